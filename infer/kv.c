@@ -17,18 +17,19 @@ const struct ntx__kv_ops *const ntx__kv_kinds[KINDS] = {[ALL] = &ntx__kv_all, [W
 
 /* ---- pools */
 
-static int make_space(struct ntx__kv_space *x, uint64_t bytes, uint32_t n)
+static int make_space(struct ntx__kv_space *x, uint64_t bytes, uint32_t n, bool in_file)
 {
     x->free = calloc(n, sizeof *x->free);
     x->users = calloc(n, sizeof *x->users);
     x->kept = calloc(n, sizeof *x->kept);
-    void *base = x->free && x->users && x->kept ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
-    if (base == MAP_FAILED)
-        return -ENOMEM;
-    madvise(base, bytes, MADV_HUGEPAGE); /* a refusal costs speed only */
-    x->base = base;
     x->bytes = bytes;
     x->unit_bytes = bytes / n;
+    void *base = in_file ? NULL : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    x->base = base == MAP_FAILED ? NULL : base;
+    if (base == MAP_FAILED || !x->free || !x->users || !x->kept)
+        return -ENOMEM;
+    if (base)
+        madvise(base, bytes, MADV_HUGEPAGE); /* a refusal costs speed only */
     for (x->n = n; x->n_free < n; x->n_free++)
         x->free[x->n_free] = n - 1 - x->n_free; /* low blocks first, so that idle ones stay untouched */
     return 0;
@@ -39,7 +40,7 @@ static int make_spaces(struct ntx_kv_pool *p, const struct ntx_hparams *hp, cons
     int rc = 0;
     for (uint32_t k = 0; k < KINDS && !rc; k++)
         if (k == ALL || ntx__kv_kinds[k]->unit_bytes(hp, p->type, s))
-            rc = make_space(&p->space[k], ntx__kv_kind_bytes(hp, p->type, s, k), ntx__kv_kinds[k]->units(s));
+            rc = make_space(&p->space[k], ntx__kv_kind_bytes(hp, p->type, s, k), ntx__kv_kinds[k]->units(s), k == ALL && s->ram);
     return rc;
 }
 
@@ -80,13 +81,13 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
 
 /* ---- in a file */
 
-int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, struct ntx_err *err)
+int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, struct ntx_drive drive, struct ntx_err *err)
 {
     const struct ntx__kv_space *x = &p->space[ALL];
     struct ntx_kv_layout l;
     p->rated = calloc(x->n / NTX_KV_CLUSTER + 1, sizeof *p->rated);
-    int fd = ntx__kv_make_layout(p, x->n, x->unit_bytes, &l) || !p->rated ? ntx_err_set(err, -ENOMEM, "no memory") : ntx_kv_file_open(dir, x->bytes, err);
-    int rc = fd < 0 ? fd : ntx_kv_file_new(fd, x->base, &l, ram, &p->file, err);
+    int fd = ntx__kv_make_layout(p, x->n, &l) || !p->rated ? ntx_err_set(err, -ENOMEM, "no memory") : ntx_kv_file_open(dir, ntx_kv_file_bytes(&l), err);
+    int rc = fd < 0 ? fd : ntx_kv_file_new(fd, &l, ram, drive, &p->file, err);
     ntx__kv_free_layout(&l);
     return rc;
 }

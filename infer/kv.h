@@ -24,6 +24,7 @@
 #include "infer/cpu/cpu.h"
 #include "infer/recur.h"
 #include "model/arch.h"
+#include "shm/drive.h"
 
 #define NTX_KV_BLOCK 32
 #define NTX_KV_CLUSTER 16
@@ -59,8 +60,8 @@ uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type,
 /* Whether a pass of so many rows, over sequences of so many positions in all, reads from the file only those that its rows choose. */
 bool ntx_kv_pass_chooses(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions);
 int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
-/* Before its first block is taken: its blocks lie in an unnamed file in `dir` and have shape.ram of memory. */
-int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, struct ntx_err *err);
+/* Before its first block is taken, of a pool whose shape has `ram`: its blocks lie in an unnamed file in `dir`, and have so much memory. drive: --link nvme, or that of nobody. */
+int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, struct ntx_drive drive, struct ntx_err *err);
 struct ntx_kv_file *ntx_kv_pool_file(const struct ntx_kv_pool *p); /* NULL: all is in memory */
 void ntx_kv_pool_free(struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);

@@ -1,6 +1,6 @@
 /* kv_file.c: a turn is a layer of the pass. The thread is at most `ahead` turns before the one that is computed; what it holds for turns is what `keep` leaves of
- * the memory. All of it is counted by runs. Runs at whose ends a page is shared with a neighbour leave that in memory (heads of very few values only). Runs that are
- * neighbours, and alike, are read, written and dropped together: a stretch, within a cluster.
+ * the memory. All of it is counted by runs, each of which has a slot while it is in memory (kv_slots.h), and one place in the file: a part's runs lie there one after the other, so
+ * that what a layer reads are long reads, into slots that lie anywhere.
  * A turn is given room for all of it, also where a pass chooses: how much that will be nobody knows before. */
 #include "infer/kv_file.h"
 
@@ -10,29 +10,36 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
 #include "common/util.h"
 #include "infer/kv_io.h"
+#include "infer/kv_slots.h"
 
 #define FS_TMPFS 0x01021994
 
 enum { AHEAD = 3, LEAST_AHEAD = 2, FAR = UINT32_MAX, GUESTS = 2, NOBODY = UINT32_MAX };
-enum { IN = 1, CHANGED = 2, STORED = 4, WANTED = 8 }; /* of a run: in memory; as the file does not have it; the file has had it; it was chosen, and is not asked for yet */
+/* Of a run: in memory, or on its way; as the file does not have it; the file has had it; it was chosen, and is not asked for yet; a read of it failed. */
+enum { IN = 1, CHANGED = 2, STORED = 4, WANTED = 8, BAD = 16 };
 
-struct stretch { uint32_t first, n, part; }; /* blocks; n 0: none */
+struct run { uint32_t part, i; /* of the part's; NOBODY: none */ };
 
 struct ntx_kv_file {
     int fd;
-    uint8_t *base;
     struct ntx_kv_layout l; /* its arrays are ours */
     uint64_t most;
     uint32_t n_clusters;
-    uint32_t *last;         /* [n_parts] the last layer that reads it */
-    uint8_t *state;         /* [n_blocks x n_parts], of runs by their first block */
+    struct place {          /* [n_parts] */
+        uint64_t at, bytes; /* in the file, and of a run there and in memory */
+        uint32_t first, size; /* its first run's number among all; of slots */
+        uint32_t last;      /* layer that reads it */
+    } *place;
+    uint8_t *state;         /* [all runs] */
+    uint32_t *slot;         /* [all runs] of those that are IN */
+    struct ntx__kv_slots *slots;
+    uint32_t n_bad;
     uint32_t *age;          /* [n_clusters] blocks behind the youngest of a sequence; FAR: not in this pass */
     bool *writes;           /* [n_clusters] the pass writes there */
     bool *lost;             /* [n_clusters] could not be read; under the lock */
@@ -47,48 +54,55 @@ struct ntx_kv_file {
     pthread_cond_t changed;
     struct ntx__kv_io *io;  /* the thread's */
     uint32_t *pending;      /* [n_layers + 1] reads under way for the turn, and for what was chosen, the thread's */
-    uint32_t cursor;        /* in the turn that is asked for: clusters x parts x blocks */
-    struct stretch now;     /* is being asked for, */
-    uint32_t for_turn, piece; /* of which so many pieces are */
+    uint32_t cursor;        /* in the turn that is asked for: parts x clusters x blocks */
+    struct batch {          /* runs that are neighbours in the file */
+        struct run first;
+        uint32_t n, turn;
+        uint64_t asked;     /* bytes, where one run is several reads */
+    } now;                  /* is being asked for; n 0: none */
     bool chooses;           /* the pass */
     uint32_t *wanted, n_wanted, next_wanted, wanted_part; /* [n_blocks] runs that were chosen; the engine's until it waits for them */
     bool fetching;          /* it waits */
     bool serving;           /* the thread's: likewise, as its step began; and the turns that it may ask for before this one */
     uint32_t until;
-    uint32_t ahead, asked, loaded, done, dropped; /* turns: dropped <= done, loaded <= asked <= done + ahead */
+    uint32_t ahead, asked, loaded, done, dropped; /* turns: dropped <= done and loaded, loaded <= asked <= dropped + ahead */
     bool started, paused, busy, stop;
     int error;
     struct ntx_kv_file_stats stats;
 };
 
-/* ---- bytes */
+/* ---- bytes: of a cluster, where nothing else is said */
 
 static uint32_t run_blocks(const struct ntx_kv_layout *l, uint32_t part) { return l->part[part].run ? l->part[part].run : l->cluster; }
+static uint64_t run_bytes(const struct ntx_kv_layout *l, uint32_t part) { return NTX_ROUND_UP((uint64_t)l->part[part].row * run_blocks(l, part), ntx_page_bytes()); }
+static uint64_t part_bytes(const struct ntx_kv_layout *l, uint32_t part) { return l->cluster / run_blocks(l, part) * run_bytes(l, part); }
+static uint32_t clusters(const struct ntx_kv_layout *l, uint32_t n_blocks) { return (n_blocks + l->cluster - 1) / l->cluster; }
 
 static uint64_t all_parts(const struct ntx_kv_layout *l)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < l->n_parts; i++)
-        n += l->part[i].row;
+        n += part_bytes(l, i);
     return n;
 }
 
+uint64_t ntx_kv_file_bytes(const struct ntx_kv_layout *l) { return all_parts(l) * clusters(l, l->n_blocks); }
+
 static uint16_t part_of(const struct ntx_kv_layout *l, uint32_t layer, uint32_t i) { return l->reads[layer][i]; }
 
-/* Of a block. */
 static uint64_t largest_turn(const struct ntx_kv_layout *l)
 {
     uint64_t most = 0;
     for (uint32_t layer = 0; layer < l->n_layers; layer++) {
         uint64_t n = 0;
         for (uint32_t i = 0; i < NTX_KV_READS; i++)
-            n += part_of(l, layer, i) == NTX_KV_NO_PART ? 0 : l->part[part_of(l, layer, i)].row;
+            n += part_of(l, layer, i) == NTX_KV_NO_PART ? 0 : part_bytes(l, part_of(l, layer, i));
         most = NTX_MAX(most, n);
     }
     return most;
 }
 
-/* Parts that several layers read stay from the first of them to the last: of a block, so much. */
+/* Parts that several layers read stay from the first of them to the last. */
 static uint64_t shared_parts(const struct ntx_kv_layout *l)
 {
     uint64_t n = 0;
@@ -97,7 +111,7 @@ static uint64_t shared_parts(const struct ntx_kv_layout *l)
         for (uint32_t layer = 0; layer < l->n_layers; layer++)
             for (uint32_t i = 0; i < NTX_KV_READS; i++)
                 readers += part_of(l, layer, i) == p;
-        n += readers > 1 ? l->part[p].row : 0;
+        n += readers > 1 ? part_bytes(l, p) : 0;
     }
     return n;
 }
@@ -107,22 +121,18 @@ static uint64_t guests_bytes(const struct ntx_kv_layout *l)
 {
     uint64_t most = 0, chosen = 0;
     for (uint32_t i = 0; i < l->n_parts; i++) {
-        const uint64_t run = (uint64_t)l->part[i].row * run_blocks(l, i);
-        most = l->part[i].chosen ? most : NTX_MAX(most, run);
-        chosen = l->part[i].chosen ? NTX_MAX(chosen, run) : chosen;
+        most = l->part[i].chosen ? most : NTX_MAX(most, run_bytes(l, i));
+        chosen = l->part[i].chosen ? NTX_MAX(chosen, run_bytes(l, i)) : chosen;
     }
     return GUESTS * (most + chosen);
 }
 
-uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l)
-{
-    return (LEAST_AHEAD * largest_turn(l) + shared_parts(l)) * NTX_ROUND_UP(l->n_blocks, l->cluster) + l->cluster * all_parts(l) + guests_bytes(l);
-}
+uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l) { return (LEAST_AHEAD * largest_turn(l) + shared_parts(l)) * clusters(l, l->n_blocks) + all_parts(l) + guests_bytes(l); }
 
 /* Turns that are held, and clusters that stay, where a pass has so many clusters. */
 static uint32_t turns(const struct ntx_kv_layout *l, uint32_t n_clusters, uint64_t most, uint32_t *keep)
 {
-    uint64_t blocks = (uint64_t)l->cluster * n_clusters, turn = largest_turn(l) * blocks, cluster = all_parts(l) * l->cluster, other = shared_parts(l) * blocks + guests_bytes(l);
+    uint64_t turn = largest_turn(l) * n_clusters, cluster = all_parts(l), other = shared_parts(l) * n_clusters + guests_bytes(l);
     if (cluster * n_clusters + guests_bytes(l) <= most) {
         *keep = n_clusters;
         return l->n_layers;
@@ -141,12 +151,12 @@ static double share_chosen(uint32_t n_blocks, uint32_t run, double places)
 
 uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most, uint32_t rows)
 {
-    uint32_t n = (n_blocks + l->cluster - 1) / l->cluster, keep;
-    double of_block = 0;
+    uint32_t n = clusters(l, n_blocks), keep;
+    double of_cluster = 0;
     turns(l, n, most, &keep);
     for (uint32_t i = 0; i < l->n_parts; i++)
-        of_block += (double)l->part[i].row * (rows && l->part[i].chosen ? share_chosen(n_blocks, run_blocks(l, i), (double)rows * l->choices) : 1);
-    return (uint64_t)((double)(n - keep) * l->cluster * of_block);
+        of_cluster += (double)part_bytes(l, i) * (rows && l->part[i].chosen ? share_chosen(n_blocks, run_blocks(l, i), (double)rows * l->choices) : 1);
+    return (uint64_t)((double)(n - keep) * of_cluster);
 }
 
 /* ---- the file */
@@ -175,108 +185,95 @@ int ntx_kv_file_open(const char *dir, uint64_t bytes, struct ntx_err *err)
 
 /* ---- runs */
 
-static uint32_t run_of(const struct ntx_kv_file *f, uint32_t part) { return run_blocks(&f->l, part); }
-static uint8_t *state_of(const struct ntx_kv_file *f, uint32_t block, uint32_t part) { return &f->state[(size_t)NTX_ROUND_DOWN(block, run_of(f, part)) * f->l.n_parts + part]; }
-static uint32_t cluster_of(const struct ntx_kv_file *f, uint32_t block) { return block / f->l.cluster; }
-static uint32_t cluster_end(const struct ntx_kv_file *f, uint32_t cluster) { return NTX_MIN(f->l.n_blocks, (cluster + 1) * f->l.cluster); }
+static struct run run_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part) { return (struct run){part, block / run_blocks(&f->l, part)}; }
+static uint8_t *state_of(const struct ntx_kv_file *f, struct run r) { return &f->state[f->place[r.part].first + r.i]; }
+static uint32_t *slot_of(const struct ntx_kv_file *f, struct run r) { return &f->slot[f->place[r.part].first + r.i]; }
+static uint64_t bytes_of(const struct ntx_kv_file *f, struct run r) { return f->place[r.part].bytes; }
+static uint64_t place_of(const struct ntx_kv_file *f, struct run r) { return f->place[r.part].at + r.i * bytes_of(f, r); }
+static uint8_t *memory_of(const struct ntx_kv_file *f, struct run r) { return ntx__kv_slots_at(f->slots, f->place[r.part].size, *slot_of(f, r)); }
+static uint32_t cluster_of(const struct ntx_kv_file *f, struct run r) { return r.i * run_blocks(&f->l, r.part) / f->l.cluster; }
 
-/* From that run on, within its cluster: those that have the same of `bits`. */
-static struct stretch alike(const struct ntx_kv_file *f, uint32_t block, uint32_t part, uint8_t bits)
+/* Of a cluster, those of a part: [from, to). */
+static void runs_of(const struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct run *from, uint32_t *to)
 {
-    const uint32_t run = run_of(f, part), first = NTX_ROUND_DOWN(block, run), end = cluster_end(f, cluster_of(f, block));
-    const uint8_t has = *state_of(f, first, part) & bits;
-    uint32_t to = first + run;
-    while (to < end && (*state_of(f, to, part) & bits) == has)
-        to += run;
-    return (struct stretch){first, NTX_MIN(to, end) - first, part};
+    const uint32_t n = f->l.cluster / run_blocks(&f->l, part);
+    *from = (struct run){part, cluster * n};
+    *to = f->l.part[part].row ? from->i + n : from->i;
 }
 
-static uint64_t bytes_of(const struct ntx_kv_file *f, struct stretch s) { return (uint64_t)s.n * f->l.part[s.part].row; }
-
-/* Its whole pages: from there, so many bytes. */
-static uint64_t pages_of(const struct ntx_kv_file *f, struct stretch s, uint64_t *bytes)
+void *ntx_kv_file_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part)
 {
-    const uint32_t first = cluster_of(f, s.first) * f->l.cluster, n = cluster_end(f, cluster_of(f, s.first)) - first;
-    const struct ntx_kv_part *p = &f->l.part[s.part];
-    const uint64_t page = ntx_page_bytes();
-    uint64_t at = first * f->l.block_bytes + (uint64_t)n * p->before + (uint64_t)(s.first - first) * p->row, from = NTX_ROUND_UP(at, page), end = NTX_ROUND_DOWN(at + bytes_of(f, s), page);
-    *bytes = end > from ? end - from : 0;
-    return from;
-}
-
-static void mark(struct ntx_kv_file *f, struct stretch s, uint8_t clear, uint8_t set)
-{
-    for (uint32_t b = s.first; b < s.first + s.n; b += run_of(f, s.part))
-        *state_of(f, b, s.part) = (uint8_t)((*state_of(f, b, s.part) & ~clear) | set);
+    const struct run r = run_at(f, block, part);
+    return *state_of(f, r) & IN ? memory_of(f, r) : NULL;
 }
 
 /* What a turn did. */
-struct moved { uint64_t taken, read, written, dropped; uint32_t lost; /* a cluster and one; 0: none */ };
+struct moved { uint64_t taken, read, written, dropped; struct run lost; uint32_t n_lost; };
 
-static int store(struct ntx_kv_file *f, struct stretch s, struct moved *m)
+/* It has memory, with nothing in it where the file has nothing. The arithmetic above has room for it. */
+static int bring(struct ntx_kv_file *f, struct run r, struct moved *m)
 {
-    uint64_t bytes, at = pages_of(f, s, &bytes);
-    int rc = ntx__kv_io_now(f->fd, true, at, bytes, f->base + at);
-    if (rc)
-        return rc;
-    m->written += bytes;
-    mark(f, s, CHANGED, STORED);
+    uint8_t *state = state_of(f, r);
+    const uint32_t slot = ntx__kv_slots_take(f->slots, f->place[r.part].size);
+    if (slot == NTX__KV_NO_SLOT)
+        return -ENOMEM;
+    *slot_of(f, r) = slot;
+    *state = (uint8_t)((*state & ~WANTED) | IN);
+    m->taken += bytes_of(f, r);
+    if (!(*state & STORED))
+        memset(memory_of(f, r), 0, bytes_of(f, r)); /* places that nobody has written count nothing, be they what they may but no number */
     return 0;
 }
 
-/* What cannot be written stays. */
-static int drop(struct ntx_kv_file *f, struct stretch s, struct moved *m)
+static void give_up(struct ntx_kv_file *f, struct run r, struct moved *m)
 {
-    uint64_t bytes, at = pages_of(f, s, &bytes);
-    int rc = *state_of(f, s.first, s.part) & CHANGED ? store(f, s, m) : 0;
-    if (rc)
-        return rc;
-    if (bytes && madvise(f->base + at, bytes, MADV_DONTNEED))
-        return -errno;
-    mark(f, s, IN, 0);
-    m->dropped += bytes_of(f, s);
+    ntx__kv_slots_leave(f->slots, f->place[r.part].size, *slot_of(f, r));
+    *state_of(f, r) &= (uint8_t)~IN;
+    m->dropped += bytes_of(f, r);
+}
+
+/* What cannot be written stays. */
+static int drop(struct ntx_kv_file *f, struct run r, struct moved *m)
+{
+    uint8_t *state = state_of(f, r);
+    if (!(*state & IN))
+        return 0;
+    if (*state & CHANGED) {
+        int rc = ntx__kv_io_now(f->fd, true, place_of(f, r), bytes_of(f, r), memory_of(f, r));
+        if (rc)
+            return rc;
+        m->written += bytes_of(f, r);
+        *state = (uint8_t)((*state & ~CHANGED) | STORED);
+    }
+    give_up(f, r, m);
     return 0;
 }
 
 /* What a cluster has of a part. */
 static int drop_part(struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct moved *m)
 {
+    struct run r;
+    uint32_t to;
     int rc = 0;
-    for (uint32_t b = cluster * f->l.cluster; b < cluster_end(f, cluster) && !rc;) {
-        const struct stretch s = alike(f, b, part, IN | CHANGED);
-        rc = *state_of(f, b, part) & IN ? drop(f, s, m) : 0;
-        b = s.first + s.n;
-    }
+    for (runs_of(f, cluster, part, &r, &to); r.i < to && !rc; r.i++)
+        rc = drop(f, r, m);
     return rc;
 }
 
-static struct stretch run_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part)
+static int load_run(struct ntx_kv_file *f, struct run r, struct moved *m)
 {
-    const uint32_t first = NTX_ROUND_DOWN(block, run_of(f, part));
-    return (struct stretch){first, NTX_MIN(f->l.n_blocks - first, run_of(f, part)), part};
-}
-
-static int drop_run(struct ntx_kv_file *f, uint32_t block, uint32_t part, struct moved *m)
-{
-    return *state_of(f, block, part) & IN ? drop(f, run_at(f, block, part), m) : 0;
-}
-
-static int load_run(struct ntx_kv_file *f, uint32_t block, uint32_t part, struct moved *m)
-{
-    const struct stretch s = run_at(f, block, part);
-    uint8_t *state = state_of(f, block, part);
-    uint64_t bytes, at = pages_of(f, s, &bytes);
-    int rc = *state & IN || !(*state & STORED) || !bytes ? 0 : ntx__kv_io_now(f->fd, false, at, bytes, f->base + at);
-    if (rc) {
-        m->lost = cluster_of(f, block) + 1;
+    const uint8_t state = *state_of(f, r);
+    int rc = state & IN ? 0 : bring(f, r, m);
+    if (rc || state & IN || !(state & STORED))
         return rc;
-    }
-    if (*state & IN)
+    if (!(rc = ntx__kv_io_now(f->fd, false, place_of(f, r), bytes_of(f, r), memory_of(f, r)))) {
+        m->read += bytes_of(f, r);
         return 0;
-    m->taken += bytes_of(f, s);
-    m->read += *state & STORED ? bytes : 0;
-    *state |= IN;
-    return 0;
+    }
+    give_up(f, r, m);
+    m->lost = r;
+    m->n_lost = 1;
+    return rc;
 }
 
 static void count(struct ntx_kv_file *f, const struct moved *m)
@@ -285,105 +282,131 @@ static void count(struct ntx_kv_file *f, const struct moved *m)
     f->stats.written_bytes += m->written;
     f->stats.held_bytes += m->taken - m->dropped;
     f->stats.held_most = NTX_MAX(f->stats.held_most, f->stats.held_bytes);
-    if (m->lost)
-        f->lost[m->lost - 1] = true;
+    for (uint32_t i = 0; i < m->n_lost; i++)
+        f->lost[cluster_of(f, (struct run){m->lost.part, m->lost.i + i})] = true;
 }
 
 /* ---- turns, done by the thread without the lock: meanwhile nobody else changes the list, or what is in memory */
 
-/* turn: 11 bits, part: 13, blocks less one: 8, the first: 32 */
-static uint64_t tag_of(uint32_t turn, struct stretch s) { return turn | (uint64_t)s.part << 11 | (uint64_t)(s.n - 1) << 24 | (uint64_t)s.first << 32; }
-static struct stretch stretch_of(uint64_t tag) { return (struct stretch){(uint32_t)(tag >> 32), (uint32_t)(tag >> 24 & 0xff) + 1, (uint32_t)(tag >> 11 & 0x1fff)}; }
-
-/* Runs that are not in memory. Nobody looks before their reads have come. */
-static void begin_stretch(struct ntx_kv_file *f, struct stretch s, uint32_t turn, struct moved *m)
-{
-    uint64_t bytes;
-    (void)pages_of(f, s, &bytes);
-    f->now = s;
-    f->for_turn = turn;
-    mark(f, s, WANTED, IN);
-    m->taken += bytes_of(f, s);
-    m->read += *state_of(f, s.first, s.part) & STORED ? bytes : 0;
-}
+/* turn: 11 bits, part: 13, runs less one: 7, the first: 32 */
+static uint64_t tag_of(const struct batch *b) { return b->turn | (uint64_t)b->first.part << 11 | (uint64_t)(b->n - 1) << 24 | (uint64_t)b->first.i << 32; }
+static struct batch batch_of(uint64_t tag) { return (struct batch){.first = {(uint32_t)(tag >> 11 & 0x1fff), (uint32_t)(tag >> 32)}, .n = (uint32_t)(tag >> 24 & 0x7f) + 1, .turn = (uint32_t)(tag & 0x7ff)}; }
 
 /* false: no more reads may be under way. */
-static bool ask_pieces(struct ntx_kv_file *f)
+static bool ask_batch(struct ntx_kv_file *f)
 {
-    uint64_t bytes, at = pages_of(f, f->now, &bytes);
-    for (uint64_t i; *state_of(f, f->now.first, f->now.part) & STORED && (i = f->piece * NTX__KV_IO_PIECE) < bytes; f->piece++) {
+    struct batch *b = &f->now;
+    struct iovec to[NTX__KV_IO_PARTS];
+    while (b->n) {
+        const uint64_t bytes = bytes_of(f, b->first), piece = NTX_MIN(bytes - b->asked, NTX__KV_IO_PIECE);
         if (!ntx__kv_io_room(f->io))
             return false;
-        ntx__kv_io_read(f->io, at + i, (uint32_t)NTX_MIN(NTX__KV_IO_PIECE, bytes - i), f->base + at + i, tag_of(f->for_turn, f->now));
-        f->pending[f->for_turn]++;
+        for (uint32_t i = 0; i < b->n; i++)
+            to[i] = (struct iovec){memory_of(f, (struct run){b->first.part, b->first.i + i}) + b->asked, piece};
+        ntx__kv_io_read(f->io, place_of(f, b->first) + b->asked, to, b->n, tag_of(b));
+        f->pending[b->turn]++;
+        if ((b->asked += piece) == bytes)
+            b->n = 0;
     }
-    f->now.n = f->piece = 0;
     return true;
 }
 
-/* The next of what was chosen. */
-static bool begin_wanted(struct ntx_kv_file *f, struct moved *m)
+/* Of what was chosen the next that is not in memory. */
+static struct run next_chosen(struct ntx_kv_file *f)
 {
-    while (f->serving && f->next_wanted < f->n_wanted) {
-        const uint32_t block = f->wanted[f->next_wanted++], state = *state_of(f, block, f->wanted_part);
-        if (state & WANTED) {
-            begin_stretch(f, alike(f, block, f->wanted_part, IN | WANTED | STORED), f->l.n_layers, m);
-            return true;
-        }
+    for (; f->next_wanted < f->n_wanted; f->next_wanted++) {
+        const struct run r = {f->wanted_part, f->wanted[f->next_wanted]};
+        if (!(*state_of(f, r) & IN))
+            return r;
     }
-    return false;
+    return (struct run){NOBODY, 0};
 }
 
-/* The next of the turn's runs that are not in memory, the oldest clusters first. false: there is none. */
-static bool begin_next(struct ntx_kv_file *f, struct moved *m)
+/* Of the turn, part by part, the oldest clusters first. */
+static struct run next_of_turn(struct ntx_kv_file *f)
 {
-    const uint32_t cluster = f->l.cluster, all = f->n_list * NTX_KV_READS * cluster;
-    while (f->cursor < all) {
-        const uint32_t c = f->list[f->n_list - 1 - f->cursor / cluster / NTX_KV_READS], part = part_of(&f->l, f->asked, f->cursor / cluster % NTX_KV_READS), block = c * cluster + f->cursor % cluster;
-        if (part == NTX_KV_NO_PART || block >= cluster_end(f, c) || (f->chooses && f->l.part[part].chosen && !f->writes[c])) {
+    const uint32_t cluster = f->l.cluster, each = f->n_list * cluster;
+    while (f->cursor < NTX_KV_READS * each) {
+        const uint32_t part = part_of(&f->l, f->asked, f->cursor / each), c = f->list[f->n_list - 1 - f->cursor % each / cluster], block = c * cluster + f->cursor % cluster;
+        if (part == NTX_KV_NO_PART) {
+            f->cursor = NTX_ROUND_DOWN(f->cursor, each) + each;
+            continue;
+        }
+        if (block >= f->l.n_blocks || (f->chooses && f->l.part[part].chosen && !f->writes[c])) {
             f->cursor = NTX_ROUND_DOWN(f->cursor, cluster) + cluster;
             continue;
         }
-        const struct stretch s = alike(f, block, part, IN | STORED);
-        f->cursor += s.n;
-        if (*state_of(f, block, part) & IN)
-            continue;
-        begin_stretch(f, s, f->asked, m);
-        return true;
+        const struct run r = run_at(f, block, part);
+        if (!(*state_of(f, r) & IN))
+            return r;
+        f->cursor += run_blocks(&f->l, part);
     }
-    return false;
+    return (struct run){NOBODY, 0};
 }
 
-/* As many reads as may be under way: what is chosen before what is ahead. Ends with the turn: true. */
-static bool ask(struct ntx_kv_file *f, struct moved *m)
+static bool goes_on(const struct ntx_kv_file *f, const struct batch *b, struct run r, bool stored)
 {
-    for (;;) {
-        if (f->now.n && !ask_pieces(f))
-            return false;
-        if (begin_wanted(f, m))
+    return stored && r.part == b->first.part && r.i == b->first.i + b->n && b->n < NTX__KV_IO_PARTS && (b->n + 1) * bytes_of(f, r) <= NTX__KV_IO_PIECE;
+}
+
+/* What is next, and the neighbours that a read has room for. Nobody looks before it has come; what was never written is there at once. 1: it is to be asked for; 0: nothing is
+ * left; or negative errno. */
+static int begin_batch(struct ntx_kv_file *f, bool chosen, struct moved *m)
+{
+    struct batch b = {.turn = chosen ? f->l.n_layers : f->asked};
+    struct run r;
+    int rc = 0;
+    while ((r = chosen ? next_chosen(f) : next_of_turn(f)).part != NOBODY) {
+        const bool stored = *state_of(f, r) & STORED;
+        if ((b.n && !goes_on(f, &b, r, stored)) || (rc = bring(f, r, m)))
+            break;
+        if (!stored)
             continue;
+        b.first = b.n++ ? b.first : r;
+        m->read += bytes_of(f, r);
+    }
+    f->now = b;
+    return b.n ? 1 : rc;
+}
+
+/* As many reads as may be under way: what is chosen before what is ahead. Ends with the turn: *whole. */
+static int ask(struct ntx_kv_file *f, bool *whole, struct moved *m)
+{
+    int rc;
+    for (;;) {
+        if (!ask_batch(f))
+            return 0;
+        if (f->serving && (rc = begin_batch(f, true, m))) {
+            if (rc < 0)
+                return rc;
+            continue;
+        }
         if (f->asked >= f->until)
-            return false;
-        if (!begin_next(f, m)) {
+            return 0;
+        if ((rc = begin_batch(f, false, m)) <= 0) {
             f->cursor = 0;
-            return true;
+            *whole = !rc;
+            return rc;
         }
     }
 }
 
-/* Runs of which a read failed are not there, and nothing was written to them. */
+/* Runs of which a read failed keep their memory until none is under way. */
 static int await_read(struct ntx_kv_file *f, struct moved *m)
 {
     uint64_t tag;
     int rc = ntx__kv_io_wait(f->io, &tag);
-    const struct stretch s = stretch_of(tag);
-    f->pending[tag & 0x7ff]--;
-    if (rc && *state_of(f, s.first, s.part) & IN) {
-        mark(f, s, IN | CHANGED, 0);
-        m->dropped += bytes_of(f, s);
+    const struct batch b = batch_of(tag);
+    f->pending[b.turn]--;
+    if (!rc)
+        return 0;
+    for (uint32_t i = 0; i < b.n; i++) {
+        uint8_t *state = state_of(f, (struct run){b.first.part, b.first.i + i});
+        f->n_bad += !(*state & BAD);
+        *state |= BAD;
     }
-    if (rc)
-        m->lost = cluster_of(f, s.first) + 1;
+    m->lost = b.first;
+    m->n_lost = b.n;
     return rc;
 }
 
@@ -393,18 +416,19 @@ static int drop_turn(struct ntx_kv_file *f, uint32_t layer, struct moved *m)
     for (uint32_t i = f->keep; i < f->n_list; i++)
         for (uint32_t k = 0; k < NTX_KV_READS; k++) {
             const uint32_t part = part_of(&f->l, layer, k);
-            int failed = part == NTX_KV_NO_PART || f->last[part] != layer ? 0 : drop_part(f, f->list[i], part, m);
+            int failed = part == NTX_KV_NO_PART || f->place[part].last != layer ? 0 : drop_part(f, f->list[i], part, m);
             rc = rc ? rc : failed;
         }
     return rc;
 }
 
-static bool may_drop(const struct ntx_kv_file *f) { return !f->paused && f->dropped < f->done; }
+/* Nothing is on its way into what is dropped, also of a layer that did not wait for it. */
+static bool may_drop(const struct ntx_kv_file *f) { return !f->paused && !f->error && f->dropped < NTX_MIN(f->done, f->loaded); }
 
-static uint32_t until(const struct ntx_kv_file *f) { return f->paused || f->error ? 0 : NTX_MIN(f->l.n_layers, f->done + f->ahead); }
+static uint32_t until(const struct ntx_kv_file *f) { return f->paused || f->error ? 0 : NTX_MIN(f->l.n_layers, f->dropped + f->ahead); }
 static bool serves(const struct ntx_kv_file *f) { return f->fetching && !f->error && f->next_wanted < f->n_wanted; }
 
-/* A stretch that was begun is gone through with. */
+/* A batch that was begun is gone through with. */
 static bool may_ask(const struct ntx_kv_file *f) { return f->io && ntx__kv_io_room(f->io) && (f->now.n || serves(f) || f->asked < until(f)); }
 
 static void step(struct ntx_kv_file *f)
@@ -420,7 +444,7 @@ static void step(struct ntx_kv_file *f)
     if (drops)
         rc = drop_turn(f, f->dropped, &m);
     else if (asks)
-        whole = ask(f, &m);
+        rc = ask(f, &whole, &m);
     else
         rc = await_read(f, &m);
     pthread_mutex_lock(&f->lock);
@@ -430,7 +454,7 @@ static void step(struct ntx_kv_file *f)
     f->error = f->error ? f->error : rc;
     while (f->loaded < f->asked && !f->pending[f->loaded])
         f->loaded++;
-    f->fetching = f->fetching && (f->next_wanted < f->n_wanted || f->pending[f->l.n_layers] || (f->now.n && f->for_turn == f->l.n_layers));
+    f->fetching = f->fetching && (f->next_wanted < f->n_wanted || f->pending[f->l.n_layers] || (f->now.n && f->now.turn == f->l.n_layers));
     count(f, &m);
     pthread_cond_broadcast(&f->changed);
 }
@@ -452,35 +476,76 @@ static void *work(void *arg)
 
 /* ---- its life */
 
+static uint32_t size_for(struct ntx__kv_size *size, uint32_t *n, uint64_t bytes)
+{
+    uint32_t i = 0;
+    while (i < *n && size[i].bytes != bytes)
+        i++;
+    if (i == *n)
+        size[(*n)++] = (struct ntx__kv_size){.bytes = bytes};
+    return i;
+}
+
+/* Where each part lies in the file, and which slots it takes. */
+static int place_parts(struct ntx_kv_file *f, uint32_t *n_runs)
+{
+    struct ntx__kv_size *size = calloc(f->l.n_parts + 1, sizeof *size);
+    uint64_t at = 0;
+    uint32_t n_sizes = 0;
+    if (!size || !f->place)
+        return free(size), -ENOMEM;
+    *n_runs = 0;
+    for (uint32_t p = 0; p < f->l.n_parts; p++) {
+        const uint32_t n = f->n_clusters * (f->l.cluster / run_blocks(&f->l, p));
+        f->place[p] = (struct place){.at = at, .bytes = run_bytes(&f->l, p), .first = *n_runs};
+        if (!f->place[p].bytes)
+            continue;
+        f->place[p].size = size_for(size, &n_sizes, f->place[p].bytes);
+        size[f->place[p].size].n += n;
+        at += n * f->place[p].bytes;
+        *n_runs += n;
+    }
+    int rc = ntx__kv_slots_new(size, n_sizes, f->most, &f->slots);
+    free(size);
+    return rc;
+}
+
 static int copy_layout(struct ntx_kv_file *f, const struct ntx_kv_layout *l)
 {
     struct ntx_kv_part *part = calloc(l->n_parts, sizeof *part);
     uint16_t(*reads)[NTX_KV_READS] = calloc(l->n_layers, sizeof *reads);
+    uint32_t n_runs;
     f->l = *l;
     f->l.part = part;
     f->l.reads = (const uint16_t(*)[NTX_KV_READS])reads;
-    f->n_clusters = (l->n_blocks + l->cluster - 1) / l->cluster;
+    if (!part || !reads)
+        return -ENOMEM;
+    memcpy(part, l->part, l->n_parts * sizeof *part);
+    memcpy(reads, l->reads, l->n_layers * sizeof *reads);
+    f->n_clusters = clusters(l, l->n_blocks);
+    f->place = calloc(l->n_parts, sizeof *f->place);
+    int rc = place_parts(f, &n_runs);
+    if (rc)
+        return rc;
     f->wanted = calloc(l->n_blocks, sizeof *f->wanted);
-    f->last = calloc(l->n_parts, sizeof *f->last);
-    f->state = calloc((size_t)l->n_blocks * l->n_parts, 1);
+    f->state = calloc(n_runs + 1, 1);
+    f->slot = calloc(n_runs + 1, sizeof *f->slot);
     f->age = malloc(f->n_clusters * sizeof *f->age);
     f->writes = calloc(f->n_clusters, sizeof *f->writes);
     f->lost = calloc(f->n_clusters, sizeof *f->lost);
     f->list = malloc(f->n_clusters * sizeof *f->list);
     f->pending = calloc(l->n_layers + 1, sizeof *f->pending);
-    if (!part || !reads || !f->last || !f->state || !f->age || !f->writes || !f->lost || !f->list || !f->pending || !f->wanted)
+    if (!f->state || !f->slot || !f->age || !f->writes || !f->lost || !f->list || !f->pending || !f->wanted)
         return -ENOMEM;
-    memcpy(part, l->part, l->n_parts * sizeof *part);
-    memcpy(reads, l->reads, l->n_layers * sizeof *reads);
     memset(f->age, 0xff, f->n_clusters * sizeof *f->age);
     for (uint32_t layer = 0; layer < l->n_layers; layer++)
         for (uint32_t i = 0; i < NTX_KV_READS; i++)
             if (reads[layer][i] != NTX_KV_NO_PART)
-                f->last[reads[layer][i]] = layer;
+                f->place[reads[layer][i]].last = layer;
     return 0;
 }
 
-int ntx_kv_file_new(int fd, void *base, const struct ntx_kv_layout *l, uint64_t most, struct ntx_kv_file **out, struct ntx_err *err)
+int ntx_kv_file_new(int fd, const struct ntx_kv_layout *l, uint64_t most, struct ntx_drive drive, struct ntx_kv_file **out, struct ntx_err *err)
 {
     struct ntx_kv_file *f = calloc(1, sizeof *f);
     if (!f) {
@@ -488,7 +553,6 @@ int ntx_kv_file_new(int fd, void *base, const struct ntx_kv_layout *l, uint64_t 
         return ntx_err_set(err, -ENOMEM, "no memory");
     }
     f->fd = fd;
-    f->base = base;
     f->most = most;
     f->paused = true;
     for (uint32_t i = 0; i < GUESTS; i++)
@@ -496,8 +560,7 @@ int ntx_kv_file_new(int fd, void *base, const struct ntx_kv_layout *l, uint64_t 
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     int rc = copy_layout(f, l);
-    (void)madvise(base, NTX_ROUND_UP(l->n_blocks * l->block_bytes, ntx_page_bytes()), MADV_NOHUGEPAGE); /* a run that came would bring its neighbours' memory */
-    if (!rc && !(rc = ntx__kv_io_new(fd, &f->io))) {
+    if (!rc && !(rc = ntx__kv_io_new(fd, drive, &f->io))) {
         f->started = true; /* before anybody else looks */
         rc = -pthread_create(&f->thread, NULL, work, f);
         if (rc)
@@ -527,7 +590,9 @@ void ntx_kv_file_free(struct ntx_kv_file *f)
     close(f->fd);
     free((void *)f->l.part);
     free((void *)f->l.reads);
-    free(f->last);
+    ntx__kv_slots_free(f->slots);
+    free(f->place);
+    free(f->slot);
     free(f->state);
     free(f->age);
     free(f->writes);
@@ -540,12 +605,30 @@ void ntx_kv_file_free(struct ntx_kv_file *f)
 
 /* ---- a pass */
 
+/* What could not be read is not there, and nothing was written to it. */
+static void give_up_bad(struct ntx_kv_file *f)
+{
+    struct moved m = {0};
+    struct run r;
+    uint32_t to;
+    for (uint32_t p = 0; p < f->l.n_parts && f->n_bad; p++)
+        for (uint32_t c = 0; c < f->n_clusters; c++)
+            for (runs_of(f, c, p, &r, &to); r.i < to; r.i++)
+                if (*state_of(f, r) & BAD) {
+                    give_up(f, r, &m);
+                    *state_of(f, r) &= (uint8_t)~(BAD | CHANGED);
+                }
+    f->n_bad = 0;
+    count(f, &m);
+}
+
 /* The thread stands still until it is told to go on, and nothing is under way. */
 static void pause_thread(struct ntx_kv_file *f)
 {
     f->paused = true;
     while (f->busy || f->now.n || flying(f))
         pthread_cond_wait(&f->changed, &f->lock);
+    give_up_bad(f);
 }
 
 static void go_on(struct ntx_kv_file *f)
@@ -582,7 +665,7 @@ static int by_age(const void *a, const void *b, void *ctx)
 /* What other passes left, where this one wants the room; and of its own, what will not stay and comes late. */
 static int drop_others(struct ntx_kv_file *f, struct moved *m)
 {
-    const uint64_t wants = all_parts(&f->l) * f->l.cluster * f->n_list;
+    const uint64_t wants = all_parts(&f->l) * f->n_list;
     const bool room = f->stats.held_bytes + wants <= f->most;
     int rc = 0;
     for (uint32_t c = 0; c < f->n_clusters && !room; c++)
@@ -590,26 +673,32 @@ static int drop_others(struct ntx_kv_file *f, struct moved *m)
             rc = drop_part(f, c, p, m);
     for (uint32_t i = f->keep; i < f->n_list; i++)
         for (uint32_t p = 0; p < f->l.n_parts && !rc; p++)
-            if (f->last[p] >= f->ahead)
+            if (f->place[p].last >= f->ahead)
                 rc = drop_part(f, f->list[i], p, m);
     for (uint32_t i = 0; i < GUESTS; i++)
         f->guest[i].block = NOBODY;
     return rc;
 }
 
-/* Where the pass writes, and whether its layers must wait for that. */
-static void note_written(struct ntx_kv_file *f)
+/* Where the pass writes, and whether its layers must wait for that. If not, what they write to for the first time has its memory now. */
+static int note_written(struct ntx_kv_file *f, struct moved *m)
 {
-    uint32_t n = 0;
+    struct run r;
+    uint32_t n = 0, to;
+    int rc = 0;
     f->early = false;
-    for (uint32_t i = 0; i < f->n_list && f->writes[f->list[i]]; i++, n++)
+    for (; n < f->n_list && f->writes[f->list[n]]; n++)
         for (uint32_t p = 0; p < f->l.n_parts; p++)
-            for (uint32_t b = f->list[i] * f->l.cluster; b < cluster_end(f, f->list[i]); b += run_of(f, p)) {
-                uint8_t *state = state_of(f, b, p);
-                f->early |= *state & STORED && !(*state & IN);
-                *state |= CHANGED;
+            for (runs_of(f, f->list[n], p, &r, &to); r.i < to; r.i++) {
+                f->early |= *state_of(f, r) & STORED && !(*state_of(f, r) & IN);
+                *state_of(f, r) |= CHANGED;
             }
     f->early |= n > f->keep;
+    for (uint32_t i = 0; i < n && !f->early; i++)
+        for (uint32_t p = 0; p < f->l.n_parts; p++)
+            for (runs_of(f, f->list[i], p, &r, &to); r.i < to && !rc; r.i++)
+                rc = *state_of(f, r) & IN ? 0 : bring(f, r, m);
+    return rc;
 }
 
 void ntx_kv_file_begin(struct ntx_kv_file *f, bool chooses)
@@ -625,8 +714,9 @@ void ntx_kv_file_begin(struct ntx_kv_file *f, bool chooses)
     f->chooses = chooses;
     f->ahead = turns(&f->l, f->n_list, f->most, &f->keep);
     f->error = drop_others(f, &m);
+    const int rc = note_written(f, &m);
+    f->error = f->error ? f->error : rc;
     count(f, &m);
-    note_written(f);
     go_on(f);
     pthread_mutex_unlock(&f->lock);
 }
@@ -649,12 +739,12 @@ bool ntx_kv_file_chooses(const struct ntx_kv_file *f) { return f->chooses; }
 
 void ntx_kv_file_choose(struct ntx_kv_file *f, uint32_t block, uint32_t part)
 {
-    uint8_t *state = state_of(f, block, part);
-    if (*state & (IN | WANTED))
+    const struct run r = run_at(f, block, part);
+    if (*state_of(f, r) & (IN | WANTED))
         return;
-    *state |= WANTED;
+    *state_of(f, r) |= WANTED;
     f->wanted_part = part;
-    f->wanted[f->n_wanted++] = NTX_ROUND_DOWN(block, run_of(f, part));
+    f->wanted[f->n_wanted++] = r.i;
 }
 
 static int by_number(const void *a, const void *b)
@@ -677,7 +767,7 @@ int ntx_kv_file_chosen(struct ntx_kv_file *f)
         pthread_cond_wait(&f->changed, &f->lock);
     f->fetching = false;
     for (uint32_t i = 0; i < f->n_wanted; i++)
-        *state_of(f, f->wanted[i], f->wanted_part) &= (uint8_t)~WANTED;
+        *state_of(f, (struct run){f->wanted_part, f->wanted[i]}) &= (uint8_t)~WANTED;
     f->n_wanted = 0;
     f->stats.waited_ns += ntx_now_ns() - t0;
     int rc = f->error;
@@ -714,10 +804,10 @@ static int be_guest(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2
     struct guest *g = &f->guest[f->next_guest];
     int rc = 0;
     for (uint32_t i = 0; i < GUESTS; i++)
-        if (f->guest[i].block != NOBODY && !memcmp(f->guest[i].part, part, sizeof g->part) && NTX_ROUND_DOWN(f->guest[i].block, run_of(f, *part)) == NTX_ROUND_DOWN(block, run_of(f, *part)))
+        if (f->guest[i].block != NOBODY && !memcmp(f->guest[i].part, part, sizeof g->part) && run_at(f, f->guest[i].block, *part).i == run_at(f, block, *part).i)
             return 0;
     for (uint32_t i = 0; i < 2 && g->block != NOBODY && !rc; i++)
-        rc = g->part[i] == NTX_KV_NO_PART ? 0 : drop_run(f, g->block, g->part[i], m);
+        rc = g->part[i] == NTX_KV_NO_PART ? 0 : drop(f, run_at(f, g->block, g->part[i]), m);
     if (rc)
         return rc;
     *g = (struct guest){block, {part[0], part[1]}};
@@ -734,11 +824,11 @@ int ntx_kv_file_touch(struct ntx_kv_file *f, uint32_t block, uint32_t part, uint
     const bool paused = f->paused;
     pause_thread(f);
     for (uint32_t i = 0; i < n; i++)
-        in = in && *state_of(f, block, both[i]) & IN;
+        in = in && *state_of(f, run_at(f, block, both[i])) & IN;
     int rc = in ? 0 : be_guest(f, block, both, &m);
     for (uint32_t i = 0; i < n && !rc; i++)
-        if (!(rc = load_run(f, block, both[i], &m)) && written)
-            *state_of(f, block, both[i]) |= CHANGED;
+        if (!(rc = load_run(f, run_at(f, block, both[i]), &m)) && written)
+            *state_of(f, run_at(f, block, both[i])) |= CHANGED;
     count(f, &m);
     f->paused = paused;
     pthread_cond_broadcast(&f->changed);
@@ -748,13 +838,15 @@ int ntx_kv_file_touch(struct ntx_kv_file *f, uint32_t block, uint32_t part, uint
 
 void ntx_kv_file_forget(struct ntx_kv_file *f, uint32_t block)
 {
-    const uint32_t cluster = cluster_of(f, block);
+    const uint32_t cluster = block / f->l.cluster;
+    struct run r;
+    uint32_t to;
     pthread_mutex_lock(&f->lock);
     const bool paused = f->paused;
     pause_thread(f);
     for (uint32_t p = 0; p < f->l.n_parts; p++)
-        for (uint32_t b = cluster * f->l.cluster; b < cluster_end(f, cluster); b += run_of(f, p))
-            *state_of(f, b, p) &= IN;
+        for (runs_of(f, cluster, p, &r, &to); r.i < to; r.i++)
+            *state_of(f, r) &= IN;
     f->lost[cluster] = false;
     f->paused = paused;
     pthread_cond_broadcast(&f->changed);

@@ -1,9 +1,9 @@
-/* kv_file.h: K and V of more positions than there is memory for. A pool's blocks have their addresses whether they are in memory or not; what is not lies in an unnamed
- * file, at the same distance from its begin. This decides what is where, so that what a pass reads comes before its layer's turn, in long reads, and memory never
- * takes more than it may.
+/* kv_file.h: K and V of more positions than there is memory for. They lie in an unnamed file, and what a pass is about to read, in memory. This decides what is where, so that it
+ * comes before its layer's turn, in long reads, and memory never takes more than it may.
  *
  *     a part: what one layer keeps of positions (rows; a layer may have two parts, and several may read one)
- *     a part of a cluster (NTX_KV_CLUSTER blocks) is a run: runs are read, written and dropped whole
+ *     a part of a cluster (NTX_KV_CLUSTER blocks) is a run, of whole pages: runs are read, written and dropped whole. While it is in memory it has an address of its own
+ *     in the file a part's runs lie one after the other: a read brings as many neighbours as 1 MiB has room for, each to its place; 8 MiB are under way
  *     of each layer the youngest clusters stay; the older ones of layer l are read while layers before it are computed, and are dropped when it is done
  *     where attention reads chosen positions only, K are a part apart from the keys that they are chosen by, and its runs are a block, or as many as whole pages take:
  *     a pass with few rows reads the keys ahead, and of K what was chosen, when it was
@@ -23,17 +23,17 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "shm/drive.h"
 
 #define NTX_KV_READS 3 /* parts that a layer reads at most */
 
 struct ntx_kv_part {
-    size_t before, row; /* bytes of a block that lie before the part, and that it has */
+    size_t row;         /* bytes that it has of a block; 0: nothing */
     uint32_t run;       /* blocks of a run: the cluster, or a power of two that divides it. 0: the cluster */
     bool chosen;        /* a pass may say what it reads of it (ntx_kv_file_choose) */
 };
 
 struct ntx_kv_layout {
-    uint64_t block_bytes;
     uint32_t n_blocks, cluster, n_layers, n_parts;
     const struct ntx_kv_part *part;        /* [n_parts] */
     const uint16_t (*reads)[NTX_KV_READS]; /* [n_layers] parts; NTX_KV_NO_PART: none */
@@ -41,6 +41,7 @@ struct ntx_kv_layout {
 };
 #define NTX_KV_NO_PART UINT16_MAX
 
+uint64_t ntx_kv_file_bytes(const struct ntx_kv_layout *l); /* of the file */
 /* The least that a pass can do with when it reads all blocks: two layers of them, a cluster that is written, and two runs for who touches some beside it. */
 uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l);
 /* Bytes that a pass over n_blocks reads with so much memory. rows > 0: so many rows choose, anywhere and each for itself (an expectation; they mostly choose near each
@@ -51,9 +52,13 @@ uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uin
 int ntx_kv_file_open(const char *dir, uint64_t bytes, struct ntx_err *err);
 
 struct ntx_kv_file;
-/* base: all blocks' memory, the caller's, page-aligned, anonymous and never touched. Owns fd, also when it fails. */
-int ntx_kv_file_new(int fd, void *base, const struct ntx_kv_layout *l, uint64_t most, struct ntx_kv_file **out, struct ntx_err *err);
+/* Owns fd, also when it fails. drive: what passes read comes as fast as from that one. */
+int ntx_kv_file_new(int fd, const struct ntx_kv_layout *l, uint64_t most, struct ntx_drive drive, struct ntx_kv_file **out, struct ntx_err *err);
 void ntx_kv_file_free(struct ntx_kv_file *f);
+
+/* Where the run begins that the block is in, until the pass is done with the layer that reads it last, or those two others were touched; NULL: it is not in memory.
+ * From begin to end of a pass any thread may ask, of runs that were waited for, or that the pass writes to. */
+void *ntx_kv_file_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part);
 
 /* A pass: first what it will read (blocks of a sequence, the last ones youngest; those from `written` on it writes to), then its layers in order.
  * chooses: of parts that are chosen from it says for each layer which blocks it reads (choose), and then waits for those (chosen); else they are read ahead like others.

@@ -6,16 +6,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
-#define NTX__KV_IO_PIECE ((uint64_t)512 << 10) /* bytes of one read at most */
+#include "shm/drive.h"
+
+#define NTX__KV_IO_PIECE ((uint64_t)1 << 20) /* bytes of one read at most, */
+#define NTX__KV_IO_PARTS 64                  /* and places in memory that they go to */
 
 struct ntx__kv_io;
 
-int ntx__kv_io_new(int fd, struct ntx__kv_io **out); /* fd: borrowed */
+int ntx__kv_io_new(int fd, struct ntx_drive drive, struct ntx__kv_io **out); /* fd: borrowed; drive: it is read as if from that one */
 void ntx__kv_io_free(struct ntx__kv_io *io); /* none is under way */
-bool ntx__kv_io_room(const struct ntx__kv_io *io);   /* for one more */
+bool ntx__kv_io_room(const struct ntx__kv_io *io);   /* for one more; what is under way besides is no more than drives want */
 uint32_t ntx__kv_io_flying(const struct ntx__kv_io *io);
-void ntx__kv_io_read(struct ntx__kv_io *io, uint64_t at, uint32_t bytes, void *to, uint64_t tag);
+void ntx__kv_io_read(struct ntx__kv_io *io, uint64_t at, const struct iovec *to, uint32_t n, uint64_t tag); /* whole blocks of the drive each */
 /* One that is under way has ended: its tag. 0, or what went wrong; -EIO also where the file ends before. */
 int ntx__kv_io_wait(struct ntx__kv_io *io, uint64_t *tag);
 

@@ -68,6 +68,15 @@ static bool reads_chosen(const struct ntx_hparams *hp, uint32_t l, bool beside)
     return hp->index.head && !hp->index_beside && ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_chooses(hp, l) : any);
 }
 
+/* The fewest blocks whose K are whole pages. */
+static uint8_t run_of(size_t row)
+{
+    uint8_t n = 1;
+    while (n < NTX_KV_CLUSTER && n * row % ntx_page_bytes())
+        n *= 2;
+    return n;
+}
+
 int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 {
     struct ntx_kept_state kept[NTX_STATES_MOST];
@@ -84,6 +93,7 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
                 p->rows[l] = rows_of(&kept[i], p->type, (uint16_t)l);
                 p->rows[l].kind = p->ring && kept[i].windowed ? WINDOW : ALL;
                 p->rows[l].chosen = p->rows[l].kind == ALL && reads_chosen(hp, of, l != of);
+                p->rows[l].run = p->rows[l].chosen ? run_of(NTX_KV_BLOCK * p->rows[l].row_k) : 0;
                 p->rows[l].before = before[p->rows[l].kind];
                 before[p->rows[l].kind] += p->rows[l].heads * (p->rows[l].row_k + p->rows[l].row_v);
             }
@@ -95,6 +105,17 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 
 static const struct ntx__kv_rows *rows_at(const struct ntx_kv_seq *s, uint32_t layer) { return &s->pool->rows[s->pool->rows[layer].of]; }
 
+/* In the run of its cluster; K that are chosen from have runs of their own, and what they are chosen by has another part. */
+static void *in_file(const struct ntx_kv_seq *s, const struct ntx__kv_rows *l, uint32_t block, size_t tokens, uint32_t head, bool value)
+{
+    const bool apart = l->chosen && value && l->row_v;
+    const uint32_t run = l->chosen && !apart ? l->run : NTX_KV_CLUSTER;
+    uint8_t *to = ntx_kv_file_at(s->pool->file, block, apart ? ntx__kv_keys_part(s->pool, l->of) : l->of);
+    if (to)
+        to += (l->chosen ? 0 : tokens * (head * (l->row_k + l->row_v) + (value ? l->row_k : 0))) + (size_t)(block % run) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
+    return to;
+}
+
 /* K, or V behind it. */
 static void *block_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos, bool value)
 {
@@ -104,6 +125,8 @@ static void *block_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head,
     const struct ntx__kv_space *x = &p->space[kind];
     uint32_t block = s->units[kind][kind == WINDOW ? at % s->n_units[WINDOW] : at], first = NTX_ROUND_DOWN(block, NTX_KV_CLUSTER);
     size_t tokens = (size_t)NTX_MIN(x->n - first, (uint32_t)NTX_KV_CLUSTER) * NTX_KV_BLOCK; /* of the cluster */
+    if (p->file && kind == ALL)
+        return in_file(s, l, block, tokens, head, value);
     uint8_t *to = x->base + first * x->unit_bytes + tokens * (l->before + head * (l->row_k + l->row_v));
     return to + (value ? tokens * l->row_k : 0) + (size_t)(block - first) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
 }

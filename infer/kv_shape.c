@@ -85,29 +85,20 @@ uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type,
 
 /* ---- in a file */
 
-/* The fewest blocks whose K are whole pages. */
-static uint32_t run_of(size_t row)
-{
-    uint32_t n = 1;
-    while (n < NTX_KV_CLUSTER && n * row % ntx_page_bytes())
-        n *= 2;
-    return n;
-}
-
 /* Layers that keep all positions are its parts; of those that read chosen K these are one, and behind all layers is another, of what they are chosen by. A layer reads its
  * own, or another's, and K of several positions beside it. */
-int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, uint64_t block_bytes, struct ntx_kv_layout *out)
+int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, struct ntx_kv_layout *out)
 {
     struct ntx_kv_part *part = calloc(2 * p->n_layers, sizeof *part);
     uint16_t(*reads)[NTX_KV_READS] = calloc(p->n_turns, sizeof *reads);
-    *out = (struct ntx_kv_layout){.block_bytes = block_bytes, .n_blocks = n_blocks, .cluster = NTX_KV_CLUSTER, .n_layers = p->n_turns, .n_parts = 2 * p->n_layers, .part = part, .reads = (const uint16_t(*)[NTX_KV_READS])reads};
+    *out = (struct ntx_kv_layout){.n_blocks = n_blocks, .cluster = NTX_KV_CLUSTER, .n_layers = p->n_turns, .n_parts = 2 * p->n_layers, .part = part, .reads = (const uint16_t(*)[NTX_KV_READS])reads};
     if (!part || !reads)
         return -ENOMEM;
     for (uint32_t l = 0; l < p->n_layers; l++) {
         const struct ntx__kv_rows *k = &p->rows[l];
         const size_t all = k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0, chosen = k->chosen ? NTX_KV_BLOCK * k->row_k : 0;
-        part[l] = (struct ntx_kv_part){.before = NTX_KV_BLOCK * k->before, .row = k->chosen ? chosen : all, .run = k->chosen ? run_of(chosen) : 0, .chosen = k->chosen};
-        part[p->n_layers + l] = (struct ntx_kv_part){.before = NTX_KV_BLOCK * k->before + chosen, .row = k->chosen ? all - chosen : 0};
+        part[l] = (struct ntx_kv_part){.row = k->chosen ? chosen : all, .run = k->run, .chosen = k->chosen};
+        part[p->n_layers + l] = (struct ntx_kv_part){.row = k->chosen ? all - chosen : 0};
     }
     for (uint32_t l = 0; l < p->n_turns; l++) {
         const uint16_t own = p->rows[l].of, pooled = (uint16_t)(l + p->n_turns);
@@ -128,10 +119,10 @@ void ntx__kv_free_layout(struct ntx_kv_layout *l)
 static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, struct ntx_kv_layout *out)
 {
     struct ntx_kv_pool p = {.type = type, .ring = s->ring};
-    *out = (struct ntx_kv_layout){.block_bytes = 0};
+    *out = (struct ntx_kv_layout){.n_blocks = 0};
     int rc = ntx__kv_make_rows(&p, hp);
     if (!rc)
-        rc = ntx__kv_make_layout(&p, s->blocks, ntx__kv_all.unit_bytes(hp, type, s), out);
+        rc = ntx__kv_make_layout(&p, s->blocks, out);
     free(p.rows);
     out->choices = hp->index.most;
     return rc;

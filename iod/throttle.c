@@ -1,6 +1,4 @@
-/* throttle.c: a slower drive over a faster one. Each read is given a time at which its last byte would have come at the rate, one read
- * after the other; its result is held back until then. A token bucket: who comes late with the next read may catch up on CREDIT_NS, and,
- * so that a busy machine does not make the emulated drive slower than it is said to be, on as much as the results were given late. */
+/* throttle.c: a slower drive over a faster one (shm/drive.h). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,16 +6,14 @@
 #include "common/util.h"
 #include "iod/hold.h"
 #include "iod/source.h"
-
-#define CREDIT_NS 2000000u
-#define LATE_MAX_NS 50000000u
+#include "shm/drive.h"
 
 struct throttle {
     struct ntx_source base;
     struct ntx_source *over;
     unsigned n_files; /* of a drive */
-    double ns_per_byte[NTX_IOD_MAX_DRIVES];
-    double busy_until[NTX_IOD_MAX_DRIVES]; /* ns: the imaginary drive's last byte */
+    struct ntx_drive drive[NTX_IOD_MAX_DRIVES];
+    _Atomic uint64_t until[NTX_IOD_MAX_DRIVES]; /* of those that nobody else reads from */
     uint64_t credit;   /* ns */
     struct ntx__hold hold;
 };
@@ -33,9 +29,7 @@ static int throttle_submit(struct ntx_source *s, const struct ntx_iod_read *rd)
         ntx__hold_forget(&t->hold, i);
         return rc;
     }
-    double now = (double)ntx_now_ns(), *until = &t->busy_until[rd->file / t->n_files % NTX_IOD_MAX_DRIVES];
-    *until = NTX_MAX(*until, now - (double)t->credit) + rd->len * t->ns_per_byte[rd->file / t->n_files % NTX_IOD_MAX_DRIVES];
-    i->due = (uint64_t)*until;
+    i->due = ntx_drive_due(t->drive[rd->file / t->n_files % NTX_IOD_MAX_DRIVES], rd->len, ntx_now_ns(), t->credit);
     return 0;
 }
 
@@ -57,7 +51,7 @@ static void throttle_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
         late = NTX_MAX(late, now - i.due);
         cb(ctx, i.tag, i.result);
     }
-    t->credit = NTX_MAX(CREDIT_NS, NTX_MIN(late, LATE_MAX_NS));
+    t->credit = ntx_drive_credit(late);
     ntx__hold_arm(&t->hold);
 }
 
@@ -96,11 +90,11 @@ static const struct ntx_source_ops throttle_ops = {
 
 int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_source **out, struct ntx_err *err)
 {
-    return ntx_source_throttle_each(over, &bytes_per_s, 1, NTX_MAX_FILES, out, err);
+    return ntx_source_throttle_each(over, &bytes_per_s, 1, NTX_MAX_FILES, NULL, out, err);
 }
 
-int ntx_source_throttle_each(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, struct ntx_source **out,
-                             struct ntx_err *err)
+int ntx_source_throttle_each(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, _Atomic uint64_t *first,
+                             struct ntx_source **out, struct ntx_err *err)
 {
     if (!n_drives || n_drives > NTX_IOD_MAX_DRIVES || !n_files)
         return ntx_err_set(err, -EINVAL, "%u drives: expected 1 to %d", n_drives, NTX_IOD_MAX_DRIVES);
@@ -114,8 +108,8 @@ int ntx_source_throttle_each(struct ntx_source *over, const double *bytes_per_s,
     t->over = over;
     t->n_files = n_files;
     for (unsigned d = 0; d < n_drives; d++)
-        t->ns_per_byte[d] = 1e9 / bytes_per_s[d];
-    t->credit = CREDIT_NS;
+        t->drive[d] = (struct ntx_drive){first && !d ? first : &t->until[d], 1e9 / bytes_per_s[d]};
+    t->credit = NTX_DRIVE_CREDIT_NS;
     int rc = ntx__hold_open(&t->hold);
     if (rc) {
         free(t);

@@ -57,7 +57,7 @@
 #include "shm/word.h"
 
 #define NTX_REGION_MAGIC 0x31786e7467726e6eULL
-#define NTX_REGION_VERSION 3u
+#define NTX_REGION_VERSION 4u
 #define NTX_HUGE (2u << 20)
 #define NTX_PASS_MAPS 4
 #define NTX_MAX_FILES 100
@@ -106,6 +106,7 @@ struct ntx_orders {
 
 struct ntx_ring {
     _Alignas(64) _Atomic uint32_t iod_asleep;      /* iod */
+    _Alignas(64) _Atomic uint64_t drive_until;     /* iod and computed: drive.h */
 };
 
 /* A read on demand is two: what is asked for, which computed alone writes, and how far it is. FREE -> POSTED (computed) -> FILLING -> READY | FAILED (iod)

@@ -4,10 +4,10 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/util.h"
 #include "infer/kv_file.h"
 #include "tests/check.h"
 
@@ -28,8 +28,7 @@ static struct ntx_kv_layout layout = {.n_blocks = BLOCKS, .cluster = CLUSTER, .n
 static void lay_out(void)
 {
     for (uint16_t i = 0; i < PARTS; i++) {
-        parts[i] = (struct ntx_kv_part){layout.block_bytes, i == 2 || i == LAYERS - 1 ? 0 : i == 3 ? 41 * UNIT : i == 4 ? 55 * UNIT : i == 17 ? 32 * UNIT : 64 * UNIT, i < CHOSEN ? 0 : i - CHOSEN + 1, i >= CHOSEN};
-        layout.block_bytes += parts[i].row;
+        parts[i] = (struct ntx_kv_part){i == 2 || i == LAYERS - 1 ? 0 : i == 3 ? 41 * UNIT : i == 4 ? 55 * UNIT : i == 17 ? 32 * UNIT : 64 * UNIT, i < CHOSEN ? 0 : i - CHOSEN + 1, i >= CHOSEN};
         if (i >= LAYERS)
             continue;
         reads[i][0] = i == 2 || i == 4 ? NONE : i == LAYERS - 1 ? 0 : i;
@@ -40,7 +39,6 @@ static void lay_out(void)
 
 static struct {
     struct ntx_kv_file *f;
-    uint8_t *base;
     int fd;
     uint64_t most;
     uint32_t told[BLOCKS][PARTS]; /* what was written there; 0: nothing */
@@ -49,15 +47,13 @@ static struct {
 
 static const char *dir(void) { return getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp"; }
 
-static void open_file(uint64_t more, bool ring)
+static void open_slow(uint64_t more, bool ring, struct ntx_drive drive)
 {
     struct ntx_err err = {0};
     struct rlimit had, none;
     memset(&w, 0, sizeof w);
     w.most = ntx_kv_file_least(&layout) + more;
-    w.base = mmap(NULL, BLOCKS * layout.block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(w.base != MAP_FAILED);
-    w.fd = ntx_kv_file_open(dir(), BLOCKS * layout.block_bytes, &err);
+    w.fd = ntx_kv_file_open(dir(), ntx_kv_file_bytes(&layout), &err);
     if (w.fd < 0) {
         printf("skipped: %s\n", err.text);
         exit(77);
@@ -66,9 +62,11 @@ static void open_file(uint64_t more, bool ring)
     none = had;
     none.rlim_cur = 0; /* nobody gets a ring */
     CHECK_EQ(ring ? 0 : setrlimit(RLIMIT_NOFILE, &none), 0);
-    CHECK_EQ(ntx_kv_file_new(w.fd, w.base, &layout, w.most, &w.f, &err), 0);
+    CHECK_EQ(ntx_kv_file_new(w.fd, &layout, w.most, drive, &w.f, &err), 0);
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &had), 0);
 }
+
+static void open_file(uint64_t more, bool ring) { open_slow(more, ring, (struct ntx_drive){0}); }
 
 static void close_file(void)
 {
@@ -76,13 +74,14 @@ static void close_file(void)
     CHECK_MSG(s.held_most <= w.most, "held %llu of %llu", (unsigned long long)s.held_most, (unsigned long long)w.most);
     CHECK(s.read_bytes > w.most);
     ntx_kv_file_free(w.f);
-    munmap(w.base, BLOCKS * layout.block_bytes);
 }
 
 static uint32_t *word(uint32_t block, uint32_t part)
 {
-    uint32_t first = block / CLUSTER * CLUSTER, n = BLOCKS - first < CLUSTER ? BLOCKS - first : CLUSTER;
-    return (uint32_t *)(void *)(w.base + first * layout.block_bytes + n * parts[part].before + (block - first) * parts[part].row);
+    const uint32_t run = parts[part].run ? parts[part].run : CLUSTER;
+    uint8_t *at = ntx_kv_file_at(w.f, block, part);
+    CHECK_MSG(at, "block %u of part %u is not in memory", block, part);
+    return (uint32_t *)(void *)(at + block % run * parts[part].row);
 }
 
 static void put(uint32_t block, uint32_t part)
@@ -221,10 +220,46 @@ static void reads_what_is_chosen(void)
     close_file();
 }
 
+/* From a drive that another one reads from, too, at the same rate: no faster than both need. */
+static void shares_a_slow_drive(void)
+{
+    enum { ROUNDS_OF = 3, RATE = 100000000 };
+    _Atomic uint64_t until = 0;
+    const struct ntx_drive drive = {&until, 1e9 / RATE};
+    uint32_t a[BLOCKS / 2], b[BLOCKS / 2];
+    open_slow(0, true, drive);
+    order(a, b);
+    CHECK_EQ(run_pass(a, BLOCKS / 2, 0, false), 0);
+    CHECK_EQ(run_pass(b, BLOCKS / 2, 0, false), 0);
+    const uint64_t before = ntx_kv_file_stats(w.f).read_bytes, t0 = ntx_now_ns();
+    uint64_t others = 0;
+    for (int i = 0; i < ROUNDS_OF; i++) {
+        (void)ntx_drive_due(drive, 4 << 20, ntx_now_ns(), NTX_DRIVE_CREDIT_NS);
+        others += 4 << 20;
+        CHECK_EQ(run_pass(i % 2 ? b : a, BLOCKS / 2, BLOCKS / 2, false), 0);
+    }
+    CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
+    const double bytes = (double)(ntx_kv_file_stats(w.f).read_bytes - before + others), s = (double)(ntx_now_ns() - t0) / 1e9, least = bytes / RATE - 2e-9 * NTX_DRIVE_LATE_NS;
+    CHECK_MSG(least > 0.05 && s >= least, "%.0f bytes in %.3f s, at least %.3f", bytes, s, least);
+    close_file();
+}
+
+/* A process that says what cannot be stops nobody. */
+static void drive_of_liars(void)
+{
+    _Atomic uint64_t until = UINT64_MAX;
+    const struct ntx_drive drive = {&until, 1};
+    CHECK_EQ(ntx_drive_due(drive, 1000, 5000000000, 0), 5000001000);
+    CHECK_EQ(ntx_drive_due(drive, 1000, 5000000000, 0), 5000002000);
+    CHECK_EQ(ntx_drive_due(drive, 1000, 6000000000, 300), 6000000700);
+}
+
 int main(void)
 {
+    drive_of_liars();
     lay_out();
     reads_what_is_chosen();
+    shares_a_slow_drive();
     for (int ring = 0; ring < ROUNDS; ring++) {
         texts_grow(0, ring);
         if (ROUNDS > 1)

@@ -321,7 +321,7 @@ static void test_stripe_rate(const double *rates, unsigned n, double least)
     double sum = 0, got = 0;
     struct others before = others_now();
     setup(&b, temp_file(NULL, FILE_BYTES));
-    CHECK_EQ(ntx_source_throttle_each(&t.base, rates, n, 1, &b.s, &err), 0);
+    CHECK_EQ(ntx_source_throttle_each(&t.base, rates, n, 1, NULL, &b.s, &err), 0);
     CHECK_EQ(ntx_source_stripe(b.s, n, 1, &b.s, &err), 0);
     for (unsigned d = 0; d < n; d++)
         sum += rates[d];

@@ -35,6 +35,11 @@ same "$tmp/whole" "$tmp/part" "from a file of state"
 [ -z "$(find "$tmp/kept" -type f ! -name '*.prefix')" ] || fail "left behind: $(ls -la "$tmp/kept")"
 answer "$tmp/part" --kv-ram 1G --state "$tmp/kept" # more than it takes: there is no file
 [ -z "$(stat_of "$tmp/stats" kv_ram)" ] || fail "a file where all fits into memory"
+began=${EPOCHREALTIME/./}
+answer "$tmp/part" --kv-ram 10M --state "$tmp/kept" --draft off --link nvme=400M # the emulated drive is theirs, too
+took=$((${EPOCHREALTIME/./} - began)) least=$(($(stat_of "$tmp/stats" kv_read_bytes) / 400 - 200000))
+[ $took -ge $least ] && [ $least -gt 500000 ] || fail "read $(stat_of "$tmp/stats" kv_read_bytes) bytes from a drive of 400 MB/s in $took us"
+same "$tmp/whole" "$tmp/part" "from an emulated drive"
 
 refused 'in which directory with --state DIR' --kv-ram 10M
 refused 'too little for this context: .* take 8\.' --kv-ram 1M --state "$tmp/kept"
