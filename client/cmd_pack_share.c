@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "client/cmd_pack.h"
@@ -37,6 +38,16 @@ static int planned(const struct ntx_options *o, const struct ntx_model_files *f,
     return 0;
 }
 
+/* Whole layers, in equal parts. */
+static int by_layers(const struct ntx_model *m, struct ntx_share *s, struct ntx_err *err)
+{
+    uint64_t bytes[NTX_SHARE_LAYERS], output;
+    int rc = ntx_share_weigh(m, bytes, &output, err);
+    if (!rc)
+        ntx_share_layers(s, bytes, m->hp.n_layers, output);
+    return rc;
+}
+
 static void tell(uint64_t done, uint64_t all)
 {
     static uint64_t told;
@@ -54,11 +65,11 @@ static void report(const struct ntx_options *o, const struct ntx_share *s, uint6
         json_t *parts = json_array(), *j;
         for (uint32_t i = 0; i < s->n; i++)
             json_array_append_new(parts, json_integer(s->part[i]));
-        j = json_pack("{s:i, s:i, s:I, s:o}", "rank", (int)s->rank, "ranks", (int)s->n, "bytes", (json_int_t)bytes, "parts", parts);
+        j = json_pack("{s:s, s:i, s:i, s:I, s:o}", "split", s->split == NTX_SPLIT_ROWS ? "rows" : "layers", "rank", (int)s->rank, "ranks", (int)s->n, "bytes", (json_int_t)bytes, "parts", parts);
         ntx_out_json(j, JSON_COMPACT);
         json_decref(j);
     } else if (!o->quiet) {
-        printf("machine %u of %u (rank %u): %s of weights; the rest of the file is a hole: copy it with cp --sparse=always or rsync -S\n", s->rank + 1, s->n, s->rank,
+        printf("machine %u of %u (rank %u), split by %s: %s of weights; the rest of the file is a hole: copy it with cp --sparse=always or rsync -S\n", s->rank + 1, s->n, s->rank, s->split == NTX_SPLIT_ROWS ? "rows" : "layers",
                ntx_format_size(bytes, text, sizeof text));
     }
 }
@@ -68,7 +79,11 @@ int ntx__pack_share(const struct ntx_options *o, const struct ntx_model_files *f
     struct ntx_share s;
     uint64_t bytes = 0;
     int rc = read_share(o->of_machines, &s, err);
-    if (rc || (o->machines && (rc = planned(o, f, &s, err))))
+    if (!rc && o->machines)
+        rc = planned(o, f, &s, err);
+    else if (!rc && o->load.split && !strcmp(o->load.split, "layers"))
+        rc = by_layers(m, &s, err);
+    if (rc)
         return rc;
     if (m->pack)
         return ntx_err_set(err, -ENOTSUP, "%s: a packed model (ntx pack) runs on one machine only; share the file that it was made from", f->names[0]);

@@ -81,10 +81,19 @@ static int read_file(const char *path, const struct ntx_options *o, struct machi
     return rc;
 }
 
-static void print(const struct ntx_plan_answer *a, const struct machines *m, const struct ntx_machines_forecast *f)
+/* By both splits, and the one that would be taken. */
+struct found {
+    struct ntx_machines_forecast by[2];
+    enum ntx_split split;
+};
+
+static const char *const splits[] = {[NTX_SPLIT_ROWS] = "rows", [NTX_SPLIT_LAYERS] = "layers"};
+
+static void print(const struct ntx_plan_answer *a, const struct machines *m, const struct found *found)
 {
     char bytes[32];
-    printf("%s over %u machines: %.3g tokens/s, by the %s\n\n", a->model.name, m->n, 1 / f->token_s, f->limit);
+    const struct ntx_machines_forecast *f = &found->by[found->split], *other = &found->by[!found->split];
+    printf("%s over %u machines, split by %s: %.3g tokens/s, by the %s\n\n", a->model.name, m->n, splits[found->split], 1 / f->token_s, f->limit);
     printf("%-20s %8s %10s %10s %10s\n", "machine", "share", "weights", "in memory", "reads");
     for (uint32_t i = 0; i < m->n; i++) {
         printf("%-20s %6.1f %%", m->name[i], 100 * f->of[i].share);
@@ -92,37 +101,44 @@ static void print(const struct ntx_plan_answer *a, const struct machines *m, con
         printf(" %10s", ntx_format_size((uint64_t)f->of[i].keeps, bytes, sizeof bytes));
         printf(" %10s\n", ntx_format_size((uint64_t)f->of[i].reads, bytes, sizeof bytes));
     }
-    printf("\nA token: %.4g s for weights (each machine its rows of every matrix, at once), %.4g s for messages (%u exchanges, %s).\n", f->weights_s, f->messages_s, f->runs,
+    printf("\nA token: %.4g s for weights (%s), %.4g s for messages (%u exchanges, %s).\n", f->weights_s,
+           found->split == NTX_SPLIT_ROWS ? "each machine its rows of every matrix, at once" : "whole layers: drives side by side, products one after another", f->messages_s, f->runs,
            ntx_format_size((uint64_t)f->crosses, bytes, sizeof bytes));
-    printf("A prompt's messages take %.3g s for each 512 tokens. Whole layers on each machine, one after another, would need %.4g s a token at best; ntx does not do that.\n", 512 * f->prompt_s, f->in_turn_s);
+    printf("A prompt's messages take %.3g s for each 512 tokens. Split by %s a token would take %.4g s, and they %.3g s.\n", 512 * f->prompt_s, splits[!found->split], other->token_s, 512 * other->prompt_s);
     puts("Predicted; rates of networks were not measured with it. Attention, which the first machine computes, is not in it.");
 }
 
-static void print_json(const struct ntx_plan_answer *a, const struct machines *m, const struct ntx_machines_forecast *f)
+static void print_json(const struct ntx_plan_answer *a, const struct machines *m, const struct found *found)
 {
+    const struct ntx_machines_forecast *f = &found->by[found->split], *other = &found->by[!found->split];
     json_t *of = json_array(), *j;
     for (uint32_t i = 0; i < m->n; i++)
         json_array_append_new(of, json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", m->name[i], "share", f->of[i].share, "bytes", f->of[i].bytes, "bytes_host", f->of[i].keeps, "bytes_storage",
                                             f->of[i].reads));
-    j = json_pack("{s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:i, s:f, s:o}", "model", a->model.name, "predicted_tok_s", 1 / f->token_s, "limit", f->limit, "weights_s", f->weights_s, "messages_s", f->messages_s, "messages_s_prompt_token", f->prompt_s, "in_turn_s", f->in_turn_s,
-                  "exchanges", (int)f->runs, "rank_bytes", f->crosses, "machines", of);
+    j = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:i, s:f, s:o}", "model", a->model.name, "split", splits[found->split], "predicted_tok_s", 1 / f->token_s, "limit", f->limit,
+                  "weights_s", f->weights_s, "messages_s", f->messages_s, "messages_s_prompt_token", f->prompt_s, "other_split_tok_s", 1 / other->token_s, "exchanges", (int)f->runs, "rank_bytes",
+                  f->crosses, "machines", of);
     char *text = json_dumps(j, JSON_INDENT(2));
     puts(text ? text : "{}");
     free(text);
     json_decref(j);
 }
 
-static int forecast(const struct ntx_options *o, const struct ntx_outline *model, struct machines **out, struct ntx_machines_forecast *f, struct ntx_err *err)
+static int forecast(const struct ntx_options *o, const struct ntx_outline *model, struct machines **out, struct found *f, struct ntx_err *err)
 {
     struct machines *m = *out = calloc(1, sizeof *m);
     int rc = m ? read_file(o->machines, o, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
-    return rc ? rc : ntx_machines_forecast(model, m->hw, m->budget, m->n, &m->link, f, err);
+    for (int s = NTX_SPLIT_ROWS; s <= NTX_SPLIT_LAYERS && !rc; s++)
+        rc = ntx_machines_forecast(model, m->hw, m->budget, m->n, &m->link, (enum ntx_split)s, &f->by[s], err);
+    if (!rc)
+        f->split = ntx_machines_choose(o->load.split, &f->by[NTX_SPLIT_ROWS], &f->by[NTX_SPLIT_LAYERS]);
+    return rc;
 }
 
 int ntx__plan_machines(const struct ntx_options *o, const struct ntx_plan_answer *a, struct ntx_err *err)
 {
     struct machines *m;
-    struct ntx_machines_forecast f;
+    struct found f;
     int rc = forecast(o, &a->model, &m, &f, err);
     if (!rc)
         (o->json ? print_json : print)(a, m, &f);
@@ -134,13 +150,13 @@ int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const
 {
     struct ntx_outline model;
     struct machines *m = NULL;
-    struct ntx_machines_forecast f;
+    struct found f;
     int rc = ntx_outline_gguf(g, name, &model, err);
     if (rc)
         return rc;
     rc = forecast(o, &model, &m, &f, err);
     if (!rc)
-        *parts = f.parts;
+        *parts = f.by[f.split].parts;
     free(m);
     ntx_outline_free(&model);
     return rc;

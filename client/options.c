@@ -148,7 +148,8 @@ static const struct ntx_setting pack_rows[] = {
     {"down-type", 0, "TYPE", "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be written)", TEXT(down_type)},
     {"profile", 0, "FILE", "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", TEXT(profile)},
     {"share", 0, "I/N", "no groups: the file of machine I of N that share the model (mpirun ... ntx up), which has bytes only where that machine reads; all must be made with the same parts", TEXT(of_machines)},
-    {"machines", 0, "FILE", "with --share: parts as `ntx plan --machines FILE` finds them (default: equal ones)", TEXT(machines)},
+    {"machines", 0, "FILE", "with --share: the split and parts that `ntx plan --machines FILE` finds (default: rows, equal parts)", TEXT(machines)},
+    {"split", 0, "HOW", "with --share: rows, layers or auto, as the machines will be started (default auto)", .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|layers", AT(load.split)},
 };
 static const struct ntx_setting quantize_rows[] = {
     {"imatrix", 0, "FILE", "an importance matrix, made by `ntx imatrix` or by llama.cpp: which weights are multiplied by large numbers", TEXT(imatrix)},

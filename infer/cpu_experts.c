@@ -98,8 +98,9 @@ static void glu_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g)
 {
     f->glu = g;
-    ntx__each(f, glu_row, g->n_rows);
-    f->hidden = false;
+    if (!f->away)
+        ntx__each(f, glu_row, g->n_rows);
+    f->hidden = f->away = false;
     return 0;
 }
 

@@ -363,6 +363,20 @@ static int predict_groups(struct ntx_forward *f)
 
 static bool reads(const struct ntx_step *s, uint8_t b) { return s->in[0] == b || s->in[1] == b; }
 
+/* One matrix alone takes what this GLU makes, in the step behind it. */
+static bool passes(const struct ntx_forward *f, const struct ntx_step *glu, const struct ntx_step *end)
+{
+    const struct ntx_step *t = glu + 1;
+    if (f->c.sums || t >= end || t->op != NTX_OP_MM || t->in[0] != glu->out || t->parts || ntx_tensor_kinds[t->weight[0]].use != NTX_USE_MATRIX)
+        return false;
+    for (t++; t < end; t++)
+        if (reads(t, glu->out))
+            return false;
+        else if (t->out == glu->out)
+            break;
+    return true;
+}
+
 /* A GLU comes behind these two products, in place, and nothing else sees what they give. */
 static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, struct ntx__glu *g)
 {
@@ -373,7 +387,7 @@ static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, st
     for (const struct ntx_step *t = glu + 1; t < end && t->out != s[1].out; t++)
         if (reads(t, s[1].out))
             return false;
-    *g = (struct ntx__glu){.gate = s[0].out, .up = s[1].out, .act = glu->act, .limit = glu->limit, .gate_limit = glu->gate_limit, .n = glu->width, .n_rows = f->n_live};
+    *g = (struct ntx__glu){.gate = s[0].out, .up = s[1].out, .act = glu->act, .limit = glu->limit, .gate_limit = glu->gate_limit, .n = glu->width, .n_rows = f->n_live, .passes = passes(f, glu, end)};
     return true;
 }
 

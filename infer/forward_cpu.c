@@ -238,8 +238,9 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
-    ntx__each(f, row_of_run, f->n_live + (r->feeds ? f->n_kv_only : 0));
-    f->hidden = false;
+    if (!f->away)
+        ntx__each(f, row_of_run, f->n_live + (r->feeds ? f->n_kv_only : 0));
+    f->hidden = f->away = false;
     ntx__give_run(f, r);
     return 0;
 }

@@ -147,6 +147,7 @@ struct ntx__glu { /* gate = act(gate) * up, quantised; by row */
     uint8_t gate, up, set; /* buffers; where its forms go */
     uint8_t act;           /* enum ntx_ffn_act */
     bool of_choices;       /* rows are choices of the wave: their experts' biases are added first */
+    bool passes;           /* what it makes is what the next products take, and nobody else sees it */
     float limit, gate_limit; /* 0: none */
     uint32_t n, n_rows, forms;
 };
@@ -281,7 +282,8 @@ struct ntx_forward {
     bool grams_asked; /* the table's rows are on their way */
     uint32_t n_grams; /* so many */
     const struct ntx__glu *glu;
-    bool hidden;      /* what the next GLU makes stands in its gate already, but for its quantised forms */
+    bool hidden;      /* what the next GLU makes stands in its gate already, but for its quantised forms; */
+    bool away;        /* and in those where its products are, on another machine: there is nothing to do here */
     enum ntx_turn turn; /* whose angles are being made */
     bool predicts; /* multiplies by what is in memory before its turn has come */
     const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */

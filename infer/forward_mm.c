@@ -208,6 +208,8 @@ int ntx__mm_begin(struct ntx__mm *j)
     struct ntx_forward *f = j->f;
     for (unsigned i = 0; i < j->n; i++) {
         const struct ntx_weight *w = j->products[i].w;
+        if (!w->n_chunks) /* another machine's */
+            continue;
         int rc = ntx__turn(f, w->chunk0, w->n_chunks);
         if (rc || (rc = take_scale(f, w)))
             return rc;

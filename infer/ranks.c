@@ -48,26 +48,38 @@ static int broken(struct ntx_ranks *r, struct ntx_forward *f, int rc)
     return ntx_err_set(&f->c.weights->error, r->broken, "the other machines cannot be reached any more: %s; start all of them again", r->why);
 }
 
-static int send_all(struct ntx_ranks *r, struct ntx_forward *f, const void *bytes, size_t n)
+/* That machine is asked for products of this layer. */
+static bool asks(const struct ntx_forward *f, uint32_t rank) { return ntx_share_asks(&f->c.chunks->share, f->layer, rank); }
+
+static int send_all(struct ntx_ranks *r, struct ntx_forward *f, const void *bytes, size_t n, bool products)
 {
     int rc = r->broken;
     for (uint32_t to = 1; to < r->size && !rc; to++)
-        if (!(rc = r->c.ops->send(r->c.net, to, bytes, n)))
+        if ((!products || asks(f, to)) && !(rc = r->c.ops->send(r->c.net, to, bytes, n)))
             ntx_count(f->c.counters, NTX_C_comp_rank_bytes, n);
     return rc ? broken(r, f, rc) : 0;
+}
+
+/* The first answer of a machine comes when it has loaded. */
+static uint32_t limit_of(const struct ntx_ranks *r, const struct ntx_forward *f)
+{
+    for (uint32_t i = 1; i < r->size; i++)
+        if (!r->heard[i] && (asks(f, i) || !r->messages))
+            return FIRST_MS;
+    return r->c.limit_ms;
 }
 
 static int wait_all(struct ntx_ranks *r, struct ntx_forward *f)
 {
     uint64_t t0 = ntx_now_ns();
-    int rc = r->c.ops->wait(r->c.net, r->messages ? r->c.limit_ms : FIRST_MS); /* the first answer comes when its machine has loaded */
+    int rc = r->c.ops->wait(r->c.net, limit_of(r, f));
     ntx_count(f->c.counters, NTX_C_comp_rank_wait_ns, ntx_now_ns() - t0);
     return rc ? broken(r, f, rc) : 0;
 }
 
 static int say(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h)
 {
-    int rc = send_all(r, f, h, sizeof *h);
+    int rc = send_all(r, f, h, sizeof *h, false);
     return rc ? rc : wait_all(r, f);
 }
 
@@ -83,7 +95,7 @@ static bool dealt(const struct ntx__product *p, unsigned n)
 
 static struct ntx_share_rows rows_of(const struct ntx_forward *f, const struct ntx__product *p, uint32_t rank)
 {
-    return ntx_share_of(&f->c.chunks->share, p->w->n_out, rank);
+    return ntx_share_of(&f->c.chunks->share, p->w->layer, p->w->n_out, rank);
 }
 
 /* Forms that the dealt ones multiply by, and the width of their input. */
@@ -121,10 +133,13 @@ static bool sums(const struct ntx_forward *f)
     return l->expert[NTX_EXPERT_DOWN].dealt && !f->vec[NTX_T_expert_gate_bias + NTX_EXPERT_DOWN] && (l->down_shared.tensor == NTX_NO_TENSOR || l->down_shared.dealt);
 }
 
+/* One machine has all of the layer's matrices that are dealt. */
+static bool layer_is_whole(const struct ntx_forward *f) { return f->c.chunks->share.split == NTX_SPLIT_LAYERS; }
+
 static void set_then(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, struct ntx__said_head *h)
 {
     if (hides(f, p, n, in)) {
-        h->then = NTX__THEN_HIDDEN;
+        h->then = in->glu->passes && layer_is_whole(f) ? NTX__THEN_KEPT : NTX__THEN_HIDDEN;
         h->act = in->glu->act;
         h->gate = in->glu->gate;
         h->up = in->glu->up;
@@ -181,7 +196,7 @@ static uint8_t *put_choices(const struct ntx_forward *f, const struct ntx__said_
 
 static uint8_t *put_rows(const struct ntx_forward *f, const struct ntx__said_head *h, const uint32_t *from, uint8_t *to)
 {
-    for (uint32_t form = 0; form < NTX_N_ACTS; form++) {
+    for (uint32_t form = 0; form < NTX_N_ACTS && !h->kept; form++) {
         const uint8_t *rows = form == NTX_ACT_F32 ? (const void *)f->buf[h->buf].at : f->quantized[h->set][form];
         const size_t stride = ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in);
         for (uint32_t i = 0; h->forms >> form & 1 && i < h->n_distinct; i++)
@@ -197,7 +212,7 @@ static size_t length(const struct ntx_forward *f, const struct ntx__said_head *h
     size_t n = sizeof *h + h->n * sizeof(struct ntx__said_product) + (h->n_distinct ? h->n_rows * sizeof(uint32_t) : 0);
     if (h->then == NTX__THEN_SUMMED)
         n += h->n_rows * sizeof(struct ntx__said_choice) + (h->flags & NTX__SUM_WEIGHS ? h->n_live * sizeof(float) : 0);
-    for (uint32_t form = 0; form < NTX_N_ACTS; form++)
+    for (uint32_t form = 0; form < NTX_N_ACTS && !h->kept; form++)
         n += h->forms >> form & 1 ? (h->n_distinct ? h->n_distinct : h->n_rows) * ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in) : 0;
     return n;
 }
@@ -205,7 +220,7 @@ static size_t length(const struct ntx_forward *f, const struct ntx__said_head *h
 static int write_products(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, struct ntx__said_head *h, size_t *bytes)
 {
     uint32_t *number = NULL, *from = NULL;
-    *h = (struct ntx__said_head){.said = NTX__SAID_PRODUCTS, .layer = f->layer, .pass = f->b->pass, .n_rows = in->n_rows, .buf = in->buf, .set = in->set};
+    *h = (struct ntx__said_head){.said = NTX__SAID_PRODUCTS, .layer = f->layer, .pass = f->b->pass, .n_rows = in->n_rows, .buf = in->buf, .set = in->set, .kept = r->kept};
     h->forms = forms_of(p, n, &h->n_in);
     for (unsigned i = 0; i < n; i++)
         h->n += p[i].w->dealt;
@@ -234,7 +249,7 @@ bool ntx__answered(const struct ntx__said_head *h, uint8_t to)
 
 static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h, uint32_t rank)
 {
-    size_t floats = h->flags & NTX__SUM_LAST ? (size_t)h->n_live * ntx_share_of(&f->c.chunks->share, f->hp->n_embd, rank).n : 0;
+    size_t floats = h->flags & NTX__SUM_LAST ? (size_t)h->n_live * ntx_share_of(&f->c.chunks->share, f->layer, f->hp->n_embd, rank).n : 0;
     for (unsigned i = 0; i < n; i++)
         if (p[i].w->dealt && ntx__answered(h, p[i].to))
             floats += (size_t)ntx__product_rows(&p[i], in) * rows_of(f, &p[i], rank).n;
@@ -245,6 +260,8 @@ static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__
 {
     int rc = r->broken;
     for (uint32_t from = 1; from < r->size && !rc; from++) {
+        if (!asks(f, from))
+            continue;
         size_t bytes = answer_bytes(f, p, n, in, h, from);
         if (ntx__ranks_room(&r->in[from], &r->in_bytes[from], bytes))
             return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for an answer of %zu bytes from another machine", bytes);
@@ -294,6 +311,9 @@ static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx_
     for (uint32_t from = 1; from < r->size; from++) {
         struct ntx__answer a;
         const float *y = (const void *)(r->in[from] + sizeof a);
+        if (!asks(f, from))
+            continue;
+        r->heard[from] = true;
         memcpy(&a, r->in[from], sizeof a);
         see(r, f, from, &a, now);
         if (a.rc)
@@ -324,10 +344,9 @@ void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct nt
 static int multiply_own(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
 {
     int rc = ntx__cpu_multiply(f, p, n, in);
-    if (rc || h->then != NTX__THEN_HIDDEN)
-        return rc;
-    ntx__ranks_hide(r, f, in->glu, rows_of(f, p, 0), in->glu->n_rows);
-    return 0;
+    if (!rc && h->then == NTX__THEN_HIDDEN && rows_of(f, p, 0).n)
+        ntx__ranks_hide(r, f, in->glu, rows_of(f, p, 0), in->glu->n_rows);
+    return rc;
 }
 
 /* The others' outputs are awaited even where our own rows fail: the next pass begins with nothing on its way. */
@@ -336,11 +355,23 @@ static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigne
     struct ntx_ranks *r = f->c.ranks;
     struct ntx__said_head h;
     size_t bytes = 0;
+    if (!f->predicts && r->kept && !dealt(p, n))
+        return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u: another machine has kept what products here want", f->layer);
     if (f->predicts || !dealt(p, n))
         return ntx__cpu_multiply(f, p, n, in);
     int rc = write_products(r, f, p, n, in, &h, &bytes);
+    r->kept = false;
+    r->added = h.then == NTX__THEN_SUMMED && !rows_of(f, p, 0).n;
     r->sent_ns = ntx_now_ns();
-    if (rc || (rc = send_all(r, f, r->out, bytes)) || (rc = wait_all(r, f)) || (rc = expect(r, f, p, n, in, &h)))
+    if (rc || (rc = send_all(r, f, r->out, bytes, true)) || (rc = wait_all(r, f)))
+        return rc;
+    if (h.then == NTX__THEN_KEPT) {
+        f->hidden = f->away = r->kept = true;
+        return 0;
+    }
+    if (!ntx__has_answer(&h))
+        return multiply_own(r, f, p, n, in, &h);
+    if ((rc = expect(r, f, p, n, in, &h)))
         return rc;
     int own = multiply_own(r, f, p, n, in, &h);
     if ((rc = wait_all(r, f)))
@@ -353,14 +384,14 @@ static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigne
 static int combine(struct ntx_forward *f)
 {
     struct ntx_ranks *r = f->c.ranks;
-    int rc = ntx__cpu_combine(f);
+    int rc = r->added ? 0 : ntx__cpu_combine(f);
     for (uint32_t from = 1; from < r->size && r->due && !rc; from++) {
-        const struct ntx_share_rows own = ntx_share_of(&f->c.chunks->share, f->hp->n_embd, from);
+        const struct ntx_share_rows own = ntx_share_of(&f->c.chunks->share, f->layer, f->hp->n_embd, from);
         const float *y = (const void *)(r->in[from] + sizeof(struct ntx__answer));
         for (uint32_t i = 0; i < f->n_live; i++, y += own.n)
             memcpy(f->m.y + (size_t)i * f->hp->n_embd + own.row0, y, own.n * sizeof *y);
     }
-    r->due = false;
+    r->due = r->added = false;
     return rc;
 }
 
@@ -382,7 +413,7 @@ static int drop(struct ntx_ranks *r, struct ntx_forward *f, uint32_t layer)
 static int begin(struct ntx_forward *f)
 {
     struct ntx_ranks *r = f->c.ranks;
-    f->hidden = r->due = false; /* whatever became of the last pass */
+    f->hidden = f->away = r->due = r->kept = r->added = false; /* whatever became of the last pass */
     int rc = say(r, f, &(struct ntx__said_head){.said = NTX__SAID_BEGIN, .pass = f->b->pass});
     return rc || wants_logits(f) ? rc : drop(r, f, f->hp->n_layers);
 }

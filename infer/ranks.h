@@ -1,6 +1,6 @@
 /* ranks.h: a pass over several machines. Rank 0 runs it, with all state: sessions, K and V, norms, attention, sampling. The others hold nothing but weights:
- * their rows of each matrix (model/share.h). Where a run of products takes dealt matrices, rank 0 sends its input, in the form that they are multiplied by,
- * to all; every machine multiplies its own rows, from its own memory and drive; the outputs come back to rank 0.
+ * their rows of each matrix, or all matrices of some layers (model/share.h). Where a run of products takes dealt matrices, rank 0 sends its input, in the form that they are
+ * multiplied by, to those who have rows of them; every machine multiplies its own rows, from its own memory and drive; the outputs come back to rank 0.
  *
  *      rank 0         begin   x ------------------> multiply own rows ... y <---- ... end
  *      other ranks      |     '-> multiply own rows ------------------------^        |
@@ -9,7 +9,8 @@
  * So a token's bytes come from all drives and all memories at once, and an output has the bits that one machine gives it: its sum is never cut. What a
  * machine computes depends on the message alone; nothing of a conversation is kept there, so nothing has to be rolled back, shared or moved there.
  *
- * Few bytes cross where one machine's rows are all that a step needs: act(gate) * up is made of the own rows before they are sent; a row's input goes out once for all of
+ * Few bytes cross where one machine's rows are all that a step needs: act(gate) * up is made of the own rows before they are sent, and stays, quantised there, where the
+ * machine has the whole layer: what an FFN takes then is one input out and one output back; a row's input goes out once for all of
  * its experts; and every machine adds its rows of their outputs to its rows of Y, of which only the sum comes back, with the last wave of experts. (Experts with biases,
  * which only rank 0 has, do without.)
  *

@@ -19,6 +19,7 @@ struct follower {
     uint32_t wanted[1024];
     uint8_t late[1024];
     struct ntx__glu glu;        /* HIDDEN */
+    struct { uint32_t layer, n_rows, n; uint8_t buf; bool here; } hidden; /* KEPT: what the next products may take */
     const uint8_t *number;      /* of the message: n_rows u32, where rows were sent once */
     const uint8_t *choice, *by; /* SUMMED: n_rows choices, n_live floats; */
     uint8_t *kept;              /* a copy of both, for the message does not last */
@@ -61,12 +62,14 @@ static bool is_hidden(const struct follower *x, uint32_t i)
     return s->to == (i % 2 ? x->h.up : x->h.gate) && !s->at && weight_of(x->f, x->h.layer, s)->n_out == weight_of(x->f, x->h.layer, x->said)->n_out;
 }
 
+static bool is_glu(const struct ntx__said_head *h) { return h->then == NTX__THEN_HIDDEN || h->then == NTX__THEN_KEPT; }
+
 /* What shall become of outputs that are there. */
 static int check_then(const struct follower *x)
 {
     const struct ntx_layer_weights *l = x->h.layer < x->f->hp->n_layers ? &x->f->c.chunks->layers[x->h.layer] : NULL;
     bool right = x->h.then == NTX__THEN_NOTHING ? !x->h.flags : x->h.then <= NTX__THEN_SUMMED && l != NULL;
-    if (right && x->h.then == NTX__THEN_HIDDEN) {
+    if (right && is_glu(&x->h)) {
         right = !x->h.flags && x->h.act < NTX_N_FFN_ACTS && x->h.n % 2 == 0 && x->h.gate != x->h.up;
         for (uint32_t i = 0; i < x->h.n && right; i++)
             right = is_hidden(x, i);
@@ -117,6 +120,29 @@ static void spread_rows(const struct follower *x, const uint8_t *from, uint8_t *
     }
 }
 
+static void quantize_kept(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    const struct ntx__said_head *h = f->c.ranks->asked;
+    (void)thread;
+    ntx__quantize_into(f, f->quantized[h->set], h->forms, f->buf[h->buf].at + i * f->buf[h->buf].ld, h->n_in, i);
+}
+
+/* The input is what the products before have left. */
+static int take_kept(struct follower *x)
+{
+    struct ntx_forward *f = x->f;
+    const bool right = x->hidden.here && x->hidden.buf == x->h.buf && x->hidden.layer == x->h.layer && x->hidden.n_rows == x->h.n_rows && x->hidden.n == x->h.n_in && !x->h.n_distinct;
+    x->hidden.here = false;
+    for (uint32_t form = NTX_ACT_F32 + 1; form < NTX_N_ACTS && right; form++)
+        if (x->h.forms >> form & 1 && !f->quantized[x->h.set][form])
+            return wrong(f, "an input of another form");
+    if (!right)
+        return wrong(f, "an input that was not kept");
+    x->r->asked = &x->h;
+    ntx__each(f, quantize_kept, x->h.n_rows);
+    return 0;
+}
+
 /* The input's rows go to where the pass has them. */
 static int take_input(struct follower *x, const uint8_t *at, const uint8_t *end)
 {
@@ -129,6 +155,8 @@ static int take_input(struct follower *x, const uint8_t *at, const uint8_t *end)
     int rc = take_lists(x, &at, end);
     if (rc)
         return rc;
+    if (x->h.kept)
+        return at == end ? take_kept(x) : wrong(f, "an input of another length");
     const uint32_t n = x->h.n_distinct ? x->h.n_distinct : x->h.n_rows;
     for (uint32_t form = 0; form < NTX_N_ACTS; form++) {
         if (!(x->h.forms >> form & 1))
@@ -258,12 +286,18 @@ static int run_experts(struct follower *x)
 
 /* ---- what becomes of their outputs */
 
-static struct ntx_share_rows rows_of(const struct ntx_forward *f, const struct follower *x, uint32_t n_out) { return ntx_share_of(&f->c.chunks->share, n_out, x->r->rank); }
+static struct ntx_share_rows rows_of(const struct ntx_forward *f, const struct follower *x, uint32_t n_out) { return ntx_share_of(&f->c.chunks->share, x->h.layer, n_out, x->r->rank); }
 
 static void hide(struct follower *x)
 {
+    const uint32_t n = weight_of(x->f, x->h.layer, x->said)->n_out;
     x->glu = (struct ntx__glu){.gate = x->h.gate, .up = x->h.up, .act = x->h.act, .limit = x->h.limit, .gate_limit = x->h.gate_limit};
-    ntx__ranks_hide(x->r, x->f, &x->glu, rows_of(x->f, x, weight_of(x->f, x->h.layer, x->said)->n_out), x->h.n_rows);
+    ntx__ranks_hide(x->r, x->f, &x->glu, rows_of(x->f, x, n), x->h.n_rows);
+    x->hidden.here = x->h.then == NTX__THEN_KEPT && rows_of(x->f, x, n).n == n;
+    x->hidden.layer = x->h.layer;
+    x->hidden.n_rows = x->h.n_rows;
+    x->hidden.n = n;
+    x->hidden.buf = x->h.gate;
 }
 
 /* Own rows of Y, as combine adds (cpu_experts.c): choices are in order of their experts. */
@@ -295,7 +329,7 @@ static int compute(struct follower *x, const uint8_t *bytes, size_t n)
     uint64_t t0 = ntx_now_ns();
     x->f->layer = x->h.layer;
     rc = ntx__is_expert(x->said[0].kind) ? run_experts(x) : run_dense(x);
-    if (!rc && x->h.then == NTX__THEN_HIDDEN)
+    if (!rc && is_glu(&x->h))
         hide(x);
     if (!rc && x->h.then == NTX__THEN_SUMMED)
         sum(x);
@@ -370,6 +404,7 @@ static void begin_pass(struct follower *x)
     struct ntx_weights *w = x->f->c.weights;
     end_pass(x, false);
     x->f->next_chunk = 0;
+    x->hidden.here = false;
     atomic_store(&x->f->failed, 0);
     x->failed = w->ops->begin(w, x->h.pass);
     x->passing = !x->failed;
@@ -389,7 +424,7 @@ static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
         x->r->begin_ns = ntx_now_ns();
         if (!x->failed)
             x->failed = compute(x, bytes, n);
-        return answer(x, x->failed);
+        return ntx__has_answer(&x->h) ? answer(x, x->failed) : 0;
     default: return wrong(x->f, "a word that is not known");
     }
 }

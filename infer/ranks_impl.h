@@ -17,7 +17,8 @@ struct ntx__said_head { /* little-endian, as all that ntx runs on */
     uint8_t buf, set;      /* struct ntx__input */
     uint8_t then, act;     /* enum ntx__then */
     uint8_t gate, up;      /* HIDDEN: buffers; rows of `gate` alone are answered */
-    uint8_t flags, none;   /* SUMMED: enum ntx__sum */
+    uint8_t flags;         /* SUMMED: enum ntx__sum */
+    uint8_t kept;          /* 1: the input is what products before them have kept */
     float limit, gate_limit; /* HIDDEN: struct ntx__glu */
     uint32_t n_distinct;   /* choices' rows: so many come, behind n_rows numbers of them; 0: n_rows come */
     uint32_t n_live;       /* SUMMED: rows of Y */
@@ -27,8 +28,9 @@ struct ntx__said_head { /* little-endian, as all that ntx runs on */
 enum ntx__then {
     NTX__THEN_NOTHING,
     NTX__THEN_HIDDEN,      /* gate = act(gate) * up */
-    NTX__THEN_STAY,        /* they are Y, to which choices will be added: none is answered */
-    NTX__THEN_SUMMED,      /* choices' outputs are added to Y; behind the products: a struct ntx__said_choice for each, then with WEIGHS n_live floats. With LAST rows of Y are answered */
+    NTX__THEN_KEPT,        /* likewise, and it stays, being what the next products take: there is no answer */
+    NTX__THEN_STAY,        /* they are Y, to which choices will be added: there is no answer */
+    NTX__THEN_SUMMED,      /* choices' outputs are added to Y; behind the products: a struct ntx__said_choice for each, then with WEIGHS n_live floats. With LAST rows of Y are answered, else there is no answer */
 };
 enum ntx__sum { NTX__SUM_CLEARS = 1 /* Y is 0 before */, NTX__SUM_WEIGHS = 2 /* and is multiplied before */, NTX__SUM_LAST = 4 };
 struct ntx__said_choice {
@@ -59,9 +61,13 @@ struct ntx_ranks {
     uint64_t multiply_ns;  /* of another than rank 0 */
     uint64_t begin_ns;     /* of another than rank 0: of the run under way */
     uint64_t sent_ns;      /* of rank 0: when it began to send */
+    const struct ntx__said_head *asked; /* of another than rank 0: what is being taken */
     const struct ntx__glu *glu; /* that the products under way are for, */
     struct ntx_share_rows own;  /* of these rows of this machine's */
     bool due;                   /* of rank 0: the answers at hand are rows of Y */
+    bool added;                 /* of rank 0: the wave's choices are added to Y elsewhere, all of it */
+    bool kept;                  /* of rank 0: the next products' input is where they are multiplied */
+    bool heard[NTX_RANKS_MAX];  /* of rank 0: that machine has answered once */
     uint8_t *rows;              /* of rank 0: scratch, numbers of rows */
     size_t rows_bytes;
     struct { uint64_t least_ns; int64_t ahead_ns; uint64_t stall_ns; } clock[NTX_RANKS_MAX]; /* the shortest exchange so far, 0: none; its clock before ours by that; stalls so far */
@@ -77,6 +83,11 @@ static inline bool ntx__is_expert(uint16_t kind) { return kind >= NTX_T_expert_g
 /* The GLU of the own rows of gate and up, in place. */
 void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__glu *glu, struct ntx_share_rows own, uint32_t n_rows);
 bool ntx__answered(const struct ntx__said_head *h, uint8_t to); /* outputs of a product into this buffer are sent back */
+/* There is an answer at all. What fails where there is none is told by the next one. */
+static inline bool ntx__has_answer(const struct ntx__said_head *h)
+{
+    return h->then != NTX__THEN_KEPT && h->then != NTX__THEN_STAY && (h->then != NTX__THEN_SUMMED || h->flags & NTX__SUM_LAST);
+}
 /* At least so many bytes; -ENOMEM. */
 int ntx__ranks_room(uint8_t **p, size_t *has, size_t bytes);
 static inline uint32_t ntx__product_rows(const struct ntx__product *p, const struct ntx__input *in) { return p->n_rows ? p->n_rows : in->n_rows; }

@@ -89,9 +89,9 @@ static struct ntx_share_rows own_rows(const struct cutter *k, const struct part 
     struct ntx_share_rows all = {0, w->n_out};
     if (!k->share)
         return all;
-    w->dealt = !fixed && !p->run && ntx_share_deals(k->share, w->n_out);
+    w->dealt = !fixed && !p->run && ntx_share_deals(k->share, w->layer, w->n_out);
     if (w->dealt)
-        return ntx_share_of(k->share, w->n_out, k->share->rank);
+        return ntx_share_of(k->share, w->layer, w->n_out, k->share->rank);
     return k->share->rank && !p->scale ? (struct ntx_share_rows){0, 0} : all;
 }
 
@@ -114,11 +114,12 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     w->layer = layer;
     w->kind = (uint16_t)p->t;
     const struct ntx_share_rows own = own_rows(k, p, w, fixed);
+    w->chunk0 = k->c->n;
     if (!own.n) {
-        *w = absent;
+        if (k->share->rank)
+            *w = absent;
         return 0;
     }
-    w->chunk0 = k->c->n;
     w->chunk_rows = NTX_MIN(rows_of_chunk(k, p, w, fixed), own.n);
     for (uint64_t row = own.row0; row < own.row0 + own.n; row += w->chunk_rows) {
         struct ntx_chunk *ch;
@@ -144,8 +145,8 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
 
 static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_rows(k, tensor, layer, use, &(struct part){.t = NTX_N_TENSORS}, w); }
 
-/* It is another machine's. */
-static bool elsewhere(const struct cutter *k, const struct ntx_weight *w) { return k->share && w->tensor == NTX_NO_TENSOR; }
+/* It is another machine's; the first one knows what it is like. */
+static bool elsewhere(const struct cutter *k, const struct ntx_weight *w) { return k->share && (w->tensor == NTX_NO_TENSOR || !w->n_chunks); }
 
 /* What a weight's products are multiplied by. */
 static int cut_scale(struct cutter *k, uint32_t tensor, uint32_t layer, struct ntx_weight *w)
@@ -169,35 +170,37 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
     e.scale = of->scale;
     if (fused)
         e.n_out /= 2;
-    struct ntx_chunk *ch;
-    int rc = append(k, &ch);
-    if (rc)
-        return rc;
     if ((uint64_t)e.n_out * e.row_bytes > NTX_EXPERT_BYTES_MAX)
         return ntx_err_set(k->err, -EFBIG, "an expert's matrix of %llu bytes is more than the %llu that are possible",
                            (unsigned long long)e.n_out * e.row_bytes, (unsigned long long)NTX_EXPERT_BYTES_MAX);
-    const struct ntx_share_rows own = k->experts_dealt ? ntx_share_of(k->share, e.n_out, k->share->rank) : (struct ntx_share_rows){0, e.n_out};
-    e.chunk0 = k->c->n - 1;
-    e.n_chunks = 1;
+    const struct ntx_share_rows own = k->experts_dealt ? ntx_share_of(k->share, layer, e.n_out, k->share->rank) : (struct ntx_share_rows){0, e.n_out};
+    struct ntx_chunk *ch;
+    int rc = own.n ? append(k, &ch) : 0;
+    if (rc)
+        return rc;
+    e.chunk0 = own.n ? k->c->n - 1 : k->c->n;
+    e.n_chunks = own.n != 0;
     e.chunk_rows = own.n;
     e.layer = layer;
     e.kind = (uint16_t)(NTX_T_expert_gate + part);
     e.dealt = k->experts_dealt;
+    if (!expert)
+        *w = e;
+    if (!own.n)
+        return 0;
     uint64_t bytes = (uint64_t)e.n_out * e.row_bytes;
     uint64_t at = fused ? 2 * (uint64_t)expert + part : expert;
     *ch = (struct ntx_chunk){.tensor = tensor, .layer = layer, .file = t->file, .row0 = own.row0, .n_rows = own.n,
                              .offset = t->offset + at * bytes + (uint64_t)own.row0 * e.row_bytes, .bytes = (uint64_t)own.n * e.row_bytes, .expert = true};
     k->c->matrix_bytes += ch->bytes;
-    if (!expert)
-        *w = e;
     return 0;
 }
 
 static int cut_experts(struct cutter *k, uint32_t l)
 {
     int rc = 0;
-    k->experts_dealt = ntx_share_deals(k->share, k->m->hp.n_ff_exp) && ntx_share_deals(k->share, k->m->hp.n_embd);
-    if (k->share && k->share->rank && !k->experts_dealt)
+    k->experts_dealt = ntx_share_deals(k->share, l, k->m->hp.n_ff_exp) && ntx_share_deals(k->share, l, k->m->hp.n_embd);
+    if (k->share && k->share->rank && !(k->experts_dealt && ntx_share_asks(k->share, l, k->share->rank)))
         return 0;
     for (uint32_t e = 0; e < k->m->hp.n_expert && !rc; e++)
         for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)

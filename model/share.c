@@ -1,13 +1,17 @@
-/* share.c: rows in proportion, in whole slices, at least one slice each; and parts that take the same time. */
+/* share.c: rows in proportion, in whole slices, at least one slice each; layers that go round; and parts that take the same time. */
 #include "model/share.h"
+
+#include <string.h>
 
 #include "common/util.h"
 
 #define LEAST_SLICES 4u /* for each machine, or the matrix is not worth a message */
 
-bool ntx_share_deals(const struct ntx_share *s, uint32_t n_out)
+bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out)
 {
-    return s && s->n > 1 && n_out / NTX_SHARE_UNIT >= LEAST_SLICES * s->n;
+    if (!s || s->n < 2)
+        return false;
+    return s->split == NTX_SPLIT_LAYERS ? s->owner[layer] != 0 : n_out / NTX_SHARE_UNIT >= LEAST_SLICES * s->n;
 }
 
 /* The first row of a rank's; n_out for the one behind the last. */
@@ -25,12 +29,34 @@ static uint32_t begin(const struct ntx_share *s, uint32_t n_out, uint32_t rank)
     return (uint32_t)at * NTX_SHARE_UNIT;
 }
 
-struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t n_out, uint32_t rank)
+struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t layer, uint32_t n_out, uint32_t rank)
 {
-    if (!ntx_share_deals(s, n_out))
+    if (!ntx_share_deals(s, layer, n_out))
         return (struct ntx_share_rows){0, rank ? 0 : n_out};
+    if (s->split == NTX_SPLIT_LAYERS)
+        return (struct ntx_share_rows){0, s->owner[layer] == rank ? n_out : 0};
     uint32_t row0 = begin(s, n_out, rank);
     return (struct ntx_share_rows){row0, begin(s, n_out, rank + 1) - row0};
+}
+
+void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers, uint64_t first)
+{
+    double has[NTX_RANKS_MAX] = {(double)first};
+    s->split = NTX_SPLIT_LAYERS;
+    memset(s->owner, 0, sizeof s->owner);
+    for (uint32_t l = 0; l < n_layers; l++) {
+        uint32_t who = 0;
+        double least = 0;
+        for (uint32_t i = 0; i < s->n; i++) {
+            double due = (has[i] + (double)bytes[l]) / NTX_MAX(s->part[i], 1u);
+            if (!i || due < least) {
+                least = due;
+                who = i;
+            }
+        }
+        has[who] += (double)bytes[l];
+        s->owner[l] = (uint8_t)who;
+    }
 }
 
 double ntx_share_reads(const struct ntx_share_machine *m, const struct ntx_share_work *w, double part)

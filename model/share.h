@@ -1,8 +1,11 @@
-/* share.h: a model dealt over several machines: which rows of a matrix each of them has.
+/* share.h: a model dealt over several machines: which rows of a matrix each of them has. An output's sum is never cut, so its bits are those of one machine.
  *
- * Every machine (a rank; 0 is the one with the sessions) reads and multiplies some rows of each matrix, always the same: the share's part of them, in whole
- * slices of 16 rows. An output's sum is untouched by that, so its bits are. What is no matrix, what is always resident, and matrices of too few rows to be
- * worth a message, rank 0 has alone; the others do not have them at all. */
+ *   rows     every machine (a rank; 0 is the one with the sessions) reads and multiplies some rows of each matrix, always the same: the share's part of
+ *            them, in whole slices of 16 rows. Matrices of too few rows to be worth a message are rank 0's
+ *   layers   one machine has all matrices of a layer, and the layers go round, so that a drive reads ahead while the others compute: fewer and smaller
+ *            messages, but only one machine multiplies at a time. The output matrix is rank 0's
+ *
+ * What is no matrix, and what is always resident, rank 0 has alone; the others do not have it at all. */
 #ifndef NTX_MODEL_SHARE_H
 #define NTX_MODEL_SHARE_H
 
@@ -12,17 +15,26 @@
 #define NTX_RANKS_MAX 16u
 #define NTX_SHARE_UNIT 16u /* rows: NTX_SLICE_ROWS */
 
+#define NTX_SHARE_LAYERS 513u /* the output counts as one (shm/board.h) */
+enum ntx_split { NTX_SPLIT_ROWS, NTX_SPLIT_LAYERS };
+
 struct ntx_share {
     uint32_t n, rank;               /* how many machines, which is this one */
-    uint32_t part[NTX_RANKS_MAX];   /* [n] of each matrix, in proportion to their sum, which is below 2^32 */
+    uint32_t part[NTX_RANKS_MAX];   /* [n] of each matrix, or of the bytes of all layers, in proportion to their sum, which is below 2^32 */
+    uint32_t split;                 /* enum ntx_split */
+    uint8_t owner[NTX_SHARE_LAYERS]; /* LAYERS: which machine has each layer's matrices */
 };
 
 struct ntx_share_rows { uint32_t row0, n; };
 
-/* A matrix of so many rows has some on every machine. share NULL: there is one. */
-bool ntx_share_deals(const struct ntx_share *s, uint32_t n_out);
+/* A matrix of so many rows has some on another machine than rank 0. share NULL: there is one. layer: n_layers is the output's. */
+bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out);
 /* Those of one rank. Where the matrix is not dealt, rank 0's are all. */
-struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t n_out, uint32_t rank);
+struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t layer, uint32_t n_out, uint32_t rank);
+/* That rank has rows of what is dealt of the layer. */
+static inline bool ntx_share_asks(const struct ntx_share *s, uint32_t layer, uint32_t rank) { return s->split == NTX_SPLIT_ROWS || s->owner[layer] == rank; }
+/* Deals whole layers of so many bytes each by the parts, one after another to who then has least of what is his due. first: bytes that rank 0 has beside them. */
+void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers, uint64_t first);
 
 #define NTX_SHARE_KEEPS 0.75 /* of a budget becomes weights that stay, or thereabouts: the rest is keys and values, activations, the ring */
 

@@ -16,6 +16,25 @@
 
 /* ---- reading */
 
+/* Whose layers are whose, where they are dealt whole. */
+static int read_owners(const struct ntx_gguf *g, struct ntx_share *s)
+{
+    const struct ntx_gguf_kv *owners = ntx_gguf_find(g, "ntx.share.owners");
+    if (!owners)
+        return 0;
+    if (owners->type != NTX_GGUF_ARR || owners->elem != NTX_GGUF_U32 || owners->count >= NTX_SHARE_LAYERS)
+        return -EINVAL;
+    s->split = NTX_SPLIT_LAYERS;
+    for (uint64_t l = 0; l < owners->count; l++) {
+        uint32_t who;
+        memcpy(&who, (const uint8_t *)owners->data + l * sizeof who, sizeof who);
+        if (who >= s->n)
+            return -EINVAL;
+        s->owner[l] = (uint8_t)who;
+    }
+    return 0;
+}
+
 int ntx_share_file_of(const struct ntx_gguf *g, struct ntx_share *share, struct ntx_err *err)
 {
     const struct ntx_gguf_kv *parts = ntx_gguf_find(g, "ntx.share.parts");
@@ -36,6 +55,8 @@ int ntx_share_file_of(const struct ntx_gguf *g, struct ntx_share *share, struct 
         all += s.part[i];
     if (all > UINT32_MAX)
         return ntx_err_set(err, -EINVAL, "a file of a machine's share with parts that make no sense: make it anew with ntx pack --share");
+    if (read_owners(g, &s))
+        return ntx_err_set(err, -EINVAL, "a file of a machine's share with layers that are nobody's: make it anew with ntx pack --share");
     *share = s;
     return 0;
 }
@@ -50,6 +71,30 @@ int ntx_share_file_refuse(const struct ntx_gguf *g, const char *name, struct ntx
                        s.rank + 1, s.n);
 }
 
+/* ---- what there is to deal */
+
+int ntx_share_weigh(const struct ntx_model *m, uint64_t *bytes, uint64_t *output, struct ntx_err *err)
+{
+    struct ntx_share all = {.n = 2, .rank = 1, .split = NTX_SPLIT_LAYERS};
+    const struct ntx_chunk_bounds b = {.most = NTX_CHUNKS_MAX, .count_only = true, .share = &all};
+    struct ntx_chunks *c = NULL;
+    memset(all.owner, 1, sizeof all.owner); /* as if another machine had everything */
+    int rc = ntx_chunks_make_bounded(m, CHUNK_BYTES, &b, &c, err);
+    if (rc)
+        return rc;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++) {
+        bytes[l] = 0;
+        for (uint32_t t = 0; t < NTX_N_TENSORS; t++) {
+            const struct ntx_weight *w = &c->layers[l].of[t];
+            if (w->tensor != NTX_NO_TENSOR && w->dealt && t != NTX_T_expert_gate_up) /* which counts as its parts */
+                bytes[l] += (uint64_t)w->n_out * w->row_bytes * (ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? m->hp.n_expert : 1);
+        }
+    }
+    *output = (uint64_t)c->output.n_out * c->output.row_bytes;
+    ntx_chunks_free(c);
+    return 0;
+}
+
 /* ---- writing */
 
 struct maker {
@@ -58,6 +103,7 @@ struct maker {
     const struct ntx_share *share;
     struct ntx_chunks *chunks;
     uint32_t *first, *of; /* chunks by tensor: of[first[t] .. first[t + 1]) */
+    bool *away;           /* by tensor: another machine has all of it */
     uint64_t done, all;
     void (*tell)(uint64_t done, uint64_t all);
 };
@@ -66,7 +112,7 @@ struct maker {
 static bool is_whole(const struct maker *k, uint32_t tensor)
 {
     const struct ntx_model *m = k->m;
-    return !k->share->rank && (k->first[tensor] == k->first[tensor + 1] || tensor == m->token_embd || tensor == m->input_embd || tensor == m->gram_embd);
+    return !k->share->rank && ((k->first[tensor] == k->first[tensor + 1] && !k->away[tensor]) || tensor == m->token_embd || tensor == m->input_embd || tensor == m->gram_embd);
 }
 
 static int copy(struct maker *k, const struct ntx_gguf_tensor *t, uint64_t at, uint64_t bytes, int out, uint64_t to, uint8_t *buf, struct ntx_err *err)
@@ -112,13 +158,26 @@ static int write_share(void *ctx, uint32_t tensor, int fd, struct ntx_err *err)
     return rc;
 }
 
+/* Matrices of whole layers that are another machine's. */
+static void find_away(struct maker *k)
+{
+    for (uint32_t l = 0; l < k->m->hp.n_layers; l++)
+        for (int t = 0; t < NTX_N_TENSORS; t++) {
+            const struct ntx_weight *w = &k->chunks->layers[l].of[t];
+            if (w->tensor != NTX_NO_TENSOR && w->dealt && !w->n_chunks)
+                k->away[w->tensor] = true;
+        }
+}
+
 static int sort_chunks(struct maker *k)
 {
     uint32_t n = (uint32_t)ntx_gguf_n_tensors(k->m->gguf);
     k->first = calloc(n + 2, sizeof *k->first);
     k->of = calloc(k->chunks->n + 1, sizeof *k->of);
-    if (!k->first || !k->of)
+    k->away = calloc(n + 1, sizeof *k->away);
+    if (!k->first || !k->of || !k->away)
         return -ENOMEM;
+    find_away(k);
     for (uint32_t c = 0; c < k->chunks->n; c++)
         k->first[k->chunks->list[c].tensor + 1]++;
     for (uint32_t t = 0; t < n; t++)
@@ -157,6 +216,12 @@ static int write_file(struct maker *k, const char *digest, const char *path, str
     ntx_gguf_out_align(g, (uint32_t)align);
     ntx_gguf_out_u32(g, "ntx.share.rank", k->share->rank);
     ntx_gguf_out_u32s(g, "ntx.share.parts", k->share->part, k->share->n);
+    if (k->share->split == NTX_SPLIT_LAYERS) {
+        uint32_t owners[NTX_SHARE_LAYERS];
+        for (uint32_t l = 0; l < k->m->hp.n_layers; l++)
+            owners[l] = k->share->owner[l];
+        ntx_gguf_out_u32s(g, "ntx.share.owners", owners, k->m->hp.n_layers);
+    }
     ntx_gguf_out_str(g, "ntx.share.digest", digest);
     for (uint32_t i = 0; i < ntx_gguf_n_tensors(from); i++) {
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(from, i);
@@ -182,5 +247,6 @@ int ntx_share_file_make(const struct ntx_model *m, const int *fds, const struct 
     ntx_chunks_free(k.chunks);
     free(k.first);
     free(k.of);
+    free(k.away);
     return rc;
 }

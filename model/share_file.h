@@ -5,6 +5,7 @@
  *
  *     ntx.share.rank    u32        of this machine; 0 has what is not dealt, and rows of tokens, too
  *     ntx.share.parts   [u32]      struct ntx_share: of all machines
+ *     ntx.share.owners  [u32]      where layers are dealt whole: whose each one is
  *     ntx.share.digest  string     digest.h, of the whole model
  *
  * By itself such a file is no model: only machines that together have all shares compute with it. */
@@ -24,5 +25,8 @@ int ntx_share_file_refuse(const struct ntx_gguf *g, const char *name, struct ntx
 /* Writes share->rank's file. fds: of the parts of m's file. *bytes: that have been written, which is what it takes. tell: NULL, or called with them now and then. */
 int ntx_share_file_make(const struct ntx_model *m, const int *fds, const struct ntx_share *share, const char *path, void (*tell)(uint64_t done, uint64_t all), uint64_t *bytes,
                         struct ntx_err *err);
+
+/* What can be dealt of each layer of m, bytes [n_layers], and what the output matrix has. */
+int ntx_share_weigh(const struct ntx_model *m, uint64_t *bytes, uint64_t *output, struct ntx_err *err);
 
 #endif

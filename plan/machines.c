@@ -1,57 +1,71 @@
 #include "plan/machines.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "common/util.h"
 #include "infer/cpu/cpu.h"
+#include "model/share_file.h"
 
 #define HEAD_BYTES 150     /* of an exchange's two messages, beside the values */
 
-/* Rows whose outputs come from other machines than the first. */
-static double elsewhere(const struct ntx_share *s, uint32_t n_out) { return n_out - ntx_share_of(s, n_out, 0).n; }
+/* A layer's messages. */
+struct flow {
+    const struct ntx_model *m;
+    const struct ntx_share *s;
+    uint32_t l;
+    struct ntx_machines_forecast *f;
+};
 
-static void begin_run(const struct ntx_share *s, struct ntx_machines_forecast *f)
+static bool whole(const struct flow *x) { return x->s->split == NTX_SPLIT_LAYERS; }
+/* Machines that a message goes out to. */
+static double receivers(const struct flow *x) { return whole(x) ? 1 : x->s->n - 1; }
+/* Rows whose outputs come from other machines than the first. */
+static double elsewhere(const struct flow *x, uint32_t n_out) { return n_out - ntx_share_of(x->s, x->l, n_out, 0).n; }
+static bool deals(const struct flow *x, uint32_t n_out) { return ntx_share_deals(x->s, x->l, n_out); }
+
+/* Products that the first machine waits for, or, without an answer, does not. */
+static void begin_run(const struct flow *x, bool answered)
 {
-    f->runs++;
-    f->crosses += HEAD_BYTES * (s->n - 1);
+    x->f->runs += answered;
+    x->f->crosses += (answered ? HEAD_BYTES : HEAD_BYTES / 2.0) * receivers(x);
 }
 
-static bool has(const struct ntx_model *m, uint32_t l, int tensor) { return m->layers[l].tensor[tensor] != NTX_NO_TENSOR; }
+static bool has(const struct flow *x, int tensor) { return x->m->layers[x->l].tensor[tensor] != NTX_NO_TENSOR; }
 
 static enum ntx_act form_of(const struct ntx_model *m, uint32_t tensor) { return ntx_act_for(ntx_gguf_tensor_at(m->gguf, tensor)->type); }
 
-/* `n` inputs of n_in values go out to all others, in the form that the matrix multiplies by. */
-static void add_input(const struct ntx_model *m, const struct ntx_share *s, uint32_t tensor, double n, uint32_t n_in, struct ntx_machines_forecast *f)
-{
-    f->crosses += n * (double)ntx_act_row_bytes(form_of(m, tensor), n_in) * (s->n - 1);
-}
+/* `n` inputs of n_in values go out, in the form that the matrix multiplies by. */
+static void add_input(const struct flow *x, uint32_t tensor, double n, uint32_t n_in) { x->f->crosses += n * (double)ntx_act_row_bytes(form_of(x->m, tensor), n_in) * receivers(x); }
 
-static void add_output_values(const struct ntx_share *s, double n, uint32_t n_out, struct ntx_machines_forecast *f) { f->crosses += sizeof(float) * n * elsewhere(s, n_out); }
+static void add_output_values(const struct flow *x, double n, uint32_t n_out) { x->f->crosses += sizeof(float) * n * elsewhere(x, n_out); }
 
-/* One exchange of a layer's tensor: so many inputs go out, so many outputs come back. */
-static void add_run(const struct ntx_model *m, uint32_t l, int tensor, const struct ntx_share *s, double in, double out, struct ntx_machines_forecast *f)
+/* Products of a layer's tensor: so many inputs go out, so many outputs come back. */
+static void add_run(const struct flow *x, int tensor, double in, double out)
 {
-    const struct ntx_shape shape = ntx_shape_of(&m->hp, l, (enum ntx_tensor)tensor);
-    if (!ntx_share_deals(s, shape.n_out))
+    const struct ntx_shape shape = ntx_shape_of(&x->m->hp, x->l, (enum ntx_tensor)tensor);
+    if (!deals(x, shape.n_out))
         return;
-    begin_run(s, f);
-    add_input(m, s, m->layers[l].tensor[tensor], in, shape.n_in, f);
-    add_output_values(s, out, shape.n_out, f);
+    begin_run(x, out > 0);
+    add_input(x, x->m->layers[x->l].tensor[tensor], in, shape.n_in);
+    add_output_values(x, out, shape.n_out);
 }
 
-/* Experts are dealt by rows where all of their matrices can be. Of gate and up one value comes back, and Y once for all experts of a row; but where experts have biases, everything does. */
-static void add_experts(const struct ntx_model *m, uint32_t l, const struct ntx_step *step, const struct ntx_share *s, struct ntx_machines_forecast *f)
+/* Experts are dealt by rows where all of their matrices can be. Of gate and up one value comes back, and Y once for all experts of a row; but where experts have biases, everything
+ * does. Who has the whole layer keeps what its down matrices take. */
+static void add_experts(const struct flow *x, const struct ntx_step *step)
 {
-    const struct ntx_hparams *hp = &m->hp;
-    const bool dealt = ntx_share_deals(s, hp->n_ff_exp) && ntx_share_deals(s, hp->n_embd), biases = has(m, l, NTX_T_expert_gate_bias), sums = dealt && !has(m, l, NTX_T_expert_down_bias);
+    const struct ntx_hparams *hp = &x->m->hp;
+    const bool dealt = deals(x, hp->n_ff_exp) && deals(x, hp->n_embd), biases = has(x, NTX_T_expert_gate_bias), sums = dealt && !has(x, NTX_T_expert_down_bias);
     const double used = hp->n_expert_used;
-    if (has(m, l, NTX_T_down_shared)) {
-        add_run(m, l, NTX_T_gate_shared, s, 1, 1, f);
-        add_run(m, l, NTX_T_down_shared, s, 1, sums ? 0 : 1, f);
+    if (has(x, NTX_T_down_shared)) {
+        add_run(x, NTX_T_gate_shared, 1, whole(x) ? 0 : 1);
+        add_run(x, NTX_T_down_shared, whole(x) ? 0 : 1, sums ? 0 : 1);
     }
     if (dealt) {
-        add_run(m, l, NTX_T_expert_gate, s, step->weighs_input ? used : 1, biases ? 2 * used : used, f);
-        add_run(m, l, NTX_T_expert_down, s, used, sums ? 1 : used, f);
+        const bool keeps = whole(x) && !biases;
+        add_run(x, NTX_T_expert_gate, step->weighs_input ? used : 1, keeps ? 0 : biases ? 2 * used : used);
+        add_run(x, NTX_T_expert_down, keeps ? 0 : used, sums ? 1 : used);
     }
 }
 
@@ -62,42 +76,51 @@ static bool hides(const struct ntx_layer *l, uint32_t i)
     return i && i + 1 < l->n_steps && s[-1].op == NTX_OP_MM && s[1].op == NTX_OP_GLU && s[-1].in[0] == s->in[0] && s[1].in[0] == s[-1].out && s[1].in[1] == s->out && !s[1].from;
 }
 
-/* Products of a layer with the same input are one exchange; forms: those that it has sent. */
-static void add_layer(const struct ntx_model *m, uint32_t l, const struct ntx_share *s, struct ntx_machines_forecast *f)
+/* And a matrix alone takes what the GLU makes. */
+static bool keeps(const struct flow *x, const struct ntx_layer *l, uint32_t i)
 {
-    const struct ntx_layer *layer = &m->layers[l];
+    return whole(x) && hides(l, i) && i + 2 < l->n_steps && l->step[i + 2].op == NTX_OP_MM && l->step[i + 2].in[0] == l->step[i + 1].out;
+}
+
+/* Products of a layer with the same input are one exchange; forms: those that it has sent. */
+static void add_layer(const struct flow *x)
+{
+    const struct ntx_layer *layer = &x->m->layers[x->l];
     uint32_t forms = 0;
     int before = -1;
     for (uint32_t i = 0; i < layer->n_steps; i++) {
         const struct ntx_step *step = &layer->step[i];
         if (step->op == NTX_OP_EXPERTS)
-            add_experts(m, l, step, s, f);
+            add_experts(x, step);
         if (step->op != NTX_OP_MM) {
             before = -1;
             continue;
         }
         const uint32_t tensor = layer->tensor[step->weight[0]];
-        const struct ntx_shape shape = ntx_shape_of(&m->hp, l, (enum ntx_tensor)step->weight[0]);
-        if (ntx_tensor_kinds[step->weight[0]].use == NTX_USE_RESIDENT || !ntx_share_deals(s, shape.n_out))
+        const struct ntx_shape shape = ntx_shape_of(&x->m->hp, x->l, (enum ntx_tensor)step->weight[0]);
+        const bool kept = i > 1 && keeps(x, layer, i - 2), stays = keeps(x, layer, i) || keeps(x, layer, i + 1);
+        if (ntx_tensor_kinds[step->weight[0]].use == NTX_USE_RESIDENT || !deals(x, shape.n_out))
             continue;
         if (before != step->in[0]) {
-            begin_run(s, f);
+            begin_run(x, !stays);
             forms = 0;
         }
-        if (!(forms >> form_of(m, tensor) & 1))
-            add_input(m, s, tensor, 1, shape.n_in, f);
-        forms |= 1u << form_of(m, tensor);
+        if (!kept && !(forms >> form_of(x->m, tensor) & 1))
+            add_input(x, tensor, 1, shape.n_in);
+        forms |= 1u << form_of(x->m, tensor);
         before = step->in[0];
-        if (!hides(layer, i))
-            add_output_values(s, 1, shape.n_out, f);
+        if (!stays && !hides(layer, i))
+            add_output_values(x, 1, shape.n_out);
     }
 }
 
-static void add_output(const struct ntx_model *m, const struct ntx_share *s, struct ntx_machines_forecast *f)
+static void add_output(const struct flow *x)
 {
-    begin_run(s, f);
-    add_input(m, s, m->output, 1, m->hp.n_embd, f);
-    add_output_values(s, 1, m->hp.n_vocab, f);
+    if (!deals(x, x->m->hp.n_vocab))
+        return;
+    begin_run(x, true);
+    add_input(x, x->m->output, 1, x->m->hp.n_embd);
+    add_output_values(x, 1, x->m->hp.n_vocab);
 }
 
 static void tell_machine(const struct ntx_share_machine *m, const struct ntx_share_work *w, double share, struct ntx_machines_of *of)
@@ -108,54 +131,72 @@ static void tell_machine(const struct ntx_share_machine *m, const struct ntx_sha
     of->reads = ntx_share_reads(m, w, share);
 }
 
-static struct ntx_share_work work_of(const struct ntx_outline *o)
-{
-    const struct ntx_hparams *hp = &o->model->hp;
-    return (struct ntx_share_work){.dense = (double)(ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_HEAD)), .experts = (double)ntx_outline_bytes(o, NTX_PART_EXPERT),
-                                   .used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
-}
-
-/* Whole layers: the drives read side by side, but one machine computes at a time. */
+/* Of whole layers: the drives read side by side, but one machine computes at a time. */
 static double in_turn(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, const struct ntx_machines_forecast *f)
 {
     double computes = 0, reads = 0;
     for (uint32_t i = 0; i < n; i++) {
         computes += f->of[i].share * ntx_share_taken(w) / m[i].memory;
-        reads = NTX_MAX(reads, f->of[i].reads > 0 ? f->of[i].reads / m[i].drive : 0);
+        reads = NTX_MAX(reads, f->of[i].reads / m[i].drive);
     }
     return NTX_MAX(computes, reads);
 }
 
-int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const uint64_t *budget, uint32_t n, const struct ntx_machines_link *link, struct ntx_machines_forecast *out,
-                          struct ntx_err *err)
+/* share [n]: of all bytes, as the layers fall. */
+static int deal_layers(const struct ntx_model *m, struct ntx_share *s, double *share, struct ntx_err *err)
 {
-    struct ntx_share_machine of[NTX_RANKS_MAX];
-    struct ntx_share share = {0};
+    uint64_t bytes[NTX_SHARE_LAYERS], output = 0, has[NTX_RANKS_MAX] = {0}, all = 0;
+    int rc = ntx_share_weigh(m, bytes, &output, err);
+    if (rc)
+        return rc;
+    ntx_share_layers(s, bytes, m->hp.n_layers, output);
+    has[0] = output;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        has[s->owner[l]] += bytes[l];
+    for (uint32_t i = 0; i < s->n; i++)
+        all += has[i];
+    for (uint32_t i = 0; i < s->n; i++)
+        share[i] = all ? (double)has[i] / (double)all : 0;
+    return 0;
+}
+
+int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work *work, const struct ntx_share_machine *of, uint32_t n, const struct ntx_machines_link *link, enum ntx_split split,
+                         struct ntx_machines_forecast *out, struct ntx_err *err)
+{
     struct ntx_machines_forecast f = {0};
-    const struct ntx_share_work work = work_of(o);
-    double all = 0, read = 0;
+    double all = 0, read = 0, share[NTX_RANKS_MAX];
+    int rc = 0;
     if (n < 2 || n > NTX_RANKS_MAX)
         return ntx_err_set(err, -EINVAL, "%u machines: 2 to %u can share a model", n, NTX_RANKS_MAX);
-    for (uint32_t i = 0; i < n; i++)
-        of[i] = (struct ntx_share_machine){NTX_SHARE_KEEPS * (double)budget[i], ntx_hw_ram_bps(&hw[i], 0), ntx_hw_stream_bps(&hw[i], ntx_hw_read_bytes(&hw[i]))};
-    f.weights_s = ntx_share_even(of, n, &work, &share);
+    f.weights_s = ntx_share_even(of, n, work, &f.parts);
     if (!(f.weights_s > 0))
         return ntx_err_set(err, -ENODATA, "a machine's memory or drive has no rate: say memory=RATE and drive=RATE");
     for (uint32_t i = 0; i < n; i++)
-        all += share.part[i];
+        all += f.parts.part[i];
+    for (uint32_t i = 0; i < n; i++)
+        share[i] = f.parts.part[i] / all;
+    if (split == NTX_SPLIT_LAYERS && (rc = deal_layers(m, &f.parts, share, err)))
+        return rc;
     for (uint32_t i = 0; i < n; i++) {
-        tell_machine(&of[i], &work, share.part[i] / all, &f.of[i]);
+        tell_machine(&of[i], work, share[i], &f.of[i]);
         read += f.of[i].reads;
     }
-    for (uint32_t l = 0; l < o->model->hp.n_layers; l++)
-        add_layer(o->model, l, &share, &f);
-    add_output(o->model, &share, &f);
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        add_layer(&(struct flow){m, &f.parts, l, &f});
+    add_output(&(struct flow){m, &f.parts, m->hp.n_layers, &f});
+    if (split == NTX_SPLIT_LAYERS)
+        f.weights_s = in_turn(of, n, work, &f);
     f.prompt_s = link->bytes_per_s > 0 ? f.crosses / link->bytes_per_s : 0;
     f.messages_s = f.runs * 2 * link->latency_s + f.prompt_s;
-    f.in_turn_s = in_turn(of, n, &work, &f) + n * (link->latency_s + (link->bytes_per_s > 0 ? sizeof(float) * o->model->hp.n_embd / link->bytes_per_s : 0));
-    f.parts = share;
     f.token_s = f.weights_s + f.messages_s;
     f.limit = f.messages_s > f.weights_s ? "network" : read > 0 ? "drives" : "memories";
     *out = f;
     return 0;
+}
+
+enum ntx_split ntx_machines_choose(const char *split, const struct ntx_machines_forecast *rows, const struct ntx_machines_forecast *layers)
+{
+    if (split && (!strcmp(split, "rows") || !strcmp(split, "layers")))
+        return *split == 'r' ? NTX_SPLIT_ROWS : NTX_SPLIT_LAYERS;
+    return rows->token_s > NTX_MACHINES_LAYERS_GAIN * layers->token_s ? NTX_SPLIT_LAYERS : NTX_SPLIT_ROWS;
 }

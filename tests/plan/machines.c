@@ -31,7 +31,7 @@ int main(void)
     struct ntx_hw hw[2] = {machine("ram=16G,drive=1G"), machine("ram=16G,drive=1G")};
     uint64_t budget[2] = {1000000000, 1000000000};
     /* alike: half each; three quarters of a budget stay, the rest is read */
-    CHECK_MSG(!ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), "%s", err.text);
+    CHECK_MSG(!ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
     NEAR(f.of[0].share, 0.5);
     NEAR(f.of[1].reads, bytes / 2 - 0.75e9);
     NEAR(f.weights_s, (bytes / 2 - 0.75e9) / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
@@ -40,30 +40,49 @@ int main(void)
     CHECK_STR(f.limit, "drives");
     /* what crosses: inputs of 4096, 4096, 4096 and 11008 values, of the output 4096, and half of all outputs, gate and up as one; and 150 bytes an exchange */
     NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + input(NTX_Q4_0, 11008)) + input(NTX_Q6_K, 4096) + 4 * (32 * (3 * 4096 + 4096 + 11008 + 4096) + 32000) / 2.0 + 129 * 150);
-    NEAR(f.in_turn_s, f.weights_s);
+    /* whole layers: a drive's time is the same, if 33rds were halves; of 16 or 17 layers q, k, v, o and what comes of gate and up cross once; nobody waits for gate and up, nor for the output */
+    struct ntx_machines_forecast l;
+    CHECK_MSG(!ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), "%s", err.text);
+    uint32_t away = 0;
+    for (uint32_t i = 0; i < 32; i++)
+        away += l.parts.owner[i] == 1;
+    CHECK_MSG(away == 16 || away == 17, "%u", away);
+    CHECK(!l.parts.owner[32] && fabs(l.of[1].share - 0.5) < 0.02 && fabs(l.weights_s / f.weights_s - 1) < 0.05);
+    CHECK_EQ(l.runs, away * 3);
+    NEAR(l.crosses, away * (3 * input(NTX_Q4_0, 4096) + 4 * (3 * 4096 + 4096 + 4096) + 3.5 * 150));
     link = (struct ntx_machines_link){117e6, 100e-6};
-    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), 0);
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
     NEAR(f.messages_s, 129 * 200e-6 + f.crosses / 117e6);
     NEAR(f.token_s, f.weights_s + f.messages_s);
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), 0);
+    CHECK(l.messages_s < f.messages_s / 2);
+    CHECK_EQ(ntx_machines_choose("", &f, &l), f.token_s > 1.05 * l.token_s ? NTX_SPLIT_LAYERS : NTX_SPLIT_ROWS);
+    CHECK_EQ(ntx_machines_choose("rows", &f, &l), NTX_SPLIT_ROWS);
+    CHECK_EQ(ntx_machines_choose("layers", &l, &f), NTX_SPLIT_LAYERS);
+    struct ntx_machines_forecast slow = f;
+    slow.token_s = 1.06 * l.token_s;
+    CHECK_EQ(ntx_machines_choose("auto", &slow, &l), NTX_SPLIT_LAYERS);
+    slow.token_s = 1.04 * l.token_s;
+    CHECK_EQ(ntx_machines_choose(NULL, &slow, &l), NTX_SPLIT_ROWS);
     /* a drive of three times the rate, nothing stays */
     hw[1] = machine("ram=16G,drive=3G");
     budget[0] = budget[1] = 0;
-    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), 0);
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
     NEAR(f.of[1].reads / f.of[0].reads, 3);
     /* all stays, and a slow network */
     budget[0] = budget[1] = 64000000000;
     link.latency_s = 1;
-    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), 0);
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
     CHECK(f.of[0].reads == 0 && f.of[1].reads == 0);
     CHECK_STR(f.limit, "network");
-    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 1, &link, &f, &err), -EINVAL);
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 1, &link, NTX_SPLIT_ROWS, &f, &err), -EINVAL);
     ntx_outline_free(&o);
     CHECK_MSG(!ntx_outline_named("mixtral-8x7b@q4_0", &o, &err), "%s", err.text);
     /* experts: 2 of 8 for a token; what stays is dense first, then experts */
     const double dense = (double)(ntx_outline_bytes(&o, NTX_PART_DENSE) + ntx_outline_bytes(&o, NTX_PART_HEAD)), experts = (double)ntx_outline_bytes(&o, NTX_PART_EXPERT);
     hw[1] = hw[0];
     budget[0] = budget[1] = 8000000000;
-    CHECK_MSG(!ntx_machines_forecast(&o, hw, budget, 2, &link, &f, &err), "%s", err.text);
+    CHECK_MSG(!ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
     NEAR(f.of[0].reads, (experts / 2 - (0.75 * 8e9 - dense / 2)) / 4);
     NEAR(f.weights_s, f.of[1].reads / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, experts in and out; the output */

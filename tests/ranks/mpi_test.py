@@ -150,9 +150,12 @@ def seen():
 def the_same_text():
     ways = [
         [["--ram", "40M", "--threads", "1"]] * 3,                                            # all in memory
-        [["--ram", "30M", "--threads", "2", "--link", "nvme=400M"], ["--ram", "9M", "--threads", "1", "--kernel", "generic", "--link", "nvme=200M"]],  # unlike machines
-        [["--ram", "40M", "--threads", "1", "--link", "net=200M,100us"]] * 2,                # a slow network, played
+        [["--ram", "30M", "--split", "rows", "--threads", "2", "--link", "nvme=400M"], ["--ram", "9M", "--threads", "1", "--kernel", "generic", "--link", "nvme=200M"]],  # unlike machines
+        [["--ram", "40M", "--threads", "1", "--split", "rows", "--link", "net=200M,100us"]] * 2,                # a slow network, played
+        [["--ram", "30M", "--split", "layers", "--threads", "2", "--link", "nvme=400M"], ["--ram", "9M", "--threads", "1", "--link", "nvme=200M"], ["--ram", "9M", "--threads", "1"]], # whole layers
+        [["--ram", "9M", "--threads", "1", "--link", "nvme=100M,net=2M,1000us"]] * 2,            # a network that is too slow for rows: by itself
     ]
+    split = [None, "rows", "rows", "layers", "layers"]
     for i, rows in enumerate(ways):
         m = Machines(*[[DEMO, "--ctx", "256", *r] for r in rows])
         if not m.ready():
@@ -164,11 +167,13 @@ def the_same_text():
         s = stats(path)
         if s["ranks"] != len(rows) or len(s["other_ranks"]) != len(rows) - 1 or not s["rank_bytes"] > 24 * 12 * 4 * 256 or not s["rank_wait_s"] >= 0:
             fail("way %d: statistics: %s" % (i, s))
-        if i == 0: # as many bytes as the plan says
+        if s["split"] != (split[i] or s["split"]):
+            fail("way %d: split by %s" % (i, s["split"]))
+        if i == 0 or i == 3: # as many bytes as the plan says
             hosts = os.path.join(tmp, "three")
             with open(hosts, "w") as f:
                 f.write("".join("m%d ram=16G,drive=1G,memory=20G\n" % k for k in range(3)))
-            say = json.loads(ntx("plan", DEMO, "--machines", hosts, "--json").stdout)["rank_bytes"] * (s["prompt_tokens"] + s["generated_tokens"] - 1)
+            say = json.loads(ntx("plan", DEMO, "--machines", hosts, "--split", s["split"], "--json").stdout)["rank_bytes"] * (s["prompt_tokens"] + s["generated_tokens"] - 1)
             if not 0.85 < s["rank_bytes"] / say < 1.2:
                 fail("%d bytes crossed, and the plan says %d" % (s["rank_bytes"], say))
         if i == 2 and not s["rank_wait_s"] > 24 * 12 * 2 * 100e-6:
@@ -218,7 +223,7 @@ def files_of_shares():
     for i in (1, 2):
         path = os.path.join(tmp, "part%d.gguf" % i)
         parts.append(path)
-        told = json.loads(ntx("pack", DEMO, path, "--share", "%d/2" % i, "--machines", hosts, "--json").stdout)
+        told = json.loads(ntx("pack", DEMO, path, "--share", "%d/2" % i, "--machines", hosts, "--split", "rows", "--json").stdout)
         if told["rank"] != i - 1 or told["ranks"] != 2 or not 0 < told["bytes"] < os.path.getsize(DEMO) or len(told["parts"]) != 2 or told["parts"][0] <= told["parts"][1]:
             fail("pack --share: %s" % told)
         blocks.append(told["bytes"])
@@ -226,7 +231,12 @@ def files_of_shares():
             fail("the file of a share takes %d bytes for %d" % (os.stat(path).st_blocks * 512, told["bytes"]))
     if blocks[1] > 0.6 * blocks[0]:
         fail("parts of 3 : 1 have %s bytes" % blocks)
-    for a, b in ((parts[0], parts[1]), (DEMO, parts[1])): # a whole file beside one of a share
+    layers = [os.path.join(tmp, "layers%d.gguf" % i) for i in (1, 2)]
+    told = [json.loads(ntx("pack", DEMO, path, "--share", "%d/2" % (i + 1), "--split", "layers", "--json").stdout) for i, path in enumerate(layers)]
+    if told[1]["split"] != "layers" or not 0.8 < told[0]["bytes"] / told[1]["bytes"] < 1.3:
+        fail("pack --share --split layers: %s" % told)
+    refused([[parts[0]], [layers[1]]], "has a file of other parts than another machine")
+    for a, b in ((parts[0], parts[1]), (DEMO, parts[1]), (layers[0], layers[1])): # a whole file beside one of a share
         m = Machines([a, "--ctx", "256", "--ram", "40M", "--threads", "1"], [b, "--ctx", "256", "--ram", "13M", "--threads", "1"])
         if not m.ready():
             fail(m.text())

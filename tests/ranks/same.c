@@ -88,20 +88,29 @@ static float *shared_logits(const struct rig_options *of, const struct ntx_share
     uint64_t all = 0;
     for (uint32_t i = 1; i < m.n; i++)
         all += ntx_ranks_messages(m.at[i].ranks);
-    CHECK_EQ(all, (m.n - 1) * ntx_ranks_messages(m.at[0].ranks));
+    CHECK_EQ(all, (share->split == NTX_SPLIT_ROWS ? m.n - 1 : 1) * ntx_ranks_messages(m.at[0].ranks)); /* of a layer one, or all, answer */
     CHECK(all > 0);
     machines_close(&m, 0);
     return got;
 }
 
-static const struct ntx_share shares[] = {{.n = 2, .part = {1, 1}}, {.n = 3, .part = {1, 4, 2}}, {.n = 2, .part = {1, 50}}, {.n = 4, .part = {1, 1, 1, 1}}};
+static const struct ntx_share shares[] = {{.n = 2, .part = {1, 1}}, {.n = 3, .part = {1, 4, 2}}, {.n = 2, .part = {1, 50}}, {.n = 4, .part = {1, 1, 1, 1}},
+                                           /* whole layers */
+                                           {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 0, 1, 0}}, {.n = 3, .part = {1, 1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {2, 1, 0, 2}},
+                                           {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 1, 1, 1}}};
 
-static void same(const struct rig_options *of)
+#define N_SHARES (sizeof shares / sizeof *shares)
+static const struct ntx_share *const whole_layers = shares + N_SHARES - 2; /* over three machines */
+
+/* Of the ways that `leave` has no bit of. */
+static void same(const struct rig_options *of, uint32_t leave)
 {
-    static const uint32_t steps[] = {N, 1, 7, 16};
+    static const uint32_t steps[] = {N, 1, 7, 16, N, 7, 1};
     size_t n;
     float *want = rig_logits(of, N, N, &n);
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+    for (size_t i = 0; i < N_SHARES; i++) {
+        if (leave >> i & 1)
+            continue;
         float *got = shared_logits(of, &shares[i], steps[i]);
         CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s in %s over %u machines, %zu", of->make.arch, of->make.type, shares[i].n, i);
         free(got);
@@ -117,7 +126,7 @@ static void of_all_kinds(void)
         o.make.layers = 2;
         o.make.type = types[i];
         o.make.scales = i == 7;
-        same(&o);
+        same(&o, 1 << (4 + i % 3) | 1 << (4 + (i + 1) % 3));
     }
 }
 
@@ -138,17 +147,17 @@ static void of_all_architectures(void)
         o.make.rotated = 16;
         o.make.attention_every = 2;
         o.make.expert_every = i == 7 ? 2 : 0;
-        same(&o);
+        same(&o, 1 << (4 + i % 2) | 1 << 6);
     }
     struct rig_options o = {.make = rig_latent()};
     o.make.type = "Q8_0";
-    same(&o);
+    same(&o, 1 << 4);
     o.make = rig_pooled();
-    same(&o);
+    same(&o, 1 << 4);
     o.make = rig_streamed();
-    same(&o);
+    same(&o, 1 << 4);
     o.make = rig_blocks();
-    same(&o);
+    same(&o, 1 << 4);
 }
 
 /* Layers that every row skips are not read anywhere. */
@@ -160,7 +169,7 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
         skip[i * NTX_MAP_WORDS] |= (uint64_t)1 << s->layer;
 }
 
-static void with_skips(void)
+static void with_skips(const struct ntx_share *share)
 {
     struct skipper s = {.layer = 2};
     struct machines m;
@@ -169,7 +178,7 @@ static void with_skips(void)
     int32_t ids[N];
     o.make.type = "Q8_0";
     rig_open(&alone, &o);
-    machines_open(&m, &o, &shares[0]);
+    machines_open(&m, &o, share);
     rig_ids(&alone, 3, ids, N);
     struct rig *r[] = {&alone, &m.at[0].rig};
     float *got[2];
@@ -192,14 +201,14 @@ static void with_skips(void)
 }
 
 /* A machine that cannot read says so at rank 0; the next pass goes well. */
-static void one_fails(void)
+static void one_fails(const struct ntx_share *share)
 {
     struct machines m;
     struct rig_options o = {.make = rig_model()};
     int32_t ids[N];
     size_t n;
     float *want = rig_logits(&o, N, N, &n), *got = malloc(n * sizeof *got);
-    machines_open(&m, &o, &shares[1]);
+    machines_open(&m, &o, share);
     struct rig *r = &m.at[0].rig;
     rig_ids(r, 5, ids, N);
     for (uint32_t who = 0; who < 3; who++) {
@@ -262,6 +271,12 @@ static void strange_messages(void)
         words[1] %= 3;
         words[4] = kind % 3;
         net_threads.send(net_at(wire, 0), 1, words, kind == 7 ? 3 : 56 + kind * 5);
+        struct ntx__said_head h;
+        memcpy(&h, words, sizeof h);
+        if (kind != 7 && !ntx__has_answer(&h)) { /* then the next one tells */
+            h.then = UINT8_MAX;
+            net_threads.send(net_at(wire, 0), 1, &h, sizeof h);
+        }
         m.at[1].rig.w.forgive = true;
         if (kind == 7) {
             pthread_join(m.at[1].thread, NULL);
@@ -282,8 +297,10 @@ int main(void)
 {
     of_all_kinds();
     of_all_architectures();
-    with_skips();
-    one_fails();
+    with_skips(&shares[0]);
+    with_skips(&shares[4]);
+    one_fails(&shares[1]);
+    one_fails(whole_layers);
     one_is_gone();
     strange_messages();
     return 0;

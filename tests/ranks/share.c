@@ -1,5 +1,6 @@
 /* Rows of machines: all of them, once, in whole slices; and parts that take the same time. */
 #include <math.h>
+#include <string.h>
 
 #include "model/share.h"
 #include "tests/check.h"
@@ -13,25 +14,44 @@ static void all_rows_once(void)
         for (uint32_t n_out = 1; n_out < 3000; n_out += 37) {
             uint32_t at = 0;
             for (uint32_t rank = 0; rank < shares[i].n; rank++) {
-                struct ntx_share_rows own = ntx_share_of(&shares[i], n_out, rank);
+                struct ntx_share_rows own = ntx_share_of(&shares[i], 0, n_out, rank);
                 CHECK_EQ(own.n ? own.row0 : at, at);
                 CHECK(own.row0 % NTX_SHARE_UNIT == 0 || !own.n);
-                CHECK_MSG(!ntx_share_deals(&shares[i], n_out) || own.n >= NTX_SHARE_UNIT, "rank %u has %u of %u rows", rank, own.n, n_out);
-                CHECK(ntx_share_deals(&shares[i], n_out) || !rank || !own.n);
+                CHECK_MSG(!ntx_share_deals(&shares[i], 0, n_out) || own.n >= NTX_SHARE_UNIT, "rank %u has %u of %u rows", rank, own.n, n_out);
+                CHECK(ntx_share_deals(&shares[i], 0, n_out) || !rank || !own.n);
                 at += own.n;
             }
             CHECK_EQ(at, n_out);
         }
 }
 
+/* Layers go round, by the parts; the first machine has so much less of them as it has beside them. */
+static void layers_go_round(void)
+{
+    static const uint64_t bytes[] = {10, 10, 10, 10, 10, 10, 10, 10};
+    struct ntx_share s = {.n = 3, .part = {1, 2, 1}};
+    ntx_share_layers(&s, bytes, 8, 0);
+    static const uint8_t by_parts[] = {1, 0, 1, 2, 1, 0, 1, 2}, with_output[] = {1, 1, 2, 1, 1, 2, 0, 1};
+    CHECK(!memcmp(s.owner, by_parts, sizeof by_parts));
+    CHECK(!s.owner[8]);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        CHECK_EQ(ntx_share_of(&s, 0, 77, rank).n, rank == 1 ? 77 : 0);
+    CHECK(ntx_share_deals(&s, 0, 1) && !ntx_share_deals(&s, 1, 100000) && !ntx_share_deals(&s, 8, 100000));
+    CHECK_EQ(ntx_share_of(&s, 1, 77, 0).n, 77);
+    CHECK_EQ(ntx_share_of(&s, 8, 77, 0).n, 77);
+    CHECK(ntx_share_asks(&s, 3, 2) && !ntx_share_asks(&s, 3, 1));
+    ntx_share_layers(&s, bytes, 8, 15);
+    CHECK(!memcmp(s.owner, with_output, sizeof with_output));
+}
+
 static void in_proportion(void)
 {
     const struct ntx_share s = {.n = 3, .part = {100, 300, 600}};
-    CHECK_EQ(ntx_share_of(&s, 16000, 0).n, 1600);
-    CHECK_EQ(ntx_share_of(&s, 16000, 1).n, 4800);
-    CHECK_EQ(ntx_share_of(&s, 16000, 2).n, 9600);
-    CHECK(!ntx_share_deals(NULL, 16000));
-    CHECK_EQ(ntx_share_of(NULL, 100, 0).n, 100);
+    CHECK_EQ(ntx_share_of(&s, 0, 16000, 0).n, 1600);
+    CHECK_EQ(ntx_share_of(&s, 0, 16000, 1).n, 4800);
+    CHECK_EQ(ntx_share_of(&s, 0, 16000, 2).n, 9600);
+    CHECK(!ntx_share_deals(NULL, 0, 16000));
+    CHECK_EQ(ntx_share_of(NULL, 0, 100, 0).n, 100);
 }
 
 static void the_same_time(void)
@@ -77,6 +97,7 @@ int main(void)
     all_rows_once();
     experts_that_stay();
     in_proportion();
+    layers_go_round();
     the_same_time();
     return 0;
 }

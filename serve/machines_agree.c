@@ -1,0 +1,266 @@
+/* machines_agree.c: is it the same model everywhere? Then the first machine measures the network, decides who has what of it (plan/machines.h), and tells the others. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "model/share_file.h"
+#include "ntx_version.h"
+#include "plan/machines.h"
+#include "serve/machines_impl.h"
+
+#define CHUNK (4u << 20) /* for counting */
+#define LIMIT_MS 60000u
+
+/* What machines tell each other before they share a model. */
+struct hello {
+    int32_t rc;
+    char text[256];
+    char digest[NTX_DIGEST_TEXT], commit[48];
+    double keeps, memory, drive; /* struct ntx_share_machine */
+    char split[8];               /* the first machine's --split, where it said so */
+    uint32_t rows;
+    struct ntx_share file; /* n 0: it has the whole model */
+};
+
+/* The first that failed speaks for all. */
+static int first_failure(const struct ntx_machines *m, const struct hello *all, struct ntx_err *err)
+{
+    for (uint32_t i = 0; i < m->size; i++)
+        if (all[i].rc)
+            return ntx_err_set(err, all[i].rc, "%s: %.*s", m->names[i], (int)sizeof all[i].text - 1, all[i].text);
+    return 0;
+}
+
+static struct hello hello_of(const struct ntx_err *mine)
+{
+    struct hello h = {.rc = mine->code};
+    snprintf(h.text, sizeof h.text, "%.*s", (int)sizeof h.text - 1, mine->text);
+    snprintf(h.commit, sizeof h.commit, "%s", NTX_VERSION " " NTX_COMMIT);
+    return h;
+}
+
+static int check_same(const struct ntx_machines *m, const struct hello *all, struct ntx_err *err)
+{
+    for (uint32_t i = 1; i < m->size; i++) {
+        if (memcmp(all[i].commit, all[0].commit, sizeof all[i].commit))
+            return ntx_err_set(err, -EPROTO, "%s runs ntx %.47s, %s ntx %.47s: install the same on all machines", m->names[i], all[i].commit, m->names[0], all[0].commit);
+        if (memcmp(all[i].digest, all[0].digest, sizeof all[i].digest))
+            return ntx_err_set(err, -EINVAL, "%s has another model than %s under this name (digests %.32s and %.32s): copy the same file to all machines", m->names[i], m->names[0], all[i].digest,
+                               all[0].digest);
+    }
+    return 0;
+}
+
+/* Where a profile is missing anywhere, all get the same part. */
+static void tell_rates(const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, struct hello *h)
+{
+    snprintf(h->split, sizeof h->split, "%s", set->sum_inputs ? "rows" : set->split ? set->split : "");
+    h->keeps = NTX_SHARE_KEEPS * (double)l->ram_bytes;
+    h->drive = hw ? ntx_hw_stream_bps(hw, ntx_hw_read_bytes(hw)) : 0;
+    h->memory = hw ? ntx_hw_ram_bps(hw, 0) : 0;
+    if (!hw && set->link_nvme > 0) { /* played: that is all that is known, and memory is faster */
+        h->drive = set->link_nvme;
+        h->memory = 100 * h->drive;
+    }
+}
+
+static int work_of(const struct ntx_model *model, struct ntx_share_work *work, struct ntx_err *err)
+{
+    const struct ntx_chunk_bounds b = {.most = NTX_CHUNKS_MAX, .count_only = true};
+    const struct ntx_hparams *hp = &model->hp;
+    struct ntx_chunks *c = NULL;
+    int rc = ntx_chunks_make_bounded(model, CHUNK, &b, &c, err);
+    if (rc)
+        return rc;
+    *work = (struct ntx_share_work){.used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        for (int part = 0; part < NTX_EXPERT_PARTS; part++)
+            work->experts += (double)c->layers[l].expert[part].n_out * c->layers[l].expert[part].row_bytes * hp->n_expert;
+    work->dense = (double)c->matrix_bytes + (double)c->fixed_bytes - work->experts;
+    ntx_chunks_free(c);
+    return 0;
+}
+
+/* ---- the network, between the first machine and each other */
+
+enum { SHORT = 9, LONG = 3, LONG_BYTES = 256 << 10 };
+
+/* There and back; seconds. */
+static int echo(struct ntx_machines *m, uint32_t to, uint8_t *buf, size_t n, double *least, struct ntx_err *err)
+{
+    uint64_t t0 = ntx_now_ns();
+    int rc = m->ops->send(m->net, to, buf, n);
+    if (!rc && !(rc = m->ops->wait(m->net, LIMIT_MS)) && !(rc = m->ops->take(m->net, to, buf, n)))
+        rc = m->ops->wait(m->net, LIMIT_MS);
+    double took = (double)(ntx_now_ns() - t0) / 1e9;
+    *least = *least > 0 ? NTX_MIN(*least, took) : took;
+    return rc ? ntx_err_set(err, rc, "%s cannot be reached: %s", m->names[to], m->ops->error(m->net)) : 0;
+}
+
+/* The slowest way there is. */
+static int measure(struct ntx_machines *m, uint8_t *buf, struct ntx_machines_link *link, struct ntx_err *err)
+{
+    int rc = 0;
+    *link = (struct ntx_machines_link){0};
+    for (uint32_t to = 1; to < m->size && !rc; to++) {
+        double brief = 0, longer = 0;
+        for (int i = 0; i < SHORT && !rc; i++)
+            rc = echo(m, to, buf, 8, &brief, err);
+        for (int i = 0; i < LONG && !rc; i++)
+            rc = echo(m, to, buf, LONG_BYTES, &longer, err);
+        double rate = 2 * LONG_BYTES / NTX_MAX(longer - brief, 1e-9);
+        link->latency_s = NTX_MAX(link->latency_s, brief / 2);
+        link->bytes_per_s = to == 1 ? rate : NTX_MIN(link->bytes_per_s, rate);
+    }
+    return rc;
+}
+
+static int be_measured(struct ntx_machines *m, struct ntx_err *err)
+{
+    int rc = 0;
+    for (int i = 0; i < SHORT + LONG && !rc; i++) {
+        const void *bytes;
+        size_t n;
+        if (!(rc = m->ops->next(m->net, 0, &bytes, &n, NULL)) && !(rc = m->ops->send(m->net, 0, bytes, n)))
+            rc = m->ops->wait(m->net, LIMIT_MS);
+    }
+    return rc ? ntx_err_set(err, rc, "%s cannot be reached: %s", m->names[0], m->ops->error(m->net)) : 0;
+}
+
+/* ---- who has what: the first machine decides, for all */
+
+struct decided {
+    int32_t rc;
+    char text[256];
+    struct ntx_share share;
+};
+
+/* Where nothing is known of a machine, all get the same. */
+static bool rates_known(const struct ntx_machines *m, const struct hello *all)
+{
+    for (uint32_t i = 0; i < m->size; i++)
+        if (!(all[i].memory > 0) || !(all[i].drive > 0))
+            return false;
+    return true;
+}
+
+static int by_rates(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, const struct ntx_share_work *work, const struct ntx_machines_link *link, struct ntx_share *share,
+                    struct ntx_err *err)
+{
+    struct ntx_share_machine of[NTX_RANKS_MAX];
+    struct ntx_machines_forecast by[2];
+    int rc = 0;
+    for (uint32_t i = 0; i < m->size; i++)
+        of[i] = (struct ntx_share_machine){all[i].keeps, all[i].memory, all[i].drive};
+    for (int s = NTX_SPLIT_ROWS; s <= NTX_SPLIT_LAYERS && !rc; s++)
+        rc = ntx_machines_predict(model, work, of, m->size, link, (enum ntx_split)s, &by[s], err);
+    if (!rc)
+        *share = by[ntx_machines_choose(all[0].split, &by[NTX_SPLIT_ROWS], &by[NTX_SPLIT_LAYERS])].parts;
+    return rc;
+}
+
+static int equal_parts(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, struct ntx_share *share, struct ntx_err *err)
+{
+    uint64_t bytes[NTX_SHARE_LAYERS], output;
+    int rc = 0;
+    for (uint32_t i = 0; i < m->size; i++)
+        share->part[i] = 1;
+    if (!strcmp(all[0].split, "layers") && !(rc = ntx_share_weigh(model, bytes, &output, err)))
+        ntx_share_layers(share, bytes, model->hp.n_layers, output);
+    return rc;
+}
+
+static int decide(struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, struct ntx_share *share, struct ntx_err *err)
+{
+    const bool known = m->size > 1 && rates_known(m, all);
+    struct decided d = {.share = {.n = m->size}}, told[NTX_RANKS_MAX];
+    struct ntx_machines_link link = {0};
+    struct ntx_share_work work;
+    struct ntx_err why = {0};
+    uint8_t *buf = m->rank || !known ? NULL : calloc(1, LONG_BYTES);
+    int rc = 0;
+    if (known && (rc = m->rank ? be_measured(m, err) : buf ? measure(m, buf, &link, err) : ntx_err_set(err, -ENOMEM, "no memory"))) {
+        free(buf);
+        return rc;
+    }
+    free(buf);
+    if (!m->rank && (known ? work_of(model, &work, &why) || by_rates(m, all, model, &work, &link, &d.share, &why) : equal_parts(m, all, model, &d.share, &why))) {
+        d.rc = why.code;
+        snprintf(d.text, sizeof d.text, "%.*s", (int)sizeof d.text - 1, why.text);
+    }
+    if ((rc = ntx__machines_meet(m, &d, sizeof d, told, err)))
+        return rc;
+    if (told[0].rc)
+        return ntx_err_set(err, told[0].rc, "%s: %.*s", m->names[0], (int)sizeof told[0].text - 1, told[0].text);
+    *share = told[0].share;
+    share->rank = m->rank;
+    if (known && !m->rank)
+        ntx_log(NTX_LOG_INFO, "%u machines, %.0f MB/s and %.0f us between them: split by %s", m->size, link.bytes_per_s / 1e6, link.latency_s * 1e6, share->split == NTX_SPLIT_ROWS ? "rows" : "layers");
+    return 0;
+}
+
+/* Files of shares decide who has what. *parts->n 0: all have the whole. */
+static int of_files(const struct ntx_machines *m, const struct hello *all, struct ntx_share *parts, struct ntx_err *err)
+{
+    parts->n = 0;
+    for (uint32_t i = 0; i < m->size; i++) {
+        const struct ntx_share *s = &all[i].file;
+        if (!s->n)
+            continue;
+        if (s->n != m->size || s->rank != i)
+            return ntx_err_set(err, -EINVAL, "%s has the file of machine %u of %u, and is machine %u of %u: start the machines in the order of their files (ntx pack --share)", m->names[i], s->rank + 1,
+                               s->n, i + 1, m->size);
+        if (parts->n && (memcmp(s->part, parts->part, sizeof s->part) || s->split != parts->split || memcmp(s->owner, parts->owner, sizeof s->owner)))
+            return ntx_err_set(err, -EINVAL, "%s has a file of other parts than another machine: make them all with the same ntx pack --share ... --machines FILE", m->names[i]);
+        *parts = *s;
+    }
+    return 0;
+}
+
+enum ntx_machines_stage ntx_machines_stage(const struct ntx_machines *m) { return m->stage; }
+
+int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, const struct ntx_err *mine, struct ntx_share *share,
+                       struct ntx_err *err)
+{
+    struct hello h = hello_of(mine), all[NTX_RANKS_MAX];
+    struct ntx_err failed = {0};
+    if (m->stage != NTX_MACHINES_JOINED)
+        return ntx_err_set(err, mine->code, "%s", mine->text);
+    if (!h.rc && ntx_model_digest(l->gguf, l->fds, h.digest, &failed))
+        h = hello_of(&failed);
+    if (!h.rc && ntx_share_file_of(l->gguf, &h.file, &failed))
+        h = hello_of(&failed);
+    if (!h.rc)
+        tell_rates(l, set, hw, &h);
+    int rc = ntx__machines_meet(m, &h, sizeof h, all, err);
+    m->stage = NTX_MACHINES_MET;
+    if (rc || (rc = first_failure(m, all, err)) || (rc = check_same(m, all, err)))
+        return rc;
+    m->stage = NTX_MACHINES_AGREED;
+    const struct ntx_net_link link = {.bytes_per_s = set->link_net, .latency_s = set->link_delay / 1e6};
+    m->ops->link(m->net, &link);
+    struct ntx_share parts;
+    if ((rc = of_files(m, all, &parts, err)))
+        return rc;
+    if (!parts.n)
+        return decide(m, all, l->model, share, err);
+    *share = parts;
+    share->rank = m->rank;
+    return 0;
+}
+
+int ntx_machines_rows(struct ntx_machines *m, uint32_t *rows, const struct ntx_err *mine, struct ntx_err *err)
+{
+    struct hello h = hello_of(mine), all[NTX_RANKS_MAX];
+    h.rows = *rows;
+    int rc = ntx__machines_meet(m, &h, sizeof h, all, err);
+    if (rc || (rc = first_failure(m, all, err)) || ++m->planned == 2)
+        m->stage = NTX_MACHINES_MET;
+    if (rc)
+        return rc;
+    *rows = all[0].rows;
+    return 0;
+}
+

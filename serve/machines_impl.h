@@ -1,0 +1,30 @@
+/* machines_impl.h: what machines.c (they come together, and part) and machines_agree.c (who has what of a model) share. */
+#ifndef NTX_SERVE_MACHINES_IMPL_H
+#define NTX_SERVE_MACHINES_IMPL_H
+
+#include <pthread.h>
+
+#include "serve/load.h"
+#include "serve/machines.h"
+
+struct ntx_machines {
+    void *library;
+    const struct ntx_net_ops *ops;
+    struct ntx_net *net;
+    uint32_t rank, size;
+    char name[NTX_RANKS_MAX][NTX_NET_NAME + 32]; /* "node7 (rank 2)" */
+    const char *names[NTX_RANKS_MAX];
+    enum ntx_machines_stage stage;
+    bool over;        /* rank 0 has said so, or was told to */
+    unsigned planned; /* times that rows were told */
+    pthread_t thread;
+    atomic_bool stop;
+    struct ntx_loaded *loaded;
+    void (*ended)(void *ctx, int rc, const char *text);
+    void *ctx;
+};
+
+/* n bytes of each, in every one. */
+int ntx__machines_meet(struct ntx_machines *m, const void *mine, size_t n, void *all, struct ntx_err *err);
+
+#endif
