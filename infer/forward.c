@@ -513,8 +513,9 @@ static int run_pass(struct ntx_forward *f)
         return rc;
     if (f->watched)
         ntx__watch_embedded(f);
-    ntx__moe_begin(f);
     rc = f->back->begin ? f->back->begin(f) : 0;
+    if (!rc)
+        rc = ntx__moe_begin(f);
     for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++) {
         rc = say_kv(f, ntx_kv_pass_starts(f->b->rows->kv, f->layer));
         rc = rc ? rc : run_layer(f);

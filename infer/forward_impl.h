@@ -177,6 +177,7 @@ struct ntx_backend {
     /* Experts: choices are made (m.moe); those of the wave (f->moe) get their rows of X; and are added to Y, whose rows have been weighed by the shared
      * expert's gate before where f->moe.weigh says so. */
     int (*chosen)(struct ntx_forward *f);
+    int (*foretold)(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n); /* that the layer will probably want: who else has some of them may begin to read */
     int (*gather)(struct ntx_forward *f);
     int (*combine)(struct ntx_forward *f);
     /* Y = what these groups of the layer's neurons give: n of m.groups.wanted; all: every one. */
@@ -396,7 +397,7 @@ static inline bool ntx__has(const struct ntx_forward *f, uint32_t chunk) { retur
 /* ---- moe.c, moe_predict.c */
 void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p); /* of logits [n_expert] in place, the vector router_bias added */
 void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n); /* scores p [n], with `more` (or NULL) added: of groups that are not chosen they become -1 */
-void ntx__moe_begin(struct ntx_forward *f); /* of a pass: what layer 0 wants where that follows from tokens */
+int ntx__moe_begin(struct ntx_forward *f); /* of a pass: what layer 0 wants where that follows from tokens */
 int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
 /* ROUTE and EXPERTS */
 int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r);

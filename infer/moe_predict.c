@@ -26,10 +26,23 @@ static const struct ntx_weight *norm_of(const struct ntx_forward *f) { return &n
 
 static bool there(struct ntx_weights *w, const struct ntx_weight *bias) { return bias->tensor == NTX_NO_TENSOR || w->ops->there(w, bias->chunk0); }
 
+/* Somebody would read them: this machine, or others. */
+static bool of_use(const struct ntx_forward *f, uint32_t layer)
+{
+    return f->c.weights->ops->prefetch_experts && (!ntx__moe_held(f, layer) || (f->back->foretold && f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt));
+}
+
+static int foretell(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    if (n && !ntx__moe_held(f, layer))
+        f->c.weights->ops->prefetch_experts(f->c.weights, layer, experts, n);
+    return n && f->back->foretold ? f->back->foretold(f, layer, experts, n) : 0;
+}
+
 static bool possible(const struct ntx_forward *f)
 {
     struct ntx_weights *w = f->c.weights;
-    if (!w->ops->prefetch_experts || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || ntx__moe_held(f, f->layer + 1))
+    if (f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || !of_use(f, f->layer + 1))
         return false;
     return w->ops->there(w, norm_of(f)->chunk0) && w->ops->there(w, next_layer(f)->router.chunk0) &&
            there(w, &next_layer(f)->router_bias) && there(w, &next_layer(f)->router_choice);
@@ -123,11 +136,8 @@ int ntx__moe_predict(struct ntx_forward *f)
     uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * f->n_live, f->hp->n_expert);
     if (!possible(f))
         return 0;
-    if (f->hp->streams.n) {
-        if ((n = list_numbered(f, f->layer + 1, f->m.live, f->n_live, m->predicted)))
-            f->c.weights->ops->prefetch_experts(f->c.weights, f->layer + 1, m->predicted, n);
-        return 0;
-    }
+    if (f->hp->streams.n)
+        return foretell(f, f->layer + 1, m->predicted, list_numbered(f, f->layer + 1, f->m.live, f->n_live, m->predicted));
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
     int rc = ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows);
     if (rc || (rc = ntx__take(f, norm_of(f), &f->vec[next_norm(f)->weight[0]])))
@@ -139,17 +149,11 @@ int ntx__moe_predict(struct ntx_forward *f)
     ntx__each(f, score_row, f->n_live);
     give_biases(f, next_layer(f));
     rank(join_rows(f), f->hp->n_expert, m->predicted, n);
-    f->c.weights->ops->prefetch_experts(f->c.weights, f->layer + 1, m->predicted, n);
-    return 0;
+    return foretell(f, f->layer + 1, m->predicted, n);
 }
 
-void ntx__moe_begin(struct ntx_forward *f)
+int ntx__moe_begin(struct ntx_forward *f)
 {
-    struct ntx_weights *w = f->c.weights;
     uint32_t *list = f->m.moe.predicted;
-    if (!f->hp->n_token_experts || !w->ops->prefetch_experts || ntx__moe_held(f, 0))
-        return;
-    uint32_t n = list_numbered(f, 0, NULL, f->b->n_rows, list);
-    if (n)
-        w->ops->prefetch_experts(w, 0, list, n);
+    return f->hp->n_token_experts && of_use(f, 0) ? foretell(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list)) : 0;
 }

@@ -51,11 +51,12 @@ static int broken(struct ntx_ranks *r, struct ntx_forward *f, int rc)
 /* That machine is asked for products of this layer. */
 static bool asks(const struct ntx_forward *f, uint32_t rank) { return ntx_share_asks(&f->c.chunks->share, f->layer, rank); }
 
-static int send_all(struct ntx_ranks *r, struct ntx_forward *f, const void *bytes, size_t n, bool products)
+/* To those who have rows of a layer; NTX__ALL: to all. */
+static int send_all(struct ntx_ranks *r, struct ntx_forward *f, const void *bytes, size_t n, uint32_t layer)
 {
     int rc = r->broken;
     for (uint32_t to = 1; to < r->size && !rc; to++)
-        if ((!products || asks(f, to)) && !(rc = r->c.ops->send(r->c.net, to, bytes, n)))
+        if ((layer == NTX__ALL || ntx_share_asks(&f->c.chunks->share, layer, to)) && !(rc = r->c.ops->send(r->c.net, to, bytes, n)))
             ntx_count(f->c.counters, NTX_C_comp_rank_bytes, n);
     return rc ? broken(r, f, rc) : 0;
 }
@@ -79,7 +80,7 @@ static int wait_all(struct ntx_ranks *r, struct ntx_forward *f)
 
 static int say(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h)
 {
-    int rc = send_all(r, f, h, sizeof *h, false);
+    int rc = send_all(r, f, h, sizeof *h, NTX__ALL);
     return rc ? rc : wait_all(r, f);
 }
 
@@ -363,7 +364,7 @@ static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigne
     r->kept = false;
     r->added = h.then == NTX__THEN_SUMMED && !rows_of(f, p, 0).n;
     r->sent_ns = ntx_now_ns();
-    if (rc || (rc = send_all(r, f, r->out, bytes, true)) || (rc = wait_all(r, f)))
+    if (rc || (rc = send_all(r, f, r->out, bytes, f->layer)) || (rc = wait_all(r, f)))
         return rc;
     if (h.then == NTX__THEN_KEPT) {
         f->hidden = f->away = r->kept = true;
@@ -393,6 +394,21 @@ static int combine(struct ntx_forward *f)
     }
     r->due = r->added = false;
     return rc;
+}
+
+/* They are read there while the layer before is computed, as here. */
+static int foretold(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    struct ntx_ranks *r = f->c.ranks;
+    const struct ntx__said_head h = {.said = NTX__SAID_FORETOLD, .layer = layer, .pass = f->b->pass, .n = n};
+    const size_t bytes = sizeof h + n * sizeof *experts;
+    if (!f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt)
+        return 0;
+    if (ntx__ranks_room(&r->out, &r->out_bytes, bytes))
+        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines", bytes);
+    put(put(r->out, &h, sizeof h), experts, n * sizeof *experts);
+    int rc = send_all(r, f, r->out, bytes, layer);
+    return rc ? rc : wait_all(r, f);
 }
 
 /* ---- a pass */
@@ -453,6 +469,7 @@ int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out)
     r->table = ntx__cpu_backend;
     r->table.multiply = multiply;
     r->table.combine = combine;
+    r->table.foretold = foretold;
     r->table.begin = begin;
     r->table.decided = decided;
     r->table.end = end;

@@ -5,11 +5,11 @@
 #include "infer/forward_impl.h"
 #include "infer/ranks.h"
 
-enum ntx__said { NTX__SAID_BEGIN = 1, NTX__SAID_PRODUCTS, NTX__SAID_DROP, NTX__SAID_END, NTX__SAID_QUIT };
+enum ntx__said { NTX__SAID_BEGIN = 1, NTX__SAID_PRODUCTS, NTX__SAID_DROP, NTX__SAID_FORETOLD, NTX__SAID_END, NTX__SAID_QUIT };
 
 struct ntx__said_head { /* little-endian, as all that ntx runs on */
     uint32_t said;         /* enum ntx__said */
-    uint32_t layer;        /* DROP: that layer, n_layers: the output. PRODUCTS: theirs */
+    uint32_t layer;        /* DROP: that layer, n_layers: the output. PRODUCTS: theirs. FORETOLD: it will probably want the experts that follow, n u32 */
     uint64_t pass;
     uint32_t n;            /* PRODUCTS: so many follow. END: 1: the pass has failed */
     uint32_t n_in, n_rows; /* and of each form in the mask, ascending, n_rows rows of an input of n_in values */

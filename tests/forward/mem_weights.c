@@ -188,9 +188,23 @@ static int rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t 
     return 0;
 }
 
-static const struct ntx_weights_ops ops = {
-    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = rows, .stays = stays,
-};
+static void prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    struct mem_weights *m = of(w);
+    CHECK(m->open && m->chunks->layers[layer].expert[NTX_EXPERT_GATE].n_chunks);
+    m->foretold[layer] = 0;
+    for (uint32_t i = 0; i < n; i++)
+        m->foretold[layer] |= (uint64_t)1 << experts[i];
+    m->n_foretold++;
+}
+
+static bool there(struct ntx_weights *w, uint32_t chunk) { return of(w)->chunks->list[chunk].fixed; }
+
+#define OPS .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = rows, .stays = stays
+static const struct ntx_weights_ops ops = {OPS}, prefetching = {OPS, .prefetch_experts = prefetch_experts, .there = there};
+#undef OPS
+
+void mem_weights_prefetch(struct mem_weights *m) { m->w.ops = &prefetching; }
 
 void mem_weights_init(struct mem_weights *m, const int *fds, unsigned n_fds)
 {

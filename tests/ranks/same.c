@@ -200,6 +200,47 @@ static void with_skips(const struct ntx_share *share)
     free(got[0]), free(got[1]);
 }
 
+/* Experts that a layer will probably want are told to those who have some of them. */
+static void foretold(void)
+{
+    struct rig alone;
+    struct rig_options o = {.make = rig_model()};
+    int32_t ids[2];
+    float *logits;
+    o.make.arch = "qwen3moe";
+    o.make.type = "Q8_0";
+    o.make.experts = 20;
+    o.make.experts_used = 3;
+    o.make.layers = 4;
+    rig_open(&alone, &o);
+    mem_weights_prefetch(&alone.w);
+    logits = calloc(2 * (size_t)alone.n_vocab, sizeof *logits);
+    rig_ids(&alone, 4, ids, 2);
+    struct ntx_row row = {.token = ids[0], .kv = rig_seq(&alone, N), .logits = logits};
+    CHECK_EQ(rig_run(&alone, &row, 1), 0);
+    CHECK_EQ(alone.w.n_foretold, 3); /* of all layers but the first */
+    ntx_kv_seq_free(row.kv);
+    for (size_t i = 0; i < 2; i++) {
+        const struct ntx_share *share = i ? whole_layers : &shares[1];
+        struct machines m;
+        machines_open(&m, &o, share);
+        for (uint32_t k = 0; k < m.n; k++)
+            mem_weights_prefetch(&m.at[k].rig.w);
+        row = (struct ntx_row){.token = ids[0], .kv = rig_seq(&m.at[0].rig, N), .logits = logits + alone.n_vocab};
+        CHECK_EQ(rig_run(&m.at[0].rig, &row, 1), 0);
+        CHECK_SAME(logits, logits + alone.n_vocab, alone.n_vocab);
+        ntx_kv_seq_free(row.kv);
+        machines_close(&m, 0);
+        for (uint32_t k = 0; k < m.n; k++)
+            for (uint32_t l = 1; l < 4; l++) {
+                uint64_t want = !i || share->owner[l] == k ? alone.w.foretold[l] : 0;
+                CHECK_MSG(m.at[k].rig.w.foretold[l] == want, "rank %u, layer %u: %llx, expected %llx", k, l, (unsigned long long)m.at[k].rig.w.foretold[l], (unsigned long long)want);
+            }
+    }
+    rig_close(&alone);
+    free(logits);
+}
+
 /* A machine that cannot read says so at rank 0; the next pass goes well. */
 static void one_fails(const struct ntx_share *share)
 {
@@ -299,6 +340,7 @@ int main(void)
     of_all_architectures();
     with_skips(&shares[0]);
     with_skips(&shares[4]);
+    foretold();
     one_fails(&shares[1]);
     one_fails(whole_layers);
     one_is_gone();
