@@ -545,6 +545,41 @@ int ntx_kv_mark_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark 
     return 0;
 }
 
+uint32_t ntx_kv_mark_tokens(const struct ntx_kv_mark *m) { return m->n_tokens; }
+
+int ntx_kv_mark_blank(struct ntx_kv_pool *p, uint32_t n_tokens, bool must, struct ntx_kv_mark **out)
+{
+    const struct ntx_kv_seq any = {.pool = p, .n_units = {[SIDES] = p->space[SIDES].n > 0}}; /* of the shape that it is to be of */
+    uint32_t n[KINDS];
+    bool free = true;
+    for (uint32_t k = 0; k < KINDS; k++) {
+        n[k] = ntx__kv_kinds[k]->marks(&any, n_tokens);
+        free = free && (k == ALL || n[k] <= p->space[k].n_free);
+    }
+    if (!free && (!must || n[WINDOW] > p->space[WINDOW].n || !find_own(p, n)))
+        return -EAGAIN;
+    *out = make_mark(p, n, n_tokens);
+    return *out ? 0 : -ENOMEM;
+}
+
+int ntx_kv_mark_each_part(struct ntx_kv_mark *m, bool filled, ntx_kv_part_fn *part, void *ctx)
+{
+    int rc = 0;
+    for (uint32_t k = 0; k < KINDS && !rc; k++)
+        rc = k == ALL ? 0 : ntx__kv_kinds[k]->each_part(&m->has, m->n_tokens, filled, part, ctx);
+    for (uint32_t k = 0; k < KINDS && filled && !rc; k++)
+        if (k != ALL)
+            ntx__kv_kinds[k]->restored(&m->has, m->n_tokens);
+    return rc;
+}
+
+uint64_t ntx_kv_mark_bytes_of(struct ntx_kv_mark *m)
+{
+    uint64_t sum = 0;
+    (void)ntx_kv_mark_each_part(m, false, count_bytes, &sum);
+    return sum;
+}
+
 void ntx_kv_mark_put(struct ntx_kv_mark *m, struct ntx_kv_seq *s)
 {
     for (uint32_t k = 0; k < KINDS; k++)

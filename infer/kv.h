@@ -101,11 +101,16 @@ void ntx_kv_mark_passed(struct ntx_kv_seq *s); /* of what was said nothing more 
 int ntx_kv_mark_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out);
 void ntx_kv_mark_put(struct ntx_kv_mark *m, struct ntx_kv_seq *s);
 void ntx_kv_mark_free(struct ntx_kv_mark *m);
+uint32_t ntx_kv_mark_tokens(const struct ntx_kv_mark *m);
+/* One that is to be filled by ntx_kv_mark_each_part. must: others are given up for it. -EAGAIN: no room. */
+int ntx_kv_mark_blank(struct ntx_kv_pool *p, uint32_t n_tokens, bool must, struct ntx_kv_mark **out);
 /* All memory that the first n_tokens of s are in, in one order, which model, type and shape of rings decide: to be written out, or to be filled, and then it has them
  * (`filled`, then restored). Ends with what part returned, where that is not 0. s has its blocks, and no more tokens than that where layers have windows or a recurrent state. */
 typedef int ntx_kv_part_fn(void *ctx, void *at, size_t bytes);
 int ntx_kv_each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx);
 uint64_t ntx_kv_parts_bytes(const struct ntx_kv_seq *s, uint32_t n_tokens); /* of all that */
+int ntx_kv_mark_each_part(struct ntx_kv_mark *m, bool filled, ntx_kv_part_fn *part, void *ctx); /* the same of a mark; filled: it is one then */
+uint64_t ntx_kv_mark_bytes_of(struct ntx_kv_mark *m);
 void ntx_kv_restored(struct ntx_kv_seq *s, uint32_t n_tokens);
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool: those that it has taken */
 const uint32_t *ntx_kv_seq_ring(const struct ntx_kv_seq *s, uint32_t *n); /* of windows: block i of the text lies in the i % n-th of these; n 0: there are none */

@@ -345,6 +345,27 @@ void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv
         put_marks(p, kv, at, when);
 }
 
+uint32_t ntx_prefix_marks(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_mark **out, uint32_t most)
+{
+    uint32_t last, found = 0, k = descend(p, scope, ids, n, &last);
+    for (uint32_t i = 0; i < k && found < most; i++)
+        if (p->node[p->path[i]].mark && (i + 1) * NTX_KV_BLOCK < n)
+            out[found++] = p->node[p->path[i]].mark;
+    return found;
+}
+
+void ntx_prefix_put_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, struct ntx_kv_mark *m)
+{
+    const uint32_t n = ntx_kv_mark_tokens(m);
+    uint32_t last, k = descend(p, scope, ids, n, &last);
+    if (!k || k * NTX_KV_BLOCK != n || p->node[last].mark) {
+        ntx_kv_mark_free(m);
+        return;
+    }
+    p->node[last].mark = m;
+    want_mark(p, last);
+}
+
 void ntx_prefix_foresee(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to)
 {
     uint32_t last, whole = NTX_ROUND_DOWN(to, NTX_KV_BLOCK);

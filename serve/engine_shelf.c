@@ -30,6 +30,19 @@ static int describe(const struct ntx_loaded *l, bool share_all, char *of, size_t
     return rc;
 }
 
+/* Files of others are no fault, but who has none of the own may have thought of those. */
+static void say_what_there_is(const struct ntx_shelf *s, const char *dir)
+{
+    const struct ntx_shelf_others o = ntx_shelf_others(s);
+    char size[32];
+    ntx_log(NTX_LOG_INFO, "%s has the state of %u texts, and %u files of no use here", dir, ntx_shelf_files(s), ntx_shelf_useless(s));
+    if (o.build + o.model + o.options)
+        ntx_log(ntx_shelf_files(s) ? NTX_LOG_INFO : NTX_LOG_WARN,
+                "%s has %u files of another build of ntx, %u of another model and %u of other options (--kv-type, --ctx, [clients] share), %s: they are of no use here and are left alone, "
+                "but count for --state-max, and go first. Remove them, or give each its own directory",
+                dir, o.build, o.model, o.options, ntx_format_size(o.bytes, size, sizeof size));
+}
+
 void ntx__engine_shelf_new(struct ntx_engine *e)
 {
     const struct ntx_plan *p = e->l->plan;
@@ -43,7 +56,7 @@ void ntx__engine_shelf_new(struct ntx_engine *e)
     else if (describe(e->l, e->c.share_all, of, sizeof of, &err) || ntx_shelf_open(&c, &e->shelf, &err))
         ntx_log(NTX_LOG_WARN, "prefixes are not kept over restarts: %s", err.text);
     else
-        ntx_log(NTX_LOG_INFO, "%s has the state of %u texts, and %u files of no use here", c.dir, ntx_shelf_files(e->shelf), ntx_shelf_useless(e->shelf));
+        say_what_there_is(e->shelf, c.dir);
 }
 
 void ntx__engine_shelf_free(struct ntx_engine *e)
@@ -54,17 +67,21 @@ void ntx__engine_shelf_free(struct ntx_engine *e)
     ntx_shelf_free(e->shelf);
 }
 
-/* What the file has becomes what is kept. Without room for it now, it is computed. */
-static void restore(struct ntx_engine *e, uint32_t file, uint32_t n)
+/* What the file has becomes what is kept; `wanted` of its n tokens are to be gone on from. Without room for it now, it is computed. */
+static void restore(struct ntx_engine *e, uint32_t file, uint32_t n, uint32_t wanted)
 {
+    struct ntx_kv_mark *marks[NTX_SHELF_MARKS];
     struct ntx_kv_seq *kv;
     uint64_t scope;
+    uint32_t n_marks;
     if (ntx_kv_seq_promise(e->l->kv, n, NULL, 0, &kv))
         return;
     ntx_kv_seq_reach(kv, n - 1);
     const int32_t *ids = ntx_shelf_ids(e->shelf, file, &scope);
-    if (!ntx_shelf_read(e->shelf, file, kv))
+    if (!ntx_shelf_read(e->shelf, file, e->l->kv, kv, wanted, marks, &n_marks))
         ntx_prefix_keep(e->prefix, scope, kv, ids, n, NTX_PREFIX_LAST);
+    for (uint32_t i = 0; i < n_marks; i++)
+        ntx_prefix_put_mark(e->prefix, scope, ids, marks[i]);
     ntx_kv_seq_free(kv);
 }
 
@@ -72,7 +89,7 @@ void ntx__engine_shelf_find(struct ntx_engine *e, uint64_t scope, const int32_t 
 {
     uint32_t file, n_tokens, most = e->shelf && n ? ntx_shelf_find(e->shelf, scope, ids, n - 1, ntx_kv_pool_marks(e->l->kv), &file, &n_tokens) : 0;
     if (most && most >= ntx_prefix_found(e->prefix, scope, ids, n) + NTX_KV_BLOCK)
-        restore(e, file, n_tokens);
+        restore(e, file, n_tokens, most);
 }
 
 void ntx__engine_shelf_ended(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n)
@@ -95,6 +112,7 @@ void ntx__engine_shelf_ended(struct ntx_engine *e, uint64_t scope, const int32_t
 /* All of it must be there: a sequence for it is one that would have one token more. */
 static void save(struct ntx_engine *e, const struct ntx__ended *x)
 {
+    struct ntx_kv_mark *marks[NTX_SHELF_MARKS];
     struct ntx_kv_seq *kv;
     uint32_t n_past;
     int32_t *ids = malloc((x->n + 1) * sizeof *ids);
@@ -104,7 +122,7 @@ static void save(struct ntx_engine *e, const struct ntx__ended *x)
     ids[x->n] = -1;
     if (!ntx_prefix_begin(e->prefix, x->scope, ids, x->n + 1, x->n + 1, &kv, &n_past)) {
         if (n_past == x->n)
-            (void)ntx_shelf_write(e->shelf, x->scope, x->ids, x->n, kv); /* it says what is wrong */
+            (void)ntx_shelf_write(e->shelf, x->scope, x->ids, x->n, kv, marks, ntx_prefix_marks(e->prefix, x->scope, x->ids, x->n, marks, NTX_SHELF_MARKS)); /* it says what is wrong */
         ntx_kv_seq_free(kv);
     }
     free(ids);

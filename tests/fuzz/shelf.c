@@ -12,7 +12,7 @@
 #define NAME DIR "/0123456789abcdef.prefix"
 #define MOST (1u << 16)
 
-enum { TEXT = 100, BLOCKS = 8, RAW = 2, HEAD_SUM = 4, BODY_SUM = 8, SIZED = 16 };
+enum { TEXT = 100, BLOCKS = 8, MARKED = 64, RAW = 2, HEAD_SUM = 4, BODY_SUM = 8, SIZED = 16 };
 
 static struct world { /* a model that keeps all positions, and one with a recurrent state */
     struct ntx_hparams hp;
@@ -61,7 +61,8 @@ static struct ntx_kv_seq *sequence(struct world *w, uint32_t n)
 static void make(struct world *w, bool recurrent)
 {
     const struct ntx_kv_shape shape = {.blocks = BLOCKS, .states = recurrent ? 4 : 0};
-    struct pattern p = {0};
+    struct pattern p = {0}, q = {0};
+    struct ntx_kv_mark *mark = NULL;
     struct ntx_err err = {0};
     uint32_t file, n;
     w->hp = (struct ntx_hparams){.n_layers = 2, .n_head_kv = 1, .head_k = 4, .head_v = 4};
@@ -74,7 +75,10 @@ static void make(struct world *w, bool recurrent)
     struct ntx_shelf *s = open_shelf(w);
     MUST(kv && !ntx_kv_each_part(kv, TEXT, true, fill, &p));
     ntx_kv_restored(kv, TEXT);
-    MUST(!ntx_shelf_write(s, 7, ids, TEXT, kv) && ntx_shelf_find(s, 7, ids, TEXT, true, &file, &n) == TEXT);
+    MUST(!recurrent || (!ntx_kv_mark_blank(w->pool, MARKED, true, &mark) && !ntx_kv_mark_each_part(mark, true, fill, &q)));
+    MUST(!ntx_shelf_write(s, 7, ids, TEXT, kv, &mark, recurrent) && ntx_shelf_find(s, 7, ids, TEXT, true, &file, &n) == TEXT);
+    MUST(ntx_shelf_find(s, 7, ids, TEXT - 1, true, &file, &n) == (recurrent ? MARKED : 0));
+    ntx_kv_mark_free(mark);
     ntx_kv_seq_free(kv);
     ntx_shelf_free(s);
     FILE *f = popen("cat " DIR "/*.prefix && rm " DIR "/*.prefix", "r");
@@ -129,11 +133,11 @@ static void make_right(uint8_t *file, size_t bytes, uint8_t how)
     if (bytes < sizeof h)
         return;
     memcpy(&h, file, sizeof h);
-    size_t n = (size_t)h.n_tokens * sizeof(int32_t), left = bytes - sizeof h;
+    size_t n = (size_t)h.n_tokens * sizeof(int32_t) + (size_t)h.n_marks * sizeof(struct ntx_shelf_mark), left = bytes - sizeof h;
     if (n > left)
         return;
     if (how & BODY_SUM)
-        sum(file + sizeof h + n, left - n, NULL, 0, h.body_sum);
+        sum(file + sizeof h + n, h.body_bytes < left - n ? h.body_bytes : left - n, NULL, 0, h.body_sum);
     memset(h.head_sum, 0, sizeof h.head_sum);
     sum((const uint8_t *)&h, sizeof h, file + sizeof h, n, h.head_sum);
     memcpy(file, &h, sizeof h);
@@ -154,11 +158,16 @@ static void meet(struct world *w, bool sums_made)
     const int32_t *has = k ? ntx_shelf_ids(s, 0, &scope) : NULL;
     MUST(!k || (ntx_shelf_find(s, scope, has, UINT32_MAX, false, &file, &n) == n && n && file == 0));
     MUST(!k || sums_made || (n == TEXT && scope == 7 && !memcmp(has, ids, sizeof ids)));
+    struct ntx_kv_mark *marks[NTX_SHELF_MARKS];
+    uint32_t n_marks = 0;
     struct ntx_kv_seq *kv = k && n <= BLOCKS * NTX_KV_BLOCK ? sequence(w, n) : NULL;
-    if (kv && !ntx_shelf_read(s, 0, kv) && !sums_made) {
-        struct pattern p = {0};
+    if (kv && !ntx_shelf_read(s, 0, w->pool, kv, MARKED, marks, &n_marks) && !sums_made) {
+        struct pattern p = {0}, q = {0};
         MUST(!ntx_kv_each_part(kv, n, false, compare, &p) && !p.wrong);
+        MUST(n_marks == ntx_kv_pool_marks(w->pool) && (!n_marks || (!ntx_kv_mark_each_part(marks[0], false, compare, &q) && !q.wrong)));
     }
+    while (n_marks)
+        ntx_kv_mark_free(marks[--n_marks]);
     ntx_kv_seq_free(kv);
     MUST(!ntx_kv_pool_used(w->pool));
     ntx_shelf_free(s);

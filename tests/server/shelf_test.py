@@ -106,6 +106,27 @@ def restored(file=model, **load):
         equal((a.tokens, a.cached), (want[1], 150), "one that parts from it")
 
 
+def edited(file, **load):
+    """A text that is changed in its middle goes on from the last snapshot before that, in a new process; its file is no more than three times what it would be without them."""
+    clear()
+    first = ids(420, 1)
+    put(first, file, **load)
+    texts = [first[:at] + ids(20, at) for at in (150, 300, 400)]
+    want = answers(texts, file, **load)
+    cached = []
+    for text, w in zip(texts, want):
+        a = again(text, file, **load)
+        equal(a.tokens, w, "a text that was changed in its middle")
+        cached.append(a.cached)
+    clear()
+    put(first, file, **load)
+    flip(files()[0], -100)
+    a = again(texts[2], file, said=1, **load)
+    equal((a.tokens, a.cached), (want[2], 0), "beside a snapshot with a wrong bit")
+    check(all(at - 140 < c <= at for at, c in zip((150, 300, 400), cached)) and len(set(cached)) > 1, "cached tokens", cached)
+    return cached
+
+
 def change(path, at, to):
     with open(path, "r+b") as f:
         f.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
@@ -151,10 +172,14 @@ def foreign():
     clear()
     text = ids(200, 1)
     put(text)
-    for file, load in ((other, {}), (model, {"kv_type": "q8_0"}), (model, {"ctx": 448})):
+    for file, load, of in ((other, {}, "0 files of another build of ntx, 1 of another model and 0"), (model, {"kv_type": "q8_0"}, "1 of another model and 1 of other options"), (model, {"ctx": 448}, "1 of another model and 2 of other options")):
         want = answers([text + [9]], file, **load)[0]
-        a = again(text + [9], file, **load)
-        equal((a.tokens, a.cached), (want, 0), "beside a file of another")
+        with daemons() as d:
+            c = loaded(d, file, **load)
+            a = ask(c, text + [9])
+            c.close()
+            equal((a.tokens, a.cached), (want, 0), "beside a file of another")
+            equal(len([x for x in d.text().splitlines() if of in x and "Remove them" in x]), 1, "times that it is said whose the file is: " + of)
     equal(again(text + [9]).cached, 200, "cached tokens of the first one's")
 
 
@@ -306,6 +331,7 @@ restored(kv_type="q8_0")
 restored(kv_type="q4_0")
 restored(windows)
 restored(hybrid)
+print("snapshots of windows:", edited(windows), "of a recurrent state:", edited(hybrid))
 damaged()
 foreign()
 shared()
