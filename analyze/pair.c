@@ -1,25 +1,16 @@
-/* One pair of matrices, in four rounds over their rows, piece by piece:
- *
- *   1  sums; neurons' cosines; y = D w, w random;          then a basis of y
- *   2  z = D' y;                                           then a basis of z (the power iteration)
- *   3  y = D z;                                            then a basis of y
- *   4  z = D' y, whose singular values are those of D within the basis: what is left of |D| is the error
- *
- * Before them a few rows are quantised, and a sample of neurons is fetched. */
+/* One pair of matrices: a few rows are quantised, a sample of neurons is fetched, and the rounds of lowrank.c over the difference do the rest; the first of them
+ * sees all rows for the sums and for neurons' cosines. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "analyze/analyze_impl.h"
 #include "common/util.h"
 #include "model/quant.h"
 
-#define PIECE (1u << 20)     /* floats of a piece of one matrix */
 #define SAMPLE 256u          /* neurons whose nearest are looked for; a multiple of 16 */
 #define QUANTISED_ROWS 64u
-#define SPARE 16u            /* columns of the basis beyond the largest rank */
 
 struct side {                /* of a pair */
     const struct ntx__matrix *m;
@@ -35,40 +26,23 @@ struct pair {
     const struct ntx__pair_job *j;
     struct side side[2];     /* A, B */
     uint8_t *raw;
-    float *d, *y, *z, *w;    /* difference [piece]; bases [out x k], [in x k] twice */
-    struct ntx__eigen eigen;
-    size_t k, rows;          /* rows of a piece */
+    struct ntx__low low;     /* of the difference */
     double dot, square[2], difference;
     struct ntx_err *err;
 };
 
 /* ---- rows of a file */
 
-static int read_rows(struct pair *p, const struct ntx__matrix *m, uint64_t first, uint64_t n, float *x)
-{
-    size_t row = ntx_row_bytes(m->t->type, m->t->ne[0]), bytes = row * n, done = 0;
-    off_t at = (off_t)(m->t->offset + (m->row + first) * row);
-    while (done < bytes) {
-        ssize_t got = pread(m->fd, p->raw + done, bytes - done, at + (off_t)done);
-        if (got <= 0)
-            return ntx_err_set(p->err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", m->t->name, got ? strerror(errno) : "the file ends");
-        done += (size_t)got;
-    }
-    const struct ntx_type_info *type = ntx_type_info(m->t->type);
-    type->dequant(p->raw, x, m->t->ne[0] * n / type->block);
-    float sum = 0;
-    for (size_t i = 0; i < m->t->ne[0] * n; i++)
-        sum += x[i] * 0; /* 0, or no number */
-    return sum == 0 ? 0 : ntx_err_set(p->err, -EINVAL, "tensor '%s' has a weight that is no number; the model is broken", m->t->name);
-}
+static int read_rows(struct pair *p, const struct ntx__matrix *m, uint64_t first, uint64_t n, float *x) { return ntx__read_rows(m, first, n, p->raw, x, p->err); }
 
-static int read_piece(struct pair *p, uint64_t first, uint64_t n)
+static int read_piece(void *ctx, uint64_t first, uint64_t n, float *d)
 {
+    struct pair *p = ctx;
     int rc = read_rows(p, p->side[0].m, first, n, p->side[0].x);
     if (!rc)
         rc = read_rows(p, p->side[1].m, first, n, p->side[1].x);
     for (size_t i = 0; !rc && i < n * p->j->in; i++)
-        p->d[i] = p->side[1].x[i] - p->side[0].x[i];
+        d[i] = p->side[1].x[i] - p->side[0].x[i];
     return rc;
 }
 
@@ -95,12 +69,12 @@ static int quantised(struct pair *p, struct ntx_likeness *is)
     double square = 0;
     int rc = weights && back && blocks ? 0 : ntx_err_set(p->err, -ENOMEM, "no memory");
     for (uint64_t r = 0; r < n && !rc; r++) {
-        if ((rc = read_piece(p, r * j->out / n, 1)))
+        if ((rc = read_piece(p, r * j->out / n, 1, p->low.d)))
             break;
         for (uint64_t i = 0; i < j->in; i++)
             square += (double)p->side[1].x[i] * (double)p->side[1].x[i];
         for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && j->types[t] != NTX_TYPE_LIMIT; t++) {
-            is->by_type[t] += error_of(j, t, p->d, weights, blocks, back);
+            is->by_type[t] += error_of(j, t, p->low.d, weights, blocks, back);
             is->own[t] += error_of(j, t, p->side[1].x, weights, blocks, back);
         }
     }
@@ -203,59 +177,21 @@ static void add_sums(struct pair *p, uint64_t rows)
     }
 }
 
-static void first_round(struct pair *p, uint64_t rows)
+static void first_round(void *ctx, uint64_t rows)
 {
+    struct pair *p = ctx;
     add_sums(p, rows);
     for (int s = 0; s < 2; s++)
         (p->j->columns ? look_at_columns : look_at_rows)(p, &p->side[s], &p->side[!s], rows);
 }
 
-/* d times z into y, or d' times y into w. */
-static int one_round(struct pair *p, bool transposed, bool first)
-{
-    const struct ntx__pair_job *j = p->j;
-    int rc = 0;
-    if (transposed)
-        memset(p->w, 0, j->in * p->k * sizeof *p->w);
-    for (uint64_t at = 0; at < j->out && !rc; at += p->rows) {
-        uint64_t rows = NTX_MIN(p->rows, j->out - at);
-        if ((rc = read_piece(p, at, rows)))
-            break;
-        if (first)
-            first_round(p, rows);
-        if (transposed)
-            ntx__times_transposed(p->d, rows, j->in, p->y + at * p->k, p->k, p->w);
-        else
-            ntx__times(p->d, rows, j->in, p->z, p->k, p->y + at * p->k);
-    }
-    return rc;
-}
-
-static int rounds(struct pair *p)
-{
-    const struct ntx__pair_job *j = p->j;
-    ntx__normal(p->z, j->in * p->k);
-    int rc = one_round(p, false, true);
-    if (rc || p->difference <= 0)
-        return rc;
-    ntx__orthonormal(p->y, j->out, p->k, &p->eigen);
-    if ((rc = one_round(p, true, false)))
-        return rc;
-    memcpy(p->z, p->w, j->in * p->k * sizeof *p->z);
-    ntx__orthonormal(p->z, j->in, p->k, &p->eigen);
-    if ((rc = one_round(p, false, false)))
-        return rc;
-    ntx__orthonormal(p->y, j->out, p->k, &p->eigen);
-    return one_round(p, true, false);
-}
-
 static int errors_by_rank(struct pair *p, struct ntx_likeness *is)
 {
     const struct ntx_analyze_options *o = p->j->o;
-    double *value = malloc(p->k * sizeof *value);
+    double *value = malloc(p->low.k * sizeof *value);
     if (!value)
         return ntx_err_set(p->err, -ENOMEM, "no memory");
-    ntx__squared_singular(p->w, p->j->in, p->k, value, &p->eigen);
+    ntx__squared_singular(p->low.w, p->j->in, p->low.k, value, &p->low.eigen);
     for (uint32_t i = 0; i < o->n_ranks; i++) {
         double left = p->difference;
         uint64_t r = NTX_MIN(o->ranks[i], NTX_MIN(p->j->in, p->j->out));
@@ -273,8 +209,8 @@ static int errors_by_rank(struct pair *p, struct ntx_likeness *is)
 static bool take_side(struct pair *p, struct side *s, const struct ntx__matrix *m)
 {
     const struct ntx__pair_job *j = p->j;
-    uint64_t sample = j->columns ? p->rows : j->in, dots = j->columns ? j->in : p->rows;
-    *s = (struct side){.m = m, .x = malloc(p->rows * j->in * sizeof *s->x), .sample = calloc(sample * SAMPLE, sizeof *s->sample), .dots = calloc(dots * SAMPLE, sizeof *s->dots),
+    uint64_t sample = j->columns ? p->low.rows : j->in, dots = j->columns ? j->in : p->low.rows;
+    *s = (struct side){.m = m, .x = malloc(p->low.rows * j->in * sizeof *s->x), .sample = calloc(sample * SAMPLE, sizeof *s->sample), .dots = calloc(dots * SAMPLE, sizeof *s->dots),
                        .lengths = calloc(SAMPLE, sizeof *s->lengths), .columns = calloc(j->in, sizeof *s->columns)};
     return s->x && s->sample && s->dots && s->lengths && s->columns;
 }
@@ -283,12 +219,8 @@ static bool take_memory(struct pair *p)
 {
     const struct ntx__pair_job *j = p->j;
     bool sides = take_side(p, &p->side[0], &j->a) & take_side(p, &p->side[1], &j->b);
-    p->raw = malloc(p->rows * NTX_MAX(ntx_row_bytes(j->a.t->type, j->in), ntx_row_bytes(j->b.t->type, j->in)));
-    p->d = malloc(p->rows * j->in * sizeof *p->d);
-    p->y = malloc(j->out * p->k * sizeof *p->y);
-    p->z = malloc(j->in * p->k * sizeof *p->z);
-    p->w = malloc(j->in * p->k * sizeof *p->w);
-    return ntx__eigen_init(&p->eigen, p->k) && sides && p->raw && p->d && p->y && p->z && p->w;
+    p->raw = malloc(p->low.rows * NTX_MAX(ntx_row_bytes(j->a.t->type, j->in), ntx_row_bytes(j->b.t->type, j->in)));
+    return ntx__low_init(&p->low) && sides && p->raw;
 }
 
 static void give_memory(struct pair *p)
@@ -301,21 +233,20 @@ static void give_memory(struct pair *p)
         free(p->side[s].columns);
     }
     free(p->raw);
-    free(p->d);
-    free(p->y);
-    free(p->z);
-    free(p->w);
-    ntx__eigen_free(&p->eigen);
+    ntx__low_free(&p->low);
 }
 
 int ntx__compare(const struct ntx__pair_job *j, struct ntx_likeness *is, struct ntx_err *err)
 {
-    struct pair p = {.j = j, .rows = NTX_MIN(NTX_MAX(PIECE / j->in, 4u), j->out), .k = NTX_ROUND_UP(j->o->ranks[j->o->n_ranks - 1] + SPARE, 16u), .err = err};
+    struct pair p = {.j = j, .low = {.in = j->in, .out = j->out, .k = ntx__low_columns(j->o->ranks[j->o->n_ranks - 1]), .rows = ntx__low_piece(j->in, j->out)}, .err = err};
+    p.low.read = read_piece;
+    p.low.seen = first_round;
+    p.low.ctx = &p;
     *is = (struct ntx_likeness){0};
     int rc = take_memory(&p) ? quantised(&p, is) : ntx_err_set(err, -ENOMEM, "no memory to compare '%s' with '%s'", j->a.t->name, j->b.t->name);
     for (int s = 0; s < 2 && !rc; s++)
         rc = fetch_sample(&p, &p.side[s]);
-    if (!rc && !(rc = rounds(&p))) {
+    if (!rc && !(rc = ntx__low_basis(&p.low))) {
         double lengths = sqrt(p.square[0] * p.square[1]);
         is->cosine = lengths > 0 ? p.dot / lengths : 0;
         is->change = p.square[1] > 0 ? sqrt(p.difference / p.square[1]) : 0;

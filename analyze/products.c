@@ -133,6 +133,35 @@ void ntx__squared_singular(const float *y, size_t n, size_t k, double *value, st
     qsort(value, k, sizeof *value, falling);
 }
 
+/* x becomes x times e->w. */
+static void times_square(float *x, size_t n, size_t k, struct ntx__eigen *e)
+{
+    for (size_t i = 0; i < n; i += 64) {
+        size_t some = n - i < 64 ? n - i : 64;
+        ntx__times(x + i * k, some, k, e->w, k, e->rows);
+        memcpy(x + i * k, e->rows, some * k * sizeof *x);
+    }
+}
+
+void ntx__turn_by_size(float *y, size_t n, float *x, size_t m, size_t k, double *value, struct ntx__eigen *e)
+{
+    memset(e->a, 0, k * k * sizeof *e->a);
+    gram(y, n, k, e->a);
+    diagonalise(e->a, e->v, k);
+    for (size_t to = 0; to < k; to++) {
+        size_t from = 0;
+        for (size_t p = 1; p < k; p++)
+            if (e->a[p * k + p] > e->a[from * k + from])
+                from = p;
+        value[to] = fmax(e->a[from * k + from], 0);
+        e->a[from * k + from] = -INFINITY;
+        for (size_t q = 0; q < k; q++)
+            e->w[q * k + to] = (float)e->v[from * k + q];
+    }
+    times_square(y, n, k, e);
+    times_square(x, m, k, e);
+}
+
 /* y times the vectors over their lengths; those of no length become 0. */
 static void orthonormal_once(float *y, size_t n, size_t k, struct ntx__eigen *e)
 {
@@ -147,11 +176,7 @@ static void orthonormal_once(float *y, size_t n, size_t k, struct ntx__eigen *e)
         for (size_t q = 0; q < k; q++)
             e->w[q * k + p] = (float)(e->v[p * k + q] * by);
     }
-    for (size_t i = 0; i < n; i += 64) {
-        size_t some = n - i < 64 ? n - i : 64;
-        ntx__times(y + i * k, some, k, e->w, k, e->rows);
-        memcpy(y + i * k, e->rows, some * k * sizeof *y);
-    }
+    times_square(y, n, k, e);
 }
 
 void ntx__orthonormal(float *y, size_t n, size_t k, struct ntx__eigen *e)
