@@ -120,7 +120,7 @@ int ntx_cmd_pack(struct ntx_options *o)
     if (!rc && !(rc = check_out(&f, o->args[1], &err)) && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], &err)))
         rc = ntx_model_open(f.gguf, &m, &err);
     if (!rc)
-        rc = (o->of_machines ? ntx__pack_share : pack_groups)(o, &f, m, &err);
+        rc = (o->delta ? ntx__pack_delta : o->of_machines ? ntx__pack_share : pack_groups)(o, &f, m, &err);
     ntx_model_free(m);
     ntx_model_files_close(&f);
     return rc ? ntx_fail(&err) : 0;

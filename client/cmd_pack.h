@@ -1,4 +1,4 @@
-/* cmd_pack.h: what `ntx pack` does by its options: groups of neurons (cmd_pack.c), or a machine's share (cmd_pack_share.c). */
+/* cmd_pack.h: what `ntx pack` does by its options: groups of neurons (cmd_pack.c), a machine's share (cmd_pack_share.c), or bases and deltas (cmd_pack_delta.c). */
 #ifndef NTX_CLIENT_CMD_PACK_H
 #define NTX_CLIENT_CMD_PACK_H
 
@@ -7,5 +7,7 @@
 
 /* --share I/N, with the parts that --machines FILE leads to, or equal ones. */
 int ntx__pack_share(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err);
+/* --delta. */
+int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err);
 
 #endif

@@ -1,6 +1,5 @@
 /* ntx quantize: rewrites a model in other types (quantize/job.h). */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "client/interrupt.h"
 #include "client/out.h"
 #include "client/progress.h"
 #include "common/util.h"
@@ -16,29 +16,6 @@
 #include "quantize/job.h"
 
 #define TELL_EVERY_NS 100000000u
-
-static volatile sig_atomic_t caught;
-
-static void on_signal(int sig) { caught = sig; }
-
-static void catch_signals(void)
-{
-    static const int all[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction now, a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!sigaction(all[i], NULL, &now) && now.sa_handler != SIG_IGN) /* nohup */
-            sigaction(all[i], &a, NULL);
-}
-
-/* Ends the program the way the shell expects, after what had been begun was taken away. */
-static int end_by_signal(void)
-{
-    int sig = caught;
-    fflush(NULL);
-    signal(sig, SIG_DFL);
-    raise(sig);
-    return 128 + sig;
-}
 
 struct told {
     const struct ntx_options *o;
@@ -165,7 +142,7 @@ static int quantize(struct ntx_options *o, struct ntx_quantize_options *q, struc
     int rc = o->imatrix ? ntx_imatrix_read(o->imatrix, &imatrix, err) : 0;
     q->imatrix = imatrix;
     if (!rc && !(rc = ntx_model_files_open(o->args[0], &f, err)) && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], err))) {
-        catch_signals();
+        q->stop = ntx_interrupt_catch();
         t->began = ntx_now_ns();
         rc = ntx_quantize_model(f.gguf, f.fds, o->args[1], q, &r, err);
         ntx_progress_clear(&t->line);
@@ -186,7 +163,7 @@ int ntx_cmd_quantize(struct ntx_options *o)
     struct ntx_err err = {0};
     struct told t = {.o = o, .line = ntx_progress_begin(o), .tensors = o->json ? json_array() : NULL};
     struct ntx_quantize_options q = {.imatrix_path = o->imatrix, .pure = o->pure, .dry = o->dry_run, .split = o->split, .threads = o->load.threads ? o->load.threads : cpus(),
-                                     .progress = show, .chosen = chosen, .ctx = &t, .stop = &caught};
+                                     .progress = show, .chosen = chosen, .ctx = &t};
     char *patterns[NTX_MAX_TENSORS] = {NULL};
     int rc = take_type(o->args[2], &q, &err);
     if (!rc && !(rc = take_rules(o, &q, patterns, &err)))
@@ -194,7 +171,7 @@ int ntx_cmd_quantize(struct ntx_options *o)
     for (unsigned i = 0; i < o->n_tensors; i++)
         free(patterns[i]);
     json_decref(t.tensors);
-    if (rc && caught)
-        return end_by_signal();
+    if (rc && q.stop && *q.stop)
+        return ntx_interrupt_end();
     return rc ? ntx_fail(&err) : 0;
 }

@@ -66,7 +66,7 @@ static const struct ntx_command commands[] = {
     {"pack", "MODEL OUT",
      "Rewrites a model so that --ffn-sparse can read the neurons of its FFNs that a token uses.\vThe gate matrix stays in one piece; of each neuron the up row and the down "
      "column lie together, in groups that are worth a read on this machine's drive. Down matrices are quantised anew, along the other axis, which is the only thing "
-     "that changes: the relative error is printed. OUT is a GGUF that only ntx runs. With --share I/N nothing is changed: OUT is what one of several machines needs of the model.",
+     "that changes: the relative error is printed. OUT is a GGUF that only ntx runs. With --share I/N nothing is changed: OUT is what one of several machines needs of the model. With --delta it is for models whose layers share what they are made of (refused where that is not so): a base for all of them, and small differences, of which the errors are printed; and, with --base, what a fine-tune differs by from its base.",
      NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2, ntx_cmd_pack},
     {"analyze", "MODEL",
      "How alike a model's layers are, and whether it would pay to keep one in memory and stream what the others differ by.\vEach matrix is compared with that of the layer before: cosine, size of the difference, "

@@ -150,6 +150,11 @@ static const struct ntx_setting pack_rows[] = {
     {"share", 0, "I/N", "no groups: the file of machine I of N that share the model (mpirun ... ntx up), which has bytes only where that machine reads; all must be made with the same parts", TEXT(of_machines)},
     {"machines", 0, "FILE", "with --share: the split and parts that `ntx plan --machines FILE` finds (default: rows, equal parts)", TEXT(machines)},
     {"split", 0, "HOW", "with --share: rows, layers or auto, as the machines will be started (default auto)", .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|layers", AT(load.split)},
+    {"delta", 0, NULL, "no groups: one base for all layers, that stays in memory, and what each layer differs by", FLAG(delta)},
+    {"rank", 0, "R", "with --delta: all differences have R pairs of vectors (default: as many, or as many bits, as --error wants)", COUNT(delta_rank)},
+    {"error", 0, "E", "with --delta: most that may be lost, of the matrices' size (default 0.1); with --base of the differences' (0.2)", REAL(delta_error, 0, 1)},
+    {"base", 0, "BASE", "with --delta: OUT is what MODEL, a fine-tune of BASE, differs by: an adapter for --lora", TEXT(delta_base)},
+    {"force", 0, NULL, "with --delta: write it, whatever is lost and even where nothing is gained", FLAG(force)},
 };
 static const struct ntx_setting quantize_rows[] = {
     {"imatrix", 0, "FILE", "an importance matrix, made by `ntx imatrix` or by llama.cpp: which weights are multiplied by large numbers", TEXT(imatrix)},

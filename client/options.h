@@ -75,6 +75,10 @@ struct ntx_options {
     float ffn_active, ffn_recall;
     const char *order;
     const char *of_machines; /* --share I/N */
+    bool delta, force;       /* pack --delta */
+    const char *delta_base;
+    uint32_t delta_rank;
+    float delta_error;
     /* quantizing */
     const char *imatrix, *tensors[NTX_MAX_TENSORS];
     unsigned n_tensors;

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""ntx pack --delta, by its command: what it makes of layers that are alike by construction, the values of such a model beside those of the summed matrices, layers that
+are the same, fine-tunes, and what is refused, of the demo, too; nothing is left behind."""
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests/pipeline"))
+from gguf_edit import ARR, F32, U32, Gguf  # noqa: E402
+
+NTX = os.environ["NTX_BIN"] + "/ntx"
+MODELS = os.environ["NTX_SOURCE"] + "/models/"
+SLOW = float(os.environ["NTX_TEST_SLOW"])
+TMP = tempfile.mkdtemp(prefix="ntx-delta-")
+KINDS = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
+LAYERS, RANK = 3, 4
+random.seed(7)
+
+
+def path(name):
+    return TMP + "/" + name
+
+
+def run(*args):
+    return subprocess.run([NTX, *args], capture_output=True, text=True, timeout=120 * SLOW)
+
+
+def pack(*args):
+    r = run("pack", "--delta", "--json", *args)
+    assert r.returncode == 0, r
+    return json.loads(r.stdout)
+
+
+def refused(words, *args):
+    before = sorted(os.listdir(TMP))
+    r = run("pack", "--delta", *args)
+    assert r.returncode == 111 and words in r.stderr and len(r.stderr.strip().splitlines()) == 1, r
+    assert sorted(os.listdir(TMP)) == before, os.listdir(TMP)
+
+
+def make(name, *options):
+    subprocess.run([os.environ["NTX_BIN"] + "/ntx-mkmodel", "--type", "F32", "--layers", str(LAYERS), "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2",
+                    *options, path(name)], check=True, capture_output=True)
+    return path(name)
+
+
+def values(t):
+    shape, kind, data = t
+    rows = struct.unpack("<%d%s" % (shape[0] * shape[1], {0: "f", 1: "e"}[kind]), bytes(data))
+    return [rows[i:i + shape[0]] for i in range(0, len(rows), shape[0])]
+
+
+def floats(rows):
+    return [[len(rows[0]), len(rows)], 0, bytearray(b"".join(struct.pack("<%df" % len(r), *r) for r in rows))]
+
+
+def plus(w, b, a, scale=1.0):
+    """w + scale b a"""
+    out = []
+    for row, left in zip(w, b):
+        row = list(row)
+        for x, thin in zip(left, a):
+            row = [v + scale * x * t for v, t in zip(row, thin)]
+        out.append(row)
+    return out
+
+
+def random_rows(n, width, size):
+    return [[random.gauss(0, size) for _ in range(width)] for _ in range(n)]
+
+
+def alike(g, size, layers):
+    """Layers get layer 0's matrices, and RANK pairs of vectors more."""
+    for l in layers:
+        for kind in KINDS:
+            w = values(g.tensors[b"blk.0.%s.weight" % kind.encode()])
+            g.tensors[b"blk.%d.%s.weight" % (l, kind.encode())] = floats(plus(w, random_rows(len(w), RANK, size), random_rows(RANK, len(w[0]), size)))
+
+
+def summed(g):
+    """The ordinary model that a file of bases and thin matrices stands for."""
+    scale = g.keys[b"adapter.lora.alpha"][1] if b"adapter.lora.alpha" in g.keys else 0
+    for l in reversed(range(LAYERS)):
+        for kind in KINDS:
+            name = b"blk.%d.%s.weight" % (l, kind.encode())
+            w, a, b = values(g.tensors[b"blk.0.%s.weight" % kind.encode()]), values(g.tensors.pop(name + b".lora_a")), values(g.tensors.pop(name + b".lora_b"))
+            g.tensors[name] = floats(plus(w, b, a, scale / len(a) if scale else 1))
+    del g.keys[b"ntx.delta.base"]
+    return g
+
+
+def logits(model, *more):
+    r = run("logits", model, "--tokens", "5,9,3,20,41,7", "-o", path("logits"), "--ctx", "64", "--quiet", *more)
+    assert r.returncode == 0, r
+    data = open(path("logits"), "rb").read()
+    os.unlink(path("logits"))
+    return struct.unpack("<%df" % (len(data) // 4), data)
+
+
+def distance(x, y):
+    """of x from y, over y's size"""
+    return (sum((a - b) ** 2 for a, b in zip(x, y)) / sum(b * b for b in y)) ** 0.5
+
+
+def near(x, y, bound):
+    assert distance(x, y) < bound, distance(x, y)
+
+
+# Layers that differ by RANK pairs of vectors: from their mean by twice as many.
+g = Gguf(make("plain.gguf"))
+alike(g, 0.2, range(1, LAYERS))
+g.write(path("alike.gguf"))
+r = pack("--rank", str(2 * RANK), "--error", "0.01", path("alike.gguf"), path("packed.gguf"))
+assert r["low_rank"] == LAYERS * len(KINDS) and r["rank_most"] == 2 * RANK and r["error"] < 1e-3 and r["change"] > 0.1, r
+p = Gguf(path("packed.gguf"))
+assert p.keys[b"ntx.delta.base"] == (ARR, (U32, [0] * LAYERS)) and abs(p.keys[b"ntx.delta.error"][1] - r["error"]) < 1e-6
+assert b"blk.1.ffn_up.weight" not in p.tensors and b"blk.1.attn_norm.weight" in p.tensors and p.tensors[b"blk.2.ffn_up.weight.lora_b"][0] == (2 * RANK, 96)
+near(logits(path("packed.gguf")), logits(path("alike.gguf")), 2e-3)
+
+# The values of what is written are those of the sums, with a scale, too; and the error is named.
+summed(Gguf(path("packed.gguf"))).write(path("sum.gguf"))
+near(logits(path("packed.gguf")), logits(path("sum.gguf")), 2e-4)  # K and V are rounded to F16
+p.keys[b"adapter.lora.alpha"] = (F32, 20.0)
+p.write(path("scaled.gguf"))
+summed(p).write(path("sum.gguf"))
+near(logits(path("scaled.gguf")), logits(path("sum.gguf")), 2e-4)  # K and V are rounded to F16
+assert distance(logits(path("scaled.gguf")), logits(path("packed.gguf"))) > 0.01
+out = run("run", path("packed.gguf"), "a", "-n", "2", "--raw", "--quiet", "--stats", "-", "--ctx", "64", "--ignore-eos")
+assert out.returncode == 0 and '"delta:error=%.4f"' % r["error"] in out.stdout, out
+
+# Layers are skipped, and the file is quantised, as any other.
+text = [run("run", path(name), "a", "-n", "8", "--temp", "0", "--raw", "--quiet", "--stats", "-", "--ctx", "64", "--ignore-eos", "--skip", "script:1") for name in ("scaled.gguf", "sum.gguf")]
+stats = [json.loads(t.stdout.splitlines()[-1]) for t in text]
+assert text[0].stdout.splitlines()[:-1] == text[1].stdout.splitlines()[:-1] and stats[0]["skipped_layers_per_token"] == stats[1]["skipped_layers_per_token"] > 0, text
+assert run("quantize", path("packed.gguf"), path("q8.gguf"), "Q8_0", "--quiet").returncode == 0
+near(logits(path("q8.gguf")), logits(path("packed.gguf")), 0.1)
+assert distance(logits(path("q8.gguf")), logits(path("packed.gguf"))) > 0
+
+# Without a rank: few bits, or as many vectors as the bound wants; the bound holds.
+r = pack("--error", "0.05", "--force", path("alike.gguf"), path("free.gguf"))
+assert r["error"] < 0.05 and r["few_bits"] + r["low_rank"] == LAYERS * len(KINDS), r
+near(logits(path("free.gguf")), logits(path("alike.gguf")), 0.2)
+
+# Layers that are the same: once, and with the very same values.
+make("again.gguf", "--repeat-layers")
+g = Gguf(path("again.gguf"))
+for name in [n for n in g.tensors if n.startswith(b"blk.2.")]:
+    g.tensors[name] = g.tensors[b"blk.0." + name[6:]]
+g.write(path("again.gguf"))
+r = pack(path("again.gguf"), path("once.gguf"))
+assert r["distinct_layers"] < LAYERS and r["delta_bytes"] == 0 and os.path.getsize(path("once.gguf")) < 0.8 * os.path.getsize(path("again.gguf")), r
+assert logits(path("once.gguf")) == logits(path("again.gguf"))
+
+# A fine-tune: its differences alone.
+t = Gguf(path("plain.gguf"))
+for kind in KINDS[:2]:
+    name = b"blk.1.%s.weight" % kind.encode()
+    w = values(t.tensors[name])
+    t.tensors[name] = floats(plus(w, random_rows(len(w), RANK, 0.02), random_rows(RANK, len(w[0]), 0.02)))
+t.write(path("tuned.gguf"))
+r = pack("--base", path("plain.gguf"), path("tuned.gguf"), path("adapter.gguf"))
+a = Gguf(path("adapter.gguf"))
+assert r["equal"] == LAYERS * len(KINDS) - 2 and r["error"] < 0.01 and r["rank_most"] <= 8 and a.keys[b"general.type"][1] == b"adapter" and len(a.tensors) == 4, r
+t.tensors[b"output_norm.weight"] = [[64], 0, bytearray(struct.pack("<64f", *[2.0] * 64))]
+t.write(path("tuned.gguf"))
+refused("'output_norm.weight'", "--base", path("plain.gguf"), path("tuned.gguf"), path("x.gguf"))
+refused("no fine-tune of the base", "--base", MODELS + "demo.gguf", path("tuned.gguf"), path("x.gguf"))
+
+# What is refused.
+refused("nothing would be gained", MODELS + "demo.gguf", path("x.gguf"))
+refused("of the matrices would be lost", "--rank", "8", path("plain.gguf"), path("x.gguf"))
+refused("already", path("packed.gguf"), path("x.gguf"))
+refused("No such file", path("alike.gguf"), path("none/x.gguf"), "--force")
+shutil.rmtree(TMP)
