@@ -134,9 +134,9 @@ out = run("run", path("packed.gguf"), "a", "-n", "2", "--raw", "--quiet", "--sta
 assert out.returncode == 0 and '"delta:error=%.4f"' % r["error"] in out.stdout, out
 
 # Layers are skipped, and the file is quantised, as any other.
-text = [run("run", path(name), "a", "-n", "8", "--temp", "0", "--raw", "--quiet", "--stats", "-", "--ctx", "64", "--ignore-eos", "--skip", "script:1") for name in ("scaled.gguf", "sum.gguf")]
-stats = [json.loads(t.stdout.splitlines()[-1]) for t in text]
-assert text[0].stdout.splitlines()[:-1] == text[1].stdout.splitlines()[:-1] and stats[0]["skipped_layers_per_token"] == stats[1]["skipped_layers_per_token"] > 0, text
+text = [run("run", path(name), "a", "-n", "8", "--temp", "0", "--raw", "--quiet", "--stats", path(name + ".json"), "--ctx", "64", "--ignore-eos", "--skip", "script:1") for name in ("scaled.gguf", "sum.gguf")]
+stats = [json.load(open(path(name + ".json"))) for name in ("scaled.gguf", "sum.gguf")]
+assert text[0].stdout == text[1].stdout and stats[0]["skipped_layers_per_token"] == stats[1]["skipped_layers_per_token"] > 0, text
 assert run("quantize", path("packed.gguf"), path("q8.gguf"), "Q8_0", "--quiet").returncode == 0
 near(logits(path("q8.gguf")), logits(path("packed.gguf")), 0.1)
 assert distance(logits(path("q8.gguf")), logits(path("packed.gguf"))) > 0
