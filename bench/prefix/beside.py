@@ -6,7 +6,8 @@
     agent    20 turns over a preamble of 4000 tokens: each brings all that was said before, 20 tokens of an answer and 40 of what a tool gave (both recorded), and has 4 written;
              then the server ends, starts again and is asked for one turn more. llama.cpp's slot is saved before and restored behind that, by its own requests
     eight    eight clients at once, one preamble of 4000 tokens and 60 of their own
-    edits    a conversation of 2000 tokens that is edited in its middle, four times, each time elsewhere; and between two edits goes on from its end
+    edits    a conversation of 2000 tokens that is edited in its middle, four times, each time elsewhere; and between two edits goes on from its end; then the server ends, and starts
+             again (as above), and the conversation is edited in its middle once more
 
 --cap: both in a cgroup of so many bytes, ntx with a --ram of 64 MiB less; caches dropped before each. NTX_BIN: build/bin. RAM: bytes for ntx's --ram without a cap (1 GiB)."""
 import argparse
@@ -101,24 +102,33 @@ def show(who, what, turn, n, answer):
     print("%s,%s,%s,%d,%d,%.3f" % (who, what, turn, n, answer[1], answer[0]), flush=True)
 
 
+def ends(who, s):
+    if who != "ntx":
+        s.post("/slots/0?action=save", {"filename": "slot"}).read()
+    else:
+        time.sleep(2)  # it writes when nobody waits
+
+
+def again(who, s, text):
+    """The first request after a restart: what restoring takes is in its time."""
+    t0 = time.monotonic()
+    if who != "ntx":
+        s.post("/slots/0?action=restore", {"filename": "slot"}).read()
+    restored = time.monotonic() - t0
+    first, cached = s.ask(text)
+    return first + restored, cached
+
+
 def agent(who, tmp):
     text = ids(4000, 1)
     with Server(who, args, tmp) as s:
         for turn in range(1, 21):
             text = text + ids(60, 10 + turn)
             show(who, "agent", turn, len(text), s.ask(text))
-        if who != "ntx":
-            s.post("/slots/0?action=save", {"filename": "slot"}).read()
-        else:
-            time.sleep(2)  # it writes when nobody waits
+        ends(who, s)
     with Server(who, args, tmp) as s:
-        t0 = time.monotonic()
-        if who != "ntx":
-            s.post("/slots/0?action=restore", {"filename": "slot"}).read()
-        restored = time.monotonic() - t0
         text = text + ids(60, 99)
-        first, cached = s.ask(text)
-        show(who, "agent", "restart", len(text), (first + restored, cached))
+        show(who, "agent", "restart", len(text), again(who, s, text))
 
 
 def eight(who, tmp):
@@ -140,6 +150,10 @@ def edits(who, tmp):
             show(who, "edits", "edit at %d" % at, len(text), s.ask(text))
             text = text + ids(40, 400 + k)
             show(who, "edits", "on", len(text), s.ask(text))
+        ends(who, s)
+    with Server(who, args, tmp) as s:
+        text = text[:1400] + ids(60, 500) + text[1460:]
+        show(who, "edits", "restart, edit at 1400", len(text), again(who, s, text))
 
 
 p = argparse.ArgumentParser()
