@@ -386,12 +386,11 @@ static int write_body(struct ntx_shelf *s, int fd, struct ntx_kv_seq *kv, struct
     return rc ? rc : ntx_write_all(fd, table, table_bytes(h->n_tokens, h->n_marks));
 }
 
+/* Of a text with so many tokens one that goes on from `most` of them is nearly as good. */
+static bool near_enough(const struct ntx_shelf *s, uint32_t n, uint32_t most) { return cost_of(s, n) - cost_of(s, most) <= cost_of(s, n) / COVERED; }
+
 /* Nearly all that f is good for can be had of the new one. */
-static bool covers(const struct ntx_shelf *s, const struct file *new, const struct file *f)
-{
-    const double cost = cost_of(s, f->n), left = cost - cost_of(s, s->c.whole ? has_whole(new, f->n) : f->n);
-    return left <= cost / COVERED;
-}
+static bool covers(const struct ntx_shelf *s, const struct file *new, const struct file *f) { return near_enough(s, f->n, s->c.whole ? has_whole(new, f->n) : f->n); }
 
 static void drop_covered(struct ntx_shelf *s, const struct file *new)
 {
@@ -481,8 +480,8 @@ int ntx_shelf_write(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uin
 {
     struct file f = {.scope = scope, .n = n};
     struct ntx_kv_mark *chosen[NTX_SHELF_MARKS];
-    uint32_t old, old_n;
-    if (ntx_shelf_find(s, scope, ids, n, s->c.whole, &old, &old_n) == n)
+    uint32_t old = 0, old_n, most = ntx_shelf_find(s, scope, ids, n, s->c.whole, &old, &old_n);
+    if (most == n || (most && alike(s->file[old].ids, ids, NTX_MIN(n, old_n)) < old_n && near_enough(s, n, most)))
         return 0;
     f.bytes = sizeof(struct ntx_shelf_head) + n * sizeof *ids + ntx_kv_parts_bytes(kv, n);
     uint64_t more = 0;

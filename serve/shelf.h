@@ -70,7 +70,8 @@ const int32_t *ntx_shelf_ids(const struct ntx_shelf *s, uint32_t file, uint64_t 
  * caller's. A file that cannot be believed is said, and is none any more: kv's values are nothing then. */
 int ntx_shelf_read(struct ntx_shelf *s, uint32_t file, struct ntx_kv_pool *pool, struct ntx_kv_seq *kv, uint32_t wanted, struct ntx_kv_mark *marks[NTX_SHELF_MARKS], uint32_t *n_marks);
 /* kv has the values of ids[0 .. n), marks are of beginnings of it, the shortest first. What is to be had of the new file, of the same scope, goes when that is there; where a
- * snapshot is gone on from, a sixteenth of its time may be lost by that. 0 also where there is one that has it already. */
+ * snapshot is gone on from, a sixteenth of its time may be lost by that. 0 also where there is one that has it already, or that parted from it
+ * so late that no more than a sixteenth of its time is to be computed: of eight conversations on one document its state is there once. */
 int ntx_shelf_write(struct ntx_shelf *s, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_seq *kv, struct ntx_kv_mark *const *marks, uint32_t n_marks);
 
 #endif

@@ -22,7 +22,7 @@ lasts() { # the text, and one with another end
     [ "$(stat_of "$tmp/stats" cached_tokens)" -ge 700 ] || fail "$arch: cached tokens of the same: $(stat_of "$tmp/stats" cached_tokens)"
     answer "$tmp/second" "$edit another end" --state "$tmp/kept"
     same "$tmp/plain.edit" "$tmp/second" "$arch from a state, edited"
-    [ "$(stat_of "$tmp/stats" cached_tokens)" -ge 450 ] || fail "$arch: cached tokens after an edit: $(stat_of "$tmp/stats" cached_tokens)"
+    [ "$(stat_of "$tmp/stats" cached_tokens)" -ge 128 ] || fail "$arch: cached tokens after an edit: $(stat_of "$tmp/stats" cached_tokens)"
 }
 beyond() { # REFUSED: words, where it is
     ntx run "$tmp/m.gguf" --raw x -n 1 --ctx 1536 --ram 256M --kv-ram 1 --state "$tmp/kept" >/dev/null 2>"$tmp/err" && fail "$arch: K and V in one byte"

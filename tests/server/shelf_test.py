@@ -205,6 +205,17 @@ def covered():
         c.close()
         wait_for(lambda: len(files()) == 2, 10, "a file of an open text")
     equal(len(files()), 2, "files")
+    clear()
+    document = ids(440, 4)
+    put(document)
+    with daemons() as d: # conversations on one document: it is there once, and a longer one of its own
+        c = loaded(d)
+        for i in range(4):
+            equal(ask(c, document + ids(6, 60 + i)).cached, 440, "cached tokens of the document")
+        ask(c, document[:200] + ids(200, 70))
+        wait_for(lambda: len(files()) == 2, 10, "a file of a text that parted early")
+        c.close()
+    equal(len(files()), 2, "files of a document and five texts")
 
 
 def bounded():
