@@ -181,45 +181,52 @@ INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *
 
 /* ---- IQ4_XS: heads of d and scales; nibbles, whose values are raised by 128 */
 
-INLINE void tile_iq4_xs(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+/* permutes: bytes are looked up across a register, by the lower six bits of each place, so the sixteen values stand there four times and nothing needs masking. */
+#define VBMI __attribute__((target("avx512vbmi")))
+INLINE VBMI __m512i looked_up_across(__m512i values, __m512i v) { return _mm512_permutexvar_epi8(v, values); }
+INLINE __m512i looked_up_within(__m512i values, __m512i v) { return _mm512_shuffle_epi8(values, _mm512_and_si512(v, bytes512(15))); }
+
+typedef __m512i look_up_fn(__m512i values, __m512i v);
+
+INLINE void tile_iq4_xs_by(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out, look_up_fn *look_up)
 {
-    const __m512i low = bytes512(15), values = raised_iq4_nl();
+    const __m512i values = raised_iq4_nl();
     const size_t q = (size_t)b * NTX_QKK, sums = x->at.sums_at + (size_t)b * 32;
-    const int parts = chains(n);
-    __m512i h[2], scale[8];
+    const int parts = n == 1 ? 2 : 1; /* chains of products: those of one 32 overlap with those of the next */
+    __m512i h[2];
     part_pairs(head, h);
     out->d = widen_low_halves(h[0]);
     for (int r = 0; r < n; r++)
         out->i[r] = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (unsigned t = 0; t < 8; t++) {
-        scale[t] = scales_iq4_xs_16(h[0], h[1], t);
-        for (int r = 0; r < n; r++)
-            out->i[r] = _mm512_dpwssd_epi32(out->i[r], low_twice(scale[t]), spread(x->x[r] + sums + 4 * t));
-    }
-    for (int r = 0; r < n; r++)
-        out->i[r] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(out->i[r], 7));
-#pragma GCC unroll 8
-    for (int t = 0; t < 8; t++) {
+        const __m512i scale = scales_iq4_xs_16(h[0], h[1], t);
         __m512i a[ROWS];
-        for (int r = 0; r < n * parts; r++)
-            a[r] = _mm512_setzero_si512();
+        for (int p = 0; p < n * parts; p++) /* begins with minus 128 times the sum of x */
+            a[p] = p % parts ? _mm512_setzero_si512() : _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi16(-128), spread(x->x[p / parts] + sums + 4 * t));
 #pragma GCC unroll 4
-        for (int k = 0; k < 4; k++) {
-            __m512i v = dword(w, 4 * t + k);
-            __m512i lo = _mm512_shuffle_epi8(values, _mm512_and_si512(v, low)), hi = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
+        for (unsigned k = 0; k < 4; k++) {
+            const __m512i v = dword(w, (int)(4 * t + k)), lo = look_up(values, v), hi = look_up(values, _mm512_srli_epi16(v, 4));
 #pragma GCC unroll 4
             for (int r = 0; r < n; r++) {
-                const int p = r * parts + k % parts;
-                const char *from = x->x[r] + q + (size_t)(32 * t + 4 * k);
-                a[p] = _mm512_dpbusd_epi32(a[p], lo, spread(from));
-                a[p] = _mm512_dpbusd_epi32(a[p], hi, spread(from + 16));
+                const char *from = x->x[r] + q + 32 * t + 4 * k;
+                a[r * parts] = _mm512_dpbusd_epi32(a[r * parts], lo, spread(from));
+                a[r * parts + parts - 1] = _mm512_dpbusd_epi32(a[r * parts + parts - 1], hi, spread(from + 16));
             }
         }
-        join_chains(a, n);
         for (int r = 0; r < n; r++)
-            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(a[r], scale[t]));
+            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(parts > 1 ? _mm512_add_epi32(a[2 * r], a[2 * r + 1]) : a[r], scale));
     }
+}
+
+INLINE void tile_iq4_xs(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+{
+    tile_iq4_xs_by(w, head, x, b, n, out, looked_up_within);
+}
+
+INLINE VBMI void tile_iq4_xs_across(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+{
+    tile_iq4_xs_by(w, head, x, b, n, out, looked_up_across);
 }
 
 /* ---- simple blocks: dwords of bits, then d. The offset is taken back through the sum of x, which fits an int16. */
@@ -344,23 +351,30 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
     }
 }
 
-#define INTERLEAVED_ROWS(type, n, has_min, fetch)                                                                                      \
-    static __attribute__((noinline)) void rows##n##_##type(const struct turn *t)                                                 \
+/* how: the block's type, or another way to multiply it, which wants more of the processor. */
+#define INTERLEAVED_ROWS(type, how, wants, n, has_min, fetch)                                                                          \
+    static __attribute__((noinline)) wants void rows##n##_##how(const struct turn *t)                                        \
     {                                                                                                                            \
-        multiply_slice(t->w, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), has_min, fetch, tile_##type);  \
+        multiply_slice(t->w, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), has_min, fetch, tile_##how);   \
     }
 
-#define INTERLEAVED(type, super, sums32, has_min, fetch)                                                                               \
-    INTERLEAVED_ROWS(type, 1, has_min, fetch)                                                                                          \
-    INTERLEAVED_ROWS(type, 2, has_min, fetch)                                                                                          \
-    INTERLEAVED_ROWS(type, 4, has_min, fetch)                                                                                          \
+#define INTERLEAVED_TURNS(type, how, wants, has_min, fetch)                                                                            \
+    INTERLEAVED_ROWS(type, how, wants, 1, has_min, fetch)                                                                                     \
+    INTERLEAVED_ROWS(type, how, wants, 2, has_min, fetch)                                                                                     \
+    INTERLEAVED_ROWS(type, how, wants, 4, has_min, fetch)                                                                                     \
+    static turn_fn *const by_rows_##how[] = {rows1_##how, rows2_##how, rows4_##how};
+
+#define INTERLEAVED_MATMUL(type, super, sums32, by_rows)                                                                               \
     DECLARE_MATMUL(ntx__interleaved_##type)                                                                                            \
     {                                                                                                                            \
-        static turn_fn *const by_rows[] = {rows1_##type, rows2_##type, rows4_##type};                              \
         const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                                 \
         struct turn t = {.blocks = n_in / (super ? NTX_QKK : NTX_QK), .ldy = ldy, .x.at = x_parts_of(x, n_in, super, sums32)};   \
         all_slices(&s, n_rows, &t, by_rows);                                                                                     \
     }
+
+#define INTERLEAVED(type, super, sums32, has_min, fetch)                                                                               \
+    INTERLEAVED_TURNS(type, type, , has_min, fetch)                                                                                      \
+    INTERLEAVED_MATMUL(type, super, sums32, by_rows_##type)
 
 /* On AMD the processor's own prefetchers follow one run well, but for Q4_K and Q5_K were measured better with help. */
 INTERLEAVED(q4_0, false, false, false, false)
@@ -370,7 +384,9 @@ NTX_LOOKUPS(INTERLEAVED_LOOKUP)
 INTERLEAVED(q4_k, true, true, true, true)
 INTERLEAVED(q5_k, true, true, true, true)
 INTERLEAVED(q6_k, true, false, false, false)
-INTERLEAVED(iq4_xs, true, false, false, true)
+INTERLEAVED_TURNS(iq4_xs, iq4_xs, , false, true)
+INTERLEAVED_TURNS(iq4_xs, iq4_xs_across, VBMI, false, true)
+INTERLEAVED_MATMUL(iq4_xs, true, false, ntx__cpu_permutes_bytes ? by_rows_iq4_xs_across : by_rows_iq4_xs)
 
 /* ---- interleaving ---- */
 

@@ -125,7 +125,7 @@ static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops 
 
 static bool wants_vbmi(uint32_t type)
 {
-    return type >= NTX_IQ2_XXS && type != NTX_IQ4_NL && type != NTX_IQ4_XS && type != NTX_BF16;
+    return type >= NTX_IQ2_XXS && type != NTX_IQ4_NL && type != NTX_BF16;
 }
 
 /* Those of isa_at, then for types that want VBMI and BITALG the last of them as it is without. (No processor with tiles is.) */
