@@ -82,7 +82,7 @@ static const struct ntx_command commands[] = {
      "Rewrites a model in types of fewer bits.\vTYPE is a mix by the name that files go by (Q4_K_M, Q5_K_S, IQ4_XS, IQ3_M, Q2_K, F16, ...; a wrong one lists all), or fit:SIZE, which "
      "chooses a type for each tensor so that the file takes at most SIZE and as little as possible is lost. The model may be far bigger than memory: it is read, and written, "
      "piece by piece. Best from F16, BF16 or F32; from a quantised model both losses add up, which is said. With an importance matrix (--imatrix) "
-     "files of under 4 bits become much better, and those of under 3 need one. OUT appears when all of it is on the drive.",
+     "files of under 4 bits become much better, and those of under 3 need one. OUT appears when all of it is on the drive; a failure, or a kill, leaves nothing of it (but OUT.PID.tmp after SIGKILL, where the file system has no files without names).",
      NTX_OPT_QUANTIZE | NTX_OPT_JSON | NTX_OPT_QUIET, 3, 3, ntx_cmd_quantize},
     {"draft-index", "MODEL FILE...",
      "Makes of texts a file that guesses, for --draft.\vWhat came in them behind the like of a text's end is guessed to come again: of the documents that answers quote, the code that "

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/new_file.h"
 #include "common/util.h"
 #include "model/gguf.h"
 #include "model/quant.h"
@@ -245,16 +246,12 @@ int ntx_gguf_out_write_fd(const struct ntx_gguf_out *g, int fd, struct ntx_err *
 int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct ntx_err *err)
 {
     struct ntx_err why = {0}; /* of a tensor's own writer */
-    char temp[4096];
-    if (snprintf(temp, sizeof temp, "%s.%d.tmp", path, (int)getpid()) >= (int)sizeof temp)
-        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
-    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int rc = fd < 0 ? -errno : ntx_gguf_out_write_fd(g, fd, &why);
-    if (fd >= 0 && close(fd) && !rc)
-        rc = -errno;
-    if (!rc && rename(temp, path))
-        rc = -errno;
-    if (rc && fd >= 0)
-        unlink(temp);
+    struct ntx_new_file f;
+    int rc = ntx_new_file_open(&f, path);
+    if (!rc)
+        rc = ntx_gguf_out_write_fd(g, f.fd, &why);
+    if (!rc)
+        rc = ntx_new_file_name(&f, path);
+    ntx_new_file_drop(&f);
     return rc ? ntx_err_set(err, rc, "%s: cannot write: %s", path, why.code ? why.text : strerror(-rc)) : 0;
 }

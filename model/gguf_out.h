@@ -1,7 +1,7 @@
 /* gguf_out.h: writes GGUF files (version 3): sidecars, packed models.
  *
- * Keys are built in memory; a tensor's values are borrowed, or asked for while writing, tensor after tensor. The file appears under its name only when all of it is on the drive (a temporary
- * file beside it is renamed), so that a reader never meets half a file. Running out of memory on the way is remembered and
+ * Keys are built in memory; a tensor's values are borrowed, or asked for while writing, tensor after tensor. The file appears under its name only when all of it is on the drive
+ * (common/new_file.h), so that a reader never meets half a file. Running out of memory on the way is remembered and
  * reported by ntx_gguf_out_write. One thread. */
 #ifndef NTX_MODEL_GGUF_OUT_H
 #define NTX_MODEL_GGUF_OUT_H

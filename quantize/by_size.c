@@ -129,15 +129,40 @@ static int compare(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes > y->bytes) - (x->bytes < y->bytes) : (x->loss < y->loss) - (x->loss > y->loss);
 }
 
-/* Bytes that are taken whatever is chosen: the header, and tensors that have no choice. */
+/* The header, and what tensors are rounded up to. */
+static uint64_t header_bytes(const struct ntx__job *j)
+{
+    uint64_t header = UINT64_MAX;
+    for (uint32_t i = 0; i < j->n; i++) /* it ends where the first tensor begins */
+        header = j->target[i].t->file ? header : NTX_MIN(header, j->target[i].t->offset);
+    return 1024 /* keys of an importance matrix */ + 32 * (uint64_t)j->n + (header == UINT64_MAX ? 0 : header);
+}
+
+static uint64_t bytes_as(const struct ntx_gguf_tensor *t, uint32_t type) { return ntx_row_bytes(type, t->ne[0]) * rows_of(t); }
+
+/* Bytes that are taken whatever is chosen: of tensors that have no choice, too. */
 static uint64_t fixed_bytes(const struct ntx__job *j)
 {
-    uint64_t bytes = 1024, header = UINT64_MAX; /* keys of an importance matrix */
-    for (uint32_t i = 0; i < j->n; i++) /* the header ends where the first tensor begins */
-        header = j->target[i].t->file ? header : NTX_MIN(header, j->target[i].t->offset);
-    bytes += header == UINT64_MAX ? 0 : header;
+    uint64_t bytes = header_bytes(j);
     for (uint32_t i = 0; i < j->n; i++)
-        bytes += 32 + (j->target[i].type == NTX_TYPE_LIMIT ? 0 : ntx_row_bytes(j->target[i].type, j->target[i].t->ne[0]) * rows_of(j->target[i].t));
+        bytes += j->target[i].type == NTX_TYPE_LIMIT ? 0 : bytes_as(j->target[i].t, j->target[i].type);
+    return bytes;
+}
+
+/* The type that a pattern gave, for the tensor's rows. */
+static uint32_t given_type(const struct ntx__target *k, uint32_t given) { return given == k->t->type ? given : ntx_mix_for_rows(given, k->t->ne[0]); }
+
+uint64_t ntx__least_by_size(const struct ntx__job *j, const uint32_t *given)
+{
+    uint64_t bytes = header_bytes(j);
+    for (uint32_t i = 0; i < j->n; i++) {
+        const struct ntx__target *k = &j->target[i];
+        uint64_t least = bytes_as(k->t, given[i] == NTX_TYPE_LIMIT ? k->t->type : given_type(k, given[i]));
+        for (size_t t = 0; given[i] == NTX_TYPE_LIMIT && ntx_mix_allows(j->g, k->t) && t < sizeof types / sizeof *types; t++)
+            if (suits(k, t))
+                least = NTX_MIN(least, bytes_as(k->t, types[t].type));
+        bytes += least;
+    }
     return bytes;
 }
 
@@ -174,7 +199,7 @@ int ntx__choose_by_size(struct ntx__job *j, const uint32_t *given, uint64_t byte
     for (uint32_t i = 0; i < j->n; i++) {
         struct ntx__target *k = &j->target[i];
         if (given[i] != NTX_TYPE_LIMIT) {
-            k->type = given[i] == k->t->type ? given[i] : ntx_mix_for_rows(given[i], k->t->ne[0]);
+            k->type = given_type(k, given[i]);
         } else if (ntx_mix_allows(j->g, k->t)) {
             k->type = NTX_TYPE_LIMIT;
             c[n++].tensor = i;

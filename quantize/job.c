@@ -13,6 +13,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "common/new_file.h"
 #include "common/util.h"
 #include "model/gguf_out.h"
 #include "quantize/job_impl.h"
@@ -210,8 +211,9 @@ static int plan(struct ntx__job *j, struct ntx_err *err)
 struct part {
     struct ntx_gguf_out *g;
     uint32_t first, n;   /* tensors */
-    char path[4096], temp[4096 + 32], older[4096 + 32];
-    bool made, named, had_older;
+    char path[NTX_NEW_FILE_PATH], older[NTX_NEW_FILE_PATH + 32];
+    struct ntx_new_file file;
+    bool named, had_older;
 };
 
 struct files {
@@ -306,7 +308,6 @@ static int name_part(struct part *p, const char *out, uint32_t no, uint32_t n, s
         k = snprintf(path, sizeof path, "%.*s-%05u-of-%05u.gguf", (int)len, out, no + 1, n);
     }
     memcpy(p->path, path, sizeof path);
-    snprintf(p->temp, sizeof p->temp, "%s.%d.tmp", path, (int)getpid());
     snprintf(p->older, sizeof p->older, "%s.%d.old", path, (int)getpid());
     return k >= (int)sizeof path ? ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", out) : 0;
 }
@@ -350,32 +351,39 @@ static int check_place(const struct ntx__job *j, const struct files *f, struct n
     return 0;
 }
 
+/* A size for fit: that suffices where only `room` bytes are free; 0: none does. */
+static uint64_t fits(const struct ntx__job *j, uint64_t room)
+{
+    uint32_t *given = malloc((size_t)(j->n + 1) * sizeof *given);
+    uint64_t least = UINT64_MAX;
+    if (given && !j->o->split && !take_rules(j, given, NULL))
+        least = ntx__least_by_size(j, given);
+    free(given);
+    room -= room / 256; /* what the file system wants for itself */
+    return least <= room ? room : 0;
+}
+
 static int check_space(const struct ntx__job *j, const char *path, struct ntx_err *err)
 {
-    char folder[4096], want[32], have[32];
+    char folder[NTX_NEW_FILE_PATH], want[32], have[32], fit[80] = "";
     struct statvfs v;
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    if (statvfs(slash ? folder : ".", &v))
-        return ntx_err_set(err, -errno, "%s: %s", slash ? folder : ".", strerror(errno));
-    uint64_t bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    if (ntx_folder_of(path, folder) || statvfs(folder, &v))
+        return ntx_err_set(err, -errno, "%s: %s", folder, strerror(errno));
+    uint64_t bytes = (uint64_t)v.f_bavail * v.f_frsize, size;
     if (bytes >= j->report->bytes_out)
         return 0;
-    return ntx_err_set(err, -ENOSPC, "%s needs %s, and %s are free there; make room, or take a smaller type, or fit:%llu, if that is enough", path,
-                       ntx_format_size(j->report->bytes_out, want, sizeof want), ntx_format_size(bytes, have, sizeof have), (unsigned long long)bytes);
+    if ((size = fits(j, bytes)))
+        snprintf(fit, sizeof fit, "; fit:%llu as TYPE makes a file that fits", (unsigned long long)size);
+    return ntx_err_set(err, -ENOSPC, "%s needs %s, and %s are free there; make room, or take another drive%s", path,
+                       ntx_format_size(j->report->bytes_out, want, sizeof want), ntx_format_size(bytes, have, sizeof have), fit);
 }
 
 static int write_part(struct part *p, struct ntx_err *err)
 {
     struct ntx_err why = {0};
-    int fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), rc = fd < 0 ? -errno : 0;
-    p->made = fd >= 0;
+    int rc = ntx_new_file_open(&p->file, p->path);
     if (!rc)
-        rc = ntx_gguf_out_write_fd(p->g, fd, &why);
-    if (fd >= 0 && close(fd) && !rc)
-        rc = -errno;
+        rc = ntx_gguf_out_write_fd(p->g, p->file.fd, &why);
     if (rc == -EINTR && why.code)
         return ntx_err_set(err, rc, "%s", why.text);
     return rc ? ntx_err_set(err, rc, "%s: cannot write: %s", p->path, why.code ? why.text : strerror(-rc)) : 0;
@@ -384,12 +392,8 @@ static int write_part(struct part *p, struct ntx_err *err)
 /* The names are on the drive, too, when this returns. */
 static void sync_folder(const char *path)
 {
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char folder[NTX_NEW_FILE_PATH];
+    int fd = ntx_folder_of(path, folder) ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         fsync(fd);
         close(fd);
@@ -410,8 +414,11 @@ static int name_files(struct files *f, struct ntx_err *err)
 {
     for (uint32_t i = 0; i < f->n; i++) {
         struct part *p = &f->part[i];
-        if ((f->n > 1 && keep_older(p)) || rename(p->temp, p->path))
-            return ntx_err_set(err, -errno, "%s: cannot be named so: %s", p->path, strerror(errno));
+        int rc = f->n > 1 ? keep_older(p) : 0;
+        if (!rc)
+            rc = ntx_new_file_name(&p->file, p->path);
+        if (rc)
+            return ntx_err_set(err, rc, "%s: cannot be named so: %s", p->path, strerror(-rc));
         p->named = true;
     }
     sync_folder(f->part[0].path);
@@ -430,8 +437,7 @@ static int write_files(struct files *f, struct ntx_err *err)
 static void clean_up(struct part *p, bool failed)
 {
     bool back = failed && p->had_older && !rename(p->older, p->path); /* nothing where both are names of one file */
-    if (failed && p->made && !p->named)
-        unlink(p->temp);
+    ntx_new_file_drop(&p->file);
     if (failed && p->named && !p->had_older)
         unlink(p->path);
     if (p->had_older && (!failed || back))

@@ -2,11 +2,11 @@
  * however large the model is.
  *
  *   the model's header -> a type for each tensor (mix.h, patterns, or by size) -> room on the drive is looked for -> pieces of rows:
- *   read -> floats -> threads quantise rows -> written to temporary files beside OUT -> on the drive -> all get their names
+ *   read -> floats -> threads quantise rows -> written to files without names (common/new_file.h) -> on the drive -> all get their names
  *
  * Scales of whole matrices, which NVFP4 has in tensors of their own (X.scale), go into the weights where these get another type.
  *
- * After a failure, or when it was told to stop, nothing is left behind. What comes out depends on neither threads nor pieces. */
+ * After a failure, or when it was told to stop, nothing is left behind; nor when it is killed, where the file system has files without names. What comes out depends on neither threads nor pieces. */
 #ifndef NTX_QUANTIZE_JOB_H
 #define NTX_QUANTIZE_JOB_H
 

@@ -54,6 +54,8 @@ int ntx__quantize_rows(struct ntx__job *j, struct ntx__rows *r, struct ntx_err *
 int ntx__write_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct ntx_err *err);
 
 /* ---- by_size.c: types for all matrices but those that were given one, so that all takes at most so many bytes. */
+/* Those take no more than this, if they can be had at all; given: a type, or NTX_TYPE_LIMIT, of each tensor. */
+uint64_t ntx__least_by_size(const struct ntx__job *j, const uint32_t *given);
 int ntx__choose_by_size(struct ntx__job *j, const uint32_t *given, uint64_t bytes, struct ntx_err *err);
 
 #endif

@@ -392,24 +392,74 @@ def check_several():
         os.unlink(TMP + "/" + n)
 
 
+def written(p):
+    """The files below TMP, with names or without, that a process writes."""
+    n = set()
+    try:
+        for fd in os.listdir("/proc/%d/fd" % p.pid):
+            try:
+                to = os.readlink("/proc/%d/fd/%s" % (p.pid, fd))
+            except OSError:  # closed meanwhile
+                continue
+            if to.startswith(TMP + "/"):
+                n.add(to)
+    except OSError:
+        pass
+    return n
+
+
+def begun(*args):
+    """A job that writes by now."""
+    p = subprocess.Popen([NTX, "quantize", *args, "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not written(p):
+        assert p.poll() is None, p.communicate()
+        time.sleep(0.002)
+    return p
+
+
+FULL = """mount -t tmpfs -o size=$2 none "$3" || exit 77
+said=$("$0" quantize "$1" "$3/out.gguf" Q8_0 2>&1) && exit 1
+echo "$said"
+fit=$(echo "$said" | sed -n 's/.*\\(fit:[0-9]*\\).*/\\1/p')
+[ -z "$fit" ] || "$0" quantize "$1" "$3/out.gguf" $fit --quiet || exit 1
+[ -z "$fit" ] || stat -c %s "$3/out.gguf"
+"""
+
+
+def check_full():
+    """A drive without room: the size that is proposed fits, and where none does none is proposed."""
+    os.mkdir(TMP + "/small")
+    for size, fits in ((7 << 20, True), (2 << 20, False)):
+        r = subprocess.run(["unshare", "-rm", "sh", "-c", FULL, NTX, DEMO, str(size), TMP + "/small"], capture_output=True, text=True, timeout=120 * SLOW)
+        if r.returncode not in (0, 1):
+            print("no drive of its own could be mounted: what is said of a full one was not tried")
+            break
+        assert r.returncode == 0 and "are free there; make room" in r.stdout and ("fit:" in r.stdout) == fits, r
+        assert not fits or 0.95 * size < int(r.stdout.splitlines()[-1]) <= size, r
+    os.rmdir(TMP + "/small")
+
+
 def check_failures():
     """A drive that takes no more; and a user who wants no more."""
     refused("cannot write", DEMO, OUT, "Q8_0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
     assert left() == [], left()
-    p = subprocess.Popen([NTX, "quantize", DEMO, OUT, "IQ3_S", "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while not left():
-        assert p.poll() is None
-        time.sleep(0.002)
+    for _ in range(2):  # killed, it leaves nothing, unless the file system has no files without names: then PID tells whose it was
+        p = begun(DEMO, OUT, "IQ3_S")
+        named = [n for n in written(p) if not n.endswith(" (deleted)")]
+        p.kill()
+        p.communicate()
+        assert [TMP + "/" + n for n in left()] == named, (left(), named)
+        for n in named:
+            assert n == OUT + ".%d.tmp" % p.pid
+            os.unlink(n)
+    p = begun(DEMO, OUT, "IQ3_S")
     p.send_signal(signal.SIGINT)
-    assert p.wait(30 * SLOW) == -signal.SIGINT and left() == [], (p.returncode, left())
+    assert p.communicate(timeout=30 * SLOW) and p.returncode == -signal.SIGINT and left() == [], (p.returncode, left())
     # a part that cannot be named after others were: the files that had these names are there again
     part = TMP + "/p-0000%d-of-00004.gguf"
     for i in (1, 2):
         open(part % i, "w").write("older %d" % i)
-    p = subprocess.Popen([NTX, "quantize", DEMO, TMP + "/p.gguf", "IQ3_S", "--split", "1200K", "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    while len(left()) < 3:
-        assert p.poll() is None
-        time.sleep(0.002)
+    p = begun(DEMO, TMP + "/p.gguf", "IQ3_S", "--split", "1200K")
     os.mkdir(part % 4)
     assert "p-00004-of-00004.gguf: cannot be named so" in p.communicate(timeout=60 * SLOW)[1] and p.returncode == 111
     assert [open(part % i).read() for i in (1, 2)] == ["older 1", "older 2"], left()
@@ -430,6 +480,7 @@ try:
     check_imatrix()
     check_several()
     check_failures()
+    check_full()
 finally:
     shutil.rmtree(TMP)
 print("ok")
