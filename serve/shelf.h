@@ -16,7 +16,8 @@
  *
  * The engine reads and writes them itself, not ntx-iod: that one opens nothing and can write nowhere, and its death would taint K and V that a write of its reads from. A death
  * of ntx-computed loses the file that is being written, and no other. It has the directory as a descriptor, and opens what is in it by that alone, as what is no link. It reads and writes by plain
- * calls of 1 MiB: the kernel reads ahead of such, and a sum over the bytes and their copy to where they belong take turns with it; a ring would gain what those take, at most.
+ * calls of 1 MiB, not by io_uring: the kernel reads ahead of such, and a file that is not in its cache is restored as fast as one that is (375 MB: 0.31 to 0.38 s and 0.34 to 0.37; what takes the time is
+ * memory that is touched first). Passes read K and V by io_uring (infer/kv_io.h).
  *
  * Engine thread only; reading and writing block it, so it writes when nobody waits. */
 #ifndef NTX_SERVE_SHELF_H
