@@ -40,6 +40,8 @@ struct ntx_shelf {
     double clock;
     bool full_said;
     struct ntx_shelf_others others;
+    char alien[32]; /* of those that others may read or write, the first one, and how many they are */
+    uint32_t n_aliens;
     uint8_t *buffer;
 };
 
@@ -551,7 +553,9 @@ static void take_up(struct ntx_shelf *s, const char *name)
     int fd = open_file(s, name, &st), rc = fd < 0 ? fd : read_head(s, fd, (uint64_t)st.st_size, &h, &f);
     if (fd >= 0)
         close(fd);
-    if (rc && rc != -ESTALE)
+    if (rc == -EPERM && !s->n_aliens++)
+        memcpy(s->alien, name, strlen(name) + 1);
+    if (rc && rc != -ESTALE && rc != -EPERM)
         ntx_log(NTX_LOG_WARN, "%s/%s is not used: %s", s->c.dir, name, why(rc));
     if (rc && rc != -ESTALE && !torn(rc))
         return;
@@ -592,6 +596,15 @@ static void want_all(struct ntx_shelf *s)
     }
 }
 
+static void say_aliens(const struct ntx_shelf *s)
+{
+    char more[32] = "";
+    if (s->n_aliens > 1)
+        snprintf(more, sizeof more, ", and %u more are not", s->n_aliens - 1);
+    if (s->n_aliens)
+        ntx_log(NTX_LOG_WARN, "%s/%s is not used%s: not ours alone. They must be files, no links, of user %u and of mode 600: chown and chmod them, or remove them", s->c.dir, s->alien, more, (unsigned)geteuid());
+}
+
 static int read_dir(struct ntx_shelf *s, struct ntx_err *err)
 {
     int fd = openat(s->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -609,6 +622,7 @@ static int read_dir(struct ntx_shelf *s, struct ntx_err *err)
             take_up(s, e->d_name);
     }
     closedir(d);
+    say_aliens(s);
     want_all(s);
     make_room(s, 0);
     return 0;

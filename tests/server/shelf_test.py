@@ -165,6 +165,14 @@ def damaged():
         equal((a.tokens, a.cached), (want, 0), what)
         left = files()
         check(left, "a file is written anew after:", what)
+    clear()
+    put(text)
+    put(ids(200, 2))
+    for f in files():
+        os.chmod(f, 0o644)
+    with daemons() as d:
+        loaded(d).close()
+        equal([x.count("and 1 more are not") for x in d.text().splitlines() if "is not used" in x], [1], "files that others may read, told together")
 
 
 def foreign():
