@@ -45,6 +45,8 @@ run --backend cuda --vram 1 >/dev/null && fail "--vram 1 works"
 grep -Eq 'take [0-9.]+ .iB \([0-9]+ bytes\) of GPU memory, and the budget is 1 ' "$tmp/err" || fail "no numbers: $(cat "$tmp/err")"
 run --backend cuda --skip-verify 4 --skip script:3 >/dev/null && fail "--skip-verify works on the GPU"
 grep -q 'backend cuda: only the CPU looks closely' "$tmp/err" || fail "no reason: $(cat "$tmp/err")"
+run --backend cuda --kv-ram 1M --state "$tmp/kept" >/dev/null && fail "--kv-ram works on the GPU"
+grep -q 'backend cuda: its KV lies in its own memory, which --kv-ram does not reach' "$tmp/err" || fail "no reason: $(cat "$tmp/err")"
 
 # Doctor measures it with the same plug-in; the plan then counts on it, and the cost model decides what is copied: with a CPU as slow as this, all.
 export XDG_CACHE_HOME=$tmp/cache
