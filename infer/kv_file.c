@@ -43,7 +43,8 @@ struct ntx_kv_file {
     uint32_t *age;          /* [n_clusters] blocks behind the youngest of a sequence; FAR: not in this pass */
     bool *writes;           /* [n_clusters] the pass writes there */
     bool *lost;             /* [n_clusters] could not be read; under the lock */
-    uint32_t *list, n_list; /* clusters of the pass, the youngest first */
+    uint32_t *list, n_list; /* clusters of the pass, the youngest first; */
+    uint32_t *in_file;      /* and as they lie there: of several texts, too, neighbours are read together */
     uint32_t keep;          /* of them, those that stay */
     bool early;             /* what is written to must be read, or dropped, as its layer's turn comes */
     struct guest { uint32_t block, part[2]; } guest[GUESTS];
@@ -322,12 +323,12 @@ static struct run next_chosen(struct ntx_kv_file *f)
     return (struct run){NOBODY, 0};
 }
 
-/* Of the turn, part by part, the oldest clusters first. */
+/* Of the turn, part by part. */
 static struct run next_of_turn(struct ntx_kv_file *f)
 {
     const uint32_t cluster = f->l.cluster, each = f->n_list * cluster;
     while (f->cursor < NTX_KV_READS * each) {
-        const uint32_t part = part_of(&f->l, f->asked, f->cursor / each), c = f->list[f->n_list - 1 - f->cursor % each / cluster], block = c * cluster + f->cursor % cluster;
+        const uint32_t part = part_of(&f->l, f->asked, f->cursor / each), c = f->in_file[f->cursor % each / cluster], block = c * cluster + f->cursor % cluster;
         if (part == NTX_KV_NO_PART) {
             f->cursor = NTX_ROUND_DOWN(f->cursor, each) + each;
             continue;
@@ -534,8 +535,9 @@ static int copy_layout(struct ntx_kv_file *f, const struct ntx_kv_layout *l)
     f->writes = calloc(f->n_clusters, sizeof *f->writes);
     f->lost = calloc(f->n_clusters, sizeof *f->lost);
     f->list = malloc(f->n_clusters * sizeof *f->list);
+    f->in_file = malloc(f->n_clusters * sizeof *f->in_file);
     f->pending = calloc(l->n_layers + 1, sizeof *f->pending);
-    if (!f->state || !f->slot || !f->age || !f->writes || !f->lost || !f->list || !f->pending || !f->wanted)
+    if (!f->state || !f->slot || !f->age || !f->writes || !f->lost || !f->list || !f->in_file || !f->pending || !f->wanted)
         return -ENOMEM;
     memset(f->age, 0xff, f->n_clusters * sizeof *f->age);
     for (uint32_t layer = 0; layer < l->n_layers; layer++)
@@ -598,6 +600,7 @@ void ntx_kv_file_free(struct ntx_kv_file *f)
     free(f->writes);
     free(f->lost);
     free(f->list);
+    free(f->in_file);
     free(f->wanted);
     free(f->pending);
     free(f);
@@ -709,7 +712,7 @@ void ntx_kv_file_begin(struct ntx_kv_file *f, bool chooses)
     f->n_list = 0;
     for (uint32_t c = 0; c < f->n_clusters; c++)
         if (f->age[c] != FAR)
-            f->list[f->n_list++] = c;
+            f->list[f->n_list] = f->in_file[f->n_list] = c, f->n_list++;
     qsort_r(f->list, f->n_list, sizeof *f->list, by_age, f->age);
     f->chooses = chooses;
     f->ahead = turns(&f->l, f->n_list, f->most, &f->keep);
