@@ -38,16 +38,6 @@ static int planned(const struct ntx_options *o, const struct ntx_model_files *f,
     return 0;
 }
 
-/* Whole layers, in equal parts. */
-static int by_layers(const struct ntx_model *m, struct ntx_share *s, struct ntx_err *err)
-{
-    uint64_t bytes[NTX_SHARE_LAYERS], output;
-    int rc = ntx_share_weigh(m, bytes, &output, err);
-    if (!rc)
-        ntx_share_layers(s, bytes, m->hp.n_layers, output);
-    return rc;
-}
-
 static void tell(uint64_t done, uint64_t all)
 {
     static uint64_t told;
@@ -82,7 +72,7 @@ int ntx__pack_share(const struct ntx_options *o, const struct ntx_model_files *f
     if (!rc && o->machines)
         rc = planned(o, f, &s, err);
     else if (!rc && o->load.split && !strcmp(o->load.split, "layers"))
-        rc = by_layers(m, &s, err);
+        rc = ntx_share_by_layers(m, &s, NULL, err);
     if (rc)
         return rc;
     if (m->pack)

@@ -135,7 +135,7 @@ static bool sums(const struct ntx_forward *f)
 }
 
 /* One machine has all of the layer's matrices that are dealt. */
-static bool layer_is_whole(const struct ntx_forward *f) { return f->c.chunks->share.split == NTX_SPLIT_LAYERS; }
+static bool layer_is_whole(const struct ntx_forward *f) { return ntx_share_whole(&f->c.chunks->share, f->layer); }
 
 static void set_then(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, struct ntx__said_head *h)
 {

@@ -11,7 +11,7 @@ bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out)
 {
     if (!s || s->n < 2)
         return false;
-    return s->split == NTX_SPLIT_LAYERS ? s->owner[layer] != 0 : n_out / NTX_SHARE_UNIT >= LEAST_SLICES * s->n;
+    return ntx_share_whole(s, layer) ? s->owner[layer] != 0 : n_out / NTX_SHARE_UNIT >= LEAST_SLICES * s->n;
 }
 
 /* The first row of a rank's; n_out for the one behind the last. */
@@ -33,17 +33,18 @@ struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t layer, ui
 {
     if (!ntx_share_deals(s, layer, n_out))
         return (struct ntx_share_rows){0, rank ? 0 : n_out};
-    if (s->split == NTX_SPLIT_LAYERS)
+    if (ntx_share_whole(s, layer))
         return (struct ntx_share_rows){0, s->owner[layer] == rank ? n_out : 0};
     uint32_t row0 = begin(s, n_out, rank);
     return (struct ntx_share_rows){row0, begin(s, n_out, rank + 1) - row0};
 }
 
-void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers, uint64_t first)
+void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers)
 {
-    double has[NTX_RANKS_MAX] = {(double)first};
+    double has[NTX_RANKS_MAX] = {0};
     s->split = NTX_SPLIT_LAYERS;
     memset(s->owner, 0, sizeof s->owner);
+    s->owner[n_layers] = NTX_SHARE_ALL;
     for (uint32_t l = 0; l < n_layers; l++) {
         uint32_t who = 0;
         double least = 0;
@@ -57,6 +58,18 @@ void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_lay
         has[who] += (double)bytes[l];
         s->owner[l] = (uint8_t)who;
     }
+}
+
+double ntx_share_ahead(const struct ntx_share *s, uint32_t rank, uint32_t n_layers, double streamed)
+{
+    uint32_t own = 0, run = 0, longest = 0;
+    for (uint32_t l = 0; l < n_layers; l++) {
+        run = s->owner[l] == rank ? run + 1 : 0;
+        own += s->owner[l] == rank;
+        longest = NTX_MAX(longest, run);
+    }
+    double others = longest * (1 - 1.0 / s->n); /* layers of the longest run that are to be there when it begins */
+    return own > others && streamed > 0 ? others * streamed / (own - others) : 0; /* ahead = others * (streamed + ahead) / own */
 }
 
 double ntx_share_reads(const struct ntx_share_machine *m, const struct ntx_share_work *w, double part)

@@ -3,7 +3,7 @@
  *   rows     every machine (a rank; 0 is the one with the sessions) reads and multiplies some rows of each matrix, always the same: the share's part of
  *            them, in whole slices of 16 rows. Matrices of too few rows to be worth a message are rank 0's
  *   layers   one machine has all matrices of a layer, and the layers go round, so that a drive reads ahead while the others compute: fewer and smaller
- *            messages, but only one machine multiplies at a time. The output matrix is rank 0's
+ *            messages, but only one machine multiplies at a time. The output matrix is dealt by rows
  *
  * What is no matrix, and what is always resident, rank 0 has alone; the others do not have it at all. */
 #ifndef NTX_MODEL_SHARE_H
@@ -22,8 +22,9 @@ struct ntx_share {
     uint32_t n, rank;               /* how many machines, which is this one */
     uint32_t part[NTX_RANKS_MAX];   /* [n] of each matrix, or of the bytes of all layers, in proportion to their sum, which is below 2^32 */
     uint32_t split;                 /* enum ntx_split */
-    uint8_t owner[NTX_SHARE_LAYERS]; /* LAYERS: which machine has each layer's matrices */
+    uint8_t owner[NTX_SHARE_LAYERS]; /* LAYERS: which machine has each layer's matrices; NTX_SHARE_ALL: all have, by rows */
 };
+#define NTX_SHARE_ALL UINT8_MAX
 
 struct ntx_share_rows { uint32_t row0, n; };
 
@@ -32,9 +33,14 @@ bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out);
 /* Those of one rank. Where the matrix is not dealt, rank 0's are all. */
 struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t layer, uint32_t n_out, uint32_t rank);
 /* That rank has rows of what is dealt of the layer. */
-static inline bool ntx_share_asks(const struct ntx_share *s, uint32_t layer, uint32_t rank) { return s->split == NTX_SPLIT_ROWS || s->owner[layer] == rank; }
-/* Deals whole layers of so many bytes each by the parts, one after another to who then has least of what is his due. first: bytes that rank 0 has beside them. */
-void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers, uint64_t first);
+static inline bool ntx_share_whole(const struct ntx_share *s, uint32_t layer) { return s->split == NTX_SPLIT_LAYERS && s->owner[layer] != NTX_SHARE_ALL; }
+static inline bool ntx_share_asks(const struct ntx_share *s, uint32_t layer, uint32_t rank) { return !ntx_share_whole(s, layer) || s->owner[layer] == rank; }
+/* Deals whole layers of so many bytes each by the parts, one after another to who then has least of what is his due; and the output by rows. */
+void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers);
+
+/* LAYERS: bytes that a machine has to read ahead so that its drive is busy while others compute: what comes of its longest run of layers in the others' part of the time. streamed: its bytes
+ * for a token that neither stay nor lie there. More than that, and those have to be streamed, too. */
+double ntx_share_ahead(const struct ntx_share *s, uint32_t rank, uint32_t n_layers, double streamed);
 
 #define NTX_SHARE_KEEPS 0.75 /* of a budget becomes weights that stay, or thereabouts: the rest is keys and values, activations, the ring */
 

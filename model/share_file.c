@@ -32,6 +32,7 @@ static int read_owners(const struct ntx_gguf *g, struct ntx_share *s)
             return -EINVAL;
         s->owner[l] = (uint8_t)who;
     }
+    s->owner[owners->count] = NTX_SHARE_ALL;
     return 0;
 }
 
@@ -73,7 +74,7 @@ int ntx_share_file_refuse(const struct ntx_gguf *g, const char *name, struct ntx
 
 /* ---- what there is to deal */
 
-int ntx_share_weigh(const struct ntx_model *m, uint64_t *bytes, uint64_t *output, struct ntx_err *err)
+static int weigh(const struct ntx_model *m, uint64_t *bytes, struct ntx_err *err)
 {
     struct ntx_share all = {.n = 2, .rank = 1, .split = NTX_SPLIT_LAYERS};
     const struct ntx_chunk_bounds b = {.most = NTX_CHUNKS_MAX, .count_only = true, .share = &all};
@@ -90,9 +91,17 @@ int ntx_share_weigh(const struct ntx_model *m, uint64_t *bytes, uint64_t *output
                 bytes[l] += (uint64_t)w->n_out * w->row_bytes * (ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? m->hp.n_expert : 1);
         }
     }
-    *output = (uint64_t)c->output.n_out * c->output.row_bytes;
     ntx_chunks_free(c);
     return 0;
+}
+
+int ntx_share_by_layers(const struct ntx_model *m, struct ntx_share *s, uint64_t *bytes, struct ntx_err *err)
+{
+    uint64_t own[NTX_SHARE_LAYERS], *of = bytes ? bytes : own;
+    int rc = weigh(m, of, err);
+    if (!rc)
+        ntx_share_layers(s, of, m->hp.n_layers);
+    return rc;
 }
 
 /* ---- writing */

@@ -5,7 +5,7 @@
  *
  *     ntx.share.rank    u32        of this machine; 0 has what is not dealt, and rows of tokens, too
  *     ntx.share.parts   [u32]      struct ntx_share: of all machines
- *     ntx.share.owners  [u32]      where layers are dealt whole: whose each one is
+ *     ntx.share.owners  [u32]      where layers are dealt whole: whose each one is (the output is dealt by rows)
  *     ntx.share.digest  string     digest.h, of the whole model
  *
  * By itself such a file is no model: only machines that together have all shares compute with it. */
@@ -26,7 +26,7 @@ int ntx_share_file_refuse(const struct ntx_gguf *g, const char *name, struct ntx
 int ntx_share_file_make(const struct ntx_model *m, const int *fds, const struct ntx_share *share, const char *path, void (*tell)(uint64_t done, uint64_t all), uint64_t *bytes,
                         struct ntx_err *err);
 
-/* What can be dealt of each layer of m, bytes [n_layers], and what the output matrix has. */
-int ntx_share_weigh(const struct ntx_model *m, uint64_t *bytes, uint64_t *output, struct ntx_err *err);
+/* Deals whole layers of m by s's parts (ntx_share_layers). bytes [n_layers]: what of each can be dealt; NULL: nobody asks. */
+int ntx_share_by_layers(const struct ntx_model *m, struct ntx_share *s, uint64_t *bytes, struct ntx_err *err);
 
 #endif

@@ -123,12 +123,14 @@ static void add_output(const struct flow *x)
     add_output_values(x, 1, x->m->hp.n_vocab);
 }
 
-static void tell_machine(const struct ntx_share_machine *m, const struct ntx_share_work *w, double share, struct ntx_machines_of *of)
+/* ahead: of what it could keep so much is read ahead instead. */
+static void tell_machine(const struct ntx_share_machine *m, const struct ntx_share_work *w, double share, double ahead, struct ntx_machines_of *of)
 {
+    const struct ntx_share_machine left = {m->keeps - ahead, m->memory, m->drive};
     of->share = share;
     of->bytes = share * ntx_share_bytes(w);
-    of->keeps = NTX_MIN(of->bytes, m->keeps);
-    of->reads = ntx_share_reads(m, w, share);
+    of->keeps = NTX_MIN(of->bytes, left.keeps);
+    of->reads = ntx_share_reads(&left, w, share);
 }
 
 /* Of whole layers: the drives read side by side, but one machine computes at a time. */
@@ -143,21 +145,20 @@ static double in_turn(const struct ntx_share_machine *m, uint32_t n, const struc
 }
 
 /* share [n]: of all bytes, as the layers fall. */
-static int deal_layers(const struct ntx_model *m, struct ntx_share *s, double *share, struct ntx_err *err)
+static int deal_layers(const struct ntx_model *m, const struct ntx_share_work *work, struct ntx_share *s, double *share, struct ntx_err *err)
 {
-    uint64_t bytes[NTX_SHARE_LAYERS], output = 0, has[NTX_RANKS_MAX] = {0}, all = 0;
-    int rc = ntx_share_weigh(m, bytes, &output, err);
-    if (rc)
-        return rc;
-    ntx_share_layers(s, bytes, m->hp.n_layers, output);
-    has[0] = output;
-    for (uint32_t l = 0; l < m->hp.n_layers; l++)
-        has[s->owner[l]] += bytes[l];
-    for (uint32_t i = 0; i < s->n; i++)
-        all += has[i];
-    for (uint32_t i = 0; i < s->n; i++)
-        share[i] = all ? (double)has[i] / (double)all : 0;
-    return 0;
+    uint64_t bytes[NTX_SHARE_LAYERS];
+    double all = ntx_share_bytes(work), rest = all;
+    int rc = ntx_share_by_layers(m, s, bytes, err);
+    for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++)
+        rest -= (double)bytes[l];
+    for (uint32_t i = 0; i < s->n && !rc; i++) {
+        double has = rest * share[i]; /* of the output */
+        for (uint32_t l = 0; l < m->hp.n_layers; l++)
+            has += s->owner[l] == i ? (double)bytes[l] : 0;
+        share[i] = has / all;
+    }
+    return rc;
 }
 
 int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work *work, const struct ntx_share_machine *of, uint32_t n, const struct ntx_machines_link *link, enum ntx_split split,
@@ -175,10 +176,11 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
         all += f.parts.part[i];
     for (uint32_t i = 0; i < n; i++)
         share[i] = f.parts.part[i] / all;
-    if (split == NTX_SPLIT_LAYERS && (rc = deal_layers(m, &f.parts, share, err)))
+    if (split == NTX_SPLIT_LAYERS && (rc = deal_layers(m, work, &f.parts, share, err)))
         return rc;
     for (uint32_t i = 0; i < n; i++) {
-        tell_machine(&of[i], work, share[i], &f.of[i]);
+        double ahead = split == NTX_SPLIT_LAYERS ? ntx_share_ahead(&f.parts, i, m->hp.n_layers, ntx_share_reads(&of[i], work, share[i])) : 0;
+        tell_machine(&of[i], work, share[i], NTX_MIN(ahead, of[i].keeps), &f.of[i]);
         read += f.of[i].reads;
     }
     for (uint32_t l = 0; l < m->hp.n_layers; l++)

@@ -211,10 +211,17 @@ static bool rows_fit(const struct planner *p, const struct option *o, uint32_t r
 
 /* ---- ring */
 
+/* With layers that go round over several machines (model/share.h) the drive reads ahead while others compute: into all that is free, if need be. */
+static uint64_t ahead(const struct planner *p, uint64_t must_stream)
+{
+    const struct ntx_share *s = p->r->share;
+    return s && s->split == NTX_SPLIT_LAYERS ? (uint64_t)ntx_share_ahead(s, s->rank, p->m->hp.n_layers, (double)must_stream) : 0;
+}
+
 /* Descriptors for four times what is in flight, when there is room: all slots together take an eighth of what is free. Where
  * that is too little to keep the drive busy (half of it being read, half ready), they take up to half of it, since
  * a drive kept half busy costs more time than the chunks that would stay instead save. The least that keeps it busy at all they
- * take whatever is free. Never more than must be streamed. */
+ * take whatever is free. Never more than must be streamed, but where it is read ahead of a turn. */
 static void choose_ring(const struct planner *p, struct option *o)
 {
     uint64_t slot = o->sizes.slot, resident = resident_total(o), ram = p->r->ram_bytes;
@@ -229,7 +236,8 @@ static void choose_ring(const struct planner *p, struct option *o)
     uint64_t target = NTX_MAX(spare / 8, NTX_MIN(spare / 2, RING_BUSY));
     target = NTX_MAX(target, NTX_MAX(RING_LEAST, ring_bytes(fair_desc(p, o), slot)));
     target = NTX_MIN(NTX_MAX(target, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, ring_bytes(DESC_GOOD, slot)));
-    while (o->n_desc * slot < RING_GOOD && ring_bytes(o->n_desc + 1, slot) <= target && streamed_total(o, o->n_desc + 1) <= ram)
+    const uint64_t in_turn = ahead(p, resident - ram), most = NTX_MAX(RING_GOOD, in_turn);
+    while (o->n_desc * slot < most && (ring_bytes(o->n_desc + 1, slot) <= target || o->n_desc * slot < in_turn) && streamed_total(o, o->n_desc + 1) <= ram)
         o->n_desc++;
 }
 

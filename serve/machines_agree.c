@@ -163,13 +163,9 @@ static int by_rates(const struct ntx_machines *m, const struct hello *all, const
 
 static int equal_parts(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, struct ntx_share *share, struct ntx_err *err)
 {
-    uint64_t bytes[NTX_SHARE_LAYERS], output;
-    int rc = 0;
     for (uint32_t i = 0; i < m->size; i++)
         share->part[i] = 1;
-    if (!strcmp(all[0].split, "layers") && !(rc = ntx_share_weigh(model, bytes, &output, err)))
-        ntx_share_layers(share, bytes, model->hp.n_layers, output);
-    return rc;
+    return strcmp(all[0].split, "layers") ? 0 : ntx_share_by_layers(model, share, NULL, err);
 }
 
 static int decide(struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, struct ntx_share *share, struct ntx_err *err)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Several machines as one, all played on this one: tokens per second, what was read, and what the messages took, beside what the bytes say.
 
-    bench/ranks/measure.py MODEL [--ranks 1,2,3,4] [--ram 80M] [--link nvme=100M] [--net 117M,100us[:RATE,TIME...]] [--unlike LINK:LINK...] [-n 5] [--prompt 1] [--rounds 1]
+    bench/ranks/measure.py MODEL [--ranks 1,2,3,4] [--ram 80M] [--link nvme=100M] [--net 117M,100us[:RATE,TIME...]] [--unlike LINK:LINK...] [--split rows,layers] [-n 5] [--prompt 1] [--rounds 1]
 
 Each row is a fresh `mpirun ... ntx up` with one thread a rank, O_DIRECT reads of drives that are emulated, and one answer of -n tokens (greedy) to a prompt of so many tokens; in rounds,
-all rows once each. --net: each of these networks in turn, and none (what MPI does on this machine by itself). --unlike: a drive for each rank. Where a network is played, "messages say" is
+all rows once each. --net: each of these networks in turn, and none (what MPI does on this machine by itself). --unlike: a drive for each rank. --split: each of these ways in turn. Where a network is played, "messages say" is
 `ntx plan --machines` of the same network, and "messages took" the token's time beyond that of the same ranks without one. "alone": bench/ranks/floor with as many exchanges of as
 many bytes: the same MPI calls and no product (--floor PATH). CSV; medians over rounds. Needs mpirun, and quiet."""
 import argparse
@@ -27,6 +27,7 @@ ARGS.add_argument("--ram")
 ARGS.add_argument("--link", default="")
 ARGS.add_argument("--unlike", default="")
 ARGS.add_argument("--net", default="")
+ARGS.add_argument("--split", default="rows")
 ARGS.add_argument("-n", type=int, default=5)
 ARGS.add_argument("--prompt", type=int, default=1)
 ARGS.add_argument("--ctx", type=int, default=1024)
@@ -42,14 +43,14 @@ def environment(tmp):
                 OMPI_MCA_btl="self,tcp", OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_pml="ob1", OMPI_MCA_plm_rsh_agent="", OMPI_MCA_hwloc_base_binding_policy="none")
 
 
-def measure(links, net):
+def measure(links, net, split):
     """Statistics of one answer by len(links) ranks, each with its drive."""
     tmp = tempfile.mkdtemp(prefix="ntx-bench-")
     env = environment(tmp)
     words = ["mpirun", "--oversubscribe"]
     for i, link in enumerate(links):
         both = ",".join(p for p in (link, "net=" + net if net else "") if p)
-        words += ([":"] if i else []) + ["-n", "1", NTX, "up", A.model, "--ctx", str(A.ctx), "--threads", str(A.threads), "--draft", "off"]
+        words += ([":"] if i else []) + ["-n", "1", NTX, "up", A.model, "--ctx", str(A.ctx), "--threads", str(A.threads), "--draft", "off", "--split", split]
         words += (["--rows", str(A.rows)] if A.rows else []) + (["--ram", A.ram] if A.ram else []) + (["--link", both] if both else [])
     with open(os.path.join(tmp, "log"), "w+") as log:
         p = subprocess.Popen(words, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
@@ -77,11 +78,11 @@ def measure(links, net):
     return s
 
 
-def plan(n, net):
+def plan(n, net, split):
     with tempfile.NamedTemporaryFile("w", suffix=".machines") as f:
         f.write("".join("m%d ram=16G,drive=3.3G,memory=20G\n" % i for i in range(n)) + ("net=%s\n" % net if net else ""))
         f.flush()
-        return json.loads(subprocess.run([NTX, "plan", A.model, "--json", "--machines", f.name], check=True, capture_output=True, text=True).stdout)
+        return json.loads(subprocess.run([NTX, "plan", A.model, "--json", "--split", split, "--machines", f.name], check=True, capture_output=True, text=True).stdout)
 
 
 def alone(n, exchanges, bytes_):
@@ -96,26 +97,26 @@ def alone(n, exchanges, bytes_):
 ROWS = []
 for net in [""] + [x for x in A.net.split(":") if x]:
     if A.unlike:
-        ROWS.append((A.unlike.split(":"), net))
+        ROWS += [(A.unlike.split(":"), net, split) for split in A.split.split(",")]
     else:
-        ROWS += [([A.link] * int(n), net) for n in A.ranks.split(",") if net == "" or int(n) > 1]
+        ROWS += [([A.link] * int(n), net, split) for n in A.ranks.split(",") for split in A.split.split(",") if int(n) > 1 or (net == "" and split == A.split.split(",")[0])]
 GOT = [[] for _ in ROWS]
 for _ in range(A.rounds):
-    for got, (links, net) in zip(GOT, ROWS):
-        got.append(measure(links, net))
-        print(len(links), net, "%.4g tok/s, prefill %.4g" % (got[-1]["decode_tok_s"], got[-1]["prefill_tok_s"]), file=sys.stderr)
+    for got, (links, net, split) in zip(GOT, ROWS):
+        got.append(measure(links, net, split))
+        print(len(links), net, split, "%.4g tok/s, prefill %.4g" % (got[-1]["decode_tok_s"], got[-1]["prefill_tok_s"]), file=sys.stderr)
 
 out = csv.writer(sys.stdout)
-out.writerow("ranks net prompt tok_s prefill_tok_s prompt_tokens read_mb_token wait_s_pass crossed_kb_pass say_kb_token exchanges messages_took_s messages_say_s alone_s".split())
+out.writerow("ranks net split prompt tok_s prefill_tok_s prompt_tokens read_mb_token wait_s_pass crossed_kb_pass say_kb_token exchanges messages_took_s messages_say_s alone_s".split())
 free = {}
-for got, (links, net) in zip(GOT, ROWS):
+for got, (links, net, split) in zip(GOT, ROWS):
     n = len(links)
     mid = lambda key: statistics.median(key(s) for s in got)
     token = 1 / mid(lambda s: s["decode_tok_s"])
-    p = plan(n, net) if n > 1 else None
+    p = plan(n, net, split) if n > 1 else None
     if not net:
-        free[n] = token
+        free[n, split] = token
     floor = alone(n, p["exchanges"], p["rank_bytes"] / p["exchanges"]) if n > 1 and not net and os.path.exists(A.floor) else ""
-    out.writerow([n, net or "loopback", A.prompt, "%.4g" % (1 / token), "%.4g" % mid(lambda s: s["prefill_tok_s"]), got[0]["prompt_tokens"],
+    out.writerow([n, net or "loopback", split, A.prompt, "%.4g" % (1 / token), "%.4g" % mid(lambda s: s["prefill_tok_s"]), got[0]["prompt_tokens"],
                   "%.4g" % (mid(lambda s: s["bytes_read_per_token"]) / 1e6), "%.4g" % mid(lambda s: s.get("rank_wait_s", 0) / s["passes"]), "%.4g" % mid(lambda s: s.get("rank_bytes", 0) / s["passes"] / 1e3), "%.4g" % (p["rank_bytes"] / 1e3 if p else 0),
-                  p["exchanges"] if p else 0, "%.4g" % (token - free[n]) if net else "", "%.4g" % p["messages_s"] if net else "", "%.4g" % floor if floor else ""])
+                  p["exchanges"] if p else 0, "%.4g" % (token - free[n, split]) if net else "", "%.4g" % p["messages_s"] if net else "", "%.4g" % floor if floor else ""])
