@@ -101,9 +101,10 @@ static void print(const struct ntx_plan_answer *a, const struct machines *m, con
         printf(" %10s", ntx_format_size((uint64_t)f->of[i].keeps, bytes, sizeof bytes));
         printf(" %10s\n", ntx_format_size((uint64_t)f->of[i].reads, bytes, sizeof bytes));
     }
-    printf("\nA token: %.4g s for weights (%s), %.4g s for messages (%u exchanges, %s).\n", f->weights_s,
-           found->split == NTX_SPLIT_ROWS ? "each machine its rows of every matrix, at once" : "whole layers: drives side by side, products one after another", f->messages_s, f->runs,
-           ntx_format_size((uint64_t)f->crosses, bytes, sizeof bytes));
+    printf("\nA token: drives read ahead for %.4g s; meanwhile products take %.4g s (%s) and messages %.4g s (%u exchanges, %s).\n", f->drives_s, f->products_s,
+           found->split == NTX_SPLIT_ROWS ? "each machine its rows of every matrix, at once" : "whole layers, one machine after another", f->messages_s, f->runs, ntx_format_size((uint64_t)f->crosses, bytes, sizeof bytes));
+    if (f->experts_s > 0)
+        printf("Experts that are not in memory take another %.4g s.\n", f->experts_s);
     printf("A prompt's messages take %.3g s for each 512 tokens. Split by %s a token would take %.4g s, and they %.3g s.\n", 512 * f->prompt_s, splits[!found->split], other->token_s, 512 * other->prompt_s);
     puts("Predicted; rates of networks were not measured with it. Attention, which the first machine computes, is not in it.");
 }
@@ -115,8 +116,8 @@ static void print_json(const struct ntx_plan_answer *a, const struct machines *m
     for (uint32_t i = 0; i < m->n; i++)
         json_array_append_new(of, json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", m->name[i], "share", f->of[i].share, "bytes", f->of[i].bytes, "bytes_host", f->of[i].keeps, "bytes_storage",
                                             f->of[i].reads));
-    j = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:i, s:f, s:o}", "model", a->model.name, "split", splits[found->split], "predicted_tok_s", 1 / f->token_s, "limit", f->limit,
-                  "weights_s", f->weights_s, "messages_s", f->messages_s, "messages_s_prompt_token", f->prompt_s, "other_split_tok_s", 1 / other->token_s, "exchanges", (int)f->runs, "rank_bytes",
+    j = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:o}", "model", a->model.name, "split", splits[found->split], "predicted_tok_s", 1 / f->token_s, "limit", f->limit,
+                  "drives_s", f->drives_s, "products_s", f->products_s, "experts_s", f->experts_s, "messages_s", f->messages_s, "messages_s_prompt_token", f->prompt_s, "other_split_tok_s", 1 / other->token_s, "exchanges", (int)f->runs, "rank_bytes",
                   f->crosses, "machines", of);
     char *text = json_dumps(j, JSON_INDENT(2));
     puts(text ? text : "{}");

@@ -133,15 +133,17 @@ static void tell_machine(const struct ntx_share_machine *m, const struct ntx_sha
     of->reads = ntx_share_reads(&left, w, share);
 }
 
-/* Of whole layers: the drives read side by side, but one machine computes at a time. */
-static double in_turn(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, const struct ntx_machines_forecast *f)
+/* Drives read side by side. Rows are multiplied so, too; of whole layers one machine's at a time. */
+static void tell_times(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, struct ntx_machines_forecast *f)
 {
-    double computes = 0, reads = 0;
     for (uint32_t i = 0; i < n; i++) {
-        computes += f->of[i].share * ntx_share_taken(w) / m[i].memory;
-        reads = NTX_MAX(reads, f->of[i].reads / m[i].drive);
+        const bool in_turn = f->parts.split == NTX_SPLIT_LAYERS;
+        double products = f->of[i].share * ntx_share_taken(w) / m[i].memory;
+        double dense = NTX_MAX(f->of[i].share * w->dense - f->of[i].keeps, 0), experts = (f->of[i].reads - dense) / m[i].drive; /* dense ones stay first */
+        f->drives_s = NTX_MAX(f->drives_s, dense / m[i].drive);
+        f->products_s = in_turn ? f->products_s + products : NTX_MAX(f->products_s, products);
+        f->experts_s = in_turn ? f->experts_s + experts : NTX_MAX(f->experts_s, experts);
     }
-    return NTX_MAX(computes, reads);
 }
 
 /* share [n]: of all bytes, as the layers fall. */
@@ -165,12 +167,11 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
                          struct ntx_machines_forecast *out, struct ntx_err *err)
 {
     struct ntx_machines_forecast f = {0};
-    double all = 0, read = 0, share[NTX_RANKS_MAX];
+    double all = 0, share[NTX_RANKS_MAX];
     int rc = 0;
     if (n < 2 || n > NTX_RANKS_MAX)
         return ntx_err_set(err, -EINVAL, "%u machines: 2 to %u can share a model", n, NTX_RANKS_MAX);
-    f.weights_s = ntx_share_even(of, n, work, &f.parts);
-    if (!(f.weights_s > 0))
+    if (!(ntx_share_even(of, n, work, &f.parts) > 0))
         return ntx_err_set(err, -ENODATA, "a machine's memory or drive has no rate: say memory=RATE and drive=RATE");
     for (uint32_t i = 0; i < n; i++)
         all += f.parts.part[i];
@@ -181,17 +182,15 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
     for (uint32_t i = 0; i < n; i++) {
         double ahead = split == NTX_SPLIT_LAYERS ? ntx_share_ahead(&f.parts, i, m->hp.n_layers, ntx_share_reads(&of[i], work, share[i])) : 0;
         tell_machine(&of[i], work, share[i], NTX_MIN(ahead, of[i].keeps), &f.of[i]);
-        read += f.of[i].reads;
     }
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         add_layer(&(struct flow){m, &f.parts, l, &f});
     add_output(&(struct flow){m, &f.parts, m->hp.n_layers, &f});
-    if (split == NTX_SPLIT_LAYERS)
-        f.weights_s = in_turn(of, n, work, &f);
+    tell_times(of, n, work, &f);
     f.prompt_s = link->bytes_per_s > 0 ? f.crosses / link->bytes_per_s : 0;
     f.messages_s = f.runs * 2 * link->latency_s + f.prompt_s;
-    f.token_s = f.weights_s + f.messages_s;
-    f.limit = f.messages_s > f.weights_s ? "network" : read > 0 ? "drives" : "memories";
+    f.token_s = NTX_MAX(f.drives_s, f.products_s + f.messages_s) + f.experts_s;
+    f.limit = NTX_MAX(f.drives_s, f.experts_s) >= f.products_s + f.messages_s ? "drives" : f.messages_s > f.products_s ? "network" : "memories";
     *out = f;
     return 0;
 }

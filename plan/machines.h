@@ -1,8 +1,8 @@
 /* machines.h: what several machines together would do with a model (infer/ranks.h), before there is any of them: rows of each matrix or whole layers (model/share.h), who gets
  * which share, what each reads for a token, and what the messages take.
  *
- *   rows:    token = what every machine needs for its share (ntx_share_even: all need the same) + messages
- *   layers:  token = the longer of the slowest drive's time, and all machines' products one after another; + messages
+ *   token = the longer of what the slowest drive needs for what is read ahead all the while, and of products + messages; + what experts that are not in memory need, which are known late
+ *   products, experts: rows: the slowest machine's; layers: all machines', one after another
  *   messages, for each run of products: input out to each machine that has rows, one after another, two latencies, outputs back one after another
  *
  * Inputs cross in the form that they are multiplied by, mostly 8 bits and a scale, once for all experts of a row; outputs as floats: of gate and up together one value, of a row's experts their sum. Attention is the first machine's and is not counted, nor is that a machine computes while a message is under way: it waits.
@@ -29,7 +29,7 @@ struct ntx_machines_forecast {
     struct ntx_share parts;  /* the same as numbers, for who deals; and whose layers are whose */
     uint32_t runs;           /* of products that somebody waits for, a token */
     double crosses;          /* bytes, a token */
-    double weights_s, messages_s, token_s;
+    double drives_s, products_s, messages_s, experts_s, token_s;
     double prompt_s;         /* messages of one token more of a prompt */
     const char *limit;       /* "drives", "memories", "network" */
 };

@@ -34,7 +34,7 @@ int main(void)
     CHECK_MSG(!ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
     NEAR(f.of[0].share, 0.5);
     NEAR(f.of[1].reads, bytes / 2 - 0.75e9);
-    NEAR(f.weights_s, (bytes / 2 - 0.75e9) / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
+    NEAR(f.drives_s, (bytes / 2 - 0.75e9) / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, gate up, down; the output */
     CHECK(f.messages_s == 0);
     CHECK_STR(f.limit, "drives");
@@ -47,13 +47,16 @@ int main(void)
     for (uint32_t i = 0; i < 32; i++)
         away += l.parts.owner[i] == 1;
     CHECK_MSG(away == 16 || away == 17, "%u", away);
-    CHECK(l.parts.owner[32] == NTX_SHARE_ALL && fabs(l.of[1].share - 0.5) < 0.02 && fabs(l.weights_s / f.weights_s - 1) < 0.05);
+    CHECK(l.parts.owner[32] == NTX_SHARE_ALL && fabs(l.of[1].share - 0.5) < 0.02 && fabs(l.drives_s / f.drives_s - 1) < 0.05);
+    NEAR(f.products_s, bytes / 2 / ntx_hw_ram_bps(&hw[0], 0));
+    NEAR(l.products_s, 2 * f.products_s);
+
     CHECK_EQ(l.runs, away * 3 + 1);
     NEAR(l.crosses, away * (3 * input(NTX_Q4_0, 4096) + 4 * (3 * 4096 + 4096 + 4096) + 3.5 * 150) + input(NTX_Q6_K, 4096) + 4 * 16000 + 150);
     link = (struct ntx_machines_link){117e6, 100e-6};
     CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
     NEAR(f.messages_s, 129 * 200e-6 + f.crosses / 117e6);
-    NEAR(f.token_s, f.weights_s + f.messages_s);
+    CHECK(f.token_s == f.drives_s && f.messages_s + f.products_s < f.drives_s); /* which read on while messages are under way */
     CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), 0);
     CHECK(l.messages_s < f.messages_s / 2);
     CHECK_EQ(ntx_machines_choose("", &f, &l), f.token_s > 1.05 * l.token_s ? NTX_SPLIT_LAYERS : NTX_SPLIT_ROWS);
@@ -75,6 +78,7 @@ int main(void)
     CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
     CHECK(f.of[0].reads == 0 && f.of[1].reads == 0);
     CHECK_STR(f.limit, "network");
+    NEAR(f.token_s, f.products_s + f.messages_s);
     CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 1, &link, NTX_SPLIT_ROWS, &f, &err), -EINVAL);
     ntx_outline_free(&o);
     CHECK_MSG(!ntx_outline_named("mixtral-8x7b@q4_0", &o, &err), "%s", err.text);
@@ -84,7 +88,12 @@ int main(void)
     budget[0] = budget[1] = 8000000000;
     CHECK_MSG(!ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
     NEAR(f.of[0].reads, (experts / 2 - (0.75 * 8e9 - dense / 2)) / 4);
-    NEAR(f.weights_s, f.of[1].reads / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
+    NEAR(f.experts_s, f.of[1].reads / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
+    CHECK(f.drives_s == 0);
+    NEAR(f.token_s, f.products_s + f.messages_s + f.experts_s);
+    CHECK_EQ(ntx_machines_forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), 0);
+    CHECK(fabs(l.experts_s / f.experts_s - 2) < 0.1); /* one machine reads at a time */
+    CHECK_EQ(l.runs, 3 * 16 + 1);
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, experts in and out; the output */
     /* a row goes once to both of its experts, and their sum comes back */
     NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q6_K, 4096) + 4 * (32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 32000) / 2.0 + 129 * 150);
