@@ -164,7 +164,7 @@ static int longest(const struct eval *e, const struct ntx_model_files *f, uint32
 static int load(struct eval *e, struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err)
 {
     bool free_choice = !o->load.sessions && !o->load.ctx;
-    int rc = ntx_model_files_open(o->args[0], f, err);
+    int rc = ntx_model_files_load(o, f, err);
     if (!rc && !o->load.ctx)
         rc = longest(e, f, &o->load.ctx, err);
     if (!rc)

@@ -17,6 +17,7 @@ void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampl
     m->stop = (char **)o->stops;
     m->n_stop = o->n_stops;
     m->ignore_eos = o->ignore_eos;
+    m->adapter = o->adapter ? (char *)o->adapter : m->adapter;
     m->max_tokens = o->n;
 }
 
@@ -106,7 +107,7 @@ int ntx_cmd_run(struct ntx_options *o)
     if (!rc && must.there && !p.text)
         rc = ntx_err_set(&err, -EINVAL, "--grammar and --json-schema are for one answer, and not for a chat: give a prompt");
     if (!rc)
-        rc = ntx_model_files_open(o->args[0], &f, &err);
+        rc = ntx_model_files_load(o, &f, &err);
     if (!rc)
         rc = ntx_prompt_check_form(o, &f, !p.text, &err);
     if (!rc)

@@ -70,7 +70,7 @@ static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
     if (!rc && !rank)
         rc = ntx_runtime_dir(false, dir, sizeof dir, &err);
     if (!rc && o->n_args)
-        rc = ntx_model_files_open(o->args[0], &f, &err);
+        rc = ntx_model_files_load(o, &f, &err);
     if (!rc)
         rc = rank ? ntx_client_among(&c, &err) : ntx_client_up(dir, among, &c, &err);
     if (!rc && gateway && !rank)
@@ -120,7 +120,7 @@ int ntx_cmd_load(struct ntx_options *o)
     struct ntx_err err = {0};
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
-    int rc = ntx_model_files_open(o->args[0], &f, &err);
+    int rc = ntx_model_files_load(o, &f, &err);
     if (!rc)
         rc = ntx_client_connect(o->socket, &c, &err);
     if (!rc)

@@ -49,6 +49,8 @@ struct ntx_model_files {
     struct ntx_gguf *gguf;
 };
 int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err);
+/* A model that is about to be loaded: o's first argument, and the adapters of --lora behind its parts. */
+int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err);
 /* The files of --also, in order; whether they are the same bytes is for computed to see. No header is read. */
 int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out, struct ntx_err *err);
 void ntx_model_files_close(struct ntx_model_files *f);

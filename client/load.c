@@ -148,7 +148,7 @@ int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files 
 int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err)
 {
     int rc = check_options(o, err);
-    if (rc || (rc = ntx_model_files_open(o->args[0], f, err)))
+    if (rc || (rc = ntx_model_files_load(o, f, err)))
         return rc;
     if ((rc = ntx_captive_start(o, f, c, err)))
         ntx_model_files_close(f);

@@ -52,6 +52,55 @@ static int open_parts(const char *path, struct ntx_model_files *m, struct ntx_er
     return rc;
 }
 
+static int look_at_adapter(int fd, const char *path, struct ntx_err *err)
+{
+    struct ntx_gguf *g = NULL;
+    struct ntx_str type;
+    int rc = ntx_gguf_open(&fd, 1, &path, &g, err);
+    if (!rc && (ntx_gguf_str(g, "general.type", &type) || type.n != 7 || memcmp(type.p, "adapter", 7)))
+        rc = ntx_err_set(err, -EINVAL, "%s: is no adapter (key general.type is not 'adapter'): --lora wants what llama.cpp's convert_lora_to_gguf.py or ntx pack --delta --base wrote", path);
+    ntx_gguf_free(g);
+    return rc;
+}
+
+/* Adapters stand behind the model's own parts. */
+static int open_lora(const char *lora, struct ntx_model_files *m, struct ntx_err *err)
+{
+    char name[NTX_LORA_NAME], path[NTX_OPTION_MAX];
+    int rc = 0;
+    for (unsigned i = 0; i < ntx_lora_files(lora) && !rc; i++) {
+        if ((rc = ntx_lora_file(lora, i, name, sizeof name, path, sizeof path, err)))
+            break;
+        if (m->n == sizeof m->fds / sizeof *m->fds)
+            return ntx_err_set(err, -E2BIG, "%s: too many files", path);
+        if ((rc = open_part(path, &m->fds[m->n], err)))
+            break;
+        if ((rc = look_at_adapter(m->fds[m->n], path, err))) {
+            close(m->fds[m->n]);
+            break;
+        }
+        char *real = realpath(path, NULL);
+        m->names[m->n++] = real ? real : strdup(path);
+    }
+    return rc;
+}
+
+int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err)
+{
+    struct ntx_model_files m = {0};
+    int rc = o->load.lora && *o->load.lora && o->n_also ? ntx_err_set(err, -ENOTSUP, "--lora and --also do not go together: an adapter has no copies") : open_parts(o->args[0], &m, err);
+    if (!rc)
+        rc = open_lora(o->load.lora, &m, err);
+    if (!rc)
+        rc = ntx_gguf_open(m.fds, m.n, (const char *const *)m.names, &m.gguf, err);
+    if (rc) {
+        ntx_model_files_close(&m);
+        return rc;
+    }
+    *f = m;
+    return 0;
+}
+
 int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err)
 {
     struct ntx_model_files m = {0};

@@ -186,6 +186,7 @@ static const struct ntx_setting gen_rows[] = {
     {"stop", 0, "TEXT", "end before this text (repeatable)", OWN(read_stop)},
     {"json-schema", 0, "FILE", "the answer is a JSON text for which the JSON Schema in FILE holds", TEXT(json_schema)},
     {"grammar", 0, "FILE", "the answer keeps to the grammar in FILE (GBNF: root ::= \"yes\" | \"no\")", TEXT(grammar)},
+    {"adapter", 0, "NAME", "which of the --lora adapters answers, by its name; base: none (default: the first)", TEXT(adapter)},
     {"ignore-eos", 0, NULL, "go on past end-of-generation tokens", FLAG(ignore_eos)},
     {"chat-template", 0, "NAME", "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's own", TEXT(chat_template)},
 };

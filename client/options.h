@@ -38,6 +38,7 @@ struct ntx_options {
     struct ntx_sampling_settings sampling;
     uint32_t n;
     bool raw, ignore_eos;
+    const char *adapter;
     const char *prompt_file, *system, *chat_template, *json_schema, *grammar;
     const char *stops[NTX_MAX_STOPS];
     unsigned n_stops;

@@ -316,7 +316,7 @@ static size_t low_row(const struct ntx_chunks *chunks, enum ntx_act form)
 {
     size_t most = 0;
     for (uint32_t l = 0; l < chunks->n_layers; l++)
-        for (int t = NTX_T_q_low; t <= NTX_T_down_rest; t++)
+        for (int t = NTX_T_q_low; t <= NTX_T_down_rest_4; t++)
             if (ntx_low_part_of((enum ntx_tensor)t) == NTX_HIGH)
                 most = widest(most, &chunks->layers[l].of[t], form);
     return most;

@@ -19,6 +19,8 @@ static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = step_of(f);
+    if (s->adapter && f->b->rows[f->m.live[i]].adapter != s->adapter)
+        return;
     const uint32_t n = s->n_weights ? ntx__weight_of(f, s)->n_out : s->width;
     const float *y = s->n_weights ? f->m.plus + i * f->buf[NTX_BUF_PLUS].ld : f->m.low + i * f->buf[NTX_BUF_LOW].ld + s->from;
     float *out = f->buf[s->out].at + i * f->buf[s->out].ld + s->offset;
@@ -26,10 +28,23 @@ static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
         out[k] = fmaf(s->scale, y[k], out[k]);
 }
 
+/* Some row has the adapter. */
+static bool wanted(const struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
+{
+    uint32_t i = 0;
+    while (s->adapter && i < n && f->b->rows[f->m.live[i]].adapter != s->adapter)
+        i++;
+    return !s->adapter || i < n;
+}
+
 static int plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
 {
     const struct ntx__input in = {.buf = NTX_BUF_LOW, .set = NTX__OF_LOW, .at = s->from, .n_rows = n};
     int rc = 0;
+    if (!wanted(f, s, n)) {
+        const struct ntx_weight *w = s->n_weights ? ntx__weight_of(f, s) : NULL;
+        return w && !(rc = ntx__settle_chunks(f)) ? ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks) : rc;
+    }
     if (s->n_weights) {
         const struct ntx__product p = {.w = ntx__weight_of(f, s), .to = NTX_BUF_PLUS};
         ntx__each(f, quantize_row, n);

@@ -47,6 +47,9 @@ static int find_arch(struct opening *o)
     int rc = ntx_gguf_str(o->g, "general.architecture", &s);
     if (rc)
         return ntx_err_set(o->err, -EINVAL, "no key 'general.architecture': this GGUF holds no language model");
+    struct ntx_str type;
+    if (!ntx_gguf_str(o->g, "general.type", &type) && type.n == 7 && !memcmp(type.p, "adapter", 7))
+        return ntx_err_set(o->err, -EINVAL, "this GGUF is an adapter: name the model that it is for, and this file with --lora");
     for (size_t i = 0; i < N_ARCHS; i++)
         if (s.n == strlen(archs[i].name) && !memcmp(s.p, archs[i].name, s.n)) {
             o->name = archs[i].name;

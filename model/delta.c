@@ -31,12 +31,24 @@ static int read_base(const struct ntx_gguf *g, uint32_t n_layers, uint32_t **out
     return ntx_err_set(err, -EINVAL, "key 'ntx.delta.base' is no list of %u numbers of layers", n_layers);
 }
 
+/* An adapter's, which it need not have. */
+static bool take_f32(const struct ntx_gguf *g, unsigned k, const char *key, float *out)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_adapter_find(g, k, key);
+    if (kv && kv->type == NTX_GGUF_F32)
+        memcpy(out, kv->data, sizeof *out);
+    return !kv || (kv->type == NTX_GGUF_F32 && isfinite(*out));
+}
+
 int ntx_delta_read(const struct ntx_gguf *g, uint32_t n_layers, struct ntx_deltas *out, struct ntx_err *err)
 {
     struct ntx_deltas d = {.base = NULL};
-    int rc = ntx_gguf_f32(g, "adapter.lora.alpha", &d.alpha);
-    if ((rc && rc != -ENOENT) || !isfinite(d.alpha))
+    int rc = ntx_gguf_f32(g, "adapter.lora.alpha", &d.alpha[0]);
+    if ((rc && rc != -ENOENT) || !isfinite(d.alpha[0]))
         return ntx_err_set(err, -EINVAL, "key 'adapter.lora.alpha' is no number");
+    for (unsigned k = 1; k <= ntx_gguf_adapters(g); k++)
+        if (!take_f32(g, k, "adapter.lora.alpha", &d.alpha[k]) || !take_f32(g, k, "ntx.delta.error", &d.adapter_error[k]))
+            return ntx_err_set(err, -EINVAL, "a key of adapter %u is no number: adapter.lora.alpha, or ntx.delta.error", k);
     rc = ntx_gguf_f32(g, "ntx.delta.error", &d.error);
     if ((rc && rc != -ENOENT) || !(d.error >= 0))
         return ntx_err_set(err, -EINVAL, "key 'ntx.delta.error' is no share");
@@ -65,20 +77,22 @@ struct added {
     enum ntx_tensor low;
     bool thin;
     uint32_t width, at;
+    uint8_t set;    /* of the file itself, or of an adapter */
     float scale;
 };
 
-static bool look(const struct ntx_gguf *g, const struct ntx_deltas *d, uint32_t layer, const struct ntx_step *s, struct added *a)
+static bool look(const struct ntx_gguf *g, const struct ntx_deltas *d, uint32_t layer, const struct ntx_step *s, uint8_t set, struct added *a)
 {
     enum ntx_tensor low = s->op == NTX_OP_MM ? ntx_low_of((enum ntx_tensor)s->weight[0]) : NTX_N_TENSORS;
-    *a = (struct added){.to = s, .low = low, .scale = 1};
     if (low == NTX_N_TENSORS)
         return false;
+    low = (enum ntx_tensor)(low + set * NTX_LOW_SET);
+    *a = (struct added){.to = s, .low = low, .set = set, .scale = 1};
     const struct ntx_gguf_tensor *rest = find(g, layer, (enum ntx_tensor)(low + NTX_REST));
     a->width = ntx_delta_rank(g, layer, low);
     a->thin = a->width;
-    if (a->thin && d->alpha != 0)
-        a->scale = d->alpha / (float)a->width;
+    if (a->thin && d->alpha[set] != 0)
+        a->scale = d->alpha[set] / (float)a->width;
     if (!a->thin && rest && rest->ne[1] < RANK_MOST)
         a->width = (uint32_t)rest->ne[1];
     return a->width;
@@ -101,6 +115,7 @@ static void add(struct ntx_layer *l, const struct added *a, uint32_t n)
         s->offset = a[i].to->offset;
         s->width = a[i].width;
         s->scale = a[i].scale;
+        s->adapter = a[i].set;
         if (a[i].thin)
             ntx_step_takes(s, (enum ntx_tensor)(a[i].low + NTX_HIGH), false);
     }
@@ -116,16 +131,17 @@ int ntx_delta_steps(const struct ntx_gguf *g, struct ntx_deltas *d, uint32_t lay
     l->n_steps = 0;
     for (uint32_t i = 0; i < n_old; i++) {
         bool last = i + 1 == n_old || !joins(&old[i], &old[i + 1]);
-        if (look(g, d, layer, &old[i], &a[n])) {
-            a[n].at = at;
-            at += NTX_ROUND_UP(a[n++].width, (uint32_t)PAD);
-        }
+        for (uint8_t set = 0; set <= ntx_gguf_adapters(g) && n < NTX_LAYER_STEPS; set++)
+            if (look(g, d, layer, &old[i], set, &a[n])) {
+                a[n].at = at;
+                at += NTX_ROUND_UP(a[n++].width, (uint32_t)PAD);
+            }
         l->step[l->n_steps++] = old[i];
         if (!last)
             continue;
         d->any |= n;
         if (l->n_steps + 2 * n + (n_old - i - 1) > NTX_LAYER_STEPS)
-            return ntx_err_set(err, -ENOTSUP, "layer %u adds to so many of its matrices that it has more than %u steps", layer, NTX_LAYER_STEPS);
+            return ntx_err_set(err, -ENOTSUP, "layer %u, with all adapters, adds to so many of its matrices that it has more than %u steps; load fewer adapters", layer, NTX_LAYER_STEPS);
         add(l, a, n);
         n = at = 0;
     }

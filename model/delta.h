@@ -11,7 +11,11 @@
  *                       read once, and stay in memory; where the budget does not even hold these, they are streamed like all others, once for each layer that has them
  *   ntx.delta.error     (f32): |W - W'| / |W| of the matrices as they were and as they are now, |.| the root of the sum of squares: what was lost. A model that was
  *                       trained in this form has lost nothing, and has no such key
- *   adapter.lora.alpha  (f32): s = alpha / rank; without it s = 1
+ *   adapter.lora.alpha  (f32): s = alpha / rank; without it, and where it is 0, s = 1
+ *
+ * Adapters (--lora; gguf.h) are files of such tensors and keys beside the model's: of the k-th the tensors are called NAME.k here. They are streamed, or stay in memory, as
+ * any matrix. Each row of a pass has one adapter, or none: what others would add is not added to it. So several fine-tunes of one model answer at once,
+ * and each row has the bits that it would have alone.
  *
  * What is computed (infer/plus.c): W x, A x, B z and D x each by the rule of their types (infer/cpu/cpu.h), z being rounded as any input; then for each output
  * y = fmaf(s, what is added, W x). So values do not depend on what is streamed, nor on threads, rows or instruction sets. */
@@ -24,8 +28,9 @@
 
 struct ntx_deltas {
     uint32_t *base; /* [n_layers], malloc'd; NULL: each layer has its own */
-    float alpha;    /* 0: s is 1 */
+    float alpha[1 + NTX_ADAPTERS_MAX]; /* the file's own, and adapters'; 0: s is 1 */
     float error;    /* 0: unknown, or none */
+    float adapter_error[1 + NTX_ADAPTERS_MAX]; /* the same, of what an adapter was made of (ntx pack --delta --base) */
     bool any;       /* some matrix has something added */
 };
 

@@ -61,6 +61,11 @@ int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGE
         if (i % every == 0)
             rc = sample(&s, t, fds[t->file], buf);
     }
+    for (unsigned k = 1; k <= ntx_gguf_adapters(g); k++) {
+        const struct ntx_gguf_kv *alpha = ntx_gguf_adapter_find(g, k, "adapter.lora.alpha");
+        if (alpha && alpha->type == NTX_GGUF_F32)
+            add(&s, alpha->data, sizeof(float));
+    }
     free(buf);
     if (rc)
         return ntx_err_set(err, rc, "cannot read a sample of the model: %s", strerror(-rc));

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "model/gguf_part.h"
+#include "model/tensors.h"
 
 #define MAX_PARTS 128 /* as many descriptors as one message passes */
 
@@ -19,8 +21,9 @@ struct entry {
 };
 
 struct ntx_gguf {
-    struct ntx__gguf_part *parts; /* only the first keeps its keys */
-    unsigned n_parts;
+    struct ntx__gguf_part *parts; /* only the first, and adapters, keep their keys */
+    unsigned n_parts, n_own;      /* the model's own come first */
+    char *names;                  /* of adapters' tensors */
     struct ntx_gguf_tensor *tensors; /* of all parts, in order */
     uint64_t n_tensors;
     struct entry *key_index, *tensor_index;
@@ -81,12 +84,24 @@ static int join_tensors(struct ntx_gguf *g, struct ntx_err *err)
     g->tensor_index = calloc(g->n_tensors + 1, sizeof *g->tensor_index);
     if (!g->tensors || !g->tensor_index)
         return ntx_err_set(err, -ENOMEM, "no memory for %llu tensors", (unsigned long long)g->n_tensors);
+    size_t bytes = 0;
+    for (unsigned f = g->n_own; f < g->n_parts; f++)
+        for (uint64_t i = 0; i < g->parts[f].n_tensors; i++)
+            bytes += strlen(g->parts[f].tensors[i].name) + 3;
+    char *name = g->names = malloc(bytes + 1);
+    if (!name)
+        return ntx_err_set(err, -ENOMEM, "no memory for the names of %llu tensors", (unsigned long long)g->n_tensors);
     uint64_t n = 0;
     for (unsigned f = 0; f < g->n_parts; f++)
         for (uint64_t i = 0; i < g->parts[f].n_tensors; i++, n++) {
             struct ntx_gguf_tensor *t = &g->tensors[n];
             *t = g->parts[f].tensors[i];
             t->file = f;
+            if (f >= g->n_own) { /* the room was counted */
+                snprintf(name, strlen(t->name) + 3, "%s.%u", t->name, f - g->n_own + 1);
+                t->name = name;
+                name += strlen(name) + 1;
+            }
             g->tensor_index[n] = entry_of(t->name, strlen(t->name), n);
         }
     return index_names(g->tensor_index, n, "tensor", err);
@@ -131,11 +146,13 @@ static int check_split(const struct ntx__gguf_part *p, unsigned f, unsigned n, s
 static int check_total(const struct ntx_gguf *g, struct ntx_err *err)
 {
     const struct ntx_gguf_kv *kv = find_in_part(&g->parts[0], "split.tensors.count");
-    uint64_t v;
-    if (!kv || g->n_parts == 1)
+    uint64_t v, n = 0;
+    for (unsigned f = 0; f < g->n_own; f++)
+        n += g->parts[f].n_tensors;
+    if (!kv || g->n_own == 1)
         return 0;
-    if (ntx__gguf_kv_u64(kv, &v) || v != g->n_tensors)
-        return ntx_err_set(err, -EINVAL, "its parts hold %llu tensors, its split.tensors.count says otherwise", (unsigned long long)g->n_tensors);
+    if (ntx__gguf_kv_u64(kv, &v) || v != n)
+        return ntx_err_set(err, -EINVAL, "its parts hold %llu tensors, its split.tensors.count says otherwise", (unsigned long long)n);
     return 0;
 }
 
@@ -151,14 +168,42 @@ static void drop_keys(struct ntx__gguf_part *p)
     p->n_kv = p->n_strs = p->header_bytes = 0;
 }
 
-static int read_part(const struct ntx__gguf_source *src, unsigned f, unsigned n, struct ntx__gguf_part *p, struct ntx_err *err)
+static bool key_says(const struct ntx__gguf_part *p, const char *key, const char *value)
 {
-    int rc = ntx__gguf_part_read(src, p, err);
-    if (!rc)
-        rc = check_split(p, f, n, err);
-    if (!rc && f)
-        drop_keys(p);
-    return rc;
+    const struct ntx_gguf_kv *kv = find_in_part(p, key);
+    return kv && kv->type == NTX_GGUF_STR && kv->strs->n == strlen(value) && !memcmp(kv->strs->p, value, kv->strs->n);
+}
+
+static bool is_adapter(const struct ntx__gguf_part *p) { return key_says(p, "general.type", "adapter"); }
+
+/* Of a kind, and for a model like this one. */
+static int check_adapter(const struct ntx_gguf *g, const struct ntx__gguf_part *p, struct ntx_err *err)
+{
+    const struct ntx_gguf_kv *arch = find_in_part(&g->parts[0], "general.architecture"), *own = find_in_part(p, "general.architecture");
+    if (!is_adapter(p))
+        return ntx_err_set(err, -EINVAL, "stands behind an adapter, and is none (general.type)");
+    if (!key_says(p, "adapter.type", "lora"))
+        return ntx_err_set(err, -ENOTSUP, "is an adapter, but not of the type 'lora' (adapter.type)");
+    if (!arch || !own || own->type != NTX_GGUF_STR || arch->type != NTX_GGUF_STR || own->strs->n != arch->strs->n || memcmp(own->strs->p, arch->strs->p, own->strs->n))
+        return ntx_err_set(err, -EINVAL, "is an adapter for another architecture than the model's (general.architecture)");
+    return 0;
+}
+
+/* Once all are read. *f: the one that is wrong. */
+static int check_parts(struct ntx_gguf *g, unsigned *f, struct ntx_err *err)
+{
+    int rc = 0;
+    for (g->n_own = 1; g->n_own < g->n_parts && !is_adapter(&g->parts[g->n_own]);)
+        g->n_own++;
+    for (*f = 0; *f < g->n_parts && !rc; ++*f) {
+        struct ntx__gguf_part *p = &g->parts[*f];
+        rc = *f < g->n_own ? check_split(p, *f, g->n_own, err) : *f - g->n_own < NTX_ADAPTERS_MAX ? check_adapter(g, p, err) : ntx_err_set(err, -E2BIG, "%u adapters are the most", NTX_ADAPTERS_MAX);
+        if (rc)
+            return rc;
+        if (*f && *f < g->n_own)
+            drop_keys(p);
+    }
+    return 0;
 }
 
 static int finish(struct ntx_gguf *g, struct ntx_err *err)
@@ -212,10 +257,12 @@ int ntx_gguf_open(const int *fds, unsigned n_fds, const char *const *names, stru
         struct ntx__gguf_source src;
         rc = source_of(fds[f], &src, err);
         if (!rc)
-            rc = read_part(&src, f, n_fds, &g->parts[f], err);
+            rc = ntx__gguf_part_read(&src, &g->parts[f], err);
         if (rc)
             break;
     }
+    if (!rc)
+        rc = check_parts(g, &f, err);
     if (!rc) {
         f = 0; /* what concerns the whole model is said of its first part */
         rc = finish(g, err);
@@ -240,7 +287,10 @@ int ntx_gguf_parse(const void *buf, size_t len, uint64_t file_bytes, struct ntx_
     struct ntx_gguf *g = new_gguf(1);
     if (!g)
         return ntx_err_set(err, -ENOMEM, "no memory to open a model");
-    int rc = read_part(&src, 0, 1, &g->parts[0], err);
+    unsigned f;
+    int rc = ntx__gguf_part_read(&src, &g->parts[0], err);
+    if (!rc)
+        rc = check_parts(g, &f, err);
     if (!rc)
         rc = finish(g, err);
     if (!rc)
@@ -260,6 +310,7 @@ void ntx_gguf_free(struct ntx_gguf *g)
     for (unsigned f = 0; f < g->n_parts; f++)
         ntx__gguf_part_free(&g->parts[f]);
     free(g->parts);
+    free(g->names);
     free(g->tensors);
     free(g->key_index);
     free(g->tensor_index);
@@ -309,6 +360,10 @@ const struct ntx_gguf_kv *ntx_gguf_find(const struct ntx_gguf *g, const char *ke
     const struct entry *e = look_up(g->key_index, g->parts[0].n_kv, key);
     return e ? &g->parts[0].kv[e->i] : NULL;
 }
+
+unsigned ntx_gguf_adapters(const struct ntx_gguf *g) { return g->n_parts - g->n_own; }
+
+const struct ntx_gguf_kv *ntx_gguf_adapter_find(const struct ntx_gguf *g, unsigned k, const char *key) { return k && k <= ntx_gguf_adapters(g) ? find_in_part(&g->parts[g->n_own + k - 1], key) : NULL; }
 
 const struct ntx_gguf_tensor *ntx_gguf_tensor(const struct ntx_gguf *g, const char *name)
 {

@@ -49,6 +49,11 @@ struct ntx_gguf_tensor {
  * Split files: split.no/split.count of the parts must agree with the order and number given.
  * names: one name per part, for error texts only (may be NULL). */
 int ntx_gguf_open(const int *fds, unsigned n_fds, const char *const *names, struct ntx_gguf **out, struct ntx_err *err);
+
+/* Files behind the parts may be adapters ("LoRA": key general.type is "adapter"), at most NTX_ADAPTERS_MAX (tensors.h). The tensors of the k-th, from 1 on, are in the
+ * list with ".k" behind their names; adapter.type must be "lora", and general.architecture the model's. A file that is opened alone is no adapter, but itself. */
+unsigned ntx_gguf_adapters(const struct ntx_gguf *g);
+const struct ntx_gguf_kv *ntx_gguf_adapter_find(const struct ntx_gguf *g, unsigned k, const char *key);
 void ntx_gguf_free(struct ntx_gguf *g);
 
 /* The same from memory, as a single file of `file_bytes` whose first `len` bytes are `buf` (fuzzing, tests). */

@@ -61,7 +61,7 @@
 
 #define NTX_NO_TENSOR UINT32_MAX
 #define NTX_STEP_WEIGHTS 10
-#define NTX_LAYER_STEPS 64
+#define NTX_LAYER_STEPS 96
 
 enum ntx_op {
     NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS,
@@ -102,6 +102,7 @@ struct ntx_step {
     uint8_t weight[NTX_STEP_WEIGHTS];  /* enum ntx_tensor */
     uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
                                           are nothing without them, too */
+    uint8_t adapter;                   /* PLUS: of rows with this one alone; 0: of all */
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
     uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, RATES, DELTA; HADAMARD and CHOOSE likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV, LAYERNORM and PLUS: width; MM, NORM, PLUS: offset; MM: width where the weight's is not the kind's (ntx_is_low) */
     uint32_t taps, key_heads;          /* CONV; DELTA */

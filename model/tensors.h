@@ -30,6 +30,17 @@ enum ntx_use {
     NTX_USE_NUMBERS,  /* I32, a row for each token; one chunk, always in memory */
 };
 
+/* What is added to a matrix's outputs (delta.h): two thin ones, or a whole one. Once for the file itself, and once for each adapter that may be loaded with it. */
+#define NTX_LOWS(X, set, end) \
+    X(q_low##set, "attn_q.weight.lora_a" end, EMBD, RANK, MATRIX) X(q_high##set, "attn_q.weight.lora_b" end, RANK, HEADS_K, MATRIX) X(q_rest##set, "attn_q.weight.delta" end, EMBD, HEADS_K, MATRIX) \
+    X(k_low##set, "attn_k.weight.lora_a" end, EMBD, RANK, MATRIX) X(k_high##set, "attn_k.weight.lora_b" end, RANK, KV_HEADS_K, MATRIX) X(k_rest##set, "attn_k.weight.delta" end, EMBD, KV_HEADS_K, MATRIX) \
+    X(v_low##set, "attn_v.weight.lora_a" end, EMBD, RANK, MATRIX) X(v_high##set, "attn_v.weight.lora_b" end, RANK, KV_HEADS_V, MATRIX) X(v_rest##set, "attn_v.weight.delta" end, EMBD, KV_HEADS_V, MATRIX) \
+    X(o_low##set, "attn_output.weight.lora_a" end, HEADS_V, RANK, MATRIX) X(o_high##set, "attn_output.weight.lora_b" end, RANK, EMBD, MATRIX) X(o_rest##set, "attn_output.weight.delta" end, HEADS_V, EMBD, MATRIX) \
+    X(gate_low##set, "ffn_gate.weight.lora_a" end, EMBD, RANK, MATRIX) X(gate_high##set, "ffn_gate.weight.lora_b" end, RANK, FF, MATRIX) X(gate_rest##set, "ffn_gate.weight.delta" end, EMBD, FF, MATRIX) \
+    X(up_low##set, "ffn_up.weight.lora_a" end, EMBD, RANK, MATRIX) X(up_high##set, "ffn_up.weight.lora_b" end, RANK, FF, MATRIX) X(up_rest##set, "ffn_up.weight.delta" end, EMBD, FF, MATRIX) \
+    X(down_low##set, "ffn_down.weight.lora_a" end, FF, RANK, MATRIX) X(down_high##set, "ffn_down.weight.lora_b" end, RANK, EMBD, MATRIX) X(down_rest##set, "ffn_down.weight.delta" end, FF, EMBD, MATRIX)
+#define NTX_ADAPTERS_MAX 4u
+
 /* The last six in this order, which enum ntx_expert_part (chunk.h) has, too. */
 #define NTX_LAYER_TENSORS(X) \
     /*field               name in the file              row length      rows         use */ \
@@ -150,27 +161,7 @@ enum ntx_use {
     X(input_proj,         "proj.weight",                LAYER_INPUT,    EMBD,        MATRIX) \
     X(input_norm,         "post_norm.weight",           EMBD,           ONE,         VECTOR) \
     X(groups,             "ntx_ffn.weight",             GROUP_BYTES,    GROUPS,      GROUPS) /* instead of up, down and maybe gate */ \
-    X(q_low,              "attn_q.weight.lora_a",       EMBD,           RANK,        MATRIX) /* what is added to a matrix's outputs (delta.h): two thin ones, */ \
-    X(q_high,             "attn_q.weight.lora_b",       RANK,           HEADS_K,     MATRIX) \
-    X(q_rest,             "attn_q.weight.delta",        EMBD,           HEADS_K,     MATRIX) /* or a whole one */ \
-    X(k_low,              "attn_k.weight.lora_a",       EMBD,           RANK,        MATRIX) \
-    X(k_high,             "attn_k.weight.lora_b",       RANK,           KV_HEADS_K,  MATRIX) \
-    X(k_rest,             "attn_k.weight.delta",        EMBD,           KV_HEADS_K,  MATRIX) \
-    X(v_low,              "attn_v.weight.lora_a",       EMBD,           RANK,        MATRIX) \
-    X(v_high,             "attn_v.weight.lora_b",       RANK,           KV_HEADS_V,  MATRIX) \
-    X(v_rest,             "attn_v.weight.delta",        EMBD,           KV_HEADS_V,  MATRIX) \
-    X(o_low,              "attn_output.weight.lora_a",  HEADS_V,        RANK,        MATRIX) \
-    X(o_high,             "attn_output.weight.lora_b",  RANK,           EMBD,        MATRIX) \
-    X(o_rest,             "attn_output.weight.delta",   HEADS_V,        EMBD,        MATRIX) \
-    X(gate_low,           "ffn_gate.weight.lora_a",     EMBD,           RANK,        MATRIX) \
-    X(gate_high,          "ffn_gate.weight.lora_b",     RANK,           FF,          MATRIX) \
-    X(gate_rest,          "ffn_gate.weight.delta",      EMBD,           FF,          MATRIX) \
-    X(up_low,             "ffn_up.weight.lora_a",       EMBD,           RANK,        MATRIX) \
-    X(up_high,            "ffn_up.weight.lora_b",       RANK,           FF,          MATRIX) \
-    X(up_rest,            "ffn_up.weight.delta",        EMBD,           FF,          MATRIX) \
-    X(down_low,           "ffn_down.weight.lora_a",     FF,             RANK,        MATRIX) \
-    X(down_high,          "ffn_down.weight.lora_b",     RANK,           EMBD,        MATRIX) \
-    X(down_rest,          "ffn_down.weight.delta",      FF,             EMBD,        MATRIX) \
+    NTX_LOWS(X, , "") NTX_LOWS(X, _1, ".1") NTX_LOWS(X, _2, ".2") NTX_LOWS(X, _3, ".3") NTX_LOWS(X, _4, ".4") \
     X(router,             "ffn_gate_inp.weight",        EMBD,           EXPERTS,     RESIDENT) \
     X(router_bias,        "ffn_gate_inp.bias",          EXPERTS,        ONE,         VECTOR) \
     X(router_choice,      "exp_probs_b.bias",           EXPERTS,        ONE,         VECTOR) /* added to scores for the choice, not to shares */ \
@@ -227,8 +218,9 @@ static inline enum ntx_tensor ntx_low_of(enum ntx_tensor t)
     default: return NTX_N_TENSORS;
     }
 }
-static inline int ntx_is_low(enum ntx_tensor t) { return t >= NTX_T_q_low && t <= NTX_T_down_rest; }
+static inline int ntx_is_low(enum ntx_tensor t) { return t >= NTX_T_q_low && t <= NTX_T_down_rest_4; }
 enum ntx_low_part { NTX_LOW, NTX_HIGH, NTX_REST, NTX_LOW_PARTS };
+#define NTX_LOW_SET (NTX_T_q_low_1 - NTX_T_q_low) /* from one adapter's to the next one's; the file's own come first */
 static inline enum ntx_low_part ntx_low_part_of(enum ntx_tensor t) { return (enum ntx_low_part)((t - NTX_T_q_low) % NTX_LOW_PARTS); }
 
 /* A matrix "X.weight" that may have an F32 "X.scale" beside it, as files of NVFP4 do: what comes of it is multiplied by that, one value, or one of each

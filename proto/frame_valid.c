@@ -78,7 +78,7 @@ static bool generate_ok(const Ntx__Generate *m)
     for (size_t i = 0; i < m->n_stop; i++)
         if (!ntx__text_fits(m->stop[i], NTX_OPTION_MAX))
             return false;
-    return choice_ok(m) && ntx__text_fits(m->chat_template, NTX_WORD_MAX) && (!m->sampling || ntx_settings_fit(&ntx_sampling_settings, m->sampling));
+    return choice_ok(m) && ntx__text_fits(m->chat_template, NTX_WORD_MAX) && ntx__text_fits(m->adapter, NTX_WORD_MAX) && ntx__text_fits(m->model, NTX_OPTION_MAX) && (!m->sampling || ntx_settings_fit(&ntx_sampling_settings, m->sampling));
 }
 
 bool ntx_request_valid(const Ntx__Request *m)

@@ -72,7 +72,7 @@ void ntx_settings_drop(const struct ntx_settings *t, void *of);
 struct ntx_load_settings { /* Load in ntx.proto tells what each means */
     uint64_t ram, vram, chunk, state_max, kv_ram;
     uint32_t ctx, threads, sessions, rows, ring;
-    const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft, *state, *split;
+    const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft, *lora, *state, *split;
     double link_nvme, link_h2d, link_net /* bytes per second */, link_delay /* microseconds */;
     uint32_t skip_verify, capture_ffns, draft_nodes;
     bool skip_adapt, capture, sum_inputs, no_prefetch, no_prefix_cache, trace_experts;
@@ -99,6 +99,10 @@ bool ntx_draft_looks_up(const char *draft);
 bool ntx_draft_nextn(const char *draft); /* the model's own block that foretells tokens is named; it counts as one of the files that there may be, but is none */
 unsigned ntx_draft_files(const char *draft);
 int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struct ntx_err *err); /* the i-th of them */
+/* --lora: [NAME=]FILE, several with commas between; the name is else the file's, without its folder and .gguf. */
+#define NTX_LORA_NAME 64
+unsigned ntx_lora_files(const char *lora);
+int ntx_lora_file(const char *lora, unsigned i, char *name, size_t name_room, char *path, size_t room, struct ntx_err *err);
 /* Rows of logits that one session wants with it at least; 0: it takes what there is. */
 uint32_t ntx_draft_rows(const char *draft, uint32_t nodes);
 bool ntx_draft_trees(const char *draft, uint32_t nodes); /* there may be trees of many more: a drafter is named, and no number */

@@ -59,6 +59,10 @@ static const struct ntx_setting load_rows[] = {
      .about = "Guess tokens, and compute several in one pass; the text stays the same: auto (lookup, the model's own next-token\n"
               "block, and the drafter that its card names, where they pay), off, lookup (from the text itself), nextn (that block), the path of a small model of the same vocabulary or of\n"
               "what `ntx draft-index` made (the user ntx must be able to read it, and what it takes is part of ram), or several, with commas between: lookup,PATH"},
+    {"lora", 0, "FILE", "adapters (LoRA) of this model, as llama.cpp's tools and `ntx pack --delta --base` write them: [NAME=]FILE, at most four with commas between. Each request may name one (--adapter); who names none has the first "
+     "(statistics name it)", .kind = NTX_SET_TEXT, LOAD(lora, lora), CONF("model", "lora", ""),
+     .about = "Adapters (LoRA) of the model: [NAME=]PATH, at most four, with commas between. A request names one as its model: MODEL:NAME, or none of them: MODEL:base; else it has the first.\n"
+              "The user ntx must be able to read them; what they take is part of ram."},
     {"draft-nodes", 0, "N", "guess so many tokens for a pass wherever there is anything to guess by (default: as many as pay, up to 127)",
      .kind = NTX_SET_COUNT, .min = 1, .max = 127, LOAD(draft_nodes, draft_nodes)},
     {"prefetch", 0, "on|off", "experts, and groups of neurons (--ffn-sparse), that are not in memory: also prefetch those that the next layer will probably want (default on; changes no output)",
@@ -149,6 +153,41 @@ static bool names(const char *draft, const char *word)
             return true;
     }
     return false;
+}
+
+unsigned ntx_lora_files(const char *lora)
+{
+    unsigned n = 0;
+    size_t len;
+    for (const char *p = lora && *lora ? lora : NULL; p; n++)
+        p = next_part(p, &len);
+    return n;
+}
+
+int ntx_lora_file(const char *lora, unsigned i, char *name, size_t name_room, char *path, size_t room, struct ntx_err *err)
+{
+    size_t len = 0;
+    const char *p = lora, *next = next_part(p, &len);
+    for (; i && next; i--) {
+        p = next;
+        next = next_part(p, &len);
+    }
+    const char *equal = memchr(p, '=', len), *file = equal ? equal + 1 : p;
+    size_t n = len - (size_t)(file - p);
+    if (i || !n || n >= room)
+        return ntx_err_set(err, -EINVAL, "--lora '%.100s': %s; write [NAME=]FILE, several with commas between", lora, n >= room ? "a path is too long" : "an empty name");
+    memcpy(path, file, n);
+    path[n] = 0;
+    const char *end = strrchr(path, '/');
+    const char *from = equal ? p : end ? end + 1 : path;
+    size_t chars = equal ? (size_t)(equal - p) : strlen(from);
+    if (!equal && chars > 5 && !strcmp(from + chars - 5, ".gguf"))
+        chars -= 5;
+    if (!chars || chars >= name_room || memchr(from, ':', chars) || (chars == 4 && !memcmp(from, "base", 4)))
+        return ntx_err_set(err, -EINVAL, "--lora '%.100s': a name has 1 to %zu characters, no colon among them, and is not 'base'; give NAME=FILE", lora, name_room - 1);
+    memcpy(name, from, chars);
+    name[chars] = 0;
+    return 0;
 }
 
 bool ntx_draft_looks_up(const char *draft) { return names(draft, "lookup") || ntx_draft_auto(draft); }

@@ -182,6 +182,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .logits = logits ? e->logits + (size_t)*n_logits * e->l->env.n_vocab : NULL,
         .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,
         .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE && !s->choice ? ntx_sampler_enough(s->sampler, more) : 0,
+        .adapter = s->adapter,
         .may_skip = decoding && !s->predictor_lost && !verify,
         .rounded = !decoding,
         .all_groups = !decoding,

@@ -32,6 +32,13 @@ int ntx__engine_prefix_new(struct ntx_engine *e)
     return why ? 0 : ntx_prefix_new(&c, &e->prefix);
 }
 
+/* Whose text it is, and by which adapter: values with one are nobody else's. */
+static uint64_t scope_of(const struct ntx_session *s)
+{
+    const uint64_t scope = ntx_writer_scope(s->writer);
+    return s->adapter ? (scope + 1) * 0x9e3779b97f4a7c15u + s->adapter : scope;
+}
+
 static bool shares(const struct ntx_engine *e, const struct ntx_session *s) { return e->prefix && s->kind == NTX_SESSION_GENERATE && s->kv; }
 
 /* It has n tokens now that it need not compute. */
@@ -68,8 +75,8 @@ int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s)
     s->n_exact = s->n_kept = 0;
     if (!e->prefix || s->kind != NTX_SESSION_GENERATE)
         return ntx_kv_seq_promise(e->l->kv, s->reserve, NULL, 0, &s->kv);
-    ntx__engine_shelf_find(e, ntx_writer_scope(s->writer), s->tokens, s->n_tokens);
-    int rc = ntx_prefix_begin(e->prefix, ntx_writer_scope(s->writer), s->tokens, s->n_tokens, s->reserve, &s->kv, &n_past);
+    ntx__engine_shelf_find(e, scope_of(s), s->tokens, s->n_tokens);
+    int rc = ntx_prefix_begin(e->prefix, scope_of(s), s->tokens, s->n_tokens, s->reserve, &s->kv, &n_past);
     if (!rc)
         took_over(e, s, n_past);
     return rc;
@@ -81,7 +88,7 @@ void ntx__engine_foresee(struct ntx_engine *e)
     for (uint32_t i = 0; i < e->n_live; i++) {
         struct ntx_session *s = e->live[i];
         if (s->take && shares(e, s) && !ntx_session_decoding(s))
-            ntx_prefix_foresee(e->prefix, ntx_writer_scope(s->writer), s->kv, s->tokens, s->n_past, s->n_past + s->take);
+            ntx_prefix_foresee(e->prefix, scope_of(s), s->kv, s->tokens, s->n_past, s->n_past + s->take);
     }
 }
 
@@ -91,12 +98,12 @@ static void keep(struct ntx_engine *e, struct ntx_session *s, bool last)
     if (n / NTX_KV_BLOCK == s->n_kept && !last)
         return;
     enum ntx_prefix_when when = last ? NTX_PREFIX_LAST : s->generated > 1 ? NTX_PREFIX_ON : NTX_PREFIX_PROMPT;
-    ntx_prefix_keep(e->prefix, ntx_writer_scope(s->writer), s->kv, s->tokens, n, when);
+    ntx_prefix_keep(e->prefix, scope_of(s), s->kv, s->tokens, n, when);
     if (s->pinned)
-        ntx_prefix_pin(e->prefix, ntx_writer_scope(s->writer), s->tokens, n);
+        ntx_prefix_pin(e->prefix, scope_of(s), s->tokens, n);
     s->n_kept = n / NTX_KV_BLOCK;
     if (last)
-        ntx__engine_shelf_ended(e, ntx_writer_scope(s->writer), s->tokens, n);
+        ntx__engine_shelf_ended(e, scope_of(s), s->tokens, n);
 }
 
 void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last)
@@ -119,7 +126,7 @@ static bool reads(const struct ntx_engine *e, const struct ntx_session *s)
 static bool leads(const struct ntx_session *o, const struct ntx_session *s, bool before)
 {
     uint32_t end = NTX_ROUND_DOWN(s->n_past, NTX_KV_BLOCK) + NTX_KV_BLOCK;
-    return (o->n_past > s->n_past || (o->n_past == s->n_past && before)) && ntx_writer_scope(o->writer) == ntx_writer_scope(s->writer) && end < s->n_tokens &&
+    return (o->n_past > s->n_past || (o->n_past == s->n_past && before)) && scope_of(o) == scope_of(s) && end < s->n_tokens &&
            end <= o->n_tokens && !memcmp(o->tokens, s->tokens, end * sizeof *s->tokens);
 }
 
@@ -132,7 +139,7 @@ void ntx__engine_follow(struct ntx_engine *e)
         s->waits = false;
         if (!reads(e, s))
             continue;
-        uint32_t n = ntx_prefix_follow(e->prefix, ntx_writer_scope(s->writer), s->kv, s->tokens, s->n_tokens, s->n_past);
+        uint32_t n = ntx_prefix_follow(e->prefix, scope_of(s), s->kv, s->tokens, s->n_tokens, s->n_past);
         if (n > s->n_past)
             took_over(e, s, n);
         todo += ntx_session_todo(s);

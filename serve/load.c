@@ -14,6 +14,7 @@
 #include "model/share_file.h"
 #include "model/state.h"
 #include "plan/budget.h"
+#include "proto/frame.h"
 #include "serve/machines.h"
 
 static uint32_t online_cpus(void)
@@ -30,8 +31,27 @@ static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, s
     return 0;
 }
 
+/* As --lora names them; who names none for files of his own has the configuration's, which are of another model. */
+static int name_adapters(struct ntx_loaded *l, const char *lora, struct ntx_err *err)
+{
+    char path[NTX_OPTION_MAX];
+    const unsigned n = ntx_gguf_adapters(l->gguf);
+    if (n && ntx_lora_files(lora) != n)
+        return ntx_err_set(err, -EINVAL, "%u adapters came with the model, and --lora names %u", n, ntx_lora_files(lora));
+    l->env.n_adapters = n;
+    for (unsigned i = 0; i < n; i++) {
+        int rc = ntx_lora_file(lora, i, l->env.adapter[i], sizeof l->env.adapter[i], path, sizeof path, err);
+        for (unsigned k = 0; k < i && !rc; k++)
+            if (!strcmp(l->env.adapter[i], l->env.adapter[k]))
+                rc = ntx_err_set(err, -EINVAL, "--lora %s: two adapters are called '%s'; give NAME=FILE", lora, l->env.adapter[i]);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
 /* shared: with other machines, which look at whose share it is (machines.c). */
-static int read_model(struct ntx_loaded *l, bool shared, struct ntx_err *err)
+static int read_model(struct ntx_loaded *l, const char *lora, bool shared, struct ntx_err *err)
 {
     struct ntx_str jinja;
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &l->gguf, err);
@@ -42,6 +62,8 @@ static int read_model(struct ntx_loaded *l, bool shared, struct ntx_err *err)
     if (!rc)
         rc = ntx_tokenizer_open(l->gguf, &l->tok, err);
     if (rc)
+        return rc;
+    if ((rc = name_adapters(l, lora, err)))
         return rc;
     l->env.tok = l->tok;
     l->env.n_vocab = l->model->hp.n_vocab;
@@ -256,7 +278,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc)
         rc = pick_kernel(r, l, err);
     if (!rc)
-        rc = read_model(l, r->machines != NULL, err);
+        rc = read_model(l, r->set.lora, r->machines != NULL, err);
     if (!rc)
         rc = ntx_ffn_mode_parse(r->set.ffn_sparse, l->model, &l->ffn, err);
     if (!rc)

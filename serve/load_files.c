@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "proto/frame.h"
 #include "serve/load.h"
 
 #define SAMPLES 64
@@ -47,6 +48,13 @@ static int open_all(struct ntx_load_request *r, struct ntx_err *err)
             rc = ntx_err_set(err, -EINVAL, "%s: has not as many parts as %s", r->also[i], r->path);
     }
     r->copies = r->n_also + 1;
+    char name[NTX_LORA_NAME], file[NTX_OPTION_MAX];
+    for (unsigned i = 0; !rc && i < ntx_lora_files(r->set.lora); i++) {
+        if (r->n_also)
+            return ntx_err_set(err, -ENOTSUP, "lora and also do not go together: an adapter has no copies");
+        if (!(rc = ntx_lora_file(r->set.lora, i, name, sizeof name, file, sizeof file, err)))
+            rc = open_path(r, file, err);
+    }
     return rc;
 }
 

@@ -42,6 +42,8 @@ struct ntx_request { /* zero where a kind has no use for it; the fields are thos
     struct ntx_bytes variables;   /* of it */
     char *const *stop;
     size_t n_stop;
+    const char *model;            /* what names one, too: "MODEL:NAME" */
+    const char *adapter;          /* NULL or "": the first, or the one that the session has; "base": none */
     bool keep, raw, ignore_eos;
     bool prefix;                  /* only the prompt is computed, and kept before all else for those that begin so */
     uint32_t max_tokens, leave, cut_to;

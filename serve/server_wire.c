@@ -40,6 +40,8 @@ static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct 
     a->ignore_eos = m->ignore_eos;
     a->max_tokens = m->max_tokens;
     a->leave = m->leave;
+    a->adapter = m->adapter;
+    a->model = m->model;
     a->cut_to = m->cut_to;
     a->sampling = sampling_of(m->sampling);
     if (m->constraint) {

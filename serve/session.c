@@ -79,7 +79,7 @@ static int add_tokens(struct ntx_session *s, const struct ntx_session_env *e, co
     return 0;
 }
 
-static char *options_of(const struct ntx_request *m, const struct ntx_sampling *p)
+static char *options_of(const struct ntx_request *m, const struct ntx_sampling *p, const char *adapter)
 {
     json_t *j = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i, s:i, s:b, s:b}", "temp", (double)p->temp, "top_k", (int)p->top_k, "top_p", (double)p->top_p,
                           "min_p", (double)p->min_p, "repeat_penalty", (double)p->repeat_penalty, "repeat_last", (int)p->repeat_last, "max_tokens",
@@ -88,6 +88,8 @@ static char *options_of(const struct ntx_request *m, const struct ntx_sampling *
         json_object_set_new(j, "presence_penalty", json_real((double)p->presence_penalty));
     if (p->frequency_penalty != 0)
         json_object_set_new(j, "frequency_penalty", json_real((double)p->frequency_penalty));
+    if (adapter)
+        json_object_set_new(j, "adapter", json_string(adapter));
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return text;
@@ -100,7 +102,7 @@ static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, co
     if (!isfinite(p.temp) || p.temp < 0 || !isfinite(p.top_p) || !isfinite(p.min_p) || !isfinite(p.repeat_penalty) || !isfinite(p.presence_penalty) || !isfinite(p.frequency_penalty))
         return ntx_err_set(err, -EINVAL, "sampling options must be finite numbers, and the temperature at least 0");
     free_request(s);
-    s->options = options_of(m, &p);
+    s->options = options_of(m, &p, s->adapter ? e->adapter[s->adapter - 1] : NULL);
     s->sampling = p;
     int rc = ntx_text_new(m->stop, m->n_stop, &s->text);
     if (rc)
@@ -127,6 +129,42 @@ static int check_room(const struct ntx_session *s, const struct ntx_session_env 
                        s->n_tokens ? " with the conversation before it" : "", leave, e->ctx);
 }
 
+/* By its name, from 1 on; 0: "base"; -ENOENT. */
+static int adapter_named(const struct ntx_session_env *e, const char *name)
+{
+    for (uint32_t k = 0; k < e->n_adapters; k++)
+        if (!strcmp(name, e->adapter[k]))
+            return (int)k + 1;
+    return strcmp(name, "base") ? -ENOENT : 0;
+}
+
+/* What the request names, or NULL. */
+static const char *asked_adapter(const struct ntx_session_env *e, const struct ntx_request *m)
+{
+    const char *colon = m->model && e->n_adapters ? strrchr(m->model, ':') : NULL;
+    if (m->adapter && *m->adapter)
+        return m->adapter;
+    if (colon)
+        return strcmp(colon + 1, "latest") ? colon + 1 : NULL; /* what Ollama's clients write where they mean nothing */
+    return m->model && adapter_named(e, m->model) > 0 ? m->model : NULL;
+}
+
+/* Which adapter its rows have: what is there of the session was computed with it. */
+static int choose_adapter(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
+{
+    const char *name = asked_adapter(e, m);
+    const int k = name ? adapter_named(e, name) : e->n_adapters > 0;
+    if (k < 0 && !e->n_adapters)
+        return ntx_err_set(err, k, "there is no adapter '%.60s': none was loaded (--lora)", name);
+    if (k < 0)
+        return ntx_err_set(err, k, "there is no adapter '%.60s': the first of %u is '%s', and 'base' is none", name, e->n_adapters, e->adapter[0]);
+    if (s->n_tokens && name && s->adapter != k)
+        return ntx_err_set(err, -EINVAL, "a conversation stays with the adapter that it began with: begin a new one");
+    if (!s->n_tokens)
+        s->adapter = (uint8_t)k;
+    return 0;
+}
+
 int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_prompt *p, struct ntx_err *err)
 {
     bool ends = ntx__session_ends(s, e, m);
@@ -134,7 +172,12 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     if (p->n < 0)
         return ntx_err_set(err, p->n, "%s", p->err.text);
     s->n_tokens -= ends;
-    int rc = s->n_tokens + n > s->n_past ? 0 :
+    int rc = choose_adapter(s, e, m, err);
+    if (rc) {
+        s->n_tokens = had;
+        return rc;
+    }
+    rc = s->n_tokens + n > s->n_past ? 0 :
         ntx_err_set(err, -EINVAL, "the prompt is empty and the vocabulary has no token to begin with: give at least one character");
     if (!rc)
         rc = check_room(s, e, n, m->leave, err);
@@ -202,6 +245,7 @@ static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, c
     int rc = add_tokens(s, e, ids, (uint32_t)NTX_MIN(n, (size_t)UINT32_MAX), err);
     if (rc)
         return rc;
+    s->adapter = e->n_adapters > 0;
     s->n_prompt = s->reserve = s->n_tokens;
     s->run = (struct ntx_run_stats){.prompt_tokens = s->n_tokens, .finish = ""};
     return 0;

@@ -19,8 +19,10 @@
 #include "serve/request.h"
 #include "serve/server_writer.h"
 #include "serve/session_text.h"
+#include "proto/settings.h"
 #include "serve/stats.h"
 #include "model/chat.h"
+#include "model/tensors.h"
 #include "model/tokenizer.h"
 
 enum ntx_session_kind { NTX_SESSION_GENERATE, NTX_SESSION_LOGITS, NTX_SESSION_SCORE, NTX_SESSION_STATES };
@@ -51,6 +53,7 @@ struct ntx_session {
     uint32_t n_kept;           /* blocks of them that were kept for others (engine_prefix.c) */
     bool pinned;               /* its prompt is all that is wanted (request.h, prefix) */
     bool waits;                /* in the pass that is being made: for another that is ahead in the same text */
+    uint8_t adapter;           /* that its rows have; 0: none */
     uint32_t take, first_row;  /* rows in the pass that is being made */
     struct ntx_draft *draft;   /* what it proposes there; NULL: the next token only, */
     const struct ntx_draft *shadow; /*   and what look-up would have guessed, which is not computed: its chances learn of it. NULL: nothing */
@@ -86,6 +89,8 @@ struct ntx_session_env {
     const struct ntx_tokenizer *tok;
     const struct ntx_chat_template *chat; /* the model's own; NULL: none, or none that can be executed */
     bool has_template;                    /* the model names a template */
+    char adapter[NTX_ADAPTERS_MAX][NTX_LORA_NAME]; /* names of the model's adapters, */
+    uint32_t n_adapters;                  /*   so many */
     struct ntx_err chat_err;              /* why it cannot be executed */
     uint32_t n_vocab, ctx, n_layers, n_embd, capture_ffns;
     uint64_t read_bytes;                  /* for finding a prompt's tokens */

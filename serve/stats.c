@@ -129,6 +129,13 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
         json_array_append_new(lossy, json_sprintf("kv_%s", ntx_kv_type_name(l->plan->kv_type)));
     if (l->model->delta.error > 0)
         json_array_append_new(lossy, json_sprintf("delta:error=%.4f", (double)l->model->delta.error));
+    json_t *adapters = json_array();
+    for (uint32_t i = 0; i < l->env.n_adapters; i++) {
+        json_array_append_new(adapters, json_string(l->env.adapter[i]));
+        if (l->model->delta.adapter_error[i + 1] > 0)
+            json_array_append_new(lossy, json_sprintf("delta:%s:error=%.4f", l->env.adapter[i], (double)l->model->delta.adapter_error[i + 1]));
+    }
+    json_object_set_new(j, "adapters", adapters);
     set_str(j, "model", model_name(l));
     set_str(j, "arch", l->model->hp.arch);
     set_str(j, "backend", (l->back.kind ? l->back.kind : ntx_back_kinds)->name);

@@ -75,6 +75,9 @@ int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_
     *a = (struct ntx_ask){.api = api, .n = 1, .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .seed = random_seed()};
     if (j)
         rc = readers[api](a, j, f);
+    const char *model = json_string_value(json_object_get(j, "model"));
+    if (!rc && model && !(a->model = strdup(model)))
+        rc = ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
     json_decref(j);
     if (!rc && ntx_ask_choices(a) > NTX_ASK_CHOICES)
         rc = ntx_fault(f, NTX_FAULT_INVALID, "n", "%u answers are asked for, %u can be given", ntx_ask_choices(a), NTX_ASK_CHOICES);
@@ -103,6 +106,7 @@ void ntx_ask_clear(struct ntx_ask *a)
     for (unsigned i = 0; i < a->n_stops; i++)
         free(a->stops[i]);
     free(a->suffix);
+    free(a->model);
     free(a->variables);
     free(a->constraint);
     free(a->bias);

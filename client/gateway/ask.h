@@ -48,6 +48,7 @@ struct ntx_ask {
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;              /* choice i has seed + i */
     char *variables;            /* a JSON object for the model's template (tools), or NULL: then calls are not looked for in the answer */
+    char *model;                /* as it is named; NULL: it is not */
     char *suffix;               /* [n_suffix] infill: what stands behind the answer, where the one prompt stands before it; else NULL */
     size_t n_suffix;
     const char *constraint_kind; /* of ntx.proto's Constraint, and its text; constraint NULL: none */

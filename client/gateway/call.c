@@ -287,6 +287,7 @@ int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *er
     m.stop = (char **)(uintptr_t)a->stops;
     m.n_stop = a->n_stops;
     m.ignore_eos = a->ignore_eos;
+    m.model = a->model ? a->model : m.model;
     m.max_tokens = a->max_tokens;
     m.sampling = &s;
     set_sampling(a, &s);

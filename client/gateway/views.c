@@ -36,7 +36,12 @@ static json_t *models(const json_t *status)
     if (!json_is_string(name))
         return json_array();
     json_int_t since = (json_int_t)((double)time(NULL) - json_number_value(up));
-    return json_pack("[{s:O, s:s, s:I, s:s, s:I}]", "id", name, "object", "model", "created", since, "owned_by", "ntx", "context_length", json_integer_value(ctx));
+    json_t *list = json_pack("[{s:O, s:s, s:I, s:s, s:I}]", "id", name, "object", "model", "created", since, "owned_by", "ntx", "context_length", json_integer_value(ctx)), *adapter;
+    size_t i;
+    json_array_foreach(json_object_get(status, "adapters"), i, adapter)
+        json_array_append_new(list, json_pack("{s:o, s:s, s:I, s:s, s:I, s:O}", "id", json_sprintf("%s:%s", json_string_value(name), json_string_value(adapter)), "object", "model", "created", since,
+                                              "owned_by", "ntx", "context_length", json_integer_value(ctx), "parent", name));
+    return list;
 }
 
 enum MHD_Result ntx__serve_models(struct ntx_request *q)
