@@ -299,11 +299,21 @@ def a_machine_dies():
         fail("a machine died, and mpirun ended well")
     if "have to be started again, all of them" not in m.text() and "exited" not in m.text():
         fail("no word of the death: " + m.text())
-    end = time.time() + 20 * SLOW
-    while any(m.daemons(n) for n in ("ntx", "ntx-iod", "ntx-predictor", "ntx-computed")):
-        if time.time() > end:
-            fail("processes are left: %s" % [m.daemons(n) for n in ("ntx", "ntx-iod", "ntx-predictor", "ntx-computed")])
-        time.sleep(0.05)
+
+    def gone(why):
+        end = time.time() + 60 * SLOW
+        while any(m.daemons(n) for n in ("ntx", "ntx-iod", "ntx-predictor", "ntx-computed")):
+            if time.time() > end:
+                fail("%s, and processes are left: %s" % (why, [m.daemons(n) for n in ("ntx", "ntx-iod", "ntx-predictor", "ntx-computed")]))
+            time.sleep(0.05)
+
+    gone("a machine died")
+    m = Machines(*rows) # mpirun itself, killed outright, tells nobody
+    if not m.ready():
+        fail(m.text())
+    os.kill(m.process.pid, signal.SIGKILL)
+    m.process.wait()
+    gone("mpirun was killed")
     m = Machines(*rows)
     if not m.ready():
         fail(m.text())
