@@ -310,10 +310,13 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
 /* K and V of a skipped layer are read all the same: no drop map leaves them out. */
 static void keep_kv(struct ntx_loaded *l, uint32_t layer)
 {
-    const struct ntx_weight *kv[] = {&l->plan->chunks->layers[layer].k, &l->plan->chunks->layers[layer].v};
-    for (int i = 0; i < 2; i++)
-        for (uint32_t c = 0; c < kv[i]->n_chunks; c++)
-            l->region.chunks[kv[i]->chunk0 + c].layer = NTX_NEVER_DROPPED;
+    const struct ntx_layer *y = &l->model->layers[layer];
+    for (const struct ntx_step *s = y->step; s < y->step + y->n_steps; s++)
+        for (uint8_t i = 0; i < s->n_weights && s->feeds; i++) {
+            const struct ntx_weight *w = &l->plan->chunks->layers[layer].of[s->weight[i]];
+            for (uint32_t c = 0; c < w->n_chunks; c++)
+                l->region.chunks[w->chunk0 + c].layer = NTX_NEVER_DROPPED;
+        }
 }
 
 /* The plan, which iod gets a copy of: written once, before the region is handed to anybody. */

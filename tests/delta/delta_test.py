@@ -141,6 +141,11 @@ assert run("quantize", path("packed.gguf"), path("q8.gguf"), "Q8_0", "--quiet").
 near(logits(path("q8.gguf")), logits(path("packed.gguf")), 0.1)
 assert distance(logits(path("q8.gguf")), logits(path("packed.gguf"))) > 0
 
+# Streamed, where skipped layers still make K and V: by all that these are made of.
+few = ["-n", "40", "--temp", "0", "--raw", "--quiet", "--ctx", "128", "--ignore-eos", "--draft", "off", "--skip", "script:4,7", "--skip-kv", "propagate", "--stats", path("stats")]
+shared = [run("run", MODELS + "demo-shared.gguf", "Once upon a time", *few, "--ram", ram) for ram in ("40M", "7M")]
+assert shared[0].returncode == shared[1].returncode == 0 and shared[0].stdout == shared[1].stdout and json.load(open(path("stats")))["skipped_layers_per_token"] > 1.5, shared
+
 # Without a rank: few bits, or as many vectors as the bound wants; the bound holds.
 r = pack("--error", "0.05", "--force", path("alike.gguf"), path("free.gguf"))
 assert r["error"] < 0.05 and r["few_bits"] + r["low_rank"] == LAYERS * len(KINDS), r
