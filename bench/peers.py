@@ -7,7 +7,7 @@ Makes a model of each type with ntx-mkmodel in DIR (a dense 2.5-billion-paramete
 what --model names instead of all), then in each round runs
 `bench_kernels`' plain read of memory, `ntx bench` and each peer (any llama-bench: -p, -n, -t, -r, -o csv), all on the same threads. Decode starts at
 an empty context, prefill is of 512 tokens. CSV per run; then per type the medians, ntx's share of the memory rate (weights' bytes times tokens
-per second over the plain read just before it; medians of passes, since some machines' memory changes from one second to the next), and its ratio to the
+per second over the mean of the plain reads just before and just after it; medians of passes, since some machines' memory changes from one second to the next), and its ratio to the
 faster peer, of the medians and as the median of the rounds' own ratios. --part decode or prefill: that alone, so that more rounds fit. --batches: ntx's
 own rates of passes of 2 to 64 rows as a share of the prefill's. Use a quiet machine."""
 import argparse
@@ -79,6 +79,7 @@ def measure(a, kind, model):
     for r in range(a.rounds):
         read.append(memory(a, kind))
         rates['ntx'].append((ntx(a, model, a.prompt if a.part != 'decode' else 0, 0)[0], ntx(a, model, 0, a.tokens if a.part != 'prefill' else 0)[1]))
+        read[-1] = (read[-1] + memory(a, kind)) / 2
         for who, cmd in peers.items():
             rates[who].append(peer(a, cmd, model))
         for who in rates:
