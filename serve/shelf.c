@@ -220,7 +220,7 @@ static int open_file(const struct ntx_shelf *s, const char *name, struct stat *s
 {
     int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return -errno;
+        return errno == ELOOP ? -EPERM : -errno; /* a link */
     int rc = fstat(fd, st) ? -errno : !S_ISREG(st->st_mode) || st->st_uid != geteuid() || st->st_mode & 077 ? -EPERM : 0;
     if (rc)
         close(fd);
