@@ -1,4 +1,6 @@
 /* generic.c: kernels in plain C, for any CPU: the oracle of the others. */
+#include "common/clones.h"
+#define PLAIN_CLONES NTX_CLONES_FMA
 #include "infer/cpu/mm_plain.h"
 #include "infer/cpu/ops.h"
 
