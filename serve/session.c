@@ -155,9 +155,9 @@ static int choose_adapter(struct ntx_session *s, const struct ntx_session_env *e
     const char *name = asked_adapter(e, m);
     const int k = name ? adapter_named(e, name) : e->n_adapters > 0;
     if (k < 0 && !e->n_adapters)
-        return ntx_err_set(err, k, "there is no adapter '%.60s': none was loaded (--lora)", name);
+        return ntx_err_set(err, -EINVAL, "there is no adapter '%.60s': none was loaded (--lora)", name);
     if (k < 0)
-        return ntx_err_set(err, k, "there is no adapter '%.60s': the first of %u is '%s', and 'base' is none", name, e->n_adapters, e->adapter[0]);
+        return ntx_err_set(err, -EINVAL, "there is no adapter '%.60s': the first of %u is '%s', and 'base' is none", name, e->n_adapters, e->adapter[0]);
     if (s->n_tokens && name && s->adapter != k)
         return ntx_err_set(err, -EINVAL, "a conversation stays with the adapter that it began with: begin a new one");
     if (!s->n_tokens)
