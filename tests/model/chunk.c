@@ -157,7 +157,7 @@ static void check_shared(void)
     o.shared = true;
     o.plus = 32;
     struct ntx_model *m = open_shared(&o, &p, &g);
-    CHECK(m->delta.base && m->delta.any && m->delta.base[2] == 0 && m->delta.error == 0 && m->delta.alpha == 0);
+    CHECK(m->delta.base && m->delta.any && m->delta.base[2] == 0 && m->delta.error == 0 && m->delta.alpha[0] == 0);
     CHECK(m->layers[2].q == m->layers[0].q && m->layers[2].attn_norm != m->layers[0].attn_norm && m->layers[2].q_low != m->layers[0].q_low);
     CHECK(!ntx_chunks_make(m, 1 << 20, &c, &err));
     const struct ntx_weight *first = &c->layers[0].q, *last = &c->layers[2].q;

@@ -109,7 +109,7 @@ def prompts(d):
                 why = refused(lambda: c.ask(messages=[{"role": "user", "text": text}], chat_template="plain") if as_chat else c.ask(text), "shorten it", name)
                 took = time.monotonic() - begin
                 print("%s, %d bytes%s: %.2f s: %s" % (name, len(text), " in a conversation" if as_chat else "", took, why[:70]))
-                check(took < 3 * SLOW, name, "was refused after", took)
+                check(took < 10 * SLOW, name, "was refused after", took) # a second alone; what grows with the square of the length takes minutes
                 c.close()
         end.set()
         thread.join()

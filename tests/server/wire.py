@@ -15,7 +15,7 @@ LOAD = {1: ("names", "s*"), 2: ("ram_bytes", "v"), 3: ("ctx", "v"), 4: ("threads
         12: ("fault", "s"), 13: ("skip", "s"), 14: ("max_rows", "v"), 15: ("path", "s"), 20: ("copies", "v"), 21: ("also", "s*"), 41: ("sidecar", "v"), 46: ("kv_type", "s"), 89: ("state", "s"), 90: ("state_max", "v"), 91: ("kv_ram", "v"), 72: ("draft", "s"), 74: ("no_prefix_cache", "v")}
 GENERATE = {1: ("session", "v"), 2: ("keep", "v"), 3: ("prompt", "b"), 4: ("messages", MESSAGE, "*"), 5: ("tokens", "z*"), 6: ("raw", "v"),
             7: ("chat_template", "s"), 8: ("stop", "s*"), 9: ("ignore_eos", "v"), 10: ("max_tokens", "v"), 11: ("sampling", SAMPLING), 12: ("leave", "v"), 13: ("cut_to", "v"),
-            15: ("constraint", {1: ("kind", "s"), 2: ("text", "b"), 3: ("soft", "v")}), 16: ("bias", {1: ("token", "z"), 2: ("add", "f")}, "*"), 17: ("logprobs", "v"), 18: ("top_logprobs", "v"), 40: ("prefix", "v")}
+            15: ("constraint", {1: ("kind", "s"), 2: ("text", "b"), 3: ("soft", "v")}), 16: ("bias", {1: ("token", "z"), 2: ("add", "f")}, "*"), 17: ("logprobs", "v"), 18: ("top_logprobs", "v"), 19: ("adapter", "s"), 20: ("model", "s"), 40: ("prefix", "v")}
 REQUEST = {1: ("id", "v"), 2: ("load", LOAD), 3: ("unload", {}), 4: ("generate", GENERATE), 5: ("cancel", {1: ("target", "v")}), 6: ("status", {}),
            7: ("stop", {1: ("grace_ms", "v")}), 8: ("logits", {1: ("tokens", "z*"), 2: ("from", "v"), 12: ("steps", "v")}), 9: ("score", {1: ("tokens", "z*"), 2: ("from", "v")}),
            10: ("close_session", {1: ("session", "v")}), 15: ("build", "s")}
