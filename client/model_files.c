@@ -85,12 +85,13 @@ static int open_lora(const char *lora, struct ntx_model_files *m, struct ntx_err
     return rc;
 }
 
-int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err)
+/* lora: adapters, or NULL. */
+static int open_all(const char *path, const char *lora, struct ntx_model_files *f, struct ntx_err *err)
 {
     struct ntx_model_files m = {0};
-    int rc = o->load.lora && *o->load.lora && o->n_also ? ntx_err_set(err, -ENOTSUP, "--lora and --also do not go together: an adapter has no copies") : open_parts(o->args[0], &m, err);
+    int rc = open_parts(path, &m, err);
     if (!rc)
-        rc = open_lora(o->load.lora, &m, err);
+        rc = open_lora(lora, &m, err);
     if (!rc)
         rc = ntx_gguf_open(m.fds, m.n, (const char *const *)m.names, &m.gguf, err);
     if (rc) {
@@ -101,19 +102,14 @@ int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f,
     return 0;
 }
 
-int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err)
+int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err)
 {
-    struct ntx_model_files m = {0};
-    int rc = open_parts(path, &m, err);
-    if (!rc)
-        rc = ntx_gguf_open(m.fds, m.n, (const char *const *)m.names, &m.gguf, err);
-    if (rc) {
-        ntx_model_files_close(&m);
-        return rc;
-    }
-    *f = m;
-    return 0;
+    if (o->load.lora && *o->load.lora && o->n_also)
+        return ntx_err_set(err, -ENOTSUP, "--lora and --also do not go together: an adapter has no copies");
+    return open_all(o->args[0], o->load.lora, f, err);
 }
+
+int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err) { return open_all(path, NULL, f, err); }
 
 /* --ffn-sparse predicted by the sidecar's networks: named so, or what else there is to go by is in the groups themselves. */
 static bool learned_ffn(const struct ntx_options *o, const struct ntx_model_files *f)
