@@ -51,6 +51,8 @@ int ntx_ffn_mode_parse(const char *text, const struct ntx_model *m, struct ntx_f
     bool by_gate = mode.kind == NTX_FFN_THRESHOLD || mode.kind == NTX_FFN_TOPK || (mode.kind == NTX_FFN_PREDICTED && !mode.learned);
     if (by_gate && gate_in_groups)
         return ntx_err_set(err, -EINVAL, "--ffn-sparse %.60s needs the gate matrix in one piece: pack the model without --gate-in-bundle", text);
+    if (mode.kind == NTX_FFN_PREDICTED && !mode.learned && m->pack[0].adds)
+        return ntx_err_set(err, -ENOTSUP, "--ffn-sparse %.60s: the layers share their gates, and a gate without what its layer adds to it predicts nothing; take threshold, topk, prompt or predicted,learned", text);
     *out = mode;
     return 0;
 }

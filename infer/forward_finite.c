@@ -13,6 +13,14 @@ static bool group_finite(const struct ntx_pack_layer *p, const uint8_t *group)
     return true;
 }
 
+static bool added_finite(const struct ntx_pack_layer *p, const uint8_t *group)
+{
+    for (int part = NTX_PACK_UP; part <= NTX_PACK_DOWN; part++)
+        if (ntx_pack_adds(p, (enum ntx_pack_part)part) && !ntx_blocks_finite(p->added[part].type, group + p->added[part].at, (size_t)p->group * p->added[part].row_bytes))
+            return false;
+    return true;
+}
+
 static int no_number(const struct ntx_gguf_tensor *t, const char *what, uint32_t at, struct ntx_err *err)
 {
     return ntx_err_set(err, -EDOM, "tensor '%s' holds a NaN or an infinity (%s %u): the file is damaged or was converted wrongly; get it, or convert it, anew", t->name, what, at);
@@ -22,13 +30,15 @@ int ntx_chunk_finite(const struct ntx_model *m, const struct ntx_chunks *k, uint
 {
     const struct ntx_chunk *c = &k->list[chunk];
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, c->tensor);
-    bool groups = t->type == NTX_I8;
+    const bool groups = t->type == NTX_I8;
+    const struct ntx_layer_weights *w = &k->layers[groups ? c->layer : 0];
+    bool (*const finite)(const struct ntx_pack_layer *, const uint8_t *) = w->groups_added.tensor == c->tensor ? added_finite : group_finite;
     size_t row_bytes = c->bytes / c->n_rows;
     const uint8_t *p = bytes;
     if (!groups && ntx_blocks_finite(t->type, p, n * row_bytes))
         return 0;
     for (uint32_t i = 0; i < n; i++, p += row_bytes)
-        if (groups ? !group_finite(&k->layers[c->layer].pack, p) : !ntx_blocks_finite(t->type, p, row_bytes))
+        if (groups ? !finite(&w->pack, p) : !ntx_blocks_finite(t->type, p, row_bytes))
             return no_number(t, groups ? "group" : "row", c->row0 + row + i, err);
     return 0;
 }

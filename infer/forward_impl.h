@@ -86,7 +86,8 @@ struct ntx__moe_mem {
  * known, gate holds the hidden values. */
 struct ntx__group_mem {
     uint32_t *wanted;          /* [n_groups] groups that are computed, ascending */
-    const uint8_t **at;        /* [n_groups] where those of the current batch lie */
+    const uint8_t **at;        /* [n_groups] where those of the current batch lie: of what is read for the pass (ntx_read_groups) */
+    float *added;              /* [R x n_ff] to what up gives, where layers add to what they share */
     /* with --ffn-sparse */
     uint8_t *used;             /* [n_groups] by any row */
     float *ones;               /* [n_ff] */
@@ -270,6 +271,7 @@ struct ntx_forward {
     struct { uint32_t first, n, n_wanted; bool weigh, last; } moe; /* choices of the wave of experts, and whether it is the last; experts that any row chose */
     struct {
         uint32_t first, n;  /* the current batch, in m.groups.wanted */
+        const uint8_t *base; /* all groups that the layer shares, where it adds to them; else NULL */
         uint32_t layer;     /* whose neurons are chosen, by these gates [n_live x ld_gate] */
         float *gate;
         _Atomic uint64_t active; /* neurons that rows use in this layer */

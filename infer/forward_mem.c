@@ -129,7 +129,7 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
     uint64_t groups = 0;
     uint32_t n = 0;
     for (uint32_t l = 0; cfg->model->pack && l < cfg->model->hp.n_layers; l++)
-        groups += cfg->model->pack[l].n_groups;
+        groups += cfg->model->pack[l].n_groups * (1 + (cfg->model->pack[l].added_bytes != 0));
     m->first_finite = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_finite);
     for (uint32_t i = 0; c->base && i < cfg->chunks->n; i++) {
         const struct ntx_chunk *k = &cfg->chunks->list[i];
@@ -252,11 +252,20 @@ static void place_predicted(struct cursor *c, const struct ntx_forward_config *c
     m->steps = place(c, cfg->threads * m->steps_bytes);
 }
 
+static bool adds(const struct ntx_model *m)
+{
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        if (ntx_pack_adds(&m->pack[l], NTX_PACK_UP))
+            return true;
+    return false;
+}
+
 static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
 {
     uint64_t most = most_groups(cfg->model);
     m->wanted = place(c, most * sizeof *m->wanted);
     m->at = place(c, most * sizeof *m->at);
+    m->added = place(c, adds(cfg->model) ? cfg->max_rows * (uint64_t)cfg->model->hp.n_ff * sizeof *m->added : 0);
     if (cfg->ffn.kind == NTX_FFN_ALL)
         return;
     m->used = place(c, most);
@@ -319,6 +328,11 @@ static size_t low_row(const struct ntx_chunks *chunks, enum ntx_act form)
         for (int t = NTX_T_q_low; t <= NTX_T_down_rest_4; t++)
             if (ntx_low_part_of((enum ntx_tensor)t) == NTX_HIGH)
                 most = widest(most, &chunks->layers[l].of[t], form);
+    for (uint32_t l = 0; l < chunks->n_layers; l++) {
+        const struct ntx_pack_added *up = &chunks->layers[l].pack.added[NTX_PACK_UP];
+        if (up->row_bytes && !up->whole && ntx_act_for(up->type) == form)
+            most = NTX_MAX(most, ntx_act_row_bytes(form, up->rank));
+    }
     return most;
 }
 

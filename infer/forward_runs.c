@@ -86,7 +86,7 @@ static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_w
         if (takes_input(s, (enum ntx_tensor)s->weight[i]))
             forms |= 1u << ntx_act_for(w->of[s->weight[i]].type);
     if (s->op == NTX_OP_GROUPS)
-        forms |= ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2);
+        forms |= ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2) | (w->pack.added[NTX_PACK_UP].whole ? 1u << ntx_act_for(w->pack.added[NTX_PACK_UP].type) : 0);
     return forms;
 }
 

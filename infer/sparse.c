@@ -1,6 +1,6 @@
 /* sparse.c: the FFN of a packed layer, whose neurons lie in groups (model/pack.h), by the operations of any back end.
  *
- *   x -> gate (its own matrix, or from the groups)
+ *   x -> gate (its own matrix, or from the groups; where layers add to what they share, a step before this one)
  *   --ffn-sparse (ffn_mode.h): gate = 0 for neurons that the row does not use (sparse_choose.c), or hidden = 0 in groups that it does not use
  *   (sparse_predict.c)
  *   then the groups, in order of their numbers:  up, hidden = act(gate) * up, y += hidden_j * down_j
@@ -94,9 +94,8 @@ static int by_back_end(struct ntx_forward *f)
 
 int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r)
 {
-    (void)r;
     bool host = !f->back->groups_by_host || f->back->groups_by_host(f);
-    int rc = ntx_pack_has_gate(&layer(f)->pack) ? 0 : ntx__gates(f);
+    int rc = ntx__steps_of(f, r)->weight[0] == NTX_T_gate ? ntx__gates(f) : 0;
     if (rc || (rc = bring(f, host)))
         return rc;
     return host ? by_host(f) : by_back_end(f);

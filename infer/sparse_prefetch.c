@@ -3,7 +3,7 @@
  * counts how often the prediction is right.
  *
  * It is made while the drive reads what this layer uses, and costs a product with the next gate, which must be in memory. Only reads follow
- * from it, no values. */
+ * from it, no values. A gate that layers share, without what the next one adds to it, says little: nothing is prefetched by it. */
 #include "common/util.h"
 #include "infer/forward_impl.h"
 
@@ -47,7 +47,7 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 int ntx__prefetch_groups(struct ntx_forward *f)
 {
     struct ntx__group_mem *m = &f->m.groups;
-    if (!f->c.weights->ops->prefetch_groups || f->n_live > NTX__PREFETCH_ROWS || f->layer + 1 == f->hp->n_layers || !ntx__gate_there(f, f->layer + 1))
+    if (!f->c.weights->ops->prefetch_groups || f->n_live > NTX__PREFETCH_ROWS || f->layer + 1 == f->hp->n_layers || next_layer(f)->pack.adds || !ntx__gate_there(f, f->layer + 1))
         return 0;
     int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm]);
     if (rc)

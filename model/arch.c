@@ -178,6 +178,8 @@ static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, con
         return output_of(&m->hp, (uint32_t)(l - m->layers), s);
     if (hidden && s->op == NTX_OP_GROUPS)
         return m->hp.n_ff;
+    if (b == NTX_BUF_LOW && s->op == NTX_OP_GROUPS)
+        return s->offset + s->width;
     return hidden && s->op == NTX_OP_EXPERTS && l->down_shared != NTX_NO_TENSOR ? m->hp.n_ff_shexp : 0;
 }
 
@@ -237,9 +239,13 @@ static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum n
 {
     if (t == NTX_T_groups)
         return (struct ntx_shape){o->m->pack[layer].group_bytes, o->m->pack[layer].n_groups, 1};
+    if (t == NTX_T_groups_added)
+        return (struct ntx_shape){o->m->pack[layer].added_bytes, o->m->pack[layer].n_groups, 1};
     struct ntx_shape s = ntx_shape_of(&o->m->hp, layer, t);
     if (ntx_is_low(t) && ntx_low_part_of(t) != NTX_REST)
         *(ntx_low_part_of(t) == NTX_LOW ? &s.n_out : &s.n_in) = ntx_delta_rank(o->g, layer, (enum ntx_tensor)(t - ntx_low_part_of(t)));
+    if (t == NTX_T_down_high && o->m->pack && ntx_pack_adds(&o->m->pack[layer], NTX_PACK_DOWN)) /* the first one is in the groups */
+        s.n_in = o->m->pack[layer].added[NTX_PACK_DOWN].rank;
     return s;
 }
 
@@ -337,7 +343,7 @@ static bool has_scale(const struct opening *o, const struct ntx_layer *l, enum n
 static void name_in_layer(const struct opening *o, uint32_t layer, enum ntx_tensor t, const char *of, char *name, size_t size)
 {
     snprintf(name, size, "blk.%u.%s", o->block0 + layer, of);
-    if (o->m->delta.base && !ntx_is_low(t) && !ntx_gguf_tensor(o->g, name))
+    if (o->m->delta.base && !ntx_is_low(t) && t != NTX_T_groups_added && !ntx_gguf_tensor(o->g, name))
         snprintf(name, size, "blk.%u.%s", o->m->delta.base[layer], of);
 }
 

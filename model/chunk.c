@@ -103,12 +103,13 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     *w = weight_of(k->m, tensor);
     w->n_out = p->n_out ? p->n_out : w->n_out;
-    struct shared *several = k->shared && k->shared[tensor].users > 1 && use != NTX_USE_GROUPS ? &k->shared[tensor] : NULL;
+    const bool base = use == NTX_USE_GROUPS && k->m->pack[layer].adds && p->t == NTX_T_groups; /* it stays, whatever the budget */
+    struct shared *several = k->shared && k->shared[tensor].users > 1 && (base || !k->bounds.apart) ? &k->shared[tensor] : NULL;
     if (several && several->first.n_chunks) {
         *w = several->first;
         return 0;
     }
-    bool fixed = several || t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
+    bool fixed = several || base || t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
     if (use == NTX_USE_HEADS || use == NTX_USE_ROWS)
         w->n_out *= (uint32_t)t->ne[2];
     w->layer = layer;
@@ -261,7 +262,7 @@ static int cut_layer(struct cutter *k, uint32_t l)
 static int count_users(struct cutter *k)
 {
     const struct ntx_model *m = k->m;
-    if (!m->delta.base || k->bounds.apart)
+    if (!m->delta.base)
         return 0;
     if (!(k->shared = calloc(ntx_gguf_n_tensors(m->gguf) + 1, sizeof *k->shared)))
         return ntx_err_set(k->err, -ENOMEM, "no memory for the tensors that layers share");
@@ -341,8 +342,8 @@ void ntx_chunks_free(struct ntx_chunks *c)
 void ntx_chunks_on_demand(struct ntx_chunks *c)
 {
     for (uint32_t l = 0; l < c->n_layers; l++) {
-        const struct ntx_weight *w = &c->layers[l].groups;
+        const struct ntx_weight *w = ntx_read_groups(&c->layers[l]);
         for (uint32_t i = 0; w->tensor != NTX_NO_TENSOR && i < w->n_chunks; i++)
-            c->list[w->chunk0 + i].on_demand = true;
+            c->list[w->chunk0 + i].on_demand = !c->list[w->chunk0 + i].fixed;
     }
 }

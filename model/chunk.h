@@ -99,11 +99,13 @@ struct ntx_chunk_bounds {
     uint64_t most;           /* chunks; one more: -E2BIG */
     const atomic_bool *stop; /* set by somebody else: -ECANCELED, soon; NULL: nobody does */
     const struct ntx_share *share; /* whose rows; NULL: all. Machines other than the first have no chunks of what is not dealt */
-    bool apart;              /* tensors that several layers have are no matter: each layer has chunks of its own */
+    bool apart;              /* tensors that several layers have are no matter: each layer has chunks of its own, but of groups to which layers add */
     bool count_only;         /* the list is NULL, only the sums and the layers are there, and no memory is taken */
 };
 int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, const struct ntx_chunk_bounds *b, struct ntx_chunks **out, struct ntx_err *err);
-/* The groups of a packed model become `on_demand`. */
+/* Of a packed layer, the groups that are read for a pass: what it adds to those that it shares, if it does. */
+static inline const struct ntx_weight *ntx_read_groups(const struct ntx_layer_weights *w) { return w->groups_added.tensor != NTX_NO_TENSOR ? &w->groups_added : &w->groups; }
+/* These become `on_demand`. */
 void ntx_chunks_on_demand(struct ntx_chunks *c);
 void ntx_chunks_free(struct ntx_chunks *c);
 

@@ -71,6 +71,12 @@ uint32_t ntx_delta_rank(const struct ntx_gguf *g, uint32_t layer, enum ntx_tenso
     return t && t->ne[1] < RANK_MOST ? (uint32_t)t->ne[1] : 0;
 }
 
+uint32_t ntx_delta_rank_of_high(const struct ntx_gguf *g, uint32_t layer, enum ntx_tensor low)
+{
+    const struct ntx_gguf_tensor *t = find(g, layer, (enum ntx_tensor)(low + NTX_HIGH));
+    return t && t->ne[0] < RANK_MOST ? (uint32_t)t->ne[0] : 0;
+}
+
 /* Of a product: which of its three the file has, and where in the buffer its part is. */
 struct added {
     const struct ntx_step *to;
@@ -81,18 +87,20 @@ struct added {
     float scale;
 };
 
+float ntx_delta_scale(const struct ntx_deltas *d, uint8_t set, uint32_t rank) { return d->alpha[set] != 0 && rank ? d->alpha[set] / (float)rank : 1; }
+uint32_t ntx_delta_behind(uint32_t width) { return NTX_ROUND_UP(width, (uint32_t)PAD); }
+
 static bool look(const struct ntx_gguf *g, const struct ntx_deltas *d, uint32_t layer, const struct ntx_step *s, uint8_t set, struct added *a)
 {
     enum ntx_tensor low = s->op == NTX_OP_MM ? ntx_low_of((enum ntx_tensor)s->weight[0]) : NTX_N_TENSORS;
     if (low == NTX_N_TENSORS)
         return false;
     low = (enum ntx_tensor)(low + set * NTX_LOW_SET);
-    *a = (struct added){.to = s, .low = low, .set = set, .scale = 1};
+    *a = (struct added){.to = s, .low = low, .set = set};
     const struct ntx_gguf_tensor *rest = find(g, layer, (enum ntx_tensor)(low + NTX_REST));
     a->width = ntx_delta_rank(g, layer, low);
     a->thin = a->width;
-    if (a->thin && d->alpha[set] != 0)
-        a->scale = d->alpha[set] / (float)a->width;
+    a->scale = a->thin ? ntx_delta_scale(d, set, a->width) : 1;
     if (!a->thin && rest && rest->ne[1] < RANK_MOST)
         a->width = (uint32_t)rest->ne[1];
     return a->width;
@@ -134,8 +142,10 @@ int ntx_delta_steps(const struct ntx_gguf *g, struct ntx_deltas *d, uint32_t lay
         for (uint8_t set = 0; set <= ntx_gguf_adapters(g) && n < NTX_LAYER_STEPS; set++)
             if (look(g, d, layer, &old[i], set, &a[n])) {
                 a[n].at = at;
-                at += NTX_ROUND_UP(a[n++].width, (uint32_t)PAD);
+                at += ntx_delta_behind(a[n++].width);
             }
+        if (old[i].op == NTX_OP_MM && old[i].out == NTX_BUF_LOW) /* of the architecture's own, first in its run (pack.h) */
+            at = ntx_delta_behind(old[i].offset + old[i].width);
         l->step[l->n_steps++] = old[i];
         if (!last)
             continue;

@@ -17,6 +17,8 @@
  * any matrix. Each row of a pass has one adapter, or none: what others would add is not added to it. So several fine-tunes of one model answer at once,
  * and each row has the bits that it would have alone.
  *
+ * ntx pack makes groups of the FFNs of such a model, too (pack.h): those of bases stay, what is added to ffn_up and ffn_down is read by groups.
+ *
  * What is computed (infer/plus.c): W x, A x, B z and D x each by the rule of their types (infer/cpu/cpu.h), z being rounded as any input; then for each output
  * y = fmaf(s, what is added, W x). So values do not depend on what is streamed, nor on threads, rows or instruction sets. */
 #ifndef NTX_MODEL_DELTA_H
@@ -35,9 +37,13 @@ struct ntx_deltas {
 };
 
 int ntx_delta_read(const struct ntx_gguf *g, uint32_t n_layers, struct ntx_deltas *out, struct ntx_err *err);
+/* s of two thin matrices of that rank: of the file itself (0), or of an adapter; and in NTX_BUF_LOW, where what lies behind so many values begins. */
+float ntx_delta_scale(const struct ntx_deltas *d, uint8_t set, uint32_t rank);
+uint32_t ntx_delta_behind(uint32_t width);
 /* Into a layer as its architecture made it: the steps that add what the file has. -ENOTSUP: there are too many. */
 int ntx_delta_steps(const struct ntx_gguf *g, struct ntx_deltas *d, uint32_t layer, struct ntx_layer *l, struct ntx_err *err);
 /* Rows of layer's thin matrix `low` (ntx_low_of), 0: it is not there. */
 uint32_t ntx_delta_rank(const struct ntx_gguf *g, uint32_t layer, enum ntx_tensor low);
+uint32_t ntx_delta_rank_of_high(const struct ntx_gguf *g, uint32_t layer, enum ntx_tensor low); /* the same, by the other one's columns */
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "model/delta.h"
 #include "model/quant.h"
 
 #define GROUP_BYTES_MAX (64u << 20)
@@ -28,6 +29,25 @@ int ntx_pack_layout(struct ntx_pack_layer *p, uint32_t n_embd, uint32_t n_ff, bo
     }
     p->group_bytes = NTX_ROUND_UP((uint32_t)at, NTX_PACK_BLOCK);
     p->n_groups = (n_ff + p->group - 1) / p->group;
+    return 0;
+}
+
+int ntx_pack_layout_added(struct ntx_pack_layer *p)
+{
+    uint64_t at = 0;
+    for (int part = NTX_PACK_UP; part <= NTX_PACK_DOWN; part++) {
+        struct ntx_pack_added *a = &p->added[part];
+        size_t row = a->type != NTX_I8 ? ntx_row_bytes(a->type, a->rank) : 0;
+        if (!row != (a->type == NTX_I8))
+            return -EINVAL;
+        a->row_bytes = (uint32_t)row;
+        at = NTX_ROUND_UP(at, 4u);
+        a->at = (uint32_t)at;
+        at += (uint64_t)row * p->group;
+        if (at > GROUP_BYTES_MAX)
+            return -EINVAL;
+    }
+    p->added_bytes = NTX_ROUND_UP((uint32_t)at, NTX_PACK_BLOCK);
     return 0;
 }
 
@@ -63,6 +83,28 @@ static int need_array(const struct ntx_gguf *g, const char *key, uint32_t n, uin
     return rc == -ENOENT ? ntx_err_set(err, -EINVAL, "key '%s' is missing in a packed model", key) : rc;
 }
 
+/* Ranks are those of the matrices that are not in groups. */
+static int get_added(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint32_t *v, struct ntx_pack_layer *p, struct ntx_err *err)
+{
+    static const char *const keys[NTX_PACK_PARTS] = {[NTX_PACK_UP] = "ntx.pack.up_delta_type", [NTX_PACK_DOWN] = "ntx.pack.down_delta_type"};
+    int rc = 0;
+    if (!ntx_gguf_find(g, keys[NTX_PACK_UP]) && !ntx_gguf_find(g, keys[NTX_PACK_DOWN]))
+        return 0;
+    for (int part = NTX_PACK_UP; part <= NTX_PACK_DOWN && !rc; part++) {
+        rc = need_array(g, keys[part], n, v, err);
+        for (uint32_t l = 0; l < n && !rc; l++) {
+            p[l].adds = true;
+            const uint32_t rank = part == NTX_PACK_UP ? ntx_delta_rank(g, l, NTX_T_up_low) : ntx_delta_rank_of_high(g, l, NTX_T_down_low);
+            p[l].added[part] = (struct ntx_pack_added){.type = v[l], .rank = rank ? rank : n_embd, .whole = !rank};
+        }
+    }
+    for (uint32_t l = 0; l < n && !rc; l++)
+        if (ntx_pack_has_gate(&p[l]) || ntx_pack_layout_added(&p[l]))
+            rc = ntx_err_set(err, -EINVAL, "layer %u: what is added to ffn_up and ffn_down, of the ranks %u and %u in the types %u and %u, is not possible in groups of %u neurons", l,
+                             p[l].added[NTX_PACK_UP].rank, p[l].added[NTX_PACK_DOWN].rank, p[l].added[NTX_PACK_UP].type, p[l].added[NTX_PACK_DOWN].type, p[l].group);
+    return rc;
+}
+
 static int get_layers(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint32_t n_ff, uint32_t *v, struct ntx_pack_layer *p, struct ntx_err *err)
 {
     static const char *const keys[] = {"ntx.pack.gate_type", "ntx.pack.up_type", "ntx.pack.down_type"};
@@ -80,7 +122,7 @@ static int get_layers(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uin
         if (ntx_pack_layout(&p[l], n_embd, n_ff, !gate))
             rc = ntx_err_set(err, -EINVAL, "layer %u: groups of %u neurons in the types %u and %u are not possible for a width of %u", l, p[l].group,
                              p[l].type[NTX_PACK_UP], p[l].type[NTX_PACK_DOWN], n_embd);
-    return rc;
+    return rc ? rc : get_added(g, n, n_embd, v, p, err);
 }
 
 int ntx_pack_read(const struct ntx_gguf *g, uint32_t n_layers, uint32_t n_embd, uint32_t n_ff, struct ntx_pack_layer **layers, struct ntx_err *err)

@@ -67,7 +67,7 @@ static uint32_t neuron_at(const struct maker *k, uint32_t layer, uint32_t place)
 
 /* ---- the groups of a layer */
 
-/* down [n_embd x n_ff] of any type into floats [n_ff x n_embd]. */
+/* Rows of n_ff values of any type into floats, n_ff rows of them: down [n_embd x n_ff], or ffn_down's lora_a [rank x n_ff]. */
 static void transpose(const struct ntx_gguf_tensor *t, const uint8_t *down, float *row, float *columns)
 {
     const struct ntx_type_info *type = ntx_type_info(t->type);
@@ -79,10 +79,8 @@ static void transpose(const struct ntx_gguf_tensor *t, const uint8_t *down, floa
     }
 }
 
-static int load_columns(const struct maker *k, uint32_t layer, float **out, struct ntx_err *err)
+static int load_columns(struct ntx_pack_source from, const struct ntx_gguf_tensor *t, float **out, struct ntx_err *err)
 {
-    struct ntx_pack_source from;
-    const struct ntx_gguf_tensor *t = down_of(k, layer, &from);
     uint8_t *raw = NULL;
     int rc = load(from, t, &raw, err);
     if (rc)
@@ -101,10 +99,10 @@ static int load_columns(const struct maker *k, uint32_t layer, float **out, stru
 }
 
 /* Quantises a column, and adds what that changes to the sums. */
-static void put_column(const struct maker *k, const struct ntx_pack_layer *p, const float *x, uint32_t n, float *back, uint8_t *out, double *error, double *squares)
+static void put_column(const struct maker *k, uint32_t as, const float *x, uint32_t n, float *back, uint8_t *out, double *error, double *squares)
 {
-    const struct ntx_type_info *type = ntx_type_info(p->type[NTX_PACK_DOWN]);
-    ntx_quantize(k->quantizer[p->type[NTX_PACK_DOWN]], x, NULL, out, n / type->block);
+    const struct ntx_type_info *type = ntx_type_info(as);
+    ntx_quantize(k->quantizer[as], x, NULL, out, n / type->block);
     type->dequant(out, back, n / type->block);
     for (uint32_t i = 0; i < n; i++) {
         double d = (double)back[i] - (double)x[i];
@@ -131,7 +129,7 @@ static void put_group(const struct maker *k, uint32_t layer, uint32_t g, const s
         for (int part = NTX_PACK_GATE; part <= NTX_PACK_UP; part++)
             if (p->row_bytes[part])
                 memcpy(l->group + p->at[part] + (size_t)i * p->row_bytes[part], rows[part] + (size_t)j * p->row_bytes[part], p->row_bytes[part]);
-        put_column(k, p, l->columns + (size_t)j * n_embd, n_embd, l->back, l->group + p->at[NTX_PACK_DOWN] + (size_t)i * p->row_bytes[NTX_PACK_DOWN], error,
+        put_column(k, p->type[NTX_PACK_DOWN], l->columns + (size_t)j * n_embd, n_embd, l->back, l->group + p->at[NTX_PACK_DOWN] + (size_t)i * p->row_bytes[NTX_PACK_DOWN], error,
                    squares);
     }
 }
@@ -147,20 +145,34 @@ static void note_error(struct maker *k, uint32_t layer, double error, double squ
     k->squares += squares;
 }
 
+static int make_room(struct layer_parts *l, uint32_t values, uint32_t group_bytes, struct ntx_err *err)
+{
+    l->back = malloc(values * sizeof *l->back);
+    l->group = malloc(group_bytes);
+    return l->back && l->group ? 0 : ntx_err_set(err, -ENOMEM, "no memory for a group of neurons");
+}
+
+static void free_parts(struct layer_parts *l)
+{
+    free(l->gate);
+    free(l->up);
+    free(l->columns);
+    free(l->back);
+    free(l->group);
+}
+
 static int load_parts(const struct maker *k, uint32_t layer, struct layer_parts *l, struct ntx_err *err)
 {
     const struct ntx_layer *t = &k->m->layers[layer];
     const struct ntx_pack_layer *p = &k->pack[layer];
+    struct ntx_pack_source from;
+    const struct ntx_gguf_tensor *down = down_of(k, layer, &from);
     int rc = load(k->source, tensor_of(k, t->up), &l->up, err);
     if (!rc && ntx_pack_has_gate(p))
         rc = load(k->source, tensor_of(k, t->gate), &l->gate, err);
     if (!rc)
-        rc = load_columns(k, layer, &l->columns, err);
-    if (rc)
-        return rc;
-    l->back = malloc(k->m->hp.n_embd * sizeof *l->back);
-    l->group = malloc(p->group_bytes);
-    return l->back && l->group ? 0 : ntx_err_set(err, -ENOMEM, "no memory for a group of neurons");
+        rc = load_columns(from, down, &l->columns, err);
+    return rc ? rc : make_room(l, k->m->hp.n_embd, p->group_bytes, err);
 }
 
 static int write_groups(void *ctx, uint32_t layer, int fd, struct ntx_err *err)
@@ -176,11 +188,56 @@ static int write_groups(void *ctx, uint32_t layer, int fd, struct ntx_err *err)
         rc = ntx_write_all(fd, l.group, k->pack[layer].group_bytes);
     }
     note_error(k, layer, error, squares);
-    free(l.gate);
-    free(l.up);
-    free(l.columns);
-    free(l.back);
-    free(l.group);
+    free_parts(&l);
+    return rc;
+}
+
+/* ---- what a layer adds to groups that it shares */
+
+/* Which of the two is there, the second thin matrix of up or its whole one, the first of down or its whole one; NTX_NO_TENSOR: none. */
+static uint32_t added_tensor(const struct ntx_layer *t, enum ntx_pack_part part, bool *whole)
+{
+    const uint32_t thin = part == NTX_PACK_UP ? t->up_high : t->down_low, rest = part == NTX_PACK_UP ? t->up_rest : t->down_rest;
+    *whole = thin == NTX_NO_TENSOR;
+    return *whole ? rest : thin;
+}
+
+static int load_added(const struct maker *k, uint32_t layer, struct layer_parts *l, struct ntx_err *err)
+{
+    const struct ntx_layer *t = &k->m->layers[layer];
+    const struct ntx_pack_layer *p = &k->pack[layer];
+    bool whole;
+    const uint32_t up = added_tensor(t, NTX_PACK_UP, &whole), down = added_tensor(t, NTX_PACK_DOWN, &whole);
+    int rc = up != NTX_NO_TENSOR ? load(k->source, tensor_of(k, up), &l->up, err) : 0;
+    if (!rc && down != NTX_NO_TENSOR)
+        rc = load_columns(k->source, tensor_of(k, down), &l->columns, err);
+    return rc ? rc : make_room(l, p->added[NTX_PACK_DOWN].rank + 1, p->added_bytes, err);
+}
+
+static void put_added(const struct maker *k, uint32_t layer, uint32_t g, const struct layer_parts *l, double *error, double *squares)
+{
+    const struct ntx_pack_layer *p = &k->pack[layer];
+    const struct ntx_pack_added *up = &p->added[NTX_PACK_UP], *down = &p->added[NTX_PACK_DOWN];
+    const uint32_t first = g * p->group, n = NTX_MIN(p->group, k->m->hp.n_ff - first);
+    memset(l->group, 0, p->added_bytes);
+    if (up->row_bytes)
+        memcpy(l->group + up->at, l->up + (size_t)first * up->row_bytes, (size_t)n * up->row_bytes);
+    for (uint32_t i = 0; i < n && down->row_bytes; i++)
+        put_column(k, down->type, l->columns + (size_t)(first + i) * down->rank, down->rank, l->back, l->group + down->at + (size_t)i * down->row_bytes, error, squares);
+}
+
+static int write_added(void *ctx, uint32_t layer, int fd, struct ntx_err *err)
+{
+    struct maker *k = ctx;
+    struct layer_parts l = {0};
+    double error = 0, squares = 0;
+    int rc = load_added(k, layer, &l, err);
+    for (uint32_t g = 0; g < k->pack[layer].n_groups && !rc; g++) {
+        put_added(k, layer, g, &l, &error, &squares);
+        rc = ntx_write_all(fd, l.group, k->pack[layer].added_bytes);
+    }
+    note_error(k, layer, error, squares);
+    free_parts(&l);
     return rc;
 }
 
@@ -220,13 +277,20 @@ static bool replaced_key(struct ntx_str key)
     return (key.n == 17 && !memcmp(key.p, "general.alignment", 17)) || (key.n > 6 && !memcmp(key.p, "split.", 6));
 }
 
-static int put_u32s(struct ntx_gguf_out *g, const struct maker *k, const char *key, int part)
+static uint32_t group_number(const struct ntx_pack_layer *p) { return p->group; }
+static uint32_t gate_number(const struct ntx_pack_layer *p) { return p->type[NTX_PACK_GATE]; }
+static uint32_t up_number(const struct ntx_pack_layer *p) { return p->type[NTX_PACK_UP]; }
+static uint32_t down_number(const struct ntx_pack_layer *p) { return p->type[NTX_PACK_DOWN]; }
+static uint32_t added_up_number(const struct ntx_pack_layer *p) { return p->added[NTX_PACK_UP].type; }
+static uint32_t added_down_number(const struct ntx_pack_layer *p) { return p->added[NTX_PACK_DOWN].type; }
+
+static int put_u32s(struct ntx_gguf_out *g, const struct maker *k, const char *key, uint32_t (*number)(const struct ntx_pack_layer *))
 {
     uint32_t n = k->m->hp.n_layers, *v = malloc(n * sizeof *v);
     if (!v)
         return -ENOMEM;
     for (uint32_t l = 0; l < n; l++)
-        v[l] = part < 0 ? k->pack[l].group : k->pack[l].type[part];
+        v[l] = number(&k->pack[l]);
     ntx_gguf_out_u32s(g, key, v, n);
     free(v);
     return 0;
@@ -239,12 +303,16 @@ static int put_keys(struct ntx_gguf_out *g, const struct maker *k)
             ntx_gguf_out_copy(g, ntx_gguf_kv_at(k->source.gguf, i));
     ntx_gguf_out_align(g, NTX_PACK_BLOCK);
     ntx_gguf_out_u32(g, "ntx.pack.version", NTX_PACK_VERSION);
-    int rc = put_u32s(g, k, "ntx.pack.group", -1);
+    int rc = put_u32s(g, k, "ntx.pack.group", group_number);
     if (!rc && k->o->gate_in_bundle)
-        rc = put_u32s(g, k, "ntx.pack.gate_type", NTX_PACK_GATE);
+        rc = put_u32s(g, k, "ntx.pack.gate_type", gate_number);
     if (!rc)
-        rc = put_u32s(g, k, "ntx.pack.up_type", NTX_PACK_UP);
-    return rc ? rc : put_u32s(g, k, "ntx.pack.down_type", NTX_PACK_DOWN);
+        rc = put_u32s(g, k, "ntx.pack.up_type", up_number);
+    if (!rc)
+        rc = put_u32s(g, k, "ntx.pack.down_type", down_number);
+    if (!rc && k->pack[0].adds && !(rc = put_u32s(g, k, "ntx.pack.up_delta_type", added_up_number)))
+        rc = put_u32s(g, k, "ntx.pack.down_delta_type", added_down_number);
+    return rc;
 }
 
 /* Which layer's, by its number in the file; what is no FFN's matrix is none. */
@@ -256,17 +324,41 @@ static uint32_t layer_with(const struct maker *k, uint32_t tensor, enum ntx_tens
     return UINT32_MAX;
 }
 
+/* Which layer the file gives it to: of those that share it one, which need not be the first. */
+static uint32_t named_layer(const struct ntx_gguf_tensor *t)
+{
+    unsigned layer = 0;
+    return sscanf(t->name, "blk.%u.", &layer) == 1 ? layer : 0;
+}
+
+/* What a layer adds stands where the first of both stood. */
+static bool put_added_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
+{
+    const uint32_t up = NTX_MIN(layer_with(k, i, NTX_T_up_high), layer_with(k, i, NTX_T_up_rest)), down = NTX_MIN(layer_with(k, i, NTX_T_down_low), layer_with(k, i, NTX_T_down_rest));
+    const uint32_t layer = NTX_MIN(up, down);
+    char name[80];
+    if (layer == UINT32_MAX)
+        return false;
+    const struct ntx_pack_layer *p = &k->pack[layer];
+    if (up != UINT32_MAX || !ntx_pack_adds(p, NTX_PACK_UP)) {
+        const uint64_t ne[4] = {p->added_bytes, p->n_groups, 1, 1};
+        snprintf(name, sizeof name, "blk.%u." NTX_PACK_ADDED_TENSOR, layer);
+        ntx_gguf_out_data(g, name, NTX_I8, ne, 2, write_added, k, layer);
+    }
+    return true;
+}
+
 /* Groups stand where the layer's up matrix stood. */
 static void put_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
 {
     const struct ntx_gguf_tensor *t = tensor_of(k, i);
     uint32_t up = layer_with(k, i, NTX_T_up), gate = layer_with(k, i, NTX_T_gate);
     char name[80];
-    if (layer_with(k, i, NTX_T_down) != UINT32_MAX || (gate != UINT32_MAX && k->o->gate_in_bundle))
+    if (put_added_tensor(g, k, i) || layer_with(k, i, NTX_T_down) != UINT32_MAX || (gate != UINT32_MAX && k->o->gate_in_bundle))
         return;
     if (up != UINT32_MAX) {
         uint64_t ne[4] = {k->pack[up].group_bytes, k->pack[up].n_groups, 1, 1};
-        snprintf(name, sizeof name, "blk.%u." NTX_PACK_TENSOR, up);
+        snprintf(name, sizeof name, "blk.%u." NTX_PACK_TENSOR, named_layer(t));
         ntx_gguf_out_data(g, name, NTX_I8, ne, 2, write_groups, k, up);
     } else if (gate != UINT32_MAX && k->o->order) {
         ntx_gguf_out_data(g, t->name, t->type, t->ne, t->n_dims, write_gate, k, gate);
@@ -292,32 +384,100 @@ static uint32_t down_type(const struct maker *k, uint32_t layer)
     return writable(type, n) ? type : writable(NTX_Q8_0, n) ? NTX_Q8_0 : NTX_F16;
 }
 
+/* Types of what is added: rows stay as they are, columns stay where each of their values is by itself. */
+static void choose_added(struct maker *k, uint32_t layer)
+{
+    for (int part = NTX_PACK_UP; part <= NTX_PACK_DOWN; part++) {
+        struct ntx_pack_added *a = &k->pack[layer].added[part];
+        const uint32_t i = added_tensor(&k->m->layers[layer], (enum ntx_pack_part)part, &a->whole);
+        const struct ntx_gguf_tensor *t = i == NTX_NO_TENSOR ? NULL : tensor_of(k, i);
+        a->type = t ? t->type : NTX_I8;
+        a->rank = !t ? 0 : a->whole ? k->m->hp.n_embd : (uint32_t)t->ne[part == NTX_PACK_UP ? 0 : 1];
+        if (t && part == NTX_PACK_DOWN && !(ntx_type_info(t->type)->block == 1 && ntx_quantizes(t->type)))
+            a->type = a->whole && !coarse(t->type) && writable(t->type, a->rank) ? t->type : writable(NTX_Q8_0, a->rank) && a->whole ? NTX_Q8_0 : NTX_F16;
+    }
+}
+
+static int need_quantizer(struct maker *k, uint32_t type, struct ntx_err *err)
+{
+    struct ntx_quantizer **q = &k->quantizer[type];
+    return type == NTX_I8 || *q || (*q = ntx_quantizer_new(type)) ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+}
+
+static int choose_types(struct maker *k, uint32_t l, bool adds, struct ntx_err *err)
+{
+    const struct ntx_layer *t = &k->m->layers[l];
+    struct ntx_pack_layer *p = &k->pack[l];
+    p->type[NTX_PACK_GATE] = tensor_of(k, t->gate)->type;
+    p->type[NTX_PACK_UP] = tensor_of(k, t->up)->type;
+    p->type[NTX_PACK_DOWN] = down_type(k, l);
+    p->adds = adds;
+    if (!writable(p->type[NTX_PACK_DOWN], k->m->hp.n_embd))
+        return ntx_err_set(err, -EINVAL, "down columns of %u values cannot be written in that type", k->m->hp.n_embd);
+    if (adds)
+        choose_added(k, l);
+    int rc = need_quantizer(k, p->type[NTX_PACK_DOWN], err);
+    return rc || !adds ? rc : need_quantizer(k, p->added[NTX_PACK_DOWN].type, err);
+}
+
+static uint64_t row_of(const struct ntx_pack_added *a) { return a->type == NTX_I8 ? 0 : ntx_row_bytes(a->type, a->rank); }
+
+/* Bytes of a neuron that are read for a pass. */
+static uint64_t neuron_bytes(const struct maker *k, uint32_t l)
+{
+    const struct ntx_pack_layer *p = &k->pack[l];
+    uint64_t neuron = 0, added = row_of(&p->added[NTX_PACK_UP]) + row_of(&p->added[NTX_PACK_DOWN]);
+    for (int part = k->o->gate_in_bundle ? NTX_PACK_GATE : NTX_PACK_UP; part < NTX_PACK_PARTS; part++)
+        neuron += ntx_row_bytes(p->type[part], k->m->hp.n_embd);
+    return p->adds && added ? added : neuron;
+}
+
+/* Layers that share groups have the same ones: as many neurons as the layer wants that adds most. */
+static uint32_t group_of(const struct maker *k, uint32_t l)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < k->m->hp.n_layers && k->pack[l].adds; i++)
+        if (row_of(&k->pack[i].added[NTX_PACK_UP]) + row_of(&k->pack[i].added[NTX_PACK_DOWN]))
+            most = NTX_MAX(most, neuron_bytes(k, i));
+    return NTX_MIN(ntx_pack_group_for(k->o->group_bytes, most ? most : neuron_bytes(k, l)), k->m->hp.n_ff);
+}
+
+static int choose_group(struct maker *k, uint32_t l, struct ntx_err *err)
+{
+    struct ntx_pack_layer *p = &k->pack[l];
+    const uint64_t neuron = neuron_bytes(k, l);
+    p->group = group_of(k, l);
+    if (ntx_pack_layout(p, k->m->hp.n_embd, k->m->hp.n_ff, k->o->gate_in_bundle) || (p->adds && ntx_pack_layout_added(p)))
+        return ntx_err_set(err, -EINVAL, "layer %u: groups of %u neurons of %llu bytes are not possible", l, p->group, (unsigned long long)neuron);
+    k->report->padding += (uint64_t)p->n_groups * (p->added_bytes ? p->added_bytes : p->group_bytes) - neuron * k->m->hp.n_ff;
+    return 0;
+}
+
 static int choose(struct maker *k, struct ntx_err *err)
 {
-    const struct ntx_hparams *hp = &k->m->hp;
-    for (uint32_t l = 0; l < hp->n_layers; l++) {
-        struct ntx_pack_layer *p = &k->pack[l];
-        const struct ntx_layer *t = &k->m->layers[l];
-        p->type[NTX_PACK_GATE] = tensor_of(k, t->gate)->type;
-        p->type[NTX_PACK_UP] = tensor_of(k, t->up)->type;
-        p->type[NTX_PACK_DOWN] = down_type(k, l);
-        if (!writable(p->type[NTX_PACK_DOWN], hp->n_embd))
-            return ntx_err_set(err, -EINVAL, "down columns of %u values cannot be written in that type", hp->n_embd);
-        struct ntx_quantizer **q = &k->quantizer[p->type[NTX_PACK_DOWN]];
-        if (!*q && !(*q = ntx_quantizer_new(p->type[NTX_PACK_DOWN])))
-            return ntx_err_set(err, -ENOMEM, "no memory");
-        uint64_t neuron = 0;
-        for (int part = k->o->gate_in_bundle ? NTX_PACK_GATE : NTX_PACK_UP; part < NTX_PACK_PARTS; part++)
-            neuron += ntx_row_bytes(p->type[part], hp->n_embd);
-        p->group = NTX_MIN(ntx_pack_group_for(k->o->group_bytes, neuron), hp->n_ff);
-        if (ntx_pack_layout(p, hp->n_embd, hp->n_ff, k->o->gate_in_bundle))
-            return ntx_err_set(err, -EINVAL, "layer %u: groups of %u neurons of %llu bytes are not possible", l, p->group, (unsigned long long)neuron);
-        k->report->padding += (uint64_t)p->n_groups * p->group_bytes - neuron * hp->n_ff;
-    }
+    const uint32_t n = k->m->hp.n_layers;
+    const bool adds = k->m->delta.any;
+    int rc = 0;
+    for (uint32_t l = 0; l < n && !rc; l++)
+        rc = choose_types(k, l, adds, err);
+    for (uint32_t l = 0; l < n && !rc; l++)
+        rc = choose_group(k, l, err);
+    if (rc)
+        return rc;
     k->report->group = k->pack[0].group;
-    k->report->group_bytes = k->pack[0].group_bytes;
+    k->report->group_bytes = k->pack[0].added_bytes ? k->pack[0].added_bytes : k->pack[0].group_bytes;
     k->report->down_type = k->pack[0].type[NTX_PACK_DOWN];
     return 0;
+}
+
+/* What groups of a model whose layers share them, or add to them, cannot be. */
+static int refuse_shared(const struct maker *k, struct ntx_err *err)
+{
+    if (k->m->delta.any && !k->m->delta.base)
+        return ntx_err_set(err, -ENOTSUP, "the model adds to its matrices but shares none, so nothing would stay in memory that its groups could be added to: put what is added into the matrices");
+    if (k->m->delta.any && k->o->gate_in_bundle)
+        return ntx_err_set(err, -ENOTSUP, "--gate-in-bundle: the layers share their gates and add to them, so these are not in groups");
+    return k->m->delta.base && k->o->order ? ntx_err_set(err, -ENOTSUP, "--order goes by layers, and these share their neurons") : 0;
 }
 
 static int check_precise(const struct maker *k, struct ntx_err *err)
@@ -352,8 +512,8 @@ int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pa
     int rc;
     if (m->pack || m->hp.n_expert)
         return ntx_err_set(err, -EINVAL, m->pack ? "the model is packed already" : "a model with experts needs no packing: its experts are bundles already");
-    if (m->delta.base || m->delta.any)
-        return ntx_err_set(err, -ENOTSUP, "a model whose layers share matrices, or add to them, cannot be packed");
+    if ((rc = refuse_shared(&k, err)))
+        return rc;
     if (without_scales(m))
         return ntx_err_set(err, -ENOTSUP, "a model whose FFN has scales of whole matrices cannot be packed: ntx quantize MODEL OUT.gguf %s puts them into the weights, and OUT.gguf can",
                            without_scales(m));

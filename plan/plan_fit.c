@@ -109,7 +109,7 @@ static uint32_t kept_of(const struct ntx_weight *groups, uint32_t kept) { return
 
 static bool kept_group(const struct ntx_chunks *c, uint32_t i, uint32_t kept)
 {
-    const struct ntx_weight *w = &c->layers[c->list[i].layer].groups;
+    const struct ntx_weight *w = ntx_read_groups(&c->layers[c->list[i].layer]);
     return i - w->chunk0 < kept_of(w, kept);
 }
 
@@ -165,7 +165,7 @@ struct ntx_frames ntx__plan_classes(const struct ntx_chunks *c, uint32_t n_class
 
 static bool is_group(const struct ntx_chunks *c, const struct ntx_chunk *k)
 {
-    return k->layer < c->n_layers && c->layers[k->layer].groups.tensor == k->tensor;
+    return k->layer < c->n_layers && (c->layers[k->layer].groups.tensor == k->tensor || c->layers[k->layer].groups_added.tensor == k->tensor);
 }
 
 /* Matrices of the output, or of the layers in turn, until one does not fit. Returns the bytes that are left. */

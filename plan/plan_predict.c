@@ -39,7 +39,8 @@ static double framed_share(const struct ntx_plan *p)
 static uint32_t type_of(const struct ntx_model *m, const struct ntx_chunk *c)
 {
     uint32_t type = ntx_gguf_tensor_at(m->gguf, c->tensor)->type;
-    return type == NTX_I8 ? m->pack[c->layer].type[NTX_PACK_UP] : type; /* groups of neurons, mostly of one type */
+    const struct ntx_pack_layer *p = type == NTX_I8 ? &m->pack[c->layer] : NULL; /* groups of neurons, mostly of one type */
+    return !p ? type : c->tensor != m->layers[c->layer].groups_added ? p->type[NTX_PACK_UP] : p->added[ntx_pack_adds(p, NTX_PACK_UP) ? NTX_PACK_UP : NTX_PACK_DOWN].type;
 }
 
 bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out)

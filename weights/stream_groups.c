@@ -53,11 +53,11 @@ static struct ntx_ask *ask_of(struct ntx_stream *s, uint32_t i) { return &s->r->
 
 /* ---- a layer's part that is on demand */
 
-static const struct ntx_layer_weights *weights_of(const struct ntx__groups *x, uint32_t layer) { return &x->chunks->layers[layer]; }
+static const struct ntx_weight *groups_of(const struct ntx__groups *x, uint32_t layer) { return ntx_read_groups(&x->chunks->layers[layer]); }
 
 static uint32_t first_on_demand(const struct ntx_stream *s, uint32_t layer)
 {
-    const struct ntx_weight *w = &weights_of(s->groups, layer)->groups;
+    const struct ntx_weight *w = groups_of(s->groups, layer);
     uint32_t c = 0;
     while (c < w->n_chunks && s->r->chunks[w->chunk0 + c].placement != NTX_PLACE_FRAME)
         c++;
@@ -68,7 +68,7 @@ static uint32_t *states(const struct ntx__groups *x, uint32_t window) { return x
 
 static uint64_t place_of(const struct ntx__groups *x, uint32_t layer, uint32_t group)
 {
-    return x->at + layer % x->n_windows * x->window_bytes + (uint64_t)group * weights_of(x, layer)->pack.group_bytes;
+    return x->at + layer % x->n_windows * x->window_bytes + (uint64_t)group * groups_of(x, layer)->row_bytes;
 }
 
 /* ---- what has come */
@@ -148,9 +148,9 @@ static uint32_t free_demand(struct ntx__groups *x)
 static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t n)
 {
     struct ntx__groups *x = s->groups;
-    const struct ntx_layer_weights *w = weights_of(x, layer);
-    const struct ntx_chunk *c = &x->chunks->list[w->groups.chunk0];
-    uint32_t i = free_demand(x), each = w->pack.group_bytes;
+    const struct ntx_weight *w = groups_of(x, layer);
+    const struct ntx_chunk *c = &x->chunks->list[w->chunk0];
+    uint32_t i = free_demand(x), each = w->row_bytes;
     struct ntx_demand *d = demand_of(s, i);
     struct ntx_ask *a = ask_of(s, i);
     x->reads[i] = (struct read){.window = layer % x->n_windows, .first = first, .n = n};
@@ -168,7 +168,7 @@ static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t 
 static uint32_t run_from(const struct ntx__groups *x, const struct list *l, uint32_t k, uint32_t *next, uint64_t *between)
 {
     const uint32_t *state = states(x, l->layer % x->n_windows);
-    uint32_t each = weights_of(x, l->layer)->pack.group_bytes, first = l->group[k], last = first;
+    uint32_t each = groups_of(x, l->layer)->row_bytes, first = l->group[k], last = first;
     for (k++; k < l->n; k++) {
         uint32_t g = l->group[k];
         bool near = (uint64_t)(g - last - 1) * each <= x->gap && (uint64_t)(g - first + 1) * each <= READ_MOST;

@@ -374,12 +374,39 @@ void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *l, enum 
     multiply(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_kda_out);
 }
 
-static void add_groups(const struct ntx_pack_layer *p, struct ntx_layer *l, enum ntx_ffn_act act)
+/* Where layers add to what they share, the gate is a product like any other (and gets what is added to it: delta.c), and the first thin matrix of up is, too; what comes
+ * of down's first one begins behind that in LOW, and its second one is added behind the groups. */
+static void add_groups(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
-    struct ntx_step *s = ntx_layer_add(l, NTX_OP_GROUPS, NTX_BUF_Y, NTX_BUF_X);
+    const struct ntx_pack_layer *p = &m->pack[at];
+    const struct ntx_pack_added *up = &p->added[NTX_PACK_UP], *down = &p->added[NTX_PACK_DOWN];
+    struct ntx_step *s;
+    const bool thin_up = ntx_pack_adds(p, NTX_PACK_UP) && !up->whole, thin_down = ntx_pack_adds(p, NTX_PACK_DOWN) && !down->whole;
+    if (thin_up) {
+        s = ntx_layer_add(l, NTX_OP_MM, NTX_BUF_LOW, NTX_BUF_X);
+        s->width = up->rank;
+        ntx_step_takes(s, NTX_T_up_low, false);
+    }
+    if (p->adds)
+        multiply(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
+    s = ntx_layer_add(l, NTX_OP_GROUPS, NTX_BUF_Y, NTX_BUF_X);
     s->act = (uint8_t)act;
-    takes(s, NTX_T_gate, ntx_pack_has_gate(p) ? NTX__NEVER : NTX__ALWAYS);
+    s->scale = thin_up ? ntx_delta_scale(&m->delta, 0, up->rank) : 1;
+    s->offset = ntx_delta_behind(thin_up ? up->rank : 0);
+    s->width = ntx_pack_adds(p, NTX_PACK_DOWN) ? down->rank : 0;
+    takes(s, NTX_T_gate, p->adds || ntx_pack_has_gate(p) ? NTX__NEVER : NTX__ALWAYS);
+    if (p->added_bytes)
+        ntx_step_takes(s, NTX_T_groups_added, false);
     ntx_step_takes(s, NTX_T_groups, false);
+    if (ntx_pack_adds(p, NTX_PACK_DOWN)) {
+        const uint32_t from = s->offset;
+        s = ntx_layer_add(l, NTX_OP_PLUS, NTX_BUF_Y, NTX_BUF_LOW);
+        s->from = from;
+        s->width = down->rank;
+        s->scale = thin_down ? ntx_delta_scale(&m->delta, 0, down->rank) : 1;
+        if (thin_down)
+            ntx_step_takes(s, NTX_T_down_high, false);
+    }
 }
 
 /* Without what comes behind its last product. */
@@ -392,7 +419,7 @@ static void dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, e
 void ntx__add_dense_alone(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
     if (m->pack) {
-        add_groups(&m->pack[at], l, act);
+        add_groups(m, at, l, act);
     } else {
         multiply(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
         multiply(l, NTX_BUF_UP, NTX_BUF_X, NTX_T_up);

@@ -146,10 +146,44 @@ few = ["-n", "40", "--temp", "0", "--raw", "--quiet", "--ctx", "128", "--ignore-
 shared = [run("run", MODELS + "demo-shared.gguf", "Once upon a time", *few, "--ram", ram) for ram in ("40M", "7M")]
 assert shared[0].returncode == shared[1].returncode == 0 and shared[0].stdout == shared[1].stdout and json.load(open(path("stats")))["skipped_layers_per_token"] > 1.5, shared
 
+# In groups of neurons: what is added is read by group, the groups that layers share stay; the same values whatever is read, and those of the summed matrices.
+def grouped(model, *more):
+    r = run("pack", model, path("groups.gguf"), "--group", "4K", "--json", *more)
+    assert r.returncode == 0, r
+    return json.loads(r.stdout)
+
+
+def not_grouped(words, model, *more):
+    r = run("pack", model, path("x.gguf"), *more)
+    assert r.returncode == 111 and words in r.stderr and len(r.stderr.strip().splitlines()) == 1 and not os.path.exists(path("x.gguf")), r
+
+
+for name in ("packed.gguf", "scaled.gguf", "q8.gguf"):
+    grouped(path(name))
+    t = Gguf(path("groups.gguf")).tensors
+    assert b"blk.0.ntx_ffn.weight" in t and b"blk.1.ntx_ffn.weight" not in t and b"blk.2.ntx_ffn_delta.weight" in t and b"blk.1.ffn_up.weight.lora_b" not in t
+    near(logits(path("groups.gguf")), logits(path(name)), 0.05 if name == "q8.gguf" else 3e-4)
+not_grouped("--gate-in-bundle", path("packed.gguf"), "--gate-in-bundle")
+r = grouped(MODELS + "demo-shared.gguf")
+assert r["group"] == 32 and r["group_bytes"] == 4096, r
+few = ["-n", "40", "--temp", "0", "--raw", "--quiet", "--ctx", "128", "--ignore-eos", "--draft", "off", "--stats", path("stats")]
+texts, read = [], []
+for more in (["--ram", "40M"], ["--ram", "5M"], ["--ram", "5M", "--ffn-sparse", "threshold=0"], ["--ram", "5M", "--ffn-sparse", "topk=1", "--threads", "1"], ["--ram", "5M", "--ffn-sparse", "topk=0.02"],
+             ["--ram", "40M", "--ffn-sparse", "topk=0.02"], ["--ram", "5M", "--ffn-sparse", "topk=0.02", "--skip", "script:4,7"], ["--ram", "40M", "--ffn-sparse", "topk=0.02", "--skip", "script:4,7"],
+             ["--ram", "5M", "--ffn-sparse", "prompt=0.3"], ["--ram", "40M", "--ffn-sparse", "prompt=0.3"]):
+    r = run("run", path("groups.gguf"), "Once upon a time", *few, *more)
+    assert r.returncode == 0 and not r.stderr, r
+    texts.append(r.stdout)
+    read.append(json.load(open(path("stats")))["bytes_read_per_token"])
+assert texts[0] == texts[1] == texts[2] == texts[3] != texts[4] == texts[5] and texts[6] == texts[7] != texts[4] and texts[8] == texts[9], texts
+assert read[4] < 0.98 * read[1] and read[6] < 0.95 * read[4], read
+
 # Without a rank: few bits, or as many vectors as the bound wants; the bound holds.
 r = pack("--error", "0.05", "--force", path("alike.gguf"), path("free.gguf"))
 assert r["error"] < 0.05 and r["few_bits"] + r["low_rank"] == LAYERS * len(KINDS), r
 near(logits(path("free.gguf")), logits(path("alike.gguf")), 0.2)
+grouped(path("free.gguf"))
+near(logits(path("groups.gguf")), logits(path("free.gguf")), 0.02)  # down's differences are rounded once more, by columns
 
 # Layers that are the same: once, and with the very same values.
 make("again.gguf", "--repeat-layers")
@@ -160,6 +194,8 @@ g.write(path("again.gguf"))
 r = pack(path("again.gguf"), path("once.gguf"))
 assert r["distinct_layers"] < LAYERS and r["delta_bytes"] == 0 and os.path.getsize(path("once.gguf")) < 0.8 * os.path.getsize(path("again.gguf")), r
 assert logits(path("once.gguf")) == logits(path("again.gguf"))
+grouped(path("once.gguf"))
+near(logits(path("groups.gguf")), logits(path("again.gguf")), 3e-4)
 
 # A fine-tune: its differences alone.
 t = Gguf(path("plain.gguf"))

@@ -150,6 +150,58 @@ static void a_prompt_chooses(void)
     }
 }
 
+/* ---- layers that share their groups, and add to them (up a whole matrix, down two thin ones; tests/delta has thin ones for both) */
+
+static struct rig_options sharing(const char *type, uint32_t plus, const char *ffn)
+{
+    struct rig_options o = options("llama-relu", type, ffn);
+    o.make.shared = true;
+    o.make.plus = plus;
+    return o;
+}
+
+static void what_layers_share(void)
+{
+    static const struct { const char *type; uint32_t plus; } is[] = {{"F32", 5}, {"F16", 32}, {"Q8_0", 32}, {"Q8_0", 0}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct rig_options off = sharing(is[i].type, is[i].plus, NULL), zero = sharing(is[i].type, is[i].plus, "threshold=0"), few = sharing(is[i].type, is[i].plus, "topk=0.2"), b = few;
+        if (strcmp(is[i].type, "F32"))
+            off.make.ff = zero.make.ff = few.make.ff = b.make.ff = 704; /* thin matrices in blocks */
+        same(&off, N, &zero, 1, true);
+        b = few;
+        b.threads = 3;
+        b.kernel = "generic";
+        b.chunk_bytes = 4096;
+        b.pack = 30000;
+        same(&few, N, &b, 3, true);
+        same(&few, N, &off, N, false);
+        few.ffn = b.ffn = "prompt=0.3";
+        same(&few, N, &b, 1, true);
+        few.ffn = "predicted=0.3,learned";
+        b = few;
+        b.threads = 1;
+        b.chunk_bytes = 4096;
+        same(&few, N, &b, 1, true);
+    }
+}
+
+/* As matrices that are not packed: products of floats by another order of sums. */
+static void groups_are_the_matrices(void)
+{
+    struct rig_options packed = sharing("F32", 5, "threshold=0"), plain = packed;
+    plain.pack = 0;
+    plain.ffn = NULL;
+    size_t n;
+    float *x = rig_logits(&packed, N, N, &n), *y = rig_logits(&plain, N, N, &n);
+    double d = 0, s = 0;
+    for (size_t i = 0; i < n; i++) {
+        d += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        s += (double)y[i] * (double)y[i];
+    }
+    CHECK_MSG(sqrt(d / s) < 3e-4, "%g of the logits", sqrt(d / s)); /* K and V are rounded to F16 */
+    free(x), free(y);
+}
+
 /* ---- one layer by its definition */
 
 struct watched {
@@ -234,12 +286,15 @@ static void refused(const char *ffn, const struct rig_options *o, const char *wh
 
 int main(void)
 {
-    struct rig_options plain = {.make = rig_model()}, gate = {.make = rig_model(), .pack = 6000, .pack_gate = true}, packed = {.make = rig_model(), .pack = 6000};
+    struct rig_options plain = {.make = rig_model()}, gate = {.make = rig_model(), .pack = 6000, .pack_gate = true}, packed = {.make = rig_model(), .pack = 6000}, adding = sharing("F32", 5, NULL);
     zeros_are_nothing();
     a_rows_own_choice();
     all_groups_are_off();
     a_predicted_rows_own_choice();
     a_prompt_chooses();
+    what_layers_share();
+    groups_are_the_matrices();
+    refused("predicted=0.5", &adding, "predicts nothing");
     only_what_is_used();
     none_is_attention_alone();
     refused("threshold=0", &plain, "ntx pack");

@@ -4,7 +4,7 @@ import struct
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STR, ARR = 8, 9
 U32, I32, F32, BOOL, U64, I64, I8, F64 = 4, 5, 6, 7, 10, 11, 1, 12
-BLOCK = {0: (1, 4), 1: (1, 2), 2: (32, 18), 13: (256, 176), 8: (32, 34), 12: (256, 144), 14: (256, 210), 23: (256, 136), 29: (256, 56), 30: (1, 2), 39: (32, 17)}  # type: values, bytes
+BLOCK = {0: (1, 4), 1: (1, 2), 2: (32, 18), 13: (256, 176), 8: (32, 34), 12: (256, 144), 14: (256, 210), 23: (256, 136), 24: (1, 1), 29: (256, 56), 30: (1, 2), 39: (32, 17)}  # type: values, bytes
 
 
 class Gguf:
@@ -24,7 +24,8 @@ class Gguf:
             name = self.string()
             n_dims, = self.get("<I")
             heads.append((name, self.get("<%dQ" % n_dims), *self.get("<IQ")))
-        data = (self.at + 31) // 32 * 32
+        align = self.keys[b"general.alignment"][1] if b"general.alignment" in self.keys else 32
+        data = (self.at + align - 1) // align * align
         for name, shape, kind, offset in heads:
             values, size = BLOCK[kind]
             n = size
