@@ -448,6 +448,8 @@ static int run_steps(struct ntx_forward *f)
         bool needed = f->n_live || (f->n_kv_only && r->feeds);
         if (f->grams_asked && (rc = ntx__grams_more(f)))
             return rc;
+        if (f->c.weights->ops->more_experts)
+            f->c.weights->ops->more_experts(f->c.weights);
         rc = needed ? run(f, r) : pass_over(f, r->chunk0, r->end);
         if (needed && !rc && f->watched)
             rc = ntx__watch_run(f, r);

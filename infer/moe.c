@@ -375,8 +375,9 @@ static int waves_in_turn(struct ntx_forward *f)
 {
     uint32_t n = f->moe.n_wanted;
     int rc;
+    const bool in_turn = wave_size(f, 0, n) < n; /* then they are read in the order of the waves */
     for (uint32_t i = 0; i < n; i++)
-        f->m.moe.late[i] = (uint8_t)NTX_MIN(rows_of(&f->m.moe, f->m.moe.wanted[i]), 255u);
+        f->m.moe.late[i] = in_turn ? 1 : (uint8_t)NTX_MIN(rows_of(&f->m.moe, f->m.moe.wanted[i]), 255u);
     for (uint32_t at = 0, taken = 0, wave; at < n; at += wave) {
         int more = taken < n ? want(f, taken, n, taken == at) : 0;
         if (more < 0)

@@ -1,6 +1,8 @@
 /* moe_predict.c: which experts the next layer will probably want: its norm and its router, applied to the state that goes into this
  * layer's FFN. What attention and the FFN will still add to that state is not known; the stream counts how often the prediction is right.
  *
+ * Where a prompt's rows are so many that as good as all experts are wanted, nothing is predicted: all are asked for, those of the first layer that has any when the pass begins.
+ *
  * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins. Where there are several residual streams, and it does not, nothing is foretold: what goes into its router is none of them.
  *
  * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
@@ -129,8 +131,30 @@ static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint3
     return n;
 }
 
+/* So many rows that as good as every expert is chosen by one: by chance alone one in 55 is not. */
+static bool sure_of_all(const struct ntx_forward *f, uint32_t n_rows)
+{
+    return (uint64_t)n_rows * f->hp->n_expert_used >= 4 * (uint64_t)f->hp->n_expert;
+}
+
+/* Of the next layer from `layer` on that has any, for these rows of the batch (NULL: all). False: they are not asked for here, or not only. */
+static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows)
+{
+    const struct ntx_weights_ops *ops = f->c.weights->ops;
+    uint32_t *list = f->m.moe.predicted;
+    if (!ops->stage_experts || f->back->foretold || !sure_of_all(f, n_rows))
+        return false;
+    while (layer < f->hp->n_layers && f->c.chunks->layers[layer].router.tensor == NTX_NO_TENSOR)
+        layer++;
+    if (layer < f->hp->n_layers && !ntx__moe_held(f, layer))
+        ops->stage_experts(f->c.weights, layer, list, list_numbered(f, layer, rows, n_rows, list));
+    return true;
+}
+
 int ntx__moe_predict(struct ntx_forward *f)
 {
+    if (stage(f, f->layer + 1, f->m.live, f->n_live))
+        return 0;
     struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx__input in = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->n_live};
     uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * f->n_live, f->hp->n_expert);
@@ -155,5 +179,7 @@ int ntx__moe_predict(struct ntx_forward *f)
 int ntx__moe_begin(struct ntx_forward *f)
 {
     uint32_t *list = f->m.moe.predicted;
+    if (f->hp->n_expert && stage(f, 0, NULL, f->b->n_rows))
+        return 0;
     return f->hp->n_token_experts && of_use(f, 0) ? foretell(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list)) : 0;
 }

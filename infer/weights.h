@@ -33,6 +33,11 @@ struct ntx_weights_ops {
     /* Experts that `layer`, which is not being computed yet, will probably want, the likeliest first: they may be read when nothing else is to be
      * read. Takes the place of any list before. One thread. NULL: nothing is prefetched. */
     void (*prefetch_experts)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
+    /* These experts of `layer` (n = 0: all), the next that has any, are as good as sure to be wanted, as by the many rows of a prompt: those that are not there
+     * are read when nothing else is, in the order of their numbers, and replace others as if they were wanted. In place of a list before. more_experts: what has
+     * come makes room for further ones. One thread. NULL: nothing is prefetched. */
+    void (*stage_experts)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
+    void (*more_experts)(struct ntx_weights *w);
     /* The bytes of a chunk that always stays in memory are there: to acquire it does not wait. One thread; beside `prefetch_experts` and
      * `prefetch_groups` only. */
     bool (*there)(struct ntx_weights *w, uint32_t chunk);

@@ -259,6 +259,8 @@ static uint32_t choose(const struct ntx_cache *c, uint8_t class, struct ntx_mome
     const struct ntx_frame_class *k = &c->frames.class[class];
     const struct list *empty = &c->class[class].empty, *prefetched = &c->class[class].prefetched;
     uint32_t victim = NTX_NO_FRAME;
+    if (c->class[class].n_prefetched > k->spare && empty->first == END && prefetched->first != END)
+        return prefetched->first; /* staged, and not asked for */
     if (c->class[class].n_used >= k->n - k->spare || empty->first == END)
         victim = least(c, class, now);
     return victim != NTX_NO_FRAME ? victim : empty->first != END ? empty->first : prefetched->first;
@@ -276,10 +278,18 @@ static uint32_t choose_for_prefetch(const struct ntx_cache *c, uint8_t class, st
     return c->class[class].n_used > k->n - k->spare ? least(c, class, now) : NTX_NO_FRAME;
 }
 
-uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, bool prefetched)
+/* Not that of another staged one. */
+static uint32_t choose_for_staged(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
+{
+    const uint32_t empty = c->class[class].empty.first;
+    return empty != END ? empty : least(c, class, now);
+}
+
+uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, enum ntx_cache_for why)
 {
     uint8_t class = class_of(c, bundle);
-    uint32_t frame = prefetched ? choose_for_prefetch(c, class, now) : choose(c, class, now);
+    const bool prefetched = why != NTX_CACHE_WANTED;
+    uint32_t frame = why == NTX_CACHE_STAGED ? choose_for_staged(c, class, now) : prefetched ? choose_for_prefetch(c, class, now) : choose(c, class, now);
     if (frame == NTX_NO_FRAME)
         return frame;
     struct place *p = &c->place[frame];

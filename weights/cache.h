@@ -19,7 +19,9 @@
  *
  * A prefetched bundle is one that no row has asked for yet. It takes one of the frames kept for such: an empty one, or that of an older one that nobody
  * wanted, never one of a used bundle; unless a prefetched bundle was asked for and thereby became one of the used: then the least valuable of these goes,
- * as it would have gone at once had that bundle not been prefetched. So wrong predictions change nothing of what is cached. */
+ * as it would have gone at once had that bundle not been prefetched. So wrong predictions change nothing of what is cached.
+ * A staged bundle takes an empty frame, or that of the least valuable used one, as if it were wanted. Where nobody asks for it after all, its frame is the next
+ * that goes. */
 #ifndef NTX_WEIGHTS_CACHE_H
 #define NTX_WEIGHTS_CACHE_H
 
@@ -34,6 +36,12 @@
 #define NTX_CACHE_POLICY "next"
 
 struct ntx_cache;
+
+enum ntx_cache_for {
+    NTX_CACHE_WANTED,
+    NTX_CACHE_PREFETCHED,
+    NTX_CACHE_STAGED, /* as good as wanted: it takes the place of what is used, as it would a little later, and is a prefetched one until it is asked for */
+};
 
 struct ntx_moment { /* `layer` of `pass` is being computed */
     uint64_t pass;
@@ -53,7 +61,7 @@ bool ntx_cache_is_prefetched(const struct ntx_cache *c, uint32_t frame);
 void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass);
 /* Gives a bundle that is in none a frame: an empty one, else that of the least valuable bundle. Never a held one; the new one is held
  * once. NTX_NO_FRAME when there is none. */
-uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, bool prefetched);
+uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, enum ntx_cache_for why);
 /* A held frame keeps its bundle. As often as it was held it has to be let go. */
 void ntx_cache_hold(struct ntx_cache *c, uint32_t frame);
 void ntx_cache_let_go(struct ntx_cache *c, uint32_t frame);

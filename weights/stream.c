@@ -346,7 +346,7 @@ static bool stays(struct ntx_weights *w, uint32_t chunk)
 #define OPS                                                                                                                              \
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows, \
     .ask_rows = ntx__stream_ask_rows, .more_rows = ntx__stream_more_rows, .rows_there = ntx__stream_rows_there, .stays = stays, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
-static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS, .prefetch_experts = ntx__stream_prefetch_experts, .prefetch_groups = ntx__stream_prefetch_groups, .there = there};
+static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS, .prefetch_experts = ntx__stream_prefetch_experts, .stage_experts = ntx__stream_stage_experts, .more_experts = ntx__stream_more_experts, .prefetch_groups = ntx__stream_prefetch_groups, .there = there};
 #undef OPS
 
 static int init_lock(struct ntx_stream *s)

@@ -112,13 +112,13 @@ void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early)
     atomic_store_explicit(&d->word, ntx_word(p->gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
 
-uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, bool prefetched)
+uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, enum ntx_cache_for why)
 {
     struct ntx__experts *x = s->experts;
     uint64_t block = s->r->hdr->block, at;
     uint32_t class, f = NTX_NO_FRAME;
     if (x->n_free >= NTX_EXPERT_PARTS)
-        f = ntx_cache_take(x->cache, bundle, (struct ntx_moment){s->pass, now}, prefetched);
+        f = ntx_cache_take(x->cache, bundle, (struct ntx_moment){s->pass, now}, why);
     if (f == NTX_NO_FRAME)
         return f;
     at = x->at + ntx_frames_place(&x->frames, f, &class);
@@ -182,7 +182,7 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
         uint32_t bundle = ntx__bundle_of(x, layer, experts[taken]);
         if (where[taken] == MISSING) {
             uint32_t held = ntx_cache_frame(x->cache, bundle); /* a failed one that is not settled yet */
-            uint32_t f = held == NTX_NO_FRAME ? ntx__make_place(s, layer, bundle, false) : NTX_NO_FRAME;
+            uint32_t f = held == NTX_NO_FRAME ? ntx__make_place(s, layer, bundle, NTX_CACHE_WANTED) : NTX_NO_FRAME;
             if (f == NTX_NO_FRAME)
                 break;
             pin(x, f);
@@ -212,6 +212,7 @@ int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *expe
         memset(late, 0, n);
         return (int)n;
     }
+    s->experts->staged_layer = NTX__NO_LAYER;
     ntx__settle(s);
     uint32_t taken = take(s, layer, experts, n, late);
     while (!taken && must) { /* all frames are tainted, or still being read into for a pass that failed */
@@ -238,6 +239,8 @@ void ntx__stream_done(struct ntx_weights *w, uint32_t layer, const uint32_t *exp
 
 void ntx__experts_end(struct ntx_stream *s)
 {
+    if (s->experts)
+        s->experts->staged_layer = NTX__NO_LAYER;
     for (uint32_t f = 0; s->experts && f < s->experts->frames.n; f++)
         while (s->experts->frame[f].pins)
             unpin(s->experts, f);
@@ -284,14 +287,15 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
     if (!x)
         return -ENOMEM;
     *x = (struct ntx__experts){.chunks = c->chunks, .frames = *c->frames, .at = c->frames_at, .n_demands = n, .n_free = n,
-                               .predicted_layer = NTX__NO_LAYER};
+                               .predicted_layer = NTX__NO_LAYER, .staged_layer = NTX__NO_LAYER};
     x->frame = calloc(x->frames.n, sizeof *x->frame);
     x->owner = malloc((n + 1) * sizeof *x->owner);
     x->added = calloc(n_expert, sizeof *x->added);
     x->added_rows = calloc(n_expert, 1);
     x->where = calloc(n_expert, 1);
     x->predicted = calloc(n_expert, sizeof *x->predicted);
-    int rc = x->frame && x->owner && x->added && x->added_rows && x->where && x->predicted && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
+    x->stage = calloc(n_expert, sizeof *x->stage);
+    int rc = x->frame && x->owner && x->added && x->added_rows && x->where && x->predicted && x->stage && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
     if (!rc)
         rc = ntx_cache_new(c->frames, c->chunks->n_layers, n_expert, NULL, &x->cache);
     if (rc) {
@@ -318,5 +322,6 @@ void ntx__experts_free(struct ntx__experts *x)
     free(x->added_rows);
     free(x->where);
     free(x->predicted);
+    free(x->stage);
     free(x);
 }

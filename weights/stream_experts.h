@@ -32,6 +32,8 @@ struct ntx__experts {
     uint32_t predicted_layer;    /* that `predicted` is about; NTX__NO_LAYER: none */
     uint64_t predicted_pass;
     bool *predicted;           /* [n_expert] */
+    uint32_t staged_layer, staged; /* whose experts are being staged, NTX__NO_LAYER: none are; the next one to look at */
+    bool *stage;               /* [n_expert] whether it is one of them */
 };
 #define NTX__NO_LAYER UINT32_MAX
 
@@ -43,7 +45,7 @@ const struct ntx_chunk *ntx__bundle_chunk(const struct ntx__experts *x, uint32_t
 /* ---- stream_experts.c */
 void ntx__settle(struct ntx_stream *s);
 /* Gives the bundle a frame, if there is one for it and demands enough. The demands are promised: to be posted. */
-uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, bool prefetched); /* now: the layer at hand */
+uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, enum ntx_cache_for why); /* now: the layer at hand */
 void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early);
 void ntx__posted(struct ntx_stream *s, uint32_t n); /* that many parts: iod is to look */
 /* Part of a frame that demand i was for: it is there, or will not come. The demand is free. */

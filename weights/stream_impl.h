@@ -129,6 +129,8 @@ void ntx__experts_free(struct ntx__experts *x);
 int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late);
 void ntx__stream_done(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
 void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
+void ntx__stream_stage_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
+void ntx__stream_more_experts(struct ntx_weights *w);
 int ntx__stream_acquire_expert(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes);
 void ntx__experts_end(struct ntx_stream *s); /* of a pass: nothing is in use any more */
 

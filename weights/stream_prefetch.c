@@ -108,7 +108,7 @@ static uint32_t post_prefetches(struct ntx_stream *s, uint32_t layer, const uint
         uint32_t bundle = ntx__bundle_of(x, layer, experts[i]), f;
         if (ntx_cache_frame(x->cache, bundle) != NTX_NO_FRAME)
             continue;
-        if ((f = ntx__make_place(s, now, bundle, true)) == NTX_NO_FRAME)
+        if ((f = ntx__make_place(s, now, bundle, NTX_CACHE_PREFETCHED)) == NTX_NO_FRAME)
             break;
         for (int p = 0; p < NTX_EXPERT_PARTS; p++)
             ntx__post_part(s, f, p, true);
@@ -117,25 +117,87 @@ static uint32_t post_prefetches(struct ntx_stream *s, uint32_t layer, const uint
     return added;
 }
 
-/* Those of the predicted that are there already are not the ones to go for the others. */
-void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)
+/* Those of the next layer's that are there already are not the ones to go for the others. experts: NULL: all of them. Returns how many are kept, in x->added. */
+static uint32_t keep(struct ntx__experts *x, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
-    struct ntx_stream *s = (struct ntx_stream *)w;
-    struct ntx__experts *x = s->experts;
-    uint32_t *kept = x->added, n_kept = 0;
-    ntx__settle(s);
-    ntx__take_back(s);
-    set_predicted(s, layer, experts, n);
+    uint32_t n_kept = 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i]));
+        uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts ? experts[i] : i));
         if (f == NTX_NO_FRAME)
             continue;
         ntx_cache_hold(x->cache, f);
-        kept[n_kept++] = f;
+        x->added[n_kept++] = f;
     }
-    uint32_t added = post_prefetches(s, layer, experts, n);
+    return n_kept;
+}
+
+/* The others were posted. */
+static void let_go(struct ntx_stream *s, uint32_t n_kept, uint32_t added)
+{
     for (uint32_t i = 0; i < n_kept; i++)
-        ntx_cache_let_go(x->cache, kept[i]);
+        ntx_cache_let_go(s->experts->cache, s->experts->added[i]);
     if (added)
         ntx__posted(s, added * NTX_EXPERT_PARTS);
+}
+
+void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    ntx__settle(s);
+    ntx__take_back(s);
+    s->experts->staged_layer = NTX__NO_LAYER;
+    set_predicted(s, layer, experts, n);
+    uint32_t n_kept = keep(s->experts, layer, experts, n);
+    let_go(s, n_kept, post_prefetches(s, layer, experts, n));
+}
+
+/* ---- staging: what a layer wants of which as good as all is going to be wanted */
+
+static uint32_t post_staged(struct ntx_stream *s)
+{
+    struct ntx__experts *x = s->experts;
+    const uint32_t layer = x->staged_layer, now = (layer + x->chunks->n_layers - 1) % x->chunks->n_layers;
+    uint32_t added = 0, f;
+    for (; x->staged < x->chunks->n_expert; x->staged++) {
+        uint32_t bundle = ntx__bundle_of(x, layer, x->staged);
+        if (!x->stage[x->staged] || ntx_cache_frame(x->cache, bundle) != NTX_NO_FRAME)
+            continue;
+        if ((f = ntx__make_place(s, now, bundle, NTX_CACHE_STAGED)) == NTX_NO_FRAME)
+            break;
+        for (int p = 0; p < NTX_EXPERT_PARTS; p++)
+            ntx__post_part(s, f, p, true);
+        added++;
+    }
+    return added;
+}
+
+void ntx__stream_more_experts(struct ntx_weights *w)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    struct ntx__experts *x = s->experts;
+    if (!x || x->staged_layer == NTX__NO_LAYER || x->staged == x->chunks->n_expert)
+        return;
+    ntx__settle(s);
+    if (x->n_free < NTX_EXPERT_PARTS)
+        return;
+    uint32_t n_kept = keep(x, x->staged_layer, NULL, x->chunks->n_expert);
+    let_go(s, n_kept, post_staged(s));
+}
+
+void ntx__stream_stage_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    struct ntx__experts *x = s->experts;
+    if (!x)
+        return;
+    ntx__settle(s);
+    ntx__take_back(s);
+    x->predicted_layer = NTX__NO_LAYER;
+    x->staged_layer = layer;
+    x->staged = 0;
+    for (uint32_t e = 0; e < x->chunks->n_expert; e++)
+        x->stage[e] = !n;
+    for (uint32_t i = 0; i < n; i++)
+        x->stage[experts[i]] = true;
+    ntx__stream_more_experts(w);
 }

@@ -4,7 +4,8 @@
 #
 #   bench/experts/capped.sh MODEL.gguf WHO...      WHO: ntx, ntx-off (without prefetch), or a read-ahead in KiB: llama.cpp with that
 #   PERCENT=35   N=tokens (32)   ROUNDS=2   PEER=/path/llama-completion or llama-bench (one token before, to warm up; its tokens are random)
-#   PEER_LIMIT=seconds (200)   CEILING=no
+#   PEER_LIMIT=seconds (200)   CEILING=no   PROMPT=N: a prompt of so many tokens before (letters drawn evenly; the peer, which must be llama-bench, takes
+#   tokens drawn evenly), whose rate is the last column
 #
 # Needs root, the version 1 memory controller, fio. The drive's own read-ahead is put back. The ceiling before and after is the rate of random
 # reads as long as an expert's matrix (fio, io_uring, O_DIRECT, huge pages).
@@ -12,42 +13,46 @@ set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
 . "$here/bench/capped_lib.sh"
 shift
-n=${N:-32} cap=$((size / 100 * ${PERCENT:-35}))
+n=${N:-32} cap=$((size / 100 * ${PERCENT:-35})) prompt=${PROMPT:-0} text="Once upon a time" ctx=256
+if [ "$prompt" -gt 0 ]; then
+    ctx=$(((prompt + n) / 256 * 256 + 256))
+    text=$(python3 -c "import random, string; random.seed(7); print(''.join(random.choice(string.ascii_letters) for _ in range($prompt)))")
+fi
 
 ceiling() { # GB/s
     [ "${CEILING:-yes}" = yes ] || { echo "not measured, in"; return; }
     fio_rate 4 randread 448k 8 | gb_s
 }
 run_ntx() { # OPTIONS...
-    capped $cap "$ntx" run "$model" "Once upon a time" --raw --ignore-eos --ctx 256 -n "$n" --temp 100 --top-k 0 --top-p 1 --min-p 0 --seed 7 --ram $((cap - (64 << 20))) \
+    capped $cap "$ntx" run "$model" "$text" --raw --ignore-eos --ctx $ctx -n "$n" --temp 100 --top-k 0 --top-p 1 --min-p 0 --seed 7 --ram $((cap - (64 << 20))) \
         --stats "$tmp/s" --quiet "$@" >"$tmp/text"
     python3 - "$tmp/s" <<'P'
 import json, sys
 j = json.load(open(sys.argv[1]))
 g = lambda k: j.get(k, 0)
-print('%.4f,%.3f,%.3f,%.2f,%.2f,%.3f,%.3f,%.3f,%.3f,%d' % (g('decode_tok_s'), g('bytes_read_per_token') / 1e9, g('io_gb_s'), g('io_stall_s'), g('compute_s'),
-      g('expert_hit_rate'), g('prefetch_recall'), g('prefetch_hit_rate'), g('prefetch_wasted_bytes') / 1e9, g('peak_bytes')))
+print('%.4f,%.3f,%.3f,%.2f,%.2f,%.3f,%.3f,%.3f,%.3f,%d,%.2f' % (g('decode_tok_s'), g('bytes_read_per_token') / 1e9, g('io_gb_s'), g('io_stall_s'), g('compute_s'),
+      g('expert_hit_rate'), g('prefetch_recall'), g('prefetch_hit_rate'), g('prefetch_wasted_bytes') / 1e9, g('peak_bytes'), g('prefill_tok_s')))
 P
 }
 run_peer() { # KIB
     echo "$1" >"$queue"
     if [ "$(basename "$PEER")" = llama-bench ]; then
-        capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p 0 -n "$n" -t "$(nproc)" -r 1 --repack 0 -lm mmap -o csv >"$tmp/text" 2>"$tmp/err" </dev/null || :
+        capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p "$prompt" -n "$n" -t "$(nproc)" -r 1 --repack 0 -lm mmap -o csv >"$tmp/text" 2>"$tmp/err" </dev/null || :
         echo "$old_ra" >"$queue"
         python3 -c "
 import csv, sys
-rows = list(csv.DictReader(open(sys.argv[1])))
-print(rows[-1]['avg_ts'] + ',,,,,,,,,' if rows else 'failed')" "$tmp/text"
+rate = {int(r['n_prompt']) > 0: r['avg_ts'] for r in csv.DictReader(open(sys.argv[1]))}
+print(rate.get(False, 'not done') + ',' * 10 + rate.get(True, ''))" "$tmp/text"
         return
     fi
     capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p "Once upon a time" -n "$n" -t "$(nproc)" -c 256 --temp 100 --top-k 0 --top-p 1 --min-p 0 --seed 7 --ignore-eos -no-cnv \
         --no-warmup --no-repack >"$tmp/text" 2>"$tmp/err" </dev/null || :
     echo "$old_ra" >"$queue"
-    sed -n 's/.* eval time = .*, *\([0-9.]*\) tokens per second.*/\1/p' "$tmp/err" | tail -1 | sed 's/$/,,,,,,,,,/'
+    sed -n 's/.* eval time = .*, *\([0-9.]*\) tokens per second.*/\1/p' "$tmp/err" | tail -1 | sed 's/$/,,,,,,,,,,/'
 }
 head_line "cap $cap, $n tokens, "
 echo "# fio before: $(ceiling) GB/s"
-echo "who,round,tok_s,gb_per_token,io_gb_s,stall_s,compute_s,expert_hit_rate,prefetch_recall,prefetch_hit_rate,wasted_gb,peak_bytes"
+echo "who,round,tok_s,gb_per_token,io_gb_s,stall_s,compute_s,expert_hit_rate,prefetch_recall,prefetch_hit_rate,wasted_gb,peak_bytes,prefill_tok_s"
 for ((r = 1; r <= rounds; r++)); do
     for who in "$@"; do
         drop

@@ -255,10 +255,12 @@ static void want_groups(uint32_t layer, uint8_t mask)
         use_chunk(g->chunk0 + c, now.t->places, now.t->places_end, now.t->list[g->chunk0 + c].bytes);
 }
 
-static void ahead(uint32_t layer, uint8_t mask)
+static void ahead(uint32_t layer, uint8_t mask, bool sure)
 {
     uint32_t list[GROUPS];
-    if (now.t == &experts_rig)
+    if (now.t == &experts_rig && sure)
+        now.w->ops->stage_experts(now.w, layer, list, list_of(mask, EXPERTS, 1, list));
+    else if (now.t == &experts_rig)
         now.w->ops->prefetch_experts(now.w, layer, list, list_of(mask, EXPERTS, 1, list));
     else if (now.w->ops->prefetch_groups(now.w, layer, list, list_of(mask, GROUPS, 3, list)))
         failed();
@@ -285,10 +287,11 @@ static void step(const uint8_t *b)
         rows(b[1], b[2]);
         break;
     case 2:
-        ahead(layer, b[1]);
+        ahead(layer, b[1], b[2] & 1);
         break;
     case 3:
         (void)fuzz_demands_wait(); /* iod does something though nobody waits */
+        now.w->ops->more_experts(now.w);
         break;
     case 4:
         ntx_stream_cancel(now.s, now.pass - (b[1] & 1));

@@ -364,6 +364,81 @@ static void case_shared_first(void)
     close_rig(&t);
 }
 
+/* The first demand that is posted: where it reads, or 0. */
+static uint64_t first_posted(struct rig *t, uint32_t *i)
+{
+    for (*i = 0; *i < DEMANDS; ++*i)
+        if (state(t, *i) == NTX_POSTED)
+            return ask(t, *i)->offset;
+    return 0;
+}
+
+/* All of a layer, in the order of numbers, as demands come free: in the place of what another layer has used, not of each other. Those that nobody wants
+ * are the next to go. */
+static void case_staged(void)
+{
+    struct rig t;
+    uint32_t i;
+    open_rig(&t, 20, 2); /* 10 for layers 1 and 3 */
+    begin_pass(&t);
+    want(&t, 1, (const uint32_t[]){2}, 1); /* there already */
+    want(&t, 3, (const uint32_t[]){0, 1, 2, 3, 4, 5, 6}, 7);
+    t.w->ops->stage_experts(t.w, 1, NULL, 0);
+    CHECK_EQ(count(&t, NTX_POSTED, true), 7 * PARTS);
+    for (uint32_t e = 0; e < EXPERTS; e++)
+        for (int part = 0; e != 2 && part < PARTS; part++) {
+            CHECK_EQ(first_posted(&t, &i), t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
+            begin(&t, i);
+            finish(&t, i);
+        }
+    uint64_t misses = counter(&t, NTX_C_comp_expert_misses), recalled = counter(&t, NTX_C_comp_prefetch_wanted);
+    want(&t, 1, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6); /* 6 and 7 are of no use */
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), misses);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_wanted), recalled); /* nothing was predicted */
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_hits), 5);
+    end_pass(&t);
+    begin_pass(&t);
+    want(&t, 1, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6);
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), misses);
+    t.w->ops->stage_experts(t.w, 3, (const uint32_t[]){7}, 1); /* this one alone */
+    CHECK_EQ(count(&t, NTX_POSTED, true), PARTS);
+    t.w->ops->stage_experts(t.w, 3, NULL, 0); /* in its place */
+    t.w->ops->more_experts(t.w);
+    uint32_t posted = count(&t, NTX_POSTED, true);
+    CHECK(posted > PARTS && posted <= DEMANDS);
+    for (uint32_t k = 0; k < PARTS; k++) {
+        first_posted(&t, &i);
+        begin(&t, i);
+        finish(&t, i);
+    }
+    want(&t, 0, (const uint32_t[]){3}, 1); /* another layer came first: what was not begun is taken back, and no more is posted */
+    t.w->ops->more_experts(t.w);
+    CHECK_EQ(count(&t, NTX_POSTED, true), 0);
+    end_pass(&t);
+    close_rig(&t);
+}
+
+/* The frames of what was staged for nothing go before any that are used. */
+static void case_staged_for_nothing(void)
+{
+    struct rig t;
+    open_rig(&t, 20, 2);
+    begin_pass(&t);
+    want(&t, 3, (const uint32_t[]){0, 1, 2}, 3);
+    t.w->ops->stage_experts(t.w, 1, NULL, 0);
+    for (uint32_t i; first_posted(&t, &i);) {
+        begin(&t, i);
+        finish(&t, i);
+    }
+    uint64_t misses = counter(&t, NTX_C_comp_expert_misses);
+    want(&t, 3, (const uint32_t[]){3, 4, 5, 6, 7}, 5);
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), misses + 5);
+    want(&t, 3, (const uint32_t[]){0, 1, 2, 3, 4, 5, 6, 7}, 8); /* the five did not take each other's places, nor those of the three but one: 10 frames, 8 staged */
+    CHECK(counter(&t, NTX_C_comp_expert_misses) <= misses + 6);
+    end_pass(&t);
+    close_rig(&t);
+}
+
 /* ntx-iod leaves no demand out; should it say so, the pass fails: nothing is computed with what happens to lie there. */
 static void case_left_out(void)
 {
@@ -412,7 +487,14 @@ static void case_anything(void)
             want(&t, l, e, n);
             if (!rnd(&t, 10))
                 die(&t);
-            t.w->ops->prefetch_experts(t.w, (l + 1) % LAYERS, g, 1 + rnd(&t, 3));
+            if (rnd(&t, 4))
+                t.w->ops->prefetch_experts(t.w, (l + 1) % LAYERS, g, 1 + rnd(&t, 3));
+            else
+                t.w->ops->stage_experts(t.w, (l + 1) % LAYERS, g, rnd(&t, 4));
+            for (uint32_t i = rnd(&t, 10); i > 0; i--) {
+                step(&t);
+                t.w->ops->more_experts(t.w);
+            }
         }
         end_pass(&t);
     }
@@ -428,6 +510,8 @@ int main(void)
     case_no_harm();
     case_keeps_the_predicted();
     case_shared_first();
+    case_staged();
+    case_staged_for_nothing();
     case_left_out();
     case_anything();
     return 0;
