@@ -146,8 +146,11 @@ static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, u
         return false;
     while (layer < f->hp->n_layers && f->c.chunks->layers[layer].router.tensor == NTX_NO_TENSOR)
         layer++;
-    if (layer < f->hp->n_layers && !ntx__moe_held(f, layer))
-        ops->stage_experts(f->c.weights, layer, list, list_numbered(f, layer, rows, n_rows, list));
+    if (layer == f->hp->n_layers || ntx__moe_held(f, layer))
+        return true;
+    const uint32_t n = list_numbered(f, layer, rows, n_rows, list);
+    if (n || f->c.chunks->layers[layer].token_experts.tensor == NTX_NO_TENSOR) /* else they will be known */
+        ops->stage_experts(f->c.weights, layer, list, n);
     return true;
 }
 
