@@ -42,9 +42,12 @@ model "$tmp/h.gguf" --layers 3 --embd 256 --heads 8 --kv 1 --arch deepseek4 --ex
 hashed=("$NTX_BIN/ntx" run "$tmp/h.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)
 "${hashed[@]}" --ram 1G >"$tmp/want" || fail "undisturbed run of hashed experts"
 least=$("${hashed[@]}" --ram 1M 2>&1 | sed -n 's/.*would do is .*(\([0-9]*\) bytes), of which.*/\1/p')
-"${hashed[@]}" --ram $((least + 20000000)) --stats "$tmp/s" >"$tmp/got" || fail "hashed experts in $((least + 20000000))"
-same "$tmp/want" "$tmp/got" "hashed experts in $((least + 20000000))"
-[ "$(stat_of "$tmp/s" prefetch_recall)" = 1.0 ] || fail "experts of tokens were not all asked for ahead: $(stat_of "$tmp/s" prefetch_recall)"
+for _ in 1 2 3 4 5 6 7 8; do # on a loaded machine the layer may come before ntx-iod begins any of them
+    "${hashed[@]}" --ram $((least + 20000000)) --stats "$tmp/s" >"$tmp/got" || fail "hashed experts in $((least + 20000000))"
+    same "$tmp/want" "$tmp/got" "hashed experts in $((least + 20000000))"
+    [ "$(stat_of "$tmp/s" prefetch_recall)" = 1.0 ] || fail "experts of tokens were not all asked for ahead: $(stat_of "$tmp/s" prefetch_recall)"
+    [ "$(stat_of "$tmp/s" prefetch_bytes)" = 0 ] || break
+done
 [ "$(stat_of "$tmp/s" prefetch_bytes)" -gt 0 ] || fail "none of them were read ahead"
 
 model "$tmp/m.gguf" $shape --arch qwen2moe --experts 24 --experts-used 4 --type Q8_0 --seed 6
