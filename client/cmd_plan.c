@@ -157,9 +157,10 @@ static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_fi
     int rc = ntx_drafters_open(o, f, fd, &n, err);
     for (unsigned i = 0; i < n; i++) {
         enum ntx_guesser_kind kind = NTX_GUESSER_MODEL;
+        struct ntx_drafter_needs needs;
         struct ntx_err why = {0};
-        uint64_t its = 0;
-        int no = ntx_guesser_look(fd[i], m->model->gguf, ctx, &kind, &its, &why);
+        int no = ntx_guesser_look(fd[i], m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &kind, &needs, &why);
+        uint64_t its = needs.bytes + ntx_drafter_left_bytes(needs.n_taps * m->model->hp.n_embd, o->load.rows);
         its += kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0;
         bool take = !ntx_draft_auto(o->load.draft) || (!no && ntx_guesser_small(its, ram));
         if (take && no && !rc)

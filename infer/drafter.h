@@ -14,7 +14,9 @@
  *
  * Or it is the large model's own block that foretells tokens (model/arch.h: ntx_model_open_nextn). That is shown the states which the large model's passes leave
  * (ntx_drafter_saw), and reads the text from where it was first shown any: token i with the state of token i - 1. Below node 0 the states are its own. What held
- * is read again, with the states that the large model had then. */
+ * is read again, with the states that the large model had then.
+ *
+ * Or it is a file of the EAGLE-3 kind, which goes by the states of several layers: of these it makes one, by a pass of its own (drafter_head.c), and is as such a block then. */
 #ifndef NTX_INFER_DRAFTER_H
 #define NTX_INFER_DRAFTER_H
 
@@ -54,6 +56,14 @@ int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t 
 /* What a pass leaves for it, beside: a state for each row. rows 0: nobody says how many a pass has. */
 uint64_t ntx_drafter_left_bytes(uint32_t n_embd, uint32_t rows);
 int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err);
+/* The same of a file that goes by states of several layers (model/arch.h: ntx_model_open_head), for the model of these descriptors; both are borrowed. `taps` say of which layers it is
+ * shown states (infer/forward.h: left): that is [n_taps x n_embd]. */
+struct ntx_drafter_needs {
+    uint64_t bytes; /* all memory that it takes */
+    uint32_t n_taps, tap[NTX_TAPS_MAX]; /* 0: it is shown none */
+};
+int ntx_drafter_head_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, struct ntx_drafter_needs *out, struct ntx_err *err);
+int ntx_drafter_head_new(int fd, const struct ntx_gguf *model, const int *fds, unsigned n_fds, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err);
 /* It is shown the state [n_embd] that the large model left behind all layers at position pos of this text, one position after the other; one that does not follow begins anew there.
  * read: where there is no room for more, those that there are are read now, else forgotten, the oldest first. 0, or a negative errno: it failed. */
 int ntx_drafter_saw(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint32_t pos, const float *state, bool read);

@@ -167,6 +167,12 @@ static int embed(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &f->c.chunks->token_embd;
     const struct ntx_type_info *type = ntx_type_info(w->type);
+    const bool fuses = f->hp->head.fuses;
+    const uint32_t at = fuses ? 0 : f->hp->n_embd, width = fuses ? f->hp->head.n_taps * f->hp->head.width : f->hp->n_embd;
+    for (uint32_t i = 0; f->hp->foretells && i < f->b->n_rows; i++)
+        memcpy(f->m.normed + i * f->buf[NTX_BUF_NORMED].ld + at, f->b->rows[i].state, width * sizeof *f->m.normed);
+    if (fuses)
+        return 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         f->m.ids[i] = f->b->rows[i].token;
     int rc = read_rows(f, w, f->m.embd);
@@ -176,8 +182,6 @@ static int embed(struct ntx_forward *f)
         type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
     for (size_t k = 0; !rc && f->hp->embd_scale != 1 && k < (size_t)f->b->n_rows * f->hp->n_embd; k++)
         f->m.h[k] *= f->hp->embd_scale;
-    for (uint32_t i = 0; !rc && f->hp->foretells && i < f->b->n_rows; i++)
-        memcpy(f->m.normed + i * f->buf[NTX_BUF_NORMED].ld + f->hp->n_embd, f->b->rows[i].state, f->hp->n_embd * sizeof *f->m.normed);
     return rc;
 }
 
@@ -321,19 +325,34 @@ static int last_states(struct ntx_forward *f)
 {
     bool wanted = false;
     for (uint32_t i = 0; i < f->b->n_rows && f->layer + 1 == f->hp->n_layers; i++)
-        wanted |= f->b->rows[i].pool || f->b->rows[i].left;
+        wanted |= f->b->rows[i].pool != NULL;
     int rc = wanted ? states(f) : 0;
     for (uint32_t i = 0; wanted && !rc && i < f->b->n_rows; i++) {
         const float *h = f->m.h + (size_t)i * f->hp->n_embd;
         float *to = f->b->rows[i].pool;
         double sum = 0;
-        if (f->b->rows[i].left)
-            memcpy(f->b->rows[i].left, h, f->hp->n_embd * sizeof *h);
         for (uint32_t k = 0; to && k < f->hp->n_embd; k++)
             sum += (double)h[k] * (double)h[k];
         float scale = sum > 0 ? (float)(1 / sqrt(sum / f->hp->n_embd)) : 0;
         for (uint32_t k = 0; to && k < f->hp->n_embd; k++)
             to[k] += h[k] * scale;
+    }
+    return rc;
+}
+
+/* Before this layer; n_layers: behind all. */
+static int leave_states(struct ntx_forward *f, uint32_t layer)
+{
+    const uint32_t last = f->hp->n_layers, n = f->c.n_taps ? f->c.n_taps : 1;
+    int rc = 0;
+    for (uint32_t t = 0; t < n && !rc; t++) {
+        bool wanted = false;
+        for (uint32_t i = 0; i < f->b->n_rows && (f->c.n_taps ? f->c.taps[t] : last) == layer; i++)
+            wanted |= f->b->rows[i].left != NULL;
+        rc = wanted ? states(f) : 0;
+        for (uint32_t i = 0; wanted && !rc && i < f->b->n_rows; i++)
+            if (f->b->rows[i].left)
+                memcpy(f->b->rows[i].left + (size_t)t * f->hp->n_embd, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd * sizeof(float));
     }
     return rc;
 }
@@ -470,7 +489,7 @@ static int run_layer(struct ntx_forward *f)
     if (f->n_live && f->back->waits)
         end_traced(f, f->layer, t0);
     keep_states(f);
-    if ((rc = last_states(f)))
+    if ((rc = last_states(f)) || (rc = leave_states(f, f->layer + 1)))
         return rc;
     if (f->trace && !(rc = states(f)))
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
@@ -518,6 +537,8 @@ static int run_pass(struct ntx_forward *f)
     rc = f->back->begin ? f->back->begin(f) : 0;
     if (!rc)
         rc = ntx__moe_begin(f);
+    if (!rc)
+        rc = leave_states(f, 0);
     for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++) {
         rc = say_kv(f, ntx_kv_pass_starts(f->b->rows->kv, f->layer));
         rc = rc ? rc : run_layer(f);

@@ -42,8 +42,8 @@ struct ntx_row {
     uint64_t session;        /* for the probe board */
     const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
     struct ntx_capture *capture; /* filled on the way, or NULL */
-    const float *state;      /* [n_embd] of a block that foretells: what the token before it left, normed */
-    float *left;             /* [n_embd]: its state after the last layer is left here; or NULL */
+    const float *state;      /* [n_embd] of a block that foretells: what the token before it left, normed. Of what fuses states (model/arch.h): [taps x width], its own */
+    float *left;             /* [taps x n_embd]: its states at the layers of `taps` are left here; or NULL */
     float *pool;             /* [n_embd]: its state after the last layer, brought to a root mean square of 1, is added here; or NULL */
     bool watched;            /* what each step gives for it is shown (ntx_forward_watch) */
 };
@@ -90,6 +90,8 @@ struct ntx_forward_config {
     struct ntx_device *device;       /* its own */
     struct ntx_ranks *ranks;         /* of a pass over several machines (ranks.h), whose back end this is then */
     const struct ntx_forward_slices *slices; /* NULL: counted anew */
+    uint32_t n_taps;                 /* states that rows leave (`left`): what goes into these layers, */
+    const uint32_t *taps;            /*   n_layers: what the last one leaves, borrowed; 0: that alone */
     struct ntx_input_sums *sums;     /* what products are given is added to (input_sums.h); NULL: nobody wants it */
 };
 

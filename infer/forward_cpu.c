@@ -47,7 +47,7 @@ static void norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 static void scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *in = at(f, s->in[0], i);
+    const float *in = at(f, s->in[0], i) + s->from;
     float *out = at(f, s->out, i), by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
     capture_input(f, s, i);
     for (uint32_t k = 0; k < s->width; k++)

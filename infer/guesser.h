@@ -4,6 +4,7 @@
  *   index   "NTXINDEX"   texts that were indexed (`ntx draft-index`), in which what came behind the like is looked up (infer/guess_index.h)
  *   script  "ntx-script" what a text will be, and how often it is guessed: for tests and measurements (infer/guess_script.h)
  *
+ *   states  "GGUF"       a drafter of the EAGLE-3 kind, which its architecture tells: it goes by states of the model's layers (infer/drafter.h), and so works in ntx-computed
  *   nextn   the model's own block that foretells tokens, which is in its own file and is named by that word: a drafter, too, which works in ntx-computed
  *
  * Index and script are read whole, and guess at once, in ntx-computed: a tree of guesses below a text's last token, as a small model's is. A new kind is a row of
@@ -21,7 +22,7 @@
 #define NTX_GUESSER_TEXT 33u /* of a digest, with its end */
 #define NTX_GUESSER_NEXTN_DIGEST "0000000000000000000000006e657874" /* in the place of one */
 
-enum ntx_guesser_kind { NTX_GUESSER_MODEL, NTX_GUESSER_INDEX, NTX_GUESSER_SCRIPT, NTX_GUESSER_KINDS, NTX_GUESSER_NEXTN = NTX_GUESSER_KINDS /* no file's */ };
+enum ntx_guesser_kind { NTX_GUESSER_MODEL, NTX_GUESSER_INDEX, NTX_GUESSER_SCRIPT, NTX_GUESSER_KINDS, NTX_GUESSER_STATES = NTX_GUESSER_KINDS, NTX_GUESSER_NEXTN /* no file's */ };
 
 struct ntx_guesser_text { /* of a session that writes */
     const int32_t *tokens;   /* [n] */
@@ -32,8 +33,9 @@ struct ntx_guesser_text { /* of a session that writes */
 struct ntx_guesser;          /* an index or a script */
 
 const char *ntx_guesser_name(enum ntx_guesser_kind kind);
-/* What the file is: 0, or why it can guess for no model, or not for this one. *bytes: all memory that it takes, of a small model for texts of ctx tokens. */
-int ntx_guesser_look(int fd, const struct ntx_gguf *model, uint32_t ctx, enum ntx_guesser_kind *kind, uint64_t *bytes, struct ntx_err *err);
+/* What the file is: 0, or why it can guess for no model, or not for this one. What it needs: of a small model, or one that goes by states, for texts of ctx tokens; the latter by so many
+ * threads. *kind also where it cannot guess. */
+int ntx_guesser_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, enum ntx_guesser_kind *kind, struct ntx_drafter_needs *needs, struct ntx_err *err);
 /* The file that a model's card names as its drafter: the name under the key "ntx.drafter", beside the model's file. Whether there is such a key; a name with a directory in it is
  * none. */
 bool ntx_guesser_card(const struct ntx_gguf *model, const char *model_path, char *path, size_t room);

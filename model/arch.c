@@ -22,6 +22,32 @@ static const struct {
 };
 #define N_ARCHS (sizeof archs / sizeof *archs)
 
+static const struct {
+    const char *name, *kind;
+    const struct ntx__arch *arch;
+} heads[] = {
+#define X(symbol, name, kind) {name, kind, &ntx__arch_##symbol},
+    NTX_HEADS(X)
+#undef X
+};
+
+static bool is(struct ntx_str s, const char *what) { return s.n == strlen(what) && !memcmp(s.p, what, s.n); }
+
+static unsigned head_of(const struct ntx_gguf *g)
+{
+    struct ntx_str s = {0};
+    unsigned i = 0;
+    while (i < sizeof heads / sizeof *heads && (ntx_gguf_str(g, "general.architecture", &s) || !is(s, heads[i].name)))
+        i++;
+    return i;
+}
+
+const char *ntx_head_kind(const struct ntx_gguf *g)
+{
+    unsigned i = head_of(g);
+    return i < sizeof heads / sizeof *heads ? heads[i].kind : NULL;
+}
+
 const char *ntx_arch_names(void)
 {
 #define X(symbol, name) ", " name
@@ -50,8 +76,10 @@ static int find_arch(struct opening *o)
     struct ntx_str type;
     if (!ntx_gguf_str(o->g, "general.type", &type) && type.n == 7 && !memcmp(type.p, "adapter", 7))
         return ntx_err_set(o->err, -EINVAL, "this GGUF is an adapter: name the model that it is for, and this file with --lora");
+    if (ntx_head_kind(o->g))
+        return ntx_err_set(o->err, -EINVAL, "this GGUF is a drafter of the %s kind: name the model that it is for, and this file with --draft", ntx_head_kind(o->g));
     for (size_t i = 0; i < N_ARCHS; i++)
-        if (s.n == strlen(archs[i].name) && !memcmp(s.p, archs[i].name, s.n)) {
+        if (is(s, archs[i].name)) {
             o->name = archs[i].name;
             o->arch = archs[i].arch;
             return 0;
@@ -148,6 +176,8 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
     case NTX_DIM_MIX: return (2 + (hp->streams.rounds ? hp->streams.n : 0)) * hp->streams.n;
     case NTX_DIM_MIX_SCALES: return hp->streams.rounds ? 3 : 2;
     case NTX_DIM_EXPERTS_USED: return hp->n_expert_used;
+    case NTX_DIM_TAPS: return hp->head.n_taps * hp->head.width;
+    case NTX_DIM_FUSED: return hp->head.norm_first ? hp->head.n_taps * hp->head.width : hp->n_embd;
     case NTX_DIM_VOCAB: return hp->n_vocab;
     case NTX_DIM_LAYER_INPUT: return hp->n_input;
     case NTX_DIM_LAYER_INPUTS: return hp->n_input * hp->n_layers;
@@ -196,7 +226,8 @@ struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
     uint32_t n_each = k->use == NTX_USE_EXPERT ? hp->n_expert : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head : 1;
-    return (struct ntx_shape){ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
+    bool paired = hp->foretells && hp->head.n_taps && t >= NTX_T_q && t <= NTX_T_v; /* of the token's row and of a state */
+    return (struct ntx_shape){(paired ? 2 : 1) * ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
 }
 
 /* Of each key head q and k, then v of its heads, then the gates of their outputs. */
@@ -273,7 +304,7 @@ static int check_type(const struct opening *o, const struct ntx_gguf_tensor *t, 
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be F32", t->name, type);
     if (use == NTX_USE_NUMBERS && t->type != NTX_I32)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be I32", t->name, type);
-    if ((t->type == NTX_I8) != (use == NTX_USE_GROUPS) || (t->type == NTX_I32) != (use == NTX_USE_NUMBERS))
+    if ((t->type == NTX_I8) != (use == NTX_USE_GROUPS) || (t->type == NTX_I32) != (use == NTX_USE_NUMBERS) || t->type == NTX_I64)
         return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' is %s, which nothing can be multiplied by", t->name, type);
     if (use == NTX_USE_GROUPS && t->offset % NTX_PACK_BLOCK)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' does not begin on a block of %u bytes, as a packed one must", t->name, NTX_PACK_BLOCK);
@@ -373,10 +404,10 @@ static int get_layer(struct opening *o, uint32_t layer)
     struct ntx_layer *l = &o->m->layers[layer];
     memset(l->tensor, 0xff, sizeof l->tensor); /* NTX_NO_TENSOR */
     memset(l->scale, 0xff, sizeof l->scale);
-    if (o->m->hp.foretells)
+    if (o->m->hp.foretells && !o->m->hp.head.n_taps)
         ntx__add_nextn(&o->m->hp, l);
     o->arch->layer(o->m, layer, l);
-    int rc = o->m->hp.foretells ? 0 : ntx_delta_steps(o->g, &o->m->delta, layer, l, o->err);
+    int rc = o->m->hp.foretells || o->m->hp.head.n_taps ? 0 : ntx_delta_steps(o->g, &o->m->delta, layer, l, o->err);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < l->n_steps; i++) {
@@ -401,12 +432,12 @@ static int get_grams(struct opening *o)
 static int get_ends(struct opening *o)
 {
     struct ntx_model *m = o->m;
-    const struct ntx_shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1}, norm = {m->hp.n_embd, 1, 1}, freqs = {(m->hp.rope_freqs_dim ? m->hp.rope_freqs_dim : m->hp.rope_dim) / 2, 1, 1};
+    const struct ntx_shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1}, output = {m->hp.n_embd, m->hp.head.n_out ? m->hp.head.n_out : m->hp.n_vocab, 1}, norm = {m->hp.n_embd, 1, 1}, freqs = {(m->hp.rope_freqs_dim ? m->hp.rope_freqs_dim : m->hp.rope_dim) / 2, 1, 1};
     const struct ntx_shape inputs = {m->hp.n_input * m->hp.n_layers, m->hp.n_vocab, 1};
     int rc;
     if ((rc = get_tensor(o, "token_embd.weight", vocab, NTX_USE_MATRIX, true, &m->token_embd)) ||
         (rc = get_tensor(o, "output_norm.weight", norm, NTX_USE_VECTOR, !m->hp.no_output_norm, &m->output_norm)) ||
-        (rc = get_tensor(o, "output.weight", vocab, NTX_USE_MATRIX, false, &m->output)) ||
+        (rc = get_tensor(o, "output.weight", output, NTX_USE_MATRIX, false, &m->output)) ||
         (rc = get_tensor(o, "rope_freqs.weight", freqs, NTX_USE_VECTOR, false, &m->rope_freqs)))
         return rc;
     m->output_scale = m->trunk_norm = NTX_NO_TENSOR;
@@ -496,14 +527,14 @@ static int get_layers(struct opening *o)
 }
 
 typedef int get_fn(struct opening *o);
-static int open_model(const struct ntx_gguf *g, get_fn *get, struct ntx_model **out, struct ntx_err *err)
+static int open_as(const struct ntx_gguf *g, get_fn *find, get_fn *get, struct ntx_model **out, struct ntx_err *err)
 {
     struct ntx_model *m = calloc(1, sizeof *m);
     struct opening o = {.g = g, .m = m, .err = err};
     if (!m)
         return ntx_err_set(err, -ENOMEM, "no memory to open a model");
     m->gguf = g;
-    int rc = find_arch(&o);
+    int rc = find(&o);
     if (!rc)
         rc = get_keys(&o);
     if (!rc && get)
@@ -514,6 +545,8 @@ static int open_model(const struct ntx_gguf *g, get_fn *get, struct ntx_model **
         *out = m;
     return rc;
 }
+
+static int open_model(const struct ntx_gguf *g, get_fn *get, struct ntx_model **out, struct ntx_err *err) { return open_as(g, find_arch, get, out, err); }
 
 /* ---- a block that foretells */
 
@@ -575,6 +608,62 @@ static int get_nextn(struct opening *o)
     free(o->used);
     return rc;
 }
+
+/* ---- a file that guesses by states of another model's layers */
+
+static int find_head(struct opening *o)
+{
+    unsigned i = head_of(o->g);
+    if (i == sizeof heads / sizeof *heads)
+        return ntx_err_set(o->err, -ENOTSUP, "it is no drafter of a kind that is computed here");
+    o->name = heads[i].name;
+    o->arch = heads[i].arch;
+    return 0;
+}
+
+/* What either part takes, and numbers of tokens. */
+static int check_places(const struct opening *o, bool fuses)
+{
+    static const char *const others[] = {"fc.weight", "enc.output_norm.weight", "d2t"};
+    for (uint64_t i = 0; !fuses && i < ntx_gguf_n_tensors(o->g); i++) {
+        const char *name = ntx_gguf_tensor_at(o->g, i)->name;
+        bool known = o->used[i] || of_matrix(o, name, ".scale");
+        for (unsigned k = 0; k < sizeof others / sizeof *others; k++)
+            known |= !strcmp(name, others[k]);
+        if (!known)
+            return no_place(o, name);
+    }
+    return 0;
+}
+
+/* The first part has no logits. */
+static void drop_output(struct ntx_model *m)
+{
+    m->output = m->output_scale = m->output_norm = NTX_NO_TENSOR;
+    m->hp.no_output_norm = true;
+}
+
+static int get_head(struct opening *o, bool fuses)
+{
+    struct ntx_hparams *hp = &o->m->hp;
+    hp->head.fuses = fuses;
+    hp->foretells = true;
+    o->m->layers = calloc(hp->n_layers, sizeof *o->m->layers);
+    o->used = calloc(ntx_gguf_n_tensors(o->g) + 1, 1);
+    int rc = o->m->layers && o->used ? get_ends(o) : ntx_err_set(o->err, -ENOMEM, "no memory for %u layers", hp->n_layers);
+    for (uint32_t l = 0; !rc && l < hp->n_layers; l++)
+        rc = get_layer(o, l);
+    rc = rc ? rc : check_places(o, fuses);
+    if (!rc && fuses)
+        drop_output(o->m);
+    free(o->used);
+    return rc;
+}
+
+static int get_first_part(struct opening *o) { return get_head(o, true); }
+static int get_second_part(struct opening *o) { return get_head(o, false); }
+
+int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err) { return open_as(g, find_head, fuses ? get_first_part : get_second_part, out, err); }
 
 int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, get_layers, out, err); }
 int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, NULL, out, err); }

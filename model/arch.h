@@ -27,6 +27,7 @@
 #define NTX_INDEX_EVERY_MAX 16 /* positions whose keys become one */
 #define NTX_INDEX_BLOCK_MAX 1024 /* the same where it is their mean */
 #define NTX_DELTA_TAPS_MAX 8
+#define NTX_TAPS_MAX 16 /* layers whose states a file that guesses goes by */
 #define NTX_DELTA_HEAD_STEP 16 /* the width of a delta net's heads is a multiple */
 
 enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCALE_YARN };
@@ -101,6 +102,9 @@ struct ntx_hparams {
     uint32_t n_token_experts; /* so many layers at the beginning take experts by the token */
     float limit, shared_limit; /* of gates and ups of experts; 0: none */
     bool plain_window;       /* NTX_TURN_WINDOW scales no magnitudes */
+    /* Of a file that guesses by states of the large model's layers (ntx_model_open_head): what goes into each layer `tap` (its number of layers: what the last one leaves), `width` values
+     * each, of which the first part makes n_embd. It knows n_out tokens. n_taps 0: it is no such. */
+    struct { uint32_t n_taps, tap[NTX_TAPS_MAX], width, n_out; bool fuses /* it is the first part */, norm_first /* before what makes n_embd of them, not behind it */, norm_residual /* the residual stream begins with the state normed */; } head;
 };
 
 struct ntx_model {
@@ -176,6 +180,11 @@ int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_
 /* The first block behind the layers, which foretells tokens, as a model of one layer: of a token and of the state, normed, that the token before it left behind all layers,
  * it says what comes next; and with the state that it leaves itself, what comes then. -ENOENT: there is none; -ENOTSUP: of this architecture it is not computed. */
 int ntx_model_open_nextn(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
+/* A file that guesses by states of a large model's layers: "EAGLE-3" (arch/eagle3.c); NULL: it is none that is computed here. */
+const char *ntx_head_kind(const struct ntx_gguf *g);
+/* One of the two models that it is made of: `fuses`: of the states of rows (infer/forward.h) it makes what the other one goes by; the other is as a block that foretells. What it
+ * borrows of the large model (its embedding, its output) was lent to g (ntx_gguf_lend). */
+int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err);
 void ntx_model_free(struct ntx_model *m);
 
 /* Names of the known architectures, comma separated, for messages. */

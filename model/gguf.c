@@ -371,6 +371,29 @@ const struct ntx_gguf_tensor *ntx_gguf_tensor(const struct ntx_gguf *g, const ch
     return e ? &g->tensors[e->i] : NULL;
 }
 
+int ntx_gguf_lend(struct ntx_gguf *g, const struct ntx_gguf *from, const struct ntx_gguf_loan *loans, unsigned n, struct ntx_err *err)
+{
+    struct ntx_gguf_tensor *tensors = realloc(g->tensors, (g->n_tensors + n + 1) * sizeof *tensors);
+    g->tensors = tensors ? tensors : g->tensors;
+    struct entry *index = realloc(g->tensor_index, (g->n_tensors + n + 1) * sizeof *index);
+    g->tensor_index = index ? index : g->tensor_index;
+    if (!tensors || !index)
+        return ntx_err_set(err, -ENOMEM, "no memory for %u more tensors", n);
+    uint64_t own = g->n_tensors;
+    for (unsigned i = 0; i < n; i++) {
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor(from, loans[i].of);
+        if (!t || look_up(g->tensor_index, own, loans[i].name))
+            continue;
+        struct ntx_gguf_tensor *to = &g->tensors[g->n_tensors];
+        *to = *t;
+        to->name = loans[i].name;
+        to->file += g->n_parts;
+        g->tensor_index[g->n_tensors] = entry_of(to->name, strlen(to->name), g->n_tensors);
+        g->n_tensors++;
+    }
+    return index_names(g->tensor_index, g->n_tensors, "tensor", err);
+}
+
 int ntx_gguf_u64(const struct ntx_gguf *g, const char *key, uint64_t *v)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(g, key);

@@ -59,6 +59,10 @@ void ntx_gguf_free(struct ntx_gguf *g);
 /* The same from memory, as a single file of `file_bytes` whose first `len` bytes are `buf` (fuzzing, tests). */
 int ntx_gguf_parse(const void *buf, size_t len, uint64_t file_bytes, struct ntx_gguf **out, struct ntx_err *err);
 
+/* g gets tensors of another file, which it must not outlive, where it has none of the name: each as `name`, with the number of its file behind those of g's own. Before anybody else has g. */
+struct ntx_gguf_loan { const char *name, *of; };
+int ntx_gguf_lend(struct ntx_gguf *g, const struct ntx_gguf *from, const struct ntx_gguf_loan *loans, unsigned n, struct ntx_err *err);
+
 /* The paths of the other parts of a split model, from the first part's path ("x-00001-of-00003.gguf"); for clients that
  * open files. Returns the number of parts (1 for a plain file) and malloc'd paths in *paths, or a negative errno. */
 int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err);

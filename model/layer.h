@@ -23,7 +23,7 @@
  *   DELTA       gated delta net, `heads` of `width` over `key_heads`: the layer's state S of a head, its row's rates g and b, and q, k and v of in[0]:
  *               S = g S; S += k (x) b (v - S'k); out = S'q / root(width); `by_key`: g has a value for each key of a head, so for each row of S         Q, b; g is A
  *   ADD         out += in                                any
- *   SCALE       out = in * `scale`, or * its weight      any         one value
+ *   SCALE       out = in from value `from` on * `scale`, or * its weight      any         one value
  *   LAYERNORM   of one run of `width`: less their mean, by the root of their variance + `eps` (0: 1e-6), times the one weight, and the other added, in place     scale, bias
  *   HADAMARD    `heads` runs of `width`, by pieces of the largest power of 2 that divides them: the orthonormal Walsh-Hadamard transform, in place
  *   CHOOSE      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (infer/choose.c): from the
@@ -127,7 +127,7 @@ struct ntx_step {
     float limit, shared_limit;         /* EXPERTS, and of the shared one, and GLU: of ups both ways; 0: none */
     float gate_limit, shared_gate_limit; /* then: of gates */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
-    uint32_t from;                     /* GLU: of a row of in[1], the first value; PLUS */
+    uint32_t from;                     /* GLU: of a row of in[1], the first value; SCALE, PLUS */
     float scale, cap;                  /* DELTA: of what comes out; MIXW, SPREAD, MAP, DOTGATE, PLUS; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
     uint8_t act;                       /* GLU, MAP (SiLU alone), EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */

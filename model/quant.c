@@ -86,6 +86,13 @@ static void dequant_i32(const void *blocks, float *out, size_t n)
         out[i] = (float)x[i];
 }
 
+static void dequant_i64(const void *blocks, float *out, size_t n)
+{
+    const int64_t *x = blocks;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)x[i];
+}
+
 static void dequant_i8(const void *blocks, float *out, size_t n)
 {
     const int8_t *x = blocks;
@@ -178,6 +185,7 @@ static const struct ntx_type_info types[NTX_TYPE_LIMIT] = {
     NTX_TYPES(ROW)
     [NTX_I8] = {"I8", 1, 1, dequant_i8, NTX_RULE_FLOAT, 0, {0}},
     [NTX_I32] = {"I32", 1, 4, dequant_i32, NTX_RULE_FLOAT, 0, {0}},
+    [NTX_I64] = {"I64", 1, 8, dequant_i64, NTX_RULE_FLOAT, 0, {0}},
 };
 
 const struct ntx_type_info *ntx_type_info(uint32_t type)

@@ -15,6 +15,7 @@ enum ntx_type {
     NTX_IQ2_XXS = 16, NTX_IQ2_XS = 17, NTX_IQ3_XXS = 18, NTX_IQ1_S = 19, NTX_IQ4_NL = 20, NTX_IQ3_S = 21, NTX_IQ2_S = 22, NTX_IQ4_XS = 23,
     NTX_I8 = 24, /* bytes: nothing is multiplied by them as they are (model/pack.h) */
     NTX_I32 = 26, /* numbers of experts, in a table by token (NTX_USE_NUMBERS) */
+    NTX_I64 = 27, /* numbers of tokens, where a drafter knows some of them only (model/arch/eagle3.c) */
     NTX_IQ1_M = 29, NTX_BF16 = 30, NTX_TQ1_0 = 34, NTX_TQ2_0 = 35, NTX_MXFP4 = 39, NTX_NVFP4 = 40, NTX_Q1_0 = 41, NTX_Q2_0 = 42,
     NTX_TYPE_LIMIT = 43, /* one past the largest id */
 };

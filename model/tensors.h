@@ -15,7 +15,7 @@ enum ntx_dim {
     NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
     NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
     NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_EVERY, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
-    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_STREAM_LOW, NTX_DIM_GRAM_TAPS, NTX_DIM_MIX, NTX_DIM_MIX_SCALES, NTX_DIM_EXPERTS_USED, NTX_DIM_VOCAB, NTX_DIM_RANK /* each matrix its own */,
+    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_STREAM_LOW, NTX_DIM_GRAM_TAPS, NTX_DIM_MIX, NTX_DIM_MIX_SCALES, NTX_DIM_EXPERTS_USED, NTX_DIM_TAPS, NTX_DIM_FUSED, NTX_DIM_VOCAB, NTX_DIM_RANK /* each matrix its own */,
 };
 
 enum ntx_use {
@@ -47,6 +47,8 @@ enum ntx_use {
     X(nextn_enorm,        "nextn.enorm.weight",         EMBD,           ONE,         VECTOR) /* of a block that foretells tokens: of the token's row, */ \
     X(nextn_hnorm,        "nextn.hnorm.weight",         EMBD,           ONE,         VECTOR) /* of the state before it, */ \
     X(nextn_eh,           "nextn.eh_proj.weight",       EMBD_2,         EMBD,        MATRIX) /* and what makes one of both */ \
+    X(fuse_norm,          "enc.output_norm.weight",     FUSED,          ONE,         VECTOR) /* of a file that guesses by states of several layers: of these, or of what is made of them, */ \
+    X(fuse,               "fc.weight",                  TAPS,           EMBD,        MATRIX) /* by this */ \
     X(attn_norm,          "attn_norm.weight",           EMBD,           ONE,         VECTOR) \
     X(q,                  "attn_q.weight",              EMBD,           HEADS_K,     MATRIX) \
     X(k,                  "attn_k.weight",              EMBD,           KV_HEADS_K,  MATRIX) \
@@ -196,7 +198,7 @@ struct ntx_tensor_kind {
 extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS];
 
 /* Not a layer's but the model's, though a layer's steps take it: nothing stands before its name. */
-static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high); }
+static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || t == NTX_T_fuse || t == NTX_T_fuse_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high); }
 
 /* A matrix that rows are multiplied by, wherever it lies. */
 static inline int ntx_is_matrix(enum ntx_tensor t)

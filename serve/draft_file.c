@@ -155,7 +155,7 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
 {
     struct spot s[NTX_DRAFTS_NODES] = {0};
     const struct ntx_drafts_tree *x = &f->tree;
-    uint32_t root = (f->nextn ? f->tree.n_nodes && f->tree.n_text == t->n : f->guesser ? guess(f, t) : look(f, t)) ? 0 : UINT32_MAX;
+    uint32_t root = (f->by_states ? f->tree.n_nodes && f->tree.n_text == t->n : f->guesser ? guess(f, t) : look(f, t)) ? 0 : UINT32_MAX;
     ntx_draft_root(d, t->tokens[t->n - 1], t->n);
     most = NTX_MIN(most, NTX_DRAFT_NODES);
     for (uint32_t i = x->n_text; root != UINT32_MAX && i < t->n; i++)

@@ -21,7 +21,7 @@ struct ntx_draft_text { /* of a session that writes, or is about to */
 struct ntx_draft_file {
     unsigned number;          /* among the files of --draft: what it guesses has kinds of its own */
     struct ntx_guesser *guesser; /* borrowed; or NULL, and then */
-    struct ntx_drafter *nextn; /*   the model's own block, borrowed; or NULL, and then a small model, with */
+    struct ntx_drafter *by_states; /*   what goes by the model's states, borrowed; or NULL, and then a small model, with */
     struct ntx_drafts *part;  /*   this, borrowed, too */
     struct { uint64_t session, asked, seed; uint32_t n, n_prompt; } text[NTX_DRAFTS_TEXTS]; /* who asked for what */
     uint64_t asked;
@@ -34,7 +34,7 @@ void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t
 /* Waits, ns at most, until it has come to this text and its `most` likeliest nodes (of those whose chance is more than `cost`) are known, or it is done: a node that
  * has not been expanded yet has no child among them. Whether it has. */
 bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost, uint64_t ns);
-/* The model's own block goes on with this text, here and now, until its `most` likeliest nodes are known. Whether it could. */
+/* What goes by the model's states goes on with this text, here and now, until its `most` likeliest nodes are known. Whether it could. */
 bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost);
 /* It is shown the states of rows at positions pos on (infer/drafter.h). */
 void ntx_draft_file_show(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t pos, const float *state, bool read);

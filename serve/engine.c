@@ -109,11 +109,12 @@ static int make_buffers(struct ntx_engine *e)
     bool model = false;
     for (unsigned i = 0; i < e->n_files; i++) {
         struct ntx_load_drafter *d = &e->l->drafter[i];
-        e->file[i] = (struct ntx_draft_file){.number = i, .guesser = d->guesser, .nextn = d->nextn, .part = d->guesser || d->nextn ? NULL : &d->drafts};
-        e->nextn = d->nextn ? &e->file[i] : e->nextn;
+        e->file[i] = (struct ntx_draft_file){.number = i, .guesser = d->guesser, .by_states = d->by_states, .part = d->guesser || d->by_states ? NULL : &d->drafts};
+        e->by_states = d->by_states ? &e->file[i] : e->by_states;
+        e->left_width += d->by_states ? d->needs.n_taps * e->l->model->hp.n_embd : 0;
         model |= !d->guesser;
     }
-    e->left = e->nextn ? malloc((size_t)e->max_rows * e->l->model->hp.n_embd * sizeof *e->left) : NULL;
+    e->left = e->by_states ? malloc((size_t)e->max_rows * e->left_width * sizeof *e->left) : NULL;
     e->draft_gain = 2;
     const struct ntx_hparams *hp = &e->l->model->hp;
     bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n; /* for every pass: there it mostly pays */
@@ -131,7 +132,7 @@ static int make_buffers(struct ntx_engine *e)
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
-    return (!e->nextn || e->left) && e->drafts && e->parts && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
+    return (!e->by_states || e->left) && e->drafts && e->parts && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)

@@ -83,8 +83,8 @@ static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const s
         late |= e->file[i].part && !ntx_draft_file_wait(&e->file[i], &t, w->most, w->cost, end > now ? end - now : 0);
         any |= e->file[i].part != NULL;
     }
-    if (e->nextn) {
-        ntx_draft_file_grow(e->nextn, &t, w->most, w->cost);
+    if (e->by_states) {
+        ntx_draft_file_grow(e->by_states, &t, w->most, w->cost);
         any = true;
     }
     if (late)
@@ -228,9 +228,9 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
 void ntx__engine_show(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n)
 {
     const struct ntx_draft_text t = text_of(e, s);
-    for (uint32_t i = 0; e->nextn && i < n; i++)
+    for (uint32_t i = 0; e->by_states && i < n; i++)
         if (rows[i].left)
-            ntx_draft_file_show(e->nextn, &t, rows[i].pos, rows[i].left, e->turn.on);
+            ntx_draft_file_show(e->by_states, &t, rows[i].pos, rows[i].left, e->turn.on);
 }
 
 /* ---- verify */

@@ -70,8 +70,9 @@ struct ntx_engine {
     struct ntx_session **live;  /* [max_sessions] that may have rows in this pass */
     struct ntx_row *rows;       /* [max_rows] */
     float *logits;              /* [logits_rows x n_vocab] */
-    float *left;                /* [max_rows x n_embd] states for the model's own block that guesses; NULL: it does not */
-    struct ntx_draft_file *nextn; /* that one, of `file`; or NULL */
+    float *left;                /* [max_rows x left_width] states for what guesses by them; NULL: nothing does */
+    uint32_t left_width;
+    struct ntx_draft_file *by_states; /* that one, of `file`; or NULL */
     struct ntx_candidate *best; /* [logits_rows x NTX_BEST_MAX] with a GPU */
     struct ntx_prefix *prefix;  /* NULL: nothing is shared */
     struct ntx_shelf *shelf;    /* prefixes on disk; NULL: none */
@@ -140,7 +141,7 @@ void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s); /* whose
 /* The results of a session's rows of a pass: tokens are drawn along its proposal, and what holds is kept. It may be gone afterwards. */
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s);
 void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row); /* behind a prompt */
-void ntx__engine_show(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n); /* states that rows left, to the model's own block */
+void ntx__engine_show(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n); /* states that rows left, to what guesses by them */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns); /* a pass took so long */
 void ntx__engine_turn(struct ntx_engine *e, uint64_t ns);  /* and so long with all that was done for it */
 

@@ -191,7 +191,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .session = s->id,
         .similar = s->similar,
         .pool = s->pool,
-        .left = e->left && s->kind == NTX_SESSION_GENERATE && !s->pinned ? e->left + (size_t)(s->first_row + k) * e->l->env.n_embd : NULL,
+        .left = e->left && s->kind == NTX_SESSION_GENERATE && !s->pinned ? e->left + (size_t)(s->first_row + k) * e->left_width : NULL,
         .watched = s->steps != NTX_STEPS_NONE,
         .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, (*n_captures)++) : NULL,
     };

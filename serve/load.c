@@ -399,6 +399,11 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .ranks = l->ranks,
         .sums = l->sums,
     };
+    for (unsigned i = 0; i < l->n_drafters; i++)
+        if (l->drafter[i].needs.n_taps) {
+            c.n_taps = l->drafter[i].needs.n_taps;
+            c.taps = l->drafter[i].needs.tap;
+        }
     if (l->ranks && !ntx_machines_rank(l->machines))
         c.backend = ntx_ranks_backend(l->ranks);
     if (l->device && !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */

@@ -55,13 +55,14 @@ struct ntx_load_request {
     const atomic_bool *stop;   /* set: opening ends soon with -ECANCELED; NULL: nobody sets it */
 };
 
-/* A file that guesses (--draft FILE), or the model's own block that does, which is the last of them. */
+/* A file that guesses (--draft FILE), or the model's own block that does, which is the last of them. Of what goes by the model's states there is one. */
 struct ntx_load_drafter {
     int fd;                      /* -1: the model's own */
     enum ntx_guesser_kind kind;
     struct ntx_drafts drafts;    /* of a small model */
+    struct ntx_drafter *by_states; /* of what goes by the model's states: a file, or its own block, */
+    struct ntx_drafter_needs needs; /*  and at which layers */
     struct ntx_guesser *guesser; /* of any other file */
-    struct ntx_drafter *nextn;   /* the model's own */
 };
 
 struct ntx_loaded {

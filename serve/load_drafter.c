@@ -63,12 +63,24 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
     return rc ? rc : open_nextn(r, l, err);
 }
 
-/* The block, with a copy of the output matrix; and states that rows of a pass leave. */
-static int nextn_bytes(const struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+/* Of the model's own block that is a copy of the output matrix, too. What goes by states has those that rows of a pass leave. */
+static int look(const struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_load_drafter *d, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
 {
-    int rc = ntx_drafter_nextn_look(l->gguf, ctx, threads, bytes, err);
-    *bytes += ntx_drafter_left_bytes(l->model->hp.n_embd, set->rows);
+    const bool own = d->kind == NTX_GUESSER_NEXTN;
+    if (own)
+        d->needs.n_taps = 1, d->needs.tap[0] = l->model->hp.n_layers;
+    int rc = own ? ntx_drafter_nextn_look(l->gguf, ctx, threads, &d->needs.bytes, err) : ntx_guesser_look(d->fd, l->gguf, ctx, threads, &d->kind, &d->needs, err);
+    *bytes = d->needs.bytes + ntx_drafter_left_bytes(d->needs.n_taps * l->model->hp.n_embd, set->rows);
     return rc;
+}
+
+/* Another one goes by the model's states already. */
+static int check_states(const struct ntx_loaded *l, unsigned i, struct ntx_err *err)
+{
+    for (unsigned k = 0; k < i && l->drafter[i].needs.n_taps; k++)
+        if (l->drafter[k].needs.n_taps)
+            return ntx_err_set(err, -ENOTSUP, "there is one already that goes by the model's states: name one of nextn and files of the EAGLE-3 kind");
+    return 0;
 }
 
 static void let_go(struct ntx_loaded *l, unsigned i)
@@ -98,7 +110,8 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
         struct ntx_load_drafter *d = &l->drafter[i];
         uint64_t its = 0;
         bool own = d->kind == NTX_GUESSER_NEXTN;
-        int rc = own ? nextn_bytes(l, set, ctx, threads, &its, err) : ntx_guesser_look(d->fd, l->gguf, ctx, &d->kind, &its, err);
+        int rc = look(l, set, d, ctx, threads, &its, err);
+        rc = rc ? rc : check_states(l, i, err);
         if (rc && !unasked)
             return own ? ntx_err_prefix(err, "--draft nextn"), rc : rc;
         its += d->kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0;
@@ -195,7 +208,8 @@ static int build_one(struct ntx_loaded *l, struct ntx_load_drafter *d, uint64_t 
 {
     switch (d->kind) {
     case NTX_GUESSER_MODEL: return ntx_drafts_make(epoch, l->plan->ctx, &d->drafts, err);
-    case NTX_GUESSER_NEXTN: return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->nextn, err);
+    case NTX_GUESSER_NEXTN: return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->by_states, err);
+    case NTX_GUESSER_STATES: return ntx_drafter_head_new(d->fd, l->gguf, l->fds, l->n_files, l->plan->ctx, l->plan->threads, &d->by_states, err);
     default: return ntx_guesser_new(d->fd, l->gguf, &d->guesser, err);
     }
 }
@@ -215,7 +229,7 @@ void ntx__load_drafters_free(struct ntx_loaded *l)
         if (d->fd >= 0)
             close(d->fd);
         ntx_guesser_free(d->guesser);
-        ntx_drafter_free(d->nextn);
+        ntx_drafter_free(d->by_states);
         if (d->drafts.asks)
             ntx_drafts_close(&d->drafts);
     }

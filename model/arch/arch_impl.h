@@ -1,6 +1,7 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
  *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c qwen4exp.c kimi.c glm5next.c hyv4.c phi3.c llama4.c step35.c   an architecture each (and its cousins): what its keys say, and what its layers do
+ *   eagle3.c                           the same of files that guess
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -15,6 +16,9 @@
     X(llama, "llama") X(llama_relu, "llama-relu") X(qwen2, "qwen2") X(qwen3, "qwen3") X(qwen2moe, "qwen2moe") X(qwen3moe, "qwen3moe") X(gpt_oss, "gpt-oss") X(glm4moe, "glm4moe") X(minimax_m2, "minimax-m2") X(olmoe, "olmoe") X(smollm3, "smollm3") X(mistral3, "mistral3") X(granite, "granite") X(granitemoe, "granitemoe") \
     X(gemma2, "gemma2") X(gemma3, "gemma3") X(gemma4, "gemma4") X(deepseek, "deepseek") X(deepseek2, "deepseek2") X(mistral4, "mistral4") X(deepseek32, "deepseek32") X(glm_dsa, "glm-dsa") X(deepseek4, "deepseek4") \
     X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(kimi_linear, "kimi-linear") X(glm5_next, "glm5-next") X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4") X(step35, "step35") X(hy_v4, "hy_v4")
+
+/* Files that guess by states of another model's layers: no models by themselves. */
+#define NTX_HEADS(X) X(eagle3, "eagle3", "EAGLE-3")
 
 #define NTX__OWN_KEYS 16
 
@@ -42,6 +46,9 @@ struct ntx__arch {
 #define X(symbol, name) extern const struct ntx__arch ntx__arch_##symbol;
 NTX_ARCHS(X)
 #undef X
+#define X(symbol, name, kind) extern const struct ntx__arch ntx__arch_##symbol;
+NTX_HEADS(X)
+#undef X
 
 /* ---- pieces.c */
 struct ntx__experts;
@@ -53,6 +60,7 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     enum ntx_rope_kind rope;
     enum ntx__presence qkv_bias, o_bias, sinks;
     enum ntx__presence qk_norm, qk_norm_all; /* of each head; of all at once, where there are no biases before */
+    bool paired;     /* q, k and v are of the token's row and of the state that came with it, each normed; h is that state */
     bool unturned;   /* q and k are not rotated */
     enum ntx_turn turn;
     bool post_norm;  /* of what is added; the same of FFNs */
@@ -69,6 +77,8 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
 };
 /* h = eh(norm of the token's row, norm of the state that came with it) */
 void ntx__add_nextn(const struct ntx_hparams *hp, struct ntx_layer *out);
+/* h = fuse(states), with a norm before it */
+void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *out);
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
 /* The same by latents (hp->kv_lora): adjacent pairs behind the part of a head that is not rotated are. To positions that are chosen, where hp->index says so. */
@@ -146,6 +156,8 @@ int ntx__key_kda(struct ntx__keys *k);
 int ntx__key_recurrent(struct ntx__keys *k);
 int ntx__key_delta(struct ntx__keys *k);
 int ntx__check_sections(struct ntx__keys *k);
+/* target_layers, and what a file that guesses by their states knows of the vocabulary (eagle3.c). */
+int ntx__key_taps(struct ntx__keys *k);
 /* Layers that keep a state, as attention.head_count_kv tells. */
 int ntx__key_recurrent_kv(struct ntx__keys *k);
 /* nextn_predict_layers: that many of the last blocks are not layers of the text's; what they hold is known, and never read. */

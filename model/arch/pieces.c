@@ -36,15 +36,42 @@ static void norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum nt
     takes(s, t, has);
 }
 
+/* A copy, in from value `from` on. */
+static void take(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t from)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, out, in);
+    s->width = hp->n_embd;
+    s->scale = 1;
+    s->from = from;
+}
+
 void ntx__add_nextn(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     norm(l, NTX_BUF_NORMED, NTX_BUF_H, NTX_T_nextn_enorm, NTX__ALWAYS, 1, hp->n_embd);
     norm(l, NTX_BUF_NORMED, NTX_BUF_NORMED, NTX_T_nextn_hnorm, NTX__ALWAYS, 1, hp->n_embd);
     l->step[l->n_steps - 1].offset = hp->n_embd;
     multiply(l, NTX_BUF_Y, NTX_BUF_NORMED, NTX_T_nextn_eh);
-    struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, NTX_BUF_H, NTX_BUF_Y);
-    s->width = hp->n_embd;
-    s->scale = 1;
+    take(hp, l, NTX_BUF_H, NTX_BUF_Y, 0);
+}
+
+void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    take(hp, l, NTX_BUF_NORMED, NTX_BUF_NORMED, 0);
+    l->step[l->n_steps - 1].width = hp->head.n_taps * hp->head.width;
+    if (hp->head.norm_first)
+        norm(l, NTX_BUF_NORMED, NTX_BUF_NORMED, NTX_T_fuse_norm, NTX__ALWAYS, 1, hp->head.n_taps * hp->head.width);
+    multiply(l, NTX_BUF_Y, NTX_BUF_NORMED, NTX_T_fuse);
+    take(hp, l, NTX_BUF_H, NTX_BUF_Y, 0);
+}
+
+/* The residual stream is the state, before or behind its norm. */
+static void add_pair(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    norm(l, NTX_BUF_NORMED, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
+    if (!hp->head.norm_residual)
+        take(hp, l, NTX_BUF_H, NTX_BUF_NORMED, hp->n_embd);
+    norm(l, NTX_BUF_NORMED, NTX_BUF_NORMED, NTX_T_nextn_hnorm, NTX__ALWAYS, 1, hp->n_embd);
+    l->step[l->n_steps - 1].offset = hp->n_embd;
 }
 
 static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has, enum ntx_buf b, uint32_t heads)
@@ -76,12 +103,11 @@ static void split(struct ntx_layer *l, enum ntx_buf b, enum ntx_buf other, uint3
     s->width = width;
 }
 
-/* K and V: of X. */
-static void add_kv(struct ntx_layer *l, const struct ntx__attention *has)
+static void add_kv(struct ntx_layer *l, const struct ntx__attention *has, enum ntx_buf of)
 {
-    multiply(l, NTX_BUF_K, NTX_BUF_X, NTX_T_k);
+    multiply(l, NTX_BUF_K, of, NTX_T_k);
     if (!has->v_of_k)
-        multiply(l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
+        multiply(l, NTX_BUF_V, of, NTX_T_v);
 }
 
 /* Behind the products: biases and norms of heads. */
@@ -122,10 +148,16 @@ static void attend(struct ntx_layer *l, const struct ntx__attention *has, const 
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
 {
     const struct ntx_dims w = ntx_dims_of(hp, has->layer);
-    norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
-    multiply(l, NTX_BUF_Q, NTX_BUF_X, has->gated ? NTX_T_q_gated : NTX_T_q);
+    const enum ntx_buf x = has->paired ? NTX_BUF_NORMED : NTX_BUF_X;
+    if (has->paired)
+        add_pair(hp, l);
+    else
+        norm(l, x, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
+    multiply(l, NTX_BUF_Q, x, has->gated ? NTX_T_q_gated : NTX_T_q);
     if (!has->borrows)
-        add_kv(l, has);
+        add_kv(l, has, x);
+    if (has->paired && hp->head.norm_residual)
+        take(hp, l, NTX_BUF_H, NTX_BUF_NORMED, hp->n_embd);
     if (has->head_gates)
         multiply(l, NTX_BUF_A, NTX_BUF_X, NTX_T_head_gate);
     bias(hp, has->layer, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);

@@ -144,16 +144,16 @@ static void looked_at(void)
     char in[4096];
     struct ntx_err err = {0};
     enum ntx_guesser_kind kind;
-    uint64_t bytes;
+    struct ntx_drafter_needs needs;
     char one[NTX_GUESSER_TEXT], other[NTX_GUESSER_TEXT];
     snprintf(in, sizeof in, "%s/%s", dir ? dir : "/tmp", path + 5);
     int fd = mkstemp(in);
     CHECK(fd >= 0 && !unlink(in));
     CHECK(write(fd, "ntx-script 1\n", 13) == 13);
-    CHECK(!ntx_guesser_look(fd, NULL, 1, &kind, &bytes, &err) && kind == NTX_GUESSER_SCRIPT && bytes == 39 + (64 << 10));
+    CHECK(!ntx_guesser_look(fd, NULL, 1, 1, &kind, &needs, &err) && kind == NTX_GUESSER_SCRIPT && needs.bytes == 39 + (64 << 10));
     CHECK(!ntx_guesser_digest(fd, one, &err) && strlen(one) == 32);
     CHECK(pwrite(fd, "ntx-script 2\n", 13, 0) == 13 && !ntx_guesser_digest(fd, other, &err) && strcmp(one, other)); /* of the same size */
-    CHECK(pwrite(fd, "something else", 14, 0) == 14 && ntx_guesser_look(fd, NULL, 1, &kind, &bytes, &err) == -EINVAL && strstr(err.text, "no file that guesses"));
+    CHECK(pwrite(fd, "something else", 14, 0) == 14 && ntx_guesser_look(fd, NULL, 1, 1, &kind, &needs, &err) == -EINVAL && strstr(err.text, "no file that guesses"));
     close(fd);
 }
 

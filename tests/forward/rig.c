@@ -291,6 +291,8 @@ void rig_open(struct rig *r, const struct rig_options *o)
         .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip, .ffn = r->ffn,
     };
     CHECK(c.ops);
+    c.n_taps = o->n_taps;
+    c.taps = o->taps;
     c.backend = o->backend;
     c.ranks = o->ranks;
     if (o->device)

@@ -26,6 +26,8 @@ struct rig_options {
     struct ntx_device *(*device)(struct rig *r, const struct rig_options *o, void *ctx); /* NULL: the CPU */
     const struct ntx_backend *backend; /* its table */
     void *device_ctx;
+    uint32_t n_taps;               /* infer/forward.h */
+    const uint32_t *taps;
     const struct ntx_share *share; /* rows of one machine of several, */
     struct ntx_ranks *ranks;       /*   which this pass is shared with; its back end is `backend` */
 };

@@ -218,6 +218,12 @@ static void put_numbers(const struct mk_tensor *t, uint64_t first, size_t n, int
         out[i] = (int32_t)(((first + i) / t->ne[0] * 5 + (first + i) % t->ne[0]) % t->below);
 }
 
+static void put_long_numbers(const struct mk_tensor *t, uint64_t first, size_t n, int64_t *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (int64_t)((first + i) * t->below / t->ne[0]);
+}
+
 /* The random bytes of tensor i, the same whatever file it goes to. piece: [PIECE] */
 static int write_tensor(int fd, const struct mk_file *f, size_t i, char *piece)
 {
@@ -233,6 +239,8 @@ static int write_tensor(int fd, const struct mk_file *f, size_t i, char *piece)
             memcpy(piece, t->values + done, n * sizeof(float));
         else if (t->unit)
             put_unit(t, done, n, (float *)(void *)piece);
+        else if (t->type == NTX_I64)
+            put_long_numbers(t, done, n, (int64_t *)(void *)piece);
         else if (t->below)
             put_numbers(t, done, n, (int32_t *)(void *)piece);
         else

@@ -14,7 +14,7 @@ struct mk_tensor {
     uint32_t type, n_dims;
     uint64_t ne[3]; /* unused ones are 1 */
     float mean, std;
-    uint32_t below;      /* I32: whole numbers below it, those of a row following one another */
+    uint32_t below;      /* I32: whole numbers below it, those of a row following one another. I64: ascending ones */
     bool unit;           /* F32: of each row the value of its own number is 1, others are 0 */
     const float *values; /* NULL: random; F32 otherwise, owned by whoever set it */
 };

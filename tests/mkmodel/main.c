@@ -32,6 +32,7 @@ static void usage(FILE *to)
             "  --fused (an expert's gate and up are one matrix)  --delta-joined (qwen3next: a delta net's q, k, v and gate are)\n"
             "  --window N (32; gpt-oss, gemma)  --ctx N (512)  --tied  --biases (q, k, v)  --qk-norms (both where the architecture leaves them open)  --logit-scale F (3)\n"
             "  --scales (matrices X.weight have an X.scale beside them, as files of NVFP4 do)\n"
+            "  --arch eagle3, a drafter: --taps N,N,N (0,1,2: layers of the model that it is for)  --state-width N (embd: that model's)  --draft-vocab N (all: tokens that it knows)  --norm-before-fc  --norm-before-residual  --bare (embedding and output are that model's)\n"
             "  --rope-base F (10000)  --rope-scaling none|linear|yarn  --rope-factor F (1)  --rope-orig N (ctx / factor)  --yarn-magnitude F (no key)\n"
             "  --rope-freqs                  writes the frequency divisors of Llama 3.1 for --rope-factor\n"
             "  --vocab-from X.gguf           its tokenizer; else a small built-in one, filled up to --vocab-size N\n"

@@ -432,7 +432,7 @@ static void find_widths(struct plan *p)
 bool mk_arch_known(const char *arch)
 {
     struct ntx_layer l;
-    return ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = 1}, 0, &l);
+    return mk_is_head(arch) || ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = 1}, 0, &l);
 }
 
 bool mk_arch_experts(const char *arch, uint32_t n)
@@ -1047,6 +1047,8 @@ static void add_keys(struct plan *p, uint32_t orig)
 
 int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct ntx_err *err)
 {
+    if (mk_is_head(o->arch))
+        return mk_plan_head(f, o, err);
     struct plan p = {.f = f, .o = o, .recipe = find_recipe(o->type), .head = o->head_dim ? o->head_dim : o->embd / o->heads};
     uint32_t orig = o->rope_orig ? o->rope_orig : (uint32_t)((float)o->ctx / o->rope_factor);
     float *v = NULL;

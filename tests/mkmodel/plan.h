@@ -31,6 +31,8 @@ struct mk_options {
     uint32_t plus; bool shared; /* model/delta.h: rank of what is added to matrices, but for ffn_up, to which a whole one is; all layers have the first one's. No options of the program */
     bool holes; /* of the file: weights are zeros that take no room on the drive */
     float nextn_agrees; /* what layers add is so much smaller, and the block behind them goes by the token alone: both mostly say the same; 0: it is not so */
+    const char *taps; uint32_t state_width, draft_vocab; /* of drafters that go by states: the layers, as text; how wide states are; tokens that it knows. NULL, 0: "0,1,2", embd, all */
+    bool norm_first, norm_residual, bare; /* bare: its embedding and output are the model's */
     bool scales; /* "X.scale" beside matrices "X.weight", and an "X.input_scale" */
     bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
     uint32_t version, parts;
@@ -47,6 +49,10 @@ bool mk_arch_experts(const char *arch, uint32_t n);
 
 /* Keys of the vocabulary (vocab.c): the built-in one, or a copy of another file's. *n: number of tokens. */
 int mk_vocab(struct mk_file *f, const struct mk_options *o, uint32_t *n, struct ntx_err *err);
+
+/* The same of a drafter that goes by states of another model's layers (head.c), which --arch names. */
+bool mk_is_head(const char *arch);
+int mk_plan_head(struct mk_file *f, const struct mk_options *o, struct ntx_err *err);
 
 /* All keys and tensors. *freqs is malloc'd where the model has rope_freqs: free it after writing. */
 int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct ntx_err *err);

@@ -74,7 +74,7 @@ int main(int argc, char **argv)
     }
     CHECK_MSG(print || at[1] != '|', "TYPES.md has more types than NTX_TYPES");
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++) /* none is in the table of types and not in NTX_TYPES but those that nothing is multiplied by */
-        if (ntx_type_info(t) && t != NTX_I8 && t != NTX_I32) {
+        if (ntx_type_info(t) && t != NTX_I8 && t != NTX_I32 && t != NTX_I64) {
             bool listed = false;
             for (size_t i = 0; i < sizeof all / sizeof *all; i++)
                 listed |= all[i] == t;
