@@ -56,9 +56,9 @@ static void replant(struct ntx__drafter_text *t, uint32_t root)
 }
 
 /* The text's last token was read with a state of the large model's, and lies where it belongs; what was guessed below it does not. */
-static int go_on_anew(struct ntx__drafter_text *t, const int32_t *tokens, uint32_t n)
+static int go_on_anew(const struct ntx_drafter *d, struct ntx__drafter_text *t, const int32_t *tokens, uint32_t n)
 {
-    t->kv_n += n > t->n && t->node[0].expanded;
+    t->kv_n += n > t->n && t->node[0].expanded && !ntx__drafter_block_of(d);
     for (uint32_t i = t->n; i < n; i++) {
         t->tokens[i] = tokens[i];
         ntx_sampler_wrote(t->sampler, tokens[i]);
@@ -76,7 +76,7 @@ static int go_on(struct ntx_drafter *d, struct ntx__drafter_text *t, const int32
     uint32_t at = 0;
     bool lost = false;
     if (d->states)
-        return go_on_anew(t, tokens, n);
+        return go_on_anew(d, t, tokens, n);
     for (uint32_t i = t->n; i < n; i++) {
         uint32_t next = lost || !t->node[at].expanded || t->n_spine > SPINE ? 0 : child(t, at, tokens[i]);
         if (!lost && t->node[at].expanded && t->n_spine <= SPINE)
@@ -140,12 +140,13 @@ static bool as_before(const struct ntx__drafter_text *t, const struct ntx_drafte
 }
 
 /* Whether what was shown goes from what has been read up to the last token but one; else it is read from where it begins, if that is before. */
-static bool states_there(struct ntx__drafter_text *t, uint32_t n)
+static bool states_there(const struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t n)
 {
+    const uint32_t first = t->shown_at + ntx__drafter_behind(d);
     if (t->shown_at + t->n_shown + 1 < n || t->shown_at + 2 > n)
         return false;
-    if (t->shown_at + 1 > t->skip + t->kv_n || t->skip + 1 > n) {
-        t->skip = t->shown_at + 1;
+    if (first > t->skip + t->kv_n || t->skip + 1 > n) {
+        t->skip = first;
         t->kv_n = 0;
         begin_anew(t);
     }
@@ -167,7 +168,7 @@ int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
     int rc = as_before(t, x) && common == t->n ? go_on(d, t, x->tokens, x->n) : take_up(t, x, common, d->n_vocab);
     t->session = x->session;
     t->used = !rc;
-    if (!rc && d->states && !states_there(t, t->n))
+    if (!rc && d->states && !states_there(d, t, t->n))
         return -EAGAIN;
     return rc ? rc : (int)(t - d->text);
 }
@@ -189,7 +190,7 @@ static int read_text(struct ntx_drafter *d, struct ntx__drafter_text *t)
     int rc = d->states ? ntx__drafter_states(d, t, from, n, &states) : 0;
     for (uint32_t i = 0; i < n; i++)
         rows[i] = (struct ntx_row){.token = t->tokens[from + i], .pos = t->kv_n + i, .kv = t->kv, .state = states ? states + (size_t)i * d->model->hp.n_embd : NULL};
-    rc = rc < 0 ? rc : ntx__drafter_run(d, d->f, rows, n);
+    rc = rc < 0 || ntx__drafter_block_of(d) ? rc : ntx__drafter_run(d, d->f, rows, n);
     t->kv_n += rc > 0 ? n : 0;
     return rc;
 }
@@ -282,6 +283,8 @@ int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most)
     if (t->skip + t->kv_n + t->n_spine + 1 < t->n)
         return read_text(d, t);
     most = d->states ? NTX_MIN(most, OWN_NODES) : most;
+    if (ntx__drafter_block_of(d))
+        return ntx__drafter_block(d, t, most);
     uint32_t n = t->n_expanded < most ? choose(d, t, NTX_MIN(STEP, most - t->n_expanded), node) : 0;
     if (n && !find_slots(t, node, n, slot)) {
         int rc = order_spine(d, t);
@@ -326,9 +329,9 @@ static int read_shown(struct ntx_drafter *d, const struct ntx_drafter_text *x)
     int rc = ntx_drafter_follow(d, &known);
     while (rc >= 0 && t->skip + t->kv_n + 1 < t->n)
         rc = read_text(d, t);
-    uint32_t next = t->skip + t->kv_n; /* the token that is to be read: its state is the first that is still wanted */
-    if (rc >= 0 && next > t->shown_at + 1)
-        let_go(d, t, next - 1 - t->shown_at);
+    uint32_t next = t->skip + t->kv_n - ntx__drafter_behind(d); /* the token that is to be read: its state is the first that is still wanted */
+    if (rc >= 0 && next > t->shown_at)
+        let_go(d, t, next - t->shown_at);
     return rc < 0 ? rc : 0;
 }
 

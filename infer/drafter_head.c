@@ -18,7 +18,7 @@
 static uint32_t shown_width(const struct ntx_hparams *hp) { return hp->head.n_taps ? hp->head.n_taps * hp->head.width : hp->n_embd; }
 static uint64_t state_floats(const struct ntx_hparams *hp) { return 2ull * hp->n_embd + NTX_DRAFTER_TEXTS * ((uint64_t)SHOWN * shown_width(hp) + (uint64_t)OWN_NODES * hp->n_embd); }
 
-uint64_t ntx__drafter_state_bytes(const struct ntx_model *m) { return m->hp.foretells ? 4 * state_floats(&m->hp) : 0; }
+uint64_t ntx__drafter_state_bytes(const struct ntx_model *m) { return m->hp.foretells || m->hp.head.n_taps ? 4 * state_floats(&m->hp) : 0; }
 
 int ntx__drafter_state_room(struct ntx_drafter *d)
 {
@@ -55,12 +55,13 @@ void ntx__drafter_left(struct ntx_drafter *d, float *left)
 int ntx__drafter_states(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t token, uint32_t n, const float **out)
 {
     struct ntx_row rows[READ];
-    const float *shown = t->shown + (size_t)(token - 1 - t->shown_at) * d->shown_width;
+    const bool block = ntx__drafter_block_of(d);
+    const float *shown = t->shown + (size_t)(token - ntx__drafter_behind(d) - t->shown_at) * d->shown_width;
     *out = shown;
     if (!d->head)
         return 0;
     for (uint32_t i = 0; i < n; i++)
-        rows[i] = (struct ntx_row){.pos = token - t->skip + i, .kv = t->kv, .state = shown + (size_t)i * d->shown_width, .left = d->head->fused + (size_t)i * d->model->hp.n_embd};
+        rows[i] = (struct ntx_row){.pos = token - t->skip + i, .kv = t->kv, .state = shown + (size_t)i * d->shown_width, .left = block ? NULL : d->head->fused + (size_t)i * d->model->hp.n_embd};
     *out = d->head->fused;
     return ntx__drafter_run(d, d->head->f, rows, n);
 }
@@ -75,6 +76,49 @@ const float *ntx__drafter_logits(struct ntx_drafter *d, const float *logits)
     return h->logits;
 }
 
+/* ---- a block */
+
+struct column { /* what may stand in a place of it */
+    struct ntx_candidate kid[KIDS];
+    uint32_t n;
+};
+
+static int guess_block(struct ntx_drafter *d, struct ntx__drafter_text *t, struct column *column)
+{
+    const uint32_t block = ntx__drafter_block_of(d), at = t->n - 1 - t->skip;
+    struct ntx_row rows[BLOCK];
+    for (uint32_t i = 0; i < block; i++)
+        rows[i] = (struct ntx_row){.token = i ? (int32_t)d->model->hp.head.mask : t->node[0].token, .pos = at + i, .kv = t->kv, .ahead = d->model->hp.head.causal ? 0 : block - 1 - i, .logits = i ? d->logits + (size_t)(i - 1) * d->n_vocab : NULL};
+    int rc = ntx__drafter_run(d, d->f, rows, block);
+    for (uint32_t i = 1; i < block && rc > 0; i++) {
+        ntx_sampler_take(t->sampler, ntx__drafter_logits(d, rows[i].logits));
+        column[i].n = ntx_sampler_guess(t->sampler, t->n + i - 1, SHARP, column[i].kid, KIDS);
+    }
+    return rc;
+}
+
+/* The places of a block are guessed each for itself: below every node of a depth stand the same tokens. */
+int ntx__drafter_block(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t most)
+{
+    struct column column[BLOCK] = {0};
+    const uint32_t block = ntx__drafter_block_of(d);
+    if (t->node[0].expanded)
+        return 0;
+    int rc = guess_block(d, t, column);
+    for (uint32_t best = 0; rc > 0 && best != UINT32_MAX && t->n_expanded < most;) {
+        const uint32_t depth = t->node[best].depth + 1;
+        t->node[best].expanded = true;
+        t->n_expanded++;
+        for (uint32_t k = 0; k < column[depth].n && t->n_nodes < NTX_DRAFTER_NODES; k++)
+            t->node[t->n_nodes++] = (struct ntx__drafter_node){.token = column[depth].kid[k].id, .parent = best, .depth = depth, .chance = column[depth].kid[k].logit, .path = t->node[best].path * column[depth].kid[k].logit};
+        best = UINT32_MAX;
+        for (uint32_t i = 1; i < t->n_nodes; i++)
+            if (!t->node[i].expanded && t->node[i].depth + 1 < block && t->node[i].path >= LEAST && (best == UINT32_MAX || t->node[i].path > t->node[best].path))
+                best = i;
+    }
+    return rc;
+}
+
 /* ---- a file of its own */
 
 /* What it has none of is the large model's, whose output may be its embedding. */
@@ -84,24 +128,26 @@ static int borrow(struct ntx_gguf *g, const struct ntx_gguf *model, struct ntx_e
     return ntx_gguf_lend(g, model, loans, ntx_gguf_tensor(g, "output.weight") ? 1 : 3, err);
 }
 
+/* Before its tensors are looked at. */
+static int fits(const struct ntx_gguf *g, const struct ntx_gguf *model, struct ntx_err *err)
+{
+    struct ntx_model *d = NULL, *m = NULL;
+    int rc = ntx_model_open_keys(g, &d, err);
+    if (!rc)
+        rc = ntx_model_open_keys(model, &m, err);
+    if (!rc && d->hp.head.width != m->hp.n_embd)
+        rc = ntx_err_set(err, -EINVAL, "it goes by states of %u values, the model's have %u: it is another model's", d->hp.head.width, m->hp.n_embd);
+    if (!rc && d->hp.head.tap[d->hp.head.n_taps - 1] > m->hp.n_layers)
+        rc = ntx_err_set(err, -EINVAL, "it goes by the state at layer %u, the model has %u: it is another model's", d->hp.head.tap[d->hp.head.n_taps - 1], m->hp.n_layers);
+    ntx_model_free(d);
+    ntx_model_free(m);
+    return rc;
+}
+
 struct parts { /* of a file, as long as it is looked at */
     struct ntx_gguf *g;
     struct ntx_model *first, *second;
 };
-
-static int fits(const struct ntx_hparams *hp, const struct ntx_gguf *model, struct ntx_err *err)
-{
-    struct ntx_model *m = NULL;
-    int rc = ntx_model_open_keys(model, &m, err);
-    if (rc)
-        return rc;
-    if (hp->head.width != m->hp.n_embd)
-        rc = ntx_err_set(err, -EINVAL, "it goes by states of %u values, the model's have %u: it is another model's", hp->head.width, m->hp.n_embd);
-    else if (hp->head.tap[hp->head.n_taps - 1] > m->hp.n_layers)
-        rc = ntx_err_set(err, -EINVAL, "it goes by the state at layer %u, the model has %u: it is another model's", hp->head.tap[hp->head.n_taps - 1], m->hp.n_layers);
-    ntx_model_free(m);
-    return rc;
-}
 
 static void parts_free(struct parts *p)
 {
@@ -120,9 +166,9 @@ static int parts_open(struct parts *p, int fd, const struct ntx_gguf *model, str
     if (!rc)
         rc = borrow(p->g, model, err);
     if (!rc)
-        rc = ntx_model_open_head(p->g, true, &p->first, err);
+        rc = fits(p->g, model, err);
     if (!rc)
-        rc = fits(&p->first->hp, model, err);
+        rc = ntx_model_open_head(p->g, true, &p->first, err);
     if (!rc)
         rc = ntx_model_open_head(p->g, false, &p->second, err);
     if (rc)

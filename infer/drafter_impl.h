@@ -16,6 +16,7 @@
 #define LEAST 0.0005f    /* a path of less chance is not followed */
 
 #define SHOWN 128u       /* states that wait to be read, of a text */
+#define BLOCK 64u        /* tokens that are guessed at once, at most (model/arch/dflash.c) */
 #define OWN_NODES 128u   /* what goes by states expands no more: each leaves one */
 
 struct ntx__drafter_node {
@@ -61,7 +62,7 @@ struct ntx_drafter {
     struct ntx__drafter_text text[NTX_DRAFTER_TEXTS];
 };
 
-struct ntx_drafter_head { /* EAGLE-3: another pass makes of the states of several layers what comes with a token */
+struct ntx_drafter_head { /* another pass makes of the states of several layers what comes with the next token; or, of a block, K and V of that position */
     struct ntx_gguf *gguf;
     struct ntx_model *model;
     struct ntx_chunks *chunks;
@@ -82,7 +83,13 @@ const float *ntx__drafter_logits(struct ntx_drafter *d, const float *logits);   
 uint64_t ntx__drafter_state_bytes(const struct ntx_model *m);
 int ntx__drafter_state_room(struct ntx_drafter *d);
 void ntx__drafter_head_free(struct ntx_drafter_head *h);
+/* The block below node 0 is guessed, and the tree grows to `most` expanded nodes, of it. 1, 0: that was done before, or a negative errno. */
+int ntx__drafter_block(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t most);
 int ntx__drafter_run(struct ntx_drafter *d, struct ntx_forward *f, struct ntx_row *rows, uint32_t n); /* n, or a negative errno */
+
+static inline uint32_t ntx__drafter_block_of(const struct ntx_drafter *d) { return d->model->hp.head.block; }
+/* Of a block, a position's state comes with itself; else with the token behind it. */
+static inline uint32_t ntx__drafter_behind(const struct ntx_drafter *d) { return ntx__drafter_block_of(d) ? 0 : 1; }
 
 /* ---- drafter_open.c */
 int ntx__drafter_chunks(const struct ntx_model *m, struct ntx_chunks **out, struct ntx_err *err);

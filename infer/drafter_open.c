@@ -58,8 +58,8 @@ int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t 
         return rc;
     struct ntx_forward_config f = ntx__drafter_pass(m, c, ctx, threads);
     struct ntx_kv_shape kv = shape_of(ctx);
-    *bytes = (m->hp.foretells ? ntx_ram_weights_pick_bytes(c) : file_bytes) + ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
-             (uint64_t)m->hp.n_vocab * 4 * (STEP + 3 * NTX_DRAFTER_TEXTS) + 8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
+    *bytes = (m->hp.foretells || m->hp.head.n_taps ? ntx_ram_weights_pick_bytes(c) : file_bytes) + ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
+             (uint64_t)m->hp.n_vocab * 4 * (NTX_MAX(STEP, m->hp.head.block) + 3 * NTX_DRAFTER_TEXTS) + 8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
     ntx_chunks_free(c);
     return 0;
 }
@@ -67,12 +67,12 @@ int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t 
 /* Drafters of which none is computed here. */
 static int other_kind(const struct ntx_gguf *g, struct ntx_err *err)
 {
-    static const struct { const char *arch, *name; } kinds[] = {{"dflash", "DFlash"}, {"gemma4-assistant", "Gemma 4 assistant"}};
+    static const struct { const char *arch, *name; } kinds[] = {{"gemma4-assistant", "Gemma 4 assistant"}};
     struct ntx_str arch = {0};
     for (size_t i = 0; !ntx_gguf_str(g, "general.architecture", &arch) && i < sizeof kinds / sizeof *kinds; i++)
         if (same_text(arch, (struct ntx_str){kinds[i].arch, strlen(kinds[i].arch)}))
             return ntx_err_set(err, -ENOTSUP, "it is of the %s kind, which guesses by what happens inside the model: ntx has none such. Name a small model of the same vocabulary, "
-                               "a drafter of the EAGLE-3 kind, or nextn where the model has such a block", kinds[i].name);
+                               "a drafter of the EAGLE-3 or DFlash kind, or nextn where the model has such a block", kinds[i].name);
     return 0;
 }
 
@@ -145,7 +145,7 @@ int ntx__drafter_rest(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, str
     int rc = ntx_kv_pool_new(&d->model->hp, NTX_KV_F16, &kv, &d->pool, err);
     if (!rc)
         rc = ntx_forward_new(&c, &d->f, err);
-    d->logits = malloc((size_t)STEP * d->n_vocab * sizeof *d->logits);
+    d->logits = malloc((size_t)NTX_MAX(STEP, d->model->hp.head.block) * d->n_vocab * sizeof *d->logits);
     for (unsigned i = 0; !rc && i < NTX_DRAFTER_TEXTS; i++) {
         d->text[i].tokens = malloc(d->ctx * sizeof *d->text[i].tokens);
         rc = d->text[i].tokens ? ntx_kv_seq_new(d->pool, d->ctx + SLOTS, &d->text[i].kv) : -ENOMEM;

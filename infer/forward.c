@@ -139,6 +139,8 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
             return ntx_err_set(err, -EINVAL, "row %u comes without a state, which this model foretells by", i);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
+        if (r->ahead && (r->n_path || r->rounded || r->pos + (uint64_t)r->ahead >= NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv))))
+            return ntx_err_set(err, -EINVAL, "row %u: the %u positions ahead of position %u are beyond the context, or it has a path", i, r->ahead, r->pos);
         if ((r->n_path && r->rounded) || ntx__check_path(r))
             return ntx_err_set(err, -EINVAL, "row %u: the %u slots of its path do not ascend, or lie before their positions or beyond the session's %u", i, r->n_path,
                                ntx_kv_seq_room(r->kv));

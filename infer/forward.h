@@ -28,6 +28,7 @@ struct ntx_row {
     uint32_t pos;
     uint32_t n_path;         /* the last n_path positions up to its own, at most NTX_PATH_MAX, lie in the slots path[0 .. n_path), which ascend; 0: all at their positions */
     const uint32_t *path;    /* of exact rows */
+    uint32_t ahead;          /* of a block of rows that see one another: so many positions behind its own, which rows of this pass have; without a path, and over K and V alone */
     struct ntx_kv_seq *kv;   /* rows of one pass that share a kv have increasing slots */
     float *logits;           /* [n_vocab] wanted here, or NULL */
     struct ntx_candidate *best; /* [NTX_BEST_MAX] where so many of the largest logits are enough, and a device has them, they come here, */

@@ -290,7 +290,7 @@ static uint32_t group_rows(struct ntx_forward *f)
     for (uint32_t i = 0; i < f->n_live; i++) {
         const struct ntx_row *row = row_of(f, i), *before = i ? row_of(f, i - 1) : NULL;
         if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 || !ntx__in_place(row) ||
-            !ntx__in_place(before) || turns_at(step, row->pos) || alone(f, step, i) || alone(f, step, i - 1))
+            !ntx__in_place(before) || row->ahead || before->ahead || turns_at(step, row->pos) || alone(f, step, i) || alone(f, step, i - 1))
             first[n++] = i;
     }
     first[n] = f->n_live;
@@ -316,12 +316,12 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .k = lane->k,
         .v = lane->v,
         .block_tokens = NTX_KV_BLOCK,
-        .n_pos = row->pos + 1,
+        .n_pos = row->pos + 1 + row->ahead,
         .head_k = w.head_k,
         .head_v = w.head_v,
         .scale = step->scale * temperature(&step->temperature, row->pos),
         .cap = step->cap,
-        .window = step->window,
+        .window = step->window ? step->window + row->ahead : 0,
         .first = step->stretch ? row->pos / step->stretch * step->stretch : 0,
         .sinks = f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
@@ -330,7 +330,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
     else if (alone(f, step, group[0]))
         ntx__attend_chosen(f, f->m.live[group[0]], kv_head, lane, &a);
-    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; a.block_tokens > 1 && b <= last->pos / NTX_KV_BLOCK; b++) {
+    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; a.block_tokens > 1 && b <= (last->pos + last->ahead) / NTX_KV_BLOCK; b++) {
         lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
         lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
     }

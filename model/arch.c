@@ -226,7 +226,7 @@ struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
     uint32_t n_each = k->use == NTX_USE_EXPERT ? hp->n_expert : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head : 1;
-    bool paired = hp->foretells && hp->head.n_taps && t >= NTX_T_q && t <= NTX_T_v; /* of the token's row and of a state */
+    bool paired = hp->foretells && hp->head.n_taps && !hp->head.block && t >= NTX_T_q && t <= NTX_T_v; /* of the token's row and of a state */
     return (struct ntx_shape){(paired ? 2 : 1) * ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
 }
 
@@ -647,7 +647,7 @@ static int get_head(struct opening *o, bool fuses)
 {
     struct ntx_hparams *hp = &o->m->hp;
     hp->head.fuses = fuses;
-    hp->foretells = true;
+    hp->foretells = fuses || !hp->head.block;
     o->m->layers = calloc(hp->n_layers, sizeof *o->m->layers);
     o->used = calloc(ntx_gguf_n_tensors(o->g) + 1, 1);
     int rc = o->m->layers && o->used ? get_ends(o) : ntx_err_set(o->err, -ENOMEM, "no memory for %u layers", hp->n_layers);
@@ -663,10 +663,10 @@ static int get_head(struct opening *o, bool fuses)
 static int get_first_part(struct opening *o) { return get_head(o, true); }
 static int get_second_part(struct opening *o) { return get_head(o, false); }
 
+int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_as(g, ntx_head_kind(g) ? find_head : find_arch, NULL, out, err); }
 int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err) { return open_as(g, find_head, fuses ? get_first_part : get_second_part, out, err); }
 
 int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, get_layers, out, err); }
-int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, NULL, out, err); }
 int ntx_model_open_nextn(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, get_nextn, out, err); }
 
 void ntx_model_free(struct ntx_model *m)

@@ -103,8 +103,9 @@ struct ntx_hparams {
     float limit, shared_limit; /* of gates and ups of experts; 0: none */
     bool plain_window;       /* NTX_TURN_WINDOW scales no magnitudes */
     /* Of a file that guesses by states of the large model's layers (ntx_model_open_head): what goes into each layer `tap` (its number of layers: what the last one leaves), `width` values
-     * each, of which the first part makes n_embd. It knows n_out tokens. n_taps 0: it is no such. */
-    struct { uint32_t n_taps, tap[NTX_TAPS_MAX], width, n_out; bool fuses /* it is the first part */, norm_first /* before what makes n_embd of them, not behind it */, norm_residual /* the residual stream begins with the state normed */; } head;
+     * each, of which the first part makes n_embd. It knows n_out tokens. block 0: it guesses token by token, else so many at once,
+     * behind a text's last token, in whose places stand tokens `mask`, which see one another unless they are `causal`. n_taps 0: it is no such. */
+    struct { uint32_t n_taps, tap[NTX_TAPS_MAX], width, n_out, block, mask; bool causal, fuses /* it is the first part */, norm_first /* before what makes n_embd of them, not behind it */, norm_residual /* the residual stream begins with the state normed */; } head;
 };
 
 struct ntx_model {
@@ -180,9 +181,10 @@ int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_
 /* The first block behind the layers, which foretells tokens, as a model of one layer: of a token and of the state, normed, that the token before it left behind all layers,
  * it says what comes next; and with the state that it leaves itself, what comes then. -ENOENT: there is none; -ENOTSUP: of this architecture it is not computed. */
 int ntx_model_open_nextn(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
-/* A file that guesses by states of a large model's layers: "EAGLE-3" (arch/eagle3.c); NULL: it is none that is computed here. */
+/* A file that guesses by states of a large model's layers: "EAGLE-3" (arch/eagle3.c), "DFlash" (arch/dflash.c); NULL: it is none that is computed here. */
 const char *ntx_head_kind(const struct ntx_gguf *g);
-/* One of the two models that it is made of: `fuses`: of the states of rows (infer/forward.h) it makes what the other one goes by; the other is as a block that foretells. What it
+/* One of the two models that it is made of: `fuses`: of the states of rows (infer/forward.h) it makes what the other one goes by; the other is as a block that foretells. Or, of what
+ * guesses several tokens at once, it makes K and V of the other's layers, which is as an ordinary model then. What it
  * borrows of the large model (its embedding, its output) was lent to g (ntx_gguf_lend). */
 int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err);
 void ntx_model_free(struct ntx_model *m);

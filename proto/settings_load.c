@@ -55,10 +55,10 @@ static const struct ntx_setting load_rows[] = {
      .kind = NTX_SET_WORD, .choices = "type of keys and values:f16|q8_0|q4_0", LOAD(kv_type, kv_type), CONF("model", "kv_type", "f16"),
      .about = "How keys and values are kept: f16; q8_0, which takes about half the memory and changes the output; or q4_0, which takes a quarter and changes it more"},
     {"draft", 0, "WAY", "guess tokens and compute several in one pass; those that hold advance the text, which stays the same: auto (lookup, the model's own next-token block, and the drafter that its card names, where they pay), off, lookup (what came when the text was like "
-     "its end before), nextn (that block), FILE, a small model of the same vocabulary, which guesses while weights are read, or what `ntx draft-index` made of texts; or several of them, with commas between (default auto)", .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "auto"),
+     "its end before), nextn (that block), FILE, a small model of the same vocabulary, which guesses while weights are read, a drafter of the EAGLE-3 kind made for the model, or what `ntx draft-index` made of texts; or several of them, with commas between (default auto)", .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "auto"),
      .about = "Guess tokens, and compute several in one pass; the text stays the same: auto (lookup, the model's own next-token\n"
-              "block, and the drafter that its card names, where they pay), off, lookup (from the text itself), nextn (that block), the path of a small model of the same vocabulary or of\n"
-              "what `ntx draft-index` made (the user ntx must be able to read it, and what it takes is part of ram), or several, with commas between: lookup,PATH"},
+              "block, and the drafter that its card names, where they pay), off, lookup (from the text itself), nextn (that block), the path of a small model of the same vocabulary,\n"
+              "of a drafter of the EAGLE-3 kind made for the model, or of what `ntx draft-index` made (the user ntx must be able to read it, and what it takes is part of ram), or several, with commas between: lookup,PATH"},
     {"lora", 0, "FILE", "adapters (LoRA) of this model, as llama.cpp's tools and `ntx pack --delta --base` write them: [NAME=]FILE, at most four with commas between. Each request may name one (--adapter); who names none has the first "
      "(statistics name it)", .kind = NTX_SET_TEXT, LOAD(lora, lora), CONF("model", "lora", ""),
      .about = "Adapters (LoRA) of the model: [NAME=]PATH, at most four, with commas between. A request names one as its model: MODEL:NAME, or none of them: MODEL:base; else it has the first.\n"

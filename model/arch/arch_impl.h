@@ -1,7 +1,7 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
  *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c qwen4exp.c kimi.c glm5next.c hyv4.c phi3.c llama4.c step35.c   an architecture each (and its cousins): what its keys say, and what its layers do
- *   eagle3.c                           the same of files that guess
+ *   eagle3.c dflash.c                  the same of files that guess
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
  *
@@ -18,7 +18,7 @@
     X(qwen3next, "qwen3next") X(qwen35, "qwen35") X(qwen35moe, "qwen35moe") X(kimi_linear, "kimi-linear") X(glm5_next, "glm5-next") X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4") X(step35, "step35") X(hy_v4, "hy_v4")
 
 /* Files that guess by states of another model's layers: no models by themselves. */
-#define NTX_HEADS(X) X(eagle3, "eagle3", "EAGLE-3")
+#define NTX_HEADS(X) X(eagle3, "eagle3", "EAGLE-3") X(dflash, "dflash", "DFlash")
 
 #define NTX__OWN_KEYS 16
 
@@ -77,8 +77,10 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
 };
 /* h = eh(norm of the token's row, norm of the state that came with it) */
 void ntx__add_nextn(const struct ntx_hparams *hp, struct ntx_layer *out);
-/* h = fuse(states), with a norm before it */
+/* h = fuse(states), with a norm before it or behind it */
 void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *out);
+/* K and V of h, into the layer's state */
+void ntx__add_kv_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
 /* The same by latents (hp->kv_lora): adjacent pairs behind the part of a head that is not rotated are. To positions that are chosen, where hp->index says so. */
@@ -158,6 +160,7 @@ int ntx__key_delta(struct ntx__keys *k);
 int ntx__check_sections(struct ntx__keys *k);
 /* target_layers, and what a file that guesses by their states knows of the vocabulary (eagle3.c). */
 int ntx__key_taps(struct ntx__keys *k);
+int ntx__key_truth(struct ntx__keys *k, const char *suffix, bool *out); /* which stays as it is where there is none */
 /* Layers that keep a state, as attention.head_count_kv tells. */
 int ntx__key_recurrent_kv(struct ntx__keys *k);
 /* nextn_predict_layers: that many of the last blocks are not layers of the text's; what they hold is known, and never read. */

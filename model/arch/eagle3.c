@@ -34,7 +34,7 @@ int ntx__key_taps(struct ntx__keys *k)
     return read_taps(k);
 }
 
-static int truth(struct ntx__keys *k, const char *suffix, bool *out)
+int ntx__key_truth(struct ntx__keys *k, const char *suffix, bool *out)
 {
     int rc = ntx_gguf_bool(k->g, ntx__key_of(k, suffix), out);
     return rc && rc != -ENOENT ? ntx_err_set(k->err, -EINVAL, "key '%s' is no truth value", k->key) : 0;
@@ -43,8 +43,8 @@ static int truth(struct ntx__keys *k, const char *suffix, bool *out)
 static int keys(struct ntx__keys *k)
 {
     int rc = ntx__key_taps(k);
-    if (rc || (rc = ntx__key_u32(k, "target_hidden_size", -1, 1, NTX__MAX_WIDTH, &k->hp->head.width)) || (rc = truth(k, "norm_before_residual", &k->hp->head.norm_residual)) ||
-        (rc = truth(k, "norm_before_fc", &k->hp->head.norm_first)))
+    if (rc || (rc = ntx__key_u32(k, "target_hidden_size", -1, 1, NTX__MAX_WIDTH, &k->hp->head.width)) || (rc = ntx__key_truth(k, "norm_before_residual", &k->hp->head.norm_residual)) ||
+        (rc = ntx__key_truth(k, "norm_before_fc", &k->hp->head.norm_first)))
         return rc;
     if (k->hp->head.n_taps != TAPS || k->hp->n_layers != 1)
         return ntx_err_set(k->err, -EINVAL, "it goes by %u layers' states, and has %u layers: a drafter of the EAGLE-3 kind goes by %d, and has one", k->hp->head.n_taps, k->hp->n_layers, TAPS);

@@ -61,7 +61,10 @@ void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *l)
     if (hp->head.norm_first)
         norm(l, NTX_BUF_NORMED, NTX_BUF_NORMED, NTX_T_fuse_norm, NTX__ALWAYS, 1, hp->head.n_taps * hp->head.width);
     multiply(l, NTX_BUF_Y, NTX_BUF_NORMED, NTX_T_fuse);
-    take(hp, l, NTX_BUF_H, NTX_BUF_Y, 0);
+    if (hp->head.block)
+        norm(l, NTX_BUF_H, NTX_BUF_Y, NTX_T_fuse_norm, NTX__ALWAYS, 1, hp->n_embd);
+    else
+        take(hp, l, NTX_BUF_H, NTX_BUF_Y, 0);
 }
 
 /* The residual stream is the state, before or behind its norm. */
@@ -108,6 +111,16 @@ static void add_kv(struct ntx_layer *l, const struct ntx__attention *has, enum n
     multiply(l, NTX_BUF_K, of, NTX_T_k);
     if (!has->v_of_k)
         multiply(l, NTX_BUF_V, of, NTX_T_v);
+}
+
+void ntx__add_kv_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+{
+    const struct ntx__attention has = {.layer = layer, .rope = NTX_ROPE_NEOX};
+    take(hp, l, NTX_BUF_X, NTX_BUF_H, 0);
+    add_kv(l, &has, NTX_BUF_X);
+    norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, NTX__ALWAYS, hp->n_head_kv, hp->head_k);
+    rotate(hp, l, &has, NTX_BUF_K, hp->n_head_kv);
+    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
 }
 
 /* Behind the products: biases and norms of heads. */

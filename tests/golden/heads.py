@@ -19,6 +19,8 @@ CASES = {
     'eagle3.norms': (MODEL, 'draft-eagle3', '--arch eagle3 --layers 1 %s --taps 0,1,2 --norm-before-fc --norm-before-residual --seed 9' % HEAD),
     'eagle3.wide': ('--arch qwen3 --layers 3 --embd 192 --heads 6 --kv 2 --head-dim 32 --ff 256 --type F32 --seed 6', 'draft-eagle3',
                     '--arch eagle3 --layers 1 --embd 128 --heads 2 --kv 1 --head-dim 64 --ff 320 --type F32 --taps 0,1,2 --state-width 192 --rope-base 500000 --seed 10'),
+    'dflash': (MODEL, 'draft-dflash', '--arch dflash --layers 3 %s --taps 1,2,3 --bare --window 4096 --block 4 --seed 13' % HEAD),
+    'dflash.windows': (MODEL, 'draft-dflash', '--arch dflash --layers 2 %s --taps 0,1,2,3 --draft-vocab 400 --window 6 --block 4 --rope-base 1000000 --seed 14' % HEAD),
     # What the last layer leaves llama.cpp has of some architectures only, of gpt-oss before its norm.
     'eagle3.last': ('--arch gpt-oss --layers 3 --embd 128 --heads 4 --kv 2 --head-dim 32 --experts 4 --experts-used 2 --expert-ff 96 --type F32 --seed 11', 'draft-eagle3',
                     '--arch eagle3 --layers 1 %s --taps 1,2,3 --draft-vocab 500 --seed 12' % HEAD),

@@ -15,7 +15,9 @@ struct maker {
     uint32_t type, head, taps, width; /* of states */
 };
 
-bool mk_is_head(const char *arch) { return !strcmp(arch, "eagle3"); }
+static bool is_dflash(const struct mk_options *o) { return !strcmp(o->arch, "dflash"); }
+
+bool mk_is_head(const char *arch) { return !strcmp(arch, "eagle3") || !strcmp(arch, "dflash"); }
 
 static void matrix(struct maker *m, const char *name, uint64_t n_in, uint64_t n_out, float by)
 {
@@ -101,6 +103,23 @@ static void add_eagle3(struct maker *m)
     add_ffn(m, 0);
 }
 
+static void add_dflash(struct maker *m)
+{
+    const struct mk_options *o = m->o;
+    char name[64];
+    matrix(m, "fc.weight", (uint64_t)m->taps * m->width, o->embd, 1);
+    vector(m, "enc.output_norm.weight", o->embd, 1);
+    for (uint32_t l = 0; l < o->layers; l++) {
+        static const struct { const char *name; bool head; } norms[] = {{"attn_norm", false}, {"attn_q_norm", true}, {"attn_k_norm", true}};
+        for (unsigned i = 0; i < 3; i++) {
+            snprintf(name, sizeof name, "blk.%u.%s.weight", l, norms[i].name);
+            vector(m, name, norms[i].head ? m->head : o->embd, 1);
+        }
+        add_attention(m, l, o->embd);
+        add_ffn(m, l);
+    }
+}
+
 static void number(struct maker *m, const char *suffix, uint32_t v)
 {
     char key[96];
@@ -123,13 +142,24 @@ static void add_keys(struct maker *m, const uint32_t *taps)
     number(m, "attention.key_length", m->head);
     number(m, "attention.value_length", m->head);
     number(m, "rope.dimension_count", m->head);
-    number(m, "target_hidden_size", m->width);
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", o->arch);
     mk_kv_f32(m->f, key, 1e-5f);
     snprintf(key, sizeof key, "%s.rope.freq_base", o->arch);
     mk_kv_f32(m->f, key, o->rope_base);
     snprintf(key, sizeof key, "%s.target_layers", o->arch);
     mk_kv_arr(m->f, key, NTX_GGUF_U32, taps, m->taps);
+    if (is_dflash(o)) {
+        number(m, "block_size", o->block ? o->block : 8);
+        mk_kv_u32(m->f, "tokenizer.ggml.mask_token_id", 5);
+        if (o->window) {
+            const uint8_t windowed[] = {1, 0, 1, 0, 1, 0, 1, 0};
+            number(m, "attention.sliding_window", o->window);
+            snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", o->arch);
+            mk_kv_arr(m->f, key, NTX_GGUF_BOOL, windowed, o->layers < 8 ? o->layers : 8);
+        }
+        return;
+    }
+    number(m, "target_hidden_size", m->width);
     snprintf(key, sizeof key, "%s.norm_before_residual", o->arch);
     mk_kv_bool(m->f, key, o->norm_residual);
     snprintf(key, sizeof key, "%s.norm_before_fc", o->arch);
@@ -162,6 +192,6 @@ int mk_plan_head(struct mk_file *f, const struct mk_options *o, struct ntx_err *
     if (rc)
         return rc;
     add_ends(&m, n_vocab);
-    add_eagle3(&m);
+    (is_dflash(o) ? add_dflash : add_eagle3)(&m);
     return 0;
 }

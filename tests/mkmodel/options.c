@@ -11,7 +11,7 @@
 enum opt {
     O_HELP = 256 /* getopt has some of the lower ones */, O_ARCH, O_TYPE, O_NAME, O_CHAT, O_VOCAB, O_VOCAB_SIZE, O_LAYERS, O_EMBD, O_FF, O_EXPERTS, O_USED, O_EXPERT_FF, O_SHARED_FF, O_HEADS, O_KV, O_HEAD_DIM, O_WINDOW, O_CTX,
     O_Q_LORA, O_KV_LORA, O_VALUE_DIM, O_KV_JOINED, O_SIGMOID, O_LOG_MULTIPLIER, O_GROUPS, O_GROUPS_USED, O_DENSE, O_NEXTN, O_NEXTN_AGREES, O_ROTATED, O_DELTA_HEAD, O_DELTA_HEADS, O_DELTA_KEYS, O_DELTA_TAPS, O_EVERY, O_QK_NORMS, O_EXPERT_SCALE, O_TIED, O_BIASES, O_REPEAT, O_BASE, O_SCALING, O_FACTOR, O_ORIG, O_FREQS, O_LOGIT, O_VERSION, O_SPLIT, O_SEED,
-    O_WINDOW_HEAD, O_FULL_KV, O_SHARED_KV, O_LAYER_INPUT, O_STRETCH, O_STRETCH_PATTERN, O_TEMPERATURE, O_FUSED, O_DELTA_JOINED, O_NO_V, O_EXPERT_EVERY, O_SCALES, O_INDEX_HEADS, O_INDEX_HEAD, O_INDEX_MOST, O_INDEX_EVERY, O_HOLES, O_HASHED, O_O_PARTS, O_O_LORA, O_INDEX_POOL, O_DELTA_BOUND, O_YARN_MAGNITUDE, O_WINDOW_HEADS, O_LOW_RANK, O_GRAM_LAYER, O_GRAM_HEADS, O_GRAM_ROWS, O_TAPS, O_STATE_WIDTH, O_DRAFT_VOCAB, O_NORM_FIRST, O_NORM_RESIDUAL, O_BARE,
+    O_WINDOW_HEAD, O_FULL_KV, O_SHARED_KV, O_LAYER_INPUT, O_STRETCH, O_STRETCH_PATTERN, O_TEMPERATURE, O_FUSED, O_DELTA_JOINED, O_NO_V, O_EXPERT_EVERY, O_SCALES, O_INDEX_HEADS, O_INDEX_HEAD, O_INDEX_MOST, O_INDEX_EVERY, O_HOLES, O_HASHED, O_O_PARTS, O_O_LORA, O_INDEX_POOL, O_DELTA_BOUND, O_YARN_MAGNITUDE, O_WINDOW_HEADS, O_LOW_RANK, O_GRAM_LAYER, O_GRAM_HEADS, O_GRAM_ROWS, O_TAPS, O_STATE_WIDTH, O_DRAFT_VOCAB, O_NORM_FIRST, O_NORM_RESIDUAL, O_BARE, O_BLOCK,
 };
 
 static const struct option options[] = {
@@ -28,7 +28,7 @@ static const struct option options[] = {
     {"logit-scale", 1, 0, O_LOGIT}, {"gguf-version", 1, 0, O_VERSION}, {"split", 1, 0, O_SPLIT}, {"seed", 1, 0, O_SEED},
     {"index-heads", 1, 0, O_INDEX_HEADS}, {"index-head", 1, 0, O_INDEX_HEAD}, {"index-most", 1, 0, O_INDEX_MOST}, {"index-every", 1, 0, O_INDEX_EVERY}, {"holes", 0, 0, O_HOLES}, {"hashed", 1, 0, O_HASHED}, {"o-parts", 1, 0, O_O_PARTS}, {"o-lora", 1, 0, O_O_LORA}, {"index-pool", 1, 0, O_INDEX_POOL}, {"delta-bound", 1, 0, O_DELTA_BOUND}, {"low-rank", 1, 0, O_LOW_RANK}, {"gram-layer", 1, 0, O_GRAM_LAYER}, {"gram-heads", 1, 0, O_GRAM_HEADS}, {"gram-rows", 1, 0, O_GRAM_ROWS},
     {"expert-every", 1, 0, O_EXPERT_EVERY}, {"window-head", 1, 0, O_WINDOW_HEAD}, {"window-heads", 1, 0, O_WINDOW_HEADS}, {"full-kv", 1, 0, O_FULL_KV}, {"shared-kv", 1, 0, O_SHARED_KV}, {"layer-input", 1, 0, O_LAYER_INPUT}, {"stretch", 1, 0, O_STRETCH}, {"stretch-pattern", 1, 0, O_STRETCH_PATTERN}, {"temperature-length", 1, 0, O_TEMPERATURE}, {"fused", 0, 0, O_FUSED}, {"delta-joined", 0, 0, O_DELTA_JOINED}, {"no-v", 0, 0, O_NO_V}, {"scales", 0, 0, O_SCALES},
-    {"taps", 1, 0, O_TAPS}, {"state-width", 1, 0, O_STATE_WIDTH}, {"draft-vocab", 1, 0, O_DRAFT_VOCAB}, {"norm-before-fc", 0, 0, O_NORM_FIRST}, {"norm-before-residual", 0, 0, O_NORM_RESIDUAL}, {"bare", 0, 0, O_BARE},
+    {"taps", 1, 0, O_TAPS}, {"state-width", 1, 0, O_STATE_WIDTH}, {"draft-vocab", 1, 0, O_DRAFT_VOCAB}, {"norm-before-fc", 0, 0, O_NORM_FIRST}, {"norm-before-residual", 0, 0, O_NORM_RESIDUAL}, {"bare", 0, 0, O_BARE}, {"block", 1, 0, O_BLOCK},
     {0},
 };
 
@@ -87,6 +87,7 @@ static bool take(struct mk_options *o, int opt, const char *a)
     case O_DRAFT_VOCAB: return number32(a, 1, 200000, &o->draft_vocab);
     case O_NORM_FIRST: return o->norm_first = true;
     case O_NORM_RESIDUAL: return o->norm_residual = true;
+    case O_BLOCK: return number32(a, 2, 64, &o->block);
     case O_BARE: return o->bare = true;
     case O_VOCAB_SIZE: return number32(a, 1, 200000, &o->vocab_size);
     case O_LAYERS: return number32(a, 1, 512, &o->layers);

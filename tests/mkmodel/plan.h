@@ -31,7 +31,7 @@ struct mk_options {
     uint32_t plus; bool shared; /* model/delta.h: rank of what is added to matrices, but for ffn_up, to which a whole one is; all layers have the first one's. No options of the program */
     bool holes; /* of the file: weights are zeros that take no room on the drive */
     float nextn_agrees; /* what layers add is so much smaller, and the block behind them goes by the token alone: both mostly say the same; 0: it is not so */
-    const char *taps; uint32_t state_width, draft_vocab; /* of drafters that go by states: the layers, as text; how wide states are; tokens that it knows. NULL, 0: "0,1,2", embd, all */
+    const char *taps; uint32_t state_width, draft_vocab, block; /* of drafters that go by states: the layers, as text; how wide states are; tokens that it knows, and guesses at once. NULL, 0: "0,1,2", embd, all, 8 */
     bool norm_first, norm_residual, bare; /* bare: its embedding and output are the model's */
     bool scales; /* "X.scale" beside matrices "X.weight", and an "X.input_scale" */
     bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
