@@ -16,7 +16,8 @@
  * (ntx_drafter_saw), and reads the text from where it was first shown any: token i with the state of token i - 1. Below node 0 the states are its own. What held
  * is read again, with the states that the large model had then.
  *
- * Or it is a file of the EAGLE-3 kind, which goes by the states of several layers: of these it makes one, by a pass of its own (drafter_head.c), and is as such a block then. */
+ * Or it is a file that goes by the states of several layers, of which a pass of its own (drafter_head.c) makes what it wants. EAGLE-3: one state, and it is as such a block then. DFlash: K and
+ * V of the position, and a block of tokens behind the text is guessed at once, each place for itself: below all nodes of a depth stand the same tokens. */
 #ifndef NTX_INFER_DRAFTER_H
 #define NTX_INFER_DRAFTER_H
 

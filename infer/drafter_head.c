@@ -1,7 +1,7 @@
-/* drafter_head.c: drafters that go by states of the large model: how these are kept and what is made of them, and files of the EAGLE-3 kind.
+/* drafter_head.c: drafters that go by states of the large model: how these are kept and what is made of them, and files of the EAGLE-3 and DFlash kinds.
  *
- * Such a file is two models (model/arch.h): one makes of the states of several layers, for each position, a state of its own width; the other is as a block that foretells tokens. What it
- * has not, its embedding or its output, is the large model's. The first one's rows are at the positions of the second one's, and leave nothing there. */
+ * Such a file is two models (model/arch.h): one makes of the states of several layers, for each position, a state of its own width; the other is as a block that foretells tokens, or (DFlash) an ordinary model of which rows see one another. What it
+ * has not, its embedding or its output, is the large model's. The first one's rows are at the positions of the second one's, and leave nothing there, or (DFlash) K and V of its layers. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -139,12 +139,15 @@ static void golden(const json_t *e)
 #define MODEL "--layers 2 --embd 64 --heads 2 --kv 2 --ff 96 --seed 3 --experts-used 2"
 #define HEAD "--arch eagle3 --layers 1 --embd 64 --heads 2 --kv 2 --ff 96 --seed 4 "
 
+#define BLOCK "--arch dflash --layers 2 --embd 64 --heads 2 --kv 2 --ff 96 --seed 4 "
+
 /* Of what does not suit, in words that say why. */
 static void refused(void)
 {
     static const struct { const char *head, *why; } of[] = {
         {HEAD "--taps 0,1,3", "the model has 2"}, {HEAD "--taps 0,1,2 --state-width 96", "the model's have 64"}, {HEAD "--taps 0,2", "goes by 2 layers' states"}, {HEAD "--taps 0,2,1", "no ascending layers"},
         {HEAD "--taps 0,1,2 --vocab-size 600", "a drafter must have the very same"}, {"--arch eagle3 --layers 1 --embd 96 --heads 2 --kv 2 --ff 96 --state-width 64 --bare --taps 0,1,2", "token_embd.weight' is 64 x 548 x 1 x 1, expected 96"},
+        {BLOCK "--taps 0,1,3", "the model has 2"}, {BLOCK "--taps 0,1,2 --embd 96 --heads 4", "the model's have 64"}, {BLOCK "--taps 0,1 --vocab-size 600", "a drafter must have the very same"},
     };
     struct file model, head;
     make(&model, MODEL);

@@ -26,6 +26,9 @@ more_than accepted_per_pass 1.5
 [ "$(stat_of "$tmp/s" draft)" = file ] || fail "draft is $(stat_of "$tmp/s" draft)"
 both "with a chance and a penalty, q8_0" "$tmp/m.gguf" "$tmp/e.gguf" --temp 0.6 --seed 3 --repeat-penalty 1.1 --kv-type q8_0
 both "mostly wrong" "$tmp/m.gguf" "$tmp/wrong.gguf" --temp 0.8 --seed 4
+model "$tmp/f.gguf" --arch dflash --layers 2 --embd 128 --heads 4 --kv 2 --ff 128 --taps 1,2,3 --block 6 --type Q8_0 --bare
+both "dflash" "$tmp/m.gguf" "$tmp/f.gguf" --temp 0.7 --seed 6
+[ "$(stat_of "$tmp/s" draft_nodes_per_pass | cut -d. -f1)" -gt 2 ] || fail "dflash guesses $(stat_of "$tmp/s" draft_nodes_per_pass) a pass"
 both "beside look-up" "$tmp/m.gguf" "lookup,$tmp/e.gguf" --temp 0.5 --seed 2
 model "$tmp/d.gguf" --layers 1 --embd 64 --heads 2 --ff 96 --type Q8_0
 both "beside a small model" "$tmp/m.gguf" "$tmp/d.gguf,$tmp/e.gguf" --temp 0.5 --seed 2
@@ -35,12 +38,15 @@ both "streamed" "$tmp/big.gguf" "$tmp/be.gguf" --temp 0.6 --seed 5 --ram 18M --c
 more_than bytes_read 1000000
 more_than accepted_per_pass 1.3
 cp "$tmp/plain" "$tmp/streamed"
+ntx run "$tmp/big.gguf" "one two three" --raw -n 60 --ignore-eos --quiet --temp 0.6 --seed 5 --ram 18M --ctx 256 --draft "$tmp/be.gguf" >"$tmp/got" || fail "by what pays"
+same "$tmp/streamed" "$tmp/got" "by what pays"
 for fault in iod:kill@state=FILLING,nth=60,start=1 iod:kill@state=READY,nth=90,start=1; do # the reader dies while guesses are verified
     ntx run "$tmp/big.gguf" "one two three" --raw -n 60 --ignore-eos --quiet --temp 0.6 --seed 5 --ram 18M --ctx 256 --draft "$tmp/be.gguf" --draft-nodes 6 --fault "$fault" >"$tmp/got" || fail "$fault"
     same "$tmp/streamed" "$tmp/got" "$fault"
 done
 model "$tmp/q.gguf" --arch qwen35 --layers 4 --embd 128 --heads 4 --kv 2 --head-dim 32 --ff 256 --type Q8_0 --nextn-agrees 0.1
 both "recurrent" "$tmp/q.gguf" "$tmp/e.gguf" --temp 0
+both "recurrent, dflash" "$tmp/q.gguf" "$tmp/f.gguf" --temp 0.5 --seed 9
 model "$tmp/qn.gguf" --arch qwen35 --layers 4 --embd 128 --heads 4 --kv 2 --head-dim 32 --ff 256 --type Q8_0 --nextn 1 --nextn-agrees 0.1
 # Its memory is in the plan: weights in F32, and what it works in.
 work_of() { ntx plan "$tmp/m.gguf" --machine ram=1G,drive=3G --ram 64M --json --draft "$1" | awk -F'[:,]' '/"bytes_work"/ {print $2 + 0}'; }
@@ -51,5 +57,6 @@ refused "another model's" "the model's have 256: it is another model's" ntx run 
 refused "too little memory" "ram" ntx run "$tmp/m.gguf" x --raw -n 4 --quiet --draft "$tmp/e.gguf" --ram 3M
 refused "run as a model" "a drafter of the EAGLE-3 kind: name the model that it is for" ntx run "$tmp/e.gguf" x --raw -n 4 --quiet
 head -c 20000 "$tmp/e.gguf" >"$tmp/cut.gguf"
+refused "run as a model" "a drafter of the DFlash kind: name the model that it is for" ntx run "$tmp/f.gguf" x --raw -n 4 --quiet
 refused "cut off" "drafter" ntx run "$tmp/m.gguf" x --raw -n 4 --quiet --draft "$tmp/cut.gguf"
 echo ok
