@@ -11,6 +11,44 @@
 
 DEV uint32_t splits_of(uint32_t positions) { return (positions + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT; }
 
+/* What a row attends to: positions, or entries of a list. */
+struct entries {
+    uint32_t n, from;          /* positions: those before n from `from` on */
+    int listed;
+    uint32_t window;           /* of a list, so many slots from `from` on; */
+    const uint32_t *chosen;    /* and then these slots, or numbers of pooled K; NULL: numbers from 0 on */
+};
+
+/* lists: there may be such. */
+DEV struct entries entries_of(const struct ntx_gpu_attend *a, uint32_t row, const int lists)
+{
+    const uint32_t pos = a->kv.pos[row], chosen = lists && a->n_chosen ? a->n_chosen[row] : UINT32_MAX;
+    struct entries e = {pos + 1, seen_from(a->window, pos), lists && (chosen != UINT32_MAX || a->most_entries), 0, NULL};
+    if (!e.listed)
+        return e;
+    if (chosen != UINT32_MAX)
+        e.chosen = a->chosen + (uint64_t)row * a->most_chosen;
+    e.window = a->most_entries ? pos + 1 - e.from : 0;
+    e.n = e.window + (chosen != UINT32_MAX ? chosen : a->pooled.base ? (pos + 1) / a->every : 0);
+    return e;
+}
+
+/* Splits before the first that it sees something of. */
+DEV uint32_t splits_before(const struct entries *e) { return e->listed ? 0 : e->from / NTX_GPU_SPLIT; }
+
+DEV_AND_HOST uint32_t most_of(const struct ntx_gpu_attend *a) { return a->most_entries ? a->most_entries : a->most_pos; }
+
+DEV uint32_t splits_most(const struct ntx_gpu_attend *a) { return splits_of(most_of(a)); }
+
+/* K, or V, of entry t of a list. */
+DEV const uint8_t *listed_at(const struct ntx_gpu_attend *a, const struct entries *e, uint32_t row, uint32_t kv_head, uint32_t t, int v)
+{
+    const uint32_t number = t < e->window ? e->from + t : e->chosen ? e->chosen[t - e->window] : t - e->window;
+    if (t >= e->window && a->pooled.base)
+        return pooled_in(&a->pooled, row, number, a->every);
+    return v ? v_in(&a->kv, row, kv_head, number) : k_in(&a->kv, row, kv_head, number);
+}
+
 struct query { /* shared; of a row and head; Q8_0: words of integers, and for each 32 of them a scale */
     float *x, *scale;
     uint32_t *words;
@@ -61,14 +99,14 @@ DEV float score_q8(const struct ntx_gpu_kv *kv, const uint8_t *k, const struct q
     return acc;
 }
 
-/* score[p] for positions [first, first + n), of which the row sees those from `from` on: 16 threads a position. */
-DEV void scores(const struct ntx_gpu_attend *p, uint32_t row, uint32_t head, uint32_t first, uint32_t n, uint32_t from, const struct query *q, float *score)
+/* score[p] for entries [first, first + n): 16 threads a position. */
+DEV void scores(const struct ntx_gpu_attend *p, const struct entries *of, uint32_t row, uint32_t head, uint32_t first, uint32_t n, const struct query *q, float *score, const int lists)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
     uint32_t lane = TID % 16, kv_head = head / (kv->n_head / kv->n_head_kv);
     for (uint32_t t = TID / 16; t < (n + 7) / 8 * 8; t += HEAD_THREADS / 16) {
-        int hole = t >= n || first + t < from || is_hole(kv, row, first + t);
-        const uint8_t *k = hole ? NULL : k_at(kv, row, kv_head, first + t);
+        int hole = t >= n || (!(lists && of->listed) && (first + t < of->from || is_hole(kv, row, first + t)));
+        const uint8_t *k = hole ? NULL : lists && of->listed ? listed_at(p, of, row, kv_head, first + t, 0) : k_at(kv, row, kv_head, first + t);
         float acc = kv->q8 ? score_q8(kv, k, q, lane, hole) : score_f16(kv, k, q, lane, hole);
         if (!lane && t < n)
             score[t] = hole ? -INFINITY : p->cap != 0 ? capped(acc * p->scale, p->cap) : acc * p->scale;
@@ -129,6 +167,15 @@ DEV float weighed_f16(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_hea
     return acc;
 }
 
+/* The same of a list, whose V are at `at`. */
+DEV float weighed_listed(const uint64_t *at, uint32_t n, const float *weight, uint32_t e)
+{
+    float acc = 0;
+    for (uint32_t t = 0; t < n; t++)
+        acc = fmaf(weight[t], f16_at((const uint8_t *)(uintptr_t)at[t] + 2 * e), acc);
+    return acc;
+}
+
 struct whole_weights { /* shared; for each 32 values of V in Q8_0: integers [NTX_GPU_SPLIT], and what 1 means */
     uint16_t *of;
     float *step;
@@ -181,32 +228,38 @@ DEV float weighed_q8(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head
     return (float)acc * u->step[e / 32];
 }
 
-/* Of row BY and head BX, the BZ-th split of those that it sees something of. */
-DEV void attend_some(const struct ntx_gpu_attend *a, const struct query *q, const struct whole_weights *whole, float *score, float *lanes)
+/* Of row BY and head BX, the BZ-th split of those that it sees something of. at: shared [NTX_GPU_SPLIT], of lists; NULL: there are none. */
+DEV void attend_some(const struct ntx_gpu_attend *a, const struct query *q, const struct whole_weights *whole, float *score, float *lanes, uint64_t *at)
 {
     const struct ntx_gpu_kv *kv = &a->kv;
-    uint32_t head = BX, i = BY, row = row_of_pass(kv, i), positions = kv->pos[row] + 1, from = seen_from(a->window, kv->pos[row]);
-    uint32_t before = from / NTX_GPU_SPLIT, first = (before + BZ) * NTX_GPU_SPLIT;
-    if (first >= positions)
+    uint32_t head = BX, i = BY, row = row_of_pass(kv, i), kv_head = head / (kv->n_head / kv->n_head_kv);
+    const struct entries of = entries_of(a, row, at != NULL);
+    uint32_t before = splits_before(&of), first = (before + BZ) * NTX_GPU_SPLIT;
+    if (first >= of.n)
         return;
-    uint32_t n = positions - first < NTX_GPU_SPLIT ? positions - first : NTX_GPU_SPLIT;
+    uint32_t n = of.n - first < NTX_GPU_SPLIT ? of.n - first : NTX_GPU_SPLIT;
+    const int listed = at && of.listed;
     load_query(kv, a->q + i * a->ld_q + head * kv->head_k, q);
-    scores(a, row, head, first, n, from, q, score);
+    scores(a, &of, row, head, first, n, q, score, at != NULL);
+    for (uint32_t t = TID; t < n && listed; t += HEAD_THREADS)
+        at[t] = (uint64_t)(uintptr_t)listed_at(a, &of, row, kv_head, first + t, 1);
     float sum, top = weigh(score, n, a->sinks && !BZ ? a->sinks[head] : -INFINITY, lanes, &sum);
     float *out = a->out + i * a->ld_out + head * kv->head_v, by = sum == 0 ? 0 : 1.0f / sum;
-    if (splits_of(positions) - before > 1) {
-        out = a->partial + (((uint64_t)i * kv->n_head + head) * splits_of(a->most_pos) + BZ) * (kv->head_v + 2);
+    if (splits_of(of.n) - before > 1) {
+        out = a->partial + (((uint64_t)i * kv->n_head + head) * splits_most(a) + BZ) * (kv->head_v + 2);
         by = 1;
         if (!TID) {
             out[kv->head_v] = top;
             out[kv->head_v + 1] = sum;
         }
     }
-    uint32_t kv_head = head / (kv->n_head / kv->n_head_kv);
     if (kv->q8)
         make_whole(kv, row, kv_head, first, n, score, whole);
     for (uint32_t e = TID; e < kv->head_v; e += HEAD_THREADS)
-        out[e] = (kv->q8 ? weighed_q8(kv, row, kv_head, first, n, whole, e) : weighed_f16(kv, row, kv_head, first, n, score, e)) * by;
+        out[e] = (listed   ? weighed_listed(at, n, score, e)
+                  : kv->q8 ? weighed_q8(kv, row, kv_head, first, n, whole, e)
+                           : weighed_f16(kv, row, kv_head, first, n, score, e)) *
+                 by;
 }
 
 /* What a block of threads shares, for heads of up to so many values. */
@@ -218,19 +271,27 @@ DEV void attend_some(const struct ntx_gpu_attend *a, const struct query *q, cons
         SHARED uint16_t whole[head / 32 * NTX_GPU_SPLIT];                                                   \
         const struct query q = {x, scale, words};                                                           \
         const struct whole_weights u = {whole, step};                                                       \
-        attend_some(&a, &q, &u, score, lanes);                                                              \
+        attend_some(&a, &q, &u, score, lanes, NULL);                                                        \
     }
 ATTEND_SPLIT(attend_split, NTX_GPU_HEAD)
 ATTEND_SPLIT(attend_split_wide, NTX_GPU_HEAD_MAX)
 
+KERNEL(attend_split_listed, struct ntx_gpu_attend)
+{
+    SHARED float x[NTX_GPU_HEAD_MAX], score[NTX_GPU_SPLIT], lanes[16];
+    SHARED uint64_t at[NTX_GPU_SPLIT];
+    const struct query q = {x, NULL, NULL};
+    attend_some(&a, &q, NULL, score, lanes, at);
+}
+
 KERNEL(attend_join, struct ntx_gpu_attend)
 {
     const struct ntx_gpu_kv *kv = &a.kv;
-    uint32_t head = BX, i = BY, pos = kv->pos[row_of_pass(kv, i)], width = kv->head_v + 2;
-    uint32_t n = splits_of(pos + 1) - seen_from(a.window, pos) / NTX_GPU_SPLIT;
+    const struct entries of = entries_of(&a, row_of_pass(kv, BY), 1);
+    uint32_t head = BX, i = BY, width = kv->head_v + 2, n = splits_of(of.n) - splits_before(&of);
     if (n < 2)
         return;
-    const float *part = a.partial + ((uint64_t)i * kv->n_head + head) * splits_of(a.most_pos) * width;
+    const float *part = a.partial + ((uint64_t)i * kv->n_head + head) * splits_most(&a) * width;
     float top = part[kv->head_v], sum = 0;
     for (uint32_t s = 1; s < n; s++) {
         float other = part[s * width + kv->head_v];
@@ -248,7 +309,9 @@ KERNEL(attend_join, struct ntx_gpu_attend)
 
 static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    uint32_t all = (p->most_pos + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window ? (p->window - 1) / NTX_GPU_SPLIT + 2 : all; /* a window may begin anywhere */
+    uint32_t all = (most_of(p) + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window && !p->most_entries ? (p->window - 1) / NTX_GPU_SPLIT + 2 : all; /* a window may begin anywhere */
+    if (p->n_chosen || p->most_entries)
+        RETURN_LAUNCH(s, attend_split_listed, p->kv.n_head, p->n_rows, all, HEAD_THREADS, *p);
     if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
         RETURN_LAUNCH(s, attend_split_wide, p->kv.n_head, p->n_rows, seen < all ? seen : all, HEAD_THREADS, *p);
     RETURN_LAUNCH(s, attend_split, p->kv.n_head, p->n_rows, seen < all ? seen : all, HEAD_THREADS, *p);
@@ -261,10 +324,10 @@ static int launch_join(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 
 int ntx__launch_attend(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    if (!p->most_pos || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens || (p->kv.v_in_k && p->kv.q8))
+    if (!p->most_pos || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens || (p->kv.q8 && (p->kv.v_in_k || p->n_chosen || p->most_entries)))
         return -EINVAL;
     int rc = launch_split(s, p);
-    return rc || p->most_pos <= NTX_GPU_SPLIT ? rc : launch_join(s, p);
+    return rc || most_of(p) <= NTX_GPU_SPLIT ? rc : launch_join(s, p);
 }
 
 #endif

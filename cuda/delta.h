@@ -3,6 +3,7 @@
 #ifndef NTX_CUDA_DELTA_H
 #define NTX_CUDA_DELTA_H
 
+#include "cuda/value.h"
 #include "cuda/vector.h"
 
 #define CONV_THREADS 128u
@@ -19,14 +20,15 @@ DEV float *state_to(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t)
 KERNEL(convolve_channels, struct ntx_gpu_recur)
 {
     const struct ntx_gpu_turn t = a.turns[BY];
-    const uint32_t c = BX * CONV_THREADS + TID, keeps = a.taps - 1;
+    const uint32_t c = BX * CONV_THREADS + TID, keeps = a.taps - 1, each = a.width / a.lists;
     const float *from = state_from(&a, &t);
     float *to = state_to(&a, &t), last[CONV_TAPS], w[CONV_TAPS];
     if (c >= a.width)
         return;
+    const float *weights = (c < each ? a.w[0] : c < 2 * each ? a.w[1] : a.w[2]) + (uint64_t)(c % each) * a.taps;
     UNROLL
     for (uint32_t j = 0; j < CONV_TAPS; j++) {
-        w[j] = j < a.taps ? a.w[(uint64_t)c * a.taps + j] : 0;
+        w[j] = j < a.taps ? weights[j] : 0;
         last[j] = j < keeps && from ? from[(uint64_t)j * a.width + c] : 0;
     }
     for (uint32_t i = 0; i < t.n; i++) {
@@ -47,6 +49,33 @@ KERNEL(convolve_channels, struct ntx_gpu_recur)
             to[(uint64_t)j * a.width + c] = last[j];
 }
 
+/* The same of inputs that are some positions apart: input `back` before row i of the turn. */
+DEV float input_before(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t, const float *from, uint32_t c, uint32_t i, uint32_t back)
+{
+    const uint32_t keeps = (a->taps - 1) * a->apart;
+    if (i >= back)
+        return a->x[a->rows[t->first + i - back] * a->ld_x + c];
+    return from ? from[(uint64_t)(keeps - (back - i)) * a->width + c] : 0;
+}
+
+KERNEL(convolve_apart, struct ntx_gpu_recur)
+{
+    const struct ntx_gpu_turn t = a.turns[BY];
+    const uint32_t c = BX * CONV_THREADS + TID, keeps = (a.taps - 1) * a.apart;
+    const float *from = state_from(&a, &t);
+    float *to = state_to(&a, &t);
+    if (c >= a.width)
+        return;
+    for (uint32_t i = 0; i < t.n; i++) {
+        float sum = 0;
+        for (uint32_t j = 0; j < a.taps; j++)
+            sum = fmaf(value_at(a.type, (const uint8_t *)(const void *)a.w[0] + c * a.row_bytes, j), input_before(&a, &t, from, c, i, (a.taps - 1 - j) * a.apart), sum);
+        a.y[a.rows[t.first + i] * a.ld_y + c] = sum / (exp_exact(-sum) + 1.0f);
+    }
+    for (uint32_t j = 0; j < keeps; j++)
+        to[(uint64_t)j * a.width + c] = input_before(&a, &t, from, c, t.n, keeps - j);
+}
+
 #define KEYS_AHEAD 8u /* of a column, loaded before the first is stored: NTX_DELTA_HEAD_STEP is a multiple */
 
 DEV void load_keys_ahead(const float *s, uint32_t step, uint32_t i, float *v)
@@ -56,8 +85,8 @@ DEV void load_keys_ahead(const float *s, uint32_t step, uint32_t i, float *v)
         v[j] = s ? s[(i + j) * step] : 0;
 }
 
-/* S'k of a column, in the order of keys. */
-DEV float look(const float *s, uint32_t n, uint32_t step, const float *k)
+/* S'k of a column, in the order of keys; where each keeps its own part, S'(g k). */
+DEV float look(const float *s, uint32_t n, uint32_t step, const float *k, const float *g)
 {
     float seen = 0;
     for (uint32_t i = 0; i < n && s; i += KEYS_AHEAD) {
@@ -66,13 +95,13 @@ DEV float look(const float *s, uint32_t n, uint32_t step, const float *k)
         load_keys_ahead(k, 1, i, by);
         UNROLL
         for (uint32_t j = 0; j < KEYS_AHEAD; j++)
-            seen = fmaf(v[j], by[j], seen);
+            seen = fmaf(v[j], g ? g[i + j] * by[j] : by[j], seen);
     }
     return seen;
 }
 
-/* The token folded in; what it reads of it. */
-DEV float fold(const float *s, float *to, uint32_t n, uint32_t step, const float *k, const float *q, float keeps, float d)
+/* The token folded in; what it reads of it. g: what each key keeps; NULL: all keep that. */
+DEV float fold(const float *s, float *to, uint32_t n, uint32_t step, const float *k, const float *q, const float *g, float keeps, float d)
 {
     float out = 0;
     for (uint32_t i = 0; i < n; i += KEYS_AHEAD) {
@@ -82,7 +111,7 @@ DEV float fold(const float *s, float *to, uint32_t n, uint32_t step, const float
         load_keys_ahead(q, 1, i, asks);
         UNROLL
         for (uint32_t j = 0; j < KEYS_AHEAD; j++) {
-            v[j] = fmaf(by[j], d, v[j] * keeps);
+            v[j] = fmaf(by[j], d, v[j] * (g ? g[i + j] : keeps));
             to[(i + j) * step] = v[j];
             out = fmaf(v[j], asks[j], out);
         }
@@ -101,16 +130,19 @@ KERNEL(fold_columns, struct ntx_gpu_recur)
     for (uint32_t i = 0; i < t.n; i++, s = to) {
         uint32_t row = a.rows[t.first + i];
         const float *mix = a.x + row * a.ld_x, *q = mix + key_head * n, *k = mix + (a.key_heads + key_head) * n;
-        float v = mix[(2 * a.key_heads + head) * n + first + TID], keeps = a.keeps[row * a.ld_keeps + head];
-        float d = a.takes[row * a.ld_takes + head] * (v - keeps * look(s, n, a.panel, k));
-        a.y[row * a.ld_y + head * n + first + TID] = fold(s, to, n, a.panel, k, q, keeps, d) * a.scale;
+        const float *rates = a.keeps + row * a.ld_keeps + head * (a.by_key ? n : 1), *g = a.by_key ? rates : NULL;
+        float v = mix[(2 * a.key_heads + head) * n + first + TID], keeps = a.by_key ? 1 : *rates;
+        float d = a.takes[row * a.ld_takes + head] * (v - keeps * look(s, n, a.panel, k, g));
+        a.y[row * a.ld_y + head * n + first + TID] = fold(s, to, n, a.panel, k, q, g, keeps, d) * a.scale;
     }
 }
 
 int ntx__launch_conv(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p)
 {
-    if (p->taps > CONV_TAPS || p->taps < 2)
+    if (p->taps > CONV_TAPS || p->taps < 2 || !p->lists || p->lists > NTX_GPU_LISTS || p->width % p->lists)
         return -EINVAL;
+    if (p->apart)
+        RETURN_LAUNCH(s, convolve_apart, (p->width + CONV_THREADS - 1) / CONV_THREADS, p->n_turns, 1, CONV_THREADS, *p);
     RETURN_LAUNCH(s, convolve_channels, (p->width + CONV_THREADS - 1) / CONV_THREADS, p->n_turns, 1, CONV_THREADS, *p);
 }
 

@@ -4,10 +4,11 @@
 #define NTX_CUDA_DENSE_H
 
 #include "cuda/attend.h"
-#include "cuda/best.h"
+#include "cuda/choose.h"
 #include "cuda/delta.h"
 #include "cuda/groups.h"
 #include "cuda/moe.h"
+#include "cuda/pool.h"
 #include "cuda/prefill.h"
 #include "cuda/step.h"
 

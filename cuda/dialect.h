@@ -20,6 +20,7 @@
 #include "cuda/plugin.h"
 
 #define DEV static __device__ __forceinline__
+#define DEV_AND_HOST static inline __host__ __device__
 #define DEVICE_TABLE static __device__ const
 #define KERNEL(name, type) static __global__ void name(const type a)
 #define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args)                         \

@@ -46,13 +46,16 @@ DEV uint8_t *v_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint
 DEV uint8_t *k_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos) { return k_in(kv, row, head, slot_of(kv, row, pos)); }
 DEV uint8_t *v_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos) { return v_in(kv, row, head, slot_of(kv, row, pos)); }
 
-DEV int is_hole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
+/* K, or a key, that stands for `every` positions: by its number, in the block of the last of them. */
+DEV uint8_t *pooled_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t number, uint32_t every)
 {
-    if (!kv->holes)
-        return 0;
-    uint32_t slot = slot_of(kv, row, pos);
-    return kv->holes[table_slot(kv, row, slot)] >> (slot % kv->block_tokens) & 1;
+    const uint32_t slot = (number + 1) * every - 1;
+    return kv_block(kv, row, slot) + slot % kv->block_tokens / every * kv_row_bytes(kv, kv->head_k);
 }
+
+DEV int is_hole_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot) { return kv->holes[table_slot(kv, row, slot)] >> (slot % kv->block_tokens) & 1; }
+
+DEV int is_hole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos) { return kv->holes && is_hole_in(kv, row, slot_of(kv, row, pos)); }
 
 /* The first position that a row at pos sees. */
 DEV uint32_t seen_from(uint32_t window, uint32_t pos) { return window && window <= pos ? pos + 1 - window : 0; }

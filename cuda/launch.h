@@ -1,4 +1,4 @@
-/* launch.h: the functions that cuda/{product,vector,rotate,attend,prefill,dense,moe,best,groups,step,delta}.h define, and the dispatch by kernel. */
+/* launch.h: the functions that cuda/{product,vector,rotate,attend,prefill,dense,moe,best,groups,step,delta,choose,pool}.h define, and the dispatch by kernel. */
 #ifndef NTX_CUDA_LAUNCH_H
 #define NTX_CUDA_LAUNCH_H
 
@@ -23,6 +23,10 @@ int ntx__launch_columns(struct ntx_gpu_stream *s, const struct ntx_gpu_columns *
 int ntx__launch_move(struct ntx_gpu_stream *s, const struct ntx_gpu_move *p);
 int ntx__launch_conv(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p);
 int ntx__launch_delta(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p);
+int ntx__launch_index(struct ntx_gpu_stream *s, const struct ntx_gpu_index *p);
+int ntx__launch_choose(struct ntx_gpu_stream *s, const struct ntx_gpu_choose *p);
+int ntx__launch_pool(struct ntx_gpu_stream *s, const struct ntx_gpu_pool *p);
+int ntx__launch_unpooled(struct ntx_gpu_stream *s, const struct ntx_gpu_pool *p);
 int ntx__launch_step(struct ntx_gpu_stream *s, const struct ntx_gpu_step *p);
 
 static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const void *args)
@@ -46,6 +50,10 @@ static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, c
     case NTX_GPU_STEP: return ntx__launch_step(s, (const struct ntx_gpu_step *)args);
     case NTX_GPU_CONV: return ntx__launch_conv(s, (const struct ntx_gpu_recur *)args);
     case NTX_GPU_DELTA: return ntx__launch_delta(s, (const struct ntx_gpu_recur *)args);
+    case NTX_GPU_INDEX: return ntx__launch_index(s, (const struct ntx_gpu_index *)args);
+    case NTX_GPU_CHOOSE: return ntx__launch_choose(s, (const struct ntx_gpu_choose *)args);
+    case NTX_GPU_POOL: return ntx__launch_pool(s, (const struct ntx_gpu_pool *)args);
+    case NTX_GPU_UNPOOLED: return ntx__launch_unpooled(s, (const struct ntx_gpu_pool *)args);
     default: return -EINVAL;
     }
 }

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NTX_GPU_ABI 7u
+#define NTX_GPU_ABI 8u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
@@ -25,6 +25,7 @@
 #define NTX_GPU_HEAD_MAX 576u          /* widest head */
 #define NTX_GPU_HEAD 256u              /* widest head of most models: attention to wider ones takes more memory of a multiprocessor */
 #define NTX_GPU_TILE 64u               /* queries (heads that share K and V, of rows of a prompt) that one block of threads takes */
+#define NTX_GPU_INDEX_HEAD 256u        /* widest key that positions are chosen by */
 #define NTX_GPU_TILE_HEAD 128u         /* widest head of those */
 
 struct ntx_gpu;
@@ -80,7 +81,8 @@ struct ntx_gpu_norm {
     float eps, times;
 };
 
-/* x[i] quantised; where up is given x[i] = act(x[i]) * up[i] first, and before that, where biases are given, row bias_rows[i] of each added. */
+/* x[i] quantised; where up is given x[i] = act(x[i]) * up[i] first, and before that, where biases are given, row bias_rows[i] of each added; then, where there is
+ * a limit, x is kept below gate_limit, and up within limit both ways. */
 struct ntx_gpu_quantize {
     float *x;
     const float *up;
@@ -90,6 +92,7 @@ struct ntx_gpu_quantize {
     uint64_t ld_x, ld_up, q8_stride, q8k_stride;
     uint32_t n, n_rows;
     uint32_t act;                  /* enum ntx_ffn_act */
+    float limit, gate_limit;       /* 0: none */
 };
 
 /* gate[i][j] = act(gate[i][j]) * up[i][j] of the groups' neurons j, or 0 where row i does not use the group. */
@@ -160,6 +163,13 @@ struct ntx_gpu_attend {
     uint32_t window;           /* of those a row sees the last `window` only; 0: all */
     const float *sinks;        /* [n_head] a score more that has no value; NULL: none */
     float scale, cap;          /* scores s become cap * tanh(s / cap); cap 0: they stay */
+    /* Rows that have chosen attend to so many slots, splits being of those: by row of the pass (struct ntx_gpu_choose). NULL: none has. F16 only. */
+    const uint32_t *n_chosen, *chosen;
+    uint32_t most_chosen;      /* from row to row of `chosen` */
+    /* Beside the window's, K that stand for `every` positions each (V is K): those that are chosen, by their numbers, or all up to the row's position. Splits are of all of them, the
+     * window's first; most_entries: so many at most. */
+    struct ntx_gpu_kv pooled;  /* whose they are; base NULL: there are none */
+    uint32_t every, most_entries; /* most_entries 0: attention is to positions */
 };
 
 /* The same for rows of prompts: tile t takes rows [tiles[2 t], tiles[2 t] + tiles[2 t + 1]) of the launch, of one session and in the order of
@@ -174,6 +184,30 @@ struct ntx_gpu_prefill {
     uint32_t window;       /* these two as above */
     const float *sinks;
     float scale;
+};
+
+/* What positions are chosen by (infer/cpu/cpu.h: `index`): score[i * ld_score + p] of row i of the launch, for all its choices p: positions, or numbers of K of `every` of them.
+ * kv: of the keys, one head, head_k values from key to key, of which the first `width` count. */
+struct ntx_gpu_index {
+    const float *q, *weights;  /* weights [heads], times scale; NULL: scale */
+    float *score;
+    struct ntx_gpu_kv kv;
+    uint64_t ld_q, ld_weights, ld_score;
+    uint32_t n_rows, most_pos, heads, width; /* width: a multiple of 16, at most NTX_GPU_INDEX_HEAD */
+    uint32_t every, pooled;    /* 0: each position has its own; pooled: a key lies at its number, not in the place of the last of its positions */
+    float scale;
+};
+
+/* Row i chooses the `most` largest of its scores (of equal ones the first): n_chosen[row], and in order chosen[row * most_chosen ..], by row of the pass. UINT32_MAX: no more than
+ * that are there, and nothing is chosen. Written are slots of `each` positions for each choice, and of those behind the last choice's where `tail` says so; pooled: numbers. Where `from` is given there are no scores: of the slots that
+ * these rows have chosen, those that are no holes of kv's layer. */
+struct ntx_gpu_choose {
+    const float *score;
+    uint32_t *n_chosen, *chosen;
+    const uint32_t *from_n, *from;
+    struct ntx_gpu_kv kv;
+    uint64_t ld_score;
+    uint32_t n_rows, most, most_chosen, every, each, tail, pooled;
 };
 
 /* to[i] = from[rows[i]], rows of so many bytes; all multiples of 4. Where weight is given they are floats, times the share of choice first + i (as in struct
@@ -237,7 +271,7 @@ struct ntx_gpu_scale {
     uint32_t n_out, n_rows;
 };
 
-/* One step of rows (model/layer.h: NORM, BIAS, ROPE, GLU, ADD, SCALE, INPUTS, SPLIT, GATE, UNIT, RATES), as the CPU's does it: out[i] from in[i], other[i] and
+/* One step of rows (model/layer.h: all that infer/forward_cpu.c does row by row, but PUT), as the CPU's does it: out[i] from in[i], other[i] and
  * the weights. Rows of a launch lie one after another, but those of the buffers that by_row names at rows[i], their number in the pass, as angles do. */
 #define NTX_GPU_OUT 1u
 #define NTX_GPU_IN 2u
@@ -252,7 +286,8 @@ struct ntx_gpu_step {
     const uint32_t *rows;    /* device */
     uint64_t ld_out, ld_in, ld_other;
     uint32_t op, by_row, n_rows, heads, width, rotated, neox, act;
-    float scale, eps;
+    uint32_t each, back, by_head, rounds; /* as in struct ntx_step */
+    float scale, eps, bound, limit, gate_limit;
 };
 
 /* Layers that keep a recurrent state (infer/recur.h has its layout). A turn is rows[first .. first + n) of the launch, of one session, in their order: the state
@@ -261,22 +296,45 @@ struct ntx_gpu_turn {
     uint64_t from, to;
     uint32_t first, n, fresh, unused;
 };
-/* CONV: y = silu of each channel's last `taps` inputs, weighed: w [width x taps]. DELTA: x has q and k of key_heads and v of heads, `width` values each; y [heads x width];
- * keeps, takes [heads]: a row's rates. */
+/* CONV: y = silu of each channel's last `taps` inputs, weighed: w [width x taps], in `lists` of as many channels; or, where inputs
+ * are `apart` positions apart, rows of such a type. DELTA: x has q and k of key_heads and v of heads, `width` values
+ * each; y [heads x width]; keeps, takes [heads]: a row's rates; by_key: keeps [heads x width]. */
+#define NTX_GPU_LISTS 3u
 struct ntx_gpu_recur {
-    const float *x, *w, *keeps, *takes;
+    const float *x, *w[NTX_GPU_LISTS], *keeps, *takes;
     float *y;
     uint8_t *states;
     const struct ntx_gpu_turn *turns; /* device */
     const uint32_t *rows;             /* device */
     uint64_t layer_offset, ld_x, ld_y, ld_keeps, ld_takes;
-    uint32_t n_turns, width, taps, heads, key_heads, tiled, panel;
+    uint64_t row_bytes;
+    uint32_t n_turns, width, taps, lists, apart, type, heads, key_heads, tiled, by_key, panel;
     float scale;
+};
+
+/* Behind each `every` positions one K, or key, that stands for the last spans * every of them: of `width` values, by the softmax of weights and places, or (places NULL) their mean; times
+ * norm by their root mean square, `rotated` of them from `offset` on turned by the first of the last `every`, and all by HADAMARD.
+ *   turns NULL   of rows of the launch; values, and `width` behind them weights, are those that kv has of positions; it takes the last one's place
+ *   else         of all rows of turns: values and weights are the rows', and those of a state before them (infer/forward_pool.c), rows of spans * width; it goes to its number in kv
+ * UNPOOLED: what the rows of turns leave in the state. */
+struct ntx_gpu_pool {
+    const float *value, *weight, *norm; /* norm NULL: there is none */
+    const void *places;       /* [every] rows of spans * width */
+    const double *freq;       /* device [rotated / 2] */
+    uint8_t *states;
+    const struct ntx_gpu_turn *turns; /* device */
+    const uint32_t *turn_rows;
+    struct ntx_gpu_kv kv;
+    double magnitude;
+    uint64_t place_bytes, state_offset, ld_value, ld_weight;
+    uint32_t place_type, n_rows, n_turns, every, spans, width, rotated, offset, neox, hadamard;
+    float eps, hadamard_scale; /* the latter is found by the launch */
 };
 
 enum ntx_gpu_kernel {
     NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_QUANTIZE, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
-    NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_MOVE, NTX_GPU_STEP, NTX_GPU_CONV, NTX_GPU_DELTA, NTX_GPU_N_KERNELS
+    NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_MOVE, NTX_GPU_STEP, NTX_GPU_CONV, NTX_GPU_DELTA, NTX_GPU_INDEX,
+    NTX_GPU_CHOOSE, NTX_GPU_POOL, NTX_GPU_UNPOOLED, NTX_GPU_N_KERNELS
 };
 
 struct ntx_gpu_ops {

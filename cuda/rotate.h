@@ -31,6 +31,26 @@ DEV void rotate_head(float *head, const float *cs, const float *sn, uint32_t dim
     SYNC();
 }
 
+/* A run of width values, by pieces of the largest power of 2 that divides them, times scale. */
+DEV void hadamard_by(float *x, uint32_t width, float scale, uint32_t threads)
+{
+    const uint32_t n = width & (0u - width);
+    for (uint32_t half = 1; half < n; half *= 2) {
+        SYNC();
+        for (uint32_t i = TID; i < width / 2; i += threads) {
+            const uint32_t k = i / half * 2 * half + i % half;
+            float u = x[k], v = x[k + half];
+            x[k] = u + v;
+            x[k + half] = u - v;
+        }
+    }
+    SYNC();
+    for (uint32_t k = TID; k < width; k += threads)
+        x[k] *= scale;
+}
+
+static inline float hadamard_scale(uint32_t width) { return 1.0f / sqrtf((float)(width & (0u - width))); }
+
 KERNEL(rotate_heads, struct ntx_gpu_rotate)
 {
     SHARED float head[NTX_GPU_HEAD_MAX];

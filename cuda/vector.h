@@ -96,11 +96,7 @@ DEV void quantize_q8k(float x, uint32_t b, uint32_t n, uint8_t *row, int32_t *to
 }
 
 /* Segments that a row of n values needs, its padding included. */
-static inline
-#ifdef __CUDACC__
-__host__ __device__
-#endif
-uint32_t segments_of(uint32_t n, int q8, int q8k)
+DEV_AND_HOST uint32_t segments_of(uint32_t n, int q8, int q8k)
 {
     uint32_t k = (n + SEGMENT - 1) / SEGMENT;
     if (q8 && k < ((n / 32 + 15) / 16 * 16 * 32 + SEGMENT - 1) / SEGMENT)
@@ -239,6 +235,9 @@ DEV float activated(float x, float up, uint32_t act)
     return (act == NTX_FFN_RELU ? x < 0 ? 0 : x : x / (exp_exact(-x) + 1.0f)) * up;
 }
 
+DEV float below(float x, float most) { return x > most ? most : x; }
+DEV float within(float x, float most) { return x > most ? most : x < -most ? -most : x; }
+
 KERNEL(quantize_part, struct ntx_gpu_quantize)
 {
     SHARED int32_t tops[WARPS];
@@ -252,6 +251,10 @@ KERNEL(quantize_part, struct ntx_gpu_quantize)
             x += a.x_bias[(uint64_t)a.bias_rows[i] * a.n + k];
         if (a.up_bias)
             up += a.up_bias[(uint64_t)a.bias_rows[i] * a.n + k];
+        if (a.limit != 0) {
+            x = below(x, a.gate_limit);
+            up = within(up, a.limit);
+        }
         x = activated(x, up, a.act);
         a.x[i * a.ld_x + k] = x;
     }

@@ -295,6 +295,7 @@ struct ntx_forward {
 };
 
 /* ---- forward_mem.c */
+uint32_t ntx__most_chosen(const struct ntx_hparams *hp, uint32_t ctx); /* positions, or pooled K, that a row chooses in such a context; 0: it attends to all */
 uint64_t ntx__forward_layout(const struct ntx_forward_config *c, uint8_t *base, struct ntx__mem *m); /* base NULL: count */
 /* Floats from row to row of a buffer, on either side: what matrices of floats multiply by is padded. */
 size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf);
@@ -433,7 +434,8 @@ static inline float *ntx__grams_in(const struct ntx_forward *f, const float *fol
 int ntx__grams_ask(struct ntx_forward *f);  /* of all rows of the pass, when it begins */
 int ntx__grams_more(struct ntx_forward *f); /* between steps: what has come makes room for more */
 int ntx__cpu_grams(struct ntx_forward *f, const struct ntx__run *r);
-void ntx__grams_keep(struct ntx_forward *f, const struct ntx_step *s); /* before its convolution: m.gram_taps, and each session's last tokens */
+void ntx__grams_keep(struct ntx_forward *f, const struct ntx_step *s); /* before its convolution: m.gram_taps, and each session's last tokens; */
+void ntx__grams_keep_tokens(struct ntx_forward *f);                         /* or these alone */
 
 /* ---- forward_pool.c */
 int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r);

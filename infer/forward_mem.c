@@ -143,12 +143,16 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
 static uint32_t most_k(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_kept_k(hp, 0) : hp->head_k; }
 static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_index_kept(hp) : hp->head_v; }
 
+uint32_t ntx__most_chosen(const struct ntx_hparams *hp, uint32_t ctx)
+{
+    const bool any = hp->index.head && ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u));
+    return !any ? 0 : hp->index.every ? (hp->index.most + 1) * hp->index.every : hp->index.most;
+}
+
 static void place_choices(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
-    const struct ntx_hparams *hp = &cfg->model->hp;
-    const bool any = hp->index.head && cfg->ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u)); /* else all is attended to */
+    const bool any = (m->most_chosen = ntx__most_chosen(&cfg->model->hp, cfg->ctx));
     uint64_t rows = cfg->max_rows;
-    m->most_chosen = !any ? 0 : hp->index.every ? (hp->index.most + 1) * hp->index.every : hp->index.most;
     m->scores = any ? place(c, 2 * (uint64_t)cfg->threads * cfg->ctx * sizeof *m->scores) : NULL;
     m->choosers = any ? place(c, rows * sizeof *m->choosers) : NULL;
     m->n_chosen = any ? place(c, rows * sizeof *m->n_chosen) : NULL;

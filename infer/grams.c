@@ -133,6 +133,11 @@ void ntx__grams_keep(struct ntx_forward *f, const struct ntx_step *s)
     const struct ntx_weight *w = ntx__weight_of(f, s);
     const struct ntx_type_info *type = ntx_type_info(w->type);
     type->dequant(f->vec[s->weight[0]], f->m.gram_taps, (size_t)w->n_out * w->n_in / type->block);
+    ntx__grams_keep_tokens(f);
+}
+
+void ntx__grams_keep_tokens(struct ntx_forward *f)
+{
     for (uint32_t i = 0; i < f->n_turns; i++) {
         const struct ntx__turn t = ntx__turn_of(f, i);
         const uint32_t at = ntx_recur_at(t.kv);

@@ -37,7 +37,7 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
 const char *ntx_kv_type_name(enum ntx_kv_type type);
 
 uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type); /* over all layers */
-uint64_t ntx_kv_layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer); /* of it, the rows that one keeps */
+uint64_t ntx_kv_layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer, bool beside); /* of it, the rows that one keeps; or those of a second kind */
 
 struct ntx_kv_shape { /* of a pool */
     uint32_t blocks;        /* of layers that keep all positions */

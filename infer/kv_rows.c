@@ -32,12 +32,12 @@ static uint64_t kept_bytes(const struct ntx_kept_state *k, enum ntx_kv_type type
     return (uint64_t)r.heads * NTX_KV_BLOCK * (r.row_k + r.row_v);
 }
 
-uint64_t ntx_kv_layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer)
+uint64_t ntx_kv_layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer, bool beside)
 {
     struct ntx_kept_state kept[NTX_STATES_MOST];
     uint64_t bytes = 0;
     for (uint32_t i = ntx_states_of(hp, layer, kept); i--;)
-        bytes += kept[i].keep == NTX_KEEP_ROWS ? kept_bytes(&kept[i], type) : 0;
+        bytes += kept[i].keep == NTX_KEEP_ROWS && kept[i].beside == beside ? kept_bytes(&kept[i], type) : 0;
     return bytes;
 }
 

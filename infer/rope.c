@@ -46,12 +46,19 @@ void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_turn turn, cons
     }
 }
 
-void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_turn turn, const double *freq, uint32_t pos, float *cs, float *sn)
+double ntx_rope_magnitude(const struct ntx_hparams *hp, enum ntx_turn turn)
 {
     const struct table t = table_of(hp, turn);
     double magnitude = t.plain ? 1 : (double)hp->rope_attn_factor;
     if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0)
         magnitude *= 1 + 0.1 * log(t.factor);
+    return magnitude;
+}
+
+void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_turn turn, const double *freq, uint32_t pos, float *cs, float *sn)
+{
+    const struct table t = table_of(hp, turn);
+    const double magnitude = ntx_rope_magnitude(hp, turn);
     for (uint32_t i = 0; i < t.dim / 2; i++) {
         cs[i] = (float)(cos(pos * freq[i]) * magnitude);
         sn[i] = (float)(sin(pos * freq[i]) * magnitude);

@@ -19,7 +19,6 @@
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
 #define NTX_MAX_HEAD 1024 /* values of a head */
 #define NTX_POOL_OVERLAPS 4 /* where behind so many positions there is one more K, it is of twice as many, and chosen */
-#define NTX_STREAMS 4
 #define NTX_GRAM_MAX 8 /* tokens that rows of a table follow from, at most */
 #define NTX_GRAM_HEADS_MAX 64
 #define NTX_INDEX_HEADS_MAX 128 /* queries that positions are chosen by, and their values */

@@ -62,6 +62,7 @@
 #define NTX_NO_TENSOR UINT32_MAX
 #define NTX_STEP_WEIGHTS 10
 #define NTX_LAYER_STEPS 96
+#define NTX_STREAMS 4 /* residual ones, where there are several */
 
 enum ntx_op {
     NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS,

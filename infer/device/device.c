@@ -36,7 +36,8 @@ bool ntx__device_has_ring(const struct ntx_device *d, uint32_t layer) { return d
 
 uint32_t ntx__device_splits(const struct ntx_device *d)
 {
-    return (d->c.ctx + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT;
+    const uint64_t most = d->c.ctx + (d->hp->v_is_k ? (uint64_t)d->c.ctx / NTX_POOL_OVERLAPS : 0); /* positions, and what is pooled of them */
+    return (uint32_t)((most + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT);
 }
 
 struct sizes { /* over all matrices */
@@ -117,6 +118,7 @@ static void place_lists(struct ntx_device *d, struct cursor *c)
     for (int t = 0; t < NTX_N_TURNS; t++) {
         m->cs[t] = floats(c, r * (ntx_rope_dim(hp, (enum ntx_turn)t) / 2));
         m->sn[t] = floats(c, r * (ntx_rope_dim(hp, (enum ntx_turn)t) / 2));
+        m->freq[t] = place(c, ntx__device_pools(hp) ? ntx_rope_dim(hp, (enum ntx_turn)t) / 2 * sizeof(double) : 0);
     }
     m->input_row = floats(c, r * hp->n_layers * hp->n_input);
     m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
@@ -168,7 +170,23 @@ static void place_latents(struct ntx_device *d, struct cursor *c)
         return;
     d->m.latent_q = floats(c, n * ntx_kept_k(hp, 0));
     d->m.latent_out = floats(c, n * hp->kv_lora);
+    d->m.latent_rows = floats(c, n * hp->head_k);
     d->m.latent_x = place(c, n * ntx__device_latent_form(d));
+}
+
+static void place_choices(struct ntx_device *d, struct cursor *c)
+{
+    struct ntx__device_mem *m = &d->m;
+    uint64_t r = d->c.max_rows, ctx = d->c.ctx;
+    d->most_chosen = ntx__most_chosen(d->hp, d->c.ctx);
+    d->score_rows = (uint32_t)NTX_MIN(NTX_MAX(NTX__PARTIAL_BYTES / (ctx * sizeof(float)), 1), r);
+    if (!d->most_chosen)
+        return;
+    m->scores = floats(c, d->score_rows * ctx);
+    m->n_chosen = place(c, r * 4);
+    m->chosen = place(c, r * d->most_chosen * 4);
+    m->n_left = place(c, r * 4);
+    m->left = place(c, r * d->most_chosen * 4);
 }
 
 static void place_large(struct ntx_device *d, struct cursor *c, const struct sizes *s)
@@ -221,6 +239,7 @@ static uint64_t lay_out(struct ntx_device *d, uint8_t *base, bool matrices)
     place_lists(d, &c);
     place_experts(d, &c);
     place_groups(d, &c);
+    place_choices(d, &c);
     place_large(d, &c, &s);
     place_weights(d, &c, matrices);
     return c.at;
@@ -233,14 +252,16 @@ static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
     d->hp = &c->model->hp;
     d->choices = NTX_MAX(c->max_rows, d->hp->n_expert_used);
     d->predict_rows = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX_DECODE_ROWS) : NTX__PREFETCH_ROWS;
-    d->tiled = !d->hp->dims && !d->hp->kv_lora && d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
+    d->tiled = !d->hp->dims && !d->hp->kv_lora && !d->hp->index.head && d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
     if (c->share)
         d->share = *c->share;
     else
         ntx_copy_share_default(&d->share);
     d->c.share = NULL; /* the caller's */
-    for (uint32_t l = 0; l < d->hp->n_layers; l++)
-        d->kv_block_bytes[ntx__device_has_ring(d, l)] += ntx_kv_layer_bytes(d->hp, c->kv_type, l);
+    for (uint32_t l = 0; l < d->hp->n_layers; l++) {
+        d->kv_block_bytes[ntx__device_has_ring(d, l)] += ntx_kv_layer_bytes(d->hp, c->kv_type, l, false);
+        d->kv_block_bytes[0] += ntx_kv_layer_bytes(d->hp, c->kv_type, l, true);
+    }
 }
 
 uint64_t ntx_device_bytes(const struct ntx_device_config *c)
@@ -255,6 +276,8 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     struct cursor c = {.base = base};
     struct ntx__device_host *m = &d->host;
     uint64_t r = d->c.max_rows, holes = (uint64_t)d->hp->n_layers * d->c.kv.blocks;
+    for (int t = 0; t < NTX_N_TURNS; t++)
+        m->freq[t] = place(&c, ntx__device_pools(d->hp) ? ntx_rope_dim(d->hp, (enum ntx_turn)t) / 2 * sizeof(double) : 0);
     m->logits = floats(&c, (uint64_t)d->c.logits_rows * d->hp->n_vocab);
     m->best = place(&c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(&c, d->hp->n_layers * r * 4);
@@ -290,14 +313,18 @@ static int make_memory(struct ntx_device *d)
     d->at = calloc(d->c.chunks->n, sizeof *d->at);
     d->where = calloc(d->c.chunks->n, sizeof *d->where);
     d->layer = calloc(d->hp->n_layers, sizeof *d->layer);
-    d->kv_at = calloc(d->hp->n_layers, sizeof *d->kv_at);
+    d->kv_at = calloc(2 * d->hp->n_layers, sizeof *d->kv_at);
     if (!d->at || !d->where || !d->layer || !d->kv_at)
         return -ENOMEM;
     uint64_t before[2] = {0};
     for (uint32_t l = 0; l < d->hp->n_layers; l++) {
         bool ring = ntx__device_has_ring(d, l);
         d->kv_at[l] = before[ring];
-        before[ring] += ntx_kv_layer_bytes(d->hp, d->c.kv_type, l);
+        before[ring] += ntx_kv_layer_bytes(d->hp, d->c.kv_type, l, false);
+    }
+    for (uint32_t l = 0; l < d->hp->n_layers; l++) {
+        d->kv_at[d->hp->n_layers + l] = before[0];
+        before[0] += ntx_kv_layer_bytes(d->hp, d->c.kv_type, l, true);
     }
     uint8_t **at = d->at;
     d->at = NULL;

@@ -30,10 +30,29 @@ int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
     struct ntx_gpu_recur g = recur(f->c.device, s->in[0], s->out);
-    g.w = ntx__device_vector(f->c.device, ntx__weight_of(f, s));
+    if (s->apart) {
+        const struct ntx_weight *w = ntx__weight_of(f, s);
+        g.layer_offset = ntx_recur_layer(f->hp, f->layer, NTX_KEEP_FOLD) + ntx_fold_floats(f->hp) * sizeof(float);
+        g.apart = s->apart;
+        g.type = w->type;
+        g.row_bytes = w->row_bytes;
+        ntx__grams_keep_tokens(f);
+    }
+    for (uint8_t i = 0; i < s->n_weights; i++)
+        g.w[i] = ntx__device_vector(f->c.device, &f->c.chunks->layers[f->layer].of[s->weight[i]]);
+    g.lists = s->n_weights;
     g.width = s->width;
     g.taps = s->taps;
     return ntx__device_go(f->c.device, NTX_GPU_CONV, &g, "a convolution");
+}
+
+/* Rows of a table that follow from tokens: the host has read them. */
+int ntx__device_grams(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    const struct ntx__rows rows = {.buf = s->out, .set = NTX__OF_LAYER, .n = f->n_live, .forms = r->forms | 1u << NTX_ACT_F32, .width = r->width};
+    int rc = ntx__cpu_grams(f, r);
+    return rc ? rc : ntx__device_send(f, &rows);
 }
 
 int ntx__device_delta(struct ntx_forward *f, const struct ntx__run *r)
@@ -50,6 +69,7 @@ int ntx__device_delta(struct ntx_forward *f, const struct ntx__run *r)
     g.heads = s->heads;
     g.key_heads = s->key_heads;
     g.tiled = s->tiled;
+    g.by_key = s->by_key;
     g.panel = ntx_recur_panel(f->hp);
     g.scale = s->scale;
     return ntx__device_go(d, NTX_GPU_DELTA, &g, "a delta net");

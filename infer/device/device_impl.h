@@ -4,6 +4,8 @@
  *   device_rows.c   what comes in and goes out: rows, which layers they have, logits
  *   device_layer.c  the table of the back end; the operations of a layer's steps, and of experts
  *   device_latent.c attention over latents
+ *   device_choose.c attention to chosen positions: which
+ *   device_pool.c   K, and keys, that stand for several positions
  *   device_delta.c  layers that keep a recurrent state
  *   device_groups.c groups of a packed layer's neurons
  *   device_mm.c     a step that multiplies, each chunk where it lives
@@ -33,8 +35,10 @@ struct ntx__device_mem {
     float *buf[NTX__N_BUFS];       /* [R x ...], of choices [A x ...], of logits [L x n_vocab] */
     void *quantized[NTX__N_SETS][NTX_N_ACTS]; /* [the same] */
     float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x half of what it turns] */
+    double *freq[NTX_N_TURNS];     /* [half] of what stands for several positions, where there is such */
     float *input_row;              /* [R x n_layers * n_input] what layers get of the token: the rows of its table */
     float *latent_q, *latent_out;  /* attention over latents: [attend_rows x n_head x kept K], [attend_rows x n_head x kv_lora] */
+    float *latent_rows;            /* [attend_rows x n_head x head_k] q, close up */
     void *latent_x;                /* [attend_rows x n_head] what their heads' matrices are multiplied by, in its form */
     struct ntx_gpu_candidate *best; /* [L x NTX_BEST_MAX] */
     float *partial;                /* [attend_rows x n_head x splits x (head_v + 2)] */
@@ -45,6 +49,10 @@ struct ntx__device_mem {
     uint32_t *tiles;               /* [2 x R] */
     uint32_t *tables[2];           /* [kv.blocks], of layers without a window and with one, where those have rings */
     uint32_t *holes;               /* [n_layers x kv.blocks] */
+    /* Where positions are chosen, else NULL; most: ntx__most_chosen */
+    float *scores;                 /* [score_rows x ctx] */
+    uint32_t *n_chosen, *chosen;   /* [R], [R x most] by row of the pass (struct ntx_gpu_choose) */
+    uint32_t *n_left, *left;       /* the same without this layer's holes */
     struct {
         float *weight;             /* [R x n_expert_used] */
         uint32_t *place, *row, *expert; /* the same */
@@ -62,6 +70,7 @@ struct ntx__device_mem {
 
 /* On the host, locked: what goes up and comes down in every pass besides the host's own buffers (ntx_forward_memory, which its owner locks). */
 struct ntx__device_host {
+    double *freq[NTX_N_TURNS];
     float *logits;
     struct ntx_gpu_candidate *best;
     uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables[2], *holes, *groups;
@@ -87,8 +96,8 @@ struct ntx_device {
     uint32_t n_stages, next_stage, choices; /* choices: A */
     uint32_t predict_rows;         /* rows whose use of groups is predicted */
     uint64_t stage_bytes, kv_block_bytes[2], bytes;
-    uint64_t *kv_at;               /* [n_layers] where a layer's K and V begin in a block */
-    uint32_t attend_rows;
+    uint64_t *kv_at;               /* [2 x n_layers] where a layer's K and V begin in a block; and what it keeps beside them */
+    uint32_t attend_rows, score_rows, most_chosen;
     uint8_t **at;                  /* [chunks->n] on the device, NULL for those that are not */
     uint8_t *where;                /* [chunks->n] of a step: enum ntx__where */
     struct ntx__device_mem m;
@@ -139,8 +148,24 @@ uint32_t ntx__device_most_pos(const struct ntx_device *d); /* positions of the p
 int ntx__device_attend_latent(struct ntx_device *d, const struct ntx_step *s);
 uint64_t ntx__device_latent_form(const struct ntx_device *d); /* bytes of a head's row in m.latent_x */
 
+/* ---- device_choose.c */
+struct ntx_gpu_kv ntx__device_keys(const struct ntx_device *d, uint32_t row); /* of f->layer: what positions are chosen by, as K */
+int ntx__device_choose(struct ntx_forward *f, const struct ntx__run *r);      /* as struct ntx_backend says */
+int ntx__device_forget(struct ntx_device *d);                                 /* of a pass: nobody has chosen; the device's error */
+int ntx__device_drop_holes(struct ntx_device *d, const struct ntx_step *s);   /* before an ATTEND */
+void ntx__device_lists(const struct ntx_device *d, const struct ntx_step *s, struct ntx_gpu_attend *g); /* what the layer's rows have chosen */
+
+/* ---- device_pool.c */
+bool ntx__device_pools(const struct ntx_hparams *hp); /* positions together, with rotations of their own */
+int ntx__device_bring_freq(struct ntx_device *d);     /* of a pass; the device's error */
+int ntx__device_join_keys(struct ntx_device *d, const struct ntx_step *s); /* of a CHOOSE */
+int ntx__device_pool(struct ntx_forward *f, const struct ntx__run *r);     /* as struct ntx_backend says */
+struct ntx_gpu_kv ntx__device_pooled(const struct ntx_device *d);          /* of f->layer */
+void ntx__device_attend_pooled(const struct ntx_device *d, const struct ntx_step *s, struct ntx_gpu_attend *g); /* attention to them, beside the window */
+
 /* ---- device_delta.c */
 int ntx__device_turns(struct ntx_device *d); /* of the pass; the device's error */
+int ntx__device_grams(struct ntx_forward *f, const struct ntx__run *r); /* as struct ntx_backend says */
 int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r); /* these as struct ntx_backend says */
 int ntx__device_delta(struct ntx_forward *f, const struct ntx__run *r);
 

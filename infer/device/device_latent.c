@@ -59,33 +59,47 @@ static int add_columns(struct ntx_device *d, const float *q, uint64_t ld_q, uint
     return rc ? ntx__device_fail(d, rc, "q for latents") : ntx__device_go(d, NTX_GPU_COLUMNS, &g, "heads' columns");
 }
 
+/* q of n rows from `row` on, heads one after another: where another layer's rows are wider there is room between them. */
+static int close_up(struct ntx_device *d, uint32_t row, uint32_t n, float **q)
+{
+    const uint64_t ld = d->f->buf[NTX_BUF_Q].ld, each = (uint64_t)d->hp->n_head * d->hp->head_k;
+    const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_Q] + row * ld, .to = d->m.latent_rows, .from_stride = ld * sizeof(float), .to_stride = each * sizeof(float),
+                                     .bytes = each * sizeof(float), .n_rows = n};
+    *q = ld == each ? d->m.buf[NTX_BUF_Q] + row * ld : d->m.latent_rows;
+    return ld == each ? 0 : ntx__device_go(d, NTX_GPU_GATHER, &g, "q of heads");
+}
+
 /* q of n rows from `row` on, for latents; the rotated part as it is. */
 static int absorb(struct ntx_device *d, uint32_t row, uint32_t n)
 {
     const struct ntx_hparams *hp = d->hp;
     const uint32_t kept = ntx_kept_k(hp, 0), plain = hp->head_k - hp->rope_dim;
-    const uint64_t ld_q = d->f->buf[NTX_BUF_Q].ld;
-    float *q = d->m.buf[NTX_BUF_Q] + row * ld_q;
+    const uint64_t ld_q = (uint64_t)hp->n_head * hp->head_k;
+    float *q;
+    int rc = close_up(d, row, n, &q);
+    if (rc)
+        return rc;
     const struct heads k = {.w = &layer(d)->k_b, .rows = hp->kv_lora, .n_out = hp->kv_lora, .x = q, .y = d->m.latent_q, .each = hp->head_k,
                             .ldy = (uint64_t)hp->n_head * kept, .y_each = kept, .n = n};
-    int rc = hp->kv_joined ? add_columns(d, q, ld_q, n) : multiply(d, &k);
+    rc = hp->kv_joined ? add_columns(d, q, ld_q, n) : multiply(d, &k);
     const struct ntx_gpu_gather turned = {.from = q + plain, .to = d->m.latent_q + hp->kv_lora, .from_stride = hp->head_k * sizeof(float), .to_stride = kept * sizeof(float),
                                           .bytes = hp->rope_dim * sizeof(float), .n_rows = n * hp->n_head};
-    return rc ? rc : ntx__device_go(d, NTX_GPU_GATHER, &turned, "q of heads");
+    return rc || !hp->rope_dim ? rc : ntx__device_go(d, NTX_GPU_GATHER, &turned, "q of heads");
 }
 
 static int attend_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t row, uint32_t n)
 {
     const struct ntx_hparams *hp = d->hp;
     const uint32_t plain = hp->kv_joined ? hp->head_k - hp->rope_dim : 0;
-    const struct ntx_gpu_attend g = {
+    struct ntx_gpu_attend g = {
         .q = d->m.latent_q, .out = d->m.latent_out, .partial = d->m.partial, .kv = ntx__device_kv(d, row), .ld_q = (uint64_t)hp->n_head * ntx_kept_k(hp, 0),
-        .ld_out = (uint64_t)hp->n_head * hp->kv_lora, .n_rows = n, .most_pos = ntx__device_most_pos(d), .scale = s->scale,
+        .ld_out = (uint64_t)hp->n_head * hp->kv_lora, .n_rows = n, .most_pos = ntx__device_most_pos(d), .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = s->scale,
     };
     const struct heads v = {.w = hp->kv_joined ? &layer(d)->kv_b : &layer(d)->v_b, .rows = plain + hp->head_v, .row0 = plain, .n_out = hp->head_v, .x = d->m.latent_out,
                             .y = d->m.buf[NTX_BUF_ATTN] + (uint64_t)row * d->f->ld_attn, .each = hp->kv_lora, .ldy = d->f->ld_attn,
                             .y_each = hp->head_v, .n = n};
     int rc = absorb(d, row, n);
+    ntx__device_lists(d, s, &g);
     if (!rc)
         rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention over latents");
     return rc ? rc : multiply(d, &v);
@@ -93,7 +107,7 @@ static int attend_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
 
 int ntx__device_attend_latent(struct ntx_device *d, const struct ntx_step *s)
 {
-    int rc = 0;
+    int rc = ntx__device_drop_holes(d, s);
     for (uint32_t r = 0; r < d->now.n_live && !rc; r += d->attend_rows)
         rc = attend_rows(d, s, r, NTX_MIN(d->now.n_live - r, d->attend_rows));
     return rc;

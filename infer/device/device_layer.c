@@ -48,7 +48,7 @@ static int glu(struct ntx_forward *f, const struct ntx__glu *s)
     struct ntx_gpu_quantize g = {
         .x = d->m.buf[s->gate], .up = d->m.buf[s->up], .q8 = quantized(d, s->set, s->forms, NTX_ACT_Q8), .q8k = quantized(d, s->set, s->forms, NTX_ACT_Q8K),
         .ld_x = f->buf[s->gate].ld, .ld_up = f->buf[s->up].ld, .q8_stride = ntx_act_row_bytes(NTX_ACT_Q8, s->n), .q8k_stride = ntx_act_row_bytes(NTX_ACT_Q8K, s->n),
-        .n = s->n, .n_rows = s->n_rows, .act = s->act,
+        .n = s->n, .n_rows = s->n_rows, .act = s->act, .limit = s->limit, .gate_limit = s->gate_limit,
     };
     if (s->of_choices)
         biases(d, &g);
@@ -101,7 +101,7 @@ struct ntx_gpu_kv ntx__device_kv(const struct ntx_device *d, uint32_t row)
         .table_at = d->m.table_at, .pos = d->m.pos, .rows = d->now.list + row,
         .paths = d->n_paths ? d->m.paths : NULL, .path_from = d->m.path_from, .path_at = d->m.path_at, .holes = d->with_holes ? d->m.holes + (uint64_t)d->f->layer * d->c.kv.blocks : NULL, .block_tokens = NTX_KV_BLOCK, .n_head = w.n_head,
         .n_head_kv = ntx_kept_heads(hp, d->f->layer), .head_k = ntx_kept_k(hp, d->f->layer), .head_v = hp->kv_lora ? hp->kv_lora : w.head_v, .q8 = d->c.kv_type == NTX_KV_Q8_0,
-        .v_in_k = hp->kv_lora != 0,
+        .v_in_k = hp->kv_lora != 0 || hp->v_is_k,
     };
 }
 
@@ -143,18 +143,27 @@ static int rotate_and_store(struct ntx_device *d, const struct ntx__run *r)
 
 int ntx__device_step(struct ntx_device *d, const struct ntx_gpu_step *g) { return g->n_rows ? ntx__device_go(d, NTX_GPU_STEP, g, "a step of rows") : 0; }
 
-/* K and V as they are. */
-static int put(struct ntx_device *d, const struct ntx_step *s)
+static int put_rows(struct ntx_device *d, const struct ntx_gpu_kv *kv, uint8_t k, uint8_t v)
 {
     const struct ntx_gpu_rotate g = {
-        .k = d->m.buf[s->in[0]], .v = d->m.buf[s->in[1]], .ld_k = d->f->buf[s->in[0]].ld, .ld_v = d->f->buf[s->in[1]].ld, .cs = d->m.cs[0], .sn = d->m.sn[0], .kv = ntx__device_kv(d, 0), .n_rows = d->now.n_all,
+        .k = d->m.buf[k], .v = d->m.buf[v], .ld_k = d->f->buf[k].ld, .ld_v = d->f->buf[v].ld, .cs = d->m.cs[0], .sn = d->m.sn[0], .kv = *kv, .n_rows = d->now.n_all,
     };
     return ntx__device_go(d, NTX_GPU_ROTATE, &g, "K and V");
 }
 
-static uint32_t by_pass(uint8_t buf, uint32_t bit) { return buf == NTX_BUF_H || buf == NTX_BUF_INPUTS ? bit : 0; }
+/* K and V as they are; or K, and what positions are chosen by; or that alone. */
+static int put(struct ntx_device *d, const struct ntx_step *s)
+{
+    const struct ntx_gpu_kv kv = ntx__device_kv(d, 0), keys = ntx__device_keys(d, 0);
+    int rc = s->keys ? put_rows(d, &keys, s->in[0], NTX_BUF_NONE) : put_rows(d, &kv, s->in[0], s->in[1]);
+    return rc || !kv.v_in_k || !s->in[1] ? rc : put_rows(d, &keys, s->in[1], NTX_BUF_NONE);
+}
+
+static uint32_t by_pass(uint8_t buf, uint32_t bit) { return ntx__by_batch(buf) ? bit : 0; }
 
 static const float *weight_of(const struct ntx_device *d, const struct ntx_step *s, unsigned i) { return i < s->n_weights ? vector(d, (enum ntx_tensor)s->weight[i]) : NULL; }
+
+static bool has_own_eps(const struct ntx_step *s) { return s->op == NTX_OP_MIXW || s->op == NTX_OP_LAYERNORM; }
 
 static int one_step(struct ntx_device *d, const struct ntx_step *s)
 {
@@ -166,7 +175,8 @@ static int one_step(struct ntx_device *d, const struct ntx_step *s)
         .w = weight_of(d, s, 0), .w2 = weight_of(d, s, 1), .cs = turns ? d->m.cs[s->turn] : NULL, .sn = turns ? d->m.sn[s->turn] : NULL, .rows = d->now.list,
         .ld_out = f->buf[s->out].ld, .ld_in = f->buf[s->in[0]].ld, .ld_other = table ? s->width : f->buf[s->in[1]].ld, .op = s->op,
         .by_row = by_pass(s->out, NTX_GPU_OUT) | by_pass(s->in[0], NTX_GPU_IN) | (table ? NTX_GPU_OTHER : by_pass(s->in[1], NTX_GPU_OTHER)),
-        .n_rows = n, .heads = s->heads, .width = s->width, .rotated = s->rotated, .neox = s->pairs != NTX_ROPE_NORM, .act = s->act, .scale = s->scale, .eps = d->hp->rms_eps,
+        .n_rows = n, .heads = s->heads, .width = s->width, .rotated = s->rotated, .neox = s->pairs != NTX_ROPE_NORM, .act = s->act, .each = s->each, .back = s->back, .by_head = s->by_head,
+        .rounds = s->rounds, .scale = s->scale, .eps = s->eps != 0 || has_own_eps(s) ? s->eps : d->hp->rms_eps, .bound = s->bound, .limit = s->limit, .gate_limit = s->gate_limit,
     };
     if (s->op == NTX_OP_PUT)
         return put(d, s);
@@ -177,6 +187,23 @@ static int one_step(struct ntx_device *d, const struct ntx_step *s)
 
 static bool norms_state(const struct ntx_step *s) { return s->op == NTX_OP_NORM && s->in[0] == NTX_BUF_H && s->out == NTX_BUF_X; }
 static bool adds_to_state(const struct ntx_step *s) { return s->op == NTX_OP_ADD && s->in[0] == NTX_BUF_Y && s->out == NTX_BUF_H; }
+
+/* What a run leaves for products, which may be in parts of a row. */
+static int quantize_parts(struct ntx_device *d, const struct ntx__run *r, uint8_t buf, uint32_t n_rows)
+{
+    const uint64_t q8 = ntx_act_row_bytes(NTX_ACT_Q8, r->width), q8k = ntx_act_row_bytes(NTX_ACT_Q8K, r->width);
+    int rc = 0;
+    for (uint32_t k = 0; k < r->parts && n_rows && !rc; k++) { /* rows that leave K and V only may be alone */
+        struct ntx_gpu_quantize g = {
+            .x = d->m.buf[buf] + k * r->width, .q8 = quantized(d, NTX__OF_LAYER, r->forms, NTX_ACT_Q8), .q8k = quantized(d, NTX__OF_LAYER, r->forms, NTX_ACT_Q8K),
+            .ld_x = d->f->buf[buf].ld, .q8_stride = r->parts * q8, .q8k_stride = r->parts * q8k, .n = r->width, .n_rows = n_rows,
+        };
+        g.q8 = g.q8 ? (uint8_t *)g.q8 + k * q8 : NULL;
+        g.q8k = g.q8k ? (uint8_t *)g.q8k + k * q8k : NULL;
+        rc = g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising") : 0;
+    }
+    return rc;
+}
 
 /* One after another, but for the ends that a kernel does in one go. */
 static int each_step(struct ntx_device *d, const struct ntx__run *r)
@@ -197,7 +224,7 @@ static int each_step(struct ntx_device *d, const struct ntx__run *r)
             return rc;
         rc = one_step(d, s);
     }
-    return rc ? rc : glu(d->f, &(struct ntx__glu){.gate = end[-1].out, .n = r->width, .n_rows = end[-1].feeds ? d->now.n_all : d->now.n_live, .forms = r->forms});
+    return rc ? rc : quantize_parts(d, r, end[-1].out, end[-1].feeds ? d->now.n_all : d->now.n_live);
 }
 
 static bool all_at_once(const struct ntx_layer *l, const struct ntx__run *r);
@@ -211,7 +238,7 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     if (last->op == NTX_OP_PUT)
         return rotate_and_store(d, r);
     if (last->op == NTX_OP_GLU)
-        return glu(f, &(struct ntx__glu){.gate = last->in[0], .up = last->in[1], .act = last->act, .n = last->width, .n_rows = f->n_live, .forms = r->forms});
+        return glu(f, &(struct ntx__glu){.gate = last->in[0], .up = last->in[1], .act = last->act, .limit = last->limit, .gate_limit = last->gate_limit, .n = last->width, .n_rows = f->n_live, .forms = r->forms});
     return residual(d, r);
 }
 
@@ -230,17 +257,19 @@ static int attend_split(struct ntx_device *d, const struct ntx_step *s, uint32_t
 {
     const uint64_t ld_q = d->f->buf[NTX_BUF_Q].ld;
     uint32_t most = ntx__device_most_pos(d);
-    for (uint32_t r = from; r < to; r += d->attend_rows) {
-        const struct ntx_gpu_attend g = {
+    int rc = ntx__device_drop_holes(d, s);
+    for (uint32_t r = from; r < to && !rc; r += d->attend_rows) {
+        struct ntx_gpu_attend g = {
             .q = d->m.buf[NTX_BUF_Q] + r * ld_q, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)r * d->f->ld_attn, .partial = d->m.partial,
             .kv = ntx__device_kv(d, r), .ld_q = ld_q, .ld_out = d->f->ld_attn, .n_rows = NTX_MIN(to - r, d->attend_rows), .most_pos = most,
             .window = s->window, .sinks = vector(d, NTX_T_sinks), .scale = s->scale, .cap = s->cap,
         };
-        int rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention");
-        if (rc)
-            return rc;
+        ntx__device_lists(d, s, &g);
+        if (d->hp->v_is_k)
+            ntx__device_attend_pooled(d, s, &g);
+        rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention");
     }
-    return 0;
+    return rc;
 }
 
 /* Prompts' rows, which skip no layer: so their tiles are those of the pass. */
@@ -338,9 +367,20 @@ static int clear(struct ntx_forward *f, enum ntx_buf b)
     return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
 }
 
+/* The states as they are. */
+static int output_rows(struct ntx_device *d, uint32_t n, uint32_t forms)
+{
+    const struct ntx_gpu_step g = {.op = NTX_OP_SCALE, .out = d->m.buf[NTX_BUF_X], .in = d->m.buf[NTX_BUF_H], .rows = d->m.out_rows, .ld_out = d->f->ld_x, .ld_in = d->hp->n_embd, .by_row = NTX_GPU_IN,
+                                   .n_rows = n, .width = d->hp->n_embd, .scale = d->hp->logit_scale};
+    int rc = ntx__device_step(d, &g);
+    return rc ? rc : glu(d->f, &(struct ntx__glu){.gate = NTX_BUF_X, .n = d->hp->n_embd, .n_rows = n, .forms = forms});
+}
+
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
 {
     const struct ntx_weight *w = &d->c.chunks->output;
+    if (d->hp->no_output_norm)
+        return output_rows(d, n, ntx__forms(&w, 1));
     return add_and_norm(d, NULL, NULL, ntx__device_vector(d, &d->c.chunks->output_norm), d->m.out_rows, n, ntx__forms(&w, 1), d->hp->logit_scale);
 }
 
@@ -370,21 +410,11 @@ static bool all_at_once(const struct ntx_layer *l, const struct ntx__run *r)
     return (!turned || turned == 2) && !strcmp(ops + b + n + turned, "P") && last->in[0] == NTX_BUF_K && last->in[1] == NTX_BUF_V;
 }
 
-/* What only the CPU does of a step that a GPU knows, or all of it. */
-static bool is_cpus(const struct ntx_step *s)
-{
-    return s->op == NTX_OP_STREAMS || s->op == NTX_OP_MIXW || s->op == NTX_OP_MIX || s->op == NTX_OP_SPREAD || s->op == NTX_OP_POOL || s->op == NTX_OP_CHOOSE || s->back || s->parts ||
-           s->limit != 0 || s->every || s->by_key || s->by_head;
-}
-
 static bool can(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r)
 {
     const struct ntx_hparams *hp = &m->hp;
     const uint32_t at = (uint32_t)(l - m->layers);
-    for (uint8_t i = 0; i < r->n; i++)
-        if (is_cpus(&l->step[r->first + i]))
-            return false;
-    if (r->kind == NTX__ATTEND)
+    if (r->kind == NTX__ATTEND || r->kind == NTX__POOL)
         return ntx_kept_k(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_v(hp, at) <= NTX_GPU_HEAD_MAX;
     return true;
 }
@@ -399,6 +429,9 @@ const struct ntx_backend ntx_device_backend = {
     .attend = attend,
     .conv = ntx__device_conv,
     .delta = ntx__device_delta,
+    .choose = ntx__device_choose,
+    .pool = ntx__device_pool,
+    .grams = ntx__device_grams,
     .multiply = ntx__device_multiply,
     .glu = glu,
     .clear = clear,

@@ -16,17 +16,25 @@ struct job {
 };
 
 static size_t ld_of(const struct job *j, const struct ntx__product *p) { return j->d->f->buf[p->to].ld; }
-static float *y_of(const struct job *j, const struct ntx__product *p) { return j->d->m.buf[p->to]; }
+static float *y_of(const struct job *j, const struct ntx__product *p) { return j->d->m.buf[p->to] + p->at; }
 
 static uint32_t rows_of(const struct job *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->mm.in->n_rows; }
 
 /* Input rows in the form of a product, on the device. */
-static size_t stride_of(const struct job *j, const struct ntx__product *p) { return ntx__stride(j->d->f, j->mm.in->buf, ntx_act_for(p->w->type), p->w->n_in); }
-
-static const uint8_t *x_of(const struct job *j, const struct ntx__product *p)
+static size_t stride_of(const struct job *j, const struct ntx__product *p)
 {
     enum ntx_act form = ntx_act_for(p->w->type);
-    return form == NTX_ACT_F32 ? (const uint8_t *)j->d->m.buf[j->mm.in->buf] : j->d->m.quantized[j->mm.in->set][form];
+    return ntx__stride(j->d->f, j->mm.in->buf, form, p->w->n_in) * (p->parts && form != NTX_ACT_F32 ? p->parts : 1);
+}
+
+/* Outputs from `row` on are of this part of the input's rows, whole: of the only one. */
+static uint32_t part_at(const struct ntx__product *p, uint32_t row) { return p->parts ? row / (p->w->n_out / p->parts) : 0; }
+
+static const uint8_t *x_of(const struct job *j, const struct ntx__product *p, uint32_t row)
+{
+    enum ntx_act form = ntx_act_for(p->w->type);
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->d->m.buf[j->mm.in->buf] : j->d->m.quantized[j->mm.in->set][form];
+    return x + part_at(p, row) * ntx_act_row_bytes(form, p->w->n_in);
 }
 
 /* ---- launches: rows of weights that lie on the device, as outputs row0.. of a product */
@@ -35,7 +43,7 @@ static int launch_exact(const struct job *j, const struct ntx__product *p, const
 {
     struct ntx_device *d = j->d;
     struct ntx_gpu_product g = {
-        .w = w, .x = x_of(j, p) + from * stride_of(j, p), .y = y_of(j, p) + from * ld_of(j, p) + row0, .row_bytes = p->w->row_bytes,
+        .w = w, .x = x_of(j, p, row0) + from * stride_of(j, p), .y = y_of(j, p) + from * ld_of(j, p) + row0, .row_bytes = p->w->row_bytes,
         .x_stride = stride_of(j, p), .ldy = ld_of(j, p), .type = p->w->type, .n_out = n_rows, .n_in = p->w->n_in, .n_rows = to - from,
     };
     return from < to ? d->ops->launch(d->compute, NTX_GPU_PRODUCT, &g) : 0;
@@ -98,7 +106,7 @@ static int narrow(struct job *j)
     uint32_t n_in = j->mm.products->w->n_in, n = in->n_rounded;
     size_t ld = d->f->buf[in->buf].ld;
     j->dense_from = j->dense_to = in->n_rows;
-    if (!n || d->no_dense)
+    if (!n || d->no_dense || j->mm.products->parts)
         return 0;
     struct ntx_gpu_narrow g = {
         .x = d->m.buf[in->buf] + in->rounded0 * ld, .out = d->m.x16, .exponents = d->m.exponents, .ld_x = ld, .n = n_in, .n_rows = n,
@@ -117,7 +125,7 @@ static int launch_resident(const struct job *j)
         for (uint32_t c = p->w->chunk0; c < end;) {
             const struct ntx_chunk *list = j->d->c.chunks->list;
             uint32_t first = c, rows = 0;
-            for (; c < end && j->d->where[c] == NTX__ON_DEVICE; c++)
+            for (; c < end && j->d->where[c] == NTX__ON_DEVICE && part_at(p, list[c].row0) == part_at(p, list[first].row0); c++)
                 rows += list[c].n_rows;
             int rc = rows ? launch(j, p, j->d->at[first], list[first].row0, rows) : 0;
             if (rc)
@@ -207,9 +215,13 @@ static uint32_t decide_all(const struct job *j)
 static int bring_input(const struct job *j)
 {
     struct ntx_device *d = j->d;
+    uint32_t parts = j->mm.products->parts; /* then there is one product */
     struct ntx__rows r = {.buf = j->mm.in->buf, .set = j->mm.in->set, .n = j->mm.in->n_rows, .width = j->mm.products->w->n_in};
     for (unsigned i = 0; i < j->mm.n; i++)
         r.forms |= 1u << ntx_act_for(j->mm.products[i].w->type);
+    if (r.forms == 1u << NTX_ACT_F32 || !j->mm.products->parts)
+        parts = 1;
+    r.n *= parts;
     int rc = ntx__device_copy_rows(d, &r, false);
     return rc ? rc : d->ops->event_record(d->input, d->compute);
 }
@@ -217,7 +229,7 @@ static int bring_input(const struct job *j)
 static int send_rows(const struct job *j, const struct ntx__product *p, uint32_t row0, uint32_t n_rows)
 {
     size_t ld = ld_of(j, p), at = p->row0 * ld + row0;
-    const float *from = p->to == NTX__BUF_LOGITS ? j->d->host.logits : j->d->f->buf[p->to].at;
+    const float *from = p->to == NTX__BUF_LOGITS ? j->d->host.logits : j->d->f->buf[p->to].at + p->at;
     return n_rows ? j->d->ops->upload_rows(j->d->compute, y_of(j, p) + at, ld * sizeof(float), from + at, ld * sizeof(float), n_rows * sizeof(float), rows_of(j, p)) : 0;
 }
 

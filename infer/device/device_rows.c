@@ -109,7 +109,7 @@ static int bring_angles(struct ntx_device *d)
         if (!(rc = up(d, d->m.cs[t], f->m.cs[t], bytes)))
             rc = up(d, d->m.sn[t], f->m.sn[t], bytes);
     }
-    return rc;
+    return rc || !ntx__device_pools(d->hp) ? rc : ntx__device_bring_freq(d);
 }
 
 /* What layers get of the tokens, as floats. */
@@ -333,7 +333,8 @@ int ntx__device_begin(struct ntx_forward *f)
         d->all.n_exact = f->b->rows[i].rounded && !d->no_dense ? d->all.n_exact : i + 1;
     d->pending = (struct ntx__device_rows){0};
     d->with_holes = d->decided = false;
-    return bring_rows(d);
+    int rc = ntx__device_forget(d);
+    return rc ? ntx__device_fail(d, rc, "the choice of positions") : bring_rows(d);
 }
 
 /* The next layer behind l whose K and V lie behind its in a block. */
@@ -351,13 +352,16 @@ static int move_layers(struct ntx_device *d, uint32_t l, uint32_t n)
     const struct ntx_hparams *hp = d->hp;
     int rc = 0;
     for (uint32_t next, same; l < hp->n_layers && !rc; l = next) {
-        uint64_t bytes = ntx_kv_layer_bytes(hp, d->c.kv_type, l);
-        for (next = next_beside(d, l), same = 1; next < hp->n_layers && ntx_kv_layer_bytes(hp, d->c.kv_type, next) == bytes && ntx_kept_k(hp, next) == ntx_kept_k(hp, l) &&
+        uint64_t bytes = ntx_kv_layer_bytes(hp, d->c.kv_type, l, false);
+        for (next = next_beside(d, l), same = 1; next < hp->n_layers && ntx_kv_layer_bytes(hp, d->c.kv_type, next, false) == bytes && ntx_kept_k(hp, next) == ntx_kept_k(hp, l) &&
                                                  ntx_kept_heads(hp, next) == ntx_kept_heads(hp, l); same++)
             next = next_beside(d, next);
         d->f->layer = l;
-        const struct ntx_gpu_move g = {.kv = ntx__device_kv(d, 0), .slots = d->m.paths, .layer_bytes = bytes, .n = n, .n_layers = same};
+        struct ntx_gpu_move g = {.kv = ntx__device_kv(d, 0), .slots = d->m.paths, .layer_bytes = bytes, .n = n, .n_layers = same};
         rc = bytes ? d->ops->launch(d->compute, NTX_GPU_MOVE, &g) : 0;
+        g.kv = ntx__device_keys(d, 0);
+        if (!rc && ntx_chooses(hp, l))
+            rc = d->ops->launch(d->compute, NTX_GPU_MOVE, &g);
     }
     return rc;
 }

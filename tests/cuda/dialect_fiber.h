@@ -5,6 +5,7 @@
 #include "tests/cuda/fiber.h"
 
 #define DEV static inline __attribute__((unused))
+#define DEV_AND_HOST DEV
 #define DEVICE_TABLE static const
 #define KERNEL(name, type)                                                      \
     static void name##_body(const type a);                                      \

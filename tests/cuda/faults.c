@@ -318,32 +318,6 @@ static void lacking(void)
     CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
     CHECK_STR(why.text, "what layer 0 does (ATTEND) is computed on the CPU only");
     rig_close(&r);
-    const struct rig_options choosing = {.make = rig_choosing()};
-    rig_open(&r, &choosing);
-    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
-    CHECK_STR(why.text, "what layer 0 does (CHOOSE) is computed on the CPU only");
-    CHECK_EQ(ntx_backend_can(NULL, r.model, 0, &why), 0);
-    rig_close(&r);
-    const struct rig_options kda = {.make = rig_kda()};
-    rig_open(&r, &kda);
-    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
-    CHECK_STR(why.text, "what layer 0 does (DELTA) is computed on the CPU only");
-    rig_close(&r);
-    const struct rig_options streamed = {.make = rig_streamed()};
-    rig_open(&r, &streamed);
-    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
-    CHECK_STR(why.text, "what layer 0 does (STREAMS NORM) is computed on the CPU only");
-    rig_close(&r);
-    const struct rig_options blocks = {.make = rig_blocks()};
-    rig_open(&r, &blocks);
-    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
-    CHECK_STR(why.text, "what layer 0 does (STREAMS NORM) is computed on the CPU only");
-    rig_close(&r);
-    const struct rig_options pooled = {.make = rig_pooled()};
-    rig_open(&r, &pooled);
-    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
-    CHECK_STR(why.text, "what layer 0 does (STREAMS NORM) is computed on the CPU only");
-    rig_close(&r);
 }
 
 int main(int argc, char **argv)

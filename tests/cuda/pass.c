@@ -159,13 +159,75 @@ static struct mk_options deepseek(void)
     return make;
 }
 
+/* Windows with more heads than layers without one, gates of heads, bounded activations. */
+static struct mk_options step35(void)
+{
+    struct mk_options make = other("step35", "Q8_0", 4);
+    make.experts = 6;
+    make.experts_used = 3;
+    make.shared_ff = 256;
+    make.window_heads = 6;
+    make.dense = make.qk_norms = make.biases = 1;
+    return make;
+}
+
+/* Attention to chosen positions: by each layer, or by every second one for the next, too. */
+static struct mk_options choosing(const char *arch, const char *type, uint32_t most, uint32_t every)
+{
+    struct mk_options make = rig_choosing();
+    make.arch = arch;
+    make.type = type;
+    make.heads = 4;
+    make.layers = every ? 4 : 2;
+    make.index_most = most;
+    make.index_every = every;
+    return make;
+}
+
+/* Delta nets that forget by the key, and attention over latents that turns nothing. */
+static struct mk_options kda(void)
+{
+    struct mk_options make = rig_kda();
+    make.type = "Q8_0";
+    make.heads = 4;
+    make.layers = 2;
+    return make;
+}
+
+/* Such, and positions chosen some at a time, in several residual streams. */
+static struct mk_options streamed(void)
+{
+    struct mk_options make = rig_streamed();
+    make.type = "Q8_0";
+    make.heads = 4;
+    make.layers = 2;
+    make.index_pool = 2;
+    make.index_most = 1;
+    make.index_heads = 18;
+    return make;
+}
+
+/* Blocks of positions chosen by their mean, streams without a matrix, and what follows from the last tokens. */
+static struct mk_options blocks(void)
+{
+    struct mk_options make = rig_blocks();
+    make.type = "Q8_0";
+    make.heads = 4;
+    make.layers = 2;
+    make.gram_layer = 1;
+    make.index_pool = 2;
+    make.index_most = 1;
+    return make;
+}
+
 static void architectures(struct world *w)
 {
     static const struct way ways[] = {{"dhs", 2, 4, 5, 40}, {"d", 1, 0, N, 0}};
     const struct mk_options all[] = {
         other("gemma2", "Q8_0", 2), other("gemma3", "Q4_K_M", 6), gemma4(0), gemma4(1), gemma4(2), other("phi3", "Q4_K_M", 2), other("llama4", "Q8_0", 4),
         latent("Q8_0", false, 0), latent("Q4_K_M", true, 64), latent("F16", false, 64),
-        recurrent("qwen3next", "Q8_0"), recurrent("qwen35", "Q8_0"), recurrent("qwen35moe", "Q8_0"), deepseek(),
+        recurrent("qwen3next", "Q8_0"), recurrent("qwen35", "Q8_0"), recurrent("qwen35moe", "Q8_0"), deepseek(), step35(),
+        choosing("deepseek32", "Q8_0", 3, 0), choosing("glm-dsa", "Q4_K_M", 4, 2), choosing("hy_v4", "Q8_0", 2, 2), kda(), streamed(), blocks(),
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const struct rig_options o = {.make = all[i], .chunk_bytes = 20000, .max_rows = N};
@@ -336,6 +398,9 @@ static float *skipping(struct world *w, const char *arch, bool propagate, const 
     struct rig_options o = {.make = small_model("Q8_0", LAYERS), .window = 6, .ffn = ffn, .pack = ffn ? 6000 : 0};
     struct ntx_row rows[SKIP_ROWS + 2];
     struct ntx_kv_seq *kv[SKIP_ROWS + 1];
+    if (!strcmp(arch, "glm-dsa"))
+        o.make = choosing(arch, "Q8_0", 2, 2);
+    o.make.layers = LAYERS;
     o.make.arch = arch;
     *s = (struct skipper){0};
     o.skip = (struct ntx_skip_hooks){.ctx = s, .probe_layer = PROBE, .propagate = propagate, .probe = probe, .decide = decide};
@@ -361,8 +426,8 @@ static float *skipping(struct world *w, const char *arch, bool propagate, const 
 
 static void skips(struct world *w)
 {
-    static const char *const ffn[] = {NULL, NULL, "predicted=0.4", "topk=0.3", NULL, NULL}, *const arch[] = {"llama", "llama", "llama", "llama", "gemma2", "gemma2"}; /* the last two of packed models, whose groups are predicted from states */
-    for (int i = 0; i < 6; i++) {
+    static const char *const ffn[] = {NULL, NULL, "predicted=0.4", "topk=0.3", NULL, NULL, NULL, NULL}, *const arch[] = {"llama", "llama", "llama", "llama", "gemma2", "gemma2", "glm-dsa", "glm-dsa"}; /* the third and fourth of packed models, whose groups are predicted from states */
+    for (int i = 0; i < 8; i++) {
         struct skipper cpu, gpu;
         size_t n;
         float *want = skipping(NULL, arch[i], i % 2, ffn[i], &cpu, &n);
@@ -391,7 +456,7 @@ static void decide_by_token(void *ctx, const struct ntx_batch *b, uint64_t *skip
 static void trees(struct world *w)
 {
     static const struct { const char *arch; enum ntx_kv_type kv; bool skips; uint32_t base; } is[] = {
-        {"qwen3", NTX_KV_F16, true, 29}, {"llama", NTX_KV_Q8_0, true, 30}, {"gpt-oss", NTX_KV_Q8_0, false, 27}, {"deepseek2", NTX_KV_F16, false, 28},
+        {"qwen3", NTX_KV_F16, true, 29}, {"llama", NTX_KV_Q8_0, true, 30}, {"gpt-oss", NTX_KV_Q8_0, false, 27}, {"deepseek2", NTX_KV_F16, false, 28}, {"deepseek32", NTX_KV_F16, false, 28},
     };
     w->mix = "dhs";
     w->in_flight = 2;
@@ -403,6 +468,8 @@ static void trees(struct world *w)
         o.make.arch = is[i].arch;
         if (!strcmp(is[i].arch, "deepseek2"))
             o.make = latent("Q8_0", false, 0);
+        if (!strcmp(is[i].arch, "deepseek32"))
+            o.make = choosing("deepseek32", "Q8_0", 9, 0);
         o.make.window = 12;
         o.make.experts = strcmp(is[i].arch, "gpt-oss") ? o.make.experts : 4;
         if (is[i].skips)
@@ -509,6 +576,27 @@ static void windows(struct world *w)
     same_in_rings(w, o, "gpt-oss");
     tree_in_rings(w, o);
     puts("windows: bits equal in rings");
+}
+
+/* ---- K that stand for several positions, of which some are chosen; behind a window that goes round */
+
+static void pooled(struct world *w)
+{
+    static const char *const mix[] = {"dhs", "d"};
+    size_t n;
+    w->in_flight = 2;
+    w->share = 40;
+    for (int i = 0; i < 2; i++) {
+        struct rig_options o = {.make = rig_pooled(), .chunk_bytes = 20000, .max_rows = 20, .windows = i};
+        o.make.type = i ? "Q8_0" : "MXFP4";
+        o.make.heads = 2;
+        o.make.index_heads = 3;
+        w->mix = mix[i];
+        float *want = logits_of(NULL, o, 137, 19, false, &n), *got = logits_of(w, o, 137, 19, false, &n);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "deepseek4 %s: not the CPU's bits (off by %g)", o.make.type, worst(got, want, n));
+        free(want), free(got);
+    }
+    puts("pooled K: bits equal");
 }
 
 /* ---- the largest logits instead of all */
@@ -654,6 +742,8 @@ static void steps(struct world *w)
     o = packed_options("predicted=0.4", false);
     o.max_rows = N;
     same_steps(w, &o, "dhs", "packed");
+    o = (struct rig_options){.make = streamed(), .chunk_bytes = 20000, .max_rows = N};
+    same_steps(w, &o, "dhs", "streams");
     puts("what steps gave: the CPU's bits");
 }
 
@@ -662,7 +752,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"steps", steps}};
+    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"pooled", pooled}, {"steps", steps}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
