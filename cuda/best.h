@@ -1,6 +1,6 @@
 /* best.h: the k largest logits of each row, so that a sampler that wants no more need not be sent all of them.
  *
- * A block per row. The k-th largest is found a byte at a time: of each byte of the logits' order, how many values have it is counted, and
+ * A block for each NTX_GPU_BEST_PART values of a row, and one that chooses among what these found. The k-th largest is found a byte at a time: of each byte of the logits' order, how many values have it is counted, and
  * the values of the byte where the k-th lies go on. Of equal ones those with the least numbers are taken, as the sampler does.
  * Written in the order of their numbers. NaN counts as minus infinity, which no sampler draws. */
 #ifndef NTX_CUDA_BEST_H
@@ -20,8 +20,8 @@ DEV uint32_t order_of(float x)
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* The largest order of which at least `want` values are no smaller; *equal: how many of that very order are wanted. */
-DEV uint32_t threshold(const float *x, uint32_t n, uint32_t want, uint32_t *count /* shared [256] */, uint32_t *equal)
+/* The largest order of which at least `want` values are no smaller; *equal: how many of that very order are wanted. Values are `step` floats apart. */
+DEV uint32_t threshold(const float *x, uint32_t n, const uint32_t step, uint32_t want, uint32_t *count /* shared [256] */, uint32_t *equal)
 {
     uint32_t found = 0;
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -32,7 +32,7 @@ DEV uint32_t threshold(const float *x, uint32_t n, uint32_t want, uint32_t *coun
             float v[BEST_AHEAD];
             UNROLL
             for (uint32_t j = 0; j < BEST_AHEAD; j++)
-                v[j] = i0 + j * BEST_THREADS < n ? x[i0 + j * BEST_THREADS] : 0;
+                v[j] = i0 + j * BEST_THREADS < n ? x[(i0 + j * BEST_THREADS) * step] : 0;
             UNROLL
             for (uint32_t j = 0; j < BEST_AHEAD; j++) {
                 uint32_t o = order_of(v[j]);
@@ -51,44 +51,119 @@ DEV uint32_t threshold(const float *x, uint32_t n, uint32_t want, uint32_t *coun
     return found;
 }
 
-/* Sum over the threads before this one; each thread's value is in shared [BEST_THREADS]. */
-DEV uint32_t sum_before(const uint32_t *shared)
+/* Sum of v over the threads before this one; shared: [BEST_THREADS], [BEST_THREADS / WARP]. */
+DEV uint32_t sum_before(uint32_t v, uint32_t *each, uint32_t *warps)
 {
+    int32_t all = (int32_t)v;
+    UNROLL
+    for (uint32_t m = WARP / 2; m; m /= 2)
+        all += xor_i(all, m);
+    each[TID] = v;
+    if (TID % WARP == 0)
+        warps[TID / WARP] = (uint32_t)all;
+    SYNC();
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < TID; i++)
-        sum += shared[i];
+    for (uint32_t w = 0; w < TID / WARP; w++)
+        sum += warps[w];
+    for (uint32_t i = TID / WARP * WARP; i < TID; i++)
+        sum += each[i];
+    SYNC();
     return sum;
+}
+
+struct best_memory { /* shared */
+    uint32_t count[256], each[BEST_THREADS], warps[BEST_THREADS / WARP];
+};
+
+/* This thread's values of n, of those that are taken: where the first of them goes, and how many of order `limit` came before. */
+struct best_share {
+    uint32_t from, to, at, same, limit, wanted;
+};
+
+DEV struct best_share best_share_of(const float *x, uint32_t n, const uint32_t step, uint32_t k, struct best_memory *m)
+{
+    struct best_share s;
+    s.limit = threshold(x, n, step, k, m->count, &s.wanted);
+    const uint32_t share = (n + BEST_THREADS - 1) / BEST_THREADS;
+    s.from = TID * share < n ? TID * share : n;
+    s.to = s.from + share < n ? s.from + share : n;
+    uint32_t larger = 0, equal = 0;
+    for (uint32_t i = s.from; i < s.to; i++) {
+        const uint32_t o = order_of(x[i * step]);
+        larger += o > s.limit;
+        equal += o == s.limit;
+    }
+    const uint32_t before = sum_before(larger, m->each, m->warps);
+    s.same = sum_before(equal, m->each, m->warps);
+    s.at = before + (s.same < s.wanted ? s.same : s.wanted);
+    return s;
+}
+
+/* Whether the next value is taken: asked of each in turn. */
+DEV int best_takes(struct best_share *s, float x)
+{
+    const uint32_t o = order_of(x);
+    return o > s->limit || (o == s->limit && s->same++ < s->wanted);
+}
+
+/* The k largest of the BX-th part of row BY, or all of it where it has no more, and nothing behind them. */
+KERNEL(best_of_part, struct ntx_gpu_best)
+{
+    SHARED struct best_memory m;
+    const uint32_t first = BX * NTX_GPU_BEST_PART, n = a.n - first < NTX_GPU_BEST_PART ? a.n - first : NTX_GPU_BEST_PART, k = a.k < n ? a.k : n;
+    const float *x = a.x + BY * a.ld_x + first;
+    struct ntx_gpu_candidate *out = a.some + ((uint64_t)BY * a.parts + BX) * a.k;
+    struct best_share s = best_share_of(x, n, 1, k, &m);
+    for (uint32_t i = s.from; i < s.to; i++)
+        if (best_takes(&s, x[i])) {
+            out[s.at].logit = without_nan(x[i]);
+            out[s.at++].id = (int32_t)(first + i);
+        }
+    for (uint32_t i = k + TID; i < a.k; i += BEST_THREADS) {
+        out[i].logit = -INFINITY;
+        out[i].id = -1;
+    }
+}
+
+/* Of row BX's parts, whose candidates are in the order of their numbers. */
+KERNEL(best_of_parts, struct ntx_gpu_best)
+{
+    SHARED struct best_memory m;
+    const struct ntx_gpu_candidate *some = a.some + (uint64_t)BX * a.parts * a.k;
+    struct ntx_gpu_candidate *out = a.out + (uint64_t)BX * a.k;
+    struct best_share s = best_share_of(&some->logit, a.parts * a.k, sizeof *some / sizeof(float), a.k, &m);
+    for (uint32_t i = s.from; i < s.to; i++)
+        if (best_takes(&s, some[i].logit))
+            out[s.at++] = some[i];
 }
 
 KERNEL(best_of_row, struct ntx_gpu_best)
 {
-    SHARED uint32_t count[256], larger_ones[BEST_THREADS], equal_ones[BEST_THREADS];
+    SHARED struct best_memory m;
     const float *x = a.x + BX * a.ld_x;
     struct ntx_gpu_candidate *out = a.out + (uint64_t)BX * a.k;
-    uint32_t wanted, limit = threshold(x, a.n, a.k, count, &wanted);
-    uint32_t share = (a.n + BEST_THREADS - 1) / BEST_THREADS, from = TID * share, to = from + share < a.n ? from + share : a.n;
-    larger_ones[TID] = equal_ones[TID] = 0;
-    for (uint32_t i = from; i < to; i++) {
-        larger_ones[TID] += order_of(x[i]) > limit;
-        equal_ones[TID] += order_of(x[i]) == limit;
-    }
-    SYNC();
-    uint32_t before = sum_before(larger_ones), same = sum_before(equal_ones);
-    uint32_t at = before + (same < wanted ? same : wanted);
-    for (uint32_t i = from; i < to; i++) {
-        uint32_t o = order_of(x[i]);
-        if (o < limit || (o == limit && same++ >= wanted))
-            continue;
-        out[at].logit = without_nan(x[i]);
-        out[at++].id = (int32_t)i;
-    }
+    struct best_share s = best_share_of(x, a.n, 1, a.k, &m);
+    for (uint32_t i = s.from; i < s.to; i++)
+        if (best_takes(&s, x[i])) {
+            out[s.at].logit = without_nan(x[i]);
+            out[s.at++].id = (int32_t)i;
+        }
 }
+
+static int launch_parts(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p) { RETURN_LAUNCH(s, best_of_part, p->parts, p->n_rows, 1, BEST_THREADS, *p); }
 
 int ntx__launch_best(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p)
 {
-    if (!p->k || p->k > p->n)
+    struct ntx_gpu_best a = *p;
+    a.parts = (a.n + NTX_GPU_BEST_PART - 1) / NTX_GPU_BEST_PART;
+    if (!a.k || a.k > a.n || a.k > NTX_GPU_BEST_PART)
         return -EINVAL;
-    RETURN_LAUNCH(s, best_of_row, p->n_rows, 1, 1, BEST_THREADS, *p);
+    if (a.parts == 1)
+        RETURN_LAUNCH(s, best_of_row, a.n_rows, 1, 1, BEST_THREADS, a);
+    int rc = launch_parts(s, &a);
+    if (rc)
+        return rc;
+    RETURN_LAUNCH(s, best_of_parts, a.n_rows, 1, 1, BEST_THREADS, a);
 }
 
 #endif

@@ -102,46 +102,35 @@ DEV void put_choice(const struct ntx_gpu_choose *a, uint32_t row, uint32_t *out,
 /* Row BX of the launch. Minus infinity is no score. */
 KERNEL(choose_largest, struct ntx_gpu_choose)
 {
-    SHARED uint32_t count[256], larger_ones[BEST_THREADS], equal_ones[BEST_THREADS];
-    const uint32_t row = row_of_pass(&a.kv, BX), pos = a.kv.pos[row], n = choices_at(a.every, pos), none = order_of(-INFINITY);
+    SHARED struct best_memory m;
+    const uint32_t row = row_of_pass(&a.kv, BX), pos = a.kv.pos[row], n = choices_at(a.every, pos);
     const float *x = a.score + BX * a.ld_score;
-    uint32_t *out = a.chosen + (uint64_t)row * a.most_chosen, wanted;
+    uint32_t *out = a.chosen + (uint64_t)row * a.most_chosen;
     if (n <= a.most) {
         if (!TID)
             a.n_chosen[row] = UINT32_MAX;
         return;
     }
-    const uint32_t limit = threshold(x, n, a.most, count, &wanted);
-    if (limit == none)
-        wanted = 0;
-    const uint32_t share = (n + BEST_THREADS - 1) / BEST_THREADS, from = TID * share < n ? TID * share : n, to = from + share < n ? from + share : n;
-    uint32_t larger = 0, equal = 0;
-    for (uint32_t i = from; i < to; i++) {
-        larger += order_of(x[i]) > limit;
-        equal += order_of(x[i]) == limit;
+    struct best_share s = best_share_of(x, n, 1, a.most, &m);
+    if (s.limit == order_of(-INFINITY)) { /* there are fewer */
+        s.at -= s.same < s.wanted ? s.same : s.wanted;
+        s.wanted = 0;
     }
-    larger_ones[TID] = larger;
-    equal_ones[TID] = equal;
-    SYNC();
-    uint32_t before = sum_before(larger_ones), same = sum_before(equal_ones), at = before + (same < wanted ? same : wanted);
-    for (uint32_t i = from; i < to; i++) {
-        const uint32_t o = order_of(x[i]);
-        if (o < limit || (o == limit && same++ >= wanted))
-            continue;
-        put_choice(&a, row, out, at++, i);
-    }
-    if (TID != BEST_THREADS - 1)
+    for (uint32_t i = s.from; i < s.to; i++)
+        if (best_takes(&s, x[i]))
+            put_choice(&a, row, out, s.at++, i);
+    if (TID != BEST_THREADS - 1) /* it knows how many there are */
         return;
-    at *= a.each;
+    s.at *= a.each;
     for (uint32_t p = n * a.each; a.tail && p <= pos; p++)
-        out[at++] = slot_of(&a.kv, row, p);
-    a.n_chosen[row] = at;
+        out[s.at++] = slot_of(&a.kv, row, p);
+    a.n_chosen[row] = s.at;
 }
 
 /* Row BX: without those that have no K in this layer, as what is attended is counted. */
 KERNEL(drop_holes, struct ntx_gpu_choose)
 {
-    SHARED uint32_t left[BEST_THREADS];
+    SHARED uint32_t each[BEST_THREADS], warps[BEST_THREADS / WARP];
     const uint32_t row = row_of_pass(&a.kv, BX), n = a.from_n[row];
     const uint32_t *list = a.from + (uint64_t)row * a.most_chosen;
     uint32_t *out = a.chosen + (uint64_t)row * a.most_chosen, some = 0;
@@ -153,9 +142,7 @@ KERNEL(drop_holes, struct ntx_gpu_choose)
     const uint32_t share = (n + BEST_THREADS - 1) / BEST_THREADS, from = TID * share < n ? TID * share : n, to = from + share < n ? from + share : n;
     for (uint32_t i = from; i < to; i++)
         some += !is_hole_in(&a.kv, row, list[i]);
-    left[TID] = some;
-    SYNC();
-    uint32_t at = sum_before(left);
+    uint32_t at = sum_before(some, each, warps);
     for (uint32_t i = from; i < to; i++)
         if (!is_hole_in(&a.kv, row, list[i]))
             out[at++] = list[i];

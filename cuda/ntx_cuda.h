@@ -233,16 +233,18 @@ struct ntx_gpu_combine {
     uint32_t used, first, n_choices, n, n_rows;
 };
 
-/* out[i * k ..]: the k largest of x[i], of equal ones those of least number; in the order of their numbers. */
+/* out[i * k ..]: the k largest of x[i], of equal ones those of least number; in the order of their numbers. Found in parts, whose candidates lie in
+ * some [n_rows x k for each NTX_GPU_BEST_PART of n, rounded up]; k is at most that. */
+#define NTX_GPU_BEST_PART 4096u
 struct ntx_gpu_candidate {
     float logit;
     int32_t id;
 };
 struct ntx_gpu_best {
     const float *x;
-    struct ntx_gpu_candidate *out;
+    struct ntx_gpu_candidate *out, *some;
     uint64_t ld_x;
-    uint32_t k, n, n_rows;
+    uint32_t k, n, n_rows, parts; /* parts: found by the launch */
 };
 
 /* Weights as F16 [n_out x n_in], for the dense product. */

@@ -122,6 +122,7 @@ static void place_lists(struct ntx_device *d, struct cursor *c)
     }
     m->input_row = floats(c, r * hp->n_layers * hp->n_input);
     m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
+    m->best_some = place(c, (uint64_t)d->c.logits_rows * ((hp->n_vocab + NTX_GPU_BEST_PART - 1) / NTX_GPU_BEST_PART) * NTX_BEST_MAX * sizeof *m->best_some);
     m->rows = place(c, hp->n_layers * r * 4);
     m->all_rows = place(c, r * 4);
     m->out_rows = place(c, r * 4);

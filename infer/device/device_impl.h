@@ -40,7 +40,7 @@ struct ntx__device_mem {
     float *latent_q, *latent_out;  /* attention over latents: [attend_rows x n_head x kept K], [attend_rows x n_head x kv_lora] */
     float *latent_rows;            /* [attend_rows x n_head x head_k] q, close up */
     void *latent_x;                /* [attend_rows x n_head] what their heads' matrices are multiplied by, in its form */
-    struct ntx_gpu_candidate *best; /* [L x NTX_BEST_MAX] */
+    struct ntx_gpu_candidate *best, *best_some; /* [L x NTX_BEST_MAX], [the same of each part] */
     float *partial;                /* [attend_rows x n_head x splits x (head_v + 2)] */
     uint32_t *rows;                /* [n_layers x R] of the pass, of a layer: live ones first */
     uint32_t *all_rows, *out_rows, *pos, *table_at; /* [R] */

@@ -263,7 +263,7 @@ static int download_logits(struct ntx_device *d, uint32_t n, uint32_t best)
     uint64_t n_vocab = d->hp->n_vocab;
     int rc = 0;
     if (best) {
-        const struct ntx_gpu_best g = {.x = d->m.buf[NTX__BUF_LOGITS], .out = d->m.best, .ld_x = n_vocab, .k = best, .n = d->hp->n_vocab, .n_rows = n};
+        const struct ntx_gpu_best g = {.x = d->m.buf[NTX__BUF_LOGITS], .out = d->m.best, .some = d->m.best_some, .ld_x = n_vocab, .k = best, .n = d->hp->n_vocab, .n_rows = n};
         if ((rc = ntx__device_go(d, NTX_GPU_BEST, &g, "the best logits")))
             return rc;
         rc = d->ops->download(d->compute, d->host.best, d->m.best, (uint64_t)n * best * sizeof *d->m.best);

@@ -448,7 +448,8 @@ static void best(struct gpu *u, struct rng *rng, uint32_t n, uint32_t k, bool co
         x[i] = roundf(x[i] * 3); /* many equal ones, and -0 beside 0 */
     x[n / 2] = NAN, x[0] = -INFINITY, x[ld + n - 1] = INFINITY;
     void *dx = gpu_put(u, x, sizeof *x * ld * ROWS, 0), *out = gpu_new(u, sizeof *got * (k * ROWS + 1));
-    const struct ntx_gpu_best p = {.x = dx, .out = out, .ld_x = ld, .k = k, .n = n, .n_rows = ROWS};
+    void *some = gpu_new(u, sizeof *got * k * ROWS * ((n + NTX_GPU_BEST_PART - 1) / NTX_GPU_BEST_PART));
+    const struct ntx_gpu_best p = {.x = dx, .out = out, .some = some, .ld_x = ld, .k = k, .n = n, .n_rows = ROWS};
     OK(u, u->ops->launch(u->s, NTX_GPU_BEST, &p));
     gpu_get(u, got, out, sizeof *got * (k * ROWS + 1));
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -467,7 +468,7 @@ static void best(struct gpu *u, struct rng *rng, uint32_t n, uint32_t k, bool co
         CHECK_EQ(found, k);
     }
     CHECK(isnan(got[k * ROWS].logit));
-    gpu_drop(u, dx), gpu_drop(u, out);
+    gpu_drop(u, dx), gpu_drop(u, out), gpu_drop(u, some);
     free(x), free(got);
 }
 
@@ -491,6 +492,8 @@ int main(int argc, char **argv)
     best(&u, &rng, 777, 64, true);
     best(&u, &rng, 300, 300, true);
     best(&u, &rng, 31, 1, false);
+    best(&u, &rng, 4200, 110, true); /* the second part has fewer than are wanted */
+    best(&u, &rng, 4096 + 40, 9, false);
     gpu_close(&u);
     puts("products, groups of neurons, widening, dense, norms, packing, experts' gathering and adding, and the best logits agree with the CPU");
     return 0;
