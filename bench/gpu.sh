@@ -2,24 +2,32 @@
 # All that is to be measured when a GPU is at hand, in one command; appends to bench/LOG.md under the card's name.
 #
 #   bench/gpu.sh prepare      where the packages are, before: builds, and puts into .gpu/ all that a bare machine with a card needs
-#   bench/gpu.sh [STAGE...]   on that machine (with .gpu/ beside), or where ntx is built. Without STAGE all, in this order:
-#     tests      kernels, attention and whole passes on the card against the CPU. A failure ends the run
-#     link       ntx doctor: what this machine and its card can do (copying in its memory, to it, the matrix units); profiles for the rest
-#     resident   decode and prefill, all in the card's memory: 8B and 70B shapes, Q4_K_M and Q8_0 (of 70B as many layers as fit)
-#     tiers      the seeds' table on a 24-GB card with PCIe 3 x8 that this one plays: 70B, Q4_K_M with 36 of 80 layers in VRAM and Q6_K
-#                with 26: the rest copied through the link for each token, multiplied by the CPU in place, and as the cost model says
-#     packed     a few layers of the 8B shape, dense and packed, all in VRAM: all groups of neurons, and a tenth of them
-#     copies     nothing in VRAM, all copied to it: the real link, beside a plain copy from locked memory; and read from the drive
-#     kernels    the kernel lab: each product beside the card's copy rate, dense products, attention
-#     sanitizer  the tests under compute-sanitizer (memcheck, racecheck)
+#   bench/gpu.sh a | b | c | STAGE...   on that machine (with .gpu/ beside), or where ntx is built. The first half hour on a card is three calls, one after another; without
+#                one, all stages in this order:
+#     a preflight  what is missing for what follows: libraries, memory, the link's generation, io_uring; a large shared memory locked for copies, an empty launch
+#       tests      kernels, attention and whole passes on the card against the CPU. After a wrong bit all figures are marked UNVERIFIED
+#       kernels    the kernel lab: each product beside the card's copy rate, dense products, attention
+#       link       ntx doctor: what this machine and its card can do (copying in its memory, to it, the matrix units); profiles for the rest
+#       resident8  decode and prefill of an 8B shape, all in the card's memory, Q4_K_M and Q8_0
+#     b copies     nothing in VRAM, all copied to it: the real link, beside a plain copy from locked memory; and read from the drive
+#       packed     a few layers of the 8B shape, dense and packed, all in VRAM: all groups of neurons, and a tenth of them
+#       experts    shapes of gpt-oss-20b and Qwen3-30B-A3B, as many layers as fit
+#       ncu        one token's kernels of the 8B shape, where ncu is
+#       sanitizer  the tests under compute-sanitizer (memcheck, racecheck)
+#     c resident70 of a 70B shape as many layers as fit
+#       tiers      the seeds' table on a 24-GB card with PCIe 3 x8 that this one plays: 70B, Q4_K_M with 36 of 80 layers in VRAM and Q6_K
+#                  with 26: the rest copied through the link for each token, multiplied by the CPU in place, and as the cost model says
+#       contexts   the 8B shape behind 4,096 and 16,384 tokens
+#       sessions   eight texts at once
 #
 # LIMIT=SECONDS (540) for all: a stage that would begin after that, or does not end by then, is left out and said to be.
 # N=tokens (48)   DIR=where models and profiles go (default: in /dev/shm; models are a few GB: their layers repeat)
-# Output also in $OUT/gpu-results.txt where OUT is set.
+# Output also in $OUT/gpu-results.txt where OUT is set, and what programs said in $OUT/logs/STAGE.
 # DRY=1: no card: the fake device and tiny shapes, to try the script; nothing is appended.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-stages="tests link resident tiers packed copies kernels sanitizer"
+call_a="preflight tests kernels link resident8" call_b="copies packed experts ncu sanitizer" call_c="resident70 tiers contexts sessions"
+stages="$call_a $call_b $call_c"
 programs="bin/ntx bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-mkmodel bin/libntx-cuda.so tests/test_cuda_kernels tests/test_cuda_attention
     tests/test_cuda_pass bench/bench_cuda"
 
@@ -38,8 +46,9 @@ prepare() {
 }
 
 [ "${1:-}" != prepare ] || { prepare; exit; }
+case $*:$# in a:1) set -- $call_a ;; b:1) set -- $call_b ;; c:1) set -- $call_c ;; esac # words
 for s in "$@"; do
-    [[ " $stages " == *" $s "* ]] || { echo "usage: bench/gpu.sh prepare | [STAGE...]; stages: $stages" >&2; exit 100; }
+    [[ " $stages " == *" $s "* ]] || { echo "usage: bench/gpu.sh prepare | a | b | c | [STAGE...]; stages: $stages" >&2; exit 100; }
 done
 root=${BUILD:-$here/build}
 [ ! -d "$here/.gpu/bin" ] || { root=$here/.gpu; export LD_LIBRARY_PATH=$here/.gpu/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; }
@@ -57,6 +66,8 @@ done
 dir=${DIR:-$(mktemp -d /dev/shm/ntx-gpu-XXXXXX)} n=${N:-48} out=$here/.gpu-results.txt params=0
 [ "${DIR:-}" ] || trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir"
+logs=${OUT:+$OUT/logs} logs=${logs:-$dir/logs} mark=""
+mkdir -p "$logs"
 : >"$out"
 say() { echo "$*" | tee -a "$out" ${OUT:+"$OUT/gpu-results.txt"}; } # at once: a run may be cut short
 left() { echo $((${LIMIT:-540} - SECONDS)); }
@@ -76,16 +87,16 @@ fi
 
 # ---- models: shapes, whose layers are the same bytes
 if [ "${DRY:-}" ]; then
-    shape_8b="2 256 512 4 2" shape_70b="4 256 512 4 1" prompt=8 vocab=600 n=3 ctx=64 runs=1
+    shape_8b="2 256 512 4 2" shape_70b="4 256 512 4 1" prompt=8 vocab=600 n=3 ctx=64 runs=1 contexts="20 40"
 else
-    shape_8b="32 4096 14336 32 8" shape_70b="80 8192 28672 64 8" prompt=512 vocab=32000 ctx=1024 runs=3
+    shape_8b="32 4096 14336 32 8" shape_70b="80 8192 28672 64 8" prompt=512 vocab=32000 ctx=1024 runs=3 contexts="4096 16384"
 fi
 model() { # SHAPE TYPE LAYERS: makes it; $file, and $params that a prompt's row is multiplied with
     local -n s=shape_$1
     local all embd ff heads kv
     read -r all embd ff heads kv <<<"$s"
     file=$dir/$1-$2-$3.gguf params=$(($3 * (2 * embd * embd + 2 * embd * (embd / heads * kv) + 3 * embd * ff)))
-    [ -e "$file" ] || within 120 "$root/bin/ntx-mkmodel" --repeat-layers --layers "$3" --embd "$embd" --ff "$ff" --heads "$heads" --kv "$kv" --ctx 4096 --vocab-size $vocab \
+    [ -e "$file" ] || within 120 "$root/bin/ntx-mkmodel" --repeat-layers --layers "$3" --embd "$embd" --ff "$ff" --heads "$heads" --kv "$kv" --ctx 32768 --vocab-size $vocab \
         --type "$2" "$file" >"$dir/log" 2>&1 || { say "$1 $2: no model: $(tail -1 "$dir/log")"; return 1; }
 }
 layers_of() { local -n s=shape_$1; echo "${s%% *}"; }
@@ -95,7 +106,7 @@ bench() {
     local name=$1 file=$2; shift 2
     within 150 "$root/bin/ntx" bench "$file" -p "$prompt" -n "$n" -r "$runs" --backend cuda --ctx $ctx --quiet --json "$@" >"$dir/last.json" 2>"$dir/err" ||
         { say "$name: NOT MEASURED, exit $?: $(tail -1 "$dir/err")"; return 1; } # 124: no time
-    say "$name: $(figures)"
+    say "$mark$name: $(figures)"
 }
 # What the last run moved, beside what the card's memory, its matrix units and the link can.
 figures() {
@@ -145,14 +156,30 @@ profiles() { [ -e "$dir/place/ntx/profile.json" ] || make_profiles >>"$out" 2>&1
 
 # ---- stages
 
+stage_preflight() {
+    local p
+    for p in $programs; do
+        ldd "$root/$p" 2>&1 | grep -E 'not found' | sed "s|^|$p: |" | tee -a "$out"
+    done
+    say "memory $(awk '/MemAvailable/ {printf "%.0f GB available", $2 / 1e6}' /proc/meminfo), /dev/shm $(df -B1G --output=avail /dev/shm | tail -1 | tr -d ' ') GB, $(nproc) processors, io_uring $(
+        case $(cat /proc/sys/kernel/io_uring_disabled 2>/dev/null) in ""|0) echo "is allowed" ;; *) echo "is not allowed to all" ;; esac)"
+    [ "${DRY:-}" ] || say "link: $(nvidia-smi --query-gpu=pcie.link.gen.max,pcie.link.gen.current,pcie.link.width.current --format=csv,noheader | head -1) (generation at most, now, lanes)"
+    # shellcheck disable=SC2086
+    within 30 "$root/bench/bench_cuda" "$plugin" preflight ${DRY:+tiny} >"$logs/preflight" 2>&1 || say "bench_cuda preflight: exit $?"
+    grep -v '^what,' "$logs/preflight" | while IFS= read -r p; do say "$p"; done
+}
+
+# A wrong value marks what is measured, and all goes on.
 stage_tests() {
-    local t
+    local t rc=0
     for t in kernels attention "pass${DRY:+ best}"; do
         # shellcheck disable=SC2086
         set -- $t
-        within 150 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$dir/log" 2>&1 || { say "test_cuda_$t FAILED, exit $?: $(tail -3 "$dir/log")"; return 1; }
-        say "test_cuda_$t: $(tail -1 "$dir/log")"
+        within 150 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$logs/test-$1" 2>&1 && { say "test_cuda_$t: $(tail -1 "$logs/test-$1")"; continue; }
+        say "test_cuda_$t FAILED, exit $?: $(tail -3 "$logs/test-$1")"
+        mark="UNVERIFIED, " rc=1
     done
+    return $rc
 }
 
 stage_link() { profiles; grep -E '^(card|CPU):' "$out"; }
@@ -167,18 +194,88 @@ fitting() { # SHAPE BYTES-OF-ALL
     echo $((free / ($2 / all) < all ? free / ($2 / all) : all))
 }
 
-stage_resident() {
-    local shape type layers bytes
+resident() { # SHAPE
+    local shape=$1 type layers bytes
     profiles
-    for shape in 8b 70b; do
-        for type in Q4_K_M Q8_0; do
-            case $shape-$type in 8b-*) bytes=9000000000 ;; *-Q8_0) bytes=74000000000 ;; *) bytes=42500000000 ;; esac
-            layers=$(fitting $shape $bytes)
-            model $shape $type "$layers" || continue
-            bench "resident, $shape shape, $type, $layers of $(layers_of $shape) layers" "$file"
-            rm -f "$file"
-        done
+    for type in Q4_K_M Q8_0; do
+        case $shape-$type in 8b-*) bytes=9000000000 ;; *-Q8_0) bytes=74000000000 ;; *) bytes=42500000000 ;; esac
+        layers=$(fitting "$shape" $bytes)
+        model "$shape" $type "$layers" || continue
+        bench "resident, $shape shape, $type, $layers of $(layers_of "$shape") layers" "$file"
+        rm -f "$file"
     done
+}
+stage_resident8() { resident 8b; }
+stage_resident70() { resident 70b; }
+
+# NAME LAYERS GB [mkmodel options]: a model with experts, of which as many layers as fit.
+expert_shape() {
+    local name=$1 all=$2 gb=$3 layers free; shift 3
+    free=$(($(vram_mib) / 1024 - 4)) layers=$((free * all / gb < all ? free * all / gb : all))
+    [ ! "${DRY:-}" ] || layers=2
+    [ $layers -gt 0 ] || { say "$name: no room"; return 1; }
+    file=$dir/experts.gguf params=0
+    within 150 "$root/bin/ntx-mkmodel" --repeat-layers --layers $layers --ctx 4096 --vocab-size $vocab "$@" "$file" >"$logs/mkmodel" 2>&1 || { say "$name: no model: $(tail -1 "$logs/mkmodel")"; return 1; }
+    bench "experts, $name, $layers of $all layers" "$file"
+    rm -f "$file"
+}
+
+stage_experts() {
+    profiles
+    if [ "${DRY:-}" ]; then
+        expert_shape gpt-oss 2 1 --arch gpt-oss --embd 256 --heads 4 --kv 2 --experts 8 --experts-used 4 --expert-ff 256 --window 6 --type MXFP4
+        expert_shape qwen3moe 2 1 --arch qwen3moe --embd 256 --heads 4 --kv 2 --experts 8 --experts-used 4 --expert-ff 256 --type Q4_K_M
+        return
+    fi
+    expert_shape gpt-oss-20b 24 13 --arch gpt-oss --embd 2880 --heads 64 --kv 8 --head-dim 64 --experts 32 --experts-used 4 --expert-ff 2880 --window 128 --type MXFP4
+    expert_shape Qwen3-30B-A3B 48 19 --arch qwen3moe --embd 2048 --heads 32 --kv 4 --head-dim 128 --experts 128 --experts-used 8 --expert-ff 768 --type Q4_K_M
+}
+
+stage_ncu() {
+    local tool layers=2
+    tool=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | head -1)
+    [ "$tool" ] || { say "ncu is not here"; return; }
+    model 8b Q4_K_M $layers || return
+    within 150 "$tool" --target-processes all --launch-skip 200 --launch-count 60 --set basic "$root/bin/ntx" run "$file" x --raw -n 8 --backend cuda --ctx 256 >"$logs/ncu" 2>&1
+    say "ncu, 60 kernels of $layers layers of the 8B shape: exit $?, $(grep -c 'Memory Throughput' "$logs/ncu") profiles in the log"
+    rm -f "$file"
+}
+
+stage_contexts() {
+    local long n=16 runs=2 short=$prompt was=$ctx
+    profiles
+    model 8b Q4_K_M "$(layers_of 8b)" || return
+    for long in $contexts; do
+        prompt=$long ctx=$((long + n + 16))
+        bench "the 8B shape, Q4_K_M, behind $long tokens" "$file"
+    done
+    prompt=$short ctx=$was
+    rm -f "$file"
+}
+
+# Eight texts of one service, told by its own statistics.
+stage_sessions() {
+    local i up t0 t1 waits=0 done=0 texts=()
+    profiles
+    model 8b Q4_K_M "$(layers_of 8b)" || return
+    export NTX_RUNTIME=$dir/rt
+    timeout 200 "$root/bin/ntx" up "$file" --backend cuda --ctx $ctx --sessions 8 >"$logs/sessions" 2>&1 &
+    up=$!
+    until "$root/bin/ntx" status --json 2>/dev/null | grep -Eq '"state": *"ready"' || [ $waits -ge 120 ] || [ "$(left)" -lt 30 ]; do sleep 1; waits=$((waits + 1)); done
+    t0=$(date +%s%N)
+    for i in 1 2 3 4 5 6 7 8; do
+        within 120 "$root/bin/ntx" generate "text number $i" --raw -n "$n" --ignore-eos --quiet >"$logs/session-$i" 2>&1 &
+        texts+=($!)
+    done
+    for i in "${texts[@]}"; do
+        wait "$i" && done=$((done + 1))
+    done
+    t1=$(date +%s%N)
+    "$root/bin/ntx" stop >/dev/null 2>&1
+    wait "$up"
+    unset NTX_RUNTIME
+    rm -f "$file"
+    say "${mark}eight texts at once, $n tokens each: $done answered, $(awk -v n="$((done * n))" -v ns=$((t1 - t0)) 'BEGIN {printf "%.3g", n / ns * 1e9}') tok/s together, prompts included"
 }
 
 # The budget that leaves so many layers' bytes for matrices: what KV and work take is told by a refusal.
@@ -246,8 +343,8 @@ stage_sanitizer() {
         for t in attention kernels "pass best" "pass skip" "pass packed-prompts"; do
             # shellcheck disable=SC2086
             set -- $t
-            within 150 "$cs" --tool $tool --error-exitcode 9 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$dir/log" 2>&1
-            say "compute-sanitizer $tool, $t: exit $?: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$dir/log" | tail -1)"
+            within 150 "$cs" --tool $tool --error-exitcode 9 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$logs/$tool-${t// /-}" 2>&1
+            say "compute-sanitizer $tool, $t: exit $?: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$logs/$tool-${t// /-}" | tail -1)"
         done
     done
 }
@@ -258,7 +355,6 @@ for s in "$@"; do
     [ "$(left)" -gt 10 ] || { say "stage $s: left out, ${LIMIT:-540} s are over"; continue; }
     say "--- $s, $SECONDS s after the beginning"
     "stage_$s" || bad=1
-    [ "$s:$bad" != tests:1 ] || { say "the card's values are wrong: nothing is measured"; break; }
 done
 [ ! "${DRY:-}" ] || exit $bad
 {

@@ -1,9 +1,15 @@
-/* cuda.c: bench_cuda PLUGIN [tiny]: on a card, the rates that everything else is compared with, and the product kernels beside them. CSV:
+/* cuda.c: bench_cuda PLUGIN [preflight] [tiny]: on a card, the rates that everything else is compared with, and the product kernels beside them. CSV:
  *   copy on the device (bytes read and written), copy to the device from locked memory, then per type and shape of one row and of eight:
  *   bytes of weights per second and their share of the device's copy rate; attention of decoding in bytes of KV per second; dense
  *   products and attention of prompts in FLOP/s; the best logits of a row in microseconds; sums of a packed layer's columns.
+ * preflight: no rates, but a line on the card, one on shared memory of 4 GiB that is locked for copies, one on how long an empty launch takes.
  * Medians of ROUNDS, each of many launches between two events. tiny: small sizes, to try the program. Exits 77 with the reason where
  * there is no card. */
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/util.h"
 #include "tests/cuda/kit.h"
 
 enum { ROUNDS = 7 };
@@ -174,16 +180,72 @@ static void best_rate(struct timer *t, uint32_t n_vocab)
     free(x);
 }
 
+/* As weights lie: shared memory without a name. */
+static void lock_shared(struct gpu *u, size_t bytes)
+{
+    const uint64_t t0 = ntx_now_ns();
+    int fd = memfd_create("ntx-preflight", 0);
+    void *p = fd >= 0 && !ftruncate(fd, (off_t)bytes) ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0) : MAP_FAILED;
+    if (p == MAP_FAILED) {
+        printf("shared memory of %zu MiB: cannot be had: %s\n", bytes >> 20, strerror(errno));
+    } else {
+        const uint64_t t1 = ntx_now_ns();
+        int rc = u->ops->host_register(u->g, p, bytes);
+        printf("shared memory of %zu MiB: made in %.2f s, %s in %.2f s\n", bytes >> 20, (double)(t1 - t0) / 1e9, rc ? u->ops->error(u->g) : "locked for copies", (double)(ntx_now_ns() - t1) / 1e9);
+        if (!rc)
+            u->ops->host_unregister(u->g, p);
+        munmap(p, bytes);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static void empty_launches(struct gpu *u)
+{
+    enum { N = 200 };
+    void *x = gpu_new(u, 4096);
+    const struct ntx_gpu_gather g = {.from = x, .to = x, .bytes = 4, .from_stride = 4, .to_stride = 4, .n_rows = 1};
+    uint64_t t[3];
+    for (int round = 0; round < 2; round++) {
+        t[0] = ntx_now_ns();
+        for (int i = 0; i < N; i++)
+            OK(u, u->ops->launch(u->s, NTX_GPU_GATHER, &g));
+        t[1] = ntx_now_ns();
+        OK(u, u->ops->stream_sync(u->s));
+        t[2] = ntx_now_ns();
+    }
+    printf("an empty launch: %.2f us to queue, %.2f us with its turn on the card\n", (double)(t[1] - t[0]) / N / 1e3, (double)(t[2] - t[0]) / N / 1e3);
+    t[0] = ntx_now_ns();
+    for (int i = 0; i < N; i++) {
+        OK(u, u->ops->launch(u->s, NTX_GPU_GATHER, &g));
+        OK(u, u->ops->stream_sync(u->s));
+    }
+    printf("one that is waited for: %.2f us\n", (double)(ntx_now_ns() - t[0]) / N / 1e3);
+    gpu_drop(u, x);
+}
+
+static int preflight(struct gpu *u, bool tiny)
+{
+    printf("card: %s, compute capability %u.%u, driver for CUDA %u.%u, %u multiprocessors, %.1f of %.1f GB free\n", u->info.name, u->info.capability / 10, u->info.capability % 10, u->info.driver / 1000,
+           u->info.driver % 1000 / 10, u->info.processors, (double)u->info.free / 1e9, (double)u->info.total / 1e9);
+    lock_shared(u, tiny ? 4u << 20 : (size_t)4 << 30);
+    empty_launches(u);
+    gpu_close(u);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const uint32_t types[] = {NTX_Q4_K, NTX_Q6_K, NTX_Q8_0, NTX_Q5_K, NTX_Q4_0, NTX_Q3_K, NTX_Q2_K, NTX_F16, NTX_MXFP4};
     struct gpu u;
-    bool tiny = argc == 3 && !strcmp(argv[2], "tiny");
-    CHECK(argc == 2 || tiny);
+    bool tiny = argc > 2 && !strcmp(argv[argc - 1], "tiny"), first = argc > 2 && !strcmp(argv[2], "preflight");
+    CHECK(argc == 2 + tiny + first);
     setvbuf(stdout, NULL, _IOLBF, 0); /* what is known stays, if the run is cut short */
     WEIGHTS = tiny ? 1 << 16 : WEIGHTS;
     COPY = tiny ? 1 << 16 : COPY;
     gpu_open(&u, argv[1]);
+    if (first)
+        return preflight(&u, tiny);
     struct timer t = {.u = &u};
     OK(&u, u.ops->event_new(u.g, true, &t.from));
     OK(&u, u.ops->event_new(u.g, true, &t.to));
