@@ -1,5 +1,5 @@
-/* attend.h: attention over paged KV for rows of decoding (prompts': prefill.h). A block of threads takes one head of one row and NTX_GPU_SPLIT positions; where a row has more
- * positions, the splits' maxima, sums and unscaled values are joined in the order of the splits. Both the splitting and the
+/* attend.h: attention over paged KV for rows of decoding (prompts': prefill.h). A block of threads takes some heads of one row that share K and V (in Q8_0 one), and NTX_GPU_SPLIT
+ * positions; where a row has more positions, the splits' maxima, sums and unscaled values are joined in the order of the splits. Both the splitting and the
  * order depend on the row's position alone, so a row's value does not depend on who shares the pass.
  *
  * Within a split everything follows infer/cpu/cpu.h (`attend`), so up to NTX_GPU_SPLIT positions give the CPU's bits. */
@@ -68,16 +68,7 @@ DEV void load_query(const struct ntx_gpu_kv *kv, const float *q, const struct qu
     SYNC();
 }
 
-/* q.k by the 16 threads of a position, each of which has one value in 16. */
-DEV float score_f16(const struct ntx_gpu_kv *kv, const uint8_t *k, const struct query *q, uint32_t lane, int hole)
-{
-    float acc = 0;
-    for (uint32_t e = lane; e < kv->head_k && !hole; e += 16)
-        acc = fmaf(f16_at(k + 2 * e), q->x[e], acc);
-    return join_16_threads(acc);
-}
-
-/* The same of Q8_0: each has a word of one of two blocks of 32 values at a time. */
+/* q.k by the 16 threads of a position: each has a word of one of two blocks of 32 values at a time. */
 DEV float score_q8(const struct ntx_gpu_kv *kv, const uint8_t *k, const struct query *q, uint32_t lane, int hole)
 {
     float acc = 0;
@@ -99,15 +90,15 @@ DEV float score_q8(const struct ntx_gpu_kv *kv, const uint8_t *k, const struct q
     return acc;
 }
 
-/* score[p] for entries [first, first + n): 16 threads a position. */
-DEV void scores(const struct ntx_gpu_attend *p, const struct entries *of, uint32_t row, uint32_t head, uint32_t first, uint32_t n, const struct query *q, float *score, const int lists)
+/* score[p] for positions [first, first + n), of which the row sees those from `from` on: 16 threads a position. */
+DEV void scores(const struct ntx_gpu_attend *p, uint32_t row, uint32_t head, uint32_t first, uint32_t n, uint32_t from, const struct query *q, float *score)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
     uint32_t lane = TID % 16, kv_head = head / (kv->n_head / kv->n_head_kv);
     for (uint32_t t = TID / 16; t < (n + 7) / 8 * 8; t += HEAD_THREADS / 16) {
-        int hole = t >= n || (!(lists && of->listed) && (first + t < of->from || is_hole(kv, row, first + t)));
-        const uint8_t *k = hole ? NULL : lists && of->listed ? listed_at(p, of, row, kv_head, first + t, 0) : k_at(kv, row, kv_head, first + t);
-        float acc = kv->q8 ? score_q8(kv, k, q, lane, hole) : score_f16(kv, k, q, lane, hole);
+        int hole = t >= n || first + t < from || is_hole(kv, row, first + t);
+        const uint8_t *k = hole ? NULL : k_at(kv, row, kv_head, first + t);
+        float acc = score_q8(kv, k, q, lane, hole);
         if (!lane && t < n)
             score[t] = hole ? -INFINITY : p->cap != 0 ? capped(acc * p->scale, p->cap) : acc * p->scale;
     }
@@ -144,36 +135,6 @@ DEV float weigh(float *score, uint32_t n, float sink, float *lanes, float *sum)
             l[i] += l[i + step];
     *sum = l[0];
     return top;
-}
-
-/* Value e of positions [first, first + n), weighed: in the order of positions, without holes. */
-DEV float weighed_f16(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const float *weight, uint32_t e)
-{
-    uint64_t bytes = v_row_bytes(kv);
-    float acc = 0;
-    if (has_path(kv, row, first + n)) {
-        for (uint32_t t = 0; t < n; t++)
-            if (!is_hole(kv, row, first + t))
-                acc = fmaf(weight[t], f16_at(v_at(kv, row, kv_head, first + t) + 2 * e), acc);
-        return acc;
-    }
-    for (uint32_t t0 = 0; t0 < n; t0 += kv->block_tokens) { /* splits begin where blocks do */
-        const uint8_t *v = v_at(kv, row, kv_head, first + t0);
-        uint32_t some = n - t0 < kv->block_tokens ? n - t0 : kv->block_tokens;
-        for (uint32_t t = 0; t < some; t++)
-            if (!is_hole(kv, row, first + t0 + t))
-                acc = fmaf(weight[t0 + t], f16_at(v + t * bytes + 2 * e), acc);
-    }
-    return acc;
-}
-
-/* The same of a list, whose V are at `at`. */
-DEV float weighed_listed(const uint64_t *at, uint32_t n, const float *weight, uint32_t e)
-{
-    float acc = 0;
-    for (uint32_t t = 0; t < n; t++)
-        acc = fmaf(weight[t], f16_at((const uint8_t *)(uintptr_t)at[t] + 2 * e), acc);
-    return acc;
 }
 
 struct whole_weights { /* shared; for each 32 values of V in Q8_0: integers [NTX_GPU_SPLIT], and what 1 means */
@@ -228,38 +189,38 @@ DEV float weighed_q8(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head
     return (float)acc * u->step[e / 32];
 }
 
-/* Of row BY and head BX, the BZ-th split of those that it sees something of. at: shared [NTX_GPU_SPLIT], of lists; NULL: there are none. */
-DEV void attend_some(const struct ntx_gpu_attend *a, const struct query *q, const struct whole_weights *whole, float *score, float *lanes, uint64_t *at)
+/* Where a split's result goes: to the row, or, where there are several, to the partial ones, with its maximum and its sum; *by: what it is multiplied by. */
+DEV float *place_of_split(const struct ntx_gpu_attend *a, const struct entries *of, uint32_t head, float top, float sum, float *by, int writes)
+{
+    const uint32_t width = a->kv.head_v + 2;
+    *by = sum == 0 ? 0 : 1.0f / sum;
+    if (splits_of(of->n) - splits_before(of) < 2)
+        return a->out + BY * a->ld_out + head * a->kv.head_v;
+    float *out = a->partial + (((uint64_t)BY * a->kv.n_head + head) * splits_most(a) + BZ) * width;
+    *by = 1;
+    if (writes) {
+        out[width - 2] = top;
+        out[width - 1] = sum;
+    }
+    return out;
+}
+
+/* Of row BY and head BX, the BZ-th split of those that it sees something of, in Q8_0. */
+DEV void attend_some(const struct ntx_gpu_attend *a, const struct query *q, const struct whole_weights *whole, float *score, float *lanes)
 {
     const struct ntx_gpu_kv *kv = &a->kv;
     uint32_t head = BX, i = BY, row = row_of_pass(kv, i), kv_head = head / (kv->n_head / kv->n_head_kv);
-    const struct entries of = entries_of(a, row, at != NULL);
-    uint32_t before = splits_before(&of), first = (before + BZ) * NTX_GPU_SPLIT;
+    const struct entries of = entries_of(a, row, 0);
+    uint32_t first = (splits_before(&of) + BZ) * NTX_GPU_SPLIT;
     if (first >= of.n)
         return;
     uint32_t n = of.n - first < NTX_GPU_SPLIT ? of.n - first : NTX_GPU_SPLIT;
-    const int listed = at && of.listed;
     load_query(kv, a->q + i * a->ld_q + head * kv->head_k, q);
-    scores(a, &of, row, head, first, n, q, score, at != NULL);
-    for (uint32_t t = TID; t < n && listed; t += HEAD_THREADS)
-        at[t] = (uint64_t)(uintptr_t)listed_at(a, &of, row, kv_head, first + t, 1);
-    float sum, top = weigh(score, n, a->sinks && !BZ ? a->sinks[head] : -INFINITY, lanes, &sum);
-    float *out = a->out + i * a->ld_out + head * kv->head_v, by = sum == 0 ? 0 : 1.0f / sum;
-    if (splits_of(of.n) - before > 1) {
-        out = a->partial + (((uint64_t)i * kv->n_head + head) * splits_most(a) + BZ) * (kv->head_v + 2);
-        by = 1;
-        if (!TID) {
-            out[kv->head_v] = top;
-            out[kv->head_v + 1] = sum;
-        }
-    }
-    if (kv->q8)
-        make_whole(kv, row, kv_head, first, n, score, whole);
+    scores(a, row, head, first, n, of.from, q, score);
+    float by, sum, top = weigh(score, n, a->sinks && !BZ ? a->sinks[head] : -INFINITY, lanes, &sum), *out = place_of_split(a, &of, head, top, sum, &by, !TID);
+    make_whole(kv, row, kv_head, first, n, score, whole);
     for (uint32_t e = TID; e < kv->head_v; e += HEAD_THREADS)
-        out[e] = (listed   ? weighed_listed(at, n, score, e)
-                  : kv->q8 ? weighed_q8(kv, row, kv_head, first, n, whole, e)
-                           : weighed_f16(kv, row, kv_head, first, n, score, e)) *
-                 by;
+        out[e] = weighed_q8(kv, row, kv_head, first, n, whole, e) * by;
 }
 
 /* What a block of threads shares, for heads of up to so many values. */
@@ -271,18 +232,249 @@ DEV void attend_some(const struct ntx_gpu_attend *a, const struct query *q, cons
         SHARED uint16_t whole[head / 32 * NTX_GPU_SPLIT];                                                   \
         const struct query q = {x, scale, words};                                                           \
         const struct whole_weights u = {whole, step};                                                       \
-        attend_some(&a, &q, &u, score, lanes, NULL);                                                        \
+        attend_some(&a, &q, &u, score, lanes);                                                              \
     }
 ATTEND_SPLIT(attend_split, NTX_GPU_HEAD)
 ATTEND_SPLIT(attend_split_wide, NTX_GPU_HEAD_MAX)
 
-KERNEL(attend_split_listed, struct ntx_gpu_attend)
+/* ---- F16: a block of threads takes some heads that share K and V, which it reads once, tile by tile, by the widest loads: those of the next are under way while one is used */
+
+#define GROUP_TILE 9472u  /* bytes of a tile: some positions' rows, each GROUP_PAD longer, so that two of them lie in other banks */
+#define GROUP_PAD 32u
+#define GROUP_LOADS 5u    /* of 16 bytes, of a thread for a tile */
+
+struct group { /* of heads, a row's */
+    uint32_t row, head, n_heads, kv_head; /* the first; so many of them */
+    uint32_t first, n;                    /* entries of this split */
+    struct entries of;
+};
+
+DEV int group_has(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t, const int lists)
 {
-    SHARED float x[NTX_GPU_HEAD_MAX], score[NTX_GPU_SPLIT], lanes[16];
-    SHARED uint64_t at[NTX_GPU_SPLIT];
-    const struct query q = {x, NULL, NULL};
-    attend_some(&a, &q, NULL, score, lanes, at);
+    return t < g->n && ((lists && g->of.listed) || (g->first + t >= g->of.from && !is_hole(&a->kv, g->row, g->first + t)));
 }
+
+/* K, or V, of entry t of the split; NULL: there is none. */
+DEV const uint8_t *group_entry(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t, int v, const int lists)
+{
+    const uint32_t p = g->first + t;
+    if (!group_has(a, g, t, lists))
+        return NULL;
+    if (lists && g->of.listed)
+        return listed_at(a, &g->of, g->row, g->kv_head, p, v);
+    return v ? v_at(&a->kv, g->row, g->kv_head, p) : k_at(&a->kv, g->row, g->kv_head, p);
+}
+
+/* Positions of a tile of rows of so many bytes: 8, 16 or 32. */
+DEV uint32_t tile_of_rows(uint32_t row)
+{
+    const uint32_t most = GROUP_TILE / (row + GROUP_PAD);
+    return most >= 32 ? 32 : most >= 16 ? 16 : 8;
+}
+
+/* This thread's part of the rows from entry t0 on. What is not there is 0. */
+DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t0, uint32_t tile, uint32_t row, int v, const int lists, uint32_t (*words)[4])
+{
+    const uint32_t pieces = row / 16;
+    UNROLL
+    for (uint32_t j = 0; j < GROUP_LOADS; j++) {
+        const uint32_t i = TID + j * HEAD_THREADS, t = i / pieces;
+        const uint8_t *from = t < tile ? group_entry(a, g, t0 + t, v, lists) : NULL;
+        if (from)
+            load_words4(from + i % pieces * 16, words[j]);
+        else
+            words[j][0] = words[j][1] = words[j][2] = words[j][3] = 0;
+    }
+}
+
+DEV void put_tile(uint32_t tile, uint32_t row, uint32_t (*words)[4], uint32_t *shared)
+{
+    const uint32_t pieces = row / 16;
+    SYNC();
+    UNROLL
+    for (uint32_t j = 0; j < GROUP_LOADS; j++) {
+        const uint32_t i = TID + j * HEAD_THREADS, t = i / pieces;
+        if (t < tile)
+            store_words4(shared + (t * (row + GROUP_PAD) + i % pieces * 16) / 4, words[j]);
+    }
+    SYNC();
+}
+
+/* q of the heads, value by value those of all heads beside one another. */
+DEV void load_group(const struct ntx_gpu_attend *a, const struct group *g, const uint32_t heads, float *q)
+{
+    for (uint32_t k = TID; k < heads * a->kv.head_k; k += HEAD_THREADS) {
+        const uint32_t h = k / a->kv.head_k, e = k % a->kv.head_k;
+        q[e * heads + h] = h < g->n_heads ? a->q[BY * a->ld_q + (g->head + h) * a->kv.head_k + e] : 0;
+    }
+}
+
+/* n floats of shared memory, which lie beside one another. */
+DEV void beside(const float *p, const uint32_t n, float *v)
+{
+    UNROLL
+    for (uint32_t i = 0; i + 4 <= n; i += 4) {
+        uint32_t w[4];
+        load_words4(p + i, w);
+        UNROLL
+        for (uint32_t k = 0; k < 4; k++)
+            v[i + k] = bits_f(w[k]);
+    }
+    UNROLL
+    for (uint32_t i = n / 4 * 4; i < n; i++)
+        v[i] = p[i];
+}
+
+/* score[t][head] of a tile: 16 threads an entry, each of which has one value in 16. */
+DEV void score_tile(const struct ntx_gpu_attend *a, const struct group *g, const uint32_t heads, uint32_t t0, uint32_t tile, const uint16_t *k, uint32_t stride, const float *q, float *score, const int lists)
+{
+    const uint32_t lane = TID % 16;
+    for (uint32_t t = TID / 16; t < tile; t += HEAD_THREADS / 16) {
+        float acc[8];
+        UNROLL
+        for (uint32_t h = 0; h < heads; h++)
+            acc[h] = 0;
+        for (uint32_t e = lane; e < a->kv.head_k; e += 16) {
+            float v[8];
+            const float x = widen_half(k[t * stride + e]);
+            beside(q + e * heads, heads, v);
+            UNROLL
+            for (uint32_t h = 0; h < heads; h++)
+                acc[h] = fmaf(x, v[h], acc[h]);
+        }
+        const int there = group_has(a, g, t0 + t, lists);
+        UNROLL
+        for (uint32_t h = 0; h < heads; h++) {
+            const float s = join_16_threads(acc[h]) * a->scale;
+            if (!lane)
+                score[(t0 + t) * heads + h] = there ? a->cap != 0 ? capped(s, a->cap) : s : -INFINITY;
+        }
+    }
+}
+
+/* Scores become weights: 16 threads a head, lane p % 16 of each. tops, sums: shared [heads]. */
+DEV void weigh_group(const struct ntx_gpu_attend *a, const struct group *g, const uint32_t heads, float *score, float *tops, float *sums)
+{
+    const uint32_t h = TID / 16, lane = TID % 16, some = h < heads ? g->n : 0;
+    const float sink = h < g->n_heads && a->sinks && !BZ ? a->sinks[g->head + h] : -INFINITY;
+    float top = sink, sum = 0;
+    for (uint32_t t = lane; t < some; t += 16)
+        top = score[t * heads + h] > top ? score[t * heads + h] : top;
+    UNROLL
+    for (uint32_t m = 8; m; m /= 2) {
+        const float other = xor_f(top, m);
+        top = other > top ? other : top;
+    }
+    if (!lane && sink > -INFINITY)
+        sum = exp_exact(sink - top);
+    for (uint32_t t = lane; t < some; t += 16) {
+        const float w = top > -INFINITY ? exp_exact(score[t * heads + h] - top) : 0;
+        score[t * heads + h] = w;
+        sum += w;
+    }
+    sum = join_16_threads(sum);
+    if (!lane && h < heads) {
+        tops[h] = top;
+        sums[h] = sum;
+    }
+    SYNC();
+}
+
+/* A tile's values, weighed: value TID + HEAD_THREADS * j of each head, entry after entry. */
+DEV void add_tile(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each, uint32_t n, const uint16_t *v, uint32_t stride, const float *weight, float (*acc)[8])
+{
+    for (uint32_t t = 0; t < n; t++) {
+        float w[8];
+        beside(weight + t * heads, heads, w);
+        UNROLL
+        for (uint32_t j = 0; j < each; j++) {
+            const uint32_t e = TID + j * HEAD_THREADS;
+            const float x = e < a->kv.head_v ? widen_half(v[t * stride + e]) : 0;
+            UNROLL
+            for (uint32_t h = 0; h < heads; h++)
+                acc[j][h] = fmaf(w[h], x, acc[j][h]);
+        }
+    }
+}
+
+struct group_memory { /* shared */
+    float *q, *score, *tops, *sums;
+    uint32_t *tile;
+};
+
+DEV void score_group(const struct ntx_gpu_attend *a, const struct group *g, const uint32_t heads, const struct group_memory *m, const int lists)
+{
+    const uint32_t row = 2 * a->kv.head_k, tile = tile_of_rows(row);
+    uint32_t words[GROUP_LOADS][4];
+    fetch_tile(a, g, 0, tile, row, 0, lists, words);
+    load_group(a, g, heads, m->q);
+    for (uint32_t t = 0; t < g->n; t += tile) {
+        put_tile(tile, row, words, m->tile);
+        if (t + tile < g->n)
+            fetch_tile(a, g, t + tile, tile, row, 0, lists, words);
+        score_tile(a, g, heads, t, tile, (const uint16_t *)(const void *)m->tile, (row + GROUP_PAD) / 2, m->q, m->score, lists);
+    }
+}
+
+/* Heads [BX * heads ..) of those that share K and V, of row BY: the BZ-th split of what it sees something of. */
+DEV void attend_group(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each, const struct group_memory *m, const int lists)
+{
+    const struct ntx_gpu_kv *kv = &a->kv;
+    const uint32_t shared = kv->n_head / kv->n_head_kv, groups = (shared + heads - 1) / heads, at = BX % groups * heads;
+    struct group g;
+    g.row = row_of_pass(kv, BY);
+    g.kv_head = BX / groups;
+    g.head = g.kv_head * shared + at;
+    g.n_heads = shared - at < heads ? shared - at : heads;
+    g.of = entries_of(a, g.row, lists);
+    g.first = (splits_before(&g.of) + BZ) * NTX_GPU_SPLIT;
+    if (g.first >= g.of.n)
+        return;
+    g.n = g.of.n - g.first < NTX_GPU_SPLIT ? g.of.n - g.first : NTX_GPU_SPLIT;
+    const uint32_t row = 2 * kv->head_v, tile = tile_of_rows(row);
+    uint32_t words[GROUP_LOADS][4];
+    float acc[5][8];
+    score_group(a, &g, heads, m, lists);
+    fetch_tile(a, &g, 0, tile, row, 1, lists, words);
+    SYNC();
+    weigh_group(a, &g, heads, m->score, m->tops, m->sums);
+    UNROLL
+    for (uint32_t j = 0; j < each; j++)
+        UNROLL
+        for (uint32_t h = 0; h < heads; h++)
+            acc[j][h] = 0;
+    for (uint32_t t = 0; t < g.n; t += tile) {
+        put_tile(tile, row, words, m->tile);
+        if (t + tile < g.n)
+            fetch_tile(a, &g, t + tile, tile, row, 1, lists, words);
+        add_tile(a, heads, each, g.n - t < tile ? g.n - t : tile, (const uint16_t *)(const void *)m->tile, (row + GROUP_PAD) / 2, m->score + t * heads, acc);
+    }
+    UNROLL
+    for (uint32_t h = 0; h < heads; h++) {
+        float by, *out = h < g.n_heads ? place_of_split(a, &g.of, g.head + h, m->tops[h], m->sums[h], &by, !TID) : NULL;
+        UNROLL
+        for (uint32_t j = 0; j < each; j++)
+            if (out && TID + j * HEAD_THREADS < kv->head_v)
+                out[TID + j * HEAD_THREADS] = acc[j][h] * by;
+    }
+}
+
+/* So many heads, of up to so many values, `each` of a thread. */
+#define ATTEND_GROUP(name, heads, head, each, lists)                                    \
+    KERNEL(name, struct ntx_gpu_attend)                                                 \
+    {                                                                                   \
+        SHARED ALIGNED16 float q[head * heads], score[NTX_GPU_SPLIT * heads];           \
+        SHARED float tops[heads], sums[heads];                                          \
+        SHARED ALIGNED16 uint32_t tile[GROUP_TILE / 4];                                 \
+        const struct group_memory m = {q, score, tops, sums, tile};                     \
+        attend_group(&a, heads, each, &m, lists);                                       \
+    }
+ATTEND_GROUP(attend_1, 1, NTX_GPU_HEAD, 2, 0)
+ATTEND_GROUP(attend_2, 2, NTX_GPU_HEAD, 2, 0)
+ATTEND_GROUP(attend_4, 4, NTX_GPU_HEAD, 2, 0)
+ATTEND_GROUP(attend_8, 8, NTX_GPU_HEAD, 2, 0)
+ATTEND_GROUP(attend_8_wide, 8, NTX_GPU_HEAD_MAX, 5, 0)
+ATTEND_GROUP(attend_8_listed, 8, NTX_GPU_HEAD_MAX, 5, 1)
 
 KERNEL(attend_join, struct ntx_gpu_attend)
 {
@@ -307,14 +499,33 @@ KERNEL(attend_join, struct ntx_gpu_attend)
     }
 }
 
+#define RETURN_GROUP(name, heads) RETURN_LAUNCH(s, name, p->kv.n_head_kv * ((shared + heads - 1) / heads), p->n_rows, splits, HEAD_THREADS, *p)
+
+static int launch_group(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p, uint32_t splits)
+{
+    const uint32_t shared = p->kv.n_head / p->kv.n_head_kv;
+    if (p->n_chosen || p->most_entries)
+        RETURN_GROUP(attend_8_listed, 8);
+    if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
+        RETURN_GROUP(attend_8_wide, 8);
+    if (shared == 1)
+        RETURN_GROUP(attend_1, 1);
+    if (shared == 2)
+        RETURN_GROUP(attend_2, 2);
+    if (shared <= 4)
+        RETURN_GROUP(attend_4, 4);
+    RETURN_GROUP(attend_8, 8);
+}
+
 static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
     uint32_t all = (most_of(p) + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window && !p->most_entries ? (p->window - 1) / NTX_GPU_SPLIT + 2 : all; /* a window may begin anywhere */
-    if (p->n_chosen || p->most_entries)
-        RETURN_LAUNCH(s, attend_split_listed, p->kv.n_head, p->n_rows, all, HEAD_THREADS, *p);
+    const uint32_t splits = seen < all ? seen : all;
+    if (!p->kv.q8)
+        return launch_group(s, p, splits);
     if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
-        RETURN_LAUNCH(s, attend_split_wide, p->kv.n_head, p->n_rows, seen < all ? seen : all, HEAD_THREADS, *p);
-    RETURN_LAUNCH(s, attend_split, p->kv.n_head, p->n_rows, seen < all ? seen : all, HEAD_THREADS, *p);
+        RETURN_LAUNCH(s, attend_split_wide, p->kv.n_head, p->n_rows, splits, HEAD_THREADS, *p);
+    RETURN_LAUNCH(s, attend_split, p->kv.n_head, p->n_rows, splits, HEAD_THREADS, *p);
 }
 
 static int launch_join(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
@@ -324,7 +535,7 @@ static int launch_join(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 
 int ntx__launch_attend(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    if (!p->most_pos || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens || (p->kv.q8 && (p->kv.v_in_k || p->n_chosen || p->most_entries)))
+    if (!p->most_pos || p->kv.head_k % 8 || p->kv.head_v % 8 || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens || (p->kv.q8 && (p->kv.v_in_k || p->n_chosen || p->most_entries)))
         return -EINVAL;
     int rc = launch_split(s, p);
     return rc || most_of(p) <= NTX_GPU_SPLIT ? rc : launch_join(s, p);

@@ -22,13 +22,14 @@
 #define DEV static __device__ __forceinline__
 #define DEV_AND_HOST static inline __host__ __device__
 #define DEVICE_TABLE static __device__ const
-#define KERNEL(name, type) static __global__ void name(const type a)
+#define KERNEL(name, type) static __global__ void name(const __grid_constant__ type a) /* where it lies it may be pointed at, and indexed */
 #define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args)                         \
     do {                                                                             \
         name<<<dim3(gx, gy, gz), threads, 0, ntx__native(stream)>>>(args);            \
         return ntx__launched(stream, #name);                                         \
     } while (0)
 #define SHARED __shared__
+#define ALIGNED16 __align__(16)
 #define UNROLL _Pragma("unroll")
 #define TID threadIdx.x
 #define BLOCK_DIM blockDim.x
@@ -66,6 +67,7 @@ DEV void load_words4(const void *p, uint32_t *v)
     v[2] = w.z;
     v[3] = w.w;
 }
+DEV void store_words4(void *p, const uint32_t *v) { *(uint4 *)p = make_uint4(v[0], v[1], v[2], v[3]); }
 DEV void count_one(uint32_t *shared) { atomicAdd(shared, 1u); }
 
 /* C (16 x 8, F32) += A (16 x 8) B (8 x 8) of F16, by a warp. Thread (g, t) = (lane / 4, lane % 4) holds of A the pairs (g, 2t..) in a[0] and

@@ -55,8 +55,18 @@ struct ntx_gpu_heads {
     uint32_t n;
 };
 
+/* Another matrix of the same type and width, by rows in the same form: one launch takes several. */
+#define NTX_GPU_TOGETHER 16u
+struct ntx_gpu_another {
+    const void *w, *x;
+    float *y;
+    uint64_t ldy;
+    uint32_t n_out, n_rows;
+    uint32_t first_block;        /* found by the launch */
+};
+
 /* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (infer/cpu/cpu.h), 16-aligned, rows x_stride bytes apart.
- * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. With groups, the rows of one part of each of them, n_out = n * size, and o
+ * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. Where there are others, each has NTX_GPU_ROWS rows at most, and there are neither groups nor heads. With groups, the rows of one part of each of them, n_out = n * size, and o
  * is a neuron's number. */
 struct ntx_gpu_product {
     const void *w, *x;
@@ -64,7 +74,8 @@ struct ntx_gpu_product {
     struct ntx_gpu_groups groups;
     struct ntx_gpu_heads heads;
     uint64_t row_bytes, x_stride, ldy;
-    uint32_t type, n_out, n_in, n_rows;
+    uint32_t type, n_out, n_in, n_rows, n_others;
+    struct ntx_gpu_another others[NTX_GPU_TOGETHER - 1];
 };
 
 /* Per row i of n_rows, with h + rows[i] * ld_h its residual stream:
@@ -127,7 +138,7 @@ struct ntx_gpu_kv {
     const uint32_t *holes; /* device, in the places of `tables`: bit p of a block: its position p has no KV; NULL: none */
     /* Where K and V of a position lie: in its slot. Positions from path_from[r] on that row r sees have slots paths[path_at[r]..], others their own number. */
     const uint32_t *paths, *path_from, *path_at; /* device; paths NULL: no row has any. Not for PREFILL */
-    uint32_t block_tokens, n_head, n_head_kv, head_k, head_v;
+    uint32_t block_tokens, n_head, n_head_kv, head_k, head_v; /* heads of multiples of 8 values: rows in F16 lie 16-aligned */
     uint32_t q8;           /* 1: Q8_0 */
     uint32_t v_in_k;       /* 1: V is the first head_v values of K, and there is none of its own. F16 only */
 };

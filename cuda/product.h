@@ -15,6 +15,35 @@
 
 #define PRODUCT_THREADS 128u
 
+/* The matrix that block BX of a launch is of, and the block's number in that. All of the launch's arguments lie in constant memory. */
+DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, struct ntx_gpu_product *p)
+{
+    uint32_t i = 0;
+    p->w = a->w;
+    p->x = a->x;
+    p->y = a->y;
+    p->groups = a->groups;
+    p->heads = a->heads;
+    p->row_bytes = a->row_bytes;
+    p->x_stride = a->x_stride;
+    p->ldy = a->ldy;
+    p->n_out = a->n_out;
+    p->n_in = a->n_in;
+    p->n_rows = a->n_rows;
+    if (!a->n_others || BX < a->others[0].first_block)
+        return BX;
+    while (i + 1 < a->n_others && BX >= a->others[i + 1].first_block)
+        i++;
+    const struct ntx_gpu_another *o = &a->others[i];
+    p->w = o->w;
+    p->x = o->x;
+    p->y = o->y;
+    p->ldy = o->ldy;
+    p->n_out = o->n_out;
+    p->n_rows = o->n_rows;
+    return BX - o->first_block;
+}
+
 DEV const uint8_t *x_row(const struct ntx_gpu_product *p, uint32_t r)
 {
     return (const uint8_t *)p->x + BZ * p->heads.x + (r < p->n_rows ? r : p->n_rows - 1) * p->x_stride;
@@ -86,9 +115,9 @@ DEV void halves_block(const uint32_t type, const int rows, const struct ntx_gpu_
     }
 }
 
-DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
+DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block)
 {
-    uint32_t lane = TID % 16, i = (BX * BLOCK_DIM + TID) / 16, o = output_at(p, i), nb = p->n_in / 32;
+    uint32_t lane = TID % 16, i = (block * BLOCK_DIM + TID) / 16, o = output_at(p, i), nb = p->n_in / 32;
     const uint8_t *w = weights_of(p, o);
     float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (uint32_t b = lane; b < nb; b += 16)
@@ -150,9 +179,9 @@ DEV void super_blocks(const uint32_t type, const int rows, const int together, c
         }
 }
 
-DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const int wide)
+DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, const int wide)
 {
-    uint32_t t = TID % 8, g = TID % WARP / 8, i = (BX * BLOCK_DIM + TID) / WARP, o = output_at(p, i), nb = p->n_in / 256;
+    uint32_t t = TID % 8, g = TID % WARP / 8, i = (block * BLOCK_DIM + TID) / WARP, o = output_at(p, i), nb = p->n_in / 256;
     const uint8_t *w = weights_of(p, o);
     const int together = rows <= 2 ? TOGETHER_MOST : 1; /* many rows want the registers */
     float acc[4 * NTX_GPU_ROWS]; /* [rows][lane / 4] */
@@ -180,12 +209,12 @@ DEV int lie_wide(const uint32_t type, const struct ntx_gpu_product *p)
     return block_size(type) % 16 == 0 && !((uintptr_t)p->w & 15) && !(p->groups.size && p->groups.bytes & 15);
 }
 
-DEV void product_super_any(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
+DEV void product_super_any(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block)
 {
     if (lie_wide(type, p))
-        product_super(type, rows, p, 1);
+        product_super(type, rows, p, block, 1);
     else
-        product_super(type, rows, p, 0);
+        product_super(type, rows, p, block, 0);
 }
 
 DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
@@ -195,9 +224,9 @@ DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
     return type == NTX_F16 ? f16_at(w + 2 * (uint64_t)k) : bits_f(half_at(w + 2 * (uint64_t)k) << 16);
 }
 
-DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p)
+DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block)
 {
-    uint32_t lane = TID % WARP, i = (BX * BLOCK_DIM + TID) / WARP, o = output_at(p, i);
+    uint32_t lane = TID % WARP, i = (block * BLOCK_DIM + TID) / WARP, o = output_at(p, i);
     const uint8_t *w = weights_of(p, o);
     float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (uint32_t k = lane; k < p->n_in; k += WARP) {
@@ -214,8 +243,13 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
     }
 }
 
-#define PRODUCT(kind, type, rows) \
-    KERNEL(product_##type##_##rows, struct ntx_gpu_product) { product_##kind(NTX_##type, rows, &a); }
+#define PRODUCT(kind, type, rows)                                  \
+    KERNEL(product_##type##_##rows, struct ntx_gpu_product)        \
+    {                                                              \
+        struct ntx_gpu_product p;                                  \
+        const uint32_t block = matrix_of_block(&a, &p);            \
+        product_##kind(NTX_##type, rows, &p, block);               \
+    }
 #define PRODUCTS(kind, type) PRODUCT(kind, type, 1) PRODUCT(kind, type, 2) PRODUCT(kind, type, 4) PRODUCT(kind, type, 8)
 
 #define PRODUCTS_FLOAT(TYPE) PRODUCTS(float, TYPE)
@@ -227,17 +261,17 @@ NTX_TYPES(PRODUCTS_OF)
 
 /* ---- launching */
 
-#define PRODUCT_CASE(type, threads_per_output)                                                       \
-    case NTX_##type: {                                                                               \
-        uint32_t heads = p->heads.n ? p->heads.n : 1;                                                \
-        uint32_t blocks = (p->n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;    \
-        if (p->n_rows == 1)                                                                          \
-            RETURN_LAUNCH(s, product_##type##_1, blocks, 1, heads, PRODUCT_THREADS, *p);                 \
-        if (p->n_rows == 2)                                                                          \
-            RETURN_LAUNCH(s, product_##type##_2, blocks, 1, heads, PRODUCT_THREADS, *p);                 \
-        if (p->n_rows <= 4)                                                                          \
-            RETURN_LAUNCH(s, product_##type##_4, blocks, 1, heads, PRODUCT_THREADS, *p);                 \
-        RETURN_LAUNCH(s, product_##type##_8, blocks, 1, heads, PRODUCT_THREADS, *p);                     \
+/* A launch of one class of rows: the kernel of so many, or more, takes them all. */
+#define PRODUCT_CASE(type, threads_per_output)                                                     \
+    case NTX_##type: {                                                                             \
+        const uint32_t heads = a.heads.n ? a.heads.n : 1, blocks = count_blocks(&a, threads_per_output); \
+        if (rows == 1)                                                                             \
+            RETURN_LAUNCH(s, product_##type##_1, blocks, 1, heads, PRODUCT_THREADS, a);             \
+        if (rows == 2)                                                                             \
+            RETURN_LAUNCH(s, product_##type##_2, blocks, 1, heads, PRODUCT_THREADS, a);             \
+        if (rows <= 4)                                                                             \
+            RETURN_LAUNCH(s, product_##type##_4, blocks, 1, heads, PRODUCT_THREADS, a);             \
+        RETURN_LAUNCH(s, product_##type##_8, blocks, 1, heads, PRODUCT_THREADS, a);                 \
     }
 
 #define THREADS_FLOAT 32
@@ -246,8 +280,29 @@ NTX_TYPES(PRODUCTS_OF)
 #define THREADS_SUPER 32
 #define PRODUCT_CASE_OF(rule, TYPE, ...) PRODUCT_CASE(TYPE, THREADS_##rule)
 
+/* Blocks of all matrices, one after another. */
+static uint32_t count_blocks(struct ntx_gpu_product *p, uint32_t threads_per_output)
+{
+    uint32_t blocks = (p->n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;
+    for (uint32_t i = 0; i < p->n_others; i++) {
+        p->others[i].first_block = blocks;
+        blocks += (p->others[i].n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;
+    }
+    return blocks;
+}
+
+static uint32_t most_rows(const struct ntx_gpu_product *p)
+{
+    uint32_t most = p->n_rows;
+    for (uint32_t i = 0; i < p->n_others; i++)
+        most = p->others[i].n_rows > most ? p->others[i].n_rows : most;
+    return most;
+}
+
 static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
+    struct ntx_gpu_product a = *p;
+    const uint32_t rows = most_rows(p);
     switch (p->type) {
         NTX_TYPES(PRODUCT_CASE_OF)
     default:
@@ -258,6 +313,8 @@ static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *
 int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
     struct ntx_gpu_product part = *p;
+    if (p->n_others)
+        return p->n_others >= NTX_GPU_TOGETHER || most_rows(p) > NTX_GPU_ROWS || p->groups.size || p->heads.n ? -EINVAL : product_rows(s, p);
     for (uint32_t r = 0; r < p->n_rows; r += NTX_GPU_ROWS) {
         part.n_rows = p->n_rows - r < NTX_GPU_ROWS ? p->n_rows - r : NTX_GPU_ROWS;
         part.x = (const uint8_t *)p->x + r * p->x_stride;

@@ -415,7 +415,7 @@ static bool can(const struct ntx_model *m, const struct ntx_layer *l, const stru
     const struct ntx_hparams *hp = &m->hp;
     const uint32_t at = (uint32_t)(l - m->layers);
     if (r->kind == NTX__ATTEND || r->kind == NTX__POOL)
-        return ntx_kept_k(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_v(hp, at) <= NTX_GPU_HEAD_MAX;
+        return ntx_kept_k(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_v(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_k(hp, at) % 8 == 0 && ntx_kept_v(hp, at) % 8 == 0;
     return true;
 }
 

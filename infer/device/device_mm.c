@@ -13,6 +13,7 @@ struct job {
     struct ntx_device *d;
     struct ntx__mm mm;             /* products, input, and the CPU's share */
     uint32_t dense_from, dense_to; /* rows that go through the matrix units; x16 holds them */
+    struct ntx_gpu_product *together; /* not launched yet; type NTX_TYPE_LIMIT: none */
 };
 
 static size_t ld_of(const struct job *j, const struct ntx__product *p) { return j->d->f->buf[p->to].ld; }
@@ -39,14 +40,40 @@ static const uint8_t *x_of(const struct job *j, const struct ntx__product *p, ui
 
 /* ---- launches: rows of weights that lie on the device, as outputs row0.. of a product */
 
+/* What was put off. */
+static int launch_together(const struct job *j)
+{
+    const bool any = j->together->type != NTX_TYPE_LIMIT;
+    int rc = any ? j->d->ops->launch(j->d->compute, NTX_GPU_PRODUCT, j->together) : 0;
+    j->together->type = NTX_TYPE_LIMIT;
+    return rc;
+}
+
+/* Of rows that a kernel for 1, 2, 4 or 8 takes. */
+static uint32_t row_class(uint32_t n) { return n <= 2 ? n : n <= 4 ? 4 : n <= NTX_GPU_ROWS ? NTX_GPU_ROWS : UINT32_MAX; }
+
+static bool go_together(const struct ntx_gpu_product *a, const struct ntx_gpu_product *b)
+{
+    return a->type == b->type && a->row_bytes == b->row_bytes && a->x_stride == b->x_stride && a->n_in == b->n_in && a->n_others + 1 < NTX_GPU_TOGETHER && row_class(a->n_rows) == row_class(b->n_rows);
+}
+
+/* Matrices of a step do not see one another: those that are alike wait for one another, and are launched together. */
 static int launch_exact(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows, uint32_t from, uint32_t to)
 {
-    struct ntx_device *d = j->d;
-    struct ntx_gpu_product g = {
+    struct ntx_gpu_product *t = j->together, g = {
         .w = w, .x = x_of(j, p, row0) + from * stride_of(j, p), .y = y_of(j, p) + from * ld_of(j, p) + row0, .row_bytes = p->w->row_bytes,
         .x_stride = stride_of(j, p), .ldy = ld_of(j, p), .type = p->w->type, .n_out = n_rows, .n_in = p->w->n_in, .n_rows = to - from,
     };
-    return from < to ? d->ops->launch(d->compute, NTX_GPU_PRODUCT, &g) : 0;
+    if (from >= to)
+        return 0;
+    if (row_class(g.n_rows) == UINT32_MAX)
+        return j->d->ops->launch(j->d->compute, NTX_GPU_PRODUCT, &g);
+    int rc = go_together(t, &g) ? 0 : launch_together(j);
+    if (!rc && t->type == NTX_TYPE_LIMIT)
+        *t = g;
+    else if (!rc)
+        t->others[t->n_others++] = (struct ntx_gpu_another){.w = g.w, .x = g.x, .y = g.y, .ldy = g.ldy, .n_out = g.n_out, .n_rows = g.n_rows};
+    return rc;
 }
 
 static int dense_group(const struct job *j, const struct ntx__product *p, uint32_t row0, uint32_t n_rows, uint32_t first, uint32_t to)
@@ -83,7 +110,8 @@ static int launch_scale(const struct job *j, const struct ntx__product *p, uint3
     float *y = y_of(j, p) + p->row0 * ld_of(j, p) + row0;
     const struct ntx_gpu_step g = {.op = NTX_OP_SCALE, .out = y, .in = y, .ld_out = ld_of(j, p), .ld_in = ld_of(j, p), .width = n_rows, .n_rows = rows_of(j, p),
                                    .scale = j->mm.f->m.tiles[p->w->chunk0].scale};
-    return p->w->scaled ? j->d->ops->launch(j->d->compute, NTX_GPU_STEP, &g) : 0;
+    int rc = p->w->scaled ? launch_together(j) : 0;
+    return rc || !p->w->scaled ? rc : j->d->ops->launch(j->d->compute, NTX_GPU_STEP, &g);
 }
 
 /* A product that takes some rows only (an expert's) has none of the matrix units. */
@@ -133,7 +161,8 @@ static int launch_resident(const struct job *j)
             c += !rows;
         }
     }
-    return 0;
+    int rc = launch_together(j);
+    return rc ? ntx__device_fail(j->d, rc, "a product") : 0;
 }
 
 /* ---- copied chunks, by the engine thread */
@@ -147,6 +176,8 @@ static int copy_chunk(const struct job *j, const struct ntx__product *p, uint32_
     if (rc)
         return rc;
     rc = launch(j, p, s->bytes, c->row0, c->n_rows);
+    if (!rc)
+        rc = launch_together(j); /* it reads the stage */
     return rc ? ntx__device_fail(d, rc, "a streamed product") : ntx__device_used(d, s);
 }
 
@@ -254,7 +285,8 @@ static int send_results(const struct job *j)
 int ntx__device_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
 {
     struct ntx_device *d = f->c.device;
-    struct job j = {.d = d, .mm = {.f = f, .products = p, .n = n, .in = in, .where = d->where}};
+    struct ntx_gpu_product together = {.type = NTX_TYPE_LIMIT};
+    struct job j = {.d = d, .together = &together, .mm = {.f = f, .products = p, .n = n, .in = in, .where = d->where}};
     uint32_t in_place = decide_all(&j);
     int rc = ntx__mm_begin(&j.mm);
     if (rc)

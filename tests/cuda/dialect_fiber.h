@@ -14,6 +14,7 @@
 #define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args) \
     return ntx__fake_launch(stream, name, (const uint32_t[4]){gx, gy, gz, threads}, &(args), sizeof(args))
 #define SHARED static _Thread_local
+#define ALIGNED16 _Alignas(16)
 #define UNROLL
 #define TID ntx_fiber_tid()
 #define BLOCK_DIM ntx_fiber_block()->threads
@@ -47,6 +48,12 @@ DEV void load_words4(const void *p, uint32_t *v)
     if ((uintptr_t)p & 15)
         abort(); /* a card would end the launch */
     memcpy(v, p, 16);
+}
+DEV void store_words4(void *p, const uint32_t *v)
+{
+    if ((uintptr_t)p & 15)
+        abort();
+    memcpy(p, v, 16);
 }
 DEV void count_one(uint32_t *shared) { ++*shared; }
 DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)

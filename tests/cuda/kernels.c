@@ -69,6 +69,47 @@ static void products(struct gpu *u, struct rng *rng)
     }
 }
 
+/* ---- several matrices in a launch, of different heights, by rows of their own */
+
+static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t rows)
+{
+    enum { N = 4, LDY = 50 };
+    static const uint32_t outs[N] = {7, 33, 1, 16};
+    enum ntx_act form = ntx_act_for(type);
+    size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in);
+    char *x = aligned_bytes(stride * rows * N);
+    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * LDY * rows), *got = malloc(sizeof *got * LDY * rows);
+    uint8_t *w[N];
+    void *dw[N], *dy[N], *dx;
+    for (uint32_t r = 0; r < rows * N; r++) {
+        fill_random(rng, row, n_in);
+        oracle->act_quantize[form](row, x + r * stride, n_in);
+    }
+    dx = gpu_put(u, x, stride * rows * N, 0);
+    struct ntx_gpu_product p = {.row_bytes = row_bytes, .x_stride = stride, .ldy = LDY, .type = type, .n_in = n_in, .n_others = N - 1};
+    for (uint32_t i = 0; i < N; i++) {
+        w[i] = random_weights(rng, type, row_bytes * outs[i], false);
+        dw[i] = gpu_put(u, w[i], row_bytes * outs[i], NTX_GPU_SLACK);
+        dy[i] = gpu_new(u, sizeof *got * LDY * rows);
+        if (!i)
+            p.w = dw[i], p.x = dx, p.y = dy[i], p.n_out = outs[i], p.n_rows = rows;
+        else
+            p.others[i - 1] = (struct ntx_gpu_another){.w = dw[i], .x = (char *)dx + i * rows * stride, .y = dy[i], .ldy = LDY, .n_out = outs[i], .n_rows = i == 2 ? rows - rows / 2 : rows};
+    }
+    OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p));
+    for (uint32_t i = 0; i < N; i++) {
+        oracle->matmul[type](w[i], row_bytes, outs[i], n_in, x + i * rows * stride, stride, rows, want, outs[i]);
+        gpu_get(u, got, dy[i], sizeof *got * LDY * rows);
+        check_rows("together", got, LDY, want, outs[i], i == 2 ? rows - rows / 2 : rows);
+        gpu_drop(u, dw[i]), gpu_drop(u, dy[i]);
+        free(w[i]);
+    }
+    p.others[0].n_rows = NTX_GPU_ROWS + 1;
+    CHECK_EQ(u->ops->launch(u->s, NTX_GPU_PRODUCT, &p), -22); /* EINVAL */
+    gpu_drop(u, dx);
+    free(x), free(row), free(want), free(got);
+}
+
 /* ---- groups of neurons: a part of each at some place in it, the last group not full */
 
 enum { EACH = 3, GROUPS = 6, NEURONS = EACH * GROUPS - 2, AT = 6 };
@@ -481,6 +522,11 @@ int main(int argc, char **argv)
     gpu_open(&u, argv[1]);
     products(&u, &rng);
     groups(&u, &rng);
+    for (uint32_t rows = 1; rows <= NTX_GPU_ROWS; rows += 3) {
+        together(&u, &rng, NTX_Q4_K, 512, rows);
+        together(&u, &rng, NTX_Q8_0, 96, rows);
+        together(&u, &rng, NTX_F16, 37, rows);
+    }
     for (unsigned i = 0; i < N_TYPES; i++)
         widen(&u, &rng, types[i]);
     dense(&u, &rng);

@@ -177,7 +177,7 @@ static struct mk_options choosing(const char *arch, const char *type, uint32_t m
     struct mk_options make = rig_choosing();
     make.arch = arch;
     make.type = type;
-    make.heads = 4;
+    make.heads = 2;
     make.layers = every ? 4 : 2;
     make.index_most = most;
     make.index_every = every;
@@ -189,7 +189,7 @@ static struct mk_options kda(void)
 {
     struct mk_options make = rig_kda();
     make.type = "Q8_0";
-    make.heads = 4;
+    make.heads = 2;
     make.layers = 2;
     return make;
 }
@@ -199,7 +199,7 @@ static struct mk_options streamed(void)
 {
     struct mk_options make = rig_streamed();
     make.type = "Q8_0";
-    make.heads = 4;
+    make.heads = 2;
     make.layers = 2;
     make.index_pool = 2;
     make.index_most = 1;
@@ -212,7 +212,7 @@ static struct mk_options blocks(void)
 {
     struct mk_options make = rig_blocks();
     make.type = "Q8_0";
-    make.heads = 4;
+    make.heads = 2;
     make.layers = 2;
     make.gram_layer = 1;
     make.index_pool = 2;
@@ -469,7 +469,7 @@ static void trees(struct world *w)
         if (!strcmp(is[i].arch, "deepseek2"))
             o.make = latent("Q8_0", false, 0);
         if (!strcmp(is[i].arch, "deepseek32"))
-            o.make = choosing("deepseek32", "Q8_0", 9, 0);
+            o.make = choosing("deepseek32", "Q8_0", 9, 0), o.make.layers = 1;
         o.make.window = 12;
         o.make.experts = strcmp(is[i].arch, "gpt-oss") ? o.make.experts : 4;
         if (is[i].skips)
@@ -582,21 +582,58 @@ static void windows(struct world *w)
 
 static void pooled(struct world *w)
 {
-    static const char *const mix[] = {"dhs", "d"};
+    struct rig_options o = {.make = rig_pooled(), .chunk_bytes = 20000, .max_rows = 20, .windows = true};
     size_t n;
+    o.make.type = "Q8_0";
+    o.make.heads = 2;
+    o.make.index_heads = 3;
+    w->mix = "dhs";
     w->in_flight = 2;
     w->share = 40;
-    for (int i = 0; i < 2; i++) {
-        struct rig_options o = {.make = rig_pooled(), .chunk_bytes = 20000, .max_rows = 20, .windows = i};
-        o.make.type = i ? "Q8_0" : "MXFP4";
-        o.make.heads = 2;
-        o.make.index_heads = 3;
-        w->mix = mix[i];
-        float *want = logits_of(NULL, o, 137, 19, false, &n), *got = logits_of(w, o, 137, 19, false, &n);
-        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "deepseek4 %s: not the CPU's bits (off by %g)", o.make.type, worst(got, want, n));
-        free(want), free(got);
-    }
+    float *want = logits_of(NULL, o, 131, 19, false, &n), *got = logits_of(w, o, 131, 19, false, &n);
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "deepseek4: not the CPU's bits (off by %g)", worst(got, want, n));
+    free(want), free(got);
     puts("pooled K: bits equal");
+}
+
+/* ---- few launches: matrices that are alike, and of experts those of a wave, go together */
+
+static uint64_t launches_of(struct world *w, const struct mk_options *make, uint32_t n_rows)
+{
+    struct rig r;
+    struct rig_options o = {.make = *make, .max_rows = 8};
+    struct ntx_row rows[8];
+    w->mix = "d";
+    world_rig(w, &r, &o);
+    float *logits = malloc(n_rows * r.n_vocab * sizeof *logits);
+    struct ntx_kv_seq *kv = rig_seq(&r, 8);
+    for (uint32_t i = 0; i < n_rows; i++)
+        rows[i] = (struct ntx_row){.token = 5, .pos = i, .kv = kv, .logits = logits + i * r.n_vocab};
+    const uint64_t before = w->fake->launches;
+    CHECK_EQ(rig_run(&r, rows, n_rows), 0);
+    const uint64_t n = w->fake->launches - before;
+    ntx_kv_seq_free(kv);
+    world_close(w, &r);
+    free(logits);
+    return n;
+}
+
+static void launches(struct world *w)
+{
+    struct mk_options dense[2] = {small_model("Q8_0", 1), small_model("Q8_0", 3)}, experts[2] = {dense[0], dense[1]};
+    for (int i = 0; i < 2 && w->fake; i++) {
+        experts[i].arch = "qwen3moe";
+        experts[i].experts = 16;
+        experts[i].experts_used = 8;
+    }
+    if (!w->fake)
+        return;
+    /* norm; q, k and v; rotation; attention; its values quantised; o; what it adds, and a norm; gate and up; what they give; down */
+    CHECK_EQ((launches_of(w, &dense[1], 1) - launches_of(w, &dense[0], 1)) / 2, 10);
+    CHECK_EQ((launches_of(w, &dense[1], 5) - launches_of(w, &dense[0], 5)) / 2, 10);
+    /* in place of the last three: router; rows gathered; gates and ups of eight; what they give; their downs; their sum */
+    CHECK_EQ((launches_of(w, &experts[1], 1) - launches_of(w, &experts[0], 1)) / 2, 13);
+    puts("few launches: 10 of a dense layer, 13 of one with experts");
 }
 
 /* ---- the largest logits instead of all */
@@ -652,7 +689,6 @@ static void dense_models(struct world *w)
     }
 }
 
-/* A second argument: that part alone. */
 /* ---- what steps gave (ntx_forward_watch): of every step that a device shows the CPU's bits, and it shows all but what its kernels keep to themselves */
 
 struct seen {
@@ -747,18 +783,27 @@ static void steps(struct world *w)
     puts("what steps gave: the CPU's bits");
 }
 
+/* More arguments: these parts alone. */
+static bool wanted(int argc, char **argv, const char *part)
+{
+    for (int i = 2; i < argc; i++)
+        if (!strcmp(argv[i], part))
+            return true;
+    return argc < 3;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"pooled", pooled}, {"steps", steps}};
+    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"launches", launches}, {"pooled", pooled}, {"steps", steps}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
     world_open(&w, argv[1]);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (argc < 3 || !strcmp(argv[2], parts[i].name))
+        if (wanted(argc, argv, parts[i].name))
             parts[i].run(&w);
     gpu_close(&w.gpu);
     return 0;
