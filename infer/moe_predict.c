@@ -131,18 +131,12 @@ static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint3
     return n;
 }
 
-/* So many rows that as good as every expert is chosen by one: by chance alone one in 55 is not. */
-static bool sure_of_all(const struct ntx_forward *f, uint32_t n_rows)
-{
-    return (uint64_t)n_rows * f->hp->n_expert_used >= 4 * (uint64_t)f->hp->n_expert;
-}
-
 /* Of the next layer from `layer` on that has any, for these rows of the batch (NULL: all). False: they are not asked for here, or not only. */
 static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows)
 {
     const struct ntx_weights_ops *ops = f->c.weights->ops;
     uint32_t *list = f->m.moe.predicted;
-    if (!ops->stage_experts || f->back->foretold || !sure_of_all(f, n_rows))
+    if (!ops->stage_experts || f->back->foretold)
         return false;
     while (layer < f->hp->n_layers && f->c.chunks->layers[layer].router.tensor == NTX_NO_TENSOR)
         layer++;
@@ -154,9 +148,28 @@ static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, u
     return true;
 }
 
+/* So many rows that as good as every expert is chosen by one, and this layer's were: a text that repeats itself has many rows and wants few. */
+static bool wants_all(const struct ntx_forward *f)
+{
+    return (uint64_t)f->n_live * f->hp->n_expert_used >= 4 * (uint64_t)f->hp->n_expert && 16 * (uint64_t)f->moe.n_wanted >= 15 * (uint64_t)f->hp->n_expert;
+}
+
+/* Before any layer: by chance alone one in 55 is not chosen where there are so many different tokens. */
+static bool will_want_all(const struct ntx_forward *f)
+{
+    uint64_t different = 0, enough = 4 * (uint64_t)f->hp->n_expert;
+    for (uint32_t i = 0; i < f->b->n_rows && different * f->hp->n_expert_used < enough; i++) {
+        uint32_t k = 0;
+        while (k < i && f->b->rows[k].token != f->b->rows[i].token)
+            k++;
+        different += k == i;
+    }
+    return different * f->hp->n_expert_used >= enough;
+}
+
 int ntx__moe_predict(struct ntx_forward *f)
 {
-    if (stage(f, f->layer + 1, f->m.live, f->n_live))
+    if (wants_all(f) && stage(f, f->layer + 1, f->m.live, f->n_live))
         return 0;
     struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx__input in = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->n_live};
@@ -182,7 +195,7 @@ int ntx__moe_predict(struct ntx_forward *f)
 int ntx__moe_begin(struct ntx_forward *f)
 {
     uint32_t *list = f->m.moe.predicted;
-    if (f->hp->n_expert && stage(f, 0, NULL, f->b->n_rows))
+    if (f->hp->n_expert && will_want_all(f) && stage(f, 0, NULL, f->b->n_rows))
         return 0;
     return f->hp->n_token_experts && of_use(f, 0) ? foretell(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list)) : 0;
 }

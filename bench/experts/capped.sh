@@ -4,8 +4,8 @@
 #
 #   bench/experts/capped.sh MODEL.gguf WHO...      WHO: ntx, ntx-off (without prefetch), or a read-ahead in KiB: llama.cpp with that
 #   PERCENT=35   N=tokens (32)   ROUNDS=2   PEER=/path/llama-completion or llama-bench (one token before, to warm up; its tokens are random)
-#   PEER_LIMIT=seconds (200)   CEILING=no   PROMPT=N: a prompt of so many tokens before (letters drawn evenly; the peer, which must be llama-bench, takes
-#   tokens drawn evenly), whose rate is the last column
+#   PEER_LIMIT=seconds (200)   CEILING=no   PROMPT=N: a prompt of so many tokens before (drawn evenly from the real ones of ntx-mkmodel's vocabulary; the
+#   peer, which must be llama-bench, draws from all), whose rate is the last column
 #
 # Needs root, the version 1 memory controller, fio. The drive's own read-ahead is put back. The ceiling before and after is the rate of random
 # reads as long as an expert's matrix (fio, io_uring, O_DIRECT, huge pages).
@@ -16,7 +16,7 @@ shift
 n=${N:-32} cap=$((size / 100 * ${PERCENT:-35})) prompt=${PROMPT:-0} text="Once upon a time" ctx=256
 if [ "$prompt" -gt 0 ]; then
     ctx=$(((prompt + n) / 256 * 256 + 256))
-    text=$(python3 -c "import random, string; random.seed(7); print(''.join(random.choice(string.ascii_letters) for _ in range($prompt)))")
+    text=$(python3 -c "import random; random.seed(7); print([random.randrange(260, 548) for _ in range($prompt)])" | "$ntx" detokenize "$model")
 fi
 
 ceiling() { # GB/s
