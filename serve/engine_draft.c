@@ -87,7 +87,7 @@ static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const s
         ntx_draft_file_grow(e->by_states, &t, w->most, w->cost);
         any = true;
     }
-    if (late)
+    if (late && w->pass > 0)
         e->draft_gain *= 0.9;
     uint64_t waited = any ? ntx_now_ns() - t0 : 0;
     s->run.draft_ns += waited;
@@ -146,6 +146,9 @@ static double cost_of(const struct ntx_engine *e, double plain)
 /* Of experts many rows share what they read: a few guesses may not pay where many do. So a tree is asked for by what its rows cost in arithmetic, and cut where it makes the most of its pass. */
 static bool cuts(const struct ntx_engine *e, double pass) { return e->expert_share > 0 && !e->l->set.draft_nodes && pass > 0; }
 
+/* No pass tells yet what one takes: then what is foretold of a row's experts decides, in plain passes. */
+static bool unmeasured(const struct ntx_engine *e, double pass) { return e->expert_share > 0 && !e->l->set.draft_nodes && pass <= 0; }
+
 static void cut(const struct ntx_engine *e, struct ntx_draft *d, double pass, uint32_t writers)
 {
     d->n = ntx_draft_best(d, &e->guesses.chances, writers, pass, e->expert_share, row_of(e, pass / writers), e->row_ns, e->automatic ? SURER : 1);
@@ -179,8 +182,11 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
         return 1;
     }
     d->asked_ns = ntx_now_ns();
-    propose(e, s, d, &(struct wanted){most, deep, cuts(e, pass) ? NTX_MAX(e->row_ns * writers / pass, LEAST) : cost, pass});
-    if (cuts(e, pass))
+    const bool cold = unmeasured(e, pass);
+    propose(e, s, d, &(struct wanted){most, deep, cold ? LEAST : cuts(e, pass) ? NTX_MAX(e->row_ns * writers / pass, LEAST) : cost, cold ? e->last_ns : pass});
+    if (cold)
+        d->n = ntx_draft_best(d, &e->guesses.chances, writers, writers, e->expert_share, e->pace.guess, 0, e->automatic ? SURER : 1);
+    else if (cuts(e, pass))
         cut(e, d, pass, writers);
     if (e->chains)
         ntx_draft_straighten(d);
@@ -210,6 +216,8 @@ static void many_rows(struct ntx_engine *e, double ns)
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
 {
     e->guess_news += e->drafting;
+    if (!e->rows[e->n_rows - 1].rounded)
+        e->last_ns = (double)ns;
     if (e->drafting)
         many_rows(e, (double)ns);
     if (e->drafting && !e->rows[e->n_rows - 1].rounded && warm(e))

@@ -95,6 +95,7 @@ struct ntx_engine {
     char digest[NTX_DIGEST_TEXT]; /* the model's; "": it is not kept */
     uint32_t guess_news;        /* passes since it was */
     struct ntx_pace pace;
+    double last_ns;             /* of the last pass in which nothing but writing happened */
     double row_ns;              /* arithmetic of a row where many are computed, in a pass of so many: */
     uint32_t row_ns_of;
     double expert_share;        /* of the experts, that a row takes, where they are read; else 0 */
