@@ -34,6 +34,14 @@ guessed "a script, a small model and look-up" 3.5 14 --draft "$tmp/script,lookup
 sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits"
 [ "$(stat_of "$tmp/hits" file1)" -gt 15 ] && [ "$(stat_of "$tmp/hits" file2)" -gt 20 ] && [ "$(stat_of "$tmp/hits" file)" -ge "$(stat_of "$tmp/hits" file1)" ] || fail "hits: $(cat "$tmp/hits")"
 
+# Where each row reads experts that no other row wants, guesses cost more than they give, and before any pass tells so what is foretold of them does.
+model "$tmp/x.gguf" --arch qwen3moe --layers 6 --embd 256 --heads 4 --kv 2 --head-dim 64 --experts 64 --experts-used 4 --expert-ff 256 --type Q4_0 --seed 3
+spread=(ntx run "$tmp/x.gguf" one --raw --ignore-eos --quiet --temp 0.8 --seed 3 --ram 15M --ctx 64 --rows 32 -n 24)
+"${spread[@]}" --json --draft off >"$tmp/lines" || fail "spread experts: plain"
+printf 'ntx-script 1\nchance 0.8\nseed 5\ntext %s\n' "$(sed -n 's/^{"text".*"token": *\([0-9]*\)}.*/\1/p' "$tmp/lines" | tr '\n' ' ')" >"$tmp/spread"
+"${spread[@]}" --draft "$tmp/spread" --stats "$tmp/s" >"$tmp/got" || fail "spread experts"
+awk -v x="$(stat_of "$tmp/s" draft_nodes_per_pass)" 'BEGIN {exit !(x < 2)}' || fail "spread experts: $(stat_of "$tmp/s" draft_nodes_per_pass) guesses a pass"
+
 # An index, of the text itself among others.
 { printf '%s' "$story"; cat "$tmp/plain"; } >"$tmp/known"
 ntx draft-index "$demo" "$models/held-out.txt" "$tmp/known" -o "$tmp/index" --quiet || fail "draft-index"
