@@ -272,14 +272,24 @@ DEV uint32_t tile_of_rows(uint32_t row)
     return most >= 32 ? 32 : most >= 16 ? 16 : 8;
 }
 
+/* Where no row has a path, and there are no holes: a tile is of one block, whose rows lie one after another, and the only look-ups are of that. */
+DEV const uint8_t *tile_at(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t0, int v)
+{
+    return v ? v_in(&a->kv, g->row, g->kv_head, g->first + t0) : k_in(&a->kv, g->row, g->kv_head, g->first + t0);
+}
+
 /* This thread's part of the rows from entry t0 on. What is not there is 0. */
 DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t0, uint32_t tile, uint32_t row, int v, const int lists, uint32_t (*words)[4])
 {
     const uint32_t pieces = row / 16;
+    const int plain = !lists && !a->kv.paths && !a->kv.holes;
+    const uint8_t *base = plain ? tile_at(a, g, t0, v) : NULL;
+    const uint64_t stride = v ? v_row_bytes(&a->kv) : row;
     UNROLL
     for (uint32_t j = 0; j < GROUP_LOADS; j++) {
         const uint32_t i = TID + j * HEAD_THREADS, t = i / pieces;
-        const uint8_t *from = t < tile ? group_entry(a, g, t0 + t, v, lists) : NULL;
+        const int seen = t < tile && t0 + t < g->n && g->first + t0 + t >= g->of.from;
+        const uint8_t *from = t >= tile ? NULL : !plain ? group_entry(a, g, t0 + t, v, lists) : seen ? base + t * stride : NULL;
         if (from)
             load_words4(from + i % pieces * 16, words[j]);
         else

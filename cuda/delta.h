@@ -69,7 +69,7 @@ KERNEL(convolve_apart, struct ntx_gpu_recur)
     for (uint32_t i = 0; i < t.n; i++) {
         float sum = 0;
         for (uint32_t j = 0; j < a.taps; j++)
-            sum = fmaf(value_at(a.type, (const uint8_t *)(const void *)a.w[0] + c * a.row_bytes, j), input_before(&a, &t, from, c, i, (a.taps - 1 - j) * a.apart), sum);
+            sum = fmaf(float_or_value(a.type, (const uint8_t *)(const void *)a.w[0] + c * a.row_bytes, j), input_before(&a, &t, from, c, i, (a.taps - 1 - j) * a.apart), sum);
         a.y[a.rows[t.first + i] * a.ld_y + c] = sum / (exp_exact(-sum) + 1.0f);
     }
     for (uint32_t j = 0; j < keeps; j++)

@@ -21,6 +21,7 @@
 
 #define DEV static __device__ __forceinline__
 #define DEV_AND_HOST static inline __host__ __device__
+#define DEV_APART static __device__ __noinline__ /* what is called seldom, and would take registers where it stands */
 #define DEVICE_TABLE static __device__ const
 #define KERNEL(name, type) static __global__ void name(const __grid_constant__ type a) /* where it lies it may be pointed at, and indexed */
 #define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args)                         \

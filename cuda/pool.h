@@ -45,7 +45,7 @@ DEV uint32_t half_of(const struct ntx_gpu_pool *a, const struct pooling *p, uint
 
 DEV float pool_weight(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t pos, uint32_t c)
 {
-    return pool_source(a, p, pos, c, 1) + value_at(a->place_type, (const uint8_t *)a->places + pos % a->every * a->place_bytes, c);
+    return pool_source(a, p, pos, c, 1) + float_or_value(a->place_type, (const uint8_t *)a->places + pos % a->every * a->place_bytes, c);
 }
 
 DEV float by_softmax(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t c)

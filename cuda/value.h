@@ -85,4 +85,9 @@ DEV float value_at(uint32_t type, const uint8_t *row, uint32_t k)
     return block_value(type, row + (uint64_t)(k / block_values(type)) * block_size(type), k % block_values(type));
 }
 
+DEV_APART float value_apart(uint32_t type, const uint8_t *row, uint32_t k) { return value_at(type, row, k); }
+
+/* Of weights that mostly are floats. */
+DEV float float_or_value(uint32_t type, const uint8_t *row, uint32_t k) { return type == NTX_F32 ? ((const float *)(const void *)row)[k] : value_apart(type, row, k); }
+
 #endif

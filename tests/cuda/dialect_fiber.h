@@ -6,6 +6,7 @@
 
 #define DEV static inline __attribute__((unused))
 #define DEV_AND_HOST DEV
+#define DEV_APART static __attribute__((unused))
 #define DEVICE_TABLE static const
 #define KERNEL(name, type)                                                      \
     static void name##_body(const type a);                                      \
