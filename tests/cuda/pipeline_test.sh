@@ -98,7 +98,6 @@ gpu_options="--vram $((need + 1500000)) --ram 24M" pair "gpt-oss in frames" -n 4
 moe="--layers 4 --embd 256 --heads 4 --kv 2 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --type Q8_0 --seed 3"
 latents="--dense 1 --head-dim 96 --rotated 32 --kv-lora 256"
 for arch in "step35 --dense 1 --head-dim 64 --window-heads 6 --window 3 --qk-norms" "glm-dsa $latents --q-lora 128 --index-most 3 --index-every 2" \
-    "hy_v4 $latents --q-lora 128 --index-heads 8 --index-most 2 --index-every 2" "kimi-linear $latents --delta-head 32 --attention-every 2" \
     "glm5-next --dense 1 --head-dim 96 --kv-lora 256 --q-lora 128 --delta-head 32 --attention-every 2 --index-most 1 --index-pool 2" \
     "qwen4exp --head-dim 64 --rotated 32 --delta-head 32 --attention-every 2 --index-most 1 --index-pool 2 --low-rank 32 --gram-layer 1 --gram-heads 4 --gram-rows 500" \
     "deepseek4 --kv 1 --hashed 2 --head-dim 128 --rotated 32 --q-lora 128 --window 4 --index-most 1"; do
