@@ -278,22 +278,33 @@ DEV const uint8_t *tile_at(const struct ntx_gpu_attend *a, const struct group *g
     return v ? v_in(&a->kv, g->row, g->kv_head, g->first + t0) : k_in(&a->kv, g->row, g->kv_head, g->first + t0);
 }
 
+DEV void fetch_piece(const uint8_t *from, uint32_t *words)
+{
+    words[0] = words[1] = words[2] = words[3] = 0;
+    if (from)
+        load_words4(from, words);
+}
+
 /* This thread's part of the rows from entry t0 on. What is not there is 0. */
 DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t0, uint32_t tile, uint32_t row, int v, const int lists, uint32_t (*words)[4])
 {
     const uint32_t pieces = row / 16;
-    const int plain = !lists && !a->kv.paths && !a->kv.holes;
-    const uint8_t *base = plain ? tile_at(a, g, t0, v) : NULL;
+    if (lists || a->kv.paths || a->kv.holes) {
+        UNROLL
+        for (uint32_t j = 0; j < GROUP_LOADS; j++) {
+            const uint32_t i = TID + j * HEAD_THREADS, t = i / pieces;
+            const uint8_t *from = t < tile ? group_entry(a, g, t0 + t, v, lists) : NULL;
+            fetch_piece(from ? from + i % pieces * 16 : NULL, words[j]);
+        }
+        return;
+    }
+    const uint8_t *base = tile_at(a, g, t0, v);
     const uint64_t stride = v ? v_row_bytes(&a->kv) : row;
+    const uint32_t end = g->n - t0 < tile ? g->n - t0 : tile, before = g->of.from > g->first + t0 ? g->of.from - g->first - t0 : 0;
     UNROLL
     for (uint32_t j = 0; j < GROUP_LOADS; j++) {
         const uint32_t i = TID + j * HEAD_THREADS, t = i / pieces;
-        const int seen = t < tile && t0 + t < g->n && g->first + t0 + t >= g->of.from;
-        const uint8_t *from = t >= tile ? NULL : !plain ? group_entry(a, g, t0 + t, v, lists) : seen ? base + t * stride : NULL;
-        if (from)
-            load_words4(from + i % pieces * 16, words[j]);
-        else
-            words[j][0] = words[j][1] = words[j][2] = words[j][3] = 0;
+        fetch_piece(t < end && t >= before ? base + t * stride + i % pieces * 16 : NULL, words[j]);
     }
 }
 
