@@ -11,6 +11,7 @@
  *                       read once, and stay in memory; where the budget does not even hold these, they are streamed like all others, once for each layer that has them
  *   ntx.delta.error     (f32): |W - W'| / |W| of the matrices as they were and as they are now, |.| the root of the sum of squares: what was lost. A model that was
  *                       trained in this form has lost nothing, and has no such key
+ *   ntx.delta.of        (string): of an adapter, the digest (digest.h) of the model that it was made of: with another one it is refused
  *   adapter.lora.alpha  (f32): s = alpha / rank; without it, and where it is 0, s = 1
  *
  * Adapters (--lora; gguf.h) are files of such tensors and keys beside the model's: of the k-th the tensors are called NAME.k here. They are streamed, or stay in memory, as

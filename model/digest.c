@@ -42,7 +42,8 @@ static int sample(struct sum *s, const struct ntx_gguf_tensor *t, int fd, uint8_
     return 0;
 }
 
-int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGEST_TEXT], struct ntx_err *err)
+/* Of the first n tensors and so many adapters. */
+static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned adapters, char out[NTX_DIGEST_TEXT], struct ntx_err *err)
 {
     struct ntx_str whole;
     if (!ntx_gguf_str(g, "ntx.share.digest", &whole)) {
@@ -50,7 +51,7 @@ int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGE
         return 0;
     }
     struct sum s = {0xcbf29ce484222325u, 0x84222325cbf29ce4u};
-    uint64_t n = ntx_gguf_n_tensors(g), every = n / SAMPLES + 1;
+    uint64_t every = n / SAMPLES + 1;
     uint8_t *buf = aligned_alloc(BLOCK, 2 * BLOCK);
     int rc = buf ? 0 : -ENOMEM;
     for (uint64_t i = 0; i < n && !rc; i++) {
@@ -61,7 +62,7 @@ int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGE
         if (i % every == 0)
             rc = sample(&s, t, fds[t->file], buf);
     }
-    for (unsigned k = 1; k <= ntx_gguf_adapters(g); k++) {
+    for (unsigned k = 1; k <= adapters; k++) {
         const struct ntx_gguf_kv *alpha = ntx_gguf_adapter_find(g, k, "adapter.lora.alpha");
         if (alpha && alpha->type == NTX_GGUF_F32)
             add(&s, alpha->data, sizeof(float));
@@ -71,4 +72,35 @@ int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGE
         return ntx_err_set(err, rc, "cannot read a sample of the model: %s", strerror(-rc));
     snprintf(out, NTX_DIGEST_TEXT, "%016" PRIx64 "%016" PRIx64, s.a, s.b);
     return 0;
+}
+
+int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGEST_TEXT], struct ntx_err *err)
+{
+    return digest(g, fds, ntx_gguf_n_tensors(g), ntx_gguf_adapters(g), out, err);
+}
+
+/* Adapters' tensors stand behind the model's. */
+static uint64_t own_tensors(const struct ntx_gguf *g, unsigned n_files)
+{
+    uint64_t n = ntx_gguf_n_tensors(g);
+    while (n && ntx_gguf_tensor_at(g, n - 1)->file >= n_files - ntx_gguf_adapters(g))
+        n--;
+    return n;
+}
+
+int ntx_adapters_fit(const struct ntx_gguf *g, const int *fds, unsigned n_files, char *const *names, struct ntx_err *err)
+{
+    char own[NTX_DIGEST_TEXT] = "";
+    int rc = 0;
+    for (unsigned k = 1; k <= ntx_gguf_adapters(g) && !rc; k++) {
+        const struct ntx_gguf_kv *of = ntx_gguf_adapter_find(g, k, "ntx.delta.of");
+        if (!of)
+            continue;
+        if (!*own && (rc = digest(g, fds, own_tensors(g, n_files), 0, own, err)))
+            return rc;
+        if (of->type != NTX_GGUF_STR || of->strs->n != NTX_DIGEST_TEXT - 1 || memcmp(of->strs->p, own, NTX_DIGEST_TEXT - 1))
+            rc = ntx_err_set(err, -EINVAL, "%s: was made of another model than this one (ntx.delta.of): load the very file that ntx pack --delta was given as --base, or make the adapter anew with this one",
+                             names[n_files - ntx_gguf_adapters(g) + k - 1]);
+    }
+    return rc;
 }

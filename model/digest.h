@@ -11,4 +11,8 @@
 /* fds: the parts in order, as ntx_gguf_open took them; reads are aligned, so O_DIRECT descriptors are fine. */
 int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGEST_TEXT], struct ntx_err *err);
 
+/* -EINVAL: an adapter (gguf.h) says by its key ntx.delta.of that it was made of another model than this one. Adapters without that key fit any of their shapes. n_files: with the adapters',
+ * which come last; names: theirs. */
+int ntx_adapters_fit(const struct ntx_gguf *g, const int *fds, unsigned n_files, char *const *names, struct ntx_err *err);
+
 #endif

@@ -58,6 +58,8 @@ static int read_model(struct ntx_loaded *l, const char *lora, bool shared, struc
     if (!rc && !shared)
         rc = ntx_share_file_refuse(l->gguf, l->names[0], err);
     if (!rc)
+        rc = ntx_adapters_fit(l->gguf, l->fds, l->n_files, l->names, err);
+    if (!rc)
         rc = ntx_model_open(l->gguf, &l->model, err);
     if (!rc)
         rc = ntx_tokenizer_open(l->gguf, &l->tok, err);

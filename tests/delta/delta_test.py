@@ -207,6 +207,9 @@ t.write(path("tuned.gguf"))
 r = pack("--base", path("plain.gguf"), path("tuned.gguf"), path("adapter.gguf"))
 a = Gguf(path("adapter.gguf"))
 assert r["equal"] == LAYERS * len(KINDS) - 2 and r["error"] < 0.01 and r["rank_most"] <= 8 and a.keys[b"general.type"][1] == b"adapter" and len(a.tensors) == 4, r
+assert logits(path("plain.gguf"), "--lora", path("adapter.gguf")) != logits(path("plain.gguf"))
+r = run("logits", path("alike.gguf"), "--tokens", "5,9", "-o", path("logits"), "--ctx", "64", "--quiet", "--lora", path("adapter.gguf"))
+assert r.returncode == 111 and "adapter.gguf: was made of another model than this one (ntx.delta.of)" in r.stderr and len(r.stderr.strip().splitlines()) == 1, r
 t.tensors[b"output_norm.weight"] = [[64], 0, bytearray(struct.pack("<64f", *[2.0] * 64))]
 t.write(path("tuned.gguf"))
 refused("'output_norm.weight'", "--base", path("plain.gguf"), path("tuned.gguf"), path("x.gguf"))

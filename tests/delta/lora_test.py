@@ -13,6 +13,8 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests/pipeline"))
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests/gateway"))
+from gateway import Gateway  # noqa: E402
 from gguf_edit import F32, STR, Gguf  # noqa: E402
 
 BIN = os.environ["NTX_BIN"]
@@ -135,6 +137,77 @@ finally:
     run("stop", env=env)
     up.wait(60 * SLOW)
 
+# Beside everything else that a text must not depend on: each adapter's text is what it was, also where the text before it was another's.
+def same(name, *more, model=BASE, prompt=PROMPT, ctx="128"):
+    r = must("run", model, prompt, *ask, "--ctx", ctx, *ways[name], *more, "--stats", path("stats"))
+    assert r == want[name], (name, more, r, want[name])
+    return json.load(open(path("stats")))
+
+
+same("some", "--draft", "lookup")
+assert same("all", "--draft", BASE)["draft_nodes_per_pass"] > 0  # by a model that knows of no adapter
+if shutil.which("mpirun"):
+    r = subprocess.run(["mpirun", "--oversubscribe", *(["--allow-run-as-root"] if os.getuid() == 0 else []), "-n", "2", BIN + "/ntx", "up", BASE, "--lora", ALL, "--quiet"],
+                       capture_output=True, text=True, timeout=120 * SLOW, env=dict(os.environ, NTX_RUNTIME=""))
+    assert r.returncode != 0 and "runs on one machine only" in r.stderr, r
+with open(os.path.join(os.environ["NTX_SOURCE"], "models/held-out.txt")) as held, open(path("long.txt"), "w") as long:
+    long.write(held.read(4000))
+g = Gguf(path("demo.gguf"))
+g.tensors = {n: floats([[-v for v in row] for row in values(t)]) if n.endswith(b"a") else t for n, t in g.tensors.items()}
+g.write(path("less.gguf"))
+
+
+def long_text(way, *more):
+    r = must("run", demo, "-f", path("long.txt"), *ask, "--ctx", "2048", *(["--lora", path(way + ".gguf")] if way else []), "--stats", path("stats"), *more)
+    return r, json.load(open(path("stats")))
+
+
+long = {way: long_text(way)[0] for way in ("", "demo", "less")}
+assert len(set(long.values())) == 3, long
+os.mkdir(path("kept"))
+for way in long:
+    text, stats = long_text(way, "--state", path("kept"))
+    assert text == long[way] and stats["cached_tokens"] == 0, (way, text, stats)  # of the others' files nothing fits
+for way in long:
+    text, stats = long_text(way, "--state", path("kept"))
+    assert text == long[way] and stats["cached_tokens"] > 500, (way, text, stats)
+os.mkdir(path("kv"))
+text, stats = long_text("demo", "--kv-ram", "6M", "--state", path("kv"))
+assert text == long["demo"] and stats["kv_ram"] > 0, stats
+
+# A service by its file; over HTTP a model's name has the adapter's behind it.
+runtime = path("service")
+os.mkdir(runtime, 0o700)
+open(path("ntx.conf"), "w").write("[model]\npath = %s\nctx = 128\nsessions = 3\nlora = all=%s,%s\n" % (BASE, ALL, SOME))
+env = dict(os.environ, NTX_RUNTIME=runtime)
+log = open(path("log"), "w")
+daemons = [subprocess.Popen([BIN + "/" + name, "--runtime", runtime, *more], stderr=log, stdin=subprocess.DEVNULL)
+           for name, more in (("ntx-computed", ["--service", "--config", path("ntx.conf")]), ("ntx-iod", []), ("ntx-predictor", []))]
+
+
+class Place:
+    dir = runtime
+
+
+try:
+    end = time.monotonic() + 60 * SLOW
+    while '"adapters"' not in run("status", "--json", env=env).stdout and time.monotonic() < end:
+        time.sleep(0.05)
+    for name in ("all", "base", "some", "all"):
+        assert must("generate", PROMPT, *ask, "--adapter", name, env=env) == want[name], name
+    with Gateway(Place) as g:
+        body = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "stream": False}
+        for name, model in (("some", "base.gguf:some"), ("some", "some"), ("base", "x:base"), ("all", "x")):
+            status, answer = g.post("/v1/completions", dict(body, model=model, ignore_eos=True))
+            assert status == 200 and answer["choices"][0]["text"] == want[name].rstrip("\n"), (model, status, answer, want[name])
+        for url in ("/v1/completions", "/v1/chat/completions", "/v1/messages"):
+            status, answer = g.post(url, {"model": "x:none", "max_tokens": 3, **({"prompt": "a"} if "completions" in url and "chat" not in url else {"messages": [{"role": "user", "content": "a"}]})})
+            assert status == 400 and "there is no adapter 'none'" in json.dumps(answer) and "the first of 2 is 'all'" in json.dumps(answer), (url, status, answer)
+finally:
+    for p in daemons:
+        p.terminate()
+    for p in daemons:
+        p.wait(60 * SLOW)
 # What is refused: no adapter, another's, what nothing is added to, half of a pair, other shapes, two of one name.
 refused("is no adapter", "--lora", "x=" + BASE)
 refused("No such file", "--lora", path("none.gguf"))
@@ -157,7 +230,9 @@ Q = b"blk.0.attn_q.weight"
 refused("another architecture", *bent(lambda g: g.keys.update({b"general.architecture": (STR, b"qwen3")})))
 refused("not of the type 'lora'", *bent(lambda g: g.keys.update({b"adapter.type": (STR, b"ia3")})))
 refused("no number", *bent(lambda g: g.keys.update({b"adapter.lora.alpha": (F32, float("nan"))})))
+refused("another model than this one (ntx.delta.of)", *bent(lambda g: g.keys.update({b"ntx.delta.of": (STR, b"0" * 32)})))
 refused("has no place", *bent(lambda g: rename(g, Q + b".lora_a", b"output.weight.lora_a")))
+refused("do not go together", "--lora", ALL, "--also", BASE)
 refused(Q.decode() + ".lora_b", *bent(lambda g: g.tensors.pop(Q + b".lora_b")))
 refused("has no place", *bent(lambda g: g.tensors.pop(Q + b".lora_a")))
 refused("blk.0.attn_q", *bent(lambda g: g.tensors.update({Q + b".lora_a": floats([[0.0] * 32] * 3)})))
