@@ -207,6 +207,7 @@ DEV void step_value(const struct ntx_gpu_step *a, const struct step_row *r, uint
     switch (a->op) {
     case NTX_OP_BIAS: r->out[k] += a->w[k]; break;
     case NTX_OP_ADD: r->out[k] += r->in[k]; break;
+    case NTX_OP_PLUS: r->out[k] = fmaf(a->scale, r->in[k], r->out[k]); break;
     case NTX_OP_GLU: r->out[k] = a->limit != 0 ? activated(below(r->in[k], a->gate_limit), within(r->other[k], a->limit), a->act) : activated(r->in[k], r->other[k], a->act); break;
     case NTX_OP_SCALE: r->out[k] = r->in[k] * (a->w ? *a->w : a->scale); break;
     case NTX_OP_INPUTS: r->out[k] = (r->out[k] + r->other[k] * a->scale) * 0.70710678f; break;

@@ -427,7 +427,7 @@ const struct ntx_backend ntx__cpu_backend = {
     .pool = ntx__cpu_pool,
     .grams = ntx__cpu_grams,
     .multiply = ntx__cpu_multiply,
-    .glu = ntx__cpu_glu,
+    .glu = ntx__cpu_glu, .low = ntx__cpu_low, .plus = ntx__cpu_plus,
     .clear = clear,
     .gather = ntx__cpu_gather,
     .combine = ntx__cpu_combine,

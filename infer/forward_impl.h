@@ -174,6 +174,9 @@ struct ntx_backend {
     /* The chunks of all products are taken in the given order. */
     int (*multiply)(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
     int (*glu)(struct ntx_forward *f, const struct ntx__glu *g);
+    /* PLUS (plus.c), of n rows: the values of LOW that a step reads in these forms; and out += scale * the rows of PLUS or, of a step without a weight, of LOW. */
+    int (*low)(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms);
+    int (*plus)(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
     int (*clear)(struct ntx_forward *f, enum ntx_buf b);            /* its live rows are 0 */
     /* Experts: choices are made (m.moe); those of the wave (f->moe) get their rows of X; and are added to Y, whose rows have been weighed by the shared
      * expert's gate before where f->moe.weigh says so. */
@@ -452,6 +455,10 @@ void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, u
 
 /* ---- plus.c: PLUS */
 int ntx__plus(struct ntx_forward *f, const struct ntx__run *r);
+int ntx__cpu_low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms);
+int ntx__cpu_plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
+/* What the step adds is the row's of the layer, too. */
+static inline bool ntx__adds_to(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return !s->adapter || f->b->rows[f->m.live[i]].adapter == s->adapter; }
 
 /* ---- forward_cpu.c */
 void ntx__hadamard(float *x, uint32_t heads, uint32_t width);

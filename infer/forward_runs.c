@@ -44,8 +44,6 @@ static void name_steps(const struct ntx_step *s, uint32_t n, char *out, size_t s
 int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint32_t ctx, struct ntx_err *why)
 {
     struct ntx__runs runs;
-    if (b && b->can && (m->delta.base || m->delta.any))
-        return ntx_err_set(why, -ENOTSUP, "layers that share matrices, or add to them, are computed on the CPU only");
     for (uint32_t l = 0; b && b->can && l < m->hp.n_layers; l++) {
         ntx__runs_make(&m->layers[l], &runs);
         for (const struct ntx__run *r = runs.run; r < runs.run + runs.n; r++)

@@ -1,4 +1,4 @@
-/* plus.c: PLUS: what is added to a matrix's outputs (model/delta.h), for all back ends that have no way of their own. The first of two thin matrices was a product like any other,
+/* plus.c: PLUS: what is added to a matrix's outputs (model/delta.h), for all back ends; and the CPU's part of it. The first of two thin matrices was a product like any other,
  * into the part of LOW that this step reads. */
 #include <math.h>
 
@@ -19,7 +19,7 @@ static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = step_of(f);
-    if (s->adapter && f->b->rows[f->m.live[i]].adapter != s->adapter)
+    if (!ntx__adds_to(f, s, i))
         return;
     const uint32_t n = s->n_weights ? ntx__weight_of(f, s)->n_out : s->width;
     const float *y = s->n_weights ? f->m.plus + i * f->buf[NTX_BUF_PLUS].ld : f->m.low + i * f->buf[NTX_BUF_LOW].ld + s->from;
@@ -28,13 +28,27 @@ static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
         out[k] = fmaf(s->scale, y[k], out[k]);
 }
 
+int ntx__cpu_low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms)
+{
+    (void)s, (void)forms;
+    ntx__each(f, quantize_row, n);
+    return 0;
+}
+
+int ntx__cpu_plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
+{
+    (void)s;
+    ntx__each(f, add_row, n);
+    return 0;
+}
+
 /* Some row has the adapter. */
 static bool wanted(const struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
 {
     uint32_t i = 0;
-    while (s->adapter && i < n && f->b->rows[f->m.live[i]].adapter != s->adapter)
+    while (i < n && !ntx__adds_to(f, s, i))
         i++;
-    return !s->adapter || i < n;
+    return i < n;
 }
 
 static int plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
@@ -47,12 +61,11 @@ static int plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
     }
     if (s->n_weights) {
         const struct ntx__product p = {.w = ntx__weight_of(f, s), .to = NTX_BUF_PLUS};
-        ntx__each(f, quantize_row, n);
-        rc = f->back->multiply(f, &p, 1, &in);
+        rc = f->back->low(f, s, n, ntx__forms(&p.w, 1));
+        if (!rc)
+            rc = f->back->multiply(f, &p, 1, &in);
     }
-    if (!rc)
-        ntx__each(f, add_row, n);
-    return rc;
+    return rc ? rc : f->back->plus(f, s, n);
 }
 
 /* Rows that skip the layer, and leave their K and V in it, have those alone. */

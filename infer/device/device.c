@@ -44,25 +44,27 @@ struct sizes { /* over all matrices */
     uint64_t chunk_bytes, chunk_values, chunk_rows, n_in;
 };
 
-static void look_at(struct sizes *s, const struct ntx_weight *w)
+/* What layers share is one chunk, which is never copied, and is widened in parts. */
+static void look_at(struct sizes *s, const struct ntx_chunks *c, const struct ntx_weight *w)
 {
     if (w->tensor == NTX_NO_TENSOR)
         return;
-    s->chunk_bytes = NTX_MAX(s->chunk_bytes, (uint64_t)w->chunk_rows * w->row_bytes);
-    s->chunk_values = NTX_MAX(s->chunk_values, (uint64_t)w->chunk_rows * w->n_in);
-    s->chunk_rows = NTX_MAX(s->chunk_rows, (uint64_t)w->chunk_rows);
+    const uint32_t rows = ntx__device_widened(w);
+    s->chunk_bytes = NTX_MAX(s->chunk_bytes, w->n_chunks && c->list[w->chunk0].fixed ? 0 : (uint64_t)w->chunk_rows * w->row_bytes);
+    s->chunk_values = NTX_MAX(s->chunk_values, (uint64_t)rows * w->n_in);
+    s->chunk_rows = NTX_MAX(s->chunk_rows, (uint64_t)rows);
     s->n_in = NTX_MAX(s->n_in, (uint64_t)w->n_in);
 }
 
 static struct sizes sizes_of(const struct ntx_chunks *c)
 {
     struct sizes s = {0};
-    look_at(&s, &c->output);
+    look_at(&s, c, &c->output);
     for (uint32_t l = 0; l < c->n_layers; l++) {
         const struct ntx_layer_weights *w = &c->layers[l];
         for (int t = 0; t < NTX_N_TENSORS; t++)
             if (ntx_is_matrix((enum ntx_tensor)t))
-                look_at(&s, &w->of[t]);
+                look_at(&s, c, &w->of[t]);
         if (w->groups.tensor != NTX_NO_TENSOR)
             s.chunk_bytes = NTX_MAX(s.chunk_bytes, (uint64_t)w->groups.chunk_rows * w->groups.row_bytes);
     }
@@ -93,6 +95,7 @@ static void place_forms(struct ntx_device *d, struct cursor *c, const struct siz
         uint8_t *of_layer = place(c, (d->c.max_rows + d->predict_rows) * row);
         d->m.quantized[NTX__OF_LAYER][form] = of_layer;
         d->m.quantized[NTX__OF_EARLY][form] = of_layer ? of_layer + d->c.max_rows * row : NULL;
+        d->m.quantized[NTX__OF_LOW][form] = place(c, ntx_buf_width(d->c.model, NTX_BUF_LOW) ? d->c.max_rows * row : 0);
         d->m.quantized[NTX__OF_CHOICES][form] = place(c, d->hp->n_expert ? d->choices * row : 0);
     }
 }

@@ -20,6 +20,7 @@
 #define NTX__DENSE_ROWS 128u                /* rows of a product on the matrix units, always */
 #define NTX__PARTIAL_BYTES (64ull << 20)    /* of attention's partial results, at most but for one row */
 #define NTX__STAGES 4u
+#define NTX__WIDENED_BYTES (4u << 20)       /* of a matrix in one chunk, in F16, at a time */
 
 struct ntx__stage { /* device memory of one streamed chunk */
     uint8_t *bytes;
@@ -118,6 +119,12 @@ struct ntx_device {
     bool with_holes, decided;                  /* decided: `layer` counts */
     bool masked;                               /* m.uses counts */
 };
+
+/* Rows of a weight that are widened for the matrix units at a time: those of a chunk. Which matrices layers share is not known here: theirs are large. */
+static inline uint32_t ntx__device_widened(const struct ntx_weight *w)
+{
+    return w->n_chunks == 1 && w->n_in ? NTX_MIN(w->chunk_rows, NTX_MAX(NTX__WIDENED_BYTES / 2 / w->n_in, 1u)) : w->chunk_rows;
+}
 
 /* ---- device_mm.c */
 int ntx__device_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);

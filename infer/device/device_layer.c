@@ -384,6 +384,37 @@ int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
     return add_and_norm(d, NULL, NULL, ntx__device_vector(d, &d->c.chunks->output_norm), d->m.out_rows, n, ntx__forms(&w, 1), d->hp->logit_scale);
 }
 
+/* ---- what is added to outputs (infer/plus.c) */
+
+static int low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms)
+{
+    struct ntx_device *d = f->c.device;
+    const uint32_t n_in = ntx__weight_of(f, s)->n_in;
+    const struct ntx_gpu_quantize g = {
+        .x = d->m.buf[NTX_BUF_LOW] + s->from, .q8 = quantized(d, NTX__OF_LOW, forms, NTX_ACT_Q8), .q8k = quantized(d, NTX__OF_LOW, forms, NTX_ACT_Q8K),
+        .ld_x = f->buf[NTX_BUF_LOW].ld, .q8_stride = ntx_act_row_bytes(NTX_ACT_Q8, n_in), .q8k_stride = ntx_act_row_bytes(NTX_ACT_Q8K, n_in), .n = n_in, .n_rows = n,
+    };
+    return g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising") : 0;
+}
+
+/* Neighbouring rows that the step adds to go in one launch. */
+static int plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
+{
+    struct ntx_device *d = f->c.device;
+    const uint8_t from = s->n_weights ? NTX_BUF_PLUS : NTX_BUF_LOW;
+    const uint64_t ld_in = f->buf[from].ld, ld_out = f->buf[s->out].ld;
+    int rc = 0;
+    for (uint32_t i = 0, k; i < n && !rc; i += k) {
+        for (k = 0; i + k < n && ntx__adds_to(f, s, i + k); k++)
+            ;
+        const struct ntx_gpu_step g = {.op = NTX_OP_PLUS, .out = d->m.buf[s->out] + i * ld_out + s->offset, .in = d->m.buf[from] + i * ld_in + (s->n_weights ? 0 : s->from),
+                                       .ld_out = ld_out, .ld_in = ld_in, .width = s->n_weights ? ntx__weight_of(f, s)->n_out : s->width, .n_rows = k, .scale = s->scale};
+        rc = ntx__device_step(d, &g);
+        k += !k;
+    }
+    return rc;
+}
+
 /* ---- what there is a kernel for */
 
 /* Steps of rows that one kernel does: a norm of the state; what is added to it, and its norm; biases, norms and rotation of q and k, and K and V into the
@@ -414,6 +445,8 @@ static bool can(const struct ntx_model *m, const struct ntx_layer *l, const stru
 {
     const struct ntx_hparams *hp = &m->hp;
     const uint32_t at = (uint32_t)(l - m->layers);
+    if (r->kind == NTX__GROUPS && (m->delta.base || m->delta.any)) /* groups that layers share */
+        return false;
     if (r->kind == NTX__ATTEND || r->kind == NTX__POOL)
         return ntx_kept_k(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_v(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_k(hp, at) % 8 == 0 && ntx_kept_v(hp, at) % 8 == 0;
     return true;
@@ -434,6 +467,8 @@ const struct ntx_backend ntx_device_backend = {
     .grams = ntx__device_grams,
     .multiply = ntx__device_multiply,
     .glu = glu,
+    .low = low,
+    .plus = plus,
     .clear = clear,
     .chosen = chosen,
     .gather = gather,

@@ -34,7 +34,7 @@ static uint32_t part_at(const struct ntx__product *p, uint32_t row) { return p->
 static const uint8_t *x_of(const struct job *j, const struct ntx__product *p, uint32_t row)
 {
     enum ntx_act form = ntx_act_for(p->w->type);
-    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)j->d->m.buf[j->mm.in->buf] : j->d->m.quantized[j->mm.in->set][form];
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)(j->d->m.buf[j->mm.in->buf] + j->mm.in->at) : j->d->m.quantized[j->mm.in->set][form];
     return x + part_at(p, row) * ntx_act_row_bytes(form, p->w->n_in);
 }
 
@@ -91,8 +91,8 @@ static int dense_group(const struct job *j, const struct ntx__product *p, uint32
 static int launch_dense(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows, uint32_t to)
 {
     struct ntx_device *d = j->d;
-    for (uint32_t o = 0; o < n_rows && j->dense_from < to; o += p->w->chunk_rows) { /* w16 holds one chunk */
-        uint32_t some = NTX_MIN(n_rows - o, p->w->chunk_rows);
+    for (uint32_t o = 0; o < n_rows && j->dense_from < to; o += ntx__device_widened(p->w)) { /* w16 holds as many */
+        uint32_t some = NTX_MIN(n_rows - o, ntx__device_widened(p->w));
         struct ntx_gpu_widen g = {.w = w + (uint64_t)o * p->w->row_bytes, .out = d->m.w16, .row_bytes = p->w->row_bytes,
                                   .type = p->w->type, .n_out = some, .n_in = p->w->n_in};
         int rc = d->ops->launch(d->compute, NTX_GPU_WIDEN, &g);

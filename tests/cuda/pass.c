@@ -248,6 +248,21 @@ static struct rig_options packed_options(const char *ffn, bool gate_in)
     return o;
 }
 
+/* Layers that share matrices, and add to them: the shared ones are all on the device; and adapters, of which each row has its own (tests/delta/lora_test.py). */
+static void deltas(struct world *w)
+{
+    static const struct way ways[] = {{"d", 1, 0, 4, 0}, {"hs", 2, 4, N, 64}, {"dsh", 1, 2, 2, UINT32_MAX}};
+    static const char *const types[] = {"F16", "Q8_0"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct mk_options make = rig_model();
+        make.type = types[i];
+        make.layers = 2;
+        make.shared = true;
+        make.plus = 32;
+        mixtures(w, &make, NTX_KV_F16, ways, sizeof ways / sizeof *ways, i ? 0.05 : 0.02);
+    }
+}
+
 static void packed(struct world *w)
 {
     static const struct { const char *ffn; bool gate_in; } is[] = {
@@ -797,7 +812,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"launches", launches}, {"pooled", pooled}, {"steps", steps}};
+    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"launches", launches}, {"pooled", pooled}, {"steps", steps}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);

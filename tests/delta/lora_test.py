@@ -146,6 +146,14 @@ def same(name, *more, model=BASE, prompt=PROMPT, ctx="128"):
 
 same("some", "--draft", "lookup")
 assert same("all", "--draft", BASE, "--draft-nodes", "4")["draft_nodes_per_pass"] > 0  # by a model that knows of no adapter
+fake = os.environ["NTX_BUILD"] + "/tests/libntx-gpu-fake.so"
+if os.path.exists(fake):
+    os.environ.update(NTX_CUDA_LIBRARY=fake, NTX_FAKE_GPU_NO_DENSE="1")
+    for name in ways:
+        r = must("logits", BASE, "--tokens", IDS, "-o", path("logits"), "--ctx", "64", "--quiet", "--backend", "cuda", *ways[name])
+        assert open(path("logits"), "rb").read() == {"base": plain, **alone}[name], name
+    for key in ("NTX_CUDA_LIBRARY", "NTX_FAKE_GPU_NO_DENSE"):
+        del os.environ[key]
 if shutil.which("mpirun"):
     r = subprocess.run(["mpirun", "--oversubscribe", *(["--allow-run-as-root"] if os.getuid() == 0 else []), "-n", "2", BIN + "/ntx", "up", BASE, "--lora", ALL, "--quiet"],
                        capture_output=True, text=True, timeout=120 * SLOW, env=dict(os.environ, NTX_RUNTIME=""))
