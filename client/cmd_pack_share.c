@@ -55,11 +55,11 @@ static void report(const struct ntx_options *o, const struct ntx_share *s, uint6
         json_t *parts = json_array(), *j;
         for (uint32_t i = 0; i < s->n; i++)
             json_array_append_new(parts, json_integer(s->part[i]));
-        j = json_pack("{s:s, s:i, s:i, s:I, s:o}", "split", s->split == NTX_SPLIT_ROWS ? "rows" : "layers", "rank", (int)s->rank, "ranks", (int)s->n, "bytes", (json_int_t)bytes, "parts", parts);
+        j = json_pack("{s:s, s:i, s:i, s:I, s:o}", "split", ntx_split_names[s->split], "rank", (int)s->rank, "ranks", (int)s->n, "bytes", (json_int_t)bytes, "parts", parts);
         ntx_out_json(j, JSON_COMPACT);
         json_decref(j);
     } else if (!o->quiet) {
-        printf("machine %u of %u (rank %u), split by %s: %s of weights; the rest of the file is a hole: copy it with cp --sparse=always or rsync -S\n", s->rank + 1, s->n, s->rank, s->split == NTX_SPLIT_ROWS ? "rows" : "layers",
+        printf("machine %u of %u (rank %u), split by %s: %s of weights; the rest of the file is a hole: copy it with cp --sparse=always or rsync -S\n", s->rank + 1, s->n, s->rank, ntx_split_names[s->split],
                ntx_format_size(bytes, text, sizeof text));
     }
 }
@@ -75,6 +75,8 @@ int ntx__pack_share(const struct ntx_options *o, const struct ntx_model_files *f
         rc = ntx_share_by_layers(m, &s, NULL, err);
     if (rc)
         return rc;
+    if (s.split == NTX_SPLIT_HEADS)
+        s.split = NTX_SPLIT_ROWS; /* of weights it is the same */
     if (m->pack)
         return ntx_err_set(err, -ENOTSUP, "%s: a packed model (ntx pack) runs on one machine only; share the file that it was made from", f->names[0]);
     rc = ntx_share_file_make(m, f->fds, &s, o->args[1], !o->quiet && isatty(STDERR_FILENO) ? tell : NULL, &bytes, err);

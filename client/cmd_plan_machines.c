@@ -15,6 +15,7 @@
 #include "common/util.h"
 #include "plan/machine.h"
 #include "plan/machines.h"
+#include "plan/plan.h"
 
 #define OF_RAM 0.85 /* of a machine's memory: as ntx_place takes where nobody said --ram */
 
@@ -81,44 +82,70 @@ static int read_file(const char *path, const struct ntx_options *o, struct machi
     return rc;
 }
 
-/* By both splits, and the one that would be taken. */
+/* By all splits, and the one that would be taken. */
 struct found {
-    struct ntx_machines_forecast by[2];
+    struct ntx_machines_forecast by[NTX_SPLITS];
     enum ntx_split split;
+    const char *heads; /* why K and V cannot be dealt; NULL: they can */
+    uint32_t ctx;
 };
 
-static const char *const splits[] = {[NTX_SPLIT_ROWS] = "rows", [NTX_SPLIT_LAYERS] = "layers"};
+static void print_others(const struct found *found)
+{
+    for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++) {
+        const struct ntx_machines_forecast *f = &found->by[s];
+        if (s == NTX_SPLIT_HEADS && found->heads)
+            printf("  %-7s  not this model: %s\n", ntx_split_names[s], found->heads);
+        else if (f->lacks)
+            printf("  %-7s  K and V of machine %u have no room in its memory: --ctx, --kv-type\n", ntx_split_names[s], f->lacks);
+        else
+            printf("  %-7s %9.4g %14.4g %14.4g%s\n", ntx_split_names[s], f->token_s, f->prompt_pass_s, ntx_machines_turn(f), (enum ntx_split)s == found->split ? "  *" : "");
+    }
+}
 
 static void print(const struct ntx_plan_answer *a, const struct machines *m, const struct found *found)
 {
     char bytes[32];
-    const struct ntx_machines_forecast *f = &found->by[found->split], *other = &found->by[!found->split];
-    printf("%s over %u machines, split by %s: %.3g tokens/s, by the %s\n\n", a->model.name, m->n, splits[found->split], 1 / f->token_s, f->limit);
-    printf("%-20s %8s %10s %10s %10s\n", "machine", "share", "weights", "in memory", "reads");
+    const struct ntx_machines_forecast *f = &found->by[found->split];
+    printf("%s over %u machines, split by %s: %.3g tokens/s, by the %s\n\n", a->model.name, m->n, ntx_split_names[found->split], 1 / f->token_s, f->limit);
+    printf("%-20s %8s %10s %10s %10s %10s\n", "machine", "share", "weights", "in memory", "reads", "K and V");
     for (uint32_t i = 0; i < m->n; i++) {
         printf("%-20s %6.1f %%", m->name[i], 100 * f->of[i].share);
         printf(" %10s", ntx_format_size((uint64_t)f->of[i].bytes, bytes, sizeof bytes));
         printf(" %10s", ntx_format_size((uint64_t)f->of[i].keeps, bytes, sizeof bytes));
-        printf(" %10s\n", ntx_format_size((uint64_t)f->of[i].reads, bytes, sizeof bytes));
+        printf(" %10s", ntx_format_size((uint64_t)f->of[i].reads, bytes, sizeof bytes));
+        printf(" %10s\n", ntx_format_size((uint64_t)f->of[i].kv, bytes, sizeof bytes));
     }
-    printf("\nA token: drives read ahead for %.4g s; meanwhile products take %.4g s (%s) and messages %.4g s (%u exchanges, %s).\n", f->drives_s, f->products_s,
-           found->split == NTX_SPLIT_ROWS ? "each machine its rows of every matrix, at once" : "whole layers, one machine after another", f->messages_s, f->runs, ntx_format_size((uint64_t)f->crosses, bytes, sizeof bytes));
+    printf("\nA token: drives read ahead for %.4g s; meanwhile products take %.4g s (%s), attention to %u tokens %.4g s and messages %.4g s (%u exchanges, %s).\n", f->drives_s, f->products_s,
+           found->split != NTX_SPLIT_LAYERS ? "each machine its rows of every matrix, at once" : "whole layers, one machine after another", found->ctx / 2, f->attend_s, f->messages_s, f->runs,
+           ntx_format_size((uint64_t)f->crosses, bytes, sizeof bytes));
+    if (f->lacks)
+        printf("%s has no room for its keys and values in a context of %u tokens: say --ctx or --kv-type.\n", m->name[f->lacks - 1], found->ctx);
     if (f->experts_s > 0)
         printf("Experts that are not in memory take another %.4g s.\n", f->experts_s);
-    printf("A prompt's messages take %.3g s for each 512 tokens. Split by %s a token would take %.4g s, and they %.3g s.\n", 512 * f->prompt_s, splits[!found->split], other->token_s, 512 * other->prompt_s);
-    puts("Predicted; rates of networks were not measured with it. Attention, which the first machine computes, is not in it.");
+    if (f->prompt_products_s > 0)
+        printf("A prompt of %u tokens: products take %.3g s, its messages %.3g s.\n", NTX_MACHINES_PROMPT, f->prompt_products_s, NTX_MACHINES_PROMPT * f->prompt_s);
+    else
+        printf("A prompt of %u tokens: its messages take %.3g s; what its products take is not in these machines' profiles.\n", NTX_MACHINES_PROMPT, NTX_MACHINES_PROMPT * f->prompt_s);
+    printf("\n  split    a token s   prompt of %u   and %u tokens\n", NTX_MACHINES_PROMPT, NTX_MACHINES_ANSWER);
+    print_others(found);
+    puts("Predicted; rates of networks were not measured with it.");
 }
 
 static void print_json(const struct ntx_plan_answer *a, const struct machines *m, const struct found *found)
 {
-    const struct ntx_machines_forecast *f = &found->by[found->split], *other = &found->by[!found->split];
+    const struct ntx_machines_forecast *f = &found->by[found->split];
     json_t *of = json_array(), *j;
     for (uint32_t i = 0; i < m->n; i++)
-        json_array_append_new(of, json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", m->name[i], "share", f->of[i].share, "bytes", f->of[i].bytes, "bytes_host", f->of[i].keeps, "bytes_storage",
-                                            f->of[i].reads));
-    j = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:o}", "model", a->model.name, "split", splits[found->split], "predicted_tok_s", 1 / f->token_s, "limit", f->limit,
-                  "drives_s", f->drives_s, "products_s", f->products_s, "experts_s", f->experts_s, "messages_s", f->messages_s, "messages_s_prompt_token", f->prompt_s, "other_split_tok_s", 1 / other->token_s, "exchanges", (int)f->runs, "rank_bytes",
-                  f->crosses, "machines", of);
+        json_array_append_new(of, json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "name", m->name[i], "share", f->of[i].share, "bytes", f->of[i].bytes, "bytes_host", f->of[i].keeps, "bytes_storage",
+                                            f->of[i].reads, "bytes_kv", f->of[i].kv));
+    json_t *all = json_object();
+    for (int k = NTX_SPLIT_ROWS; k < NTX_SPLITS; k++)
+        if (k != NTX_SPLIT_HEADS || !found->heads)
+            json_object_set_new(all, ntx_split_names[k], json_pack("{s:f, s:f, s:b, s:f}", "predicted_tok_s", 1 / found->by[k].token_s, "prompt_s", found->by[k].prompt_pass_s, "fits", !found->by[k].lacks, "turn_s", ntx_machines_turn(&found->by[k])));
+    j = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:o, s:o}", "model", a->model.name, "split", ntx_split_names[found->split], "predicted_tok_s", 1 / f->token_s, "limit", f->limit,
+                  "drives_s", f->drives_s, "products_s", f->products_s, "experts_s", f->experts_s, "messages_s", f->messages_s, "messages_s_prompt_token", f->prompt_s, "attend_s", f->attend_s, "prompt_products_s", f->prompt_products_s, "prompt_pass_s", f->prompt_pass_s, "exchanges", (int)f->runs, "rank_bytes",
+                  f->crosses, "splits", all, "machines", of);
     char *text = json_dumps(j, JSON_INDENT(2));
     puts(text ? text : "{}");
     free(text);
@@ -129,10 +156,23 @@ static int forecast(const struct ntx_options *o, const struct ntx_outline *model
 {
     struct machines *m = *out = calloc(1, sizeof *m);
     int rc = m ? read_file(o->machines, o, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
-    for (int s = NTX_SPLIT_ROWS; s <= NTX_SPLIT_LAYERS && !rc; s++)
-        rc = ntx_machines_forecast(model, m->hw, m->budget, m->n, &m->link, (enum ntx_split)s, &f->by[s], err);
+    struct ntx_machines_ask ask = {.ctx = o->load.ctx};
     if (!rc)
-        f->split = ntx_machines_choose(o->load.split, &f->by[NTX_SPLIT_ROWS], &f->by[NTX_SPLIT_LAYERS]);
+        rc = ntx_kv_type_of(o->load.kv_type, &model->model->hp, &ask.kv_type, err);
+    if (!rc) {
+        ask.hw = m->hw;
+        ask.budget = m->budget;
+        ask.n = m->n;
+        ask.link = m->link;
+    }
+    f->ctx = ntx_plan_ctx(&model->model->hp, o->load.ctx);
+    f->heads = ntx_share_suits(model->model);
+    for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS && !rc; s++)
+        rc = ntx_machines_forecast(model, &ask, (enum ntx_split)s, &f->by[s], err);
+    if (!rc)
+        f->split = ntx_machines_choose(o->load.split, f->by, !f->heads);
+    if (!rc && f->split == NTX_SPLIT_HEADS && f->heads)
+        rc = ntx_err_set(err, -ENOTSUP, "--split heads: keys and values of this model stay with the first machine, for %s: use --split rows", f->heads);
     return rc;
 }
 

@@ -149,7 +149,7 @@ static const struct ntx_setting pack_rows[] = {
     {"profile", 0, "FILE", "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", TEXT(profile)},
     {"share", 0, "I/N", "no groups: the file of machine I of N that share the model (mpirun ... ntx up), which has bytes only where that machine reads; all must be made with the same parts", TEXT(of_machines)},
     {"machines", 0, "FILE", "with --share: the split and parts that `ntx plan --machines FILE` finds (default: rows, equal parts)", TEXT(machines)},
-    {"split", 0, "HOW", "with --share: rows, layers or auto, as the machines will be started (default auto)", .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|layers", AT(load.split)},
+    {"split", 0, "HOW", "with --share: rows, heads (whose files are those of rows), layers or auto, as the machines will be started (default auto)", .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|heads|layers", AT(load.split)},
     {"delta", 0, NULL, "no groups: one base for all layers, that stays in memory, and what each layer differs by", FLAG(delta)},
     {"rank", 0, "R", "with --delta: all differences have R pairs of vectors (default: as many, or as many bits, as --error wants)", COUNT(delta_rank)},
     {"error", 0, "E", "with --delta: most that may be lost, of the matrices' size (default 0.1); with --base of the differences' (0.2)", REAL(delta_error, 0, 1)},

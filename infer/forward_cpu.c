@@ -87,8 +87,8 @@ static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         f->c.ops->f16_store(at(f, s->in[0], i), ntx__index_kept(f, row_of(f, i), ntx_row_slot(row_of(f, i))), f->hp->index.head);
         return;
     }
-    const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer), n_v = ntx_kept_v(f->hp, f->layer);
-    const float *k = at(f, s->in[0], i), *v = n_v ? at(f, s->in[1], i) : NULL;
+    const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer), n_v = ntx_kept_v(f->hp, f->layer), first = ntx_own_heads(f->hp, f->layer).row0;
+    const float *k = at(f, s->in[0], i) + (size_t)first * n_k, *v = n_v ? at(f, s->in[1], i) + (size_t)first * n_v : NULL;
     const struct ntx_row *row = row_of(f, i);
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
     uint32_t slot = ntx_row_slot(row);
@@ -304,7 +304,8 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
     struct ntx__lane *lane = &f->m.lanes[thread];
     const uint32_t *group = f->m.attn_rows + item % f->n_attn_groups;
-    uint32_t n_q = heads_at_once(f), head = item / f->n_attn_groups * n_q, kv_head = head / (w.n_head / w.n_head_kv);
+    const uint32_t shared = w.n_head / w.n_head_kv, first = ntx_own_heads(f->hp, f->layer).row0;
+    uint32_t n_q = heads_at_once(f), head = first * shared + item / f->n_attn_groups * n_q, kv_head = head / shared - first;
     const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
     struct ntx_attn a = {
         .q = f->m.q + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * w.head_k,
@@ -356,20 +357,40 @@ static void quantize_attended(struct ntx_forward *f, uint32_t i, unsigned thread
     ntx__quantize(f, f->run->forms, at(f, NTX_BUF_ATTN, i), f->run->width, i);
 }
 
+void ntx__attend_own(struct ntx_forward *f)
+{
+    const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
+    f->n_attn_groups = group_rows(f);
+    const uint32_t items = ntx_own_heads(f->hp, f->layer).n * (w.n_head / w.n_head_kv) / heads_at_once(f);
+    if (f->c.sums)
+        ntx__each(f, attend_in_turn, items);
+    else
+        ntx__each(f, attend_heads, f->n_attn_groups * items);
+}
+
+void ntx__attended(struct ntx_forward *f) { ntx__each(f, quantize_attended, f->n_live); }
+
 static int attend(struct ntx_forward *f, const struct ntx__run *r)
 {
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
-    f->n_attn_groups = group_rows(f);
-    const uint32_t items = ntx_dims_of(f->hp, f->layer).n_head / heads_at_once(f);
-    if (f->c.sums)
-        ntx__each(f, attend_in_turn, items);
-    else
-        ntx__each(f, attend_heads, f->n_attn_groups * items);
+    ntx__attend_own(f);
     ntx__give_run(f, r);
-    ntx__each(f, quantize_attended, f->n_live);
+    ntx__attended(f);
     return 0;
+}
+
+static void put_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    put(f, f->putting, i);
+}
+
+void ntx__put_own(struct ntx_forward *f, const struct ntx_step *s)
+{
+    f->putting = s;
+    ntx__each(f, put_row, f->n_live + f->n_kv_only);
 }
 
 /* ---- rows out */

@@ -287,6 +287,7 @@ struct ntx_forward {
     bool watched;    /* a row of the pass is */
     bool grams_asked; /* the table's rows are on their way */
     uint32_t n_grams; /* so many */
+    const struct ntx_step *putting; /* PUT of rows that came from elsewhere */
     const struct ntx__glu *glu;
     bool hidden;      /* what the next GLU makes stands in its gate already, but for its quantised forms; */
     bool away;        /* and in those where its products are, on another machine: there is nothing to do here */
@@ -461,6 +462,9 @@ int ntx__cpu_plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
 static inline bool ntx__adds_to(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return !s->adapter || f->b->rows[f->m.live[i]].adapter == s->adapter; }
 
 /* ---- forward_cpu.c */
+void ntx__put_own(struct ntx_forward *f, const struct ntx_step *s); /* PUT of the heads that this machine has, of all rows of the layer */
+void ntx__attend_own(struct ntx_forward *f); /* ATTEND of its heads, f->run being it, with its vectors in f->vec */
+void ntx__attended(struct ntx_forward *f);   /* what it gave is there, of all heads: its forms for what comes next */
 void ntx__hadamard(float *x, uint32_t heads, uint32_t width);
 
 /* ---- cpu_experts.c: as struct ntx_backend says */

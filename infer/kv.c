@@ -17,14 +17,15 @@ const struct ntx__kv_ops *const ntx__kv_kinds[KINDS] = {[ALL] = &ntx__kv_all, [W
 
 /* ---- pools */
 
-static int make_space(struct ntx__kv_space *x, uint64_t bytes, uint32_t n, bool in_file)
+/* No memory: they lie in a file, or other machines have all heads. */
+static int make_space(struct ntx__kv_space *x, uint64_t bytes, uint32_t n, bool elsewhere)
 {
     x->free = calloc(n, sizeof *x->free);
     x->users = calloc(n, sizeof *x->users);
     x->kept = calloc(n, sizeof *x->kept);
     x->bytes = bytes;
     x->unit_bytes = bytes / n;
-    void *base = in_file ? NULL : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *base = elsewhere ? NULL : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     x->base = base == MAP_FAILED ? NULL : base;
     if (base == MAP_FAILED || !x->free || !x->users || !x->kept)
         return -ENOMEM;
@@ -39,8 +40,8 @@ static int make_spaces(struct ntx_kv_pool *p, const struct ntx_hparams *hp, cons
 {
     int rc = 0;
     for (uint32_t k = 0; k < KINDS && !rc; k++)
-        if (k == ALL || ntx__kv_kinds[k]->unit_bytes(hp, p->type, s))
-            rc = make_space(&p->space[k], ntx__kv_kind_bytes(hp, p->type, s, k), ntx__kv_kinds[k]->units(s), k == ALL && s->ram);
+        if (k == ALL || (ntx__kv_kinds[k]->units(s) && ntx__kv_kinds[k]->unit_bytes(hp, p->type, s)))
+            rc = make_space(&p->space[k], ntx__kv_kind_bytes(hp, p->type, s, k), ntx__kv_kinds[k]->units(s), k == ALL && (s->ram || !ntx__kv_kind_bytes(hp, p->type, s, k)));
     return rc;
 }
 

@@ -68,6 +68,16 @@ uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p); /* of those that keep all positions: taken or promised */
 /* give_up: unkeeps a block that nobody else uses, one at least; asked only while there are such. give_up_mark: frees a mark; false: none that it could. */
 void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_mark)(void *keeper), void *keeper);
+/* What is done to a pool's blocks beside passes: what `from` has is copied to `to`, whole or one position of it. Who has K and V of other heads of the same blocks
+ * (ranks.h) is told, in order, and does the same. kind: of kv_impl.h. */
+#define NTX_KV_WHOLE UINT16_MAX
+struct ntx_kv_change {
+    uint32_t kind, from, to;
+    uint16_t from_at, to_at; /* positions of a block; or WHOLE, both */
+};
+void ntx_kv_pool_watch(struct ntx_kv_pool *p, void (*changed)(void *ctx, const struct ntx_kv_change *c), void *ctx);
+int ntx_kv_pool_change(struct ntx_kv_pool *p, const struct ntx_kv_change *c); /* -EINVAL: it has no such blocks, or positions */
+void ntx_kv_moved(const struct ntx_kv_seq *s, uint32_t from, uint32_t to); /* K and V of a position were copied: who watches is told */
 void ntx_kv_keep(struct ntx_kv_pool *p, uint32_t block); /* which a sequence has */
 void ntx_kv_unkeep(struct ntx_kv_pool *p, uint32_t block);
 bool ntx_kv_lost(const struct ntx_kv_pool *p, uint32_t block); /* it lies in a file, and could not be read: nobody goes on from it */

@@ -52,6 +52,8 @@ struct ntx_kv_pool {
     bool (*give_up)(void *keeper), (*give_up_mark)(void *keeper);
     void *keeper;
     struct ntx_kv_file *file;    /* NULL: all is in memory */
+    void (*changed)(void *ctx, const struct ntx_kv_change *c); /* who watches; NULL: nobody */
+    void *changed_ctx;
     uint16_t *rated;             /* [clusters] scratch, with the file */
 };
 

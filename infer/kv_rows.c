@@ -116,14 +116,21 @@ static void *in_file(const struct ntx_kv_seq *s, const struct ntx__kv_rows *l, u
     return to;
 }
 
+/* The block of its kind that position pos is in. */
+static uint32_t unit_at(const struct ntx_kv_seq *s, uint32_t kind, uint32_t pos)
+{
+    const uint32_t at = pos / NTX_KV_BLOCK;
+    return s->units[kind][kind == WINDOW ? at % s->n_units[WINDOW] : at];
+}
+
 /* K, or V behind it. */
 static void *block_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos, bool value)
 {
     const struct ntx_kv_pool *p = s->pool;
     const struct ntx__kv_rows *l = rows_at(s, layer);
-    uint32_t kind = l->kind, at = pos / NTX_KV_BLOCK;
+    uint32_t kind = l->kind;
     const struct ntx__kv_space *x = &p->space[kind];
-    uint32_t block = s->units[kind][kind == WINDOW ? at % s->n_units[WINDOW] : at], first = NTX_ROUND_DOWN(block, NTX_KV_CLUSTER);
+    uint32_t block = unit_at(s, kind, pos), first = NTX_ROUND_DOWN(block, NTX_KV_CLUSTER);
     size_t tokens = (size_t)NTX_MIN(x->n - first, (uint32_t)NTX_KV_CLUSTER) * NTX_KV_BLOCK; /* of the cluster */
     if (p->file && kind == ALL)
         return in_file(s, l, block, tokens, head, value);
@@ -250,6 +257,52 @@ int ntx__kv_copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *t
             memcpy(block_of(to, l, h, pos, true), block_of(from, l, h, pos, true), NTX_KV_BLOCK * p->rows[l].row_v);
         }
     }
+    if (p->changed)
+        p->changed(p->changed_ctx, &(struct ntx_kv_change){kind, unit_at(from, kind, pos), unit_at(to, kind, pos), NTX_KV_WHOLE, NTX_KV_WHOLE});
+    return 0;
+}
+
+/* ---- who has other heads of the same blocks */
+
+void ntx_kv_pool_watch(struct ntx_kv_pool *p, void (*changed)(void *ctx, const struct ntx_kv_change *c), void *ctx)
+{
+    p->changed = changed;
+    p->changed_ctx = ctx;
+}
+
+void ntx_kv_moved(const struct ntx_kv_seq *s, uint32_t from, uint32_t to)
+{
+    const struct ntx_kv_pool *p = s->pool;
+    for (uint32_t kind = ALL; p->changed && kind <= WINDOW; kind++)
+        if (s->n_units[kind])
+            p->changed(p->changed_ctx, &(struct ntx_kv_change){kind, unit_at(s, kind, from), unit_at(s, kind, to), from % NTX_KV_BLOCK, to % NTX_KV_BLOCK});
+}
+
+static void copy_position(const struct ntx_kv_seq *s, uint32_t kind, uint32_t from, uint32_t to)
+{
+    const struct ntx_kv_pool *p = s->pool;
+    for (uint32_t l = 0; l < p->n_layers; l++)
+        for (uint32_t h = 0; p->rows[l].kind == kind && h < p->rows[l].heads; h++) {
+            ntx_kv_copy_k(s, l, block_of(s, l, h, from, false), from % NTX_KV_BLOCK, block_of(s, l, h, to, false), to % NTX_KV_BLOCK);
+            ntx_kv_copy_v(s, l, block_of(s, l, h, from, true), from % NTX_KV_BLOCK, block_of(s, l, h, to, true), to % NTX_KV_BLOCK);
+        }
+}
+
+int ntx_kv_pool_change(struct ntx_kv_pool *p, const struct ntx_kv_change *c)
+{
+    const bool whole = c->from_at == NTX_KV_WHOLE && c->to_at == NTX_KV_WHOLE;
+    if (c->kind > WINDOW || c->from >= p->space[c->kind].n || c->to >= p->space[c->kind].n || (!whole && (c->from_at >= NTX_KV_BLOCK || c->to_at >= NTX_KV_BLOCK)))
+        return -EINVAL;
+    uint32_t both[] = {c->from, c->to};
+    struct ntx_kv_seq s = {.pool = p}, to = s; /* of two blocks */
+    s.units[c->kind] = both;
+    s.n_units[c->kind] = 2;
+    to.units[c->kind] = both + 1;
+    to.n_units[c->kind] = 1;
+    if (whole && c->from != c->to)
+        return ntx__kv_copy_block(&s, &to, c->kind, 0);
+    if (!whole)
+        copy_position(&s, c->kind, c->from_at, NTX_KV_BLOCK + c->to_at);
     return 0;
 }
 

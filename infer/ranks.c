@@ -34,12 +34,13 @@ uint64_t ntx_ranks_bytes(const struct ntx_model *m, uint32_t max_rows, uint32_t 
                 out = NTX_MAX(out, (uint64_t)s.n_out);
             }
     uint64_t answer = NTX_MAX(rows * 3 * out, (uint64_t)logits_rows * m->hp.n_vocab) * sizeof(float); /* q, k and v at most */
-    return rows * in * 2 * sizeof(float) + answer + answer / 2;
+    const uint64_t kv = m->hp.kv_share ? rows * 3 * out * sizeof(float) : 0; /* and what goes out with attention */
+    return rows * in * 2 * sizeof(float) + kv + answer + answer / 2;
 }
 
 /* ---- the network */
 
-static int broken(struct ntx_ranks *r, struct ntx_forward *f, int rc)
+int ntx__ranks_broken(struct ntx_ranks *r, struct ntx_forward *f, int rc)
 {
     if (!r->broken) {
         r->broken = rc;
@@ -58,7 +59,7 @@ static int send_all(struct ntx_ranks *r, struct ntx_forward *f, const void *byte
     for (uint32_t to = 1; to < r->size && !rc; to++)
         if ((layer == NTX__ALL || ntx_share_asks(&f->c.chunks->share, layer, to)) && !(rc = r->c.ops->send(r->c.net, to, bytes, n)))
             ntx_count(f->c.counters, NTX_C_comp_rank_bytes, n);
-    return rc ? broken(r, f, rc) : 0;
+    return rc ? ntx__ranks_broken(r, f, rc) : 0;
 }
 
 /* The first answer of a machine comes when it has loaded. */
@@ -70,18 +71,18 @@ static uint32_t limit_of(const struct ntx_ranks *r, const struct ntx_forward *f)
     return r->c.limit_ms;
 }
 
-static int wait_all(struct ntx_ranks *r, struct ntx_forward *f)
+int ntx__ranks_wait(struct ntx_ranks *r, struct ntx_forward *f)
 {
     uint64_t t0 = ntx_now_ns();
     int rc = r->c.ops->wait(r->c.net, limit_of(r, f));
     ntx_count(f->c.counters, NTX_C_comp_rank_wait_ns, ntx_now_ns() - t0);
-    return rc ? broken(r, f, rc) : 0;
+    return rc ? ntx__ranks_broken(r, f, rc) : 0;
 }
 
 static int say(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h)
 {
     int rc = send_all(r, f, h, sizeof *h, NTX__ALL);
-    return rc ? rc : wait_all(r, f);
+    return rc ? rc : ntx__ranks_wait(r, f);
 }
 
 /* ---- products */
@@ -269,7 +270,7 @@ static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__
         rc = r->c.ops->take(r->c.net, from, r->in[from], bytes);
         ntx_count(f->c.counters, NTX_C_comp_rank_bytes, bytes);
     }
-    return rc ? broken(r, f, rc) : 0;
+    return rc ? ntx__ranks_broken(r, f, rc) : 0;
 }
 
 /* To where the product's outputs go. */
@@ -291,9 +292,12 @@ static void set_clock(struct ntx_ranks *r, uint32_t from, const struct ntx__answ
     r->clock[from].ahead_ns = (int64_t)(a->begin_ns - r->sent_ns - beside / 2);
 }
 
-static void see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, const struct ntx__answer *a, uint64_t now)
+int ntx__ranks_see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, uint64_t now)
 {
     struct ntx_counters *c = f->c.counters;
+    struct ntx__answer answer, *a = &answer;
+    memcpy(a, r->in[from], sizeof *a);
+    r->heard[from] = true;
     set_clock(r, from, a, now);
     if (c && from < NTX_MON_RANKS) {
         struct ntx_mon_rank *m = &c->mon.rank[from];
@@ -304,21 +308,19 @@ static void see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, const
     uint64_t ahead = (uint64_t)r->clock[from].ahead_ns, stall = a->stall_ns - r->clock[from].stall_ns;
     ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_RANK, a->begin_ns - ahead, a->end_ns - ahead, from, f->layer, stall);
     r->clock[from].stall_ns = a->stall_ns;
+    return a->rc ? ntx_err_set(&f->c.weights->error, a->rc, "%s: %.*s", r->c.names[from], (int)NTX__ANSWER_TEXT - 1, (const char *)r->in[from] + sizeof *a) : 0;
 }
 
 static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
 {
     uint64_t now = ntx_now_ns();
     for (uint32_t from = 1; from < r->size; from++) {
-        struct ntx__answer a;
-        const float *y = (const void *)(r->in[from] + sizeof a);
+        const float *y = (const void *)(r->in[from] + sizeof(struct ntx__answer));
+        int rc = asks(f, from) ? ntx__ranks_see(r, f, from, now) : 0;
+        if (rc)
+            return rc;
         if (!asks(f, from))
             continue;
-        r->heard[from] = true;
-        memcpy(&a, r->in[from], sizeof a);
-        see(r, f, from, &a, now);
-        if (a.rc)
-            return ntx_err_set(&f->c.weights->error, a.rc, "%s: %.*s", r->c.names[from], (int)NTX__ANSWER_TEXT - 1, (const char *)y);
         for (unsigned i = 0; i < n; i++)
             if (p[i].w->dealt && ntx__answered(h, p[i].to))
                 place(f, &p[i], in, rows_of(f, &p[i], from), &y);
@@ -364,7 +366,7 @@ static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigne
     r->kept = false;
     r->added = h.then == NTX__THEN_SUMMED && !rows_of(f, p, 0).n;
     r->sent_ns = ntx_now_ns();
-    if (rc || (rc = send_all(r, f, r->out, bytes, f->layer)) || (rc = wait_all(r, f)))
+    if (rc || (rc = send_all(r, f, r->out, bytes, f->layer)) || (rc = ntx__ranks_wait(r, f)))
         return rc;
     if (h.then == NTX__THEN_KEPT) {
         f->hidden = f->away = r->kept = true;
@@ -375,7 +377,7 @@ static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigne
     if ((rc = expect(r, f, p, n, in, &h)))
         return rc;
     int own = multiply_own(r, f, p, n, in, &h);
-    if ((rc = wait_all(r, f)))
+    if ((rc = ntx__ranks_wait(r, f)))
         return rc;
     atomic_fetch_add_explicit(&r->messages, 1, memory_order_relaxed);
     return own ? own : collect(r, f, p, n, in, &h);
@@ -408,7 +410,7 @@ static int foretold(struct ntx_forward *f, uint32_t layer, const uint32_t *exper
         return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines", bytes);
     put(put(r->out, &h, sizeof h), experts, n * sizeof *experts);
     int rc = send_all(r, f, r->out, bytes, layer);
-    return rc ? rc : wait_all(r, f);
+    return rc ? rc : ntx__ranks_wait(r, f);
 }
 
 /* ---- a pass */
@@ -430,7 +432,11 @@ static int begin(struct ntx_forward *f)
 {
     struct ntx_ranks *r = f->c.ranks;
     f->hidden = f->away = r->due = r->kept = r->added = false; /* whatever became of the last pass */
-    int rc = say(r, f, &(struct ntx__said_head){.said = NTX__SAID_BEGIN, .pass = f->b->pass});
+    struct ntx__said_head h = {.said = NTX__SAID_BEGIN, .pass = f->b->pass};
+    size_t bytes = 0;
+    int rc = r->pool ? ntx__ranks_kv_begin(r, f, &h, &bytes) : say(r, f, &h);
+    if (r->pool && !rc && !(rc = send_all(r, f, r->out, bytes, NTX__ALL)))
+        rc = ntx__ranks_wait(r, f);
     return rc || wants_logits(f) ? rc : drop(r, f, f->hp->n_layers);
 }
 
@@ -452,7 +458,7 @@ static int end(struct ntx_forward *f, int rc)
 {
     struct ntx_ranks *r = f->c.ranks;
     if (r->broken)
-        return rc ? rc : broken(r, f, r->broken);
+        return rc ? rc : ntx__ranks_broken(r, f, r->broken);
     int ended = say(r, f, &(struct ntx__said_head){.said = NTX__SAID_END, .pass = f->b->pass, .n = rc != 0});
     return rc ? rc : ended;
 }
@@ -470,6 +476,7 @@ int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out)
     r->table.multiply = multiply;
     r->table.combine = combine;
     r->table.foretold = foretold;
+    ntx__ranks_kv_table(&r->table);
     r->table.begin = begin;
     r->table.decided = decided;
     r->table.end = end;
@@ -484,6 +491,7 @@ void ntx_ranks_free(struct ntx_ranks *r)
     for (uint32_t i = 0; i < NTX_RANKS_MAX; i++)
         free(r->in[i]);
     free(r->rows);
+    free(r->changes);
     free(r->out);
     free(r);
 }

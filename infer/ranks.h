@@ -1,4 +1,4 @@
-/* ranks.h: a pass over several machines. Rank 0 runs it, with all state: sessions, K and V, norms, attention, sampling. The others hold nothing but weights:
+/* ranks.h: a pass over several machines. Rank 0 runs it, with all state: sessions, norms, attention, sampling; K and V, unless they are dealt, too. The others hold weights:
  * their rows of each matrix, or all matrices of some layers (model/share.h). Where a run of products takes dealt matrices, rank 0 sends its input, in the form that they are
  * multiplied by, to those who have rows of them; every machine multiplies its own rows, from its own memory and drive; the outputs come back to rank 0.
  *
@@ -7,7 +7,7 @@
  *      their drives   reading ahead in the order of use, across the end of a pass, as ever
  *
  * So a token's bytes come from all drives and all memories at once, and an output has the bits that one machine gives it: its sum is never cut. What a
- * machine computes depends on the message alone; nothing of a conversation is kept there, so nothing has to be rolled back, shared or moved there.
+ * machine computes depends on the message alone; of a conversation nothing is kept there but K and V of heads, where those are dealt.
  *
  * Few bytes cross where one machine's rows are all that a step needs: act(gate) * up is made of the own rows before they are sent, and stays, quantised there, where the
  * machine has the whole layer: what an FFN takes then is one input out and one output back; a row's input goes out once for all of
@@ -19,8 +19,10 @@
  *
  * Messages between machines of one build: a header and its products, then the input. Activations cross in the clear. What came is checked before it is used.
  *
- * Why not every machine all steps, with K and V by heads: attention would be shared out, too, but then sessions, prefixes, guesses and recurrent states would have to be
- * kept alike on all machines, and a machine's death would lose them. */
+ * K and V may be dealt, too (NTX_SPLIT_HEADS, ranks_kv.c): by heads, in the parts that rows have. Rank 0 makes q, K and V as ever, norms and turns them, and sends each machine those of its
+ * heads, which it puts into its blocks and attends with: so memories and memory buses add up for long texts, for an exchange more a layer. Texts stay rank 0's: which block has which
+ * positions it alone knows, and with a pass it says what it has done to blocks since the last one (copied, for a fork or a write to what others share; moved, for an accepted guess).
+ * So sessions, shared prefixes, guesses and marks are nothing to the others. Where all heads have one K, where positions are chosen, and for texts that are kept in files, rank 0 has all. */
 #ifndef NTX_INFER_RANKS_H
 #define NTX_INFER_RANKS_H
 
@@ -43,6 +45,8 @@ struct ntx_ranks_config {
 uint64_t ntx_ranks_bytes(const struct ntx_model *m, uint32_t max_rows, uint32_t logits_rows);
 int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out);
 void ntx_ranks_free(struct ntx_ranks *r);
+/* K and V are dealt by heads: in this pool are those of this machine's, in as many blocks, of the same kinds, as all the others have. Before the first pass, or ntx_ranks_follow. */
+void ntx_ranks_keep(struct ntx_ranks *r, struct ntx_kv_pool *pool);
 const struct ntx_backend *ntx_ranks_backend(struct ntx_ranks *r); /* of rank 0's pass: the CPU's, but for the products */
 uint64_t ntx_ranks_messages(const struct ntx_ranks *r); /* runs of products, so far. Bytes and times are in the counters of the pass */
 /* Rank 0, between passes: the others end. A negative errno: they cannot be told. */

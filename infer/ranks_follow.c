@@ -350,6 +350,14 @@ static void sum(struct follower *x)
     }
 }
 
+static int attend(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    uint64_t t0 = ntx_now_ns();
+    int rc = x->passing ? ntx__ranks_kv_attend(x->r, x->f, &x->h, bytes, n) : wrong(x->f, "attention that belongs to no pass");
+    x->r->multiply_ns += ntx_now_ns() - t0;
+    return rc;
+}
+
 static int compute(struct follower *x, const uint8_t *bytes, size_t n)
 {
     int rc = x->passing ? take_products(x, bytes, n) : wrong(x->f, "products that belong to no pass");
@@ -370,6 +378,8 @@ static int compute(struct follower *x, const uint8_t *bytes, size_t n)
 
 static size_t answer_floats(const struct follower *x)
 {
+    if (x->h.said == NTX__SAID_ATTEND)
+        return ntx__ranks_kv_floats(x->r, x->f, &x->h);
     size_t n = x->h.flags & NTX__SUM_LAST ? (size_t)x->h.n_live * rows_of(x->f, x, x->f->hp->n_embd).n : 0;
     for (uint32_t i = 0; i < x->h.n; i++) {
         const struct ntx_weight *w = weight_of(x->f, x->h.layer, &x->said[i]);
@@ -408,6 +418,8 @@ static int answer(struct follower *x, int failed)
     memcpy(r->out, &a, sizeof a);
     if (failed)
         snprintf((char *)r->out + sizeof a, NTX__ANSWER_TEXT, "%.*s", (int)NTX__ANSWER_TEXT - 1, x->f->c.weights->error.text);
+    else if (x->h.said == NTX__SAID_ATTEND)
+        ntx__ranks_kv_write(r, x->f, &x->h, (float *)(void *)(r->out + sizeof a));
     else
         write_outputs(x, (float *)(void *)(r->out + sizeof a));
     atomic_fetch_add_explicit(&r->messages, 1, memory_order_relaxed);
@@ -428,7 +440,7 @@ static void end_pass(struct follower *x, bool whole)
     x->passing = false;
 }
 
-static void begin_pass(struct follower *x)
+static void begin_pass(struct follower *x, const uint8_t *bytes, size_t n)
 {
     struct ntx_weights *w = x->f->c.weights;
     end_pass(x, false);
@@ -438,13 +450,15 @@ static void begin_pass(struct follower *x)
     atomic_store(&x->f->failed, 0);
     x->failed = w->ops->begin(w, x->h.pass);
     x->passing = !x->failed;
+    int rc = x->r->kv ? ntx__ranks_kv_take_pass(x->r, x->f, &x->h, bytes, n) : 0; /* what was done to blocks is done whatever fails */
+    x->failed = x->failed ? x->failed : rc;
 }
 
 static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
 {
     struct ntx_weights *w = x->f->c.weights;
     switch (x->h.said) {
-    case NTX__SAID_BEGIN: begin_pass(x); return 0;
+    case NTX__SAID_BEGIN: begin_pass(x, bytes, n); return 0;
     case NTX__SAID_END: end_pass(x, !x->h.n); return 0;
     case NTX__SAID_DROP:
         if (x->passing && !x->failed && x->h.layer <= x->f->hp->n_layers)
@@ -452,9 +466,10 @@ static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
         return 0;
     case NTX__SAID_FORETOLD: on_foretold(x, bytes, n); return 0;
     case NTX__SAID_PRODUCTS:
+    case NTX__SAID_ATTEND:
         x->r->begin_ns = ntx_now_ns();
         if (!x->failed)
-            x->failed = compute(x, bytes, n);
+            x->failed = x->h.said == NTX__SAID_ATTEND ? attend(x, bytes, n) : compute(x, bytes, n);
         return ntx__has_answer(&x->h) ? answer(x, x->failed) : 0;
     default: return wrong(x->f, "a word that is not known");
     }
@@ -463,7 +478,7 @@ static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
 int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bool *stop)
 {
     struct follower *x = calloc(1, sizeof *x);
-    int rc = x ? 0 : -ENOMEM;
+    int rc = x && (!r->pool || (r->kv = ntx__ranks_kv_new(r, f))) ? 0 : ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory");
     struct ntx_err first = {0};
     while (!rc) {
         const void *bytes;
@@ -491,6 +506,8 @@ int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bo
         free(x->kept);
     }
     f->c.weights->error = first;
+    ntx__ranks_kv_free(r->kv);
+    r->kv = NULL;
     free(x);
     return rc;
 }

@@ -1,17 +1,17 @@
-/* ranks_impl.h: what ranks.c (rank 0) and ranks_follow.c (the others) share: the messages. */
+/* ranks_impl.h: what ranks.c (rank 0), ranks_follow.c (the others) and ranks_kv.c (K and V by heads, both) share: the messages. */
 #ifndef NTX_INFER_RANKS_IMPL_H
 #define NTX_INFER_RANKS_IMPL_H
 
 #include "infer/forward_impl.h"
 #include "infer/ranks.h"
 
-enum ntx__said { NTX__SAID_BEGIN = 1, NTX__SAID_PRODUCTS, NTX__SAID_DROP, NTX__SAID_FORETOLD, NTX__SAID_END, NTX__SAID_QUIT };
+enum ntx__said { NTX__SAID_BEGIN = 1, NTX__SAID_PRODUCTS, NTX__SAID_DROP, NTX__SAID_FORETOLD, NTX__SAID_END, NTX__SAID_QUIT, NTX__SAID_ATTEND };
 
 struct ntx__said_head { /* little-endian, as all that ntx runs on */
     uint32_t said;         /* enum ntx__said */
     uint32_t layer;        /* DROP: that layer, n_layers: the output. PRODUCTS: theirs. FORETOLD: it will probably want the experts that follow, n u32 */
     uint64_t pass;
-    uint32_t n;            /* PRODUCTS: so many follow. END: 1: the pass has failed */
+    uint32_t n;            /* PRODUCTS: so many follow. END: 1: the pass has failed. BEGIN: struct ntx_kv_change, and then rows. ATTEND: rows behind the live ones that only leave K and V */
     uint32_t n_in, n_rows; /* and of each form in the mask, ascending, n_rows rows of an input of n_in values */
     uint32_t forms;        /* bits of enum ntx_act */
     uint8_t buf, set;      /* struct ntx__input */
@@ -71,6 +71,11 @@ struct ntx_ranks {
     uint8_t *rows;              /* of rank 0: scratch, numbers of rows */
     size_t rows_bytes;
     struct { uint64_t least_ns; int64_t ahead_ns; uint64_t stall_ns; } clock[NTX_RANKS_MAX]; /* the shortest exchange so far, 0: none; its clock before ours by that; stalls so far */
+    struct ntx_kv_pool *pool;   /* K and V of own heads; NULL: rank 0 has all */
+    struct ntx__ranks_kv *kv;   /* of another than rank 0: the pass's rows */
+    struct ntx_kv_change *changes; /* of rank 0: since the last pass */
+    uint32_t n_changes, most_changes;
+    bool changes_lost;
     int broken;            /* the network is: errno */
     char why[256];
     uint8_t *out;          /* what is sent */
@@ -86,8 +91,26 @@ bool ntx__answered(const struct ntx__said_head *h, uint8_t to); /* outputs of a 
 /* There is an answer at all. What fails where there is none is told by the next one. */
 static inline bool ntx__has_answer(const struct ntx__said_head *h)
 {
+    if (h->said == NTX__SAID_ATTEND)
+        return h->n_rows;
     return h->then != NTX__THEN_KEPT && h->then != NTX__THEN_STAY && (h->then != NTX__THEN_SUMMED || h->flags & NTX__SUM_LAST);
 }
+/* Rank 0: the network is lost; what was begun has been sent and has come; counters, clock and failure of an answer that is in r->in. */
+int ntx__ranks_broken(struct ntx_ranks *r, struct ntx_forward *f, int rc);
+int ntx__ranks_wait(struct ntx_ranks *r, struct ntx_forward *f);
+int ntx__ranks_see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, uint64_t now);
+
+/* ---- ranks_kv.c */
+void ntx__ranks_kv_table(struct ntx_backend *table);
+int ntx__ranks_kv_begin(struct ntx_ranks *r, struct ntx_forward *f, struct ntx__said_head *h, size_t *bytes); /* the message of a pass's begin, in r->out */
+struct ntx__ranks_kv *ntx__ranks_kv_new(const struct ntx_ranks *r, const struct ntx_forward *f);
+void ntx__ranks_kv_free(struct ntx__ranks_kv *k);
+/* Another rank, of what came. 0, or what is answered. */
+int ntx__ranks_kv_take_pass(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h, const uint8_t *bytes, size_t n);
+int ntx__ranks_kv_attend(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h, const uint8_t *bytes, size_t n);
+size_t ntx__ranks_kv_floats(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__said_head *h);
+void ntx__ranks_kv_write(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__said_head *h, float *y);
+
 /* At least so many bytes; -ENOMEM. */
 int ntx__ranks_room(uint8_t **p, size_t *has, size_t bytes);
 static inline uint32_t ntx__product_rows(const struct ntx__product *p, const struct ntx__input *in) { return p->n_rows ? p->n_rows : in->n_rows; }

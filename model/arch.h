@@ -14,6 +14,7 @@
 #include "model/delta.h"
 #include "model/layer.h"
 #include "model/pack.h"
+#include "model/share.h"
 
 #define NTX_MAX_LAYERS 512
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
@@ -100,6 +101,7 @@ struct ntx_hparams {
     uint32_t o_parts, o_lora; /* attention's output is made in two products, the first of so many parts, with so many values of each between */
     uint32_t n_token_experts; /* so many layers at the beginning take experts by the token */
     float limit, shared_limit; /* of gates and ups of experts; 0: none */
+    const struct ntx_share *kv_share; /* K and V are dealt by heads over several machines: those of this one are kept here; NULL: all are */
     bool plain_window;       /* NTX_TURN_WINDOW scales no magnitudes */
     /* Of a file that guesses by states of the large model's layers (ntx_model_open_head): what goes into each layer `tap` (its number of layers: what the last one leaves), `width` values
      * each, of which the first part makes n_embd. It knows n_out tokens. block 0: it guesses token by token, else so many at once,
@@ -135,7 +137,12 @@ static inline bool ntx_chooses(const struct ntx_hparams *hp, uint32_t layer) { r
 static inline uint32_t ntx_index_kept(const struct ntx_hparams *hp) { return (hp->index.every ? 2 : 1) * hp->index.head; }
 /* What a layer keeps of a position: so many heads of K and of V. Of latents one vector, with the rotated part of the key, whose beginning is V; what is kept in
  * V's place is the key that positions are chosen by. */
-static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 1 : ntx_dims_of(hp, layer).n_head_kv; }
+static inline struct ntx_share_rows ntx_own_heads(const struct ntx_hparams *hp, uint32_t layer) /* of K and V, where each has its own */
+{
+    const uint32_t n = ntx_dims_of(hp, layer).n_head_kv;
+    return hp->kv_share ? ntx_share_heads(hp->kv_share, n, hp->kv_share->rank) : (struct ntx_share_rows){0, n};
+}
+static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 1 : ntx_own_heads(hp, layer).n; }
 static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : ntx_dims_of(hp, layer).head_k; }
 static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return hp->v_is_k ? 0 : !hp->kv_lora ? ntx_dims_of(hp, layer).head_v : ntx_chooses(hp, layer) ? ntx_index_kept(hp) : 0; }
 static inline bool ntx_has_grams(const struct ntx_hparams *hp, uint32_t layer) { return hp->grams.layer == layer + 1; }

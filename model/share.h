@@ -5,6 +5,8 @@
  *   layers   one machine has all matrices of a layer, and the layers go round, so that a drive reads ahead while the others compute: fewer and smaller
  *            messages, but only one machine multiplies at a time. The output matrix is dealt by rows
  *
+ *   heads    as rows, and keys and values are dealt, too: by heads, each machine keeping those of its own and attending with them (infer/ranks.h)
+ *
  * What is no matrix, and what is always resident, rank 0 has alone; the others do not have it at all. */
 #ifndef NTX_MODEL_SHARE_H
 #define NTX_MODEL_SHARE_H
@@ -16,7 +18,7 @@
 #define NTX_SHARE_UNIT 16u /* rows: NTX_SLICE_ROWS */
 
 #define NTX_SHARE_LAYERS 513u /* the output counts as one (shm/board.h) */
-enum ntx_split { NTX_SPLIT_ROWS, NTX_SPLIT_LAYERS };
+enum ntx_split { NTX_SPLIT_ROWS, NTX_SPLIT_HEADS, NTX_SPLIT_LAYERS, NTX_SPLITS };
 
 struct ntx_share {
     uint32_t n, rank;               /* how many machines, which is this one */
@@ -32,9 +34,15 @@ struct ntx_share_rows { uint32_t row0, n; };
 bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out);
 /* Those of one rank. Where the matrix is not dealt, rank 0's are all. */
 struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t layer, uint32_t n_out, uint32_t rank);
+/* Of the heads of K and V of a layer, those that a rank keeps, by the parts; rank 0 at least one. share NULL: all. Where there are fewer than machines, some have none. */
+struct ntx_share_rows ntx_share_heads(const struct ntx_share *s, uint32_t n_heads, uint32_t rank);
+struct ntx_model;
+/* NULL: a model's K and V can be dealt by heads; else why not. */
+const char *ntx_share_suits(const struct ntx_model *m);
 /* That rank has rows of what is dealt of the layer. */
 static inline bool ntx_share_whole(const struct ntx_share *s, uint32_t layer) { return s->split == NTX_SPLIT_LAYERS && s->owner[layer] != NTX_SHARE_ALL; }
 static inline bool ntx_share_asks(const struct ntx_share *s, uint32_t layer, uint32_t rank) { return !ntx_share_whole(s, layer) || s->owner[layer] == rank; }
+extern const char *const ntx_split_names[NTX_SPLITS];
 /* Deals whole layers of so many bytes each by the parts, one after another to who then has least of what is his due; and the output by rows. */
 void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers);
 
@@ -44,9 +52,10 @@ double ntx_share_ahead(const struct ntx_share *s, uint32_t rank, uint32_t n_laye
 
 #define NTX_SHARE_KEEPS 0.75 /* of a budget becomes weights that stay, or thereabouts: the rest is keys and values, activations, the ring */
 
-/* What a token takes: of `dense` bytes all, of `experts` the part `used` (0 to 1). */
+/* What a token takes: of `dense` bytes all, of `experts` the part `used` (0 to 1). And of K and V: bytes that its attention reads, and that are kept in all, when the context is full. */
 struct ntx_share_work {
     double dense, experts, used;
+    double kv_read, kv_kept;
 };
 static inline double ntx_share_bytes(const struct ntx_share_work *w) { return w->dense + w->experts; }
 static inline double ntx_share_taken(const struct ntx_share_work *w) { return w->dense + w->used * w->experts; }
@@ -55,6 +64,8 @@ static inline double ntx_share_taken(const struct ntx_share_work *w) { return w-
  * `drive`, while those are multiplied. Dense ones stay before experts, and a token's experts are any: as if a text had no favourites. */
 struct ntx_share_machine {
     double keeps, memory, drive;
+    double kv_room; /* bytes that K and V may take */
+    double prompt_s, prompt_expert_s; /* to multiply a byte of dense weights, and of experts, by all rows of a prompt's pass; 0: unknown */
 };
 /* What a machine with this part (0 to 1) of all matrices reads for a token. */
 double ntx_share_reads(const struct ntx_share_machine *m, const struct ntx_share_work *w, double part);

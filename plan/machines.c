@@ -6,7 +6,9 @@
 #include "common/util.h"
 #include "infer/cpu/cpu.h"
 #include "model/share_file.h"
+#include "plan/plan.h"
 
+#define KEEPS_BESIDE_KV 0.9 /* of a budget, beside K and V */
 #define HEAD_BYTES 150     /* of an exchange's two messages, beside the values */
 
 /* A layer's messages. */
@@ -82,6 +84,20 @@ static bool keeps(const struct flow *x, const struct ntx_layer *l, uint32_t i)
     return whole(x) && hides(l, i) && i + 2 < l->n_steps && l->step[i + 2].op == NTX_OP_MM && l->step[i + 2].in[0] == l->step[i + 1].out;
 }
 
+/* K and V of a layer go out with q, and what attention gives comes back. */
+static void add_attention(const struct flow *x)
+{
+    const struct ntx_dims w = ntx_dims_of(&x->m->hp, x->l);
+    const double away = w.n_head_kv - ntx_share_heads(x->s, w.n_head_kv, 0).n, queries = away * w.n_head / w.n_head_kv;
+    uint32_t asked = 0;
+    for (uint32_t i = 1; i < x->s->n; i++)
+        asked += ntx_share_heads(x->s, w.n_head_kv, i).n > 0;
+    if (!asked)
+        return;
+    x->f->runs++;
+    x->f->crosses += HEAD_BYTES * asked + sizeof(float) * (queries * (w.head_k + w.head_v) + (w.kv_of == x->l ? away * (w.head_k + w.head_v) : 0));
+}
+
 /* Products of a layer with the same input are one exchange; forms: those that it has sent. */
 static void add_layer(const struct flow *x)
 {
@@ -92,6 +108,8 @@ static void add_layer(const struct flow *x)
         const struct ntx_step *step = &layer->step[i];
         if (step->op == NTX_OP_EXPERTS)
             add_experts(x, step);
+        if (step->op == NTX_OP_ATTEND && x->s->split == NTX_SPLIT_HEADS)
+            add_attention(x);
         if (step->op != NTX_OP_MM) {
             before = -1;
             continue;
@@ -126,23 +144,60 @@ static void add_output(const struct flow *x)
 /* ahead: of what it could keep so much is read ahead instead. */
 static void tell_machine(const struct ntx_share_machine *m, const struct ntx_share_work *w, double share, double ahead, struct ntx_machines_of *of)
 {
-    const struct ntx_share_machine left = {m->keeps - ahead, m->memory, m->drive};
+    const struct ntx_share_machine left = {.keeps = m->keeps - ahead, .memory = m->memory, .drive = m->drive};
     of->share = share;
     of->bytes = share * ntx_share_bytes(w);
     of->keeps = NTX_MIN(of->bytes, left.keeps);
     of->reads = ntx_share_reads(&left, w, share);
 }
 
-/* Drives read side by side. Rows are multiplied so, too; of whole layers one machine's at a time. */
-static void tell_times(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, struct ntx_machines_forecast *f)
+/* The part of all K and V that a machine keeps. */
+static double kv_part(const struct ntx_model *m, const struct ntx_share *s, uint32_t rank)
 {
+    double own = 0, all = 0;
+    if (s->split != NTX_SPLIT_HEADS)
+        return rank ? 0 : 1;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++) {
+        const struct ntx_dims w = ntx_dims_of(&m->hp, l);
+        const double head = ntx_is_recurrent(&m->hp, l) ? 0 : (double)(w.head_k + w.head_v);
+        own += head * ntx_share_heads(s, w.n_head_kv, rank).n;
+        all += head * w.n_head_kv;
+    }
+    return all > 0 ? own / all : 0;
+}
+
+/* Drives read side by side. Rows are multiplied so, too; of whole layers one machine's at a time. */
+static void tell_times(const struct ntx_model *model, const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, struct ntx_machines_forecast *f)
+{
+    const bool in_turn = f->parts.split == NTX_SPLIT_LAYERS;
+    double reads = 0;
+    bool known = true;
     for (uint32_t i = 0; i < n; i++) {
-        const bool in_turn = f->parts.split == NTX_SPLIT_LAYERS;
-        double products = f->of[i].share * ntx_share_taken(w) / m[i].memory;
-        double dense = NTX_MAX(f->of[i].share * w->dense - f->of[i].keeps, 0), experts = (f->of[i].reads - dense) / m[i].drive; /* dense ones stay first */
+        const double part = kv_part(model, &f->parts, i), share = f->of[i].share;
+        double products = share * ntx_share_taken(w) / m[i].memory, prompt = share * (w->dense * m[i].prompt_s + w->experts * m[i].prompt_expert_s);
+        double dense = NTX_MAX(share * w->dense - f->of[i].keeps, 0), experts = (f->of[i].reads - dense) / m[i].drive; /* dense ones stay first */
+        f->of[i].kv = part * w->kv_kept;
+        if (!f->lacks && f->of[i].kv > m[i].kv_room)
+            f->lacks = i + 1;
         f->drives_s = NTX_MAX(f->drives_s, dense / m[i].drive);
         f->products_s = in_turn ? f->products_s + products : NTX_MAX(f->products_s, products);
+        f->prompt_products_s = in_turn ? f->prompt_products_s + prompt : NTX_MAX(f->prompt_products_s, prompt);
+        f->attend_s = NTX_MAX(f->attend_s, part * w->kv_read / m[i].memory);
         f->experts_s = in_turn ? f->experts_s + experts : NTX_MAX(f->experts_s, experts);
+        reads = NTX_MAX(reads, (f->of[i].bytes - f->of[i].keeps) / m[i].drive);
+        known = known && m[i].prompt_s > 0;
+    }
+    f->prompt_products_s = known ? f->prompt_products_s : 0;
+    f->prompt_pass_s = reads; /* and the rest once messages are known */
+}
+
+/* What a machine can keep beside its K and V: NTX_SHARE_KEEPS leaves room for some. */
+static void leave_room(const struct ntx_model *m, const struct ntx_share *parts, const struct ntx_share_work *w, const struct ntx_share_machine *of, uint32_t n, struct ntx_share_machine *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = of[i];
+        out[i].kv_room = of[i].keeps / NTX_SHARE_KEEPS * KEEPS_BESIDE_KV;
+        out[i].keeps = NTX_MAX(NTX_MIN(of[i].keeps, of[i].keeps / NTX_SHARE_KEEPS * KEEPS_BESIDE_KV - kv_part(m, parts, i) * w->kv_kept), 0.0);
     }
 }
 
@@ -163,16 +218,56 @@ static int deal_layers(const struct ntx_model *m, const struct ntx_share_work *w
     return rc;
 }
 
-int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work *work, const struct ntx_share_machine *of, uint32_t n, const struct ntx_machines_link *link, enum ntx_split split,
+/* The type that most of the layers' bytes have. */
+static uint32_t main_type(const struct ntx_model *m, bool experts)
+{
+    double of[NTX_TYPE_LIMIT] = {0};
+    uint32_t best = 0;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        for (int t = 0; t < NTX_N_TENSORS; t++)
+            if (m->layers[l].tensor[t] != NTX_NO_TENSOR && ntx_is_matrix((enum ntx_tensor)t) && (t >= NTX_T_expert_gate && t <= NTX_T_expert_down) == experts) {
+                const struct ntx_gguf_tensor *g = ntx_gguf_tensor_at(m->gguf, m->layers[l].tensor[t]);
+                of[g->type] += (double)g->bytes;
+                best = of[g->type] > of[best] ? g->type : best;
+            }
+    return best;
+}
+
+struct ntx_share_machine ntx_machines_can(const struct ntx_model *m, const struct ntx_hw *hw, uint64_t budget)
+{
+    const struct ntx_hparams *hp = &m->hp;
+    const uint32_t each = hp->n_expert ? NTX_MAX(NTX_MACHINES_PROMPT * hp->n_expert_used / hp->n_expert, 1u) : 0; /* rows of an expert */
+    return (struct ntx_share_machine){.keeps = NTX_SHARE_KEEPS * (double)budget, .memory = ntx_hw_ram_bps(hw, 0), .drive = ntx_hw_stream_bps(hw, ntx_hw_read_bytes(hw)),
+                                      .prompt_s = ntx_hw_byte_s(hw, main_type(m, false), NTX_MACHINES_PROMPT, 0, true), .prompt_expert_s = each ? ntx_hw_byte_s(hw, main_type(m, true), each, 0, true) : 0};
+}
+
+void ntx_machines_text(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t ctx, uint32_t sessions, struct ntx_share_work *work)
+{
+    const uint32_t all = ntx_plan_ctx(hp, ctx), text = all / 2;
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        const uint32_t of = ntx_is_recurrent(hp, l) ? l : ntx_dims_of(hp, l).kv_of;
+        const double beside = (double)ntx_kv_layer_bytes(hp, type, l, true), token = ((double)ntx_kv_layer_bytes(hp, type, l, false) + beside) / NTX_KV_BLOCK;
+        const double read = ((double)ntx_kv_layer_bytes(hp, type, of, false) + beside) / NTX_KV_BLOCK;
+        const uint32_t most = ntx_windowed(hp, l) ? hp->window : UINT32_MAX;
+        work->kv_read += read * NTX_MIN(text, most);
+        work->kv_kept += token * NTX_MIN(all, most) * sessions;
+    }
+}
+
+int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work *work, const struct ntx_share_machine *can, uint32_t n, const struct ntx_machines_link *link, enum ntx_split split,
                          struct ntx_machines_forecast *out, struct ntx_err *err)
 {
-    struct ntx_machines_forecast f = {0};
+    struct ntx_machines_forecast f = {.parts = {.n = n, .split = split == NTX_SPLIT_HEADS && ntx_share_suits(m) ? NTX_SPLIT_ROWS : split}};
+    struct ntx_share_machine of[NTX_RANKS_MAX];
     double all = 0, share[NTX_RANKS_MAX];
     int rc = 0;
     if (n < 2 || n > NTX_RANKS_MAX)
         return ntx_err_set(err, -EINVAL, "%u machines: 2 to %u can share a model", n, NTX_RANKS_MAX);
-    if (!(ntx_share_even(of, n, work, &f.parts) > 0))
-        return ntx_err_set(err, -ENODATA, "a machine's memory or drive has no rate: say memory=RATE and drive=RATE");
+    for (int round = 0; round < 2; round++) { /* heads are dealt by parts, which depend on what is left beside them */
+        leave_room(m, &f.parts, work, can, n, of);
+        if (!(ntx_share_even(of, n, work, &f.parts) > 0))
+            return ntx_err_set(err, -ENODATA, "a machine's memory or drive has no rate: say memory=RATE and drive=RATE");
+    }
     for (uint32_t i = 0; i < n; i++)
         all += f.parts.part[i];
     for (uint32_t i = 0; i < n; i++)
@@ -186,18 +281,29 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         add_layer(&(struct flow){m, &f.parts, l, &f});
     add_output(&(struct flow){m, &f.parts, m->hp.n_layers, &f});
-    tell_times(of, n, work, &f);
+    tell_times(m, of, n, work, &f);
     f.prompt_s = link->bytes_per_s > 0 ? f.crosses / link->bytes_per_s : 0;
     f.messages_s = f.runs * 2 * link->latency_s + f.prompt_s;
-    f.token_s = NTX_MAX(f.drives_s, f.products_s + f.messages_s) + f.experts_s;
-    f.limit = NTX_MAX(f.drives_s, f.experts_s) >= f.products_s + f.messages_s ? "drives" : f.messages_s > f.products_s ? "network" : "memories";
+    const double products = f.products_s + f.attend_s, prompt = f.prompt_products_s + f.runs * 2 * link->latency_s + NTX_MACHINES_PROMPT * f.prompt_s;
+    f.token_s = NTX_MAX(f.drives_s, products + f.messages_s) + f.experts_s;
+    f.prompt_pass_s = NTX_MAX(f.prompt_pass_s, prompt);
+    f.limit = NTX_MAX(f.drives_s, f.experts_s) >= products + f.messages_s ? "drives" : f.messages_s > products ? "network" : "memories";
     *out = f;
     return 0;
 }
 
-enum ntx_split ntx_machines_choose(const char *split, const struct ntx_machines_forecast *rows, const struct ntx_machines_forecast *layers)
+double ntx_machines_turn(const struct ntx_machines_forecast *f) { return f->prompt_pass_s + NTX_MACHINES_ANSWER * f->token_s; }
+
+enum ntx_split ntx_machines_choose(const char *split, const struct ntx_machines_forecast *by, bool heads)
 {
-    if (split && (!strcmp(split, "rows") || !strcmp(split, "layers")))
-        return *split == 'r' ? NTX_SPLIT_ROWS : NTX_SPLIT_LAYERS;
-    return rows->token_s > NTX_MACHINES_LAYERS_GAIN * layers->token_s ? NTX_SPLIT_LAYERS : NTX_SPLIT_ROWS;
+    enum ntx_split best = NTX_SPLIT_ROWS;
+    const double gain = by[NTX_SPLIT_ROWS].lacks ? 1 : NTX_MACHINES_GAIN;
+    for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++)
+        if (split && !strcmp(split, ntx_split_names[s]))
+            return (enum ntx_split)s;
+    for (int s = NTX_SPLIT_HEADS; s < NTX_SPLITS; s++)
+        if ((s != NTX_SPLIT_HEADS || heads) && !by[s].lacks >= !by[best].lacks &&
+            (!by[s].lacks > !by[best].lacks || ntx_machines_turn(&by[s]) * (best == NTX_SPLIT_ROWS ? gain : 1) < ntx_machines_turn(&by[best])))
+            best = (enum ntx_split)s;
+    return best;
 }

@@ -10,12 +10,13 @@ static struct ntx_share_work work_of(const struct ntx_outline *o)
                                    .used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
 }
 
-int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const uint64_t *budget, uint32_t n, const struct ntx_machines_link *link, enum ntx_split split,
-                          struct ntx_machines_forecast *out, struct ntx_err *err)
+int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_machines_ask *ask, enum ntx_split split, struct ntx_machines_forecast *out, struct ntx_err *err)
 {
     struct ntx_share_machine of[NTX_RANKS_MAX];
-    const struct ntx_share_work work = work_of(o);
-    for (uint32_t i = 0; i < n && i < NTX_RANKS_MAX; i++)
-        of[i] = (struct ntx_share_machine){NTX_SHARE_KEEPS * (double)budget[i], ntx_hw_ram_bps(&hw[i], 0), ntx_hw_stream_bps(&hw[i], ntx_hw_read_bytes(&hw[i]))};
-    return ntx_machines_predict(o->model, &work, of, n, link, split, out, err);
+    struct ntx_share_work work = work_of(o);
+    if (!ask->no_text)
+        ntx_machines_text(&o->model->hp, ask->kv_type, ask->ctx, 1, &work);
+    for (uint32_t i = 0; i < ask->n && i < NTX_RANKS_MAX; i++)
+        of[i] = ntx_machines_can(o->model, &ask->hw[i], ask->budget[i]);
+    return ntx_machines_predict(o->model, &work, of, ask->n, &ask->link, split, out, err);
 }

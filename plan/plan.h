@@ -46,6 +46,7 @@ struct ntx_plan_request {
     uint32_t ring_slots;     /* 0: planner's choice */
     enum ntx_kv_type kv_type;
     uint64_t kv_ram;         /* of KV of all positions so much is in memory, the rest in a file; 0: all */
+    const struct ntx_kv_shape *kv; /* of several machines, which have it alike: as the first one has planned it; NULL: what ctx and sessions want */
     bool kv_all;             /* layers with a window keep all positions, too */
     bool no_prefixes;        /* nothing is kept of texts for others: no room for marks (infer/kv.h) */
     struct ntx_ffn_mode ffn; /* but for off: groups of a packed model's neurons are read when rows use them */

@@ -30,6 +30,8 @@ uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes)
 /* What cannot be is said once the plan stands. */
 struct ntx_kv_shape ntx__plan_kv(const struct ntx__shape *s)
 {
+    if (s->kv)
+        return *s->kv;
     struct ntx_kv_shape shape = ntx_kv_shape_for(&s->model->hp, s->ctx, s->sessions, s->rows, s->kv_all);
     struct ntx_err ignored = {0};
     ntx_kv_shape_marks(&s->model->hp, s->marks, &shape);

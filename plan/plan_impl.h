@@ -20,6 +20,7 @@ struct ntx__shape {
     uint64_t other;              /* the caller's */
     uint32_t ctx, sessions, threads, rows;
     enum ntx_kv_type kv_type;
+    const struct ntx_kv_shape *kv; /* as it is to be; NULL: as follows from all this */
     bool kv_all;
     uint32_t marks;              /* room for so many more than sessions leave (infer/kv.h) */
     uint64_t kv_ram;

@@ -80,10 +80,12 @@ static const struct ntx_setting load_rows[] = {
      "(default: all in memory; changes no output)", .kind = NTX_SET_SIZE, LOAD(kv_ram, kv_ram), CONF("prefix", "kv_ram", "0"),
      .about = "At most so many bytes of keys and values are in memory (they are part of ram), older ones in an unnamed file in the directory `state`, read ahead for each pass.\n"
               "0: all are in memory. It changes no output."},
-    {"split", 0, "HOW", "with several machines that share the model: rows (each has some of every matrix, and all multiply at once), layers (each has whole layers, which go round: a quarter to a half of the messages' bytes, "
-     "but one multiplies at a time) or auto (layers where a token then takes at most 1/1.05 of the time, by the machines' profiles and the network as it is measured) (default auto; changes no output)",
-     .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|layers", LOAD(split, split), CONF("model", "split", "auto"),
-     .about = "With several machines that share the model: rows (each has some of every matrix), layers (each has whole layers) or auto (what is faster)"},
+    {"split", 0, "HOW", "with several machines that share the model: rows (each has some of every matrix, and all multiply at once), heads (the same, and each keeps K and V of some heads and attends with them), layers (each "
+     "has whole layers, which go round: a quarter to a half of the messages' bytes, but one multiplies at a time) or auto (what takes least for a prompt and an answer, by the machines' profiles, the network as it is measured and "
+     "the context) (default auto; changes no output)",
+     .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|heads|layers", LOAD(split, split), CONF("model", "split", "auto"),
+     .about = "With several machines that share the model: rows (each has some of every matrix), heads (the same, and each keeps keys and values of some heads), layers (each has whole\n"
+              "layers) or auto (what is faster)"},
     {"trace-experts", 0, NULL, "event traces name the experts that each layer wants, which tells something about the text",
      .kind = NTX_SET_FLAG, LOAD(trace_experts, trace_experts)},
     {"chunk", 0, "SIZE", "bytes of a chunk at most (default: planned)", .kind = NTX_SET_SIZE, LOAD(chunk, chunk_bytes)},

@@ -374,6 +374,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         return rc;
     if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, &l->plan->kv, &l->kv, err)))
         return rc;
+    if (l->model->hp.kv_share)
+        ntx_ranks_keep(l->ranks, l->kv);
     const struct ntx_drive drive = {l->set.link_nvme > 0 ? &l->region.ring->drive_until : NULL, 1e9 / NTX_MAX(l->set.link_nvme, 1.0)};
     if (l->plan->kv.ram && (rc = ntx_kv_pool_spill(l->kv, l->set.state, l->plan->kv.ram, drive, err)))
         return rc;

@@ -6,7 +6,7 @@
 #include "serve/load.h"
 #include "serve/machines.h"
 
-#define FOLLOWER_CTX 256u /* tokens: nothing of a text is kept there */
+#define FOLLOWER_CTX 256u /* tokens: nothing of a text is kept there, but for K and V by heads */
 
 int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
@@ -23,6 +23,7 @@ int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx
     if (rc)
         return rc;
     l->machines = r->machines;
+    l->model->hp.kv_share = l->share_rows.split == NTX_SPLIT_HEADS ? &l->share_rows : NULL;
     if (ntx_machines_rank(l->machines))
         r->set.kv_ram = 0;
     return ntx_machines_ranks(l->machines, &l->ranks) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
@@ -32,11 +33,11 @@ void ntx__load_unshared(struct ntx_machines *m, const struct ntx_loaded *l, cons
 {
     struct ntx_err known = {0};
     struct ntx_share none;
-    uint32_t rows = 0;
+    struct ntx_machines_pass pass = {0};
     if (ntx_machines_stage(m) == NTX_MACHINES_JOINED)
         ntx_machines_agree(m, l, &l->set, NULL, failed, &none, &known);
     else if (ntx_machines_stage(m) == NTX_MACHINES_AGREED)
-        ntx_machines_rows(m, &rows, failed, &known);
+        ntx_machines_pass(m, &pass, failed, &known);
 }
 
 /* As many rows as without, unless the messages of so many do not fit. */
@@ -57,11 +58,14 @@ static int plan_first(struct ntx_loaded *l, const struct ntx_plan_request *asked
     return rc;
 }
 
-static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked, uint32_t rows, struct ntx_err *err)
+static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked, const struct ntx_machines_pass *pass, struct ntx_err *err)
 {
+    const bool heads = l->share_rows.split == NTX_SPLIT_HEADS;
+    const uint32_t rows = pass->rows;
     struct ntx_plan_request q = *asked;
     q.max_rows = rows;
-    q.ctx = FOLLOWER_CTX;
+    q.ctx = heads ? pass->ctx : FOLLOWER_CTX;
+    q.kv = heads ? &pass->kv : NULL;
     q.sessions = 1;
     q.clients = NULL;
     q.kv_ram = 0;
@@ -72,15 +76,17 @@ static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked
 int ntx__load_plan_shared(struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err)
 {
     struct ntx_err mine = {0};
-    uint32_t rows = 0;
+    struct ntx_machines_pass pass = {0};
     bool first = !ntx_machines_rank(l->machines);
     q->share = &l->share_rows;
-    if (first && !plan_first(l, q, &mine))
-        rows = l->plan->max_rows;
-    int rc = ntx_machines_rows(l->machines, &rows, &mine, err);
+    if (first && !plan_first(l, q, &mine)) {
+        pass = (struct ntx_machines_pass){.rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv};
+        pass.kv.states = 0; /* recurrent states are rank 0's */
+    }
+    int rc = ntx_machines_pass(l->machines, &pass, &mine, err);
     if (rc)
         return rc;
     if (!first)
-        plan_other(l, q, rows, &mine);
-    return ntx_machines_rows(l->machines, &rows, &mine, err);
+        plan_other(l, q, &pass, &mine);
+    return ntx_machines_pass(l->machines, &pass, &mine, err);
 }

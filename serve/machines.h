@@ -39,8 +39,12 @@ const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_
 /* The same model everywhere? Then *share says who has which rows. mine: what failed here so far (code 0: nothing); the first failure becomes everybody's. hw may be NULL. */
 int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, const struct ntx_err *mine, struct ntx_share *share,
                        struct ntx_err *err);
-/* *rows: rank 0's become everybody's. mine as above. Called twice: by what rank 0 has planned, and when the others have. */
-int ntx_machines_rows(struct ntx_machines *m, uint32_t *rows, const struct ntx_err *mine, struct ntx_err *err);
+struct ntx_machines_pass { /* what is alike on all, as rank 0 has planned it */
+    uint32_t rows, ctx;
+    struct ntx_kv_shape kv; /* of K and V by heads */
+};
+/* *pass: rank 0's becomes everybody's. mine as above. Called twice: by what rank 0 has planned, and when the others have. */
+int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, const struct ntx_err *mine, struct ntx_err *err);
 int ntx_machines_ranks(struct ntx_machines *m, struct ntx_ranks **out);
 
 /* A thread that follows rank 0 with this pass. ended: called by it, once, when rank 0 said that it is over, or nothing works any more (rc, text). */

@@ -18,9 +18,9 @@ struct hello {
     int32_t rc;
     char text[256];
     char digest[NTX_DIGEST_TEXT], commit[48];
-    double keeps, memory, drive; /* struct ntx_share_machine */
+    struct ntx_share_machine can;
     char split[8];               /* the first machine's --split, where it said so */
-    uint32_t rows;
+    struct ntx_machines_pass pass;
     struct ntx_share file; /* n 0: it has the whole model */
 };
 
@@ -57,17 +57,28 @@ static int check_same(const struct ntx_machines *m, const struct hello *all, str
 static void tell_rates(const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, struct hello *h)
 {
     snprintf(h->split, sizeof h->split, "%s", set->sum_inputs ? "rows" : set->split ? set->split : "");
-    h->keeps = NTX_SHARE_KEEPS * (double)l->ram_bytes;
-    h->drive = hw ? ntx_hw_stream_bps(hw, ntx_hw_read_bytes(hw)) : 0;
-    h->memory = hw ? ntx_hw_ram_bps(hw, 0) : 0;
-    if (!hw && set->link_nvme > 0) { /* played: that is all that is known, and memory is faster */
-        h->drive = set->link_nvme;
-        h->memory = 100 * h->drive;
-    }
+    if (hw)
+        h->can = ntx_machines_can(l->model, hw, l->ram_bytes);
+    else if (set->link_nvme > 0) /* played: that is all that is known, and memory is faster */
+        h->can = (struct ntx_share_machine){.keeps = NTX_SHARE_KEEPS * (double)l->ram_bytes, .drive = set->link_nvme, .memory = 100 * set->link_nvme};
 }
 
-static int work_of(const struct ntx_model *model, struct ntx_share_work *work, struct ntx_err *err)
+/* Why K and V of what is loaded stay with the first machine; NULL: they can be dealt by heads. */
+static const char *holds_heads(const struct ntx_loaded *l, const struct ntx_load_settings *set)
 {
+    if (set->state && *set->state)
+        return "--state keeps texts on the first machine's drive";
+    if (set->kv_ram)
+        return "--kv-ram keeps them on the first machine's drive";
+    if (set->skip && *set->skip && !l->kv_propagate)
+        return "tokens have none of them in layers that they skip (--skip-kv holes)";
+    return ntx_share_suits(l->model);
+}
+
+static int work_of(const struct ntx_loaded *of, const struct ntx_load_settings *set, struct ntx_share_work *work, struct ntx_err *err)
+{
+    const struct ntx_model *model = of->model;
+    enum ntx_kv_type type = NTX_KV_F16;
     const struct ntx_chunk_bounds b = {.most = NTX_CHUNKS_MAX, .count_only = true};
     const struct ntx_hparams *hp = &model->hp;
     struct ntx_chunks *c = NULL;
@@ -80,6 +91,9 @@ static int work_of(const struct ntx_model *model, struct ntx_share_work *work, s
             work->experts += (double)c->layers[l].expert[part].n_out * c->layers[l].expert[part].row_bytes * hp->n_expert;
     work->dense = (double)c->matrix_bytes + (double)c->fixed_bytes - work->experts;
     ntx_chunks_free(c);
+    if ((rc = ntx_kv_type_of(set->kv_type, hp, &type, err)))
+        return rc;
+    ntx_machines_text(hp, type, set->ctx, NTX_MAX(set->sessions, 1u), work);
     return 0;
 }
 
@@ -141,23 +155,24 @@ struct decided {
 static bool rates_known(const struct ntx_machines *m, const struct hello *all)
 {
     for (uint32_t i = 0; i < m->size; i++)
-        if (!(all[i].memory > 0) || !(all[i].drive > 0))
+        if (!(all[i].can.memory > 0) || !(all[i].can.drive > 0))
             return false;
     return true;
 }
 
-static int by_rates(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, const struct ntx_share_work *work, const struct ntx_machines_link *link, struct ntx_share *share,
-                    struct ntx_err *err)
+/* heads: why K and V cannot be dealt, or NULL. */
+static int by_rates(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, const struct ntx_share_work *work, const struct ntx_machines_link *link, const char *heads,
+                    struct ntx_share *share, struct ntx_err *err)
 {
     struct ntx_share_machine of[NTX_RANKS_MAX];
-    struct ntx_machines_forecast by[2];
+    struct ntx_machines_forecast by[NTX_SPLITS];
     int rc = 0;
     for (uint32_t i = 0; i < m->size; i++)
-        of[i] = (struct ntx_share_machine){all[i].keeps, all[i].memory, all[i].drive};
-    for (int s = NTX_SPLIT_ROWS; s <= NTX_SPLIT_LAYERS && !rc; s++)
+        of[i] = all[i].can;
+    for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS && !rc; s++)
         rc = ntx_machines_predict(model, work, of, m->size, link, (enum ntx_split)s, &by[s], err);
     if (!rc)
-        *share = by[ntx_machines_choose(all[0].split, &by[NTX_SPLIT_ROWS], &by[NTX_SPLIT_LAYERS])].parts;
+        *share = by[ntx_machines_choose(all[0].split, by, !heads)].parts;
     return rc;
 }
 
@@ -165,24 +180,45 @@ static int equal_parts(const struct ntx_machines *m, const struct hello *all, co
 {
     for (uint32_t i = 0; i < m->size; i++)
         share->part[i] = 1;
+    share->split = strcmp(all[0].split, "heads") ? NTX_SPLIT_ROWS : NTX_SPLIT_HEADS;
     return strcmp(all[0].split, "layers") ? 0 : ntx_share_by_layers(model, share, NULL, err);
 }
 
-static int decide(struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, struct ntx_share *share, struct ntx_err *err)
+/* Rank 0. Files of shares have decided, where there are such, but not about K and V. */
+static int choose(const struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_machines_link *link, struct ntx_share *share,
+                  struct ntx_err *err)
 {
-    const bool known = m->size > 1 && rates_known(m, all);
+    const char *heads = holds_heads(l, set);
+    struct ntx_share_work work;
+    int rc = 0;
+    if (heads && !strcmp(all[0].split, "heads"))
+        return ntx_err_set(err, -ENOTSUP, "--split heads: keys and values stay with the first machine, for %s: use --split rows", heads);
+    if (share->part[0] && share->split == NTX_SPLIT_ROWS && !strcmp(all[0].split, "heads"))
+        share->split = NTX_SPLIT_HEADS;
+    if (share->part[0])
+        return 0;
+    if (!link)
+        return equal_parts(m, all, l->model, share, err);
+    return (rc = work_of(l, set, &work, err)) ? rc : by_rates(m, all, l->model, &work, link, heads, share, err);
+}
+
+/* files: what is decided already; n 0: nothing. */
+static int decide(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_share *files, struct ntx_share *share, struct ntx_err *err)
+{
+    const bool known = !files->n && m->size > 1 && rates_known(m, all);
     struct decided d = {.share = {.n = m->size}}, told[NTX_RANKS_MAX];
     struct ntx_machines_link link = {0};
-    struct ntx_share_work work;
     struct ntx_err why = {0};
     uint8_t *buf = m->rank || !known ? NULL : calloc(1, LONG_BYTES);
     int rc = 0;
+    if (files->n)
+        d.share = *files;
     if (known && (rc = m->rank ? be_measured(m, err) : buf ? measure(m, buf, &link, err) : ntx_err_set(err, -ENOMEM, "no memory"))) {
         free(buf);
         return rc;
     }
     free(buf);
-    if (!m->rank && (known ? work_of(model, &work, &why) || by_rates(m, all, model, &work, &link, &d.share, &why) : equal_parts(m, all, model, &d.share, &why))) {
+    if (!m->rank && choose(m, all, l, set, known ? &link : NULL, &d.share, &why)) {
         d.rc = why.code;
         snprintf(d.text, sizeof d.text, "%.*s", (int)sizeof d.text - 1, why.text);
     }
@@ -193,7 +229,7 @@ static int decide(struct ntx_machines *m, const struct hello *all, const struct 
     *share = told[0].share;
     share->rank = m->rank;
     if (known && !m->rank)
-        ntx_log(NTX_LOG_INFO, "%u machines, %.0f MB/s and %.0f us between them: split by %s", m->size, link.bytes_per_s / 1e6, link.latency_s * 1e6, share->split == NTX_SPLIT_ROWS ? "rows" : "layers");
+        ntx_log(NTX_LOG_INFO, "%u machines, %.0f MB/s and %.0f us between them: split by %s", m->size, link.bytes_per_s / 1e6, link.latency_s * 1e6, ntx_split_names[share->split]);
     return 0;
 }
 
@@ -240,23 +276,19 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
     struct ntx_share parts;
     if ((rc = of_files(m, all, &parts, err)))
         return rc;
-    if (!parts.n)
-        return decide(m, all, l->model, share, err);
-    *share = parts;
-    share->rank = m->rank;
-    return 0;
+    return decide(m, all, l, set, &parts, share, err);
 }
 
-int ntx_machines_rows(struct ntx_machines *m, uint32_t *rows, const struct ntx_err *mine, struct ntx_err *err)
+int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, const struct ntx_err *mine, struct ntx_err *err)
 {
     struct hello h = hello_of(mine), all[NTX_RANKS_MAX];
-    h.rows = *rows;
+    h.pass = *pass;
     int rc = ntx__machines_meet(m, &h, sizeof h, all, err);
     if (rc || (rc = first_failure(m, all, err)) || ++m->planned == 2)
         m->stage = NTX_MACHINES_MET;
     if (rc)
         return rc;
-    *rows = all[0].rows;
+    *pass = all[0].pass;
     return 0;
 }
 

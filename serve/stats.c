@@ -264,7 +264,7 @@ static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx
         json_array_append_new(others, o);
     }
     set_int(j, "ranks", l->share_rows.n);
-    set_str(j, "split", l->share_rows.split == NTX_SPLIT_ROWS ? "rows" : "layers");
+    set_str(j, "split", ntx_split_names[l->share_rows.split]);
     set_int(j, "rank_bytes", r->at_end.rank_bytes - r->at_start.rank_bytes);
     set_real(j, "rank_wait_s", (double)(r->at_end.rank_wait_ns - r->at_start.rank_wait_ns) / 1e9);
     json_object_set_new(j, "other_ranks", others);

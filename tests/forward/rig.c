@@ -1,3 +1,4 @@
+#include "infer/ranks.h"
 #include "tests/forward/rig.h"
 
 #include <fcntl.h>
@@ -272,6 +273,8 @@ void rig_open(struct rig *r, const struct rig_options *o)
     memset(r, 0, sizeof *r);
     open_files(r, o);
     CHECK_MSG(!ntx_model_open(r->gguf, &r->model, &err), "%s", err.text);
+    const bool dealt = o->share && o->share->split == NTX_SPLIT_HEADS && !ntx_share_suits(r->model);
+    r->model->hp.kv_share = dealt ? o->share : NULL;
     const struct ntx_chunk_bounds bounds = {.most = NTX_CHUNKS_MAX, .share = o->share};
     CHECK_MSG(!ntx_chunks_make_bounded(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &bounds, &r->chunks, &err), "%s", err.text);
     r->kv = (struct ntx_kv_shape){.blocks = (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, .states = 16};
@@ -293,6 +296,8 @@ void rig_open(struct rig *r, const struct rig_options *o)
     CHECK(c.ops);
     c.n_taps = o->n_taps;
     c.taps = o->taps;
+    if (dealt)
+        ntx_ranks_keep(o->ranks, r->pool);
     c.backend = o->backend;
     c.ranks = o->ranks;
     if (o->device)

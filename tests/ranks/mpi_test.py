@@ -102,6 +102,7 @@ def ntx(*args, rc=0):
 ASK = ["--temp", "0", "-n", "24", "--raw", "--ignore-eos", "--quiet"]
 PROMPT = "Once upon a time"
 want = ntx("run", DEMO, PROMPT, *ASK).stdout
+want_q8 = ntx("run", DEMO, PROMPT, *ASK, "--kv-type", "q8_0").stdout
 
 
 def stats(path):
@@ -155,15 +156,20 @@ def the_same_text():
         [["--ram", "30M", "--split", "layers", "--threads", "2", "--link", "nvme=400M"], ["--ram", "9M", "--threads", "1", "--link", "nvme=200M"], ["--ram", "9M", "--threads", "1"]], # whole layers
         [["--ram", "9M", "--threads", "1", "--link", "nvme=100M,net=2M,1000us"]] * 2,            # a network that is too slow for rows: by itself
     ]
-    split = [None, "rows", "rows", "layers", "layers"]
+    ways.append([["--ram", "40M", "--threads", "1", "--split", "heads", "--draft", "lookup", "--draft-nodes", "5", "--kv-type", "q8_0"]] * 3)    # K and V by heads
+    split = [None, "rows", "rows", "layers", "layers", "heads"]
     for i, rows in enumerate(ways):
         m = Machines(*[[DEMO, "--ctx", "256", *r] for r in rows])
         if not m.ready():
             fail("way %d: %s" % (i, m.text()))
         path = os.path.join(tmp, "stats")
         got = ntx("generate", PROMPT, *ASK, "--stats", path).stdout
-        if got != want:
+        if got != (want if i < 5 else want_q8):
             fail("way %d: '%s' instead of '%s'" % (i, got, want))
+        if i == 5: # what begins alike is shared, what was cut goes on elsewhere; and the other machines have most of K and V
+            for more in (" there was a farm. The farm had", " there was a farm. The dog had"):
+                if ntx("generate", PROMPT + more, *ASK).stdout != ntx("run", DEMO, PROMPT + more, *ASK, "--kv-type", "q8_0").stdout:
+                    fail("a text that begins alike, with K and V by heads")
         s = stats(path)
         if s["ranks"] != len(rows) or len(s["other_ranks"]) != len(rows) - 1 or not s["rank_bytes"] > 24 * 12 * 4 * 256 or not s["rank_wait_s"] >= 0:
             fail("way %d: statistics: %s" % (i, s))
@@ -211,6 +217,7 @@ def what_does_not_go_together():
     refused([[DEMO], [os.path.join(MODELS, "demo-draft.gguf")]], "(rank 1) has another model than", "copy the same file to all machines")
     refused([[DEMO], [DEMO, "--ram", "5M"]], "(rank 1): the smallest memory budget that would do is")
     refused([[DEMO, "--backend", "cuda"], [DEMO]], "several machines compute on their CPUs only: --backend cpu")
+    refused([[DEMO, "--split", "heads", "--state", os.path.join(tmp, "state")], [DEMO]], "(rank 0): --split heads: keys and values stay with the first machine, for --state keeps texts on the first machine's drive: use --split rows")
     refused([[], []], "machines that share a model are started with it: mpirun ... ntx up MODEL")
 
 

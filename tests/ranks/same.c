@@ -97,6 +97,8 @@ static float *shared_logits(const struct rig_options *of, const struct ntx_share
 }
 
 static const struct ntx_share shares[] = {{.n = 2, .part = {1, 1}}, {.n = 3, .part = {1, 4, 2}}, {.n = 2, .part = {1, 50}}, {.n = 4, .part = {1, 1, 1, 1}},
+                                           /* K and V by heads, of which some machines may have none */
+                                           {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_HEADS}, {.n = 3, .part = {1, 4, 2}, .split = NTX_SPLIT_HEADS},
                                            /* whole layers */
                                            {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 0, 1, 0, NTX_SHARE_ALL}}, {.n = 3, .part = {1, 1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {2, 1, 0, 2, NTX_SHARE_ALL}},
                                            {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 1, 1, 1}}};
@@ -107,7 +109,7 @@ static const struct ntx_share *const whole_layers = shares + N_SHARES - 2; /* ov
 /* Of the ways that `leave` has no bit of. */
 static void same(const struct rig_options *of, uint32_t leave)
 {
-    static const uint32_t steps[] = {N, 1, 7, 16, N, 7, 1};
+    static const uint32_t steps[] = {N, 1, 7, 16, 7, 1, N, 7, 1};
     size_t n;
     float *want = rig_logits(of, N, N, &n);
     for (size_t i = 0; i < N_SHARES; i++) {
@@ -128,7 +130,7 @@ static void of_all_kinds(void)
         o.make.layers = 2;
         o.make.type = types[i];
         o.make.scales = i == 7;
-        same(&o, 1 << (4 + i % 3) | 1 << (4 + (i + 1) % 3));
+        same(&o, 1 << (6 + i % 3) | 1 << (6 + (i + 1) % 3));
     }
 }
 
@@ -149,17 +151,17 @@ static void of_all_architectures(void)
         o.make.rotated = 16;
         o.make.attention_every = 2;
         o.make.expert_every = i == 7 ? 2 : 0;
-        same(&o, 1 << (4 + i % 2) | 1 << 6);
+        same(&o, 1 << (6 + i % 2) | 1 << 8);
     }
     struct rig_options o = {.make = rig_latent()};
     o.make.type = "Q8_0";
-    same(&o, 1 << 4);
+    same(&o, 1 << 6);
     o.make = rig_pooled();
-    same(&o, 1 << 4);
+    same(&o, 1 << 6);
     o.make = rig_streamed();
-    same(&o, 1 << 4);
+    same(&o, 1 << 6);
     o.make = rig_blocks();
-    same(&o, 1 << 4);
+    same(&o, 1 << 6);
 }
 
 /* Layers that every row skips are not read anywhere. */
@@ -336,16 +338,131 @@ static void strange_messages(void)
     }
 }
 
+/* What becomes of texts, with K and V by heads on other machines: one is fed, forked, cut, goes on with a guessed path, and its windows go round. */
+#define LONG 150
+static float *live(struct rig *r)
+{
+    int32_t ids[LONG];
+    float *all = calloc(6 * (size_t)r->n_vocab, sizeof *all), *to = all;
+    struct ntx_kv_seq *text, *fork;
+    struct ntx_kv_mark *mark = NULL;
+    CHECK_EQ(ntx_kv_seq_promise(r->pool, LONG, NULL, 0, &text), 0);
+    rig_ids(r, 6, ids, LONG);
+    rig_feed(r, text, ids, 41, 0, 41, NULL);
+    CHECK_EQ(ntx_kv_seq_fork(text, 40, LONG, &fork), 0); /* its last block is a copy */
+    struct ntx_row both[] = {{.token = 5, .pos = 41, .kv = text, .logits = to}, {.token = 7, .pos = 40, .kv = fork, .logits = to + r->n_vocab}};
+    CHECK_EQ(rig_run(r, both, 2), 0);
+    to += 2 * r->n_vocab;
+    /* a tree of three branches, the last of which holds */
+    uint32_t paths[3][2] = {{41, 42}, {41, 43}, {41, 44}};
+    struct ntx_row tree[4] = {{.token = 9, .pos = 41, .kv = fork, .n_path = 1, .path = paths[0]}};
+    CHECK_EQ(rig_run(r, &(struct ntx_row){.token = 8, .pos = 40, .kv = fork}, 1), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        tree[1 + i] = (struct ntx_row){.token = (int32_t)(11 + i), .pos = 42, .kv = fork, .n_path = 2, .path = paths[i], .logits = to};
+    CHECK_EQ(rig_run(r, tree, 4), 0);
+    CHECK_EQ(ntx_forward_commit(r->f, fork, 41, paths[2], 2), 0);
+    CHECK_EQ(rig_run(r, &(struct ntx_row){.token = 14, .pos = 43, .kv = fork, .logits = to + r->n_vocab}, 1), 0);
+    to += 2 * r->n_vocab;
+    /* shared blocks become copies; windows are marked and put back */
+    CHECK_EQ(ntx_kv_return(text, 33), 33);
+    ntx_kv_seq_free(fork);
+    CHECK_EQ(ntx_kv_seq_fork(text, 33, LONG, &fork), 0);
+    if (ntx_kv_pool_marks(r->pool))
+        CHECK_EQ(ntx_kv_mark_new(text, 33, &mark), 0);
+    CHECK_EQ(ntx_kv_own(text, 20), 0);
+    CHECK_EQ(ntx_kv_return(text, 20), 20);
+    rig_feed(r, text, ids + 20, LONG - 20, 20, 30, NULL);
+    ntx_kv_seq_free(text);
+    if (mark) {
+        uint32_t n;
+        const uint32_t *blocks = ntx_kv_seq_blocks(fork, &n);
+        CHECK_EQ(ntx_kv_seq_promise(r->pool, LONG, blocks, 1, &text), 0);
+        ntx_kv_seq_reach(text, 33);
+        ntx_kv_seq_free(text);
+        CHECK_EQ(ntx_kv_seq_promise(r->pool, LONG, blocks, 1, &text), 0);
+        CHECK_EQ(ntx_kv_seq_copy(text, blocks[1]), 0);
+        ntx_kv_mark_put(mark, text);
+        CHECK_EQ(rig_run(r, &(struct ntx_row){.token = 3, .pos = 33, .kv = text, .logits = to}, 1), 0);
+        ntx_kv_seq_free(text);
+        ntx_kv_mark_free(mark);
+    }
+    for (uint32_t i = 33; i < LONG; i += 39)
+        rig_feed(r, fork, ids + i, 39, i, 13, NULL);
+    CHECK_EQ(rig_run(r, &(struct ntx_row){.token = 4, .pos = LONG - 1, .kv = fork, .logits = to + r->n_vocab}, 1), 0);
+    ntx_kv_seq_free(fork);
+    return all;
+}
+
+static void lives_of_texts(void)
+{
+    static const struct { const char *arch; enum ntx_kv_type type; bool windows; } is[] = {{"llama", NTX_KV_F16, false}, {"llama", NTX_KV_Q8_0, false}, {"qwen3", NTX_KV_Q4_0, false}, {"gpt-oss", NTX_KV_F16, true}, {"gemma3", NTX_KV_Q8_0, true}};
+    static const struct ntx_share by_heads = {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_HEADS};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct rig_options o = {.make = rig_model(), .kv_type = is[i].type, .windows = is[i].windows, .ctx = LONG + 10, .max_rows = 64};
+        struct machines m;
+        struct rig alone;
+        o.make.arch = is[i].arch;
+        o.make.type = "Q8_0";
+        o.make.window = 20;
+        if (!strcmp(is[i].arch, "gpt-oss"))
+            o.make.experts = 4, o.make.experts_used = 2;
+        rig_open(&alone, &o);
+        machines_open(&m, &o, &by_heads);
+        CHECK(m.at[1].rig.model->hp.kv_share != NULL);
+        float *want = live(&alone), *got = live(&m.at[0].rig);
+        for (size_t k = 0; k < 6; k++)
+            CHECK_MSG(!memcmp(want + k * alone.n_vocab, got + k * alone.n_vocab, alone.n_vocab * sizeof *got), "%s, kind %zu: step %zu", is[i].arch, i, k);
+        machines_close(&m, 0);
+        rig_close(&alone);
+        free(want), free(got);
+    }
+}
+
+/* Of K and V, too: a pass that has no place, and attention that has none. */
+static void strange_heads(void)
+{
+    static const struct ntx_share by_heads = {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_HEADS};
+    for (uint32_t kind = 0; kind < 24; kind++) {
+        struct machines m;
+        struct rig_options o = {.make = rig_model()};
+        struct { struct ntx__said_head h; uint32_t words[64]; } said = {{0}, {0}};
+        o.make.layers = 2;
+        machines_open(&m, &o, &by_heads);
+        m.at[1].rig.w.forgive = true;
+        said.h = (struct ntx__said_head){.said = NTX__SAID_BEGIN, .n = kind % 3, .n_rows = 1 + kind % 2};
+        for (uint32_t i = 0; i < 64; i++)
+            said.words[i] = kind < 12 ? (kind * 2654435761u + i * 40503u) >> (kind % 24) : 0;
+        if (kind >= 12) { /* a right one: position 0 of a text that has the first block */
+            said.h.n = 0;
+            said.h.n_rows = 1;
+            said.words[3] = 1;
+        }
+        net_threads.send(net_at(m.wire, 0), 1, &said, sizeof said.h + (kind < 12 ? 4 * (3 + kind * 3) : 4 * 6));
+        said.h = (struct ntx__said_head){.said = NTX__SAID_ATTEND, .layer = kind % 5 == 4 ? 99 : 0, .n_rows = 1 + (kind % 4 == 3 ? 100000 : 0), .n = kind % 3 == 2 ? UINT32_MAX : kind % 3};
+        said.words[0] = kind;
+        net_threads.send(net_at(m.wire, 0), 1, &said, sizeof said.h + 4 * (kind * 2));
+        struct { struct ntx__answer a; char text[NTX__ANSWER_TEXT]; } got;
+        CHECK_EQ(net_threads.take(net_at(m.wire, 0), 1, &got, sizeof got), 0);
+        CHECK_EQ(net_threads.wait(net_at(m.wire, 0), 20000), 0);
+        CHECK_EQ(got.a.rc, -EBADMSG);
+        CHECK_MSG(strstr(got.text, "keys and values that have no place") != NULL, "'%s'", got.text);
+        machines_close(&m, 0);
+    }
+}
+
 int main(void)
 {
     of_all_kinds();
     of_all_architectures();
     with_skips(&shares[0]);
     with_skips(&shares[4]);
+    with_skips(whole_layers - 1);
+    lives_of_texts();
     foretold();
     one_fails(&shares[1]);
     one_fails(whole_layers);
     one_is_gone();
     strange_messages();
+    strange_heads();
     return 0;
 }

@@ -5,6 +5,8 @@
 #include "model/share.h"
 #include "tests/check.h"
 
+#define CAN(keeps_, memory_, drive_) {.keeps = keeps_, .memory = memory_, .drive = drive_}
+
 static void all_rows_once(void)
 {
     static const struct ntx_share shares[] = {
@@ -59,19 +61,19 @@ static void the_same_time(void)
 {
     struct ntx_share s;
     /* nothing stays: as the drives are */
-    const struct ntx_share_machine drives[] = {{0, 10e9, 100e6}, {0, 10e9, 300e6}};
+    const struct ntx_share_machine drives[] = {CAN(0, 10e9, 100e6), CAN(0, 10e9, 300e6)};
     CHECK(fabs(ntx_share_even(drives, 2, &(struct ntx_share_work){.dense = 4e9}, &s) - 10) < 1e-6);
     CHECK(fabs((double)s.part[1] / s.part[0] - 3) < 1e-3);
     /* two keep 2 GB each, of 6: 2 GB are read by the third's drive, or by all */
-    const struct ntx_share_machine mixed[] = {{2e9, 10e9, 1e9}, {2e9, 10e9, 1e9}, {0, 10e9, 1e9}};
+    const struct ntx_share_machine mixed[] = {CAN(2e9, 10e9, 1e9), CAN(2e9, 10e9, 1e9), CAN(0, 10e9, 1e9)};
     CHECK(fabs(ntx_share_even(mixed, 3, &(struct ntx_share_work){.dense = 6e9}, &s) - 2.0 / 3) < 1e-6);
     CHECK(fabs((double)s.part[0] / s.part[2] - 4) < 1e-3);
     /* all in memory: as the memories are */
-    const struct ntx_share_machine memories[] = {{1e12, 30e9, 1e9}, {1e12, 10e9, 1e9}};
+    const struct ntx_share_machine memories[] = {CAN(1e12, 30e9, 1e9), CAN(1e12, 10e9, 1e9)};
     CHECK(fabs(ntx_share_even(memories, 2, &(struct ntx_share_work){.dense = 4e9}, &s) - 0.1) < 1e-6);
     CHECK(fabs((double)s.part[0] / s.part[1] - 3) < 1e-3);
     s.n = 77;
-    CHECK(ntx_share_even((const struct ntx_share_machine[]){{1, 0, 1}, {1, 1, 1}}, 2, &(struct ntx_share_work){.dense = 1}, &s) == 0);
+    CHECK(ntx_share_even((const struct ntx_share_machine[]){CAN(1, 0, 1), CAN(1, 1, 1)}, 2, &(struct ntx_share_work){.dense = 1}, &s) == 0);
     CHECK_EQ(s.n, 77);
 }
 
@@ -79,17 +81,17 @@ static void the_same_time(void)
 static void experts_that_stay(void)
 {
     struct ntx_share s;
-    const struct ntx_share_work w = {1e9, 8e9, 0.125};
-    const struct ntx_share_machine two[] = {{3e9, 10e9, 1e9}, {3e9, 10e9, 1e9}};
+    const struct ntx_share_work w = {.dense = 1e9, .experts = 8e9, .used = 0.125};
+    const struct ntx_share_machine two[] = {CAN(3e9, 10e9, 1e9), CAN(3e9, 10e9, 1e9)};
     CHECK(fabs(ntx_share_reads(&two[0], &w, 0.5) - 0.125 * (4e9 - 2.5e9)) < 1);
     CHECK(fabs(ntx_share_even(two, 2, &w, &s) - 0.1875) < 1e-6);
     CHECK_EQ(s.part[0], s.part[1]);
     /* the second one keeps nothing: dense bytes, too, come from its drive; the first has more, so that both take as long */
-    const struct ntx_share_machine unlike[] = {{3e9, 10e9, 1e9}, {0, 10e9, 1e9}};
+    const struct ntx_share_machine unlike[] = {CAN(3e9, 10e9, 1e9), CAN(0, 10e9, 1e9)};
     double t = ntx_share_even(unlike, 2, &w, &s), part = (double)s.part[0] / (s.part[0] + s.part[1]);
     CHECK(fabs(ntx_share_reads(&unlike[0], &w, part) / 1e9 - t) < 1e-5 && fabs(ntx_share_reads(&unlike[1], &w, 1 - part) / 1e9 - t) < 1e-5);
     /* so little is kept that dense bytes are read: no expert stays */
-    const struct ntx_share_machine small[] = {{1e8, 10e9, 1e9}, {1e8, 10e9, 1e9}};
+    const struct ntx_share_machine small[] = {CAN(1e8, 10e9, 1e9), CAN(1e8, 10e9, 1e9)};
     CHECK(fabs(ntx_share_even(small, 2, &w, &s) - 0.9) < 1e-6);
 }
 
