@@ -38,6 +38,7 @@ struct ntx_gpu_info {
     uint32_t capability;         /* 90: compute capability 9.0 */
     uint32_t driver;             /* 13000: CUDA 13.0 */
     uint32_t processors;
+    uint32_t integrated;         /* 1: its memory is the host's, which it reads at the same rate */
 };
 
 /* Groups of a packed layer's neurons (model/pack.h): list[0 .. n), or first .. first + n - 1 where list is NULL. Group `first` lies at the
@@ -366,6 +367,7 @@ struct ntx_gpu_ops {
     void (*host_free)(struct ntx_gpu *g, void *p);
     int (*host_register)(struct ntx_gpu *g, void *p, uint64_t bytes); /* locks pages that exist; speed only */
     void (*host_unregister)(struct ntx_gpu *g, void *p);
+    int (*host_address)(struct ntx_gpu *g, void *p, void **dev);      /* integrated ones: where kernels find what was registered at p */
 
     int (*stream_new)(struct ntx_gpu *g, struct ntx_gpu_stream **out);
     void (*stream_free)(struct ntx_gpu_stream *s); /* waits for what is queued */

@@ -202,6 +202,7 @@ static int cuda_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
     out->capability = (uint32_t)(p.major * 10 + p.minor);
     out->driver = (uint32_t)driver;
     out->processors = (uint32_t)p.multiProcessorCount;
+    out->integrated = p.integrated ? 1 : 0;
     return 0;
 }
 
@@ -249,7 +250,13 @@ static void cuda_host_free(struct ntx_gpu *g, void *p)
 static int cuda_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
 {
     int rc = bind(g);
-    return rc ? rc : fail(g, cudaHostRegister(p, bytes, cudaHostRegisterDefault), "cannot register host memory");
+    return rc ? rc : fail(g, cudaHostRegister(p, bytes, cudaHostRegisterMapped), "cannot register host memory");
+}
+
+static int cuda_host_address(struct ntx_gpu *g, void *p, void **dev)
+{
+    int rc = bind(g);
+    return rc ? rc : fail(g, cudaHostGetDevicePointer(dev, p, 0), "no address of host memory");
 }
 
 static void cuda_host_unregister(struct ntx_gpu *g, void *p)
@@ -396,7 +403,7 @@ extern "C" const struct ntx_gpu_ops *ntx_gpu_table(void)
 {
     static const struct ntx_gpu_ops ops = {
         NTX_GPU_ABI, "cuda", cuda_open, cuda_close, cuda_info, cuda_error, cuda_alloc, cuda_free, cuda_host_alloc, cuda_host_free,
-        cuda_host_register, cuda_host_unregister, cuda_stream_new, cuda_stream_free, cuda_stream_sync, cuda_event_new, cuda_event_free,
+        cuda_host_register, cuda_host_unregister, cuda_host_address, cuda_stream_new, cuda_stream_free, cuda_stream_sync, cuda_event_new, cuda_event_free,
         cuda_event_record, cuda_event_query, cuda_event_sync, cuda_event_ms, cuda_stream_wait, cuda_upload, cuda_upload_rows,
         cuda_download, cuda_fill, cuda_device_copy, cuda_launch, cuda_dense,
     };

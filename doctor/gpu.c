@@ -114,6 +114,7 @@ bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n)
         r->hw.gpu.bps = copy;
         r->hw.gpu.h2d_bps = h2d;
         r->hw.gpu.flops = flops;
+        r->hw.gpu.unified = back.info.integrated;
     }
     ntx_gpu_back_close(&back);
     return !rc;

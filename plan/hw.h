@@ -11,7 +11,8 @@
  *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],   weights from memory, all threads
  *                ("gb_s_1": one thread; without it in proportion); with "interleaved": true of those that stay in memory, where they are
  *                kept in another order (infer/cpu/interleaved.h)
- *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5, "rates": {"Q4_K": 510}},    absent without one
+ *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5, "rates": {"Q4_K": 510}},    absent without one;
+ *                with "unified": true its memory is the host's: it reads weights where they are, "gib" is how much of that it can use
  *     "pass":   {"layer_us": 12, "token_us": 100} }                       what overlaps nothing: per layer, per pass
  *
  * All but "ntx_profile" may be absent: 0 then means unknown, and what depends on it is not predicted. Other keys are kept out of
@@ -60,6 +61,7 @@ struct ntx_hw {
     struct {
         char name[96];
         uint64_t bytes; /* 0: there is none */
+        bool unified;   /* of the host's memory, which it reads in place */
         double bps, flops, int8_ops, h2d_bps;
         double type_bps[NTX_TYPE_LIMIT]; /* of a type's products of a few rows, as measured; 0: was not */
     } gpu;

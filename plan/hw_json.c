@@ -128,6 +128,7 @@ static void read_gpu(struct reader *r, const json_t *g, struct ntx_hw *hw)
     hw->gpu.flops = number(r, g, "gflops", GFLOPS_MAX) * 1e9;
     hw->gpu.int8_ops = number(r, g, "int8_gops", GFLOPS_MAX) * 1e9;
     hw->gpu.h2d_bps = number(r, g, "h2d_gb_s", RATE_MAX) * 1e9;
+    hw->gpu.unified = json_is_true(json_object_get(g, "unified"));
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
         if (ntx_type_info(t))
             hw->gpu.type_bps[t] = number(r, part(r, g, "rates"), ntx_type_info(t)->name, RATE_MAX) * 1e9;
@@ -251,6 +252,8 @@ static json_t *gpu_json(const struct ntx_hw *hw)
     put(g, "gflops", hw->gpu.flops / 1e9);
     put(g, "int8_gops", hw->gpu.int8_ops / 1e9);
     put(g, "h2d_gb_s", hw->gpu.h2d_bps / 1e9);
+    if (hw->gpu.unified)
+        json_object_set_new(g, "unified", json_true());
     json_t *rates = json_object();
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
         if (ntx_type_info(t))

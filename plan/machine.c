@@ -52,6 +52,7 @@ void ntx_machine_set_gpu(struct ntx_hw *hw, const struct ntx_card *card, double 
     double plug = ntx_pcie_bps(card->pcie, card->lanes);
     snprintf(hw->gpu.name, sizeof hw->gpu.name, "%s", card->name);
     hw->gpu.bytes = (uint64_t)card->gib << 30;
+    hw->gpu.unified = false;
     hw->gpu.bps = BELIEVED * card->gb_s * 1e9;
     hw->gpu.flops = BELIEVED_FLOPS * card->tflops * 1e12;
     hw->gpu.int8_ops = BELIEVED_FLOPS * card->tops * 1e12;

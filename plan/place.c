@@ -23,6 +23,8 @@ static uint64_t vram_of(const struct ntx_hw *hw, const struct ntx_outline *o, co
         snprintf(l->note, sizeof l->note, "the GPU is not used: KV in q4_0 has no kernels there");
         return 0;
     }
+    if (hw->gpu.unified)
+        return r->vram ? NTX_MIN(r->vram, l->ram) : l->ram;
     return r->vram ? NTX_MIN(r->vram, hw->gpu.bytes) : hw->gpu.bytes - hw->gpu.bytes * 8 / 100;
 }
 
@@ -82,13 +84,13 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     struct ntx_plan_request q = r->plan;
     struct ntx_plan *p = NULL;
     *out = (struct ntx_layout){.ctx = 0};
-    out->vram = vram_of(hw, o, r, out);
     q.hw = hw;
     q.clients = &clients;
     q.other_bytes += o->held_bytes;
     q.threads = NTX_MIN(q.threads ? q.threads : NTX_MAX(hw->threads, 1u), THREADS_MOST);
     q.ram_bytes = out->ram = q.ram_bytes ? q.ram_bytes : hw->ram_bytes - hw->ram_bytes * 15 / 100;
-    q.vram_bytes = out->vram;
+    q.vram_bytes = out->vram = vram_of(hw, o, r, out);
+    q.unified = hw->gpu.unified;
     if (!q.ram_bytes)
         return ntx_err_set(err, -EINVAL, "the profile does not say how much memory the machine has: give --ram");
     out->smallest = r->smallest ? ntx_plan_smallest(o->model, &q) : 0;

@@ -536,13 +536,17 @@ static int plan_gpu(const struct ntx_model *m, struct ntx_plan_request *q, struc
     first->device_need = need;
     if (need > q->vram_bytes)
         return 0;
-    q->device_bytes = q->vram_bytes - need;
+    q->device_bytes = q->unified ? 0 : q->vram_bytes - need;
     q->ctx = first->ctx;
     q->max_rows = first->max_rows;
     q->chunk_bytes = first->chunk_bytes;
     if (first->bytes_total + host <= q->ram_bytes || first->geo.n_desc)
         q->other_bytes += host;
+    if (q->unified) /* of one budget; KV is in it already */
+        q->other_bytes += need - NTX_MIN(need, first->bytes_kv);
     int rc = plan_once(m, q, true, &p, err);
+    if (rc == -ENOMEM && q->unified)
+        return 0;
     if (rc)
         return rc;
     p->device_need = need;

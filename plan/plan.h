@@ -55,6 +55,7 @@ struct ntx_plan_request {
     bool prefetch;           /* keep some frames for experts that are read on predictions */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
     uint64_t vram_bytes;     /* or of GPU memory for all: KV and the pass's work first, what is left for matrices. 0: there is none */
+    bool unified;            /* the GPU's memory is the host's: vram_bytes is a part of ram_bytes, and it multiplies by what is there */
     enum ntx_multiply multiply; /* where, with a GPU: for the prediction */
     const struct ntx_hw *hw; /* what the machine can do; NULL: unknown: no prediction */
     const atomic_bool *stop; /* who asked is gone: -ECANCELED within a few milliseconds; NULL: nobody sets it */

@@ -43,7 +43,7 @@ static double device_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t row
 /* Sums over the types that are there; a type without a rate makes it unknown. */
 struct costs {
     double device, cpu, copied; /* VRAM's bytes; the rest on the CPU; the rest on the GPU once it is there */
-    double bytes;               /* VRAM's: to tell reading from arithmetic */
+    double bytes;               /* those in the GPU's memory: to tell reading from arithmetic */
     bool unknown, estimated;
 };
 
@@ -58,7 +58,7 @@ static void add_costs(struct costs *c, const struct ntx_hw *hw, const struct ntx
     c->unknown |= rest > 0 && l->multiply != NTX_MULTIPLY_GPU && cpu <= 0;
     c->unknown |= device > 0 && gpu <= 0;
     c->device += device * gpu;
-    c->bytes += device;
+    c->bytes += device + (hw->gpu.unified ? rest : 0);
     c->cpu += bytes[NTX_TIER_STORAGE] * cpu + bytes[NTX_TIER_HOST] * stays; /* beside a GPU nothing is interleaved */
     c->copied += rest * gpu;
     c->estimated |= hw->gpu.bps > 0 && hw->gpu.type_bps[t] <= 0;
@@ -85,7 +85,7 @@ static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct nt
     const struct {
         const char *name;
         double s;
-    } terms[] = {{"drive", f->drive_s + f->late_s}, {"memory", f->memory_s}, {"h2d", f->h2d_s}, {reads_vram ? "vram" : "compute", f->compute_s}};
+    } terms[] = {{"drive", f->drive_s + f->late_s}, {"memory", f->memory_s}, {"h2d", f->h2d_s}, {reads_vram ? hw->gpu.unified ? "memory" : "vram" : "compute", f->compute_s}};
     double most = 0;
     f->limit = "";
     for (unsigned i = 0; i < sizeof terms / sizeof *terms; i++)
@@ -100,12 +100,13 @@ static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_
     double host = sum(l->bytes[NTX_TIER_HOST]), storage = sum(l->bytes[NTX_TIER_STORAGE]), streamed = NTX_MAX(storage - l->late_bytes, 0);
     double drive = ntx_hw_stream_bps(hw, l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
     double late = ntx_hw_stream_bps(hw, l->late_read_bytes ? l->late_read_bytes : l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
-    double ram = ntx_hw_ram_bps(hw, 0), attend = l->kv_on_device ? hw->gpu.bps : ntx_hw_ram_bps(hw, l->threads);
+    double ram = hw->gpu.unified && l->kv_on_device ? NTX_MAX(ntx_hw_ram_bps(hw, 0), hw->gpu.bps) : ntx_hw_ram_bps(hw, 0); /* such a GPU takes more of it than all cores */
+    double attend = l->kv_on_device ? hw->gpu.bps : ntx_hw_ram_bps(hw, l->threads);
     struct ntx_forecast f = {.copied = share};
     f.drive_s = (streamed > 1 ? streamed / drive : 0) + (drive > 0 ? l->kv_read_bytes / drive : 0); /* a byte of weights is rounding */
     f.late_s = l->late_bytes > 0 ? l->late_bytes / late : 0;
     f.memory_s = ram > 0 ? (host + 2 * storage + (l->kv_on_device ? 0 : l->kv_bytes)) / ram : 0;
-    f.h2d_s = share > 0 ? share * (host + storage) / hw->gpu.h2d_bps : 0;
+    f.h2d_s = share > 0 && !hw->gpu.unified ? share * (host + storage) / hw->gpu.h2d_bps : 0;
     f.device_s = c->device + share * c->copied + (l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
     f.cpu_s = (1 - share) * c->cpu + (!l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
     f.compute_s = f.device_s + f.cpu_s + hw->layer_s * l->n_layers + hw->token_s;
@@ -119,11 +120,12 @@ int ntx_predict(const struct ntx_hw *hw, const struct ntx_load_bytes *l, struct 
 {
     struct costs c = all_costs(hw, l);
     double rest = sum(l->bytes[NTX_TIER_HOST]) + sum(l->bytes[NTX_TIER_STORAGE]);
-    bool can_copy = hw->gpu.bytes && hw->gpu.h2d_bps > 0 && hw->gpu.bps > 0 && l->multiply != NTX_MULTIPLY_CPU && rest > 0;
+    bool can_copy = hw->gpu.bytes && (hw->gpu.h2d_bps > 0 || hw->gpu.unified) && hw->gpu.bps > 0 && l->multiply != NTX_MULTIPLY_CPU && rest > 0;
+    bool all = l->multiply == NTX_MULTIPLY_GPU || hw->gpu.unified; /* that one multiplies by all of it */
     if (c.unknown || (sum(l->bytes[NTX_TIER_STORAGE]) > 0 && !hw->n_reads && !hw->n_streams) || (l->multiply == NTX_MULTIPLY_GPU && rest > 0 && !can_copy))
         return -ENODATA;
-    struct ntx_forecast best = with_share(hw, l, &c, can_copy && l->multiply == NTX_MULTIPLY_GPU ? 1 : 0);
-    for (int i = 1; can_copy && l->multiply == NTX_MULTIPLY_BEST && i <= SHARES; i++) {
+    struct ntx_forecast best = with_share(hw, l, &c, can_copy && all ? 1 : 0);
+    for (int i = 1; can_copy && !all && i <= SHARES; i++) {
         struct ntx_forecast f = with_share(hw, l, &c, (double)i / SHARES);
         if (f.pass_s < best.pass_s)
             best = f;

@@ -241,6 +241,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .other_bytes = held + look_rows(r) * look_bytes(l) + sums_bytes(r, l),
         .clients = &clients,
         .vram_bytes = ntx__load_vram(r, l),
+        .unified = l->back.info.integrated,
         .ctx = r->set.ctx,
         .sessions = r->set.sessions,
         .threads = threads,

@@ -66,6 +66,7 @@ static struct ntx_device_config device_config(const struct ntx_loaded *l)
         .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv,
         .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, NTX_PLAN_IN_FLIGHT) : 1,
         .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->set.link_h2d, .share = &l->share,
+        .in_place = l->registered && l->back.info.integrated ? l->region.base : NULL, .in_place_bytes = l->region.bytes,
     };
 }
 
@@ -89,7 +90,7 @@ uint64_t ntx__load_vram(const struct ntx_load_request *r, const struct ntx_loade
 {
     if (!l->back.gpu)
         return 0;
-    uint64_t card = l->back.info.free > SPARE ? l->back.info.free - SPARE : 1;
+    uint64_t card = l->back.info.integrated ? l->ram_bytes : l->back.info.free > SPARE ? l->back.info.free - SPARE : 1;
     return r->set.vram ? NTX_MIN(r->set.vram, card) : card;
 }
 
@@ -102,8 +103,8 @@ int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, c
         return 0;
     char a[32], b[32], why[240];
     uint64_t need = l->plan->device_need;
-    snprintf(why, sizeof why, "KV and work of this model take %s (%llu bytes) of GPU memory, and the budget is %s: use a smaller --ctx, or a larger --vram",
-             ntx_format_size(need, a, sizeof a), (unsigned long long)need, ntx_format_size(q->vram_bytes, b, sizeof b));
+    snprintf(why, sizeof why, "KV and work of this model take %s (%llu bytes) of %s, and the budget is %s: use a smaller --ctx, or a larger %s",
+             ntx_format_size(need, a, sizeof a), (unsigned long long)need, q->unified ? "memory for the GPU beside all else" : "GPU memory", ntx_format_size(q->vram_bytes, b, sizeof b), q->unified && !r->set.vram ? "--ram" : "--vram");
     return do_without(r, l, why, err);
 }
 
@@ -142,11 +143,11 @@ int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err)
 {
     if (!l->back.gpu)
         return 0;
+    l->registered = lock(l, l->region.base, l->region.bytes);
     struct ntx_device_config c = device_config(l);
     int rc = ntx_device_new(&c, &l->device, err);
     if (rc || (rc = ntx_device_fill(l->device, read_chunk, l, err)))
         return rc;
-    l->registered = lock(l, l->region.base, l->region.bytes);
     return 0;
 }
 

@@ -257,7 +257,9 @@ static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
     d->choices = NTX_MAX(c->max_rows, d->hp->n_expert_used);
     d->predict_rows = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX_DECODE_ROWS) : NTX__PREFETCH_ROWS;
     d->tiled = !d->hp->dims && !d->hp->kv_lora && !d->hp->index.head && d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
-    if (c->share)
+    if (c->in_place)
+        memset(d->share.of, 64, sizeof d->share.of);
+    else if (c->share)
         d->share = *c->share;
     else
         ntx_copy_share_default(&d->share);
@@ -345,12 +347,14 @@ static int make_streams(struct ntx_device *d)
 {
     const struct ntx_gpu_ops *ops = d->ops;
     int rc;
+    if (d->c.in_place && (rc = ops->host_address(d->c.gpu, (void *)(uintptr_t)d->c.in_place, (void **)&d->in_place)))
+        return rc;
     if ((rc = ops->stream_new(d->c.gpu, &d->compute)) || (rc = ops->stream_new(d->c.gpu, &d->copies)) || (rc = ops->event_new(d->c.gpu, false, &d->input)) ||
         (rc = ops->event_new(d->c.gpu, false, &d->lists)))
         return rc;
     for (uint32_t i = 0; i < d->n_stages; i++) {
         struct ntx__stage *s = &d->stages[i];
-        s->bytes = d->m.stages + i * d->stage_bytes;
+        s->own = d->m.stages + i * d->stage_bytes;
         s->chunk = NTX__NO_CHUNK;
         if ((rc = ops->event_new(d->c.gpu, false, &s->copied)) || (rc = ops->event_new(d->c.gpu, false, &s->used)))
             return rc;

@@ -7,6 +7,9 @@
  *   storage  copied from the ring's slot to a stage on the device, on a stream of copies beside the compute; the slot is given
  *            back when an event says that the copy is over
  *
+ * A GPU whose memory is the host's (in_place) copies nothing: it multiplies by chunks on the host, and in the ring's slots, where they are; a slot is given back when its
+ * product is over.
+ *
  * Rows of decoding are the CPU's bits wherever a chunk lives (but for attention over more than NTX_GPU_SPLIT positions). Rows of prompts
  * (ntx_row.rounded) go through the matrix units in groups padded to one size, so their values depend on the plan
  * only; they are within F16's rounding of the CPU's. Where cuBLAS is missing, they are computed like the others. Experts
@@ -49,6 +52,8 @@ struct ntx_device_config {
     uint32_t in_flight;   /* streamed chunks held at once, at least 1; less than the ring has slots */
     enum ntx_kv_type kv_type;
     struct ntx_ffn_mode ffn; /* of a packed model */
+    const void *in_place; /* [in_place_bytes] of the host that the GPU has registered, and reads as fast as its own memory (ntx_gpu_info.integrated); NULL: none */
+    uint64_t in_place_bytes;
     double h2d_bps;       /* a slower link is emulated: chunks are copied at this rate; 0: as fast as it goes */
     const struct ntx_copy_share *share; /* copied; NULL: the default */
 };

@@ -4,7 +4,7 @@
  *   compute   wait for copied | products | event used
  *
  * A stage is used again when the compute behind its event is over; a ring's slot is given back when its copy is. Never more chunks
- * are held than in_flight, so the ring never waits for us while we wait for it. */
+ * are held than in_flight, so the ring never waits for us while we wait for it. What a GPU reads in place is copied nowhere; its stage only holds it, until it is used. */
 #include <errno.h>
 #include <time.h>
 
@@ -21,13 +21,19 @@ static void trace_copy(struct ntx_device *d, const struct ntx__stage *s)
     d->copied_ns = now;
 }
 
+static bool is_in_place(const struct ntx__stage *s) { return s->bytes != s->own; }
+
+/* The host's bytes are not needed any more. */
+static struct ntx_gpu_event *over(const struct ntx__stage *s) { return is_in_place(s) ? s->used : s->copied; }
+
 static int give_back(struct ntx_device *d, struct ntx__stage *s)
 {
     if (s->chunk == NTX__NO_CHUNK)
         return 0;
-    int rc = d->ops->event_sync(s->copied);
+    int rc = d->ops->event_sync(over(s));
     if (!rc) {
-        trace_copy(d, s);
+        if (!is_in_place(s))
+            trace_copy(d, s);
         d->f->c.weights->ops->release(d->f->c.weights, s->chunk);
         s->chunk = NTX__NO_CHUNK;
     }
@@ -39,7 +45,7 @@ static int give_back_finished(struct ntx_device *d)
 {
     for (uint32_t k = 0; k < d->n_stages; k++) {
         struct ntx__stage *s = &d->stages[(d->next_stage + k) % d->n_stages];
-        int rc = s->chunk == NTX__NO_CHUNK ? 1 : d->ops->event_query(s->copied);
+        int rc = s->chunk == NTX__NO_CHUNK ? 1 : d->ops->event_query(over(s));
         if (rc <= 0)
             return rc;
         if ((rc = give_back(d, s)))
@@ -80,7 +86,7 @@ static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const ui
         for (n = 1; i + n < part->n && part->rows[i + n] == part->rows[i] + n;)
             n++;
         uint64_t at = (part->rows[i] - c->row0) * part->row_bytes;
-        rc = d->ops->upload(d->copies, s->bytes + at, bytes + at, n * part->row_bytes);
+        rc = d->ops->upload(d->copies, s->own + at, bytes + at, n * part->row_bytes);
     }
     return rc;
 }
@@ -93,7 +99,7 @@ static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const s
     s->queued_ns = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
     s->copied_bytes = whole ? c->bytes : part->n * part->row_bytes;
     emulate_link(d, s->copied_bytes);
-    if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = whole ? d->ops->upload(d->copies, s->bytes, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
+    if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = whole ? d->ops->upload(d->copies, s->own, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
         (rc = d->ops->event_record(s->copied, d->copies)))
         return rc;
     return d->ops->stream_wait(d->compute, s->copied);
@@ -114,6 +120,13 @@ static int look(struct ntx_forward *f, uint32_t chunk, const uint8_t *bytes, con
     return rc;
 }
 
+/* Where kernels find a chunk, and the bytes behind it that they may read; NULL: it is to be copied. */
+static const uint8_t *in_place(const struct ntx_device *d, uint32_t chunk, const void *bytes)
+{
+    uint64_t at = (uint64_t)((uintptr_t)bytes - (uintptr_t)d->c.in_place), n = d->c.chunks->list[chunk].bytes + NTX_GPU_SLACK;
+    return d->in_place && at <= d->c.in_place_bytes && n <= d->c.in_place_bytes - at ? d->in_place + at : NULL;
+}
+
 int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__device_part *part, struct ntx__stage **stage)
 {
     struct ntx__stage *s = &d->stages[d->next_stage];
@@ -123,10 +136,13 @@ int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__de
         return ntx__device_fail(d, rc, "a copy");
     if ((rc = ntx__acquire(d->f, chunk, &bytes)) || (rc = look(d->f, chunk, bytes, part)))
         return rc;
+    s->bytes = in_place(d, chunk, bytes);
+    if (!s->bytes)
+        s->bytes = s->own;
     s->chunk = chunk;
     d->next_stage = (d->next_stage + 1) % d->n_stages;
     *stage = s;
-    rc = copy(d, chunk, bytes, part, s);
+    rc = is_in_place(s) ? 0 : copy(d, chunk, bytes, part, s);
     return rc ? ntx__device_fail(d, rc, "a streamed product") : 0;
 }
 

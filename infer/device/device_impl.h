@@ -23,7 +23,8 @@
 #define NTX__WIDENED_BYTES (4u << 20)       /* of a matrix in one chunk, in F16, at a time */
 
 struct ntx__stage { /* device memory of one streamed chunk */
-    uint8_t *bytes;
+    uint8_t *own;
+    const uint8_t *bytes; /* `own`, or where the chunk is: then it is held until `used` */
     struct ntx_gpu_event *copied, *used;
     uint32_t chunk;  /* held of the weights until `copied`; NTX__NO_CHUNK: none */
     uint64_t queued_ns, copied_bytes; /* for the trace */
@@ -104,6 +105,7 @@ struct ntx_device {
     struct ntx__device_mem m;
     struct ntx__device_host host;
     void *arena, *host_arena;
+    const uint8_t *in_place;       /* where kernels find c.in_place; NULL: everything is copied */
     uint64_t copied_ns;            /* for the trace: when a copy was seen to be over */
     uint64_t link_free_ns;         /* when the emulated link is through with what it has */
     bool no_dense;                 /* cuBLAS is missing */

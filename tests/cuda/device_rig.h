@@ -15,6 +15,7 @@ struct world {
     const char *mix;         /* of "d", "h", "s": chunk i lives at mix[i % its length]; experts: host where it says s; all groups of neurons of layer i */
     uint32_t in_flight, share; /* share: 64ths of the host's bytes that are copied; UINT32_MAX: the default's */
     double h2d_bps;
+    bool in_place;           /* all memory is the GPU's, too */
 };
 
 KIT int world_read(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
@@ -46,6 +47,7 @@ KIT struct ntx_device_config world_config(struct world *w, struct rig *r, const 
         .ops = w->gpu.ops, .gpu = w->gpu.g, .model = r->model, .chunks = r->chunks, .table = w->table, .max_rows = o->max_rows ? o->max_rows : 64,
         .ctx = o->ctx ? o->ctx : 512, .kv = r->kv, .logits_rows = 64, .in_flight = w->in_flight, .kv_type = o->kv_type,
         .ffn = r->ffn, .h2d_bps = w->h2d_bps, .share = w->share == UINT32_MAX ? NULL : share,
+        .in_place = w->in_place ? (const void *)1 : NULL, .in_place_bytes = UINT64_MAX,
     };
 }
 
@@ -55,6 +57,7 @@ KIT struct ntx_device *world_device(struct rig *r, const struct rig_options *o, 
     struct ntx_err err = {0};
     struct ntx_copy_share share;
     world_table(w, r);
+    r->w.slack = w->in_place ? NTX_GPU_SLACK : 0;
     struct ntx_device_config c = world_config(w, r, o, &share);
     CHECK_MSG(!ntx_backend_can(&ntx_device_backend, r->model, 0, &err), "%s", err.text);
     CHECK(ntx_device_bytes(&c) > 0);

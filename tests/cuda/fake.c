@@ -196,7 +196,8 @@ static void fake_close(struct ntx_gpu *g)
 
 static int fake_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
 {
-    *out = (struct ntx_gpu_info){.name = "fake GPU", .total = control.total, .free = control.total - control.used, .capability = 75, .driver = 13000, .processors = 1};
+    *out = (struct ntx_gpu_info){.name = "fake GPU", .total = control.total, .free = control.total - control.used, .capability = 75, .driver = 13000, .processors = 1,
+                                 .integrated = getenv("NTX_FAKE_GPU_INTEGRATED") != NULL};
     return check_lost(g);
 }
 
@@ -263,6 +264,12 @@ static int fake_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
 static void fake_host_unregister(struct ntx_gpu *g, void *p)
 {
     (void)g, (void)p;
+}
+
+static int fake_host_address(struct ntx_gpu *g, void *p, void **dev)
+{
+    *dev = p;
+    return check_lost(g);
 }
 
 /* ---- streams and events */
@@ -402,7 +409,7 @@ static int fake_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_
 static const struct ntx_gpu_ops ops = {
     .abi = NTX_GPU_ABI, .name = "fake", .open = fake_open, .close = fake_close, .info = fake_info, .error = fake_error,
     .alloc = fake_alloc, .free = fake_free, .host_alloc = fake_host_alloc, .host_free = fake_host_free,
-    .host_register = fake_host_register, .host_unregister = fake_host_unregister,
+    .host_register = fake_host_register, .host_unregister = fake_host_unregister, .host_address = fake_host_address,
     .stream_new = fake_stream_new, .stream_free = fake_stream_free, .stream_sync = fake_stream_sync,
     .event_new = fake_event_new, .event_free = fake_event_free, .event_record = fake_event_record, .event_query = fake_event_query,
     .event_sync = fake_event_sync, .event_ms = fake_event_ms, .stream_wait = fake_stream_wait,

@@ -798,6 +798,56 @@ static void steps(struct world *w)
     puts("what steps gave: the CPU's bits");
 }
 
+/* ---- a GPU whose memory is the host's: chunks are multiplied where they are, in a ring that gives each out again once it is used, and none is copied */
+
+static uint64_t streamed(struct world *w, const struct rig_options *o, bool in_place, const float *want, uint64_t *matrices)
+{
+    struct rig_options on = *o;
+    struct rig r;
+    size_t n;
+    w->in_place = false;
+    world_rig(w, &r, &on);
+    *matrices = 0;
+    for (uint32_t i = 0; i < r.chunks->n; i++)
+        *matrices += r.chunks->list[i].fixed ? 0 : r.chunks->list[i].bytes;
+    world_close(w, &r);
+    uint64_t before = w->fake->uploaded;
+    w->in_place = in_place;
+    float *got = logits_of(w, on, N, 1, false, &n);
+    w->in_place = false;
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s, %s: not the CPU's bits", o->make.type, in_place ? "in place" : "copied");
+    free(got);
+    return w->fake->uploaded - before;
+}
+
+static void in_place(struct world *w)
+{
+    static const char *const types[] = {"Q4_K_M", "Q8_0", "F16"};
+    size_t n;
+    if (!w->fake)
+        return;
+    w->share = 64;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const struct rig_options o = {.make = small_model(types[i], 2), .chunk_bytes = 20000, .max_rows = N, .window = 5};
+        float *want = logits_of(NULL, (struct rig_options){.make = o.make, .chunk_bytes = o.chunk_bytes, .max_rows = N}, N, N, false, &n);
+        w->mix = "hss";
+        w->in_flight = 2;
+        uint64_t matrices, copied = streamed(w, &o, false, want, &matrices), there = streamed(w, &o, true, want, &matrices);
+        CHECK_MSG(copied - there == N * matrices, "%s: %llu bytes of weights were to be copied in %d passes, and %llu less are in place", types[i],
+                  (unsigned long long)(N * matrices), N, (unsigned long long)(copied - there));
+        printf("%s: in place: the same bits, %llu bytes of weights not copied\n", types[i], (unsigned long long)(copied - there));
+        free(want);
+    }
+    struct mk_options moe = small_model("Q4_K_M", 1);
+    moe.arch = "qwen3moe";
+    moe.experts = 5;
+    moe.experts_used = 2;
+    static const struct way ways[] = {{"h", 1, 0, N, 0}, {"hs", 2, 5, 3, 0}};
+    w->in_place = true;
+    free(same_every_way(w, &(struct rig_options){.make = moe, .chunk_bytes = 20000, .max_rows = N}, ways, 2, "experts in place", moe.type));
+    w->in_place = false;
+}
+
 /* More arguments: these parts alone. */
 static bool wanted(int argc, char **argv, const char *part)
 {
@@ -812,7 +862,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"launches", launches}, {"pooled", pooled}, {"steps", steps}};
+    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"launches", launches}, {"pooled", pooled}, {"steps", steps}, {"in-place", in_place}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -32,6 +32,19 @@ pair "KV in Q8_0" --kv-type q8_0
 gpu_options="--link h2d=100M" pair "an emulated link"
 gpu_options="--vram 2M" pair "in tiers"
 [ "$(stat_of "$tmp/stats" bytes_host)" -gt 100000 ] && [ "$(stat_of "$tmp/stats" bytes_device)" -gt 100000 ] || fail "not in two tiers: $(cat "$tmp/stats")"
+# A GPU whose memory is the host's: weights stay where the host has them or come, and KV and work are of the one budget.
+export NTX_FAKE_GPU_INTEGRATED=1
+pair "unified memory"
+[ "$(stat_of "$tmp/stats" bytes_device)" = 0 ] && [ "$(stat_of "$tmp/stats" bytes_storage)" = 0 ] && [ "$(stat_of "$tmp/stats" bytes_host)" -gt 1000000 ] || fail "weights twice: $(cat "$tmp/stats")"
+mv "$tmp/m.gguf" "$tmp/small.gguf"
+model "$tmp/m.gguf" --layers 10 --embd 256 --ff 512 --heads 4 --kv 2 --type Q8_0
+pair "unified memory, streamed" --ram 5M
+[ "$(stat_of "$tmp/stats" bytes_device)" = 0 ] && [ "$(stat_of "$tmp/stats" bytes_storage)" -gt 1000000 ] || fail "nothing is streamed: $(cat "$tmp/stats")"
+run --backend cuda --ram 3300K >/dev/null && fail "KV and work of the GPU are beyond --ram"
+grep -q 'memory for the GPU beside all else, and the budget is 3.2 MiB: .* larger --ram' "$tmp/err" || fail "no numbers: $(cat "$tmp/err")"
+mv "$tmp/small.gguf" "$tmp/m.gguf"
+run --backend cpu >"$tmp/cpu" || fail "cpu: $(cat "$tmp/err")"
+unset NTX_FAKE_GPU_INTEGRATED
 unset NTX_FAKE_GPU_NO_DENSE
 run --backend cuda >/dev/null || fail "through the matrix units: $(cat "$tmp/err")"
 export NTX_FAKE_GPU_NO_DENSE=1

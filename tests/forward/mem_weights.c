@@ -98,7 +98,7 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
         const struct ntx_chunk *c = &m->chunks->list[chunk];
         CHECK(c->offset + c->bytes <= m->file_bytes[c->file]);
         if (!m->copy[chunk]) {
-            m->copy[chunk] = malloc(c->bytes); /* exact: a read past the end is seen too */
+            m->copy[chunk] = malloc(c->bytes + m->slack); /* exact: a read past the end is seen too */
             memcpy(m->copy[chunk], m->files[c->file] + c->offset, c->bytes);
         }
         m->state[chunk] = MEM_HELD;

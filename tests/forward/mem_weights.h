@@ -23,6 +23,7 @@ struct mem_weights {
     uint32_t window;          /* 0: none */
     const struct ntx_plan_chunk *table; /* with a device: chunks there, and vectors, are never asked for; host chunks stay */
     uint32_t stay_every;      /* each so manieth chunk that is not a vector stays where it is once acquired, and may be re-arranged; 0: none */
+    size_t slack;             /* bytes behind a chunk that may be read */
     bool forgive;             /* a pass may end with chunks held: something else failed */
     /* faults, set by the test between passes */
     uint32_t fail_chunk;      /* UINT32_MAX: none */

@@ -64,6 +64,10 @@ speed() { "$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/$1.
 less() { awk -v a="$1" -v b="$2" -v f="$3" 'BEGIN {exit !(a > 0 && a < b * f)}' || fail "$1 is not less than $3 times $2"; }
 less "$(speed desktop-ddr4 --link nvme=1.65G)" "$(speed desktop-ddr4)" 0.51
 less "$(speed rtx3090-pcie3x8 --backend cuda --link h2d=3.25G)" "$(speed rtx3090-pcie3x8 --backend cuda)" 0.51
+# A GPU with the host's memory reads 42 GB of weights where they are, at 218 GB/s: neither at the processor's rate nor over a link.
+less "$(speed gb10-128g)" 5.3 1
+less 4.5 "$(speed gb10-128g)" 1
+less "$(speed gb10-128g --backend cpu)" "$(speed gb10-128g)" 0.6
 
 # KV in eighths is counted as such; what is not predicted is refused.
 has "$("$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" --kv-type q8_0)" "KV 0.174 MB per token"
