@@ -800,7 +800,7 @@ static void steps(struct world *w)
 
 /* ---- a GPU whose memory is the host's: chunks are multiplied where they are, in a ring that gives each out again once it is used, and none is copied */
 
-static uint64_t streamed(struct world *w, const struct rig_options *o, bool in_place, const float *want, uint64_t *matrices)
+static uint64_t uploads(struct world *w, const struct rig_options *o, bool in_place, const float *want, uint64_t *matrices)
 {
     struct rig_options on = *o;
     struct rig r;
@@ -832,7 +832,7 @@ static void in_place(struct world *w)
         float *want = logits_of(NULL, (struct rig_options){.make = o.make, .chunk_bytes = o.chunk_bytes, .max_rows = N}, N, N, false, &n);
         w->mix = "hss";
         w->in_flight = 2;
-        uint64_t matrices, copied = streamed(w, &o, false, want, &matrices), there = streamed(w, &o, true, want, &matrices);
+        uint64_t matrices, copied = uploads(w, &o, false, want, &matrices), there = uploads(w, &o, true, want, &matrices);
         CHECK_MSG(copied - there == N * matrices, "%s: %llu bytes of weights were to be copied in %d passes, and %llu less are in place", types[i],
                   (unsigned long long)(N * matrices), N, (unsigned long long)(copied - there));
         printf("%s: in place: the same bits, %llu bytes of weights not copied\n", types[i], (unsigned long long)(copied - there));
