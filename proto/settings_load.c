@@ -58,7 +58,8 @@ static const struct ntx_setting load_rows[] = {
      "its end before), nextn (that block), FILE, a small model of the same vocabulary, which guesses while weights are read, a drafter of the EAGLE-3 or DFlash kind made for the model, or what `ntx draft-index` made of texts; or several of them, with commas between (default auto)", .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "auto"),
      .about = "Guess tokens, and compute several in one pass; the text stays the same: auto (lookup, the model's own next-token\n"
               "block, and the drafter that its card names, where they pay), off, lookup (from the text itself), nextn (that block), the path of a small model of the same vocabulary,\n"
-              "of a drafter of the EAGLE-3 or DFlash kind made for the model, or of what `ntx draft-index` made (the user ntx must be able to read it, and what it takes is part of ram), or several, with commas between: lookup,PATH"},
+              "of a drafter of the EAGLE-3 or DFlash kind made for the model, or of what `ntx draft-index` made (the user ntx must be able to read it,\n"
+              "and what it takes is part of ram), or several, with commas between: lookup,PATH"},
     {"lora", 0, "FILE", "adapters (LoRA) of this model, as llama.cpp's tools and `ntx pack --delta --base` write them: [NAME=]FILE, at most four with commas between. Each request may name one (--adapter); who names none has the first "
      "(statistics name it)", .kind = NTX_SET_TEXT, LOAD(lora, lora), CONF("model", "lora", ""),
      .about = "Adapters (LoRA) of the model: [NAME=]PATH, at most four, with commas between. A request names one as its model: MODEL:NAME, or none of them: MODEL:base; else it has the first.\n"
