@@ -126,6 +126,7 @@ static void path_event(struct out *o, const struct ntx_trace_record *r)
 
 static void compute_event(struct out *o, const struct ntx_trace_record *r)
 {
+    static const char *const waits[NTX_WAITS] = {"chunk", "expert", "neurons", "row"};
     char text[64], args[96];
     switch ((enum ntx_trace_kind)r->kind) {
     case NTX_TR_LAYER:
@@ -139,7 +140,8 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
         slice(o, COMPUTE, T_PASSES, r->t0, r->t1, text, args);
         return;
     case NTX_TR_STALL:
-        slice(o, COMPUTE, T_WAITS, r->t0, r->t1, "waits for a read", "");
+        snprintf(args, sizeof args, "\"for\":\"%s\"", r->a < NTX_WAITS ? waits[r->a] : "?");
+        slice(o, COMPUTE, T_WAITS, r->t0, r->t1, "waits for a read", args);
         return;
     case NTX_TR_DECISION:
         snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"layers_left_out\":%u", r->b, r->c, r->a);

@@ -74,6 +74,36 @@ static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned
     return 0;
 }
 
+static void add_key(struct sum *s, const struct ntx_gguf_kv *kv)
+{
+    const size_t each = ntx_gguf_scalar_bytes(kv->type == NTX_GGUF_ARR ? kv->elem : kv->type);
+    add(s, kv->key.p, kv->key.n);
+    add(s, &kv->type, sizeof kv->type);
+    add(s, &kv->count, sizeof kv->count);
+    if (each)
+        add(s, kv->data, each * kv->count);
+    for (uint64_t i = 0; !each && i < kv->count; i++)
+        add(s, kv->strs[i].p, kv->strs[i].n);
+}
+
+/* The order of keys says nothing. */
+uint64_t ntx_model_keys(const struct ntx_gguf *g)
+{
+    struct ntx_str arch;
+    uint64_t all = 0;
+    if (ntx_gguf_str(g, "general.architecture", &arch))
+        return 0;
+    for (uint64_t i = 0; i < ntx_gguf_n_kv(g); i++) {
+        const struct ntx_gguf_kv *kv = ntx_gguf_kv_at(g, i);
+        struct sum s = {0xcbf29ce484222325u, 0};
+        if (kv->key.n <= arch.n || memcmp(kv->key.p, arch.p, arch.n) || kv->key.p[arch.n] != '.')
+            continue;
+        add_key(&s, kv);
+        all += s.a;
+    }
+    return all;
+}
+
 int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGEST_TEXT], struct ntx_err *err)
 {
     return digest(g, fds, ntx_gguf_n_tensors(g), ntx_gguf_adapters(g), out, err);

@@ -11,6 +11,9 @@
 /* fds: the parts in order, as ntx_gguf_open took them; reads are aligned, so O_DIRECT descriptors are fine. */
 int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGEST_TEXT], struct ntx_err *err);
 
+/* Of the keys of the model's architecture (context, rotation, experts used, ...): who changes one computes other values with the same weights. 0 where it names no architecture. */
+uint64_t ntx_model_keys(const struct ntx_gguf *g);
+
 /* -EINVAL: an adapter (gguf.h) says by its key ntx.delta.of that it was made of another model than this one. Adapters without that key fit any of their shapes. n_files: with the adapters',
  * which come last; names: theirs. */
 int ntx_adapters_fit(const struct ntx_gguf *g, const int *fds, unsigned n_files, char *const *names, struct ntx_err *err);

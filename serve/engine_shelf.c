@@ -1,5 +1,6 @@
 /* Prefixes on disk (shelf.h): what texts that end leave is written when nobody waits, and read when a text begins so that memory has less of it than a file. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ static int describe(const struct ntx_loaded *l, bool share_all, char *of, size_t
     char digest[NTX_DIGEST_TEXT];
     int rc = ntx_model_digest(l->gguf, l->fds, digest, err);
     if (!rc)
-        snprintf(of, n, "%s model %s kv %s ctx %u ring %u of %s", NTX_BUILD, digest, ntx_kv_type_name(l->plan->kv_type), l->plan->ctx, l->plan->kv.ring,
+        snprintf(of, n, "%s model %s-%016" PRIx64 " kv %s ctx %u ring %u of %s", NTX_BUILD, digest, ntx_model_keys(l->gguf), ntx_kv_type_name(l->plan->kv_type), l->plan->ctx, l->plan->kv.ring,
                  share_all ? "all" : "each");
     return rc;
 }

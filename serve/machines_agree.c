@@ -18,6 +18,7 @@ struct hello {
     int32_t rc;
     char text[256];
     char digest[NTX_DIGEST_TEXT], commit[48];
+    uint64_t keys;               /* ntx_model_keys */
     struct ntx_share_machine can;
     char split[8];               /* the first machine's --split, where it said so */
     struct ntx_machines_pass pass;
@@ -49,6 +50,8 @@ static int check_same(const struct ntx_machines *m, const struct hello *all, str
         if (memcmp(all[i].digest, all[0].digest, sizeof all[i].digest))
             return ntx_err_set(err, -EINVAL, "%s has another model than %s under this name (digests %.32s and %.32s): copy the same file to all machines", m->names[i], m->names[0], all[i].digest,
                                all[0].digest);
+        if (all[i].keys != all[0].keys)
+            return ntx_err_set(err, -EINVAL, "%s has other settings than %s in its model file (keys beside the same weights): copy the same file to all machines", m->names[i], m->names[0]);
     }
     return 0;
 }
@@ -262,6 +265,7 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
         return ntx_err_set(err, mine->code, "%s", mine->text);
     if (!h.rc && ntx_model_digest(l->gguf, l->fds, h.digest, &failed))
         h = hello_of(&failed);
+    h.keys = ntx_model_keys(l->gguf);
     if (!h.rc && ntx_share_file_of(l->gguf, &h.file, &failed))
         h = hello_of(&failed);
     if (!h.rc)

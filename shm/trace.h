@@ -22,7 +22,7 @@
  *   read      iod        a chunk was read, t0 asked, t1 there          a slot, frame or chunk; b chunk, and above 32 bits ntx_trace_to; c bytes
  *   slot      computed   a ring slot's chunk was used, t0 taken, t1 let go    a slot, b chunk, c when it was ready (ns)
  *   layer     computed   a layer was computed                         a layer, b pass, c rows
- *   stall     computed   computing waited for reading                 -
+ *   stall     computed   computing waited for reading                 a ntx_trace_wait
  *   pass      computed   a pass                                       a rows, b pass
  *   decision  computed   a wait for the predictor                     a layers left out, summed over rows, b pass, c rows that asked
  *   token     computed   a token came, t0 = the one before            b session, c number of the token (never which)
@@ -35,6 +35,7 @@
  *                                                                     a layer, and above 16 bits i; b pass, c bit k: expert 64 i + k is wanted */
 enum ntx_trace_kind { NTX_TR_NONE, NTX_TR_READ, NTX_TR_SLOT, NTX_TR_LAYER, NTX_TR_STALL, NTX_TR_PASS, NTX_TR_DECISION, NTX_TR_TOKEN, NTX_TR_EXPERTS, NTX_TR_COPY, NTX_TR_DRAFT, NTX_TR_PATH, NTX_TR_RANK, NTX_TR_KINDS };
 enum ntx_trace_to { NTX_TR_TO_SLOT, NTX_TR_TO_FRAME, NTX_TR_TO_ARENA };
+enum ntx_trace_wait { NTX_WAIT_CHUNK, NTX_WAIT_EXPERT, NTX_WAIT_NEURONS, NTX_WAIT_ROW, NTX_WAITS };
 enum { NTX_TRACE_COMPUTED, NTX_TRACE_IOD, NTX_N_TRACES };
 
 struct ntx_trace_record {

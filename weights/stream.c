@@ -125,7 +125,7 @@ static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
         rc = ntx__stream_pause(s, word, seen, &patience, "chunk", chunk);
         seen = atomic_load_explicit(word, memory_order_acquire);
     }
-    ntx__stream_stall_end(s, began);
+    ntx__stream_stall_end(s, began, NTX_WAIT_CHUNK);
     if (!rc && ntx_word_state(seen) == NTX_FAILED) {
         rc = ntx__stream_fail_read(s, chunk, c->file, c->offset, c->bytes, ntx__iod_errno(-(int)ntx_word_gen(seen)));
     }
@@ -151,7 +151,7 @@ static int acquire_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
     uint64_t seq = sequence(s, c);
     struct ntx_desc *d = desc_of(s, seq);
     uint32_t word = 0;
-    int rc = ntx__stream_wait(s, &d->word, lap_of(s, seq), "chunk", chunk, &word);
+    int rc = ntx__stream_wait(s, &d->word, lap_of(s, seq), NTX_WAIT_CHUNK, chunk, &word);
     if (rc)
         return rc;
     if (ntx_word_state(word) == NTX_FAILED)

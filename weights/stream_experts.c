@@ -252,7 +252,7 @@ static int wait_part(struct ntx_stream *s, const struct ntx__part *p, uint32_t c
 {
     struct ntx_demand *d = ntx__demand_of(s, p->demand);
     uint32_t word = 0;
-    int rc = ntx__stream_wait(s, &d->word, p->gen, "chunk", chunk, &word);
+    int rc = ntx__stream_wait(s, &d->word, p->gen, NTX_WAIT_EXPERT, chunk, &word);
     if (rc)
         return rc;
     if (ntx__demand_state(word) == NTX_FAILED)

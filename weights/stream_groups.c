@@ -276,7 +276,7 @@ static int wait_read(struct ntx_stream *s, uint32_t i)
     struct ntx_demand *d = demand_of(s, i);
     const struct ntx_ask *a = ask_of(s, i);
     uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed)), word = 0;
-    int rc = ntx__stream_wait(s, &d->word, gen, "groups of neurons at", a->offset, &word);
+    int rc = ntx__stream_wait(s, &d->word, gen, NTX_WAIT_NEURONS, a->offset, &word);
     if (rc)
         return rc;
     bool shifted = d->shift != 0;

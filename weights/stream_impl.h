@@ -91,12 +91,12 @@ int ntx__stream_check_abort(struct ntx_stream *s);
 
 /* Waits until the word is READY, FAILED or SKIPPED with generation gen; *seen is what it was then. Fails (and so ends the
  * pass) on abort, another thread's failure, or the time limit. `what` and `number` are for the error text. */
-int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen, const char *what, uint64_t number, uint32_t *seen);
+int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen, enum ntx_trace_wait what, uint64_t number, uint32_t *seen);
 /* One slice of a longer wait: frees what is late, wakes iod, sleeps on the word while it holds `seen`. The wait began with
  * ntx_patience(s->limit_ns). */
 int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t seen, struct ntx_patience *patience, const char *what, uint64_t number);
 uint64_t ntx__stream_stall_begin(struct ntx_stream *s); /* time, or 0: another thread counts already */
-void ntx__stream_stall_end(struct ntx_stream *s, uint64_t since);
+void ntx__stream_stall_end(struct ntx_stream *s, uint64_t since, enum ntx_trace_wait what);
 
 /* Wakes iod if it sleeps. To be called after the words it is to see were stored with memory_order_seq_cst. */
 void ntx__stream_wake(struct ntx_stream *s);

@@ -89,7 +89,7 @@ static int collect(struct ntx_stream *s, const struct ntx__row_query *q, uint32_
     const struct ntx_region_hdr *h = s->r->hdr;
     struct ntx_demand *d = &s->r->demand[frame];
     uint32_t row = s->row_frame[frame], gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed)), word = 0;
-    int rc = ntx__stream_wait(s, &d->word, gen, "row", (uint64_t)q->ids[row], &word);
+    int rc = ntx__stream_wait(s, &d->word, gen, NTX_WAIT_ROW, (uint64_t)q->ids[row], &word);
     if (rc)
         return rc;
     if (ntx__demand_state(word) == NTX_FAILED)

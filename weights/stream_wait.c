@@ -144,13 +144,13 @@ uint64_t ntx__stream_stall_begin(struct ntx_stream *s)
     return atomic_exchange(&s->stalling, true) ? 0 : ntx_now_ns();
 }
 
-void ntx__stream_stall_end(struct ntx_stream *s, uint64_t since)
+void ntx__stream_stall_end(struct ntx_stream *s, uint64_t since, enum ntx_trace_wait what)
 {
     if (!since)
         return;
     uint64_t now = ntx_now_ns();
     ntx_count(s->counters, NTX_C_comp_stall_ns, now - since);
-    ntx_traced(s->counters, NTX_TRACE_COMPUTED, NTX_TR_STALL, since, now, 0, 0, 0);
+    ntx_traced(s->counters, NTX_TRACE_COMPUTED, NTX_TR_STALL, since, now, what, 0, 0);
     atomic_store(&s->stalling, false);
 }
 
@@ -168,8 +168,9 @@ int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t see
     return 0;
 }
 
-int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen, const char *what, uint64_t number, uint32_t *seen)
+int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen, enum ntx_trace_wait what, uint64_t number, uint32_t *seen)
 {
+    static const char *const names[NTX_WAITS] = {"chunk", "chunk", "groups of neurons at", "row"};
     int rc = ntx__stream_check_abort(s);
     /* Acquire: pairs with iod's release of the state; the fields beside the word and the bytes are there. */
     uint32_t w = atomic_load_explicit(word, memory_order_acquire);
@@ -181,10 +182,10 @@ int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen,
         }
         struct ntx_patience patience = ntx_patience(s->limit_ns);
         while (!rc && !ntx__settled(w, gen)) {
-            rc = ntx__stream_pause(s, word, w, &patience, what, number);
+            rc = ntx__stream_pause(s, word, w, &patience, names[what], number);
             w = atomic_load_explicit(word, memory_order_acquire);
         }
-        ntx__stream_stall_end(s, stall);
+        ntx__stream_stall_end(s, stall, what);
     }
     if (!rc)
         *seen = w;

@@ -34,6 +34,15 @@ for harm in 'printf "\\377" | dd of="$f" bs=1 seek=$(($(stat -c %s "$f") / 2)) c
     same "$tmp/plain" "$tmp/out" "$harm"
 done
 
+# The same weights under another key of the model compute other values: what one computed is not the other's.
+for base in 10000 20000; do
+    model "$tmp/base.gguf" --arch llama --layers 2 --rope-base $base --ctx 2048
+    ntx run "$tmp/base.gguf" "${long:0:2000}" --raw -n 4 --temp 0 --ctx 2048 --state bases --quiet --stats "$tmp/stats" >"$tmp/out" 2>"$tmp/err" || fail "rope base $base: $(cat "$tmp/err")"
+    [ "$(stat_of "$tmp/stats" cached_tokens)" = 0 ] || fail "rope base $base goes on from another's state"
+done
+ntx run "$tmp/base.gguf" "${long:0:2000}" --raw -n 4 --temp 0 --ctx 2048 --state bases --quiet --stats "$tmp/stats" >"$tmp/out" 2>"$tmp/err" || fail "rope base again: $(cat "$tmp/err")"
+[ "$(stat_of "$tmp/stats" cached_tokens)" -gt 1000 ] || fail "its own state is not used"
+
 # Its bytes are bounded; a directory that another process uses, or that others may write in, is said, and the answer comes.
 size=$(stat -c %s kept/*.prefix | sort -n | tail -1)
 answer "$tmp/third" "$long: and why?" --state kept --state-max $((size + size / 2))
