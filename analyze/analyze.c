@@ -1,15 +1,14 @@
 #include "analyze/analyze.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "analyze/analyze_impl.h"
+#include "common/pieces.h"
 #include "common/util.h"
 #include "model/quant.h"
 
-#define MAX_THREADS 64u
 #define MAX_ROLES 256u
 #define FEWEST 32u /* values of a row, and rows: what is smaller is no matrix that anybody streams */
 
@@ -23,12 +22,9 @@ struct job {
     const int *fds;
     const struct ntx_analyze_options *o;
     struct entry *entries;
-    uint32_t n_entries, done;
+    uint32_t n_entries;
     struct ntx_quantizer *quantizer[NTX_TYPE_LIMIT];
     struct ntx_analysis *a;
-    uint32_t next;
-    int rc;
-    pthread_mutex_t lock; /* of next, done, rc, err and progress */
     struct ntx_err *err;
 };
 
@@ -175,46 +171,23 @@ static void choose_delta(const struct ntx_analyze_options *o, const struct ntx_a
             take_smaller(p, type_bytes(r, t), 0, r->types[t]);
 }
 
-/* ---- threads */
+/* ---- comparing */
 
-static struct ntx_analyze_pair *next_pair(struct job *j)
+static int compare_pair(void *ctx, uint32_t i, struct ntx_err *err)
 {
-    pthread_mutex_lock(&j->lock);
-    struct ntx_analyze_pair *p = !j->rc && j->next < j->a->n_pairs ? &j->a->pairs[j->next++] : NULL;
-    pthread_mutex_unlock(&j->lock);
-    return p;
-}
-
-static void ended(struct job *j, int rc, const struct ntx_err *err)
-{
-    pthread_mutex_lock(&j->lock);
-    if (rc && !j->rc) {
-        j->rc = rc;
-        *j->err = *err;
-    }
-    if (!rc && j->o->progress)
-        j->o->progress(j->o->ctx, ++j->done, j->a->n_pairs);
-    pthread_mutex_unlock(&j->lock);
-}
-
-static void *run(void *arg)
-{
-    struct job *j = arg;
-    for (struct ntx_analyze_pair *p; (p = next_pair(j));) {
-        const struct ntx_analyze_role *r = &j->a->roles[p->role];
-        const struct ntx_gguf_tensor *a = find_entry(j, p->role, p->a)->t, *b = find_entry(j, p->role, p->b)->t;
-        struct ntx_quantizer *quantizer[NTX_ANALYZE_TYPES] = {NULL};
-        struct ntx_err err = {0};
-        for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && r->types[t] != NTX_TYPE_LIMIT; t++)
-            quantizer[t] = j->quantizer[r->types[t]];
-        struct ntx__pair_job k = {.a = {a, j->fds[a->file], p->matrix * r->out}, .b = {b, j->fds[b->file], p->matrix * r->out}, .in = r->in, .out = r->out,
-                                  .columns = !strncmp(r->name, "ffn_down", 8) || !strncmp(r->name, "attn_output", 11), .types = r->types, .quantizer = quantizer, .o = j->o};
-        int rc = ntx__compare(&k, &p->is, &err);
-        if (!rc)
-            choose_delta(j->o, r, p);
-        ended(j, rc, &err);
-    }
-    return NULL;
+    const struct job *j = ctx;
+    struct ntx_analyze_pair *p = &j->a->pairs[i];
+    const struct ntx_analyze_role *r = &j->a->roles[p->role];
+    const struct ntx_gguf_tensor *a = find_entry(j, p->role, p->a)->t, *b = find_entry(j, p->role, p->b)->t;
+    struct ntx_quantizer *quantizer[NTX_ANALYZE_TYPES] = {NULL};
+    for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && r->types[t] != NTX_TYPE_LIMIT; t++)
+        quantizer[t] = j->quantizer[r->types[t]];
+    struct ntx__pair_job k = {.a = {a, j->fds[a->file], p->matrix * r->out}, .b = {b, j->fds[b->file], p->matrix * r->out}, .in = r->in, .out = r->out,
+                              .columns = !strncmp(r->name, "ffn_down", 8) || !strncmp(r->name, "attn_output", 11), .types = r->types, .quantizer = quantizer, .o = j->o};
+    int rc = ntx__compare(&k, &p->is, err);
+    if (!rc)
+        choose_delta(j->o, r, p);
+    return rc;
 }
 
 static int make_quantizers(struct job *j)
@@ -230,14 +203,8 @@ static int make_quantizers(struct job *j)
 
 static int compare_all(struct job *j)
 {
-    pthread_t threads[MAX_THREADS];
-    uint32_t n = NTX_MIN(NTX_MIN(NTX_MAX(j->o->threads, 1u), MAX_THREADS), j->a->n_pairs), made = 0;
-    while (made + 1 < n && !pthread_create(&threads[made], NULL, run, j))
-        made++;
-    run(j);
-    for (uint32_t i = 0; i < made; i++)
-        pthread_join(threads[i], NULL);
-    return j->rc;
+    const struct ntx_pieces p = {.n = j->a->n_pairs, .threads = j->o->threads, .one = compare_pair, .ctx = j, .progress = j->o->progress, .progress_ctx = j->o->ctx};
+    return ntx_pieces_do(&p, j->err);
 }
 
 static void add_up(struct job *j)
@@ -256,7 +223,7 @@ static void add_up(struct job *j)
 
 int ntx_analyze(const struct ntx_gguf *g, const int *fds, const struct ntx_analyze_options *o, struct ntx_analysis **out, struct ntx_err *err)
 {
-    struct job j = {.g = g, .fds = fds, .o = o, .a = calloc(1, sizeof *j.a), .err = err, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct job j = {.g = g, .fds = fds, .o = o, .a = calloc(1, sizeof *j.a), .err = err};
     int rc = j.a ? find_matrices(&j) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc && !(rc = make_pairs(&j)) && !(rc = make_quantizers(&j)) && !(rc = compare_all(&j)))
         add_up(&j);

@@ -7,7 +7,6 @@
 
 #include "analyze/analyze.h"
 #include "analyze/lowrank.h"
-#include "model/quantize.h"
 
 /* ---- pair.c */
 

@@ -9,6 +9,7 @@
 
 #include "common/err.h"
 #include "model/gguf.h"
+#include "model/quantize.h"
 
 struct ntx__matrix {
     const struct ntx_gguf_tensor *t;
@@ -58,5 +59,17 @@ bool ntx__low_init(struct ntx__low *l);             /* takes memory; false: ther
 void ntx__low_free(struct ntx__low *l);
 /* D is read four times; then D is about y w', y orthonormal. Of a D of zeros all is zero. */
 int ntx__low_basis(struct ntx__low *l);
+
+/* ---- rounding.c: a row of n values in a type */
+
+struct ntx__rounding {
+    uint64_t n;
+    float *weights, *back; /* back: the row as it is then */
+    uint8_t *blocks;
+};
+bool ntx__rounding_init(struct ntx__rounding *r, uint64_t n); /* false: no memory; free it all the same */
+void ntx__rounding_free(struct ntx__rounding *r);
+/* The sum of squares that is lost. */
+double ntx__round(struct ntx__rounding *r, uint32_t type, const struct ntx_quantizer *q, const float *x);
 
 #endif

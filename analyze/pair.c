@@ -48,43 +48,28 @@ static int read_piece(void *ctx, uint64_t first, uint64_t n, float *d)
 
 /* ---- quantising some rows */
 
-static double error_of(const struct ntx__pair_job *j, uint32_t type, const float *x, float *weights, uint8_t *blocks, float *back)
-{
-    const struct ntx_type_info *t = ntx_type_info(j->types[type]);
-    double sum = 0;
-    ntx_quantize_weights(x, NULL, j->in, weights);
-    ntx_quantize(j->quantizer[type], x, weights, blocks, j->in / t->block);
-    t->dequant(blocks, back, j->in / t->block);
-    for (uint64_t i = 0; i < j->in; i++)
-        sum += ((double)back[i] - (double)x[i]) * ((double)back[i] - (double)x[i]);
-    return sum;
-}
-
 static int quantised(struct pair *p, struct ntx_likeness *is)
 {
     const struct ntx__pair_job *j = p->j;
-    float *weights = malloc(j->in * sizeof *weights), *back = malloc(j->in * sizeof *back);
-    uint8_t *blocks = malloc(j->in * sizeof(float));
+    struct ntx__rounding by;
     uint64_t n = NTX_MIN(j->out, QUANTISED_ROWS);
     double square = 0;
-    int rc = weights && back && blocks ? 0 : ntx_err_set(p->err, -ENOMEM, "no memory");
+    int rc = ntx__rounding_init(&by, j->in) ? 0 : ntx_err_set(p->err, -ENOMEM, "no memory");
     for (uint64_t r = 0; r < n && !rc; r++) {
         if ((rc = read_piece(p, r * j->out / n, 1, p->low.d)))
             break;
         for (uint64_t i = 0; i < j->in; i++)
             square += (double)p->side[1].x[i] * (double)p->side[1].x[i];
         for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && j->types[t] != NTX_TYPE_LIMIT; t++) {
-            is->by_type[t] += error_of(j, t, p->low.d, weights, blocks, back);
-            is->own[t] += error_of(j, t, p->side[1].x, weights, blocks, back);
+            is->by_type[t] += ntx__round(&by, j->types[t], j->quantizer[t], p->low.d);
+            is->own[t] += ntx__round(&by, j->types[t], j->quantizer[t], p->side[1].x);
         }
     }
     for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && !rc; t++) {
         is->by_type[t] = square > 0 ? sqrt(is->by_type[t] / square) : 0;
         is->own[t] = square > 0 ? sqrt(is->own[t] / square) : 0;
     }
-    free(weights);
-    free(back);
-    free(blocks);
+    ntx__rounding_free(&by);
     return rc;
 }
 

@@ -2,17 +2,16 @@
 
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/pieces.h"
 #include "common/util.h"
 #include "delta/make_impl.h"
 #include "model/digest.h"
 #include "model/quant.h"
 
-#define MAX_THREADS 64u
 #define FEWEST 32u    /* rows, and values of one, in multiples: what is smaller nobody streams */
 #define NOTHING 0.9   /* of what matrices take alone: deltas that save no more than the rest are not worth a lossy file */
 #define REST_MOST 1e-3
@@ -33,11 +32,9 @@ struct maker {
     struct ntx__spool spool;
     struct ntx__types types[2];      /* of rows of whole super-blocks, and of others */
     struct entry *entries;
-    uint32_t n_entries, next, done;
+    uint32_t n_entries;
     uint32_t *entry_of, *same;       /* [tensors] + 1, 0: none; [layers] */
     char name[96];                   /* of base tensors' lists, while they are read */
-    int rc;
-    pthread_mutex_t lock;            /* of next, done, rc, err */
     struct ntx_err *err;
 };
 
@@ -176,52 +173,22 @@ static int find_bases(struct maker *k)
     return rc;
 }
 
-/* ---- differences, by several threads */
+/* ---- differences */
 
-static struct entry *next_entry(struct maker *k)
+static int make_entry(void *ctx, uint32_t i, struct ntx_err *err)
 {
-    pthread_mutex_lock(&k->lock);
-    struct entry *e = !k->rc && k->next < k->n_entries ? &k->entries[k->next++] : NULL;
-    pthread_mutex_unlock(&k->lock);
-    return e;
-}
-
-static void ended(struct maker *k, int rc, const struct ntx_err *err)
-{
-    pthread_mutex_lock(&k->lock);
-    if (rc && !k->rc) {
-        k->rc = rc;
-        *k->err = *err;
-    }
-    if (!rc && k->o->progress)
-        k->o->progress(k->o->ctx, ++k->done, k->n_entries);
-    pthread_mutex_unlock(&k->lock);
-}
-
-static void *run(void *arg)
-{
-    struct maker *k = arg;
-    for (struct entry *e; (e = next_entry(k));) {
-        const struct ntx_gguf_tensor *t = tensor_at(k, e->tensor);
-        const struct ntx__matrix_job j = {.m = {t, k->fds[t->file], 0}, .base = {&e->base, e->base_fd, 0}, .in = t->ne[0], .out = t->ne[1],
-                                          .types = &k->types[t->ne[0] % 256 != 0], .o = k->o, .spool = &k->spool};
-        struct ntx_err err = {0};
-        ended(k, ntx__make_matrix(&j, &e->made, &err), &err);
-    }
-    return NULL;
+    struct maker *k = ctx;
+    struct entry *e = &k->entries[i];
+    const struct ntx_gguf_tensor *t = tensor_at(k, e->tensor);
+    const struct ntx__matrix_job j = {.m = {t, k->fds[t->file], 0}, .base = {&e->base, e->base_fd, 0}, .in = t->ne[0], .out = t->ne[1],
+                                      .types = &k->types[t->ne[0] % 256 != 0], .o = k->o, .spool = &k->spool};
+    return ntx__make_matrix(&j, &e->made, err);
 }
 
 static int make_all(struct maker *k)
 {
-    pthread_t threads[MAX_THREADS];
-    const uint32_t n = NTX_MIN(NTX_MIN(NTX_MAX(k->o->threads, 1u), MAX_THREADS), k->n_entries);
-    uint32_t made = 0;
-    while (made + 1 < n && !pthread_create(&threads[made], NULL, run, k))
-        made++;
-    run(k);
-    for (uint32_t i = 0; i < made; i++)
-        pthread_join(threads[i], NULL);
-    return k->rc;
+    const struct ntx_pieces p = {.n = k->n_entries, .threads = k->o->threads, .one = make_entry, .ctx = k, .progress = k->o->progress, .progress_ctx = k->o->ctx};
+    return ntx_pieces_do(&p, k->err);
 }
 
 /* ---- what came of it */
@@ -416,13 +383,19 @@ static int put_keys(struct ntx_gguf_out *g, struct maker *k)
         return 0;
     }
     char digest[NTX_DIGEST_TEXT];
+    struct ntx_digest_parts parts;
     int rc = ntx_model_digest(k->o->base.gguf, k->o->base.fds, digest, k->err);
+    if (!rc)
+        rc = ntx_model_digest_parts(k->o->base.gguf, k->o->base.fds, &parts, k->err);
     ntx_gguf_out_str(g, "general.type", "adapter");
     ntx_gguf_out_str(g, "adapter.type", "lora");
     ntx_gguf_out_f32(g, "adapter.lora.alpha", 0);
-    if (!rc)
-        ntx_gguf_out_str(g, "ntx.delta.of", digest);
-    return rc;
+    if (rc)
+        return rc;
+    ntx_gguf_out_str(g, "ntx.delta.of", digest);
+    ntx_gguf_out_str(g, "ntx.delta.of_norms", parts.norms);
+    ntx_gguf_out_str(g, "ntx.delta.of_types", parts.types);
+    return 0;
 }
 
 static int write_file(struct maker *k, const char *out)
@@ -486,7 +459,7 @@ static int make(struct maker *k, const char *out)
 int ntx_delta_make(const struct ntx_model *m, const int *fds, const char *out, const struct ntx_delta_options *o, struct ntx_delta_report *report, struct ntx_err *err)
 {
     struct ntx_delta_report r = {.n_layers = m->hp.n_layers, .n_distinct = m->hp.n_layers};
-    struct maker k = {.m = m, .fds = fds, .o = o, .report = &r, .spool = {.fd = -1}, .lock = PTHREAD_MUTEX_INITIALIZER, .err = err};
+    struct maker k = {.m = m, .fds = fds, .o = o, .report = &r, .spool = {.fd = -1}, .err = err};
     if (m->pack || m->delta.base || m->delta.any)
         return ntx_err_set(err, -ENOTSUP, m->pack ? "a packed model (ntx pack) has no matrices of whole FFNs: take the file that it was made from" : "the layers of this model share matrices, or add to them, already");
     int rc = make(&k, out);

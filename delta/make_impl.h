@@ -7,7 +7,6 @@
 #include "analyze/lowrank.h"
 #include "delta/make.h"
 #include "model/gguf_out.h"
-#include "model/quantize.h"
 
 /* ---- spool.c: what was made, until the file is written */
 

@@ -15,8 +15,9 @@
 struct work {
     const struct ntx__matrix_job *j;
     struct ntx__low low;
-    float *x, *row, *back, *b, *weights; /* [piece]; [in] twice; [piece x rank]; [in] */
-    uint8_t *raw, *blocks;         /* rows of a file; of one row in a type */
+    struct ntx__rounding by;
+    float *x, *row, *b;            /* [piece]; [in]; [piece x rank] */
+    uint8_t *raw;                  /* rows of a file */
     struct ntx__made *made;
     struct ntx_err *err;
 };
@@ -56,18 +57,6 @@ static double against(const struct work *w) { return w->j->o->base.gguf ? w->mad
 
 /* ---- types */
 
-static double row_error(struct work *w, uint32_t type, const struct ntx_quantizer *q, const float *x)
-{
-    const struct ntx_type_info *t = ntx_type_info(type);
-    double sum = 0;
-    ntx_quantize_weights(x, NULL, w->j->in, w->weights);
-    ntx_quantize(q, x, w->weights, w->blocks, w->j->in / t->block);
-    t->dequant(w->blocks, w->back, w->j->in / t->block);
-    for (uint64_t i = 0; i < w->j->in; i++)
-        sum += ((double)w->back[i] - (double)x[i]) * ((double)w->back[i] - (double)x[i]);
-    return sum;
-}
-
 static uint64_t type_bytes(const struct ntx__matrix_job *j, uint32_t type) { return ntx_row_bytes(type, j->in) * j->out; }
 
 /* The smallest type within the bound: of the difference, its place in the list; and how many bytes the matrix would take alone. */
@@ -83,8 +72,8 @@ static int judge_types(struct work *w, uint32_t *of_difference)
         square += square_of(w->x, j->in);
         difference += square_of(w->row, j->in);
         for (uint32_t t = 0; t < j->types->n; t++) {
-            delta[t] += row_error(w, j->types->type[t], j->types->q[t], w->row);
-            own[t] += row_error(w, j->types->type[t], j->types->q[t], w->x);
+            delta[t] += ntx__round(&w->by, j->types->type[t], j->types->q[t], w->row);
+            own[t] += ntx__round(&w->by, j->types->type[t], j->types->q[t], w->x);
         }
     }
     const double most = j->o->error * j->o->error;
@@ -116,8 +105,8 @@ static int write_typed(struct work *w, uint32_t at)
         const uint64_t n = NTX_MIN(w->low.rows, j->out - first);
         rc = read_piece(w, first, n, w->low.d);
         for (uint64_t r = 0; r < n && !rc; r++) {
-            made->left += row_error(w, type, j->types->q[at], w->low.d + r * j->in);
-            rc = ntx__spool_write(j->spool, &made->part[0], (first + r) * row, w->blocks, row, w->err);
+            made->left += ntx__round(&w->by, type, j->types->q[at], w->low.d + r * j->in);
+            rc = ntx__spool_write(j->spool, &made->part[0], (first + r) * row, w->by.blocks, row, w->err);
         }
     }
     return rc;
@@ -256,18 +245,13 @@ int ntx__make_matrix(const struct ntx__matrix_job *j, struct ntx__made *made, st
     *made = (struct ntx__made){.how = NTX__EQUAL};
     w.x = malloc(w.low.rows * j->in * sizeof *w.x);
     w.row = malloc(j->in * sizeof *w.row);
-    w.back = malloc(j->in * sizeof *w.back);
-    w.weights = malloc(j->in * sizeof *w.weights);
     w.raw = malloc(w.low.rows * NTX_MAX(ntx_row_bytes(j->m.t->type, j->in), ntx_row_bytes(j->base.t->type, j->in)));
-    w.blocks = malloc(j->in * sizeof(float));
-    int rc = w.x && w.row && w.back && w.weights && w.raw && w.blocks ? make(&w) : ntx_err_set(err, -ENOMEM, "no memory for '%s'", j->m.t->name);
+    int rc = ntx__rounding_init(&w.by, j->in) && w.x && w.row && w.raw ? make(&w) : ntx_err_set(err, -ENOMEM, "no memory for '%s'", j->m.t->name);
     ntx__low_free(&w.low);
     free(w.b);
     free(w.x);
     free(w.row);
-    free(w.back);
-    free(w.weights);
     free(w.raw);
-    free(w.blocks);
+    ntx__rounding_free(&w.by);
     return rc;
 }

@@ -12,6 +12,8 @@
  *   ntx.delta.error     (f32): |W - W'| / |W| of the matrices as they were and as they are now, |.| the root of the sum of squares: what was lost. A model that was
  *                       trained in this form has lost nothing, and has no such key
  *   ntx.delta.of        (string): of an adapter, the digest (digest.h) of the model that it was made of: with another one it is refused
+ *   ntx.delta.of_norms, ntx.delta.of_types (strings): the parts of that digest. A model of the same norms and of other types is taken for a quantised copy, which fits:
+ *                       W below is then the copy's, and what is added is what it was
  *   adapter.lora.alpha  (f32): s = alpha / rank; without it, and where it is 0, s = 1
  *
  * Adapters (--lora; gguf.h) are files of such tensors and keys beside the model's: of the k-th the tensors are called NAME.k here. They are streamed, or stay in memory, as

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 struct sum { /* two FNV-1a sums with different beginnings */
     uint64_t a, b;
 };
+static const struct sum none = {0xcbf29ce484222325u, 0x84222325cbf29ce4u};
 
 static void add(struct sum *s, const void *p, size_t n)
 {
@@ -25,22 +27,34 @@ static void add(struct sum *s, const void *p, size_t n)
     }
 }
 
-/* The first whole block at or after the middle of a tensor, as far as it is the tensor's; small ones whole. */
-static int sample(struct sum *s, const struct ntx_gguf_tensor *t, int fd, uint8_t *buf)
+/* Bytes of a file, by aligned reads of two blocks at most; what is behind its end is left out. */
+static int add_bytes(struct sum *s, int fd, uint64_t from, uint64_t end, uint8_t *buf)
 {
-    uint64_t from = t->bytes > 2 * BLOCK ? t->offset + t->bytes / 2 : t->offset, end = t->offset + t->bytes;
-    uint64_t at = NTX_ROUND_DOWN(from, (uint64_t)BLOCK);
-    ssize_t n;
-    do
-        n = pread(fd, buf, 2 * BLOCK, (off_t)at);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return -errno;
-    uint64_t got = at + (uint64_t)n, to = NTX_MIN(NTX_MIN(end, got), from + BLOCK);
-    if (to > from)
+    while (from < end) {
+        uint64_t at = NTX_ROUND_DOWN(from, (uint64_t)BLOCK);
+        ssize_t n;
+        do
+            n = pread(fd, buf, 2 * BLOCK, (off_t)at);
+        while (n < 0 && errno == EINTR);
+        if (n < 0)
+            return -errno;
+        uint64_t to = NTX_MIN(end, at + (uint64_t)n);
+        if (to <= from)
+            return 0;
         add(s, buf + (from - at), (size_t)(to - from));
+        from = to;
+    }
     return 0;
 }
+
+/* A block's worth of a tensor: from its middle, of small ones from their beginning. */
+static int sample(struct sum *s, const struct ntx_gguf_tensor *t, int fd, uint8_t *buf)
+{
+    uint64_t from = t->bytes > 2 * BLOCK ? t->offset + t->bytes / 2 : t->offset;
+    return add_bytes(s, fd, from, NTX_MIN(t->offset + t->bytes, from + BLOCK), buf);
+}
+
+static void put_text(const struct sum *s, char out[NTX_DIGEST_TEXT]) { snprintf(out, NTX_DIGEST_TEXT, "%016" PRIx64 "%016" PRIx64, s->a, s->b); }
 
 /* Of the first n tensors and so many adapters. */
 static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned adapters, char out[NTX_DIGEST_TEXT], struct ntx_err *err)
@@ -50,7 +64,7 @@ static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned
         snprintf(out, NTX_DIGEST_TEXT, "%.*s", (int)NTX_MIN(whole.n, (size_t)NTX_DIGEST_TEXT - 1), whole.p);
         return 0;
     }
-    struct sum s = {0xcbf29ce484222325u, 0x84222325cbf29ce4u};
+    struct sum s = none;
     uint64_t every = n / SAMPLES + 1;
     uint8_t *buf = aligned_alloc(BLOCK, 2 * BLOCK);
     int rc = buf ? 0 : -ENOMEM;
@@ -70,7 +84,7 @@ static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned
     free(buf);
     if (rc)
         return ntx_err_set(err, rc, "cannot read a sample of the model: %s", strerror(-rc));
-    snprintf(out, NTX_DIGEST_TEXT, "%016" PRIx64 "%016" PRIx64, s.a, s.b);
+    put_text(&s, out);
     return 0;
 }
 
@@ -109,6 +123,8 @@ int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGE
     return digest(g, fds, ntx_gguf_n_tensors(g), ntx_gguf_adapters(g), out, err);
 }
 
+/* ---- an adapter's base */
+
 /* Adapters' tensors stand behind the model's. */
 static uint64_t own_tensors(const struct ntx_gguf *g, unsigned n_files)
 {
@@ -118,18 +134,60 @@ static uint64_t own_tensors(const struct ntx_gguf *g, unsigned n_files)
     return n;
 }
 
+static bool is_norm(const struct ntx_gguf_tensor *t) { return t->ne[1] == 1 && strstr(t->name, "norm"); }
+
+/* Of the first n tensors what quantising leaves, and what it changes. In any order: who quantises may write in another one. */
+static int parts(const struct ntx_gguf *g, const int *fds, uint64_t n, struct ntx_digest_parts *out, struct ntx_err *err)
+{
+    struct sum norms = {0, 0}, types = {0, 0};
+    uint8_t *buf = aligned_alloc(BLOCK, 2 * BLOCK);
+    int rc = buf ? 0 : -ENOMEM;
+    for (uint64_t i = 0; i < n && !rc; i++) {
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
+        const bool norm = is_norm(t);
+        struct sum s = none, *to = norm ? &norms : &types;
+        add(&s, t->name, strlen(t->name));
+        add(&s, &t->type, sizeof t->type);
+        if (norm)
+            rc = add_bytes(&s, fds[t->file], t->offset, t->offset + t->bytes, buf);
+        to->a += s.a;
+        to->b += s.b;
+    }
+    free(buf);
+    if (rc)
+        return ntx_err_set(err, rc, "cannot read the model's norms: %s", strerror(-rc));
+    put_text(&norms, out->norms);
+    put_text(&types, out->types);
+    return 0;
+}
+
+int ntx_model_digest_parts(const struct ntx_gguf *g, const int *fds, struct ntx_digest_parts *out, struct ntx_err *err)
+{
+    return parts(g, fds, ntx_gguf_n_tensors(g), out, err);
+}
+
+/* An adapter's key is that text; other: it has the key, and another text. */
+static bool says(const struct ntx_gguf *g, unsigned k, const char *key, const char *text, bool other)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_adapter_find(g, k, key);
+    bool is = kv && kv->type == NTX_GGUF_STR && kv->strs->n == NTX_DIGEST_TEXT - 1;
+    return is && !memcmp(kv->strs->p, text, NTX_DIGEST_TEXT - 1) != other;
+}
+
 int ntx_adapters_fit(const struct ntx_gguf *g, const int *fds, unsigned n_files, char *const *names, struct ntx_err *err)
 {
     char own[NTX_DIGEST_TEXT] = "";
+    struct ntx_digest_parts p;
     int rc = 0;
     for (unsigned k = 1; k <= ntx_gguf_adapters(g) && !rc; k++) {
-        const struct ntx_gguf_kv *of = ntx_gguf_adapter_find(g, k, "ntx.delta.of");
-        if (!of)
+        const uint64_t n = own_tensors(g, n_files);
+        if (!ntx_gguf_adapter_find(g, k, "ntx.delta.of"))
             continue;
-        if (!*own && (rc = digest(g, fds, own_tensors(g, n_files), 0, own, err)))
+        if (!*own && ((rc = digest(g, fds, n, 0, own, err)) || (rc = parts(g, fds, n, &p, err))))
             return rc;
-        if (of->type != NTX_GGUF_STR || of->strs->n != NTX_DIGEST_TEXT - 1 || memcmp(of->strs->p, own, NTX_DIGEST_TEXT - 1))
-            rc = ntx_err_set(err, -EINVAL, "%s: was made of another model than this one (ntx.delta.of): load the very file that ntx pack --delta was given as --base, or make the adapter anew with this one",
+        const bool copy = says(g, k, "ntx.delta.of_norms", p.norms, false) && says(g, k, "ntx.delta.of_types", p.types, true);
+        if (!copy && !says(g, k, "ntx.delta.of", own, false))
+            rc = ntx_err_set(err, -EINVAL, "%s: was made of another model than this one (ntx.delta.of): load the file that ntx pack --delta was given as --base, or a quantised copy of it, or make the adapter anew with this one",
                              names[n_files - ntx_gguf_adapters(g) + k - 1]);
     }
     return rc;

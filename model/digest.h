@@ -14,8 +14,14 @@ int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGE
 /* Of the keys of the model's architecture (context, rotation, experts used, ...): who changes one computes other values with the same weights. 0 where it names no architecture. */
 uint64_t ntx_model_keys(const struct ntx_gguf *g);
 
-/* -EINVAL: an adapter (gguf.h) says by its key ntx.delta.of that it was made of another model than this one. Adapters without that key fit any of their shapes. n_files: with the adapters',
- * which come last; names: theirs. */
+/* By parts, each whatever its tensors' order: norms (names, types, all bytes), which quantising leaves as they are; and names and types of all other tensors, which it changes. */
+struct ntx_digest_parts {
+    char norms[NTX_DIGEST_TEXT], types[NTX_DIGEST_TEXT];
+};
+int ntx_model_digest_parts(const struct ntx_gguf *g, const int *fds, struct ntx_digest_parts *out, struct ntx_err *err);
+
+/* -EINVAL: an adapter (gguf.h) says by its keys ntx.delta.of... (delta.h) that it was made of another model than this one, and this is no quantised copy of that one. Adapters without
+ * these keys fit any of their shapes. n_files: with the adapters', which come last; names: theirs. */
 int ntx_adapters_fit(const struct ntx_gguf *g, const int *fds, unsigned n_files, char *const *names, struct ntx_err *err);
 
 #endif

@@ -208,8 +208,32 @@ r = pack("--base", path("plain.gguf"), path("tuned.gguf"), path("adapter.gguf"))
 a = Gguf(path("adapter.gguf"))
 assert r["equal"] == LAYERS * len(KINDS) - 2 and r["error"] < 0.01 and r["rank_most"] <= 8 and a.keys[b"general.type"][1] == b"adapter" and len(a.tensors) == 4, r
 assert logits(path("plain.gguf"), "--lora", path("adapter.gguf")) != logits(path("plain.gguf"))
-r = run("logits", path("alike.gguf"), "--tokens", "5,9", "-o", path("logits"), "--ctx", "64", "--quiet", "--lora", path("adapter.gguf"))
-assert r.returncode == 111 and "adapter.gguf: was made of another model than this one (ntx.delta.of)" in r.stderr and len(r.stderr.strip().splitlines()) == 1, r
+
+
+def not_of(model):
+    r = run("logits", model, "--tokens", "5,9", "-o", path("logits"), "--ctx", "64", "--quiet", "--lora", path("adapter.gguf"))
+    assert r.returncode == 111 and "adapter.gguf: was made of another model than this one (ntx.delta.of)" in r.stderr and len(r.stderr.strip().splitlines()) == 1, r
+
+
+# Beside a quantised copy of its base, too: the copy's matrices and the same differences. Another model stays another one, quantised or not.
+not_of(path("alike.gguf"))
+strong = Gguf(path("plain.gguf"))
+alike(strong, 0.3, [1])
+strong.write(path("strong.gguf"))
+pack("--rank", "64", "--force", "--base", path("plain.gguf"), path("strong.gguf"), path("strong-adapter.gguf"))
+assert run("quantize", path("plain.gguf"), path("copy.gguf"), "Q4_0", "--quiet").returncode == 0
+assert run("quantize", path("copy.gguf"), path("back.gguf"), "F32", "--quiet").returncode == 0
+back, strong = Gguf(path("back.gguf")), Gguf(path("strong-adapter.gguf"))
+for name in {n[:-7] for n in strong.tensors}:
+    back.tensors[name] = floats(plus(values(back.tensors[name]), values(strong.tensors[name + b".lora_b"]), values(strong.tensors[name + b".lora_a"])))
+back.write(path("back.gguf"))
+added = logits(path("copy.gguf"), "--lora", path("strong-adapter.gguf"))
+near(added, logits(path("back.gguf")), 0.03)  # inputs of Q4_0 are rounded
+assert distance(added, logits(path("copy.gguf"))) > 0.2
+other = Gguf(path("copy.gguf"))
+other.tensors[b"blk.2.ffn_norm.weight"][2][5] ^= 1
+other.write(path("other.gguf"))
+not_of(path("other.gguf"))
 t.tensors[b"output_norm.weight"] = [[64], 0, bytearray(struct.pack("<64f", *[2.0] * 64))]
 t.write(path("tuned.gguf"))
 refused("'output_norm.weight'", "--base", path("plain.gguf"), path("tuned.gguf"), path("x.gguf"))
