@@ -1,6 +1,7 @@
 #include "analyze/analyze.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,6 +136,8 @@ static int make_pairs(struct job *j)
         add_pairs(j, r);
     if (!j->a->n_pairs && j->o->has_base)
         return ntx_err_set(j->err, -ENOENT, "no layer but %u has matrices of the shapes that layer %u has", j->o->base, j->o->base);
+    if (!j->a->n_pairs && ntx_gguf_find(j->g, "ntx.delta.base"))
+        return ntx_err_set(j->err, -ENOENT, "the layers of this model share their matrices already (ntx.delta.base): there are none to compare");
     return j->a->n_pairs ? 0 : ntx_err_set(j->err, -ENOENT, "no two layers that lie %u apart have matrices of one shape", j->o->apart);
 }
 
@@ -207,13 +210,28 @@ static int compare_all(struct job *j)
     return ntx_pieces_do(&p, j->err);
 }
 
+/* Of a layer's experts the share that a token uses. */
+static double used_experts(const struct ntx_gguf *g)
+{
+    struct ntx_str arch;
+    char key[96];
+    uint64_t n = 0, used = 0;
+    if (ntx_gguf_str(g, "general.architecture", &arch))
+        return 1;
+    snprintf(key, sizeof key, "%.*s.expert_count", (int)NTX_MIN(arch.n, (size_t)64), arch.p);
+    bool known = !ntx_gguf_u64(g, key, &n);
+    snprintf(key, sizeof key, "%.*s.expert_used_count", (int)NTX_MIN(arch.n, (size_t)64), arch.p);
+    return known && !ntx_gguf_u64(g, key, &used) && used && used < n ? (double)used / (double)n : 1;
+}
+
 static void add_up(struct job *j)
 {
     struct ntx_analysis *a = j->a;
+    const double used = used_experts(j->g);
     for (uint32_t i = 0; i < a->n_pairs; i++) {
         const struct ntx_analyze_pair *p = &a->pairs[i];
         const struct ntx_gguf_tensor *t = find_entry(j, p->role, p->b)->t;
-        double stands_for = (double)t->ne[2] / experts_looked_at(j, t);
+        double stands_for = (t->ne[2] > 1 ? used : 1) * (double)t->ne[2] / experts_looked_at(j, t);
         a->n_delta += p->delta_bytes < p->alone_bytes;
         a->bytes += stands_for * (double)p->bytes;
         a->alone_bytes += stands_for * (double)p->alone_bytes;

@@ -55,7 +55,7 @@ struct ntx_analysis {
     struct ntx_analyze_pair *pairs;
     uint32_t n_roles, n_pairs;
     uint32_t n_delta;        /* pairs for which a delta is smaller than what the matrix takes alone */
-    double bytes, alone_bytes, delta_bytes; /* of all matrices B, experts that were left out counted like those that were looked at */
+    double bytes, alone_bytes, delta_bytes; /* of all matrices B that a token uses: of experts its share, those that were left out counted like those that were looked at */
 };
 
 struct ntx_analyze_options {

@@ -17,18 +17,38 @@ static void show(void *ctx, uint32_t done, uint32_t total) { ntx_progress_say(ct
 
 /* ---- for people */
 
-/* The mean of a figure over a role's pairs. */
-static double mean(const struct ntx_analysis *a, const struct ntx_analyze_role *r, size_t at)
+/* The mean of a figure over some pairs of a role. */
+static double mean(const struct ntx_analyze_pair *p, uint32_t n, size_t at)
 {
     double sum = 0;
-    for (uint32_t i = r->first; i < r->first + r->n; i++)
-        sum += *(const double *)((const char *)&a->pairs[i].is + at);
-    return r->n ? sum / r->n : 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += *(const double *)((const char *)&p[i].is + at);
+    return sum / n;
 }
 
-#define MEAN(f) mean(a, r, offsetof(struct ntx_likeness, f))
+#define MEAN(f) mean(p, n, offsetof(struct ntx_likeness, f))
 
-static void print_roles(const struct ntx_analysis *a, const struct ntx_analyze_options *o)
+static void print_figures(const struct ntx_analyze_role *r, const struct ntx_analyze_pair *p, uint32_t n, const struct ntx_analyze_options *o)
+{
+    printf("  %7.4f %7.4f  %6.3f %6.3f ", MEAN(cosine), MEAN(change), MEAN(docs), MEAN(docs_chance));
+    for (uint32_t k = 0; k < o->n_ranks; k++)
+        printf("  %8.3f", MEAN(by_rank[k]));
+    for (uint32_t k = 0; k < NTX_ANALYZE_TYPES && r->types[k] != NTX_TYPE_LIMIT; k++)
+        printf("  %s %.3f (%.3f)", ntx_type_info(r->types[k])->name, MEAN(by_type[k]), MEAN(own[k]));
+    putchar('\n');
+}
+
+static void print_pair(const struct ntx_analyze_role *r, const struct ntx_analyze_pair *p, bool experts, const struct ntx_analyze_options *o)
+{
+    char name[64];
+    snprintf(name, sizeof name, "  %u, %u", p->a, p->b);
+    if (experts)
+        snprintf(name + strlen(name), sizeof name - strlen(name), ", expert %u", p->matrix);
+    printf("%-30s", name);
+    print_figures(r, p, 1, o);
+}
+
+static void print_roles(const struct ntx_analysis *a, const struct ntx_analyze_options *o, bool pairs)
 {
     printf("%-24s %5s  %7s %7s  %6s %6s ", "matrices", "pairs", "cosine", "change", "docs", "chance");
     for (uint32_t i = 0; i < o->n_ranks; i++)
@@ -36,14 +56,13 @@ static void print_roles(const struct ntx_analysis *a, const struct ntx_analyze_o
     puts("  in few bits (without a base)");
     for (uint32_t i = 0; i < a->n_roles; i++) {
         const struct ntx_analyze_role *r = &a->roles[i];
+        const struct ntx_analyze_pair *p = &a->pairs[r->first];
         if (!r->n)
             continue;
-        printf("%-24s %5u  %7.4f %7.4f  %6.3f %6.3f ", r->name, r->n, MEAN(cosine), MEAN(change), MEAN(docs), MEAN(docs_chance));
-        for (uint32_t k = 0; k < o->n_ranks; k++)
-            printf("  %8.3f", MEAN(by_rank[k]));
-        for (uint32_t k = 0; k < NTX_ANALYZE_TYPES && r->types[k] != NTX_TYPE_LIMIT; k++)
-            printf("  %s %.3f (%.3f)", ntx_type_info(r->types[k])->name, MEAN(by_type[k]), MEAN(own[k]));
-        putchar('\n');
+        printf("%-24s %5u", r->name, r->n);
+        print_figures(r, p, r->n, o);
+        for (uint32_t k = 0; k < r->n && pairs; k++)
+            print_pair(r, &p[k], p[r->n - 1].matrix != 0, o);
     }
 }
 
@@ -157,7 +176,7 @@ int ntx_cmd_analyze(struct ntx_options *o)
         if (o->json) {
             print_json(a, &q);
         } else {
-            print_roles(a, &q);
+            print_roles(a, &q, o->pairs);
             print_picture(a);
             print_verdict(a, &q);
         }

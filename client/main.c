@@ -70,9 +70,9 @@ static const struct ntx_command commands[] = {
      NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2, ntx_cmd_pack},
     {"analyze", "MODEL",
      "How alike a model's layers are, and whether it would pay to keep one in memory and stream what the others differ by.\vEach matrix is compared with that of the layer before: cosine, size of the difference, "
-     "DOCS index (do they have the same neurons, in any order?), and what deltas of few vectors or few bits would leave. Then the bytes per token that would follow, and a verdict. "
+     "DOCS index (do they have the same neurons, in any order?), and what deltas of few vectors or few bits would leave. Then the bytes per token that would follow (of experts those that a token uses), and a verdict. "
      "Of ordinary models it is no. Nothing is loaded; the file is read four times, piece by piece.",
-     NTX_OPT_ANALYZE | NTX_OPT_JSON, 1, 1, ntx_cmd_analyze},
+     NTX_OPT_ANALYZE | NTX_OPT_JSON | NTX_OPT_QUIET, 1, 1, ntx_cmd_analyze},
     {"imatrix", "MODEL TEXT",
      "Learns from a text which weights are multiplied by large numbers, for ntx quantize --imatrix.\vThe model is run over the text, streamed where it is bigger than --ram, in windows of "
      "--ctx tokens (default 512), by the CPU. The file is a GGUF of the form that llama.cpp's tools read and write, too. Some hundred thousand tokens of the kind of text that the model is for "

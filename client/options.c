@@ -175,6 +175,7 @@ static const struct ntx_setting analyze_rows[] = {
     {"apart", 0, "N", "compare layers that lie N apart (default $: neighbours)", COUNT(apart), .preset = "1"},
     {"base", 0, "L", "compare all layers with layer L instead", .kind = NTX_SET_NUMBER, .max = 100000, AT(base), .given = offsetof(struct ntx_options, has_base)},
     {"experts", 0, "N", "of each layer's experts compare N (default $)", COUNT(experts), .preset = "4"},
+    {"pairs", 0, NULL, "a line for each two matrices, below the one that has their means", FLAG(pairs)},
     {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
 };
 static const struct ntx_setting quiet_rows[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};

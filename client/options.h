@@ -58,7 +58,7 @@ struct ntx_options {
     uint32_t repeats;
     const char *trace;
     float trace_seconds;
-    bool no_bos, no_special, verbose;
+    bool no_bos, no_special, verbose, pairs;
     /* plan, doctor */
     const char *profile, *dir;
     const char *machine, *machines;

@@ -17,8 +17,8 @@ def string(s):
     return struct.pack("<Q", len(s)) + s.encode()
 
 
-def write(path, tensors):
-    """tensors: name -> rows of floats, or a list of such (experts)"""
+def write(path, tensors, **numbers):
+    """tensors: name -> rows of floats, or a list of such (experts); numbers: keys of the architecture"""
     info, data = b"", b""
     for name, rows in tensors.items():
         experts = rows if isinstance(rows[0][0], list) else [rows]
@@ -27,7 +27,8 @@ def write(path, tensors):
         for e in experts:
             for r in e:
                 data += struct.pack("<%df" % len(r), *r)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 1) + string("general.architecture") + struct.pack("<I", 8) + string("llama") + info
+    keys = b"".join(string("llama." + k) + struct.pack("<II", 4, v) for k, v in numbers.items())
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 1 + len(numbers)) + string("general.architecture") + struct.pack("<I", 8) + string("llama") + keys + info
     with open(path, "wb") as f:
         f.write(head + b"\0" * (-len(head) % 32) + data)
 
@@ -113,6 +114,11 @@ found = analyze(made, "--experts", "3", "-t", "1")
 assert [x["expert"] for x in found["pairs"]] == [0, 2, 4] * 2
 assert found["bytes_per_token"] == 2 * 6 * IN * OUT * 4 and found["verdict"] == "no"
 assert found == analyze(made, "--experts", "3", "-t", "3")
+write(made, {"blk.%d.ffn_up_exps.weight" % i: m for i, m in enumerate(experts)}, expert_count=6, expert_used_count=2)
+assert analyze(made, "--experts", "3")["bytes_per_token"] == 2 * 2 * IN * OUT * 4
+table = subprocess.run([NTX, "analyze", made, "--experts", "2", "--pairs", "--quiet"], capture_output=True, text=True, check=True).stdout.splitlines()
+assert [line.split("  ")[1] for line in table[2:6]] == ["0, 1, expert 0", "0, 1, expert 3", "1, 2, expert 0", "1, 2, expert 3"], table
+assert len({len(line.split()) for line in table[2:6]}) == 1 and float(table[2].split()[5]) > 1.2, table
 
 # an ordinary model: no
 demo = analyze(os.environ["NTX_SOURCE"] + "/models/demo.gguf", "--ranks", "8")
@@ -124,6 +130,8 @@ write(made, {"blk.0.ffn_up.weight": a})
 for words, more in [("no two layers that lie 1 apart", []), ("no layer but 7", ["--base", "7"])]:
     r = subprocess.run([NTX, "analyze", made, *more], capture_output=True, text=True)
     assert r.returncode == 111 and words in r.stderr and len(r.stderr.splitlines()) == 1, r
+r = subprocess.run([NTX, "analyze", os.environ["NTX_SOURCE"] + "/models/demo-shared.gguf"], capture_output=True, text=True)
+assert r.returncode == 111 and "share their matrices already" in r.stderr and len(r.stderr.splitlines()) == 1, r
 broken = [list(r) for r in a]
 broken[5][7] = float("nan")
 write(made, {"blk.0.ffn_up.weight": a, "blk.1.ffn_up.weight": broken})
