@@ -49,6 +49,8 @@ int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint
         for (const struct ntx__run *r = runs.run; r < runs.run + runs.n; r++)
             if (!b->can(m, &m->layers[l], r)) {
                 char steps[128];
+                if (r->kind == NTX__GROUPS && (m->delta.base || m->delta.any))
+                    return ntx_err_set(why, -ENOTSUP, "groups of neurons that layers share, and add to (ntx pack of a model with deltas), are computed on the CPU only");
                 name_steps(&m->layers[l].step[r->first], r->n, steps, sizeof steps);
                 return ntx_err_set(why, -ENOTSUP, "what layer %u does (%s) is computed on the CPU only", l, steps);
             }

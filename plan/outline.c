@@ -58,6 +58,13 @@ static void add(struct ntx_outline *o, enum ntx_part part, uint32_t tensor)
     o->bytes[part][t->type] += t->bytes;
 }
 
+/* A tensor that is there once, for several layers (model/delta.h), and is counted for another one. */
+static bool is_bases(const struct ntx_model *m, uint32_t l, int t)
+{
+    const uint32_t base = m->delta.base ? m->delta.base[l] : l;
+    return base != l && m->layers[base].tensor[t] == m->layers[l].tensor[t];
+}
+
 static void sum(struct ntx_outline *o)
 {
     const struct ntx_model *m = o->model;
@@ -71,7 +78,7 @@ static void sum(struct ntx_outline *o)
         for (int t = 0; t < NTX_N_TENSORS; t++) {
             struct ntx_whole w = {.row0 = 0};
             ntx_whole_of(&m->hp, l, (enum ntx_tensor)t, &w);
-            if (!w.row0) /* else it is a part of one that is counted */
+            if (!w.row0 && !is_bases(m, l, t)) /* else it is a part of one that is counted */
                 add(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE, m->layers[l].tensor[t]);
         }
 }

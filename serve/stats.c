@@ -139,6 +139,8 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     set_str(j, "model", model_name(l));
     set_str(j, "arch", l->model->hp.arch);
     set_str(j, "backend", (l->back.kind ? l->back.kind : ntx_back_kinds)->name);
+    if (*l->back_note)
+        set_str(j, "backend_note", l->back_note);
     set_str(j, "kernel", l->ops->name);
     set_int(j, "threads", p->threads);
     set_int(j, "ctx", p->ctx);

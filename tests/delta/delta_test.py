@@ -178,6 +178,30 @@ for more in (["--ram", "40M"], ["--ram", "5M"], ["--ram", "5M", "--ffn-sparse", 
 assert texts[0] == texts[1] == texts[2] == texts[3] != texts[4] == texts[5] and texts[6] == texts[7] != texts[4] and texts[8] == texts[9], texts
 assert read[4] < 0.98 * read[1] and read[6] < 0.95 * read[4], read
 
+# What ntx plan says of it: what is there once is counted once; on a GPU, and where there is none for it.
+def plan(model, *more):
+    r = run("plan", model, "--json", "--ctx", "128", "--ram", "5M", "--machine", "gpu=3090,ram=64G,drive=7G,pcie=4x16", *more)
+    assert r.returncode == 0, r
+    return json.loads(r.stdout)
+
+
+SHARED, CPU_ONLY = MODELS + "demo-shared.gguf", "layers share, and add to (ntx pack of a model with deltas), are computed on the CPU only"
+on, off, packed = plan(SHARED), plan(SHARED, "--backend", "cpu"), plan(path("groups.gguf"))
+for p in on, off, packed:
+    assert p["bytes_device"] + p["bytes_host"] + p["bytes_storage"] == p["bytes_model"] < 6 << 20, p
+assert on["bytes_device"] > 3 << 20 and off["bytes_device"] == packed["bytes_device"] == 0 and not on["notes"], (on, off, packed)
+assert any("the GPU is not used" in n and CPU_ONLY in n for n in packed["notes"]), packed
+fake = os.environ["NTX_BUILD"] + "/tests/libntx-gpu-fake.so"
+if os.path.exists(fake):
+    os.environ["NTX_CUDA_LIBRARY"] = fake
+    r = run("run", path("groups.gguf"), "Once upon a time", *few, "--ram", "40M")
+    assert r.returncode == 0 and r.stdout == texts[0] and CPU_ONLY in json.load(open(path("stats")))["backend_note"], r
+    r = run("run", path("groups.gguf"), "Once upon a time", *few, "--ram", "40M", "--backend", "cuda")
+    assert r.returncode == 111 and CPU_ONLY in r.stderr, r
+    r = run("run", SHARED, "Once upon a time", *few, "--ram", "40M", "--backend", "cuda")
+    assert r.returncode == 0 and json.load(open(path("stats")))["backend"] == "cuda" and "backend_note" not in json.load(open(path("stats"))), r
+    del os.environ["NTX_CUDA_LIBRARY"]
+
 # Without a rank: few bits, or as many vectors as the bound wants; the bound holds.
 r = pack("--error", "0.05", "--force", path("alike.gguf"), path("free.gguf"))
 assert r["error"] < 0.05 and r["few_bits"] + r["low_rank"] == LAYERS * len(KINDS), r
