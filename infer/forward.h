@@ -73,8 +73,11 @@ struct ntx_backend;
 struct ntx_device;
 struct ntx_ranks;
 
-struct ntx_forward_slices { /* runs of rows that are interleaved for the many-row products */
-    uint64_t n, bytes;               /* of all chunks; of the largest one */
+/* What memory follows from, of all layers and chunks. */
+struct ntx_forward_widths {
+    uint64_t n_slices, slice_bytes;  /* runs of rows that are interleaved for the many-row products: of all chunks; of the largest one */
+    uint32_t buf[NTX_N_BUFS];        /* ntx_buf_width */
+    size_t row[NTX_N_ACTS], choice[NTX_N_ACTS], low[NTX_N_ACTS]; /* bytes of the widest row in this form that matrices multiply by; experts and routers; the second of two thin ones */
 };
 
 struct ntx_forward_config {
@@ -90,7 +93,7 @@ struct ntx_forward_config {
     const struct ntx_backend *backend; /* NULL: the CPU */
     struct ntx_device *device;       /* its own */
     struct ntx_ranks *ranks;         /* of a pass over several machines (ranks.h), whose back end this is then */
-    const struct ntx_forward_slices *slices; /* NULL: counted anew */
+    const struct ntx_forward_widths *widths; /* NULL: found anew */
     uint32_t n_taps;                 /* states that rows leave (`left`): what goes into these layers, */
     const uint32_t *taps;            /*   n_layers: what the last one leaves, borrowed; 0: that alone */
     struct ntx_input_sums *sums;     /* what products are given is added to (input_sums.h); NULL: nobody wants it */
@@ -101,7 +104,7 @@ struct ntx_forward;
 /* 0, or -ENOTSUP: the back end lacks a step of some layer, which `why` names, or of attention in a context of so many tokens. */
 int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint32_t ctx, struct ntx_err *why);
 
-struct ntx_forward_slices ntx_forward_slices(const struct ntx_model *m, const struct ntx_chunks *c); /* looks at every chunk */
+struct ntx_forward_widths ntx_forward_widths(const struct ntx_model *m, const struct ntx_chunks *c); /* looks at every step and chunk */
 uint64_t ntx_forward_bytes(const struct ntx_forward_config *c); /* memory it will take, for the planner */
 int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err);
 void ntx_forward_free(struct ntx_forward *f);

@@ -99,20 +99,43 @@ static uint64_t slices_of(const struct ntx_model *m, const struct ntx_chunk *k)
     return (k->fixed && k->users < 2) || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_rows / NTX_SLICE_ROWS;
 }
 
-struct ntx_forward_slices ntx_forward_slices(const struct ntx_model *m, const struct ntx_chunks *c)
+/* What is multiplied by the second of two thin matrices. */
+static size_t low_row(const struct ntx_chunks *chunks, enum ntx_act form)
 {
-    struct ntx_forward_slices s = {0};
+    size_t most = 0;
+    for (uint32_t l = 0; l < chunks->n_layers; l++)
+        for (int t = NTX_T_q_low; t <= NTX_T_down_rest_4; t++)
+            if (ntx_low_part_of((enum ntx_tensor)t) == NTX_HIGH)
+                most = widest(most, &chunks->layers[l].of[t], form);
+    for (uint32_t l = 0; l < chunks->n_layers; l++) {
+        const struct ntx_pack_added *up = &chunks->layers[l].pack.added[NTX_PACK_UP];
+        if (up->row_bytes && !up->whole && ntx_act_for(up->type) == form)
+            most = NTX_MAX(most, ntx_act_row_bytes(form, up->rank));
+    }
+    return most;
+}
+
+struct ntx_forward_widths ntx_forward_widths(const struct ntx_model *m, const struct ntx_chunks *c)
+{
+    struct ntx_forward_widths w = {0};
     for (uint32_t i = 0; i < c->n; i++) {
         const struct ntx_chunk *k = &c->list[i];
         uint64_t n = slices_of(m, k);
-        s.n += n;
+        w.n_slices += n;
         if (n)
-            s.bytes = NTX_MAX(s.bytes, k->bytes / k->n_rows * NTX_SLICE_ROWS);
+            w.slice_bytes = NTX_MAX(w.slice_bytes, k->bytes / k->n_rows * NTX_SLICE_ROWS);
     }
-    return s;
+    for (int b = 0; b < NTX_N_BUFS; b++)
+        w.buf[b] = ntx_buf_width(m, (enum ntx_buf)b);
+    for (int form = 0; form < NTX_N_ACTS; form++) {
+        w.row[form] = quantized_row(c, &m->hp, (enum ntx_act)form);
+        w.choice[form] = quantized_choice(c, (enum ntx_act)form);
+        w.low[form] = low_row(c, (enum ntx_act)form);
+    }
+    return w;
 }
 
-static void place_slices(struct cursor *c, const struct ntx_forward_config *cfg, const struct ntx_forward_slices *s, struct ntx__mem *m)
+static void place_slices(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t n_slices, struct ntx__mem *m)
 {
     uint32_t n = 0;
     m->first_slice = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_slice);
@@ -120,7 +143,7 @@ static void place_slices(struct cursor *c, const struct ntx_forward_config *cfg,
         m->first_slice[i] = n;
         n += (uint32_t)slices_of(cfg->model, &cfg->chunks->list[i]);
     }
-    m->interleaved = place(c, s->n);
+    m->interleaved = place(c, n_slices);
 }
 
 /* A byte for each chunk, and of packed layers for each group. */
@@ -217,7 +240,7 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     m->x = place_rows(c, wave, hp->n_embd);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place(c, wave * quantized_choice(cfg->chunks, (enum ntx_act)form));
+        m->quantized[form] = place(c, wave * cfg->widths->choice[form]);
     m->gate = place_rows(c, wave, hp->n_ff_exp);
     m->up = place_rows(c, wave, hp->n_ff_exp);
     m->y = place(c, wave * hp->n_embd * sizeof *m->y);
@@ -281,7 +304,7 @@ static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg,
     m->gate = place_rows(c, rows, cfg->model->hp.n_ff);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place(c, rows * quantized_row(cfg->chunks, &cfg->model->hp, (enum ntx_act)form));
+        m->quantized[form] = place(c, rows * cfg->widths->row[form]);
 }
 
 static uint32_t most_places(const struct ntx_hparams *hp)
@@ -297,22 +320,22 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     uint64_t start = c->at, rows = cfg->max_rows;
-    m->q_low = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_Q_LOW));
-    m->q = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_Q));
-    m->k = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_K));
-    m->v = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_V));
-    m->attn = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_ATTN));
-    m->z = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_Z));
-    m->a = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_A));
+    m->q_low = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Q_LOW]);
+    m->q = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Q]);
+    m->k = place_rows(c, rows, cfg->widths->buf[NTX_BUF_K]);
+    m->v = place_rows(c, rows, cfg->widths->buf[NTX_BUF_V]);
+    m->attn = place_rows(c, rows, cfg->widths->buf[NTX_BUF_ATTN]);
+    m->z = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Z]);
+    m->a = place_rows(c, rows, cfg->widths->buf[NTX_BUF_A]);
     m->places = place_rows(c, 1, most_places(hp));
-    m->pool = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_POOL));
-    m->pool_gate = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_POOL_GATE));
-    m->keys = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_KEYS));
-    m->keys_gate = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_KEYS_GATE));
+    m->pool = place_rows(c, rows, cfg->widths->buf[NTX_BUF_POOL]);
+    m->pool_gate = place_rows(c, rows, cfg->widths->buf[NTX_BUF_POOL_GATE]);
+    m->keys = place_rows(c, rows, cfg->widths->buf[NTX_BUF_KEYS]);
+    m->keys_gate = place_rows(c, rows, cfg->widths->buf[NTX_BUF_KEYS_GATE]);
     uint64_t attention_end = c->at;
     c->at = start;
-    m->gate = place_rows(c, rows + late_rows(cfg), ntx_buf_width(cfg->model, NTX_BUF_GATE));
-    m->up = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_GATE)); /* of the shared expert, as wide as those of gate */
+    m->gate = place_rows(c, rows + late_rows(cfg), cfg->widths->buf[NTX_BUF_GATE]);
+    m->up = place_rows(c, rows, cfg->widths->buf[NTX_BUF_GATE]); /* of the shared expert, as wide as those of gate */
     if (hp->n_expert)
         place_experts(c, cfg, &m->moe);
     if (cfg->model->pack)
@@ -324,30 +347,14 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
         place_predicted(c, cfg, &m->groups);
 }
 
-/* What is multiplied by the second of two thin matrices. */
-static size_t low_row(const struct ntx_chunks *chunks, enum ntx_act form)
-{
-    size_t most = 0;
-    for (uint32_t l = 0; l < chunks->n_layers; l++)
-        for (int t = NTX_T_q_low; t <= NTX_T_down_rest_4; t++)
-            if (ntx_low_part_of((enum ntx_tensor)t) == NTX_HIGH)
-                most = widest(most, &chunks->layers[l].of[t], form);
-    for (uint32_t l = 0; l < chunks->n_layers; l++) {
-        const struct ntx_pack_added *up = &chunks->layers[l].pack.added[NTX_PACK_UP];
-        if (up->row_bytes && !up->whole && ntx_act_for(up->type) == form)
-            most = NTX_MAX(most, ntx_act_row_bytes(form, up->rank));
-    }
-    return most;
-}
-
 static void place_plus(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     uint64_t rows = cfg->max_rows;
-    m->low = place_rows(c, rows, ntx_buf_width(cfg->model, NTX_BUF_LOW));
-    m->plus = place(c, rows * ntx_buf_width(cfg->model, NTX_BUF_PLUS) * sizeof *m->plus);
+    m->low = place_rows(c, rows, cfg->widths->buf[NTX_BUF_LOW]);
+    m->plus = place(c, rows * cfg->widths->buf[NTX_BUF_PLUS] * sizeof *m->plus);
     m->low_quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->low_quantized[form] = place(c, rows * low_row(cfg->chunks, (enum ntx_act)form));
+        m->low_quantized[form] = place(c, rows * cfg->widths->low[form]);
 }
 
 static void place_grams(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
@@ -376,28 +383,27 @@ static void place_angles(struct cursor *c, const struct ntx_forward_config *cfg,
     m->sn[turn] = n ? place(c, n * sizeof(float)) : NULL;
 }
 
-uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
+static uint64_t layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    struct ntx_forward_slices slices = cfg->slices ? *cfg->slices : ntx_forward_slices(cfg->model, cfg->chunks);
     struct cursor c = {.base = base};
     uint64_t rows = cfg->max_rows;
     m->h = place(&c, rows * hp->n_embd * sizeof *m->h);
     m->x = place_rows(&c, rows + late_rows(cfg), hp->n_embd);
     place_layer(&c, cfg, m);
     m->y = place(&c, rows * hp->n_embd * sizeof *m->y);
-    m->beside = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_BESIDE) * sizeof *m->beside);
-    m->streams = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_STREAMS) * sizeof *m->streams);
-    m->mix = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_MIX) * sizeof *m->mix);
-    m->normed = place_rows(&c, rows, ntx_buf_width(cfg->model, NTX_BUF_NORMED));
-    m->gates = place(&c, rows * ntx_buf_width(cfg->model, NTX_BUF_GATES) * sizeof *m->gates);
+    m->beside = place(&c, rows * cfg->widths->buf[NTX_BUF_BESIDE] * sizeof *m->beside);
+    m->streams = place(&c, rows * cfg->widths->buf[NTX_BUF_STREAMS] * sizeof *m->streams);
+    m->mix = place(&c, rows * cfg->widths->buf[NTX_BUF_MIX] * sizeof *m->mix);
+    m->normed = place_rows(&c, rows, cfg->widths->buf[NTX_BUF_NORMED]);
+    m->gates = place(&c, rows * cfg->widths->buf[NTX_BUF_GATES] * sizeof *m->gates);
     place_plus(&c, cfg, m);
     place_grams(&c, cfg, m);
     m->inputs = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->inputs);
     m->input_row = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_row);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place(&c, (rows + late_rows(cfg)) * quantized_row(cfg->chunks, hp, (enum ntx_act)form));
+        m->quantized[form] = place(&c, (rows + late_rows(cfg)) * cfg->widths->row[form]);
     for (int t = 0; t < NTX_N_TURNS; t++)
         place_angles(&c, cfg, (enum ntx_turn)t, m);
     m->freq = place(&c, NTX_MAX(hp->rope_dim, hp->rope_dim_window) / 2 * sizeof *m->freq);
@@ -413,8 +419,16 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     m->input_embd = place(&c, rows * cfg->chunks->input_embd.row_bytes);
     m->tiles = place(&c, (uint64_t)cfg->chunks->n * sizeof *m->tiles);
     place_choices(&c, cfg, m);
-    place_slices(&c, cfg, &slices, m);
+    place_slices(&c, cfg, cfg->widths->n_slices, m);
     place_finite(&c, cfg, m);
-    place_lanes(&c, cfg, slices.bytes, m);
+    place_lanes(&c, cfg, cfg->widths->slice_bytes, m);
     return NTX_ROUND_UP(c.at, 4096);
+}
+
+uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
+{
+    struct ntx_forward_config c = *cfg;
+    const struct ntx_forward_widths own = cfg->widths ? *cfg->widths : ntx_forward_widths(cfg->model, cfg->chunks);
+    c.widths = &own;
+    return layout(&c, base, m);
 }

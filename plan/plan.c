@@ -306,7 +306,7 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     o->classes = ntx__plan_classes(o->chunks, NTX_FRAME_CLASSES);
     o->shape = (struct ntx__shape){
         .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
-        .kv = p->r->kv, .kv_all = p->r->kv_all, .kv_ram = p->r->kv_ram, .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p), .slices = ntx_forward_slices(p->m, o->chunks),
+        .kv = p->r->kv, .kv_all = p->r->kv_all, .kv_ram = p->r->kv_ram, .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p), .widths = ntx_forward_widths(p->m, o->chunks),
     };
     ntx__plan_groups(o->chunks, 0, &o->window);
     if (stopped(p))

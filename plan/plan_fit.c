@@ -71,7 +71,7 @@ static uint64_t activations(const struct ntx__shape *s)
 {
     const struct ntx_forward_config c = {
         .model = s->model, .chunks = s->chunks, .threads = s->threads, .max_rows = s->rows, .ctx = s->ctx,
-        .ffn = s->ffn, .slices = &s->slices,
+        .ffn = s->ffn, .widths = &s->widths,
     };
     return ntx_forward_bytes(&c);
 }

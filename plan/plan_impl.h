@@ -29,7 +29,7 @@ struct ntx__shape {
     uint64_t slot_bytes, arena_bytes; /* the arena without frames */
     uint32_t n_sched;
     struct ntx_frames frames;    /* n 0: none */
-    struct ntx_forward_slices slices; /* of the chunks */
+    struct ntx_forward_widths widths; /* of the layers and chunks */
     uint64_t window_bytes;       /* 0: there are no windows */
     uint32_t n_windows;
 };
