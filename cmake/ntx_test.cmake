@@ -37,7 +37,8 @@ endif()
 # Those that take the longest, which begin first, so that none is left to run alone: a new build directory knows nothing of times. And those that compute all the
 # while, on more than one core: they take the room of two, and begin before all others. Later on no two places are free at once until nothing else is left to begin.
 set(ntx_test_busy cuda-pass-fake cuda-pipeline pipeline-drafter server-prefix)
-set(ntx_test_longest quantize forward-same-types forward-same-layers forward-same-experts forward-same-states forward-same-caches pipeline-learned_skip golden_made plan-agree plan-cli analyze deploy-systemd pipeline-draft pipeline-progress pipeline-kill pipeline-drives server-death server-crowd
+set(ntx_test_longest quantize forward-same-types forward-same-layers forward-same-experts forward-same-states forward-same-caches forward-golden-shapes cuda-experts-fake cuda-kinds-fake ranks-same ranks-mpi delta delta-lora
+    pipeline-holes pipeline-predicted models_quality pipeline-learned_skip golden_made plan-agree plan-cli analyze deploy-systemd pipeline-draft pipeline-progress pipeline-kill pipeline-drives server-death server-crowd
     server-sessions forward-tree forward-sparse cpu_attend cpu_matmul cpu_matmul-tiles template_limits tokenizer_round pipeline-bad-numbers pipeline-experts)
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
