@@ -1,39 +1,91 @@
 #!/usr/bin/env python3
-"""Whether guessing is ever slower than not: slower.py BIN MODEL WAY [-n TOKENS] [-r ROUNDS] [--temp T] [-- MORE...]
+"""Whether guessing is ever slower than not: slower.py BIN MODEL WAY [-n TOKENS] [-r ROUNDS] [-l LOADS] [--temp T] [--fresh] [-- MORE...]
 
-`--draft off` and `--draft WAY` (auto, lookup, a file) in turn, A B B A, a held-out story's beginning for each round; MORE goes to `ntx run`. What is learned is kept from run to run, in a directory
-of its own, and two rounds come before those that count. Prints a line: ms a token of each at the median, the median of the rounds' ratios (WAY over off) with its quartiles, tokens per
-pass at the median, and whether all texts were the same."""
-import argparse, json, os, statistics, subprocess, sys, tempfile
-from measure import stories, run
+Three services lie in memory at once: `--draft off`, `--draft WAY` (auto, lookup, a file) and `--draft off` once more, which tells the noise. A round is one request to each, the same text, in an
+order that changes with each round; so what the machine does over seconds falls on all three. MORE goes to `ntx up`. All of it is done again for each of so many loads. What is learned of
+guesses is kept from load to load, in a directory of its own, and two rounds come before those that count; with --fresh nothing is kept and all rounds count: what finding out costs, too.
+
+Prints a line: ms a token of off at the median; of guesses, and of the second off: the ratio to off, median of the rounds with the interval in which nine of ten drawn again lie, and the ratio
+of CPU seconds (computed and its two workers); tokens and guesses a pass; whether all texts were the same."""
+import argparse, json, os, random, signal, statistics, subprocess, sys, tempfile, time
+from measure import stories
 
 p = argparse.ArgumentParser()
 p.add_argument('bin')
 p.add_argument('model')
 p.add_argument('draft', metavar='way')
-p.add_argument('-n', type=int, default=400)
+p.add_argument('-n', type=int, default=300)
 p.add_argument('-r', type=int, default=10)
+p.add_argument('-l', type=int, default=2)
 p.add_argument('--temp', default='0.8')
+p.add_argument('--fresh', action='store_true')
 args = sys.argv[1:]
 cut = args.index('--') if '--' in args else len(args)
 a = p.parse_args(args[:cut])
 a.more = args[cut + 1:]
-ratios, ms, passes, same = [], {'off': [], 'way': []}, [], True
+NAMES = ('off', 'way', 'again')
+
+def cpu_s(up):
+    """Of the service's processes: up's children."""
+    ticks = 0
+    for pid in open('/proc/%d/task/%d/children' % (up.pid, up.pid)).read().split():
+        ticks += sum(map(int, open('/proc/%s/stat' % pid).read().rsplit(')', 1)[1].split()[11:13]))
+    return ticks / os.sysconf('SC_CLK_TCK')
+
+def start(where, name):
+    env = dict(os.environ, NTX_RUNTIME=os.path.join(where, name))
+    os.mkdir(env['NTX_RUNTIME'], 0o700)
+    draft = a.draft if name == 'way' else 'off'
+    up = subprocess.Popen([a.bin + '/ntx', 'up', a.model, '--quiet', '--draft', draft] + a.more, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while subprocess.run([a.bin + '/ntx', 'generate', 'a', '--raw', '--quiet', '-n', '1'], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+        if up.poll() is not None:
+            sys.exit('ntx up ended with %d' % up.returncode)
+        time.sleep(0.1)
+    return up, env
+
+def ask(env, prompt, seed):
+    with tempfile.NamedTemporaryFile() as f:
+        text = subprocess.run([a.bin + '/ntx', 'generate', prompt, '--raw', '--ignore-eos', '--quiet', '-n', str(a.n), '--temp', a.temp, '--seed', str(seed), '--stats', f.name],
+                              env=env, stdout=subprocess.PIPE, check=True).stdout
+        return text, json.load(open(f.name))
+
+def load(number, out, cpu):
+    """All rounds of a load: ms a token of each go to out, CPU seconds to cpu."""
+    same = True
+    with tempfile.TemporaryDirectory() as where:
+        ups = {}
+        try:
+            for name in NAMES[number % 3:] + NAMES[:number % 3]:
+                ups[name] = start(where, name)
+            for i, prompt in zip(range(a.r + 2), stories()):
+                counts, texts = a.fresh or i > 1, set()
+                for name in (NAMES[i % 3:] + NAMES[:i % 3])[::1 if i % 2 else -1]:
+                    before = cpu_s(ups[name][0])
+                    text, s = ask(ups[name][1], prompt, number * 100 + i + 1)
+                    texts.add(text)
+                    if counts:
+                        out[name].append((1000 / s['decode_tok_s'], s['accepted_per_pass'], s['draft_nodes_per_pass']))
+                        cpu[name] += cpu_s(ups[name][0]) - before
+                same &= len(texts) == 1
+        finally:
+            for up, _ in ups.values():
+                up.send_signal(signal.SIGTERM)
+            for up, _ in ups.values():
+                up.wait()
+    return same
+
+def median_of(ratios):
+    draws = sorted(statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return '%.3f (%.3f to %.3f)' % (statistics.median(ratios), draws[100], draws[1900])
+
+out, cpu, same = {n: [] for n in NAMES}, {n: 0 for n in NAMES}, True
 with tempfile.TemporaryDirectory() as cache:
-    os.environ['XDG_CACHE_HOME'] = cache
-    for i, prompt in zip(range(a.r + 2), stories()):
-        took, texts = {'off': 0, 'way': 0}, set()
-        for way in ('off', 'way', 'way', 'off'):
-            text, s = run(a, prompt, a.temp, way, i + 1)
-            took[way] += 500 / s['decode_tok_s']
-            texts.add(text)
-            if way == 'way' and i > 1:
-                passes.append(s['accepted_per_pass'])
-        same &= len(texts) == 1
-        if i > 1:
-            ratios.append(took['way'] / took['off'])
-            for way in took:
-                ms[way].append(took[way])
-q = statistics.quantiles(ratios, n=4)
-print('%s %s: off %.3f ms, guesses %.3f ms; ratio %.3f (%.3f to %.3f); %.2f tokens a pass; texts %s' % (os.path.basename(a.model), ' '.join([a.draft] + a.more), statistics.median(ms['off']),
-      statistics.median(ms['way']), statistics.median(ratios), q[0], q[2], statistics.median(passes), 'the same' if same else 'DIFFER'), flush=True)
+    for number in range(a.l):
+        os.environ['XDG_CACHE_HOME'] = os.path.join(cache, str(number) if a.fresh else 'kept')
+        os.makedirs(os.environ['XDG_CACHE_HOME'], exist_ok=True)
+        same &= load(number, out, cpu)
+ms = {n: [x[0] for x in out[n]] for n in NAMES}
+mid = lambda k: statistics.mean(x[k] for x in out['way'])
+print('%s %s: off %.3f ms; ' % (os.path.basename(a.model), ' '.join([a.draft] + a.more), statistics.median(ms['off'])) +
+      '; '.join('%s %s, CPU %.3f' % (said, median_of([x / y for x, y in zip(ms[n], ms['off'])]), cpu[n] / cpu['off']) for n, said in (('way', 'guesses'), ('again', 'off again'))) +
+      '; %.2f tokens a pass of %.2f guesses; texts %s' % (mid(1), mid(2), 'the same' if same else 'DIFFER'), flush=True)

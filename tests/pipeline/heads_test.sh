@@ -44,6 +44,32 @@ for fault in iod:kill@state=FILLING,nth=60,start=1 iod:kill@state=READY,nth=90,s
     ntx run "$tmp/big.gguf" "one two three" --raw -n 60 --ignore-eos --quiet --temp 0.6 --seed 5 --ram 18M --ctx 256 --draft "$tmp/be.gguf" --draft-nodes 6 --fault "$fault" >"$tmp/got" || fail "$fault"
     same "$tmp/streamed" "$tmp/got" "$fault"
 done
+# Several clients at once, each with a tree of his own in the one pass.
+ask=(--raw -n 40 --ignore-eos --quiet --temp 0.6)
+for i in 1 2 3; do
+    ntx run "$tmp/big.gguf" "one two $i" "${ask[@]}" --seed "$i" --draft off >"$tmp/alone$i" || fail "client $i alone"
+done
+export NTX_RUNTIME=$tmp/rt
+mkdir -m 700 "$NTX_RUNTIME"
+ntx up "$tmp/big.gguf" --quiet --ram 24M --ctx 128 --sessions 3 --draft "$tmp/be.gguf" --draft-nodes 6 2>"$tmp/up" &
+up=$!
+cleanup+=("kill $up 2>/dev/null; wait $up")
+loaded() { ntx status --json 2>/dev/null | grep -Eq '"state": *"ready"'; }
+wait_for 30 loaded || fail "not up: $(cat "$tmp/up")"
+asked=()
+for i in 1 2 3; do
+    ntx generate "one two $i" "${ask[@]}" --seed "$i" --stats "$tmp/s$i" >"$tmp/beside$i" &
+    asked+=($!)
+done
+for i in 1 2 3; do
+    wait "${asked[$((i - 1))]}" || fail "client $i beside others"
+    same "$tmp/alone$i" "$tmp/beside$i" "client $i beside others"
+    cp "$tmp/s$i" "$tmp/s"
+    more_than accepted_per_pass 1.3
+done
+ntx stop
+wait "$up"
+unset NTX_RUNTIME
 model "$tmp/q.gguf" --arch qwen35 --layers 4 --embd 128 --heads 4 --kv 2 --head-dim 32 --ff 256 --type Q8_0 --nextn-agrees 0.1
 both "recurrent" "$tmp/q.gguf" "$tmp/e.gguf" --temp 0
 both "recurrent, dflash" "$tmp/q.gguf" "$tmp/f.gguf" --temp 0.5 --seed 9
