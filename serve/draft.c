@@ -260,6 +260,7 @@ double ntx_pace_of(const struct ntx_pace *p, double rows)
 #define SETTLE 2u        /*   do not count: no tree stands yet, or the drafter is still at work */
 #define REST_FIRST 256u  /* passes between trials */
 #define REST_LAST 16384u
+#define SHARE 0.01       /* of the time that may be lost by trials */
 #define AGAIN_BETTER 1.2
 #define SURE 1.1         /* so many times what passes without guesses can give at most, and no trial is needed */
 
@@ -269,7 +270,7 @@ void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on) { *t = (struct ntx_
 
 void ntx_draft_turn_promise(struct ntx_draft_turn *t)
 {
-    if (!t->on && !t->trial && t->left && t->left + AGAIN <= t->rest)
+    if (!t->on && !t->trial && t->left && t->left + NTX_MAX(AGAIN, t->dear) <= t->rest)
         t->left = 1;
 }
 
@@ -281,10 +282,18 @@ static void turn(struct ntx_draft_turn *t, bool on, bool trial)
     t->passes = 0;
 }
 
+/* Passes until what a trial of guesses lost, its first passes included, is its share of the time. */
+static uint32_t dear(const struct ntx_draft_turn *t)
+{
+    double lost = (t->ns * t->rate[0] - t->tokens) * t->passes / (t->passes - SETTLE);
+    return (uint32_t)NTX_MIN(NTX_MAX(lost / SHARE, 0.0), (double)REST_LAST);
+}
+
 static void end_trial(struct ntx_draft_turn *t)
 {
     bool pays = t->rate[1] > t->rate[0] * 1.02;
-    t->rest = pays ? REST_FIRST : NTX_MIN(4 * t->rest, REST_LAST);
+    t->dear = t->on && !pays ? dear(t) : 0;
+    t->rest = pays ? REST_FIRST : NTX_MAX(NTX_MIN(4 * t->rest, REST_LAST), t->dear);
     t->left = t->rest;
     turn(t, pays, false);
 }

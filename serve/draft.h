@@ -71,6 +71,7 @@ struct ntx_draft_turn {
     double rate[2];       /* tokens per ns, without and with; 0: not known */
     double tokens, ns, least; /* of this turn */
     uint32_t passes, left, rest; /* of this turn; until the next trial, and between trials where guessing loses */
+    uint32_t dear;        /* passes behind a trial that lost in which there is none: by all of them a hundredth of the time is lost */
 };
 void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on);
 /* Passes that do not guess would gain by it, as it seems: it is tried sooner, but not right behind the last time. */

@@ -205,6 +205,25 @@ static void turns(void)
     CHECK(t.on);
 }
 
+/* However dear guesses are that never hold, and however often they seem to gain: trials take a hundredth of the time, and what the first one takes. */
+static void bounded(void)
+{
+    for (double times = 1.5; times < 100; times *= 2) {
+        struct ntx_draft_turn t;
+        double lost = 0;
+        uint32_t trials = 0, passes = 8000;
+        ntx_draft_turn_begin(&t, false);
+        for (uint32_t i = 0; i < passes; i++) {
+            bool on = t.on;
+            lost += on ? times - 1 : 0;
+            ntx_draft_turn_pass(&t, 1, on ? 1e7 * times : 1e7, 0);
+            trials += on && !t.on;
+            ntx_draft_turn_promise(&t);
+        }
+        CHECK_MSG(trials && lost <= 0.01 * passes + 6 * (times - 1), "%g times: %u trials lost %g of %u passes", times, trials, lost, passes);
+    }
+}
+
 /* What seems to gain is tried sooner, but not right behind a trial that lost. */
 static void promised(void)
 {
@@ -268,6 +287,7 @@ int main(void)
     shared();
     most_of_a_pass();
     turns();
+    bounded();
     looked_up();
     learned();
     by_depth();
