@@ -6,6 +6,7 @@
 #   PERCENT=35   N=tokens (32)   ROUNDS=2   PEER=/path/llama-completion or llama-bench (one token before, to warm up; its tokens are random)
 #   PEER_LIMIT=seconds (200)   CEILING=no   PROMPT=N: a prompt of so many tokens before (drawn evenly from the real ones of ntx-mkmodel's vocabulary; the
 #   peer, which must be llama-bench, draws from all), whose rate is the last column
+#   COLD=yes: llama-bench without its own prompt before, which leaves in memory what fits of the experts; ntx is always cold
 #
 # Needs root, the version 1 memory controller, fio. The drive's own read-ahead is put back. The ceiling before and after is the rate of random
 # reads as long as an expert's matrix (fio, io_uring, O_DIRECT, huge pages).
@@ -37,7 +38,7 @@ P
 run_peer() { # KIB
     echo "$1" >"$queue"
     if [ "$(basename "$PEER")" = llama-bench ]; then
-        capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p "$prompt" -n "$n" -t "$(nproc)" -r 1 --repack 0 -lm mmap -o csv >"$tmp/text" 2>"$tmp/err" </dev/null || :
+        capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p "$prompt" -n "$n" -t "$(nproc)" -r 1 --repack 0 -lm mmap ${COLD:+--no-warmup} -o csv >"$tmp/text" 2>"$tmp/err" </dev/null || :
         echo "$old_ra" >"$queue"
         python3 -c "
 import csv, sys

@@ -84,6 +84,8 @@ def gated(r):
     for name in drop + (('--index-heads', '--index-head', '--index-most') if r.random() < 0.3 else ()):
         if name in o:
             del o[o.index(name):o.index(name) + 2]
+    if '--index-head' in o and o[o.index('--rotated') + 1] == '64': # llama.cpp wants a small query wider than what of it is rotated
+        o[o.index('--index-head') + 1] = '128'
     return o + maybe(r, '--index-every', pick(r, 2, 3))
 
 
