@@ -10,6 +10,7 @@
 #include "client/gateway_child.h"
 #include "client/machines.h"
 #include "client/out.h"
+#include "client/respawn.h"
 #include "client/supervise.h"
 #include "client/where.h"
 #include "common/util.h"
@@ -105,7 +106,15 @@ static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
     return rc ? ntx_fail(&err) : 0;
 }
 
-int ntx_cmd_up(struct ntx_options *o) { return up(o, NULL); }
+int ntx_cmd_up(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    if (!o->respawn)
+        return up(o, NULL);
+    int rc = o->n_args ? ntx_err_set(&err, -EINVAL, "--respawn 'mpirun ... ntx up MODEL ...' starts all machines, this one, too: the model and its options belong into that command")
+                       : ntx_respawn(o->respawn, &err);
+    return rc ? ntx_fail(&err) : 0;
+}
 
 int ntx_cmd_serve(struct ntx_options *o)
 {

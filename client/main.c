@@ -17,7 +17,7 @@ static const struct ntx_command commands[] = {
      "One answer from a private pipeline of the three daemons.\vWith '-' standard input is read and put after PROMPT, and without PROMPT it is the "
      "prompt; so it is without '-' when it is piped. The newline at its end is dropped. With neither a prompt nor a pipe it becomes a chat; --resume NAME goes on with one. The model may be far bigger than --ram: what does not fit is read from its drive for every token.",
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED | NTX_OPT_CHAT, 1, 3, ntx_cmd_run},
-    {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.", NTX_OPT_LOAD | NTX_OPT_QUIET, 0, 1, ntx_cmd_up},
+    {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.", NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_UP, 0, 1, ntx_cmd_up},
     {"serve", "[MODEL]", "The three daemons in this terminal, and ntx-gateway: HTTP as other programs speak it.\vPrograms that know OpenAI's API are told http://127.0.0.1:8080/v1; `man ntx-gateway` names what there is. Other commands find the daemons, as with `ntx up`.",
      NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_SERVE, 0, 1, ntx_cmd_serve},
     {"generate", "[PROMPT] [-]", "One answer through the running daemons.", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 2, ntx_cmd_generate},

@@ -138,7 +138,7 @@ static void layers(FILE *f, const struct ntx_counters *c)
 
 static void rank_metric(FILE *f, const struct ntx_counters *c, uint32_t n, const char *name, const char *help, size_t at, double by)
 {
-    head(f, name, "counter", help);
+    head(f, name, strstr(name, "_total") ? "counter" : "gauge", help);
     for (uint32_t i = 1; i < n; i++) {
         fprintf(f, "%s{", name);
         label(f, "machine", c->mon.rank[i].name, sizeof c->mon.rank[i].name);
@@ -154,6 +154,8 @@ static void ranks(FILE *f, const struct ntx_counters *c)
     rank_metric(f, c, n, "ntx_machine_read_bytes_total", "bytes that another machine that shares the model has read from its drive", offsetof(struct ntx_mon_rank, bytes_read), 1);
     rank_metric(f, c, n, "ntx_machine_stall_seconds_total", "time that it waited for its drive", offsetof(struct ntx_mon_rank, stall_ns), 1e-9);
     rank_metric(f, c, n, "ntx_machine_multiply_seconds_total", "time that it was at products, waiting in it", offsetof(struct ntx_mon_rank, multiply_ns), 1e-9);
+    rank_metric(f, c, n, "ntx_machine_message_seconds_total", "time that the first machine waited for its answers while it was not at products", offsetof(struct ntx_mon_rank, message_ns), 1e-9);
+    rank_metric(f, c, n, "ntx_machine_kv_bytes", "its memory for keys and values (--split heads)", offsetof(struct ntx_mon_rank, kv_bytes), 1);
 }
 
 static void all(FILE *f, const struct ntx_counters *c)

@@ -243,6 +243,10 @@ static const struct ntx_setting doctor_rows[] = {
     {"seconds", 0, "S", "time for all measurements (default 18)", REAL(seconds, 0.1, 600)},
 };
 static const struct ntx_setting traced_rows[] = {{"trace", 0, "FILE", "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
+static const struct ntx_setting up_rows[] = {
+    {"respawn", 0, "COMMAND", "of several machines that share a model: instead of MODEL, how they are started, as 'mpirun -n 2 --hostfile HOSTS ntx up MODEL --ram 12G'; when one of them dies or hangs, "
+     "all are started again", TEXT(respawn)},
+};
 static const struct ntx_setting trace_rows[] = {
     {"output", 'o', "FILE", "where to write the trace", TEXT(out)},
     {"seconds", 's', "S", "how long to record (default $; Ctrl-C ends it earlier)", REAL(trace_seconds, 0.01, 3600), .preset = "5"},
@@ -305,6 +309,7 @@ static const struct group {
     {NTX_OPT_JSON, ROWS(json_rows), NULL, 0, "Output:"},
     {NTX_OPT_TRACED, ROWS(traced_rows), NULL, 0, "Output:"},
     {NTX_OPT_TRACE, ROWS(trace_rows), NULL, 0, "Recording:"},
+    {NTX_OPT_UP, ROWS(up_rows), NULL, 0, "Several machines:"},
     {NTX_OPT_SERVE, ROWS(serve_rows), NULL, 0, "HTTP:"},
     {NTX_OPT_PULL, ROWS(pull_rows), NULL, 0, "Pulling:"},
     {NTX_OPT_SOCKET, ROWS(socket_rows), NULL, 0, "Connection:"},
@@ -412,7 +417,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
         p->o->args[p->o->n_args++] = arg;
         return 0;
     case ARGP_KEY_END:
-        if (!p->o->n_args && p->groups & NTX_OPT_MODEL && !p->o->list)
+        if (!p->o->n_args && p->groups & NTX_OPT_MODEL && !p->o->list && !p->o->respawn)
             p->o->model = p->o->model ? p->o->model : p->o->defaults.model;
         if (p->o->model)
             insert_arg(p, 0, p->o->model, st);

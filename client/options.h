@@ -48,6 +48,7 @@ struct ntx_options {
     const char *stats;
     bool quiet, json;
     /* the rest */
+    const char *respawn; /* up: a command */
     const char *socket, *out, *tokens;
     const char *steps, *compare; /* logits */
     bool step_values;
@@ -102,7 +103,7 @@ enum { /* groups */
     NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12, NTX_OPT_PACK = 1 << 13, NTX_OPT_QUIET = 1 << 14,
     NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
     NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
-    NTX_OPT_SERVE = 1 << 20, NTX_OPT_PULL = 1 << 21, NTX_OPT_QUANTIZE = 1 << 22, NTX_OPT_IMATRIX = 1 << 23, NTX_OPT_ANALYZE = 1 << 24, NTX_OPT_CHAT = 1 << 25, NTX_OPT_INDEX = 1 << 26,
+    NTX_OPT_SERVE = 1 << 20, NTX_OPT_PULL = 1 << 21, NTX_OPT_QUANTIZE = 1 << 22, NTX_OPT_IMATRIX = 1 << 23, NTX_OPT_ANALYZE = 1 << 24, NTX_OPT_CHAT = 1 << 25, NTX_OPT_INDEX = 1 << 26, NTX_OPT_UP = 1 << 27,
     NTX_OPT_MODEL = 1 << 18, NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };
 

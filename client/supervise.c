@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,6 +55,7 @@ static _Noreturn void exec_child(const struct ntx_supervisor *s, int which)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGCONT); /* stopped, it would not see that pipe's end */
     if (s->log_fd >= 0)
         dup2(s->log_fd, STDERR_FILENO);
     snprintf(path, sizeof path, "%s/%s", s->bin, names[which]);

@@ -34,7 +34,9 @@ static json_t *machines(const struct ntx_top *t)
     json_t *list = json_array();
     for (unsigned i = 1; i < t->n_ranks; i++) {
         json_t *name = json_stringn(t->rank[i].name, strnlen(t->rank[i].name, sizeof t->c->mon.rank->name));
-        json_array_append_new(list, json_pack("{s:o,s:f,s:f,s:f}", "name", name ? name : json_string("?"), "drive_bps", t->rank[i].drive_bps, "stall", t->rank[i].stall, "multiply", t->rank[i].multiply));
+        json_array_append_new(list, json_pack("{s:o,s:f,s:f,s:f,s:f,s:I,s:i,s:i}", "name", name ? name : json_string("?"), "drive_bps", t->rank[i].drive_bps, "stall", t->rank[i].stall, "multiply",
+                                              t->rank[i].multiply, "message", t->rank[i].message, "bytes_kv", (json_int_t)t->rank[i].kv_bytes, "ring_ready", (int)t->rank[i].ring_ready, "ring_slots",
+                                              (int)t->rank[i].ring_slots));
     }
     return json_pack("{s:i,s:f,s:f,s:o}", "ranks", (int)t->n_ranks, "rank_bps", t->rank_bps, "wait", t->rank_wait, "others", list);
 }

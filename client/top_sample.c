@@ -23,6 +23,7 @@ static void take(const struct ntx_counters *c, struct ntx_top_sample *s)
         s->rank[i].read = get(&m->bytes_read);
         s->rank[i].stall = get(&m->stall_ns);
         s->rank[i].multiply = get(&m->multiply_ns);
+        s->rank[i].message = get(&m->message_ns);
     }
 }
 
@@ -135,7 +136,9 @@ static void ranks(struct ntx_top *t)
     for (unsigned i = 1; i < t->n_ranks; i++)
         t->rank[i] = (struct ntx_top_rank){t->c->mon.rank[i].name, (double)(t->b.rank[i].read - t->pass.rank[i].read) / s,
                                            NTX_MIN((double)(t->b.rank[i].stall - t->pass.rank[i].stall) / 1e9 / s, 1.0),
-                                           NTX_MIN((double)(t->b.rank[i].multiply - t->pass.rank[i].multiply) / 1e9 / s, 1.0)};
+                                           NTX_MIN((double)(t->b.rank[i].multiply - t->pass.rank[i].multiply) / 1e9 / s, 1.0),
+                                           NTX_MIN((double)(t->b.rank[i].message - t->pass.rank[i].message) / 1e9 / s, 1.0),
+                                           get(&t->c->mon.rank[i].kv_bytes), get32(&t->c->mon.rank[i].ring_ready), get32(&t->c->mon.rank[i].ring_slots)};
 }
 
 static void rates(struct ntx_top *t)

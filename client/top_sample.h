@@ -15,7 +15,7 @@
 struct ntx_top_sample {
     uint64_t t_ns;
     uint64_t v[NTX_N_COUNTERS];
-    struct { uint64_t read, stall, multiply; } rank[NTX_MON_RANKS];
+    struct { uint64_t read, stall, multiply, message; } rank[NTX_MON_RANKS];
 };
 
 struct ntx_top_layer {
@@ -32,7 +32,9 @@ struct ntx_top_session {
 
 struct ntx_top_rank {               /* another machine that shares the model */
     const char *name;               /* sizeof rank[0].name bytes at most */
-    double drive_bps, stall, multiply; /* shares of the time */
+    double drive_bps, stall, multiply, message; /* shares of the time */
+    uint64_t kv_bytes;
+    uint32_t ring_ready, ring_slots;
 };
 
 struct ntx_top_process {

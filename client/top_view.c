@@ -214,7 +214,8 @@ static int machines(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%u; %.2f MB/s between them; this one waits for the others %.0f %%", t->n_ranks, t->rank_bps / 1e6, 100 * t->rank_wait);
     for (unsigned i = 1; i < t->n_ranks; i++) {
         const struct ntx_top_rank *r = &t->rank[i];
-        ntx_canvas_text(c, LABEL, y + (int)i, NTX_MARK_PLAIN, "%-24.24s drive %.2f GB/s, waits for it %.0f %%, at products %.0f %%", r->name, r->drive_bps / 1e9, 100 * r->stall, 100 * r->multiply);
+        ntx_canvas_text(c, LABEL, y + (int)i, NTX_MARK_PLAIN, "%-22.22s drive %.2f GB/s, waits %.0f %%; products %.0f %%; messages %.0f %%; ring %u of %u; KV %.0f MB", r->name, r->drive_bps / 1e9, 100 * r->stall,
+                        100 * r->multiply, 100 * r->message, r->ring_ready, r->ring_slots, (double)r->kv_bytes / 1e6);
     }
     return (int)t->n_ranks;
 }

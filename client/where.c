@@ -12,8 +12,7 @@
 #include "common/util.h"
 #include "shm/counters.h"
 
-/* Is anybody listening there? When in doubt, yes: who may not look at it is to be told that. */
-static bool answers(const char *dir)
+bool ntx_where_answers(const char *dir)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int n = snprintf(a.sun_path, sizeof a.sun_path, "%s/ntx.sock", dir);
@@ -49,7 +48,7 @@ static void add(const char *dir, pid_t pid, void *arg)
 {
     struct found *f = arg;
     char text[300];
-    if (!answers(dir))
+    if (!ntx_where_answers(dir))
         return;
     if (!f->n++) {
         snprintf(f->w->dir, sizeof f->w->dir, "%s", dir);
@@ -83,12 +82,12 @@ int ntx_where(bool looks, struct ntx_where *w, struct ntx_err *err)
             *err = own;
         return rc;
     }
-    if (!rc && answers(w->dir))
+    if (!rc && ntx_where_answers(w->dir))
         return 0;
     char up[sizeof w->dir];
     memcpy(up, w->dir, sizeof up);
     snprintf(w->dir, sizeof w->dir, "%s", NTX_SERVICE_DIR);
-    if (answers(w->dir))
+    if (ntx_where_answers(w->dir))
         return 0;
     if (looks && (found = private_run(w, err)) != -ENOENT)
         return found;

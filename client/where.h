@@ -18,5 +18,7 @@ struct ntx_where {
 /* looks: a private run will do. -ENOENT when no daemons run; w->dir is then where the first would be looked for. -EBUSY when there are
  * several private runs: the text lists them. */
 int ntx_where(bool looks, struct ntx_where *w, struct ntx_err *err);
+/* Somebody listens in this runtime directory. When in doubt, yes: who may not look at it is to be told that. */
+bool ntx_where_answers(const char *dir);
 
 #endif

@@ -222,8 +222,8 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         ntx_server_leave(a->server);
         _exit(EXIT_FAILED);
     }
-    if (!rc && ntx_server_gpu_lost(a->server))
-        rc = ntx_err_set(err, -EIO, "the GPU is lost: ending, so that a new process may find it again");
+    if (!rc && ntx_server_lost(a->server))
+        rc = ntx_err_set(err, -EIO, "%s", ntx_server_lost(a->server));
     ntx_server_free(a->server);
     uv_walk(&a->loop, close_handle, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);

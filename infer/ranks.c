@@ -75,7 +75,8 @@ int ntx__ranks_wait(struct ntx_ranks *r, struct ntx_forward *f)
 {
     uint64_t t0 = ntx_now_ns();
     int rc = r->c.ops->wait(r->c.net, limit_of(r, f));
-    ntx_count(f->c.counters, NTX_C_comp_rank_wait_ns, ntx_now_ns() - t0);
+    r->waited_ns = ntx_now_ns() - t0;
+    ntx_count(f->c.counters, NTX_C_comp_rank_wait_ns, r->waited_ns);
     return rc ? ntx__ranks_broken(r, f, rc) : 0;
 }
 
@@ -292,6 +293,13 @@ static void set_clock(struct ntx_ranks *r, uint32_t from, const struct ntx__answ
     r->clock[from].ahead_ns = (int64_t)(a->begin_ns - r->sent_ns - beside / 2);
 }
 
+/* Of the last wait what its products do not explain. */
+static uint64_t message_of(const struct ntx_ranks *r, const struct ntx__answer *a, uint64_t now)
+{
+    const uint64_t there = a->end_ns - a->begin_ns, here = now - r->sent_ns;
+    return NTX_MIN(r->waited_ns, here > there ? here - there : 0);
+}
+
 int ntx__ranks_see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, uint64_t now)
 {
     struct ntx_counters *c = f->c.counters;
@@ -304,6 +312,9 @@ int ntx__ranks_see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, ui
         atomic_store_explicit(&m->bytes_read, a->bytes_read, memory_order_relaxed);
         atomic_store_explicit(&m->stall_ns, a->stall_ns, memory_order_relaxed);
         atomic_store_explicit(&m->multiply_ns, a->multiply_ns, memory_order_relaxed);
+        atomic_store_explicit(&m->ring_ready, a->ring_ready, memory_order_relaxed);
+        atomic_store_explicit(&m->ring_slots, a->ring_slots, memory_order_relaxed);
+        atomic_fetch_add_explicit(&m->message_ns, message_of(r, a, now), memory_order_relaxed);
     }
     uint64_t ahead = (uint64_t)r->clock[from].ahead_ns, stall = a->stall_ns - r->clock[from].stall_ns;
     ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_RANK, a->begin_ns - ahead, a->end_ns - ahead, from, f->layer, stall);
@@ -497,6 +508,7 @@ void ntx_ranks_free(struct ntx_ranks *r)
 }
 
 const struct ntx_backend *ntx_ranks_backend(struct ntx_ranks *r) { return &r->table; }
+bool ntx_ranks_lost(const struct ntx_ranks *r) { return r->broken; }
 uint64_t ntx_ranks_messages(const struct ntx_ranks *r) { return atomic_load_explicit(&r->messages, memory_order_relaxed); }
 
 int ntx_ranks_quit(struct ntx_ranks *r)

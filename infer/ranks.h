@@ -48,6 +48,8 @@ void ntx_ranks_free(struct ntx_ranks *r);
 /* K and V are dealt by heads: in this pool are those of this machine's, in as many blocks, of the same kinds, as all the others have. Before the first pass, or ntx_ranks_follow. */
 void ntx_ranks_keep(struct ntx_ranks *r, struct ntx_kv_pool *pool);
 const struct ntx_backend *ntx_ranks_backend(struct ntx_ranks *r); /* of rank 0's pass: the CPU's, but for the products */
+/* Rank 0: a machine has given nothing for too long, or cannot be reached. No pass will succeed any more: all machines are to be started again. */
+bool ntx_ranks_lost(const struct ntx_ranks *r);
 uint64_t ntx_ranks_messages(const struct ntx_ranks *r); /* runs of products, so far. Bytes and times are in the counters of the pass */
 /* Rank 0, between passes: the others end. A negative errno: they cannot be told. */
 int ntx_ranks_quit(struct ntx_ranks *r);

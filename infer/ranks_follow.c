@@ -7,6 +7,9 @@
 #include "common/util.h"
 #include "infer/ranks_impl.h"
 
+/* In a pass the first machine waits for one after another, and for its own drive: it is not gone before that has had its time. */
+#define FIRST_SILENT 5
+
 struct follower {
     struct ntx_ranks *r;
     struct ntx_forward *f;
@@ -409,7 +412,7 @@ static int answer(struct follower *x, int failed)
 {
     struct ntx_ranks *r = x->r;
     const struct ntx_counters *c = x->f->c.counters;
-    struct ntx__answer a = {.rc = failed, .bytes_read = ntx_counter_get(c, NTX_C_iod_bytes_read), .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns), .multiply_ns = r->multiply_ns,
+    struct ntx__answer a = {.rc = failed, .ring_ready = (uint16_t)ntx_counter_get(c, NTX_C_comp_ring_ready), .ring_slots = (uint16_t)ntx_counter_get(c, NTX_C_comp_ring_slots), .bytes_read = ntx_counter_get(c, NTX_C_iod_bytes_read), .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns), .multiply_ns = r->multiply_ns,
                             .begin_ns = r->begin_ns, .end_ns = ntx_now_ns()};
     size_t bytes = sizeof a + (failed ? NTX__ANSWER_TEXT : answer_floats(x) * sizeof(float));
     int rc = ntx__ranks_room(&r->out, &r->out_bytes, bytes);
@@ -483,7 +486,7 @@ int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bo
     while (!rc) {
         const void *bytes;
         size_t n;
-        rc = r->c.ops->next(r->c.net, 0, &bytes, &n, stop);
+        rc = r->c.ops->next(r->c.net, 0, &bytes, &n, x->passing ? FIRST_SILENT * r->c.limit_ms : 0, stop);
         if (rc) {
             if (rc != -ECANCELED)
                 ntx_err_set(&f->c.weights->error, rc, "the first machine cannot be reached: %s", r->c.ops->error(r->c.net));

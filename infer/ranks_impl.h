@@ -47,7 +47,7 @@ struct ntx__said_product {
 
 struct ntx__answer { /* then for each product that is answered its rows' outputs [n_rows x own rows], or Y's, floats; after a failure NTX__ANSWER_TEXT bytes of words */
     int32_t rc;
-    uint32_t zero;
+    uint16_t ring_ready, ring_slots;
     uint64_t bytes_read, stall_ns, multiply_ns;
     uint64_t begin_ns, end_ns; /* of this run, by its own clock */
 };
@@ -60,7 +60,7 @@ struct ntx_ranks {
     _Atomic uint64_t messages;
     uint64_t multiply_ns;  /* of another than rank 0 */
     uint64_t begin_ns;     /* of another than rank 0: of the run under way */
-    uint64_t sent_ns;      /* of rank 0: when it began to send */
+    uint64_t sent_ns, waited_ns; /* of rank 0: when it began to send; how long it has waited last */
     const struct ntx__said_head *asked; /* of another than rank 0: what is being taken */
     const struct ntx__glu *glu; /* that the products under way are for, */
     struct ntx_share_rows own;  /* of these rows of this machine's */

@@ -26,6 +26,7 @@ struct request { /* beside the MPI_Request of the same number */
     void *to;        /* of a played link: where what came goes */
     uint8_t *bytes;  /* and where it is until then; or of what is sent. Owned */
     size_t n;
+    uint32_t peer;
 };
 
 struct ntx_net {
@@ -116,9 +117,9 @@ static void await_arrival(struct ntx_net *net, uint64_t at, size_t n)
 
 /* ---- requests */
 
-static int begin(struct ntx_net *net, void *to, uint8_t *bytes, size_t n)
+static int begin(struct ntx_net *net, uint32_t peer, void *to, uint8_t *bytes, size_t n)
 {
-    net->of[net->n] = (struct request){to, bytes, n};
+    net->of[net->n] = (struct request){to, bytes, n, peer};
     net->n++;
     return 0;
 }
@@ -153,7 +154,7 @@ static int send(struct ntx_net *net, uint32_t to, const void *bytes, size_t n)
         free(copy);
         return rc;
     }
-    return begin(net, NULL, copy, n);
+    return begin(net, to, NULL, copy, n);
 }
 
 static int take(struct ntx_net *net, uint32_t from, void *bytes, size_t n)
@@ -169,7 +170,7 @@ static int take(struct ntx_net *net, uint32_t from, void *bytes, size_t n)
         free(copy);
         return rc;
     }
-    return begin(net, bytes, copy, n);
+    return begin(net, from, bytes, copy, n);
 }
 
 /* What came over a played link. */
@@ -186,6 +187,21 @@ static void deliver(struct ntx_net *net, int i)
     q->bytes = NULL;
 }
 
+static int late(struct ntx_net *net, uint32_t peer, uint32_t limit_ms)
+{
+    snprintf(net->why, sizeof net->why, "rank %u gave nothing for %u s", peer, limit_ms / 1000);
+    return -ETIMEDOUT;
+}
+
+/* Of the first message that is not through. */
+static uint32_t awaited(struct ntx_net *net)
+{
+    int i = 0, done = 1;
+    while (i < net->n && MPI_Test(&net->mpi[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done)
+        i++;
+    return net->of[i < net->n ? i : 0].peer;
+}
+
 static int wait(struct ntx_net *net, uint32_t limit_ms)
 {
     struct patience p = {0};
@@ -194,10 +210,8 @@ static int wait(struct ntx_net *net, uint32_t limit_ms)
         rc = failed(net, MPI_Testall(net->n, net->mpi, &done, MPI_STATUSES_IGNORE), "waiting");
         if (rc || done)
             break;
-        if (p.waited > limit_ms * 1000000ull) {
-            snprintf(net->why, sizeof net->why, "nothing came within %u s", limit_ms / 1000);
-            return -ETIMEDOUT; /* the requests are MPI's until the process ends */
-        }
+        if (p.waited > limit_ms * 1000000ull)
+            return late(net, awaited(net), limit_ms); /* the requests are MPI's until the process ends */
         be_patient(&p);
     }
     for (int i = 0; i < net->n && !rc; i++)
@@ -221,7 +235,7 @@ static int room(struct ntx_net *net, size_t n)
     return 0;
 }
 
-static int next(struct ntx_net *net, uint32_t from, const void **bytes, size_t *n, const atomic_bool *stop)
+static int next(struct ntx_net *net, uint32_t from, const void **bytes, size_t *n, uint32_t limit_ms, const atomic_bool *stop)
 {
     struct patience p = {0};
     MPI_Message message;
@@ -233,6 +247,8 @@ static int next(struct ntx_net *net, uint32_t from, const void **bytes, size_t *
         if (!rc && !there) {
             if (stop && atomic_load(stop))
                 return -ECANCELED;
+            if (limit_ms && p.waited > limit_ms * 1000000ull)
+                return late(net, from, limit_ms);
             be_patient(&p);
         }
     }

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NTX_NET_ABI 1u
+#define NTX_NET_ABI 2u
 #define NTX_NET_SYMBOL "ntx_net_ops"
 #define NTX_NET_NAME 64u
 
@@ -36,8 +36,8 @@ struct ntx_net_ops {
     int (*send)(struct ntx_net *net, uint32_t to, const void *bytes, size_t n);
     int (*take)(struct ntx_net *net, uint32_t from, void *bytes, size_t n); /* the next message from there, of n bytes at most */
     int (*wait)(struct ntx_net *net, uint32_t limit_ms); /* for all that was begun; -ETIMEDOUT: then nothing works any more */
-    /* The next message of a rank, of any length; *bytes until the next call. Without a limit: -ECANCELED once *stop is set. */
-    int (*next)(struct ntx_net *net, uint32_t from, const void **bytes, size_t *n, const atomic_bool *stop);
+    /* The next message of a rank, of any length; *bytes until the next call. -ECANCELED once *stop is set; limit_ms 0: there is no limit, else as of `wait`. */
+    int (*next)(struct ntx_net *net, uint32_t from, const void **bytes, size_t *n, uint32_t limit_ms, const atomic_bool *stop);
     const char *(*error)(const struct ntx_net *net);
 };
 

@@ -246,6 +246,8 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
     }
     if (e->l->device && ntx_device_lost(e->l->device))
         ntx_mail_note(e->c.mail, NTX_MAIL_GPU_LOST);
+    if (e->l->ranks && ntx_ranks_lost(e->l->ranks))
+        ntx_mail_note(e->c.mail, NTX_MAIL_RANKS_LOST);
     const struct ntx_err *ours = ntx_forward_error(e->l->forward), *why = ours->text[0] ? ours : &e->l->weights->error;
     return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
 }

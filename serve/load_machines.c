@@ -86,7 +86,7 @@ int ntx__load_plan_shared(struct ntx_loaded *l, struct ntx_plan_request *q, stru
     int rc = ntx_machines_pass(l->machines, &pass, &mine, err);
     if (rc)
         return rc;
-    if (!first)
-        plan_other(l, q, &pass, &mine);
+    if (!first && !plan_other(l, q, &pass, &mine) && l->share_rows.split == NTX_SPLIT_HEADS)
+        pass.kv_bytes = l->plan->bytes_kv;
     return ntx_machines_pass(l->machines, &pass, &mine, err);
 }

@@ -93,10 +93,14 @@ const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_
         return "machines that share a model have it for as long as they run: start them again for another one";
     if (packed)
         return "a packed model (ntx pack) runs on one machine only";
+    if (set->lora && *set->lora)
+        return "--lora: adapters run on one machine only";
     if (deltas)
         return "a model whose layers share matrices, or add to them, runs on one machine only";
     return *set->backend && strcmp(set->backend, "cpu") && strcmp(set->backend, "auto") ? "several machines compute on their CPUs only: --backend cpu" : NULL;
 }
+
+uint64_t ntx_machines_kv_bytes(const struct ntx_machines *m, uint32_t rank) { return m->kv_bytes[rank]; }
 
 int ntx_machines_ranks(struct ntx_machines *m, struct ntx_ranks **out)
 {

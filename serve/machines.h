@@ -42,9 +42,11 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
 struct ntx_machines_pass { /* what is alike on all, as rank 0 has planned it */
     uint32_t rows, ctx;
     struct ntx_kv_shape kv; /* of K and V by heads */
+    uint64_t kv_bytes;      /* each one's own: K and V that it keeps */
 };
-/* *pass: rank 0's becomes everybody's. mine as above. Called twice: by what rank 0 has planned, and when the others have. */
+/* *pass: rank 0's becomes everybody's, but for kv_bytes. mine as above. Called twice: by what rank 0 has planned, and when the others have. */
 int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, const struct ntx_err *mine, struct ntx_err *err);
+uint64_t ntx_machines_kv_bytes(const struct ntx_machines *m, uint32_t rank);
 int ntx_machines_ranks(struct ntx_machines *m, struct ntx_ranks **out);
 
 /* A thread that follows rank 0 with this pass. ended: called by it, once, when rank 0 said that it is over, or nothing works any more (rc, text). */

@@ -140,7 +140,7 @@ static int be_measured(struct ntx_machines *m, struct ntx_err *err)
     for (int i = 0; i < SHORT + LONG && !rc; i++) {
         const void *bytes;
         size_t n;
-        if (!(rc = m->ops->next(m->net, 0, &bytes, &n, NULL)) && !(rc = m->ops->send(m->net, 0, bytes, n)))
+        if (!(rc = m->ops->next(m->net, 0, &bytes, &n, LIMIT_MS, NULL)) && !(rc = m->ops->send(m->net, 0, bytes, n)))
             rc = m->ops->wait(m->net, LIMIT_MS);
     }
     return rc ? ntx_err_set(err, rc, "%s cannot be reached: %s", m->names[0], m->ops->error(m->net)) : 0;
@@ -293,6 +293,9 @@ int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, co
     if (rc)
         return rc;
     *pass = all[0].pass;
+    pass->kv_bytes = h.pass.kv_bytes;
+    for (uint32_t i = 0; i < m->size; i++)
+        m->kv_bytes[i] = all[i].pass.kv_bytes;
     return 0;
 }
 

@@ -17,6 +17,7 @@ struct ntx_machines {
     enum ntx_machines_stage stage;
     bool over;        /* rank 0 has said so, or was told to */
     unsigned planned; /* times that rows were told */
+    uint64_t kv_bytes[NTX_RANKS_MAX];
     pthread_t thread;
     atomic_bool stop;
     struct ntx_loaded *loaded;

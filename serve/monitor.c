@@ -36,6 +36,7 @@ static void put_ranks(struct ntx_monitor *m, const struct ntx_loaded *l)
     for (uint32_t i = 1; l->machines && i < l->share_rows.n; i++) {
         const char *name = ntx_machines_name(l->machines, i);
         snprintf(m->rank[i].name, sizeof m->rank[i].name, "%.*s", (int)sizeof m->rank[i].name - 1, name);
+        atomic_store_explicit(&m->rank[i].kv_bytes, ntx_machines_kv_bytes(l->machines, i), memory_order_relaxed);
     }
     if (l->machines && !ntx_machines_rank(l->machines))
         put32(&m->n_ranks, l->share_rows.n);

@@ -52,8 +52,12 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         ntx__server_step(s);
         return;
     case NTX_MAIL_GPU_LOST:
-        s->gpu_lost = true;
+        s->lost = "the GPU is lost: ending, so that a new process may find it again";
         ntx_server_shutdown(s, 0); /* whoever supervises starts us again: only a new process may get it back */
+        return;
+    case NTX_MAIL_RANKS_LOST:
+        s->lost = "another machine is lost: ending, so that all may be started again";
+        ntx_server_shutdown(s, 0);
         return;
     case NTX_MAIL_FOLLOWED:
         ntx__model_followed(s);
@@ -246,9 +250,9 @@ void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms)
     ntx__server_step(s);
 }
 
-bool ntx_server_gpu_lost(const struct ntx_server *s)
+const char *ntx_server_lost(const struct ntx_server *s)
 {
-    return s->gpu_lost;
+    return s->lost;
 }
 
 bool ntx_server_stuck(const struct ntx_server *s)

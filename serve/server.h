@@ -57,7 +57,7 @@ int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *er
 /* Refuses what is new, lets running answers finish for grace_ms, then ends them with "cancel"; all handles get closed and so the loop
  * ends. A second call only shortens the time. */
 void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms);
-bool ntx_server_gpu_lost(const struct ntx_server *s); /* that is why it ended by itself, after its clients were told */
+const char *ntx_server_lost(const struct ntx_server *s); /* why it ended by itself, after its clients were told; NULL: it did not */
 /* The loop was left at the end of all patience: a thread may still be at work on what the server has, so nothing of it may be freed. leave removes
  * its files; then the process ends. */
 bool ntx_server_stuck(const struct ntx_server *s);

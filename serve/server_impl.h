@@ -186,7 +186,8 @@ struct ntx_server {
     uv_timer_t pulse;  /* while the engine is busy: how far it is */
     uv_timer_t slow;   /* every second: clients that do not read */
     uv_timer_t grace, hard;
-    bool draining, ending, closed, gpu_lost, stuck;
+    bool draining, ending, closed, stuck;
+    const char *lost;  /* ntx_server_lost */
     uint64_t started_ns;
 };
 

@@ -503,7 +503,7 @@ void ntx__model_followed(struct ntx_server *s)
         return;
     }
     if (s->followed_rc)
-        ntx_log(NTX_LOG_ERR, "%s", s->followed_why);
+        s->lost = s->followed_why;
     else
         ntx_log(NTX_LOG_INFO, "the first machine is done");
     ntx_server_shutdown(s, 0);

@@ -53,6 +53,7 @@ enum ntx_mail_kind {
     NTX_MAIL_PROBE,   /* tell the predictor */
     NTX_MAIL_IDLE,    /* the engine has nothing to do any more */
     NTX_MAIL_GPU_LOST, /* no pass of this process will succeed any more */
+    NTX_MAIL_RANKS_LOST, /* likewise, for another machine is gone */
     NTX_MAIL_FOLLOWED, /* the thread that follows another machine is about to end: it can be joined */
     NTX_MAIL_STOPPED, /* the engine's thread is about to end: it can be joined */
 };

@@ -250,7 +250,7 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
 }
 
 /* Several machines: bytes between them, and how long the first waited for the others; of each other, since it has the model, what its drive gave, what it waited for
- * that, and how long it was at products. */
+ * that, how long it was at products, how long its messages were waited for, and its memory for K and V. */
 static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l, const struct ntx_counters *c)
 {
     if (!l->machines || !c)
@@ -263,6 +263,8 @@ static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx
         set_int(o, "bytes_read", atomic_load(&s->bytes_read));
         set_real(o, "io_stall_s", (double)atomic_load(&s->stall_ns) / 1e9);
         set_real(o, "multiply_s", (double)atomic_load(&s->multiply_ns) / 1e9);
+        set_real(o, "message_s", (double)atomic_load(&s->message_ns) / 1e9);
+        set_int(o, "bytes_kv", atomic_load(&s->kv_bytes));
         json_array_append_new(others, o);
     }
     set_int(j, "ranks", l->share_rows.n);

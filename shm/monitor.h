@@ -53,6 +53,9 @@ struct ntx_mon_layer { /* of the loaded model; bytes of its weights by placement
 struct ntx_mon_rank { /* another machine that shares the model, as its last answer told the first one; since it has the model */
     char name[64];
     _Atomic uint64_t bytes_read, stall_ns, multiply_ns; /* from its drive; waited for it; at products, the waiting in it */
+    _Atomic uint64_t message_ns;            /* that the first machine waited for its answers while it was not at products: what messages took */
+    _Atomic uint64_t kv_bytes;              /* of its memory for K and V */
+    _Atomic uint32_t ring_ready, ring_slots;
 };
 
 enum ntx_mon_state { NTX_MON_NONE, NTX_MON_WAITING, NTX_MON_READING, NTX_MON_WRITING, NTX_MON_KEPT };

@@ -32,7 +32,7 @@ static int answer(const struct ntx_net_ops *o, struct ntx_net *net, size_t n)
 {
     const void *got;
     size_t bytes;
-    int rc = o->next(net, 0, &got, &bytes, NULL);
+    int rc = o->next(net, 0, &got, &bytes, 0, NULL);
     if (!rc && !(rc = o->send(net, 0, got, n < bytes ? n : bytes)))
         rc = o->wait(net, 60000);
     return rc;

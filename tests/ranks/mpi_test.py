@@ -1,113 +1,21 @@
 #!/usr/bin/env python3
 """Several machines as their user meets them: mpirun starts `ntx up` on each (all on this one). The text is one machine's, whatever the split; a worker that dies is started
-again; what does not go together is told with the machine's name; a machine that dies ends all of them."""
+again; what does not go together is told with the machine's name."""
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-BIN = os.path.join(os.environ["NTX_BUILD"], "bin")
-NTX = os.path.join(BIN, "ntx")
-MODELS = os.path.join(os.environ["NTX_SOURCE"], "models")
-SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
-DEMO = os.path.join(MODELS, "demo.gguf")
+from machines import ASK, BIN, DEMO, MODELS, NTX, PROMPT, SLOW, Machines, cleanup, daemons, env, fail, ntx, stats, tmp
 
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests/pipeline"))
+from gguf_edit import F32, STR, Gguf  # noqa: E402
 
-def skip(why):
-    print("skipped:", why)
-    sys.exit(77)
-
-
-def fail(what):
-    print("failed:", what)
-    sys.exit(1)
-
-
-if not shutil.which("mpirun"):
-    skip("there is no mpirun (Debian: openmpi-bin)")
-if not os.path.exists(os.path.join(BIN, "libntx-mpi.so")):
-    skip("this build has no MPI plug-in (Debian: libopenmpi-dev)")
-
-tmp = tempfile.mkdtemp(prefix="ntx-ranks-")
-env = dict(os.environ, NTX_RUNTIME=tmp, TMPDIR=tmp, XDG_RUNTIME_DIR=tmp, XDG_CACHE_HOME=tmp, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-           OMPI_MCA_btl="self,tcp", OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_pml="ob1", OMPI_MCA_plm_rsh_agent="")
-SOCKET = os.path.join(tmp, "ntx.sock")
-
-
-class Machines:
-    """rows: the arguments of each machine's `ntx up`."""
-    all = []
-
-    def __init__(self, *rows):
-        words = ["mpirun", "--oversubscribe"]
-        for i, row in enumerate(rows):
-            words += ([":"] if i else []) + ["-n", "1", NTX, "up"] + row
-        self.log = open(os.path.join(tmp, "log"), "w+")
-        self.process = subprocess.Popen(words, env=env, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
-        Machines.all.append(self)
-
-    def text(self):
-        self.log.seek(0)
-        return self.log.read()
-
-    def ready(self):
-        end = time.time() + 60 * SLOW
-        while time.time() < end:
-            if "ready with" in self.text():
-                return True
-            if self.process.poll() is not None:
-                return False
-            time.sleep(0.02)
-        fail("not ready: " + self.text())
-
-    def ended(self, seconds):
-        try:
-            return self.process.wait(seconds * SLOW)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            fail("mpirun has not ended within %g s: %s" % (seconds * SLOW, self.text()))
-
-    def kill(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def daemons(self, name):
-        """Processes of that name that this mpirun started, the first machine's first."""
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open("/proc/%s/environ" % pid, "rb") as f:
-                    of = dict(e.split(b"=", 1) for e in f.read().split(b"\0") if b"=" in e)
-                with open("/proc/%s/comm" % pid) as f:
-                    comm = f.read().strip()
-            except OSError:
-                continue
-            if of.get(b"NTX_RUNTIME") == tmp.encode() and b"OMPI_COMM_WORLD_RANK" in of and comm == name[:15]:
-                found.append((int(of[b"OMPI_COMM_WORLD_RANK"]), int(pid)))
-        return [pid for _, pid in sorted(found)]
-
-
-def ntx(*args, rc=0):
-    p = subprocess.run([NTX, *args], env=env, capture_output=True, text=True, timeout=120 * SLOW)
-    if p.returncode != rc:
-        fail("ntx %s: %d instead of %d: %s" % (" ".join(args), p.returncode, rc, p.stderr))
-    return p
-
-
-ASK = ["--temp", "0", "-n", "24", "--raw", "--ignore-eos", "--quiet"]
-PROMPT = "Once upon a time"
 want = ntx("run", DEMO, PROMPT, *ASK).stdout
 want_q8 = ntx("run", DEMO, PROMPT, *ASK, "--kv-type", "q8_0").stdout
-
-
-def stats(path):
-    with open(path) as f:
-        return json.load(f)
 
 
 def output(name, *args):
@@ -131,7 +39,7 @@ def seen():
     m = top["machines"]
     if m["ranks"] != 2 or len(m["others"]) != 1 or not m["others"][0]["name"].endswith("(rank 1)") or not m["others"][0]["drive_bps"] > 1e6 or not 0 < m["others"][0]["stall"] <= m["others"][0]["multiply"] <= 1:
         fail("ntx-top: %s" % m)
-    if not m["rank_bps"] > 0 or not 0 < m["wait"] <= 1 or not re.search(r"\(rank 1\) +drive 0\.\d\d GB/s, waits for it", screen) or "machines  2; " not in screen:
+    if not m["rank_bps"] > 0 or not 0 < m["wait"] <= 1 or not re.search(r"\(rank 1\) +drive 0\.\d\d GB/s, waits \d+ %; products", screen) or "machines  2; " not in screen:
         fail("ntx-top: %s %s" % (m, screen))
     if 'ntx_machine_read_bytes_total{machine="' not in metrics or "ntx_machine_multiply_seconds_total" not in metrics:
         fail("metrics: " + metrics[-2000:])
@@ -189,7 +97,7 @@ def the_same_text():
             if not all(r["bytes_read"] > 0 for r in s["other_ranks"]):
                 fail("the other machine has read nothing: %s" % s)
             for name in ("ntx-iod", "ntx-predictor"): # of the second machine: started again, nothing is lost
-                os.kill(m.daemons(name)[1], signal.SIGKILL)
+                os.kill(daemons(name)[1], signal.SIGKILL)
                 if ntx("generate", PROMPT, *ASK).stdout != want:
                     fail("%s was killed on the second machine, and the text is another" % name)
         if ntx("load", DEMO, rc=111).stderr.find("start them again for another one") < 0:
@@ -278,7 +186,7 @@ def guessed(model, draft, hits):
     if ntx("generate", PROMPT, *ASK, "--stats", out).stdout != plain or not stats(out)["draft_hits"][hits] > 4 or not stats(out)["accepted_per_pass"] > 1.3:
         fail("%s over two machines: %s" % (hits, stats(out)))
     for i in (0, 1):
-        os.kill(m.daemons("ntx-iod")[i], signal.SIGKILL)
+        os.kill(daemons("ntx-iod")[i], signal.SIGKILL)
         if ntx("generate", PROMPT, *ASK).stdout != plain:
             fail("ntx-iod was killed, and the text with guesses is another")
     ntx("stop")
@@ -299,49 +207,34 @@ def guesses():
     refused([[part, "--draft", "nextn"], [part + "b", "--draft", "nextn"]], "--draft nextn", "a block that foretells tokens is the share of machine 1 of 2")
 
 
-def a_machine_dies():
-    """All end; started again, they go on from what --state has of the text."""
-    kept = os.path.join(tmp, "state")
-    os.mkdir(kept)
-    rows = [[DEMO, "--ctx", "256", "--ram", "40M", "--threads", "1", *more] for more in (["--state", kept], [])]
-    prompt = " ".join(["a dragon who lived in a cave near the sea and liked to read books"] * 4)
-    m = Machines(*rows)
-    if not m.ready():
-        fail(m.text())
-    text = ntx("generate", prompt, *ASK).stdout
-    end = time.time() + 20 * SLOW
-    while not any(n.endswith(".prefix") for n in os.listdir(kept)):
-        if time.time() > end:
-            fail("nothing of the text is in --state")
-        time.sleep(0.05)
-    os.kill(m.daemons("ntx-computed")[1], signal.SIGKILL)
-    if m.ended(30) == 0:
-        fail("a machine died, and mpirun ended well")
-    if "have to be started again, all of them" not in m.text() and "exited" not in m.text():
-        fail("no word of the death: " + m.text())
-
-    def gone(why):
-        end = time.time() + 60 * SLOW
-        while any(m.daemons(n) for n in ("ntx", "ntx-iod", "ntx-predictor", "ntx-computed")):
-            if time.time() > end:
-                fail("%s, and processes are left: %s" % (why, [m.daemons(n) for n in ("ntx", "ntx-iod", "ntx-predictor", "ntx-computed")]))
-            time.sleep(0.05)
-
-    gone("a machine died")
-    m = Machines(*rows) # mpirun itself, killed outright, tells nobody
-    if not m.ready():
-        fail(m.text())
-    os.kill(m.process.pid, signal.SIGKILL)
-    m.process.wait()
-    gone("mpirun was killed")
-    m = Machines(*rows)
-    if not m.ready():
-        fail(m.text())
-    path = os.path.join(tmp, "stats")
-    if ntx("generate", prompt, *ASK, "--stats", path).stdout != text or not stats(path)["cached_tokens"] > 32:
-        fail("after a machine's death: another text, or nothing of it was kept: %s" % stats(path))
-    ntx("stop")
-    m.ended(30)
+def other_settings():
+    """What else a load may name goes with several machines, with the same text, or is refused by name."""
+    model, packed, adapter, out = (os.path.join(tmp, n) for n in ("base.gguf", "packed.gguf", "adapter.gguf", "stats"))
+    all_of = ["--ctx", "256", "--ram", "40M", "--threads", "1"]
+    for what, more in (("draft", ["--draft", os.path.join(MODELS, "demo-draft.gguf"), "--draft-nodes", "5"]), ("kv_ram", ["--kv-ram", "1M", "--split", "rows"]),
+                       ("skip", ["--skip", "random:0.4,2-4,7", "--split", "heads"])):
+        alone = ntx("run", DEMO, PROMPT, *ASK, *all_of, *[w for w in more if w not in ("--split", "rows", "heads")], "--stats", out)
+        skipped = stats(out).get("skipped_layers", 0)
+        m = Machines(*[[DEMO, *all_of, *more]] * 2)
+        if not m.ready():
+            fail("%s: %s" % (what, m.text()))
+        if ntx("generate", PROMPT, *ASK, "--stats", out).stdout != alone.stdout:
+            fail("%s over two machines: another text" % what)
+        s = stats(out)
+        if s["ranks"] != 2 or (what == "draft" and not s["accepted_per_pass"] > 1) or (what == "skip" and not s["skipped_layers"] == skipped > 0):
+            fail("%s: %s" % (what, s))
+        ntx("stop")
+        m.ended(30)
+    subprocess.run([os.path.join(BIN, "ntx-mkmodel"), "--arch", "llama", "--layers", "2", "--type", "F32", model], check=True, capture_output=True)
+    g = Gguf(model)
+    w = g.tensors[b"blk.0.ffn_up.weight"][0]
+    g.keys = {b"general.architecture": (STR, b"llama"), b"general.type": (STR, b"adapter"), b"adapter.type": (STR, b"lora"), b"adapter.lora.alpha": (F32, 8.0)}
+    g.tensors = {b"blk.0.ffn_up.weight.lora_a": [[w[0], 2], 0, bytearray(8 * w[0])], b"blk.0.ffn_up.weight.lora_b": [[2, w[1]], 0, bytearray(8 * w[1])]}
+    g.write(adapter)
+    refused([[model, "--lora", adapter]] * 2, "--lora: adapters run on one machine only")
+    ntx("pack", os.path.join(MODELS, "demo-relu.gguf"), packed, "--quiet")
+    refused([[packed]] * 2, "a packed model (ntx pack) runs on one machine only")
+    refused([[os.path.join(MODELS, "demo-shared.gguf")]] * 2, "a model whose layers share matrices, or add to them, runs on one machine only")
 
 
 try:
@@ -349,11 +242,7 @@ try:
     what_does_not_go_together()
     files_of_shares()
     guesses()
-    a_machine_dies()
+    other_settings()
 finally:
-    for left in Machines.all: # after a failure
-        if left.process.poll() is None:
-            left.process.terminate()
-            left.ended(30)
-    shutil.rmtree(tmp, ignore_errors=True)
+    cleanup()
 print("the same text over several machines")

@@ -138,12 +138,12 @@ static int wait(struct ntx_net *n, uint32_t limit_ms)
     return rc;
 }
 
-static int next(struct ntx_net *n, uint32_t from, const void **bytes, size_t *len, const atomic_bool *stop)
+static int next(struct ntx_net *n, uint32_t from, const void **bytes, size_t *len, uint32_t limit_ms, const atomic_bool *stop)
 {
     free(n->last);
-    n->last = receive(n, from, UINT32_MAX, stop);
+    n->last = receive(n, from, limit_ms ? limit_ms : UINT32_MAX, stop);
     if (!n->last)
-        return n->wire->cut[from] ? -EIO : -ECANCELED;
+        return n->wire->cut[from] ? -EIO : stop && atomic_load(stop) ? -ECANCELED : -ETIMEDOUT;
     *bytes = n->last->bytes;
     *len = n->last->n;
     return 0;

@@ -290,11 +290,29 @@ static void one_is_gone(void)
         row.pos = 1;
         CHECK_EQ(rig_run(r, &row, 1), -ETIMEDOUT);
         CHECK_MSG(strstr(r->w.w.error.text, "cannot be reached any more: a wire is cut; start all of them again") != NULL, "'%s'", r->w.w.error.text);
+        CHECK(ntx_ranks_lost(m.at[0].ranks));
     }
     ntx_kv_seq_free(kv);
     m.at[1].rig.w.forgive = true;
     machines_close(&m, -ECANCELED);
     free(logits);
+}
+
+/* The first machine is silent in the middle of a pass: who follows it does not wait for ever. Between passes it does. */
+static void first_is_silent(void)
+{
+    static const struct ntx__said_head begin = {.said = NTX__SAID_BEGIN};
+    struct machines m;
+    struct rig_options o = {.make = rig_model()};
+    machines_open(&m, &o, &shares[0]);
+    m.at[1].ranks->c.limit_ms = 20;
+    m.at[1].rig.w.forgive = true;
+    net_threads.send(net_at(m.wire, 0), 1, &begin, sizeof begin);
+    pthread_join(m.at[1].thread, NULL);
+    CHECK_EQ(m.at[1].rc, -ETIMEDOUT);
+    CHECK_MSG(strstr(m.at[1].rig.w.w.error.text, "the first machine cannot be reached") != NULL, "'%s'", m.at[1].rig.w.w.error.text);
+    CHECK_EQ(pthread_create(&m.at[1].thread, NULL, follow, &m.at[1]), 0); /* as machines_close expects */
+    machines_close(&m, 0);
 }
 
 /* What a strange machine says is refused, with words, and nothing is touched. */
@@ -462,6 +480,7 @@ int main(void)
     one_fails(&shares[1]);
     one_fails(whole_layers);
     one_is_gone();
+    first_is_silent();
     strange_messages();
     strange_heads();
     return 0;
