@@ -22,7 +22,16 @@
  * K and V may be dealt, too (NTX_SPLIT_HEADS, ranks_kv.c): by heads, in the parts that rows have. Rank 0 makes q, K and V as ever, norms and turns them, and sends each machine those of its
  * heads, which it puts into its blocks and attends with: so memories and memory buses add up for long texts, for an exchange more a layer. Texts stay rank 0's: which block has which
  * positions it alone knows, and with a pass it says what it has done to blocks since the last one (copied, for a fork or a write to what others share; moved, for an accepted guess).
- * So sessions, shared prefixes, guesses and marks are nothing to the others. Where all heads have one K, where positions are chosen, and for texts that are kept in files, rank 0 has all. */
+ * So sessions, shared prefixes, guesses and marks are nothing to the others. Where all heads have one K, where positions are chosen, and for texts that are kept in files, rank 0 has all.
+ *
+ * Who hangs is found: rank 0 waits limit_ms for an answer, the others five times that in the middle of a pass; between passes they wait for ever. Then all end: MPI takes no machine back.
+ *
+ * What was left, for these reasons (figures: bench/LOG.md, "several machines as one"):
+ * - Experts are dealt by rows, not whole. Of a row's few experts the busiest machine would have more than its part (of 8: 5.1 of 2 machines, 2.1 instead of 0.5 of 16), and each
+ *   choice's whole output would come back, since its sum is made in the order of experts. By arithmetic it loses for all sizes but 16 machines at 1 Gb/s, where whole layers win.
+ * - Rank 0 sends to each by itself, in no tree and by no collective: a tree pays from 8 machines at 1 Gb/s on, for prompts, where layers that go round have a quarter of the bytes;
+ *   and MPI's collectives want all to know each message's length beforehand, and all to take part, where a layer may be one machine's.
+ * - A predictor runs on each machine, but only rank 0's decides. */
 #ifndef NTX_INFER_RANKS_H
 #define NTX_INFER_RANKS_H
 

@@ -209,19 +209,20 @@ def guesses():
 
 def other_settings():
     """What else a load may name goes with several machines, with the same text, or is refused by name."""
-    model, packed, adapter, out = (os.path.join(tmp, n) for n in ("base.gguf", "packed.gguf", "adapter.gguf", "stats"))
+    model, packed, adapter, kept, out = (os.path.join(tmp, n) for n in ("base.gguf", "packed.gguf", "adapter.gguf", "kept", "stats"))
+    os.mkdir(kept)
     all_of = ["--ctx", "256", "--ram", "40M", "--threads", "1"]
-    for what, more in (("draft", ["--draft", os.path.join(MODELS, "demo-draft.gguf"), "--draft-nodes", "5"]), ("kv_ram", ["--kv-ram", "1M", "--split", "rows"]),
-                       ("skip", ["--skip", "random:0.4,2-4,7", "--split", "heads"])):
-        alone = ntx("run", DEMO, PROMPT, *ASK, *all_of, *[w for w in more if w not in ("--split", "rows", "heads")], "--stats", out)
-        skipped = stats(out).get("skipped_layers", 0)
-        m = Machines(*[[DEMO, *all_of, *more]] * 2)
+    for what, more in (("draft", ["--draft", os.path.join(MODELS, "demo-draft.gguf"), "--draft-nodes", "5"]), ("kv_ram", ["--kv-ram", "4M", "--state", kept]),
+                       ("skip", ["--skip", "random:0.4,2-4,7"])):
+        alone = ntx("run", DEMO, PROMPT, *ASK, *all_of, *more, "--stats", out)
+        skipped = stats(out).get("skipped_layers_per_token", 0)
+        m = Machines([DEMO, *all_of, *more], [DEMO, *all_of])
         if not m.ready():
             fail("%s: %s" % (what, m.text()))
         if ntx("generate", PROMPT, *ASK, "--stats", out).stdout != alone.stdout:
             fail("%s over two machines: another text" % what)
         s = stats(out)
-        if s["ranks"] != 2 or (what == "draft" and not s["accepted_per_pass"] > 1) or (what == "skip" and not s["skipped_layers"] == skipped > 0):
+        if s["ranks"] != 2 or (what == "draft" and not s["accepted_per_pass"] > 1) or (what == "skip" and not s["skipped_layers_per_token"] == skipped > 0):
             fail("%s: %s" % (what, s))
         ntx("stop")
         m.ended(30)
