@@ -107,7 +107,7 @@ for _ in range(A.rounds):
         print(len(links), net, split, "%.4g tok/s, prefill %.4g" % (got[-1]["decode_tok_s"], got[-1]["prefill_tok_s"]), file=sys.stderr)
 
 out = csv.writer(sys.stdout)
-out.writerow("ranks net split prompt tok_s prefill_tok_s prompt_tokens read_mb_token wait_s_pass crossed_kb_pass say_kb_token exchanges messages_took_s messages_say_s alone_s".split())
+out.writerow("ranks net split prompt tok_s prefill_tok_s prompt_tokens read_mb_token wait_s_pass message_s_pass crossed_kb_pass say_kb_token exchanges messages_took_s messages_say_s alone_s".split())
 free = {}
 for got, (links, net, split) in zip(GOT, ROWS):
     n = len(links)
@@ -118,5 +118,6 @@ for got, (links, net, split) in zip(GOT, ROWS):
         free[n, split] = token
     floor = alone(n, p["exchanges"], p["rank_bytes"] / p["exchanges"]) if n > 1 and not net and os.path.exists(A.floor) else ""
     out.writerow([n, net or "loopback", split, A.prompt, "%.4g" % (1 / token), "%.4g" % mid(lambda s: s["prefill_tok_s"]), got[0]["prompt_tokens"],
-                  "%.4g" % (mid(lambda s: s["bytes_read_per_token"]) / 1e6), "%.4g" % mid(lambda s: s.get("rank_wait_s", 0) / s["passes"]), "%.4g" % mid(lambda s: s.get("rank_bytes", 0) / s["passes"] / 1e3), "%.4g" % (p["rank_bytes"] / 1e3 if p else 0),
+                  "%.4g" % (mid(lambda s: s["bytes_read_per_token"]) / 1e6), "%.4g" % mid(lambda s: s.get("rank_wait_s", 0) / s["passes"]), "%.4g" % mid(lambda s: max([r["message_s"] for r in s.get("other_ranks", [])] + [0]) / s["passes"]),
+                  "%.4g" % mid(lambda s: s.get("rank_bytes", 0) / s["passes"] / 1e3), "%.4g" % (p["rank_bytes"] / 1e3 if p else 0),
                   p["exchanges"] if p else 0, "%.4g" % (token - free[n, split]) if net else "", "%.4g" % p["messages_s"] if net else "", "%.4g" % floor if floor else ""])
