@@ -157,7 +157,7 @@ if os.path.exists(fake):
 if shutil.which("mpirun"):
     r = subprocess.run(["mpirun", "--oversubscribe", *(["--allow-run-as-root"] if os.getuid() == 0 else []), "-n", "2", BIN + "/ntx", "up", BASE, "--lora", ALL, "--quiet"],
                        capture_output=True, text=True, timeout=120 * SLOW, env=dict(os.environ, NTX_RUNTIME=""))
-    assert r.returncode != 0 and "runs on one machine only" in r.stderr, r
+    assert r.returncode != 0 and "--lora: adapters run on one machine only" in r.stderr, r
 with open(os.path.join(os.environ["NTX_SOURCE"], "models/held-out.txt")) as held, open(path("long.txt"), "w") as long:
     long.write(held.read(4000))
 g = Gguf(path("demo.gguf"))
