@@ -81,18 +81,18 @@ guest() {
 
 # ---- the drive: the packages without kernels and what compilers take of them, dpkg's knowledge of them, ntx and a model
 image=$tmp/drive.img
-mkdir -p "$tmp/root/usr" && cp -a "$arm64_root"/{bin,lib,sbin,etc} "$tmp/root/" && tar -c -C "$arm64_root/usr" --exclude='*.a' --exclude=lib/modules --exclude=include --exclude=share . | tar -x -C "$tmp/root/usr"
-mkdir -p "$tmp/root"/{dev,proc,sys,run,tmp,root} "$tmp/root/var/lib/dpkg"/{info,updates,triggers}
-ln -sf dash "$tmp/root/bin/sh"
-cp "$arm64_root.apt/dpkg/status" "$tmp/root/var/lib/dpkg/"
+mkdir -p "$tmp/guest/usr" && cp -a "$arm64_root"/{bin,lib,sbin,etc} "$tmp/guest/" && tar -c -C "$arm64_root/usr" --exclude='*.a' --exclude=lib/modules --exclude=include --exclude=share . | tar -x -C "$tmp/guest/usr"
+mkdir -p "$tmp/guest"/{dev,proc,sys,run,tmp,root} "$tmp/guest/var/lib/dpkg"/{info,updates,triggers}
+ln -sf dash "$tmp/guest/bin/sh"
+cp "$arm64_root.apt/dpkg/status" "$tmp/guest/var/lib/dpkg/"
 for f in "$arm64_root.apt/dpkg/info"/*.list; do
-    sed "s|^$arm64_root||;s|^$|/.|" "$f" >"$tmp/root/var/lib/dpkg/info/$(basename "$f")"
+    sed "s|^$arm64_root||;s|^$|/.|" "$f" >"$tmp/guest/var/lib/dpkg/info/$(basename "$f")"
 done
-echo 1 >"$tmp/root/var/lib/dpkg/info/format"
-cp "$(dirname "$0")/guest_init.sh" "$tmp/root/guest-init" && chmod 755 "$tmp/root/guest-init" && cp "$deb" "$tmp/root/ntx.deb" && cp "$NTX_SOURCE/models/demo.gguf" "$tmp/root/m.gguf"
-echo "ntx run /m.gguf $run --source uring --stats /stats" >"$tmp/root/what"
-mke2fs -q -t ext4 -d "$tmp/root" "$image" 2G >"$tmp/log" 2>&1 || fail "mke2fs: $(cat "$tmp/log")"
-rm -rf "$tmp/root"
+echo 1 >"$tmp/guest/var/lib/dpkg/info/format"
+cp "$(dirname "$0")/guest_init.sh" "$tmp/guest/guest-init" && chmod 755 "$tmp/guest/guest-init" && cp "$deb" "$tmp/guest/ntx.deb" && cp "$NTX_SOURCE/models/demo.gguf" "$tmp/guest/m.gguf"
+echo "ntx run /m.gguf $run --source uring --stats /stats" >"$tmp/guest/what"
+mke2fs -q -t ext4 -d "$tmp/guest" "$image" 2G >"$tmp/log" 2>&1 || fail "mke2fs: $(cat "$tmp/log")"
+rm -rf "$tmp/guest"
 
 for k in "${kernels[@]}"; do
     guest "$k"
