@@ -3,12 +3,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tests/check.h"
+#include "tests/patient.h"
 
-#define DEADLINE_S 20
+#define DEADLINE_MS 20000
 
 static struct mem_weights *of(struct ntx_weights *w)
 {
@@ -71,12 +71,10 @@ static uint32_t first_open_matrix(const struct mem_weights *m)
 
 static void wait_for_room(struct mem_weights *m, uint32_t chunk)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += DEADLINE_S;
+    unsigned waited_ms = 0;
     bool bound = m->window && !anytime(m, chunk);
     while (bound && !m->failed && m->rank[chunk] >= m->rank[first_open_matrix(m)] + m->window)
-        CHECK_MSG(!pthread_cond_timedwait(&m->moved, &m->lock, &end), "chunk %u waits for chunk %u, which nobody gives back", chunk, m->first_open);
+        CHECK_MSG(patient_wait(&m->moved, &m->lock, &waited_ms, DEADLINE_MS), "chunk %u waits for chunk %u, which nobody gives back", chunk, m->first_open);
 }
 
 static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)

@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/check.h"
+#include "tests/patient.h"
 
 struct message {
     struct message *next;
@@ -105,16 +105,10 @@ static struct message *receive(struct ntx_net *n, uint32_t from, uint32_t limit_
 {
     struct net_wire *w = n->wire;
     struct message **at = &w->queue[n->rank][from], *m;
-    uint32_t waited = 0;
+    unsigned waited_ms = 0;
     pthread_mutex_lock(&w->lock);
-    while (!*at && !w->cut[from] && waited < limit_ms && !(stop && atomic_load(stop))) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_nsec += 10000000;
-        t.tv_sec += t.tv_nsec / 1000000000;
-        t.tv_nsec %= 1000000000;
-        waited += pthread_cond_timedwait(&w->moved, &w->lock, &t) == ETIMEDOUT ? 10 : 0;
-    }
+    while (!*at && !w->cut[from] && !(stop && atomic_load(stop)) && patient_wait(&w->moved, &w->lock, &waited_ms, limit_ms))
+        ;
     m = w->cut[from] ? NULL : *at;
     if (m)
         *at = m->next;

@@ -9,6 +9,7 @@
 #include "proto/settings.h"
 #include "serve/engine_impl.h"
 #include "tests/forward/rig.h"
+#include "tests/patient.h"
 
 enum { ROWS = 8, CTX = 64, MOST_PASSES = 256, MOST_REPLIES = 1024, DEADLINE_MS = 60000 };
 
@@ -185,12 +186,10 @@ static void close_stage(struct stage *g)
 /* The pass of that number (from 1) has begun, and waits. */
 static const struct seen_pass *reached(struct stage *g, unsigned pass)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += DEADLINE_MS / 1000;
+    unsigned waited_ms = 0;
     pthread_mutex_lock(&g->lock);
     while (g->n_passes < pass)
-        CHECK_MSG(!pthread_cond_timedwait(&g->moved, &g->lock, &end), "pass %u never came", pass);
+        CHECK_MSG(patient_wait(&g->moved, &g->lock, &waited_ms, DEADLINE_MS), "pass %u never came", pass);
     pthread_mutex_unlock(&g->lock);
     return &g->pass[pass - 1];
 }
