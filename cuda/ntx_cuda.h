@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/layer.h"
+
 #define NTX_GPU_ABI 8u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
@@ -299,9 +301,9 @@ struct ntx_gpu_step {
     const float *cs, *sn;    /* ROPE: [rows of the pass x rotated / 2] */
     const uint32_t *rows;    /* device */
     uint64_t ld_out, ld_in, ld_other;
-    uint32_t op, by_row, n_rows, heads, width, rotated, neox, act;
-    uint32_t each, back, by_head, rounds; /* as in struct ntx_step */
-    float scale, eps, bound, limit, gate_limit;
+    uint32_t by_row, n_rows;
+    float eps;               /* the model's */
+    struct ntx_step s;       /* the step, with all its numbers; of NTX_OP_PLUS, NTX_OP_SCALE and NTX_GPU_CAP those that are wanted */
 };
 
 /* Layers that keep a recurrent state (infer/recur.h has its layout). A turn is rows[first .. first + n) of the launch, of one session, in their order: the state

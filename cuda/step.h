@@ -1,7 +1,7 @@
 /* step.h: steps of rows (model/layer.h) one by one, for layers whose neighbours no kernel does in one go. As infer/forward_cpu.c has them, operation by operation.
  *
- * A block of threads takes a run of values that are normed, or turned, together, or STEP_THREADS values of a row; of SPLIT a whole row, whose values move. What streams weigh is
- * a few values: a warp has them. */
+ * The table of operations says of each what a thread, or a block of them, takes: step_X is called with a value of the row, with a pair of values, with a run of values that are
+ * normed, or turned, together, with a whole row, whose values move. What streams weigh is a few values: a warp has them. */
 #ifndef NTX_CUDA_STEP_H
 #define NTX_CUDA_STEP_H
 
@@ -25,126 +25,140 @@ DEV struct step_row step_row_of(const struct ntx_gpu_step *a, uint32_t i)
     if (a->other)
         r.other = a->other + step_at(a, NTX_GPU_OTHER, i) * a->ld_other;
     if (a->cs) {
-        r.cs = a->cs + (uint64_t)a->rows[i] * (a->rotated / 2);
-        r.sn = a->sn + (uint64_t)a->rows[i] * (a->rotated / 2);
+        r.cs = a->cs + (uint64_t)a->rows[i] * (a->s.rotated / 2);
+        r.sn = a->sn + (uint64_t)a->rows[i] * (a->s.rotated / 2);
     }
     return r;
 }
 
-/* Run BX of a row: by its root mean square, or by its length. */
-DEV void norm_run(const struct ntx_gpu_step *a, const float *in, float *out, double *sums)
+/* By its root mean square, or by its length. */
+DEV void norm_run(const struct ntx_gpu_step *a, const float *in, const float *w, float *out, uint32_t n, double eps, float times, double *sums)
 {
     double sum = 0;
-    for (uint32_t k = TID; k < a->width; k += STEP_THREADS)
+    for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
         sum += (double)in[k] * (double)in[k];
     sum = block_sum(sum, sums);
-    float scale = (float)(1.0 / sqrt((a->op == NTX_OP_NORM ? sum / a->width : sum) + (double)a->eps));
-    const float *w = a->w && a->each ? a->w + BX * a->width : a->w;
-    for (uint32_t k = TID; k < a->width; k += STEP_THREADS) {
+    float scale = (float)(1.0 / sqrt(sum / n + eps));
+    for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS) {
         float v = in[k] * scale;
         v = w ? v * w[k] : v;
-        out[k] = a->op == NTX_OP_NORM && a->scale != 0 ? v * a->scale : v;
+        out[k] = times != 0 ? v * times : v;
     }
 }
 
-/* Run by run: what one has read, the next may be moved to. */
-DEV void split_row(const struct ntx_gpu_step *a, float *both, float *other)
+DEV void step_norm(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
-    for (uint32_t h = 0; h < a->heads; h++)
-        for (uint32_t k0 = 0; k0 < a->width; k0 += STEP_THREADS) {
+    norm_run(a, r->in, a->w && a->s.each ? a->w + BX * a->s.width : a->w, r->out, a->s.width, (double)a->eps, a->s.scale, sums);
+}
+
+DEV void step_unit(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
+{
+    norm_run(a, r->in, NULL, r->out, 1, (double)(a->s.eps != 0 ? a->s.eps : a->eps), 0, sums);
+}
+
+/* Run by run: what one has read, the next may be moved to. */
+DEV void step_split(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
+{
+    float *both = r->out, *other = r->other;
+    (void)sums;
+    for (uint32_t h = 0; h < a->s.heads; h++)
+        for (uint32_t k0 = 0; k0 < a->s.width; k0 += STEP_THREADS) {
             uint32_t k = k0 + TID;
-            float stays = k < a->width ? both[2 * h * a->width + k] : 0;
-            if (k < a->width)
-                other[h * a->width + k] = both[(2 * h + 1) * a->width + k];
+            float stays = k < a->s.width ? both[2 * h * a->s.width + k] : 0;
+            if (k < a->s.width)
+                other[h * a->s.width + k] = both[(2 * h + 1) * a->s.width + k];
             SYNC();
-            if (k < a->width)
-                both[h * a->width + k] = stays;
+            if (k < a->s.width)
+                both[h * a->s.width + k] = stays;
             SYNC();
         }
 }
 
-DEV void turn_pair(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+DEV void step_rope(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    uint32_t half = a->rotated / 2, i = k % half, at = a->neox ? i : 2 * i, other = a->neox ? i + half : 2 * i + 1;
-    float *head = r->out + k / half * a->width, x = head[at], y = head[other];
-    const float sn = a->back ? -r->sn[i] : r->sn[i];
+    uint32_t half = a->s.rotated / 2, i = k % half, neox = a->s.pairs != NTX_ROPE_NORM, at = neox ? i : 2 * i, other = neox ? i + half : 2 * i + 1;
+    float *head = r->out + k / half * a->s.width, x = head[at], y = head[other];
+    const float sn = a->s.back ? -r->sn[i] : r->sn[i];
     head[at] = x * r->cs[i] - y * sn;
     head[other] = x * sn + y * r->cs[i];
 }
 
 /* Less the mean, by the root of the variance: sums in double, as norms'. */
-DEV void layernorm_row(const struct ntx_gpu_step *a, float *x, double *sums)
+DEV void step_layernorm(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
+    float *x = r->out;
     double mean = 0, squares = 0;
-    for (uint32_t k = TID; k < a->width; k += STEP_THREADS)
-        mean += (double)x[k] / a->width;
+    for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
+        mean += (double)x[k] / a->s.width;
     mean = block_sum(mean, sums);
-    for (uint32_t k = TID; k < a->width; k += STEP_THREADS)
+    for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
         squares += ((double)x[k] - mean) * ((double)x[k] - mean);
-    const double by = 1 / sqrt(block_sum(squares, sums) / a->width + (a->eps != 0 ? (double)a->eps : 1e-6));
-    for (uint32_t k = TID; k < a->width; k += STEP_THREADS)
+    const double by = 1 / sqrt(block_sum(squares, sums) / a->s.width + (a->s.eps != 0 ? (double)a->s.eps : 1e-6));
+    for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
         x[k] = (float)(((double)x[k] - mean) * by) * a->w[k] + a->w2[k];
 }
 
 DEV float sigmoid_double(float x) { return (float)(1 / (1 + exp(-(double)x))); }
 
-/* Stream BX: in place of it, what it is like the one beside it says how much of the value. */
-DEV void dotgate_run(const struct ntx_gpu_step *a, const float *with, const float *value, float *out, double *sums)
+/* A stream: in place of it, what it is like the one beside it says how much of the value. */
+DEV void step_dotgate(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
+    const float *with = r->in, *value = r->other;
+    float *out = r->out;
     double dot = 0;
-    for (uint32_t k = TID; k < a->width; k += STEP_THREADS)
+    for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
         dot += (double)out[k] * (double)with[k];
-    dot = block_sum(dot, sums) * (double)a->scale;
+    dot = block_sum(dot, sums) * (double)a->s.scale;
     const double size = dot < 0 ? -dot : dot;
     const float root = (float)sqrt(size > 1e-6 ? size : 1e-6), by = sigmoid_double(dot > 0 ? root : dot < 0 ? -root : 0);
-    for (uint32_t k = TID; k < a->width; k += STEP_THREADS)
+    for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
         out[k] = value[k] * by;
 }
 
 /* What a head of a delta net keeps, or each of its keys, and what it takes in. */
-DEV void rate(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+DEV void step_rates(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    const double x = (double)r->out[k] + (double)a->w[k], by = (double)a->w2[k / (a->width / a->heads)];
-    if (k < a->heads)
+    const double x = (double)r->out[k] + (double)a->w[k], by = (double)a->w2[k / (a->s.width / a->s.heads)];
+    if (k < a->s.heads)
         r->other[k] = sigmoid_exact(r->other[k]);
-    r->out[k] = (float)exp(a->bound != 0 ? (double)a->bound / (1 + exp(by * x)) : by * (x > 20 ? x : log1p(exp(x))));
+    r->out[k] = (float)exp(a->s.bound != 0 ? (double)a->s.bound / (1 + exp(by * x)) : by * (x > 20 ? x : log1p(exp(x))));
 }
 
 /* ---- residual streams (infer/streams.c): value c of all of them */
 
-DEV void mix_value(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
+DEV void step_mix(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
 {
     float sum = 0;
-    for (uint32_t k = 0; k < a->heads; k++)
-        sum += r->in[k * a->width + c] * (r->other ? r->other[k] : 1 / (float)a->heads);
+    for (uint32_t k = 0; k < a->s.heads; k++)
+        sum += r->in[k * a->s.width + c] * (r->other ? r->other[k] : 1 / (float)a->s.heads);
     r->out[c] = sum;
 }
 
 /* What comes out is added to each, weighed. */
 DEV void spread_onto(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
 {
-    for (uint32_t k = 0; k < a->heads; k++)
-        r->out[k * a->width + c] += r->in[c] * (a->scale != 0 ? 2 * sigmoid_double(r->other[k] * a->scale) : r->other[a->heads + k]);
+    for (uint32_t k = 0; k < a->s.heads; k++)
+        r->out[k * a->s.width + c] += r->in[c] * (a->s.scale != 0 ? 2 * sigmoid_double(r->other[k] * a->s.scale) : r->other[a->s.heads + k]);
 }
 
-DEV void spread_value(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
+DEV void step_spread(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
 {
     const float *post = r->other + NTX_STREAMS, *comb = post + NTX_STREAMS;
     float was[NTX_STREAMS];
-    if (a->scale != 0 || !a->rounds) {
+    if (a->s.scale != 0 || !a->s.rounds) {
         spread_onto(a, r, c);
         return;
     }
     UNROLL
     for (uint32_t k = 0; k < NTX_STREAMS; k++)
-        was[k] = r->out[k * a->width + c];
+        was[k] = r->out[k * a->s.width + c];
     UNROLL
     for (uint32_t d = 0; d < NTX_STREAMS; d++) {
         float sum = r->in[c] * post[d];
         UNROLL
         for (uint32_t k = 0; k < NTX_STREAMS; k++)
             sum += was[k] * comb[d + NTX_STREAMS * k];
-        r->out[d * a->width + c] = sum;
+        r->out[d * a->s.width + c] = sum;
     }
 }
 
@@ -175,95 +189,121 @@ DEV float doubly_stochastic(const struct ntx_gpu_step *a, float x, uint32_t i, f
         most = v > most ? v : most;
     }
     put_line(m, i, (float)exp((double)(x - most)));
-    put_line(m, i, share_of_line(m, i, 1, 0) + a->eps);
-    put_line(m, i, share_of_line(m, i, 0, a->eps));
-    for (uint32_t r = 1; r < a->rounds; r++) {
-        put_line(m, i, share_of_line(m, i, 1, a->eps));
-        put_line(m, i, share_of_line(m, i, 0, a->eps));
+    put_line(m, i, share_of_line(m, i, 1, 0) + a->s.eps);
+    put_line(m, i, share_of_line(m, i, 0, a->s.eps));
+    for (uint32_t r = 1; r < a->s.rounds; r++) {
+        put_line(m, i, share_of_line(m, i, 1, a->s.eps));
+        put_line(m, i, share_of_line(m, i, 0, a->s.eps));
     }
     SYNC();
     return m[i];
 }
 
 /* A warp: what row BX's streams weigh. */
-KERNEL(weigh_streams, struct ntx_gpu_step)
+KERNEL(step_mixw, struct ntx_gpu_step)
 {
     SHARED float m[NTX_STREAMS * NTX_STREAMS];
-    const uint32_t n = a.heads, i = TID % (NTX_STREAMS * NTX_STREAMS);
+    const uint32_t n = a.s.heads, i = TID % (NTX_STREAMS * NTX_STREAMS);
     float *x = a.out + step_at(&a, NTX_GPU_OUT, BX) * a.ld_out;
     if (TID < n)
-        x[TID] = sigmoid_double(x[TID] * a.w[0] + a.w2[TID]) + a.eps;
-    if (TID >= n && TID < 2 * n && a.width > n)
-        x[TID] = a.scale * sigmoid_double(x[TID] * a.w[1] + a.w2[TID]) + (a.rounds ? 0 : a.eps);
-    if (a.width == n || !a.rounds)
+        x[TID] = sigmoid_double(x[TID] * a.w[0] + a.w2[TID]) + a.s.eps;
+    if (TID >= n && TID < 2 * n && a.s.width > n)
+        x[TID] = a.s.scale * sigmoid_double(x[TID] * a.w[1] + a.w2[TID]) + (a.s.rounds ? 0 : a.s.eps);
+    if (a.s.width == n || !a.s.rounds)
         return;
     const float v = doubly_stochastic(&a, x[2 * n + i] * a.w[2] + a.w2[2 * n + i], i, m);
     if (TID == i)
         x[2 * n + i] = v;
 }
 
-DEV void step_value(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+DEV void step_hadamard(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
-    switch (a->op) {
-    case NTX_OP_BIAS: r->out[k] += a->w[k]; break;
-    case NTX_OP_ADD: r->out[k] += r->in[k]; break;
-    case NTX_OP_PLUS: r->out[k] = fmaf(a->scale, r->in[k], r->out[k]); break;
-    case NTX_OP_GLU: r->out[k] = a->limit != 0 ? activated(below(r->in[k], a->gate_limit), within(r->other[k], a->limit), a->act) : activated(r->in[k], r->other[k], a->act); break;
-    case NTX_OP_SCALE: r->out[k] = r->in[k] * (a->w ? *a->w : a->scale); break;
-    case NTX_OP_INPUTS: r->out[k] = (r->out[k] + r->other[k] * a->scale) * 0.70710678f; break;
-    case NTX_OP_GATE: r->out[k] *= sigmoid_exact(r->other[a->by_head ? k / (a->width / a->heads) : k]); break;
-    case NTX_OP_MAP: r->out[k] = r->in[k] * a->scale * sigmoid_exact(r->in[k] * a->scale); break;
-    case NTX_OP_STREAMS: r->out[k] = r->in[k % a->width]; break;
-    case NTX_OP_MIX: mix_value(a, r, k); break;
-    case NTX_OP_SPREAD: spread_value(a, r, k); break;
-    case NTX_OP_RATES: rate(a, r, k); break;
-    case NTX_OP_ROPE: turn_pair(a, r, k); break;
-    case NTX_GPU_CAP: r->out[k] = capped(r->out[k], a->scale); break;
-    default: break;
-    }
+    (void)sums;
+    hadamard_by(r->out, a->s.width, a->s.scale, STEP_THREADS);
 }
 
-/* Runs, each of a block of threads. */
-DEV_AND_HOST int is_of_runs(uint32_t op) { return op == NTX_OP_NORM || op == NTX_OP_UNIT || op == NTX_OP_HADAMARD || op == NTX_OP_DOTGATE; }
+/* ---- of one value */
 
-DEV void step_run(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
+DEV void step_bias(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] += a->w[k]; }
+DEV void step_add(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { (void)a, r->out[k] += r->in[k]; }
+DEV void step_plus(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = fmaf(a->s.scale, r->in[k], r->out[k]); }
+DEV void step_scale(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = r->in[k] * (a->w ? *a->w : a->s.scale); }
+DEV void step_inputs(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = (r->out[k] + r->other[k] * a->s.scale) * 0.70710678f; }
+DEV void step_map(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = r->in[k] * a->s.scale * sigmoid_exact(r->in[k] * a->s.scale); }
+DEV void step_streams(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = r->in[k % a->s.width]; }
+DEV void step_glu(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    const uint64_t at = (uint64_t)BX * a->width;
-    if (a->op == NTX_OP_HADAMARD)
-        hadamard_by(r->out + at, a->width, a->scale, STEP_THREADS);
-    else if (a->op == NTX_OP_DOTGATE)
-        dotgate_run(a, r->in + at, r->other, r->out + at, sums);
-    else
-        norm_run(a, r->in + at, r->out + at, sums);
+    r->out[k] = a->s.limit != 0 ? activated(below(r->in[k], a->s.gate_limit), within(r->other[k], a->s.limit), a->s.act) : activated(r->in[k], r->other[k], a->s.act);
+}
+DEV void step_gate(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+{
+    r->out[k] *= sigmoid_exact(r->other[a->s.by_head ? k / (a->s.width / a->s.heads) : k]);
 }
 
-/* Values of a row that are not of runs. */
-DEV_AND_HOST uint32_t step_values(const struct ntx_gpu_step *a) { return a->op == NTX_OP_ROPE ? a->heads * (a->rotated / 2) : a->op == NTX_OP_STREAMS ? a->heads * a->width : a->width; }
+/* ---- the table's */
+
+#define CASE_NO(name, symbol)
+#define CASE_OWN(name, symbol)
+#define CASE_WARP(name, symbol)
+#define CASE_VALUES(name, symbol) case NTX_OP_##name: if (k < a.s.width) step_##symbol(&a, &r, k); break;
+#define CASE_HEADS(name, symbol) case NTX_OP_##name: if (k < a.s.heads * a.s.width) step_##symbol(&a, &r, k); break;
+#define CASE_PAIRS(name, symbol) case NTX_OP_##name: if (k < a.s.heads * (a.s.rotated / 2)) step_##symbol(&a, &r, k); break;
+#define CASE_RUNS(name, symbol) case NTX_OP_##name: r.out += BX * a.s.width, r.in += BX * a.s.width, step_##symbol(&a, &r, sums); break;
+#define CASE_ROW(name, symbol) case NTX_OP_##name: step_##symbol(&a, &r, sums); break;
+#define X(name, symbol, by, width, does, device) CASE_##device(name, symbol)
 
 KERNEL(step_rows, struct ntx_gpu_step)
 {
     SHARED double sums[WARPS];
-    const struct step_row r = step_row_of(&a, BY);
-    uint32_t k = BX * STEP_THREADS + TID;
-    if (is_of_runs(a.op))
-        step_run(&a, &r, sums);
-    else if (a.op == NTX_OP_SPLIT)
-        split_row(&a, r.out, r.other);
-    else if (a.op == NTX_OP_LAYERNORM)
-        layernorm_row(&a, r.out, sums);
-    else if (k < step_values(&a))
-        step_value(&a, &r, k);
+    struct step_row r = step_row_of(&a, BY);
+    const uint32_t k = BX * STEP_THREADS + TID;
+    switch (a.s.op) {
+    NTX_OPS(X)
+    case NTX_GPU_CAP: if (k < a.s.width) r.out[k] = capped(r.out[k], a.s.scale); break;
+    default: break;
+    }
 }
+
+#undef X
+#define BLOCKS_NO 0
+#define BLOCKS_OWN 0
+#define BLOCKS_WARP 1
+#define BLOCKS_VALUES (s->width + STEP_THREADS - 1) / STEP_THREADS
+#define BLOCKS_HEADS (s->heads * s->width + STEP_THREADS - 1) / STEP_THREADS
+#define BLOCKS_PAIRS (s->heads * (s->rotated / 2) + STEP_THREADS - 1) / STEP_THREADS
+#define BLOCKS_RUNS s->heads
+#define BLOCKS_ROW 1
+#define X(name, symbol, by, width, does, device) case NTX_OP_##name: return BLOCKS_##device;
+
+static uint32_t step_blocks(const struct ntx_step *s)
+{
+    switch (s->op) {
+    NTX_OPS(X)
+    default: return BLOCKS_VALUES;
+    }
+}
+
+#undef X
+#define LAUNCH_NO(name, symbol)
+#define LAUNCH_OWN(name, symbol)
+#define LAUNCH_VALUES(name, symbol)
+#define LAUNCH_HEADS(name, symbol)
+#define LAUNCH_PAIRS(name, symbol)
+#define LAUNCH_RUNS(name, symbol)
+#define LAUNCH_ROW(name, symbol)
+#define LAUNCH_WARP(name, symbol) case NTX_OP_##name: RETURN_LAUNCH(s, step_##symbol, a.n_rows, 1, 1, WARP, a);
+#define X(name, symbol, by, width, does, device) LAUNCH_##device(name, symbol)
 
 int ntx__launch_step(struct ntx_gpu_stream *s, const struct ntx_gpu_step *p)
 {
     struct ntx_gpu_step a = *p;
-    const int whole = a.op == NTX_OP_SPLIT || a.op == NTX_OP_LAYERNORM;
-    if (a.op == NTX_OP_HADAMARD)
-        a.scale = hadamard_scale(a.width);
-    if (a.op == NTX_OP_MIXW)
-        RETURN_LAUNCH(s, weigh_streams, a.n_rows, 1, 1, WARP, a);
-    RETURN_LAUNCH(s, step_rows, is_of_runs(a.op) ? a.heads : whole ? 1 : (step_values(&a) + STEP_THREADS - 1) / STEP_THREADS, a.n_rows, 1, STEP_THREADS, a);
+    if (a.s.op == NTX_OP_HADAMARD)
+        a.s.scale = hadamard_scale(a.s.width);
+    switch (a.s.op) {
+    NTX_OPS(X)
+    default: RETURN_LAUNCH(s, step_rows, step_blocks(&a.s), a.n_rows, 1, STEP_THREADS, a);
+    }
 }
+#undef X
 
 #endif

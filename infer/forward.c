@@ -414,7 +414,7 @@ static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, st
 
 /* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone, and what came before is given back, for
  * chunks are in the order of the list. */
-static int multiply(struct ntx_forward *f, const struct ntx__run *r)
+int ntx__run_mm(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
     struct ntx__glu glu;
@@ -442,21 +442,15 @@ static int say_kv(struct ntx_forward *f, int rc)
 /* Those that lie in a file have come. */
 static int kv_there(struct ntx_forward *f) { return say_kv(f, ntx_kv_pass_wants(f->b->rows->kv, f->layer)); }
 
+#define X(name, symbol, by, width, does, device) NTX__IF_PASS_##by([NTX_OP_##name] = ntx__run_##symbol,)
+static int (*const by_pass[NTX_N_OPS])(struct ntx_forward *, const struct ntx__run *) = {NTX_OPS(X)};
+#undef X
+
 static int run(struct ntx_forward *f, const struct ntx__run *r)
 {
-    static int (*const all[NTX__RUN_KINDS])(struct ntx_forward *, const struct ntx__run *) = {
-        [NTX__MULTIPLY] = multiply, [NTX__ROUTE] = ntx__moe_route, [NTX__EXPERTS] = ntx__moe_sum, [NTX__GROUPS] = ntx__packed_ffn, [NTX__PLUS] = ntx__plus,
-    };
-    switch (r->kind) {
-    case NTX__ROWS: return f->back->rows(f, r);
-    case NTX__ATTEND: return kv_there(f) || say_kv(f, ntx__ask_chosen(f)) ? -EIO : f->back->attend(f, r);
-    case NTX__CONV: return f->back->conv(f, r);
-    case NTX__DELTA: return f->back->delta(f, r);
-    case NTX__CHOOSE: return kv_there(f) ? -EIO : f->back->choose(f, r);
-    case NTX__POOL: return kv_there(f) ? -EIO : f->back->pool(f, r);
-    case NTX__GRAMS: return f->back->grams(f, r);
-    default: return all[r->kind](f, r);
-    }
+    if (ntx_op_kinds[r->op].does & NTX_DOES_READ_KV && (kv_there(f) || say_kv(f, ntx__ask_chosen(f))))
+        return -EIO;
+    return r->by == NTX_BY_ROWS ? f->back->rows(f, r) : (r->by == NTX_BY_PASS ? by_pass : f->back->run)[r->op](f, r);
 }
 
 /* Where no row is live, only those steps that feed the layer's state have anything to do. */

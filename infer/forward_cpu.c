@@ -32,7 +32,7 @@ static void capture_input(struct ntx_forward *f, const struct ntx_step *s, uint3
         ntx__capture_ffn_state(capture, 0, at(f, NTX_BUF_H, i), f->hp->n_embd);
 }
 
-static void norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *in = at(f, s->in[0], i), *w = s->n_weights ? f->vec[s->weight[0]] : NULL;
     float *out = at(f, s->out, i) + s->offset;
@@ -45,7 +45,7 @@ static void norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         out[k] *= s->scale;
 }
 
-static void scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *in = at(f, s->in[0], i) + s->from;
     float *out = at(f, s->out, i), by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
@@ -55,7 +55,7 @@ static void scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 }
 
 /* The table's row has been read with the embedding's (forward.c). */
-static void inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const struct ntx_weight *w = &f->c.chunks->input_embd;
     float *out = at(f, s->out, i), *row = f->m.input_row + (size_t)f->m.live[i] * s->width;
@@ -65,12 +65,12 @@ static void inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         out[k] = (out[k] + row[k] * s->scale) * 0.70710678f;
 }
 
-static void bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     f->c.ops->add(at(f, s->out, i), f->vec[s->weight[0]], s->width);
 }
 
-static void rotate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     size_t angles = (size_t)f->m.live[i] * (s->rotated / 2);
     const float *sn = f->m.sn[s->turn] + angles;
@@ -81,7 +81,7 @@ static void rotate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
                                                                             s->back ? back : sn);
 }
 
-static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     if (s->keys) {
         f->c.ops->f16_store(at(f, s->in[0], i), ntx__index_kept(f, row_of(f, i), ntx_row_slot(row_of(f, i))), f->hp->index.head);
@@ -99,7 +99,7 @@ static void put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
-static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
     if (s->limit != 0 && !f->hidden)
@@ -111,7 +111,7 @@ static void glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 }
 
 /* Of each head the first half stays; it moves down, behind what has been read. */
-static void split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *both = at(f, s->out, i), *other = at(f, s->in[1], i);
     for (uint32_t h = 0; h < s->heads; h++) {
@@ -120,7 +120,7 @@ static void split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
-static void gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *by = at(f, s->in[1], i), *out = at(f, s->out, i);
     const uint32_t each = s->by_head ? s->width / s->heads : 1;
@@ -133,7 +133,7 @@ static void gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 }
 
 /* SiLU */
-static void map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     enum { SOME = 256 };
     const float *in = at(f, s->in[0], i);
@@ -147,7 +147,7 @@ static void map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
-static void unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *x = at(f, s->out, i), eps = s->eps != 0 ? s->eps : f->hp->rms_eps;
     for (uint32_t h = 0; h < s->heads; h++)
@@ -155,7 +155,7 @@ static void unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 }
 
 /* Mean and variance in the order of the values, in double. */
-static void layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *w = f->vec[s->weight[0]], *b = f->vec[s->weight[1]];
     float *x = at(f, s->out, i);
@@ -183,11 +183,11 @@ void ntx__hadamard(float *x, uint32_t heads, uint32_t width)
         x[k] *= by;
 }
 
-static void hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { ntx__hadamard(at(f, s->out, i), s->heads, s->width); }
+void ntx__row_hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { ntx__hadamard(at(f, s->out, i), s->heads, s->width); }
 
 static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
 
-static void rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
     float *keeps = at(f, s->out, i);
@@ -200,7 +200,7 @@ static void rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 }
 
 /* To the residual stream: the first time what attention gave, then what the FFN did. */
-static void add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *y = at(f, s->in[0], i);
     float *h = at(f, s->out, i);
@@ -214,21 +214,18 @@ static void add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         ntx__capture_end(capture, f->layer, h, s->width);
 }
 
+#define X(name, symbol, by, width, does, device) NTX__IF_ROWS_##by([NTX_OP_##name] = ntx__row_##symbol,)
+static void (*const by_row[NTX_N_OPS])(struct ntx_forward *, const struct ntx_step *, uint32_t) = {NTX_OPS(X)};
+#undef X
+
 static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
-    static void (*const ops[NTX_N_OPS])(struct ntx_forward *, const struct ntx_step *, uint32_t) = {
-        [NTX_OP_NORM] = norm, [NTX_OP_BIAS] = bias, [NTX_OP_ROPE] = rotate, [NTX_OP_PUT] = put, [NTX_OP_GLU] = glu, [NTX_OP_ADD] = add,
-        [NTX_OP_SPLIT] = split, [NTX_OP_GATE] = gate, [NTX_OP_UNIT] = unit, [NTX_OP_RATES] = rates,
-        [NTX_OP_SCALE] = scale, [NTX_OP_INPUTS] = inputs, [NTX_OP_LAYERNORM] = layernorm, [NTX_OP_HADAMARD] = hadamard,
-        [NTX_OP_STREAMS] = ntx__streams, [NTX_OP_MIXW] = ntx__mixw, [NTX_OP_MIX] = ntx__mix, [NTX_OP_SPREAD] = ntx__spread,
-        [NTX_OP_MAP] = map, [NTX_OP_DOTGATE] = ntx__dotgate,
-    };
     (void)thread;
     const struct ntx__run *r = f->run;
     const struct ntx_step *s = ntx__steps_of(f, r), *last = s + r->n - 1;
     for (; s <= last; s++)
         if (s->feeds || i < f->n_live) /* the others have no q */
-            ops[s->op](f, s, i);
+            by_row[s->op](f, s, i);
     for (uint32_t k = 0; r->forms && k < r->parts; k++)
         ntx__quantize(f, r->forms, at(f, last->out, i) + (size_t)k * r->width, r->width, i * r->parts + k);
 }
@@ -370,7 +367,7 @@ void ntx__attend_own(struct ntx_forward *f)
 
 void ntx__attended(struct ntx_forward *f) { ntx__each(f, quantize_attended, f->n_live); }
 
-static int attend(struct ntx_forward *f, const struct ntx__run *r)
+int ntx__cpu_attend(struct ntx_forward *f, const struct ntx__run *r)
 {
     int rc = ntx__take_run(f, r);
     if (rc)
@@ -384,7 +381,7 @@ static int attend(struct ntx_forward *f, const struct ntx__run *r)
 static void put_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    put(f, f->putting, i);
+    ntx__row_put(f, f->putting, i);
 }
 
 void ntx__put_own(struct ntx_forward *f, const struct ntx_step *s)
@@ -439,14 +436,10 @@ static int clear(struct ntx_forward *f, enum ntx_buf b)
     return 0;
 }
 
+#define X(name, symbol, by, width, does, device) NTX__IF_BACK_##by([NTX_OP_##name] = ntx__cpu_##symbol,)
 const struct ntx_backend ntx__cpu_backend = {
     .rows = rows,
-    .attend = attend,
-    .conv = ntx__cpu_conv,
-    .delta = ntx__cpu_delta,
-    .choose = ntx__cpu_choose,
-    .pool = ntx__cpu_pool,
-    .grams = ntx__cpu_grams,
+    .run = {NTX_OPS(X)},
     .multiply = ntx__cpu_multiply,
     .glu = ntx__cpu_glu, .low = ntx__cpu_low, .plus = ntx__cpu_plus,
     .clear = clear,
@@ -456,3 +449,4 @@ const struct ntx_backend ntx__cpu_backend = {
     .move = ntx__cpu_move,
     .waits = true,
 };
+#undef X

@@ -105,10 +105,9 @@ struct ntx__group_mem {
 };
 
 /* Neighbouring steps of a layer that are done in one go: those of rows, row by row; products of one input; what is added to outputs; any other alone. */
-enum ntx__run_kind { NTX__ROWS, NTX__MULTIPLY, NTX__ATTEND, NTX__ROUTE, NTX__EXPERTS, NTX__GROUPS, NTX__CONV, NTX__DELTA, NTX__CHOOSE, NTX__POOL, NTX__GRAMS, NTX__PLUS, NTX__RUN_KINDS };
 #define NTX__ALL UINT32_MAX
 struct ntx__run {
-    uint8_t kind;              /* enum ntx__run_kind */
+    uint8_t op, by;            /* of the first step: enum ntx_op, enum ntx_by */
     uint8_t first, n;          /* steps of the layer */
     bool feeds;                /* any of them (ntx_step) */
     uint32_t chunk0, end;      /* chunks that it takes */
@@ -165,12 +164,7 @@ struct ntx_backend {
     int (*begin)(struct ntx_forward *f);    /* the batch's states and angles are in m, before the first layer */
     void (*enter)(struct ntx_forward *f);   /* a layer begins */
     int (*rows)(struct ntx_forward *f, const struct ntx__run *r);   /* steps of rows */
-    int (*attend)(struct ntx_forward *f, const struct ntx__run *r); /* ATTEND */
-    int (*conv)(struct ntx_forward *f, const struct ntx__run *r);   /* CONV */
-    int (*delta)(struct ntx_forward *f, const struct ntx__run *r);  /* DELTA */
-    int (*choose)(struct ntx_forward *f, const struct ntx__run *r); /* CHOOSE */
-    int (*pool)(struct ntx_forward *f, const struct ntx__run *r);   /* POOL */
-    int (*grams)(struct ntx_forward *f, const struct ntx__run *r);  /* GRAMS */
+    int (*run[NTX_N_OPS])(struct ntx_forward *f, const struct ntx__run *r); /* those that each back end does by itself (NTX_BY_BACK) */
     /* The chunks of all products are taken in the given order. */
     int (*multiply)(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
     int (*glu)(struct ntx_forward *f, const struct ntx__glu *g);
@@ -200,6 +194,23 @@ struct ntx_backend {
     bool own_bytes;                         /* it takes weights as they are in the file: none is interleaved where it lies */
 };
 extern const struct ntx_backend ntx__cpu_backend;
+
+/* The functions of the table of operations (model/layer.h), by who does them. ntx__row_X: of row i of the layer, on the CPU. NTX__IF_ROWS_##by(x): x where `by` is ROWS. */
+#define NTX__IF_ROWS_ROWS(...) __VA_ARGS__
+#define NTX__IF_ROWS_PASS(...)
+#define NTX__IF_ROWS_BACK(...)
+#define NTX__IF_PASS_ROWS(...)
+#define NTX__IF_PASS_PASS(...) __VA_ARGS__
+#define NTX__IF_PASS_BACK(...)
+#define NTX__IF_BACK_ROWS(...)
+#define NTX__IF_BACK_PASS(...)
+#define NTX__IF_BACK_BACK(...) __VA_ARGS__
+#define X(name, symbol, by, width, does, device)                                                            \
+    NTX__IF_ROWS_##by(void ntx__row_##symbol(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);) \
+    NTX__IF_PASS_##by(int ntx__run_##symbol(struct ntx_forward *f, const struct ntx__run *r);)              \
+    NTX__IF_BACK_##by(int ntx__cpu_##symbol(struct ntx_forward *f, const struct ntx__run *r);)
+NTX_OPS(X)
+#undef X
 
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded to what
  * ntx_act_row_bytes says, since matrices of floats multiply by them as they are. */
@@ -364,8 +375,6 @@ struct ntx__turn { /* rows of one session */
 struct ntx__turn ntx__turn_of(const struct ntx_forward *f, uint32_t i);
 int ntx__recur_begin(struct ntx_forward *f); /* of a pass: -EINVAL: a row is not where its session's state stands */
 void ntx__recur_end(struct ntx_forward *f);  /* what the pass made of the states counts */
-int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r);
-int ntx__cpu_delta(struct ntx_forward *f, const struct ntx__run *r);
 
 /* ---- forward_steps.c */
 void ntx__watch_begin(struct ntx_forward *f);
@@ -406,43 +415,27 @@ void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, fl
 void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n); /* scores p [n], with `more` (or NULL) added: of groups that are not chosen they become -1 */
 int ntx__moe_begin(struct ntx_forward *f); /* of a pass: what layer 0 wants where that follows from tokens */
 int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
-/* ROUTE and EXPERTS */
-int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r);
-int ntx__moe_sum(struct ntx_forward *f, const struct ntx__run *r);
 bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer); /* by the back end: a layer's experts all are, or none */
-
-/* ---- sparse.c */
-int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r); /* GROUPS */
 
 /* ---- latent.c: of query heads [head, head + a->n_q) of live rows [row, row + a->n_rows) */
 void ntx__latent_begin(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, struct ntx_attn *a); /* a's q, out and widths become the latents' */
 void ntx__latent_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, const struct ntx_attn *a);
 
 /* ---- choose.c */
-int ntx__cpu_choose(struct ntx_forward *f, const struct ntx__run *r);
 bool ntx__has_chosen(const struct ntx_forward *f, uint32_t row); /* of the batch */
 uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot); /* what the position is chosen by */
 int ntx__ask_chosen(struct ntx_forward *f); /* before an ATTEND: where K lie in a file, what its rows read is there. Negative errno: it cannot be read */
 void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is that of the positions that it has chosen */
-
-/* ---- streams.c: of row i of the layer */
-void ntx__streams(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
-void ntx__mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
-void ntx__mix(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
-void ntx__spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
-void ntx__dotgate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
 
 /* ---- grams.c */
 /* What follows from tokens lies behind the layer's fold (model/state.h); NULL: nothing yet. */
 static inline float *ntx__grams_in(const struct ntx_forward *f, const float *fold) { return fold ? (float *)fold + ntx_fold_floats(f->hp) : NULL; }
 int ntx__grams_ask(struct ntx_forward *f);  /* of all rows of the pass, when it begins */
 int ntx__grams_more(struct ntx_forward *f); /* between steps: what has come makes room for more */
-int ntx__cpu_grams(struct ntx_forward *f, const struct ntx__run *r);
 void ntx__grams_keep(struct ntx_forward *f, const struct ntx_step *s); /* before its convolution: m.gram_taps, and each session's last tokens; */
 void ntx__grams_keep_tokens(struct ntx_forward *f);                         /* or these alone */
 
 /* ---- forward_pool.c */
-int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r);
 /* The places' rows of a step that pools, as floats, where any row does: m.places. */
 void ntx__find_places(struct ntx_forward *f, const struct ntx_step *s);
 struct ntx__pool_source { /* what is pooled: of a position */
@@ -455,7 +448,6 @@ uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, u
 void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is all that the row of the batch sees */
 
 /* ---- plus.c: PLUS */
-int ntx__plus(struct ntx_forward *f, const struct ntx__run *r);
 int ntx__cpu_low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms);
 int ntx__cpu_plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
 /* What the step adds is the row's of the layer, too. */

@@ -6,19 +6,12 @@
 
 #include "infer/forward_impl.h"
 
-static enum ntx__run_kind kind_of(const struct ntx_step *s)
-{
-    static const uint8_t kinds[NTX_N_OPS] = {
-        [NTX_OP_MM] = NTX__MULTIPLY, [NTX_OP_ATTEND] = NTX__ATTEND, [NTX_OP_ROUTE] = NTX__ROUTE, [NTX_OP_EXPERTS] = NTX__EXPERTS, [NTX_OP_GROUPS] = NTX__GROUPS,
-        [NTX_OP_CONV] = NTX__CONV, [NTX_OP_DELTA] = NTX__DELTA, [NTX_OP_CHOOSE] = NTX__CHOOSE, [NTX_OP_POOL] = NTX__POOL, [NTX_OP_GRAMS] = NTX__GRAMS, [NTX_OP_PLUS] = NTX__PLUS,
-    };
-    return (enum ntx__run_kind)kinds[s->op]; /* the others: of rows */
-}
-
 static bool goes_on(const struct ntx_step *first, const struct ntx_step *s)
 {
-    enum ntx__run_kind k = kind_of(s);
-    return k == kind_of(first) && (k == NTX__ROWS || (k == NTX__MULTIPLY && s->in[0] == first->in[0]) || k == NTX__PLUS);
+    const struct ntx_op_kind *k = &ntx_op_kinds[first->op];
+    if (k->by == NTX_BY_ROWS)
+        return ntx_op_kinds[s->op].by == NTX_BY_ROWS;
+    return s->op == first->op && (k->does & NTX_DOES_JOIN || (k->does & NTX_DOES_JOIN_INPUT && s->in[0] == first->in[0]));
 }
 
 void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out)
@@ -26,7 +19,7 @@ void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out)
     out->n = 0;
     for (uint32_t i = 0, n; i < l->n_steps; i += n) {
         struct ntx__run *r = &out->run[out->n++];
-        *r = (struct ntx__run){.kind = (uint8_t)kind_of(&l->step[i]), .first = (uint8_t)i, .feeds = l->step[i].feeds};
+        *r = (struct ntx__run){.op = l->step[i].op, .by = ntx_op_kinds[l->step[i].op].by, .first = (uint8_t)i, .feeds = l->step[i].feeds};
         for (n = 1; i + n < l->n_steps && goes_on(&l->step[i], &l->step[i + n]); n++)
             r->feeds |= l->step[i + n].feeds;
         r->n = (uint8_t)n;
@@ -49,7 +42,7 @@ int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint
         for (const struct ntx__run *r = runs.run; r < runs.run + runs.n; r++)
             if (!b->can(m, &m->layers[l], r)) {
                 char steps[128];
-                if (r->kind == NTX__GROUPS && (m->delta.base || m->delta.any))
+                if (r->op == NTX_OP_GROUPS && (m->delta.base || m->delta.any))
                     return ntx_err_set(why, -ENOTSUP, "groups of neurons that layers share, and add to (ntx pack of a model with deltas), are computed on the CPU only");
                 name_steps(&m->layers[l].step[r->first], r->n, steps, sizeof steps);
                 return ntx_err_set(why, -ENOTSUP, "what layer %u does (%s) is computed on the CPU only", l, steps);
@@ -76,7 +69,7 @@ static void find_chunks(const struct ntx_layer *l, uint32_t layer, const struct 
 /* A weight that is multiplied by what a step reads, not by what comes of it within the step. */
 static bool takes_input(const struct ntx_step *s, enum ntx_tensor t)
 {
-    return ntx_is_matrix(t) && s->op != NTX_OP_ATTEND && s->op != NTX_OP_PLUS && (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
+    return ntx_is_matrix(t) && !(ntx_op_kinds[s->op].does & NTX_DOES_WITHIN) && (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
 }
 
 static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_weights *w)
@@ -91,12 +84,13 @@ static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_w
 }
 
 /* Of what the run leaves behind, up to where that is written anew. */
-static void find_forms(const struct ntx_layer *l, const struct ntx_layer_weights *w, struct ntx__run *r)
+static void find_forms(const struct ntx_model *m, uint32_t layer, const struct ntx_layer_weights *w, struct ntx__run *r)
 {
+    const struct ntx_layer *l = &m->layers[layer];
     const struct ntx_step *last = &l->step[r->first + r->n - 1];
-    r->width = last->op == NTX_OP_NORM ? last->offset + last->heads * last->width : last->width;
+    r->width = ntx_step_end(&m->hp, layer, last);
     r->parts = 1;
-    if (last->out == NTX_BUF_H || (r->kind != NTX__ROWS && r->kind != NTX__ATTEND && r->kind != NTX__GRAMS))
+    if (last->out == NTX_BUF_H || (r->by != NTX_BY_ROWS && !(ntx_op_kinds[r->op].does & NTX_DOES_LEAVE)))
         return;
     for (const struct ntx_step *s = last + 1; s < l->step + l->n_steps && last->out; s++) {
         if (s->in[0] == last->out)
@@ -117,7 +111,7 @@ struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunk
         ntx__runs_make(&m->layers[l], &all[l]);
         find_chunks(&m->layers[l], l, &c->layers[l], end, &all[l]);
         for (uint32_t k = 0; k < all[l].n; k++)
-            find_forms(&m->layers[l], &c->layers[l], &all[l].run[k]);
+            find_forms(m, l, &c->layers[l], &all[l].run[k]);
     }
     return all;
 }

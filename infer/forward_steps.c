@@ -42,32 +42,13 @@ static void show(struct ntx_forward *f, struct shown s)
     }
 }
 
-static uint32_t width_of(const struct ntx_forward *f, const struct ntx_step *s)
-{
-    switch (s->op) {
-    case NTX_OP_MM: return ntx__weight_of(f, s)->n_out;
-    case NTX_OP_NORM:
-    case NTX_OP_SPLIT:
-    case NTX_OP_UNIT:
-    case NTX_OP_DELTA:
-    case NTX_OP_HADAMARD:
-    case NTX_OP_STREAMS:
-    case NTX_OP_SPREAD:
-    case NTX_OP_DOTGATE:
-    case NTX_OP_ROPE: return s->heads * s->width;
-    case NTX_OP_EXPERTS:
-    case NTX_OP_GROUPS: return f->hp->n_embd;
-    default: return s->width;
-    }
-}
-
 /* Brings the buffer's rows to where they are looked at. 1: they are nowhere. */
 static int find(struct ntx_forward *f, enum ntx_buf b, struct shown *s)
 {
     s->by_batch = ntx__by_batch((uint8_t)b);
     s->at = f->buf[b].at;
     s->ld = f->buf[b].ld;
-    if (f->run->kind == NTX__ROWS && f->back->unseen >> b & 1)
+    if (f->run->by == NTX_BY_ROWS && f->back->unseen >> b & 1)
         return 1;
     return ntx__fetch(f, b, 0, s->by_batch ? f->b->n_rows : s->n);
 }
@@ -77,7 +58,7 @@ static int show_step(struct ntx_forward *f, const struct ntx_step *s)
     char name[NTX_STEP_NAME];
     const char *weight = s->n_weights ? ntx_tensor_kinds[s->weight[0]].name : "";
     struct shown out = {
-        .v = {.layer = f->layer, .step = (uint32_t)(s - f->c.model->layers[f->layer].step), .name = name, .buffer = buffers[s->out], .width = width_of(f, s)},
+        .v = {.layer = f->layer, .step = (uint32_t)(s - f->c.model->layers[f->layer].step), .name = name, .buffer = buffers[s->out], .width = ntx_step_width(f->hp, f->layer, s)},
         .n = f->n_live + (s->feeds ? f->n_kv_only : 0),
     };
     snprintf(name, sizeof name, "%s%s%s", ntx_op_name((enum ntx_op)s->op), *weight ? " " : "", weight);

@@ -354,7 +354,7 @@ static int check_numbers(struct ntx_forward *f)
 static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_choice, NTX_T_expert_scale, NTX_T_token_experts};
 #define N_WITH_ROUTER (sizeof with_router / sizeof *with_router)
 
-int ntx__moe_route(struct ntx_forward *f, const struct ntx__run *r)
+int ntx__run_route(struct ntx_forward *f, const struct ntx__run *r)
 {
     (void)r;
     int rc = route(f);
@@ -394,7 +394,7 @@ static int waves_in_turn(struct ntx_forward *f)
     return 0;
 }
 
-int ntx__moe_sum(struct ntx_forward *f, const struct ntx__run *r)
+int ntx__run_experts(struct ntx_forward *f, const struct ntx__run *r)
 {
     (void)r;
     const struct ntx_weight *bias = layer(f)->expert_bias;

@@ -69,7 +69,7 @@ static int plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
 }
 
 /* Rows that skip the layer, and leave their K and V in it, have those alone. */
-int ntx__plus(struct ntx_forward *f, const struct ntx__run *r)
+int ntx__run_plus(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
     int rc = f->n_live ? 0 : ntx__settle_chunks(f);

@@ -225,7 +225,7 @@ static int attend(struct ntx_forward *f, const struct ntx__run *run)
 {
     struct ntx_ranks *r = f->c.ranks;
     if (!elsewhere(r, f))
-        return ntx__cpu_backend.attend(f, run);
+        return ntx__cpu_attend(f, run);
     int rc = ntx__take_run(f, run);
     if (rc)
         return rc;
@@ -261,7 +261,7 @@ static int rows(struct ntx_forward *f, const struct ntx__run *run)
 void ntx__ranks_kv_table(struct ntx_backend *table)
 {
     table->rows = rows;
-    table->attend = attend;
+    table->run[NTX_OP_ATTEND] = attend;
     table->move = move;
 }
 
@@ -396,7 +396,7 @@ static const struct ntx__run *attention(const struct ntx_forward *f)
 {
     const struct ntx__runs *all = &f->runs[f->layer];
     for (uint32_t k = 0; k < all->n; k++)
-        if (all->run[k].kind == NTX__ATTEND)
+        if (all->run[k].op == NTX_OP_ATTEND)
             return &all->run[k];
     return NULL;
 }

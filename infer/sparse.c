@@ -92,7 +92,7 @@ static int by_back_end(struct ntx_forward *f)
     return rc;
 }
 
-int ntx__packed_ffn(struct ntx_forward *f, const struct ntx__run *r)
+int ntx__run_groups(struct ntx_forward *f, const struct ntx__run *r)
 {
     bool host = !f->back->groups_by_host || f->back->groups_by_host(f);
     int rc = ntx__steps_of(f, r)->weight[0] == NTX_T_gate ? ntx__gates(f) : 0;

@@ -15,7 +15,7 @@
 
 static float *row_at(const struct ntx_forward *f, enum ntx_buf b, uint32_t i) { return f->buf[b].at + (ntx__by_batch(b) ? f->m.live[i] : i) * f->buf[b].ld; }
 
-void ntx__streams(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_streams(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *in = row_at(f, (enum ntx_buf)s->in[0], i);
     float *out = row_at(f, (enum ntx_buf)s->out, i);
@@ -51,7 +51,7 @@ static void divide(float *m, uint32_t n, uint32_t step, uint32_t next, float eps
     }
 }
 
-void ntx__mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *scale = f->vec[s->weight[0]], *base = f->vec[s->weight[1]];
     float *x = row_at(f, (enum ntx_buf)s->out, i), *comb = x + 2 * s->heads;
@@ -74,7 +74,7 @@ void ntx__mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
-void ntx__mix(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_mix(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *in = row_at(f, (enum ntx_buf)s->in[0], i), *by = s->in[1] ? row_at(f, (enum ntx_buf)s->in[1], i) : NULL;
     float *out = row_at(f, (enum ntx_buf)s->out, i);
@@ -97,7 +97,7 @@ static void spread_apart(struct ntx_forward *f, const struct ntx_step *s, uint32
 }
 
 /* Sums in the order of the values, in double. */
-void ntx__dotgate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_dotgate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *with = row_at(f, (enum ntx_buf)s->in[0], i), *value = row_at(f, (enum ntx_buf)s->in[1], i);
     float *out = row_at(f, (enum ntx_buf)s->out, i);
@@ -122,7 +122,7 @@ static void spread_onto(struct ntx_forward *f, const struct ntx_step *s, uint32_
             to[c] += y[c] * post[k];
 }
 
-void ntx__spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+void ntx__row_spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     if (s->scale != 0 || !s->rounds) {
         (s->scale != 0 ? spread_apart : spread_onto)(f, s, i);

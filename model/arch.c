@@ -185,15 +185,19 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
     }
 }
 
-static uint32_t output_of(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
+uint32_t ntx_step_width(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
 {
-    switch (s->op) {
-    case NTX_OP_MM: return s->offset + (s->width ? s->width : ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out));
-    case NTX_OP_NORM: return s->offset + s->heads * s->width;
-    case NTX_OP_ROPE: case NTX_OP_SPLIT: case NTX_OP_UNIT: case NTX_OP_DELTA: case NTX_OP_HADAMARD: case NTX_OP_STREAMS: case NTX_OP_SPREAD: case NTX_OP_DOTGATE: return s->heads * s->width;
-    case NTX_OP_EXPERTS: case NTX_OP_GROUPS: return hp->n_embd;
+    switch (ntx_op_kinds[s->op].writes) {
+    case NTX_WRITES_MATRIX: return s->width ? s->width : ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
+    case NTX_WRITES_HEADS: return s->heads * s->width;
+    case NTX_WRITES_STATE: return hp->n_embd;
     default: return s->width;
     }
+}
+
+uint32_t ntx_step_end(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
+{
+    return (ntx_op_kinds[s->op].does & NTX_DOES_AT ? s->offset : 0) + ntx_step_width(hp, layer, s);
 }
 
 /* What a step leaves in a buffer: its output, or its FFN's hidden values on the way there. */
@@ -204,8 +208,8 @@ static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, con
         return s->op == NTX_OP_PLUS && s->n_weights ? ntx_width(&m->hp, (uint32_t)(l - m->layers), (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out) : 0;
     if (s->op == NTX_OP_PLUS)
         return 0; /* it is there already */
-    if (s->out == b || (s->op == NTX_OP_SPLIT && s->in[1] == b))
-        return output_of(&m->hp, (uint32_t)(l - m->layers), s);
+    if (s->out == b || (ntx_op_kinds[s->op].does & NTX_DOES_BOTH && s->in[1] == b))
+        return ntx_step_end(&m->hp, (uint32_t)(l - m->layers), s);
     if (hidden && s->op == NTX_OP_GROUPS)
         return m->hp.n_ff;
     if (b == NTX_BUF_LOW && s->op == NTX_OP_GROUPS)

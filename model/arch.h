@@ -159,6 +159,9 @@ void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every);
 const char *ntx_pack_refuses(const struct ntx_hparams *hp);
 
 uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
+/* Values that a step writes into a row of its `out`, and the place behind the last of them. */
+uint32_t ntx_step_width(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s);
+uint32_t ntx_step_end(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s);
 /* Values that the widest step of any layer leaves in a row of a buffer; 0: none uses it. */
 uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b);
 struct ntx_shape {

@@ -7,18 +7,11 @@
 const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS] = {NTX_LAYER_TENSORS(X)};
 #undef X
 
-const char *ntx_op_name(enum ntx_op op)
-{
-    static const char *const names[NTX_N_OPS] = {
-        [NTX_OP_NORM] = "NORM", [NTX_OP_MM] = "MM", [NTX_OP_BIAS] = "BIAS", [NTX_OP_ROPE] = "ROPE", [NTX_OP_PUT] = "PUT", [NTX_OP_ATTEND] = "ATTEND",
-        [NTX_OP_GLU] = "GLU", [NTX_OP_ADD] = "ADD", [NTX_OP_ROUTE] = "ROUTE", [NTX_OP_EXPERTS] = "EXPERTS", [NTX_OP_GROUPS] = "GROUPS",
-        [NTX_OP_SPLIT] = "SPLIT", [NTX_OP_GATE] = "GATE", [NTX_OP_CONV] = "CONV", [NTX_OP_UNIT] = "UNIT", [NTX_OP_RATES] = "RATES", [NTX_OP_DELTA] = "DELTA", [NTX_OP_SCALE] = "SCALE", [NTX_OP_INPUTS] = "INPUTS",
-        [NTX_OP_STREAMS] = "STREAMS", [NTX_OP_MIXW] = "MIXW", [NTX_OP_MIX] = "MIX", [NTX_OP_SPREAD] = "SPREAD", [NTX_OP_POOL] = "POOL",
-        [NTX_OP_MAP] = "MAP", [NTX_OP_PLUS] = "PLUS", [NTX_OP_GRAMS] = "GRAMS", [NTX_OP_DOTGATE] = "DOTGATE",
-        [NTX_OP_LAYERNORM] = "LAYERNORM", [NTX_OP_HADAMARD] = "HADAMARD", [NTX_OP_CHOOSE] = "CHOOSE",
-    };
-    return names[op];
-}
+#define X(name, symbol, by, width, does, device) {#name, NTX_BY_##by, NTX_WRITES_##width, NTX_ON_DEVICE_##device, does},
+const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1] = {NTX_OPS(X) {"UNKNOWN", NTX_BY_BACK, NTX_WRITES_ONE, NTX_ON_DEVICE_NO, 0}};
+#undef X
+
+const char *ntx_op_name(enum ntx_op op) { return ntx_op_kinds[op].name; }
 
 struct ntx_step *ntx_layer_add(struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in)
 {
@@ -35,9 +28,6 @@ void ntx_step_takes(struct ntx_step *s, enum ntx_tensor t, bool maybe)
     s->weight[s->n_weights++] = (uint8_t)t;
 }
 
-/* Without its weight there is nothing to it. */
-static bool is_all_weight(const struct ntx_step *s) { return s->op == NTX_OP_NORM || s->op == NTX_OP_MM || s->op == NTX_OP_BIAS || s->op == NTX_OP_SCALE; }
-
 static bool keep_present(const struct ntx_layer *l, struct ntx_step *s)
 {
     uint8_t n = 0;
@@ -47,7 +37,7 @@ static bool keep_present(const struct ntx_layer *l, struct ntx_step *s)
             s->weight[n++] = s->weight[i];
     s->n_weights = n;
     s->maybe = 0;
-    return n || bare || !is_all_weight(s);
+    return n || bare || !(ntx_op_kinds[s->op].does & NTX_DOES_WEIGHTS);
 }
 
 /* Backwards from what goes into the state. */
@@ -56,7 +46,7 @@ static void find_feeding(struct ntx_layer *l)
     bool wanted[NTX_N_BUFS] = {false};
     for (uint32_t i = l->n_steps; i-- > 0;) {
         struct ntx_step *s = &l->step[i];
-        s->feeds = s->op == NTX_OP_PUT || s->op == NTX_OP_CONV || s->op == NTX_OP_DELTA || s->op == NTX_OP_POOL || wanted[s->out];
+        s->feeds = ntx_op_kinds[s->op].does & NTX_DOES_FEED || wanted[s->out];
         for (int k = 0; s->feeds && k < 2; k++)
             wanted[s->in[k]] = s->in[k] != NTX_BUF_NONE;
     }

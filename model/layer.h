@@ -64,11 +64,77 @@
 #define NTX_LAYER_STEPS 96
 #define NTX_STREAMS 4 /* residual ones, where there are several */
 
+/* The table of operations, whose meanings stand above. A row has
+ *   a name, and the symbol that the functions which do it end in;
+ *   who does it:   ROWS: ntx__row_X of each row, one by one, with neighbours that are done so, too; PASS: the pass, by a back end's primitives: ntx__run_X; BACK: each
+ *                  back end by itself: ntx__cpu_X, ntx__device_X;
+ *   how many values it writes into a row of `out`:   ONE: `width`; HEADS: `heads` x `width`; MATRIX: as many as its weight has rows (or `width`); STATE: of a residual stream;
+ *   what else is true of it (enum ntx_does);
+ *   what a device does of it (cuda/step.h):   NO: nothing, so that models with it are the CPU's; VALUES, of HEADS, PAIRS: step_X for each value that is written, of each head, for each pair of
+ *                  these; RUNS: step_X of a head's values by a block of threads; ROW: of a whole row by one; WARP: by a warp; OWN: the back end's function, or the pass, by primitives.
+ * A new operation is a row here, its numbers in struct ntx_step, and a file with its functions. */
+#define NTX_OPS(X) \
+    X(NORM,      norm,      ROWS, HEADS,  NTX_DOES_AT | NTX_DOES_WEIGHTS,                       RUNS) \
+    X(MM,        mm,        PASS, MATRIX, NTX_DOES_AT | NTX_DOES_WEIGHTS | NTX_DOES_JOIN_INPUT, OWN) \
+    X(BIAS,      bias,      ROWS, ONE,    NTX_DOES_WEIGHTS,                                     VALUES) \
+    X(ROPE,      rope,      ROWS, HEADS,  0,                                                    PAIRS) \
+    X(PUT,       put,       ROWS, ONE,    NTX_DOES_FEED,                                        OWN) \
+    X(ATTEND,    attend,    BACK, ONE,    NTX_DOES_READ_KV | NTX_DOES_LEAVE | NTX_DOES_WITHIN,  OWN) \
+    X(GLU,       glu,       ROWS, ONE,    0,                                                    VALUES) \
+    X(ADD,       add,       ROWS, ONE,    0,                                                    VALUES) \
+    X(ROUTE,     route,     PASS, ONE,    0,                                                    OWN) \
+    X(EXPERTS,   experts,   PASS, STATE,  0,                                                    OWN) \
+    X(GROUPS,    groups,    PASS, STATE,  0,                                                    OWN) \
+    X(SPLIT,     split,     ROWS, HEADS,  NTX_DOES_BOTH,                                        ROW) \
+    X(GATE,      gate,      ROWS, ONE,    0,                                                    VALUES) \
+    X(CONV,      conv,      BACK, ONE,    NTX_DOES_FEED,                                        OWN) \
+    X(UNIT,      unit,      ROWS, HEADS,  0,                                                    RUNS) \
+    X(RATES,     rates,     ROWS, ONE,    0,                                                    VALUES) \
+    X(DELTA,     delta,     BACK, HEADS,  NTX_DOES_FEED,                                        OWN) \
+    X(SCALE,     scale,     ROWS, ONE,    NTX_DOES_WEIGHTS,                                     VALUES) \
+    X(INPUTS,    inputs,    ROWS, ONE,    0,                                                    VALUES) \
+    X(LAYERNORM, layernorm, ROWS, ONE,    0,                                                    ROW) \
+    X(HADAMARD,  hadamard,  ROWS, HEADS,  0,                                                    RUNS) \
+    X(CHOOSE,    choose,    BACK, ONE,    NTX_DOES_READ_KV,                                     OWN) \
+    X(STREAMS,   streams,   ROWS, HEADS,  0,                                                    HEADS) \
+    X(MIXW,      mixw,      ROWS, ONE,    0,                                                    WARP) \
+    X(MIX,       mix,       ROWS, ONE,    0,                                                    VALUES) \
+    X(SPREAD,    spread,    ROWS, HEADS,  0,                                                    VALUES) \
+    X(POOL,      pool,      BACK, ONE,    NTX_DOES_FEED | NTX_DOES_READ_KV,                     OWN) \
+    X(MAP,       map,       ROWS, ONE,    0,                                                    VALUES) \
+    X(GRAMS,     grams,     BACK, ONE,    NTX_DOES_LEAVE,                                       OWN) \
+    X(DOTGATE,   dotgate,   ROWS, HEADS,  0,                                                    RUNS) \
+    X(PLUS,      plus,      PASS, ONE,    NTX_DOES_JOIN | NTX_DOES_WITHIN,                      VALUES)
+
 enum ntx_op {
-    NTX_OP_NORM, NTX_OP_MM, NTX_OP_BIAS, NTX_OP_ROPE, NTX_OP_PUT, NTX_OP_ATTEND, NTX_OP_GLU, NTX_OP_ADD, NTX_OP_ROUTE, NTX_OP_EXPERTS, NTX_OP_GROUPS,
-    NTX_OP_SPLIT, NTX_OP_GATE, NTX_OP_CONV, NTX_OP_UNIT, NTX_OP_RATES, NTX_OP_DELTA, NTX_OP_SCALE, NTX_OP_INPUTS, NTX_OP_LAYERNORM, NTX_OP_HADAMARD, NTX_OP_CHOOSE,
-    NTX_OP_STREAMS, NTX_OP_MIXW, NTX_OP_MIX, NTX_OP_SPREAD, NTX_OP_POOL, NTX_OP_MAP, NTX_OP_GRAMS, NTX_OP_DOTGATE, NTX_OP_PLUS, NTX_N_OPS
+#define X(name, symbol, by, width, does, device) NTX_OP_##name,
+    NTX_OPS(X)
+#undef X
+    NTX_N_OPS
 };
+
+enum ntx_by { NTX_BY_ROWS, NTX_BY_PASS, NTX_BY_BACK };
+enum ntx_writes { NTX_WRITES_ONE, NTX_WRITES_HEADS, NTX_WRITES_MATRIX, NTX_WRITES_STATE };
+enum ntx_does {
+    NTX_DOES_AT = 1,          /* what it writes begins at value `offset` of the row */
+    NTX_DOES_WEIGHTS = 2,     /* without its weights there is nothing to it */
+    NTX_DOES_FEED = 4,        /* what it takes goes into the layer's state */
+    NTX_DOES_BOTH = 8,        /* it writes in[1], too */
+    NTX_DOES_READ_KV = 16,    /* the layer's K and V, or what is beside them: those in a file have come before */
+    NTX_DOES_LEAVE = 32,      /* forms for products that follow, as all of ROWS do */
+    NTX_DOES_WITHIN = 64,     /* its matrices are multiplied by what comes of its input on the way */
+    NTX_DOES_JOIN = 128,      /* neighbours go together, as all of ROWS do; */
+    NTX_DOES_JOIN_INPUT = 256 /* those of the same input do */
+};
+enum ntx_on_device { NTX_ON_DEVICE_NO, NTX_ON_DEVICE_VALUES, NTX_ON_DEVICE_HEADS, NTX_ON_DEVICE_PAIRS, NTX_ON_DEVICE_RUNS, NTX_ON_DEVICE_ROW, NTX_ON_DEVICE_WARP, NTX_ON_DEVICE_OWN };
+
+struct ntx_op_kind {
+    const char *name;
+    uint8_t by, writes; /* enum ntx_by, ntx_writes */
+    uint8_t device;     /* enum ntx_on_device */
+    uint16_t does;      /* enum ntx_does */
+};
+extern const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1]; /* behind them: what is none of them, which nobody does */
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
 

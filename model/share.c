@@ -71,7 +71,7 @@ static bool lasts(const struct ntx_layer *l)
             put = t;
         else if (t->op == NTX_OP_ATTEND)
             put = NULL;
-        else if (put && (t->out == put->in[0] || t->out == put->in[1] || t->op == NTX_OP_SPLIT))
+        else if (put && (t->out == put->in[0] || t->out == put->in[1] || ntx_op_kinds[t->op].does & NTX_DOES_BOTH))
             return false;
     return true;
 }

@@ -144,6 +144,7 @@ int ntx__device_used(struct ntx_device *d, struct ntx__stage *s); /* everything 
 int ntx__device_settle(struct ntx_device *d); /* gives back what streamed chunks are still held; waits for their copies */
 
 /* ---- device_layer.c */
+int ntx__device_attend(struct ntx_forward *f, const struct ntx__run *r); /* as struct ntx_backend says */
 int ntx__device_add_pending(struct ntx_device *d);
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n); /* of rows m.out_rows into x */
 const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w); /* or rows of floats; NULL where the model has none */

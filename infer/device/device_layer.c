@@ -163,24 +163,20 @@ static uint32_t by_pass(uint8_t buf, uint32_t bit) { return ntx__by_batch(buf) ?
 
 static const float *weight_of(const struct ntx_device *d, const struct ntx_step *s, unsigned i) { return i < s->n_weights ? vector(d, (enum ntx_tensor)s->weight[i]) : NULL; }
 
-static bool has_own_eps(const struct ntx_step *s) { return s->op == NTX_OP_MIXW || s->op == NTX_OP_LAYERNORM; }
-
 static int one_step(struct ntx_device *d, const struct ntx_step *s)
 {
     const struct ntx_forward *f = d->f;
     const bool table = s->op == NTX_OP_INPUTS, turns = s->op == NTX_OP_ROPE;
     const uint32_t n = s->feeds ? d->now.n_all : d->now.n_live;
     const struct ntx_gpu_step g = {
-        .out = d->m.buf[s->out] + s->offset, .in = d->m.buf[s->in[0]], .other = table ? d->m.input_row : s->in[1] ? d->m.buf[s->in[1]] + s->from : NULL,
+        .out = d->m.buf[s->out] + s->offset, .in = d->m.buf[s->in[0]] + (s->op == NTX_OP_NORM ? s->offset : s->in[1] ? 0 : s->from), .other = table ? d->m.input_row : s->in[1] ? d->m.buf[s->in[1]] + s->from : NULL,
         .w = weight_of(d, s, 0), .w2 = weight_of(d, s, 1), .cs = turns ? d->m.cs[s->turn] : NULL, .sn = turns ? d->m.sn[s->turn] : NULL, .rows = d->now.list,
-        .ld_out = f->buf[s->out].ld, .ld_in = f->buf[s->in[0]].ld, .ld_other = table ? s->width : f->buf[s->in[1]].ld, .op = s->op,
-        .by_row = by_pass(s->out, NTX_GPU_OUT) | by_pass(s->in[0], NTX_GPU_IN) | (table ? NTX_GPU_OTHER : by_pass(s->in[1], NTX_GPU_OTHER)),
-        .n_rows = n, .heads = s->heads, .width = s->width, .rotated = s->rotated, .neox = s->pairs != NTX_ROPE_NORM, .act = s->act, .each = s->each, .back = s->back, .by_head = s->by_head,
-        .rounds = s->rounds, .scale = s->scale, .eps = s->eps != 0 || has_own_eps(s) ? s->eps : d->hp->rms_eps, .bound = s->bound, .limit = s->limit, .gate_limit = s->gate_limit,
+        .ld_out = f->buf[s->out].ld, .ld_in = f->buf[s->in[0]].ld, .ld_other = table ? s->width : f->buf[s->in[1]].ld,
+        .by_row = by_pass(s->out, NTX_GPU_OUT) | by_pass(s->in[0], NTX_GPU_IN) | (table ? NTX_GPU_OTHER : by_pass(s->in[1], NTX_GPU_OTHER)), .n_rows = n, .eps = d->hp->rms_eps, .s = *s,
     };
     if (s->op == NTX_OP_PUT)
         return put(d, s);
-    if (s->op == NTX_OP_NORM && s->heads == 1 && s->n_weights && !by_pass(s->in[0], 1) && !by_pass(s->out, 1))
+    if (s->op == NTX_OP_NORM && s->heads == 1 && s->n_weights && !s->offset && !by_pass(s->in[0], 1) && !by_pass(s->out, 1))
         return norm_rows(d, s, n);
     return ntx__device_step(d, &g);
 }
@@ -284,7 +280,7 @@ static int attend_tiles(struct ntx_device *d, const struct ntx_step *s, uint32_t
     return d->n_tiles ? ntx__device_go(d, NTX_GPU_PREFILL, &g, "attention of prompts") : 0;
 }
 
-static int attend(struct ntx_forward *f, const struct ntx__run *r)
+int ntx__device_attend(struct ntx_forward *f, const struct ntx__run *r)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_step *s = ntx__steps_of(f, r);
@@ -370,8 +366,8 @@ static int clear(struct ntx_forward *f, enum ntx_buf b)
 /* The states as they are. */
 static int output_rows(struct ntx_device *d, uint32_t n, uint32_t forms)
 {
-    const struct ntx_gpu_step g = {.op = NTX_OP_SCALE, .out = d->m.buf[NTX_BUF_X], .in = d->m.buf[NTX_BUF_H], .rows = d->m.out_rows, .ld_out = d->f->ld_x, .ld_in = d->hp->n_embd, .by_row = NTX_GPU_IN,
-                                   .n_rows = n, .width = d->hp->n_embd, .scale = d->hp->logit_scale};
+    const struct ntx_gpu_step g = {.out = d->m.buf[NTX_BUF_X], .in = d->m.buf[NTX_BUF_H], .rows = d->m.out_rows, .ld_out = d->f->ld_x, .ld_in = d->hp->n_embd, .by_row = NTX_GPU_IN,
+                                   .n_rows = n, .s = {.op = NTX_OP_SCALE, .width = d->hp->n_embd, .scale = d->hp->logit_scale}};
     int rc = ntx__device_step(d, &g);
     return rc ? rc : glu(d->f, &(struct ntx__glu){.gate = NTX_BUF_X, .n = d->hp->n_embd, .n_rows = n, .forms = forms});
 }
@@ -407,8 +403,8 @@ static int plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
     for (uint32_t i = 0, k; i < n && !rc; i += k) {
         for (k = 0; i + k < n && ntx__adds_to(f, s, i + k); k++)
             ;
-        const struct ntx_gpu_step g = {.op = NTX_OP_PLUS, .out = d->m.buf[s->out] + i * ld_out + s->offset, .in = d->m.buf[from] + i * ld_in + (s->n_weights ? 0 : s->from),
-                                       .ld_out = ld_out, .ld_in = ld_in, .width = s->n_weights ? ntx__weight_of(f, s)->n_out : s->width, .n_rows = k, .scale = s->scale};
+        const struct ntx_gpu_step g = {.out = d->m.buf[s->out] + i * ld_out + s->offset, .in = d->m.buf[from] + i * ld_in + (s->n_weights ? 0 : s->from),
+                                       .ld_out = ld_out, .ld_in = ld_in, .n_rows = k, .s = {.op = NTX_OP_PLUS, .width = s->n_weights ? ntx__weight_of(f, s)->n_out : s->width, .scale = s->scale}};
         rc = ntx__device_step(d, &g);
         k += !k;
     }
@@ -445,26 +441,25 @@ static bool can(const struct ntx_model *m, const struct ntx_layer *l, const stru
 {
     const struct ntx_hparams *hp = &m->hp;
     const uint32_t at = (uint32_t)(l - m->layers);
-    if (r->kind == NTX__GROUPS && (m->delta.base || m->delta.any)) /* groups that layers share */
+    for (const struct ntx_step *s = &l->step[r->first]; s < &l->step[r->first] + r->n; s++)
+        if (ntx_op_kinds[s->op].device == NTX_ON_DEVICE_NO)
+            return false;
+    if (r->op == NTX_OP_GROUPS && (m->delta.base || m->delta.any)) /* groups that layers share */
         return false;
-    if (r->kind == NTX__ATTEND || r->kind == NTX__POOL)
+    if (r->op == NTX_OP_ATTEND || r->op == NTX_OP_POOL)
         return ntx_kept_k(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_v(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_k(hp, at) % 8 == 0 && ntx_kept_v(hp, at) % 8 == 0;
     return true;
 }
 
 static bool has(const struct ntx_forward *f, uint32_t chunk) { return f->c.device->at[chunk] != NULL; }
 
+#define X(name, symbol, by, width, does, device) NTX__IF_BACK_##by([NTX_OP_##name] = ntx__device_##symbol,)
 const struct ntx_backend ntx_device_backend = {
     .can = can,
     .begin = ntx__device_begin,
     .enter = ntx__device_enter,
     .rows = rows,
-    .attend = attend,
-    .conv = ntx__device_conv,
-    .delta = ntx__device_delta,
-    .choose = ntx__device_choose,
-    .pool = ntx__device_pool,
-    .grams = ntx__device_grams,
+    .run = {NTX_OPS(X)},
     .multiply = ntx__device_multiply,
     .glu = glu,
     .low = low,
@@ -486,3 +481,4 @@ const struct ntx_backend ntx_device_backend = {
     .has = has,
     .own_bytes = true,
 };
+#undef X

@@ -108,8 +108,8 @@ static int launch_dense(const struct job *j, const struct ntx__product *p, const
 static int launch_scale(const struct job *j, const struct ntx__product *p, uint32_t row0, uint32_t n_rows)
 {
     float *y = y_of(j, p) + p->row0 * ld_of(j, p) + row0;
-    const struct ntx_gpu_step g = {.op = NTX_OP_SCALE, .out = y, .in = y, .ld_out = ld_of(j, p), .ld_in = ld_of(j, p), .width = n_rows, .n_rows = rows_of(j, p),
-                                   .scale = j->mm.f->m.tiles[p->w->chunk0].scale};
+    const struct ntx_gpu_step g = {.out = y, .in = y, .ld_out = ld_of(j, p), .ld_in = ld_of(j, p), .n_rows = rows_of(j, p),
+                                   .s = {.op = NTX_OP_SCALE, .width = n_rows, .scale = j->mm.f->m.tiles[p->w->chunk0].scale}};
     int rc = p->w->scaled ? launch_together(j) : 0;
     return rc || !p->w->scaled ? rc : j->d->ops->launch(j->d->compute, NTX_GPU_STEP, &g);
 }

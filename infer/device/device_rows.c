@@ -297,7 +297,7 @@ static int give_logits(struct ntx_device *d, uint32_t n)
 
 static int cap_logits(struct ntx_device *d, uint32_t n)
 {
-    const struct ntx_gpu_step g = {.op = NTX_GPU_CAP, .out = d->m.buf[NTX__BUF_LOGITS], .ld_out = d->hp->n_vocab, .width = d->hp->n_vocab, .n_rows = n, .scale = d->hp->logit_cap};
+    const struct ntx_gpu_step g = {.out = d->m.buf[NTX__BUF_LOGITS], .ld_out = d->hp->n_vocab, .n_rows = n, .s = {.op = NTX_GPU_CAP, .width = d->hp->n_vocab, .scale = d->hp->logit_cap}};
     return d->hp->logit_cap != 0 ? ntx__device_step(d, &g) : 0;
 }
 

@@ -309,6 +309,13 @@ static void lacking(void)
     rig_open(&r, &o);
     CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), 0);
     CHECK_EQ(ntx_backend_can(NULL, r.model, 0, &why), 0); /* the CPU */
+    struct ntx_step *step = &r.model->layers[1].step[2];
+    const uint8_t op = step->op;
+    step->op = NTX_N_OPS; /* what no row of the table of operations says that a device does */
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), -ENOTSUP);
+    CHECK_STR(why.text, "what layer 1 does (UNKNOWN) is computed on the CPU only");
+    step->op = op;
+    CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &why), 0);
     r.model->hp.ctx_plain = 8191;
     CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 8191, &why), 0);
     CHECK_EQ(ntx_backend_can(NULL, r.model, 8192, &why), 0);
