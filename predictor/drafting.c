@@ -77,6 +77,9 @@ static void listen(struct ntx_drafting *d, unsigned i)
                      .frequency_penalty = a->frequency_penalty, .top_k = a->top_k, .repeat_last = a->repeat_last, .seed = a->seed},
     };
     f->seq = seq;
+    f->done = !a->n;
+    if (f->done) /* nobody wants to know; where the text is stays as it is */
+        return;
     take_place(d, i, ntx_drafter_follow(d->drafter, &t));
     f->done = f->number < 0;
     say(d, i);

@@ -326,6 +326,10 @@ void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, d
     turn(t, t->on != (!t->left || lost), !t->left || lost);
 }
 
+#define LOOKS 0.004 /* of the time */
+
+void ntx_draft_look_pass(struct ntx_draft_look *l, double ns) { l->over_ns = NTX_MAX(l->over_ns - LOOKS * ns, 0.0); }
+
 /* ---- look-up */
 
 struct way {

@@ -79,6 +79,11 @@ void ntx_draft_turn_promise(struct ntx_draft_turn *t);
 /* A pass in which nothing but writing happened, waiting for the drafter included. least_ns: one without guesses takes that at least, since weights were waited for so long. */
 void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, double least_ns);
 
+/* Looks over a text where nothing is guessed, to learn what would have held: of the time a small share goes to them, however long the text is and however short passes are. */
+struct ntx_draft_look { double over_ns; }; /* that they have taken beyond it; who looks adds what it took */
+static inline bool ntx_draft_look_due(const struct ntx_draft_look *l) { return l->over_ns <= 0; }
+void ntx_draft_look_pass(struct ntx_draft_look *l, double ns); /* a pass took so long */
+
 /* Fills d for a text of n tokens whose last is about to be fed at slot and position n - 1: at most `most` nodes, none deeper than `deepest`. A node is worth
  * its row where its chance is more than `cost`. */
 void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, const int32_t *text, uint32_t n, uint32_t most, uint32_t deepest, double cost);

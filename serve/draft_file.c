@@ -37,6 +37,17 @@ void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t
     ntx_drafts_ask(f->part, i, &ask, t->tokens);
 }
 
+void ntx_draft_file_rest(struct ntx_draft_file *f)
+{
+    const struct ntx_drafts_text nothing = {0};
+    const int32_t none = 0;
+    for (unsigned i = 0; i < NTX_DRAFTS_TEXTS; i++)
+        if (f->text[i].n) {
+            f->text[i].n = 0;
+            ntx_drafts_ask(f->part, i, &nothing, &none);
+        }
+}
+
 /* ---- looking: the tree stands on a text of n_text tokens, of which ours is a longer one */
 
 static bool look(struct ntx_draft_file *f, const struct ntx_draft_text *t)

@@ -31,6 +31,8 @@ struct ntx_draft_file {
 
 /* A small model is to go on with this text: with `most` nodes expanded at most. Once for each state of a text; more often does no harm. */
 void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most);
+/* Nobody wants to know how its texts go on: it stops where it is. */
+void ntx_draft_file_rest(struct ntx_draft_file *f);
 /* Waits, ns at most, until it has come to this text and its `most` likeliest nodes (of those whose chance is more than `cost`) are known, or it is done: a node that
  * has not been expanded yet has no child among them. Whether it has. */
 bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost, uint64_t ns);

@@ -31,7 +31,6 @@ static bool dumb(const struct ntx_engine *e) { return e->l->skips && e->l->devic
 #define MANY_ROWS 4u
 #define SHADOW_NODES 16u
 #define SHADOW_LEAST 0.05
-#define SHADOW_TEXT 16384u /* tokens; of longer ones not each pass */
 #define PROMISE 0.3        /* tokens a pass, that are worth a trial */
 #define EXPANDED_MOST 256u /* nodes of a drafter's tree */
 #define LEAST 0.02         /* chance of a node that is asked for, where a tree is cut afterwards */
@@ -154,15 +153,17 @@ static void cut(const struct ntx_engine *e, struct ntx_draft *d, double pass, ui
     d->n = ntx_draft_best(d, &e->guesses.chances, writers, pass, e->expert_share, row_of(e, pass / writers), e->row_ns, e->automatic ? SURER : 1);
 }
 
-/* What look-up would have guessed is learned from, though no row was spent on it: it takes no more than a look over the text. */
+/* What look-up would have guessed is learned from, though no row was spent on it: it takes no more than a look over the text. Where that is long, or passes are short, not in each pass. */
 static void shadow(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t deep, double cost)
 {
-    if (!e->lookup || (s->n_tokens > SHADOW_TEXT && e->pass % 8))
+    if (!e->lookup || !ntx_draft_look_due(&e->look))
         return;
+    uint64_t t0 = ntx_now_ns();
     ntx_draft_lookup(d, &e->guesses.chances, s->tokens, s->n_tokens, SHADOW_NODES, deep, NTX_MIN(cost, SHADOW_LEAST));
     s->shadow = d;
     if (!e->turn.on && ntx_draft_promise(d, &e->guesses.chances, cost) > PROMISE)
         ntx_draft_turn_promise(&e->turn);
+    e->look.over_ns += (double)(ntx_now_ns() - t0);
 }
 
 uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
@@ -228,9 +229,13 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
 {
     uint64_t stall = ntx_counter_get(e->c.counters, NTX_C_comp_stall_ns), waited = stall - e->stall_ns;
     e->stall_ns = stall;
-    bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens;
+    bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens, on = e->turn.on;
+    ntx_draft_look_pass(&e->look, (double)ns);
     if (e->drafting && writing && !e->l->set.draft_nodes && warm(e)) /* a number of nodes was asked for wherever there is anything to guess by */
         ntx_draft_turn_pass(&e->turn, e->pass_tokens, (double)ns, (double)waited);
+    for (unsigned i = 0; i < e->n_files && on && !e->turn.on; i++)
+        if (e->file[i].part)
+            ntx_draft_file_rest(&e->file[i]);
 }
 
 void ntx__engine_show(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n)

@@ -100,6 +100,7 @@ struct ntx_engine {
     uint32_t row_ns_of;
     double expert_share;        /* of the experts, that a row takes, where they are read; else 0 */
     double guessed;             /* nodes of a proposal, lately */
+    struct ntx_draft_look look;
     struct ntx_capture *captures;  /* [capture_rows], whose memory is capture_memory */
     float *capture_memory;
 };

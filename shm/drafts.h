@@ -23,7 +23,7 @@
 
 struct ntx_drafts_text { /* tokens [ctx] stand behind all texts */
     _Atomic uint32_t seq;
-    uint32_t n, n_prompt;    /* tokens; before the answer */
+    uint32_t n, n_prompt;    /* tokens; before the answer. n 0: nobody wants to know how it goes on */
     uint32_t top_k, repeat_last;
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     uint32_t most;           /* nodes to expand, at most */

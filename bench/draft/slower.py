@@ -5,8 +5,8 @@ Three services lie in memory at once: `--draft off`, `--draft WAY` (auto, lookup
 order that changes with each round; so what the machine does over seconds falls on all three. MORE goes to `ntx up`. All of it is done again for each of so many loads. What is learned of
 guesses is kept from load to load, in a directory of its own, and two rounds come before those that count; with --fresh nothing is kept and all rounds count: what finding out costs, too.
 
-Prints a line: ms a token of off at the median; of guesses, and of the second off: the ratio to off, median of the rounds with the interval in which nine of ten drawn again lie, and the ratio
-of CPU seconds (computed and its two workers); tokens and guesses a pass; whether all texts were the same."""
+Prints a line: ms a token of off at the median; of guesses the ratio to the mean of both offs, and of the second off to the first: median of the rounds with the interval in which nine of ten drawn
+again lie (whole rounds, of whole loads), and the ratio of CPU seconds (computed and its two workers); MB read a token, off and guesses; tokens and guesses a pass; whether all texts were the same."""
 import argparse, json, os, random, signal, statistics, subprocess, sys, tempfile, time
 from measure import stories
 
@@ -64,7 +64,7 @@ def load(number, out, cpu):
                     text, s = ask(ups[name][1], prompt, number * 100 + i + 1)
                     texts.add(text)
                     if counts:
-                        out[name].append((1000 / s['decode_tok_s'], s['accepted_per_pass'], s['draft_nodes_per_pass']))
+                        out[name].append((1000 / s['decode_tok_s'], s['accepted_per_pass'], s['draft_nodes_per_pass'], s['bytes_read_per_token'] / 1e6, number))
                         cpu[name] += cpu_s(ups[name][0]) - before
                 same &= len(texts) == 1
         finally:
@@ -75,8 +75,10 @@ def load(number, out, cpu):
     return same
 
 def median_of(ratios):
-    draws = sorted(statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(2000))
-    return '%.3f (%.3f to %.3f)' % (statistics.median(ratios), draws[100], draws[1900])
+    """Of (load, ratio) of each round: loads are drawn again, and of each its rounds."""
+    loads = [[x for n, x in ratios if n == number] for number in sorted({n for n, _ in ratios})]
+    draws = sorted(statistics.median(x for of in random.choices(loads, k=len(loads)) for x in random.choices(of, k=len(of))) for _ in range(2000))
+    return '%.3f (%.3f to %.3f)' % (statistics.median(x for _, x in ratios), draws[100], draws[1900])
 
 out, cpu, same = {n: [] for n in NAMES}, {n: 0 for n in NAMES}, True
 with tempfile.TemporaryDirectory() as cache:
@@ -85,7 +87,9 @@ with tempfile.TemporaryDirectory() as cache:
         os.makedirs(os.environ['XDG_CACHE_HOME'], exist_ok=True)
         same &= load(number, out, cpu)
 ms = {n: [x[0] for x in out[n]] for n in NAMES}
-mid = lambda k: statistics.mean(x[k] for x in out['way'])
-print('%s %s: off %.3f ms; ' % (os.path.basename(a.model), ' '.join([a.draft] + a.more), statistics.median(ms['off'])) +
-      '; '.join('%s %s, CPU %.3f' % (said, median_of([x / y for x, y in zip(ms[n], ms['off'])]), cpu[n] / cpu['off']) for n, said in (('way', 'guesses'), ('again', 'off again'))) +
-      '; %.2f tokens a pass of %.2f guesses; texts %s' % (mid(1), mid(2), 'the same' if same else 'DIFFER'), flush=True)
+mean = lambda name, k: statistics.mean(x[k] for x in out[name])
+way = median_of([(x[4], 2 * x[0] / (y + z)) for x, y, z in zip(out['way'], ms['off'], ms['again'])])
+again = median_of([(x[4], x[0] / y) for x, y in zip(out['again'], ms['off'])])
+print('%s %s: off %.3f ms; guesses %s, CPU %.3f; off again %s, CPU %.3f; MB read a token %.2f and %.2f; %.2f tokens a pass of %.2f guesses; %d rounds in %d loads; texts %s' % (
+    os.path.basename(a.model), ' '.join([a.draft] + a.more), statistics.median(ms['off']), way, 2 * cpu['way'] / (cpu['off'] + cpu['again']), again, cpu['again'] / cpu['off'],
+    mean('off', 3), mean('way', 3), mean('way', 1), mean('way', 2), len(out['way']), a.l, 'the same' if same else 'DIFFER'), flush=True)

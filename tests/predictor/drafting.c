@@ -71,6 +71,42 @@ static void check_next(void)
     CHECK_EQ(tree.session, SESSION + 2);
 }
 
+/* What is said until nothing has been for a while. */
+static void wait_silent(void)
+{
+    uint32_t bell;
+    do {
+        bell = atomic_load(&part.answers->bell);
+        ntx_futex_wait(&part.answers->bell, bell, 300000000);
+    } while (atomic_load(&part.answers->bell) != bell);
+    CHECK(ntx_drafts_answered(&part, 0, &tree));
+}
+
+/* Nobody wants to know any more: it stops long before its end, and says nothing until it is asked again. On a busy machine it may have come to its end before that was asked. */
+static void check_rest(void)
+{
+    struct ntx_drafts_text t = text(TEXT + 2, 250), nothing = {0};
+    t.session = SESSION + 3;
+    for (int tries = 0; tries < 20; tries++) {
+        t.session++;
+        ntx_drafts_ask(&part, 0, &t, tokens);
+        do
+            next_tree(0);
+        while (tree.session != t.session);
+        ntx_drafts_ask(&part, 0, &nothing, tokens);
+        wait_silent();
+        CHECK_EQ(tree.session, t.session);
+        if (!tree.done)
+            break;
+    }
+    CHECK_MSG(tree.n_expanded < 200 && !tree.done, "%u nodes", tree.n_expanded);
+    ntx_drafts_ask(&part, 0, &t, tokens);
+    do
+        next_tree(200);
+    while (tree.session != t.session || tree.n_text != t.n || !tree.done);
+    CHECK_MSG(tree.n_expanded > 200, "%u nodes of at most 250", tree.n_expanded);
+}
+
 int main(void)
 {
     struct ntx_err err = {0};
@@ -83,6 +119,7 @@ int main(void)
     CHECK_MSG(!ntx_drafting_start(dup(part.part[0].fd), dup(part.part[1].fd), file, EPOCH, NULL, &d, &err), "%s", err.text);
     check_torn();
     check_next();
+    check_rest();
     ntx_drafting_stop(d);
     ntx_drafts_close(&part);
     return 0;
