@@ -66,6 +66,8 @@ static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
     uint32_t rank = 0;
     const bool among = ntx_among_machines(&rank);
     int rc = ntx_supervisor_check(&err);
+    if (among)
+        ntx_machine_unbind();
     if (!rc && among && !o->n_args)
         rc = ntx_err_set(&err, -EINVAL, "machines that share a model are started with it: mpirun ... ntx up MODEL");
     if (!rc && !rank)

@@ -1,7 +1,9 @@
 #include "client/machines.h"
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static long number(const char *name)
 {
@@ -18,4 +20,11 @@ bool ntx_among_machines(uint32_t *rank)
             return true;
         }
     return false;
+}
+
+void ntx_machine_unbind(void)
+{
+    cpu_set_t all; /* its parent is mpirun, or mpirun's daemon there */
+    if (number("OMPI_COMM_WORLD_LOCAL_SIZE") == 1 && !getenv("OMPI_MCA_hwloc_base_binding_policy") && !sched_getaffinity(getppid(), sizeof all, &all))
+        sched_setaffinity(0, sizeof all, &all);
 }

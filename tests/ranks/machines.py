@@ -38,13 +38,13 @@ SOCKET = os.path.join(tmp, "ntx.sock")
 
 
 class Machines:
-    """rows: the arguments of each machine's `ntx up`. respawn: by `ntx up --respawn`."""
+    """rows: the arguments of each machine's `ntx up`. respawn: by `ntx up --respawn`. by: words before each `ntx`. options: mpirun's own."""
     all = []
 
-    def __init__(self, *rows, respawn=False):
-        words = ["mpirun", "--oversubscribe"]
+    def __init__(self, *rows, respawn=False, by=(), options=()):
+        words = ["mpirun", "--oversubscribe", *options]
         for i, row in enumerate(rows):
-            words += ([":"] if i else []) + ["-n", "1", NTX, "up"] + row
+            words += ([":"] if i else []) + ["-n", "1", *by, NTX, "up"] + row
         if respawn:
             words = [NTX, "up", "--respawn", shlex.join(words)]
         self.log = open(os.path.join(tmp, "log"), "w+")

@@ -39,7 +39,10 @@ def seen():
     m = top["machines"]
     if m["ranks"] != 2 or len(m["others"]) != 1 or not m["others"][0]["name"].endswith("(rank 1)") or not m["others"][0]["drive_bps"] > 1e6 or not 0 < m["others"][0]["stall"] <= m["others"][0]["multiply"] <= 1:
         fail("ntx-top: %s" % m)
-    if not m["rank_bps"] > 0 or not 0 < m["wait"] <= 1 or not re.search(r"\(rank 1\) +drive 0\.\d\d GB/s, waits \d+ %; products", screen) or "machines  2; " not in screen:
+    other = m["others"][0]
+    if not 0 < other["message"] <= m["wait"] + 0.05 or not m["wait"] <= 1 or not other["ring_ready"] <= other["ring_slots"] or not 1 < other["ring_slots"] < 100 or other["bytes_kv"] != 0: # K and V are the first one's
+        fail("ntx-top: %s" % m)
+    if not m["rank_bps"] > 0 or not re.search(r"\(rank 1\) +drive 0\.\d\d GB/s, waits \d+ %; products \d+ %; messages \d+ %; ring \d+ of " + str(other["ring_slots"]) + "; KV 0 MB", screen) or "machines  2; " not in screen:
         fail("ntx-top: %s %s" % (m, screen))
     if 'ntx_machine_read_bytes_total{machine="' not in metrics or "ntx_machine_multiply_seconds_total" not in metrics:
         fail("metrics: " + metrics[-2000:])
@@ -56,11 +59,35 @@ def seen():
         fail("%d of %d products lie in their layers" % (inside, len(others)))
 
 
+def seen_network(s):
+    """A network of 1 ms takes two latencies of each exchange, and that is not the other's time at products."""
+    other = s["other_ranks"][0]
+    if not s["passes"] * 12 * 4 * 2e-3 * 0.9 < other["message_s"] <= s["rank_wait_s"] + 1e-3 or not other["multiply_s"] < other["message_s"]:
+        fail("messages of a network of 1 ms: %s" % s)
+    work = subprocess.Popen([NTX, "generate", PROMPT, "--temp", "0", "-n", "24", "--raw", "--ignore-eos", "--quiet"], env=env, stdout=subprocess.DEVNULL)
+    time.sleep(0.5)
+    top = json.loads(output("ntx-top", "--json", "--interval", "1"))
+    if work.wait(60 * SLOW) or not top["machines"]["others"][0]["message"] > 0.5 or top["limit"] != "the network between the machines":
+        fail("ntx-top of a network of 1 ms: %s %s" % (top["limit"], top["machines"]))
+
+
+def seen_heads(s):
+    """Of two heads of K and V two machines of three keep one each: half of what one machine keeps, beside some lists."""
+    kept = [r["bytes_kv"] for r in s["other_ranks"]] + [s["bytes_kv"]]
+    one = 256 * 12 * 2 * 64 // 32 * 34 # of one head, in Q8_0
+    if sorted(k > one // 100 for k in kept) != [False, True, True] or not all(k <= one // 100 or one <= k < 1.1 * one for k in kept):
+        fail("K and V by heads, %d bytes each: %s" % (one, s))
+    others = json.loads(output("ntx-top", "--json", "--interval", "0.2"))["machines"]["others"]
+    metrics = [int(b) for b in re.findall(r"^ntx_machine_kv_bytes\{.*\} (\d+)$", output("ntx-metrics"), re.M)]
+    if [o["bytes_kv"] for o in others] != kept[:-1] or metrics != kept[:-1]:
+        fail("K and V by heads: %s, %s, and the statistics %s" % (others, metrics, kept))
+
+
 def the_same_text():
     ways = [
         [["--ram", "40M", "--threads", "1"]] * 3,                                            # all in memory
         [["--ram", "30M", "--split", "rows", "--threads", "2", "--link", "nvme=400M"], ["--ram", "9M", "--threads", "1", "--kernel", "generic", "--link", "nvme=200M"]],  # unlike machines
-        [["--ram", "40M", "--threads", "1", "--split", "rows", "--link", "net=200M,100us"]] * 2,                # a slow network, played
+        [["--ram", "40M", "--threads", "1", "--split", "rows", "--link", "net=200M,1000us"]] * 2,               # a slow network, played
         [["--ram", "30M", "--split", "layers", "--threads", "2", "--link", "nvme=400M"], ["--ram", "9M", "--threads", "1", "--link", "nvme=200M"], ["--ram", "9M", "--threads", "1"]], # whole layers
         [["--ram", "9M", "--threads", "1", "--link", "nvme=100M,net=2M,1000us"]] * 2,            # a network that is too slow for rows: by itself
     ]
@@ -90,8 +117,10 @@ def the_same_text():
             say = json.loads(ntx("plan", DEMO, "--machines", hosts, "--split", s["split"], "--json").stdout)["rank_bytes"] * (s["prompt_tokens"] + s["generated_tokens"] - 1)
             if not 0.85 < s["rank_bytes"] / say < 1.2:
                 fail("%d bytes crossed, and the plan says %d" % (s["rank_bytes"], say))
-        if i == 2 and not s["rank_wait_s"] > 24 * 12 * 2 * 100e-6:
-            fail("the played network takes no time: %s" % s)
+        if i == 2:
+            seen_network(s)
+        if i == 5:
+            seen_heads(s)
         if i == 1:
             seen()
             if not all(r["bytes_read"] > 0 for r in s["other_ranks"]):
@@ -110,8 +139,8 @@ def the_same_text():
                 fail("'%s' is missing in: %s" % (word, m.text()))
 
 
-def refused(rows, *words):
-    m = Machines(*rows)
+def refused(rows, *words, by=()):
+    m = Machines(*rows, by=by)
     if m.ready():
         fail("was not refused: %s" % rows)
     if m.ended(60) == 0:
@@ -121,11 +150,26 @@ def refused(rows, *words):
             fail("'%s' is missing in: %s" % (w, m.text()))
 
 
+def all_cores():
+    """mpirun gives each of two processes one core: a machine's only one takes those that mpirun has, unless it was told how to bind."""
+    mine = os.sched_getaffinity(0)
+    for bind, want_all in ((), True), (("--bind-to", "core"), False):
+        m = Machines([DEMO, "--ctx", "256", "--threads", "1"], [DEMO, "--ctx", "256", "--threads", "1"], by=("env", "OMPI_COMM_WORLD_LOCAL_SIZE=1"), options=bind)
+        if not m.ready():
+            fail(m.text())
+        has = [os.sched_getaffinity(pid) for pid in daemons("ntx-computed") + daemons("ntx-iod")]
+        if len(has) != 4 or any((h == mine) != (want_all or len(mine) == 1) for h in has):
+            fail("%s: cores %s of %s" % (bind, has, mine))
+        ntx("stop")
+        m.ended(30)
+
+
 def what_does_not_go_together():
     refused([[DEMO], [os.path.join(MODELS, "demo-draft.gguf")]], "(rank 1) has another model than", "copy the same file to all machines")
     refused([[DEMO], [DEMO, "--ram", "5M"]], "(rank 1): the smallest memory budget that would do is")
     refused([[DEMO, "--backend", "cuda"], [DEMO]], "several machines compute on their CPUs only: --backend cpu")
     refused([[DEMO, "--split", "heads", "--state", os.path.join(tmp, "state")], [DEMO]], "(rank 0): --split heads: keys and values stay with the first machine, for --state keeps texts on the first machine's drive: use --split rows")
+    refused([[DEMO], [DEMO]], "several machines need MPI, and this build's plug-in for it cannot be loaded: ", "install libopenmpi-dev and build again", by=("env", "NTX_MPI_LIBRARY=/no/such/library"))
     refused([[], []], "machines that share a model are started with it: mpirun ... ntx up MODEL")
 
 
@@ -207,13 +251,36 @@ def guesses():
     refused([[part, "--draft", "nextn"], [part + "b", "--draft", "nextn"]], "--draft nextn", "a block that foretells tokens is the share of machine 1 of 2")
 
 
+def kv_on_the_drive():
+    """A text whose K and V do not fit into --kv-ram: older ones are read back from the first machine's drive for each pass."""
+    kept, out, ram = os.path.join(tmp, "kept"), os.path.join(tmp, "stats"), 10 << 20
+    os.mkdir(kept)
+    if subprocess.run(["stat", "-f", "-c", "%T", kept], capture_output=True, text=True).stdout.strip() == "tmpfs":
+        print("%s lies in memory: K and V on a drive are left out" % kept)
+        return
+    model = make("long.gguf", "--layers", "20", "--embd", "256", "--heads", "4", "--kv", "2", "--head-dim", "64", "--ff", "256", "--type", "Q8_0", "--ctx", "2048")
+    text = (PROMPT + " there was a farm. ") * 50
+    all_of = ["--ctx", "2048", "--ram", "60M", "--threads", "1", "--rows", "64"]
+    alone = ntx("run", model, text, *ASK, *all_of).stdout
+    for split in ("rows", "layers"):
+        m = Machines([model, *all_of, "--split", split, "--kv-ram", str(ram), "--state", kept], [model, *all_of])
+        if not m.ready():
+            fail("--kv-ram over two machines: " + m.text())
+        if ntx("generate", text, *ASK, "--stats", out).stdout != alone:
+            fail("--kv-ram over two machines: another text")
+        s = stats(out)
+        if s["ranks"] != 2 or s["split"] != split or s["kv_ram"] != ram or not s["kv_held_most"] <= ram or not s["kv_read_bytes"] > ram:
+            fail("--kv-ram over two machines: %s" % s)
+        ntx("stop")
+        m.ended(30)
+    refused([[model, *all_of, "--split", "heads", "--kv-ram", str(ram), "--state", kept], [model, *all_of]], "--split heads: keys and values stay with the first machine")
+
+
 def other_settings():
     """What else a load may name goes with several machines, with the same text, or is refused by name."""
-    model, packed, adapter, kept, out = (os.path.join(tmp, n) for n in ("base.gguf", "packed.gguf", "adapter.gguf", "kept", "stats"))
-    os.mkdir(kept)
+    model, packed, adapter, out = (os.path.join(tmp, n) for n in ("base.gguf", "packed.gguf", "adapter.gguf", "stats"))
     all_of = ["--ctx", "256", "--ram", "40M", "--threads", "1"]
-    for what, more in (("draft", ["--draft", os.path.join(MODELS, "demo-draft.gguf"), "--draft-nodes", "5"]), ("kv_ram", ["--kv-ram", "4M", "--state", kept]),
-                       ("skip", ["--skip", "random:0.4,2-4,7"])):
+    for what, more in (("draft", ["--draft", os.path.join(MODELS, "demo-draft.gguf"), "--draft-nodes", "5"]), ("skip", ["--skip", "random:0.4,2-4,7"])):
         alone = ntx("run", DEMO, PROMPT, *ASK, *all_of, *more, "--stats", out)
         skipped = stats(out).get("skipped_layers_per_token", 0)
         m = Machines([DEMO, *all_of, *more], [DEMO, *all_of])
@@ -240,9 +307,11 @@ def other_settings():
 
 try:
     the_same_text()
+    all_cores()
     what_does_not_go_together()
     files_of_shares()
     guesses()
+    kv_on_the_drive()
     other_settings()
 finally:
     cleanup()
