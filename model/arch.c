@@ -56,6 +56,17 @@ const char *ntx_arch_names(void)
     return names + strlen(", ");
 }
 
+const struct ntx_known *ntx_known_at(size_t i, const char **arch)
+{
+    for (size_t a = 0; a < N_ARCHS; a++)
+        for (const struct ntx_known *k = archs[a].arch->models; k && k->name; k++)
+            if (!i--) {
+                *arch = archs[a].name;
+                return k;
+            }
+    return NULL;
+}
+
 /* A model being opened. */
 struct opening {
     const struct ntx_gguf *g;
@@ -134,55 +145,11 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
 {
     const struct ntx_dims w = ntx_dims_of(hp, layer);
     switch (d) {
-    case NTX_DIM_EMBD: return hp->n_embd;
-    case NTX_DIM_EMBD_2: return 2 * hp->n_embd;
-    case NTX_DIM_FF: return w.n_ff;
-    case NTX_DIM_HEADS: return w.n_head;
-    case NTX_DIM_HEAD_K: return w.head_k;
-    case NTX_DIM_HEADS_K: return w.n_head * w.head_k;
-    case NTX_DIM_HEADS_V: return w.n_head * w.head_v;
-    case NTX_DIM_KV_HEADS_K: return w.n_head_kv * w.head_k;
-    case NTX_DIM_KV_HEADS_V: return w.n_head_kv * w.head_v;
-    case NTX_DIM_Q_LORA: return hp->q_lora;
-    case NTX_DIM_KV_LORA: return hp->kv_lora;
-    case NTX_DIM_LATENT: return hp->kv_lora + hp->rope_dim;
-    case NTX_DIM_HEAD_PLAIN: return hp->head_k - hp->rope_dim;
-    case NTX_DIM_HEAD_V: return hp->head_v;
-    case NTX_DIM_HEAD_KV: return hp->head_k - hp->rope_dim + hp->head_v;
-    case NTX_DIM_EXPERTS: return hp->n_expert;
-    case NTX_DIM_EXPERT_FF: return hp->n_ff_exp;
-    case NTX_DIM_EXPERT_FF_2: return 2 * hp->n_ff_exp;
-    case NTX_DIM_SHARED_FF: return hp->n_ff_shexp;
-    case NTX_DIM_GATED_HEADS_K: return 2 * w.n_head * w.head_k;
-    case NTX_DIM_DELTA_TAPS: return hp->delta.taps;
-    case NTX_DIM_DELTA_HEAD: return hp->delta.head;
-    case NTX_DIM_DELTA_HEADS: return hp->delta.heads;
-    case NTX_DIM_DELTA_RATES: return 2 * hp->delta.heads;
-    case NTX_DIM_DELTA_VALUES: return hp->delta.heads * hp->delta.head;
-    case NTX_DIM_DELTA_MIX: return (2 * hp->delta.key_heads + hp->delta.heads) * hp->delta.head;
-    case NTX_DIM_INDEX_HEAD: return hp->index.head;
-    case NTX_DIM_INDEX_EVERY: return hp->index.every;
-    case NTX_DIM_INDEX_HEADS: return hp->index.heads;
-    case NTX_DIM_INDEX_HEADS_K: return hp->index.heads * hp->index.head;
-    case NTX_DIM_POOL_SPAN: return hp->pool[layer];
-    case NTX_DIM_POOL: return ntx_pool_spans(hp, layer) * w.head_k;
-    case NTX_DIM_KEY_POOL: return ntx_pool_spans(hp, layer) * hp->index.head;
-    case NTX_DIM_PART_IN: return hp->o_parts ? w.n_head * w.head_v / hp->o_parts : 1;
-    case NTX_DIM_PARTS: return hp->o_parts * hp->o_lora;
-    case NTX_DIM_STREAMS: return hp->streams.n * hp->n_embd;
-    case NTX_DIM_STREAM_COUNT: return hp->streams.n;
-    case NTX_DIM_STREAM_LOW: return hp->streams.low;
-    case NTX_DIM_GRAM_TAPS: return hp->grams.taps;
-    case NTX_DIM_MIX: return (2 + (hp->streams.rounds ? hp->streams.n : 0)) * hp->streams.n;
-    case NTX_DIM_MIX_SCALES: return hp->streams.rounds ? 3 : 2;
-    case NTX_DIM_EXPERTS_USED: return hp->n_expert_used;
-    case NTX_DIM_TAPS: return hp->head.n_taps * hp->head.width;
-    case NTX_DIM_FUSED: return hp->head.norm_first ? hp->head.n_taps * hp->head.width : hp->n_embd;
-    case NTX_DIM_VOCAB: return hp->n_vocab;
-    case NTX_DIM_LAYER_INPUT: return hp->n_input;
-    case NTX_DIM_LAYER_INPUTS: return hp->n_input * hp->n_layers;
-    default: return 1;
+#define X(name, values) case NTX_DIM_##name: return values;
+    NTX_DIMS(X)
+#undef X
     }
+    return 1;
 }
 
 uint32_t ntx_step_width(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
@@ -679,6 +646,7 @@ void ntx_model_free(struct ntx_model *m)
         return;
     free(m->layers);
     free(m->dims);
+    free(m->own);
     free(m->pack);
     free(m->delta.base);
     free(m);

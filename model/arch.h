@@ -36,7 +36,6 @@ enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCA
 struct ntx_dims {
     uint32_t n_head, n_head_kv, head_k, head_v, n_ff;
     uint32_t kv_of; /* the layer whose K and V its attention reads: itself, or one before it that keeps them */
-    float limit, shared_limit; /* as in ntx_hparams, where layers differ in them */
 };
 
 struct ntx_hparams {
@@ -56,8 +55,9 @@ struct ntx_hparams {
     bool experts_fused;      /* an expert's gate and up are one matrix */
     bool qkv_fused, gate_up_fused; /* these are one matrix in the file (ntx_whole_of) */
     bool delta_joined;       /* the same of a delta net's q, k and v and the gate of its output */
-    uint32_t expert_every, unturned_every; /* of architectures where the last of so many layers has experts, or turns nothing */
+    uint32_t expert_every;   /* of architectures where the last of so many layers has experts */
     const struct ntx_dims *dims; /* [n_layers], the model's, where layers differ in these and in n_ff: which are then the largest; NULL: they do not */
+    const void *own;         /* numbers that no file but the architecture's wants (arch/), the model's; NULL: as if no key told any */
     uint32_t ctx_train;     /* or the sliding window of all layers, where that is smaller: within it full attention is exact */
     uint32_t ctx_plain;     /* in a context beyond it attention is what the CPU alone computes (stretches, temperatures); 0: there is no such end */
     uint32_t window;        /* of some layers (their steps say which): a row sees this many positions, its own included; 0: there is none */
@@ -65,7 +65,7 @@ struct ntx_hparams {
     float rms_eps;
     struct ntx_temperature temperature; /* of some layers (their steps say which) */
     float score_scale;       /* as a key tells; 0: none */
-    float score_cap, logit_cap; /* scores, and logits, x become cap * tanh(x / cap); 0: they stay */
+    float logit_cap; /* logits x become cap * tanh(x / cap); 0: they stay */
     float embd_scale, logit_scale; /* what the embedding, and the input of the output matrix, are multiplied by; 1: nothing */
     uint32_t rope_dim;       /* rotated part of a head */
     uint32_t rope_freqs_dim; /* the file's divisors of frequencies are for a part of so many values, of which the first are used; 0: for rope_dim */
@@ -85,11 +85,8 @@ struct ntx_hparams {
     /* Layers that keep a state instead of K and V (bit l): gated delta nets of so many heads over fewer key heads, behind a convolution. */
     uint64_t recurrent[NTX_MAX_LAYERS / 64];
     struct { uint32_t taps, head, heads, key_heads; } delta;
-    float delta_bound;       /* of what a delta net that forgets by the key keeps: e^(bound sigmoid(-a (x + dt))); 0: there is none */
-    bool latents_gated;      /* attention over latents: each value that comes out has a gate, and each head a sink */
-    bool latents_unturned;   /* attention over latents turns nothing: rope_dim values of a key are of all heads all the same */
     /* Attention to chosen positions, `most` of them: by `heads` queries of `head` values each. Layers `in` (bit l) choose, the others go by the last one that did; head 0: to all. */
-    struct { uint32_t heads, head, most, every /* so many positions have one key, and are chosen together, with those behind the last of such; 0: each has its own */; enum ntx_rope_kind pairs; bool behind /* the last values of a key are rotated, and it is not turned as a whole */; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
+    struct { uint32_t heads, head, most, every /* so many positions have one key, and are chosen together, with those behind the last of such; 0: each has its own */; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
     bool index_beside;       /* keys that positions are chosen by lie in a layer of their own, n_layers + its number: V is a layer's own (kv.h) */
     struct { uint32_t n, rounds /* of what mixes them; 0: nothing does */, low /* values between the two products that say what goes in; 0: it is said otherwise */; float eps, most /* that one takes of what comes out */; } streams; /* residual ones; n 0: there is one */
     /* Layer `layer` - 1 adds what follows from the last `n` tokens (infer/grams.c): of each `heads` rows of `width` values of a table, at first[h] + hash modulo size[h], each n-gram of 2 to n
@@ -122,6 +119,7 @@ struct ntx_model {
     uint32_t rope_freqs;  /* [rope_dim / 2] F32 divisors of the frequencies (Llama 3.1), or none */
     struct ntx_layer *layers; /* [n_layers] */
     struct ntx_dims *dims;    /* hp.dims */
+    void *own;                /* hp.own */
     struct ntx_pack_layer *pack;      /* [n_layers], or NULL: the FFNs are not packed */
     struct ntx_deltas delta;   /* what layers share, and what is added to their matrices' outputs */
     const struct ntx_gguf *gguf;      /* borrowed */
@@ -130,7 +128,7 @@ struct ntx_model {
 static inline bool ntx_windowed(const struct ntx_hparams *hp, uint32_t layer) { return hp->windowed[layer / 64] >> layer % 64 & 1; }
 static inline struct ntx_dims ntx_dims_of(const struct ntx_hparams *hp, uint32_t layer)
 {
-    return hp->dims ? hp->dims[layer] : (struct ntx_dims){hp->n_head, hp->n_head_kv, hp->head_k, hp->head_v, hp->n_ff, layer, hp->limit, hp->shared_limit};
+    return hp->dims ? hp->dims[layer] : (struct ntx_dims){hp->n_head, hp->n_head_kv, hp->head_k, hp->head_v, hp->n_ff, layer};
 }
 static inline bool ntx_chooses(const struct ntx_hparams *hp, uint32_t layer) { return hp->index.in[layer / 64] >> layer % 64 & 1; }
 /* Values of a position by which it is chosen: a key, and what it weighs where several become one, which then lies in the place of the last one's. */
@@ -183,6 +181,16 @@ uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t
 bool ntx_layer_describe(const char *arch, const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 /* As the architecture calls it, behind "blk.N." (but see ntx_is_models). */
 const char *ntx_tensor_name(const char *arch, enum ntx_tensor t);
+
+/* A model that one may not have, by its published numbers; its architecture's file has it. 0: the key is left out. */
+struct ntx_known {
+    const char *name; /* "llama-70b"; NULL behind the last one */
+    uint32_t layers, embd, ff, heads, kv, head, vocab, ctx;
+    uint32_t experts, used, expert_ff;
+    const char *keys, *has; /* more keys; and tensors by whose presence the architecture tells (plan/sketch.h) */
+};
+/* The i-th of all, and its architecture's name; NULL: there are fewer. */
+const struct ntx_known *ntx_known_at(size_t i, const char **arch);
 
 /* Every shape and type is checked (vectors are F32), and every tensor of the file must have its place.
  * The model borrows g, which must outlive it. */

@@ -9,13 +9,64 @@
 
 #include <stdint.h>
 
-/* Widths that shapes are made of (ntx_width). */
+/* Widths that shapes are made of (ntx_width), and how many values each is: by a model's numbers hp and its layer's, w. One that no other architecture has is a row. */
+#define NTX_DIMS(X) \
+    X(ONE,                  1) \
+    X(EMBD,                 hp->n_embd) \
+    X(EMBD_2,               2 * hp->n_embd) \
+    X(FF,                   w.n_ff) \
+    X(HEADS,                w.n_head) \
+    X(HEAD_K,               w.head_k) \
+    X(HEADS_K,              w.n_head * w.head_k) \
+    X(HEADS_V,              w.n_head * w.head_v) \
+    X(KV_HEADS_K,           w.n_head_kv * w.head_k) \
+    X(KV_HEADS_V,           w.n_head_kv * w.head_v) \
+    X(Q_LORA,               hp->q_lora) \
+    X(KV_LORA,              hp->kv_lora) \
+    X(LATENT,               hp->kv_lora + hp->rope_dim) \
+    X(HEAD_PLAIN,           hp->head_k - hp->rope_dim) \
+    X(HEAD_V,               hp->head_v) \
+    X(HEAD_KV,              hp->head_k - hp->rope_dim + hp->head_v) \
+    X(EXPERTS,              hp->n_expert) \
+    X(EXPERT_FF,            hp->n_ff_exp) \
+    X(EXPERT_FF_2,          2 * hp->n_ff_exp) \
+    X(LAYER_INPUT,          hp->n_input) \
+    X(LAYER_INPUTS,         hp->n_input * hp->n_layers) \
+    X(SHARED_FF,            hp->n_ff_shexp) \
+    X(GROUP_BYTES,          1) /* groups differ from layer to layer */ \
+    X(GROUPS,               1) \
+    X(GATED_HEADS_K,        2 * w.n_head * w.head_k) \
+    X(DELTA_TAPS,           hp->delta.taps) \
+    X(DELTA_HEAD,           hp->delta.head) \
+    X(DELTA_HEADS,          hp->delta.heads) \
+    X(DELTA_RATES,          2 * hp->delta.heads) \
+    X(DELTA_VALUES,         hp->delta.heads * hp->delta.head) \
+    X(DELTA_MIX,            (2 * hp->delta.key_heads + hp->delta.heads) * hp->delta.head) \
+    X(INDEX_HEAD,           hp->index.head) \
+    X(INDEX_EVERY,          hp->index.every) \
+    X(INDEX_HEADS,          hp->index.heads) \
+    X(INDEX_HEADS_K,        hp->index.heads * hp->index.head) \
+    X(POOL_SPAN,            hp->pool[layer]) \
+    X(POOL,                 ntx_pool_spans(hp, layer) * w.head_k) \
+    X(KEY_POOL,             ntx_pool_spans(hp, layer) * hp->index.head) \
+    X(PART_IN,              hp->o_parts ? w.n_head * w.head_v / hp->o_parts : 1) \
+    X(PARTS,                hp->o_parts * hp->o_lora) \
+    X(STREAMS,              hp->streams.n * hp->n_embd) \
+    X(STREAM_COUNT,         hp->streams.n) \
+    X(STREAM_LOW,           hp->streams.low) \
+    X(GRAM_TAPS,            hp->grams.taps) \
+    X(MIX,                  (2 + (hp->streams.rounds ? hp->streams.n : 0)) * hp->streams.n) \
+    X(MIX_SCALES,           hp->streams.rounds ? 3 : 2) \
+    X(EXPERTS_USED,         hp->n_expert_used) \
+    X(TAPS,                 hp->head.n_taps * hp->head.width) \
+    X(FUSED,                hp->head.norm_first ? hp->head.n_taps * hp->head.width : hp->n_embd) \
+    X(VOCAB,                hp->n_vocab) \
+    X(RANK,                 1) /* each matrix its own */
+
 enum ntx_dim {
-    NTX_DIM_ONE, NTX_DIM_EMBD, NTX_DIM_EMBD_2 /* twice that */, NTX_DIM_FF, NTX_DIM_HEADS, NTX_DIM_HEAD_K, NTX_DIM_HEADS_K, NTX_DIM_HEADS_V, NTX_DIM_KV_HEADS_K, NTX_DIM_KV_HEADS_V,
-    NTX_DIM_Q_LORA, NTX_DIM_KV_LORA, NTX_DIM_LATENT, NTX_DIM_HEAD_PLAIN, NTX_DIM_HEAD_V, NTX_DIM_HEAD_KV, NTX_DIM_EXPERTS, NTX_DIM_EXPERT_FF, NTX_DIM_EXPERT_FF_2 /* twice that */, NTX_DIM_LAYER_INPUT, NTX_DIM_LAYER_INPUTS /* of all layers */, NTX_DIM_SHARED_FF, NTX_DIM_GROUP_BYTES, NTX_DIM_GROUPS, NTX_DIM_GATED_HEADS_K,
-    NTX_DIM_DELTA_TAPS, NTX_DIM_DELTA_HEAD, NTX_DIM_DELTA_HEADS, NTX_DIM_DELTA_RATES, NTX_DIM_DELTA_VALUES, NTX_DIM_DELTA_MIX,
-    NTX_DIM_INDEX_HEAD, NTX_DIM_INDEX_EVERY, NTX_DIM_INDEX_HEADS, NTX_DIM_INDEX_HEADS_K,
-    NTX_DIM_POOL_SPAN, NTX_DIM_POOL, NTX_DIM_KEY_POOL, NTX_DIM_PART_IN, NTX_DIM_PARTS, NTX_DIM_STREAMS, NTX_DIM_STREAM_COUNT, NTX_DIM_STREAM_LOW, NTX_DIM_GRAM_TAPS, NTX_DIM_MIX, NTX_DIM_MIX_SCALES, NTX_DIM_EXPERTS_USED, NTX_DIM_TAPS, NTX_DIM_FUSED, NTX_DIM_VOCAB, NTX_DIM_RANK /* each matrix its own */,
+#define X(name, values) NTX_DIM_##name,
+    NTX_DIMS(X)
+#undef X
 };
 
 enum ntx_use {

@@ -4,6 +4,7 @@
  *   eagle3.c dflash.c                  the same of files that guess
  *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c                           steps that most layers are made of
+ *   pieces_latents.c pieces_delta.c pieces_streams.c   what several architectures have of attention over latents, of delta nets and of residual streams: keys, and steps
  *
  * A new architecture is a file here and a row of NTX_ARCHS; a tensor that no other has is a row of tensors.h. */
 #ifndef NTX_MODEL_ARCH_ARCH_IMPL_H
@@ -41,7 +42,14 @@ struct ntx__arch {
     /* The steps of layer l. */
     void (*layer)(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
     const char *names[NTX_N_TENSORS]; /* of tensors that it calls otherwise than tensors.h */
+    const struct ntx_known *models;   /* that are known by name, up to one without; or NULL */
 };
+
+/* Keys that several of these have. */
+#define NTX__QWEN_DELTA " ssm.state_size=128 ssm.group_count=16 ssm.conv_kernel=4"
+#define NTX__QWEN_TURN " rope.dimension_count=64 rope.dimension_sections=11,11,10,0"
+#define NTX__LATENT "attention.kv_lora_rank=512 rope.dimension_count=64 "
+#define NTX__CHOICE(heads) " attention.indexer.head_count=" heads " attention.indexer.key_length=128 attention.indexer.top_k=2048"
 
 #define X(symbol, name) extern const struct ntx__arch ntx__arch_##symbol;
 NTX_ARCHS(X)
@@ -52,6 +60,10 @@ NTX_HEADS(X)
 
 /* ---- pieces.c */
 struct ntx__experts;
+void ntx__takes(struct ntx_step *s, enum ntx_tensor t, enum ntx__presence has);
+void ntx__norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t, enum ntx__presence has, uint32_t heads, uint32_t width);
+void ntx__split(struct ntx_layer *l, enum ntx_buf b, enum ntx_buf other, uint32_t heads, uint32_t width);
+void ntx__add_state(const struct ntx_hparams *hp, struct ntx_layer *l); /* h += y */
 struct ntx_step *ntx__add_norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t heads, uint32_t width); /* without a weight */
 void ntx__add_product(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t);
 void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *out, const struct ntx__experts *has); /* y = experts(x), x being there */
@@ -83,8 +95,13 @@ void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *out);
 void ntx__add_kv_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
+struct ntx__latents { /* what attention over latents has beside these */
+    bool gated;       /* each value that comes out has a gate, and each head a sink */
+    bool unturned;    /* nothing is turned: rope_dim values of a key are of all heads all the same */
+    bool keys_behind; /* of what positions are chosen by the last values are rotated, and it is not turned as a whole */
+};
 /* The same by latents (hp->kv_lora): adjacent pairs behind the part of a head that is not rotated are. To positions that are chosen, where hp->index says so. */
-void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
+void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out, const struct ntx__latents *has);
 /* h += out(gate(delta net of norm(h))): joined: its rates come of one matrix, and neighbouring heads share a key head. */
 void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *out, bool joined);
 /* The same of x, which is there, and into y; `sigmoid`: of the gate, not SiLU; and lengths of q and k are those of qwen4exp. */
@@ -92,10 +109,10 @@ void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *out, b
 /* h += gate(delta net that forgets by the key, of norm(h)) */
 void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *out);
 /* The same of x, which is there, and into y: of several residual streams. */
-void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *out, enum ntx_tensor a);
-void ntx__add_latents_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
+void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *out, enum ntx_tensor a, float bound); /* bound: as RATES has it */
+void ntx__add_latents_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out, const struct ntx__latents *has);
 void ntx__add_dense_alone(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
-/* Residual streams (deepseek4.c): they become h's copies; x of them, by tensor `mix` and the two behind it, and then `norm`; y goes back into them; h is their mean, or, of the last layer, what they weigh together in the end. */
+/* Residual streams (pieces_streams.c): they become h's copies; x of them, by tensor `mix` and the two behind it, and then `norm`; y goes back into them; h is their mean, or, of the last layer, what they weigh together in the end. */
 void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l);
 void ntx__streams_enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor mix, enum ntx_tensor norm);
 void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l);
@@ -143,18 +160,25 @@ int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float 
 int ntx__key_windows(struct ntx__keys *k, int64_t fallback, uint32_t every);
 /* Makes hp->dims: heads, K and V heads and FFNs as the keys' numbers or arrays say, all else as hp says. */
 int ntx__make_dims(struct ntx__keys *k);
+/* hp->own: `size` bytes of 0, for a struct of the architecture's file. NULL: there is no memory, as the error says. */
+void *ntx__own(struct ntx__keys *k, size_t size);
 /* Whether a layer has a tensor of that name. */
 bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name);
 /* Where the first layer with experts (hp->n_dense) has their gates and ups in one matrix, all have. */
 void ntx__find_fused_experts(struct ntx__keys *k);
-/* Widths of attention over latents, and of what chooses its positions (deepseek2.c). */
+/* Widths of attention over latents, and of what chooses its positions (pieces_latents.c). */
 int ntx__key_latents(struct ntx__keys *k);
-int ntx__key_choice(struct ntx__keys *k);
-/* Of residual streams, mixed with one another or not, and a limit of gates that all layers have (deepseek4.c); a delta net's that forgets by the key (kimi.c). */
+struct ntx__choice {
+    bool all;    /* each layer chooses, and no key says otherwise */
+    bool fourth; /* where no key says which layers do: the first three and every fourth behind them; else all */
+    enum ntx_rope_kind pairs;
+};
+int ntx__key_choice(struct ntx__keys *k, const struct ntx__choice *has);
+/* Of residual streams, mixed with one another or not (pieces_streams.c); a limit of gates that all layers have; a delta net's that forgets by the key (pieces_delta.c). */
 int ntx__key_streams(struct ntx__keys *k, bool mixed);
 int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, float *out);
 int ntx__key_kda(struct ntx__keys *k);
-/* Which layers are delta nets, and how wide these are; sections of rotated pairs, which must leave none out (qwen35.c). */
+/* Which layers are delta nets, and how wide these are (pieces_delta.c); sections of rotated pairs, which must leave none out (qwen35.c). */
 int ntx__key_recurrent(struct ntx__keys *k);
 int ntx__key_delta(struct ntx__keys *k);
 int ntx__check_sections(struct ntx__keys *k);

@@ -24,4 +24,12 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
         ntx__add_experts(m, out, &experts);
 }
 
-const struct ntx__arch ntx__arch_deepseek = {.experts = NTX__ALWAYS, .keys = keys, .own = {"leading_dense_block_count"}, .layer = layer};
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"deepseek-moe-16b", 28, 2048, 10944, 16, 16, 128, 102400, 4096, 64, 6, 1408,
+     "leading_dense_block_count=1 expert_shared_count=2", ""},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_deepseek = {.experts = NTX__ALWAYS, .keys = keys, .own = {"leading_dense_block_count"}, .layer = layer, .models = models};

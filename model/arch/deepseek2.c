@@ -5,41 +5,8 @@
  * attention.key_length and value_length, beside those that are one (kv_b). */
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 
-#include "common/util.h"
 #include "model/arch/arch_impl.h"
-
-/* Of a head, as keys tell that llama.cpp made for attention over latents: then those of heads in general are the latents'. */
-static int own_widths(struct ntx__keys *k, uint32_t head_k, uint32_t head_v)
-{
-    struct ntx_hparams *hp = k->hp;
-    if (hp->head_k != hp->kv_lora + hp->rope_dim || hp->n_head_kv != 1)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u, of %u heads: latents of %u values with %u rotated ones, of one head, are possible", ntx__key_of(k, "attention.key_length"),
-                           hp->head_k, hp->n_head_kv, hp->kv_lora, hp->rope_dim);
-    hp->head_k = head_k;
-    hp->head_v = head_v;
-    return 0;
-}
-
-int ntx__key_latents(struct ntx__keys *k)
-{
-    struct ntx_hparams *hp = k->hp;
-    uint32_t head_k, head_v;
-    int rc;
-    if ((rc = ntx__key_u32(k, "attention.kv_lora_rank", -1, 1, NTX_MAX_HEAD - hp->rope_dim, &hp->kv_lora)) ||
-        (rc = ntx__key_u32(k, "attention.q_lora_rank", 0, 0, NTX__MAX_WIDTH, &hp->q_lora)) ||
-        (rc = ntx__key_u32(k, "attention.value_length_mla", 0, 0, NTX_MAX_HEAD, &head_v)) ||
-        (rc = ntx__key_u32(k, "attention.key_length_mla", head_v ? -1 : 0, head_v != 0, head_v ? NTX_MAX_HEAD : 0, &head_k)))
-        return rc;
-    hp->kv_joined = !head_v;
-    if (head_v && (rc = own_widths(k, head_k, head_v)))
-        return rc;
-    if (hp->head_k <= hp->rope_dim)
-        return ntx_err_set(k->err, -EINVAL, "%u of a head's %u values are rotated: some are not in a %s model", hp->rope_dim, hp->head_k, k->name);
-    hp->n_head_kv = 1;
-    return 0;
-}
 
 /* Scores have the square of a magnitude that a key tells the multiplier of, in tenths; then what is rotated has none. (As llama.cpp does, whatever
  * the scaling.) Where the file tells what is rotated by, that stays, and scores have the multiplier's alone, as transformers does it. */
@@ -91,68 +58,18 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
-/* Entry l of a list, or what is no list. */
-static uint32_t type_of(const struct ntx_gguf_kv *kv, uint32_t l)
-{
-    uint32_t is = 0;
-    size_t size = ntx_gguf_scalar_bytes(kv->type == NTX_GGUF_ARR ? kv->elem : kv->type);
-    memcpy(&is, (const uint8_t *)kv->data + (kv->type == NTX_GGUF_ARR ? l * size : 0), size);
-    return is;
-}
-
-static int check_types(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
-{
-    const struct ntx_hparams *hp = k->hp;
-    const enum ntx_gguf_vtype elem = kv->type == NTX_GGUF_ARR ? kv->elem : kv->type;
-    if (k->arch == &ntx__arch_deepseek32)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is not supported with a %s model, where each layer chooses", k->key, k->name);
-    if (elem != NTX_GGUF_BOOL && elem != NTX_GGUF_U32 && elem != NTX_GGUF_I32)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of numbers or truth values", k->key);
-    if (kv->type == NTX_GGUF_ARR && kv->count != hp->n_layers && kv->count != hp->n_layers + hp->n_nextn)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' tells of %llu layers; there are %u", k->key, (unsigned long long)kv->count, hp->n_layers);
-    return type_of(kv, 0) ? 0 : ntx_err_set(k->err, -EINVAL, "key '%s': the first layer does not choose positions, and has nobody before it to choose for it", k->key);
-}
-
-/* Which layers choose: all, or as a key tells, or, where a context is as long as GLM-5.2's, the first three and every fourth behind them. */
-static int find_choosing(struct ntx__keys *k)
-{
-    struct ntx_hparams *hp = k->hp;
-    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.indexer.types"));
-    const bool fourth = k->arch == &ntx__arch_glm_dsa && hp->ctx_train >= 1u << 20;
-    int rc = kv ? check_types(k, kv) : 0;
-    for (uint32_t l = 0; l < hp->n_layers && !rc; l++) {
-        bool chooses = kv ? type_of(kv, l) != 0 : !fourth || l < 2 || l % 4 == 2;
-        hp->index.in[l / 64] |= (uint64_t)chooses << l % 64;
-    }
-    return rc;
-}
-
-int ntx__key_choice(struct ntx__keys *k)
-{
-    struct ntx_hparams *hp = k->hp;
-    int rc;
-    if ((rc = ntx__key_u32(k, "attention.indexer.head_count", -1, 1, NTX_INDEX_HEADS_MAX, &hp->index.heads)) ||
-        (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX, &hp->index.head)) ||
-        (rc = ntx__key_u32(k, "attention.indexer.top_k", -1, 1, UINT32_MAX, &hp->index.most)))
-        return rc;
-    if (hp->kv_joined || !hp->q_lora)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is missing; a %s model needs it", ntx__key_of(k, hp->q_lora ? "attention.value_length_mla" : "attention.q_lora_rank"), k->name);
-    if (hp->index.head % 16)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported", ntx__key_of(k, "attention.indexer.key_length"), hp->index.head);
-    hp->index.pairs = k->arch == &ntx__arch_deepseek32 ? NTX_ROPE_NEOX : NTX_ROPE_NORM;
-    return find_choosing(k);
-}
-
+/* Where a context is as long as GLM-5.2's, the first three layers choose and every fourth behind them. */
 static int choosing_keys(struct ntx__keys *k)
 {
+    const bool each = k->arch == &ntx__arch_deepseek32;
     int rc = keys(k);
-    return rc ? rc : ntx__key_choice(k);
+    return rc ? rc : ntx__key_choice(k, &(struct ntx__choice){.all = each, .fourth = !each && k->hp->ctx_train >= 1u << 20, .pairs = each ? NTX_ROPE_NEOX : NTX_ROPE_NORM});
 }
 
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx__experts experts = {.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = m->hp.n_ff_shexp ? NTX__ALWAYS : NTX__NEVER};
-    ntx__add_latent_attention(&m->hp, l, out);
+    ntx__add_latent_attention(&m->hp, l, out, &(struct ntx__latents){0});
     if (!m->hp.n_expert || l < m->hp.n_dense)
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
     else
@@ -164,8 +81,44 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers", \
             "rope.scaling.yarn_log_multiplier", "attention.temperature_scale", "attention.temperature_length"}
 
-const struct ntx__arch ntx__arch_deepseek2 = {SAME, .nextn = true};
-const struct ntx__arch ntx__arch_mistral4 = {SAME};
+/* ---- models by name (model/arch.h) */
+
+#define WIDTHS_GLM5 NTX__LATENT "attention.q_lora_rank=2048 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1" NTX__CHOICE("32")
+#define WIDTHS_R1 NTX__LATENT "attention.q_lora_rank=1536 attention.key_length_mla=192 attention.value_length_mla=128"
+static const struct ntx_known models_deepseek2[] = {
+    {"deepseek-v2-lite", 27, 2048, 10944, 16, 1, 576, 102400, 163840, 64, 6, 1408,
+     "leading_dense_block_count=1 expert_shared_count=2 " NTX__LATENT "attention.key_length_mla=192 attention.value_length_mla=128", ""},
+    {"deepseek-v2", 60, 5120, 12288, 128, 1, 576, 102400, 163840, 160, 6, 1536,
+     "leading_dense_block_count=1 expert_shared_count=2 " WIDTHS_R1, ""},
+    {"deepseek-v3", 61, 7168, 18432, 128, 1, 576, 129280, 163840, 256, 8, 2048,
+     "leading_dense_block_count=3 expert_shared_count=1 " WIDTHS_R1, ""},
+    {"deepseek-r1", 61, 7168, 18432, 128, 1, 576, 129280, 163840, 256, 8, 2048,
+     "leading_dense_block_count=3 expert_shared_count=1 " WIDTHS_R1, ""},
+    {"kimi-k2", 61, 7168, 18432, 64, 1, 576, 163840, 131072, 384, 8, 2048,
+     "leading_dense_block_count=1 expert_shared_count=1 " WIDTHS_R1, ""},
+    {"glm-4.7-flash", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 64, 4, 1536,
+     "leading_dense_block_count=1 expert_shared_count=1 " NTX__LATENT "attention.q_lora_rank=768 attention.key_length_mla=256 attention.value_length_mla=256", ""},
+    {0},
+};
+static const struct ntx_known models_deepseek32[] = {
+    {"deepseek-v3.2", 61, 7168, 18432, 128, 1, 576, 129280, 163840, 256, 8, 2048,
+     "leading_dense_block_count=3 expert_shared_count=1 " WIDTHS_R1 NTX__CHOICE("64"), ""},
+    {0},
+};
+static const struct ntx_known models_glm_dsa[] = {
+    {"glm-5", 78, 6144, 12288, 64, 1, 576, 154880, 202752, 256, 8, 2048, WIDTHS_GLM5, ""},
+    {"glm-5.2", 78, 6144, 12288, 64, 1, 576, 154880, 1048576, 256, 8, 2048, WIDTHS_GLM5, ""},
+    {0},
+};
+static const struct ntx_known models_mistral4[] = {
+    {"mistral-small-4", 36, 4096, 12288, 32, 1, 320, 131072, 1048576, 128, 4, 2048,
+     "leading_dense_block_count=0 expert_shared_count=1 attention.kv_lora_rank=256 rope.dimension_count=64 attention.q_lora_rank=1024 "
+     "attention.key_length_mla=128 attention.value_length_mla=128", ""},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_deepseek2 = {SAME, .nextn = true, .models = models_deepseek2};
+const struct ntx__arch ntx__arch_mistral4 = {SAME, .models = models_mistral4};
 
 /* llama.cpp takes no multiplier of YaRN with GLM-5, whose files have none: it is refused. */
 #define CHOOSING(...)                                                                                                                                               \
@@ -173,5 +126,5 @@ const struct ntx__arch ntx__arch_mistral4 = {SAME};
     .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers", \
             "attention.indexer.head_count", "attention.indexer.top_k", __VA_ARGS__}
 
-const struct ntx__arch ntx__arch_deepseek32 = {CHOOSING("rope.scaling.yarn_log_multiplier")};
-const struct ntx__arch ntx__arch_glm_dsa = {CHOOSING(NULL)};
+const struct ntx__arch ntx__arch_deepseek32 = {CHOOSING("rope.scaling.yarn_log_multiplier"), .models = models_deepseek32};
+const struct ntx__arch ntx__arch_glm_dsa = {CHOOSING(NULL), .models = models_glm_dsa};

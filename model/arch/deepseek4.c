@@ -39,33 +39,6 @@ static int ratios(struct ntx__keys *k)
     return rc;
 }
 
-/* A number, or the same one for each layer. */
-int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, float *out)
-{
-    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
-    if (!kv || kv->type != NTX_GGUF_ARR)
-        return ntx__key_f32(k, suffix, fallback, 0, 1e6f, out);
-    if (kv->elem != NTX_GGUF_F32 || !kv->count)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of floating-point numbers", k->key);
-    memcpy(out, kv->data, sizeof *out);
-    for (uint64_t i = 1; i < kv->count; i++)
-        if (memcmp(kv->data, (const uint8_t *)kv->data + 4 * i, 4))
-            return ntx_err_set(k->err, -ENOTSUP, "key '%s' differs between layers, which is not supported", k->key);
-    return *out >= 0 && *out <= 1e6f ? 0 : ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0 to 1e+06 are possible", k->key, (double)*out);
-}
-
-int ntx__key_streams(struct ntx__keys *k, bool mixed)
-{
-    struct ntx_hparams *hp = k->hp;
-    int rc = ntx__key_u32(k, "hyper_connection.count", -1, 1, UINT32_MAX, &hp->streams.n);
-    if (!rc && hp->streams.n != NTX_STREAMS)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; %d residual streams are supported", k->key, hp->streams.n, NTX_STREAMS);
-    if (rc || (rc = ntx__key_f32(k, "hyper_connection.epsilon", NAN, 0, 1, &hp->streams.eps)))
-        return rc;
-    hp->streams.most = 2;
-    return mixed ? ntx__key_u32(k, "hyper_connection.sinkhorn_iterations", -1, 1, 1000, &hp->streams.rounds) : ntx__key_f32(k, "hyper_connection.magnitude", NAN, 0, 1e6f, &hp->streams.most);
-}
-
 static int output_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -128,56 +101,6 @@ static int keys(struct ntx__keys *k)
 }
 
 /* ---- a layer */
-
-static struct ntx_step *streams_step(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in)
-{
-    struct ntx_step *s = ntx_layer_add(l, op, out, in);
-    s->heads = hp->streams.n;
-    s->width = hp->n_embd;
-    return s;
-}
-
-/* What the streams weigh, by three tensors that follow one another: t and the next two. */
-static void weigh(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor t, uint32_t width)
-{
-    ntx__add_norm(l, NTX_BUF_ATTN, NTX_BUF_STREAMS, 1, hp->streams.n * hp->n_embd);
-    ntx__add_product(l, NTX_BUF_MIX, NTX_BUF_ATTN, t);
-    struct ntx_step *s = ntx_layer_add(l, NTX_OP_MIXW, NTX_BUF_MIX, NTX_BUF_MIX);
-    s->heads = hp->streams.n;
-    s->width = width;
-    s->rounds = hp->streams.rounds;
-    s->eps = hp->streams.eps;
-    s->scale = hp->streams.most;
-    ntx_step_takes(s, (enum ntx_tensor)(t + 1), false);
-    ntx_step_takes(s, (enum ntx_tensor)(t + 2), false);
-}
-
-void ntx__streams_enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor mix, enum ntx_tensor norm)
-{
-    weigh(hp, l, mix, ntx_width(hp, 0, NTX_DIM_MIX));
-    streams_step(hp, l, NTX_OP_MIX, NTX_BUF_X, NTX_BUF_STREAMS)->in[1] = NTX_BUF_MIX;
-    ntx_step_takes(ntx__add_norm(l, NTX_BUF_X, NTX_BUF_X, 1, hp->n_embd), norm, false);
-}
-
-void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l)
-{
-    struct ntx_step *s = streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y);
-    s->in[1] = NTX_BUF_MIX;
-    s->rounds = hp->streams.rounds;
-}
-
-void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_STREAMS, NTX_BUF_STREAMS, NTX_BUF_H); }
-
-void ntx__streams_mean(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS); }
-
-/* H: what the streams weigh together in the end; before it their mean, for those who look. */
-void ntx__streams_join(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
-{
-    const bool last = layer + 1 == hp->n_layers;
-    if (last)
-        weigh(hp, l, NTX_T_head_mix, hp->streams.n);
-    streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS)->in[1] = last ? NTX_BUF_MIX : NTX_BUF_NONE;
-}
 
 /* The last values of each run of `width`. */
 static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_op op, enum ntx_buf b, uint32_t heads, uint32_t width)
@@ -290,7 +213,21 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     ntx__streams_join(hp, at, l);
 }
 
+/* ---- models by name (model/arch.h) */
+
+#define V4(heads, parts, lora, most) "expert_shared_count=1 rope.dimension_count=64 attention.sliding_window=128 attention.q_lora_rank=" lora " attention.output_group_count=" parts " attention.output_lora_rank=1024" \
+    " attention.indexer.head_count=64 attention.indexer.key_length=128 attention.indexer.top_k=" most " attention.compress_rope_freq_base=160000.0 hyper_connection.count=4" \
+    " hyper_connection.sinkhorn_iterations=20 hyper_connection.epsilon=0.000001 hash_layer_count=3 expert_gating_func=4 swiglu_clamp_exp=10.0 attention.compress_ratios="
+#define IN_TURN "4,128,4,128,4,128,4,128,4,128,"
+static const struct ntx_known models[] = {
+    {"deepseek-v4-flash", 43, 4096, 0, 64, 1, 512, 129280, 1048576, 256, 6, 2048, V4("64", "8", "1024", "512") "0x2," IN_TURN IN_TURN IN_TURN IN_TURN "4", ""},
+    {"deepseek-v4-pro", 61, 7168, 0, 128, 1, 512, 129280, 1048576, 384, 6, 3072,
+     V4("128", "16", "1536", "1024") "128x3," IN_TURN IN_TURN IN_TURN IN_TURN IN_TURN "4,128,4,128,4,128,4,128", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_deepseek4 = {
+    .models = models,
     .experts = NTX__ALWAYS, .score = NTX_SCORE_SQRT_SOFTPLUS, .keys = keys, .layer = layer,
     .own = {"attention.q_lora_rank", "attention.sliding_window", "attention.indexer.head_count", "attention.indexer.top_k", "attention.compress_ratios", "nextn_predict_layers",
             "hash_layer_count", "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},

@@ -1,5 +1,6 @@
 /* gemma.c: Gemma 2 and 3: norms before and behind attention and FFN, GELU, the embedding scaled, most layers within a window; 2: scores and logits are capped;
  * 3: each head's q and k are normed, and layers with a window turn by a base of their own, unscaled. */
+#include <errno.h>
 #include <math.h>
 
 #include "model/arch/arch_impl.h"
@@ -13,10 +14,17 @@ static void scale(struct ntx_hparams *hp, uint32_t layers_27b)
     hp->score_scale = 1 / sqrtf((float)(hp->n_layers == layers_27b ? hp->n_embd / hp->n_head : hp->head_k));
 }
 
+struct own { /* of Gemma 2 */
+    float score_cap; /* scores x become cap * tanh(x / cap) */
+};
+
 static int keys2(struct ntx__keys *k)
 {
+    struct own *own = ntx__own(k, sizeof *own);
     int rc;
-    if ((rc = ntx__key_windows(k, WINDOW_2, EVERY_2)) || (rc = ntx__key_f32(k, "attn_logit_softcapping", 50, 1e-3f, 1e6f, &k->hp->score_cap)) ||
+    if (!own)
+        return -ENOMEM;
+    if ((rc = ntx__key_windows(k, WINDOW_2, EVERY_2)) || (rc = ntx__key_f32(k, "attn_logit_softcapping", 50, 1e-3f, 1e6f, &own->score_cap)) ||
         (rc = ntx__key_f32(k, "final_logit_softcapping", 30, 1e-3f, 1e6f, &k->hp->logit_cap)))
         return rc;
     scale(k->hp, LAYERS_2_27B);
@@ -38,7 +46,8 @@ static int keys3(struct ntx__keys *k)
 static void layer2(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
-    const struct ntx__attention has = {.rope = NTX_ROPE_NEOX, .post_norm = true, .scale = hp->score_scale, .cap = hp->score_cap,
+    const struct own *own = hp->own;
+    const struct ntx__attention has = {.rope = NTX_ROPE_NEOX, .post_norm = true, .scale = hp->score_scale, .cap = own ? own->score_cap : 0,
                                        .window = ntx_windowed(hp, l) ? hp->window : 0};
     ntx__add_attention(hp, out, &has);
     ntx__add_dense_normed(m, l, out, NTX_FFN_GELU);
@@ -55,5 +64,20 @@ static void layer3(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 }
 
 #define WINDOWS "attention.sliding_window", "attention.sliding_window_pattern", "final_logit_softcapping"
-const struct ntx__arch ntx__arch_gemma2 = {.keys = keys2, .own = {WINDOWS, "attn_logit_softcapping"}, .layer = layer2};
-const struct ntx__arch ntx__arch_gemma3 = {.keys = keys3, .own = {WINDOWS, "rope.freq_base_swa"}, .layer = layer3};
+
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models_gemma2[] = {
+    {"gemma-2-9b", 42, 3584, 14336, 16, 8, 256, 256000, 8192, 0, 0, 0, "", ""},
+    {"gemma-2-27b", 46, 4608, 36864, 32, 16, 128, 256000, 8192, 0, 0, 0, "", ""},
+    {0},
+};
+static const struct ntx_known models_gemma3[] = {
+    {"gemma-3-4b", 34, 2560, 10240, 8, 4, 256, 262208, 131072, 0, 0, 0, "attention.sliding_window=1024", ""},
+    {"gemma-3-12b", 48, 3840, 15360, 16, 8, 256, 262208, 131072, 0, 0, 0, "attention.sliding_window=1024", ""},
+    {"gemma-3-27b", 62, 5376, 21504, 32, 16, 128, 262208, 131072, 0, 0, 0, "attention.sliding_window=1024", ""},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_gemma2 = {.keys = keys2, .own = {WINDOWS, "attn_logit_softcapping"}, .layer = layer2, .models = models_gemma2};
+const struct ntx__arch ntx__arch_gemma3 = {.keys = keys3, .own = {WINDOWS, "rope.freq_base_swa"}, .layer = layer3, .models = models_gemma3};

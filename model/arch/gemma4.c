@@ -101,7 +101,23 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx_step_takes(s, NTX_T_layer_scale, true);
 }
 
+/* ---- models by name (model/arch.h) */
+
+#define HEADS_SWA "attention.key_length_swa=256 attention.value_length_swa=256 "
+static const struct ntx_known models[] = {
+    {"gemma-4-e2b", 35, 1536, 0, 8, 1, 512, 262144, 131072, 0, 0, 0,
+     "attention.sliding_window=512 attention.sliding_window_pattern=1x4,0 " HEADS_SWA "embedding_length_per_layer_input=256 attention.shared_kv_layers=20 feed_forward_length=6144x15,12288x20", "blk.4.attn_v.weight"},
+    {"gemma-4-e4b", 42, 2560, 10240, 8, 2, 512, 262144, 131072, 0, 0, 0,
+     "attention.sliding_window=512 attention.sliding_window_pattern=1x5,0 " HEADS_SWA "embedding_length_per_layer_input=256 attention.shared_kv_layers=18", "blk.5.attn_v.weight"},
+    {"gemma-4-26b-a4b", 30, 2816, 2112, 16, 0, 512, 262144, 262144, 128, 8, 704,
+     "attention.sliding_window=1024 attention.sliding_window_pattern=1x5,0 " HEADS_SWA "embedding_length_per_layer_input=0 attention.head_count_kv=8x5,2", ""},
+    {"gemma-4-31b", 60, 5376, 21504, 32, 0, 512, 262144, 262144, 0, 0, 0,
+     "attention.sliding_window=1024 attention.sliding_window_pattern=1x5,0 " HEADS_SWA "embedding_length_per_layer_input=0 attention.head_count_kv=16x5,4", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_gemma4 = {
+    .models = models,
     .experts = NTX__MAYBE, .per_layer = true, .keys = keys, .layer = layer,
     .own = {"attention.sliding_window", "attention.sliding_window_pattern", "final_logit_softcapping", "rope.freq_base_swa", "attention.key_length_swa",
             "attention.value_length_swa", "rope.dimension_count_swa", "attention.shared_kv_layers"},

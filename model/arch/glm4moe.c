@@ -25,7 +25,16 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
         ntx__add_experts(m, out, &experts);
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"glm-4.5-air", 46, 4096, 10944, 96, 8, 128, 151552, 131072, 128, 8, 1408, "leading_dense_block_count=1 expert_shared_count=1", ""},
+    {"glm-4.6", 92, 5120, 12288, 96, 8, 128, 151552, 202752, 160, 8, 1536, "leading_dense_block_count=3 expert_shared_count=1", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_glm4moe = {
+    .models = models,
     .nextn = true, .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .own = {"leading_dense_block_count", "nextn_predict_layers"}, .layer = layer,
     .names = {[NTX_T_ffn_norm] = "post_attention_norm.weight"},
 };

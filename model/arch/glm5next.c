@@ -8,11 +8,18 @@
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
 
+struct own {
+    float bound; /* of what a delta net keeps (RATES); 0: there is none */
+};
+
 static int bound_key(struct ntx__keys *k)
 {
+    struct own *own = ntx__own(k, sizeof *own);
+    if (!own)
+        return -ENOMEM;
     const bool there = ntx_gguf_find(k->g, ntx__key_of(k, "kda.gate_lower_bound"));
-    int rc = ntx__key_f32(k, "kda.gate_lower_bound", 0, -1e6f, 0, &k->hp->delta_bound);
-    return !rc && there && k->hp->delta_bound == 0 ? ntx_err_set(k->err, -ENOTSUP, "key '%s' is 0: nothing would be forgotten, which is not supported", k->key) : rc;
+    int rc = ntx__key_f32(k, "kda.gate_lower_bound", 0, -1e6f, 0, &own->bound);
+    return !rc && there && own->bound == 0 ? ntx_err_set(k->err, -ENOTSUP, "key '%s' is 0: nothing would be forgotten, which is not supported", k->key) : rc;
 }
 
 /* Those of a list, or all, that attend: the first one chooses. */
@@ -73,7 +80,6 @@ static int attention_keys(struct ntx__keys *k)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %g: only 1e-06 is supported", ntx__key_of(k, "attention.layer_norm_epsilon"), (double)eps);
     if (!ntx_count_recurrent(hp))
         return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a layer that keeps a state is not supported", ntx__key_of(k, "attention.head_count_kv"), k->name);
-    hp->latents_unturned = true;
     hp->score_scale = 1.0f / sqrtf((float)hp->head_k);
     return index_keys(k);
 }
@@ -94,13 +100,14 @@ static int keys(struct ntx__keys *k)
 static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 {
     const struct ntx_hparams *hp = &m->hp;
+    const struct own *own = hp->own;
     if (!at)
         ntx__streams_begin(hp, l);
     ntx__streams_enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
     if (ntx_is_recurrent(hp, at))
-        ntx__add_kda_alone(hp, l, NTX_T_delta_a);
+        ntx__add_kda_alone(hp, l, NTX_T_delta_a, own ? own->bound : 0);
     else
-        ntx__add_latents_alone(hp, at, l);
+        ntx__add_latents_alone(hp, at, l, &(struct ntx__latents){.unturned = true});
     ntx__streams_leave(hp, l);
     ntx__streams_enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
     if (at < hp->n_dense)
@@ -111,7 +118,18 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     ntx__streams_mean(hp, l);
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"glm-5.3-flash", 45, 4096, 12288, 64, 0, 512, 154880, 1048576, 288, 8, 2048,
+     "attention.head_count_kv=0x3,1 attention.layer_norm_epsilon=0.000001 ssm.conv_kernel=4 kda.head_dim=128 kda.gate_lower_bound=-5.0 attention.kv_lora_rank=512 rope.dimension_count=0 "
+     "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1 attention.indexer.kpool=16 "
+     "attention.indexer.kpool_select_tail=true swiglu_clamp_exp=10.0 hyper_connection.count=4 hyper_connection.sinkhorn_iterations=20 hyper_connection.epsilon=0.000001" NTX__CHOICE("32"), ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_glm5_next = {
+    .models = models,
     .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .kv_heads_tell = true, .unturned = true, .keys = keys, .layer = layer,
     .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers",
             "attention.indexer.head_count", "attention.indexer.top_k", "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},

@@ -18,7 +18,16 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU_CLAMPED, .biases = NTX__ALWAYS});
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 32, 4, 2880, "attention.sliding_window=128", ""},
+    {"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, 131072, 128, 4, 2880, "attention.sliding_window=128", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_gpt_oss = {
+    .models = models,
     .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = {"attention.sliding_window", "attention.sliding_window_pattern"}, .layer = layer,
     .names = {[NTX_T_ffn_norm] = "post_attention_norm.weight"},
 };

@@ -41,5 +41,12 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 }
 
 #define OWN {"embedding_scale", "residual_scale", "logit_scale", "attention.scale"}
-const struct ntx__arch ntx__arch_granite = {.experts = NTX__MAYBE, .expert_norm = true, .keys = keys, .own = OWN, .layer = layer};
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"granite-3.3-8b", 40, 4096, 12800, 32, 8, 128, 49159, 131072, 0, 0, 0, "logit_scale=16.0", ""},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_granite = {.experts = NTX__MAYBE, .expert_norm = true, .keys = keys, .own = OWN, .layer = layer, .models = models};
 const struct ntx__arch ntx__arch_granitemoe = {.experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = OWN, .layer = layer};

@@ -16,8 +16,7 @@ static int choice_keys(struct ntx__keys *k)
         return rc;
     if (!ntx_gguf_find(k->g, ntx__key_of(k, "attention.indexer.types")))
         return ntx_err_set(k->err, -EINVAL, "key '%s' is missing: which layers choose positions", k->key);
-    k->hp->index.behind = true;
-    return ntx__key_choice(k);
+    return ntx__key_choice(k, &(struct ntx__choice){.pairs = NTX_ROPE_NORM});
 }
 
 static int keys(struct ntx__keys *k)
@@ -33,7 +32,6 @@ static int keys(struct ntx__keys *k)
     if (hp->rope_scaling != NTX_ROPE_SCALE_NONE)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model with scaled rotation is not supported", ntx__key_of(k, "rope.scaling.type"), k->name);
     hp->n_ff_shexp = shared * hp->n_ff_exp;
-    hp->latents_gated = true;
     hp->score_scale = 1.0f / sqrtf((float)hp->head_k);
     return choice_keys(k);
 }
@@ -44,7 +42,7 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     if (!at)
         ntx__streams_begin(hp, l);
     ntx__streams_enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
-    ntx__add_latents_alone(hp, at, l);
+    ntx__add_latents_alone(hp, at, l, &(struct ntx__latents){.gated = true, .keys_behind = true});
     ntx__streams_leave(hp, l);
     ntx__streams_enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
     if (at < hp->n_dense)
@@ -55,7 +53,18 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     ntx__streams_join(hp, at, l);
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    /* transformers' defaults */
+    {"hy-4", 34, 2816, 6912, 32, 1, 576, 120832, 262144, 256, 8, 768,
+     NTX__LATENT "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=1 expert_shared_count=1 swiglu_clamp_exp=10.0 hyper_connection.count=4 "
+     "hyper_connection.magnitude=2.0 hyper_connection.epsilon=0.000001 attention.indexer.types=1x2,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1" NTX__CHOICE("16"), ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_hy_v4 = {
+    .models = models,
     .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .layer = layer,
     .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "attention.indexer.head_count",
             "attention.indexer.top_k", "hyper_connection.count", "swiglu_clamp_exp"},

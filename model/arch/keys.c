@@ -474,6 +474,15 @@ int ntx__make_dims(struct ntx__keys *k)
     return rc;
 }
 
+void *ntx__own(struct ntx__keys *k, size_t size)
+{
+    void *own = calloc(1, size);
+    if (!own)
+        ntx_err_set(k->err, -ENOMEM, "no memory for the numbers of a %s model", k->name);
+    k->hp->own = k->m->own = own;
+    return own;
+}
+
 int ntx__key_recurrent_kv(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -523,4 +532,19 @@ int ntx__read_keys(struct ntx__keys *k)
         return rc;
     rc = refuse_window_widths(k);
     return rc ? rc : refuse_scales(k);
+}
+
+/* A number, or the same one for each layer. */
+int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, float *out)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
+    if (!kv || kv->type != NTX_GGUF_ARR)
+        return ntx__key_f32(k, suffix, fallback, 0, 1e6f, out);
+    if (kv->elem != NTX_GGUF_F32 || !kv->count)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of floating-point numbers", k->key);
+    memcpy(out, kv->data, sizeof *out);
+    for (uint64_t i = 1; i < kv->count; i++)
+        if (memcmp(kv->data, (const uint8_t *)kv->data + 4 * i, 4))
+            return ntx_err_set(k->err, -ENOTSUP, "key '%s' differs between layers, which is not supported", k->key);
+    return *out >= 0 && *out <= 1e6f ? 0 : ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0 to 1e+06 are possible", k->key, (double)*out);
 }

@@ -8,16 +8,23 @@
 
 enum { UNTURNED_EVERY = 4, STRETCH = 8192, UNNORMED_EXPERTS = 128 };
 
+struct own {
+    uint32_t unturned_every; /* the last of so many layers turns nothing */
+};
+
 static int keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
+    struct own *own = ntx__own(k, sizeof *own);
     int rc;
+    if (!own)
+        return -ENOMEM;
     if ((rc = ntx__key_windows(k, STRETCH, UNTURNED_EVERY)) ||
         (rc = ntx__key_u32(k, "interleave_moe_layer_step", -1, 0, NTX_MAX_LAYERS, &hp->expert_every)))
         return rc;
     if (hp->window == 1)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is 1: a stretch of one token is none", ntx__key_of(k, "attention.sliding_window"));
-    hp->unturned_every = hp->window ? UNTURNED_EVERY : hp->n_layers;
+    own->unturned_every = hp->window ? UNTURNED_EVERY : hp->n_layers;
     for (uint32_t l = 0; l < hp->n_layers && hp->window; l++)
         if (ntx_windowed(hp, l) != ((l + 1) % UNTURNED_EVERY != 0)) /* others take it for both, or for stretches alone: no file is known that has another */
             return ntx_err_set(k->err, -ENOTSUP, "key '%s' has layer %u otherwise than each fourth without stretches: not supported", ntx__key_of(k, "attention.sliding_window_pattern"), l);
@@ -33,7 +40,8 @@ static int keys(struct ntx__keys *k)
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
-    bool turned = !hp->unturned_every || (l + 1) % hp->unturned_every;
+    const struct own *own = hp->own;
+    bool turned = (l + 1) % (own ? own->unturned_every : UNTURNED_EVERY);
     struct ntx__attention has = {.rope = NTX_ROPE_NORM, .unturned = !turned, .bare_norm = turned && hp->n_expert != UNNORMED_EXPERTS};
     if (!turned)
         has.temperature = hp->temperature;
@@ -46,6 +54,15 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"llama-4-scout", 48, 5120, 16384, 40, 8, 128, 202048, 10485760, 16, 1, 8192, "interleave_moe_layer_step=1", ""},
+    {"llama-4-maverick", 48, 5120, 16384, 40, 8, 128, 202048, 1048576, 128, 1, 8192, "interleave_moe_layer_step=2", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_llama4 = {
+    .models = models,
     .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .keys = keys, .own = {"attention.sliding_window", "attention.sliding_window_pattern", "interleave_moe_layer_step"}, .layer = layer,
 };

@@ -15,4 +15,11 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__ALWAYS});
 }
 
-const struct ntx__arch ntx__arch_minimax_m2 = {.experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .layer = layer};
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"minimax-m2", 62, 3072, 1536, 48, 8, 128, 200064, 196608, 256, 8, 1536, "", ""},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_minimax_m2 = {.experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .layer = layer, .models = models};

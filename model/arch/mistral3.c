@@ -25,6 +25,15 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"ministral-3-8b", 34, 4096, 14336, 32, 8, 128, 131072, 262144, 0, 0, 0, "", ""},
+    {"ministral-3-14b", 40, 5120, 16384, 32, 8, 128, 131072, 262144, 0, 0, 0, "", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_mistral3 = {
+    .models = models,
     .experts = NTX__MAYBE, .expert_norm = true, .keys = keys, .own = {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}, .layer = layer,
 };

@@ -15,4 +15,11 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU});
 }
 
-const struct ntx__arch ntx__arch_olmoe = {.experts = NTX__ALWAYS, .keys = keys, .layer = layer};
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"olmoe-7b", 16, 2048, 1024, 16, 16, 128, 50304, 4096, 64, 8, 1024, "", ""},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_olmoe = {.experts = NTX__ALWAYS, .keys = keys, .layer = layer, .models = models};

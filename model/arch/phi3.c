@@ -15,4 +15,13 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
-const struct ntx__arch ntx__arch_phi3 = {.keys = keys, .rope_factors = true, .layer = layer};
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"phi-3-mini", 32, 3072, 8192, 32, 32, 96, 32064, 131072, 0, 0, 0, "", "blk.0.attn_qkv.weight"},
+    {"phi-4-mini", 32, 3072, 8192, 24, 8, 128, 200064, 131072, 0, 0, 0, "", "blk.0.attn_qkv.weight"},
+    {"phi-4", 40, 5120, 17920, 40, 10, 128, 100352, 16384, 0, 0, 0, "", "blk.0.attn_qkv.weight"},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_phi3 = {.keys = keys, .rope_factors = true, .layer = layer, .models = models};

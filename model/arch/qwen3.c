@@ -16,5 +16,13 @@ static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU});
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"qwen3-30b-a3b", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 128, 8, 768, "", ""},
+    {"qwen3-235b-a22b", 94, 4096, 12288, 64, 4, 128, 151936, 40960, 128, 8, 1536, "", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_qwen3 = {.layer = dense};
-const struct ntx__arch ntx__arch_qwen3moe = {.experts = NTX__ALWAYS, .expert_norm = true, .layer = moe};
+const struct ntx__arch ntx__arch_qwen3moe = {.experts = NTX__ALWAYS, .expert_norm = true, .layer = moe, .models = models};

@@ -7,53 +7,6 @@
 
 #include "model/arch/arch_impl.h"
 
-/* Bit l of hp->recurrent, by the file's list. */
-static int listed(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
-{
-    struct ntx_hparams *hp = k->hp;
-    size_t size = kv->elem == NTX_GGUF_BOOL ? 1 : 4;
-    if (kv->type != NTX_GGUF_ARR || (kv->elem != NTX_GGUF_BOOL && kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32))
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of truth values", k->key);
-    if (kv->count != hp->n_layers + hp->n_nextn)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' tells of %llu layers; there are %u", k->key, (unsigned long long)kv->count, hp->n_layers + hp->n_nextn);
-    for (uint32_t l = 0; l < hp->n_layers; l++) {
-        uint32_t is = 0;
-        memcpy(&is, (const uint8_t *)kv->data + l * size, size);
-        hp->recurrent[l / 64] |= (uint64_t)(is != 0) << l % 64;
-    }
-    return 0;
-}
-
-int ntx__key_recurrent(struct ntx__keys *k)
-{
-    struct ntx_hparams *hp = k->hp;
-    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.recurrent_layers"));
-    uint32_t every;
-    int rc = kv ? listed(k, kv) : ntx__key_u32(k, "full_attention_interval", 4, 1, NTX_MAX_LAYERS, &every);
-    if (rc)
-        return rc;
-    if (!kv)
-        ntx_set_recurrent(hp, every);
-    return ntx_count_recurrent(hp) < hp->n_layers ? 0 : ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a layer of attention is not supported", k->key, k->name);
-}
-
-int ntx__key_delta(struct ntx__keys *k)
-{
-    struct ntx_hparams *hp = k->hp;
-    uint32_t inner;
-    int rc;
-    if ((rc = ntx__key_u32(k, "ssm.conv_kernel", -1, 2, NTX_DELTA_TAPS_MAX, &hp->delta.taps)) ||
-        (rc = ntx__key_u32(k, "ssm.state_size", -1, NTX_DELTA_HEAD_STEP, NTX_MAX_HEAD, &hp->delta.head)) ||
-        (rc = ntx__key_u32(k, "ssm.time_step_rank", -1, 1, NTX__MAX_WIDTH / 3 / hp->delta.head, &hp->delta.heads)) ||
-        (rc = ntx__key_u32(k, "ssm.group_count", -1, 1, hp->delta.heads, &hp->delta.key_heads)) ||
-        (rc = ntx__key_u32(k, "ssm.inner_size", -1, 1, NTX__MAX_WIDTH, &inner)))
-        return rc;
-    if (hp->delta.head % NTX_DELTA_HEAD_STEP || hp->delta.heads % hp->delta.key_heads || inner != hp->delta.heads * hp->delta.head)
-        return ntx_err_set(k->err, -ENOTSUP, "a delta net of %u values in %u heads of %u over %u key heads is not supported: the width of a head is a multiple of %u, and key heads divide the others",
-                           inner, hp->delta.heads, hp->delta.head, hp->delta.key_heads, NTX_DELTA_HEAD_STEP);
-    return 0;
-}
-
 /* A pair that no section has would not be turned at all. */
 int ntx__check_sections(struct ntx__keys *k)
 {
@@ -134,12 +87,37 @@ static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 
 #define NAMES {[NTX_T_ffn_norm] = "post_attention_norm.weight"}
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models_qwen3next[] = {
+    {"qwen3-next-80b-a3b", 48, 2048, 5120, 16, 2, 256, 151936, 262144, 512, 10, 512,
+     "expert_shared_feed_forward_length=512 ssm.time_step_rank=32 ssm.inner_size=4096" NTX__QWEN_DELTA, ""},
+    {0},
+};
+static const struct ntx_known models_qwen35[] = {
+    {"qwen3.5-27b", 64, 5120, 17408, 24, 4, 256, 248320, 262144, 0, 0, 0,
+     "ssm.time_step_rank=48 ssm.inner_size=6144" NTX__QWEN_DELTA NTX__QWEN_TURN, ""},
+    {0},
+};
+static const struct ntx_known models_qwen35moe[] = {
+    {"qwen3.5-35b-a3b", 40, 2048, 512, 16, 2, 256, 248320, 262144, 256, 8, 512,
+     "expert_shared_feed_forward_length=512 ssm.time_step_rank=32 ssm.inner_size=4096" NTX__QWEN_DELTA NTX__QWEN_TURN, ""},
+    {"qwen3.5-122b-a10b", 48, 3072, 1024, 32, 2, 256, 248320, 262144, 256, 8, 1024,
+     "expert_shared_feed_forward_length=1024 ssm.time_step_rank=64 ssm.inner_size=8192" NTX__QWEN_DELTA NTX__QWEN_TURN, ""},
+    {"qwen3.5-397b-a17b", 60, 4096, 1024, 32, 2, 256, 248320, 262144, 512, 10, 1024,
+     "expert_shared_feed_forward_length=1024 ssm.time_step_rank=64 ssm.inner_size=8192" NTX__QWEN_DELTA NTX__QWEN_TURN, ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_qwen3next = {
+    .models = models_qwen3next,
     .nextn = true, .experts = NTX__ALWAYS, .expert_norm = true, .keys = older_keys, .own = {"full_attention_interval", "nextn_predict_layers"}, .layer = next, .names = NAMES,
 };
 const struct ntx__arch ntx__arch_qwen35 = {
+    .models = models_qwen35,
     .nextn = true, .keys = keys, .own = {"full_attention_interval", "nextn_predict_layers", "rope.dimension_sections"}, .layer = dense, .names = NAMES,
 };
 const struct ntx__arch ntx__arch_qwen35moe = {
+    .models = models_qwen35moe,
     .nextn = true, .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = {"full_attention_interval", "nextn_predict_layers", "rope.dimension_sections"}, .layer = moe, .names = NAMES,
 };

@@ -268,7 +268,19 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     join(hp, at, l);
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    /* The table's 51B give the width, and transformers' defaults the streams and rows of the table; what chooses, and an expert's width, are guesses that its 125B and 6B at a time leave. */
+    {"qwen3.8-flash-next", 48, 2560, 0, 16, 2, 256, 248320, 262144, 512, 10, 384,
+     "expert_shared_feed_forward_length=384 ssm.time_step_rank=32 ssm.inner_size=4096 hyper_connection.count=4 hyper_connection.low_rank=320 attention.compress_ratios=0x3,16 "
+     "ple.layers=1, ple.ngram_size=3 ple.heads_per_ngram=8 ple.conv_kernel=4 ple.eos_token_id=0 embedding_length_per_layer_input=160 ple.layer_multipliers=1,3,5, ple.head_offsets=0x15,300000045 "
+     "ple.head_vocab_sizes=20000003x16" NTX__CHOICE("16") NTX__QWEN_DELTA NTX__QWEN_TURN, ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_qwen4exp = {
+    .models = models,
     .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .layer = layer,
     .own = {"full_attention_interval", "rope.dimension_sections", "attention.compress_ratios", "attention.indexer.head_count", "attention.indexer.top_k", "hyper_connection.count"},
 };

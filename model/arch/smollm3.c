@@ -10,4 +10,11 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
-const struct ntx__arch ntx__arch_smollm3 = {.layer = layer};
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"smollm3-3b", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 0, 0, 0, "", ""},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_smollm3 = {.layer = layer, .models = models};

@@ -2,10 +2,13 @@
  * chosen by a sigmoid beside a shared one; and of some layers, what an activation gives is bounded, and what it is multiplied by. */
 #include <errno.h>
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "model/arch/arch_impl.h"
+
+struct own {
+    float limit[NTX_MAX_LAYERS], shared_limit[NTX_MAX_LAYERS]; /* of what experts' activations give, and of what it is multiplied by; of the shared one's. 0: none */
+};
 
 static int window_keys(struct ntx__keys *k)
 {
@@ -29,7 +32,7 @@ static int window_keys(struct ntx__keys *k)
 }
 
 /* A list of numbers, one of each layer (and of blocks behind them), or one for all; absent: 0. */
-static int limits_of(struct ntx__keys *k, const char *suffix, size_t offset)
+static int limits_of(struct ntx__keys *k, const char *suffix, float *out)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
     float all = 0;
@@ -44,7 +47,7 @@ static int limits_of(struct ntx__keys *k, const char *suffix, size_t offset)
             memcpy(&v, (const uint8_t *)kv->data + l * sizeof v, sizeof v);
         if (!(v >= 0 && v <= 1e6f))
             return ntx_err_set(k->err, -EINVAL, "key '%s' is %g for layer %u; 0 to 1e+06 are possible", k->key, (double)v, l);
-        memcpy((uint8_t *)&k->m->dims[l] + offset, &v, sizeof v);
+        out[l] = v;
     }
     return 0;
 }
@@ -52,12 +55,13 @@ static int limits_of(struct ntx__keys *k, const char *suffix, size_t offset)
 static int keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
-    int rc = ntx__key_nextn(k);
+    struct own *own = ntx__own(k, sizeof *own);
+    int rc = own ? ntx__key_nextn(k) : -ENOMEM;
     if (rc || (rc = window_keys(k)) || (rc = ntx__make_dims(k)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
         (rc = ntx__key_u32(k, "expert_shared_feed_forward_length", -1, 1, NTX__MAX_WIDTH, &hp->n_ff_shexp)) ||
-        (rc = limits_of(k, "swiglu_clamp_exp", offsetof(struct ntx_dims, limit))))
+        (rc = limits_of(k, "swiglu_clamp_exp", own->limit)))
         return rc;
-    return limits_of(k, "swiglu_clamp_shexp", offsetof(struct ntx_dims, shared_limit));
+    return limits_of(k, "swiglu_clamp_shexp", own->shared_limit);
 }
 
 /* Where SiLU, which rises from below 0 on, reaches it: bounding what goes in there bounds what comes out. */
@@ -74,8 +78,8 @@ static float silu_reaches(float limit)
 /* (llama.cpp takes what is not above 1e-6 for none.) */
 static void bound(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l)
 {
-    const struct ntx_dims d = ntx_dims_of(hp, at);
-    const float limit = d.limit > 1e-6f ? d.limit : 0, shared = d.shared_limit > 1e-6f ? d.shared_limit : 0;
+    const struct own *own = hp->own;
+    const float limit = own && own->limit[at] > 1e-6f ? own->limit[at] : 0, shared = own && own->shared_limit[at] > 1e-6f ? own->shared_limit[at] : 0;
     for (struct ntx_step *s = l->step; s < l->step + l->n_steps; s++) {
         if (s->op != NTX_OP_GLU && s->op != NTX_OP_EXPERTS)
             continue;
@@ -99,7 +103,16 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     bound(&m->hp, l, out);
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"step-3.5-flash", 45, 4096, 11264, 0, 8, 128, 128896, 262144, 288, 8, 1280,
+     "attention.head_count=64x1,96x3 attention.sliding_window=512 attention.sliding_window_pattern=0x1,1x3 leading_dense_block_count=3 expert_shared_feed_forward_length=1280", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_step35 = {
+    .models = models,
     .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .per_layer = true, .keys = keys, .layer = layer,
     .own = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_count_swa", "leading_dense_block_count", "nextn_predict_layers",
             "swiglu_clamp_exp", "swiglu_clamp_shexp"},

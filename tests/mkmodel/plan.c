@@ -301,7 +301,7 @@ static void gemma4_widths(struct plan *p)
     for (uint32_t l = 0; l < o->layers; l++) {
         bool full = l % 3 == 2;
         struct ntx_dims *d = &p->dims[l];
-        *d = (struct ntx_dims){o->heads, full && o->full_kv ? o->full_kv : o->kv, p->head, p->head, l < own ? o->ff : 2 * o->ff, l, 0, 0};
+        *d = (struct ntx_dims){o->heads, full && o->full_kv ? o->full_kv : o->kv, p->head, p->head, l < own ? o->ff : 2 * o->ff, l};
         if (!full && o->window_head)
             d->head_k = d->head_v = o->window_head;
         if (l >= own)
@@ -318,7 +318,7 @@ static void step_widths(struct plan *p)
     p->hp.dims = p->dims;
     for (uint32_t l = 0; l < o->layers + o->nextn; l++) {
         bool full = l % 3 == 0;
-        p->dims[l] = (struct ntx_dims){full ? o->heads : or_else(o->window_heads, o->heads), o->kv, p->head, p->head, o->ff, l, l % 2 ? 0.5f : 0, l % 3 == 1 ? 0.75f : 0};
+        p->dims[l] = (struct ntx_dims){full ? o->heads : or_else(o->window_heads, o->heads), o->kv, p->head, p->head, o->ff, l};
         p->hp.windowed[l / 64] |= (uint64_t)!full << l % 64;
     }
 }
@@ -352,7 +352,6 @@ static void streamed_widths(struct plan *p)
     const struct mk_options *o = p->o;
     p->hp.streams.n = NTX_STREAMS;
     p->hp.streams.rounds = 20;
-    p->hp.latents_unturned = true;
     p->hp.index.every = or_else(o->index_pool, 4);
     memset(p->hp.index.in, 0, sizeof p->hp.index.in);
     for (uint32_t l = 0; l < o->layers + o->nextn; l++)
@@ -399,8 +398,7 @@ static void find_widths(struct plan *p)
     p->hp = (struct ntx_hparams){.n_layers = o->layers, .n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = p->head, .head_v = value_dim(o, p->head),
                                  .rope_dim = o->kv_lora ? o->rotated : p->head, .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined, .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o),
                                  .n_input = o->layer_input, .v_of_k = o->no_v, .experts_fused = o->fused, .delta_joined = o->delta_joined,
-                                 .qkv_fused = is_phi3(o) && !o->no_v, .gate_up_fused = is_phi3(o), .expert_every = o->expert_every ? o->expert_every : 1,
-                                 .unturned_every = 4};
+                                 .qkv_fused = is_phi3(o) && !o->no_v, .gate_up_fused = is_phi3(o), .expert_every = o->expert_every ? o->expert_every : 1};
     p->hp.delta.head = or_else(o->delta_head, 32);
     p->hp.delta.heads = or_else(o->delta_heads, 4);
     p->hp.delta.key_heads = or_else(o->delta_keys, 2);
@@ -424,7 +422,7 @@ static void find_widths(struct plan *p)
     if (says(o, STREAMED))
         streamed_widths(p);
     if (says(o, GATED))
-        p->hp.streams.n = NTX_STREAMS, p->hp.latents_gated = p->hp.index.behind = true;
+        p->hp.streams.n = NTX_STREAMS;
     if (says(o, BLOCKS))
         block_widths(p);
 }
@@ -898,21 +896,16 @@ static void add_gemma4_keys(struct plan *p)
     kv_f32(p, "final_logit_softcapping", 8);
 }
 
-static void kv_f32s(struct plan *p, const char *suffix, size_t offset)
-{
-    float v[NTX_MAX_LAYERS + 16];
-    for (uint32_t l = 0; l < p->o->layers + p->o->nextn; l++)
-        memcpy(&v[l], (const uint8_t *)&p->dims[l] + offset, sizeof v[l]);
-    kv_list(p, suffix, NTX_GGUF_F32, v, p->o->layers + p->o->nextn);
-}
-
 static void add_step_keys(struct plan *p)
 {
     const struct mk_options *o = p->o;
     const uint32_t n = o->layers + o->nextn;
     uint32_t heads[NTX_MAX_LAYERS + 16], kv[NTX_MAX_LAYERS + 16];
     uint8_t pattern[NTX_MAX_LAYERS + 16];
+    float limits[NTX_MAX_LAYERS + 16], shared_limits[NTX_MAX_LAYERS + 16];
     for (uint32_t l = 0; l < n; l++) {
+        limits[l] = l % 2 ? 0.5f : 0;
+        shared_limits[l] = l % 3 == 1 ? 0.75f : 0;
         heads[l] = p->dims[l].n_head;
         kv[l] = p->dims[l].n_head_kv;
         pattern[l] = ntx_windowed(&p->hp, l);
@@ -920,8 +913,8 @@ static void add_step_keys(struct plan *p)
     kv_list(p, "attention.head_count", NTX_GGUF_U32, heads, n);
     kv_list(p, "attention.head_count_kv", NTX_GGUF_U32, kv, n);
     kv_list(p, "attention.sliding_window_pattern", NTX_GGUF_BOOL, pattern, n);
-    kv_f32s(p, "swiglu_clamp_exp", offsetof(struct ntx_dims, limit));
-    kv_f32s(p, "swiglu_clamp_shexp", offsetof(struct ntx_dims, shared_limit));
+    kv_list(p, "swiglu_clamp_exp", NTX_GGUF_F32, limits, n);
+    kv_list(p, "swiglu_clamp_shexp", NTX_GGUF_F32, shared_limits, n);
 }
 
 static void add_router_keys(struct plan *p)

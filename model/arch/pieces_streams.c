@@ -1,0 +1,67 @@
+/* pieces_streams.c: residual streams that are mixed anew before and behind attention and FFNs (infer/streams.c): their keys, and their steps. */
+#include <errno.h>
+#include <math.h>
+
+#include "model/arch/arch_impl.h"
+
+int ntx__key_streams(struct ntx__keys *k, bool mixed)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = ntx__key_u32(k, "hyper_connection.count", -1, 1, UINT32_MAX, &hp->streams.n);
+    if (!rc && hp->streams.n != NTX_STREAMS)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; %d residual streams are supported", k->key, hp->streams.n, NTX_STREAMS);
+    if (rc || (rc = ntx__key_f32(k, "hyper_connection.epsilon", NAN, 0, 1, &hp->streams.eps)))
+        return rc;
+    hp->streams.most = 2;
+    return mixed ? ntx__key_u32(k, "hyper_connection.sinkhorn_iterations", -1, 1, 1000, &hp->streams.rounds) : ntx__key_f32(k, "hyper_connection.magnitude", NAN, 0, 1e6f, &hp->streams.most);
+}
+
+static struct ntx_step *streams_step(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in)
+{
+    struct ntx_step *s = ntx_layer_add(l, op, out, in);
+    s->heads = hp->streams.n;
+    s->width = hp->n_embd;
+    return s;
+}
+
+/* What the streams weigh, by three tensors that follow one another: t and the next two. */
+static void weigh(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor t, uint32_t width)
+{
+    ntx__add_norm(l, NTX_BUF_ATTN, NTX_BUF_STREAMS, 1, hp->streams.n * hp->n_embd);
+    ntx__add_product(l, NTX_BUF_MIX, NTX_BUF_ATTN, t);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_MIXW, NTX_BUF_MIX, NTX_BUF_MIX);
+    s->heads = hp->streams.n;
+    s->width = width;
+    s->rounds = hp->streams.rounds;
+    s->eps = hp->streams.eps;
+    s->scale = hp->streams.most;
+    ntx_step_takes(s, (enum ntx_tensor)(t + 1), false);
+    ntx_step_takes(s, (enum ntx_tensor)(t + 2), false);
+}
+
+void ntx__streams_enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor mix, enum ntx_tensor norm)
+{
+    weigh(hp, l, mix, ntx_width(hp, 0, NTX_DIM_MIX));
+    streams_step(hp, l, NTX_OP_MIX, NTX_BUF_X, NTX_BUF_STREAMS)->in[1] = NTX_BUF_MIX;
+    ntx_step_takes(ntx__add_norm(l, NTX_BUF_X, NTX_BUF_X, 1, hp->n_embd), norm, false);
+}
+
+void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    struct ntx_step *s = streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y);
+    s->in[1] = NTX_BUF_MIX;
+    s->rounds = hp->streams.rounds;
+}
+
+void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_STREAMS, NTX_BUF_STREAMS, NTX_BUF_H); }
+
+void ntx__streams_mean(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS); }
+
+/* H: what the streams weigh together in the end; before it their mean, for those who look. */
+void ntx__streams_join(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+{
+    const bool last = layer + 1 == hp->n_layers;
+    if (last)
+        weigh(hp, l, NTX_T_head_mix, hp->streams.n);
+    streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS)->in[1] = last ? NTX_BUF_MIX : NTX_BUF_NONE;
+}
