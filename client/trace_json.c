@@ -1,5 +1,6 @@
 /* Chrome's trace format: slices ("X") on threads of processes. Ours: process 1 is the drive, with as many lanes as reads were under way
- * at once; process 2 the ring, a thread per slot; process 3 computing; process 4 the other machines, if there are any, a thread each. Slices of one thread never overlap. */
+ * at once; process 2 the ring, a thread per slot; process 3 computing; process 4 the other machines, if there are any, a thread each; process 5 the predictor's
+ * drafters. Slices of one thread never overlap. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include "client/trace.h"
 #include "common/util.h"
 
-enum { DRIVE = 1, RING = 2, COMPUTE = 3, MACHINES = 4 };
+enum { DRIVE = 1, RING = 2, COMPUTE = 3, MACHINES = 4, PREDICT = 5 };
 enum { T_PASSES = 1, T_LAYERS, T_WAITS, T_DECISIONS, T_COPIES, T_EXPERTS, T_SESSION };
 #define MAX_LANES 256
 #define MAX_NAMED 4096
@@ -21,7 +22,7 @@ struct out {
     uint64_t lane_end[MAX_LANES];
     unsigned n_lanes;
     uint64_t slot_end[MAX_NAMED]; /* 0: never seen */
-    bool session[MAX_NAMED], trees[MAX_NAMED], rank[64];
+    bool session[MAX_NAMED], trees[MAX_NAMED], rank[64], drafter[64];
 };
 
 static void separator(struct out *o)
@@ -174,6 +175,12 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
     case NTX_TR_EXPERTS:
         experts_event(o, r);
         return;
+    case NTX_TR_DRAFTING:
+        snprintf(text, sizeof text, "%u rows", r->a);
+        snprintf(args, sizeof args, "\"session\":%" PRIu64, r->c);
+        o->drafter[r->b % 64] = true;
+        slice(o, PREDICT, (unsigned)(r->b % 64), r->t0, r->t1, text, args);
+        return;
     default:
         return;
     }
@@ -202,6 +209,12 @@ static void names(struct out *o)
             name(o, "process_name", MACHINES, 0, "other machines: products");
             name(o, "thread_name", MACHINES, i, text);
         }
+    for (unsigned i = 0; i < 64; i++)
+        if (o->drafter[i]) {
+            snprintf(text, sizeof text, "drafter %u", i + 1);
+            name(o, "process_name", PREDICT, 0, "ntx-predictor");
+            name(o, "thread_name", PREDICT, i, text);
+        }
     for (unsigned i = 0; i < o->n_lanes; i++) {
         snprintf(text, sizeof text, "reads %u", i + 1);
         name(o, "thread_name", DRIVE, i, text);
@@ -228,7 +241,7 @@ static void names(struct out *o)
 
 struct edge {
     uint64_t t;
-    int read, pass, stall; /* +1 begins, -1 ends */
+    int read, pass, stall, draft; /* +1 begins, -1 ends */
 };
 
 static int by_time(const void *a, const void *b)
@@ -241,15 +254,15 @@ static int summarize(const struct ntx_trace_event *e, size_t n, struct ntx_trace
 {
     struct edge *edges = malloc((2 * n + 1) * sizeof *edges);
     size_t k = 0;
-    int reading = 0, passes = 0, stalls = 0;
+    int reading = 0, passes = 0, stalls = 0, drafts = 0;
     if (!edges)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        int r = e[i].r.kind == NTX_TR_READ, p = e[i].r.kind == NTX_TR_PASS, w = e[i].r.kind == NTX_TR_STALL;
-        if (!r && !p && !w)
+        int r = e[i].r.kind == NTX_TR_READ, p = e[i].r.kind == NTX_TR_PASS, w = e[i].r.kind == NTX_TR_STALL, d = e[i].r.kind == NTX_TR_DRAFTING;
+        if (!r && !p && !w && !d)
             continue;
-        edges[k++] = (struct edge){e[i].r.t0, r, p, w};
-        edges[k++] = (struct edge){e[i].r.t1, -r, -p, -w};
+        edges[k++] = (struct edge){e[i].r.t0, r, p, w, d};
+        edges[k++] = (struct edge){e[i].r.t1, -r, -p, -w, -d};
     }
     qsort(edges, k, sizeof *edges, by_time);
     for (size_t i = 0; i + 1 < k; i++) {
@@ -257,9 +270,12 @@ static int summarize(const struct ntx_trace_event *e, size_t n, struct ntx_trace
         reading += edges[i].read;
         passes += edges[i].pass;
         stalls += edges[i].stall;
+        drafts += edges[i].draft;
         bool computing = passes > 0 && stalls <= 0;
         s->reading += reading > 0 ? dt : 0;
         s->computing += computing ? dt : 0;
+        s->drafting += drafts > 0 ? dt : 0;
+        s->hidden += drafts > 0 && passes > 0 ? dt : 0;
         s->both += reading > 0 && computing ? dt : 0;
     }
     s->wall = k ? (double)(edges[k - 1].t - edges[0].t) / 1e9 : 0;
@@ -299,8 +315,8 @@ int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n
     for (size_t i = 0; i < n; i++)
         event(o, &e[i]);
     names(o);
-    fprintf(o->f, "\n],\"otherData\":{\"wall_s\":%.6f,\"reading_s\":%.6f,\"computing_s\":%.6f,\"both_s\":%.6f,\"records\":%" PRIu64 ",\"missed\":%" PRIu64 "}}\n", sum.wall,
-            sum.reading, sum.computing, sum.both, sum.records, sum.missed);
+    fprintf(o->f, "\n],\"otherData\":{\"wall_s\":%.6f,\"reading_s\":%.6f,\"computing_s\":%.6f,\"both_s\":%.6f,\"drafting_s\":%.6f,\"drafting_in_passes_s\":%.6f,\"records\":%" PRIu64 ",\"missed\":%" PRIu64 "}}\n", sum.wall,
+            sum.reading, sum.computing, sum.both, sum.drafting, sum.hidden, sum.records, sum.missed);
     bool bad = ferror(o->f);
     if (fclose(o->f) || bad)
         rc = ntx_err_set(err, -EIO, "%s: cannot be written: %s", path, strerror(errno));

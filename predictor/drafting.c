@@ -31,6 +31,7 @@ struct ntx_drafting {
     pthread_t thread;
     atomic_bool stop;
     int file;
+    unsigned number;
     struct ntx_counters *counters;
     int32_t *tokens;       /* [ctx] */
     struct followed text[NTX_DRAFTS_TEXTS];
@@ -90,8 +91,11 @@ static void step(struct ntx_drafting *d, unsigned i)
     struct followed *f = &d->text[i];
     if (!f->seq || f->done || f->number < 0)
         return;
+    uint64_t t0 = ntx_traced_now(d->counters, NTX_TRACE_PREDICTOR);
     int rows = ntx_drafter_grow(d->drafter, (unsigned)f->number, f->ask.most);
     f->done = rows <= 0;
+    if (rows > 0)
+        ntx_traced(d->counters, NTX_TRACE_PREDICTOR, NTX_TR_DRAFTING, t0, ntx_traced_now(d->counters, NTX_TRACE_PREDICTOR), (uint32_t)rows, d->number, f->ask.session);
     ntx_count(d->counters, NTX_C_pred_draft_rows, (uint64_t)NTX_MAX(rows, 0));
     say(d, i);
 }
@@ -142,7 +146,7 @@ static void free_it(struct ntx_drafting *d)
     free(d);
 }
 
-int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, struct ntx_counters *counters, struct ntx_drafting **out, struct ntx_err *err)
+int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, unsigned number, struct ntx_counters *counters, struct ntx_drafting **out, struct ntx_err *err)
 {
     struct ntx_drafting *d = calloc(1, sizeof *d);
     if (!d) {
@@ -150,6 +154,7 @@ int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, struct n
         return ntx_err_set(err, -ENOMEM, "no memory for a drafter");
     }
     d->file = file;
+    d->number = number;
     d->counters = counters;
     int rc = ntx_drafts_attach(asks, answers, epoch, &d->part, err);
     if (!rc && (rc = -pthread_create(&d->thread, NULL, run, d)))

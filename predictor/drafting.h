@@ -11,8 +11,8 @@
 struct ntx_drafting;
 
 /* asks, answers: shm/drafts.h; file: the drafter's. All are taken over, also on failure. What is wrong with the file is said in the answers. counters: borrowed,
- * may be NULL. */
-int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, struct ntx_counters *counters, struct ntx_drafting **out, struct ntx_err *err);
+ * may be NULL. number: which of several it is, for the trace. */
+int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, unsigned number, struct ntx_counters *counters, struct ntx_drafting **out, struct ntx_err *err);
 void ntx_drafting_stop(struct ntx_drafting *d); /* NULL is fine; waits for a step to end */
 
 #endif

@@ -30,13 +30,14 @@
  *   draft     computed   a tree of guesses was asked for, t0, and taken, t1    a guesses, above 8 bits those that held, above 16 those of them by look-up,
  *                                                                     above 24 by a drafter's file; b pass, c session
  *   path      computed   a tree was computed, t0 taken, t1 its path known    a session, b and c: bit k: node k, or 64 + k, is on the path that held; node 0 was sure
+ *   drafting  predictor  a drafter worked on a tree, or read a text    a rows; b which drafter, c session
  *   rank      computed   another machine was at products, by the first one's clock    a rank; b layer, c ns of it that it waited for its drive
  *   experts   computed   a layer's router has chosen; only when asked for at load: it says something about the text
  *                                                                     a layer, and above 16 bits i; b pass, c bit k: expert 64 i + k is wanted */
-enum ntx_trace_kind { NTX_TR_NONE, NTX_TR_READ, NTX_TR_SLOT, NTX_TR_LAYER, NTX_TR_STALL, NTX_TR_PASS, NTX_TR_DECISION, NTX_TR_TOKEN, NTX_TR_EXPERTS, NTX_TR_COPY, NTX_TR_DRAFT, NTX_TR_PATH, NTX_TR_RANK, NTX_TR_KINDS };
+enum ntx_trace_kind { NTX_TR_NONE, NTX_TR_READ, NTX_TR_SLOT, NTX_TR_LAYER, NTX_TR_STALL, NTX_TR_PASS, NTX_TR_DECISION, NTX_TR_TOKEN, NTX_TR_EXPERTS, NTX_TR_COPY, NTX_TR_DRAFT, NTX_TR_PATH, NTX_TR_RANK, NTX_TR_DRAFTING, NTX_TR_KINDS };
 enum ntx_trace_to { NTX_TR_TO_SLOT, NTX_TR_TO_FRAME, NTX_TR_TO_ARENA };
 enum ntx_trace_wait { NTX_WAIT_CHUNK, NTX_WAIT_EXPERT, NTX_WAIT_NEURONS, NTX_WAIT_ROW, NTX_WAITS };
-enum { NTX_TRACE_COMPUTED, NTX_TRACE_IOD, NTX_N_TRACES };
+enum { NTX_TRACE_COMPUTED, NTX_TRACE_IOD, NTX_TRACE_PREDICTOR, NTX_N_TRACES };
 
 struct ntx_trace_record {
     _Atomic uint64_t seq;

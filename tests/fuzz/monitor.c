@@ -136,7 +136,7 @@ static void use_top(struct ntx_top *t, uint8_t how)
 
 static void use_trace(const struct ntx_counters *c)
 {
-    static struct ntx_trace_event e[2 * RECORDS];
+    static struct ntx_trace_event e[NTX_N_TRACES * RECORDS];
     struct ntx_trace_record r[RECORDS];
     struct ntx_trace_summary s = {0};
     struct ntx_err err = {0};

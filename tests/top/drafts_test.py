@@ -91,6 +91,29 @@ def traced(tmp):
     equal(sum(t["args"]["held"] for t in trees), s["draft_hits"]["lookup"], "hits in the trace")
 
 
+def hidden(tmp):
+    """A drafter's work has a track of its own, and the sums are those of its spans: what it did while passes ran."""
+    path = os.path.join(tmp, "h.json")
+    p = subprocess.run([NTX, "run", DEMO, STORY, *TEXT, "-n", "40", "--ctx", "256", "--ram", "16M", "--link", "nvme=60M", "--draft", SMALL, "--trace", path], capture_output=True, text=True, timeout=100)
+    equal(p.returncode, 0, p.stderr)
+    with open(path) as f:
+        t = json.load(f)
+    names = {(e["name"], e["pid"], e["tid"]): e["args"]["name"] for e in t["traceEvents"] if e["ph"] == "M"}
+    spans = {"drafter": [], "pass": []}
+    for e in t["traceEvents"]:
+        of = names.get(("process_name", e["pid"], 0)), names.get(("thread_name", e["pid"], e["tid"]))
+        kind = {("ntx-predictor", "drafter 1"): "drafter", ("ntx-computed", "passes"): "pass"}.get(of)
+        if e["ph"] == "X" and kind:
+            spans[kind].append((e["ts"], e["ts"] + e["dur"], e["name"]))
+    check(len(spans["drafter"]) > 5, "steps of the drafter", spans["drafter"])
+    check(all(1 <= int(re.fullmatch(r"(\d+) rows", x[2])[1]) <= 256 for x in spans["drafter"]), "rows", spans["drafter"][:5])
+    other, work = t["otherData"], sum(b - a for a, b, _ in spans["drafter"]) / 1e6
+    within = sum(max(0, min(b, d) - max(a, c)) for a, b, _ in spans["drafter"] for c, d, _ in spans["pass"]) / 1e6
+    check(abs(other["drafting_s"] - work) < 1e-4 and abs(other["drafting_in_passes_s"] - within) < 1e-4, "sums:", other, "not", work, within)
+    check(0 < within <= work, "nothing was drafted while a pass ran:", other)
+    check("drafting %.2f s, %.0f %% of it while a pass ran" % (other["drafting_s"], 100 * within / work) in p.stderr, "said:", p.stderr)
+
+
 def streamed():
     """Each pass reads for 0.2 s: tokens of one come together, those of the next later."""
     p = subprocess.Popen([NTX, "run", DEMO, STORY, *TEXT, "-n", "40", "--quiet", "--ctx", "256", "--rows", "32", "--ram", "14M", "--link", "nvme=60M", "--draft", "lookup", "--draft-nodes", "12", "--json"], stdout=subprocess.PIPE, text=True)
@@ -109,6 +132,7 @@ def main():
         os.environ["TMPDIR"] = tmp
         watched(tmp)
         traced(tmp)
+        hidden(tmp)
         streamed()
 
 
