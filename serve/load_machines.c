@@ -73,20 +73,47 @@ static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked
     return ntx_plan_make(l->model, &q, &l->plan, err);
 }
 
-int ntx__load_plan_shared(struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err)
+static struct ntx_machines_planned planned(const struct ntx_loaded *l, bool keeps_kv) { return (struct ntx_machines_planned){keeps_kv ? l->plan->bytes_kv : 0, l->plan->bytes_host, l->plan->bytes_storage}; }
+
+static int plan_all(struct ntx_loaded *l, const struct ntx_plan_request *q, struct ntx_err *err)
 {
     struct ntx_err mine = {0};
     struct ntx_machines_pass pass = {0};
     bool first = !ntx_machines_rank(l->machines);
-    q->share = &l->share_rows;
     if (first && !plan_first(l, q, &mine)) {
-        pass = (struct ntx_machines_pass){.rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv};
+        pass = (struct ntx_machines_pass){.rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv, .of = planned(l, false)};
         pass.kv.states = 0; /* recurrent states are rank 0's */
     }
     int rc = ntx_machines_pass(l->machines, &pass, &mine, err);
     if (rc)
         return rc;
-    if (!first && !plan_other(l, q, &pass, &mine) && l->share_rows.split == NTX_SPLIT_HEADS)
-        pass.kv_bytes = l->plan->bytes_kv;
+    if (!first && !plan_other(l, q, &pass, &mine))
+        pass.of = planned(l, l->share_rows.split == NTX_SPLIT_HEADS);
     return ntx_machines_pass(l->machines, &pass, &mine, err);
+}
+
+static void unplan(struct ntx_loaded *l)
+{
+    ntx_plan_free(l->plan);
+    l->plan = NULL;
+}
+
+int ntx__load_plan_shared(struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err)
+{
+    struct ntx_err ignored = {0};
+    q->share = &l->share_rows;
+    int rc = plan_all(l, q, err);
+    for (bool again = true; !rc && again;) {
+        const struct ntx_share before = l->share_rows;
+        if ((rc = ntx_machines_deal_again(l->machines, &l->share_rows, &again, err)) || !again)
+            break;
+        unplan(l);
+        if (!plan_all(l, q, &ignored))
+            continue;
+        unplan(l); /* too much for one of them, which all know */
+        l->share_rows = before;
+        rc = plan_all(l, q, err);
+        again = false;
+    }
+    return rc;
 }

@@ -100,7 +100,7 @@ const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_
     return *set->backend && strcmp(set->backend, "cpu") && strcmp(set->backend, "auto") ? "several machines compute on their CPUs only: --backend cpu" : NULL;
 }
 
-uint64_t ntx_machines_kv_bytes(const struct ntx_machines *m, uint32_t rank) { return m->kv_bytes[rank]; }
+uint64_t ntx_machines_kv_bytes(const struct ntx_machines *m, uint32_t rank) { return m->planned_of[rank].kv; }
 
 int ntx_machines_ranks(struct ntx_machines *m, struct ntx_ranks **out)
 {

@@ -2,7 +2,7 @@
  *
  *      each rank:  join ---- ... load: header, model ---- agree ---- plan ---- build, start ---- rank 0: engine; others: follow
  *                                                           |          |
- *                     the same model and build? who can do how much?   rank 0's rows of a pass; does it fit everywhere?
+ *                     the same model and build? who can do how much?   rank 0's rows of a pass; does it fit everywhere? once more, if what each keeps says that others should have more
  *
  * One model for the life of the processes: where one machine cannot take it, all are told which one and why.
  * join and leave by the main thread; the others by whoever loads, then by the engine's thread (rank 0) or the follower's own. */
@@ -42,10 +42,16 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
 struct ntx_machines_pass { /* what is alike on all, as rank 0 has planned it */
     uint32_t rows, ctx;
     struct ntx_kv_shape kv; /* of K and V by heads */
-    uint64_t kv_bytes;      /* each one's own: K and V that it keeps */
+    struct ntx_machines_planned { /* each one's own, bytes */
+        uint64_t kv;        /* by heads: K and V that it keeps */
+        uint64_t keeps, streams; /* of its weights what stays in its memory, and what does not */
+    } of;
 };
-/* *pass: rank 0's becomes everybody's, but for kv_bytes. mine as above. Called twice: by what rank 0 has planned, and when the others have. */
+/* *pass: rank 0's becomes everybody's, but for `of`. mine as above. Called twice: by what rank 0 has planned, and when the others have. */
 int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, const struct ntx_err *mine, struct ntx_err *err);
+/* Then it is known what each keeps, of which the share went by a guess. *again: *share is another one, with which all are to plan once more, and to ask again; but if one of them
+ * cannot, it is to be the one before. */
+int ntx_machines_deal_again(struct ntx_machines *m, struct ntx_share *share, bool *again, struct ntx_err *err);
 uint64_t ntx_machines_kv_bytes(const struct ntx_machines *m, uint32_t rank);
 int ntx_machines_ranks(struct ntx_machines *m, struct ntx_ranks **out);
 

@@ -152,6 +152,7 @@ struct decided {
     int32_t rc;
     char text[256];
     struct ntx_share share;
+    bool again, last;        /* all are to plan with this; and that is it */
 };
 
 /* Where nothing is known of a machine, all get the same. */
@@ -164,16 +165,13 @@ static bool rates_known(const struct ntx_machines *m, const struct hello *all)
 }
 
 /* heads: why K and V cannot be dealt, or NULL. */
-static int by_rates(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, const struct ntx_share_work *work, const struct ntx_machines_link *link, const char *heads,
-                    struct ntx_share *share, struct ntx_err *err)
+static int by_rates(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, const struct ntx_machines_link *link, const char *heads, struct ntx_share *share,
+                    struct ntx_err *err)
 {
-    struct ntx_share_machine of[NTX_RANKS_MAX];
     struct ntx_machines_forecast by[NTX_SPLITS];
     int rc = 0;
-    for (uint32_t i = 0; i < m->size; i++)
-        of[i] = all[i].can;
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS && !rc; s++)
-        rc = ntx_machines_predict(model, work, of, m->size, link, (enum ntx_split)s, &by[s], err);
+        rc = ntx_machines_predict(model, &m->work, m->can, m->size, link, (enum ntx_split)s, &by[s], err);
     if (!rc)
         *share = by[ntx_machines_choose(all[0].split, by, !heads)].parts;
     return rc;
@@ -188,11 +186,10 @@ static int equal_parts(const struct ntx_machines *m, const struct hello *all, co
 }
 
 /* Rank 0. Files of shares have decided, where there are such, but not about K and V. */
-static int choose(const struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_machines_link *link, struct ntx_share *share,
+static int choose(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_machines_link *link, struct ntx_share *share,
                   struct ntx_err *err)
 {
     const char *heads = holds_heads(l, set);
-    struct ntx_share_work work;
     int rc = 0;
     if (heads && !strcmp(all[0].split, "heads"))
         return ntx_err_set(err, -ENOTSUP, "--split heads: keys and values stay with the first machine, for %s: use --split rows", heads);
@@ -202,7 +199,7 @@ static int choose(const struct ntx_machines *m, const struct hello *all, const s
         return 0;
     if (!link)
         return equal_parts(m, all, l->model, share, err);
-    return (rc = work_of(l, set, &work, err)) ? rc : by_rates(m, all, l->model, &work, link, heads, share, err);
+    return (rc = work_of(l, set, &m->work, err)) ? rc : by_rates(m, all, l->model, link, heads, share, err);
 }
 
 /* files: what is decided already; n 0: nothing. */
@@ -214,6 +211,9 @@ static int decide(struct ntx_machines *m, const struct hello *all, const struct 
     struct ntx_err why = {0};
     uint8_t *buf = m->rank || !known ? NULL : calloc(1, LONG_BYTES);
     int rc = 0;
+    m->by_rates = known;
+    for (uint32_t i = 0; i < m->size; i++)
+        m->can[i] = all[i].can;
     if (files->n)
         d.share = *files;
     if (known && (rc = m->rank ? be_measured(m, err) : buf ? measure(m, buf, &link, err) : ntx_err_set(err, -ENOMEM, "no memory"))) {
@@ -293,9 +293,75 @@ int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, co
     if (rc)
         return rc;
     *pass = all[0].pass;
-    pass->kv_bytes = h.pass.kv_bytes;
+    pass->of = h.pass.of;
     for (uint32_t i = 0; i < m->size; i++)
-        m->kv_bytes[i] = all[i].pass.kv_bytes;
+        m->planned_of[i] = all[i].pass.of;
     return 0;
 }
 
+/* ---- once more */
+
+#define DEAL_GAIN 1.02 /* for less nobody plans again */
+#define MOST_DEALS 3
+
+/* What the slowest one's drive or memory takes. */
+static double token_s(const struct ntx_machines *m, const struct ntx_share *s)
+{
+    double all = 0, most = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        all += s->part[i];
+    for (uint32_t i = 0; i < s->n; i++) {
+        const double part = s->part[i] / all;
+        most = NTX_MAX(most, NTX_MAX(ntx_share_reads(&m->can[i], &m->work, part) / m->can[i].drive, part * ntx_share_taken(&m->work) / m->can[i].memory));
+    }
+    return most;
+}
+
+/* Who streams has shown what it keeps. Of who does not it is known that it keeps all that it has. */
+static void learn_keeps(struct ntx_machines *m)
+{
+    for (uint32_t i = 0; i < m->size; i++)
+        if (m->planned_of[i].streams)
+            m->can[i].keeps = (double)m->planned_of[i].keeps;
+        else
+            m->can[i].keeps = NTX_MAX(m->can[i].keeps, (double)m->planned_of[i].keeps);
+}
+
+static bool same_parts(const struct ntx_share *a, const struct ntx_share *b) { return !memcmp(a->part, b->part, sizeof a->part); }
+
+/* Rank 0, when all have planned with this share. A guess that was too high shows only when its machine has got too much: then there is one more. */
+static void deal_better(struct ntx_machines *m, struct decided *d)
+{
+    struct ntx_share better = d->share;
+    learn_keeps(m);
+    if (!m->deals++ || token_s(m, &d->share) <= token_s(m, &m->best))
+        m->best = d->share;
+    if (m->deals <= MOST_DEALS && ntx_share_even(m->can, m->size, &m->work, &better) > 0 && token_s(m, &better) * DEAL_GAIN < token_s(m, &m->best)) {
+        d->share = better;
+        d->again = true;
+    } else if (!same_parts(&m->best, &d->share)) {
+        d->share = m->best;
+        d->again = d->last = true;
+    }
+}
+
+/* With K and V by heads what a machine keeps beside them goes by its part; whole layers are too few to be dealt so finely. */
+int ntx_machines_deal_again(struct ntx_machines *m, struct ntx_share *share, bool *again, struct ntx_err *err)
+{
+    struct decided d = {.share = *share}, told[NTX_RANKS_MAX];
+    *again = false;
+    if (!m->by_rates || share->split != NTX_SPLIT_ROWS)
+        return 0;
+    if (!m->rank)
+        deal_better(m, &d);
+    int rc = ntx__machines_meet(m, &d, sizeof d, told, err);
+    m->by_rates = !rc && told[0].again && !told[0].last;
+    if (rc || !told[0].again)
+        return rc;
+    *share = told[0].share;
+    share->rank = m->rank;
+    *again = true;
+    m->stage = NTX_MACHINES_AGREED;
+    m->planned = 0;
+    return 0;
+}

@@ -17,7 +17,12 @@ struct ntx_machines {
     enum ntx_machines_stage stage;
     bool over;        /* rank 0 has said so, or was told to */
     unsigned planned; /* times that rows were told */
-    uint64_t kv_bytes[NTX_RANKS_MAX];
+    struct ntx_machines_planned planned_of[NTX_RANKS_MAX];
+    bool by_rates;    /* the share is by rates, and may be dealt again. Of rank 0: */
+    struct ntx_share_machine can[NTX_RANKS_MAX];
+    struct ntx_share_work work;
+    struct ntx_share best; /* of the `deals` that all have planned with */
+    unsigned deals;
     pthread_t thread;
     atomic_bool stop;
     struct ntx_loaded *loaded;
