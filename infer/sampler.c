@@ -18,6 +18,7 @@
 struct ntx_sampler {
     struct ntx_sampling s;
     uint32_t n_vocab;
+    float far;        /* struct scale's */
     float *l;         /* [n_vocab] the logits as they compete */
     int32_t *list;    /* [n_vocab] ids of the candidates */
     uint32_t n;       /* of them; ALL: every token is, and none is listed */
@@ -37,6 +38,7 @@ int ntx_sampler_new(const struct ntx_sampling *s, uint32_t n_vocab, struct ntx_s
         return -ENOMEM;
     p->s = *s;
     p->n_vocab = n_vocab;
+    p->far = -FAR;
     p->l = malloc(n_vocab * sizeof *p->l);
     p->list = malloc(n_vocab * sizeof *p->list);
     p->recent = s->repeat_last ? malloc(s->repeat_last * sizeof *p->recent) : NULL;
@@ -177,7 +179,7 @@ static int32_t best(const struct ntx_sampler *s)
 
 struct scale {
     float most, rate; /* the best logit; 1 / temp */
-    float far;        /* -FAR: a constant would give the loops a branch, and they would go one by one */
+    float far;        /* -FAR, as a value that the compiler does not know: a constant would give the loops a branch, and they would go one by one */
 };
 
 /* 2^n e^r by x = n log 2 + r, |r| <= log 2 / 2, and the series for e^r. log 2 in two parts, of which n times the first is exact. */
@@ -392,6 +394,38 @@ static bool is_flat(const struct ntx_sampler *s, float bar)
     return n > s->n_vocab / 16;
 }
 
+static inline void add_masses(const struct scale *scale, const float *l, uint32_t n, float bar, uint64_t *total, uint64_t *above)
+{
+    const struct scale c = *scale;
+    uint32_t m[BLOCK], higher[BLOCK];
+    uint64_t sum[2] = {0};
+    for (uint32_t j = 0; j < n; j++)
+        m[j] = mass(&c, l[j]);
+    for (uint32_t j = 0; j < n; j++)
+        higher[j] = l[j] > bar ? UINT32_MAX : 0;
+    for (uint32_t j = 0; j < n; j++)
+        sum[0] += m[j];
+    for (uint32_t j = 0; j < n; j++)
+        sum[1] += m[j] & higher[j];
+    *total += sum[0];
+    *above += sum[1];
+}
+
+/* Whether top-p keeps this token of all: what comes before it is not enough; and the first always stays. */
+static bool is_kept(const struct ntx_sampler *s, const struct scale *c, int32_t id)
+{
+    const float *l = s->l, bar = l[id];
+    uint64_t total = 0, above = 0, same = 0;
+    uint32_t i = 0;
+    for (; i + BLOCK <= s->n_vocab; i += BLOCK)
+        add_masses(c, l + i, BLOCK, bar, &total, &above);
+    add_masses(c, l + i, s->n_vocab - i, bar, &total, &above);
+    for (i = 0; i < (uint32_t)id; i++)
+        same += l[i] == bar;
+    above += same * mass(c, bar);
+    return !above || (double)above < (double)s->s.top_p * (double)total;
+}
+
 static void keep_p(struct ntx_sampler *s, const struct scale *c)
 {
     bool all = s->n == ALL;
@@ -417,15 +451,22 @@ static void keep_from(struct ntx_sampler *s, float least)
     s->n = n;
 }
 
+static struct scale scale_of(const struct ntx_sampler *s, float most) { return (struct scale){most, 1 / s->s.temp < FLT_MAX ? 1 / s->s.temp : FLT_MAX, s->far}; }
+
+static float least_by_min_p(const struct ntx_sampler *s, float most)
+{
+    return s->s.min_p > 0 ? (float)((double)most + (double)s->s.temp * ntx_noise_log((double)s->s.min_p)) : -INFINITY;
+}
+
 /* The best always stays. */
 static void filter(struct ntx_sampler *s, float most)
 {
-    const struct scale c = {most, 1 / s->s.temp < FLT_MAX ? 1 / s->s.temp : FLT_MAX, -FAR};
+    const struct scale c = scale_of(s, most);
     if (s->s.top_k && s->s.top_k < (s->n == ALL ? s->n_vocab : s->n))
         keep_k(s, s->s.top_k);
     if (s->s.top_p < 1)
         keep_p(s, &c);
-    float least = s->s.min_p > 0 ? (float)((double)most + (double)s->s.temp * ntx_noise_log((double)s->s.min_p)) : -INFINITY;
+    float least = least_by_min_p(s, most);
     if (s->s.min_p > 0 && s->n == ALL)
         list_from(s, least);
     else if (s->s.min_p > 0)
@@ -473,14 +514,33 @@ static void draw_of_all(const struct ntx_sampler *s, struct draw *d)
     }
 }
 
+static struct draw begin_draw(const struct ntx_sampler *s, uint64_t position, int32_t top)
+{
+    struct draw d = {.noise = ntx_noise_at(s->s.seed, position), .id = INT32_MAX, .x = -INFINITY};
+    try(s, &d, top);
+    return d;
+}
+
+/* Of all tokens, where top-p keeps many, and would first have to find them: what is drawn from all and is kept, as it mostly is, is what would be drawn from those that are kept. */
+static bool draw_kept(const struct ntx_sampler *s, struct draw *d, int32_t top)
+{
+    const struct scale c = scale_of(s, s->l[top]);
+    if (s->n != ALL || s->s.top_p >= 1 || (s->s.top_k && s->s.top_k < s->n_vocab) || !is_flat(s, c.most - NEAR / c.rate))
+        return false;
+    draw_of_all(s, d);
+    return s->l[d->id] >= least_by_min_p(s, c.most) && is_kept(s, &c, d->id);
+}
+
 int32_t ntx_sampler_draw(struct ntx_sampler *s, uint64_t position)
 {
     int32_t top = best(s);
     if (s->s.temp == 0 || isinf(s->l[top]))
         return top;
+    struct draw d = begin_draw(s, position, top);
+    if (draw_kept(s, &d, top))
+        return d.id;
     filter(s, s->l[top]);
-    struct draw d = {.noise = ntx_noise_at(s->s.seed, position), .id = INT32_MAX, .x = -INFINITY};
-    try(s, &d, top);
+    d = begin_draw(s, position, top);
     if (s->n == ALL)
         draw_of_all(s, &d);
     for (uint32_t i = 0; s->n != ALL && i < s->n; i++)
