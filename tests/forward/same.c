@@ -6,6 +6,7 @@
 #include "tests/forward/rig.h"
 
 #define N 41
+#define FEW 20 /* of them for the generic kernel, which is slow: a row's values do not depend on those behind it */
 
 static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "MXFP4", "Q2_K", "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ1_M", "TQ1_0", "NVFP4_ALL"};
 #ifdef NTX_SANITIZED
@@ -19,7 +20,6 @@ static void same_by_circumstance(const struct rig_options *of)
     const struct mk_options *make = &of->make;
     struct rig_options base = *of;
     base.threads = 1;
-    base.kernel = "generic";
     size_t n;
     float *want = rig_logits(&base, N, N, &n);
     const struct {
@@ -28,7 +28,7 @@ static void same_by_circumstance(const struct rig_options *of)
         const char *kernel;
         uint32_t stay_every;
     } ways[] = {
-        {1, 1, 0, 64 << 10, NULL, 0}, {2, N, 0, 64 << 10, NULL, 0}, {3, N, 3, 4096, NULL, 0}, {3, 1, 1, 4096, NULL, 0}, {2, 7, 2, 20000, NULL, 0},
+        {1, FEW, 0, 0, "generic", 0}, {1, 1, 0, 64 << 10, NULL, 0}, {2, N, 0, 64 << 10, NULL, 0}, {3, N, 3, 4096, NULL, 0}, {3, 1, 1, 4096, NULL, 0}, {2, 7, 2, 20000, NULL, 0},
         {5, 16, 3, 1000, NULL, 0}, {2, 4, 0, 4 << 20, "generic", 0}, {2, 5, 0, 1 << 20, "avx2", 0}, {2, 33, 4, 9000, "avx512", 0},
         {2, 1, 0, 20000, NULL, 1}, {3, 7, 0, 64 << 10, NULL, 2}, {1, N, 0, 4 << 20, "avx512", 1}, {2, 6, 0, 4 << 20, "generic", 1},
     };
@@ -41,7 +41,7 @@ static void same_by_circumstance(const struct rig_options *of)
         o.chunk_bytes = ways[i].chunk_bytes;
         o.kernel = ways[i].kernel;
         o.stay_every = ways[i].stay_every;
-        float *got = rig_logits(&o, N, ways[i].step, &n);
+        float *got = rig_logits(&o, o.kernel && !strcmp(o.kernel, "generic") ? FEW : N, ways[i].step, &n);
         CHECK_MSG(!memcmp(got, want, n * sizeof *got), "type %s, way %zu", make->type, i);
         free(got);
     }
