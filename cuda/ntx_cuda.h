@@ -95,8 +95,7 @@ struct ntx_gpu_norm {
     float eps, times;
 };
 
-/* x[i] quantised; where up is given x[i] = act(x[i]) * up[i] first, and before that, where biases are given, row bias_rows[i] of each added; then, where there is
- * a limit, x is kept below gate_limit, and up within limit both ways. */
+/* x[i] quantised; where up is given x[i] becomes the hidden value of it and up[i] first, and before that, where biases are given, row bias_rows[i] of each is added. */
 struct ntx_gpu_quantize {
     float *x;
     const float *up;
@@ -105,8 +104,7 @@ struct ntx_gpu_quantize {
     const uint32_t *bias_rows;     /* device */
     uint64_t ld_x, ld_up, q8_stride, q8k_stride;
     uint32_t n, n_rows;
-    uint32_t act;                  /* enum ntx_ffn_act */
-    float limit, gate_limit;       /* 0: none */
+    struct ntx_activation by;
 };
 
 /* gate[i][j] = act(gate[i][j]) * up[i][j] of the groups' neurons j, or 0 where row i does not use the group. */

@@ -233,7 +233,7 @@ DEV void step_map(const struct ntx_gpu_step *a, const struct step_row *r, uint32
 DEV void step_streams(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = r->in[k % a->s.width]; }
 DEV void step_glu(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    r->out[k] = a->s.limit != 0 ? activated(below(r->in[k], a->s.gate_limit), within(r->other[k], a->s.limit), a->s.act) : activated(r->in[k], r->other[k], a->s.act);
+    r->out[k] = hidden_value(r->in[k], r->other[k], &a->s.hidden);
 }
 DEV void step_gate(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {

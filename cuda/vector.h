@@ -238,6 +238,11 @@ DEV float activated(float x, float up, uint32_t act)
 DEV float below(float x, float most) { return x > most ? most : x; }
 DEV float within(float x, float most) { return x > most ? most : x < -most ? -most : x; }
 
+DEV float hidden_value(float x, float up, const struct ntx_activation *by)
+{
+    return by->limit != 0 ? activated(below(x, by->gate_limit), within(up, by->limit), by->act) : activated(x, up, by->act);
+}
+
 KERNEL(quantize_part, struct ntx_gpu_quantize)
 {
     SHARED int32_t tops[WARPS];
@@ -251,11 +256,7 @@ KERNEL(quantize_part, struct ntx_gpu_quantize)
             x += a.x_bias[(uint64_t)a.bias_rows[i] * a.n + k];
         if (a.up_bias)
             up += a.up_bias[(uint64_t)a.bias_rows[i] * a.n + k];
-        if (a.limit != 0) {
-            x = below(x, a.gate_limit);
-            up = within(up, a.limit);
-        }
-        x = activated(x, up, a.act);
+        x = hidden_value(x, up, &a.by);
         a.x[i * a.ld_x + k] = x;
     }
     pack_segment(x, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);

@@ -65,7 +65,7 @@ static void add_bias(struct ntx_forward *f, uint32_t i, enum ntx_expert_part par
         f->c.ops->add(x, bias + (size_t)f->m.moe.expert[f->moe.first + i] * n, n);
 }
 
-void ntx__limit(float *gate, float *up, float gates, float ups, uint32_t n)
+static void limit(float *gate, float *up, float gates, float ups, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
         gate[k] = gate[k] > gates ? gates : gate[k];
@@ -73,12 +73,17 @@ void ntx__limit(float *gate, float *up, float gates, float ups, uint32_t n)
     }
 }
 
+void ntx__activate(const struct ntx_forward *f, const struct ntx_activation *by, float *gate, float *up, uint32_t n, float *out)
+{
+    if (by->limit != 0)
+        limit(gate, up, by->gate_limit, by->limit, n);
+    f->c.ops->glu[by->act](gate, up, n, out);
+}
+
 void ntx__hidden(const struct ntx_forward *f, const struct ntx__glu *g, uint32_t i, uint32_t at, uint32_t n)
 {
     float *gate = f->buf[g->gate].at + i * f->buf[g->gate].ld + at, *up = f->buf[g->up].at + i * f->buf[g->up].ld + at;
-    if (g->limit != 0)
-        ntx__limit(gate, up, g->gate_limit, g->limit, n);
-    f->c.ops->glu[g->act](gate, up, n, gate);
+    ntx__activate(f, &g->by, gate, up, n, gate);
 }
 
 static void glu_row(struct ntx_forward *f, uint32_t i, unsigned thread)

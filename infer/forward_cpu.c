@@ -102,10 +102,8 @@ void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 void ntx__row_glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
-    if (s->limit != 0 && !f->hidden)
-        ntx__limit(at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->gate_limit, s->limit, s->width);
     if (!f->hidden)
-        f->c.ops->glu[s->act](at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
+        ntx__activate(f, &s->hidden, at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
 }

@@ -145,10 +145,9 @@ struct ntx__input { /* x */
 };
 struct ntx__glu { /* gate = act(gate) * up, quantised; by row */
     uint8_t gate, up, set; /* buffers; where its forms go */
-    uint8_t act;           /* enum ntx_ffn_act */
+    struct ntx_activation by;
     bool of_choices;       /* rows are choices of the wave: their experts' biases are added first */
     bool passes;           /* what it makes is what the next products take, and nobody else sees it */
-    float limit, gate_limit; /* 0: none */
     uint32_t n, n_rows, forms;
 };
 struct ntx__rows { /* of a buffer: the forms of a mask (bit 0: the floats) */
@@ -405,7 +404,7 @@ static inline int ntx__multiply(struct ntx_forward *f, const struct ntx__product
 {
     return f->back->multiply(f, p, n, &(struct ntx__input){.buf = buf, .set = NTX__OF_LAYER, .n_rows = f->n_live});
 }
-void ntx__limit(float *gate, float *up, float gates, float ups, uint32_t n); /* a GLU's inputs: gates from above, ups both ways */
+void ntx__activate(const struct ntx_forward *f, const struct ntx_activation *by, float *gate, float *up, uint32_t n, float *out); /* of n gates and ups, which are limited in place */
 int ntx__fetch(struct ntx_forward *f, uint8_t buf, uint32_t row0, uint32_t n); /* floats */
 int ntx__settle_chunks(struct ntx_forward *f);
 static inline bool ntx__has(const struct ntx_forward *f, uint32_t chunk) { return f->back->has && f->back->has(f, chunk); }

@@ -143,11 +143,11 @@ static void set_then(const struct ntx_forward *f, const struct ntx__product *p, 
 {
     if (hides(f, p, n, in)) {
         h->then = in->glu->passes && layer_is_whole(f) ? NTX__THEN_KEPT : NTX__THEN_HIDDEN;
-        h->act = in->glu->act;
+        h->act = in->glu->by.act;
         h->gate = in->glu->gate;
         h->up = in->glu->up;
-        h->limit = in->glu->limit;
-        h->gate_limit = in->glu->gate_limit;
+        h->limit = in->glu->by.limit;
+        h->gate_limit = in->glu->by.gate_limit;
     } else if (in->summed && sums(f)) {
         bool choices = in->buf == NTX__BUF_CHOICE_GATE;
         h->then = choices ? NTX__THEN_SUMMED : NTX__THEN_STAY;

@@ -323,7 +323,7 @@ static struct ntx_share_rows rows_of(const struct ntx_forward *f, const struct f
 static void hide(struct follower *x)
 {
     const uint32_t n = weight_of(x->f, x->h.layer, x->said)->n_out;
-    x->glu = (struct ntx__glu){.gate = x->h.gate, .up = x->h.up, .act = x->h.act, .limit = x->h.limit, .gate_limit = x->h.gate_limit};
+    x->glu = (struct ntx__glu){.gate = x->h.gate, .up = x->h.up, .by = {.act = x->h.act, .limit = x->h.limit, .gate_limit = x->h.gate_limit}};
     ntx__ranks_hide(x->r, x->f, &x->glu, rows_of(x->f, x, n), x->h.n_rows);
     x->hidden.here = x->h.then == NTX__THEN_KEPT && rows_of(x->f, x, n).n == n;
     x->hidden.layer = x->h.layer;

@@ -151,6 +151,12 @@ struct ntx_router {
                                        n_groups 0: there are none */
 };
 
+/* How an FFN's hidden values come of gates and ups. */
+struct ntx_activation {
+    float limit, gate_limit; /* of ups both ways, and of gates; 0: none */
+    uint8_t act;             /* enum ntx_ffn_act */
+};
+
 /* Of a row's scores, by its position: 1 + scale ln(1 + floor((position + ahead) / length)); length 0: always 1. */
 struct ntx_temperature {
     float scale;
@@ -191,12 +197,10 @@ struct ntx_step {
     bool keys;                         /* PUT; POOL: of what positions are chosen by: V of the same; CHOOSE: the layer's V has these of its own, made of those of `every` positions */
     uint32_t rounds;                   /* MIXW, SPREAD */
     float eps;                         /* MIXW: e; UNIT, LAYERNORM */
-    float limit, shared_limit;         /* EXPERTS, and of the shared one, and GLU: of ups both ways; 0: none */
-    float gate_limit, shared_gate_limit; /* then: of gates */
+    struct ntx_activation hidden, shared; /* GLU, MAP (SiLU alone), EXPERTS, GROUPS; EXPERTS: of the expert that every row goes through */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value; SCALE, PLUS */
     float scale, cap;                  /* DELTA: of what comes out; MIXW, SPREAD, MAP, DOTGATE, PLUS; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
-    uint8_t act;                       /* GLU, MAP (SiLU alone), EXPERTS, GROUPS: enum ntx_ffn_act */
     uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */
     struct ntx_router router;          /* ROUTE */
 };

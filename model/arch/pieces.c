@@ -202,7 +202,7 @@ static void add_groups(const struct ntx_model *m, uint32_t at, struct ntx_layer 
     if (p->adds)
         ntx__add_product(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
     s = ntx_layer_add(l, NTX_OP_GROUPS, NTX_BUF_Y, NTX_BUF_X);
-    s->act = (uint8_t)act;
+    s->hidden.act = (uint8_t)act;
     s->scale = thin_up ? ntx_delta_scale(&m->delta, 0, up->rank) : 1;
     s->offset = ntx_delta_behind(thin_up ? up->rank : 0);
     s->width = ntx_pack_adds(p, NTX_PACK_DOWN) ? down->rank : 0;
@@ -238,8 +238,8 @@ void ntx__add_dense_alone(const struct ntx_model *m, uint32_t at, struct ntx_lay
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
         s->in[1] = NTX_BUF_UP;
         s->width = ntx_dims_of(&m->hp, at).n_ff;
-        s->act = (uint8_t)act;
-        s->limit = s->gate_limit = m->hp.shared_limit;
+        s->hidden.act = (uint8_t)act;
+        s->hidden.limit = s->hidden.gate_limit = m->hp.shared_limit;
         ntx__add_product(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
     }
 }
@@ -277,7 +277,7 @@ static void add_experts_beside(const struct ntx_model *m, struct ntx_layer *l, e
     ntx__takes(s, NTX_T_expert_scale, NTX__MAYBE);
     ntx__norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_pre_norm_2, NTX__ALWAYS, 1, n);
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
-    s->act = (uint8_t)act;
+    s->hidden.act = (uint8_t)act;
     take_experts(m, s);
     ntx__norm(l, NTX_BUF_BESIDE, NTX_BUF_Y, NTX_T_ffn_post_norm_2, NTX__ALWAYS, 1, n);
 }
@@ -321,7 +321,7 @@ void ntx__add_input(const struct ntx_model *m, uint32_t at, struct ntx_layer *l,
     s->in[1] = NTX_BUF_INPUTS;
     s->from = at * n;
     s->width = n;
-    s->act = (uint8_t)act;
+    s->hidden.act = (uint8_t)act;
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_input_proj);
     ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_input_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     ntx__add_state(&m->hp, l);
@@ -349,10 +349,10 @@ void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, cons
     ntx__takes(s, NTX_T_router_choice, has->choice);
     ntx__takes(s, NTX_T_token_experts, has->numbered);
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
-    s->act = (uint8_t)has->act;
+    s->hidden.act = s->shared.act = (uint8_t)has->act;
     s->weighs_input = has->weighs_input;
-    s->limit = s->gate_limit = m->hp.limit;
-    s->shared_limit = s->shared_gate_limit = m->hp.shared_limit;
+    s->hidden.limit = s->hidden.gate_limit = m->hp.limit;
+    s->shared.limit = s->shared.gate_limit = m->hp.shared_limit;
     for (int t = NTX_T_expert_gate_bias; t <= NTX_T_expert_down_bias; t++)
         ntx__takes(s, (enum ntx_tensor)t, has->biases);
     ntx__takes(s, NTX_T_shared_gate, has->shared_gate);

@@ -110,7 +110,7 @@ static void gate_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool s
     struct ntx_step *s = ntx_layer_add(l, sigmoid ? NTX_OP_GATE : NTX_OP_GLU, NTX_BUF_ATTN, sigmoid ? NTX_BUF_ATTN : NTX_BUF_Z);
     s->in[1] = sigmoid ? NTX_BUF_Z : NTX_BUF_ATTN;
     s->width = hp->delta.heads * hp->delta.head;
-    s->act = NTX_FFN_SILU;
+    s->hidden.act = NTX_FFN_SILU;
 }
 
 void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *l, bool joined, bool sigmoid)

@@ -83,10 +83,10 @@ static void bound(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l
     for (struct ntx_step *s = l->step; s < l->step + l->n_steps; s++) {
         if (s->op != NTX_OP_GLU && s->op != NTX_OP_EXPERTS)
             continue;
-        s->limit = s->op == NTX_OP_GLU ? shared : limit; /* a dense FFN's is that of the shared expert, as llama.cpp has it */
-        s->gate_limit = s->limit > 0 ? silu_reaches(s->limit) : 0;
-        s->shared_limit = shared;
-        s->shared_gate_limit = shared > 0 ? silu_reaches(shared) : 0;
+        s->hidden.limit = s->op == NTX_OP_GLU ? shared : limit; /* a dense FFN's is that of the shared expert, as llama.cpp has it */
+        s->hidden.gate_limit = s->hidden.limit > 0 ? silu_reaches(s->hidden.limit) : 0;
+        s->shared.limit = shared;
+        s->shared.gate_limit = shared > 0 ? silu_reaches(shared) : 0;
     }
 }
 

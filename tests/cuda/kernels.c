@@ -384,7 +384,7 @@ static void pack(struct gpu *u, struct rng *rng, uint32_t n, enum ntx_ffn_act ac
     float *db = gpu_put(u, bias, sizeof *bias * n * EXPERTS * 2, 0);
     void *d_of = gpu_put(u, of, sizeof of, 0);
     struct ntx_gpu_quantize p = {.x = dx, .up = glu ? du : NULL, .q8 = q8, .q8k = n % 256 ? NULL : q8k, .ld_x = n, .ld_up = n,
-                             .q8_stride = s8, .q8k_stride = s8k, .n = n, .n_rows = ROWS, .act = act};
+                             .q8_stride = s8, .q8k_stride = s8k, .n = n, .n_rows = ROWS, .by.act = (uint8_t)act};
     if (biases)
         p.x_bias = db, p.up_bias = db + (size_t)n * EXPERTS, p.bias_rows = d_of;
     OK(u, u->ops->launch(u->s, NTX_GPU_QUANTIZE, &p));

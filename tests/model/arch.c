@@ -360,7 +360,7 @@ static void check_gemma3(void)
         const struct ntx_layer *layer = &x.m->layers[l];
         CHECK_EQ(window_of(layer), l == 5 ? 0u : 9u);
         CHECK_EQ(ntx_layer_find(layer, NTX_OP_ROPE)->turn, l == 5 ? NTX_TURN_ALL : NTX_TURN_WINDOW);
-        CHECK_EQ(ntx_layer_find(layer, NTX_OP_GLU)->act, NTX_FFN_GELU);
+        CHECK_EQ(ntx_layer_find(layer, NTX_OP_GLU)->hidden.act, NTX_FFN_GELU);
     }
     CHECK_STR(name_of(&x, x.m->layers[1].attn_post_norm), "blk.1.post_attention_norm.weight");
     CHECK_STR(name_of(&x, x.m->layers[1].ffn_post_norm), "blk.1.post_ffw_norm.weight");
@@ -629,7 +629,7 @@ static void check_gpt_oss(void)
     o.layers = 4;
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
-    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && ntx_layer_find(x.m->layers, NTX_OP_EXPERTS)->act == NTX_FFN_SILU_CLAMPED && ntx_layer_find(x.m->layers, NTX_OP_ROUTE)->router.norm && h->n_ff_exp == 48 && h->ctx_train > 9);
+    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && ntx_layer_find(x.m->layers, NTX_OP_EXPERTS)->hidden.act == NTX_FFN_SILU_CLAMPED && ntx_layer_find(x.m->layers, NTX_OP_ROUTE)->router.norm && h->n_ff_exp == 48 && h->ctx_train > 9);
     CHECK(window_of(&x.m->layers[0]) == 9 && window_of(&x.m->layers[1]) == 0 && window_of(&x.m->layers[2]) == 9 && window_of(&x.m->layers[3]) == 0);
     CHECK_STR(name_of(&x, x.m->layers[1].ffn_norm), "blk.1.post_attention_norm.weight");
     CHECK_STR(name_of(&x, x.m->layers[1].sinks), "blk.1.attn_sinks.weight");
@@ -835,12 +835,12 @@ static void check_step(void)
         CHECK((e != NULL) == (i >= 2));
         if (!e) {
             const struct ntx_step *glu = ntx_layer_find(&l[i], NTX_OP_GLU);
-            CHECK(glu->limit == (i == 1 ? 0.75f : 0));
+            CHECK(glu->hidden.limit == (i == 1 ? 0.75f : 0));
             continue;
         }
-        CHECK(e->limit == (i % 2 ? 0.5f : 0) && e->shared_limit == (i % 3 == 1 ? 0.75f : 0) && (e->gate_limit > 0) == (e->limit > 0));
-        if (e->limit > 0)
-            CHECK(fabsf(e->gate_limit / (1 + expf(-e->gate_limit)) - e->limit) < 1e-6f);
+        CHECK(e->hidden.limit == (i % 2 ? 0.5f : 0) && e->shared.limit == (i % 3 == 1 ? 0.75f : 0) && (e->hidden.gate_limit > 0) == (e->hidden.limit > 0));
+        if (e->hidden.limit > 0)
+            CHECK(fabsf(e->hidden.gate_limit / (1 + expf(-e->hidden.gate_limit)) - e->hidden.limit) < 1e-6f);
     }
     CHECK_STR(name_of(&x, l[2].head_gate), "blk.2.attn_gate.weight");
     close_model(&x);
@@ -888,7 +888,7 @@ static void check_glm5(void)
     CHECK(ntx_kept_k(h, 1) == 40 && ntx_kept_v(h, 1) == 96 && ntx_kept_v(h, 3) == 0); /* a key, and what it weighs */
     CHECK(choose->keys && choose->every == 3 && choose->most == 7 && !ntx_layer_find(&l[3], NTX_OP_CHOOSE) && ntx_layer_find(&l[3], NTX_OP_ATTEND)->chosen);
     CHECK(rates->bound == -5 && ntx_layer_find(&l[0], NTX_OP_DELTA)->by_key && ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f);
-    CHECK(h->streams.n == 4 && h->streams.rounds == 20 && h->limit == 1.5f && h->shared_limit == 1.5f && ntx_layer_find(&l[0], NTX_OP_GLU)->limit == 1.5f);
+    CHECK(h->streams.n == 4 && h->streams.rounds == 20 && h->limit == 1.5f && h->shared_limit == 1.5f && ntx_layer_find(&l[0], NTX_OP_GLU)->hidden.limit == 1.5f);
     CHECK(!ntx_layer_find(&l[1], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_HADAMARD) && ntx_layer_find(&l[5], NTX_OP_MIX) && !ntx_layer_find(&l[5], NTX_OP_ADD));
     CHECK_STR(name_of(&x, l[1].index_place), "blk.1.indexer_compressor_ape.weight");
     CHECK_STR(name_of(&x, l[3].index_gate), "none");
@@ -1145,7 +1145,7 @@ static void check_hy4(void)
     CHECK(weigh->width == 8 && weigh->scale == 1.5f && !weigh->rounds && ntx_layer_find(l, NTX_OP_SPREAD)->rounds == 0 && ntx_layer_find(&l[4], NTX_OP_MIX)->heads == 4);
     CHECK(gate->in[1] == NTX_BUF_POOL_GATE && gate->width == h->n_head * h->head_v && !gate->by_head && a->latent && a->chosen && ntx_chooses(h, 0) && !ntx_chooses(h, 1) && ntx_chooses(h, 2));
     CHECK(norm->eps == h->rms_eps && norm[1].op == NTX_OP_ROPE && norm[1].offset == 40 && norm[1].rotated == 8 && norm[1].pairs == NTX_ROPE_NORM && !ntx_layer_find(l, NTX_OP_HADAMARD));
-    CHECK(experts->limit == 1.5f && experts->gate_limit == 1.5f && experts->shared_limit == 0 && ntx_layer_find(l, NTX_OP_GLU)->limit == 0);
+    CHECK(experts->hidden.limit == 1.5f && experts->hidden.gate_limit == 1.5f && experts->shared.limit == 0 && ntx_layer_find(l, NTX_OP_GLU)->hidden.limit == 0);
     CHECK_STR(name_of(&x, l[1].latent_gate), "blk.1.attn_gate.weight");
     CHECK_STR(name_of(&x, l[1].sinks), "blk.1.attn_sinks.weight");
     CHECK_STR(name_of(&x, l[4].head_mix), "output_hc_fn.weight");
