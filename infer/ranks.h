@@ -29,6 +29,8 @@
  * What was left, for these reasons (figures: bench/LOG.md, "several machines as one"):
  * - Experts are dealt by rows, not whole. Of a row's few experts the busiest machine would have more than its part (of 8: 5.1 of 2 machines, 2.1 instead of 0.5 of 16), and each
  *   choice's whole output would come back, since its sum is made in the order of experts. By arithmetic it loses for all sizes but 16 machines at 1 Gb/s, where whole layers win.
+ * - No mixture of rows and layers (groups of machines that take turns at layers, rows within a group): of four machines, two and two, it is slower than the better of the two for all
+ *   models and networks; of eight at most 1.17 times as fast, in 5 of 9 cases by nothing; of sixteen it would win where the network is slow beside the machines (1.2 to 1.6 times at 2.5 Gb/s).
  * - Rank 0 sends to each by itself, in no tree and by no collective: a tree pays from 8 machines at 1 Gb/s on, for prompts, where layers that go round have a quarter of the bytes;
  *   and MPI's collectives want all to know each message's length beforehand, and all to take part, where a layer may be one machine's.
  * - A predictor runs on each machine, but only rank 0's decides. */
