@@ -199,6 +199,18 @@ static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *
     return 0;
 }
 
+/* What guesses is not streamed: so it is said what it has of the budget that is too small. */
+static int no_room_to_guess(const struct ntx_loaded *l, uint64_t bytes, struct ntx_err *err)
+{
+    char text[sizeof err->text], size[32];
+    bool own = false;
+    for (unsigned i = 0; i < l->n_drafters; i++)
+        own |= l->drafter[i].kind == NTX_GUESSER_NEXTN;
+    memcpy(text, err->text, sizeof text);
+    return ntx_err_set(err, err->code, "%s, or --draft off: what guesses lies in memory whole, of that %s%s", text, ntx_format_size(bytes, size, sizeof size),
+                       own ? " (the model's next-token block, with a copy of the output matrix)" : "");
+}
+
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = check_recurrent(r, l, err);
@@ -253,7 +265,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     };
     rc = l->machines ? ntx__load_plan_shared(l, &q, err) : ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc)
-        return rc;
+        return rc == -ENOMEM && drafter ? no_room_to_guess(l, drafter, err) : rc;
     if (drafter && !r->set.draft_nodes && !l->machines && (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
         return rc;
     struct ntx_kv_shape kv = l->plan->kv;

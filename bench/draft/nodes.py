@@ -4,7 +4,7 @@
 The text of `--draft off`, made in memory, where MORE's --ram and --link do not count, is guessed by a script that holds with the chance at each depth (infer/guess_script.c); off itself
 may make only the first --plain tokens of it, each pass being like the others. Ways take turns, the other way round in each second round: off, a number of
 guesses, or auto, as many as pay; before the rounds auto runs twice, so that what is learned is there. MORE goes to `ntx run`. CSV, medians of the rounds: way, tok/s, ms a pass, tokens a pass,
-guesses a pass, MB read a token, and the drive's GB/s; `text` says whether all texts were those without guesses."""
+guesses a pass, MB read a token, and bytes by time in GB/s; then the least and the most ms a pass of the rounds; `text` says whether all texts were those without guesses."""
 import argparse, json, os, statistics, subprocess, sys, tempfile
 
 p = argparse.ArgumentParser()
@@ -48,6 +48,6 @@ with tempfile.TemporaryDirectory() as tmp:
             same &= right
             per_pass = s['accepted_per_pass'] / s['decode_tok_s']
             got[w].append((s['decode_tok_s'], 1000 * per_pass, s['accepted_per_pass'], s['draft_nodes_per_pass'], s['bytes_read_per_token'] / 1e6, s['bytes_read_per_token'] * s['decode_tok_s'] / 1e9))
-    print('way,tok_s,ms_per_pass,tokens_per_pass,guesses_per_pass,mb_per_token,drive_gb_s,text')
+    print('way,tok_s,ms_per_pass,tokens_per_pass,guesses_per_pass,mb_per_token,drive_gb_s,ms_least,ms_most,text')
     for w in got:
-        print('%s,%.3f,%.1f,%.2f,%.1f,%.2f,%.2f,%s' % (w, *(statistics.median(x[k] for x in got[w]) for k in range(6)), 'same' if same else 'DIFFERS'), flush=True)
+        print('%s,%.3f,%.1f,%.2f,%.1f,%.2f,%.2f,%.1f,%.1f,%s' % (w, *(statistics.median(x[k] for x in got[w]) for k in range(6)), *(f(x[1] for x in got[w]) for f in (min, max)), 'same' if same else 'DIFFERS'), flush=True)
