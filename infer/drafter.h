@@ -29,7 +29,7 @@
 #include "model/arch.h"
 
 #define NTX_DRAFTER_TEXTS 4u    /* that it follows at once; another one takes the place of the one asked for longest ago */
-#define NTX_DRAFTER_NODES 1024u /* of a tree */
+#define NTX_DRAFTER_NODES 2048u /* of a tree */
 
 struct ntx_drafter;
 

@@ -32,7 +32,7 @@ static bool dumb(const struct ntx_engine *e) { return e->l->skips && e->l->devic
 #define SHADOW_NODES 16u
 #define SHADOW_LEAST 0.05
 #define PROMISE 0.3        /* tokens a pass, that are worth a trial */
-#define EXPANDED_MOST 256u /* nodes of a drafter's tree */
+#define EXPANDED_MOST 320u /* nodes of a drafter's tree */
 #define LEAST 0.02         /* chance of a node that is asked for, where a tree is cut afterwards */
 #define FEW_NODES 16u
 #define COLD_MOST 64u      /* passes */
@@ -45,7 +45,7 @@ static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct nt
 static uint32_t to_expand(const struct ntx_engine *e)
 {
     uint32_t lately = e->guessed < 1 ? NTX_DRAFT_NODES / 2 : (uint32_t)(1.5 * e->guessed), nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes : NTX_MIN(NTX_MAX(lately, FEW_NODES), NTX_DRAFT_NODES / 2);
-    return NTX_MIN(4 * nodes, EXPANDED_MOST);
+    return NTX_MIN(5 * nodes, EXPANDED_MOST);
 }
 
 void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s)

@@ -17,9 +17,9 @@
 #include "shm/word.h"
 
 #define NTX_DRAFTS_MAGIC 0x7374666172647478ULL
-#define NTX_DRAFTS_VERSION 1u
+#define NTX_DRAFTS_VERSION 2u
 #define NTX_DRAFTS_TEXTS 4u
-#define NTX_DRAFTS_NODES 1024u /* of a tree */
+#define NTX_DRAFTS_NODES 2048u /* of a tree */
 
 struct ntx_drafts_text { /* tokens [ctx] stand behind all texts */
     _Atomic uint32_t seq;
