@@ -22,7 +22,7 @@ function(ntx_script_test)
   set_tests_properties(${T_NAME} PROPERTIES DISABLED "${CMAKE_CROSSCOMPILING}") # they start programs of another machine
 endfunction()
 
-# NTX_TEST_SLOW: what limits of time are multiplied with, since sanitizers slow everything down.
+# NTX_TEST_SLOW: what limits of time are multiplied with, since sanitizers and emulators slow everything down.
 # Reports of TSan go to files: a test does not see what its daemons print. tests/run takes each file for a failure.
 set(ntx_test_slow 1)
 set(ntx_test_more "")
@@ -33,6 +33,8 @@ if(NTX_SANITIZE MATCHES "thread")
 elseif(NTX_SANITIZE)
   set(ntx_test_slow 3)
   set(ntx_test_more ";ASAN_OPTIONS=handle_sigill=1:quarantine_size_mb=64") # infer/cpu traps on what is undefined; fresh pages for all that is freed took a fifth of some tests
+elseif(CMAKE_CROSSCOMPILING) # by an emulator
+  set(ntx_test_slow 10)
 endif()
 
 # Those that take the longest, which begin first, so that none is left to run alone: a new build directory knows nothing of times. And those that compute all the

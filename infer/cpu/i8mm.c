@@ -220,8 +220,12 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
             kind->scales(p0, s0, min0);
             kind->scales(p1, s1, min1);
             spread_scales(s0, s1, kind->by_16 ? 16 : 8, scales);
+            const int parts = kind->by_16 ? 2 : 1;
+            int8x16_t by[2] = {vdupq_n_s8(0), vdupq_n_s8(0)};
+            for (int h = 0; kind->dmin_at != -1 && h < parts; h++)
+                by[h] = two_minima(min0[h], min1[h]);
             for (uint32_t i = 0; i < pairs; i++)
-                dot[i] = vdupq_n_s32(0);
+                dot[i] = kind->dmin_at == ADDED ? minima_meet(by, p->x[i].s + 64 * (size_t)b, parts) : vdupq_n_s32(0);
             for (int t = 0; t < 8; t++) {
                 struct pair v0 = kind->values(p0, t), v1 = kind->values(p1, t);
                 if (kind->offset) {
@@ -245,8 +249,6 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
                 const float32x4_t dx = vld1q_f32(p->x[i].d + 4 * (size_t)b);
                 acc[i] = vfmaq_f32(acc[i], vcvtq_f32_s32(dot[i]), vmulq_f32(d, dx));
                 if (kind->dmin_at >= 0) {
-                    const int parts = kind->by_16 ? 2 : 1;
-                    const int8x16_t by[2] = {two_minima(min0[0], min1[0]), kind->by_16 ? two_minima(min0[1], min1[1]) : vdupq_n_s8(0)};
                     const int32x4_t low = minima_meet(by, p->x[i].s + 64 * (size_t)b, parts);
                     const float32x4_t m = twice(head_float(p0 + kind->dmin_at), head_float(p1 + kind->dmin_at));
                     acc[i] = vfmaq_f32(acc[i], vcvtq_f32_s32(vnegq_s32(low)), vmulq_f32(m, dx));

@@ -155,13 +155,15 @@ INLINE void head_of(const uint8_t *p, uint32_t part, const struct simple_kind *k
 
 /* ---- super-blocks of 256. values(w, t): values 32 t .. 32 t + 31, `offset` too large each; scales(w, s, min): 16 of each, or 8 where 32 values share one. */
 
+enum { ADDED = -2 };
+
 struct super_kind {
     size_t block_bytes;
     struct pair (*values)(const uint8_t *w, int t);
     void (*scales)(const uint8_t *w, int16x8_t s[2], int16x8_t min[2]);
     float (*d)(const uint8_t *w);
     int offset;
-    int dmin_at;         /* -1: no minima */
+    int dmin_at;         /* -1: no minima; ADDED: min times sums of x is part of the integer sum */
     bool by_16;
 };
 
@@ -286,28 +288,7 @@ INLINE float d_eighth(const uint8_t *w) { return head_float(w) * 0.125f; }
 INLINE float d_quarter(const uint8_t *w) { return head_float(w) * 0.25f; }
 INLINE float d_iq1_m(const uint8_t *w) { return ntx_half_float(ntx__spread_half(w + 48)) * 0.125f; }
 
-/* The others by their plain unpacking. */
-#define BY_PARTS(TYPE, type)                                                                     \
-    INLINE struct pair values_##type(const uint8_t *w, int t)                                    \
-    {                                                                                            \
-        struct ntx_part p;                                                                       \
-        ntx__part_##type((const struct ntx_block_##type *)(const void *)w, (uint32_t)t, &p);     \
-        return load_pair(p.q);                                                                   \
-    }                                                                                            \
-    INLINE void scales_##type(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])                \
-    {                                                                                            \
-        int16_t all[16];                                                                         \
-        (void)min;                                                                               \
-        for (uint32_t t = 0; t < 8; t++) {                                                       \
-            struct ntx_part p;                                                                   \
-            ntx__part_##type((const struct ntx_block_##type *)(const void *)w, t, &p);           \
-            all[2 * t] = (int16_t)p.scale[0];                                                    \
-            all[2 * t + 1] = (int16_t)p.scale[1];                                                \
-        }                                                                                        \
-        s[0] = vld1q_s16(all);                                                                   \
-        s[1] = vld1q_s16(all + 8);                                                               \
-    }
-NEON_CODES(BY_PARTS)
+#include "infer/cpu/neon_codes.h"
 
 #define SUPER_KINDS                                                                                                        \
     static const struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 0, 82, true};                      \
@@ -317,14 +298,14 @@ NEON_CODES(BY_PARTS)
     static const struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 32, -1, true};                    \
     static const struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 0, -1, false};             \
     static const struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, -1, false};                   \
-    static const struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_eighth, 0, -1, true};           \
+    static const struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_eighth, 0, -1, false};          \
     static const struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_eighth, 0, -1, true};              \
     static const struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_eighth, 0, -1, true};                 \
-    static const struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_quarter, 0, -1, true};          \
-    static const struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 0, -1, true};                 \
-    static const struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_eighth, 0, -1, true};                 \
+    static const struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_quarter, 0, -1, false};         \
+    static const struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 0, -1, false};                \
+    static const struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_eighth, 0, ADDED, false};             \
     static const struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0, -1, true};                  \
-    static const struct super_kind super_tq1_0 = {54, values_tq1_0, scales_tq1_0, d_tq1_0, 0, -1, true};
+    static const struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, -1, false};
 
 /* ---- sums */
 

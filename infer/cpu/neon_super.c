@@ -52,7 +52,7 @@ INLINE void dot_super(const uint8_t *w, uint32_t b, const struct q8k_row *x, con
     }
     for (int r = 0; r < rows; r++) {
         low[r] = kind->dmin_at >= 0 ? weighed_sums(min, &x[r], b, kind->by_16) : vdupq_n_s32(0);
-        acc[r] = kind->offset ? vmulq_n_s32(weighed_sums(s, &x[r], b, kind->by_16), -kind->offset) : vdupq_n_s32(0);
+        acc[r] = kind->dmin_at == ADDED ? weighed_sums(min, &x[r], b, kind->by_16) : kind->offset ? vmulq_n_s32(weighed_sums(s, &x[r], b, kind->by_16), -kind->offset) : vdupq_n_s32(0);
     }
     ONE_32(0) ONE_32(1) ONE_32(2) ONE_32(3) ONE_32(4) ONE_32(5) ONE_32(6) ONE_32(7)
 }

@@ -1,0 +1,204 @@
+/* neon_codes.h: values and scales of i-quants with code books, and of TQ1_0, for neon.h, whose part it is. A code fetches a group of 8 or 4 values; seven signs fetch eight factors, whole
+ * bytes of signs become masks. */
+#ifndef NTX_INFER_CPU_NEON_CODES_H
+#define NTX_INFER_CPU_NEON_CODES_H
+
+#include "infer/cpu/books.h"
+
+/* For seven signs, eight factors of 1 and -1: the number of minuses is even. */
+#define FACTOR(s, i) ((uint64_t)((s) >> (i) & 1 ? 255 : 1) << 8 * (i))
+#define ODD(s) (((s) ^ (s) >> 1 ^ (s) >> 2 ^ (s) >> 3 ^ (s) >> 4 ^ (s) >> 5 ^ (s) >> 6) & 1)
+#define FACTORS(s) FACTOR(s, 0) | FACTOR(s, 1) | FACTOR(s, 2) | FACTOR(s, 3) | FACTOR(s, 4) | FACTOR(s, 5) | FACTOR(s, 6) | (uint64_t)(ODD(s) ? 255 : 1) << 56,
+#define FACTORS_4(s) FACTORS(s) FACTORS((s) + 1) FACTORS((s) + 2) FACTORS((s) + 3)
+#define FACTORS_16(s) FACTORS_4(s) FACTORS_4((s) + 4) FACTORS_4((s) + 8) FACTORS_4((s) + 12)
+static const uint64_t neon_factors[128] = {FACTORS_16(0) FACTORS_16(16) FACTORS_16(32) FACTORS_16(48) FACTORS_16(64) FACTORS_16(80) FACTORS_16(96) FACTORS_16(112)};
+
+INLINE uint64_t word64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
+INLINE uint32_t word32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return v; }
+
+INLINE int8x16_t two_eights(const uint64_t *book, size_t a, size_t b)
+{
+    return vreinterpretq_s8_u64(vld1q_lane_u64(book + b, vcombine_u64(vld1_u64(book + a), vcreate_u64(0)), 1));
+}
+
+/* Bits `at` and `width` of four fields of `step` bits each say which. */
+INLINE struct pair four_eights(const uint64_t *book, uint64_t fields, int at, int step, int width)
+{
+    const size_t most = ((size_t)1 << width) - 1;
+    return (struct pair){{two_eights(book, fields >> at & most, fields >> (at + step) & most), two_eights(book, fields >> (at + 2 * step) & most, fields >> (at + 3 * step) & most)}};
+}
+
+INLINE int8x16_t four_fours(const uint32_t *book, uint64_t fields, int step)
+{
+    const size_t most = ((size_t)1 << (step == 8 ? 8 : 9)) - 1;
+    uint32x4_t v = vld1q_dup_u32(book + (fields & most));
+    v = vld1q_lane_u32(book + (fields >> step & most), v, 1);
+    v = vld1q_lane_u32(book + (fields >> 2 * step & most), v, 2);
+    return vreinterpretq_s8_u32(vld1q_lane_u32(book + (fields >> 3 * step & most), v, 3));
+}
+
+INLINE struct pair times(struct pair v, struct pair f)
+{
+    return (struct pair){{vmulq_s8(v.v[0], f.v[0]), vmulq_s8(v.v[1], f.v[1])}};
+}
+
+INLINE int8x16_t negated(int8x16_t v, uint8x16_t where)
+{
+    const int8x16_t m = vreinterpretq_s8_u8(where);
+    return vsubq_s8(veorq_s8(v, m), m);
+}
+
+/* Where the bits of 32 are set. */
+INLINE struct pair with_signs(struct pair v, const uint8_t *bits)
+{
+    static const uint8_t spread[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    const uint8x16_t all = vreinterpretq_u8_u32(vld1q_dup_u32((const uint32_t *)(const void *)bits)), at = vld1q_u8(spread);
+    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    return (struct pair){{negated(v.v[0], vtstq_u8(vqtbl1q_u8(all, at), bit)), negated(v.v[1], vtstq_u8(vqtbl1q_u8(all, vaddq_u8(at, vdupq_n_u8(2))), bit))}};
+}
+
+/* Four bytes, and above each what `high` has of it: element l shifted to the left by left[l], and masked. */
+INLINE uint64_t four_indices(const uint8_t *q, uint16_t high, const int16_t *left, uint16_t mask)
+{
+    const uint16x4_t low = vget_low_u16(vmovl_u8(vcreate_u8(word32(q)))), up = vand_u16(vshl_u16(vdup_n_u16(high), vld1_s16(left)), vdup_n_u16(mask));
+    return vget_lane_u64(vreinterpret_u64_u16(vorr_u16(low, up)), 0);
+}
+
+INLINE struct pair values_iq2_xxs(const uint8_t *w, int t)
+{
+    const uint64_t f = word64(w + 2 + 8 * t);
+    return times(four_eights(book_iq2_xxs, f, 0, 8, 8), four_eights(neon_factors, f, 32, 7, 7));
+}
+
+INLINE struct pair values_iq2_xs(const uint8_t *w, int t)
+{
+    const uint64_t f = word64(w + 2 + 8 * t);
+    return times(four_eights(book_iq2_xs, f, 0, 16, 9), four_eights(neon_factors, f, 9, 16, 7));
+}
+
+INLINE struct pair values_iq2_s(const uint8_t *w, int t)
+{
+    static const int16_t left[4] = {8, 6, 4, 2};
+    return with_signs(four_eights(book_iq2_s, four_indices(w + 2 + 4 * t, w[66 + t], left, 3 << 8), 0, 16, 10), w + 34 + 4 * t);
+}
+
+INLINE struct pair values_iq3_xxs(const uint8_t *w, int t)
+{
+    const uint64_t f = word64(w + 2 + 8 * t);
+    const struct pair v = {{four_fours(book_iq3_xxs, f, 8), four_fours(book_iq3_xxs, f >> 32, 8)}};
+    return times(v, four_eights(neon_factors, word32(w + 66 + 4 * t), 0, 7, 7));
+}
+
+INLINE struct pair values_iq3_s(const uint8_t *w, int t)
+{
+    static const int16_t left[8] = {8, 7, 6, 5, 4, 3, 2, 1};
+    const uint16x8_t up = vandq_u16(vshlq_u16(vdupq_n_u16(w[66 + t]), vld1q_s16(left)), vdupq_n_u16(256));
+    const uint64x2_t at = vreinterpretq_u64_u16(vorrq_u16(vmovl_u8(vld1_u8(w + 2 + 8 * t)), up));
+    const struct pair v = {{four_fours(book_iq3_s, vgetq_lane_u64(at, 0), 16), four_fours(book_iq3_s, vgetq_lane_u64(at, 1), 16)}};
+    return with_signs(v, w + 74 + 4 * t);
+}
+
+INLINE struct pair values_iq1_s(const uint8_t *w, int t) /* without what is more or less */
+{
+    static const int16_t left[4] = {8, 5, 2, -1};
+    uint16_t h;
+    memcpy(&h, w + 34 + 2 * t, 2);
+    return four_eights(book_iq1, four_indices(w + 2 + 4 * t, h, left, 7 << 8), 0, 16, 11);
+}
+
+/* Of eight values each an eighth less where bit 3 of their nibble is set, else more. */
+INLINE struct pair values_iq1_m(const uint8_t *w, int t)
+{
+    static const int16_t left[4] = {8, 4, 0, -4};
+    static const uint8_t bit[16] = {8, 8, 8, 8, 8, 8, 8, 8, 128, 128, 128, 128, 128, 128, 128, 128};
+    const uint8_t *h = w + 32 + 2 * t;
+    uint16_t both;
+    memcpy(&both, h, 2);
+    struct pair v = four_eights(book_iq1, four_indices(w + 4 * t, both, left, 7 << 8), 0, 16, 11);
+    for (int k = 0; k < 2; k++)
+        v.v[k] = vaddq_s8(v.v[k], vorrq_s8(vreinterpretq_s8_u8(vtstq_u8(vld1q_dup_u8(h + k), vld1q_u8(bit))), vdupq_n_s8(1)));
+    return v;
+}
+
+/* The digit to base 3 that is over the top of each byte: v + v / 2 has gone over 128 once or twice. */
+INLINE uint8x16_t top_digits(uint8x16_t v) { return vshrq_n_u8(vhaddq_u8(v, vshrq_n_u8(v, 1)), 6); }
+
+INLINE struct pair values_tq1_0(const uint8_t *w, int t) /* one too large */
+{
+    static const uint8_t power[5] = {1, 3, 9, 27, 81}, by_fours[16] = {1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27};
+    if (t < 5)
+        return pair_u8(top_digits(vmulq_u8(vld1q_u8(w), vdupq_n_u8(power[t]))), top_digits(vmulq_u8(vld1q_u8(w + 16), vdupq_n_u8(power[t]))));
+    const uint8x16_t v = vld1q_u8(w + 32), first = top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5)])));
+    if (t < 7)
+        return pair_u8(first, top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5) + 1]))));
+    return pair_u8(first, top_digits(vmulq_u8(vreinterpretq_u8_u32(vdupq_n_u32(word32(w + 48))), vld1q_u8(by_fours))));
+}
+
+/* ---- scales: 2 n + 1 */
+
+/* Of eight words, the top four bits. */
+INLINE int16x8_t odd_tops(uint32x4_t a, uint32x4_t b)
+{
+    const uint32x4_t one = vdupq_n_u32(1);
+    return vreinterpretq_s16_u16(vcombine_u16(vmovn_u32(vorrq_u32(vshrq_n_u32(a, 27), one)), vmovn_u32(vorrq_u32(vshrq_n_u32(b, 27), one))));
+}
+
+INLINE void scales_iq2_xxs(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    (void)min;
+    const uint32_t *p = (const uint32_t *)(const void *)(w + 2);
+    s[0] = odd_tops(vld2q_u32(p).val[1], vld2q_u32(p + 8).val[1]);
+}
+
+INLINE void scales_iq3_xxs(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    (void)min;
+    s[0] = odd_tops(vreinterpretq_u32_u8(vld1q_u8(w + 66)), vreinterpretq_u32_u8(vld1q_u8(w + 82)));
+}
+
+/* Of bytes' low and high nibbles in turn. */
+INLINE uint8x16_t odd_nibbles(uint8x8_t v)
+{
+    const uint8x8_t low = vand_u8(vshl_n_u8(v, 1), vdup_n_u8(30)), high = vand_u8(vshr_n_u8(v, 3), vdup_n_u8(30));
+    return vorrq_u8(vcombine_u8(vzip1_u8(low, high), vzip2_u8(low, high)), vdupq_n_u8(1));
+}
+
+INLINE void scales_iq2_xs(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    (void)min;
+    widen_scales(vreinterpretq_s8_u8(odd_nibbles(vld1_u8(w + 66))), s);
+}
+
+INLINE void scales_iq2_s(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    (void)min;
+    widen_scales(vreinterpretq_s8_u8(odd_nibbles(vld1_u8(w + 74))), s);
+}
+
+INLINE void scales_iq3_s(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    (void)min;
+    s[0] = widened(vget_low_u8(odd_nibbles(vcreate_u8(word32(w + 106)))));
+}
+
+/* min: the scale, less than nothing where the top bit is set. */
+INLINE void scales_iq1_s(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    const uint16x8_t h = vreinterpretq_u16_u8(vld1q_u8(w + 34));
+    const int16x8_t minus = vshrq_n_s16(vreinterpretq_s16_u16(h), 15);
+    s[0] = vreinterpretq_s16_u16(vorrq_u16(vandq_u16(vshrq_n_u16(h, 11), vdupq_n_u16(14)), vdupq_n_u16(1)));
+    min[0] = vsubq_s16(veorq_s16(s[0], minus), minus);
+}
+
+/* Four of three bits in each of four words. */
+INLINE void scales_iq1_m(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    static const int16_t left[8] = {1, -2, -5, -8, 1, -2, -5, -8};
+    const uint16x4_t words = vreinterpret_u16_u8(vld1_u8(w + 48));
+    const uint16x8_t spread[2] = {vcombine_u16(vdup_lane_u16(words, 0), vdup_lane_u16(words, 1)), vcombine_u16(vdup_lane_u16(words, 2), vdup_lane_u16(words, 3))};
+    (void)min;
+    for (int k = 0; k < 2; k++)
+        s[k] = vreinterpretq_s16_u16(vorrq_u16(vandq_u16(vshlq_u16(spread[k], vld1q_s16(left)), vdupq_n_u16(14)), vdupq_n_u16(1)));
+}
+
+#endif
