@@ -23,7 +23,7 @@ def disassembly(program):
 
 def executed(program, args, marks):
     with tempfile.NamedTemporaryFile("r") as log:
-        subprocess.run(["qemu-aarch64", "-cpu", "max", "-singlestep", "-d", "exec,nochain", "-D", log.name, program] + args, check=True)
+        subprocess.run(["qemu-aarch64", "-cpu", "max,sve128=on,sve256=off,sve512=off,sve1024=off,sve2048=off", "-singlestep", "-d", "exec,nochain", "-D", log.name, program] + args, check=True)
         pcs, on = [], False
         for line in log:
             m = re.match(r"Trace \d+: 0x[0-9a-f]+ \[[0-9a-f]+/([0-9a-f]+)/", line)

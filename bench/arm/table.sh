@@ -1,0 +1,61 @@
+#!/bin/bash
+# table.sh LLAMA_CPP [TYPE...]: cycles of products of rows of 4096 weights of these types (all), by llvm-mca's models, ntx / llama.cpp, whose source lies in LLAMA_CPP. Compiled here for
+# 64-bit Arm and traced by qemu-user (cycles.py). One row of x by one of weights; then four of x by 8 of weights, a product of two rows each, with i8mm; there llama.cpp's weights are
+# re-packed where it does that. SVE: llama.cpp's as it is built for SVE2 with vectors of 128 bits. LLVM_MCA names llvm-mca, of LLVM 19 or later.
+set -eu
+cd "$(dirname "$(realpath "$0")")/../.."
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+ggml=$1/ggml/src
+shift
+cc=(aarch64-linux-gnu-gcc -O3 -std=gnu17 -D_GNU_SOURCE -Wno-psabi)
+base=armv8.2-a+dotprod
+for f in generic neon:$base neon_simple:$base neon_super:$base i8mm:$base+i8mm pick; do
+    march=${f#*:}
+    [ "$march" = "$f" ] && march=armv8-a
+    "${cc[@]}" -fno-var-tracking -march="$march" -I. -c infer/cpu/"${f%%:*}".c -o "$out/${f%%:*}.o"
+done
+"${cc[@]}" -static -I. bench/arm/row.c model/quant.c "$out"/*.o -lm -o "$out/row"
+include=(-I"$ggml/../include" -I"$ggml" -I"$ggml/ggml-cpu" -ffunction-sections)
+for v in dot:+fp16 i8mm:+fp16+i8mm sve:+fp16+i8mm+sve2; do
+    mkdir "$out/${v%%:*}"
+    (
+        cd "$out/${v%%:*}"
+        "${cc[@]}" "${include[@]}" -march=$base"${v#*:}" -c "$ggml/ggml-cpu/arch/arm/quants.c" -o q.o
+        aarch64-linux-gnu-g++ -O3 -std=c++17 "${include[@]}" -march=$base"${v#*:}" -c "$ggml/ggml-cpu/arch/arm/repack.cpp" -o r.o
+        "${cc[@]}" "${include[@]}" -march=$base"${v#*:}" -c "$ggml/ggml-cpu/quants.c" -o g.o
+    )
+    "${cc[@]}" -I. "-DPEER_${v%%:*}" bench/arm/peer.c "$out/${v%%:*}"/*.o -static -Wl,--gc-sections -lm -lstdc++ -o "$out/peer_${v%%:*}"
+done
+
+# cycles CPUS PROGRAM ARGS...: "instructions c1 c2 ...", or dashes.
+cycles() {
+    local c
+    c=$(python3 bench/arm/cycles.py "$@" 2>/dev/null | awk '{n = $2; l = l " " $3} END {if (n) print n l}')
+    echo "${c:-- - - - -}"
+}
+# paste "a b c" "d e f": "a / d | b / e | c / f"
+beside() { paste -d' ' <(tr ' ' '\n' <<<"$1") <(tr ' ' '\n' <<<"$2") | awk '{printf "%s%s / %s", sep, $1, $2; sep = " | "} END {print ""}'; }
+
+wanted=" $* "
+a76=cortex-a76,neoverse-n1,neoverse-v1,neoverse-v2
+echo "| one row | instructions | A76 | N1 | V1 | V2 | V2, SVE2 |"
+echo "|---|---|---|---|---|---|---|"
+while read -r type dot repacked; do
+    [ "$wanted" = "  " ] || [[ $wanted == *" $type "* ]] || continue
+    ours=$(cycles $a76 "$out/row" neon "$type" 1 1)
+    sve=$(cycles neoverse-v2 "$out/peer_sve" "$dot" 1 1)
+    echo "| $type | $(beside "$ours" "$(cycles $a76 "$out/peer_dot" "$dot" 1 1)") | ${sve#* } |"
+done <bench/arm/types
+echo
+echo "| 4 by 8 rows | instructions | V1 | V2 | re-packed: V2 |"
+echo "|---|---|---|---|---|"
+while read -r type dot repacked; do
+    [ "$wanted" = "  " ] || [[ $wanted == *" $type "* ]] || continue
+    ours=$(cycles neoverse-v1,neoverse-v2 "$out/row" i8mm "$type" 4 8)
+    two=$dot
+    case $type in Q4_0 | Q4_1 | Q8_0 | Q4_K | Q6_K) two=$dot:2 ;; esac
+    packed=
+    [ -z "$repacked" ] || packed=$(cycles neoverse-v2 "$out/peer_i8mm" "$repacked" 4 8)
+    echo "| $type | $(beside "$ours" "$(cycles neoverse-v1,neoverse-v2 "$out/peer_i8mm" "$two" 4 8)") | ${packed#* } |"
+done <bench/arm/types
