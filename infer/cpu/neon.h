@@ -49,17 +49,33 @@ INLINE struct pair minus(struct pair p, int8_t n)
     return (struct pair){{vsubq_s8(p.v[0], vdupq_n_s8(n)), vsubq_s8(p.v[1], vdupq_n_s8(n))}};
 }
 
-/* Bit k of 16: all ones in byte k where it is set. */
-INLINE uint8x16_t bit_mask(const uint8_t *p)
+/* Of 32 bits, the byte of each. */
+INLINE struct pair bytes_of_bits(const uint8_t *bits)
 {
-    const uint8x8_t bits = vcreate_u8(0x8040201008040201u);
-    return vtstq_u8(vcombine_u8(vdup_n_u8(p[0]), vdup_n_u8(p[1])), vcombine_u8(bits, bits));
+    static const uint8_t spread[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    uint32_t word;
+    memcpy(&word, bits, 4);
+    const uint8x16_t all = vreinterpretq_u8_u32(vdupq_n_u32(word)), at = vld1q_u8(spread);
+    return pair_u8(vqtbl1q_u8(all, at), vqtbl1q_u8(all, vaddq_u8(at, vdupq_n_u8(2))));
 }
 
+/* All ones where they are set. */
+INLINE struct pair bit_masks(const uint8_t *bits)
+{
+    const int8x16_t bit = vreinterpretq_s8_u64(vdupq_n_u64(0x8040201008040201u));
+    const struct pair p = bytes_of_bits(bits);
+    return pair_u8(vtstq_s8(p.v[0], bit), vtstq_s8(p.v[1], bit));
+}
+
+/* Bit k comes to where 16 is. */
 INLINE struct pair with_fifths(struct pair p, const uint8_t *bits)
 {
+    static const int8_t left[16] = {4, 3, 2, 1, 0, -1, -2, -3, 4, 3, 2, 1, 0, -1, -2, -3};
+    const struct pair b = bytes_of_bits(bits);
     const uint8x16_t fifth = vdupq_n_u8(16);
-    return pair_u8(vorrq_u8(vreinterpretq_u8_s8(p.v[0]), vandq_u8(bit_mask(bits), fifth)), vorrq_u8(vreinterpretq_u8_s8(p.v[1]), vandq_u8(bit_mask(bits + 2), fifth)));
+    for (int k = 0; k < 2; k++)
+        p.v[k] = vbslq_s8(fifth, vreinterpretq_s8_u8(vshlq_u8(vreinterpretq_u8_s8(b.v[k]), vld1q_s8(left))), p.v[k]);
+    return p;
 }
 
 INLINE struct pair looked_up(struct pair p, const int8_t *values)
@@ -94,9 +110,9 @@ INLINE struct pair values_iq4_nl(const uint8_t *w, uint32_t part) { (void)part; 
 
 INLINE struct pair values_q1_0(const uint8_t *w, uint32_t part)
 {
-    const uint8_t *p = w + 2 + 4 * part;
-    const uint8x16_t one = vdupq_n_u8(1);
-    return pair_u8(vorrq_u8(vmvnq_u8(bit_mask(p)), one), vorrq_u8(vmvnq_u8(bit_mask(p + 2)), one));
+    const struct pair m = bit_masks(w + 2 + 4 * part);
+    const int8x16_t one = vdupq_n_s8(1);
+    return (struct pair){{vorrq_s8(vmvnq_s8(m.v[0]), one), vorrq_s8(vmvnq_s8(m.v[1]), one)}};
 }
 
 /* Four to a byte: each is spread over four bytes, which take their own two bits. */

@@ -42,19 +42,12 @@ INLINE struct pair times(struct pair v, struct pair f)
     return (struct pair){{vmulq_s8(v.v[0], f.v[0]), vmulq_s8(v.v[1], f.v[1])}};
 }
 
-INLINE int8x16_t negated(int8x16_t v, uint8x16_t where)
-{
-    const int8x16_t m = vreinterpretq_s8_u8(where);
-    return vsubq_s8(veorq_s8(v, m), m);
-}
+INLINE int8x16_t negated(int8x16_t v, int8x16_t where) { return vsubq_s8(veorq_s8(v, where), where); }
 
-/* Where the bits of 32 are set. */
 INLINE struct pair with_signs(struct pair v, const uint8_t *bits)
 {
-    static const uint8_t spread[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
-    const uint8x16_t all = vreinterpretq_u8_u32(vld1q_dup_u32((const uint32_t *)(const void *)bits)), at = vld1q_u8(spread);
-    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    return (struct pair){{negated(v.v[0], vtstq_u8(vqtbl1q_u8(all, at), bit)), negated(v.v[1], vtstq_u8(vqtbl1q_u8(all, vaddq_u8(at, vdupq_n_u8(2))), bit))}};
+    const struct pair m = bit_masks(bits);
+    return (struct pair){{negated(v.v[0], m.v[0]), negated(v.v[1], m.v[1])}};
 }
 
 /* Four bytes, and above each what `high` has of it: element l shifted to the left by left[l], and masked. */

@@ -4,6 +4,27 @@
 
 SIMPLE_KINDS
 
+/* Scales of four blocks that are half words, and minima that stand behind them. */
+INLINE void four_heads(const uint8_t *const p[4], const bool has_min, float32x4_t *d, float32x4_t *m)
+{
+    uint16x4_t h = vdup_n_u16(0);
+    uint32x4_t both = vdupq_n_u32(0);
+    if (!has_min) {
+        h = vld1_lane_u16((const uint16_t *)(const void *)p[0], h, 0);
+        h = vld1_lane_u16((const uint16_t *)(const void *)p[1], h, 1);
+        h = vld1_lane_u16((const uint16_t *)(const void *)p[2], h, 2);
+        h = vld1_lane_u16((const uint16_t *)(const void *)p[3], h, 3);
+        *d = vcvt_f32_f16(vreinterpret_f16_u16(h));
+        return;
+    }
+    both = vld1q_lane_u32((const uint32_t *)(const void *)p[0], both, 0);
+    both = vld1q_lane_u32((const uint32_t *)(const void *)p[1], both, 1);
+    both = vld1q_lane_u32((const uint32_t *)(const void *)p[2], both, 2);
+    both = vld1q_lane_u32((const uint32_t *)(const void *)p[3], both, 3);
+    *d = vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(both)));
+    *m = vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(both, 16)));
+}
+
 /* 32s b .. b + 3 for each row; n of them exist. */
 INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row *x, const int rows, const struct simple_kind *kind, float32x4_t *acc)
 {
@@ -11,12 +32,15 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_r
     int32x4_t i[NEON_ROWS][4], second[NEON_ROWS][4];
     float32x4_t d = vdupq_n_f32(0), m = d;
     float ds[4], ms[4];
+    const uint8_t *heads[4];
 #pragma GCC unroll 4
     for (uint32_t k = 0; k < 4; k++) {
         const uint32_t at = b + (k < n ? k : n - 1), part = at % kind->parts;
         const uint8_t *p = w + (size_t)(at / kind->parts) * kind->block_bytes;
         const struct pair v = kind->values(p, part);
-        head_of(p, part, kind, &ds[k], &ms[k]);
+        heads[k] = p;
+        if (kind->scales != HALF_WORD)
+            head_of(p, part, kind, &ds[k], &ms[k]);
         for (int r = 0; r < rows; r++) {
             const struct pair xs = load_pair(x[r].q + (size_t)at * NTX_QK);
             int32x4_t first = vdotq_s32(vdupq_n_s32(0), v.v[0], xs.v[0]);
@@ -25,8 +49,12 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_r
                 second[r][k] = vdotq_s32(vdupq_n_s32(0), v.v[1], xs.v[1]);
         }
     }
-    d = vld1q_f32(ds);
-    m = vld1q_f32(ms);
+    if (kind->scales == HALF_WORD) {
+        four_heads(heads, kind->has_min, &d, &m);
+    } else {
+        d = vld1q_f32(ds);
+        m = vld1q_f32(ms);
+    }
     for (int r = 0; r < rows; r++) {
         const float32x4_t dx = vld1q_f32(x[r].d + b);
         const int32x4_t s = vld1q_s32(x[r].s + b);
