@@ -95,7 +95,7 @@ static void report_json(const struct ntx_quantize_report *r, struct told *t)
     json_t *j = json_pack("{s:I, s:I, s:f, s:f, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "bytes_in", (json_int_t)r->bytes_in, "bytes_out", (json_int_t)r->bytes_out,
                           "bits_per_weight", (double)r->bytes_out * 8 / (double)NTX_MAX(r->values, 1u), "error", r->error, "worst_tensor", r->worst_name, "worst_error", r->worst,
                           "parts", (int)r->parts, "other_types", (int)r->n_other, "lossy_twice", (int)r->n_twice, "without_importance", (int)r->n_unknown, "unseen_experts",
-                          (int)r->n_unseen, "experts", (int)r->n_experts, "foretelling", (int)r->n_foretell, "tensors", json_incref(t->tensors));
+                          (int)r->n_unseen, "experts", (int)r->n_experts, "nextn", (int)r->n_nextn, "tensors", json_incref(t->tensors));
     ntx_out_json(j, JSON_COMPACT);
     json_decref(j);
 }
@@ -121,8 +121,8 @@ static void warn(const struct ntx_quantize_report *r)
         ntx_say("%u tensors have rows that do not divide into the blocks of their type, and got another one", r->n_other);
     if (r->n_unknown)
         ntx_say("of %u tensors the importance matrix says nothing; their values count by their own size", r->n_unknown);
-    if (r->n_foretell)
-        ntx_say("%u tensors of blocks that foretell tokens, which no importance matrix knows, got types of two and three bits that do without", r->n_foretell);
+    if (r->n_nextn)
+        ntx_say("%u tensors of next-token blocks, which no importance matrix knows, got types of two and three bits that do without", r->n_nextn);
     if (r->n_unseen)
         ntx_say("%u of %u experts were never chosen while the importance matrix was made; their values count by their own size. A longer text would reach more", r->n_unseen,
                 r->n_experts);

@@ -12,7 +12,7 @@
  * have (noise.h), so that only what the small model has wrong is uncertain; greedily (temp 0) there is none.
  * Penalties count what the text has, not what the guesses would add. Pure: no clock, no files after new. One thread.
  *
- * Or it is the large model's own block that foretells tokens (model/arch.h: ntx_model_open_nextn). That is shown the states which the large model's passes leave
+ * Or it is the large model's own next-token block (model/arch.h: ntx_model_open_nextn). That is shown the states which the large model's passes leave
  * (ntx_drafter_saw), and reads the text from where it was first shown any: token i with the state of token i - 1. Below node 0 the states are its own. What held
  * is read again, with the states that the large model had then.
  *

@@ -1,6 +1,6 @@
 /* drafter_head.c: drafters that go by states of the large model: how these are kept and what is made of them, and files of the EAGLE-3 and DFlash kinds.
  *
- * Such a file is two models (model/arch.h): one makes of the states of several layers, for each position, a state of its own width; the other is as a block that foretells tokens, or (DFlash) an ordinary model of which rows see one another. What it
+ * Such a file is two models (model/arch.h): one makes of the states of several layers, for each position, a state of its own width; the other is as a next-token block, or (DFlash) an ordinary model of which rows see one another. What it
  * has not, its embedding or its output, is the large model's. The first one's rows are at the positions of the second one's, and leave nothing there, or (DFlash) K and V of its layers. */
 #include <errno.h>
 #include <math.h>
@@ -18,7 +18,7 @@
 static uint32_t shown_width(const struct ntx_hparams *hp) { return hp->head.n_taps ? hp->head.n_taps * hp->head.width : hp->n_embd; }
 static uint64_t state_floats(const struct ntx_hparams *hp) { return 2ull * hp->n_embd + NTX_DRAFTER_TEXTS * ((uint64_t)SHOWN * shown_width(hp) + (uint64_t)OWN_NODES * hp->n_embd); }
 
-uint64_t ntx__drafter_state_bytes(const struct ntx_model *m) { return m->hp.foretells || m->hp.head.n_taps ? 4 * state_floats(&m->hp) : 0; }
+uint64_t ntx__drafter_state_bytes(const struct ntx_model *m) { return m->hp.by_state || m->hp.head.n_taps ? 4 * state_floats(&m->hp) : 0; }
 
 int ntx__drafter_state_room(struct ntx_drafter *d)
 {

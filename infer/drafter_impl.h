@@ -56,7 +56,7 @@ struct ntx_drafter {
     uint64_t pass, asked;
     float *logits;          /* [STEP x n_vocab] */
     float *states;          /* of what goes by states: all that its texts hold of them; else NULL */
-    const float *norms;     /* [2 x n_embd] of a block that foretells: of the large model's states, and of its own; else NULL */
+    const float *norms;     /* [2 x n_embd] of a next-token block: of the large model's states, and of its own; else NULL */
     struct ntx_drafter_head *head; /* of a file that goes by states of several layers; else NULL */
     const struct ntx_cpu_ops *ops;
     struct ntx__drafter_text text[NTX_DRAFTER_TEXTS];

@@ -58,7 +58,7 @@ int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t 
         return rc;
     struct ntx_forward_config f = ntx__drafter_pass(m, c, ctx, threads);
     struct ntx_kv_shape kv = shape_of(ctx);
-    *bytes = (m->hp.foretells || m->hp.head.n_taps ? ntx_ram_weights_pick_bytes(c) : file_bytes) + ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
+    *bytes = (m->hp.by_state || m->hp.head.n_taps ? ntx_ram_weights_pick_bytes(c) : file_bytes) + ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
              (uint64_t)m->hp.n_vocab * 4 * (NTX_MAX(STEP, m->hp.head.block) + 3 * NTX_DRAFTER_TEXTS) + 8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
     ntx_chunks_free(c);
     return 0;
@@ -106,7 +106,7 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
 int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
 {
     struct ntx_model *m = NULL;
-    int rc = ntx_share_file_refuse(model, "a block that foretells tokens", err);
+    int rc = ntx_share_file_refuse(model, "a next-token block", err);
     if (!rc)
         rc = ntx_model_open_nextn(model, &m, err);
     if (!rc)
@@ -186,7 +186,7 @@ static int open_nextn(struct ntx_drafter *d, const struct ntx_gguf *model, const
         return rc;
     const uint32_t n = d->model->hp.n_embd;
     if (ntx__drafter_state_room(d))
-        return ntx_err_set(err, -ENOMEM, "no memory for the states of what foretells tokens");
+        return ntx_err_set(err, -ENOMEM, "no memory for the states of what predicts tokens");
     float *norms = d->states;
     d->norms = norms;
     if ((rc = read_norm(d, d->model->trunk_norm, norms)) || (rc = read_norm(d, d->model->output_norm, norms + n)))
@@ -197,7 +197,7 @@ static int open_nextn(struct ntx_drafter *d, const struct ntx_gguf *model, const
 int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err)
 {
     struct ntx_drafter *d = calloc(1, sizeof *d);
-    int rc = d ? open_nextn(d, model, fds, err) : ntx_err_set(err, -ENOMEM, "no memory for what foretells tokens");
+    int rc = d ? open_nextn(d, model, fds, err) : ntx_err_set(err, -ENOMEM, "no memory for what predicts tokens");
     if (!rc)
         rc = ntx__drafter_rest(d, ctx, threads, err);
     if (rc) {

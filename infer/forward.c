@@ -135,8 +135,8 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         decode += !r->all_groups;
         if (r->token < 0 || (uint32_t)r->token >= f->hp->n_vocab)
             return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
-        if (f->hp->foretells && !r->state)
-            return ntx_err_set(err, -EINVAL, "row %u comes without a state, which this model foretells by", i);
+        if (f->hp->by_state && !r->state)
+            return ntx_err_set(err, -EINVAL, "row %u comes without a state, which this model predicts by", i);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
         if (r->ahead && (r->n_path || r->rounded || r->pos + (uint64_t)r->ahead >= NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv))))
@@ -171,7 +171,7 @@ static int embed(struct ntx_forward *f)
     const struct ntx_type_info *type = ntx_type_info(w->type);
     const bool fuses = f->hp->head.fuses;
     const uint32_t at = fuses ? 0 : f->hp->n_embd, width = fuses ? f->hp->head.n_taps * f->hp->head.width : f->hp->n_embd;
-    for (uint32_t i = 0; f->hp->foretells && i < f->b->n_rows; i++)
+    for (uint32_t i = 0; f->hp->by_state && i < f->b->n_rows; i++)
         memcpy(f->m.normed + i * f->buf[NTX_BUF_NORMED].ld + at, f->b->rows[i].state, width * sizeof *f->m.normed);
     if (fuses)
         return 0;

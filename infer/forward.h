@@ -43,7 +43,7 @@ struct ntx_row {
     uint64_t session;        /* for the probe board */
     const float *similar;    /* [n_layers] for the probe board, or NULL: what the session has seen of its layers */
     struct ntx_capture *capture; /* filled on the way, or NULL */
-    const float *state;      /* [n_embd] of a block that foretells: what the token before it left, normed. Of what fuses states (model/arch.h): [taps x width], its own */
+    const float *state;      /* [n_embd] of a next-token block: what the token before it left, normed. Of what fuses states (model/arch.h): [taps x width], its own */
     float *left;             /* [taps x n_embd]: its states at the layers of `taps` are left here; or NULL */
     float *pool;             /* [n_embd]: its state after the last layer, brought to a root mean square of 1, is added here; or NULL */
     bool watched;            /* what each step gives for it is shown (ntx_forward_watch) */

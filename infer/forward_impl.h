@@ -174,7 +174,7 @@ struct ntx_backend {
     /* Experts: choices are made (m.moe); those of the wave (f->moe) get their rows of X; and are added to Y, whose rows have been weighed by the shared
      * expert's gate before where f->moe.weigh says so. */
     int (*chosen)(struct ntx_forward *f);
-    int (*foretold)(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n); /* that the layer will probably want: who else has some of them may begin to read */
+    int (*prefetch)(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n); /* that the layer will probably want: who else has some of them may begin to read */
     int (*gather)(struct ntx_forward *f);
     int (*combine)(struct ntx_forward *f);
     /* Y = what these groups of the layer's neurons give: n of m.groups.wanted; all: every one. */

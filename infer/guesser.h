@@ -5,7 +5,7 @@
  *   script  "ntx-script" what a text will be, and how often it is guessed: for tests and measurements (infer/guess_script.h)
  *
  *   states  "GGUF"       a drafter of the EAGLE-3 or DFlash kind, which its architecture tells: it goes by states of the model's layers (infer/drafter.h), and so works in ntx-computed
- *   nextn   the model's own block that foretells tokens, which is in its own file and is named by that word: a drafter, too, which works in ntx-computed
+ *   nextn   the model's own next-token block, which is in its own file and is named by that word: a drafter, too, which works in ntx-computed
  *
  * Index and script are read whole, and guess at once, in ntx-computed: a tree of guesses below a text's last token, as a small model's is. A new kind is a row of
  * the table in guesser.c. */

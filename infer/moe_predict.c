@@ -3,7 +3,7 @@
  *
  * Where a prompt's rows are so many that as good as all experts are wanted, nothing is predicted: all are asked for, those of the first layer that has any when the pass begins.
  *
- * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins. Where there are several residual streams, and it does not, nothing is foretold: what goes into its router is none of them.
+ * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins. Where there are several residual streams, and it does not, nothing is predicted: what goes into its router is none of them.
  *
  * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
  * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
@@ -31,14 +31,14 @@ static bool there(struct ntx_weights *w, const struct ntx_weight *bias) { return
 /* Somebody would read them: this machine, or others. */
 static bool of_use(const struct ntx_forward *f, uint32_t layer)
 {
-    return f->c.weights->ops->prefetch_experts && (!ntx__moe_held(f, layer) || (f->back->foretold && f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt));
+    return f->c.weights->ops->prefetch_experts && (!ntx__moe_held(f, layer) || (f->back->prefetch && f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt));
 }
 
-static int foretell(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
+static int prefetch(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     if (n && !ntx__moe_held(f, layer))
         f->c.weights->ops->prefetch_experts(f->c.weights, layer, experts, n);
-    return n && f->back->foretold ? f->back->foretold(f, layer, experts, n) : 0;
+    return n && f->back->prefetch ? f->back->prefetch(f, layer, experts, n) : 0;
 }
 
 static bool possible(const struct ntx_forward *f)
@@ -136,7 +136,7 @@ static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, u
 {
     const struct ntx_weights_ops *ops = f->c.weights->ops;
     uint32_t *list = f->m.moe.predicted;
-    if (!ops->stage_experts || f->back->foretold)
+    if (!ops->stage_experts || f->back->prefetch)
         return false;
     while (layer < f->hp->n_layers && f->c.chunks->layers[layer].router.tensor == NTX_NO_TENSOR)
         layer++;
@@ -177,7 +177,7 @@ int ntx__moe_predict(struct ntx_forward *f)
     if (!possible(f))
         return 0;
     if (f->hp->streams.n)
-        return foretell(f, f->layer + 1, m->predicted, list_numbered(f, f->layer + 1, f->m.live, f->n_live, m->predicted));
+        return prefetch(f, f->layer + 1, m->predicted, list_numbered(f, f->layer + 1, f->m.live, f->n_live, m->predicted));
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
     int rc = ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows);
     if (rc || (rc = ntx__take(f, norm_of(f), &f->vec[next_norm(f)->weight[0]])))
@@ -189,7 +189,7 @@ int ntx__moe_predict(struct ntx_forward *f)
     ntx__each(f, score_row, f->n_live);
     give_biases(f, next_layer(f));
     rank(join_rows(f), f->hp->n_expert, m->predicted, n);
-    return foretell(f, f->layer + 1, m->predicted, n);
+    return prefetch(f, f->layer + 1, m->predicted, n);
 }
 
 int ntx__moe_begin(struct ntx_forward *f)
@@ -197,5 +197,5 @@ int ntx__moe_begin(struct ntx_forward *f)
     uint32_t *list = f->m.moe.predicted;
     if (f->hp->n_expert && will_want_all(f) && stage(f, 0, NULL, f->b->n_rows))
         return 0;
-    return f->hp->n_token_experts && of_use(f, 0) ? foretell(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list)) : 0;
+    return f->hp->n_token_experts && of_use(f, 0) ? prefetch(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list)) : 0;
 }

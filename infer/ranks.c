@@ -410,10 +410,10 @@ static int combine(struct ntx_forward *f)
 }
 
 /* They are read there while the layer before is computed, as here. */
-static int foretold(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
+static int prefetch(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     struct ntx_ranks *r = f->c.ranks;
-    const struct ntx__said_head h = {.said = NTX__SAID_FORETOLD, .layer = layer, .pass = f->b->pass, .n = n};
+    const struct ntx__said_head h = {.said = NTX__SAID_PREFETCH, .layer = layer, .pass = f->b->pass, .n = n};
     const size_t bytes = sizeof h + n * sizeof *experts;
     if (!f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt)
         return 0;
@@ -486,7 +486,7 @@ int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out)
     r->table = ntx__cpu_backend;
     r->table.multiply = multiply;
     r->table.combine = combine;
-    r->table.foretold = foretold;
+    r->table.prefetch = prefetch;
     ntx__ranks_kv_table(&r->table);
     r->table.begin = begin;
     r->table.decided = decided;

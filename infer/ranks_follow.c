@@ -20,7 +20,7 @@ struct follower {
     struct ntx__product p[2 * 1024];         /* what is multiplied of it, */
     struct ntx_weight w[2 * 1024];           /* by these */
     uint32_t wanted[1024];
-    uint32_t foretold[1024], foretold_layer, n_foretold; /* experts that will probably be wanted, once those of the layer before are on their way */
+    uint32_t prefetch[1024], prefetched_layer, n_prefetched; /* experts that will probably be wanted, once those of the layer before are on their way */
     uint8_t late[1024];
     struct ntx__glu glu;        /* HIDDEN */
     struct { uint32_t layer, n_rows, n; uint8_t buf; bool here; } hidden; /* KEPT: what the next products may take */
@@ -262,25 +262,25 @@ static uint32_t list_experts(struct follower *x)
 static void prefetch(struct follower *x)
 {
     struct ntx_weights *w = x->f->c.weights;
-    if (x->n_foretold && w->ops->prefetch_experts)
-        w->ops->prefetch_experts(w, x->foretold_layer, x->foretold, x->n_foretold);
-    x->n_foretold = 0;
+    if (x->n_prefetched && w->ops->prefetch_experts)
+        w->ops->prefetch_experts(w, x->prefetched_layer, x->prefetch, x->n_prefetched);
+    x->n_prefetched = 0;
 }
 
 /* A message without an answer: what is wrong with it costs a prefetch. */
-static void on_foretold(struct follower *x, const uint8_t *bytes, size_t n)
+static void on_prefetch(struct follower *x, const uint8_t *bytes, size_t n)
 {
     const struct ntx_forward *f = x->f;
     const uint32_t l = x->h.layer, many = x->h.n;
-    x->n_foretold = 0;
-    if (!x->passing || x->failed || l >= f->hp->n_layers || !f->c.chunks->layers[l].expert[NTX_EXPERT_GATE].n_chunks || many > sizeof x->foretold / sizeof *x->foretold || n != many * sizeof *x->foretold)
+    x->n_prefetched = 0;
+    if (!x->passing || x->failed || l >= f->hp->n_layers || !f->c.chunks->layers[l].expert[NTX_EXPERT_GATE].n_chunks || many > sizeof x->prefetch / sizeof *x->prefetch || n != many * sizeof *x->prefetch)
         return;
-    memcpy(x->foretold, bytes, n);
+    memcpy(x->prefetch, bytes, n);
     for (uint32_t i = 0; i < many; i++)
-        if (x->foretold[i] >= f->hp->n_expert)
+        if (x->prefetch[i] >= f->hp->n_expert)
             return;
-    x->n_foretold = many;
-    x->foretold_layer = l;
+    x->n_prefetched = many;
+    x->prefetched_layer = l;
     if (!l || !f->c.chunks->layers[l - 1].expert[NTX_EXPERT_GATE].n_chunks) /* no experts of this machine's are wanted before */
         prefetch(x);
 }
@@ -307,7 +307,7 @@ static int run_experts(struct follower *x)
         if (got <= 0)
             return got ? got : ntx_err_set(&w->error, -EPROTO, "no frame for an expert of layer %u", x->h.layer);
         some = (uint32_t)got;
-        if (at + some == n && x->h.layer + 1 == x->foretold_layer)
+        if (at + some == n && x->h.layer + 1 == x->prefetched_layer)
             prefetch(x);
         rc = run_some(x, at, some);
         if (!rc && w->ops->done)
@@ -449,7 +449,7 @@ static void begin_pass(struct follower *x, const uint8_t *bytes, size_t n)
     end_pass(x, false);
     x->f->next_chunk = 0;
     x->hidden.here = false;
-    x->n_foretold = 0;
+    x->n_prefetched = 0;
     atomic_store(&x->f->failed, 0);
     x->failed = w->ops->begin(w, x->h.pass);
     x->passing = !x->failed;
@@ -467,7 +467,7 @@ static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
         if (x->passing && !x->failed && x->h.layer <= x->f->hp->n_layers)
             w->ops->drop_layer(w, x->h.layer);
         return 0;
-    case NTX__SAID_FORETOLD: on_foretold(x, bytes, n); return 0;
+    case NTX__SAID_PREFETCH: on_prefetch(x, bytes, n); return 0;
     case NTX__SAID_PRODUCTS:
     case NTX__SAID_ATTEND:
         x->r->begin_ns = ntx_now_ns();

@@ -5,11 +5,11 @@
 #include "infer/forward_impl.h"
 #include "infer/ranks.h"
 
-enum ntx__said { NTX__SAID_BEGIN = 1, NTX__SAID_PRODUCTS, NTX__SAID_DROP, NTX__SAID_FORETOLD, NTX__SAID_END, NTX__SAID_QUIT, NTX__SAID_ATTEND };
+enum ntx__said { NTX__SAID_BEGIN = 1, NTX__SAID_PRODUCTS, NTX__SAID_DROP, NTX__SAID_PREFETCH, NTX__SAID_END, NTX__SAID_QUIT, NTX__SAID_ATTEND };
 
 struct ntx__said_head { /* little-endian, as all that ntx runs on */
     uint32_t said;         /* enum ntx__said */
-    uint32_t layer;        /* DROP: that layer, n_layers: the output. PRODUCTS: theirs. FORETOLD: it will probably want the experts that follow, n u32 */
+    uint32_t layer;        /* DROP: that layer, n_layers: the output. PRODUCTS: theirs. PREFETCH: it will probably want the experts that follow, n u32 */
     uint64_t pass;
     uint32_t n;            /* PRODUCTS: so many follow. END: 1: the pass has failed. BEGIN: struct ntx_kv_change, and then rows. ATTEND: rows behind the live ones that only leave K and V */
     uint32_t n_in, n_rows; /* and of each form in the mask, ascending, n_rows rows of an input of n_in values */

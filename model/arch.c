@@ -197,7 +197,7 @@ struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
     uint32_t n_each = k->use == NTX_USE_EXPERT ? hp->n_expert : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head : 1;
-    bool paired = hp->foretells && hp->head.n_taps && !hp->head.block && t >= NTX_T_q && t <= NTX_T_v; /* of the token's row and of a state */
+    bool paired = hp->by_state && hp->head.n_taps && !hp->head.block && t >= NTX_T_q && t <= NTX_T_v; /* of the token's row and of a state */
     return (struct ntx_shape){(paired ? 2 : 1) * ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
 }
 
@@ -375,10 +375,10 @@ static int get_layer(struct opening *o, uint32_t layer)
     struct ntx_layer *l = &o->m->layers[layer];
     memset(l->tensor, 0xff, sizeof l->tensor); /* NTX_NO_TENSOR */
     memset(l->scale, 0xff, sizeof l->scale);
-    if (o->m->hp.foretells && !o->m->hp.head.n_taps)
+    if (o->m->hp.by_state && !o->m->hp.head.n_taps)
         ntx__add_nextn(&o->m->hp, l);
     o->arch->layer(o->m, layer, l);
-    int rc = o->m->hp.foretells || o->m->hp.head.n_taps ? 0 : ntx_delta_steps(o->g, &o->m->delta, layer, l, o->err);
+    int rc = o->m->hp.by_state || o->m->hp.head.n_taps ? 0 : ntx_delta_steps(o->g, &o->m->delta, layer, l, o->err);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < l->n_steps; i++) {
@@ -486,7 +486,7 @@ static int get_tensors(struct opening *o)
 static int get_layers(struct opening *o)
 {
     int rc = get_pack(o);
-    if (!rc && !o->m->hp.foretells)
+    if (!rc && !o->m->hp.by_state)
         rc = ntx_delta_read(o->g, o->m->hp.n_layers, &o->m->delta, o->err);
     if (rc)
         return rc;
@@ -519,7 +519,7 @@ static int open_as(const struct ntx_gguf *g, get_fn *find, get_fn *get, struct n
 
 static int open_model(const struct ntx_gguf *g, get_fn *get, struct ntx_model **out, struct ntx_err *err) { return open_as(g, find_arch, get, out, err); }
 
-/* ---- a block that foretells */
+/* ---- a next-token block */
 
 /* From the numbers of the model that it follows to its own: a layer that is neither dense, where others have experts, nor recurrent. */
 static int nextn_keys(struct opening *o)
@@ -527,15 +527,15 @@ static int nextn_keys(struct opening *o)
     struct ntx_hparams *hp = &o->m->hp;
     char fused[64];
     if (!hp->n_nextn)
-        return ntx_err_set(o->err, -ENOENT, "the model has no block that foretells tokens (key '%s.nextn_predict_layers')", o->name);
+        return ntx_err_set(o->err, -ENOENT, "the model has no next-token block (key '%s.nextn_predict_layers')", o->name);
     if (!o->arch->nextn || hp->dims)
-        return ntx_err_set(o->err, -ENOTSUP, "what foretells tokens in a %s model is not computed", o->name);
+        return ntx_err_set(o->err, -ENOTSUP, "what predicts tokens in a %s model is not computed", o->name);
     o->block0 = hp->n_layers;
     snprintf(fused, sizeof fused, "blk.%u.ffn_gate_up_exps.weight", o->block0);
     hp->experts_fused = hp->n_expert && ntx_gguf_tensor(o->g, fused);
     hp->n_layers = 1;
     hp->n_nextn = hp->n_dense = 0;
-    hp->foretells = true;
+    hp->by_state = true;
     memset(hp->recurrent, 0, sizeof hp->recurrent);
     return 0;
 }
@@ -618,7 +618,7 @@ static int get_head(struct opening *o, bool fuses)
 {
     struct ntx_hparams *hp = &o->m->hp;
     hp->head.fuses = fuses;
-    hp->foretells = fuses || !hp->head.block;
+    hp->by_state = fuses || !hp->head.block;
     o->m->layers = calloc(hp->n_layers, sizeof *o->m->layers);
     o->used = calloc(ntx_gguf_n_tensors(o->g) + 1, 1);
     int rc = o->m->layers && o->used ? get_ends(o) : ntx_err_set(o->err, -ENOMEM, "no memory for %u layers", hp->n_layers);

@@ -42,8 +42,8 @@ struct ntx_hparams {
     char arch[16];
     char name[64];          /* general.name, may be empty */
     uint32_t n_layers, n_embd, n_ff, n_vocab;
-    uint32_t n_nextn;       /* blocks behind the layers that foretell tokens: models of their own (ntx_model_open_nextn) */
-    bool foretells;         /* it is such a block: each row brings the state that the token before it left (infer/forward.h) */
+    uint32_t n_nextn;       /* blocks behind the layers that predict tokens: models of their own (ntx_model_open_nextn) */
+    bool by_state;          /* it is such a block: each row brings the state that the token before it left (infer/forward.h) */
     uint32_t n_dense;       /* of a model with experts: so many layers at the beginning have none */
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
@@ -112,7 +112,7 @@ struct ntx_model {
     uint32_t output;      /* [n_vocab x n_embd]; == token_embd when tied */
     uint32_t output_scale; /* F32, what logits are multiplied by, or none */
     uint32_t output_norm; /* or none */
-    uint32_t trunk_norm;  /* of a block that foretells: what is done to the states of the model before they come to it; or none */
+    uint32_t trunk_norm;  /* of a next-token block: what is done to the states of the model before they come to it; or none */
     uint32_t input_embd;  /* [n_vocab x n_layers * n_input], read a row at a time, or none */
     uint32_t gram_embd;   /* [grams.rows x grams.width], the same */
     uint32_t rope_long, rope_short; /* the same as rope_freqs where that is none: for a context beyond rope_ctx_orig, and for others; or none */
@@ -195,12 +195,12 @@ const struct ntx_known *ntx_known_at(size_t i, const char **arch);
 /* Every shape and type is checked (vectors are F32), and every tensor of the file must have its place.
  * The model borrows g, which must outlive it. */
 int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
-/* The first block behind the layers, which foretells tokens, as a model of one layer: of a token and of the state, normed, that the token before it left behind all layers,
+/* The first block behind the layers, which predicts tokens, as a model of one layer: of a token and of the state, normed, that the token before it left behind all layers,
  * it says what comes next; and with the state that it leaves itself, what comes then. -ENOENT: there is none; -ENOTSUP: of this architecture it is not computed. */
 int ntx_model_open_nextn(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
 /* A file that guesses by states of a large model's layers: "EAGLE-3" (arch/eagle3.c), "DFlash" (arch/dflash.c); NULL: it is none that is computed here. */
 const char *ntx_head_kind(const struct ntx_gguf *g);
-/* One of the two models that it is made of: `fuses`: of the states of rows (infer/forward.h) it makes what the other one goes by; the other is as a block that foretells. Or, of what
+/* One of the two models that it is made of: `fuses`: of the states of rows (infer/forward.h) it makes what the other one goes by; the other is as a next-token block. Or, of what
  * guesses several tokens at once, it makes K and V of the other's layers, which is as an ordinary model then. What it
  * borrows of the large model (its embedding, its output) was lent to g (ntx_gguf_lend). */
 int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err);

@@ -165,7 +165,7 @@ struct ntx_temperature {
 
 /* Rows of a pass. H is the residual stream, STREAMS are where there are several, INPUTS what all layers get of the token; the others last from one step to a later one of the layer. */
 enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A,
-               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_BUF_NORMED, NTX_BUF_LOW /* what is added to outputs is made of */, NTX_BUF_PLUS, NTX_BUF_GATES /* streams, normed, and what is multiplied by them; of a block that foretells: the token's row, and behind it the state that comes with it */, NTX_N_BUFS };
+               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_BUF_NORMED, NTX_BUF_LOW /* what is added to outputs is made of */, NTX_BUF_PLUS, NTX_BUF_GATES /* streams, normed, and what is multiplied by them; of a next-token block: the token's row, and behind it the state that comes with it */, NTX_N_BUFS };
 
 struct ntx_step {
     uint8_t op;                        /* enum ntx_op */

@@ -95,7 +95,7 @@ enum ntx_use {
 /* The last six in this order, which enum ntx_expert_part (chunk.h) has, too. */
 #define NTX_LAYER_TENSORS(X) \
     /*field               name in the file              row length      rows         use */ \
-    X(nextn_enorm,        "nextn.enorm.weight",         EMBD,           ONE,         VECTOR) /* of a block that foretells tokens: of the token's row, */ \
+    X(nextn_enorm,        "nextn.enorm.weight",         EMBD,           ONE,         VECTOR) /* of a next-token block: of the token's row, */ \
     X(nextn_hnorm,        "nextn.hnorm.weight",         EMBD,           ONE,         VECTOR) /* of the state before it, */ \
     X(nextn_eh,           "nextn.eh_proj.weight",       EMBD_2,         EMBD,        MATRIX) /* and what makes one of both */ \
     X(fuse_norm,          "enc.output_norm.weight",     FUSED,          ONE,         VECTOR) /* of a file that guesses by states of several layers: of these, or of what is made of them, */ \

@@ -96,7 +96,7 @@ bool ntx_skip_learned(const char *policy);
 bool ntx_draft_off(const char *draft);
 bool ntx_draft_auto(const char *draft);
 bool ntx_draft_looks_up(const char *draft);
-bool ntx_draft_nextn(const char *draft); /* the model's own block that foretells tokens is named; it counts as one of the files that there may be, but is none */
+bool ntx_draft_nextn(const char *draft); /* the model's own next-token block is named; it counts as one of the files that there may be, but is none */
 unsigned ntx_draft_files(const char *draft);
 int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struct ntx_err *err); /* the i-th of them */
 /* --lora: [NAME=]FILE, several with commas between; the name is else the file's, without its folder and .gguf. */

@@ -148,12 +148,12 @@ static uint64_t bytes_of(const struct ntx__target *k)
     return k->dropped ? 0 : ntx_row_bytes(k->type, k->t->ne[0]) * k->t->ne[1] * k->t->ne[2] * k->t->ne[3];
 }
 
-/* Of blocks behind the layers, which foretell tokens, no text tells anything: nobody runs them for it. */
+/* Of blocks behind the layers, which predict tokens, no text tells anything: nobody runs them for it. */
 static uint32_t seen_or_safe(struct ntx__job *j, const struct ntx__target *k, uint32_t type)
 {
-    if (!j->o->imatrix || k->importance || type == k->t->type || !ntx_mix_foretells(j->g, k->t->name) || !ntx_mix_needs_importance(j->o->mix, k->t->name, type))
+    if (!j->o->imatrix || k->importance || type == k->t->type || !ntx_mix_is_nextn(j->g, k->t->name) || !ntx_mix_needs_importance(j->o->mix, k->t->name, type))
         return type;
-    j->report->n_foretell++;
+    j->report->n_nextn++;
     return type == NTX_IQ3_XXS || type == NTX_Q2_K ? NTX_Q3_K : NTX_Q2_K;
 }
 

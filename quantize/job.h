@@ -57,7 +57,7 @@ struct ntx_quantize_report {
     uint32_t n_other;       /* matrices whose rows do not divide into the blocks of the type that was wanted */
     uint32_t n_twice;       /* quantised before: what they lost then is lost, and this comes on top */
     uint32_t n_unknown;     /* quantised matrices of which the importance matrix says nothing */
-    uint32_t n_foretell;    /* matrices of blocks that foretell tokens, of which it cannot know: they got types that do without it */
+    uint32_t n_nextn;    /* matrices of next-token blocks, of which it cannot know: they got types that do without it */
     uint32_t n_unseen, n_experts; /* experts that it never saw, which count by their own values alone; of how many */
     uint32_t parts;
     double error, worst;    /* root of the squares of what changed by those of all, over all that was quantised; the worst tensor's */

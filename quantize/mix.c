@@ -275,7 +275,7 @@ static int layer_of(const char *name)
     return sscanf(name, "blk.%d.", &layer) == 1 ? layer : -1;
 }
 
-bool ntx_mix_foretells(const struct ntx_gguf *g, const char *name)
+bool ntx_mix_is_nextn(const struct ntx_gguf *g, const char *name)
 {
     int64_t blocks = arch_number(g, "block_count", 0), behind = arch_number(g, "nextn_predict_layers", 0);
     return behind > 0 && layer_of(name) >= blocks - behind;

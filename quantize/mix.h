@@ -43,7 +43,7 @@ uint32_t ntx_mix_for_rows(uint32_t type, uint64_t n);
 /* A tensor of that type is of little worth without an importance matrix. */
 bool ntx_mix_needs_importance(const struct ntx_mix *m, const char *name, uint32_t type);
 
-/* A tensor of a block behind the layers, which foretells tokens: what runs a text does not run it. */
-bool ntx_mix_foretells(const struct ntx_gguf *g, const char *name);
+/* A tensor of a block behind the layers, which predicts tokens: what runs a text does not run it. */
+bool ntx_mix_is_nextn(const struct ntx_gguf *g, const char *name);
 
 #endif

@@ -378,7 +378,7 @@ static uint32_t find(struct way *ways, const int32_t *text, uint32_t n)
     return found;
 }
 
-/* Behind the end of the text it goes on with what was taken: so what repeats with a short period is foreseen, too. */
+/* Behind the end of the text it goes on with what was taken: so what repeats with a short period is found, too. */
 static int32_t next_of(const struct way *w, const int32_t *text, uint32_t n)
 {
     uint32_t i = w->at + w->len;

@@ -63,7 +63,7 @@ double ntx_pace_of(const struct ntx_pace *p, double rows);
 /* With experts, of which each row takes a share, and several rows some the same: what the union is of, in rows. The n-th row adds (1 - share)^(n - 1) of one. */
 double ntx_pace_union(double share, double rows);
 
-/* Whether guessing pays, by what was measured and not by what was foretold: passes take turns, most of them in the way that gave more tokens per ns, a few now and then in the
+/* Whether guessing pays, by what was measured and not by what was predicted: passes take turns, most of them in the way that gave more tokens per ns, a few now and then in the
  * other. What loses is tried less and less often. A drafter has a core of its own only where computing leaves one: what it costs the others is seen here alone. */
 struct ntx_draft_turn {
     bool on;              /* passes guess now */

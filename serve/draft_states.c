@@ -1,4 +1,4 @@
-/* draft_states.c: what goes by the model's states, its own block that foretells tokens or a file, as one of those that guess (draft_file.h). */
+/* draft_states.c: what goes by the model's states, its own next-token block or a file, as one of those that guess (draft_file.h). */
 #include <errno.h>
 #include <string.h>
 

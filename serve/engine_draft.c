@@ -48,7 +48,7 @@ static uint32_t to_expand(const struct ntx_engine *e)
     return NTX_MIN(5 * nodes, EXPANDED_MOST);
 }
 
-void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s)
+void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_draft_text t = text_of(e, s);
     for (unsigned i = 0; i < e->n_files && !dumb(e) && e->turn.on; i++)
@@ -145,7 +145,7 @@ static double cost_of(const struct ntx_engine *e, double plain)
 /* Of experts many rows share what they read: a few guesses may not pay where many do. So a tree is asked for by what its rows cost in arithmetic, and cut where it makes the most of its pass. */
 static bool cuts(const struct ntx_engine *e, double pass) { return e->expert_share > 0 && !e->l->set.draft_nodes && pass > 0; }
 
-/* No pass tells yet what one takes: then what is foretold of a row's experts decides, in plain passes. */
+/* No pass tells yet what one takes: then what is predicted of a row's experts decides, in plain passes. */
 static bool unmeasured(const struct ntx_engine *e, double pass) { return e->expert_share > 0 && !e->l->set.draft_nodes && pass <= 0; }
 
 static void cut(const struct ntx_engine *e, struct ntx_draft *d, double pass, uint32_t writers)

@@ -126,7 +126,7 @@ int ntx__engine_prefix_new(struct ntx_engine *e);
 const char *ntx__engine_unshared(const struct ntx_loaded *l); /* why nothing is; NULL: it is */
 int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s); /* it gets KV for what it may need, with what is kept of its tokens. -EAGAIN: not now */
 void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last); /* what it has computed; last: its KV is about to be freed */
-void ntx__engine_foresee(struct ntx_engine *e); /* before a pass, when it is known who has how many rows */
+void ntx__engine_plan_prefixes(struct ntx_engine *e); /* before a pass, when it is known who has how many rows */
 void ntx__engine_follow(struct ntx_engine *e); /* before a pass: of those live, who has been overtaken, and who waits for another */
 
 /* ---- engine_shelf.c */
@@ -139,7 +139,7 @@ bool ntx__engine_shelf_save(struct ntx_engine *e); /* one of those that ended; f
 /* ---- engine_draft.c */
 /* live[i], which writes, proposes in this pass: at most so many rows, its next token's among them. Returns how many. */
 uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most);
-void ntx__engine_foretell(struct ntx_engine *e, struct ntx_session *s); /* whose prompt is being read: the drafter may read it, too */
+void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s); /* whose prompt is being read: the drafter may read it, too */
 /* The results of a session's rows of a pass: tokens are drawn along its proposal, and what holds is kept. It may be gone afterwards. */
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s);
 void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row); /* behind a prompt */

@@ -100,7 +100,7 @@ static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
 {
     struct ntx_session *s = e->live[i];
     if (s->kind == NTX_SESSION_GENERATE && !ntx_session_decoding(s))
-        ntx__engine_foretell(e, s);
+        ntx__engine_draft_ahead(e, s);
     if (s->take < ntx_session_todo(s) || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
         return;
     uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), NTX_MIN(b->decode, b->probes))) - 1;
@@ -376,7 +376,7 @@ bool ntx__engine_pass(struct ntx_engine *e)
         return false;
     e->pass_tokens = 0;
     share_rows(e);
-    ntx__engine_foresee(e);
+    ntx__engine_plan_prefixes(e);
     lay_rows(e);
     if (!e->n_rows)
         return false;

@@ -172,7 +172,7 @@ static int check_recurrent(const struct ntx_load_request *r, const struct ntx_lo
     if (never)
         return ntx_err_set(err, -ENOTSUP, "--draft FILE or nextn: layers of a %s model keep a recurrent state, and %s: such a model runs without", l->model->hp.arch, never);
     if (named && l->model->hp.streams.n && ntx_keeps_rows_only(&l->model->hp))
-        return ntx_err_set(err, -ENOTSUP, "%s: a %s model has several residual streams, from which no layer's part is foretold: such a model runs without", named, l->model->hp.arch);
+        return ntx_err_set(err, -ENOTSUP, "%s: a %s model has several residual streams, from which no layer's part is predicted: such a model runs without", named, l->model->hp.arch);
     if (!named || ntx_keeps_rows_only(&l->model->hp))
         return 0;
     return ntx_err_set(err, -ENOTSUP, "%s: layers of a %s model keep a recurrent state, which every token goes into and none comes out of: such a model runs without", named, l->model->hp.arch);

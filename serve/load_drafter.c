@@ -117,7 +117,7 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
         its += d->kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0;
         const char *why = unasked ? left_out(l, rc, its, err) : NULL;
         if (why) {
-            ntx_log(NTX_LOG_INFO, "%s is not used: %s", own ? "the model's own block that foretells tokens" : "the drafter that the model's card names", why);
+            ntx_log(NTX_LOG_INFO, "%s is not used: %s", own ? "the model's own next-token block" : "the drafter that the model's card names", why);
             *err = (struct ntx_err){0};
             let_go(l, i);
             continue;
@@ -156,7 +156,7 @@ static double reads(const struct ntx_loaded *l, const struct ntx_plan *p)
     return sum;
 }
 
-/* How much faster plain passes are without what guesses, where its memory holds weights: as foretold, or as the drive would have it. */
+/* How much faster plain passes are without what guesses, where its memory holds weights: as predicted, or as the drive would have it. */
 static double faster(const struct ntx_loaded *l, const struct ntx_plan *with, const struct ntx_plan *without)
 {
     if (with->predicted_tok_s > 0 && without->predicted_tok_s > 0)

@@ -1,7 +1,7 @@
 /* i8mm.c: products of many rows by SMMLA, which multiplies two rows of eight bytes by two: two outputs meet two rows of x, and four integer sums come of it at once.
  *
- * Rows of x are taken eight at a time (GROUP), woven by pairs once for all outputs: of each eight values first one row's, then the other's. Two outputs' weights are unpacked
- * and woven likewise, and meet the pairs. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), so that of each pair one register of sums is alive:
+ * Rows of x are taken eight at a time (GROUP), interleaved by pairs once for all outputs: of each eight values first one row's, then the other's. Two outputs' weights are unpacked
+ * and interleaved likewise, and meet the pairs. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), so that of each pair one register of sums is alive:
  *
  *   element    0            1            2            3
  *              w0 . x0      w0 . x1      w1 . x0      w1 . x1
@@ -15,11 +15,11 @@ SUPER_KINDS
 enum {
     PAIRS = 4,               /* of rows: a group */
     LEAST_ROWS = 3,
-    ROOM = 448 << 10,        /* bytes of woven rows, on the stack */
+    ROOM = 448 << 10,        /* bytes of interleaved rows, on the stack */
 };
 
-/* Of a pair: bytes of a row of n_in values, woven; with scales and sums behind. */
-struct woven {
+/* Of a pair: bytes of a row of n_in values, interleaved; with scales and sums behind. */
+struct pair {
     const int8_t *q;
     const float *d;          /* [blocks][4] d0 d1 d0 d1 */
     const int8_t *s;         /* SIMPLE: float [blocks][4] of sums, likewise; SUPER: [super-blocks][parts][32]: sums below 128 and the rest, in a pair's order */
@@ -27,7 +27,7 @@ struct woven {
 
 struct pass {
     struct shape s;
-    struct woven x[PAIRS];
+    struct pair x[PAIRS];
     uint32_t row, pairs;     /* of the group: the first row, and how many pairs of them */
 };
 
@@ -38,7 +38,7 @@ INLINE void put_pair(float *to, float a, float b)
 }
 
 /* Two rows, by eights. n: bytes. */
-INLINE void weave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to)
+INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to)
 {
     for (uint32_t k = 0; k < n; k += 16, to += 32) {
         const int64x2_t va = vreinterpretq_s64_s8(vld1q_s8(a + k)), vb = vreinterpretq_s64_s8(vld1q_s8(b + k));
@@ -94,18 +94,18 @@ INLINE void join(const struct pass *p, uint32_t o, uint32_t outs, float32x4_t la
 
 static size_t simple_bytes(uint32_t n_in) { return (size_t)n_in * 2 + (size_t)n_in / NTX_QK * 32; }
 
-static void weave_simple(const struct shape *s, uint32_t a, uint32_t b, char *room, struct woven *to)
+static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, char *room, struct pair *to)
 {
     const struct q8_row x = q8_view(s->x + a * s->x_stride, s->n_in), z = q8_view(s->x + b * s->x_stride, s->n_in);
     const uint32_t nb = s->n_in / NTX_QK;
     int8_t *q = (int8_t *)room;
     float *d = (float *)(void *)(room + (size_t)s->n_in * 2), *sums = d + (size_t)nb * 4;
-    weave(x.q, z.q, s->n_in, q);
+    interleave(x.q, z.q, s->n_in, q);
     for (uint32_t k = 0; k < nb; k++) {
         put_pair(d + 4 * k, x.d[k], z.d[k]);
         put_pair(sums + 4 * k, (float)x.s[k], (float)z.s[k]);
     }
-    *to = (struct woven){q, d, (const int8_t *)sums};
+    *to = (struct pair){q, d, (const int8_t *)sums};
 }
 
 INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind)
@@ -154,7 +154,7 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
 static size_t super_bytes(uint32_t n_in) { return (size_t)n_in * 2 + (size_t)n_in / NTX_QKK * (16 + 64); }
 
 /* s = low + 128 high, 0 <= low < 128: both are bytes. */
-static void weave_sums(const int16_t *a, const int16_t *b, int8_t *to)
+static void interleave_sums(const int16_t *a, const int16_t *b, int8_t *to)
 {
     for (int k = 0; k < 8; k++) {
         to[k] = (int8_t)(a[k] & 127);
@@ -164,19 +164,19 @@ static void weave_sums(const int16_t *a, const int16_t *b, int8_t *to)
     }
 }
 
-static void weave_super(const struct shape *s, uint32_t a, uint32_t b, bool by_16, char *room, struct woven *to)
+static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, bool by_16, char *room, struct pair *to)
 {
     const struct q8k_row x = q8k_view(s->x + a * s->x_stride, s->n_in), z = q8k_view(s->x + b * s->x_stride, s->n_in);
     const uint32_t nb = s->n_in / NTX_QKK;
     int8_t *q = (int8_t *)room, *sums = q + (size_t)s->n_in * 2 + (size_t)nb * 16;
     float *d = (float *)(void *)(room + (size_t)s->n_in * 2);
-    weave(x.q, z.q, s->n_in, q);
+    interleave(x.q, z.q, s->n_in, q);
     for (uint32_t k = 0; k < nb; k++) {
         put_pair(d + 4 * k, x.d[k], z.d[k]);
         for (uint32_t h = 0; h < (by_16 ? 2 : 1); h++)
-            weave_sums(by_16 ? x.s16 + 16 * k + 8 * h : x.s32 + 8 * k, by_16 ? z.s16 + 16 * k + 8 * h : z.s32 + 8 * k, sums + 64 * (size_t)k + 32 * h);
+            interleave_sums(by_16 ? x.s16 + 16 * k + 8 * h : x.s32 + 8 * k, by_16 ? z.s16 + 16 * k + 8 * h : z.s32 + 8 * k, sums + 64 * (size_t)k + 32 * h);
     }
-    *to = (struct woven){q, d, sums};
+    *to = (struct pair){q, d, sums};
 }
 
 /* Minima of 8 sub-blocks of two outputs. */
@@ -278,7 +278,7 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
             p.pairs = (n_rows - p.row + 1) / 2 < most ? (n_rows - p.row + 1) / 2 : most;                                                          \
             for (uint32_t i = 0; i < p.pairs; i++) {                                                                                              \
                 const uint32_t a = p.row + 2 * i, b = a + 1 < n_rows ? a + 1 : a;                                                                 \
-                weave_##rule(&p.s, a, b, __VA_ARGS__ room + i * each, &p.x[i]);                                                                   \
+                interleave_##rule(&p.s, a, b, __VA_ARGS__ room + i * each, &p.x[i]);                                                                   \
             }                                                                                                                                     \
             for (uint32_t o = 0; o < n_out; o += 2)                                                                                               \
                 if (p.pairs == PAIRS)                                                                                                             \

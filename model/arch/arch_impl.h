@@ -38,7 +38,7 @@ struct ntx__arch {
     bool kv_heads_tell;          /* a layer of which attention.head_count_kv is 0 keeps a state: its own keys see to that */
     int (*keys)(struct ntx__keys *k);
     const char *own[NTX__OWN_KEYS];
-    bool nextn;                  /* a block that foretells is, behind what all such begin with, a layer behind the dense and recurrent ones */
+    bool nextn;                  /* a next-token block is, behind what all such begin with, a layer behind the dense and recurrent ones */
     /* The steps of layer l. */
     void (*layer)(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
     const char *names[NTX_N_TENSORS]; /* of tensors that it calls otherwise than tensors.h */

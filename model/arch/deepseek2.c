@@ -1,5 +1,5 @@
 /* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash; Mistral 4, whose scores grow with the position; and DeepSeek V3.2 and GLM-5, which attend to positions that they choose: attention over latents, the first layers dense, then experts, of which a row's are chosen in some of
- * their groups, by a softmax or a sigmoid with a bias for the choice, and some more that every row goes through. Blocks that foretell tokens may follow.
+ * their groups, by a softmax or a sigmoid with a bias for the choice, and some more that every row goes through. Next-token blocks may follow.
  *
  * Files say the widths of heads in one of two ways: attention.key_length_mla and value_length_mla, beside matrices that are apart (k_b, v_b); older ones
  * attention.key_length and value_length, beside those that are one (kv_b). */

@@ -1,5 +1,5 @@
 /* glm4moe.c: GLM-4.5 to 4.7 and Air: the first layers dense, then experts chosen by a sigmoid with a bias for the choice, and one more, without a gate,
- * through which every row goes; half of each head is rotated. Blocks that foretell tokens follow. */
+ * through which every row goes; half of each head is rotated. Next-token blocks follow. */
 #include "model/arch/arch_impl.h"
 
 static int keys(struct ntx__keys *k)

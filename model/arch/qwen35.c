@@ -1,5 +1,5 @@
 /* qwen35.c: Qwen3-Next, Qwen 3.5 and 3.6: three of four layers are gated delta nets, the others attention with a gate of its output, norms of each head's q
- * and k, and a part of each head rotated. Dense, or with experts of which one, weighed by a gate, takes every row. Blocks that foretell tokens may follow.
+ * and k, and a part of each head rotated. Dense, or with experts of which one, weighed by a gate, takes every row. Next-token blocks may follow.
  *
  * The rotation of 3.5 is for texts, pictures and their places at once, by sections of its pairs; in a text all of these count the same. */
 #include <errno.h>

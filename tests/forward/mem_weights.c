@@ -190,10 +190,10 @@ static void prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32
 {
     struct mem_weights *m = of(w);
     CHECK(m->open && m->chunks->layers[layer].expert[NTX_EXPERT_GATE].n_chunks);
-    m->foretold[layer] = 0;
+    m->prefetch[layer] = 0;
     for (uint32_t i = 0; i < n; i++)
-        m->foretold[layer] |= (uint64_t)1 << experts[i];
-    m->n_foretold++;
+        m->prefetch[layer] |= (uint64_t)1 << experts[i];
+    m->n_prefetched++;
 }
 
 static bool there(struct ntx_weights *w, uint32_t chunk) { return of(w)->chunks->list[chunk].fixed; }

@@ -43,8 +43,8 @@ struct mem_weights {
     uint32_t drops[600];             /* layers announced in the last pass, in order */
     unsigned n_drops;
     uint32_t drop_at[600];           /* how many chunks had been acquired by then */
-    unsigned n_foretold;             /* times that experts were, */
-    uint64_t foretold[64];           /* and which last, by layer: experts as bits */
+    unsigned n_prefetched;             /* times that experts were, */
+    uint64_t prefetch[64];           /* and which last, by layer: experts as bits */
 };
 
 /* Before the first pass. */
@@ -52,7 +52,7 @@ void mem_weights_table(struct mem_weights *m, const struct ntx_plan_chunk *table
 /* fds: the model's parts, read whole. */
 void mem_weights_init(struct mem_weights *m, const int *fds, unsigned n_fds);
 void mem_weights_chunks(struct mem_weights *m, const struct ntx_chunks *c); /* once they are known */
-void mem_weights_prefetch(struct mem_weights *m); /* experts are foretold, and only remembered; of layers below 64 */
+void mem_weights_prefetch(struct mem_weights *m); /* experts are prefetched, and only remembered; of layers below 64 */
 void mem_weights_done(struct mem_weights *m);
 
 #endif

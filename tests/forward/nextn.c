@@ -1,5 +1,5 @@
-/* The model's own block that foretells tokens: its chances are those of a model of one layer, whose rows of the embedding are made here, in double, of what the block gets: of the
- * token's own row and of the state that the token before it left. So is what it foretells of what it foretold itself. */
+/* The model's own next-token block: its chances are those of a model of one layer, whose rows of the embedding are made here, in double, of what the block gets: of the
+ * token's own row and of the state that the token before it left. So is what it predicts of what it predicted itself. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -337,7 +337,7 @@ static void none(void)
     uint64_t bytes;
     make(&m, &o);
     CHECK_EQ(ntx_drafter_nextn_look(m.gguf, CTX, 1, &bytes, &err), -ENOENT);
-    CHECK_MSG(strstr(err.text, "no block that foretells"), "%s", err.text);
+    CHECK_MSG(strstr(err.text, "no next-token block"), "%s", err.text);
     ntx_gguf_free(m.gguf);
     close(m.fd);
 }

@@ -18,7 +18,7 @@ static void usage(FILE *to)
             "  --type TYPE                   (F32) %s\n"
             "  --layers N (4)  --embd N (256)  --ff N (768)  --heads N (8)  --kv N (2)  --head-dim N (embd / heads)\n"
             "  --experts N (none, or 8 where the architecture has experts)  --experts-used N (2)  --expert-ff N (ff)  --shared-ff N (ff)\n"
-            "  --dense N (0: leading layers without experts)  --nextn N (0: blocks that foretell tokens)  --nextn-agrees F (what layers add is made so small, and the block goes by the token alone: it is mostly right)  --rotated N (whole heads)  --expert-scale F (no key)\n"
+            "  --dense N (0: leading layers without experts)  --nextn N (0: next-token blocks)  --nextn-agrees F (what layers add is made so small, and the block goes by the token alone: it is mostly right)  --rotated N (whole heads)  --expert-scale F (no key)\n"
             "  --expert-every N (1; llama4: of so many layers the last has experts)  --stretch N  --stretch-pattern N (no keys; llama4)  --temperature-length N (no key; deepseek2, mistral4)\n"
             "  gemma4, each third layer having no window: --window-head N (head-dim)  --full-kv N (kv)  --shared-kv N (0)  --layer-input N (none)  --no-v\n"
             "  step35: --window-heads N (heads), of all layers but each third, which have a window\n"

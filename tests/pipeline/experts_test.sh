@@ -37,7 +37,7 @@ done
 ntx run "$tmp/m.gguf" x --raw -n 1 --kv-type q8_0 2>"$tmp/err" && fail "V4's K in q8_0"
 grep -q "K of a deepseek4 model is its V, too, and is kept in f16 only" "$tmp/err" || fail "$(cat "$tmp/err")"
 
-# experts of layer 0 follow from the tokens here, and are asked for when a pass begins; those of the other layers are not foretold, for there are residual streams
+# experts of layer 0 follow from the tokens here, and are asked for when a pass begins; those of the other layers are not predicted, for there are residual streams
 model "$tmp/h.gguf" --layers 3 --embd 256 --heads 8 --kv 1 --arch deepseek4 --experts 24 --experts-used 3 --hashed 1 --head-dim 64 --rotated 32 --q-lora 128 --expert-ff 256 --shared-ff 256 --seed 7
 hashed=("$NTX_BIN/ntx" run "$tmp/h.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)
 "${hashed[@]}" --ram 1G >"$tmp/want" || fail "undisturbed run of hashed experts"

@@ -34,7 +34,7 @@ guessed "a script, a small model and look-up" 3.5 14 --draft "$tmp/script,lookup
 sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits"
 [ "$(stat_of "$tmp/hits" file1)" -gt 15 ] && [ "$(stat_of "$tmp/hits" file2)" -gt 20 ] && [ "$(stat_of "$tmp/hits" file)" -ge "$(stat_of "$tmp/hits" file1)" ] || fail "hits: $(cat "$tmp/hits")"
 
-# Where each row reads experts that no other row wants, guesses cost more than they give, and before any pass tells so what is foretold of them does.
+# Where each row reads experts that no other row wants, guesses cost more than they give, and before any pass tells so what is predicted of them does.
 model "$tmp/x.gguf" --arch qwen3moe --layers 6 --embd 256 --heads 4 --kv 2 --head-dim 64 --experts 64 --experts-used 4 --expert-ff 256 --type Q4_0 --seed 3
 spread=(ntx run "$tmp/x.gguf" one --raw --ignore-eos --quiet --temp 0.8 --seed 3 --ram 15M --ctx 64 --rows 32 -n 24)
 "${spread[@]}" --json --draft off >"$tmp/lines" || fail "spread experts: plain"

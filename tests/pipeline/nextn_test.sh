@@ -39,7 +39,7 @@ grep -q '"nextn": [1-9]' "$tmp/s" || fail "auto does not use the model's own blo
 ntx plan "$tmp/glm.gguf" --draft nextn --machine ram=1G,drive=3G --ram 64M >"$tmp/plan" || fail "plan: $(cat "$tmp/plan")"
 model "$tmp/none.gguf" --arch llama --layers 2 --type Q8_0
 ntx run "$tmp/none.gguf" x --raw -n 4 --quiet --draft nextn >"$tmp/o" 2>"$tmp/e"
-[ $? = 111 ] && grep -q "draft nextn.*no block that foretells tokens" "$tmp/e" || fail "a model without: $(cat "$tmp/e")"
+[ $? = 111 ] && grep -q "draft nextn.*no next-token block" "$tmp/e" || fail "a model without: $(cat "$tmp/e")"
 # Files of other kinds of drafters are refused by name.
 here=$(cd "$(dirname "$0")" && pwd)
 for kind in gemma4-assistant:Gemma; do

@@ -228,7 +228,7 @@ static void test_names(void)
     check_digits((double)(ntx_outline_model_bytes(&o)) / 1e9, "7.77", "%.2f");
     CHECK_EQ(2 * ntx_outline_kv_values(&o), 819200);
     check_experts("qwen3-235b-a22b@q4_k_m", "235", "22", 94);
-    check_experts("glm-4.5-air@q4_k_m", "107", "13", 45); /* published as 106B-A12B: a block that foretells tokens, and embeddings, aside */
+    check_experts("glm-4.5-air@q4_k_m", "107", "13", 45); /* published as 106B-A12B: a next-token block, and embeddings, aside */
     check_experts("minimax-m2@q4_k_m", "229", "11", 62);
     check_experts("step-3.5-flash@q4_k_m", "197", "12", 42); /* published as 196B-A11B, without embeddings */
     check_experts("olmoe-7b@q4_k_m", "7", "1", 16);
@@ -264,7 +264,7 @@ static void test_names(void)
     CHECK_EQ(ntx_count_recurrent(&o.model->hp), 20);
     CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * 20 * 4ull * (32 * 128 * 128 + 3 * 3 * 4096));
     CHECK_EQ(ntx_outline_kv_values(&o), 7 * 576);
-    check_experts("glm-5.3-flash@q4_k_m", "313", "17", 42); /* published as 320B-A18B: with the block that foretells tokens */
+    check_experts("glm-5.3-flash@q4_k_m", "313", "17", 42); /* published as 320B-A18B: with the next-token block tokens */
     named("glm-5.3-flash@q4_k_m", &o);
     CHECK_EQ(ntx_count_recurrent(&o.model->hp), 34);
     CHECK_EQ(ntx_outline_kv_values(&o), 11 * (512 + 2 * 128)); /* latents, and of each position a key and what it weighs */

@@ -384,7 +384,7 @@ def check_several():
     imatrix(model, text, "-o", path, "--ctx", "256", "--limit", "512")
     assert {"blk.0.ssm_beta.weight", "blk.2.ssm_alpha.weight"} < set(sums(path)) and "blk.0.ffn_gate_inp.weight" not in sums(path)
     r = done(model, OUT, "IQ2_XXS", "--imatrix", path)
-    assert "blocks that foretell tokens" in r.stderr, r.stderr
+    assert "next-token blocks" in r.stderr, r.stderr
     chosen = types(model, OUT, "IQ2_XXS", "--imatrix", path)
     assert chosen["blk.4.ffn_up_exps.weight"] == "Q2_K" and chosen["blk.3.ffn_up_exps.weight"] == "IQ2_XXS", chosen
     refused("says nothing about it", model, OUT, "IQ2_XXS", "--imatrix", path, "--tensor", "blk.4.ffn_up_exps=IQ2_XXS")

@@ -269,7 +269,7 @@ def guesses():
     part = os.path.join(tmp, "nextn1.gguf")
     ntx("pack", model, part, "--share", "1/2")
     ntx("pack", model, part + "b", "--share", "2/2")
-    refused([[part, "--draft", "nextn"], [part + "b", "--draft", "nextn"]], "--draft nextn", "a block that foretells tokens is the share of machine 1 of 2")
+    refused([[part, "--draft", "nextn"], [part + "b", "--draft", "nextn"]], "--draft nextn", "a next-token block is the share of machine 1 of 2")
 
 
 def kv_on_the_drive():

@@ -205,7 +205,7 @@ static void with_skips(const struct ntx_share *share)
 }
 
 /* Experts that a layer will probably want are told to those who have some of them. */
-static void foretold(void)
+static void prefetched(void)
 {
     struct rig alone;
     struct rig_options o = {.make = rig_model()};
@@ -222,7 +222,7 @@ static void foretold(void)
     rig_ids(&alone, 4, ids, 2);
     struct ntx_row row = {.token = ids[0], .kv = rig_seq(&alone, N), .logits = logits};
     CHECK_EQ(rig_run(&alone, &row, 1), 0);
-    CHECK_EQ(alone.w.n_foretold, 3); /* of all layers but the first */
+    CHECK_EQ(alone.w.n_prefetched, 3); /* of all layers but the first */
     ntx_kv_seq_free(row.kv);
     for (size_t i = 0; i < 2; i++) {
         const struct ntx_share *share = i ? whole_layers : &shares[1];
@@ -237,8 +237,8 @@ static void foretold(void)
         machines_close(&m, 0);
         for (uint32_t k = 0; k < m.n; k++)
             for (uint32_t l = 1; l < 4; l++) {
-                uint64_t want = !i || share->owner[l] == k ? alone.w.foretold[l] : 0;
-                CHECK_MSG(m.at[k].rig.w.foretold[l] == want, "rank %u, layer %u: %llx, expected %llx", k, l, (unsigned long long)m.at[k].rig.w.foretold[l], (unsigned long long)want);
+                uint64_t want = !i || share->owner[l] == k ? alone.w.prefetch[l] : 0;
+                CHECK_MSG(m.at[k].rig.w.prefetch[l] == want, "rank %u, layer %u: %llx, expected %llx", k, l, (unsigned long long)m.at[k].rig.w.prefetch[l], (unsigned long long)want);
             }
     }
     rig_close(&alone);
@@ -477,7 +477,7 @@ int main(void)
     with_skips(&shares[4]);
     with_skips(whole_layers - 1);
     lives_of_texts();
-    foretold();
+    prefetched();
     one_fails(&shares[1]);
     one_fails(whole_layers);
     one_is_gone();
