@@ -38,6 +38,7 @@ const char *ntx_kv_type_name(enum ntx_kv_type type);
 
 uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type); /* over all layers */
 uint64_t ntx_kv_layer_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer, bool beside); /* of it, the rows that one keeps; or those of a second kind */
+double ntx_kv_layer_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer, uint32_t positions); /* bytes that a row's attention in a layer reads behind so many positions: of a window or of those chosen no more than these */
 
 struct ntx_kv_shape { /* of a pool */
     uint32_t blocks;        /* of layers that keep all positions */

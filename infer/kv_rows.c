@@ -68,6 +68,27 @@ static bool reads_chosen(const struct ntx_hparams *hp, uint32_t l, bool beside)
     return hp->index.head && !hp->index_beside && ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_chooses(hp, l) : any);
 }
 
+/* Of a window its positions; where positions are chosen these, and all that they are chosen by: which lies in V's place, or beside. */
+static double kept_reads(const struct ntx_hparams *hp, const struct ntx_kept_state *k, enum ntx_kv_type type, uint32_t l, uint32_t positions)
+{
+    const struct ntx__kv_rows r = rows_of(k, type, 0);
+    const bool keys_beside = hp->index_beside && ntx_chooses(hp, l), chosen = keys_beside ? !k->beside : reads_chosen(hp, l, k->beside);
+    const double all = k->windowed ? NTX_MIN(positions, hp->window) : positions, most = (double)hp->index.most * (hp->v_is_k ? k->every : NTX_MAX(hp->index.every, 1u));
+    const double of = chosen ? NTX_MIN(all, most) : all;
+    return r.heads * ((double)r.row_k * of + (double)r.row_v * (chosen && !keys_beside ? all : of));
+}
+
+double ntx_kv_layer_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer, uint32_t positions)
+{
+    struct ntx_kept_state kept[NTX_STATES_MOST];
+    const uint32_t own = ntx_is_recurrent(hp, layer) ? layer : ntx_dims_of(hp, layer).kv_of;
+    double bytes = 0;
+    for (int beside = 0; beside < 2; beside++)
+        for (uint32_t of = beside ? layer : own, i = ntx_states_of(hp, of, kept); i--;)
+            bytes += kept[i].keep == NTX_KEEP_ROWS && kept[i].beside == !!beside ? kept_reads(hp, &kept[i], type, of, positions) : 0;
+    return bytes;
+}
+
 /* The fewest blocks whose K are whole pages. */
 static uint8_t run_of(size_t row)
 {

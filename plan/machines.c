@@ -245,11 +245,9 @@ void ntx_machines_text(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
 {
     const uint32_t all = ntx_plan_ctx(hp, ctx), text = all / 2;
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        const uint32_t of = ntx_is_recurrent(hp, l) ? l : ntx_dims_of(hp, l).kv_of;
-        const double beside = (double)ntx_kv_layer_bytes(hp, type, l, true), token = ((double)ntx_kv_layer_bytes(hp, type, l, false) + beside) / NTX_KV_BLOCK;
-        const double read = ((double)ntx_kv_layer_bytes(hp, type, of, false) + beside) / NTX_KV_BLOCK;
+        const double token = (double)(ntx_kv_layer_bytes(hp, type, l, false) + ntx_kv_layer_bytes(hp, type, l, true)) / NTX_KV_BLOCK;
         const uint32_t most = ntx_windowed(hp, l) ? hp->window : UINT32_MAX;
-        work->kv_read += read * NTX_MIN(text, most);
+        work->kv_read += ntx_kv_layer_reads(hp, type, l, text);
         work->kv_kept += token * NTX_MIN(all, most) * sessions;
     }
 }

@@ -67,7 +67,9 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);
-    l.kv_bytes = (double)positions / NTX_KV_BLOCK * (double)ntx_kv_block_bytes(&m->hp, p->kv_type) + (double)ntx_recur_bytes(&m->hp);
+    l.kv_bytes = (double)ntx_recur_bytes(&m->hp);
+    for (uint32_t i = 0; i < m->hp.n_layers; i++)
+        l.kv_bytes += ntx_kv_layer_reads(&m->hp, p->kv_type, i, positions);
     l.kv_read_bytes = (double)ntx_kv_shape_reads(&m->hp, p->kv_type, &p->kv, positions, rows);
     *out = l;
     return true;

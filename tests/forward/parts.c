@@ -357,6 +357,20 @@ static void recurrent_states(void)
     ntx_kv_pool_free(p);
 }
 
+/* What attention reads: all, no more than a window, or what is chosen and all keys that it is chosen by. */
+static void reads_of_layers(void)
+{
+    const struct ntx_hparams window = {.n_layers = 2, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 4, .window = 40, .windowed = {2}};
+    CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 0, 1000), 2 * (8 + 4) * 2 * 1000);
+    CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 1, 1000), 2 * (8 + 4) * 2 * 40);
+    CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 1, 30), 2 * (8 + 4) * 2 * 30);
+    /* latents: the second layer goes by the first one's choice, and has no keys */
+    const struct ntx_hparams chosen = {.n_layers = 2, .n_head = 2, .n_head_kv = 1, .kv_lora = 64, .rope_dim = 16, .index = {.heads = 2, .head = 32, .most = 100, .in = {1}}};
+    CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 0, 1000), 2 * (80 * 100 + 32 * 1000));
+    CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 1, 1000), 2 * 80 * 100);
+    CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 0, 50), 2 * (80 + 32) * 50);
+}
+
 /* The pool of rows beside it: layers without K and V take none of it, and a session without a state is not begun. */
 static void rows_beside_states(void)
 {
@@ -441,6 +455,7 @@ int main(void)
 {
     recurrent_states();
     all_kinds();
+    reads_of_layers();
     rows_beside_states();
     struct ntx_pool *p = NULL;
     kv_blocks();
