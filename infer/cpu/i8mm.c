@@ -19,7 +19,7 @@ enum {
 };
 
 /* Of a pair: bytes of a row of n_in values, interleaved; with scales and sums behind. */
-struct pair {
+struct paired {
     const int8_t *q;
     const float *d;          /* [blocks][4] d0 d1 d0 d1 */
     const int8_t *s;         /* SIMPLE: float [blocks][4] of sums, likewise; SUPER: [super-blocks][parts][32]: sums below 128 and the rest, in a pair's order */
@@ -27,7 +27,7 @@ struct pair {
 
 struct pass {
     struct shape s;
-    struct pair x[PAIRS];
+    struct paired x[PAIRS];
     uint32_t row, pairs;     /* of the group: the first row, and how many pairs of them */
 };
 
@@ -94,7 +94,7 @@ INLINE void join(const struct pass *p, uint32_t o, uint32_t outs, float32x4_t la
 
 static size_t simple_bytes(uint32_t n_in) { return (size_t)n_in * 2 + (size_t)n_in / NTX_QK * 32; }
 
-static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, char *room, struct pair *to)
+static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, char *room, struct paired *to)
 {
     const struct q8_row x = q8_view(s->x + a * s->x_stride, s->n_in), z = q8_view(s->x + b * s->x_stride, s->n_in);
     const uint32_t nb = s->n_in / NTX_QK;
@@ -105,7 +105,7 @@ static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, cha
         put_pair(d + 4 * k, x.d[k], z.d[k]);
         put_pair(sums + 4 * k, (float)x.s[k], (float)z.s[k]);
     }
-    *to = (struct pair){q, d, (const int8_t *)sums};
+    *to = (struct paired){q, d, (const int8_t *)sums};
 }
 
 INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind)
@@ -164,7 +164,7 @@ static void interleave_sums(const int16_t *a, const int16_t *b, int8_t *to)
     }
 }
 
-static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, bool by_16, char *room, struct pair *to)
+static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, bool by_16, char *room, struct paired *to)
 {
     const struct q8k_row x = q8k_view(s->x + a * s->x_stride, s->n_in), z = q8k_view(s->x + b * s->x_stride, s->n_in);
     const uint32_t nb = s->n_in / NTX_QKK;
@@ -176,7 +176,7 @@ static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, bool
         for (uint32_t h = 0; h < (by_16 ? 2 : 1); h++)
             interleave_sums(by_16 ? x.s16 + 16 * k + 8 * h : x.s32 + 8 * k, by_16 ? z.s16 + 16 * k + 8 * h : z.s32 + 8 * k, sums + 64 * (size_t)k + 32 * h);
     }
-    *to = (struct pair){q, d, sums};
+    *to = (struct paired){q, d, sums};
 }
 
 /* Minima of 8 sub-blocks of two outputs. */
