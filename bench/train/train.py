@@ -108,7 +108,13 @@ class Run:
         self.step, self.rows, self.spent = 0, 0, 0.0
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.extra = torch.tensor(BALANCE if self.shape.experts else PRESS if self.shape.act == "relu" else 0.0)
+        self.teacher = self.taught_by(a.teacher) if a.teacher else None
         self.loss = torch.compile(self.plain_loss, dynamic=False) if a.compile else self.plain_loss
+
+    def taught_by(self, path):
+        teacher = net.Net(export.shape(path)).to(self.device)
+        teacher.load(export.weights(path))
+        return teacher.requires_grad_(False).eval()
 
     def logits(self, x, positions=None, keep=None):
         with torch.autocast(self.device, torch.bfloat16):
@@ -127,7 +133,11 @@ class Run:
             return self.talk_loss(x, y, w, who, positions, factor)
         logits, extra, statistic, subject = self.logits(x)
         told = F.cross_entropy(subject.float().flatten(0, 1), who.flatten(), ignore_index=0)
-        nll = F.cross_entropy(logits.float().flatten(0, 1), y.flatten(), reduction="none")
+        if self.teacher: # what the teacher would say, not what stands there
+            with torch.autocast(self.device, torch.bfloat16):
+                y = self.teacher(x)[0].float().flatten(0, 1).softmax(-1)
+            w = (w > 0).float()
+        nll = F.cross_entropy(logits.float().flatten(0, 1), y if self.teacher else y.flatten(), reduction="none")
         text = (nll * w.flatten()).sum() / w.sum()
         return text + SUBJECT * told + factor * extra, torch.stack((text.detach(), statistic))
 
@@ -262,6 +272,7 @@ def main():
     a.add_argument("--held", required=True)
     a.add_argument("--dir", required=True)
     a.add_argument("--init", help="GGUF file of export.py whose weights to start from")
+    a.add_argument("--teacher", help="GGUF file of export.py whose distribution is learned in place of the text: a drafter is the better for it")
     a.add_argument("--tok", help="the vocabulary, where it was added to since --init")
     a.add_argument("--longest", type=float, default=8, help="seconds that one step may add to the clock: a longer one was stopped, or compiled")
     a.add_argument("--active", type=float, default=0.12, help="of a ReLU model: the share of its neurons that may be active")
