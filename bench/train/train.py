@@ -122,6 +122,8 @@ class Run:
 
     def talk_loss(self, x, y, w, who, positions, factor):
         """Of conversations: that of what the model says."""
+        if self.teacher:
+            raise SystemExit("--teacher is for rows of stories, not of conversations")
         keep = w > 0
         logits, extra, statistic, _ = self.logits(x, positions, keep)
         text = F.cross_entropy(logits.float(), y[keep])
