@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "serve/engine_impl.h"
 #include "serve/monitor.h"
+#include "serve/stats.h"
 
 #define MAX_SESSIONS 64 /* of one client, idle ones included */
 

@@ -15,7 +15,6 @@
 #include "model/state.h"
 #include "plan/budget.h"
 #include "proto/frame.h"
-#include "serve/machines.h"
 
 static uint32_t online_cpus(void)
 {
@@ -300,7 +299,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         rc = take_sidecar(r, l, err);
     if (!rc)
         rc = take_nets(l, err);
-    if (!rc && (!r->machines || !ntx_machines_rank(r->machines))) /* the others keep no texts */
+    if (!rc && (!r->machines || ntx__load_is_first(r->machines))) /* the others keep no texts */
         rc = ntx__load_drafters_open(r, l, err);
     if (!rc && !r->machines)
         rc = ntx__load_pick_gpu(r, l, err);
@@ -421,7 +420,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
             c.n_taps = l->drafter[i].needs.n_taps;
             c.taps = l->drafter[i].needs.tap;
         }
-    if (l->ranks && !ntx_machines_rank(l->machines))
+    if (l->ranks && ntx__load_is_first(l->machines))
         c.backend = ntx_ranks_backend(l->ranks);
     if (l->device && !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */
         c.skip = (struct ntx_skip_hooks){0};
@@ -438,7 +437,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     ntx__load_arena_free(l);
     ntx__load_free_gpu(l);
     if (l->ranks && l->forward)
-        ntx_machines_over(l->machines, l->ranks);
+        ntx__load_over(l);
     ntx_forward_free(l->forward);
     ntx_ranks_free(l->ranks);
     ntx_input_sums_free(l->sums);

@@ -165,6 +165,8 @@ void ntx__load_arena_free(struct ntx_loaded *l);
 int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);
 int ntx__load_plan_shared(struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err);
 void ntx__load_unshared(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_err *failed);
+bool ntx__load_is_first(const struct ntx_machines *m); /* the machine with the sessions */
+void ntx__load_over(struct ntx_loaded *l); /* nobody computes any more, which the first one tells the others */
 
 /* load_files.c: opens or takes over the request's files; each copy must be the same files as the first. */
 int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err);

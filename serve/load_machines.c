@@ -29,6 +29,9 @@ int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx
     return ntx_machines_ranks(l->machines, &l->ranks) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
 }
 
+bool ntx__load_is_first(const struct ntx_machines *m) { return !ntx_machines_rank(m); }
+void ntx__load_over(struct ntx_loaded *l) { ntx_machines_over(l->machines, l->ranks); }
+
 void ntx__load_unshared(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_err *failed)
 {
     struct ntx_err known = {0};

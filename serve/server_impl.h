@@ -19,7 +19,7 @@
 #include "serve/engine.h"
 #include "serve/load.h"
 #include "serve/server.h"
-#include "serve/server_writer.h"
+#include "serve/server_reply.h"
 #include "serve/server_wire.h"
 #include "serve/workers.h"
 #include "proto/frame.h"
@@ -254,9 +254,6 @@ void ntx__model_fail(struct ntx_server *s, int err, const char *fmt, ...) __attr
 void ntx__model_note(struct ntx_server *s, const char *text);
 void ntx__requester_clear(struct ntx_requester *a);
 void ntx__requester_tell(struct ntx_server *s, struct ntx_requester *a, const struct ntx_err *e); /* an error; then it is cleared */
-
-/* ---- server_writer.c: any reply */
-void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_writer *writer, const Ntx__Reply *r, bool last);
 
 /* ---- server_take.c */
 int ntx__taker_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_taker **out); /* c: its next request comes with descriptors. -EBUSY: too many for one user */

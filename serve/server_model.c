@@ -12,6 +12,7 @@
 #include "serve/machines.h"
 #include "serve/monitor.h"
 #include "serve/server_impl.h"
+#include "serve/stats.h"
 
 #define TICK_MS 10
 #define PROGRESS_NS 100000000ull

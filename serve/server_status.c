@@ -3,6 +3,7 @@
 
 #include "common/util.h"
 #include "serve/server_impl.h"
+#include "serve/stats.h"
 #include "ntx_version.h"
 
 static const char *state_name(const struct ntx_server *s)

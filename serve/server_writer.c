@@ -1,4 +1,4 @@
-#include "serve/server_impl.h"
+#include "serve/server_reply.h"
 
 #include <pthread.h>
 #include <stdarg.h>

@@ -20,7 +20,7 @@
 #include "serve/server_writer.h"
 #include "serve/session_text.h"
 #include "proto/settings.h"
-#include "serve/stats.h"
+#include "serve/run_stats.h"
 #include "model/chat.h"
 #include "model/tensors.h"
 #include "model/tokenizer.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not used, and no circle that is not named. Headers'
-guards are named for where these are."""
+guards are named for where these are. Within rooms no circle of modules (a .c file with its header, and the one that its parts share) has more than a few."""
 import collections
 import os
 import re
@@ -8,6 +8,7 @@ import sys
 
 SOURCE = os.environ["NTX_SOURCE"]
 GENERATED = {"proto/ntx.pb-c.h"}
+CIRCLE_MOST = 4 # modules: a file of AVX-512 and what it gives to others
 may, circles = {}, []
 for line in open(os.path.join(SOURCE, "cmake", "rooms")):
     words = line.split("#")[0].split()
@@ -18,7 +19,13 @@ for line in open(os.path.join(SOURCE, "cmake", "rooms")):
 
 bad = []
 used = collections.defaultdict(set)
+module_uses = collections.defaultdict(set)
 files = 0
+
+def module(path):
+    return re.sub(r"(_impl)?\.\w+$", "", path)
+
+
 for room in may:
     for name in sorted(os.listdir(os.path.join(SOURCE, room))):
         if not name.endswith((".c", ".h", ".cu")):
@@ -33,6 +40,7 @@ for room in may:
                 bad.append("%s/%s: its guard is %s, not %s" % (room, name, first.group(1), guard))
         for path in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M):
             other = os.path.dirname(path)
+            module_uses[module("%s/%s" % (room, name))].add(module(path if other else "%s/%s" % (room, path)))
             if not other or other == room:
                 continue
             if not os.path.exists(os.path.join(SOURCE, path)) and path not in GENERATED:
@@ -66,7 +74,21 @@ def reaches(a, b, seen):
 for room in may:
     if reaches(room, room, set()):
         bad.append("%s is in a circle of rooms" % room)
+
+# Modules in a circle with m: those that it reaches and that reach it.
+reached = {m: set() for m in module_uses}
+for m in module_uses:
+    todo = [m]
+    while todo:
+        for n in module_uses.get(todo.pop(), ()):
+            if n not in reached[m]:
+                reached[m].add(n)
+                todo.append(n)
+circles_found = {frozenset(n for n in reached[m] if m in reached.get(n, ())) for m in reached}
+for c in circles_found:
+    if len(c) > CIRCLE_MOST:
+        bad.append("%d modules include one another in a circle: %s" % (len(c), " ".join(sorted(c))))
 if files < 100:
     bad.append("only %d files were looked at" % files)
-print("\n".join(bad) or "%d files keep to their rooms" % files)
+print("\n".join(bad) or "%d files keep to their rooms, at most %d in a circle" % (files, max(map(len, circles_found))))
 sys.exit(1 if bad else 0)
