@@ -6,9 +6,10 @@
 #include <unistd.h>
 
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 struct dir {
-    char path[64], file[96];
+    char path[256], file[300];
 };
 
 static void write_file(const char *path, const char *text)
@@ -134,7 +135,7 @@ static void refused(const struct dir *d, const char *text, unsigned line, const 
 {
     struct ntx_config c = {.load.ctx = 77};
     struct ntx_err err = {0};
-    char place[128];
+    char place[320];
     write_file(d->file, text);
     CHECK_MSG(ntx_config_load(d->file, &c, &err) == -EINVAL, "%s", text);
     snprintf(place, sizeof place, "%s:%u: ", d->file, line);
@@ -221,8 +222,8 @@ static void printed(const struct dir *d)
 
 int main(void)
 {
-    struct dir d = {.path = "/tmp/ntx-config-XXXXXX"};
-    CHECK(mkdtemp(d.path));
+    struct dir d;
+    temporary_dir(d.path, sizeof d.path, "config");
     snprintf(d.file, sizeof d.file, "%s/ntx.conf", d.path);
     defaults(&d);
     values(&d);

@@ -5,6 +5,7 @@
 
 #include "client/logits_base.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 enum { V = 5 };
 
@@ -38,14 +39,14 @@ static void rounding(void)
 
 static void round_trip(void)
 {
-    char path[] = "/tmp/ntx-test-XXXXXX";
+    char path[256];
     struct ntx_base_head h = {.n_vocab = V, .ctx = 4, .windows = 2, .scored = 1, .model = "m.gguf"};
     const int32_t tokens[8] = {1, 2, 3, 4, 1, 0, 0, 2};
     struct ntx_base_writer *w;
     struct ntx_base_reader *b;
     struct ntx_base_row x, y;
     struct ntx_err err = {0};
-    close(mkstemp(path));
+    close(temporary_file(path, sizeof path, "test"));
     CHECK_EQ(ntx_base_row_new(V, &x), 0);
     CHECK_EQ(ntx_base_row_new(V, &y), 0);
     CHECK_EQ(ntx_base_create(path, &h, tokens, &w, &err), 0);

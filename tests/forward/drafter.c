@@ -7,6 +7,7 @@
 #include "infer/drafter.h"
 #include "infer/noise.h"
 #include "tests/forward/rig.h"
+#include "tests/temporary.h"
 
 #define CTX 256
 
@@ -17,12 +18,9 @@ static int made(uint32_t seed)
     struct ntx_err err = {0};
     float *freqs = NULL;
     uint64_t bytes;
-    const char *dir = getenv("TMPDIR");
     char path[4096];
-    snprintf(path, sizeof path, "%s/ntx-drafter-XXXXXX", dir ? dir : "/tmp");
-    int fd = mkstemp(path);
+    int fd = temporary_file(path, sizeof path, "drafter");
     o.seed = seed;
-    CHECK(fd >= 0);
     close(fd);
     CHECK_MSG(!mk_plan(&f, &o, &freqs, &err) && !mk_write(&f, path, 1, &bytes, &err), "%s", err.text);
     free(freqs);

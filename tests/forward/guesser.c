@@ -9,6 +9,7 @@
 #include "infer/guess_index.h"
 #include "infer/guesser_impl.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 #define VOCAB 300
 static struct ntx_guess guess[NTX_DRAFTER_NODES];
@@ -139,16 +140,13 @@ static void indexed(void)
 
 static void looked_at(void)
 {
-    char path[] = "/tmp/ntx-guesser-XXXXXX";
-    const char *dir = getenv("TMPDIR");
     char in[4096];
     struct ntx_err err = {0};
     enum ntx_guesser_kind kind;
     struct ntx_drafter_needs needs;
     char one[NTX_GUESSER_TEXT], other[NTX_GUESSER_TEXT];
-    snprintf(in, sizeof in, "%s/%s", dir ? dir : "/tmp", path + 5);
-    int fd = mkstemp(in);
-    CHECK(fd >= 0 && !unlink(in));
+    int fd = temporary_file(in, sizeof in, "guesser");
+    CHECK(!unlink(in));
     CHECK(write(fd, "ntx-script 1\n", 13) == 13);
     CHECK(!ntx_guesser_look(fd, NULL, 1, 1, &kind, &needs, &err) && kind == NTX_GUESSER_SCRIPT && needs.bytes == 39 + (64 << 10));
     CHECK(!ntx_guesser_digest(fd, one, &err) && strlen(one) == 32);

@@ -9,6 +9,7 @@
 #include "infer/guesser.h"
 #include "tests/forward/rig.h"
 #include "tests/mkmodel/options.h"
+#include "tests/temporary.h"
 
 enum { CTX = 128, DEEP = 3 };
 #define SHARP 0.75 /* drafter.c */
@@ -31,9 +32,7 @@ static void make(struct file *f, const char *options)
     for (char *word = strtok_r(text, " ", &save); word && argc < 63; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
     CHECK(mk_options_take(&o, argc, argv) == argc);
-    snprintf(f->path, sizeof f->path, "%s/ntx-heads-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    int fd = mkstemp(f->path);
-    CHECK(fd >= 0 && !close(fd));
+    CHECK(!close(temporary_file(f->path, sizeof f->path, "heads")));
     CHECK_MSG(!mk_plan(&file, &o, &freqs, &err) && !mk_write(&file, f->path, 1, &bytes, &err), "%s", err.text);
     free(freqs);
     mk_file_free(&file);

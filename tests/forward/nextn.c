@@ -7,18 +7,15 @@
 
 #include "infer/drafter.h"
 #include "tests/forward/rig.h"
+#include "tests/temporary.h"
 
 enum { TEXT = 24, CTX = 128, SHARP = 75 /* hundredths: drafter.c */ };
 
 static char *path_of(const char *what)
 {
     static char path[2][4096];
-    const char *dir = getenv("TMPDIR");
     char *p = path[*what == 'b'];
-    snprintf(p, sizeof path[0], "%s/ntx-nextn-%s-XXXXXX", dir ? dir : "/tmp", what);
-    int fd = mkstemp(p);
-    CHECK(fd >= 0);
-    close(fd);
+    CHECK(!close(temporary_file(p, sizeof path[0], what)));
     return p;
 }
 

@@ -16,6 +16,7 @@
 
 #include "common/util.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 #define DEADLINE_NS 30000000000ull
 #define BLOCK 4096u
@@ -68,8 +69,7 @@ void harness_open(struct harness *h, const struct harness_shape *s, int file)
     memset(h, 0, sizeof(*h));
     h->sock = h->alive[0] = h->alive[1] = h->ring_dup = -1;
     h->file_fd = file;
-    snprintf(h->dir, sizeof(h->dir), "/tmp/ntx-iod-test.XXXXXX");
-    CHECK(mkdtemp(h->dir));
+    temporary_dir(h->dir, sizeof(h->dir), "iod");
     CHECK_EQ(uv_loop_init(&h->loop), 0);
     snprintf(a.sun_path, sizeof(a.sun_path), "%s/region.sock", h->dir);
     h->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

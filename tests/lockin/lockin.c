@@ -24,6 +24,7 @@
 #include "proto/link.h"
 #include "tests/shm/attach_to.h"
 #include "tests/shm/make_region.h"
+#include "tests/temporary.h"
 
 #ifdef NTX_SANITIZED
 enum { SANITIZED = 1 };
@@ -372,8 +373,7 @@ static void test_reconnect(void)
 int main(void)
 {
     char path[96];
-    snprintf(dir, sizeof dir, "/tmp/ntx-lockin-XXXXXX");
-    CHECK(mkdtemp(dir));
+    temporary_dir(dir, sizeof dir, "lockin");
     snprintf(kept, sizeof kept, "%s/kept", dir);
     int fd = open(kept, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     CHECK(fd >= 0 && write(fd, "kept", 4) == 4);

@@ -1,4 +1,5 @@
 #include "tests/model/make.h"
+#include "tests/temporary.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,14 +12,14 @@ struct mk_options make_options(void)
 }
 
 /* path: [128], gets a new directory's name with /m.gguf behind it */
+#define PATH_ROOM 160
 static void write_model(const struct mk_options *o, void (*extra)(struct mk_file *f), char *path)
 {
     struct mk_file f = {0};
     struct ntx_err err = {0};
     float *freqs = NULL;
     uint64_t bytes;
-    strcpy(path, "/tmp/ntx-test-XXXXXX");
-    CHECK(mkdtemp(path));
+    temporary_dir(path, PATH_ROOM - sizeof "/m-00001-of-00001.gguf", "test");
     strcat(path, "/m.gguf");
     CHECK_MSG(!mk_plan(&f, o, &freqs, &err), "%s", err.text);
     if (extra)
@@ -30,7 +31,7 @@ static void write_model(const struct mk_options *o, void (*extra)(struct mk_file
 
 int make_files(const struct mk_options *o, char ***paths)
 {
-    char path[128];
+    char path[PATH_ROOM];
     struct ntx_err err = {0};
     write_model(o, NULL, path);
     if (o->parts > 1)
@@ -60,7 +61,7 @@ int open_path(const char *path)
 
 uint8_t *make_bytes_with(const struct mk_options *o, void (*extra)(struct mk_file *f), size_t *n)
 {
-    char path[128];
+    char path[PATH_ROOM];
     write_model(o, extra, path);
     int fd = open_path(path);
     off_t size = lseek(fd, 0, SEEK_END);

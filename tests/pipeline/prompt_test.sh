@@ -55,7 +55,7 @@ refused 111 'no fault\|fault' "${run[@]}" x
 refused 111 "chat-template: there is no 'llama-9', but llama-2, " "${run[@]}" x --chat-template llama-9
 refused 111 "prompt.*No such file\|No such file.*" "${run[@]}" -f "$tmp/none"
 refused 111 "none: cannot read the text: No such file" ntx perplexity "$tmp/m.gguf" "$tmp/none" --fault nonsense
-refused 111 "tmp.*: cannot read the text: Is a directory" ntx perplexity "$tmp/m.gguf" /tmp --fault nonsense
+refused 111 "$tmp: cannot read the text: Is a directory" ntx perplexity "$tmp/m.gguf" "$tmp" --fault nonsense
 refused 111 "none" ntx calibrate "$tmp/m.gguf" --text "$tmp/none" -o "$tmp/s" --fault nonsense
 refused 111 "none" ntx eval "$tmp/m.gguf" --questions "$tmp/none" --fault nonsense
 refused 111 "a chat needs a form" ntx chat --raw --socket "$tmp/none"

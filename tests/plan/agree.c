@@ -8,6 +8,7 @@
 #include "plan/place.h"
 #include "plan/sketch.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 #include "tests/plan/shape.h"
 
 #define MIB (1ull << 20)
@@ -19,7 +20,6 @@ static const struct ntx_hw hw = {.threads = 2, .ram_bps = 30e9, .reads = {{65536
 /* A file of holes with this header. */
 static struct ntx_gguf *as_file(const struct ntx_gguf *g)
 {
-    const char *dir = getenv("TMPDIR");
     char path[512];
     struct ntx_gguf_out *o = ntx_gguf_out_new();
     struct ntx_gguf *out = NULL;
@@ -33,9 +33,8 @@ static struct ntx_gguf *as_file(const struct ntx_gguf *g)
         ntx_gguf_out_data(o, t->name, t->type, t->ne, t->n_dims, NULL, NULL, 0);
     }
     void *header = ntx_gguf_out_header(o, &n);
-    snprintf(path, sizeof path, "%s/ntx-agree-XXXXXX", dir ? dir : "/tmp");
-    int fd = mkstemp(path);
-    CHECK_MSG(fd >= 0 && !unlink(path), "%s", path);
+    int fd = temporary_file(path, sizeof path, "agree");
+    CHECK_MSG(!unlink(path), "%s", path);
     CHECK(header && write(fd, header, n) == (ssize_t)n && !ftruncate(fd, (off_t)ntx_gguf_out_bytes(o)));
     CHECK_MSG(!ntx_gguf_open(&fd, 1, NULL, &out, &err), "%s", err.text);
     close(fd);

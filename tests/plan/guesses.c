@@ -9,6 +9,7 @@
 
 #include "plan/guesses.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 static float first(uint32_t kind) { return kind < 20 ? 0.25f : 1; }
 
@@ -105,10 +106,11 @@ static struct ntx_guesses some(void)
 
 static void kept(void)
 {
-    char dir[] = "/tmp/ntx-guesses-XXXXXX", path[200];
+    char dir[256], path[400];
     struct ntx_guesses g = some(), back;
     struct ntx_err err = {0};
-    CHECK(mkdtemp(dir) && !setenv("XDG_CACHE_HOME", dir, 1));
+    temporary_dir(dir, sizeof dir, "guesses");
+    CHECK(!setenv("XDG_CACHE_HOME", dir, 1));
     ntx_guesses_begin(&back, first);
     CHECK_EQ(ntx_guesses_load("none", &back, &err), -ENOENT);
     CHECK_EQ(ntx_guesses_store("abc", &g, &err), 0);

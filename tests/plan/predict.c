@@ -7,6 +7,7 @@
 #include "plan/hw.h"
 #include "plan/place.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 #define GB 1e9
 #define NEAR(a, b) CHECK_MSG(fabs((a) - (b)) <= 1e-9 * fabs(b), "%.12g, expected %.12g", (double)(a), (double)(b))
@@ -298,11 +299,12 @@ static void test_bad_files(void)
 /* What is stored is found again where it belongs, the user's place first. */
 static void test_store(void)
 {
-    char dir[] = "/tmp/ntx-profile-XXXXXX", path[128];
+    char dir[256], path[400];
     struct ntx_hw hw = profile(machine), back;
     struct ntx_err err = {0};
     const char *said[] = {"raise the limit"};
-    CHECK(mkdtemp(dir) && !setenv("XDG_CACHE_HOME", dir, 1) && !ntx_hw_user_path(path, sizeof path));
+    temporary_dir(dir, sizeof dir, "profile");
+    CHECK(!setenv("XDG_CACHE_HOME", dir, 1) && !ntx_hw_user_path(path, sizeof path));
     CHECK(strstr(path, "/ntx/profile.json"));
     hw.kernels[0].bps_1 = 7 * GB;
     char *json = ntx_hw_dump(&hw, said, 1);

@@ -14,6 +14,7 @@
 
 #include "common/util.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 #define DEADLINE_NS 20000000000ull
 
@@ -73,8 +74,7 @@ void harness_start_for(struct harness *h, uint32_t n_layers, uint32_t n_embd)
     struct ntx_err err = {0};
     char note[256];
     *h = (struct harness){.listener = -1, .sock = -1, .sidecar = -1, .model = ""};
-    strcpy(h->dir, "/tmp/ntx-test-XXXXXX");
-    CHECK(mkdtemp(h->dir) != NULL);
+    temporary_dir(h->dir, sizeof h->dir, "test");
     CHECK_EQ(uv_loop_init(&h->loop), 0);
     CHECK_MSG(ntx_region_create(&g, &h->region, note, sizeof note, &err) == 0, "%s", err.text);
     CHECK_MSG(ntx_counters_create(h->dir, &h->counters, &h->counters_fd, &err) == 0, "%s", err.text);

@@ -11,11 +11,12 @@
 #include "predictor/sidecar.h"
 #include "predictor/learn/train.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 #define MODEL "0123456789abcdef0123456789abcdef"
 #define OTHER "f123456789abcdef0123456789abcdef"
 
-static char path[64];
+static char path[256];
 
 static uint32_t next(uint32_t *x) { return (*x = *x * 1664525 + 1013904223) >> 8; }
 static float value(uint32_t *x) { return (float)(next(x) % 2001) / 1000 - 1; }
@@ -342,10 +343,7 @@ static void policies(void)
 
 int main(void)
 {
-    strcpy(path, "/tmp/ntx-test-XXXXXX");
-    int fd = mkstemp(path);
-    CHECK(fd >= 0);
-    close(fd);
+    close(temporary_file(path, sizeof path, "test"));
     round_trip();
     hostile_values();
     hostile_sizes();

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 static inline void make_dir(char dir[64])
 {
-    strcpy(dir, "/tmp/ntx-test-XXXXXX");
-    CHECK(mkdtemp(dir) != NULL);
+    temporary_dir(dir, 64, "test");
 }
 
 /* Fails when something was left in it. */

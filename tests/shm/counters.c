@@ -9,6 +9,7 @@
 
 #include "common/util.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 
 static void spoil(int fd, off_t at)
 {
@@ -18,13 +19,13 @@ static void spoil(int fd, off_t at)
 
 int main(void)
 {
-    char dir[] = "/tmp/ntx-counters-XXXXXX", path[64];
+    char dir[256], path[300];
     struct ntx_counters *mine, *worker;
     const struct ntx_counters *monitor = NULL;
     struct ntx_err err = {0};
     struct stat st;
     int fd;
-    CHECK(mkdtemp(dir));
+    temporary_dir(dir, sizeof dir, "counters");
     CHECK_EQ(ntx_counters_open(dir, &monitor, &err), -ENOENT);
     CHECK(strstr(err.text, "counters"));
     CHECK_EQ(ntx_counters_create(dir, &mine, &fd, &err), 0);

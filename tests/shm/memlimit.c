@@ -8,8 +8,9 @@
 
 #include "common/util.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 
-static char root[] = "/tmp/ntx-memlimit-XXXXXX";
+static char root[128];
 
 static void put(const char *text, const char *fmt, ...)
 {
@@ -19,7 +20,7 @@ static void put(const char *text, const char *fmt, ...)
     vsnprintf(tail, sizeof tail, fmt, ap);
     va_end(ap);
     snprintf(path, sizeof path, "%s/%s", root, tail);
-    for (char *p = path + sizeof root; *p; p++)
+    for (char *p = path + strlen(root) + 1; *p; p++)
         if (*p == '/') {
             *p = 0;
             mkdir(path, 0700);
@@ -47,7 +48,7 @@ static void mounts(const char *fmt)
 
 int main(void)
 {
-    CHECK(mkdtemp(root));
+    temporary_dir(root, sizeof root, "memlimit");
     struct ntx_memlimit m = get();
     CHECK_EQ(m.cgroup_limit, UINT64_MAX); /* nothing can be read: nothing limits */
 
@@ -93,7 +94,7 @@ int main(void)
     /* of this machine: something is there */
     ntx_memlimit_read(&m);
     CHECK(m.available > 1 << 20 && m.available <= m.mem_available);
-    char command[64];
+    char command[160];
     snprintf(command, sizeof command, "rm -r %s", root);
     CHECK(!system(command));
     return 0;

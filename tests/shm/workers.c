@@ -15,6 +15,7 @@
 
 #include "proto/link.h"
 #include "tests/shm/make_region.h"
+#include "tests/temporary.h"
 
 /* ---- the worker */
 
@@ -275,8 +276,7 @@ static void set_up(struct parent *p)
     struct ntx_workers_cb cb = {.ctx = p, .admitted = on_admitted, .hello = on_hello, .message = on_message, .died = on_died, .drained = on_drained,
                                 .detached = on_detached, .attach_failed = on_failed};
     struct ntx_err err = {0};
-    strcpy(p->dir, "/tmp/ntx-workers-XXXXXX");
-    CHECK(mkdtemp(p->dir));
+    temporary_dir(p->dir, sizeof p->dir, "workers");
     uv_loop_init(&p->loop);
     uv_timer_init(&p->loop, &p->tick);
     uv_timer_start(&p->tick, on_tick, 20, 20);

@@ -13,6 +13,7 @@
 #include "serve/workers.h"
 #include "tests/shm/make_region.h"
 #include "tests/slow_drive.h"
+#include "tests/temporary.h"
 
 #define READS 8u
 #define READ_BYTES (1u << 20)
@@ -123,7 +124,7 @@ static pid_t start(const char *self, const char *dir, bool tell)
 static bool prove(const char *self, int file, bool tell)
 {
     static const struct shape shape = {.n_layers = 1, .per_layer = 4, .n_desc = READS, .n_slots = READS, .chunk_bytes = READ_BYTES};
-    char dir[] = "/tmp/ntx-dma-XXXXXX", command[64];
+    char dir[64], command[96];
     struct watch seen = {0};
     struct ntx_workers_cb cb = {.ctx = &seen, .died = on_died, .drained = on_drained};
     struct ntx_counters *counters;
@@ -133,7 +134,7 @@ static bool prove(const char *self, int file, bool tell)
     uv_loop_t loop;
     uv_timer_t tick;
     int counters_fd, wake = eventfd(0, EFD_CLOEXEC);
-    CHECK(mkdtemp(dir));
+    temporary_dir(dir, sizeof dir, "dma");
     uv_loop_init(&loop);
     uv_timer_init(&loop, &tick);
     uv_timer_start(&tick, on_tick, 1, 1);
@@ -186,7 +187,10 @@ int main(int argc, char **argv)
     char path[4096];
     if (argc == 4 && !strcmp(argv[1], "--iod"))
         return iod(argv[2], !strcmp(argv[3], "tell"));
-    snprintf(path, sizeof path, "%s/dma-XXXXXX", base ? base : "/tmp");
+    if (base)
+        snprintf(path, sizeof path, "%s/dma-XXXXXX", base);
+    else
+        temporary_name(path, sizeof path, "dma");
     if (!can_uring())
         SKIP("no io_uring here");
     int file = make_file(path);

@@ -8,6 +8,7 @@
 #include "weights/stream.h"
 #include "shm/region.h"
 #include "tests/check.h"
+#include "tests/temporary.h"
 #include "tests/stream/list_experts.h"
 
 enum { LAYERS = 4, EXPERTS = 8, PARTS = NTX_EXPERT_PARTS, CHUNKS = LAYERS * EXPERTS * PARTS, DEMANDS = 24, ROWS = 2, USED = 2, BLOCK = 4096 };
@@ -46,7 +47,7 @@ static uint64_t counter(const struct rig *t, enum ntx_counter c) { return ntx_co
 
 static void open_rig(struct rig *t, uint32_t n_frames, uint32_t spare)
 {
-    char dir[] = "/tmp/ntx-prefetch-XXXXXX", path[64], note[512];
+    char dir[256], path[300], note[512];
     struct ntx_err err = {0};
     int fd;
     *t = (struct rig){.seed = 5};
@@ -60,7 +61,7 @@ static void open_rig(struct rig *t, uint32_t n_frames, uint32_t spare)
     t->r.hdr->file_bytes[0] = file;
     for (uint32_t i = 0; i < CHUNKS; i++)
         t->r.chunks[i] = (struct ntx_plan_chunk){.offset = t->list[i].offset, .bytes = t->list[i].bytes, .layer = t->list[i].layer, .placement = NTX_PLACE_FRAME};
-    CHECK(mkdtemp(dir));
+    temporary_dir(dir, sizeof dir, "prefetch");
     CHECK_EQ(ntx_counters_create(dir, &t->counters, &fd, NULL), 0);
     close(fd);
     snprintf(path, sizeof path, "%s/counters", dir);

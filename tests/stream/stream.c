@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/stream/fake_iod.h"
+#include "tests/temporary.h"
 
 #define THREADS 3
 #define ROWS_AT 50u /* offset of row 0 in file 1 */
@@ -128,11 +129,11 @@ static const struct shape normal = {.n_layers = 5, .per_layer = 6, .n_desc = 7, 
 
 static void set_up_patient(struct engine *e, const struct shape *shape, uint32_t limit_s, uint32_t text_wait_ms)
 {
-    char dir[] = "/tmp/ntx-stream-XXXXXX", path[64];
+    char dir[256], path[300];
     int fd;
     *e = (struct engine){.shape = *shape, .seed = 7};
     make_region(shape, &e->r);
-    CHECK(mkdtemp(dir));
+    temporary_dir(dir, sizeof dir, "stream");
     CHECK_EQ(ntx_counters_create(dir, &e->counters, &fd, NULL), 0);
     close(fd);
     snprintf(path, sizeof path, "%s/counters", dir);

@@ -238,7 +238,7 @@ def main():
     equal((values["ntx_up"], len(values)), (0, 2), "without daemons")
     stop(p)
     for where in ("nowhere", "localhost:80", "127.0.0.1:99999x", "unix:"):
-        bad = subprocess.run([METRICS, "--runtime", "/tmp", "--listen", where], capture_output=True, text=True, timeout=10)
+        bad = subprocess.run([METRICS, "--runtime", tempfile.gettempdir(), "--listen", where], capture_output=True, text=True, timeout=10)
         check(bad.returncode == 100 and bad.stderr.count("\n") == 1, where, bad.returncode, bad.stderr)
 
 
