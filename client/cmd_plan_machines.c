@@ -166,7 +166,7 @@ static int forecast(const struct ntx_options *o, const struct ntx_outline *model
         ask.link = m->link;
     }
     f->ctx = ntx_plan_ctx(&model->model->hp, o->load.ctx);
-    f->heads = ntx_share_suits(model->model);
+    f->heads = ntx_heads_refuse(model->model);
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS && !rc; s++)
         rc = ntx_machines_forecast(model, &ask, (enum ntx_split)s, &f->by[s], err);
     if (!rc)

@@ -11,7 +11,6 @@
 
 #include "common/util.h"
 #include "infer/drafter_impl.h"
-#include "model/arch_keys.h"
 
 /* ---- states */
 
@@ -124,8 +123,9 @@ int ntx__drafter_block(struct ntx_drafter *d, struct ntx__drafter_text *t, uint3
 /* What it has none of is the large model's, whose output may be its embedding. */
 static int borrow(struct ntx_gguf *g, const struct ntx_gguf *model, struct ntx_err *err)
 {
-    const struct ntx_gguf_loan loans[] = {{"token_embd.weight", "token_embd.weight"}, {"output.weight", ntx_gguf_tensor(model, "output.weight") ? "output.weight" : "token_embd.weight"}, {"output.scale", "output.scale"}};
-    return ntx_gguf_lend(g, model, loans, ntx_gguf_tensor(g, "output.weight") ? 1 : 3, err);
+    const char *embd = ntx_end_kinds[NTX_END_token_embd].name, *output = ntx_end_kinds[NTX_END_output].name;
+    const struct ntx_gguf_loan loans[] = {{embd, embd}, {output, ntx_gguf_tensor(model, output) ? output : embd}, {"output.scale", "output.scale"}};
+    return ntx_gguf_lend(g, model, loans, ntx_gguf_tensor(g, output) ? 1 : 3, err);
 }
 
 /* Before its tensors are looked at. */

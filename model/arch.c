@@ -9,7 +9,6 @@
 
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
-#include "model/arch_keys.h"
 #include "model/quant.h"
 
 static const struct {
@@ -105,15 +104,9 @@ static int find_arch(struct opening *o)
 
 static int get_keys(struct opening *o)
 {
+    o->m->hp.by = o->arch;
     struct ntx__keys k = {.g = o->g, .arch = o->arch, .name = o->name, .m = o->m, .hp = &o->m->hp, .err = o->err};
     return ntx__read_keys(&k);
-}
-
-const char *ntx_pack_refuses(const struct ntx_hparams *hp)
-{
-    if (hp->dims)
-        return "the number of neurons may differ from layer to layer, and groups are made for one number";
-    return hp->gate_up_fused ? "gates and ups are one matrix in its file, and a neuron's rows of both are read as if they were two" : NULL;
 }
 
 static int get_pack(struct opening *o)
@@ -124,117 +117,6 @@ static int get_pack(struct opening *o)
         return ntx_err_set(o->err, -ENOTSUP, "a model with experts cannot be packed: its experts are bundles already");
     const char *why = !rc && o->m->pack ? ntx_pack_refuses(hp) : NULL;
     return why ? ntx_err_set(o->err, -ENOTSUP, "a %s model cannot be packed: %s", o->name, why) : rc;
-}
-
-uint32_t ntx_count_recurrent(const struct ntx_hparams *hp)
-{
-    uint32_t n = 0;
-    for (uint32_t l = 0; l < hp->n_layers; l++)
-        n += ntx_is_recurrent(hp, l) || hp->pool[l];
-    return n;
-}
-
-void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every)
-{
-    for (uint32_t l = 0; l < hp->n_layers; l++)
-        if ((l + 1) % every)
-            hp->recurrent[l / 64] |= 1ull << l % 64;
-}
-
-uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
-{
-    const struct ntx_dims w = ntx_dims_of(hp, layer);
-    switch (d) {
-#define X(name, values) case NTX_DIM_##name: return values;
-    NTX_DIMS(X)
-#undef X
-    }
-    return 1;
-}
-
-uint32_t ntx_step_width(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
-{
-    switch (ntx_op_kinds[s->op].writes) {
-    case NTX_WRITES_MATRIX: return s->width ? s->width : ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
-    case NTX_WRITES_HEADS: return s->heads * s->width;
-    case NTX_WRITES_STATE: return hp->n_embd;
-    default: return s->width;
-    }
-}
-
-uint32_t ntx_step_end(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
-{
-    return (ntx_op_kinds[s->op].does & NTX_DOES_AT ? s->offset : 0) + ntx_step_width(hp, layer, s);
-}
-
-/* What a step leaves in a buffer: its output, or its FFN's hidden values on the way there. */
-static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx_step *s, enum ntx_buf b)
-{
-    bool hidden = b == NTX_BUF_GATE || b == NTX_BUF_UP;
-    if (b == NTX_BUF_PLUS)
-        return s->op == NTX_OP_PLUS && s->n_weights ? ntx_width(&m->hp, (uint32_t)(l - m->layers), (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out) : 0;
-    if (s->op == NTX_OP_PLUS)
-        return 0; /* it is there already */
-    if (s->out == b || (ntx_op_kinds[s->op].does & NTX_DOES_BOTH && s->in[1] == b))
-        return ntx_step_end(&m->hp, (uint32_t)(l - m->layers), s);
-    if (hidden && s->op == NTX_OP_GROUPS)
-        return m->hp.n_ff;
-    if (b == NTX_BUF_LOW && s->op == NTX_OP_GROUPS)
-        return s->offset + s->width;
-    return hidden && s->op == NTX_OP_EXPERTS && l->down_shared != NTX_NO_TENSOR ? m->hp.n_ff_shexp : 0;
-}
-
-uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b)
-{
-    uint32_t most = 0;
-    for (const struct ntx_layer *l = m->layers; l < m->layers + m->hp.n_layers; l++)
-        for (const struct ntx_step *s = l->step; s < l->step + l->n_steps; s++)
-            most = NTX_MAX(most, leaves(m, l, s, b));
-    return most;
-}
-
-struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t)
-{
-    const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
-    uint32_t n_each = k->use == NTX_USE_EXPERT ? hp->n_expert : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head : 1;
-    bool paired = hp->by_state && hp->head.n_taps && !hp->head.block && t >= NTX_T_q && t <= NTX_T_v; /* of the token's row and of a state */
-    return (struct ntx_shape){(paired ? 2 : 1) * ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
-}
-
-/* Of each key head q and k, then v of its heads, then the gates of their outputs. */
-static bool whole_delta(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out)
-{
-    *out = (struct ntx_whole){.name = "ssm_in.weight", .shape = ntx_shape_of(hp, layer, NTX_T_delta_mix), .row0 = ntx_whole_run(hp, t, 0), .run = hp->delta.head};
-    out->shape.n_out += ntx_shape_of(hp, layer, NTX_T_delta_gate).n_out;
-    return true;
-}
-
-uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t i)
-{
-    if (t == NTX_T_o_a)
-        return i * hp->o_lora;
-    const uint32_t keys = hp->delta.key_heads, each = hp->delta.heads / keys, of_key = 2 + 2 * each;
-    const bool qk = t == NTX_T_delta_mix && i < 2 * keys;
-    uint32_t head = t == NTX_T_delta_mix && !qk ? i - 2 * keys : i;
-    uint32_t at = qk ? i % keys * of_key + i / keys : head / each * of_key + 2 + (t == NTX_T_delta_gate ? each : 0) + head % each;
-    return at * hp->delta.head;
-}
-
-bool ntx_whole_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out)
-{
-    if (hp->delta_joined && (t == NTX_T_delta_mix || t == NTX_T_delta_gate))
-        return whole_delta(hp, layer, t, out);
-    bool qkv = hp->qkv_fused && t >= NTX_T_q && t <= NTX_T_v, gate_up = hp->gate_up_fused && (t == NTX_T_gate || t == NTX_T_up);
-    if (!qkv && !gate_up)
-        return false;
-    *out = (struct ntx_whole){.name = qkv ? "attn_qkv.weight" : "ffn_up.weight", .shape = ntx_shape_of(hp, layer, t)};
-    out->shape.n_out = 0;
-    for (int p = qkv ? NTX_T_q : NTX_T_gate; p <= (int)(qkv ? NTX_T_v : NTX_T_up); p++) {
-        if (p == (int)t)
-            out->row0 = out->shape.n_out;
-        out->shape.n_out += ntx_shape_of(hp, layer, (enum ntx_tensor)p).n_out;
-    }
-    return true;
 }
 
 static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum ntx_tensor t)
@@ -294,6 +176,12 @@ static int get_tensor(struct opening *o, const char *name, struct ntx_shape s, e
     *out = (uint32_t)(t - ntx_gguf_tensor_at(o->g, 0));
     o->used[*out] = 1;
     return 0;
+}
+
+static int get_end(struct opening *o, enum ntx_end t, bool required)
+{
+    const struct ntx_tensor_kind *k = &ntx_end_kinds[t];
+    return get_tensor(o, k->name, ntx_end_shape(&o->m->hp, t), (enum ntx_use)k->use, required, &o->m->end[t]);
 }
 
 static const char *name_of(const struct ntx__arch *a, enum ntx_tensor t) { return a && a->names[t] ? a->names[t] : ntx_tensor_kinds[t].name; }
@@ -389,40 +277,22 @@ static int get_layer(struct opening *o, uint32_t layer)
     return 0;
 }
 
-/* Rows behind those that tokens lead to are there to fill it up. */
-static int get_grams(struct opening *o)
-{
-    const struct ntx_gguf_tensor *t = ntx_gguf_tensor(o->g, "per_layer_token_embd.weight");
-    struct ntx_hparams *hp = &o->m->hp;
-    if (t && t->ne[1] > hp->grams.rows && t->ne[1] <= INT32_MAX)
-        hp->grams.rows = (uint32_t)t->ne[1];
-    return get_tensor(o, "per_layer_token_embd.weight", (struct ntx_shape){hp->grams.width, hp->grams.rows, 1}, NTX_USE_MATRIX, true, &o->m->gram_embd);
-}
-
 /* What belongs to no layer. */
 static int get_ends(struct opening *o)
 {
     struct ntx_model *m = o->m;
-    const struct ntx_shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1}, output = {m->hp.n_embd, m->hp.head.n_out ? m->hp.head.n_out : m->hp.n_vocab, 1}, norm = {m->hp.n_embd, 1, 1}, freqs = {(m->hp.rope_freqs_dim ? m->hp.rope_freqs_dim : m->hp.rope_dim) / 2, 1, 1};
-    const struct ntx_shape inputs = {m->hp.n_input * m->hp.n_layers, m->hp.n_vocab, 1};
-    int rc;
-    if ((rc = get_tensor(o, "token_embd.weight", vocab, NTX_USE_MATRIX, true, &m->token_embd)) ||
-        (rc = get_tensor(o, "output_norm.weight", norm, NTX_USE_VECTOR, !m->hp.no_output_norm, &m->output_norm)) ||
-        (rc = get_tensor(o, "output.weight", output, NTX_USE_MATRIX, false, &m->output)) ||
-        (rc = get_tensor(o, "rope_freqs.weight", freqs, NTX_USE_VECTOR, false, &m->rope_freqs)))
-        return rc;
+    int rc = 0;
     m->output_scale = m->trunk_norm = NTX_NO_TENSOR;
-    if (m->output == NTX_NO_TENSOR)
-        m->output = m->token_embd;
-    else if ((rc = get_scale(o, "output.weight", 1, &m->output_scale)))
-        return rc;
-    m->input_embd = m->gram_embd = m->rope_long = m->rope_short = NTX_NO_TENSOR;
-    if (o->arch->rope_factors && ((rc = get_tensor(o, "rope_factors_long.weight", freqs, NTX_USE_VECTOR, false, &m->rope_long)) ||
-                                  (rc = get_tensor(o, "rope_factors_short.weight", freqs, NTX_USE_VECTOR, false, &m->rope_short))))
-        return rc;
-    if (m->hp.grams.layer)
-        return get_grams(o);
-    return m->hp.n_input ? get_tensor(o, "per_layer_token_embd.weight", inputs, NTX_USE_MATRIX, true, &m->input_embd) : 0;
+    for (int t = 0; t < NTX_N_ENDS; t++) {
+        const enum ntx_has has = ntx_end_has(&m->hp, (enum ntx_end)t);
+        m->end[t] = NTX_NO_TENSOR;
+        if (has != NTX_NEVER && (rc = get_end(o, (enum ntx_end)t, has == NTX_ALWAYS)))
+            return rc;
+    }
+    if (m->output != NTX_NO_TENSOR)
+        return get_scale(o, ntx_end_kinds[NTX_END_output].name, 1, &m->output_scale);
+    m->output = m->token_embd;
+    return 0;
 }
 
 /* "X.weight", where the name is "X" and this end. */
@@ -540,31 +410,28 @@ static int nextn_keys(struct opening *o)
     return 0;
 }
 
-/* What it has itself, or the model's. */
-static int nextn_end(struct opening *o, const char *own, const char *models, struct ntx_shape shape, enum ntx_use use, uint32_t *out)
+/* What it has itself is in the place of the model's. */
+static int nextn_end(struct opening *o, const char *own, enum ntx_end t)
 {
     char name[80];
+    uint32_t has;
     snprintf(name, sizeof name, "blk.%u.nextn.%s.weight", o->block0, own);
-    int rc = get_tensor(o, name, shape, use, false, out);
-    return rc || *out != NTX_NO_TENSOR ? rc : get_tensor(o, models, shape, use, false, out);
+    int rc = get_tensor(o, name, ntx_end_shape(&o->m->hp, t), (enum ntx_use)ntx_end_kinds[t].use, false, &has);
+    if (rc || has == NTX_NO_TENSOR)
+        return rc;
+    o->m->end[t] = has;
+    if (t == NTX_END_output)
+        o->m->output_scale = NTX_NO_TENSOR;
+    return 0;
 }
 
 static int nextn_ends(struct opening *o)
 {
-    struct ntx_model *m = o->m;
-    const struct ntx_shape vocab = {m->hp.n_embd, m->hp.n_vocab, 1}, norm = {m->hp.n_embd, 1, 1};
     int rc = get_ends(o);
-    m->trunk_norm = m->output_norm;
-    if (rc || (rc = nextn_end(o, "embed_tokens", "token_embd.weight", vocab, NTX_USE_MATRIX, &m->token_embd)) ||
-        (rc = nextn_end(o, "shared_head_norm", "output_norm.weight", norm, NTX_USE_VECTOR, &m->output_norm)))
+    o->m->trunk_norm = o->m->output_norm;
+    if (rc || (rc = nextn_end(o, "embed_tokens", NTX_END_token_embd)) || (rc = nextn_end(o, "shared_head_norm", NTX_END_output_norm)))
         return rc;
-    uint32_t own;
-    rc = nextn_end(o, "shared_head_head", "output.weight", vocab, NTX_USE_MATRIX, &own);
-    if (own != NTX_NO_TENSOR && own != m->output) {
-        m->output = own;
-        m->output_scale = NTX_NO_TENSOR;
-    }
-    return rc;
+    return nextn_end(o, "shared_head_head", NTX_END_output);
 }
 
 static int get_nextn(struct opening *o)

@@ -40,6 +40,7 @@ struct ntx_dims {
 
 struct ntx_hparams {
     char arch[16];
+    const struct ntx__arch *by; /* its architecture (arch/); NULL: of one that is not known */
     char name[64];          /* general.name, may be empty */
     uint32_t n_layers, n_embd, n_ff, n_vocab;
     uint32_t n_nextn;       /* blocks behind the layers that predict tokens: models of their own (ntx_model_open_nextn) */
@@ -68,7 +69,6 @@ struct ntx_hparams {
     float logit_cap; /* logits x become cap * tanh(x / cap); 0: they stay */
     float embd_scale, logit_scale; /* what the embedding, and the input of the output matrix, are multiplied by; 1: nothing */
     uint32_t rope_dim;       /* rotated part of a head */
-    uint32_t rope_freqs_dim; /* the file's divisors of frequencies are for a part of so many values, of which the first are used; 0: for rope_dim */
     float rope_base;
     enum ntx_rope_scaling rope_scaling;
     float rope_factor;       /* >= 1 with a scaling, else 1 */
@@ -108,15 +108,16 @@ struct ntx_hparams {
 
 struct ntx_model {
     struct ntx_hparams hp;
-    uint32_t token_embd;  /* [n_vocab x n_embd], read a row at a time */
-    uint32_t output;      /* [n_vocab x n_embd]; == token_embd when tied */
+    union { /* what belongs to no layer (tensors.h): indices in the GGUF, or NTX_NO_TENSOR. output == token_embd when tied */
+        uint32_t end[NTX_N_ENDS];
+        struct {
+#define X(field, name, in, out, use, has) uint32_t field;
+            NTX_END_TENSORS(X)
+#undef X
+        };
+    };
     uint32_t output_scale; /* F32, what logits are multiplied by, or none */
-    uint32_t output_norm; /* or none */
     uint32_t trunk_norm;  /* of a next-token block: what is done to the states of the model before they come to it; or none */
-    uint32_t input_embd;  /* [n_vocab x n_layers * n_input], read a row at a time, or none */
-    uint32_t gram_embd;   /* [grams.rows x grams.width], the same */
-    uint32_t rope_long, rope_short; /* the same as rope_freqs where that is none: for a context beyond rope_ctx_orig, and for others; or none */
-    uint32_t rope_freqs;  /* [rope_dim / 2] F32 divisors of the frequencies (Llama 3.1), or none */
     struct ntx_layer *layers; /* [n_layers] */
     struct ntx_dims *dims;    /* hp.dims */
     void *own;                /* hp.own */
@@ -155,6 +156,8 @@ void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every);
 
 /* Why the FFNs of such a model cannot be packed (pack.h), or NULL. */
 const char *ntx_pack_refuses(const struct ntx_hparams *hp);
+/* Why a model's K and V cannot be dealt by heads over several machines (share.h), or NULL. */
+const char *ntx_heads_refuse(const struct ntx_model *m);
 
 uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d); /* of groups, which differ from layer to layer: 1 */
 /* Values that a step writes into a row of its `out`, and the place behind the last of them. */
@@ -166,6 +169,9 @@ struct ntx_shape {
     uint32_t n_in, n_out, n_each; /* length of a row, rows, and of experts' matrices how many */
 };
 struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t); /* of groups: 1 x 1 */
+static inline const struct ntx_gguf_tensor *ntx_end_tensor(const struct ntx_gguf *g, enum ntx_end t) { return ntx_gguf_tensor(g, ntx_end_kinds[t].name); } /* NULL: there is none */
+struct ntx_shape ntx_end_shape(const struct ntx_hparams *hp, enum ntx_end t);
+enum ntx_has ntx_end_has(const struct ntx_hparams *hp, enum ntx_end t);
 /* Tensors of a layer that are one in the file: its name behind "blk.N.", its shape, and where t's rows begin in it. false: t is by itself. */
 struct ntx_whole {
     const char *name;
@@ -204,6 +210,9 @@ const char *ntx_head_kind(const struct ntx_gguf *g);
  * guesses several tokens at once, it makes K and V of the other's layers, which is as an ordinary model then. What it
  * borrows of the large model (its embedding, its output) was lent to g (ntx_gguf_lend). */
 int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err);
+/* A model's numbers alone, for who makes the rest of them up (plan/sketch.h): of a header that has the keys, and of tensors token_embd.weight and those by which the architecture
+ * tells what else there is. No layers. */
+int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
 void ntx_model_free(struct ntx_model *m);
 
 /* Names of the known architectures, comma separated, for messages. */

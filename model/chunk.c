@@ -276,26 +276,32 @@ static int count_users(struct cutter *k)
     return 0;
 }
 
+static int cut_end(struct cutter *k, enum ntx_end t, uint32_t layer)
+{
+    const uint32_t tensor = k->m->end[t];
+    if (ntx_end_kinds[t].use != NTX_USE_LOOKUP)
+        return cut(k, tensor, layer, (enum ntx_use)ntx_end_kinds[t].use, &k->c->end[t]);
+    k->c->end[t] = tensor == NTX_NO_TENSOR ? absent : weight_of(k->m, tensor);
+    return 0;
+}
+
 static int cut_model(struct cutter *k)
 {
     const struct ntx_model *m = k->m;
     struct ntx_chunks *c = k->c;
-    int rc = cut(k, m->rope_freqs, 0, NTX_USE_VECTOR, &c->rope_freqs);
-    if (rc || (rc = cut(k, m->rope_long, 0, NTX_USE_VECTOR, &c->rope_long)) || (rc = cut(k, m->rope_short, 0, NTX_USE_VECTOR, &c->rope_short)))
-        return rc;
+    int rc = 0;
+    for (int t = 0; t < NTX_END_output_norm && !rc; t++)
+        rc = cut_end(k, (enum ntx_end)t, 0);
     for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++)
         rc = cut_layer(k, l);
     if (!rc)
-        rc = cut(k, m->output_norm, m->hp.n_layers, NTX_USE_VECTOR, &c->output_norm);
+        rc = cut_end(k, NTX_END_output_norm, m->hp.n_layers);
     if (!rc && m->output_norm == NTX_NO_TENSOR)
         c->output_norm.chunk0 = c->n;
     if (!rc)
-        rc = cut(k, m->output, m->hp.n_layers, NTX_USE_MATRIX, &c->output);
+        rc = cut_end(k, NTX_END_output, m->hp.n_layers);
     if (!rc && !elsewhere(k, &c->output))
         rc = cut_scale(k, m->output_scale, m->hp.n_layers, &c->output);
-    c->token_embd = weight_of(m, m->token_embd);
-    c->input_embd = m->hp.n_input ? weight_of(m, m->input_embd) : absent;
-    c->gram_embd = m->hp.grams.layer ? weight_of(m, m->gram_embd) : absent;
     c->n_layers = m->hp.n_layers;
     c->n_expert = m->hp.n_expert;
     return rc;

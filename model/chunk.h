@@ -70,9 +70,15 @@ struct ntx_chunks {
     struct ntx_chunk *list;
     uint32_t n;
     struct ntx_layer_weights *layers; /* [n_layers] */
-    struct ntx_weight output_norm /* chunk0: where it would be, if it is absent */, output, rope_freqs, rope_long, rope_short;
+    union { /* what belongs to no layer (tensors.h), or absent. Of NTX_USE_LOOKUP: type, n_in, n_out, row_bytes only; n_chunks 0. output_norm.chunk0: where it would be, too */
+        struct ntx_weight end[NTX_N_ENDS];
+        struct {
+#define X(field, name, in, out, use, has) struct ntx_weight field;
+            NTX_END_TENSORS(X)
+#undef X
+        };
+    };
     struct ntx_share share;           /* n 0: all is here */
-    struct ntx_weight token_embd, input_embd, gram_embd; /* type, n_in, n_out, row_bytes only; n_chunks 0. The latter two: or absent */
     uint32_t n_layers, n_expert;
     uint64_t matrix_bytes;            /* of all chunks that are not fixed */
     uint64_t fixed_bytes;

@@ -6,6 +6,9 @@
 #define X(field, name, in, out, use) {name, NTX_DIM_##in, NTX_DIM_##out, NTX_USE_##use},
 const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS] = {NTX_LAYER_TENSORS(X)};
 #undef X
+#define X(field, name, in, out, use, has) {name, NTX_DIM_##in, NTX_DIM_##out, NTX_USE_##use},
+const struct ntx_tensor_kind ntx_end_kinds[NTX_N_ENDS] = {NTX_END_TENSORS(X)};
+#undef X
 
 #define X(name, symbol, by, width, does, device) {#name, NTX_BY_##by, NTX_WRITES_##width, NTX_ON_DEVICE_##device, does},
 const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1] = {NTX_OPS(X) {"UNKNOWN", NTX_BY_BACK, NTX_WRITES_ONE, NTX_ON_DEVICE_NO, 0}};

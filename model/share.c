@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "model/arch.h"
 
 #define LEAST_SLICES 4u /* for each machine, or the matrix is not worth a message */
 
@@ -60,36 +59,6 @@ struct ntx_share_rows ntx_share_heads(const struct ntx_share *s, uint32_t n_head
 {
     const uint32_t from = s ? head_at(s, n_heads, rank) : 0;
     return (struct ntx_share_rows){from, (s ? head_at(s, n_heads, rank + 1) : n_heads) - from};
-}
-
-/* What is put is still there when attention comes. */
-static bool lasts(const struct ntx_layer *l)
-{
-    const struct ntx_step *put = NULL;
-    for (const struct ntx_step *t = l->step; t < l->step + l->n_steps; t++)
-        if (t->op == NTX_OP_PUT)
-            put = t;
-        else if (t->op == NTX_OP_ATTEND)
-            put = NULL;
-        else if (put && (t->out == put->in[0] || t->out == put->in[1] || ntx_op_kinds[t->op].does & NTX_DOES_BOTH))
-            return false;
-    return true;
-}
-
-const char *ntx_share_suits(const struct ntx_model *m)
-{
-    const struct ntx_hparams *hp = &m->hp;
-    bool several = false;
-    if (hp->kv_lora || hp->v_is_k)
-        return "all heads have one K";
-    if (hp->index.head || hp->index_beside)
-        return "positions are chosen";
-    for (uint32_t l = 0; l < hp->n_layers; l++) {
-        if (hp->pool[l] || !lasts(&m->layers[l]))
-            return "its layers keep more than K and V of heads";
-        several |= !ntx_is_recurrent(hp, l) && ntx_dims_of(hp, l).n_head_kv > 1;
-    }
-    return several ? NULL : "there is one head of K and V";
 }
 
 void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers)

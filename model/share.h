@@ -36,9 +36,6 @@ bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out);
 struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t layer, uint32_t n_out, uint32_t rank);
 /* Of the heads of K and V of a layer, those that a rank keeps, by the parts; rank 0 at least one. share NULL: all. Where there are fewer than machines, some have none. */
 struct ntx_share_rows ntx_share_heads(const struct ntx_share *s, uint32_t n_heads, uint32_t rank);
-struct ntx_model;
-/* NULL: a model's K and V can be dealt by heads; else why not. */
-const char *ntx_share_suits(const struct ntx_model *m);
 /* That rank has rows of what is dealt of the layer. */
 static inline bool ntx_share_whole(const struct ntx_share *s, uint32_t layer) { return s->split == NTX_SPLIT_LAYERS && s->owner[layer] != NTX_SHARE_ALL; }
 static inline bool ntx_share_asks(const struct ntx_share *s, uint32_t layer, uint32_t rank) { return !ntx_share_whole(s, layer) || s->owner[layer] == rank; }

@@ -120,8 +120,10 @@ struct maker {
 /* What the first machine has whole: what is not dealt, and what rows of tokens come from. */
 static bool is_whole(const struct maker *k, uint32_t tensor)
 {
-    const struct ntx_model *m = k->m;
-    return !k->share->rank && ((k->first[tensor] == k->first[tensor + 1] && !k->away[tensor]) || tensor == m->token_embd || tensor == m->input_embd || tensor == m->gram_embd);
+    bool looked_up = false;
+    for (int t = 0; t < NTX_N_ENDS; t++)
+        looked_up |= ntx_end_kinds[t].use == NTX_USE_LOOKUP && tensor == k->m->end[t];
+    return !k->share->rank && ((k->first[tensor] == k->first[tensor + 1] && !k->away[tensor]) || looked_up);
 }
 
 static int copy(struct maker *k, const struct ntx_gguf_tensor *t, uint64_t at, uint64_t bytes, int out, uint64_t to, uint8_t *buf, struct ntx_err *err)

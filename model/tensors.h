@@ -1,4 +1,4 @@
-/* tensors.h: every kind of tensor that a layer may have, declared once: its name in the file, its shape in named widths, and how it is used. From
+/* tensors.h: every kind of tensor that a layer may have, or a model beside its layers, declared once: its name in the file, its shape in named widths, and how it is used. From
  * this table come the fields of struct ntx_layer and of struct ntx_layer_weights, the checks at load, what is cut into chunks and how, what is always
  * resident, the widths of activations, and what the tests' model maker writes. Which of them a layer has, and in which order they are
  * used, its steps say (layer.h).
@@ -61,6 +61,10 @@
     X(TAPS,                 hp->head.n_taps * hp->head.width) \
     X(FUSED,                hp->head.norm_first ? hp->head.n_taps * hp->head.width : hp->n_embd) \
     X(VOCAB,                hp->n_vocab) \
+    X(OUT_VOCAB,            hp->head.n_out ? hp->head.n_out : hp->n_vocab) \
+    X(FREQS,                hp->rope_dim / 2) /* divisors of frequencies */ \
+    X(GRAM_WIDTH,           hp->grams.width) \
+    X(GRAM_ROWS,            hp->grams.rows) \
     X(RANK,                 1) /* each matrix its own */
 
 enum ntx_dim {
@@ -78,6 +82,7 @@ enum ntx_use {
     NTX_USE_TABLE,    /* the same, of any type */
     NTX_USE_EXPERT,   /* a matrix of each expert, one after the other in one tensor; a chunk each */
     NTX_USE_GROUPS,   /* of a packed layer (pack.h): bytes of groups of neurons */
+    NTX_USE_LOOKUP,   /* of any type; a row is read where a token names it. It has no chunks */
     NTX_USE_NUMBERS,  /* I32, a row for each token; one chunk, always in memory */
 };
 
@@ -240,13 +245,34 @@ enum ntx_tensor {
     NTX_N_TENSORS
 };
 
+/* What belongs to no layer, in the order of use: from this table come fields of struct ntx_model and of struct ntx_chunks, checks, and what an outline, a sketch (plan/) and the model maker
+ * have. The last column says by a model's numbers whether it is there. */
+enum ntx_has { NTX_NEVER, NTX_MAYBE /* the file tells */, NTX_ALWAYS };
+#define NTX_END_TENSORS(X) \
+    /*field               name in the file              row length      rows         use */ \
+    X(token_embd,         "token_embd.weight",          EMBD,           VOCAB,       LOOKUP, NTX_ALWAYS) \
+    X(input_embd,         "per_layer_token_embd.weight", LAYER_INPUTS,  VOCAB,       LOOKUP, hp->n_input ? NTX_ALWAYS : NTX_NEVER) /* each layer's inputs */ \
+    X(gram_embd,          "per_layer_token_embd.weight", GRAM_WIDTH,    GRAM_ROWS,   LOOKUP, hp->grams.layer ? NTX_ALWAYS : NTX_NEVER) /* of n-grams */ \
+    X(rope_freqs,         "rope_freqs.weight",          FREQS,          ONE,         VECTOR, NTX_MAYBE) /* divisors of frequencies (Llama 3.1) */ \
+    X(rope_long,          "rope_factors_long.weight",   FREQS,          ONE,         VECTOR, hp->by && hp->by->rope_factors ? NTX_MAYBE : NTX_NEVER) /* in their place, for a context beyond rope_ctx_orig, */ \
+    X(rope_short,         "rope_factors_short.weight",  FREQS,          ONE,         VECTOR, hp->by && hp->by->rope_factors ? NTX_MAYBE : NTX_NEVER) /* and for others */ \
+    X(output_norm,        "output_norm.weight",         EMBD,           ONE,         VECTOR, hp->no_output_norm ? NTX_NEVER : NTX_ALWAYS) \
+    X(output,             "output.weight",              EMBD,           OUT_VOCAB,   MATRIX, NTX_MAYBE) /* or it is token_embd */
+
+enum ntx_end {
+#define X(field, name, in, out, use, has) NTX_END_##field,
+    NTX_END_TENSORS(X)
+#undef X
+    NTX_N_ENDS
+};
+
 struct ntx_tensor_kind {
     const char *name; /* in a layer: "blk.N." stands before it */
     uint8_t in, out;  /* enum ntx_dim: length of a row, and number of rows */
     uint8_t use;      /* enum ntx_use */
 };
 
-extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS];
+extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS], ntx_end_kinds[NTX_N_ENDS];
 
 /* Not a layer's but the model's, though a layer's steps take it: nothing stands before its name. */
 static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || t == NTX_T_fuse || t == NTX_T_fuse_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high); }

@@ -255,7 +255,7 @@ void ntx_machines_text(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
 int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work *work, const struct ntx_share_machine *can, uint32_t n, const struct ntx_machines_link *link, enum ntx_split split,
                          struct ntx_machines_forecast *out, struct ntx_err *err)
 {
-    struct ntx_machines_forecast f = {.parts = {.n = n, .split = split == NTX_SPLIT_HEADS && ntx_share_suits(m) ? NTX_SPLIT_ROWS : split}};
+    struct ntx_machines_forecast f = {.parts = {.n = n, .split = split == NTX_SPLIT_HEADS && ntx_heads_refuse(m) ? NTX_SPLIT_ROWS : split}};
     struct ntx_share_machine of[NTX_RANKS_MAX];
     double all = 0, share[NTX_RANKS_MAX];
     int rc = 0;

@@ -68,12 +68,11 @@ static bool is_bases(const struct ntx_model *m, uint32_t l, int t)
 static void sum(struct ntx_outline *o)
 {
     const struct ntx_model *m = o->model;
-    add(o, NTX_PART_HEAD, m->output);
-    add(o, NTX_PART_EMBED, m->output == m->token_embd ? NTX_NO_TENSOR : m->token_embd);
-    add(o, NTX_PART_EMBED, m->input_embd);
-    add(o, NTX_PART_EMBED, m->gram_embd);
-    add(o, NTX_PART_DENSE, m->output_norm);
-    add(o, NTX_PART_DENSE, m->rope_freqs);
+    for (int t = 0; t < NTX_N_ENDS; t++) {
+        const uint8_t use = ntx_end_kinds[t].use;
+        if (t == NTX_END_output || m->end[t] != m->output)
+            add(o, use == NTX_USE_LOOKUP ? NTX_PART_EMBED : use == NTX_USE_MATRIX ? NTX_PART_HEAD : NTX_PART_DENSE, m->end[t]);
+    }
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         for (int t = 0; t < NTX_N_TENSORS; t++) {
             struct ntx_whole w = {.row0 = 0};
@@ -107,7 +106,7 @@ static uint32_t either(uint32_t a, uint32_t b) { return a ? a : b; }
 static int read_widths(const struct ntx_gguf *g, struct ntx_model *m, struct ntx_err *err)
 {
     struct ntx_hparams *hp = &m->hp;
-    const struct ntx_gguf_tensor *embd = ntx_gguf_tensor(g, "token_embd.weight");
+    const struct ntx_gguf_tensor *embd = ntx_end_tensor(g, NTX_END_token_embd);
     uint32_t blocks = key(g, "block_count");
     hp->n_layers = blocks - NTX_MIN(key(g, "nextn_predict_layers"), blocks);
     hp->n_embd = key(g, "embedding_length");
@@ -197,10 +196,15 @@ static int take_tensors(const struct ntx_gguf *g, struct ntx_model *m, struct nt
     return rc;
 }
 
-static uint32_t index_of(const struct ntx_gguf *g, const char *name)
+/* Those that every architecture may have. */
+static void take_ends(const struct ntx_gguf *g, struct ntx_model *m)
 {
-    const struct ntx_gguf_tensor *t = ntx_gguf_tensor(g, name);
-    return t ? (uint32_t)(t - ntx_gguf_tensor_at(g, 0)) : NTX_NO_TENSOR;
+    for (int t = 0; t < NTX_N_ENDS; t++) {
+        const struct ntx_gguf_tensor *of = ntx_end_has(&m->hp, (enum ntx_end)t) != NTX_NEVER ? ntx_end_tensor(g, (enum ntx_end)t) : NULL;
+        m->end[t] = of ? (uint32_t)(of - ntx_gguf_tensor_at(g, 0)) : NTX_NO_TENSOR;
+    }
+    m->output = m->output != NTX_NO_TENSOR ? m->output : m->token_embd;
+    m->output_scale = NTX_NO_TENSOR;
 }
 
 /* A model of the same matrices, that are only multiplied by. */
@@ -215,12 +219,7 @@ static int stand_in(const struct ntx_gguf *g, struct ntx_model **out, struct ntx
         rc = ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc)
         rc = take_tensors(g, m, err);
-    m->token_embd = index_of(g, "token_embd.weight");
-    m->output = index_of(g, "output.weight");
-    if (m->output == NTX_NO_TENSOR)
-        m->output = m->token_embd;
-    m->output_norm = index_of(g, "output_norm.weight");
-    m->input_embd = m->gram_embd = m->output_scale = m->rope_freqs = m->rope_long = m->rope_short = NTX_NO_TENSOR;
+    take_ends(g, m);
     if (rc)
         ntx_model_free(m);
     else

@@ -7,7 +7,6 @@
 
 #include "common/util.h"
 #include "model/arch.h"
-#include "model/arch_keys.h"
 #include "model/gguf_out.h"
 #include "model/quant.h"
 
@@ -137,9 +136,19 @@ static void put_layer(struct ntx_gguf_out *o, const char *arch, const struct ntx
         }
 }
 
+/* What it must have, and an output of its own. */
+static void put_ends(struct ntx_gguf_out *o, const struct ntx_hparams *hp)
+{
+    for (int t = 0; t < NTX_N_ENDS; t++) {
+        const bool vector = ntx_end_kinds[t].use == NTX_USE_VECTOR;
+        if (ntx_end_has(hp, (enum ntx_end)t) == NTX_ALWAYS || t == NTX_END_output)
+            put(o, ntx_end_kinds[t].name, vector ? NTX_F32 : NTX_F16, vector ? 1 : 2, ntx_end_shape(hp, (enum ntx_end)t));
+    }
+}
+
 static void put_embedding(struct ntx_gguf_out *o, const char *keys)
 {
-    put(o, "token_embd.weight", NTX_F16, 2, (struct ntx_shape){number(keys, "embedding_length"), number(keys, "vocab_size"), 1});
+    put(o, ntx_end_kinds[NTX_END_token_embd].name, NTX_F16, 2, (struct ntx_shape){number(keys, "embedding_length"), number(keys, "vocab_size"), 1});
 }
 
 /* Its keys, and what is needed to read them: from these the architecture knows its layers. */
@@ -166,14 +175,7 @@ int ntx_sketch_make(const char *arch, const char *keys, const char *has, struct 
     int rc = read_keys(arch, keys, has, &g, &m, err);
     if (!rc && (o = begin(arch, keys))) {
         const struct ntx_hparams *hp = &m->hp;
-        put_embedding(o, keys);
-        if (hp->n_input)
-            put(o, "per_layer_token_embd.weight", NTX_F16, 2, (struct ntx_shape){hp->n_input * hp->n_layers, hp->n_vocab, 1});
-        if (hp->grams.layer)
-            put(o, "per_layer_token_embd.weight", NTX_F16, 2, (struct ntx_shape){hp->grams.width, hp->grams.rows, 1});
-        if (!hp->no_output_norm)
-            put(o, "output_norm.weight", NTX_F32, 1, (struct ntx_shape){hp->n_embd, 1, 1});
-        put(o, "output.weight", NTX_F16, 2, (struct ntx_shape){hp->n_embd, hp->n_vocab, 1});
+        put_ends(o, hp);
         for (uint32_t l = 0; l < hp->n_layers; l++)
             put_layer(o, arch, hp, l);
     }

@@ -75,7 +75,7 @@ static const char *holds_heads(const struct ntx_loaded *l, const struct ntx_load
         return "--kv-ram keeps them on the first machine's drive";
     if (set->skip && *set->skip && !l->kv_propagate)
         return "tokens have none of them in layers that they skip (--skip-kv holes)";
-    return ntx_share_suits(l->model);
+    return ntx_heads_refuse(l->model);
 }
 
 static int work_of(const struct ntx_loaded *of, const struct ntx_load_settings *set, struct ntx_share_work *work, struct ntx_err *err)

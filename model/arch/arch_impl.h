@@ -41,6 +41,7 @@ struct ntx__arch {
     bool nextn;                  /* a next-token block is, behind what all such begin with, a layer behind the dense and recurrent ones */
     /* The steps of layer l. */
     void (*layer)(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
+    uint32_t (*width)(const struct ntx_hparams *hp, enum ntx_dim d); /* where it is another one than tensors.h says; 0: it is not. Or NULL */
     const char *names[NTX_N_TENSORS]; /* of tensors that it calls otherwise than tensors.h */
     const struct ntx_known *models;   /* that are known by name, up to one without; or NULL */
 };

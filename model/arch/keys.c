@@ -202,7 +202,7 @@ static int refuse_scales(struct ntx__keys *k)
 static int get_vocab(struct ntx__keys *k)
 {
     const struct ntx_gguf_kv *tokens = ntx_gguf_find(k->g, "tokenizer.ggml.tokens");
-    const struct ntx_gguf_tensor *t = ntx_gguf_tensor(k->g, "token_embd.weight");
+    const struct ntx_gguf_tensor *t = ntx_end_tensor(k->g, NTX_END_token_embd);
     uint32_t n = 0;
     if (!t)
         return ntx_err_set(k->err, -EINVAL, "tensor 'token_embd.weight' is missing");

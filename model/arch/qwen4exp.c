@@ -42,6 +42,9 @@ static int table_keys(struct ntx__keys *k)
         hp->grams.size[h] = (uint32_t)size[h];
         hp->grams.rows = NTX_MAX(hp->grams.rows, (uint32_t)(first[h] + size[h]));
     }
+    const struct ntx_gguf_tensor *t = ntx_end_tensor(k->g, NTX_END_gram_embd);
+    if (t && t->ne[1] > hp->grams.rows && t->ne[1] <= INT32_MAX) /* rows behind those that tokens lead to fill it up */
+        hp->grams.rows = (uint32_t)t->ne[1];
     return 0;
 }
 

@@ -26,10 +26,12 @@ static int window_keys(struct ntx__keys *k)
         return ntx_err_set(k->err, -ENOTSUP, "%u rotated values of a head, of which layers without a window turn half, %u within a window%s: not supported", hp->rope_dim, hp->rope_dim_window,
                            hp->rope_scaling != NTX_ROPE_SCALE_NONE ? ", and rope.scaling" : "");
     hp->rope_factor_window = 1;
-    hp->rope_freqs_dim = hp->rope_dim; /* the first half of the list is used */
     hp->rope_dim /= 2;
     return 0;
 }
+
+/* The list of divisors is for whole heads, of which layers without a window turn half. */
+static uint32_t width(const struct ntx_hparams *hp, enum ntx_dim d) { return d == NTX_DIM_FREQS ? hp->rope_dim : 0; }
 
 /* A list of numbers, one of each layer (and of blocks behind them), or one for all; absent: 0. */
 static int limits_of(struct ntx__keys *k, const char *suffix, float *out)
@@ -113,7 +115,7 @@ static const struct ntx_known models[] = {
 
 const struct ntx__arch ntx__arch_step35 = {
     .models = models,
-    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .per_layer = true, .keys = keys, .layer = layer,
+    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .per_layer = true, .keys = keys, .layer = layer, .width = width,
     .own = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_count_swa", "leading_dense_block_count", "nextn_predict_layers",
             "swiglu_clamp_exp", "swiglu_clamp_shexp"},
 };

@@ -1,5 +1,6 @@
 #include "infer/ranks.h"
 #include "tests/forward/rig.h"
+#include "tests/temporary.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -141,7 +142,8 @@ static void pack(const struct rig_options *o, const char *path)
     close(fd);
 }
 
-/* dir: [64]; returns the number of parts and their paths as ntx_gguf_split_paths does. */
+#define DIR_ROOM 96
+/* dir: [DIR_ROOM]; returns the number of parts and their paths as ntx_gguf_split_paths does. */
 static int make(const struct rig_options *r, char *dir, char ***paths)
 {
     const struct mk_options *o = &r->make;
@@ -150,8 +152,7 @@ static int make(const struct rig_options *r, char *dir, char ***paths)
     float *freqs = NULL;
     uint64_t bytes;
     char path[128];
-    strcpy(dir, "/tmp/ntx-test-XXXXXX");
-    CHECK(mkdtemp(dir));
+    temporary_dir(dir, DIR_ROOM, "test");
     snprintf(path, sizeof path, "%s/m.gguf", dir);
     CHECK_MSG(!mk_plan(&f, o, &freqs, &err), "%s", err.text);
     CHECK_MSG(!mk_write(&f, path, o->parts, &bytes, &err), "%s", err.text);
@@ -205,7 +206,7 @@ static void make_once(const struct rig_options *o)
     if (made.n && !memcmp(&made.make, &o->make, sizeof made.make) && !memcmp(&made.packed, &packed, sizeof packed))
         return;
     close_parts(made.fds, made.n);
-    char dir[64], **paths;
+    char dir[DIR_ROOM], **paths;
     int n = make(o, dir, &paths);
     CHECK(n > 0 && n <= MODEL_FILES);
     made.n = open_parts(paths, n, made.fds);
@@ -273,7 +274,7 @@ void rig_open(struct rig *r, const struct rig_options *o)
     memset(r, 0, sizeof *r);
     open_files(r, o);
     CHECK_MSG(!ntx_model_open(r->gguf, &r->model, &err), "%s", err.text);
-    const bool dealt = o->share && o->share->split == NTX_SPLIT_HEADS && !ntx_share_suits(r->model);
+    const bool dealt = o->share && o->share->split == NTX_SPLIT_HEADS && !ntx_heads_refuse(r->model);
     r->model->hp.kv_share = dealt ? o->share : NULL;
     const struct ntx_chunk_bounds bounds = {.most = NTX_CHUNKS_MAX, .share = o->share};
     CHECK_MSG(!ntx_chunks_make_bounded(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &bounds, &r->chunks, &err), "%s", err.text);

@@ -637,32 +637,38 @@ static float *quarter_freqs(uint32_t dim)
     return v;
 }
 
+/* A matrix of the model's, where it has it. */
+static void add_end(struct plan *p, enum ntx_end t, float std, bool more)
+{
+    const struct ntx_shape shape = ntx_end_shape(&p->hp, t);
+    if (ntx_end_has(&p->hp, t) != NTX_NEVER)
+        add_matrix(p, ntx_end_kinds[t].name, shape.n_in, shape.n_out, std, more);
+}
+
 static void add_tensors(struct plan *p, float *freqs)
 {
     const struct mk_options *o = p->o;
     float s = 1 / sqrtf((float)o->embd);
-    const char *names[] = {is_phi3(o) ? "rope_factors_long.weight" : "rope_freqs.weight", is_phi3(o) ? "rope_factors_short.weight" : NULL};
+    const enum ntx_end lists[] = {is_phi3(o) ? NTX_END_rope_long : NTX_END_rope_freqs, NTX_END_rope_short};
     uint32_t half = (o->rotated ? o->rotated : p->head) / 2;
-    for (int i = 0; i < 2 && freqs && names[i]; i++) {
-        struct mk_tensor *t = mk_tensor_add(p->f, names[i], NTX_F32, half, 0, 0);
+    for (int i = 0; i < (is_phi3(o) ? 2 : 1) && freqs; i++) {
+        struct mk_tensor *t = mk_tensor_add(p->f, ntx_end_kinds[lists[i]].name, NTX_F32, half, 0, 0);
         if (t)
             t->values = freqs + i * half;
     }
-    add_matrix(p, "token_embd.weight", o->embd, p->n_vocab, o->tied || says(o, EMBED_SCALED) ? s : 1, o->tied || is_gpt_oss(o));
-    if (o->layer_input)
-        add_matrix(p, "per_layer_token_embd.weight", (uint64_t)o->layers * o->layer_input, p->n_vocab, 1 / sqrtf((float)o->layer_input), false);
-    if (p->hp.grams.layer)
-        add_matrix(p, "per_layer_token_embd.weight", p->hp.grams.width, p->hp.grams.rows, 1, false);
+    add_end(p, NTX_END_token_embd, o->tied || says(o, EMBED_SCALED) ? s : 1, o->tied || is_gpt_oss(o));
+    add_end(p, NTX_END_input_embd, 1 / sqrtf((float)o->layer_input), false);
+    add_end(p, NTX_END_gram_embd, 1, false);
     for (uint32_t l = 0; l < o->layers; l++)
         add_layer(p, l);
     for (uint32_t l = o->layers; l < o->layers + o->nextn; l++)
         add_nextn(p, l);
-    if (!p->hp.no_output_norm)
-        add_vector(p, "output_norm.weight", o->embd, o->tied ? o->logit_scale : 1, 0.1f);
+    if (ntx_end_has(&p->hp, NTX_END_output_norm) == NTX_ALWAYS)
+        add_vector(p, ntx_end_kinds[NTX_END_output_norm].name, o->embd, o->tied ? o->logit_scale : 1, 0.1f);
     if (!o->tied)
-        add_matrix(p, "output.weight", o->embd, p->n_vocab, o->logit_scale * s, true);
+        add_end(p, NTX_END_output, o->logit_scale * s, true);
     if (!o->tied && p->recipe->more == NTX_NVFP4)
-        add_scale(p, "output.weight", 1);
+        add_scale(p, ntx_end_kinds[NTX_END_output].name, 1);
 }
 
 static void kv_u32(struct plan *p, const char *suffix, uint32_t v)
