@@ -1,7 +1,7 @@
 #!/bin/bash
 # table.sh LLAMA_CPP [TYPE...]: cycles of products of rows of 4096 weights of these types (all), by llvm-mca's models, ntx / llama.cpp, whose source lies in LLAMA_CPP. Compiled here for
-# 64-bit Arm and traced by qemu-user (cycles.py). One row of x by one of weights; then four of x by 8 of weights, a product of two rows each, with i8mm; there llama.cpp's weights are
-# re-packed where it does that. SVE: llama.cpp's as it is built for SVE2 with vectors of 128 bits. LLVM_MCA names llvm-mca, of LLVM 19 or later.
+# 64-bit Arm and traced by qemu-user (cycles.py). One row of x by one of weights; then, with i8mm, four of x by 8 of weights, and what another 8 add; there llama.cpp's weights are
+# re-packed where it does that. ntx interleaves x in each call, llama.cpp as it quantises x, which is not part of this. SVE: llama.cpp's as it is built for SVE2 with vectors of 128 bits. LLVM_MCA names llvm-mca, of LLVM 19 or later.
 set -eu
 cd "$(dirname "$(realpath "$0")")/../.."
 out=$(mktemp -d)
@@ -13,7 +13,10 @@ base=armv8.2-a+dotprod
 for f in generic neon:$base neon_simple:$base neon_super:$base i8mm:$base+i8mm pick; do
     march=${f#*:}
     [ "$march" = "$f" ] && march=armv8-a
-    "${cc[@]}" -fno-var-tracking -march="$march" -I. -c infer/cpu/"${f%%:*}".c -o "$out/${f%%:*}.o"
+    flags=-fno-var-tracking
+    [ "${f%%:*}" != i8mm ] || flags+=" -fno-schedule-insns" # as infer/cpu/CMakeLists.txt has it
+    # shellcheck disable=SC2086 # a list of words
+    "${cc[@]}" $flags -march="$march" -I. -c infer/cpu/"${f%%:*}".c -o "$out/${f%%:*}.o"
 done
 "${cc[@]}" -static -I. bench/arm/row.c model/quant.c "$out"/*.o -lm -o "$out/row"
 include=(-I"$ggml/../include" -I"$ggml" -I"$ggml/ggml-cpu" -ffunction-sections)
@@ -48,14 +51,20 @@ while read -r type dot repacked; do
     echo "| $type | $(beside "$ours" "$(cycles $a76 "$out/peer_dot" "$dot" 1 1)") | ${sve#* } |"
 done <bench/arm/types
 echo
-echo "| 4 by 8 rows | instructions | V1 | V2 | re-packed: V2 |"
-echo "|---|---|---|---|---|"
+echo "| 4 by 8 rows | instructions | V1 | V2 | re-packed: V2 | 8 more, V2: ntx / re-packed |"
+echo "|---|---|---|---|---|---|"
+# more CYCLES OF_16: the last figure of OF_16, less that of CYCLES
+more() { echo $((${2##* } - ${1##* })); }
 while read -r type dot repacked; do
     [ "$wanted" = "  " ] || [[ $wanted == *" $type "* ]] || continue
     ours=$(cycles neoverse-v1,neoverse-v2 "$out/row" i8mm "$type" 4 8)
     two=$dot
     case $type in Q4_0 | Q4_1 | Q8_0 | Q4_K | Q6_K) two=$dot:2 ;; esac
     packed=
-    [ -z "$repacked" ] || packed=$(cycles neoverse-v2 "$out/peer_i8mm" "$repacked" 4 8)
-    echo "| $type | $(beside "$ours" "$(cycles neoverse-v1,neoverse-v2 "$out/peer_i8mm" "$two" 4 8)") | ${packed#* } |"
+    further=$(more "$ours" "$(cycles neoverse-v2 "$out/row" i8mm "$type" 4 16)")
+    if [ "$repacked" ]; then
+        packed=$(cycles neoverse-v2 "$out/peer_i8mm" "$repacked" 4 8)
+        further+=" / $(more "$packed" "$(cycles neoverse-v2 "$out/peer_i8mm" "$repacked" 4 16)")"
+    fi
+    echo "| $type | $(beside "$ours" "$(cycles neoverse-v1,neoverse-v2 "$out/peer_i8mm" "$two" 4 8)") | ${packed#* } | $further |"
 done <bench/arm/types

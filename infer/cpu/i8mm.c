@@ -1,10 +1,11 @@
-/* i8mm.c: products of many rows by SMMLA, which multiplies two rows of eight bytes by two: two outputs meet two rows of x, and four integer sums come of it at once.
+/* i8mm.c: products of many rows by SMMLA, which multiplies two rows of eight bytes by two: two rows of x meet two outputs, and four integer sums come of it at once.
  *
- * Rows of x are taken eight at a time (GROUP), interleaved by pairs once for all outputs: of each eight values first one row's, then the other's. Two outputs' weights are unpacked
- * and interleaved likewise, and meet the pairs. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), so that of each pair one register of sums is alive:
+ * Rows of x are taken four or eight at a time, interleaved by pairs once for all outputs: of each eight values first one row's, then the other's. Weights of four outputs are unpacked
+ * as two pairs interleaved likewise (struct from), and meet the pairs. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), so that of each two pairs one register of
+ * sums is alive:
  *
  *   element    0            1            2            3
- *              w0 . x0      w0 . x1      w1 . x0      w1 . x1
+ *              x0 . w0      x0 . w1      x1 . w0      x1 . w1
  *
  * The order within a lane, and the tree over the lanes, are cpu.h's. One row, or two, go by SDOT (neon.h). */
 #include "infer/cpu/neon.h"
@@ -13,281 +14,351 @@ SIMPLE_KINDS
 SUPER_KINDS
 
 enum {
-    PAIRS = 4,               /* of rows: a group */
+    PAIRS = 4,               /* of rows of x, at most: a group */
+    TWINS = 2,               /* pairs of outputs */
     LEAST_ROWS = 3,
     ROOM = 448 << 10,        /* bytes of interleaved rows, on the stack */
 };
 
-/* Of a pair: bytes of a row of n_in values, interleaved; with scales and sums behind. */
+/* Of a pair of rows of x: their bytes, interleaved; with scales and sums behind. */
 struct paired {
     const int8_t *q;
-    const float *d;          /* [blocks][4] d0 d1 d0 d1 */
-    const int8_t *s;         /* SIMPLE: float [blocks][4] of sums, likewise; SUPER: [super-blocks][parts][32]: sums below 128 and the rest, in a pair's order */
+    const float *d;          /* [blocks][4] d0 d0 d1 d1 */
+    const void *s;           /* SIMPLE: int32 [blocks][4] likewise, what integer sums begin with; or float, sums of x, of types with minima. SUPER: int8 [super-blocks][64]: sums below 128 and the rest, in a pair's order */
 };
 
 struct pass {
     struct shape s;
     struct paired x[PAIRS];
-    uint32_t row, pairs;     /* of the group: the first row, and how many pairs of them */
+    uint32_t row;            /* the group's first */
 };
 
-INLINE void put_pair(float *to, float a, float b)
-{
-    to[0] = to[2] = a;
-    to[1] = to[3] = b;
-}
-
-/* Two rows, by eights. n: bytes. */
-INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to)
-{
-    for (uint32_t k = 0; k < n; k += 16, to += 32) {
-        const int64x2_t va = vreinterpretq_s64_s8(vld1q_s8(a + k)), vb = vreinterpretq_s64_s8(vld1q_s8(b + k));
-        vst1q_s8(to, vreinterpretq_s8_s64(vzip1q_s64(va, vb)));
-        vst1q_s8(to + 16, vreinterpretq_s8_s64(vzip2q_s64(va, vb)));
-    }
-}
-
-/* Two outputs' 32 values, by eights. */
+/* 32 values of two outputs, by eights. */
 struct quad {
     int8x16_t v[4];
 };
 
-INLINE struct quad zip(struct pair a, struct pair b)
-{
-    struct quad q;
-    for (int h = 0; h < 2; h++) {
-        const int64x2_t va = vreinterpretq_s64_s8(a.v[h]), vb = vreinterpretq_s64_s8(b.v[h]);
-        q.v[2 * h] = vreinterpretq_s8_s64(vzip1q_s64(va, vb));
-        q.v[2 * h + 1] = vreinterpretq_s8_s64(vzip2q_s64(va, vb));
-    }
-    return q;
-}
+#define QUAD(kind, w0, w1, part)                                                                                            \
+    ({                                                                                                                      \
+        const struct pair first = (kind)->values((struct from){w0, w1, FIRST}, part), last = (kind)->values((struct from){w0, w1, LAST}, part); \
+        (struct quad){{first.v[0], last.v[0], first.v[1], last.v[1]}};                                                      \
+    })
 
-INLINE int32x4_t meet(int32x4_t acc, const struct quad *w, const int8_t *x, const int from, const int to)
+INLINE int32x4_t meet(int32x4_t sum, const int8x16_t x[4], const struct quad *w, const int from, const int to)
 {
     for (int k = from; k < to; k++)
-        acc = vmmlaq_s32(acc, w->v[k], vld1q_s8(x + 16 * k));
-    return acc;
+        sum = vmmlaq_s32(sum, x[k], w->v[k]);
+    return sum;
 }
 
-INLINE float32x4_t twice(float a, float b) { return vcombine_f32(vdup_n_f32(a), vdup_n_f32(b)); } /* a a b b */
+INLINE void load_quad(const int8_t *p, int8x16_t x[4])
+{
+    for (int k = 0; k < 4; k++)
+        x[k] = vld1q_s8(p + 16 * k);
+}
 
-/* Lane by lane; [lane][pair], then the tree, then y. */
-INLINE void join(const struct pass *p, uint32_t o, uint32_t outs, float32x4_t lanes[LANES][PAIRS])
+/* Two rows, by eights. n: bytes, a multiple of 32. */
+INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to)
+{
+    for (size_t k = 0; k < n; k += 32, to += 64) {
+        const struct from first = {(const uint8_t *)a + k, (const uint8_t *)b + k, FIRST}, last = {first.a, first.b, LAST};
+        const uint8x16x4_t v = {{bytes16(first, 0), bytes16(last, 0), bytes16(first, 16), bytes16(last, 16)}};
+        for (int i = 0; i < 4; i++)
+            vst1q_u8((uint8_t *)to + 16 * i, v.val[i]);
+    }
+}
+
+/* a0 a0 b0 b0, a1 a1 b1 b1, ...: four of each. */
+INLINE void spread(float32x4_t a, float32x4_t b, float *to)
+{
+    const float32x4_t low = vzip1q_f32(a, b), high = vzip2q_f32(a, b);
+    vst1q_f32(to, vzip1q_f32(low, low));
+    vst1q_f32(to + 4, vzip2q_f32(low, low));
+    vst1q_f32(to + 8, vzip1q_f32(high, high));
+    vst1q_f32(to + 12, vzip2q_f32(high, high));
+}
+
+/* The tree over the lanes, then y. */
+INLINE void join(const struct pass *p, uint32_t o, const uint32_t pairs, float32x4_t lanes[LANES][PAIRS][TWINS])
 {
     for (int step = LANES / 2; step; step /= 2)
         for (int l = 0; l < step; l++)
-            for (uint32_t i = 0; i < p->pairs; i++)
-                lanes[l][i] = vaddq_f32(lanes[l][i], lanes[l + step][i]);
-    for (uint32_t i = 0; i < p->pairs; i++) {
-        float v[4];
-        vst1q_f32(v, lanes[0][i]);
-        for (uint32_t k = 0; k < 4; k++) {
-            const uint32_t row = p->row + 2 * i + k % 2;
-            if (row < p->s.n_rows && k / 2 < outs)
-                p->s.y[row * p->s.ldy + o + k / 2] = v[k];
+            for (uint32_t i = 0; i < pairs; i++)
+                for (int h = 0; h < TWINS; h++)
+                    lanes[l][i][h] = vaddq_f32(lanes[l][i][h], lanes[l + step][i][h]);
+    for (uint32_t i = 0; i < pairs; i++) {
+        const float32x4_t a = lanes[0][i][0], b = lanes[0][i][1];
+        const float32x4_t rows[2] = {vcombine_f32(vget_low_f32(a), vget_low_f32(b)), vcombine_f32(vget_high_f32(a), vget_high_f32(b))};
+        for (uint32_t k = 0; k < 2 && p->row + 2 * i + k < p->s.n_rows; k++) {
+            float *y = p->s.y + (p->row + 2 * i + k) * p->s.ldy + o, v[4];
+            vst1q_f32(v, rows[k]);
+            memcpy(y, v, (p->s.n_out - o < 4 ? p->s.n_out - o : 4) * sizeof *v);
         }
     }
 }
 
-/* ---- blocks of 32 */
+/* Where the four outputs' weights are; the last again where there are not four. */
+INLINE void outputs_at(const struct shape *s, uint32_t o, const uint8_t *w[4])
+{
+    for (uint32_t k = 0; k < 4; k++)
+        w[k] = s->w + (size_t)(o + k < s->n_out ? o + k : s->n_out - 1) * s->row_bytes;
+}
 
-static size_t simple_bytes(uint32_t n_in) { return (size_t)n_in * 2 + (size_t)n_in / NTX_QK * 32; }
+/* ---- blocks of 32. Sums of a block are below 2^22: added to MAGIC's bits they are those of a float that is greater by MAGIC. */
 
-static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, char *room, struct paired *to)
+static const float MAGIC = 0x1.8p23f;
+enum { MAGIC_BITS = 0x4b400000 };
+
+INLINE float32x4_t float_sum(int32x4_t sum) { return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(MAGIC)); }
+
+static size_t simple_bytes(uint32_t n_in) { return (size_t)n_in * 2 + (size_t)round_up(n_in / NTX_QK, 4) * 32; }
+
+static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, const struct simple_kind *kind, char *room, struct paired *to)
 {
     const struct q8_row x = q8_view(s->x + a * s->x_stride, s->n_in), z = q8_view(s->x + b * s->x_stride, s->n_in);
     const uint32_t nb = s->n_in / NTX_QK;
-    int8_t *q = (int8_t *)room;
-    float *d = (float *)(void *)(room + (size_t)s->n_in * 2), *sums = d + (size_t)nb * 4;
-    interleave(x.q, z.q, s->n_in, q);
-    for (uint32_t k = 0; k < nb; k++) {
-        put_pair(d + 4 * k, x.d[k], z.d[k]);
-        put_pair(sums + 4 * k, (float)x.s[k], (float)z.s[k]);
+    const int32x4_t offset = vdupq_n_s32(offset_of(kind)), magic = vdupq_n_s32(MAGIC_BITS);
+    float *d = (float *)(void *)(room + (size_t)s->n_in * 2), *sums = d + (size_t)round_up(nb, 4) * 4;
+    interleave(x.q, z.q, s->n_in, (int8_t *)room);
+    for (uint32_t k = 0; k < nb; k += 4) {
+        const int32x4_t xs = vld1q_s32(x.s + k), zs = vld1q_s32(z.s + k);
+        spread(vld1q_f32(x.d + k), vld1q_f32(z.d + k), d + 4 * k);
+        if (kind->has_min)
+            spread(vcvtq_f32_s32(xs), vcvtq_f32_s32(zs), sums + 4 * k);
+        else
+            spread(vreinterpretq_f32_s32(vmlsq_s32(magic, xs, offset)), vreinterpretq_f32_s32(vmlsq_s32(magic, zs, offset)), sums + 4 * k);
     }
-    *to = (struct paired){q, d, (const int8_t *)sums};
+    *to = (struct paired){(const int8_t *)room, d, sums};
+}
+
+/* d, and m: d0 d1 d0 d1. */
+INLINE void two_heads(const uint8_t *a, const uint8_t *b, uint32_t part, const struct simple_kind *kind, float32x4_t *d, float32x4_t *m)
+{
+    if (kind->scales == HALF_WORD && !kind->has_min) {
+        uint16_t h[2];
+        memcpy(&h[0], a, 2);
+        memcpy(&h[1], b, 2);
+        *d = vcvt_f32_f16(vcreate_f16((h[0] | (uint64_t)h[1] << 16) * 0x100000001));
+    } else if (kind->scales == HALF_WORD) {
+        const uint64_t va = word32(a), vb = word32(b);
+        *d = vcvt_f32_f16(vcreate_f16(((va & 0xffff) | (vb & 0xffff) << 16) * 0x100000001));
+        *m = vcvt_f32_f16(vcreate_f16((va >> 16 | (vb & 0xffff0000)) * 0x100000001));
+    } else if (kind->scales == EXPONENT) {
+        const float of[2] = {ntx_e8m0_float(a[0]), ntx_e8m0_float(b[0])};
+        *d = vcombine_f32(vld1_f32(of), vld1_f32(of));
+    } else {
+        uint16_t h[2];
+        float32x4_t v[2];
+        memcpy(&h[0], a + 2 * part, 2);
+        memcpy(&h[1], b + 2 * part, 2);
+        e4m3_halves(vcreate_u8(h[0] | (uint64_t)h[1] << 16), v);
+        *d = vuzp1q_f32(v[0], v[0]);
+        *m = vuzp2q_f32(v[0], v[0]);
+    }
 }
 
 INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind)
 {
-    const uint32_t nb = p->s.n_in / NTX_QK, outs = p->s.n_out - o < 2 ? 1 : 2;
-    const uint8_t *w0 = p->s.w + o * p->s.row_bytes, *w1 = w0 + (outs - 1) * p->s.row_bytes;
+    const uint32_t nb = p->s.n_in / NTX_QK;
     const bool halves = kind->scales == TWO_E4M3;
-    const int8_t offset = (int8_t)offset_of(kind);
-    float32x4_t lanes[LANES][PAIRS];
+    const int32x4_t magic = vdupq_n_s32(MAGIC_BITS);
+    const uint8_t *w[2 * TWINS];
+    float32x4_t lanes[LANES][PAIRS][TWINS];
+    outputs_at(&p->s, o, w);
     for (uint32_t l = 0; l < LANES; l++) {
-        float32x4_t acc[PAIRS];
+        float32x4_t acc[PAIRS][TWINS];
         for (uint32_t i = 0; i < pairs; i++)
-            acc[i] = vdupq_n_f32(0);
+            for (int h = 0; h < TWINS; h++)
+                acc[i][h] = vdupq_n_f32(0);
         for (uint32_t b = l; b < nb; b += LANES) {
             const uint32_t part = b % kind->parts;
             const size_t at = (size_t)(b / kind->parts) * kind->block_bytes;
-            struct pair v0 = kind->values(w0 + at, part), v1 = kind->values(w1 + at, part);
-            float d0, d1, m0, m1;
-            head_of(w0 + at, part, kind, &d0, &m0);
-            head_of(w1 + at, part, kind, &d1, &m1);
-            if (offset) {
-                v0 = minus(v0, offset);
-                v1 = minus(v1, offset);
+            struct quad v[TWINS];
+            float32x4_t d[TWINS], m[TWINS];
+            for (int h = 0; h < TWINS; h++) {
+                v[h] = QUAD(kind, w[2 * h] + at, w[2 * h + 1] + at, part);
+                two_heads(w[2 * h] + at, w[2 * h + 1] + at, part, kind, &d[h], &m[h]);
             }
-            const struct quad w = zip(v0, v1);
-            const float32x4_t d = twice(d0, d1), m = twice(m0, m1);
-            const int32x4_t none = vdupq_n_s32(0);
+#pragma GCC unroll 4
             for (uint32_t i = 0; i < pairs; i++) {
-                const int8_t *x = p->x[i].q + (size_t)b * 64;
                 const float32x4_t dx = vld1q_f32(p->x[i].d + 4 * (size_t)b);
-                acc[i] = vfmaq_f32(acc[i], vcvtq_f32_s32(meet(none, &w, x, 0, halves ? 2 : 4)), vmulq_f32(d, dx));
-                if (halves)
-                    acc[i] = vfmaq_f32(acc[i], vcvtq_f32_s32(meet(none, &w, x, 2, 4)), vmulq_f32(m, dx));
-                if (kind->has_min)
-                    acc[i] = vfmaq_f32(acc[i], vld1q_f32((const float *)(const void *)p->x[i].s + 4 * (size_t)b), vmulq_f32(m, dx));
+                const int32x4_t begin = kind->has_min ? magic : vld1q_s32((const int32_t *)p->x[i].s + 4 * (size_t)b);
+                int8x16_t x[4];
+                load_quad(p->x[i].q + (size_t)b * 2 * NTX_QK, x);
+#pragma GCC unroll 2
+                for (int h = 0; h < TWINS; h++) {
+                    acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 0, halves ? 2 : 4)), vmulq_f32(d[h], dx));
+                    if (halves)
+                        acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 2, 4)), vmulq_f32(m[h], dx));
+                    if (kind->has_min)
+                        acc[i][h] = vfmaq_f32(acc[i][h], vld1q_f32((const float *)p->x[i].s + 4 * (size_t)b), vmulq_f32(m[h], dx));
+                }
             }
         }
         for (uint32_t i = 0; i < pairs; i++)
-            lanes[l][i] = acc[i];
+            for (int h = 0; h < TWINS; h++)
+                lanes[l][i][h] = acc[i][h];
     }
-    join(p, o, outs, lanes);
+    join(p, o, pairs, lanes);
 }
 
 /* ---- super-blocks */
 
-static size_t super_bytes(uint32_t n_in) { return (size_t)n_in * 2 + (size_t)n_in / NTX_QKK * (16 + 64); }
+static size_t super_bytes(uint32_t n_in) { return (size_t)n_in * 2 + (size_t)round_up(n_in / NTX_QKK, 4) * (16 + 64); }
 
 /* s = low + 128 high, 0 <= low < 128: both are bytes. */
-static void interleave_sums(const int16_t *a, const int16_t *b, int8_t *to)
+INLINE void interleave_sums(const int16_t *a, const int16_t *b, int8_t *to)
 {
-    for (int k = 0; k < 8; k++) {
-        to[k] = (int8_t)(a[k] & 127);
-        to[8 + k] = (int8_t)(b[k] & 127);
-        to[16 + k] = (int8_t)(a[k] >> 7);
-        to[24 + k] = (int8_t)(b[k] >> 7);
-    }
+    const int16x8_t va = vld1q_s16(a), vb = vld1q_s16(b), low = vdupq_n_s16(127);
+    vst1q_s8(to, vcombine_s8(vmovn_s16(vandq_s16(va, low)), vmovn_s16(vandq_s16(vb, low))));
+    vst1q_s8(to + 16, vcombine_s8(vshrn_n_s16(va, 7), vshrn_n_s16(vb, 7)));
 }
 
-static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, bool by_16, char *room, struct paired *to)
+static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, const struct super_kind *kind, char *room, struct paired *to)
 {
     const struct q8k_row x = q8k_view(s->x + a * s->x_stride, s->n_in), z = q8k_view(s->x + b * s->x_stride, s->n_in);
-    const uint32_t nb = s->n_in / NTX_QKK;
-    int8_t *q = (int8_t *)room, *sums = q + (size_t)s->n_in * 2 + (size_t)nb * 16;
+    const uint32_t nb = s->n_in / NTX_QKK, parts = kind->by_16 ? 2 : 1;
     float *d = (float *)(void *)(room + (size_t)s->n_in * 2);
-    interleave(x.q, z.q, s->n_in, q);
-    for (uint32_t k = 0; k < nb; k++) {
-        put_pair(d + 4 * k, x.d[k], z.d[k]);
-        for (uint32_t h = 0; h < (by_16 ? 2 : 1); h++)
-            interleave_sums(by_16 ? x.s16 + 16 * k + 8 * h : x.s32 + 8 * k, by_16 ? z.s16 + 16 * k + 8 * h : z.s32 + 8 * k, sums + 64 * (size_t)k + 32 * h);
+    int8_t *sums = (int8_t *)(d + (size_t)round_up(nb, 4) * 4);
+    interleave(x.q, z.q, s->n_in, (int8_t *)room);
+    for (uint32_t k = 0; k < nb; k += 4)
+        spread(vld1q_f32(x.d + k), vld1q_f32(z.d + k), d + 4 * k);
+    for (uint32_t k = 0; k < nb * parts; k++) {
+        const int16_t *from[2] = {kind->by_16 ? x.s16 : x.s32, kind->by_16 ? z.s16 : z.s32};
+        interleave_sums(from[0] + 8 * k, from[1] + 8 * k, sums + 64 * (k / parts) + 32 * (k % parts));
     }
-    *to = (struct paired){q, d, sums};
+    *to = (struct paired){(const int8_t *)room, d, sums};
 }
 
-/* Minima of 8 sub-blocks of two outputs. */
-INLINE int8x16_t two_minima(int16x8_t a, int16x8_t b) { return vcombine_s8(vmovn_s16(a), vmovn_s16(b)); }
+/* What two outputs have of each sub-block. */
+struct subs {
+    int32_t scale[16][2];
+    int8x16_t by[2];         /* of eights of them, what meets the sums of x: minima, or scales where all values are too large */
+};
 
-INLINE int32x4_t minima_meet(const int8x16_t by[2], const int8_t *sums, const int parts)
+INLINE int8x16_t bytes_of_two(int16x8_t a, int16x8_t b) { return vcombine_s8(vmovn_s16(a), vmovn_s16(b)); }
+
+INLINE void two_scales(const uint8_t *a, const uint8_t *b, const struct super_kind *kind, struct subs *to)
+{
+    int16x8_t s0[2], s1[2], min0[2], min1[2];
+    kind->scales(a, s0, min0);
+    kind->scales(b, s1, min1);
+    for (int k = 0; k < (kind->by_16 ? 2 : 1); k++) {
+        const int16x8_t low = vzip1q_s16(s0[k], s1[k]), high = vzip2q_s16(s0[k], s1[k]);
+        vst1q_s32(to->scale[8 * k], vmovl_s16(vget_low_s16(low)));
+        vst1q_s32(to->scale[8 * k + 2], vmovl_high_s16(low));
+        vst1q_s32(to->scale[8 * k + 4], vmovl_s16(vget_low_s16(high)));
+        vst1q_s32(to->scale[8 * k + 6], vmovl_high_s16(high));
+        to->by[k] = kind->dmin_at != -1 ? bytes_of_two(min0[k], min1[k]) : bytes_of_two(s0[k], s1[k]);
+    }
+}
+
+INLINE int32x4_t scale_of(const struct subs *s, int k) { int64_t both; memcpy(&both, s->scale[k], 8); return vreinterpretq_s32_s64(vdupq_n_s64(both)); }
+
+INLINE int32x4_t sums_meet(const struct subs *s, const int8_t *sums, const bool by_16)
 {
     int32x4_t low = vdupq_n_s32(0), high = low;
-    for (int h = 0; h < parts; h++) {
-        low = vmmlaq_s32(low, by[h], vld1q_s8(sums + 32 * h));
-        high = vmmlaq_s32(high, by[h], vld1q_s8(sums + 32 * h + 16));
+    for (int k = 0; k < (by_16 ? 2 : 1); k++) {
+        low = vmmlaq_s32(low, vld1q_s8(sums + 32 * k), s->by[k]);
+        high = vmmlaq_s32(high, vld1q_s8(sums + 32 * k + 16), s->by[k]);
     }
     return vaddq_s32(low, vshlq_n_s32(high, 7));
 }
 
-/* The scales of two outputs as they stand in a register of sums: s0 s0 s1 s1. */
-INLINE void spread_scales(const int16x8_t s0[2], const int16x8_t s1[2], const int n, int32x4_t to[16])
+INLINE float32x4_t two_floats(float a, float b)
 {
-    int16_t a[16], b[16];
-    for (int h = 0; h < n / 8; h++) {
-        vst1q_s16(a + 8 * h, s0[h]);
-        vst1q_s16(b + 8 * h, s1[h]);
-    }
-    for (int k = 0; k < n; k++)
-        to[k] = vcombine_s32(vdup_n_s32(a[k]), vdup_n_s32(b[k]));
+    const float of[2] = {a, b};
+    return vcombine_f32(vld1_f32(of), vld1_f32(of));
 }
 
 INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs, const struct super_kind *kind)
 {
-    const uint32_t nb = p->s.n_in / NTX_QKK, outs = p->s.n_out - o < 2 ? 1 : 2;
-    const uint8_t *w0 = p->s.w + o * p->s.row_bytes, *w1 = w0 + (outs - 1) * p->s.row_bytes;
-    float32x4_t lanes[LANES][PAIRS];
+    const uint32_t nb = p->s.n_in / NTX_QKK;
+    const uint8_t *w[2 * TWINS];
+    float32x4_t lanes[LANES][PAIRS][TWINS];
+    outputs_at(&p->s, o, w);
     for (uint32_t l = 0; l < LANES; l++) {
-        float32x4_t acc[PAIRS];
         for (uint32_t i = 0; i < pairs; i++)
-            acc[i] = vdupq_n_f32(0);
+            for (int h = 0; h < TWINS; h++)
+                lanes[l][i][h] = vdupq_n_f32(0);
         for (uint32_t b = l; b < nb; b += LANES) {
-            const uint8_t *p0 = w0 + (size_t)b * kind->block_bytes, *p1 = w1 + (size_t)b * kind->block_bytes;
-            int16x8_t s0[2], s1[2], min0[2], min1[2];
-            int32x4_t scales[16], dot[PAIRS];
-            kind->scales(p0, s0, min0);
-            kind->scales(p1, s1, min1);
-            spread_scales(s0, s1, kind->by_16 ? 16 : 8, scales);
-            const int parts = kind->by_16 ? 2 : 1;
-            int8x16_t by[2] = {vdupq_n_s8(0), vdupq_n_s8(0)};
-            for (int h = 0; kind->dmin_at != -1 && h < parts; h++)
-                by[h] = two_minima(min0[h], min1[h]);
-            for (uint32_t i = 0; i < pairs; i++)
-                dot[i] = kind->dmin_at == ADDED ? minima_meet(by, p->x[i].s + 64 * (size_t)b, parts) : vdupq_n_s32(0);
-            for (int t = 0; t < 8; t++) {
-                struct pair v0 = kind->values(p0, t), v1 = kind->values(p1, t);
-                if (kind->offset) {
-                    v0 = minus(v0, (int8_t)kind->offset);
-                    v1 = minus(v1, (int8_t)kind->offset);
-                }
-                const struct quad w = zip(v0, v1);
-                const int32x4_t none = vdupq_n_s32(0);
+            const uint8_t *at[2 * TWINS];
+            struct subs subs[TWINS];
+            int32x4_t dot[PAIRS][TWINS];
+            for (int k = 0; k < 2 * TWINS; k++)
+                at[k] = w[k] + (size_t)b * kind->block_bytes;
+            for (int h = 0; h < TWINS; h++) {
+                two_scales(at[2 * h], at[2 * h + 1], kind, &subs[h]);
                 for (uint32_t i = 0; i < pairs; i++) {
-                    const int8_t *x = p->x[i].q + (size_t)b * 2 * NTX_QKK + 64 * t;
-                    if (kind->by_16) {
-                        dot[i] = vmlaq_s32(dot[i], meet(none, &w, x, 0, 2), scales[2 * t]);
-                        dot[i] = vmlaq_s32(dot[i], meet(none, &w, x, 2, 4), scales[2 * t + 1]);
-                    } else {
-                        dot[i] = vmlaq_s32(dot[i], meet(none, &w, x, 0, 4), scales[t]);
+                    const int8_t *sums = (const int8_t *)p->x[i].s + 64 * (size_t)b;
+                    dot[i][h] = kind->dmin_at == ADDED ? sums_meet(&subs[h], sums, kind->by_16) : kind->offset ? vmulq_n_s32(sums_meet(&subs[h], sums, kind->by_16), -kind->offset) : vdupq_n_s32(0);
+                }
+            }
+#pragma GCC unroll 8
+            for (int t = 0; t < 8; t++) {
+                const int32x4_t none = vdupq_n_s32(0);
+                struct quad v[TWINS];
+                for (int h = 0; h < TWINS; h++)
+                    v[h] = QUAD(kind, at[2 * h], at[2 * h + 1], t);
+#pragma GCC unroll 4
+                for (uint32_t i = 0; i < pairs; i++) {
+                    int8x16_t x[4];
+                    load_quad(p->x[i].q + (size_t)b * 2 * NTX_QKK + 64 * t, x);
+#pragma GCC unroll 2
+                    for (int h = 0; h < TWINS; h++) {
+                        if (kind->by_16) {
+                            dot[i][h] = vmlaq_s32(dot[i][h], meet(none, x, &v[h], 0, 2), scale_of(&subs[h], 2 * t));
+                            dot[i][h] = vmlaq_s32(dot[i][h], meet(none, x, &v[h], 2, 4), scale_of(&subs[h], 2 * t + 1));
+                        } else {
+                            dot[i][h] = vmlaq_s32(dot[i][h], meet(none, x, &v[h], 0, 4), scale_of(&subs[h], t));
+                        }
                     }
                 }
             }
-            const float32x4_t d = twice(kind->d(p0), kind->d(p1));
-            for (uint32_t i = 0; i < pairs; i++) {
-                const float32x4_t dx = vld1q_f32(p->x[i].d + 4 * (size_t)b);
-                acc[i] = vfmaq_f32(acc[i], vcvtq_f32_s32(dot[i]), vmulq_f32(d, dx));
-                if (kind->dmin_at >= 0) {
-                    const int32x4_t low = minima_meet(by, p->x[i].s + 64 * (size_t)b, parts);
-                    const float32x4_t m = twice(head_float(p0 + kind->dmin_at), head_float(p1 + kind->dmin_at));
-                    acc[i] = vfmaq_f32(acc[i], vcvtq_f32_s32(vnegq_s32(low)), vmulq_f32(m, dx));
+            for (int h = 0; h < TWINS; h++) {
+                const float32x4_t d = two_floats(kind->d(at[2 * h]), kind->d(at[2 * h + 1]));
+                for (uint32_t i = 0; i < pairs; i++) {
+                    const float32x4_t dx = vld1q_f32(p->x[i].d + 4 * (size_t)b);
+                    lanes[l][i][h] = vfmaq_f32(lanes[l][i][h], vcvtq_f32_s32(dot[i][h]), vmulq_f32(d, dx));
+                    if (kind->dmin_at >= 0) {
+                        const int32x4_t less = sums_meet(&subs[h], (const int8_t *)p->x[i].s + 64 * (size_t)b, kind->by_16);
+                        const float32x4_t m = two_floats(head_float(at[2 * h] + kind->dmin_at), head_float(at[2 * h + 1] + kind->dmin_at));
+                        lanes[l][i][h] = vfmaq_f32(lanes[l][i][h], vcvtq_f32_s32(vnegq_s32(less)), vmulq_f32(m, dx));
+                    }
                 }
             }
         }
-        for (uint32_t i = 0; i < pairs; i++)
-            lanes[l][i] = acc[i];
     }
-    join(p, o, outs, lanes);
+    join(p, o, pairs, lanes);
 }
 
 /* ---- calls */
 
-#define I8MM_MATMUL(type, rule, bytes_of, ...)                                                                                                    \
+typedef void outputs_fn(const struct pass *p);
+
+/* Groups of eight rows, the last of which may be of four; rows that it lacks are its last once more. */
+#define I8MM_MATMUL(type, rule)                                                                                                                   \
+    static void rule##_4_rows_##type(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) rule##_outputs(p, o, 2, &rule##_##type); }     \
+    static void rule##_8_rows_##type(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) rule##_outputs(p, o, PAIRS, &rule##_##type); } \
     DECLARE_MATMUL(ntx__i8mm_##type)                                                                                                              \
     {                                                                                                                                             \
         char room[ROOM] __attribute__((aligned(64)));                                                                                             \
-        const size_t each = bytes_of(n_in);                                                                                                       \
-        if (n_rows < LEAST_ROWS || each > ROOM) {                                                                                                 \
+        const size_t each = rule##_bytes(n_in);                                                                                                   \
+        if (n_rows < LEAST_ROWS || 2 * each > ROOM) {                                                                                             \
             ntx__neon_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                                             \
             return;                                                                                                                               \
         }                                                                                                                                         \
-        const uint32_t most = ROOM / each < PAIRS ? (uint32_t)(ROOM / each) : PAIRS;                                                              \
         struct pass p = {.s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}};                                                          \
-        for (p.row = 0; p.row < n_rows; p.row += 2 * p.pairs) {                                                                                   \
-            p.pairs = (n_rows - p.row + 1) / 2 < most ? (n_rows - p.row + 1) / 2 : most;                                                          \
-            for (uint32_t i = 0; i < p.pairs; i++) {                                                                                              \
-                const uint32_t a = p.row + 2 * i, b = a + 1 < n_rows ? a + 1 : a;                                                                 \
-                interleave_##rule(&p.s, a, b, __VA_ARGS__ room + i * each, &p.x[i]);                                                                   \
+        for (uint32_t rows; p.row < n_rows; p.row += rows) {                                                                                      \
+            rows = n_rows - p.row > 4 && PAIRS * each <= ROOM ? 8 : 4;                                                                            \
+            for (uint32_t i = 0; i < rows / 2; i++) {                                                                                             \
+                const uint32_t a = p.row + 2 * i < n_rows ? p.row + 2 * i : n_rows - 1, b = a + 1 < n_rows ? a + 1 : a;                           \
+                interleave_##rule(&p.s, a, b, &rule##_##type, room + i * each, &p.x[i]);                                                          \
             }                                                                                                                                     \
-            for (uint32_t o = 0; o < n_out; o += 2)                                                                                               \
-                if (p.pairs == PAIRS)                                                                                                             \
-                    rule##_outputs(&p, o, PAIRS, &rule##_##type);                                                                                 \
-                else                                                                                                                              \
-                    rule##_outputs(&p, o, p.pairs, &rule##_##type);                                                                               \
+            (rows == 8 ? rule##_8_rows_##type : rule##_4_rows_##type)(&p);                                                                        \
         }                                                                                                                                         \
     }
-#define I8MM_SIMPLE(TYPE, type) I8MM_MATMUL(type, simple, simple_bytes, )
-#define I8MM_SUPER(TYPE, type) I8MM_MATMUL(type, super, super_bytes, super_##type.by_16, )
+#define I8MM_SIMPLE(TYPE, type) I8MM_MATMUL(type, simple)
+#define I8MM_SUPER(TYPE, type) I8MM_MATMUL(type, super)
 NEON_SIMPLE(I8MM_SIMPLE)
 NEON_SUPER(I8MM_SUPER)

@@ -35,43 +35,57 @@ NEON_SIMPLE(NEON_DECLARE)
 NEON_SUPER(NEON_DECLARE)
 NEON_FLOAT(NEON_DECLARE)
 
+/* Where 32 values are read: of one row, or of two at once: of each 16 the first or the last eight, first one row's, then the other's. What is done to each byte by itself is written
+ * once for both. */
+struct from {
+    const uint8_t *a, *b;
+    enum {ALONE, FIRST, LAST} take;
+};
+
+INLINE struct from one_row(const uint8_t *w) { return (struct from){w, w, ALONE}; }
+INLINE uint64_t word64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
+INLINE uint32_t word32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return v; }
+
+INLINE uint8x16_t bytes16(struct from w, size_t at)
+{
+    const uint64x2_t a = vreinterpretq_u64_u8(vld1q_u8(w.a + at));
+    if (w.take == ALONE)
+        return vreinterpretq_u8_u64(a);
+    const uint64x2_t b = vreinterpretq_u64_u8(vld1q_u8(w.b + at));
+    return vreinterpretq_u8_u64(w.take == FIRST ? vzip1q_u64(a, b) : vzip2q_u64(a, b));
+}
+
 INLINE struct pair load_pair(const void *p) { return (struct pair){{vld1q_s8(p), vld1q_s8((const int8_t *)p + 16)}}; }
 INLINE uint8x16_t low_nibbles(uint8x16_t v) { return vandq_u8(v, vdupq_n_u8(15)); }
 INLINE struct pair pair_u8(uint8x16_t a, uint8x16_t b) { return (struct pair){{vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b)}}; }
-INLINE struct pair nibbles(const uint8_t *p)
+INLINE struct pair nibbles(struct from w, size_t at)
 {
-    uint8x16_t v = vld1q_u8(p);
+    uint8x16_t v = bytes16(w, at);
     return pair_u8(low_nibbles(v), vshrq_n_u8(v, 4));
 }
 
-INLINE struct pair minus(struct pair p, int8_t n)
-{
-    return (struct pair){{vsubq_s8(p.v[0], vdupq_n_s8(n)), vsubq_s8(p.v[1], vdupq_n_s8(n))}};
-}
-
 /* Of 32 bits, the byte of each. */
-INLINE struct pair bytes_of_bits(const uint8_t *bits)
+INLINE struct pair bytes_of_bits(struct from w, size_t at)
 {
-    static const uint8_t spread[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
-    uint32_t word;
-    memcpy(&word, bits, 4);
-    const uint8x16_t all = vreinterpretq_u8_u32(vdupq_n_u32(word)), at = vld1q_u8(spread);
-    return pair_u8(vqtbl1q_u8(all, at), vqtbl1q_u8(all, vaddq_u8(at, vdupq_n_u8(2))));
+    static const uint8_t spread[3][16] = {{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4}, {1, 1, 1, 1, 1, 1, 1, 1, 5, 5, 5, 5, 5, 5, 5, 5}};
+    const uint8x16_t which = vld1q_u8(spread[w.take]);
+    const uint8x16_t all = w.take == ALONE ? vreinterpretq_u8_u32(vdupq_n_u32(word32(w.a + at))) : vreinterpretq_u8_u64(vdupq_n_u64(word32(w.a + at) | (uint64_t)word32(w.b + at) << 32));
+    return pair_u8(vqtbl1q_u8(all, which), vqtbl1q_u8(all, vaddq_u8(which, vdupq_n_u8(2))));
 }
 
 /* All ones where they are set. */
-INLINE struct pair bit_masks(const uint8_t *bits)
+INLINE struct pair bit_masks(struct from w, size_t at)
 {
     const int8x16_t bit = vreinterpretq_s8_u64(vdupq_n_u64(0x8040201008040201u));
-    const struct pair p = bytes_of_bits(bits);
+    const struct pair p = bytes_of_bits(w, at);
     return pair_u8(vtstq_s8(p.v[0], bit), vtstq_s8(p.v[1], bit));
 }
 
 /* Bit k comes to where 16 is. */
-INLINE struct pair with_fifths(struct pair p, const uint8_t *bits)
+INLINE struct pair with_fifths(struct pair p, struct from w, size_t at)
 {
     static const int8_t left[16] = {4, 3, 2, 1, 0, -1, -2, -3, 4, 3, 2, 1, 0, -1, -2, -3};
-    const struct pair b = bytes_of_bits(bits);
+    const struct pair b = bytes_of_bits(w, at);
     const uint8x16_t fifth = vdupq_n_u8(16);
     for (int k = 0; k < 2; k++)
         p.v[k] = vbslq_s8(fifth, vreinterpretq_s8_u8(vshlq_u8(vreinterpretq_u8_s8(b.v[k]), vld1q_s8(left))), p.v[k]);
@@ -91,7 +105,7 @@ enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values 
 struct simple_kind {
     size_t block_bytes;
     uint32_t parts;      /* of a block */
-    struct pair (*values)(const uint8_t *w, uint32_t part);
+    struct pair (*values)(struct from w, uint32_t part);
     enum scales scales;
     int offset_log2;     /* 0: none */
     bool has_min;        /* a half word behind the scale */
@@ -100,38 +114,37 @@ struct simple_kind {
 static const int8_t neon_mxfp4[16] __attribute__((unused)) = {NTX_VALUES_mxfp4};
 static const int8_t neon_iq4_nl[16] __attribute__((unused)) = {NTX_VALUES_iq4_nl};
 
-INLINE struct pair values_q4_0(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 2); }
-INLINE struct pair values_q4_1(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 4); }
-INLINE struct pair values_q5_0(const uint8_t *w, uint32_t part) { (void)part; return with_fifths(nibbles(w + 6), w + 2); }
-INLINE struct pair values_q5_1(const uint8_t *w, uint32_t part) { (void)part; return with_fifths(nibbles(w + 8), w + 4); }
-INLINE struct pair values_q8_0(const uint8_t *w, uint32_t part) { (void)part; return load_pair(w + 2); }
-INLINE struct pair values_mxfp4(const uint8_t *w, uint32_t part) { (void)part; return looked_up(nibbles(w + 1), neon_mxfp4); }
-INLINE struct pair values_iq4_nl(const uint8_t *w, uint32_t part) { (void)part; return looked_up(nibbles(w + 2), neon_iq4_nl); }
-
-INLINE struct pair values_q1_0(const uint8_t *w, uint32_t part)
-{
-    const struct pair m = bit_masks(w + 2 + 4 * part);
-    const int8x16_t one = vdupq_n_s8(1);
-    return (struct pair){{vorrq_s8(vmvnq_s8(m.v[0]), one), vorrq_s8(vmvnq_s8(m.v[1]), one)}};
-}
+INLINE struct pair values_q4_0(struct from w, uint32_t part) { (void)part; return nibbles(w, 2); }
+INLINE struct pair values_q4_1(struct from w, uint32_t part) { (void)part; return nibbles(w, 4); }
+INLINE struct pair values_q5_0(struct from w, uint32_t part) { (void)part; return with_fifths(nibbles(w, 6), w, 2); }
+INLINE struct pair values_q5_1(struct from w, uint32_t part) { (void)part; return with_fifths(nibbles(w, 8), w, 4); }
+INLINE struct pair values_q8_0(struct from w, uint32_t part) { (void)part; return pair_u8(bytes16(w, 2), bytes16(w, 18)); }
+INLINE struct pair values_mxfp4(struct from w, uint32_t part) { (void)part; return looked_up(nibbles(w, 1), neon_mxfp4); }
+INLINE struct pair values_iq4_nl(struct from w, uint32_t part) { (void)part; return looked_up(nibbles(w, 2), neon_iq4_nl); }
 
 /* Four to a byte: each is spread over four bytes, which take their own two bits. */
-INLINE struct pair values_q2_0(const uint8_t *w, uint32_t part)
+INLINE struct pair values_q2_0(struct from w, uint32_t part)
 {
-    static const uint8_t spread[16] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+    static const uint8_t spread[3][16] = {{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1, 8, 8, 8, 8, 9, 9, 9, 9}, {2, 2, 2, 2, 3, 3, 3, 3, 10, 10, 10, 10, 11, 11, 11, 11}};
     static const int8_t right[16] = {0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6};
-    const uint8x16_t v = vcombine_u8(vld1_u8(w + 2 + 8 * part), vdup_n_u8(0)), at = vld1q_u8(spread), three = vdupq_n_u8(3);
+    const uint8x16_t v = vcombine_u8(vld1_u8(w.a + 2 + 8 * part), w.take == ALONE ? vdup_n_u8(0) : vld1_u8(w.b + 2 + 8 * part)), at = vld1q_u8(spread[w.take]), three = vdupq_n_u8(3);
     const int8x16_t by = vld1q_s8(right);
     const uint8x16_t a = vandq_u8(vshlq_u8(vqtbl1q_u8(v, at), by), three), b = vandq_u8(vshlq_u8(vqtbl1q_u8(v, vaddq_u8(at, vdupq_n_u8(4))), by), three);
     return pair_u8(a, b);
 }
 
 /* Eight bytes of low and of high nibbles for each 16 values. */
-INLINE struct pair values_nvfp4(const uint8_t *w, uint32_t part)
+INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 {
-    struct pair p = nibbles(w + 4 + 16 * part);
-    const uint8x16_t low = vreinterpretq_u8_s8(p.v[0]), high = vreinterpretq_u8_s8(p.v[1]);
-    return looked_up(pair_u8(vcombine_u8(vget_low_u8(low), vget_low_u8(high)), vcombine_u8(vget_high_u8(low), vget_high_u8(high))), neon_mxfp4);
+    const size_t at = 4 + 16 * part;
+    if (w.take == ALONE) {
+        const struct pair p = nibbles(w, at);
+        const uint64x2_t low = vreinterpretq_u64_s8(p.v[0]), high = vreinterpretq_u64_s8(p.v[1]);
+        return looked_up(pair_u8(vreinterpretq_u8_u64(vzip1q_u64(low, high)), vreinterpretq_u8_u64(vzip2q_u64(low, high))), neon_mxfp4);
+    }
+    const struct pair a = nibbles((struct from){w.a, w.b, FIRST}, at), b = nibbles((struct from){w.a, w.b, LAST}, at);
+    const int k = w.take == LAST;
+    return looked_up((struct pair){{a.v[k], b.v[k]}}, neon_mxfp4);
 }
 
 #define SIMPLE_KINDS                                                                                                    \
@@ -155,18 +168,13 @@ INLINE float head_float(const uint8_t *p)
     return (float)h;
 }
 
-/* d, and m: the minimum, or the scale of the second 16. */
-INLINE void head_of(const uint8_t *p, uint32_t part, const struct simple_kind *kind, float *d, float *m)
+/* ntx_e4m3_half_float of eight: an F16 has the same mantissa's head, and an exponent that is greater by 8. */
+INLINE void e4m3_halves(uint8x8_t v, float32x4_t to[2])
 {
-    *m = 0;
-    if (kind->scales == TWO_E4M3) {
-        *d = ntx_e4m3_half_float(p[2 * part]);
-        *m = ntx_e4m3_half_float(p[2 * part + 1]);
-    } else {
-        *d = kind->scales == EXPONENT ? ntx_e8m0_float(p[0]) : head_float(p);
-        if (kind->has_min)
-            *m = head_float(p + 2);
-    }
+    v = vand_u8(vbic_u8(v, vceq_u8(v, vdup_n_u8(0x7f))), vdup_n_u8(0x7f));
+    const float16x8_t h = vreinterpretq_f16_u16(vshll_n_u8(v, 7));
+    to[0] = vmulq_n_f32(vcvt_f32_f16(vget_low_f16(h)), 128);
+    to[1] = vmulq_n_f32(vcvt_high_f32_f16(h), 128);
 }
 
 /* ---- super-blocks of 256. values(w, t): values 32 t .. 32 t + 31, `offset` too large each; scales(w, s, min): 16 of each, or 8 where 32 values share one. */
@@ -175,7 +183,7 @@ enum { ADDED = -2 };
 
 struct super_kind {
     size_t block_bytes;
-    struct pair (*values)(const uint8_t *w, int t);
+    struct pair (*values)(struct from w, int t);
     void (*scales)(const uint8_t *w, int16x8_t s[2], int16x8_t min[2]);
     float (*d)(const uint8_t *w);
     int offset;
@@ -188,41 +196,51 @@ INLINE uint8x16_t shifted(uint8x16_t v, int right) /* negative: to the left */
     return right > 0 ? v >> right : right < 0 ? v << -right : v;
 }
 
-INLINE struct pair two_bits(const uint8_t *p, int shift)
+INLINE struct pair two_bits(struct from w, size_t at, int shift)
 {
     const uint8x16_t three = vdupq_n_u8(3);
-    return pair_u8(vandq_u8(shifted(vld1q_u8(p), shift), three), vandq_u8(shifted(vld1q_u8(p + 16), shift), three));
+    return pair_u8(vandq_u8(shifted(bytes16(w, at), shift), three), vandq_u8(shifted(bytes16(w, at + 16), shift), three));
 }
 
-INLINE struct pair or_bits(struct pair p, const uint8_t *bits, int shift, uint8_t mask)
+/* p with the bits of the mask that 32 bytes at `at` have there, when they are shifted. */
+INLINE struct pair with_bits(struct pair p, struct from w, size_t at, int shift, uint8_t mask)
 {
     const uint8x16_t m = vdupq_n_u8(mask);
-    return pair_u8(vorrq_u8(vreinterpretq_u8_s8(p.v[0]), vandq_u8(shifted(vld1q_u8(bits), shift), m)),
-                   vorrq_u8(vreinterpretq_u8_s8(p.v[1]), vandq_u8(shifted(vld1q_u8(bits + 16), shift), m)));
+    return pair_u8(vbslq_u8(m, shifted(bytes16(w, at), shift), vreinterpretq_u8_s8(p.v[0])), vbslq_u8(m, shifted(bytes16(w, at + 16), shift), vreinterpretq_u8_s8(p.v[1])));
 }
 
-INLINE struct pair nibbles_k(const uint8_t *qs, int t)
+INLINE struct pair some_nibbles(struct from w, size_t at, bool high)
 {
-    const uint8x16_t a = vld1q_u8(qs + t / 2 * 32), b = vld1q_u8(qs + t / 2 * 32 + 16);
-    return t % 2 ? pair_u8(vshrq_n_u8(a, 4), vshrq_n_u8(b, 4)) : pair_u8(low_nibbles(a), low_nibbles(b));
+    const uint8x16_t a = bytes16(w, at), b = bytes16(w, at + 16);
+    return high ? pair_u8(vshrq_n_u8(a, 4), vshrq_n_u8(b, 4)) : pair_u8(low_nibbles(a), low_nibbles(b));
 }
 
-INLINE struct pair values_q4_k(const uint8_t *w, int t) { return nibbles_k(w + 16, t); }
-INLINE struct pair values_q5_k(const uint8_t *w, int t) { return or_bits(nibbles_k(w + 48, t), w + 16, t - 4, 16); }
-INLINE struct pair values_q2_k(const uint8_t *w, int t) { return two_bits(w + 16 + t / 4 * 32, t % 4 * 2); }
-INLINE struct pair values_q3_k(const uint8_t *w, int t) { return or_bits(two_bits(w + 32 + t / 4 * 32, t % 4 * 2), w, t - 2, 4); }
-INLINE struct pair values_tq2_0(const uint8_t *w, int t) { return two_bits(w + t / 4 * 32, t % 4 * 2); }
+INLINE struct pair values_q4_k(struct from w, int t) { return some_nibbles(w, 16 + t / 2 * 32, t % 2); }
+INLINE struct pair values_q5_k(struct from w, int t) { return with_bits(some_nibbles(w, 48 + t / 2 * 32, t % 2), w, 16, t - 4, 16); }
+INLINE struct pair values_q2_k(struct from w, int t) { return two_bits(w, 16 + t / 4 * 32, t % 4 * 2); }
+INLINE struct pair values_q3_k(struct from w, int t) { return with_bits(two_bits(w, 32 + t / 4 * 32, t % 4 * 2), w, 0, t - 2, 4); }
+INLINE struct pair values_tq2_0(struct from w, int t) { return two_bits(w, t / 4 * 32, t % 4 * 2); }
 
-INLINE struct pair values_q6_k(const uint8_t *w, int t)
+/* A nibble of q below two bits of h. */
+INLINE uint8x16_t six_bits(uint8x16_t q, uint8x16_t h, int run)
+{
+    const uint8x16_t six = vdupq_n_u8(63);
+    switch (run) {
+    case 0: return vandq_u8(vsliq_n_u8(q, h, 4), six);
+    case 1: return vandq_u8(vsliq_n_u8(q, vshrq_n_u8(h, 2), 4), six);
+    case 2: return vandq_u8(vsriq_n_u8(h, q, 4), six);
+    default: return vsriq_n_u8(vshrq_n_u8(h, 2), q, 4);
+    }
+}
+
+INLINE struct pair values_q6_k(struct from w, int t)
 {
     const int run = t % 4;
-    const uint8_t *p = w + t / 4 * 64 + run % 2 * 32;
-    const uint8x16_t a = vld1q_u8(p), b = vld1q_u8(p + 16);
-    struct pair low = run / 2 ? pair_u8(vshrq_n_u8(a, 4), vshrq_n_u8(b, 4)) : pair_u8(low_nibbles(a), low_nibbles(b));
-    return or_bits(low, w + 128 + t / 4 * 32, 2 * run - 4, 48);
+    const size_t q = t / 4 * 64 + run % 2 * 32, h = 128 + t / 4 * 32;
+    return pair_u8(six_bits(bytes16(w, q), bytes16(w, h), run), six_bits(bytes16(w, q + 16), bytes16(w, h + 16), run));
 }
 
-INLINE struct pair values_iq4_xs(const uint8_t *w, int t) { return looked_up(nibbles(w + 8 + 16 * t), neon_iq4_nl); }
+INLINE struct pair values_iq4_xs(struct from w, int t) { return looked_up(nibbles(w, 8 + 16 * t), neon_iq4_nl); }
 
 INLINE int16x8_t widened(uint8x8_t v) { return vreinterpretq_s16_u16(vmovl_u8(v)); }
 

@@ -1,4 +1,4 @@
-/* neon_codes.h: values and scales of i-quants with code books, and of TQ1_0, for neon.h, whose part it is. A code fetches a group of 8 or 4 values; seven signs fetch eight factors, whole
+/* neon_codes.h: values and scales of i-quants with code books, of Q1_0 and of TQ1_0, for neon.h, whose part it is. A code fetches a group of 8 or 4 values; seven signs fetch eight factors, whole
  * bytes of signs become masks. */
 #ifndef NTX_INFER_CPU_NEON_CODES_H
 #define NTX_INFER_CPU_NEON_CODES_H
@@ -13,28 +13,41 @@
 #define FACTORS_16(s) FACTORS_4(s) FACTORS_4((s) + 4) FACTORS_4((s) + 8) FACTORS_4((s) + 12)
 static const uint64_t neon_factors[128] = {FACTORS_16(0) FACTORS_16(16) FACTORS_16(32) FACTORS_16(48) FACTORS_16(64) FACTORS_16(80) FACTORS_16(96) FACTORS_16(112)};
 
-INLINE uint64_t word64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
-INLINE uint32_t word32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return v; }
+/* For eight bits, the values of Q1_0. */
+#define SIGNS(s) FACTOR((s) ^ 255, 0) | FACTOR((s) ^ 255, 1) | FACTOR((s) ^ 255, 2) | FACTOR((s) ^ 255, 3) | FACTOR((s) ^ 255, 4) | FACTOR((s) ^ 255, 5) | FACTOR((s) ^ 255, 6) | FACTOR((s) ^ 255, 7),
+#define SIGNS_8(s) SIGNS(s) SIGNS((s) + 1) SIGNS((s) + 2) SIGNS((s) + 3) SIGNS((s) + 4) SIGNS((s) + 5) SIGNS((s) + 6) SIGNS((s) + 7)
+#define SIGNS_64(s) SIGNS_8(s) SIGNS_8((s) + 8) SIGNS_8((s) + 16) SIGNS_8((s) + 24) SIGNS_8((s) + 32) SIGNS_8((s) + 40) SIGNS_8((s) + 48) SIGNS_8((s) + 56)
+static const uint64_t neon_signs[256] = {SIGNS_64(0) SIGNS_64(64) SIGNS_64(128) SIGNS_64(192)};
 
 INLINE int8x16_t two_eights(const uint64_t *book, size_t a, size_t b)
 {
     return vreinterpretq_s8_u64(vld1q_lane_u64(book + b, vcombine_u64(vld1_u64(book + a), vcreate_u64(0)), 1));
 }
 
-/* Bits `at` and `width` of four fields of `step` bits each say which. */
-INLINE struct pair four_eights(const uint64_t *book, uint64_t fields, int at, int step, int width)
+/* What says which groups, of one row or of two. */
+struct fields {
+    uint64_t a, b;
+};
+
+/* Bits `at` and `width` of four fields of `step` bits each. */
+INLINE struct pair four_eights(const uint64_t *book, struct from w, struct fields f, int at, int step, int width)
 {
     const size_t most = ((size_t)1 << width) - 1;
-    return (struct pair){{two_eights(book, fields >> at & most, fields >> (at + step) & most), two_eights(book, fields >> (at + 2 * step) & most, fields >> (at + 3 * step) & most)}};
+    const int k = at + (w.take == LAST ? step : 0);
+    if (w.take == ALONE)
+        return (struct pair){{two_eights(book, f.a >> k & most, f.a >> (k + step) & most), two_eights(book, f.a >> (k + 2 * step) & most, f.a >> (k + 3 * step) & most)}};
+    return (struct pair){{two_eights(book, f.a >> k & most, f.b >> k & most), two_eights(book, f.a >> (k + 2 * step) & most, f.b >> (k + 2 * step) & most)}};
 }
 
-INLINE int8x16_t four_fours(const uint32_t *book, uint64_t fields, int step)
+/* Of four fields of a row; of two of each of two rows. */
+INLINE int8x16_t four_fours(const uint32_t *book, struct from w, struct fields f, int step)
 {
     const size_t most = ((size_t)1 << (step == 8 ? 8 : 9)) - 1;
-    uint32x4_t v = vld1q_dup_u32(book + (fields & most));
-    v = vld1q_lane_u32(book + (fields >> step & most), v, 1);
-    v = vld1q_lane_u32(book + (fields >> 2 * step & most), v, 2);
-    return vreinterpretq_s8_u32(vld1q_lane_u32(book + (fields >> 3 * step & most), v, 3));
+    const uint64_t low = w.take == LAST ? f.a >> 2 * step : f.a, high = w.take == ALONE ? f.a >> 2 * step : w.take == FIRST ? f.b : f.b >> 2 * step;
+    uint32x4_t v = vld1q_dup_u32(book + (low & most));
+    v = vld1q_lane_u32(book + (low >> step & most), v, 1);
+    v = vld1q_lane_u32(book + (high & most), v, 2);
+    return vreinterpretq_s8_u32(vld1q_lane_u32(book + (high >> step & most), v, 3));
 }
 
 INLINE struct pair times(struct pair v, struct pair f)
@@ -44,9 +57,9 @@ INLINE struct pair times(struct pair v, struct pair f)
 
 INLINE int8x16_t negated(int8x16_t v, int8x16_t where) { return vsubq_s8(veorq_s8(v, where), where); }
 
-INLINE struct pair with_signs(struct pair v, const uint8_t *bits)
+INLINE struct pair with_signs(struct pair v, struct from w, size_t at)
 {
-    const struct pair m = bit_masks(bits);
+    const struct pair m = bit_masks(w, at);
     return (struct pair){{negated(v.v[0], m.v[0]), negated(v.v[1], m.v[1])}};
 }
 
@@ -57,74 +70,103 @@ INLINE uint64_t four_indices(const uint8_t *q, uint16_t high, const int16_t *lef
     return vget_lane_u64(vreinterpret_u64_u16(vorr_u16(low, up)), 0);
 }
 
-INLINE struct pair values_iq2_xxs(const uint8_t *w, int t)
+INLINE struct fields words64(struct from w, size_t at) { return (struct fields){word64(w.a + at), word64(w.b + at)}; }
+
+INLINE struct fields words32(struct from w, size_t at) { return (struct fields){word32(w.a + at), word32(w.b + at)}; }
+
+INLINE struct pair values_q1_0(struct from w, uint32_t part) { return four_eights(neon_signs, w, words32(w, 2 + 4 * part), 0, 8, 8); }
+
+INLINE struct pair values_iq2_xxs(struct from w, int t)
 {
-    const uint64_t f = word64(w + 2 + 8 * t);
-    return times(four_eights(book_iq2_xxs, f, 0, 8, 8), four_eights(neon_factors, f, 32, 7, 7));
+    const struct fields f = words64(w, 2 + 8 * t);
+    return times(four_eights(book_iq2_xxs, w, f, 0, 8, 8), four_eights(neon_factors, w, f, 32, 7, 7));
 }
 
-INLINE struct pair values_iq2_xs(const uint8_t *w, int t)
+INLINE struct pair values_iq2_xs(struct from w, int t)
 {
-    const uint64_t f = word64(w + 2 + 8 * t);
-    return times(four_eights(book_iq2_xs, f, 0, 16, 9), four_eights(neon_factors, f, 9, 16, 7));
+    const struct fields f = words64(w, 2 + 8 * t);
+    return times(four_eights(book_iq2_xs, w, f, 0, 16, 9), four_eights(neon_factors, w, f, 9, 16, 7));
 }
 
-INLINE struct pair values_iq2_s(const uint8_t *w, int t)
+INLINE uint64_t indices_iq2_s(const uint8_t *w, int t)
 {
     static const int16_t left[4] = {8, 6, 4, 2};
-    return with_signs(four_eights(book_iq2_s, four_indices(w + 2 + 4 * t, w[66 + t], left, 3 << 8), 0, 16, 10), w + 34 + 4 * t);
+    return four_indices(w + 2 + 4 * t, w[66 + t], left, 3 << 8);
 }
 
-INLINE struct pair values_iq3_xxs(const uint8_t *w, int t)
+INLINE struct pair values_iq2_s(struct from w, int t)
 {
-    const uint64_t f = word64(w + 2 + 8 * t);
-    const struct pair v = {{four_fours(book_iq3_xxs, f, 8), four_fours(book_iq3_xxs, f >> 32, 8)}};
-    return times(v, four_eights(neon_factors, word32(w + 66 + 4 * t), 0, 7, 7));
+    const struct fields f = {indices_iq2_s(w.a, t), indices_iq2_s(w.b, t)};
+    return with_signs(four_eights(book_iq2_s, w, f, 0, 16, 10), w, 34 + 4 * t);
 }
 
-INLINE struct pair values_iq3_s(const uint8_t *w, int t)
+INLINE struct pair values_iq3_xxs(struct from w, int t)
+{
+    const struct fields f = words64(w, 2 + 8 * t), signs = words32(w, 66 + 4 * t);
+    const struct pair v = {{four_fours(book_iq3_xxs, w, f, 8), four_fours(book_iq3_xxs, w, (struct fields){f.a >> 32, f.b >> 32}, 8)}};
+    return times(v, four_eights(neon_factors, w, signs, 0, 7, 7));
+}
+
+INLINE uint64x2_t indices_iq3_s(const uint8_t *w, int t)
 {
     static const int16_t left[8] = {8, 7, 6, 5, 4, 3, 2, 1};
     const uint16x8_t up = vandq_u16(vshlq_u16(vdupq_n_u16(w[66 + t]), vld1q_s16(left)), vdupq_n_u16(256));
-    const uint64x2_t at = vreinterpretq_u64_u16(vorrq_u16(vmovl_u8(vld1_u8(w + 2 + 8 * t)), up));
-    const struct pair v = {{four_fours(book_iq3_s, vgetq_lane_u64(at, 0), 16), four_fours(book_iq3_s, vgetq_lane_u64(at, 1), 16)}};
-    return with_signs(v, w + 74 + 4 * t);
+    return vreinterpretq_u64_u16(vorrq_u16(vmovl_u8(vld1_u8(w + 2 + 8 * t)), up));
 }
 
-INLINE struct pair values_iq1_s(const uint8_t *w, int t) /* without what is more or less */
+INLINE struct pair values_iq3_s(struct from w, int t)
+{
+    const uint64x2_t a = indices_iq3_s(w.a, t), b = indices_iq3_s(w.b, t);
+    const struct pair v = {{four_fours(book_iq3_s, w, (struct fields){vgetq_lane_u64(a, 0), vgetq_lane_u64(b, 0)}, 16), four_fours(book_iq3_s, w, (struct fields){vgetq_lane_u64(a, 1), vgetq_lane_u64(b, 1)}, 16)}};
+    return with_signs(v, w, 74 + 4 * t);
+}
+
+INLINE uint64_t indices_iq1_s(const uint8_t *w, int t)
 {
     static const int16_t left[4] = {8, 5, 2, -1};
     uint16_t h;
     memcpy(&h, w + 34 + 2 * t, 2);
-    return four_eights(book_iq1, four_indices(w + 2 + 4 * t, h, left, 7 << 8), 0, 16, 11);
+    return four_indices(w + 2 + 4 * t, h, left, 7 << 8);
+}
+
+INLINE struct pair values_iq1_s(struct from w, int t) /* without what is more or less */
+{
+    return four_eights(book_iq1, w, (struct fields){indices_iq1_s(w.a, t), indices_iq1_s(w.b, t)}, 0, 16, 11);
+}
+
+INLINE uint64_t indices_iq1_m(const uint8_t *w, int t)
+{
+    static const int16_t left[4] = {8, 4, 0, -4};
+    uint16_t both;
+    memcpy(&both, w + 32 + 2 * t, 2);
+    return four_indices(w + 4 * t, both, left, 7 << 8);
 }
 
 /* Of eight values each an eighth less where bit 3 of their nibble is set, else more. */
-INLINE struct pair values_iq1_m(const uint8_t *w, int t)
+INLINE struct pair values_iq1_m(struct from w, int t)
 {
-    static const int16_t left[4] = {8, 4, 0, -4};
-    static const uint8_t bit[16] = {8, 8, 8, 8, 8, 8, 8, 8, 128, 128, 128, 128, 128, 128, 128, 128};
-    const uint8_t *h = w + 32 + 2 * t;
-    uint16_t both;
-    memcpy(&both, h, 2);
-    struct pair v = four_eights(book_iq1, four_indices(w + 4 * t, both, left, 7 << 8), 0, 16, 11);
-    for (int k = 0; k < 2; k++)
-        v.v[k] = vaddq_s8(v.v[k], vorrq_s8(vreinterpretq_s8_u8(vtstq_u8(vld1q_dup_u8(h + k), vld1q_u8(bit))), vdupq_n_s8(1)));
+    static const uint8_t bit[3][16] = {{8, 8, 8, 8, 8, 8, 8, 8, 128, 128, 128, 128, 128, 128, 128, 128}, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}, {128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128}};
+    struct pair v = four_eights(book_iq1, w, (struct fields){indices_iq1_m(w.a, t), indices_iq1_m(w.b, t)}, 0, 16, 11);
+    for (int k = 0; k < 2; k++) {
+        const uint8x16_t h = vcombine_u8(vld1_dup_u8(w.a + 32 + 2 * t + k), vld1_dup_u8(w.b + 32 + 2 * t + k));
+        v.v[k] = vaddq_s8(v.v[k], vorrq_s8(vreinterpretq_s8_u8(vtstq_u8(h, vld1q_u8(bit[w.take]))), vdupq_n_s8(1)));
+    }
     return v;
 }
 
 /* The digit to base 3 that is over the top of each byte: v + v / 2 has gone over 128 once or twice. */
 INLINE uint8x16_t top_digits(uint8x16_t v) { return vshrq_n_u8(vhaddq_u8(v, vshrq_n_u8(v, 1)), 6); }
 
-INLINE struct pair values_tq1_0(const uint8_t *w, int t) /* one too large */
+INLINE struct pair values_tq1_0(struct from w, int t) /* one too large */
 {
-    static const uint8_t power[5] = {1, 3, 9, 27, 81}, by_fours[16] = {1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27};
+    static const uint8_t power[5] = {1, 3, 9, 27, 81}, by_fours[3][16] = {{1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27}, {1, 1, 1, 1, 3, 3, 3, 3, 1, 1, 1, 1, 3, 3, 3, 3}, {9, 9, 9, 9, 27, 27, 27, 27, 9, 9, 9, 9, 27, 27, 27, 27}};
     if (t < 5)
-        return pair_u8(top_digits(vmulq_u8(vld1q_u8(w), vdupq_n_u8(power[t]))), top_digits(vmulq_u8(vld1q_u8(w + 16), vdupq_n_u8(power[t]))));
-    const uint8x16_t v = vld1q_u8(w + 32), first = top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5)])));
+        return pair_u8(top_digits(vmulq_u8(bytes16(w, 0), vdupq_n_u8(power[t]))), top_digits(vmulq_u8(bytes16(w, 16), vdupq_n_u8(power[t]))));
+    const uint8x16_t v = bytes16(w, 32), first = top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5)])));
     if (t < 7)
         return pair_u8(first, top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5) + 1]))));
-    return pair_u8(first, top_digits(vmulq_u8(vreinterpretq_u8_u32(vdupq_n_u32(word32(w + 48))), vld1q_u8(by_fours))));
+    const uint8x16_t last = vreinterpretq_u8_u32(vcombine_u32(vdup_n_u32(word32(w.a + 48)), vdup_n_u32(word32(w.b + 48))));
+    return pair_u8(first, top_digits(vmulq_u8(last, vld1q_u8(by_fours[w.take]))));
 }
 
 /* ---- scales: 2 n + 1 */

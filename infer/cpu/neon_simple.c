@@ -31,16 +31,16 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_r
     const bool halves = kind->scales == TWO_E4M3;
     int32x4_t i[NEON_ROWS][4], second[NEON_ROWS][4];
     float32x4_t d = vdupq_n_f32(0), m = d;
-    float ds[4], ms[4];
+    float ds[4];
     const uint8_t *heads[4];
 #pragma GCC unroll 4
     for (uint32_t k = 0; k < 4; k++) {
         const uint32_t at = b + (k < n ? k : n - 1), part = at % kind->parts;
         const uint8_t *p = w + (size_t)(at / kind->parts) * kind->block_bytes;
-        const struct pair v = kind->values(p, part);
+        const struct pair v = kind->values(one_row(p), part);
         heads[k] = p;
-        if (kind->scales != HALF_WORD)
-            head_of(p, part, kind, &ds[k], &ms[k]);
+        if (kind->scales == EXPONENT)
+            ds[k] = ntx_e8m0_float(p[0]);
         for (int r = 0; r < rows; r++) {
             const struct pair xs = load_pair(x[r].q + (size_t)at * NTX_QK);
             int32x4_t first = vdotq_s32(vdupq_n_s32(0), v.v[0], xs.v[0]);
@@ -51,9 +51,13 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_r
     }
     if (kind->scales == HALF_WORD) {
         four_heads(heads, kind->has_min, &d, &m);
+    } else if (halves) {
+        float32x4_t v[2];
+        e4m3_halves(vcreate_u8(word32(heads[0]) | (uint64_t)word32(heads[2]) << 32), v);
+        d = vuzp1q_f32(v[0], v[1]);
+        m = vuzp2q_f32(v[0], v[1]);
     } else {
         d = vld1q_f32(ds);
-        m = vld1q_f32(ms);
     }
     for (int r = 0; r < rows; r++) {
         const float32x4_t dx = vld1q_f32(x[r].d + b);

@@ -26,7 +26,7 @@ INLINE int32x4_t weighed_sums(const int16x8_t by[2], const struct q8k_row *x, ui
 
 #define ONE_32(t)                                                                                                                                   \
     {                                                                                                                                               \
-        const struct pair v = kind->values(w, t);                                                                                                   \
+        const struct pair v = kind->values(one_row(w), t);                                                                                                   \
         for (int r = 0; r < rows; r++) {                                                                                                            \
             const struct pair xs = load_pair(x[r].q + (size_t)b * NTX_QKK + 32 * t);                                                                \
             const int32x4_t none = vdupq_n_s32(0), first = vdotq_s32(none, v.v[0], xs.v[0]);                                                        \
