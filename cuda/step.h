@@ -145,7 +145,7 @@ DEV void step_spread(const struct ntx_gpu_step *a, const struct step_row *r, uin
 {
     const float *post = r->other + NTX_STREAMS, *comb = post + NTX_STREAMS;
     float was[NTX_STREAMS];
-    if (a->s.scale != 0 || !a->s.rounds) {
+    if (a->s.scale != 0 || a->s.each) {
         spread_onto(a, r, c);
         return;
     }

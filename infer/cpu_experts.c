@@ -83,7 +83,7 @@ void ntx__activate(const struct ntx_forward *f, const struct ntx_activation *by,
 void ntx__hidden(const struct ntx_forward *f, const struct ntx__glu *g, uint32_t i, uint32_t at, uint32_t n)
 {
     float *gate = f->buf[g->gate].at + i * f->buf[g->gate].ld + at, *up = f->buf[g->up].at + i * f->buf[g->up].ld + at;
-    ntx__activate(f, &g->by, gate, up, n, gate);
+    ntx__activate(f, ntx__glu_by(g), gate, up, n, gate);
 }
 
 static void glu_row(struct ntx_forward *f, uint32_t i, unsigned thread)

@@ -408,7 +408,7 @@ static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, st
     for (const struct ntx_step *t = glu + 1; t < end && t->out != s[1].out; t++)
         if (reads(t, s[1].out))
             return false;
-    *g = (struct ntx__glu){.gate = s[0].out, .up = s[1].out, .by = glu->hidden, .n = glu->width, .n_rows = f->n_live, .passes = passes(f, glu, end)};
+    *g = (struct ntx__glu){.gate = s[0].out, .up = s[1].out, .step = glu, .n = glu->width, .n_rows = f->n_live, .passes = passes(f, glu, end)};
     return true;
 }
 

@@ -145,11 +145,13 @@ struct ntx__input { /* x */
 };
 struct ntx__glu { /* gate = act(gate) * up, quantised; by row */
     uint8_t gate, up, set; /* buffers; where its forms go */
-    struct ntx_activation by;
+    const struct ntx_step *step; /* of the layer, which says what the activation is; NULL: there is none (and no up) */
+    bool of_shared;        /* it is that of the expert that every row goes through */
     bool of_choices;       /* rows are choices of the wave: their experts' biases are added first */
     bool passes;           /* what it makes is what the next products take, and nobody else sees it */
     uint32_t n, n_rows, forms;
 };
+static inline const struct ntx_activation *ntx__glu_by(const struct ntx__glu *g) { return g->of_shared ? &g->step->shared : &g->step->hidden; }
 struct ntx__rows { /* of a buffer: the forms of a mask (bit 0: the floats) */
     uint8_t buf, set;
     uint32_t row0, n, forms;

@@ -218,7 +218,7 @@ static int shared(struct ntx_forward *f)
     const struct ntx_layer_weights *w = layer(f);
     const struct ntx__product gate = {.w = &w->shared_gate, .to = NTX__BUF_SHARED}, out = {.w = &w->down_shared, .to = NTX_BUF_Y};
     const struct ntx__product in[] = {{.w = &w->gate_shared, .to = NTX_BUF_GATE}, {.w = &w->up_shared, .to = NTX_BUF_UP}};
-    const struct ntx__glu glu = {.gate = NTX_BUF_GATE, .up = NTX_BUF_UP, .set = NTX__OF_CHOICES, .by = ntx__steps_of(f, f->run)->shared, .n = f->hp->n_ff_shexp,
+    const struct ntx__glu glu = {.gate = NTX_BUF_GATE, .up = NTX_BUF_UP, .set = NTX__OF_CHOICES, .step = ntx__steps_of(f, f->run), .of_shared = true, .n = f->hp->n_ff_shexp,
                                  .n_rows = f->n_live, .forms = forms_of(out.w), .passes = true};
     const struct ntx__input x = {.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .n_rows = f->n_live, .glu = &glu};
     const struct ntx__input hidden = {.buf = NTX_BUF_GATE, .set = NTX__OF_CHOICES, .n_rows = f->n_live, .summed = true};
@@ -273,7 +273,7 @@ static unsigned list_products(struct ntx_forward *f, uint32_t n, const enum ntx_
 static int run_wave(struct ntx_forward *f, uint32_t n)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
-    const struct ntx__glu glu = {.gate = NTX__BUF_CHOICE_GATE, .up = NTX__BUF_CHOICE_UP, .set = NTX__OF_CHOICES, .of_choices = true, .by = ntx__steps_of(f, f->run)->hidden, .n = f->hp->n_ff_exp,
+    const struct ntx__glu glu = {.gate = NTX__BUF_CHOICE_GATE, .up = NTX__BUF_CHOICE_UP, .set = NTX__OF_CHOICES, .of_choices = true, .step = ntx__steps_of(f, f->run), .n = f->hp->n_ff_exp,
                                  .n_rows = f->moe.n, .forms = forms_of(&layer(f)->expert[NTX_EXPERT_DOWN]), .passes = true};
     const struct ntx__input x = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .glu = &glu};
     const struct ntx__input hidden = {.buf = NTX__BUF_CHOICE_GATE, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .summed = true};

@@ -143,11 +143,10 @@ static void set_then(const struct ntx_forward *f, const struct ntx__product *p, 
 {
     if (hides(f, p, n, in)) {
         h->then = in->glu->passes && layer_is_whole(f) ? NTX__THEN_KEPT : NTX__THEN_HIDDEN;
-        h->act = in->glu->by.act;
+        h->step = (uint8_t)(in->glu->step - f->c.model->layers[f->layer].step);
+        h->of_shared = in->glu->of_shared;
         h->gate = in->glu->gate;
         h->up = in->glu->up;
-        h->limit = in->glu->by.limit;
-        h->gate_limit = in->glu->by.gate_limit;
     } else if (in->summed && sums(f)) {
         bool choices = in->buf == NTX__BUF_CHOICE_GATE;
         h->then = choices ? NTX__THEN_SUMMED : NTX__THEN_STAY;

@@ -68,13 +68,22 @@ static bool is_hidden(const struct follower *x, uint32_t i)
 
 static bool is_glu(const struct ntx__said_head *h) { return h->then == NTX__THEN_HIDDEN || h->then == NTX__THEN_KEPT; }
 
+/* Which step of the layer says what becomes of gates and ups. NULL: no such one. */
+static const struct ntx_step *glu_step(const struct follower *x)
+{
+    const struct ntx_layer *l = x->h.layer < x->f->hp->n_layers ? &x->f->c.model->layers[x->h.layer] : NULL;
+    const struct ntx_step *s = l && x->h.step < l->n_steps ? &l->step[x->h.step] : NULL;
+    return s && (s->op == NTX_OP_EXPERTS || (s->op == NTX_OP_GLU && !x->h.of_shared)) ? s : NULL;
+}
+
 /* What shall become of outputs that are there. */
 static int check_then(const struct follower *x)
 {
     const struct ntx_layer_weights *l = x->h.layer < x->f->hp->n_layers ? &x->f->c.chunks->layers[x->h.layer] : NULL;
+    const struct ntx_step *step = glu_step(x);
     bool right = x->h.then == NTX__THEN_NOTHING ? !x->h.flags : x->h.then <= NTX__THEN_SUMMED && l != NULL;
     if (right && is_glu(&x->h)) {
-        right = !x->h.flags && x->h.act < NTX_N_FFN_ACTS && x->h.n % 2 == 0 && x->h.gate != x->h.up;
+        right = !x->h.flags && step && x->h.n % 2 == 0 && x->h.gate != x->h.up;
         for (uint32_t i = 0; i < x->h.n && right; i++)
             right = is_hidden(x, i);
     } else if (right && x->h.then != NTX__THEN_NOTHING) {
@@ -323,7 +332,7 @@ static struct ntx_share_rows rows_of(const struct ntx_forward *f, const struct f
 static void hide(struct follower *x)
 {
     const uint32_t n = weight_of(x->f, x->h.layer, x->said)->n_out;
-    x->glu = (struct ntx__glu){.gate = x->h.gate, .up = x->h.up, .by = {.act = x->h.act, .limit = x->h.limit, .gate_limit = x->h.gate_limit}};
+    x->glu = (struct ntx__glu){.gate = x->h.gate, .up = x->h.up, .step = glu_step(x), .of_shared = x->h.of_shared};
     ntx__ranks_hide(x->r, x->f, &x->glu, rows_of(x->f, x, n), x->h.n_rows);
     x->hidden.here = x->h.then == NTX__THEN_KEPT && rows_of(x->f, x, n).n == n;
     x->hidden.layer = x->h.layer;

@@ -15,11 +15,11 @@ struct ntx__said_head { /* little-endian, as all that ntx runs on */
     uint32_t n_in, n_rows; /* and of each form in the mask, ascending, n_rows rows of an input of n_in values */
     uint32_t forms;        /* bits of enum ntx_act */
     uint8_t buf, set;      /* struct ntx__input */
-    uint8_t then, act;     /* enum ntx__then */
-    uint8_t gate, up;      /* HIDDEN: buffers; rows of `gate` alone are answered */
+    uint8_t then;          /* enum ntx__then */
+    uint8_t gate, up;      /* HIDDEN: buffers; rows of `gate` alone are answered; */
+    uint8_t step, of_shared; /*   and struct ntx__glu: which of the layer's steps, whose numbers are the same on all machines */
     uint8_t flags;         /* SUMMED: enum ntx__sum */
     uint8_t kept;          /* 1: the input is what products before them have kept */
-    float limit, gate_limit; /* HIDDEN: struct ntx__glu */
     uint32_t n_distinct;   /* choices' rows: so many come, behind n_rows numbers of them; 0: n_rows come */
     uint32_t n_live;       /* SUMMED: rows of Y */
 };

@@ -124,7 +124,7 @@ static void spread_onto(struct ntx_forward *f, const struct ntx_step *s, uint32_
 
 void ntx__row_spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    if (s->scale != 0 || !s->rounds) {
+    if (s->scale != 0 || s->each) {
         (s->scale != 0 ? spread_apart : spread_onto)(f, s, i);
         return;
     }

@@ -88,7 +88,7 @@ struct ntx_hparams {
     /* Attention to chosen positions, `most` of them: by `heads` queries of `head` values each. Layers `in` (bit l) choose, the others go by the last one that did; head 0: to all. */
     struct { uint32_t heads, head, most, every /* so many positions have one key, and are chosen together, with those behind the last of such; 0: each has its own */; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
     bool index_beside;       /* keys that positions are chosen by lie in a layer of their own, n_layers + its number: V is a layer's own (kv.h) */
-    struct { uint32_t n, rounds /* of what mixes them; 0: nothing does */, low /* values between the two products that say what goes in; 0: it is said otherwise */; float eps, most /* that one takes of what comes out */; } streams; /* residual ones; n 0: there is one */
+    struct { uint32_t n, rounds /* of what mixes them; 0: nothing does */, low /* values between the two products that say what goes in; 0: it is said otherwise */; float eps; } streams; /* residual ones; n 0: there is one */
     /* Layer `layer` - 1 adds what follows from the last `n` tokens (infer/grams.c): of each `heads` rows of `width` values of a table, at first[h] + hash modulo size[h], each n-gram of 2 to n
      * tokens having heads / (n - 1) of them; and a convolution of `taps` taps, n positions apart. Tokens before one that ends a text (`eos`) do not count. layer 0: there is none. */
     struct { uint32_t layer, n, heads, width, taps, eos, rows, first[NTX_GRAM_HEADS_MAX], size[NTX_GRAM_HEADS_MAX]; uint64_t by[NTX_GRAM_MAX]; } grams;

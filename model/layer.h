@@ -34,7 +34,7 @@
  *   MIXW        what `heads` streams weigh, in place, of `width` values x, their scales and their bases: e + sigmoid(scale x + base) for MIX; and where there are more than `heads`
  *               of them, `scale` times such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's; rounds 0: e + `scale` times it, and no matrix (infer/streams.c)        scales, bases
  *   MIX         of `heads` streams of `width` values: the sum of what they weigh, or their mean                               STREAMS, MIX or none
- *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed; `rounds` 0: in is added to it, weighed; `scale`: it gets in, weighed by 2 sigmoid(scale x)             any, MIX
+ *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed; `each`: it stays, and in is added to it, weighed; `scale`: it gets in, weighed by 2 sigmoid(scale x)             any, MIX
  *   POOL        behind each `every` positions, one more K of the layer, of the last `spans` x `every`: values, by the softmax of their weights and their places', normed, and rotated by the
  *               first position of the last `every` (infer/forward_pool.c)                     values, weights     place [spans x width], scale [width]
  *   MAP         out = act(in * `scale`)                  any
@@ -190,12 +190,12 @@ struct ntx_step {
     bool back;                         /* ROPE: by the position's negative */
     uint32_t parts;                    /* MM: of so many equal parts of the input each gives as many of the outputs; 0: it is one */
     uint32_t every, spans;             /* POOL; CHOOSE, ATTEND: of such K as well, or among them */
-    bool each;                         /* NORM */
+    bool each;                         /* NORM, SPREAD */
     uint32_t apart;                    /* CONV; 0: 1 */
     bool mean;                         /* CHOOSE */
     bool by_head;                      /* GATE */
     bool keys;                         /* PUT; POOL: of what positions are chosen by: V of the same; CHOOSE: the layer's V has these of its own, made of those of `every` positions */
-    uint32_t rounds;                   /* MIXW, SPREAD */
+    uint32_t rounds;                   /* MIXW */
     float eps;                         /* MIXW: e; UNIT, LAYERNORM */
     struct ntx_activation hidden, shared; /* GLU, MAP (SiLU alone), EXPERTS, GROUPS; EXPERTS: of the expert that every row goes through */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */

@@ -48,7 +48,7 @@ static int glu(struct ntx_forward *f, const struct ntx__glu *s)
     struct ntx_gpu_quantize g = {
         .x = d->m.buf[s->gate], .up = d->m.buf[s->up], .q8 = quantized(d, s->set, s->forms, NTX_ACT_Q8), .q8k = quantized(d, s->set, s->forms, NTX_ACT_Q8K),
         .ld_x = f->buf[s->gate].ld, .ld_up = f->buf[s->up].ld, .q8_stride = ntx_act_row_bytes(NTX_ACT_Q8, s->n), .q8k_stride = ntx_act_row_bytes(NTX_ACT_Q8K, s->n),
-        .n = s->n, .n_rows = s->n_rows, .by = s->by,
+        .n = s->n, .n_rows = s->n_rows, .by = s->step ? *ntx__glu_by(s) : (struct ntx_activation){0},
     };
     if (s->of_choices)
         biases(d, &g);
@@ -234,7 +234,7 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     if (last->op == NTX_OP_PUT)
         return rotate_and_store(d, r);
     if (last->op == NTX_OP_GLU)
-        return glu(f, &(struct ntx__glu){.gate = last->in[0], .up = last->in[1], .by = last->hidden, .n = last->width, .n_rows = f->n_live, .forms = r->forms});
+        return glu(f, &(struct ntx__glu){.gate = last->in[0], .up = last->in[1], .step = last, .n = last->width, .n_rows = f->n_live, .forms = r->forms});
     return residual(d, r);
 }
 

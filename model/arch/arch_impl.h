@@ -175,8 +175,9 @@ struct ntx__choice {
     enum ntx_rope_kind pairs;
 };
 int ntx__key_choice(struct ntx__keys *k, const struct ntx__choice *has);
-/* Of residual streams, mixed with one another or not (pieces_streams.c); a limit of gates that all layers have; a delta net's that forgets by the key (pieces_delta.c). */
-int ntx__key_streams(struct ntx__keys *k, bool mixed);
+/* How many residual streams there are (pieces_streams.c); the same, and how they are mixed with one another; a limit of gates that all layers have; a delta net's that forgets by the key (pieces_delta.c). */
+int ntx__key_stream_count(struct ntx__keys *k);
+int ntx__key_streams(struct ntx__keys *k);
 int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, float *out);
 int ntx__key_kda(struct ntx__keys *k);
 /* Which layers are delta nets, and how wide these are (pieces_delta.c); sections of rotated pairs, which must leave none out (qwen35.c). */

@@ -92,7 +92,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     int rc = ntx__key_nextn(k);
     if (rc || (rc = ntx__key_u32(k, "attention.q_lora_rank", -1, 1, NTX__MAX_WIDTH, &hp->q_lora)) || (rc = ntx__key_u32(k, "attention.sliding_window", -1, 1, INT32_MAX, &hp->window)) ||
-        (rc = ntx__key_streams(k, true)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) || (rc = expert_keys(k)))
+        (rc = ntx__key_streams(k)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) || (rc = expert_keys(k)))
         return rc;
     hp->v_is_k = true;
     if (hp->n_head_kv != 1 || hp->head_k != hp->head_v || hp->head_k % 16)

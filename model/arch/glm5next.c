@@ -89,7 +89,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc;
-    if ((rc = ntx__key_nextn(k)) || (rc = attention_keys(k)) || (rc = ntx__key_streams(k, true)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
+    if ((rc = ntx__key_nextn(k)) || (rc = attention_keys(k)) || (rc = ntx__key_streams(k)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
         (rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX_MAX(1u, NTX__MAX_WIDTH / hp->n_ff_exp), &shared)) || (rc = ntx__key_limit(k, "swiglu_clamp_exp", 0, &hp->limit)) ||
         (rc = ntx__key_limit(k, "swiglu_clamp_shexp", hp->limit, &hp->shared_limit)))
         return rc;

@@ -7,6 +7,19 @@
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
 
+struct own {
+    float most; /* that a stream takes of what comes out */
+};
+
+static int stream_keys(struct ntx__keys *k)
+{
+    struct own *own = ntx__own(k, sizeof *own);
+    int rc = own ? ntx__key_stream_count(k) : -ENOMEM;
+    if (rc || (rc = ntx__key_f32(k, "hyper_connection.epsilon", NAN, 0, 1, &k->hp->streams.eps)))
+        return rc;
+    return ntx__key_f32(k, "hyper_connection.magnitude", NAN, 0, 1e6f, &own->most);
+}
+
 /* Keys that positions are chosen by are in the file where any are. */
 static int choice_keys(struct ntx__keys *k)
 {
@@ -24,7 +37,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc;
-    if ((rc = ntx__key_latents(k)) || (rc = ntx__key_streams(k, false)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
+    if ((rc = ntx__key_latents(k)) || (rc = stream_keys(k)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
         (rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX_MAX(1u, NTX__MAX_WIDTH / hp->n_ff_exp), &shared)) || (rc = ntx__key_limit(k, "swiglu_clamp_exp", 0, &hp->limit)))
         return rc;
     if (hp->kv_joined || !hp->q_lora)
@@ -34,6 +47,16 @@ static int keys(struct ntx__keys *k)
     hp->n_ff_shexp = shared * hp->n_ff_exp;
     hp->score_scale = 1.0f / sqrtf((float)hp->head_k);
     return choice_keys(k);
+}
+
+/* Each stream stays as it is, and takes something. */
+static void keep_apart(const struct own *own, struct ntx_layer *l)
+{
+    for (struct ntx_step *s = l->step; s < l->step + l->n_steps; s++) {
+        if (s->op == NTX_OP_MIXW)
+            s->scale = own ? own->most : 0;
+        s->each |= s->op == NTX_OP_SPREAD;
+    }
 }
 
 static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
@@ -51,6 +74,7 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
         ntx__add_experts_alone(m, l, &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = NTX__ALWAYS});
     ntx__streams_leave(hp, l);
     ntx__streams_join(hp, at, l);
+    keep_apart(hp->own, l);
 }
 
 /* ---- models by name (model/arch.h) */

@@ -4,16 +4,20 @@
 
 #include "model/arch/arch_impl.h"
 
-int ntx__key_streams(struct ntx__keys *k, bool mixed)
+int ntx__key_stream_count(struct ntx__keys *k)
 {
-    struct ntx_hparams *hp = k->hp;
-    int rc = ntx__key_u32(k, "hyper_connection.count", -1, 1, UINT32_MAX, &hp->streams.n);
-    if (!rc && hp->streams.n != NTX_STREAMS)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; %d residual streams are supported", k->key, hp->streams.n, NTX_STREAMS);
-    if (rc || (rc = ntx__key_f32(k, "hyper_connection.epsilon", NAN, 0, 1, &hp->streams.eps)))
+    int rc = ntx__key_u32(k, "hyper_connection.count", -1, 1, UINT32_MAX, &k->hp->streams.n);
+    if (!rc && k->hp->streams.n != NTX_STREAMS)
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; %d residual streams are supported", k->key, k->hp->streams.n, NTX_STREAMS);
+    return rc;
+}
+
+int ntx__key_streams(struct ntx__keys *k)
+{
+    int rc = ntx__key_stream_count(k);
+    if (rc || (rc = ntx__key_f32(k, "hyper_connection.epsilon", NAN, 0, 1, &k->hp->streams.eps)))
         return rc;
-    hp->streams.most = 2;
-    return mixed ? ntx__key_u32(k, "hyper_connection.sinkhorn_iterations", -1, 1, 1000, &hp->streams.rounds) : ntx__key_f32(k, "hyper_connection.magnitude", NAN, 0, 1e6f, &hp->streams.most);
+    return ntx__key_u32(k, "hyper_connection.sinkhorn_iterations", -1, 1, 1000, &k->hp->streams.rounds);
 }
 
 static struct ntx_step *streams_step(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in)
@@ -34,7 +38,7 @@ static void weigh(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_te
     s->width = width;
     s->rounds = hp->streams.rounds;
     s->eps = hp->streams.eps;
-    s->scale = hp->streams.most;
+    s->scale = 2;
     ntx_step_takes(s, (enum ntx_tensor)(t + 1), false);
     ntx_step_takes(s, (enum ntx_tensor)(t + 2), false);
 }
@@ -46,12 +50,7 @@ void ntx__streams_enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum 
     ntx_step_takes(ntx__add_norm(l, NTX_BUF_X, NTX_BUF_X, 1, hp->n_embd), norm, false);
 }
 
-void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l)
-{
-    struct ntx_step *s = streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y);
-    s->in[1] = NTX_BUF_MIX;
-    s->rounds = hp->streams.rounds;
-}
+void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y)->in[1] = NTX_BUF_MIX; }
 
 void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_STREAMS, NTX_BUF_STREAMS, NTX_BUF_H); }
 

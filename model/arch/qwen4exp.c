@@ -111,9 +111,7 @@ static int index_keys(struct ntx__keys *k)
 static int stream_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
-    int rc = ntx__key_u32(k, "hyper_connection.count", -1, 1, UINT32_MAX, &hp->streams.n);
-    if (!rc && hp->streams.n != NTX_STREAMS)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; %d residual streams are supported", k->key, hp->streams.n, NTX_STREAMS);
+    int rc = ntx__key_stream_count(k);
     return rc ? rc : ntx__key_u32(k, "hyper_connection.low_rank", -1, 1, NTX__MAX_WIDTH, &hp->streams.low);
 }
 
