@@ -131,27 +131,23 @@ static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, con
     *to = (struct paired){(const int8_t *)room, d, sums};
 }
 
+INLINE float32x4_t two_halves(uint16_t a, uint16_t b) { return four_halves((a | (uint64_t)b << 16) * 0x100000001); } /* a b a b */
+
 /* d, and m: d0 d1 d0 d1. */
 INLINE void two_heads(const uint8_t *a, const uint8_t *b, uint32_t part, const struct simple_kind *kind, float32x4_t *d, float32x4_t *m)
 {
     if (kind->scales == HALF_WORD && !kind->has_min) {
-        uint16_t h[2];
-        memcpy(&h[0], a, 2);
-        memcpy(&h[1], b, 2);
-        *d = vcvt_f32_f16(vcreate_f16((h[0] | (uint64_t)h[1] << 16) * 0x100000001));
+        *d = two_halves(half_at(a), half_at(b));
     } else if (kind->scales == HALF_WORD) {
-        const uint64_t va = word32(a), vb = word32(b);
-        *d = vcvt_f32_f16(vcreate_f16(((va & 0xffff) | (vb & 0xffff) << 16) * 0x100000001));
-        *m = vcvt_f32_f16(vcreate_f16((va >> 16 | (vb & 0xffff0000)) * 0x100000001));
+        const uint32_t va = word32(a), vb = word32(b);
+        *d = two_halves((uint16_t)va, (uint16_t)vb);
+        *m = two_halves((uint16_t)(va >> 16), (uint16_t)(vb >> 16));
     } else if (kind->scales == EXPONENT) {
         const float of[2] = {ntx_e8m0_float(a[0]), ntx_e8m0_float(b[0])};
         *d = vcombine_f32(vld1_f32(of), vld1_f32(of));
     } else {
-        uint16_t h[2];
         float32x4_t v[2];
-        memcpy(&h[0], a + 2 * part, 2);
-        memcpy(&h[1], b + 2 * part, 2);
-        e4m3_halves(vcreate_u8(h[0] | (uint64_t)h[1] << 16), v);
+        e4m3_halves(vcreate_u8(half_at(a + 2 * part) | (uint64_t)half_at(b + 2 * part) << 16), v);
         *d = vuzp1q_f32(v[0], v[0]);
         *m = vuzp2q_f32(v[0], v[0]);
     }
@@ -265,12 +261,6 @@ INLINE int32x4_t sums_meet(const struct subs *s, const int8_t *sums, const bool 
     return vaddq_s32(low, vshlq_n_s32(high, 7));
 }
 
-INLINE float32x4_t two_floats(float a, float b)
-{
-    const float of[2] = {a, b};
-    return vcombine_f32(vld1_f32(of), vld1_f32(of));
-}
-
 INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs, const struct super_kind *kind)
 {
     const uint32_t nb = p->s.n_in / NTX_QKK;
@@ -316,13 +306,13 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
                 }
             }
             for (int h = 0; h < TWINS; h++) {
-                const float32x4_t d = two_floats(kind->d(at[2 * h]), kind->d(at[2 * h + 1]));
+                const float32x4_t d = vmulq_n_f32(two_halves(kind->d(at[2 * h]), kind->d(at[2 * h + 1])), kind->times);
                 for (uint32_t i = 0; i < pairs; i++) {
                     const float32x4_t dx = vld1q_f32(p->x[i].d + 4 * (size_t)b);
                     lanes[l][i][h] = vfmaq_f32(lanes[l][i][h], vcvtq_f32_s32(dot[i][h]), vmulq_f32(d, dx));
                     if (kind->dmin_at >= 0) {
                         const int32x4_t less = sums_meet(&subs[h], (const int8_t *)p->x[i].s + 64 * (size_t)b, kind->by_16);
-                        const float32x4_t m = two_floats(head_float(at[2 * h] + kind->dmin_at), head_float(at[2 * h + 1] + kind->dmin_at));
+                        const float32x4_t m = two_halves(half_at(at[2 * h] + kind->dmin_at), half_at(at[2 * h + 1] + kind->dmin_at));
                         lanes[l][i][h] = vfmaq_f32(lanes[l][i][h], vcvtq_f32_s32(vnegq_s32(less)), vmulq_f32(m, dx));
                     }
                 }

@@ -81,17 +81,6 @@ INLINE struct pair bit_masks(struct from w, size_t at)
     return pair_u8(vtstq_s8(p.v[0], bit), vtstq_s8(p.v[1], bit));
 }
 
-/* Bit k comes to where 16 is. */
-INLINE struct pair with_fifths(struct pair p, struct from w, size_t at)
-{
-    static const int8_t left[16] = {4, 3, 2, 1, 0, -1, -2, -3, 4, 3, 2, 1, 0, -1, -2, -3};
-    const struct pair b = bytes_of_bits(w, at);
-    const uint8x16_t fifth = vdupq_n_u8(16);
-    for (int k = 0; k < 2; k++)
-        p.v[k] = vbslq_s8(fifth, vreinterpretq_s8_u8(vshlq_u8(vreinterpretq_u8_s8(b.v[k]), vld1q_s8(left))), p.v[k]);
-    return p;
-}
-
 INLINE struct pair looked_up(struct pair p, const int8_t *values)
 {
     const int8x16_t table = vld1q_s8(values);
@@ -116,8 +105,6 @@ static const int8_t neon_iq4_nl[16] __attribute__((unused)) = {NTX_VALUES_iq4_nl
 
 INLINE struct pair values_q4_0(struct from w, uint32_t part) { (void)part; return nibbles(w, 2); }
 INLINE struct pair values_q4_1(struct from w, uint32_t part) { (void)part; return nibbles(w, 4); }
-INLINE struct pair values_q5_0(struct from w, uint32_t part) { (void)part; return with_fifths(nibbles(w, 6), w, 2); }
-INLINE struct pair values_q5_1(struct from w, uint32_t part) { (void)part; return with_fifths(nibbles(w, 8), w, 4); }
 INLINE struct pair values_q8_0(struct from w, uint32_t part) { (void)part; return pair_u8(bytes16(w, 2), bytes16(w, 18)); }
 INLINE struct pair values_mxfp4(struct from w, uint32_t part) { (void)part; return looked_up(nibbles(w, 1), neon_mxfp4); }
 INLINE struct pair values_iq4_nl(struct from w, uint32_t part) { (void)part; return looked_up(nibbles(w, 2), neon_iq4_nl); }
@@ -133,15 +120,12 @@ INLINE struct pair values_q2_0(struct from w, uint32_t part)
     return pair_u8(a, b);
 }
 
-/* Eight bytes of low and of high nibbles for each 16 values. */
+/* Eight bytes of low and of high nibbles for each 16 values. Of one row the first eight of both 16s, then the others. */
 INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 {
     const size_t at = 4 + 16 * part;
-    if (w.take == ALONE) {
-        const struct pair p = nibbles(w, at);
-        const uint64x2_t low = vreinterpretq_u64_s8(p.v[0]), high = vreinterpretq_u64_s8(p.v[1]);
-        return looked_up(pair_u8(vreinterpretq_u8_u64(vzip1q_u64(low, high)), vreinterpretq_u8_u64(vzip2q_u64(low, high))), neon_mxfp4);
-    }
+    if (w.take == ALONE)
+        return looked_up(nibbles(w, at), neon_mxfp4);
     const struct pair a = nibbles((struct from){w.a, w.b, FIRST}, at), b = nibbles((struct from){w.a, w.b, LAST}, at);
     const int k = w.take == LAST;
     return looked_up((struct pair){{a.v[k], b.v[k]}}, neon_mxfp4);
@@ -185,10 +169,12 @@ struct super_kind {
     size_t block_bytes;
     struct pair (*values)(struct from w, int t);
     void (*scales)(const uint8_t *w, int16x8_t s[2], int16x8_t min[2]);
-    float (*d)(const uint8_t *w);
+    uint16_t (*d)(const uint8_t *w);
+    float times;         /* that many d */
     int offset;
     int dmin_at;         /* -1: no minima; ADDED: min times sums of x is part of the integer sum */
     bool by_16;
+    bool flat;           /* all scales are 1 */
 };
 
 INLINE uint8x16_t shifted(uint8x16_t v, int right) /* negative: to the left */
@@ -198,8 +184,8 @@ INLINE uint8x16_t shifted(uint8x16_t v, int right) /* negative: to the left */
 
 INLINE struct pair two_bits(struct from w, size_t at, int shift)
 {
-    const uint8x16_t three = vdupq_n_u8(3);
-    return pair_u8(vandq_u8(shifted(bytes16(w, at), shift), three), vandq_u8(shifted(bytes16(w, at + 16), shift), three));
+    const uint8x16_t a = shifted(bytes16(w, at), shift), b = shifted(bytes16(w, at + 16), shift), three = vdupq_n_u8(3);
+    return shift == 6 ? pair_u8(a, b) : pair_u8(vandq_u8(a, three), vandq_u8(b, three));
 }
 
 /* p with the bits of the mask that 32 bytes at `at` have there, when they are shifted. */
@@ -293,16 +279,17 @@ INLINE void scales_q6_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
 /* Eight of 6 bits, 32 too large. */
 INLINE void scales_iq4_xs(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
 {
-    static const int8_t by_4[8] = {0, -4, 0, -4, 0, -4, 0, -4};
-    static const int16_t by_2[8] = {0, -2, -4, -6, -8, -10, -12, -14};
-    uint32_t low;
     uint16_t high;
     (void)min;
     memcpy(&high, w + 2, 2);
-    memcpy(&low, w + 4, 4);
-    const uint8x8_t bytes = vcreate_u8(low), n = vand_u8(vshl_u8(vzip1_u8(bytes, bytes), vld1_s8(by_4)), vdup_n_u8(15));
-    const uint16x8_t top = vandq_u16(vshlq_u16(vdupq_n_u16(high), vld1q_s16(by_2)), vdupq_n_u16(3));
-    s[0] = vsubq_s16(vorrq_s16(widened(n), vreinterpretq_s16_u16(vshlq_n_u16(top, 4))), vdupq_n_s16(32));
+    uint64_t low = word32(w + 4), top = high; /* spread over bytes by the processor's other half */
+    low = (low | low << 16) & 0x0000ffff0000ffff;
+    low = (low | low << 8) & 0x00ff00ff00ff00ff;
+    low = (low | low << 4) & 0x0f0f0f0f0f0f0f0f;
+    top = (top | top << 24) & 0x000000ff000000ff;
+    top = (top | top << 12) & 0x000f000f000f000f;
+    top = (top | top << 6) & 0x0303030303030303;
+    s[0] = vreinterpretq_s16_u16(vsubl_u8(vcreate_u8(low | top << 4), vdup_n_u8(32)));
 }
 
 INLINE void scales_one(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
@@ -312,34 +299,36 @@ INLINE void scales_one(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
     s[0] = vdupq_n_s16(1);
 }
 
-INLINE float d_first(const uint8_t *w) { return head_float(w); }
-INLINE float d_q2_k(const uint8_t *w) { return head_float(w + 80); }
-INLINE float d_q3_k(const uint8_t *w) { return head_float(w + 108); }
-INLINE float d_q6_k(const uint8_t *w) { return head_float(w + 208); }
-INLINE float d_tq1_0(const uint8_t *w) { return head_float(w + 52); }
-INLINE float d_tq2_0(const uint8_t *w) { return head_float(w + 64); }
-INLINE float d_eighth(const uint8_t *w) { return head_float(w) * 0.125f; }
-INLINE float d_quarter(const uint8_t *w) { return head_float(w) * 0.25f; }
-INLINE float d_iq1_m(const uint8_t *w) { return ntx_half_float(ntx__spread_half(w + 48)) * 0.125f; }
+INLINE uint16_t half_at(const uint8_t *p) { uint16_t h; memcpy(&h, p, 2); return h; }
+INLINE uint16_t d_first(const uint8_t *w) { return half_at(w); }
+INLINE uint16_t d_q2_k(const uint8_t *w) { return half_at(w + 80); }
+INLINE uint16_t d_q3_k(const uint8_t *w) { return half_at(w + 108); }
+INLINE uint16_t d_q6_k(const uint8_t *w) { return half_at(w + 208); }
+INLINE uint16_t d_tq1_0(const uint8_t *w) { return half_at(w + 52); }
+INLINE uint16_t d_tq2_0(const uint8_t *w) { return half_at(w + 64); }
+INLINE uint16_t d_iq1_m(const uint8_t *w) { return ntx__spread_half(w + 48); }
+
+/* Four of them, the first in the lowest bits. */
+INLINE float32x4_t four_halves(uint64_t h) { return vcvt_f32_f16(vcreate_f16(h)); }
 
 #include "infer/cpu/neon_codes.h"
 
 #define SUPER_KINDS                                                                                                        \
-    static const struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 0, 82, true};                      \
-    static const struct super_kind super_q3_k = {110, values_q3_k, scales_q3_k, d_q3_k, 4, -1, true};                     \
-    static const struct super_kind super_q4_k = {144, values_q4_k, scales_k, d_first, 0, 2, false};                       \
-    static const struct super_kind super_q5_k = {176, values_q5_k, scales_k, d_first, 0, 2, false};                       \
-    static const struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 32, -1, true};                    \
-    static const struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 0, -1, false};             \
-    static const struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, -1, false};                   \
-    static const struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_eighth, 0, -1, false};          \
-    static const struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_eighth, 0, -1, true};              \
-    static const struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_eighth, 0, -1, true};                 \
-    static const struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_quarter, 0, -1, false};         \
-    static const struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 0, -1, false};                \
-    static const struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_eighth, 0, ADDED, false};             \
-    static const struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0, -1, true};                  \
-    static const struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, -1, false};
+    static const struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 1, 0, 82, true, false};             \
+    static const struct super_kind super_q3_k = {110, values_q3_k, scales_q3_k, d_q3_k, 1, 4, -1, true, false};            \
+    static const struct super_kind super_q4_k = {144, values_q4_k, scales_k, d_first, 1, 0, 2, false, false};              \
+    static const struct super_kind super_q5_k = {176, values_q5_k, scales_k, d_first, 1, 0, 2, false, false};              \
+    static const struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 1, 32, -1, true, false};           \
+    static const struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 1, 0, -1, false, false};    \
+    static const struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, 1, -1, false, true};           \
+    static const struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_first, 0.125f, 0, -1, false, false};\
+    static const struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_first, 0.125f, 0, -1, true, false}; \
+    static const struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_first, 0.125f, 0, -1, true, false};    \
+    static const struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_first, 0.25f, 0, -1, false, false};\
+    static const struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 1, 0, -1, false, false};       \
+    static const struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_first, 0.125f, 0, ADDED, false, false};\
+    static const struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0.125f, 0, -1, true, false};    \
+    static const struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, 1, -1, false, true};
 
 /* ---- sums */
 

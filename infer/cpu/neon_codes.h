@@ -1,4 +1,4 @@
-/* neon_codes.h: values and scales of i-quants with code books, of Q1_0 and of TQ1_0, for neon.h, whose part it is. A code fetches a group of 8 or 4 values; seven signs fetch eight factors, whole
+/* neon_codes.h: values and scales of i-quants with code books, of TQ1_0, and of types with a bit for each value, for neon.h, whose part it is. A code fetches a group of 8 or 4 values; seven signs fetch eight factors, whole
  * bytes of signs become masks. */
 #ifndef NTX_INFER_CPU_NEON_CODES_H
 #define NTX_INFER_CPU_NEON_CODES_H
@@ -18,6 +18,13 @@ static const uint64_t neon_factors[128] = {FACTORS_16(0) FACTORS_16(16) FACTORS_
 #define SIGNS_8(s) SIGNS(s) SIGNS((s) + 1) SIGNS((s) + 2) SIGNS((s) + 3) SIGNS((s) + 4) SIGNS((s) + 5) SIGNS((s) + 6) SIGNS((s) + 7)
 #define SIGNS_64(s) SIGNS_8(s) SIGNS_8((s) + 8) SIGNS_8((s) + 16) SIGNS_8((s) + 24) SIGNS_8((s) + 32) SIGNS_8((s) + 40) SIGNS_8((s) + 48) SIGNS_8((s) + 56)
 static const uint64_t neon_signs[256] = {SIGNS_64(0) SIGNS_64(64) SIGNS_64(128) SIGNS_64(192)};
+
+/* And what they add to eight values of four bits. */
+#define FIFTH(s, i) ((uint64_t)((s) >> (i) & 1) << (8 * (i) + 4))
+#define FIFTHS(s) FIFTH(s, 0) | FIFTH(s, 1) | FIFTH(s, 2) | FIFTH(s, 3) | FIFTH(s, 4) | FIFTH(s, 5) | FIFTH(s, 6) | FIFTH(s, 7),
+#define FIFTHS_8(s) FIFTHS(s) FIFTHS((s) + 1) FIFTHS((s) + 2) FIFTHS((s) + 3) FIFTHS((s) + 4) FIFTHS((s) + 5) FIFTHS((s) + 6) FIFTHS((s) + 7)
+#define FIFTHS_64(s) FIFTHS_8(s) FIFTHS_8((s) + 8) FIFTHS_8((s) + 16) FIFTHS_8((s) + 24) FIFTHS_8((s) + 32) FIFTHS_8((s) + 40) FIFTHS_8((s) + 48) FIFTHS_8((s) + 56)
+static const uint64_t neon_fifths[256] = {FIFTHS_64(0) FIFTHS_64(64) FIFTHS_64(128) FIFTHS_64(192)};
 
 INLINE int8x16_t two_eights(const uint64_t *book, size_t a, size_t b)
 {
@@ -76,6 +83,15 @@ INLINE struct fields words32(struct from w, size_t at) { return (struct fields){
 
 INLINE struct pair values_q1_0(struct from w, uint32_t part) { return four_eights(neon_signs, w, words32(w, 2 + 4 * part), 0, 8, 8); }
 
+INLINE struct pair with_fifths(struct pair p, struct from w, size_t at)
+{
+    const struct pair f = four_eights(neon_fifths, w, words32(w, at), 0, 8, 8);
+    return (struct pair){{vorrq_s8(p.v[0], f.v[0]), vorrq_s8(p.v[1], f.v[1])}};
+}
+
+INLINE struct pair values_q5_0(struct from w, uint32_t part) { (void)part; return with_fifths(nibbles(w, 6), w, 2); }
+INLINE struct pair values_q5_1(struct from w, uint32_t part) { (void)part; return with_fifths(nibbles(w, 8), w, 4); }
+
 INLINE struct pair values_iq2_xxs(struct from w, int t)
 {
     const struct fields f = words64(w, 2 + 8 * t);
@@ -97,7 +113,7 @@ INLINE uint64_t indices_iq2_s(const uint8_t *w, int t)
 INLINE struct pair values_iq2_s(struct from w, int t)
 {
     const struct fields f = {indices_iq2_s(w.a, t), indices_iq2_s(w.b, t)};
-    return with_signs(four_eights(book_iq2_s, w, f, 0, 16, 10), w, 34 + 4 * t);
+    return times(four_eights(book_iq2_s, w, f, 0, 16, 10), four_eights(neon_signs, w, (struct fields){~word32(w.a + 34 + 4 * t), ~word32(w.b + 34 + 4 * t)}, 0, 8, 8));
 }
 
 INLINE struct pair values_iq3_xxs(struct from w, int t)
@@ -145,11 +161,13 @@ INLINE uint64_t indices_iq1_m(const uint8_t *w, int t)
 /* Of eight values each an eighth less where bit 3 of their nibble is set, else more. */
 INLINE struct pair values_iq1_m(struct from w, int t)
 {
-    static const uint8_t bit[3][16] = {{8, 8, 8, 8, 8, 8, 8, 8, 128, 128, 128, 128, 128, 128, 128, 128}, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}, {128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128}};
+#define EIGHT_OF(n) n, n, n, n, n, n, n, n
+    static const int8_t more[4][16] = {{EIGHT_OF(1), EIGHT_OF(1)}, {EIGHT_OF(-1), EIGHT_OF(1)}, {EIGHT_OF(1), EIGHT_OF(-1)}, {EIGHT_OF(-1), EIGHT_OF(-1)}};
     struct pair v = four_eights(book_iq1, w, (struct fields){indices_iq1_m(w.a, t), indices_iq1_m(w.b, t)}, 0, 16, 11);
     for (int k = 0; k < 2; k++) {
-        const uint8x16_t h = vcombine_u8(vld1_dup_u8(w.a + 32 + 2 * t + k), vld1_dup_u8(w.b + 32 + 2 * t + k));
-        v.v[k] = vaddq_s8(v.v[k], vorrq_s8(vreinterpretq_s8_u8(vtstq_u8(h, vld1q_u8(bit[w.take]))), vdupq_n_s8(1)));
+        const uint8_t a = w.a[32 + 2 * t + k], b = w.b[32 + 2 * t + k];
+        const int bit = w.take == LAST ? 7 : 3;
+        v.v[k] = vaddq_s8(v.v[k], vld1q_s8(more[(a >> bit & 1) | (w.take == ALONE ? a >> 7 << 1 : (b >> bit & 1) << 1)]));
     }
     return v;
 }

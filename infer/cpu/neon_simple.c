@@ -25,11 +25,18 @@ INLINE void four_heads(const uint8_t *const p[4], const bool has_min, float32x4_
     *m = vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(both, 16)));
 }
 
+/* The first eight of both 16s, then the others. */
+INLINE struct pair eights(struct pair p)
+{
+    const int64x2_t a = vreinterpretq_s64_s8(p.v[0]), b = vreinterpretq_s64_s8(p.v[1]);
+    return (struct pair){{vreinterpretq_s8_s64(vzip1q_s64(a, b)), vreinterpretq_s8_s64(vzip2q_s64(a, b))}};
+}
+
 /* 32s b .. b + 3 for each row; n of them exist. */
 INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row *x, const int rows, const struct simple_kind *kind, float32x4_t *acc)
 {
     const bool halves = kind->scales == TWO_E4M3;
-    int32x4_t i[NEON_ROWS][4], second[NEON_ROWS][4];
+    int32x4_t i[NEON_ROWS][4];
     float32x4_t d = vdupq_n_f32(0), m = d;
     float ds[4];
     const uint8_t *heads[4];
@@ -42,11 +49,10 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_r
         if (kind->scales == EXPONENT)
             ds[k] = ntx_e8m0_float(p[0]);
         for (int r = 0; r < rows; r++) {
-            const struct pair xs = load_pair(x[r].q + (size_t)at * NTX_QK);
-            int32x4_t first = vdotq_s32(vdupq_n_s32(0), v.v[0], xs.v[0]);
-            i[r][k] = halves ? first : vdotq_s32(first, v.v[1], xs.v[1]);
-            if (halves)
-                second[r][k] = vdotq_s32(vdupq_n_s32(0), v.v[1], xs.v[1]);
+            struct pair xs = load_pair(x[r].q + (size_t)at * NTX_QK);
+            if (halves) /* elements 0 and 1 of the sums are of the first 16 then */
+                xs = eights(xs);
+            i[r][k] = vdotq_s32(vdotq_s32(vdupq_n_s32(0), v.v[0], xs.v[0]), v.v[1], xs.v[1]);
         }
     }
     if (kind->scales == HALF_WORD) {
@@ -62,12 +68,19 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_r
     for (int r = 0; r < rows; r++) {
         const float32x4_t dx = vld1q_f32(x[r].d + b);
         const int32x4_t s = vld1q_s32(x[r].s + b);
-        int32x4_t sum = sum4x4(i[r]);
+        int32x4_t sum, second = s;
+        if (halves) {
+            const int32x4_t a = vpaddq_s32(i[r][0], i[r][1]), b = vpaddq_s32(i[r][2], i[r][3]);
+            sum = vuzp1q_s32(a, b);
+            second = vuzp2q_s32(a, b);
+        } else {
+            sum = sum4x4(i[r]);
+        }
         if (kind->offset_log2)
             sum = vsubq_s32(sum, kind->offset_log2 > 0 ? vshlq_s32(s, vdupq_n_s32(kind->offset_log2)) : s);
         acc[r] = fma_first(acc[r], vcvtq_f32_s32(sum), vmulq_f32(d, dx), n);
         if (halves || kind->has_min)
-            acc[r] = fma_first(acc[r], vcvtq_f32_s32(halves ? sum4x4(second[r]) : s), vmulq_f32(m, dx), n);
+            acc[r] = fma_first(acc[r], vcvtq_f32_s32(second), vmulq_f32(m, dx), n);
     }
 }
 

@@ -26,11 +26,14 @@ INLINE int32x4_t weighed_sums(const int16x8_t by[2], const struct q8k_row *x, ui
 
 #define ONE_32(t)                                                                                                                                   \
     {                                                                                                                                               \
-        const struct pair v = kind->values(one_row(w), t);                                                                                                   \
+        const struct pair v = kind->values(one_row(w), t);                                                                                          \
         for (int r = 0; r < rows; r++) {                                                                                                            \
             const struct pair xs = load_pair(x[r].q + (size_t)b * NTX_QKK + 32 * t);                                                                \
-            const int32x4_t none = vdupq_n_s32(0), first = vdotq_s32(none, v.v[0], xs.v[0]);                                                        \
-            if (kind->by_16) {                                                                                                                      \
+            const int32x4_t none = vdupq_n_s32(0), first = vdotq_s32(kind->flat ? acc[r] : none, v.v[0], xs.v[0]);                                  \
+            if (kind->flat) {                                                                                                                       \
+                acc[r] = first;                                                                                                                     \
+                low[r] = vdotq_s32(low[r], v.v[1], xs.v[1]);                                                                                        \
+            } else if (kind->by_16) {                                                                                                               \
                 acc[r] = vmlaq_laneq_s32(acc[r], first, wide[(t) / 2], 2 * (t) % 4);                                                                \
                 acc[r] = vmlaq_laneq_s32(acc[r], vdotq_s32(none, v.v[1], xs.v[1]), wide[(t) / 2], 2 * (t) % 4 + 1);                                 \
             } else {                                                                                                                                \
@@ -52,16 +55,18 @@ INLINE void dot_super(const uint8_t *w, uint32_t b, const struct q8k_row *x, con
     }
     for (int r = 0; r < rows; r++) {
         low[r] = kind->dmin_at >= 0 ? weighed_sums(min, &x[r], b, kind->by_16) : vdupq_n_s32(0);
-        acc[r] = kind->dmin_at == ADDED ? weighed_sums(min, &x[r], b, kind->by_16) : kind->offset ? vmulq_n_s32(weighed_sums(s, &x[r], b, kind->by_16), -kind->offset) : vdupq_n_s32(0);
+        acc[r] = kind->dmin_at == ADDED ? weighed_sums(min, &x[r], b, kind->by_16) : vdupq_n_s32(0);
     }
     ONE_32(0) ONE_32(1) ONE_32(2) ONE_32(3) ONE_32(4) ONE_32(5) ONE_32(6) ONE_32(7)
+    for (int r = 0; kind->offset && r < rows; r++)
+        acc[r] = kind->flat ? vsubq_s32(vaddq_s32(acc[r], low[r]), vpaddlq_s16(vld1q_s16(x[r].s32 + b * 8))) : vmlsq_n_s32(acc[r], weighed_sums(s, &x[r], b, kind->by_16), kind->offset);
 }
 
 /* Super-blocks b .. b + 3; n of them exist. */
 INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k_row *x, const int rows, const struct super_kind *kind, float32x4_t *acc)
 {
     struct sums sums[NEON_ROWS];
-    float d[4] = {0}, m[4] = {0};
+    uint64_t d = 0, m = 0; /* halves */
     for (uint32_t k = 0; k < 4; k++)
         for (int r = 0; k >= n && r < rows; r++)
             sums[r].dot[k] = sums[r].low[k] = vdupq_n_s32(0);
@@ -74,11 +79,11 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k_
             sums[r].dot[k] = dot[r];
             sums[r].low[k] = low[r];
         }
-        d[k] = kind->d(p);
+        d |= (uint64_t)kind->d(p) << 16 * k;
         if (kind->dmin_at >= 0)
-            m[k] = head_float(p + kind->dmin_at);
+            m |= (uint64_t)half_at(p + kind->dmin_at) << 16 * k;
     }
-    const float32x4_t vd = vld1q_f32(d), vm = vld1q_f32(m);
+    const float32x4_t vd = kind->times != 1 ? vmulq_n_f32(four_halves(d), kind->times) : four_halves(d), vm = four_halves(m);
     for (int r = 0; r < rows; r++) {
         const float32x4_t dx = vld1q_f32(x[r].d + b);
         acc[r] = fma_first(acc[r], vcvtq_f32_s32(sum4x4(sums[r].dot)), vmulq_f32(vd, dx), n);
