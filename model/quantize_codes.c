@@ -356,6 +356,15 @@ static void take_signs(const float *x, const float *w, bool even, float *size, u
 
 static void put_word(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
+/* Of 32 values: their scale above the signs of four groups of eight, less the last one of each, which follows from the others. */
+static uint32_t scale_and_signs(const struct block *f, const uint8_t *signs, int j)
+{
+    uint32_t word = (uint32_t)(f->scale[j] - 1) / 2 << 28;
+    for (int l = 0; l < 4; l++)
+        word |= (uint32_t)(signs[4 * j + l] & 127) << 7 * l;
+    return word;
+}
+
 /* ---- the types */
 
 void ntx__to_iq2_xxs(const struct ntx__grid *g, const float *x, const float *w, void *block)
@@ -369,12 +378,9 @@ void ntx__to_iq2_xxs(const struct ntx__grid *g, const float *x, const float *w, 
     fit_block(&p, size, w, 0.125f, 31, &f);
     b->d = f.half;
     for (int j = 0; j < 8; j++) {
-        uint32_t word = (uint32_t)(f.scale[j] - 1) / 2 << 28;
-        for (int l = 0; l < 4; l++) {
+        for (int l = 0; l < 4; l++)
             b->qs[8 * j + l] = (uint8_t)f.part[j].code[l];
-            word |= (uint32_t)(signs[4 * j + l] & 127) << 7 * l;
-        }
-        put_word(b->qs + 8 * j + 4, word);
+        put_word(b->qs + 8 * j + 4, scale_and_signs(&f, signs, j));
     }
 }
 
@@ -429,12 +435,9 @@ void ntx__to_iq3_xxs(const struct ntx__grid *g, const float *x, const float *w, 
     fit_block(&p, size, w, 0.25f, 31, &f);
     b->d = f.half;
     for (int j = 0; j < 8; j++) {
-        uint32_t word = (uint32_t)(f.scale[j] - 1) / 2 << 28;
-        for (int l = 0; l < 4; l++)
-            word |= (uint32_t)(signs[4 * j + l] & 127) << 7 * l;
         for (int l = 0; l < 8; l++)
             b->qs[8 * j + l] = (uint8_t)f.part[j].code[l];
-        put_word(b->signs + 4 * j, word);
+        put_word(b->signs + 4 * j, scale_and_signs(&f, signs, j));
     }
 }
 

@@ -192,39 +192,28 @@ int ntx_settings_check(const struct ntx_settings *t, const void *m, struct ntx_e
     return 0;
 }
 
-void ntx_settings_to_wire(const struct ntx_settings *t, const void *from, void *m)
+/* From one struct to the other. In a message a truth value is an int. */
+static void carry(const struct ntx_settings *t, const char *from, char *to, bool out)
 {
     for (unsigned i = 0; i < t->n; i++) {
         const struct ntx_setting *s = &t->row[i];
-        const void *p = (const char *)from + s->at;
-        void *q = (char *)m + s->wire;
+        const void *p = from + (out ? s->at : s->wire);
+        void *q = to + (out ? s->wire : s->at);
         if (!s->wire)
             continue;
         if (is_text(s))
             *(const char **)q = *(const char *const *)p ? *(const char *const *)p : "";
-        else if (is_bool(s))
+        else if (is_bool(s) && out)
             *(int *)q = *(const bool *)p;
-        else
-            memcpy(q, p, s->wire_size);
-    }
-}
-
-void ntx_settings_from_wire(const struct ntx_settings *t, const void *m, void *to)
-{
-    for (unsigned i = 0; i < t->n; i++) {
-        const struct ntx_setting *s = &t->row[i];
-        const void *p = (const char *)m + s->wire;
-        void *q = (char *)to + s->at;
-        if (!s->wire)
-            continue;
-        if (is_text(s))
-            *(const char **)q = *(const char *const *)p ? *(const char *const *)p : "";
         else if (is_bool(s))
             *(bool *)q = *(const int *)p;
         else
             memcpy(q, p, s->wire_size);
     }
 }
+
+void ntx_settings_to_wire(const struct ntx_settings *t, const void *from, void *m) { carry(t, from, m, true); }
+void ntx_settings_from_wire(const struct ntx_settings *t, const void *m, void *to) { carry(t, m, to, false); }
 
 /* Nothing is said of it. */
 static bool is_open(const struct ntx_setting *s, const void *p)

@@ -212,10 +212,109 @@ static void check_experts(const char *name, const char *all, const char *used, u
     ntx_outline_free(&o);
 }
 
+/* Values in all, and that a token uses, in billions; layers with experts. */
+static const struct {
+    const char *name, *all, *used;
+    uint32_t layers;
+} with_experts[] = {
+    {"qwen3-235b-a22b@q4_k_m", "235", "22", 94},
+    {"glm-4.5-air@q4_k_m", "107", "13", 45}, /* published as 106B-A12B: a next-token block, and embeddings, aside */
+    {"minimax-m2@q4_k_m", "229", "11", 62},
+    {"step-3.5-flash@q4_k_m", "197", "12", 42}, /* published as 196B-A11B, without embeddings */
+    {"olmoe-7b@q4_k_m", "7", "1", 16},
+    {"glm-4.6@f16", "353", "34", 89},
+    {"qwen3-next-80b-a3b@q4_k_m", "80", "4", 48}, /* published as A3B: without embeddings */
+    {"qwen3.5-35b-a3b@q4_k_m", "35", "3", 40},
+    {"qwen3.5-122b-a10b@q4_k_m", "122", "10", 48},
+    {"qwen3.5-397b-a17b@q4_k_m", "396", "17", 60}, /* 397B with what sees */
+    {"qwen3.8-flash-next@q4_k_m", "128", "57", 48}, /* published as 125B-A6B, with a table of 51B: all of which is counted here; widths are guesses in part */
+    {"deepseek-v2-lite@q4_k_m", "16", "3", 26}, /* as published: 15.7 and 2.4, of these without embeddings */
+    {"deepseek-v2@q4_k_m", "236", "21", 59},
+    {"deepseek-v3@q4_k_m", "671", "38", 58},
+    {"deepseek-v3.2@q4_k_m", "672", "38", 58}, /* what chooses positions included */
+    {"glm-5@q4_k_m", "744", "42", 75}, /* published as A40B: without embeddings */
+    {"deepseek-v4-flash@q4_k_m", "284", "14", 43}, /* published as A13B: without embeddings */
+    {"deepseek-v4-pro@mxfp4", "1573", "50", 61}, /* published as 1.6T-A49B: without embeddings */
+    {"kimi-linear-48b-a3b@q4_k_m", "49", "3", 26}, /* published as 48B-A3B */
+    {"glm-5.3-flash@q4_k_m", "313", "17", 42}, /* published as 320B-A18B: with the next-token block tokens */
+    {"hy-4@q4_k_m", "58", "5", 33},
+    {"kimi-k2@f16", "1026", "33", 60},
+    {"glm-4.7-flash@q8_0", "30", "4", 46},
+    {"mistral-small-4@q4_k_m", "119", "7", 36}, /* published as 119B-A6.5B: the embedding matrix is counted, too */
+    {"deepseek-moe-16b@q4_k_m", "16", "3", 27},
+    {"gemma-4-26b-a4b@q4_k_m", "26", "5", 30}, /* published as 25.2 and 3.8: the embedding is counted as the output matrix, too */
+    {"llama-4-scout@q4_k_m", "108", "17", 48}, /* published as 109, with what sees images */
+    {"llama-4-maverick@q4_k_m", "401", "17", 24},
+};
+
+/* Values of matrices that a token is multiplied by, in billions. */
+static const struct {
+    const char *name, *values;
+} dense[] = {
+    {"smollm3-3b@q4_k_m", "3.08"},
+    {"gemma-3-27b@q4_k_m", "27.01"},
+    {"gemma-4-31b@q4_k_m", "30.70"},
+    {"gemma-4-e2b@q8_0", "2.28"},
+    {"gemma-2-9b@q4_k_m", "9.24"},
+};
+
+/* Values of K and V, or of what stands in their place, of a position. */
+static const struct {
+    const char *name;
+    uint64_t kv;
+} kept[] = {
+    {"qwen3.5-35b-a3b@q4_k_m", 10 * 2 * 512},
+    {"qwen3.8-flash-next@q4_k_m", 12 * (2 * 512 + 128)}, /* and of each position a key that it is chosen by */
+    {"glm-5.2@q4_k_m", 78 * 576 + 21 * 128}, /* 21 of its layers choose */
+    {"deepseek-v4-flash@mxfp4", 21 * ((512 + 128) / 4) + 20 * (512 / 128)}, /* beside windows: 21 layers pool 4 positions, and 20 pool 128 */
+    {"kimi-linear-48b-a3b@q4_k_m", 7 * 576},
+    {"glm-5.3-flash@q4_k_m", 11 * (512 + 2 * 128)}, /* latents, and of each position a key and what it weighs */
+    {"hy-4@q4_k_m", 34 * 576 + 10 * 128}, /* 10 of its layers choose */
+    {"mistral-small-4@q4_k_m", 36 * 320},
+    {"deepseek-v3@q4_k_m", 61 * 576},
+    {"gemma-4-31b@q4_k_m", 50ull * 16 * 512 + 10ull * 4 * 1024},
+    {"gemma-4-e2b@q8_0", 12ull * 512 + 3ull * 1024},
+};
+
+/* Layers that keep a state, and bytes of it; 0: not looked at. */
+static const struct {
+    const char *name;
+    uint32_t layers;
+    uint64_t bytes;
+} states[] = {
+    {"qwen3.5-35b-a3b@q4_k_m", 30, 2 * 30 * 4ull * (32 * 128 * 128 + 3 * 8192)}, /* 125 MB */
+    {"qwen3.8-flash-next@q4_k_m", 0, 2 * NTX_ROUND_UP(36 * 4ull * (32 * 128 * 128 + 3 * 8192) + 4ull * (9 * 4 * 2560 + 2), 4096)},
+    {"deepseek-v4-flash@mxfp4", 41, 2 * NTX_ROUND_UP(4ull * (21 * 8 * 4 * (512 + 128) + 20 * 128 * 2 * 512), 4096)},
+    {"kimi-linear-48b-a3b@q4_k_m", 20, 2 * 20 * 4ull * (32 * 128 * 128 + 3 * 3 * 4096)},
+    {"glm-5.3-flash@q4_k_m", 34, 0},
+};
+
+#define EACH(i, of) (size_t i = 0; i < sizeof of / sizeof *of; i++)
+
+static void test_known(void)
+{
+    struct ntx_outline o = {.own = NULL};
+    for EACH(i, with_experts)
+        check_experts(with_experts[i].name, with_experts[i].all, with_experts[i].used, with_experts[i].layers);
+    for EACH(i, dense) {
+        named(dense[i].name, &o);
+        check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, dense[i].values, "%.2f");
+    }
+    for EACH(i, kept) {
+        named(kept[i].name, &o);
+        CHECK_MSG(ntx_outline_kv_values(&o) == kept[i].kv, "%s: %llu", kept[i].name, (unsigned long long)ntx_outline_kv_values(&o));
+    }
+    for EACH(i, states) {
+        named(states[i].name, &o);
+        CHECK_MSG(!states[i].layers || ntx_count_recurrent(&o.model->hp) == states[i].layers, "%s: %u", states[i].name, ntx_count_recurrent(&o.model->hp));
+        CHECK_MSG(!states[i].bytes || ntx_recur_bytes(&o.model->hp) == states[i].bytes, "%s: %llu", states[i].name, (unsigned long long)ntx_recur_bytes(&o.model->hp));
+    }
+    ntx_outline_free(&o);
+}
+
 static void test_names(void)
 {
     struct ntx_outline o = {.own = NULL};
-    struct ntx_err err = {0};
     const double mib = 1 << 20;
     named("llama-70b@q4_k_m", &o);
     CHECK(fabs(layer_mib(&o, 10) - 460.0) < 0.1 && fabs(layer_mib(&o, 0) - 518.8) < 0.1);
@@ -227,81 +326,22 @@ static void test_names(void)
     named("llama-2-13b@q4_k_m", &o);
     check_digits((double)(ntx_outline_model_bytes(&o)) / 1e9, "7.77", "%.2f");
     CHECK_EQ(2 * ntx_outline_kv_values(&o), 819200);
-    check_experts("qwen3-235b-a22b@q4_k_m", "235", "22", 94);
-    check_experts("glm-4.5-air@q4_k_m", "107", "13", 45); /* published as 106B-A12B: a next-token block, and embeddings, aside */
-    check_experts("minimax-m2@q4_k_m", "229", "11", 62);
-    check_experts("step-3.5-flash@q4_k_m", "197", "12", 42); /* published as 196B-A11B, without embeddings */
-    check_experts("olmoe-7b@q4_k_m", "7", "1", 16);
-    check_experts("glm-4.6@f16", "353", "34", 89);
-    check_experts("qwen3-next-80b-a3b@q4_k_m", "80", "4", 48); /* published as A3B: without embeddings */
-    check_experts("qwen3.5-35b-a3b@q4_k_m", "35", "3", 40);
-    check_experts("qwen3.5-122b-a10b@q4_k_m", "122", "10", 48);
-    check_experts("qwen3.5-397b-a17b@q4_k_m", "396", "17", 60); /* 397B with what sees */
-    named("qwen3.5-35b-a3b@q4_k_m", &o);
-    CHECK_EQ(ntx_count_recurrent(&o.model->hp), 30);
-    CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * 30 * 4ull * (32 * 128 * 128 + 3 * 8192)); /* 125 MB */
-    CHECK_EQ(ntx_outline_kv_values(&o), 10 * 2 * 512);
-    check_experts("qwen3.8-flash-next@q4_k_m", "128", "57", 48); /* published as 125B-A6B, with a table of 51B: all of which is counted here; widths are guesses in part */
     named("qwen3.8-flash-next@q4_k_m", &o);
     CHECK_EQ(ntx_outline_values(&o, NTX_PART_EMBED), 320000048ull * 160 + 248320 * 2560);
-    CHECK_EQ(ntx_outline_kv_values(&o), 12 * (2 * 512 + 128)); /* and of each position a key that it is chosen by */
-    CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * NTX_ROUND_UP(36 * 4ull * (32 * 128 * 128 + 3 * 8192) + 4ull * (9 * 4 * 2560 + 2), 4096));
-    check_experts("deepseek-v2-lite@q4_k_m", "16", "3", 26); /* as published: 15.7 and 2.4, of these without embeddings */
-    check_experts("deepseek-v2@q4_k_m", "236", "21", 59);
-    check_experts("deepseek-v3@q4_k_m", "671", "38", 58);
-    check_experts("deepseek-v3.2@q4_k_m", "672", "38", 58); /* what chooses positions included */
-    check_experts("glm-5@q4_k_m", "744", "42", 75); /* published as A40B: without embeddings */
-    named("glm-5.2@q4_k_m", &o);
-    CHECK_EQ(ntx_outline_kv_values(&o), 78 * 576 + 21 * 128); /* 21 of its layers choose */
-    check_experts("deepseek-v4-flash@q4_k_m", "284", "14", 43); /* published as A13B: without embeddings */
-    check_experts("deepseek-v4-pro@mxfp4", "1573", "50", 61); /* published as 1.6T-A49B: without embeddings */
-    named("deepseek-v4-flash@mxfp4", &o);
-    CHECK_EQ(ntx_outline_kv_values(&o), 21 * ((512 + 128) / 4) + 20 * (512 / 128)); /* beside windows: 21 layers pool 4 positions, and 20 pool 128 */
-    CHECK_EQ(ntx_count_recurrent(&o.model->hp), 41);
-    CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * NTX_ROUND_UP(4ull * (21 * 8 * 4 * (512 + 128) + 20 * 128 * 2 * 512), 4096));
-    check_experts("kimi-linear-48b-a3b@q4_k_m", "49", "3", 26); /* published as 48B-A3B */
-    named("kimi-linear-48b-a3b@q4_k_m", &o);
-    CHECK_EQ(ntx_count_recurrent(&o.model->hp), 20);
-    CHECK_EQ(ntx_recur_bytes(&o.model->hp), 2 * 20 * 4ull * (32 * 128 * 128 + 3 * 3 * 4096));
-    CHECK_EQ(ntx_outline_kv_values(&o), 7 * 576);
-    check_experts("glm-5.3-flash@q4_k_m", "313", "17", 42); /* published as 320B-A18B: with the next-token block tokens */
-    named("glm-5.3-flash@q4_k_m", &o);
-    CHECK_EQ(ntx_count_recurrent(&o.model->hp), 34);
-    CHECK_EQ(ntx_outline_kv_values(&o), 11 * (512 + 2 * 128)); /* latents, and of each position a key and what it weighs */
-    check_experts("hy-4@q4_k_m", "58", "5", 33);
-    named("hy-4@q4_k_m", &o);
-    CHECK_EQ(ntx_outline_kv_values(&o), 34 * 576 + 10 * 128); /* 10 of its layers choose */
-    check_experts("kimi-k2@f16", "1026", "33", 60);
-    check_experts("glm-4.7-flash@q8_0", "30", "4", 46);
-    check_experts("mistral-small-4@q4_k_m", "119", "7", 36); /* published as 119B-A6.5B: the embedding matrix is counted, too */
-    named("mistral-small-4@q4_k_m", &o);
-    CHECK_EQ(ntx_outline_kv_values(&o), 36 * 320);
-    named("deepseek-v3@q4_k_m", &o);
-    CHECK_EQ(ntx_outline_kv_values(&o), 61 * 576);
-    check_experts("deepseek-moe-16b@q4_k_m", "16", "3", 27);
-    named("smollm3-3b@q4_k_m", &o);
-    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "3.08", "%.2f");
-    named("gemma-3-27b@q4_k_m", &o);
-    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "27.01", "%.2f");
-    named("gemma-4-31b@q4_k_m", &o);
-    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "30.70", "%.2f");
-    CHECK_EQ(ntx_outline_kv_values(&o), 50ull * 16 * 512 + 10ull * 4 * 1024);
-    check_experts("gemma-4-26b-a4b@q4_k_m", "26", "5", 30); /* published as 25.2 and 3.8: the embedding is counted as the output matrix, too */
-    named("gemma-4-e2b@q8_0", &o);
-    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "2.28", "%.2f");
-    CHECK_EQ(ntx_outline_kv_values(&o), 12ull * 512 + 3ull * 1024);
-    check_experts("llama-4-scout@q4_k_m", "108", "17", 48); /* published as 109, with what sees images */
-    check_experts("llama-4-maverick@q4_k_m", "401", "17", 24);
     named("phi-4@q4_k_m", &o);
     check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + 2 * ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "14.66", "%.2f");
-    named("gemma-2-9b@q4_k_m", &o);
-    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "9.24", "%.2f");
     named("mixtral-8x7b@q4_k_m", &o);
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "28.4", "%.1f");
     named("gpt-oss-120b@mxfp4", &o); /* experts are, the rest is Q8_0 */
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "63.4", "%.1f"); /* 0.16 of it the experts' biases */
     CHECK_EQ(o.bytes[NTX_PART_EXPERT][NTX_MXFP4], 36ull * 3 * 128 * 2880 * 2880 / 32 * 17);
     ntx_outline_free(&o);
+}
+
+static void test_wrong_names(void)
+{
+    struct ntx_outline o = {.own = NULL};
+    struct ntx_err err = {0};
     CHECK_EQ(ntx_outline_named("gpt-oss-20b@q4_k_m", &o, &err), -22);
     CHECK(strstr(err.text, "rows of 2880 values") && strstr(err.text, "mxfp4"));
     CHECK_EQ(ntx_outline_named("llama-8b@mxfp4", &o, &err), -22);
@@ -322,6 +362,8 @@ int main(void)
     test_network();
     test_series();
     test_corrected();
+    test_known();
     test_names();
+    test_wrong_names();
     return 0;
 }
