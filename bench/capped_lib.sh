@@ -20,7 +20,7 @@ capped() { # CAP COMMAND...
     (echo "$BASHPID" >$cg/tasks; exec "$@")
 }
 fio_rate() { # SECONDS RW SIZE DEPTH: KiB/s with O_DIRECT into huge pages
-    echo 16 >/proc/sys/vm/nr_hugepages
+    echo 24 >/proc/sys/vm/nr_hugepages
     fio --name=r --filename="$model" --readonly --direct=1 --ioengine=io_uring --rw="$2" --bs="$3" --iodepth="$4" --mem=mmaphuge --hugepage-size=2m \
         --runtime="$1" --time_based --size=100% --output-format=terse 2>/dev/null | grep '^3;' | cut -d';' -f7
     echo "$old_hp" >/proc/sys/vm/nr_hugepages

@@ -199,14 +199,21 @@ static bool ctx_fits(const struct planner *p, const struct option *o, uint32_t c
     return least_total(p, o, ctx, least_rows(p)) <= p->r->ram_bytes;
 }
 
-/* Rows cost activations, a probe and an embedding frame each: together at most an eighth of the budget. */
+/* Rows cost activations, a probe and an embedding frame each: together at most so much of the budget. Where experts stream, each pass of a prompt reads nearly all of
+ * them, so that fewer passes are worth some frames. */
+static uint64_t rows_most(const struct planner *p, const struct option *one)
+{
+    bool experts_stream = p->m->hp.n_expert && resident_total(one) > p->r->ram_bytes;
+    return p->r->ram_bytes / (experts_stream ? 5 : 8);
+}
+
 static bool rows_fit(const struct planner *p, const struct option *o, uint32_t rows)
 {
     struct option t = *o, one = *o;
     t.shape.rows = rows;
     one.shape.rows = 1;
     uint64_t more = resident_total(&t) - resident_total(&one) + ntx__plan_bill(&one.shape).activations;
-    return more <= p->r->ram_bytes / 8 && total_with(o, fair_desc(p, &one), o->shape.ctx, rows) <= p->r->ram_bytes;
+    return more <= rows_most(p, &one) && total_with(o, fair_desc(p, &one), o->shape.ctx, rows) <= p->r->ram_bytes;
 }
 
 /* ---- ring */

@@ -4,12 +4,12 @@
 #
 #   bench/experts/capped.sh MODEL.gguf WHO...      WHO: ntx, ntx-off (without prefetch), or a read-ahead in KiB: llama.cpp with that
 #   PERCENT=35   N=tokens (32)   ROUNDS=2   PEER=/path/llama-completion or llama-bench (one token before, to warm up; its tokens are random)
-#   PEER_LIMIT=seconds (200)   CEILING=no   PROMPT=N: a prompt of so many tokens before (drawn evenly from the real ones of ntx-mkmodel's vocabulary; the
+#   PEER_N=the peer's tokens (N)   PEER_LIMIT=seconds (200)   CEILING=no, or what fio reads at once (448k)   PROMPT=N: a prompt of so many tokens before (drawn evenly from the real ones of ntx-mkmodel's vocabulary; the
 #   peer, which must be llama-bench, draws from all), whose rate is the last column
 #   COLD=yes: llama-bench without its own prompt before, which leaves in memory what fits of the experts; ntx is always cold
 #
 # Needs root, the version 1 memory controller, fio. The drive's own read-ahead is put back. The ceiling before and after is the rate of random
-# reads as long as an expert's matrix (fio, io_uring, O_DIRECT, huge pages).
+# reads of that size, which an expert's matrix should have (fio, io_uring, O_DIRECT, huge pages).
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
 . "$here/bench/capped_lib.sh"
@@ -21,8 +21,8 @@ if [ "$prompt" -gt 0 ]; then
 fi
 
 ceiling() { # GB/s
-    [ "${CEILING:-yes}" = yes ] || { echo "not measured, in"; return; }
-    fio_rate 4 randread 448k 8 | gb_s
+    [ "${CEILING:-448k}" != no ] || { echo "not measured, in"; return; }
+    fio_rate 3 randread "${CEILING:-448k}" 8 | gb_s
 }
 run_ntx() { # OPTIONS...
     capped $cap "$ntx" run "$model" "$text" --raw --ignore-eos --ctx $ctx -n "$n" --temp 100 --top-k 0 --top-p 1 --min-p 0 --seed 7 --ram $((cap - (64 << 20))) \
@@ -38,7 +38,7 @@ P
 run_peer() { # KIB
     echo "$1" >"$queue"
     if [ "$(basename "$PEER")" = llama-bench ]; then
-        capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p "$prompt" -n "$n" -t "$(nproc)" -r 1 --repack 0 -lm mmap ${COLD:+--no-warmup} -o csv >"$tmp/text" 2>"$tmp/err" </dev/null || :
+        capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p "$prompt" -n "${PEER_N:-$n}" -t "$(nproc)" -r 1 --repack 0 -lm mmap ${COLD:+--no-warmup} -o csv >"$tmp/text" 2>"$tmp/err" </dev/null || :
         echo "$old_ra" >"$queue"
         python3 -c "
 import csv, sys
@@ -46,7 +46,7 @@ rate = {int(r['n_prompt']) > 0: r['avg_ts'] for r in csv.DictReader(open(sys.arg
 print(rate.get(False, 'not done') + ',' * 10 + rate.get(True, ''))" "$tmp/text"
         return
     fi
-    capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p "Once upon a time" -n "$n" -t "$(nproc)" -c 256 --temp 100 --top-k 0 --top-p 1 --min-p 0 --seed 7 --ignore-eos -no-cnv \
+    capped $cap timeout "${PEER_LIMIT:-200}" "$PEER" -m "$model" -p "Once upon a time" -n "${PEER_N:-$n}" -t "$(nproc)" -c 256 --temp 100 --top-k 0 --top-p 1 --min-p 0 --seed 7 --ignore-eos -no-cnv \
         --no-warmup --no-repack >"$tmp/text" 2>"$tmp/err" </dev/null || :
     echo "$old_ra" >"$queue"
     sed -n 's/.* eval time = .*, *\([0-9.]*\) tokens per second.*/\1/p' "$tmp/err" | tail -1 | sed 's/$/,,,,,,,,,,/'

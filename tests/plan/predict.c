@@ -265,6 +265,13 @@ static void test_experts(void)
     CHECK_EQ(ntx_plan_make(o.model, &q, &p, &err), -ENOMEM);
     CHECK(strstr(err.text, "--ram"));
     ntx_outline_free(&o);
+    CHECK(!ntx_outline_named("deepseek-v4-flash@mxfp4", &o, &err));
+    q.ram_bytes = 3ull << 29;
+    CHECK_MSG(!ntx_plan_make(o.model, &q, &p, &err), "%s", err.text);
+    CHECK_EQ(p->max_rows, 512); /* its rows are wide: more than an eighth of that, so that a prompt reads its experts once */
+    CHECK(p->bytes_activations > q.ram_bytes / 8 && p->bytes_activations < q.ram_bytes / 5);
+    ntx_plan_free(p);
+    ntx_outline_free(&o);
 }
 
 static void test_bad_files(void)
