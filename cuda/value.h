@@ -48,17 +48,32 @@ DEV float super_value(const uint32_t type, const uint8_t *b, uint32_t v)
     return f16_at(b) * (float)scale_k(b + 4, v / 32) * (float)q - f16_at(b + 2) * (float)min_k(b + 4, v / 32);
 }
 
+/* Byte v of 32 that lie in registers, which an index would put into memory. */
+DEV int32_t byte_of_words(const uint32_t *q, uint32_t v)
+{
+    uint32_t word = q[0];
+    UNROLL
+    for (uint32_t i = 1; i < 8; i++)
+        word = v / 4 == i ? q[i] : word;
+    return (int8_t)(word >> v % 4 * 8);
+}
+
 /* Of any type, from its unpacking. */
 DEV float plain_value(const uint32_t type, const uint8_t *b, uint32_t v)
 {
     struct ntx_part p;
+    uint32_t words[8];
     plain_part(type, b, v / 32, &p);
+    plain_words(&p, words);
     v %= 32;
-    if (rule_of(type) == NTX_RULE_SUPER)
-        return has_min(type) ? p.d * (float)p.scale[v / 16] * (float)p.q[v] - p.m * (float)p.min[v / 16] : p.d * (float)p.scale[v / 16] * (float)p.q[v];
+    const float q = (float)byte_of_words(words, v);
+    if (rule_of(type) == NTX_RULE_SUPER) {
+        const float scaled = p.d * (float)(v < 16 ? p.scale[0] : p.scale[1]) * q;
+        return has_min(type) ? scaled - p.m * (float)(v < 16 ? p.min[0] : p.min[1]) : scaled;
+    }
     if (rule_of(type) == NTX_RULE_HALVES)
-        return (v < 16 ? p.d : p.m) * (float)p.q[v];
-    return has_min(type) ? p.d * (float)p.q[v] + p.m : p.d * (float)p.q[v];
+        return (v < 16 ? p.d : p.m) * q;
+    return has_min(type) ? p.d * q + p.m : p.d * q;
 }
 
 #define LOOKUP_VALUE_CASE(TYPE, type, scale, raise)                                                                    \

@@ -1,5 +1,7 @@
 /* pass.c: whole passes on a device (argument: the plug-in's path) against the CPU's: chunks on the device, on the host and streamed
  * through a short ring, in every mixture; decoding gives the CPU's bits, prompts its values within F16's rounding. */
+#include <errno.h>
+
 #include "tests/cuda/device_rig.h"
 #include "tests/forward/trees.h"
 
@@ -848,6 +850,88 @@ static void in_place(struct world *w)
     w->in_place = false;
 }
 
+/* ---- steps that begin within a row: a norm from a value on, in place, and a copy of what lies behind another; no architecture's layers but drafters' have them */
+
+static struct ntx_step *insert_step(struct ntx_layer *l, uint32_t at)
+{
+    CHECK(l->n_steps < NTX_LAYER_STEPS);
+    memmove(&l->step[at + 1], &l->step[at], (l->n_steps++ - at) * sizeof *l->step);
+    return &l->step[at];
+}
+
+/* The first head of q is not normed; of what attention gives all but the last head are then a half of what q has behind the first. */
+static struct ntx_device *within_rows(struct rig *r, const struct rig_options *o, void *ctx)
+{
+    for (uint32_t l = 0; l < r->model->hp.n_layers; l++) {
+        struct ntx_layer *layer = &r->model->layers[l];
+        uint32_t head = 0, i = 0;
+        for (; layer->step[i].op != NTX_OP_ATTEND; i++) {
+            struct ntx_step *s = &layer->step[i];
+            if (s->op != NTX_OP_NORM || s->in[0] != NTX_BUF_Q)
+                continue;
+            CHECK(s->out == NTX_BUF_Q && s->heads == 4);
+            head = s->offset = s->width;
+            s->heads--;
+        }
+        CHECK(head);
+        *insert_step(layer, i + 1) = (struct ntx_step){.op = NTX_OP_SCALE, .in = {NTX_BUF_Q}, .out = NTX_BUF_ATTN, .width = 3 * head, .from = head, .scale = 0.5f};
+    }
+    return ctx ? world_device(r, o, ctx) : NULL;
+}
+
+static float *logits_within(struct world *w, struct rig_options o, size_t *size)
+{
+    struct rig r;
+    int32_t ids[N];
+    struct ntx_row rows[N];
+    o.device = within_rows;
+    o.device_ctx = w;
+    o.backend = w ? &ntx_device_backend : NULL;
+    rig_open(&r, &o);
+    rig_ids(&r, 5, ids, N);
+    float *logits = malloc((*size = (size_t)N * r.n_vocab) * sizeof *logits);
+    struct ntx_kv_seq *kv = rig_seq(&r, N);
+    for (uint32_t i = 0; i < N; i++)
+        rows[i] = (struct ntx_row){.token = ids[i], .pos = i, .kv = kv, .logits = logits + (size_t)i * r.n_vocab};
+    CHECK_MSG(!rig_run(&r, rows, N), "%s", r.w.w.error.text);
+    ntx_kv_seq_free(kv);
+    world_close(w, &r);
+    return logits;
+}
+
+static void within(struct world *w)
+{
+    struct rig_options o = {.make = small_model("Q8_0", 2), .max_rows = N};
+    size_t n;
+    o.make.arch = "qwen3";
+    w->mix = "d";
+    float *want = logits_within(NULL, o, &n), *got = logits_within(w, o, &n), *plain = logits_of(NULL, o, N, N, false, &n);
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "steps within rows: not the CPU's bits (off by %g)", worst(got, want, n));
+    CHECK(memcmp(plain, want, n * sizeof *got));
+    free(got), free(want), free(plain);
+    puts("steps that begin within a row: bits equal");
+}
+
+/* ---- what a device refuses: heads whose rows of K or V would not lie 16-aligned */
+
+static void refusals(struct world *w)
+{
+    static const struct { uint32_t k, v; bool can; } heads[] = {{64, 64, true}, {68, 64, false}, {64, 68, false}, {62, 62, false}, {72, 40, true}, {NTX_GPU_HEAD_MAX + 8, 64, false}, {64, NTX_GPU_HEAD_MAX + 8, false}};
+    struct rig r;
+    struct rig_options o = {.make = small_model("F16", 2)};
+    struct ntx_err err = {0};
+    world_rig(NULL, &r, &o);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        r.model->hp.head_k = heads[i].k;
+        r.model->hp.head_v = heads[i].v;
+        CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &err), heads[i].can ? 0 : -ENOTSUP);
+        CHECK_MSG(heads[i].can || !strcmp(err.text, "what layer 0 does (ATTEND) is computed on the CPU only"), "%s", err.text);
+    }
+    world_close(NULL, &r);
+    w->mix = "d";
+    puts("heads of widths that are no multiples of 8, or too wide, are refused");
+}
+
 /* More arguments: these parts alone. */
 static bool wanted(int argc, char **argv, const char *part)
 {
@@ -862,7 +946,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"launches", launches}, {"pooled", pooled}, {"steps", steps}, {"in-place", in_place}};
+    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"launches", launches}, {"pooled", pooled}, {"steps", steps}, {"in-place", in_place}, {"within", within}, {"refusals", refusals}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
