@@ -9,6 +9,7 @@
 #include "client/commands.h"
 #include "client/logits_base.h"
 #include "client/out.h"
+#include "model/arch.h"
 #include "model/tokenizer.h"
 
 struct run {
@@ -174,7 +175,7 @@ static int same_text(const struct run *r, const char *base, const char *text, st
  * longer is refused in take_row. */
 static int prepare_rows(struct run *r, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
 {
-    const struct ntx_gguf_tensor *out = ntx_gguf_tensor(f->gguf, "token_embd.weight");
+    const struct ntx_gguf_tensor *out = ntx_end_tensor(f->gguf, NTX_END_token_embd);
     uint32_t scored = (uint32_t)(r->ctx - scored_from(r));
     struct ntx_base_head h = {.ctx = (uint32_t)r->ctx, .windows = r->windows, .scored = scored};
     int rc;

@@ -401,7 +401,7 @@ static int nextn_keys(struct opening *o)
     if (!o->arch->nextn || hp->dims)
         return ntx_err_set(o->err, -ENOTSUP, "what predicts tokens in a %s model is not computed", o->name);
     o->block0 = hp->n_layers;
-    snprintf(fused, sizeof fused, "blk.%u.ffn_gate_up_exps.weight", o->block0);
+    snprintf(fused, sizeof fused, "blk.%u.%s", o->block0, ntx_tensor_kinds[NTX_T_expert_gate_up].name);
     hp->experts_fused = hp->n_expert && ntx_gguf_tensor(o->g, fused);
     hp->n_layers = 1;
     hp->n_nextn = hp->n_dense = 0;
@@ -462,7 +462,7 @@ static int find_head(struct opening *o)
 /* What either part takes, and numbers of tokens. */
 static int check_places(const struct opening *o, bool fuses)
 {
-    static const char *const others[] = {"fc.weight", "enc.output_norm.weight", "d2t"};
+    const char *const others[] = {ntx_tensor_kinds[NTX_T_fuse].name, ntx_tensor_kinds[NTX_T_fuse_norm].name, "d2t"};
     for (uint64_t i = 0; !fuses && i < ntx_gguf_n_tensors(o->g); i++) {
         const char *name = ntx_gguf_tensor_at(o->g, i)->name;
         bool known = o->used[i] || of_matrix(o, name, ".scale");

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stddef.h>
 
+#include "model/pack.h"
+
 #define X(field, name, in, out, use) {name, NTX_DIM_##in, NTX_DIM_##out, NTX_USE_##use},
 const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS] = {NTX_LAYER_TENSORS(X)};
 #undef X

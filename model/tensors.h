@@ -218,8 +218,8 @@ enum ntx_use {
     X(input_gate,         "inp_gate.weight",            EMBD,           LAYER_INPUT, MATRIX) \
     X(input_proj,         "proj.weight",                LAYER_INPUT,    EMBD,        MATRIX) \
     X(input_norm,         "post_norm.weight",           EMBD,           ONE,         VECTOR) \
-    X(groups,             "ntx_ffn.weight",             GROUP_BYTES,    GROUPS,      GROUPS) /* instead of up, down and maybe gate */ \
-    X(groups_added,       "ntx_ffn_delta.weight",       GROUP_BYTES,    GROUPS,      GROUPS) /* what such a layer adds to those of its base */ \
+    X(groups,             NTX_PACK_TENSOR,              GROUP_BYTES,    GROUPS,      GROUPS) /* instead of up, down and maybe gate */ \
+    X(groups_added,       NTX_PACK_ADDED_TENSOR,        GROUP_BYTES,    GROUPS,      GROUPS) /* what such a layer adds to those of its base */ \
     NTX_LOWS(X, , "") NTX_LOWS(X, _1, ".1") NTX_LOWS(X, _2, ".2") NTX_LOWS(X, _3, ".3") NTX_LOWS(X, _4, ".4") \
     X(router,             "ffn_gate_inp.weight",        EMBD,           EXPERTS,     RESIDENT) \
     X(router_bias,        "ffn_gate_inp.bias",          EXPERTS,        ONE,         VECTOR) \

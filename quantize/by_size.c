@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "model/arch.h"
 #include "quantize/job_impl.h"
 
 #define ROWS 16       /* of a matrix that are looked at; */
@@ -50,7 +51,7 @@ static bool suits(const struct ntx__target *k, size_t i)
  * choice of words. */
 static double weight_of(const struct ntx__job *j, const struct ntx_gguf_tensor *t)
 {
-    bool output = !strcmp(t->name, ntx_gguf_tensor(j->g, "output.weight") ? "output.weight" : "token_embd.weight");
+    bool output = !strcmp(t->name, ntx_end_kinds[ntx_end_tensor(j->g, NTX_END_output) ? NTX_END_output : NTX_END_token_embd].name);
     return output ? OUTPUT_WEIGHT : 1;
 }
 

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "common/util.h"
+#include "model/arch.h"
 #include "model/quant.h"
 #include "model/quantize.h"
 
@@ -330,7 +331,7 @@ int ntx_mix_choose(const struct ntx_mix *m, const struct ntx_gguf *g, const stru
     uint64_t n = ntx_gguf_n_tensors(g);
     struct named *o = ordered(g);
     struct counts c = {.v = 0};
-    bool floats = ntx_type_info(m->type)->block == 1, tied = !ntx_gguf_tensor(g, "output.weight");
+    bool floats = ntx_type_info(m->type)->block == 1, tied = !ntx_end_tensor(g, NTX_END_output);
     if (!o)
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (uint64_t i = 0; i < n; i++)

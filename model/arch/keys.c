@@ -508,7 +508,7 @@ bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name)
 
 void ntx__find_fused_experts(struct ntx__keys *k)
 {
-    k->hp->experts_fused = k->hp->n_expert && ntx__has(k, k->hp->n_dense, "ffn_gate_up_exps.weight");
+    k->hp->experts_fused = k->hp->n_expert && ntx__has(k, k->hp->n_dense, ntx_tensor_kinds[NTX_T_expert_gate_up].name);
 }
 
 int ntx__key_nextn(struct ntx__keys *k)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not used, and no circle that is not named. Headers'
-guards are named for where these are. Within rooms no circle of modules (a .c file with its header, and the one that its parts share) has more than a few."""
+"""cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not used, and no circle that is not named. Messages' types stay at
+the edge, tensors' names in their table, and no code goes by the name of a GPU's interface but the plug-in and the table of back ends. Headers' guards are named for where
+these are. Within rooms no circle of modules (a .c file with its header, and the one that its parts share) has more than a few."""
 import collections
 import os
 import re
@@ -8,7 +9,10 @@ import sys
 
 SOURCE = os.environ["NTX_SOURCE"]
 GENERATED = {"proto/ntx.pb-c.h"}
-CIRCLE_MOST = 4 # modules: a file of AVX-512 and what it gives to others
+CIRCLE_MOST = 4  # modules: a file of AVX-512 and what it gives to others
+WIRE = re.compile(r"proto/|computed/|iod/|predictor/|client/|serve/(server|take|workers|load_request)")  # who knows messages
+NAMED = re.compile(r"model/tensors\.h|model/arch_shape\.c|model/arch/|quantize/mix\.c")  # who names tensors: the table, wholes, what tells an architecture, llama.cpp's rules
+TENSORS = set(re.findall(r'"([\w.]+\.(?:weight|bias))"', open(os.path.join(SOURCE, "model/tensors.h")).read()))
 may, circles = {}, []
 for line in open(os.path.join(SOURCE, "cmake", "rooms")):
     words = line.split("#")[0].split()
@@ -33,6 +37,14 @@ for room in may:
         files += 1
         with open(os.path.join(SOURCE, room, name)) as f:
             text = f.read()
+        place = "%s/%s" % (room, name)
+        if "Ntx__" in text and not WIRE.match(place):
+            bad.append("%s knows messages' types" % place)
+        if room != "cuda" and place != "common/backends.h" and re.search(r'"cuda"', text):
+            bad.append("%s goes by the name cuda" % place)
+        for tensor in set(re.findall(r'"(?:blk\.(?:%u|\d+)\.)?([\w.]+\.(?:weight|bias))"', re.sub(r"/\*.*?\*/", "", text, flags=re.S))) & TENSORS:
+            if not NAMED.match(place):
+                bad.append("%s names tensor %s: tensors.h does" % (place, tensor))
         if name.endswith(".h"):
             guard = "NTX_" + re.sub(r"[^A-Z0-9]", "_", ("%s/%s" % (room, name)).upper())
             first = re.search(r"^#ifndef (\w+)\n#define (\w+)\n", text, re.M)
