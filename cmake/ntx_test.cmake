@@ -34,7 +34,7 @@ elseif(NTX_SANITIZE)
   set(ntx_test_slow 3)
   set(ntx_test_more ";ASAN_OPTIONS=handle_sigill=1:quarantine_size_mb=64") # infer/cpu traps on what is undefined; fresh pages for all that is freed took a fifth of some tests
 elseif(CMAKE_CROSSCOMPILING) # by an emulator
-  set(ntx_test_slow 10)
+  set(ntx_test_slow 30)
 endif()
 
 # Those that take the longest, which begin first, so that none is left to run alone: a new build directory knows nothing of times. And those that compute all the

@@ -1,14 +1,16 @@
 #!/bin/bash
 # arm64_test.sh [--all]: cross-builds for 64-bit Arm what needs no other program, and runs it by qemu-user: unpacking of the types, which has the same
-# bits everywhere, quantising, and the kernels against the plain ones. As a Cortex-A76, and as a processor with everything. --all: every test that a cross build has.
+# bits everywhere, quantising, and the kernels against the plain ones. As a Cortex-A76, and as a processor with everything. --all, and tests/run --long: every test that a cross build
+# has: unit tests, golden ones, and those of equal bits. Those that start ntx's programs are skipped: qemu-user filters no system calls (tests/emulated.h).
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
 . "$(dirname "$0")/lib.sh"
+nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init' && skip "the cross build is not sanitized: the build without sanitizers runs this"
 arm64_configured
 targets=(test_cpu_matmul test_cpu_ops test_cpu_columns test_model-quant test_model-quantize)
 which='^(cpu_matmul|cpu_ops|cpu_columns|model-quant|model-quantize)$'
-if [ "${1:-}" = --all ]; then
+if [ "${1:-}" = --all ] || [ "${NTX_LONG:-}" ]; then
     targets=(all)
     which=.
 fi

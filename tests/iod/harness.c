@@ -16,6 +16,7 @@
 
 #include "common/util.h"
 #include "tests/check.h"
+#include "tests/emulated.h"
 #include "tests/temporary.h"
 
 #define DEADLINE_NS 30000000000ull
@@ -66,6 +67,7 @@ void harness_open(struct harness *h, const struct harness_shape *s, int file)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct ntx_err err = {0};
+    skip_if_emulated();
     memset(h, 0, sizeof(*h));
     h->sock = h->alive[0] = h->alive[1] = h->ring_dup = -1;
     h->file_fd = file;

@@ -22,6 +22,7 @@
 #include "iod/daemon.h"
 #include "predictor/service.h"
 #include "proto/link.h"
+#include "tests/emulated.h"
 #include "tests/shm/attach_to.h"
 #include "tests/shm/make_region.h"
 #include "tests/temporary.h"
@@ -373,6 +374,7 @@ static void test_reconnect(void)
 int main(void)
 {
     char path[96];
+    skip_if_emulated();
     temporary_dir(dir, sizeof dir, "lockin");
     snprintf(kept, sizeof kept, "%s/kept", dir);
     int fd = open(kept, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);

@@ -1,3 +1,4 @@
+#include "tests/emulated.h"
 #include "tests/predictor/harness.h"
 
 #include <errno.h>
@@ -74,6 +75,7 @@ void harness_start_for(struct harness *h, uint32_t n_layers, uint32_t n_embd)
     struct ntx_err err = {0};
     char note[256];
     *h = (struct harness){.listener = -1, .sock = -1, .sidecar = -1, .model = ""};
+    skip_if_emulated();
     temporary_dir(h->dir, sizeof h->dir, "test");
     CHECK_EQ(uv_loop_init(&h->loop), 0);
     CHECK_MSG(ntx_region_create(&g, &h->region, note, sizeof note, &err) == 0, "%s", err.text);

@@ -7,6 +7,7 @@
 #include "common/util.h"
 #include "proto/link.h"
 #include "tests/check.h"
+#include "tests/emulated.h"
 #include "tests/proto/dir.h"
 
 #define EPOCH 11
@@ -116,6 +117,7 @@ int main(int argc, char **argv)
     char dir[64], path[128];
     if (argc == 3)
         return worker_main(argv[1], (uint32_t)atoi(argv[2]));
+    skip_if_emulated();
     make_dir(dir);
     CHECK_EQ(uv_loop_init(&loop), 0);
     for (uint32_t instance = 1; instance <= 4; instance++) {

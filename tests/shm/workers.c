@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "proto/link.h"
+#include "tests/emulated.h"
 #include "tests/shm/make_region.h"
 #include "tests/temporary.h"
 
@@ -500,6 +501,7 @@ int main(int argc, char **argv)
 {
     if (argc == 5 && !strcmp(argv[1], "--worker"))
         return worker(argv[2], argv[3], argv[4]);
+    skip_if_emulated();
     test_life(argv[0]);
     test_leaver(argv[0]);
     test_cannot(argv[0]);

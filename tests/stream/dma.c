@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "serve/workers.h"
+#include "tests/emulated.h"
 #include "tests/shm/make_region.h"
 #include "tests/slow_drive.h"
 #include "tests/temporary.h"
@@ -187,6 +188,7 @@ int main(int argc, char **argv)
     char path[4096];
     if (argc == 4 && !strcmp(argv[1], "--iod"))
         return iod(argv[2], !strcmp(argv[3], "tell"));
+    skip_if_emulated();
     if (base)
         snprintf(path, sizeof path, "%s/dma-XXXXXX", base);
     else
