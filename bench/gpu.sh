@@ -2,10 +2,11 @@
 # All that is to be measured when a GPU is at hand, in one command; appends to bench/LOG.md under the card's name.
 #
 #   bench/gpu.sh prepare      where the packages are, before: builds, and puts into .gpu/ all that a bare machine with a card needs
+#                Where that machine's libc is too old, or with LIBC=1, its programs run by the loader and the libc that are carried.
 #   bench/gpu.sh a | b | c | STAGE...   on that machine (with .gpu/ beside), or where ntx is built. The first half hour on a card is three calls, one after another; without
 #                one, all stages in this order:
 #     a preflight  what is missing for what follows: libraries, memory, the link's generation, io_uring; a large shared memory locked for copies, an empty launch
-#       tests      kernels, attention and whole passes on the card against the CPU. After a wrong bit all figures are marked UNVERIFIED
+#       tests      kernels, attention and whole passes on the card against the CPU. After a wrong bit all figures, those of later calls too, are marked UNVERIFIED
 #       kernels    the kernel lab: each product beside the card's copy rate, dense products, attention
 #       link       ntx doctor: what this machine and its card can do (copying in its memory, to it, the matrix units); profiles for the rest
 #       resident8  decode and prefill of an 8B shape, all in the card's memory, Q4_K_M and Q8_0
@@ -42,6 +43,8 @@ prepare() {
         ldd "$out/$p" | awk '$3 ~ /^\// {print $3}'
     done | sort -u | grep -Ev '/(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+)\.so' | xargs -I{} cp -L {} "$out/lib/"
     git -C "$here" rev-parse --short HEAD >"$out/commit"
+    mkdir "$out/libc"
+    for p in $programs; do ldd "$out/$p"; done | grep -Eo '/[^ ]*/(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux-x86-64)\.so[^ ]*' | sort -u | xargs -I{} cp -L {} "$out/libc/"
     echo "$out: $(du -sh "$out" | cut -f1); carry it to the machine with the card and run bench/gpu.sh there"
 }
 
@@ -51,8 +54,9 @@ for s in "$@"; do
     [[ " $stages " == *" $s "* ]] || { echo "usage: bench/gpu.sh prepare | a | b | c | [STAGE...]; stages: $stages" >&2; exit 100; }
 done
 root=${BUILD:-$here/build}
-[ ! -d "$here/.gpu/bin" ] || { root=$here/.gpu; export LD_LIBRARY_PATH=$here/.gpu/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; }
-plugin=$root/bin/libntx-cuda.so
+[ ! -d "$here/.gpu/bin" ] || root=$here/.gpu
+libraries=$root # where the plug-ins are
+plugin=$libraries/bin/libntx-cuda.so
 if [ "${DRY:-}" ]; then
     plugin=${BUILD:-$here/build}/tests/libntx-gpu-fake.so card="no card: a dry run"
     export NTX_CUDA_LIBRARY=$plugin
@@ -66,6 +70,31 @@ done
 dir=${DIR:-$(mktemp -d /dev/shm/ntx-gpu-XXXXXX)} n=${N:-48} out=$here/.gpu-results.txt params=0
 [ "${DIR:-}" ] || trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir"
+# Programs name the loader that they start with: copies of them name the carried one. What starts them sets the libraries for them alone: the machine's own tools keep its libc.
+carried() {
+    local loader=/lib64/ld-linux-x86-64.so.2 short p at
+    short=$(mktemp -u /tmp/ntx-XXXXXX) # no longer than the name that it replaces
+    ln -s "$root/libc/ld-linux-x86-64.so.2" "$short" || return 1
+    mkdir -p "$dir/run/bin" "$dir/run/tests" "$dir/run/bench" "$dir/real/bin" "$dir/real/tests" "$dir/real/bench"
+    for p in $programs; do
+        cp "$root/$p" "$dir/real/$p" || return 1
+        at=$(grep -abo -m 1 "$loader" "$dir/real/$p" | head -1 | cut -d: -f1)
+        [ -z "$at" ] || { printf '%s\0' "$short" | dd of="$dir/real/$p" bs=1 seek="$at" conv=notrunc 2>/dev/null; } || return 1
+        printf '#!/bin/sh\nLD_LIBRARY_PATH=%s:%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "%s" "$@"\n' "$root/libc" "$root/lib" "$dir/real/$p" >"$dir/run/$p"
+        chmod +x "$dir/run/$p"
+    done
+    link=$short root=$dir/run
+    trap 'rm -f "$link"; [ "${DIR:-}" ] || rm -rf "$dir"' EXIT
+}
+if [ -d "$root/lib" ]; then
+    if [ "${LIBC:-}" ] || ! LD_LIBRARY_PATH=$root/lib "$root/bin/ntx" --version >/dev/null 2>&1; then
+        carried || { echo "the carried loader and libc cannot be used" >&2; exit 111; }
+        echo "by the carried loader and libc"
+    else
+        export LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    fi
+fi
+commit=$(cat "$libraries/commit" 2>/dev/null || git -C "$here" rev-parse --short HEAD)
 logs=${OUT:+$OUT/logs} logs=${logs:-$dir/logs} mark=""
 mkdir -p "$logs"
 : >"$out"
@@ -158,8 +187,9 @@ profiles() { [ -e "$dir/place/ntx/profile.json" ] || make_profiles >>"$out" 2>&1
 
 stage_preflight() {
     local p
+    command -v ldd >/dev/null || say "ldd is not here: no look at libraries"
     for p in $programs; do
-        ldd "$root/$p" 2>&1 | grep -E 'not found' | sed "s|^|$p: |" | tee -a "$out"
+        ldd "$root/$p" 2>/dev/null | grep -E 'not found' | sed "s|^|$p: |" | tee -a "$out"
     done
     say "memory $(awk '/MemAvailable/ {printf "%.0f GB available", $2 / 1e6}' /proc/meminfo), /dev/shm $(df -B1G --output=avail /dev/shm | tail -1 | tr -d ' ') GB, $(nproc) processors, io_uring $(
         case $(cat /proc/sys/kernel/io_uring_disabled 2>/dev/null) in ""|0) echo "is allowed" ;; *) echo "is not allowed to all" ;; esac)"
@@ -179,6 +209,7 @@ stage_tests() {
         say "test_cuda_$t FAILED, exit $?: $(tail -3 "$logs/test-$1")"
         mark="UNVERIFIED, " rc=1
     done
+    [ $rc = 0 ] && echo "$card $commit" >"$here/.gpu-tested" || rm -f "$here/.gpu-tested"
     return $rc
 }
 
@@ -351,6 +382,8 @@ stage_sanitizer() {
 
 [ $# -gt 0 ] || set -- $stages
 bad=0
+[[ " $* " == *" tests "* ]] || [ "$(cat "$here/.gpu-tested" 2>/dev/null)" = "$card $commit" ] ||
+    { mark="UNVERIFIED, "; say "no call before this one has seen all tests pass with this card and commit"; }
 for s in "$@"; do
     [ "$(left)" -gt 10 ] || { say "stage $s: left out, ${LIMIT:-540} s are over"; continue; }
     say "--- $s, $SECONDS s after the beginning"
@@ -359,7 +392,7 @@ done
 [ ! "${DRY:-}" ] || exit $bad
 {
     echo
-    echo "## $(date -u '+%-d %b %Y'): $card, commit $(cat "$root/commit" 2>/dev/null || git -C "$here" rev-parse --short HEAD)"
+    echo "## $(date -u '+%-d %b %Y'): $card, commit $commit"
     echo
     echo "\`bench/gpu.sh $*\`, $(nproc) CPUs, driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)."
     echo

@@ -287,6 +287,16 @@ static void prefill(struct gpu *u, struct rng *rng, const struct shape *c, uint3
     free(q), free(out[0]), free(out[1]);
 }
 
+/* Heads whose rows would not lie 16-aligned, or that are too wide. */
+static void refusals(struct gpu *u)
+{
+    static const uint32_t heads[][2] = {{68, 64}, {64, 68}, {4, 4}, {NTX_GPU_HEAD_MAX + 8, 64}, {64, NTX_GPU_HEAD_MAX + 8}};
+    for (unsigned i = 0; i < sizeof heads / sizeof *heads; i++) {
+        const struct ntx_gpu_attend a = {.kv = {.block_tokens = BLOCK, .n_head = 1, .n_head_kv = 1, .head_k = heads[i][0], .head_v = heads[i][1]}, .n_rows = 1, .most_pos = 1};
+        CHECK_EQ(u->ops->launch(u->s, NTX_GPU_ATTEND, &a), -22); /* EINVAL */
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -327,6 +337,7 @@ int main(int argc, char **argv)
         decode(&u, &rng, &cases[i].c, cases[i].pos);
     for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++)
         prefill(&u, &rng, &prompts[i], i % 2 ? 61 : 0, i == 1 ? 70 : 19, 5);
+    refusals(&u);
     gpu_close(&u);
     puts("rotation, the cache and attention agree with the CPU");
     return 0;
