@@ -162,6 +162,17 @@ static void of_all_architectures(void)
     same(&o, 1 << 6);
     o.make = rig_blocks();
     same(&o, 1 << 6);
+    o.make = rig_model(); /* limits of FFNs, of experts and of shared ones, which differ from layer to layer */
+    o.make.arch = "step35";
+    o.make.type = "Q8_0";
+    o.make.layers = 6;
+    o.make.window = 5;
+    o.make.window_heads = 6;
+    o.make.rotated = 16;
+    o.make.dense = 2;
+    o.make.experts = 6;
+    o.make.experts_used = 2;
+    same(&o, 1 << 6 | 1 << 8);
 }
 
 /* Layers that every row skips are not read anywhere. */
