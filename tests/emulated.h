@@ -2,13 +2,16 @@
 #ifndef NTX_TESTS_EMULATED_H
 #define NTX_TESTS_EMULATED_H
 
+#include <stdbool.h>
 #include <sys/prctl.h>
 
 #include "tests/check.h"
 
+static inline bool emulated(void) { return prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0; }
+
 static inline void skip_if_emulated(void)
 {
-    if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0)
+    if (emulated())
         SKIP("no seccomp, as under qemu-user: ntx's programs cannot be started");
 }
 

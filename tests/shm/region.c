@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/emulated.h"
 #include "tests/shm/attach_to.h"
 #include "tests/shm/make_region.h"
 
@@ -101,6 +102,10 @@ static void test_steps(void)
     CHECK_EQ(!strstr(note, "huge pages"), r.huge_share == 1);
     ntx_region_close(&r);
 
+    if (emulated()) { /* qemu-user passes over advice that it does not know */
+        printf("left out: memory that ends\n");
+        return;
+    }
     r = begin(6);
     CHECK(!munmap(r.base + 4 * (uint64_t)NTX_HUGE, NTX_HUGE));
     CHECK_EQ(ntx_region_bring_in(&r, r.bytes, &err), -ENOMEM);
