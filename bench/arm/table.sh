@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$(realpath "$0")")/../.."
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-ggml=$1/ggml/src
+ggml=$(realpath "$1")/ggml/src
 shift
 cc=(aarch64-linux-gnu-gcc -O3 -std=gnu17 -D_GNU_SOURCE -Wno-psabi)
 base=armv8.2-a+dotprod
