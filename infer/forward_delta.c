@@ -91,6 +91,33 @@ static void put_tail(const struct channels *c, uint32_t k, float *tail)
         memcpy(tail + (size_t)j * c->step->width + c->first, input(c, k, c->back - j), c->n * sizeof *tail);
 }
 
+typedef float float4 __attribute__((vector_size(16)));
+typedef int32_t int4 __attribute__((vector_size(16)));
+
+/* Four channels' four taps. */
+static void turn_four(const float *from, float *to, size_t ld)
+{
+    float4 c[4];
+    memcpy(c, from, sizeof c);
+    const float4 a = __builtin_shuffle(c[0], c[1], (int4){0, 4, 1, 5}), b = __builtin_shuffle(c[2], c[3], (int4){0, 4, 1, 5});
+    const float4 d = __builtin_shuffle(c[0], c[1], (int4){2, 6, 3, 7}), e = __builtin_shuffle(c[2], c[3], (int4){2, 6, 3, 7});
+    const float4 taps[4] = {__builtin_shuffle(a, b, (int4){0, 1, 4, 5}), __builtin_shuffle(a, b, (int4){2, 3, 6, 7}), __builtin_shuffle(d, e, (int4){0, 1, 4, 5}),
+                            __builtin_shuffle(d, e, (int4){2, 3, 6, 7})};
+    for (uint32_t j = 0; j < 4; j++)
+        memcpy(to + j * ld, &taps[j], sizeof taps[j]);
+}
+
+/* [n channels][taps] to [taps][n]; nearly all models have four taps. */
+static void turn_taps(const float *from, uint32_t n, uint32_t taps, float *to)
+{
+    uint32_t k = 0;
+    for (; taps == 4 && k + 4 <= n; k += 4)
+        turn_four(from + k * 4, to + k, n);
+    for (; k < n; k++)
+        for (uint32_t j = 0; j < taps; j++)
+            to[j * n + k] = from[k * taps + j];
+}
+
 /* Of each of its lists of weights. */
 static uint32_t blocks_of(const struct ntx_step *s) { return (s->width / s->n_weights + CHANNELS - 1) / CHANNELS; }
 
@@ -106,9 +133,7 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
     float w[NTX_DELTA_TAPS_MAX * CHANNELS];
     const float *x[NTX_DELTA_TAPS_MAX], *all = (s->apart ? f->m.gram_taps : f->vec[s->weight[of]]) + (size_t)at0 * s->taps;
     c.tail = s->apart ? ntx__grams_in(f, ntx_recur_fold(c.turn.kv, f->layer)) : ntx_recur_tail(c.turn.kv, f->layer);
-    for (uint32_t k = 0; k < c.n; k++)
-        for (uint32_t j = 0; j < s->taps; j++)
-            w[j * c.n + k] = all[k * s->taps + j];
+    turn_taps(all, c.n, s->taps, w);
     for (uint32_t k = 0; k < c.turn.n; k++) {
         for (uint32_t j = 0; j < s->taps; j++)
             x[j] = input(&c, k, (s->taps - 1 - j) * apart);

@@ -9,14 +9,21 @@
 #include "common/util.h"
 #include "infer/forward_impl.h"
 
+/* Of a chunk that always stays in memory. */
+static bool stays(const struct ntx_forward *f, uint32_t chunk)
+{
+    const struct ntx_weights_ops *ops = f->c.weights->ops;
+    return ops->stays && ops->stays(f->c.weights, chunk);
+}
+
 /* Rows to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory fastest in one long
  * run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of its share of what the
- * step has left, at most its share of the chunk; towards the end the tiles shrink, and the threads finish together. Never less
- * than outweighs the counter; whole groups of 16. */
-static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left, uint64_t behind)
+ * step has left, at most its share of the chunk, or all of one that stays, for which nobody waits; towards the end the tiles shrink, and the threads
+ * finish together. Never less than outweighs the counter; whole groups of 16. */
+static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left, uint64_t behind, bool staying)
 {
     uint64_t step = (uint64_t)left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_rows * w->row_bytes;
-    uint64_t bytes = NTX_MIN(step / (2 * f->c.threads), chunk / f->c.threads);
+    uint64_t bytes = NTX_MIN(step / (2 * f->c.threads), staying ? chunk : chunk / f->c.threads);
     bytes = NTX_MAX(bytes, n_rows < 16 ? 32u << 10 : 128u << 10);
     uint32_t rows = NTX_ROUND_UP((uint32_t)NTX_MIN(bytes / w->row_bytes + 1, left), 16);
     return NTX_MIN(rows, left);
@@ -81,8 +88,7 @@ static void compute(const struct ntx__mm *j, const struct ntx__product *p, struc
 /* What stays in memory is interleaved when it is first multiplied: rows [row, row + n) of a chunk, a tile, of which no other thread has any. */
 static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
 {
-    const struct ntx_weights_ops *ops = f->c.weights->ops;
-    struct bytes b = {bytes + (size_t)row * w->row_bytes, f->c.ops->interleave[w->type] && !f->back->own_bytes && ops->stays && ops->stays(f->c.weights, chunk)};
+    struct bytes b = {bytes + (size_t)row * w->row_bytes, f->c.ops->interleave[w->type] && !f->back->own_bytes && stays(f, chunk)};
     for (uint32_t i = 0; b.interleaved && i < n / NTX_SLICE_ROWS; i++) {
         uint8_t *done = &f->m.interleaved[f->m.first_slice[chunk] + row / NTX_SLICE_ROWS + i];
         if (!*done)
@@ -103,11 +109,12 @@ static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p,
 {
     struct ntx__tile *t = &j->f->m.tiles[chunk];
     uint32_t n_rows = j->f->c.chunks->list[chunk].n_rows, n;
+    const bool staying = stays(j->f, chunk);
     *row = atomic_load_explicit(&t->next, memory_order_relaxed);
     do {
         if (*row >= n_rows)
             return 0;
-        n = tile_rows(j->f, p->w, rows_of(j, p), n_rows - *row, behind);
+        n = tile_rows(j->f, p->w, rows_of(j, p), n_rows - *row, behind, staying);
     } while (!atomic_compare_exchange_weak_explicit(&t->next, row, *row + n, memory_order_relaxed, memory_order_relaxed));
     return n;
 }
@@ -268,23 +275,26 @@ void ntx__quantize(struct ntx_forward *f, uint32_t forms, const float *x, uint32
     ntx__quantize_into(f, f->m.quantized, forms, x, n, i);
 }
 
+enum { ITEM_TURNS = 16 }; /* of a thread at the counter: more keep threads apart, fewer end together */
+
 struct items {
     struct ntx_forward *f;
     ntx__item_fn *fn;
-    uint32_t n;
+    uint32_t n, each; /* each: taken at a time */
     _Atomic uint32_t next;
 };
 
 static void work_items(void *ctx, unsigned thread)
 {
     struct items *it = ctx;
-    for (uint32_t i; (i = atomic_fetch_add_explicit(&it->next, 1, memory_order_relaxed)) < it->n;)
-        it->fn(it->f, i, thread);
+    for (uint32_t i; (i = atomic_fetch_add_explicit(&it->next, it->each, memory_order_relaxed)) < it->n;)
+        for (uint32_t end = NTX_MIN(i + it->each, it->n); i < end; i++)
+            it->fn(it->f, i, thread);
 }
 
 void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n)
 {
-    struct items it = {.f = f, .fn = fn, .n = n};
+    struct items it = {.f = f, .fn = fn, .n = n, .each = NTX_MAX(n / (ITEM_TURNS * f->c.threads), 1u)};
     if (n < 2) /* a row costs less than waking the workers */
         work_items(&it, 0);
     else

@@ -1,6 +1,7 @@
 /* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n WIDTHS] [-m MIB] [-s SECONDS]
  *
  * [-w]: weights interleaved (infer/cpu/interleaved.h), where the type is.
+ * [-c KIB]: multiplied in pieces of that size (1024), a seventh of them apart, as experts are: what is fetched behind a piece's end is for nothing.
  *
  * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are multiplied, from
  * memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per thread), beside the rate
@@ -19,7 +20,7 @@
 #include "model/quant.h"
 #include "ntx_version.h"
 
-enum { MAX_THREADS = 64, MAX_LIST = 32, MAX_PASSES = 4096, CHUNK = 1 << 20 };
+enum { MAX_THREADS = 64, MAX_LIST = 32, MAX_PASSES = 4096, CHUNK = 1 << 20, APART = 7 };
 
 struct job {
     const struct ntx_cpu_ops *ops; /* NULL: read only */
@@ -30,6 +31,7 @@ struct job {
     size_t x_stride;
     float *y[MAX_THREADS];  /* per thread [n_rows x outputs of a chunk] */
     double seconds;
+    size_t piece;  /* bytes multiplied at a time; 0: CHUNK, one behind the other */
     bool interleaved;
     pthread_barrier_t gate;
     double *pass;           /* [MAX_PASSES] seconds of each pass, by thread 0 */
@@ -43,22 +45,24 @@ struct worker {
     uint32_t index;
 };
 
+static void multiply_piece(struct job *j, uint32_t t, const char *w, size_t bytes, size_t row)
+{
+    uint32_t n_out = (uint32_t)(bytes / row);
+    if (!j->ops)
+        j->seen ^= lab_read(w, bytes);
+    else
+        (j->interleaved ? j->ops->interleaved : j->ops->matmul)[j->type](w, row, n_out, j->n_in, j->x, j->x_stride, j->n_rows, j->y[t], n_out);
+}
+
 static void one_pass(struct job *j, uint32_t t)
 {
     size_t row = j->ops ? ntx_row_bytes(j->type, j->n_in) : 512;
-    size_t unit = j->interleaved ? row * NTX_SLICE_ROWS : row, share = j->bytes / j->threads / unit * unit, step = CHUNK / unit * unit;
-    char *w = j->weights + share * t;
-    if (!step)
-        step = unit;
-    for (size_t at = 0; at < share; at += step) {
-        size_t here = share - at < step ? share - at : step;
-        if (!j->ops) {
-            j->seen ^= lab_read(w + at, here);
-            continue;
-        }
-        uint32_t n_out = (uint32_t)(here / row);
-        (j->interleaved ? j->ops->interleaved : j->ops->matmul)[j->type](w + at, row, n_out, j->n_in, j->x, j->x_stride, j->n_rows, j->y[t], n_out);
-    }
+    size_t unit = j->interleaved ? row * NTX_SLICE_ROWS : row, share = j->bytes / j->threads / unit * unit;
+    size_t step = NTX_MAX((j->ops && j->piece ? j->piece : CHUNK) / unit, (size_t)1) * unit, first = j->ops && j->piece ? APART : 1;
+    const char *w = j->weights + share * t;
+    for (size_t from = 0; from < first; from++)
+        for (size_t at = from * step; at < share; at += first * step)
+            multiply_piece(j, t, w + at, NTX_MIN(share - at, step), row);
 }
 
 static void *work(void *arg)
@@ -221,13 +225,15 @@ int main(int argc, char **argv)
          rows[] = "1", widths[] = "4096,5120,11008,13824"; /* of 7B and 13B models: 16, 20, 43 and 54 super-blocks */
     char *text[5] = {types, isas, threads, rows, widths};
     struct job j = {.bytes = (size_t)640 << 20, .seconds = 0.4};
-    for (int c; (c = getopt(argc, argv, "t:i:j:r:n:m:s:w")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "t:i:j:r:n:m:s:c:w")) != -1;) {
         if (c == '?')
             return 100;
         if (strchr("tijrn", c))
             text[strchr("tijrn", c) - "tijrn"] = optarg;
         else if (c == 'w')
             j.interleaved = true;
+        else if (c == 'c')
+            j.piece = NTX_MIN((size_t)atoi(optarg) << 10, (size_t)CHUNK);
         else if (c == 'm')
             j.bytes = (size_t)atoi(optarg) << 20;
         else

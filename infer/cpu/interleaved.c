@@ -10,7 +10,11 @@ enum {
     OUTS = NTX_SLICE_ROWS,
     ROWS = 4,    /* of x at once, at most */
     NEAR = 3584, /* bytes fetched ahead, elsewhere than on AMD */
+    FAR = 8192,  /* on AMD */
 };
+
+/* On AMD, for one row of x: fetched ahead into which level of the cache, if at all. */
+enum fetch { NOT_FETCHED, FETCHED_TO_FIRST, FETCHED_TO_SECOND };
 
 /* The rows of x of one turn. */
 struct rows {
@@ -291,9 +295,19 @@ INLINE void tile_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *
 
 /* ---- the common part ---- */
 
-/* n rows against the `blocks` tiles of a slice. */
-INLINE void multiply_slice(const uint8_t *w, uint32_t blocks, const struct rows *x, const int n, float *y, size_t ldy, const size_t block_bytes,
-                           const bool has_min, const bool fetch, tile_fn *tile)
+/* A tile's share of what comes FAR bytes behind it, up to the end of all the weights: behind that lies what nobody may want. */
+INLINE void fetch_far(const uint8_t *w, size_t bytes, const uint8_t *end, const enum fetch fetch)
+{
+    for (const uint8_t *p = w + FAR, *to = p + bytes < end ? p + bytes : end; p < to; p += 64)
+        if (fetch == FETCHED_TO_FIRST)
+            __builtin_prefetch(p);
+        else
+            __builtin_prefetch(p, 0, 1);
+}
+
+/* n rows against the `blocks` tiles of a slice; end: of the weights. */
+INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks, const struct rows *x, const int n, float *y, size_t ldy, const size_t block_bytes,
+                           const bool has_min, const enum fetch fetch, tile_fn *tile)
 {
     float tree[TREE_LEVELS][ROWS][OUTS] __attribute__((aligned(64)));
     uint32_t turns_log2;
@@ -304,8 +318,10 @@ INLINE void multiply_slice(const uint8_t *w, uint32_t blocks, const struct rows 
         for (uint32_t b = ntx__lane_order[turn]; b < blocks; b += LANES, place++) {
             struct ntx__tile_at p = ntx__tile_at(blocks, place, block_bytes);
             struct tile k;
-            if (fetch || n > 1 || !ntx__cpu_fetch_far)
-                prefetch_weights(w + p.words, OUTS * block_bytes, NEAR, ntx__cpu_fetch_far);
+            if (!ntx__cpu_fetch_far)
+                prefetch_weights(w + p.words, OUTS * block_bytes, NEAR, false);
+            else if (fetch != NOT_FETCHED || n > 1)
+                fetch_far(w + p.words, OUTS * block_bytes, end, fetch);
             tile(w + p.words, w + p.head, x, b, n, &k);
             for (int r = 0; r < n; r++) {
                 __m512 dx = _mm512_castsi512_ps(spread(x->x[r] + x->at.d_at + 4 * (size_t)b));
@@ -327,7 +343,7 @@ INLINE void multiply_slice(const uint8_t *w, uint32_t blocks, const struct rows 
 
 struct turn {
     struct rows x;
-    const uint8_t *w;
+    const uint8_t *w, *end; /* end: of all slices */
     uint32_t blocks;
     float *y;
     size_t ldy;
@@ -338,6 +354,9 @@ typedef void turn_fn(const struct turn *t);
 /* Any number of rows over each slice, in fours and what is left. by_rows: of 1, 2 and 4. */
 static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, turn_fn *const by_rows[3])
 {
+    t->end = s->w + s->n_out * s->row_bytes;
+    for (const uint8_t *p = s->w; ntx__cpu_fetch_far && p < t->end && p < s->w + FAR; p += 64)
+        __builtin_prefetch(p, 0, 1);
     for (uint32_t o = 0; o < s->n_out; o += OUTS) {
         t->w = s->w + o * s->row_bytes;
         for (uint32_t r = 0; r < n_rows;) {
@@ -355,7 +374,7 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
 #define INTERLEAVED_ROWS(type, how, wants, n, has_min, fetch)                                                                          \
     static __attribute__((noinline)) wants void rows##n##_##how(const struct turn *t)                                        \
     {                                                                                                                            \
-        multiply_slice(t->w, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), has_min, fetch, tile_##how);   \
+        multiply_slice(t->w, t->end, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), has_min, fetch, tile_##how);   \
     }
 
 #define INTERLEAVED_TURNS(type, how, wants, has_min, fetch)                                                                            \
@@ -376,16 +395,16 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
     INTERLEAVED_TURNS(type, type, , has_min, fetch)                                                                                      \
     INTERLEAVED_MATMUL(type, super, sums32, by_rows_##type)
 
-/* On AMD the processor's own prefetchers follow one run well, but for Q4_K and Q5_K were measured better with help. */
-INTERLEAVED(q4_0, false, false, false, false)
-INTERLEAVED(q8_0, false, false, false, false)
-#define INTERLEAVED_LOOKUP(TYPE, type, scale, raise) INTERLEAVED(type, false, false, false, false)
+/* As measured: simple blocks are followed well by the processor's own prefetchers (Q8_0 loses a sixth by help), the scales in front of each super-block's values are not. */
+INTERLEAVED(q4_0, false, false, false, NOT_FETCHED)
+INTERLEAVED(q8_0, false, false, false, NOT_FETCHED)
+#define INTERLEAVED_LOOKUP(TYPE, type, scale, raise) INTERLEAVED(type, false, false, false, NOT_FETCHED)
 NTX_LOOKUPS(INTERLEAVED_LOOKUP)
-INTERLEAVED(q4_k, true, true, true, true)
-INTERLEAVED(q5_k, true, true, true, true)
-INTERLEAVED(q6_k, true, false, false, false)
-INTERLEAVED_TURNS(iq4_xs, iq4_xs, , false, true)
-INTERLEAVED_TURNS(iq4_xs, iq4_xs_across, VBMI, false, true)
+INTERLEAVED(q4_k, true, true, true, FETCHED_TO_SECOND)
+INTERLEAVED(q5_k, true, true, true, FETCHED_TO_SECOND)
+INTERLEAVED(q6_k, true, false, false, FETCHED_TO_FIRST)
+INTERLEAVED_TURNS(iq4_xs, iq4_xs, , false, FETCHED_TO_SECOND)
+INTERLEAVED_TURNS(iq4_xs, iq4_xs_across, VBMI, false, FETCHED_TO_SECOND)
 INTERLEAVED_MATMUL(iq4_xs, true, false, ntx__cpu_permutes_bytes ? by_rows_iq4_xs_across : by_rows_iq4_xs)
 
 /* ---- interleaving ---- */
