@@ -41,7 +41,15 @@ INLINE void tile_step(const struct tile *t, size_t k, __mmask16 live, const int 
     }
 }
 
-INLINE void tile_dots(const struct tile *t, uint32_t n, const int outs, const int rows, size_t bytes, load_fn *load,
+/* Of outputs side by side those that come next are fetched: a distance that is the same for all would fetch some twice and others late. */
+INLINE void fetch_next(const uint8_t *w, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(w + at, 0, 1);
+}
+
+/* next: bytes from these outputs' weights to those of the next ones. */
+INLINE void tile_dots(const struct tile *t, uint32_t n, size_t next, const int outs, const int rows, size_t bytes, load_fn *load,
                       float out[MAX_OUTS][MAX_ROWS])
 {
     __m512 low[MAX_OUTS][MAX_ROWS], high[MAX_OUTS][MAX_ROWS];
@@ -52,7 +60,10 @@ INLINE void tile_dots(const struct tile *t, uint32_t n, const int outs, const in
     size_t k = 0;
     for (; k + 32 <= n; k += 32) {
         for (int o = 0; o < outs; o++)
-            prefetch_weights(t->w[o] + k * bytes, 32 * bytes, 2048, far);
+            if (far)
+                fetch_next(t->w[o] + next + k * bytes, 32 * bytes);
+            else
+                prefetch_weights(t->w[o] + k * bytes, 32 * bytes, 2048, false);
         tile_step(t, k, 0xffff, outs, rows, load, low);
         tile_step(t, k + 16, 0xffff, outs, rows, load, high);
     }
@@ -77,9 +88,9 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t by
         for (int k = 0; k < here; k++)
             t.w[k] = s->w + (o + (size_t)k) * s->row_bytes;
         if (here == outs)
-            tile_dots(&t, s->n_in, outs, rows, bytes, load, out);
+            tile_dots(&t, s->n_in, (size_t)outs * s->row_bytes, outs, rows, bytes, load, out);
         else
-            tile_dots(&t, s->n_in, 1, rows, bytes, load, out);
+            tile_dots(&t, s->n_in, s->row_bytes, 1, rows, bytes, load, out);
         for (int k = 0; k < here; k++, o++)
             for (int row = 0; row < rows; row++)
                 s->y[(r + (size_t)row) * s->ldy + o] = out[k][row];
