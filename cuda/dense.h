@@ -10,6 +10,7 @@
 #include "cuda/moe.h"
 #include "cuda/pool.h"
 #include "cuda/prefill.h"
+#include "cuda/route.h"
 #include "cuda/step.h"
 
 #define WIDEN_THREADS 256u

@@ -1,4 +1,4 @@
-/* launch.h: the functions that cuda/{product,vector,rotate,attend,prefill,dense,moe,best,groups,step,delta,choose,pool}.h define, and the dispatch by kernel. */
+/* launch.h: the functions that cuda/{product,vector,rotate,attend,prefill,dense,moe,route,best,groups,step,delta,choose,pool}.h define, and the dispatch by kernel. */
 #ifndef NTX_CUDA_LAUNCH_H
 #define NTX_CUDA_LAUNCH_H
 
@@ -16,6 +16,7 @@ int ntx__launch_widen(struct ntx_gpu_stream *s, const struct ntx_gpu_widen *p);
 int ntx__launch_narrow(struct ntx_gpu_stream *s, const struct ntx_gpu_narrow *p);
 int ntx__launch_scale(struct ntx_gpu_stream *s, const struct ntx_gpu_scale *p);
 int ntx__launch_gather(struct ntx_gpu_stream *s, const struct ntx_gpu_gather *p);
+int ntx__launch_route(struct ntx_gpu_stream *s, const struct ntx_gpu_route *p);
 int ntx__launch_combine(struct ntx_gpu_stream *s, const struct ntx_gpu_combine *p);
 int ntx__launch_best(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p);
 int ntx__launch_hidden(struct ntx_gpu_stream *s, const struct ntx_gpu_hidden *p);
@@ -53,6 +54,7 @@ static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, c
     case NTX_GPU_INDEX: return ntx__launch_index(s, (const struct ntx_gpu_index *)args);
     case NTX_GPU_CHOOSE: return ntx__launch_choose(s, (const struct ntx_gpu_choose *)args);
     case NTX_GPU_POOL: return ntx__launch_pool(s, (const struct ntx_gpu_pool *)args);
+    case NTX_GPU_ROUTE: return ntx__launch_route(s, (const struct ntx_gpu_route *)args);
     case NTX_GPU_UNPOOLED: return ntx__launch_unpooled(s, (const struct ntx_gpu_pool *)args);
     default: return -EINVAL;
     }

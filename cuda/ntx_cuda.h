@@ -19,7 +19,7 @@
 
 #include "model/layer.h"
 
-#define NTX_GPU_ABI 8u
+#define NTX_GPU_ABI 9u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
@@ -29,6 +29,8 @@
 #define NTX_GPU_TILE 64u               /* queries (heads that share K and V, of rows of a prompt) that one block of threads takes */
 #define NTX_GPU_INDEX_HEAD 256u        /* widest key that positions are chosen by */
 #define NTX_GPU_TILE_HEAD 128u         /* widest head of those */
+#define NTX_GPU_EXPERTS 1024u          /* experts of a layer that rows choose from on the device, */
+#define NTX_GPU_EXPERTS_USED 64u       /* and that one row chooses */
 
 struct ntx_gpu;
 struct ntx_gpu_stream;
@@ -58,6 +60,13 @@ struct ntx_gpu_heads {
     uint32_t n;
 };
 
+/* n choices of experts, a row each: choice c takes matrix expert[c] of those that lie `bytes` apart, and gives row c of y from row c / each of x. n 0: there are none. */
+struct ntx_gpu_chosen {
+    const uint32_t *expert;      /* device */
+    uint64_t bytes;
+    uint32_t n, each;
+};
+
 /* Another matrix of the same type and width, by rows in the same form: one launch takes several. */
 #define NTX_GPU_TOGETHER 16u
 struct ntx_gpu_another {
@@ -69,13 +78,14 @@ struct ntx_gpu_another {
 };
 
 /* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (infer/cpu/cpu.h), 16-aligned, rows x_stride bytes apart.
- * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. Where there are others, each has NTX_GPU_ROWS rows at most, and there are neither groups nor heads. With groups, the rows of one part of each of them, n_out = n * size, and o
+ * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. Where there are others, each has NTX_GPU_ROWS rows at most, and there are neither groups nor heads. With choices n_rows is 1, of others, too (there are as many rows as choices), and there are neither groups nor heads. With groups, the rows of one part of each of them, n_out = n * size, and o
  * is a neuron's number. */
 struct ntx_gpu_product {
     const void *w, *x;
     float *y;
     struct ntx_gpu_groups groups;
     struct ntx_gpu_heads heads;
+    struct ntx_gpu_chosen chosen;
     uint64_t row_bytes, x_stride, ldy;
     uint32_t type, n_out, n_in, n_rows, n_others;
     struct ntx_gpu_another others[NTX_GPU_TOGETHER - 1];
@@ -234,6 +244,18 @@ struct ntx_gpu_gather {
     uint32_t n_rows, used, first;
 };
 
+/* Row i chooses `used` of its experts by their logits, as infer/moe.c has it: choices i * used .. in the order of the experts' numbers, which are their places. Of rows that are not
+ * numbers some are chosen. */
+struct ntx_gpu_route {
+    const float *logits;       /* [n_rows x n_expert] */
+    const float *bias, *choice, *factor; /* [n_expert] or NULL: of logits; of scores, for the choice alone; of weights */
+    float *weight;             /* [n_rows x used] */
+    uint32_t *place, *row, *expert; /* the same */
+    uint64_t ld_logits;
+    uint32_t n_rows, n_expert, used;
+    struct ntx_router by;
+};
+
 /* y[i] = sigmoid(gate[i]) * y[i] where gate is given; then for k in [i * used, (i + 1) * used) whose choice c = place[k] - first is one of
  * n_choices: y[i] += weight[k] * (z[c] + row expert[first + c] of bias, where that is given). weight NULL: 1. */
 struct ntx_gpu_combine {
@@ -348,7 +370,7 @@ struct ntx_gpu_pool {
 enum ntx_gpu_kernel {
     NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_QUANTIZE, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
     NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_MOVE, NTX_GPU_STEP, NTX_GPU_CONV, NTX_GPU_DELTA, NTX_GPU_INDEX,
-    NTX_GPU_CHOOSE, NTX_GPU_POOL, NTX_GPU_UNPOOLED, NTX_GPU_N_KERNELS
+    NTX_GPU_CHOOSE, NTX_GPU_POOL, NTX_GPU_UNPOOLED, NTX_GPU_ROUTE, NTX_GPU_N_KERNELS
 };
 
 struct ntx_gpu_ops {

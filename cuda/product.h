@@ -30,6 +30,7 @@ DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, struct ntx_gpu_pro
     p->n_out = a->n_out;
     p->n_in = a->n_in;
     p->n_rows = a->n_rows;
+    p->chosen = a->chosen;
     if (!a->n_others || BX < a->others[0].first_block)
         return BX;
     while (i + 1 < a->n_others && BX >= a->others[i + 1].first_block)
@@ -42,6 +43,16 @@ DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, struct ntx_gpu_pro
     p->n_out = o->n_out;
     p->n_rows = o->n_rows;
     return BX - o->first_block;
+}
+
+/* That of this block's choice, and its rows. */
+DEV void take_choice(struct ntx_gpu_product *p)
+{
+    if (!p->chosen.n)
+        return;
+    p->w = (const uint8_t *)p->w + p->chosen.expert[BZ] * p->chosen.bytes;
+    p->x = (const uint8_t *)p->x + BZ / p->chosen.each * p->x_stride;
+    p->y += BZ * p->ldy;
 }
 
 DEV const uint8_t *x_row(const struct ntx_gpu_product *p, uint32_t r)
@@ -248,6 +259,8 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
     {                                                              \
         struct ntx_gpu_product p;                                  \
         const uint32_t block = matrix_of_block(&a, &p);            \
+        if (rows == 1)                                             \
+            take_choice(&p);                                       \
         product_##kind(NTX_##type, rows, &p, block);               \
     }
 #define PRODUCTS(kind, type) PRODUCT(kind, type, 1) PRODUCT(kind, type, 2) PRODUCT(kind, type, 4) PRODUCT(kind, type, 8)
@@ -264,7 +277,7 @@ NTX_TYPES(PRODUCTS_OF)
 /* A launch of one class of rows: the kernel of so many, or more, takes them all. */
 #define PRODUCT_CASE(type, threads_per_output)                                                     \
     case NTX_##type: {                                                                             \
-        const uint32_t heads = a.heads.n ? a.heads.n : 1, blocks = count_blocks(&a, threads_per_output); \
+        const uint32_t heads = a.chosen.n ? a.chosen.n : a.heads.n ? a.heads.n : 1, blocks = count_blocks(&a, threads_per_output); \
         if (rows == 1)                                                                             \
             RETURN_LAUNCH(s, product_##type##_1, blocks, 1, heads, PRODUCT_THREADS, a);             \
         if (rows == 2)                                                                             \
@@ -313,6 +326,8 @@ static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *
 int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
     struct ntx_gpu_product part = *p;
+    if (p->chosen.n && (!p->chosen.each || most_rows(p) != 1 || p->groups.size || p->heads.n))
+        return -EINVAL;
     if (p->n_others)
         return p->n_others >= NTX_GPU_TOGETHER || most_rows(p) > NTX_GPU_ROWS || p->groups.size || p->heads.n ? -EINVAL : product_rows(s, p);
     for (uint32_t r = 0; r < p->n_rows; r += NTX_GPU_ROWS) {

@@ -176,6 +176,9 @@ struct ntx_backend {
     /* Experts: choices are made (m.moe); those of the wave (f->moe) get their rows of X; and are added to Y, whose rows have been weighed by the shared
      * expert's gate before where f->moe.weigh says so. */
     int (*chosen)(struct ntx_forward *f);
+    bool (*routes)(const struct ntx_forward *f); /* it has all of f->layer's experts, and chooses by itself, from the router's logits: m.moe is not written then, and there is one wave. NULL: never */
+    int (*route)(struct ntx_forward *f);
+    int (*multiply_chosen)(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n); /* all choices, by these matrices of their experts */
     int (*prefetch)(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n); /* that the layer will probably want: who else has some of them may begin to read */
     int (*gather)(struct ntx_forward *f);
     int (*combine)(struct ntx_forward *f);
@@ -283,7 +286,7 @@ struct ntx_forward {
     uint32_t n_exact;   /* live rows that are exact: they come first */
     uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
     uint32_t n_kv_only; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
-    struct { uint32_t first, n, n_wanted; bool weigh, last; } moe; /* choices of the wave of experts, and whether it is the last; experts that any row chose */
+    struct { uint32_t first, n, n_wanted; bool weigh, last, by_back; } moe; /* choices of the wave of experts, and whether it is the last; experts that any row chose; the back end chose */
     struct {
         uint32_t first, n;  /* the current batch, in m.groups.wanted */
         const uint8_t *base; /* all groups that the layer shares, where it adds to them; else NULL */

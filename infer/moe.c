@@ -1,4 +1,5 @@
-/* moe.c: the FFN of a layer with experts, by the operations of any back end. The CPU chooses, from the router's logits.
+/* moe.c: the FFN of a layer with experts, by the operations of any back end. The CPU chooses, from the router's logits; or
+ * a back end that has all experts, and then nothing comes to the host.
  *
  *   x -> router (+ bias) -> softmax, sigmoid or root of softplus -> the n_expert_used largest, or those of the row's token (of equal ones the first) -> weights
  *   y = sigmoid(shared gate . x) * shared(x)                     where there is a shared expert, else 0; where it has no gate, shared(x)
@@ -21,7 +22,6 @@
 #include "infer/forward_impl.h"
 
 #define TAKEN (-1.0f)     /* in place of a score, which is never negative */
-#define LEAST_SUM 0x1p-14f /* the least normal half */
 
 static const struct ntx_layer_weights *layer(const struct ntx_forward *f)
 {
@@ -167,7 +167,7 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const int32_t *numbers = numbers_of(f, i);
     ntx__moe_scores(f, r, p);
     sum = numbers ? take_numbered(f, numbers, p, id, weight) : take_largest(f, r, p, id, weight);
-    float by = r->norm ? 1 / NTX_MAX(sum, LEAST_SUM) : 1;
+    float by = r->norm ? 1 / NTX_MAX(sum, NTX_LEAST_WEIGHTS) : 1;
     for (uint32_t k = 0; k < hp->n_expert_used; k++)
         weight[k] = weight[k] * by * r->scale * (f->vec[NTX_T_expert_scale] ? f->vec[NTX_T_expert_scale][id[k]] : 1);
 }
@@ -196,13 +196,6 @@ static uint32_t sort_choices(struct ntx_forward *f)
         m->first[e] = m->first[e - 1];
     m->first[0] = 0;
     return wanted;
-}
-
-static int route(struct ntx_forward *f)
-{
-    const struct ntx__product p = {.w = &layer(f)->router, .to = NTX__BUF_PROBS};
-    int rc = ntx__multiply(f, &p, 1, NTX_BUF_X);
-    return rc ? rc : ntx__fetch(f, NTX__BUF_PROBS, 0, f->n_live);
 }
 
 /* ---- the expert that all rows go through */
@@ -269,6 +262,13 @@ static unsigned list_products(struct ntx_forward *f, uint32_t n, const enum ntx_
     return k;
 }
 
+static int multiply_parts(struct ntx_forward *f, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts, const struct ntx__input *in)
+{
+    if (f->moe.by_back)
+        return f->back->multiply_chosen(f, parts, n_parts);
+    return f->back->multiply(f, f->m.moe.products, list_products(f, n, parts, n_parts), in);
+}
+
 /* Experts m.order[0 .. n), choices [f->moe.first, + f->moe.n). */
 static int run_wave(struct ntx_forward *f, uint32_t n)
 {
@@ -278,8 +278,7 @@ static int run_wave(struct ntx_forward *f, uint32_t n)
     const struct ntx__input x = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .glu = &glu};
     const struct ntx__input hidden = {.buf = NTX__BUF_CHOICE_GATE, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .summed = true};
     int rc = f->back->gather(f);
-    if (rc || (rc = f->back->multiply(f, f->m.moe.products, list_products(f, n, in, 2), &x)) || (rc = f->back->glu(f, &glu)) ||
-        (rc = f->back->multiply(f, f->m.moe.products, list_products(f, n, out, 1), &hidden)) || (rc = f->back->combine(f)))
+    if (rc || (rc = multiply_parts(f, n, in, 2, &x)) || (rc = f->back->glu(f, &glu)) || (rc = multiply_parts(f, n, out, 1, &hidden)) || (rc = f->back->combine(f)))
         return rc;
     return ntx__settle_chunks(f); /* those that were copied may be replaced after this */
 }
@@ -354,10 +353,24 @@ static int check_numbers(struct ntx_forward *f)
 static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_choice, NTX_T_expert_scale, NTX_T_token_experts};
 #define N_WITH_ROUTER (sizeof with_router / sizeof *with_router)
 
+/* Nobody on the host asks who was chosen: not who reads what the next layer with experts will want, nor who looks on. */
+static bool routed_by_back(const struct ntx_forward *f)
+{
+    uint32_t next = f->layer + 1;
+    while (next < f->hp->n_layers && f->c.chunks->layers[next].router.tensor == NTX_NO_TENSOR)
+        next++;
+    return f->back->routes && !f->c.trace_experts && !f->c.sums && !f->watched && (next == f->hp->n_layers || ntx__moe_held(f, next)) && f->back->routes(f);
+}
+
 int ntx__run_route(struct ntx_forward *f, const struct ntx__run *r)
 {
+    const struct ntx__product logits = {.w = &layer(f)->router, .to = NTX__BUF_PROBS};
+    int rc = ntx__multiply(f, &logits, 1, NTX_BUF_X);
     (void)r;
-    int rc = route(f);
+    f->moe.by_back = routed_by_back(f);
+    if (rc || f->moe.by_back)
+        return rc ? rc : f->back->route(f);
+    rc = ntx__fetch(f, NTX__BUF_PROBS, 0, f->n_live);
     for (size_t i = 0; i < N_WITH_ROUTER && !rc; i++)
         rc = ntx__take(f, &layer(f)->of[with_router[i]], &f->vec[with_router[i]]);
     if (rc || (rc = check_numbers(f)))
@@ -394,6 +407,16 @@ static int waves_in_turn(struct ntx_forward *f)
     return 0;
 }
 
+static int all_at_once(struct ntx_forward *f)
+{
+    int rc = shared(f);
+    f->moe.first = 0;
+    f->moe.n = f->n_live * f->hp->n_expert_used;
+    f->moe.weigh = weighs_shared(f);
+    f->moe.last = true;
+    return rc ? rc : run_wave(f, 0);
+}
+
 int ntx__run_experts(struct ntx_forward *f, const struct ntx__run *r)
 {
     (void)r;
@@ -401,7 +424,7 @@ int ntx__run_experts(struct ntx_forward *f, const struct ntx__run *r)
     int rc = 0;
     for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
         rc = ntx__take(f, &bias[part], &f->vec[NTX_T_expert_gate_bias + part]);
-    if (rc || (rc = waves_in_turn(f)))
+    if (rc || (rc = f->moe.by_back ? all_at_once(f) : waves_in_turn(f)))
         return rc;
     for (int part = 0; part < NTX_EXPERT_PARTS; part++)
         ntx__give(f, &bias[part]);

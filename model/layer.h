@@ -143,6 +143,7 @@ enum ntx_turn { NTX_TURN_ALL, NTX_TURN_WINDOW /* of layers with a window, where 
 
 /* From a router's logits to shares: scores, of which the largest are chosen; those chosen are divided by their sum, or not, and multiplied by a scale. */
 enum ntx_score { NTX_SCORE_SOFTMAX, NTX_SCORE_SIGMOID, NTX_SCORE_SQRT_SOFTPLUS };
+#define NTX_LEAST_WEIGHTS 0x1p-14f /* the least normal half: a smaller sum of weights is taken as that */
 struct ntx_router {
     uint8_t score; /* enum ntx_score */
     bool norm;

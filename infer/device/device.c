@@ -320,7 +320,8 @@ static int make_memory(struct ntx_device *d)
     d->where = calloc(d->c.chunks->n, sizeof *d->where);
     d->layer = calloc(d->hp->n_layers, sizeof *d->layer);
     d->kv_at = calloc(2 * d->hp->n_layers, sizeof *d->kv_at);
-    if (!d->at || !d->where || !d->layer || !d->kv_at)
+    d->expert_bytes = calloc(d->hp->n_layers, sizeof *d->expert_bytes);
+    if (!d->at || !d->where || !d->layer || !d->kv_at || !d->expert_bytes)
         return -ENOMEM;
     uint64_t before[2] = {0};
     for (uint32_t l = 0; l < d->hp->n_layers; l++) {
@@ -340,6 +341,7 @@ static int make_memory(struct ntx_device *d)
         return rc;
     lay_out(d, d->arena, true);
     lay_out_host(d, d->host_arena);
+    ntx__device_find_experts(d);
     return 0;
 }
 
@@ -405,6 +407,7 @@ void ntx_device_free(struct ntx_device *d)
     free(d->where);
     free(d->layer);
     free(d->kv_at);
+    free(d->expert_bytes);
     free(d);
 }
 

@@ -99,6 +99,7 @@ static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const s
     s->queued_ns = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
     s->copied_bytes = whole ? c->bytes : part->n * part->row_bytes;
     emulate_link(d, s->copied_bytes);
+    d->copied = true;
     if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = whole ? d->ops->upload(d->copies, s->own, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
         (rc = d->ops->event_record(s->copied, d->copies)))
         return rc;

@@ -2,7 +2,8 @@
  *
  *   device.c        memory: one layout, counted and placed
  *   device_rows.c   what comes in and goes out: rows, which layers they have, logits
- *   device_layer.c  the table of the back end; the operations of a layer's steps, and of experts
+ *   device_layer.c  the table of the back end; the operations of a layer's steps
+ *   device_experts.c experts: who goes where, and their products
  *   device_latent.c attention over latents
  *   device_choose.c attention to chosen positions: which
  *   device_pool.c   K, and keys, that stand for several positions
@@ -100,6 +101,7 @@ struct ntx_device {
     uint64_t stage_bytes, kv_block_bytes[2], bytes;
     uint64_t *kv_at;               /* [2 x n_layers] where a layer's K and V begin in a block; and what it keeps beside them */
     uint32_t attend_rows, score_rows, most_chosen;
+    uint64_t *expert_bytes;        /* [n_layers] from an expert to the next, where the layer's are all here, and rows may choose here; 0: they may not */
     uint8_t **at;                  /* [chunks->n] on the device, NULL for those that are not */
     uint8_t *where;                /* [chunks->n] of a step: enum ntx__where */
     struct ntx__device_mem m;
@@ -120,6 +122,7 @@ struct ntx_device {
     uint32_t n_paths;                          /* slots in m.paths */
     bool with_holes, decided;                  /* decided: `layer` counts */
     bool masked;                               /* m.uses counts */
+    bool copied, over;                         /* something was queued on `copies`; nothing is on `compute` */
 };
 
 /* Rows of a weight that are widened for the matrix units at a time: those of a chunk. Which matrices layers share is not known here: theirs are large. */
@@ -153,6 +156,18 @@ bool ntx__device_has_ring(const struct ntx_device *d, uint32_t layer); /* its K 
 struct ntx_gpu_kv ntx__device_kv(const struct ntx_device *d, uint32_t row); /* of f->layer, for live rows from `row` on */
 int ntx__device_step(struct ntx_device *d, const struct ntx_gpu_step *g);
 uint32_t ntx__device_most_pos(const struct ntx_device *d); /* positions of the pass, and 1 */
+
+int ntx__device_glu(struct ntx_forward *f, const struct ntx__glu *s); /* as struct ntx_backend says */
+
+/* ---- device_experts.c: as struct ntx_backend says */
+void ntx__device_find_experts(struct ntx_device *d); /* d->expert_bytes */
+bool ntx__device_routes(const struct ntx_forward *f);
+int ntx__device_route(struct ntx_forward *f);
+int ntx__device_multiply_chosen(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n);
+int ntx__device_chosen(struct ntx_forward *f);
+int ntx__device_gather(struct ntx_forward *f);
+int ntx__device_combine(struct ntx_forward *f);
+int ntx__device_clear(struct ntx_forward *f, enum ntx_buf b);
 
 /* ---- device_latent.c */
 int ntx__device_attend_latent(struct ntx_device *d, const struct ntx_step *s);

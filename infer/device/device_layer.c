@@ -1,5 +1,5 @@
 /* device_layer.c: the operations of a layer's steps (model/layer.h) on a device. Everything is queued; the host waits only where
- * the CPU shares a step, where a streamed chunk has not come, and where experts are chosen. */
+ * the CPU shares a step, where a streamed chunk has not come, and where it chooses experts. */
 #include <string.h>
 
 #include "common/util.h"
@@ -42,7 +42,7 @@ static void biases(const struct ntx_device *d, struct ntx_gpu_quantize *g)
 }
 
 /* gate quantised; where up is a buffer, after act(gate) * up. */
-static int glu(struct ntx_forward *f, const struct ntx__glu *s)
+int ntx__device_glu(struct ntx_forward *f, const struct ntx__glu *s)
 {
     struct ntx_device *d = f->c.device;
     struct ntx_gpu_quantize g = {
@@ -234,7 +234,7 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     if (last->op == NTX_OP_PUT)
         return rotate_and_store(d, r);
     if (last->op == NTX_OP_GLU)
-        return glu(f, &(struct ntx__glu){.gate = last->in[0], .up = last->in[1], .step = last, .n = last->width, .n_rows = f->n_live, .forms = r->forms});
+        return ntx__device_glu(f, &(struct ntx__glu){.gate = last->in[0], .up = last->in[1], .step = last, .n = last->width, .n_rows = f->n_live, .forms = r->forms});
     return residual(d, r);
 }
 
@@ -289,79 +289,10 @@ int ntx__device_attend(struct ntx_forward *f, const struct ntx__run *r)
     int rc = s->latent ? ntx__device_attend_latent(d, s) : attend_split(d, s, 0, exact);
     if (!rc && tiled)
         rc = attend_tiles(d, s, exact);
-    return rc ? rc : glu(f, &(struct ntx__glu){.gate = NTX_BUF_ATTN, .up = NTX_BUF_NONE, .n = r->width, .n_rows = f->n_live, .forms = r->forms});
+    return rc ? rc : ntx__device_glu(f, &(struct ntx__glu){.gate = NTX_BUF_ATTN, .up = NTX_BUF_NONE, .n = r->width, .n_rows = f->n_live, .forms = r->forms});
 }
 
-/* ---- experts */
-
-/* The lists of the layer before are on the device since its router's logits came down. */
-static int chosen(struct ntx_forward *f)
-{
-    struct ntx_device *d = f->c.device;
-    const struct ntx__moe_mem *m = &f->m.moe;
-    uint64_t bytes = (uint64_t)f->n_live * d->hp->n_expert_used * 4;
-    int rc;
-    if ((rc = d->ops->upload(d->compute, d->m.moe.row, m->row, bytes)) || (rc = d->ops->upload(d->compute, d->m.moe.place, m->place, bytes)) ||
-        (rc = d->ops->upload(d->compute, d->m.moe.weight, m->weight, bytes)))
-        return ntx__device_fail(d, rc, "the choice of experts");
-    if (layer(d)->expert_bias[NTX_EXPERT_DOWN].tensor == NTX_NO_TENSOR) /* then nobody asks whose a choice is */
-        return 0;
-    rc = d->ops->upload(d->compute, d->m.moe.expert, m->expert, bytes);
-    return rc ? ntx__device_fail(d, rc, "whose choices they are") : 0;
-}
-
-static int gather_form(struct ntx_device *d, enum ntx_act form, const void *from, void *to)
-{
-    uint64_t stride = ntx__stride(d->f, NTX_BUF_X, form, d->hp->n_embd);
-    const struct ntx_gpu_gather g = {.from = from, .to = to, .rows = d->m.moe.row + d->f->moe.first, .from_stride = stride, .to_stride = stride, .bytes = stride,
-                                     .n_rows = d->f->moe.n};
-    return ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
-}
-
-static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, f->run)->weighs_input; }
-
-/* Rows times their choices' shares, in the forms that are wanted. */
-static int gather_weighed(struct ntx_device *d, uint32_t forms)
-{
-    const uint64_t stride = ntx__stride(d->f, NTX_BUF_X, NTX_ACT_F32, d->hp->n_embd);
-    const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_X], .to = d->m.buf[NTX__BUF_CHOICE_X], .rows = d->m.moe.row + d->f->moe.first, .weight = d->m.moe.weight,
-                                     .place = d->m.moe.place, .from_stride = stride, .to_stride = stride, .bytes = d->hp->n_embd * sizeof(float), .n_rows = d->f->moe.n,
-                                     .used = d->hp->n_expert_used, .first = d->f->moe.first};
-    int rc = ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
-    return rc ? rc : glu(d->f, &(struct ntx__glu){.gate = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n = d->hp->n_embd, .n_rows = d->f->moe.n, .forms = forms});
-}
-
-static int gather(struct ntx_forward *f)
-{
-    struct ntx_device *d = f->c.device;
-    const struct ntx_weight *const in[] = {&layer(d)->expert[NTX_EXPERT_GATE], &layer(d)->expert[NTX_EXPERT_UP]};
-    uint32_t forms = ntx__forms(in, 2);
-    if (weighs_input(f))
-        return gather_weighed(d, forms);
-    int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, NTX_ACT_F32, d->m.buf[NTX_BUF_X], d->m.buf[NTX__BUF_CHOICE_X]) : 0;
-    for (int form = NTX_ACT_F32 + 1; !rc && form < NTX_N_ACTS; form++)
-        if (forms >> form & 1)
-            rc = gather_form(d, (enum ntx_act)form, d->m.quantized[NTX__OF_LAYER][form], d->m.quantized[NTX__OF_CHOICES][form]);
-    return rc;
-}
-
-static int combine(struct ntx_forward *f)
-{
-    struct ntx_device *d = f->c.device;
-    const struct ntx_gpu_combine g = {
-        .y = d->m.buf[NTX_BUF_Y], .z = d->m.buf[NTX__BUF_CHOICE_Y], .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL, .weight = weighs_input(f) ? NULL : d->m.moe.weight,
-        .place = d->m.moe.place, .bias = ntx__device_vector(d, &layer(d)->expert_bias[NTX_EXPERT_DOWN]), .expert = d->m.moe.expert,
-        .ld_y = d->hp->n_embd, .used = d->hp->n_expert_used, .first = f->moe.first, .n_choices = f->moe.n, .n = d->hp->n_embd, .n_rows = f->n_live,
-    };
-    return ntx__device_go(d, NTX_GPU_COMBINE, &g, "experts' sum");
-}
-
-static int clear(struct ntx_forward *f, enum ntx_buf b)
-{
-    struct ntx_device *d = f->c.device;
-    int rc = d->ops->fill(d->compute, d->m.buf[b], 0, f->n_live * f->buf[b].ld * sizeof(float));
-    return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
-}
+/* ---- rows out */
 
 /* The states as they are. */
 static int output_rows(struct ntx_device *d, uint32_t n, uint32_t forms)
@@ -369,7 +300,7 @@ static int output_rows(struct ntx_device *d, uint32_t n, uint32_t forms)
     const struct ntx_gpu_step g = {.out = d->m.buf[NTX_BUF_X], .in = d->m.buf[NTX_BUF_H], .rows = d->m.out_rows, .ld_out = d->f->ld_x, .ld_in = d->hp->n_embd, .by_row = NTX_GPU_IN,
                                    .n_rows = n, .s = {.op = NTX_OP_SCALE, .width = d->hp->n_embd, .scale = d->hp->logit_scale}};
     int rc = ntx__device_step(d, &g);
-    return rc ? rc : glu(d->f, &(struct ntx__glu){.gate = NTX_BUF_X, .n = d->hp->n_embd, .n_rows = n, .forms = forms});
+    return rc ? rc : ntx__device_glu(d->f, &(struct ntx__glu){.gate = NTX_BUF_X, .n = d->hp->n_embd, .n_rows = n, .forms = forms});
 }
 
 int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
@@ -461,13 +392,16 @@ const struct ntx_backend ntx_device_backend = {
     .rows = rows,
     .run = {NTX_OPS(X)},
     .multiply = ntx__device_multiply,
-    .glu = glu,
+    .glu = ntx__device_glu,
     .low = low,
     .plus = plus,
-    .clear = clear,
-    .chosen = chosen,
-    .gather = gather,
-    .combine = combine,
+    .clear = ntx__device_clear,
+    .chosen = ntx__device_chosen,
+    .routes = ntx__device_routes,
+    .route = ntx__device_route,
+    .multiply_chosen = ntx__device_multiply_chosen,
+    .gather = ntx__device_gather,
+    .combine = ntx__device_combine,
     .groups = ntx__device_groups,
     .groups_by_host = ntx__device_leaves_groups,
     .unseen = 1u << NTX_BUF_K | 1u << NTX_BUF_V | 1u << NTX_BUF_Y, /* K and V are turned on their way into the cache, a bias of Y goes into H */

@@ -273,6 +273,7 @@ static int download_logits(struct ntx_device *d, uint32_t n, uint32_t best)
             rc = d->ops->download(d->compute, d->host.logits + i * n_vocab, d->m.buf[NTX__BUF_LOGITS] + i * n_vocab, n_vocab * sizeof(float));
     if (!rc)
         rc = d->ops->stream_sync(d->compute);
+    d->over = !rc;
     return rc ? ntx__device_fail(d, rc, "logits") : 0;
 }
 
@@ -332,7 +333,7 @@ int ntx__device_begin(struct ntx_forward *f)
     for (uint32_t i = 0; i < n; i++)
         d->all.n_exact = f->b->rows[i].rounded && !d->no_dense ? d->all.n_exact : i + 1;
     d->pending = (struct ntx__device_rows){0};
-    d->with_holes = d->decided = false;
+    d->with_holes = d->decided = d->copied = d->over = false;
     int rc = ntx__device_forget(d);
     return rc ? ntx__device_fail(d, rc, "the choice of positions") : bring_rows(d);
 }
@@ -401,9 +402,9 @@ int ntx__device_end(struct ntx_forward *f, int rc)
 {
     struct ntx_device *d = f->c.device;
     int late = ntx__device_settle(d);
-    if (!late)
+    if (!late && d->copied)
         late = d->ops->stream_sync(d->copies);
-    if (!late)
+    if (!late && !d->over)
         late = d->ops->stream_sync(d->compute);
     return !rc && late ? ntx__device_fail(d, late, "the end of a pass") : rc;
 }

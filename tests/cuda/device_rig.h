@@ -105,4 +105,64 @@ KIT double worst(const float *got, const float *want, size_t n)
     return off / size;
 }
 
+/* ---- what passes give */
+
+enum { N = 7, LONG = 260 };
+
+/* Passes of `step` rows; the CPU's where w is NULL. */
+KIT float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint32_t step, bool prompt, size_t *size)
+{
+    struct rig r;
+    int32_t ids[LONG];
+    struct ntx_row rows[64];
+    world_rig(w, &r, &o);
+    rig_ids(&r, 5, ids, n);
+    *size = (size_t)n * r.n_vocab;
+    float *logits = malloc(*size * sizeof *logits);
+    struct ntx_kv_seq *kv = rig_seq(&r, n);
+    for (uint32_t i = 0; i < n; i += step) {
+        uint32_t k = n - i < step ? n - i : step;
+        for (uint32_t j = 0; j < k; j++)
+            rows[j] = (struct ntx_row){.token = ids[i + j], .pos = i + j, .kv = kv, .logits = logits + (size_t)(i + j) * r.n_vocab, .rounded = prompt, .all_groups = prompt};
+        CHECK_MSG(!rig_run(&r, rows, k), "%s", r.w.w.error.text);
+    }
+    ntx_kv_seq_free(kv);
+    world_close(w, &r);
+    return logits;
+}
+
+/* Small: each thread of a card is a fiber here. */
+KIT struct mk_options small_model(const char *type, uint32_t layers)
+{
+    struct mk_options make = rig_model();
+    make.type = type;
+    make.layers = layers;
+    make.ff = 256;
+    make.heads = 4;
+    return make;
+}
+
+struct way {
+    const char *mix;
+    uint32_t in_flight, window, step, share;
+};
+
+/* The CPU's logits, which the device gives in each of these ways, bit for bit. */
+KIT float *same_every_way(struct world *w, const struct rig_options *o, const struct way *ways, size_t n_ways, const char *what, const char *which)
+{
+    size_t n;
+    float *want = logits_of(NULL, *o, N, N, false, &n);
+    for (size_t i = 0; i < n_ways; i++) {
+        struct rig_options on = *o;
+        w->mix = ways[i].mix;
+        w->in_flight = ways[i].in_flight;
+        w->share = ways[i].share;
+        on.window = ways[i].window;
+        float *got = logits_of(w, on, N, ways[i].step, false, &n);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s %s, mixture %s: not the CPU's bits (off by %g)", what, which, w->mix, worst(got, want, n));
+        free(got);
+    }
+    return want;
+}
+
 #endif

@@ -299,6 +299,7 @@ static void fake_stream_free(struct ntx_gpu_stream *s)
 static int fake_stream_sync(struct ntx_gpu_stream *s)
 {
     run_until(s, s->queued);
+    control.syncs++;
     return check_lost(s->g);
 }
 
@@ -342,6 +343,7 @@ static int fake_event_sync(struct ntx_gpu_event *e)
 {
     if (e->s)
         run_until(e->s, e->at);
+    control.syncs++;
     return check_lost(e->g);
 }
 

@@ -17,6 +17,7 @@ struct ntx_fake_control {
     uint64_t calls, fail_at;   /* calls that may fail, so far; from the fail_at-th on the device is lost (UINT64_MAX: never) */
     uint64_t total, used;      /* bytes of memory */
     uint64_t launches, dense, uploaded; /* products on the matrix units; bytes of uploads that were queued */
+    uint64_t syncs;            /* of streams and events: the host waited */
     uint64_t waiting;          /* operations that are queued and not done, on all streams */
     int no_dense;
     void (*ran_upload)(const void *host); /* told when an upload is carried out; may be NULL */

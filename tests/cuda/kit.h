@@ -6,6 +6,7 @@
 
 #include "cuda/ntx_cuda.h"
 #include "tests/check.h"
+#include "tests/cpu/blocks.h"
 #include "tests/cpu/kit.h"
 
 struct gpu {
@@ -74,6 +75,27 @@ KIT void fill_random(struct rng *r, float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         x[i] = rng_float(r);
+}
+
+/* `beside` floats behind each row of n must still be poison. */
+KIT void check_rows(const char *what, const float *got, size_t ld, const float *want, uint32_t n, uint32_t rows)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t k = 0; k < n; k++)
+            CHECK_MSG(!memcmp(&got[r * ld + k], &want[(size_t)r * n + k], 4), "%s: row %u value %u: %.9g, not %.9g", what, r, k,
+                      (double)got[r * ld + k], (double)want[(size_t)r * n + k]);
+        for (size_t k = n; k < ld; k++)
+            CHECK_MSG(isnan(got[r * ld + k]), "%s: row %u: written behind its end", what, r);
+    }
+}
+
+KIT uint8_t *random_weights(struct rng *r, uint32_t type, size_t bytes, bool extreme)
+{
+    uint8_t *w = malloc(bytes);
+    uint32_t size = ntx_type_info(type)->block_bytes;
+    for (size_t at = 0; at < bytes; at += size)
+        random_block(r, type, (char *)w + at, size, extreme);
+    return w;
 }
 
 #endif

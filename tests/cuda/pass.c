@@ -5,64 +5,6 @@
 #include "tests/cuda/device_rig.h"
 #include "tests/forward/trees.h"
 
-enum { N = 7, LONG = 260 };
-
-/* Passes of `step` rows; the CPU's where w is NULL. */
-static float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint32_t step, bool prompt, size_t *size)
-{
-    struct rig r;
-    int32_t ids[LONG];
-    struct ntx_row rows[64];
-    world_rig(w, &r, &o);
-    rig_ids(&r, 5, ids, n);
-    *size = (size_t)n * r.n_vocab;
-    float *logits = malloc(*size * sizeof *logits);
-    struct ntx_kv_seq *kv = rig_seq(&r, n);
-    for (uint32_t i = 0; i < n; i += step) {
-        uint32_t k = n - i < step ? n - i : step;
-        for (uint32_t j = 0; j < k; j++)
-            rows[j] = (struct ntx_row){.token = ids[i + j], .pos = i + j, .kv = kv, .logits = logits + (size_t)(i + j) * r.n_vocab, .rounded = prompt, .all_groups = prompt};
-        CHECK_MSG(!rig_run(&r, rows, k), "%s", r.w.w.error.text);
-    }
-    ntx_kv_seq_free(kv);
-    world_close(w, &r);
-    return logits;
-}
-
-/* Small: each thread of a card is a fiber here. */
-static struct mk_options small_model(const char *type, uint32_t layers)
-{
-    struct mk_options make = rig_model();
-    make.type = type;
-    make.layers = layers;
-    make.ff = 256;
-    make.heads = 4;
-    return make;
-}
-
-struct way {
-    const char *mix;
-    uint32_t in_flight, window, step, share;
-};
-
-/* The CPU's logits, which the device gives in each of these ways, bit for bit. */
-static float *same_every_way(struct world *w, const struct rig_options *o, const struct way *ways, size_t n_ways, const char *what, const char *which)
-{
-    size_t n;
-    float *want = logits_of(NULL, *o, N, N, false, &n);
-    for (size_t i = 0; i < n_ways; i++) {
-        struct rig_options on = *o;
-        w->mix = ways[i].mix;
-        w->in_flight = ways[i].in_flight;
-        w->share = ways[i].share;
-        on.window = ways[i].window;
-        float *got = logits_of(w, on, N, ways[i].step, false, &n);
-        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s %s, mixture %s: not the CPU's bits (off by %g)", what, which, w->mix, worst(got, want, n));
-        free(got);
-    }
-    return want;
-}
-
 static void mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways, size_t n_ways, double prompts_off)
 {
     const struct rig_options o = {.make = *make, .chunk_bytes = 20000, .kv_type = kv_type, .max_rows = N}; /* experts come in several groups */
@@ -613,46 +555,6 @@ static void pooled(struct world *w)
     puts("pooled K: bits equal");
 }
 
-/* ---- few launches: matrices that are alike, and of experts those of a wave, go together */
-
-static uint64_t launches_of(struct world *w, const struct mk_options *make, uint32_t n_rows)
-{
-    struct rig r;
-    struct rig_options o = {.make = *make, .max_rows = 8};
-    struct ntx_row rows[8];
-    w->mix = "d";
-    world_rig(w, &r, &o);
-    float *logits = malloc(n_rows * r.n_vocab * sizeof *logits);
-    struct ntx_kv_seq *kv = rig_seq(&r, 8);
-    for (uint32_t i = 0; i < n_rows; i++)
-        rows[i] = (struct ntx_row){.token = 5, .pos = i, .kv = kv, .logits = logits + i * r.n_vocab};
-    const uint64_t before = w->fake->launches;
-    CHECK_EQ(rig_run(&r, rows, n_rows), 0);
-    const uint64_t n = w->fake->launches - before;
-    ntx_kv_seq_free(kv);
-    world_close(w, &r);
-    free(logits);
-    return n;
-}
-
-static void launches(struct world *w)
-{
-    struct mk_options dense[2] = {small_model("Q8_0", 1), small_model("Q8_0", 3)}, experts[2] = {dense[0], dense[1]};
-    for (int i = 0; i < 2 && w->fake; i++) {
-        experts[i].arch = "qwen3moe";
-        experts[i].experts = 16;
-        experts[i].experts_used = 8;
-    }
-    if (!w->fake)
-        return;
-    /* norm; q, k and v; rotation; attention; its values quantised; o; what it adds, and a norm; gate and up; what they give; down */
-    CHECK_EQ((launches_of(w, &dense[1], 1) - launches_of(w, &dense[0], 1)) / 2, 10);
-    CHECK_EQ((launches_of(w, &dense[1], 5) - launches_of(w, &dense[0], 5)) / 2, 10);
-    /* in place of the last three: router; rows gathered; gates and ups of eight; what they give; their downs; their sum */
-    CHECK_EQ((launches_of(w, &experts[1], 1) - launches_of(w, &experts[0], 1)) / 2, 13);
-    puts("few launches: 10 of a dense layer, 13 of one with experts");
-}
-
 /* ---- the largest logits instead of all */
 
 static void best_logits(struct world *w)
@@ -946,7 +848,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"launches", launches}, {"pooled", pooled}, {"steps", steps}, {"in-place", in_place}, {"within", within}, {"refusals", refusals}};
+    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"pooled", pooled}, {"steps", steps}, {"in-place", in_place}, {"within", within}, {"refusals", refusals}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -1,0 +1,161 @@
+/* route.h: which experts a row goes through, as infer/moe.c chooses them, where nobody but the device needs to know.
+ *
+ * A warp a row, whose scores lie in shared memory. What the CPU adds up in an order is added up in that order by all threads; of the largest scores each is found by the whole warp. */
+#ifndef NTX_CUDA_ROUTE_H
+#define NTX_CUDA_ROUTE_H
+
+#include "cuda/moe.h"
+
+#define ROUTE_TAKEN (-1.0f) /* in place of a score, which is never negative */
+
+struct route_memory { /* shared */
+    float score[NTX_GPU_EXPERTS], group[NTX_GPU_EXPERTS], weight[NTX_GPU_EXPERTS_USED];
+    uint32_t expert[NTX_GPU_EXPERTS_USED], best;
+};
+
+/* e^x less the largest, by their sum. */
+DEV void route_softmax(float *p, uint32_t n)
+{
+    float most = -INFINITY, sum = 0;
+    for (uint32_t e = TID; e < n; e += WARP)
+        most = p[e] > most ? p[e] : most;
+    UNROLL
+    for (uint32_t m = WARP / 2; m; m /= 2) {
+        const float other = xor_f(most, m);
+        most = other > most ? other : most;
+    }
+    for (uint32_t e = TID; e < n; e += WARP)
+        p[e] = exp_exact(p[e] - most);
+    SYNC();
+    for (uint32_t e = 0; e < n; e++)
+        sum += p[e];
+    SYNC();
+    for (uint32_t e = TID; e < n; e += WARP)
+        p[e] /= sum;
+}
+
+DEV float route_score(float x, uint32_t by)
+{
+    if (by == NTX_SCORE_SIGMOID)
+        return 1 / (1 + exp_exact(-x));
+    return by == NTX_SCORE_SQRT_SOFTPLUS ? (float)sqrt(x > 20 ? (double)x : log1p(exp((double)x))) : x;
+}
+
+DEV void route_scores(const struct ntx_gpu_route *a, const float *logits, float *p)
+{
+    for (uint32_t e = TID; e < a->n_expert; e += WARP)
+        p[e] = route_score(a->bias ? logits[e] + a->bias[e] : logits[e], a->by.score);
+    if (a->by.score == NTX_SCORE_SOFTMAX)
+        route_softmax(p, a->n_expert);
+    SYNC();
+}
+
+DEV float route_value(const struct ntx_gpu_route *a, const float *p, uint32_t e) { return a->choice ? p[e] + a->choice[e] : p[e]; }
+
+/* The two largest of group g's scores, together. */
+DEV float route_group(const struct ntx_gpu_route *a, const float *p, uint32_t g, uint32_t each)
+{
+    float first = -INFINITY, second = -INFINITY;
+    for (uint32_t e = g * each; e < (g + 1) * each; e++) {
+        const float v = route_value(a, p, e), less = v > first ? first : v;
+        first = v > first ? v : first;
+        second = less > second ? less : second;
+    }
+    return first + second;
+}
+
+/* Those of groups that are not chosen are taken; of equal groups the last goes first. */
+DEV void route_leave_groups(const struct ntx_gpu_route *a, struct route_memory *m)
+{
+    const uint32_t n = a->by.n_groups, each = n ? a->n_expert / n : 0;
+    for (uint32_t g = TID; g < n; g += WARP)
+        m->group[g] = route_group(a, m->score, g, each);
+    SYNC();
+    for (uint32_t out = a->by.groups_used; out < n; out++) {
+        uint32_t least = 0;
+        float score = INFINITY;
+        for (uint32_t g = 0; g < n; g++)
+            if (m->group[g] <= score) {
+                score = m->group[g];
+                least = g;
+            }
+        SYNC();
+        for (uint32_t e = TID; e < each; e += WARP)
+            m->score[least * each + e] = ROUTE_TAKEN;
+        if (!TID)
+            m->group[least] = INFINITY;
+        SYNC();
+    }
+}
+
+/* The best that was not taken yet, of equal ones the first. */
+DEV uint32_t route_best(const struct ntx_gpu_route *a, struct route_memory *m)
+{
+    float most = -INFINITY;
+    uint32_t best = UINT32_MAX;
+    for (uint32_t e = TID; e < a->n_expert; e += WARP) {
+        const float v = route_value(a, m->score, e);
+        if (!(m->score[e] < 0) && (best == UINT32_MAX || v > most)) {
+            most = v;
+            best = e;
+        }
+    }
+    UNROLL
+    for (uint32_t k = WARP / 2; k; k /= 2) {
+        const float v = xor_f(most, k);
+        const uint32_t e = (uint32_t)xor_i((int32_t)best, k);
+        if (e != UINT32_MAX && (best == UINT32_MAX || v > most || (!(most > v) && e < best))) {
+            most = v;
+            best = e;
+        }
+    }
+    if (!TID) /* threads would not agree on what is no number */
+        m->best = best;
+    SYNC();
+    return m->best;
+}
+
+/* Into the place that the expert's number has among those chosen. */
+DEV void route_put(const struct ntx_gpu_route *a, const struct route_memory *m, uint32_t k, float by)
+{
+    uint32_t c = BX * a->used;
+    for (uint32_t j = 0; j < a->used; j++)
+        c += m->expert[j] < m->expert[k];
+    a->weight[c] = m->weight[k] * by * a->by.scale * (a->factor ? a->factor[m->expert[k]] : 1);
+    a->expert[c] = m->expert[k];
+    a->place[c] = c;
+    a->row[c] = BX;
+}
+
+KERNEL(route_rows, struct ntx_gpu_route)
+{
+    SHARED struct route_memory m;
+    float sum = 0;
+    route_scores(&a, a.logits + BX * a.ld_logits, m.score);
+    route_leave_groups(&a, &m);
+    for (uint32_t k = 0; k < a.used; k++) {
+        const uint32_t e = route_best(&a, &m);
+        const float p = m.score[e];
+        sum += p;
+        SYNC();
+        if (!TID) {
+            m.expert[k] = e;
+            m.weight[k] = p;
+            m.score[e] = ROUTE_TAKEN;
+        }
+        SYNC();
+    }
+    const float by = a.by.norm ? 1 / (sum > NTX_LEAST_WEIGHTS ? sum : NTX_LEAST_WEIGHTS) : 1;
+    for (uint32_t k = TID; k < a.used; k += WARP)
+        route_put(&a, &m, k, by);
+}
+
+int ntx__launch_route(struct ntx_gpu_stream *s, const struct ntx_gpu_route *p)
+{
+    const uint32_t groups = p->by.n_groups, left = groups ? p->n_expert / groups * (p->by.groups_used < groups ? p->by.groups_used : groups) : p->n_expert;
+    if (p->n_expert > NTX_GPU_EXPERTS || !p->used || p->used > NTX_GPU_EXPERTS_USED || p->used > left)
+        return -EINVAL;
+    RETURN_LAUNCH(s, route_rows, p->n_rows, 1, 1, WARP, *p);
+}
+
+#endif
