@@ -57,10 +57,10 @@ VARIABLES = {"bos_token": "<BOS>", "eos_token": "<EOS>", "unk_token": "<UNK>", "
 
 
 def variants():
-    for talk, tools, prompt, thinking in itertools.product(TALKS, (None, TOOLS), (False, True), (None, False, True)):
+    for talk, tools, prompt, thinking in itertools.product(TALKS, (None, TOOLS), (False, True), (None, False, True, "xhigh", "medium")):
         v = dict(VARIABLES, messages=talk, tools=tools, documents=None, add_generation_prompt=prompt)
         if thinking is not None:
-            v.update(enable_thinking=thinking, thinking=thinking, reasoning_effort="high" if thinking else "low")
+            v.update(enable_thinking=bool(thinking), thinking=bool(thinking), reasoning_effort=thinking if isinstance(thinking, str) else "high" if thinking else "low")
         yield v
 
 
