@@ -19,7 +19,7 @@
 
 #include "model/layer.h"
 
-#define NTX_GPU_ABI 9u
+#define NTX_GPU_ABI 10u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
@@ -359,7 +359,7 @@ struct ntx_gpu_pool {
     const double *freq;       /* device [rotated / 2] */
     uint8_t *states;
     const struct ntx_gpu_turn *turns; /* device */
-    const uint32_t *turn_rows;
+    const uint32_t *turn_rows, *places_of_rows; /* rows of the pass, and where each lies in value and weight */
     struct ntx_gpu_kv kv;
     double magnitude;
     uint64_t place_bytes, state_offset, ld_value, ld_weight;

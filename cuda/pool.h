@@ -36,7 +36,7 @@ DEV float pool_source(const struct ntx_gpu_pool *a, const struct pooling *p, uin
     if (!a->turns)
         return f16_at(k_in(&a->kv, p->row, 0, pos) + 2 * (c + (weight ? wide : 0)));
     if (pos >= p->first)
-        return (weight ? a->weight : a->value)[a->turn_rows[p->at + pos - p->first] * (weight ? a->ld_weight : a->ld_value) + c];
+        return (weight ? a->weight : a->value)[a->places_of_rows[p->at + pos - p->first] * (weight ? a->ld_weight : a->ld_value) + c];
     return p->state[(uint64_t)(pos % (a->every * a->spans)) * 2 * wide + (weight ? wide : 0) + c];
 }
 

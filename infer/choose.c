@@ -148,7 +148,7 @@ static int join(struct ntx_forward *f, const struct ntx__run *r)
     const bool mean = ntx__steps_of(f, r)->mean;
     if (!mean)
         ntx__find_places(f, ntx__steps_of(f, r));
-    ntx__each(f, mean ? join_mean : join_keys, f->n_live);
+    ntx__each(f, mean ? join_mean : join_keys, f->n_live + f->n_kv_only);
     ntx__give_run(f, r);
     return 0;
 }

@@ -235,6 +235,34 @@ static bool all_skip(const struct ntx_forward *f, uint32_t layer)
     return true;
 }
 
+bool ntx__asked(const struct ntx_forward *f, uint32_t row)
+{
+    const struct ntx_row *r = &f->b->rows[row];
+    bool left = r->left && !f->c.n_taps;
+    for (uint32_t t = 0; r->left && t < f->c.n_taps; t++)
+        left |= f->c.taps[t] == f->hp->n_layers;
+    return f->all_asked || left || r->logits || r->pool || r->capture || r->add || r->watched;
+}
+
+static bool in_layer(const struct ntx_forward *f, uint32_t row, uint32_t layer) { return !ntx__skips(f, row, layer) && (!ntx__is_last(f, layer) || ntx__asked(f, row)); }
+
+bool ntx__last_idle(const struct ntx_forward *f)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (in_layer(f, i, f->hp->n_layers - 1))
+            return false;
+    return true;
+}
+
+/* Announced once it is known that no row needs what the last layer has beside what feeds its state. */
+static void drop_end(struct ntx_forward *f)
+{
+    if (f->end_dropped || !ntx__last_idle(f))
+        return;
+    f->end_dropped = true;
+    f->c.weights->ops->drop_layer(f->c.weights, NTX_END_OF_LAST(f->hp->n_layers));
+}
+
 /* What the decisions mean for the layers to come: announces those that no row needs; rows leave a hole where they skip a layer, unless they leave
  * their K and V. */
 static void apply_skips(struct ntx_forward *f)
@@ -249,6 +277,7 @@ static void apply_skips(struct ntx_forward *f)
                 ntx_kv_set_hole(f->b->rows[i].kv, l, ntx_row_slot(&f->b->rows[i]));
         }
     }
+    drop_end(f);
 }
 
 /* Shows the state to the predictor; where rows may skip, asks which layers. */
@@ -292,18 +321,30 @@ static int probe(struct ntx_forward *f)
     return f->back->decided ? f->back->decided(f) : 0;
 }
 
-/* Fills live with the rows of this layer; behind them those that skip it, and leave only their K and V in it. */
+/* Those that leave only their K and V in it, behind the others. */
+static void add_kv_only(struct ntx_forward *f, bool rounded)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (f->b->rows[i].rounded == rounded && !in_layer(f, i, f->layer) && (f->c.skip.propagate || !ntx__skips(f, i, f->layer)))
+            f->m.live[f->n_live + f->n_kv_only++] = i;
+}
+
+/* Fills live with the rows of this layer; behind them those that skip it, or of which nobody wants more, and leave only their K and V in it. */
 void ntx__choose_rows(struct ntx_forward *f)
 {
-    f->n_live = f->n_kv_only = f->n_exact = 0;
+    f->n_live = f->n_kv_only = f->n_kv_rounded = f->n_exact = 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++)
-        if (!ntx__skips(f, i, f->layer)) {
+        if (in_layer(f, i, f->layer)) {
             f->m.live[f->n_live++] = i;
             f->n_exact += !f->b->rows[i].rounded;
         }
-    for (uint32_t i = 0; f->c.skip.propagate && i < f->b->n_rows; i++)
-        if (ntx__skips(f, i, f->layer))
-            f->m.live[f->n_live + f->n_kv_only++] = i;
+    if (f->n_live < f->b->n_rows) {
+        add_kv_only(f, true);
+        f->n_kv_rounded = f->n_kv_only;
+        add_kv_only(f, false);
+    }
+    for (uint32_t i = 0; i < f->n_live + f->n_kv_only; i++)
+        f->m.place[f->m.live[i]] = i;
 }
 
 /* Chunks that no row needs. */
@@ -412,25 +453,29 @@ static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, st
     return true;
 }
 
-/* Rows that skip the layer and leave K and V in it have no use for q: it is left out where they are alone, and what came before is given back, for
+/* Rows that leave no more than K and V in the layer have no use for q: it is left out where they are alone. What came before is multiplied then, and given back, for
  * chunks are in the order of the list. */
 int ntx__run_mm(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
     struct ntx__glu glu;
-    const struct ntx__input in = {.buf = s->in[0], .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0), .rounded0 = f->n_exact, .n_rounded = f->n_live - f->n_exact,
+    const struct ntx__input in = {.buf = s->in[0], .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0), .rounded0 = f->n_exact, .n_rounded = f->n_live - f->n_exact + (r->feeds ? f->n_kv_rounded : 0),
                                   .glu = glu_behind(f, r, &glu) ? &glu : NULL};
     struct ntx__product p[NTX_LAYER_STEPS];
     unsigned n = 0;
-    int rc = f->n_live ? 0 : ntx__settle_chunks(f);
+    int rc = 0;
     for (uint32_t k = 0; k < r->n && !rc; k++) {
         const struct ntx_weight *w = ntx__weight_of(f, &s[k]);
-        if (s[k].feeds || f->n_live)
+        if (s[k].feeds || f->n_live) {
             p[n++] = (struct ntx__product){.w = w, .to = s[k].out, .at = s[k].offset, .parts = s[k].parts, .n_rows = s[k].feeds ? 0 : f->n_live};
-        else
-            rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
+            continue;
+        }
+        rc = n ? f->back->multiply(f, p, n, &in) : 0;
+        n = 0;
+        if (!rc && w->layer == f->layer) /* else the chunks are another layer's */
+            rc = pass_over(f, w->chunk0, w->chunk0 + w->n_chunks + w->scaled);
     }
-    return rc ? rc : f->back->multiply(f, p, n, &in);
+    return rc || !n ? rc : f->back->multiply(f, p, n, &in);
 }
 
 static int say_kv(struct ntx_forward *f, int rc)
@@ -472,12 +517,22 @@ static int run_steps(struct ntx_forward *f)
     return rc;
 }
 
+static void count_unasked(struct ntx_forward *f)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        n += !ntx__asked(f, i);
+    ntx_count(f->c.counters, NTX_C_comp_rows_unasked, n);
+}
+
 static int run_layer(struct ntx_forward *f)
 {
     int rc = 0;
     uint64_t t0 = begin_traced(f);
     ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->layer + 1);
     ntx__choose_rows(f);
+    if (ntx__is_last(f, f->layer))
+        count_unasked(f);
     if (f->back->enter)
         f->back->enter(f);
     if ((f->n_live && (rc = predict_groups(f))) || (rc = run_steps(f)))
@@ -526,6 +581,7 @@ static int run_pass(struct ntx_forward *f)
     int rc;
     if (!choose_logits(f))
         f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
+    drop_end(f);
     if ((rc = make_angles(f)) || (rc = embed(f)) || (rc = ntx__grams_ask(f)))
         return rc;
     if (f->watched)
@@ -551,6 +607,8 @@ static void reset(struct ntx_forward *f)
     const struct ntx_batch *b = f->b;
     f->ended_ns = 0;
     f->next_chunk = 0;
+    f->end_dropped = false;
+    f->all_asked = f->trace || f->c.sums || ((f->c.skip.probe || f->c.skip.decide) && ntx__is_last(f, f->c.skip.probe_layer));
     ntx__begin_groups(f);
     ntx__watch_begin(f);
     atomic_store(&f->failed, 0);

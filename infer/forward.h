@@ -1,7 +1,7 @@
 /* forward.h: one pass over the layers for a batch of rows. Knows nothing of sessions, files or processes: weights come
  * through ntx_weights, KV through ntx_kv. One instance per loaded model, driven by one engine thread, with its own pool of
  * compute threads. Values of a row do not depend on the other rows, on the number of threads or on where weights lay.
- * A pass in which no row wants logits (a prompt's inner part) does not touch the output matrix. */
+ * A pass in which no row wants logits (a prompt's inner part) does not touch the output matrix, and of the last layer only what its K, V and states are made of. */
 #ifndef NTX_INFER_FORWARD_H
 #define NTX_INFER_FORWARD_H
 

@@ -80,7 +80,7 @@ static const float *input(const struct channels *c, uint32_t k, uint32_t back)
     static const float zeros[CHANNELS];
     const uint8_t in = c->step->in[0];
     if (k >= back)
-        return c->f->buf[in].at + c->turn.row[k - back] * c->f->buf[in].ld + c->first;
+        return ntx__of_batch(c->f, in, c->turn.row[k - back]) + c->first;
     return c->tail ? c->tail + (size_t)(c->back - (back - k)) * c->step->width + c->first : zeros;
 }
 
@@ -137,7 +137,7 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
     for (uint32_t k = 0; k < c.turn.n; k++) {
         for (uint32_t j = 0; j < s->taps; j++)
             x[j] = input(&c, k, (s->taps - 1 - j) * apart);
-        f->c.ops->conv(w, x, s->taps, c.n, f->buf[s->out].at + c.turn.row[k] * f->buf[s->out].ld + first);
+        f->c.ops->conv(w, x, s->taps, c.n, ntx__of_batch(f, s->out, c.turn.row[k]) + first);
     }
     put_tail(&c, c.turn.n, s->apart ? ntx__grams_in(f, ntx_recur_next_fold(c.turn.kv, f->layer)) : ntx_recur_next_tail(c.turn.kv, f->layer));
     for (uint32_t k = 1; k <= c.turn.n; k++)
@@ -169,12 +169,12 @@ static struct head head_of(const struct ntx_forward *f, const struct ntx_step *s
     return (struct head){h, s->tiled ? h % s->key_heads : h / (s->heads / s->key_heads), item % panels * n, n};
 }
 
-static const float *mix_of(const struct ntx_forward *f, uint32_t row) { return f->buf[NTX_BUF_Q].at + row * f->buf[NTX_BUF_Q].ld; }
+static const float *mix_of(const struct ntx_forward *f, uint32_t row) { return ntx__of_batch(f, NTX_BUF_Q, row); }
 
 /* What a head keeps: one value, or those of its keys. */
 static const float *keeps_of(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h)
 {
-    return f->buf[NTX_BUF_A].at + row * f->buf[NTX_BUF_A].ld + h->head * (s->by_key ? s->width : 1);
+    return ntx__of_batch(f, NTX_BUF_A, row) + h->head * (s->by_key ? s->width : 1);
 }
 
 /* The keys that S is looked at by before the row is folded in. Where keys keep each their own part, that is theirs by it: then S need not be multiplied first. */
@@ -189,7 +189,7 @@ static const float *looks_by(const struct ntx_forward *f, const struct ntx_step 
 /* What of v is new: b (v - g S'k) */
 static void difference(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h, const float *v, const float *seen, float *d)
 {
-    float g = s->by_key ? 1 : *keeps_of(f, s, row, h), b = f->buf[NTX_BUF_K].at[row * f->buf[NTX_BUF_K].ld + h->head];
+    float g = s->by_key ? 1 : *keeps_of(f, s, row, h), b = ntx__of_batch(f, NTX_BUF_K, row)[h->head];
     for (uint32_t i = 0; i < h->n; i++)
         d[i] = b * (v[i] - g * seen[i]);
 }
@@ -218,7 +218,7 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
         a.decays = s->by_key ? keeps_of(f, s, t.row[i], &h) : NULL;
         a.decay = *keeps_of(f, s, t.row[i], &h);
         f->c.ops->delta(&a);
-        float *y = f->buf[NTX_BUF_ATTN].at + t.row[i] * f->buf[NTX_BUF_ATTN].ld + out0;
+        float *y = ntx__of_batch(f, NTX_BUF_ATTN, t.row[i]) + out0;
         for (uint32_t v = 0; v < h.n; v++)
             y[v] = out[v] * s->scale;
         float *stop = ntx_recur_stop_fold(t.kv, pos + i + 1, f->layer);

@@ -245,6 +245,8 @@ struct ntx__mem {
     double *freq;              /* [half of the widest] */
     uint64_t *skip;            /* [R x NTX_MAP_WORDS] layers that a row skips */
     uint32_t *live;            /* [R] rows of the batch in this layer */
+    uint32_t *place;           /* [R] of a row of the batch that is in this layer: its number in `live` */
+    uint32_t *ahead;           /* [R] of those live, the ones that go on into the next layer's FFN (moe_predict.c) */
     uint32_t *attn_rows;       /* [R + 1] of those, the first of each group that attention takes together */
     uint32_t *turns, *turn_rows; /* [R + 1], [R] where layers keep a recurrent state: rows by session, and where each one's begin */
     int32_t *ids;              /* [R] */
@@ -285,7 +287,10 @@ struct ntx_forward {
     uint32_t layer, n_live, n_attn_groups, n_turns, next_chunk;
     uint32_t n_exact;   /* live rows that are exact: they come first */
     uint64_t ended_ns;  /* when the layer before ended, for the trace: this one begins then; 0: something came between */
-    uint32_t n_kv_only; /* rows behind the live ones in m.live that skip the layer, and leave their K and V in it */
+    uint32_t n_kv_only; /* rows behind the live ones in m.live that skip the layer, or of which nobody wants what comes of it, and leave their K and V in it; */
+    uint32_t n_kv_rounded; /*   those that are rounded come first */
+    bool all_asked;     /* somebody looks at all rows behind the last layer */
+    bool end_dropped;   /* announced: of the last layer no more is computed than what feeds its state */
     struct { uint32_t first, n, n_wanted; bool weigh, last, by_back; } moe; /* choices of the wave of experts, and whether it is the last; experts that any row chose; the back end chose */
     struct {
         uint32_t first, n;  /* the current batch, in m.groups.wanted */
@@ -373,7 +378,7 @@ int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *
 /* ---- forward_delta.c */
 struct ntx__turn { /* rows of one session */
     struct ntx_kv_seq *kv;
-    const uint32_t *row; /* [n] of the layer, ascending */
+    const uint32_t *row; /* [n] of the batch, ascending */
     uint32_t n;
 };
 struct ntx__turn ntx__turn_of(const struct ntx_forward *f, uint32_t i);
@@ -393,8 +398,13 @@ struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunk
 /* ---- forward.c */
 bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* of the batch, as far as it is decided */
 void ntx__choose_rows(struct ntx_forward *f); /* of f->layer: m.live, n_live, n_kv_only */
+bool ntx__asked(const struct ntx_forward *f, uint32_t row); /* of the batch: somebody wants what comes of the last layer; else it leaves K and V, or the state, in it and goes no further */
+bool ntx__last_idle(const struct ntx_forward *f); /* no row does more in the last layer, as far as it is decided */
+static inline bool ntx__is_last(const struct ntx_forward *f, uint32_t layer) { return layer + 1 == f->hp->n_layers; }
 /* A buffer's rows are the batch's, not the layer's. */
 static inline bool ntx__by_batch(uint8_t buf) { return buf == NTX_BUF_H || buf == NTX_BUF_INPUTS || buf == NTX_BUF_STREAMS; }
+/* Of a buffer of the layer, a row of the batch. */
+static inline float *ntx__of_batch(const struct ntx_forward *f, uint8_t buf, uint32_t row) { return f->buf[buf].at + (ntx__by_batch(buf) ? row : f->m.place[row]) * f->buf[buf].ld; }
 static inline const struct ntx_step *ntx__steps_of(const struct ntx_forward *f, const struct ntx__run *r)
 {
     return &f->c.model->layers[f->layer].step[r->first];

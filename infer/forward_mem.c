@@ -409,6 +409,8 @@ static uint64_t layout(const struct ntx_forward_config *cfg, uint8_t *base, stru
     m->freq = place(&c, NTX_MAX(hp->rope_dim, hp->rope_dim_window) / 2 * sizeof *m->freq);
     m->skip = place(&c, rows * NTX_MAP_WORDS * sizeof *m->skip);
     m->live = place(&c, rows * sizeof *m->live);
+    m->place = place(&c, rows * sizeof *m->place);
+    m->ahead = place(&c, rows * sizeof *m->ahead);
     m->attn_rows = place(&c, (rows + 1) * sizeof *m->attn_rows);
     bool recurrent = ntx_recur_bytes(hp);
     m->turns = recurrent ? place(&c, (rows + 1) * sizeof *m->turns) : NULL;

@@ -19,7 +19,7 @@ struct pooling { /* rows of one session */
     struct ntx_forward *f;
     const struct ntx_step *s;
     const struct ntx_kv_seq *kv;
-    const uint32_t *row; /* [n] of the layer, ascending */
+    const uint32_t *row; /* [n] of the batch, ascending */
     uint32_t n, first;   /* the first one's position */
     uint32_t width;      /* values of a row, and weights */
     uint32_t span;       /* rows of the state */
@@ -40,7 +40,7 @@ static const float *input(const struct pooling *p, uint32_t pos, bool weights)
 {
     const uint8_t buf = p->s->in[weights];
     if (pos >= p->first)
-        return p->f->buf[buf].at + p->row[pos - p->first] * p->f->buf[buf].ld;
+        return ntx__of_batch(p->f, buf, p->row[pos - p->first]);
     return ntx_recur_tail(p->kv, p->f->layer) + p->at + (size_t)(pos % p->span) * 2 * p->width + weights * p->width;
 }
 

@@ -106,14 +106,13 @@ static void use_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 
 int ntx__cpu_grams(struct ntx_forward *f, const struct ntx__run *r)
 {
-    (void)r;
     const struct ntx_weight *w = &f->c.chunks->gram_embd;
     int rc = f->grams_asked ? f->c.weights->ops->rows_there(f->c.weights) : 0;
     f->grams_asked = false;
     for (uint32_t i = 0; !rc && i < f->n_grams; i++)
         rc = ntx__finite_token(f, w, f->m.gram_rows + (size_t)i * w->row_bytes, f->m.gram_ids[i]);
     if (!rc)
-        ntx__each(f, use_row, f->n_live);
+        ntx__each(f, use_row, f->n_live + (r->feeds ? f->n_kv_only : 0));
     return rc;
 }
 

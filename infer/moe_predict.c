@@ -54,7 +54,7 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_weight *router = &next_layer(f)->router;
-    const float *h = f->m.h + (size_t)f->m.live[i] * f->hp->n_embd;
+    const float *h = f->m.h + (size_t)f->m.ahead[i] * f->hp->n_embd;
     float *x = f->m.moe.x + i * f->ld_x;
     const struct ntx_step *norm = next_norm(f);
     f->c.ops->rmsnorm(h, f->vec[norm->weight[0]], f->hp->rms_eps, f->hp->n_embd, x);
@@ -74,11 +74,11 @@ static void score_row(struct ntx_forward *f, uint32_t i, unsigned thread)
         f->c.ops->add(p, f->vec[NTX_T_router_choice], f->hp->n_expert);
 }
 
-/* Sums the rows' scores into the first row's. */
-static float *join_rows(struct ntx_forward *f)
+/* Sums the n rows' scores into the first row's. */
+static float *join_rows(struct ntx_forward *f, uint32_t n)
 {
     float *sum = f->m.moe.probs;
-    for (uint32_t i = 1; i < f->n_live; i++)
+    for (uint32_t i = 1; i < n; i++)
         for (uint32_t e = 0; e < f->hp->n_expert; e++)
             sum[e] += sum[(size_t)i * f->hp->n_expert + e];
     return sum;
@@ -131,6 +131,15 @@ static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint3
     return n;
 }
 
+/* So few rows go on in the last layer that they want less than all. */
+static bool few_asked(const struct ntx_forward *f)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        n += ntx__asked(f, i);
+    return n * f->hp->n_expert_used < 4 * (uint64_t)f->hp->n_expert;
+}
+
 /* Of the next layer from `layer` on that has any, for these rows of the batch (NULL: all). False: they are not asked for here, or not only. */
 static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows)
 {
@@ -142,16 +151,28 @@ static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, u
         layer++;
     if (layer == f->hp->n_layers || ntx__moe_held(f, layer))
         return true;
+    if (ntx__is_last(f, layer) && few_asked(f))
+        return false;
     const uint32_t n = list_numbered(f, layer, rows, n_rows, list);
     if (n || f->c.chunks->layers[layer].token_experts.tensor == NTX_NO_TENSOR) /* else they will be known */
         ops->stage_experts(f->c.weights, layer, list, n);
     return true;
 }
 
-/* So many rows that as good as every expert is chosen by one, and this layer's were: a text that repeats itself has many rows and wants few. */
-static bool wants_all(const struct ntx_forward *f)
+/* Rows of this layer that go on into the next one's FFN, in m.ahead. */
+static uint32_t find_ahead(struct ntx_forward *f)
 {
-    return (uint64_t)f->n_live * f->hp->n_expert_used >= 4 * (uint64_t)f->hp->n_expert && 16 * (uint64_t)f->moe.n_wanted >= 15 * (uint64_t)f->hp->n_expert;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->n_live; i++)
+        if (!ntx__is_last(f, f->layer + 1) || ntx__asked(f, f->m.live[i]))
+            f->m.ahead[n++] = f->m.live[i];
+    return n;
+}
+
+/* So many rows that as good as every expert is chosen by one, and this layer's were: a text that repeats itself has many rows and wants few. */
+static bool wants_all(const struct ntx_forward *f, uint32_t n)
+{
+    return (uint64_t)n * f->hp->n_expert_used >= 4 * (uint64_t)f->hp->n_expert && 16 * (uint64_t)f->moe.n_wanted >= 15 * (uint64_t)f->hp->n_expert;
 }
 
 /* Before any layer: by chance alone one in 55 is not chosen where there are so many different tokens. */
@@ -169,26 +190,27 @@ static bool will_want_all(const struct ntx_forward *f)
 
 int ntx__moe_predict(struct ntx_forward *f)
 {
-    if (wants_all(f) && stage(f, f->layer + 1, f->m.live, f->n_live))
+    const uint32_t n_rows = find_ahead(f);
+    if (wants_all(f, n_rows) && stage(f, f->layer + 1, f->m.ahead, n_rows))
         return 0;
     struct ntx__moe_mem *m = &f->m.moe;
-    const struct ntx__input in = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->n_live};
-    uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * f->n_live, f->hp->n_expert);
-    if (!possible(f))
+    const struct ntx__input in = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = n_rows};
+    uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * n_rows, f->hp->n_expert);
+    if (!n_rows || !possible(f))
         return 0;
     if (f->hp->streams.n)
-        return prefetch(f, f->layer + 1, m->predicted, list_numbered(f, f->layer + 1, f->m.live, f->n_live, m->predicted));
+        return prefetch(f, f->layer + 1, m->predicted, list_numbered(f, f->layer + 1, f->m.ahead, n_rows, m->predicted));
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
     int rc = ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows);
     if (rc || (rc = ntx__take(f, norm_of(f), &f->vec[next_norm(f)->weight[0]])))
         return rc;
-    ntx__each(f, norm_row, f->n_live);
+    ntx__each(f, norm_row, n_rows);
     ntx__give(f, norm_of(f));
     if ((rc = ntx__cpu_multiply(f, &router, 1, &in)) || (rc = take_biases(f, next_layer(f))))
         return rc;
-    ntx__each(f, score_row, f->n_live);
+    ntx__each(f, score_row, n_rows);
     give_biases(f, next_layer(f));
-    rank(join_rows(f), f->hp->n_expert, m->predicted, n);
+    rank(join_rows(f, n_rows), f->hp->n_expert, m->predicted, n);
     return prefetch(f, f->layer + 1, m->predicted, n);
 }
 

@@ -438,6 +438,8 @@ static int drop(struct ntx_ranks *r, struct ntx_forward *f, uint32_t layer)
     return say(r, f, &(struct ntx__said_head){.said = NTX__SAID_DROP, .layer = layer, .pass = f->b->pass});
 }
 
+static int drop_end(struct ntx_forward *f) { return ntx__last_idle(f) ? drop(f->c.ranks, f, NTX_END_OF_LAST(f->hp->n_layers)) : 0; }
+
 static int begin(struct ntx_forward *f)
 {
     struct ntx_ranks *r = f->c.ranks;
@@ -447,7 +449,9 @@ static int begin(struct ntx_forward *f)
     int rc = r->pool ? ntx__ranks_kv_begin(r, f, &h, &bytes) : say(r, f, &h);
     if (r->pool && !rc && !(rc = send_all(r, f, r->out, bytes, NTX__ALL)))
         rc = ntx__ranks_wait(r, f);
-    return rc || wants_logits(f) ? rc : drop(r, f, f->hp->n_layers);
+    if (!rc && !wants_logits(f))
+        rc = drop(r, f, f->hp->n_layers);
+    return rc ? rc : drop_end(f);
 }
 
 /* Layers behind this one that every row skips. */
@@ -461,7 +465,7 @@ static int decided(struct ntx_forward *f)
         if (all)
             rc = drop(f->c.ranks, f, l);
     }
-    return rc;
+    return rc ? rc : drop_end(f);
 }
 
 static int end(struct ntx_forward *f, int rc)

@@ -473,7 +473,7 @@ static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
     case NTX__SAID_BEGIN: begin_pass(x, bytes, n); return 0;
     case NTX__SAID_END: end_pass(x, !x->h.n); return 0;
     case NTX__SAID_DROP:
-        if (x->passing && !x->failed && x->h.layer <= x->f->hp->n_layers)
+        if (x->passing && !x->failed && x->h.layer <= NTX_END_OF_LAST(x->f->hp->n_layers))
             w->ops->drop_layer(w, x->h.layer);
         return 0;
     case NTX__SAID_PREFETCH: on_prefetch(x, bytes, n); return 0;

@@ -45,15 +45,17 @@ static bool keep_present(const struct ntx_layer *l, struct ntx_step *s)
     return n || bare || !(ntx_op_kinds[s->op].does & NTX_DOES_WEIGHTS);
 }
 
-/* Backwards from what goes into the state. */
+/* Backwards from what goes into the state. A choice that makes keys of several positions takes them from the state itself, whatever is chosen by. */
 static void find_feeding(struct ntx_layer *l)
 {
     bool wanted[NTX_N_BUFS] = {false};
     for (uint32_t i = l->n_steps; i-- > 0;) {
         struct ntx_step *s = &l->step[i];
-        s->feeds = ntx_op_kinds[s->op].does & NTX_DOES_FEED || wanted[s->out];
-        for (int k = 0; s->feeds && k < 2; k++)
+        const bool joins = s->op == NTX_OP_CHOOSE && s->keys, both = ntx_op_kinds[s->op].does & NTX_DOES_BOTH;
+        s->feeds = ntx_op_kinds[s->op].does & NTX_DOES_FEED || joins || wanted[s->out] || (both && wanted[s->in[1]]);
+        for (int k = 0; s->feeds && !joins && k < 2; k++)
             wanted[s->in[k]] = s->in[k] != NTX_BUF_NONE;
+        wanted[NTX_BUF_A] |= s->op == NTX_OP_DELTA;
     }
 }
 

@@ -49,7 +49,8 @@
  * What a layer keeps from token to token is of three kinds: rows, an entry for each position (PUT: infer/kv.h); a tail, the last inputs (CONV); and a fold,
  * into which every token is folded (DELTA: infer/recur.h). Rows can be taken back by their positions, the others only to where they were kept.
  *
- * A row that skips a layer may leave its K and V in it all the same: it goes through those steps only that feed the state. */
+ * A row that skips a layer may leave its K and V in it all the same: it goes through those steps only that feed the state. So does a row of which nobody wants anything
+ * in the last layer (infer/forward.c). */
 #ifndef NTX_MODEL_LAYER_H
 #define NTX_MODEL_LAYER_H
 

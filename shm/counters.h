@@ -38,6 +38,7 @@
     X(pred_starts, c, "starts", "processes of ntx-predictor attached so far (written by ntx-computed)") \
     X(comp_passes, c, "passes", "forward passes finished")                                         \
     X(comp_rows, c, "rows", "rows of passes computed: a token of a session each")                  \
+    X(comp_rows_unasked, c, "rows", "rows of passes that left their K, V and state in the last layer and went no further, since nobody had asked for what comes of them") \
     X(comp_prompt_tokens, c, "tokens", "prompt tokens computed")                                   \
     X(comp_cached_tokens, c, "tokens", "prompt tokens that were not computed, since others had begun alike") \
     X(comp_tokens, c, "tokens", "tokens generated")                                                \

@@ -62,6 +62,8 @@
 #define NTX_PASS_MAPS 4
 #define NTX_MAX_FILES 100
 #define NTX_NEVER_DROPPED UINT32_MAX
+/* Bits of the drop map: one per layer, one for the output, and one for what the last layer has beside what feeds its state. */
+#define NTX_END_OF_LAST(n_layers) ((n_layers) + 1)
 
 enum ntx_placement { NTX_PLACE_STORAGE, NTX_PLACE_HOST, NTX_PLACE_DEVICE, NTX_PLACE_FRAME /* of an expert: read on demand, kept as long as it pays */ };
 
@@ -70,7 +72,7 @@ struct ntx_plan_chunk {
     uint64_t bytes;
     uint64_t where;     /* host: offset in the bytes of the chunk's FIRST byte (congruent to `offset` modulo block) */
     uint32_t file;
-    uint32_t layer;     /* bit of the drop map; NTX_NEVER_DROPPED: none, K and V where tokens leave them in layers that they skip */
+    uint32_t layer;     /* bit of the drop map, which of the last layer's end is not its own; NTX_NEVER_DROPPED: none, K and V where tokens leave them in layers that they skip */
     uint32_t placement; /* enum ntx_placement */
     uint32_t sched;     /* its index in the schedule when placement is storage */
 };
@@ -92,7 +94,7 @@ _Static_assert(sizeof(struct ntx_desc) == 64, "one descriptor per cache line");
  * iod obeys the map of pass p only while map[p % NTX_PASS_MAPS].pass == p. */
 struct ntx_pass_map {
     _Atomic uint64_t pass;                /* computed; UINT64_MAX while none */
-    _Atomic uint64_t drop[NTX_MAP_WORDS]; /* computed: bit per layer */
+    _Atomic uint64_t drop[NTX_MAP_WORDS]; /* computed: bit per layer, and NTX_END_OF_LAST */
     char pad[128 - 8 * (1 + NTX_MAP_WORDS)];
 };
 

@@ -33,8 +33,8 @@ static int check_geometry(const struct ntx_region_geometry *g, struct ntx_err *e
         bad = "block is no power of two from 512 to 65536";
     else if (g->n_files < 1 || g->n_files > NTX_MAX_FILES)
         bad = "n_files is not 1 to 100";
-    else if (g->n_layers < 1 || g->n_layers >= NTX_MAP_WORDS * 64)
-        bad = "n_layers is not 1 to 575";
+    else if (g->n_layers < 1 || NTX_END_OF_LAST(g->n_layers) >= NTX_MAP_WORDS * 64)
+        bad = "n_layers is not 1 to 574";
     else if (g->n_sched > g->n_chunks)
         bad = "more chunks are scheduled than there are";
     else if (g->n_sched && (!g->n_desc || !g->slot_bytes))
@@ -142,7 +142,7 @@ static const char *check_chunk(const struct ntx_region *r, uint32_t i)
         return "names a file that is not there";
     if (!c->bytes || __builtin_add_overflow(c->offset, c->bytes, &end) || end > h->file_bytes[c->file])
         return "lies outside its file";
-    if (c->layer > h->n_layers && c->layer != NTX_NEVER_DROPPED)
+    if (c->layer > NTX_END_OF_LAST(h->n_layers) && c->layer != NTX_NEVER_DROPPED)
         return "names a layer that is not there";
     switch (c->placement) {
     case NTX_PLACE_STORAGE:

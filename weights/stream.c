@@ -232,7 +232,7 @@ static void leave_rest(struct ntx_stream *s)
             free_desc(s, seq);
             any = true;
         } else if (take_hold(s, i, NTX__NONE, NTX__GONE)) {
-            for (uint32_t l = 0; !dropped && l <= h->n_layers; l++)
+            for (uint32_t l = 0; !dropped && l <= NTX_END_OF_LAST(h->n_layers); l++)
                 drop_layer(&s->w, l);
             dropped = any = true;
             add_late(s, seq, false);

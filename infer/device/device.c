@@ -134,12 +134,13 @@ static void place_lists(struct ntx_device *d, struct cursor *c)
     m->path_from = place(c, r * 4);
     m->path_at = place(c, r * 4);
     m->paths = place(c, path_slots(d) * 4);
-    m->tiles = place(c, 2 * r * 4);
+    m->tiles = place(c, 4 * r * 4);
     for (int ring = 0; ring < 2; ring++)
         m->tables[ring] = place(c, ring && !d->c.kv.ring ? 0 : d->c.kv.blocks * 4ull);
     m->holes = place(c, (uint64_t)hp->n_layers * d->c.kv.blocks * 4);
     m->turns = place(c, ntx_recur_bytes(hp) ? r * sizeof *m->turns : 0);
     m->turn_rows = place(c, ntx_recur_bytes(hp) ? r * 4 : 0);
+    m->turn_places = place(c, ntx_recur_bytes(hp) ? r * 4 : 0);
 }
 
 static void place_experts(struct ntx_device *d, struct cursor *c)
@@ -294,11 +295,12 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     m->path_from = place(&c, r * 4);
     m->path_at = place(&c, r * 4);
     m->paths = place(&c, path_slots(d) * 4);
-    m->tiles = place(&c, 2 * r * 4);
+    m->tiles = place(&c, 4 * r * 4);
     for (int ring = 0; ring < 2; ring++)
         m->tables[ring] = place(&c, ring && !d->c.kv.ring ? 0 : d->c.kv.blocks * 4ull);
     m->holes = place(&c, holes * 4);
     m->turns = place(&c, ntx_recur_bytes(d->hp) ? r * sizeof *m->turns : 0);
+    m->turn_places = place(&c, ntx_recur_bytes(d->hp) ? r * 4 : 0);
     m->groups = place(&c, most_groups(d->c.model) * 4ull);
     m->uses = place(&c, ntx_ffn_mode_groups(&d->c.ffn) ? r * most_groups(d->c.model) : 0);
     return c.at;

@@ -18,10 +18,12 @@ int ntx__device_turns(struct ntx_device *d)
     return rc ? rc : d->ops->upload(d->compute, d->m.turn_rows, f->m.turn_rows, f->b->n_rows * 4ull);
 }
 
+const uint32_t *ntx__device_turn_places(const struct ntx_device *d) { return d->ends && ntx__is_last(d->f, d->f->layer) ? d->m.turn_places : d->m.turn_rows; }
+
 static struct ntx_gpu_recur recur(const struct ntx_device *d, uint8_t in, uint8_t out)
 {
     return (struct ntx_gpu_recur){
-        .x = d->m.buf[in], .y = d->m.buf[out], .states = d->m.states, .turns = d->m.turns, .rows = d->m.turn_rows, .layer_offset = ntx_recur_layer(d->hp, d->f->layer, NTX_KEEP_TAIL),
+        .x = d->m.buf[in], .y = d->m.buf[out], .states = d->m.states, .turns = d->m.turns, .rows = ntx__device_turn_places(d), .layer_offset = ntx_recur_layer(d->hp, d->f->layer, NTX_KEEP_TAIL),
         .ld_x = d->f->buf[in].ld, .ld_y = d->f->buf[out].ld, .n_turns = d->f->n_turns,
     };
 }
@@ -49,8 +51,9 @@ int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r)
 /* Rows of a table that follow from tokens: the host has read them. */
 int ntx__device_grams(struct ntx_forward *f, const struct ntx__run *r)
 {
+    const struct ntx_device *d = f->c.device;
     const struct ntx_step *s = ntx__steps_of(f, r);
-    const struct ntx__rows rows = {.buf = s->out, .set = NTX__OF_LAYER, .n = f->n_live, .forms = r->forms | 1u << NTX_ACT_F32, .width = r->width};
+    const struct ntx__rows rows = {.buf = s->out, .set = NTX__OF_LAYER, .n = d->now.n_all, .forms = r->forms | 1u << NTX_ACT_F32, .width = r->width};
     int rc = ntx__cpu_grams(f, r);
     return rc ? rc : ntx__device_send(f, &rows);
 }

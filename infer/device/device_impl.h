@@ -49,7 +49,7 @@ struct ntx__device_mem {
     uint32_t *all_rows, *out_rows, *pos, *table_at; /* [R] */
     uint32_t *path_from, *path_at; /* [R] */
     uint32_t *paths;               /* [R x NTX_PATH_MAX] */
-    uint32_t *tiles;               /* [2 x R] */
+    uint32_t *tiles;               /* [2][2 x R] of the pass; of the last layer */
     uint32_t *tables[2];           /* [kv.blocks], of layers without a window and with one, where those have rings */
     uint32_t *holes;               /* [n_layers x kv.blocks] */
     /* Where positions are chosen, else NULL; most: ntx__most_chosen */
@@ -67,7 +67,7 @@ struct ntx__device_mem {
     float *z;                      /* [NTX__DENSE_ROWS x most rows of a chunk] */
     uint8_t *states;               /* [states] sessions' recurrent states, in the places that they have on the host (infer/recur.h) */
     struct ntx_gpu_turn *turns;    /* [R] */
-    uint32_t *turn_rows;           /* [R] */
+    uint32_t *turn_rows, *turn_places; /* [R] rows of the pass; of the last layer, where these lie in it */
     uint8_t *kv[2], *stages, *weights; /* kv: as tables */
 };
 
@@ -76,7 +76,7 @@ struct ntx__device_host {
     double *freq[NTX_N_TURNS];
     float *logits;
     struct ntx_gpu_candidate *best;
-    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables[2], *holes, *groups;
+    uint32_t *rows, *all_rows, *out_rows, *pos, *table_at, *path_from, *path_at, *paths, *tiles, *tables[2], *holes, *groups, *turn_places;
     uint8_t *uses;
     struct ntx_gpu_turn *turns;
 };
@@ -118,9 +118,9 @@ struct ntx_device {
     struct ntx_forward *f;
     struct ntx__device_rows all, now, pending; /* of the pass; of the layer; whose y is yet to be added to h (n_live 0: none) */
     struct ntx__device_rows *layer;            /* [n_layers] after the probe */
-    uint32_t n_tiles;
+    uint32_t n_tiles, n_end_tiles;
     uint32_t n_paths;                          /* slots in m.paths */
-    bool with_holes, decided;                  /* decided: `layer` counts */
+    bool with_holes, decided, ends;            /* decided: `layer` counts; ends: that of the last one does, in which some rows leave K, V and state alone */
     bool masked;                               /* m.uses counts */
     bool copied, over;                         /* something was queued on `copies`; nothing is on `compute` */
 };
@@ -190,6 +190,7 @@ void ntx__device_attend_pooled(const struct ntx_device *d, const struct ntx_step
 
 /* ---- device_delta.c */
 int ntx__device_turns(struct ntx_device *d); /* of the pass; the device's error */
+const uint32_t *ntx__device_turn_places(const struct ntx_device *d); /* where the rows of turns lie in this layer */
 int ntx__device_grams(struct ntx_forward *f, const struct ntx__run *r); /* as struct ntx_backend says */
 int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r); /* these as struct ntx_backend says */
 int ntx__device_delta(struct ntx_forward *f, const struct ntx__run *r);

@@ -268,16 +268,17 @@ static int attend_split(struct ntx_device *d, const struct ntx_step *s, uint32_t
     return rc;
 }
 
-/* Prompts' rows, which skip no layer: so their tiles are those of the pass. */
+/* Prompts' rows, which skip no layer: so their tiles are those of the pass, but in the last layer, which may not have all of them. */
 static int attend_tiles(struct ntx_device *d, const struct ntx_step *s, uint32_t from)
 {
     const uint64_t ld_q = d->f->buf[NTX_BUF_Q].ld;
+    const bool end = d->ends && ntx__is_last(d->f, d->f->layer);
     const struct ntx_gpu_prefill g = {
         .q = d->m.buf[NTX_BUF_Q] + from * ld_q, .out = d->m.buf[NTX_BUF_ATTN] + (uint64_t)from * d->f->ld_attn, .kv = ntx__device_kv(d, from),
-        .tiles = d->m.tiles, .ld_q = ld_q, .ld_out = d->f->ld_attn, .n_tiles = d->n_tiles,
+        .tiles = d->m.tiles + (end ? 2 * d->c.max_rows : 0), .ld_q = ld_q, .ld_out = d->f->ld_attn, .n_tiles = end ? d->n_end_tiles : d->n_tiles,
         .window = s->window, .sinks = vector(d, NTX_T_sinks), .scale = s->scale,
     };
-    return d->n_tiles ? ntx__device_go(d, NTX_GPU_PREFILL, &g, "attention of prompts") : 0;
+    return g.n_tiles ? ntx__device_go(d, NTX_GPU_PREFILL, &g, "attention of prompts") : 0;
 }
 
 int ntx__device_attend(struct ntx_forward *f, const struct ntx__run *r)

@@ -83,20 +83,21 @@ static void lay_paths(struct ntx_device *d, const struct ntx_batch *b)
     }
 }
 
-/* Prompts' rows of one session whose positions follow one another, as many as a tile takes. */
-static void lay_tiles(struct ntx_device *d, const struct ntx_batch *b)
+/* Prompts' rows of one session whose positions follow one another, as many as a tile takes: of those in the list, behind the exact ones. Returns how many tiles. */
+static uint32_t lay_tiles(const struct ntx_device *d, const uint32_t *list, const struct ntx__device_rows *of, uint32_t *t)
 {
-    uint32_t most = NTX_GPU_TILE / (d->hp->n_head / d->hp->n_head_kv), *t = d->host.tiles;
-    d->n_tiles = 0;
-    for (uint32_t i = d->all.n_exact; d->tiled && i < b->n_rows; i++) {
-        const struct ntx_row *r = &b->rows[i];
-        bool follows = d->n_tiles && r->kv == r[-1].kv && r->pos == r[-1].pos + 1 && t[2 * d->n_tiles - 1] < most;
+    const uint32_t most = NTX_GPU_TILE / (d->hp->n_head / d->hp->n_head_kv);
+    uint32_t n = 0;
+    for (uint32_t i = of->n_exact; d->tiled && i < of->n_live; i++) {
+        const struct ntx_row *r = &d->f->b->rows[list[i]], *before = n ? &d->f->b->rows[list[i - 1]] : NULL;
+        bool follows = n && r->kv == before->kv && r->pos == before->pos + 1 && t[2 * n - 1] < most;
         if (!follows) {
-            t[2 * d->n_tiles] = i - d->all.n_exact;
-            t[2 * d->n_tiles++ + 1] = 0;
+            t[2 * n] = i - of->n_exact;
+            t[2 * n++ + 1] = 0;
         }
-        t[2 * d->n_tiles - 1]++;
+        t[2 * n - 1]++;
     }
+    return n;
 }
 
 /* The tables that steps turn rows by. */
@@ -132,7 +133,7 @@ static int bring_rows(struct ntx_device *d)
     if (rc)
         return rc;
     lay_paths(d, f->b);
-    lay_tiles(d, f->b);
+    d->n_tiles = lay_tiles(d, d->host.all_rows, &d->all, d->host.tiles);
     if ((rc = up(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) || (rc = bring_angles(d)) || (rc = bring_inputs(d)) || (rc = ntx__device_turns(d)) ||
         (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
         (rc = up(d, d->m.pos, d->host.pos, n * 4)) || (rc = up(d, d->m.table_at, d->host.table_at, n * 4)) ||
@@ -200,6 +201,24 @@ static bool lay_layer(struct ntx_device *d)
     return f->n_live < f->b->n_rows;
 }
 
+/* The rows of the last layer, before any is decided on. */
+static int bring_last(struct ntx_device *d)
+{
+    struct ntx_forward *f = d->f;
+    const uint32_t layer = f->layer;
+    const uint64_t at = (uint64_t)(d->hp->n_layers - 1) * d->c.max_rows;
+    f->layer = d->hp->n_layers - 1;
+    d->ends = lay_layer(d);
+    f->layer = layer;
+    d->n_end_tiles = d->ends ? lay_tiles(d, d->host.rows + at, &d->layer[d->hp->n_layers - 1], d->host.tiles + 2 * d->c.max_rows) : 0;
+    for (uint32_t i = 0; d->ends && f->n_turns && i < f->b->n_rows; i++)
+        d->host.turn_places[i] = f->m.place[f->m.turn_rows[i]];
+    int rc = d->ends ? up(d, d->m.rows + at, d->host.rows + at, f->b->n_rows * 4ull) : 0;
+    if (!rc)
+        rc = up(d, d->m.tiles + 2 * d->c.max_rows, d->host.tiles + 2 * d->c.max_rows, d->n_end_tiles * 8ull);
+    return rc || !d->ends || !f->n_turns ? rc : up(d, d->m.turn_places, d->host.turn_places, f->b->n_rows * 4ull);
+}
+
 /* Bits of positions without KV, in the places of the sessions' blocks. */
 static bool lay_holes(struct ntx_device *d)
 {
@@ -241,7 +260,7 @@ int ntx__device_decided(struct ntx_forward *f)
 void ntx__device_enter(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
-    d->now = d->decided ? d->layer[f->layer] : d->all;
+    d->now = d->decided || (d->ends && ntx__is_last(f, f->layer)) ? d->layer[f->layer] : d->all;
 }
 
 int ntx__device_let_go(struct ntx_forward *f)
@@ -335,7 +354,12 @@ int ntx__device_begin(struct ntx_forward *f)
     d->pending = (struct ntx__device_rows){0};
     d->with_holes = d->decided = d->copied = d->over = false;
     int rc = ntx__device_forget(d);
-    return rc ? ntx__device_fail(d, rc, "the choice of positions") : bring_rows(d);
+    if (rc)
+        return ntx__device_fail(d, rc, "the choice of positions");
+    if ((rc = bring_rows(d)))
+        return rc;
+    rc = bring_last(d);
+    return rc ? ntx__device_fail(d, rc, "rows of the last layer") : 0;
 }
 
 /* The next layer behind l whose K and V lie behind its in a block. */

@@ -16,6 +16,7 @@ static void mixtures(struct world *w, const struct mk_options *make, enum ntx_kv
     double off = worst(got, want, n);
     CHECK_MSG(off < prompts_off, "%s: prompts are off by %g of the largest logit", make->type, off);
     CHECK_MSG(!memcmp(got, again, n * sizeof *got), "%s: prompts depend on how they are cut into passes", make->type);
+    asked_alone(w, o, true, got, "prompts");
     printf("%s %s: bits equal in all mixtures, prompts within %.2g\n", make->arch, make->type, off);
     free(got), free(again), free(want);
 }
@@ -551,6 +552,10 @@ static void pooled(struct world *w)
     w->share = 40;
     float *want = logits_of(NULL, o, 131, 19, false, &n), *got = logits_of(w, o, 131, 19, false, &n);
     CHECK_MSG(!memcmp(got, want, n * sizeof *got), "deepseek4: not the CPU's bits (off by %g)", worst(got, want, n));
+    struct rig r;
+    world_rig(w, &r, &o);
+    rig_check_asked(&r, 131, 19, 5, false, want, "deepseek4");
+    world_close(w, &r);
     free(want), free(got);
     puts("pooled K: bits equal");
 }

@@ -150,7 +150,7 @@ static void skip(struct ntx_weights *w, uint32_t chunk)
     CHECK(m->state[chunk] == MEM_IDLE || m->chunks->list[chunk].fixed);
     CHECK(m->first_open == chunk || free_order(m, chunk) || m->chunks->list[chunk].fixed); /* list order, and nothing before it is still held */
     for (unsigned i = 0; i < m->n_drops; i++)
-        announced |= m->drops[i] == m->chunks->list[chunk].layer;
+        announced |= m->drops[i] == m->chunks->list[chunk].layer || (m->drops[i] == NTX_END_OF_LAST(m->chunks->n_layers) && m->chunks->list[chunk].layer + 1 == m->chunks->n_layers);
     CHECK(announced);
     m->state[chunk] = MEM_SKIPPED;
     m->n_skipped++;

@@ -292,7 +292,7 @@ void rig_open(struct rig *r, const struct rig_options *o)
     r->w.stay_every = o->stay_every;
     struct ntx_forward_config c = {
         .model = r->model, .chunks = r->chunks, .ops = ntx_cpu_pick(o->kernel), .weights = &r->w.w,
-        .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip, .ffn = r->ffn,
+        .counters = r->counters = calloc(1, sizeof *r->counters), .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip, .ffn = r->ffn,
     };
     CHECK(c.ops);
     c.n_taps = o->n_taps;
@@ -315,6 +315,7 @@ void rig_close(struct rig *r)
     CHECK_EQ(ntx_kv_pool_used(r->pool), 0);
     ntx_kv_pool_free(r->pool);
     mem_weights_done(&r->w);
+    free(r->counters);
     ntx_ffn_nets_free(r->nets);
     ntx_chunks_free(r->chunks);
     ntx_model_free(r->model);
@@ -377,4 +378,31 @@ float *rig_logits(const struct rig_options *o, uint32_t tokens, uint32_t step, s
     rig_close(&r);
     free(ids);
     return logits;
+}
+
+void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t every, bool rounded, const float *want, const char *what)
+{
+    int32_t *ids = malloc((size_t)tokens * sizeof *ids);
+    float *got = malloc((size_t)step * r->n_vocab * sizeof *got);
+    struct ntx_row *rows = calloc(step, sizeof *rows);
+    struct ntx_kv_seq *kv = rig_seq(r, tokens);
+    uint64_t before = ntx_counter_get(r->counters, NTX_C_comp_rows_unasked);
+    uint32_t unasked = 0;
+    rig_ids(r, 5, ids, tokens);
+    for (uint32_t i = 0; i < tokens; i += step) {
+        uint32_t n = tokens - i < step ? tokens - i : step;
+        for (uint32_t k = 0; k < n; k++) {
+            bool asks = (i + k + 1) % every == 0 || i + k + 1 == tokens;
+            rows[k] = (struct ntx_row){.token = ids[i + k], .pos = i + k, .kv = kv, .logits = asks ? got + (size_t)k * r->n_vocab : NULL, .rounded = rounded, .all_groups = rounded};
+            unasked += !asks;
+        }
+        CHECK_MSG(!rig_run(r, rows, n), "%s", r->w.w.error.text);
+        for (uint32_t k = 0; k < n; k++) {
+            const float *of = want + (size_t)(i + k) * r->n_vocab;
+            CHECK_MSG(!rows[k].logits || !memcmp(rows[k].logits, of, r->n_vocab * sizeof *of), "%s: row %u in passes of %u, of which every %uth is asked, differs", what, i + k, step, every);
+        }
+    }
+    CHECK_EQ(ntx_counter_get(r->counters, NTX_C_comp_rows_unasked) - before, unasked);
+    ntx_kv_seq_free(kv);
+    free(rows), free(got), free(ids);
 }

@@ -44,6 +44,7 @@ struct rig {
     struct mem_weights w;
     uint32_t n_vocab, n_embd, n_layers;
     uint64_t pass;
+    struct ntx_counters *counters;
 };
 
 /* 4 layers, 256 wide (so that every type fits), llama, F32, vocabulary of 548. Change what a test is about. */
@@ -68,6 +69,8 @@ void rig_ids(const struct rig *r, uint32_t seed, int32_t *ids, uint32_t n);
 
 /* Logits of so many tokens of a rig of its own [*n = tokens x n_vocab], in passes of `step` rows; to be freed. */
 float *rig_logits(const struct rig_options *o, uint32_t tokens, uint32_t step, size_t *n);
+/* Feeds them where every `every`-th row alone is asked for logits, and the last; they are `want`'s, and the others went no further than to the last layer's state. */
+void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t every, bool rounded, const float *want, const char *what);
 #define CHECK_SAME(a, b, n_floats) CHECK_MSG(!memcmp(a, b, (n_floats) * sizeof(float)), "floats differ")
 
 #endif

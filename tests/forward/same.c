@@ -15,6 +15,17 @@ static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0"
 #define TYPES_STEP 1
 #endif
 
+/* Rows of which nobody wants anything leave K, V and states in the last layer, and change nothing for the others: passes without any that is asked, beside some, and one by one. */
+static void asked_alone(const struct rig_options *of, const float *want)
+{
+    static const struct { uint32_t step, every; } ways[] = {{N, N}, {7, N}, {16, 3}, {5, 2}, {1, 4}};
+    struct rig r;
+    rig_open(&r, of);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        rig_check_asked(&r, N, ways[i].step, ways[i].every, false, want, of->make.type);
+    rig_close(&r);
+}
+
 static void same_by_circumstance(const struct rig_options *of)
 {
     const struct mk_options *make = &of->make;
@@ -45,6 +56,7 @@ static void same_by_circumstance(const struct rig_options *of)
         CHECK_MSG(!memcmp(got, want, n * sizeof *got), "type %s, way %zu", make->type, i);
         free(got);
     }
+    asked_alone(&base, want);
     free(want);
 }
 
@@ -116,6 +128,18 @@ static void same_in_company(const struct rig_options *of)
     free(alone), free(together);
 }
 
+/* Chunks of what nobody has a use for but who wants logits. */
+static uint32_t end_of_last(const struct rig *r)
+{
+    const struct ntx_layer_weights *w = &r->chunks->layers[r->n_layers - 1];
+    const struct ntx_layer *l = &r->model->layers[r->n_layers - 1];
+    uint32_t n = 0;
+    for (const struct ntx_step *s = l->step; s < l->step + l->n_steps; s++)
+        for (uint8_t i = 0; i < s->n_weights && s->op != NTX_OP_NORM; i++)
+            n += s->feeds ? 0 : w->of[s->weight[i]].n_chunks + w->of[s->weight[i]].scaled;
+    return n + w->ffn_norm.n_chunks; /* q's norm is taken with k's */
+}
+
 /* Logits only where they are wanted: the other rows' values stay the same, and a pass without any leaves the output matrix alone. */
 static void wanted_only(const struct mk_options *make)
 {
@@ -131,10 +155,10 @@ static void wanted_only(const struct mk_options *make)
     CHECK_EQ(r.w.n_acquired, r.chunks->n);
     CHECK_EQ(r.w.n_drops, 0);
     rig_feed(&r, b, ids, N - 3, 0, N, NULL);
-    CHECK_EQ(r.w.n_drops, 1);
-    CHECK_EQ(r.w.drops[0], r.n_layers);
-    CHECK_EQ(r.w.drop_at[0], 0);
-    CHECK_EQ(r.w.n_skipped, r.chunks->output.n_chunks + 1);
+    CHECK_EQ(r.w.n_drops, 2);
+    CHECK(r.w.drops[0] == r.n_layers && r.w.drops[1] == NTX_END_OF_LAST(r.n_layers));
+    CHECK(!r.w.drop_at[0] && !r.w.drop_at[1]);
+    CHECK_EQ(r.w.n_skipped, r.chunks->output.n_chunks + 1 + end_of_last(&r));
     CHECK_EQ(r.w.n_acquired + r.w.n_skipped, r.chunks->n);
     for (uint32_t i = 0; i < 3; i++)
         rows[i] = (struct ntx_row){.token = ids[N - 3 + i], .pos = N - 3 + i, .kv = b, .logits = i == 1 ? last : NULL};
@@ -493,6 +517,8 @@ static void same_with_blocks(void)
     o.make.delta_head = 128;
     o.make.gram_layer = 1;
     states_stand(o);
+    o.make.layers = o.make.gram_layer = 3; /* the last */
+    states_stand(o);
 }
 
 /* K that stand for several positions: what is left of a session in its windows, its blocks and its state is all that goes on needs, wherever passes were cut. */
@@ -520,6 +546,7 @@ static void same_with_pools(void)
     }
     got = malloc(n * sizeof *got);
     rig_open(&r, &o);
+    rig_check_asked(&r, LONG, 40, 7, false, want, "deepseek4"); /* the last layer pools 128 positions */
     rig_ids(&r, 5, ids, LONG); /* as rig_logits */
     kv = rig_seq(&r, LONG);
     rig_feed(&r, kv, ids, 180, 0, 40, NULL);

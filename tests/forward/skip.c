@@ -54,6 +54,16 @@ static uint32_t chunks_of(const struct rig *r, uint32_t layer)
     return n;
 }
 
+/* What K and V are made of, and biases, which are taken together. */
+static uint32_t feeding(const struct rig *r, uint32_t layer)
+{
+    const struct ntx_layer_weights *w = &r->chunks->layers[layer];
+    return w->attn_norm.n_chunks + w->k.n_chunks + w->v.n_chunks + w->q_bias.n_chunks + w->k_bias.n_chunks + w->v_bias.n_chunks;
+}
+
+/* Where layer 5 is the last one its end is announced apart. */
+static uint32_t skips_last(const struct rig *r) { return r->n_layers == 6; }
+
 /* Row 0 skips layers 3 and 5, row 1 none: each gives what it gives alone; nothing is dropped, and only row 0 has holes. */
 static void beside_another(const struct mk_options *make)
 {
@@ -80,7 +90,7 @@ static void beside_another(const struct mk_options *make)
         row[i] = (struct ntx_row){.token = ids[i], .pos = 10, .kv = kv[i], .logits = alone[i], .may_skip = true};
         s.who = i == 0;
         CHECK_EQ(rig_run(&r, &row[i], 1), 0);
-        CHECK_EQ(r.w.n_drops, i == 0 ? 2 : 0);
+        CHECK_EQ(r.w.n_drops, i == 0 ? 2 + skips_last(&r) : 0);
     }
     CHECK_EQ(ntx_forward_skipped(r.f), 2);
     s.who = 1;
@@ -132,9 +142,10 @@ static void all_skip(const struct mk_options *make)
     s.mask = 1 << 3 | 1 << 5;
     s.who = 3;
     CHECK_EQ(rig_run(&r, row, 2), 0);
-    CHECK_EQ(r.w.n_drops, 2);
+    CHECK_EQ(r.w.n_drops, 2 + skips_last(&r));
     CHECK_EQ(r.w.drops[0], 3);
     CHECK_EQ(r.w.drops[1], 5);
+    CHECK(!skips_last(&r) || r.w.drops[2] == NTX_END_OF_LAST(r.n_layers));
     uint32_t before = r.chunks->layers[PROBE + 1].attn_norm.chunk0; /* all chunks up to the probe, none after */
     CHECK_EQ(s.acquired, before);
     CHECK_EQ(r.w.drop_at[0], before);
@@ -223,9 +234,10 @@ static void propagated(const struct mk_options *make, enum ntx_kv_type kv_type)
     row[0].kv = kv[1];
     row[0].logits = NULL;
     CHECK_EQ(rig_run(&r, row, 1), 0);
-    CHECK_EQ(r.w.n_drops, 2); /* the layer, and the output that nobody wants */
-    const struct ntx_layer_weights *w = &r.chunks->layers[4];
-    CHECK_EQ(r.w.n_skipped, chunks_of(&r, 4) - w->attn_norm.n_chunks - w->k.n_chunks - w->v.n_chunks - w->q_bias.n_chunks - w->k_bias.n_chunks - w->v_bias.n_chunks + chunks_of(&r, r.n_layers));
+    CHECK_EQ(r.w.n_drops, 3); /* the output that nobody wants, and the last layer's end, and then the layer */
+    CHECK(r.w.drops[0] == r.n_layers && r.w.drops[1] == NTX_END_OF_LAST(r.n_layers) && r.w.drops[2] == 4);
+    const uint32_t end = chunks_of(&r, r.n_layers - 1) - feeding(&r, r.n_layers - 1);
+    CHECK_EQ(r.w.n_skipped, chunks_of(&r, 4) - feeding(&r, 4) + end + chunks_of(&r, r.n_layers));
     CHECK(!ntx_kv_holes(kv[1], 4));
     s.who = 2;
     row[0] = (struct ntx_row){.token = ids[5], .pos = 5, .kv = kv[0], .logits = both, .may_skip = true};

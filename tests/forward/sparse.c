@@ -225,7 +225,9 @@ static uint32_t acquired(const char *ffn)
     rig_open(&r, &o);
     rig_ids(&r, 5, ids, N);
     struct ntx_kv_seq *kv = rig_seq(&r, N);
-    rig_feed(&r, kv, ids, 1, 0, 1, NULL);
+    float *logits = malloc(r.n_vocab * sizeof *logits);
+    rig_feed(&r, kv, ids, 1, 0, 1, logits);
+    free(logits);
     uint32_t n = 0;
     for (uint32_t c = 0; c < r.chunks->n; c++)
         n += r.chunks->list[c].on_demand && r.w.state[c] == MEM_RELEASED;

@@ -127,7 +127,7 @@ static const struct {
     FIELD(bytes, 0, 1, MAX64), FIELD(block, 0, 511, 4097, UINT32_MAX), FIELD(n_files, 0, 101, UINT32_MAX),
     FIELD(n_chunks, 0, 1, 2000, UINT32_MAX), FIELD(n_sched, 0, 1, 1000, UINT32_MAX), FIELD(n_desc, 0, 3000, 7, UINT32_MAX),
     FIELD(n_slots, 0, 3, 2000, UINT32_MAX), FIELD(n_demands, 0, 1, 1000, UINT32_MAX), FIELD(n_bundle_demands, 1000, UINT32_MAX),
-    FIELD(n_layers, 0, 3, 576, UINT32_MAX), FIELD(slot_bytes, 0, 4096, 28673, MAX64),
+    FIELD(n_layers, 0, 2, 575, UINT32_MAX), FIELD(slot_bytes, 0, 4096, 28673, MAX64),
     FIELD(frame_bytes, 1, 4096, MAX64 - 4095), FIELD(arena_bytes, 0, 4096, MAX64 - 4095, (uint64_t)1 << 61),
     FIELD(off_frames, 0, 4096, MAX64), FIELD(off_arena, 0, 4096, MAX64),
 };
@@ -182,7 +182,7 @@ static void test_plan(void)
     REFUSED(0, host, offset, MAX64 - 5, "outside its file");
     REFUSED(0, host, bytes, 0, "outside its file");
     REFUSED(0, host, bytes, MAX64, "outside its file");
-    REFUSED(0, host, layer, 5, "layer");
+    REFUSED(0, host, layer, 6, "layer");
     REFUSED(0, host, placement, 4, "placement");
     REFUSED(0, host, where, host.where + 1, "congruent");
     REFUSED(0, host, where, host.where - BLOCK, "before the arena");
