@@ -32,8 +32,9 @@ struct ntx__kv_rows { /* of a layer */
     size_t row_k, row_v; /* bytes of a head's position */
     uint32_t heads;      /* 0: it keeps none */
     uint16_t of;         /* the layer whose these are that its attention reads */
-    bool chosen;         /* it reads chosen K of them, */
-    uint8_t run;         /* and in a file so many blocks' K are read together; else 0 */
+    bool chosen;         /* it reads chosen ones of them, */
+    bool keyed;          /* V being what they are chosen by, all of which it reads; else V are chosen with K */
+    uint8_t run;         /* and in a file so many blocks' chosen ones are read together; else 0 */
     uint8_t kind;
 };
 
@@ -106,7 +107,7 @@ void ntx__kv_leave(struct ntx_kv_pool *p, uint32_t kind, uint32_t unit);
 
 uint64_t ntx__kv_kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t kind); /* of all units; UINT64_MAX: more than that */
 /* What layers read of ALL, be it another's. To be freed, also when it failed. */
-static inline uint16_t ntx__kv_keys_part(const struct ntx_kv_pool *p, uint32_t layer) { return p->rows[layer].chosen && p->rows[layer].row_v ? (uint16_t)(p->n_layers + layer) : NTX_KV_NO_PART; }
+static inline uint16_t ntx__kv_keys_part(const struct ntx_kv_pool *p, uint32_t layer) { return p->rows[layer].keyed ? (uint16_t)(p->n_layers + layer) : NTX_KV_NO_PART; }
 int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, struct ntx_kv_layout *out);
 void ntx__kv_free_layout(struct ntx_kv_layout *l);
 

@@ -59,23 +59,23 @@ static bool keeps_more_rows(const struct ntx_hparams *hp)
     return any;
 }
 
-/* Layers that choose, and those behind the first that does, which go by its choice. Of one head. */
+/* Layers that choose, and those behind the first that does, which go by its choice. Of one head, or where keys lie beside K and V. */
 static bool reads_chosen(const struct ntx_hparams *hp, uint32_t l, bool beside)
 {
     bool any = false;
     for (uint32_t k = 0; k <= l; k++)
         any |= ntx_chooses(hp, k);
-    return hp->index.head && !hp->index_beside && ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_chooses(hp, l) : any);
+    return hp->index.head && (hp->index_beside ? !beside && any : ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_chooses(hp, l) : any));
 }
 
 /* Of a window its positions; where positions are chosen these, and all that they are chosen by: which lies in V's place, or beside. */
 static double kept_reads(const struct ntx_hparams *hp, const struct ntx_kept_state *k, enum ntx_kv_type type, uint32_t l, uint32_t positions)
 {
     const struct ntx__kv_rows r = rows_of(k, type, 0);
-    const bool keys_beside = hp->index_beside && ntx_chooses(hp, l), chosen = keys_beside ? !k->beside : reads_chosen(hp, l, k->beside);
+    const bool chosen = reads_chosen(hp, l, k->beside);
     const double all = k->windowed ? NTX_MIN(positions, hp->window) : positions, most = (double)hp->index.most * (hp->v_is_k ? k->every : NTX_MAX(hp->index.every, 1u));
     const double of = chosen ? NTX_MIN(all, most) : all;
-    return r.heads * ((double)r.row_k * of + (double)r.row_v * (chosen && !keys_beside ? all : of));
+    return r.heads * ((double)r.row_k * of + (double)r.row_v * (chosen && !hp->index_beside ? all : of));
 }
 
 double ntx_kv_layer_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer, uint32_t positions)
@@ -89,7 +89,7 @@ double ntx_kv_layer_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, u
     return bytes;
 }
 
-/* The fewest blocks whose K are whole pages. */
+/* The fewest blocks of which what is chosen is whole pages. */
 static uint8_t run_of(size_t row)
 {
     uint8_t n = 1;
@@ -114,7 +114,8 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
                 p->rows[l] = rows_of(&kept[i], p->type, (uint16_t)l);
                 p->rows[l].kind = p->ring && kept[i].windowed ? WINDOW : ALL;
                 p->rows[l].chosen = p->rows[l].kind == ALL && reads_chosen(hp, of, l != of);
-                p->rows[l].run = p->rows[l].chosen ? run_of(NTX_KV_BLOCK * p->rows[l].row_k) : 0;
+                p->rows[l].keyed = p->rows[l].chosen && p->rows[l].row_v && !hp->index_beside;
+                p->rows[l].run = p->rows[l].chosen ? run_of(NTX_KV_BLOCK * p->rows[l].heads * (p->rows[l].row_k + (p->rows[l].keyed ? 0 : p->rows[l].row_v))) : 0;
                 p->rows[l].before = before[p->rows[l].kind];
                 before[p->rows[l].kind] += p->rows[l].heads * (p->rows[l].row_k + p->rows[l].row_v);
             }
@@ -126,14 +127,16 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 
 static const struct ntx__kv_rows *rows_at(const struct ntx_kv_seq *s, uint32_t layer) { return &s->pool->rows[s->pool->rows[layer].of]; }
 
-/* In the run of its cluster; K that are chosen from have runs of their own, and what they are chosen by has another part. */
+/* In the run of its cluster; what is chosen from has runs of its own, and what it is chosen by, in V's place, has another part. */
 static void *in_file(const struct ntx_kv_seq *s, const struct ntx__kv_rows *l, uint32_t block, size_t tokens, uint32_t head, bool value)
 {
-    const bool apart = l->chosen && value && l->row_v;
+    const bool apart = l->keyed && value;
     const uint32_t run = l->chosen && !apart ? l->run : NTX_KV_CLUSTER;
     uint8_t *to = ntx_kv_file_at(s->pool->file, block, apart ? ntx__kv_keys_part(s->pool, l->of) : l->of);
+    if (l->chosen)
+        tokens = (size_t)run * NTX_KV_BLOCK;
     if (to)
-        to += (l->chosen ? 0 : tokens * (head * (l->row_k + l->row_v) + (value ? l->row_k : 0))) + (size_t)(block % run) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
+        to += (l->keyed ? 0 : tokens * (head * (l->row_k + l->row_v) + (value ? l->row_k : 0))) + (size_t)(block % run) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
     return to;
 }
 

@@ -85,8 +85,8 @@ uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type,
 
 /* ---- in a file */
 
-/* Layers that keep all positions are its parts; of those that read chosen K these are one, and behind all layers is another, of what they are chosen by. A layer reads its
- * own, or another's, and K of several positions beside it. */
+/* Layers that keep all positions are its parts; of those that read chosen K these are one, and behind all layers is another, of what they are chosen by in V's place. A layer reads
+ * its own, or another's, and K of several positions, or keys, beside it. */
 int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, struct ntx_kv_layout *out)
 {
     struct ntx_kv_part *part = calloc(2 * p->n_layers, sizeof *part);
@@ -96,7 +96,7 @@ int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, struct n
         return -ENOMEM;
     for (uint32_t l = 0; l < p->n_layers; l++) {
         const struct ntx__kv_rows *k = &p->rows[l];
-        const size_t all = k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0, chosen = k->chosen ? NTX_KV_BLOCK * k->row_k : 0;
+        const size_t all = k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0, chosen = k->keyed ? NTX_KV_BLOCK * k->row_k : all;
         part[l] = (struct ntx_kv_part){.row = k->chosen ? chosen : all, .run = k->run, .chosen = k->chosen};
         part[p->n_layers + l] = (struct ntx_kv_part){.row = k->chosen ? all - chosen : 0};
     }
@@ -132,7 +132,7 @@ static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const 
 bool ntx_kv_pass_chooses(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions)
 {
     const uint64_t each = hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u);
-    return hp->index.head && !hp->index_beside && 4 * rows * each * hp->index.most < positions;
+    return hp->index.head && 4 * rows * each * hp->index.most < positions;
 }
 
 int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *s, struct ntx_err *err)
@@ -141,8 +141,6 @@ int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
     char have[32], need[32];
     if (!ram || s->blocks == UINT32_MAX || ntx__kv_kind_bytes(hp, type, s, NTX__KV_ALL) <= ram)
         return 0;
-    if (hp->index_beside)
-        return ntx_err_set(err, -ENOTSUP, "--kv-ram: a %s model keeps keys that positions are chosen by beside the others, all of it in memory: leave it out", hp->arch);
     int rc = layout_of(hp, type, s, &l);
     uint64_t least = rc ? 0 : ntx_kv_file_least(&l);
     ntx__kv_free_layout(&l);

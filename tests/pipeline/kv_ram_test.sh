@@ -56,7 +56,7 @@ same "$tmp/whole" "$tmp/part" "deepseek4 with --kv-ram"
 [ "$(stat_of "$tmp/stats" kv_held_most)" -le 1044480 ] || fail "deepseek4: held $(stat_of "$tmp/stats" kv_held_most)"
 
 # Attention that chooses reads the keys of all positions and the K of a few: layers that choose, and (every third does) those that go by the choice of one before
-# reads MODEL RAM LEAST MOST: bytes that 24 tokens behind a kept prompt read, in percent of as many passes over all
+# reads MODEL RAM LEAST MOST BYTES: bytes that 24 tokens behind a kept prompt read, in percent of as many passes over all, which is so many a position
 reads() {
     local all
     rm -f "$tmp"/kept/*.prefix
@@ -65,14 +65,19 @@ reads() {
     answer "$tmp/part" --kv-ram $2 --state "$tmp/kept" --draft off
     same "$tmp/whole" "$tmp/part" "$1 with --kv-ram"
     [ "$(stat_of "$tmp/stats" kv_held_most)" -le $2 ] || fail "$1: held $(stat_of "$tmp/stats" kv_held_most) of $2"
-    all=$((12 * 384 * $(stat_of "$tmp/stats" cached_tokens) * 24))
+    all=$(($5 * $(stat_of "$tmp/stats" cached_tokens) * 24))
     local share=$(($(stat_of "$tmp/stats" kv_read_bytes) * 100 / all))
     [ $share -ge $3 ] && [ $share -le $4 ] || fail "$1: read $share % of all"
 }
 long=$(head -c 2400 "$NTX_SOURCE/README.md")
 few="--layers 12 --embd 128 --heads 2 --ff 128 --experts 4 --experts-used 2 --expert-ff 64 --shared-ff 64 --head-dim 64 --rotated 32 --kv-lora 96 --q-lora 64 --value-dim 32 --index-most 8 --index-head 64 --index-heads 2 --type Q8_0 --ctx 4096 --seed 3"
 model "$tmp/m.gguf" --arch deepseek32 $few
-reads deepseek32 5939200 40 70
+reads deepseek32 5939200 40 70 $((12 * 384))
 model "$tmp/m.gguf" --arch glm-dsa --index-every 3 $few
-reads glm-dsa 5939200 15 50
+reads glm-dsa 5939200 15 50 $((12 * 384))
+# and of those whose keys lie beside K and V of several heads: all keys, which are a fifth, and five blocks at most of a hundred; and of the kept prompt's end all, once
+model "$tmp/m.gguf" --arch qwen4exp --layers 24 --attention-every 2 --embd 128 --heads 4 --kv 2 --head-dim 64 --rotated 32 --ff 64 --experts 4 --experts-used 2 --expert-ff 64 --shared-ff 64 \
+    --delta-head 32 --index-most 4 --index-pool 4 --index-head 64 --index-heads 2 --low-rank 32 --type Q8_0 --ctx 4096 --seed 3
+long=$(head -c 4400 "$NTX_SOURCE/README.md")
+reads qwen4exp 9338880 10 35 $((12 * 640))
 finish "K and V beyond memory"
