@@ -158,12 +158,14 @@ struct val *ntx__tpl_find(struct ntx__tpl *t, const struct dict *d, struct val k
 
 struct val *ntx__tpl_find_name(struct ntx__tpl *t, const struct dict *d, const struct str *name)
 {
+    char last = name->n ? name->p[name->n - 1] : 0; /* names of one length differ at their ends the most */
     for (size_t i = 0; i < d->n; i++) {
-        if (d->e[i].k.type != V_STR || d->e[i].k.s->n != name->n)
+        const struct str *k = d->e[i].k.s;
+        if (d->e[i].k.type != V_STR || k->n != name->n || (name->n && k->p[name->n - 1] != last))
             continue;
         if (name->n > 64)
             ntx__tpl_charge(t, name->n);
-        if (!memcmp(d->e[i].k.s->p, name->p, name->n)) {
+        if (!memcmp(k->p, name->p, name->n)) {
             ntx__tpl_charge(t, 2 * i);
             return &d->e[i].v;
         }
