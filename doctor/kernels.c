@@ -77,7 +77,7 @@ static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool inter
     static const uint32_t row_counts[] = {1, 8, ROWS_MAX};
     enum ntx_act form = ntx_act_for(type);
     struct multiply m = {.matmul = (interleaved ? b->ops->interleaved : b->ops->matmul)[type], .type = type, .w = b->buf, .row_bytes = ntx_row_bytes(type, WIDTH), .stride = ntx_act_row_bytes(form, WIDTH)};
-    m.out = (uint32_t)(PIECE / m.row_bytes) / NTX_SLICE_ROWS * NTX_SLICE_ROWS;
+    m.out = (uint32_t)(PIECE / m.row_bytes) / NTX_SLICE_OUTS * NTX_SLICE_OUTS;
     float *x = ntx__doctor_buffer(WIDTH * sizeof *x);
     char *quantized = ntx__doctor_buffer(ROWS_MAX * m.stride);
     size_t y_bytes = sizeof(float) * ROWS_MAX * m.out * ntx_pool_threads(b->all);

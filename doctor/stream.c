@@ -99,7 +99,7 @@ static int prepare(struct ntx__doctor_stream *s, const struct ntx__doctor_bench 
     *t = (struct step){.s = s, .matmul = b->ops->matmul[TYPE], .row_bytes = (uint32_t)ntx_row_bytes(TYPE, WIDTH), .parts = ntx_pool_threads(b->all),
                        .stride = ntx_act_row_bytes(form, WIDTH)};
     t->rows = (uint32_t)(s->region.chunks[0].bytes / t->row_bytes);
-    t->part = NTX_ROUND_UP(t->rows / t->parts + 1, NTX_SLICE_ROWS);
+    t->part = NTX_ROUND_UP(t->rows / t->parts + 1, NTX_SLICE_OUTS);
     *x = calloc(WIDTH, sizeof **x);
     *quantized = aligned_alloc(64, NTX_ROUND_UP(t->stride, (size_t)64));
     t->y = calloc((size_t)t->parts * t->part, sizeof *t->y);

@@ -87,7 +87,7 @@ void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         f->c.ops->f16_store(at(f, s->in[0], i), ntx__index_kept(f, row_of(f, i), ntx_row_slot(row_of(f, i))), f->hp->index.head);
         return;
     }
-    const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer), n_v = ntx_kept_v(f->hp, f->layer), first = ntx_own_heads(f->hp, f->layer).row0;
+    const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer), n_v = ntx_kept_v(f->hp, f->layer), first = ntx_own_heads(f->hp, f->layer).first;
     const float *k = at(f, s->in[0], i) + (size_t)first * n_k, *v = n_v ? at(f, s->in[1], i) + (size_t)first * n_v : NULL;
     const struct ntx_row *row = row_of(f, i);
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
@@ -299,7 +299,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
     struct ntx__lane *lane = &f->m.lanes[thread];
     const uint32_t *group = f->m.attn_rows + item % f->n_attn_groups;
-    const uint32_t shared = w.n_head / w.n_head_kv, first = ntx_own_heads(f->hp, f->layer).row0;
+    const uint32_t shared = w.n_head / w.n_head_kv, first = ntx_own_heads(f->hp, f->layer).first;
     uint32_t n_q = heads_at_once(f), head = first * shared + item / f->n_attn_groups * n_q, kv_head = head / shared - first;
     const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
     struct ntx_attn a = {

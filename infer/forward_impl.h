@@ -58,7 +58,7 @@ struct ntx__lane { /* scratch of one thread */
     const void **chosen_v;     /* [most_chosen] V likewise, where K has it not; else NULL */
     const void **chosen;       /* [most_chosen, or a window's and those pooled] K of chosen positions, where there are such */
     float *latent_q, *latent_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
-    uint8_t *slice;            /* [NTX_SLICE_ROWS of the longest row] where weights are interleaved */
+    uint8_t *slice;            /* [NTX_SLICE_OUTS of the longest] where weights are interleaved */
 };
 
 /* A choice is a row and one of its experts. In order of expert, and of row within one, they are numbered; a wave of whole
@@ -508,7 +508,7 @@ int ntx__gates_early(struct ntx_forward *f, uint32_t layer, uint32_t n_rows);
 int ntx__prefetch_groups(struct ntx_forward *f); /* of the next layer; between the choices of this one and its products */
 
 /* ---- forward_finite.c: 0, or -EDOM with the pass failed and its words in f->error. What has been looked at once is not looked at again. */
-int ntx__finite_rows(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row, uint32_t n); /* rows [row, row + n) of a chunk, at bytes */
+int ntx__finite_outs(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t out, uint32_t n); /* outputs [out, out + n) of a chunk, at bytes */
 void ntx__finite_done(struct ntx_forward *f, uint32_t chunk); /* all its rows have been */
 int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row); /* of a packed chunk; the engine thread */
 int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *row, int32_t token); /* a row of a table that tokens have rows in */

@@ -96,7 +96,7 @@ static size_t quantized_choice(const struct ntx_chunks *chunks, enum ntx_act for
 static uint64_t slices_of(const struct ntx_model *m, const struct ntx_chunk *k)
 {
     uint32_t type = ntx_gguf_tensor_at(m->gguf, k->tensor)->type;
-    return (k->fixed && k->users < 2) || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_rows / NTX_SLICE_ROWS;
+    return (k->fixed && k->users < 2) || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_out / NTX_SLICE_OUTS;
 }
 
 /* What is multiplied by the second of two thin matrices. */
@@ -123,7 +123,7 @@ struct ntx_forward_widths ntx_forward_widths(const struct ntx_model *m, const st
         uint64_t n = slices_of(m, k);
         w.n_slices += n;
         if (n)
-            w.slice_bytes = NTX_MAX(w.slice_bytes, k->bytes / k->n_rows * NTX_SLICE_ROWS);
+            w.slice_bytes = NTX_MAX(w.slice_bytes, k->bytes / k->n_out * NTX_SLICE_OUTS);
     }
     for (int b = 0; b < NTX_N_BUFS; b++)
         w.buf[b] = ntx_buf_width(m, (enum ntx_buf)b);
@@ -157,7 +157,7 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
     for (uint32_t i = 0; c->base && i < cfg->chunks->n; i++) {
         const struct ntx_chunk *k = &cfg->chunks->list[i];
         m->first_finite[i] = n;
-        n += ntx_gguf_tensor_at(cfg->model->gguf, k->tensor)->type == NTX_I8 ? k->n_rows : 1;
+        n += ntx_gguf_tensor_at(cfg->model->gguf, k->tensor)->type == NTX_I8 ? k->n_out : 1;
     }
     m->finite = place(c, cfg->chunks->n + groups);
 }

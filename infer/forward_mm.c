@@ -16,17 +16,17 @@ static bool stays(const struct ntx_forward *f, uint32_t chunk)
     return ops->stays && ops->stays(f->c.weights, chunk);
 }
 
-/* Rows to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory fastest in one long
+/* Outputs to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory fastest in one long
  * run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of its share of what the
  * step has left, at most its share of the chunk, or all of one that stays, for which nobody waits; towards the end the tiles shrink, and the threads
- * finish together. Never less than outweighs the counter; whole groups of 16. */
+ * finish together. Never less than outweighs the counter; whole sixteens. */
 static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left, uint64_t behind, bool staying)
 {
-    uint64_t step = (uint64_t)left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_rows * w->row_bytes;
+    uint64_t step = (uint64_t)left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_outs * w->row_bytes;
     uint64_t bytes = NTX_MIN(step / (2 * f->c.threads), staying ? chunk : chunk / f->c.threads);
     bytes = NTX_MAX(bytes, n_rows < 16 ? 32u << 10 : 128u << 10);
-    uint32_t rows = NTX_ROUND_UP((uint32_t)NTX_MIN(bytes / w->row_bytes + 1, left), 16);
-    return NTX_MIN(rows, left);
+    uint32_t outs = NTX_ROUND_UP((uint32_t)NTX_MIN(bytes / w->row_bytes + 1, left), 16);
+    return NTX_MIN(outs, left);
 }
 
 static uint32_t rows_of(const struct ntx__mm *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->in->n_rows; }
@@ -54,7 +54,7 @@ static void multiply(const struct ntx__mm *j, const struct ntx__product *p, stru
     const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)(j->f->buf[j->in->buf].at + j->in->at) : j->f->quantized[j->in->set][form];
     size_t stride = ntx__stride(j->f, j->in->buf, form, n_in) * (p->parts && form != NTX_ACT_F32 ? p->parts : 1);
     x += p->row0 * stride + part * ntx_act_row_bytes(form, n_in);
-    uint32_t slices = w.interleaved ? n / NTX_SLICE_ROWS * NTX_SLICE_ROWS : 0;
+    uint32_t slices = w.interleaved ? n / NTX_SLICE_OUTS * NTX_SLICE_OUTS : 0;
     if (slices)
         ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, rows_of(j, p), y, ld);
     if (n > slices)
@@ -85,14 +85,14 @@ static void compute(const struct ntx__mm *j, const struct ntx__product *p, struc
         multiply(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n, (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld);
 }
 
-/* What stays in memory is interleaved when it is first multiplied: rows [row, row + n) of a chunk, a tile, of which no other thread has any. */
-static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t row, uint32_t n, unsigned thread)
+/* What stays in memory is interleaved when it is first multiplied: outputs [out, out + n) of a chunk, a tile, of which no other thread has any. */
+static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t out, uint32_t n, unsigned thread)
 {
-    struct bytes b = {bytes + (size_t)row * w->row_bytes, f->c.ops->interleave[w->type] && !f->back->own_bytes && stays(f, chunk)};
-    for (uint32_t i = 0; b.interleaved && i < n / NTX_SLICE_ROWS; i++) {
-        uint8_t *done = &f->m.interleaved[f->m.first_slice[chunk] + row / NTX_SLICE_ROWS + i];
+    struct bytes b = {bytes + (size_t)out * w->row_bytes, f->c.ops->interleave[w->type] && !f->back->own_bytes && stays(f, chunk)};
+    for (uint32_t i = 0; b.interleaved && i < n / NTX_SLICE_OUTS; i++) {
+        uint8_t *done = &f->m.interleaved[f->m.first_slice[chunk] + out / NTX_SLICE_OUTS + i];
         if (!*done)
-            f->c.ops->interleave[w->type]((uint8_t *)(uintptr_t)b.at + (size_t)i * NTX_SLICE_ROWS * w->row_bytes, w->row_bytes, f->m.lanes[thread].slice);
+            f->c.ops->interleave[w->type]((uint8_t *)(uintptr_t)b.at + (size_t)i * NTX_SLICE_OUTS * w->row_bytes, w->row_bytes, f->m.lanes[thread].slice);
         *done = 1;
     }
     return b;
@@ -104,18 +104,18 @@ void ntx__fail(struct ntx_forward *f, int rc)
     atomic_compare_exchange_strong(&f->failed, &none, rc);
 }
 
-/* Takes a tile: its first row and their number; 0 when none is left. */
-static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, uint32_t *row)
+/* Takes a tile: its first output and their number; 0 when none is left. */
+static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, uint32_t *out)
 {
     struct ntx__tile *t = &j->f->m.tiles[chunk];
-    uint32_t n_rows = j->f->c.chunks->list[chunk].n_rows, n;
+    uint32_t n_out = j->f->c.chunks->list[chunk].n_out, n;
     const bool staying = stays(j->f, chunk);
-    *row = atomic_load_explicit(&t->next, memory_order_relaxed);
+    *out = atomic_load_explicit(&t->next, memory_order_relaxed);
     do {
-        if (*row >= n_rows)
+        if (*out >= n_out)
             return 0;
-        n = tile_rows(j->f, p->w, rows_of(j, p), n_rows - *row, behind, staying);
-    } while (!atomic_compare_exchange_weak_explicit(&t->next, row, *row + n, memory_order_relaxed, memory_order_relaxed));
+        n = tile_rows(j->f, p->w, rows_of(j, p), n_out - *out, behind, staying);
+    } while (!atomic_compare_exchange_weak_explicit(&t->next, out, *out + n, memory_order_relaxed, memory_order_relaxed));
     return n;
 }
 
@@ -127,17 +127,17 @@ static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, ui
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
     const void *bytes = NULL;
     while (!atomic_load_explicit(&f->failed, memory_order_relaxed)) {
-        uint32_t row, n = take_tile(j, p, chunk, behind, &row);
+        uint32_t out, n = take_tile(j, p, chunk, behind, &out);
         if (!n)
             return true;
         int rc = bytes ? 0 : ntx__acquire(f, chunk, &bytes);
-        if (rc || (rc = ntx__finite_rows(f, chunk, (const uint8_t *)bytes + (size_t)row * p->w->row_bytes, row, n))) {
+        if (rc || (rc = ntx__finite_outs(f, chunk, (const uint8_t *)bytes + (size_t)out * p->w->row_bytes, out, n))) {
             ntx__fail(f, rc);
             return false;
         }
-        compute(j, p, interleaved(f, p->w, chunk, bytes, row, n, thread), c->row0 + row, n, thread);
+        compute(j, p, interleaved(f, p->w, chunk, bytes, out, n, thread), c->out0 + out, n, thread);
         /* acq_rel: the others' reads of the chunk are over before it is released */
-        if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_rows) {
+        if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_out) {
             ntx__finite_done(f, chunk);
             f->c.weights->ops->release(f->c.weights, chunk);
         }
@@ -305,7 +305,7 @@ int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v
 {
     const void *bytes = NULL;
     int rc = w->tensor == NTX_NO_TENSOR ? 0 : ntx__acquire(f, w->chunk0, &bytes);
-    if (!rc && bytes && !(rc = ntx__finite_rows(f, w->chunk0, bytes, 0, f->c.chunks->list[w->chunk0].n_rows)))
+    if (!rc && bytes && !(rc = ntx__finite_outs(f, w->chunk0, bytes, 0, f->c.chunks->list[w->chunk0].n_out)))
         ntx__finite_done(f, w->chunk0);
     if (!rc)
         *v = bytes;

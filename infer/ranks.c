@@ -96,7 +96,7 @@ static bool dealt(const struct ntx__product *p, unsigned n)
     return false;
 }
 
-static struct ntx_share_rows rows_of(const struct ntx_forward *f, const struct ntx__product *p, uint32_t rank)
+static struct ntx_share_range outs_of(const struct ntx_forward *f, const struct ntx__product *p, uint32_t rank)
 {
     return ntx_share_of(&f->c.chunks->share, p->w->layer, p->w->n_out, rank);
 }
@@ -254,7 +254,7 @@ static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__produc
     size_t floats = h->flags & NTX__SUM_LAST ? (size_t)h->n_live * ntx_share_of(&f->c.chunks->share, f->layer, f->hp->n_embd, rank).n : 0;
     for (unsigned i = 0; i < n; i++)
         if (p[i].w->dealt && ntx__answered(h, p[i].to))
-            floats += (size_t)ntx__product_rows(&p[i], in) * rows_of(f, &p[i], rank).n;
+            floats += (size_t)ntx__product_rows(&p[i], in) * outs_of(f, &p[i], rank).n;
     return sizeof(struct ntx__answer) + NTX_MAX(floats * sizeof(float), (size_t)NTX__ANSWER_TEXT);
 }
 
@@ -274,11 +274,11 @@ static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__
 }
 
 /* To where the product's outputs go. */
-static void place(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in, struct ntx_share_rows own, const float **y)
+static void place(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in, struct ntx_share_range own, const float **y)
 {
     for (uint32_t i = 0; i < ntx__product_rows(p, in); i++, *y += own.n) {
         float *row = p->to == NTX__BUF_LOGITS ? f->m.logits[i] : f->buf[p->to].at + (size_t)(p->row0 + i) * f->buf[p->to].ld + p->at;
-        memcpy(row + own.row0, *y, own.n * sizeof **y);
+        memcpy(row + own.first, *y, own.n * sizeof **y);
     }
 }
 
@@ -333,7 +333,7 @@ static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx_
             continue;
         for (unsigned i = 0; i < n; i++)
             if (p[i].w->dealt && ntx__answered(h, p[i].to))
-                place(f, &p[i], in, rows_of(f, &p[i], from), &y);
+                place(f, &p[i], in, outs_of(f, &p[i], from), &y);
     }
     f->hidden = h->then == NTX__THEN_HIDDEN;
     r->due = h->flags & NTX__SUM_LAST;
@@ -344,10 +344,10 @@ static void hide_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     const struct ntx_ranks *r = f->c.ranks;
     (void)thread;
-    ntx__hidden(f, r->glu, i, r->own.row0, r->own.n);
+    ntx__hidden(f, r->glu, i, r->own.first, r->own.n);
 }
 
-void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__glu *glu, struct ntx_share_rows own, uint32_t n_rows)
+void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__glu *glu, struct ntx_share_range own, uint32_t n_rows)
 {
     r->glu = glu;
     r->own = own;
@@ -357,8 +357,8 @@ void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct nt
 static int multiply_own(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
 {
     int rc = ntx__cpu_multiply(f, p, n, in);
-    if (!rc && h->then == NTX__THEN_HIDDEN && rows_of(f, p, 0).n)
-        ntx__ranks_hide(r, f, in->glu, rows_of(f, p, 0), in->glu->n_rows);
+    if (!rc && h->then == NTX__THEN_HIDDEN && outs_of(f, p, 0).n)
+        ntx__ranks_hide(r, f, in->glu, outs_of(f, p, 0), in->glu->n_rows);
     return rc;
 }
 
@@ -374,7 +374,7 @@ static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigne
         return ntx__cpu_multiply(f, p, n, in);
     int rc = write_products(r, f, p, n, in, &h, &bytes);
     r->kept = false;
-    r->added = h.then == NTX__THEN_SUMMED && !rows_of(f, p, 0).n;
+    r->added = h.then == NTX__THEN_SUMMED && !outs_of(f, p, 0).n;
     r->sent_ns = ntx_now_ns();
     if (rc || (rc = send_all(r, f, r->out, bytes, f->layer)) || (rc = ntx__ranks_wait(r, f)))
         return rc;
@@ -399,10 +399,10 @@ static int combine(struct ntx_forward *f)
     struct ntx_ranks *r = f->c.ranks;
     int rc = r->added ? 0 : ntx__cpu_combine(f);
     for (uint32_t from = 1; from < r->size && r->due && !rc; from++) {
-        const struct ntx_share_rows own = ntx_share_of(&f->c.chunks->share, f->layer, f->hp->n_embd, from);
+        const struct ntx_share_range own = ntx_share_of(&f->c.chunks->share, f->layer, f->hp->n_embd, from);
         const float *y = (const void *)(r->in[from] + sizeof(struct ntx__answer));
         for (uint32_t i = 0; i < f->n_live; i++, y += own.n)
-            memcpy(f->m.y + (size_t)i * f->hp->n_embd + own.row0, y, own.n * sizeof *y);
+            memcpy(f->m.y + (size_t)i * f->hp->n_embd + own.first, y, own.n * sizeof *y);
     }
     r->due = r->added = false;
     return rc;

@@ -327,14 +327,14 @@ static int run_experts(struct follower *x)
 
 /* ---- what becomes of their outputs */
 
-static struct ntx_share_rows rows_of(const struct ntx_forward *f, const struct follower *x, uint32_t n_out) { return ntx_share_of(&f->c.chunks->share, x->h.layer, n_out, x->r->rank); }
+static struct ntx_share_range outs_of(const struct ntx_forward *f, const struct follower *x, uint32_t n_out) { return ntx_share_of(&f->c.chunks->share, x->h.layer, n_out, x->r->rank); }
 
 static void hide(struct follower *x)
 {
     const uint32_t n = weight_of(x->f, x->h.layer, x->said)->n_out;
     x->glu = (struct ntx__glu){.gate = x->h.gate, .up = x->h.up, .step = glu_step(x), .of_shared = x->h.of_shared};
-    ntx__ranks_hide(x->r, x->f, &x->glu, rows_of(x->f, x, n), x->h.n_rows);
-    x->hidden.here = x->h.then == NTX__THEN_KEPT && rows_of(x->f, x, n).n == n;
+    ntx__ranks_hide(x->r, x->f, &x->glu, outs_of(x->f, x, n), x->h.n_rows);
+    x->hidden.here = x->h.then == NTX__THEN_KEPT && outs_of(x->f, x, n).n == n;
     x->hidden.layer = x->h.layer;
     x->hidden.n_rows = x->h.n_rows;
     x->hidden.n = n;
@@ -345,9 +345,9 @@ static void hide(struct follower *x)
 static void sum(struct follower *x)
 {
     const struct ntx_forward *f = x->f;
-    const struct ntx_share_rows own = rows_of(f, x, f->hp->n_embd);
+    const struct ntx_share_range own = outs_of(f, x, f->hp->n_embd);
     const size_t ld = f->hp->n_embd;
-    float *y = f->m.y + own.row0;
+    float *y = f->m.y + own.first;
     for (uint32_t i = 0; i < x->h.n_live; i++) {
         float by = 1;
         if (x->h.flags & NTX__SUM_WEIGHS)
@@ -358,7 +358,7 @@ static void sum(struct follower *x)
     for (uint32_t i = 0; i < x->h.n_rows; i++) {
         struct ntx__said_choice c;
         memcpy(&c, x->choice + i * sizeof c, sizeof c);
-        f->c.ops->add_scaled(y + c.row * ld, c.weight, f->m.moe.y + i * ld + own.row0, own.n);
+        f->c.ops->add_scaled(y + c.row * ld, c.weight, f->m.moe.y + i * ld + own.first, own.n);
     }
 }
 
@@ -392,11 +392,11 @@ static size_t answer_floats(const struct follower *x)
 {
     if (x->h.said == NTX__SAID_ATTEND)
         return ntx__ranks_kv_floats(x->r, x->f, &x->h);
-    size_t n = x->h.flags & NTX__SUM_LAST ? (size_t)x->h.n_live * rows_of(x->f, x, x->f->hp->n_embd).n : 0;
+    size_t n = x->h.flags & NTX__SUM_LAST ? (size_t)x->h.n_live * outs_of(x->f, x, x->f->hp->n_embd).n : 0;
     for (uint32_t i = 0; i < x->h.n; i++) {
         const struct ntx_weight *w = weight_of(x->f, x->h.layer, &x->said[i]);
         if (ntx__answered(&x->h, x->said[i].to))
-            n += (size_t)x->said[i].n_rows * (w ? rows_of(x->f, x, w->n_out).n : 0);
+            n += (size_t)x->said[i].n_rows * (w ? outs_of(x->f, x, w->n_out).n : 0);
     }
     return n;
 }
@@ -406,15 +406,15 @@ static void write_outputs(const struct follower *x, float *y)
     const struct ntx_forward *f = x->f;
     for (uint32_t i = 0; i < x->h.n; i++) {
         const struct ntx__said_product *s = &x->said[i];
-        const struct ntx_share_rows own = rows_of(f, x, weight_of(f, x->h.layer, s)->n_out);
+        const struct ntx_share_range own = outs_of(f, x, weight_of(f, x->h.layer, s)->n_out);
         for (uint32_t row = 0; row < s->n_rows && ntx__answered(&x->h, s->to); row++, y += own.n) {
             const float *from = s->to == NTX__BUF_LOGITS ? f->m.logits[row] : f->buf[s->to].at + (size_t)(s->row0 + row) * f->buf[s->to].ld + s->at;
-            memcpy(y, from + own.row0, own.n * sizeof *y);
+            memcpy(y, from + own.first, own.n * sizeof *y);
         }
     }
-    const struct ntx_share_rows own = rows_of(f, x, f->hp->n_embd);
+    const struct ntx_share_range own = outs_of(f, x, f->hp->n_embd);
     for (uint32_t i = 0; x->h.flags & NTX__SUM_LAST && i < x->h.n_live; i++, y += own.n)
-        memcpy(y, f->m.y + (size_t)i * f->hp->n_embd + own.row0, own.n * sizeof *y);
+        memcpy(y, f->m.y + (size_t)i * f->hp->n_embd + own.first, own.n * sizeof *y);
 }
 
 static int answer(struct follower *x, int failed)

@@ -63,7 +63,7 @@ struct ntx_ranks {
     uint64_t sent_ns, waited_ns; /* of rank 0: when it began to send; how long it has waited last */
     const struct ntx__said_head *asked; /* of another than rank 0: what is being taken */
     const struct ntx__glu *glu; /* that the products under way are for, */
-    struct ntx_share_rows own;  /* of these rows of this machine's */
+    struct ntx_share_range own;  /* of these outputs of this machine's */
     bool due;                   /* of rank 0: the answers at hand are rows of Y */
     bool added;                 /* of rank 0: the wave's choices are added to Y elsewhere, all of it */
     bool kept;                  /* of rank 0: the next products' input is where they are multiplied */
@@ -86,7 +86,7 @@ struct ntx_ranks {
 
 static inline bool ntx__is_expert(uint16_t kind) { return kind >= NTX_T_expert_gate && kind <= NTX_T_expert_down; }
 /* The GLU of the own rows of gate and up, in place. */
-void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__glu *glu, struct ntx_share_rows own, uint32_t n_rows);
+void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__glu *glu, struct ntx_share_range own, uint32_t n_rows);
 bool ntx__answered(const struct ntx__said_head *h, uint8_t to); /* outputs of a product into this buffer are sent back */
 /* There is an answer at all. What fails where there is none is told by the next one. */
 static inline bool ntx__has_answer(const struct ntx__said_head *h)

@@ -21,18 +21,18 @@ static const struct ntx_step *step_of(const struct ntx_forward *f, enum ntx_op o
 }
 
 struct widths { /* floats of a row: of some machine's heads */
-    struct ntx_share_rows own;
+    struct ntx_share_range own;
     size_t q, k, v, out, q0, k0, v0, out0;
 };
 
 static struct widths widths_of(const struct ntx_forward *f, uint32_t rank)
 {
     const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
-    const struct ntx_share_rows own = ntx_share_heads(f->hp->kv_share, w.n_head_kv, rank);
-    const size_t heads = (size_t)own.n * (w.n_head / w.n_head_kv), first = (size_t)own.row0 * (w.n_head / w.n_head_kv);
+    const struct ntx_share_range own = ntx_share_heads(f->hp->kv_share, w.n_head_kv, rank);
+    const size_t heads = (size_t)own.n * (w.n_head / w.n_head_kv), first = (size_t)own.first * (w.n_head / w.n_head_kv);
     const bool puts = step_of(f, NTX_OP_PUT) != NULL;
     return (struct widths){.own = own, .q = heads * w.head_k, .k = puts ? own.n * (size_t)w.head_k : 0, .v = puts ? own.n * (size_t)w.head_v : 0, .out = heads * w.head_v,
-                           .q0 = first * w.head_k, .k0 = own.row0 * (size_t)w.head_k, .v0 = own.row0 * (size_t)w.head_v, .out0 = first * w.head_v};
+                           .q0 = first * w.head_k, .k0 = own.first * (size_t)w.head_k, .v0 = own.first * (size_t)w.head_v, .out0 = first * w.head_v};
 }
 
 static bool asks(const struct ntx_forward *f, uint32_t rank) { return widths_of(f, rank).own.n > 0; }

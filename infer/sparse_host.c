@@ -142,9 +142,9 @@ static int run_chunk(struct ntx_forward *f, uint32_t chunk)
     if (rc)
         return rc;
     f->groups.first = 0;
-    f->groups.n = c->n_rows;
-    for (uint32_t i = 0; i < c->n_rows; i++) {
-        f->m.groups.wanted[i] = c->row0 + i;
+    f->groups.n = c->n_out;
+    for (uint32_t i = 0; i < c->n_out; i++) {
+        f->m.groups.wanted[i] = c->out0 + i;
         f->m.groups.at[i] = (const uint8_t *)bytes + (size_t)i * ntx_read_groups(layer(f))->row_bytes;
         if ((rc = ntx__finite_group(f, chunk, f->m.groups.at[i], i)))
             return rc;
@@ -168,7 +168,7 @@ static int run_all(struct ntx_forward *f)
 static uint32_t chunk_of(const struct ntx_forward *f, uint32_t i)
 {
     const struct ntx_weight *w = ntx_read_groups(layer(f));
-    return w->chunk0 + f->m.groups.wanted[i] / w->chunk_rows;
+    return w->chunk0 + f->m.groups.wanted[i] / w->chunk_outs;
 }
 
 /* Takes groups wanted[i ..) into the batch, chunk by chunk, until it is large enough. *end: the first that is not in it. */
@@ -183,7 +183,7 @@ static int take_batch(struct ntx_forward *f, uint32_t i, uint32_t n, uint32_t *e
         if (rc)
             return rc;
         for (; i < n && chunk_of(f, i) == chunk; i++) {
-            uint32_t row = f->m.groups.wanted[i] - f->c.chunks->list[chunk].row0;
+            uint32_t row = f->m.groups.wanted[i] - f->c.chunks->list[chunk].out0;
             const uint8_t *group = (const uint8_t *)p + (size_t)row * bytes;
             if ((rc = ntx__finite_group(f, chunk, group, row)))
                 return rc;

@@ -138,7 +138,7 @@ static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t,
 {
     char each[16] = "";
     bool apart = t->ne[1] == s.n_out && t->ne[2] == s.n_each, as_one = use == NTX_USE_HEADS && t->ne[1] == (uint64_t)s.n_out * s.n_each && t->ne[2] == 1;
-    bool between = use == NTX_USE_ROWS && t->ne[1] == 1 && t->ne[2] == s.n_out;
+    bool between = use == NTX_USE_VECTORS && t->ne[1] == 1 && t->ne[2] == s.n_out;
     if (t->ne[0] == s.n_in && (apart || as_one || between) && t->ne[3] == 1)
         return 0;
     if (s.n_each > 1)
@@ -153,7 +153,7 @@ static int check_type(const struct opening *o, const struct ntx_gguf_tensor *t, 
     const char *type = ntx_type_info(t->type)->name;
     if (use == NTX_USE_VECTOR && (t->n_dims != 1 || t->type != NTX_F32))
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s in %u dimensions; it must be an F32 vector", t->name, type, t->n_dims);
-    if (use == NTX_USE_ROWS && t->type != NTX_F32)
+    if (use == NTX_USE_VECTORS && t->type != NTX_F32)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be F32", t->name, type);
     if (use == NTX_USE_NUMBERS && t->type != NTX_I32)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be I32", t->name, type);

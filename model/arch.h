@@ -136,10 +136,10 @@ static inline bool ntx_chooses(const struct ntx_hparams *hp, uint32_t layer) { r
 static inline uint32_t ntx_index_kept(const struct ntx_hparams *hp) { return (hp->index.every ? 2 : 1) * hp->index.head; }
 /* What a layer keeps of a position: so many heads of K and of V. Of latents one vector, with the rotated part of the key, whose beginning is V; what is kept in
  * V's place is the key that positions are chosen by. */
-static inline struct ntx_share_rows ntx_own_heads(const struct ntx_hparams *hp, uint32_t layer) /* of K and V, where each has its own */
+static inline struct ntx_share_range ntx_own_heads(const struct ntx_hparams *hp, uint32_t layer) /* of K and V, where each has its own */
 {
     const uint32_t n = ntx_dims_of(hp, layer).n_head_kv;
-    return hp->kv_share ? ntx_share_heads(hp->kv_share, n, hp->kv_share->rank) : (struct ntx_share_rows){0, n};
+    return hp->kv_share ? ntx_share_heads(hp->kv_share, n, hp->kv_share->rank) : (struct ntx_share_range){0, n};
 }
 static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 1 : ntx_own_heads(hp, layer).n; }
 static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : ntx_dims_of(hp, layer).head_k; }
@@ -172,15 +172,15 @@ struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum
 static inline const struct ntx_gguf_tensor *ntx_end_tensor(const struct ntx_gguf *g, enum ntx_end t) { return ntx_gguf_tensor(g, ntx_end_kinds[t].name); } /* NULL: there is none */
 struct ntx_shape ntx_end_shape(const struct ntx_hparams *hp, enum ntx_end t);
 enum ntx_has ntx_end_has(const struct ntx_hparams *hp, enum ntx_end t);
-/* Tensors of a layer that are one in the file: its name behind "blk.N.", its shape, and where t's rows begin in it. false: t is by itself. */
+/* Tensors of a layer that are one in the file: its name behind "blk.N.", its shape, and where t's outputs begin in it. false: t is by itself. */
 struct ntx_whole {
     const char *name;
     struct ntx_shape shape;
-    uint32_t row0;
-    uint32_t run; /* so many of t's rows lie together; 0: all do */
+    uint32_t out0;
+    uint32_t run; /* so many of t's outputs lie together; 0: all do */
 };
 bool ntx_whole_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out);
-/* Where there are runs: where run i of t's rows begins in it. So it is where a matrix is of parts of its inputs, each a run: no chunk has rows of two. */
+/* Where there are runs: where run i of t's outputs begins in it. So it is where a matrix is of parts of its inputs, each a run: no chunk has outputs of two. */
 uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t i);
 /* The steps of a layer as an architecture makes it from these numbers, without a file: each step with all that it may take. false: there is no such
  * architecture. */

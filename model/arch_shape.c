@@ -137,7 +137,7 @@ enum ntx_has ntx_end_has(const struct ntx_hparams *hp, enum ntx_end t)
 /* Of each key head q and k, then v of its heads, then the gates of their outputs. */
 static bool whole_delta(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out)
 {
-    *out = (struct ntx_whole){.name = "ssm_in.weight", .shape = ntx_shape_of(hp, layer, NTX_T_delta_mix), .row0 = ntx_whole_run(hp, t, 0), .run = hp->delta.head};
+    *out = (struct ntx_whole){.name = "ssm_in.weight", .shape = ntx_shape_of(hp, layer, NTX_T_delta_mix), .out0 = ntx_whole_run(hp, t, 0), .run = hp->delta.head};
     out->shape.n_out += ntx_shape_of(hp, layer, NTX_T_delta_gate).n_out;
     return true;
 }
@@ -164,7 +164,7 @@ bool ntx_whole_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor 
     out->shape.n_out = 0;
     for (int p = qkv ? NTX_T_q : NTX_T_gate; p <= (int)(qkv ? NTX_T_v : NTX_T_up); p++) {
         if (p == (int)t)
-            out->row0 = out->shape.n_out;
+            out->out0 = out->shape.n_out;
         out->shape.n_out += ntx_shape_of(hp, layer, (enum ntx_tensor)p).n_out;
     }
     return true;

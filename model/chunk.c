@@ -60,42 +60,42 @@ static int append(struct cutter *k, struct ntx_chunk **out)
     return 0;
 }
 
-/* Rows of a tensor that are a weight by themselves: n_out from row0 on, or in runs of it; 0: all. */
+/* Outputs of a tensor that are a weight by themselves: n_out from out0 on, or in runs of it; 0: all. */
 struct part {
     enum ntx_tensor t;
-    uint32_t row0, n_out, run;
+    uint32_t out0, n_out, run;
     bool scale;
 };
 
-/* Where a weight's row is in the tensor. */
-static uint64_t row_in_tensor(const struct cutter *k, const struct part *p, uint64_t row)
+/* Where a weight's output is in the tensor. */
+static uint64_t out_in_tensor(const struct cutter *k, const struct part *p, uint64_t out)
 {
-    return p->run ? ntx_whole_run(&k->m->hp, p->t, (uint32_t)(row / p->run)) + row % p->run : p->row0 + row;
+    return p->run ? ntx_whole_run(&k->m->hp, p->t, (uint32_t)(out / p->run)) + out % p->run : p->out0 + out;
 }
 
-/* Rows of a chunk: where there are runs, they are cut evenly. */
-static uint32_t rows_of_chunk(const struct cutter *k, const struct part *p, const struct ntx_weight *w, bool fixed)
+/* Outputs of a chunk: where there are runs, they are cut evenly. */
+static uint32_t outs_of_chunk(const struct cutter *k, const struct part *p, const struct ntx_weight *w, bool fixed)
 {
-    uint64_t rows = fixed ? w->n_out : NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
-    uint32_t n = (uint32_t)NTX_MIN(rows, (uint64_t)(p->run ? p->run : w->n_out));
+    uint64_t outs = fixed ? w->n_out : NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
+    uint32_t n = (uint32_t)NTX_MIN(outs, (uint64_t)(p->run ? p->run : w->n_out));
     while (p->run && p->run % n)
         n--;
     return n;
 }
 
 /* What stands in runs, or is no matrix, is not dealt; a scale goes with what it scales (cut_scale). */
-static struct ntx_share_rows own_rows(const struct cutter *k, const struct part *p, struct ntx_weight *w, bool fixed)
+static struct ntx_share_range own_outs(const struct cutter *k, const struct part *p, struct ntx_weight *w, bool fixed)
 {
-    struct ntx_share_rows all = {0, w->n_out};
+    struct ntx_share_range all = {0, w->n_out};
     if (!k->share)
         return all;
     w->dealt = !fixed && !p->run && ntx_share_deals(k->share, w->layer, w->n_out);
     if (w->dealt)
         return ntx_share_of(k->share, w->layer, w->n_out, k->share->rank);
-    return k->share->rank && !p->scale ? (struct ntx_share_rows){0, 0} : all;
+    return k->share->rank && !p->scale ? (struct ntx_share_range){0, 0} : all;
 }
 
-static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, const struct part *p, struct ntx_weight *w)
+static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, const struct part *p, struct ntx_weight *w)
 {
     *w = absent;
     if (tensor == NTX_NO_TENSOR)
@@ -109,20 +109,20 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
         *w = several->first;
         return 0;
     }
-    bool fixed = several || base || t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_ROWS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
-    if (use == NTX_USE_HEADS || use == NTX_USE_ROWS)
+    bool fixed = several || base || t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_VECTORS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
+    if (use == NTX_USE_HEADS || use == NTX_USE_VECTORS)
         w->n_out *= (uint32_t)t->ne[2];
     w->layer = layer;
     w->kind = (uint16_t)p->t;
-    const struct ntx_share_rows own = own_rows(k, p, w, fixed);
+    const struct ntx_share_range own = own_outs(k, p, w, fixed);
     w->chunk0 = k->c->n;
     if (!own.n) {
         if (k->share->rank)
             *w = absent;
         return 0;
     }
-    w->chunk_rows = NTX_MIN(rows_of_chunk(k, p, w, fixed), own.n);
-    for (uint64_t row = own.row0; row < own.row0 + own.n; row += w->chunk_rows) {
+    w->chunk_outs = NTX_MIN(outs_of_chunk(k, p, w, fixed), own.n);
+    for (uint64_t out = own.first; out < own.first + own.n; out += w->chunk_outs) {
         struct ntx_chunk *ch;
         int rc = append(k, &ch);
         if (rc)
@@ -130,10 +130,10 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
         ch->tensor = tensor;
         ch->layer = layer;
         ch->file = t->file;
-        ch->row0 = (uint32_t)row;
-        ch->n_rows = NTX_MIN(w->chunk_rows, own.row0 + own.n - ch->row0);
-        ch->offset = t->offset + row_in_tensor(k, p, row) * w->row_bytes;
-        ch->bytes = (uint64_t)ch->n_rows * w->row_bytes;
+        ch->out0 = (uint32_t)out;
+        ch->n_out = NTX_MIN(w->chunk_outs, own.first + own.n - ch->out0);
+        ch->offset = t->offset + out_in_tensor(k, p, out) * w->row_bytes;
+        ch->bytes = (uint64_t)ch->n_out * w->row_bytes;
         ch->fixed = fixed;
         ch->users = several ? several->users : 0;
         *(fixed ? &k->c->fixed_bytes : &k->c->matrix_bytes) += ch->bytes;
@@ -144,7 +144,7 @@ static int cut_rows(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     return 0;
 }
 
-static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_rows(k, tensor, layer, use, &(struct part){.t = NTX_N_TENSORS}, w); }
+static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_outs(k, tensor, layer, use, &(struct part){.t = NTX_N_TENSORS}, w); }
 
 /* It is another machine's; the first one knows what it is like. */
 static bool elsewhere(const struct cutter *k, const struct ntx_weight *w) { return k->share && (w->tensor == NTX_NO_TENSOR || !w->n_chunks); }
@@ -153,7 +153,7 @@ static bool elsewhere(const struct cutter *k, const struct ntx_weight *w) { retu
 static int cut_scale(struct cutter *k, uint32_t tensor, uint32_t layer, struct ntx_weight *w)
 {
     struct ntx_weight scale;
-    int rc = cut_rows(k, tensor, layer, NTX_USE_VECTOR, &(struct part){.t = NTX_N_TENSORS, .scale = true}, &scale);
+    int rc = cut_outs(k, tensor, layer, NTX_USE_VECTOR, &(struct part){.t = NTX_N_TENSORS, .scale = true}, &scale);
     w->scaled = !rc && tensor != NTX_NO_TENSOR;
     w->scale = w->scaled ? scale.chunk0 : 0;
     return rc;
@@ -174,14 +174,14 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
     if ((uint64_t)e.n_out * e.row_bytes > NTX_EXPERT_BYTES_MAX)
         return ntx_err_set(k->err, -EFBIG, "an expert's matrix of %llu bytes is more than the %llu that are possible",
                            (unsigned long long)e.n_out * e.row_bytes, (unsigned long long)NTX_EXPERT_BYTES_MAX);
-    const struct ntx_share_rows own = k->experts_dealt ? ntx_share_of(k->share, layer, e.n_out, k->share->rank) : (struct ntx_share_rows){0, e.n_out};
+    const struct ntx_share_range own = k->experts_dealt ? ntx_share_of(k->share, layer, e.n_out, k->share->rank) : (struct ntx_share_range){0, e.n_out};
     struct ntx_chunk *ch;
     int rc = own.n ? append(k, &ch) : 0;
     if (rc)
         return rc;
     e.chunk0 = own.n ? k->c->n - 1 : k->c->n;
     e.n_chunks = own.n != 0;
-    e.chunk_rows = own.n;
+    e.chunk_outs = own.n;
     e.layer = layer;
     e.kind = (uint16_t)(NTX_T_expert_gate + part);
     e.dealt = k->experts_dealt;
@@ -191,8 +191,8 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
         return 0;
     uint64_t bytes = (uint64_t)e.n_out * e.row_bytes;
     uint64_t at = fused ? 2 * (uint64_t)expert + part : expert;
-    *ch = (struct ntx_chunk){.tensor = tensor, .layer = layer, .file = t->file, .row0 = own.row0, .n_rows = own.n,
-                             .offset = t->offset + at * bytes + (uint64_t)own.row0 * e.row_bytes, .bytes = (uint64_t)own.n * e.row_bytes, .expert = true};
+    *ch = (struct ntx_chunk){.tensor = tensor, .layer = layer, .file = t->file, .out0 = own.first, .n_out = own.n,
+                             .offset = t->offset + at * bytes + (uint64_t)own.first * e.row_bytes, .bytes = (uint64_t)own.n * e.row_bytes, .expert = true};
     k->c->matrix_bytes += ch->bytes;
     return 0;
 }
@@ -233,11 +233,11 @@ static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
     for (uint8_t i = 0; i < s->n_weights && !rc; i++) {
         enum ntx_tensor t = (enum ntx_tensor)s->weight[i];
         enum ntx_use use = (enum ntx_use)ntx_tensor_kinds[t].use;
-        struct ntx_whole whole = {.row0 = 0};
-        uint32_t rows = ntx_whole_of(&k->m->hp, l, t, &whole) ? ntx_shape_of(&k->m->hp, l, t).n_out : 0;
+        struct ntx_whole whole = {.out0 = 0};
+        uint32_t outs = ntx_whole_of(&k->m->hp, l, t, &whole) ? ntx_shape_of(&k->m->hp, l, t).n_out : 0;
         experts |= use == NTX_USE_EXPERT;
         if (use != NTX_USE_EXPERT)
-            rc = cut_rows(k, k->m->layers[l].tensor[t], l, use, &(struct part){.t = t, .row0 = whole.row0, .n_out = rows, .run = t == NTX_T_o_a ? k->m->hp.o_lora : whole.run},  &k->c->layers[l].of[t]);
+            rc = cut_outs(k, k->m->layers[l].tensor[t], l, use, &(struct part){.t = t, .out0 = whole.out0, .n_out = outs, .run = t == NTX_T_o_a ? k->m->hp.o_lora : whole.run},  &k->c->layers[l].of[t]);
         if (!rc && (use == NTX_USE_EXPERT || !elsewhere(k, &k->c->layers[l].of[t])))
             rc = cut_scale(k, k->m->layers[l].scale[t], l, &k->c->layers[l].of[t]);
     }

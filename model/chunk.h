@@ -1,13 +1,13 @@
 /* chunk.h: cuts a model's tensors into chunks, the unit of placement and of streaming.
- * Where several machines share a model, each has a list of its own rows (share.h).
+ * Where several machines share a model, each has a list of its own outputs (share.h).
  *
  * The list is in the order in which the layers' steps take their weights (layer.h): rope_freqs, and rope_long and rope_short, come first of all, then layer by layer what the
  * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (rows of it are
  * read on demand) unless it is the tied output matrix, which then is the last tensor. In a packed layer (pack.h) the groups are cut into
  * runs of whole groups like a matrix.
  * Tensors that several layers have (delta.h) are cut once, for the first of them, and are fixed.
- * A matrix is cut into runs of whole rows of at most chunk_bytes (one row at least). All chunks of one tensor
- * but its last have the same number of rows. What is always resident (enum ntx_use) is one chunk, marked `fixed`. */
+ * A matrix is cut into runs of whole outputs of at most chunk_bytes (one at least). All chunks of one tensor
+ * but its last have the same number of outputs. What is always resident (enum ntx_use) is one chunk, marked `fixed`. */
 #ifndef NTX_MODEL_CHUNK_H
 #define NTX_MODEL_CHUNK_H
 
@@ -22,7 +22,7 @@ struct ntx_chunk {
     uint32_t tensor;   /* index in the GGUF */
     uint32_t layer;    /* 0..n_layers-1; n_layers for what follows the last layer; 0 for what comes before it */
     uint32_t file;     /* part of a split model */
-    uint32_t row0, n_rows;
+    uint32_t out0, n_out; /* outputs of the matrix, each a row of it; of what is no matrix: groups, entries */
     uint64_t offset;   /* exact, in that file; not aligned to the drive's block */
     uint64_t bytes;
     uint32_t users;    /* layers that have it (delta.h), `layer` being the first; of more than one it is fixed, where such are kept. 0: 1 */
@@ -39,13 +39,13 @@ enum ntx_expert_part { NTX_EXPERT_GATE, NTX_EXPERT_UP, NTX_EXPERT_DOWN, NTX_EXPE
 struct ntx_weight {
     uint32_t tensor;            /* NTX_NO_TENSOR when absent; then nothing else is set */
     uint32_t type;              /* enum ntx_type */
-    uint32_t n_in, n_out;       /* row length and number of rows; of a vector n_in is its length and n_out 1 */
+    uint32_t n_in, n_out;       /* inputs and outputs: length and number of a matrix's rows; of a vector n_in is its length and n_out 1 */
     uint32_t row_bytes;
     uint32_t chunk0, n_chunks;  /* in ntx_chunks.list */
-    uint32_t chunk_rows;        /* rows of every chunk but the last */
+    uint32_t chunk_outs;        /* of every chunk but the last */
     uint32_t layer;             /* that its chunks are of: of a tensor that several have, the first. n_layers: behind them */
     uint16_t kind;              /* enum ntx_tensor; NTX_N_TENSORS: none of a layer's */
-    bool dealt;                 /* its chunks are this machine's share of its rows (share.h) */
+    bool dealt;                 /* its chunks are this machine's share of its outputs (share.h) */
     bool scaled;                /* what comes of it is multiplied by value scale_at of the chunk `scale`, which stands behind its own, or before all experts */
     uint32_t scale, scale_at;
 };
@@ -104,7 +104,7 @@ int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_
 struct ntx_chunk_bounds {
     uint64_t most;           /* chunks; one more: -E2BIG */
     const atomic_bool *stop; /* set by somebody else: -ECANCELED, soon; NULL: nobody does */
-    const struct ntx_share *share; /* whose rows; NULL: all. Machines other than the first have no chunks of what is not dealt */
+    const struct ntx_share *share; /* whose outputs; NULL: all. Machines other than the first have no chunks of what is not dealt */
     bool apart;              /* tensors that several layers have are no matter: each layer has chunks of its own, but of groups to which layers add */
     bool count_only;         /* the list is NULL, only the sums and the layers are there, and no memory is taken */
 };

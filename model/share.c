@@ -1,4 +1,4 @@
-/* share.c: rows in proportion, in whole slices, at least one slice each; layers that go round; and parts that take the same time. */
+/* share.c: outputs in proportion, in whole slices, at least one slice each; layers that go round; and parts that take the same time. */
 #include "model/share.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out)
     return ntx_share_whole(s, layer) ? s->owner[layer] != 0 : n_out / NTX_SHARE_UNIT >= LEAST_SLICES * s->n;
 }
 
-/* The first row of a rank's; n_out for the one behind the last. */
+/* The first output of a rank's; n_out for the one behind the last. */
 static uint32_t begin(const struct ntx_share *s, uint32_t n_out, uint32_t rank)
 {
     uint64_t before = 0, all = 0, slices = n_out / NTX_SHARE_UNIT;
@@ -31,14 +31,14 @@ static uint32_t begin(const struct ntx_share *s, uint32_t n_out, uint32_t rank)
     return (uint32_t)at * NTX_SHARE_UNIT;
 }
 
-struct ntx_share_rows ntx_share_of(const struct ntx_share *s, uint32_t layer, uint32_t n_out, uint32_t rank)
+struct ntx_share_range ntx_share_of(const struct ntx_share *s, uint32_t layer, uint32_t n_out, uint32_t rank)
 {
     if (!ntx_share_deals(s, layer, n_out))
-        return (struct ntx_share_rows){0, rank ? 0 : n_out};
+        return (struct ntx_share_range){0, rank ? 0 : n_out};
     if (ntx_share_whole(s, layer))
-        return (struct ntx_share_rows){0, s->owner[layer] == rank ? n_out : 0};
-    uint32_t row0 = begin(s, n_out, rank);
-    return (struct ntx_share_rows){row0, begin(s, n_out, rank + 1) - row0};
+        return (struct ntx_share_range){0, s->owner[layer] == rank ? n_out : 0};
+    uint32_t first = begin(s, n_out, rank);
+    return (struct ntx_share_range){first, begin(s, n_out, rank + 1) - first};
 }
 
 static uint32_t head_at(const struct ntx_share *s, uint32_t n_heads, uint32_t rank)
@@ -55,10 +55,10 @@ static uint32_t head_at(const struct ntx_share *s, uint32_t n_heads, uint32_t ra
     return !rank ? 0 : rank >= s->n ? n_heads : NTX_MAX((uint32_t)((2 * before * n_heads + all) / (2 * all)), 1u);
 }
 
-struct ntx_share_rows ntx_share_heads(const struct ntx_share *s, uint32_t n_heads, uint32_t rank)
+struct ntx_share_range ntx_share_heads(const struct ntx_share *s, uint32_t n_heads, uint32_t rank)
 {
     const uint32_t from = s ? head_at(s, n_heads, rank) : 0;
-    return (struct ntx_share_rows){from, (s ? head_at(s, n_heads, rank + 1) : n_heads) - from};
+    return (struct ntx_share_range){from, (s ? head_at(s, n_heads, rank + 1) : n_heads) - from};
 }
 
 void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers)

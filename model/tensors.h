@@ -78,12 +78,12 @@ enum ntx_use {
     NTX_USE_RESIDENT, /* multiplied by; one chunk, always in memory */
     NTX_USE_HEADS,    /* the same, a matrix of each head, one after the other */
     NTX_USE_VECTOR,   /* F32, used as it is; one chunk, always in memory */
-    NTX_USE_ROWS,     /* the same, with a row for each expert, or each channel */
+    NTX_USE_VECTORS,  /* the same, one for each expert, or each channel */
     NTX_USE_TABLE,    /* the same, of any type */
     NTX_USE_EXPERT,   /* a matrix of each expert, one after the other in one tensor; a chunk each */
     NTX_USE_GROUPS,   /* of a packed layer (pack.h): bytes of groups of neurons */
     NTX_USE_LOOKUP,   /* of any type; a row is read where a token names it. It has no chunks */
-    NTX_USE_NUMBERS,  /* I32, a row for each token; one chunk, always in memory */
+    NTX_USE_NUMBERS,  /* I32, some for each token; one chunk, always in memory */
 };
 
 /* What is added to a matrix's outputs (delta.h): two thin ones, or a whole one. Once for the file itself, and once for each adapter that may be loaded with it. */
@@ -180,7 +180,7 @@ enum ntx_use {
     X(delta_beta,         "ssm_beta.weight",            EMBD,           DELTA_HEADS, RESIDENT) /* how much of a token it takes in */ \
     X(delta_alpha,        "ssm_alpha.weight",           EMBD,           DELTA_HEADS, RESIDENT) /* how much it forgets */ \
     X(delta_rates,        "ssm_ba.weight",              EMBD,           DELTA_RATES, RESIDENT) /* of each key head the one, then the other */ \
-    X(delta_conv,         "ssm_conv1d.weight",          DELTA_TAPS,     DELTA_MIX,   ROWS) \
+    X(delta_conv,         "ssm_conv1d.weight",          DELTA_TAPS,     DELTA_MIX,   VECTORS) \
     X(delta_dt,           "ssm_dt.bias",                DELTA_HEADS,    ONE,         VECTOR) \
     X(delta_a,            "ssm_a",                      DELTA_HEADS,    ONE,         VECTOR) \
     X(delta_norm,         "ssm_norm.weight",            DELTA_HEAD,     ONE,         VECTOR) /* of each head's output */ \
@@ -192,11 +192,11 @@ enum ntx_use {
     X(kda_f_b,            "ssm_f_b.weight",             DELTA_HEAD,     DELTA_VALUES, MATRIX) \
     X(kda_g_a,            "ssm_g_a.weight",             EMBD,           DELTA_HEAD,  MATRIX) /* and the gate of its output, in two */ \
     X(kda_g_b,            "ssm_g_b.weight",             DELTA_HEAD,     DELTA_VALUES, MATRIX) \
-    X(kda_conv_q,         "ssm_conv1d_q.weight",        DELTA_TAPS,     DELTA_VALUES, ROWS) \
-    X(kda_conv_k,         "ssm_conv1d_k.weight",        DELTA_TAPS,     DELTA_VALUES, ROWS) \
-    X(kda_conv_v,         "ssm_conv1d_v.weight",        DELTA_TAPS,     DELTA_VALUES, ROWS) \
+    X(kda_conv_q,         "ssm_conv1d_q.weight",        DELTA_TAPS,     DELTA_VALUES, VECTORS) \
+    X(kda_conv_k,         "ssm_conv1d_k.weight",        DELTA_TAPS,     DELTA_VALUES, VECTORS) \
+    X(kda_conv_v,         "ssm_conv1d_v.weight",        DELTA_TAPS,     DELTA_VALUES, VECTORS) \
     X(kda_dt,             "ssm_dt.bias",                DELTA_VALUES,   ONE,         VECTOR) \
-    X(kda_a,              "ssm_a",                      ONE,            DELTA_HEADS, ROWS) \
+    X(kda_a,              "ssm_a",                      ONE,            DELTA_HEADS, VECTORS) \
     X(kda_out,            "attn_output.weight",         DELTA_VALUES,   EMBD,        MATRIX) \
     X(latent_gate,        "attn_gate.weight",           EMBD,           HEADS_V,     MATRIX) /* of what attention over latents gives */ \
     X(head_gate,          "attn_gate.weight",           EMBD,           HEADS,       RESIDENT) /* of each head's output */ \
@@ -231,9 +231,9 @@ enum ntx_use {
     X(up_shared,          "ffn_up_shexp.weight",        EMBD,           SHARED_FF,   MATRIX) \
     X(down_shared,        "ffn_down_shexp.weight",      SHARED_FF,      EMBD,        MATRIX) \
     X(expert_gate_up,     "ffn_gate_up_exps.weight",    EMBD,           EXPERT_FF_2, EXPERT) /* an expert's gate, then its up */ \
-    X(expert_gate_bias,   "ffn_gate_exps.bias",         EXPERT_FF,      EXPERTS,     ROWS) \
-    X(expert_up_bias,     "ffn_up_exps.bias",           EXPERT_FF,      EXPERTS,     ROWS) \
-    X(expert_down_bias,   "ffn_down_exps.bias",         EMBD,           EXPERTS,     ROWS) \
+    X(expert_gate_bias,   "ffn_gate_exps.bias",         EXPERT_FF,      EXPERTS,     VECTORS) \
+    X(expert_up_bias,     "ffn_up_exps.bias",           EXPERT_FF,      EXPERTS,     VECTORS) \
+    X(expert_down_bias,   "ffn_down_exps.bias",         EMBD,           EXPERTS,     VECTORS) \
     X(expert_gate,        "ffn_gate_exps.weight",       EMBD,           EXPERT_FF,   EXPERT) \
     X(expert_up,          "ffn_up_exps.weight",         EMBD,           EXPERT_FF,   EXPERT) \
     X(expert_down,        "ffn_down_exps.weight",       EXPERT_FF,      EMBD,        EXPERT)

@@ -75,9 +75,9 @@ static void sum(struct ntx_outline *o)
     }
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         for (int t = 0; t < NTX_N_TENSORS; t++) {
-            struct ntx_whole w = {.row0 = 0};
+            struct ntx_whole w = {.out0 = 0};
             ntx_whole_of(&m->hp, l, (enum ntx_tensor)t, &w);
-            if (!w.row0 && !is_bases(m, l, t)) /* else it is a part of one that is counted */
+            if (!w.out0 && !is_bases(m, l, t)) /* else it is a part of one that is counted */
                 add(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE, m->layers[l].tensor[t]);
         }
 }

@@ -118,7 +118,7 @@ static void put_tensor(struct ntx_gguf_out *o, const char *arch, const struct nt
         snprintf(name, sizeof name, "%s", w.name);
     else
         snprintf(name, sizeof name, "blk.%u.%s", l, w.name);
-    if (!w.row0) /* else the first of several that are one in the file was it */
+    if (!w.out0) /* else the first of several that are one in the file was it */
         put(o, name, matrix ? NTX_F16 : use == NTX_USE_NUMBERS ? NTX_I32 : NTX_F32, use == NTX_USE_VECTOR ? 1 : w.shape.n_each > 1 ? 3 : 2, w.shape);
 }
 

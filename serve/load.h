@@ -102,7 +102,7 @@ struct ntx_loaded {
     struct ntx_kv_pool *kv;
 
     struct ntx_machines *machines; /* borrowed, or NULL; then */
-    struct ntx_share share_rows;   /*   who has which rows, */
+    struct ntx_share machine_share; /* who has which outputs, */
     struct ntx_ranks *ranks;       /*   and how they are reached */
     struct ntx_counters *counters; /* borrowed */
     struct ntx_forward *forward;

@@ -19,11 +19,11 @@ int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx
     if (why)
         ntx_err_set(&mine, -ENOTSUP, "%s", why);
     l->ram_bytes = r->set.ram ? r->set.ram : ntx_budget_default(r->reclaim_bytes);
-    int rc = ntx_machines_agree(r->machines, l, &r->set, have ? &hw : NULL, &mine, &l->share_rows, err);
+    int rc = ntx_machines_agree(r->machines, l, &r->set, have ? &hw : NULL, &mine, &l->machine_share, err);
     if (rc)
         return rc;
     l->machines = r->machines;
-    l->model->hp.kv_share = l->share_rows.split == NTX_SPLIT_HEADS ? &l->share_rows : NULL;
+    l->model->hp.kv_share = l->machine_share.split == NTX_SPLIT_HEADS ? &l->machine_share : NULL;
     if (ntx_machines_rank(l->machines))
         r->set.kv_ram = 0;
     return ntx_machines_ranks(l->machines, &l->ranks) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
@@ -63,7 +63,7 @@ static int plan_first(struct ntx_loaded *l, const struct ntx_plan_request *asked
 
 static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked, const struct ntx_machines_pass *pass, struct ntx_err *err)
 {
-    const bool heads = l->share_rows.split == NTX_SPLIT_HEADS;
+    const bool heads = l->machine_share.split == NTX_SPLIT_HEADS;
     const uint32_t rows = pass->rows;
     struct ntx_plan_request q = *asked;
     q.max_rows = rows;
@@ -91,7 +91,7 @@ static int plan_all(struct ntx_loaded *l, const struct ntx_plan_request *q, stru
     if (rc)
         return rc;
     if (!first && !plan_other(l, q, &pass, &mine))
-        pass.of = planned(l, l->share_rows.split == NTX_SPLIT_HEADS);
+        pass.of = planned(l, l->machine_share.split == NTX_SPLIT_HEADS);
     return ntx_machines_pass(l->machines, &pass, &mine, err);
 }
 
@@ -104,17 +104,17 @@ static void unplan(struct ntx_loaded *l)
 int ntx__load_plan_shared(struct ntx_loaded *l, struct ntx_plan_request *q, struct ntx_err *err)
 {
     struct ntx_err ignored = {0};
-    q->share = &l->share_rows;
+    q->share = &l->machine_share;
     int rc = plan_all(l, q, err);
     for (bool again = true; !rc && again;) {
-        const struct ntx_share before = l->share_rows;
-        if ((rc = ntx_machines_deal_again(l->machines, &l->share_rows, &again, err)) || !again)
+        const struct ntx_share before = l->machine_share;
+        if ((rc = ntx_machines_deal_again(l->machines, &l->machine_share, &again, err)) || !again)
             break;
         unplan(l);
         if (!plan_all(l, q, &ignored))
             continue;
         unplan(l); /* too much for one of them, which all know */
-        l->share_rows = before;
+        l->machine_share = before;
         rc = plan_all(l, q, err);
         again = false;
     }

@@ -33,13 +33,13 @@ _Static_assert(NTX_MON_RANKS >= NTX_RANKS_MAX, "a row for each machine");
 static void put_ranks(struct ntx_monitor *m, const struct ntx_loaded *l)
 {
     put32(&m->n_ranks, 0);
-    for (uint32_t i = 1; l->machines && i < l->share_rows.n; i++) {
+    for (uint32_t i = 1; l->machines && i < l->machine_share.n; i++) {
         const char *name = ntx_machines_name(l->machines, i);
         snprintf(m->rank[i].name, sizeof m->rank[i].name, "%.*s", (int)sizeof m->rank[i].name - 1, name);
         atomic_store_explicit(&m->rank[i].kv_bytes, ntx_machines_kv_bytes(l->machines, i), memory_order_relaxed);
     }
     if (l->machines && !ntx_machines_rank(l->machines))
-        put32(&m->n_ranks, l->share_rows.n);
+        put32(&m->n_ranks, l->machine_share.n);
 }
 
 void ntx_monitor_model(struct ntx_counters *c, const struct ntx_loaded *l)

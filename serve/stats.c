@@ -199,7 +199,7 @@ static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx
     if (!l->machines || !c)
         return;
     json_t *others = json_array();
-    for (uint32_t i = 1; i < l->share_rows.n; i++) {
+    for (uint32_t i = 1; i < l->machine_share.n; i++) {
         const struct ntx_mon_rank *s = &c->mon.rank[i];
         json_t *o = json_object();
         set_str(o, "name", ntx_machines_name(l->machines, i));
@@ -210,8 +210,8 @@ static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx
         set_int(o, "bytes_kv", atomic_load(&s->kv_bytes));
         json_array_append_new(others, o);
     }
-    set_int(j, "ranks", l->share_rows.n);
-    set_str(j, "split", ntx_split_names[l->share_rows.split]);
+    set_int(j, "ranks", l->machine_share.n);
+    set_str(j, "split", ntx_split_names[l->machine_share.split]);
     set_int(j, "rank_bytes", r->at_end.rank_bytes - r->at_start.rank_bytes);
     set_real(j, "rank_wait_s", (double)(r->at_end.rank_wait_ns - r->at_start.rank_wait_ns) / 1e9);
     json_object_set_new(j, "other_ranks", others);

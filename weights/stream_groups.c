@@ -61,7 +61,7 @@ static uint32_t first_on_demand(const struct ntx_stream *s, uint32_t layer)
     uint32_t c = 0;
     while (c < w->n_chunks && s->r->chunks[w->chunk0 + c].placement != NTX_PLACE_FRAME)
         c++;
-    return NTX_MIN(c * w->chunk_rows, w->n_out);
+    return NTX_MIN(c * w->chunk_outs, w->n_out);
 }
 
 static uint32_t *states(const struct ntx__groups *x, uint32_t window) { return x->state + (size_t)window * x->most; }
@@ -324,9 +324,9 @@ int ntx__stream_acquire_groups(struct ntx_stream *s, uint32_t chunk, const struc
     const struct ntx_chunk *k = &x->chunks->list[chunk];
     if (x->wanted.layer != c->layer)
         return ntx__stream_fail(s, -EINVAL, "chunk %u is of layer %u, whose groups nobody has asked for", chunk, c->layer);
-    uint32_t first = k->row0 - first_on_demand(s, c->layer);
+    uint32_t first = k->out0 - first_on_demand(s, c->layer);
     int rc = 0;
-    for (uint32_t i = 0; i < x->wanted.n && !rc && x->wanted.group[i] < first + k->n_rows; i++)
+    for (uint32_t i = 0; i < x->wanted.n && !rc && x->wanted.group[i] < first + k->n_out; i++)
         if (x->wanted.group[i] >= first)
             rc = wait_group(s, c->layer % x->n_windows, x->wanted.group[i]);
     if (!rc)

@@ -57,7 +57,7 @@ static void multiply_piece(struct job *j, uint32_t t, const char *w, size_t byte
 static void one_pass(struct job *j, uint32_t t)
 {
     size_t row = j->ops ? ntx_row_bytes(j->type, j->n_in) : 512;
-    size_t unit = j->interleaved ? row * NTX_SLICE_ROWS : row, share = j->bytes / j->threads / unit * unit;
+    size_t unit = j->interleaved ? row * NTX_SLICE_OUTS : row, share = j->bytes / j->threads / unit * unit;
     size_t step = NTX_MAX((j->ops && j->piece ? j->piece : CHUNK) / unit, (size_t)1) * unit, first = j->ops && j->piece ? APART : 1;
     const char *w = j->weights + share * t;
     for (size_t from = 0; from < first; from++)
@@ -149,7 +149,7 @@ static struct seconds read_rate(struct job j)
 
 static void bench_one(struct job *j)
 {
-    size_t row = ntx_row_bytes(j->type, j->n_in) * (j->interleaved ? NTX_SLICE_ROWS : 1), all = j->bytes;
+    size_t row = ntx_row_bytes(j->type, j->n_in) * (j->interleaved ? NTX_SLICE_OUTS : 1), all = j->bytes;
     struct seconds before = read_rate(*j);
     size_t used = j->bytes / j->threads / row * row * j->threads;
     struct seconds memory = measure(j);

@@ -51,9 +51,9 @@ typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint
 
 /* Rows that are interleaved together: weights which stay where they are may be re-arranged in place (interleaved.h), a slice at a time, and are multiplied
  * faster then (bench/LOG.md). Only `interleaved` understands them from there on. */
-#define NTX_SLICE_ROWS 16
+#define NTX_SLICE_OUTS 16
 
-/* slice: NTX_SLICE_ROWS rows of row_bytes; scratch: as many bytes. */
+/* slice: of NTX_SLICE_OUTS outputs, row_bytes each; scratch: as many bytes. */
 typedef void ntx_interleave_fn(void *slice, size_t row_bytes, void *scratch);
 
 /* y[r * ldy + k] = fmaf(a[r * lda + c], W[c][k], y[r * ldy + k])   for c = 0, 1, ..., n_cols - 1 in turn, where a is not 0;

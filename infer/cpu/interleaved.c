@@ -7,7 +7,7 @@
 #include "infer/cpu/panel.h"
 
 enum {
-    OUTS = NTX_SLICE_ROWS,
+    OUTS = NTX_SLICE_OUTS,
     ROWS = 4,    /* of x at once, at most */
     NEAR = 3584, /* bytes fetched ahead, elsewhere than on AMD */
     FAR = 8192,  /* on AMD */

@@ -1,6 +1,6 @@
 /* interleaved.h: weights that stay in memory, re-arranged in place so that 16 outputs are multiplied side by side.
  *
- * NTX_SLICE_ROWS (16) rows of a matrix are a slice, which takes the bytes that the rows took. A tile is made of one block of each row; tiles
+ * NTX_SLICE_OUTS (16) outputs of a matrix are a slice, which takes the bytes that they took. A tile is made of one block of each; tiles
  * lie by the lane of their blocks (cpu.h), in ntx__lane_order: those of blocks 0, 16, 32, ..., then of 8, 24, ... First (of a pair of tiles)
  * come the blocks' heads, then the tiles' dwords, each of all 16 rows:
  *
@@ -47,7 +47,7 @@ INLINE size_t ntx__head_bytes(const size_t block_bytes) { return block_bytes % 1
 /* Of the `place`-th tile. */
 INLINE struct ntx__tile_at ntx__tile_at(uint32_t blocks, uint32_t place, const size_t block_bytes)
 {
-    const size_t words = NTX_SLICE_ROWS * (block_bytes / 16 * 16), heads = NTX_SLICE_ROWS * ntx__head_bytes(block_bytes);
+    const size_t words = NTX_SLICE_OUTS * (block_bytes / 16 * 16), heads = NTX_SLICE_OUTS * ntx__head_bytes(block_bytes);
     const uint32_t together = heads && heads < 64 ? 64 / (uint32_t)heads : 1; /* whose heads fill a line */
     uint32_t first = place / together * together, n = blocks - first < together ? blocks - first : together;
     size_t from = first * (words + heads);

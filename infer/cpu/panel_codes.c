@@ -33,7 +33,7 @@ INLINE void store_odd(int32_t *to, __m512i s, int mask)
 }
 
 typedef uint8_t panel_rows[64];
-typedef int32_t panel_scales[NTX_SLICE_ROWS];
+typedef int32_t panel_scales[NTX_SLICE_OUTS];
 
 /* Four codes of eight values each to eight rows. signs: a bit each, in the values' order. */
 INLINE void store_eights(panel_rows *to, __m512i low, __m512i high, __m512i signs, __m512i levels)
@@ -79,7 +79,7 @@ INLINE __m512i signs_of_dwords(__m512i words)
     return eight_signs(_mm512_multishift_epi64_epi8(four_of_each(0, 7, 14, 21), words));
 }
 
-INLINE void turn_iq2_xxs(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, panel_scales *scales)
+INLINE void turn_iq2_xxs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
 #pragma GCC unroll 4
     for (size_t g = 0; g < 4; g++) {
@@ -102,7 +102,7 @@ INLINE void store_nibbles(panel_scales *to, const __m512i v[2])
         store_odd(to[k], _mm512_srli_epi32(v[k / 8], 4 * (k % 8)), 15);
 }
 
-INLINE void turn_iq2_xs(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, panel_scales *scales)
+INLINE void turn_iq2_xs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     const __m512i even = _mm512_add_epi8(_mm512_set1_epi32(0x42400200), _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi32(0x04040404)));
     __m512i v[4];
@@ -120,7 +120,7 @@ INLINE void turn_iq2_xs(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, 
     }
 }
 
-INLINE void turn_iq2_s(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, panel_scales *scales)
+INLINE void turn_iq2_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i tail[4], at[4], signs[4];
     turn16(w, 66, tail);
@@ -137,7 +137,7 @@ INLINE void turn_iq2_s(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, p
     }
 }
 
-INLINE void turn_iq3_xxs(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, panel_scales *scales)
+INLINE void turn_iq3_xxs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i words[8];
     turn16(w, 66, words);
@@ -157,7 +157,7 @@ INLINE void turn_iq3_xxs(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to,
     }
 }
 
-INLINE void turn_iq3_s(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, panel_scales *scales)
+INLINE void turn_iq3_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i first[4], middle[4], last[4];
     turn16(w, 66, first); /* two dwords of ninth bits, eight of signs, one of scales */
@@ -179,7 +179,7 @@ INLINE void turn_iq3_s(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, p
     }
 }
 
-INLINE void turn_iq1_s(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, panel_scales *scales)
+INLINE void turn_iq1_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i ups[4], at[4];
     turn16(w, 34, ups); /* words of 32 values each: 4 x 3 bits, scale, less */
@@ -198,7 +198,7 @@ INLINE void turn_iq1_s(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, p
     }
 }
 
-INLINE void turn_iq1_m(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, panel_scales *scales)
+INLINE void turn_iq1_m(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i ups[4], at[4], tail[4];
     turn16(w, 32, ups);
@@ -222,7 +222,7 @@ INLINE void turn_iq1_m(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, p
 
 /* ---- ternary */
 
-INLINE void turn_tq2_0(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, panel_scales *scales)
+INLINE void turn_tq2_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     (void)scales;
 #pragma GCC unroll 4
@@ -246,7 +246,7 @@ INLINE void store_digits(panel_rows *to, size_t apart, __m512i v, const unsigned
         _mm512_store_si512(to[d * apart], _mm512_add_epi8(_mm512_and_si512(_mm512_srli_epi16(later, 2 * (d - 1)), bytes512(3)), base));
 }
 
-INLINE void turn_tq1_0(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, panel_scales *scales)
+INLINE void turn_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i v[4];
     (void)scales;
@@ -266,10 +266,10 @@ INLINE void turn_tq1_0(const uint8_t *const w[NTX_SLICE_ROWS], panel_rows *to, p
 /* ---- all types */
 
 #define TURNED(type, D)                                                                                                                \
-    void ntx__turn512_##type(const uint8_t *const w[NTX_SLICE_ROWS], uint8_t (*values)[64], int32_t (*scales)[NTX_SLICE_ROWS], float *d) \
+    void ntx__turn512_##type(const uint8_t *const w[NTX_SLICE_OUTS], uint8_t (*values)[64], int32_t (*scales)[NTX_SLICE_OUTS], float *d) \
     {                                                                                                                                  \
-        uint32_t heads[NTX_SLICE_ROWS];                                                                                                \
-        for (int k = 0; k < NTX_SLICE_ROWS; k++)                                                                                       \
+        uint32_t heads[NTX_SLICE_OUTS];                                                                                                \
+        for (int k = 0; k < NTX_SLICE_OUTS; k++)                                                                                       \
             heads[k] = D(type, w[k]);                                                                                                  \
         _mm512_store_ps(d, widen_low_halves(load512(heads)));                                                                          \
         turn_##type(w, values, scales);                                                                                                \

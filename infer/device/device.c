@@ -41,7 +41,7 @@ uint32_t ntx__device_splits(const struct ntx_device *d)
 }
 
 struct sizes { /* over all matrices */
-    uint64_t chunk_bytes, chunk_values, chunk_rows, n_in;
+    uint64_t chunk_bytes, chunk_values, chunk_outs, n_in;
 };
 
 /* What layers share is one chunk, which is never copied, and is widened in parts. */
@@ -50,9 +50,9 @@ static void look_at(struct sizes *s, const struct ntx_chunks *c, const struct nt
     if (w->tensor == NTX_NO_TENSOR)
         return;
     const uint32_t rows = ntx__device_widened(w);
-    s->chunk_bytes = NTX_MAX(s->chunk_bytes, w->n_chunks && c->list[w->chunk0].fixed ? 0 : (uint64_t)w->chunk_rows * w->row_bytes);
+    s->chunk_bytes = NTX_MAX(s->chunk_bytes, w->n_chunks && c->list[w->chunk0].fixed ? 0 : (uint64_t)w->chunk_outs * w->row_bytes);
     s->chunk_values = NTX_MAX(s->chunk_values, (uint64_t)rows * w->n_in);
-    s->chunk_rows = NTX_MAX(s->chunk_rows, (uint64_t)rows);
+    s->chunk_outs = NTX_MAX(s->chunk_outs, (uint64_t)rows);
     s->n_in = NTX_MAX(s->n_in, (uint64_t)w->n_in);
 }
 
@@ -66,7 +66,7 @@ static struct sizes sizes_of(const struct ntx_chunks *c)
             if (ntx_is_matrix((enum ntx_tensor)t))
                 look_at(&s, c, &w->of[t]);
         if (w->groups.tensor != NTX_NO_TENSOR)
-            s.chunk_bytes = NTX_MAX(s.chunk_bytes, (uint64_t)w->groups.chunk_rows * w->groups.row_bytes);
+            s.chunk_bytes = NTX_MAX(s.chunk_bytes, (uint64_t)w->groups.chunk_outs * w->groups.row_bytes);
     }
     return s;
 }
@@ -206,7 +206,7 @@ static void place_large(struct ntx_device *d, struct cursor *c, const struct siz
     m->x16 = place(c, padded * s->n_in * 2);
     m->exponents = place(c, padded * 4);
     m->w16 = place(c, s->chunk_values * 2);
-    m->z = floats(c, NTX__DENSE_ROWS * s->chunk_rows);
+    m->z = floats(c, NTX__DENSE_ROWS * s->chunk_outs);
     d->stage_bytes = NTX_ROUND_UP(s->chunk_bytes + NTX_GPU_SLACK, 256);
     d->n_stages = NTX_MAX(NTX_MIN(d->c.in_flight, NTX__STAGES), 1u);
     m->stages = place(c, d->n_stages * d->stage_bytes);
@@ -429,7 +429,7 @@ int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk,
         return ntx_err_set(err, rc, "%s", d->ops->error(d->c.gpu));
     for (uint32_t i = 0; !rc && i < d->c.chunks->n; i++) {
         if (!d->at[i] || (rc = read(ctx, i, buffer, err)) ||
-            (rc = ntx_chunk_finite(d->c.model, d->c.chunks, i, buffer, 0, d->c.chunks->list[i].n_rows, err)))
+            (rc = ntx_chunk_finite(d->c.model, d->c.chunks, i, buffer, 0, d->c.chunks->list[i].n_out, err)))
             continue;
         if ((rc = d->ops->upload(d->copies, d->at[i], buffer, d->c.chunks->list[i].bytes)) || (rc = d->ops->stream_sync(d->copies)))
             ntx_err_set(err, rc, "weights to the GPU: %s", d->ops->error(d->c.gpu));

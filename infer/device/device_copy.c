@@ -78,15 +78,15 @@ static void emulate_link(struct ntx_device *d, uint64_t bytes)
         ;
 }
 
-/* Rows that are neighbours go together. */
+/* Groups that are neighbours go together. */
 static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const uint8_t *bytes, const struct ntx__device_part *part, struct ntx__stage *s)
 {
     int rc = 0;
     for (uint32_t i = 0, n; !rc && i < part->n; i += n) {
-        for (n = 1; i + n < part->n && part->rows[i + n] == part->rows[i] + n;)
+        for (n = 1; i + n < part->n && part->list[i + n] == part->list[i] + n;)
             n++;
-        uint64_t at = (part->rows[i] - c->row0) * part->row_bytes;
-        rc = d->ops->upload(d->copies, s->own + at, bytes + at, n * part->row_bytes);
+        uint64_t at = (part->list[i] - c->out0) * part->each;
+        rc = d->ops->upload(d->copies, s->own + at, bytes + at, n * part->each);
     }
     return rc;
 }
@@ -94,10 +94,10 @@ static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const ui
 static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const struct ntx__device_part *part, struct ntx__stage *s)
 {
     const struct ntx_chunk *c = &d->c.chunks->list[chunk];
-    bool whole = !part || !part->rows;
+    bool whole = !part || !part->list;
     int rc;
     s->queued_ns = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
-    s->copied_bytes = whole ? c->bytes : part->n * part->row_bytes;
+    s->copied_bytes = whole ? c->bytes : part->n * part->each;
     emulate_link(d, s->copied_bytes);
     d->copied = true;
     if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = whole ? d->ops->upload(d->copies, s->own, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
@@ -110,13 +110,13 @@ static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const s
 static int look(struct ntx_forward *f, uint32_t chunk, const uint8_t *bytes, const struct ntx__device_part *part)
 {
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
-    bool packed = ntx_gguf_tensor_at(f->c.model->gguf, c->tensor)->type == NTX_I8, some = part && part->rows;
-    int rc = packed ? 0 : ntx__finite_rows(f, chunk, bytes, 0, c->n_rows);
+    bool packed = ntx_gguf_tensor_at(f->c.model->gguf, c->tensor)->type == NTX_I8, some = part && part->list;
+    int rc = packed ? 0 : ntx__finite_outs(f, chunk, bytes, 0, c->n_out);
     if (!rc && !packed)
         ntx__finite_done(f, chunk);
-    for (uint32_t i = 0; packed && !rc && i < (some ? part->n : c->n_rows); i++) {
-        uint32_t row = some ? part->rows[i] - c->row0 : i;
-        rc = ntx__finite_group(f, chunk, bytes + row * (c->bytes / c->n_rows), row);
+    for (uint32_t i = 0; packed && !rc && i < (some ? part->n : c->n_out); i++) {
+        uint32_t group = some ? part->list[i] - c->out0 : i;
+        rc = ntx__finite_group(f, chunk, bytes + group * (c->bytes / c->n_out), group);
     }
     return rc;
 }

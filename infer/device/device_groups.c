@@ -52,11 +52,11 @@ static int compute_groups(struct ntx_device *d, const void *w, const uint32_t *l
 static int compute_chunk(struct ntx_device *d, uint32_t chunk, const uint32_t *wanted, uint32_t i, uint32_t n)
 {
     const struct ntx_chunk *c = &d->c.chunks->list[chunk];
-    const struct ntx__device_part part = {.rows = wanted ? wanted + i : NULL, .n = n, .row_bytes = layer(d->f)->pack.group_bytes};
+    const struct ntx__device_part part = {.list = wanted ? wanted + i : NULL, .n = n, .each = layer(d->f)->pack.group_bytes};
     struct ntx__stage *s;
     int rc = ntx__device_bring(d, chunk, &part, &s);
     if (!rc)
-        rc = compute_groups(d, s->bytes, wanted ? d->m.groups + i : NULL, c->row0, wanted ? n : c->n_rows);
+        rc = compute_groups(d, s->bytes, wanted ? d->m.groups + i : NULL, c->out0, wanted ? n : c->n_out);
     return rc ? rc : ntx__device_used(d, s);
 }
 
@@ -74,7 +74,7 @@ static int compute_all(struct ntx_device *d, const uint32_t *wanted, uint32_t n)
         return wanted && !n ? 0 : compute_groups(d, d->at[w->chunk0], wanted ? d->m.groups : NULL, 0, wanted ? n : w->n_out);
     for (uint32_t c = w->chunk0, i = 0; !rc && c < w->chunk0 + w->n_chunks; c++) {
         uint32_t first = i;
-        while (wanted && i < n && wanted[i] < list[c].row0 + list[c].n_rows)
+        while (wanted && i < n && wanted[i] < list[c].out0 + list[c].n_out)
             i++;
         if (!wanted || i > first)
             rc = compute_chunk(d, c, wanted, first, i - first);

@@ -128,19 +128,19 @@ struct ntx_device {
 /* Rows of a weight that are widened for the matrix units at a time: those of a chunk. Which matrices layers share is not known here: theirs are large. */
 static inline uint32_t ntx__device_widened(const struct ntx_weight *w)
 {
-    return w->n_chunks == 1 && w->n_in ? NTX_MIN(w->chunk_rows, NTX_MAX(NTX__WIDENED_BYTES / 2 / w->n_in, 1u)) : w->chunk_rows;
+    return w->n_chunks == 1 && w->n_in ? NTX_MIN(w->chunk_outs, NTX_MAX(NTX__WIDENED_BYTES / 2 / w->n_in, 1u)) : w->chunk_outs;
 }
 
 /* ---- device_mm.c */
 int ntx__device_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
 
 /* ---- device_copy.c */
-/* Brings a chunk to a stage; what is queued on `compute` after this finds it in *bytes. part: only these of its rows, ascending, each in its place;
- * NULL, or its rows NULL: all. */
+/* Brings a chunk to a stage; what is queued on `compute` after this finds it in *bytes. part: only these of its groups, ascending, each in its place;
+ * NULL, or its list NULL: all. */
 struct ntx__device_part {
-    const uint32_t *rows; /* [n] of the tensor */
+    const uint32_t *list; /* [n] groups of the tensor; NULL: the whole chunk */
     uint32_t n;
-    uint64_t row_bytes;
+    uint64_t each;
 };
 int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__device_part *part, struct ntx__stage **stage);
 int ntx__device_used(struct ntx_device *d, struct ntx__stage *s); /* everything that reads it is queued */

@@ -38,7 +38,7 @@ static const uint8_t *x_of(const struct job *j, const struct ntx__product *p, ui
     return x + part_at(p, row) * ntx_act_row_bytes(form, p->w->n_in);
 }
 
-/* ---- launches: rows of weights that lie on the device, as outputs row0.. of a product */
+/* ---- launches: weights that lie on the device, of outputs out0.. of a product */
 
 /* What was put off. */
 static int launch_together(const struct job *j)
@@ -58,11 +58,11 @@ static bool go_together(const struct ntx_gpu_product *a, const struct ntx_gpu_pr
 }
 
 /* Matrices of a step do not see one another: those that are alike wait for one another, and are launched together. */
-static int launch_exact(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows, uint32_t from, uint32_t to)
+static int launch_exact(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out, uint32_t from, uint32_t to)
 {
     struct ntx_gpu_product *t = j->together, g = {
-        .w = w, .x = x_of(j, p, row0) + from * stride_of(j, p), .y = y_of(j, p) + from * ld_of(j, p) + row0, .row_bytes = p->w->row_bytes,
-        .x_stride = stride_of(j, p), .ldy = ld_of(j, p), .type = p->w->type, .n_out = n_rows, .n_in = p->w->n_in, .n_rows = to - from,
+        .w = w, .x = x_of(j, p, out0) + from * stride_of(j, p), .y = y_of(j, p) + from * ld_of(j, p) + out0, .row_bytes = p->w->row_bytes,
+        .x_stride = stride_of(j, p), .ldy = ld_of(j, p), .type = p->w->type, .n_out = n_out, .n_in = p->w->n_in, .n_rows = to - from,
     };
     if (from >= to)
         return 0;
@@ -76,54 +76,54 @@ static int launch_exact(const struct job *j, const struct ntx__product *p, const
     return rc;
 }
 
-static int dense_group(const struct job *j, const struct ntx__product *p, uint32_t row0, uint32_t n_rows, uint32_t first, uint32_t to)
+static int dense_batch(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out, uint32_t first, uint32_t to)
 {
     struct ntx_device *d = j->d;
     uint32_t at = first - j->dense_from;
     struct ntx_gpu_scale s = {
-        .z = d->m.z, .y = y_of(j, p) + first * ld_of(j, p) + row0, .exponents = d->m.exponents + at, .ldy = ld_of(j, p), .n_out = n_rows,
+        .z = d->m.z, .y = y_of(j, p) + first * ld_of(j, p) + out0, .exponents = d->m.exponents + at, .ldy = ld_of(j, p), .n_out = n_out,
         .n_rows = NTX_MIN(to - first, NTX__DENSE_ROWS),
     };
-    int rc = d->ops->dense(d->compute, d->m.w16, d->m.x16 + (uint64_t)at * p->w->n_in, d->m.z, n_rows, p->w->n_in, NTX__DENSE_ROWS);
+    int rc = d->ops->dense(d->compute, d->m.w16, d->m.x16 + (uint64_t)at * p->w->n_in, d->m.z, n_out, p->w->n_in, NTX__DENSE_ROWS);
     return rc ? rc : d->ops->launch(d->compute, NTX_GPU_SCALE, &s);
 }
 
-static int launch_dense(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows, uint32_t to)
+static int launch_dense(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out, uint32_t to)
 {
     struct ntx_device *d = j->d;
-    for (uint32_t o = 0; o < n_rows && j->dense_from < to; o += ntx__device_widened(p->w)) { /* w16 holds as many */
-        uint32_t some = NTX_MIN(n_rows - o, ntx__device_widened(p->w));
+    for (uint32_t o = 0; o < n_out && j->dense_from < to; o += ntx__device_widened(p->w)) { /* w16 holds as many */
+        uint32_t some = NTX_MIN(n_out - o, ntx__device_widened(p->w));
         struct ntx_gpu_widen g = {.w = w + (uint64_t)o * p->w->row_bytes, .out = d->m.w16, .row_bytes = p->w->row_bytes,
                                   .type = p->w->type, .n_out = some, .n_in = p->w->n_in};
         int rc = d->ops->launch(d->compute, NTX_GPU_WIDEN, &g);
         for (uint32_t r = j->dense_from; !rc && r < to; r += NTX__DENSE_ROWS)
-            rc = dense_group(j, p, row0 + o, some, r, to);
+            rc = dense_batch(j, p, out0 + o, some, r, to);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-/* By the weight's scale: outputs row0.. of the product's rows. */
-static int launch_scale(const struct job *j, const struct ntx__product *p, uint32_t row0, uint32_t n_rows)
+/* By the weight's scale: outputs out0.. of the product's rows. */
+static int launch_scale(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out)
 {
-    float *y = y_of(j, p) + p->row0 * ld_of(j, p) + row0;
+    float *y = y_of(j, p) + p->row0 * ld_of(j, p) + out0;
     const struct ntx_gpu_step g = {.out = y, .in = y, .ld_out = ld_of(j, p), .ld_in = ld_of(j, p), .n_rows = rows_of(j, p),
-                                   .s = {.op = NTX_OP_SCALE, .width = n_rows, .scale = j->mm.f->m.tiles[p->w->chunk0].scale}};
+                                   .s = {.op = NTX_OP_SCALE, .width = n_out, .scale = j->mm.f->m.tiles[p->w->chunk0].scale}};
     int rc = p->w->scaled ? launch_together(j) : 0;
     return rc || !p->w->scaled ? rc : j->d->ops->launch(j->d->compute, NTX_GPU_STEP, &g);
 }
 
 /* A product that takes some rows only (an expert's) has none of the matrix units. */
-static int launch(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t row0, uint32_t n_rows)
+static int launch(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out)
 {
     uint32_t from = p->row0, to = p->row0 + rows_of(j, p), a = NTX_MIN(j->dense_from, to), b = NTX_MIN(j->dense_to, to);
-    int rc = launch_exact(j, p, w, row0, n_rows, from, a);
+    int rc = launch_exact(j, p, w, out0, n_out, from, a);
     if (!rc)
-        rc = launch_dense(j, p, w, row0, n_rows, b);
+        rc = launch_dense(j, p, w, out0, n_out, b);
     if (!rc)
-        rc = launch_exact(j, p, w, row0, n_rows, b, to);
-    return rc ? rc : launch_scale(j, p, row0, n_rows);
+        rc = launch_exact(j, p, w, out0, n_out, b, to);
+    return rc ? rc : launch_scale(j, p, out0, n_out);
 }
 
 /* Prompts' rows as F16. Where there is no cuBLAS they stay with the others, for good. */
@@ -152,13 +152,13 @@ static int launch_resident(const struct job *j)
         uint32_t end = p->w->chunk0 + p->w->n_chunks;
         for (uint32_t c = p->w->chunk0; c < end;) {
             const struct ntx_chunk *list = j->d->c.chunks->list;
-            uint32_t first = c, rows = 0;
-            for (; c < end && j->d->where[c] == NTX__ON_DEVICE && part_at(p, list[c].row0) == part_at(p, list[first].row0); c++)
-                rows += list[c].n_rows;
-            int rc = rows ? launch(j, p, j->d->at[first], list[first].row0, rows) : 0;
+            uint32_t first = c, outs = 0;
+            for (; c < end && j->d->where[c] == NTX__ON_DEVICE && part_at(p, list[c].out0) == part_at(p, list[first].out0); c++)
+                outs += list[c].n_out;
+            int rc = outs ? launch(j, p, j->d->at[first], list[first].out0, outs) : 0;
             if (rc)
                 return ntx__device_fail(j->d, rc, "a product");
-            c += !rows;
+            c += !outs;
         }
     }
     int rc = launch_together(j);
@@ -175,7 +175,7 @@ static int copy_chunk(const struct job *j, const struct ntx__product *p, uint32_
     int rc = ntx__device_bring(d, chunk, NULL, &s);
     if (rc)
         return rc;
-    rc = launch(j, p, s->bytes, c->row0, c->n_rows);
+    rc = launch(j, p, s->bytes, c->out0, c->n_out);
     if (!rc)
         rc = launch_together(j); /* it reads the stage */
     return rc ? ntx__device_fail(d, rc, "a streamed product") : ntx__device_used(d, s);
@@ -257,11 +257,11 @@ static int bring_input(const struct job *j)
     return rc ? rc : d->ops->event_record(d->input, d->compute);
 }
 
-static int send_rows(const struct job *j, const struct ntx__product *p, uint32_t row0, uint32_t n_rows)
+static int send_outs(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out)
 {
-    size_t ld = ld_of(j, p), at = p->row0 * ld + row0;
+    size_t ld = ld_of(j, p), at = p->row0 * ld + out0;
     const float *from = p->to == NTX__BUF_LOGITS ? j->d->host.logits : j->d->f->buf[p->to].at + p->at;
-    return n_rows ? j->d->ops->upload_rows(j->d->compute, y_of(j, p) + at, ld * sizeof(float), from + at, ld * sizeof(float), n_rows * sizeof(float), rows_of(j, p)) : 0;
+    return n_out ? j->d->ops->upload_rows(j->d->compute, y_of(j, p) + at, ld * sizeof(float), from + at, ld * sizeof(float), n_out * sizeof(float), rows_of(j, p)) : 0;
 }
 
 static int send_results(const struct job *j)
@@ -270,13 +270,13 @@ static int send_results(const struct job *j)
     for (unsigned i = 0; i < j->mm.n; i++) {
         const struct ntx__product *p = &j->mm.products[i];
         for (uint32_t c = p->w->chunk0, end = c + p->w->n_chunks; c < end;) {
-            uint32_t row0 = d->c.chunks->list[c].row0, rows = 0;
+            uint32_t out0 = d->c.chunks->list[c].out0, outs = 0;
             for (; c < end && d->where[c] == NTX__IN_PLACE; c++)
-                rows += d->c.chunks->list[c].n_rows;
-            int rc = send_rows(j, p, row0, rows);
+                outs += d->c.chunks->list[c].n_out;
+            int rc = send_outs(j, p, out0, outs);
             if (rc)
                 return ntx__device_fail(d, rc, "results of the CPU");
-            c += !rows;
+            c += !outs;
         }
     }
     return 0;

@@ -112,10 +112,10 @@ static void check_shape(const struct problem *p, const struct ntx_cpu_ops *ops, 
 static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, const uint32_t *rows, unsigned n)
 {
     size_t bytes = p->row_bytes * n_out;
-    struct guarded w = guard_new(bytes), scratch = guard_new(p->row_bytes * NTX_SLICE_ROWS);
+    struct guarded w = guard_new(bytes), scratch = guard_new(p->row_bytes * NTX_SLICE_OUTS);
     char *from = memcpy(w.end - bytes, p->w.end - bytes, bytes);
-    for (uint32_t o = 0; o < n_out; o += NTX_SLICE_ROWS)
-        ops->interleave[p->type](from + o * p->row_bytes, p->row_bytes, scratch.end - p->row_bytes * NTX_SLICE_ROWS);
+    for (uint32_t o = 0; o < n_out; o += NTX_SLICE_OUTS)
+        ops->interleave[p->type](from + o * p->row_bytes, p->row_bytes, scratch.end - p->row_bytes * NTX_SLICE_OUTS);
     for (unsigned i = 0; i < n; i++)
         if (rows[i] <= p->n_rows)
             check_outputs(p, ops, ops->interleaved[p->type], from, n_out, rows[i]);
@@ -160,7 +160,7 @@ static void check_all_shapes(struct problem *p, struct rng *r)
             for (unsigned j = 0; j < sizeof rows / sizeof *rows; j++)
                 if (outs[i] <= p->n_out && rows[j] <= p->n_rows && (ops->own[p->type] || (i % 3 == 0 && j % 5 == 0))) /* the plain one takes its time */
                     check_shape(p, ops, outs[i], rows[j]);
-        for (uint32_t n = NTX_SLICE_ROWS; ops->interleaved[p->type] && n <= p->n_out; n += NTX_SLICE_ROWS)
+        for (uint32_t n = NTX_SLICE_OUTS; ops->interleaved[p->type] && n <= p->n_out; n += NTX_SLICE_OUTS)
             check_interleaved(p, ops, n, rows, sizeof rows / sizeof *rows);
     }
     problem_free(p);

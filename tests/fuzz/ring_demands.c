@@ -84,9 +84,9 @@ static void make_groups(struct rig *t)
     MUST(t->list);
     t->chunks = (struct ntx_chunks){.list = t->list, .n = LAYERS * per_layer, .layers = t->layers, .n_layers = LAYERS};
     for (uint32_t i = 0; i < t->chunks.n; i++)
-        t->list[i] = (struct ntx_chunk){.layer = i / per_layer, .row0 = i % per_layer * PER_CHUNK, .n_rows = PER_CHUNK, .offset = i * stay, .bytes = stay, .on_demand = true};
+        t->list[i] = (struct ntx_chunk){.layer = i / per_layer, .out0 = i % per_layer * PER_CHUNK, .n_out = PER_CHUNK, .offset = i * stay, .bytes = stay, .on_demand = true};
     for (uint32_t l = 0; l < LAYERS; l++) {
-        t->layers[l].groups = (struct ntx_weight){.n_out = GROUPS, .chunk0 = l * per_layer, .n_chunks = per_layer, .chunk_rows = PER_CHUNK, .row_bytes = each};
+        t->layers[l].groups = (struct ntx_weight){.n_out = GROUPS, .chunk0 = l * per_layer, .n_chunks = per_layer, .chunk_outs = PER_CHUNK, .row_bytes = each};
         t->layers[l].groups_added.tensor = NTX_NO_TENSOR;
         t->layers[l].pack = (struct ntx_pack_layer){.group = 4, .n_groups = GROUPS, .group_bytes = each};
     }

@@ -261,7 +261,7 @@ static struct mk_tensor *add_kind(struct plan *p, const char *name, uint32_t lay
     ntx_whole_of(&p->hp, layer, kind, &whole);
     const struct ntx_shape shape = whole.shape;
     uint32_t n_in = shape.n_in, n_out = shape.n_out;
-    bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_ROWS || kind == NTX_T_index_place;
+    bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_VECTORS || kind == NTX_T_index_place;
     uint32_t type = k->use == NTX_USE_NUMBERS ? NTX_I32 : floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
     bool joined = kind == NTX_T_kv_b; /* its heads are written as one matrix */
     struct mk_tensor *t = mk_tensor_add(p->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : joined ? n_out * shape.n_each : n_out, 0);
@@ -332,7 +332,7 @@ static void add_layer(struct plan *p, uint32_t l)
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         struct ntx_whole whole = {.name = ntx_tensor_name(o->arch, values[i].tensor)};
         bool mixes = values[i].tensor >= NTX_T_attn_mix && values[i].tensor <= NTX_T_ffn_mix_base;
-        if ((mixes && l >= o->layers && mk__says(o, STREAMED)) || !takes(o, &layer, values[i].tensor) || (ntx_whole_of(&p->hp, l, values[i].tensor, &whole) && whole.row0))
+        if ((mixes && l >= o->layers && mk__says(o, STREAMED)) || !takes(o, &layer, values[i].tensor) || (ntx_whole_of(&p->hp, l, values[i].tensor, &whole) && whole.out0))
             continue;
         if (ntx_is_models(values[i].tensor))
             snprintf(name, sizeof name, "%s", ntx_tensor_name(o->arch, values[i].tensor));

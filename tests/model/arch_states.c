@@ -22,7 +22,7 @@ static void check_joined(void)
         CHECK(!ntx_chunks_make(x.m, small ? 7 * 64 * 4 : 1 << 20, &c, &err));
         const struct ntx_weight *mix = &c->layers[0].delta_mix, *gate = &c->layers[0].delta_gate;
         const struct ntx_chunk *q = &c->list[mix->chunk0], *z = &c->list[gate->chunk0];
-        const uint32_t of_head = 16 / mix->chunk_rows;
+        const uint32_t of_head = 16 / mix->chunk_outs;
         const uint64_t head = 16 * (uint64_t)mix->row_bytes;
         CHECK(mix->n_out == 12 * 16 && gate->n_out == 6 * 16 && mix->n_chunks == 12 * of_head && (small || of_head == 1));
         static const uint32_t at[] = {0, 6, 12, 1, 7, 13, 2, 3, 8, 9, 14, 15}, gates[] = {4, 5, 10, 11, 16, 17};

@@ -26,11 +26,11 @@ static void expect_tensor(const struct ntx_gguf_tensor *t, uint32_t layer, const
     while (row < t->ne[1]) {
         const struct ntx_chunk *c = &the_chunks->list[next_chunk++];
         CHECK_MSG(next_chunk <= the_chunks->n && ntx_gguf_tensor_at(the_gguf, c->tensor) == t, "%s", t->name);
-        CHECK(c->layer == layer && c->row0 == row && c->offset == end && c->file == t->file && c->fixed == (t->n_dims == 1));
-        CHECK_EQ(c->bytes, ntx_row_bytes(t->type, t->ne[0]) * c->n_rows);
-        CHECK(c->bytes <= chunk_limit || c->n_rows == 1);
-        CHECK(row + c->n_rows == t->ne[1] || (c->n_rows == w->chunk_rows && c->bytes + w->row_bytes > chunk_limit));
-        row += c->n_rows;
+        CHECK(c->layer == layer && c->out0 == row && c->offset == end && c->file == t->file && c->fixed == (t->n_dims == 1));
+        CHECK_EQ(c->bytes, ntx_row_bytes(t->type, t->ne[0]) * c->n_out);
+        CHECK(c->bytes <= chunk_limit || c->n_out == 1);
+        CHECK(row + c->n_out == t->ne[1] || (c->n_out == w->chunk_outs && c->bytes + w->row_bytes > chunk_limit));
+        row += c->n_out;
         end += c->bytes;
         count++;
     }
@@ -70,8 +70,8 @@ static void expect_experts(uint32_t l, uint32_t n_expert)
             const struct ntx_chunk *c = &the_chunks->list[next_chunk];
             snprintf(name, sizeof name, "blk.%u.%s", l, parts[part]);
             const struct ntx_gguf_tensor *t = ntx_gguf_tensor(the_gguf, name);
-            CHECK(x.chunk0 == next_chunk++ && x.n_chunks == 1 && x.chunk_rows == t->ne[1] && x.n_in == t->ne[0] && x.n_out == t->ne[1]);
-            CHECK(c->expert && !c->fixed && c->layer == l && c->file == t->file && c->bytes == t->bytes / n_expert && c->n_rows == t->ne[1]);
+            CHECK(x.chunk0 == next_chunk++ && x.n_chunks == 1 && x.chunk_outs == t->ne[1] && x.n_in == t->ne[0] && x.n_out == t->ne[1]);
+            CHECK(c->expert && !c->fixed && c->layer == l && c->file == t->file && c->bytes == t->bytes / n_expert && c->n_out == t->ne[1]);
             CHECK_EQ(c->offset, t->offset + e * (t->bytes / n_expert));
         }
 }

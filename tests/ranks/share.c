@@ -16,9 +16,9 @@ static void all_rows_once(void)
         for (uint32_t n_out = 1; n_out < 3000; n_out += 37) {
             uint32_t at = 0;
             for (uint32_t rank = 0; rank < shares[i].n; rank++) {
-                struct ntx_share_rows own = ntx_share_of(&shares[i], 0, n_out, rank);
-                CHECK_EQ(own.n ? own.row0 : at, at);
-                CHECK(own.row0 % NTX_SHARE_UNIT == 0 || !own.n);
+                struct ntx_share_range own = ntx_share_of(&shares[i], 0, n_out, rank);
+                CHECK_EQ(own.n ? own.first : at, at);
+                CHECK(own.first % NTX_SHARE_UNIT == 0 || !own.n);
                 CHECK_MSG(!ntx_share_deals(&shares[i], 0, n_out) || own.n >= NTX_SHARE_UNIT, "rank %u has %u of %u rows", rank, own.n, n_out);
                 CHECK(ntx_share_deals(&shares[i], 0, n_out) || !rank || !own.n);
                 at += own.n;
