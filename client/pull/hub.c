@@ -1,7 +1,6 @@
 #include "client/pull/hub.h"
 
 #include <ctype.h>
-#include <curl/curl.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "client/pull/curl.h"
 #include "client/pull/store.h"
 #include "common/util.h"
 
@@ -208,14 +208,16 @@ static int choose(const struct list *l, const struct offer **o, struct ntx_err *
 
 static int url_of(const struct list *l, const char *path, char url[NTX_WEB_URL])
 {
-    char *escaped = curl_easy_escape(NULL, path, 0);
+    const struct ntx__curl *lib = ntx__curl(NULL);
+    char *escaped = lib ? lib->easy_escape(NULL, path, 0) : NULL;
     int n = escaped ? snprintf(url, NTX_WEB_URL, "%s/%s/%s/resolve/main/", l->hub, l->owner, l->repo) : -1;
     for (const char *c = escaped; n > 0 && c && *c && n < NTX_WEB_URL - 1; c++) { /* but for '/' */
         bool slash = !strncmp(c, "%2F", 3);
         url[n++] = slash ? '/' : *c;
         c += slash ? 2 : 0;
     }
-    curl_free(escaped);
+    if (lib)
+        lib->free(escaped);
     if (n <= 0 || n >= NTX_WEB_URL - 1)
         return -ENAMETOOLONG;
     url[n] = 0;
@@ -311,10 +313,12 @@ static int find_url(const char *url, struct ntx_hub_model *m, struct ntx_err *er
     size_t n = 0;
     int len = 0;
     const char *at = last_name(url, &n);
-    char *plain = at ? curl_easy_unescape(NULL, at, (int)n, &len) : NULL;
+    const struct ntx__curl *lib = ntx__curl(NULL);
+    char *plain = lib && at ? lib->easy_unescape(NULL, at, (int)n, &len) : NULL;
     bool good = plain && (size_t)len == strlen(plain) && ntx_store_stem(plain, stem, &no, &of);
     snprintf(name, sizeof name, "%s", good ? plain : "");
-    curl_free(plain);
+    if (lib)
+        lib->free(plain);
     if (!good)
         return ntx_err_set(err, -EINVAL, "the address does not end with the name of a GGUF that can be kept: letters, digits and such, then .gguf");
     if (no != 1 || of > NTX_HUB_PARTS || strlen(url) >= sizeof each)

@@ -2,19 +2,20 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "client/pull/curl.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
 enum { REDIRECTS = 8, CONNECT_S = 20, STALL_S = 30 };
 
 struct ntx_web {
+    const struct ntx__curl *lib;
     CURL *curl;
     char home[300], authorization[700]; /* "": no token */
     /* of the answer under way */
@@ -29,35 +30,37 @@ struct ntx_web {
 
 /* ---- addresses */
 
-static bool part_of(CURLU *u, CURLUPart what, unsigned flags, char *buf, size_t n)
+static bool part_of(const struct ntx__curl *lib, CURLU *u, CURLUPart what, unsigned flags, char *buf, size_t n)
 {
     char *s = NULL;
-    bool good = !curl_url_get(u, what, &s, flags) && (size_t)snprintf(buf, n, "%s", s) < n;
-    curl_free(s);
+    bool good = !lib->url_get(u, what, &s, flags) && (size_t)snprintf(buf, n, "%s", s) < n;
+    lib->free(s);
     return good;
 }
 
-static bool lacks(CURLU *u, CURLUPart what)
+static bool lacks(const struct ntx__curl *lib, CURLU *u, CURLUPart what)
 {
     char *s = NULL;
-    bool has = !curl_url_get(u, what, &s, 0);
-    curl_free(s);
+    bool has = !lib->url_get(u, what, &s, 0);
+    lib->free(s);
     return !has;
 }
 
 bool ntx_web_origin(const char *url, char origin[300])
 {
     char scheme[16], host[256], port[16];
-    CURLU *u = curl_url();
-    bool good = u && !curl_url_set(u, CURLUPART_URL, url, 0) && part_of(u, CURLUPART_SCHEME, 0, scheme, sizeof scheme) && part_of(u, CURLUPART_HOST, 0, host, sizeof host) &&
-                part_of(u, CURLUPART_PORT, CURLU_DEFAULT_PORT, port, sizeof port);
+    const struct ntx__curl *lib = ntx__curl(NULL);
+    CURLU *u = lib ? lib->url() : NULL;
+    bool good = u && !lib->url_set(u, CURLUPART_URL, url, 0) && part_of(lib, u, CURLUPART_SCHEME, 0, scheme, sizeof scheme) && part_of(lib, u, CURLUPART_HOST, 0, host, sizeof host) &&
+                part_of(lib, u, CURLUPART_PORT, CURLU_DEFAULT_PORT, port, sizeof port);
     if (good)
-        good = (!strcmp(scheme, "http") || !strcmp(scheme, "https")) && lacks(u, CURLUPART_USER) && lacks(u, CURLUPART_PASSWORD);
+        good = (!strcmp(scheme, "http") || !strcmp(scheme, "https")) && lacks(lib, u, CURLUPART_USER) && lacks(lib, u, CURLUPART_PASSWORD);
     for (char *c = host; good && *c; c++)
         *c = (char)tolower((unsigned char)*c);
     if (good)
         good = snprintf(origin, 300, "%s://%s:%s", scheme, host, port) < 300;
-    curl_url_cleanup(u);
+    if (u)
+        lib->url_cleanup(u);
     return good;
 }
 
@@ -151,7 +154,7 @@ static size_t on_header(char *p, size_t size, size_t count, void *arg)
 static long status_of(const struct ntx_web *w)
 {
     long status = 0;
-    curl_easy_getinfo(w->curl, CURLINFO_RESPONSE_CODE, &status);
+    w->lib->easy_getinfo(w->curl, CURLINFO_RESPONSE_CODE, &status);
     return status;
 }
 
@@ -184,7 +187,7 @@ static size_t on_body(char *p, size_t size, size_t count, void *arg)
 
 static int curl_fault(const struct ntx_web *w, CURLcode c, const char *origin, struct ntx_err *err)
 {
-    const char *why = *w->why ? w->why : curl_easy_strerror(c);
+    const char *why = *w->why ? w->why : w->lib->easy_strerror(c);
     switch (c) {
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
@@ -219,14 +222,14 @@ static struct curl_slist *headers_of(struct ntx_web *w, const struct ntx_web_ask
     char range[64], only[260];
     struct curl_slist *h = NULL;
     if (w->home_now && *w->authorization)
-        h = curl_slist_append(h, w->authorization);
+        h = w->lib->slist_append(h, w->authorization);
     if (q->from || q->to) {
         snprintf(range, sizeof range, q->to ? "Range: bytes=%llu-%llu" : "Range: bytes=%llu-", (unsigned long long)q->from, (unsigned long long)q->to - 1);
-        h = curl_slist_append(h, range);
+        h = w->lib->slist_append(h, range);
     }
     if (q->from && q->if_range && *q->if_range) {
         snprintf(only, sizeof only, "If-Range: %s", q->if_range);
-        h = curl_slist_append(h, only);
+        h = w->lib->slist_append(h, only);
     }
     return h;
 }
@@ -239,12 +242,12 @@ static int perform(struct ntx_web *w, const char *url, const char *origin, char 
     w->taken = 0;
     *w->why = 0;
     struct curl_slist *h = headers_of(w, w->ask);
-    curl_easy_setopt(w->curl, CURLOPT_URL, url);
-    curl_easy_setopt(w->curl, CURLOPT_HTTPHEADER, h);
-    curl_easy_setopt(w->curl, CURLOPT_NOPROXY, is_loopback(origin) && w->home_now ? "*" : NULL); /* no proxy is to read its token */
-    CURLcode c = curl_easy_perform(w->curl);
-    curl_easy_setopt(w->curl, CURLOPT_HTTPHEADER, NULL);
-    curl_slist_free_all(h);
+    w->lib->easy_setopt(w->curl, CURLOPT_URL, url);
+    w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, h);
+    w->lib->easy_setopt(w->curl, CURLOPT_NOPROXY, is_loopback(origin) && w->home_now ? "*" : NULL); /* no proxy is to read its token */
+    CURLcode c = w->lib->easy_perform(w->curl);
+    w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, NULL);
+    w->lib->slist_free_all(h);
     long status = status_of(w);
     if (w->taken == -ECANCELED && !w->ask->take)
         return 0;
@@ -252,7 +255,7 @@ static int perform(struct ntx_web *w, const char *url, const char *origin, char 
         return w->taken == -EPROTO ? ntx_err_set(err, -EPROTO, "%s sends a part without saying which", origin) : w->taken;
     if (c)
         return curl_fault(w, c, origin, err);
-    if (status >= 300 && status < 400 && !curl_easy_getinfo(w->curl, CURLINFO_REDIRECT_URL, &to) && to) {
+    if (status >= 300 && status < 400 && !w->lib->easy_getinfo(w->curl, CURLINFO_REDIRECT_URL, &to) && to) {
         *next = strdup(to);
         return *next ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
     }
@@ -297,28 +300,34 @@ int ntx_web_get(struct ntx_web *w, const struct ntx_web_ask *q, struct ntx_web_a
 static void set_up(struct ntx_web *w)
 {
     CURL *c = w->curl;
-    curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's are not the answer's */
-    curl_easy_setopt(c, CURLOPT_USERAGENT, "ntx/" NTX_BUILD);
-    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)STALL_S);
-    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, w->why);
-    curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(c, CURLOPT_HEADERDATA, w);
-    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(c, CURLOPT_WRITEDATA, w);
+    w->lib->easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    w->lib->easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    w->lib->easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
+    w->lib->easy_setopt(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's are not the answer's */
+    w->lib->easy_setopt(c, CURLOPT_USERAGENT, "ntx/" NTX_BUILD);
+    w->lib->easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
+    w->lib->easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    w->lib->easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)STALL_S);
+    w->lib->easy_setopt(c, CURLOPT_ERRORBUFFER, w->why);
+    w->lib->easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
+    w->lib->easy_setopt(c, CURLOPT_HEADERDATA, w);
+    w->lib->easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
+    w->lib->easy_setopt(c, CURLOPT_WRITEDATA, w);
 }
 
 int ntx_web_open(const char *home, const char *token, struct ntx_web **out, struct ntx_err *err)
 {
     struct ntx_web *w = calloc(1, sizeof *w);
-    if (!w || curl_global_init(CURL_GLOBAL_DEFAULT) || !(w->curl = curl_easy_init())) {
+    const struct ntx__curl *lib = ntx__curl(err);
+    if (!lib) {
+        free(w);
+        return -ENODEV;
+    }
+    if (!w || lib->global_init(CURL_GLOBAL_DEFAULT) || !(w->curl = lib->easy_init())) {
         free(w);
         return ntx_err_set(err, -ENOMEM, "no memory for HTTP");
     }
+    w->lib = lib;
     set_up(w);
     *out = w;
     if (!ntx_web_origin(home, w->home))
@@ -334,7 +343,7 @@ void ntx_web_close(struct ntx_web *w)
 {
     if (!w)
         return;
-    curl_easy_cleanup(w->curl);
+    w->lib->easy_cleanup(w->curl);
     explicit_bzero(w->authorization, sizeof w->authorization);
     free(w);
 }

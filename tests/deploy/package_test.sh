@@ -16,7 +16,7 @@ grep -q '^License: Apache-2.0' "$tmp/x/usr/share/doc/ntx/copyright" && grep -q '
 ! find "$tmp/x" -path '*mkmodel*' | grep . || fail "a test program is in the package"
 grep -qx /etc/ntx/ntx.conf "$tmp/control/conffiles" || fail "ntx.conf is no conffile"
 for s in postinst prerm postrm; do sh -n "$tmp/control/$s" || fail "$s"; done
-for lib in libuv1 liburing2 libnanomsg5 libc6; do grep -q "^Depends:.*$lib" "$tmp/control/control" || fail "does not depend on $lib: $(cat "$tmp/control/control")"; done
+for lib in libuv1 liburing2 libnanomsg5 libc6 libcurl; do grep -q "^Depends:.*$lib" "$tmp/control/control" || fail "does not depend on $lib: $(cat "$tmp/control/control")"; done
 grep -q '^ExecStart=/usr/bin/ntx-computed .*--config /etc/ntx/ntx.conf' "$tmp/x/usr/lib/systemd/system/ntx-computed.service" || fail "the unit's paths"
 
 model "$tmp/m.gguf" --layers 2 --embd 64 --ff 128 --heads 2 --kv 1 --type Q8_0 --seed 3

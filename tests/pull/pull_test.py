@@ -177,6 +177,12 @@ def test_judged(s, model):
     s.ntx("rm", "Tiny")
 
 
+def test_loaded():
+    """Who pulls nothing does not load libcurl with all that it brings."""
+    out = subprocess.run(["ldd", NTX], capture_output=True, text=True, check=True).stdout
+    check("libc.so" in out and "libcurl" not in out, out)
+
+
 with tempfile.TemporaryDirectory(prefix="ntx-pull-") as d, Site(d) as site:
     tiny = make(d)
     test_types(site, tiny, make(d, "--seed", "9", "--layers", "3"))
@@ -186,3 +192,4 @@ with tempfile.TemporaryDirectory(prefix="ntx-pull-") as d, Site(d) as site:
     test_split(site, d)
     test_token(site, tiny, d)
     test_judged(site, tiny)
+    test_loaded()
