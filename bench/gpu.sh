@@ -30,12 +30,12 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 call_a="preflight tests kernels link resident8" call_b="copies packed experts ncu sanitizer" call_c="resident70 tiers contexts sessions"
 stages="$call_a $call_b $call_c"
 programs="bin/ntx bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-mkmodel bin/libntx-cuda.so tests/test_cuda_kernels tests/test_cuda_attention
-    tests/test_cuda_pass bench/bench_cuda"
+    tests/test_cuda_chosen tests/test_cuda_launches tests/test_cuda_pass bench/bench_cuda"
 
 prepare() {
     local build=${BUILD:-$here/build} out=$here/.gpu p
     cmake -DNTX_CUDA_QUICK=OFF "$build" >/dev/null || exit 111 # tests/run builds kernels to be looked at, not to be fast
-    cmake --build "$build" --target ntx ntx-computed ntx-iod ntx-predictor ntx-mkmodel ntx_cuda_plugin test_cuda_kernels test_cuda_attention test_cuda_pass bench_cuda || exit 111
+    cmake --build "$build" --target ntx ntx-computed ntx-iod ntx-predictor ntx-mkmodel ntx_cuda_plugin test_cuda_kernels test_cuda_attention test_cuda_chosen test_cuda_launches test_cuda_pass bench_cuda || exit 111
     rm -rf "$out"
     mkdir -p "$out/bin" "$out/tests" "$out/bench" "$out/lib"
     for p in $programs; do
@@ -203,7 +203,7 @@ stage_preflight() {
 # A wrong value marks what is measured, and all goes on.
 stage_tests() {
     local t rc=0
-    for t in kernels attention "pass${DRY:+ best}"; do
+    for t in kernels attention chosen launches "pass${DRY:+ best}"; do
         # shellcheck disable=SC2086
         set -- $t
         within 150 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$logs/test-$1" 2>&1 && { say "test_cuda_$t: $(tail -1 "$logs/test-$1")"; continue; }
@@ -234,6 +234,7 @@ resident() { # SHAPE
         layers=$(fitting "$shape" $bytes)
         model "$shape" $type "$layers" || continue
         bench "resident, $shape shape, $type, $layers of $(layers_of "$shape") layers" "$file"
+        [ "$type" != Q4_K_M ] || bench "the same without graphs" "$file" --gpu-graphs off
         rm -f "$file"
     done
 }
@@ -249,6 +250,7 @@ expert_shape() {
     file=$dir/experts.gguf params=0
     within 150 "$root/bin/ntx-mkmodel" --repeat-layers --layers $layers --ctx 4096 --vocab-size $vocab "$@" "$file" >"$logs/mkmodel" 2>&1 || { say "$name: no model: $(tail -1 "$logs/mkmodel")"; return 1; }
     bench "experts, $name, $layers of $all layers" "$file"
+    bench "the same without graphs" "$file" --gpu-graphs off
     rm -f "$file"
 }
 

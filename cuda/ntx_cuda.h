@@ -35,6 +35,7 @@
 struct ntx_gpu;
 struct ntx_gpu_stream;
 struct ntx_gpu_event;
+struct ntx_gpu_graph;
 
 struct ntx_gpu_info {
     char name[64];
@@ -409,6 +410,12 @@ struct ntx_gpu_ops {
     int (*device_copy)(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes);
 
     int (*launch)(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const void *args);
+    /* Launches and fills of s are recorded, and not done, from capture to captured, which leaves them in *g: a new graph where that is NULL, else g becomes what was recorded. No other calls may come between.
+     * Neither may be possible, which is no failure of the device: what was to be recorded is then queued anew. graph_launch queues what g holds. */
+    int (*capture)(struct ntx_gpu_stream *s);
+    int (*captured)(struct ntx_gpu_stream *s, struct ntx_gpu_graph **g);
+    int (*graph_launch)(struct ntx_gpu_stream *s, struct ntx_gpu_graph *g);
+    void (*graph_free)(struct ntx_gpu_graph *g);
     /* z [n_rows x n_out] = x [n_rows x n_in] . w^T, F16 in, F32 out, on the matrix units. -ENOSYS where the library for it is missing. */
     int (*dense)(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows);
 };

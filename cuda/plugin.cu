@@ -43,6 +43,11 @@ struct ntx_gpu_event {
     cudaEvent_t native;
 };
 
+struct ntx_gpu_graph {
+    struct ntx_gpu *g;
+    cudaGraphExec_t native;
+};
+
 static int fail(struct ntx_gpu *g, cudaError_t e, const char *what)
 {
     size_t free_bytes = 0, total = 0;
@@ -369,6 +374,58 @@ static int cuda_device_copy(struct ntx_gpu_stream *s, void *to, const void *from
     return copy(s, to, from, bytes, cudaMemcpyDeviceToDevice, "copy on the device");
 }
 
+/* ---- graphs */
+
+static int cuda_capture(struct ntx_gpu_stream *s)
+{
+    return fail(s->g, cudaStreamBeginCapture(s->native, cudaStreamCaptureModeThreadLocal), "cannot record a graph");
+}
+
+/* Of a graph that has another form than the one before a new one is made. */
+static cudaError_t renew(cudaGraphExec_t *native, cudaGraph_t graph)
+{
+    cudaGraphExecUpdateResultInfo info;
+    if (*native && cudaGraphExecUpdate(*native, graph, &info) == cudaSuccess)
+        return cudaSuccess;
+    cudaGetLastError();
+    if (*native)
+        cudaGraphExecDestroy(*native);
+    *native = NULL;
+    return cudaGraphInstantiate(native, graph, 0);
+}
+
+static int cuda_captured(struct ntx_gpu_stream *s, struct ntx_gpu_graph **out)
+{
+    cudaGraph_t graph = NULL;
+    struct ntx_gpu_graph *o = *out;
+    int rc = fail(s->g, cudaStreamEndCapture(s->native, &graph), "cannot record a graph");
+    if (!rc && !o && !(o = (struct ntx_gpu_graph *)calloc(1, sizeof *o)))
+        rc = -ENOMEM;
+    if (!rc) {
+        o->g = s->g;
+        *out = o;
+        rc = fail(s->g, renew(&o->native, graph), "cannot make a graph");
+    }
+    if (graph)
+        cudaGraphDestroy(graph);
+    return rc;
+}
+
+static int cuda_graph_launch(struct ntx_gpu_stream *s, struct ntx_gpu_graph *g)
+{
+    return fail(s->g, cudaGraphLaunch(g->native, s->native), "a graph");
+}
+
+static void cuda_graph_free(struct ntx_gpu_graph *g)
+{
+    if (!g)
+        return;
+    bind(g->g);
+    if (g->native)
+        fail(g->g, cudaGraphExecDestroy(g->native), "cannot end a graph");
+    free(g);
+}
+
 /* ---- cuBLAS */
 
 /* Row-major z = x w^T is column-major z^T = w x^T. */
@@ -405,7 +462,7 @@ extern "C" const struct ntx_gpu_ops *ntx_gpu_table(void)
         NTX_GPU_ABI, "cuda", cuda_open, cuda_close, cuda_info, cuda_error, cuda_alloc, cuda_free, cuda_host_alloc, cuda_host_free,
         cuda_host_register, cuda_host_unregister, cuda_host_address, cuda_stream_new, cuda_stream_free, cuda_stream_sync, cuda_event_new, cuda_event_free,
         cuda_event_record, cuda_event_query, cuda_event_sync, cuda_event_ms, cuda_stream_wait, cuda_upload, cuda_upload_rows,
-        cuda_download, cuda_fill, cuda_device_copy, cuda_launch, cuda_dense,
+        cuda_download, cuda_fill, cuda_device_copy, cuda_launch, cuda_capture, cuda_captured, cuda_graph_launch, cuda_graph_free, cuda_dense,
     };
     return &ops;
 }

@@ -75,7 +75,7 @@ struct ntx_load_settings { /* Load in ntx.proto tells what each means */
     const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft, *lora, *state, *split;
     double link_nvme, link_h2d, link_net /* bytes per second */, link_delay /* microseconds */;
     uint32_t skip_verify, capture_ffns, draft_nodes;
-    bool skip_adapt, capture, sum_inputs, no_prefetch, no_prefix_cache, trace_experts;
+    bool skip_adapt, capture, sum_inputs, no_prefetch, no_prefix_cache, trace_experts, no_gpu_graphs;
 };
 #define NTX_STATE_MAX (20ull << 30) /* where state_max is left open */
 extern const struct ntx_settings ntx_load_settings; /* of an Ntx__Load */

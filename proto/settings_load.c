@@ -68,6 +68,8 @@ static const struct ntx_setting load_rows[] = {
      .kind = NTX_SET_COUNT, .min = 1, .max = 127, LOAD(draft_nodes, draft_nodes)},
     {"prefetch", 0, "on|off", "experts, and groups of neurons (--ffn-sparse), that are not in memory: also prefetch those that the next layer will probably want (default on; changes no output)",
      .kind = NTX_SET_ON, LOAD(no_prefetch, no_prefetch)},
+    {"gpu-graphs", 0, "on|off", "a GPU that has all of the model is given a token's kernels together, as CUDA graphs, where they are those of the token before (default on; changes no output)",
+     .kind = NTX_SET_ON, LOAD(no_gpu_graphs, no_gpu_graphs)},
     {"prefix-cache", 0, "on|off", "keep what was computed of texts, as long as its memory is not wanted, for those that begin alike (default on; changes no output)",
      .kind = NTX_SET_ON, LOAD(no_prefix_cache, no_prefix_cache), CONF("model", "prefix_cache", "on"),
      .about = "Keep what was computed of texts, as long as its memory is not wanted, for those that begin alike: on or off. It changes no output."},

@@ -91,6 +91,7 @@ struct ntx_loaded {
     bool registered, registered_rows; /* the region, and the pass's memory, are locked for the GPU's copies */
     uint64_t pageable;         /* bytes of these that are not: a refusal */
     char lock_note[300];       /* which says so */
+    char graph_note[300];      /* that the GPU makes no graphs; "": it does, or none are wanted */
     struct ntx_copy_share share;
 
     struct ntx_region region;

@@ -65,7 +65,7 @@ static struct ntx_device_config device_config(const struct ntx_loaded *l)
         .ops = l->back.ops, .gpu = l->back.gpu, .model = l->model, .chunks = l->plan->chunks, .table = l->plan->table,
         .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv,
         .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, NTX_PLAN_IN_FLIGHT) : 1,
-        .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->set.link_h2d, .share = &l->share,
+        .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->set.link_h2d, .share = &l->share, .no_graphs = l->set.no_gpu_graphs,
         .in_place = l->registered && l->back.info.integrated ? l->region.base : NULL, .in_place_bytes = l->region.bytes,
     };
 }
@@ -146,6 +146,9 @@ int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err)
     l->registered = lock(l, l->region.base, l->region.bytes);
     struct ntx_device_config c = device_config(l);
     int rc = ntx_device_new(&c, &l->device, err);
+    const char *graphs = rc ? NULL : ntx_device_graphs(l->device);
+    if (graphs && *graphs)
+        snprintf(l->graph_note, sizeof l->graph_note, "the GPU's kernels are launched one by one, not as graphs (%s)", graphs);
     if (rc || (rc = ntx_device_fill(l->device, read_chunk, l, err)))
         return rc;
     return 0;

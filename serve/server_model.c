@@ -214,6 +214,7 @@ static void after_build(uv_work_t *w, int status)
         ntx_counts_now(s->counters, &s->at_load);
         ntx__model_note(s, l->back_note);
         ntx__model_note(s, l->lock_note);
+        ntx__model_note(s, l->graph_note);
         int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS];
         unsigned drafters = models_that_guess(l, drafter);
         ntx_workers_sidecar(s->workers, l->sidecar_fd);

@@ -368,7 +368,9 @@ static int make_streams(struct ntx_device *d)
         return rc;
     rc = ops->dense(d->compute, d->m.w16, d->m.x16, d->m.z, 1, 32, NTX__DENSE_ROWS);
     d->no_dense = rc == -ENOSYS;
-    return rc && !d->no_dense ? rc : ops->stream_sync(d->compute);
+    if ((rc && !d->no_dense) || (rc = ntx__device_tape_try(d)))
+        return rc;
+    return ops->stream_sync(d->compute);
 }
 
 int ntx_device_new(const struct ntx_device_config *c, struct ntx_device **out, struct ntx_err *err)
@@ -399,6 +401,7 @@ void ntx_device_free(struct ntx_device *d)
         d->ops->event_free(d->stages[i].copied);
         d->ops->event_free(d->stages[i].used);
     }
+    ntx__device_tape_free(d);
     d->ops->event_free(d->input);
     d->ops->event_free(d->lists);
     d->ops->stream_free(d->copies);

@@ -23,6 +23,7 @@
 #ifndef NTX_INFER_DEVICE_DEVICE_H
 #define NTX_INFER_DEVICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -56,6 +57,7 @@ struct ntx_device_config {
     uint64_t in_place_bytes;
     double h2d_bps;       /* a slower link is emulated: chunks are copied at this rate; 0: as fast as it goes */
     const struct ntx_copy_share *share; /* copied; NULL: the default */
+    bool no_graphs;       /* passes of a few rows are launched one by one also where they are as the pass before */
 };
 
 struct ntx_device;
@@ -72,5 +74,7 @@ void ntx_device_free(struct ntx_device *d);
 int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk, void *to, struct ntx_err *err), void *ctx, struct ntx_err *err);
 /* A pass failed because of the device, and so will all others: only a new process gets it back. */
 bool ntx_device_lost(const struct ntx_device *d);
+/* Whether passes of a few rows go as graphs: ""; or why they cannot be made; NULL: they are not wanted, or the device has not all of the model. */
+const char *ntx_device_graphs(const struct ntx_device *d);
 
 #endif

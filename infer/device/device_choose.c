@@ -19,7 +19,7 @@ struct ntx_gpu_kv ntx__device_keys(const struct ntx_device *d, uint32_t row)
     return kv;
 }
 
-int ntx__device_forget(struct ntx_device *d) { return d->m.n_chosen ? d->ops->fill(d->compute, d->m.n_chosen, 0xff, d->f->b->n_rows * 4ull) : 0; }
+int ntx__device_forget(struct ntx_device *d) { return d->m.n_chosen ? d->ops->fill(ntx__queue(d), d->m.n_chosen, 0xff, d->f->b->n_rows * 4ull) : 0; }
 
 /* Live rows [row, row + n). */
 static int choose_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t row, uint32_t n)
@@ -29,7 +29,7 @@ static int choose_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
     const struct ntx_gpu_kv keys = ntx__device_keys(d, row);
     const struct ntx_gpu_index score = {
         .q = d->m.buf[q] + row * f->buf[q].ld, .weights = weights ? d->m.buf[weights] + row * f->buf[weights].ld : NULL, .score = d->m.scores, .kv = keys, .ld_q = f->buf[q].ld,
-        .ld_weights = f->buf[weights].ld, .ld_score = d->c.ctx, .n_rows = n, .most_pos = ntx__device_most_pos(d), .heads = s->heads, .width = s->width,
+        .ld_weights = f->buf[weights].ld, .ld_score = d->c.ctx, .n_rows = n, .most_pos = ntx__device_whole_splits(d), .heads = s->heads, .width = s->width,
         .every = s->every, .pooled = s->every && !s->keys, .scale = s->scale,
     };
     const struct ntx_gpu_choose choice = {.score = d->m.scores, .n_chosen = d->m.n_chosen, .chosen = d->m.chosen, .kv = keys, .ld_score = d->c.ctx, .n_rows = n, .most = s->most,

@@ -103,7 +103,7 @@ static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const s
     if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = whole ? d->ops->upload(d->copies, s->own, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
         (rc = d->ops->event_record(s->copied, d->copies)))
         return rc;
-    return d->ops->stream_wait(d->compute, s->copied);
+    return d->ops->stream_wait(ntx__queue(d), s->copied);
 }
 
 /* What a copy takes of a chunk, before it is first multiplied by (finite.h). */
@@ -149,6 +149,6 @@ int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__de
 
 int ntx__device_used(struct ntx_device *d, struct ntx__stage *s)
 {
-    int rc = d->ops->event_record(s->used, d->compute);
+    int rc = d->ops->event_record(s->used, ntx__queue(d));
     return rc ? ntx__device_fail(d, rc, "a streamed product") : 0;
 }

@@ -14,8 +14,8 @@ int ntx__device_turns(struct ntx_device *d)
     }
     if (!f->n_turns)
         return 0;
-    rc = d->ops->upload(d->compute, d->m.turns, d->host.turns, f->n_turns * sizeof *d->host.turns);
-    return rc ? rc : d->ops->upload(d->compute, d->m.turn_rows, f->m.turn_rows, f->b->n_rows * 4ull);
+    rc = d->ops->upload(ntx__queue(d), d->m.turns, d->host.turns, f->n_turns * sizeof *d->host.turns);
+    return rc ? rc : d->ops->upload(ntx__queue(d), d->m.turn_rows, f->m.turn_rows, f->b->n_rows * 4ull);
 }
 
 const uint32_t *ntx__device_turn_places(const struct ntx_device *d) { return d->ends && ntx__is_last(d->f, d->f->layer) ? d->m.turn_places : d->m.turn_rows; }

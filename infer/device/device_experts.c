@@ -23,12 +23,12 @@ int ntx__device_chosen(struct ntx_forward *f)
     const struct ntx__moe_mem *m = &f->m.moe;
     uint64_t bytes = (uint64_t)f->n_live * d->hp->n_expert_used * 4;
     int rc;
-    if ((rc = d->ops->upload(d->compute, d->m.moe.row, m->row, bytes)) || (rc = d->ops->upload(d->compute, d->m.moe.place, m->place, bytes)) ||
-        (rc = d->ops->upload(d->compute, d->m.moe.weight, m->weight, bytes)))
+    if ((rc = d->ops->upload(ntx__queue(d), d->m.moe.row, m->row, bytes)) || (rc = d->ops->upload(ntx__queue(d), d->m.moe.place, m->place, bytes)) ||
+        (rc = d->ops->upload(ntx__queue(d), d->m.moe.weight, m->weight, bytes)))
         return ntx__device_fail(d, rc, "the choice of experts");
     if (layer(d)->expert_bias[NTX_EXPERT_DOWN].tensor == NTX_NO_TENSOR) /* then nobody asks whose a choice is */
         return 0;
-    rc = d->ops->upload(d->compute, d->m.moe.expert, m->expert, bytes);
+    rc = d->ops->upload(ntx__queue(d), d->m.moe.expert, m->expert, bytes);
     return rc ? ntx__device_fail(d, rc, "whose choices they are") : 0;
 }
 
@@ -83,7 +83,7 @@ int ntx__device_combine(struct ntx_forward *f)
 int ntx__device_clear(struct ntx_forward *f, enum ntx_buf b)
 {
     struct ntx_device *d = f->c.device;
-    int rc = d->ops->fill(d->compute, d->m.buf[b], 0, f->n_live * f->buf[b].ld * sizeof(float));
+    int rc = ntx__device_zero(d, d->m.buf[b], f->n_live * f->buf[b].ld * sizeof(float));
     return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
 }
 

@@ -68,7 +68,7 @@ static int compute_all(struct ntx_device *d, const uint32_t *wanted, uint32_t n)
     int rc = ntx__turn(d->f, w->chunk0, w->n_chunks);
     if (rc)
         return rc;
-    if ((rc = d->ops->fill(d->compute, d->m.buf[NTX_BUF_Y], 0, (uint64_t)d->f->n_live * d->hp->n_embd * sizeof(float))))
+    if ((rc = ntx__device_zero(d, d->m.buf[NTX_BUF_Y], (uint64_t)d->f->n_live * d->hp->n_embd * sizeof(float))))
         return ntx__device_fail(d, rc, "the FFN's sum");
     if (on_device(d, d->f->layer))
         return wanted && !n ? 0 : compute_groups(d, d->at[w->chunk0], wanted ? d->m.groups : NULL, 0, wanted ? n : w->n_out);
@@ -109,14 +109,14 @@ static int send_choice(struct ntx_device *d, uint32_t n)
     if (rc)
         return rc;
     memcpy(d->host.groups, f->m.groups.wanted, n * sizeof *d->host.groups);
-    if (n && (rc = d->ops->upload(d->compute, d->m.groups, d->host.groups, n * sizeof *d->host.groups)))
+    if (n && (rc = d->ops->upload(ntx__queue(d), d->m.groups, d->host.groups, n * sizeof *d->host.groups)))
         return rc;
     d->masked = ntx_ffn_mode_groups(&f->c.ffn) && lay_uses(d);
     if (d->masked)
-        rc = d->ops->upload(d->compute, d->m.uses, d->host.uses, (uint64_t)f->n_live * layer(f)->pack.n_groups);
+        rc = d->ops->upload(ntx__queue(d), d->m.uses, d->host.uses, (uint64_t)f->n_live * layer(f)->pack.n_groups);
     else if (!ntx_ffn_mode_groups(&f->c.ffn)) /* what the rows do not use of their gates is 0 now */
-        rc = d->ops->upload(d->compute, d->m.buf[NTX_BUF_GATE], f->m.gate, f->n_live * f->ld_gate * sizeof(float));
-    return rc ? rc : d->ops->event_record(d->lists, d->compute);
+        rc = d->ops->upload(ntx__queue(d), d->m.buf[NTX_BUF_GATE], f->m.gate, f->n_live * f->ld_gate * sizeof(float));
+    return rc ? rc : d->ops->event_record(d->lists, ntx__queue(d));
 }
 
 int ntx__device_groups(struct ntx_forward *f, bool all, uint32_t n)

@@ -10,6 +10,7 @@
  *   device_delta.c  layers that keep a recurrent state
  *   device_groups.c groups of a packed layer's neurons
  *   device_mm.c     a step that multiplies, each chunk where it lives
+ *   device_tape.c   launches of a pass, as graphs where they are those of the pass before
  *   device_copy.c   chunks copied to the device: stages, events, the emulated link */
 #ifndef NTX_INFER_DEVICE_DEVICE_IMPL_H
 #define NTX_INFER_DEVICE_DEVICE_IMPL_H
@@ -21,6 +22,10 @@
 #define NTX__DENSE_ROWS 128u                /* rows of a product on the matrix units, always */
 #define NTX__PARTIAL_BYTES (64ull << 20)    /* of attention's partial results, at most but for one row */
 #define NTX__STAGES 4u
+#define NTX__TAPE_ROWS 8u                    /* of a pass whose launches are kept, at most */
+#define NTX__TAPE_PART 64u                   /* launches of a graph, at most; and at least */
+#define NTX__TAPE_LEAST 4u
+#define NTX__TAPE_PARTS 64u                  /* of a pass; what comes behind is launched as it is */
 #define NTX__WIDENED_BYTES (4u << 20)       /* of a matrix in one chunk, in F16, at a time */
 
 struct ntx__stage { /* device memory of one streamed chunk */
@@ -87,6 +92,19 @@ struct ntx__device_rows {
     uint32_t n_live, n_exact, n_all; /* n_exact: live ones of decoding; n_all: with those that leave K and V only */
 };
 
+struct ntx__tape_part;
+struct ntx__tape { /* of passes of so many rows */
+    struct ntx__tape_part *part[NTX__TAPE_PARTS];
+};
+struct ntx__tapes {
+    struct ntx__tape of[NTX__TAPE_ROWS], *now;
+    uint32_t part, at;             /* where the pass stands */
+    bool possible, refused;        /* by the model and the options; refused: nothing can be recorded, and why */
+    bool on, same;                 /* this pass; the part so far is that of the pass before, and nothing of it is launched yet */
+    int rc;                        /* of what was launched before something else was queued */
+    char why[200];
+};
+
 struct ntx_device {
     struct ntx_device_config c;
     const struct ntx_gpu_ops *ops;
@@ -114,6 +132,8 @@ struct ntx_device {
     bool tiled;                    /* prompts' attention takes tiles */
     bool lost;
 
+    struct ntx__tapes tapes;
+
     /* the pass */
     struct ntx_forward *f;
     struct ntx__device_rows all, now, pending; /* of the pass; of the layer; whose y is yet to be added to h (n_live 0: none) */
@@ -133,6 +153,15 @@ static inline uint32_t ntx__device_widened(const struct ntx_weight *w)
 
 /* ---- device_mm.c */
 int ntx__device_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
+
+/* ---- device_tape.c: all that is queued on `compute` in a pass goes through these three. The device's error */
+int ntx__device_launch(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args);
+int ntx__device_zero(struct ntx_device *d, void *dev, uint64_t bytes);
+struct ntx_gpu_stream *ntx__queue(struct ntx_device *d); /* `compute`, with all launches before queued; an error of theirs is tape_end's */
+void ntx__device_tape_begin(struct ntx_device *d);       /* of a pass; d->all counts */
+int ntx__device_tape_end(struct ntx_device *d, int rc);  /* rc: the pass's so far */
+int ntx__device_tape_try(struct ntx_device *d);          /* once; the device's error */
+void ntx__device_tape_free(struct ntx_device *d);
 
 /* ---- device_copy.c */
 /* Brings a chunk to a stage; what is queued on `compute` after this finds it in *bytes. part: only these of its groups, ascending, each in its place;
@@ -156,6 +185,7 @@ bool ntx__device_has_ring(const struct ntx_device *d, uint32_t layer); /* its K 
 struct ntx_gpu_kv ntx__device_kv(const struct ntx_device *d, uint32_t row); /* of f->layer, for live rows from `row` on */
 int ntx__device_step(struct ntx_device *d, const struct ntx_gpu_step *g);
 uint32_t ntx__device_most_pos(const struct ntx_device *d); /* positions of the pass, and 1 */
+uint32_t ntx__device_whole_splits(const struct ntx_device *d); /* no fewer, and as many splits of attention: the same for many passes, so that launches are */
 
 int ntx__device_glu(struct ntx_forward *f, const struct ntx__glu *s); /* as struct ntx_backend says */
 

@@ -55,7 +55,7 @@ static int add_columns(struct ntx_device *d, const float *q, uint64_t ld_q, uint
         .heads = {.w = (uint64_t)(plain + hp->head_v) * w->row_bytes, .x = hp->head_k, .y = kept, .n = hp->n_head},
         .row_bytes = w->row_bytes, .ld_hidden = ld_q, .ld_y = (uint64_t)hp->n_head * kept, .type = w->type, .n = hp->kv_lora, .n_rows = n,
     };
-    int rc = d->ops->fill(d->compute, d->m.latent_q, 0, (uint64_t)n * hp->n_head * kept * sizeof(float));
+    int rc = ntx__device_zero(d, d->m.latent_q, (uint64_t)n * hp->n_head * kept * sizeof(float));
     return rc ? ntx__device_fail(d, rc, "q for latents") : ntx__device_go(d, NTX_GPU_COLUMNS, &g, "heads' columns");
 }
 
@@ -93,7 +93,7 @@ static int attend_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
     const uint32_t plain = hp->kv_joined ? hp->head_k - hp->rope_dim : 0;
     struct ntx_gpu_attend g = {
         .q = d->m.latent_q, .out = d->m.latent_out, .partial = d->m.partial, .kv = ntx__device_kv(d, row), .ld_q = (uint64_t)hp->n_head * ntx_kept_k(hp, 0),
-        .ld_out = (uint64_t)hp->n_head * hp->kv_lora, .n_rows = n, .most_pos = ntx__device_most_pos(d), .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = s->scale,
+        .ld_out = (uint64_t)hp->n_head * hp->kv_lora, .n_rows = n, .most_pos = ntx__device_whole_splits(d), .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = s->scale,
     };
     const struct heads v = {.w = hp->kv_joined ? &layer(d)->kv_b : &layer(d)->v_b, .rows = plain + hp->head_v, .row0 = plain, .n_out = hp->head_v, .x = d->m.latent_out,
                             .y = d->m.buf[NTX_BUF_ATTN] + (uint64_t)row * d->f->ld_attn, .each = hp->kv_lora, .ldy = d->f->ld_attn,

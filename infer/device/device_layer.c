@@ -248,11 +248,17 @@ uint32_t ntx__device_most_pos(const struct ntx_device *d)
     return most;
 }
 
+uint32_t ntx__device_whole_splits(const struct ntx_device *d)
+{
+    const uint32_t most = ntx__device_most_pos(d);
+    return NTX_MIN(NTX_ROUND_UP(most, NTX_GPU_SPLIT), NTX_MAX(d->c.ctx, most));
+}
+
 /* Live rows [from, to), in groups of as many as the memory for partial results serves. */
 static int attend_split(struct ntx_device *d, const struct ntx_step *s, uint32_t from, uint32_t to)
 {
     const uint64_t ld_q = d->f->buf[NTX_BUF_Q].ld;
-    uint32_t most = ntx__device_most_pos(d);
+    uint32_t most = ntx__device_whole_splits(d);
     int rc = ntx__device_drop_holes(d, s);
     for (uint32_t r = from; r < to && !rc; r += d->attend_rows) {
         struct ntx_gpu_attend g = {

@@ -44,7 +44,7 @@ static const uint8_t *x_of(const struct job *j, const struct ntx__product *p, ui
 static int launch_together(const struct job *j)
 {
     const bool any = j->together->type != NTX_TYPE_LIMIT;
-    int rc = any ? j->d->ops->launch(j->d->compute, NTX_GPU_PRODUCT, j->together) : 0;
+    int rc = any ? ntx__device_launch(j->d, NTX_GPU_PRODUCT, j->together) : 0;
     j->together->type = NTX_TYPE_LIMIT;
     return rc;
 }
@@ -67,7 +67,7 @@ static int launch_exact(const struct job *j, const struct ntx__product *p, const
     if (from >= to)
         return 0;
     if (row_class(g.n_rows) == UINT32_MAX)
-        return j->d->ops->launch(j->d->compute, NTX_GPU_PRODUCT, &g);
+        return ntx__device_launch(j->d, NTX_GPU_PRODUCT, &g);
     int rc = go_together(t, &g) ? 0 : launch_together(j);
     if (!rc && t->type == NTX_TYPE_LIMIT)
         *t = g;
@@ -84,8 +84,8 @@ static int dense_batch(const struct job *j, const struct ntx__product *p, uint32
         .z = d->m.z, .y = y_of(j, p) + first * ld_of(j, p) + out0, .exponents = d->m.exponents + at, .ldy = ld_of(j, p), .n_out = n_out,
         .n_rows = NTX_MIN(to - first, NTX__DENSE_ROWS),
     };
-    int rc = d->ops->dense(d->compute, d->m.w16, d->m.x16 + (uint64_t)at * p->w->n_in, d->m.z, n_out, p->w->n_in, NTX__DENSE_ROWS);
-    return rc ? rc : d->ops->launch(d->compute, NTX_GPU_SCALE, &s);
+    int rc = d->ops->dense(ntx__queue(d), d->m.w16, d->m.x16 + (uint64_t)at * p->w->n_in, d->m.z, n_out, p->w->n_in, NTX__DENSE_ROWS);
+    return rc ? rc : ntx__device_launch(d, NTX_GPU_SCALE, &s);
 }
 
 static int launch_dense(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out, uint32_t to)
@@ -95,7 +95,7 @@ static int launch_dense(const struct job *j, const struct ntx__product *p, const
         uint32_t some = NTX_MIN(n_out - o, ntx__device_widened(p->w));
         struct ntx_gpu_widen g = {.w = w + (uint64_t)o * p->w->row_bytes, .out = d->m.w16, .row_bytes = p->w->row_bytes,
                                   .type = p->w->type, .n_out = some, .n_in = p->w->n_in};
-        int rc = d->ops->launch(d->compute, NTX_GPU_WIDEN, &g);
+        int rc = ntx__device_launch(d, NTX_GPU_WIDEN, &g);
         for (uint32_t r = j->dense_from; !rc && r < to; r += NTX__DENSE_ROWS)
             rc = dense_batch(j, p, out0 + o, some, r, to);
         if (rc)
@@ -111,7 +111,7 @@ static int launch_scale(const struct job *j, const struct ntx__product *p, uint3
     const struct ntx_gpu_step g = {.out = y, .in = y, .ld_out = ld_of(j, p), .ld_in = ld_of(j, p), .n_rows = rows_of(j, p),
                                    .s = {.op = NTX_OP_SCALE, .width = n_out, .scale = j->mm.f->m.tiles[p->w->chunk0].scale}};
     int rc = p->w->scaled ? launch_together(j) : 0;
-    return rc || !p->w->scaled ? rc : j->d->ops->launch(j->d->compute, NTX_GPU_STEP, &g);
+    return rc || !p->w->scaled ? rc : ntx__device_launch(j->d, NTX_GPU_STEP, &g);
 }
 
 /* A product that takes some rows only (an expert's) has none of the matrix units. */
@@ -142,7 +142,7 @@ static int narrow(struct job *j)
     };
     j->dense_from = in->rounded0;
     j->dense_to = j->dense_from + n;
-    return d->ops->launch(d->compute, NTX_GPU_NARROW, &g);
+    return ntx__device_launch(d, NTX_GPU_NARROW, &g);
 }
 
 static int launch_resident(const struct job *j)
@@ -254,14 +254,14 @@ static int bring_input(const struct job *j)
         parts = 1;
     r.n *= parts;
     int rc = ntx__device_copy_rows(d, &r, false);
-    return rc ? rc : d->ops->event_record(d->input, d->compute);
+    return rc ? rc : d->ops->event_record(d->input, ntx__queue(d));
 }
 
 static int send_outs(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out)
 {
     size_t ld = ld_of(j, p), at = p->row0 * ld + out0;
     const float *from = p->to == NTX__BUF_LOGITS ? j->d->host.logits : j->d->f->buf[p->to].at + p->at;
-    return n_out ? j->d->ops->upload_rows(j->d->compute, y_of(j, p) + at, ld * sizeof(float), from + at, ld * sizeof(float), n_out * sizeof(float), rows_of(j, p)) : 0;
+    return n_out ? j->d->ops->upload_rows(ntx__queue(j->d), y_of(j, p) + at, ld * sizeof(float), from + at, ld * sizeof(float), n_out * sizeof(float), rows_of(j, p)) : 0;
 }
 
 static int send_results(const struct job *j)

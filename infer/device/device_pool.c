@@ -16,7 +16,7 @@ int ntx__device_bring_freq(struct ntx_device *d)
             ntx_rope_frequencies(d->hp, (enum ntx_turn)t, NULL, d->host.freq[t]);
         else
             memcpy(d->host.freq[t], d->f->m.freq, n * sizeof *d->f->m.freq);
-        rc = n ? d->ops->upload(d->compute, d->m.freq[t], d->host.freq[t], n * sizeof(double)) : 0;
+        rc = n ? d->ops->upload(ntx__queue(d), d->m.freq[t], d->host.freq[t], n * sizeof(double)) : 0;
     }
     return rc;
 }

@@ -18,13 +18,13 @@ int ntx__device_fail(struct ntx_device *d, int rc, const char *what)
 
 int ntx__device_go(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args, const char *what)
 {
-    int rc = d->ops->launch(d->compute, k, args);
+    int rc = ntx__device_launch(d, k, args);
     return rc ? ntx__device_fail(d, rc, what) : 0;
 }
 
 static int up(struct ntx_device *d, void *dev, const void *host, uint64_t bytes)
 {
-    return bytes ? d->ops->upload(d->compute, dev, host, bytes) : 0;
+    return bytes ? d->ops->upload(ntx__queue(d), dev, host, bytes) : 0;
 }
 
 /* ---- rows in */
@@ -147,7 +147,7 @@ static int bring_rows(struct ntx_device *d)
 
 static int copy(struct ntx_device *d, void *dev, void *host, uint64_t bytes, bool to_device)
 {
-    return to_device ? up(d, dev, host, bytes) : bytes ? d->ops->download(d->compute, host, dev, bytes) : 0;
+    return to_device ? up(d, dev, host, bytes) : bytes ? d->ops->download(ntx__queue(d), host, dev, bytes) : 0;
 }
 
 int ntx__device_copy_rows(struct ntx_device *d, const struct ntx__rows *r, bool to_device)
@@ -173,7 +173,7 @@ int ntx__device_fetch(struct ntx_forward *f, const struct ntx__rows *r, unsigned
         rc = ntx__device_copy_rows(d, &r[i], false);
     }
     if (!rc)
-        rc = d->ops->stream_sync(d->compute);
+        rc = d->ops->stream_sync(ntx__queue(d));
     return rc ? ntx__device_fail(d, rc, "rows to the host") : 0;
 }
 
@@ -285,13 +285,13 @@ static int download_logits(struct ntx_device *d, uint32_t n, uint32_t best)
         const struct ntx_gpu_best g = {.x = d->m.buf[NTX__BUF_LOGITS], .out = d->m.best, .some = d->m.best_some, .ld_x = n_vocab, .k = best, .n = d->hp->n_vocab, .n_rows = n};
         if ((rc = ntx__device_go(d, NTX_GPU_BEST, &g, "the best logits")))
             return rc;
-        rc = d->ops->download(d->compute, d->host.best, d->m.best, (uint64_t)n * best * sizeof *d->m.best);
+        rc = d->ops->download(ntx__queue(d), d->host.best, d->m.best, (uint64_t)n * best * sizeof *d->m.best);
     }
     for (uint32_t i = 0; !rc && i < n; i++)
         if (!out_row(d, i)->n_best)
-            rc = d->ops->download(d->compute, d->host.logits + i * n_vocab, d->m.buf[NTX__BUF_LOGITS] + i * n_vocab, n_vocab * sizeof(float));
+            rc = d->ops->download(ntx__queue(d), d->host.logits + i * n_vocab, d->m.buf[NTX__BUF_LOGITS] + i * n_vocab, n_vocab * sizeof(float));
     if (!rc)
-        rc = d->ops->stream_sync(d->compute);
+        rc = d->ops->stream_sync(ntx__queue(d));
     d->over = !rc;
     return rc ? ntx__device_fail(d, rc, "logits") : 0;
 }
@@ -348,6 +348,7 @@ int ntx__device_begin(struct ntx_forward *f)
     struct ntx_device *d = f->c.device;
     uint32_t n = f->b->n_rows;
     d->f = f;
+    d->tapes.on = false;
     d->all = (struct ntx__device_rows){.list = d->m.all_rows, .n_live = n, .n_all = n};
     for (uint32_t i = 0; i < n; i++)
         d->all.n_exact = f->b->rows[i].rounded && !d->no_dense ? d->all.n_exact : i + 1;
@@ -358,8 +359,10 @@ int ntx__device_begin(struct ntx_forward *f)
         return ntx__device_fail(d, rc, "the choice of positions");
     if ((rc = bring_rows(d)))
         return rc;
-    rc = bring_last(d);
-    return rc ? ntx__device_fail(d, rc, "rows of the last layer") : 0;
+    if ((rc = bring_last(d)))
+        return ntx__device_fail(d, rc, "rows of the last layer");
+    ntx__device_tape_begin(d);
+    return 0;
 }
 
 /* The next layer behind l whose K and V lie behind its in a block. */
@@ -383,10 +386,10 @@ static int move_layers(struct ntx_device *d, uint32_t l, uint32_t n)
             next = next_beside(d, next);
         d->f->layer = l;
         struct ntx_gpu_move g = {.kv = ntx__device_kv(d, 0), .slots = d->m.paths, .layer_bytes = bytes, .n = n, .n_layers = same};
-        rc = bytes ? d->ops->launch(d->compute, NTX_GPU_MOVE, &g) : 0;
+        rc = bytes ? ntx__device_launch(d, NTX_GPU_MOVE, &g) : 0;
         g.kv = ntx__device_keys(d, 0);
         if (!rc && ntx_chooses(hp, l))
-            rc = d->ops->launch(d->compute, NTX_GPU_MOVE, &g);
+            rc = ntx__device_launch(d, NTX_GPU_MOVE, &g);
     }
     return rc;
 }
@@ -416,7 +419,7 @@ int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_
         d->host.paths[2 * i + 1] = to[i];
     }
     if ((rc = up(d, d->m.table_at, d->host.table_at, 4)) || (rc = bring_tables(d, n_blocks)) || (rc = up(d, d->m.paths, d->host.paths, n * 8ull)) ||
-        (rc = move_all(d, n)) || (rc = d->ops->stream_sync(d->compute)))
+        (rc = move_all(d, n)) || (rc = d->ops->stream_sync(ntx__queue(d))))
         return ntx__device_fail(d, rc, "an accepted path");
     return 0;
 }
@@ -425,10 +428,11 @@ int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_
 int ntx__device_end(struct ntx_forward *f, int rc)
 {
     struct ntx_device *d = f->c.device;
-    int late = ntx__device_settle(d);
+    int late = ntx__device_tape_end(d, rc), settled = ntx__device_settle(d);
+    late = late ? late : settled;
     if (!late && d->copied)
         late = d->ops->stream_sync(d->copies);
     if (!late && !d->over)
-        late = d->ops->stream_sync(d->compute);
+        late = d->ops->stream_sync(ntx__queue(d));
     return !rc && late ? ntx__device_fail(d, late, "the end of a pass") : rc;
 }

@@ -18,6 +18,7 @@ struct op {
     void (*fn)(const void *);
     uint32_t dims[4];
     void *args; /* owned */
+    size_t bytes;
     uint8_t *to;
     const uint8_t *from;
     uint64_t to_stride, from_stride, width, rows;
@@ -43,6 +44,12 @@ struct ntx_gpu_stream {
     struct ntx_gpu *g;
     struct op *first, **last;
     uint64_t queued, done;
+    struct ntx_gpu_graph *recorded; /* NULL: what comes is queued */
+};
+
+struct ntx_gpu_graph {
+    struct ntx_gpu *g;
+    struct op *first, **last; /* with the size of what each holds */
 };
 
 struct ntx_gpu_event {
@@ -140,17 +147,26 @@ static int push(struct ntx_gpu_stream *s, const struct op *o, const void *args, 
 {
     struct op *copy = malloc(sizeof *copy);
     int rc = check_lost(s->g);
+    if (!rc && s->recorded && o->kind != KERNEL_OP && o->kind != FILL_OP)
+        rc = fail(s->g, -EINVAL, "this cannot be recorded");
     if (rc || !copy) {
         free(copy);
         return rc ? rc : -ENOMEM;
     }
     *copy = *o;
+    copy->bytes = bytes;
+    copy->next = NULL;
     if (args && !(copy->args = malloc(bytes))) {
         free(copy);
         return -ENOMEM;
     }
     if (args)
         memcpy(copy->args, args, bytes);
+    if (s->recorded) {
+        *s->recorded->last = copy;
+        s->recorded->last = &copy->next;
+        return 0;
+    }
     *s->last = copy;
     s->last = &copy->next;
     s->queued++;
@@ -176,7 +192,8 @@ static int fake_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
     if (!g)
         return -ENOMEM;
     control = (struct ntx_fake_control){.total = number("NTX_FAKE_GPU_MEMORY", 1ull << 30), .fail_at = number("NTX_FAKE_GPU_FAIL", UINT64_MAX),
-                                        .no_dense = getenv("NTX_FAKE_GPU_NO_DENSE") != NULL};
+                                        .no_dense = getenv("NTX_FAKE_GPU_NO_DENSE") != NULL,
+                                        .no_graphs = getenv("NTX_FAKE_GPU_NO_GRAPHS") != NULL};
     g->backwards = getenv("NTX_FAKE_GPU_BACKWARDS") != NULL;
     *out = g;
     return 0;
@@ -298,6 +315,8 @@ static void fake_stream_free(struct ntx_gpu_stream *s)
 
 static int fake_stream_sync(struct ntx_gpu_stream *s)
 {
+    if (s->recorded)
+        return fail(s->g, -EINVAL, "a stream that is recorded cannot be waited for");
     run_until(s, s->queued);
     control.syncs++;
     return check_lost(s->g);
@@ -326,6 +345,8 @@ static void fake_event_free(struct ntx_gpu_event *e)
 
 static int fake_event_record(struct ntx_gpu_event *e, struct ntx_gpu_stream *s)
 {
+    if (s->recorded)
+        return fail(s->g, -EINVAL, "this cannot be recorded");
     e->s = s;
     e->at = s->queued;
     return check_lost(e->g);
@@ -395,8 +416,68 @@ int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), con
 {
     if (!dims[0] || !dims[1] || !dims[2] || dims[1] > 65535 || dims[2] > 65535)
         return fail(s->g, -EINVAL, "a launch of %u x %u x %u blocks is not possible", dims[0], dims[1], dims[2]);
-    control.launches++;
+    control.launches += !s->recorded;
     return push(s, &(struct op){.kind = KERNEL_OP, .fn = fn, .dims = {dims[0], dims[1], dims[2], dims[3]}}, args, bytes);
+}
+
+/* ---- graphs */
+
+static void empty(struct ntx_gpu_graph *g)
+{
+    for (struct op *o; (o = g->first);) {
+        g->first = o->next;
+        free(o->args);
+        free(o);
+    }
+    g->last = &g->first;
+}
+
+static void fake_graph_free(struct ntx_gpu_graph *g)
+{
+    if (!g)
+        return;
+    empty(g);
+    g->g->objects--;
+    free(g);
+}
+
+static int fake_capture(struct ntx_gpu_stream *s)
+{
+    int rc = check_lost(s->g);
+    control.captures++;
+    if (rc || control.no_graphs == 1 || s->recorded)
+        return rc ? rc : fail(s->g, -ENOSYS, "the fake GPU records nothing");
+    if (!(s->recorded = calloc(1, sizeof *s->recorded)))
+        return -ENOMEM;
+    s->recorded->g = s->g;
+    s->recorded->last = &s->recorded->first;
+    s->g->objects++;
+    return 0;
+}
+
+static int fake_captured(struct ntx_gpu_stream *s, struct ntx_gpu_graph **g)
+{
+    struct ntx_gpu_graph *new = s->recorded;
+    int rc = check_lost(s->g);
+    s->recorded = NULL;
+    if (rc || !new || control.no_graphs) {
+        fake_graph_free(new);
+        return rc ? rc : fail(s->g, -ENOSYS, "the fake GPU makes no graphs");
+    }
+    control.graphs += !*g;
+    control.updates += *g != NULL;
+    fake_graph_free(*g);
+    *g = new;
+    return 0;
+}
+
+static int fake_graph_launch(struct ntx_gpu_stream *s, struct ntx_gpu_graph *g)
+{
+    int rc = check_lost(s->g);
+    control.graph_launches++;
+    for (const struct op *o = g->first; o && !rc; o = o->next)
+        rc = push(s, o, o->args, o->bytes);
+    return rc;
 }
 
 static int fake_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows)
@@ -416,7 +497,7 @@ static const struct ntx_gpu_ops ops = {
     .event_new = fake_event_new, .event_free = fake_event_free, .event_record = fake_event_record, .event_query = fake_event_query,
     .event_sync = fake_event_sync, .event_ms = fake_event_ms, .stream_wait = fake_stream_wait,
     .upload = fake_upload, .upload_rows = fake_upload_rows, .download = fake_download, .fill = fake_fill, .device_copy = fake_device_copy,
-    .launch = ntx__launch, .dense = fake_dense,
+    .launch = ntx__launch, .capture = fake_capture, .captured = fake_captured, .graph_launch = fake_graph_launch, .graph_free = fake_graph_free, .dense = fake_dense,
 };
 
 const struct ntx_gpu_ops *ntx_gpu_table(void)

@@ -5,7 +5,7 @@
  * Memory of the device is poisoned when it is handed out, and of its exact size, so that sanitizers see an index too far.
  *
  * NTX_FAKE_GPU_MEMORY: its bytes (1 GiB). NTX_FAKE_GPU_FAIL=N: the device is lost at the N-th call that may fail. NTX_FAKE_GPU_BACKWARDS:
- * threads in descending order. NTX_FAKE_GPU_NO_DENSE: as if cuBLAS were missing. NTX_FAKE_GPU_NO_LOCK: it locks no memory of the host.
+ * threads in descending order. NTX_FAKE_GPU_NO_DENSE: as if cuBLAS were missing. NTX_FAKE_GPU_NO_GRAPHS: it records nothing. NTX_FAKE_GPU_NO_LOCK: it locks no memory of the host.
  * NTX_FAKE_GPU_INTEGRATED: its memory is the host's. A test of this process has the knobs below. */
 #ifndef NTX_TESTS_CUDA_FAKE_H
 #define NTX_TESTS_CUDA_FAKE_H
@@ -17,9 +17,10 @@ struct ntx_fake_control {
     uint64_t calls, fail_at;   /* calls that may fail, so far; from the fail_at-th on the device is lost (UINT64_MAX: never) */
     uint64_t total, used;      /* bytes of memory */
     uint64_t launches, dense, uploaded; /* products on the matrix units; bytes of uploads that were queued */
+    uint64_t captures, graphs, updates, graph_launches; /* recordings that began; of those ended, new graphs and old ones' anew */
     uint64_t syncs;            /* of streams and events: the host waited */
     uint64_t waiting;          /* operations that are queued and not done, on all streams */
-    int no_dense;
+    int no_dense, no_graphs;   /* no_graphs: 1: nothing is recorded; 2: what was recorded becomes no graph */
     void (*ran_upload)(const void *host); /* told when an upload is carried out; may be NULL */
 };
 struct ntx_fake_control *ntx_fake_control(void) __attribute__((visibility("default")));

@@ -80,6 +80,141 @@ static void routes(struct world *w)
     puts("experts chosen on the device: bits equal");
 }
 
+/* ---- graphs: passes of a few rows whose launches are those of the pass before */
+
+enum { WRITTEN = 6, OUTPUT = 3 /* launches behind the layers, too few for a graph */ };
+
+/* Tokens one by one, then two rows together, twice as many times; their logits. */
+static float *written(struct world *w, const struct mk_options *make, size_t *size)
+{
+    struct rig r;
+    struct rig_options o = {.make = *make, .max_rows = 16};
+    struct ntx_row rows[2];
+    world_rig(w, &r, &o);
+    float *logits = malloc((*size = (size_t)3 * WRITTEN * r.n_vocab) * sizeof *logits), *at = logits;
+    struct ntx_kv_seq *kv[2] = {rig_seq(&r, WRITTEN), rig_seq(&r, 2 * WRITTEN)};
+    for (uint32_t i = 0; i < 2 * WRITTEN; i++) {
+        const uint32_t n = i < WRITTEN ? 1 : 2;
+        for (uint32_t k = 0; k < n; k++, at += r.n_vocab)
+            rows[k] = (struct ntx_row){.token = (int32_t)(5 + i + 7 * k), .pos = n == 1 ? i : 2 * (i - WRITTEN) + k, .kv = kv[n - 1], .logits = at};
+        CHECK_MSG(!rig_run(&r, rows, n), "%s", r.w.w.error.text);
+    }
+    ntx_kv_seq_free(kv[0]), ntx_kv_seq_free(kv[1]);
+    world_close(w, &r);
+    return logits;
+}
+
+static void written_is(struct world *w, const struct mk_options *make, const float *want, const char *how)
+{
+    size_t n;
+    float *got = written(w, make, &n);
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s, %s: not the CPU's bits (off by %g)", make->arch, how, worst(got, want, n));
+    free(got);
+}
+
+/* Launches of one pass come in parts: before what goes up with the rows that want logits, and behind it. */
+static void graphs_of(struct world *w, const struct mk_options *make, uint64_t launches)
+{
+    struct ntx_fake_control *c = w->fake;
+    size_t n;
+    float *want = written(NULL, make, &n);
+    w->mix = "d";
+    const uint64_t plain = c->launches;
+    c->captures = c->graphs = c->graph_launches = c->updates = 0;
+    w->no_graphs = true;
+    written_is(w, make, want, "without graphs");
+    w->no_graphs = false;
+    CHECK_EQ(c->launches - plain, 2 * WRITTEN * launches);
+    CHECK_EQ(c->captures, 0);
+    const uint64_t before = c->launches;
+    written_is(w, make, want, "graphs");
+    /* the first pass of each number of rows is launched as it is, the second is recorded, and all but the first go as graphs */
+    const uint64_t parts = c->graphs - 1;
+    CHECK(parts % 2 == 0 && parts >= 2);
+    CHECK_EQ(c->captures, parts + 1); /* at load it is tried */
+    CHECK_EQ(c->updates, 0);
+    CHECK_EQ(c->graph_launches - 1, parts * (WRITTEN - 1));
+    CHECK_EQ(c->launches - before, 2 * (launches + (WRITTEN - 1) * OUTPUT));
+    for (c->no_graphs = 1; c->no_graphs < 3; c->no_graphs++)
+        written_is(w, make, want, c->no_graphs == 1 ? "nothing is recorded" : "no graph can be made");
+    c->no_graphs = 0;
+    free(want);
+}
+
+/* One by one over the end of a split of attention, which has another launch behind it; their logits. */
+static float *written_over(struct world *w, const struct mk_options *make, size_t *size)
+{
+    enum { FROM = NTX_GPU_SPLIT - 4, N_ROWS = FROM + 10, STEP = 63 };
+    struct rig r;
+    struct rig_options o = {.make = *make, .max_rows = 64};
+    struct ntx_row rows[STEP];
+    world_rig(w, &r, &o);
+    float *logits = malloc((*size = (size_t)(N_ROWS - FROM) * r.n_vocab) * sizeof *logits);
+    struct ntx_kv_seq *kv = rig_seq(&r, N_ROWS);
+    for (uint32_t i = 0, n; i < N_ROWS; i += n) {
+        n = i < FROM ? STEP : 1;
+        for (uint32_t k = 0; k < n; k++)
+            rows[k] = (struct ntx_row){.token = (int32_t)((i + k) % 50 + 5), .pos = i + k, .kv = kv, .logits = i < FROM ? NULL : logits + (size_t)(i - FROM) * r.n_vocab};
+        CHECK_MSG(!rig_run(&r, rows, n), "%s", r.w.w.error.text);
+    }
+    ntx_kv_seq_free(kv);
+    world_close(w, &r);
+    return logits;
+}
+
+static void graphs_anew(struct world *w)
+{
+    struct mk_options make = small_model("Q8_0", 1);
+    struct ntx_fake_control *c = w->fake;
+    size_t n;
+    make.heads = 2;
+    make.kv = 1;
+    w->no_graphs = true;
+    float *want = written_over(w, &make, &n);
+    w->no_graphs = false;
+    c->graphs = c->updates = c->graph_launches = 0;
+    float *got = written_over(w, &make, &n);
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "over the end of a split: other bits than without graphs (off by %g)", worst(got, want, n));
+    CHECK_EQ(c->graphs - 1, 1);
+    CHECK_EQ(c->updates, 1);
+    CHECK_EQ(c->graph_launches - 1, 10 - 2); /* the first of each kind is launched as it is */
+    free(got), free(want);
+    puts("graphs: one is made anew where launches change");
+}
+
+/* What a card shows of them. */
+static void graphs_of_card(struct world *w, const struct mk_options *make)
+{
+    size_t n;
+    float *want = written(NULL, make, &n);
+    written_is(w, make, want, "graphs");
+    w->no_graphs = true;
+    written_is(w, make, want, "without graphs");
+    w->no_graphs = false;
+    free(want);
+}
+
+static void graphs(struct world *w)
+{
+    struct mk_options dense = small_model("Q8_0", 2), experts = small_model("Q4_K_M", 6);
+    uint64_t syncs;
+    experts.arch = "qwen3moe";
+    experts.experts = 16;
+    experts.experts_used = 2;
+    w->mix = "d";
+    if (!w->fake) {
+        graphs_of_card(w, &dense);
+        graphs_of_card(w, &experts);
+        return;
+    }
+    w->no_graphs = true;
+    graphs_of(w, &dense, launches_of(w, &dense, 1, &syncs));
+    w->no_graphs = true;
+    graphs_of(w, &experts, launches_of(w, &experts, 1, &syncs));
+    graphs_anew(w);
+    puts("graphs: recorded once, launched again and again; the same bits with, without, and where there are none");
+}
+
 int main(int argc, char **argv)
 {
     struct world w;
@@ -88,6 +223,7 @@ int main(int argc, char **argv)
     world_open(&w, argv[1]);
     launches(&w);
     routes(&w);
+    graphs(&w);
     gpu_close(&w.gpu);
     return 0;
 }

@@ -72,6 +72,14 @@ NTX_FAKE_GPU_NO_LOCK=1 run --backend cuda >"$tmp/gpu" || fail "nothing locked: $
 same "$tmp/cpu" "$tmp/gpu" "nothing locked"
 grep -q 'copies to the GPU are slow: .* cannot be locked for them (the fake GPU locks nothing)' "$tmp/err" || fail "a refused lock goes unsaid: $(cat "$tmp/err")"
 
+# So do graphs that it does not make; the text is that with them, and without.
+NTX_FAKE_GPU_NO_GRAPHS=1 run --backend cuda >"$tmp/gpu" || fail "no graphs: $(cat "$tmp/err")"
+same "$tmp/cpu" "$tmp/gpu" "no graphs"
+grep -q "the GPU's kernels are launched one by one, not as graphs (the fake GPU records nothing)" "$tmp/err" || fail "no graphs, and nothing said: $(cat "$tmp/err")"
+NTX_FAKE_GPU_NO_GRAPHS=1 run --backend cuda --gpu-graphs off >"$tmp/gpu" || fail "graphs off: $(cat "$tmp/err")"
+same "$tmp/cpu" "$tmp/gpu" "graphs off"
+grep -q "not as graphs" "$tmp/err" && fail "graphs off, and something said: $(cat "$tmp/err")"
+
 run --backend cuda --vram 1 >/dev/null && fail "--vram 1 works"
 grep -Eq 'take [0-9.]+ .iB \([0-9]+ bytes\) of GPU memory, and the budget is 1 ' "$tmp/err" || fail "no numbers: $(cat "$tmp/err")"
 run --backend cuda --skip-verify 4 --skip script:3 >/dev/null && fail "--skip-verify works on the GPU"

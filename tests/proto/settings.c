@@ -113,13 +113,13 @@ static void wire(void)
     Ntx__Load m = NTX__LOAD__INIT;
     struct ntx_err err = {0};
     struct ntx_load_settings a = {.ram = 7, .vram = 8, .chunk = 9, .ctx = 1, .threads = 2, .sessions = 3, .rows = 4, .ring = 5, .backend = "cpu", .skip = "off",
-                                  .link_nvme = 1.5, .link_h2d = 2.5, .skip_verify = 6, .capture_ffns = 11, .no_prefetch = true, .trace_experts = true}, b = {0};
+                                  .link_nvme = 1.5, .link_h2d = 2.5, .skip_verify = 6, .capture_ffns = 11, .no_prefetch = true, .trace_experts = true, .no_gpu_graphs = true}, b = {0};
     for (unsigned i = 0; i < ntx_load_settings.n; i++)
         if (!is_bool(&ntx_load_settings.row[i]))
             bounds_of(&ntx_load_settings.row[i]);
     ntx_settings_to_wire(&ntx_load_settings, &a, &m);
     CHECK(m.ram_bytes == 7 && m.vram_bytes == 8 && m.chunk_bytes == 9 && m.ctx == 1 && m.threads == 2 && m.sessions == 3 && m.max_rows == 4 && m.ring_slots == 5);
-    CHECK(m.link_nvme_bps == 1.5 && m.link_h2d_bps == 2.5 && m.skip_verify == 6 && m.capture_ffns == 11 && m.no_prefetch && m.trace_experts && !m.capture && !m.skip_adapt);
+    CHECK(m.link_nvme_bps == 1.5 && m.link_h2d_bps == 2.5 && m.skip_verify == 6 && m.capture_ffns == 11 && m.no_prefetch && m.trace_experts && m.no_gpu_graphs && !m.capture && !m.skip_adapt);
     CHECK_STR(m.backend, "cpu");
     CHECK_STR(m.kernel, "");
     ntx_settings_from_wire(&ntx_load_settings, &m, &b);
