@@ -19,7 +19,7 @@ for e in trace["traceEvents"]:
     if e["name"] == "experts":
         wanted.setdefault((e["args"]["pass"], e["args"]["layer"]), []).extend(e["args"]["experts"])
     elif e["name"].startswith("layer "):
-        rows[e["args"]["pass"]] = e["args"]["rows"]
+        rows[e["args"]["pass"]] = max(rows.get(e["args"]["pass"], 0), e["args"]["rows"]) # the last layer may have fewer
 layers = 1 + max(l for _, l in wanted)
 with open(a.out, "w") as f:
     print(layers, a.experts, file=f)

@@ -68,7 +68,7 @@ def replayed(tmp, path, wanted):
     with open(out) as f:
         lines = [[int(x) for x in line.split()] for line in f]
     equal(lines[0], [LAYERS, EXPERTS], "head of the recorded picks")
-    equal([x[0] for x in lines[1:]], [l for _ in range((len(lines) - 1) // LAYERS) for l in range(LAYERS)], "order of layers")
+    equal([x[0] for x in lines[1:]], [l for _, l in sorted(wanted)], "order of layers")
     equal(sorted(e for x in lines[1:] for e in x[1:]), sorted(e for w in wanted.values() for e in w), "recorded picks")
 
 
@@ -85,7 +85,9 @@ def main():
             wanted.setdefault((a["pass"], a["layer"]), []).extend(a["experts"])
         passes = {p for p, _ in wanted}
         check(len(passes) >= TOKENS, "passes", len(passes))
-        equal(set(wanted), {(p, l) for p in passes for l in range(LAYERS)}, "passes and layers")
+        asked = {p for p, l in wanted if l == LAYERS - 1} # of the prompt's passes the last one: the others end in the last layer's K and V
+        equal((len(asked), asked), (TOKENS, set(sorted(passes)[-TOKENS:])), "passes that somebody asked for logits")
+        equal(set(wanted), {(p, l) for p in passes for l in range(LAYERS) if l < LAYERS - 1 or p in asked}, "passes and layers")
         for key, w in wanted.items(): # a row at a time
             equal((len(w), len(set(w)), max(w) < EXPERTS), (USED, USED, True), "experts of %r" % (key,))
         replayed(tmp, path, wanted)
