@@ -93,6 +93,8 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
     for (int t = 0; t < NTX_N_TIERS; t++)
         if (p->bytes[t])
             printf("%-8s %9.3f GB  %5.1f %%\n", tier_names[t], (double)p->bytes[t] / 1e9, 100.0 * (double)p->bytes[t] / (double)all);
+    if (p->rows_bytes)
+        printf("rows     %9.3f GB  of the embedding stay in RAM, too\n", (double)p->rows_bytes / 1e9);
     if (a->place.predicted) {
         print_forecast(a, &a->place.decode, "decode", 1);
         print_forecast(a, &a->place.prefill, "prefill", p->rows);
@@ -146,9 +148,9 @@ static json_t *advice_json(const struct ntx_plan_answer *a)
 void ntx_plan_print_json(const struct ntx_plan_answer *a)
 {
     const struct ntx_layout *p = &a->place;
-    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model", a->model.name, "profile", a->hw.name, "bytes_model",
+    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "model", a->model.name, "profile", a->hw.name, "bytes_model",
                           (json_int_t)ntx_outline_model_bytes(&a->model), "ram", (json_int_t)p->ram, "vram", (json_int_t)p->vram, "ctx", (json_int_t)p->ctx,
-                          "bytes_kv", (json_int_t)p->kv_bytes, "bytes_work", (json_int_t)p->work_bytes);
+                          "bytes_kv", (json_int_t)p->kv_bytes, "bytes_work", (json_int_t)p->work_bytes, "bytes_rows", (json_int_t)p->rows_bytes);
     char key[32];
     for (int t = 0; t < NTX_N_TIERS; t++) {
         snprintf(key, sizeof key, "bytes_%s", tiers[t]);

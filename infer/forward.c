@@ -155,11 +155,24 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
     return 0;
 }
 
+/* Of a table whose rows stay in memory. */
+static int copy_rows(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
+{
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++) {
+        const uint32_t id = (uint32_t)f->m.ids[i]; /* check_rows saw to it that there is one */
+        const void *bytes;
+        if (!(rc = f->c.weights->ops->acquire(f->c.weights, w->chunk0 + id / w->chunk_outs, &bytes)))
+            memcpy(out + (size_t)i * w->row_bytes, (const uint8_t *)bytes + (size_t)(id % w->chunk_outs) * w->row_bytes, w->row_bytes);
+    }
+    return rc;
+}
+
 /* Rows m.ids of a table, as they are in the file. */
 static int read_rows(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
-    int rc = f->c.weights->ops->rows(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, out);
+    int rc = w->n_chunks ? copy_rows(f, w, out) : f->c.weights->ops->rows(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, out);
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
         rc = ntx__finite_token(f, w, out + (size_t)i * w->row_bytes, f->m.ids[i]);
     return rc;

@@ -3,7 +3,7 @@
  *
  * The list is in the order in which the layers' steps take their weights (layer.h): rope_freqs, and rope_long and rope_short, come first of all, then layer by layer what the
  * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (rows of it are
- * read on demand) unless it is the tied output matrix, which then is the last tensor. In a packed layer (pack.h) the groups are cut into
+ * read on demand, or where there is room all of them stay: ntx_chunks_keep_rows) unless it is the tied output matrix, which then is the last tensor. In a packed layer (pack.h) the groups are cut into
  * runs of whole groups like a matrix.
  * Tensors that several layers have (delta.h) are cut once, for the first of them, and are fixed.
  * A matrix is cut into runs of whole outputs of at most chunk_bytes (one at least). All chunks of one tensor
@@ -27,6 +27,7 @@ struct ntx_chunk {
     uint64_t bytes;
     uint32_t users;    /* layers that have it (delta.h), `layer` being the first; of more than one it is fixed, where such are kept. 0: 1 */
     bool fixed;
+    bool lookup;       /* rows of a table, which nothing multiplies by; fixed, too. Behind all others */
     bool device;       /* the planner's: it lives on the GPU */
     bool on_demand;    /* groups of a packed layer that are not streamed in order: only those are read that rows use (weights.h) */
     bool expert;       /* one of an expert's three matrices, whole; a pass takes those of the experts that it wants (weights.h) */
@@ -70,7 +71,7 @@ struct ntx_chunks {
     struct ntx_chunk *list;
     uint32_t n;
     struct ntx_layer_weights *layers; /* [n_layers] */
-    union { /* what belongs to no layer (tensors.h), or absent. Of NTX_USE_LOOKUP: type, n_in, n_out, row_bytes only; n_chunks 0. output_norm.chunk0: where it would be, too */
+    union { /* what belongs to no layer (tensors.h), or absent. Of NTX_USE_LOOKUP: type, n_in, n_out, row_bytes only; n_chunks 0, but where its rows are kept. output_norm.chunk0: where it would be, too */
         struct ntx_weight end[NTX_N_ENDS];
         struct {
 #define X(field, name, in, out, use, has) struct ntx_weight field;
@@ -81,7 +82,8 @@ struct ntx_chunks {
     struct ntx_share share;           /* n 0: all is here */
     uint32_t n_layers, n_expert;
     uint64_t matrix_bytes;            /* of all chunks that are not fixed */
-    uint64_t fixed_bytes;
+    uint64_t fixed_bytes;             /* without: */
+    uint64_t lookup_bytes;            /* of tables that are kept */
 };
 
 /* Bundle numbers: layer * n_expert + expert. */
@@ -113,6 +115,9 @@ int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, con
 static inline const struct ntx_weight *ntx_read_groups(const struct ntx_layer_weights *w) { return w->groups_added.tensor != NTX_NO_TENSOR ? &w->groups_added : &w->groups; }
 /* These become `on_demand`. */
 void ntx_chunks_on_demand(struct ntx_chunks *c);
+/* A table of c->end gets chunks behind all others, which are `lookup`: its rows are kept. What was added last goes again with ntx_chunks_drop_rows. */
+int ntx_chunks_keep_rows(struct ntx_chunks *c, const struct ntx_model *m, struct ntx_weight *table, uint64_t chunk_bytes, struct ntx_err *err);
+void ntx_chunks_drop_rows(struct ntx_chunks *c, struct ntx_weight *table);
 void ntx_chunks_free(struct ntx_chunks *c);
 
 #endif

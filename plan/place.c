@@ -32,10 +32,11 @@ static void sum_up(const struct ntx_hw *hw, const struct ntx_outline *o, const s
 {
     struct ntx_load_bytes one, many;
     uint32_t text = ntx_plan_text(p);
-    uint64_t kept = p->bytes_kv + p->bytes_host;
+    uint64_t kept = p->bytes_kv + p->bytes_host + p->bytes_rows;
     l->bytes[NTX_TIER_DEVICE] = p->bytes_device;
     l->bytes[NTX_TIER_HOST] = p->bytes_host;
     l->bytes[NTX_TIER_STORAGE] = p->bytes_storage;
+    l->rows_bytes = p->bytes_rows;
     l->kv_bytes = p->bytes_kv;
     l->work_bytes = p->bytes_total > kept ? p->bytes_total - kept : 0;
     l->ctx = p->ctx;

@@ -20,6 +20,7 @@ struct ntx_place_request {
 
 struct ntx_layout {
     uint64_t bytes[NTX_N_TIERS];              /* weights that live there */
+    uint64_t rows_bytes;                      /* of tables beside the weights, whose rows all stay in RAM; 0: rows are read from the drive */
     uint64_t ram, vram, kv_bytes, work_bytes; /* work: activations, lists, clients and, where something is streamed, the ring */
     uint64_t smallest;                        /* budget of RAM that would do */
     uint32_t ctx, rows, threads;

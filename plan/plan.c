@@ -270,6 +270,40 @@ static void choose_marks(const struct planner *p, struct option *o)
         o->shape.marks = largest(0, MARKS_MOST, marks_fit, p, o);
 }
 
+/* ---- rows of tables */
+
+static void measure(struct option *o)
+{
+    o->sizes = ntx__plan_sizes(o->chunks);
+    o->shape.widths = ntx_forward_widths(o->shape.model, o->chunks);
+}
+
+/* All rows of a table stay, where the whole model does and there is room beside it. A matrix that is a table, too, is not there twice. */
+static int keep_rows(const struct planner *p, struct option *o, enum ntx_end table)
+{
+    struct ntx_weight *w = &o->chunks->end[table];
+    if (w->tensor == NTX_NO_TENSOR || w->tensor == o->chunks->output.tensor || (uint64_t)w->n_out * w->row_bytes > p->r->ram_bytes)
+        return 0;
+    int rc = ntx_chunks_keep_rows(o->chunks, p->m, w, o->chunk_bytes, p->err);
+    if (rc)
+        return rc;
+    measure(o);
+    if (resident_total(o) > p->r->ram_bytes) {
+        ntx_chunks_drop_rows(o->chunks, w);
+        measure(o);
+    }
+    return 0;
+}
+
+/* A GPU would have what always stays in its own memory, and of several machines one alone reads rows. */
+static int keep_tables(const struct planner *p, struct option *o)
+{
+    if (!o->resident || p->on_device || p->r->vram_bytes || p->r->device_bytes || p->r->share)
+        return 0;
+    int rc = keep_rows(p, o, NTX_END_token_embd);
+    return rc || !p->m->hp.n_input ? rc : keep_rows(p, o, NTX_END_input_embd);
+}
+
 /* ---- one chunk size */
 
 /* Read in whole blocks, wherever in the file it lies, a chunk of so many bytes is still no more than size: one read, not two halves. */
@@ -444,10 +478,13 @@ static void sum_placement(struct ntx_plan *p)
 {
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         uint32_t place = p->table[i].placement;
+        if (p->chunks->list[i].lookup)
+            continue;
         *(place == NTX_PLACE_HOST ? &p->bytes_host : place == NTX_PLACE_DEVICE ? &p->bytes_device : &p->bytes_storage) += p->table[i].bytes;
     }
     p->bytes_model = p->bytes_host + p->bytes_storage + p->bytes_device;
-    p->bytes_at_load = p->bytes_host;
+    p->bytes_rows = p->chunks->lookup_bytes;
+    p->bytes_at_load = p->bytes_host + p->bytes_rows;
     uint64_t frames = NTX_MIN(ntx_frames_bytes(&p->frames), p->bytes_storage);
     p->bytes_host += frames;
     p->bytes_storage -= frames;
@@ -457,7 +494,6 @@ static void sum_placement(struct ntx_plan *p)
 static void settle(const struct planner *q, struct option *o, struct ntx_plan *p)
 {
     struct ntx__shape *s = &o->shape;
-    choose_marks(q, o);
     bool frames = !o->resident && o->sizes.n_bundles;
     uint64_t room = o->resident || o->dense ? o->sizes.fixed + o->sizes.matrix : largest_arena(q, o);
     uint32_t kept = o->resident ? NTX__ALL : o->dense && o->sizes.groups ? most_groups(q, o) : 0;
@@ -502,6 +538,11 @@ static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r
     int rc = choose(&q, &o);
     if (rc)
         return rc == -ENOSPC ? refuse(&q) : rc;
+    choose_marks(&q, &o);
+    if ((rc = keep_tables(&q, &o))) {
+        ntx_chunks_free(o.chunks);
+        return rc;
+    }
     struct ntx_plan *p = calloc(1, sizeof *p);
     if (p) {
         p->table = calloc(o.chunks->n, sizeof *p->table);

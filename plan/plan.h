@@ -7,6 +7,7 @@
  * them: everything else stays in RAM first, and frames get what is left; at least as many as one row wants of one layer.
  * Groups of a packed model's neurons, where they are read on demand (--ffn-sparse), come last like experts: of each layer the first ones stay,
  * the others go through windows, each as large as the rest of the largest layer: two where the next layer's groups are prefetched.
+ * Rows of the embedding are read as tokens want them; where the whole model is in RAM and there is room beside all else, they all stay, too.
  * What does not fit is refused with the smallest budget that would do.
  * Planning itself takes no more memory than the lists of chunks that the budget could hold, and little time, whatever a file claims to have. */
 #ifndef NTX_PLAN_PLAN_H
@@ -81,7 +82,8 @@ struct ntx_plan {
     uint64_t read_gap;                  /* reads that lie no further apart are better one; 0: unknown */
     uint64_t bytes_model, bytes_host, bytes_storage, /* frames count as host, as if always full */
         bytes_kv, bytes_activations, bytes_region, bytes_total;
-    uint64_t bytes_at_load;             /* of bytes_host: without frames */
+    uint64_t bytes_rows;                /* of tables whose rows all stay in RAM: no part of bytes_model. 0: rows are read from the drive */
+    uint64_t bytes_at_load;             /* of bytes_host, without frames, and bytes_rows */
     double predicted_tok_s;             /* of decoding one row; 0: unknown */
     double block_s, block_token_s;      /* of computing a prompt's NTX_KV_BLOCK tokens: so long, and for each token before them so much longer; 0: unknown */
     const char *limit;                  /* as plan/predict.h names it; "" when unknown */

@@ -52,6 +52,8 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
         return false;
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         const struct ntx_chunk *c = &p->chunks->list[i];
+        if (c->lookup) /* a row of it is nothing */
+            continue;
         bool storage = p->table[i].placement == NTX_PLACE_STORAGE;
         double bytes = (double)c->bytes * (c->expert ? used : 1) * NTX_MAX(c->users, 1u);
         uint32_t type = type_of(m, c);

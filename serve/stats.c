@@ -94,6 +94,7 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     set_int(j, "bytes_device", p->bytes_device);
     set_int(j, "bytes_host", p->bytes_host);
     set_int(j, "bytes_storage", p->bytes_storage);
+    set_int(j, "bytes_rows", p->bytes_rows);
     set_real(j, "predicted_tok_s", p->predicted_tok_s);
     set_str(j, "limit", p->limit ? p->limit : "");
     if (!ntx_load_arena(l, &coming))

@@ -32,4 +32,26 @@ all=$(stat_of "$tmp/s2" bytes_model)
 # 24 tokens take 24 or 25 passes; prefetching fetches at most one pass more
 read_=$(stat_of "$tmp/s2" bytes_read)
 [ "$read_" -ge $((storage * 23)) ] && [ "$read_" -le $((storage * 27 + 4000000)) ] || fail "bytes_read $read_ for $storage of storage"
+
+# The embedding's rows: where all fits they stay in memory and the drive is left alone; where all but they fits, and where less does, they are read. Tied ones are there once.
+model "$tmp/r.gguf" --layers 2 --embd 512 --ff 1024 --heads 8 --kv 2 --type Q4_K_M --seed 7 --vocab-size 32000
+rows() { ntx run "$tmp/$3.gguf" "Once upon a time" --raw -n 24 --ignore-eos --ctx 64 --ram "$1" --stats "$tmp/$2.stats" --quiet >"$tmp/$2.text" || fail "rows with $1"; }
+rows 1G all r
+ram=$(ntx plan "$tmp/r.gguf" --machine ram=1G,drive=3G --ram 1G --ctx 64 --json | sed -n 's/.*"smallest": *\([0-9]*\).*/\1/p')
+table=$((32000 * 512 * 9 / 16))
+[ "$(stat_of "$tmp/all.stats" bytes_rows)" = $table ] || fail "1G holds the table of $table bytes, yet $(stat_of "$tmp/all.stats" bytes_rows) of it stay"
+[ "$(stat_of "$tmp/all.stats" bytes_read)" = 0 ] || fail "all is in memory, and $(stat_of "$tmp/all.stats" bytes_read) bytes were read"
+seen=0
+for ((r = ram; r < ram + 64000000; r += 2000000)); do
+    rows $r some r
+    same "$tmp/all.text" "$tmp/some.text" "text with $r"
+    [ "$(stat_of "$tmp/some.stats" bytes_rows)" = 0 ] || break
+    [ "$(stat_of "$tmp/some.stats" bytes_storage)" = 0 ] || continue
+    seen=1
+    [ "$(stat_of "$tmp/some.stats" bytes_read)" -ge $((24 * 4096)) ] || fail "no rows were read with $r"
+done
+[ $seen = 1 ] && [ "$(stat_of "$tmp/some.stats" bytes_rows)" = $table ] || fail "no budget has all but the rows, or none has them"
+model "$tmp/tied.gguf" --layers 2 --embd 512 --ff 1024 --heads 8 --kv 2 --type Q4_K_M --seed 7 --vocab-size 32000 --tied
+rows 1G tied tied
+[ "$(stat_of "$tmp/tied.stats" bytes_rows)" = 0 ] || fail "a tied embedding is there twice"
 echo "streamed equals resident; $storage of $all bytes streamed per pass"

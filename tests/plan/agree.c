@@ -68,6 +68,7 @@ static void compare(const struct ntx_outline *o, const struct ntx_model *m, uint
     if (rc)
         return;
     CHECK(l.bytes[NTX_TIER_DEVICE] == p->bytes_device && l.bytes[NTX_TIER_HOST] == p->bytes_host && l.bytes[NTX_TIER_STORAGE] == p->bytes_storage);
+    CHECK_EQ(l.rows_bytes, p->bytes_rows);
     CHECK(l.ctx == p->ctx && l.rows == p->max_rows && l.kv_bytes == p->bytes_kv && l.on_device == p->on_device);
     CHECK_MSG(!l.predicted || 1 / l.decode.pass_s == p->predicted_tok_s, "%s: %g and %g tokens a second", o->name, 1 / l.decode.pass_s, p->predicted_tok_s);
     CHECK_EQ(l.bytes[NTX_TIER_DEVICE] + l.bytes[NTX_TIER_HOST] + l.bytes[NTX_TIER_STORAGE], ntx_outline_model_bytes(o));

@@ -53,9 +53,10 @@ static void check_places(const struct ntx_plan *p)
     }
     CHECK(end <= p->geo.arena_bytes);
     CHECK_EQ(n_sched, p->geo.n_sched);
-    CHECK_EQ(host, p->bytes_host);
+    CHECK_EQ(host, p->bytes_host + p->bytes_rows);
+    CHECK_EQ(host, p->bytes_at_load);
     CHECK_EQ(storage, p->bytes_storage);
-    CHECK_EQ(host + storage, p->bytes_model);
+    CHECK_EQ(host + storage, p->bytes_model + p->bytes_rows);
     CHECK_EQ(p->bytes_model, p->chunks->matrix_bytes + p->chunks->fixed_bytes);
 }
 
@@ -205,6 +206,10 @@ static void sweep(const struct shape *s)
             CHECK_MSG(r.ram_bytes - p->bytes_total <= 2 * p->geo.slot_bytes + 4 * MIB + p->chunk_bytes, "%s: %llu left over", s->name,
                       (unsigned long long)(r.ram_bytes - p->bytes_total));
         bool all = !p->bytes_storage;
+        const struct ntx_weight *w = &p->chunks->token_embd;
+        const uint64_t table = w->tensor == p->chunks->output.tensor ? 0 : (uint64_t)w->n_out * w->row_bytes;
+        CHECK(p->bytes_rows == (w->n_chunks ? table : 0) && (all || !p->bytes_rows));
+        CHECK(!all || p->bytes_rows == table || r.ram_bytes - p->bytes_total < table + 4 * MIB + p->chunk_bytes);
         before = p->bytes_storage;
         ntx_plan_free(p);
         if (all)
