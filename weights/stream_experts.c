@@ -161,13 +161,31 @@ static void post_added(struct ntx_stream *s, uint32_t n)
         ntx__posted(s, n * NTX_EXPERT_PARTS);
 }
 
-/* Pins the first experts of the list that are there or can be given a frame; returns how many. */
-static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n, uint8_t *late)
+enum { HERE, COMING, MISSING };
+#define GIVE_WAY 8 /* experts: their reads keep a drive busy */
+
+/* Where all frames hold experts that are wanted later, the last of them [*end) lets its own go to one that is wanted now. */
+static uint32_t place_of_later(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t now, uint32_t *end)
 {
-    enum { HERE, COMING, MISSING };
+    struct ntx__experts *x = s->experts;
+    uint32_t f = NTX_NO_FRAME;
+    while (f == NTX_NO_FRAME && *end > now + 1) {
+        uint32_t later = --*end;
+        if (x->where[later] == MISSING)
+            continue;
+        x->where[later] = MISSING;
+        unpin(x, ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[later])));
+        f = ntx__make_place(s, layer, ntx__bundle_of(x, layer, experts[now]), NTX_CACHE_WANTED);
+    }
+    return f;
+}
+
+/* Pins the first experts of the list that are there or can be given a frame; returns how many: `must`: one at least, unless frames are tainted or being read into. */
+static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)
+{
     struct ntx__experts *x = s->experts;
     uint8_t *where = x->where;
-    uint32_t taken, added = 0, hits = 0;
+    uint32_t taken, added = 0, hits = 0, end = n;
     for (uint32_t i = 0; i < n; i++) { /* those first: none of them may be replaced for another */
         uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i]));
         bool here = f != NTX_NO_FRAME && !x->frame[f].failed;
@@ -183,6 +201,8 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
         if (where[taken] == MISSING) {
             uint32_t held = ntx_cache_frame(x->cache, bundle); /* a failed one that is not settled yet */
             uint32_t f = held == NTX_NO_FRAME ? ntx__make_place(s, layer, bundle, NTX_CACHE_WANTED) : NTX_NO_FRAME;
+            if (f == NTX_NO_FRAME && held == NTX_NO_FRAME && must && taken < GIVE_WAY)
+                f = place_of_later(s, layer, experts, taken, &end);
             if (f == NTX_NO_FRAME)
                 break;
             pin(x, f);
@@ -214,14 +234,14 @@ int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *expe
     }
     s->experts->staged_layer = NTX__NO_LAYER;
     ntx__settle(s);
-    uint32_t taken = take(s, layer, experts, n, late);
+    uint32_t taken = take(s, layer, experts, n, must, late);
     while (!taken && must) { /* all frames are tainted, or still being read into for a pass that failed */
         _Atomic uint32_t *t = &ntx__ask_of(s, 0)->tainted;
         int rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience, "a free frame for expert", experts[0]);
         if (rc)
             return rc;
         ntx__settle(s);
-        taken = take(s, layer, experts, n, late);
+        taken = take(s, layer, experts, n, must, late);
     }
     return (int)taken;
 }

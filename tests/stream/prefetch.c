@@ -440,6 +440,29 @@ static void case_staged_for_nothing(void)
     close_rig(&t);
 }
 
+/* A layer whose later experts hold all frames of its class: they give way, the last one first, and all are had in some waves. */
+static void case_later_ones_hold_all(void)
+{
+    struct rig t;
+    uint8_t late[EXPERTS] = {0};
+    static const uint32_t all[EXPERTS] = {0, 1, 2, 3, 4, 5, 6, 7};
+    open_rig(&t, 8, 0);
+    begin_pass(&t);
+    want(&t, 3, all + 4, 4); /* its class has four frames */
+    for (uint32_t at = 0; at < EXPERTS;) {
+        CHECK_EQ(t.w->ops->want(t.w, 3, all + at, EXPERTS - at, false, late) > 0, at >= 4);
+        int n = at < 4 ? t.w->ops->want(t.w, 3, all + at, EXPERTS - at, true, late) : (int)(EXPERTS - at);
+        CHECK_MSG(n > 0, "%u: %d, %s", at, n, t.w->error.text);
+        serve(&t);
+        for (int i = 0; i < n; i++)
+            check_expert(&t, 3, all[at + (uint32_t)i]);
+        t.w->ops->done(t.w, 3, all + at, (uint32_t)n);
+        at += (uint32_t)n;
+    }
+    end_pass(&t);
+    close_rig(&t);
+}
+
 /* ntx-iod leaves no demand out; should it say so, the pass fails: nothing is computed with what happens to lie there. */
 static void case_left_out(void)
 {
@@ -513,6 +536,7 @@ int main(void)
     case_shared_first();
     case_staged();
     case_staged_for_nothing();
+    case_later_ones_hold_all();
     case_left_out();
     case_anything();
     return 0;
