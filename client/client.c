@@ -316,7 +316,7 @@ static int decode(struct ntx_client *c, Ntx__Reply **out, struct ntx_err *err)
         return ntx_err_set(err, rc, "the daemon sent a malformed frame; are ntx and the daemons of one version?");
     if (!rc)
         return 0;
-    *out = ntx_reply_unpack(body, len);
+    *out = ntx_reply_decode(body, len);
     return *out ? 1 : ntx_err_set(err, -EPROTO, "the daemon sent a malformed reply; are ntx and the daemons of one version?");
 }
 

@@ -277,7 +277,7 @@ static const struct ntx_setting pull_rows[] = {
 static const struct ntx_setting json_rows[] = {{"json", 0, NULL, "as JSON", FLAG(json)}};
 
 #define ROWS(r) {r, sizeof r / sizeof *r}
-static const struct group {
+static const struct option_group {
     unsigned group;
     struct ntx_settings here;
     const struct ntx_settings *shared; /* instead of here */
@@ -317,7 +317,7 @@ static const struct group {
 
 enum { N_GROUPS = sizeof groups / sizeof *groups, GROUP_KEYS = 64 }; /* more keys than a group has rows */
 
-static const struct ntx_settings *rows_of(const struct group *g) { return g->shared ? g->shared : &g->here; }
+static const struct ntx_settings *rows_of(const struct option_group *g) { return g->shared ? g->shared : &g->here; }
 
 /* ---- argp */
 
@@ -328,16 +328,16 @@ struct parse {
     unsigned groups; /* that the command takes */
 };
 
-static int key_of(const struct group *g, unsigned row)
+static int key_of(const struct option_group *g, unsigned row)
 {
     int letter = rows_of(g)->row[row].key;
     return letter ? letter : O_ROWS + (int)(g - groups) * GROUP_KEYS + (int)row;
 }
 
 /* NULL: it is none of the rows. */
-static const struct ntx_setting *find_key(int key, unsigned chosen, const struct group **of)
+static const struct ntx_setting *find_key(int key, unsigned chosen, const struct option_group **of)
 {
-    for (const struct group *g = groups; g < groups + N_GROUPS; g++)
+    for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
         for (unsigned i = 0; chosen & g->group && i < rows_of(g)->n; i++)
             if (rows_of(g)->row[i].help && key_of(g, i) == key)
                 return *of = g, &rows_of(g)->row[i];
@@ -367,7 +367,7 @@ static const char *whole_path(const char *path)
 
 static error_t row_opt(int key, const char *arg, struct parse *p, struct argp_state *st)
 {
-    const struct group *g;
+    const struct option_group *g;
     const struct ntx_setting *s = find_key(key, p->groups, &g);
     struct ntx_err err = {0};
     if (!s)
@@ -459,7 +459,7 @@ static const char *help_of(const struct ntx_setting *s, char buf[128])
     return buf;
 }
 
-static void add_options(struct section *s, const struct group *g)
+static void add_options(struct section *s, const struct option_group *g)
 {
     unsigned n = 0;
     while (s->options[n].name)
@@ -524,7 +524,7 @@ static int take_default(void *arg, const char *section, const char *name, const 
 {
     struct parse *p = arg;
     bool model = strcmp(section, "options") != 0;
-    for (const struct group *g = groups; g < groups + N_GROUPS; g++)
+    for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
         for (unsigned i = 0; g->group & (NTX_OPT_LOAD | NTX_OPT_GEN) && i < rows_of(g)->n; i++) {
             const struct ntx_setting *s = &rows_of(g)->row[i];
             if (model ? !s->section || strcmp(s->section, section) || strcmp(s->in_conf, name) : !s->help || !same_name(s->name, name))
@@ -567,9 +567,9 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
 }
 
 /* One of the text's that may change within a conversation; NULL: none is called so. */
-static const struct ntx_setting *find_name(const char *name, const struct group **of)
+static const struct ntx_setting *find_name(const char *name, const struct option_group **of)
 {
-    for (const struct group *g = groups; g < groups + N_GROUPS; g++)
+    for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
         for (unsigned i = 0; g->group == NTX_OPT_GEN && i < rows_of(g)->n; i++)
             if (rows_of(g)->row[i].help && same_name(rows_of(g)->row[i].name, name))
                 return *of = g, &rows_of(g)->row[i];
@@ -578,7 +578,7 @@ static const struct ntx_setting *find_name(const char *name, const struct group 
 
 int ntx_options_set(struct ntx_options *o, const char *name, const char *value, struct ntx_err *err)
 {
-    const struct group *g;
+    const struct option_group *g;
     const struct ntx_setting *s = find_name(name, &g);
     struct ntx_err why = {0};
     if (!s || !strcmp(s->name, "raw") || !strcmp(s->name, "file") || !strcmp(s->name, "system") || !strcmp(s->name, "grammar") || !strcmp(s->name, "json-schema"))

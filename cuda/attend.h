@@ -239,26 +239,26 @@ ATTEND_SPLIT(attend_split_wide, NTX_GPU_HEAD_MAX)
 
 /* ---- F16: a block of threads takes some heads that share K and V, which it reads once, tile by tile, by the widest loads: those of the next are under way while one is used */
 
-#define GROUP_TILE 9472u  /* bytes of a tile: some positions' rows, each GROUP_PAD longer, so that two of them lie in other banks */
-#define GROUP_PAD 32u
-#define GROUP_LOADS 5u    /* of 16 bytes, of a thread for a tile */
+#define KV_TILE 9472u     /* bytes of a tile: some positions' rows, each KV_PAD longer, so that two of them lie in other banks */
+#define KV_PAD 32u
+#define KV_LOADS 5u       /* of 16 bytes, of a thread for a tile */
 
-struct group { /* of heads, a row's */
+struct heads { /* of a row, some that share K and V */
     uint32_t row, head, n_heads, kv_head; /* the first; so many of them */
     uint32_t first, n;                    /* entries of this split */
     struct entries of;
 };
 
-DEV int group_has(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t, const int lists)
+DEV int heads_have(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t, const int lists)
 {
     return t < g->n && ((lists && g->of.listed) || (g->first + t >= g->of.from && !is_hole(&a->kv, g->row, g->first + t)));
 }
 
 /* K, or V, of entry t of the split; NULL: there is none. */
-DEV const uint8_t *group_entry(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t, int v, const int lists)
+DEV const uint8_t *entry_of_heads(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t, int v, const int lists)
 {
     const uint32_t p = g->first + t;
-    if (!group_has(a, g, t, lists))
+    if (!heads_have(a, g, t, lists))
         return NULL;
     if (lists && g->of.listed)
         return listed_at(a, &g->of, g->row, g->kv_head, p, v);
@@ -268,12 +268,12 @@ DEV const uint8_t *group_entry(const struct ntx_gpu_attend *a, const struct grou
 /* Positions of a tile of rows of so many bytes: 8, 16 or 32. */
 DEV uint32_t tile_of_rows(uint32_t row)
 {
-    const uint32_t most = GROUP_TILE / (row + GROUP_PAD);
+    const uint32_t most = KV_TILE / (row + KV_PAD);
     return most >= 32 ? 32 : most >= 16 ? 16 : 8;
 }
 
 /* Where no row has a path, and there are no holes: a tile is of one block, whose rows lie one after another, and the only look-ups are of that. */
-DEV const uint8_t *tile_at(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t0, int v)
+DEV const uint8_t *tile_at(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t0, int v)
 {
     return v ? v_in(&a->kv, g->row, g->kv_head, g->first + t0) : k_in(&a->kv, g->row, g->kv_head, g->first + t0);
 }
@@ -286,14 +286,14 @@ DEV void fetch_piece(const uint8_t *from, uint32_t *words)
 }
 
 /* This thread's part of the rows from entry t0 on. What is not there is 0. */
-DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct group *g, uint32_t t0, uint32_t tile, uint32_t row, int v, const int lists, uint32_t (*words)[4])
+DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t0, uint32_t tile, uint32_t row, int v, const int lists, uint32_t (*words)[4])
 {
     const uint32_t pieces = row / 16;
     if (lists || a->kv.paths || a->kv.holes) {
         UNROLL
-        for (uint32_t j = 0; j < GROUP_LOADS; j++) {
+        for (uint32_t j = 0; j < KV_LOADS; j++) {
             const uint32_t i = TID + j * HEAD_THREADS, t = i / pieces;
-            const uint8_t *from = t < tile ? group_entry(a, g, t0 + t, v, lists) : NULL;
+            const uint8_t *from = t < tile ? entry_of_heads(a, g, t0 + t, v, lists) : NULL;
             fetch_piece(from ? from + i % pieces * 16 : NULL, words[j]);
         }
         return;
@@ -302,7 +302,7 @@ DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct group *g, uint3
     const uint64_t stride = v ? v_row_bytes(&a->kv) : row;
     const uint32_t end = g->n - t0 < tile ? g->n - t0 : tile, before = g->of.from > g->first + t0 ? g->of.from - g->first - t0 : 0;
     UNROLL
-    for (uint32_t j = 0; j < GROUP_LOADS; j++) {
+    for (uint32_t j = 0; j < KV_LOADS; j++) {
         const uint32_t i = TID + j * HEAD_THREADS, t = i / pieces;
         fetch_piece(t < end && t >= before ? base + t * stride + i % pieces * 16 : NULL, words[j]);
     }
@@ -313,16 +313,16 @@ DEV void put_tile(uint32_t tile, uint32_t row, uint32_t (*words)[4], uint32_t *s
     const uint32_t pieces = row / 16;
     SYNC();
     UNROLL
-    for (uint32_t j = 0; j < GROUP_LOADS; j++) {
+    for (uint32_t j = 0; j < KV_LOADS; j++) {
         const uint32_t i = TID + j * HEAD_THREADS, t = i / pieces;
         if (t < tile)
-            store_words4(shared + (t * (row + GROUP_PAD) + i % pieces * 16) / 4, words[j]);
+            store_words4(shared + (t * (row + KV_PAD) + i % pieces * 16) / 4, words[j]);
     }
     SYNC();
 }
 
 /* q of the heads, value by value those of all heads beside one another. */
-DEV void load_group(const struct ntx_gpu_attend *a, const struct group *g, const uint32_t heads, float *q)
+DEV void load_heads(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, float *q)
 {
     for (uint32_t k = TID; k < heads * a->kv.head_k; k += HEAD_THREADS) {
         const uint32_t h = k / a->kv.head_k, e = k % a->kv.head_k;
@@ -347,7 +347,7 @@ DEV void beside(const float *p, const uint32_t n, float *v)
 }
 
 /* score[t][head] of a tile: 16 threads an entry, each of which has one value in 16. */
-DEV void score_tile(const struct ntx_gpu_attend *a, const struct group *g, const uint32_t heads, uint32_t t0, uint32_t tile, const uint16_t *k, uint32_t stride, const float *q, float *score, const int lists)
+DEV void score_tile(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, uint32_t t0, uint32_t tile, const uint16_t *k, uint32_t stride, const float *q, float *score, const int lists)
 {
     const uint32_t lane = TID % 16;
     for (uint32_t t = TID / 16; t < tile; t += HEAD_THREADS / 16) {
@@ -363,7 +363,7 @@ DEV void score_tile(const struct ntx_gpu_attend *a, const struct group *g, const
             for (uint32_t h = 0; h < heads; h++)
                 acc[h] = fmaf(x, v[h], acc[h]);
         }
-        const int there = group_has(a, g, t0 + t, lists);
+        const int there = heads_have(a, g, t0 + t, lists);
         UNROLL
         for (uint32_t h = 0; h < heads; h++) {
             const float s = join_16_threads(acc[h]) * a->scale;
@@ -374,7 +374,7 @@ DEV void score_tile(const struct ntx_gpu_attend *a, const struct group *g, const
 }
 
 /* Scores become weights: 16 threads a head, lane p % 16 of each. tops, sums: shared [heads]. */
-DEV void weigh_group(const struct ntx_gpu_attend *a, const struct group *g, const uint32_t heads, float *score, float *tops, float *sums)
+DEV void weigh_heads(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, float *score, float *tops, float *sums)
 {
     const uint32_t h = TID / 16, lane = TID % 16, some = h < heads ? g->n : 0;
     const float sink = h < g->n_heads && a->sinks && !BZ ? a->sinks[g->head + h] : -INFINITY;
@@ -418,33 +418,33 @@ DEV void add_tile(const struct ntx_gpu_attend *a, const uint32_t heads, const ui
     }
 }
 
-struct group_memory { /* shared */
+struct heads_memory { /* shared */
     float *q, *score, *tops, *sums;
     uint32_t *tile;
 };
 
-DEV void score_group(const struct ntx_gpu_attend *a, const struct group *g, const uint32_t heads, const struct group_memory *m, const int lists)
+DEV void score_heads(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_memory *m, const int lists)
 {
     const uint32_t row = 2 * a->kv.head_k, tile = tile_of_rows(row);
-    uint32_t words[GROUP_LOADS][4];
+    uint32_t words[KV_LOADS][4];
     fetch_tile(a, g, 0, tile, row, 0, lists, words);
-    load_group(a, g, heads, m->q);
+    load_heads(a, g, heads, m->q);
     for (uint32_t t = 0; t < g->n; t += tile) {
         put_tile(tile, row, words, m->tile);
         if (t + tile < g->n)
             fetch_tile(a, g, t + tile, tile, row, 0, lists, words);
-        score_tile(a, g, heads, t, tile, (const uint16_t *)(const void *)m->tile, (row + GROUP_PAD) / 2, m->q, m->score, lists);
+        score_tile(a, g, heads, t, tile, (const uint16_t *)(const void *)m->tile, (row + KV_PAD) / 2, m->q, m->score, lists);
     }
 }
 
 /* Heads [BX * heads ..) of those that share K and V, of row BY: the BZ-th split of what it sees something of. */
-DEV void attend_group(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each, const struct group_memory *m, const int lists)
+DEV void attend_heads(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each, const struct heads_memory *m, const int lists)
 {
     const struct ntx_gpu_kv *kv = &a->kv;
-    const uint32_t shared = kv->n_head / kv->n_head_kv, groups = (shared + heads - 1) / heads, at = BX % groups * heads;
-    struct group g;
+    const uint32_t shared = kv->n_head / kv->n_head_kv, parts = (shared + heads - 1) / heads, at = BX % parts * heads;
+    struct heads g;
     g.row = row_of_pass(kv, BY);
-    g.kv_head = BX / groups;
+    g.kv_head = BX / parts;
     g.head = g.kv_head * shared + at;
     g.n_heads = shared - at < heads ? shared - at : heads;
     g.of = entries_of(a, g.row, lists);
@@ -453,12 +453,12 @@ DEV void attend_group(const struct ntx_gpu_attend *a, const uint32_t heads, cons
         return;
     g.n = g.of.n - g.first < NTX_GPU_SPLIT ? g.of.n - g.first : NTX_GPU_SPLIT;
     const uint32_t row = 2 * kv->head_v, tile = tile_of_rows(row);
-    uint32_t words[GROUP_LOADS][4];
+    uint32_t words[KV_LOADS][4];
     float acc[5][8];
-    score_group(a, &g, heads, m, lists);
+    score_heads(a, &g, heads, m, lists);
     fetch_tile(a, &g, 0, tile, row, 1, lists, words);
     SYNC();
-    weigh_group(a, &g, heads, m->score, m->tops, m->sums);
+    weigh_heads(a, &g, heads, m->score, m->tops, m->sums);
     UNROLL
     for (uint32_t j = 0; j < each; j++)
         UNROLL
@@ -468,7 +468,7 @@ DEV void attend_group(const struct ntx_gpu_attend *a, const uint32_t heads, cons
         put_tile(tile, row, words, m->tile);
         if (t + tile < g.n)
             fetch_tile(a, &g, t + tile, tile, row, 1, lists, words);
-        add_tile(a, heads, each, g.n - t < tile ? g.n - t : tile, (const uint16_t *)(const void *)m->tile, (row + GROUP_PAD) / 2, m->score + t * heads, acc);
+        add_tile(a, heads, each, g.n - t < tile ? g.n - t : tile, (const uint16_t *)(const void *)m->tile, (row + KV_PAD) / 2, m->score + t * heads, acc);
     }
     UNROLL
     for (uint32_t h = 0; h < heads; h++) {
@@ -481,21 +481,21 @@ DEV void attend_group(const struct ntx_gpu_attend *a, const uint32_t heads, cons
 }
 
 /* So many heads, of up to so many values, `each` of a thread. */
-#define ATTEND_GROUP(name, heads, head, each, lists)                                    \
+#define ATTEND_HEADS(name, heads, head, each, lists)                                    \
     KERNEL(name, struct ntx_gpu_attend)                                                 \
     {                                                                                   \
         SHARED ALIGNED16 float q[head * heads], score[NTX_GPU_SPLIT * heads];           \
         SHARED float tops[heads], sums[heads];                                          \
-        SHARED ALIGNED16 uint32_t tile[GROUP_TILE / 4];                                 \
-        const struct group_memory m = {q, score, tops, sums, tile};                     \
-        attend_group(&a, heads, each, &m, lists);                                       \
+        SHARED ALIGNED16 uint32_t tile[KV_TILE / 4];                                    \
+        const struct heads_memory m = {q, score, tops, sums, tile};                     \
+        attend_heads(&a, heads, each, &m, lists);                                       \
     }
-ATTEND_GROUP(attend_1, 1, NTX_GPU_HEAD, 2, 0)
-ATTEND_GROUP(attend_2, 2, NTX_GPU_HEAD, 2, 0)
-ATTEND_GROUP(attend_4, 4, NTX_GPU_HEAD, 2, 0)
-ATTEND_GROUP(attend_8, 8, NTX_GPU_HEAD, 2, 0)
-ATTEND_GROUP(attend_8_wide, 8, NTX_GPU_HEAD_MAX, 5, 0)
-ATTEND_GROUP(attend_8_listed, 8, NTX_GPU_HEAD_MAX, 5, 1)
+ATTEND_HEADS(attend_1, 1, NTX_GPU_HEAD, 2, 0)
+ATTEND_HEADS(attend_2, 2, NTX_GPU_HEAD, 2, 0)
+ATTEND_HEADS(attend_4, 4, NTX_GPU_HEAD, 2, 0)
+ATTEND_HEADS(attend_8, 8, NTX_GPU_HEAD, 2, 0)
+ATTEND_HEADS(attend_8_wide, 8, NTX_GPU_HEAD_MAX, 5, 0)
+ATTEND_HEADS(attend_8_listed, 8, NTX_GPU_HEAD_MAX, 5, 1)
 
 KERNEL(attend_join, struct ntx_gpu_attend)
 {
@@ -520,22 +520,22 @@ KERNEL(attend_join, struct ntx_gpu_attend)
     }
 }
 
-#define RETURN_GROUP(name, heads) RETURN_LAUNCH(s, name, p->kv.n_head_kv * ((shared + heads - 1) / heads), p->n_rows, splits, HEAD_THREADS, *p)
+#define RETURN_HEADS(name, heads) RETURN_LAUNCH(s, name, p->kv.n_head_kv * ((shared + heads - 1) / heads), p->n_rows, splits, HEAD_THREADS, *p)
 
-static int launch_group(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p, uint32_t splits)
+static int launch_heads(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p, uint32_t splits)
 {
     const uint32_t shared = p->kv.n_head / p->kv.n_head_kv;
     if (p->n_chosen || p->most_entries)
-        RETURN_GROUP(attend_8_listed, 8);
+        RETURN_HEADS(attend_8_listed, 8);
     if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
-        RETURN_GROUP(attend_8_wide, 8);
+        RETURN_HEADS(attend_8_wide, 8);
     if (shared == 1)
-        RETURN_GROUP(attend_1, 1);
+        RETURN_HEADS(attend_1, 1);
     if (shared == 2)
-        RETURN_GROUP(attend_2, 2);
+        RETURN_HEADS(attend_2, 2);
     if (shared <= 4)
-        RETURN_GROUP(attend_4, 4);
-    RETURN_GROUP(attend_8, 8);
+        RETURN_HEADS(attend_4, 4);
+    RETURN_HEADS(attend_8, 8);
 }
 
 static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
@@ -543,7 +543,7 @@ static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p
     uint32_t all = (most_of(p) + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window && !p->most_entries ? (p->window - 1) / NTX_GPU_SPLIT + 2 : all; /* a window may begin anywhere */
     const uint32_t splits = seen < all ? seen : all;
     if (!p->kv.q8)
-        return launch_group(s, p, splits);
+        return launch_heads(s, p, splits);
     if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
         RETURN_LAUNCH(s, attend_split_wide, p->kv.n_head, p->n_rows, splits, HEAD_THREADS, *p);
     RETURN_LAUNCH(s, attend_split, p->kv.n_head, p->n_rows, splits, HEAD_THREADS, *p);

@@ -22,7 +22,7 @@ struct part { /* of a super-block: sums over its values */
 
 DEV uint32_t half_at(const uint8_t *p) { return *(const uint16_t *)(const void *)p; } /* 2-aligned, as all blocks are but MXFP4's */
 
-/* Floats are 4-aligned, but in groups, where they may lie behind blocks. */
+/* Floats are 4-aligned, but in groups of neurons, where they may lie behind blocks. */
 DEV uint32_t float_bits_at(const uint8_t *p)
 {
     return (uintptr_t)p & 2 ? half_at(p) | half_at(p + 2) << 16 : *(const uint32_t *)(const void *)p;

@@ -2,7 +2,7 @@
  * (infer/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
  *
  *   simple blocks  half a warp per output: thread l is lane l and takes blocks l, l + 16, ...
- *   super-blocks   a warp per output: eight threads share a block (part.h), four blocks at a time; the threads of group g = lane / 8
+ *   super-blocks   a warp per output: eight threads share a block (part.h), four blocks at a time; the threads of block g = lane / 8
  *                  all hold lanes g, g + 4, g + 8, g + 12
  *   floats         a warp per output: thread l is lane l and takes values l, l + 32, ...
  *

@@ -67,11 +67,11 @@ DEV float route_group(const struct ntx_gpu_route *a, const float *p, uint32_t g,
 /* Those of groups that are not chosen are taken; of equal groups the last goes first. */
 DEV void route_leave_groups(const struct ntx_gpu_route *a, struct route_memory *m)
 {
-    const uint32_t n = a->by.n_groups, each = n ? a->n_expert / n : 0;
+    const uint32_t n = a->by.n_expert_groups, each = n ? a->n_expert / n : 0;
     for (uint32_t g = TID; g < n; g += WARP)
         m->group[g] = route_group(a, m->score, g, each);
     SYNC();
-    for (uint32_t out = a->by.groups_used; out < n; out++) {
+    for (uint32_t out = a->by.expert_groups_used; out < n; out++) {
         uint32_t least = 0;
         float score = INFINITY;
         for (uint32_t g = 0; g < n; g++)
@@ -152,7 +152,7 @@ KERNEL(route_rows, struct ntx_gpu_route)
 
 int ntx__launch_route(struct ntx_gpu_stream *s, const struct ntx_gpu_route *p)
 {
-    const uint32_t groups = p->by.n_groups, left = groups ? p->n_expert / groups * (p->by.groups_used < groups ? p->by.groups_used : groups) : p->n_expert;
+    const uint32_t groups = p->by.n_expert_groups, left = groups ? p->n_expert / groups * (p->by.expert_groups_used < groups ? p->by.expert_groups_used : groups) : p->n_expert;
     if (p->n_expert > NTX_GPU_EXPERTS || !p->used || p->used > NTX_GPU_EXPERTS_USED || p->used > left)
         return -EINVAL;
     RETURN_LAUNCH(s, route_rows, p->n_rows, 1, 1, WARP, *p);

@@ -106,7 +106,7 @@ DEV_AND_HOST uint32_t segments_of(uint32_t n, int q8, int q8k)
     return k;
 }
 
-DEV void pack_segment(float x, uint32_t segment, uint32_t n, void *q8, void *q8k, int32_t *tops)
+DEV void quantise_segment(float x, uint32_t segment, uint32_t n, void *q8, void *q8k, int32_t *tops)
 {
     if (q8)
         quantize_q8(x, segment * WARPS + TID / WARP, n, (uint8_t *)q8);
@@ -179,7 +179,7 @@ KERNEL(norm_row, struct ntx_gpu_norm)
                 continue;
             if (a.x && k < a.n)
                 a.x[i * a.ld_x + k] = x[j];
-            pack_segment(x[j], s0 + j, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+            quantise_segment(x[j], s0 + j, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
         }
     }
 }
@@ -259,7 +259,7 @@ KERNEL(quantize_part, struct ntx_gpu_quantize)
         x = hidden_value(x, up, &a.by);
         a.x[i * a.ld_x + k] = x;
     }
-    pack_segment(x, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+    quantise_segment(x, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
 }
 
 /* ---- launching */

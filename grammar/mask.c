@@ -1,7 +1,7 @@
 /* mask.c: the vocabulary sorted by its bytes, each token as what it does not share with the one before; and masks.
  *
  * A walk goes through them in order with a set of stacks for each byte of the last path: what fails at some depth is passed over until less is shared.
- * Two kinds are groups of their own: plain tokens (of at most RUN characters, of printable ASCII but for quote and backslash), and those that have whole
+ * Two kinds are bins of their own: plain tokens (of at most RUN characters, of printable ASCII but for quote and backslash), and those that have whole
  * characters beyond ASCII, too. In a JSON string, or wherever all such characters lead to one and the same set, a mask made beforehand has all that are as long as
  * characters may come (so a counted string costs little at each of its characters, though none of their sets comes again), and only the others are walked through. */
 #include <errno.h>
@@ -13,7 +13,7 @@
 enum { RUN = 16, TOKEN_MOST = 4096 };
 enum kind { ASCII, UNICODE, OTHER, KINDS };
 
-struct group {
+struct bin {
     uint32_t n;
     int32_t *ids;
     uint16_t *shared, *more; /* [n] bytes shared with the one before; and those that come behind, in text */
@@ -23,7 +23,7 @@ struct group {
 
 struct ntx_tokens {
     uint32_t n_vocab;
-    struct group group[KINDS];
+    struct bin bin[KINDS];
     uint32_t *upto; /* [2 x RUN x words] masks: of the plain ones of ASCII, and of those with others, of at most 1, 2, ... RUN characters */
     size_t bytes;
 };
@@ -146,7 +146,7 @@ static size_t text_of(const struct raw *r, enum kind kind)
     return n;
 }
 
-static int make_group(struct group *g, const struct raw *r, enum kind kind, size_t *bytes)
+static int make_bin(struct bin *g, const struct raw *r, enum kind kind, size_t *bytes)
 {
     const struct word *before = NULL;
     uint32_t at = 0, byte = 0, n = r->n_kind[kind];
@@ -196,7 +196,7 @@ int ntx_tokens_new(uint32_t n, ntx_token_bytes_fn *bytes, void *ctx, struct ntx_
         rc = t->upto ? gather(&r, n, bytes, ctx) : -ENOMEM;
     }
     for (unsigned i = 0; !rc && i < KINDS; i++)
-        rc = make_group(&t->group[i], &r, i, &t->bytes);
+        rc = make_bin(&t->bin[i], &r, i, &t->bytes);
     if (!rc)
         make_masks(t, &r);
     free(r.list);
@@ -213,10 +213,10 @@ void ntx_tokens_free(struct ntx_tokens *t)
     if (!t)
         return;
     for (unsigned i = 0; i < KINDS; i++) {
-        free(t->group[i].ids);
-        free(t->group[i].shared);
-        free(t->group[i].more);
-        free(t->group[i].text);
+        free(t->bin[i].ids);
+        free(t->bin[i].shared);
+        free(t->bin[i].more);
+        free(t->bin[i].text);
     }
     free(t->upto);
     free(t);
@@ -295,7 +295,7 @@ static uint32_t step(const struct walk *w, unsigned depth, uint8_t byte)
 }
 
 /* The tokens of g that begin with byte c. */
-static void walk_byte(struct walk *w, const struct group *g, unsigned c)
+static void walk_byte(struct walk *w, const struct bin *g, unsigned c)
 {
     const char *text = g->text + g->at[c];
     unsigned valid = 0; /* bytes of the last token that could come */
@@ -315,7 +315,7 @@ static void walk_byte(struct walk *w, const struct group *g, unsigned c)
     }
 }
 
-static void walk_group(struct walk *w, const struct group *g)
+static void walk_bin(struct walk *w, const struct bin *g)
 {
     for (unsigned c = 0; c < 256 && !w->m->failed; c++)
         if (g->first[c] < g->first[c + 1] && step(w, 0, (uint8_t)c) != NTX__STUCK)
@@ -329,7 +329,7 @@ static void fill_kind(struct walk *w, enum kind kind)
     bool sure = false;
     unsigned run = kind == OTHER || w->lead ? 0 : run_of(w->m, kind, &sure);
     if (!sure) {
-        walk_group(w, &t->group[kind]);
+        walk_bin(w, &t->bin[kind]);
         return;
     }
     const uint32_t *all = run ? upto(t, kind, run) : NULL;

@@ -234,7 +234,7 @@ static struct part any_char(struct reader *r, bool lines)
 
 static struct part alternatives(struct reader *r);
 
-static struct part group(struct reader *r)
+static struct part parenthesised(struct reader *r)
 {
     if (++r->nest > NEST)
         return fail(r, "has too many parentheses within each other");
@@ -261,7 +261,7 @@ static struct part atom(struct reader *r)
     if (at == '[')
         return r->p++, brackets(r);
     if (at == '(')
-        return r->p++, group(r);
+        return r->p++, parenthesised(r);
     if (at == '.')
         return r->p++, any_char(r, false);
     if (at == '*' || at == '+' || at == '?' || at == '{')

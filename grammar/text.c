@@ -234,7 +234,7 @@ static node json_node(struct reader *r)
     return out;
 }
 
-static node group(struct reader *r)
+static node parenthesised(struct reader *r)
 {
     if (++r->nest > NEST)
         return fail(r, "parentheses within each other are too many");
@@ -259,7 +259,7 @@ static node symbol(struct reader *r)
     if (take(r, "["))
         return class_node(r);
     if (take(r, "("))
-        return group(r);
+        return parenthesised(r);
     if (take(r, "%json"))
         return json_node(r);
     if (take(r, "."))

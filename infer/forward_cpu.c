@@ -339,7 +339,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         ntx__latent_end(f, lane, group[0], head, &a);
 }
 
-/* All groups of rows of some heads in their order: sums over rows are the same for any threads. */
+/* All rows of some heads, some at a time, in their order: sums over rows are the same for any threads. */
 static void attend_in_turn(struct ntx_forward *f, uint32_t heads, unsigned thread)
 {
     for (uint32_t g = 0; g < f->n_attn_groups; g++)

@@ -110,11 +110,11 @@ static float group_score(const float *p, const float *more, uint32_t n)
 
 void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n)
 {
-    const uint32_t each = r->n_groups ? n / r->n_groups : n;
-    for (uint32_t out = r->groups_used; out < r->n_groups; out++) {
+    const uint32_t each = r->n_expert_groups ? n / r->n_expert_groups : n;
+    for (uint32_t out = r->expert_groups_used; out < r->n_expert_groups; out++) {
         uint32_t least = 0;
         float score = INFINITY;
-        for (uint32_t g = 0; g < r->n_groups; g++) { /* of equal ones the last goes first */
+        for (uint32_t g = 0; g < r->n_expert_groups; g++) { /* of equal ones the last goes first */
             float s = p[g * each] == TAKEN ? INFINITY : group_score(p + g * each, more ? more + g * each : NULL, each);
             if (s <= score) {
                 score = s;

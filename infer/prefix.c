@@ -366,7 +366,7 @@ void ntx_prefix_put_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *id
     want_mark(p, last);
 }
 
-void ntx_prefix_plan(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to)
+void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to)
 {
     uint32_t last, whole = NTX_ROUND_DOWN(to, NTX_KV_BLOCK);
     if (!p->marks)

@@ -53,7 +53,7 @@ uint32_t ntx_prefix_marks(struct ntx_prefix *p, uint64_t scope, const int32_t *i
 /* One for ids[0 .. its tokens), whole blocks that are kept. Takes it over; where there is one, or those are not kept, it is freed. */
 void ntx_prefix_put_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, struct ntx_kv_mark *m);
 /* The pass that comes adds ids[n_past .. to) of a prompt to kv: where a mark will be wanted within it, it leaves what that takes (ntx_kv_mark_ahead). */
-void ntx_prefix_plan(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to);
+void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to);
 /* What is kept of ids[0 .. n) goes after all else: of texts that are not for all, so many as one in NTX_PREFIX_PINS of the pool's blocks, those that were wanted last. */
 #define NTX_PREFIX_PINS 4
 void ntx_prefix_pin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n);

@@ -1,4 +1,4 @@
-/* gguf_part.c: one file's header. See gguf_part.h for the plan, the GGUF specification for the format. */
+/* gguf_part.c: one file's header. See gguf_part.h for how it is read, the GGUF specification for the format. */
 #include "model/gguf_part.h"
 
 #include <errno.h>

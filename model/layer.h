@@ -149,8 +149,8 @@ struct ntx_router {
     uint8_t score; /* enum ntx_score */
     bool norm;
     float scale;
-    uint32_t n_groups, groups_used; /* experts are in so many groups, as long as one another: a row's are out of the groups whose two largest have the largest sum;
-                                       n_groups 0: there are none */
+    uint32_t n_expert_groups, expert_groups_used; /* experts are in so many groups, as long as one another: a row's are out of the groups whose two largest have the largest sum;
+                                                     n_expert_groups 0: there are none */
 };
 
 /* How an FFN's hidden values come of gates and ups. */

@@ -62,7 +62,7 @@ struct ntx_block_q3_k { uint8_t hmask[32]; uint8_t qs[64]; uint8_t scales[12]; u
 struct ntx_block_q4_k { uint16_t d, dmin; uint8_t scales[12]; uint8_t qs[128]; };
 struct ntx_block_q5_k { uint16_t d, dmin; uint8_t scales[12]; uint8_t qh[32]; uint8_t qs[128]; };
 struct ntx_block_q6_k { uint8_t ql[128]; uint8_t qh[64]; int8_t scales[16]; uint16_t d; };
-/* i-quants: indices of groups of values (codes.h), their signs, and scales of 16 or 32 values */
+/* i-quants: indices of entries of codebooks (codes.h), their signs, and scales of 16 or 32 values */
 struct ntx_block_iq2_xxs { uint16_t d; uint8_t qs[64]; }; /* for each 32 values: 4 indices; a word of 4 x 7 signs and 4 bits of scale */
 struct ntx_block_iq2_xs { uint16_t d; uint16_t qs[32]; uint8_t scales[8]; }; /* 9 bits of index, 7 of signs */
 struct ntx_block_iq2_s { uint16_t d; uint8_t qs[32], signs[32], qh[8], scales[8]; };

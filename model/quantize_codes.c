@@ -1,4 +1,4 @@
-/* quantize_codes.c: i-quants, see quantize_impl.h. A part of 16 or 32 values has a scale, and is made of groups of 4 or 8 whose values together are one
+/* quantize_codes.c: i-quants, see quantize_impl.h. A part of 16 or 32 values has a scale, and is made of entries of 4 or 8 whose values together are one
  * of a list of codes, apart from their signs (of IQ1: apart from a shift that they share).
  *
  *   x of a part -> candidates of its scale; for each: x / scale -> each value's nearest level -> the pattern of these -> the codes that lie next to the
@@ -143,7 +143,7 @@ void ntx__grid_free(struct ntx__grid *g)
     free(g);
 }
 
-/* ---- a group */
+/* ---- an entry */
 
 NTX_UNPACK float error_8(const float *v, const float *w, const float *q)
 {
@@ -191,7 +191,7 @@ struct part {
     const struct ntx__grid *g;
 };
 struct chosen {
-    uint16_t code[8];             /* of each group */
+    uint16_t code[8];             /* of each entry */
     int8_t less[4];               /* IQ1, of each `share` values: the shift is down */
     float xq, qq;                 /* sums of w x q and w q^2 over the values */
 };
@@ -356,7 +356,7 @@ static void take_signs(const float *x, const float *w, bool even, float *size, u
 
 static void put_word(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
-/* Of 32 values: their scale above the signs of four groups of eight, less the last one of each, which follows from the others. */
+/* Of 32 values: their scale above the signs of four entries of eight, less the last one of each, which follows from the others. */
 static uint32_t scale_and_signs(const struct block *f, const uint8_t *signs, int j)
 {
     uint32_t word = (uint32_t)(f->scale[j] - 1) / 2 << 28;

@@ -3,7 +3,7 @@
  *   quantize.c        the table of types; floats; blocks of 32 to 128 values
  *   quantize_fit.c    scales and minima by weighted least squares
  *   quantize_super.c  super-blocks whose scales are integers, too
- *   quantize_codes.c  i-quants: groups of values that are one of a list */
+ *   quantize_codes.c  i-quants: entries, which are one of a list */
 #ifndef NTX_MODEL_QUANTIZE_IMPL_H
 #define NTX_MODEL_QUANTIZE_IMPL_H
 

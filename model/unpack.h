@@ -178,7 +178,7 @@ NTX_UNPACK void ntx__scales_k(const uint8_t *s, uint32_t t, struct ntx_part *p)
     p->min[0] = p->min[1] = t < 4 ? s[t + 4] & 63 : s[t + 4] >> 4 | s[t] >> 6 << 4;
 }
 
-/* Groups of 64 values share 32 bytes, low nibbles first. */
+/* Each 64 values share 32 bytes, low nibbles first. */
 NTX_UNPACK void ntx__part_q4_k(const struct ntx_block_q4_k *b, uint32_t t, struct ntx_part *p)
 {
     for (int i = 0; i < 32; i++)

@@ -95,7 +95,7 @@ static int new_frame(size_t body, uint8_t **frame)
     return 0;
 }
 
-int ntx_request_pack(const Ntx__Request *m, uint8_t **frame, size_t *len)
+int ntx_request_encode(const Ntx__Request *m, uint8_t **frame, size_t *len)
 {
     size_t n = ntx__request__get_packed_size(m);
     uint8_t *p;
@@ -108,7 +108,7 @@ int ntx_request_pack(const Ntx__Request *m, uint8_t **frame, size_t *len)
     return 0;
 }
 
-int ntx_reply_pack(const Ntx__Reply *m, uint8_t **frame, size_t *len)
+int ntx_reply_encode(const Ntx__Reply *m, uint8_t **frame, size_t *len)
 {
     size_t n = ntx__reply__get_packed_size(m);
     uint8_t *p;
@@ -140,7 +140,7 @@ int ntx_frame_send_request(int sock, const Ntx__Request *m, const int *fds, unsi
 {
     uint8_t *frame;
     size_t len;
-    int rc = ntx_request_pack(m, &frame, &len);
+    int rc = ntx_request_encode(m, &frame, &len);
     if (rc)
         return rc;
     rc = ntx_send_fds(sock, frame, HEADER, fds, n_fds); /* so few bytes are taken whole or not at all */
@@ -160,7 +160,7 @@ int ntx_frame_recv_reply(int sock, struct ntx_frame_in *in, Ntx__Reply **out)
         if (rc < 0)
             return rc;
         if (rc) {
-            Ntx__Reply *m = ntx_reply_unpack(body, len);
+            Ntx__Reply *m = ntx_reply_decode(body, len);
             if (!m)
                 return -EBADMSG;
             *out = m;

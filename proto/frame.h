@@ -37,12 +37,12 @@ bool ntx_request_valid(const Ntx__Request *m);
 
 /* Unpacks and validates (known body, sane counts and sizes), in memory bounded by a small multiple of len. NULL: malformed.
  * Free with protobuf-c's own function (ntx__request__free_unpacked(m, NULL)). took (or NULL): the bytes of memory that it has. */
-Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len, size_t *took);
-Ntx__Reply *ntx_reply_unpack(const uint8_t *body, size_t len);
+Ntx__Request *ntx_request_decode(const uint8_t *body, size_t len, size_t *took);
+Ntx__Reply *ntx_reply_decode(const uint8_t *body, size_t len);
 
 /* malloc'd frame (length included) ready to write. */
-int ntx_request_pack(const Ntx__Request *m, uint8_t **frame, size_t *len);
-int ntx_reply_pack(const Ntx__Reply *m, uint8_t **frame, size_t *len);
+int ntx_request_encode(const Ntx__Request *m, uint8_t **frame, size_t *len);
+int ntx_reply_encode(const Ntx__Reply *m, uint8_t **frame, size_t *len);
 
 /* Blocking client side. */
 int ntx_frame_send_request(int sock, const Ntx__Request *m, const int *fds, unsigned n_fds);

@@ -148,7 +148,7 @@ static bool reply_ok(const Ntx__Reply *m)
     }
 }
 
-Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len, size_t *took)
+Ntx__Request *ntx_request_decode(const uint8_t *body, size_t len, size_t *took)
 {
     size_t most = NTX_MIN(6 * len + (8u << 10), len + (4u << 20));
     struct budget b = budget_of(most);
@@ -163,7 +163,7 @@ Ntx__Request *ntx_request_unpack(const uint8_t *body, size_t len, size_t *took)
     return m;
 }
 
-Ntx__Reply *ntx_reply_unpack(const uint8_t *body, size_t len)
+Ntx__Reply *ntx_reply_decode(const uint8_t *body, size_t len)
 {
     struct budget b = budget_of(NTX_MIN(16 * len + (64u << 10), 2 * len + (16u << 20)));
     b.a.allocator_data = &b;

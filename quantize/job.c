@@ -141,7 +141,7 @@ static int fold_scales(struct ntx__job *j, struct ntx_err *err)
     return rc;
 }
 
-/* ---- the plan */
+/* ---- types and sizes */
 
 static uint64_t bytes_of(const struct ntx__target *k)
 {
@@ -188,7 +188,7 @@ static void count(struct ntx__job *j)
     }
 }
 
-static int plan(struct ntx__job *j, struct ntx_err *err)
+static int prepare(struct ntx__job *j, struct ntx_err *err)
 {
     struct ntx_quantize_report *r = j->report;
     j->n = r->n_tensors = (uint32_t)ntx_gguf_n_tensors(j->g);
@@ -471,7 +471,7 @@ int ntx_quantize_model(const struct ntx_gguf *g, const int *fds, const char *out
 {
     struct ntx_quantize_report r = {0};
     struct ntx__job j = {.g = g, .fds = fds, .o = o, .report = &r, .threads = NTX_MAX(o->threads, 1u)};
-    int rc = plan(&j, err);
+    int rc = prepare(&j, err);
     if (!rc)
         rc = write_model(&j, out, err);
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)

@@ -1,6 +1,6 @@
 /* job_impl.h: what the files of a job share; nobody else includes it.
  *
- *   job.c     the plan of types, the files, what is said
+ *   job.c     which types, the files, what is said
  *   rows.c    pieces of tensors: read, quantised by threads
  *   by_size.c types by what they cost and what they spoil */
 #ifndef NTX_QUANTIZE_JOB_IMPL_H

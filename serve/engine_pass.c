@@ -376,7 +376,7 @@ bool ntx__engine_pass(struct ntx_engine *e)
         return false;
     e->pass_tokens = 0;
     share_rows(e);
-    ntx__engine_plan_prefixes(e);
+    ntx__engine_prepare_prefixes(e);
     lay_rows(e);
     if (!e->n_rows)
         return false;

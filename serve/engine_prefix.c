@@ -83,12 +83,12 @@ int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s)
 }
 
 /* Before a pass: of prompts, what it is to leave as it comes by. */
-void ntx__engine_plan_prefixes(struct ntx_engine *e)
+void ntx__engine_prepare_prefixes(struct ntx_engine *e)
 {
     for (uint32_t i = 0; i < e->n_live; i++) {
         struct ntx_session *s = e->live[i];
         if (s->take && shares(e, s) && !ntx_session_decoding(s))
-            ntx_prefix_plan(e->prefix, scope_of(s), s->kv, s->tokens, s->n_past, s->n_past + s->take);
+            ntx_prefix_prepare(e->prefix, scope_of(s), s->kv, s->tokens, s->n_past, s->n_past + s->take);
     }
 }
 

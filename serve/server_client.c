@@ -153,7 +153,7 @@ static bool for_guests(const Ntx__Request *req)
 static void take_frame(struct ntx_conn *c, const uint8_t *body, size_t len)
 {
     size_t took = 0;
-    Ntx__Request *req = ntx_request_unpack(body, len, &took);
+    Ntx__Request *req = ntx_request_decode(body, len, &took);
     if (!req) {
         garbage(c, "a frame that is no valid request");
     } else if (c->guest && !for_guests(req)) {

@@ -74,7 +74,7 @@ void ntx__preamble_begin(struct ntx_server *s)
 
 void ntx__preamble_reply(struct ntx_server *s, const uint8_t *body, size_t n)
 {
-    Ntx__Reply *r = ntx_reply_unpack(body, n);
+    Ntx__Reply *r = ntx_reply_decode(body, n);
     if (r && r->body_case == NTX__REPLY__BODY_ERROR)
         ntx_log(NTX_LOG_WARN, "%s ([prefix] file) is not computed: %s", s->c.preamble, r->error->text);
     if (r && r->body_case == NTX__REPLY__BODY_DONE && !*r->done->finish)

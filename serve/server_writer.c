@@ -158,7 +158,7 @@ void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_writer *writer, const Ntx_
     if (ntx_writer_closed(writer))
         return;
     struct ntx_mail *m = calloc(1, sizeof *m);
-    if (!m || ntx_reply_pack(r, &m->frame, &m->len)) {
+    if (!m || ntx_reply_encode(r, &m->frame, &m->len)) {
         free(m);
         ntx_writer_lose(writer);
         ntx_mail_note(b, NTX_MAIL_IDLE); /* wakes the main thread, which looks for lost writers */

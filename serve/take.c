@@ -70,7 +70,7 @@ static int take_request(struct taken *t)
     if (!rc)
         rc = read_body(NTX_TAKE_CONN, len, &body);
     close(NTX_TAKE_CONN);
-    if (!rc && !(t->request = ntx_request_unpack(body, len, NULL)))
+    if (!rc && !(t->request = ntx_request_decode(body, len, NULL)))
         rc = -EBADMSG;
     if (!rc && !(rc = send_all(&len, sizeof len)))
         rc = send_all(body, len);

@@ -23,7 +23,7 @@
 #define NTX_TAKE_CONN 4
 #define NTX_TAKE_MAX (1u << 20) /* bytes of a request that comes with descriptors */
 
-struct ntx_take_order { /* computed to taker; then load_bytes of a packed Load: without a connection, the taker has none yet */
+struct ntx_take_order { /* computed to taker; then load_bytes of an encoded Load: without a connection, the taker has none yet */
     uint32_t load_bytes;
     uint32_t foreign; /* it comes from another user */
 };

@@ -14,7 +14,7 @@ struct tree {
     bool found, v2;
     char mount[PATH_MAX]; /* where it is mounted */
     char root[PATH_MAX];  /* which part of the hierarchy that mount shows */
-    char group[PATH_MAX]; /* the group of this process, from the hierarchy's root */
+    char cgroup[PATH_MAX]; /* the cgroup of this process, from the hierarchy's root */
 };
 
 /* The number after `key` at the start of a line (or the first number of the file when key is ""); false when absent. */
@@ -61,7 +61,7 @@ static void take_mount(char *line, struct tree *v1, struct tree *v2)
 }
 
 /* One line of PROC/self/cgroup: ID:CONTROLLERS:PATH */
-static void take_group(char *line, struct tree *v1, struct tree *v2)
+static void take_cgroup(char *line, struct tree *v1, struct tree *v2)
 {
     line[strcspn(line, "\n")] = 0;
     char *a = strchr(line, ':'), *b = a ? strchr(a + 1, ':') : NULL;
@@ -69,10 +69,10 @@ static void take_group(char *line, struct tree *v1, struct tree *v2)
         return;
     *a = *b = 0;
     if (!a[1] && !strcmp(line, "0"))
-        snprintf(v2->group, sizeof v2->group, "%s", b + 1);
+        snprintf(v2->cgroup, sizeof v2->cgroup, "%s", b + 1);
     for (char *save = NULL, *c = strtok_r(a + 1, ",", &save); c; c = strtok_r(NULL, ",", &save))
         if (!strcmp(c, "memory"))
-            snprintf(v1->group, sizeof v1->group, "%s", b + 1);
+            snprintf(v1->cgroup, sizeof v1->cgroup, "%s", b + 1);
 }
 
 static void for_lines(const char *proc, const char *name, void (*take)(char *, struct tree *, struct tree *), struct tree *v1,
@@ -90,7 +90,7 @@ static void for_lines(const char *proc, const char *name, void (*take)(char *, s
     fclose(f);
 }
 
-/* Limit and use of one group directory. What the page cache holds is given back under pressure, so it counts as free. */
+/* Limit and use of one cgroup's directory. What the page cache holds is given back under pressure, so it counts as free. */
 static void take_limit(const char *dir, bool v2, struct ntx_memlimit *m)
 {
     char path[2 * PATH_MAX + 64];
@@ -110,23 +110,23 @@ static void take_limit(const char *dir, bool v2, struct ntx_memlimit *m)
     m->cgroup_left = NTX_MIN(m->cgroup_left, left);
 }
 
-/* The group and every ancestor that the mount shows: any of them may be the tightest. */
+/* The cgroup and every ancestor that the mount shows: any of them may be the tightest. */
 static void take_tree(struct tree *t, struct ntx_memlimit *m)
 {
     char dir[2 * PATH_MAX];
-    if (!t->found || !t->group[0])
+    if (!t->found || !t->cgroup[0])
         return;
-    char *group = t->group;
+    char *cgroup = t->cgroup;
     size_t n = strlen(t->root);
-    if (n > 1 && !strncmp(group, t->root, n)) /* a container's mount begins below the real root */
-        group += n;
-    if (!strncmp(group, "/..", 3)) /* a group outside this namespace: only the mount itself can be read */
-        group[0] = 0;
+    if (n > 1 && !strncmp(cgroup, t->root, n)) /* a container's mount begins below the real root */
+        cgroup += n;
+    if (!strncmp(cgroup, "/..", 3)) /* a cgroup outside this namespace: only the mount itself can be read */
+        cgroup[0] = 0;
     for (;;) {
-        snprintf(dir, sizeof dir, "%s%s", t->mount, strcmp(group, "/") ? group : "");
+        snprintf(dir, sizeof dir, "%s%s", t->mount, strcmp(cgroup, "/") ? cgroup : "");
         if (strlen(dir) < PATH_MAX)
             take_limit(dir, t->v2, m);
-        char *slash = strrchr(group, '/');
+        char *slash = strrchr(cgroup, '/');
         if (!slash)
             return;
         *slash = 0;
@@ -145,7 +145,7 @@ void ntx_memlimit_read_at(const char *proc, struct ntx_memlimit *m)
     if (t) {
         t[1].v2 = true;
         for_lines(proc, "mountinfo", take_mount, &t[0], &t[1]);
-        for_lines(proc, "cgroup", take_group, &t[0], &t[1]);
+        for_lines(proc, "cgroup", take_cgroup, &t[0], &t[1]);
         take_tree(&t[0], m);
         take_tree(&t[1], m);
     }

@@ -167,7 +167,7 @@ static int send_request(struct ntx_call *c, Ntx__Request *q, struct ntx_err *err
     size_t n;
     if (!ntx_request_valid(q))
         return ntx_err_set(err, -EINVAL, "the request is beyond what ntx-computed takes");
-    int rc = ntx_request_pack(q, &frame, &n);
+    int rc = ntx_request_encode(q, &frame, &n);
     if (!rc) {
         rc = send_all(c, frame, n, err);
         free(frame);
@@ -391,6 +391,6 @@ int ntx_call_next(struct ntx_call *c, int timeout_ms, struct ntx_event *e, struc
             return rc;
     if (c->last)
         ntx__reply__free_unpacked(c->last, NULL);
-    c->last = rc > 0 ? ntx_reply_unpack(body, len) : NULL;
+    c->last = rc > 0 ? ntx_reply_decode(body, len) : NULL;
     return c->last ? take(c->last, e, err) : ntx_err_set(err, -EPROTO, "ntx-computed sends no frames of this version");
 }

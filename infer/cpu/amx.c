@@ -279,7 +279,7 @@ static void panel_all_rows(const void *pass, const struct panels *p)
 }
 
 /* Rows of a band; at least MIN_ROWS. */
-static void plan_tiles(struct pass *ps, uint32_t n_rows)
+static void lay_tiles(struct pass *ps, uint32_t n_rows)
 {
     ps->rows = n_rows < TILE_ROWS ? n_rows : TILE_ROWS;
     ps->n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
@@ -308,7 +308,7 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
             few(s->w, s->row_bytes, s->n_out, s->n_in, ps.x, s->x_stride, here, y, s->ldy);
             return;
         }
-        plan_tiles(&ps, here);
+        lay_tiles(&ps, here);
         configure(ps.rows, is_super ? 64 : kind->halves ? NTX_QK / 2 : NTX_QK);
         for (uint32_t o = 0; o < s->n_out; o += PANEL_OUTS) {
             multiply_panels(&kind->weights, s, o, 1, &ps, panel_all_rows);

@@ -1,4 +1,4 @@
-/* avx2_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one or two rows of x at a time. Books hold whole groups of
+/* avx2_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one or two rows of x at a time. Books hold whole entries of
  * values here (books.h); signs go to x. */
 #include "infer/cpu/avx2_octets.h"
 #include "infer/cpu/books.h"
@@ -20,12 +20,12 @@ INLINE uint32_t eight_signs(uint32_t s)
     return v | (p & 0x01010101) << 7;
 }
 
-INLINE __m256i four_groups(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+INLINE __m256i four_entries(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     return _mm256_set_epi64x((long long)book[d], (long long)book[c], (long long)book[b], (long long)book[a]);
 }
 
-INLINE __m256i eight_groups(const uint32_t *book, const uint8_t *at, uint32_t ninth)
+INLINE __m256i eight_entries(const uint32_t *book, const uint8_t *at, uint32_t ninth)
 {
     uint32_t i[8];
     for (uint32_t k = 0; k < 8; k++)
@@ -34,74 +34,74 @@ INLINE __m256i eight_groups(const uint32_t *book, const uint8_t *at, uint32_t ni
 }
 
 /* 32 values without and their signs, and the scales of 16 values each. */
-struct group {
+struct part {
     __m256i v;
     uint32_t signs;
     int scale[2];
 };
 
-typedef struct group group_fn(const uint8_t *w, uint32_t t);
+typedef struct part part_fn(const uint8_t *w, uint32_t t);
 
-INLINE struct group group_iq2_xxs(const uint8_t *w, uint32_t t)
+INLINE struct part part_iq2_xxs(const uint8_t *w, uint32_t t)
 {
     const uint8_t *q = w + 2 + 8 * t;
     uint32_t word;
     memcpy(&word, q + 4, 4);
     int scale = (int)(2 * (word >> 28) + 1);
-    return (struct group){four_groups(book_iq2_xxs, q[0], q[1], q[2], q[3]), eight_signs(word), {scale, scale}};
+    return (struct part){four_entries(book_iq2_xxs, q[0], q[1], q[2], q[3]), eight_signs(word), {scale, scale}};
 }
 
-INLINE void odd_nibbles(struct group *g, uint32_t byte)
+INLINE void odd_nibbles(struct part *g, uint32_t byte)
 {
     g->scale[0] = (int)(2 * (byte & 15) + 1);
     g->scale[1] = (int)(2 * (byte >> 4) + 1);
 }
 
-INLINE struct group group_iq2_xs(const uint8_t *w, uint32_t t)
+INLINE struct part part_iq2_xs(const uint8_t *w, uint32_t t)
 {
-    struct group g;
+    struct part g;
     uint16_t q[4];
     memcpy(q, w + 2 + 8 * t, 8);
-    g.v = four_groups(book_iq2_xs, q[0] & 511, q[1] & 511, q[2] & 511, q[3] & 511);
+    g.v = four_entries(book_iq2_xs, q[0] & 511, q[1] & 511, q[2] & 511, q[3] & 511);
     g.signs = eight_signs((uint32_t)(q[0] >> 9) | (uint32_t)(q[1] >> 9) << 7 | (uint32_t)(q[2] >> 9) << 14 | (uint32_t)(q[3] >> 9) << 21);
     odd_nibbles(&g, w[66 + t]);
     return g;
 }
 
-INLINE struct group group_iq2_s(const uint8_t *w, uint32_t t)
+INLINE struct part part_iq2_s(const uint8_t *w, uint32_t t)
 {
-    struct group g;
+    struct part g;
     const uint8_t *q = w + 2 + 4 * t;
     const uint32_t up = w[66 + t];
-    g.v = four_groups(book_iq2_s, q[0] | (up & 3) << 8, q[1] | (up >> 2 & 3) << 8, q[2] | (up >> 4 & 3) << 8, q[3] | up >> 6 << 8);
+    g.v = four_entries(book_iq2_s, q[0] | (up & 3) << 8, q[1] | (up >> 2 & 3) << 8, q[2] | (up >> 4 & 3) << 8, q[3] | up >> 6 << 8);
     memcpy(&g.signs, w + 34 + 4 * t, 4);
     odd_nibbles(&g, w[74 + t]);
     return g;
 }
 
-INLINE struct group group_iq3_xxs(const uint8_t *w, uint32_t t)
+INLINE struct part part_iq3_xxs(const uint8_t *w, uint32_t t)
 {
     uint32_t word;
     memcpy(&word, w + 66 + 4 * t, 4);
     int scale = (int)(2 * (word >> 28) + 1);
-    return (struct group){eight_groups(book_iq3_xxs, w + 2 + 8 * t, 0), eight_signs(word), {scale, scale}};
+    return (struct part){eight_entries(book_iq3_xxs, w + 2 + 8 * t, 0), eight_signs(word), {scale, scale}};
 }
 
-INLINE struct group group_iq3_s(const uint8_t *w, uint32_t t)
+INLINE struct part part_iq3_s(const uint8_t *w, uint32_t t)
 {
-    struct group g = {.v = eight_groups(book_iq3_s, w + 2 + 8 * t, w[66 + t])};
+    struct part g = {.v = eight_entries(book_iq3_s, w + 2 + 8 * t, w[66 + t])};
     memcpy(&g.signs, w + 74 + 4 * t, 4);
     g.scale[0] = g.scale[1] = 2 * (w[106 + t / 2] >> t % 2 * 4 & 15) + 1;
     return g;
 }
 
-INLINE void block_groups(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, group_fn *group)
+INLINE void block_parts(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, part_fn *part)
 {
     for (int r = 0; r < rows; r++)
         acc[r] = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (uint32_t t = 0; t < 8; t++) {
-        struct group g = group(w, t);
+        struct part g = part(w, t);
         __m256i signs = minus_ones(g.signs), scale = _mm256_set_m128i(_mm_set1_epi16((short)g.scale[1]), _mm_set1_epi16((short)g.scale[0]));
         for (int r = 0; r < rows; r++) {
             __m256i pairs = _mm256_maddubs_epi16(g.v, _mm256_sign_epi8(load256(x[r].q + b * 256 + 32 * t), signs));
@@ -114,7 +114,7 @@ INLINE void block_groups(const uint8_t *w, size_t b, const struct q8k_row *x, in
     INLINE void block_##type(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)            \
     {                                                                                                                              \
         (void)low;                                                                                                                 \
-        block_groups(w, b, x, rows, acc, group_##type);                                                                            \
+        block_parts(w, b, x, rows, acc, part_##type);                                                                            \
     }                                                                                                                              \
     SUPER_MATMUL(type, 0, false, factor)
 AVX2_CODES(CODES_MATMUL)
@@ -122,35 +122,35 @@ AVX2_CODES(CODES_MATMUL)
 /* ---- IQ1: values with their signs */
 
 /* 32 values and the scales of 16 each. */
-INLINE struct group group_iq1_s(const uint8_t *w, uint32_t t)
+INLINE struct part part_iq1_s(const uint8_t *w, uint32_t t)
 {
     const uint8_t *q = w + 2 + 4 * t;
     uint16_t h;
     memcpy(&h, w + 34 + 2 * t, 2);
     const int scale = 2 * (h >> 12 & 7) + 1;
-    const __m256i v = four_groups(book_iq1, q[0] | (h & 7u) << 8, q[1] | (h >> 3 & 7u) << 8, q[2] | (h >> 6 & 7u) << 8, q[3] | (h >> 9 & 7u) << 8);
-    return (struct group){_mm256_add_epi8(v, bytes256(h >> 15 ? -1 : 1)), 0, {scale, scale}};
+    const __m256i v = four_entries(book_iq1, q[0] | (h & 7u) << 8, q[1] | (h >> 3 & 7u) << 8, q[2] | (h >> 6 & 7u) << 8, q[3] | (h >> 9 & 7u) << 8);
+    return (struct part){_mm256_add_epi8(v, bytes256(h >> 15 ? -1 : 1)), 0, {scale, scale}};
 }
 
 /* Bit 3 of a nibble: eight bytes of one less, else of one more. */
 INLINE long long more_or_less(uint32_t nibble) { return nibble & 8 ? -1ll : 0x0101010101010101ll; }
 
-INLINE struct group group_iq1_m(const uint8_t *w, uint32_t t)
+INLINE struct part part_iq1_m(const uint8_t *w, uint32_t t)
 {
     const uint8_t *q = w + 4 * t;
     const uint32_t h = (uint32_t)w[32 + 2 * t] | (uint32_t)w[33 + 2 * t] << 8, s = ((uint32_t)w[48 + t / 2 * 2] | (uint32_t)w[49 + t / 2 * 2] << 8) >> t % 2 * 6;
-    const __m256i v = four_groups(book_iq1, q[0] | (h & 7) << 8, q[1] | (h >> 4 & 7) << 8, q[2] | (h >> 8 & 7) << 8, q[3] | (h >> 12 & 7) << 8);
+    const __m256i v = four_entries(book_iq1, q[0] | (h & 7) << 8, q[1] | (h >> 4 & 7) << 8, q[2] | (h >> 8 & 7) << 8, q[3] | (h >> 12 & 7) << 8);
     const __m256i more = _mm256_set_epi64x(more_or_less(h >> 12), more_or_less(h >> 8), more_or_less(h >> 4), more_or_less(h));
-    return (struct group){_mm256_add_epi8(v, more), 0, {(int)(2 * (s & 7) + 1), (int)(2 * (s >> 3 & 7) + 1)}};
+    return (struct part){_mm256_add_epi8(v, more), 0, {(int)(2 * (s & 7) + 1), (int)(2 * (s >> 3 & 7) + 1)}};
 }
 
-INLINE void block_signed(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, group_fn *group)
+INLINE void block_signed(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, part_fn *part)
 {
     for (int r = 0; r < rows; r++)
         acc[r] = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (uint32_t t = 0; t < 8; t++) {
-        struct group g = group(w, t);
+        struct part g = part(w, t);
         __m256i scale = _mm256_set_m128i(_mm_set1_epi16((short)g.scale[1]), _mm_set1_epi16((short)g.scale[0]));
         for (int r = 0; r < rows; r++)
             acc[r] = scaled_signed(acc[r], g.v, x[r].q + b * 256 + 32 * t, scale);
@@ -206,8 +206,8 @@ INLINE void block_ternary(const uint8_t *w, size_t b, const struct q8k_row *x, i
         (void)low;                                                                                                                 \
         call;                                                                                                                      \
     }
-BLOCK(iq1_s, block_signed(w, b, x, rows, acc, group_iq1_s))
-BLOCK(iq1_m, block_signed(w, b, x, rows, acc, group_iq1_m))
+BLOCK(iq1_s, block_signed(w, b, x, rows, acc, part_iq1_s))
+BLOCK(iq1_m, block_signed(w, b, x, rows, acc, part_iq1_m))
 BLOCK(tq1_0, block_ternary(w, b, x, rows, acc, ternary_tq1_0))
 BLOCK(tq2_0, block_ternary(w, b, x, rows, acc, ternary_tq2_0))
 SUPER_MATMUL(iq1_s, 0, false, 0.125f)

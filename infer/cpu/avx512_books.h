@@ -1,7 +1,7 @@
 /* avx512_books.h: the books of codes of i-quants (model/codes.h) in registers, and what their codes stand for. For files that want VBMI and BITALG.
  *
  * Codes are looked up 64 at a time by permutes of bytes: a book of 256 is four registers for the codes' low bytes and four for their high ones.
- * A code is a group of eight values of two bits (IQ2, IQ1) or of four of three (IQ3, whose low and high "bytes" are two values each). Values are
+ * A code is an entry of eight values of two bits (IQ2, IQ1) or of four of three (IQ3, whose low and high "bytes" are two values each). Values are
  * 64 too many, and signs are masks that put 64 - v in place of 64 + v: seven bits. */
 #ifndef NTX_INFER_CPU_AVX512_BOOKS_H
 #define NTX_INFER_CPU_AVX512_BOOKS_H

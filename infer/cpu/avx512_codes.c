@@ -1,7 +1,7 @@
 /* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a time, by quads of super-blocks
  * (avx512_quads.h).
  *
- * Codes are looked up as avx512_books.h says. Values are taken by planes: a register has the i-th value of each of the 64 groups, which is a shift
+ * Codes are looked up as avx512_books.h says. Values are taken by planes: a register has the i-th value of each of the 64 entries, which is a shift
  * of the codes and a permute of the levels, and meets a copy of x that lies by planes, too. What is whole in a lane then has one scale. Raised values
  * have seven bits and meet x as those of Q6_K do. TQ1_0's digits lie by planes as they are.
  *
@@ -223,13 +223,13 @@ INLINE __m512i fold_pairs(__m512i a, __m512i b)
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-/* n bytes of x by planes: of each 64 groups of `group` values first all first ones, then all second ones. */
-INLINE void by_planes(const int8_t *q, size_t n, const size_t group, int8_t *to)
+/* n bytes of x by planes: of each 64 entries of `entry` values first all first ones, then all second ones. */
+INLINE void by_planes(const int8_t *q, size_t n, const size_t entry, int8_t *to)
 {
-    for (size_t at = 0; at < n; at += 64 * group)
-        for (size_t i = 0; i < group; i++)
+    for (size_t at = 0; at < n; at += 64 * entry)
+        for (size_t i = 0; i < entry; i++)
             for (size_t k = 0; k < 64; k++)
-                to[at + 64 * i + k] = q[at + group * k + i];
+                to[at + 64 * i + k] = q[at + entry * k + i];
 }
 
 /* ---- ternary: no codes, but the same way on */
@@ -388,20 +388,20 @@ FOURS(iq3_s, D_AT, signed_3_s)
 
 enum { PLANES_MAX = 64 << 10 }; /* bytes of a row of x by planes, on the stack */
 
-enum group_of { GROUP_iq2_xxs = 8, GROUP_iq2_xs = 8, GROUP_iq2_s = 8, GROUP_iq1_s = 8, GROUP_iq1_m = 8, GROUP_iq3_xxs = 4, GROUP_iq3_s = 4, GROUP_tq1_0 = 5, GROUP_tq2_0 = 0 };
+enum entry_of { ENTRY_iq2_xxs = 8, ENTRY_iq2_xs = 8, ENTRY_iq2_s = 8, ENTRY_iq1_s = 8, ENTRY_iq1_m = 8, ENTRY_iq3_xxs = 4, ENTRY_iq3_s = 4, ENTRY_tq1_0 = 5, ENTRY_tq2_0 = 0 };
 
 /* As mm_rows, with x by planes. */
-INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const float factor, const size_t group, quad_fn *quad)
+INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const float factor, const size_t entry, quad_fn *quad)
 {
     int8_t planes[4][PLANES_MAX] __attribute__((aligned(64)));
     struct q8k_row x[4];
     const uint32_t nb = s->n_in / NTX_QKK;
     for (int k = 0; k < rows; k++) {
         x[k] = q8k_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
-        if (group == GROUP_tq1_0)
+        if (entry == ENTRY_tq1_0)
             by_digits(x[k].q, round_up(nb, 4) * (size_t)NTX_QKK, planes[k]);
         else
-            by_planes(x[k].q, round_up(nb, 4) * (size_t)NTX_QKK, group, planes[k]);
+            by_planes(x[k].q, round_up(nb, 4) * (size_t)NTX_QKK, entry, planes[k]);
         x[k].q = planes[k];
     }
     for (uint32_t o = 0; o < s->n_out; o++) {
@@ -415,8 +415,8 @@ INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t 
 #define CODES_ROWS(type, k, factor)                                                                                   \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
     {                                                                                                                 \
-        if (GROUP_##type)                                                                                             \
-            mm_planes(s, r, k, sizeof(struct ntx_block_##type), factor, GROUP_##type, quad_##type);                   \
+        if (ENTRY_##type)                                                                                             \
+            mm_planes(s, r, k, sizeof(struct ntx_block_##type), factor, ENTRY_##type, quad_##type);                   \
         else                                                                                                          \
             mm_rows(s, r, k, sizeof(struct ntx_block_##type), false, factor, NULL, quad_##type);                      \
     }

@@ -1,4 +1,4 @@
-/* books.h: books of i-quants' codes (model/codes.h) as whole groups of values, 2 to 8 KiB that stay in the first-level cache (IQ1: 16). */
+/* books.h: books of i-quants' codes (model/codes.h) as whole entries, 2 to 8 KiB that stay in the first-level cache (IQ1: 16). */
 #ifndef NTX_INFER_CPU_BOOKS_H
 #define NTX_INFER_CPU_BOOKS_H
 

@@ -14,7 +14,7 @@ SIMPLE_KINDS
 SUPER_KINDS
 
 enum {
-    PAIRS = 4,               /* of rows of x, at most: a group */
+    PAIRS = 4,               /* of rows of x, at most: a batch of them */
     TWINS = 2,               /* pairs of outputs */
     LEAST_ROWS = 3,
     ROOM = 448 << 10,        /* bytes of interleaved rows, on the stack */
@@ -30,7 +30,7 @@ struct paired {
 struct pass {
     struct shape s;
     struct paired x[PAIRS];
-    uint32_t row;            /* the group's first */
+    uint32_t row;            /* the batch's first */
 };
 
 /* 32 values of two outputs, by eights. */
@@ -326,7 +326,7 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
 
 typedef void outputs_fn(const struct pass *p);
 
-/* Groups of eight rows, the last of which may be of four; rows that it lacks are its last once more. */
+/* Batches of eight rows, the last of which may be of four; rows that it lacks are its last once more. */
 #define I8MM_MATMUL(type, rule)                                                                                                                   \
     static void rule##_4_rows_##type(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) rule##_outputs(p, o, 2, &rule##_##type); }     \
     static void rule##_8_rows_##type(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) rule##_outputs(p, o, PAIRS, &rule##_##type); } \

@@ -31,7 +31,7 @@ INLINE int8x16_t two_eights(const uint64_t *book, size_t a, size_t b)
     return vreinterpretq_s8_u64(vld1q_lane_u64(book + b, vcombine_u64(vld1_u64(book + a), vcreate_u64(0)), 1));
 }
 
-/* What says which groups, of one row or of two. */
+/* What says which entries, of one row or of two. */
 struct fields {
     uint64_t a, b;
 };

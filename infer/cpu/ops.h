@@ -5,7 +5,7 @@
 
 #include "infer/cpu/lanes.h"
 
-/* ---- packing of activations (kern.h has the layout) ---- */
+/* ---- quantising of activations (kern.h has the layout) ---- */
 
 /* One block of 16 * vecs values: its scale; q and the sum of each 16 q. */
 INLINE float quantize_block(const float *x, const int vecs, int8_t *q, int32_t *sums)

@@ -100,7 +100,7 @@ INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)
 
 /* What to fetch while the n blocks before the done-th are multiplied. Of interleaved slices the next panels; of rows, where a panel is spread
  * over many lines, as much of the next slices as was done of these. */
-INLINE void plan_fetch(struct panels *p, const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t done, uint32_t blocks)
+INLINE void fetch_ahead(struct panels *p, const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t done, uint32_t blocks)
 {
     const size_t slice = PANEL_OUTS * s->row_bytes, tile = slice / blocks;
     for (uint32_t k = 0; k < p->slices; k++) {
@@ -130,7 +130,7 @@ INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s
                 kind->fill(&(struct panel_from){s->w + at * s->row_bytes, s->row_bytes, n_out, blocks, p.b, done}, p.n, &p.of[k]);
             }
             done += p.n;
-            plan_fetch(&p, kind, s, o, done, blocks);
+            fetch_ahead(&p, kind, s, o, done, blocks);
             rows(pass, &p);
         }
     }

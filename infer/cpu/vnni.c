@@ -229,7 +229,7 @@ INLINE void tile_halves(const struct pass *ps, const struct panels *panels, uint
 }
 
 /* Of a band's rows: tiles of six and up to two of four, for an even number of rows, one more than there are if that is odd. */
-static void plan_tiles(struct pass *ps)
+static void lay_tiles(struct pass *ps)
 {
     uint32_t even = NTX_ROUND_UP(ps->n_rows, 2u), small = even % TILE ? (TILE - even % TILE) / 2 : 0, big = (even - SMALL * small) / TILE;
     ps->n_tiles = big + small;
@@ -260,7 +260,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
     for (uint32_t band = 0, r = 0; band < bands; band++, r += ps.n_rows) {
         ps.n_rows = (n_rows - r + bands - band - 1) / (bands - band); /* as equal as can be, so never under 5 */
         ps.x = s->x + r * s->x_stride;
-        plan_tiles(&ps);
+        lay_tiles(&ps);
         for (uint32_t o = 0; o < s->n_out; o += SLICES * PANEL_OUTS) {
             ps.n_out = NTX_MIN(s->n_out - o, (uint32_t)SLICES * PANEL_OUTS);
             ps.y = s->y + r * s->ldy + o;

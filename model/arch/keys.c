@@ -298,8 +298,8 @@ static int get_groups(struct ntx__keys *k)
         return rc;
     if (hp->n_expert_used > used * (hp->n_expert / n))
         return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: a row uses %u experts, more than there are in so many of %u groups", k->key, used, hp->n_expert_used, n);
-    k->hp->router.n_groups = used < n ? n : 0;
-    k->hp->router.groups_used = used < n ? used : 0;
+    k->hp->router.n_expert_groups = used < n ? n : 0;
+    k->hp->router.expert_groups_used = used < n ? used : 0;
     return 0;
 }
 

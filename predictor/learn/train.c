@@ -322,15 +322,15 @@ static int run_threads(struct run *r)
 
 int ntx_train_run(const struct ntx_train *t, const struct ntx_net *s)
 {
-    struct ntx_train plan = *t;
-    plan.threads = NTX_MAX(NTX_MIN(t->threads, s->n_hidden), 1u);
-    struct run r = {.t = &plan, .s = s, .n_in = s->n_in, .n_hidden = s->n_hidden, .n_out = s->n_out, .batch = NTX_MAX(t->batch, 1u), .rng = t->seed};
+    struct ntx_train own = *t;
+    own.threads = NTX_MAX(NTX_MIN(t->threads, s->n_hidden), 1u);
+    struct run r = {.t = &own, .s = s, .n_in = s->n_in, .n_hidden = s->n_hidden, .n_out = s->n_out, .batch = NTX_MAX(t->batch, 1u), .rng = t->seed};
     int rc = t->n && t->epochs ? 0 : -EINVAL;
     if (!rc && !make_buffers(&r))
         rc = -ENOMEM;
     if (!rc) {
         begin(&r);
-        pthread_barrier_init(&r.barrier, NULL, plan.threads);
+        pthread_barrier_init(&r.barrier, NULL, own.threads);
         rc = run_threads(&r);
         pthread_barrier_destroy(&r.barrier);
     }

@@ -85,17 +85,17 @@ static uint32_t largest_left(const float *v, const bool *taken, uint32_t n)
 /* All but the best groups are taken. */
 static void leave_groups(const struct router *r, const float *v, bool *taken)
 {
-    const uint32_t each = r->by.n_groups ? r->n / r->by.n_groups : 0;
+    const uint32_t each = r->by.n_expert_groups ? r->n / r->by.n_expert_groups : 0;
     float sum[8];
     bool in[8] = {false};
-    for (uint32_t g = 0; g < r->by.n_groups; g++) {
+    for (uint32_t g = 0; g < r->by.n_expert_groups; g++) {
         bool some[64] = {false};
         const uint32_t first = largest_left(v + g * each, some, each);
         some[first] = true;
         sum[g] = v[g * each + first] + v[g * each + largest_left(v + g * each, some, each)];
     }
-    for (uint32_t k = 0; k < r->by.groups_used; k++)
-        in[largest_left(sum, in, r->by.n_groups)] = true;
+    for (uint32_t k = 0; k < r->by.expert_groups_used; k++)
+        in[largest_left(sum, in, r->by.n_expert_groups)] = true;
     for (uint32_t e = 0; e < r->n && each; e++)
         taken[e] = !in[e / each];
 }
@@ -160,9 +160,9 @@ static void routers(struct gpu *u, struct rng *rng)
         for (uint32_t more = 0; more < 8; more++) {
             route(u, rng, (struct router){.n = 60, .used = 6, .by = {.score = (uint8_t)by, .norm = more % 3, .scale = 2.5f}}, more);
             route(u, rng, (struct router){.n = 5, .used = 5, .by = {.score = (uint8_t)by, .norm = more % 2, .scale = 1}}, more);
-            route(u, rng, (struct router){.n = 48, .used = 4, .by = {.score = (uint8_t)by, .norm = true, .scale = 1, .n_groups = 6, .groups_used = 2}}, more);
+            route(u, rng, (struct router){.n = 48, .used = 4, .by = {.score = (uint8_t)by, .norm = true, .scale = 1, .n_expert_groups = 6, .expert_groups_used = 2}}, more);
         }
-    const struct ntx_gpu_route few = {.n_rows = 1, .n_expert = 8, .used = 3, .by = {.n_groups = 4, .groups_used = 1}};
+    const struct ntx_gpu_route few = {.n_rows = 1, .n_expert = 8, .used = 3, .by = {.n_expert_groups = 4, .expert_groups_used = 1}};
     CHECK_EQ(u->ops->launch(u->s, NTX_GPU_ROUTE, &few), -22); /* EINVAL: there are two to choose from */
 }
 

@@ -361,7 +361,7 @@ static void snapped(void)
     open_world(&w, 60, -8);
     struct ntx_kv_seq *a = begin(&w, 1, ids, 250, 300, 0), *b;
     for (uint32_t at = 0; at < 250; at += 125) {
-        ntx_prefix_plan(w.prefix, 1, a, ids, at, at + 125);
+        ntx_prefix_prepare(w.prefix, 1, a, ids, at, at + 125);
         compute(a, ids, at, at + 125);
         ntx_prefix_keep(w.prefix, 1, a, ids, at + 125, NTX_PREFIX_PROMPT);
         ntx_kv_mark_passed(a);
@@ -374,7 +374,7 @@ static void snapped(void)
     ntx_kv_seq_free(begin(&w, 1, ids, 261, 300, 260));
     for (uint32_t found = 96; found <= 128; found += 32) { /* the second that parts at 128 leaves a mark there */
         b = begin(&w, 1, other, 200, 300, found);
-        ntx_prefix_plan(w.prefix, 1, b, other, found, 200);
+        ntx_prefix_prepare(w.prefix, 1, b, other, found, 200);
         compute(b, other, found, 200);
         check_values(b, other, 200);
         ntx_prefix_keep(w.prefix, 1, b, other, 200, NTX_PREFIX_PROMPT);
@@ -448,7 +448,7 @@ static void go(struct world *w, struct text *t)
     t->n_past = ntx_prefix_follow(w->prefix, t->scope, t->kv, t->ids, t->n, t->n_past);
     to = to > t->n ? t->n : to < t->n_past ? t->n_past : to;
     if (draw(4))
-        ntx_prefix_plan(w->prefix, t->scope, t->kv, t->ids, t->n_past, to);
+        ntx_prefix_prepare(w->prefix, t->scope, t->kv, t->ids, t->n_past, to);
     compute(t->kv, t->ids, t->n_past, to);
     t->n_past = to;
     check_values(t->kv, t->ids, to);

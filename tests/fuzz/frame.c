@@ -14,13 +14,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
  * with the number 0 when its tag is written in two bytes, and packs it in one, which it does not take.) */
 static void use_request(const uint8_t *data, size_t size)
 {
-    Ntx__Request *m = ntx_request_unpack(data, size, NULL);
+    Ntx__Request *m = ntx_request_decode(data, size, NULL);
     uint8_t *frame;
     size_t len;
     if (!m)
         return;
-    if (ntx_request_pack(m, &frame, &len) == 0) {
-        Ntx__Request *again = ntx_request_unpack(frame + 4, len - 4, NULL);
+    if (ntx_request_encode(m, &frame, &len) == 0) {
+        Ntx__Request *again = ntx_request_decode(frame + 4, len - 4, NULL);
         if (again && (again->body_case != m->body_case || again->id != m->id))
             abort();
         if (again)
@@ -32,13 +32,13 @@ static void use_request(const uint8_t *data, size_t size)
 
 static void use_reply(const uint8_t *data, size_t size)
 {
-    Ntx__Reply *m = ntx_reply_unpack(data, size);
+    Ntx__Reply *m = ntx_reply_decode(data, size);
     uint8_t *frame;
     size_t len;
     if (!m)
         return;
-    if (ntx_reply_pack(m, &frame, &len) == 0) {
-        Ntx__Reply *again = ntx_reply_unpack(frame + 4, len - 4);
+    if (ntx_reply_encode(m, &frame, &len) == 0) {
+        Ntx__Reply *again = ntx_reply_decode(frame + 4, len - 4);
         if (again && (again->body_case != m->body_case || again->id != m->id))
             abort();
         if (again)

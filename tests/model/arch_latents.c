@@ -31,7 +31,7 @@ static void check_deepseek2(void)
         CHECK(h->n_layers == 3 && h->n_nextn == 1 && h->n_dense == 1 && h->n_ff_shexp == 96 && h->n_expert == 6);
         CHECK(h->head_k == 24 && h->head_v == 20 && h->kv_lora == 40 && h->kv_joined == joined && h->q_lora == (joined ? 0 : 36) && h->n_head_kv == 1);
         CHECK(ntx_kept_heads(h, 0) == 1 && ntx_kept_k(h, 0) == 48 && ntx_kept_v(h, 0) == 0);
-        CHECK(r->score == (joined ? NTX_SCORE_SOFTMAX : NTX_SCORE_SIGMOID) && r->norm == !joined && r->n_groups == 3 && r->groups_used == 2);
+        CHECK(r->score == (joined ? NTX_SCORE_SOFTMAX : NTX_SCORE_SIGMOID) && r->norm == !joined && r->n_expert_groups == 3 && r->expert_groups_used == 2);
         CHECK(a->latent && a->width == 80 && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f);
         CHECK(rope->pairs == NTX_ROPE_NORM && rope->rotated == 8 && rope->offset == 40 && rope->width == 48);
         CHECK_STR(name_of(&x, l->kv_b), joined ? "blk.1.attn_kv_b.weight" : "none");

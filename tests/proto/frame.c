@@ -22,7 +22,7 @@ static void add_request(uint64_t id, const char *prompt)
     r.generate = &g;
     g.prompt.data = (uint8_t *)prompt;
     g.prompt.len = strlen(prompt);
-    CHECK_EQ(ntx_request_pack(&r, &frame, &len), 0);
+    CHECK_EQ(ntx_request_encode(&r, &frame, &len), 0);
     CHECK(stream_len + len <= sizeof stream);
     memcpy(stream + stream_len, frame, len);
     stream_len += len;
@@ -37,7 +37,7 @@ static void take(struct ntx_frame_in *in, uint64_t *next)
     int rc;
     while ((rc = ntx_frame_next(in, &body, &len)) == 1) {
         char want[32];
-        Ntx__Request *r = ntx_request_unpack(body, len, NULL);
+        Ntx__Request *r = ntx_request_decode(body, len, NULL);
         CHECK(r != NULL);
         CHECK_EQ(r->id, *next);
         snprintf(want, sizeof want, "prompt number %d", (int)*next);
@@ -159,7 +159,7 @@ static void test_socket(void)
     reply.body_case = NTX__REPLY__BODY_TOKEN;
     reply.token = &token;
     token.token = 42;
-    CHECK_EQ(ntx_reply_pack(&reply, &frame, &len), 0);
+    CHECK_EQ(ntx_reply_encode(&reply, &frame, &len), 0);
     CHECK_EQ(ntx_write_all(s[1], frame, len), 0);
     CHECK_EQ(ntx_write_all(s[1], frame, len - 1), 0); /* and one that never ends */
     free(frame);

@@ -1,4 +1,4 @@
-/* What ntx_request_unpack and ntx_reply_unpack accept and refuse. */
+/* What ntx_request_decode and ntx_reply_decode accept and refuse. */
 #include <math.h>
 #include <stdbool.h>
 
@@ -10,8 +10,8 @@ static bool accepted(const Ntx__Request *r)
 {
     uint8_t *frame;
     size_t len;
-    CHECK_EQ(ntx_request_pack(r, &frame, &len), 0);
-    Ntx__Request *m = ntx_request_unpack(frame + 4, len - 4, NULL);
+    CHECK_EQ(ntx_request_encode(r, &frame, &len), 0);
+    Ntx__Request *m = ntx_request_decode(frame + 4, len - 4, NULL);
     free(frame);
     bool ok = m != NULL;
     if (m)
@@ -114,10 +114,10 @@ static void test_malformed(void)
     static const uint8_t no_body[] = {8, 1};
     static const uint8_t unknown_field[] = {8, 1, 0x32, 0, 0xa0, 6, 1}; /* id, status {}, field 100 = 1 */
     static const uint8_t cut[] = {8, 1, 0x22, 200, 1, 0x1a};
-    CHECK(!ntx_request_unpack(no_body, sizeof no_body, NULL));
-    CHECK(!ntx_request_unpack(cut, sizeof cut, NULL));
-    CHECK(!ntx_request_unpack((const uint8_t *)"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11, NULL));
-    Ntx__Request *m = ntx_request_unpack(unknown_field, sizeof unknown_field, NULL); /* a newer client's: fine */
+    CHECK(!ntx_request_decode(no_body, sizeof no_body, NULL));
+    CHECK(!ntx_request_decode(cut, sizeof cut, NULL));
+    CHECK(!ntx_request_decode((const uint8_t *)"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11, NULL));
+    Ntx__Request *m = ntx_request_decode(unknown_field, sizeof unknown_field, NULL); /* a newer client's: fine */
     CHECK(m && m->body_case == NTX__REQUEST__BODY_STATUS);
     ntx__request__free_unpacked(m, NULL);
 }
@@ -132,13 +132,13 @@ static void test_amplification(void)
         body[i] = 8; /* id */
         body[i + 1] = 1;
     }
-    CHECK(!ntx_request_unpack(body, n, NULL));
+    CHECK(!ntx_request_decode(body, n, NULL));
     for (size_t i = 0; i + 1 < n; i += 2) {
         body[i] = 0x32; /* status {} */
         body[i + 1] = 0;
     }
-    CHECK(!ntx_request_unpack(body, n, NULL));
-    CHECK(!ntx_reply_unpack(body, n));
+    CHECK(!ntx_request_decode(body, n, NULL));
+    CHECK(!ntx_reply_decode(body, n));
     free(body);
 }
 
@@ -146,11 +146,11 @@ static void test_reply(void)
 {
     static const uint8_t odd_logits[] = {8, 1, 0x42, 5, 0x12, 3, 1, 2, 3};
     static const uint8_t logits[] = {8, 1, 0x42, 6, 0x12, 4, 1, 2, 3, 4};
-    CHECK(!ntx_reply_unpack(odd_logits, sizeof odd_logits));
-    Ntx__Reply *m = ntx_reply_unpack(logits, sizeof logits);
+    CHECK(!ntx_reply_decode(odd_logits, sizeof odd_logits));
+    Ntx__Reply *m = ntx_reply_decode(logits, sizeof logits);
     CHECK(m && m->logits->f32.len == 4);
     ntx__reply__free_unpacked(m, NULL);
-    CHECK(!ntx_reply_unpack(logits, 2));
+    CHECK(!ntx_reply_decode(logits, 2));
 }
 
 int main(void)

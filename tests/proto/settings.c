@@ -52,8 +52,8 @@ static bool comes_through(const Ntx__Load *load)
     r.id = 1;
     r.body_case = NTX__REQUEST__BODY_LOAD;
     r.load = (Ntx__Load *)(uintptr_t)load;
-    CHECK_EQ(ntx_request_pack(&r, &frame, &len), 0);
-    Ntx__Request *m = ntx_request_unpack(frame + 4, len - 4, NULL);
+    CHECK_EQ(ntx_request_encode(&r, &frame, &len), 0);
+    Ntx__Request *m = ntx_request_decode(frame + 4, len - 4, NULL);
     free(frame);
     bool ok = m != NULL;
     if (m)

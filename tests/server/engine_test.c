@@ -76,7 +76,7 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         return;
     CHECK(g->n_replies < MOST_REPLIES);
     struct reply *to = &g->replies[g->n_replies++];
-    Ntx__Reply *r = ntx_reply_unpack(m->frame + 4, m->len - 4);
+    Ntx__Reply *r = ntx_reply_decode(m->frame + 4, m->len - 4);
     CHECK(r);
     *to = (struct reply){.to = m->writer, .id = r->id, .kind = r->body_case};
     if (r->body_case == NTX__REPLY__BODY_STARTED)
