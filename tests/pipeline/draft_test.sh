@@ -36,8 +36,9 @@ more_than accepted_per_pass 1.5
 more_than draft_nodes_per_pass 3
 both "delta nets, sampled" "$tmp/d.gguf" --temp 0.4 --seed 3
 both "delta nets, few rows" "$tmp/d.gguf" --temp 0.2 --seed 5 --rows 3
-both "delta nets, streamed" "$tmp/d.gguf" --temp 0.3 --seed 6 --ram 9M --ctx 256
-more_than bytes_read 100000
+model "$tmp/w.gguf" --arch qwen35 --layers 8 --embd 256 --ff 1024 --heads 4 --kv 2 --delta-head 32 --type Q8_0 --seed 9
+both "delta nets, streamed" "$tmp/w.gguf" --temp 0.3 --seed 6 --ram 6M --ctx 256
+more_than bytes_read 100000000
 model "$tmp/n.gguf" --arch qwen3next --layers 4 --embd 128 --heads 4 --kv 2 --experts 6 --expert-ff 64 --shared-ff 64 --delta-head 32 --type Q4_0 --seed 4
 both "delta nets and experts" "$tmp/n.gguf" --temp 0.3 --seed 2
 ntx run "$demo" "$story" --raw -n 60 --ignore-eos --temp 0 --quiet --draft lookup --stats "$tmp/s1" >"$tmp/t1" || fail "as many as pay"
