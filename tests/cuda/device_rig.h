@@ -143,6 +143,24 @@ KIT struct mk_options small_model(const char *type, uint32_t layers)
     return make;
 }
 
+struct mixture {
+    const char *arch, *type;
+    uint32_t n, used, shared;
+};
+
+KIT struct mk_options small_mixture(const struct mixture *m, uint32_t layers, bool scales)
+{
+    struct mk_options make = small_model(m->type, layers);
+    make.arch = m->arch;
+    make.experts = m->n;
+    make.experts_used = m->used;
+    make.shared_ff = m->shared;
+    make.window = 3;
+    make.scales = scales;
+    make.dense = !strcmp(m->arch, "glm4moe");
+    return make;
+}
+
 struct way {
     const char *mix;
     uint32_t in_flight, window, step, share;

@@ -61,19 +61,12 @@ static void launches(struct world *w)
 static void routes(struct world *w)
 {
     static const struct way ways[] = {{"d", 1, 0, 1, 0}, {"d", 1, 0, 2, 0}, {"d", 1, 0, N, 0}};
-    static const struct { const char *arch, *type; uint32_t n, used, shared; } is[] = {
+    static const struct mixture is[] = {
         {"qwen2moe", "Q4_K_M", 12, 3, 256}, {"qwen3moe", "Q8_0", 40, 5, 0}, {"gpt-oss", "Q8_0", 13, 3, 0}, {"llama", "F16", 8, 2, 0},
         {"glm4moe", "Q8_0", 12, 3, 512}, {"minimax-m2", "Q8_0", 9, 2, 0}, {"granitemoe", "Q4_K_M", 12, 3, 256}, {"qwen3moe", "Q8_0", 1, 1, 0}, {"llama4", "Q8_0", 6, 1, 0},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct mk_options make = small_model(is[i].type, 2);
-        make.arch = is[i].arch;
-        make.experts = is[i].n;
-        make.experts_used = is[i].used;
-        make.shared_ff = is[i].shared;
-        make.window = 3;
-        make.scales = i % 2;
-        make.dense = !strcmp(make.arch, "glm4moe");
+        struct mk_options make = small_mixture(&is[i], 2, i % 2);
         make.expert_every = strcmp(make.arch, "llama4") ? 0 : 2;
         const struct rig_options o = {.make = make, .chunk_bytes = 20000, .max_rows = N};
         free(same_every_way(w, &o, ways, sizeof ways / sizeof *ways, "chosen on the device,", make.arch));

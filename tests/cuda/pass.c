@@ -25,19 +25,12 @@ static void mixtures(struct world *w, const struct mk_options *make, enum ntx_kv
 static void experts(struct world *w)
 {
     static const struct way ways[] = {{"hd", 1, 0, 5, 0}, {"dhs", 2, 4, N, 40}};
-    static const struct { const char *arch, *type; uint32_t n, used, shared; } is[] = {
+    static const struct mixture is[] = {
         {"qwen2moe", "Q4_K_M", 6, 3, 256}, {"llama", "F16", 4, 2, 0}, {"qwen3moe", "Q8_0", 5, 5, 0}, {"gpt-oss", "Q8_0", 5, 3, 0},
         {"glm4moe", "Q8_0", 6, 3, 512}, {"glm4moe", "Q4_K_M", 6, 3, 256}, {"minimax-m2", "Q8_0", 6, 2, 0}, {"olmoe", "Q4_K_M", 5, 3, 0}, {"granitemoe", "Q8_0", 5, 3, 256},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct mk_options make = small_model(is[i].type, 1);
-        make.arch = is[i].arch;
-        make.experts = is[i].n;
-        make.experts_used = is[i].used;
-        make.shared_ff = is[i].shared;
-        make.window = 3;
-        make.scales = i % 2;
-        make.dense = !strcmp(make.arch, "glm4moe");
+        struct mk_options make = small_mixture(&is[i], 1, i % 2);
         make.nextn = make.dense;
         mixtures(w, &make, NTX_KV_F16, ways, 2, 1);
     }
