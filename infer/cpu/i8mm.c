@@ -228,7 +228,7 @@ static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, cons
 
 /* What two outputs have of each sub-block. */
 struct subs {
-    int32_t scale[16][2];
+    int32_t scale[16 * 2];   /* of each sub-block both outputs' */
     int8x16_t by[2];         /* of eights of them, what meets the sums of x: minima, or scales where all values are too large */
 };
 
@@ -241,15 +241,15 @@ INLINE void two_scales(const uint8_t *a, const uint8_t *b, const struct super_ki
     kind->scales(b, s1, min1);
     for (int k = 0; k < (kind->by_16 ? 2 : 1); k++) {
         const int16x8_t low = vzip1q_s16(s0[k], s1[k]), high = vzip2q_s16(s0[k], s1[k]);
-        vst1q_s32(to->scale[8 * k], vmovl_s16(vget_low_s16(low)));
-        vst1q_s32(to->scale[8 * k + 2], vmovl_high_s16(low));
-        vst1q_s32(to->scale[8 * k + 4], vmovl_s16(vget_low_s16(high)));
-        vst1q_s32(to->scale[8 * k + 6], vmovl_high_s16(high));
+        vst1q_s32(to->scale + 16 * k, vmovl_s16(vget_low_s16(low)));
+        vst1q_s32(to->scale + 16 * k + 4, vmovl_high_s16(low));
+        vst1q_s32(to->scale + 16 * k + 8, vmovl_s16(vget_low_s16(high)));
+        vst1q_s32(to->scale + 16 * k + 12, vmovl_high_s16(high));
         to->by[k] = kind->dmin_at != -1 ? bytes_of_two(min0[k], min1[k]) : bytes_of_two(s0[k], s1[k]);
     }
 }
 
-INLINE int32x4_t scale_of(const struct subs *s, int k) { int64_t both; memcpy(&both, s->scale[k], 8); return vreinterpretq_s32_s64(vdupq_n_s64(both)); }
+INLINE int32x4_t scale_of(const struct subs *s, int k) { int64_t both; memcpy(&both, s->scale + 2 * k, 8); return vreinterpretq_s32_s64(vdupq_n_s64(both)); }
 
 INLINE int32x4_t sums_meet(const struct subs *s, const int8_t *sums, const bool by_16)
 {
