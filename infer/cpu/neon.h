@@ -328,7 +328,7 @@ INLINE float32x4_t four_halves(uint64_t h) { return vcvt_f32_f16(vcreate_f16(h))
     static const struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 1, 0, -1, false, false};       \
     static const struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_first, 0.125f, 0, ADDED, false, false};\
     static const struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0.125f, 0, -1, true, false};    \
-    static const struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, 1, -1, false, true};
+    static const struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, 0, -1, false, true};
 
 /* ---- sums */
 

@@ -172,19 +172,21 @@ INLINE struct pair values_iq1_m(struct from w, int t)
     return v;
 }
 
-/* The digit to base 3 that is over the top of each byte: v + v / 2 has gone over 128 once or twice. */
-INLINE uint8x16_t top_digits(uint8x16_t v) { return vshrq_n_u8(vhaddq_u8(v, vshrq_n_u8(v, 1)), 6); }
+/* The digit to base 3 that is over the top of each byte, less one: three times a byte reaches 256 from 86 on, and 512 from 171 on. */
+INLINE int8x16_t top_digits(uint8x16_t v) { return vreinterpretq_s8_u8(vsubq_u8(vcltq_u8(v, vdupq_n_u8(86)), vcgeq_u8(v, vdupq_n_u8(171)))); }
 
-INLINE struct pair values_tq1_0(struct from w, int t) /* one too large */
+INLINE struct pair values_tq1_0(struct from w, int t)
 {
     static const uint8_t power[5] = {1, 3, 9, 27, 81}, by_fours[3][16] = {{1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27}, {1, 1, 1, 1, 3, 3, 3, 3, 1, 1, 1, 1, 3, 3, 3, 3}, {9, 9, 9, 9, 27, 27, 27, 27, 9, 9, 9, 9, 27, 27, 27, 27}};
     if (t < 5)
-        return pair_u8(top_digits(vmulq_u8(bytes16(w, 0), vdupq_n_u8(power[t]))), top_digits(vmulq_u8(bytes16(w, 16), vdupq_n_u8(power[t]))));
-    const uint8x16_t v = bytes16(w, 32), first = top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5)])));
+        return (struct pair){{top_digits(vmulq_u8(bytes16(w, 0), vdupq_n_u8(power[t]))), top_digits(vmulq_u8(bytes16(w, 16), vdupq_n_u8(power[t])))}};
+    const uint8x16_t v = bytes16(w, 32);
+    const int8x16_t first = top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5)])));
     if (t < 7)
-        return pair_u8(first, top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5) + 1]))));
-    const uint8x16_t last = vreinterpretq_u8_u32(vcombine_u32(vdup_n_u32(word32(w.a + 48)), vdup_n_u32(word32(w.b + 48))));
-    return pair_u8(first, top_digits(vmulq_u8(last, vld1q_u8(by_fours[w.take]))));
+        return (struct pair){{first, top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5) + 1])))}};
+    const uint32x2_t a = vreinterpret_u32_u8(vld1_u8(w.a + 44));
+    const uint8x16_t last = vreinterpretq_u8_u32(w.take == ALONE ? vdupq_lane_u32(a, 1) : vcombine_u32(vdup_n_u32(word32(w.a + 48)), vdup_n_u32(word32(w.b + 48))));
+    return (struct pair){{first, top_digits(vmulq_u8(last, vld1q_u8(by_fours[w.take])))}};
 }
 
 /* ---- scales: 2 n + 1 */

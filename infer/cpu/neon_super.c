@@ -58,35 +58,64 @@ INLINE void dot_super(const uint8_t *w, uint32_t b, const struct q8k_row *x, con
         acc[r] = kind->dmin_at == ADDED ? weighed_sums(min, &x[r], b, kind->by_16) : vdupq_n_s32(0);
     }
     ONE_32(0) ONE_32(1) ONE_32(2) ONE_32(3) ONE_32(4) ONE_32(5) ONE_32(6) ONE_32(7)
-    for (int r = 0; kind->offset && r < rows; r++)
-        acc[r] = kind->flat ? vsubq_s32(vaddq_s32(acc[r], low[r]), vpaddlq_s16(vld1q_s16(x[r].s32 + b * 8))) : vmlsq_n_s32(acc[r], weighed_sums(s, &x[r], b, kind->by_16), kind->offset);
+    for (int r = 0; (kind->flat || kind->offset) && r < rows; r++)
+        acc[r] = kind->flat ? vaddq_s32(acc[r], low[r]) : vmlsq_n_s32(acc[r], weighed_sums(s, &x[r], b, kind->by_16), kind->offset);
+}
+
+/* Element k: the sum of super-block k's values of x, of four. */
+INLINE int32x4_t four_totals(const int16_t *s32)
+{
+    return vpaddlq_s16(vpaddq_s16(vpaddq_s16(vld1q_s16(s32), vld1q_s16(s32 + 8)), vpaddq_s16(vld1q_s16(s32 + 16), vld1q_s16(s32 + 24))));
+}
+
+/* Super-block k of four that begin at w and x. d, m: halves of them all. */
+INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, const int rows, const struct super_kind *kind, struct sums *sums, uint64_t *d, uint64_t *m)
+{
+    const uint8_t *p = w + (size_t)k * kind->block_bytes;
+    int32x4_t dot[NEON_ROWS], low[NEON_ROWS];
+    if (kind->flat)
+        __asm__ volatile("" ::: "memory"); /* four blocks' loads drawn to the beginning are more than the registers hold */
+    else
+        prefetch_weights(p, kind->block_bytes, 1024, false);
+    dot_super(p, k, x, rows, kind, dot, low);
+    for (int r = 0; r < rows; r++) {
+        sums[r].dot[k] = dot[r];
+        sums[r].low[k] = low[r];
+    }
+    *d |= (uint64_t)kind->d(p) << 16 * k;
+    if (kind->dmin_at >= 0)
+        *m |= (uint64_t)half_at(p + kind->dmin_at) << 16 * k;
 }
 
 /* Super-blocks b .. b + 3; n of them exist. */
-INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k_row *x, const int rows, const struct super_kind *kind, float32x4_t *acc)
+INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const struct q8k_row *all, const int rows, const struct super_kind *kind, float32x4_t *acc)
 {
+    const uint8_t *w = row + (size_t)b * kind->block_bytes;
+    struct q8k_row x[NEON_ROWS];
     struct sums sums[NEON_ROWS];
-    uint64_t d = 0, m = 0; /* halves */
-    for (uint32_t k = 0; k < 4; k++)
-        for (int r = 0; k >= n && r < rows; r++)
-            sums[r].dot[k] = sums[r].low[k] = vdupq_n_s32(0);
-    for (uint32_t k = 0; k < n; k++) {
-        const uint8_t *p = w + (size_t)(b + k) * kind->block_bytes;
-        int32x4_t dot[NEON_ROWS], low[NEON_ROWS];
-        prefetch_weights(p, kind->block_bytes, 1024, false);
-        dot_super(p, b + k, x, rows, kind, dot, low);
-        for (int r = 0; r < rows; r++) {
-            sums[r].dot[k] = dot[r];
-            sums[r].low[k] = low[r];
-        }
-        d |= (uint64_t)kind->d(p) << 16 * k;
-        if (kind->dmin_at >= 0)
-            m |= (uint64_t)half_at(p + kind->dmin_at) << 16 * k;
+    uint64_t d = 0, m = 0;
+    for (int r = 0; r < rows; r++)
+        x[r] = (struct q8k_row){all[r].q + (size_t)b * NTX_QKK, all[r].d + b, all[r].s16 + (size_t)b * 16, all[r].s32 + (size_t)b * 8};
+    if (kind->flat)
+        prefetch_weights(w, 4 * kind->block_bytes, 1024, false);
+    if (kind->flat && n == 4) {
+#pragma GCC unroll 4
+        for (uint32_t k = 0; k < 4; k++)
+            one_of_quad(w, k, x, rows, kind, sums, &d, &m);
+    } else {
+        for (uint32_t k = 0; k < 4; k++)
+            for (int r = 0; k >= n && r < rows; r++)
+                sums[r].dot[k] = sums[r].low[k] = vdupq_n_s32(0);
+        for (uint32_t k = 0; k < n; k++)
+            one_of_quad(w, k, x, rows, kind, sums, &d, &m);
     }
     const float32x4_t vd = kind->times != 1 ? vmulq_n_f32(four_halves(d), kind->times) : four_halves(d), vm = four_halves(m);
     for (int r = 0; r < rows; r++) {
-        const float32x4_t dx = vld1q_f32(x[r].d + b);
-        acc[r] = fma_first(acc[r], vcvtq_f32_s32(sum4x4(sums[r].dot)), vmulq_f32(vd, dx), n);
+        const float32x4_t dx = vld1q_f32(x[r].d);
+        int32x4_t dot = sum4x4(sums[r].dot);
+        if (kind->flat && kind->offset)
+            dot = vsubq_s32(dot, four_totals(x[r].s32));
+        acc[r] = fma_first(acc[r], vcvtq_f32_s32(dot), vmulq_f32(vd, dx), n);
         if (kind->dmin_at >= 0)
             acc[r] = fma_first(acc[r], vcvtq_f32_s32(vnegq_s32(sum4x4(sums[r].low))), vmulq_f32(vm, dx), n);
     }
