@@ -646,7 +646,7 @@ static void begin_kv(const struct ntx_forward *f, const struct ntx_batch *b)
         ntx_kv_pass_add(b->rows[i].kv, from, to + 1);
         positions += to + 1;
     }
-    ntx_kv_pass_begin(b->rows->kv, ntx_kv_pass_chooses(f->hp, b->n_rows, positions));
+    ntx_kv_pass_begin(b->rows->kv, f->hp->n_layers - ntx__last_idle(f), ntx_kv_pass_chooses(f->hp, b->n_rows, positions));
 }
 
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)

@@ -101,10 +101,10 @@ void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t from, uint32_t n_token
         ntx_kv_file_add(s->pool->file, s->units[ALL], NTX_MIN((uint32_t)ntx__kv_blocks_of(n_tokens), s->n_units[ALL]), from / NTX_KV_BLOCK);
 }
 
-void ntx_kv_pass_begin(const struct ntx_kv_seq *any, bool chooses)
+void ntx_kv_pass_begin(const struct ntx_kv_seq *any, uint32_t attends, bool chooses)
 {
     if (any->pool->file)
-        ntx_kv_file_begin(any->pool->file, chooses);
+        ntx_kv_file_begin(any->pool->file, attends, chooses);
 }
 
 bool ntx_kv_pass_asks(const struct ntx_kv_seq *any) { return any->pool->file && ntx_kv_file_chooses(any->pool->file); }

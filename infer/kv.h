@@ -56,8 +56,9 @@ uint64_t ntx_kv_mark_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, 
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* of memory; UINT64_MAX: more than that */
 /* shape->ram becomes `ram` where less than all blocks fit into that. -ENOSPC: a pass cannot do with so little. */
 int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *shape, struct ntx_err *err);
-/* What a pass of so many rows reads from the file, at so many positions of one sequence; where positions are chosen, an expectation (kv_file.h). */
-uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, uint32_t positions, uint32_t rows);
+/* What a pass of so many rows reads from the file, at so many positions of one sequence; where positions are chosen, an expectation (kv_file.h). asked: somebody wants more of
+ * them than they leave in the layers' state; else the last layer attends for none. */
+uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, uint32_t positions, uint32_t rows, bool asked);
 /* Whether a pass of so many rows, over sequences of so many positions in all, reads from the file only those that its rows choose. */
 bool ntx_kv_pass_chooses(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions);
 int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
@@ -130,7 +131,7 @@ enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
 /* A pass, where blocks lie in a file (nothing to do elsewhere): what it reads of each of its sequences, writing from position `from` on, its begin, its layers, its end.
  * starts: before a layer writes; wants: 0 once the layer's K and V are in memory. Both: negative errno where the file cannot be read or written. */
 void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t from, uint32_t n_tokens);
-void ntx_kv_pass_begin(const struct ntx_kv_seq *any, bool chooses);
+void ntx_kv_pass_begin(const struct ntx_kv_seq *any, uint32_t attends, bool chooses); /* attends: so many layers; those behind read no more than what they write to */
 int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer);
 int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer);
 /* Where a pass chooses, before attention of a layer that reads chosen positions: each of them; and then 0 once they are in memory, or negative errno. */

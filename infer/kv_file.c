@@ -244,7 +244,7 @@ static int note_written(struct ntx_kv_file *f, struct ntx__kv_moved *m)
     return rc;
 }
 
-void ntx_kv_file_begin(struct ntx_kv_file *f, bool chooses)
+void ntx_kv_file_begin(struct ntx_kv_file *f, uint32_t attends, bool chooses)
 {
     struct ntx__kv_moved m = {0};
     pthread_mutex_lock(&f->lock);
@@ -255,6 +255,7 @@ void ntx_kv_file_begin(struct ntx_kv_file *f, bool chooses)
             f->list[f->n_list] = f->in_file[f->n_list] = c, f->n_list++;
     qsort_r(f->list, f->n_list, sizeof *f->list, by_age, f->age);
     f->chooses = chooses;
+    f->attends = attends;
     f->ahead = ntx__kv_file_turns(&f->l, f->n_list, f->most, &f->keep);
     f->error = drop_others(f, &m);
     const int rc = note_written(f, &m);

@@ -44,9 +44,9 @@ struct ntx_kv_layout {
 uint64_t ntx_kv_file_bytes(const struct ntx_kv_layout *l); /* of the file */
 /* The least that a pass can do with when it reads all blocks: two layers of them, a cluster that is written, and two runs for who touches some beside it. */
 uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l);
-/* Bytes that a pass over n_blocks reads with so much memory. rows > 0: so many rows choose, anywhere and each for itself (an expectation; they mostly choose near each
- * other, which is less). */
-uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most, uint32_t rows);
+/* Bytes that a pass over n_blocks, of which so many layers attend, reads with so much memory. rows > 0: so many rows choose, anywhere and each for itself (an expectation;
+ * they mostly choose near each other, which is less). */
+uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most, uint32_t attends, uint32_t rows);
 
 /* An unnamed file of so many bytes in the directory; its descriptor. The error says what to do: no room, or a directory that lies in memory itself. */
 int ntx_kv_file_open(const char *dir, uint64_t bytes, struct ntx_err *err);
@@ -61,10 +61,10 @@ void ntx_kv_file_free(struct ntx_kv_file *f);
 void *ntx_kv_file_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part);
 
 /* A pass: first what it will read (blocks of a sequence, the last ones youngest; those from `written` on it writes to), then its layers in order.
- * chooses: of parts that are chosen from it says for each layer which blocks it reads (choose), and then waits for those (chosen); else they are read ahead like others.
+ * attends: so many of them; those behind have only the clusters that are written to, and what layers before them read. chooses: of parts that are chosen from it says for each layer which blocks it reads (choose), and then waits for those (chosen); else they are read ahead like others.
  * starts: before the layer writes anything; wants: returns when all that was read ahead for the layer is there. These, and chosen: negative errno where the drive failed. */
 void ntx_kv_file_add(struct ntx_kv_file *f, const uint32_t *blocks, uint32_t n, uint32_t written);
-void ntx_kv_file_begin(struct ntx_kv_file *f, bool chooses);
+void ntx_kv_file_begin(struct ntx_kv_file *f, uint32_t attends, bool chooses);
 bool ntx_kv_file_chooses(const struct ntx_kv_file *f);
 void ntx_kv_file_choose(struct ntx_kv_file *f, uint32_t block, uint32_t part);
 int ntx_kv_file_chosen(struct ntx_kv_file *f);

@@ -51,6 +51,7 @@ struct ntx_kv_file {
         uint64_t asked;     /* bytes, where one run is several reads */
     } now;                  /* is being asked for; n 0: none */
     bool chooses;           /* the pass */
+    uint32_t attends;       /* layers of it */
     uint32_t *wanted, n_wanted, next_wanted, wanted_part; /* [n_blocks] runs that were chosen; the engine's until it waits for them */
     bool fetching;          /* it waits */
     bool serving;           /* the thread's: likewise, as its step began; and the turns that it may ask for before this one */

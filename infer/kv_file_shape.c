@@ -37,17 +37,22 @@ static uint64_t largest_turn(const struct ntx_kv_layout *l)
     return most;
 }
 
+/* Layers that read it, of so many. */
+static uint32_t readers_of(const struct ntx_kv_layout *l, uint32_t part, uint32_t n_layers)
+{
+    uint32_t n = 0;
+    for (uint32_t layer = 0; layer < n_layers; layer++)
+        for (uint32_t i = 0; i < NTX_KV_READS; i++)
+            n += ntx__kv_file_part_of(l, layer, i) == part;
+    return n;
+}
+
 /* Parts that several layers read stay from the first of them to the last. */
 static uint64_t shared_parts(const struct ntx_kv_layout *l)
 {
     uint64_t n = 0;
-    for (uint32_t p = 0; p < l->n_parts; p++) {
-        uint32_t readers = 0;
-        for (uint32_t layer = 0; layer < l->n_layers; layer++)
-            for (uint32_t i = 0; i < NTX_KV_READS; i++)
-                readers += ntx__kv_file_part_of(l, layer, i) == p;
-        n += readers > 1 ? part_bytes(l, p) : 0;
-    }
+    for (uint32_t p = 0; p < l->n_parts; p++)
+        n += readers_of(l, p, l->n_layers) > 1 ? part_bytes(l, p) : 0;
     return n;
 }
 
@@ -84,13 +89,13 @@ static double share_chosen(uint32_t n_blocks, uint32_t run, double places)
     return runs > 1 ? 1 - pow(1 - 1 / runs, places) : 1;
 }
 
-uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most, uint32_t rows)
+uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most, uint32_t attends, uint32_t rows)
 {
     uint32_t n = ntx__kv_file_clusters(l, n_blocks), keep;
     double of_cluster = 0;
     ntx__kv_file_turns(l, n, most, &keep);
     for (uint32_t i = 0; i < l->n_parts; i++)
-        of_cluster += (double)part_bytes(l, i) * (rows && l->part[i].chosen ? share_chosen(n_blocks, ntx__kv_file_run_blocks(l, i), (double)rows * l->choices) : 1);
+        of_cluster += !readers_of(l, i, attends) ? 0 : (double)part_bytes(l, i) * (rows && l->part[i].chosen ? share_chosen(n_blocks, ntx__kv_file_run_blocks(l, i), (double)rows * l->choices) : 1);
     return (uint64_t)((double)(n - keep) * of_cluster);
 }
 

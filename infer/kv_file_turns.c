@@ -129,7 +129,8 @@ static struct ntx__kv_run next_of_turn(struct ntx_kv_file *f)
             f->cursor = NTX_ROUND_DOWN(f->cursor, each) + each;
             continue;
         }
-        if (block >= f->l.n_blocks || (f->chooses && f->l.part[part].chosen && !f->writes[c])) {
+        const bool whole = f->asked < f->attends && !(f->chooses && f->l.part[part].chosen);
+        if (block >= f->l.n_blocks || (!whole && !f->writes[c])) {
             f->cursor = NTX_ROUND_DOWN(f->cursor, cluster) + cluster;
             continue;
         }

@@ -153,10 +153,10 @@ int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
     return 0;
 }
 
-uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t positions, uint32_t rows)
+uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t positions, uint32_t rows, bool asked)
 {
     struct ntx_kv_layout l;
-    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l) ? ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram, ntx_kv_pass_chooses(hp, rows, positions) ? rows : 0) : 0;
+    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l) ? ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram, hp->n_layers - !asked, ntx_kv_pass_chooses(hp, rows, positions) ? rows : 0) : 0;
     if (s->ram)
         ntx__kv_free_layout(&l);
     return bytes;

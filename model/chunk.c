@@ -228,6 +228,7 @@ static void describe_groups(const struct cutter *k, uint32_t l)
 /* The experts of a step come last, all at once. */
 static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
 {
+    const uint32_t from = k->c->n;
     bool experts = false;
     int rc = 0;
     for (uint8_t i = 0; i < s->n_weights && !rc; i++) {
@@ -241,7 +242,10 @@ static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
         if (!rc && (use == NTX_USE_EXPERT || !elsewhere(k, &k->c->layers[l].of[t])))
             rc = cut_scale(k, k->m->layers[l].scale[t], l, &k->c->layers[l].of[t]);
     }
-    return rc || !experts ? rc : cut_experts(k, l);
+    rc = rc || !experts ? rc : cut_experts(k, l);
+    for (uint32_t i = from; i < k->c->n && !k->bounds.count_only; i++)
+        k->c->list[i].end = l + 1 == k->m->hp.n_layers && !s->feeds;
+    return rc;
 }
 
 /* The order of this list is the order of execution. */

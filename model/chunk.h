@@ -30,6 +30,7 @@ struct ntx_chunk {
     bool lookup;       /* rows of a table, which nothing multiplies by; fixed, too. Behind all others */
     bool device;       /* the planner's: it lives on the GPU */
     bool on_demand;    /* groups of a packed layer that are not streamed in order: only those are read that rows use (weights.h) */
+    bool end;          /* of the last layer, and of no use to rows of which nobody wants more than they leave in its state */
     bool expert;       /* one of an expert's three matrices, whole; a pass takes those of the experts that it wants (weights.h) */
 };
 

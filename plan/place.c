@@ -44,7 +44,7 @@ static void sum_up(const struct ntx_hw *hw, const struct ntx_outline *o, const s
     l->threads = p->threads;
     l->kv_token_bytes = (double)ntx_kv_block_bytes(&o->model->hp, p->kv_type) / NTX_KV_BLOCK;
     l->on_device = p->on_device;
-    l->predicted = ntx_plan_load(o->model, p, 1, text, &one) && ntx_plan_load(o->model, p, p->max_rows, text, &many) && !ntx_predict(hw, &one, &l->decode) &&
+    l->predicted = ntx_plan_load(o->model, p, 1, 1, text, &one) && ntx_plan_load(o->model, p, p->max_rows, p->kv.ram ? 0 : 1, text, &many) && !ntx_predict(hw, &one, &l->decode) &&
                    !ntx_predict(hw, &many, &l->prefill);
 }
 
@@ -52,7 +52,7 @@ static double guess_rate(const struct ntx_hw *hw, const struct ntx_model *m, con
 {
     struct ntx_load_bytes load;
     struct ntx_forecast f;
-    return ntx_plan_load(m, p, rows, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &load) && !ntx_predict(hw, &load, &f) ? tokens / f.pass_s : 0;
+    return ntx_plan_load(m, p, rows, rows, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &load) && !ntx_predict(hw, &load, &f) ? tokens / f.pass_s : 0;
 }
 
 /* The number of guesses that gives the most tokens a second, or the one that was asked for. */

@@ -27,7 +27,7 @@ struct ntx_layout {
     double kv_token_bytes;                    /* KV of a token, all layers */
     bool on_device;                           /* a GPU computes, and has the KV */
     bool predicted;                           /* the profile had all that was needed: */
-    struct ntx_forecast decode, prefill;      /* of one row, and of as many as a pass has */
+    struct ntx_forecast decode, prefill;      /* of one row, and of a prompt of as many as a pass has; where K and V lie in a file in part, of as many of a long one */
     uint32_t guess_nodes;                     /* with guesses: so many for a pass; 0: they do not pay. */
     double guess_tokens, guess_tok_s;         /*   Tokens that a pass gives then, and a second; 0: nobody guesses, or no prediction */
     bool guess_known;                         /*   from what was seen of this model, not from what is common */

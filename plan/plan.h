@@ -102,8 +102,9 @@ uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_requ
 #define NTX_PLAN_TEXT 256u /* tokens of KV that a prediction of decoding assumes attention to read, where the context has them */
 uint32_t ntx_plan_text(const struct ntx_plan *p); /* that many; or, where K and V lie in a file in part, the whole context: who asks for that has long texts */
 
-/* What a pass of `rows` rows, the last of which sees `positions` tokens, reads from where. False where nobody can tell before the text is there: groups of a
+/* What a pass of `rows` rows, the last of which sees `positions` tokens, reads from where. asked: of so many rows (few, or all) somebody wants more than they leave in the layers'
+ * state: the last layer's other weights and the output are theirs. False where nobody can tell before the text is there: groups of a
  * packed model on demand. Experts are taken to be chosen evenly. */
-bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out);
+bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t asked, uint32_t positions, struct ntx_load_bytes *out);
 
 #endif

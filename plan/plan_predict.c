@@ -20,10 +20,13 @@ static uint32_t expert_rows(const struct ntx_model *m, uint32_t rows, double use
     return m->hp.n_expert ? NTX_MAX(1u, (uint32_t)lround(rows * (double)m->hp.n_expert_used / m->hp.n_expert / used)) : 0;
 }
 
-static void add_bytes(struct ntx_load_bytes *l, enum ntx_tier tier, uint32_t type, bool expert, double bytes)
+/* few: for asked rows alone, where not all are. */
+static void add_bytes(struct ntx_load_bytes *l, enum ntx_tier tier, uint32_t type, bool expert, bool few, double bytes)
 {
     l->bytes[tier][type] += bytes;
-    if (expert)
+    if (few)
+        l->end_bytes[tier][type] += bytes;
+    else if (expert)
         l->expert_bytes[tier][type] += bytes;
 }
 
@@ -43,48 +46,51 @@ static uint32_t type_of(const struct ntx_model *m, const struct ntx_chunk *c)
     return !p ? type : c->tensor != m->layers[c->layer].groups_added ? p->type[NTX_PACK_UP] : p->added[ntx_pack_adds(p, NTX_PACK_UP) ? NTX_PACK_UP : NTX_PACK_DOWN].type;
 }
 
-bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t positions, struct ntx_load_bytes *out)
+bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t asked, uint32_t positions, struct ntx_load_bytes *out)
 {
-    struct ntx_load_bytes l = {.rows = rows, .n_layers = m->hp.n_layers, .threads = p->threads, .multiply = p->multiply, .kv_on_device = p->on_device};
-    double streamed = 0, used = experts_used(m, rows), framed = framed_share(p);
-    l.expert_rows = expert_rows(m, rows, used);
+    struct ntx_load_bytes l = {.rows = rows, .asked = asked, .n_layers = m->hp.n_layers, .threads = p->threads, .multiply = p->multiply, .kv_on_device = p->on_device};
+    double streamed = 0, of_all = experts_used(m, rows), of_asked = experts_used(m, asked), framed = framed_share(p);
+    l.expert_rows = expert_rows(m, rows, of_all);
     if (p->n_windows) /* how much of it rows will use, nobody knows before */
         return false;
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         const struct ntx_chunk *c = &p->chunks->list[i];
         if (c->lookup) /* a row of it is nothing */
             continue;
-        bool storage = p->table[i].placement == NTX_PLACE_STORAGE;
+        bool storage = p->table[i].placement == NTX_PLACE_STORAGE, few = asked < rows && (c->end || c->layer == m->hp.n_layers);
+        const double used = few ? of_asked : of_all;
+        streamed += storage ? (double)c->bytes : 0;
+        if (few && !asked)
+            continue;
         double bytes = (double)c->bytes * (c->expert ? used : 1) * NTX_MAX(c->users, 1u);
         uint32_t type = type_of(m, c);
         if (p->table[i].placement == NTX_PLACE_FRAME) {
-            add_bytes(&l, NTX_TIER_HOST, type, c->expert, bytes * framed);
-            add_bytes(&l, NTX_TIER_STORAGE, type, c->expert, bytes * (1 - framed));
+            add_bytes(&l, NTX_TIER_HOST, type, c->expert, few, bytes * framed);
+            add_bytes(&l, NTX_TIER_STORAGE, type, c->expert, few, bytes * (1 - framed));
             l.late_bytes += used < NEARLY_ALL ? bytes * (1 - framed) : 0; /* else the router need not be waited for */
             continue;
         }
         bool there = c->device || (c->fixed && p->on_device); /* a GPU has what is always in memory, too */
-        add_bytes(&l, there ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST, type, c->expert, bytes);
-        streamed += storage ? (double)c->bytes : 0;
+        add_bytes(&l, there ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST, type, c->expert, few, bytes);
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);
     l.kv_bytes = (double)ntx_recur_bytes(&m->hp);
-    for (uint32_t i = 0; i < m->hp.n_layers; i++)
+    for (uint32_t i = 0; i < m->hp.n_layers - !asked; i++)
         l.kv_bytes += ntx_kv_layer_reads(&m->hp, p->kv_type, i, positions);
-    l.kv_read_bytes = (double)ntx_kv_shape_reads(&m->hp, p->kv_type, &p->kv, positions, rows);
+    l.kv_read_bytes = (double)ntx_kv_shape_reads(&m->hp, p->kv_type, &p->kv, positions, rows, asked);
     *out = l;
     return true;
 }
 
-/* Of full passes of a prompt, at its begin and at the context's end. */
+/* Of full passes of a prompt that goes on, at its begin and at the context's end. */
 static void predict_blocks(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
 {
     struct ntx_load_bytes l;
     struct ntx_forecast first, last;
     double part = (double)NTX_KV_BLOCK / p->max_rows;
-    if (p->ctx <= p->max_rows || !ntx_plan_load(m, p, p->max_rows, p->max_rows, &l) || ntx_predict(hw, &l, &first) ||
-        !ntx_plan_load(m, p, p->max_rows, p->ctx, &l) || ntx_predict(hw, &l, &last))
+    if (p->ctx <= p->max_rows || !ntx_plan_load(m, p, p->max_rows, 0, p->max_rows, &l) || ntx_predict(hw, &l, &first) ||
+        !ntx_plan_load(m, p, p->max_rows, 0, p->ctx, &l) || ntx_predict(hw, &l, &last))
         return;
     p->block_s = first.pass_s * part;
     p->block_token_s = (last.pass_s - first.pass_s) / (p->ctx - p->max_rows) * part;
@@ -98,7 +104,7 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     struct ntx_forecast f;
     p->predicted_tok_s = p->block_s = p->block_token_s = 0;
     p->limit = "";
-    if (!hw || !ntx_plan_load(m, p, 1, ntx_plan_text(p), &l) || ntx_predict(hw, &l, &f))
+    if (!hw || !ntx_plan_load(m, p, 1, 1, ntx_plan_text(p), &l) || ntx_predict(hw, &l, &f))
         return;
     p->predicted_tok_s = 1 / f.pass_s;
     p->limit = f.limit;

@@ -68,13 +68,15 @@ static struct costs all_costs(const struct ntx_hw *hw, const struct ntx_load_byt
 {
     struct costs c = {0};
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++) {
-        double dense[NTX_N_TIERS], experts[NTX_N_TIERS];
+        double dense[NTX_N_TIERS], experts[NTX_N_TIERS], end[NTX_N_TIERS];
         for (int tier = 0; tier < NTX_N_TIERS; tier++) {
             experts[tier] = l->expert_bytes[tier][t];
-            dense[tier] = NTX_MAX(l->bytes[tier][t] - experts[tier], 0);
+            dense[tier] = NTX_MAX(l->bytes[tier][t] - experts[tier] - l->end_bytes[tier][t], 0);
+            end[tier] = l->end_bytes[tier][t];
         }
         add_costs(&c, hw, l, t, l->rows, dense);
         add_costs(&c, hw, l, t, l->expert_rows ? l->expert_rows : l->rows, experts);
+        add_costs(&c, hw, l, t, l->asked, end);
     }
     return c;
 }

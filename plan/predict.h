@@ -40,6 +40,8 @@ struct ntx_load_bytes {
     double bytes[NTX_N_TIERS][NTX_TYPE_LIMIT]; /* weights that one pass multiplies by */
     double expert_bytes[NTX_N_TIERS][NTX_TYPE_LIMIT]; /* of them, experts', which get a part of the rows each: */
     uint32_t expert_rows;                      /* 0: all of them */
+    double end_bytes[NTX_N_TIERS][NTX_TYPE_LIMIT]; /* of them, neither counted there: those that are for asked rows alone; */
+    uint32_t asked;                            /* so many, of the rows */
     double late_bytes;                         /* of the storage tier: known too late to overlap */
     double kv_bytes;                           /* that attention reads */
     double kv_read_bytes;                      /* of them, those that come from the drive first, ahead of their layers */

@@ -333,19 +333,6 @@ static void keep_kv(struct ntx_loaded *l, uint32_t layer)
         }
 }
 
-/* What the last layer has beside what feeds its state is left out of a pass of which nobody wants more. */
-static void mark_end(struct ntx_loaded *l, uint32_t layer)
-{
-    const struct ntx_layer *y = &l->model->layers[layer];
-    for (const struct ntx_step *s = y->step; s < y->step + y->n_steps; s++)
-        for (uint8_t i = 0; i < s->n_weights; i++) {
-            const struct ntx_weight *w = &l->plan->chunks->layers[layer].of[s->weight[i]];
-            for (uint32_t c = w->chunk0; c < w->chunk0 + w->n_chunks && !s->feeds; c++)
-                if (l->region.chunks[c].placement == NTX_PLACE_STORAGE)
-                    l->region.chunks[c].layer = NTX_END_OF_LAST(l->region.hdr->n_layers);
-        }
-}
-
 /* The plan, which iod gets a copy of: written once, before the region is handed to anybody. */
 static void fill_tables(struct ntx_loaded *l)
 {
@@ -355,10 +342,11 @@ static void fill_tables(struct ntx_loaded *l)
         l->region.chunks[i] = l->plan->table[i];
         if (l->region.chunks[i].placement == NTX_PLACE_HOST)
             l->region.chunks[i].where += h->off_arena;
+        if (l->region.chunks[i].placement == NTX_PLACE_STORAGE && l->plan->chunks->list[i].end)
+            l->region.chunks[i].layer = NTX_END_OF_LAST(h->n_layers); /* left out of a pass of which nobody wants it */
     }
     for (uint32_t i = 0; l->kv_propagate && i < h->n_layers; i++)
         keep_kv(l, i);
-    mark_end(l, h->n_layers - 1);
     for (unsigned i = 0; i < l->n_files; i++)
         h->file_bytes[i] = (uint64_t)l->stamps[i].st_size;
 }

@@ -149,7 +149,7 @@ static double reads(const struct ntx_loaded *l, const struct ntx_plan *p)
 {
     struct ntx_load_bytes b;
     double sum = 0;
-    if (!ntx_plan_load(l->model, p, 1, ntx_plan_text(p), &b))
+    if (!ntx_plan_load(l->model, p, 1, 1, ntx_plan_text(p), &b))
         return 0;
     for (unsigned t = 0; t < NTX_TYPE_LIMIT; t++)
         sum += b.bytes[NTX_TIER_STORAGE][t];

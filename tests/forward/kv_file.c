@@ -100,13 +100,13 @@ static void look(uint32_t block, uint32_t part)
 
 static bool chooses(uint32_t part, uint32_t i) { return part < CHOSEN || (i * 7 + w.n_passes) % 5 == 0; }
 
-/* A pass over n blocks, of which those from `written` on are written anew; some: of what may be chosen from it reads a fifth, and they. */
-static int run_pass(const uint32_t *blocks, uint32_t n, uint32_t written, bool some)
+/* A pass over n blocks, of which those from `written` on are written anew; some: of what may be chosen from it reads a fifth, and they. So many layers attend. */
+static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t written, uint32_t attends, bool some)
 {
     int rc = 0;
     w.n_passes++;
     ntx_kv_file_add(w.f, blocks, n, written);
-    ntx_kv_file_begin(w.f, some);
+    ntx_kv_file_begin(w.f, attends, some);
     CHECK_EQ(ntx_kv_file_chooses(w.f), some);
     for (uint32_t l = 0; l < LAYERS && !rc; l++) {
         rc = ntx_kv_file_starts(w.f, l);
@@ -115,13 +115,13 @@ static int run_pass(const uint32_t *blocks, uint32_t n, uint32_t written, bool s
                 put(blocks[i], reads[l][k]);
         rc = rc ? rc : ntx_kv_file_wants(w.f, l);
         for (uint32_t k = 0; k < NTX_KV_READS && !rc && some; k++)
-            for (uint32_t i = 0; i < n && reads[l][k] != NONE && reads[l][k] >= CHOSEN; i++)
+            for (uint32_t i = 0; i < n && l < attends && reads[l][k] != NONE && reads[l][k] >= CHOSEN; i++)
                 if (chooses(reads[l][k], i))
                     ntx_kv_file_choose(w.f, blocks[i], reads[l][k]);
         rc = rc ? rc : ntx_kv_file_chosen(w.f);
         for (uint32_t k = 0; k < NTX_KV_READS && !rc; k++)
             for (uint32_t i = 0; i < n && reads[l][k] != NONE; i++)
-                if (!some || i >= written || chooses(reads[l][k], i))
+                if (i >= written || (l < attends && (!some || chooses(reads[l][k], i))) || !reads[l][k])
                     look(blocks[i], reads[l][k]);
         ntx_kv_file_done(w.f, l);
     }
@@ -129,7 +129,9 @@ static int run_pass(const uint32_t *blocks, uint32_t n, uint32_t written, bool s
     return rc;
 }
 
-static int pass(const uint32_t *blocks, uint32_t n, uint32_t written) { return run_pass(blocks, n, written, w.n_passes % 3 == 1); }
+static int run_pass(const uint32_t *blocks, uint32_t n, uint32_t written, bool some) { return run_layers(blocks, n, written, LAYERS, some); }
+
+static int pass(const uint32_t *blocks, uint32_t n, uint32_t written) { return run_layers(blocks, n, written, w.n_passes % 5 == 2 ? LAYERS - 2 : LAYERS, w.n_passes % 3 == 1); }
 
 /* Blocks of two texts, which change places in the file. */
 static void order(uint32_t *a, uint32_t *b)
@@ -191,19 +193,20 @@ static void faults(bool ring)
     close_file();
 }
 
-/* Of two passes over the same, without memory to spare, the one that chooses reads less: what it chooses, to the byte. */
-static void reads_what_is_chosen(void)
+/* Of passes over the same, without memory to spare, the one that chooses reads less: what it chooses, to the byte; and the one of which two layers do not attend nothing of the
+ * one of these that has a part of its own. */
+static void reads_what_is_wanted(void)
 {
     uint32_t a[BLOCKS / 2], b[BLOCKS / 2];
-    uint64_t read[4], saved = 0;
+    uint64_t read[5], saved = 0;
     open_file(0, true);
     order(a, b);
     CHECK_EQ(run_pass(a, BLOCKS / 2, 0, false), 0);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         CHECK_EQ(run_pass(b, BLOCKS / 2, i ? BLOCKS / 2 : 0, false), 0); /* nothing of the other stays */
         CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);                          /* what is read ahead for the next one has come */
         uint64_t before = ntx_kv_file_stats(w.f).read_bytes;
-        CHECK_EQ(run_pass(a, BLOCKS / 2, BLOCKS / 2, i % 2), 0);
+        CHECK_EQ(run_layers(a, BLOCKS / 2, BLOCKS / 2, i == 4 ? LAYERS - 2 : LAYERS, i % 2), 0);
         CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
         CHECK_EQ(run_pass(b, BLOCKS / 2, BLOCKS / 2, false), 0);
         CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
@@ -213,10 +216,12 @@ static void reads_what_is_chosen(void)
         bool wants[2] = {false};
         for (uint32_t i = 0; i < BLOCKS / 2; i++)
             for (uint32_t k = 0; k < 2; k++)
-                wants[k] |= a[i] / (k + 1) * (k + 1) == block && (i * 7 + w.n_passes - 1) % 5 == 0;
+                wants[k] |= a[i] / (k + 1) * (k + 1) == block && (i * 7 + w.n_passes - 4) % 5 == 0;
         saved += !wants[0] * parts[16].row + (!wants[1] && block % 2 == 0) * 2 * parts[17].row;
     }
     CHECK_EQ(read[2] - read[3], saved);
+    CHECK_EQ(read[2] - read[4], (BLOCKS + CLUSTER - 1) / CLUSTER * CLUSTER * parts[LAYERS - 2].row);
+    CHECK_EQ(ntx_kv_file_reads(&layout, BLOCKS, w.most, LAYERS, 0) - ntx_kv_file_reads(&layout, BLOCKS, w.most, LAYERS - 2, 0), BLOCKS / CLUSTER * CLUSTER * parts[LAYERS - 2].row); /* a cluster stays */
     close_file();
 }
 
@@ -260,7 +265,7 @@ int main(void)
         SKIP("for pages of %d bytes, and they have %d here (forward-kv_file-64k plays larger ones)", 64 * UNIT, (int)ntx_page_bytes());
     drive_of_liars();
     lay_out();
-    reads_what_is_chosen();
+    reads_what_is_wanted();
     shares_a_slow_drive();
     for (int ring = 0; ring < ROUNDS; ring++) {
         texts_grow(0, ring);

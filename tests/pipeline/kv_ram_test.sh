@@ -45,6 +45,15 @@ refused 'in which directory with --state DIR' --kv-ram 10M
 refused 'too little for this context: .* take 8\.' --kv-ram 1M --state "$tmp/kept"
 refused 'No such file' --kv-ram 10M --state "$tmp/none/there"
 [ "$(stat -f -c %T /dev/shm)" != tmpfs ] || { mkdir "/dev/shm/ntx-test-$$" && cleanup+=("rm -rf /dev/shm/ntx-test-$$"); refused 'lies in memory itself' --kv-ram 10M --state "/dev/shm/ntx-test-$$"; }
+# A prompt's passes but the last read nothing of the last layer: of four layers three quarters, where all would be 490 MB
+model "$tmp/m.gguf" --layers 4 --embd 128 --heads 2 --kv 2 --head-dim 64 --ff 128 --type Q8_0 --ctx 8192 --seed 5
+long=$(seq 1 1650)
+answer "$tmp/whole" --ctx 8192 --rows 64 -n 8
+answer "$tmp/part" --ctx 8192 --rows 64 -n 8 --draft off --kv-ram 10M --state "$tmp/fresh"
+same "$tmp/whole" "$tmp/part" "a prompt without the last layer"
+reads=$(stat_of "$tmp/stats" kv_read_bytes)
+[ $reads -gt 350000000 ] && [ $reads -lt 430000000 ] || fail "a prompt's passes read $reads bytes"
+
 # K that stand for several positions, beside windows that stay in memory
 model "$tmp/m.gguf" --arch deepseek4 --layers 8 --embd 128 --heads 2 --kv 1 --ff 128 --experts 4 --experts-used 2 --expert-ff 64 --shared-ff 64 --hashed 1 --head-dim 128 --rotated 32 --q-lora 128 \
     --window 64 --index-most 16 --index-head 64 --index-heads 2 --type Q8_0 --ctx 4096 --seed 3

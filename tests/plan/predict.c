@@ -246,13 +246,13 @@ static void test_experts(void)
     CHECK_EQ(p->geo.n_sched, 0); /* all but experts stays */
     double off = (double)p->bytes_storage;
     CHECK(off > 0.9 * (double)ntx_outline_bytes(&o, NTX_PART_EXPERT));
-    CHECK(ntx_plan_load(o.model, p, 1, 1, &l));
+    CHECK(ntx_plan_load(o.model, p, 1, 1, 1, &l));
     CHECK_MSG(fabs(l.late_bytes / (off * 8 / 128) - 1) < 0.01, "%g of %g", l.late_bytes, off); /* (frames have room for the widest) */
     double one = l.late_bytes;
-    CHECK(ntx_plan_load(o.model, p, 2, 1, &l));
+    CHECK(ntx_plan_load(o.model, p, 2, 2, 1, &l));
     NEAR(l.late_bytes, one / 0.0625 * (1 - (1 - 0.0625) * (1 - 0.0625)));
     CHECK_EQ(l.expert_rows, 1);
-    CHECK(ntx_plan_load(o.model, p, 512, 1, &l));
+    CHECK(ntx_plan_load(o.model, p, 512, 512, 1, &l));
     NEAR(l.late_bytes, 0.0);
     struct ntx_forecast some, all;
     CHECK_EQ(l.expert_rows, 32); /* of 512, which take 8 of 128 experts each */
@@ -270,6 +270,46 @@ static void test_experts(void)
     CHECK_MSG(!ntx_plan_make(o.model, &q, &p, &err), "%s", err.text);
     CHECK_EQ(p->max_rows, 512); /* its rows are wide: more than an eighth of that, so that a prompt reads its experts once */
     CHECK(p->bytes_activations > q.ram_bytes / 8 && p->bytes_activations < q.ram_bytes / 5);
+    ntx_plan_free(p);
+    ntx_outline_free(&o);
+}
+
+static double sum_of(const double bytes[NTX_N_TIERS][NTX_TYPE_LIMIT])
+{
+    double n = 0;
+    for (int tier = 0; tier < NTX_N_TIERS; tier++)
+        for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+            n += bytes[tier][t];
+    return n;
+}
+
+/* Rows of a prompt of which nobody wants anything leave K and V in the last layer: what it has beside that, and the output, are for the others. */
+static void test_asked(void)
+{
+    struct ntx_hw hw = profile(machine);
+    struct ntx_outline o;
+    struct ntx_plan *p;
+    struct ntx_load_bytes all, none, one, alone;
+    struct ntx_forecast f_all, f_none, f_one;
+    struct ntx_err err = {0};
+    enum { LAYERS = 94, CTX = 4096, EMBD = 4096, HEADS = 64 * 128, EXPERT = 3 * 1536, VOCAB = 151936 };
+    const double q8 = 34.0 / 32, experts = (double)EMBD * EXPERT * q8 * 128, output = (double)EMBD * VOCAB * q8 + EMBD * 4, rest = 2.0 * EMBD * HEADS * q8 + EMBD * 128 * 4 + EMBD * 4 + 128 * 4;
+    CHECK(!ntx_outline_named("qwen3-235b-a22b@q8_0", &o, &err));
+    struct ntx_plan_request q = {.ram_bytes = 24ull << 30, .ctx = CTX, .threads = 2, .hw = &hw, .kv_ram = 256 << 20};
+    CHECK_MSG(!ntx_plan_make(o.model, &q, &p, &err), "%s", err.text);
+    CHECK(p->kv.ram);
+    CHECK(ntx_plan_load(o.model, p, 512, 512, CTX, &all) && ntx_plan_load(o.model, p, 512, 0, CTX, &none) && ntx_plan_load(o.model, p, 512, 1, CTX, &one) && ntx_plan_load(o.model, p, 1, 1, CTX, &alone));
+    CHECK(!sum_of(all.end_bytes) && !sum_of(none.end_bytes) && !sum_of(alone.end_bytes));
+    NEAR(sum_of(none.expert_bytes), sum_of(all.expert_bytes) * (LAYERS - 1) / LAYERS);
+    NEAR(sum_of(all.bytes) - sum_of(none.bytes), sum_of(all.expert_bytes) / LAYERS + rest + output);
+    NEAR(sum_of(one.end_bytes), experts * 8 / 128 + rest + output);
+    NEAR(sum_of(one.bytes), sum_of(none.bytes) + sum_of(one.end_bytes));
+    CHECK(one.kv_read_bytes == all.kv_read_bytes && one.kv_bytes == all.kv_bytes);
+    CHECK_MSG(fabs(none.kv_read_bytes - all.kv_read_bytes * (LAYERS - 1) / LAYERS) <= 1, "%g of %g", none.kv_read_bytes, all.kv_read_bytes);
+    NEAR(none.kv_bytes, all.kv_bytes * (LAYERS - 1) / LAYERS);
+    CHECK(!ntx_predict(&hw, &all, &f_all) && !ntx_predict(&hw, &none, &f_none) && !ntx_predict(&hw, &one, &f_one));
+    CHECK_MSG(f_none.pass_s < f_one.pass_s && f_one.pass_s < f_all.pass_s, "%g, %g, %g", f_none.pass_s, f_one.pass_s, f_all.pass_s);
+    CHECK_MSG(f_one.cpu_s < f_all.cpu_s * LAYERS / (LAYERS + 0.9), "%g of %g", f_one.cpu_s, f_all.cpu_s); /* a row of 512 */
     ntx_plan_free(p);
     ntx_outline_free(&o);
 }
@@ -337,6 +377,7 @@ int main(void)
     test_gpu();
     test_lineage();
     test_experts();
+    test_asked();
     test_bad_files();
     test_store();
     return 0;
