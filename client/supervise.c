@@ -245,14 +245,34 @@ fail:
     return ntx_err_set(err, rc, "cannot start the daemons: %s", strerror(-rc));
 }
 
+/* Bytes that it has written by calls so far. */
+static uint64_t written_by(pid_t pid)
+{
+    unsigned long long n = 0;
+    char path[64], line[64];
+    snprintf(path, sizeof path, "/proc/%d/io", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "wchar: %llu", &n) != 1)
+        ;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* computed writes what it keeps of texts (--state) before it goes: as long as it does, it is waited for. */
 static void end_child(struct ntx_supervisor *s, int which)
 {
     struct child *c = &s->child[which];
     if (!c->pid)
         return;
     struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
+    uint64_t before;
+    bool ends;
     kill(c->pid, SIGTERM);
-    if (c->pidfd < 0 || poll(&p, 1, 5000) <= 0)
+    do
+        before = written_by(c->pid);
+    while (!(ends = c->pidfd >= 0 && poll(&p, 1, 5000) > 0) && written_by(c->pid) > before);
+    if (!ends)
         kill(c->pid, SIGKILL);
     reap(s, which);
 }
