@@ -1,4 +1,4 @@
-/* random.c: schemas drawn from a seed: all that is supported, in all places. */
+/* random.c: schemas drawn from a seed: all that is supported, in all places. One statement draws once: in what order arguments are evaluated is the compiler's, and processors differ. */
 #include <stdio.h>
 
 #include "tests/grammar/walk.h"
@@ -70,6 +70,12 @@ static json_t *object_schema(uint64_t *seed, unsigned depth, unsigned n_refs)
     return s;
 }
 
+static json_t *two_schemas(uint64_t *seed, unsigned depth, unsigned n_refs)
+{
+    json_t *second = schema(seed, depth + 1, n_refs), *first = schema(seed, depth + 1, n_refs);
+    return json_pack("[o, o]", first, second);
+}
+
 static json_t *array_schema(uint64_t *seed, unsigned depth, unsigned n_refs)
 {
     json_t *s = json_pack("{s:s, s:o}", "type", "array", "items", schema(seed, depth + 1, n_refs));
@@ -79,19 +85,20 @@ static json_t *array_schema(uint64_t *seed, unsigned depth, unsigned n_refs)
     if (pick(seed, 2))
         json_object_set_new(s, "maxItems", json_integer(min + pick(seed, 40)));
     if (pick(seed, 5) == 0)
-        json_object_set_new(s, "prefixItems", json_pack("[o, o]", schema(seed, depth + 1, n_refs), schema(seed, depth + 1, n_refs)));
+        json_object_set_new(s, "prefixItems", two_schemas(seed, depth, n_refs));
     return s;
 }
 
 static json_t *union_schema(uint64_t *seed, unsigned depth, unsigned n_refs)
 {
-    if (pick(seed, 3) == 0) /* told apart by a constant */
-        return json_pack("{s:[{s:s, s:{s:{s:s}, s:o}, s:[s]}, {s:s, s:{s:{s:s}, s:o}, s:[s]}]}", "oneOf", "type", "object", "properties", "kind", "const", "one", "v",
-                         schema(seed, depth + 1, n_refs), "required", "kind", "type", "object", "properties", "kind", "const", "two", "w", schema(seed, depth + 1, n_refs), "required", "kind");
-    if (pick(seed, 3) == 0)
-        return json_pack("{s:[{s:s, s:{s:o}, s:[s]}, {s:{s:o}}]}", "allOf", "type", "object", "properties", "p", schema(seed, depth + 1, n_refs), "required", "p", "properties", "q",
-                         schema(seed, depth + 1, n_refs));
-    return json_pack("{s:[o, o]}", "anyOf", schema(seed, depth + 1, n_refs), schema(seed, depth + 1, n_refs));
+    bool told_apart = pick(seed, 3) == 0, both = !told_apart && pick(seed, 3) == 0; /* told apart by a constant */
+    if (!told_apart && !both)
+        return json_pack("{s:o}", "anyOf", two_schemas(seed, depth, n_refs));
+    json_t *second = schema(seed, depth + 1, n_refs), *first = schema(seed, depth + 1, n_refs);
+    if (told_apart)
+        return json_pack("{s:[{s:s, s:{s:{s:s}, s:o}, s:[s]}, {s:s, s:{s:{s:s}, s:o}, s:[s]}]}", "oneOf", "type", "object", "properties", "kind", "const", "one", "v", first, "required", "kind",
+                         "type", "object", "properties", "kind", "const", "two", "w", second, "required", "kind");
+    return json_pack("{s:[{s:s, s:{s:o}, s:[s]}, {s:{s:o}}]}", "allOf", "type", "object", "properties", "p", first, "required", "p", "properties", "q", second);
 }
 
 static json_t *leaf(uint64_t *seed)
