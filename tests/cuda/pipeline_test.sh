@@ -138,7 +138,7 @@ moe="--layers 4 --embd 256 --heads 4 --kv 2 --experts 8 --experts-used 3 --exper
 latents="--dense 1 --head-dim 96 --rotated 32 --kv-lora 256"
 for arch in "step35 --dense 1 --head-dim 64 --window-heads 6 --window 3 --qk-norms" "glm-dsa $latents --q-lora 128 --index-most 3 --index-every 2" \
     "glm5-next --dense 1 --head-dim 96 --kv-lora 256 --q-lora 128 --delta-head 32 --attention-every 2 --index-most 1 --index-pool 2" \
-    "qwen4exp --head-dim 64 --rotated 32 --delta-head 32 --attention-every 2 --index-most 1 --index-pool 2 --low-rank 32 --gram-layer 1 --gram-heads 4 --gram-rows 500" \
+    "qwen4exp --head-dim 64 --rotated 32 --delta-head 32 --attention-every 2 --index-most 1 --index-pool 2 --low-rank 32 --gram-layer 1 --gram-heads 4 --gram-entries 500" \
     "deepseek4 --kv 1 --hashed 2 --head-dim 128 --rotated 32 --q-lora 128 --window 4 --index-most 1"; do
     # shellcheck disable=SC2086
     model "$tmp/m.gguf" $moe --arch $arch

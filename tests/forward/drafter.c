@@ -22,7 +22,7 @@ static int made(uint32_t seed)
     int fd = temporary_file(path, sizeof path, "drafter");
     o.seed = seed;
     close(fd);
-    CHECK_MSG(!mk_plan(&f, &o, &freqs, &err) && !mk_write(&f, path, 1, &bytes, &err), "%s", err.text);
+    CHECK_MSG(!mk_describe(&f, &o, &freqs, &err) && !mk_write(&f, path, 1, &bytes, &err), "%s", err.text);
     free(freqs);
     mk_file_free(&f);
     fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -33,7 +33,7 @@ static void make(struct file *f, const char *options)
         argv[argc++] = word;
     CHECK(mk_options_take(&o, argc, argv) == argc);
     CHECK(!close(temporary_file(f->path, sizeof f->path, "heads")));
-    CHECK_MSG(!mk_plan(&file, &o, &freqs, &err) && !mk_write(&file, f->path, 1, &bytes, &err), "%s", err.text);
+    CHECK_MSG(!mk_describe(&file, &o, &freqs, &err) && !mk_write(&file, f->path, 1, &bytes, &err), "%s", err.text);
     free(freqs);
     mk_file_free(&file);
     free(text);

@@ -33,7 +33,7 @@ static void make(struct model *m, const struct mk_options *o)
     float *freqs = NULL;
     uint64_t bytes;
     char *path = path_of("a");
-    CHECK_MSG(!mk_plan(&f, o, &freqs, &err) && !mk_write(&f, path, 1, &bytes, &err), "%s", err.text);
+    CHECK_MSG(!mk_describe(&f, o, &freqs, &err) && !mk_write(&f, path, 1, &bytes, &err), "%s", err.text);
     free(freqs);
     mk_file_free(&f);
     *m = (struct model){.fd = open(path, O_RDONLY | O_CLOEXEC), .block = o->layers, .n_embd = o->embd, .arch = o->arch};

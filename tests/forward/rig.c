@@ -26,8 +26,8 @@ struct mk_options rig_latent(void)
     o.ff = 256;
     o.experts = 8;
     o.experts_used = 3;
-    o.groups = 4;
-    o.groups_used = 2;
+    o.expert_groups = 4;
+    o.expert_groups_used = 2;
     o.head_dim = 96;
     o.rotated = 32;
     o.value_dim = 64;
@@ -40,7 +40,7 @@ struct mk_options rig_kda(void)
     struct mk_options o = rig_latent();
     o.arch = "kimi-linear";
     o.layers = 4;
-    o.groups = o.groups_used = 0;
+    o.expert_groups = o.expert_groups_used = 0;
     o.attention_every = 2;
     o.delta_head = 48;
     return o;
@@ -154,7 +154,7 @@ static int make(const struct rig_options *r, char *dir, char ***paths)
     char path[128];
     temporary_dir(dir, DIR_ROOM, "test");
     snprintf(path, sizeof path, "%s/m.gguf", dir);
-    CHECK_MSG(!mk_plan(&f, o, &freqs, &err), "%s", err.text);
+    CHECK_MSG(!mk_describe(&f, o, &freqs, &err), "%s", err.text);
     CHECK_MSG(!mk_write(&f, path, o->parts, &bytes, &err), "%s", err.text);
     free(freqs);
     mk_file_free(&f);

@@ -5,7 +5,7 @@
 #include "infer/forward.h"
 #include "tests/check.h"
 #include "tests/forward/mem_weights.h"
-#include "tests/mkmodel/plan.h"
+#include "tests/mkmodel/describe.h"
 
 struct rig;
 struct rig_options {

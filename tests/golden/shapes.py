@@ -63,7 +63,7 @@ def latent(r):
     if groups and r.random() < 0.7:
         g = r.choice(groups)
         used = r.randrange(1, g)
-        e += ['--groups', str(g), '--groups-used', str(used)]
+        e += ['--expert-groups', str(g), '--expert-groups-used', str(used)]
         e[3] = str(min(int(e[3]), used * (n // g)))
     scaling = yarn(r)
     return ['--head-dim', str(head), '--rotated', str(rotated), '--kv-lora', pick(r, 32, 64, 96, 256, 512), '--value-dim', pick(r, 32, 64, 128)] + e + dense(r) + \
@@ -80,7 +80,7 @@ def choosing(r):
 
 
 def gated(r):
-    o, drop = choosing(r), ('--groups', '--groups-used', '--rope-scaling', '--rope-factor', '--rope-orig', '--ctx', '--log-multiplier', '--nextn')
+    o, drop = choosing(r), ('--expert-groups', '--expert-groups-used', '--rope-scaling', '--rope-factor', '--rope-orig', '--ctx', '--log-multiplier', '--nextn')
     for name in drop + (('--index-heads', '--index-head', '--index-most') if r.random() < 0.3 else ()):
         if name in o:
             del o[o.index(name):o.index(name) + 2]
@@ -138,7 +138,7 @@ def blocks(r):
     d = delta(r)[:10] # neither what is rotated nor a block behind the layers
     return experts(r) + ['--shared-ff', pick(r, 64, 160), '--rotated', pick(r, 16, 32), '--index-heads', pick(r, 4, 16, 20), '--index-head', pick(r, 32, 48, 128), '--index-pool', str(pool),
                          '--index-most', str(r.randrange(1, 40 // pool)), '--low-rank', pick(r, 8, 40, 64)] + d + maybe(r, '--fused') + \
-        maybe(r, '--gram-layer', pick(r, 1, 3 if d[-1] == '2' else 2), '--gram-heads', str(heads), '--gram-rows', pick(r, 53, 211, 1009))
+        maybe(r, '--gram-layer', pick(r, 1, 3 if d[-1] == '2' else 2), '--gram-heads', str(heads), '--gram-entries', pick(r, 53, 211, 1009))
 
 
 BY_TRANSFORMERS = ('qwen4exp',)
@@ -251,7 +251,7 @@ def drawn(r):
 def without_choice(options):
     """The same shape where its router takes all experts, of all groups: no tie can turn, and nothing else changes."""
     n, o = options[options.index('--experts') + 1], list(options)
-    for name in ('--groups', '--groups-used'):
+    for name in ('--expert-groups', '--expert-groups-used'):
         if name in o:
             del o[o.index(name):o.index(name) + 2]
     return o + ['--experts-used', n]

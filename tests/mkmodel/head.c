@@ -7,7 +7,7 @@
 
 #include "model/arch.h"
 #include "model/quant.h"
-#include "tests/mkmodel/plan.h"
+#include "tests/mkmodel/describe.h"
 
 struct maker {
     struct mk_file *f;
@@ -174,7 +174,7 @@ static uint32_t type_called(const char *name)
     return NTX_F32;
 }
 
-int mk_plan_head(struct mk_file *f, const struct mk_options *o, struct ntx_err *err)
+int mk_describe_head(struct mk_file *f, const struct mk_options *o, struct ntx_err *err)
 {
     uint32_t taps[NTX_TAPS_MAX], n_vocab;
     struct maker m = {.f = f, .o = o, .type = type_called(o->type), .head = o->head_dim ? o->head_dim : o->embd / o->heads, .width = o->state_width ? o->state_width : o->embd};

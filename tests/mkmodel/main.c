@@ -25,9 +25,9 @@ static void usage(FILE *to)
             "  --kv-lora N  --q-lora N (none)  --value-dim N (as --head-dim)  --kv-joined  --log-multiplier F (no key)   attention over latents: deepseek2, kimi-linear\n"
             "  --index-heads N (8)  --index-head N (64)  --index-most N (24)  --index-every N (no key: all layers)   of chosen positions: deepseek32, glm-dsa, deepseek4, glm5-next, qwen4exp\n"
             "  glm5-next: --index-pool N (4: positions that are chosen together)  --delta-bound F (no key)\n"
-            "  qwen4exp: --index-pool N (4)  --low-rank N (16)  --gram-layer N (none: from 1 on, the layer that adds what follows from the last three tokens)  --gram-heads N (2)  --gram-rows N (97)\n"
+            "  qwen4exp: --index-pool N (4)  --low-rank N (16)  --gram-layer N (none: from 1 on, the layer that adds what follows from the last three tokens)  --gram-heads N (2)  --gram-entries N (97)\n"
             "  deepseek4, whose layers in turn pool nothing, 4 and 128 positions: --hashed N (0: first layers whose experts follow from the token)  --o-parts N (2)  --o-lora N (32)\n"
-            "  --groups N (none: of experts)  --groups-used N  --sigmoid (router, where the architecture leaves it open)\n"
+            "  --expert-groups N (none)  --expert-groups-used N  --sigmoid (router, where the architecture leaves it open)\n"
             "  --delta-head N (32)  --delta-heads N (4)  --delta-keys N (2)  --delta-taps N (4)  --attention-every N (4)     where layers are delta nets\n"
             "  --fused (an expert's gate and up are one matrix)  --delta-joined (qwen3next: a delta net's q, k, v and gate are)\n"
             "  --window N (32; gpt-oss, gemma)  --ctx N (512)  --tied  --biases (q, k, v)  --qk-norms (both where the architecture leaves them open)  --logit-scale F (3)\n"
@@ -99,7 +99,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     uint64_t start = ntx_now_ns();
-    int rc = mk_plan(&f, &o, &freqs, &err);
+    int rc = mk_describe(&f, &o, &freqs, &err);
     if (!rc)
         rc = mk_write(&f, argv[first], o.parts, &bytes, &err);
     if (rc)

@@ -10,8 +10,8 @@
 
 enum opt {
     O_HELP = 256 /* getopt has some of the lower ones */, O_ARCH, O_TYPE, O_NAME, O_CHAT, O_VOCAB, O_VOCAB_SIZE, O_LAYERS, O_EMBD, O_FF, O_EXPERTS, O_USED, O_EXPERT_FF, O_SHARED_FF, O_HEADS, O_KV, O_HEAD_DIM, O_WINDOW, O_CTX,
-    O_Q_LORA, O_KV_LORA, O_VALUE_DIM, O_KV_JOINED, O_SIGMOID, O_LOG_MULTIPLIER, O_GROUPS, O_GROUPS_USED, O_DENSE, O_NEXTN, O_NEXTN_AGREES, O_ROTATED, O_DELTA_HEAD, O_DELTA_HEADS, O_DELTA_KEYS, O_DELTA_TAPS, O_EVERY, O_QK_NORMS, O_EXPERT_SCALE, O_TIED, O_BIASES, O_REPEAT, O_BASE, O_SCALING, O_FACTOR, O_ORIG, O_FREQS, O_LOGIT, O_VERSION, O_SPLIT, O_SEED,
-    O_WINDOW_HEAD, O_FULL_KV, O_SHARED_KV, O_LAYER_INPUT, O_STRETCH, O_STRETCH_PATTERN, O_TEMPERATURE, O_FUSED, O_DELTA_JOINED, O_NO_V, O_EXPERT_EVERY, O_SCALES, O_INDEX_HEADS, O_INDEX_HEAD, O_INDEX_MOST, O_INDEX_EVERY, O_HOLES, O_HASHED, O_O_PARTS, O_O_LORA, O_INDEX_POOL, O_DELTA_BOUND, O_YARN_MAGNITUDE, O_WINDOW_HEADS, O_LOW_RANK, O_GRAM_LAYER, O_GRAM_HEADS, O_GRAM_ROWS, O_TAPS, O_STATE_WIDTH, O_DRAFT_VOCAB, O_NORM_FIRST, O_NORM_RESIDUAL, O_BARE, O_BLOCK,
+    O_Q_LORA, O_KV_LORA, O_VALUE_DIM, O_KV_JOINED, O_SIGMOID, O_LOG_MULTIPLIER, O_EXPERT_GROUPS, O_EXPERT_GROUPS_USED, O_DENSE, O_NEXTN, O_NEXTN_AGREES, O_ROTATED, O_DELTA_HEAD, O_DELTA_HEADS, O_DELTA_KEYS, O_DELTA_TAPS, O_EVERY, O_QK_NORMS, O_EXPERT_SCALE, O_TIED, O_BIASES, O_REPEAT, O_BASE, O_SCALING, O_FACTOR, O_ORIG, O_FREQS, O_LOGIT, O_VERSION, O_SPLIT, O_SEED,
+    O_WINDOW_HEAD, O_FULL_KV, O_SHARED_KV, O_LAYER_INPUT, O_STRETCH, O_STRETCH_PATTERN, O_TEMPERATURE, O_FUSED, O_DELTA_JOINED, O_NO_V, O_EXPERT_EVERY, O_SCALES, O_INDEX_HEADS, O_INDEX_HEAD, O_INDEX_MOST, O_INDEX_EVERY, O_HOLES, O_HASHED, O_O_PARTS, O_O_LORA, O_INDEX_POOL, O_DELTA_BOUND, O_YARN_MAGNITUDE, O_WINDOW_HEADS, O_LOW_RANK, O_GRAM_LAYER, O_GRAM_HEADS, O_GRAM_ENTRIES, O_TAPS, O_STATE_WIDTH, O_DRAFT_VOCAB, O_NORM_FIRST, O_NORM_RESIDUAL, O_BARE, O_BLOCK,
 };
 
 static const struct option options[] = {
@@ -20,13 +20,13 @@ static const struct option options[] = {
     {"embd", 1, 0, O_EMBD}, {"ff", 1, 0, O_FF}, {"experts", 1, 0, O_EXPERTS},
     {"experts-used", 1, 0, O_USED}, {"expert-ff", 1, 0, O_EXPERT_FF}, {"shared-ff", 1, 0, O_SHARED_FF}, {"heads", 1, 0, O_HEADS}, {"kv", 1, 0, O_KV}, {"head-dim", 1, 0, O_HEAD_DIM},
     {"window", 1, 0, O_WINDOW}, {"ctx", 1, 0, O_CTX},
-    {"q-lora", 1, 0, O_Q_LORA}, {"kv-lora", 1, 0, O_KV_LORA}, {"value-dim", 1, 0, O_VALUE_DIM}, {"kv-joined", 0, 0, O_KV_JOINED}, {"sigmoid", 0, 0, O_SIGMOID}, {"log-multiplier", 1, 0, O_LOG_MULTIPLIER}, {"yarn-magnitude", 1, 0, O_YARN_MAGNITUDE}, {"groups", 1, 0, O_GROUPS},
-    {"groups-used", 1, 0, O_GROUPS_USED}, {"dense", 1, 0, O_DENSE}, {"nextn", 1, 0, O_NEXTN}, {"nextn-agrees", 1, 0, O_NEXTN_AGREES}, {"rotated", 1, 0, O_ROTATED}, {"delta-head", 1, 0, O_DELTA_HEAD},
+    {"q-lora", 1, 0, O_Q_LORA}, {"kv-lora", 1, 0, O_KV_LORA}, {"value-dim", 1, 0, O_VALUE_DIM}, {"kv-joined", 0, 0, O_KV_JOINED}, {"sigmoid", 0, 0, O_SIGMOID}, {"log-multiplier", 1, 0, O_LOG_MULTIPLIER}, {"yarn-magnitude", 1, 0, O_YARN_MAGNITUDE}, {"expert-groups", 1, 0, O_EXPERT_GROUPS},
+    {"expert-groups-used", 1, 0, O_EXPERT_GROUPS_USED}, {"dense", 1, 0, O_DENSE}, {"nextn", 1, 0, O_NEXTN}, {"nextn-agrees", 1, 0, O_NEXTN_AGREES}, {"rotated", 1, 0, O_ROTATED}, {"delta-head", 1, 0, O_DELTA_HEAD},
     {"delta-heads", 1, 0, O_DELTA_HEADS}, {"delta-keys", 1, 0, O_DELTA_KEYS}, {"delta-taps", 1, 0, O_DELTA_TAPS}, {"attention-every", 1, 0, O_EVERY}, {"qk-norms", 0, 0, O_QK_NORMS}, {"expert-scale", 1, 0, O_EXPERT_SCALE},
     {"tied", 0, 0, O_TIED}, {"biases", 0, 0, O_BIASES}, {"repeat-layers", 0, 0, O_REPEAT}, {"rope-base", 1, 0, O_BASE},
     {"rope-scaling", 1, 0, O_SCALING}, {"rope-factor", 1, 0, O_FACTOR}, {"rope-orig", 1, 0, O_ORIG}, {"rope-freqs", 0, 0, O_FREQS},
     {"logit-scale", 1, 0, O_LOGIT}, {"gguf-version", 1, 0, O_VERSION}, {"split", 1, 0, O_SPLIT}, {"seed", 1, 0, O_SEED},
-    {"index-heads", 1, 0, O_INDEX_HEADS}, {"index-head", 1, 0, O_INDEX_HEAD}, {"index-most", 1, 0, O_INDEX_MOST}, {"index-every", 1, 0, O_INDEX_EVERY}, {"holes", 0, 0, O_HOLES}, {"hashed", 1, 0, O_HASHED}, {"o-parts", 1, 0, O_O_PARTS}, {"o-lora", 1, 0, O_O_LORA}, {"index-pool", 1, 0, O_INDEX_POOL}, {"delta-bound", 1, 0, O_DELTA_BOUND}, {"low-rank", 1, 0, O_LOW_RANK}, {"gram-layer", 1, 0, O_GRAM_LAYER}, {"gram-heads", 1, 0, O_GRAM_HEADS}, {"gram-rows", 1, 0, O_GRAM_ROWS},
+    {"index-heads", 1, 0, O_INDEX_HEADS}, {"index-head", 1, 0, O_INDEX_HEAD}, {"index-most", 1, 0, O_INDEX_MOST}, {"index-every", 1, 0, O_INDEX_EVERY}, {"holes", 0, 0, O_HOLES}, {"hashed", 1, 0, O_HASHED}, {"o-parts", 1, 0, O_O_PARTS}, {"o-lora", 1, 0, O_O_LORA}, {"index-pool", 1, 0, O_INDEX_POOL}, {"delta-bound", 1, 0, O_DELTA_BOUND}, {"low-rank", 1, 0, O_LOW_RANK}, {"gram-layer", 1, 0, O_GRAM_LAYER}, {"gram-heads", 1, 0, O_GRAM_HEADS}, {"gram-entries", 1, 0, O_GRAM_ENTRIES},
     {"expert-every", 1, 0, O_EXPERT_EVERY}, {"window-head", 1, 0, O_WINDOW_HEAD}, {"window-heads", 1, 0, O_WINDOW_HEADS}, {"full-kv", 1, 0, O_FULL_KV}, {"shared-kv", 1, 0, O_SHARED_KV}, {"layer-input", 1, 0, O_LAYER_INPUT}, {"stretch", 1, 0, O_STRETCH}, {"stretch-pattern", 1, 0, O_STRETCH_PATTERN}, {"temperature-length", 1, 0, O_TEMPERATURE}, {"fused", 0, 0, O_FUSED}, {"delta-joined", 0, 0, O_DELTA_JOINED}, {"no-v", 0, 0, O_NO_V}, {"scales", 0, 0, O_SCALES},
     {"taps", 1, 0, O_TAPS}, {"state-width", 1, 0, O_STATE_WIDTH}, {"draft-vocab", 1, 0, O_DRAFT_VOCAB}, {"norm-before-fc", 0, 0, O_NORM_FIRST}, {"norm-before-residual", 0, 0, O_NORM_RESIDUAL}, {"bare", 0, 0, O_BARE}, {"block", 1, 0, O_BLOCK},
     {0},
@@ -109,8 +109,8 @@ static bool take(struct mk_options *o, int opt, const char *a)
     case O_SIGMOID: return o->sigmoid = true;
     case O_LOG_MULTIPLIER: return real(a, 0, &o->log_multiplier);
     case O_YARN_MAGNITUDE: return real(a, 0, &o->yarn_magnitude);
-    case O_GROUPS: return number32(a, 1, 1024, &o->groups);
-    case O_GROUPS_USED: return number32(a, 1, 1024, &o->groups_used);
+    case O_EXPERT_GROUPS: return number32(a, 1, 1024, &o->expert_groups);
+    case O_EXPERT_GROUPS_USED: return number32(a, 1, 1024, &o->expert_groups_used);
     case O_DENSE: return number32(a, 0, 512, &o->dense);
     case O_NEXTN: return number32(a, 0, 16, &o->nextn);
     case O_NEXTN_AGREES: return real(a, 0, &o->nextn_agrees);
@@ -147,7 +147,7 @@ static bool take(struct mk_options *o, int opt, const char *a)
     case O_LOW_RANK: return number32(a, 1, 1 << 16, &o->low_rank);
     case O_GRAM_LAYER: return number32(a, 1, 512, &o->gram_layer);
     case O_GRAM_HEADS: return number32(a, 1, NTX_GRAM_HEADS_MAX / 2, &o->gram_heads);
-    case O_GRAM_ROWS: return number32(a, 1, 1 << 26, &o->gram_rows);
+    case O_GRAM_ENTRIES: return number32(a, 1, 1 << 26, &o->gram_entries);
     case O_HOLES: return o->holes = true;
     case O_HASHED: return number32(a, 0, 512, &o->hashed);
     case O_O_PARTS: return number32(a, 1, 1024, &o->o_parts);

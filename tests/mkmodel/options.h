@@ -2,7 +2,7 @@
 #ifndef NTX_TESTS_MKMODEL_OPTIONS_H
 #define NTX_TESTS_MKMODEL_OPTIONS_H
 
-#include "tests/mkmodel/plan.h"
+#include "tests/mkmodel/describe.h"
 
 #define MK_HELP 0
 

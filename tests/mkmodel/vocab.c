@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/mkmodel/plan.h"
+#include "tests/mkmodel/describe.h"
 
 #define MAX_PIECES 200000
 #define SPACE "\xe2\x96\x81" /* U+2581, which stands for a space */

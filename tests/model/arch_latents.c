@@ -13,8 +13,8 @@ static struct mk_options latent_options(bool joined)
     o.kv_lora = 40;
     o.q_lora = joined ? 0 : 36;
     o.kv_joined = joined;
-    o.groups = 3;
-    o.groups_used = 2;
+    o.expert_groups = 3;
+    o.expert_groups_used = 2;
     o.sigmoid = !joined;
     return o;
 }

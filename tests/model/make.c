@@ -21,7 +21,7 @@ static void write_model(const struct mk_options *o, void (*extra)(struct mk_file
     uint64_t bytes;
     temporary_dir(path, PATH_ROOM - sizeof "/m-00001-of-00001.gguf", "test");
     strcat(path, "/m.gguf");
-    CHECK_MSG(!mk_plan(&f, o, &freqs, &err), "%s", err.text);
+    CHECK_MSG(!mk_describe(&f, o, &freqs, &err), "%s", err.text);
     if (extra)
         extra(&f);
     CHECK_MSG(!mk_write(&f, path, o->parts, &bytes, &err), "%s", err.text);

@@ -3,7 +3,7 @@
 #define NTX_TESTS_MODEL_MAKE_H
 
 #include "tests/check.h"
-#include "tests/mkmodel/plan.h"
+#include "tests/mkmodel/describe.h"
 
 /* A small llama model: 2 layers of 64, F32. Change what a test is about. */
 struct mk_options make_options(void);

@@ -12,12 +12,12 @@ for arch in "llama --experts 16 --experts-used 2 --type Q8_0" "qwen2moe --expert
     "qwen35moe --experts 16 --experts-used 4 --nextn 1 --rotated 16 --type Q8_0" "qwen3next --experts 12 --experts-used 3 --type Q4_K_M" \
     "step35 --experts 16 --experts-used 4 --dense 1 --nextn 1 --head-dim 64 --window-heads 6 --window 7 --qk-norms --type Q8_0" \
     "minimax-m2 --experts 16 --experts-used 4 --ff 256 --rotated 16 --type Q4_K_M" \
-    "deepseek2 --experts 16 --experts-used 4 --groups 4 --groups-used 2 --dense 1 --nextn 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --sigmoid --type Q8_0" \
+    "deepseek2 --experts 16 --experts-used 4 --expert-groups 4 --expert-groups-used 2 --dense 1 --nextn 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --sigmoid --type Q8_0" \
     "glm-dsa --experts 16 --experts-used 4 --dense 1 --nextn 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --index-most 5 --index-every 2 --type Q8_0" \
     "hy_v4 --experts 16 --experts-used 4 --dense 1 --head-dim 96 --rotated 32 --kv-lora 256 --q-lora 128 --index-heads 8 --index-most 5 --index-every 2 --type Q8_0" \
     "kimi-linear --experts 16 --experts-used 4 --dense 1 --head-dim 96 --rotated 32 --kv-lora 256 --delta-head 64 --attention-every 2 --type Q8_0" \
     "glm5-next --experts 16 --experts-used 4 --dense 1 --head-dim 96 --kv-lora 256 --q-lora 128 --delta-head 64 --attention-every 2 --index-most 3 --index-pool 3 --nextn 1 --type Q8_0" \
-    "qwen4exp --experts 16 --experts-used 4 --head-dim 64 --rotated 32 --delta-head 64 --attention-every 2 --index-most 2 --index-pool 3 --low-rank 32 --gram-layer 3 --gram-heads 4 --gram-rows 5000 --type Q8_0" \
+    "qwen4exp --experts 16 --experts-used 4 --head-dim 64 --rotated 32 --delta-head 64 --attention-every 2 --index-most 2 --index-pool 3 --low-rank 32 --gram-layer 3 --gram-heads 4 --gram-entries 5000 --type Q8_0" \
     "deepseek4 --kv 1 --experts 16 --experts-used 4 --hashed 2 --nextn 1 --head-dim 128 --rotated 32 --q-lora 128 --window 16 --index-most 3 --type MXFP4"; do
     # shellcheck disable=SC2086
     model "$tmp/m.gguf" $shape --arch $arch --seed 5

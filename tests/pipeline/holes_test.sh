@@ -12,7 +12,7 @@ glm5="--arch glm-dsa --layers 78 --embd 6144 --ff 12288 --heads 64 --head-dim 25
 glm5flash="--arch glm5-next --layers 45 --embd 4096 --ff 12288 --heads 64 --head-dim 256 --value-dim 256 --kv-lora 512 --q-lora 1536 --dense 3 --delta-head 128 --attention-every 4 --index-heads 32
  --index-head 128 --index-pool 16 --index-most 128 --delta-bound 5 --experts 288 --experts-used 8 --expert-ff 2048 --shared-ff 2048 --nextn 1 --vocab-size 154880 --ctx 1048576 --type Q4_K_M"
 next="--arch qwen4exp --layers 48 --embd 2560 --ff 384 --heads 16 --kv 2 --head-dim 256 --rotated 64 --delta-head 128 --delta-heads 32 --delta-keys 16 --index-heads 16 --index-head 128
- --index-pool 16 --index-most 128 --low-rank 320 --gram-layer 2 --gram-heads 8 --gram-rows 20000003 --experts 512 --experts-used 10 --expert-ff 384 --shared-ff 384 --vocab-size 200000 --ctx 262144 --type Q4_K_M"
+ --index-pool 16 --index-most 128 --low-rank 320 --gram-layer 2 --gram-heads 8 --gram-entries 20000003 --experts 512 --experts-used 10 --expert-ff 384 --shared-ff 384 --vocab-size 200000 --ctx 262144 --type Q4_K_M"
 v4="--arch deepseek4 --head-dim 512 --rotated 64 --window 128 --hashed 3 --index-heads 64 --index-head 128 --experts-used 6 --vocab-size 129280 --ctx 1048576 --type MXFP4"
 flash="$v4 --layers 43 --embd 4096 --heads 64 --q-lora 1024 --o-parts 8 --o-lora 1024 --index-most 512 --experts 256 --expert-ff 2048 --shared-ff 2048"
 pro="$v4 --layers 61 --embd 7168 --heads 128 --q-lora 1536 --o-parts 16 --o-lora 1024 --index-most 1024 --experts 384 --expert-ff 3072 --shared-ff 3072"

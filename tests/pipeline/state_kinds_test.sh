@@ -37,7 +37,7 @@ beyond() {
 }
 
 few=("llama" "step35 --experts 4 --window-heads 4 --window 40 --layers 24" "kimi-linear --experts 4 --head-dim 48 --rotated 16 --kv-lora 64 --delta-head 32 --attention-every 2 --layers 20"
-     "qwen4exp --experts 4 --head-dim 64 --rotated 32 --delta-head 32 --attention-every 2 --index-most 2 --index-pool 3 --low-rank 32 --layers 20 --gram-layer 3 --gram-heads 4 --gram-rows 500")
+     "qwen4exp --experts 4 --head-dim 64 --rotated 32 --delta-head 32 --attention-every 2 --index-most 2 --index-pool 3 --low-rank 32 --layers 20 --gram-layer 3 --gram-heads 4 --gram-entries 500")
 many=("gemma4 --window-head 32 --full-kv 1 --window 40 --layers 24" "gpt-oss --experts 4 --window 40 --layers 20" "qwen35 --head-dim 64 --rotated 16 --delta-head 32 --attention-every 3 --layers 24" "qwen3next --experts 4 --head-dim 64 --rotated 16 --delta-head 32 --attention-every 2 --layers 20" "llama4 --experts 4 --stretch 64 --layers 40"
       "deepseek2 --experts 4 --head-dim 48 --rotated 16 --kv-lora 64 --q-lora 32" "deepseek32 --experts 4 --head-dim 48 --rotated 16 --kv-lora 64 --q-lora 32 --index-most 8" "glm-dsa --experts 4 --head-dim 48 --rotated 16 --kv-lora 64 --q-lora 32 --index-most 8 --index-every 2"
       "deepseek4 --experts 4 --head-dim 128 --rotated 32 --q-lora 128 --window 40 --index-most 8 --layers 16" "hy_v4 --experts 4 --head-dim 48 --rotated 16 --kv-lora 64 --q-lora 32 --index-heads 4 --index-most 8" "minimax-m2 --experts 4 --head-dim 64"

@@ -46,7 +46,7 @@ void shape_open(struct shape *s, int which)
     float *freqs = NULL;
     uint64_t offset = 0;
     *s = (struct shape){.name = shapes[which].name, .make = shapes[which].make};
-    CHECK_MSG(!mk_plan(&f, &s->make, &freqs, &err), "%s", err.text);
+    CHECK_MSG(!mk_describe(&f, &s->make, &freqs, &err), "%s", err.text);
     put32(&b, 0x46554747);
     put32(&b, 3);
     put64(&b, f.n_tensors);

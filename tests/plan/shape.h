@@ -3,7 +3,7 @@
 #define NTX_TESTS_PLAN_SHAPE_H
 
 #include "model/arch.h"
-#include "tests/mkmodel/plan.h"
+#include "tests/mkmodel/describe.h"
 
 struct shape {
     const char *name;

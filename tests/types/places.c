@@ -9,7 +9,7 @@
 #include "model/quant.h"
 #include "model/quantize.h"
 #include "tests/check.h"
-#include "tests/mkmodel/plan.h"
+#include "tests/mkmodel/describe.h"
 
 extern const struct ntx_cpu_ops ntx__cpu_generic, ntx__cpu_avx2, ntx__cpu_avx512, ntx__cpu_amx;
 

@@ -1,13 +1,13 @@
-/* plan_impl.h: what plan.c (types, tensors), plan_widths.c (a model's numbers, as far as widths go) and plan_keys.c (keys) share. */
-#ifndef NTX_TESTS_MKMODEL_PLAN_IMPL_H
-#define NTX_TESTS_MKMODEL_PLAN_IMPL_H
+/* describe_impl.h: what tensors.c (types, tensors), widths.c (a model's numbers, as far as widths go) and keys.c (keys) share. */
+#ifndef NTX_TESTS_MKMODEL_DESCRIBE_IMPL_H
+#define NTX_TESTS_MKMODEL_DESCRIBE_IMPL_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "model/arch.h"
-#include "tests/mkmodel/plan.h"
+#include "tests/mkmodel/describe.h"
 
 struct recipe {
     const char *name;
@@ -17,7 +17,7 @@ struct recipe {
     bool mix;
 };
 
-struct plan {
+struct model {
     struct mk_file *f;
     const struct mk_options *o;
     const struct recipe *recipe;
@@ -44,12 +44,12 @@ static inline uint32_t ratio_of(uint32_t layer) { return layer % 3 == 1 ? 4 : la
 /* With gates, where heads that choose are asked for. */
 inline bool chooses(const struct mk_options *o) { return mk__says(o, CHOICE) && (!mk__says(o, GATED) || o->index_heads); }
 
-/* ---- plan_widths.c */
-void mk__find_widths(struct plan *p);
+/* ---- widths.c */
+void mk__find_widths(struct model *m);
 
-/* ---- plan_keys.c: gram keys come behind the vocabulary, whose length they are made of. */
-void mk__kv_u32(struct plan *p, const char *suffix, uint32_t v);
-void mk__add_keys(struct plan *p, uint32_t orig);
-void mk__add_gram_keys(struct plan *p);
+/* ---- keys.c: gram keys come behind the vocabulary, whose length they are made of. */
+void mk__kv_u32(struct model *m, const char *suffix, uint32_t v);
+void mk__add_keys(struct model *m, uint32_t orig);
+void mk__add_gram_keys(struct model *m);
 
 #endif

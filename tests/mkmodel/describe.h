@@ -1,6 +1,6 @@
-/* plan.h: what a model to be made looks like: its keys and its list of tensors. */
-#ifndef NTX_TESTS_MKMODEL_PLAN_H
-#define NTX_TESTS_MKMODEL_PLAN_H
+/* describe.h: what a model to be made looks like: its keys and its list of tensors. */
+#ifndef NTX_TESTS_MKMODEL_DESCRIBE_H
+#define NTX_TESTS_MKMODEL_DESCRIBE_H
 
 #include "tests/mkmodel/gguf_write.h"
 
@@ -9,7 +9,7 @@ struct mk_options {
     const char *rope_scaling; /* "none", "linear", "yarn" */
     uint32_t layers, embd, ff, heads, kv, head_dim, ctx, vocab_size; /* head_dim, vocab_size: 0 for the default */
     uint32_t experts, experts_used, expert_ff, shared_ff; /* experts 0: none; widths 0: ff */
-    uint32_t q_lora, kv_lora, value_dim, groups, groups_used; /* attention over latents; value_dim 0: head_dim; groups of experts */
+    uint32_t q_lora, kv_lora, value_dim, expert_groups, expert_groups_used; /* attention over latents; value_dim 0: head_dim; experts in groups */
     bool kv_joined, sigmoid; /* one tensor for both matrices of a head; the router is one, with shares divided by their sum */
     uint32_t window, dense, nextn, rotated; /* dense: leading layers without experts; nextn: blocks behind the layers; rotated 0: whole heads */
     uint32_t delta_head, delta_heads, delta_keys, delta_taps, attention_every; /* where layers are delta nets; 0: 32, 4, 2, 4, 4 */
@@ -24,7 +24,7 @@ struct mk_options {
                                                                   first chooses; glm5-next: so many are chosen together, index_most times; 0: 8, 64, 24, no key: all do, 4 */
     float delta_bound; /* glm5-next: of what a delta net keeps, with a minus; 0: none */
     uint32_t hashed, o_parts, o_lora; /* deepseek4: first layers whose experts follow from the token; parts of attention's output, and values of each between its two products; 0: none, 2, 32 */
-    uint32_t low_rank, gram_layer, gram_heads, gram_rows; /* qwen4exp: values between the two products of streams; the layer, from 1 on, that adds what follows from the last three tokens, rows of its
+    uint32_t low_rank, gram_layer, gram_heads, gram_entries; /* qwen4exp: values between the two products of streams; the layer, from 1 on, that adds what follows from the last three tokens, entries of its
                                                              table for each of two n-grams, and how many there are of each; 0: 16, none, 2, 97 */
     bool fused, no_v; /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */
@@ -52,9 +52,9 @@ int mk_vocab(struct mk_file *f, const struct mk_options *o, uint32_t *n, struct 
 
 /* The same of a drafter that goes by states of another model's layers (head.c), which --arch names. */
 bool mk_is_head(const char *arch);
-int mk_plan_head(struct mk_file *f, const struct mk_options *o, struct ntx_err *err);
+int mk_describe_head(struct mk_file *f, const struct mk_options *o, struct ntx_err *err);
 
 /* All keys and tensors. *freqs is malloc'd where the model has rope_freqs: free it after writing. */
-int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct ntx_err *err);
+int mk_describe(struct mk_file *f, const struct mk_options *o, float **freqs, struct ntx_err *err);
 
 #endif

@@ -1,8 +1,8 @@
-/* plan.c: tensors of the architectures, types as llama.cpp's quantiser picks them for its mixes.
+/* tensors.c: tensors of the architectures, types as llama.cpp's quantiser picks them for its mixes.
  *
  * Which tensors a layer has, their names and shapes are the product's own (model/tensors.h, and the architecture's layers); here is in which order they
  * are written, how large their values are, and which keys say so. */
-#include "tests/mkmodel/plan_impl.h"
+#include "tests/mkmodel/describe_impl.h"
 
 #include <errno.h>
 #include <math.h>
@@ -79,15 +79,15 @@ static bool more_bits(uint32_t layer, uint32_t n)
     return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
 }
 
-static void add_matrix(struct plan *p, const char *name, uint64_t n_in, uint64_t n_out, float std, bool more)
+static void add_matrix(struct model *m, const char *name, uint64_t n_in, uint64_t n_out, float std, bool more)
 {
-    uint32_t type = fitting(more ? p->recipe->more : p->recipe->base, n_in);
-    mk_tensor_add(p->f, name, type, n_in, n_out, std);
+    uint32_t type = fitting(more ? m->recipe->more : m->recipe->base, n_in);
+    mk_tensor_add(m->f, name, type, n_in, n_out, std);
 }
 
-static void add_vector(struct plan *p, const char *name, uint64_t n, float mean, float std)
+static void add_vector(struct model *m, const char *name, uint64_t n, float mean, float std)
 {
-    struct mk_tensor *t = mk_tensor_add(p->f, name, NTX_F32, n, 0, std);
+    struct mk_tensor *t = mk_tensor_add(m->f, name, NTX_F32, n, 0, std);
     if (t)
         t->mean = mean;
 }
@@ -254,19 +254,19 @@ static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum nt
 
 /* Shape and type; a matrix has that of the recipe. */
 /* Of several that are one in the file, the first is all of them. */
-static struct mk_tensor *add_kind(struct plan *p, const char *name, uint32_t layer, enum ntx_tensor kind, bool more)
+static struct mk_tensor *add_kind(struct model *m, const char *name, uint32_t layer, enum ntx_tensor kind, bool more)
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[kind];
-    struct ntx_whole whole = {.shape = ntx_shape_of(&p->hp, layer, kind)};
-    ntx_whole_of(&p->hp, layer, kind, &whole);
+    struct ntx_whole whole = {.shape = ntx_shape_of(&m->hp, layer, kind)};
+    ntx_whole_of(&m->hp, layer, kind, &whole);
     const struct ntx_shape shape = whole.shape;
     uint32_t n_in = shape.n_in, n_out = shape.n_out;
     bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_VECTORS || kind == NTX_T_index_place;
-    uint32_t type = k->use == NTX_USE_NUMBERS ? NTX_I32 : floats ? NTX_F32 : fitting(more ? p->recipe->more : p->recipe->base, n_in);
+    uint32_t type = k->use == NTX_USE_NUMBERS ? NTX_I32 : floats ? NTX_F32 : fitting(more ? m->recipe->more : m->recipe->base, n_in);
     bool joined = kind == NTX_T_kv_b; /* its heads are written as one matrix */
-    struct mk_tensor *t = mk_tensor_add(p->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : joined ? n_out * shape.n_each : n_out, 0);
+    struct mk_tensor *t = mk_tensor_add(m->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : joined ? n_out * shape.n_each : n_out, 0);
     if (t && k->use == NTX_USE_NUMBERS)
-        t->below = p->hp.n_expert;
+        t->below = m->hp.n_expert;
     if (t && kind >= NTX_T_kda_conv_q && kind <= NTX_T_kda_conv_v) { /* with a dimension of one between */
         t->n_dims = 3;
         t->ne[2] = n_out;
@@ -286,17 +286,17 @@ static float deviation(const struct mk_options *o, size_t i, uint64_t n_in)
 }
 
 /* "X.scale", and for attention's output "X.input_scale", beside "X.weight". */
-static void add_scale(struct plan *p, const char *weight, uint64_t n)
+static void add_scale(struct model *m, const char *weight, uint64_t n)
 {
     char name[80];
     int stem = (int)strlen(weight) - (int)strlen(".weight");
-    if (!p->o->scales || stem < 0 || strcmp(weight + stem, ".weight"))
+    if (!m->o->scales || stem < 0 || strcmp(weight + stem, ".weight"))
         return;
     snprintf(name, sizeof name, "%.*s.scale", stem, weight);
-    add_vector(p, name, n, 0.8f, 0.2f);
+    add_vector(m, name, n, 0.8f, 0.2f);
     snprintf(name, sizeof name, "%.*s.input_scale", stem, weight);
     if (strstr(weight, "attn_output"))
-        add_vector(p, name, n, 3, 1);
+        add_vector(m, name, n, 3, 1);
 }
 
 /* What it gives is added to the residual stream. */
@@ -306,82 +306,82 @@ static bool leads_out(enum ntx_tensor t)
 }
 
 /* What is added to a matrix's outputs. */
-static void add_plus(struct plan *p, uint32_t l, enum ntx_tensor of)
+static void add_plus(struct model *m, uint32_t l, enum ntx_tensor of)
 {
     const enum ntx_tensor low = ntx_low_of(of);
-    const struct ntx_shape s = ntx_shape_of(&p->hp, l, of);
+    const struct ntx_shape s = ntx_shape_of(&m->hp, l, of);
     char name[64];
-    if (!p->o->plus || low == NTX_N_TENSORS)
+    if (!m->o->plus || low == NTX_N_TENSORS)
         return;
     for (int part = of == NTX_T_up ? NTX_REST : NTX_LOW; part <= (of == NTX_T_up ? NTX_REST : NTX_HIGH); part++) {
-        const uint32_t n_in = part == NTX_HIGH ? p->o->plus : s.n_in, n_out = part == NTX_LOW ? p->o->plus : s.n_out;
+        const uint32_t n_in = part == NTX_HIGH ? m->o->plus : s.n_in, n_out = part == NTX_LOW ? m->o->plus : s.n_out;
         snprintf(name, sizeof name, "blk.%u.%s", l, ntx_tensor_kinds[low + part].name);
-        struct mk_tensor *t = mk_tensor_add(p->f, name, fitting(p->recipe->base, n_in), n_in, n_out, 0);
+        struct mk_tensor *t = mk_tensor_add(m->f, name, fitting(m->recipe->base, n_in), n_in, n_out, 0);
         if (t)
             t->std = 0.7f / sqrtf((float)n_in);
     }
 }
 
-static void add_layer(struct plan *p, uint32_t l)
+static void add_layer(struct model *m, uint32_t l)
 {
-    const struct mk_options *o = p->o;
-    bool mixed = p->recipe->mix && more_bits(l, o->layers), experts_only = is_gpt_oss(o) && p->recipe->base != NTX_F32;
+    const struct mk_options *o = m->o;
+    bool mixed = m->recipe->mix && more_bits(l, o->layers), experts_only = is_gpt_oss(o) && m->recipe->base != NTX_F32;
     struct ntx_layer layer;
     char name[64];
-    ntx_layer_describe(o->arch, &p->hp, l, &layer);
+    ntx_layer_describe(o->arch, &m->hp, l, &layer);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         struct ntx_whole whole = {.name = ntx_tensor_name(o->arch, values[i].tensor)};
         bool mixes = values[i].tensor >= NTX_T_attn_mix && values[i].tensor <= NTX_T_ffn_mix_base;
-        if ((mixes && l >= o->layers && mk__says(o, STREAMED)) || !takes(o, &layer, values[i].tensor) || (ntx_whole_of(&p->hp, l, values[i].tensor, &whole) && whole.out0))
+        if ((mixes && l >= o->layers && mk__says(o, STREAMED)) || !takes(o, &layer, values[i].tensor) || (ntx_whole_of(&m->hp, l, values[i].tensor, &whole) && whole.out0))
             continue;
         if (ntx_is_models(values[i].tensor))
             snprintf(name, sizeof name, "%s", ntx_tensor_name(o->arch, values[i].tensor));
         else
             snprintf(name, sizeof name, "blk.%u.%s", l, whole.name);
-        add_plus(p, l, values[i].tensor);
+        add_plus(m, l, values[i].tensor);
         if (o->shared && l && ntx_is_matrix(values[i].tensor))
             continue;
-        struct mk_tensor *t = add_kind(p, name, l, values[i].tensor, (values[i].more && mixed) || (values[i].not_experts && experts_only));
+        struct mk_tensor *t = add_kind(m, name, l, values[i].tensor, (values[i].more && mixed) || (values[i].not_experts && experts_only));
         if (!t)
             return;
         bool unscaled = is_gemma4(o) && (values[i].tensor == NTX_T_q_norm || values[i].tensor == NTX_T_k_norm); /* scores are not divided */
         t->mean = unscaled ? 0.35f : values[i].mean;
         t->std = deviation(o, i, t->ne[0]) * (o->nextn_agrees != 0 && leads_out(values[i].tensor) ? o->nextn_agrees : 1);
         if (ntx_is_scalable(values[i].tensor))
-            add_scale(p, name, ntx_tensor_kinds[values[i].tensor].use == NTX_USE_EXPERT ? o->experts : 1);
+            add_scale(m, name, ntx_tensor_kinds[values[i].tensor].use == NTX_USE_EXPERT ? o->experts : 1);
     }
 }
 
 /* A block behind the layers, which predicts tokens. */
-static void add_nextn(struct plan *p, uint32_t l)
+static void add_nextn(struct model *m, uint32_t l)
 {
     static const struct { const char *name; uint32_t n_in; bool matrix; } more[] = {{"eh_proj", 2, true}, {"enorm", 1, false}, {"hnorm", 1, false}, {"shared_head_norm", 1, false}};
     char name[64];
-    add_layer(p, l);
+    add_layer(m, l);
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         snprintf(name, sizeof name, "blk.%u.nextn.%s.weight", l, more[i].name);
-        struct mk_tensor *t = more[i].matrix && p->o->nextn_agrees != 0 ? mk_tensor_add(p->f, name, NTX_F32, 2 * (uint64_t)p->o->embd, p->o->embd, 0) : NULL;
+        struct mk_tensor *t = more[i].matrix && m->o->nextn_agrees != 0 ? mk_tensor_add(m->f, name, NTX_F32, 2 * (uint64_t)m->o->embd, m->o->embd, 0) : NULL;
         if (t)
             t->unit = true;
         else if (more[i].matrix)
-            add_matrix(p, name, (uint64_t)more[i].n_in * p->o->embd, p->o->embd, 1 / sqrtf((float)p->o->embd), false);
+            add_matrix(m, name, (uint64_t)more[i].n_in * m->o->embd, m->o->embd, 1 / sqrtf((float)m->o->embd), false);
         else
-            add_vector(p, name, p->o->embd, 1, 0.1f);
+            add_vector(m, name, m->o->embd, 1, 0.1f);
     }
 }
 
 /* Each tensor of each layer must have a row of values. */
-static int check_values(const struct plan *p, struct ntx_err *err)
+static int check_values(const struct model *m, struct ntx_err *err)
 {
-    for (uint32_t l = 0; l < p->o->layers; l++) {
+    for (uint32_t l = 0; l < m->o->layers; l++) {
         struct ntx_layer layer;
         bool has[NTX_N_TENSORS] = {false};
-        if (!ntx_layer_describe(p->o->arch, &p->hp, l, &layer))
-            return ntx_err_set(err, -EINVAL, "no architecture '%.40s'", p->o->arch);
+        if (!ntx_layer_describe(m->o->arch, &m->hp, l, &layer))
+            return ntx_err_set(err, -EINVAL, "no architecture '%.40s'", m->o->arch);
         for (size_t i = 0; i < sizeof values / sizeof *values; i++)
             has[values[i].tensor] = true;
         for (int t = 0; t < NTX_N_TENSORS; t++)
-            if (!has[t] && takes(p->o, &layer, (enum ntx_tensor)t))
+            if (!has[t] && takes(m->o, &layer, (enum ntx_tensor)t))
                 return ntx_err_set(err, -EINVAL, "nothing says how large the values of '%s' are", ntx_tensor_kinds[t].name);
     }
     return 0;
@@ -434,65 +434,65 @@ static float *quarter_freqs(uint32_t dim)
 }
 
 /* A matrix of the model's, where it has it. */
-static void add_end(struct plan *p, enum ntx_end t, float std, bool more)
+static void add_end(struct model *m, enum ntx_end t, float std, bool more)
 {
-    const struct ntx_shape shape = ntx_end_shape(&p->hp, t);
-    if (ntx_end_has(&p->hp, t) != NTX_NEVER)
-        add_matrix(p, ntx_end_kinds[t].name, shape.n_in, shape.n_out, std, more);
+    const struct ntx_shape shape = ntx_end_shape(&m->hp, t);
+    if (ntx_end_has(&m->hp, t) != NTX_NEVER)
+        add_matrix(m, ntx_end_kinds[t].name, shape.n_in, shape.n_out, std, more);
 }
 
-static void add_tensors(struct plan *p, float *freqs)
+static void add_tensors(struct model *m, float *freqs)
 {
-    const struct mk_options *o = p->o;
+    const struct mk_options *o = m->o;
     float s = 1 / sqrtf((float)o->embd);
     const enum ntx_end lists[] = {is_phi3(o) ? NTX_END_rope_long : NTX_END_rope_freqs, NTX_END_rope_short};
-    uint32_t half = (o->rotated ? o->rotated : p->head) / 2;
+    uint32_t half = (o->rotated ? o->rotated : m->head) / 2;
     for (int i = 0; i < (is_phi3(o) ? 2 : 1) && freqs; i++) {
-        struct mk_tensor *t = mk_tensor_add(p->f, ntx_end_kinds[lists[i]].name, NTX_F32, half, 0, 0);
+        struct mk_tensor *t = mk_tensor_add(m->f, ntx_end_kinds[lists[i]].name, NTX_F32, half, 0, 0);
         if (t)
             t->values = freqs + i * half;
     }
-    add_end(p, NTX_END_token_embd, o->tied || mk__says(o, EMBED_SCALED) ? s : 1, o->tied || is_gpt_oss(o));
-    add_end(p, NTX_END_input_embd, 1 / sqrtf((float)o->layer_input), false);
-    add_end(p, NTX_END_gram_embd, 1, false);
+    add_end(m, NTX_END_token_embd, o->tied || mk__says(o, EMBED_SCALED) ? s : 1, o->tied || is_gpt_oss(o));
+    add_end(m, NTX_END_input_embd, 1 / sqrtf((float)o->layer_input), false);
+    add_end(m, NTX_END_gram_embd, 1, false);
     for (uint32_t l = 0; l < o->layers; l++)
-        add_layer(p, l);
+        add_layer(m, l);
     for (uint32_t l = o->layers; l < o->layers + o->nextn; l++)
-        add_nextn(p, l);
-    if (ntx_end_has(&p->hp, NTX_END_output_norm) == NTX_ALWAYS)
-        add_vector(p, ntx_end_kinds[NTX_END_output_norm].name, o->embd, o->tied ? o->logit_scale : 1, 0.1f);
+        add_nextn(m, l);
+    if (ntx_end_has(&m->hp, NTX_END_output_norm) == NTX_ALWAYS)
+        add_vector(m, ntx_end_kinds[NTX_END_output_norm].name, o->embd, o->tied ? o->logit_scale : 1, 0.1f);
     if (!o->tied)
-        add_end(p, NTX_END_output, o->logit_scale * s, true);
-    if (!o->tied && p->recipe->more == NTX_NVFP4)
-        add_scale(p, ntx_end_kinds[NTX_END_output].name, 1);
+        add_end(m, NTX_END_output, o->logit_scale * s, true);
+    if (!o->tied && m->recipe->more == NTX_NVFP4)
+        add_scale(m, ntx_end_kinds[NTX_END_output].name, 1);
 }
 
-int mk_plan(struct mk_file *f, const struct mk_options *o, float **freqs, struct ntx_err *err)
+int mk_describe(struct mk_file *f, const struct mk_options *o, float **freqs, struct ntx_err *err)
 {
     if (mk_is_head(o->arch))
-        return mk_plan_head(f, o, err);
-    struct plan p = {.f = f, .o = o, .recipe = find_recipe(o->type), .head = o->head_dim ? o->head_dim : o->embd / o->heads};
+        return mk_describe_head(f, o, err);
+    struct model m = {.f = f, .o = o, .recipe = find_recipe(o->type), .head = o->head_dim ? o->head_dim : o->embd / o->heads};
     uint32_t orig = o->rope_orig ? o->rope_orig : (uint32_t)((float)o->ctx / o->rope_factor);
     float *v = NULL;
-    mk__find_widths(&p);
+    mk__find_widths(&m);
     f->version = o->version;
     f->seed = o->seed;
     f->repeat = o->repeat_layers;
     f->holes = o->holes;
     if (f->repeat)
         mk_kv_bool(f, "ntx.shared_tensors", true);
-    int rc = check_values(&p, err);
+    int rc = check_values(&m, err);
     if (rc)
         return rc;
-    mk__add_keys(&p, orig);
-    if ((rc = mk_vocab(f, o, &p.n_vocab, err)))
+    mk__add_keys(&m, orig);
+    if ((rc = mk_vocab(f, o, &m.n_vocab, err)))
         return rc;
-    mk__kv_u32(&p, "vocab_size", p.n_vocab);
-    p.hp.n_vocab = p.n_vocab;
-    mk__add_gram_keys(&p);
-    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(p.head) : mk__says(o, STEP) ? half_freqs(o, p.head, orig) : is_phi3(o) ? two_freqs(o->rotated ? o->rotated : p.head) : llama3_freqs(o, p.head, orig)))
+    mk__kv_u32(&m, "vocab_size", m.n_vocab);
+    m.hp.n_vocab = m.n_vocab;
+    mk__add_gram_keys(&m);
+    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(m.head) : mk__says(o, STEP) ? half_freqs(o, m.head, orig) : is_phi3(o) ? two_freqs(o->rotated ? o->rotated : m.head) : llama3_freqs(o, m.head, orig)))
         return ntx_err_set(err, -ENOMEM, "out of memory");
-    add_tensors(&p, v);
+    add_tensors(&m, v);
     *freqs = v;
     return 0;
 }

@@ -1,0 +1,404 @@
+/* keys.c: the keys that an architecture's files have. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/mkmodel/describe_impl.h"
+
+static const struct { const char *arch; unsigned keys; } own_keys[] = {
+    {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
+    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
+    {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | LATENT}, {"mistral4", SHARED_COUNT | DENSE | LATENT},
+    {"deepseek32", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE}, {"glm-dsa", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE},
+    {"deepseek4", SHARED_COUNT | WINDOW | POOLED},
+    {"kimi-linear", SHARED_COUNT | DENSE | LATENT | SIGMOID | KDA},
+    {"glm5-next", SHARED_COUNT | DENSE | LATENT | SIGMOID | KDA | CHOICE | STREAMED},
+    {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
+    {"qwen4exp", SHARED_WIDTH | DELTA | SECTIONS | BLOCKS},
+    {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
+    {"llama4", EXPERT_EVERY},
+    {"hy_v4", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE | GATED},
+    {"step35", STEP | SHARED_WIDTH | WINDOW | WINDOW_BASE | SIGMOID | DENSE},
+};
+
+bool mk__says(const struct mk_options *o, unsigned key)
+{
+    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
+        if (!strcmp(own_keys[i].arch, o->arch))
+            return own_keys[i].keys & key;
+    return false;
+}
+
+void mk__kv_u32(struct model *m, const char *suffix, uint32_t v)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->o->arch, suffix);
+    mk_kv_u32(m->f, key, v);
+}
+
+static void kv_f32(struct model *m, const char *suffix, float v)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->o->arch, suffix);
+    mk_kv_f32(m->f, key, v);
+}
+
+static void add_rope_keys(struct model *m, uint32_t orig)
+{
+    const struct mk_options *o = m->o;
+    char key[96];
+    kv_f32(m, "rope.freq_base", o->rope_base);
+    mk__kv_u32(m, "rope.dimension_count", mk__says(o, STREAMED) ? 0 : o->rotated ? o->rotated : m->head);
+    if (is_phi3(o) && o->rope_freqs) {
+        mk__kv_u32(m, "rope.scaling.original_context_length", orig);
+        kv_f32(m, "rope.scaling.attn_factor", 1.19f);
+    }
+    if (!strcmp(o->rope_scaling, "none"))
+        return;
+    snprintf(key, sizeof key, "%s.rope.scaling.type", o->arch);
+    mk_kv_str(m->f, key, o->rope_scaling);
+    kv_f32(m, "rope.scaling.factor", o->rope_factor);
+    mk__kv_u32(m, "rope.scaling.original_context_length", orig);
+    if (o->yarn_magnitude != 0)
+        kv_f32(m, "rope.scaling.yarn_attn_factor", o->yarn_magnitude);
+    if (mk__says(o, LATENT) && o->log_multiplier != 0)
+        kv_f32(m, "rope.scaling.yarn_log_multiplier", o->log_multiplier);
+    if (!mk__says(o, TEMPERATURE))
+        return;
+    kv_f32(m, "attention.temperature_scale", 0.1f);
+    kv_f32(m, "rope.scaling.yarn_log_multiplier", 1);
+}
+
+static void kv_bool(struct model *m, const char *suffix, bool v)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->o->arch, suffix);
+    mk_kv_bool(m->f, key, v);
+}
+
+/* Pairs take turns in three sections. */
+static void add_sections(struct model *m)
+{
+    uint32_t pairs = or_else(m->o->rotated, m->head) / 2;
+    const uint32_t n[4] = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0};
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", m->o->arch);
+    mk_kv_arr(m->f, key, NTX_GGUF_I32, n, 4);
+}
+
+static void add_delta_keys(struct model *m)
+{
+    const struct ntx_hparams hp = m->hp;
+    mk__kv_u32(m, "ssm.conv_kernel", hp.delta.taps);
+    mk__kv_u32(m, "ssm.state_size", hp.delta.head);
+    mk__kv_u32(m, "ssm.group_count", hp.delta.key_heads);
+    mk__kv_u32(m, "ssm.time_step_rank", hp.delta.heads);
+    mk__kv_u32(m, "ssm.inner_size", hp.delta.heads * hp.delta.head);
+    mk__kv_u32(m, "full_attention_interval", attention_every(m->o));
+}
+
+static void kv_u32s(struct model *m, const char *suffix, const uint32_t *v)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->o->arch, suffix);
+    mk_kv_arr(m->f, key, NTX_GGUF_U32, v, m->o->layers);
+}
+
+static void add_kda_keys(struct model *m)
+{
+    uint32_t kv[NTX_MAX_LAYERS + 16];
+    char key[96];
+    for (uint32_t l = 0; l < m->o->layers + m->o->nextn; l++)
+        kv[l] = l >= m->o->layers || !ntx_is_recurrent(&m->hp, l);
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", m->o->arch);
+    mk_kv_arr(m->f, key, NTX_GGUF_U32, kv, m->o->layers + m->o->nextn);
+    mk__kv_u32(m, "ssm.conv_kernel", m->hp.delta.taps);
+    mk__kv_u32(m, "kda.head_dim", m->hp.delta.head);
+}
+
+static void add_choice_keys(struct model *m)
+{
+    uint32_t chooses[NTX_MAX_LAYERS];
+    mk__kv_u32(m, "attention.indexer.head_count", m->hp.index.heads);
+    mk__kv_u32(m, "attention.indexer.key_length", m->hp.index.head);
+    mk__kv_u32(m, "attention.indexer.top_k", m->hp.index.most * or_else(m->hp.index.every, 1));
+    for (uint32_t l = 0; l < m->o->layers; l++)
+        chooses[l] = ntx_chooses(&m->hp, l);
+    if (m->o->index_every || mk__says(m->o, GATED))
+        kv_u32s(m, "attention.indexer.types", chooses);
+}
+
+static void add_stream_keys(struct model *m)
+{
+    mk__kv_u32(m, "hyper_connection.count", NTX_STREAMS);
+    if (m->hp.streams.rounds)
+        mk__kv_u32(m, "hyper_connection.sinkhorn_iterations", m->hp.streams.rounds);
+    else
+        kv_f32(m, "hyper_connection.magnitude", 1.5f);
+    kv_f32(m, "hyper_connection.epsilon", 1e-6f);
+}
+
+static void add_limits(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    float limits[NTX_MAX_LAYERS + 16];
+    char key[96];
+    for (uint32_t l = 0; l < o->layers + o->nextn; l++)
+        limits[l] = 1.5f;
+    snprintf(key, sizeof key, "%s.swiglu_clamp_exp", o->arch);
+    mk_kv_arr(m->f, key, NTX_GGUF_F32, limits, o->layers + o->nextn);
+}
+
+static void add_streamed_keys(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    add_limits(m);
+    mk__kv_u32(m, "attention.indexer.kpool", m->hp.index.every);
+    kv_bool(m, "attention.indexer.kpool_select_tail", true);
+    kv_f32(m, "attention.layer_norm_epsilon", 1e-6f);
+    if (o->delta_bound != 0)
+        kv_f32(m, "kda.gate_lower_bound", -o->delta_bound);
+    add_stream_keys(m);
+}
+
+static void kv_list(struct model *m, const char *suffix, uint32_t elem, const void *v, size_t n)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->o->arch, suffix);
+    mk_kv_arr(m->f, key, elem, v, n);
+}
+
+static void add_block_keys(struct model *m)
+{
+    const struct ntx_hparams *hp = &m->hp;
+    uint32_t ratios[NTX_MAX_LAYERS];
+    for (uint32_t l = 0; l < m->o->layers; l++)
+        ratios[l] = ntx_chooses(hp, l) ? hp->index.every : 0;
+    kv_u32s(m, "attention.compress_ratios", ratios);
+    mk__kv_u32(m, "attention.indexer.head_count", hp->index.heads);
+    mk__kv_u32(m, "attention.indexer.key_length", hp->index.head);
+    mk__kv_u32(m, "attention.indexer.top_k", hp->index.most * hp->index.every);
+    mk__kv_u32(m, "hyper_connection.count", NTX_STREAMS);
+    mk__kv_u32(m, "hyper_connection.low_rank", hp->streams.low);
+}
+
+/* Once the vocabulary is known: hashes of tokens stay below 2^63. */
+void mk__add_gram_keys(struct model *m)
+{
+    const struct ntx_hparams *hp = &m->hp;
+    uint64_t by[NTX_GRAM_MAX], first[NTX_GRAM_HEADS_MAX], size[NTX_GRAM_HEADS_MAX];
+    const uint32_t layer = hp->grams.layer - 1;
+    if (!hp->grams.layer)
+        return;
+    for (uint32_t i = 0; i < hp->grams.n; i++)
+        by[i] = (i + 1) * 0x9e3779b97f4a7c15u % ((uint64_t)INT64_MAX / hp->n_vocab) | 1;
+    for (uint32_t h = 0; h < hp->grams.heads; h++) {
+        first[h] = hp->grams.first[h];
+        size[h] = hp->grams.size[h];
+    }
+    kv_list(m, "ple.layers", NTX_GGUF_I32, &layer, 1);
+    mk__kv_u32(m, "ple.ngram_size", hp->grams.n);
+    mk__kv_u32(m, "ple.heads_per_ngram", hp->grams.heads / (hp->grams.n - 1));
+    mk__kv_u32(m, "ple.conv_kernel", hp->grams.taps);
+    mk__kv_u32(m, "ple.eos_token_id", hp->grams.eos);
+    mk__kv_u32(m, "embedding_length_per_layer_input", hp->grams.width);
+    kv_list(m, "ple.layer_multipliers", NTX_GGUF_U64, by, hp->grams.n);
+    kv_list(m, "ple.head_offsets", NTX_GGUF_U64, first, hp->grams.heads);
+    kv_list(m, "ple.head_vocab_sizes", NTX_GGUF_U64, size, hp->grams.heads);
+}
+
+static void add_pooled_keys(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    uint32_t ratios[NTX_MAX_LAYERS];
+    float limits[NTX_MAX_LAYERS];
+    char key[96];
+    for (uint32_t l = 0; l < o->layers + o->nextn; l++) {
+        ratios[l] = m->hp.pool[l];
+        limits[l] = 1.5f;
+    }
+    snprintf(key, sizeof key, "%s.attention.compress_ratios", o->arch);
+    mk_kv_arr(m->f, key, NTX_GGUF_U32, ratios, o->layers + o->nextn);
+    snprintf(key, sizeof key, "%s.swiglu_clamp_exp", o->arch);
+    mk_kv_arr(m->f, key, NTX_GGUF_F32, limits, o->layers + o->nextn);
+    mk__kv_u32(m, "attention.q_lora_rank", o->q_lora);
+    mk__kv_u32(m, "attention.indexer.head_count", m->hp.index.heads);
+    mk__kv_u32(m, "attention.indexer.key_length", m->hp.index.head);
+    mk__kv_u32(m, "attention.indexer.top_k", or_else(o->index_most, 24));
+    mk__kv_u32(m, "attention.output_group_count", m->hp.o_parts);
+    mk__kv_u32(m, "attention.output_lora_rank", m->hp.o_lora);
+    kv_f32(m, "attention.compress_rope_freq_base", 16 * o->rope_base);
+    add_stream_keys(m);
+    mk__kv_u32(m, "hash_layer_count", o->hashed);
+    mk__kv_u32(m, "embedding_length_out", NTX_STREAMS * o->embd);
+    if (o->expert_scale == 0)
+        kv_f32(m, "expert_weights_scale", 1.5f);
+    mk__kv_u32(m, "expert_gating_func", 4);
+    kv_bool(m, "expert_weights_norm", true);
+}
+
+static void add_gemma4_keys(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    uint32_t ff[NTX_MAX_LAYERS], kv[NTX_MAX_LAYERS];
+    uint8_t pattern[NTX_MAX_LAYERS];
+    char key[96];
+    for (uint32_t l = 0; l < o->layers; l++) {
+        ff[l] = m->dims[l].n_ff;
+        kv[l] = m->dims[l].n_head_kv;
+        pattern[l] = ntx_windowed(&m->hp, l);
+    }
+    kv_u32s(m, "feed_forward_length", ff);
+    kv_u32s(m, "attention.head_count_kv", kv);
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", o->arch);
+    mk_kv_arr(m->f, key, NTX_GGUF_BOOL, pattern, o->layers);
+    mk__kv_u32(m, "attention.key_length_swa", m->dims[0].head_k);
+    mk__kv_u32(m, "attention.value_length_swa", m->dims[0].head_v);
+    mk__kv_u32(m, "rope.dimension_count_swa", m->dims[0].head_k);
+    mk__kv_u32(m, "attention.shared_kv_layers", o->shared_kv);
+    mk__kv_u32(m, "embedding_length_per_layer_input", o->layer_input);
+    kv_f32(m, "final_logit_softcapping", 8);
+}
+
+static void add_step_keys(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    const uint32_t n = o->layers + o->nextn;
+    uint32_t heads[NTX_MAX_LAYERS + 16], kv[NTX_MAX_LAYERS + 16];
+    uint8_t pattern[NTX_MAX_LAYERS + 16];
+    float limits[NTX_MAX_LAYERS + 16], shared_limits[NTX_MAX_LAYERS + 16];
+    for (uint32_t l = 0; l < n; l++) {
+        limits[l] = l % 2 ? 0.5f : 0;
+        shared_limits[l] = l % 3 == 1 ? 0.75f : 0;
+        heads[l] = m->dims[l].n_head;
+        kv[l] = m->dims[l].n_head_kv;
+        pattern[l] = ntx_windowed(&m->hp, l);
+    }
+    kv_list(m, "attention.head_count", NTX_GGUF_U32, heads, n);
+    kv_list(m, "attention.head_count_kv", NTX_GGUF_U32, kv, n);
+    kv_list(m, "attention.sliding_window_pattern", NTX_GGUF_BOOL, pattern, n);
+    kv_list(m, "swiglu_clamp_exp", NTX_GGUF_F32, limits, n);
+    kv_list(m, "swiglu_clamp_shexp", NTX_GGUF_F32, shared_limits, n);
+}
+
+static void add_router_keys(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    if (mk__says(o, SHARED_COUNT))
+        mk__kv_u32(m, "expert_shared_count", shared_ff(o) / expert_ff(o));
+    if (mk__says(o, DENSE))
+        mk__kv_u32(m, "leading_dense_block_count", o->experts ? o->dense : o->layers);
+    if (o->nextn)
+        mk__kv_u32(m, "nextn_predict_layers", o->nextn);
+    if (o->expert_scale != 0)
+        kv_f32(m, "expert_weights_scale", o->expert_scale);
+    if (o->expert_groups) {
+        mk__kv_u32(m, "expert_group_count", o->expert_groups);
+        mk__kv_u32(m, "expert_group_used_count", o->expert_groups_used);
+    }
+    if (!mk__says(o, SIGMOID) && !o->sigmoid)
+        return;
+    mk__kv_u32(m, "expert_gating_func", 2);
+    kv_bool(m, "expert_weights_norm", true);
+}
+
+/* In the older way or the newer (model/arch/deepseek2.c). */
+static void add_latent_keys(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    mk__kv_u32(m, "attention.kv_lora_rank", o->kv_lora);
+    if (o->q_lora)
+        mk__kv_u32(m, "attention.q_lora_rank", o->q_lora);
+    mk__kv_u32(m, "attention.key_length", o->kv_joined ? m->head : o->kv_lora + o->rotated);
+    mk__kv_u32(m, "attention.value_length", o->kv_joined ? value_dim(o, m->head) : o->kv_lora);
+    if (o->kv_joined)
+        return;
+    mk__kv_u32(m, "attention.key_length_mla", m->head);
+    mk__kv_u32(m, "attention.value_length_mla", value_dim(o, m->head));
+}
+
+void mk__add_keys(struct model *m, uint32_t orig)
+{
+    const struct mk_options *o = m->o;
+    mk_kv_str(m->f, "general.architecture", o->arch);
+    mk_kv_str(m->f, "general.name", o->name);
+    uint32_t *base = o->shared ? calloc(o->layers, sizeof *base) : NULL;
+    if (base)
+        mk_kv_arr(m->f, "ntx.delta.base", NTX_GGUF_U32, base, o->layers);
+    free(base);
+    mk_kv_u32(m->f, "general.file_type", m->recipe->file_type);
+    mk_kv_u32(m->f, "general.quantization_version", 2);
+    mk__kv_u32(m, "block_count", o->layers + o->nextn);
+    mk__kv_u32(m, "context_length", o->ctx);
+    mk__kv_u32(m, "embedding_length", o->embd);
+    if (is_gemma4(o))
+        add_gemma4_keys(m);
+    else
+        mk__kv_u32(m, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
+    if (mk__says(o, STEP))
+        add_step_keys(m);
+    else
+        mk__kv_u32(m, "attention.head_count", o->heads);
+    if (mk__says(o, KDA))
+        add_kda_keys(m);
+    else if (!is_gemma4(o) && !mk__says(o, STEP))
+        mk__kv_u32(m, "attention.head_count_kv", !mk__says(o, LATENT) ? o->kv : o->kv_joined ? o->heads : 1);
+    kv_f32(m, "attention.layer_norm_rms_epsilon", 1e-5f);
+    if (mk__says(o, LATENT)) {
+        add_latent_keys(m);
+    } else if (m->head * o->heads != o->embd || !mk__says(o, UNSAID_LENGTH)) {
+        mk__kv_u32(m, "attention.key_length", m->head);
+        mk__kv_u32(m, "attention.value_length", m->head);
+    }
+    if (o->experts) {
+        mk__kv_u32(m, "expert_count", o->experts);
+        mk__kv_u32(m, "expert_used_count", o->experts_used);
+    }
+    if ((o->experts || mk__says(o, LATENT)) && strcmp(o->arch, "llama"))
+        mk__kv_u32(m, "expert_feed_forward_length", expert_ff(o));
+    if (o->experts && mk__says(o, SHARED_WIDTH))
+        mk__kv_u32(m, "expert_shared_feed_forward_length", shared_ff(o));
+    if (mk__says(o, WINDOW))
+        mk__kv_u32(m, "attention.sliding_window", o->window);
+    if (mk__says(o, CAPS)) {
+        kv_f32(m, "attn_logit_softcapping", 5);
+        kv_f32(m, "final_logit_softcapping", 8);
+    }
+    if (mk__says(o, EXPERT_EVERY))
+        mk__kv_u32(m, "interleave_moe_layer_step", o->expert_every ? o->expert_every : 1);
+    if (o->stretch)
+        mk__kv_u32(m, "attention.sliding_window", o->stretch);
+    if (o->stretch_pattern)
+        mk__kv_u32(m, "attention.sliding_window_pattern", o->stretch_pattern);
+    if (o->temperature) {
+        kv_f32(m, "attention.temperature_scale", 0.1f);
+        mk__kv_u32(m, "attention.temperature_length", o->temperature);
+    }
+    if (mk__says(o, WINDOW_BASE))
+        kv_f32(m, "rope.freq_base_swa", o->rope_base / 4);
+    if (mk__says(o, SCALES)) {
+        kv_f32(m, "embedding_scale", 12);
+        kv_f32(m, "residual_scale", 0.25f);
+        kv_f32(m, "attention.scale", 0.1f);
+        kv_f32(m, "logit_scale", 6);
+    }
+    if (mk__says(o, DELTA))
+        add_delta_keys(m);
+    if (chooses(o))
+        add_choice_keys(m);
+    if (mk__says(o, POOLED))
+        add_pooled_keys(m);
+    if (mk__says(o, STREAMED))
+        add_streamed_keys(m);
+    if (mk__says(o, GATED)) {
+        add_limits(m);
+        add_stream_keys(m);
+    }
+    if (mk__says(o, BLOCKS))
+        add_block_keys(m);
+    if (mk__says(o, SECTIONS))
+        add_sections(m);
+    add_router_keys(m);
+    add_rope_keys(m, orig);
+}

@@ -1,0 +1,146 @@
+/* widths.c: a model's numbers as its options say, as far as its tensors' widths follow from them. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/mkmodel/describe_impl.h"
+
+/* Each third layer has no window, wider heads and other K and V heads; the last ones read what others keep, and have wider FFNs. */
+static void gemma4_widths(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    const uint32_t own = o->layers - o->shared_kv;
+    m->hp.dims = m->dims;
+    for (uint32_t l = 0; l < o->layers; l++) {
+        bool full = l % 3 == 2;
+        struct ntx_dims *d = &m->dims[l];
+        *d = (struct ntx_dims){o->heads, full && o->full_kv ? o->full_kv : o->kv, m->head, m->head, l < own ? o->ff : 2 * o->ff, l};
+        if (!full && o->window_head)
+            d->head_k = d->head_v = o->window_head;
+        if (l >= own)
+            d->kv_of = own - (full ? 1 : 2);
+        if (!full)
+            m->hp.windowed[l / 64] |= (uint64_t)1 << l % 64;
+    }
+}
+
+/* Each third layer has no window, and `heads` heads; activations of some are bounded. */
+static void step_widths(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    m->hp.dims = m->dims;
+    for (uint32_t l = 0; l < o->layers + o->nextn; l++) {
+        bool full = l % 3 == 0;
+        m->dims[l] = (struct ntx_dims){full ? o->heads : or_else(o->window_heads, o->heads), o->kv, m->head, m->head, o->ff, l};
+        m->hp.windowed[l / 64] |= (uint64_t)!full << l % 64;
+    }
+}
+
+/* Layers in turn pool nothing, 4 and 128 positions; those that pool 4 choose. */
+static void pooled_widths(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    m->hp.v_is_k = true;
+    m->hp.rope_dim = o->rotated;
+    m->hp.streams.n = NTX_STREAMS;
+    m->hp.streams.rounds = 20;
+    m->hp.o_parts = or_else(o->o_parts, 2);
+    m->hp.o_lora = or_else(o->o_lora, 32);
+    m->hp.n_expert_used = o->experts_used;
+    m->hp.n_token_experts = o->hashed;
+    m->hp.index.heads = or_else(o->index_heads, 8);
+    m->hp.index.head = or_else(o->index_head, 64);
+    for (uint32_t l = 0; l < o->layers; l++) {
+        m->hp.pool[l] = (uint16_t)ratio_of(l);
+        m->hp.index.in[l / 64] |= (uint64_t)(ratio_of(l) == 4) << l % 64;
+    }
+}
+
+/* Layers that attend: of so many the first chooses. Blocks behind the layers all do. */
+static void streamed_widths(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    m->hp.streams.n = NTX_STREAMS;
+    m->hp.streams.rounds = 20;
+    m->hp.index.every = or_else(o->index_pool, 4);
+    memset(m->hp.index.in, 0, sizeof m->hp.index.in);
+    for (uint32_t l = 0; l < o->layers + o->nextn; l++)
+        if (l >= o->layers || (!ntx_is_recurrent(&m->hp, l) && l / attention_every(o) % or_else(o->index_every, 1) == 0))
+            m->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
+}
+
+/* Of its table each head has some rows more than the one before. */
+static void block_widths(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    struct ntx_hparams *hp = &m->hp;
+    hp->streams.n = NTX_STREAMS;
+    hp->streams.low = or_else(o->low_rank, 16);
+    hp->index.heads = or_else(o->index_heads, 8);
+    hp->index.head = or_else(o->index_head, 64);
+    hp->index.most = or_else(o->index_most, 24);
+    hp->index.every = or_else(o->index_pool, 4);
+    hp->index_beside = hp->no_output_norm = true;
+    for (uint32_t l = 0; l < o->layers; l++)
+        hp->index.in[l / 64] |= (uint64_t)!ntx_is_recurrent(hp, l) << l % 64;
+    hp->grams.layer = o->gram_layer;
+    if (!o->gram_layer)
+        return;
+    hp->grams.n = 3;
+    hp->grams.taps = 4;
+    hp->grams.heads = 2 * or_else(o->gram_heads, 2);
+    hp->grams.width = o->embd / hp->grams.heads;
+    hp->grams.eos = 2;
+    for (uint32_t h = 0; h < hp->grams.heads; h++) {
+        hp->grams.first[h] = hp->grams.rows;
+        hp->grams.size[h] = or_else(o->gram_entries, 97) + 6 * h;
+        hp->grams.rows += hp->grams.size[h];
+    }
+    hp->grams.rows = (hp->grams.rows + 127) / 128 * 128;
+}
+
+void mk__find_widths(struct model *m)
+{
+    const struct mk_options *o = m->o;
+    m->hp = (struct ntx_hparams){.n_layers = o->layers, .n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = m->head, .head_v = value_dim(o, m->head),
+                                 .rope_dim = o->kv_lora ? o->rotated : m->head, .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined, .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o),
+                                 .n_input = o->layer_input, .v_of_k = o->no_v, .experts_fused = o->fused, .delta_joined = o->delta_joined,
+                                 .qkv_fused = is_phi3(o) && !o->no_v, .gate_up_fused = is_phi3(o), .expert_every = o->expert_every ? o->expert_every : 1};
+    m->hp.delta.head = or_else(o->delta_head, 32);
+    m->hp.delta.heads = or_else(o->delta_heads, 4);
+    m->hp.delta.key_heads = or_else(o->delta_keys, 2);
+    m->hp.delta.taps = or_else(o->delta_taps, 4);
+    if (mk__says(o, KDA))
+        m->hp.delta.heads = m->hp.delta.key_heads = o->heads;
+    if (chooses(o)) {
+        m->hp.index.heads = or_else(o->index_heads, 8);
+        m->hp.index.head = or_else(o->index_head, 64);
+        m->hp.index.most = or_else(o->index_most, 24);
+        for (uint32_t l = 0; l < o->layers + o->nextn; l += or_else(o->index_every, 1))
+            m->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
+    }
+    ntx_set_recurrent(&m->hp, attention_every(o)); /* architectures without such layers do not look */
+    if (is_gemma4(o))
+        gemma4_widths(m);
+    if (mk__says(o, STEP))
+        step_widths(m);
+    if (is_pooled(o))
+        pooled_widths(m);
+    if (mk__says(o, STREAMED))
+        streamed_widths(m);
+    if (mk__says(o, GATED))
+        m->hp.streams.n = NTX_STREAMS;
+    if (mk__says(o, BLOCKS))
+        block_widths(m);
+}
+
+bool mk_arch_known(const char *arch)
+{
+    struct ntx_layer l;
+    return mk_is_head(arch) || ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = 1}, 0, &l);
+}
+
+bool mk_arch_experts(const char *arch, uint32_t n)
+{
+    struct ntx_layer l;
+    return ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = n, .expert_every = 1}, 0, &l) && ntx_layer_find(&l, NTX_OP_EXPERTS);
+}
