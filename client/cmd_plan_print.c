@@ -23,7 +23,9 @@ static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_for
         printf(" (GPU %.4g, CPU %.4g)", f->device_s * 1e3, f->cpu_s * 1e3);
     if (f->late_s > 0)
         printf(", late %.4g ms", f->late_s * 1e3);
-    if (f->copied > 0)
+    if (f->copied > 0 && a->hw.gpu.unified)
+        printf("; the GPU multiplies weights where they lie in RAM, and none is copied");
+    else if (f->copied > 0)
         printf("; %.0f %% of what is not in VRAM is copied to the GPU", f->copied * 100);
     if (f->estimated)
         printf("; the GPU's rates are estimates, nobody measured them");
@@ -80,6 +82,7 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
     const struct ntx_outline *m = &a->model;
     const struct ntx_layout *p = &a->place;
     uint64_t all = ntx_outline_model_bytes(m);
+    bool shared = a->hw.gpu.unified;
     char b[4][64], kv[64], name[256], source[256];
     ntx__plan_print_words(a);
     printf("\nmodel    %s: %.2f GB of weights, KV %.3g MB per token", ntx_out_line(m->name, name, sizeof name), (double)all / 1e9, p->kv_token_bytes / 1e6);
@@ -87,9 +90,9 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
         printf(", %u of %u experts used", m->model->hp.n_expert_used, m->model->hp.n_expert);
     printf("\nmachine  %s (%s)\n", ntx_out_line(a->hw.name, name, sizeof name),
            a->hw.source[0] ? ntx_out_line(a->hw.source, source, sizeof source) : "source unknown");
-    printf("budget   RAM %s%s%s; %s would do; context %u tokens, KV %s in %s, work %s\n", ntx_format_size(p->ram, b[0], 32), p->vram ? ", VRAM " : "",
-           p->vram ? ntx_format_size(p->vram, b[1], 64) : "", smallest(a, b[2], 64), p->ctx, ntx_format_size(p->kv_bytes, kv, 64),
-           p->on_device ? "VRAM" : "RAM", ntx_format_size(p->work_bytes, b[3], 32));
+    printf("budget   RAM %s%s%s; %s would do; context %u tokens, KV %s in %s, work %s\n", ntx_format_size(p->ram, b[0], 32), !p->vram ? "" : shared ? " for processor and GPU" : ", VRAM ",
+           p->vram && !shared ? ntx_format_size(p->vram, b[1], 64) : "", smallest(a, b[2], 64), p->ctx, ntx_format_size(p->kv_bytes, kv, 64),
+           p->on_device && !shared ? "VRAM" : "RAM", ntx_format_size(p->work_bytes, b[3], 32));
     for (int t = 0; t < NTX_N_TIERS; t++)
         if (p->bytes[t])
             printf("%-8s %9.3f GB  %5.1f %%\n", tier_names[t], (double)p->bytes[t] / 1e9, 100.0 * (double)p->bytes[t] / (double)all);
@@ -105,11 +108,11 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
 
 /* ---- for programs */
 
-static json_t *forecast_json(const struct ntx_forecast *f, uint32_t rows)
+static json_t *forecast_json(const struct ntx_plan_answer *a, const struct ntx_forecast *f, uint32_t rows)
 {
     return json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "rows", (json_int_t)rows, "tok_s", rows / f->pass_s, "pass_s", f->pass_s,
                      "limit", f->limit, "drive_s", f->drive_s, "memory_s", f->memory_s, "h2d_s", f->h2d_s, "compute_s", f->compute_s, "gpu_s", f->device_s,
-                     "cpu_s", f->cpu_s, "late_s", f->late_s, "copied", f->copied, "gpu_estimated", f->estimated);
+                     "cpu_s", f->cpu_s, "late_s", f->late_s, "copied", a->hw.gpu.unified ? 0 : f->copied, "gpu_estimated", f->estimated);
 }
 
 static json_t *table_json(const struct ntx_plan_answer *a, bool prefill)
@@ -163,8 +166,8 @@ void ntx_plan_print_json(const struct ntx_plan_answer *a)
     json_object_set_new(j, "predicted_tok_s", json_real(a->place.predicted ? 1 / a->place.decode.pass_s : 0));
     json_object_set_new(j, "limit", json_string(a->place.predicted ? a->place.decode.limit : ""));
     if (a->place.predicted) {
-        json_object_set_new(j, "decode", forecast_json(&a->place.decode, 1));
-        json_object_set_new(j, "prefill", forecast_json(&a->place.prefill, p->rows));
+        json_object_set_new(j, "decode", forecast_json(a, &a->place.decode, 1));
+        json_object_set_new(j, "prefill", forecast_json(a, &a->place.prefill, p->rows));
     }
     if (p->guess_tok_s > 0)
         json_object_set_new(j, "draft", json_pack("{s:I, s:f, s:f, s:b}", "nodes", (json_int_t)p->guess_nodes, "tokens_per_pass", p->guess_tokens, "tok_s", p->guess_tok_s,

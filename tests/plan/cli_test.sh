@@ -68,6 +68,13 @@ less "$(speed rtx3090-pcie3x8 --backend cuda --link h2d=3.25G)" "$(speed rtx3090
 less "$(speed gb10-128g)" 5.3 1
 less 4.5 "$(speed gb10-128g)" 1
 less "$(speed gb10-128g --backend cpu)" "$(speed gb10-128g)" 0.6
+for p in gb10-128g orin-64g; do
+    out=$("$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/$p.json") || fail "plan for $p"
+    has "$out" " for processor and GPU; " # one budget
+    has "$out" "; the GPU multiplies weights where they lie in RAM, and none is copied"
+    case $out in *VRAM* | *"copied to the GPU"*) fail "$p has no memory of its own: $out" ;; esac
+    has "$out" "(estimated)"
+done
 
 # KV in eighths is counted as such; what is not predicted is refused.
 has "$("$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" --kv-type q8_0)" "KV 0.174 MB per token"
