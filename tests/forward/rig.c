@@ -126,6 +126,17 @@ struct mk_options rig_pooled(void)
 }
 
 /* The same model packed, in its place. */
+const char *rig_kernel(const char *name)
+{
+#ifdef __aarch64__
+    if (name && !strcmp(name, "avx2"))
+        return "neon";
+    if (name && !strcmp(name, "avx512"))
+        return "i8mm";
+#endif
+    return name;
+}
+
 static void pack(const struct rig_options *o, const char *path)
 {
     struct ntx_err err = {0};

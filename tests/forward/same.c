@@ -45,12 +45,12 @@ static void same_by_circumstance(const struct rig_options *of)
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct rig_options o = base;
-        if (!ntx_cpu_pick(ways[i].kernel))
+        o.kernel = rig_kernel(ways[i].kernel);
+        if (!ntx_cpu_pick(o.kernel))
             continue;
         o.threads = ways[i].threads;
         o.window = ways[i].window;
         o.chunk_bytes = ways[i].chunk_bytes;
-        o.kernel = ways[i].kernel;
         o.stay_every = ways[i].stay_every;
         float *got = rig_logits(&o, o.kernel && !strcmp(o.kernel, "generic") ? FEW : N, ways[i].step, &n);
         CHECK_MSG(!memcmp(got, want, n * sizeof *got), "type %s, way %zu", make->type, i);

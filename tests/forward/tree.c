@@ -30,8 +30,8 @@ static void of_all_kinds(void)
         {"deepseek2", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false}, {"deepseek32", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct rig_options o = {.make = rig_model(), .kv_type = is[i].kv, .kernel = is[i].kernel, .threads = is[i].threads, .windows = is[i].windows};
-        if (!ntx_cpu_pick(is[i].kernel))
+        struct rig_options o = {.make = rig_model(), .kv_type = is[i].kv, .kernel = rig_kernel(is[i].kernel), .threads = is[i].threads, .windows = is[i].windows};
+        if (!ntx_cpu_pick(o.kernel))
             continue;
         if (!strcmp(is[i].arch, "deepseek2"))
             o.make = rig_latent();

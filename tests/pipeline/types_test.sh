@@ -4,8 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,304
 kernels=generic
-for k in avx2 avx512 neon; do
-    ! grep -qw "${k/avx512/avx512_vnni}" /proc/cpuinfo || kernels+=" $k"
+for k in avx2:avx2 avx512:avx512_vnni neon:asimddp i8mm:i8mm; do # what Linux calls it
+    ! grep -qw "${k#*:}" /proc/cpuinfo || kernels+=" ${k%:*}"
 done
 
 # everywhere OPTIONS...: a model of these, at every place

@@ -50,7 +50,8 @@ static void machines_open(struct machines *m, const struct rig_options *of, cons
         o.ranks = r->ranks;
         o.backend = i ? NULL : ntx_ranks_backend(r->ranks);
         o.threads = 1 + i % 2;
-        o.kernel = ntx_cpu_pick(kernels[i]) ? kernels[i] : NULL;
+        o.kernel = rig_kernel(kernels[i]);
+        o.kernel = ntx_cpu_pick(o.kernel) ? o.kernel : NULL;
         rig_open(&r->rig, &o);
         if (i)
             CHECK_EQ(pthread_create(&r->thread, NULL, follow, r), 0);
