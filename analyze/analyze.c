@@ -9,6 +9,7 @@
 #include "common/pieces.h"
 #include "common/util.h"
 #include "model/quant.h"
+#include "model/tensors.h"
 
 #define MAX_ROLES 256u
 #define FEWEST 32u /* values of a row, and rows: what is smaller is no matrix that anybody streams */
@@ -186,7 +187,7 @@ static int compare_pair(void *ctx, uint32_t i, struct ntx_err *err)
     for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && r->types[t] != NTX_TYPE_LIMIT; t++)
         quantizer[t] = j->quantizer[r->types[t]];
     struct ntx__pair_job k = {.a = {a, j->fds[a->file], p->matrix * r->out}, .b = {b, j->fds[b->file], p->matrix * r->out}, .in = r->in, .out = r->out,
-                              .columns = !strncmp(r->name, "ffn_down", 8) || !strncmp(r->name, "attn_output", 11), .types = r->types, .quantizer = quantizer, .o = j->o};
+                              .columns = ntx_is_kin(r->name, NTX_T_down) || ntx_is_kin(r->name, NTX_T_o), .types = r->types, .quantizer = quantizer, .o = j->o};
     int rc = ntx__compare(&k, &p->is, err);
     if (!rc)
         choose_delta(j->o, r, p);

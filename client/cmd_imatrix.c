@@ -11,6 +11,7 @@
 #include "client/out.h"
 #include "client/progress.h"
 #include "common/util.h"
+#include "model/tensors.h"
 #include "quantize/imatrix.h"
 
 struct run {
@@ -98,7 +99,7 @@ static int take_tensor(struct run *r, uint32_t tensor, struct ntx_imatrix *out, 
     k.sum2 = calloc((size_t)k.n * k.n_mat, sizeof *k.sum2);
     k.count = calloc(k.n_mat, sizeof *k.count);
     int rc = k.sum2 && k.count ? ask(r, tensor, &k, &got, err) : ntx_err_set(err, -ENOMEM, "no memory for tensor '%s'", t->name);
-    const bool experts = strstr(t->name, "_exps.") != NULL; /* heads have theirs, too, and are all seen */
+    const bool experts = ntx_is_experts(t->name); /* heads have theirs, too, and are all seen */
     for (uint32_t i = 0; !rc && got && experts && i < k.n_mat; i++) {
         r->n_unseen += k.count[i] == 0;
         r->n_experts++;

@@ -196,6 +196,17 @@ static const struct ntx__arch *arch_called(const char *name)
 
 const char *ntx_tensor_name(const char *arch, enum ntx_tensor t) { return name_of(arch_called(arch), t); }
 
+bool ntx_arch_keeps(const struct ntx_gguf *g, const char *tensor)
+{
+    struct ntx_str s = {0};
+    ntx_gguf_str(g, "general.architecture", &s);
+    for (size_t i = 0; i < N_ARCHS; i++)
+        for (int t = 0; is(s, archs[i].name) && t < NTX_N_TENSORS; t++)
+            if (archs[i].arch->kept[t] && strstr(tensor, name_of(archs[i].arch, (enum ntx_tensor)t)))
+                return true;
+    return false;
+}
+
 bool ntx_layer_describe(const char *arch, const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out)
 {
     const struct ntx__arch *a = arch_called(arch);

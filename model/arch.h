@@ -187,6 +187,8 @@ uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t
 bool ntx_layer_describe(const char *arch, const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 /* As the architecture calls it, behind "blk.N." (but see ntx_is_models). */
 const char *ntx_tensor_name(const char *arch, enum ntx_tensor t);
+/* A tensor of a file, whose precision a quantiser leaves as it is by what its architecture says. */
+bool ntx_arch_keeps(const struct ntx_gguf *g, const char *tensor);
 
 /* A model that one may not have, by its published numbers; its architecture's file has it. 0: the key is left out. */
 struct ntx_known {

@@ -134,14 +134,6 @@ enum ntx_has ntx_end_has(const struct ntx_hparams *hp, enum ntx_end t)
     }
 }
 
-/* Of each key head q and k, then v of its heads, then the gates of their outputs. */
-static bool whole_delta(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out)
-{
-    *out = (struct ntx_whole){.name = "ssm_in.weight", .shape = ntx_shape_of(hp, layer, NTX_T_delta_mix), .out0 = ntx_whole_run(hp, t, 0), .run = hp->delta.head};
-    out->shape.n_out += ntx_shape_of(hp, layer, NTX_T_delta_gate).n_out;
-    return true;
-}
-
 uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t i)
 {
     if (t == NTX_T_o_a)
@@ -153,18 +145,30 @@ uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t
     return at * hp->delta.head;
 }
 
+static bool find_whole(const struct ntx_hparams *hp, enum ntx_tensor t, enum ntx_tensor *first, enum ntx_tensor *last, struct ntx_whole *out)
+{
+#define X(symbol, its_name, has, from, to, of_run) \
+    if ((has) && t >= NTX_T_##from && t <= NTX_T_##to) { \
+        *first = NTX_T_##from; \
+        *last = NTX_T_##to; \
+        *out = (struct ntx_whole){.name = its_name, .run = of_run}; \
+        return true; \
+    }
+    NTX_WHOLES(X)
+#undef X
+    return false;
+}
+
 bool ntx_whole_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, struct ntx_whole *out)
 {
-    if (hp->delta_joined && (t == NTX_T_delta_mix || t == NTX_T_delta_gate))
-        return whole_delta(hp, layer, t, out);
-    bool qkv = hp->qkv_fused && t >= NTX_T_q && t <= NTX_T_v, gate_up = hp->gate_up_fused && (t == NTX_T_gate || t == NTX_T_up);
-    if (!qkv && !gate_up)
+    enum ntx_tensor first, last;
+    if (!find_whole(hp, t, &first, &last, out))
         return false;
-    *out = (struct ntx_whole){.name = qkv ? "attn_qkv.weight" : "ffn_up.weight", .shape = ntx_shape_of(hp, layer, t)};
+    out->shape = ntx_shape_of(hp, layer, t);
     out->shape.n_out = 0;
-    for (int p = qkv ? NTX_T_q : NTX_T_gate; p <= (int)(qkv ? NTX_T_v : NTX_T_up); p++) {
+    for (int p = (int)first; p <= (int)last; p++) {
         if (p == (int)t)
-            out->out0 = out->shape.n_out;
+            out->out0 = out->run ? ntx_whole_run(hp, t, 0) : out->shape.n_out;
         out->shape.n_out += ntx_shape_of(hp, layer, (enum ntx_tensor)p).n_out;
     }
     return true;

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "model/pack.h"
 
@@ -11,6 +12,29 @@ const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS] = {NTX_LAYER_TENSOR
 #define X(field, name, in, out, use, has) {name, NTX_DIM_##in, NTX_DIM_##out, NTX_USE_##use},
 const struct ntx_tensor_kind ntx_end_kinds[NTX_N_ENDS] = {NTX_END_TENSORS(X)};
 #undef X
+
+#define X(symbol, name, has, first, last, run) name,
+const char *const ntx_whole_names[NTX_N_WHOLES] = {NTX_WHOLES(X)};
+#undef X
+
+bool ntx_is_called(const char *name, enum ntx_tensor t) { return strstr(name, ntx_tensor_kinds[t].name); }
+
+bool ntx_is_kin(const char *name, enum ntx_tensor t)
+{
+    const char *of = ntx_tensor_kinds[t].name;
+    const size_t n = strcspn(of, ".");
+    while (*name && strncmp(name, of, n))
+        name++;
+    return *name;
+}
+
+bool ntx_is_experts(const char *name)
+{
+    int t = 0;
+    while (t < NTX_N_TENSORS && !(ntx_tensor_kinds[t].use == NTX_USE_EXPERT && ntx_is_called(name, (enum ntx_tensor)t)))
+        t++;
+    return t < NTX_N_TENSORS;
+}
 
 #define X(name, symbol, by, width, does, device) {#name, NTX_BY_##by, NTX_WRITES_##width, NTX_ON_DEVICE_##device, does},
 const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1] = {NTX_OPS(X) {"UNKNOWN", NTX_BY_BACK, NTX_WRITES_ONE, NTX_ON_DEVICE_NO, 0}};
@@ -30,7 +54,7 @@ void ntx_step_takes(struct ntx_step *s, enum ntx_tensor t, bool maybe)
 {
     assert(s->n_weights < NTX_STEP_WEIGHTS);
     s->maybe |= (uint16_t)(maybe << s->n_weights);
-    s->weight[s->n_weights++] = (uint8_t)t;
+    s->weight[s->n_weights++] = (uint16_t)t;
 }
 
 static bool keep_present(const struct ntx_layer *l, struct ntx_step *s)

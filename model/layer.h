@@ -174,7 +174,7 @@ struct ntx_step {
     uint8_t in[2], out;                /* enum ntx_buf */
     bool feeds;                        /* what it gives goes into the layer's state (found by ntx_layer_done) */
     uint8_t n_weights;
-    uint8_t weight[NTX_STEP_WEIGHTS];  /* enum ntx_tensor */
+    uint16_t weight[NTX_STEP_WEIGHTS]; /* enum ntx_tensor */
     uint16_t maybe;                    /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and steps that
                                           are nothing without them, too */
     uint8_t adapter;                   /* PLUS: of rows with this one alone; 0: of all */

@@ -7,6 +7,7 @@
 #ifndef NTX_MODEL_TENSORS_H
 #define NTX_MODEL_TENSORS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Widths that shapes are made of (ntx_width), and how many values each is: by a model's numbers hp and its layer's, w. One that no other architecture has is a row. */
@@ -266,6 +267,20 @@ enum ntx_end {
     NTX_N_ENDS
 };
 
+/* Tensors of a layer that are one in files of some architectures. */
+#define NTX_WHOLES(X) \
+    /*symbol   name in the file    whether a model has it   its first and last   values of each that lie together; 0: all do */ \
+    X(qkv,     "attn_qkv.weight",  hp->qkv_fused,           q, v,                0) \
+    X(gate_up, "ffn_up.weight",    hp->gate_up_fused,       gate, up,            0) \
+    X(delta,   "ssm_in.weight",    hp->delta_joined,        delta_mix, delta_gate, hp->delta.head) /* of each key head q and k, then v of its heads, then the gates of their outputs */
+
+enum ntx_whole_kind {
+#define X(symbol, name, has, first, last, run) NTX_WHOLE_##symbol,
+    NTX_WHOLES(X)
+#undef X
+    NTX_N_WHOLES
+};
+
 struct ntx_tensor_kind {
     const char *name; /* in a layer: "blk.N." stands before it */
     uint8_t in, out;  /* enum ntx_dim: length of a row, and number of rows */
@@ -273,6 +288,13 @@ struct ntx_tensor_kind {
 };
 
 extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS], ntx_end_kinds[NTX_N_ENDS];
+extern const char *const ntx_whole_names[NTX_N_WHOLES];
+
+/* For who looks at files without a model: whether t's name stands in a tensor's ("blk.3.ffn_up.weight"); or at least what that has before its first dot, as that of experts, or of
+ * one that every row goes through, has it ("blk.3.ffn_up_exps.weight"). */
+bool ntx_is_called(const char *name, enum ntx_tensor t);
+bool ntx_is_kin(const char *name, enum ntx_tensor t);
+bool ntx_is_experts(const char *name); /* it has a matrix of each expert */
 
 /* Not a layer's but the model's, though a layer's steps take it: nothing stands before its name. */
 static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || t == NTX_T_fuse || t == NTX_T_fuse_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high); }

@@ -132,7 +132,7 @@ static int read_widths(const struct ntx_gguf *g, struct ntx_model *m, struct ntx
 /* Where a tensor of a layer is counted: experts by their names; others by what they are used for, wherever there is room for one. */
 static uint32_t *place_of(struct ntx_layer *l, const struct ntx_hparams *hp, const struct ntx_gguf_tensor *t, const char *name)
 {
-    if (strstr(name, "_exps.weight") && t->n_dims == 3 && t->ne[2] == hp->n_expert)
+    if (ntx_is_experts(name) && t->n_dims == 3 && t->ne[2] == hp->n_expert)
         for (int k = 0; k < NTX_N_TENSORS; k++)
             if (ntx_tensor_kinds[k].use == NTX_USE_EXPERT && !strcmp(ntx_tensor_kinds[k].name, name))
                 return &l->tensor[k];

@@ -16,6 +16,7 @@
 #include "common/new_file.h"
 #include "common/util.h"
 #include "model/gguf_out.h"
+#include "model/tensors.h"
 #include "quantize/job_impl.h"
 
 #define MAX_PARTS 128u
@@ -88,7 +89,7 @@ static int look_at_importance(struct ntx__job *j, struct ntx_err *err)
             return ntx_err_set(err, -EINVAL, "tensor '%s' would be %s, which is worth little without an importance matrix%s; make one with ntx imatrix MODEL TEXT -o FILE, and give it with --imatrix FILE",
                                k->t->name, ntx_type_info(k->type)->name, j->o->imatrix ? ", and this one says nothing about it" : "");
         r->n_unknown += j->o->imatrix && !k->importance;
-        for (uint32_t m = 0; k->importance && strstr(k->t->name, "_exps.") && k->importance->n_mat > 1 && m < k->importance->n_mat; m++) {
+        for (uint32_t m = 0; k->importance && ntx_is_experts(k->t->name) && k->importance->n_mat > 1 && m < k->importance->n_mat; m++) {
             r->n_unseen += k->importance->count[m] == 0;
             r->n_experts++;
         }

@@ -184,44 +184,52 @@ static uint32_t of_output(enum mix mix, uint64_t row)
 
 /* ---- tensors */
 
+/* By their names, whether ntx can run the model or not. */
 static enum role role_of(const char *name)
 {
     static const struct {
-        const char *part;
-        enum role role;
-    } parts[] = {{"attn_qkv.weight", V}, {"attn_kv_b.weight", V}, {"attn_v.weight", V}, {"attn_k.weight", K}, {"attn_q.weight", Q}, {"attn_output.weight", O},
-                 {"ffn_up", UP}, {"ffn_gate", GATE}, {"ffn_down", DOWN}};
-    if (!strcmp(name, "output.weight"))
+        uint16_t tensor;
+        uint8_t role;
+    } matrices[] = {{NTX_T_delta_mix, V} /* q, k and v as one are called so, too */, {NTX_T_kv_b, V}, {NTX_T_v, V}, {NTX_T_k, K}, {NTX_T_q, Q}, {NTX_T_o, O}},
+      families[] = {{NTX_T_up, UP}, {NTX_T_gate, GATE}, {NTX_T_down, DOWN}};
+    if (!strcmp(name, ntx_end_kinds[NTX_END_output].name))
         return OUTPUT;
-    if (!strcmp(name, "token_embd.weight") || !strcmp(name, "per_layer_token_embd.weight"))
+    if (!strcmp(name, ntx_end_kinds[NTX_END_token_embd].name) || !strcmp(name, ntx_end_kinds[NTX_END_input_embd].name))
         return EMBEDDING;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strstr(name, parts[i].part))
-            return parts[i].role;
+    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
+        if (ntx_is_called(name, (enum ntx_tensor)matrices[i].tensor))
+            return (enum role)matrices[i].role;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (ntx_is_kin(name, (enum ntx_tensor)families[i].tensor))
+            return (enum role)families[i].role;
     return OTHER;
+}
+
+/* Small ones, and those of models that ntx does not run and llama.cpp does. */
+static bool is_small(const char *name)
+{
+    static const uint16_t called[] = {NTX_T_router, NTX_T_token_experts, NTX_T_block_k, NTX_T_block_q}, kin[] = {NTX_T_inputs_proj, NTX_T_delta_conv};
+    static const char *const others[] = {
+        "_norm.weight", "altup", "laurel", "shortconv.conv.weight", "time_mix_first.weight", "time_mix_w", "time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight",
+        "time_mix_a", "time_mix_g1.weight", "time_mix_g2.weight", "time_mix_decay_w", "time_mix_lerp_fused.weight", "attn_rel_b.weight", ".position_embd",
+        "position_embd.weight", "token_types.weight", ".rel_pos", ".patch_embd", ".patch_merger",
+    };
+    bool is = false;
+    for (size_t i = 0; i < sizeof called / sizeof *called; i++)
+        is |= ntx_is_called(name, (enum ntx_tensor)called[i]);
+    for (size_t i = 0; i < sizeof kin / sizeof *kin; i++)
+        is |= ntx_is_kin(name, (enum ntx_tensor)kin[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        is |= strstr(name, others[i]) != NULL;
+    return is;
 }
 
 bool ntx_mix_allows(const struct ntx_gguf *g, const struct ntx_gguf_tensor *t)
 {
-    static const char *const never[] = {
-        "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight",
-        "indexer.k_proj.weight", "indexer.q_proj.weight", "time_mix_first.weight", "time_mix_w", "time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight",
-        "time_mix_a", "time_mix_g1.weight", "time_mix_g2.weight", "time_mix_decay_w", "time_mix_lerp_fused.weight", "attn_rel_b.weight", ".position_embd",
-        "position_embd.weight", "token_types.weight", ".rel_pos", ".patch_embd", ".patch_merger",
-    };
-    static const char *const glm5next[] = {"hc_", "indexer.", "indexer_compressor_", "ssm_f_a", "ssm_f_b", "ssm_g_a", "ssm_g_b", "ssm_beta", "attn_kv_a_mqa", "attn_k_b", "attn_v_b"};
-    struct ntx_str arch = {"", 0};
     size_t len = strlen(t->name);
     if (t->type == NTX_I8 || t->type == NTX_I32 || (t->ne[1] == 1 && t->ne[2] == 1 && t->ne[3] == 1) || len < 6 || strcmp(t->name + len - 6, "weight"))
         return false;
-    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        if (strstr(t->name, never[i]))
-            return false;
-    bool next = !ntx_gguf_str(g, "general.architecture", &arch) && arch.n == 9 && !memcmp(arch.p, "glm5-next", 9);
-    for (size_t i = 0; next && i < sizeof glm5next / sizeof *glm5next; i++)
-        if (strstr(t->name, glm5next[i]))
-            return false;
-    return true;
+    return !is_small(t->name) && !ntx_arch_keeps(g, t->name);
 }
 
 uint32_t ntx_mix_for_rows(uint32_t type, uint64_t n)

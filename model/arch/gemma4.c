@@ -58,7 +58,7 @@ static int dims(struct ntx__keys *k, uint32_t head_k, uint32_t head_v)
     }
     hp->head_k = NTX_MAX(hp->head_k, head_k);
     hp->head_v = NTX_MAX(hp->head_v, head_v);
-    hp->v_of_k = full < hp->n_layers && !ntx__has(k, full, "attn_v.weight");
+    hp->v_of_k = full < hp->n_layers && !ntx__has(k, full, ntx_tensor_kinds[NTX_T_v].name);
     return share(k, n_shared);
 }
 

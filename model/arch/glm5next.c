@@ -131,6 +131,9 @@ static const struct ntx_known models[] = {
 const struct ntx__arch ntx__arch_glm5_next = {
     .models = models,
     .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .kv_heads_tell = true, .unturned = true, .keys = keys, .layer = layer,
+    .kept = {[NTX_T_attn_mix] = true, [NTX_T_ffn_mix] = true, [NTX_T_index_q] = true, [NTX_T_index_k] = true, [NTX_T_index_heads] = true, [NTX_T_index_gate] = true,
+             [NTX_T_index_place] = true, [NTX_T_kda_f_a] = true, [NTX_T_kda_f_b] = true, [NTX_T_kda_g_a] = true, [NTX_T_kda_g_b] = true, [NTX_T_delta_beta] = true,
+             [NTX_T_kv_a] = true, [NTX_T_k_b] = true, [NTX_T_v_b] = true},
     .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers",
             "attention.indexer.head_count", "attention.indexer.top_k", "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},
 };

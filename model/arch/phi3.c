@@ -4,7 +4,7 @@
 
 static int keys(struct ntx__keys *k)
 {
-    k->hp->qkv_fused = ntx_gguf_tensor(k->g, "blk.0.attn_qkv.weight");
+    k->hp->qkv_fused = ntx__has(k, 0, ntx_whole_names[NTX_WHOLE_qkv]);
     k->hp->gate_up_fused = true;
     return 0;
 }

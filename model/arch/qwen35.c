@@ -44,7 +44,7 @@ static int older_keys(struct ntx__keys *k)
     uint32_t first = 0;
     while (!rc && first < k->hp->n_layers && !ntx_is_recurrent(k->hp, first))
         first++;
-    k->hp->delta_joined = !rc && ntx__has(k, first, "ssm_in.weight");
+    k->hp->delta_joined = !rc && ntx__has(k, first, ntx_whole_names[NTX_WHOLE_delta]);
     return rc;
 }
 

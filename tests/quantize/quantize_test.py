@@ -111,6 +111,14 @@ def check_mixes():
     assert own["blk.1.attn_v.weight"] == "Q8_0" and own["blk.3.attn_v.weight"] == "F16" and own["output.weight"] == "Q5_1" and own["blk.1.attn_q.weight"] == "Q4_K", own
     assert set(types(DEMO, OUT, "Q4_K_M", "--pure").values()) == {"F32", "Q4_K"}
     assert left() == []
+    # what stays as it is: of every model, and by what an architecture's file says
+    mkmodel("--layers 4 --arch glm5-next --kv-lora 64 --q-lora 64 --head-dim 64 --nextn 1", TMP + "/kept.gguf")
+    next = types(TMP + "/kept.gguf", OUT, "Q4_0")
+    kept = sorted({n.split(".", 2)[2] for n, t in next.items() if n.startswith("blk.") and t == "F16"})
+    assert kept == ["attn_k_b.weight", "attn_kv_a_mqa.weight", "attn_v_b.weight", "hc_attn_fn.weight", "hc_ffn_fn.weight", "indexer.attn_k.weight", "indexer.attn_q_b.weight",
+                    "indexer_compressor_gate.weight", "ssm_f_a.weight", "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight"], kept
+    assert next["blk.1.ssm_conv1d_q.weight"] == next["blk.1.ffn_gate_inp.weight"] == "F32" and next["blk.3.attn_q_b.weight"] == next["blk.1.ffn_down_exps.weight"] == "Q4_0", next
+    os.unlink(TMP + "/kept.gguf")
 
 
 def check_bytes():
