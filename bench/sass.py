@@ -100,4 +100,5 @@ def main():
                 print('%-28s %s' % (title[:28], line))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -38,6 +38,7 @@
 #define BY blockIdx.y
 #define BZ blockIdx.z
 #define SYNC() __syncthreads()
+#define SYNC_WARP() __syncwarp()
 DEV float xor_f(float v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (int)m); }
 DEV double xor_d(double v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (int)m); }
 DEV int32_t xor_i(int32_t v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (int)m); }
@@ -69,6 +70,24 @@ DEV void load_words4(const void *p, uint32_t *v)
     v[3] = w.w;
 }
 DEV void store_words4(void *p, const uint32_t *v) { *(uint4 *)p = make_uint4(v[0], v[1], v[2], v[3]); }
+DEV uintptr_t shared_address(const void *p) { return __cvta_generic_to_shared(p); }
+/* 16 bytes, 16-aligned both, to a place in shared memory, in the background: copies_end() ends a set of a thread's; copies_wait(n): all sets but the last n (0 or 2) have come. Other threads
+ * see them behind the next barrier. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+DEV void copy_16(uintptr_t to, const void *from) { asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"((uint32_t)to), "l"(from) : "memory"); }
+DEV void copies_end(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+DEV void copies_wait(const uint32_t n)
+{
+    if (n)
+        asm volatile("cp.async.wait_group 2;" ::: "memory");
+    else
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+#else
+DEV void copy_16(uintptr_t to, const void *from) { *(uint4 *)__cvta_shared_to_generic(to) = *(const uint4 *)from; }
+DEV void copies_end(void) {}
+DEV void copies_wait(const uint32_t n) { (void)n; }
+#endif
 DEV void count_one(uint32_t *shared) { atomicAdd(shared, 1u); }
 
 /* C (16 x 8, F32) += A (16 x 8) B (8 x 8) of F16, by a warp. Thread (g, t) = (lane / 4, lane % 4) holds of A the pairs (g, 2t..) in a[0] and

@@ -23,7 +23,7 @@
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
 #define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
-#define NTX_GPU_SLACK 64u              /* bytes behind weights that may be read (never used) */
+#define NTX_GPU_SLACK 64u              /* bytes behind weights that may be read (never used); before them those of the same 16-aligned 16 */
 #define NTX_GPU_HEAD_MAX 576u          /* widest head */
 #define NTX_GPU_HEAD 256u              /* widest head of most models: attention to wider ones takes more memory of a multiprocessor */
 #define NTX_GPU_TILE 64u               /* queries (heads that share K and V, of rows of a prompt) that one block of threads takes */

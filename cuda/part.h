@@ -3,8 +3,8 @@
  * Simple blocks (32 values) are one part. A super-block (256 values) is eight, t = 0..7; a part is cut so that its thread reads each
  * byte of the quants once, so it does not hold neighbouring values. Sums of parts are exact, so their order is of no matter.
  *
- * A type without a way of its own here goes by model/unpack.h. Blocks are 2-aligned only, those of MXFP4 not even that, so words are read as aligned pairs and shifted together; that touches up to 3
- * bytes before the word's first byte (of the same allocation, which is aligned) and up to 4 behind (NTX_GPU_SLACK). */
+ * A type without a way of its own here goes by model/unpack.h. Blocks lie in shared memory as in their row (fetch.h), 2-aligned only, those of MXFP4 not even that, so words are read as aligned pairs
+ * and shifted together; that touches up to 3 bytes before the word's first byte and up to 4 behind. */
 #ifndef NTX_CUDA_PART_H
 #define NTX_CUDA_PART_H
 
@@ -44,10 +44,10 @@ DEV uint64_t in_group(const struct ntx_gpu_groups *g, uint32_t neuron, uint64_t 
     return (neuron / g->size - g->first) * g->bytes + neuron % g->size * row_bytes;
 }
 
-/* n words from p, wherever it is. */
+/* n words from p in shared memory, wherever it is. */
 DEV void words_at(const uint8_t *p, uint32_t *v, const int n)
 {
-    uint32_t off = (uint32_t)((uintptr_t)p & 3);
+    uint32_t off = (uint32_t)(shared_address(p) & 3);
     const uint32_t *w = (const uint32_t *)(const void *)(p - off);
     uint32_t low = w[0];
     UNROLL

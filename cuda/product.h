@@ -11,9 +11,7 @@
 #ifndef NTX_CUDA_PRODUCT_H
 #define NTX_CUDA_PRODUCT_H
 
-#include "cuda/part.h"
-
-#define PRODUCT_THREADS 128u
+#include "cuda/fetch.h"
 
 /* The matrix that block BX of a launch is of, and the block's number in that. All of the launch's arguments lie in constant memory. */
 DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, struct ntx_gpu_product *p)
@@ -87,14 +85,13 @@ DEV float join_16_threads(float v)
     return v + xor_f(v, 1);
 }
 
+/* Part b of a row, which is in the block at w. */
 DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, float *acc)
 {
     uint32_t nb16 = up16(p->n_in / 32), q[8];
-    const uint32_t parts = block_values(type) / 32;
-    const uint8_t *block = w + (uint64_t)(b / parts) * block_size(type);
     int32_t minus;
-    float d = simple_d(type, block), m = has_min(type) ? f16_at(block + 2) : 0;
-    simple_values(type, block, b % parts, q, &minus);
+    float d = simple_d(type, w), m = has_min(type) ? f16_at(w + 2) : 0;
+    simple_values(type, w, b % (block_values(type) / 32), q, &minus);
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
@@ -111,10 +108,10 @@ DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_
 /* Each 16 values for themselves. */
 DEV void halves_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, float *acc)
 {
-    const uint32_t parts = block_values(type) / 32, nb16 = up16(p->n_in / 32);
+    const uint32_t nb16 = up16(p->n_in / 32);
     uint32_t q[8];
     struct ntx_part v;
-    plain_part(type, w + (uint64_t)(b / parts) * block_size(type), b % parts, &v);
+    plain_part(type, w, b % (block_values(type) / 32), &v);
     plain_words(&v, q);
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -126,16 +123,22 @@ DEV void halves_block(const uint32_t type, const int rows, const struct ntx_gpu_
     }
 }
 
-DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block)
+DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring)
 {
-    uint32_t lane = TID % 16, i = (block * BLOCK_DIM + TID) / 16, o = output_at(p, i), nb = p->n_in / 32;
-    const uint8_t *w = weights_of(p, o);
+    const uint32_t lane = TID % 16, i = (block * BLOCK_DIM + TID) / 16, o = output_at(p, i), nb = p->n_in / 32, parts = block_values(type) / 32;
+    struct fetch f = begin_fetch(type, weights_of(p, o), nb / parts * block_size(type), ring + TID / 16 * ring_bytes(type), lane);
     float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (uint32_t b = lane; b < nb; b += 16)
-        if (rule_of(type) == NTX_RULE_HALVES)
-            halves_block(type, rows, p, w, b, acc);
-        else
-            simple_block(type, rows, p, w, b, acc);
+    for (uint32_t b0 = 0; b0 < nb; b0 += 32) {
+        const uint8_t *blocks = fetched(type, &f, b0 / 32);
+        UNROLL
+        for (uint32_t at = lane; at < 32; at += 16) {
+            const uint8_t *w = blocks + at / parts * block_size(type);
+            if (b0 + at < nb && rule_of(type) == NTX_RULE_HALVES)
+                halves_block(type, rows, p, w, b0 + at, acc);
+            else if (b0 + at < nb)
+                simple_block(type, rows, p, w, b0 + at, acc);
+        }
+    }
     UNROLL
     for (int r = 0; r < rows; r++) {
         float y = join_16_threads(acc[r]);
@@ -144,65 +147,49 @@ DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gp
     }
 }
 
-#define TOGETHER_MOST 4
-
-/* `together` super-blocks, b, b + 4, ..., all of whose loads come before the first shuffle; the row's last again where there are no more, whose sums are thrown
- * away: shuffles need the whole warp. */
-DEV void super_blocks(const uint32_t type, const int rows, const int together, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, uint32_t t, float *acc,
-                      const int wide)
+/* Super-block b, of which w points to this thread's; the row's last again where there is no more, whose sums are thrown away: shuffles need the whole warp. */
+DEV void super_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, uint32_t t, float *acc, const int wide)
 {
-    const uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
-    struct part s[TOGETHER_MOST][NTX_GPU_ROWS];
-    float d[TOGETHER_MOST], dmin[TOGETHER_MOST];
+    const uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4, at = b < nb ? b : nb - 1;
+    struct unpacked u;
+    unpack_part(type, w, t, &u, wide);
     UNROLL
-    for (int k = 0; k < together; k++) {
-        struct unpacked u;
-        const uint32_t at = b + 4 * (uint32_t)k < nb ? b + 4 * (uint32_t)k : nb - 1;
-        unpack_part(type, w + (uint64_t)at * block_size(type), t, &u, wide);
-        d[k] = u.d;
-        dmin[k] = u.dmin;
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *x = x_row(p, (uint32_t)r);
+        const int16_t *s16 = (const int16_t *)(const void *)(x + nb4 * 256 + 4 * up16(nb));
+        const float dx = ((const float *)(const void *)(x + nb4 * 256))[at];
+        struct part v = multiply_part(type, &u, t, (const uint32_t *)(const void *)(x + at * 256), s16 + at * 16);
         UNROLL
-        for (int r = 0; r < rows; r++) {
-            const uint8_t *x = x_row(p, (uint32_t)r);
-            const int16_t *s16 = (const int16_t *)(const void *)(x + nb4 * 256 + 4 * up16(nb));
-            s[k][r] = multiply_part(type, &u, t, (const uint32_t *)(const void *)(x + at * 256), s16 + at * 16);
-        }
-    }
-    UNROLL
-    for (int k = 0; k < together; k++)
-        UNROLL
-        for (int r = 0; r < rows; r++) {
-            struct part *v = &s[k][r];
-            UNROLL
-            for (uint32_t m = 1; m < 8; m *= 2) {
-                v->i += xor_i(v->i, m);
-                if (has_min(type))
-                    v->j += xor_i(v->j, m);
-            }
-            const uint32_t at = b + 4 * (uint32_t)k;
-            if (at >= nb)
-                continue;
-            const float dx = ((const float *)(const void *)(x_row(p, (uint32_t)r) + nb4 * 256))[at];
-            float *to = acc + 4 * r + k; /* acc: of the first */
-            *to = fmaf((float)v->i, d[k] * dx, *to);
+        for (uint32_t m = 1; m < 8; m *= 2) {
+            v.i += xor_i(v.i, m);
             if (has_min(type))
-                *to = fmaf((float)-v->j, dmin[k] * dx, *to);
+                v.j += xor_i(v.j, m);
         }
+        if (b >= nb)
+            continue;
+        acc[4 * r] = fmaf((float)v.i, u.d * dx, acc[4 * r]);
+        if (has_min(type))
+            acc[4 * r] = fmaf((float)-v.j, u.dmin * dx, acc[4 * r]);
+    }
 }
 
-DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, const int wide)
+DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring, const int wide)
 {
-    uint32_t t = TID % 8, g = TID % WARP / 8, i = (block * BLOCK_DIM + TID) / WARP, o = output_at(p, i), nb = p->n_in / 256;
-    const uint8_t *w = weights_of(p, o);
-    const int together = rows <= 2 ? TOGETHER_MOST : 1; /* many rows want the registers */
+    const uint32_t t = TID % 8, g = TID % WARP / 8, i = (block * BLOCK_DIM + TID) / WARP, o = output_at(p, i), nb = p->n_in / 256;
+    struct fetch f = begin_fetch(type, weights_of(p, o), nb * block_size(type), ring + TID / WARP * ring_bytes(type), TID % WARP);
     float acc[4 * NTX_GPU_ROWS]; /* [rows][lane / 4] */
     UNROLL
     for (int k = 0; k < 4 * rows; k++)
         acc[k] = 0;
     for (uint32_t b0 = 0; b0 < nb; b0 += 16) {
         UNROLL
-        for (int k = 0; k < 4; k += together)
-            super_blocks(type, rows, together, p, w, b0 + 4 * (uint32_t)k + g, t, acc + k, wide);
+        for (uint32_t k = 0; k < 4; k++) {
+            const uint32_t first = b0 + 4 * k;
+            if (first >= nb)
+                continue;
+            const uint8_t *blocks = fetched(type, &f, first / 4);
+            super_block(type, rows, p, blocks + (first + g < nb ? g : nb - 1 - first) * block_size(type), first + g, t, acc + k, wide);
+        }
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -220,12 +207,12 @@ DEV int lie_wide(const uint32_t type, const struct ntx_gpu_product *p)
     return block_size(type) % 16 == 0 && !((uintptr_t)p->w & 15) && !(p->groups.size && p->groups.bytes & 15);
 }
 
-DEV void product_super_any(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block)
+DEV void product_super_any(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring)
 {
     if (lie_wide(type, p))
-        product_super(type, rows, p, block, 1);
+        product_super(type, rows, p, block, ring, 1);
     else
-        product_super(type, rows, p, block, 0);
+        product_super(type, rows, p, block, ring, 0);
 }
 
 DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
@@ -235,8 +222,9 @@ DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
     return type == NTX_F16 ? f16_at(w + 2 * (uint64_t)k) : bits_f(half_at(w + 2 * (uint64_t)k) << 16);
 }
 
-DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block)
+DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring)
 {
+    (void)ring; /* whose loads are side by side as they are */
     uint32_t lane = TID % WARP, i = (block * BLOCK_DIM + TID) / WARP, o = output_at(p, i);
     const uint8_t *w = weights_of(p, o);
     float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -258,10 +246,11 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
     KERNEL(product_##type##_##rows, struct ntx_gpu_product)        \
     {                                                              \
         struct ntx_gpu_product p;                                  \
+        SHARED ALIGNED16 uint8_t ring[RINGS_##type];               \
         const uint32_t block = matrix_of_block(&a, &p);            \
         if (rows == 1)                                             \
             take_choice(&p);                                       \
-        product_##kind(NTX_##type, rows, &p, block);               \
+        product_##kind(NTX_##type, rows, &p, block, ring);         \
     }
 #define PRODUCTS(kind, type) PRODUCT(kind, type, 1) PRODUCT(kind, type, 2) PRODUCT(kind, type, 4) PRODUCT(kind, type, 8)
 

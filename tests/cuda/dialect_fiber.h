@@ -23,6 +23,7 @@
 #define BY ntx_fiber_block()->y
 #define BZ ntx_fiber_block()->z
 #define SYNC() ntx_fiber_sync()
+#define SYNC_WARP() ntx_fiber_all("", 1)
 DEV float xor_f(float v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
 DEV double xor_d(double v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
 DEV int32_t xor_i(int32_t v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
@@ -55,6 +56,37 @@ DEV void store_words4(void *p, const uint32_t *v)
     if ((uintptr_t)p & 15)
         abort();
     memcpy(p, v, 16);
+}
+/* What is on its way comes when it is waited for, and not before; until then poison is there. */
+enum { NTX_COPY_THREADS = 128, NTX_COPIES = 16 };
+static _Thread_local struct ntx_copies {
+    struct {
+        void *to;
+        const void *from;
+        uint32_t set;
+    } list[NTX_COPIES];
+    uint32_t n, sets;
+} ntx_copies[NTX_COPY_THREADS];
+DEV uintptr_t shared_address(const void *p) { return (uintptr_t)p; }
+DEV void copy_16(uintptr_t to, const void *from)
+{
+    struct ntx_copies *c = &ntx_copies[TID];
+    if (TID >= NTX_COPY_THREADS || c->n == NTX_COPIES || to & 15 || (uintptr_t)from & 15)
+        abort();
+    memset((void *)to, 0xff, 16);
+    c->list[c->n].to = (void *)to;
+    c->list[c->n].from = from;
+    c->list[c->n++].set = c->sets;
+}
+DEV void copies_end(void) { ntx_copies[TID].sets++; }
+DEV void copies_wait(const uint32_t n)
+{
+    struct ntx_copies *c = &ntx_copies[TID];
+    uint32_t come = 0;
+    for (; come < c->n && c->sets - c->list[come].set > n; come++)
+        memcpy(c->list[come].to, c->list[come].from, 16);
+    c->n -= come;
+    memmove(c->list, c->list + come, c->n * sizeof *c->list);
 }
 DEV void count_one(uint32_t *shared) { ++*shared; }
 DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)

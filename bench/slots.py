@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""What a card could do with the products of one row, by their machine code: a model, until a card has measured.
+
+    bench/slots.py [--kernels REGEX] LIBRARY [LIBRARY-BEFORE]
+
+Of each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of it): how many bytes of weights a warp's instruction is worth, and the share of a card's copy rate that the tightest of these bounds leaves:
+  i  instructions: 4 a clock of an SM
+  a  integers, logic, bytes, conversions (ALU): 2 a clock; m: products of integers, IDP and IMAD: 2 a clock
+  l  loads, stores to and from shared memory, shuffles: what a warp asks for crosses 128 bytes a clock, a shuffle is one; lanes that lie a block apart take a clock for each line of 128 bytes that they touch
+     (global memory), or for each word of the bank that most of them want (shared memory), on average over all places of a row
+  f  bytes in flight: of all warps that registers and shared memory leave room for, against 700 ns
+Not in it: the beginning and the end of a row, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop."""
+import argparse
+import functools
+import re
+import shutil
+import subprocess
+
+import sass
+
+CARDS = {'H100': (132, 1.75, 3000, 228), 'H200': (132, 1.75, 4300, 228), '4090': (128, 2.5, 930, 100)} # SMs, GHz, copy GB/s, KiB of shared memory
+LATENCY = 700 # ns
+SIMPLE = dict(Q4_0=18, Q4_1=20, Q5_0=22, Q5_1=24, Q8_0=34, MXFP4=17, IQ4_NL=18)
+OTHERS = dict(NVFP4=(64, 36), Q1_0=(128, 18), Q2_0=(64, 18))
+SUPER = dict(Q2_K=84, Q3_K=110, Q4_K=144, Q5_K=176, Q6_K=210, IQ4_XS=136, IQ3_XXS=98, IQ3_S=110, IQ2_XXS=66, IQ2_XS=74, IQ2_S=82, IQ1_S=50, IQ1_M=56, TQ1_0=54, TQ2_0=66)
+PART = dict(Q4_K=16, Q5_K=16, Q6_K=16, IQ4_XS=16, Q2_K=8, Q3_K=8) # bytes from a part's to the next one's; of others 8, too
+SLOT = lambda piece: (piece + 34) // 16 * 16
+
+
+def geometry(t):
+    """Values and bytes of a block; bytes of a piece, threads of a row; where the lanes of a warp begin, without a row's own place."""
+    if t in SUPER:
+        piece = 4 * SUPER[t]
+        return 256, SUPER[t], piece, 32, [0], [l // 8 * SUPER[t] + l % 8 * PART.get(t, 8) for l in range(32)]
+    values, size = OTHERS.get(t, (32, SIMPLE.get(t)))
+    piece = 1024 // values * size
+    one = [l // (values // 32) * size + l % (values // 32) * (size // (values // 32)) for l in range(16)]
+    return values, size, piece, 16, [0, 16], one + one
+
+
+def slots(t):
+    piece, threads = geometry(t)[2:4]
+    return 4 if piece * 32 // threads <= 800 else 2
+
+
+@functools.cache
+def clocks_of_lanes(t, shared):
+    """Of a load of at most a word, on average."""
+    _, _, piece, threads, _, lanes = geometry(t)
+    ring, total, n = slots(t) * SLOT(piece), 0, 0
+    for phase in range(0, 16, 2):
+        for other in range(0, 16, 2):
+            at = [p + (other + (ring if shared else 1 << 20) if threads == 16 and l >= 16 else phase) for l, p in enumerate(lanes)]
+            words = {p // 4 for p in at}
+            total += max(sum(w % 32 == b for w in words) for b in range(32)) if shared else len({w // 32 for w in words})
+            n += 1
+    return total / n
+
+
+def resources(path):
+    tool = shutil.which('cuobjdump') or '/usr/local/cuda/bin/cuobjdump'
+    found, name = {}, None
+    for line in subprocess.run([tool, '-res-usage', path], capture_output=True, text=True).stdout.splitlines():
+        if m := re.search(r'Function (\S+?):', line):
+            name = sass.plain(m.group(1))
+        elif m := re.search(r'REG:(\d+).*SHARED:(\d+)', line):
+            found[name] = int(m.group(1)), int(m.group(2))
+    return found
+
+
+def count(code, t):
+    """Clocks of an SM by pipe, for a warp once around; weights."""
+    c, dots, staged = dict(i=0, a=0, m=0, l=0), 0, any('LDGSTS' in op for _, op in code)
+    narrow_x = 0
+    for _, op in code:
+        idle = op.startswith('@!PT')
+        op = re.sub(r'^@!?U?P\w+\s+', '', op)
+        name = op.split()[0].split('.')[0]
+        c['i'] += 1 / 4
+        if idle:
+            continue
+        if name == 'IDP':
+            dots += 1
+        if name in ('IDP', 'IMAD'):
+            c['m'] += 1 / 2
+        elif name in ('LOP3', 'SHF', 'IADD3', 'IADD', 'VIADD', 'PRMT', 'ISETP', 'SEL', 'LEA', 'BFE', 'SGXT', 'IMNMX', 'VIMNMX', 'I2FP', 'PLOP3', 'IABS', 'FSEL', 'FSETP', 'VABSDIFF', 'LOP', 'SHL', 'SHR'):
+            c['a'] += 1 / 2
+        elif name in ('I2F', 'F2F', 'F2I', 'MUFU', 'I2I', 'POPC'):
+            c['a'] += 2
+        elif name == 'HADD2':
+            c['m'] += 1 / 2
+        elif name in ('LDG', 'LDS', 'LDGSTS', 'STS', 'LD', 'LDL', 'STL', 'LDC', 'SHFL'):
+            w = sass.width(op.split()[0])
+            if name in ('SHFL', 'LDC'):
+                c['l'] += 1
+            elif name == 'LDS' and w <= 4:
+                c['l'] += clocks_of_lanes(t, True)
+            elif name == 'LDG' and w <= 4 and not staged:
+                narrow_x += 1
+                c['l'] += clocks_of_lanes(t, False)
+            else:
+                c['l'] += max(1, w / 4)
+    weights = 128 * dots / (2 if t == 'Q3_K' else 1)
+    if narrow_x: # of x: a scale a part, and sums; their lanes lie beside one another
+        parts = weights / 1024
+        c['l'] -= parts * (2 if t not in SUPER else 1) * (clocks_of_lanes(t, False) - 1)
+    return c, weights
+
+
+def rows(path, kernels):
+    code, used, out = sass.disassembled(path), resources(path), {}
+    for name, ops in code.items():
+        m = re.fullmatch(r'product_(\w+)_1', name)
+        if not m or m.group(1) in ('F32', 'F16', 'BF16') or not re.search(kernels, name):
+            continue
+        t = m.group(1)
+        values, size, piece = geometry(t)[:3]
+        loop = min((x for x in sass.loops(ops) if any('IDP' in o for _, o in x)), key=len)
+        c, weights = count(loop, t)
+        n_bytes = weights * size / values
+        registers, shared = used.get(name, (64, 0))
+        flight = (slots(t) - 1) * piece * (2 if t not in SUPER else 1) if any('LDGSTS' in o for _, o in loop) else 32 * sass.in_flight(loop)[0]
+        out[t] = len(loop), n_bytes, c, registers, shared, flight
+    return out
+
+
+def bound(row, card):
+    n, n_bytes, c, registers, shared, flight = row
+    sms, ghz, copy, kib = CARDS[card]
+    rates = {k: n_bytes / v * ghz * sms for k, v in c.items()}
+    blocks = min(65536 // (128 * ((registers + 7) // 8 * 8)), 16 if kib > 100 else 12, (kib * 1024 - 16384) // (shared + 1024) if shared else 99)
+    rates['f'] = blocks * 4 * flight / LATENCY * sms
+    tightest = min(rates, key=rates.get)
+    return '%4.0f %s' % (min(999, 100 * rates[tightest] / copy), tightest)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--kernels', default='', metavar='REGEX')
+    p.add_argument('library')
+    p.add_argument('before', nargs='?')
+    a = p.parse_args()
+    tables = ([('before', rows(a.before, a.kernels))] if a.before else []) + [('now', rows(a.library, a.kernels))]
+    print('| type | %s |' % ' | '.join('bytes an instruction, %% of copy on %s, %s' % (', '.join(CARDS), w) for w, _ in tables))
+    for t in tables[-1][1]:
+        print('| %-7s | %s |' % (t, ' | '.join('%5.2f, %s' % (r[t][1] / r[t][0], ', '.join(bound(r[t], k) for k in CARDS)) for _, r in tables if t in r)))
+
+
+if __name__ == "__main__":
+    main()
