@@ -100,7 +100,7 @@ def count(code, t):
                 c['l'] += clocks_of_lanes(t, False)
             else:
                 c['l'] += max(1, w / 4)
-    weights = 128 * dots / (2 if t == 'Q3_K' else 1)
+    weights = 128 * dots / (2 if t == 'Q3_K' or (t == 'TQ2_0' and staged) else 1) # the other half are sums of x
     if narrow_x: # of x: a scale a part, and sums; their lanes lie beside one another
         parts = weights / 1024
         c['l'] -= parts * (2 if t not in SUPER else 1) * (clocks_of_lanes(t, False) - 1)

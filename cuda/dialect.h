@@ -46,6 +46,13 @@ DEV int32_t dot4(uint32_t a, uint32_t b, int32_t c) { return __dp4a((int32_t)a, 
 DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits) { return __funnelshift_r(lo, hi, bits); }
 /* Byte i: that of the eight in lo, hi which the lower three bits of nibble i of `at` say. */
 DEV uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t at) { return __byte_perm(lo, hi, at & 0x7777u); }
+/* The same where no nibble is above 7. */
+DEV uint32_t pick_bytes_below_8(uint32_t lo, uint32_t hi, uint32_t at)
+{
+    uint32_t v;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(lo), "r"(hi), "r"(at));
+    return v;
+}
 DEV float bits_f(uint32_t u) { return __uint_as_float(u); }
 DEV uint32_t f_bits(float f) { return __float_as_uint(f); }
 DEV float widen_half(uint32_t h)

@@ -159,6 +159,14 @@ DEV void plain_words(const struct ntx_part *p, uint32_t *q)
         q[i] = LOOKUP_BYTES(p->q[4 * i], p->q[4 * i + 1], p->q[4 * i + 2], p->q[4 * i + 3]);
 }
 
+struct unpacked {
+    uint32_t q[8];                   /* 32 values as bytes */
+    int32_t scale[4], minus, min[2]; /* of its runs; taken off each value; of two runs of 16 */
+    float d, dmin;
+};
+
+#include "cuda/codes.h"
+
 /* ---- d, and the integers, of a simple block's t-th 32 values */
 
 DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_MXFP4 ? ntx_e8m0_float(*b) : f16_at(b); }
@@ -172,18 +180,17 @@ DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_M
 
 DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t t, uint32_t *q, int32_t *minus)
 {
-    struct ntx_part p;
-    *minus = type == NTX_Q4_0 ? 8 : type == NTX_Q5_0 ? 16 : 0;
+    *minus = type == NTX_Q4_0 ? 8 : type == NTX_Q5_0 ? 16 : type == NTX_Q1_0 ? 1 : 0;
     switch (type) {
     case NTX_Q4_0: nibbles(b + 2, 0, q); break;
     case NTX_Q4_1: nibbles(b + 4, 0, q); break;
     case NTX_Q5_0: nibbles(b + 6, half_at(b + 2) | half_at(b + 4) << 16, q); break;
     case NTX_Q5_1: nibbles(b + 8, half_at(b + 4) | half_at(b + 6) << 16, q); break;
     case NTX_Q8_0: words_at(b + 2, q, 8); break;
+    case NTX_Q1_0: words_q1_0(b, t, q); break;
+    case NTX_Q2_0: words_q2_0(b, t, q); break;
     NTX_LOOKUPS(LOOKUP_CASE)
-    default:
-        plain_part(type, b, t, &p);
-        plain_words(&p, q);
+    default: break;
     }
 }
 
@@ -203,11 +210,23 @@ DEV int has_min(const uint32_t type) { switch (type) { NTX_TYPES(MIN_CASE) defau
 
 /* ---- super-blocks. A part's weights are unpacked once and multiplied by each row's x. */
 
-struct unpacked {
-    uint32_t q[8];                   /* 32 values as bytes */
-    int32_t scale[4], minus, min[2]; /* of its runs; taken off each value; of two runs of 16 */
-    float d, dmin;
-};
+/* Where a super-block's d lies; dmin, in the types that have it, lies 2 behind. */
+DEV uint32_t super_d(const uint32_t type)
+{
+    return type == NTX_Q2_K ? 80 : type == NTX_Q3_K ? 108 : type == NTX_Q6_K ? 208 : type == NTX_TQ1_0 ? 52 : type == NTX_TQ2_0 ? 64 : 0;
+}
+
+/* What model/quant.h's table calls its scale. */
+#define SCALE_half(b) f16_at(b)
+#define SCALE_quarter(b) (f16_at(b) * 0.25f)
+#define SCALE_eighth(b) (f16_at(b) * 0.125f)
+#define SCALE_spread(b) (widen_half(ntx__spread_half((b) + 48)) * 0.125f)
+#define SCALE_CASE_FLOAT(TYPE, scale)
+#define SCALE_CASE_SIMPLE(TYPE, scale)
+#define SCALE_CASE_HALVES(TYPE, scale)
+#define SCALE_CASE_SUPER(TYPE, scale) case NTX_##TYPE: return SCALE_##scale(b + super_d(type_));
+#define SCALE_CASE(rule, TYPE, type, values, scale, ...) SCALE_CASE_##rule(TYPE, scale)
+DEV float super_scale(const uint32_t type_, const uint8_t *b) { switch (type_) { NTX_TYPES(SCALE_CASE) default: return 0; } }
 
 /* Six-bit scale and minimum g (0..7) of Q4_K and Q5_K out of twelve bytes, or out of the three words that they are. */
 DEV int32_t scale_k(const uint8_t *s, uint32_t g) { return g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4; }
@@ -277,11 +296,11 @@ DEV struct part part_6(const struct unpacked *u, uint32_t t, const uint32_t *x, 
     return (struct part){u->scale[0] * low + u->scale[1] * high, 0};
 }
 
-/* Q2_K, Q3_K: 8 bytes hold 8 values of each of four runs of 32, two bits each. */
+/* Q2_K, Q3_K, TQ2_0: 8 bytes hold 8 values of each of four runs of 32, two bits each. */
 DEV void unpack_23(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
 {
     uint32_t half = t / 4, c = t % 4, w[2], h[2] = {0, 0};
-    words_at(b + (type == NTX_Q2_K ? 16 : 32) + half * 32 + c * 8, w, 2);
+    words_at(b + (type == NTX_Q2_K ? 16 : type == NTX_Q3_K ? 32 : 0) + half * 32 + c * 8, w, 2);
     if (type == NTX_Q3_K)
         words_at(b + c * 8, h, 2);
     UNROLL
@@ -292,10 +311,12 @@ DEV void unpack_23(const uint32_t type, const uint8_t *b, uint32_t t, struct unp
             u->q[2 * s + i] = (w[i] >> (2 * s) & 0x03030303u) | (h[i] >> (half * 4 + (uint32_t)s) & 0x01010101u) << 2;
         if (type == NTX_Q2_K)
             u->scale[s] = b[g] & 15;
+        else if (type == NTX_TQ2_0)
+            u->scale[s] = 1;
         else
             u->scale[s] = ((b[96 + g % 8] >> (g / 8 * 4) & 15) | (b[104 + g % 4] >> (g / 4 * 2) & 3) << 4) - 32;
     }
-    u->minus = type == NTX_Q3_K ? 4 : 0;
+    u->minus = type == NTX_Q3_K ? 4 : type == NTX_TQ2_0 ? 1 : 0;
     u->min[0] = type == NTX_Q2_K ? b[2 * t] >> 4 : 0;
     u->min[1] = type == NTX_Q2_K ? b[2 * t + 1] >> 4 : 0;
 }
@@ -311,47 +332,52 @@ DEV struct part part_23(const struct unpacked *u, uint32_t t, const uint32_t *x,
     return p;
 }
 
-/* Other types: 32 neighbouring values. */
-DEV void unpack_plain(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+DEV void words_iq4_xs(const uint8_t *b, uint32_t t, struct unpacked *u)
 {
-    struct ntx_part p;
-    plain_part(type, b, t, &p);
-    plain_words(&p, u->q);
-    UNROLL
-    for (int h = 0; h < 2; h++) {
-        u->scale[h] = p.scale[h];
-        u->min[h] = has_min(type) ? p.min[h] : 0;
+    const struct lookup l = LOOKUP_WORDS(NTX_VALUES_iq4_nl);
+    lookup_nibbles(l, b + 8 + 16 * t, u->q);
+    u->scale[0] = u->scale[1] = (int32_t)((b[4 + t / 2] >> t % 2 * 4 & 15) | (half_at(b + 2) >> 2 * t & 3) << 4) - 32;
+}
+
+/* 32 neighbouring values. */
+DEV void unpack_codes(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+{
+    switch (type) {
+    case NTX_IQ4_XS: words_iq4_xs(b, t, u); break;
+    case NTX_IQ3_XXS: words_iq3_xxs(b, t, u); break;
+    case NTX_IQ3_S: words_iq3_s(b, t, u); break;
+    case NTX_IQ2_XXS: words_iq2_xxs(b, t, u); break;
+    case NTX_IQ2_XS: words_iq2_xs(b, t, u); break;
+    case NTX_IQ2_S: words_iq2_s(b, t, u); break;
+    case NTX_IQ1_S: words_iq1_s(b, t, u); break;
+    case NTX_IQ1_M: words_iq1_m(b, t, u); break;
+    case NTX_TQ1_0: words_tq1_0(b, t, u); break;
+    default: break;
     }
-    u->d = p.d;
-    u->dmin = p.m;
+    u->d = super_scale(type, b);
+    u->minus = type == NTX_TQ1_0 ? 1 : 0;
 }
 
-DEV struct part part_plain(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
+DEV struct part part_codes(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
-    return (struct part){u->scale[0] * dot_four(u->q, x + 8 * t) + u->scale[1] * dot_four(u->q + 4, x + 8 * t + 4),
-                         u->min[0] * s16[2 * t] + u->min[1] * s16[2 * t + 1]};
+    const int32_t minus = u->minus ? u->minus * (s16[2 * t] + s16[2 * t + 1]) : 0; /* of types whose scales are all 1 */
+    return (struct part){u->scale[0] * dot_four(u->q, x + 8 * t) + u->scale[1] * dot_four(u->q + 4, x + 8 * t + 4) - minus, 0};
 }
 
-/* Where a super-block's d lies; dmin, in the types that have it, lies 2 behind. */
-DEV uint32_t super_d(const uint32_t type)
-{
-    return type == NTX_Q2_K ? 80 : type == NTX_Q3_K ? 108 : type == NTX_Q6_K ? 208 : 0;
-}
-
-DEV int is_k(const uint32_t type) { return type >= NTX_Q2_K && type <= NTX_Q6_K; }
+DEV int is_codes(const uint32_t type) { return type != NTX_TQ2_0 && !(type >= NTX_Q2_K && type <= NTX_Q6_K); }
 
 /* wide: blocks lie 16-aligned, which those of 16 n bytes may. */
 DEV void unpack_part(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u, const int wide)
 {
-    if (!is_k(type)) {
-        unpack_plain(type, b, t, u);
+    if (is_codes(type)) {
+        unpack_codes(type, b, t, u);
         return;
     }
     if (type == NTX_Q4_K || type == NTX_Q5_K) {
         unpack_45(type, b, t, u, wide);
         return;
     }
-    u->d = f16_at(b + super_d(type));
+    u->d = super_scale(type, b);
     u->dmin = has_min(type) ? f16_at(b + super_d(type) + 2) : 0;
     if (type == NTX_Q6_K)
         unpack_6(b, t, u);
@@ -361,8 +387,8 @@ DEV void unpack_part(const uint32_t type, const uint8_t *b, uint32_t t, struct u
 
 DEV struct part multiply_part(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
-    if (!is_k(type))
-        return part_plain(u, t, x, s16);
+    if (is_codes(type))
+        return part_codes(u, t, x, s16);
     if (type == NTX_Q6_K)
         return part_6(u, t, x, s16);
     if (type == NTX_Q4_K || type == NTX_Q5_K)

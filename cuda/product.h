@@ -105,21 +105,21 @@ DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_
     }
 }
 
-/* Each 16 values for themselves. */
+/* Each 16 values for themselves: NVFP4. */
 DEV void halves_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, float *acc)
 {
     const uint32_t nb16 = up16(p->n_in / 32);
+    const uint32_t t = b % (block_values(type) / 32);
+    const float low = ntx_e4m3_half_float(w[2 * t]), high = ntx_e4m3_half_float(w[2 * t + 1]);
     uint32_t q[8];
-    struct ntx_part v;
-    plain_part(type, w, b % (block_values(type) / 32), &v);
-    plain_words(&v, q);
+    words_nvfp4(w, t, q);
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
         float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
         const uint32_t *words = (const uint32_t *)(const void *)(x + b * 32);
-        acc[r] = fmaf((float)dot_four(q, words), v.d * dx, acc[r]);
-        acc[r] = fmaf((float)dot_four(q + 4, words + 4), v.m * dx, acc[r]);
+        acc[r] = fmaf((float)dot_four(q, words), low * dx, acc[r]);
+        acc[r] = fmaf((float)dot_four(q + 4, words + 4), high * dx, acc[r]);
     }
 }
 

@@ -41,6 +41,12 @@ DEV uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t at)
         v |= (uint32_t)((((uint64_t)hi << 32) | lo) >> (at >> 4 * i & 7) * 8 & 255) << 8 * i;
     return v;
 }
+DEV uint32_t pick_bytes_below_8(uint32_t lo, uint32_t hi, uint32_t at)
+{
+    if (at & 0x8888)
+        abort(); /* a card would repeat a sign */
+    return pick_bytes(lo, hi, at);
+}
 DEV float bits_f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 DEV uint32_t f_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 DEV float widen_half(uint32_t h) { return ntx_f16_to_f32((uint16_t)h); }
