@@ -1,4 +1,4 @@
-/* attend.h: attention over paged KV for rows of decoding (prompts': prefill.h). A block of threads takes some heads of one row that share K and V (in Q8_0 one), and NTX_GPU_SPLIT
+/* attend.h: attention over paged KV for rows of decoding (prompts': prefill.h). A block of threads takes some heads of one row that share K and V, and NTX_GPU_SPLIT
  * positions; where a row has more positions, the splits' maxima, sums and unscaled values are joined in the order of the splits. Both the splitting and the
  * order depend on the row's position alone, so a row's value does not depend on who shares the pass.
  *
@@ -49,146 +49,6 @@ DEV const uint8_t *listed_at(const struct ntx_gpu_attend *a, const struct entrie
     return v ? v_in(&a->kv, row, kv_head, number) : k_in(&a->kv, row, kv_head, number);
 }
 
-struct query { /* shared; of a row and head; Q8_0: words of integers, and for each 32 of them a scale */
-    float *x, *scale;
-    uint32_t *words;
-};
-
-/* A warp has 32 values of q in a row. */
-DEV void load_query(const struct ntx_gpu_kv *kv, const float *q, const struct query *to)
-{
-    for (uint32_t e = TID; e < kv->head_k; e += HEAD_THREADS) {
-        to->x[e] = q[e];
-        if (kv->q8) {
-            float inverse, scale = scale_of(top_of_warp(q[e]), &inverse);
-            ((int8_t *)to->words)[e] = (int8_t)quantised(q[e], inverse);
-            to->scale[e / 32] = scale;
-        }
-    }
-    SYNC();
-}
-
-/* q.k by the 16 threads of a position: each has a word of one of two blocks of 32 values at a time. */
-DEV float score_q8(const struct ntx_gpu_kv *kv, const uint8_t *k, const struct query *q, uint32_t lane, int hole)
-{
-    float acc = 0;
-    for (uint32_t b = 0; b < kv->head_k / 32; b += 2) {
-        uint32_t mine = b + lane / 8;
-        int there = !hole && mine < kv->head_k / 32;
-        const uint8_t *w = k + mine * Q8_ROW_BYTES + 2 + lane % 8 * 4;
-        int32_t sum = there ? dot4(half_at(w) | half_at(w + 2) << 16, q->words[mine * 8 + lane % 8], 0) : 0;
-        float scale = there ? f16_at(k + mine * Q8_ROW_BYTES) * q->scale[mine] : 0;
-        UNROLL
-        for (uint32_t m = 4; m; m /= 2)
-            sum += xor_i(sum, m);
-        int32_t other = xor_i(sum, 8);
-        float scale_of_other = xor_f(scale, 8);
-        acc = fmaf((float)(lane < 8 ? sum : other), lane < 8 ? scale : scale_of_other, acc);
-        if (b + 1 < kv->head_k / 32)
-            acc = fmaf((float)(lane < 8 ? other : sum), lane < 8 ? scale_of_other : scale, acc);
-    }
-    return acc;
-}
-
-/* score[p] for positions [first, first + n), of which the row sees those from `from` on: 16 threads a position. */
-DEV void scores(const struct ntx_gpu_attend *p, uint32_t row, uint32_t head, uint32_t first, uint32_t n, uint32_t from, const struct query *q, float *score)
-{
-    const struct ntx_gpu_kv *kv = &p->kv;
-    uint32_t lane = TID % 16, kv_head = head / (kv->n_head / kv->n_head_kv);
-    for (uint32_t t = TID / 16; t < (n + 7) / 8 * 8; t += HEAD_THREADS / 16) {
-        int hole = t >= n || first + t < from || is_hole(kv, row, first + t);
-        const uint8_t *k = hole ? NULL : k_at(kv, row, kv_head, first + t);
-        float acc = score_q8(kv, k, q, lane, hole);
-        if (!lane && t < n)
-            score[t] = hole ? -INFINITY : p->cap != 0 ? capped(acc * p->scale, p->cap) : acc * p->scale;
-    }
-    SYNC();
-}
-
-/* Turns scores into weights; returns the largest score and, in *sum, the sum of weights (lanes p % 16, then the tree). Nothing but
- * holes: minus infinity and 0. sink: minus infinity where there is none. */
-DEV float weigh(float *score, uint32_t n, float sink, float *lanes, float *sum)
-{
-    float top = score[0];
-    for (uint32_t t = 1; t < n; t++)
-        top = score[t] > top ? score[t] : top;
-    top = sink > top ? sink : top;
-    SYNC();
-    for (uint32_t t = TID; t < n; t += HEAD_THREADS)
-        score[t] = top > -INFINITY ? exp_exact(score[t] - top) : 0;
-    SYNC();
-    if (TID < 16) {
-        float acc = !TID && sink > -INFINITY ? exp_exact(sink - top) : 0;
-        for (uint32_t t = TID; t < n; t += 16)
-            acc += score[t];
-        lanes[TID] = acc;
-    }
-    SYNC();
-    float l[16];
-    UNROLL
-    for (int i = 0; i < 16; i++)
-        l[i] = lanes[i];
-    UNROLL
-    for (int step = 8; step; step /= 2)
-        UNROLL
-        for (int i = 0; i < step; i++)
-            l[i] += l[i + step];
-    *sum = l[0];
-    return top;
-}
-
-struct whole_weights { /* shared; for each 32 values of V in Q8_0: integers [NTX_GPU_SPLIT], and what 1 means */
-    uint16_t *of;
-    float *step;
-};
-
-/* A warp takes 32 values of V. */
-DEV void make_whole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const float *weight, const struct whole_weights *u)
-{
-    const float most = 32767;
-    for (uint32_t b = TID / WARP; b < kv->head_v / 32; b += HEAD_THREADS / WARP) {
-        float top = 0;
-        int32_t bad = 0;
-        for (int pass = 0; pass < 2; pass++) {
-            float inverse = pass && !bad && top > 0x1p-100f ? most / top : 0;
-            for (uint32_t t = TID % WARP; t < n; t += WARP) {
-                float x = weight[t] > 0 ? weight[t] * f16_at(v_at(kv, row, kv_head, first + t) + b * Q8_ROW_BYTES) : 0;
-                if (pass)
-                    u->of[b * NTX_GPU_SPLIT + t] = (uint16_t)f_bits(fmaf(inverse > 0 ? x : 0, inverse, 0x1.8p23f)); /* rounds to an integer, left in the low bits */
-                bad |= !(x < INFINITY);
-                top = x > top ? x : top;
-            }
-            UNROLL
-            for (uint32_t m = WARP / 2; m; m /= 2) {
-                float other = xor_f(top, m);
-                bad |= xor_i(bad, m);
-                top = other > top ? other : top;
-            }
-        }
-        if (TID % WARP == 0)
-            u->step[b] = bad ? bits_f(0x7fc00000u) : top > 0x1p-100f ? top / most : 0;
-    }
-    SYNC();
-}
-
-DEV float weighed_q8(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t first, uint32_t n, const struct whole_weights *u, uint32_t e)
-{
-    uint64_t bytes = kv_row_bytes(kv, kv->head_v);
-    int32_t acc = 0;
-    if (has_path(kv, row, first + n)) {
-        for (uint32_t t = 0; t < n; t++)
-            acc += u->of[e / 32 * NTX_GPU_SPLIT + t] * (int8_t)v_at(kv, row, kv_head, first + t)[e / 32 * Q8_ROW_BYTES + 2 + e % 32];
-        return (float)acc * u->step[e / 32];
-    }
-    for (uint32_t t0 = 0; t0 < n; t0 += kv->block_tokens) {
-        const uint8_t *v = v_at(kv, row, kv_head, first + t0) + e / 32 * Q8_ROW_BYTES + 2 + e % 32;
-        uint32_t some = n - t0 < kv->block_tokens ? n - t0 : kv->block_tokens;
-        for (uint32_t t = 0; t < some; t++)
-            acc += u->of[e / 32 * NTX_GPU_SPLIT + t0 + t] * (int8_t)v[t * bytes];
-    }
-    return (float)acc * u->step[e / 32];
-}
-
 /* Where a split's result goes: to the row, or, where there are several, to the partial ones, with its maximum and its sum; *by: what it is multiplied by. */
 DEV float *place_of_split(const struct ntx_gpu_attend *a, const struct entries *of, uint32_t head, float top, float sum, float *by, int writes)
 {
@@ -205,38 +65,6 @@ DEV float *place_of_split(const struct ntx_gpu_attend *a, const struct entries *
     return out;
 }
 
-/* Of row BY and head BX, the BZ-th split of those that it sees something of, in Q8_0. */
-DEV void attend_some(const struct ntx_gpu_attend *a, const struct query *q, const struct whole_weights *whole, float *score, float *lanes)
-{
-    const struct ntx_gpu_kv *kv = &a->kv;
-    uint32_t head = BX, i = BY, row = row_of_pass(kv, i), kv_head = head / (kv->n_head / kv->n_head_kv);
-    const struct entries of = entries_of(a, row, 0);
-    uint32_t first = (splits_before(&of) + BZ) * NTX_GPU_SPLIT;
-    if (first >= of.n)
-        return;
-    uint32_t n = of.n - first < NTX_GPU_SPLIT ? of.n - first : NTX_GPU_SPLIT;
-    load_query(kv, a->q + i * a->ld_q + head * kv->head_k, q);
-    scores(a, row, head, first, n, of.from, q, score);
-    float by, sum, top = weigh(score, n, a->sinks && !BZ ? a->sinks[head] : -INFINITY, lanes, &sum), *out = place_of_split(a, &of, head, top, sum, &by, !TID);
-    make_whole(kv, row, kv_head, first, n, score, whole);
-    for (uint32_t e = TID; e < kv->head_v; e += HEAD_THREADS)
-        out[e] = weighed_q8(kv, row, kv_head, first, n, whole, e) * by;
-}
-
-/* What a block of threads shares, for heads of up to so many values. */
-#define ATTEND_SPLIT(name, head)                                                                            \
-    KERNEL(name, struct ntx_gpu_attend)                                                                     \
-    {                                                                                                       \
-        SHARED float x[head], scale[head / 32], step[head / 32], score[NTX_GPU_SPLIT], lanes[16];           \
-        SHARED uint32_t words[head / 4];                                                                    \
-        SHARED uint16_t whole[head / 32 * NTX_GPU_SPLIT];                                                   \
-        const struct query q = {x, scale, words};                                                           \
-        const struct whole_weights u = {whole, step};                                                       \
-        attend_some(&a, &q, &u, score, lanes);                                                              \
-    }
-ATTEND_SPLIT(attend_split, NTX_GPU_HEAD)
-ATTEND_SPLIT(attend_split_wide, NTX_GPU_HEAD_MAX)
-
 /* ---- F16: a block of threads takes some heads that share K and V, which it reads once, tile by tile, by the widest loads: those of the next are under way while one is used */
 
 #define KV_TILE 9472u     /* bytes of a tile: some positions' rows, each KV_PAD longer, so that two of them lie in other banks */
@@ -248,6 +76,22 @@ struct heads { /* of a row, some that share K and V */
     uint32_t first, n;                    /* entries of this split */
     struct entries of;
 };
+
+/* Heads [BX * heads ..) of those that share K and V, of row BY, and the BZ-th split of what it sees something of; whether there is such a split. */
+DEV int heads_of_block(const struct ntx_gpu_attend *a, const uint32_t heads, const int lists, struct heads *g)
+{
+    const uint32_t shared = a->kv.n_head / a->kv.n_head_kv, parts = (shared + heads - 1) / heads, at = BX % parts * heads;
+    g->row = row_of_pass(&a->kv, BY);
+    g->kv_head = BX / parts;
+    g->head = g->kv_head * shared + at;
+    g->n_heads = shared - at < heads ? shared - at : heads;
+    g->of = entries_of(a, g->row, lists);
+    g->first = (splits_before(&g->of) + BZ) * NTX_GPU_SPLIT;
+    if (g->first >= g->of.n)
+        return 0;
+    g->n = g->of.n - g->first < NTX_GPU_SPLIT ? g->of.n - g->first : NTX_GPU_SPLIT;
+    return 1;
+}
 
 DEV int heads_have(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t, const int lists)
 {
@@ -437,21 +281,12 @@ DEV void score_heads(const struct ntx_gpu_attend *a, const struct heads *g, cons
     }
 }
 
-/* Heads [BX * heads ..) of those that share K and V, of row BY: the BZ-th split of what it sees something of. */
 DEV void attend_heads(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each, const struct heads_memory *m, const int lists)
 {
     const struct ntx_gpu_kv *kv = &a->kv;
-    const uint32_t shared = kv->n_head / kv->n_head_kv, parts = (shared + heads - 1) / heads, at = BX % parts * heads;
     struct heads g;
-    g.row = row_of_pass(kv, BY);
-    g.kv_head = BX / parts;
-    g.head = g.kv_head * shared + at;
-    g.n_heads = shared - at < heads ? shared - at : heads;
-    g.of = entries_of(a, g.row, lists);
-    g.first = (splits_before(&g.of) + BZ) * NTX_GPU_SPLIT;
-    if (g.first >= g.of.n)
+    if (!heads_of_block(a, heads, lists, &g))
         return;
-    g.n = g.of.n - g.first < NTX_GPU_SPLIT ? g.of.n - g.first : NTX_GPU_SPLIT;
     const uint32_t row = 2 * kv->head_v, tile = tile_of_rows(row);
     uint32_t words[KV_LOADS][4];
     float acc[5][8];
@@ -497,6 +332,179 @@ ATTEND_HEADS(attend_8, 8, NTX_GPU_HEAD, 2, 0)
 ATTEND_HEADS(attend_8_wide, 8, NTX_GPU_HEAD_MAX, 5, 0)
 ATTEND_HEADS(attend_8_listed, 8, NTX_GPU_HEAD_MAX, 5, 1)
 
+/* ---- Q8_0: the same heads, whose K and V are looked at where they lie, once for all of them */
+
+struct heads_q8 { /* shared; b: of each 32 values */
+    uint32_t *words;     /* q as integers: [heads][head_k / 4] */
+    float *scale;        /* [heads][b] */
+    uint16_t *whole;     /* weights as integers, of V's b-th values: [b][NTX_GPU_SPLIT][heads], */
+    float *step;         /* and what 1 means: [b][heads] */
+    float *score, *tops, *sums;
+};
+
+/* A warp has 32 values of q in a row. */
+DEV void load_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m)
+{
+    for (uint32_t h = 0; h < heads; h++) {
+        const float *q = a->q + BY * a->ld_q + (g->head + (h < g->n_heads ? h : 0)) * a->kv.head_k;
+        for (uint32_t e = TID; e < a->kv.head_k; e += HEAD_THREADS) {
+            float inverse, scale = scale_of(top_of_warp(q[e]), &inverse);
+            ((int8_t *)(m->words + h * (a->kv.head_k / 4)))[e] = (int8_t)quantised(q[e], inverse);
+            m->scale[h * (a->kv.head_k / 32) + e / 32] = scale;
+        }
+    }
+    SYNC();
+}
+
+/* q.k of all heads by the 16 threads of a position: each has a word of one of two blocks of 32 values at a time. k NULL: there is none. */
+DEV void score_q8(const struct ntx_gpu_attend *a, const uint8_t *k, const uint32_t heads, const struct heads_q8 *m, float *acc)
+{
+    const uint32_t lane = TID % 16, blocks = a->kv.head_k / 32;
+    for (uint32_t b = 0; b < blocks; b += 2) {
+        const uint32_t mine = b + lane / 8;
+        const int there = k && mine < blocks;
+        const uint8_t *at = there ? k + mine * Q8_ROW_BYTES : NULL;
+        const uint32_t word = there ? half_at(at + 2 + lane % 8 * 4) | half_at(at + 4 + lane % 8 * 4) << 16 : 0;
+        const float d = there ? f16_at(at) : 0;
+        UNROLL
+        for (uint32_t h = 0; h < heads; h++) {
+            int32_t sum = there ? dot4(word, m->words[(h * blocks + mine) * 8 + lane % 8], 0) : 0;
+            const float scale = there ? d * m->scale[h * blocks + mine] : 0;
+            UNROLL
+            for (uint32_t k2 = 4; k2; k2 /= 2)
+                sum += xor_i(sum, k2);
+            const int32_t other = xor_i(sum, 8);
+            const float scale_of_other = xor_f(scale, 8);
+            acc[h] = fmaf((float)(lane < 8 ? sum : other), lane < 8 ? scale : scale_of_other, acc[h]);
+            if (b + 1 < blocks)
+                acc[h] = fmaf((float)(lane < 8 ? other : sum), lane < 8 ? scale_of_other : scale, acc[h]);
+        }
+    }
+}
+
+/* score[t][head] of all entries. */
+DEV void score_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m)
+{
+    for (uint32_t t = TID / 16; t < (g->n + 7) / 8 * 8; t += HEAD_THREADS / 16) {
+        const int there = heads_have(a, g, t, 0);
+        float acc[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        score_q8(a, there ? k_at(&a->kv, g->row, g->kv_head, g->first + t) : NULL, heads, m, acc);
+        UNROLL
+        for (uint32_t h = 0; h < heads; h++)
+            if (TID % 16 == 0 && t < g->n)
+                m->score[t * heads + h] = !there ? -INFINITY : a->cap != 0 ? capped(acc[h] * a->scale, a->cap) : acc[h] * a->scale;
+    }
+    SYNC();
+}
+
+/* The weights of a head times V's scales, d, as integers. A warp has 32 values of V, a thread each 32nd entry. */
+DEV void make_whole(const struct heads *g, const uint32_t heads, const struct heads_q8 *m, uint32_t b, uint32_t h, const float *d)
+{
+    const float most = 32767;
+    float top = 0;
+    int32_t bad = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        const float inverse = pass && !bad && top > 0x1p-100f ? most / top : 0;
+        UNROLL
+        for (uint32_t j = 0; j < NTX_GPU_SPLIT / WARP; j++) {
+            const uint32_t t = j * WARP + TID % WARP;
+            if (t >= g->n)
+                continue;
+            const float weight = m->score[t * heads + h], x = weight > 0 ? weight * d[j] : 0;
+            if (pass)
+                m->whole[(b * NTX_GPU_SPLIT + t) * heads + h] = (uint16_t)f_bits(fmaf(inverse > 0 ? x : 0, inverse, 0x1.8p23f)); /* rounds to an integer, left in the low bits */
+            bad |= !(x < INFINITY);
+            top = x > top ? x : top;
+        }
+        UNROLL
+        for (uint32_t k = WARP / 2; k; k /= 2) {
+            const float other = xor_f(top, k);
+            bad |= xor_i(bad, k);
+            top = other > top ? other : top;
+        }
+    }
+    if (TID % WARP == 0)
+        m->step[b * heads + h] = bad ? bits_f(0x7fc00000u) : top > 0x1p-100f ? top / most : 0;
+}
+
+DEV void make_all_whole(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m)
+{
+    for (uint32_t b = TID / WARP; b < a->kv.head_v / 32; b += HEAD_THREADS / WARP) {
+        float d[NTX_GPU_SPLIT / WARP];
+        UNROLL
+        for (uint32_t j = 0; j < NTX_GPU_SPLIT / WARP; j++) {
+            const uint32_t t = j * WARP + TID % WARP;
+            d[j] = heads_have(a, g, t, 0) ? f16_at(v_at(&a->kv, g->row, g->kv_head, g->first + t) + b * Q8_ROW_BYTES) : 0;
+        }
+        UNROLL
+        for (uint32_t h = 0; h < heads; h++)
+            make_whole(g, heads, m, b, h, d);
+    }
+    SYNC();
+}
+
+/* Value e of n entries whose V lie one after another, by the weights from `whole` on. Eight of them are under way at a time. */
+DEV void add_whole(const uint8_t *v, uint64_t stride, uint32_t n, const uint32_t heads, const uint16_t *whole, int32_t *acc)
+{
+    for (uint32_t t = 0; t < n; t += 8) {
+        int32_t x[8];
+        UNROLL
+        for (uint32_t j = 0; j < 8; j++)
+            x[j] = t + j < n ? (int8_t)v[(t + j) * stride] : 0;
+        UNROLL
+        for (uint32_t j = 0; j < 8; j++)
+            UNROLL
+            for (uint32_t h = 0; h < heads; h++)
+                acc[h] += t + j < n ? whole[(t + j) * heads + h] * x[j] : 0;
+    }
+}
+
+DEV void weighed_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m, uint32_t e, int32_t *acc)
+{
+    const struct ntx_gpu_kv *kv = &a->kv;
+    const uint32_t each = has_path(kv, g->row, g->first + g->n) ? 1 : kv->block_tokens, at = e / 32 * Q8_ROW_BYTES + 2 + e % 32;
+    for (uint32_t t = 0; t < g->n; t += each)
+        add_whole(v_at(kv, g->row, g->kv_head, g->first + t) + at, kv_row_bytes(kv, kv->head_v), g->n - t < each ? g->n - t : each, heads,
+                  m->whole + (e / 32 * NTX_GPU_SPLIT + t) * heads, acc);
+}
+
+DEV void attend_heads_q8(const struct ntx_gpu_attend *a, const uint32_t heads, const struct heads_q8 *m)
+{
+    struct heads g;
+    if (!heads_of_block(a, heads, 0, &g))
+        return;
+    load_heads_q8(a, &g, heads, m);
+    score_heads_q8(a, &g, heads, m);
+    weigh_heads(a, &g, heads, m->score, m->tops, m->sums);
+    make_all_whole(a, &g, heads, m);
+    for (uint32_t e0 = 0; e0 < a->kv.head_v; e0 += HEAD_THREADS) {
+        const uint32_t e = e0 + TID;
+        int32_t acc[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        if (e < a->kv.head_v)
+            weighed_q8(a, &g, heads, m, e, acc);
+        UNROLL
+        for (uint32_t h = 0; h < heads; h++) {
+            float by, *out = h < g.n_heads ? place_of_split(a, &g.of, g.head + h, m->tops[h], m->sums[h], &by, !e) : NULL;
+            if (out && e < a->kv.head_v)
+                out[e] = (float)acc[h] * m->step[e / 32 * heads + h] * by;
+        }
+    }
+}
+
+#define ATTEND_HEADS_Q8(name, heads, head)                                                                                        \
+    KERNEL(name, struct ntx_gpu_attend)                                                                                           \
+    {                                                                                                                             \
+        SHARED uint32_t words[heads * head / 4];                                                                                  \
+        SHARED ALIGNED16 uint16_t whole[head / 32 * NTX_GPU_SPLIT * heads];                                                       \
+        SHARED float scale[heads * head / 32], step[heads * head / 32], score[NTX_GPU_SPLIT * heads], tops[heads], sums[heads];  \
+        const struct heads_q8 m = {words, scale, whole, step, score, tops, sums};                                                 \
+        attend_heads_q8(&a, heads, &m);                                                                                           \
+    }
+ATTEND_HEADS_Q8(attend_q8_1, 1, NTX_GPU_HEAD)
+ATTEND_HEADS_Q8(attend_q8_2, 2, NTX_GPU_HEAD)
+ATTEND_HEADS_Q8(attend_q8_4, 4, NTX_GPU_HEAD)
+ATTEND_HEADS_Q8(attend_q8_1_wide, 1, NTX_GPU_HEAD_MAX)
+
 KERNEL(attend_join, struct ntx_gpu_attend)
 {
     const struct ntx_gpu_kv *kv = &a.kv;
@@ -538,15 +546,24 @@ static int launch_heads(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p
     RETURN_HEADS(attend_8, 8);
 }
 
+/* More than four would leave room for few blocks of threads. */
+static int launch_heads_q8(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p, uint32_t splits)
+{
+    const uint32_t shared = p->kv.n_head / p->kv.n_head_kv;
+    if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
+        RETURN_HEADS(attend_q8_1_wide, 1);
+    if (shared == 1)
+        RETURN_HEADS(attend_q8_1, 1);
+    if (shared == 2)
+        RETURN_HEADS(attend_q8_2, 2);
+    RETURN_HEADS(attend_q8_4, 4);
+}
+
 static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
     uint32_t all = (most_of(p) + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window && !p->most_entries ? (p->window - 1) / NTX_GPU_SPLIT + 2 : all; /* a window may begin anywhere */
     const uint32_t splits = seen < all ? seen : all;
-    if (!p->kv.q8)
-        return launch_heads(s, p, splits);
-    if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
-        RETURN_LAUNCH(s, attend_split_wide, p->kv.n_head, p->n_rows, splits, HEAD_THREADS, *p);
-    RETURN_LAUNCH(s, attend_split, p->kv.n_head, p->n_rows, splits, HEAD_THREADS, *p);
+    return p->kv.q8 ? launch_heads_q8(s, p, splits) : launch_heads(s, p, splits);
 }
 
 static int launch_join(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
