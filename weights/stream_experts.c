@@ -315,7 +315,8 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
     x->where = calloc(n_expert, 1);
     x->predicted = calloc(n_expert, sizeof *x->predicted);
     x->stage = calloc(n_expert, sizeof *x->stage);
-    int rc = x->frame && x->owner && x->added && x->added_rows && x->where && x->predicted && x->stage && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
+    x->recall = malloc(c->chunks->n_layers * sizeof *x->recall);
+    int rc = x->frame && x->owner && x->added && x->added_rows && x->where && x->predicted && x->stage && x->recall && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
     if (!rc)
         rc = ntx_cache_new(c->frames, c->chunks->n_layers, n_expert, NULL, &x->cache);
     if (rc) {
@@ -323,6 +324,8 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
         return rc;
     }
     memset(x->owner, 0xff, n * sizeof *x->owner); /* NTX_NO_FRAME */
+    for (uint32_t l = 0; l < c->chunks->n_layers; l++)
+        x->recall[l] = 1; /* until it shows */
     for (uint32_t f = 0; f < x->frames.n; f++)
         for (int p = 0; p < NTX_EXPERT_PARTS; p++)
             x->frame[f].part[p].demand = NTX__NO_DEMAND;
@@ -343,5 +346,6 @@ void ntx__experts_free(struct ntx__experts *x)
     free(x->where);
     free(x->predicted);
     free(x->stage);
+    free(x->recall);
     free(x);
 }

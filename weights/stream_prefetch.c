@@ -1,9 +1,13 @@
 /* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: early). What the
  * cache holds is not touched by them (cache.h); when the layer has come, those that it wants are read like any that are missing, and those
- * that it does not want are taken back, as far as iod has not begun them. Whether a prediction was right, was in time, or was made
+ * that it does not want are taken back, as far as iod has not begun them. A layer whose predictions have mostly been wrong of late has nothing read for it until they are right again:
+ * what has begun holds up what is wanted. Whether a prediction was right, was in time, or was made
  * at all, changes no byte that is computed with. All by the engine thread. */
 #include "common/util.h"
 #include "weights/stream_experts.h"
+
+enum { RECENT = 64 /* experts that were wanted */ };
+static const float LEAST_RECALL = 0.2f;
 
 static uint32_t part_bytes(const struct ntx__experts *x, uint32_t frame, int part)
 {
@@ -51,11 +55,12 @@ void ntx__hasten(struct ntx_stream *s, uint32_t frame)
 
 bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert, uint32_t frame)
 {
-    const struct ntx__experts *x = s->experts;
+    struct ntx__experts *x = s->experts;
     bool begun = false;
     if (x->predicted_layer == layer && x->predicted_pass == s->pass) {
         ntx_count(s->counters, NTX_C_comp_prefetch_wanted, 1);
         ntx_count(s->counters, NTX_C_comp_prefetch_right, x->predicted[expert]);
+        x->recall[layer] += ((float)x->predicted[expert] - x->recall[layer]) / RECENT;
     }
     if (frame == NTX_NO_FRAME || !ntx_cache_is_prefetched(x->cache, frame))
         return frame != NTX_NO_FRAME;
@@ -147,6 +152,8 @@ void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const u
     ntx__take_back(s);
     s->experts->staged_layer = NTX__NO_LAYER;
     set_predicted(s, layer, experts, n);
+    if (s->experts->recall[layer] < LEAST_RECALL)
+        return;
     uint32_t n_kept = keep(s->experts, layer, experts, n);
     let_go(s, n_kept, post_prefetches(s, layer, experts, n));
 }

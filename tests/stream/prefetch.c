@@ -312,6 +312,35 @@ static void case_no_harm(void)
     close_rig(&without);
 }
 
+/* What has mostly been wrong of late is not read, in that layer; it is watched, and read again once it is right. */
+static void case_gives_up(void)
+{
+    struct rig t;
+    uint32_t posted = 0, last = 0, again = 0;
+    open_rig(&t, 16, 2);
+    for (uint32_t pass = 0; pass < 200; pass++) {
+        const bool right = pass >= 100;
+        begin_pass(&t);
+        for (uint32_t l = 1; l <= 3; l += 2) { /* layer 3's are always right */
+            const uint32_t e[] = {pass % 8, (pass + 3) % 8}, wrong[] = {(pass + 1) % 8, (pass + 5) % 8};
+            t.w->ops->prefetch_experts(t.w, l, right || l == 3 ? e : wrong, 2);
+            const uint32_t n = count(&t, NTX_POSTED, true);
+            if (l == 1 && n) {
+                posted += !right;
+                last = right ? last : pass;
+                again = right && !again ? pass : again;
+            }
+            want(&t, l, e, 2);
+        }
+        end_pass(&t);
+    }
+    CHECK_MSG(posted > 45 && last == 51, "%u passes asked for what was wrong, the last one was %u", posted, last); /* (63 / 64)^(2 x 52) is less than a fifth */
+    CHECK_MSG(again == 106, "read again in pass %u", again);                                                     /* (63 / 64)^(2 x 6) of what was missing to 1 is less than four */
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_wanted), 800);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_right), 600);
+    close_rig(&t);
+}
+
 /* Where right predictions have made the used ones too many, what goes for the next prediction is neither what is predicted, nor what the coming layer
  * may want sooner than all others. */
 static void case_keeps_the_predicted(void)
@@ -532,6 +561,7 @@ int main(void)
     case_right_and_wrong();
     case_failed_prefetch();
     case_no_harm();
+    case_gives_up();
     case_keeps_the_predicted();
     case_shared_first();
     case_staged();
