@@ -48,6 +48,7 @@ struct ntx_cache {
     struct place *place;    /* [frames] */
     struct {
         uint32_t n_used, n_prefetched; /* frames with such bundles */
+        uint32_t spare;                /* kept for those that are prefetched */
         struct list empty, prefetched; /* frames that are not held, the oldest first */
     } class[NTX_FRAME_CLASSES];
 };
@@ -259,9 +260,10 @@ static uint32_t choose(const struct ntx_cache *c, uint8_t class, struct ntx_mome
     const struct ntx_frame_class *k = &c->frames.class[class];
     const struct list *empty = &c->class[class].empty, *prefetched = &c->class[class].prefetched;
     uint32_t victim = NTX_NO_FRAME;
-    if (c->class[class].n_prefetched > k->spare && empty->first == END && prefetched->first != END)
+    const uint32_t spare = c->class[class].spare;
+    if (c->class[class].n_prefetched > spare && empty->first == END && prefetched->first != END)
         return prefetched->first; /* staged, and not asked for */
-    if (c->class[class].n_used >= k->n - k->spare || empty->first == END)
+    if (c->class[class].n_used >= k->n - spare || empty->first == END)
         victim = least(c, class, now);
     return victim != NTX_NO_FRAME ? victim : empty->first != END ? empty->first : prefetched->first;
 }
@@ -271,11 +273,11 @@ static uint32_t choose_for_prefetch(const struct ntx_cache *c, uint8_t class, st
 {
     const struct ntx_frame_class *k = &c->frames.class[class];
     const struct list *empty = &c->class[class].empty, *prefetched = &c->class[class].prefetched;
-    if (c->class[class].n_prefetched >= k->spare || (empty->first == END && prefetched->first != END))
+    if (c->class[class].n_prefetched >= c->class[class].spare || (empty->first == END && prefetched->first != END))
         return prefetched->first;
     if (empty->first != END)
         return empty->first;
-    return c->class[class].n_used > k->n - k->spare ? least(c, class, now) : NTX_NO_FRAME;
+    return c->class[class].n_used > k->n - c->class[class].spare ? least(c, class, now) : NTX_NO_FRAME;
 }
 
 /* Not that of another staged one. */
@@ -284,6 +286,8 @@ static uint32_t choose_for_staged(const struct ntx_cache *c, uint8_t class, stru
     const uint32_t empty = c->class[class].empty.first;
     return empty != END ? empty : least(c, class, now);
 }
+
+void ntx_cache_keep_spare(struct ntx_cache *c, uint32_t class, bool keep) { c->class[class].spare = keep ? c->frames.class[class].spare : 0; }
 
 uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, enum ntx_cache_for why)
 {
@@ -330,8 +334,10 @@ static void lay_out(struct ntx_cache *c)
     memset(c->heap_at, 0xff, n * sizeof *c->heap_at);
     for (uint32_t l = 0; l < c->n_layers; l++)
         c->heap[l].bundle = c->heap_room + (size_t)l * c->n_expert;
-    for (uint32_t k = 0; k < c->frames.n_classes; k++)
+    for (uint32_t k = 0; k < c->frames.n_classes; k++) {
         c->class[k].empty = c->class[k].prefetched = (struct list){END, END};
+        c->class[k].spare = c->frames.class[k].spare;
+    }
     for (uint32_t f = 0; f < c->frames.n; f++) {
         uint32_t class;
         ntx_frames_place(&c->frames, f, &class);

@@ -59,6 +59,8 @@ uint32_t ntx_cache_bundle(const struct ntx_cache *c, uint32_t frame); /* NTX_NO_
 bool ntx_cache_is_prefetched(const struct ntx_cache *c, uint32_t frame);
 /* Of a bundle that is in a frame or not: it counts. A prefetched one is used from then on. */
 void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass);
+/* Whether a class keeps frames for what is prefetched (frames.h), as at first, or has them for what is wanted. */
+void ntx_cache_keep_spare(struct ntx_cache *c, uint32_t class, bool keep);
 /* Gives a bundle that is in none a frame: an empty one, else that of the least valuable bundle. Never a held one; the new one is held
  * once. NTX_NO_FRAME when there is none. */
 uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, enum ntx_cache_for why);

@@ -325,7 +325,7 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
     }
     memset(x->owner, 0xff, n * sizeof *x->owner); /* NTX_NO_FRAME */
     for (uint32_t l = 0; l < c->chunks->n_layers; l++)
-        x->recall[l] = 1; /* until it shows */
+        x->recall[l] = -1;
     for (uint32_t f = 0; f < x->frames.n; f++)
         for (int p = 0; p < NTX_EXPERT_PARTS; p++)
             x->frame[f].part[p].demand = NTX__NO_DEMAND;

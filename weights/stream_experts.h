@@ -32,7 +32,7 @@ struct ntx__experts {
     uint32_t predicted_layer;    /* that `predicted` is about; NTX__NO_LAYER: none */
     uint64_t predicted_pass;
     bool *predicted;           /* [n_expert] */
-    float *recall;             /* [n_layers] of what each wanted of late, the share that was predicted */
+    float *recall;             /* [n_layers] of what each wanted of late, the share that was predicted; negative: nothing was yet */
     uint32_t staged_layer, staged; /* whose experts are being staged, NTX__NO_LAYER: none are; the next one to look at */
     bool *stage;               /* [n_expert] whether it is one of them */
 };

@@ -1,7 +1,7 @@
 /* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: early). What the
  * cache holds is not touched by them (cache.h); when the layer has come, those that it wants are read like any that are missing, and those
  * that it does not want are taken back, as far as iod has not begun them. A layer whose predictions have mostly been wrong of late has nothing read for it until they are right again:
- * what has begun holds up what is wanted. Whether a prediction was right, was in time, or was made
+ * what has begun holds up what is wanted. Frames that were kept for that are the cache's then. Whether a prediction was right, was in time, or was made
  * at all, changes no byte that is computed with. All by the engine thread. */
 #include "common/util.h"
 #include "weights/stream_experts.h"
@@ -53,6 +53,24 @@ void ntx__hasten(struct ntx_stream *s, uint32_t frame)
         ntx__posted(s, n);
 }
 
+/* Frames are kept for predictions where some are read. */
+static void keep_spares(struct ntx__experts *x)
+{
+    bool keep[NTX_FRAME_CLASSES] = {false};
+    for (uint32_t l = 0; l < x->chunks->n_layers; l++)
+        keep[x->frames.class_of[l]] |= x->recall[l] >= LEAST_RECALL;
+    for (uint32_t k = 0; k < x->frames.n_classes; k++)
+        ntx_cache_keep_spare(x->cache, k, keep[k]);
+}
+
+static void note_recall(struct ntx__experts *x, uint32_t layer, bool right)
+{
+    const float was = x->recall[layer];
+    x->recall[layer] += ((float)right - was) / RECENT;
+    if ((was >= LEAST_RECALL) != (x->recall[layer] >= LEAST_RECALL))
+        keep_spares(x);
+}
+
 bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert, uint32_t frame)
 {
     struct ntx__experts *x = s->experts;
@@ -60,7 +78,7 @@ bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert
     if (x->predicted_layer == layer && x->predicted_pass == s->pass) {
         ntx_count(s->counters, NTX_C_comp_prefetch_wanted, 1);
         ntx_count(s->counters, NTX_C_comp_prefetch_right, x->predicted[expert]);
-        x->recall[layer] += ((float)x->predicted[expert] - x->recall[layer]) / RECENT;
+        note_recall(x, layer, x->predicted[expert]);
     }
     if (frame == NTX_NO_FRAME || !ntx_cache_is_prefetched(x->cache, frame))
         return frame != NTX_NO_FRAME;
@@ -102,6 +120,10 @@ static void set_predicted(struct ntx_stream *s, uint32_t layer, const uint32_t *
         x->predicted[e] = false;
     for (uint32_t i = 0; i < n; i++)
         x->predicted[experts[i]] = true;
+    if (x->recall[layer] < 0) {
+        x->recall[layer] = 1; /* until it shows */
+        keep_spares(x);
+    }
 }
 
 /* One expert after the other: half of one is of no use. Returns how many. */

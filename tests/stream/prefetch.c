@@ -282,7 +282,7 @@ static void case_failed_prefetch(void)
     close_rig(&t);
 }
 
-/* Predictions that never come true do not change which experts are there when they are wanted. */
+/* Predictions that never come true do not change which experts are there when they are wanted; and once they are read no more, the frames that were theirs have some more. */
 static void case_no_harm(void)
 {
     struct rig with, without;
@@ -302,11 +302,13 @@ static void case_no_harm(void)
         }
         end_pass(&with);
         end_pass(&without);
-        CHECK_EQ(counter(&with, NTX_C_comp_expert_hits), counter(&without, NTX_C_comp_expert_hits));
+        const uint64_t hits = counter(&with, NTX_C_comp_expert_hits), others = counter(&without, NTX_C_comp_expert_hits);
+        CHECK(pass < 52 ? hits == others : hits >= others);
     }
     CHECK_EQ(counter(&with, NTX_C_comp_prefetch_right), 0);
     CHECK_EQ(counter(&with, NTX_C_comp_prefetch_used_bytes), 0);
     CHECK(counter(&with, NTX_C_comp_prefetch_bytes) > 0);
+    CHECK(counter(&with, NTX_C_comp_expert_hits) > counter(&without, NTX_C_comp_expert_hits) + 100);
     CHECK_EQ(counter(&with, NTX_C_comp_prefetch_wanted), 300 * (LAYERS - 1) * 2);
     close_rig(&with);
     close_rig(&without);
