@@ -70,9 +70,9 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_r
         const int32x4_t s = vld1q_s32(x[r].s + b);
         int32x4_t sum, second = s;
         if (halves) {
-            const int32x4_t a = vpaddq_s32(i[r][0], i[r][1]), b = vpaddq_s32(i[r][2], i[r][3]);
-            sum = vuzp1q_s32(a, b);
-            second = vuzp2q_s32(a, b);
+            const int32x4_t low = vpaddq_s32(i[r][0], i[r][1]), high = vpaddq_s32(i[r][2], i[r][3]);
+            sum = vuzp1q_s32(low, high);
+            second = vuzp2q_s32(low, high);
         } else {
             sum = sum4x4(i[r]);
         }
