@@ -7,6 +7,7 @@
 #include "cuda/choose.h"
 #include "cuda/delta.h"
 #include "cuda/groups.h"
+#include "cuda/many.h"
 #include "cuda/moe.h"
 #include "cuda/pool.h"
 #include "cuda/prefill.h"

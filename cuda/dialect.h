@@ -24,6 +24,7 @@
 #define DEV_APART static __device__ __noinline__ /* what is called seldom, and would take registers where it stands */
 #define DEVICE_TABLE static __device__ const
 #define KERNEL(name, type) static __global__ void name(const __grid_constant__ type a) /* where it lies it may be pointed at, and indexed */
+#define KERNEL_OF(threads, name, type) static __global__ void __launch_bounds__(threads) name(const __grid_constant__ type a) /* by so many threads at most: more of them than registers would else allow */
 #define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args)                         \
     do {                                                                             \
         name<<<dim3(gx, gy, gz), threads, 0, ntx__native(stream)>>>(args);            \
@@ -76,6 +77,13 @@ DEV void load_words4(const void *p, uint32_t *v)
     v[2] = w.z;
     v[3] = w.w;
 }
+/* 8 bytes that lie 8-aligned. */
+DEV void load_words2(const void *p, uint32_t *v)
+{
+    const uint2 w = *(const uint2 *)p;
+    v[0] = w.x;
+    v[1] = w.y;
+}
 DEV void store_words4(void *p, const uint32_t *v) { *(uint4 *)p = make_uint4(v[0], v[1], v[2], v[3]); }
 DEV uintptr_t shared_address(const void *p) { return __cvta_generic_to_shared(p); }
 /* 16 bytes, 16-aligned both, to a place in shared memory, in the background: copies_end() ends a set of a thread's; copies_wait(n): all sets but the last n (0 or 2) have come. Other threads
@@ -104,6 +112,32 @@ DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)
     asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
+/* The same of signed bytes, C being integers: A 16 x 16 with words (g, t) in up and (g + 8, t) in down, B 16 x 8 with word (t, g) in b. */
+DEV void matrix_units_16(int32_t *c, uint32_t up, uint32_t down, uint32_t b)
+{
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(up), "r"(down), "r"(b));
+#else
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" : "+r"(c[0]), "+r"(c[1]) : "r"(up), "r"(b));
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" : "+r"(c[2]), "+r"(c[3]) : "r"(down), "r"(b));
+#endif
+}
+
+/* And of twice as many: a[0], a[1] and b[0] as above, then those of the other 16. */
+DEV void matrix_units_32(int32_t *c, const uint32_t *a, const uint32_t *b)
+{
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    matrix_units_16(c, a[0], a[1], b[0]);
+    matrix_units_16(c, a[2], a[3], b[1]);
+#endif
 }
 
 #else

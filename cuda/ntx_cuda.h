@@ -79,7 +79,7 @@ struct ntx_gpu_another {
 };
 
 /* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (infer/cpu/cpu.h), 16-aligned, rows x_stride bytes apart.
- * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. Where there are others, each has NTX_GPU_ROWS rows at most, and there are neither groups nor heads. With choices n_rows is 1, of others, too (there are as many rows as choices), and there are neither groups nor heads. With groups, the rows of one part of each of them, n_out = n * size, and o
+ * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. Where there are others, each has NTX_GPU_ROWS rows at most, or all have more and the type is no float's, and there are neither groups nor heads. With choices n_rows is 1, of others, too (there are as many rows as choices), and there are neither groups nor heads. With groups, the rows of one part of each of them, n_out = n * size, and o
  * is a neuron's number. */
 struct ntx_gpu_product {
     const void *w, *x;

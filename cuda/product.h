@@ -1,4 +1,4 @@
-/* product.h: y = W x for 1 to 8 rows of x, with the CPU kernels' order of accumulation and so their bits
+/* product.h: y = W x for 1 to 8 rows of x (many.h: for more), with the CPU kernels' order of accumulation and so their bits
  * (infer/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
  *
  *   simple blocks  half a warp per output: thread l is lane l and takes blocks l, l + 16, ...
@@ -260,74 +260,5 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
 #define PRODUCTS_SUPER(TYPE) PRODUCTS(super_any, TYPE)
 #define PRODUCTS_OF(rule, TYPE, ...) PRODUCTS_##rule(TYPE)
 NTX_TYPES(PRODUCTS_OF)
-
-/* ---- launching */
-
-/* A launch of one class of rows: the kernel of so many, or more, takes them all. */
-#define PRODUCT_CASE(type, threads_per_output)                                                     \
-    case NTX_##type: {                                                                             \
-        const uint32_t heads = a.chosen.n ? a.chosen.n : a.heads.n ? a.heads.n : 1, blocks = count_blocks(&a, threads_per_output); \
-        if (rows == 1)                                                                             \
-            RETURN_LAUNCH(s, product_##type##_1, blocks, 1, heads, PRODUCT_THREADS, a);             \
-        if (rows == 2)                                                                             \
-            RETURN_LAUNCH(s, product_##type##_2, blocks, 1, heads, PRODUCT_THREADS, a);             \
-        if (rows <= 4)                                                                             \
-            RETURN_LAUNCH(s, product_##type##_4, blocks, 1, heads, PRODUCT_THREADS, a);             \
-        RETURN_LAUNCH(s, product_##type##_8, blocks, 1, heads, PRODUCT_THREADS, a);                 \
-    }
-
-#define THREADS_FLOAT 32
-#define THREADS_SIMPLE 16
-#define THREADS_HALVES 16
-#define THREADS_SUPER 32
-#define PRODUCT_CASE_OF(rule, TYPE, ...) PRODUCT_CASE(TYPE, THREADS_##rule)
-
-/* Blocks of all matrices, one after another. */
-static uint32_t count_blocks(struct ntx_gpu_product *p, uint32_t threads_per_output)
-{
-    uint32_t blocks = (p->n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;
-    for (uint32_t i = 0; i < p->n_others; i++) {
-        p->others[i].first_block = blocks;
-        blocks += (p->others[i].n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;
-    }
-    return blocks;
-}
-
-static uint32_t most_rows(const struct ntx_gpu_product *p)
-{
-    uint32_t most = p->n_rows;
-    for (uint32_t i = 0; i < p->n_others; i++)
-        most = p->others[i].n_rows > most ? p->others[i].n_rows : most;
-    return most;
-}
-
-static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
-{
-    struct ntx_gpu_product a = *p;
-    const uint32_t rows = most_rows(p);
-    switch (p->type) {
-        NTX_TYPES(PRODUCT_CASE_OF)
-    default:
-        return -EINVAL;
-    }
-}
-
-int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
-{
-    struct ntx_gpu_product part = *p;
-    if (p->chosen.n && (!p->chosen.each || most_rows(p) != 1 || p->groups.size || p->heads.n))
-        return -EINVAL;
-    if (p->n_others)
-        return p->n_others >= NTX_GPU_TOGETHER || most_rows(p) > NTX_GPU_ROWS || p->groups.size || p->heads.n ? -EINVAL : product_rows(s, p);
-    for (uint32_t r = 0; r < p->n_rows; r += NTX_GPU_ROWS) {
-        part.n_rows = p->n_rows - r < NTX_GPU_ROWS ? p->n_rows - r : NTX_GPU_ROWS;
-        part.x = (const uint8_t *)p->x + r * p->x_stride;
-        part.y = p->y + r * p->ldy;
-        int rc = product_rows(s, &part);
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
 
 #endif

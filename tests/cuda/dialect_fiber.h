@@ -12,6 +12,7 @@
     static void name##_body(const type a);                                      \
     static void name(const void *p) { name##_body(*(const type *)p); }          \
     static void name##_body(const type a)
+#define KERNEL_OF(threads, name, type) KERNEL(name, type)
 #define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args) \
     return ntx__fake_launch(stream, name, (const uint32_t[4]){gx, gy, gz, threads}, &(args), sizeof(args))
 #define SHARED static _Thread_local
@@ -56,6 +57,12 @@ DEV void load_words4(const void *p, uint32_t *v)
     if ((uintptr_t)p & 15)
         abort(); /* a card would end the launch */
     memcpy(v, p, 16);
+}
+DEV void load_words2(const void *p, uint32_t *v)
+{
+    if ((uintptr_t)p & 7)
+        abort();
+    memcpy(v, p, 8);
 }
 DEV void store_words4(void *p, const uint32_t *v)
 {
@@ -108,4 +115,17 @@ DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)
             c[i] += ntx_f16_to_f32(x) * ntx_f16_to_f32(y);
         }
     }
+}
+DEV void matrix_units_16(int32_t *c, uint32_t up, uint32_t down, uint32_t b)
+{
+    const uint32_t mine[3] = {up, down, b}, g = TID % WARP / 4, t = TID % 4;
+    const uint8_t(*all)[16] = ntx_fiber_all(mine, sizeof mine);
+    for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t k = 0; k < 16; k++)
+            c[i] += (int8_t)all[g * 4 + k / 4][4 * (i / 2) + k % 4] * (int8_t)all[(2 * t + i % 2) * 4 + k / 4][8 + k % 4];
+}
+DEV void matrix_units_32(int32_t *c, const uint32_t *a, const uint32_t *b)
+{
+    matrix_units_16(c, a[0], a[1], b[0]);
+    matrix_units_16(c, a[2], a[3], b[1]);
 }

@@ -45,6 +45,8 @@ static void products(struct gpu *u, struct rng *rng)
             product(u, rng, types[i], (block == 1 ? 37 : block) * (1 + 3 * k), outs[k % 3], rows[k], false);
             product(u, rng, types[i], block == 1 ? 64 : block * 17, outs[(k + 1) % 3], rows[5 - k], k % 2);
         }
+        product(u, rng, types[i], block == 1 ? 64 : block * 5, 66, 41, true); /* tiles of rows and of outputs that are not full; lanes without a block */
+        product(u, rng, types[i], block == 1 ? 64 : block * 35, 9, 16, false);
     }
 }
 
@@ -86,7 +88,8 @@ static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_i
         free(w[i]);
     }
     p.others[0].n_rows = NTX_GPU_ROWS + 1;
-    CHECK_EQ(u->ops->launch(u->s, NTX_GPU_PRODUCT, &p), -22); /* EINVAL */
+    if (type == NTX_F32 || type == NTX_F16 || type == NTX_BF16)
+        CHECK_EQ(u->ops->launch(u->s, NTX_GPU_PRODUCT, &p), -22); /* EINVAL */
     gpu_drop(u, dx);
     free(x), free(row), free(want), free(got);
 }
@@ -228,6 +231,7 @@ static void groups(struct gpu *u, struct rng *rng)
     for (unsigned i = 0; i < N_TYPES; i++) {
         uint32_t block = ntx_type_info(types[i])->block, n = block == 1 ? 74 : block == 32 ? 160 : 512;
         group_product(u, rng, types[i], n, rows[i % 4], i % 2);
+        group_product(u, rng, types[i], n, 35, i % 2 == 0);
         columns(u, rng, types[i], n, rows[i % 5], i % 2);
         columns(u, rng, types[i], block == 1 ? 6 : block, rows[(i + 1) % 4], i % 2 == 0);
     }
@@ -509,6 +513,9 @@ int main(int argc, char **argv)
         together(&u, &rng, NTX_Q8_0, 96, rows);
         together(&u, &rng, NTX_F16, 37, rows);
     }
+    together(&u, &rng, NTX_Q4_K, 512, 70); /* on the matrix units */
+    together(&u, &rng, NTX_Q8_0, 96, 19);
+    together(&u, &rng, NTX_NVFP4, 128, 33);
     for (unsigned i = 0; i < N_TYPES; i++)
         widen(&u, &rng, types[i]);
     dense(&u, &rng);

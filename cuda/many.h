@@ -1,0 +1,473 @@
+/* many.h: y = W x for more rows than product.h's kernels take, on the integer matrix units, with the same order of accumulation and so the
+ * same bits: integers of a block are exact in any order, and each lane's sum, and the tree over the lanes, are as there.
+ *
+ * A block of threads makes MANY_OUTS outputs of MANY_ROWS rows. Lane l's blocks l, l + 16, .. are gone through before the next lane's, so a thread
+ * keeps one sum of an output, and what the tree wants of lanes before it:
+ *
+ *   warps     MANY_LANES of lanes, 0 + n, 1 + n, .. for n = 0, 8, 4, 12, times MANY_QUARTERS of outputs
+ *   a step    32 values of MANY_LANES neighbouring blocks: brought as bytes for the next one, by threads of their own for weights and for rows, while this one's are multiplied
+ *   the end   lanes n of a warp are one sum; those of the four warps are added */
+#ifndef NTX_CUDA_MANY_H
+#define NTX_CUDA_MANY_H
+
+#include "cuda/product.h"
+
+#define MANY_ROWS 32u
+#define MANY_OUTS 64u
+#define MANY_LANES 4u
+#define MANY_QUARTERS 4u
+#define MANY_THREADS (WARP * MANY_LANES * MANY_QUARTERS)
+#define MANY_OUT_LD (MANY_OUTS * 8u + 8u) /* words from lane to lane: threads of neighbouring lanes write to different banks */
+
+/* Of two steps: the one that is multiplied, and the next. Eight words are 32 values, words k and k + 4 of them side by side. Of simple blocks d is the scale and the minimum, of super-blocks d and dmin. */
+struct many_memory {
+    uint32_t x[2][MANY_LANES][MANY_ROWS * 8] __attribute__((aligned(16))), w[2][MANY_LANES][MANY_OUT_LD] __attribute__((aligned(16)));
+    uint32_t scale[2][MANY_LANES][MANY_OUTS] __attribute__((aligned(8))); /* two of 16 bits */
+    float d[2][MANY_LANES][MANY_OUTS][2], dx[2][MANY_LANES][MANY_ROWS];
+    int32_t sum[2][MANY_LANES][MANY_ROWS];
+};
+
+/* What a super-block's minima are multiplied by: sums of 16 values s as bytes s / 16 (four words) and s % 16; written in a block's second step, read in its last. */
+struct many_minima {
+    uint32_t min[2][MANY_LANES][MANY_OUTS * 4], sum[MANY_LANES][MANY_ROWS * 8]; /* of two blocks; of one */
+};
+
+/* Where the block is: blocks first .. first + 3 of lanes' turn n, part t of a super-block. */
+struct many_at {
+    uint32_t n, first, t;
+};
+
+struct many_state { /* of a thread: outputs [16 rows][8 outputs] of its warp's, as matrix units lay them */
+    float acc[2][2][4], one[2][2][4], two[2][2][4];
+    int32_t i[2][2][4];
+};
+
+DEV uint32_t many_lane(uint32_t n) { return n % 2 * 8 + n / 2 * 4; }
+
+DEV void many_next(struct many_at *at, uint32_t nb, const uint32_t parts)
+{
+    if (++at->t < parts)
+        return;
+    at->t = 0;
+    at->first += 16;
+    while (at->first >= nb && ++at->n < MANY_LANES)
+        at->first = many_lane(at->n);
+}
+
+/* Types whose scales are of 16 values. */
+DEV int by_sixteen(const uint32_t type)
+{
+    return type == NTX_Q2_K || type == NTX_Q3_K || type == NTX_Q6_K || type == NTX_IQ2_XS || type == NTX_IQ2_S || type == NTX_IQ1_M;
+}
+
+/* ---- 32 neighbouring values of a block as signed bytes */
+
+DEV uint32_t less_bytes(uint32_t q, uint32_t minus) { return ((q | 0x80808080u) - minus * 0x01010101u) ^ 0x80808080u; } /* of bytes below 128 */
+
+DEV void scales_k(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+{
+    UNROLL
+    for (uint32_t h = 0; h < 2; h++) {
+        const uint32_t g = 2 * t + h;
+        u->min[h] = 0;
+        if (type == NTX_Q2_K) {
+            u->scale[h] = b[g] & 15;
+            u->min[h] = b[g] >> 4;
+        } else if (type == NTX_Q3_K) {
+            u->scale[h] = ((b[96 + g % 8] >> (g / 8 * 4) & 15) | (b[104 + g % 4] >> (g / 4 * 2) & 3) << 4) - 32;
+        } else if (type == NTX_Q6_K) {
+            u->scale[h] = (int8_t)b[192 + g];
+        } else {
+            u->scale[h] = scale_k(b + 4, t);
+            u->min[h] = min_k(b + 4, t);
+        }
+    }
+}
+
+/* Where part t's lower bits lie, and their higher ones, 32 bytes each; and which bits of those bytes they are. */
+DEV void many_k(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u, const int wide)
+{
+    const int two = type == NTX_Q2_K || type == NTX_Q3_K, six = type == NTX_Q6_K, third = type == NTX_Q3_K, fifth = type == NTX_Q5_K;
+    const uint8_t *low = b + (two ? type == NTX_Q2_K ? 16 : 32 : six ? 0 : fifth ? 48 : 16) + (two ? t / 4 * 32 : six ? t / 4 * 64 + t % 2 * 32 : t / 2 * 32);
+    const uint8_t *high = b + (six ? 128 + t / 4 * 32 : third ? 0 : 16);
+    const uint32_t at = two ? t % 4 * 2 : six ? t / 2 % 2 * 4 : t % 2 * 4, mask = two ? 0x03030303u : 0x0f0f0f0fu;
+    uint32_t h[8];
+    sixteen_at(low, u->q, wide);
+    sixteen_at(low + 16, u->q + 4, wide);
+    if (six || third || fifth) {
+        sixteen_at(high, h, wide);
+        sixteen_at(high + 16, h + 4, wide);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        u->q[i] = u->q[i] >> at & mask;
+        if (six)
+            u->q[i] = less_bytes(u->q[i] | (h[i] >> (t % 4 * 2) & 0x03030303u) << 4, 32);
+        if (third)
+            u->q[i] = less_bytes(u->q[i] | (h[i] >> t & 0x01010101u) << 2, 4);
+        if (fifth)
+            u->q[i] |= (h[i] >> t & 0x01010101u) << 4;
+    }
+    scales_k(type, b, t, u);
+    u->d = f16_at(b + super_d(type));
+    u->dmin = has_min(type) ? f16_at(b + super_d(type) + 2) : 0;
+}
+
+DEV int is_k(const uint32_t type) { return type >= NTX_Q2_K && type <= NTX_Q6_K; }
+
+DEV void many_plain(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+{
+    struct ntx_part p;
+    plain_part(type, b, t, &p);
+    plain_words(&p, u->q);
+    u->scale[0] = p.scale[0];
+    u->scale[1] = p.scale[1];
+    u->d = p.d;
+    u->dmin = 0;
+}
+
+/* d and dmin are a simple block's scale and minimum, or what 16 values each are multiplied by. */
+DEV void many_simple(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+{
+    int32_t minus;
+    if (rule_of(type) == NTX_RULE_HALVES) {
+        struct ntx_part v;
+        plain_part(type, b, t, &v);
+        plain_words(&v, u->q);
+        u->d = v.d;
+        u->dmin = v.m;
+        return;
+    }
+    simple_values(type, b, t, u->q, &minus);
+    UNROLL
+    for (int i = 0; i < 8 && minus; i++)
+        u->q[i] = less_bytes(u->q[i], (uint32_t)minus);
+    u->d = simple_d(type, b);
+    u->dmin = has_min(type) ? f16_at(b + 2) : 0;
+}
+
+/* ---- bringing */
+
+DEV void store_pairs(uint32_t *to, const uint32_t *v)
+{
+    const uint32_t first[4] = {v[0], v[4], v[1], v[5]}, second[4] = {v[2], v[6], v[3], v[7]};
+    store_words4(to, first);
+    store_words4(to + 4, second);
+}
+
+DEV int is_super(const uint32_t type) { return rule_of(type) == NTX_RULE_SUPER; }
+
+/* A thread brings 32 values of output i of the block, of lane TID % MANY_LANES. */
+DEV void bring_weights(const uint32_t type, const uint8_t *row, uint32_t b, uint32_t t, uint32_t buf, uint32_t block, struct many_memory *m, struct many_minima *mins, const int wide)
+{
+    const uint32_t lane = TID % MANY_LANES, i = TID / MANY_LANES, parts = block_values(type) / 32;
+    struct unpacked u;
+    if (!is_super(type))
+        many_simple(type, row + (uint64_t)(b / parts) * block_size(type), b % parts, &u);
+    else if (is_k(type))
+        many_k(type, row + (uint64_t)b * block_size(type), t, &u, wide);
+    else
+        many_plain(type, row + (uint64_t)b * block_size(type), t, &u);
+    store_pairs(m->w[buf][lane] + i * 8, u.q);
+    m->d[buf][lane][i][0] = u.d;
+    m->d[buf][lane][i][1] = u.dmin;
+    if (is_super(type))
+        m->scale[buf][lane][i] = ((uint32_t)u.scale[0] & 0xffff) | (uint32_t)u.scale[1] << 16;
+    if (is_super(type) && has_min(type)) {
+        uint8_t *min = (uint8_t *)&mins->min[block % 2][lane][i * 4] + 2 * t;
+        min[0] = (uint8_t)u.min[0];
+        min[1] = (uint8_t)u.min[1];
+    }
+}
+
+/* And of row i of x. */
+DEV void bring_row(const uint32_t type, const uint8_t *x, uint32_t nb, uint32_t i, uint32_t b, uint32_t t, uint32_t buf, struct many_memory *m, struct many_minima *mins)
+{
+    const uint32_t lane = TID % MANY_LANES, values = is_super(type) ? 256 : 32, padded = is_super(type) ? (nb + 3) / 4 * 4 : up16(nb);
+    const uint8_t *from = x + b * values + t * 32, *dx = x + padded * values;
+    uint32_t v[8];
+    load_words4(from, v);
+    load_words4(from + 16, v + 4);
+    store_pairs(m->x[buf][lane] + i * 8, v);
+    m->dx[buf][lane][i] = ((const float *)(const void *)dx)[b];
+    if (!is_super(type) && has_min(type))
+        m->sum[buf][lane][i] = ((const int32_t *)(const void *)(dx + padded * 4))[b];
+    if (is_super(type) && has_min(type) && t == 1) {
+        uint32_t s[8], *to = mins->sum[lane] + i * 8, high[4], low[4];
+        load_words4(dx + 4 * up16(nb) + b * 32, s);
+        load_words4(dx + 4 * up16(nb) + b * 32 + 16, s + 4);
+        UNROLL
+        for (int k = 0; k < 4; k++) {
+            high[k] = pick_bytes(s[2 * k] >> 4, s[2 * k + 1] >> 4, 0x6420u);
+            low[k] = pick_bytes(s[2 * k] & 0x000f000fu, s[2 * k + 1] & 0x000f000fu, 0x6420u);
+        }
+        store_words4(to, high);
+        store_words4(to + 4, low);
+    }
+}
+
+/* ---- multiplying: rows 16 i + g, + 8 and outputs 8 j + 2 q, + 1 of a warp's, for thread (g, q) of it */
+
+DEV float small_float(int32_t i) { return bits_f(0x4b400000u + (uint32_t)i) - 12582912.0f; } /* of less than 2^22: exact */
+
+DEV void many_sums(const uint32_t type, const struct many_memory *m, uint32_t buf, uint32_t i, uint32_t j, int32_t *low, int32_t *high)
+{
+    const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j, g = TID % WARP / 4, q = TID % 4;
+    const uint32_t *x = m->x[buf][lane] + (16 * i + g) * 8 + 2 * q;
+    uint32_t up[2], down[2], b[2];
+    load_words2(x, up);
+    load_words2(x + 64, down);
+    load_words2(m->w[buf][lane] + (out + g) * 8 + 2 * q, b);
+    UNROLL
+    for (int k = 0; k < 4; k++)
+        low[k] = high[k] = 0;
+    if (by_sixteen(type) || rule_of(type) == NTX_RULE_HALVES) {
+        matrix_units_16(low, up[0], down[0], b[0]);
+        matrix_units_16(high, up[1], down[1], b[1]);
+    } else {
+        const uint32_t a[4] = {up[0], down[0], up[1], down[1]};
+        matrix_units_32(low, a, b);
+    }
+}
+
+/* j of a super-block: 16 minima by sums of 16 values. */
+DEV void many_minimum(const struct many_minima *m, uint32_t block, uint32_t i, uint32_t j, int32_t *sum)
+{
+    const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j, g = TID % WARP / 4, q = TID % 4;
+    const uint32_t *s = m->sum[lane] + (16 * i + g) * 8 + q, b = m->min[block % 2][lane][(out + g) * 4 + q];
+    int32_t high[4] = {0, 0, 0, 0}, low[4] = {0, 0, 0, 0};
+    matrix_units_16(high, s[0], s[64], b);
+    matrix_units_16(low, s[4], s[68], b);
+    UNROLL
+    for (int k = 0; k < 4; k++)
+        sum[k] = 16 * high[k] + low[k];
+}
+
+DEV void many_add(const uint32_t type, const struct many_memory *m, const struct many_minima *mins, uint32_t buf, uint32_t block, uint32_t last, uint32_t i, uint32_t j, struct many_state *s)
+{
+    const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j + 2 * (TID % 4), row = 16 * i + TID % WARP / 4;
+    int32_t low[4], high[4], minimum[4] = {0, 0, 0, 0};
+    many_sums(type, m, buf, i, j, low, high);
+    UNROLL
+    for (uint32_t k = 0; k < 4 && is_super(type); k++) {
+        const uint32_t scale = m->scale[buf][lane][out + k % 2];
+        s->i[i][j][k] += (int16_t)scale * low[k] + (by_sixteen(type) ? ((int32_t)scale >> 16) * high[k] : 0);
+    }
+    if (!last)
+        return;
+    if (is_super(type) && has_min(type))
+        many_minimum(mins, block, i, j, minimum);
+    UNROLL
+    for (uint32_t k = 0; k < 4; k++) {
+        const float *d = m->d[buf][lane][out + k % 2], dx = m->dx[buf][lane][row + k / 2 * 8];
+        float *acc = &s->acc[i][j][k];
+        if (is_super(type)) {
+            *acc = fmaf((float)s->i[i][j][k], d[0] * dx, *acc);
+            if (has_min(type))
+                *acc = fmaf((float)-minimum[k], d[1] * dx, *acc);
+            s->i[i][j][k] = 0;
+        } else {
+            *acc = fmaf(small_float(low[k]), d[0] * dx, *acc);
+            if (rule_of(type) == NTX_RULE_HALVES)
+                *acc = fmaf(small_float(high[k]), d[1] * dx, *acc);
+            else if (has_min(type))
+                *acc = fmaf((float)m->sum[buf][lane][row + k / 2 * 8], d[1] * dx, *acc);
+        }
+    }
+}
+
+/* Lane n of the warp's four is complete. (0 + 8) + (4 + 12) of lanes: two. */
+DEV void many_fold(struct many_state *s, uint32_t n)
+{
+    UNROLL
+    for (uint32_t e = 0; e < 16; e++) {
+        float *acc = &s->acc[e / 8][e / 4 % 2][e % 4], *one = &s->one[e / 8][e / 4 % 2][e % 4], *two = &s->two[e / 8][e / 4 % 2][e % 4];
+        const float sum = *one + *acc;
+        *two = n == 1 ? sum : n == 3 ? *two + sum : *two;
+        *one = *acc;
+        *acc = 0;
+    }
+}
+
+/* ---- the end: lanes 0 + 2 and 1 + 3, then these */
+
+DEV void many_store(const struct ntx_gpu_product *p, uint32_t out0, uint32_t row0, uint32_t rows, uint32_t *between, struct many_state *s)
+{
+    const uint32_t lane = TID / WARP % MANY_LANES, quarter = TID / WARP / MANY_LANES;
+    for (uint32_t half = 2; half; half /= 2) {
+        UNROLL
+        for (uint32_t e = 0; e < 16; e++)
+            if (lane >= half && lane < 2 * half)
+                between[((lane - half) * 16 + e) * (MANY_QUARTERS * WARP) + quarter * WARP + TID % WARP] = f_bits(s->two[e / 8][e / 4 % 2][e % 4]);
+        SYNC();
+        UNROLL
+        for (uint32_t e = 0; e < 16; e++)
+            if (lane < half)
+                s->two[e / 8][e / 4 % 2][e % 4] += bits_f(between[(lane * 16 + e) * (MANY_QUARTERS * WARP) + quarter * WARP + TID % WARP]);
+        SYNC();
+    }
+    UNROLL
+    for (uint32_t e = 0; e < 16; e++) {
+        const uint32_t r = e / 8 * 16 + TID % WARP / 4 + e % 4 / 2 * 8, i = out0 + quarter * 16 + e / 4 % 2 * 8 + 2 * (TID % 4) + e % 2, o = output_at(p, i);
+        if (!lane && r < rows && is_output(p, i, o))
+            p->y[BZ * p->heads.y + (uint64_t)(row0 + r) * p->ldy + o] = s->two[e / 8][e / 4 % 2][e % 4];
+    }
+}
+
+/* Threads that bring weights, then those that bring rows; the others only multiply. */
+DEV void many_bring(const uint32_t type, const uint8_t *from, uint32_t nb, const struct many_at *at, uint32_t buf, uint32_t block, struct many_memory *m, struct many_minima *mins, const int wide)
+{
+    const uint32_t b = at->first + TID % MANY_LANES < nb ? at->first + TID % MANY_LANES : nb - 1; /* of what is no block nothing is used */
+    if (TID < MANY_OUTS * MANY_LANES)
+        bring_weights(type, from, b, at->t, buf, block, m, mins, wide);
+    else if (TID < (MANY_OUTS + MANY_ROWS) * MANY_LANES)
+        bring_row(type, from, nb, TID / MANY_LANES - MANY_OUTS, b, at->t, buf, m, mins);
+}
+
+DEV void many_rows(const uint32_t type, const struct ntx_gpu_product *p, uint32_t block, struct many_memory *m, struct many_minima *mins)
+{
+    const uint32_t tiles = (p->n_rows + MANY_ROWS - 1) / MANY_ROWS, out0 = block / tiles * MANY_OUTS, row0 = block % tiles * MANY_ROWS;
+    const uint32_t rows = p->n_rows - row0 < MANY_ROWS ? p->n_rows - row0 : MANY_ROWS, parts = is_super(type) ? 8 : 1, nb = p->n_in / (parts * 32);
+    const uint32_t lane = TID / WARP % MANY_LANES;
+    const uint8_t *from = TID < MANY_OUTS * MANY_LANES ? weights_of(p, output_at(p, out0 + TID / MANY_LANES)) : x_row(p, row0 + TID / MANY_LANES - MANY_OUTS);
+    const int wide = block_size(type) % 16 == 0 && lie_wide(type, p);
+    struct many_at at = {0, 0, 0}, next = at;
+    struct many_state s;
+    UNROLL
+    for (uint32_t e = 0; e < 16; e++) {
+        s.acc[e / 8][e / 4 % 2][e % 4] = s.one[e / 8][e / 4 % 2][e % 4] = s.two[e / 8][e / 4 % 2][e % 4] = 0;
+        s.i[e / 8][e / 4 % 2][e % 4] = 0;
+    }
+    many_bring(type, from, nb, &at, 0, 0, m, mins, wide);
+    SYNC();
+    for (uint32_t i = 0; at.n < MANY_LANES; i++) {
+        many_next(&next, nb, parts);
+        if (next.n < MANY_LANES)
+            many_bring(type, from, nb, &next, (i + 1) % 2, (i + 1) / parts, m, mins, wide);
+        if (at.first + lane < nb) {
+            UNROLL
+            for (uint32_t half = 0; half < 2; half++)
+                if (16 * half < rows) {
+                    many_add(type, m, mins, i % 2, i / parts, at.t + 1 == parts, half, 0, &s);
+                    many_add(type, m, mins, i % 2, i / parts, at.t + 1 == parts, half, 1, &s);
+                }
+        }
+        for (; at.n < next.n; at.n++)
+            many_fold(&s, at.n);
+        at = next;
+        SYNC();
+    }
+    many_store(p, out0, row0, rows, m->w[0][0], &s);
+}
+
+#define MANY(type)                                                                \
+    KERNEL_OF(MANY_THREADS, many_##type, struct ntx_gpu_product)                  \
+    {                                                                             \
+        SHARED struct many_memory m;                                              \
+        SHARED struct many_minima mins; /* left out where there are none */       \
+        struct ntx_gpu_product p;                                                 \
+        const uint32_t block = matrix_of_block(&a, &p);                           \
+        many_rows(NTX_##type, &p, block, &m, &mins);                              \
+    }
+#define MANY_FLOAT(TYPE)
+#define MANY_SIMPLE(TYPE) MANY(TYPE)
+#define MANY_HALVES(TYPE) MANY(TYPE)
+#define MANY_SUPER(TYPE) MANY(TYPE)
+#define MANY_OF(rule, TYPE, ...) MANY_##rule(TYPE)
+NTX_TYPES(MANY_OF)
+
+/* ---- launching */
+
+/* A launch of one class of rows: the kernel of so many, or more, takes them all. Of floats no product is exact on matrix units. */
+#define LAUNCH_MANY_FLOAT(type)
+#define LAUNCH_MANY_SIMPLE(type)                                                                   \
+    if (rows > NTX_GPU_ROWS)                                                                       \
+        RETURN_LAUNCH(s, many_##type, many_blocks(&a), 1, heads, MANY_THREADS, a);
+#define LAUNCH_MANY_HALVES(type) LAUNCH_MANY_SIMPLE(type)
+#define LAUNCH_MANY_SUPER(type) LAUNCH_MANY_SIMPLE(type)
+#define PRODUCT_CASE(rule, type, threads_per_output)                                                     \
+    case NTX_##type: {                                                                             \
+        const uint32_t heads = a.chosen.n ? a.chosen.n : a.heads.n ? a.heads.n : 1;               \
+        LAUNCH_MANY_##rule(type)                                                                   \
+        const uint32_t blocks = count_blocks(&a, threads_per_output);                              \
+        if (rows == 1)                                                                             \
+            RETURN_LAUNCH(s, product_##type##_1, blocks, 1, heads, PRODUCT_THREADS, a);             \
+        if (rows == 2)                                                                             \
+            RETURN_LAUNCH(s, product_##type##_2, blocks, 1, heads, PRODUCT_THREADS, a);             \
+        if (rows <= 4)                                                                             \
+            RETURN_LAUNCH(s, product_##type##_4, blocks, 1, heads, PRODUCT_THREADS, a);             \
+        RETURN_LAUNCH(s, product_##type##_8, blocks, 1, heads, PRODUCT_THREADS, a);                 \
+    }
+
+#define THREADS_FLOAT 32
+#define THREADS_SIMPLE 16
+#define THREADS_HALVES 16
+#define THREADS_SUPER 32
+#define PRODUCT_CASE_OF(rule, TYPE, ...) PRODUCT_CASE(rule, TYPE, THREADS_##rule)
+
+/* Blocks of all matrices, one after another. */
+static uint32_t count_blocks(struct ntx_gpu_product *p, uint32_t threads_per_output)
+{
+    uint32_t blocks = (p->n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;
+    for (uint32_t i = 0; i < p->n_others; i++) {
+        p->others[i].first_block = blocks;
+        blocks += (p->others[i].n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;
+    }
+    return blocks;
+}
+
+static uint32_t many_tiles(uint32_t n_out, uint32_t n_rows) { return (n_out + MANY_OUTS - 1) / MANY_OUTS * ((n_rows + MANY_ROWS - 1) / MANY_ROWS); }
+
+static uint32_t many_blocks(struct ntx_gpu_product *p)
+{
+    uint32_t blocks = many_tiles(p->n_out, p->n_rows);
+    for (uint32_t i = 0; i < p->n_others; i++) {
+        p->others[i].first_block = blocks;
+        blocks += many_tiles(p->others[i].n_out, p->others[i].n_rows);
+    }
+    return blocks;
+}
+
+static uint32_t most_rows(const struct ntx_gpu_product *p)
+{
+    uint32_t most = p->n_rows;
+    for (uint32_t i = 0; i < p->n_others; i++)
+        most = p->others[i].n_rows > most ? p->others[i].n_rows : most;
+    return most;
+}
+
+static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
+{
+    struct ntx_gpu_product a = *p;
+    const uint32_t rows = most_rows(p);
+    switch (p->type) {
+        NTX_TYPES(PRODUCT_CASE_OF)
+    default:
+        return -EINVAL;
+    }
+}
+
+static bool is_float(uint32_t type) { return type == NTX_F32 || type == NTX_F16 || type == NTX_BF16; }
+
+int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
+{
+    struct ntx_gpu_product part = *p;
+    const bool many = most_rows(p) > NTX_GPU_ROWS;
+    if (p->chosen.n && (!p->chosen.each || most_rows(p) != 1 || p->groups.size || p->heads.n))
+        return -EINVAL;
+    if (p->n_others && (p->n_others >= NTX_GPU_TOGETHER || (many && is_float(p->type)) || p->groups.size || p->heads.n))
+        return -EINVAL;
+    if (p->n_others || !many || !is_float(p->type))
+        return product_rows(s, p);
+    for (uint32_t r = 0; r < p->n_rows; r += NTX_GPU_ROWS) {
+        part.n_rows = p->n_rows - r < NTX_GPU_ROWS ? p->n_rows - r : NTX_GPU_ROWS;
+        part.x = (const uint8_t *)p->x + r * p->x_stride;
+        part.y = p->y + r * p->ldy;
+        int rc = product_rows(s, &part);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+#endif
