@@ -7,7 +7,7 @@
 #                one, all stages in this order:
 #     a preflight  what is missing for what follows: libraries, memory, the link's generation, io_uring; a large shared memory locked for copies, an empty launch
 #       tests      kernels, attention and whole passes on the card against the CPU. After a wrong bit all figures, those of later calls too, are marked UNVERIFIED
-#       kernels    the kernel lab: each product beside the card's copy rate, dense products, attention
+#       kernels    the kernel lab: each product beside the card's copy rate, those of many rows (matrix units on integers), dense products, attention
 #       link       ntx doctor: what this machine and its card can do (copying in its memory, to it, the matrix units); profiles for the rest
 #       resident8  decode and prefill of an 8B shape, all in the card's memory, Q4_K_M and Q8_0
 #     b copies     nothing in VRAM, all copied to it: the real link, beside a plain copy from locked memory; and read from the drive
@@ -374,7 +374,7 @@ stage_sanitizer() {
     cs=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
     [ "$cs" ] || { say "sanitizer: compute-sanitizer is not here"; return; }
     for tool in memcheck racecheck; do
-        for t in attention kernels chosen "pass best" "pass skip" "pass packed-prompts"; do
+        for t in attention kernels chosen "pass best" "pass skip" "pass packed-prompts" "pass experts"; do
             # shellcheck disable=SC2086
             set -- $t
             within 150 "$cs" --tool $tool --error-exitcode 9 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$logs/$tool-${t// /-}" 2>&1

@@ -21,7 +21,7 @@
 
 #define NTX_GPU_ABI 10u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
-#define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes */
+#define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes without the matrix units, which floats never go through */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
 #define NTX_GPU_SLACK 64u              /* bytes behind weights that may be read (never used); before them those of the same 16-aligned 16 */
 #define NTX_GPU_HEAD_MAX 576u          /* widest head */

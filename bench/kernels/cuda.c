@@ -71,6 +71,8 @@ static void product_rate(struct timer *t, double copy, uint32_t type, uint32_t n
     TIMED(t, for (uint32_t i = 0; i < n; i++) { p.w = w + i * matrix; OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p)); });
     double rate = (double)matrix * n / median_s(t);
     printf("product,%s,%u x %u,%u,%.1f,%.3f\n", ntx_type_info(type)->name, n_out, n_in, rows, rate / 1e9, rate / copy);
+    if (rows > NTX_GPU_ROWS)
+        printf("product TFLOP/s,%s,%u x %u,%u,%.1f,\n", ntx_type_info(type)->name, n_out, n_in, rows, 2.0 * n_in * n_out * rows * n / median_s(t) / 1e12);
     gpu_drop(u, w), gpu_drop(u, x), gpu_drop(u, y);
 }
 
@@ -237,6 +239,7 @@ static int preflight(struct gpu *u, bool tiny)
 int main(int argc, char **argv)
 {
     static const uint32_t types[] = {NTX_Q4_K, NTX_Q6_K, NTX_Q8_0, NTX_Q5_K, NTX_Q4_0, NTX_Q3_K, NTX_Q2_K, NTX_F16, NTX_MXFP4};
+    static const uint32_t many[] = {NTX_Q4_K, NTX_Q6_K, NTX_Q8_0, NTX_MXFP4};
     struct gpu u;
     bool tiny = argc > 2 && !strcmp(argv[argc - 1], "tiny"), first = argc > 2 && !strcmp(argv[2], "preflight");
     CHECK(argc == 2 + tiny + first);
@@ -256,6 +259,9 @@ int main(int argc, char **argv)
             product_rate(&t, copy, types[i], tiny ? 256 : 4096, tiny ? 40 : 14336, rows);
             product_rate(&t, copy, types[i], tiny ? 512 : 28672, tiny ? 24 : 8192, rows);
         }
+    for (unsigned i = 0; i < 4; i++) /* rows of prompts, by the integer matrix units: an expert's, and a packed layer's */
+        for (uint32_t rows = 16; rows <= 512; rows = rows == 16 ? 64 : 8 * rows)
+            product_rate(&t, copy, many[i], tiny ? 512 : 2048, tiny ? 40 : 6144, tiny ? rows / 16 + 8 : rows);
     for (uint32_t of = 1; of <= 10; of += 9) {
         columns_rate(&t, copy, NTX_Q4_K, tiny ? 512 : 4096, of);
         columns_rate(&t, copy, NTX_Q8_0, tiny ? 512 : 8192, of);

@@ -13,7 +13,7 @@
  * Rows of decoding are the CPU's bits wherever a chunk lives (but for attention over more than NTX_GPU_SPLIT positions). Rows of prompts
  * (ntx_row.rounded) go through the matrix units in batches padded to one size, so their values depend on the plan
  * only; they are within F16's rounding of the CPU's. Where cuBLAS is missing, they are computed like the others. Experts
- * and their routers, and all of a packed layer's FFN, multiply all rows exactly; which groups of neurons a row takes is chosen by the CPU, from the gates; which
+ * and their routers, and all of a packed layer's FFN, multiply all rows exactly, more than eight on the integer matrix units (cuda/many.h); which groups of neurons a row takes is chosen by the CPU, from the gates; which
  * experts likewise, from the router's logits, but where the device has them all and rows are few: it chooses by itself, and the host does not wait. Groups on the host or the drive are computed by the CPU in place, or
  * copied for as many rows as the cost model says.
  *
