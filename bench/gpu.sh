@@ -374,7 +374,7 @@ stage_sanitizer() {
     cs=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
     [ "$cs" ] || { say "sanitizer: compute-sanitizer is not here"; return; }
     for tool in memcheck racecheck; do
-        for t in attention kernels chosen "pass best" "pass skip" "pass packed-prompts" "pass experts"; do
+        for t in attention kernels chosen "pass best" "pass skip" "pass packed-prompts" "pass crowds"; do
             # shellcheck disable=SC2086
             set -- $t
             within 150 "$cs" --tool $tool --error-exitcode 9 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$logs/$tool-${t// /-}" 2>&1

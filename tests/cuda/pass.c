@@ -36,6 +36,29 @@ static void experts(struct world *w)
     }
 }
 
+/* So many rows that experts, and matrices where nothing is widened, take them through the integer matrix units; passes of which are cut at other places, too. Where each has its chunks changes no bit. */
+static void crowds(struct world *w)
+{
+    enum { ROWS = 41 };
+    static const struct mixture is[] = {{"qwen2moe", "Q4_K_M", 6, 3, 256}, {"gpt-oss", "Q8_0", 5, 3, 0}};
+    static const char *const mix[] = {"d", "dhs"};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct rig_options o = {.make = small_mixture(&is[i], 1, false), .chunk_bytes = 20000, .kv_type = NTX_KV_F16, .max_rows = ROWS};
+        size_t n;
+        float *want = logits_of(NULL, o, ROWS, ROWS, false, &n);
+        for (uint32_t k = 0; k < 4; k++) {
+            w->mix = mix[k % 2];
+            w->in_flight = 2;
+            w->share = UINT32_MAX;
+            float *got = logits_of(w, o, ROWS, k < 2 ? ROWS : 23, false, &n);
+            CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s, %u rows, mixture %s: not the CPU's bits (off by %g)", is[i].arch, ROWS, w->mix, worst(got, want, n));
+            free(got);
+        }
+        free(want);
+    }
+    puts("many rows of experts: bits equal");
+}
+
 /* ---- layers whose steps no kernel does in one go: norms behind attention and FFN, capped scores and logits, two tables of angles, widths, K and V by layer, experts
  * beside a dense FFN, inputs of each layer; matrices that are one in the file; experts whose input is weighed; attention over latents, its matrices apart and one;
  * recurrent states */
@@ -846,7 +869,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"pooled", pooled}, {"steps", steps}, {"in-place", in_place}, {"within", within}, {"refusals", refusals}};
+    } parts[] = {{"dense", dense_models}, {"architectures", architectures}, {"experts", experts}, {"crowds", crowds}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", skips}, {"best", best_logits}, {"trees", trees}, {"windows", windows}, {"pooled", pooled}, {"steps", steps}, {"in-place", in_place}, {"within", within}, {"refusals", refusals}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
