@@ -12,7 +12,7 @@
 #include "model/tensors.h"
 
 #define MAX_ROLES 256u
-#define FEWEST 32u /* values of a row, and rows: what is smaller is no matrix that anybody streams */
+#define FEWEST 32u /* inputs, and outputs: what is smaller is no matrix that anybody streams */
 
 struct entry { /* a matrix of a layer */
     uint32_t role, layer;

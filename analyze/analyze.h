@@ -7,7 +7,7 @@
  *   docs      the DOCS index: of each neuron's weights the largest |cosine| with any neuron of the other matrix; a Gumbel distribution is fitted to these,
  *             and the index is its location (the mean of both directions). It does not see in which order neurons stand, which an addition of deltas does.
  *             `docs_chance` is what as many random vectors of that length have. Source: Min and Wang, "DOCS: Quantifying Weight Similarity for Deeper
- *             Insights into Large Language Models", 2025. A neuron: of ffn_down and attn_output a column, of others a row
+ *             Insights into Large Language Models", 2025. A neuron: of ffn_down and attn_output a column, of others an output's weights
  *   by_rank   |D - D_r| / |B|, D = B - A, D_r the best matrix of rank r: what r pairs of vectors leave. By randomised SVD with one power iteration
  *             (Halko, Martinsson and Tropp, 2011); an upper bound, that is near the truth where the spectrum falls
  *   by_type   the same for D quantised to a type; `own` is B's, quantised to that type without A: what the type costs anyway

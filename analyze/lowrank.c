@@ -1,4 +1,4 @@
-/* Four rounds over D's rows, piece by piece:
+/* Four rounds over D's outputs, piece by piece:
  *
  *   1  y = D z, z random;   then a basis of y
  *   2  w = D' y;            then a basis of w (the power iteration)
@@ -17,10 +17,10 @@
 #define PIECE (1u << 20)     /* floats of a piece of one matrix */
 #define SPARE 16u            /* columns of the basis beyond the largest rank */
 
-int ntx__read_rows(const struct ntx__matrix *m, uint64_t first, uint64_t n, uint8_t *raw, float *x, struct ntx_err *err)
+int ntx__read_outputs(const struct ntx__matrix *m, uint64_t first, uint64_t n, uint8_t *raw, float *x, struct ntx_err *err)
 {
-    size_t row = ntx_row_bytes(m->t->type, m->t->ne[0]), bytes = row * n, done = 0;
-    off_t at = (off_t)(m->t->offset + (m->row + first) * row);
+    size_t each = ntx_row_bytes(m->t->type, m->t->ne[0]), bytes = each * n, done = 0;
+    off_t at = (off_t)(m->t->offset + (m->out0 + first) * each);
     while (done < bytes) {
         ssize_t got = pread(m->fd, raw + done, bytes - done, at + (off_t)done);
         if (got <= 0)
@@ -40,7 +40,7 @@ size_t ntx__low_piece(uint64_t in, uint64_t out) { return NTX_MIN(NTX_MAX(PIECE 
 
 bool ntx__low_init(struct ntx__low *l)
 {
-    l->d = malloc(l->rows * l->in * sizeof *l->d);
+    l->d = malloc(l->n * l->in * sizeof *l->d);
     l->y = malloc(l->out * l->k * sizeof *l->y);
     l->z = malloc(l->in * l->k * sizeof *l->z);
     l->w = malloc(l->in * l->k * sizeof *l->w);
@@ -62,16 +62,16 @@ static int one_round(struct ntx__low *l, bool transposed, bool first)
     int rc = 0;
     if (transposed)
         memset(l->w, 0, l->in * l->k * sizeof *l->w);
-    for (uint64_t at = 0; at < l->out && !rc; at += l->rows) {
-        uint64_t rows = NTX_MIN(l->rows, l->out - at);
-        if ((rc = l->read(l->ctx, at, rows, l->d)))
+    for (uint64_t at = 0; at < l->out && !rc; at += l->n) {
+        uint64_t n = NTX_MIN(l->n, l->out - at);
+        if ((rc = l->read(l->ctx, at, n, l->d)))
             break;
         if (first && l->seen)
-            l->seen(l->ctx, rows);
+            l->seen(l->ctx, n);
         if (transposed)
-            ntx__times_transposed(l->d, rows, l->in, l->y + at * l->k, l->k, l->w);
+            ntx__times_transposed(l->d, n, l->in, l->y + at * l->k, l->k, l->w);
         else
-            ntx__times(l->d, rows, l->in, l->z, l->k, l->y + at * l->k);
+            ntx__times(l->d, n, l->in, l->z, l->k, l->y + at * l->k);
     }
     return rc;
 }

@@ -1,5 +1,5 @@
-/* One pair of matrices: a few rows are quantised, a sample of neurons is fetched, and the rounds of lowrank.c over the difference do the rest; the first of them
- * sees all rows for the sums and for neurons' cosines. */
+/* One pair of matrices: some outputs' weights are quantised, a sample of neurons is fetched, and the rounds of lowrank.c over the difference do the rest; the first of them
+ * sees all of them for the sums and for neurons' cosines. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,13 +10,13 @@
 #include "model/quant.h"
 
 #define SAMPLE 256u          /* neurons whose nearest are looked for; a multiple of 16 */
-#define QUANTISED_ROWS 64u
+#define QUANTISED 64u        /* outputs of which types are judged by */
 
 struct side {                /* of a pair */
     const struct ntx__matrix *m;
-    float *x;                /* [piece] */
-    float *sample;           /* [in x SAMPLE], or of columns [piece rows x SAMPLE] */
-    float *dots;             /* of the other's neurons with this one's sample: [piece rows x SAMPLE], or of columns [in x SAMPLE] */
+    float *x;                /* [piece x in] */
+    float *sample;           /* [in x SAMPLE], or of columns [piece x SAMPLE] */
+    float *dots;             /* of the other's neurons with this one's sample: [piece x SAMPLE], or of columns [in x SAMPLE] */
     double *lengths;         /* squares, of the sample: [SAMPLE] */
     double *columns;         /* squares, of all columns: [in] */
     double nearest[SAMPLE];
@@ -31,28 +31,28 @@ struct pair {
     struct ntx_err *err;
 };
 
-/* ---- rows of a file */
+/* ---- weights of a file */
 
-static int read_rows(struct pair *p, const struct ntx__matrix *m, uint64_t first, uint64_t n, float *x) { return ntx__read_rows(m, first, n, p->raw, x, p->err); }
+static int read_outputs(struct pair *p, const struct ntx__matrix *m, uint64_t first, uint64_t n, float *x) { return ntx__read_outputs(m, first, n, p->raw, x, p->err); }
 
 static int read_piece(void *ctx, uint64_t first, uint64_t n, float *d)
 {
     struct pair *p = ctx;
-    int rc = read_rows(p, p->side[0].m, first, n, p->side[0].x);
+    int rc = read_outputs(p, p->side[0].m, first, n, p->side[0].x);
     if (!rc)
-        rc = read_rows(p, p->side[1].m, first, n, p->side[1].x);
+        rc = read_outputs(p, p->side[1].m, first, n, p->side[1].x);
     for (size_t i = 0; !rc && i < n * p->j->in; i++)
         d[i] = p->side[1].x[i] - p->side[0].x[i];
     return rc;
 }
 
-/* ---- quantising some rows */
+/* ---- quantising some outputs' weights */
 
 static int quantised(struct pair *p, struct ntx_likeness *is)
 {
     const struct ntx__pair_job *j = p->j;
     struct ntx__rounding by;
-    uint64_t n = NTX_MIN(j->out, QUANTISED_ROWS);
+    uint64_t n = NTX_MIN(j->out, QUANTISED);
     double square = 0;
     int rc = ntx__rounding_init(&by, j->in) ? 0 : ntx_err_set(p->err, -ENOMEM, "no memory");
     for (uint64_t r = 0; r < n && !rc; r++) {
@@ -78,14 +78,14 @@ static int quantised(struct pair *p, struct ntx_likeness *is)
 static uint64_t neurons(const struct ntx__pair_job *j) { return j->columns ? j->in : j->out; }
 static uint32_t sampled(const struct ntx__pair_job *j) { return (uint32_t)NTX_MIN(neurons(j), SAMPLE); }
 
-/* The sample's rows, as columns of a matrix. */
+/* The sample's weights, as columns of a matrix. */
 static int fetch_sample(struct pair *p, struct side *s)
 {
     const struct ntx__pair_job *j = p->j;
     uint32_t n = sampled(j);
     int rc = 0;
     for (uint32_t i = 0; i < n && !j->columns && !rc; i++) {
-        if ((rc = read_rows(p, s->m, (uint64_t)i * j->out / n, 1, s->x)))
+        if ((rc = read_outputs(p, s->m, (uint64_t)i * j->out / n, 1, s->x)))
             break;
         for (uint64_t c = 0; c < j->in; c++) {
             s->sample[c * SAMPLE + i] = s->x[c];
@@ -101,12 +101,12 @@ static void nearer(struct side *s, uint32_t i, double dot, double square, double
     s->nearest[i] = fmax(s->nearest[i], fmin(cosine, 1));
 }
 
-/* Of these rows of the other matrix with the sample's. */
-static void look_at_rows(struct pair *p, struct side *s, const struct side *other, uint64_t rows)
+/* Of these outputs of the other matrix with the sample's. */
+static void look_at_outputs(struct pair *p, struct side *s, const struct side *other, uint64_t n)
 {
     size_t in = p->j->in;
-    ntx__times(other->x, rows, in, s->sample, SAMPLE, s->dots);
-    for (uint64_t r = 0; r < rows; r++) {
+    ntx__times(other->x, n, in, s->sample, SAMPLE, s->dots);
+    for (uint64_t r = 0; r < n; r++) {
         double square = 0;
         for (size_t i = 0; i < in; i++)
             square += (double)other->x[r * in + i] * (double)other->x[r * in + i];
@@ -115,12 +115,12 @@ static void look_at_rows(struct pair *p, struct side *s, const struct side *othe
     }
 }
 
-/* Of columns these rows are a part: dots add up. */
-static void look_at_columns(struct pair *p, struct side *s, const struct side *other, uint64_t rows)
+/* Of columns these outputs have a part: dots add up. */
+static void look_at_columns(struct pair *p, struct side *s, const struct side *other, uint64_t some)
 {
     size_t in = p->j->in;
     uint32_t n = sampled(p->j);
-    for (uint64_t r = 0; r < rows; r++) {
+    for (uint64_t r = 0; r < some; r++) {
         const float *x = s->x + r * in;
         for (uint32_t i = 0; i < n; i++) {
             float v = s->sample[r * SAMPLE + i] = x[(uint64_t)i * in / n];
@@ -129,7 +129,7 @@ static void look_at_columns(struct pair *p, struct side *s, const struct side *o
         for (size_t c = 0; c < in; c++)
             s->columns[c] += (double)x[c] * (double)x[c];
     }
-    ntx__times_transposed(other->x, rows, in, s->sample, SAMPLE, s->dots);
+    ntx__times_transposed(other->x, some, in, s->sample, SAMPLE, s->dots);
 }
 
 static void columns_nearest(struct pair *p, struct side *s, const struct side *other)
@@ -151,9 +151,9 @@ static void likeness_of_neurons(struct pair *p, struct ntx_likeness *is)
 
 /* ---- the rounds */
 
-static void add_sums(struct pair *p, uint64_t rows)
+static void add_sums(struct pair *p, uint64_t n)
 {
-    for (uint64_t i = 0; i < rows * p->j->in; i++) {
+    for (uint64_t i = 0; i < n * p->j->in; i++) {
         double a = (double)p->side[0].x[i], b = (double)p->side[1].x[i];
         p->dot += a * b;
         p->square[0] += a * a;
@@ -162,12 +162,12 @@ static void add_sums(struct pair *p, uint64_t rows)
     }
 }
 
-static void first_round(void *ctx, uint64_t rows)
+static void first_round(void *ctx, uint64_t n)
 {
     struct pair *p = ctx;
-    add_sums(p, rows);
+    add_sums(p, n);
     for (int s = 0; s < 2; s++)
-        (p->j->columns ? look_at_columns : look_at_rows)(p, &p->side[s], &p->side[!s], rows);
+        (p->j->columns ? look_at_columns : look_at_outputs)(p, &p->side[s], &p->side[!s], n);
 }
 
 static int errors_by_rank(struct pair *p, struct ntx_likeness *is)
@@ -194,8 +194,8 @@ static int errors_by_rank(struct pair *p, struct ntx_likeness *is)
 static bool take_side(struct pair *p, struct side *s, const struct ntx__matrix *m)
 {
     const struct ntx__pair_job *j = p->j;
-    uint64_t sample = j->columns ? p->low.rows : j->in, dots = j->columns ? j->in : p->low.rows;
-    *s = (struct side){.m = m, .x = malloc(p->low.rows * j->in * sizeof *s->x), .sample = calloc(sample * SAMPLE, sizeof *s->sample), .dots = calloc(dots * SAMPLE, sizeof *s->dots),
+    uint64_t sample = j->columns ? p->low.n : j->in, dots = j->columns ? j->in : p->low.n;
+    *s = (struct side){.m = m, .x = malloc(p->low.n * j->in * sizeof *s->x), .sample = calloc(sample * SAMPLE, sizeof *s->sample), .dots = calloc(dots * SAMPLE, sizeof *s->dots),
                        .lengths = calloc(SAMPLE, sizeof *s->lengths), .columns = calloc(j->in, sizeof *s->columns)};
     return s->x && s->sample && s->dots && s->lengths && s->columns;
 }
@@ -204,7 +204,7 @@ static bool take_memory(struct pair *p)
 {
     const struct ntx__pair_job *j = p->j;
     bool sides = take_side(p, &p->side[0], &j->a) & take_side(p, &p->side[1], &j->b);
-    p->raw = malloc(p->low.rows * NTX_MAX(ntx_row_bytes(j->a.t->type, j->in), ntx_row_bytes(j->b.t->type, j->in)));
+    p->raw = malloc(p->low.n * NTX_MAX(ntx_row_bytes(j->a.t->type, j->in), ntx_row_bytes(j->b.t->type, j->in)));
     return ntx__low_init(&p->low) && sides && p->raw;
 }
 
@@ -223,7 +223,7 @@ static void give_memory(struct pair *p)
 
 int ntx__compare(const struct ntx__pair_job *j, struct ntx_likeness *is, struct ntx_err *err)
 {
-    struct pair p = {.j = j, .low = {.in = j->in, .out = j->out, .k = ntx__low_columns(j->o->ranks[j->o->n_ranks - 1]), .rows = ntx__low_piece(j->in, j->out)}, .err = err};
+    struct pair p = {.j = j, .low = {.in = j->in, .out = j->out, .k = ntx__low_columns(j->o->ranks[j->o->n_ranks - 1]), .n = ntx__low_piece(j->in, j->out)}, .err = err};
     p.low.read = read_piece;
     p.low.seen = first_round;
     p.low.ctx = &p;

@@ -6,28 +6,28 @@
 #include "analyze/analyze_impl.h"
 #include "common/clones.h"
 
-#define ROWS 4   /* side by side */
+#define SIDE 4   /* lines of a matrix, side by side */
 #define LANES 16
 
-NTX_CLONES static void four_times(const float *const d[ROWS], size_t n, const float *w, size_t k, float *y)
+NTX_CLONES static void four_times(const float *const d[SIDE], size_t n, const float *w, size_t k, float *y)
 {
     for (size_t c = 0; c < k; c += LANES) {
-        float sum[ROWS][LANES] = {{0}};
+        float sum[SIDE][LANES] = {{0}};
         for (size_t i = 0; i < n; i++)
-            for (int r = 0; r < ROWS; r++)
+            for (int r = 0; r < SIDE; r++)
                 for (int l = 0; l < LANES; l++)
                     sum[r][l] += d[r][i] * w[i * k + c + (size_t)l];
-        for (size_t r = 0; r < ROWS; r++)
+        for (size_t r = 0; r < SIDE; r++)
             memcpy(y + r * k + c, sum[r], sizeof sum[r]);
     }
 }
 
-void ntx__times(const float *d, size_t rows, size_t n, const float *w, size_t k, float *y)
+void ntx__times(const float *d, size_t m, size_t n, const float *w, size_t k, float *y)
 {
     size_t r = 0;
-    for (; r + ROWS <= rows; r += ROWS)
-        four_times((const float *const[ROWS]){d + r * n, d + (r + 1) * n, d + (r + 2) * n, d + (r + 3) * n}, n, w, k, y + r * k);
-    for (; r < rows; r++)
+    for (; r + SIDE <= m; r += SIDE)
+        four_times((const float *const[SIDE]){d + r * n, d + (r + 1) * n, d + (r + 2) * n, d + (r + 3) * n}, n, w, k, y + r * k);
+    for (; r < m; r++)
         for (size_t c = 0; c < k; c++) {
             float sum = 0;
             for (size_t i = 0; i < n; i++)
@@ -36,7 +36,7 @@ void ntx__times(const float *d, size_t rows, size_t n, const float *w, size_t k,
         }
 }
 
-NTX_CLONES static void add_row(const float *d, size_t n, const float *q, size_t k, float *z)
+NTX_CLONES static void add_one(const float *d, size_t n, const float *q, size_t k, float *z)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < k; c += LANES)
@@ -44,7 +44,7 @@ NTX_CLONES static void add_row(const float *d, size_t n, const float *q, size_t 
                 z[i * k + c + l] += d[i] * q[c + l];
 }
 
-NTX_CLONES static void add_four_rows(const float *const d[ROWS], size_t n, const float *q, size_t k, float *z)
+NTX_CLONES static void add_four(const float *const d[SIDE], size_t n, const float *q, size_t k, float *z)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < k; c += LANES)
@@ -52,13 +52,13 @@ NTX_CLONES static void add_four_rows(const float *const d[ROWS], size_t n, const
                 z[i * k + c + l] += (d[0][i] * q[c + l] + d[1][i] * q[k + c + l]) + (d[2][i] * q[2 * k + c + l] + d[3][i] * q[3 * k + c + l]);
 }
 
-void ntx__times_transposed(const float *d, size_t rows, size_t n, const float *q, size_t k, float *z)
+void ntx__times_transposed(const float *d, size_t m, size_t n, const float *q, size_t k, float *z)
 {
     size_t r = 0;
-    for (; r + ROWS <= rows; r += ROWS)
-        add_four_rows((const float *const[ROWS]){d + r * n, d + (r + 1) * n, d + (r + 2) * n, d + (r + 3) * n}, n, q + r * k, k, z);
-    for (; r < rows; r++)
-        add_row(d + r * n, n, q + r * k, k, z);
+    for (; r + SIDE <= m; r += SIDE)
+        add_four((const float *const[SIDE]){d + r * n, d + (r + 1) * n, d + (r + 2) * n, d + (r + 3) * n}, n, q + r * k, k, z);
+    for (; r < m; r++)
+        add_one(d + r * n, n, q + r * k, k, z);
 }
 
 /* ---- singular values and bases, from the eigenvalues of y'y by Jacobi's rotations: rounding takes what is below 1e-7 of the largest, which is far
@@ -72,7 +72,7 @@ NTX_CLONES static void gram(const float *y, size_t n, size_t k, double *a)
                 a[p * k + q] += (double)y[i * k + p] * (double)y[i * k + q];
 }
 
-static void turn_rows(double *a, size_t k, size_t p, size_t q, double c, double s)
+static void turn_lines(double *a, size_t k, size_t p, size_t q, double c, double s)
 {
     for (size_t i = 0; i < k; i++) {
         double x = a[p * k + i], y = a[q * k + i];
@@ -90,7 +90,7 @@ static void turn_columns(double *a, size_t k, size_t p, size_t q, double c, doub
     }
 }
 
-/* v gets the vectors, as rows. */
+/* v gets the vectors, one after the other. */
 static bool rotate(double *a, double *v, size_t k, size_t p, size_t q)
 {
     double off = a[p * k + q];
@@ -98,8 +98,8 @@ static bool rotate(double *a, double *v, size_t k, size_t p, size_t q)
         return false;
     double theta = (a[q * k + q] - a[p * k + p]) / (2 * off), t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1)), c = 1 / sqrt(t * t + 1), s = t * c;
     turn_columns(a, k, p, q, c, s);
-    turn_rows(a, k, p, q, c, s);
-    turn_rows(v, k, p, q, c, s);
+    turn_lines(a, k, p, q, c, s);
+    turn_lines(v, k, p, q, c, s);
     return true;
 }
 
@@ -138,8 +138,8 @@ static void times_square(float *x, size_t n, size_t k, struct ntx__eigen *e)
 {
     for (size_t i = 0; i < n; i += 64) {
         size_t some = n - i < 64 ? n - i : 64;
-        ntx__times(x + i * k, some, k, e->w, k, e->rows);
-        memcpy(x + i * k, e->rows, some * k * sizeof *x);
+        ntx__times(x + i * k, some, k, e->w, k, e->some);
+        memcpy(x + i * k, e->some, some * k * sizeof *x);
     }
 }
 
@@ -187,8 +187,8 @@ void ntx__orthonormal(float *y, size_t n, size_t k, struct ntx__eigen *e)
 
 bool ntx__eigen_init(struct ntx__eigen *e, size_t k)
 {
-    *e = (struct ntx__eigen){malloc(k * k * sizeof *e->a), malloc(k * k * sizeof *e->v), malloc(k * k * sizeof *e->w), malloc(64 * k * sizeof *e->rows)};
-    return e->a && e->v && e->w && e->rows;
+    *e = (struct ntx__eigen){malloc(k * k * sizeof *e->a), malloc(k * k * sizeof *e->v), malloc(k * k * sizeof *e->w), malloc(64 * k * sizeof *e->some)};
+    return e->a && e->v && e->w && e->some;
 }
 
 void ntx__eigen_free(struct ntx__eigen *e)
@@ -196,7 +196,7 @@ void ntx__eigen_free(struct ntx__eigen *e)
     free(e->a);
     free(e->v);
     free(e->w);
-    free(e->rows);
+    free(e->some);
 }
 
 /* ---- random numbers */

@@ -12,7 +12,7 @@
 #include "model/digest.h"
 #include "model/quant.h"
 
-#define FEWEST 32u    /* rows, and values of one, in multiples: what is smaller nobody streams */
+#define FEWEST 32u    /* outputs, and inputs, in multiples: what is smaller nobody streams */
 #define NOTHING 0.9   /* of what matrices take alone: deltas that save no more than the rest are not worth a lossy file */
 #define REST_MOST 1e-3
 
@@ -30,7 +30,7 @@ struct maker {
     const struct ntx_delta_options *o;
     struct ntx_delta_report *report;
     struct ntx__spool spool;
-    struct ntx__types types[2];      /* of rows of whole super-blocks, and of others */
+    struct ntx__types types[2];      /* of matrices whose inputs are whole super-blocks, and of others */
     struct entry *entries;
     uint32_t n_entries;
     uint32_t *entry_of, *same;       /* [tensors] + 1, 0: none; [layers] */
@@ -116,7 +116,7 @@ static int mean_piece(struct maker *k, const struct entry *first, uint64_t at, u
     for (uint32_t l = 0; l < layers && !rc; l++) {
         const struct ntx_gguf_tensor *t = tensor_at(k, first[l].tensor);
         const struct ntx__matrix m = {t, k->fds[t->file], 0};
-        rc = ntx__read_rows(&m, at, n, raw, x, k->err);
+        rc = ntx__read_outputs(&m, at, n, raw, x, k->err);
         for (uint64_t i = 0; i < n * in && !rc; i++)
             sum[i] += x[i] / (float)layers;
     }
@@ -128,18 +128,18 @@ static int make_mean(struct maker *k, struct entry *first)
 {
     const struct ntx_gguf_tensor *t = tensor_at(k, first->tensor);
     const uint32_t type = base_type(t);
-    const uint64_t in = t->ne[0], out = t->ne[1], rows = ntx__low_piece(in, out), row = ntx_row_bytes(type, in);
-    const struct ntx__spooled to = ntx__spool_take(&k->spool, row * out);
+    const uint64_t in = t->ne[0], out = t->ne[1], piece = ntx__low_piece(in, out), each = ntx_row_bytes(type, in);
+    const struct ntx__spooled to = ntx__spool_take(&k->spool, each * out);
     struct ntx_quantizer *q = ntx_quantizer_new(type);
-    float *x = malloc(rows * in * sizeof *x), *sum = malloc(rows * in * sizeof *sum);
-    uint8_t *raw = malloc(rows * in * sizeof *x);
+    float *x = malloc(piece * in * sizeof *x), *sum = malloc(piece * in * sizeof *sum);
+    uint8_t *raw = malloc(piece * in * sizeof *x);
     int rc = q && x && sum && raw ? 0 : ntx_err_set(k->err, -ENOMEM, "no memory");
-    for (uint64_t at = 0; at < out && !rc; at += rows) {
-        const uint64_t n = NTX_MIN(rows, out - at);
+    for (uint64_t at = 0; at < out && !rc; at += piece) {
+        const uint64_t n = NTX_MIN(piece, out - at);
         if ((rc = mean_piece(k, first, at, n, raw, x, sum)))
             break;
         ntx_quantize(q, sum, NULL, raw, n * in / ntx_type_info(type)->block);
-        rc = ntx__spool_write(&k->spool, &to, at * row, raw, n * row, k->err);
+        rc = ntx__spool_write(&k->spool, &to, at * each, raw, n * each, k->err);
     }
     for (uint32_t l = 0; l < k->m->hp.n_layers; l++) {
         first[l].base = *t;
@@ -232,15 +232,15 @@ static int look_at_rest(struct maker *k, const struct ntx_gguf_tensor *t)
     const struct ntx_gguf_tensor *b = ntx_gguf_tensor(k->o->base.gguf, t->name);
     if (!b || memcmp(b->ne, t->ne, sizeof t->ne))
         return ntx_err_set(k->err, -EINVAL, "this is no fine-tune of the base: there the tensor '%s' is missing, or of another shape", t->name);
-    const uint64_t in = t->ne[0], out = t->ne[1] * t->ne[2] * t->ne[3], rows = ntx__low_piece(in, out);
+    const uint64_t in = t->ne[0], out = t->ne[1] * t->ne[2] * t->ne[3], piece = ntx__low_piece(in, out);
     const struct ntx__matrix a = {t, k->fds[t->file], 0}, base = {b, k->o->base.fds[b->file], 0};
-    float *x = malloc(rows * in * sizeof *x), *y = malloc(rows * in * sizeof *y);
-    uint8_t *raw = malloc(rows * NTX_MAX(ntx_row_bytes(t->type, in), ntx_row_bytes(b->type, in)));
+    float *x = malloc(piece * in * sizeof *x), *y = malloc(piece * in * sizeof *y);
+    uint8_t *raw = malloc(piece * NTX_MAX(ntx_row_bytes(t->type, in), ntx_row_bytes(b->type, in)));
     double square = 0, change = 0;
     int rc = x && y && raw ? 0 : ntx_err_set(k->err, -ENOMEM, "no memory");
-    for (uint64_t at = 0; at < out && !rc; at += rows) {
-        const uint64_t n = NTX_MIN(rows, out - at);
-        if ((rc = ntx__read_rows(&a, at, n, raw, x, k->err)) || (rc = ntx__read_rows(&base, at, n, raw, y, k->err)))
+    for (uint64_t at = 0; at < out && !rc; at += piece) {
+        const uint64_t n = NTX_MIN(piece, out - at);
+        if ((rc = ntx__read_outputs(&a, at, n, raw, x, k->err)) || (rc = ntx__read_outputs(&base, at, n, raw, y, k->err)))
             break;
         for (uint64_t i = 0; i < n * in; i++) {
             square += (double)y[i] * (double)y[i];

@@ -7,7 +7,7 @@
 #include "delta/make_impl.h"
 #include "model/quant.h"
 
-#define SAMPLE 64u     /* rows by which the types' errors are judged */
+#define SAMPLE 64u     /* outputs by which the types' errors are judged */
 #define RANK_STEP 8u
 #define RANK_MOST 256u /* that is looked for */
 #define CLOSE 0.98     /* of the bound: what rounding to F16 may add */
@@ -16,8 +16,8 @@ struct work {
     const struct ntx__matrix_job *j;
     struct ntx__low low;
     struct ntx__rounding by;
-    float *x, *row, *b;            /* [piece]; [in]; [piece x rank] */
-    uint8_t *raw;                  /* rows of a file */
+    float *x, *one, *b;            /* [piece x in]; [in], an output's weights; [piece x rank] */
+    uint8_t *raw;                  /* [piece] as in a file */
     struct ntx__made *made;
     struct ntx_err *err;
 };
@@ -37,9 +37,9 @@ static int read_piece(void *ctx, uint64_t first, uint64_t n, float *d)
     const struct ntx__matrix_job *j = w->j;
     if (j->o->stop && *j->o->stop)
         return ntx_err_set(w->err, -EINTR, "interrupted");
-    int rc = ntx__read_rows(&j->m, first, n, w->raw, w->x, w->err);
+    int rc = ntx__read_outputs(&j->m, first, n, w->raw, w->x, w->err);
     if (!rc)
-        rc = ntx__read_rows(&j->base, first, n, w->raw, d, w->err);
+        rc = ntx__read_outputs(&j->base, first, n, w->raw, d, w->err);
     for (uint64_t i = 0; i < n * j->in && !rc; i++)
         d[i] = w->x[i] - d[i];
     return rc;
@@ -67,12 +67,12 @@ static int judge_types(struct work *w, uint32_t *of_difference)
     double own[NTX__TYPES] = {0}, delta[NTX__TYPES] = {0}, square = 0, difference = 0;
     int rc = 0;
     for (uint64_t r = 0; r < n; r++) {
-        if ((rc = read_piece(w, r * j->out / n, 1, w->row)))
+        if ((rc = read_piece(w, r * j->out / n, 1, w->one)))
             return rc;
         square += square_of(w->x, j->in);
-        difference += square_of(w->row, j->in);
+        difference += square_of(w->one, j->in);
         for (uint32_t t = 0; t < j->types->n; t++) {
-            delta[t] += ntx__round(&w->by, j->types->type[t], j->types->q[t], w->row);
+            delta[t] += ntx__round(&w->by, j->types->type[t], j->types->q[t], w->one);
             own[t] += ntx__round(&w->by, j->types->type[t], j->types->q[t], w->x);
         }
     }
@@ -88,25 +88,25 @@ static int judge_types(struct work *w, uint32_t *of_difference)
     return 0;
 }
 
-/* D in that type, row by row. */
+/* D in that type, output by output. */
 static int write_typed(struct work *w, uint32_t at)
 {
     const struct ntx__matrix_job *j = w->j;
     const uint32_t type = j->types->type[at];
-    const uint64_t row = ntx_row_bytes(type, j->in);
+    const uint64_t each = ntx_row_bytes(type, j->in);
     struct ntx__made *made = w->made;
     int rc = 0;
     made->how = NTX__TYPED;
     made->type = type;
-    made->bytes = row * j->out;
+    made->bytes = each * j->out;
     made->part[0] = ntx__spool_take(j->spool, made->bytes);
     made->left = 0;
-    for (uint64_t first = 0; first < j->out && !rc; first += w->low.rows) {
-        const uint64_t n = NTX_MIN(w->low.rows, j->out - first);
+    for (uint64_t first = 0; first < j->out && !rc; first += w->low.n) {
+        const uint64_t n = NTX_MIN(w->low.n, j->out - first);
         rc = read_piece(w, first, n, w->low.d);
         for (uint64_t r = 0; r < n && !rc; r++) {
             made->left += ntx__round(&w->by, type, j->types->q[at], w->low.d + r * j->in);
-            rc = ntx__spool_write(j->spool, &made->part[0], (first + r) * row, w->by.blocks, row, w->err);
+            rc = ntx__spool_write(j->spool, &made->part[0], (first + r) * each, w->by.blocks, each, w->err);
         }
     }
     return rc;
@@ -149,8 +149,8 @@ static int measure_low(struct work *w, uint32_t rank)
         for (uint32_t c = 0; c < rank; c++)
             a[c * j->in + i] = w->low.w[i * w->low.k + c];
     w->made->left = 0;
-    for (uint64_t first = 0; first < j->out && !rc; first += w->low.rows) {
-        const uint64_t n = NTX_MIN(w->low.rows, j->out - first);
+    for (uint64_t first = 0; first < j->out && !rc; first += w->low.n) {
+        const uint64_t n = NTX_MIN(w->low.n, j->out - first);
         rc = read_piece(w, first, n, w->low.d);
         for (uint64_t r = 0; r < n && !rc; r++)
             memcpy(w->b + r * rank, w->low.y + (first + r) * w->low.k, rank * sizeof *w->b);
@@ -232,7 +232,7 @@ static int make(struct work *w)
         return rc;
     w->low.k = ntx__low_columns(largest_rank(j, type));
     double *value = malloc(w->low.k * sizeof *value);
-    w->b = malloc(w->low.rows * w->low.k * sizeof *w->b);
+    w->b = malloc(w->low.n * w->low.k * sizeof *w->b);
     rc = ntx__low_init(&w->low) && value && w->b ? choose(w, type, value) : ntx_err_set(w->err, -ENOMEM, "no memory for '%s'", j->m.t->name);
     free(value);
     return rc;
@@ -241,16 +241,16 @@ static int make(struct work *w)
 int ntx__make_matrix(const struct ntx__matrix_job *j, struct ntx__made *made, struct ntx_err *err)
 {
     struct work w = {.j = j, .made = made, .err = err};
-    w.low = (struct ntx__low){.in = j->in, .out = j->out, .rows = ntx__low_piece(j->in, j->out), .read = read_piece, .seen = see, .ctx = &w};
+    w.low = (struct ntx__low){.in = j->in, .out = j->out, .n = ntx__low_piece(j->in, j->out), .read = read_piece, .seen = see, .ctx = &w};
     *made = (struct ntx__made){.how = NTX__EQUAL};
-    w.x = malloc(w.low.rows * j->in * sizeof *w.x);
-    w.row = malloc(j->in * sizeof *w.row);
-    w.raw = malloc(w.low.rows * NTX_MAX(ntx_row_bytes(j->m.t->type, j->in), ntx_row_bytes(j->base.t->type, j->in)));
-    int rc = ntx__rounding_init(&w.by, j->in) && w.x && w.row && w.raw ? make(&w) : ntx_err_set(err, -ENOMEM, "no memory for '%s'", j->m.t->name);
+    w.x = malloc(w.low.n * j->in * sizeof *w.x);
+    w.one = malloc(j->in * sizeof *w.one);
+    w.raw = malloc(w.low.n * NTX_MAX(ntx_row_bytes(j->m.t->type, j->in), ntx_row_bytes(j->base.t->type, j->in)));
+    int rc = ntx__rounding_init(&w.by, j->in) && w.x && w.one && w.raw ? make(&w) : ntx_err_set(err, -ENOMEM, "no memory for '%s'", j->m.t->name);
     ntx__low_free(&w.low);
     free(w.b);
     free(w.x);
-    free(w.row);
+    free(w.one);
     free(w.raw);
     ntx__rounding_free(&w.by);
     return rc;

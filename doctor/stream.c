@@ -42,7 +42,7 @@ struct ntx__doctor_stream {
 struct step {
     struct ntx__doctor_stream *s;
     ntx_matmul_fn *matmul;
-    uint32_t row_bytes, rows, part; /* of a chunk; of a part */
+    uint32_t row_bytes, outs, part; /* outputs of a chunk; of a part */
     unsigned parts;
     uint32_t first;
     const char *x;
@@ -57,15 +57,15 @@ static void multiply_parts(void *ctx, unsigned thread)
     struct step *t = ctx;
     const struct ntx_weights_ops *ops = t->s->weights->ops;
     for (uint32_t at; (at = atomic_fetch_add(&t->next, 1)) < STEP * t->parts && !atomic_load(&t->error);) {
-        uint32_t i = at / t->parts, row = at % t->parts * t->part;
+        uint32_t i = at / t->parts, out0 = at % t->parts * t->part;
         const void *bytes;
         int rc = ops->acquire(t->s->weights, t->first + i, &bytes);
         if (rc) {
             atomic_store(&t->error, rc);
             return;
         }
-        if (row < t->rows)
-            t->matmul((const char *)bytes + (size_t)row * t->row_bytes, t->row_bytes, NTX_MIN(t->part, t->rows - row), WIDTH, t->x, t->stride, 1,
+        if (out0 < t->outs)
+            t->matmul((const char *)bytes + (size_t)out0 * t->row_bytes, t->row_bytes, NTX_MIN(t->part, t->outs - out0), WIDTH, t->x, t->stride, 1,
                       t->y + (size_t)thread * t->part, t->part);
         if (atomic_fetch_add(&t->done[i], 1) + 1 == t->parts)
             ops->release(t->s->weights, t->first + i);
@@ -98,8 +98,8 @@ static int prepare(struct ntx__doctor_stream *s, const struct ntx__doctor_bench 
     enum ntx_act form = ntx_act_for(TYPE);
     *t = (struct step){.s = s, .matmul = b->ops->matmul[TYPE], .row_bytes = (uint32_t)ntx_row_bytes(TYPE, WIDTH), .parts = ntx_pool_threads(b->all),
                        .stride = ntx_act_row_bytes(form, WIDTH)};
-    t->rows = (uint32_t)(s->region.chunks[0].bytes / t->row_bytes);
-    t->part = NTX_ROUND_UP(t->rows / t->parts + 1, NTX_SLICE_OUTS);
+    t->outs = (uint32_t)(s->region.chunks[0].bytes / t->row_bytes);
+    t->part = NTX_ROUND_UP(t->outs / t->parts + 1, NTX_SLICE_OUTS);
     *x = calloc(WIDTH, sizeof **x);
     *quantized = aligned_alloc(64, NTX_ROUND_UP(t->stride, (size_t)64));
     t->y = calloc((size_t)t->parts * t->part, sizeof *t->y);

@@ -1,6 +1,6 @@
 /* by_size.c: types so that all fits into so many bytes, and as little as possible is lost.
  *
- * Of each matrix some rows are quantised in every type that it could have; what each loses is the share of its output's energy (inputs weighed by the
+ * Of each matrix some outputs' weights are quantised in every type that it could have; what each loses is the share of its output's energy (inputs weighed by the
  * importance matrix) that becomes noise: a matrix's noise adds to that of the others, however large it is. Then all begin with the fewest bytes, and
  * the step that saves most noise for its bytes is taken, as long as there is room: so much for a small matrix that many bits are cheap there. */
 #include <errno.h>
@@ -12,8 +12,8 @@
 #include "model/arch.h"
 #include "quantize/job_impl.h"
 
-#define ROWS 16       /* of a matrix that are looked at; */
-#define EXPERT_ROWS 48 /* of one with experts */
+#define SAMPLE 16        /* outputs of a matrix that are looked at; */
+#define EXPERT_SAMPLE 48 /* of one with experts */
 #define CANDIDATES 16
 #define OUTPUT_WEIGHT 8
 
@@ -35,9 +35,9 @@ static const struct {
              {NTX_IQ4_NL, true}, {NTX_Q4_K, true}, {NTX_Q5_0, true}, {NTX_Q5_K, true}, {NTX_Q6_K, true}, {NTX_Q8_0, true}, {NTX_F16, true}};
 _Static_assert(sizeof types / sizeof *types < CANDIDATES, "and the tensor's own");
 
-static uint64_t rows_of(const struct ntx_gguf_tensor *t) { return t->ne[1] * t->ne[2] * t->ne[3]; }
+static uint64_t outputs_of(const struct ntx_gguf_tensor *t) { return t->ne[1] * t->ne[2] * t->ne[3]; }
 
-/* Types of 32 values are for rows that have no others. */
+/* Types of 32 values are for widths that have no others. */
 static bool suits(const struct ntx__target *k, size_t i)
 {
     uint64_t n = k->t->ne[0];
@@ -55,20 +55,20 @@ static double weight_of(const struct ntx__job *j, const struct ntx_gguf_tensor *
     return output ? OUTPUT_WEIGHT : 1;
 }
 
-/* What every type would lose of these rows. */
+/* What every type would lose of these outputs' weights. */
 static int look(struct ntx__job *j, struct choice *c, const uint8_t *in, uint64_t step, uint64_t n, struct ntx_err *err)
 {
     const struct ntx__target *k = &j->target[c->tensor];
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (!suits(k, i))
             continue;
-        struct ntx__rows r = {.target = k, .type = types[i].type, .step = step, .n = n, .in = in, .weighed = true};
-        int rc = ntx__quantize_rows(j, &r, err);
+        struct ntx__piece r = {.target = k, .type = types[i].type, .step = step, .n = n, .in = in, .weighed = true};
+        int rc = ntx__quantize_piece(j, &r, err);
         if (rc == -ERANGE) /* values too large for it */
             continue;
         if (rc)
             return rc;
-        c->of[c->n++] = (struct candidate){r.type, ntx_row_bytes(r.type, k->t->ne[0]) * rows_of(k->t), r.squares > 0 ? weight_of(j, k->t) * r.error / r.squares : 0};
+        c->of[c->n++] = (struct candidate){r.type, ntx_row_bytes(r.type, k->t->ne[0]) * outputs_of(k->t), r.squares > 0 ? weight_of(j, k->t) * r.error / r.squares : 0};
     }
     c->of[c->n++] = (struct candidate){k->t->type, k->t->bytes, 0};
     return 0;
@@ -77,9 +77,9 @@ static int look(struct ntx__job *j, struct choice *c, const uint8_t *in, uint64_
 static int look_at(struct ntx__job *j, struct choice *c, struct ntx_err *err)
 {
     const struct ntx_gguf_tensor *t = j->target[c->tensor].t;
-    uint64_t rows = rows_of(t), n = NTX_MIN(rows, (uint64_t)(t->ne[2] > 1 ? EXPERT_ROWS : ROWS)), step = rows / n, bytes = ntx_row_bytes(t->type, t->ne[0]);
+    uint64_t outputs = outputs_of(t), n = NTX_MIN(outputs, (uint64_t)(t->ne[2] > 1 ? EXPERT_SAMPLE : SAMPLE)), step = outputs / n, bytes = ntx_row_bytes(t->type, t->ne[0]);
     uint8_t *in = malloc(n * bytes);
-    int rc = in ? 0 : ntx_err_set(err, -ENOMEM, "no memory for rows of tensor '%s'", t->name);
+    int rc = in ? 0 : ntx_err_set(err, -ENOMEM, "no memory for outputs of tensor '%s'", t->name);
     for (uint64_t i = 0; i < n && !rc; i++)
         rc = ntx__read_at(j, t, i * step * bytes, in + i * bytes, bytes, err);
     if (!rc)
@@ -139,7 +139,7 @@ static uint64_t header_bytes(const struct ntx__job *j)
     return 1024 /* keys of an importance matrix */ + 32 * (uint64_t)j->n + (header == UINT64_MAX ? 0 : header);
 }
 
-static uint64_t bytes_as(const struct ntx_gguf_tensor *t, uint32_t type) { return ntx_row_bytes(type, t->ne[0]) * rows_of(t); }
+static uint64_t bytes_as(const struct ntx_gguf_tensor *t, uint32_t type) { return ntx_row_bytes(type, t->ne[0]) * outputs_of(t); }
 
 /* Bytes that are taken whatever is chosen: of tensors that have no choice, too. */
 static uint64_t fixed_bytes(const struct ntx__job *j)
@@ -150,8 +150,8 @@ static uint64_t fixed_bytes(const struct ntx__job *j)
     return bytes;
 }
 
-/* The type that a pattern gave, for the tensor's rows. */
-static uint32_t given_type(const struct ntx__target *k, uint32_t given) { return given == k->t->type ? given : ntx_mix_for_rows(given, k->t->ne[0]); }
+/* The type that a pattern gave, for the tensor's width. */
+static uint32_t given_type(const struct ntx__target *k, uint32_t given) { return given == k->t->type ? given : ntx_mix_for_inputs(given, k->t->ne[0]); }
 
 uint64_t ntx__least_by_size(const struct ntx__job *j, const uint32_t *given)
 {

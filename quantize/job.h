@@ -1,8 +1,8 @@
-/* job.h: rewrites a model in other types, tensor after tensor, piece by piece: memory is bounded by a piece (some MiB) and a few rows of each thread,
+/* job.h: rewrites a model in other types, tensor after tensor, piece by piece: memory is bounded by a piece (some MiB) and a few outputs' weights of each thread,
  * however large the model is.
  *
- *   the model's header -> a type for each tensor (mix.h, patterns, or by size) -> room on the drive is looked for -> pieces of rows:
- *   read -> floats -> threads quantise rows -> written to files without names (common/new_file.h) -> on the drive -> all get their names
+ *   the model's header -> a type for each tensor (mix.h, patterns, or by size) -> room on the drive is looked for -> pieces, of whole outputs:
+ *   read -> floats -> threads quantise them -> written to files without names (common/new_file.h) -> on the drive -> all get their names
  *
  * Scales of whole matrices, which NVFP4 has in tensors of their own (X.scale), go into the weights where these get another type.
  *
@@ -54,7 +54,7 @@ struct ntx_quantize_options {
 struct ntx_quantize_report {
     uint64_t bytes_in, bytes_out, values; /* of the tensors; of the files; all weights */
     uint32_t n_tensors, n_changed;
-    uint32_t n_other;       /* matrices whose rows do not divide into the blocks of the type that was wanted */
+    uint32_t n_other;       /* matrices whose inputs do not divide into the blocks of the type that was wanted */
     uint32_t n_twice;       /* quantised before: what they lost then is lost, and this comes on top */
     uint32_t n_unknown;     /* quantised matrices of which the importance matrix says nothing */
     uint32_t n_nextn;    /* matrices of next-token blocks, of which it cannot know: they got types that do without it */

@@ -1,7 +1,7 @@
 /* job_impl.h: what the files of a job share; nobody else includes it.
  *
  *   job.c     which types, the files, what is said
- *   rows.c    pieces of tensors: read, quantised by threads
+ *   pieces.c    pieces of tensors: read, quantised by threads
  *   by_size.c types by what they cost and what they spoil */
 #ifndef NTX_QUANTIZE_JOB_IMPL_H
 #define NTX_QUANTIZE_JOB_IMPL_H
@@ -31,15 +31,15 @@ struct ntx__job {
     double error, squares;                   /* over all */
 };
 
-/* ---- rows.c */
+/* ---- pieces.c */
 
 int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n, struct ntx_err *err);
 /* The type's quantiser, made when it is first wanted. */
 int ntx__quantizer(struct ntx__job *j, uint32_t type, struct ntx_err *err);
 
-/* n rows that lie in `in`, which are the tensor's row `first` and every `step`-th from there, to `out` (NULL: only what is lost is wanted). error and
+/* The weights of n outputs, which lie in `in`: the tensor's output `first` and every `step`-th from there, to `out` (NULL: only what is lost is wanted). error and
  * squares are added to, weighed by importance or not. */
-struct ntx__rows {
+struct ntx__piece {
     const struct ntx__target *target;
     uint32_t type;
     uint64_t first, step, n;
@@ -48,7 +48,7 @@ struct ntx__rows {
     bool weighed;
     double error, squares;
 };
-int ntx__quantize_rows(struct ntx__job *j, struct ntx__rows *r, struct ntx_err *err);
+int ntx__quantize_piece(struct ntx__job *j, struct ntx__piece *r, struct ntx_err *err);
 
 /* All of a tensor, to fd. */
 int ntx__write_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct ntx_err *err);

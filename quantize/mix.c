@@ -172,10 +172,10 @@ static uint32_t by_rules(enum mix mix, enum role role, const struct ntx_mix_mode
 }
 
 /* The output matrix, and an embedding that is used as one. */
-static uint32_t of_output(enum mix mix, uint64_t row)
+static uint32_t of_output(enum mix mix, uint64_t n)
 {
     uint32_t type = mixes[mix].type;
-    if (mix == MIX_MXFP4_MOE || row % ntx_type_info(type)->block)
+    if (mix == MIX_MXFP4_MOE || n % ntx_type_info(type)->block)
         return NTX_Q8_0;
     if (is_tiny(mix) || mix == MIX_IQ3_XXS)
         return NTX_Q5_K;
@@ -232,7 +232,7 @@ bool ntx_mix_allows(const struct ntx_gguf *g, const struct ntx_gguf_tensor *t)
     return !is_small(t->name) && !ntx_arch_keeps(g, t->name);
 }
 
-uint32_t ntx_mix_for_rows(uint32_t type, uint64_t n)
+uint32_t ntx_mix_for_inputs(uint32_t type, uint64_t n)
 {
     if (n % ntx_type_info(type)->block == 0)
         return type;
@@ -352,7 +352,7 @@ int ntx_mix_choose(const struct ntx_mix *m, const struct ntx_gguf *g, const stru
             want = t->type;
         else if (want == NTX_TYPE_LIMIT)
             want = pure || floats ? m->type : choose(m, t, o[i].layer, of, tied, &c);
-        uint32_t fits = t->type == want ? want : ntx_mix_for_rows(want, t->ne[0]);
+        uint32_t fits = t->type == want ? want : ntx_mix_for_inputs(want, t->ne[0]);
         *n_other += fits != want;
         type[o[i].i] = fits;
     }

@@ -32,13 +32,13 @@ struct ntx_mix_model ntx_mix_model_of(const struct ntx_gguf *g, bool importance)
 /* A matrix whose precision a quantiser may lower: not norms, routers, biases and other small ones. */
 bool ntx_mix_allows(const struct ntx_gguf *g, const struct ntx_gguf_tensor *t);
 
-/* Types of all tensors, type[i] of tensor i of g. given[i]: a type that was asked for, or NTX_TYPE_LIMIT. pure: no rules. *n_other: matrices whose rows
+/* Types of all tensors, type[i] of tensor i of g. given[i]: a type that was asked for, or NTX_TYPE_LIMIT. pure: no rules. *n_other: matrices whose inputs
  * do not divide into the type's blocks, and which therefore have another. */
 int ntx_mix_choose(const struct ntx_mix *m, const struct ntx_gguf *g, const struct ntx_mix_model *of, bool pure, const uint32_t *given, uint32_t *type,
                    uint32_t *n_other, struct ntx_err *err);
 
-/* The type for rows of n values that is next to one that they do not divide into. */
-uint32_t ntx_mix_for_rows(uint32_t type, uint64_t n);
+/* The type for n inputs that is next to one into whose blocks they do not divide. */
+uint32_t ntx_mix_for_inputs(uint32_t type, uint64_t n);
 
 /* A tensor of that type is of little worth without an importance matrix. */
 bool ntx_mix_needs_importance(const struct ntx_mix *m, const char *name, uint32_t type);

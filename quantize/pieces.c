@@ -36,10 +36,10 @@ int ntx__quantizer(struct ntx__job *j, uint32_t type, struct ntx_err *err)
 
 struct work {
     struct ntx__job *j;
-    struct ntx__rows *r;
+    struct ntx__piece *r;
     _Atomic uint64_t next;
     _Atomic int rc;
-    struct sums *sums;    /* [r->n] each row's */
+    struct sums *sums;    /* [r->n] each output's */
     pthread_mutex_t lock; /* of err */
     struct ntx_err *err;
 };
@@ -48,19 +48,19 @@ struct sums {
     double error, squares;
 };
 
-struct scratch { /* [row] each */
+struct scratch { /* [inputs] each */
     float *x, *w, *back, *importance;
     uint8_t *out;
     uint64_t matrix; /* whose importance is there; UINT64_MAX: none */
     bool seen;
 };
 
-static int fail(struct work *k, int rc, const char *what, uint64_t row)
+static int fail(struct work *k, int rc, const char *what, uint64_t output)
 {
     pthread_mutex_lock(&k->lock);
     if (!k->rc)
         ntx_err_set(k->err, rc, rc == -ERANGE ? "tensor '%s', row %llu: %s; keep it as it is with --tensor '%s=%s'" : "tensor '%s', row %llu: %s", k->r->target->t->name,
-                    (unsigned long long)row, what, k->r->target->t->name, ntx_type_info(k->r->target->t->type)->name);
+                    (unsigned long long)output, what, k->r->target->t->name, ntx_type_info(k->r->target->t->type)->name);
     k->rc = rc;
     pthread_mutex_unlock(&k->lock);
     return rc;
@@ -92,7 +92,7 @@ static void take_importance(const struct ntx__target *t, uint64_t matrix, struct
         s->importance[i] = NTX_MAX(s->importance[i], LEAST_SHARE * (float)(mean / (double)n));
 }
 
-static struct sums sums_of(const struct ntx__rows *r, const struct scratch *s, uint64_t n)
+static struct sums sums_of(const struct ntx__piece *r, const struct scratch *s, uint64_t n)
 {
     struct sums to = {0, 0};
     bool weighed = r->weighed && s->seen;
@@ -104,17 +104,17 @@ static struct sums sums_of(const struct ntx__rows *r, const struct scratch *s, u
     return to;
 }
 
-static int one_row(struct work *k, uint64_t i, struct scratch *s)
+static int one_output(struct work *k, uint64_t i, struct scratch *s)
 {
-    struct ntx__rows *r = k->r;
+    struct ntx__piece *r = k->r;
     const struct ntx_gguf_tensor *t = r->target->t;
     const struct ntx_type_info *from = ntx_type_info(t->type), *to = ntx_type_info(r->type);
-    uint64_t n = t->ne[0], row = r->first + i * r->step, matrix = row / t->ne[1];
+    uint64_t n = t->ne[0], output = r->first + i * r->step, matrix = output / t->ne[1];
     from->dequant(r->in + i * ntx_row_bytes(t->type, n), s->x, n / from->block);
     for (uint64_t v = 0; v < n && r->target->scale; v++)
         s->x[v] *= r->target->scale[r->target->n_scale > 1 ? matrix : 0];
     if (!all_finite(s->x, n))
-        return fail(k, -EINVAL, "a weight is no number; the model is broken", row);
+        return fail(k, -EINVAL, "a weight is no number; the model is broken", output);
     if (r->target->importance && s->matrix != matrix)
         take_importance(r->target, matrix, s);
     ntx_quantize_weights(s->x, s->seen ? s->importance : NULL, n, s->w);
@@ -122,7 +122,7 @@ static int one_row(struct work *k, uint64_t i, struct scratch *s)
     ntx_quantize(k->j->quantizer[r->type], s->x, s->w, out, n / to->block);
     to->dequant(out, s->back, n / to->block);
     if (!all_finite(s->back, n))
-        return fail(k, -ERANGE, "its weights are larger than the type can hold", row);
+        return fail(k, -ERANGE, "its weights are larger than the type can hold", output);
     k->sums[i] = sums_of(r, s, n);
     return 0;
 }
@@ -130,7 +130,7 @@ static int one_row(struct work *k, uint64_t i, struct scratch *s)
 static void *work(void *arg)
 {
     struct work *k = arg;
-    struct ntx__rows *r = k->r;
+    struct ntx__piece *r = k->r;
     uint64_t n = r->target->t->ne[0];
     struct scratch s = {.matrix = UINT64_MAX};
     s.x = malloc(4 * n * sizeof *s.x);
@@ -143,14 +143,14 @@ static void *work(void *arg)
         fail(k, -ENOMEM, "no memory", r->first);
     }
     for (uint64_t i; !k->rc && (i = atomic_fetch_add(&k->next, 1)) < r->n;)
-        if (one_row(k, i, &s))
+        if (one_output(k, i, &s))
             break;
     free(s.x);
     free(s.out);
     return NULL;
 }
 
-int ntx__quantize_rows(struct ntx__job *j, struct ntx__rows *r, struct ntx_err *err)
+int ntx__quantize_piece(struct ntx__job *j, struct ntx__piece *r, struct ntx_err *err)
 {
     struct work k = {.j = j, .r = r, .err = err, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t thread[64];
@@ -220,19 +220,19 @@ static int quantize_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct n
 {
     const struct ntx__target *k = &j->target[tensor];
     const struct ntx_gguf_tensor *t = k->t;
-    uint64_t rows = t->ne[1] * t->ne[2] * t->ne[3], in_row = ntx_row_bytes(t->type, t->ne[0]), out_row = ntx_row_bytes(k->type, t->ne[0]);
-    uint64_t each = NTX_MIN(NTX_MAX(PIECE / (t->ne[0] * sizeof(float)), 1u), rows);
-    uint8_t *in = malloc(each * in_row), *out = malloc(each * out_row);
+    uint64_t outputs = t->ne[1] * t->ne[2] * t->ne[3], in_bytes = ntx_row_bytes(t->type, t->ne[0]), out_bytes = ntx_row_bytes(k->type, t->ne[0]);
+    uint64_t each = NTX_MIN(NTX_MAX(PIECE / (t->ne[0] * sizeof(float)), 1u), outputs);
+    uint8_t *in = malloc(each * in_bytes), *out = malloc(each * out_bytes);
     double error = 0, squares = 0;
-    int rc = in && out ? 0 : ntx_err_set(err, -ENOMEM, "no memory for rows of tensor '%s'", t->name);
-    for (uint64_t row = 0; row < rows && !rc; row += each) {
-        struct ntx__rows r = {.target = k, .type = k->type, .first = row, .step = 1, .n = NTX_MIN(each, rows - row), .in = in, .out = out};
-        posix_fadvise(j->fds[t->file], (off_t)(t->offset + (row + r.n) * in_row), (off_t)(each * in_row), POSIX_FADV_WILLNEED); /* the next piece */
-        if (!(rc = stopped(j, err)) && !(rc = ntx__read_at(j, t, row * in_row, in, r.n * in_row, err)) && !(rc = ntx__quantize_rows(j, &r, err)))
-            rc = ntx_write_all(fd, out, r.n * out_row);
+    int rc = in && out ? 0 : ntx_err_set(err, -ENOMEM, "no memory for outputs of tensor '%s'", t->name);
+    for (uint64_t first = 0; first < outputs && !rc; first += each) {
+        struct ntx__piece r = {.target = k, .type = k->type, .first = first, .step = 1, .n = NTX_MIN(each, outputs - first), .in = in, .out = out};
+        posix_fadvise(j->fds[t->file], (off_t)(t->offset + (first + r.n) * in_bytes), (off_t)(each * in_bytes), POSIX_FADV_WILLNEED); /* the next piece */
+        if (!(rc = stopped(j, err)) && !(rc = ntx__read_at(j, t, first * in_bytes, in, r.n * in_bytes, err)) && !(rc = ntx__quantize_piece(j, &r, err)))
+            rc = ntx_write_all(fd, out, r.n * out_bytes);
         error += r.error;
         squares += r.squares;
-        tell(j, tensor, r.n * in_row);
+        tell(j, tensor, r.n * in_bytes);
     }
     free(in);
     free(out);
