@@ -171,8 +171,8 @@ int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_e
 static int read_norm(const struct ntx_drafter *d, uint32_t tensor, float *out)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(d->model->gguf, tensor);
-    const int32_t row = 0;
-    return d->weights.w.ops->rows((struct ntx_weights *)&d->weights.w, t->file, t->offset, d->model->hp.n_embd * 4, &row, 1, out);
+    const int32_t first = 0;
+    return d->weights.w.ops->entries((struct ntx_weights *)&d->weights.w, t->file, t->offset, d->model->hp.n_embd * 4, &first, 1, out);
 }
 
 static int open_nextn(struct ntx_drafter *d, const struct ntx_gguf *model, const int *fds, struct ntx_err *err)

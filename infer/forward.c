@@ -155,8 +155,8 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
     return 0;
 }
 
-/* Of a table whose rows stay in memory. */
-static int copy_rows(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
+/* Of a table that stays in memory. */
+static int copy_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
 {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++) {
@@ -168,11 +168,11 @@ static int copy_rows(struct ntx_forward *f, const struct ntx_weight *w, uint8_t 
     return rc;
 }
 
-/* Rows m.ids of a table, as they are in the file. */
-static int read_rows(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
+/* Entries m.ids of a table, as they are in the file. */
+static int read_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
-    int rc = w->n_chunks ? copy_rows(f, w, out) : f->c.weights->ops->rows(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, out);
+    int rc = w->n_chunks ? copy_entries(f, w, out) : f->c.weights->ops->entries(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, out);
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
         rc = ntx__finite_token(f, w, out + (size_t)i * w->row_bytes, f->m.ids[i]);
     return rc;
@@ -190,9 +190,9 @@ static int embed(struct ntx_forward *f)
         return 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         f->m.ids[i] = f->b->rows[i].token;
-    int rc = read_rows(f, w, f->m.embd);
+    int rc = read_entries(f, w, f->m.embd);
     if (!rc && f->hp->n_input)
-        rc = read_rows(f, &f->c.chunks->input_embd, f->m.input_embd);
+        rc = read_entries(f, &f->c.chunks->input_embd, f->m.input_embd);
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
         type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
     for (size_t k = 0; !rc && f->hp->embd_scale != 1 && k < (size_t)f->b->n_rows * f->hp->n_embd; k++)

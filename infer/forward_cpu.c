@@ -54,15 +54,15 @@ void ntx__row_scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         out[k] = in[k] * by;
 }
 
-/* The table's row has been read with the embedding's (forward.c). */
+/* The table's entry has been read with the embedding's (forward.c). */
 void ntx__row_inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const struct ntx_weight *w = &f->c.chunks->input_embd;
-    float *out = at(f, s->out, i), *row = f->m.input_row + (size_t)f->m.live[i] * s->width;
+    float *out = at(f, s->out, i), *entry = f->m.input_entry + (size_t)f->m.live[i] * s->width;
     const struct ntx_type_info *type = ntx_type_info(w->type);
-    type->dequant(f->m.input_embd + (size_t)f->m.live[i] * w->row_bytes, row, s->width / type->block);
+    type->dequant(f->m.input_embd + (size_t)f->m.live[i] * w->row_bytes, entry, s->width / type->block);
     for (uint32_t k = 0; k < s->width; k++)
-        out[k] = (out[k] + row[k] * s->scale) * 0.70710678f;
+        out[k] = (out[k] + entry[k] * s->scale) * 0.70710678f;
 }
 
 void ntx__row_bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)

@@ -81,18 +81,18 @@ int ntx__finite_outs(struct ntx_forward *f, uint32_t chunk, const void *bytes, u
 
 void ntx__finite_done(struct ntx_forward *f, uint32_t chunk) { f->m.finite[f->m.first_finite[chunk]] = 1; }
 
-int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row)
+int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t group)
 {
-    uint8_t *seen = &f->m.finite[f->m.first_finite[chunk] + row];
-    int rc = look(f, seen, chunk, bytes, row, 1);
+    uint8_t *seen = &f->m.finite[f->m.first_finite[chunk] + group];
+    int rc = look(f, seen, chunk, bytes, group, 1);
     *seen = !rc;
     return rc;
 }
 
-int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *row, int32_t token)
+int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *entry, int32_t token)
 {
     struct ntx_err err;
-    if (ntx_blocks_finite(w->type, row, w->row_bytes))
+    if (ntx_blocks_finite(w->type, entry, w->row_bytes))
         return 0;
     no_number(ntx_gguf_tensor_at(f->c.model->gguf, w->tensor), "row", (uint32_t)token, &err);
     return tell(f, &err);

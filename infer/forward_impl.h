@@ -9,7 +9,7 @@
  *   forward_pool.c  K that stand for several positions
  *   streams.c      several residual streams
  *   plus.c         what is added to a matrix's outputs (model/delta.h)
- *   grams.c        rows of a table that follow from the last tokens, asked for as soon as these are known
+ *   grams.c        entries of a table that follow from the last tokens, asked for as soon as these are known
  *   moe.c          the FFN of a layer with experts, for all back ends
  *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
  *   sparse.c       the FFN of a packed layer, for all back ends
@@ -230,14 +230,14 @@ struct ntx__mem {
     float *y, *beside;         /* [R x n_embd] output of o and of down; what is added to it */
     float *streams, *mix;      /* [R x streams of n_embd], [R x ...] where there are several */
     float *normed, *gates;     /* [R x streams of n_embd] */
-    /* Where a layer adds what follows from the last tokens (grams.c): [R x heads] of each row's, its place among the different rows of the table that are wanted; these, and their bytes */
+    /* Where a layer adds what follows from the last tokens (grams.c): [R x heads] of each row's, its place among the different entries of the table that are wanted; these, and their bytes */
     uint32_t *gram_at;
     int32_t *gram_ids;
-    uint8_t *gram_rows;
+    uint8_t *gram_entries;
     float *gram_taps;          /* [channels x taps] */
     float *pool, *pool_gate, *keys, *keys_gate; /* [R x ...] what is pooled */
     float *places;             /* [places x values] of a layer, as floats */
-    float *inputs, *input_row; /* [R x n_layers * n_input] what layers get of the token; a row of the table */
+    float *inputs, *input_entry; /* [R x n_layers * n_input] what layers get of the token; an entry of the table */
     void *quantized[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
     float *low, *plus;         /* [R x ...] what is added to outputs is made of; and it */
     void *low_quantized[NTX_N_ACTS];
@@ -251,7 +251,7 @@ struct ntx__mem {
     uint32_t *turns, *turn_rows; /* [R + 1], [R] where layers keep a recurrent state: rows by session, and where each one's begin */
     int32_t *ids;              /* [R] */
     float **logits;            /* [R] */
-    uint8_t *embd, *input_embd; /* [R x row of token_embd], [R x row of input_embd] */
+    uint8_t *embd, *input_embd; /* [R x entry of token_embd], [R x entry of input_embd] */
     struct ntx__tile *tiles;   /* [chunks] */
     uint32_t *first_slice;     /* [chunks] its first in `interleaved` */
     uint8_t *interleaved;            /* [slices of all chunks] 1: has been interleaved where it lies (cpu/interleaved.h). Written by who holds the tile */
@@ -305,7 +305,7 @@ struct ntx_forward {
     const struct ntx__run *run;
     uint32_t plus;   /* the step of the run, where it is PLUS */
     bool watched;    /* a row of the pass is */
-    bool grams_asked; /* the table's rows are on their way */
+    bool grams_asked; /* the table's entries are on their way */
     uint32_t n_grams; /* so many */
     const struct ntx_step *putting; /* PUT of rows that came from elsewhere */
     const struct ntx__glu *glu;
@@ -510,7 +510,7 @@ int ntx__prefetch_groups(struct ntx_forward *f); /* of the next layer; between t
 /* ---- forward_finite.c: 0, or -EDOM with the pass failed and its words in f->error. What has been looked at once is not looked at again. */
 int ntx__finite_outs(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t out, uint32_t n); /* outputs [out, out + n) of a chunk, at bytes */
 void ntx__finite_done(struct ntx_forward *f, uint32_t chunk); /* all its rows have been */
-int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t row); /* of a packed chunk; the engine thread */
-int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *row, int32_t token); /* a row of a table that tokens have rows in */
+int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t group); /* of a packed chunk; the engine thread */
+int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *entry, int32_t token); /* a row of a table that tokens have rows in */
 
 #endif

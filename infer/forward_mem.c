@@ -363,7 +363,7 @@ static void place_grams(struct cursor *c, const struct ntx_forward_config *cfg, 
     const uint64_t most = (uint64_t)cfg->max_rows * hp->grams.heads;
     m->gram_at = place(c, most * sizeof *m->gram_at);
     m->gram_ids = place(c, most * sizeof *m->gram_ids);
-    m->gram_rows = place(c, most * cfg->chunks->gram_embd.row_bytes);
+    m->gram_entries = place(c, most * cfg->chunks->gram_embd.row_bytes);
     m->gram_taps = place(c, hp->grams.layer ? (uint64_t)hp->grams.taps * hp->streams.n * hp->n_embd * sizeof *m->gram_taps : 0);
 }
 
@@ -400,7 +400,7 @@ static uint64_t layout(const struct ntx_forward_config *cfg, uint8_t *base, stru
     place_plus(&c, cfg, m);
     place_grams(&c, cfg, m);
     m->inputs = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->inputs);
-    m->input_row = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_row);
+    m->input_entry = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_entry);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         m->quantized[form] = place(&c, (rows + late_rows(cfg)) * cfg->widths->row[form]);

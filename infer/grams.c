@@ -1,10 +1,10 @@
-/* grams.c: rows of a table that follow from the last tokens (n-gram embeddings; qwen4exp). Of each n-gram, n being 2 to the most, a few heads: with t0 the row's own
+/* grams.c: entries of a table that follow from the last tokens (n-gram embeddings; qwen4exp). Of each n-gram, n being 2 to the most, a few heads: with t0 the row's own
  * token, t1 the one before it, and so on,
  *
- *   x = t0 by[0] xor t1 by[1] xor .. t(n-1) by[n-1]           row of head h: first[h] + x modulo size[h]
+ *   x = t0 by[0] xor t1 by[1] xor .. t(n-1) by[n-1]           entry of head h: first[h] + x modulo size[h]
  *
- * Where a text ended (a token `eos` before the row's), what lies before that, and it, count as `eos`, as does what lies before the first token. So rows follow from tokens
- * alone: they are asked for when the pass begins, and awaited where they are used; of a table that no memory holds a pass reads these rows, each once.
+ * Where a text ended (a token `eos` before the row's), what lies before that, and it, count as `eos`, as does what lies before the first token. So entries follow from tokens
+ * alone: they are asked for when the pass begins, and awaited where they are used; of a table that no memory holds a pass reads these, each once.
  *
  * A session keeps its last tokens in its recurrent state (recur.h), behind the inputs of the convolution of what comes of them. */
 #include <stdlib.h>
@@ -31,8 +31,8 @@ static int64_t token_before(const struct ntx_forward *f, const struct ntx__turn 
     return before ? before[f->hp->grams.n - 1 - (back - k)] : -1;
 }
 
-/* The rows of the table that the turn's row k leads to. */
-static void hash(const struct ntx_forward *f, const struct ntx__turn *t, uint32_t k, uint32_t *row)
+/* The entries of the table that the turn's row k leads to. */
+static void hash(const struct ntx_forward *f, const struct ntx__turn *t, uint32_t k, uint32_t *entry)
 {
     const struct ntx_hparams *hp = f->hp;
     const uint32_t each = hp->grams.heads / (hp->grams.n - 1);
@@ -43,7 +43,7 @@ static void hash(const struct ntx_forward *f, const struct ntx__turn *t, uint32_
         ended |= token < 0 || token == hp->grams.eos;
         x ^= (uint64_t)(ended ? hp->grams.eos : token) * hp->grams.by[back];
         for (uint32_t h = (back - 1) * each; h < back * each; h++)
-            row[h] = hp->grams.first[h] + (uint32_t)(x % hp->grams.size[h]);
+            entry[h] = hp->grams.first[h] + (uint32_t)(x % hp->grams.size[h]);
     }
 }
 
@@ -53,7 +53,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* m.gram_at are rows of the table; they become places among those that differ, ascending, in m.gram_ids. */
+/* m.gram_at are entries of the table; they become places among those that differ, ascending, in m.gram_ids. */
 static void sort_out(struct ntx_forward *f, uint32_t n)
 {
     int32_t *ids = f->m.gram_ids;
@@ -84,12 +84,12 @@ int ntx__grams_ask(struct ntx_forward *f)
     }
     sort_out(f, f->b->n_rows * f->hp->grams.heads);
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
-    int rc = (ops->ask_rows ? ops->ask_rows : ops->rows)(f->c.weights, t->file, t->offset, w->row_bytes, f->m.gram_ids, f->n_grams, f->m.gram_rows);
-    f->grams_asked = !rc && ops->ask_rows;
+    int rc = (ops->ask_entries ? ops->ask_entries : ops->entries)(f->c.weights, t->file, t->offset, w->row_bytes, f->m.gram_ids, f->n_grams, f->m.gram_entries);
+    f->grams_asked = !rc && ops->ask_entries;
     return rc;
 }
 
-int ntx__grams_more(struct ntx_forward *f) { return f->c.weights->ops->more_rows(f->c.weights); }
+int ntx__grams_more(struct ntx_forward *f) { return f->c.weights->ops->more_entries(f->c.weights); }
 
 static void use_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
@@ -97,20 +97,20 @@ static void use_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_weight *w = &f->c.chunks->gram_embd;
     const struct ntx_type_info *type = ntx_type_info(w->type);
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t *row = f->m.gram_at + (size_t)f->m.live[i] * s->heads;
+    const uint32_t *entry = f->m.gram_at + (size_t)f->m.live[i] * s->heads;
     float *out = f->buf[s->out].at + i * f->buf[s->out].ld;
     for (uint32_t h = 0; h < s->heads; h++)
-        type->dequant(f->m.gram_rows + (size_t)row[h] * w->row_bytes, out + (size_t)h * f->hp->grams.width, f->hp->grams.width / type->block);
+        type->dequant(f->m.gram_entries + (size_t)entry[h] * w->row_bytes, out + (size_t)h * f->hp->grams.width, f->hp->grams.width / type->block);
     ntx__quantize(f, f->run->forms, out, f->run->width, i);
 }
 
 int ntx__cpu_grams(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_weight *w = &f->c.chunks->gram_embd;
-    int rc = f->grams_asked ? f->c.weights->ops->rows_there(f->c.weights) : 0;
+    int rc = f->grams_asked ? f->c.weights->ops->entries_there(f->c.weights) : 0;
     f->grams_asked = false;
     for (uint32_t i = 0; !rc && i < f->n_grams; i++)
-        rc = ntx__finite_token(f, w, f->m.gram_rows + (size_t)i * w->row_bytes, f->m.gram_ids[i]);
+        rc = ntx__finite_token(f, w, f->m.gram_entries + (size_t)i * w->row_bytes, f->m.gram_ids[i]);
     if (!rc)
         ntx__each(f, use_row, f->n_live + (r->feeds ? f->n_kv_only : 0));
     return rc;

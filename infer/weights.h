@@ -53,14 +53,14 @@ struct ntx_weights_ops {
     bool (*stays)(struct ntx_weights *w, uint32_t chunk);
     /* The pass is over; after a failure all its chunks that were neither released nor skipped are let go. One thread. */
     void (*end)(struct ntx_weights *w);
-    /* Rows of a matrix as for `rows`, each asked for once, which come while other things are done: asked for by one call, whose ids stay where they are until all have come. more: what has
+    /* Entries of a table as for `entries`, each asked for once, which come while other things are done: asked for by one call, whose ids stay where they are until all have come. more: what has
      * come makes room for further ones, without waiting. there: all have come, or a negative errno. One thread, which asks for no others in between. What was
-     * asked for is forgotten when the pass ends. All NULL: `rows` does as well. */
-    int (*ask_rows)(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);
-    int (*more_rows)(struct ntx_weights *w);
-    int (*rows_there)(struct ntx_weights *w);
-    /* Embedding rows: copies rows ids[0..n) of a matrix with row_bytes at (file, offset) into out (row after row). One thread. */
-    int (*rows)(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);
+     * asked for is forgotten when the pass ends. All NULL: `entries` does as well. */
+    int (*ask_entries)(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out);
+    int (*more_entries)(struct ntx_weights *w);
+    int (*entries_there)(struct ntx_weights *w);
+    /* Copies entries ids[0..n) of a table that is looked up (an embedding, n-grams), each of entry_bytes, at (file, offset) into out, one after the other. One thread. */
+    int (*entries)(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out);
 };
 
 struct ntx_weights { /* implementations embed it as their first member */

@@ -44,27 +44,27 @@ static int read_some(const struct ntx_ram_weights *w, int fd, uint64_t from, uin
     return 0;
 }
 
-static int rows_of_file(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
+static int entries_of_file(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
 {
     int rc = 0;
     for (uint32_t i = 0; i < n && !rc; i++)
-        rc = read_some(of(w), of(w)->fds[file], offset + (uint64_t)(uint32_t)ids[i] * row_bytes, row_bytes, (uint8_t *)out + (size_t)i * row_bytes);
+        rc = read_some(of(w), of(w)->fds[file], offset + (uint64_t)(uint32_t)ids[i] * entry_bytes, entry_bytes, (uint8_t *)out + (size_t)i * entry_bytes);
     return rc;
 }
 
-static int rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
+static int entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
 {
     (void)file;
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t at = offset + (uint64_t)(uint32_t)ids[i] * row_bytes;
-        if (at > of(w)->n || row_bytes > of(w)->n - at) /* the file has grown since */
+        uint64_t at = offset + (uint64_t)(uint32_t)ids[i] * entry_bytes;
+        if (at > of(w)->n || entry_bytes > of(w)->n - at) /* the file has grown since */
             return -EIO;
-        memcpy((uint8_t *)out + (size_t)i * row_bytes, of(w)->bytes + at, row_bytes);
+        memcpy((uint8_t *)out + (size_t)i * entry_bytes, of(w)->bytes + at, entry_bytes);
     }
     return 0;
 }
 
-static const struct ntx_weights_ops ops = {.begin = begin, .acquire = acquire, .release = nothing, .drop_layer = nothing, .skip = nothing, .end = end, .rows = rows};
+static const struct ntx_weights_ops ops = {.begin = begin, .acquire = acquire, .release = nothing, .drop_layer = nothing, .skip = nothing, .end = end, .entries = entries};
 
 int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, const struct ntx_chunks *chunks, struct ntx_err *err)
 {
@@ -83,7 +83,7 @@ int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, cons
     return 0;
 }
 
-static const struct ntx_weights_ops pick_ops = {.begin = begin, .acquire = acquire, .release = nothing, .drop_layer = nothing, .skip = nothing, .end = end, .rows = rows_of_file};
+static const struct ntx_weights_ops pick_ops = {.begin = begin, .acquire = acquire, .release = nothing, .drop_layer = nothing, .skip = nothing, .end = end, .entries = entries_of_file};
 
 /* Kernels read whole registers. */
 static uint64_t placed(uint64_t bytes) { return (bytes + 63) / 64 * 64; }

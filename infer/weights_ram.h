@@ -1,5 +1,5 @@
 /* weights_ram.h: weights in a copy of their own (weights.h), for who guesses: of a small model that lies in memory whole; or of a part of a large one, of which only what its
- * chunks name is read, and rows of tables when they are asked for. */
+ * chunks name is read, and entries of tables when they are asked for. */
 #ifndef NTX_INFER_WEIGHTS_RAM_H
 #define NTX_INFER_WEIGHTS_RAM_H
 
@@ -12,7 +12,7 @@ struct ntx_ram_weights {
     uint8_t *bytes;       /* of the file, or of the chunks, one behind the other */
     uint64_t n;
     uint64_t *at;         /* [chunks] where each begins; NULL: where it does in the file */
-    const int *fds;       /* borrowed: what rows are read from. Else they are in bytes */
+    const int *fds;       /* borrowed: what entries are read from. Else they are in bytes */
     uint8_t *page;        /* what is read, where a descriptor takes only whole pages */
 };
 

@@ -133,7 +133,7 @@ static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum n
     return s;
 }
 
-/* Heads' matrices may be written as one; rows of a convolution may have a dimension of one between. */
+/* Heads' matrices may be written as one; outputs of a convolution may have a dimension of one between. */
 static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t, struct ntx_shape s, enum ntx_use use)
 {
     char each[16] = "";

@@ -20,7 +20,7 @@
 #define NTX_MAX_EXPERTS 1024u /* of a layer */
 #define NTX_MAX_HEAD 1024 /* values of a head */
 #define NTX_POOL_OVERLAPS 4 /* where behind so many positions there is one more K, it is of twice as many, and chosen */
-#define NTX_GRAM_MAX 8 /* tokens that rows of a table follow from, at most */
+#define NTX_GRAM_MAX 8 /* tokens that entries of a table follow from, at most */
 #define NTX_GRAM_HEADS_MAX 64
 #define NTX_INDEX_HEADS_MAX 128 /* queries that positions are chosen by, and their values */
 #define NTX_INDEX_HEAD_MAX 256
@@ -89,9 +89,9 @@ struct ntx_hparams {
     struct { uint32_t heads, head, most, every /* so many positions have one key, and are chosen together, with those behind the last of such; 0: each has its own */; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
     bool index_beside;       /* keys that positions are chosen by lie in a layer of their own, n_layers + its number: V is a layer's own (kv.h) */
     struct { uint32_t n, rounds /* of what mixes them; 0: nothing does */, low /* values between the two products that say what goes in; 0: it is said otherwise */; float eps; } streams; /* residual ones; n 0: there is one */
-    /* Layer `layer` - 1 adds what follows from the last `n` tokens (infer/grams.c): of each `heads` rows of `width` values of a table, at first[h] + hash modulo size[h], each n-gram of 2 to n
+    /* Layer `layer` - 1 adds what follows from the last `n` tokens (infer/grams.c): of each `heads` entries of `width` values of a table, at first[h] + hash modulo size[h], each n-gram of 2 to n
      * tokens having heads / (n - 1) of them; and a convolution of `taps` taps, n positions apart. Tokens before one that ends a text (`eos`) do not count. layer 0: there is none. */
-    struct { uint32_t layer, n, heads, width, taps, eos, rows, first[NTX_GRAM_HEADS_MAX], size[NTX_GRAM_HEADS_MAX]; uint64_t by[NTX_GRAM_MAX]; } grams;
+    struct { uint32_t layer, n, heads, width, taps, eos, entries, first[NTX_GRAM_HEADS_MAX], size[NTX_GRAM_HEADS_MAX]; uint64_t by[NTX_GRAM_MAX]; } grams;
     bool no_output_norm;     /* what the last layer leaves is multiplied as it is */
     uint16_t pool[NTX_MAX_LAYERS]; /* behind so many positions a layer keeps one more K of them, which lasts where its others have a window; 0: none */
     bool v_is_k;             /* all heads have one K, which is V, too */
@@ -166,7 +166,7 @@ uint32_t ntx_step_end(const struct ntx_hparams *hp, uint32_t layer, const struct
 /* Values that the widest step of any layer leaves in a row of a buffer; 0: none uses it. */
 uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b);
 struct ntx_shape {
-    uint32_t n_in, n_out, n_each; /* length of a row, rows, and of experts' matrices how many */
+    uint32_t n_in, n_out, n_each; /* inputs, outputs, and of experts' matrices how many */
 };
 struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t); /* of groups: 1 x 1 */
 static inline const struct ntx_gguf_tensor *ntx_end_tensor(const struct ntx_gguf *g, enum ntx_end t) { return ntx_gguf_tensor(g, ntx_end_kinds[t].name); } /* NULL: there is none */

@@ -115,7 +115,7 @@ struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
     uint32_t n_each = k->use == NTX_USE_EXPERT ? hp->n_expert : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head : 1;
-    bool paired = hp->by_state && hp->head.n_taps && !hp->head.block && t >= NTX_T_q && t <= NTX_T_v; /* of the token's row and of a state */
+    bool paired = hp->by_state && hp->head.n_taps && !hp->head.block && t >= NTX_T_q && t <= NTX_T_v; /* of the token's embedding and of a state */
     return (struct ntx_shape){(paired ? 2 : 1) * ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
 }
 

@@ -1,6 +1,6 @@
-/* chat.c: the table of chat templates, how they are recognised, how a conversation becomes segments by a row of it, and how an answer is shown.
+/* chat.c: the table of chat templates, how they are recognised, how a conversation becomes segments by an entry of it, and how an answer is shown.
  *
- * Spaces: a SentencePiece-like vocabulary puts a space before text that follows a control token. The rows below count on
+ * Spaces: a SentencePiece-like vocabulary puts a space before text that follows a control token. The entries below count on
  * that where [INST] is a control token (mistral, mistral-v7), as Mistral's own tokenizer does. */
 #include "model/chat_impl.h"
 

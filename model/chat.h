@@ -17,7 +17,7 @@
 #include "common/err.h"
 #include "model/tokenizer.h"
 
-struct ntx_chat_template; /* static, one per row of the table, or a model's own */
+struct ntx_chat_template; /* static, one per entry of the table, or a model's own */
 
 struct ntx_chat_msg {
     const char *role; /* "system", "user" or "assistant"; a model's own template may know others ("tool", "developer") */

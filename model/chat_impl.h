@@ -10,7 +10,7 @@ struct ntx_reply_format;
 
 struct ntx_chat_template {
     const char *name;
-    /* Shape: the file's template holds all of these and none of those. The first row that fits is taken. */
+    /* Shape: the file's template holds all of these and none of those. The first entry that fits is taken. */
     const char *all[3], *none[4];
     const char *preface;      /* stands before everything; NULL: nothing does */
     const char *system_open, *system_close;
@@ -22,7 +22,7 @@ struct ntx_chat_template {
     bool eos, bos;            /* EOS after an answer; BOS before a user's turn that follows one */
     bool trim;                /* blanks around texts are dropped */
     const char *channel;      /* an answer is messages on channels: the one that is meant for the user; NULL: it is a text */
-    struct ntx_template *program; /* the model's own template; NULL: a row of the table */
+    struct ntx_template *program; /* the model's own template; NULL: an entry of the table */
     const struct ntx_reply_format *reply; /* with a program: how its model writes thoughts and calls */
     int32_t closer;               /* with a program: the control token that ends an answer, or -1 */
 };

@@ -340,7 +340,7 @@ int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, con
     return 0;
 }
 
-int ntx_chunks_keep_rows(struct ntx_chunks *c, const struct ntx_model *m, struct ntx_weight *table, uint64_t chunk_bytes, struct ntx_err *err)
+int ntx_chunks_keep_entries(struct ntx_chunks *c, const struct ntx_model *m, struct ntx_weight *table, uint64_t chunk_bytes, struct ntx_err *err)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, table->tensor);
     struct cutter k = {.m = m, .c = c, .chunk_bytes = chunk_bytes, .bounds = {.most = NTX_CHUNKS_MAX}, .room = c->n, .err = err};
@@ -350,22 +350,22 @@ int ntx_chunks_keep_rows(struct ntx_chunks *c, const struct ntx_model *m, struct
     table->layer = c->n_layers;
     table->kind = NTX_N_TENSORS;
     table->chunk_outs = (uint32_t)NTX_MIN(NTX_MAX(chunk_bytes / table->row_bytes, 1u), (uint64_t)table->n_out);
-    for (uint64_t row = 0; row < table->n_out && !rc; row += table->chunk_outs) {
-        const uint32_t n = (uint32_t)NTX_MIN((uint64_t)table->chunk_outs, table->n_out - row);
+    for (uint64_t out0 = 0; out0 < table->n_out && !rc; out0 += table->chunk_outs) {
+        const uint32_t n = (uint32_t)NTX_MIN((uint64_t)table->chunk_outs, table->n_out - out0);
         struct ntx_chunk *ch;
         if ((rc = append(&k, &ch)))
             break;
-        *ch = (struct ntx_chunk){.tensor = table->tensor, .layer = c->n_layers, .file = t->file, .out0 = (uint32_t)row, .n_out = n, .offset = t->offset + row * table->row_bytes,
+        *ch = (struct ntx_chunk){.tensor = table->tensor, .layer = c->n_layers, .file = t->file, .out0 = (uint32_t)out0, .n_out = n, .offset = t->offset + out0 * table->row_bytes,
                                  .bytes = (uint64_t)n * table->row_bytes, .fixed = true, .lookup = true};
         c->lookup_bytes += ch->bytes;
         table->n_chunks++;
     }
     if (rc)
-        ntx_chunks_drop_rows(c, table);
+        ntx_chunks_drop_entries(c, table);
     return rc;
 }
 
-void ntx_chunks_drop_rows(struct ntx_chunks *c, struct ntx_weight *table)
+void ntx_chunks_drop_entries(struct ntx_chunks *c, struct ntx_weight *table)
 {
     for (uint32_t i = table->chunk0; i < c->n; i++)
         c->lookup_bytes -= c->list[i].bytes;

@@ -2,8 +2,8 @@
  * Where several machines share a model, each has a list of its own outputs (share.h).
  *
  * The list is in the order in which the layers' steps take their weights (layer.h): rope_freqs, and rope_long and rope_short, come first of all, then layer by layer what the
- * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (rows of it are
- * read on demand, or where there is room all of them stay: ntx_chunks_keep_rows) unless it is the tied output matrix, which then is the last tensor. In a packed layer (pack.h) the groups are cut into
+ * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (entries of it are
+ * read on demand, or where there is room all of them stay: ntx_chunks_keep_entries) unless it is the tied output matrix, which then is the last tensor. In a packed layer (pack.h) the groups are cut into
  * runs of whole groups like a matrix.
  * Tensors that several layers have (delta.h) are cut once, for the first of them, and are fixed.
  * A matrix is cut into runs of whole outputs of at most chunk_bytes (one at least). All chunks of one tensor
@@ -22,12 +22,12 @@ struct ntx_chunk {
     uint32_t tensor;   /* index in the GGUF */
     uint32_t layer;    /* 0..n_layers-1; n_layers for what follows the last layer; 0 for what comes before it */
     uint32_t file;     /* part of a split model */
-    uint32_t out0, n_out; /* outputs of the matrix, each a row of it; of what is no matrix: groups, entries */
+    uint32_t out0, n_out; /* outputs of the matrix; of what is no matrix: groups, entries */
     uint64_t offset;   /* exact, in that file; not aligned to the drive's block */
     uint64_t bytes;
     uint32_t users;    /* layers that have it (delta.h), `layer` being the first; of more than one it is fixed, where such are kept. 0: 1 */
     bool fixed;
-    bool lookup;       /* rows of a table, which nothing multiplies by; fixed, too. Behind all others */
+    bool lookup;       /* entries of a table, which nothing multiplies by; fixed, too. Behind all others */
     bool device;       /* the planner's: it lives on the GPU */
     bool on_demand;    /* groups of a packed layer that are not streamed in order: only those are read that rows use (weights.h) */
     bool end;          /* of the last layer, and of no use to rows of which nobody wants more than they leave in its state */
@@ -41,7 +41,7 @@ enum ntx_expert_part { NTX_EXPERT_GATE, NTX_EXPERT_UP, NTX_EXPERT_DOWN, NTX_EXPE
 struct ntx_weight {
     uint32_t tensor;            /* NTX_NO_TENSOR when absent; then nothing else is set */
     uint32_t type;              /* enum ntx_type */
-    uint32_t n_in, n_out;       /* inputs and outputs: length and number of a matrix's rows; of a vector n_in is its length and n_out 1 */
+    uint32_t n_in, n_out;       /* inputs and outputs of a matrix, as long and as many as its rows in the file; of a vector n_in is its length and n_out 1 */
     uint32_t row_bytes;
     uint32_t chunk0, n_chunks;  /* in ntx_chunks.list */
     uint32_t chunk_outs;        /* of every chunk but the last */
@@ -60,11 +60,11 @@ struct ntx_layer_weights {
             NTX_LAYER_TENSORS(X)
 #undef X
         };
-        struct { /* the last ones by part: those of expert 0, see ntx_expert_weight; and a row for each expert */
+        struct { /* the last ones by part: those of expert 0, see ntx_expert_weight; and an output for each expert */
             struct ntx_weight others[NTX_N_TENSORS - 2 * NTX_EXPERT_PARTS], expert_bias[NTX_EXPERT_PARTS], expert[NTX_EXPERT_PARTS];
         };
     };
-    struct ntx_pack_layer pack; /* with groups: up, down (and gate where in the groups) then tell type and rows, a row for each neuron [n_ff x n_embd],
+    struct ntx_pack_layer pack; /* with groups: up, down (and gate where in the groups) then tell type and width, one for each neuron [n_ff x n_embd],
                                    and have no chunks of their own */
 };
 
@@ -72,7 +72,7 @@ struct ntx_chunks {
     struct ntx_chunk *list;
     uint32_t n;
     struct ntx_layer_weights *layers; /* [n_layers] */
-    union { /* what belongs to no layer (tensors.h), or absent. Of NTX_USE_LOOKUP: type, n_in, n_out, row_bytes only; n_chunks 0, but where its rows are kept. output_norm.chunk0: where it would be, too */
+    union { /* what belongs to no layer (tensors.h), or absent. Of NTX_USE_LOOKUP: type, n_in, n_out, row_bytes only; n_chunks 0, but where its entries are kept. output_norm.chunk0: where it would be, too */
         struct ntx_weight end[NTX_N_ENDS];
         struct {
 #define X(field, name, in, out, use, has) struct ntx_weight field;
@@ -116,9 +116,9 @@ int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, con
 static inline const struct ntx_weight *ntx_read_groups(const struct ntx_layer_weights *w) { return w->groups_added.tensor != NTX_NO_TENSOR ? &w->groups_added : &w->groups; }
 /* These become `on_demand`. */
 void ntx_chunks_on_demand(struct ntx_chunks *c);
-/* A table of c->end gets chunks behind all others, which are `lookup`: its rows are kept. What was added last goes again with ntx_chunks_drop_rows. */
-int ntx_chunks_keep_rows(struct ntx_chunks *c, const struct ntx_model *m, struct ntx_weight *table, uint64_t chunk_bytes, struct ntx_err *err);
-void ntx_chunks_drop_rows(struct ntx_chunks *c, struct ntx_weight *table);
+/* A table of c->end gets chunks behind all others, which are `lookup`: its entries are kept. What was added last goes again with ntx_chunks_drop_entries. */
+int ntx_chunks_keep_entries(struct ntx_chunks *c, const struct ntx_model *m, struct ntx_weight *table, uint64_t chunk_bytes, struct ntx_err *err);
+void ntx_chunks_drop_entries(struct ntx_chunks *c, struct ntx_weight *table);
 void ntx_chunks_free(struct ntx_chunks *c);
 
 #endif

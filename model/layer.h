@@ -38,9 +38,9 @@
  *   POOL        behind each `every` positions, one more K of the layer, of the last `spans` x `every`: values, by the softmax of their weights and their places', normed, and rotated by the
  *               first position of the last `every` (infer/forward_pool.c)                     values, weights     place [spans x width], scale [width]
  *   MAP         out = act(in * `scale`)                  any
- *   GRAMS       the rows of a table that follow from the row's last tokens (infer/grams.c), one behind the other
+ *   GRAMS       the entries of a table that follow from the row's last tokens (infer/grams.c), one behind the other
  *   DOTGATE     of `heads` streams of `width`: with s = `scale` (out . in[0]), out = sigmoid(sign(s) root(max(|s|, 1e-6))) in[1]      a stream, one value for all
- *   INPUTS      out = (out + the token's row of the model's table * `scale`) / sqrt(2): what each layer gets of the token
+ *   INPUTS      out = (out + the token's entry of the model's table * `scale`) / sqrt(2): what each layer gets of the token
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
  *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's gate (or it has none), experts
  *   PLUS        out += `scale` * W in, of in from value `from` on; without a weight `scale` * in, of `width` values (delta.h)    any     W
@@ -65,15 +65,15 @@
 #define NTX_LAYER_STEPS 96
 #define NTX_STREAMS 4 /* residual ones, where there are several */
 
-/* The table of operations, whose meanings stand above. A row has
+/* The table of operations, whose meanings stand above. An entry has
  *   a name, and the symbol that the functions which do it end in;
  *   who does it:   ROWS: ntx__row_X of each row, one by one, with neighbours that are done so, too; PASS: the pass, by a back end's primitives: ntx__run_X; BACK: each
  *                  back end by itself: ntx__cpu_X, ntx__device_X;
- *   how many values it writes into a row of `out`:   ONE: `width`; HEADS: `heads` x `width`; MATRIX: as many as its weight has rows (or `width`); STATE: of a residual stream;
+ *   how many values it writes into a row of `out`:   ONE: `width`; HEADS: `heads` x `width`; MATRIX: as many as its weight has outputs (or `width`); STATE: of a residual stream;
  *   what else is true of it (enum ntx_does);
  *   what a device does of it (cuda/step.h):   NO: nothing, so that models with it are the CPU's; VALUES, of HEADS, PAIRS: step_X for each value that is written, of each head, for each pair of
  *                  these; RUNS: step_X of a head's values by a block of threads; ROW: of a whole row by one; WARP: by a warp; OWN: the back end's function, or the pass, by primitives.
- * A new operation is a row here, its numbers in struct ntx_step, and a file with its functions. */
+ * A new operation is an entry here, its numbers in struct ntx_step, and a file with its functions. */
 #define NTX_OPS(X) \
     X(NORM,      norm,      ROWS, HEADS,  NTX_DOES_AT | NTX_DOES_WEIGHTS,                       RUNS) \
     X(MM,        mm,        PASS, MATRIX, NTX_DOES_AT | NTX_DOES_WEIGHTS | NTX_DOES_JOIN_INPUT, OWN) \

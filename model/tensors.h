@@ -65,7 +65,7 @@
     X(OUT_VOCAB,            hp->head.n_out ? hp->head.n_out : hp->n_vocab) \
     X(FREQS,                hp->rope_dim / 2) /* divisors of frequencies */ \
     X(GRAM_WIDTH,           hp->grams.width) \
-    X(GRAM_ROWS,            hp->grams.rows) \
+    X(GRAM_ENTRIES,            hp->grams.entries) \
     X(RANK,                 1) /* each matrix its own */
 
 enum ntx_dim {
@@ -253,7 +253,7 @@ enum ntx_has { NTX_NEVER, NTX_MAYBE /* the file tells */, NTX_ALWAYS };
     /*field               name in the file              row length      rows         use */ \
     X(token_embd,         "token_embd.weight",          EMBD,           VOCAB,       LOOKUP, NTX_ALWAYS) \
     X(input_embd,         "per_layer_token_embd.weight", LAYER_INPUTS,  VOCAB,       LOOKUP, hp->n_input ? NTX_ALWAYS : NTX_NEVER) /* each layer's inputs */ \
-    X(gram_embd,          "per_layer_token_embd.weight", GRAM_WIDTH,    GRAM_ROWS,   LOOKUP, hp->grams.layer ? NTX_ALWAYS : NTX_NEVER) /* of n-grams */ \
+    X(gram_embd,          "per_layer_token_embd.weight", GRAM_WIDTH,    GRAM_ENTRIES,   LOOKUP, hp->grams.layer ? NTX_ALWAYS : NTX_NEVER) /* of n-grams */ \
     X(rope_freqs,         "rope_freqs.weight",          FREQS,          ONE,         VECTOR, NTX_MAYBE) /* divisors of frequencies (Llama 3.1) */ \
     X(rope_long,          "rope_factors_long.weight",   FREQS,          ONE,         VECTOR, hp->by && hp->by->rope_factors ? NTX_MAYBE : NTX_NEVER) /* in their place, for a context beyond rope_ctx_orig, */ \
     X(rope_short,         "rope_factors_short.weight",  FREQS,          ONE,         VECTOR, hp->by && hp->by->rope_factors ? NTX_MAYBE : NTX_NEVER) /* and for others */ \

@@ -291,12 +291,12 @@ static int keep_rows(const struct planner *p, struct option *o, enum ntx_end tab
     struct ntx_weight *w = &o->chunks->end[table];
     if (w->tensor == NTX_NO_TENSOR || w->tensor == o->chunks->output.tensor || (uint64_t)w->n_out * w->row_bytes > p->r->ram_bytes)
         return 0;
-    int rc = ntx_chunks_keep_rows(o->chunks, p->m, w, o->chunk_bytes, p->err);
+    int rc = ntx_chunks_keep_entries(o->chunks, p->m, w, o->chunk_bytes, p->err);
     if (rc)
         return rc;
     measure(o);
     if (resident_total(o) > p->r->ram_bytes) {
-        ntx_chunks_drop_rows(o->chunks, w);
+        ntx_chunks_drop_entries(o->chunks, w);
         measure(o);
     }
     return 0;

@@ -36,7 +36,7 @@
  *                                                                     a layer, and above 16 bits i; b pass, c bit k: expert 64 i + k is wanted */
 enum ntx_trace_kind { NTX_TR_NONE, NTX_TR_READ, NTX_TR_SLOT, NTX_TR_LAYER, NTX_TR_STALL, NTX_TR_PASS, NTX_TR_DECISION, NTX_TR_TOKEN, NTX_TR_EXPERTS, NTX_TR_COPY, NTX_TR_DRAFT, NTX_TR_PATH, NTX_TR_RANK, NTX_TR_DRAFTING, NTX_TR_KINDS };
 enum ntx_trace_to { NTX_TR_TO_SLOT, NTX_TR_TO_FRAME, NTX_TR_TO_ARENA };
-enum ntx_trace_wait { NTX_WAIT_CHUNK, NTX_WAIT_EXPERT, NTX_WAIT_NEURONS, NTX_WAIT_ROW, NTX_WAITS };
+enum ntx_trace_wait { NTX_WAIT_CHUNK, NTX_WAIT_EXPERT, NTX_WAIT_NEURONS, NTX_WAIT_ENTRY, NTX_WAITS };
 enum { NTX_TRACE_COMPUTED, NTX_TRACE_IOD, NTX_TRACE_PREDICTOR, NTX_N_TRACES };
 
 struct ntx_trace_record {

@@ -323,7 +323,7 @@ static void end(struct ntx_weights *w)
         return;
     leave_rest(s);
     ntx__experts_end(s);
-    s->asked = (struct ntx__row_query){0}; /* what comes of them yet is left in its frame */
+    s->asked = (struct ntx__entry_query){0}; /* what comes of them yet is left in its frame */
     s->in_pass = false;
 }
 
@@ -344,8 +344,8 @@ static bool stays(struct ntx_weights *w, uint32_t chunk)
 }
 
 #define OPS                                                                                                                              \
-    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = ntx__stream_rows, \
-    .ask_rows = ntx__stream_ask_rows, .more_rows = ntx__stream_more_rows, .rows_there = ntx__stream_rows_there, .stays = stays, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
+    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .entries = ntx__stream_entries, \
+    .ask_entries = ntx__stream_ask_entries, .more_entries = ntx__stream_more_entries, .entries_there = ntx__stream_entries_there, .stays = stays, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
 static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS, .prefetch_experts = ntx__stream_prefetch_experts, .stage_experts = ntx__stream_stage_experts, .more_experts = ntx__stream_more_experts, .prefetch_groups = ntx__stream_prefetch_groups, .there = there};
 #undef OPS
 
@@ -378,8 +378,8 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     s->taken_ns = calloc(h->n_sched + 1, sizeof *s->taken_ns);
     s->tainted_host = calloc(h->n_chunks + 1, sizeof *s->tainted_host);
     s->late = calloc(2 * (size_t)h->n_sched + 1, sizeof *s->late);
-    s->row_frame = calloc(h->n_demands + 1, sizeof *s->row_frame);
-    int rc = s->hold && s->taken_ns && s->tainted_host && s->late && s->row_frame ? 0 : -ENOMEM;
+    s->entry_frame = calloc(h->n_demands + 1, sizeof *s->entry_frame);
+    int rc = s->hold && s->taken_ns && s->tainted_host && s->late && s->entry_frame ? 0 : -ENOMEM;
     if (!rc && c->frames && c->frames->n)
         rc = ntx__experts_new(s, c, &s->experts);
     if (!rc && c->n_windows)
@@ -395,7 +395,7 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
         free(s->tainted_host);
         free(s->taken_ns);
         free(s->late);
-        free(s->row_frame);
+        free(s->entry_frame);
         free(s);
         return rc;
     }
@@ -418,7 +418,7 @@ void ntx_stream_free(struct ntx_stream *s)
     free(s->taken_ns);
     free(s->tainted_host);
     free(s->late);
-    free(s->row_frame);
+    free(s->entry_frame);
     free(s);
 }
 

@@ -44,7 +44,7 @@ static void died_host(struct ntx_stream *s)
         }
 }
 
-/* The row that a frame was being read for is read again into that frame (the same bytes to the same place), but no other one
+/* The entry that a frame was being read for is read again into that frame (the same bytes to the same place), but no other one
  * is until the old read is proved finished. */
 static void died_demands(struct ntx_stream *s)
 {

@@ -2,13 +2,13 @@
  *
  *   stream.c        passes and the ring: which sequence a chunk is, taking it, letting it go, leaving it out
  *   stream_wait.c   waiting for a word, waking iod, what failed and in which words
- *   stream_rows.c   rows on demand
+ *   stream_entries.c entries of tables on demand
  *   stream_experts.c  experts on demand, in frames that cache.c chooses
  *   stream_prefetch.c  the same ahead of time, when it is only likely that they will be wanted
  *   stream_groups.c   groups of a packed model's neurons on demand
  *   stream_death.c  what the main thread does to the region when iod has died
  *
- * Threads. Engine: begin, end, skip, rows, drop_layer. Compute threads: acquire, release. Main: errors, abort, cancel, death. What two of them
+ * Threads. Engine: begin, end, skip, entries, drop_layer. Compute threads: acquire, release. Main: errors, abort, cancel, death. What two of them
  * touch is atomic, or under `lock`. */
 #ifndef NTX_WEIGHTS_STREAM_IMPL_H
 #define NTX_WEIGHTS_STREAM_IMPL_H
@@ -35,12 +35,12 @@ struct ntx__io_text {
     char text[256];
 };
 
-struct ntx__row_query { /* rows of a matrix */
-    uint32_t file, row_bytes, n;
+struct ntx__entry_query { /* of one table */
+    uint32_t file, entry_bytes, n;
     uint64_t offset;
     const int32_t *ids;
     uint8_t *out;
-    uint32_t next; /* rows before it are posted, or equal to an earlier one */
+    uint32_t next; /* entries before it are posted, or equal to an earlier one */
     uint32_t left; /* of those that were asked for ahead: not come yet */
 };
 
@@ -74,8 +74,8 @@ struct ntx_stream {
 
     struct ntx__experts *experts;  /* NULL: there are none in frames */
     struct ntx__groups *groups;    /* NULL: none are on demand */
-    uint32_t *row_frame;           /* engine: [n_demands] which row is in which frame, during rows() and while any are asked for ahead; UINT32_MAX: none */
-    struct ntx__row_query asked;   /* engine: those that are asked for ahead; n 0: none are */
+    uint32_t *entry_frame;         /* engine: [n_demands] which entry is in which frame, during entries() and while any are asked for ahead; UINT32_MAX: none */
+    struct ntx__entry_query asked;   /* engine: those that are asked for ahead; n 0: none are */
 };
 
 /* The pass has failed with rc (the first failure wins); returns the errno that all callers get. */
@@ -140,9 +140,9 @@ int ntx__stream_want_groups(struct ntx_weights *w, uint32_t layer, const uint32_
 int ntx__stream_prefetch_groups(struct ntx_weights *w, uint32_t layer, const uint32_t *groups, uint32_t n);
 int ntx__stream_acquire_groups(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes);
 
-int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);
-int ntx__stream_ask_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out);
-int ntx__stream_more_rows(struct ntx_weights *w);
-int ntx__stream_rows_there(struct ntx_weights *w);
+int ntx__stream_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out);
+int ntx__stream_ask_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out);
+int ntx__stream_more_entries(struct ntx_weights *w);
+int ntx__stream_entries_there(struct ntx_weights *w);
 
 #endif

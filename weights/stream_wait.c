@@ -170,7 +170,7 @@ int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t see
 
 int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen, enum ntx_trace_wait what, uint64_t number, uint32_t *seen)
 {
-    static const char *const names[NTX_WAITS] = {"chunk", "chunk", "groups of neurons at", "row"};
+    static const char *const names[NTX_WAITS] = {"chunk", "chunk", "groups of neurons at", "entry"};
     int rc = ntx__stream_check_abort(s);
     /* Acquire: pairs with iod's release of the state; the fields beside the word and the bytes are there. */
     uint32_t w = atomic_load_explicit(word, memory_order_acquire);

@@ -123,7 +123,7 @@ static void place_lists(struct ntx_device *d, struct cursor *c)
         m->sn[t] = floats(c, r * (ntx_rope_dim(hp, (enum ntx_turn)t) / 2));
         m->freq[t] = place(c, ntx__device_pools(hp) ? ntx_rope_dim(hp, (enum ntx_turn)t) / 2 * sizeof(double) : 0);
     }
-    m->input_row = floats(c, r * hp->n_layers * hp->n_input);
+    m->input_entry = floats(c, r * hp->n_layers * hp->n_input);
     m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->best_some = place(c, (uint64_t)d->c.logits_rows * ((hp->n_vocab + NTX_GPU_BEST_PART - 1) / NTX_GPU_BEST_PART) * NTX_BEST_MAX * sizeof *m->best_some);
     m->rows = place(c, hp->n_layers * r * 4);

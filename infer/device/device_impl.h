@@ -44,7 +44,7 @@ struct ntx__device_mem {
     void *quantized[NTX__N_SETS][NTX_N_ACTS]; /* [the same] */
     float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x half of what it turns] */
     double *freq[NTX_N_TURNS];     /* [half] of what stands for several positions, where there is such */
-    float *input_row;              /* [R x n_layers * n_input] what layers get of the token: the rows of its table */
+    float *input_entry;              /* [R x n_layers * n_input] what layers get of the token: the entries of its table */
     float *latent_q, *latent_out;  /* attention over latents: [attend_rows x n_head x kept K], [attend_rows x n_head x kv_lora] */
     float *latent_rows;            /* [attend_rows x n_head x head_k] q, close up */
     void *latent_x;                /* [attend_rows x n_head] what their heads' matrices are multiplied by, in its form */

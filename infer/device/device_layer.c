@@ -169,7 +169,7 @@ static int one_step(struct ntx_device *d, const struct ntx_step *s)
     const bool table = s->op == NTX_OP_INPUTS, turns = s->op == NTX_OP_ROPE;
     const uint32_t n = s->feeds ? d->now.n_all : d->now.n_live;
     const struct ntx_gpu_step g = {
-        .out = d->m.buf[s->out] + s->offset, .in = d->m.buf[s->in[0]] + (s->op == NTX_OP_NORM ? s->offset : s->in[1] ? 0 : s->from), .other = table ? d->m.input_row : s->in[1] ? d->m.buf[s->in[1]] + s->from : NULL,
+        .out = d->m.buf[s->out] + s->offset, .in = d->m.buf[s->in[0]] + (s->op == NTX_OP_NORM ? s->offset : s->in[1] ? 0 : s->from), .other = table ? d->m.input_entry : s->in[1] ? d->m.buf[s->in[1]] + s->from : NULL,
         .w = weight_of(d, s, 0), .w2 = weight_of(d, s, 1), .cs = turns ? d->m.cs[s->turn] : NULL, .sn = turns ? d->m.sn[s->turn] : NULL, .rows = d->now.list,
         .ld_out = f->buf[s->out].ld, .ld_in = f->buf[s->in[0]].ld, .ld_other = table ? s->width : f->buf[s->in[1]].ld,
         .by_row = by_pass(s->out, NTX_GPU_OUT) | by_pass(s->in[0], NTX_GPU_IN) | (table ? NTX_GPU_OTHER : by_pass(s->in[1], NTX_GPU_OTHER)), .n_rows = n, .eps = d->hp->rms_eps, .s = *s,

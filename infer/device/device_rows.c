@@ -120,8 +120,8 @@ static int bring_inputs(struct ntx_device *d)
     const struct ntx_weight *w = &d->c.chunks->input_embd;
     const uint32_t width = d->hp->n_layers * d->hp->n_input;
     for (uint32_t i = 0; width && i < f->b->n_rows; i++)
-        ntx_type_info(w->type)->dequant(f->m.input_embd + (size_t)i * w->row_bytes, f->m.input_row + (size_t)i * width, width / ntx_type_info(w->type)->block);
-    return up(d, d->m.input_row, f->m.input_row, (uint64_t)f->b->n_rows * width * sizeof(float));
+        ntx_type_info(w->type)->dequant(f->m.input_embd + (size_t)i * w->row_bytes, f->m.input_entry + (size_t)i * width, width / ntx_type_info(w->type)->block);
+    return up(d, d->m.input_entry, f->m.input_entry, (uint64_t)f->b->n_rows * width * sizeof(float));
 }
 
 /* h, the angles and the indices; h without padding between rows on both sides. */

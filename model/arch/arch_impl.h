@@ -6,7 +6,7 @@
  *   pieces.c                           steps that most layers are made of
  *   pieces_latents.c pieces_delta.c pieces_streams.c   what several architectures have of attention over latents, of delta nets and of residual streams: keys, and steps
  *
- * A new architecture is a file here and a row of NTX_ARCHS; a tensor that no other has is a row of tensors.h. */
+ * A new architecture is a file here and an entry of NTX_ARCHS; a tensor that no other has is one of tensors.h. */
 #ifndef NTX_MODEL_ARCH_ARCH_IMPL_H
 #define NTX_MODEL_ARCH_ARCH_IMPL_H
 
@@ -74,7 +74,7 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     enum ntx_rope_kind rope;
     enum ntx__presence qkv_bias, o_bias, sinks;
     enum ntx__presence qk_norm, qk_norm_all; /* of each head; of all at once, where there are no biases before */
-    bool paired;     /* q, k and v are of the token's row and of the state that came with it, each normed; h is that state */
+    bool paired;     /* q, k and v are of the token's embedding and of the state that came with it, each normed; h is that state */
     bool unturned;   /* q and k are not rotated */
     enum ntx_turn turn;
     bool post_norm;  /* of what is added; the same of FFNs */
@@ -89,7 +89,7 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     uint32_t window, stretch; /* positions that a row sees, its own included; of stretches of so many, its own only. 0: all */
     struct ntx_temperature temperature;
 };
-/* h = eh(norm of the token's row, norm of the state that came with it) */
+/* h = eh(norm of the token's embedding, norm of the state that came with it) */
 void ntx__add_nextn(const struct ntx_hparams *hp, struct ntx_layer *out);
 /* h = fuse(states), with a norm before it or behind it */
 void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *out);
@@ -193,6 +193,6 @@ int ntx__key_recurrent_kv(struct ntx__keys *k);
 /* nextn_predict_layers: that many of the last blocks are not layers of the text's; what they hold is known, and never read. */
 int ntx__key_nextn(struct ntx__keys *k);
 double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by); /* 1 + 0.1 by ln(rope_factor) */
-#define NTX__MAX_WIDTH (1u << 20) /* of a row of a matrix; a bound for arithmetic further on, far above real models */
+#define NTX__MAX_WIDTH (1u << 20) /* of a matrix's inputs; a bound for arithmetic further on, far above real models */
 
 #endif

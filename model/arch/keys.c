@@ -89,7 +89,7 @@ static void copy_name(struct ntx__keys *k)
 }
 
 /* Keys that change what a model computes, and that no architecture here computes: refused, unless their value changes nothing. What a key wants of
- * tensors of its own needs no row: every tensor must have its place. */
+ * tensors of its own needs no entry: every tensor must have its place. */
 static const struct {
     const char *suffix;
     double neutral[2]; /* numbers and truth values that change nothing; NAN: no other does */

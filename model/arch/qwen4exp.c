@@ -1,6 +1,6 @@
 /* qwen4exp.c: Qwen3.8-Flash-Next (transformers' qwen4_exp): three of four layers are gated delta nets, the others attention with a gate of its output to blocks of positions
  * that are chosen by small keys; four residual streams, of which each value goes in as two small products of all of them say (infer/streams.c); experts of which one,
- * weighed by a gate, takes every row. One layer adds what follows from the last tokens together, by rows of a large table (infer/grams.c).
+ * weighed by a gate, takes every row. One layer adds what follows from the last tokens together, by entries of a large table (infer/grams.c).
  *
  * The last layer mixes the streams once more, which is the output's norm, too. Rotation is for texts, pictures and their places at once, as in qwen35.c. */
 #include <errno.h>
@@ -27,7 +27,7 @@ static int numbers(struct ntx__keys *k, const char *suffix, uint32_t n, uint64_t
     return 0;
 }
 
-/* Which rows tokens lead to. Products of hashes stay below 2^63, so that it does not matter who takes them with a sign. */
+/* Which entries tokens lead to. Products of hashes stay below 2^63, so that it does not matter who takes them with a sign. */
 static int table_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -37,14 +37,14 @@ static int table_keys(struct ntx__keys *k)
         return rc;
     for (uint32_t h = 0; h < hp->grams.heads; h++) {
         if (!size[h] || first[h] + size[h] > INT32_MAX)
-            return ntx_err_set(k->err, -EINVAL, "key '%s': head %u has %llu rows from %llu on; 1 to %d in all are possible", k->key, h, (unsigned long long)size[h], (unsigned long long)first[h], INT32_MAX);
+            return ntx_err_set(k->err, -EINVAL, "key '%s': head %u has %llu entries from %llu on; 1 to %d in all are possible", k->key, h, (unsigned long long)size[h], (unsigned long long)first[h], INT32_MAX);
         hp->grams.first[h] = (uint32_t)first[h];
         hp->grams.size[h] = (uint32_t)size[h];
-        hp->grams.rows = NTX_MAX(hp->grams.rows, (uint32_t)(first[h] + size[h]));
+        hp->grams.entries = NTX_MAX(hp->grams.entries, (uint32_t)(first[h] + size[h]));
     }
     const struct ntx_gguf_tensor *t = ntx_end_tensor(k->g, NTX_END_gram_embd);
-    if (t && t->ne[1] > hp->grams.rows && t->ne[1] <= INT32_MAX) /* rows behind those that tokens lead to fill it up */
-        hp->grams.rows = (uint32_t)t->ne[1];
+    if (t && t->ne[1] > hp->grams.entries && t->ne[1] <= INT32_MAX) /* entries behind those that tokens lead to fill it up */
+        hp->grams.entries = (uint32_t)t->ne[1];
     return 0;
 }
 
@@ -69,7 +69,7 @@ static int gram_keys(struct ntx__keys *k)
     hp->grams.layer = (uint32_t)layer + 1;
     hp->grams.heads = (hp->grams.n - 1) * each;
     if ((uint64_t)hp->grams.heads * hp->grams.width != hp->n_embd)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %u rows of a table, %u values together, are supported", k->key, hp->grams.width, hp->grams.heads, hp->n_embd);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %u entries of a table, %u values together, are supported", k->key, hp->grams.width, hp->grams.heads, hp->n_embd);
     return table_keys(k);
 }
 
@@ -176,7 +176,7 @@ static void leave(const struct ntx_hparams *hp, struct ntx_layer *l)
     s->scale = 1.0f / (float)hp->streams.n;
 }
 
-/* Streams += gated value of the table's rows, and a convolution of that. */
+/* Streams += gated value of the table's entries, and a convolution of that. */
 static void add_grams(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     const uint32_t all = hp->streams.n * hp->n_embd;
@@ -272,7 +272,7 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 /* ---- models by name (model/arch.h) */
 
 static const struct ntx_known models[] = {
-    /* The table's 51B give the width, and transformers' defaults the streams and rows of the table; what chooses, and an expert's width, are guesses that its 125B and 6B at a time leave. */
+    /* The table's 51B give the width, and transformers' defaults the streams and entries of the table; what chooses, and an expert's width, are guesses that its 125B and 6B at a time leave. */
     {"qwen3.8-flash-next", 48, 2560, 0, 16, 2, 256, 248320, 262144, 512, 10, 384,
      "expert_shared_feed_forward_length=384 ssm.time_step_rank=32 ssm.inner_size=4096 hyper_connection.count=4 hyper_connection.low_rank=320 attention.compress_ratios=0x3,16 "
      "ple.layers=1, ple.ngram_size=3 ple.heads_per_ngram=8 ple.conv_kernel=4 ple.eos_token_id=0 embedding_length_per_layer_input=160 ple.layer_multipliers=1,3,5, ple.head_offsets=0x15,300000045 "

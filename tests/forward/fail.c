@@ -33,7 +33,7 @@ static void at_any_chunk(uint32_t threads, uint32_t window)
     }
     r.w.fail_rows = true;
     CHECK_EQ(rig_run(&r, rows, 3), -EIO);
-    CHECK_STR(r.w.w.error.text, "an embedding row cannot be read");
+    CHECK_STR(r.w.w.error.text, "an embedding's entry cannot be read");
     r.w.fail_rows = false;
     r.w.fail_begin = true;
     CHECK_EQ(rig_run(&r, rows, 3), -EIO);

@@ -171,17 +171,17 @@ static void end(struct ntx_weights *w)
     m->ends++;
 }
 
-static int rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
+static int entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
 {
     struct mem_weights *m = of(w);
     CHECK(m->open);
-    m->row_reads++;
+    m->entry_reads++;
     if (m->fail_rows)
-        return ntx_err_set(&w->error, -EIO, "an embedding row cannot be read");
+        return ntx_err_set(&w->error, -EIO, "an embedding's entry cannot be read");
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t at = offset + (uint64_t)ids[i] * row_bytes;
-        CHECK(at + row_bytes <= m->file_bytes[file]);
-        memcpy((char *)out + (size_t)i * row_bytes, m->files[file] + at, row_bytes);
+        uint64_t at = offset + (uint64_t)ids[i] * entry_bytes;
+        CHECK(at + entry_bytes <= m->file_bytes[file]);
+        memcpy((char *)out + (size_t)i * entry_bytes, m->files[file] + at, entry_bytes);
     }
     return 0;
 }
@@ -198,7 +198,7 @@ static void prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32
 
 static bool there(struct ntx_weights *w, uint32_t chunk) { return of(w)->chunks->list[chunk].fixed; }
 
-#define OPS .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .rows = rows, .stays = stays
+#define OPS .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .entries = entries, .stays = stays
 static const struct ntx_weights_ops ops = {OPS}, prefetching = {OPS, .prefetch_experts = prefetch_experts, .there = there};
 #undef OPS
 

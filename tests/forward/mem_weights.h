@@ -38,7 +38,7 @@ struct mem_weights {
     uint32_t *rank;           /* [chunks->n + 1] matrix chunks before this one */
     uint32_t first_open;      /* least chunk neither released nor skipped */
     /* records */
-    unsigned begins, ends, row_reads;
+    unsigned begins, ends, entry_reads;
     uint32_t n_acquired, n_skipped;  /* chunks in the last pass */
     uint32_t drops[600];             /* layers announced in the last pass, in order */
     unsigned n_drops;

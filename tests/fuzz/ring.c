@@ -63,7 +63,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         fuzz_seed(name, seed, sizeof seed);
     }
     fuzz_seed("host", (const uint8_t[]){1, 0, 0, 0, 4, 1}, 6);
-    /* want, rows, prediction of all; each wait serves what is posted, or a demand fails, comes for another, dies */
+    /* want, entries, prediction of all; each wait serves what is posted, or a demand fails, comes for another, dies */
     static const uint8_t steps[] = {0x05, 0xcf, 0, 0x12, 0x3f, 0, 0x15, 0xcf, 0, 0x01, 0x47, 0x35, 0x25, 0xf8, 0, 0x00, 0, 0, 0x15, 0xd5, 0};
     for (uint8_t kind = 2; kind < 4; kind++)
         for (uint8_t how = 0; how < 8; how++) {

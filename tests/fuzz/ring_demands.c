@@ -1,4 +1,4 @@
-/* ring_demands.c: demands of ntx-computed (rows, experts, groups of neurons) and what ntx-iod answers to them, part of fuzz_ring. The
+/* ring_demands.c: demands of ntx-computed (entries, experts, groups of neurons) and what ntx-iod answers to them, part of fuzz_ring. The
  * input is read from both ends: from the front what the engine does, three bytes each, from the back what iod does whenever the engine
  * waits, two bytes each; when they meet, nobody answers any more. An answer may be right, late, failed, misplaced, of another generation, or
  * a word that says nothing; iod may die in the midst of it. Whatever it is, what is handed out lies in the arena, in a place for its kind. */
@@ -14,7 +14,7 @@
 #include "tests/fuzz/saved.h"
 #include "tests/stream/list_experts.h"
 
-enum { LAYERS = 3, EXPERTS = 6, PARTS = NTX_EXPERT_PARTS, DEMANDS = 12, ROWS = 2, GROUPS = 24, PER_CHUNK = 6, STAY = 1, WINDOWS = 2, BLOCK = 4096, ROW = 1000 };
+enum { LAYERS = 3, EXPERTS = 6, PARTS = NTX_EXPERT_PARTS, DEMANDS = 12, ROWS = 2, GROUPS = 24, PER_CHUNK = 6, STAY = 1, WINDOWS = 2, BLOCK = 4096, ENTRY = 1000 };
 
 struct rig {
     struct ntx_region r;
@@ -196,12 +196,12 @@ bool fuzz_demands_wait(void)
 
 static void failed(void) { MUST(now.w->error.code < 0 && now.w->error.text[0]); }
 
-static void rows(uint8_t a, uint8_t b)
+static void entries(uint8_t a, uint8_t b)
 {
     static const uint64_t at[] = {0, 4000, 99999999, UINT64_MAX - 5};
     const int32_t ids[4] = {a % 16, b % 16, a % 16, b == 255 ? -1 : b / 16};
-    uint8_t out[4][ROW];
-    if (now.w->ops->rows(now.w, b == 254, at[a >> 6], ROW, ids, 1 + (a & 3), out))
+    uint8_t out[4][ENTRY];
+    if (now.w->ops->entries(now.w, b == 254, at[a >> 6], ENTRY, ids, 1 + (a & 3), out))
         failed();
 }
 
@@ -285,7 +285,7 @@ static void step(const uint8_t *b)
         begin();
         break;
     case 1:
-        rows(b[1], b[2]);
+        entries(b[1], b[2]);
         break;
     case 2:
         ahead(layer, b[1], b[2] & 1);

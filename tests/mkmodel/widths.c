@@ -91,11 +91,11 @@ static void block_widths(struct model *m)
     hp->grams.width = o->embd / hp->grams.heads;
     hp->grams.eos = 2;
     for (uint32_t h = 0; h < hp->grams.heads; h++) {
-        hp->grams.first[h] = hp->grams.rows;
+        hp->grams.first[h] = hp->grams.entries;
         hp->grams.size[h] = or_else(o->gram_entries, 97) + 6 * h;
-        hp->grams.rows += hp->grams.size[h];
+        hp->grams.entries += hp->grams.size[h];
     }
-    hp->grams.rows = (hp->grams.rows + 127) / 128 * 128;
+    hp->grams.entries = (hp->grams.entries + 127) / 128 * 128;
 }
 
 void mk__find_widths(struct model *m)

@@ -246,7 +246,7 @@ static void check_qwen4(void)
     CHECK(choose->keys && choose->mean && choose->every == 3 && choose->most == 7 && choose->in[1] == NTX_BUF_NONE && ntx_layer_find(&l[2], NTX_OP_ATTEND)->chosen);
     CHECK(h->streams.n == 4 && h->streams.low == 24 && spread->scale == 0.25f && ntx_layer_find(&l[0], NTX_OP_NORM)->each && ntx_layer_find(&l[0], NTX_OP_MAP)->scale == 0.25f);
     CHECK(h->grams.layer == 2 && h->grams.n == 3 && h->grams.heads == 8 && h->grams.width == o.embd / 8 && h->grams.taps == 4 && h->grams.eos == 2);
-    CHECK(h->grams.first[1] == 97 && h->grams.size[7] == 97 + 42 && h->grams.rows == 1024 && h->grams.by[0] % 2 == 1 && h->grams.by[1] > UINT32_MAX);
+    CHECK(h->grams.first[1] == 97 && h->grams.size[7] == 97 + 42 && h->grams.entries == 1024 && h->grams.by[0] % 2 == 1 && h->grams.by[1] > UINT32_MAX);
     CHECK(conv->apart == 3 && conv->taps == 4 && conv->width == 4 * o.embd && conv->in[0] == NTX_BUF_GATES && !ntx_layer_find(&l[0], NTX_OP_GRAMS));
     CHECK(ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f && ntx_layer_find(&l[0], NTX_OP_DELTA)->tiled && !ntx_layer_find(&l[5], NTX_OP_ADD));
     CHECK_STR(name_of(&x, l[1].gram_conv), "blk.1.ple_conv1d.weight");

@@ -8,8 +8,8 @@
 #include "tests/check.h"
 
 #define BLOCK 4096u
-#define ROW_BYTES 1300u
-#define N_ROWS 200u
+#define ENTRY_BYTES 1300u
+#define N_ENTRIES 200u
 
 struct shape {
     uint32_t n_layers, per_layer, n_desc, n_slots, n_demands, n_bundle_demands;
@@ -45,7 +45,7 @@ static inline void make_region(const struct shape *s, struct ntx_region *r)
     char note[512];
     CHECK_MSG(!ntx_region_create(&g, r, note, sizeof note, &err), "%s", err.text);
     r->hdr->file_bytes[0] = offset + 5;
-    r->hdr->file_bytes[1] = (uint64_t)ROW_BYTES * N_ROWS + 99;
+    r->hdr->file_bytes[1] = (uint64_t)ENTRY_BYTES * N_ENTRIES + 99;
     uint64_t where = r->hdr->off_arena;
     uint32_t sched = 0;
     offset = first_offset();

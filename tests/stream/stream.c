@@ -12,7 +12,7 @@
 #include "tests/temporary.h"
 
 #define THREADS 3
-#define ROWS_AT 50u /* offset of row 0 in file 1 */
+#define ENTRIES_AT 50u /* offset of entry 0 in file 1 */
 
 /* ---- a forward pass in miniature: THREADS threads multiply each chunk together */
 
@@ -86,15 +86,15 @@ static uint32_t rnd(struct engine *e, uint32_t n)
     return (uint32_t)(e->seed >> 33) % n;
 }
 
-static int use_rows(struct engine *e, uint32_t n)
+static int use_entries(struct engine *e, uint32_t n)
 {
     int32_t ids[40] = {0};
-    static uint8_t out[40 * ROW_BYTES];
+    static uint8_t out[40 * ENTRY_BYTES];
     for (uint32_t i = 0; i < n; i++)
-        ids[i] = (int32_t)rnd(e, i % 3 ? N_ROWS : 4); /* equal ones are frequent */
-    int rc = e->w->ops->rows(e->w, 1, ROWS_AT, ROW_BYTES, ids, n, out);
-    for (uint32_t i = 0; !rc && i < n * ROW_BYTES; i++)
-        CHECK_EQ(out[i], pattern(1, ROWS_AT + (uint64_t)ids[i / ROW_BYTES] * ROW_BYTES + i % ROW_BYTES));
+        ids[i] = (int32_t)rnd(e, i % 3 ? N_ENTRIES : 4); /* equal ones are frequent */
+    int rc = e->w->ops->entries(e->w, 1, ENTRIES_AT, ENTRY_BYTES, ids, n, out);
+    for (uint32_t i = 0; !rc && i < n * ENTRY_BYTES; i++)
+        CHECK_EQ(out[i], pattern(1, ENTRIES_AT + (uint64_t)ids[i / ENTRY_BYTES] * ENTRY_BYTES + i % ENTRY_BYTES));
     return rc;
 }
 
@@ -106,7 +106,7 @@ static int run_pass(struct engine *e, uint64_t drop, uint32_t n_rows)
         e->pass++;
         return rc;
     }
-    rc = use_rows(e, n_rows);
+    rc = use_entries(e, n_rows);
     for (uint32_t i = 0; !rc && i < e->r.hdr->n_chunks; i++) {
         uint32_t layer = e->r.chunks[i].layer;
         if (i == e->shape.per_layer)
@@ -299,11 +299,11 @@ static void case_failures(void)
     }
 }
 
-static void case_failed_rows(void)
+static void case_failed_entries(void)
 {
     struct engine e;
-    int32_t outside = N_ROWS + 5, negative = -1;
-    uint8_t out[ROW_BYTES];
+    int32_t outside = N_ENTRIES + 5, negative = -1;
+    uint8_t out[ENTRY_BYTES];
     set_up(&e, &normal, 60);
     e.iod.fail_demand = true;
     fake_start(&e.iod);
@@ -313,11 +313,11 @@ static void case_failed_rows(void)
     for (int i = 0; i < 5; i++)
         CHECK_EQ(run_pass(&e, 0, 40), 0);
     CHECK_EQ(e.w->ops->begin(e.w, e.pass), 0);
-    CHECK_EQ(e.w->ops->rows(e.w, 1, ROWS_AT, ROW_BYTES, &outside, 1, out), -EINVAL);
+    CHECK_EQ(e.w->ops->entries(e.w, 1, ENTRIES_AT, ENTRY_BYTES, &outside, 1, out), -EINVAL);
     e.w->ops->end(e.w);
     CHECK_EQ(e.w->ops->begin(e.w, ++e.pass), 0);
-    CHECK_EQ(e.w->ops->rows(e.w, 1, ROWS_AT, ROW_BYTES, &negative, 1, out), -EINVAL);
-    CHECK_EQ(e.w->ops->rows(e.w, 7, ROWS_AT, ROW_BYTES, &negative, 1, out), -EINVAL);
+    CHECK_EQ(e.w->ops->entries(e.w, 1, ENTRIES_AT, ENTRY_BYTES, &negative, 1, out), -EINVAL);
+    CHECK_EQ(e.w->ops->entries(e.w, 7, ENTRIES_AT, ENTRY_BYTES, &negative, 1, out), -EINVAL);
     e.w->ops->end(e.w);
     e.pass++;
     CHECK_EQ(run_pass(&e, 0, 40), 0);
@@ -674,7 +674,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {
     {"passes", case_passes}, {"shapes", case_shapes}, {"drops", case_drops}, {"late-drops", case_late_drops}, {"wakes", case_wakes},
-    {"failures", case_failures}, {"failed-rows", case_failed_rows}, {"wrong-chunk", case_wrong_chunk}, {"lies", case_lies}, {"limit", case_limit}, {"stopped", case_stopped},
+    {"failures", case_failures}, {"failed-entries", case_failed_entries}, {"wrong-chunk", case_wrong_chunk}, {"lies", case_lies}, {"limit", case_limit}, {"stopped", case_stopped},
     {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares}, {"host-taint", case_host_taint},
     {"memory", case_memory},
 };

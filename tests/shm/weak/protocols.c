@@ -181,18 +181,18 @@ static void computed_drops(void)
     end_all();
 }
 
-static void take_rows(const int32_t *ids, uint32_t n)
+static void take_entries(const int32_t *ids, uint32_t n)
 {
-    static uint8_t out[4][ROW_BYTES];
+    static uint8_t out[4][ENTRY_BYTES];
     memset(out, 0, sizeof out);
-    work(t.w->ops->rows(t.w, 1, 0, ROW_BYTES, ids, n, out));
+    work(t.w->ops->entries(t.w, 1, 0, ENTRY_BYTES, ids, n, out));
 }
 
-static void computed_rows(void)
+static void computed_entries(void)
 {
     work(t.w->ops->begin(t.w, 0));
-    take_rows((const int32_t[]){5, 60, 5, 100}, 4);
-    take_rows((const int32_t[]){60, 7}, 2);
+    take_entries((const int32_t[]){5, 60, 5, 100}, 4);
+    take_entries((const int32_t[]){60, 7}, 2);
     for (uint32_t c = 0; c < t.r.hdr->n_chunks; c++)
         use(c);
     t.w->ops->end(t.w);
@@ -202,7 +202,7 @@ static void computed_rows(void)
 static void computed_twice(void)
 {
     passes(2, UINT32_MAX);
-    take_rows((const int32_t[]){5, 60}, 2);
+    take_entries((const int32_t[]){5, 60}, 2);
     end_all();
 }
 
@@ -376,7 +376,7 @@ struct protocol {
 static const struct protocol protocols[] = {
     {{"ring", 2, {first_iod, computed}, restart}, 2, 2, 2, false, ACQ | REL | SC},
     {{"dropped layer", 2, {first_iod, computed_drops}, restart}, 2, 2, 3, false, ACQ | REL},
-    {{"rows", 2, {first_iod, computed_rows}, restart}, 2, 2, 2, false, ACQ | REL | SC},
+    {{"rows", 2, {first_iod, computed_entries}, restart}, 2, 2, 2, false, ACQ | REL | SC},
     {{"memory that comes", 3, {first_iod, computed, bring_in}, restart}, 2, 2, 2, true, ACQ | REL},
     {{"death", 4, {first_iod, computed_twice, undertaker, second_iod}, restart}, 3, 2, 3, false, ACQ | REL},
     {{"trace", 3, {writer, other_writer, monitor}, restart_trace}, 0, 0, 0, false, ACQ | REL},

@@ -1,31 +1,31 @@
-/* Rows of a matrix on demand: posted to as many frames as there are, each copied out when it has come (a row is some
- * kilobytes, so the copy is nothing; a frame is free again at once). Rows that are known ahead (infer/grams.c) are asked for by one call and collected as they come. */
+/* Entries of a table that is looked up (an embedding, n-grams) on demand: posted to as many frames as there are, each copied out when it has come (an entry is some
+ * kilobytes, so the copy is nothing; a frame is free again at once). Those that are known ahead (infer/grams.c) are asked for by one call and collected as they come. */
 #include <errno.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "weights/stream_impl.h"
 
-static uint64_t row_offset(const struct ntx__row_query *q, uint32_t row) { return q->offset + (uint64_t)(uint32_t)q->ids[row] * q->row_bytes; }
+static uint64_t entry_offset(const struct ntx__entry_query *q, uint32_t entry) { return q->offset + (uint64_t)(uint32_t)q->ids[entry] * q->entry_bytes; }
 
-static int check_query(struct ntx_stream *s, const struct ntx__row_query *q)
+static int check_query(struct ntx_stream *s, const struct ntx__entry_query *q)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
     uint64_t size = q->file < h->n_files ? h->file_bytes[q->file] : 0;
     for (uint32_t i = 0; i < q->n; i++) {
-        uint64_t at = row_offset(q, i);
-        if (q->ids[i] < 0 || q->offset > size || at > size || size - at < q->row_bytes)
-            return ntx__stream_fail(s, -EINVAL, "row %d of %u bytes lies outside file %u", q->ids[i], q->row_bytes, q->file);
-        if (at % h->block + q->row_bytes > h->frame_bytes)
-            return ntx__stream_fail(s, -EINVAL, "a row of %u bytes does not fit the frames of %llu", q->row_bytes, (unsigned long long)h->frame_bytes);
+        uint64_t at = entry_offset(q, i);
+        if (q->ids[i] < 0 || q->offset > size || at > size || size - at < q->entry_bytes)
+            return ntx__stream_fail(s, -EINVAL, "entry %d of %u bytes lies outside file %u", q->ids[i], q->entry_bytes, q->file);
+        if (at % h->block + q->entry_bytes > h->frame_bytes)
+            return ntx__stream_fail(s, -EINVAL, "an entry of %u bytes does not fit the frames of %llu", q->entry_bytes, (unsigned long long)h->frame_bytes);
     }
     return 0;
 }
 
-static uint32_t first_equal(const struct ntx__row_query *q, uint32_t row)
+static uint32_t first_equal(const struct ntx__entry_query *q, uint32_t entry)
 {
     uint32_t i = 0;
-    while (q->ids[i] != q->ids[row])
+    while (q->ids[i] != q->ids[entry])
         i++;
     return i;
 }
@@ -43,23 +43,23 @@ static bool frame_free(const struct ntx_region *r, uint32_t i)
     return st == NTX_FREE || st == NTX_READY || st == NTX_FAILED;
 }
 
-static void post(const struct ntx_region *r, uint32_t i, const struct ntx__row_query *q, uint32_t row)
+static void post(const struct ntx_region *r, uint32_t i, const struct ntx__entry_query *q, uint32_t entry)
 {
     struct ntx_demand *d = &r->demand[i];
     struct ntx_ask *a = &r->ask[i];
     uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
     a->file = q->file;
-    a->offset = row_offset(q, row);
-    a->bytes = q->row_bytes;
+    a->offset = entry_offset(q, entry);
+    a->bytes = q->entry_bytes;
     atomic_store_explicit(&d->word, ntx_word(gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
 
-/* Into frame i, where there is a row yet to be read and the frame is free. */
-static uint32_t post_into(struct ntx_stream *s, struct ntx__row_query *q, uint32_t i)
+/* Into frame i, where there is an entry yet to be read and the frame is free. */
+static uint32_t post_into(struct ntx_stream *s, struct ntx__entry_query *q, uint32_t i)
 {
     if (q->next == q->n || !frame_free(s->r, i))
         return 0;
-    s->row_frame[i] = q->next;
+    s->entry_frame[i] = q->next;
     post(s->r, i, q, q->next++);
     return 1;
 }
@@ -71,11 +71,11 @@ static void announce(struct ntx_stream *s, uint32_t n)
         ntx__stream_wake(s);
 }
 
-static uint32_t post_some(struct ntx_stream *s, struct ntx__row_query *q)
+static uint32_t post_some(struct ntx_stream *s, struct ntx__entry_query *q)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->r->hdr->n_demands; i++) {
-        s->row_frame[i] = UINT32_MAX;
+        s->entry_frame[i] = UINT32_MAX;
         while (q->next < q->n && first_equal(q, q->next) != q->next)
             q->next++;
         n += post_into(s, q, i);
@@ -84,56 +84,56 @@ static uint32_t post_some(struct ntx_stream *s, struct ntx__row_query *q)
     return n;
 }
 
-static int collect(struct ntx_stream *s, const struct ntx__row_query *q, uint32_t frame)
+static int collect(struct ntx_stream *s, const struct ntx__entry_query *q, uint32_t frame)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
     struct ntx_demand *d = &s->r->demand[frame];
-    uint32_t row = s->row_frame[frame], gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed)), word = 0;
-    int rc = ntx__stream_wait(s, &d->word, gen, NTX_WAIT_ROW, (uint64_t)q->ids[row], &word);
+    uint32_t entry = s->entry_frame[frame], gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed)), word = 0;
+    int rc = ntx__stream_wait(s, &d->word, gen, NTX_WAIT_ENTRY, (uint64_t)q->ids[entry], &word);
     if (rc)
         return rc;
     if (ntx__demand_state(word) == NTX_FAILED)
-        rc = ntx__stream_fail_read(s, NTX__NO_CHUNK, q->file, row_offset(q, row), q->row_bytes, ntx__iod_errno(d->err));
-    else if (d->shift != row_offset(q, row) % h->block)
-        rc = ntx__stream_fail(s, -EPROTO, "ntx-iod delivered a row at %u, which cannot be", d->shift);
+        rc = ntx__stream_fail_read(s, NTX__NO_CHUNK, q->file, entry_offset(q, entry), q->entry_bytes, ntx__iod_errno(d->err));
+    else if (d->shift != entry_offset(q, entry) % h->block)
+        rc = ntx__stream_fail(s, -EPROTO, "ntx-iod delivered an entry at %u, which cannot be", d->shift);
     else
-        memcpy(q->out + (size_t)row * q->row_bytes, ntx_region_frame(s->r, frame) + row_offset(q, row) % h->block, q->row_bytes);
+        memcpy(q->out + (size_t)entry * q->entry_bytes, ntx_region_frame(s->r, frame) + entry_offset(q, entry) % h->block, q->entry_bytes);
     atomic_store_explicit(&d->word, ntx_word(gen + 1, NTX_FREE), memory_order_release); /* our copy is made */
     return rc;
 }
 
-static int collect_all(struct ntx_stream *s, const struct ntx__row_query *q)
+static int collect_all(struct ntx_stream *s, const struct ntx__entry_query *q)
 {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < s->r->hdr->n_demands; i++)
-        if (s->row_frame[i] != UINT32_MAX)
+        if (s->entry_frame[i] != UINT32_MAX)
             rc = collect(s, q, i);
     return rc;
 }
 
 /* Every frame is tainted, or still busy for a call that failed. */
-static int wait_for_frame(struct ntx_stream *s, const struct ntx__row_query *q, struct ntx_patience *patience)
+static int wait_for_frame(struct ntx_stream *s, const struct ntx__entry_query *q, struct ntx_patience *patience)
 {
     _Atomic uint32_t *t = &s->r->ask[0].tainted;
-    return ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), patience, "a free frame for row", (uint64_t)q->ids[q->next]);
+    return ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), patience, "a free frame for entry", (uint64_t)q->ids[q->next]);
 }
 
 /* ---- ahead */
 
-static int check_frames(struct ntx_stream *s, const struct ntx__row_query *q)
+static int check_frames(struct ntx_stream *s, const struct ntx__entry_query *q)
 {
     int rc = check_query(s, q);
-    return rc || !q->n || s->r->hdr->n_demands ? rc : ntx__stream_fail(s, -EINVAL, "the region has no frames for rows");
+    return rc || !q->n || s->r->hdr->n_demands ? rc : ntx__stream_fail(s, -EINVAL, "the region has no frames for entries");
 }
 
-int ntx__stream_ask_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
+int ntx__stream_ask_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
-    s->asked = (struct ntx__row_query){.file = file, .row_bytes = row_bytes, .n = n, .offset = offset, .ids = ids, .out = out, .left = n};
+    s->asked = (struct ntx__entry_query){.file = file, .entry_bytes = entry_bytes, .n = n, .offset = offset, .ids = ids, .out = out, .left = n};
     for (uint32_t i = 0; i < s->r->hdr->n_demands; i++)
-        s->row_frame[i] = UINT32_MAX;
+        s->entry_frame[i] = UINT32_MAX;
     int rc = check_frames(s, &s->asked);
-    return rc ? rc : ntx__stream_more_rows(w);
+    return rc ? rc : ntx__stream_more_entries(w);
 }
 
 static bool has_come(const struct ntx_stream *s, uint32_t frame)
@@ -145,20 +145,20 @@ static bool has_come(const struct ntx_stream *s, uint32_t frame)
 static int take_frame(struct ntx_stream *s, uint32_t frame)
 {
     int rc = collect(s, &s->asked, frame);
-    s->row_frame[frame] = UINT32_MAX;
+    s->entry_frame[frame] = UINT32_MAX;
     s->asked.left -= !rc;
     return rc;
 }
 
-int ntx__stream_more_rows(struct ntx_weights *w)
+int ntx__stream_more_entries(struct ntx_weights *w)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     uint32_t n = 0;
     int rc = 0;
     for (uint32_t i = 0; i < s->r->hdr->n_demands && s->asked.left && !rc; i++) {
-        if (s->row_frame[i] != UINT32_MAX && has_come(s, i))
+        if (s->entry_frame[i] != UINT32_MAX && has_come(s, i))
             rc = take_frame(s, i);
-        if (!rc && s->row_frame[i] == UINT32_MAX)
+        if (!rc && s->entry_frame[i] == UINT32_MAX)
             n += post_into(s, &s->asked, i);
     }
     if (n)
@@ -166,21 +166,21 @@ int ntx__stream_more_rows(struct ntx_weights *w)
     return rc;
 }
 
-/* The frame whose row was posted first, or UINT32_MAX. */
+/* The frame whose entry was posted first, or UINT32_MAX. */
 static uint32_t oldest(const struct ntx_stream *s)
 {
     uint32_t first = UINT32_MAX;
     for (uint32_t i = 0; i < s->r->hdr->n_demands; i++)
-        if (s->row_frame[i] != UINT32_MAX && (first == UINT32_MAX || s->row_frame[i] < s->row_frame[first]))
+        if (s->entry_frame[i] != UINT32_MAX && (first == UINT32_MAX || s->entry_frame[i] < s->entry_frame[first]))
             first = i;
     return first;
 }
 
-int ntx__stream_rows_there(struct ntx_weights *w)
+int ntx__stream_entries_there(struct ntx_weights *w)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     struct ntx_patience patience = ntx_patience(s->limit_ns);
-    int rc = ntx__stream_more_rows(w);
+    int rc = ntx__stream_more_entries(w);
     while (!rc && s->asked.left) {
         const uint32_t frame = oldest(s);
         if (frame != UINT32_MAX) {
@@ -190,16 +190,16 @@ int ntx__stream_rows_there(struct ntx_weights *w)
             rc = wait_for_frame(s, &s->asked, &patience);
         }
         if (!rc)
-            rc = ntx__stream_more_rows(w);
+            rc = ntx__stream_more_entries(w);
     }
-    s->asked = (struct ntx__row_query){0};
+    s->asked = (struct ntx__entry_query){0};
     return rc;
 }
 
-int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t row_bytes, const int32_t *ids, uint32_t n, void *out)
+int ntx__stream_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
-    struct ntx__row_query q = {.file = file, .row_bytes = row_bytes, .n = n, .offset = offset, .ids = ids, .out = out};
+    struct ntx__entry_query q = {.file = file, .entry_bytes = entry_bytes, .n = n, .offset = offset, .ids = ids, .out = out};
     int rc = check_frames(s, &q);
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     while (!rc && q.next < n) {
@@ -213,7 +213,7 @@ int ntx__stream_rows(struct ntx_weights *w, uint32_t file, uint64_t offset, uint
     for (uint32_t i = 0; !rc && i < n; i++) {
         uint32_t first = first_equal(&q, i);
         if (first != i)
-            memcpy(q.out + (size_t)i * row_bytes, q.out + (size_t)first * row_bytes, row_bytes);
+            memcpy(q.out + (size_t)i * entry_bytes, q.out + (size_t)first * entry_bytes, entry_bytes);
     }
     return rc;
 }
