@@ -286,7 +286,7 @@ static void measure(struct option *o)
 }
 
 /* All rows of a table stay, where the whole model does and there is room beside it. A matrix that is a table, too, is not there twice. */
-static int keep_rows(const struct planner *p, struct option *o, enum ntx_end table)
+static int keep_entries(const struct planner *p, struct option *o, enum ntx_end table)
 {
     struct ntx_weight *w = &o->chunks->end[table];
     if (w->tensor == NTX_NO_TENSOR || w->tensor == o->chunks->output.tensor || (uint64_t)w->n_out * w->row_bytes > p->r->ram_bytes)
@@ -307,8 +307,8 @@ static int keep_tables(const struct planner *p, struct option *o)
 {
     if (!o->resident || p->on_device || p->r->vram_bytes || p->r->device_bytes || p->r->share)
         return 0;
-    int rc = keep_rows(p, o, NTX_END_token_embd);
-    return rc || !p->m->hp.n_input ? rc : keep_rows(p, o, NTX_END_input_embd);
+    int rc = keep_entries(p, o, NTX_END_token_embd);
+    return rc || !p->m->hp.n_input ? rc : keep_entries(p, o, NTX_END_input_embd);
 }
 
 /* ---- one chunk size */
