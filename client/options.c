@@ -11,7 +11,7 @@
 #include "common/util.h"
 #include "proto/frame.h"
 
-enum { O_USAGE = 256, O_ROWS }; /* keys of rows without a letter come from O_ROWS on */
+enum { O_USAGE = 256, O_ENTRIES }; /* keys of entries without a letter come from O_ENTRIES on */
 
 /* What argp would give itself, but with -h; and one switch for more words. */
 static const struct argp_option common_options[] = {
@@ -119,7 +119,7 @@ static int read_ranks(void *to, const char *text, struct ntx_err *err)
 static int read_prompts(void *to, const char *text, struct ntx_err *err) { return read_list(&((struct ntx_options *)to)->prompts, text, err); }
 static int read_writes(void *to, const char *text, struct ntx_err *err) { return read_list(&((struct ntx_options *)to)->writes, text, err); }
 
-/* ---- the rows: name, letter, value, help; then how it is read, and where it goes. Those of a load and of sampling are in proto/settings_load.c */
+/* ---- the entries: name, letter, value, help; then how it is read, and where it goes. Those of a load and of sampling are in proto/settings_load.c */
 
 #define AT(f) .at = offsetof(struct ntx_options, f)
 #define TEXT(f) .kind = NTX_SET_TEXT, AT(f)
@@ -128,9 +128,9 @@ static int read_writes(void *to, const char *text, struct ntx_err *err) { return
 #define REAL(f, lo, hi) .kind = NTX_SET_REAL, .min = lo, .max = hi, AT(f)
 #define OWN(f) .kind = NTX_SET_OWN, .own = f
 
-static const struct ntx_setting model_rows[] = {{"model", 'm', "MODEL", "the model, instead of as the first argument", TEXT(model)}};
-static const struct ntx_setting prompt_rows[] = {{"prompt", 'p', "TEXT", "the prompt, instead of as an argument", TEXT(prompt)}};
-static const struct ntx_setting load_rows[] = {
+static const struct ntx_setting model_entries[] = {{"model", 'm', "MODEL", "the model, instead of as the first argument", TEXT(model)}};
+static const struct ntx_setting prompt_entries[] = {{"prompt", 'p', "TEXT", "the prompt, instead of as an argument", TEXT(prompt)}};
+static const struct ntx_setting load_entries[] = {
     {"link", 0, "nvme=RATE,h2d=RATE,net=RATE,TIME", "emulate a slower drive (of each, with --also), link to the GPU, or link between machines that share the model (all on one, "
      "for trials): bytes per second, as 3.3G, and its latency, as 50us", OWN(read_link)},
     {"also", 0, "PATH", "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up", OWN(read_also)},
@@ -139,7 +139,7 @@ static const struct ntx_setting load_rows[] = {
      REAL(skip_threshold, 0, 1)},
     {"skip-max-consecutive", 0, "N", "layers skipped in a row at most (default: no limit)", COUNT(skip_most)},
 };
-static const struct ntx_setting pack_rows[] = {
+static const struct ntx_setting pack_entries[] = {
     {"group", 0, "SIZE", "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by `ntx doctor`'s profile; 16K without one)",
      .kind = NTX_SET_SIZE, AT(group)},
     {"gate-in-bundle", 0, NULL, "gate rows go into the groups, too, and are read with them: for --ffn-sparse predicted and prompt", FLAG(gate_in_bundle)},
@@ -156,7 +156,7 @@ static const struct ntx_setting pack_rows[] = {
     {"base", 0, "BASE", "with --delta: OUT is what MODEL, a fine-tune of BASE, differs by: an adapter for --lora", TEXT(delta_base)},
     {"force", 0, NULL, "with --delta: write it, whatever is lost and even where nothing is gained", FLAG(force)},
 };
-static const struct ntx_setting quantize_rows[] = {
+static const struct ntx_setting quantize_entries[] = {
     {"imatrix", 0, "FILE", "an importance matrix, made by `ntx imatrix` or by llama.cpp: which weights are multiplied by large numbers", TEXT(imatrix)},
     {"tensor", 0, "REGEX=TYPE", "tensors whose names match get this type (repeatable; the first that matches counts): 'ffn_down=Q6_K', '^output=Q8_0'", OWN(read_tensor)},
     {"pure", 0, NULL, "all matrices in the one type, without what its name stands for besides", FLAG(pure)},
@@ -164,12 +164,12 @@ static const struct ntx_setting quantize_rows[] = {
     {"dry-run", 0, NULL, "print which tensor would get which type, and the sizes; write nothing", FLAG(dry_run)},
     {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
 };
-static const struct ntx_setting imatrix_rows[] = {
+static const struct ntx_setting imatrix_entries[] = {
     {"output", 'o', "FILE", "the importance matrix to write", TEXT(out)},
     {"limit", 0, "N", "tokens of the text at most", COUNT(limit)},
 };
-static const struct ntx_setting index_rows[] = {{"output", 'o', "FILE", "the index to write", TEXT(out)}};
-static const struct ntx_setting analyze_rows[] = {
+static const struct ntx_setting index_entries[] = {{"output", 'o', "FILE", "the index to write", TEXT(out)}};
+static const struct ntx_setting analyze_entries[] = {
     {"ranks", 0, "R[,R...]", "ranks of deltas that are tried (default $)", OWN(read_ranks), .preset = "8,32,128"},
     {"bound", 0, "E", "largest error that a delta may leave, of the matrix's own size (default $)", REAL(bound, 0, 1), .preset = "0.1"},
     {"apart", 0, "N", "compare layers that lie N apart (default $: neighbours)", COUNT(apart), .preset = "1"},
@@ -178,8 +178,8 @@ static const struct ntx_setting analyze_rows[] = {
     {"pairs", 0, NULL, "a line for each two matrices, below the one that has their means", FLAG(pairs)},
     {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
 };
-static const struct ntx_setting quiet_rows[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
-static const struct ntx_setting gen_rows[] = {
+static const struct ntx_setting quiet_entries[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
+static const struct ntx_setting gen_entries[] = {
     {"n", 'n', "N", "tokens to generate at most (default, and -1: until the model ends or the context is full)", OWN(read_n)},
     {"raw", 0, NULL, "the prompt as it is, no chat template", FLAG(raw)},
     {"file", 'f', "FILE", "read the prompt from FILE; behind PROMPT where both are given", TEXT(prompt_file)},
@@ -191,22 +191,22 @@ static const struct ntx_setting gen_rows[] = {
     {"ignore-eos", 0, NULL, "go on past end-of-generation tokens", FLAG(ignore_eos)},
     {"chat-template", 0, "NAME", "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's own", TEXT(chat_template)},
 };
-static const struct ntx_setting chat_rows[] = {
+static const struct ntx_setting chat_entries[] = {
     {"resume", 0, NULL, "go on with a conversation that /save NAME saved: with the one of the NAME that follows, or the last one", FLAG(resume)}};
-static const struct ntx_setting output_rows[] = {
+static const struct ntx_setting output_entries[] = {
     {"stats", 0, "FILE", "write the statistics as JSON to FILE, '-' for stdout", TEXT(stats)},
     {"quiet", 0, NULL, "only the text and errors", FLAG(quiet)},
     {"json", 0, NULL, "a JSON line {token, text} per token, then one with the statistics; an interrupted answer may end with a line {text}: what was held back as the beginning of a --stop", FLAG(json)},
 };
-static const struct ntx_setting socket_rows[] = {
+static const struct ntx_setting socket_entries[] = {
     {"socket", 0, "PATH", "the daemon's socket (default: that of `ntx up`, else the service's, /run/ntx/ntx.sock)", TEXT(socket)}};
-static const struct ntx_setting serve_rows[] = {
+static const struct ntx_setting serve_entries[] = {
     {"listen", 0, "WHERE", "127.0.0.1:8080, [::1]:8080 or unix:/path (default $)", TEXT(listen), .preset = "127.0.0.1:8080"},
     {"api-key-file", 0, "FILE", "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", TEXT(key_file)},
     {"cors", 0, "ORIGINS", "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", TEXT(cors)},
     {"hosts", 0, "NAMES", "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks between them", TEXT(hosts)},
 };
-static const struct ntx_setting logits_rows[] = {
+static const struct ntx_setting logits_entries[] = {
     {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)},
     {"output", 'o', "FILE", "float32, little-endian, [n_tokens x n_vocab]", TEXT(out)},
     {"steps", 0, "FILE", "what each step of each layer gave: a line of JSON for each, with a digest of every token's values", TEXT(steps)},
@@ -215,21 +215,21 @@ static const struct ntx_setting logits_rows[] = {
     {"tolerance", 0, "T", "with --compare: values may differ by T times the largest of their row (default 0: not in a bit); both files need --step-values",
      REAL(tolerance, 0, 1e9)},
 };
-static const struct ntx_setting bench_rows[] = {
+static const struct ntx_setting bench_entries[] = {
     {"prompt", 'p', "N[,N...]", "prompt tokens (default $), a test for each", OWN(read_prompts), .preset = "128"},
     {"n", 'n', "N[,N...]", "tokens to generate (default $), a test for each", OWN(read_writes), .preset = "32"},
     {"repeat", 'r', "N", "runs (default $)", COUNT(repeats), .preset = "5"},
     {"output", 'o', "FORM", "md, csv or json: a row for each test (default md)", .kind = NTX_SET_WORD, .choices = "form:md|csv|json", AT(out)},
 };
-static const struct ntx_setting tok_rows[] = {{"no-bos", 0, NULL, "no beginning-of-text token", FLAG(no_bos)},
+static const struct ntx_setting tok_entries[] = {{"no-bos", 0, NULL, "no beginning-of-text token", FLAG(no_bos)},
                                               {"no-special", 0, NULL, "control tokens in the text are plain text", FLAG(no_special)}};
-static const struct ntx_setting ppl_rows[] = {
+static const struct ntx_setting ppl_entries[] = {
     {"save-logits", 0, "BASE", "keep what this model says of each scored token in the file BASE (2 bytes per token and vocabulary entry)", TEXT(save_logits)},
     {"kl", 0, "BASE", "compare with the run that wrote BASE: KL divergence from it, agreement of the likeliest token, both perplexities", TEXT(kl)},
 };
-static const struct ntx_setting eval_rows[] = {
+static const struct ntx_setting eval_entries[] = {
     {"questions", 0, "FILE", "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", TEXT(questions)}};
-static const struct ntx_setting plan_rows[] = {
+static const struct ntx_setting plan_entries[] = {
     {"profile", 0, "FILE", "the hardware: a profile as `ntx doctor` writes it (default: this machine's)", TEXT(profile)},
     {"machine", 0, "WORDS", "the hardware by words: gpu=3090,ram=64G,drive=7G,pcie=4x16 (also memory=ddr5 or a rate, cores=N); this,gpu=3090: this machine with that changed", TEXT(machine)},
     {"machines", 0, "FILE", "several machines that share the model (mpirun ... ntx up): a line NAME WORDS for each, as of --machine, and a line net=RATE,TIME: 117M,100us", TEXT(machines)},
@@ -238,21 +238,21 @@ static const struct ntx_setting plan_rows[] = {
     {"batch", 0, "N", "sequences of the roofline table (default $)", COUNT(batch), .preset = "1"},
     {"compat", 0, NULL, "the roofline with the formulas as published, slips included", FLAG(compat)},
 };
-static const struct ntx_setting doctor_rows[] = {
+static const struct ntx_setting doctor_entries[] = {
     {"dir", 0, "DIR", "where models are, on the drive to be measured (default: here)", TEXT(dir)},
     {"seconds", 0, "S", "time for all measurements (default 18)", REAL(seconds, 0.1, 600)},
 };
-static const struct ntx_setting traced_rows[] = {{"trace", 0, "FILE", "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
-static const struct ntx_setting up_rows[] = {
+static const struct ntx_setting traced_entries[] = {{"trace", 0, "FILE", "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
+static const struct ntx_setting up_entries[] = {
     {"respawn", 0, "COMMAND", "of several machines that share a model: instead of MODEL, how they are started, as 'mpirun -n 2 --hostfile HOSTS ntx up MODEL --ram 12G'; when one of them dies or hangs, "
      "all are started again", TEXT(respawn)},
 };
-static const struct ntx_setting trace_rows[] = {
+static const struct ntx_setting trace_entries[] = {
     {"output", 'o', "FILE", "where to write the trace", TEXT(out)},
     {"seconds", 's', "S", "how long to record (default $; Ctrl-C ends it earlier)", REAL(trace_seconds, 0.01, 3600), .preset = "5"},
     {"quiet", 0, NULL, "only errors", FLAG(quiet)},
 };
-static const struct ntx_setting calibrate_rows[] = {
+static const struct ntx_setting calibrate_entries[] = {
     {"text", 0, "FILE", "text to learn from", TEXT(text)},
     {"output", 'o', "FILE", "the sidecar to write", TEXT(out)},
     {"limit", 0, "N", "tokens of the text at most (default 32768; a state each is kept in memory)", COUNT(limit)},
@@ -268,56 +268,56 @@ static const struct ntx_setting calibrate_rows[] = {
     {"ffn-rank", 0, "N", "hidden units of each layer's network (default $)", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, AT(ffn_rank), .preset = "64"},
     {"seed", 0, "S", "of the training (default 1)", .kind = NTX_SET_NUMBER, AT(sampling.seed), .given = offsetof(struct ntx_options, sampling.has_seed)},
 };
-static const struct ntx_setting pull_rows[] = {
+static const struct ntx_setting pull_entries[] = {
     {"token-file", 0, "FILE", "the hub's token (mode 0600), for models that want one (default: HF_TOKEN, else ~/.config/ntx/token)", TEXT(token_file)},
     {"sha256", 0, "HEX", "of an address: what the file's SHA-256 must be (of the hub's models it is known)", TEXT(sha256)},
     {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true, COUNT(retry_ms), .preset = "1000"},
     {"anyway", 0, NULL, "pull a model, too, that ntx does not run", FLAG(anyway)},
 };
-static const struct ntx_setting json_rows[] = {{"json", 0, NULL, "as JSON", FLAG(json)}};
+static const struct ntx_setting json_entries[] = {{"json", 0, NULL, "as JSON", FLAG(json)}};
 
-#define ROWS(r) {r, sizeof r / sizeof *r}
+#define ENTRIES(r) {r, sizeof r / sizeof *r}
 static const struct option_group {
     unsigned group;
     struct ntx_settings here;
     const struct ntx_settings *shared; /* instead of here */
-    size_t base;                       /* in struct ntx_options: where the rows' struct lies */
+    size_t base;                       /* in struct ntx_options: where the entries' struct lies */
     const char *title;
 } groups[] = { /* neighbours may share a title */
-    {NTX_OPT_PROMPT, ROWS(prompt_rows), NULL, 0, "Text:"},
-    {NTX_OPT_GEN, ROWS(gen_rows), NULL, 0, "Text:"},
+    {NTX_OPT_PROMPT, ENTRIES(prompt_entries), NULL, 0, "Text:"},
+    {NTX_OPT_GEN, ENTRIES(gen_entries), NULL, 0, "Text:"},
     {NTX_OPT_GEN, {NULL, 0}, &ntx_sampling_settings, offsetof(struct ntx_options, sampling), "Text:"},
-    {NTX_OPT_CHAT, ROWS(chat_rows), NULL, 0, "Text:"},
-    {NTX_OPT_MODEL, ROWS(model_rows), NULL, 0, "Model and machine:"},
-    {NTX_OPT_LOAD, ROWS(load_rows), NULL, 0, "Model and machine:"},
+    {NTX_OPT_CHAT, ENTRIES(chat_entries), NULL, 0, "Text:"},
+    {NTX_OPT_MODEL, ENTRIES(model_entries), NULL, 0, "Model and machine:"},
+    {NTX_OPT_LOAD, ENTRIES(load_entries), NULL, 0, "Model and machine:"},
     {NTX_OPT_LOAD, {NULL, 0}, &ntx_load_settings, offsetof(struct ntx_options, load), "Model and machine:"},
-    {NTX_OPT_LOGITS, ROWS(logits_rows), NULL, 0, "Logits:"},
-    {NTX_OPT_PPL, ROWS(ppl_rows), NULL, 0, "Comparing:"},
-    {NTX_OPT_EVAL, ROWS(eval_rows), NULL, 0, "Questions:"},
-    {NTX_OPT_BENCH, ROWS(bench_rows), NULL, 0, "Measuring:"},
-    {NTX_OPT_CALIBRATE, ROWS(calibrate_rows), NULL, 0, "Calibrating:"},
-    {NTX_OPT_PACK, ROWS(pack_rows), NULL, 0, "Packing:"},
-    {NTX_OPT_IMATRIX, ROWS(imatrix_rows), NULL, 0, "Importance:"},
-    {NTX_OPT_INDEX, ROWS(index_rows), NULL, 0, "Index:"},
-    {NTX_OPT_QUANTIZE, ROWS(quantize_rows), NULL, 0, "Quantising:"},
-    {NTX_OPT_ANALYZE, ROWS(analyze_rows), NULL, 0, "Comparing layers:"},
-    {NTX_OPT_QUIET, ROWS(quiet_rows), NULL, 0, "Output:"},
-    {NTX_OPT_TOK, ROWS(tok_rows), NULL, 0, "Tokens:"},
-    {NTX_OPT_PLAN, ROWS(plan_rows), NULL, 0, "Prediction:"},
-    {NTX_OPT_DOCTOR, ROWS(doctor_rows), NULL, 0, "Measuring:"},
-    {NTX_OPT_OUTPUT, ROWS(output_rows), NULL, 0, "Output:"},
-    {NTX_OPT_JSON, ROWS(json_rows), NULL, 0, "Output:"},
-    {NTX_OPT_TRACED, ROWS(traced_rows), NULL, 0, "Output:"},
-    {NTX_OPT_TRACE, ROWS(trace_rows), NULL, 0, "Recording:"},
-    {NTX_OPT_UP, ROWS(up_rows), NULL, 0, "Several machines:"},
-    {NTX_OPT_SERVE, ROWS(serve_rows), NULL, 0, "HTTP:"},
-    {NTX_OPT_PULL, ROWS(pull_rows), NULL, 0, "Pulling:"},
-    {NTX_OPT_SOCKET, ROWS(socket_rows), NULL, 0, "Connection:"},
+    {NTX_OPT_LOGITS, ENTRIES(logits_entries), NULL, 0, "Logits:"},
+    {NTX_OPT_PPL, ENTRIES(ppl_entries), NULL, 0, "Comparing:"},
+    {NTX_OPT_EVAL, ENTRIES(eval_entries), NULL, 0, "Questions:"},
+    {NTX_OPT_BENCH, ENTRIES(bench_entries), NULL, 0, "Measuring:"},
+    {NTX_OPT_CALIBRATE, ENTRIES(calibrate_entries), NULL, 0, "Calibrating:"},
+    {NTX_OPT_PACK, ENTRIES(pack_entries), NULL, 0, "Packing:"},
+    {NTX_OPT_IMATRIX, ENTRIES(imatrix_entries), NULL, 0, "Importance:"},
+    {NTX_OPT_INDEX, ENTRIES(index_entries), NULL, 0, "Index:"},
+    {NTX_OPT_QUANTIZE, ENTRIES(quantize_entries), NULL, 0, "Quantising:"},
+    {NTX_OPT_ANALYZE, ENTRIES(analyze_entries), NULL, 0, "Comparing layers:"},
+    {NTX_OPT_QUIET, ENTRIES(quiet_entries), NULL, 0, "Output:"},
+    {NTX_OPT_TOK, ENTRIES(tok_entries), NULL, 0, "Tokens:"},
+    {NTX_OPT_PLAN, ENTRIES(plan_entries), NULL, 0, "Prediction:"},
+    {NTX_OPT_DOCTOR, ENTRIES(doctor_entries), NULL, 0, "Measuring:"},
+    {NTX_OPT_OUTPUT, ENTRIES(output_entries), NULL, 0, "Output:"},
+    {NTX_OPT_JSON, ENTRIES(json_entries), NULL, 0, "Output:"},
+    {NTX_OPT_TRACED, ENTRIES(traced_entries), NULL, 0, "Output:"},
+    {NTX_OPT_TRACE, ENTRIES(trace_entries), NULL, 0, "Recording:"},
+    {NTX_OPT_UP, ENTRIES(up_entries), NULL, 0, "Several machines:"},
+    {NTX_OPT_SERVE, ENTRIES(serve_entries), NULL, 0, "HTTP:"},
+    {NTX_OPT_PULL, ENTRIES(pull_entries), NULL, 0, "Pulling:"},
+    {NTX_OPT_SOCKET, ENTRIES(socket_entries), NULL, 0, "Connection:"},
 };
 
-enum { N_GROUPS = sizeof groups / sizeof *groups, GROUP_KEYS = 64 }; /* more keys than a group has rows */
+enum { N_GROUPS = sizeof groups / sizeof *groups, GROUP_KEYS = 64 }; /* more keys than a group has entries */
 
-static const struct ntx_settings *rows_of(const struct option_group *g) { return g->shared ? g->shared : &g->here; }
+static const struct ntx_settings *entries_of(const struct option_group *g) { return g->shared ? g->shared : &g->here; }
 
 /* ---- argp */
 
@@ -328,19 +328,19 @@ struct parse {
     unsigned groups; /* that the command takes */
 };
 
-static int key_of(const struct option_group *g, unsigned row)
+static int key_of(const struct option_group *g, unsigned entry)
 {
-    int letter = rows_of(g)->row[row].key;
-    return letter ? letter : O_ROWS + (int)(g - groups) * GROUP_KEYS + (int)row;
+    int letter = entries_of(g)->entry[entry].key;
+    return letter ? letter : O_ENTRIES + (int)(g - groups) * GROUP_KEYS + (int)entry;
 }
 
-/* NULL: it is none of the rows. */
+/* NULL: it is none of the entries. */
 static const struct ntx_setting *find_key(int key, unsigned chosen, const struct option_group **of)
 {
     for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
-        for (unsigned i = 0; chosen & g->group && i < rows_of(g)->n; i++)
-            if (rows_of(g)->row[i].help && key_of(g, i) == key)
-                return *of = g, &rows_of(g)->row[i];
+        for (unsigned i = 0; chosen & g->group && i < entries_of(g)->n; i++)
+            if (entries_of(g)->entry[i].help && key_of(g, i) == key)
+                return *of = g, &entries_of(g)->entry[i];
     return NULL;
 }
 
@@ -464,11 +464,11 @@ static void add_options(struct section *s, const struct option_group *g)
     unsigned n = 0;
     while (s->options[n].name)
         n++;
-    for (unsigned i = 0; i < rows_of(g)->n && n + 1 < GROUP_KEYS; i++) {
-        const struct ntx_setting *row = &rows_of(g)->row[i];
-        if (!row->help)
+    for (unsigned i = 0; i < entries_of(g)->n && n + 1 < GROUP_KEYS; i++) {
+        const struct ntx_setting *e = &entries_of(g)->entry[i];
+        if (!e->help)
             continue;
-        s->options[n] = (struct argp_option){row->name, key_of(g, i), row->arg, row->hidden ? OPTION_HIDDEN : 0, help_of(row, s->help[n]), 0};
+        s->options[n] = (struct argp_option){e->name, key_of(g, i), e->arg, e->hidden ? OPTION_HIDDEN : 0, help_of(e, s->help[n]), 0};
         n++;
     }
 }
@@ -525,8 +525,8 @@ static int take_default(void *arg, const char *section, const char *name, const 
     struct parse *p = arg;
     bool model = strcmp(section, "options") != 0;
     for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
-        for (unsigned i = 0; g->group & (NTX_OPT_LOAD | NTX_OPT_GEN) && i < rows_of(g)->n; i++) {
-            const struct ntx_setting *s = &rows_of(g)->row[i];
+        for (unsigned i = 0; g->group & (NTX_OPT_LOAD | NTX_OPT_GEN) && i < entries_of(g)->n; i++) {
+            const struct ntx_setting *s = &entries_of(g)->entry[i];
             if (model ? !s->section || strcmp(s->section, section) || strcmp(s->in_conf, name) : !s->help || !same_name(s->name, name))
                 continue;
             bool open = model && s->open && !strcmp(value, s->open);
@@ -551,7 +551,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     struct parse p = {.cmd = cmd, .o = o, .n_kids = n, .groups = chosen};
     *o = (struct ntx_options){.skip_threshold = -1};
     for (unsigned i = 0; i < N_GROUPS; i++)
-        ntx_settings_preset(rows_of(&groups[i]), (char *)o + groups[i].base);
+        ntx_settings_preset(entries_of(&groups[i]), (char *)o + groups[i].base);
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
     if (chosen & (NTX_OPT_LOAD | NTX_OPT_GEN | NTX_OPT_MODEL) && ntx_defaults_read(&o->defaults, take_default, &p, &err)) {
@@ -570,9 +570,9 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
 static const struct ntx_setting *find_name(const char *name, const struct option_group **of)
 {
     for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
-        for (unsigned i = 0; g->group == NTX_OPT_GEN && i < rows_of(g)->n; i++)
-            if (rows_of(g)->row[i].help && same_name(rows_of(g)->row[i].name, name))
-                return *of = g, &rows_of(g)->row[i];
+        for (unsigned i = 0; g->group == NTX_OPT_GEN && i < entries_of(g)->n; i++)
+            if (entries_of(g)->entry[i].help && same_name(entries_of(g)->entry[i].name, name))
+                return *of = g, &entries_of(g)->entry[i];
     return NULL;
 }
 

@@ -8,7 +8,7 @@
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static int letter(char c) { return tolower((unsigned char)c); }
 
-/* Optimal string alignment (Damerau 1964, without edits within a swapped pair); three rows of its table at a time. */
+/* Optimal string alignment (Damerau 1964, without edits within a swapped pair); three lines of its table at a time. */
 static size_t distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b), rows[3][LONGEST + 1];

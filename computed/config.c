@@ -18,7 +18,7 @@
     "Memory that the service may use beyond [model] ram is 64 MiB for the three daemons together."
 
 #define ROW(s, k, f) .at = offsetof(struct ntx_config, f), .section = s, .in_conf = k
-static const struct ntx_setting rows[] = {
+static const struct ntx_setting entries[] = {
     {"path", .kind = NTX_SET_PATH, ROW("model", "path", model), .preset = "",
      .about = "The GGUF to load at start, with its whole path (of a split model, the first file). The user ntx must be able to read it; folders\n"
               "under /home are out of the service's sight. Empty: none; then `ntx load MODEL` passes one in, from wherever the person who\n"
@@ -63,14 +63,14 @@ static const struct ntx_setting rows[] = {
      .about = "Without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks\n"
               "between them. For who has something in front of it that passes such a name on."},
 };
-static const struct ntx_settings own = {rows, sizeof rows / sizeof *rows};
+static const struct ntx_settings own = {entries, sizeof entries / sizeof *entries};
 
 enum { MOST_KEYS = 64 };
 
 /* The key i: a load's, in the order of its settings, then the rest. NULL: there are no more. *to: the struct that it goes to. */
 static const struct ntx_setting *key_at(unsigned i, struct ntx_config *c, void **to)
 {
-    const struct ntx_setting *s = i < ntx_load_settings.n ? &ntx_load_settings.row[i] : i - ntx_load_settings.n < own.n ? &rows[i - ntx_load_settings.n] : NULL;
+    const struct ntx_setting *s = i < ntx_load_settings.n ? &ntx_load_settings.entry[i] : i - ntx_load_settings.n < own.n ? &entries[i - ntx_load_settings.n] : NULL;
     if (to)
         *to = i < ntx_load_settings.n ? (void *)&c->load : c;
     return s;
@@ -85,7 +85,7 @@ static void print_comment(FILE *to, const char *text)
     }
 }
 
-/* The rows first to last - 1 of a section. */
+/* The entries first to last - 1 of a section. */
 static void print_rows(FILE *to, const char *section, unsigned first, unsigned last, bool *begun)
 {
     for (unsigned i = first; i < last; i++) {

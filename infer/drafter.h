@@ -52,7 +52,7 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
 int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_err *err);
 void ntx_drafter_free(struct ntx_drafter *d);
 
-/* The same of the model's own block, which is read from the model's files: fds are borrowed, rows of the embedding are read by them later. */
+/* The same of the model's own block, which is read from the model's files: fds are borrowed, entries of the embedding are read by them later. */
 int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err);
 /* What a pass leaves for it, beside: a state for each row. rows 0: nobody says how many a pass has. */
 uint64_t ntx_drafter_left_bytes(uint32_t n_embd, uint32_t rows);

@@ -511,6 +511,6 @@ int ntx__prefetch_groups(struct ntx_forward *f); /* of the next layer; between t
 int ntx__finite_outs(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t out, uint32_t n); /* outputs [out, out + n) of a chunk, at bytes */
 void ntx__finite_done(struct ntx_forward *f, uint32_t chunk); /* all its rows have been */
 int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t group); /* of a packed chunk; the engine thread */
-int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *entry, int32_t token); /* a row of a table that tokens have rows in */
+int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *entry, int32_t token); /* an entry of a table that tokens look up */
 
 #endif

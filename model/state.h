@@ -1,4 +1,4 @@
-/* state.h: what a layer keeps of the tokens before, as rows of a table. From it follow the memory for it and where each lies in that, what a snapshot or a file of it
+/* state.h: what a layer keeps of the tokens before, as entries of a table. From it follow the memory for it and where each lies in that, what a snapshot or a file of it
  * has, what is taken back when a text is cut (infer/kv.h), and what the planner counts.
  *
  *   ROWS  one for so many positions: K and V of heads, or a latent that both are made of, with the keys that positions are chosen by in V's place. There is one for

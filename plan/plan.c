@@ -285,7 +285,7 @@ static void measure(struct option *o)
     o->shape.widths = ntx_forward_widths(o->shape.model, o->chunks);
 }
 
-/* All rows of a table stay, where the whole model does and there is room beside it. A matrix that is a table, too, is not there twice. */
+/* All entries of a table stay, where the whole model does and there is room beside it. A matrix that is a table, too, is not there twice. */
 static int keep_entries(const struct planner *p, struct option *o, enum ntx_end table)
 {
     struct ntx_weight *w = &o->chunks->end[table];

@@ -40,7 +40,7 @@ struct ntx_roof_op {
     double intensity, attained, seconds;
     bool compute_bound;
     double count;  /* in the network: per layer times layers, or 1 */
-    bool listed;   /* is a row of the table */
+    bool listed;   /* is a line of the table */
 };
 
 #define NTX_ROOF_OPS 15

@@ -2,7 +2,7 @@
  *
  *     text of PolicySet --ntx_policy_new--> policy --ntx_policy_decide(probe)--> a bit per layer
  *
- * A policy is a row of the table in policy.c. Those there are:
+ * A policy is an entry of the table in policy.c. Those there are:
  *   none                   compute everything ("" and "off" are the same)
  *   script:PART[;PART...]  for tests and measurements. PART = LAYERS[@ROW], LAYERS = N or N-M, separated by commas.
  *                          The layers are skipped by that row of each pass (its index, guesses not counted), without @ by every row.

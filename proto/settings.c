@@ -142,7 +142,7 @@ int ntx_setting_read(const struct ntx_setting *s, const char *text, void *to, st
 void ntx_settings_preset(const struct ntx_settings *t, void *to)
 {
     for (unsigned i = 0; i < t->n; i++) {
-        struct ntx_setting s = t->row[i];
+        struct ntx_setting s = t->entry[i];
         s.given = 0;
         if (s.preset)
             ntx_setting_read(&s, s.preset, to, NULL);
@@ -165,7 +165,7 @@ static bool number_fits(const struct ntx_setting *s, const void *p)
 bool ntx_settings_fit(const struct ntx_settings *t, const void *m)
 {
     for (unsigned i = 0; i < t->n; i++) {
-        const struct ntx_setting *s = &t->row[i];
+        const struct ntx_setting *s = &t->entry[i];
         const void *p = (const char *)m + s->wire;
         if (!s->wire || is_bool(s) || s->kind == NTX_SET_NUMBER)
             continue;
@@ -183,7 +183,7 @@ bool ntx_settings_fit(const struct ntx_settings *t, const void *m)
 int ntx_settings_check(const struct ntx_settings *t, const void *m, struct ntx_err *err)
 {
     for (unsigned i = 0; i < t->n; i++) {
-        const struct ntx_setting *s = &t->row[i];
+        const struct ntx_setting *s = &t->entry[i];
         const char *text = s->wire && s->kind == NTX_SET_WORD ? *(char *const *)((const char *)m + s->wire) : "";
         struct ntx_err why = {0};
         if (text && *text && !is_choice(s, text))
@@ -196,7 +196,7 @@ int ntx_settings_check(const struct ntx_settings *t, const void *m, struct ntx_e
 static void carry(const struct ntx_settings *t, const char *from, char *to, bool out)
 {
     for (unsigned i = 0; i < t->n; i++) {
-        const struct ntx_setting *s = &t->row[i];
+        const struct ntx_setting *s = &t->entry[i];
         const void *p = from + (out ? s->at : s->wire);
         void *q = to + (out ? s->wire : s->at);
         if (!s->wire)
@@ -228,7 +228,7 @@ static bool is_open(const struct ntx_setting *s, const void *p)
 void ntx_settings_fill(const struct ntx_settings *t, void *m, const void *d)
 {
     for (unsigned i = 0; i < t->n; i++) {
-        const struct ntx_setting *s = &t->row[i];
+        const struct ntx_setting *s = &t->entry[i];
         char *p = (char *)m + s->wire;
         if (s->wire && s->section && is_open(s, p))
             memcpy(p, (const char *)d + s->wire, s->wire_size);
@@ -241,8 +241,8 @@ int ntx_settings_keep(const struct ntx_settings *t, void *of)
 {
     bool lack = false;
     for (unsigned i = 0; i < t->n; i++)
-        if (is_text(&t->row[i])) {
-            char **p = (char **)((char *)of + t->row[i].at);
+        if (is_text(&t->entry[i])) {
+            char **p = (char **)((char *)of + t->entry[i].at);
             *p = lack ? NULL : strdup(*p ? *p : "");
             lack |= !*p;
         }
@@ -254,8 +254,8 @@ int ntx_settings_keep(const struct ntx_settings *t, void *of)
 void ntx_settings_drop(const struct ntx_settings *t, void *of)
 {
     for (unsigned i = 0; i < t->n; i++)
-        if (is_text(&t->row[i])) {
-            char **p = (char **)((char *)of + t->row[i].at);
+        if (is_text(&t->entry[i])) {
+            char **p = (char **)((char *)of + t->entry[i].at);
             free(*p);
             *p = NULL;
         }

@@ -1,10 +1,10 @@
-/* settings.h: what a person, ntx.conf or a client may set of a load and of an answer. Each setting is declared once, as a row: from the rows come
+/* settings.h: what a person, ntx.conf or a client may set of a load and of an answer. Each setting is declared once, as an entry of a table: from the entries come
  * the options of `ntx` with their help (client/options.c), the keys of ntx.conf (computed/config.c), the fields of Load and Sampling in both
  * directions, and the bounds that hold for all of them.
  *
  *     text --ntx_setting_read--> plain struct --to_wire--> message --fit (frame_valid.c), check--> from_wire --> plain struct
  *
- * A new setting of a load is a field in proto/ntx.proto, one in the struct below, a row in settings_load.c, and where it is used.
+ * A new setting of a load is a field in proto/ntx.proto, one in the struct below, an entry in settings_load.c, and where it is used.
  * Zero, false and no text mean everywhere that nothing was said. */
 #ifndef NTX_PROTO_SETTINGS_H
 #define NTX_PROTO_SETTINGS_H
@@ -48,7 +48,7 @@ struct ntx_setting {
 };
 
 struct ntx_settings {
-    const struct ntx_setting *row;
+    const struct ntx_setting *entry;
     unsigned n;
 };
 

@@ -9,7 +9,7 @@
 #define LOAD(f, m) .at = offsetof(struct ntx_load_settings, f), .wire = offsetof(Ntx__Load, m), .wire_size = sizeof(((Ntx__Load *)0)->m)
 #define CONF(s, k, none) .section = s, .in_conf = k, .open = none
 
-static const struct ntx_setting load_rows[] = {
+static const struct ntx_setting load_entries[] = {
     {"ram", 0, "SIZE", "memory for weights, KV and all that grows (default: the smaller of available memory and the cgroup's limit, less 10 %)",
      .kind = NTX_SET_SIZE, LOAD(ram, ram_bytes), CONF("model", "ram", "0"),
      .about = "What the model may take of memory: weights that stay, the ring, KV, activations, conversations. 0: the smaller of what is available and the\n"
@@ -104,12 +104,12 @@ static const struct ntx_setting load_rows[] = {
     {"sum inputs", .kind = NTX_SET_FLAG, LOAD(sum_inputs, sum_inputs)},
     {"capture ffns", .kind = NTX_SET_COUNT, .max = NTX_COUNT_MAX, LOAD(capture_ffns, capture_ffns)},
 };
-const struct ntx_settings ntx_load_settings = {load_rows, sizeof load_rows / sizeof *load_rows};
+const struct ntx_settings ntx_load_settings = {load_entries, sizeof load_entries / sizeof *load_entries};
 
 #define SAMPLING(f) .at = offsetof(struct ntx_sampling_settings, f), .wire = offsetof(Ntx__Sampling, f), .wire_size = sizeof(((Ntx__Sampling *)0)->f)
 #define GIVEN(f) .given = offsetof(struct ntx_sampling_settings, f)
 
-static const struct ntx_setting sampling_rows[] = {
+static const struct ntx_setting sampling_entries[] = {
     {"temp", 0, "T", "temperature, 0 is greedy (default $; with --raw 0)", .kind = NTX_SET_REAL, .max = 100, .preset = "0.8", SAMPLING(temp), GIVEN(has_temp)},
     {"top-k", 0, "K", "sample from the K likeliest (default $, 0 off)", .kind = NTX_SET_COUNT, .preset = "40", SAMPLING(top_k)},
     {"top-p", 0, "P", "sample from the likeliest with sum P (default $, 1 off)", .kind = NTX_SET_REAL, .max = 1, .preset = "0.95", SAMPLING(top_p)},
@@ -123,7 +123,7 @@ static const struct ntx_setting sampling_rows[] = {
     {"seed", 0, "S", "random seed (default: random, printed)", .kind = NTX_SET_NUMBER, SAMPLING(seed), GIVEN(has_seed)},
     {"repeat last", .kind = NTX_SET_COUNT, SAMPLING(repeat_last)},
 };
-const struct ntx_settings ntx_sampling_settings = {sampling_rows, sizeof sampling_rows / sizeof *sampling_rows};
+const struct ntx_settings ntx_sampling_settings = {sampling_entries, sizeof sampling_entries / sizeof *sampling_entries};
 
 static bool named(const char *policy, const char *name)
 {

@@ -124,7 +124,7 @@ static int read_matrix(int fd, const struct ntx_gguf *g, const struct ntx_gguf_t
     const struct ntx_gguf_tensor *counts = ntx_gguf_tensor(g, name);
     uint64_t n_mat = sums->ne[1] * sums->ne[2] * sums->ne[3];
     if (!counts || counts->bytes / sizeof(float) != n_mat || n_mat > MAX_MATRICES || sums->ne[0] > UINT32_MAX || sums->type != NTX_F32 || counts->type != NTX_F32)
-        return ntx_err_set(err, -EINVAL, "tensor '%s' [%llu x %llu] needs '%s' beside it, with a count for each of its rows, both F32", sums->name,
+        return ntx_err_set(err, -EINVAL, "tensor '%s' [%llu x %llu] needs '%s' beside it, with a count for each of its matrices, both F32", sums->name,
                            (unsigned long long)sums->ne[0], (unsigned long long)n_mat, name);
     struct ntx_importance *i = append(m, of, (uint32_t)sums->ne[0], (uint32_t)n_mat);
     if (!i)

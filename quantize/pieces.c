@@ -59,7 +59,7 @@ static int fail(struct work *k, int rc, const char *what, uint64_t output)
 {
     pthread_mutex_lock(&k->lock);
     if (!k->rc)
-        ntx_err_set(k->err, rc, rc == -ERANGE ? "tensor '%s', row %llu: %s; keep it as it is with --tensor '%s=%s'" : "tensor '%s', row %llu: %s", k->r->target->t->name,
+        ntx_err_set(k->err, rc, rc == -ERANGE ? "tensor '%s', matrix row %llu: %s; keep it as it is with --tensor '%s=%s'" : "tensor '%s', matrix row %llu: %s", k->r->target->t->name,
                     (unsigned long long)output, what, k->r->target->t->name, ntx_type_info(k->r->target->t->type)->name);
     k->rc = rc;
     pthread_mutex_unlock(&k->lock);

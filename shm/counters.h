@@ -19,7 +19,7 @@
     X(iod_bytes_read, c, "bytes", "bytes read from drives")                                        \
     X(iod_bytes_stream, c, "bytes", "bytes read from drives for the scheduled stream")             \
     X(iod_bytes_host, c, "bytes", "bytes read from drives for the host arena: weights that stay in RAM") \
-    X(iod_bytes_demand, c, "bytes", "bytes read from drives on demand: experts, groups of neurons, rows of the embedding") \
+    X(iod_bytes_demand, c, "bytes", "bytes read from drives on demand: experts, groups of neurons, entries of the embedding") \
     X(iod_bytes_early, c, "bytes", "bytes read on demand that nobody waited for yet when they came") \
     X(iod_bytes_fallback, c, "bytes", "bytes that went through the page cache, since O_DIRECT was refused") \
     X(iod_reads, c, "reads", "read requests completed")                                            \

@@ -113,7 +113,7 @@ struct ntx_ring {
 
 /* A read on demand is two: what is asked for, which computed alone writes, and how far it is. FREE -> POSTED (computed) -> FILLING -> READY | FAILED (iod)
  * -> FREE(gen + 1) (computed). Both sides leave POSTED by compare and exchange: computed may take back what iod has not begun, POSTED -> FREE(gen + 1).
- * The first n_demands are for embedding rows: demand i reads into frame i. The others are for parts of bundles: they read into the
+ * The first n_demands are for entries of tables: demand i reads into frame i. The others are for parts of bundles: they read into the
  * arena, where `dest` says; which bundle has which part of the arena is computed's own business. Completed in any order. */
 struct ntx_ask {
     uint64_t offset;   /* computed: exact */

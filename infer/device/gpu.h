@@ -8,7 +8,7 @@
 #include "cuda/ntx_cuda.h"
 
 struct ntx_backend;
-struct ntx_back_kind { /* a row of the table */
+struct ntx_back_kind { /* an entry of the table */
     const char *name;
     const char *library, *variable;   /* NULL: it is the CPU */
     const struct ntx_backend *table;  /* its operations; NULL: the pass's own */

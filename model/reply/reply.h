@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct ntx_reply_format; /* static, a row of the table */
+struct ntx_reply_format; /* static, an entry of the table */
 
 const struct ntx_reply_format *ntx_reply_by_name(const char *name); /* NULL: unknown */
 /* By the text of a chat template; plain where it has no calls of a known form. */

@@ -29,7 +29,7 @@ static void every_field(const struct ntx_settings *t, const ProtobufCMessageDesc
         const ProtobufCFieldDescriptor *field = &d->fields[f];
         unsigned n = 0;
         for (unsigned i = 0; i < t->n; i++) {
-            const struct ntx_setting *s = &t->row[i];
+            const struct ntx_setting *s = &t->entry[i];
             if (s->wire != field->offset)
                 continue;
             n++;
@@ -115,8 +115,8 @@ static void wire(void)
     struct ntx_load_settings a = {.ram = 7, .vram = 8, .chunk = 9, .ctx = 1, .threads = 2, .sessions = 3, .rows = 4, .ring = 5, .backend = "cpu", .skip = "off",
                                   .link_nvme = 1.5, .link_h2d = 2.5, .skip_verify = 6, .capture_ffns = 11, .no_prefetch = true, .trace_experts = true, .no_gpu_graphs = true}, b = {0};
     for (unsigned i = 0; i < ntx_load_settings.n; i++)
-        if (!is_bool(&ntx_load_settings.row[i]))
-            bounds_of(&ntx_load_settings.row[i]);
+        if (!is_bool(&ntx_load_settings.entry[i]))
+            bounds_of(&ntx_load_settings.entry[i]);
     ntx_settings_to_wire(&ntx_load_settings, &a, &m);
     CHECK(m.ram_bytes == 7 && m.vram_bytes == 8 && m.chunk_bytes == 9 && m.ctx == 1 && m.threads == 2 && m.sessions == 3 && m.max_rows == 4 && m.ring_slots == 5);
     CHECK(m.link_nvme_bps == 1.5 && m.link_h2d_bps == 2.5 && m.skip_verify == 6 && m.capture_ffns == 11 && m.no_prefetch && m.trace_experts && m.no_gpu_graphs && !m.capture && !m.skip_adapt);
@@ -160,8 +160,8 @@ static void fill(void)
 static const struct ntx_setting *row(const struct ntx_settings *t, const char *name)
 {
     for (unsigned i = 0; i < t->n; i++)
-        if (!strcmp(t->row[i].name, name))
-            return &t->row[i];
+        if (!strcmp(t->entry[i].name, name))
+            return &t->entry[i];
     CHECK_MSG(false, "no row %s", name);
     return NULL;
 }

@@ -269,7 +269,7 @@ def check_refused():
     g = Gguf(DEMO)
     g.tensors[b"blk.3.ffn_up.weight"][2][512 * 7:512 * 7 + 2] = b"\x00\x7c"
     g.write(cut)
-    refused("blk.3.ffn_up.weight', row 7: a weight is no number", cut, OUT, "Q4_K_M")
+    refused("blk.3.ffn_up.weight', matrix row 7: a weight is no number", cut, OUT, "Q4_K_M")
     # larger than the type can hold: the command that is named keeps it
     g = Gguf(DEMO)
     ne, _, data = g.tensors[b"blk.3.ffn_up.weight"]
