@@ -47,7 +47,6 @@ int ntx_talk_load(struct ntx_talk *t, const char *path, struct ntx_err *err);
 #define NTX_TALK_PATH 4096
 bool ntx_talk_is_name(const char *text);
 int ntx_talk_path(const char *name, char path[NTX_TALK_PATH], struct ntx_err *err);
-int ntx_talk_newest(char name[NTX_TALK_NAME], struct ntx_err *err); /* that was saved last */
 unsigned ntx_talk_list(void); /* to the user; how many */
 
 /* ---- chat_input.c */

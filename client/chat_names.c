@@ -61,7 +61,8 @@ static void take_newest(void *ctx, const char *name, time_t saved)
     f->saved = saved;
 }
 
-int ntx_talk_newest(char name[NTX_TALK_NAME], struct ntx_err *err)
+/* The one that was saved last. */
+static int find_newest(char name[NTX_TALK_NAME], struct ntx_err *err)
 {
     struct found f = {0};
     each_name(take_newest, &f);
@@ -101,7 +102,7 @@ int ntx_chat_keep(struct ntx_chat *k, const char *name, struct ntx_err *err)
 int ntx_chat_resume(struct ntx_chat *k, const char *name, struct ntx_err *err)
 {
     char path[NTX_TALK_PATH], newest[NTX_TALK_NAME];
-    int rc = name ? 0 : ntx_talk_newest(newest, err);
+    int rc = name ? 0 : find_newest(newest, err);
     name = name ? name : newest;
     if (rc || (rc = ntx_talk_path(name, path, err)))
         return rc;

@@ -19,7 +19,8 @@ static bool cut(char *name, const char *end)
     return true;
 }
 
-double ntx_metrics_name(const struct ntx_counter_info *i, char *buf, size_t n)
+/* The name of a counter in Prometheus; returns what its values are to be multiplied with, 0 when it is left out. */
+static double metric_name(const struct ntx_counter_info *i, char *buf, size_t n)
 {
     char base[96];
     const char *unit = "";
@@ -51,7 +52,7 @@ static void counters(FILE *f, const struct ntx_counters *c)
     for (int i = 0; i < NTX_N_COUNTERS; i++) {
         const struct ntx_counter_info *info = &ntx_counter_info[i];
         char name[128];
-        double scale = ntx_metrics_name(info, name, sizeof name);
+        double scale = metric_name(info, name, sizeof name);
         uint64_t v = ntx_counter_get(c, (enum ntx_counter)i);
         if (scale <= 0)
             continue;

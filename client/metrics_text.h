@@ -9,9 +9,6 @@
 
 #include "shm/counters.h"
 
-/* The name of a counter in Prometheus; returns what its values are to be multiplied with, 0 when it is left out. */
-double ntx_metrics_name(const struct ntx_counter_info *i, char *buf, size_t n);
-
 /* malloc'd text, its length in *len; NULL: out of memory. c NULL: no daemons run, and only that is said. */
 char *ntx_metrics_text(const struct ntx_counters *c, size_t *len);
 

@@ -272,7 +272,7 @@ static uint32_t again(struct ntx_match *m, const struct ntx_match *old, uint32_t
     return at;
 }
 
-int ntx__match_renew(struct ntx_match *m)
+static int renew(struct ntx_match *m)
 {
     struct ntx_match old = *m;
     clear(m);
@@ -344,7 +344,7 @@ static int take(struct ntx_match *m, const char *bytes, size_t n)
 int ntx__match_again(struct ntx_match *m, int rc)
 {
     m->failed = 0;
-    return rc == -E2BIG && m->steps <= NTX__STEPS ? ntx__match_renew(m) : rc;
+    return rc == -E2BIG && m->steps <= NTX__STEPS ? renew(m) : rc;
 }
 
 int ntx_match_take(struct ntx_match *m, const char *bytes, size_t n)

@@ -47,7 +47,6 @@ struct ntx_match {
 };
 
 uint32_t ntx__match_find(struct ntx_match *m, uint32_t set, unsigned class);
-int ntx__match_renew(struct ntx_match *m);
 int ntx__match_again(struct ntx_match *m, int rc);
 
 static inline uint32_t ntx__match_step(struct ntx_match *m, uint32_t set, uint8_t byte)

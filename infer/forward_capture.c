@@ -7,7 +7,8 @@
 
 #define LANES 8 /* sums in a fixed order: the same for every thread and machine */
 
-uint32_t ntx_capture_units(const struct ntx_model *m)
+/* What the FFN of a layer is made of: groups of neurons where it is packed, else neurons. The most that a layer of the model has. */
+static uint32_t n_units(const struct ntx_model *m)
 {
     uint32_t most = 0;
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
@@ -18,13 +19,13 @@ uint32_t ntx_capture_units(const struct ntx_model *m)
 size_t ntx_capture_floats(const struct ntx_model *m, uint32_t ffn_layers)
 {
     size_t n_embd = m->hp.n_embd;
-    return 2 * n_embd + 3 * (size_t)m->hp.n_layers + ffn_layers * (n_embd + ntx_capture_units(m));
+    return 2 * n_embd + 3 * (size_t)m->hp.n_layers + ffn_layers * (n_embd + n_units(m));
 }
 
 void ntx_capture_place(struct ntx_capture *s, float *memory, uint32_t layer, const struct ntx_model *m, uint32_t ffn_layers)
 {
     size_t n_embd = m->hp.n_embd;
-    *s = (struct ntx_capture){.layer = layer, .state = memory, .before = memory + n_embd, .similar = memory + 2 * n_embd, .units = ntx_capture_units(m)};
+    *s = (struct ntx_capture){.layer = layer, .state = memory, .before = memory + n_embd, .similar = memory + 2 * n_embd, .units = n_units(m)};
     s->ffn_state = s->similar + 3 * (size_t)m->hp.n_layers;
     s->ffn_energy = s->ffn_state + ffn_layers * n_embd;
     for (uint32_t i = 0; i < 3 * m->hp.n_layers; i++)

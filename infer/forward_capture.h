@@ -20,9 +20,6 @@ struct ntx_capture {
     uint32_t units;
 };
 
-/* What the FFN of a layer is made of: groups of neurons where it is packed, else neurons. The most that a layer of the model has. */
-uint32_t ntx_capture_units(const struct ntx_model *m);
-
 /* Floats that one capture takes, with the FFNs of so many layers, and its pointers into that memory. */
 size_t ntx_capture_floats(const struct ntx_model *m, uint32_t ffn_layers);
 void ntx_capture_place(struct ntx_capture *s, float *memory, uint32_t layer, const struct ntx_model *m, uint32_t ffn_layers);

@@ -392,7 +392,6 @@ void ntx__watch_embedded(struct ntx_forward *f);
 void ntx__watch_logits(struct ntx_forward *f);
 
 /* ---- forward_runs.c */
-void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out); /* without chunks and forms */
 struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunks *c); /* malloc'd [n_layers], or NULL */
 
 /* ---- forward.c */

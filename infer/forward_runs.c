@@ -14,7 +14,8 @@ static bool goes_on(const struct ntx_step *first, const struct ntx_step *s)
     return s->op == first->op && (k->does & NTX_DOES_JOIN || (k->does & NTX_DOES_JOIN_INPUT && s->in[0] == first->in[0]));
 }
 
-void ntx__runs_make(const struct ntx_layer *l, struct ntx__runs *out)
+/* Without chunks and forms. */
+static void make_runs(const struct ntx_layer *l, struct ntx__runs *out)
 {
     out->n = 0;
     for (uint32_t i = 0, n; i < l->n_steps; i += n) {
@@ -38,7 +39,7 @@ int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint
 {
     struct ntx__runs runs;
     for (uint32_t l = 0; b && b->can && l < m->hp.n_layers; l++) {
-        ntx__runs_make(&m->layers[l], &runs);
+        make_runs(&m->layers[l], &runs);
         for (const struct ntx__run *r = runs.run; r < runs.run + runs.n; r++)
             if (!b->can(m, &m->layers[l], r)) {
                 char steps[128];
@@ -108,7 +109,7 @@ struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunk
 {
     struct ntx__runs *all = calloc(m->hp.n_layers, sizeof *all);
     for (uint32_t l = m->hp.n_layers, end = c->output_norm.chunk0; all && l-- > 0; end = all[l].run[0].chunk0) {
-        ntx__runs_make(&m->layers[l], &all[l]);
+        make_runs(&m->layers[l], &all[l]);
         find_chunks(&m->layers[l], l, &c->layers[l], end, &all[l]);
         for (uint32_t k = 0; k < all[l].n; k++)
             find_forms(m, l, &c->layers[l], &all[l].run[k]);

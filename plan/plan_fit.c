@@ -8,12 +8,14 @@
 
 #define FRAME_LIST_BYTES 64u /* that computed keeps of a frame */
 
-uint64_t ntx__plan_wide(const struct ntx_chunk *c)
+/* A chunk's read: its range widened to whole blocks. */
+static uint64_t wide_bytes(const struct ntx_chunk *c)
 {
     return NTX_ROUND_UP(c->offset + c->bytes, NTX__BLOCK) - NTX_ROUND_DOWN(c->offset, NTX__BLOCK);
 }
 
-uint64_t ntx__plan_slot(const struct ntx_chunk *c)
+/* What a slot must have to take it. */
+static uint64_t slot_for(const struct ntx_chunk *c)
 {
     return NTX_ROUND_UP(c->bytes, NTX__BLOCK) + 2 * NTX__BLOCK; /* whatever the offset; region.h insists on it */
 }
@@ -123,7 +125,7 @@ uint64_t ntx__plan_groups(const struct ntx_chunks *c, uint32_t kept, uint64_t *w
         uint64_t rest = 0;
         for (; i < c->n && c->list[i].layer == layer; i++)
             if (c->list[i].on_demand && !c->list[i].device)
-                *(kept_group(c, i, kept) ? &stay : &rest) += ntx__plan_wide(&c->list[i]);
+                *(kept_group(c, i, kept) ? &stay : &rest) += wide_bytes(&c->list[i]);
         most = NTX_MAX(most, rest);
     }
     *window = most;
@@ -143,7 +145,7 @@ static uint64_t bundle_bytes(const struct ntx_chunks *c, uint32_t i)
 {
     uint64_t bytes = 0;
     for (uint32_t p = 0; p < NTX_EXPERT_PARTS; p++)
-        bytes += ntx__plan_wide(&c->list[i + p]);
+        bytes += wide_bytes(&c->list[i + p]);
     return bytes;
 }
 
@@ -221,10 +223,10 @@ struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
         if (c->list[i].device)
             continue;
         if (!c->list[i].expert)
-            *(c->list[i].fixed ? &s.fixed : c->list[i].on_demand ? &s.groups : &s.matrix) += ntx__plan_wide(&c->list[i]);
+            *(c->list[i].fixed ? &s.fixed : c->list[i].on_demand ? &s.groups : &s.matrix) += wide_bytes(&c->list[i]);
         if (stays(&c->list[i]))
             continue;
-        s.slot = NTX_MAX(s.slot, ntx__plan_slot(&c->list[i]));
+        s.slot = NTX_MAX(s.slot, slot_for(&c->list[i]));
         s.n_matrix++;
     }
     return s;
@@ -240,7 +242,7 @@ uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool 
     uint32_t n_sched = 0;
     for (uint32_t i = 0; i < c->n; i++) {
         const struct ntx_chunk *k = &c->list[i];
-        uint64_t wide = ntx__plan_wide(k);
+        uint64_t wide = wide_bytes(k);
         table[i] = (struct ntx_plan_chunk){.offset = k->offset, .bytes = k->bytes, .file = k->file, .layer = k->layer};
         if (k->device) {
             table[i].placement = NTX_PLACE_DEVICE;
@@ -261,7 +263,7 @@ uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool 
         table[i].placement = NTX_PLACE_STORAGE;
         table[i].sched = n_sched;
         sched[n_sched++] = i;
-        most = NTX_MAX(most, ntx__plan_slot(k));
+        most = NTX_MAX(most, slot_for(k));
     }
     *slot = most;
     *arena = used;

@@ -49,8 +49,6 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s);
 
 uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes);
 struct ntx_kv_shape ntx__plan_kv(const struct ntx__shape *s);
-uint64_t ntx__plan_wide(const struct ntx_chunk *c);  /* a chunk's read: its range widened to whole blocks */
-uint64_t ntx__plan_slot(const struct ntx_chunk *c);  /* what a slot must have to take it */
 
 /* Marks what fits into `bytes` of GPU memory (each chunk with `extra`): the output, then layer after layer, then experts of whole layers. */
 void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra);

@@ -34,8 +34,6 @@ struct ntx__job {
 /* ---- pieces.c */
 
 int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n, struct ntx_err *err);
-/* The type's quantiser, made when it is first wanted. */
-int ntx__quantizer(struct ntx__job *j, uint32_t type, struct ntx_err *err);
 
 /* The weights of n outputs, which lie in `in`: the tensor's output `first` and every `step`-th from there, to `out` (NULL: only what is lost is wanted). error and
  * squares are added to, weighed by importance or not. */

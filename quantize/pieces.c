@@ -25,7 +25,8 @@ int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint
     return 0;
 }
 
-int ntx__quantizer(struct ntx__job *j, uint32_t type, struct ntx_err *err)
+/* The type's quantiser, made when it is first wanted. */
+static int open_quantizer(struct ntx__job *j, uint32_t type, struct ntx_err *err)
 {
     if (!j->quantizer[type] && !(j->quantizer[type] = ntx_quantizer_new(type)))
         return ntx_err_set(err, -ENOMEM, "no memory for the quantiser of %s", ntx_type_info(type)->name);
@@ -155,7 +156,7 @@ int ntx__quantize_piece(struct ntx__job *j, struct ntx__piece *r, struct ntx_err
     struct work k = {.j = j, .r = r, .err = err, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t thread[64];
     uint32_t n = 0;
-    int rc = ntx__quantizer(j, r->type, err);
+    int rc = open_quantizer(j, r->type, err);
     if (rc)
         return rc;
     if (!(k.sums = calloc(r->n + 1, sizeof *k.sums)))

@@ -123,7 +123,6 @@ void ntx__engine_unwanted(struct ntx_engine *e, const struct ntx_job *j); /* mai
 
 /* ---- engine_prefix.c */
 int ntx__engine_prefix_new(struct ntx_engine *e);
-const char *ntx__engine_unshared(const struct ntx_loaded *l); /* why nothing is; NULL: it is */
 int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s); /* it gets KV for what it may need, with what is kept of its tokens. -EAGAIN: not now */
 void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last); /* what it has computed; last: its KV is about to be freed */
 void ntx__engine_prepare_prefixes(struct ntx_engine *e); /* before a pass, when it is known who has how many rows */

@@ -10,7 +10,7 @@
 #include "serve/engine_impl.h"
 
 /* Where a prompt's rows leave more than K and V behind, and where those are not all there. */
-const char *ntx__engine_unshared(const struct ntx_loaded *l)
+static const char *why_unshared(const struct ntx_loaded *l)
 {
     if (l->set.no_prefix_cache)
         return "--prefix-cache off";
@@ -25,7 +25,7 @@ int ntx__engine_prefix_new(struct ntx_engine *e)
 {
     const struct ntx_plan *p = e->l->plan;
     const struct ntx_prefix_config c = {.pool = e->l->kv, .block_cost = p->block_s > 0 ? p->block_s : 1, .token_cost = p->block_token_s};
-    const char *why = ntx__engine_unshared(e->l);
+    const char *why = why_unshared(e->l);
     e->exact = !e->l->skips && !ntx_ffn_mode_groups(&e->l->ffn);
     if (why)
         ntx_log(NTX_LOG_INFO, "prefixes are not shared: %s", why);

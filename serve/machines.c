@@ -85,7 +85,6 @@ void ntx_machines_over(struct ntx_machines *m, struct ntx_ranks *r)
 bool ntx_machines_ended(const struct ntx_machines *m) { return m && m->over; }
 uint32_t ntx_machines_rank(const struct ntx_machines *m) { return m->rank; }
 const char *ntx_machines_name(const struct ntx_machines *m, uint32_t rank) { return m->names[rank]; }
-uint32_t ntx_machines_size(const struct ntx_machines *m) { return m->size; }
 
 const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_load_settings *set, bool packed, bool deltas)
 {

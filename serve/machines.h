@@ -32,7 +32,6 @@ void ntx_machines_over(struct ntx_machines *m, struct ntx_ranks *r);
 bool ntx_machines_ended(const struct ntx_machines *m);
 uint32_t ntx_machines_rank(const struct ntx_machines *m);
 const char *ntx_machines_name(const struct ntx_machines *m, uint32_t rank); /* "node7 (rank 2)" */
-uint32_t ntx_machines_size(const struct ntx_machines *m);
 
 /* What of a load does not go with several machines, or NULL. */
 const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_load_settings *set, bool packed, bool deltas);

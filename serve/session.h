@@ -170,7 +170,6 @@ void ntx_session_rest(struct ntx_session *s);
 /* ---- session_prompt.c: the conversation behind the tokens */
 /* A request of n messages, and its answer, begin after so many tokens. */
 int ntx__dialog_add(struct ntx_dialog *d, size_t n, uint32_t tokens);
-int ntx__session_cut(struct ntx_session *s, uint32_t n, struct ntx_err *err); /* forgets what was said from message n on, and its tokens */
 /* Whether the last token is not to be fed when the conversation goes on with m. */
 bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m);
 

@@ -25,7 +25,8 @@ int ntx__dialog_add(struct ntx_dialog *d, size_t n, uint32_t tokens)
     return 0;
 }
 
-int ntx__session_cut(struct ntx_session *s, uint32_t n, struct ntx_err *err)
+/* What was said from message n on, and its tokens. */
+static int forget_from(struct ntx_session *s, uint32_t n, struct ntx_err *err)
 {
     uint32_t at = n < s->dialog.n ? s->dialog.begins[n] : UINT32_MAX;
     if (at == UINT32_MAX)
@@ -79,7 +80,7 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
                        struct ntx_err *err)
 {
     *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .choice_bytes = e->choice_bytes, .words_most = e->words_most, .words = e->words, .reply = ntx_chat_reply(e->chat), .limits = {.memory = e->read_bytes, .cancel = unwanted}};
-    int rc = m->cut_to ? ntx__session_cut(s, m->cut_to, err) : 0;
+    int rc = m->cut_to ? forget_from(s, m->cut_to, err) : 0;
     if (rc)
         return rc;
     if (m->n_messages && m->raw && !m->n_tokens)

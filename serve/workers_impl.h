@@ -87,8 +87,6 @@ struct ntx_workers {
     bool unproved;           /* an iod died whose reads can never be proved finished: taint stays until detach */
 };
 
-const char *ntx__role_name(enum ntx_role role);
-
 /* Takes sock over, unless it fails. */
 int ntx__peer_new(struct ntx_workers *w, int sock, const struct ucred *who);
 void ntx__peer_close(struct ntx__peer *p);

@@ -87,8 +87,6 @@ static double layers_to_go(const struct ntx_cache *c, uint32_t layer, double key
 static const struct policy policies[] = {
     {"lru", last_use, as_it_is}, {"lfu", ageing_count, as_it_is}, {"next", ageing_count, layers_to_go}};
 
-const char *ntx_cache_policies(void) { return "lru, lfu, next"; }
-
 /* ---- heaps */
 
 static bool less(const struct ntx_cache *c, uint32_t a, uint32_t b) { return c->use[a].key < c->use[b].key; }

@@ -52,7 +52,6 @@ struct ntx_moment { /* `layer` of `pass` is being computed */
 int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy, struct ntx_cache **out);
 void ntx_cache_free(struct ntx_cache *c);
 uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames); /* memory it takes */
-const char *ntx_cache_policies(void);                            /* comma separated */
 
 uint32_t ntx_cache_frame(const struct ntx_cache *c, uint32_t bundle); /* NTX_NO_FRAME: it is in none */
 uint32_t ntx_cache_bundle(const struct ntx_cache *c, uint32_t frame); /* NTX_NO_BUNDLE: it is empty */

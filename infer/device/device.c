@@ -34,7 +34,8 @@ void ntx_copy_share_default(struct ntx_copy_share *s)
 
 bool ntx__device_has_ring(const struct ntx_device *d, uint32_t layer) { return d->c.kv.ring && ntx_windowed(d->hp, layer); }
 
-uint32_t ntx__device_splits(const struct ntx_device *d)
+/* Of the longest session. */
+static uint32_t splits_of(const struct ntx_device *d)
 {
     const uint64_t most = d->c.ctx + (d->hp->v_is_k ? (uint64_t)d->c.ctx / NTX_POOL_OVERLAPS : 0); /* positions, and what is pooled of them */
     return (uint32_t)((most + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT);
@@ -199,7 +200,7 @@ static void place_large(struct ntx_device *d, struct cursor *c, const struct siz
     const struct ntx_hparams *hp = d->hp;
     struct ntx__device_mem *m = &d->m;
     uint64_t padded = NTX_ROUND_UP((uint64_t)d->c.max_rows, NTX__DENSE_ROWS);
-    uint64_t partial = (uint64_t)hp->n_head * ntx__device_splits(d) * ((hp->kv_lora ? hp->kv_lora : hp->head_v) + 2) * sizeof(float);
+    uint64_t partial = (uint64_t)hp->n_head * splits_of(d) * ((hp->kv_lora ? hp->kv_lora : hp->head_v) + 2) * sizeof(float);
     d->attend_rows = (uint32_t)NTX_MIN(NTX_MAX(NTX__PARTIAL_BYTES / partial, 1), (uint64_t)d->c.max_rows);
     m->partial = place(c, d->attend_rows * partial);
     place_latents(d, c);

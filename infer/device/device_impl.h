@@ -244,6 +244,5 @@ int ntx__device_output(struct ntx_forward *f);
 int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n);
 int ntx__device_end(struct ntx_forward *f, int rc);
 int ntx__device_go(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args, const char *what);
-uint32_t ntx__device_splits(const struct ntx_device *d); /* of the longest session */
 
 #endif

@@ -1,10 +1,9 @@
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
- *   llama.c qwen2.c qwen3.c gptoss.c glm4moe.c minimax.c olmoe.c smollm3.c mistral3.c granite.c gemma.c gemma4.c deepseek.c deepseek2.c deepseek4.c qwen35.c qwen4exp.c kimi.c glm5next.c hyv4.c phi3.c llama4.c step35.c   an architecture each (and its cousins): what its keys say, and what its layers do
- *   eagle3.c dflash.c                  the same of files that guess
- *   keys.c                             hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
- *   pieces.c                           steps that most layers are made of
+ *   keys.c      hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
+ *   pieces.c    steps that most layers are made of
  *   pieces_latents.c pieces_delta.c pieces_streams.c   what several architectures have of attention over latents, of delta nets and of residual streams: keys, and steps
+ *   the others  an architecture each (and its cousins), or a kind of file that guesses: what its keys say, and what its layers do
  *
  * A new architecture is a file here and an entry of NTX_ARCHS; a tensor that no other has is one of tensors.h. */
 #ifndef NTX_MODEL_ARCH_ARCH_IMPL_H

@@ -37,7 +37,7 @@ static void assign_field(struct ntx__tpl *t, const struct node *target, struct v
     ntx__tpl_put(t, space.d, ntx__tpl_of(target->name), v);
 }
 
-void ntx__tpl_assign(struct ntx__tpl *t, const struct node *target, struct val v)
+static void assign(struct ntx__tpl *t, const struct node *target, struct val v)
 {
     if (target->kind == E_NAME) {
         set(t, target->name, v);
@@ -49,7 +49,7 @@ void ntx__tpl_assign(struct ntx__tpl *t, const struct node *target, struct val v
             ntx__tpl_fail(t, -EINVAL, "%zu values for %u names", l->n, target->n);
         ntx__tpl_enter(t);
         for (uint32_t i = 0; i < target->n; i++)
-            ntx__tpl_assign(t, target->list[i], l->v[i]);
+            assign(t, target->list[i], l->v[i]);
         t->depth--;
     }
 }
@@ -63,7 +63,7 @@ static const struct list *passing(struct ntx__tpl *t, const struct node *n, cons
     struct scope inner, *outer = t->scope;
     for (size_t i = 0; i < all->n; i++) {
         ntx__tpl_scope(t, &inner, outer);
-        ntx__tpl_assign(t, n->list[0], all->v[i]);
+        assign(t, n->list[0], all->v[i]);
         if (ntx__tpl_truth(ntx__tpl_eval(t, n->list[1])))
             ntx__tpl_push(t, l, all->v[i]);
     }
@@ -91,7 +91,7 @@ static enum flow run_loop(struct ntx__tpl *t, const struct node *n, struct val i
         struct scope *inner = ntx__tpl_alloc(t, sizeof *inner); /* a macro made here keeps it */
         ntx__tpl_scope(t, inner, outer);
         ntx__tpl_put(t, &inner->vars, name, (struct val){.type = V_LOOP, .loop = loop});
-        ntx__tpl_assign(t, n->list[0], loop->items->v[loop->i]);
+        assign(t, n->list[0], loop->items->v[loop->i]);
         if (ntx__tpl_exec(t, n->b) == FLOW_BREAK)
             break;
     }
@@ -176,7 +176,7 @@ static struct val piped(struct ntx__tpl *t, const struct node *filters, struct v
 static void set_block(struct ntx__tpl *t, const struct node *n)
 {
     struct val v = captured(t, n->list[0]);
-    ntx__tpl_assign(t, n->b, n->a ? piped(t, n->a, v) : v);
+    assign(t, n->b, n->a ? piped(t, n->a, v) : v);
 }
 
 static struct val macro_of(struct ntx__tpl *t, const struct node *n)
@@ -206,7 +206,7 @@ static enum flow with(struct ntx__tpl *t, const struct node *n)
         ntx__tpl_push(t, values.l, ntx__tpl_eval(t, n->list[i]));
     ntx__tpl_scope(t, inner, outer);
     for (uint32_t i = 0; i < n->n; i += 2)
-        ntx__tpl_assign(t, n->list[i], values.l->v[i / 2]);
+        assign(t, n->list[i], values.l->v[i / 2]);
     enum flow f = ntx__tpl_exec(t, n->b);
     t->scope = outer;
     return f;
@@ -243,7 +243,7 @@ static enum flow exec(struct ntx__tpl *t, const struct node *n)
     case S_FOR:
         return run_loop(t, n, ntx__tpl_eval(t, n->a), 0);
     case S_SET:
-        ntx__tpl_assign(t, n->b, ntx__tpl_eval(t, n->a));
+        assign(t, n->b, ntx__tpl_eval(t, n->a));
         break;
     case S_SET_BLOCK:
         set_block(t, n);

@@ -275,17 +275,6 @@ struct node *ntx__tpl_parse(struct ntx__tpl *t, struct tokens *tokens)
     return body(&p, NULL);
 }
 
-static void collect_names(struct ntx__tpl *t, struct ntx_template *out, const struct tokens *tokens)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < tokens->n; i++)
-        n += tokens->v[i].kind == T_NAME || tokens->v[i].kind == T_STRING;
-    out->names = ntx__tpl_alloc(t, n * sizeof *out->names);
-    for (size_t i = 0; i < tokens->n; i++)
-        if (tokens->v[i].kind == T_NAME || tokens->v[i].kind == T_STRING)
-            out->names[out->n_names++] = (struct str *)(uintptr_t)tokens->v[i].v.s;
-}
-
 int ntx_template_parse(const char *text, size_t len, struct ntx_template **out, struct ntx_err *err)
 {
     struct ntx__tpl t = {.err = err};
@@ -303,7 +292,6 @@ int ntx_template_parse(const char *text, size_t len, struct ntx_template **out, 
     }
     ntx__tpl_lex(&t, text, len, &tokens);
     made->root = ntx__tpl_parse(&t, &tokens);
-    collect_names(&t, made, &tokens);
     *out = made;
     return 0;
 }
@@ -317,11 +305,3 @@ void ntx_template_free(struct ntx_template *t)
 }
 
 size_t ntx_template_bytes(const struct ntx_template *t) { return sizeof *t + t->arena.bytes; }
-
-bool ntx_template_mentions(const struct ntx_template *t, const char *name)
-{
-    for (size_t i = 0; i < t->n_names; i++)
-        if (ntx__tpl_is(t->names[i], name))
-            return true;
-    return false;
-}

@@ -31,8 +31,6 @@ struct ntx_template;
 int ntx_template_parse(const char *text, size_t len, struct ntx_template **out, struct ntx_err *err);
 void ntx_template_free(struct ntx_template *t);
 size_t ntx_template_bytes(const struct ntx_template *t); /* memory held */
-/* Whether the template mentions a variable or field of this name. */
-bool ntx_template_mentions(const struct ntx_template *t, const char *name);
 
 struct ntx_template_limits {
     size_t memory;             /* bytes, for all that a rendering makes; 0: 256 MiB */

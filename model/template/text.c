@@ -56,7 +56,7 @@ struct val ntx__tpl_taken(struct ntx__tpl *t, const struct buf *b)
 /* ---- numbers */
 
 /* The fewest digits that read back as f; then Python's choice of notation. */
-void ntx__tpl_double(double f, char out[40])
+static void put_double(double f, char out[40])
 {
     char digits[32];
     int precision = 0;
@@ -77,7 +77,7 @@ void ntx__tpl_double(double f, char out[40])
 static void add_float(struct ntx__tpl *t, struct buf *b, double f)
 {
     char text[40];
-    ntx__tpl_double(f, text);
+    put_double(f, text);
     ntx__tpl_add_text(t, b, text);
 }
 

@@ -114,8 +114,6 @@ struct node {
 struct ntx_template {
     struct arena arena;
     struct node *root;
-    struct str **names; /* [n_names] all names in it, as often as they stand there */
-    size_t n_names;
 };
 
 /* ---- a parse or a rendering under way */
@@ -185,7 +183,6 @@ void ntx__tpl_add_val(struct ntx__tpl *t, struct buf *b, struct val v);  /* str(
 void ntx__tpl_add_repr(struct ntx__tpl *t, struct buf *b, struct val v); /* repr() */
 struct val ntx__tpl_taken(struct ntx__tpl *t, const struct buf *b);
 const struct str *ntx__tpl_string(struct ntx__tpl *t, struct val v); /* str() */
-void ntx__tpl_double(double f, char out[40]);                        /* repr() */
 
 struct json_form {
     bool ascii, sort, indented;
@@ -248,7 +245,6 @@ struct val ntx__tpl_slice(struct ntx__tpl *t, struct val v, const struct val bou
 /* ---- exec.c */
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 enum flow ntx__tpl_exec(struct ntx__tpl *t, const struct node *n);
-void ntx__tpl_assign(struct ntx__tpl *t, const struct node *target, struct val v);
 void ntx__tpl_scope(struct ntx__tpl *t, struct scope *s, struct scope *up); /* s is the scope from here on */
 struct val ntx__tpl_recurse(struct ntx__tpl *t, struct loop *l, struct val items);
 struct val ntx__tpl_loop_attr(struct ntx__tpl *t, struct loop *l, const struct str *name);
