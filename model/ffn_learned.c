@@ -18,14 +18,14 @@ struct part { /* of a network: a tensor */
 
 enum { N_PARTS = 6 };
 
-static void parts_of(struct ntx_net *n, struct part p[N_PARTS])
+static void parts_of(struct ntx_mlp_weights *n, struct part p[N_PARTS])
 {
     const struct part all[N_PARTS] = {{"mean", &n->mean, n->n_in, 0}, {"scale", &n->scale, n->n_in, 0}, {"w1", &n->w1, n->n_in, n->n_hidden},
                                       {"b1", &n->b1, n->n_hidden, 0}, {"w2", &n->w2, n->n_hidden, n->n_out}, {"b2", &n->b2, n->n_out, 0}};
     memcpy(p, all, sizeof all);
 }
 
-int ntx_net_alloc(struct ntx_net *n)
+int ntx_mlp_weights_alloc(struct ntx_mlp_weights *n)
 {
     struct part p[N_PARTS];
     int rc = 0;
@@ -34,11 +34,11 @@ int ntx_net_alloc(struct ntx_net *n)
         if (!(*p[i].values = calloc((size_t)p[i].width * (p[i].rows ? p[i].rows : 1), sizeof(float))))
             rc = -ENOMEM;
     if (rc)
-        ntx_net_free(n);
+        ntx_mlp_weights_free(n);
     return rc;
 }
 
-void ntx_net_free(struct ntx_net *n)
+void ntx_mlp_weights_free(struct ntx_mlp_weights *n)
 {
     struct part p[N_PARTS];
     parts_of(n, p);
@@ -51,7 +51,7 @@ void ntx_net_free(struct ntx_net *n)
 void ntx_ffn_learned_free(struct ntx_ffn_learned *f)
 {
     for (uint32_t l = 0; f->net && l < f->n_layers; l++)
-        ntx_net_free(&f->net[l]);
+        ntx_mlp_weights_free(&f->net[l]);
     free(f->net);
     free(f->limit);
     free(f->order);
@@ -110,7 +110,7 @@ static int open_sidecar(int fd, const char *model, struct ntx_gguf **g, struct n
     return rc;
 }
 
-static int read_net(const struct ntx_gguf *g, int fd, uint32_t layer, struct ntx_net *n, struct ntx_err *err)
+static int read_net(const struct ntx_gguf *g, int fd, uint32_t layer, struct ntx_mlp_weights *n, struct ntx_err *err)
 {
     struct part p[N_PARTS];
     int rc = 0;
@@ -125,15 +125,15 @@ static int read_net(const struct ntx_gguf *g, int fd, uint32_t layer, struct ntx
 
 static int take_layer(const struct ntx_gguf *g, int fd, const struct ntx_model *m, uint32_t hidden, uint32_t layer, struct ntx_ffn_nets *x, struct ntx_err *err)
 {
-    struct ntx_net n = {.n_in = m->hp.n_embd, .n_hidden = hidden, .n_out = m->pack[layer].n_groups};
-    int rc = ntx_net_alloc(&n);
+    struct ntx_mlp_weights n = {.n_in = m->hp.n_embd, .n_hidden = hidden, .n_out = m->pack[layer].n_groups};
+    int rc = ntx_mlp_weights_alloc(&n);
     if (!rc && (rc = read_net(g, fd, layer, &n, err))) {
-        ntx_net_free(&n);
+        ntx_mlp_weights_free(&n);
         return rc;
     }
     if (!rc)
         rc = ntx_mlp_new(&n, NULL, &x->mlp[layer]);
-    ntx_net_free(&n);
+    ntx_mlp_weights_free(&n);
     x->bytes += ntx_mlp_bytes(m->hp.n_embd, hidden, n.n_out);
     return rc ? ntx_err_set(err, rc, "no memory for the FFN predictor") : 0;
 }

@@ -20,14 +20,14 @@
 /* As it is learned and written. */
 struct ntx_ffn_learned {
     uint32_t n_layers, n_ff;
-    struct ntx_net *net;   /* [n_layers], or NULL */
+    struct ntx_mlp_weights *net;   /* [n_layers], or NULL */
     float *limit;          /* [n_layers] */
     uint32_t *order;       /* [n_layers x n_ff], or NULL */
 };
 
 void ntx_ffn_learned_free(struct ntx_ffn_learned *f); /* its arrays */
-int ntx_net_alloc(struct ntx_net *n); /* the arrays, zero; the sizes are set. -ENOMEM */
-void ntx_net_free(struct ntx_net *n);
+int ntx_mlp_weights_alloc(struct ntx_mlp_weights *n); /* the arrays, zero; the sizes are set. -ENOMEM */
+void ntx_mlp_weights_free(struct ntx_mlp_weights *n);
 
 /* Its keys and tensors into a sidecar; f is borrowed until that is written. model: the digest. */
 void ntx_ffn_learned_put(const struct ntx_ffn_learned *f, const char *model, struct ntx_gguf_out *g);

@@ -132,7 +132,7 @@ int8_t ntx_mlp_quantize(float x)
     return q >= 127.0f ? 127 : (int8_t)lrintf(q);
 }
 
-static void quantize_unit(struct ntx_mlp *m, const struct ntx_net *s, uint32_t j)
+static void quantize_unit(struct ntx_mlp *m, const struct ntx_mlp_weights *s, uint32_t j)
 {
     const float *w = s->w1 + (size_t)j * s->n_in;
     float most = 0;
@@ -144,7 +144,7 @@ static void quantize_unit(struct ntx_mlp *m, const struct ntx_net *s, uint32_t j
     m->unit[j] = step / NTX_MLP_STEPS;
 }
 
-static void fill(struct ntx_mlp *m, const struct ntx_net *s)
+static void fill(struct ntx_mlp *m, const struct ntx_mlp_weights *s)
 {
     memcpy(m->mean, s->mean, m->n_in * sizeof(float));
     memcpy(m->scale, s->scale, m->n_in * sizeof(float));
@@ -167,7 +167,7 @@ static void *big_zeros(size_t n)
     return p ? memset(p, 0, room) : NULL;
 }
 
-int ntx_mlp_new(const struct ntx_net *s, const char *kernel, struct ntx_mlp **out)
+int ntx_mlp_new(const struct ntx_mlp_weights *s, const char *kernel, struct ntx_mlp **out)
 {
     const struct kernel *k = pick(kernel);
     if (!k)

@@ -14,7 +14,7 @@
 
 #define NTX_MLP_STEPS 32.0f /* of a standard deviation */
 
-struct ntx_net { /* as it was learned: p = sigmoid(w2 relu(w1 (h - mean) * scale + b1) + b2) */
+struct ntx_mlp_weights { /* as it was learned: p = sigmoid(w2 relu(w1 (h - mean) * scale + b1) + b2) */
     uint32_t n_in, n_hidden, n_out;
     float *mean, *scale; /* [n_in] */
     float *w1, *b1;      /* [n_hidden x n_in], [n_hidden] */
@@ -24,7 +24,7 @@ struct ntx_net { /* as it was learned: p = sigmoid(w2 relu(w1 (h - mean) * scale
 struct ntx_mlp;
 
 /* kernel: "generic", "avx2", "avx512", NULL for the best that this CPU has; -ENOTSUP when it has not. Copies what it needs of n. */
-int ntx_mlp_new(const struct ntx_net *n, const char *kernel, struct ntx_mlp **out);
+int ntx_mlp_new(const struct ntx_mlp_weights *n, const char *kernel, struct ntx_mlp **out);
 void ntx_mlp_free(struct ntx_mlp *m);
 
 const char *ntx_mlp_kernel(const struct ntx_mlp *m);

@@ -59,7 +59,7 @@ static int load(struct learned *p, const struct ntx_policy_shape *shape, struct 
 
 static int make_network(struct learned *p, struct ntx_err *err)
 {
-    struct ntx_net net = ntx_sidecar_net(&p->s);
+    struct ntx_mlp_weights net = ntx_sidecar_net(&p->s);
     int rc = ntx_mlp_new(&net, NULL, &p->mlp);
     if (!rc) {
         p->scratch = aligned_alloc(64, (ntx_mlp_scratch(p->mlp) + 63) / 64 * 64);

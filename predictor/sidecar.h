@@ -40,9 +40,9 @@ struct ntx_sidecar {
 static inline uint32_t ntx_sidecar_outputs(const struct ntx_sidecar *s) { return s->last - s->first + 1; }
 
 /* Its network, by reference. */
-static inline struct ntx_net ntx_sidecar_net(const struct ntx_sidecar *s)
+static inline struct ntx_mlp_weights ntx_sidecar_net(const struct ntx_sidecar *s)
 {
-    return (struct ntx_net){s->n_embd, s->n_hidden, ntx_sidecar_outputs(s), s->in_mean, s->in_scale, s->w1, s->b1, s->w2, s->b2};
+    return (struct ntx_mlp_weights){s->n_embd, s->n_hidden, ntx_sidecar_outputs(s), s->in_mean, s->in_scale, s->w1, s->b1, s->w2, s->b2};
 }
 
 /* Sets the sizes' arrays, all zero: n_layers, n_embd, n_hidden, first and last are set by the caller. -ENOMEM. */

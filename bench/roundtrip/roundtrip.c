@@ -88,7 +88,7 @@ static void bench_network(const char *kernel, unsigned n, bool sweep)
     struct ntx_mlp *m;
     char what[64];
     float logits[LAYERS];
-    struct ntx_net net = ntx_sidecar_net(&sidecar);
+    struct ntx_mlp_weights net = ntx_sidecar_net(&sidecar);
     int rc = ntx_mlp_new(&net, kernel, &m);
     if (rc == -ENOTSUP)
         return;

@@ -113,12 +113,12 @@ static int on_epoch(void *ctx, uint32_t epoch, double loss)
 static int learn_groups(struct ntx_ffn_capture *f, uint32_t layer, float *x, const float *energy, uint32_t n, const struct ntx_learning *l)
 {
     uint32_t units = f->units[layer];
-    struct ntx_net *net = &f->learned.net[layer];
+    struct ntx_mlp_weights *net = &f->learned.net[layer];
     struct ntx_ffn_score *s = &f->score[layer];
     uint8_t *y = malloc((size_t)n * units);
     float *logits = malloc((size_t)n * units * sizeof *logits), level;
-    *net = (struct ntx_net){.n_in = f->n_embd, .n_hidden = l->ffn_rank, .n_out = units};
-    int rc = !y || !logits || ntx_net_alloc(net) ? -ENOMEM : level_of(energy, (size_t)n * units, l->ffn_active, &level);
+    *net = (struct ntx_mlp_weights){.n_in = f->n_embd, .n_hidden = l->ffn_rank, .n_out = units};
+    int rc = !y || !logits || ntx_mlp_weights_alloc(net) ? -ENOMEM : level_of(energy, (size_t)n * units, l->ffn_active, &level);
     for (size_t i = 0; i < (size_t)n * units && !rc; i++)
         y[i] = energy[i] > level;
     if (!rc) {

@@ -74,14 +74,14 @@ static int on_epoch(void *ctx, uint32_t epoch, double loss)
 
 static int train(const struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s)
 {
-    struct ntx_net net = ntx_sidecar_net(s);
+    struct ntx_mlp_weights net = ntx_sidecar_net(s);
     return ntx_learn_train(l, a->x, a->y, a->n, on_epoch, &net);
 }
 
 /* By the network as it will be asked at run time, in 8 bits. */
 static int predict(struct ntx_samples *a, const struct ntx_sidecar *s)
 {
-    struct ntx_net net = ntx_sidecar_net(s);
+    struct ntx_mlp_weights net = ntx_sidecar_net(s);
     return ntx_learn_ask(&net, a->x, a->n, a->p);
 }
 
@@ -111,7 +111,7 @@ int ntx_learn_layers(struct ntx_samples *a, const struct ntx_learning *l, struct
     int rc = choose_similarity(a, l->share, s);
     if (!rc) {
         measure_layers(a, s);
-        struct ntx_net net = ntx_sidecar_net(s);
+        struct ntx_mlp_weights net = ntx_sidecar_net(s);
         ntx_learn_standardize(&net, a->x, a->n);
         rc = label(a, s);
     }

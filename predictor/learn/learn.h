@@ -38,11 +38,11 @@ static inline bool ntx_sample_held_out(uint32_t i) { return i / 64 % 5 == 4; } /
 void ntx_samples_free(struct ntx_samples *samples);
 
 /* ---- net.c: a network from n samples x [n x n_in] */
-void ntx_learn_standardize(const struct ntx_net *net, float *x, uint32_t n); /* sets mean and scale; x becomes what the network sees */
+void ntx_learn_standardize(const struct ntx_mlp_weights *net, float *x, uint32_t n); /* sets mean and scale; x becomes what the network sees */
 /* y: [n x n_out]; learns from those that are not held out. */
 int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t *y, uint32_t n, int (*progress)(void *ctx, uint32_t epoch, double loss),
-                        const struct ntx_net *net);
-int ntx_learn_ask(const struct ntx_net *net, const float *x, uint32_t n, float *logits); /* of standardised samples, as at run time; [n x n_out] */
+                        const struct ntx_mlp_weights *net);
+int ntx_learn_ask(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits); /* of standardised samples, as at run time; [n x n_out] */
 
 /* Fills everything of s but `model`; s->n_layers, n_embd, n_hidden, first and last are set and its arrays made. Changes samples->x. */
 int ntx_learn_layers(struct ntx_samples *samples, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_err *err);

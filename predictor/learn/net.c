@@ -7,7 +7,7 @@
 #include "predictor/learn/train.h"
 
 /* Each value of the state to mean 0 and deviation 1; then as the network sees it, in steps and clipped. */
-void ntx_learn_standardize(const struct ntx_net *net, float *x, uint32_t n)
+void ntx_learn_standardize(const struct ntx_mlp_weights *net, float *x, uint32_t n)
 {
     for (uint32_t k = 0; k < net->n_in; k++) {
         double sum = 0, squares = 0;
@@ -28,7 +28,7 @@ void ntx_learn_standardize(const struct ntx_net *net, float *x, uint32_t n)
 }
 
 int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t *y, uint32_t n_samples, int (*progress)(void *ctx, uint32_t epoch, double loss),
-                        const struct ntx_net *net)
+                        const struct ntx_mlp_weights *net)
 {
     uint32_t *order = malloc(n_samples * sizeof *order), n = 0;
     if (!order)
@@ -44,9 +44,9 @@ int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t 
 }
 
 /* The samples are standardised already. */
-int ntx_learn_ask(const struct ntx_net *net, const float *x, uint32_t n, float *logits)
+int ntx_learn_ask(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits)
 {
-    struct ntx_net plain = *net;
+    struct ntx_mlp_weights plain = *net;
     struct ntx_mlp *mlp = NULL;
     void *scratch = NULL;
     plain.mean = calloc(net->n_in, sizeof(float));

@@ -22,7 +22,7 @@ struct moments { /* first and second, beside an array of weights */
 
 struct run {
     const struct ntx_train *t;
-    const struct ntx_net *s;
+    const struct ntx_mlp_weights *s;
     uint32_t n_in, n_hidden, n_out, batch;
     struct moments w1_moments, b1_moments, w2_moments, b2_moments;
     uint32_t *order;     /* [n] shuffled */
@@ -320,7 +320,7 @@ static int run_threads(struct run *r)
     return rc ? rc : r->rc;
 }
 
-int ntx_train_run(const struct ntx_train *t, const struct ntx_net *s)
+int ntx_train_run(const struct ntx_train *t, const struct ntx_mlp_weights *s)
 {
     struct ntx_train own = *t;
     own.threads = NTX_MAX(NTX_MIN(t->threads, s->n_hidden), 1u);

@@ -22,6 +22,6 @@ struct ntx_train {
 };
 
 /* Sets w1, b1, w2, b2 of s, whose sizes and arrays are there. -ENOMEM, or what progress said. */
-int ntx_train_run(const struct ntx_train *t, const struct ntx_net *s);
+int ntx_train_run(const struct ntx_train *t, const struct ntx_mlp_weights *s);
 
 #endif

@@ -264,8 +264,8 @@ static struct ntx_ffn_nets *make_nets(const struct ntx_model *m)
     x->mlp = calloc(x->n_layers, sizeof *x->mlp);
     x->limit = calloc(x->n_layers, sizeof *x->limit);
     for (uint32_t l = 0; l < x->n_layers; l++) {
-        struct ntx_net n = {.n_in = m->hp.n_embd, .n_hidden = 16, .n_out = m->pack[l].n_groups};
-        CHECK(!ntx_net_alloc(&n));
+        struct ntx_mlp_weights n = {.n_in = m->hp.n_embd, .n_hidden = 16, .n_out = m->pack[l].n_groups};
+        CHECK(!ntx_mlp_weights_alloc(&n));
         for (uint32_t i = 0; i < n.n_in; i++)
             n.scale[i] = 1;
         for (uint32_t i = 0; i < n.n_in * 16; i++)
@@ -273,7 +273,7 @@ static struct ntx_ffn_nets *make_nets(const struct ntx_model *m)
         for (uint32_t i = 0; i < n.n_out * 16; i++)
             n.w2[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) / (1 << 23) - 1;
         CHECK(!ntx_mlp_new(&n, NULL, &x->mlp[l]));
-        ntx_net_free(&n);
+        ntx_mlp_weights_free(&n);
     }
     return x;
 }

@@ -47,17 +47,17 @@ static void seed_ffns(const char *path)
 {
     uint32_t order[5 * 8];
     float limit[5] = {0};
-    struct ntx_net net[5];
+    struct ntx_mlp_weights net[5];
     for (uint32_t i = 0; i < 40; i++)
         order[i] = 7 - i % 8;
     for (int l = 0; l < 5; l++) {
-        net[l] = (struct ntx_net){.n_in = 6, .n_hidden = 2, .n_out = 4};
-        MUST(!ntx_net_alloc(&net[l]));
+        net[l] = (struct ntx_mlp_weights){.n_in = 6, .n_hidden = 2, .n_out = 4};
+        MUST(!ntx_mlp_weights_alloc(&net[l]));
     }
     seed_ffn(path, "order", &(struct ntx_ffn_learned){.n_layers = 5, .n_ff = 8, .order = order});
     seed_ffn(path, "nets", &(struct ntx_ffn_learned){.n_layers = 5, .n_ff = 8, .net = net, .limit = limit});
     for (int l = 0; l < 5; l++)
-        ntx_net_free(&net[l]);
+        ntx_mlp_weights_free(&net[l]);
 }
 
 static void seed_sidecar(const char *path)

@@ -202,7 +202,7 @@ static void kernels(void)
     }
     for (int k = 0; k < 3; k++) {
         struct ntx_mlp *m;
-        struct ntx_net net = ntx_sidecar_net(&s);
+        struct ntx_mlp_weights net = ntx_sidecar_net(&s);
         int rc = ntx_mlp_new(&net, names[k], &m);
         CHECK(!rc || (rc == -ENOTSUP && k));
         if (rc)
@@ -227,7 +227,7 @@ static double accuracy(const struct ntx_sidecar *s, const float *x, const uint8_
         plain.in_mean[i] = 0;
         plain.in_scale[i] = 1;
     }
-    struct ntx_net net = ntx_sidecar_net(&plain);
+    struct ntx_mlp_weights net = ntx_sidecar_net(&plain);
     CHECK_EQ(ntx_mlp_new(&net, NULL, &m), 0);
     void *scratch = malloc(ntx_mlp_scratch(m));
     for (uint32_t i = 0; i < n; i++) {
@@ -259,7 +259,7 @@ static void training(void)
         struct ntx_sidecar s = {.n_layers = 8, .n_embd = 70, .n_hidden = 32, .first = 2, .last = 6};
         struct ntx_train t = {.x = x, .y = y, .order = order, .n = LEARN, .epochs = 15, .batch = 32, .threads = threads, .rate = 3e-3f, .seed = 1};
         CHECK_EQ(ntx_sidecar_alloc(&s), 0);
-        struct ntx_net net = ntx_sidecar_net(&s);
+        struct ntx_mlp_weights net = ntx_sidecar_net(&s);
         CHECK_EQ(ntx_train_run(&t, &net), 0);
         double seen = accuracy(&s, x, y, LEARN), held = accuracy(&s, x + LEARN * 70, y + LEARN * 5, N - LEARN);
         CHECK_MSG(seen > 0.88 && held > 0.8, "%.3f, held out %.3f", seen, held);
