@@ -49,11 +49,11 @@ struct fetch {
     const uint8_t *ring; /* shared */
 };
 
-/* The next piece sets out to a slot. Behind the row's end there is none, or 16 bytes that nobody uses. */
+/* The next piece sets out to a slot. Behind the row's end there is none: nothing is on its way when a kernel ends. */
 DEV void fetch_next(const uint32_t type, struct fetch *f, uint32_t slot)
 {
     const int32_t each = (int32_t)piece_bytes(type), step = 16 * (int32_t)fetch_threads(type), before = (int32_t)((uintptr_t)f->from & 15);
-    const int32_t n = before + (f->left < each ? f->left : each);
+    const int32_t n = f->left > 0 ? before + (f->left < each ? f->left : each) : 0;
     const uint8_t *from = f->from - before + f->at;
     const uintptr_t to = shared_address(f->ring) + slot * SLOT_BYTES((uint32_t)each) + f->at;
     UNROLL

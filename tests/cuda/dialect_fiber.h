@@ -8,9 +8,14 @@
 #define DEV_AND_HOST DEV
 #define DEV_APART static __attribute__((unused))
 #define DEVICE_TABLE static const
+DEV void copies_over(void);
 #define KERNEL(name, type)                                                      \
     static void name##_body(const type a);                                      \
-    static void name(const void *p) { name##_body(*(const type *)p); }          \
+    static void name(const void *p)                                             \
+    {                                                                           \
+        name##_body(*(const type *)p);                                          \
+        copies_over();                                                          \
+    }                                                                           \
     static void name##_body(const type a)
 #define KERNEL_OF(threads, name, type) KERNEL(name, type)
 #define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args) \
@@ -100,6 +105,11 @@ DEV void copies_wait(const uint32_t n)
         memcpy(c->list[come].to, c->list[come].from, 16);
     c->n -= come;
     memmove(c->list, c->list + come, c->n * sizeof *c->list);
+}
+DEV void copies_over(void) /* at a kernel's end: what nobody waited for would come into somebody else's memory */
+{
+    if (TID < NTX_COPY_THREADS && ntx_copies[TID].n)
+        abort();
 }
 DEV void count_one(uint32_t *shared) { ++*shared; }
 DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)
