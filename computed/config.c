@@ -17,49 +17,49 @@
     "\n" \
     "Memory that the service may use beyond [model] ram is 64 MiB for the three daemons together."
 
-#define ROW(s, k, f) .at = offsetof(struct ntx_config, f), .section = s, .in_conf = k
+#define ENTRY(s, k, f) .at = offsetof(struct ntx_config, f), .section = s, .in_conf = k
 static const struct ntx_setting entries[] = {
-    {"path", .kind = NTX_SET_PATH, ROW("model", "path", model), .preset = "",
+    {"path", .kind = NTX_SET_PATH, ENTRY("model", "path", model), .preset = "",
      .about = "The GGUF to load at start, with its whole path (of a split model, the first file). The user ntx must be able to read it; folders\n"
               "under /home are out of the service's sight. Empty: none; then `ntx load MODEL` passes one in, from wherever the person who\n"
               "calls it may read."},
-    {"also", .kind = NTX_SET_PATH, ROW("model", "also", also), .preset = "",
+    {"also", .kind = NTX_SET_PATH, ENTRY("model", "also", also), .preset = "",
      .about = "The same model on another drive (a copy, byte for byte): each read is split between the two, whose rates add up. Empty: none."},
-    {"max", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, ROW("clients", "max", max_clients), .preset = "32",
+    {"max", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, ENTRY("clients", "max", max_clients), .preset = "32",
      .about = "Connections at once. When all are taken, one that is idle makes room for a newcomer; where none is, the newcomer can still ask for the status\n"
               "and stop the service, and is told that there are too many clients when it asks for anything else."},
-    {"per_user", .kind = NTX_SET_COUNT, .max = 4096, ROW("clients", "per_user", max_per_user), .preset = "0",
+    {"per_user", .kind = NTX_SET_COUNT, .max = 4096, ENTRY("clients", "per_user", max_per_user), .preset = "0",
      .about = "Of these, connections of one user. 0: three quarters of max."},
-    {"idle", .kind = NTX_SET_SECONDS, .max = 86400, ROW("clients", "idle", idle_ms), .preset = "600",
+    {"idle", .kind = NTX_SET_SECONDS, .max = 86400, ENTRY("clients", "idle", idle_ms), .preset = "600",
      .about = "Seconds after which a connection that keeps a conversation counts as idle; one without a conversation does after 10 s."},
-    {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ROW("clients", "stall", stall_ms), .preset = "60",
+    {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ENTRY("clients", "stall", stall_ms), .preset = "60",
      .about = "Seconds for a client to send the rest of a request that it has begun, and to take something of its answers. Then its connection is closed."},
-    {"admin", .kind = NTX_SET_WORD, .choices = "word for who may:owner|group", ROW("clients", "admin", admin), .preset = "owner",
+    {"admin", .kind = NTX_SET_WORD, .choices = "word for who may:owner|group", ENTRY("clients", "admin", admin), .preset = "owner",
      .about = "Who may stop the service (`ntx stop`), and load a model with more memory than [model] ram: owner (root and the user it runs as) or\n"
               "group (whoever may connect). Members may load and unload models in either case."},
-    {"share", .kind = NTX_SET_WORD, .choices = "word for whose:user|all", ROW("clients", "share", share), .preset = "user",
+    {"share", .kind = NTX_SET_WORD, .choices = "word for whose:user|all", ENTRY("clients", "share", share), .preset = "user",
      .about = "Whose texts a text may go on from that begins alike: user, one's own, or all. What is shared between users tells them, by the time it saves and in\n"
               "the statistics, how another's text begins. All who come through the gateway are one user."},
-    {"queue_wait", .kind = NTX_SET_YES, ROW("clients", "queue_wait", queue_wait), .preset = "yes",
+    {"queue_wait", .kind = NTX_SET_YES, ENTRY("clients", "queue_wait", queue_wait), .preset = "yes",
      .about = "A request that memory has no room for yet: yes, it waits for its turn; no, it is refused with the reason."},
-    {"stop_grace", .kind = NTX_SET_SECONDS, .max = 3600, ROW("clients", "stop_grace", stop_grace_ms), .preset = "30",
+    {"stop_grace", .kind = NTX_SET_SECONDS, .max = 3600, ENTRY("clients", "stop_grace", stop_grace_ms), .preset = "30",
      .about = "Seconds that running answers may take after SIGTERM (systemctl stop) or `ntx stop`; then they end where they are.\n"
               "ntx-computed.service gives 45 s before it kills."},
-    {"file", .kind = NTX_SET_PATH, ROW("prefix", "file", prefix_file), .preset = "",
+    {"file", .kind = NTX_SET_PATH, ENTRY("prefix", "file", prefix_file), .preset = "",
      .about = "A file with a text that conversations begin with, as their system message: it is computed when the model is loaded, for all users, and goes last when memory is\n"
               "wanted. (A model without a chat template: a text that prompts begin with.) The user ntx must be able to read it; 1 MiB at most."},
-    {"listen", .kind = NTX_SET_TEXT, ROW("metrics", "listen", metrics_listen), .preset = "",
+    {"listen", .kind = NTX_SET_TEXT, ENTRY("metrics", "listen", metrics_listen), .preset = "",
      .about = "Where ntx-metrics.service serves http://.../metrics to Prometheus: 127.0.0.1:9464, [::1]:9464 or unix:/run/ntx-metrics/metrics.sock\n"
               "Empty: nowhere. Whoever can reach it sees rates and the model's name, no text. After a change: systemctl restart ntx-metrics"},
-    {"listen", .kind = NTX_SET_TEXT, ROW("gateway", "listen", gateway_listen), .preset = "",
+    {"listen", .kind = NTX_SET_TEXT, ENTRY("gateway", "listen", gateway_listen), .preset = "",
      .about = "Where ntx-gateway.service serves HTTP (OpenAI's, Anthropic's and Ollama's APIs, a chat page): 127.0.0.1:8080, [::1]:8080 or unix:/run/ntx-gateway/http.sock\n"
               "Empty: nowhere. Whoever can reach it may use the model as a member of the group ntx may. After a change: systemctl restart ntx-gateway"},
-    {"api_key_file", .kind = NTX_SET_PATH, ROW("gateway", "api_key_file", gateway_key), .preset = "",
+    {"api_key_file", .kind = NTX_SET_PATH, ENTRY("gateway", "api_key_file", gateway_key), .preset = "",
      .about = "A file with the key that callers must send (Authorization: Bearer KEY). Needed where other machines reach it. Only the user ntx-gateway may read it:\n"
               "install -o ntx-gateway -m 600 KEYFILE /etc/ntx/gateway.key"},
-    {"cors", .kind = NTX_SET_TEXT, ROW("gateway", "cors", gateway_cors), .preset = "",
+    {"cors", .kind = NTX_SET_TEXT, ENTRY("gateway", "cors", gateway_cors), .preset = "",
      .about = "Web pages of these origins may ask, too: https://example.org, several with blanks between them, or *"},
-    {"hosts", .kind = NTX_SET_TEXT, ROW("gateway", "hosts", gateway_hosts), .preset = "",
+    {"hosts", .kind = NTX_SET_TEXT, ENTRY("gateway", "hosts", gateway_hosts), .preset = "",
      .about = "Without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks\n"
               "between them. For who has something in front of it that passes such a name on."},
 };

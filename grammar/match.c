@@ -1,4 +1,4 @@
-/* match.c: where an answer is: a set of stacks. Stacks are chains of frames that are shared; sets are numbered, and from each there is a row of what a class
+/* match.c: where an answer is: a set of stacks. Stacks are chains of frames that are shared; sets are numbered, and from each there is a list of what a class
  * of bytes leads to, found when it is first asked for. All of it is made anew from the set that counts once there is too much. */
 #include "grammar/match.h"
 
@@ -191,8 +191,8 @@ static bool room_for_set(struct ntx_match *m)
             return false;
     if (!GROW(m, m->sets, m->n_sets, m->sets_room, 64))
         return false;
-    uint64_t rows = (uint64_t)m->c.grammar->n_classes * (m->n_sets + 1);
-    while (rows > m->next_room)
+    uint64_t lists = (uint64_t)m->c.grammar->n_classes * (m->n_sets + 1);
+    while (lists > m->next_room)
         if (!GROW(m, m->next, m->next_room, m->next_room, 4096))
             return false;
     return true;

@@ -1,5 +1,5 @@
 /* kv_impl.h: how what sessions keep lies in memory. A model's table of what its layers keep (model/state.h) is put into spaces of units, which sequences take and give
- * back; what a kind of unit has to be able to do is a row of ntx__kv_kinds, and kv.c does all else by going over them.
+ * back; what a kind of unit has to be able to do is an entry of ntx__kv_kinds, and kv.c does all else by going over them.
  *
  *   kind      a unit is                                             a sequence has
  *   ALL       a block of positions, of layers that keep all rows    as many as its text is long, each promised first; some with others

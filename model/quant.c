@@ -172,17 +172,17 @@ NTX_TYPES(DEQUANT)
 #define MIN_AT_m(type) offsetof(struct ntx_block_##type, m)
 #define MIN_AT_dmin(type) offsetof(struct ntx_block_##type, dmin)
 
-#define ROW_FLOAT(TYPE, type, values, bytes, min) [NTX_##TYPE] = {#TYPE, 1, bytes, dequant_##type, NTX_RULE_FLOAT, 0, {0}},
-#define ROW_SIMPLE(...) ROW_BLOCKS(SIMPLE, __VA_ARGS__)
-#define ROW_HALVES(...) ROW_BLOCKS(HALVES, __VA_ARGS__)
-#define ROW_SUPER(...) ROW_BLOCKS(SUPER, __VA_ARGS__)
-#define ROW_BLOCKS(rule, TYPE, type, values, scale, min)                                                              \
+#define ENTRY_FLOAT(TYPE, type, values, bytes, min) [NTX_##TYPE] = {#TYPE, 1, bytes, dequant_##type, NTX_RULE_FLOAT, 0, {0}},
+#define ENTRY_SIMPLE(...) ENTRY_BLOCKS(SIMPLE, __VA_ARGS__)
+#define ENTRY_HALVES(...) ENTRY_BLOCKS(HALVES, __VA_ARGS__)
+#define ENTRY_SUPER(...) ENTRY_BLOCKS(SUPER, __VA_ARGS__)
+#define ENTRY_BLOCKS(rule, TYPE, type, values, scale, min)                                                              \
     [NTX_##TYPE] = {#TYPE, values, sizeof(struct ntx_block_##type), dequant_##type, NTX_RULE_##rule,                  \
                     N_HALVES_##scale(min), {AT_##scale(type), MIN_AT_##min(type)}},
-#define ROW(rule, ...) ROW_##rule(__VA_ARGS__)
+#define ENTRY(rule, ...) ENTRY_##rule(__VA_ARGS__)
 
 static const struct ntx_type_info types[NTX_TYPE_LIMIT] = {
-    NTX_TYPES(ROW)
+    NTX_TYPES(ENTRY)
     [NTX_I8] = {"I8", 1, 1, dequant_i8, NTX_RULE_FLOAT, 0, {0}},
     [NTX_I32] = {"I32", 1, 4, dequant_i32, NTX_RULE_FLOAT, 0, {0}},
     [NTX_I64] = {"I64", 1, 8, dequant_i64, NTX_RULE_FLOAT, 0, {0}},

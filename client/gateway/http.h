@@ -1,6 +1,6 @@
 /* http.h: the HTTP server: who may ask, what there is to ask for, and how much of it at once. libmicrohttpd's, a thread a connection.
  *
- *   connection --> guests.c --> request --> Host, Origin, key (http.c) --> a row of the routes' table --> body, bounded --> its function --> reply.c or stream.c
+ *   connection --> guests.c --> request --> Host, Origin, key (http.c) --> an entry of the routes' table --> body, bounded --> its function --> reply.c or stream.c
  *
  * On this machine alone (a loopback address, a unix socket) no key is needed: then the Host header must name this machine, or be one of --hosts, so that no web
  * page reaches it by a name of its own (DNS rebinding). A web page of another origin is answered only if --cors names it. */

@@ -5,13 +5,13 @@
 
 NTX_TYPES(PLAIN)
 
-#define ROW(TYPE, type, ...) [NTX_##TYPE] = ntx__mm256_##type,
+#define ENTRY(TYPE, type, ...) [NTX_##TYPE] = ntx__mm256_##type,
 #define OWN(TYPE, type, ...) [NTX_##TYPE] = true,
 
 OVERRIDES_BEGIN
 const struct ntx_cpu_ops ntx__cpu_avx2 = {
     .name = "avx2",
-    .matmul = {NTX_TYPES(PLAIN_ROW) AVX2_TYPES(ROW)},
+    .matmul = {NTX_TYPES(PLAIN_ENTRY) AVX2_TYPES(ENTRY)},
     .own = {AVX2_TYPES(OWN)},
     OPS_TABLE,
 };

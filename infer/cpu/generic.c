@@ -9,7 +9,7 @@ NTX_TYPES(PLAIN)
 
 const struct ntx_cpu_ops ntx__cpu_generic = {
     .name = "generic",
-    .matmul = {NTX_TYPES(PLAIN_ROW)},
+    .matmul = {NTX_TYPES(PLAIN_ENTRY)},
     .own = {NTX_TYPES(OWN)},
     OPS_TABLE,
 };

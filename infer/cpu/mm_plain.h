@@ -154,7 +154,7 @@ INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(co
 
 /* For NTX_TYPES: the products of all types, and their places in a table. */
 #define PLAIN(rule, TYPE, type, ...) PLAIN_##rule(type, __VA_ARGS__)
-#define PLAIN_ROW(rule, TYPE, type, ...) [NTX_##TYPE] = plain_mm_##type,
+#define PLAIN_ENTRY(rule, TYPE, type, ...) [NTX_##TYPE] = plain_mm_##type,
 
 /* Around a table whose plain rows give way to better ones that follow. */
 #define OVERRIDES_BEGIN _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")

@@ -3,13 +3,13 @@
 #include "infer/cpu/mm_plain.h"
 #include "infer/cpu/ops.h"
 
-#define ROW(TYPE, type) [NTX_##TYPE] = ntx__neon_##type,
+#define ENTRY(TYPE, type) [NTX_##TYPE] = ntx__neon_##type,
 #define OWN(TYPE, type) [NTX_##TYPE] = true,
-#define ROW_I8MM(TYPE, type) [NTX_##TYPE] = ntx__i8mm_##type,
+#define ENTRY_I8MM(TYPE, type) [NTX_##TYPE] = ntx__i8mm_##type,
 
 const struct ntx_cpu_ops ntx__cpu_neon = {
     .name = "neon",
-    .matmul = {NEON_SIMPLE(ROW) NEON_SUPER(ROW) NEON_FLOAT(ROW)},
+    .matmul = {NEON_SIMPLE(ENTRY) NEON_SUPER(ENTRY) NEON_FLOAT(ENTRY)},
     .own = {NEON_SIMPLE(OWN) NEON_SUPER(OWN) NEON_FLOAT(OWN)},
     OPS_TABLE,
 };
@@ -17,7 +17,7 @@ const struct ntx_cpu_ops ntx__cpu_neon = {
 /* The same, and many rows by SMMLA (Neoverse V1 and later, Cortex-A510 and A710 and later). */
 const struct ntx_cpu_ops ntx__cpu_i8mm = {
     .name = "i8mm",
-    .matmul = {NEON_SIMPLE(ROW_I8MM) NEON_SUPER(ROW_I8MM) NEON_FLOAT(ROW)},
+    .matmul = {NEON_SIMPLE(ENTRY_I8MM) NEON_SUPER(ENTRY_I8MM) NEON_FLOAT(ENTRY)},
     .own = {NEON_SIMPLE(OWN) NEON_SUPER(OWN) NEON_FLOAT(OWN)},
     OPS_TABLE,
 };

@@ -13,10 +13,10 @@ uint64_t ntx__device_latent_form(const struct ntx_device *d)
     return bytes;
 }
 
-/* y [n x heads] = W x, a matrix of each head, whose rows begin at row0 of so many. x: n rows of heads, which lie one after another, `each` floats apart. */
+/* y [n x heads] = W x, a matrix of each head, outputs out0.. of a head's n_outs. x: n rows of heads, which lie one after another, `each` floats apart. */
 struct heads {
     const struct ntx_weight *w;
-    uint32_t rows, row0, n_out;
+    uint32_t n_outs, out0, n_out;
     float *x, *y;
     uint64_t each, ldy, y_each;
     uint32_t n;
@@ -38,13 +38,13 @@ static int multiply(struct ntx_device *d, const struct heads *h)
     size_t stride = ntx_act_row_bytes(form, h->w->n_in);
     int rc = form_heads(d, h, form, stride);
     const struct ntx_gpu_product g = {
-        .w = d->at[h->w->chunk0] + (uint64_t)h->row0 * h->w->row_bytes, .x = d->m.latent_x, .y = h->y, .heads = {.w = (uint64_t)h->rows * h->w->row_bytes, .x = stride, .y = h->y_each, .n = d->hp->n_head},
+        .w = d->at[h->w->chunk0] + (uint64_t)h->out0 * h->w->row_bytes, .x = d->m.latent_x, .y = h->y, .heads = {.w = (uint64_t)h->n_outs * h->w->row_bytes, .x = stride, .y = h->y_each, .n = d->hp->n_head},
         .row_bytes = h->w->row_bytes, .x_stride = d->hp->n_head * stride, .ldy = h->ldy, .type = h->w->type, .n_out = h->n_out, .n_in = h->w->n_in, .n_rows = h->n,
     };
     return rc ? rc : ntx__device_go(d, NTX_GPU_PRODUCT, &g, "heads' matrices");
 }
 
-/* The columns of K's rows, weighed by q. */
+/* The columns of K, weighed by q. */
 static int add_columns(struct ntx_device *d, const float *q, uint64_t ld_q, uint32_t n)
 {
     const struct ntx_hparams *hp = d->hp;
@@ -79,7 +79,7 @@ static int absorb(struct ntx_device *d, uint32_t row, uint32_t n)
     int rc = close_up(d, row, n, &q);
     if (rc)
         return rc;
-    const struct heads k = {.w = &layer(d)->k_b, .rows = hp->kv_lora, .n_out = hp->kv_lora, .x = q, .y = d->m.latent_q, .each = hp->head_k,
+    const struct heads k = {.w = &layer(d)->k_b, .n_outs = hp->kv_lora, .n_out = hp->kv_lora, .x = q, .y = d->m.latent_q, .each = hp->head_k,
                             .ldy = (uint64_t)hp->n_head * kept, .y_each = kept, .n = n};
     rc = hp->kv_joined ? add_columns(d, q, ld_q, n) : multiply(d, &k);
     const struct ntx_gpu_gather turned = {.from = q + plain, .to = d->m.latent_q + hp->kv_lora, .from_stride = hp->head_k * sizeof(float), .to_stride = kept * sizeof(float),
@@ -95,7 +95,7 @@ static int attend_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
         .q = d->m.latent_q, .out = d->m.latent_out, .partial = d->m.partial, .kv = ntx__device_kv(d, row), .ld_q = (uint64_t)hp->n_head * ntx_kept_k(hp, 0),
         .ld_out = (uint64_t)hp->n_head * hp->kv_lora, .n_rows = n, .most_pos = ntx__device_whole_splits(d), .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = s->scale,
     };
-    const struct heads v = {.w = hp->kv_joined ? &layer(d)->kv_b : &layer(d)->v_b, .rows = plain + hp->head_v, .row0 = plain, .n_out = hp->head_v, .x = d->m.latent_out,
+    const struct heads v = {.w = hp->kv_joined ? &layer(d)->kv_b : &layer(d)->v_b, .n_outs = plain + hp->head_v, .out0 = plain, .n_out = hp->head_v, .x = d->m.latent_out,
                             .y = d->m.buf[NTX_BUF_ATTN] + (uint64_t)row * d->f->ld_attn, .each = hp->kv_lora, .ldy = d->f->ld_attn,
                             .y_each = hp->head_v, .n = n};
     int rc = absorb(d, row, n);

@@ -8,9 +8,9 @@
 #include <errno.h>
 #include <limits.h>
 
-#define ROW(name, library, variable) {name, library, variable, (library) ? &ntx_device_backend : NULL},
-const struct ntx_back_kind ntx_back_kinds[] = {NTX_BACKENDS(ROW) {0}};
-#undef ROW
+#define ENTRY(name, library, variable) {name, library, variable, (library) ? &ntx_device_backend : NULL},
+const struct ntx_back_kind ntx_back_kinds[] = {NTX_BACKENDS(ENTRY) {0}};
+#undef ENTRY
 
 static int open_library(struct ntx_gpu_back *b, struct ntx_err *err)
 {
