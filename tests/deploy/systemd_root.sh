@@ -13,7 +13,7 @@ mount --rbind / "$new"
 mount --make-rprivate "$new"
 # deepest first; what cannot be made read-only is taken away; what lies below another mount, as binfmt_misc does below the new /proc, has no path
 awk -v p="$new" '$5 == p || index($5, p "/") == 1 {print $5}' /proc/self/mountinfo | sort -ru | while read -r m; do
-    mount -o remount,bind,ro "$m" 2>/dev/null || ! mountpoint -q "$m" || umount -l "$m" || die "$m stays writable"
+    mount -o remount,bind,ro "$m" 2>/dev/null || [ "$(stat -c %d "$m")" = "$(stat -c %d "$m/..")" ] || umount -l "$m" || die "$m stays writable"
 done
 etc=$(mktemp -d)
 cp -a /etc/. "$etc/"
