@@ -22,13 +22,19 @@ def plain(mangled):
     return m.group(2)[:int(m.group(1))] if m else mangled
 
 
-def disassembled(path):
-    tool = shutil.which('cuobjdump') or '/usr/local/cuda/bin/cuobjdump'
-    r = subprocess.run([tool, '-sass', path], capture_output=True, text=True)
+def dumped(what, path):
+    tool = shutil.which('cuobjdump') or shutil.which('/usr/local/cuda/bin/cuobjdump')
+    if not tool:
+        sys.exit('no cuobjdump: it is part of the CUDA toolkit (cuda-cuobjdump)')
+    r = subprocess.run([tool, what, path], capture_output=True, text=True)
     if r.returncode:
         sys.exit('%s: %s' % (path, r.stderr.strip()))
+    return r.stdout.splitlines()
+
+
+def disassembled(path):
     kernels, now = {}, None
-    for line in r.stdout.splitlines():
+    for line in dumped('-sass', path):
         if m := FUNCTION.search(line):
             now = kernels.setdefault(plain(m.group(1)), [])
         elif (m := LINE.match(line)) and now is not None:
@@ -86,12 +92,16 @@ def figures(code):
         yield '%5d  %-24s %3d loads, %4d bytes%s' % (len(loop), by, flight[1], flight[0], '  %d SPILLS' % spills if spills else '')
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(about):
+    p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--kernels', default='', metavar='REGEX')
     p.add_argument('library')
     p.add_argument('before', nargs='?')
-    a = p.parse_args()
+    return p.parse_args()
+
+
+def main():
+    a = arguments(__doc__)
     now, before = disassembled(a.library), disassembled(a.before) if a.before else {}
     print('%-28s %5s  %-24s %s' % ('kernel', 'loop', 'loads of it', 'in flight, a thread'))
     for name in sorted(k for k in now if re.search(a.kernels, k)):

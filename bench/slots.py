@@ -10,11 +10,8 @@ Of each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of i
      (global memory), or for each word of the bank that most of them want (shared memory), on average over all places of a row
   f  bytes in flight: of all warps that registers and shared memory leave room for, against 700 ns
 Not in it: the beginning and the end of a row, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop."""
-import argparse
 import functools
 import re
-import shutil
-import subprocess
 
 import sass
 
@@ -58,9 +55,8 @@ def clocks_of_lanes(t, shared):
 
 
 def resources(path):
-    tool = shutil.which('cuobjdump') or '/usr/local/cuda/bin/cuobjdump'
     found, name = {}, None
-    for line in subprocess.run([tool, '-res-usage', path], capture_output=True, text=True).stdout.splitlines():
+    for line in sass.dumped('-res-usage', path):
         if m := re.search(r'Function (\S+?):', line):
             name = sass.plain(m.group(1))
         elif m := re.search(r'REG:(\d+).*SHARED:(\d+)', line):
@@ -135,11 +131,7 @@ def bound(row, card):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--kernels', default='', metavar='REGEX')
-    p.add_argument('library')
-    p.add_argument('before', nargs='?')
-    a = p.parse_args()
+    a = sass.arguments(__doc__)
     tables = ([('before', rows(a.before, a.kernels))] if a.before else []) + [('now', rows(a.library, a.kernels))]
     print('| type | %s |' % ' | '.join('bytes an instruction, %% of copy on %s, %s' % (', '.join(CARDS), w) for w, _ in tables))
     for t in tables[-1][1]:
