@@ -6,7 +6,7 @@
 
 NTX_TYPES(PLAIN)
 
-#define FLOAT_ROW(TYPE, type, ...) [NTX_##TYPE] = ntx__mm512_##type,
+#define FLOAT_ENTRY(TYPE, type, ...) [NTX_##TYPE] = ntx__mm512_##type,
 #define OWN(TYPE, type, ...) [NTX_##TYPE] = true,
 #define VEC(TYPE, type, ...) [NTX_##TYPE] = ntx__mmvec_##type,
 #define VEC_INTERLEAVED(TYPE, type, ...) [NTX_##TYPE] = ntx__interleaved_vec_##type,
@@ -17,7 +17,7 @@ NTX_TYPES(PLAIN)
 OVERRIDES_BEGIN
 const struct ntx_cpu_ops ntx__cpu_avx512 = {
     .name = "avx512",
-    .matmul = {NTX_TYPES(PLAIN_ENTRY) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(VEC)},
+    .matmul = {NTX_TYPES(PLAIN_ENTRY) AVX512_FLOATS(FLOAT_ENTRY) AVX512_BLOCKS(VEC)},
     .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
     .interleaved = {INTERLEAVED_TYPES(VEC_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},
@@ -27,7 +27,7 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
 /* The same with matrix tiles for many rows. */
 const struct ntx_cpu_ops ntx__cpu_amx = {
     .name = "amx",
-    .matmul = {NTX_TYPES(PLAIN_ENTRY) AVX512_FLOATS(FLOAT_ROW) AVX512_BLOCKS(AMX)},
+    .matmul = {NTX_TYPES(PLAIN_ENTRY) AVX512_FLOATS(FLOAT_ENTRY) AVX512_BLOCKS(AMX)},
     .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
     .interleaved = {INTERLEAVED_TYPES(AMX_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},
