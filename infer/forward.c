@@ -53,6 +53,7 @@ static void name_buffers(struct ntx_forward *f)
     f->quantized[NTX__OF_CHOICES] = f->m.moe.quantized;
     f->quantized[NTX__OF_EARLY] = f->m.groups.quantized;
     f->quantized[NTX__OF_LOW] = f->m.low_quantized;
+    f->quantized[NTX__OF_WAY] = f->m.moe.way_quantized;
     f->ld_x = f->buf[NTX_BUF_X].ld;
     f->ld_attn = f->buf[NTX_BUF_ATTN].ld;
     f->ld_gate = f->buf[NTX_BUF_GATE].ld;

@@ -216,6 +216,8 @@ void ntx__row_add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void (*const by_row[NTX_N_OPS])(struct ntx_forward *, const struct ntx_step *, uint32_t) = {NTX_OPS(X)};
 #undef X
 
+void ntx__cpu_row(struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { by_row[s->op](f, s, i); }
+
 static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
@@ -223,7 +225,7 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_step *s = ntx__steps_of(f, r), *last = s + r->n - 1;
     for (; s <= last; s++)
         if (s->feeds || i < f->n_live) /* the others have no q */
-            by_row[s->op](f, s, i);
+            ntx__cpu_row(f, s, i);
     for (uint32_t k = 0; r->forms && k < r->parts; k++)
         ntx__quantize(f, r->forms, at(f, last->out, i) + (size_t)k * r->width, r->width, i * r->parts + k);
 }

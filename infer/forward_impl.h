@@ -12,6 +12,7 @@
  *   grams.c        entries of a table that follow from the last tokens, asked for as soon as these are known
  *   moe.c          the FFN of a layer with experts, for all back ends
  *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
+ *   ahead.c          the steps from that state to the router
  *   sparse.c       the FFN of a packed layer, for all back ends
  *   sparse_host.c  its groups of neurons, by the CPU
  *   sparse_choose.c  which of its neurons rows use, by their gates
@@ -61,6 +62,14 @@ struct ntx__lane { /* scratch of one thread */
     uint8_t *slice;            /* [NTX_SLICE_OUTS of the longest] where weights are interleaved */
 };
 
+/* From a layer's experts to the next one's router (ahead.c). */
+enum { NTX__WAY_STEPS = 16, NTX__WAY_ROWS = 8 /* at a time */ };
+struct ntx__way {
+    struct ntx__way_step { const struct ntx_step *step; uint32_t layer; } step[NTX__WAY_STEPS]; /* [first, NTX__WAY_STEPS) */
+    uint32_t first;
+    uint32_t buffers, from; /* bits of those that these steps touch; of those that they begin with */
+};
+
 /* A choice is a row and one of its experts. In order of expert, and of row within one, they are numbered; a wave of whole
  * experts, at most A = max(R, n_expert_used) choices, is computed together. */
 struct ntx__moe_mem {
@@ -80,6 +89,8 @@ struct ntx__moe_mem {
     float *y;                  /* [A x n_embd] */
     struct ntx_weight *weights;     /* [n_expert x parts] of the wave's experts */
     struct ntx__product *products;  /* [2 x n_expert] */
+    float *way[NTX_N_BUFS];        /* [NTX__WAY_ROWS x ...] in place of the layer's, of those that ways ahead touch; */
+    void *way_quantized[NTX_N_ACTS]; /*   [NTX__WAY_ROWS x widest input] */
 };
 
 /* Of a packed layer: neurons in groups (model/pack.h). Their gate and up values lie where those of any FFN do; once a group's are
@@ -125,7 +136,7 @@ enum ntx__buf {
     NTX__BUF_LOGITS, NTX__N_BUFS
 };
 /* Where quantised forms of a buffer's rows lie: those of the layer's input are still wanted when a choice's are made. */
-enum ntx__set { NTX__OF_LAYER, NTX__OF_CHOICES, NTX__OF_EARLY, NTX__OF_LOW, NTX__N_SETS };
+enum ntx__set { NTX__OF_LAYER, NTX__OF_CHOICES, NTX__OF_EARLY, NTX__OF_LOW, NTX__OF_WAY, NTX__N_SETS };
 
 struct ntx__product { /* `to` = W x */
     const struct ntx_weight *w;
@@ -430,6 +441,13 @@ int ntx__moe_begin(struct ntx_forward *f); /* of a pass: what layer 0 wants wher
 int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
 bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer); /* by the back end: a layer's experts all are, or none */
 
+/* ---- ahead.c */
+bool ntx__find_way(const struct ntx_model *m, uint32_t layer, struct ntx__way *way); /* from its experts to the router behind it; false: there is none */
+uint32_t ntx__way_buffers(const struct ntx_model *m); /* of all layers */
+bool ntx__way_open(const struct ntx_forward *f, const struct ntx__way *way); /* all that its steps take is in memory */
+/* Goes it, from f->layer on, with these rows of the batch, some at a time; arrived(f, row, i): rows[row] is row i of m.moe.way[NTX_BUF_X], as it goes into the router. */
+int ntx__go_ahead(struct ntx_forward *f, const struct ntx__way *way, const uint32_t *rows, uint32_t n, ntx__item_fn *arrived);
+
 /* ---- latent.c: of query heads [head, head + a->n_q) of live rows [row, row + a->n_rows) */
 void ntx__latent_begin(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, struct ntx_attn *a); /* a's q, out and widths become the latents' */
 void ntx__latent_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, const struct ntx_attn *a);
@@ -467,6 +485,7 @@ int ntx__cpu_plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
 static inline bool ntx__adds_to(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return !s->adapter || f->b->rows[f->m.live[i]].adapter == s->adapter; }
 
 /* ---- forward_cpu.c */
+void ntx__cpu_row(struct ntx_forward *f, const struct ntx_step *s, uint32_t i); /* a step of those that are done row by row, of row i of the layer */
 void ntx__put_own(struct ntx_forward *f, const struct ntx_step *s); /* PUT of the heads that this machine has, of all rows of the layer */
 void ntx__attend_own(struct ntx_forward *f); /* ATTEND of its heads, f->run being it, with its vectors in f->vec */
 void ntx__attended(struct ntx_forward *f);   /* what it gave is there, of all heads: its forms for what comes next */

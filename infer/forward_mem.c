@@ -221,6 +221,16 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
     }
 }
 
+static void place_way(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__moe_mem *m)
+{
+    const uint32_t buffers = ntx__way_buffers(cfg->model);
+    for (uint8_t b = 0; b < NTX_N_BUFS; b++)
+        m->way[b] = buffers >> b & 1 ? place(c, NTX__WAY_ROWS * ntx__buf_ld(cfg->model, b) * sizeof(float)) : NULL;
+    m->way_quantized[NTX_ACT_F32] = NULL;
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        m->way_quantized[form] = buffers ? place(c, NTX__WAY_ROWS * cfg->widths->row[form]) : NULL;
+}
+
 static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__moe_mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
@@ -246,6 +256,7 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     m->y = place(c, wave * hp->n_embd * sizeof *m->y);
     m->weights = place(c, n * NTX_EXPERT_PARTS * sizeof *m->weights);
     m->products = place(c, 2 * n * sizeof *m->products);
+    place_way(c, cfg, m);
 }
 
 static uint32_t most_groups(const struct ntx_model *m)

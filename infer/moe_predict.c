@@ -1,30 +1,20 @@
-/* moe_predict.c: which experts the next layer will probably want: its norm and its router, applied to the state that goes into this
- * layer's FFN. What attention and the FFN will still add to that state is not known; the stream counts how often the prediction is right.
+/* moe_predict.c: which experts the next layer will probably want: its router, applied to what would go into it if attention and FFNs added nothing until then (ahead.c): the state that goes into
+ * this layer's FFN, or the residual streams. The stream counts how often the prediction is right.
  *
  * Where a prompt's rows are so many that as good as all experts are wanted, nothing is predicted: all are asked for, those of the first layer that has any when the pass begins.
  *
- * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins. Where there are several residual streams, and it does not, nothing is predicted: what goes into its router is none of them.
+ * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins.
  *
- * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router. Only reads follow from it, no values:
+ * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router, and those on the way there. Only reads follow from it, no values:
  * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
 #include <math.h>
+#include <string.h>
 
 #include "infer/forward_impl.h"
 
 #include "common/util.h"
 
 static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
-
-/* Its norm before the router. */
-static const struct ntx_step *next_norm(const struct ntx_forward *f)
-{
-    const struct ntx_layer *l = &f->c.model->layers[f->layer + 1];
-    const struct ntx_step *s = ntx_layer_find(l, NTX_OP_ROUTE);
-    while (s > l->step && s->op != NTX_OP_NORM)
-        s--;
-    return s;
-}
-static const struct ntx_weight *norm_of(const struct ntx_forward *f) { return &next_layer(f)->of[next_norm(f)->weight[0]]; }
 
 static bool there(struct ntx_weights *w, const struct ntx_weight *bias) { return bias->tensor == NTX_NO_TENSOR || w->ops->there(w, bias->chunk0); }
 
@@ -41,26 +31,19 @@ static int prefetch(struct ntx_forward *f, uint32_t layer, const uint32_t *exper
     return n && f->back->prefetch ? f->back->prefetch(f, layer, experts, n) : 0;
 }
 
-static bool possible(const struct ntx_forward *f)
+static bool possible(const struct ntx_forward *f, struct ntx__way *way)
 {
     struct ntx_weights *w = f->c.weights;
-    if (f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || !of_use(f, f->layer + 1))
-        return false;
-    return w->ops->there(w, norm_of(f)->chunk0) && w->ops->there(w, next_layer(f)->router.chunk0) &&
-           there(w, &next_layer(f)->router_bias) && there(w, &next_layer(f)->router_choice);
+    const struct ntx_layer_weights *next = next_layer(f);
+    return w->ops->there(w, next->router.chunk0) && there(w, &next->router_bias) && there(w, &next->router_choice) && ntx__find_way(f->c.model, f->layer, way) && ntx__way_open(f, way);
 }
 
-static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+static void arrived(struct ntx_forward *f, uint32_t row, unsigned i)
 {
-    (void)thread;
     const struct ntx_weight *router = &next_layer(f)->router;
-    const float *h = f->m.h + (size_t)f->m.ahead[i] * f->hp->n_embd;
-    float *x = f->m.moe.x + i * f->ld_x;
-    const struct ntx_step *norm = next_norm(f);
-    f->c.ops->rmsnorm(h, f->vec[norm->weight[0]], f->hp->rms_eps, f->hp->n_embd, x);
-    for (uint32_t k = 0; norm->scale != 0 && k < f->hp->n_embd; k++)
-        x[k] *= norm->scale;
-    ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&router, 1), x, f->hp->n_embd, i);
+    float *x = f->m.moe.x + row * f->ld_x;
+    memcpy(x, f->m.moe.way[NTX_BUF_X] + i * f->ld_x, f->hp->n_embd * sizeof *x);
+    ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&router, 1), x, f->hp->n_embd, row);
 }
 
 static void score_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -195,17 +178,18 @@ int ntx__moe_predict(struct ntx_forward *f)
         return 0;
     struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx__input in = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = n_rows};
-    uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * n_rows, f->hp->n_expert);
-    if (!n_rows || !possible(f))
+    const uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * n_rows, f->hp->n_expert);
+    struct ntx__way way;
+    int rc;
+    if (!n_rows || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || !of_use(f, f->layer + 1))
         return 0;
-    if (f->hp->streams.n)
+    if (next_layer(f)->token_experts.tensor != NTX_NO_TENSOR)
         return prefetch(f, f->layer + 1, m->predicted, list_numbered(f, f->layer + 1, f->m.ahead, n_rows, m->predicted));
+    if (!possible(f, &way))
+        return 0;
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
-    int rc = ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows);
-    if (rc || (rc = ntx__take(f, norm_of(f), &f->vec[next_norm(f)->weight[0]])))
+    if ((rc = ntx__go_ahead(f, &way, f->m.ahead, n_rows, arrived)))
         return rc;
-    ntx__each(f, norm_row, n_rows);
-    ntx__give(f, norm_of(f));
     if ((rc = ntx__cpu_multiply(f, &router, 1, &in)) || (rc = take_biases(f, next_layer(f))))
         return rc;
     ntx__each(f, score_row, n_rows);

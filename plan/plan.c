@@ -62,13 +62,6 @@ static bool bundles(const struct option *o) { return o->sizes.n_bundles || o->si
 /* Those of one layer that a row wants. */
 static uint32_t least_frames(const struct option *o) { return o->sizes.n_bundles ? o->shape.model->hp.n_expert_used : 0; }
 
-/* Experts of a row's next layer are read before it asks: where there are several residual streams, of those layers alone that go by the token. */
-static bool predicts(const struct option *o)
-{
-    const struct ntx_hparams *hp = &o->shape.model->hp;
-    return o->prefetch && (!hp->streams.n || hp->n_token_experts);
-}
-
 /* n frames: by size where each class has twice as many as a row wants, else all of one size. */
 static struct ntx_frames frames_of(const struct option *o, uint32_t n)
 {
@@ -79,7 +72,7 @@ static struct ntx_frames frames_of(const struct option *o, uint32_t n)
     for (uint32_t k = 0; k < f.n_classes; k++)
         if ((uint64_t)n * f.class[k].n_bundles / o->sizes.n_bundles < 2 * least)
             f = o->one;
-    ntx_frames_share(&f, n, least, predicts(o) ? least : 0); /* as many as are predicted for a row of one layer */
+    ntx_frames_share(&f, n, least, o->prefetch ? least : 0); /* as many as are predicted for a row of one layer */
     return f;
 }
 

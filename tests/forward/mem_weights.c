@@ -49,6 +49,7 @@ static int begin(struct ntx_weights *w, uint64_t pass)
     m->pass = pass;
     m->begins++;
     m->first_open = m->n_acquired = m->n_skipped = m->n_drops = 0;
+    memset(m->wanted, 0, sizeof m->wanted);
     for (uint32_t i = 0; i < m->chunks->n; i++)
         m->state[i] = elsewhere(m, i) ? MEM_RELEASED : MEM_IDLE;
     return 0;
@@ -83,7 +84,7 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
     int rc = 0;
     pthread_mutex_lock(&m->lock);
     CHECK(m->open && chunk < m->chunks->n);
-    CHECK(m->state[chunk] <= MEM_HELD || m->chunks->list[chunk].fixed); /* what always stays may be taken again */
+    CHECK(m->state[chunk] <= MEM_HELD || m->chunks->list[chunk].fixed || stays(w, chunk)); /* what always stays may be taken again */
     wait_for_room(m, chunk);
     if (chunk == m->fail_chunk && !m->failed) {
         m->failed = true;
@@ -196,10 +197,20 @@ static void prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32
     m->n_prefetched++;
 }
 
-static bool there(struct ntx_weights *w, uint32_t chunk) { return of(w)->chunks->list[chunk].fixed; }
+static int want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)
+{
+    struct mem_weights *m = of(w);
+    (void)must;
+    for (uint32_t i = 0; i < n; i++)
+        m->wanted[layer] |= (uint64_t)1 << experts[i];
+    memset(late, 0, n);
+    return (int)n;
+}
+
+static bool there(struct ntx_weights *w, uint32_t chunk) { return of(w)->chunks->list[chunk].fixed || (stays(w, chunk) && of(w)->copy[chunk]); }
 
 #define OPS .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .entries = entries, .stays = stays
-static const struct ntx_weights_ops ops = {OPS}, prefetching = {OPS, .prefetch_experts = prefetch_experts, .there = there};
+static const struct ntx_weights_ops ops = {OPS}, prefetching = {OPS, .prefetch_experts = prefetch_experts, .want = want, .there = there};
 #undef OPS
 
 void mem_weights_prefetch(struct mem_weights *m) { m->w.ops = &prefetching; }

@@ -44,7 +44,8 @@ struct mem_weights {
     unsigned n_drops;
     uint32_t drop_at[600];           /* how many chunks had been acquired by then */
     unsigned n_prefetched;             /* times that experts were, */
-    uint64_t prefetch[64];           /* and which last, by layer: experts as bits */
+    uint64_t prefetch[64];           /* and which last, by layer: experts as bits; */
+    uint64_t wanted[64];             /* those that rows of the last pass chose */
 };
 
 /* Before the first pass. */
@@ -52,7 +53,7 @@ void mem_weights_table(struct mem_weights *m, const struct ntx_plan_chunk *table
 /* fds: the model's parts, read whole. */
 void mem_weights_init(struct mem_weights *m, const int *fds, unsigned n_fds);
 void mem_weights_chunks(struct mem_weights *m, const struct ntx_chunks *c); /* once they are known */
-void mem_weights_prefetch(struct mem_weights *m); /* experts are prefetched, and only remembered; of layers below 64 */
+void mem_weights_prefetch(struct mem_weights *m); /* experts are prefetched, and only remembered; of layers below 64. What stays is there once it was acquired, and may be taken before its turn */
 void mem_weights_done(struct mem_weights *m);
 
 #endif

@@ -302,7 +302,7 @@ static void add_scale(struct model *m, const char *weight, uint64_t n)
 /* What it gives is added to the residual stream. */
 static bool leads_out(enum ntx_tensor t)
 {
-    return t == NTX_T_o || t == NTX_T_down || t == NTX_T_down_shared || t == NTX_T_expert_down || t == NTX_T_delta_out;
+    return t == NTX_T_o || t == NTX_T_o_b || t == NTX_T_down || t == NTX_T_down_shared || t == NTX_T_expert_down || t == NTX_T_delta_out || t == NTX_T_kda_out;
 }
 
 /* What is added to a matrix's outputs. */

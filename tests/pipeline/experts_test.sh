@@ -37,15 +37,15 @@ done
 ntx run "$tmp/m.gguf" x --raw -n 1 --kv-type q8_0 2>"$tmp/err" && fail "V4's K in q8_0"
 grep -q "K of a deepseek4 model is its V, too, and is kept in f16 only" "$tmp/err" || fail "$(cat "$tmp/err")"
 
-# experts of layer 0 follow from the tokens here, and are asked for when a pass begins; those of the other layers are not predicted, for there are residual streams
-model "$tmp/h.gguf" --layers 3 --embd 256 --heads 8 --kv 1 --arch deepseek4 --experts 24 --experts-used 3 --hashed 1 --head-dim 64 --rotated 32 --q-lora 128 --expert-ff 256 --shared-ff 256 --seed 7
+# experts of layer 0 follow from the tokens here, and are asked for when a pass begins; those of the others from the residual streams, to which layers add next to nothing
+model "$tmp/h.gguf" --layers 3 --embd 256 --heads 8 --kv 1 --arch deepseek4 --experts 24 --experts-used 3 --hashed 1 --head-dim 64 --rotated 32 --q-lora 128 --expert-ff 256 --shared-ff 256 --seed 7 --nextn-agrees 0.001
 hashed=("$NTX_BIN/ntx" run "$tmp/h.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)
 "${hashed[@]}" --ram 1G >"$tmp/want" || fail "undisturbed run of hashed experts"
 least=$("${hashed[@]}" --ram 1M 2>&1 | sed -n 's/.*would do is .*(\([0-9]*\) bytes), of which.*/\1/p')
 for _ in 1 2 3 4 5 6 7 8; do # on a loaded machine the layer may come before ntx-iod begins any of them
     "${hashed[@]}" --ram $((least + 20000000)) --stats "$tmp/s" >"$tmp/got" || fail "hashed experts in $((least + 20000000))"
     same "$tmp/want" "$tmp/got" "hashed experts in $((least + 20000000))"
-    [ "$(stat_of "$tmp/s" prefetch_recall)" = 1.0 ] || fail "experts of tokens were not all asked for ahead: $(stat_of "$tmp/s" prefetch_recall)"
+    [ "$(stat_of "$tmp/s" prefetch_recall)" = 1.0 ] || fail "experts were not all asked for ahead: $(stat_of "$tmp/s" prefetch_recall)"
     [ "$(stat_of "$tmp/s" prefetch_bytes)" = 0 ] || break
 done
 [ "$(stat_of "$tmp/s" prefetch_bytes)" -gt 0 ] || fail "none of them were read ahead"
