@@ -17,6 +17,7 @@ struct flow {
     const struct ntx_share *s;
     uint32_t l;
     struct ntx_machines_forecast *f;
+    bool asked; /* of a row of which somebody asks something: others leave no more than what feeds the last layer's state (infer/forward.c) */
 };
 
 static bool whole(const struct flow *x) { return x->s->split == NTX_SPLIT_LAYERS; }
@@ -106,6 +107,8 @@ static void add_layer(const struct flow *x)
     int before = -1;
     for (uint32_t i = 0; i < layer->n_steps; i++) {
         const struct ntx_step *step = &layer->step[i];
+        if (!x->asked && !step->feeds)
+            continue;
         if (step->op == NTX_OP_EXPERTS)
             add_experts(x, step);
         if (step->op == NTX_OP_ATTEND && x->s->split == NTX_SPLIT_HEADS)
@@ -166,15 +169,49 @@ static double kv_part(const struct ntx_model *m, const struct ntx_share *s, uint
     return all > 0 ? own / all : 0;
 }
 
+/* Bytes of what rows go through of which somebody asks something, and no others: of the last layer what does not feed its state, and the output. */
+struct end { double dense, experts; };
+
+static bool is_fed_by(const struct ntx_layer *l, uint32_t tensor)
+{
+    for (const struct ntx_step *s = l->step; s < l->step + l->n_steps; s++)
+        for (uint8_t i = 0; s->feeds && i < s->n_weights; i++)
+            if (l->tensor[s->weight[i]] == tensor)
+                return true;
+    return false;
+}
+
+static struct end end_of(const struct ntx_model *m)
+{
+    const struct ntx_layer *l = &m->layers[m->hp.n_layers - 1];
+    struct end end = {.dense = m->output == NTX_NO_TENSOR ? 0 : (double)ntx_gguf_tensor_at(m->gguf, m->output)->bytes};
+    for (const struct ntx_step *s = l->step; s < l->step + l->n_steps; s++)
+        for (uint8_t i = 0; !s->feeds && i < s->n_weights; i++) {
+            const uint32_t tensor = l->tensor[s->weight[i]];
+            if (tensor != NTX_NO_TENSOR && !is_fed_by(l, tensor))
+                *(ntx_tensor_kinds[s->weight[i]].use == NTX_USE_EXPERT ? &end.experts : &end.dense) += (double)ntx_gguf_tensor_at(m->gguf, tensor)->bytes;
+        }
+    return end;
+}
+
+/* Of a prompt's pass, of whose rows the last one alone is asked: a machine's products; and what it reads, if nothing stayed. */
+static double prompt_products(const struct ntx_share_machine *m, const struct ntx_share_work *w, const struct end *end)
+{
+    return NTX_MAX(w->dense - end->dense, 0.0) * m->prompt_s + NTX_MAX(w->experts - end->experts, 0.0) * m->prompt_expert_s + (end->dense + w->used * end->experts) / m->memory;
+}
+static double prompt_bytes(const struct ntx_share_work *w, const struct end *end) { return ntx_share_bytes(w) - (1 - w->used) * end->experts; }
+
 /* Drives read side by side. Rows are multiplied so, too; of whole layers one machine's at a time. */
 static void tell_times(const struct ntx_model *model, const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, struct ntx_machines_forecast *f)
 {
     const bool in_turn = f->parts.split == NTX_SPLIT_LAYERS;
+    const struct end end = end_of(model);
+    const double passes = prompt_bytes(w, &end) / ntx_share_bytes(w);
     double reads = 0;
     bool known = true;
     for (uint32_t i = 0; i < n; i++) {
         const double part = kv_part(model, &f->parts, i), share = f->of[i].share;
-        double products = share * ntx_share_taken(w) / m[i].memory, prompt = share * (w->dense * m[i].prompt_s + w->experts * m[i].prompt_expert_s);
+        double products = share * ntx_share_taken(w) / m[i].memory, prompt = share * prompt_products(&m[i], w, &end);
         double dense = NTX_MAX(share * w->dense - f->of[i].keeps, 0), experts = (f->of[i].reads - dense) / m[i].drive; /* dense ones stay first */
         f->of[i].kv = part * w->kv_kept;
         if (!f->lacks && f->of[i].kv > m[i].kv_room)
@@ -184,7 +221,7 @@ static void tell_times(const struct ntx_model *model, const struct ntx_share_mac
         f->prompt_products_s = in_turn ? f->prompt_products_s + prompt : NTX_MAX(f->prompt_products_s, prompt);
         f->attend_s = NTX_MAX(f->attend_s, part * w->kv_read / m[i].memory);
         f->experts_s = in_turn ? f->experts_s + experts : NTX_MAX(f->experts_s, experts);
-        reads = NTX_MAX(reads, (f->of[i].bytes - f->of[i].keeps) / m[i].drive);
+        reads = NTX_MAX(reads, passes * (f->of[i].bytes - f->of[i].keeps) / m[i].drive);
         known = known && m[i].prompt_s > 0;
     }
     f->prompt_products_s = known ? f->prompt_products_s : 0;
@@ -276,13 +313,16 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
         double ahead = split == NTX_SPLIT_LAYERS ? ntx_share_ahead(&f.parts, i, m->hp.n_layers, ntx_share_reads(&of[i], work, share[i])) : 0;
         tell_machine(&of[i], work, share[i], NTX_MIN(ahead, of[i].keeps), &f.of[i]);
     }
-    for (uint32_t l = 0; l < m->hp.n_layers; l++)
-        add_layer(&(struct flow){m, &f.parts, l, &f});
-    add_output(&(struct flow){m, &f.parts, m->hp.n_layers, &f});
+    struct ntx_machines_forecast unasked = {0};
+    for (uint32_t l = 0; l < m->hp.n_layers; l++) {
+        add_layer(&(struct flow){m, &f.parts, l, &f, true});
+        add_layer(&(struct flow){m, &f.parts, l, &unasked, l + 1 < m->hp.n_layers});
+    }
+    add_output(&(struct flow){m, &f.parts, m->hp.n_layers, &f, true});
     tell_times(m, of, n, work, &f);
-    f.prompt_s = link->bytes_per_s > 0 ? f.crosses / link->bytes_per_s : 0;
-    f.messages_s = f.runs * 2 * link->latency_s + f.prompt_s;
-    const double products = f.products_s + f.attend_s, prompt = f.prompt_products_s + f.runs * 2 * link->latency_s + NTX_MACHINES_PROMPT * f.prompt_s;
+    f.prompt_s = link->bytes_per_s > 0 ? unasked.crosses / link->bytes_per_s : 0;
+    f.messages_s = f.runs * 2 * link->latency_s + (link->bytes_per_s > 0 ? f.crosses / link->bytes_per_s : 0);
+    const double products = f.products_s + f.attend_s, prompt = f.prompt_products_s + f.messages_s + (NTX_MACHINES_PROMPT - 1) * f.prompt_s; /* one row is asked */
     f.token_s = NTX_MAX(f.drives_s, products + f.messages_s) + f.experts_s;
     f.prompt_pass_s = NTX_MAX(f.prompt_pass_s, prompt);
     f.limit = NTX_MAX(f.drives_s, f.experts_s) >= products + f.messages_s ? "drives" : f.messages_s > products ? "network" : "memories";

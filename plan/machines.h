@@ -7,7 +7,8 @@
  *
  *   attention: K and V of the text: the first machine reads all of them, or, by heads, each machine its own, which takes an exchange more a layer
  *
- * A split is chosen by what a turn takes, a prompt and an answer: a prompt's pass takes the longer of reading everything that does not stay, and its products + messages.
+ * A split is chosen by what a turn takes, a prompt and an answer: a prompt's pass takes the longer of reading everything that does not stay, and its products + messages. Its last row alone is asked:
+ * the others go through no more of the last layer than feeds its state, and not through the output.
  *
  * Inputs cross in the form that they are multiplied by, mostly 8 bits and a scale, once for all experts of a row; outputs as floats: of gate and up together one value, of a row's experts their sum. What is not counted is that a machine computes while a message is under way: it waits.
  * With experts: each machine has its rows of every expert; it keeps some of them whole, and a token takes any, as if a text had no favourites. */
@@ -36,7 +37,7 @@ struct ntx_machines_forecast {
     uint32_t runs;           /* of products that somebody waits for, a token */
     double crosses;          /* bytes, a token */
     double drives_s, products_s, attend_s, messages_s, experts_s, token_s;
-    double prompt_s;         /* messages of one token more of a prompt */
+    double prompt_s;         /* messages of one token more of a prompt, which is not the last */
     double prompt_products_s, prompt_pass_s; /* of a pass of NTX_MACHINES_PROMPT tokens: its products, 0: unknown; all of it */
     uint32_t lacks;          /* 1 + the machine whose budget has no room for its K and V; 0: none */
     const char *limit;       /* "drives", "memories", "network" */

@@ -52,7 +52,12 @@ static void of_texts(void)
     NEAR(rows->token_s, rows->products_s + rows->attend_s + rows->messages_s);
     CHECK_EQ(ntx_machines_choose("auto", by, false), NTX_SPLIT_ROWS);
     NEAR(ntx_machines_turn(rows), rows->prompt_pass_s + 256 * rows->token_s);
-    NEAR(rows->prompt_pass_s, rows->prompt_products_s + rows->runs * 200e-6 + 512 * rows->prompt_s);
+    NEAR(rows->prompt_pass_s, rows->prompt_products_s + rows->messages_s + 511 * rows->prompt_s);
+    /* of the last layer 511 rows leave K and V, and nothing goes through the output: one row does */
+    const struct ntx_share_machine can = ntx_machines_can(o.model, &hw[0], budget[0]);
+    const double end = (2 * 4096.0 * 4096 + 3 * 4096.0 * 11008) * 18 / 32 + 4096.0 * 32000 * 210 / 256 + 4096 * 4.0;
+    NEAR(rows->prompt_products_s, rows->of[1].share * (((double)ntx_outline_model_bytes(&o) - end) * can.prompt_s + end / can.memory));
+    NEAR(rows->prompt_s, (31 * (3 * input(NTX_Q4_0, 4096) + input(NTX_Q4_0, 11008)) + input(NTX_Q4_0, 4096) + 4 * (31 * (3 * 4096 + 4096 + 11008 + 4096) + 2 * 4096) / 2.0 + 125 * 150) / 117e6);
     CHECK(by[NTX_SPLIT_LAYERS].prompt_products_s > 1.9 * rows->prompt_products_s && rows->prompt_products_s > 0);
     /* a better network, and a long text: by heads; a short one: not */
     ask.link = (struct ntx_machines_link){1.17e9, 30e-6};
@@ -162,7 +167,12 @@ int main(void)
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, experts in and out; the output */
     /* a row goes once to both of its experts, and their sum comes back */
     NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q6_K, 4096) + 4 * (32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 32000) / 2.0 + 129 * 150);
-    NEAR(f.prompt_s, f.crosses / 117e6);
+    NEAR(f.prompt_s, (31 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q4_0, 4096) + 4 * (31 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 2 * 1024) / 2.0 + 125 * 150) / 117e6);
+    /* a prompt that the drives limit reads all of 31 layers, and of the last one two experts of eight */
+    hw[0] = hw[1] = machine("ram=16G,drive=50M");
+    link = (struct ntx_machines_link){0};
+    CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
+    NEAR(f.prompt_pass_s, (f.of[0].bytes - f.of[0].keeps) * (1 - 0.75 * experts / 32 / (dense + experts)) / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
     ntx_outline_free(&o);
     of_texts();
     return 0;
