@@ -250,6 +250,8 @@ void ntx_engine_poke(struct ntx_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+uint64_t ntx_engine_saved(const struct ntx_engine *e) { return atomic_load_explicit(&((struct ntx_engine *)(uintptr_t)e)->saved, memory_order_relaxed); }
+
 bool ntx_engine_busy(const struct ntx_engine *e)
 {
     struct ntx_engine *q = (struct ntx_engine *)(uintptr_t)e;

@@ -49,6 +49,7 @@ void ntx_engine_tell_progress(struct ntx_engine *e);
 void ntx_engine_poke(struct ntx_engine *e);                             /* a writer has room again */
 bool ntx_engine_busy(const struct ntx_engine *e);                       /* something runs or waits; NTX_MAIL_IDLE tells its end */
 void ntx_engine_quit(struct ntx_engine *e);                             /* ends all; NTX_MAIL_STOPPED tells when to free */
+uint64_t ntx_engine_saved(const struct ntx_engine *e);                  /* bytes of what was computed that it has written to --state so far: it grows while the end waits for that */
 void ntx_engine_free(struct ntx_engine *e);                             /* joins the thread: at once after NTX_MAIL_STOPPED */
 
 #endif

@@ -78,6 +78,7 @@ struct ntx_engine {
     struct ntx_shelf *shelf;    /* prefixes on disk; NULL: none */
     struct ntx__ended *ended;   /* [n_ended] texts that ended, and are to be written there */
     uint32_t n_ended;
+    atomic_ullong saved;        /* bytes of them that were written there */
     bool exact;                 /* a generated token's K and V are those that a prompt's would be */
     bool drafting;              /* --draft, but off: */
     bool automatic;             /*   nobody asked for it, or for who guesses, */

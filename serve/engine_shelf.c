@@ -49,7 +49,7 @@ void ntx__engine_shelf_new(struct ntx_engine *e)
     const struct ntx_plan *p = e->l->plan;
     char of[200];
     struct ntx_err err = {0};
-    struct ntx_shelf_config c = {.dir = e->l->set.state, .most = e->l->set.state_max ? e->l->set.state_max : NTX_STATE_MAX, .of = of, .whole = ntx_kv_pool_marks(e->l->kv), .block_cost = p->block_s > 0 ? p->block_s : 1, .token_cost = p->block_token_s};
+    struct ntx_shelf_config c = {.dir = e->l->set.state, .most = e->l->set.state_max ? e->l->set.state_max : NTX_STATE_MAX, .of = of, .whole = ntx_kv_pool_marks(e->l->kv), .block_cost = p->block_s > 0 ? p->block_s : 1, .token_cost = p->block_token_s, .written = &e->saved};
     if (!c.dir || !*c.dir)
         return;
     if (unkept(e))

@@ -12,7 +12,8 @@
 
 #define SLOW_MS 1000
 #define FLUSH_MS 500 /* for clients to take their last replies */
-#define HARD_MS 8000 /* beyond the grace: then the loop is left whatever is open */
+#define HARD_MS 8000 /* beyond the grace: then the loop is left whatever is open. Of a state that is being written: beyond the last byte of it */
+#define LEAVE_MS 4000 /* beyond that: for the process to go */
 
 static void tell_predictor(struct ntx_server *s, const struct ntx_mail *m)
 {
@@ -76,8 +77,37 @@ uint64_t ntx__server_awake(struct ntx_server *s)
     return s->awake_ns;
 }
 
+static void on_hard_end(uv_timer_t *t)
+{
+    struct ntx_server *s = t->data;
+    ntx_log(NTX_LOG_ERR, "the end took too long; leaving");
+    s->stuck = true;
+    uv_stop(s->loop);
+}
+
+/* So long systemd waits from now on, at the least, whatever TimeoutStopSec says. */
+static void extend(const char *state, uint64_t ms)
+{
+    char text[80];
+    snprintf(text, sizeof text, "%sEXTEND_TIMEOUT_USEC=%llu", state, (unsigned long long)(ms + LEAVE_MS) * 1000);
+    ntx_notify(text);
+}
+
+/* What is being written of a text when the end comes is waited for as long as it grows: a large state on a slow drive takes minutes. */
+static void wait_for_state(struct ntx_server *s)
+{
+    const uint64_t saved = s->draining && s->engine ? ntx_engine_saved(s->engine) : s->saved;
+    if (saved == s->saved)
+        return;
+    s->saved = saved;
+    extend("", HARD_MS);
+    if (uv_timer_get_due_in(&s->hard) < HARD_MS)
+        uv_timer_start(&s->hard, on_hard_end, HARD_MS, 0);
+}
+
 static void on_slow(uv_timer_t *t)
 {
+    wait_for_state(t->data);
     ntx__conns_check(t->data);
     ntx__takers_check(t->data);
 }
@@ -227,22 +257,13 @@ static void on_grace_end(uv_timer_t *t)
     ntx_stream_abort(s->loaded->stream, -ECANCELED, "ntx-computed is shutting down");
 }
 
-static void on_hard_end(uv_timer_t *t)
-{
-    struct ntx_server *s = t->data;
-    ntx_log(NTX_LOG_ERR, "the end took too long; leaving");
-    s->stuck = true;
-    uv_stop(s->loop);
-}
-
 void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms)
 {
     if (s->closed)
         return;
-    if (!s->draining) {
+    if (!s->draining)
         ntx__unlisten(s);
-        ntx_notify("STOPPING=1");
-    }
+    extend(s->draining ? "" : "STOPPING=1\n", (uint64_t)grace_ms + HARD_MS);
     s->draining = true;
     ntx__openings_stop(s);
     uv_timer_start(&s->grace, on_grace_end, grace_ms, 0);

@@ -186,6 +186,7 @@ struct ntx_server {
     uv_timer_t pulse;  /* while the engine is busy: how far it is */
     uv_timer_t slow;   /* every second: clients that do not read */
     uv_timer_t grace, hard;
+    uint64_t saved; /* ntx_engine_saved's, when `hard` was put off last */
     bool draining, ending, closed, stuck;
     const char *lost;  /* ntx_server_lost */
     uint64_t started_ns;

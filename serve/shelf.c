@@ -49,6 +49,7 @@ struct ntx_shelf {
 struct flow {
     int fd, rc;
     bool out;
+    atomic_ullong *written;
     uint8_t *buffer;
     uint32_t n, at;    /* in the buffer; of them given out */
     uint64_t left;     /* to be read */
@@ -193,6 +194,8 @@ static int drain(struct flow *f)
 {
     f->rc = ntx_write_all(f->fd, f->buffer, f->n);
     umac64_update(&f->sum, f->n, f->buffer);
+    if (!f->rc && f->written)
+        atomic_fetch_add_explicit(f->written, f->n, memory_order_relaxed);
     f->n = 0;
     return f->rc;
 }
@@ -366,7 +369,7 @@ static int write_flow(struct flow *f, int rc, uint8_t sum[8])
 /* table: ids, and behind them the marks, whose sums come now. */
 static int write_body(struct ntx_shelf *s, int fd, struct ntx_kv_seq *kv, struct ntx_kv_mark *const *marks, int32_t *table, struct ntx_shelf_head *h)
 {
-    struct flow f = {.fd = fd, .out = true, .buffer = s->buffer};
+    struct flow f = {.fd = fd, .out = true, .written = s->c.written, .buffer = s->buffer};
     const off_t at = (off_t)(sizeof *h + table_bytes(h->n_tokens, h->n_marks));
     if (lseek(fd, at, SEEK_SET) != at)
         return -errno;

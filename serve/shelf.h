@@ -23,6 +23,7 @@
 #ifndef NTX_SERVE_SHELF_H
 #define NTX_SERVE_SHELF_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -54,6 +55,7 @@ struct ntx_shelf_config {
     const char *of;                 /* a line of what values depend on: "BUILD model DIGEST options"; files of another one are not used */
     bool whole;                     /* a file serves only texts that have all of it, or of one of its snapshots: of its values a part cannot be had (windows, recurrent states) */
     double block_cost, token_cost;  /* as of prefixes (infer/prefix.h) */
+    atomic_ullong *written;         /* bytes written so far are added here, for whoever waits for the end of it; NULL: nobody does */
 };
 
 int ntx_shelf_open(const struct ntx_shelf_config *c, struct ntx_shelf **out, struct ntx_err *err);

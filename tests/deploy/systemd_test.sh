@@ -22,7 +22,8 @@ cleanup+=("wait_for 10 end_cgroup")
 
 mkdir "$tmp/root" "$tmp/install"
 DESTDIR=$tmp/install cmake --install "$NTX_BUILD" --prefix /opt/ntx >"$tmp/log" 2>&1 || fail "cmake --install: $(cat "$tmp/log")"
-model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
+cp "$NTX_BUILD/tests/libslow_write.so" "$tmp/install/opt/ntx/lib/"
+model "$tmp/m.gguf" --ctx 1024 --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 NTX_OUTER_MNT=$(readlink /proc/self/ns/mnt)
 export NTX_OUTER_MNT NTX_CGROUP
 (
@@ -118,8 +119,17 @@ for d in computed iod predictor metrics gateway; do
     esac
 done
 
-# The end.
+# The end: it waits for a text's state that is being written, of which one MiB takes longer than TimeoutStopSec says.
+inside sh -c 'printf "[clients]\nstop_grace = 1\n[prefix]\nstate = /var/lib/ntx/state\n" >/opt/ntx/etc/ntx/ntx.conf && mkdir /run/ntx-units/ntx-computed.service.d &&
+    printf "[Service]\nTimeoutStopSec=2\nEnvironment=LD_PRELOAD=/opt/ntx/lib/libslow_write.so NTX_WRITE_MS=6000\n" >/run/ntx-units/ntx-computed.service.d/slow.conf && systemctl daemon-reload'
+inside systemctl restart ntx.target || fail "restart: $(journal -n 20)"
+as alice ntx load /home/alice/m.gguf --ram 64M --ctx 1024 >"$tmp/load" 2>&1 || fail "load with a state: $(cat "$tmp/load"; journal -n 20)"
+as alice ntx generate "$(head -c 900 "$NTX_SOURCE/README.md")" --raw --ignore-eos -n 4 --quiet >/dev/null || fail "generate with a state"
+begin=$SECONDS
 inside systemctl stop ntx.target || fail "stop"
+wait_for 30 eval 'case $(state ntx-computed.service ActiveState) in inactive | failed) ;; *) false ;; esac' || fail "ntx-computed does not end: $(journal -n 10)"
+[ "$(state ntx-computed.service Result)" = success ] && inside ls /var/lib/ntx/state | grep -q '\.prefix$' || fail "a state is lost at the end, after $((SECONDS - begin)) s: $(inside ls -la /var/lib/ntx/state; journal -n 20)"
+[ $((SECONDS - begin)) -ge 4 ] || fail "writing was not slow: $((SECONDS - begin)) s"
 wait_for 20 eval '[ -z "$(inside pgrep ntx-)" ]' || fail "left running: $(inside pgrep -a ntx-)"
 [ -z "$(inside ls -A /run/ntx /dev/shm 2>/dev/null | grep -v ':$' | grep .)" ] || fail "left behind: $(inside ls -A /run/ntx /dev/shm)"
 for d in computed iod predictor; do
