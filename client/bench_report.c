@@ -37,6 +37,10 @@ json_t *ntx_bench_object(const struct ntx_bench_case *c)
     json_t *j = json_copy(c->last);
     for (unsigned k = 0; k < NTX_N_FIGURES; k++) {
         char name[64];
+        if (k == NTX_FIG_DECODE && c->write < 2) { /* the first token comes with its prompt: there is no such rate */
+            json_object_del(j, ntx_figure_name[k]);
+            continue;
+        }
         struct summary s = summary(c->v[k], c->runs);
         json_object_set_new(j, ntx_figure_name[k], json_real(s.median));
         snprintf(name, sizeof name, "%s_min", ntx_figure_name[k]);

@@ -79,7 +79,7 @@ static uint32_t plan_cases(struct bench *b)
         c->prompt = p->v[NTX_MIN(k, p->n - 1)];
         c->write = k < w->n ? w->v[k] : 1;
         c->reads = k < p->n;
-        c->writes = k < w->n;
+        c->writes = k < w->n && c->write > 1; /* the first token comes with its prompt: of it alone there is no rate */
         ctx = NTX_MAX(ctx, c->prompt + c->write + 1);
     }
     return ctx;

@@ -217,7 +217,7 @@ static const struct ntx_setting logits_entries[] = {
 };
 static const struct ntx_setting bench_entries[] = {
     {"prompt", 'p', "N[,N...]", "prompt tokens (default $), a test for each", OWN(read_prompts), .preset = "128"},
-    {"n", 'n', "N[,N...]", "tokens to generate (default $), a test for each", OWN(read_writes), .preset = "32"},
+    {"n", 'n', "N[,N...]", "tokens to generate (default $), a test for each, but for 1: the first token comes with its prompt", OWN(read_writes), .preset = "32"},
     {"repeat", 'r', "N", "runs (default $)", COUNT(repeats), .preset = "5"},
     {"output", 'o', "FORM", "md, csv or json: a row for each test (default md)", .kind = NTX_SET_WORD, .choices = "form:md|csv|json", AT(out)},
 };

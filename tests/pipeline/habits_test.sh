@@ -76,5 +76,8 @@ assert [(r["test"], r["type"], r["prompt_tokens"]) for r in c] == [("pp8", "Q8_0
 one, = [json.loads(l) for l in bench("-p", "8", "-n", "4", "--json").splitlines()]
 assert one["runs"] == 3 and one["prompt_tokens"] == 8 and one["generated_tokens"] == 4 and one["decode_tok_s_min"] <= one["decode_tok_s"] <= one["decode_tok_s_max"], one
 assert len(bench("-p", "8,9", "-n", "4", "--json").splitlines()) == 2
+assert [r["test"] for r in json.loads(bench("-p", "8", "-n", "1,3", "-o", "json"))] == ["pp8", "tg3 @ d8"], "of the one token that comes with its prompt there is no rate"
+one, = [json.loads(l) for l in bench("-p", "8", "-n", "1", "--json").splitlines()]
+assert one["generated_tokens"] == 1 and one["prefill_tok_s"] > 0 and not [k for k in one if k.startswith("decode_tok_s")], one
 PY
 echo "hands find what they are used to"
