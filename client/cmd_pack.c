@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cmd_pack.h"
@@ -65,16 +64,6 @@ static void report(const struct ntx_options *o, const struct ntx_pack_report *r)
     }
 }
 
-/* A file is never packed onto itself. */
-static int check_out(const struct ntx_model_files *f, const char *out, struct ntx_err *err)
-{
-    struct stat a, b;
-    for (unsigned i = 0; i < f->n; i++)
-        if (!stat(out, &a) && !fstat(f->fds[i], &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-            return ntx_err_set(err, -EINVAL, "%s: this is the model itself; give another name", out);
-    return 0;
-}
-
 static int read_order(const struct ntx_options *o, const struct ntx_model *m, const struct ntx_model_files *f, uint32_t **order, struct ntx_err *err)
 {
     char digest[NTX_DIGEST_TEXT];
@@ -117,7 +106,7 @@ int ntx_cmd_pack(struct ntx_options *o)
     struct ntx_model_files f = {0};
     struct ntx_model *m = NULL;
     int rc = ntx_model_files_open(o->args[0], &f, &err);
-    if (!rc && !(rc = check_out(&f, o->args[1], &err)) && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], &err)))
+    if (!rc && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], &err)))
         rc = ntx_model_open(f.gguf, &m, &err);
     if (!rc)
         rc = (o->delta ? ntx__pack_delta : o->of_machines ? ntx__pack_share : pack_groups)(o, &f, m, &err);

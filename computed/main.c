@@ -230,6 +230,15 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
     return rc;
 }
 
+/* Who reads it takes half of it for all of it, unless told. */
+static int printed(void)
+{
+    if (!fflush(stdout) && !ferror(stdout))
+        return 0;
+    ntx_log(NTX_LOG_ERR, "standard output: %s", strerror(errno));
+    return EXIT_FAILED;
+}
+
 static int print_memory_max(const struct ntx_config *c)
 {
     uint64_t max = ntx_config_memory_max(c);
@@ -237,7 +246,7 @@ static int print_memory_max(const struct ntx_config *c)
         printf("%llu\n", (unsigned long long)max);
     else
         puts("infinity");
-    return fflush(stdout) ? EXIT_FAILED : 0;
+    return printed();
 }
 
 static int fail(const struct ntx_err *err, int code)
@@ -261,11 +270,11 @@ int main(int argc, char **argv)
         return ntx_take_main(*argv[2] == '1');
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
+    ntx_log_init("ntx-computed", args.level);
     if (args.print_config) {
         ntx_config_print(stdout);
-        return 0;
+        return printed();
     }
-    ntx_log_init("ntx-computed", args.level);
     signal(SIGPIPE, SIG_IGN);
     mallopt(M_MMAP_THRESHOLD, 1 << 20); /* fixed: what a big request took goes back to the kernel when it is freed, or the budget would not hold */
     int rc = read_config(&app, &args, &err);

@@ -43,6 +43,29 @@ expect 111 'no/dir/s.json: cannot be written: No such file' "$n" run "$tmp/m.ggu
 expect 111 'cannot be written: Is a directory' "$n" run "$tmp/m.gguf" x --ram 64M --trace "$tmp"
 [ ! -s "$tmp/out" ] || fail "a token came before --trace was looked at"
 
+# What is written is none of the files that are read, by whatever name: they stay as they are.
+cp "$tmp/m.gguf" "$tmp/part-00001-of-00001.gguf"
+ln -s m.gguf "$tmp/link.gguf"
+for i in {1..300}; do echo "once upon a time there was number $i"; done >"$tmp/read.txt"
+cp "$tmp/read.txt" "$tmp/read.was"
+for out in "$tmp/m.gguf" "$tmp/link.gguf"; do
+    for c in "imatrix $tmp/m.gguf $tmp/read.txt -o" "calibrate $tmp/m.gguf --text $tmp/read.txt -o" "draft-index $tmp/m.gguf $tmp/read.txt -o" "run $tmp/m.gguf x -n 2 --stats" "run $tmp/m.gguf x -n 2 --trace" \
+        "perplexity $tmp/m.gguf $tmp/read.txt --save-logits" "logits $tmp/m.gguf --tokens 1,2 --steps" "logits $tmp/m.gguf --tokens 1,2 -o" "bench $tmp/m.gguf -p 2 -n 2 --stats" "pack $tmp/m.gguf" "pack --delta $tmp/m.gguf"; do
+        # shellcheck disable=SC2086
+        expect 111 "$out: this is the model itself; give another name" "$n" $c "$out"
+    done
+done
+expect 111 'part-00001-of-00001.gguf: this is the model itself' "$n" run "$tmp/part-00001-of-00001.gguf" x --stats "$tmp/part-00001-of-00001.gguf"
+expect 111 'm.gguf: ntx run reads this file; give what it writes another name' "$n" run "$tmp/part-00001-of-00001.gguf" x --draft "lookup,$tmp/m.gguf" --stats "$tmp/m.gguf"
+for c in "imatrix $tmp/m.gguf $tmp/read.txt -o" "calibrate $tmp/m.gguf --text $tmp/read.txt -o" "draft-index $tmp/m.gguf $tmp/read.txt -o" "perplexity $tmp/m.gguf $tmp/read.txt --save-logits" \
+    "run $tmp/m.gguf --file $tmp/read.txt --stats"; do
+    # shellcheck disable=SC2086
+    expect 111 "read.txt: ntx ${c%% *} reads this file; give what it writes another name" "$n" $c "$tmp/read.txt"
+done
+cmp -s "$tmp/m.gguf" "$tmp/part-00001-of-00001.gguf" && same "$tmp/read.txt" "$tmp/read.was" "what was read" || fail "the model was written over"
+"$n" run "$tmp/m.gguf" "$tmp/read.txt" --raw -n 2 --ctx 512 --ram 64M --quiet --stats "$tmp/read.txt" >/dev/null 2>"$tmp/err" || fail "a prompt is no file: $(cat "$tmp/err")"
+[ -c /dev/full ] && { "$NTX_BIN/ntx-computed" --print-config >/dev/full 2>"$tmp/err"; [ $? = 111 ] && grep -q 'standard output: No space left' "$tmp/err" || fail "--print-config without room: $(cat "$tmp/err")"; }
+
 if [ "$(id -u)" != 0 ]; then
     cp "$tmp/m.gguf" "$tmp/secret.gguf"; chmod 000 "$tmp/secret.gguf"
     expect 111 'may not read' "$n" run "$tmp/secret.gguf" x
