@@ -58,15 +58,13 @@ static void print_report(const struct ntx_doctor_report *r)
 /* The user's place; as root also the service's, where the service is installed. */
 static int store(const char *json, char *where, size_t n, struct ntx_err *err)
 {
-    int rc = ntx_hw_user_path(where, (unsigned)n), service = -ENOENT;
-    if (!rc)
-        rc = ntx_hw_store(where, json, err);
+    int none = ntx_hw_user_path(where, (unsigned)n), service = -ENOENT, rc = none ? none : ntx_hw_store(where, json, err);
     if (!geteuid() && !access("/var/lib/ntx", W_OK))
         service = ntx_hw_store(NTX_HW_SERVICE_PATH, json, err);
     if (rc && !service)
         snprintf(where, n, "%s", NTX_HW_SERVICE_PATH);
-    if (rc == -ENOENT && service)
-        return ntx_err_set(err, rc, "neither XDG_CACHE_HOME nor HOME is set: there is no place to store the profile");
+    if (none && service)
+        return ntx_err_set(err, rc, "neither XDG_CACHE_HOME nor HOME is a path that can be used: there is no place to store the profile");
     return service ? rc : 0;
 }
 

@@ -17,7 +17,7 @@ static const char *duration(double s, char *buf, size_t n)
     if (s < 0.95)
         snprintf(buf, n, "less than a second");
     else if (s < 9.5)
-        snprintf(buf, n, "%.2g seconds", s);
+        snprintf(buf, n, s < 1.05 ? "%.2g second" : "%.2g seconds", s);
     else if (s < 100)
         snprintf(buf, n, "%.0f seconds", s);
     else if (s < 100 * 60)
@@ -29,11 +29,18 @@ static const char *duration(double s, char *buf, size_t n)
     return buf;
 }
 
+static const char *about(double s, char *buf, size_t n)
+{
+    char text[32];
+    snprintf(buf, n, "%s%s", s < 0.95 ? "" : "about ", duration(s, text, sizeof text));
+    return buf;
+}
+
 static const char *rate(double tok_s, char *buf, size_t n)
 {
     char one[32];
     if (tok_s >= 1)
-        snprintf(buf, n, tok_s >= 100 ? "%.0f tokens a second" : "%.2g tokens a second", tok_s);
+        snprintf(buf, n, tok_s >= 99.5 ? "%.0f tokens a second" : "%.2g tokens a second", tok_s);
     else
         snprintf(buf, n, "a token every %s", duration(1 / tok_s, one, sizeof one));
     return buf;
@@ -66,9 +73,9 @@ static void print_rates(const struct ntx_plan_answer *a)
 {
     char r[64], d[32];
     double pass = a->place.decode.pass_s, per_token = a->place.prefill.pass_s / a->place.rows;
-    printf("Writing: %s; an answer of %d words takes about %s.\n", rate(1 / pass, r, sizeof r), ANSWER_WORDS, duration(TOKENS_OF(ANSWER_WORDS) * pass, d, sizeof d));
-    printf("Reading: %s; a prompt of %d words takes about %s.\n", rate(1 / per_token, r, sizeof r), PROMPT_WORDS,
-           duration(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->place.prefill.pass_s), d, sizeof d));
+    printf("Writing: %s; an answer of %d words takes %s.\n", rate(1 / pass, r, sizeof r), ANSWER_WORDS, about(TOKENS_OF(ANSWER_WORDS) * pass, d, sizeof d));
+    printf("Reading: %s; a prompt of %d words takes %s.\n", rate(1 / per_token, r, sizeof r), PROMPT_WORDS,
+           about(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->place.prefill.pass_s), d, sizeof d));
 }
 
 static void print_guesses(const struct ntx_plan_answer *a)

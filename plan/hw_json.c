@@ -331,8 +331,8 @@ int ntx_hw_store(const char *path, const char *json, struct ntx_err *err)
 int ntx_hw_user_path(char *buf, unsigned n)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int k = cache && *cache ? snprintf(buf, n, "%s/ntx/profile.json", cache)
-            : home && *home ? snprintf(buf, n, "%s/.cache/ntx/profile.json", home)
+    int k = cache && *cache == '/' ? snprintf(buf, n, "%s/ntx/profile.json", cache)
+            : home && *home == '/' ? snprintf(buf, n, "%s/.cache/ntx/profile.json", home)
                             : -1;
     return k < 0 || (unsigned)k >= n ? -ENOENT : 0;
 }
