@@ -29,6 +29,7 @@ static const struct ntx_route routes[] = {
     {"GET", "/health", ntx__serve_health, &ntx_openai_chat, NTX_API_CHAT, true},
     {"GET", "/metrics", ntx__serve_metrics, &ntx_openai_chat, NTX_API_CHAT, false},
     {"GET", "/v1/models", ntx__serve_models, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"GET", "/v1/models/", ntx__serve_model, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/v1/chat/completions", ntx__serve_answer, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/v1/completions", ntx__serve_answer, &ntx_openai_text, NTX_API_TEXT, false},
     {"POST", "/v1/responses", ntx__serve_answer, &ntx_openai_responses, NTX_API_RESPONSES, false},
@@ -125,13 +126,23 @@ static int check(struct ntx_request *q, struct ntx_fault *f)
 
 /* ---- what there is */
 
+/* A path that ends with a slash is that of all below. */
+static bool leads(struct ntx_request *q, const char *route, const char *path)
+{
+    const size_t n = strlen(route);
+    if (n < 2 || route[n - 1] != '/')
+        return !strcmp(route, path);
+    q->of = path + n;
+    return !strncmp(route, path, n) && path[n];
+}
+
 /* HEAD is GET without the body, which libmicrohttpd leaves out. */
 static const struct ntx_route *find(struct ntx_request *q, const char *method, const char *path, struct ntx_fault *f)
 {
     const char *wanted = !strcmp(method, "HEAD") ? "GET" : method;
     const struct ntx_route *same = NULL;
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (strcmp(routes[i].path, path))
+        if (!leads(q, routes[i].path, path))
             continue;
         if (!strcmp(routes[i].method, wanted))
             return &routes[i];
@@ -171,7 +182,7 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
     const char *length = header(q, "Content-Length");
     bool options = !strcmp(method, "OPTIONS");
     q->route = options ? &asking : find(q, method, path, &f);
-    if (!check(q, &denied) && !f.kind && length && strtoull(length, NULL, 10) > BODY_MOST)
+    if (!ntx__http_framing(q, &denied) && !check(q, &denied) && !f.kind && length && strtoull(length, NULL, 10) > BODY_MOST)
         ntx_fault(&f, NTX_FAULT_LARGE, NULL, "the body is longer than %u MiB", BODY_MOST >> 20);
     q->refused = options || denied.kind || f.kind;
     if (denied.kind || f.kind)

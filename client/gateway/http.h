@@ -52,6 +52,8 @@ struct ntx_request { /* of its connection's thread */
     const char *allow;  /* the method that this path is for, of a request by another one; else NULL */
     uint64_t since_ns;
     bool refused;
+    bool ends;          /* the connection, with the answer */
+    const char *of;     /* what stands in the path behind the route's, where that ends with a slash */
 };
 
 struct ntx_gate *ntx__http_gate(struct ntx_http *h);
@@ -59,6 +61,8 @@ void ntx__http_body_done(struct ntx_request *q); /* it is read */
 int ntx__http_client(struct MHD_Connection *c); /* its socket */
 /* No limit of time while we make the client wait; and the client's again. */
 void ntx__http_patience(struct MHD_Connection *c, bool ours);
+
+int ntx__http_framing(struct ntx_request *q, struct ntx_fault *f); /* framing.c: headers that can be read in two ways are refused, and end the connection */
 
 /* reply.c. body is taken. */
 enum MHD_Result ntx__reply(struct ntx_request *q, unsigned status, const char *type, struct ntx_buf *body);
@@ -73,6 +77,7 @@ enum MHD_Result ntx__serve_detokenize(struct ntx_request *q);
 enum MHD_Result ntx__serve_embeddings(struct ntx_request *q);
 /* views.c: what there is to see */
 enum MHD_Result ntx__serve_models(struct ntx_request *q);
+enum MHD_Result ntx__serve_model(struct ntx_request *q);
 enum MHD_Result ntx__serve_health(struct ntx_request *q);
 enum MHD_Result ntx__serve_metrics(struct ntx_request *q);
 enum MHD_Result ntx__serve_home(struct ntx_request *q);

@@ -12,6 +12,8 @@ enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct 
     }
     if (status == MHD_HTTP_UNAUTHORIZED)
         MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (q->ends)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED && q->allow)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, q->allow);
     enum MHD_Result rc = MHD_queue_response(q->conn, status, r);

@@ -55,6 +55,21 @@ enum MHD_Result ntx__serve_models(struct ntx_request *q)
     return ntx__reply_json(q, MHD_HTTP_OK, list);
 }
 
+enum MHD_Result ntx__serve_model(struct ntx_request *q)
+{
+    struct ntx_fault f;
+    json_t *j = status(q, &f), *list = j ? models(j) : NULL, *m, *found = NULL;
+    size_t i;
+    json_array_foreach(list, i, m)
+        if (!strcmp(json_string_value(json_object_get(m, "id")), q->of))
+            found = json_incref(m);
+    if (j && !found)
+        ntx_fault(&f, NTX_FAULT_PATH, NULL, "no model '%.100s' is loaded: /v1/models tells what is", q->of);
+    json_decref(list);
+    json_decref(j);
+    return found ? ntx__reply_json(q, MHD_HTTP_OK, found) : ntx__reply_fault(q, &f);
+}
+
 /* ---- Ollama's */
 
 static json_t *details(const json_t *status)

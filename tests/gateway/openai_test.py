@@ -164,6 +164,13 @@ def views(g):
     created = r["data"][0].pop("created")
     check(abs(created - time.time()) < 3600, "created", created)
     equal(r, {"object": "list", "data": [{"id": "tiny \"one\"", "object": "model", "owned_by": "ntx", "context_length": 512}]}, "models")
+    one = g.get("/v1/models/tiny%20%22one%22")
+    check(abs(one[1].pop("created") - created) < 2 and one == (200, r["data"][0]), "a model by its name", one)
+    equal(g.request("HEAD", "/v1/models/tiny%20%22one%22")[::2], (200, b""), "HEAD of it")
+    for other in ("tiny", "tiny%20%22one%22x", "a/b", "..%2f..", "%ff"):
+        status, e = g.get("/v1/models/" + other)
+        check(status == 404 and "/v1/models tells what is" in e["error"]["message"] and e["error"]["code"] == "not_found", other, e)
+    equal([g.get("/v1/models/")[0], g.post("/v1/models/x", {})[0], g.get("/v1/models/x%00")[0]], [404, 405, 404], "no model's path")
     equal(g.get("/health"), (200, {"status": "ok"}), "health")
     status, head, body = g.request("GET", "/metrics")
     check(status == 200 and b"\nntx_up 1\n" in body and "version=0.0.4" in head["content-type"], "metrics", body[:200])
@@ -303,6 +310,29 @@ def lookers(d, g):
         equal({f.result()[0] for f in [pool.submit(g.request, "GET", "/v1/models") for _ in range(100)]}, {200}, "many at once")
 
 
+def framing(g):
+    """Where a request ends is beyond doubt, or it is refused and its connection ends: what follows is nobody's request."""
+    body = json.dumps(dict(FIXED, prompt="A dog")).encode()
+    hidden = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+
+    def answers(headers, sent, first=b"Host: localhost\r\n", timeout=20):
+        begin = time.monotonic()
+        reply = g.raw(b"POST /v1/completions HTTP/1.1\r\n" + first + headers + b"\r\n" + sent + hidden, timeout)
+        check(time.monotonic() - begin < timeout, headers, "the connection is left open")
+        check(b"\r\nConnection: close\r\n" in reply, headers, reply)
+        return [int(n) for n in re.findall(rb"HTTP/1\.1 (\d+) ", reply)]
+    n = b"Content-Length: %d\r\n" % len(body)
+    for headers, sent in ((b"Content-Length: 0\r\n" + n, body), (n + b"Content-Length: 0\r\n", body), (n + n, body), (b"Transfer-Encoding: chunked\r\n" + n, chunked), (n + b"Transfer-Encoding: chunked\r\n", chunked),
+                          (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", chunked), (b"Transfer-Encoding: identity\r\n" + n, body), (b"Transfer-Encoding : chunked\r\n" + n, body),
+                          (b"Content-Length : 0\r\n" + n, body), (n + b"Host: localhost\r\n", body), (b"Transfer-Encoding: xchunked\r\n", chunked), (b"Transfer-Encoding: chunked, gzip\r\n", chunked),
+                          (b"Content-Encoding: gzip\r\n" + n, body)):
+        equal(answers(headers, sent), [400], (headers, sent[:8]))
+    for headers, sent in ((n, body), (b"transfer-encoding: Chunked\r\n", chunked), (b"Content-Encoding: identity\r\n" + n, body)):
+        reply = g.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n" + sent + hidden.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        equal(re.findall(rb"HTTP/1\.1 (\d+) ", reply), [b"200", b"200"], "two requests in one connection")
+
+
 def hostile(g):
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
     equal(status_of(g.raw(head + b"Content-Length: 16777217\r\n\r\n")), 413, "a body that says it is too long")
@@ -369,7 +399,7 @@ def main():
             c.close()
             for part in (chat, choices, text, origins, leaving, crowd, lookers):
                 part(d, g)
-            for part in (refusals, views, hostile):
+            for part in (refusals, views, framing, hostile):
                 part(g)
             keys(d)
             strangers(d)
