@@ -324,8 +324,10 @@ static int fill(struct ntx_client *c, int timeout_ms, struct ntx_err *err)
 {
     uint8_t buf[65536];
     int rc = ntx_client_wait(c->sock, timeout_ms);
+    if (rc == -ETIMEDOUT)
+        return ntx_err_set(err, rc, "no answer within %d ms", timeout_ms);
     if (rc)
-        return rc == -ETIMEDOUT ? ntx_err_set(err, rc, "no answer within %d ms", timeout_ms) : rc;
+        return ntx_err_set(err, rc, "%s", rc == -EINTR ? "interrupted" : strerror(-rc));
     ssize_t n = recv(c->sock, buf, sizeof buf, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;

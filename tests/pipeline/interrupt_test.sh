@@ -53,6 +53,23 @@ wait_for 60 child $pid ntx-iod >/dev/null || fail "loading: the daemons did not 
 interrupted loading INT
 ! grep -q context "$tmp/err" || fail "loading: it was over: $(cat "$tmp/err")"
 
+# Whatever else computes in private daemons ends by the signal, too, and no more is said than what was.
+for i in {1..400}; do echo "once upon a time there was number $i"; done >"$tmp/text"
+for i in {1..30}; do echo "{\"prompt\": \"hello $i\", \"answer\": \"x\"}"; done >"$tmp/questions"
+ready() { NTX_RUNTIME=$(run_dirs) ntx status --json 2>/dev/null | grep -q '"state": *"ready"' || [ -s "$tmp/err" ]; }
+for c in "bench -p 8 -n 9" "perplexity $tmp/text --ctx 64" "eval --questions $tmp/questions --ctx 64" "logits --tokens 1,2,3 -o $tmp/made --ctx 64" "imatrix $tmp/text -o $tmp/made --ctx 64" "calibrate --text $tmp/text -o $tmp/made --ctx 64"; do
+    # shellcheck disable=SC2086
+    set -- $c
+    : >"$tmp/err"
+    "$NTX_BIN/ntx" "$1" "$tmp/m.gguf" "${@:2}" --ram 10M --quiet --link nvme=10M >"$tmp/out" 2>"$tmp/err" & # passes of a second
+    pid=$!
+    wait_for 60 ready || fail "$1: does not compute: $(cat "$tmp/err")"
+    sleep 0.2 # for its request
+    interrupted "$1" INT
+    [ ! -s "$tmp/err" ] || fail "$1: $(cat "$tmp/err")"
+    rm -f "$tmp/made"
+done
+
 # Text that is held back, since it might become a stop string, is shown at the end, on a line of its own without a token.
 "$NTX_BIN/ntx" run "$tmp/m.gguf" hello --raw --ram 10M -n 1 --ignore-eos --temp 0 --quiet | tr -d '\n' >"$tmp/first" || fail "one token"
 [ -s "$tmp/first" ] || fail "the first token has no text"
