@@ -15,10 +15,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/client.h"
 #include "common/util.h"
 #include "common/worker_main.h"
 
 #define UNFIT_MS 500
+#define PATIENCE_MS 5000
 
 enum { COMPUTED, IOD, PREDICTOR, N_CHILDREN };
 static const char *const names[N_CHILDREN] = {"ntx-computed", "ntx-iod", "ntx-predictor"};
@@ -259,20 +261,34 @@ static uint64_t written_by(pid_t pid)
     return n;
 }
 
-/* computed writes what it keeps of texts (--state) before it goes: as long as it does, it is waited for. */
+/* 1: it has ended; 0: not within 5 s; -EINTR: who waits for it presses Ctrl-C. */
+static int ended(const struct child *c, bool patient)
+{
+    struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
+    int rc = patient ? poll(&p, 1, PATIENCE_MS) : ntx_client_wait(c->pidfd, PATIENCE_MS);
+    return !patient && rc == -EINTR ? rc : poll(&p, 1, 0) > 0;
+}
+
+/* computed writes what it keeps of texts (--state) before it goes: as long as it does, it is waited for, which is told where it takes long, and ends by a Ctrl-C
+ * from then on. What came before that (timeout(1) sends its signal twice) was meant for what is over. */
 static void end_child(struct ntx_supervisor *s, int which)
 {
     struct child *c = &s->child[which];
     if (!c->pid)
         return;
-    struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
-    uint64_t before;
-    bool ends;
+    uint64_t before = written_by(c->pid), now;
+    bool told = false;
+    int rc;
     kill(c->pid, SIGTERM);
-    do
-        before = written_by(c->pid);
-    while (!(ends = c->pidfd >= 0 && poll(&p, 1, 5000) > 0) && written_by(c->pid) > before);
-    if (!ends)
+    while (!(rc = ended(c, !told)) && (now = written_by(c->pid)) > before) {
+        before = now;
+        while (!told && ntx_client_wait(-1, 0) == -EINTR)
+            ;
+        if (!told)
+            ntx_say("what was computed is being written, to be there next time; Ctrl-C leaves it");
+        told = true;
+    }
+    if (rc != 1)
         kill(c->pid, SIGKILL);
     reap(s, which);
 }

@@ -51,4 +51,13 @@ more = [(t, int(re.search(r"EXTEND_TIMEOUT_USEC=(\d+)", l)[1]) / 1e6) for t, l i
 assert len(more) >= 4 and more[-1][0] >= begin + 7, more
 assert all(until > 11 and t + until > after for (t, until), (after, _) in zip(more, more[1:])), more
 PY
+# Who waits for it is told why, and need not.
+"${slow[@]}" env --default-signal=INT "$NTX_BIN/ntx" run "${asked[@]}" --state "$tmp/left-state" >"$tmp/out" 2>"$tmp/err" & run=$!
+wait_for 30 grep -q '^ntx: what was computed is being written, .*Ctrl-C leaves it$' "$tmp/err" || fail "a long end is not told: $(cat "$tmp/err")"
+kill -INT $run
+begin=$SECONDS
+wait $run || fail "a run whose state was left ended with $?: $(cat "$tmp/err")"
+[ $((SECONDS - begin)) -le 3 ] && [ "$(wc -l <"$tmp/err")" = 1 ] || fail "Ctrl-C, and an end after $((SECONDS - begin)) s: $(cat "$tmp/err")"
+same "$tmp/want" "$tmp/out" "the run whose state was left"
+! ls "$tmp/left-state" | grep '\.prefix$' || fail "a state that was left is there"
 finish "a state of $(stat -c %s "$tmp"/run-state/*.prefix | sort -n | tail -1) bytes is waited for, $took s"
