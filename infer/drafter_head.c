@@ -271,14 +271,7 @@ int ntx_drafter_head_new(int fd, const struct ntx_gguf *model, const int *fds, u
         rc = make_first(d, ctx, threads, err);
     if (!rc)
         rc = make_second(d, err);
-    if (!rc)
-        rc = ntx__drafter_rest(d, ctx, threads, err);
-    if (rc) {
-        ntx_drafter_free(d);
-        return rc;
-    }
-    *out = d;
-    return 0;
+    return ntx__drafter_made(d, rc, ctx, threads, out, err);
 }
 
 void ntx__drafter_head_free(struct ntx_drafter_head *h)

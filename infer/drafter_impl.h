@@ -96,6 +96,7 @@ int ntx__drafter_chunks(const struct ntx_model *m, struct ntx_chunks **out, stru
 int ntx__drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *model, struct ntx_err *err);
 struct ntx_forward_config ntx__drafter_pass(const struct ntx_model *m, const struct ntx_chunks *c, uint32_t ctx, uint32_t threads);
 int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err);
-int ntx__drafter_rest(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, struct ntx_err *err);
+/* The end of making one: all that its kinds share, if rc is 0; d (may be NULL) is freed where it fails. */
+int ntx__drafter_made(struct ntx_drafter *d, int rc, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err);
 
 #endif

@@ -135,7 +135,7 @@ static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)
     return rc;
 }
 
-int ntx__drafter_rest(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, struct ntx_err *err)
+static int rest(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, struct ntx_err *err)
 {
     d->ctx = ctx;
     d->n_vocab = d->model->hp.n_vocab;
@@ -153,18 +153,22 @@ int ntx__drafter_rest(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, str
     return rc || !d->logits ? ntx_err_set(err, rc ? rc : -ENOMEM, "%s", err->text[0] ? err->text : "no memory for a drafter") : 0;
 }
 
+int ntx__drafter_made(struct ntx_drafter *d, int rc, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err)
+{
+    if (!rc)
+        rc = rest(d, ctx, threads, err);
+    if (rc)
+        ntx_drafter_free(d);
+    else
+        *out = d;
+    return rc;
+}
+
 int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_err *err)
 {
     struct ntx_drafter *d = calloc(1, sizeof *d);
     int rc = d ? open_model(d, fd, err) : ntx_err_set(err, -ENOMEM, "no memory for a drafter");
-    if (!rc)
-        rc = ntx__drafter_rest(d, ctx, 1, err);
-    if (rc) {
-        ntx_drafter_free(d);
-        return rc;
-    }
-    *out = d;
-    return 0;
+    return ntx__drafter_made(d, rc, ctx, 1, out, err);
 }
 
 /* A vector of the file that the block's chunks need not have. */
@@ -198,14 +202,7 @@ int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t
 {
     struct ntx_drafter *d = calloc(1, sizeof *d);
     int rc = d ? open_nextn(d, model, fds, err) : ntx_err_set(err, -ENOMEM, "no memory for what predicts tokens");
-    if (!rc)
-        rc = ntx__drafter_rest(d, ctx, threads, err);
-    if (rc) {
-        ntx_drafter_free(d);
-        return rc;
-    }
-    *out = d;
-    return 0;
+    return ntx__drafter_made(d, rc, ctx, threads, out, err);
 }
 
 void ntx_drafter_free(struct ntx_drafter *d)

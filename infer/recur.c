@@ -44,7 +44,6 @@ int ntx__kv_make_floats(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 static void *place_of(const struct ntx_kv_pool *p, uint32_t unit) { return p->space[SIDES].base + unit * p->space[SIDES].unit_bytes; }
 static void copy(const struct ntx_kv_pool *p, uint32_t from, uint32_t to) { memcpy(place_of(p, to), place_of(p, from), p->space[SIDES].unit_bytes); }
 
-bool ntx_recur_any(const struct ntx_kv_seq *s) { return s->n_units[SIDES]; }
 uint32_t ntx_recur_at(const struct ntx_kv_seq *s) { return s->at[s->now]; }
 
 /* ---- stops */

@@ -23,7 +23,6 @@ struct ntx_kv_seq;
 static inline uint32_t ntx_recur_panel(const struct ntx_hparams *hp) { return hp->delta.head % 32 ? 16 : 32; }
 
 uint64_t ntx_recur_bytes(const struct ntx_hparams *hp); /* of a sequence's two sides; 0: the model keeps no such */
-bool ntx_recur_any(const struct ntx_kv_seq *s);
 uint32_t ntx_recur_at(const struct ntx_kv_seq *s); /* tokens in it */
 
 /* A pass begins with the token at position pos: 0 begins anew. -EINVAL: it is another's turn. */

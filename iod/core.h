@@ -42,7 +42,6 @@ enum ntx_iod_kind { NTX_IOD_SLOT, NTX_IOD_FRAME, NTX_IOD_CHUNK };
 static inline enum ntx_iod_kind ntx_iod_tag_kind(uint64_t t) { return (enum ntx_iod_kind)(t >> 62); }
 static inline uint32_t ntx_iod_tag_tries(uint64_t t) { return (uint32_t)(t >> 60) & 3; }
 static inline uint32_t ntx_iod_tag_index(uint64_t t) { return (uint32_t)(t >> 38) & 0x3fffff; }
-static inline uint32_t ntx_iod_tag_gen(uint64_t t) { return (uint32_t)(t >> 16) & 0x3fffff; }
 static inline uint32_t ntx_iod_tag_piece(uint64_t t) { return (uint32_t)t & 0xffff; }
 
 struct ntx_iod_failure {

@@ -264,7 +264,7 @@ static int add_filters(struct ntx_reader *r, const struct ntx_reader_config *c, 
     for (unsigned d = 0; d < NTX_IOD_MAX_DRIVES; d++)
         rates[d] = c->rate_bps;
     if (!rc && c->rate_bps > 0)
-        rc = ntx_source_throttle_each(r->source, rates, drives, n_files, &r->region.ring->drive_until, &r->source, err);
+        rc = ntx_source_throttle(r->source, rates, drives, n_files, &r->region.ring->drive_until, &r->source, err);
     if (!rc && drives > 1)
         rc = ntx_source_stripe(r->source, drives, n_files, &r->source, err);
     if (!rc && *c->fault)

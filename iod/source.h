@@ -100,10 +100,9 @@ int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, 
                      unsigned note_len, struct ntx_err *err);
 int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, struct ntx_err *err);
 /* Filters take `over` over on success. */
-int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_source **out, struct ntx_err *err);
 /* A rate for each of n_drives, of which each has n_files files (as for stripe). first: when the first one's last byte comes, where others read from it, too (shm/drive.h); or NULL. */
-int ntx_source_throttle_each(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, _Atomic uint64_t *first,
-                             struct ntx_source **out, struct ntx_err *err);
+int ntx_source_throttle(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, _Atomic uint64_t *first,
+                        struct ntx_source **out, struct ntx_err *err);
 int ntx_source_stripe(struct ntx_source *over, unsigned n_drives, unsigned n_files, struct ntx_source **out, struct ntx_err *err);
 int ntx_source_fault(struct ntx_source *over, const char *rules, uint32_t start, uint32_t block, struct ntx_source **out, struct ntx_err *err);
 

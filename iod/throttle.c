@@ -88,13 +88,8 @@ static const struct ntx_source_ops throttle_ops = {
     .inflight = throttle_inflight, .ring = throttle_ring, .close = throttle_close,
 };
 
-int ntx_source_throttle(struct ntx_source *over, double bytes_per_s, struct ntx_source **out, struct ntx_err *err)
-{
-    return ntx_source_throttle_each(over, &bytes_per_s, 1, NTX_MAX_FILES, NULL, out, err);
-}
-
-int ntx_source_throttle_each(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, _Atomic uint64_t *first,
-                             struct ntx_source **out, struct ntx_err *err)
+int ntx_source_throttle(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, _Atomic uint64_t *first,
+                        struct ntx_source **out, struct ntx_err *err)
 {
     if (!n_drives || n_drives > NTX_IOD_MAX_DRIVES || !n_files)
         return ntx_err_set(err, -EINVAL, "%u drives: expected 1 to %d", n_drives, NTX_IOD_MAX_DRIVES);

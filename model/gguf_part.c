@@ -95,25 +95,18 @@ static int need(struct reader *r, uint64_t n)
     return grow(r, r->pos + (size_t)n);
 }
 
-static int get_u32(struct reader *r, uint32_t *v)
+static int get(struct reader *r, void *v, size_t n)
 {
-    int rc = need(r, sizeof *v);
+    int rc = need(r, n);
     if (rc)
         return rc;
-    memcpy(v, r->buf + r->pos, sizeof *v);
-    r->pos += sizeof *v;
+    memcpy(v, r->buf + r->pos, n);
+    r->pos += n;
     return 0;
 }
 
-static int get_u64(struct reader *r, uint64_t *v)
-{
-    int rc = need(r, sizeof *v);
-    if (rc)
-        return rc;
-    memcpy(v, r->buf + r->pos, sizeof *v);
-    r->pos += sizeof *v;
-    return 0;
-}
+static int get_u32(struct reader *r, uint32_t *v) { return get(r, v, sizeof *v); }
+static int get_u64(struct reader *r, uint64_t *v) { return get(r, v, sizeof *v); }
 
 /* The pointer holds until the next need(). */
 static int get_str(struct reader *r, struct ntx_str *s)

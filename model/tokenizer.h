@@ -56,7 +56,6 @@ size_t ntx_utf8_hold(const char *buf, size_t n);
 
 uint32_t ntx_tokenizer_n_vocab(const struct ntx_tokenizer *t);
 int32_t ntx_tokenizer_bos(const struct ntx_tokenizer *t);   /* -1 when none */
-int32_t ntx_tokenizer_eos(const struct ntx_tokenizer *t);
 /* Those that stand before the prefix, the suffix and the middle of a text that is to be filled in, by the file's keys or by the names that known models
  * give them. false: the vocabulary has not all three. */
 bool ntx_tokenizer_fim(const struct ntx_tokenizer *t, int32_t id[3]);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/util.h"
@@ -82,17 +81,24 @@ int ntx_attach_recv(int sock, struct ntx_attach_msg *m, int *fds, unsigned *n_fd
     return 1;
 }
 
+int ntx_attach_socket(const char *dir, struct sockaddr_un *a, struct ntx_err *err)
+{
+    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(a->sun_path, sizeof a->sun_path, "%s/region.sock", dir);
+    if (n < 0 || (size_t)n >= sizeof a->sun_path)
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: the runtime directory's path is too long for a socket", dir);
+    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return s < 0 ? ntx_err_set(err, -errno, "cannot make a socket: %s", strerror(errno)) : s;
+}
+
 /* Until computed listens, or wait_ms are over. */
 static int connect_socket(const char *dir, unsigned wait_ms, int *out, struct ntx_err *err)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct sockaddr_un a;
     uint64_t end = ntx_now_ns() + (uint64_t)wait_ms * 1000000u;
-    int n = snprintf(a.sun_path, sizeof a.sun_path, "%s/region.sock", dir);
-    if (n < 0 || (size_t)n >= sizeof a.sun_path)
-        return ntx_err_set(err, -ENAMETOOLONG, "%s: the runtime directory's path is too long for a socket", dir);
-    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int s = ntx_attach_socket(dir, &a, err);
     if (s < 0)
-        return ntx_err_set(err, -errno, "cannot make a socket: %s", strerror(errno));
+        return s;
     while (connect(s, (struct sockaddr *)&a, sizeof a)) {
         int rc = -errno;
         bool soon = rc == -ENOENT || rc == -ECONNREFUSED || rc == -EAGAIN || rc == -EINTR;

@@ -31,6 +31,7 @@
 #define NTX_PROTO_ATTACH_H
 
 #include <stdint.h>
+#include <sys/un.h>
 
 #include "common/err.h"
 
@@ -67,7 +68,10 @@ struct ntx_attach_msg { /* one packet, both directions; unused fields zero */
  * Retries the connect for up to wait_ms while computed is not there yet. -EPERM: refused for good; -EBUSY: refused for now. */
 int ntx_attach_connect(const char *dir, enum ntx_role role, unsigned wait_ms, uint32_t *instance, int *counters_fd, struct ntx_err *err);
 
-/* Both sides. One validated packet (magic, version, kind, terminated strings, number of descriptors fits the kind).
+/* Both sides. region.sock's address below dir, and a socket for it, non-blocking and closed on exec. */
+int ntx_attach_socket(const char *dir, struct sockaddr_un *a, struct ntx_err *err);
+
+/* One validated packet (magic, version, kind, terminated strings, number of descriptors fits the kind).
  * recv: 1 message, 0 end of file, -EAGAIN nothing yet, other negative errno. fds has room for NTX_ATTACH_MAX_FDS. */
 int ntx_attach_send(int sock, struct ntx_attach_msg *m, const int *fds, unsigned n_fds);
 int ntx_attach_recv(int sock, struct ntx_attach_msg *m, int *fds, unsigned *n_fds);

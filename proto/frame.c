@@ -149,30 +149,3 @@ int ntx_frame_send_request(int sock, const Ntx__Request *m, const int *fds, unsi
     free(frame);
     return rc == -ECONNRESET ? -EPIPE : rc;
 }
-
-int ntx_frame_recv_reply(int sock, struct ntx_frame_in *in, Ntx__Reply **out)
-{
-    uint8_t buf[16384];
-    for (;;) {
-        const uint8_t *body;
-        size_t len;
-        int rc = ntx_frame_next(in, &body, &len);
-        if (rc < 0)
-            return rc;
-        if (rc) {
-            Ntx__Reply *m = ntx_reply_decode(body, len);
-            if (!m)
-                return -EBADMSG;
-            *out = m;
-            return 0;
-        }
-        ssize_t n = recv(sock, buf, sizeof buf, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n == 0 || errno == ECONNRESET ? -EPIPE : -errno;
-        rc = ntx_frame_feed(in, buf, (size_t)n);
-        if (rc)
-            return rc;
-    }
-}

@@ -46,6 +46,5 @@ int ntx_reply_encode(const Ntx__Reply *m, uint8_t **frame, size_t *len);
 
 /* Blocking client side. */
 int ntx_frame_send_request(int sock, const Ntx__Request *m, const int *fds, unsigned n_fds);
-int ntx_frame_recv_reply(int sock, struct ntx_frame_in *in, Ntx__Reply **out); /* -EPIPE: the daemon went away */
 
 #endif

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/util.h"
@@ -46,13 +45,10 @@ static void on_listen(uv_poll_t *h, int status, int events)
 /* A socket left over by a computed that was killed is removed: the lock on the directory is the caller's business. */
 static int listen_at(const char *dir, int *out, struct ntx_err *err)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    int n = snprintf(a.sun_path, sizeof a.sun_path, "%s/region.sock", dir);
-    if (n < 0 || (size_t)n >= sizeof a.sun_path)
-        return ntx_err_set(err, -ENAMETOOLONG, "%s: the runtime directory's path is too long for a socket", dir);
-    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    struct sockaddr_un a;
+    int s = ntx_attach_socket(dir, &a, err);
     if (s < 0)
-        return ntx_err_set(err, -errno, "cannot make a socket: %s", strerror(errno));
+        return s;
     unlink(a.sun_path);
     /* Nobody can connect before listen(), so the mode is in force from the first moment. */
     if (bind(s, (struct sockaddr *)&a, sizeof a) || chmod(a.sun_path, 0600) || listen(s, 16)) {

@@ -44,7 +44,6 @@ void ntx_stream_cancel(struct ntx_stream *s, uint64_t pass);
 void ntx_stream_iod_died(struct ntx_stream *s);
 /* The dead iod's reads are proved finished: taint is lifted. */
 void ntx_stream_untaint(struct ntx_stream *s);
-bool ntx_stream_tainted(const struct ntx_stream *s);
 
 /* Before iod has the region: host chunks wait for their memory (words SKIPPED). Then, any one thread: the region's memory is there up to this
  * offset; iod may read what lies before it. */

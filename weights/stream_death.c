@@ -96,14 +96,6 @@ void ntx_stream_untaint(struct ntx_stream *s)
     ntx__stream_wake(s); /* it may sleep for want of a slot */
 }
 
-bool ntx_stream_tainted(const struct ntx_stream *s)
-{
-    for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++)
-        if (atomic_load_explicit(&s->r->ask[i].tainted, memory_order_relaxed))
-            return true;
-    return count_tainted(s) != 0;
-}
-
 bool ntx_stream_host_failure(const struct ntx_stream *s, char *text, size_t n)
 {
     for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++) {

@@ -71,11 +71,6 @@ const struct ntx_reply_format *ntx_reply_by_template(const char *jinja, size_t l
 
 const char *ntx_reply_name(const struct ntx_reply_format *f) { return f->name; }
 
-const char *ntx_reply_names(void)
-{
-    return "harmony, deepseek-v4, deepseek-v3.2, deepseek, kimi, minimax, glm, qwen3-coder, mistral, hermes, llama-3, plain";
-}
-
 bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_t len)
 {
     static const char *const within[] = {DS("tool" LOW "sep"), "<|tool_call_argument_begin|>", "[ARGS]", "[CALL_ID]", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};

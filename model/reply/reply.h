@@ -23,7 +23,6 @@ const struct ntx_reply_format *ntx_reply_by_name(const char *name); /* NULL: unk
 /* By the text of a chat template; plain where it has no calls of a known form. */
 const struct ntx_reply_format *ntx_reply_by_template(const char *jinja, size_t len);
 const char *ntx_reply_name(const struct ntx_reply_format *f);
-const char *ntx_reply_names(void); /* comma separated, for messages */
 /* Whether the text is a mark of the format: a control token that must be shown. */
 bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_t len);
 

@@ -304,4 +304,3 @@ void ntx_template_free(struct ntx_template *t)
     free(t);
 }
 
-size_t ntx_template_bytes(const struct ntx_template *t) { return sizeof *t + t->arena.bytes; }

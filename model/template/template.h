@@ -30,7 +30,6 @@ struct ntx_template;
 /* text[0..len) is copied. -EINVAL: it does not parse; -EFBIG: more than 1 MiB; -ENOMEM. */
 int ntx_template_parse(const char *text, size_t len, struct ntx_template **out, struct ntx_err *err);
 void ntx_template_free(struct ntx_template *t);
-size_t ntx_template_bytes(const struct ntx_template *t); /* memory held */
 
 struct ntx_template_limits {
     size_t memory;             /* bytes, for all that a rendering makes; 0: 256 MiB */

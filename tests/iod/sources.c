@@ -227,8 +227,8 @@ static void test_throttle(double rate, unsigned n, uint32_t len)
     struct ntx_err err = {0};
     struct instant t = {.base.ops = &instant_ops, .event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     setup(&b, temp_file(NULL, FILE_BYTES));
-    CHECK_EQ(ntx_source_throttle(&t.base, 0, &b.s, &err), -EINVAL);
-    CHECK_EQ(ntx_source_throttle(&t.base, rate, &b.s, &err), 0);
+    CHECK_EQ(ntx_source_throttle(&t.base, &(double){0}, 1, 1, NULL, &b.s, &err), -EINVAL);
+    CHECK_EQ(ntx_source_throttle(&t.base, &rate, 1, 1, NULL, &b.s, &err), 0);
     double got = 0, least = 0.8 * rate;
     struct others before = others_now();
     for (int tries = 0; tries < 10 && !(got > 0.97 * rate && got < 1.03 * rate); tries++) { /* the machine may be busy */
@@ -321,7 +321,7 @@ static void test_stripe_rate(const double *rates, unsigned n, double least)
     double sum = 0, got = 0;
     struct others before = others_now();
     setup(&b, temp_file(NULL, FILE_BYTES));
-    CHECK_EQ(ntx_source_throttle_each(&t.base, rates, n, 1, NULL, &b.s, &err), 0);
+    CHECK_EQ(ntx_source_throttle(&t.base, rates, n, 1, NULL, &b.s, &err), 0);
     CHECK_EQ(ntx_source_stripe(b.s, n, 1, &b.s, &err), 0);
     for (unsigned d = 0; d < n; d++)
         sum += rates[d];

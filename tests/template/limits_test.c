@@ -13,7 +13,6 @@ static int render(const char *text, const char *variables, const struct ntx_temp
     int rc = ntx_template_parse(text, strlen(text), &t, &err);
     if (rc)
         return rc;
-    CHECK(ntx_template_bytes(t) > 0);
     rc = ntx_template_render(t, variables, strlen(variables), limits, out, &err);
     ntx_template_free(t);
     return rc;

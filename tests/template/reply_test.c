@@ -37,7 +37,7 @@ static void check_as(const char *format, bool thinks, const char *reply, const c
         struct got g = {.n = 0};
         struct ntx_reply *r;
         struct ntx_reply_ask ask = {.format = ntx_reply_by_name(format), .thinks = thinks, .is_string = zip_is_string, .part = part, .arg = &g};
-        CHECK_MSG(ask.format && strstr(ntx_reply_names(), format), "%s", format);
+        CHECK_MSG(ask.format, "%s", format);
         CHECK(!ntx_reply_new(&ask, &r));
         for (size_t i = 0, n = strlen(reply); i < n; i += size)
             CHECK(!ntx_reply_feed(r, reply + i, n - i < size ? n - i : size));

@@ -69,7 +69,7 @@ static void test_spm(void)
     CHECK_STR(ntx_tokenizer_kind(t), "llama");
     CHECK_EQ(ntx_tokenizer_n_vocab(t), N_SPM);
     CHECK_EQ(ntx_tokenizer_bos(t), 1);
-    CHECK_EQ(ntx_tokenizer_eos(t), 2);
+    CHECK(ntx_tokenizer_is_eog(t, 2));
     NO_IDS(t, "", 0);
     IDS(t, "", NTX_TOK_BOS, 1);
     IDS(t, "a", NTX_TOK_BOS, 1, SPA);
