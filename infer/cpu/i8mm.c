@@ -18,13 +18,15 @@ enum {
     TWINS = 2,               /* pairs of outputs */
     LEAST_ROWS = 3,
     ROOM = 448 << 10,        /* bytes of interleaved rows, on the stack */
+    BLOCK = 96,              /* of them, of a pair of SIMPLE rows */
+    BLOCKS = ROOM / 2 / BLOCK,
 };
 
 /* Of a pair of rows of x: their bytes, interleaved; with scales and sums behind. */
 struct paired {
-    const int8_t *q;
-    const float *d;          /* [blocks][4] d0 d0 d1 d1 */
-    const void *s;           /* SIMPLE: int32 [blocks][4] likewise, what integer sums begin with; or float, sums of x, of types with minima. SUPER: int8 [super-blocks][64]: sums below 128 and the rest, in a pair's order */
+    const int8_t *q;         /* SIMPLE: behind the 64 bytes of each block four scales, d0 d0 d1 d1, and four times likewise what integer sums begin with, as bits of floats; or sums of x, of types with minima */
+    const float *d;          /* SUPER: [super-blocks][4] d0 d0 d1 d1 */
+    const int8_t *s;         /*   and [super-blocks][64]: sums of x below 128 and the rest, in a pair's order */
 };
 
 struct pass {
@@ -51,16 +53,23 @@ INLINE int32x4_t meet(int32x4_t sum, const int8x16_t x[4], const struct quad *w,
     return sum;
 }
 
+/* p in a register of its own: else the compiler makes an index for each load behind it, and adds these up each time. */
+INLINE const void *held(const void *p)
+{
+    __asm__("" : "+r"(p));
+    return p;
+}
+
 INLINE void load_quad(const int8_t *p, int8x16_t x[4])
 {
     for (int k = 0; k < 4; k++)
         x[k] = vld1q_s8(p + 16 * k);
 }
 
-/* Two rows, by eights. n: bytes, a multiple of 32. */
-INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to)
+/* Two rows, by eights. n: bytes, a multiple of 32, of which each 32 come to 64, `step` apart. */
+INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to, size_t step)
 {
-    for (size_t k = 0; k < n; k += 32, to += 64) {
+    for (size_t k = 0; k < n; k += 32, to += step) {
         const struct from first = {(const uint8_t *)a + k, (const uint8_t *)b + k, FIRST}, last = {first.a, first.b, LAST};
         const uint8x16x4_t v = {{bytes16(first, 0), bytes16(last, 0), bytes16(first, 16), bytes16(last, 16)}};
         for (int i = 0; i < 4; i++)
@@ -68,14 +77,14 @@ INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to)
     }
 }
 
-/* a0 a0 b0 b0, a1 a1 b1 b1, ...: four of each. */
-INLINE void spread(float32x4_t a, float32x4_t b, float *to)
+/* a0 a0 b0 b0, a1 a1 b1 b1, ...: four of each, `step` floats from one to the next. */
+INLINE void spread(float32x4_t a, float32x4_t b, float *to, size_t step)
 {
     const float32x4_t low = vzip1q_f32(a, b), high = vzip2q_f32(a, b);
     vst1q_f32(to, vzip1q_f32(low, low));
-    vst1q_f32(to + 4, vzip2q_f32(low, low));
-    vst1q_f32(to + 8, vzip1q_f32(high, high));
-    vst1q_f32(to + 12, vzip2q_f32(high, high));
+    vst1q_f32(to + step, vzip2q_f32(low, low));
+    vst1q_f32(to + 2 * step, vzip1q_f32(high, high));
+    vst1q_f32(to + 3 * step, vzip2q_f32(high, high));
 }
 
 /* The tree over the lanes, then y. */
@@ -111,24 +120,25 @@ enum { MAGIC_BITS = 0x4b400000 };
 
 INLINE float32x4_t float_sum(int32x4_t sum) { return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(MAGIC)); }
 
-static size_t simple_bytes(uint32_t n_in) { return (size_t)n_in * 2 + (size_t)round_up(n_in / NTX_QK, 4) * 32; }
+static size_t simple_bytes(uint32_t n_in) { return (size_t)round_up(n_in / NTX_QK, 4) * BLOCK; }
 
 static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, const struct simple_kind *kind, char *room, struct paired *to)
 {
     const struct q8_row x = q8_view(s->x + a * s->x_stride, s->n_in), z = q8_view(s->x + b * s->x_stride, s->n_in);
     const uint32_t nb = s->n_in / NTX_QK;
     const int32x4_t offset = vdupq_n_s32(offset_of(kind)), magic = vdupq_n_s32(MAGIC_BITS);
-    float *d = (float *)(void *)(room + (size_t)s->n_in * 2), *sums = d + (size_t)round_up(nb, 4) * 4;
-    interleave(x.q, z.q, s->n_in, (int8_t *)room);
+    const size_t step = BLOCK / sizeof(float);
+    interleave(x.q, z.q, s->n_in, (int8_t *)room, BLOCK);
     for (uint32_t k = 0; k < nb; k += 4) {
         const int32x4_t xs = vld1q_s32(x.s + k), zs = vld1q_s32(z.s + k);
-        spread(vld1q_f32(x.d + k), vld1q_f32(z.d + k), d + 4 * k);
+        float *head = (float *)(void *)(room + (size_t)k * BLOCK + 64);
+        spread(vld1q_f32(x.d + k), vld1q_f32(z.d + k), head, step);
         if (kind->has_min)
-            spread(vcvtq_f32_s32(xs), vcvtq_f32_s32(zs), sums + 4 * k);
+            spread(vcvtq_f32_s32(xs), vcvtq_f32_s32(zs), head + 4, step);
         else
-            spread(vreinterpretq_f32_s32(vmlsq_s32(magic, xs, offset)), vreinterpretq_f32_s32(vmlsq_s32(magic, zs, offset)), sums + 4 * k);
+            spread(vreinterpretq_f32_s32(vmlsq_s32(magic, xs, offset)), vreinterpretq_f32_s32(vmlsq_s32(magic, zs, offset)), head + 4, step);
     }
-    *to = (struct paired){(const int8_t *)room, d, sums};
+    *to = (struct paired){(const int8_t *)room, NULL, NULL};
 }
 
 INLINE float32x4_t two_halves(uint16_t a, uint16_t b) { return four_halves((a | (uint64_t)b << 16) * 0x100000001); } /* a b a b */
@@ -158,36 +168,45 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
     const uint32_t nb = p->s.n_in / NTX_QK;
     const bool halves = kind->scales == TWO_E4M3;
     const int32x4_t magic = vdupq_n_s32(MAGIC_BITS);
+    const bool shared = kind->parts > 1 && kind->scales == HALF_WORD; /* a head by several lanes */
     const uint8_t *w[2 * TWINS];
-    float32x4_t lanes[LANES][PAIRS][TWINS];
+    float32x4_t lanes[LANES][PAIRS][TWINS], heads[BLOCKS / 2][TWINS];
     outputs_at(&p->s, o, w);
+    for (uint32_t k = 0; shared && k < nb / kind->parts; k++)
+        for (int h = 0; h < TWINS; h++)
+            heads[k][h] = two_halves(half_at(w[2 * h] + k * kind->block_bytes), half_at(w[2 * h + 1] + k * kind->block_bytes));
     for (uint32_t l = 0; l < LANES; l++) {
         float32x4_t acc[PAIRS][TWINS];
+        const uint32_t part = l % kind->parts; /* of all blocks of this lane */
+        size_t at = l / kind->parts * kind->block_bytes;
         for (uint32_t i = 0; i < pairs; i++)
             for (int h = 0; h < TWINS; h++)
                 acc[i][h] = vdupq_n_f32(0);
-        for (uint32_t b = l; b < nb; b += LANES) {
-            const uint32_t part = b % kind->parts;
-            const size_t at = (size_t)(b / kind->parts) * kind->block_bytes;
+        for (uint32_t b = l; b < nb; b += LANES, at += LANES / kind->parts * kind->block_bytes) {
             struct quad v[TWINS];
             float32x4_t d[TWINS], m[TWINS];
             for (int h = 0; h < TWINS; h++) {
                 v[h] = QUAD(kind, w[2 * h] + at, w[2 * h + 1] + at, part);
-                two_heads(w[2 * h] + at, w[2 * h + 1] + at, part, kind, &d[h], &m[h]);
+                if (shared)
+                    d[h] = heads[b / kind->parts][h];
+                else
+                    two_heads(w[2 * h] + at, w[2 * h + 1] + at, part, kind, &d[h], &m[h]);
             }
 #pragma GCC unroll 4
             for (uint32_t i = 0; i < pairs; i++) {
-                const float32x4_t dx = vld1q_f32(p->x[i].d + 4 * (size_t)b);
-                const int32x4_t begin = kind->has_min ? magic : vld1q_s32((const int32_t *)p->x[i].s + 4 * (size_t)b);
+                const int8_t *block = held(p->x[i].q + (size_t)b * BLOCK);
+                const float *head = (const float *)(const void *)(block + 64);
+                const float32x4_t dx = vld1q_f32(head), behind = vld1q_f32(head + 4);
+                const int32x4_t begin = kind->has_min ? magic : vreinterpretq_s32_f32(behind);
                 int8x16_t x[4];
-                load_quad(p->x[i].q + (size_t)b * 2 * NTX_QK, x);
+                load_quad(block, x);
 #pragma GCC unroll 2
                 for (int h = 0; h < TWINS; h++) {
                     acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 0, halves ? 2 : 4)), vmulq_f32(d[h], dx));
                     if (halves)
                         acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 2, 4)), vmulq_f32(m[h], dx));
                     if (kind->has_min)
-                        acc[i][h] = vfmaq_f32(acc[i][h], vld1q_f32((const float *)p->x[i].s + 4 * (size_t)b), vmulq_f32(m[h], dx));
+                        acc[i][h] = vfmaq_f32(acc[i][h], behind, vmulq_f32(m[h], dx));
                 }
             }
         }
@@ -216,9 +235,9 @@ static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, cons
     const uint32_t nb = s->n_in / NTX_QKK, parts = kind->by_16 ? 2 : 1;
     float *d = (float *)(void *)(room + (size_t)s->n_in * 2);
     int8_t *sums = (int8_t *)(d + (size_t)round_up(nb, 4) * 4);
-    interleave(x.q, z.q, s->n_in, (int8_t *)room);
+    interleave(x.q, z.q, s->n_in, (int8_t *)room, 64);
     for (uint32_t k = 0; k < nb; k += 4)
-        spread(vld1q_f32(x.d + k), vld1q_f32(z.d + k), d + 4 * k);
+        spread(vld1q_f32(x.d + k), vld1q_f32(z.d + k), d + 4 * k, 4);
     for (uint32_t k = 0; k < nb * parts; k++) {
         const int16_t *from[2] = {kind->by_16 ? x.s16 : x.s32, kind->by_16 ? z.s16 : z.s32};
         interleave_sums(from[0] + 8 * k, from[1] + 8 * k, sums + 64 * (k / parts) + 32 * (k % parts));
@@ -280,7 +299,7 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
             for (int h = 0; h < TWINS; h++) {
                 two_scales(at[2 * h], at[2 * h + 1], kind, &subs[h]);
                 for (uint32_t i = 0; i < pairs; i++) {
-                    const int8_t *sums = (const int8_t *)p->x[i].s + 64 * (size_t)b;
+                    const int8_t *sums = p->x[i].s + 64 * (size_t)b;
                     dot[i][h] = kind->dmin_at == ADDED ? sums_meet(&subs[h], sums, kind->by_16) : kind->offset ? vmulq_n_s32(sums_meet(&subs[h], sums, kind->by_16), -kind->offset) : vdupq_n_s32(0);
                 }
             }
@@ -311,7 +330,7 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
                     const float32x4_t dx = vld1q_f32(p->x[i].d + 4 * (size_t)b);
                     lanes[l][i][h] = vfmaq_f32(lanes[l][i][h], vcvtq_f32_s32(dot[i][h]), vmulq_f32(d, dx));
                     if (kind->dmin_at >= 0) {
-                        const int32x4_t less = sums_meet(&subs[h], (const int8_t *)p->x[i].s + 64 * (size_t)b, kind->by_16);
+                        const int32x4_t less = sums_meet(&subs[h], p->x[i].s + 64 * (size_t)b, kind->by_16);
                         const float32x4_t m = two_halves(half_at(at[2 * h] + kind->dmin_at), half_at(at[2 * h + 1] + kind->dmin_at));
                         lanes[l][i][h] = vfmaq_f32(lanes[l][i][h], vcvtq_f32_s32(vnegq_s32(less)), vmulq_f32(m, dx));
                     }

@@ -357,6 +357,40 @@ INLINE float32x4_t fma_first(float32x4_t acc, float32x4_t a, float32x4_t b, uint
     return n < 4 ? vbslq_f32(first_lanes(n), v, acc) : v;
 }
 
+/* Blocks b .. b + 3 of one output's weights with `rows` rows of x, into a quarter of their lanes; n of the blocks exist. x, kind: what its file makes of them. */
+typedef void quad_fn(const uint8_t *w, uint32_t b, uint32_t n, const void *x, const int rows, const void *kind, float32x4_t *acc);
+
+/* All outputs, nb blocks each. ahead: bytes of 16 blocks, which are then asked for early and gone through without a loop; 0: a quad at a time, which looks ahead by itself. */
+INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const uint32_t nb, const void *x, const void *kind, quad_fn *quad, const size_t ahead)
+{
+    for (uint32_t o = 0; o < s->n_out; o++) {
+        const uint8_t *w = s->w + o * s->row_bytes;
+        float32x4_t acc[4][NEON_ROWS];
+        for (int q = 0; q < 4; q++)
+            for (int r = 0; r < rows; r++)
+                acc[q][r] = vdupq_n_f32(0);
+        uint32_t b = 0;
+        for (; ahead && nb - b >= 16; b += 16) {
+            prefetch_weights(w + b / 16 * ahead, ahead, 1024, false);
+#pragma GCC unroll 4
+            for (uint32_t q = 0; q < 4; q++)
+                quad(w, b + 4 * q, 4, x, rows, kind, acc[q]);
+        }
+        for (; b < nb; b += 4)
+            quad(w, b, nb - b < 4 ? nb - b : 4, x, rows, kind, acc[b / 4 % 4]);
+        for (int r = 0; r < rows; r++) {
+            const float32x4_t a[4] = {acc[0][r], acc[1][r], acc[2][r], acc[3][r]};
+            s->y[(row + (size_t)r) * s->ldy + o] = join_quads(a);
+        }
+    }
+}
+
+#define NEON_MATMUL(rule, type)                                                                                       \
+    static void rows1_##type(const struct shape *s, uint32_t row) { rule##_rows(s, row, 1, &rule##_##type); }         \
+    static void rows2_##type(const struct shape *s, uint32_t row) { rule##_rows(s, row, 2, &rule##_##type); }         \
+    static void rows4_##type(const struct shape *s, uint32_t row) { rule##_rows(s, row, 4, &rule##_##type); }         \
+    MATMUL_BY_ROWS(ntx__neon, type)
+
 /* Bands of outputs whose weights stay in the cache while all rows pass over them. */
 enum { BAND = 64 << 10 };
 

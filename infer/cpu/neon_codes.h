@@ -31,6 +31,13 @@ INLINE int8x16_t two_eights(const uint64_t *book, size_t a, size_t b)
     return vreinterpretq_s8_u64(vld1q_lane_u64(book + b, vcombine_u64(vld1_u64(book + a), vcreate_u64(0)), 1));
 }
 
+/* The same by two plain loads, which take an index; one into a register's half takes an address, which is to be added up first. */
+INLINE int8x16_t zipped_eights(const uint64_t *book, size_t a, size_t b)
+{
+    const uint64x1_t none = vcreate_u64(0);
+    return vreinterpretq_s8_u64(vzip1q_u64(vcombine_u64(vld1_u64(book + a), none), vcombine_u64(vld1_u64(book + b), none)));
+}
+
 /* What says which entries, of one row or of two. */
 struct fields {
     uint64_t a, b;
@@ -43,7 +50,7 @@ INLINE struct pair four_eights(const uint64_t *book, struct from w, struct field
     const int k = at + (w.take == LAST ? step : 0);
     if (w.take == ALONE)
         return (struct pair){{two_eights(book, f.a >> k & most, f.a >> (k + step) & most), two_eights(book, f.a >> (k + 2 * step) & most, f.a >> (k + 3 * step) & most)}};
-    return (struct pair){{two_eights(book, f.a >> k & most, f.b >> k & most), two_eights(book, f.a >> (k + 2 * step) & most, f.b >> (k + 2 * step) & most)}};
+    return (struct pair){{zipped_eights(book, f.a >> k & most, f.b >> k & most), zipped_eights(book, f.a >> (k + 2 * step) & most, f.b >> (k + 2 * step) & most)}};
 }
 
 /* Of four fields of a row; of two of each of two rows. */

@@ -33,8 +33,10 @@ INLINE struct pair eights(struct pair p)
 }
 
 /* 32s b .. b + 3 for each row; n of them exist. */
-INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row *x, const int rows, const struct simple_kind *kind, float32x4_t *acc)
+INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const void *all, const int rows, const void *of, float32x4_t *acc)
 {
+    const struct q8_row *x = all;
+    const struct simple_kind *kind = of;
     const bool halves = kind->scales == TWO_E4M3;
     int32x4_t i[NEON_ROWS][4];
     float32x4_t d = vdupq_n_f32(0), m = d;
@@ -84,37 +86,13 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_r
     }
 }
 
-INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const struct simple_kind *kind)
+INLINE void simple_rows(const struct shape *s, uint32_t row, const int rows, const struct simple_kind *kind)
 {
-    const uint32_t nb = s->n_in / NTX_QK;
     struct q8_row x[NEON_ROWS];
     for (int r = 0; r < rows; r++)
         x[r] = q8_view(s->x + (row + (size_t)r) * s->x_stride, s->n_in);
-    for (uint32_t o = 0; o < s->n_out; o++) {
-        const uint8_t *w = s->w + o * s->row_bytes;
-        float32x4_t acc[4][NEON_ROWS];
-        for (int q = 0; q < 4; q++)
-            for (int r = 0; r < rows; r++)
-                acc[q][r] = vdupq_n_f32(0);
-        uint32_t b = 0;
-        for (; nb - b >= 16; b += 16) {
-            prefetch_weights(w + b / kind->parts * kind->block_bytes, 16 / kind->parts * kind->block_bytes, 1024, false);
-#pragma GCC unroll 4
-            for (uint32_t q = 0; q < 4; q++)
-                dot_quad(w, b + 4 * q, 4, x, rows, kind, acc[q]);
-        }
-        for (uint32_t q = 0; b < nb; q++, b += 4)
-            dot_quad(w, b, nb - b < 4 ? nb - b : 4, x, rows, kind, acc[q]);
-        for (int r = 0; r < rows; r++) {
-            const float32x4_t a[4] = {acc[0][r], acc[1][r], acc[2][r], acc[3][r]};
-            s->y[(row + (size_t)r) * s->ldy + o] = join_quads(a);
-        }
-    }
+    mm_rows(s, row, rows, s->n_in / NTX_QK, x, kind, dot_quad, 16 / kind->parts * kind->block_bytes);
 }
 
-#define SIMPLE_MATMUL(TYPE, type)                                                                                   \
-    static void rows1_##type(const struct shape *s, uint32_t row) { mm_rows(s, row, 1, &simple_##type); }           \
-    static void rows2_##type(const struct shape *s, uint32_t row) { mm_rows(s, row, 2, &simple_##type); }           \
-    static void rows4_##type(const struct shape *s, uint32_t row) { mm_rows(s, row, 4, &simple_##type); }           \
-    MATMUL_BY_ROWS(ntx__neon, type)
+#define SIMPLE_MATMUL(TYPE, type) NEON_MATMUL(simple, type)
 NEON_SIMPLE(SIMPLE_MATMUL)

@@ -88,14 +88,16 @@ INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, c
 }
 
 /* Super-blocks b .. b + 3; n of them exist. */
-INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const struct q8k_row *all, const int rows, const struct super_kind *kind, float32x4_t *acc)
+INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const void *all, const int rows, const void *of, float32x4_t *acc)
 {
+    const struct super_kind *kind = of;
     const uint8_t *w = row + (size_t)b * kind->block_bytes;
+    const struct q8k_row *whole = all;
     struct q8k_row x[NEON_ROWS];
     struct sums sums[NEON_ROWS];
     uint64_t d = 0, m = 0;
     for (int r = 0; r < rows; r++)
-        x[r] = (struct q8k_row){all[r].q + (size_t)b * NTX_QKK, all[r].d + b, all[r].s16 + (size_t)b * 16, all[r].s32 + (size_t)b * 8};
+        x[r] = (struct q8k_row){whole[r].q + (size_t)b * NTX_QKK, whole[r].d + b, whole[r].s16 + (size_t)b * 16, whole[r].s32 + (size_t)b * 8};
     if (kind->flat)
         prefetch_weights(w, 4 * kind->block_bytes, 1024, false);
     if (kind->flat && n == 4) {
@@ -121,32 +123,15 @@ INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const struct q8
     }
 }
 
-INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const struct super_kind *kind)
+INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, const struct super_kind *kind)
 {
-    const uint32_t nb = s->n_in / NTX_QKK;
     struct q8k_row x[NEON_ROWS];
     for (int r = 0; r < rows; r++)
         x[r] = q8k_view(s->x + (row + (size_t)r) * s->x_stride, s->n_in);
-    for (uint32_t o = 0; o < s->n_out; o++) {
-        const uint8_t *w = s->w + o * s->row_bytes;
-        float32x4_t acc[4][NEON_ROWS];
-        for (int q = 0; q < 4; q++)
-            for (int r = 0; r < rows; r++)
-                acc[q][r] = vdupq_n_f32(0);
-        for (uint32_t b = 0; b < nb; b += 4)
-            dot_quad(w, b, nb - b < 4 ? nb - b : 4, x, rows, kind, acc[b / 4 % 4]);
-        for (int r = 0; r < rows; r++) {
-            const float32x4_t a[4] = {acc[0][r], acc[1][r], acc[2][r], acc[3][r]};
-            s->y[(row + (size_t)r) * s->ldy + o] = join_quads(a);
-        }
-    }
+    mm_rows(s, row, rows, s->n_in / NTX_QKK, x, kind, dot_quad, 0);
 }
 
-#define SUPER_MATMUL(TYPE, type)                                                                                    \
-    static void rows1_##type(const struct shape *s, uint32_t row) { mm_rows(s, row, 1, &super_##type); }            \
-    static void rows2_##type(const struct shape *s, uint32_t row) { mm_rows(s, row, 2, &super_##type); }            \
-    static void rows4_##type(const struct shape *s, uint32_t row) { mm_rows(s, row, 4, &super_##type); }            \
-    MATMUL_BY_ROWS(ntx__neon, type)
+#define SUPER_MATMUL(TYPE, type) NEON_MATMUL(super, type)
 NEON_SUPER(SUPER_MATMUL)
 
 /* ---- floats: value k goes to lane k % 32, which is one of eight registers */
