@@ -39,25 +39,31 @@ static struct ntx_weight weight_of(const struct ntx_model *m, uint32_t tensor)
     };
 }
 
-static int append(struct cutter *k, struct ntx_chunk **out)
+/* One more chunk, of zeros; NULL: *rc says why not. */
+static struct ntx_chunk *append(struct cutter *k, int *rc)
 {
     struct ntx_chunks *c = k->c;
+    *rc = 0;
     if (c->n >= k->bounds.most)
-        return ntx_err_set(k->err, -E2BIG, "the model has more than %llu chunks of %llu bytes", (unsigned long long)k->bounds.most, (unsigned long long)k->chunk_bytes);
-    if (c->n % 65536 == 65535 && k->bounds.stop && atomic_load_explicit(k->bounds.stop, memory_order_relaxed))
-        return ntx_err_set(k->err, -ECANCELED, "cancelled");
+        *rc = ntx_err_set(k->err, -E2BIG, "the model has more than %llu chunks of %llu bytes", (unsigned long long)k->bounds.most, (unsigned long long)k->chunk_bytes);
+    else if (c->n % 65536 == 65535 && k->bounds.stop && atomic_load_explicit(k->bounds.stop, memory_order_relaxed))
+        *rc = ntx_err_set(k->err, -ECANCELED, "cancelled");
+    if (*rc)
+        return NULL;
     if (!k->bounds.count_only && c->n == k->room) {
         uint32_t room = k->room ? k->room * 2 : 1024;
         struct ntx_chunk *list = realloc(c->list, room * sizeof *list);
-        if (!list)
-            return ntx_err_set(k->err, -ENOMEM, "no memory for the list of %u chunks", c->n);
+        if (!list) {
+            *rc = ntx_err_set(k->err, -ENOMEM, "no memory for the list of %u chunks", c->n);
+            return NULL;
+        }
         c->list = list;
         k->room = room;
     }
-    *out = k->bounds.count_only ? &k->counted : &c->list[c->n];
-    memset(*out, 0, sizeof **out);
+    struct ntx_chunk *ch = k->bounds.count_only ? &k->counted : &c->list[c->n];
+    memset(ch, 0, sizeof *ch);
     c->n++;
-    return 0;
+    return ch;
 }
 
 /* Outputs of a tensor that are a weight by themselves: n_out from out0 on, or in runs of it; 0: all. */
@@ -123,9 +129,9 @@ static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     }
     w->chunk_outs = NTX_MIN(outs_of_chunk(k, p, w, fixed), own.n);
     for (uint64_t out = own.first; out < own.first + own.n; out += w->chunk_outs) {
-        struct ntx_chunk *ch;
-        int rc = append(k, &ch);
-        if (rc)
+        int rc;
+        struct ntx_chunk *ch = append(k, &rc);
+        if (!ch)
             return rc;
         ch->tensor = tensor;
         ch->layer = layer;
@@ -175,9 +181,9 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
         return ntx_err_set(k->err, -EFBIG, "an expert's matrix of %llu bytes is more than the %llu that are possible",
                            (unsigned long long)e.n_out * e.row_bytes, (unsigned long long)NTX_EXPERT_BYTES_MAX);
     const struct ntx_share_range own = k->experts_dealt ? ntx_share_of(k->share, layer, e.n_out, k->share->rank) : (struct ntx_share_range){0, e.n_out};
-    struct ntx_chunk *ch;
-    int rc = own.n ? append(k, &ch) : 0;
-    if (rc)
+    int rc;
+    struct ntx_chunk *ch = own.n ? append(k, &rc) : NULL;
+    if (own.n && !ch)
         return rc;
     e.chunk0 = own.n ? k->c->n - 1 : k->c->n;
     e.n_chunks = own.n != 0;
@@ -187,7 +193,7 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
     e.dealt = k->experts_dealt;
     if (!expert)
         *w = e;
-    if (!own.n)
+    if (!ch)
         return 0;
     uint64_t bytes = (uint64_t)e.n_out * e.row_bytes;
     uint64_t at = fused ? 2 * (uint64_t)expert + part : expert;
@@ -352,8 +358,8 @@ int ntx_chunks_keep_entries(struct ntx_chunks *c, const struct ntx_model *m, str
     table->chunk_outs = (uint32_t)NTX_MIN(NTX_MAX(chunk_bytes / table->row_bytes, 1u), (uint64_t)table->n_out);
     for (uint64_t out0 = 0; out0 < table->n_out && !rc; out0 += table->chunk_outs) {
         const uint32_t n = (uint32_t)NTX_MIN((uint64_t)table->chunk_outs, table->n_out - out0);
-        struct ntx_chunk *ch;
-        if ((rc = append(&k, &ch)))
+        struct ntx_chunk *ch = append(&k, &rc);
+        if (!ch)
             break;
         *ch = (struct ntx_chunk){.tensor = table->tensor, .layer = c->n_layers, .file = t->file, .out0 = (uint32_t)out0, .n_out = n, .offset = t->offset + out0 * table->row_bytes,
                                  .bytes = (uint64_t)n * table->row_bytes, .fixed = true, .lookup = true};

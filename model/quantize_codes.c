@@ -161,20 +161,20 @@ NTX_UNPACK float error_4(const float *v, const float *w, const float *q)
     return (e[0] + e[2]) + (e[1] + e[3]);
 }
 
-/* The code next to v, by weight; its error. */
-NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const float *v, const float *w, float *error)
+/* The code next to the `dim` values of v, by weight; its error. */
+NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const int dim, const float *v, const float *w, float *error)
 {
     uint32_t pattern = 0, best = 0;
-    for (uint32_t i = 0; i < g->dim; i++) {
+    for (int i = 0; i < dim; i++) {
         float l = (v[i] - g->base) / g->step + 0.5f;
         int at = l < 0 ? 0 : l >= (float)g->top ? g->top : (int)l;
-        pattern |= (uint32_t)at << g->bits * i;
+        pattern |= (uint32_t)at << g->bits * (uint32_t)i;
     }
     const uint16_t *near = g->near + (size_t)pattern * NEAR;
     *error = INFINITY;
     for (int k = 0; k < NEAR; k++) {
-        const float *q = g->value + near[k] * g->dim;
-        float e = g->dim == 8 ? error_8(v, w, q) : error_4(v, w, q);
+        const float *q = g->value + near[k] * dim;
+        float e = dim == 8 ? error_8(v, w, q) : error_4(v, w, q);
         if (e < *error) {
             *error = e;
             best = near[k];
@@ -196,19 +196,17 @@ struct chosen {
     float xq, qq;                 /* sums of w x q and w q^2 over the values */
 };
 
-/* Codes for x / a, whose shift, of IQ1, is `by`; returns the weighted error in units of a. */
-NTX_CLONES static float choose_codes(const struct part *p, const float *x, const float *w, int from, int n, float inverse, float by, struct chosen *c, float *xq, float *qq)
+/* dim: g's, which the compiler knows. */
+NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float *x, const float *w, int from, int n, float inverse, float by, struct chosen *c, float *xq, float *qq)
 {
-    const struct ntx__grid *g = p->g;
-    const int dim = (int)g->dim;
     float error = 0;
     *xq = *qq = 0;
     for (int i = from; i < from + n; i += dim) {
         float v[8], e;
         for (int k = 0; k < dim; k++)
             v[k] = x[i + k] * inverse - by;
-        uint32_t code = nearest_code(g, v, w + i, &e);
-        const float *value = g->value + code * g->dim;
+        uint32_t code = nearest_code(g, dim, v, w + i, &e);
+        const float *value = g->value + code * (uint32_t)dim;
         error += e;
         c->code[i / dim] = (uint16_t)code;
         for (int k = 0; k < dim; k++) {
@@ -220,12 +218,18 @@ NTX_CLONES static float choose_codes(const struct part *p, const float *x, const
     return error;
 }
 
+/* Codes for x / a, whose shift, of IQ1, is `by`; returns the weighted error in units of a. */
+NTX_CLONES static float choose_codes(const struct part *p, const float *x, const float *w, int from, int n, float inverse, float by, struct chosen *c, float *xq, float *qq)
+{
+    return p->g->dim == 8 ? choose_by(p->g, 8, x, w, from, n, inverse, by, c, xq, qq) : choose_by(p->g, 4, x, w, from, n, inverse, by, c, xq, qq);
+}
+
 /* A part at a scale. Returns the weighted error in units of the scale. */
 static float choose_part(const struct part *p, const float *x, const float *w, float inverse, struct chosen *c)
 {
     float error = 0, xq, qq;
     int share = p->share ? p->share : p->width;
-    c->xq = c->qq = 0;
+    *c = (struct chosen){0};
     for (int i = 0; i < p->width; i += share) {
         struct chosen down = *c;
         float down_xq = 0, down_qq = 0, up = choose_codes(p, x, w, i, share, inverse, p->share ? 1 : 0, c, &xq, &qq);
