@@ -2,7 +2,8 @@
 # arm64_test.sh [--all]: cross-builds for 64-bit Arm what needs no other program, and runs it by qemu-user: unpacking of the types, which has the same
 # bits everywhere, quantising, and the kernels against the plain ones. As a Cortex-A76, and as a processor with everything; then each of them beside this
 # machine: alone they have the same logits, and so have both as two machines that share a model (tests/ranks/pair.c). --all, and tests/run --long: every test that a cross build has:
-# unit tests, golden ones, and those of equal bits. Those that start ntx's programs are skipped: qemu-user filters no system calls (tests/emulated.h).
+# unit tests, golden ones, and those of equal bits; and with pages of 16 and of 64 KiB those that depend on it. Those that start ntx's programs are skipped: qemu-user filters no system
+# calls; and what would take an emulator many minutes takes a part of its models there (tests/emulated.h).
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -20,4 +21,9 @@ for cpu in cortex-a76 max; do
     echo "as $cpu"
     QEMU_CPU=$cpu ctest --test-dir "$arm64_dir" -j "$(nproc)" -R "$which" --output-on-failure --no-tests=error
     "$NTX_BUILD/tests/test_ranks-pair" env QEMU_CPU=$cpu qemu-aarch64 -L "${arm64_root:-/usr/aarch64-linux-gnu}" "$arm64_dir/tests/test_ranks-pair" || fail "beside this machine, as a $cpu"
+done
+[ "$which" = . ] || exit 0
+for page in 16384 65536; do
+    echo "with pages of $page bytes"
+    QEMU_PAGESIZE=$page QEMU_CPU=max ctest --test-dir "$arm64_dir" -j "$(nproc)" -R '^(shm-(region|counters|monitor|memlimit)|iod_core|forward-(fail|parts)|plan-(region|huge|cache)|stream)$' --output-on-failure --no-tests=error
 done

@@ -1,11 +1,13 @@
 /* Logits, hidden states and greedy paths against other engines' numbers: golden.c made | shapes | reference.
  *   made       tests/golden/golden.json: models by the model maker, logits by llama.cpp
  *   shapes     tests/golden/shapes.json: the same for a dozen random shapes of each architecture, as tests/golden/shapes.py draws them
+ *              (an emulator takes a part of each of these two)
  *   reference  $NTX_DATA: models by llama.cpp's quantiser, logits by a float64 pass and by llama.cpp */
 #include <jansson.h>
 #include <math.h>
 
 #include "model/quant.h"
+#include "tests/emulated.h"
 #include "tests/forward/rig.h"
 #include "tests/mkmodel/options.h"
 
@@ -117,7 +119,7 @@ static void made(void)
     snprintf(path, sizeof path, "%s/tests/golden/golden.json", getenv("NTX_SOURCE"));
     json_t *all = load(path), *cases = json_object_get(all, "cases");
     CHECK(json_array_size(cases) > 0);
-    for (size_t i = 0; i < json_array_size(cases); i++)
+    for (size_t i = 0; i < json_array_size(cases); i += emulated_step(3))
         if (json_object_get(json_array_get(cases, i), "ids")) /* far texts' tokens are drawn by golden_test.py, which has those cases */
             made_case(json_array_get(cases, i));
     json_decref(all);
@@ -177,12 +179,12 @@ static void shapes(void)
             n_archs++;
         last = str(e, "options");
         CHECK(n_archs < 64);
-        of[n_archs]++;
-        shape_case(e);
+        if (of[n_archs]++ % emulated_step(6) == 0)
+            shape_case(e);
     }
     for (unsigned i = 1; i <= n_archs; i++)
         CHECK_EQ(of[i], 12);
-    printf("%zu shapes of %u architectures\n", json_array_size(all), n_archs);
+    printf("%zu shapes of %u architectures\n", json_array_size(all) / emulated_step(6), n_archs);
     CHECK_MSG(n_archs >= 32, "%u", n_archs);
     json_decref(all);
 }

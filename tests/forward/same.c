@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "tests/emulated.h"
 #include "tests/forward/rig.h"
 
 #define N 41
@@ -20,8 +21,10 @@ static void asked_alone(const struct rig_options *of, const float *want)
 {
     static const struct { uint32_t step, every; } ways[] = {{N, N}, {7, N}, {16, 3}, {5, 2}, {1, 4}};
     struct rig r;
+    static unsigned turn;
+    const unsigned every = emulated_step(sizeof ways / sizeof *ways);
     rig_open(&r, of);
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+    for (size_t i = turn++ % every; i < sizeof ways / sizeof *ways; i += every)
         rig_check_asked(&r, N, ways[i].step, ways[i].every, false, want, of->make.type);
     rig_close(&r);
 }
@@ -43,7 +46,9 @@ static void same_by_circumstance(const struct rig_options *of)
         {5, 16, 3, 1000, NULL, 0}, {2, 4, 0, 4 << 20, "generic", 0}, {2, 5, 0, 1 << 20, "avx2", 0}, {2, 33, 4, 9000, "avx512", 0},
         {2, 1, 0, 20000, NULL, 1}, {3, 7, 0, 64 << 10, NULL, 2}, {1, N, 0, 4 << 20, "avx512", 1}, {2, 6, 0, 4 << 20, "generic", 1},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    static unsigned turn; /* an emulator takes some for one model, others for the next */
+    const unsigned every = emulated_step(4);
+    for (size_t i = turn++ % every; i < sizeof ways / sizeof *ways; i += every) {
         struct rig_options o = base;
         o.kernel = rig_kernel(ways[i].kernel);
         if (!ntx_cpu_pick(o.kernel))
@@ -74,7 +79,7 @@ static void same_after_failures(const char *arch, const char *type)
     float *want = rig_logits(&o, N, N, &n), *got = malloc(n * sizeof *got);
     rig_open(&r, &o);
     rig_ids(&r, 5, ids, N); /* as rig_logits */
-    for (uint32_t c = 0; c < r.chunks->n; c += 3) {
+    for (uint32_t c = 0; c < r.chunks->n; c += 3 * emulated_step(5)) {
         struct ntx_kv_seq *kv = rig_seq(&r, N);
         struct ntx_row row = {.token = ids[0], .kv = kv, .logits = got};
         r.w.fail_chunk = c;
@@ -93,6 +98,9 @@ static void same_in_company(const struct rig_options *of)
 {
     enum { SESSIONS = 3, LENGTH = 24 };
     static const uint32_t prompt[SESSIONS] = {9, 1, 17};
+    static unsigned turn;
+    if (turn++ % emulated_step(3))
+        return;
     struct rig r;
     struct rig_options o = *of;
     o.threads = 2;
@@ -666,11 +674,9 @@ static void of_caches(void)
     same_from_snapshots(true, NULL);
     same_from_snapshots(false, rig_latent);
     same_from_snapshots(false, rig_choosing);
-    same_with_windows("gpt-oss", NTX_KV_F16);
-    same_with_windows("gpt-oss", NTX_KV_Q8_0);
-    same_with_windows("gpt-oss", NTX_KV_Q4_0);
-    same_with_windows("gemma4", NTX_KV_F16);
-    same_with_windows("gemma4", NTX_KV_Q8_0);
+    static const struct { const char *arch; enum ntx_kv_type kv; } windows[] = {{"gpt-oss", NTX_KV_F16}, {"gpt-oss", NTX_KV_Q8_0}, {"gpt-oss", NTX_KV_Q4_0}, {"gemma4", NTX_KV_F16}, {"gemma4", NTX_KV_Q8_0}};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i += emulated_step(4))
+        same_with_windows(windows[i].arch, windows[i].kv);
 }
 
 /* Of about equal length, so that one does not run when all else is done. */
