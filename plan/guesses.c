@@ -188,7 +188,7 @@ static bool take_whole(const json_t *o, uint64_t most, uint64_t *n)
 
 static bool take_place(const json_t *o, struct ntx_guess_place *p)
 {
-    uint64_t way, threads, left, rest, away = 0, tries = 0; /* the last two came later */
+    uint64_t way = 0, threads = 0, left = 0, rest = 0, away = 0, tries = 0; /* the last two came later */
     const json_t *a = json_object_get(o, "away"), *b = json_object_get(o, "tries");
     bool good = take_whole(json_object_get(o, "way"), NTX_GUESS_WAYS - 1, &way) && take_whole(json_object_get(o, "threads"), 65536, &threads) &&
                 take_whole(json_object_get(o, "streamed"), 1ull << 50, &p->streamed) && take_whole(json_object_get(o, "left"), 1u << 20, &left) &&
