@@ -90,10 +90,10 @@ struct mk_options pass_latent(const char *type, bool joined, uint32_t q_lora)
     return make;
 }
 
-/* Delta nets, and attention with a gate in every third layer. */
-static struct mk_options recurrent(const char *arch, const char *type)
+/* Delta nets, and attention with a gate in every third layer. Of the last layer rows that nobody asks anything leave K, V or state alone: of four it is a delta net. */
+static struct mk_options recurrent(const char *arch, const char *type, uint32_t layers)
 {
-    struct mk_options make = small_model(type, 3);
+    struct mk_options make = small_model(type, layers);
     make.arch = arch;
     make.ff = 96;
     make.experts = strcmp(arch, "qwen35") ? 6 : 0;
@@ -183,7 +183,7 @@ void pass_architectures(struct world *w)
     const struct mk_options all[] = {
         other("gemma2", "Q8_0", 2), other("gemma3", "Q4_K_M", 6), gemma4(0), gemma4(1), gemma4(2), other("phi3", "Q4_K_M", 2), other("llama4", "Q8_0", 4),
         pass_latent("Q8_0", false, 0), pass_latent("Q4_K_M", true, 64), pass_latent("F16", false, 64),
-        recurrent("qwen3next", "Q8_0"), recurrent("qwen35", "Q8_0"), recurrent("qwen35moe", "Q8_0"), deepseek(), step35(),
+        recurrent("qwen3next", "Q8_0", 3), recurrent("qwen35", "Q8_0", 4), recurrent("qwen35moe", "Q8_0", 3), deepseek(), step35(),
         pass_choosing("deepseek32", "Q8_0", 3, 0), pass_choosing("glm-dsa", "Q4_K_M", 4, 2), pass_choosing("hy_v4", "Q8_0", 2, 2), kda(), pass_streamed(), blocks(),
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
