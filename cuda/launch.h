@@ -27,6 +27,7 @@ int ntx__launch_delta(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p);
 int ntx__launch_index(struct ntx_gpu_stream *s, const struct ntx_gpu_index *p);
 int ntx__launch_choose(struct ntx_gpu_stream *s, const struct ntx_gpu_choose *p);
 int ntx__launch_pool(struct ntx_gpu_stream *s, const struct ntx_gpu_pool *p);
+int ntx__launch_sort(struct ntx_gpu_stream *s, const struct ntx_gpu_sort *p);
 int ntx__launch_unpooled(struct ntx_gpu_stream *s, const struct ntx_gpu_pool *p);
 int ntx__launch_step(struct ntx_gpu_stream *s, const struct ntx_gpu_step *p);
 
@@ -55,6 +56,7 @@ static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, c
     case NTX_GPU_CHOOSE: return ntx__launch_choose(s, (const struct ntx_gpu_choose *)args);
     case NTX_GPU_POOL: return ntx__launch_pool(s, (const struct ntx_gpu_pool *)args);
     case NTX_GPU_ROUTE: return ntx__launch_route(s, (const struct ntx_gpu_route *)args);
+    case NTX_GPU_SORT: return ntx__launch_sort(s, (const struct ntx_gpu_sort *)args);
     case NTX_GPU_UNPOOLED: return ntx__launch_unpooled(s, (const struct ntx_gpu_pool *)args);
     default: return -EINVAL;
     }

@@ -12,7 +12,7 @@
 
 #include "cuda/product.h"
 
-#define MANY_ROWS 32u
+#define MANY_ROWS NTX_GPU_MANY
 #define MANY_OUTS 64u
 #define MANY_LANES 4u
 #define MANY_QUARTERS 4u
@@ -146,6 +146,19 @@ DEV void many_simple(const uint32_t type, const uint8_t *b, uint32_t t, struct u
     u->dmin = has_min(type) ? f16_at(b + 2) : 0;
 }
 
+/* Part b of a row. */
+DEV void many_unpack(const uint32_t type, const uint8_t *row, uint32_t b, struct unpacked *u, const int wide)
+{
+    const uint32_t parts = block_values(type) / 32, t = b % parts;
+    row += (uint64_t)(b / parts) * block_size(type);
+    if (rule_of(type) != NTX_RULE_SUPER)
+        many_simple(type, row, t, u);
+    else if (is_k(type))
+        many_k(type, row, t, u, wide);
+    else
+        many_plain(type, row, t, u);
+}
+
 /* ---- bringing */
 
 DEV void store_pairs(uint32_t *to, const uint32_t *v)
@@ -160,14 +173,9 @@ DEV int is_super(const uint32_t type) { return rule_of(type) == NTX_RULE_SUPER; 
 /* A thread brings 32 values of output i of the block, of lane TID % MANY_LANES. */
 DEV void bring_weights(const uint32_t type, const uint8_t *row, uint32_t b, uint32_t t, uint32_t buf, uint32_t block, struct many_memory *m, struct many_minima *mins, const int wide)
 {
-    const uint32_t lane = TID % MANY_LANES, i = TID / MANY_LANES, parts = block_values(type) / 32;
+    const uint32_t lane = TID % MANY_LANES, i = TID / MANY_LANES;
     struct unpacked u;
-    if (!is_super(type))
-        many_simple(type, row + (uint64_t)(b / parts) * block_size(type), b % parts, &u);
-    else if (is_k(type))
-        many_k(type, row + (uint64_t)b * block_size(type), t, &u, wide);
-    else
-        many_plain(type, row + (uint64_t)b * block_size(type), t, &u);
+    many_unpack(type, row, is_super(type) ? b * 8 + t : b, &u, wide);
     store_pairs(m->w[buf][lane] + i * 8, u.q);
     m->d[buf][lane][i][0] = u.d;
     m->d[buf][lane][i][1] = u.dmin;
@@ -367,6 +375,8 @@ DEV void many_rows(const uint32_t type, const struct ntx_gpu_product *p, uint32_
         SHARED struct many_minima mins; /* left out where there are none */       \
         struct ntx_gpu_product p;                                                 \
         const uint32_t block = matrix_of_block(&a, &p);                           \
+        if (!take_tile(&p))                                                       \
+            return;                                                               \
         many_rows(NTX_##type, &p, block, &m, &mins);                              \
     }
 #define MANY_FLOAT(TYPE)
@@ -378,7 +388,7 @@ NTX_TYPES(MANY_OF)
 
 /* ---- launching */
 
-/* A launch of one class of rows: the kernel of so many, or more, takes them all. Of floats no product is exact on matrix units. */
+/* A launch of one class of rows: the kernel of so many, or more, takes them all. Of floats no product is exact on matrix units: eight rows a block. */
 #define LAUNCH_MANY_FLOAT(type)
 #define LAUNCH_MANY_SIMPLE(type)                                                                   \
     if (rows > NTX_GPU_ROWS)                                                                       \
@@ -387,7 +397,7 @@ NTX_TYPES(MANY_OF)
 #define LAUNCH_MANY_SUPER(type) LAUNCH_MANY_SIMPLE(type)
 #define PRODUCT_CASE(rule, type, threads_per_output)                                                     \
     case NTX_##type: {                                                                             \
-        const uint32_t heads = a.chosen.n ? a.chosen.n : a.heads.n ? a.heads.n : 1;               \
+        const uint32_t heads = a.chosen.n ? a.chosen.n : a.tiles.n ? a.tiles.n : a.heads.n ? a.heads.n : 1; \
         LAUNCH_MANY_##rule(type)                                                                   \
         const uint32_t blocks = count_blocks(&a, threads_per_output);                              \
         if (rows == 1)                                                                             \
@@ -396,7 +406,7 @@ NTX_TYPES(MANY_OF)
             RETURN_LAUNCH(s, product_##type##_2, blocks, 1, heads, PRODUCT_THREADS, a);             \
         if (rows <= 4)                                                                             \
             RETURN_LAUNCH(s, product_##type##_4, blocks, 1, heads, PRODUCT_THREADS, a);             \
-        RETURN_LAUNCH(s, product_##type##_8, blocks, 1, heads, PRODUCT_THREADS, a);                 \
+        RETURN_LAUNCH(s, product_##type##_8, blocks, (rows + NTX_GPU_ROWS - 1) / NTX_GPU_ROWS, heads, PRODUCT_THREADS, a); \
     }
 
 #define THREADS_FLOAT 32
@@ -451,23 +461,13 @@ static bool is_float(uint32_t type) { return type == NTX_F32 || type == NTX_F16 
 
 int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
-    struct ntx_gpu_product part = *p;
-    const bool many = most_rows(p) > NTX_GPU_ROWS;
     if (p->chosen.n && (!p->chosen.each || most_rows(p) != 1 || p->groups.size || p->heads.n))
         return -EINVAL;
-    if (p->n_others && (p->n_others >= NTX_GPU_TOGETHER || (many && is_float(p->type)) || p->groups.size || p->heads.n))
+    if (p->tiles.n && (p->chosen.n || p->groups.size || p->heads.n || most_rows(p) > (is_float(p->type) ? NTX_GPU_ROWS : NTX_GPU_MANY)))
         return -EINVAL;
-    if (p->n_others || !many || !is_float(p->type))
-        return product_rows(s, p);
-    for (uint32_t r = 0; r < p->n_rows; r += NTX_GPU_ROWS) {
-        part.n_rows = p->n_rows - r < NTX_GPU_ROWS ? p->n_rows - r : NTX_GPU_ROWS;
-        part.x = (const uint8_t *)p->x + r * p->x_stride;
-        part.y = p->y + r * p->ldy;
-        int rc = product_rows(s, &part);
-        if (rc)
-            return rc;
-    }
-    return 0;
+    if (p->n_others && (p->n_others >= NTX_GPU_TOGETHER || p->groups.size || p->heads.n))
+        return -EINVAL;
+    return product_rows(s, p);
 }
 
 #endif

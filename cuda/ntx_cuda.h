@@ -19,9 +19,10 @@
 
 #include "model/layer.h"
 
-#define NTX_GPU_ABI 10u
+#define NTX_GPU_ABI 11u
 #define NTX_GPU_SYMBOL "ntx_gpu_table" /* const struct ntx_gpu_ops *ntx_gpu_table(void) */
-#define NTX_GPU_ROWS 8u                /* rows that one launch of a product takes without the matrix units, which floats never go through */
+#define NTX_GPU_ROWS 8u                /* rows that a block of threads takes without the matrix units, which floats never go through */
+#define NTX_GPU_MANY 32u               /* and that a block of threads takes through them */
 #define NTX_GPU_SPLIT 256u             /* positions of KV that one block of threads attends to */
 #define NTX_GPU_SLACK 64u              /* bytes behind weights that may be read (never used); before them those of the same 16-aligned 16 */
 #define NTX_GPU_HEAD_MAX 576u          /* widest head */
@@ -68,6 +69,16 @@ struct ntx_gpu_chosen {
     uint32_t n, each;
 };
 
+/* Rows of several matrices that lie `bytes` apart, in tiles: tile t is rows [first, first + n) of x and of y by matrix `expert`; where n is 0 there is none. n 0: there are no tiles. */
+struct ntx_gpu_tile {
+    uint32_t expert, first, n, unused;
+};
+struct ntx_gpu_tiles {
+    const struct ntx_gpu_tile *of; /* device */
+    uint64_t bytes;
+    uint32_t n;
+};
+
 /* Another matrix of the same type and width, by rows in the same form: one launch takes several. */
 #define NTX_GPU_TOGETHER 16u
 struct ntx_gpu_another {
@@ -79,7 +90,7 @@ struct ntx_gpu_another {
 };
 
 /* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (infer/cpu/cpu.h), 16-aligned, rows x_stride bytes apart.
- * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. Where there are others, each has NTX_GPU_ROWS rows at most, or all have more and the type is no float's, and there are neither groups nor heads. With choices n_rows is 1, of others, too (there are as many rows as choices), and there are neither groups nor heads. With groups, the rows of one part of each of them, n_out = n * size, and o
+ * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. Where there are others, each has NTX_GPU_ROWS rows at most, or all have more, and there are neither groups nor heads. With choices n_rows is 1, of others, too (there are as many rows as choices), and there are neither groups nor heads. With tiles n_rows is what a tile has at most, of others, too: NTX_GPU_MANY, of floats NTX_GPU_ROWS, or less; and there are neither choices nor groups nor heads. With groups, the rows of one part of each of them, n_out = n * size, and o
  * is a neuron's number. */
 struct ntx_gpu_product {
     const void *w, *x;
@@ -87,6 +98,7 @@ struct ntx_gpu_product {
     struct ntx_gpu_groups groups;
     struct ntx_gpu_heads heads;
     struct ntx_gpu_chosen chosen;
+    struct ntx_gpu_tiles tiles;
     uint64_t row_bytes, x_stride, ldy;
     uint32_t type, n_out, n_in, n_rows, n_others;
     struct ntx_gpu_another others[NTX_GPU_TOGETHER - 1];
@@ -257,6 +269,17 @@ struct ntx_gpu_route {
     struct ntx_router by;
 };
 
+/* Choices c of the rows, `used` each, whose experts chosen[c] says, sorted by expert, those of one in their order: choice c gets number place[c], and the number's row and expert are written.
+ * Waves are of `wave` numbers; tiles[w * n_tiles ..] are those of wave w, each of at most `high` choices of one expert, by their numbers from the wave's first on; behind the last of them n is 0.
+ * n_tiles: as many as there may be. */
+#define NTX_GPU_TILES(wave, n_expert, high) (((wave) < (n_expert) ? (wave) : (n_expert)) + ((wave) < (n_expert) ? 0 : ((wave) - (n_expert)) / (high)))
+struct ntx_gpu_sort {
+    const uint32_t *chosen;    /* [n_rows x used] */
+    uint32_t *place, *row, *expert; /* the same; another place than `chosen` */
+    struct ntx_gpu_tile *tiles;
+    uint32_t n_rows, used, n_expert, wave, high, n_tiles;
+};
+
 /* y[i] = sigmoid(gate[i]) * y[i] where gate is given; then for k in [i * used, (i + 1) * used) whose choice c = place[k] - first is one of
  * n_choices: y[i] += weight[k] * (z[c] + row expert[first + c] of bias, where that is given). weight NULL: 1. */
 struct ntx_gpu_combine {
@@ -371,7 +394,7 @@ struct ntx_gpu_pool {
 enum ntx_gpu_kernel {
     NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_QUANTIZE, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
     NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_MOVE, NTX_GPU_STEP, NTX_GPU_CONV, NTX_GPU_DELTA, NTX_GPU_INDEX,
-    NTX_GPU_CHOOSE, NTX_GPU_POOL, NTX_GPU_UNPOOLED, NTX_GPU_ROUTE, NTX_GPU_N_KERNELS
+    NTX_GPU_CHOOSE, NTX_GPU_POOL, NTX_GPU_UNPOOLED, NTX_GPU_ROUTE, NTX_GPU_SORT, NTX_GPU_N_KERNELS
 };
 
 struct ntx_gpu_ops {

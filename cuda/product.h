@@ -29,6 +29,7 @@ DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, struct ntx_gpu_pro
     p->n_in = a->n_in;
     p->n_rows = a->n_rows;
     p->chosen = a->chosen;
+    p->tiles = a->tiles;
     if (!a->n_others || BX < a->others[0].first_block)
         return BX;
     while (i + 1 < a->n_others && BX >= a->others[i + 1].first_block)
@@ -41,6 +42,31 @@ DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, struct ntx_gpu_pro
     p->n_out = o->n_out;
     p->n_rows = o->n_rows;
     return BX - o->first_block;
+}
+
+/* That of this block's tile, and its rows; 0: it has none. */
+DEV int take_tile(struct ntx_gpu_product *p)
+{
+    if (!p->tiles.n)
+        return 1;
+    const struct ntx_gpu_tile t = p->tiles.of[BZ];
+    p->w = (const uint8_t *)p->w + t.expert * p->tiles.bytes;
+    p->x = (const uint8_t *)p->x + t.first * p->x_stride;
+    p->y += t.first * p->ldy;
+    p->n_rows = t.n;
+    return t.n != 0;
+}
+
+/* Of more rows than a block takes, which only floats have here, this one's; 0: there are none. */
+DEV int take_rows(struct ntx_gpu_product *p)
+{
+    const uint32_t first = BY * NTX_GPU_ROWS;
+    if (first >= p->n_rows)
+        return 0;
+    p->x = (const uint8_t *)p->x + first * p->x_stride;
+    p->y += first * p->ldy;
+    p->n_rows = p->n_rows - first < NTX_GPU_ROWS ? p->n_rows - first : NTX_GPU_ROWS;
+    return 1;
 }
 
 /* That of this block's choice, and its rows. */
@@ -250,6 +276,8 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
         const uint32_t block = matrix_of_block(&a, &p);            \
         if (rows == 1)                                             \
             take_choice(&p);                                       \
+        if (!take_tile(&p) || (rows == NTX_GPU_ROWS && !take_rows(&p))) \
+            return;                                                \
         product_##kind(NTX_##type, rows, &p, block, ring);         \
     }
 #define PRODUCTS(kind, type) PRODUCT(kind, type, 1) PRODUCT(kind, type, 2) PRODUCT(kind, type, 4) PRODUCT(kind, type, 8)

@@ -1,4 +1,4 @@
-/* route.h: which experts a row goes through, as infer/moe.c chooses them, where nobody but the device needs to know.
+/* route.h: which experts a row goes through, as infer/moe.c chooses them, and their choices sorted by expert, where nobody but the device needs to know.
  *
  * A warp a row, whose scores lie in shared memory. What the CPU adds up in an order is added up in that order by all threads; of the largest scores each is found by the whole warp. */
 #ifndef NTX_CUDA_ROUTE_H
@@ -148,6 +148,108 @@ KERNEL(route_rows, struct ntx_gpu_route)
     const float by = a.by.norm ? 1 / (sum > NTX_LEAST_WEIGHTS ? sum : NTX_LEAST_WEIGHTS) : 1;
     for (uint32_t k = TID; k < a.used; k += WARP)
         route_put(&a, &m, k, by);
+}
+
+/* ---- choices by expert: a block of threads an expert, each of which counts all of them. A thread takes neighbouring choices, so that of one expert they keep their order. */
+
+#define SORT_THREADS 256u
+#define SORT_EXPERTS (NTX_GPU_EXPERTS / SORT_THREADS) /* of a thread */
+
+struct sort_memory { /* shared */
+    uint32_t first[NTX_GPU_EXPERTS + 1], sums[SORT_THREADS];
+};
+
+/* Of n in each thread the sum of those before. */
+DEV uint32_t sort_before(uint32_t n, uint32_t *sums)
+{
+    SYNC();
+    sums[TID] = n;
+    SYNC();
+    for (uint32_t m = 1; m < SORT_THREADS; m *= 2) {
+        const uint32_t more = TID >= m ? sums[TID - m] : 0;
+        SYNC();
+        sums[TID] += more;
+        SYNC();
+    }
+    return sums[TID] - n;
+}
+
+/* Counts of experts become the number of each one's first choice; that behind the last is the number of all. */
+DEV void sort_firsts(struct sort_memory *m)
+{
+    uint32_t own = 0;
+    SYNC();
+    UNROLL
+    for (uint32_t k = 0; k < SORT_EXPERTS; k++)
+        own += m->first[TID * SORT_EXPERTS + k];
+    uint32_t at = sort_before(own, m->sums);
+    UNROLL
+    for (uint32_t k = 0; k < SORT_EXPERTS; k++) {
+        const uint32_t n = m->first[TID * SORT_EXPERTS + k];
+        m->first[TID * SORT_EXPERTS + k] = at;
+        at += n;
+    }
+    if (TID == SORT_THREADS - 1)
+        m->first[NTX_GPU_EXPERTS] = at;
+    SYNC();
+}
+
+/* Numbers of expert e that are in wave w. */
+DEV uint32_t sort_range(const struct ntx_gpu_sort *a, const struct sort_memory *m, uint32_t e, uint32_t w, uint32_t *from)
+{
+    const uint32_t begin = w * a->wave, end = begin + a->wave, to = m->first[e + 1] < end ? m->first[e + 1] : end;
+    *from = m->first[e] > begin ? m->first[e] : begin;
+    return to > *from ? to - *from : 0;
+}
+
+/* The expert's tiles of wave w, behind those of the experts before; behind the last expert's there are none. */
+DEV void sort_tiles(const struct ntx_gpu_sort *a, const struct sort_memory *m, uint32_t e, uint32_t w)
+{
+    struct ntx_gpu_tile *tile = a->tiles + (uint64_t)w * a->n_tiles;
+    uint32_t from, n = sort_range(a, m, e, w, &from), at = 0, before;
+    if (!n && e + 1 < a->n_expert)
+        return;
+    for (uint32_t i = 0; i < e; i++)
+        at += (sort_range(a, m, i, w, &before) + a->high - 1) / a->high;
+    for (uint32_t i = 0; i < n; i += a->high, at++) {
+        tile[at].expert = e;
+        tile[at].first = from + i - w * a->wave;
+        tile[at].n = n - i < a->high ? n - i : a->high;
+    }
+    for (; e + 1 == a->n_expert && at < a->n_tiles; at++)
+        tile[at].n = 0;
+}
+
+KERNEL(sort_choices, struct ntx_gpu_sort)
+{
+    SHARED struct sort_memory m;
+    const uint32_t n = a.n_rows * a.used, each = (n + SORT_THREADS - 1) / SORT_THREADS, from = TID * each < n ? TID * each : n, to = n - from < each ? n : from + each, e = BX;
+    uint32_t mine = 0;
+    for (uint32_t i = TID; i < NTX_GPU_EXPERTS; i += SORT_THREADS)
+        m.first[i] = 0;
+    SYNC();
+    for (uint32_t c = from; c < to; c++) {
+        count_one(&m.first[a.chosen[c]]);
+        mine += a.chosen[c] == e;
+    }
+    const uint32_t before = sort_before(mine, m.sums);
+    sort_firsts(&m);
+    uint32_t number = m.first[e] + before;
+    for (uint32_t c = from; c < to; c++)
+        if (a.chosen[c] == e) {
+            a.place[c] = number;
+            a.row[number] = c / a.used;
+            a.expert[number++] = e;
+        }
+    for (uint32_t w = TID; w * a.wave < n; w += SORT_THREADS)
+        sort_tiles(&a, &m, e, w);
+}
+
+int ntx__launch_sort(struct ntx_gpu_stream *s, const struct ntx_gpu_sort *p)
+{
+    if (!p->n_expert || p->n_expert > NTX_GPU_EXPERTS || !p->wave || !p->high || p->n_tiles < NTX_GPU_TILES(p->wave, p->n_expert, p->high))
+        return -EINVAL;
+    RETURN_LAUNCH(s, sort_choices, p->n_expert, 1, 1, SORT_THREADS, *p);
 }
 
 int ntx__launch_route(struct ntx_gpu_stream *s, const struct ntx_gpu_route *p)

@@ -187,9 +187,9 @@ struct ntx_backend {
     /* Experts: choices are made (m.moe); those of the wave (f->moe) get their rows of X; and are added to Y, whose rows have been weighed by the shared
      * expert's gate before where f->moe.weigh says so. */
     int (*chosen)(struct ntx_forward *f);
-    bool (*routes)(const struct ntx_forward *f); /* it has all of f->layer's experts, and chooses by itself, from the router's logits: m.moe is not written then, and there is one wave. NULL: never */
+    bool (*routes)(const struct ntx_forward *f); /* it has all of f->layer's experts, and chooses by itself, from the router's logits: m.moe is not written then. NULL: never */
     int (*route)(struct ntx_forward *f);
-    int (*multiply_chosen)(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n); /* all choices, by these matrices of their experts */
+    int (*multiply_chosen)(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n); /* the wave's choices, by these matrices of their experts */
     int (*prefetch)(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n); /* that the layer will probably want: who else has some of them may begin to read */
     int (*gather)(struct ntx_forward *f);
     int (*combine)(struct ntx_forward *f);

@@ -283,11 +283,14 @@ static int run_wave(struct ntx_forward *f, uint32_t n)
     return ntx__settle_chunks(f); /* those that were copied may be replaced after this */
 }
 
-/* How many of wanted[at .. end) are computed together: as many as the buffers hold choices of. */
+/* As many as the buffers hold. */
+static uint32_t choices_of_wave(const struct ntx_forward *f) { return NTX_MAX(f->c.max_rows, f->hp->n_expert_used); }
+
+/* How many of wanted[at .. end) are computed together. */
 static uint32_t wave_size(const struct ntx_forward *f, uint32_t at, uint32_t end)
 {
     const struct ntx__moe_mem *m = &f->m.moe;
-    uint32_t n = 1, room = NTX_MAX(f->c.max_rows, f->hp->n_expert_used);
+    uint32_t n = 1, room = choices_of_wave(f);
     while (at + n < end && m->first[m->wanted[at + n] + 1] - m->first[m->wanted[at]] <= room)
         n++;
     return n;
@@ -407,14 +410,18 @@ static int waves_in_turn(struct ntx_forward *f)
     return 0;
 }
 
-static int all_at_once(struct ntx_forward *f)
+/* So many choices as buffers hold, whosever they are. */
+static int waves_of_back(struct ntx_forward *f)
 {
+    const uint32_t n = f->n_live * f->hp->n_expert_used, room = choices_of_wave(f);
     int rc = shared(f);
-    f->moe.first = 0;
-    f->moe.n = f->n_live * f->hp->n_expert_used;
-    f->moe.weigh = weighs_shared(f);
-    f->moe.last = true;
-    return rc ? rc : run_wave(f, 0);
+    for (f->moe.first = 0; !rc && f->moe.first < n; f->moe.first += f->moe.n) {
+        f->moe.n = NTX_MIN(n - f->moe.first, room);
+        f->moe.weigh = !f->moe.first && weighs_shared(f);
+        f->moe.last = f->moe.first + f->moe.n == n;
+        rc = run_wave(f, 0);
+    }
+    return rc;
 }
 
 int ntx__run_experts(struct ntx_forward *f, const struct ntx__run *r)
@@ -424,7 +431,7 @@ int ntx__run_experts(struct ntx_forward *f, const struct ntx__run *r)
     int rc = 0;
     for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
         rc = ntx__take(f, &bias[part], &f->vec[NTX_T_expert_gate_bias + part]);
-    if (rc || (rc = f->moe.by_back ? all_at_once(f) : waves_in_turn(f)))
+    if (rc || (rc = f->moe.by_back ? waves_of_back(f) : waves_in_turn(f)))
         return rc;
     for (int part = 0; part < NTX_EXPERT_PARTS; part++)
         ntx__give(f, &bias[part]);

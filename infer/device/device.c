@@ -157,6 +157,8 @@ static void place_experts(struct ntx_device *d, struct cursor *c)
     m->moe.place = place(c, choices * 4);
     m->moe.row = place(c, choices * 4);
     m->moe.expert = place(c, choices * 4);
+    m->moe.chosen = place(c, choices * 4);
+    m->moe.tiles = place(c, (choices + wave) * sizeof *m->moe.tiles);
     for (uint8_t b = NTX__BUF_CHOICE_X; b <= NTX__BUF_CHOICE_Y; b++)
         place_buf(d, c, b, wave);
 }

@@ -1,9 +1,11 @@
 /* device_experts.c: experts on a device: their rows, their products, their sum.
  *
- *   all of a layer's experts on the device, few rows    router -> ROUTE: who goes where stays there; one launch for gates and ups, one for downs
- *   else                                                the host chooses, from the router's logits, and sends lists; a product an expert (device_mm.c)
+ *   all of a layer's experts on the device   router -> ROUTE: who goes where stays there
+ *     few rows                               a choice alone reads its expert's matrices, also where another row chose the same: most are of different experts
+ *     more                                   -> SORT, by expert, then wave by wave, each of as many choices as buffers hold: rows gathered, tiles of one expert's rows by its matrices, their sum
+ *   else                                     the host chooses, from the router's logits, and sends lists; a product an expert (device_mm.c)
  *
- * Alone, a choice reads its expert's matrices, also where another row chose the same: rows are few where most choices are of different experts. */
+ * Either way gates and ups are one launch, and downs one, of all that is there. */
 #include "common/util.h"
 #include "infer/device/device_impl.h"
 
@@ -60,7 +62,7 @@ int ntx__device_gather(struct ntx_forward *f)
     uint32_t forms = ntx__forms(in, 2);
     if (weighs_input(f))
         return gather_weighed(d, forms);
-    if (f->moe.by_back) /* products find them */
+    if (f->moe.by_back && !d->tile_rows) /* products find them */
         return 0;
     int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, NTX_ACT_F32, d->m.buf[NTX_BUF_X], d->m.buf[NTX__BUF_CHOICE_X]) : 0;
     for (int form = NTX_ACT_F32 + 1; !rc && form < NTX_N_ACTS; form++)
@@ -117,33 +119,69 @@ void ntx__device_find_experts(struct ntx_device *d)
 bool ntx__device_routes(const struct ntx_forward *f)
 {
     const struct ntx_device *d = f->c.device;
-    const uint32_t n = f->n_live * f->hp->n_expert_used;
-    return d->expert_bytes[f->layer] && n <= d->choices && (f->n_live == 1 || 2 * n <= f->hp->n_expert);
+    return d->expert_bytes[f->layer] != 0;
+}
+
+/* Of a tile of choices, by how many an expert has on average: kernels take 1, 2, 4 or 8 rows, of integers more than those. 0: each choice goes alone. */
+static uint32_t tile_rows(const struct ntx_device *d)
+{
+    const uint32_t n = d->f->n_live * d->hp->n_expert_used, experts = d->hp->n_expert;
+    bool floats = false;
+    for (int part = 0; part < NTX_EXPERT_PARTS; part++)
+        floats |= ntx_act_for(layer(d)->expert[part].type) == NTX_ACT_F32;
+    if (n <= d->choices && (d->f->n_live == 1 || 2 * n <= experts))
+        return 0;
+    return n <= experts ? 2 : n <= 2 * experts ? 4 : floats ? NTX_GPU_ROWS : NTX_GPU_MANY;
+}
+
+static uint32_t tiles_of_wave(const struct ntx_device *d) { return NTX_GPU_TILES(d->choices, d->hp->n_expert, d->tile_rows); }
+
+static int sort(struct ntx_device *d)
+{
+    const struct ntx_gpu_sort g = {
+        .chosen = d->m.moe.chosen, .place = d->m.moe.place, .row = d->m.moe.row, .expert = d->m.moe.expert, .tiles = d->m.moe.tiles,
+        .n_rows = d->f->n_live, .used = d->hp->n_expert_used, .n_expert = d->hp->n_expert, .wave = d->choices, .high = d->tile_rows, .n_tiles = tiles_of_wave(d),
+    };
+    return ntx__device_go(d, NTX_GPU_SORT, &g, "experts' rows");
 }
 
 int ntx__device_route(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
+    d->tile_rows = tile_rows(d);
     const struct ntx_gpu_route g = {
         .logits = d->m.buf[NTX__BUF_PROBS], .bias = vector(d, NTX_T_router_bias), .choice = vector(d, NTX_T_router_choice), .factor = vector(d, NTX_T_expert_scale),
-        .weight = d->m.moe.weight, .place = d->m.moe.place, .row = d->m.moe.row, .expert = d->m.moe.expert, .ld_logits = f->buf[NTX__BUF_PROBS].ld,
+        .weight = d->m.moe.weight, .place = d->m.moe.place, .row = d->m.moe.row, .expert = d->tile_rows ? d->m.moe.chosen : d->m.moe.expert, .ld_logits = f->buf[NTX__BUF_PROBS].ld,
         .n_rows = f->n_live, .n_expert = f->hp->n_expert, .used = f->hp->n_expert_used, .by = ntx__steps_of(f, f->run)->router,
     };
-    return ntx__device_go(d, NTX_GPU_ROUTE, &g, "the choice of experts");
+    const int rc = ntx__device_go(d, NTX_GPU_ROUTE, &g, "the choice of experts");
+    return rc || !d->tile_rows ? rc : sort(d);
+}
+
+/* Of the wave, of which there may be fewer than of a whole one. */
+static struct ntx_gpu_tiles tiles(const struct ntx_device *d)
+{
+    return (struct ntx_gpu_tiles){.of = d->m.moe.tiles + (uint64_t)(d->f->moe.first / d->choices) * tiles_of_wave(d), .bytes = d->expert_bytes[d->f->layer],
+                                  .n = NTX_GPU_TILES(d->f->moe.n, d->hp->n_expert, d->tile_rows)};
 }
 
 static struct ntx_gpu_product product_of(const struct ntx_device *d, enum ntx_expert_part part)
 {
     const struct ntx_forward *f = d->f;
     const struct ntx_weight *w = &layer(d)->expert[part];
-    const bool rows = part != NTX_EXPERT_DOWN && !weighs_input(f); /* of the layer; else a choice has its own */
+    const bool rows = part != NTX_EXPERT_DOWN && !weighs_input(f) && !d->tile_rows; /* of the layer; else a choice has its own */
     const uint8_t buf = rows ? NTX_BUF_X : part == NTX_EXPERT_DOWN ? NTX__BUF_CHOICE_GATE : NTX__BUF_CHOICE_X, to = (uint8_t)(NTX__BUF_CHOICE_GATE + part);
     const enum ntx_act form = ntx_act_for(w->type);
-    return (struct ntx_gpu_product){
+    struct ntx_gpu_product g = {
         .w = d->at[ntx_expert_chunk(layer(d), 0, part)], .x = form == NTX_ACT_F32 ? (const void *)d->m.buf[buf] : d->m.quantized[rows ? NTX__OF_LAYER : NTX__OF_CHOICES][form], .y = d->m.buf[to],
-        .chosen = {.expert = d->m.moe.expert, .bytes = d->expert_bytes[f->layer], .n = f->moe.n, .each = rows ? d->hp->n_expert_used : 1}, .row_bytes = w->row_bytes,
-        .x_stride = ntx__stride(f, buf, form, w->n_in), .ldy = f->buf[to].ld, .type = w->type, .n_out = w->n_out, .n_in = w->n_in, .n_rows = 1,
+        .row_bytes = w->row_bytes, .x_stride = ntx__stride(f, buf, form, w->n_in), .ldy = f->buf[to].ld, .type = w->type, .n_out = w->n_out, .n_in = w->n_in,
+        .n_rows = NTX_MAX(d->tile_rows, 1u),
     };
+    if (d->tile_rows)
+        g.tiles = tiles(d);
+    else
+        g.chosen = (struct ntx_gpu_chosen){.expert = d->m.moe.expert, .bytes = d->expert_bytes[f->layer], .n = f->moe.n, .each = rows ? d->hp->n_expert_used : 1};
+    return g;
 }
 
 /* Matrices that are alike go in one launch. */
@@ -154,7 +192,7 @@ int ntx__device_multiply_chosen(struct ntx_forward *f, const enum ntx_expert_par
     for (unsigned i = 1; i < n; i++) {
         const struct ntx_gpu_product more = product_of(d, parts[i]);
         if (more.type == g.type && more.row_bytes == g.row_bytes) {
-            g.others[g.n_others++] = (struct ntx_gpu_another){.w = more.w, .x = more.x, .y = more.y, .ldy = more.ldy, .n_out = more.n_out, .n_rows = 1};
+            g.others[g.n_others++] = (struct ntx_gpu_another){.w = more.w, .x = more.x, .y = more.y, .ldy = more.ldy, .n_out = more.n_out, .n_rows = more.n_rows};
             continue;
         }
         int rc = ntx__device_go(d, NTX_GPU_PRODUCT, &more, "experts");

@@ -64,6 +64,8 @@ struct ntx__device_mem {
     struct {
         float *weight;             /* [R x n_expert_used] */
         uint32_t *place, *row, *expert; /* the same */
+        uint32_t *chosen;          /* the same, before they are sorted */
+        struct ntx_gpu_tile *tiles; /* of waves; no wave has more than choices */
     } moe;
     uint32_t *groups;              /* [n_groups] of a packed layer, that rows use */
     uint8_t *uses;                 /* [R x n_groups] which row uses which */
@@ -142,6 +144,7 @@ struct ntx_device {
     uint32_t n_paths;                          /* slots in m.paths */
     bool with_holes, decided, ends;            /* decided: `layer` counts; ends: that of the last one does, in which some rows leave K, V and state alone */
     bool masked;                               /* m.uses counts */
+    uint32_t tile_rows;                        /* of the layer's choices, which the device has sorted by expert; 0: they are as the rows are */
     bool copied, over;                         /* something was queued on `copies`; nothing is on `compute` */
 };
 

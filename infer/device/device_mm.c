@@ -49,7 +49,7 @@ static int launch_together(const struct job *j)
     return rc;
 }
 
-/* Of rows that a kernel for 1, 2, 4 or 8 takes, or, of integers, for more. */
+/* Of rows that a kernel for 1, 2, 4 or 8 takes, or for more. */
 static uint32_t row_class(uint32_t n) { return n <= 2 ? n : n <= 4 ? 4 : n <= NTX_GPU_ROWS ? NTX_GPU_ROWS : UINT32_MAX; }
 
 static bool go_together(const struct ntx_gpu_product *a, const struct ntx_gpu_product *b)
@@ -66,8 +66,6 @@ static int launch_exact(const struct job *j, const struct ntx__product *p, const
     };
     if (from >= to)
         return 0;
-    if (row_class(g.n_rows) == UINT32_MAX && ntx_act_for(g.type) == NTX_ACT_F32)
-        return ntx__device_launch(j->d, NTX_GPU_PRODUCT, &g);
     int rc = go_together(t, &g) ? 0 : launch_together(j);
     if (!rc && t->type == NTX_TYPE_LIMIT)
         *t = g;

@@ -1,4 +1,4 @@
-/* chosen.c: experts chosen on a device (argument: the plug-in's path): the choice, against what infer/moe.c says; and products of choices, of every type, which are the CPU's bits. */
+/* chosen.c: experts chosen on a device (argument: the plug-in's path): the choice, and the order of choices by expert, against what infer/moe.c says; and products of choices, and of tiles of them, of every type, which are the CPU's bits. */
 #include "common/util.h"
 #include "infer/cpu/cpu.h"
 #include "tests/cuda/kit.h"
@@ -43,6 +43,94 @@ static void chosen(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in,
     CHECK_EQ(u->ops->launch(u->s, NTX_GPU_PRODUCT, &p), -22); /* EINVAL */
     gpu_drop(u, dw), gpu_drop(u, dx), gpu_drop(u, list), gpu_drop(u, dy[0]), gpu_drop(u, dy[1]);
     free(w), free(x), free(row);
+}
+
+/* ---- tiles: rows of x and y by one of several matrices, two of each; what no tile has stays */
+
+static void tiles(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t high)
+{
+    enum { EXPERTS = 4, N = 45, OUT = 9, LDY = 12, TILES = 7 };
+    const struct ntx_gpu_tile list[TILES] = {{3, 2, high, 0}, {0, 0, 0, 0}, {1, 2 + high, 1, 0}, {3, 3 + high, high - high / 4, 0}, {7, 99, 0, 0}, {0, 0, 1, 0}, {2, 4 + 2 * high - high / 4 < N ? N - 1 : 1, 1, 0}};
+    enum ntx_act form = ntx_act_for(type);
+    const size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64, bytes = NTX_ROUND_UP(2 * OUT * row_bytes, 256);
+    uint8_t *w = calloc(EXPERTS, bytes);
+    char *x = aligned_bytes(stride * 2 * N);
+    float *row = malloc(n_in * sizeof *row), want[2][2 * N * LDY], got[2 * N * LDY];
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        uint8_t *one = random_weights(rng, type, 2 * OUT * row_bytes, false);
+        memcpy(w + e * bytes, one, 2 * OUT * row_bytes);
+        free(one);
+    }
+    for (uint32_t r = 0; r < 2 * N; r++) {
+        fill_random(rng, row, n_in);
+        oracle->act_quantize[form](row, x + r * stride, n_in);
+    }
+    void *dw = gpu_put(u, w, EXPERTS * bytes, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * 2 * N, 0), *dl = gpu_put(u, list, sizeof list, 0), *dy[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        memset(want[i], 0x11, sizeof want[i]);
+        dy[i] = gpu_put(u, want[i], sizeof want[i], 0);
+        for (uint32_t t = 0; t < TILES; t++)
+            if (list[t].n)
+                oracle->matmul[type](w + list[t].expert * bytes + i * OUT * row_bytes, row_bytes, OUT, n_in, x + list[t].first * stride, stride, list[t].n, want[i] + list[t].first * LDY, LDY);
+    }
+    struct ntx_gpu_product p = {.w = dw, .x = dx, .y = dy[0], .tiles = {dl, bytes, TILES}, .row_bytes = row_bytes, .x_stride = stride, .ldy = LDY, .type = type, .n_out = OUT, .n_in = n_in,
+                                .n_rows = high, .n_others = 1, .others = {{.w = (uint8_t *)dw + OUT * row_bytes, .x = dx, .y = dy[1], .ldy = LDY, .n_out = OUT, .n_rows = high}}};
+    OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p));
+    for (uint32_t i = 0; i < 2; i++) {
+        gpu_get(u, got, dy[i], sizeof got);
+        CHECK_MSG(!memcmp(got, want[i], sizeof got), "%s, tiles of %u rows, matrix %u: not the CPU's bits, or what is none of theirs", ntx_type_info(type)->name, high, i);
+    }
+    p.n_rows = p.others[0].n_rows = NTX_GPU_MANY + 1;
+    CHECK_EQ(u->ops->launch(u->s, NTX_GPU_PRODUCT, &p), -22); /* EINVAL */
+    gpu_drop(u, dw), gpu_drop(u, dx), gpu_drop(u, dl), gpu_drop(u, dy[0]), gpu_drop(u, dy[1]);
+    free(w), free(x), free(row);
+}
+
+/* ---- choices sorted by expert, and their tiles wave by wave */
+
+static void sorted(struct gpu *u, struct rng *rng, uint32_t n_rows, uint32_t used, uint32_t n_expert, uint32_t wave, uint32_t high)
+{
+    enum { MOST = 4000 };
+    static uint32_t chosen[MOST], place[MOST], row[MOST], expert[MOST], lists[3][MOST];
+    const uint32_t n = n_rows * used, waves = (n + wave - 1) / wave, n_tiles = NTX_GPU_TILES(wave, n_expert, high) + 1;
+    struct ntx_gpu_tile *got = malloc(waves * n_tiles * sizeof *got);
+    CHECK(n <= MOST);
+    for (uint32_t c = 0; c < n; c++) /* one expert has half of them; some have none */
+        chosen[c] = rng_u32(rng) % 2 ? n_expert / 2 : rng_u32(rng) % n_expert & ~1u;
+    for (uint32_t e = 0, at = 0; e < n_expert; e++)
+        for (uint32_t c = 0; c < n; c++)
+            if (chosen[c] == e) {
+                place[c] = at;
+                row[at] = c / used;
+                expert[at++] = e;
+            }
+    void *dc = gpu_put(u, chosen, n * 4, 0), *dl = gpu_new(u, sizeof lists), *dt = gpu_new(u, waves * n_tiles * sizeof *got);
+    uint32_t *const list = dl;
+    struct ntx_gpu_sort g = {.chosen = dc, .place = list, .row = list + MOST, .expert = list + 2 * MOST, .tiles = dt, .n_rows = n_rows, .used = used, .n_expert = n_expert, .wave = wave, .high = high, .n_tiles = n_tiles};
+    OK(u, u->ops->launch(u->s, NTX_GPU_SORT, &g));
+    gpu_get(u, lists, dl, sizeof lists);
+    gpu_get(u, got, dt, waves * n_tiles * sizeof *got);
+    CHECK(!memcmp(lists[0], place, n * 4) && !memcmp(lists[1], row, n * 4) && !memcmp(lists[2], expert, n * 4));
+    for (uint32_t w = 0; w < waves; w++) {
+        const uint32_t end = NTX_MIN((w + 1) * wave, n);
+        uint32_t at = w * wave, t = 0;
+        for (; at < end; t++) { /* each tile is as long as it can be */
+            uint32_t k = 1;
+            while (k < high && at + k < end && expert[at + k] == expert[at])
+                k++;
+            CHECK(t + 1 < n_tiles);
+            CHECK_EQ(got[w * n_tiles + t].expert, expert[at]);
+            CHECK_EQ(got[w * n_tiles + t].first, at - w * wave);
+            CHECK_EQ(got[w * n_tiles + t].n, k);
+            at += k;
+        }
+        for (; t < n_tiles; t++)
+            CHECK_EQ(got[w * n_tiles + t].n, 0);
+    }
+    g.n_tiles = NTX_GPU_TILES(wave, n_expert, high) - 1;
+    CHECK_EQ(u->ops->launch(u->s, NTX_GPU_SORT, &g), -22); /* EINVAL: there may be more */
+    gpu_drop(u, dc), gpu_drop(u, dl), gpu_drop(u, dt);
+    free(got);
 }
 
 /* ---- the choice of experts: as infer/moe.c says it */
@@ -177,8 +265,19 @@ int main(int argc, char **argv)
         const uint32_t block = ntx_type_info(types[i])->block;
         chosen(&u, &rng, types[i], block == 1 ? 37 : 3 * block, i % 2 ? 3 : 1);
     }
+    for (unsigned i = 0; i < sizeof types / sizeof *types; i++) {
+        const uint32_t block = ntx_type_info(types[i])->block, n_in = block == 1 ? 37 : 2 * block;
+        const bool floats = ntx_act_for(types[i]) == NTX_ACT_F32;
+        tiles(&u, &rng, types[i], n_in, floats ? NTX_GPU_ROWS : NTX_GPU_MANY);
+        tiles(&u, &rng, types[i], n_in, i % 2 ? 2 : 4);
+    }
+    sorted(&u, &rng, 3, 2, 5, 3, 2);
+    sorted(&u, &rng, 41, 3, 6, 41, 32);
+    sorted(&u, &rng, 64, 8, 40, 64, 4);
+    sorted(&u, &rng, 500, 8, 30, 500, 32);
+    sorted(&u, &rng, 5, 4, NTX_GPU_EXPERTS, 7, 1);
     routers(&u, &rng);
     gpu_close(&u);
-    puts("choices of experts, and products of their rows, agree with the CPU");
+    puts("choices of experts, their order, and products of their rows and tiles agree with the CPU");
     return 0;
 }

@@ -87,9 +87,6 @@ static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_i
         gpu_drop(u, dw[i]), gpu_drop(u, dy[i]);
         free(w[i]);
     }
-    p.others[0].n_rows = NTX_GPU_ROWS + 1;
-    if (type == NTX_F32 || type == NTX_F16 || type == NTX_BF16)
-        CHECK_EQ(u->ops->launch(u->s, NTX_GPU_PRODUCT, &p), -22); /* EINVAL */
     gpu_drop(u, dx);
     free(x), free(row), free(want), free(got);
 }
@@ -197,6 +194,27 @@ static void columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, u
     free(h), free(y), free(in);
 }
 
+/* So many neurons that a block goes through them step by step, the last step not full. */
+static void deep_columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, uint32_t rows)
+{
+    enum { DEEP = 301 };
+    const size_t row_bytes = ntx_row_bytes(type, n);
+    uint8_t *w = random_weights(rng, type, row_bytes * DEEP, false);
+    float *h = malloc(sizeof *h * DEEP * rows), *y = malloc(sizeof *y * n * rows), *got = malloc(sizeof *got * n * rows);
+    fill_random(rng, h, (size_t)DEEP * rows), fill_random(rng, y, (size_t)n * rows);
+    for (size_t i = 0; i < (size_t)DEEP * rows; i += 3)
+        h[i] = i % 2 ? 0 : -0.0f;
+    void *dw = gpu_put(u, w, row_bytes * DEEP, NTX_GPU_SLACK), *dh = gpu_put(u, h, sizeof *h * DEEP * rows, 0), *dy = gpu_put(u, y, sizeof *y * n * rows, 0);
+    oracle->columns[type](w, row_bytes, DEEP, n, h, DEEP, rows, y, n);
+    const struct ntx_gpu_columns p = {.w = dw, .hidden = dh, .y = dy, .groups = {.bytes = row_bytes, .n = DEEP, .size = 1, .n_neurons = DEEP}, .row_bytes = row_bytes, .ld_hidden = DEEP, .ld_y = n,
+                                      .type = type, .n = n, .n_rows = rows};
+    OK(u, u->ops->launch(u->s, NTX_GPU_COLUMNS, &p));
+    gpu_get(u, got, dy, sizeof *got * n * rows);
+    check_rows("deep columns", got, n, y, n, rows);
+    gpu_drop(u, dw), gpu_drop(u, dh), gpu_drop(u, dy);
+    free(w), free(h), free(y), free(got);
+}
+
 static void hidden(struct gpu *u, struct rng *rng, enum ntx_ffn_act act, bool masked, bool listed)
 {
     enum { ROWS = 3, LD = NEURONS + 4, LDU = NEURONS + 2 };
@@ -235,6 +253,10 @@ static void groups(struct gpu *u, struct rng *rng)
         columns(u, rng, types[i], n, rows[i % 5], i % 2);
         columns(u, rng, types[i], block == 1 ? 6 : block, rows[(i + 1) % 4], i % 2 == 0);
     }
+    deep_columns(u, rng, NTX_Q4_K, 512, 1);
+    deep_columns(u, rng, NTX_Q6_K, 256, 4);
+    deep_columns(u, rng, NTX_Q8_0, 96, 5);
+    deep_columns(u, rng, NTX_F16, 70, 35);
     for (int i = 0; i < 8; i++)
         hidden(u, rng, i & 1 ? NTX_FFN_RELU : NTX_FFN_SILU, i & 2, i & 4);
 }
@@ -516,6 +538,7 @@ int main(int argc, char **argv)
     together(&u, &rng, NTX_Q4_K, 512, 70); /* on the matrix units */
     together(&u, &rng, NTX_Q8_0, 96, 19);
     together(&u, &rng, NTX_NVFP4, 128, 33);
+    together(&u, &rng, NTX_F32, 37, 21); /* eight a block */
     for (unsigned i = 0; i < N_TYPES; i++)
         widen(&u, &rng, types[i]);
     dense(&u, &rng);
