@@ -103,6 +103,8 @@ DEV void copy_16(uintptr_t to, const void *from) { *(uint4 *)__cvta_shared_to_ge
 DEV void copies_end(void) {}
 DEV void copies_wait(const uint32_t n) { (void)n; }
 #endif
+/* What p points to will be read. */
+DEV void ask_for(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 DEV void count_one(uint32_t *shared) { atomicAdd(shared, 1u); }
 
 /* C (16 x 8, F32) += A (16 x 8) B (8 x 8) of F16, by a warp. Thread (g, t) = (lane / 4, lane % 4) holds of A the pairs (g, 2t..) in a[0] and

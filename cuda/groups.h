@@ -1,20 +1,20 @@
 /* groups.h: the FFN of a packed layer, from its groups of neurons as they lie, with the CPU's order of accumulation and so its bits
  * (infer/sparse.c): gate and up are products (product.h), then the hidden values, then the sum of the down columns, neuron by neuron.
  *
- *   columns   a block of threads makes COLUMNS_WIDE values of y for COLUMNS_ROWS rows: COLUMNS_DEEP neurons at a time are widened by all threads, then
- *             each thread adds them, in turn, to one value of every fourth row */
+ *   columns   a block of threads adds 32 values of each column, for COLUMNS_ROWS rows: warps that bring widen the next COLUMNS_DEEP neurons' values to shared memory, a thread one neuron's (their loads are
+ *             what takes long, and all are on their way at once), while warps that add go through this step's, a thread one value of each of its rows, in the neurons' order */
 #ifndef NTX_CUDA_GROUPS_H
 #define NTX_CUDA_GROUPS_H
 
+#include "cuda/many.h"
 #include "cuda/moe.h"
-#include "cuda/value.h"
 
-#define COLUMNS_THREADS 256u
-#define COLUMNS_WIDE 64u
-#define COLUMNS_DEEP 64u
-#define COLUMNS_LANES (COLUMNS_THREADS / COLUMNS_WIDE)
-#define COLUMNS_EACH 8u /* rows of a thread */
-#define COLUMNS_ROWS (COLUMNS_LANES * COLUMNS_EACH)
+#define COLUMNS_WARPS 4u /* that add */
+#define COLUMNS_DEEP 128u
+#define COLUMNS_LD (WARP + 4u) /* neighbouring threads write to different banks */
+#define COLUMNS_EACH 8 /* rows of a warp */
+#define COLUMNS_ROWS (COLUMNS_WARPS * COLUMNS_EACH)
+#define COLUMNS_THREADS (COLUMNS_WARPS * WARP + COLUMNS_DEEP)
 
 KERNEL(hidden_values, struct ntx_gpu_hidden)
 {
@@ -31,72 +31,153 @@ KERNEL(hidden_values, struct ntx_gpu_hidden)
         *gate = activated(*gate, a.up[r * a.ld_up + j], a.act);
 }
 
-/* Neurons i0 .. of this block's part of the width, 0 behind the last. */
-DEV void widen_columns(const struct ntx_gpu_columns *a, uint32_t i0, float *w /* shared [COLUMNS_DEEP x COLUMNS_WIDE] */)
+/* ---- columns */
+
+struct columns_memory {
+    float w[2][COLUMNS_DEEP][COLUMNS_LD] __attribute__((aligned(16)));                 /* of two steps: the one that is added, and the next */
+    float by[COLUMNS_WARPS][COLUMNS_EACH][WARP] __attribute__((aligned(16)));
+};
+
+/* Value c of word i of 32 that are unpacked, as model/unpack.h and model/quant.h define it. */
+DEV float unpacked_value(const uint32_t type, const struct unpacked *u, uint32_t i, uint32_t c)
 {
-    uint32_t k = BX * COLUMNS_WIDE + TID % COLUMNS_WIDE;
+    const float q = (float)(int8_t)(u->q[i] >> 8 * c);
+    if (rule_of(type) == NTX_RULE_SUPER) {
+        const float v = u->d * (float)u->scale[i / 4] * q;
+        return has_min(type) ? v - u->dmin * (float)u->min[i / 4] : v;
+    }
+    if (rule_of(type) == NTX_RULE_HALVES)
+        return (i < 4 ? u->d : u->dmin) * q;
+    return has_min(type) ? u->d * q + u->dmin : u->d * q;
+}
+
+/* Part b of a column as floats, of which there are n. */
+DEV void widen_part(const uint32_t type, const uint8_t *column, uint32_t b, uint32_t n, float *to /* 16-aligned [WARP] */, const int wide)
+{
+    struct unpacked u;
+    uint32_t v[4];
+    if (rule_of(type) != NTX_RULE_FLOAT)
+        many_unpack(type, column, b, &u, wide);
     UNROLL
-    for (uint32_t c = TID / COLUMNS_WIDE; c < COLUMNS_DEEP; c += COLUMNS_LANES) {
-        float v = 0;
-        if (k < a->n && i0 + c < a->groups.n * a->groups.size) {
-            uint32_t j = neuron_at(&a->groups, i0 + c);
-            v = value_at(a->type, (const uint8_t *)a->w + BZ * a->heads.w + in_group(&a->groups, j, a->row_bytes), k);
+    for (uint32_t i = 0; i < 8; i++) {
+        UNROLL
+        for (uint32_t c = 0; c < 4; c++) {
+            const uint32_t k = b * WARP + 4 * i + c;
+            v[c] = f_bits(rule_of(type) != NTX_RULE_FLOAT ? unpacked_value(type, &u, i, c) : float_value(type, column, k < n ? k : n - 1));
         }
-        w[c * COLUMNS_WIDE + TID % COLUMNS_WIDE] = v;
+        store_words4(to + 4 * i, v);
     }
 }
 
-DEV void take_hidden(const struct ntx_gpu_columns *a, uint32_t i0, float *h /* shared [COLUMNS_ROWS x COLUMNS_DEEP] */)
+DEV uint32_t columns_of(const struct ntx_gpu_columns *a) { return a->groups.n * a->groups.size; }
+
+/* A thread's neuron of a step: those behind the last are the last again, whose hidden values are 0 then. */
+DEV void columns_bring(const uint32_t type, const struct ntx_gpu_columns *a, uint32_t step, struct columns_memory *m, const int wide)
 {
-    for (uint32_t e = TID; e < COLUMNS_ROWS * COLUMNS_DEEP; e += COLUMNS_THREADS) {
-        uint32_t r = BY * COLUMNS_ROWS + e / COLUMNS_DEEP, i = i0 + e % COLUMNS_DEEP;
-        float v = 0;
-        if (r < a->n_rows && i < a->groups.n * a->groups.size) {
-            uint32_t j = neuron_at(&a->groups, i);
-            v = j < a->groups.n_neurons ? a->hidden[BZ * a->heads.x + r * a->ld_hidden + j] : 0;
-        }
-        h[e] = v;
+    const uint32_t c = TID - COLUMNS_WARPS * WARP, n = columns_of(a), i = step * COLUMNS_DEEP + c, ahead = i + 2 * COLUMNS_DEEP;
+    const uint8_t *w = (const uint8_t *)a->w + BZ * a->heads.w;
+    if (ahead < n) /* that it comes from the second cache */
+        ask_for(w + in_group(&a->groups, neuron_at(&a->groups, ahead), a->row_bytes) + (uint64_t)BX * WARP / block_values(type) * block_size(type));
+    if (i < n)
+        widen_part(type, w + in_group(&a->groups, neuron_at(&a->groups, i), a->row_bytes), BX, a->n, m->w[step % 2][c], wide);
+}
+
+/* Neuron i's hidden values of this warp's rows. */
+DEV void columns_by(const struct ntx_gpu_columns *a, uint32_t i, uint32_t first, uint32_t rows, float *by, const int each)
+{
+    const uint32_t j = i < columns_of(a) ? neuron_at(&a->groups, i) : a->groups.n_neurons;
+    UNROLL
+    for (int e = 0; e < each; e++) {
+        const uint32_t r = TID / WARP + (uint32_t)e * COLUMNS_WARPS;
+        by[e] = r < rows && j < a->groups.n_neurons ? a->hidden[BZ * a->heads.x + (uint64_t)(first + r) * a->ld_hidden + j] : 0;
     }
 }
 
-KERNEL(add_columns, struct ntx_gpu_columns)
+DEV void columns_add(const struct ntx_gpu_columns *a, uint32_t step, uint32_t first, uint32_t rows, struct columns_memory *m, float *acc, const int each)
 {
-    SHARED float w[COLUMNS_DEEP * COLUMNS_WIDE];
-    SHARED float h[COLUMNS_ROWS * COLUMNS_DEEP];
-    uint32_t lane = TID / COLUMNS_WIDE, k = BX * COLUMNS_WIDE + TID % COLUMNS_WIDE, first = BY * COLUMNS_ROWS;
-    uint32_t rows = a.n_rows - first < COLUMNS_ROWS ? a.n_rows - first : COLUMNS_ROWS;
-    float acc[COLUMNS_EACH];
-    UNROLL
-    for (uint32_t e = 0; e < COLUMNS_EACH; e++)
-        acc[e] = lane + e * COLUMNS_LANES < rows && k < a.n ? a.y[BZ * a.heads.y + (first + lane + e * COLUMNS_LANES) * a.ld_y + k] : 0;
-    for (uint32_t i0 = 0; i0 < a.groups.n * a.groups.size; i0 += COLUMNS_DEEP) {
-        widen_columns(&a, i0, w);
-        take_hidden(&a, i0, h);
-        SYNC();
-        for (uint32_t c = 0; c < COLUMNS_DEEP; c++) {
+    float (*mine)[WARP] = m->by[TID / WARP], next[COLUMNS_EACH], w[4];
+    columns_by(a, step * COLUMNS_DEEP + TID % WARP, first, rows, next, each);
+    for (uint32_t from = 0; from < COLUMNS_DEEP && step * COLUMNS_DEEP + from < columns_of(a); from += WARP) {
+        UNROLL
+        for (int e = 0; e < each; e++)
+            mine[e][TID % WARP] = next[e];
+        SYNC_WARP();
+        if (from + WARP < COLUMNS_DEEP)
+            columns_by(a, step * COLUMNS_DEEP + from + WARP + TID % WARP, first, rows, next, each);
+        for (uint32_t c = 0; c < WARP; c += 4) {
             UNROLL
-            for (uint32_t e = 0; e < COLUMNS_EACH; e++) {
-                float by = h[(lane + e * COLUMNS_LANES) * COLUMNS_DEEP + c];
-                if (by != 0) /* the same for the whole warp */
-                    acc[e] = fmaf(by, w[c * COLUMNS_WIDE + TID % COLUMNS_WIDE], acc[e]);
+            for (uint32_t k = 0; k < 4; k++)
+                w[k] = m->w[step % 2][from + c + k][TID % WARP];
+            UNROLL
+            for (int e = 0; e < each; e++) {
+                uint32_t by[4];
+                load_words4(&mine[e][c], by);
+                UNROLL
+                for (uint32_t k = 0; k < 4; k++)
+                    if (by[k] << 1) /* the same for the whole warp; nothing is added by zeros, of either sign */
+                        acc[e] = fmaf(bits_f(by[k]), w[k], acc[e]);
             }
         }
+        SYNC_WARP();
+    }
+}
+
+DEV void columns_sum(const uint32_t type, const struct ntx_gpu_columns *a, struct columns_memory *m, const int each)
+{
+    const uint32_t first = BY * COLUMNS_ROWS, rows = a->n_rows - first < COLUMNS_ROWS ? a->n_rows - first : COLUMNS_ROWS, k = BX * WARP + TID % WARP;
+    const int wide = block_size(type) % 16 == 0 && !(((uintptr_t)a->w | a->heads.w | a->row_bytes | a->groups.bytes) & 15), adds = TID < COLUMNS_WARPS * WARP;
+    float acc[COLUMNS_EACH], *y = a->y + BZ * a->heads.y + (uint64_t)(first + TID / WARP) * a->ld_y + k;
+    UNROLL
+    for (int e = 0; e < each; e++)
+        acc[e] = adds && TID / WARP + (uint32_t)e * COLUMNS_WARPS < rows && k < a->n ? y[(uint64_t)e * COLUMNS_WARPS * a->ld_y] : 0;
+    if (!adds)
+        columns_bring(type, a, 0, m, wide);
+    SYNC();
+    for (uint32_t step = 0; step * COLUMNS_DEEP < columns_of(a); step++) {
+        if (adds)
+            columns_add(a, step, first, rows, m, acc, each);
+        else if ((step + 1) * COLUMNS_DEEP < columns_of(a))
+            columns_bring(type, a, step + 1, m, wide);
         SYNC();
     }
     UNROLL
-    for (uint32_t e = 0; e < COLUMNS_EACH; e++)
-        if (lane + e * COLUMNS_LANES < rows && k < a.n)
-            a.y[BZ * a.heads.y + (first + lane + e * COLUMNS_LANES) * a.ld_y + k] = acc[e];
+    for (int e = 0; e < each; e++)
+        if (adds && TID / WARP + (uint32_t)e * COLUMNS_WARPS < rows && k < a->n)
+            y[(uint64_t)e * COLUMNS_WARPS * a->ld_y] = acc[e];
 }
+
+/* Of few rows each warp that adds has one. */
+#define COLUMNS(rule, TYPE, ...)                                          \
+    KERNEL(columns_##TYPE##_1, struct ntx_gpu_columns)                    \
+    {                                                                     \
+        SHARED struct columns_memory m;                                   \
+        columns_sum(NTX_##TYPE, &a, &m, 1);                               \
+    }                                                                     \
+    KERNEL(columns_##TYPE##_8, struct ntx_gpu_columns)                    \
+    {                                                                     \
+        SHARED struct columns_memory m;                                   \
+        columns_sum(NTX_##TYPE, &a, &m, COLUMNS_EACH);                    \
+    }
+NTX_TYPES(COLUMNS)
 
 int ntx__launch_hidden(struct ntx_gpu_stream *s, const struct ntx_gpu_hidden *p)
 {
     RETURN_LAUNCH(s, hidden_values, (p->groups.n * p->groups.size + WIDTH_THREADS - 1) / WIDTH_THREADS, p->n_rows, 1, WIDTH_THREADS, *p);
 }
 
+#define COLUMNS_CASE(rule, TYPE, ...)                                                          \
+    case NTX_##TYPE:                                                                           \
+        if (p->n_rows <= COLUMNS_WARPS)                                                        \
+            RETURN_LAUNCH(s, columns_##TYPE##_1, wide, high, heads, COLUMNS_THREADS, *p);      \
+        RETURN_LAUNCH(s, columns_##TYPE##_8, wide, high, heads, COLUMNS_THREADS, *p);
+
 int ntx__launch_columns(struct ntx_gpu_stream *s, const struct ntx_gpu_columns *p)
 {
-    RETURN_LAUNCH(s, add_columns, (p->n + COLUMNS_WIDE - 1) / COLUMNS_WIDE, (p->n_rows + COLUMNS_ROWS - 1) / COLUMNS_ROWS, p->heads.n ? p->heads.n : 1, COLUMNS_THREADS, *p);
+    const uint32_t wide = (p->n + WARP - 1) / WARP, high = (p->n_rows + COLUMNS_ROWS - 1) / COLUMNS_ROWS, heads = p->heads.n ? p->heads.n : 1;
+    switch (p->type) {
+        NTX_TYPES(COLUMNS_CASE)
+    default: return -EINVAL;
+    }
 }
 
 #endif
