@@ -54,7 +54,7 @@ KERNEL(scale_rows, struct ntx_gpu_scale)
 {
     uint32_t o = BX * WIDEN_THREADS + TID;
     if (o < a.n_out)
-        a.y[BY * a.ldy + o] = a.z[(uint64_t)BY * a.n_out + o] * bits_f((uint32_t)(127 + a.exponents[BY]) << 23);
+        a.y[BY * a.ldy + o] = a.z[(uint64_t)BY * a.ldz + o] * bits_f((uint32_t)(127 + a.exponents[BY]) << 23);
 }
 
 int ntx__launch_widen(struct ntx_gpu_stream *s, const struct ntx_gpu_widen *p)

@@ -322,12 +322,12 @@ struct ntx_gpu_narrow {
     uint32_t n, n_rows, n_padded;
 };
 
-/* y[r * ldy + o] = z[r * n_out + o] * 2^exponents[r] */
+/* y[r * ldy + o] = z[r * ldz + o] * 2^exponents[r] */
 struct ntx_gpu_scale {
     const float *z;
     float *y;
     const int32_t *exponents;
-    uint64_t ldy;
+    uint64_t ldz, ldy;
     uint32_t n_out, n_rows;
 };
 
@@ -439,7 +439,8 @@ struct ntx_gpu_ops {
     int (*captured)(struct ntx_gpu_stream *s, struct ntx_gpu_graph **g);
     int (*graph_launch)(struct ntx_gpu_stream *s, struct ntx_gpu_graph *g);
     void (*graph_free)(struct ntx_gpu_graph *g);
-    /* z [n_rows x n_out] = x [n_rows x n_in] . w^T, F16 in, F32 out, on the matrix units. -ENOSYS where the library for it is missing. */
+    /* z [n_rows x n_out] = x [n_rows x n_in] . w^T, F16 in, F32 out, on the matrix units. A value has the same bits each time that it stands at the same place of a product of the same shape, and that
+     * alone is promised: how sums are cut is the library's choice, by the shape. -ENOSYS where it is missing. */
     int (*dense)(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows);
 };
 

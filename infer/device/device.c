@@ -42,30 +42,32 @@ static uint32_t splits_of(const struct ntx_device *d)
 }
 
 struct sizes { /* over all matrices */
-    uint64_t chunk_bytes, chunk_values, chunk_outs, n_in;
+    uint64_t chunk_bytes, panel_values, panel_outs, n_in;
 };
 
-/* What layers share is one chunk, which is never copied, and is widened in parts. */
-static void look_at(struct sizes *s, const struct ntx_chunks *c, const struct ntx_weight *w)
+/* What layers share is one chunk, which is never copied. */
+static void look_at(struct sizes *s, const struct ntx_device *d, const struct ntx_weight *w)
 {
+    const struct ntx_chunks *c = d->c.chunks;
     if (w->tensor == NTX_NO_TENSOR)
         return;
-    const uint32_t rows = ntx__device_widened(w);
+    const uint64_t outs = ntx__device_panel(d, w);
     s->chunk_bytes = NTX_MAX(s->chunk_bytes, w->n_chunks && c->list[w->chunk0].fixed ? 0 : (uint64_t)w->chunk_outs * w->row_bytes);
-    s->chunk_values = NTX_MAX(s->chunk_values, (uint64_t)rows * w->n_in);
-    s->chunk_outs = NTX_MAX(s->chunk_outs, (uint64_t)rows);
+    s->panel_values = NTX_MAX(s->panel_values, outs * w->n_in);
+    s->panel_outs = NTX_MAX(s->panel_outs, outs);
     s->n_in = NTX_MAX(s->n_in, (uint64_t)w->n_in);
 }
 
-static struct sizes sizes_of(const struct ntx_chunks *c)
+static struct sizes sizes_of(const struct ntx_device *d)
 {
+    const struct ntx_chunks *c = d->c.chunks;
     struct sizes s = {0};
-    look_at(&s, c, &c->output);
+    look_at(&s, d, &c->output);
     for (uint32_t l = 0; l < c->n_layers; l++) {
         const struct ntx_layer_weights *w = &c->layers[l];
         for (int t = 0; t < NTX_N_TENSORS; t++)
             if (ntx_is_matrix((enum ntx_tensor)t))
-                look_at(&s, c, &w->of[t]);
+                look_at(&s, d, &w->of[t]);
         if (w->groups.tensor != NTX_NO_TENSOR)
             s.chunk_bytes = NTX_MAX(s.chunk_bytes, (uint64_t)w->groups.chunk_outs * w->groups.row_bytes);
     }
@@ -208,8 +210,8 @@ static void place_large(struct ntx_device *d, struct cursor *c, const struct siz
     place_latents(d, c);
     m->x16 = place(c, padded * s->n_in * 2);
     m->exponents = place(c, padded * 4);
-    m->w16 = place(c, s->chunk_values * 2);
-    m->z = floats(c, NTX__DENSE_ROWS * s->chunk_outs);
+    m->w16 = place(c, s->panel_values * 2);
+    m->z = floats(c, NTX__DENSE_ROWS * s->panel_outs);
     d->stage_bytes = NTX_ROUND_UP(s->chunk_bytes + NTX_GPU_SLACK, 256);
     d->n_stages = NTX_MAX(NTX_MIN(d->c.in_flight, NTX__STAGES), 1u);
     m->stages = place(c, d->n_stages * d->stage_bytes);
@@ -241,7 +243,7 @@ static void place_weights(struct ntx_device *d, struct cursor *c, bool matrices)
 static uint64_t lay_out(struct ntx_device *d, uint8_t *base, bool matrices)
 {
     struct cursor c = {.base = base};
-    struct sizes s = sizes_of(d->c.chunks);
+    struct sizes s = sizes_of(d);
     place_rows(d, &c);
     place_forms(d, &c, &s);
     place_lists(d, &c);

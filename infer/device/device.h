@@ -11,10 +11,12 @@
  * product is over.
  *
  * Rows of decoding are the CPU's bits wherever a chunk lives (but for attention over more than NTX_GPU_SPLIT positions). Rows of prompts
- * (ntx_row.rounded) go through the matrix units in batches padded to one size, so their values depend on the plan
- * only; they are within F16's rounding of the CPU's. Where cuBLAS is missing, they are computed like the others. Experts
+ * (ntx_row.rounded) go through the matrix units (cuBLAS), within F16's rounding of the CPU's: panel by panel, of outputs by the matrix' shape alone and of 128 rows, padded. So for each shape of a matrix
+ * the library is always asked for the same product, and an output always stands at the same place of it: budget, chunks and where they live, and whether they are streamed, change no bit on one card with one
+ * version of the library, of which this takes that it repeats itself. Which of the 128 rows a token is depends on how its prompt is cut into passes, and on who shares them: that this changes no bit either
+ * takes that the library computes the rows of a product alike, which nobody promises. Where cuBLAS is missing, they are computed like the others, exactly. Experts
  * and their routers, and all of a packed layer's FFN, multiply all rows exactly, more than eight on the integer matrix units (cuda/many.h); which groups of neurons a row takes is chosen by the CPU, from the gates; which
- * experts likewise, from the router's logits, but where the device has them all and rows are few: it chooses by itself, and the host does not wait. Groups on the host or the drive are computed by the CPU in place, or
+ * experts likewise, from the router's logits, but where the device has them all: it chooses by itself, sorts the rows by expert, and the host does not wait. Groups on the host or the drive are computed by the CPU in place, or
  * copied for as many rows as the cost model says.
  *
  * The pass is the CPU's (forward.c), layer skip too: the states after the probe layer come down, decisions go up as lists of rows, and holes as bits.
@@ -57,6 +59,7 @@ struct ntx_device_config {
     uint64_t in_place_bytes;
     double h2d_bps;       /* a slower link is emulated: chunks are copied at this rate; 0: as fast as it goes */
     const struct ntx_copy_share *share; /* copied; NULL: the default */
+    uint32_t panel_outs;  /* most outputs of a matrix that go through the matrix units together, of prompts' rows; 0: as many as 16 MiB hold in F16 */
     bool no_graphs;       /* passes of a few rows are launched one by one also where they are as the pass before */
 };
 

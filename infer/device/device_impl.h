@@ -26,7 +26,8 @@
 #define NTX__TAPE_PART 64u                   /* launches of a graph, at most; and at least */
 #define NTX__TAPE_LEAST 4u
 #define NTX__TAPE_PARTS 64u                  /* of a pass; what comes behind is launched as it is */
-#define NTX__WIDENED_BYTES (4u << 20)       /* of a matrix in one chunk, in F16, at a time */
+#define NTX__PANEL_BYTES (16u << 20)        /* of a panel of outputs, in F16, at most; and outputs that it has a multiple of */
+#define NTX__PANEL_OUTS 128u
 
 struct ntx__stage { /* device memory of one streamed chunk */
     uint8_t *own;
@@ -69,9 +70,9 @@ struct ntx__device_mem {
     } moe;
     uint32_t *groups;              /* [n_groups] of a packed layer, that rows use */
     uint8_t *uses;                 /* [R x n_groups] which row uses which */
-    uint16_t *x16, *w16;           /* [R padded x widest input], [largest chunk's values] */
+    uint16_t *x16, *w16;           /* [R padded x widest input], [largest panel's values] */
     int32_t *exponents;            /* [R padded] */
-    float *z;                      /* [NTX__DENSE_ROWS x most rows of a chunk] */
+    float *z;                      /* [NTX__DENSE_ROWS x most outputs of a panel] */
     uint8_t *states;               /* [states] sessions' recurrent states, in the places that they have on the host (infer/recur.h) */
     struct ntx_gpu_turn *turns;    /* [R] */
     uint32_t *turn_rows, *turn_places; /* [R] rows of the pass; of the last layer, where these lie in it */
@@ -148,10 +149,11 @@ struct ntx_device {
     bool copied, over;                         /* something was queued on `copies`; nothing is on `compute` */
 };
 
-/* Rows of a weight that are widened for the matrix units at a time: those of a chunk. Which matrices layers share is not known here: theirs are large. */
-static inline uint32_t ntx__device_widened(const struct ntx_weight *w)
+/* Outputs of a panel, which the matrix units multiply together: of a matrix all panels have as many, whatever its chunks are. */
+static inline uint32_t ntx__device_panel(const struct ntx_device *d, const struct ntx_weight *w)
 {
-    return w->n_chunks == 1 && w->n_in ? NTX_MIN(w->chunk_outs, NTX_MAX(NTX__WIDENED_BYTES / 2 / w->n_in, 1u)) : w->chunk_outs;
+    const uint64_t room = d->c.panel_outs ? d->c.panel_outs : NTX__PANEL_BYTES / 2 / NTX_MAX(w->n_in, 1u), most = NTX_MAX(room / NTX__PANEL_OUTS, 1u) * NTX__PANEL_OUTS, panels = (w->n_out + most - 1) / most;
+    return panels ? (uint32_t)NTX_ROUND_UP((w->n_out + panels - 1) / panels, NTX__PANEL_OUTS) : 0;
 }
 
 /* ---- device_mm.c */

@@ -2,7 +2,10 @@
  *
  *   engine thread   input down -> launches for device chunks -> wait for the input -> copied chunks: acquire, copy, launch -> helps
  *   pool            (the CPU's share of host chunks, tile by tile) .................................................... -> results up
- */
+ *
+ * Prompts' rows go through the matrix units panel by panel: outputs [i P, (i + 1) P) of a matrix, P by its shape alone (ntx__device_panel), and NTX__DENSE_ROWS rows. Chunks are widened into the panel where
+ * they are of it; it is multiplied when it is full, or when what comes is of another one: then those outputs of it count that are there. So what the library is asked for depends on the matrix, and a
+ * value's place in it on its output: where chunks are cut and where they live changes no bit. */
 #include <errno.h>
 #include <string.h>
 
@@ -14,6 +17,12 @@ struct job {
     struct ntx__mm mm;             /* products, input, and the CPU's share */
     uint32_t dense_from, dense_to; /* rows that go through the matrix units; x16 holds them */
     struct ntx_gpu_product *together; /* not launched yet; type NTX_TYPE_LIMIT: none */
+    struct panel *panel;
+};
+
+struct panel { /* that w16 holds outputs [from, to) of, which are not multiplied yet */
+    const struct ntx__product *p;
+    uint32_t first, from, to, rows_to; /* its first output; from == to: there are none. Rows dense_from .. rows_to - 1 */
 };
 
 static size_t ld_of(const struct job *j, const struct ntx__product *p) { return j->d->f->buf[p->to].ld; }
@@ -74,33 +83,55 @@ static int launch_exact(const struct job *j, const struct ntx__product *p, const
     return rc;
 }
 
-static int dense_batch(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out, uint32_t first, uint32_t to)
+/* ---- the matrix units */
+
+static int dense_batch(const struct job *j, const struct panel *l, uint32_t outs, uint32_t first)
 {
     struct ntx_device *d = j->d;
-    uint32_t at = first - j->dense_from;
-    struct ntx_gpu_scale s = {
-        .z = d->m.z, .y = y_of(j, p) + first * ld_of(j, p) + out0, .exponents = d->m.exponents + at, .ldy = ld_of(j, p), .n_out = n_out,
-        .n_rows = NTX_MIN(to - first, NTX__DENSE_ROWS),
+    const uint32_t at = first - j->dense_from;
+    const struct ntx_gpu_scale s = {
+        .z = d->m.z + (l->from - l->first), .y = y_of(j, l->p) + first * ld_of(j, l->p) + l->from, .exponents = d->m.exponents + at, .ldz = outs, .ldy = ld_of(j, l->p),
+        .n_out = l->to - l->from, .n_rows = NTX_MIN(l->rows_to - first, NTX__DENSE_ROWS),
     };
-    int rc = d->ops->dense(ntx__queue(d), d->m.w16, d->m.x16 + (uint64_t)at * p->w->n_in, d->m.z, n_out, p->w->n_in, NTX__DENSE_ROWS);
+    int rc = d->ops->dense(ntx__queue(d), d->m.w16, d->m.x16 + (uint64_t)at * l->p->w->n_in, d->m.z, outs, l->p->w->n_in, NTX__DENSE_ROWS);
     return rc ? rc : ntx__device_launch(d, NTX_GPU_SCALE, &s);
+}
+
+/* What is in the panel. */
+static int launch_panel(const struct job *j)
+{
+    struct panel *l = j->panel;
+    int rc = 0;
+    for (uint32_t r = j->dense_from; l->from < l->to && !rc && r < l->rows_to; r += NTX__DENSE_ROWS)
+        rc = dense_batch(j, l, ntx__device_panel(j->d, l->p->w), r);
+    l->from = l->to = 0;
+    return rc;
+}
+
+/* Into the panel that they are of, behind what it has. */
+static int widen(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out, uint32_t to)
+{
+    struct panel *l = j->panel;
+    const uint32_t first = out0 - out0 % ntx__device_panel(j->d, p->w);
+    const struct ntx_gpu_widen g = {.w = w, .out = j->d->m.w16 + (uint64_t)(out0 - first) * p->w->n_in, .row_bytes = p->w->row_bytes, .type = p->w->type, .n_out = n_out, .n_in = p->w->n_in};
+    int rc = l->p == p && l->first == first && l->to == out0 && l->rows_to == to ? 0 : launch_panel(j);
+    if (rc || (rc = ntx__device_launch(j->d, NTX_GPU_WIDEN, &g)))
+        return rc;
+    *l = (struct panel){.p = p, .first = first, .from = l->from < l->to ? l->from : out0, .to = out0 + n_out, .rows_to = to};
+    return l->to == NTX_MIN(first + ntx__device_panel(j->d, p->w), p->w->n_out) ? launch_panel(j) : 0;
 }
 
 static int launch_dense(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out, uint32_t to)
 {
-    struct ntx_device *d = j->d;
-    for (uint32_t o = 0; o < n_out && j->dense_from < to; o += ntx__device_widened(p->w)) { /* w16 holds as many */
-        uint32_t some = NTX_MIN(n_out - o, ntx__device_widened(p->w));
-        struct ntx_gpu_widen g = {.w = w + (uint64_t)o * p->w->row_bytes, .out = d->m.w16, .row_bytes = p->w->row_bytes,
-                                  .type = p->w->type, .n_out = some, .n_in = p->w->n_in};
-        int rc = ntx__device_launch(d, NTX_GPU_WIDEN, &g);
-        for (uint32_t r = j->dense_from; !rc && r < to; r += NTX__DENSE_ROWS)
-            rc = dense_batch(j, p, out0 + o, some, r, to);
-        if (rc)
-            return rc;
+    int rc = 0;
+    for (uint32_t o = out0, some; o < out0 + n_out && j->dense_from < to && !rc; o += some) {
+        some = NTX_MIN(out0 + n_out - o, ntx__device_panel(j->d, p->w) - o % ntx__device_panel(j->d, p->w));
+        rc = widen(j, p, w + (uint64_t)(o - out0) * p->w->row_bytes, o, some, to);
     }
-    return 0;
+    return rc;
 }
+
+/* ---- all rows */
 
 /* By the weight's scale: outputs out0.. of the product's rows. */
 static int launch_scale(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out)
@@ -109,6 +140,8 @@ static int launch_scale(const struct job *j, const struct ntx__product *p, uint3
     const struct ntx_gpu_step g = {.out = y, .in = y, .ld_out = ld_of(j, p), .ld_in = ld_of(j, p), .n_rows = rows_of(j, p),
                                    .s = {.op = NTX_OP_SCALE, .width = n_out, .scale = j->mm.f->m.tiles[p->w->chunk0].scale}};
     int rc = p->w->scaled ? launch_together(j) : 0;
+    if (!rc && p->w->scaled)
+        rc = launch_panel(j);
     return rc || !p->w->scaled ? rc : ntx__device_launch(j->d, NTX_GPU_STEP, &g);
 }
 
@@ -160,6 +193,8 @@ static int launch_resident(const struct job *j)
         }
     }
     int rc = launch_together(j);
+    if (!rc)
+        rc = launch_panel(j);
     return rc ? ntx__device_fail(j->d, rc, "a product") : 0;
 }
 
@@ -188,7 +223,8 @@ static int copy_all(const struct job *j)
             if (rc)
                 return rc;
         }
-    return 0;
+    int rc = launch_panel(j);
+    return rc ? ntx__device_fail(j->d, rc, "a product") : 0;
 }
 
 static void work(void *ctx, unsigned thread)
@@ -284,7 +320,8 @@ int ntx__device_multiply(struct ntx_forward *f, const struct ntx__product *p, un
 {
     struct ntx_device *d = f->c.device;
     struct ntx_gpu_product together = {.type = NTX_TYPE_LIMIT};
-    struct job j = {.d = d, .together = &together, .mm = {.f = f, .products = p, .n = n, .in = in, .where = d->where}};
+    struct panel panel = {0};
+    struct job j = {.d = d, .together = &together, .panel = &panel, .mm = {.f = f, .products = p, .n = n, .in = in, .where = d->where}};
     uint32_t in_place = decide_all(&j);
     int rc = ntx__mm_begin(&j.mm);
     if (rc)

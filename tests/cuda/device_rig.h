@@ -15,6 +15,7 @@ struct world {
     const char *mix;         /* of "d", "h", "s": chunk i lives at mix[i % its length]; experts: host where it says s; all groups of neurons of layer i */
     uint32_t in_flight, share; /* share: 64ths of the host's bytes that are copied; UINT32_MAX: the default's */
     double h2d_bps;
+    uint32_t panel_outs;     /* 0: the device's */
     bool no_graphs;
     bool in_place;           /* all memory is the GPU's, too */
 };
@@ -47,7 +48,7 @@ KIT struct ntx_device_config world_config(struct world *w, struct rig *r, const 
     return (struct ntx_device_config){
         .ops = w->gpu.ops, .gpu = w->gpu.g, .model = r->model, .chunks = r->chunks, .table = w->table, .max_rows = o->max_rows ? o->max_rows : 64,
         .ctx = o->ctx ? o->ctx : 512, .kv = r->kv, .logits_rows = 64, .in_flight = w->in_flight, .kv_type = o->kv_type,
-        .ffn = r->ffn, .h2d_bps = w->h2d_bps, .no_graphs = w->no_graphs, .share = w->share == UINT32_MAX ? NULL : share,
+        .ffn = r->ffn, .h2d_bps = w->h2d_bps, .panel_outs = w->panel_outs, .no_graphs = w->no_graphs, .share = w->share == UINT32_MAX ? NULL : share,
         .in_place = w->in_place ? (const void *)1 : NULL, .in_place_bytes = UINT64_MAX,
     };
 }

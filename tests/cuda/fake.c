@@ -101,14 +101,15 @@ static int is_zero(const uint16_t *x, uint32_t n)
     return !n;
 }
 
+/* In an order that depends on the product's shape and on the output's place, as a library may have it. */
 static void run_dense(const struct dense *d)
 {
     for (uint32_t r = 0; r < d->n_rows; r++)
         for (uint32_t o = 0, zero = is_zero(d->x + (size_t)r * d->n_in, d->n_in); o < d->n_out; o++) { /* most rows pad */
-            double sum = 0;
-            for (uint32_t k = 0; !zero && k < d->n_in; k++)
-                sum += (double)ntx_f16_to_f32(d->w[(size_t)o * d->n_in + k]) * (double)ntx_f16_to_f32(d->x[(size_t)r * d->n_in + k]);
-            d->z[(size_t)r * d->n_out + o] = (float)sum;
+            float sum = 0;
+            for (uint32_t i = 0, k = (7 * o + 13 * d->n_out) % d->n_in; !zero && i < d->n_in; i++, k = k + 1 < d->n_in ? k + 1 : 0)
+                sum += ntx_f16_to_f32(d->w[(size_t)o * d->n_in + k]) * ntx_f16_to_f32(d->x[(size_t)r * d->n_in + k]);
+            d->z[(size_t)r * d->n_out + o] = sum;
         }
 }
 

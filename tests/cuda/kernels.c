@@ -298,7 +298,7 @@ static void dense(struct gpu *u, struct rng *rng)
     void *dx = gpu_put(u, x, sizeof x, 0), *dw = gpu_put(u, w, sizeof w, 0), *x16 = gpu_new(u, PADDED * IN * 2), *e = gpu_new(u, PADDED * 4);
     void *z = gpu_new(u, PADDED * OUT * 4), *dy = gpu_new(u, sizeof y);
     struct ntx_gpu_narrow narrow = {.x = dx, .out = x16, .exponents = e, .ld_x = LD, .n = IN, .n_rows = ROWS, .n_padded = PADDED};
-    struct ntx_gpu_scale scale = {.z = z, .y = dy, .exponents = e, .ldy = LDY, .n_out = OUT, .n_rows = ROWS};
+    struct ntx_gpu_scale scale = {.z = z, .y = dy, .exponents = e, .ldz = OUT, .ldy = LDY, .n_out = OUT, .n_rows = ROWS};
     OK(u, u->ops->launch(u->s, NTX_GPU_NARROW, &narrow));
     int rc = u->ops->dense(u->s, dw, x16, z, OUT, IN, PADDED);
     if (rc == -38) { /* ENOSYS */

@@ -424,6 +424,38 @@ static void refusals(struct world *w)
     puts("heads of widths that are no multiples of 8, or too wide, are refused");
 }
 
+/* Prompts have the same bits wherever chunks are cut and live, though the product that a library gives depends on its shape and on an output's place in it (fake.c). */
+static void panels(struct world *w)
+{
+    static const struct {
+        uint32_t chunk_bytes, in_flight;
+        const char *mix;
+    } cuts[] = {{1 << 20, 1, "d"}, {20000, 1, "d"}, {3000, 3, "dhs"}, {11000, 2, "s"}, {7001, 4, "hsd"}, {1 << 20, 2, "s"}};
+    static const char *const types[] = {"Q8_0", "Q4_K_M"};
+    w->panel_outs = 128;
+    for (size_t k = 0; k < 2; k++) {
+        struct mk_options make = small_model(types[k], 2);
+        size_t n;
+        make.ff = 512;
+        make.scales = !k;
+        float *want = NULL;
+        for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+            const struct rig_options o = {.make = make, .chunk_bytes = cuts[i].chunk_bytes, .max_rows = N};
+            w->mix = cuts[i].mix;
+            w->in_flight = cuts[i].in_flight;
+            w->share = UINT32_MAX;
+            float *got = logits_of(w, o, N, i % 2 ? 4 : N, true, &n);
+            CHECK_MSG(!want || !memcmp(got, want, n * sizeof *got), "%s, chunks of %u bytes, mixture %s: a prompt's bits change (off by %g)", types[k], cuts[i].chunk_bytes, w->mix, worst(got, want, n));
+            free(i ? got : NULL);
+            want = i ? want : got;
+        }
+        free(want);
+    }
+    w->panel_outs = 0;
+    w->mix = "d";
+    puts("prompts: the same bits wherever chunks are cut and live");
+}
+
 /* More arguments: these parts alone. */
 static bool wanted(int argc, char **argv, const char *part)
 {
@@ -438,7 +470,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", pass_architectures}, {"experts", pass_experts}, {"crowds", pass_crowds}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", pass_skips}, {"best", best_logits}, {"trees", pass_trees}, {"windows", pass_windows}, {"pooled", pass_pooled}, {"steps", steps}, {"in-place", in_place}, {"within", within}, {"refusals", refusals}};
+    } parts[] = {{"dense", dense_models}, {"architectures", pass_architectures}, {"experts", pass_experts}, {"crowds", pass_crowds}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", pass_skips}, {"best", best_logits}, {"trees", pass_trees}, {"windows", pass_windows}, {"pooled", pass_pooled}, {"steps", steps}, {"panels", panels}, {"in-place", in_place}, {"within", within}, {"refusals", refusals}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
