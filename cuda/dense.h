@@ -16,12 +16,33 @@
 
 #define WIDEN_THREADS 256u
 
-KERNEL(widen_rows, struct ntx_gpu_widen)
+/* A thread: 32 values of a row, or one of floats. */
+DEV void widen_thread(const uint32_t type, const struct ntx_gpu_widen *a)
 {
-    uint32_t k = BX * WIDEN_THREADS + TID;
-    for (uint32_t o = BY; k < a.n_in && o < a.n_out; o += 65535u)
-        a.out[(uint64_t)o * a.n_in + k] = f16_bits(value_at(a.type, (const uint8_t *)a.w + o * a.row_bytes, k));
+    const uint32_t parts = rule_of(type) == NTX_RULE_FLOAT ? a->n_in : a->n_in / 32;
+    const uint64_t i = (uint64_t)BX * WIDEN_THREADS + TID, o = i / parts;
+    const uint32_t b = (uint32_t)(i % parts);
+    const uint8_t *row = (const uint8_t *)a->w + o * a->row_bytes;
+    struct unpacked u;
+    if (o >= a->n_out)
+        return;
+    if (rule_of(type) == NTX_RULE_FLOAT) {
+        a->out[i] = f16_bits(float_value(type, row, b));
+        return;
+    }
+    many_unpack(type, row, b, &u, block_size(type) % 16 == 0 && lie_at_16(a->w, a->row_bytes));
+    UNROLL
+    for (uint32_t k = 0; k < 4; k++) {
+        uint32_t v[4];
+        UNROLL
+        for (uint32_t c = 0; c < 4; c++)
+            v[c] = pair(unpacked_value(type, &u, 2 * k + c / 2, c % 2 * 2), unpacked_value(type, &u, 2 * k + c / 2, c % 2 * 2 + 1));
+        store_words4(a->out + i * 32 + 8 * k, v);
+    }
 }
+
+#define WIDEN(rule, TYPE, ...) KERNEL(widen_##TYPE, struct ntx_gpu_widen) { widen_thread(NTX_##TYPE, &a); }
+NTX_TYPES(WIDEN)
 
 KERNEL(narrow_row, struct ntx_gpu_narrow)
 {
@@ -57,9 +78,18 @@ KERNEL(scale_rows, struct ntx_gpu_scale)
         a.y[BY * a.ldy + o] = a.z[(uint64_t)BY * a.ldz + o] * bits_f((uint32_t)(127 + a.exponents[BY]) << 23);
 }
 
+#define WIDEN_FLOAT 1
+#define WIDEN_SIMPLE 32
+#define WIDEN_HALVES 32
+#define WIDEN_SUPER 32
+#define WIDEN_CASE(rule, TYPE, ...) case NTX_##TYPE: RETURN_LAUNCH(s, widen_##TYPE, (uint32_t)(((uint64_t)p->n_out * p->n_in / WIDEN_##rule + WIDEN_THREADS - 1) / WIDEN_THREADS), 1, 1, WIDEN_THREADS, *p);
+
 int ntx__launch_widen(struct ntx_gpu_stream *s, const struct ntx_gpu_widen *p)
 {
-    RETURN_LAUNCH(s, widen_rows, (p->n_in + WIDEN_THREADS - 1) / WIDEN_THREADS, p->n_out < 65535u ? p->n_out : 65535u, 1, WIDEN_THREADS, *p);
+    switch (p->type) {
+        NTX_TYPES(WIDEN_CASE)
+    default: return -EINVAL;
+    }
 }
 
 int ntx__launch_narrow(struct ntx_gpu_stream *s, const struct ntx_gpu_narrow *p)

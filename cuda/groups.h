@@ -38,19 +38,6 @@ struct columns_memory {
     float by[COLUMNS_WARPS][COLUMNS_EACH][WARP] __attribute__((aligned(16)));
 };
 
-/* Value c of word i of 32 that are unpacked, as model/unpack.h and model/quant.h define it. */
-DEV float unpacked_value(const uint32_t type, const struct unpacked *u, uint32_t i, uint32_t c)
-{
-    const float q = (float)(int8_t)(u->q[i] >> 8 * c);
-    if (rule_of(type) == NTX_RULE_SUPER) {
-        const float v = u->d * (float)u->scale[i / 4] * q;
-        return has_min(type) ? v - u->dmin * (float)u->min[i / 4] : v;
-    }
-    if (rule_of(type) == NTX_RULE_HALVES)
-        return (i < 4 ? u->d : u->dmin) * q;
-    return has_min(type) ? u->d * q + u->dmin : u->d * q;
-}
-
 /* Part b of a column as floats, of which there are n. */
 DEV void widen_part(const uint32_t type, const uint8_t *column, uint32_t b, uint32_t n, float *to /* 16-aligned [WARP] */, const int wide)
 {
@@ -125,7 +112,7 @@ DEV void columns_add(const struct ntx_gpu_columns *a, uint32_t step, uint32_t fi
 DEV void columns_sum(const uint32_t type, const struct ntx_gpu_columns *a, struct columns_memory *m, const int each)
 {
     const uint32_t first = BY * COLUMNS_ROWS, rows = a->n_rows - first < COLUMNS_ROWS ? a->n_rows - first : COLUMNS_ROWS, k = BX * WARP + TID % WARP;
-    const int wide = block_size(type) % 16 == 0 && !(((uintptr_t)a->w | a->heads.w | a->row_bytes | a->groups.bytes) & 15), adds = TID < COLUMNS_WARPS * WARP;
+    const int wide = block_size(type) % 16 == 0 && lie_at_16(a->w, a->heads.w | a->row_bytes | a->groups.bytes), adds = TID < COLUMNS_WARPS * WARP;
     float acc[COLUMNS_EACH], *y = a->y + BZ * a->heads.y + (uint64_t)(first + TID / WARP) * a->ld_y + k;
     UNROLL
     for (int e = 0; e < each; e++)

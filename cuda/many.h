@@ -159,6 +159,21 @@ DEV void many_unpack(const uint32_t type, const uint8_t *row, uint32_t b, struct
         many_plain(type, row, t, u);
 }
 
+/* Value c of word i of 32 that are unpacked, as model/unpack.h and model/quant.h define it. */
+DEV float unpacked_value(const uint32_t type, const struct unpacked *u, uint32_t i, uint32_t c)
+{
+    const float q = (float)(int8_t)(u->q[i] >> 8 * c);
+    if (rule_of(type) == NTX_RULE_SUPER) {
+        const float v = u->d * (float)u->scale[i / 4] * q;
+        return has_min(type) ? v - u->dmin * (float)u->min[i / 4] : v;
+    }
+    if (rule_of(type) == NTX_RULE_HALVES)
+        return (i < 4 ? u->d : u->dmin) * q;
+    return has_min(type) ? u->d * q + u->dmin : u->d * q;
+}
+
+DEV int lie_at_16(const void *w, uint64_t apart) { return !(((uintptr_t)w | apart) & 15); }
+
 /* ---- bringing */
 
 DEV void store_pairs(uint32_t *to, const uint32_t *v)
