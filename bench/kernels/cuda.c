@@ -1,7 +1,7 @@
 /* cuda.c: bench_cuda PLUGIN [preflight] [tiny]: on a card, the rates that everything else is compared with, and the product kernels beside them. CSV:
  *   copy on the device (bytes read and written), copy to the device from locked memory, then per type and shape of one row and of eight:
  *   bytes of weights per second and their share of the device's copy rate; attention of decoding in bytes of KV per second; dense
- *   products and attention of prompts in FLOP/s; the best logits of a row in microseconds; sums of a packed layer's columns.
+ *   products, experts' tiles and attention of prompts in FLOP/s; widening; the best logits of a row in microseconds; sums of a packed layer's columns.
  * preflight: no rates, but a line on the card, one on shared memory of 4 GiB that is locked for copies, one on how long an empty launch takes.
  * Medians of ROUNDS, each of many launches between two events. tiny: small sizes, to try the program. Exits 77 with the reason where
  * there is no card. */
@@ -42,12 +42,29 @@ static double median_s(struct timer *t)
         OK((t)->u, (t)->u->ops->event_ms((t)->from, (t)->to, &(t)->ms[round_])); \
     }
 
+/* Data as random as a model's, which a card's power is measured by: bytes of 0 to 63, so that what they are taken for is finite in any type. */
+static void fill(struct gpu *u, void *dev, size_t bytes)
+{
+    static uint8_t some[1 << 20];
+    struct rng rng = {5};
+    for (size_t i = 0; i < sizeof some; i++)
+        some[i] = (uint8_t)(rng_u32(&rng) >> 26);
+    size_t at = NTX_MIN(bytes, sizeof some);
+    OK(u, u->ops->upload(u->s, dev, some, at));
+    for (size_t n; at < bytes; at += n) {
+        n = NTX_MIN(at, bytes - at);
+        OK(u, u->ops->device_copy(u->s, (uint8_t *)dev + at, dev, n));
+    }
+    OK(u, u->ops->stream_sync(u->s));
+}
+
 static double copies(struct timer *t)
 {
     struct gpu *u = t->u;
     void *a = gpu_new(u, WEIGHTS), *b = gpu_new(u, WEIGHTS), *host;
     OK(u, u->ops->host_alloc(u->g, COPY, &host));
-    memset(host, 1, COPY);
+    fill(u, a, WEIGHTS);
+    OK(u, u->ops->download(u->s, host, a, COPY));
     TIMED(t, OK(u, u->ops->device_copy(u->s, b, a, WEIGHTS)));
     double copy = 2.0 * WEIGHTS / median_s(t);
     printf("device copy,,,,%.1f,\n", copy / 1e9);
@@ -66,14 +83,47 @@ static void product_rate(struct timer *t, double copy, uint32_t type, uint32_t n
     uint32_t n = (uint32_t)(WEIGHTS / matrix) + (WEIGHTS < matrix);
     uint8_t *w = gpu_new(u, matrix * n + NTX_GPU_SLACK), *x = gpu_new(u, stride * rows), *y = gpu_new(u, sizeof(float) * n_out * rows);
     struct ntx_gpu_product p = {.x = x, .y = (float *)(void *)y, .row_bytes = row, .x_stride = stride, .ldy = n_out, .type = type, .n_out = n_out, .n_in = n_in, .n_rows = rows};
-    OK(u, u->ops->fill(u->s, w, 0x11, matrix * n));
-    OK(u, u->ops->fill(u->s, x, 0x11, stride * rows));
+    fill(u, w, matrix * n);
+    fill(u, x, stride * rows);
     TIMED(t, for (uint32_t i = 0; i < n; i++) { p.w = w + i * matrix; OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p)); });
     double rate = (double)matrix * n / median_s(t);
     printf("product,%s,%u x %u,%u,%.1f,%.3f\n", ntx_type_info(type)->name, n_out, n_in, rows, rate / 1e9, rate / copy);
     if (rows > NTX_GPU_ROWS)
         printf("product TFLOP/s,%s,%u x %u,%u,%.1f,\n", ntx_type_info(type)->name, n_out, n_in, rows, 2.0 * n_in * n_out * rows * n / median_s(t) / 1e12);
     gpu_drop(u, w), gpu_drop(u, x), gpu_drop(u, y);
+}
+
+/* A wave of a prompt's experts: one tile of 32 rows each. */
+static void tiles_rate(struct timer *t, uint32_t type, uint32_t n_in, uint32_t n_out, uint32_t experts)
+{
+    struct gpu *u = t->u;
+    const uint32_t rows = experts * NTX_GPU_MANY;
+    size_t row = ntx_row_bytes(type, n_in), matrix = row * n_out, stride = ntx_act_row_bytes(ntx_act_for(type), n_in);
+    struct ntx_gpu_tile *list = malloc(experts * sizeof *list);
+    for (uint32_t e = 0; e < experts; e++)
+        list[e] = (struct ntx_gpu_tile){e, e * NTX_GPU_MANY, NTX_GPU_MANY, 0};
+    void *w = gpu_new(u, matrix * experts + NTX_GPU_SLACK), *x = gpu_new(u, stride * rows), *y = gpu_new(u, sizeof(float) * n_out * rows), *l = gpu_put(u, list, experts * sizeof *list, 0);
+    const struct ntx_gpu_product p = {.w = w, .x = x, .y = y, .tiles = {l, matrix, experts}, .row_bytes = row, .x_stride = stride, .ldy = n_out, .type = type, .n_out = n_out, .n_in = n_in, .n_rows = NTX_GPU_MANY};
+    fill(u, w, matrix * experts);
+    fill(u, x, stride * rows);
+    TIMED(t, for (int i = 0; i < 10; i++) OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p)));
+    printf("%u experts TFLOP/s,%s,%u x %u,%u each,%.1f,\n", experts, ntx_type_info(type)->name, n_out, n_in, NTX_GPU_MANY, 10 * 2.0 * n_in * n_out * rows / median_s(t) / 1e12);
+    gpu_drop(u, w), gpu_drop(u, x), gpu_drop(u, y), gpu_drop(u, l);
+    free(list);
+}
+
+/* Bytes read and written. */
+static void widen_rate(struct timer *t, double copy, uint32_t type, uint32_t n)
+{
+    struct gpu *u = t->u;
+    const size_t row = ntx_row_bytes(type, n);
+    void *w = gpu_new(u, row * n + NTX_GPU_SLACK), *out = gpu_new(u, 2ull * n * n);
+    const struct ntx_gpu_widen p = {.w = w, .out = out, .row_bytes = row, .type = type, .n_out = n, .n_in = n};
+    fill(u, w, row * n);
+    TIMED(t, for (int i = 0; i < 10; i++) OK(u, u->ops->launch(u->s, NTX_GPU_WIDEN, &p)));
+    const double rate = 10 * (double)(row + 2ull * n) * n / median_s(t);
+    printf("widening,%s,%u x %u,,%.1f,%.3f\n", ntx_type_info(type)->name, n, n, rate / 1e9, rate / copy);
+    gpu_drop(u, w), gpu_drop(u, out);
 }
 
 /* Columns of as many neurons as make WEIGHTS bytes, in groups of four, every `of`-th of them chosen; a row of hidden values that are not 0. */
@@ -88,9 +138,9 @@ static void columns_rate(struct timer *t, double copy, uint32_t type, uint32_t n
     void *w = gpu_new(u, all * group + NTX_GPU_SLACK), *h = gpu_new(u, sizeof(float) * EACH * all), *y = gpu_new(u, sizeof(float) * n), *l = gpu_put(u, list, some * sizeof *list, 0);
     const struct ntx_gpu_columns p = {.w = w, .hidden = h, .y = y, .row_bytes = column, .ld_hidden = EACH * all, .ld_y = n, .type = type, .n = n, .n_rows = 1,
                                       .groups = {.list = l, .bytes = group, .n = some, .size = EACH, .n_neurons = EACH * all}};
-    OK(u, u->ops->fill(u->s, w, 0x11, all * group));
-    OK(u, u->ops->fill(u->s, h, 0x11, sizeof(float) * EACH * all));
-    OK(u, u->ops->fill(u->s, y, 0, sizeof(float) * n));
+    fill(u, w, all * group);
+    fill(u, h, sizeof(float) * EACH * all);
+    fill(u, y, sizeof(float) * n);
     TIMED(t, OK(u, u->ops->launch(u->s, NTX_GPU_COLUMNS, &p)));
     double rate = (double)column * EACH * some / median_s(t);
     printf("columns, 1 group of %u,%s,%u values,1,%.1f,%.3f\n", of, ntx_type_info(type)->name, n, rate / 1e9, rate / copy);
@@ -102,8 +152,8 @@ static void dense_rate(struct timer *t, uint32_t n, uint32_t rows)
 {
     struct gpu *u = t->u;
     void *w = gpu_new(u, 2ull * n * n), *x = gpu_new(u, 2ull * n * rows), *z = gpu_new(u, 4ull * n * rows);
-    OK(u, u->ops->fill(u->s, w, 0, 2ull * n * n));
-    OK(u, u->ops->fill(u->s, x, 0, 2ull * n * rows));
+    fill(u, w, 2ull * n * n);
+    fill(u, x, 2ull * n * rows);
     int rc = u->ops->dense(u->s, w, x, z, n, n, rows);
     if (rc) {
         printf("dense,,,,not measured: %s,\n", u->ops->error(u->g));
@@ -126,7 +176,7 @@ static struct ntx_gpu_kv make_cache(struct gpu *u, uint32_t positions, uint32_t 
     for (uint32_t i = 0; i < positions; i++)
         (*pos)[i] = i;
     kv.base = gpu_new(u, kv.block_bytes * blocks);
-    OK(u, u->ops->fill(u->s, kv.base, 0x11, kv.block_bytes * blocks));
+    fill(u, kv.base, kv.block_bytes * blocks);
     kv.tables = gpu_put(u, tables, blocks * sizeof *tables, 0);
     kv.table_at = gpu_put(u, at, positions * sizeof *at, 0);
     kv.pos = gpu_put(u, *pos, positions * sizeof **pos, 0);
@@ -148,7 +198,7 @@ static void attention_rate(struct timer *t, uint32_t positions, uint32_t q8)
     size_t width = (size_t)kv.n_head * kv.head_k * sizeof(float), splits = (positions + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT;
     float *q = gpu_new(u, width * positions), *out = gpu_new(u, width * positions), *partial = gpu_new(u, kv.n_head * splits * (kv.head_v + 2) * sizeof(float));
     uint32_t *row = gpu_put(u, &last, sizeof last, 0);
-    OK(u, u->ops->fill(u->s, q, 0x11, width * positions));
+    fill(u, q, width * positions);
     for (uint32_t i = 0; i < positions; i += 16, n_tiles++) {
         tiles[2 * n_tiles] = i;
         tiles[2 * n_tiles + 1] = positions - i < 16 ? positions - i : 16;
@@ -262,6 +312,10 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < 4; i++) /* rows of prompts, by the integer matrix units: an expert's, and a packed layer's */
         for (uint32_t rows = 16; rows <= 512; rows = rows == 16 ? 64 : 8 * rows)
             product_rate(&t, copy, many[i], tiny ? 512 : 2048, tiny ? 40 : 6144, tiny ? rows / 16 + 8 : rows);
+    for (unsigned i = 0; i < 4; i++)
+        tiles_rate(&t, many[i], tiny ? 512 : 2048, tiny ? 40 : 1536, tiny ? 2 : 16);
+    for (unsigned i = 0; i < 3; i++)
+        widen_rate(&t, copy, many[i], tiny ? 256 : 8192);
     for (uint32_t of = 1; of <= 10; of += 9) {
         columns_rate(&t, copy, NTX_Q4_K, tiny ? 512 : 4096, of);
         columns_rate(&t, copy, NTX_Q8_0, tiny ? 512 : 8192, of);
