@@ -42,7 +42,7 @@ static inline bool is_gemma4(const struct mk_options *o) { return !strcmp(o->arc
 static inline bool is_pooled(const struct mk_options *o) { return !strcmp(o->arch, "deepseek4"); }
 static inline uint32_t ratio_of(uint32_t layer) { return layer % 3 == 1 ? 4 : layer % 3 == 2 ? 128 : 0; }
 /* With gates, where heads that choose are asked for. */
-inline bool chooses(const struct mk_options *o) { return mk__says(o, CHOICE) && (!mk__says(o, GATED) || o->index_heads); }
+static inline bool chooses(const struct mk_options *o) { return mk__says(o, CHOICE) && (!mk__says(o, GATED) || o->index_heads); }
 
 /* ---- widths.c */
 void mk__find_widths(struct model *m);
