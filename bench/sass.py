@@ -92,9 +92,11 @@ def figures(code):
         yield '%5d  %-24s %3d loads, %4d bytes%s' % (len(loop), by, flight[1], flight[0], '  %d SPILLS' % spills if spills else '')
 
 
-def arguments(about):
+def arguments(about, **numbers):
     p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--kernels', default='', metavar='REGEX')
+    for name, n in numbers.items():
+        p.add_argument('--' + name, type=int, default=n)
     p.add_argument('library')
     p.add_argument('before', nargs='?')
     return p.parse_args()

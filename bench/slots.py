@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What a card could do with the products of one row, by their machine code: a model, until a card has measured.
+"""What a card could do with the products of one row (or of 2, 4, 8), by their machine code: a model, until a card has measured.
 
-    bench/slots.py [--kernels REGEX] LIBRARY [LIBRARY-BEFORE]
+    bench/slots.py [--kernels REGEX] [--rows N] LIBRARY [LIBRARY-BEFORE]
 
 Of each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of it): how many bytes of weights a warp's instruction is worth, and the share of a card's copy rate that the tightest of these bounds leaves:
   i  instructions: 4 a clock of an SM
   a  integers, logic, bytes, conversions (ALU): 2 a clock; m: products of integers, IDP and IMAD: 2 a clock
   l  loads, stores to and from shared memory, shuffles: what a warp asks for crosses 128 bytes a clock, a shuffle is one; lanes that lie a block apart take a clock for each line of 128 bytes that they touch
-     (global memory), or for each word of the bank that most of them want (shared memory), on average over all places of a row
+     (global memory), or for each word of the bank that most of them want (shared memory), on average over places of rows; so do lanes that look up entries of a book, any of which is as likely as another
   f  bytes in flight: of all warps that registers and shared memory leave room for, against 700 ns
-Not in it: the beginning and the end of a row, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop."""
+Not in it: the beginning and the end of a row, books on their way to shared memory, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop."""
 import functools
+import random
 import re
 
 import sass
@@ -20,38 +21,55 @@ LATENCY = 700 # ns
 SIMPLE = dict(Q4_0=18, Q4_1=20, Q5_0=22, Q5_1=24, Q8_0=34, MXFP4=17, IQ4_NL=18)
 OTHERS = dict(NVFP4=(64, 36), Q1_0=(128, 18), Q2_0=(64, 18))
 SUPER = dict(Q2_K=84, Q3_K=110, Q4_K=144, Q5_K=176, Q6_K=210, IQ4_XS=136, IQ3_XXS=98, IQ3_S=110, IQ2_XXS=66, IQ2_XS=74, IQ2_S=82, IQ1_S=50, IQ1_M=56, TQ1_0=54, TQ2_0=66)
-PART = dict(Q4_K=16, Q5_K=16, Q6_K=16, IQ4_XS=16, Q2_K=8, Q3_K=8) # bytes from a part's to the next one's; of others 8, too
+PART = dict(Q4_K=16, Q5_K=16, Q6_K=16, IQ4_XS=16, IQ2_S=4, IQ1_S=4, IQ1_M=4, TQ1_0=4) # bytes from a part's to the next one's; of others 8
+BOOKS = dict(IQ2_XXS=(256, 8), IQ2_XS=(512, 8), IQ2_S=(1024, 8), IQ1_S=(2048, 8), IQ1_M=(2048, 8), IQ3_XXS=(256, 4), IQ3_S=(512, 4)) # entries, values of one
 SLOT = lambda piece: (piece + 34) // 16 * 16
 
 
-def geometry(t):
-    """Values and bytes of a block; bytes of a piece, threads of a row; where the lanes of a warp begin, without a row's own place."""
+def outs_of(t, rows): # cuda/fetch.h
+    if t in ('TQ1_0', 'IQ1_S', 'IQ1_M'):
+        return 4 if rows == 1 else 1 if t == 'TQ1_0' and rows == 8 else 2
+    return 2 if t in 'Q1_0 Q2_0 NVFP4 IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ2_0 IQ4_XS Q2_K Q3_K'.split() else 1
+
+
+def geometry(t, rows=1, width=4):
+    """Values and bytes of a block; bytes of a piece, threads of a row; of each lane of a warp that loads so many bytes its output, and where in that's row it begins."""
+    outs = outs_of(t, rows)
     if t in SUPER:
-        piece = 4 * SUPER[t]
-        return 256, SUPER[t], piece, 32, [0], [l // 8 * SUPER[t] + l % 8 * PART.get(t, 8) for l in range(32)]
+        return 256, SUPER[t], 8 * SUPER[t], 32, [(l % 8 * outs // 8 if t == 'TQ1_0' else 0, l // 8 * SUPER[t] + l % 8 * (width if width < 4 else PART.get(t, 8))) for l in range(32)]
     values, size = OTHERS.get(t, (32, SIMPLE.get(t)))
-    piece = 1024 // values * size
-    one = [l // (values // 32) * size + l % (values // 32) * (size // (values // 32)) for l in range(16)]
-    return values, size, piece, 16, [0, 16], one + one
+    return values, size, 1024 // values * size, 16, [(l // 16 * outs, l % 16 // (values // 32) * size + l % (values // 32) * (size // (values // 32))) for l in range(32)]
 
 
 def slots(t):
     piece, threads = geometry(t)[2:4]
-    return 4 if piece * 32 // threads <= 800 else 2
+    return 4 if threads == 16 and piece <= 400 else 2
+
+
+def fullest(words):
+    """Clocks of lanes that want these words of shared memory."""
+    banks = [w % 32 for w in set(words)]
+    return max(banks.count(b) for b in banks)
 
 
 @functools.cache
-def clocks_of_lanes(t, shared):
+def clocks_of_lanes(t, rows, shared, width=4):
     """Of a load of at most a word, on average."""
-    _, _, piece, threads, _, lanes = geometry(t)
-    ring, total, n = slots(t) * SLOT(piece), 0, 0
-    for phase in range(0, 16, 2):
-        for other in range(0, 16, 2):
-            at = [p + (other + (ring if shared else 1 << 20) if threads == 16 and l >= 16 else phase) for l, p in enumerate(lanes)]
-            words = {p // 4 for p in at}
-            total += max(sum(w % 32 == b for w in words) for b in range(32)) if shared else len({w // 32 for w in words})
-            n += 1
-    return total / n
+    _, _, piece, threads, lanes = geometry(t, rows, width)
+    ring, draw, total = slots(t) * SLOT(piece), random.Random(1), 0
+    for _ in range(400):
+        phase = [draw.randrange(0, 16, 2) for _ in range(4)]
+        words = [(p + phase[o] + o * (ring if shared else 1 << 20)) // 4 for o, p in lanes]
+        total += fullest(words) if shared else len({w // 32 for w in words})
+    return total / 400
+
+
+@functools.cache
+def clocks_of_book(entries, shared):
+    """Of a look-up in one: entries of a word in shared memory, of two bytes in lines of the first cache."""
+    draw = random.Random(1)
+    drawn = [[draw.randrange(entries) for _ in range(32)] for _ in range(2000)]
+    return sum(fullest(d) if shared else len({e // 64 for e in d}) for d in drawn) / 2000
 
 
 def resources(path):
@@ -64,10 +82,10 @@ def resources(path):
     return found
 
 
-def count(code, t):
+def count(code, t, rows):
     """Clocks of an SM by pipe, for a warp once around; weights."""
     c, dots, staged = dict(i=0, a=0, m=0, l=0), 0, any('LDGSTS' in op for _, op in code)
-    narrow_x = 0
+    narrow_x, looked_up = 0, 0
     for _, op in code:
         idle = op.startswith('@!PT')
         op = re.sub(r'^@!?U?P\w+\s+', '', op)
@@ -75,7 +93,7 @@ def count(code, t):
         c['i'] += 1 / 4
         if idle:
             continue
-        if name == 'IDP':
+        if op.startswith('IDP.4A'): # not those of two: minima
             dots += 1
         if name in ('IDP', 'IMAD'):
             c['m'] += 1 / 2
@@ -90,32 +108,41 @@ def count(code, t):
             if name in ('SHFL', 'LDC'):
                 c['l'] += 1
             elif name == 'LDS' and w <= 4:
-                c['l'] += clocks_of_lanes(t, True)
+                c['l'] += clocks_of_lanes(t, rows, True, w)
             elif name == 'LDG' and w <= 4 and not staged:
                 narrow_x += 1
-                c['l'] += clocks_of_lanes(t, False)
-            else:
+                c['l'] += clocks_of_lanes(t, rows, False)
+            elif name == 'LDG' and w == 4 and t == 'TQ1_0': # words of x, of four blocks
+                c['l'] += 4
+            elif name == 'LDG' and w == 2 and 'CONSTANT' in op and t in BOOKS:
+                looked_up += 1
+                c['l'] += clocks_of_book(BOOKS[t][0], False)
+            elif name != 'LDGSTS':
                 c['l'] += max(1, w / 4)
-    weights = 128 * dots / (2 if t == 'Q3_K' or (t == 'TQ2_0' and staged) else 1) # the other half are sums of x
+    weights = 128 * dots / rows / (1 + 1 / outs_of(t, rows) if staged and t in ('Q3_K', 'TQ2_0') else 2 if t == 'Q3_K' else 1) # others are sums of x
+    if staged:
+        c['l'] += weights / geometry(t)[0] * geometry(t)[1] / 128
+    if t in BOOKS and staged and not looked_up: # words of shared memory, counted above as if lanes lay beside one another
+        c['l'] += weights / BOOKS[t][1] / 32 * (clocks_of_book(BOOKS[t][0], True) - clocks_of_lanes(t, rows, True))
     if narrow_x: # of x: a scale a part, and sums; their lanes lie beside one another
         parts = weights / 1024
-        c['l'] -= parts * (2 if t not in SUPER else 1) * (clocks_of_lanes(t, False) - 1)
+        c['l'] -= parts * (2 if t not in SUPER else 1) * (clocks_of_lanes(t, rows, False) - 1)
     return c, weights
 
 
-def rows(path, kernels):
+def kernels_of(path, kernels, rows):
     code, used, out = sass.disassembled(path), resources(path), {}
     for name, ops in code.items():
-        m = re.fullmatch(r'product_(\w+)_1', name)
+        m = re.fullmatch(r'product_(\w+)_%d' % rows, name)
         if not m or m.group(1) in ('F32', 'F16', 'BF16') or not re.search(kernels, name):
             continue
         t = m.group(1)
         values, size, piece = geometry(t)[:3]
-        loop = min((x for x in sass.loops(ops) if any('IDP' in o for _, o in x)), key=len)
-        c, weights = count(loop, t)
+        loop = max(sass.loops(ops), key=lambda x: (sum('IDP' in o for _, o in x), -len(x))) # not what multiplies a row's last blocks
+        c, weights = count(loop, t, rows)
         n_bytes = weights * size / values
         registers, shared = used.get(name, (64, 0))
-        flight = (slots(t) - 1) * piece * (2 if t not in SUPER else 1) if any('LDGSTS' in o for _, o in loop) else 32 * sass.in_flight(loop)[0]
+        flight = (slots(t) - 1) * piece * outs_of(t, rows) * (2 if t not in SUPER else 1) if any('LDGSTS' in o for _, o in loop) else 32 * sass.in_flight(loop)[0]
         out[t] = len(loop), n_bytes, c, registers, shared, flight
     return out
 
@@ -131,8 +158,8 @@ def bound(row, card):
 
 
 def main():
-    a = sass.arguments(__doc__)
-    tables = ([('before', rows(a.before, a.kernels))] if a.before else []) + [('now', rows(a.library, a.kernels))]
+    a = sass.arguments(__doc__, rows=1)
+    tables = ([('before', kernels_of(a.before, a.kernels, a.rows))] if a.before else []) + [('now', kernels_of(a.library, a.kernels, a.rows))]
     print('| type | %s |' % ' | '.join('bytes an instruction, %% of copy on %s, %s' % (', '.join(CARDS), w) for w, _ in tables))
     for t in tables[-1][1]:
         print('| %-7s | %s |' % (t, ' | '.join('%5.2f, %s' % (r[t][1] / r[t][0], ', '.join(bound(r[t], k) for k in CARDS)) for _, r in tables if t in r)))

@@ -54,6 +54,13 @@ DEV uint32_t pick_bytes_below_8(uint32_t lo, uint32_t hi, uint32_t at)
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(lo), "r"(hi), "r"(at));
     return v;
 }
+/* Bytes of -1 where those of v are negative, of 0 elsewhere. */
+DEV uint32_t signs_of_bytes(uint32_t v)
+{
+    uint32_t s;
+    asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(s) : "r"(v));
+    return s;
+}
 DEV float bits_f(uint32_t u) { return __uint_as_float(u); }
 DEV uint32_t f_bits(float f) { return __float_as_uint(f); }
 DEV float widen_half(uint32_t h)

@@ -92,11 +92,11 @@ DEV void many_k(const uint32_t type, const uint8_t *b, uint32_t t, struct unpack
     const uint8_t *high = b + (six ? 128 + t / 4 * 32 : third ? 0 : 16);
     const uint32_t at = two ? t % 4 * 2 : six ? t / 2 % 2 * 4 : t % 2 * 4, mask = two ? 0x03030303u : 0x0f0f0f0fu;
     uint32_t h[8];
-    sixteen_at(low, u->q, wide);
-    sixteen_at(low + 16, u->q + 4, wide);
+    sixteen_at(low, off_word(low), u->q, wide);
+    sixteen_at(low + 16, off_word(low), u->q + 4, wide);
     if (six || third || fifth) {
-        sixteen_at(high, h, wide);
-        sixteen_at(high + 16, h + 4, wide);
+        sixteen_at(high, off_word(high), h, wide);
+        sixteen_at(high + 16, off_word(high), h + 4, wide);
     }
     UNROLL
     for (int i = 0; i < 8; i++) {
@@ -138,7 +138,7 @@ DEV void many_simple(const uint32_t type, const uint8_t *b, uint32_t t, struct u
         u->dmin = v.m;
         return;
     }
-    simple_values(type, b, t, u->q, &minus);
+    simple_values(type, b, off_word(b), t, u->q, &minus);
     UNROLL
     for (int i = 0; i < 8 && minus; i++)
         u->q[i] = less_bytes(u->q[i], (uint32_t)minus);
@@ -410,33 +410,28 @@ NTX_TYPES(MANY_OF)
         RETURN_LAUNCH(s, many_##type, many_blocks(&a), 1, heads, MANY_THREADS, a);
 #define LAUNCH_MANY_HALVES(type) LAUNCH_MANY_SIMPLE(type)
 #define LAUNCH_MANY_SUPER(type) LAUNCH_MANY_SIMPLE(type)
-#define PRODUCT_CASE(rule, type, threads_per_output)                                                     \
+#define LAUNCH_ROWS(type, n, times)                                                                \
+    RETURN_LAUNCH(s, product_##type##_##n, count_blocks(&a, PRODUCT_THREADS / THREADS_OF_##type * OUTS_OF(NTX_##type, n)), times, heads, PRODUCT_THREADS, a);
+#define PRODUCT_CASE(rule, type, ...)                                                              \
     case NTX_##type: {                                                                             \
         const uint32_t heads = a.chosen.n ? a.chosen.n : a.tiles.n ? a.tiles.n : a.heads.n ? a.heads.n : 1; \
         LAUNCH_MANY_##rule(type)                                                                   \
-        const uint32_t blocks = count_blocks(&a, threads_per_output);                              \
         if (rows == 1)                                                                             \
-            RETURN_LAUNCH(s, product_##type##_1, blocks, 1, heads, PRODUCT_THREADS, a);             \
+            LAUNCH_ROWS(type, 1, 1)                                                                \
         if (rows == 2)                                                                             \
-            RETURN_LAUNCH(s, product_##type##_2, blocks, 1, heads, PRODUCT_THREADS, a);             \
+            LAUNCH_ROWS(type, 2, 1)                                                                \
         if (rows <= 4)                                                                             \
-            RETURN_LAUNCH(s, product_##type##_4, blocks, 1, heads, PRODUCT_THREADS, a);             \
-        RETURN_LAUNCH(s, product_##type##_8, blocks, (rows + NTX_GPU_ROWS - 1) / NTX_GPU_ROWS, heads, PRODUCT_THREADS, a); \
+            LAUNCH_ROWS(type, 4, 1)                                                                \
+        LAUNCH_ROWS(type, 8, (rows + NTX_GPU_ROWS - 1) / NTX_GPU_ROWS)                             \
     }
 
-#define THREADS_FLOAT 32
-#define THREADS_SIMPLE 16
-#define THREADS_HALVES 16
-#define THREADS_SUPER 32
-#define PRODUCT_CASE_OF(rule, TYPE, ...) PRODUCT_CASE(rule, TYPE, THREADS_##rule)
-
 /* Blocks of all matrices, one after another. */
-static uint32_t count_blocks(struct ntx_gpu_product *p, uint32_t threads_per_output)
+static uint32_t count_blocks(struct ntx_gpu_product *p, uint32_t outputs_of_block)
 {
-    uint32_t blocks = (p->n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;
+    uint32_t blocks = (p->n_out + outputs_of_block - 1) / outputs_of_block;
     for (uint32_t i = 0; i < p->n_others; i++) {
         p->others[i].first_block = blocks;
-        blocks += (p->others[i].n_out * threads_per_output + PRODUCT_THREADS - 1) / PRODUCT_THREADS;
+        blocks += (p->others[i].n_out + outputs_of_block - 1) / outputs_of_block;
     }
     return blocks;
 }
@@ -466,7 +461,7 @@ static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *
     struct ntx_gpu_product a = *p;
     const uint32_t rows = most_rows(p);
     switch (p->type) {
-        NTX_TYPES(PRODUCT_CASE_OF)
+        NTX_TYPES(PRODUCT_CASE)
     default:
         return -EINVAL;
     }

@@ -44,10 +44,13 @@ DEV uint64_t in_group(const struct ntx_gpu_groups *g, uint32_t neuron, uint64_t 
     return (neuron / g->size - g->first) * g->bytes + neuron % g->size * row_bytes;
 }
 
-/* n words from p in shared memory, wherever it is. */
-DEV void words_at(const uint8_t *p, uint32_t *v, const int n)
+/* How far from a word's first byte p is, in shared memory: the same for all blocks of a thread (fetch.h). */
+DEV uint32_t off_word(const uint8_t *p) { return (uint32_t)(shared_address(p) & 3); }
+
+/* n words from p in shared memory; off: off_word(p), or 4 n more. */
+DEV void words_at(const uint8_t *p, uint32_t off, uint32_t *v, const int n)
 {
-    uint32_t off = (uint32_t)(shared_address(p) & 3);
+    off &= 3;
     const uint32_t *w = (const uint32_t *)(const void *)(p - off);
     uint32_t low = w[0];
     UNROLL
@@ -59,12 +62,12 @@ DEV void words_at(const uint8_t *p, uint32_t *v, const int n)
 }
 
 /* 16 bytes; wide: they lie 16-aligned. */
-DEV void sixteen_at(const uint8_t *p, uint32_t *v, const int wide)
+DEV void sixteen_at(const uint8_t *p, uint32_t off, uint32_t *v, const int wide)
 {
     if (wide)
         load_words4(p, v);
     else
-        words_at(p, v, 4);
+        words_at(p, off, v, 4);
 }
 
 /* Products of n words of bytes. */
@@ -97,10 +100,10 @@ DEV int32_t sum_words(const uint32_t *x, const int n)
 /* ---- simple blocks: q of all 32 values as bytes, in order; *minus is what is to be taken off each */
 
 /* 16 bytes of nibbles; a fifth bit each from qh, or 0. */
-DEV void nibbles(const uint8_t *p, uint32_t qh, uint32_t *q)
+DEV void nibbles(const uint8_t *p, uint32_t off, uint32_t qh, uint32_t *q)
 {
     uint32_t w[4];
-    words_at(p, w, 4);
+    words_at(p, off, w, 4);
     UNROLL
     for (int i = 0; i < 4; i++) {
         uint32_t low = qh >> (4 * i), high = qh >> (16 + 4 * i);
@@ -124,10 +127,10 @@ DEV uint32_t looked_up(struct lookup l, uint32_t w)
 }
 
 /* 16 bytes of nibbles. */
-DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t *q)
+DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t off, uint32_t *q)
 {
     uint32_t w[4];
-    words_at(p, w, 4);
+    words_at(p, off, w, 4);
     UNROLL
     for (int i = 0; i < 4; i++) {
         uint32_t first = looked_up(l, w[i]), second = looked_up(l, w[i] >> 16); /* of two bytes each, low and high nibbles in turn */
@@ -174,21 +177,22 @@ DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_M
 #define LOOKUP_CASE(TYPE, type, scale, raise)                                             \
     case NTX_##TYPE: {                                                                    \
         const struct lookup l = LOOKUP_WORDS(NTX_VALUES_##type);                          \
-        lookup_nibbles(l, b + sizeof(struct ntx_block_##type) - 16, q);                   \
+        lookup_nibbles(l, b + sizeof(struct ntx_block_##type) - 16, off + sizeof(struct ntx_block_##type), q); \
         break;                                                                            \
     }
 
-DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t t, uint32_t *q, int32_t *minus)
+/* off: off_word(b). */
+DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t t, uint32_t *q, int32_t *minus)
 {
     *minus = type == NTX_Q4_0 ? 8 : type == NTX_Q5_0 ? 16 : type == NTX_Q1_0 ? 1 : 0;
     switch (type) {
-    case NTX_Q4_0: nibbles(b + 2, 0, q); break;
-    case NTX_Q4_1: nibbles(b + 4, 0, q); break;
-    case NTX_Q5_0: nibbles(b + 6, half_at(b + 2) | half_at(b + 4) << 16, q); break;
-    case NTX_Q5_1: nibbles(b + 8, half_at(b + 4) | half_at(b + 6) << 16, q); break;
-    case NTX_Q8_0: words_at(b + 2, q, 8); break;
-    case NTX_Q1_0: words_q1_0(b, t, q); break;
-    case NTX_Q2_0: words_q2_0(b, t, q); break;
+    case NTX_Q4_0: nibbles(b + 2, off + 2, 0, q); break;
+    case NTX_Q4_1: nibbles(b + 4, off, 0, q); break;
+    case NTX_Q5_0: nibbles(b + 6, off + 2, half_at(b + 2) | half_at(b + 4) << 16, q); break;
+    case NTX_Q5_1: nibbles(b + 8, off, half_at(b + 4) | half_at(b + 6) << 16, q); break;
+    case NTX_Q8_0: words_at(b + 2, off + 2, q, 8); break;
+    case NTX_Q1_0: words_q1_0(b, off, t, q); break;
+    case NTX_Q2_0: words_q2_0(b, off, t, q); break;
     NTX_LOOKUPS(LOOKUP_CASE)
     default: break;
     }
@@ -245,21 +249,19 @@ DEV int32_t min_of_words(const uint32_t *w, uint32_t g)
 }
 
 /* Q4_K, Q5_K: 16 bytes hold 16 values of sub-block 2 (t / 2) in their low nibbles and 16 of the next in the high ones. The head is 16 bytes, too. */
-DEV void unpack_45(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u, const int wide)
+DEV void unpack_45(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
 {
     const uint8_t *qs = b + (type == NTX_Q4_K ? 16 : 48) + 16 * t;
     uint32_t w[4], h[4] = {0, 0, 0, 0}, head[4], low = t / 2 * 2;
-    sixteen_at(b, head, wide);
-    sixteen_at(qs, w, wide);
+    sixteen_at(b, off, head, wide);
+    sixteen_at(qs, off, w, wide);
     if (type == NTX_Q5_K)
-        sixteen_at(b + 16 + t % 2 * 16, h, wide);
+        sixteen_at(b + 16 + t % 2 * 16, off, h, wide);
     UNROLL
     for (int i = 0; i < 4; i++) {
         u->q[i] = (w[i] & 0x0f0f0f0fu) | (h[i] >> low & 0x01010101u) << 4;
         u->q[i + 4] = (w[i] >> 4 & 0x0f0f0f0fu) | (h[i] >> (low + 1) & 0x01010101u) << 4;
     }
-    u->d = widen_half(head[0] & 0xffff);
-    u->dmin = widen_half(head[0] >> 16);
     u->scale[0] = scale_of_words(head + 1, low);
     u->scale[1] = scale_of_words(head + 1, low + 1);
     u->min[0] = min_of_words(head + 1, low);
@@ -275,11 +277,11 @@ DEV struct part part_45(const struct unpacked *u, uint32_t t, const uint32_t *x,
 }
 
 /* Q6_K: 16 bytes of ql hold 16 values in their low nibbles and, 64 values on, 16 in the high ones. */
-DEV void unpack_6(const uint8_t *b, uint32_t t, struct unpacked *u)
+DEV void unpack_6(const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t half = t / 4, c = t % 4, w[4], h[4], run = c / 2 * 2;
-    words_at(b + 16 * t, w, 4);
-    words_at(b + 128 + half * 32 + c % 2 * 16, h, 4);
+    words_at(b + 16 * t, off, w, 4);
+    words_at(b + 128 + half * 32 + c % 2 * 16, off, h, 4);
     UNROLL
     for (int i = 0; i < 4; i++) {
         u->q[i] = (w[i] & 0x0f0f0f0fu) | (h[i] >> run & 0x03030303u) << 4;
@@ -297,12 +299,12 @@ DEV struct part part_6(const struct unpacked *u, uint32_t t, const uint32_t *x, 
 }
 
 /* Q2_K, Q3_K, TQ2_0: 8 bytes hold 8 values of each of four runs of 32, two bits each. */
-DEV void unpack_23(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+DEV void unpack_23(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t half = t / 4, c = t % 4, w[2], h[2] = {0, 0};
-    words_at(b + (type == NTX_Q2_K ? 16 : type == NTX_Q3_K ? 32 : 0) + half * 32 + c * 8, w, 2);
+    words_at(b + (type == NTX_Q2_K ? 16 : type == NTX_Q3_K ? 32 : 0) + half * 32 + c * 8, off, w, 2);
     if (type == NTX_Q3_K)
-        words_at(b + c * 8, h, 2);
+        words_at(b + c * 8, off, h, 2);
     UNROLL
     for (int s = 0; s < 4; s++) {
         uint32_t g = half * 8 + (uint32_t)s * 2 + c / 2; /* its run of 16 */
@@ -332,63 +334,55 @@ DEV struct part part_23(const struct unpacked *u, uint32_t t, const uint32_t *x,
     return p;
 }
 
-DEV void words_iq4_xs(const uint8_t *b, uint32_t t, struct unpacked *u)
+DEV void words_iq4_xs(const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     const struct lookup l = LOOKUP_WORDS(NTX_VALUES_iq4_nl);
-    lookup_nibbles(l, b + 8 + 16 * t, u->q);
+    lookup_nibbles(l, b + 8 + 16 * t, off, u->q);
     u->scale[0] = u->scale[1] = (int32_t)((b[4 + t / 2] >> t % 2 * 4 & 15) | (half_at(b + 2) >> 2 * t & 3) << 4) - 32;
 }
 
-/* 32 neighbouring values. */
-DEV void unpack_codes(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
+/* 32 neighbouring values. table: of the type, in shared memory (codes.h). */
+DEV void unpack_codes(const uint32_t type, const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     switch (type) {
-    case NTX_IQ4_XS: words_iq4_xs(b, t, u); break;
-    case NTX_IQ3_XXS: words_iq3_xxs(b, t, u); break;
-    case NTX_IQ3_S: words_iq3_s(b, t, u); break;
-    case NTX_IQ2_XXS: words_iq2_xxs(b, t, u); break;
-    case NTX_IQ2_XS: words_iq2_xs(b, t, u); break;
-    case NTX_IQ2_S: words_iq2_s(b, t, u); break;
-    case NTX_IQ1_S: words_iq1_s(b, t, u); break;
-    case NTX_IQ1_M: words_iq1_m(b, t, u); break;
-    case NTX_TQ1_0: words_tq1_0(b, t, u); break;
+    case NTX_IQ4_XS: words_iq4_xs(b, off, t, u); break;
+    case NTX_IQ3_XXS: words_iq3_xxs(table, b, off, t, u); break;
+    case NTX_IQ3_S: words_iq3_s(table, b, off, t, u); break;
+    case NTX_IQ2_XXS: words_iq2_xxs(table, b, off, t, u); break;
+    case NTX_IQ2_XS: words_iq2_xs(table, b, off, t, u); break;
+    case NTX_IQ2_S: words_iq2_s(table, b, off, t, u); break;
+    case NTX_IQ1_S: words_iq1_s(table, b, off, t, u); break;
+    case NTX_IQ1_M: words_iq1_m(table, b, off, t, u); break;
     default: break;
     }
-    u->d = super_scale(type, b);
-    u->minus = type == NTX_TQ1_0 ? 1 : 0;
 }
 
-DEV struct part part_codes(const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
+DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x)
 {
-    const int32_t minus = u->minus ? u->minus * (s16[2 * t] + s16[2 * t + 1]) : 0; /* of types whose scales are all 1 */
-    return (struct part){u->scale[0] * dot_four(u->q, x + 8 * t) + u->scale[1] * dot_four(u->q + 4, x + 8 * t + 4) - minus, 0};
+    if (type == NTX_IQ2_XXS || type == NTX_IQ3_XXS || type == NTX_IQ3_S || type == NTX_IQ4_XS || type == NTX_IQ1_S)
+        return (struct part){u->scale[0] * (dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4)), 0};
+    return (struct part){u->scale[0] * dot_four(u->q, x + 8 * t) + u->scale[1] * dot_four(u->q + 4, x + 8 * t + 4), 0};
 }
 
 DEV int is_codes(const uint32_t type) { return type != NTX_TQ2_0 && !(type >= NTX_Q2_K && type <= NTX_Q6_K); }
 
-/* wide: blocks lie 16-aligned, which those of 16 n bytes may. */
-DEV void unpack_part(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u, const int wide)
+/* off: off_word(b); wide: blocks lie 16-aligned, which those of 16 n bytes may. */
+DEV void unpack_part(const uint32_t type, const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
 {
-    if (is_codes(type)) {
-        unpack_codes(type, b, t, u);
-        return;
-    }
-    if (type == NTX_Q4_K || type == NTX_Q5_K) {
-        unpack_45(type, b, t, u, wide);
-        return;
-    }
-    u->d = super_scale(type, b);
-    u->dmin = has_min(type) ? f16_at(b + super_d(type) + 2) : 0;
-    if (type == NTX_Q6_K)
-        unpack_6(b, t, u);
+    if (is_codes(type))
+        unpack_codes(type, table, b, off, t, u);
+    else if (type == NTX_Q4_K || type == NTX_Q5_K)
+        unpack_45(type, b, off, t, u, wide);
+    else if (type == NTX_Q6_K)
+        unpack_6(b, off, t, u);
     else
-        unpack_23(type, b, t, u);
+        unpack_23(type, b, off, t, u);
 }
 
 DEV struct part multiply_part(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
     if (is_codes(type))
-        return part_codes(u, t, x, s16);
+        return part_codes(type, u, t, x);
     if (type == NTX_Q6_K)
         return part_6(u, t, x, s16);
     if (type == NTX_Q4_K || type == NTX_Q5_K)

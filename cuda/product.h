@@ -1,9 +1,9 @@
 /* product.h: y = W x for 1 to 8 rows of x (many.h: for more), with the CPU kernels' order of accumulation and so their bits
  * (infer/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
  *
- *   simple blocks  half a warp per output: thread l is lane l and takes blocks l, l + 16, ...
- *   super-blocks   a warp per output: eight threads share a block (part.h), four blocks at a time; the threads of block g = lane / 8
- *                  all hold lanes g, g + 4, g + 8, g + 12
+ *   simple blocks  half a warp for one output or two: thread l is lane l and takes blocks l, l + 16, ...
+ *   super-blocks   a warp for one output to four: a step is four blocks, g = lane / 8, of eight threads each (part.h). Eight threads have parts of sums of several rows,
+ *                  outputs and steps, and each keeps one of these sums: thus of an output's row lane g + 4 step, or two of its lanes, or four
  *   floats         a warp per output: thread l is lane l and takes values l, l + 32, ...
  *
  * Weights are read once for all rows of a launch. ROWS is a constant; rows beyond n_rows compute with the last one's x and
@@ -111,119 +111,369 @@ DEV float join_16_threads(float v)
     return v + xor_f(v, 1);
 }
 
-/* Part b of a row, which is in the block at w. */
-DEV void simple_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, float *acc)
+/* Part b of outputs' rows, which is in the blocks at w. acc: [rows][outs] */
+DEV void simple_block(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
 {
-    uint32_t nb16 = up16(p->n_in / 32), q[8];
+    const uint32_t nb16 = up16(p->n_in / 32), t = b % (block_values(type) / 32);
+    uint32_t q[2][8];
     int32_t minus;
-    float d = simple_d(type, w), m = has_min(type) ? f16_at(w + 2) : 0;
-    simple_values(type, w, b % (block_values(type) / 32), q, &minus);
+    float d[2], m[2];
+    UNROLL
+    for (int o = 0; o < outs; o++) {
+        d[o] = simple_d(type, w[o]);
+        m[o] = has_min(type) ? f16_at(w[o] + 2) : 0;
+        simple_values(type, w[o], off[o], t, q[o], &minus);
+    }
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
-        float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
-        int32_t sx = ((const int32_t *)(const void *)(x + nb16 * 36))[b];
+        const float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
+        const int32_t sx = ((const int32_t *)(const void *)(x + nb16 * 36))[b];
         const uint32_t *words = (const uint32_t *)(const void *)(x + b * 32);
-        int32_t i = dot_four(q, words) + dot_four(q + 4, words + 4) - minus * sx;
-        acc[r] = fmaf((float)i, d * dx, acc[r]);
-        if (has_min(type))
-            acc[r] = fmaf((float)sx, m * dx, acc[r]);
+        UNROLL
+        for (int o = 0; o < outs; o++) {
+            const int32_t i = dot_four(q[o], words) + dot_four(q[o] + 4, words + 4) - minus * sx;
+            float *a = acc + r * outs + o;
+            *a = fmaf((float)i, d[o] * dx, *a);
+            if (has_min(type))
+                *a = fmaf((float)sx, m[o] * dx, *a);
+        }
+    }
+}
+
+/* Q1_0, of few rows: x's words are turned, so that bits n of four bytes of signs are those of word n; the sum is of what is not negative, twice, less the sum of all. */
+DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
+{
+    const uint32_t nb16 = up16(p->n_in / 32);
+    uint32_t bits[2];
+    UNROLL
+    for (int o = 0; o < outs; o++)
+        words_at(w[o] + 2 + 4 * (b % 4), off[o] + 2, &bits[o], 1);
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *x = x_row(p, (uint32_t)r);
+        const float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
+        const int32_t sx = ((const int32_t *)(const void *)(x + nb16 * 36))[b];
+        uint32_t words[8], turned[8];
+        load_words4(x + b * 32, words);
+        load_words4(x + b * 32 + 16, words + 4);
+        turn_words(words, turned);
+        turn_words(words + 1, turned + 4);
+        UNROLL
+        for (int o = 0; o < outs; o++) {
+            float *a = acc + r * outs + o;
+            int32_t less = 0;
+            UNROLL
+            for (uint32_t n = 0; n < 8; n++)
+                less = dot4(signs_of_bytes(bits[o] << (7 - n)), turned[n], less);
+            *a = fmaf((float)(-2 * less - sx), f16_at(w[o]) * dx, *a);
+        }
     }
 }
 
 /* Each 16 values for themselves: NVFP4. */
-DEV void halves_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, float *acc)
+DEV void halves_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
 {
-    const uint32_t nb16 = up16(p->n_in / 32);
-    const uint32_t t = b % (block_values(type) / 32);
-    const float low = ntx_e4m3_half_float(w[2 * t]), high = ntx_e4m3_half_float(w[2 * t + 1]);
-    uint32_t q[8];
-    words_nvfp4(w, t, q);
+    const uint32_t nb16 = up16(p->n_in / 32), t = b % 2;
+    uint32_t q[2][8];
+    float low[2], high[2];
+    UNROLL
+    for (int o = 0; o < outs; o++) {
+        low[o] = e4m3_half(w[o][2 * t]);
+        high[o] = e4m3_half(w[o][2 * t + 1]);
+        words_nvfp4(w[o], off[o], t, q[o]);
+    }
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
-        float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
+        const float dx = ((const float *)(const void *)(x + nb16 * 32))[b];
         const uint32_t *words = (const uint32_t *)(const void *)(x + b * 32);
-        acc[r] = fmaf((float)dot_four(q, words), low * dx, acc[r]);
-        acc[r] = fmaf((float)dot_four(q + 4, words + 4), high * dx, acc[r]);
+        UNROLL
+        for (int o = 0; o < outs; o++) {
+            float *a = acc + r * outs + o;
+            *a = fmaf((float)dot_four(q[o], words), low[o] * dx, *a);
+            *a = fmaf((float)dot_four(q[o] + 4, words + 4), high[o] * dx, *a);
+        }
     }
 }
 
-DEV void product_simple(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring)
+DEV void product_simple(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring)
 {
-    const uint32_t lane = TID % 16, i = (block * BLOCK_DIM + TID) / 16, o = output_at(p, i), nb = p->n_in / 32, parts = block_values(type) / 32;
-    struct fetch f = begin_fetch(type, weights_of(p, o), nb / parts * block_size(type), ring + TID / 16 * ring_bytes(type), lane);
-    float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
+    const uint32_t lane = TID % 16, first = (block * BLOCK_DIM + TID) / 16 * (uint32_t)outs, nb = p->n_in / 32, parts = block_values(type) / 32;
+    struct fetch f[2];
+    uint32_t begin[2], off[2];
+    float acc[2 * NTX_GPU_ROWS];
+    UNROLL
+    for (int o = 0; o < outs; o++) {
+        const uint8_t *row = weights_of(p, output_at(p, first + (uint32_t)o));
+        f[o] = fetch_of(type, row, nb / parts * block_size(type), ring, TID / 16 * (uint32_t)outs + (uint32_t)o, lane);
+        begin[o] = ring_at(type, row, TID / 16 * (uint32_t)outs + (uint32_t)o) + lane / parts * block_size(type);
+        off[o] = off_word(ring + begin[o]);
+    }
+    UNROLL
+    for (int k = 0; k < rows * outs; k++)
+        acc[k] = 0;
+    begin_fetch(type, outs, f);
     for (uint32_t b0 = 0; b0 < nb; b0 += 32) {
-        const uint8_t *blocks = fetched(type, &f, b0 / 32);
+        const uint32_t slot = fetched(type, outs, f, b0 / 32);
         UNROLL
         for (uint32_t at = lane; at < 32; at += 16) {
-            const uint8_t *w = blocks + at / parts * block_size(type);
+            const uint8_t *w[2];
+            UNROLL
+            for (int o = 0; o < outs; o++)
+                w[o] = ring + begin[o] + slot + (at - lane) / parts * block_size(type);
             if (b0 + at < nb && rule_of(type) == NTX_RULE_HALVES)
-                halves_block(type, rows, p, w, b0 + at, acc);
+                halves_block(rows, outs, p, w, off, b0 + at, acc);
+            else if (b0 + at < nb && type == NTX_Q1_0 && rows <= 2)
+                bits_block(rows, outs, p, w, off, b0 + at, acc);
             else if (b0 + at < nb)
-                simple_block(type, rows, p, w, b0 + at, acc);
+                simple_block(type, rows, outs, p, w, off, b0 + at, acc);
         }
     }
     UNROLL
-    for (int r = 0; r < rows; r++) {
-        float y = join_16_threads(acc[r]);
-        if (!lane && is_output(p, i, o) && (uint32_t)r < p->n_rows)
-            p->y[BZ * p->heads.y + (uint32_t)r * p->ldy + o] = y;
+    for (int k = 0; k < rows * outs; k++) {
+        const float y = join_16_threads(acc[k]);
+        const uint32_t r = (uint32_t)(k / outs), i = first + (uint32_t)(k % outs), o = output_at(p, i);
+        if (!lane && is_output(p, i, o) && r < p->n_rows)
+            p->y[BZ * p->heads.y + r * p->ldy + o] = y;
     }
 }
 
-/* Super-block b, of which w points to this thread's; the row's last again where there is no more, whose sums are thrown away: shuffles need the whole warp. */
-DEV void super_block(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const uint8_t *w, uint32_t b, uint32_t t, float *acc, const int wide)
+/* ---- super-blocks. Parts of sums of one step, two or four are joined together: v[step + together * (row + rows * output)], of which a thread keeps number TID % 8, or,
+ * of eight rows of two outputs, those of both. */
+
+struct super { /* of a warp, for one of its threads */
+    const uint8_t *w[4];     /* shared: its block in the first piece of each output; of TQ1_0 (own_first) of output i ^ out */
+    uint32_t off[4];         /* off_word() of that */
+    const uint8_t *kept[2];  /* of the outputs whose sums it keeps */
+    uint32_t step, row, out; /* of these; out: of the first */
+};
+
+struct super_scales { /* of a block whose sum is kept; TQ1_0's last digits */
+    float d, dmin;
+    uint32_t digits;
+};
+
+DEV int own_first(const uint32_t type) { return type == NTX_TQ1_0; }
+DEV int steps_together(const int rows, const int outs) { return rows * outs >= 8 ? 1 : rows * outs >= 4 ? 2 : 4; }
+DEV int sums_kept(const int rows, const int outs) { return rows * outs > 8 ? 2 : 1; }
+
+/* Of n sums, a part of each in each of eight threads, n <= 8, sum TID % n. Of those from `chosen` on the threads hold the ones first that they keep. */
+DEV int32_t join_eight(int32_t *v, const int n, const int chosen)
 {
-    const uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4, at = b < nb ? b : nb - 1;
-    struct unpacked u;
-    unpack_part(type, w, t, &u, wide);
+    UNROLL
+    for (int half = n / 2; half; half /= 2) {
+        const int upper = half < chosen && TID & (uint32_t)half;
+        UNROLL
+        for (int j = 0; j < half; j++) {
+            const int32_t low = v[j], high = v[j + half];
+            v[j] = (upper ? high : low) + xor_i(upper ? low : high, (uint32_t)half);
+        }
+    }
+    UNROLL
+    for (int m = n; m < 8; m *= 2)
+        v[0] += xor_i(v[0], (uint32_t)m);
+    return v[0];
+}
+
+/* TQ1_0: a thread has a word of five digits of each block's first 32 bytes, and of every second output's block one of the 16 bytes behind them. */
+DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, int32_t at, uint32_t b, int32_t *v, const int apart)
+{
+    const uint32_t t = TID % 8, nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
+    uint32_t first[4], second[4];
+    UNROLL
+    for (int o = 0; o < outs; o++) {
+        words_at(s->w[o] + at + 4 * t, s->off[o], &first[o], 1);
+        if (2 * o < outs)
+            words_at(s->w[o] + at + 32 + t % 4 * 4, s->off[o], &second[o], 1);
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *x = x_row(p, (uint32_t)r);
+        const uint32_t *words = (const uint32_t *)(const void *)(x + b * 256);
+        const int16_t *s16 = (const int16_t *)(const void *)(x + nb4 * 256 + 4 * up16(nb)) + b * 16;
+        const int32_t minus = s16[2 * t] + s16[2 * t + 1];
+        uint32_t x_first[5], x_second[5];
+        UNROLL
+        for (uint32_t n = 0; n < 5; n++) {
+            x_first[n] = words[8 * n + t];
+            x_second[n] = words[40 + 4 * n + t % 4];
+        }
+        UNROLL
+        for (int o = 0; o < outs; o++) {
+            int32_t sum = dot_digits(first[o], x_first, 5, -minus);
+            if (2 * o < outs && (outs > 1 || t < 4))
+                sum = dot_digits(second[o], x_second, 5, sum);
+            v[(r + rows * o) * apart] = sum;
+        }
+    }
+}
+
+/* A thread's parts of the sums of a step, `at` bytes behind the ring's first, block b: v[(row + rows * output) * apart], and so of minima. */
+DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, const uint32_t *table, int32_t at, uint32_t b, int32_t *v, int32_t *minima,
+                    const int apart, const int wide)
+{
+    const uint32_t t = TID % 8, nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
+    struct unpacked u[4];
+    if (type == NTX_TQ1_0) {
+        ternary_step(rows, outs, p, s, at, b, v, apart);
+        return;
+    }
+    UNROLL
+    for (int o = 0; o < outs; o++)
+        unpack_part(type, table, s->w[o] + at, s->off[o], t, &u[o], wide);
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
         const int16_t *s16 = (const int16_t *)(const void *)(x + nb4 * 256 + 4 * up16(nb));
-        const float dx = ((const float *)(const void *)(x + nb4 * 256))[at];
-        struct part v = multiply_part(type, &u, t, (const uint32_t *)(const void *)(x + at * 256), s16 + at * 16);
         UNROLL
-        for (uint32_t m = 1; m < 8; m *= 2) {
-            v.i += xor_i(v.i, m);
+        for (int o = 0; o < outs; o++) {
+            const struct part sum = multiply_part(type, &u[o], t, (const uint32_t *)(const void *)(x + b * 256), s16 + b * 16);
+            v[(r + rows * o) * apart] = sum.i;
             if (has_min(type))
-                v.j += xor_i(v.j, m);
+                minima[(r + rows * o) * apart] = sum.j;
         }
-        if (b >= nb)
-            continue;
-        acc[4 * r] = fmaf((float)v.i, u.d * dx, acc[4 * r]);
-        if (has_min(type))
-            acc[4 * r] = fmaf((float)-v.j, u.dmin * dx, acc[4 * r]);
     }
 }
 
-DEV void product_super(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring, const int wide)
+DEV struct super_scales scales_of(const uint32_t type, const uint8_t *b, uint32_t off)
 {
-    const uint32_t t = TID % 8, g = TID % WARP / 8, i = (block * BLOCK_DIM + TID) / WARP, o = output_at(p, i), nb = p->n_in / 256;
-    struct fetch f = begin_fetch(type, weights_of(p, o), nb * block_size(type), ring + TID / WARP * ring_bytes(type), TID % WARP);
-    float acc[4 * NTX_GPU_ROWS]; /* [rows][lane / 4] */
+    struct super_scales s = {super_scale(type, b), has_min(type) ? f16_at(b + super_d(type) + 2) : 0, 0};
+    if (type == NTX_TQ1_0)
+        words_at(b + 48, off, &s.digits, 1);
+    return s;
+}
+
+/* Block b's sums to its lane's. */
+DEV void super_add(const uint32_t type, const struct ntx_gpu_product *p, const struct super *s, const struct super_scales *scales, uint32_t b, int32_t i, int32_t minimum, float *acc)
+{
+    const uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
+    const uint8_t *x = x_row(p, s->row);
+    const float dx = ((const float *)(const void *)(x + nb4 * 256))[b];
+    if (type == NTX_TQ1_0) {
+        uint32_t words[4];
+        load_words4(x + b * 256 + 240, words);
+        i = dot_digits(scales->digits, words, 4, i);
+    }
+    *acc = fmaf((float)i, scales->d * dx, *acc);
+    if (has_min(type))
+        *acc = fmaf((float)-minimum, scales->dmin * dx, *acc);
+}
+
+/* Blocks b0 .. b0 + 15. acc: [sums kept][steps / together] */
+DEV void super_turn(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const uint32_t *table, uint32_t b0, float *acc, const int wide)
+{
+    const uint32_t g = TID % WARP / 8, size = 4 * block_size(type);
+    const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), n = rows * outs * together / kept;
+    uint32_t slot = 0;
     UNROLL
-    for (int k = 0; k < 4 * rows; k++)
-        acc[k] = 0;
-    for (uint32_t b0 = 0; b0 < nb; b0 += 16) {
+    for (int first = 0; first < 4; first += together) {
+        int32_t v[16], minima[16];
+        struct super_scales scales[2];
         UNROLL
-        for (uint32_t k = 0; k < 4; k++) {
-            const uint32_t first = b0 + 4 * k;
-            if (first >= nb)
-                continue;
-            const uint8_t *blocks = fetched(type, &f, first / 4);
-            super_block(type, rows, p, blocks + (first + g < nb ? g : nb - 1 - first) * block_size(type), first + g, t, acc + k, wide);
+        for (int k = first; k < first + together; k++) {
+            if (k % 2 == 0)
+                slot = fetched(type, outs, f, b0 / 8 + (uint32_t)k / 2);
+            super_step(type, rows, outs, p, s, table, (int32_t)(slot + (uint32_t)k % 2 * size), b0 + 4 * (uint32_t)k + g, v + k - first, minima + k - first, together, wide);
+            UNROLL
+            for (int h = 0; h < kept; h++) /* of a piece's two steps at once */
+                if (together == 1 || (k % 2 == 0 && (together == 2 || s->step / 2 == (uint32_t)k / 2)))
+                    scales[h] = scales_of(type, s->kept[h] + slot + (together == 1 ? (uint32_t)k : s->step) % 2 * size, s->off[0]);
+        }
+        UNROLL
+        for (int h = 0; h < kept; h++) {
+            const int32_t i = join_eight(v + h * n, n, own_first(type) ? rows * together : n), minimum = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
+            super_add(type, p, s, &scales[h], b0 + 4 * ((uint32_t)first + s->step) + g, i, minimum, acc + h * (4 / together) + first / together);
         }
     }
+}
+
+/* Blocks b0 .., less than 16. Beyond the row's last that one is unpacked again, and not added: shuffles need the whole warp. */
+DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const uint32_t *table, uint32_t b0, float *acc, const int wide)
+{
+    const uint32_t g = TID % WARP / 8, size = 4 * block_size(type), nb = p->n_in / 256;
+    const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), n = rows * outs * together / kept;
+    int32_t v[16], minima[16];
+    struct super_scales scales[2];
+    uint32_t slot = 0;
     UNROLL
-    for (int r = 0; r < rows; r++) {
-        float *l = acc + 4 * r, y = (l[0] + l[2]) + (l[1] + l[3]); /* lanes + 8, then + 4 */
+    for (int e = 0; e < 16; e++)
+        v[e] = minima[e] = 0;
+    for (uint32_t k = 0; b0 + 4 * k < nb; k++) {
+        const uint32_t b = b0 + 4 * k + g, behind = b < nb ? 0 : b - (nb - 1), now = k % (uint32_t)together;
+        int32_t one[16], minimum[16];
+        if (k % 2 == 0)
+            slot = fetched(type, outs, f, b0 / 8 + k / 2);
+        super_step(type, rows, outs, p, s, table, (int32_t)(slot + k % 2 * size) - (int32_t)(behind * block_size(type)), b - behind, one, minimum, 1, wide);
+        UNROLL
+        for (int e = 0; e < rows * outs * together; e++) {
+            if ((uint32_t)(e % together) != now)
+                continue;
+            v[e] = one[e / together];
+            if (has_min(type))
+                minima[e] = minimum[e / together];
+        }
+        UNROLL
+        for (int h = 0; h < kept; h++)
+            if (s->step == now)
+                scales[h] = scales_of(type, s->kept[h] + slot + k % 2 * size, s->off[0]);
+        if (now + 1 < (uint32_t)together && b0 + 4 * k + 4 < nb)
+            continue;
+        UNROLL
+        for (int h = 0; h < kept; h++) {
+            const int32_t i = join_eight(v + h * n, n, own_first(type) ? rows * together : n), least = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
+            const uint32_t mine = b0 + 4 * (k - now + s->step) + g;
+            UNROLL
+            for (int first = 0; first < 4; first += together)
+                if (mine < nb && k - now == (uint32_t)first)
+                    super_add(type, p, s, &scales[h], mine, i, least, acc + h * (4 / together) + first / together);
+        }
+    }
+}
+
+/* A thread's block in the first piece of output first + o. */
+DEV const uint8_t *super_at(const uint32_t type, const struct ntx_gpu_product *p, const uint8_t *rings, uint32_t first, uint32_t outs, uint32_t o)
+{
+    return rings + ring_at(type, weights_of(p, output_at(p, first + o)), TID / WARP * outs + o) + TID % WARP / 8 * block_size(type);
+}
+
+DEV void product_super(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring, uint32_t *table, const int wide)
+{
+    const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), each = 4 / together;
+    const uint32_t t = TID % 8 % (uint32_t)(rows * outs * together), first = (block * BLOCK_DIM + TID) / WARP * (uint32_t)outs, nb = p->n_in / 256;
+    struct super s = {{0}, {0}, {0}, t % (uint32_t)together, t / (uint32_t)together % (uint32_t)rows, kept > 1 ? 0 : t / (uint32_t)(together * rows)};
+    struct fetch f[4];
+    float acc[8];
+    UNROLL
+    for (int o = 0; o < outs; o++)
+        f[o] = fetch_of(type, weights_of(p, output_at(p, first + (uint32_t)o)), nb * block_size(type), ring, TID / WARP * (uint32_t)outs + (uint32_t)o, TID % WARP);
+    begin_fetch(type, outs, f);
+    bring_table(type, table);
+    UNROLL
+    for (uint32_t o = 0; o < (uint32_t)outs; o++) {
+        s.w[o] = super_at(type, p, ring, first, (uint32_t)outs, own_first(type) ? o ^ s.out : o);
+        s.off[o] = off_word(s.w[o]);
+    }
+    UNROLL
+    for (uint32_t h = 0; h < (uint32_t)kept; h++)
+        s.kept[h] = super_at(type, p, ring, first, (uint32_t)outs, s.out + h);
+    UNROLL
+    for (int k = 0; k < kept * each; k++)
+        acc[k] = 0;
+    uint32_t b0 = 0;
+    for (; b0 + 16 <= nb; b0 += 16)
+        super_turn(type, rows, outs, p, &s, f, table, b0, acc, wide);
+    super_rest(type, rows, outs, p, &s, f, table, b0, acc, wide);
+    UNROLL
+    for (int h = 0; h < kept; h++) { /* lanes + 8, then + 4, + 2, + 1 */
+        float *l = acc + h * each, y = together == 4 ? l[0] + xor_f(l[0], 2) : together == 2 ? l[0] + l[1] : (l[0] + l[2]) + (l[1] + l[3]);
+        if (together > 1)
+            y += xor_f(y, 1);
         y += xor_f(y, 16);
         y += xor_f(y, 8);
-        if (!(TID % WARP) && is_output(p, i, o) && (uint32_t)r < p->n_rows)
-            p->y[BZ * p->heads.y + (uint32_t)r * p->ldy + o] = y;
+        const uint32_t i = first + (kept > 1 ? (uint32_t)h : s.out), o = output_at(p, i);
+        if (TID % WARP < 8 && !s.step && is_output(p, i, o) && s.row < p->n_rows)
+            p->y[BZ * p->heads.y + s.row * p->ldy + o] = y;
     }
 }
 
@@ -233,12 +483,12 @@ DEV int lie_wide(const uint32_t type, const struct ntx_gpu_product *p)
     return block_size(type) % 16 == 0 && !((uintptr_t)p->w & 15) && !(p->groups.size && p->groups.bytes & 15);
 }
 
-DEV void product_super_any(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring)
+DEV void product_super_any(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring, uint32_t *table)
 {
     if (lie_wide(type, p))
-        product_super(type, rows, p, block, ring, 1);
+        product_super(type, rows, outs, p, block, ring, table, 1);
     else
-        product_super(type, rows, p, block, ring, 0);
+        product_super(type, rows, outs, p, block, ring, table, 0);
 }
 
 DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
@@ -248,9 +498,8 @@ DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
     return type == NTX_F16 ? f16_at(w + 2 * (uint64_t)k) : bits_f(half_at(w + 2 * (uint64_t)k) << 16);
 }
 
-DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring)
+DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block) /* whose loads are side by side as they are */
 {
-    (void)ring; /* whose loads are side by side as they are */
     uint32_t lane = TID % WARP, i = (block * BLOCK_DIM + TID) / WARP, o = output_at(p, i);
     const uint8_t *w = weights_of(p, o);
     float acc[NTX_GPU_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -272,21 +521,23 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
     KERNEL(product_##type##_##rows, struct ntx_gpu_product)        \
     {                                                              \
         struct ntx_gpu_product p;                                  \
-        SHARED ALIGNED16 uint8_t ring[RINGS_##type];               \
         const uint32_t block = matrix_of_block(&a, &p);            \
         if (rows == 1)                                             \
             take_choice(&p);                                       \
         if (!take_tile(&p) || (rows == NTX_GPU_ROWS && !take_rows(&p))) \
             return;                                                \
-        product_##kind(NTX_##type, rows, &p, block, ring);         \
+        PRODUCT_##kind(type, rows)                                 \
     }
-#define PRODUCTS(kind, type) PRODUCT(kind, type, 1) PRODUCT(kind, type, 2) PRODUCT(kind, type, 4) PRODUCT(kind, type, 8)
-
-#define PRODUCTS_FLOAT(TYPE) PRODUCTS(float, TYPE)
-#define PRODUCTS_SIMPLE(TYPE) PRODUCTS(simple, TYPE)
-#define PRODUCTS_HALVES(TYPE) PRODUCTS(simple, TYPE)
-#define PRODUCTS_SUPER(TYPE) PRODUCTS(super_any, TYPE)
-#define PRODUCTS_OF(rule, TYPE, ...) PRODUCTS_##rule(TYPE)
+#define PRODUCT_FLOAT(type, rows) product_float(NTX_##type, rows, &p, block);
+#define PRODUCT_SIMPLE(type, rows)                                 \
+    SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];           \
+    product_simple(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &p, block, ring);
+#define PRODUCT_HALVES(type, rows) PRODUCT_SIMPLE(type, rows)
+#define PRODUCT_SUPER(type, rows)                                  \
+    SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];           \
+    SHARED ALIGNED16 uint32_t table[TABLE_OF(NTX_##type) + 4];         \
+    product_super_any(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &p, block, ring, table);
+#define PRODUCTS_OF(rule, TYPE, ...) PRODUCT(rule, TYPE, 1) PRODUCT(rule, TYPE, 2) PRODUCT(rule, TYPE, 4) PRODUCT(rule, TYPE, 8)
 NTX_TYPES(PRODUCTS_OF)
 
 #endif

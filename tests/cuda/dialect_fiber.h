@@ -53,6 +53,13 @@ DEV uint32_t pick_bytes_below_8(uint32_t lo, uint32_t hi, uint32_t at)
         abort(); /* a card would repeat a sign */
     return pick_bytes(lo, hi, at);
 }
+DEV uint32_t signs_of_bytes(uint32_t v)
+{
+    uint32_t s = 0;
+    for (int i = 0; i < 32; i += 8)
+        s |= v >> i & 0x80 ? 0xffu << i : 0;
+    return s;
+}
 DEV float bits_f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 DEV uint32_t f_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 DEV float widen_half(uint32_t h) { return ntx_f16_to_f32((uint16_t)h); }

@@ -44,6 +44,7 @@ static void products(struct gpu *u, struct rng *rng)
         for (unsigned k = 0; k < 6; k++) {
             product(u, rng, types[i], (block == 1 ? 37 : block) * (1 + 3 * k), outs[k % 3], rows[k], false);
             product(u, rng, types[i], block == 1 ? 64 : block * 17, outs[(k + 1) % 3], rows[5 - k], k % 2);
+            product(u, rng, types[i], block == 1 ? 64 : block * (39 + k), outs[k % 3], rows[5 - k], false); /* pieces, turns, and what is left of them */
         }
         product(u, rng, types[i], block == 1 ? 64 : block * 5, 66, 41, true); /* tiles of rows and of outputs that are not full; lanes without a block */
         product(u, rng, types[i], block == 1 ? 64 : block * 35, 9, 16, false);
