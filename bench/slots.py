@@ -28,7 +28,7 @@ SLOT = lambda piece: (piece + 34) // 16 * 16
 
 def outs_of(t, rows): # cuda/fetch.h
     if t in ('TQ1_0', 'IQ1_S', 'IQ1_M'):
-        return 4 if rows == 1 else 1 if t == 'TQ1_0' and rows == 8 else 2
+        return 4 if rows == 1 else 2
     return 2 if t in 'Q1_0 Q2_0 NVFP4 IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ2_0 IQ4_XS Q2_K Q3_K'.split() else 1
 
 
@@ -36,7 +36,7 @@ def geometry(t, rows=1, width=4):
     """Values and bytes of a block; bytes of a piece, threads of a row; of each lane of a warp that loads so many bytes its output, and where in that's row it begins."""
     outs = outs_of(t, rows)
     if t in SUPER:
-        return 256, SUPER[t], 8 * SUPER[t], 32, [(l % 8 * outs // 8 if t == 'TQ1_0' else 0, l // 8 * SUPER[t] + l % 8 * (width if width < 4 else PART.get(t, 8))) for l in range(32)]
+        return 256, SUPER[t], 8 * SUPER[t], 32, [(l % 8 * outs // 8 if t == 'TQ1_0' and rows <= 2 else 0, l // 8 * SUPER[t] + l % 8 * (width if width < 4 else PART.get(t, 8))) for l in range(32)]
     values, size = OTHERS.get(t, (32, SIMPLE.get(t)))
     return values, size, 1024 // values * size, 16, [(l // 16 * outs, l % 16 // (values // 32) * size + l % (values // 32) * (size // (values // 32))) for l in range(32)]
 
@@ -112,7 +112,7 @@ def count(code, t, rows):
             elif name == 'LDG' and w <= 4 and not staged:
                 narrow_x += 1
                 c['l'] += clocks_of_lanes(t, rows, False)
-            elif name == 'LDG' and w == 4 and t == 'TQ1_0': # words of x, of four blocks
+            elif name == 'LDG' and w == 4 and t == 'TQ1_0' and staged and rows <= 2: # words of x, of four blocks
                 c['l'] += 4
             elif name == 'LDG' and w == 2 and 'CONSTANT' in op and t in BOOKS:
                 looked_up += 1

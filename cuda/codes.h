@@ -189,6 +189,26 @@ DEV int32_t dot_digits(uint32_t w, const uint32_t *x, const int n, int32_t sum)
     return sum;
 }
 
+/* And the n-th digits alone, where x's words of five would be too many: of part t, word by word of qs, whose first 32 bytes have five and whose 16 others, too, then of qh. */
+DEV uint32_t digits_of_word(uint32_t w, uint32_t n)
+{
+    const uint32_t power = pick_bytes(0x1b090301u, 81, n) & 255;
+    const uint32_t even = ((w & 0x00ff00ffu) * power & 0x00ff00ffu) * 3, odd = ((w >> 8 & 0x00ff00ffu) * power & 0x00ff00ffu) * 3;
+    return pick_bytes_below_8(even, odd, 0x7351u);
+}
+
+DEV void words_tq1_0(const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+{
+    UNROLL
+    for (uint32_t k = 0; k < 8; k++) {
+        const uint32_t of_qh = t == 7 && k >= 4, at = t < 5 ? 4 * k : of_qh ? 48 : 32 + k % 4 * 4;
+        uint32_t w;
+        words_at(b + at, off, &w, 1);
+        u->q[k] = digits_of_word(w, t < 5 ? t : of_qh ? k - 4 : 2 * (t - 5) + k / 4);
+    }
+    u->scale[0] = u->scale[1] = 1;
+}
+
 /* ---- simple ones: NVFP4, whose halves have 8 bytes of nibbles each; two bits, less one; signs */
 DEV void words_nvfp4(const uint8_t *b, uint32_t off, uint32_t t, uint32_t *q)
 {

@@ -37,8 +37,7 @@ enum { NTX_TYPES(FETCH_ENUM) };
 
 /* Outputs whose rows a warp, or half of one, multiplies side by side, of one row of x and of more: what is read of x serves all of them. */
 #define OUTS_OF(TYPE, rows)                                                                                                              \
-    (TYPE == NTX_TQ1_0                                                   ? rows == 1 ? 4 : rows == 8 ? 1 : 2                             \
-     : TYPE == NTX_IQ1_S || TYPE == NTX_IQ1_M                            ? rows == 1 ? 4 : 2                                             \
+    (TYPE == NTX_TQ1_0 || TYPE == NTX_IQ1_S || TYPE == NTX_IQ1_M         ? rows == 1 ? 4 : 2                                             \
      : TYPE == NTX_Q1_0 || TYPE == NTX_Q2_0 || TYPE == NTX_NVFP4         ? 2                                                             \
      : TYPE == NTX_IQ2_XXS || TYPE == NTX_IQ2_XS || TYPE == NTX_IQ2_S    ? 2                                                             \
      : TYPE == NTX_IQ3_XXS || TYPE == NTX_IQ3_S || TYPE == NTX_TQ2_0     ? 2                                                             \

@@ -353,12 +353,15 @@ DEV void unpack_codes(const uint32_t type, const uint32_t *table, const uint8_t 
     case NTX_IQ2_S: words_iq2_s(table, b, off, t, u); break;
     case NTX_IQ1_S: words_iq1_s(table, b, off, t, u); break;
     case NTX_IQ1_M: words_iq1_m(table, b, off, t, u); break;
+    case NTX_TQ1_0: words_tq1_0(b, off, t, u); break;
     default: break;
     }
 }
 
-DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x)
+DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
+    if (type == NTX_TQ1_0)
+        return (struct part){dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4) - (s16[2 * t] + s16[2 * t + 1]), 0};
     if (type == NTX_IQ2_XXS || type == NTX_IQ3_XXS || type == NTX_IQ3_S || type == NTX_IQ4_XS || type == NTX_IQ1_S)
         return (struct part){u->scale[0] * (dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4)), 0};
     return (struct part){u->scale[0] * dot_four(u->q, x + 8 * t) + u->scale[1] * dot_four(u->q + 4, x + 8 * t + 4), 0};
@@ -382,7 +385,7 @@ DEV void unpack_part(const uint32_t type, const uint32_t *table, const uint8_t *
 DEV struct part multiply_part(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
     if (is_codes(type))
-        return part_codes(type, u, t, x);
+        return part_codes(type, u, t, x, s16);
     if (type == NTX_Q6_K)
         return part_6(u, t, x, s16);
     if (type == NTX_Q4_K || type == NTX_Q5_K)

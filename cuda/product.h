@@ -243,7 +243,7 @@ DEV void product_simple(const uint32_t type, const int rows, const int outs, con
  * of eight rows of two outputs, those of both. */
 
 struct super { /* of a warp, for one of its threads */
-    const uint8_t *w[4];     /* shared: its block in the first piece of each output; of TQ1_0 (own_first) of output i ^ out */
+    const uint8_t *w[4];     /* shared: its block in the first piece of each output; where is_ternary() of output i ^ out */
     uint32_t off[4];         /* off_word() of that */
     const uint8_t *kept[2];  /* of the outputs whose sums it keeps */
     uint32_t step, row, out; /* of these; out: of the first */
@@ -254,7 +254,8 @@ struct super_scales { /* of a block whose sum is kept; TQ1_0's last digits */
     uint32_t digits;
 };
 
-DEV int own_first(const uint32_t type) { return type == NTX_TQ1_0; }
+/* TQ1_0 of few rows goes by ternary_step; then threads hold first the output that they keep. */
+DEV int is_ternary(const uint32_t type, const int rows) { return type == NTX_TQ1_0 && rows <= 2; }
 DEV int steps_together(const int rows, const int outs) { return rows * outs >= 8 ? 1 : rows * outs >= 4 ? 2 : 4; }
 DEV int sums_kept(const int rows, const int outs) { return rows * outs > 8 ? 2 : 1; }
 
@@ -302,7 +303,7 @@ DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_produ
         UNROLL
         for (int o = 0; o < outs; o++) {
             int32_t sum = dot_digits(first[o], x_first, 5, -minus);
-            if (2 * o < outs && (outs > 1 || t < 4))
+            if (2 * o < outs)
                 sum = dot_digits(second[o], x_second, 5, sum);
             v[(r + rows * o) * apart] = sum;
         }
@@ -315,7 +316,7 @@ DEV void super_step(const uint32_t type, const int rows, const int outs, const s
 {
     const uint32_t t = TID % 8, nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
     struct unpacked u[4];
-    if (type == NTX_TQ1_0) {
+    if (is_ternary(type, rows)) {
         ternary_step(rows, outs, p, s, at, b, v, apart);
         return;
     }
@@ -336,21 +337,21 @@ DEV void super_step(const uint32_t type, const int rows, const int outs, const s
     }
 }
 
-DEV struct super_scales scales_of(const uint32_t type, const uint8_t *b, uint32_t off)
+DEV struct super_scales scales_of(const uint32_t type, const int rows, const uint8_t *b, uint32_t off)
 {
     struct super_scales s = {super_scale(type, b), has_min(type) ? f16_at(b + super_d(type) + 2) : 0, 0};
-    if (type == NTX_TQ1_0)
+    if (is_ternary(type, rows))
         words_at(b + 48, off, &s.digits, 1);
     return s;
 }
 
 /* Block b's sums to its lane's. */
-DEV void super_add(const uint32_t type, const struct ntx_gpu_product *p, const struct super *s, const struct super_scales *scales, uint32_t b, int32_t i, int32_t minimum, float *acc)
+DEV void super_add(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const struct super *s, const struct super_scales *scales, uint32_t b, int32_t i, int32_t minimum, float *acc)
 {
     const uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
     const uint8_t *x = x_row(p, s->row);
     const float dx = ((const float *)(const void *)(x + nb4 * 256))[b];
-    if (type == NTX_TQ1_0) {
+    if (is_ternary(type, rows)) {
         uint32_t words[4];
         load_words4(x + b * 256 + 240, words);
         i = dot_digits(scales->digits, words, 4, i);
@@ -378,17 +379,17 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
             UNROLL
             for (int h = 0; h < kept; h++) /* of a piece's two steps at once */
                 if (together == 1 || (k % 2 == 0 && (together == 2 || s->step / 2 == (uint32_t)k / 2)))
-                    scales[h] = scales_of(type, s->kept[h] + slot + (together == 1 ? (uint32_t)k : s->step) % 2 * size, s->off[0]);
+                    scales[h] = scales_of(type, rows, s->kept[h] + slot + (together == 1 ? (uint32_t)k : s->step) % 2 * size, s->off[0]);
         }
         UNROLL
         for (int h = 0; h < kept; h++) {
-            const int32_t i = join_eight(v + h * n, n, own_first(type) ? rows * together : n), minimum = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
-            super_add(type, p, s, &scales[h], b0 + 4 * ((uint32_t)first + s->step) + g, i, minimum, acc + h * (4 / together) + first / together);
+            const int32_t i = join_eight(v + h * n, n, is_ternary(type, rows) ? rows * together : n), minimum = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
+            super_add(type, rows, p, s, &scales[h], b0 + 4 * ((uint32_t)first + s->step) + g, i, minimum, acc + h * (4 / together) + first / together);
         }
     }
 }
 
-/* Blocks b0 .., less than 16. Beyond the row's last that one is unpacked again, and not added: shuffles need the whole warp. */
+/* Blocks b0 .., a step at a time. Beyond the row's last that one is unpacked again, and not added: shuffles need the whole warp. */
 DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const uint32_t *table, uint32_t b0, float *acc, const int wide)
 {
     const uint32_t g = TID % WARP / 8, size = 4 * block_size(type), nb = p->n_in / 256;
@@ -416,17 +417,24 @@ DEV void super_rest(const uint32_t type, const int rows, const int outs, const s
         UNROLL
         for (int h = 0; h < kept; h++)
             if (s->step == now)
-                scales[h] = scales_of(type, s->kept[h] + slot + k % 2 * size, s->off[0]);
+                scales[h] = scales_of(type, rows, s->kept[h] + slot + k % 2 * size, s->off[0]);
         if (now + 1 < (uint32_t)together && b0 + 4 * k + 4 < nb)
             continue;
         UNROLL
         for (int h = 0; h < kept; h++) {
-            const int32_t i = join_eight(v + h * n, n, own_first(type) ? rows * together : n), least = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
-            const uint32_t mine = b0 + 4 * (k - now + s->step) + g;
+            const int32_t i = join_eight(v + h * n, n, is_ternary(type, rows) ? rows * together : n), least = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
+            const uint32_t mine = b0 + 4 * (k - now + s->step) + g, c = k % 4 / (uint32_t)together;
+            float sum = 0; /* by values: an index would put all of them into memory */
             UNROLL
-            for (int first = 0; first < 4; first += together)
-                if (mine < nb && k - now == (uint32_t)first)
-                    super_add(type, p, s, &scales[h], mine, i, least, acc + h * (4 / together) + first / together);
+            for (uint32_t m = 0; m < 4 / (uint32_t)together; m++)
+                if (c == m)
+                    sum = acc[(uint32_t)h * (4 / (uint32_t)together) + m];
+            if (mine < nb)
+                super_add(type, rows, p, s, &scales[h], mine, i, least, &sum);
+            UNROLL
+            for (uint32_t m = 0; m < 4 / (uint32_t)together; m++)
+                if (c == m)
+                    acc[(uint32_t)h * (4 / (uint32_t)together) + m] = sum;
         }
     }
 }
@@ -451,7 +459,7 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
     bring_table(type, table);
     UNROLL
     for (uint32_t o = 0; o < (uint32_t)outs; o++) {
-        s.w[o] = super_at(type, p, ring, first, (uint32_t)outs, own_first(type) ? o ^ s.out : o);
+        s.w[o] = super_at(type, p, ring, first, (uint32_t)outs, is_ternary(type, rows) ? o ^ s.out : o);
         s.off[o] = off_word(s.w[o]);
     }
     UNROLL
@@ -461,7 +469,7 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
     for (int k = 0; k < kept * each; k++)
         acc[k] = 0;
     uint32_t b0 = 0;
-    for (; b0 + 16 <= nb; b0 += 16)
+    for (; rows <= 2 && b0 + 16 <= nb; b0 += 16) /* of more rows a step is long enough */
         super_turn(type, rows, outs, p, &s, f, table, b0, acc, wide);
     super_rest(type, rows, outs, p, &s, f, table, b0, acc, wide);
     UNROLL
