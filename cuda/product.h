@@ -278,7 +278,7 @@ DEV int32_t join_eight(int32_t *v, const int n, const int chosen)
 }
 
 /* TQ1_0: a thread has a word of five digits of each block's first 32 bytes, and of every second output's block one of the 16 bytes behind them. */
-DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, int32_t at, uint32_t b, int32_t *v, const int apart)
+DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, uint32_t at, uint32_t b, int32_t *v, const int apart)
 {
     const uint32_t t = TID % 8, nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
     uint32_t first[4], second[4];
@@ -311,7 +311,7 @@ DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_produ
 }
 
 /* A thread's parts of the sums of a step, `at` bytes behind the ring's first, block b: v[(row + rows * output) * apart], and so of minima. */
-DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, const uint32_t *table, int32_t at, uint32_t b, int32_t *v, int32_t *minima,
+DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, const uint32_t *table, uint32_t at, uint32_t b, int32_t *v, int32_t *minima,
                     const int apart, const int wide)
 {
     const uint32_t t = TID % 8, nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
@@ -375,7 +375,7 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
         for (int k = first; k < first + together; k++) {
             if (k % 2 == 0)
                 slot = fetched(type, outs, f, b0 / 8 + (uint32_t)k / 2);
-            super_step(type, rows, outs, p, s, table, (int32_t)(slot + (uint32_t)k % 2 * size), b0 + 4 * (uint32_t)k + g, v + k - first, minima + k - first, together, wide);
+            super_step(type, rows, outs, p, s, table, slot + (uint32_t)k % 2 * size, b0 + 4 * (uint32_t)k + g, v + k - first, minima + k - first, together, wide);
             UNROLL
             for (int h = 0; h < kept; h++) /* of a piece's two steps at once */
                 if (together == 1 || (k % 2 == 0 && (together == 2 || s->step / 2 == (uint32_t)k / 2)))
@@ -389,7 +389,7 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
     }
 }
 
-/* Blocks b0 .., a step at a time. Beyond the row's last that one is unpacked again, and not added: shuffles need the whole warp. */
+/* Blocks b0 .., a step at a time. Beyond the row's last is what lay in the slot, by the last one's x, and it is not added: shuffles need the whole warp. */
 DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const uint32_t *table, uint32_t b0, float *acc, const int wide)
 {
     const uint32_t g = TID % WARP / 8, size = 4 * block_size(type), nb = p->n_in / 256;
@@ -401,11 +401,11 @@ DEV void super_rest(const uint32_t type, const int rows, const int outs, const s
     for (int e = 0; e < 16; e++)
         v[e] = minima[e] = 0;
     for (uint32_t k = 0; b0 + 4 * k < nb; k++) {
-        const uint32_t b = b0 + 4 * k + g, behind = b < nb ? 0 : b - (nb - 1), now = k % (uint32_t)together;
+        const uint32_t b = b0 + 4 * k + g < nb ? b0 + 4 * k + g : nb - 1, now = k % (uint32_t)together;
         int32_t one[16], minimum[16];
         if (k % 2 == 0)
             slot = fetched(type, outs, f, b0 / 8 + k / 2);
-        super_step(type, rows, outs, p, s, table, (int32_t)(slot + k % 2 * size) - (int32_t)(behind * block_size(type)), b - behind, one, minimum, 1, wide);
+        super_step(type, rows, outs, p, s, table, slot + k % 2 * size, b, one, minimum, 1, wide);
         UNROLL
         for (int e = 0; e < rows * outs * together; e++) {
             if ((uint32_t)(e % together) != now)
@@ -469,7 +469,7 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
     for (int k = 0; k < kept * each; k++)
         acc[k] = 0;
     uint32_t b0 = 0;
-    for (; rows <= 2 && b0 + 16 <= nb; b0 += 16) /* of more rows a step is long enough */
+    for (; rows * outs <= 4 && b0 + 16 <= nb; b0 += 16) /* of more a step is long enough */
         super_turn(type, rows, outs, p, &s, f, table, b0, acc, wide);
     super_rest(type, rows, outs, p, &s, f, table, b0, acc, wide);
     UNROLL
