@@ -60,8 +60,10 @@ static void machines_open(struct machines *m, const struct rig_options *of, cons
 
 static void machines_close(struct machines *m, int rc)
 {
+    const uint32_t n = m->n;
+    CHECK(n <= sizeof m->at / sizeof *m->at);
     ntx_ranks_quit(m->at[0].ranks);
-    for (uint32_t i = 0; i < m->n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         struct rank *r = &m->at[i];
         if (i) {
             atomic_store(&r->stop, rc != 0);
