@@ -126,7 +126,7 @@ static const struct {
     FIELD(magic, 0, 1, MAX64), FIELD(version, 0, NTX_REGION_VERSION + 1, UINT32_MAX), FIELD(hdr_bytes, 0, 1, UINT32_MAX),
     FIELD(bytes, 0, 1, MAX64), FIELD(block, 0, 511, 4097, UINT32_MAX), FIELD(n_files, 0, 101, UINT32_MAX),
     FIELD(n_chunks, 0, 1, 2000, UINT32_MAX), FIELD(n_sched, 0, 1, 1000, UINT32_MAX), FIELD(n_desc, 0, 3000, 7, UINT32_MAX),
-    FIELD(n_slots, 0, 3, 2000, UINT32_MAX), FIELD(n_demands, 0, 1, 1000, UINT32_MAX), FIELD(n_bundle_demands, 1000, UINT32_MAX),
+    FIELD(n_slots, 0, 3, 2000, UINT32_MAX), FIELD(n_demands, 0, 1, 1000, UINT32_MAX), FIELD(n_bundle_demands, 1 << 20, UINT32_MAX),
     FIELD(n_layers, 0, 2, 575, UINT32_MAX), FIELD(slot_bytes, 0, 4096, 28673, MAX64),
     FIELD(frame_bytes, 1, 4096, MAX64 - 4095), FIELD(arena_bytes, 0, 4096, MAX64 - 4095, (uint64_t)1 << 61),
     FIELD(off_frames, 0, 4096, MAX64), FIELD(off_arena, 0, 4096, MAX64),
