@@ -194,6 +194,7 @@ static void set_gauges(struct ntx_server *s)
     ntx_gauge(s->counters, NTX_C_comp_bytes_device, p ? p->bytes_device : 0);
     ntx_gauge(s->counters, NTX_C_comp_bytes_storage, p ? p->bytes_storage : 0);
     ntx_gauge(s->counters, NTX_C_comp_kv_blocks, p ? p->kv.blocks : 0);
+    ntx_gauge(s->counters, NTX_C_comp_bytes_unlocked, p ? s->loaded->pageable : 0);
     ntx_gauge(s->counters, NTX_C_comp_ring_slots, p ? p->geo.n_desc : 0);
     ntx_gauge(s->counters, NTX_C_comp_ceiling_bps, p ? (uint64_t)s->loaded->set.link_nvme : 0);
     ntx_monitor_model(s->counters, s->loaded);
@@ -213,7 +214,6 @@ static void after_build(uv_work_t *w, int status)
     if (!s->work_rc) {
         ntx_counts_now(s->counters, &s->at_load);
         ntx__model_note(s, l->back_note);
-        ntx__model_note(s, l->lock_note);
         ntx__model_note(s, l->graph_note);
         int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS];
         unsigned drafters = models_that_guess(l, drafter);
@@ -300,6 +300,7 @@ void ntx__model_workers_ready(struct ntx_server *s)
     }
     s->state = NTX_MODEL_FILLING;
     s->filling_ns = ntx_now_ns();
+    ntx__model_note(s, s->loaded->lock_note);
     set_gauges(s);
     ntx__release_held(s);
     ntx__model_tick(s);

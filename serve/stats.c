@@ -92,6 +92,8 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     add_kv_file(j, l);
     set_int(j, "bytes_model", p->bytes_model);
     set_int(j, "bytes_device", p->bytes_device);
+    if (l->pageable)
+        set_int(j, "bytes_unlocked", l->pageable);
     set_int(j, "bytes_host", p->bytes_host);
     set_int(j, "bytes_storage", p->bytes_storage);
     set_int(j, "bytes_rows", p->bytes_rows);

@@ -86,6 +86,7 @@
     X(comp_bytes_model, g, "bytes", "bytes of weights of the loaded model")                        \
     X(comp_bytes_host, g, "bytes", "bytes of weights of the loaded model that are in RAM")         \
     X(comp_bytes_device, g, "bytes", "bytes of weights of the loaded model that are in GPU memory") \
+    X(comp_bytes_unlocked, g, "bytes", "bytes of host memory that copies to the GPU come from and that could not be locked for them, which makes them slow") \
     X(comp_bytes_storage, g, "bytes", "bytes of weights of the loaded model that are read for every pass") \
     X(comp_cpu_ns, c, "ns", "CPU time of ntx-computed")                                            \
     X(comp_ceiling_bps, g, "bytes/s", "the emulated drive's rate (--link), 0 for the drive's own") \

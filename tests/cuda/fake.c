@@ -275,8 +275,10 @@ static void fake_host_free(struct ntx_gpu *g, void *p)
 
 static int fake_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
 {
+    static int locks; /* NTX_FAKE_GPU_NO_LOCK: so many there are */
+    const char *most = getenv("NTX_FAKE_GPU_NO_LOCK");
     (void)p, (void)bytes;
-    return getenv("NTX_FAKE_GPU_NO_LOCK") ? fail(g, -EIO, "the fake GPU locks nothing") : check_lost(g);
+    return most && locks++ >= atoi(most) ? fail(g, -EIO, "the fake GPU locks no more") : check_lost(g);
 }
 
 static void fake_host_unregister(struct ntx_gpu *g, void *p)

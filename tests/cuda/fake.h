@@ -5,7 +5,7 @@
  * Memory of the device is poisoned when it is handed out, and of its exact size, so that sanitizers see an index too far.
  *
  * NTX_FAKE_GPU_MEMORY: its bytes (1 GiB). NTX_FAKE_GPU_FAIL=N: the device is lost at the N-th call that may fail. NTX_FAKE_GPU_BACKWARDS:
- * threads in descending order. NTX_FAKE_GPU_NO_DENSE: as if cuBLAS were missing. NTX_FAKE_GPU_NO_GRAPHS: it records nothing. NTX_FAKE_GPU_NO_LOCK: it locks no memory of the host.
+ * threads in descending order. NTX_FAKE_GPU_NO_DENSE: as if cuBLAS were missing. NTX_FAKE_GPU_NO_GRAPHS: it records nothing. NTX_FAKE_GPU_NO_LOCK=N: it locks host memory N times, and then refuses.
  * NTX_FAKE_GPU_INTEGRATED: its memory is the host's. A test of this process has the knobs below. */
 #ifndef NTX_TESTS_CUDA_FAKE_H
 #define NTX_TESTS_CUDA_FAKE_H

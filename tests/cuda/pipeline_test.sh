@@ -68,9 +68,17 @@ run --backend cuda >/dev/null || fail "through the matrix units: $(cat "$tmp/err
 export NTX_FAKE_GPU_NO_DENSE=1
 
 # Memory that is not locked costs speed only, and is told of.
-NTX_FAKE_GPU_NO_LOCK=1 run --backend cuda >"$tmp/gpu" || fail "nothing locked: $(cat "$tmp/err")"
-same "$tmp/cpu" "$tmp/gpu" "nothing locked"
-grep -q 'copies to the GPU are slow: .* cannot be locked for them (the fake GPU locks nothing)' "$tmp/err" || fail "a refused lock goes unsaid: $(cat "$tmp/err")"
+# unlocked LOCKS: so many are granted; in $bytes what was not
+unlocked() {
+    NTX_FAKE_GPU_NO_LOCK=$1 run --backend cuda --stats "$tmp/stats" >"$tmp/gpu" || fail "$1 locks: $(cat "$tmp/err")"
+    same "$tmp/cpu" "$tmp/gpu" "$1 locks"
+    grep -q 'copies to the GPU are slow: .* cannot be locked for them (the fake GPU locks no more)' "$tmp/err" || fail "a refused lock goes unsaid: $(cat "$tmp/err")"
+    bytes=$(stat_of "$tmp/stats" bytes_unlocked)
+}
+unlocked 1 # the region's; what is computed with is refused
+rows=$bytes
+unlocked 0
+[ "$rows" -gt 0 ] && [ "$bytes" -gt "$rows" ] || fail "$bytes bytes without a lock, $rows with one"
 
 # So do graphs that it does not make; the text is that with them, and without.
 NTX_FAKE_GPU_NO_GRAPHS=1 run --backend cuda >"$tmp/gpu" || fail "no graphs: $(cat "$tmp/err")"
