@@ -104,7 +104,8 @@ def loading(d, c, want):
     # All this left the model that was there at work, or took it away in order; the next load works.
     c.load(model, **LOAD)
     equal(c.ask("Once", max_tokens=9, ignore_eos=True).tokens, want, "after refused loads")
-    # While something is generated, the model stays.
+    # While something is generated, which here takes a while, the model stays.
+    c.load(model, **dict(LOAD, ctx=4096, ram_bytes=24 << 20))
     other = d.client()
     request = other.generate("Once", max_tokens=0, ignore_eos=True)
     other.until(request, "token")
