@@ -28,7 +28,7 @@ def output(name, *args):
 def seen():
     """What ntx-top, the metrics and a trace say of the other machine while it works: its drive is the slower one."""
     path = os.path.join(tmp, "trace.json")
-    work = subprocess.Popen([NTX, "generate", PROMPT, "--temp", "0", "-n", "200", "--raw", "--ignore-eos", "--quiet"], env=env, stdout=subprocess.DEVNULL)
+    work = subprocess.Popen([NTX, "generate", PROMPT, "--temp", "0", "-n", "80", "--raw", "--ignore-eos", "--quiet"], env=env, stdout=subprocess.DEVNULL)
     time.sleep(0.5)
     top = json.loads(output("ntx-top", "--json", "--interval", "1"))
     screen = output("ntx-top", "--once", "--interval", "0.5")
@@ -44,8 +44,9 @@ def seen():
         fail("ntx-top: %s" % m)
     if not m["rank_bps"] > 0 or not re.search(r"\(rank 1\) +drive 0\.\d\d GB/s, waits \d+ %; products \d+ %; messages \d+ %; ring \d+ of " + str(other["ring_slots"]) + "; KV 0 MB", screen) or "machines  2; " not in screen:
         fail("ntx-top: %s %s" % (m, screen))
-    if 'ntx_machine_read_bytes_total{machine="' not in metrics or "ntx_machine_multiply_seconds_total" not in metrics:
-        fail("metrics: " + metrics[-2000:])
+    waited = re.search(r'^ntx_machine_stall_seconds_total\{.*\} (\S+)$', metrics, re.M) # since it began
+    if 'ntx_machine_read_bytes_total{machine="' not in metrics or "ntx_machine_multiply_seconds_total" not in metrics or not waited or not float(waited[1]) > 0:
+        fail("metrics: " + "\n".join(l for l in metrics.splitlines() if "ntx_machine" in l))
     with open(path) as f:
         events = json.load(f)["traceEvents"]
     ours = [e for e in events if e["ph"] == "X" and e["pid"] == 3 and e["name"].startswith("layer ")]
@@ -86,7 +87,7 @@ def seen_heads(s):
 def the_same_text():
     ways = [
         [["--ram", "40M", "--threads", "1"]] * 3,                                            # all in memory
-        [["--ram", "12M", "--split", "rows", "--threads", "2", "--link", "nvme=100M"], ["--ram", "9M", "--threads", "1", "--kernel", "generic", "--link", "nvme=50M"]],  # unlike machines
+        [["--ram", "12M", "--split", "rows", "--threads", "2", "--link", "nvme=20M"], ["--ram", "9M", "--threads", "1", "--kernel", "generic", "--link", "nvme=10M"]],  # unlike machines
         [["--ram", "40M", "--threads", "1", "--split", "rows", "--link", "net=200M,1000us"]] * 2,               # a slow network, played
         [["--ram", "30M", "--split", "layers", "--threads", "2", "--link", "nvme=400M"], ["--ram", "9M", "--threads", "1", "--link", "nvme=200M"], ["--ram", "9M", "--threads", "1"]], # whole layers
         [["--ram", "9M", "--threads", "1", "--link", "nvme=100M,net=2M,1000us"]] * 2,            # a network that is too slow for rows: by itself
