@@ -106,9 +106,15 @@ static void show(struct ntx_part_taker *t, bool thought, const char *text, size_
         ntx_buf_add(thought ? &c->thought : &c->text, text, len);
 }
 
-static json_t *object_of(const char *text, size_t len)
+bool ntx_answer_called(const struct ntx_choice *c) { return c->n_calls && !c->call[c->n_calls - 1].cut; }
+
+static json_t *object_of(const struct ntx_reply_part *p)
 {
-    json_t *j = json_loadb(text, len, 0, NULL);
+    struct ntx_buf b = {0};
+    ntx_buf_add(&b, p->text, p->cut ? ntx_reply_whole(p->text, p->len) : p->len);
+    ntx_buf_add(&b, "}", p->cut);
+    json_t *j = b.bad ? NULL : json_loadb(b.p, b.n, 0, NULL);
+    ntx_buf_free(&b);
     if (json_is_object(j))
         return j;
     json_decref(j);
@@ -134,7 +140,7 @@ static int add_call(struct ntx_part_taker *t, const struct ntx_reply_part *p)
         return -ENOMEM;
     c->call = call;
     call += c->n_calls++;
-    *call = (struct ntx_tool_call){.name = ntx_json_text(p->name, strlen(p->name)), .arguments = object_of(p->text, p->len), .text = strndup(p->len ? p->text : "", p->len)};
+    *call = (struct ntx_tool_call){.name = ntx_json_text(p->name, strlen(p->name)), .arguments = object_of(p), .text = strndup(p->len ? p->text : "", p->len), .cut = p->cut};
     name_call(t->a, call, p->id);
     if (!call->name || !call->arguments || !call->text)
         return -ENOMEM;
@@ -171,14 +177,23 @@ int ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struc
     return rc;
 }
 
-static void feed(struct ntx_answer *a, const struct ntx_event *e, bool end, struct ntx_buf *out)
+static void feed(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
 {
     struct ntx_choice *c = &a->choice[e->choice];
     c->taker.out = out;
-    if (!c->reply && !end)
+    if (!c->reply)
         show(&c->taker, false, e->text, e->len);
-    else if (c->reply)
-        a->bad |= (end ? ntx_reply_end(c->reply) : ntx_reply_feed(c->reply, e->text, e->len)) != 0;
+    else
+        a->bad |= ntx_reply_feed(c->reply, e->text, e->len) != 0;
+    a->bad |= c->text.bad || c->thought.bad;
+}
+
+/* cut: the model was not done. */
+static void end_reply(struct ntx_answer *a, struct ntx_choice *c, bool cut, struct ntx_buf *out)
+{
+    c->taker.out = out;
+    if (c->reply)
+        a->bad |= (cut ? ntx_reply_cut(c->reply) : ntx_reply_end(c->reply)) != 0;
     a->bad |= c->text.bad || c->thought.bad;
 }
 
@@ -188,10 +203,10 @@ static int finish(struct ntx_answer *a, const struct ntx_event *e, struct ntx_bu
     bool length = !strcmp(e->text, "length");
     if (!length && strcmp(e->text, "stop"))
         return ntx_err_set(err, -ESHUTDOWN, "ntx-computed cut the answer short: it is shutting down");
-    feed(a, e, true, out);
+    c->stop = !length && e->stop && *e->stop ? strdup(e->stop) : NULL;
+    end_reply(a, c, length || c->stop, out);
     c->finish = length ? "length" : "stop";
     a->cached_tokens += e->choice % a->ask->n ? 0 : e->cached_tokens;
-    c->stop = !length && e->stop && *e->stop ? strdup(e->stop) : NULL;
     a->left--;
     if (a->ask->stream && a->shape->finish)
         a->shape->finish(a, e->choice, out);
@@ -216,7 +231,7 @@ int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_
         a->first_ns = a->first_ns ? a->first_ns : ntx_now_ns();
         if (e->has_logprob && a->ask->logprobs)
             (a->ask->api == NTX_API_CHAT ? add_chat : add_text)(&a->choice[e->choice], e);
-        feed(a, e, false, out);
+        feed(a, e, out);
         return 0;
     case NTX_EVENT_DONE:
         return finish(a, e, out, err);

@@ -36,8 +36,9 @@ extern const struct ntx_shape ntx_openai_chat, ntx_openai_text, ntx_anthropic, n
 
 struct ntx_tool_call {
     char id[64];
-    json_t *name, *arguments; /* arguments: an object, empty where the model wrote none */
+    json_t *name, *arguments; /* arguments: an object, empty where the model wrote none; of a call that was cut, its whole members */
     char *text;               /* the arguments as the model wrote them */
+    bool cut;                 /* the answer ended within it */
 };
 
 struct ntx_choice {
@@ -80,6 +81,7 @@ void ntx_answer_free(struct ntx_answer *a);
 int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err);
 /* [{id, type, function: {name, arguments}}], arguments as text. from: the first one; index: each tells its number. */
 json_t *ntx_answer_calls(const struct ntx_choice *c, unsigned from, bool index);
+bool ntx_answer_called(const struct ntx_choice *c); /* it ended with calls, and they are whole */
 json_t *ntx_answer_logprobs(struct ntx_choice *c); /* what has piled up, or null; the pile is empty then */
 uint32_t ntx_answer_tokens(const struct ntx_answer *a);
 

@@ -1,4 +1,5 @@
-/* Anthropic's shapes. A thought is a block of type thinking, without a signature; a stream's events name themselves twice. */
+/* Anthropic's shapes. A thought is a block of type thinking, without a signature; a stream's events name themselves twice. A call that max_tokens cut is the last
+ * block: with its whole members as input, or in a stream, with as much of the JSON as was written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,8 +21,8 @@ static json_t *usage(const struct ntx_answer *a)
                      (json_int_t)ntx_answer_tokens(a));
 }
 
-static const char *reason(const struct ntx_choice *c) { return !c->finish ? NULL : *c->finish == 'l' ? "max_tokens" : c->n_calls ? "tool_use" : c->stop ? "stop_sequence" : "end_turn"; }
-static json_t *stop_of(const struct ntx_choice *c) { return c->stop && !c->n_calls ? ntx_json_text(c->stop, strlen(c->stop)) : json_null(); }
+static const char *reason(const struct ntx_choice *c) { return !c->finish ? NULL : *c->finish == 'l' ? "max_tokens" : ntx_answer_called(c) ? "tool_use" : c->stop ? "stop_sequence" : "end_turn"; }
+static json_t *stop_of(const struct ntx_choice *c) { return c->stop && !ntx_answer_called(c) ? ntx_json_text(c->stop, strlen(c->stop)) : json_null(); }
 
 static json_t *message(const struct ntx_answer *a, json_t *content)
 {
@@ -80,11 +81,12 @@ static void piece(struct ntx_answer *a, unsigned choice, bool thought, const cha
 static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out)
 {
     const struct ntx_tool_call *c = &a->choice[choice].call[i];
-    char *text = json_dumps(c->arguments, JSON_COMPACT);
+    char *text = c->cut ? NULL : json_dumps(c->arguments, JSON_COMPACT);
+    json_t *partial = text ? ntx_json_text(text, strlen(text)) : ntx_json_text(c->text, strlen(c->text));
     close_block(a, out);
     event(out, "content_block_start", json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", a->block, "content_block", call_block(c, json_object())));
     a->block_open = true;
-    event(out, "content_block_delta", json_pack("{s:s, s:i, s:{s:s, s:s}}", "type", "content_block_delta", "index", a->block, "delta", "type", "input_json_delta", "partial_json", text ? text : ""));
+    event(out, "content_block_delta", json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", a->block, "delta", "type", "input_json_delta", "partial_json", partial));
     close_block(a, out);
     free(text);
 }

@@ -34,12 +34,13 @@ static void set_text(const struct ntx_answer *a, json_t *j, const char *text, si
         json_decref(to);
 }
 
-/* Ollama's calls have no ids, and arguments that are an object. */
+/* Ollama's calls have no ids, and arguments that are an object. One that was cut is left out: no object would say so, and clients do what they are told. */
 static void set_calls(const struct ntx_choice *c, unsigned from, json_t *j)
 {
     json_t *list = json_array();
     for (unsigned i = from; i < c->n_calls; i++)
-        json_array_append_new(list, json_pack("{s:{s:O, s:O}}", "function", "name", c->call[i].name, "arguments", c->call[i].arguments));
+        if (!c->call[i].cut)
+            json_array_append_new(list, json_pack("{s:{s:O, s:O}}", "function", "name", c->call[i].name, "arguments", c->call[i].arguments));
     if (json_array_size(list))
         json_object_set(json_object_get(j, "message"), "tool_calls", list);
     json_decref(list);
@@ -72,6 +73,8 @@ static void piece(struct ntx_answer *a, unsigned choice, bool thought, const cha
 
 static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out)
 {
+    if (a->choice[choice].call[i].cut)
+        return;
     json_t *j = head(a);
     set_text(a, j, "", 0, "", 0);
     set_calls(&a->choice[choice], i, j);

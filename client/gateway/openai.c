@@ -41,7 +41,7 @@ static void end(const struct ntx_answer *a, const char *object, struct ntx_buf *
 static const char chunk[] = "chat.completion.chunk";
 
 /* An answer that calls is not at its end before it knows what comes back. */
-static const char *reason(const struct ntx_choice *c) { return c->finish && *c->finish == 's' && c->n_calls ? "tool_calls" : c->finish; }
+static const char *reason(const struct ntx_choice *c) { return c->finish && *c->finish == 's' && ntx_answer_called(c) ? "tool_calls" : c->finish; }
 
 static void send_delta(struct ntx_answer *a, unsigned i, json_t *delta, struct ntx_buf *out)
 {

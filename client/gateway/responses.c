@@ -80,14 +80,14 @@ static void whole(struct ntx_answer *a, struct ntx_buf *out)
 {
     const struct ntx_choice *c = &a->choice[0];
     json_t *output = json_array();
-    const char *status = *c->finish == 'l' ? "incomplete" : "completed";
+    const char *status = *c->finish == 'l' && !(c->n_calls && c->call[c->n_calls - 1].cut) ? "incomplete" : "completed"; /* of what is said; where a call was cut it is that */
     int n = 0;
     if (c->thought.n)
         json_array_append_new(output, thought_item(a, n++, "completed", json_pack("[o]", thought_part(ntx_json_text(c->thought.p, c->thought.n)))));
     if (c->text.n || !c->n_calls)
         json_array_append_new(output, message_item(a, n++, status, json_pack("[o]", text_part(ntx_json_text(c->text.p, c->text.n)))));
     for (unsigned i = 0; i < c->n_calls; i++)
-        json_array_append_new(output, call_item(a, n++, "completed", &c->call[i], true));
+        json_array_append_new(output, call_item(a, n++, c->call[i].cut ? "incomplete" : "completed", &c->call[i], true));
     ntx_buf_json(out, response(a, output));
 }
 
@@ -179,7 +179,7 @@ static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_b
     event(a, out, "response.function_call_arguments.delta", json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", a->block, "delta", ntx_json_text(c->text, strlen(c->text))));
     event(a, out, "response.function_call_arguments.done",
           json_pack("{s:s, s:i, s:O, s:o}", "item_id", id, "output_index", a->block, "name", c->name, "arguments", ntx_json_text(c->text, strlen(c->text))));
-    json_t *item = call_item(a, a->block, "completed", c, true);
+    json_t *item = call_item(a, a->block, c->cut ? "incomplete" : "completed", c, true);
     json_array_append(a->items, item);
     item_event(a, out, "response.output_item.done", item);
     a->block++;

@@ -19,13 +19,31 @@ static bool put_name(char out[NAME_MAX], struct span name)
     return true;
 }
 
+static bool is_whole(struct span object)
+{
+    struct span v;
+    return ntx__reply_value(&object, &v) && !ntx__reply_trim(object).n;
+}
+
+/* A value, or of a call that was cut, what there is of one. */
+static bool take_value(const struct calls *c, struct span *at, struct span *v)
+{
+    if (!ntx__reply_value(at, v)) {
+        if (!c->cut)
+            return false;
+        *v = ntx__reply_trim(*at);
+        at->n = 0;
+    }
+    return true;
+}
+
 /* One call; id may be empty. */
 static bool hand_out(struct calls *c, struct span name, struct span id, struct span arguments)
 {
     char called[NAME_MAX], ident[NAME_MAX] = "";
     if (!put_name(called, name) || (id.n && !put_name(ident, id)))
         return false;
-    struct ntx_reply_part part = {.kind = NTX_REPLY_CALL, .name = called, .id = ident, .text = arguments.p, .len = arguments.n};
+    struct ntx_reply_part part = {.kind = NTX_REPLY_CALL, .name = called, .id = ident, .text = arguments.p, .len = arguments.n, .cut = c->cut && !is_whole(arguments)};
     if (!c->rc)
         c->rc = c->ask->part(c->ask->arg, &part);
     return true;
@@ -45,20 +63,39 @@ static bool object_call(struct calls *c, struct span object, bool only_look)
     return arguments.p[0] == '{' && (only_look || hand_out(c, name, id, arguments));
 }
 
+/* The last object, which ends too early; false: its name is not known. */
+static bool cut_object(struct calls *c, struct span object, bool only_look)
+{
+    struct span name, arguments = {"", 0}, id = {"", 0}, v;
+    if (!ntx__reply_begun(object, "name", &v) || !ntx__reply_value(&v, &name) || !ntx__reply_text(name, &name) || !name.n)
+        return false;
+    if (!ntx__reply_begun(object, "arguments", &arguments))
+        ntx__reply_begun(object, "parameters", &arguments);
+    if (arguments.n && arguments.p[0] != '{')
+        return false;
+    if (ntx__reply_begun(object, "id", &v) && ntx__reply_value(&v, &id) && !ntx__reply_text(id, &id))
+        id.n = 0;
+    return only_look || hand_out(c, name, id, arguments);
+}
+
 /* Objects one after the other, with commas or semicolons between, or a list of them. */
 static bool objects(struct calls *c, bool only_look)
 {
     struct span at = ntx__reply_trim(c->body), v;
     if (at.n && at.p[0] == '[') {
-        if (!ntx__reply_value(&at, &v) || ntx__reply_trim(at).n)
+        struct span list = at;
+        bool closed = ntx__reply_value(&list, &v) && !ntx__reply_trim(list).n;
+        if (!closed && !c->cut)
             return false;
-        at = (struct span){v.p + 1, v.n - 2};
+        at = closed ? (struct span){v.p + 1, v.n - 2} : (struct span){at.p + 1, at.n - 1};
     }
     unsigned n = 0;
     for (; (at = ntx__reply_trim(at)).n; n++) {
         if (n && (at.p[0] == ',' || at.p[0] == ';'))
             at = (struct span){at.p + 1, at.n - 1};
-        if (!ntx__reply_value(&at, &v) || !object_call(c, v, only_look))
+        if (!ntx__reply_value(&at, &v))
+            return c->cut && (cut_object(c, at, only_look) || n);
+        if (!object_call(c, v, only_look))
             return false;
     }
     return n > 0;
@@ -78,7 +115,7 @@ bool ntx__calls_mistral(struct calls *c)
         name = head;
         id.n = 0;
     }
-    return ntx__reply_value(&at, &v) && !ntx__reply_trim(at).n && hand_out(c, name, ntx__reply_trim(id), v);
+    return take_value(c, &at, &v) && !ntx__reply_trim(at).n && hand_out(c, name, ntx__reply_trim(id), v);
 }
 
 /* ---- parameters as XML */
@@ -111,9 +148,10 @@ static struct span inner(struct span v)
     return v;
 }
 
-static bool finish(struct calls *c, struct bytes *b, struct span name, bool read)
+/* open: more of it was to come. */
+static bool finish(struct calls *c, struct bytes *b, struct span name, bool read, bool open)
 {
-    ntx__reply_add_text(b, "}");
+    ntx__reply_add_text(b, open ? "" : "}");
     if (b->failed)
         c->rc = -ENOMEM;
     read = read && !b->failed && hand_out(c, name, (struct span){"", 0}, (struct span){b->p, b->n});
@@ -134,10 +172,10 @@ bool ntx__calls_coder(struct calls *c)
     ntx__reply_add_text(&b, "{");
     while (ntx__reply_until(&at, "<parameter=", &gap)) {
         if (!ntx__reply_until(&at, ">", &key) || !ntx__reply_until(&at, "</parameter>", &v))
-            return finish(c, &b, name, false);
+            return finish(c, &b, name, c->cut, c->cut);
         add_parameter(c, &b, tool, key, inner(v), -1);
     }
-    return finish(c, &b, name, true);
+    return finish(c, &b, name, true, c->cut && !ntx__reply_until(&at, "</function>", &gap));
 }
 
 /* NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> ... */
@@ -147,19 +185,21 @@ bool ntx__calls_glm(struct calls *c)
     struct bytes b = {0};
     char tool[NAME_MAX];
     const char *end = at.n ? memmem(at.p, at.n, "<arg_key>", 9) : NULL;
+    if (c->cut && at.n && !end)
+        end = memchr(at.p, '\n', (size_t)(c->body.p + c->body.n - at.p));
     if (end)
         name.n = (size_t)(end - at.p);
     if (starts(at, "{"))
         return ntx__calls_hermes(c);
-    if (!put_name(tool, name))
+    if (!put_name(tool, name) || (c->cut && !end)) /* its name may go on */
         return false;
     ntx__reply_add_text(&b, "{");
     while (ntx__reply_until(&at, "<arg_key>", &gap)) {
         if (!ntx__reply_until(&at, "</arg_key>", &key) || !ntx__reply_until(&at, "<arg_value>", &gap) || !ntx__reply_until(&at, "</arg_value>", &v))
-            return finish(c, &b, name, false);
+            return finish(c, &b, name, c->cut, c->cut);
         add_parameter(c, &b, tool, key, v, -1);
     }
-    return finish(c, &b, name, true);
+    return finish(c, &b, name, true, c->cut);
 }
 
 /* What stands in quotes behind `attribute`, of the tag's text. */
@@ -173,7 +213,7 @@ struct tags {
     const char *invoke, *invoke_end, *parameter, *parameter_end;
 };
 
-static bool invoke(struct calls *c, const struct tags *t, struct span tag, struct span inside, bool only_look)
+static bool invoke(struct calls *c, const struct tags *t, struct span tag, struct span inside, bool open, bool only_look)
 {
     struct span name, key, v, gap, said;
     struct bytes b = {0};
@@ -183,6 +223,8 @@ static bool invoke(struct calls *c, const struct tags *t, struct span tag, struc
     ntx__reply_add_text(&b, "{");
     while (ntx__reply_until(&inside, t->parameter, &gap)) {
         bool read = ntx__reply_until(&inside, ">", &tag) && quoted(tag, "name=\"", &key) && ntx__reply_until(&inside, t->parameter_end, &v);
+        if (!read && open)
+            break;
         if (!read) {
             free(b.p);
             return false;
@@ -193,16 +235,20 @@ static bool invoke(struct calls *c, const struct tags *t, struct span tag, struc
         free(b.p);
         return true;
     }
-    return finish(c, &b, name, true);
+    return finish(c, &b, name, true, open);
 }
 
 static bool invokes(struct calls *c, const struct tags *t, bool only_look)
 {
     struct span at = c->body, gap, tag, inside;
     unsigned n = 0;
-    for (; ntx__reply_until(&at, t->invoke, &gap); n++)
-        if (!ntx__reply_until(&at, ">", &tag) || !ntx__reply_until(&at, t->invoke_end, &inside) || !invoke(c, t, tag, inside, only_look))
+    for (bool open = false; !open && ntx__reply_until(&at, t->invoke, &gap); n++) {
+        if (!ntx__reply_until(&at, ">", &tag))
+            return c->cut && n;
+        open = !ntx__reply_until(&at, t->invoke_end, &inside);
+        if ((open && !c->cut) || !invoke(c, t, tag, open ? at : inside, open, only_look))
             return false;
+    }
     return n > 0;
 }
 
@@ -229,19 +275,26 @@ bool ntx__calls_deepseek(struct calls *c)
     struct span at = c->body, name, v, gap, fenced;
     if (!ntx__reply_until(&at, SEP, &name))
         return false;
-    if (memmem(at.p, at.n, "```", 3)) {
+    if (c->cut && starts(ntx__reply_trim(name), "function") && !starts(at, "{")) { /* the fence may not be closed, or not yet there */
+        if (!ntx__reply_until(&at, "\n", &name)) /* which may go on */
+            return false;
+        if (!ntx__reply_until(&at, "```", &gap) || !ntx__reply_until(&at, "\n", &gap))
+            at.n = 0;
+        else if (ntx__reply_until(&at, "```", &fenced))
+            at = fenced;
+    } else if (memmem(at.p, at.n, "```", 3)) {
         if (!ntx__reply_until(&at, "\n", &name) || !ntx__reply_until(&at, "```", &gap) || !ntx__reply_until(&at, "\n", &gap) || !ntx__reply_until(&at, "```", &fenced))
             return false;
         at = fenced;
     }
-    return ntx__reply_value(&at, &v) && v.p[0] == '{' && hand_out(c, name, (struct span){"", 0}, v);
+    return take_value(c, &at, &v) && (!v.n || v.p[0] == '{') && hand_out(c, name, (struct span){"", 0}, v);
 }
 
 /* functions.NAME:NUMBER<|tool_call_argument_begin|>{...} */
 bool ntx__calls_kimi(struct calls *c)
 {
     struct span at = c->body, id, name, v, gap;
-    if (!ntx__reply_until(&at, "<|tool_call_argument_begin|>", &id) || !ntx__reply_value(&at, &v) || v.p[0] != '{')
+    if (!ntx__reply_until(&at, "<|tool_call_argument_begin|>", &id) || !take_value(c, &at, &v) || (v.n && v.p[0] != '{'))
         return false;
     name = id = ntx__reply_trim(id);
     if (starts(name, "functions."))

@@ -22,6 +22,7 @@ void ntx__reply_add_string(struct bytes *b, struct span s); /* as JSON */
 struct span ntx__reply_trim(struct span s);
 bool ntx__reply_value(struct span *s, struct span *value);                  /* the JSON value at the beginning of s, which is left out of s */
 bool ntx__reply_member(struct span object, const char *key, struct span *value);
+bool ntx__reply_begun(struct span object, const char *key, struct span *value); /* of an object that may end too early: as much as there is of it */
 bool ntx__reply_text(struct span value, struct span *text);                 /* a JSON string without escapes: what is in the quotes */
 bool ntx__reply_until(struct span *s, const char *mark, struct span *before); /* s goes on behind the mark */
 
@@ -29,6 +30,7 @@ bool ntx__reply_until(struct span *s, const char *mark, struct span *before); /*
 struct calls {
     const struct ntx_reply_ask *ask;
     struct span body;
+    bool cut; /* the reply ended within it: what is there is handed out */
     int rc;
 };
 bool ntx__calls_hermes(struct calls *c);

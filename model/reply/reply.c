@@ -95,6 +95,7 @@ enum at { BEGIN, THOUGHT, TEXT, CALL, HEAD, BODY };
 struct ntx_reply {
     struct ntx_reply_ask ask;
     enum at at;
+    bool cut;          /* it ends within what it was about to write */
     bool after;        /* behind a mark: blanks are its */
     struct bytes held; /* of the state: what is not handed out yet */
     size_t seen;       /* CALL: so much of it has been searched */
@@ -198,7 +199,7 @@ static int pass(struct ntx_reply *r, enum ntx_reply_kind kind, size_t at, const 
 
 static int call_of(struct ntx_reply *r, struct span body, bool (*read)(struct calls *c), bool *done)
 {
-    struct calls c = {.ask = &r->ask, .body = body};
+    struct calls c = {.ask = &r->ask, .body = body, .cut = r->cut};
     *done = read(&c);
     return c.rc;
 }
@@ -222,7 +223,7 @@ static int finish_call(struct ntx_reply *r, size_t n, const char *close)
     struct span body = {r->held.p, n};
     bool done;
     int rc = call_of(r, body, r->ask.format->read, &done);
-    if (!rc && !done)
+    if (!rc && !done && !r->cut)
         rc = plain_call(r, body, close);
     drop(&r->held, n + (close ? strlen(close) : 0));
     r->at = TEXT;
@@ -308,7 +309,7 @@ static int step_head(struct ntx_reply *r, bool *more)
 
 static int end_body(struct ntx_reply *r, size_t n)
 {
-    struct calls c = {.ask = &r->ask, .body = {r->held.p, n}};
+    struct calls c = {.ask = &r->ask, .body = {r->held.p, n}, .cut = r->cut};
     if (says(&r->head, "to=functions.")) {
         if (ntx__calls_harmony(&c, (struct span){r->head.p, r->head.n}))
             drop(&r->held, n);
@@ -362,17 +363,52 @@ int ntx_reply_feed(struct ntx_reply *r, const char *text, size_t len)
     return rc;
 }
 
+/* What may be the beginning of a call, of a reply that is one as a whole. */
+static bool may_call(const struct bytes *b)
+{
+    static const char name[] = "{\"name\"";
+    struct span s = ntx__reply_trim((struct span){b->p, b->n});
+    return s.n && !memcmp(s.p, name, s.n < sizeof name - 1 ? s.n : sizeof name - 1);
+}
+
+/* A mark of calls that is half there, or more of it, is no text. */
+static void drop_begun(struct ntx_reply *r)
+{
+    const struct ntx_reply_format *f = r->ask.format;
+    const char *const marks[] = {f->open, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
+    for (size_t i = 0; i < 5; i++)
+        for (size_t n = marks[i] ? strlen(marks[i]) : 0, k = n; 2 * k > n; k--)
+            if (k <= r->held.n && !memcmp(r->held.p + r->held.n - k, marks[i], k)) {
+                r->held.n = without_blanks(&r->held, r->held.n - k);
+                return;
+            }
+}
+
+static int end_channels(struct ntx_reply *r)
+{
+    bool headed = r->at != BEGIN || (r->cut && r->held.n && r->held.p[0] == '<');
+    return r->at == BODY ? end_body(r, r->held.n) : put(r, NTX_REPLY_TEXT, headed ? 0 : r->held.n);
+}
+
 int ntx_reply_end(struct ntx_reply *r)
 {
     bool done = false;
     int rc = 0;
     if (r->ask.format->channels)
-        return r->at == BODY ? end_body(r, r->held.n) : put(r, NTX_REPLY_TEXT, r->at == BEGIN ? r->held.n : 0);
+        return end_channels(r);
     if (r->at == CALL)
         return finish_call(r, r->held.n, NULL);
     if (r->at == BEGIN && r->ask.format->whole && r->held.n)
         rc = call_of(r, (struct span){r->held.p, r->held.n}, r->ask.format->read, &done);
-    if (done)
+    if (done || (r->cut && r->at == BEGIN && r->ask.format->whole && may_call(&r->held)))
         r->held.n = 0;
+    if (r->cut && r->at != THOUGHT)
+        drop_begun(r);
     return rc ? rc : put(r, r->at == THOUGHT ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, r->held.n);
+}
+
+int ntx_reply_cut(struct ntx_reply *r)
+{
+    r->cut = true;
+    return ntx_reply_end(r);
 }

@@ -9,7 +9,8 @@
  * is told by the text of the model's chat template.
  *
  * Text and thoughts are handed out as soon as they cannot be the beginning of a mark; a call when it is complete. Marks, and blanks beside
- * them, belong to nothing. A thought stands only where no text is before it. What looks like a call but cannot be read is text.
+ * them, belong to nothing. A thought stands only where no text is before it. What looks like a call but cannot be read is text; of one within which
+ * the reply was cut (a limit of tokens, a stop string) there is what is known, and nothing where that is not even the tool.
  * Control tokens that are marks must be in the text that is fed. Not for several threads at once. */
 #ifndef NTX_MODEL_REPLY_REPLY_H
 #define NTX_MODEL_REPLY_REPLY_H
@@ -44,6 +45,7 @@ struct ntx_reply_part {
     size_t len;
     const char *name; /* CALL: the tool, terminated */
     const char *id;   /* CALL: as the model named it, or "" */
+    bool cut;         /* CALL: the reply ended within it: text is the beginning of an object, or empty */
 };
 
 struct ntx_reply_ask {
@@ -62,5 +64,8 @@ void ntx_reply_free(struct ntx_reply *r);
 /* 0, -ENOMEM, or what part() returned. */
 int ntx_reply_feed(struct ntx_reply *r, const char *text, size_t len);
 int ntx_reply_end(struct ntx_reply *r); /* nothing more comes: what was held back is handed out */
+int ntx_reply_cut(struct ntx_reply *r); /* nothing more comes, though the model was not done */
+/* Of a cut call's arguments: the first so many bytes and a '}' are an object of the members that are whole. 0: there is not even a '{'. */
+size_t ntx_reply_whole(const char *text, size_t len);
 
 #endif

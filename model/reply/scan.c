@@ -187,6 +187,39 @@ bool ntx__reply_member(struct span object, const char *key, struct span *out)
     return false;
 }
 
+bool ntx__reply_begun(struct span object, const char *key, struct span *out)
+{
+    struct span at = object, name, v;
+    if (!take(&at, '{'))
+        return false;
+    do {
+        if (!ntx__reply_value(&at, &name) || name.p[0] != '"' || !take(&at, ':'))
+            return false;
+        struct span rest = ntx__reply_trim(at);
+        bool whole = ntx__reply_value(&at, &v);
+        if (name.n == strlen(key) + 2 && !memcmp(name.p + 1, key, name.n - 2)) {
+            *out = whole ? v : rest;
+            return true;
+        }
+        if (!whole)
+            return false;
+    } while (take(&at, ','));
+    return false;
+}
+
+size_t ntx_reply_whole(const char *text, size_t len)
+{
+    struct span at = {text, len}, v;
+    size_t n = 0;
+    for (char before = '{'; take(&at, before); before = ',') {
+        n = before == '{' ? (size_t)(at.p - text) : n;
+        if (!ntx__reply_value(&at, &v) || v.p[0] != '"' || !take(&at, ':') || !ntx__reply_value(&at, &v) || (!at.n && digit(v.p[v.n - 1]))) /* the number may go on */
+            break;
+        n = (size_t)(at.p - text);
+    }
+    return n;
+}
+
 bool ntx__reply_text(struct span v, struct span *text)
 {
     if (v.n < 2 || v.p[0] != '"' || memchr(v.p, '\\', v.n))

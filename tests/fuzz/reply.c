@@ -1,4 +1,4 @@
-/* reply.c: what a model writes, under libFuzzer. The first byte says the format and how it begins, the second in what pieces it comes; the rest
+/* reply.c: what a model writes, under libFuzzer. The first byte says the format and how it begins, the second in what pieces it comes, and whether it was cut; the rest
  * is the reply. Whole and in pieces it gives the same, and no text is lost but marks and blanks. */
 #include "model/reply/reply.h"
 #include "tests/fuzz/fuzz.h"
@@ -13,14 +13,14 @@ static int part(void *arg, const struct ntx_reply_part *p)
     struct sum *s = arg;
     MUST(p->kind <= NTX_REPLY_CALL && (p->kind == NTX_REPLY_CALL || p->len));
     if (p->kind == NTX_REPLY_CALL)
-        MUST(p->name[0] && p->id);
+        MUST(p->name[0] && p->id && ntx_reply_whole(p->text, p->len) <= p->len);
     for (size_t i = 0; i < p->len; i++)
         s->hash[p->kind] = (s->hash[p->kind] ^ (uint8_t)p->text[i]) * 1099511628211u;
     s->bytes += p->len;
     return 0;
 }
 
-static struct sum run(const struct ntx_reply_format *f, bool thinks, const char *text, size_t len, size_t piece)
+static struct sum run(const struct ntx_reply_format *f, bool thinks, const char *text, size_t len, size_t piece, bool cut)
 {
     struct sum s = {.bytes = 0};
     struct ntx_reply *r;
@@ -28,7 +28,7 @@ static struct sum run(const struct ntx_reply_format *f, bool thinks, const char 
     MUST(!ntx_reply_new(&ask, &r));
     for (size_t i = 0; i < len; i += piece)
         MUST(!ntx_reply_feed(r, text + i, len - i < piece ? len - i : piece));
-    MUST(!ntx_reply_end(r));
+    MUST(!(cut ? ntx_reply_cut : ntx_reply_end)(r));
     ntx_reply_free(r);
     return s;
 }
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     const struct ntx_reply_format *f = ntx_reply_by_name(names[data[0] % (sizeof names / sizeof *names)]);
     const char *text = (const char *)data + 2;
-    struct sum a = run(f, data[0] & 0x80, text, size - 2, size), b = run(f, data[0] & 0x80, text, size - 2, 1 + data[1] % 16);
+    struct sum a = run(f, data[0] & 0x80, text, size - 2, size, data[1] & 0x80), b = run(f, data[0] & 0x80, text, size - 2, 1 + data[1] % 16, data[1] & 0x80);
     MUST(!memcmp(&a, &b, sizeof a));
     (void)ntx_reply_by_template(text, size - 2);
     return 0;

@@ -27,7 +27,7 @@ class Computed:
 
     def __init__(self, dir):
         self.dir, self.text, self.step, self.request = dir, "", 1000, None
-        self.format = "hermes"
+        self.format, self.done = "hermes", {"finish": "stop"}
         self.deaf, self.left = False, threading.Event()  # takes a request and does not read it; until the other side has left
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(os.path.join(dir, "ntx.sock"))
@@ -65,7 +65,7 @@ class Computed:
         said = self.text
         replies = [{"started": {"prompt_tokens": 5}}]
         replies += [{"token": {"token": i, "text": said[i:i + self.step].encode()}} for i in range(0, len(said), self.step)]
-        for r in replies + [{"done": {"finish": "stop", "stats_json": "{}"}}]:
+        for r in replies + [{"done": dict(self.done, stats_json="{}")}]:
             self.send(s, q, r)
 
 
@@ -248,11 +248,64 @@ def leaves(c, g):
     c.deaf = False
 
 
+def cut(c, g):
+    """A call within which the answer ended: as far as each API can say it, and never as text. Whole and as a stream."""
+    tools, anthropics = {"messages": HELLO, "tools": [TOOL]}, {"max_tokens": 9, "messages": HELLO, "tools": [{"name": "weather", "input_schema": SCHEMA}]}
+    flat = {"input": "Weather?", "tools": [dict(TOOL["function"], type="function")]}
+    begun = '{"day": 5, "city": "Gra'
+    full = '<tool_call>{"name": "weather", "arguments": {}}</tool_call>'
+    for done, text, said, calls in (({"finish": "length"}, 'So:\n<tool_call>\n{"name": "weather", "arguments": ' + begun, "So:", [("weather", begun, {"day": 5}, True)]),
+                                    ({"finish": "length"}, 'So:\n<tool_call>\n{"name": "wea', "So:", []), ({"finish": "length"}, "<tool_cal", "", []),
+                                    ({"finish": "length"}, full + '<tool_call>{"name": "weather", "argu', "", [("weather", "{}", {}, False), ("weather", "", {}, True)]),
+                                    ({"finish": "length"}, full + "So", "So", [("weather", "{}", {}, False)]),
+                                    ({"finish": "stop", "stop": "Z"}, '<tool_call>{"name": "weather", "arguments": ' + begun, "", [("weather", begun, {"day": 5}, True)])):
+        length = done["finish"] == "length"
+        for step in (1, 5, 1000):
+            c.text, c.done, c.step = text, done, step
+            what = "%r by %d" % (text, step)
+            written = [(name, args) for name, args, _, _ in calls]
+            r = g.post("/v1/chat/completions", tools)[1]["choices"][0]
+            got = [(x["function"]["name"], x["function"]["arguments"]) for x in r["message"].get("tool_calls", [])]
+            equal((r["message"]["content"] or "", got, r["finish_reason"]), (said, written, done["finish"]), what)
+            s = [json.loads(e)["choices"][0] for e in events(g.request("POST", "/v1/chat/completions", dict(tools, stream=True))[2])[:-1]]
+            got = [(x["function"]["name"], x["function"]["arguments"]) for k in s for x in k["delta"].get("tool_calls", [])]
+            equal(("".join(k["delta"].get("content", "") for k in s), got, s[-1]["finish_reason"]), (said, written, done["finish"]), what + ", a stream")
+
+            r = g.post("/v1/messages", anthropics)[1]
+            why = ("max_tokens", None) if length else ("stop_sequence", "Z")
+            blocks = [{"type": "text", "text": said}] * bool(said) + [{"type": "tool_use", "name": name, "input": whole} for name, _, whole, _ in calls]
+            equal(([{k: v for k, v in b.items() if k != "id"} for b in r["content"]], r["stop_reason"], r["stop_sequence"]), (blocks, *why), what + ", a message")
+            s = [json.loads(data) for _, data in events(g.request("POST", "/v1/messages", dict(anthropics, stream=True))[2])]
+            got = [[k["content_block"].get("name"), "", ""] for k in s if k["type"] == "content_block_start"]
+            for k in s:
+                if k["type"] == "content_block_delta":
+                    got[k["index"]][1] += k["delta"].get("text", "")
+                    got[k["index"]][2] += k["delta"].get("partial_json", "")
+            equal(sorted(got, key=str), sorted([[None, said, ""]] * bool(said) + [[name, "", args] for name, args, _, _ in calls], key=str), what + ", its blocks")
+            equal([k["index"] for k in s if k["type"] == "content_block_stop"], list(range(len(got))), "blocks that end")
+            equal((s[-2]["delta"]["stop_reason"], s[-2]["delta"]["stop_sequence"]), why, what + ", why it stops")
+
+            r = g.post("/api/chat", dict(tools, stream=False))[1]
+            whole = [{"function": {"name": name, "arguments": args}} for name, _, args, short in calls if not short]
+            equal((r["message"]["content"], r["message"].get("tool_calls", []), r["done_reason"]), (said, whole, done["finish"]), what + ", Ollama's")
+            s = [json.loads(x) for x in g.request("POST", "/api/chat", tools)[2].splitlines()]
+            got = [x for k in s for x in k["message"].get("tool_calls", [])]
+            equal(("".join(k["message"]["content"] for k in s), got, s[-1]["done_reason"]), (said, whole, done["finish"]), what + ", Ollama's stream")
+
+            items = [(name, args, "incomplete" if short else "completed") for name, args, _, short in calls]
+            told = [json.loads(data) for _, data in events(g.request("POST", "/v1/responses", dict(flat, stream=True))[2])]
+            for r in (g.post("/v1/responses", flat)[1], told[-1]["response"]):
+                equal([(x["name"], x["arguments"], x["status"]) for x in r["output"] if x["type"] == "function_call"], items, what + ", a response")
+                equal({x["status"] for x in r["output"] if x["type"] == "message"} - {"completed"}, {"incomplete"} if length and not (calls and calls[-1][3]) else set(), what + ", its text's status")
+                equal(r["status"], "incomplete" if length else "completed", what + ", its status")
+    c.done = {"finish": "stop"}
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-tools-") as tmp:
         c = Computed(tmp)
         with Gateway(c) as g:
-            for part in (openai, anthropic, ollama, responses, thoughts, many_messages, many_thoughts, leaves):
+            for part in (openai, anthropic, ollama, responses, cut, thoughts, many_messages, many_thoughts, leaves):
                 part(c, g)
 
 

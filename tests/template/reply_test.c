@@ -16,7 +16,7 @@ static int part(void *arg, const struct ntx_reply_part *p)
     CHECK(p->kind == NTX_REPLY_CALL || p->len);
     g->n += (size_t)snprintf(g->text + g->n, sizeof g->text - g->n, "%s%s", goes_on || !g->n ? "" : "|", goes_on ? "" : open[p->kind]);
     if (p->kind == NTX_REPLY_CALL)
-        g->n += (size_t)snprintf(g->text + g->n, sizeof g->text - g->n, "%s%s%s ", p->name, *p->id ? "#" : "", p->id);
+        g->n += (size_t)snprintf(g->text + g->n, sizeof g->text - g->n, "%s%s%s%s ", p->name, *p->id ? "#" : "", p->id, p->cut ? " cut" : "");
     CHECK(g->n + p->len < sizeof g->text);
     memcpy(g->text + g->n, p->text, p->len);
     g->n += p->len;
@@ -31,7 +31,7 @@ static bool zip_is_string(void *arg, const char *tool, const char *parameter)
     return !strcmp(tool, "f") && !strcmp(parameter, "zip");
 }
 
-static void check_as(const char *format, bool thinks, const char *reply, const char *want)
+static void check_to(int (*end)(struct ntx_reply *r), const char *format, bool thinks, const char *reply, const char *want)
 {
     for (size_t size = 1; size <= strlen(reply) || size == 1; size = size == 1 ? 3 : size == 3 ? strlen(reply) : size + 1) {
         struct got g = {.n = 0};
@@ -41,13 +41,15 @@ static void check_as(const char *format, bool thinks, const char *reply, const c
         CHECK(!ntx_reply_new(&ask, &r));
         for (size_t i = 0, n = strlen(reply); i < n; i += size)
             CHECK(!ntx_reply_feed(r, reply + i, n - i < size ? n - i : size));
-        CHECK(!ntx_reply_end(r));
+        CHECK(!end(r));
         CHECK_MSG(!strcmp(g.text, want), "%s, %zu bytes at a time: %s\n gives  %s\n wanted %s", format, size, reply, g.text, want);
         ntx_reply_free(r);
     }
 }
 
+static void check_as(const char *format, bool thinks, const char *reply, const char *want) { check_to(ntx_reply_end, format, thinks, reply, want); }
 static void check(const char *format, const char *reply, const char *want) { check_as(format, false, reply, want); }
+static void check_cut(const char *format, const char *reply, const char *want) { check_to(ntx_reply_cut, format, false, reply, want); }
 
 #define DS(words) "<\xef\xbd\x9c" words "\xef\xbd\x9c>"
 #define LOW "\xe2\x96\x81"
@@ -116,6 +118,53 @@ static void check_xml(void)
           "T:<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n<invoke x>\n</minimax:tool_call>");
 }
 
+/* Cut within a call: as much of it as is known; nothing, where its tool is not. */
+static void check_cuts(void)
+{
+    check_cut("plain", "<think>so ", "H:so ");
+    check_cut("plain", "a < b <", "T:a < b <");
+    check_cut("hermes", "Ok\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"Gr", "T:Ok|C:f cut {\"a\": \"Gr");
+    check_cut("hermes", "Ok <tool_c", "T:Ok");
+    check_cut("hermes", "Ok <to", "T:Ok <to"); /* which may be anything */
+    check_cut("hermes", "Ok <tool_call>", "T:Ok");
+    check_cut("hermes", "Ok <tool_call>{\"name\": \"wea", "T:Ok");
+    check_cut("hermes", "<tool_call>{\"name\": \"f\"", "C:f cut ");
+    check_cut("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}", "C:f {\"a\": 1}"); /* all is there but the end */
+    check_cut("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call> and", "C:f {}|T:and");
+    check_cut("hermes", "<tool_call>{oops", "");
+    check_cut("llama-3", " {\"name\": \"f\", \"parameters\": {\"a\"", "C:f cut {\"a\"");
+    check_cut("llama-3", "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g", "C:f {}");
+    check_cut("llama-3", "{\"nam", "");
+    check_cut("llama-3", "{\"sum\": 1, \"of", "T:{\"sum\": 1, \"of");
+    check_cut("mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"id\": \"abc\"}, {\"name\": \"g\", \"arguments\": {\"x\"", "C:f#abc {}|C:g cut {\"x\"");
+    check_cut("mistral", "Ok.[TOOL_CALLS]f[CALL_ID]x9[ARGS]{\"a\": [1, ", "T:Ok.|C:f#x9 cut {\"a\": [1,");
+    check_cut("mistral", "Ok.[TOOL_CALLS]weat", "T:Ok.");
+    check_cut("deepseek", DS("tool" LOW "calls" LOW "begin") DS("tool" LOW "call" LOW "begin") "f" DS("tool" LOW "sep") "{\"a\": 1", "C:f cut {\"a\": 1");
+    check_cut("deepseek", DS("tool" LOW "call" LOW "begin") "function" DS("tool" LOW "sep") "f\n```json\n{\"a\"", "C:f cut {\"a\"");
+    check_cut("deepseek", DS("tool" LOW "call" LOW "begin") "function" DS("tool" LOW "sep") "wea", "");
+    check_cut("deepseek-v3.2", "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"a\" string=\"true\">12</" DSML "parameter>\n<" DSML "parameter name=\"b\" string=\"fa",
+              "C:f cut {\"a\": \"12\"");
+    check_cut("kimi", "x<|tool_calls_section_begin|><|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{", "T:x|C:get#functions.get:0 cut {");
+    check_cut("kimi", "x<|tool_calls_section_begin|><|tool_call_begin|>functions.ge", "T:x");
+    check_cut("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a", "H:Hm.|C:f cut {\"a");
+    check_cut("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f", "H:Hm.");
+    check_cut("harmony", "<|channel|>anal", "");
+    check_cut("qwen3-coder", "Ok\n<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n<parameter=b>\nlong te", "T:Ok|C:f cut {\"a\": 12");
+    check_cut("qwen3-coder", "<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n</function>\n", "C:f {\"a\": 12}");
+    check_cut("qwen3-coder", "<tool_call>\n<function=wea", "");
+    check_cut("glm", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_k", "C:f cut {\"a\": 1");
+    check_cut("glm", "<tool_call>f\n<arg", "C:f cut {");
+    check_cut("glm", "<tool_call>wea", "");
+    check_cut("minimax", "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1.5</parameter>\n</invoke>\n<invoke name=\"g\">\n<parameter name=\"b\">te", "C:f {\"a\": 1.5}|C:g cut {");
+    check_cut("minimax", "<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n<invoke na", "C:f {}");
+    static const struct {
+        const char *text;
+        size_t n;
+    } whole[] = {{"", 0}, {"x", 0}, {"{", 1}, {"{\"a", 1}, {"{\"a\": 12", 1}, {"{\"a\": 12, ", 8}, {"{\"a\": [1], \"b\": \"x", 9}, {"{\"a\": {}, \"b\": \"x\"", 18}, {"{\"a\": tru", 1}, {"{\"a\": null", 10}};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        CHECK_EQ(ntx_reply_whole(whole[i].text, strlen(whole[i].text)), whole[i].n);
+}
+
 static void check_told(const char *jinja, const char *want)
 {
     CHECK_STR(ntx_reply_name(ntx_reply_by_template(jinja, strlen(jinja))), want);
@@ -157,6 +206,7 @@ int main(void)
     check_json();
     check_marks();
     check_xml();
+    check_cuts();
     check_templates();
     CHECK(!ntx_reply_new(&ask, &r));
     CHECK_EQ(ntx_reply_feed(r, "x", 1), 7);
