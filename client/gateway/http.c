@@ -41,11 +41,14 @@ static const struct ntx_route routes[] = {
     {"POST", "/infill", ntx__serve_answer, &ntx_llama_infill, NTX_API_INFILL, false},
     {"GET", "/api/version", ntx__serve_ollama_version, &ntx_ollama, NTX_API_CHAT, true},
     {"GET", "/api/tags", ntx__serve_ollama_tags, &ntx_ollama, NTX_API_CHAT, false},
+    {"GET", "/api/ps", ntx__serve_ollama_ps, &ntx_ollama, NTX_API_CHAT, false},
     {"POST", "/api/show", ntx__serve_ollama_show, &ntx_ollama, NTX_API_CHAT, false},
     {"POST", "/api/chat", ntx__serve_answer, &ntx_ollama, NTX_API_OLLAMA_CHAT, false},
     {"POST", "/api/generate", ntx__serve_answer, &ntx_ollama, NTX_API_OLLAMA_TEXT, false},
+    {"POST", "/api/embed", ntx__serve_ollama_embed, &ntx_ollama, NTX_API_CHAT, false},
+    {"POST", "/api/embeddings", ntx__serve_ollama_embeddings, &ntx_ollama, NTX_API_CHAT, false},
 };
-static const struct ntx_route nowhere = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, false}, asking = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, true};
+static const struct ntx_route nowhere = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, false}, nowhere_ollama = {"", "", NULL, &ntx_ollama, NTX_API_CHAT, false}, asking = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, true};
 
 struct ntx_gate *ntx__http_gate(struct ntx_http *h) { return &h->gate; }
 
@@ -153,7 +156,7 @@ static const struct ntx_route *find(struct ntx_request *q, const char *method, c
         ntx_fault(f, NTX_FAULT_METHOD, NULL, "%s is for %s", path, same->method);
     else
         ntx_fault(f, NTX_FAULT_PATH, NULL, "there is no %.100s", path);
-    return &nowhere;
+    return strncmp(path, "/api/", 5) ? &nowhere : &nowhere_ollama;
 }
 
 /* A browser asks before it sends what a plain form could not. */

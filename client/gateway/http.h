@@ -75,6 +75,8 @@ enum MHD_Result ntx__serve_answer(struct ntx_request *q); /* stream.c */
 enum MHD_Result ntx__serve_tokenize(struct ntx_request *q);
 enum MHD_Result ntx__serve_detokenize(struct ntx_request *q);
 enum MHD_Result ntx__serve_embeddings(struct ntx_request *q);
+enum MHD_Result ntx__serve_ollama_embed(struct ntx_request *q);
+enum MHD_Result ntx__serve_ollama_embeddings(struct ntx_request *q); /* the older one, of one text */
 /* views.c: what there is to see */
 enum MHD_Result ntx__serve_models(struct ntx_request *q);
 enum MHD_Result ntx__serve_model(struct ntx_request *q);
@@ -83,6 +85,7 @@ enum MHD_Result ntx__serve_metrics(struct ntx_request *q);
 enum MHD_Result ntx__serve_home(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q);
+enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q);
 /* The name of the loaded model as the counters have it, "" for none. */
 void ntx__model_name(const struct ntx_gate *g, char name[128]);

@@ -180,7 +180,7 @@ int main(int argc, char **argv)
         {0},
     };
     static const struct argp argp = {options, parse_opt, "", "ntx over HTTP: a chat page at /, OpenAI's API (/v1/models, /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings), Anthropic's (/v1/messages, /v1/messages/count_tokens), "
-                                     "Ollama's (/api/chat, /api/generate, /api/tags, /api/show, /api/version); llama-server's /infill, /tokenize and /detokenize; /health, /metrics.", NULL, NULL, NULL};
+                                     "Ollama's (/api/chat, /api/generate, /api/embed, /api/tags, /api/ps, /api/show, /api/version); llama-server's /infill, /tokenize and /detokenize; /health, /metrics.", NULL, NULL, NULL};
     static struct options o = {.fd = -1};
     struct ntx_err err = {0};
     ntx_stdio_init();

@@ -79,20 +79,74 @@ static json_t *details(const json_t *status)
     return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family", arch, "families", arch, "parameter_size", "", "quantization_level", "");
 }
 
+/* Ollama's own client shows the first twelve characters, and must have them. Of what is told of the model, not of its bytes. */
+static json_t *digest(const json_t *status)
+{
+    char *text = json_dumps(json_object_get(status, "model"), JSON_ENCODE_ANY), hex[65] = "";
+    json_int_t size = json_integer_value(json_object_get(status, "bytes_model"));
+    for (unsigned part = 0; text && part < 4; part++) {
+        uint64_t h = 14695981039346656037u ^ part ^ (uint64_t)size * 1099511628211u; /* FNV-1a */
+        for (const char *p = text; *p; p++)
+            h = (h ^ (unsigned char)*p) * 1099511628211u;
+        snprintf(hex + 16 * part, 17, "%016llx", (unsigned long long)h);
+    }
+    free(text);
+    return json_string(hex);
+}
+
+/* An entry of both lists: as much as they have in common; or NULL. */
+static json_t *entry(const json_t *status, json_int_t size)
+{
+    json_t *name = json_object_get(status, "model");
+    if (!json_is_string(name))
+        return NULL;
+    return json_pack("{s:O, s:O, s:I, s:o, s:o}", "name", name, "model", name, "size", size, "digest", digest(status), "details", details(status));
+}
+
+/* {"models": []} with one, or none. one, more: taken. */
+static enum MHD_Result list_of(struct ntx_request *q, json_t *one, json_t *more)
+{
+    json_t *list = json_array();
+    if (one) {
+        json_object_update(one, more);
+        json_array_append_new(list, one);
+    }
+    json_decref(more);
+    return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:o}", "models", list));
+}
+
+static json_int_t bytes_in(const json_t *status, const char *what) { return json_integer_value(json_object_get(status, what)); }
+
+/* A model stays until it is unloaded: in a hundred years, which Ollama's client calls for ever. What streams is nowhere for long, and not counted. */
+enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q)
+{
+    struct ntx_fault f;
+    json_t *j = status(q, &f);
+    time_t then = time(NULL) + (time_t)100 * 365 * 86400;
+    struct tm tm;
+    char until[40];
+    if (!j)
+        return ntx__reply_fault(q, &f);
+    strftime(until, sizeof until, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&then, &tm));
+    const char *back = json_string_value(json_object_get(j, "backend"));
+    json_int_t kv = bytes_in(j, "bytes_kv"), card = bytes_in(j, "bytes_device"), size = bytes_in(j, "bytes_host") + card + kv;
+    json_t *more = json_pack("{s:s, s:I, s:I}", "expires_at", until, "size_vram", back && strcmp(back, "cpu") ? card + kv : 0, "context_length", bytes_in(j, "ctx"));
+    json_t *one = entry(j, size);
+    json_decref(j);
+    return list_of(q, one, more);
+}
+
 enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q) { return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:s}", "version", NTX_BUILD)); }
 
 enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = status(q, &f), *list = json_array();
-    json_t *name = json_object_get(j, "model"), *size = json_object_get(j, "bytes_model");
-    if (json_is_string(name))
-        json_array_append_new(list, json_pack("{s:O, s:O, s:s, s:I, s:s, s:o}", "name", name, "model", name, "modified_at", "1970-01-01T00:00:00Z", "size", json_integer_value(size),
-                                              "digest", "", "details", details(j)));
-    enum MHD_Result rc = j ? ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:O}", "models", list)) : ntx__reply_fault(q, &f);
-    json_decref(list);
+    json_t *j = status(q, &f);
+    if (!j)
+        return ntx__reply_fault(q, &f);
+    json_t *one = entry(j, bytes_in(j, "bytes_model"));
     json_decref(j);
-    return rc;
+    return list_of(q, one, json_pack("{s:s}", "modified_at", "1970-01-01T00:00:00Z"));
 }
 
 /* Of whatever name: there is one model. */

@@ -211,26 +211,33 @@ static int32_t *tokens_of(struct ntx_call *c, const struct ntx_ask_prompt *p, si
     return ids;
 }
 
-static json_t *embed(struct ntx_call *c, const struct ntx_ask_prompt *p, bool coded, size_t *tokens, struct ntx_fault *f)
+struct embedding {
+    bool coded;
+    size_t most;   /* tokens of a text, the rest is cut off; 0: as many as it has */
+    size_t tokens; /* of all that were made */
+};
+
+static json_t *embed(struct ntx_call *c, const struct ntx_ask_prompt *p, struct embedding *as, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     struct ntx_event e;
     size_t n = 0;
     json_t *v = NULL;
     int32_t *ids = tokens_of(c, p, &n, f);
+    n = as->most ? NTX_MIN(n, as->most) : n;
     int rc = ids ? ntx_call_pool(c, ids, n, &err) : -1;
     if (ids && rc)
         fault_of(rc, &err, f);
     if (!rc)
         rc = await(c, NTX_EVENT_STATE, &e, f);
     if (!rc)
-        v = vector(&e, coded);
+        v = vector(&e, as->coded);
     if (!rc && await(c, NTX_EVENT_DONE, &e, f)) {
         json_decref(v);
         v = NULL;
     }
     free(ids);
-    *tokens += n;
+    as->tokens += n;
     return v;
 }
 
@@ -244,18 +251,27 @@ static int read_form(const json_t *body, bool *coded, struct ntx_fault *f)
     return 0;
 }
 
-static json_t *embed_all(struct ntx_call *c, const struct ntx_ask *a, bool coded, size_t *tokens, struct ntx_fault *f)
+/* [vector], or NULL with f. */
+static json_t *embed_all(struct ntx_call *c, const struct ntx_ask *a, struct embedding *as, struct ntx_fault *f)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < a->n_prompts; i++) {
-        json_t *v = embed(c, &a->prompts[i], coded, tokens, f);
-        if (!v) {
+    for (size_t i = 0; i < a->n_prompts; i++)
+        if (json_array_append_new(list, embed(c, &a->prompts[i], as, f))) {
             json_decref(list);
             return NULL;
         }
-        json_array_append_new(list, json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)i, "embedding", v));
-    }
     return list;
+}
+
+/* list: taken. */
+static json_t *numbered(json_t *list)
+{
+    json_t *all = json_array(), *v;
+    size_t i;
+    json_array_foreach(list, i, v)
+        json_array_append_new(all, json_pack("{s:s, s:I, s:O}", "object", "embedding", "index", (json_int_t)i, "embedding", v));
+    json_decref(list);
+    return all;
 }
 
 static json_t *embeddings(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
@@ -263,16 +279,78 @@ static json_t *embeddings(struct ntx_request *q, struct ntx_call *c, const json_
     static const struct ntx_field fields[] = {{"input", NTX_FIELD_ANY, 0, 0, 0, NULL},     {"model", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"encoding_format", NTX_FIELD_ANY, 0, 0, 0, NULL},
                                               {"dimensions", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"user", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     struct ntx_ask a = {0};
-    bool coded = false;
-    size_t tokens = 0;
+    struct embedding as = {0};
     const json_t *model = json_object_get(body, "model");
     json_t *list = NULL;
     (void)q;
-    if (!ntx_fields_read(fields, body, &a, f) && !read_form(body, &coded, f) && !ntx__ask_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
-        list = embed_all(c, &a, coded, &tokens, f);
+    if (!ntx_fields_read(fields, body, &a, f) && !read_form(body, &as.coded, f) && !ntx__ask_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
+        list = embed_all(c, &a, &as, f);
     ntx_ask_clear(&a);
-    return list ? json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", list, "model", json_is_string(model) ? json_string_value(model) : "", "usage", "prompt_tokens",
-                            (json_int_t)tokens, "total_tokens", (json_int_t)tokens) : NULL;
+    return list ? json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", numbered(list), "model", json_is_string(model) ? json_string_value(model) : "", "usage", "prompt_tokens",
+                            (json_int_t)as.tokens, "total_tokens", (json_int_t)as.tokens) : NULL;
 }
 
 enum MHD_Result ntx__serve_embeddings(struct ntx_request *q) { return serve(q, true, embeddings); }
+
+/* Ollama's: what says how to write, or how to load, has no meaning for these. A text that is too long is cut unless `truncate` says otherwise, and of none there is no embedding. */
+
+static bool is_nothing(const json_t *v) { return (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)); }
+
+/* The tokens of a context. */
+static int read_most(struct ntx_request *q, size_t *most, struct ntx_fault *f)
+{
+    struct ntx_err err = {0};
+    json_t *status = NULL;
+    int rc = ntx_gate_look(ntx__http_gate(q->http), &status, &err);
+    *most = (size_t)json_integer_value(json_object_get(status, "ctx"));
+    json_decref(status);
+    return rc ? fault_of(rc, &err, f) : 0;
+}
+
+static json_t *ollama_embed(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+{
+    static const struct ntx_field fields[] = {{"input", NTX_FIELD_ANY, 0, 0, 0, NULL},        {"model", NTX_FIELD_SKIP, 0, 0, 0, NULL},   {"truncate", NTX_FIELD_BOOL, 0, 0, 0, NULL},
+                                              {"dimensions", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"options", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {"keep_alive", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+                                              {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
+    const json_t *input = json_object_get(body, "input");
+    struct ntx_ask a = {0};
+    struct embedding as = {0};
+    bool cut = true;
+    char model[128];
+    json_t *list = NULL;
+    uint64_t since = ntx_now_ns();
+    if (ntx_fields_read(fields, body, &cut, f) || (cut && read_most(q, &as.most, f)))
+        return NULL;
+    if (is_nothing(input))
+        list = json_array();
+    else if (!ntx__ask_texts(&a, input, "input", INPUTS_MOST, f))
+        list = embed_all(c, &a, &as, f);
+    ntx_ask_clear(&a);
+    ntx__model_name(ntx__http_gate(q->http), model);
+    return list ? json_pack("{s:o, s:o, s:I, s:i, s:I}", "model", ntx_json_text(model, strlen(model)), "embeddings", list, "total_duration", (json_int_t)(ntx_now_ns() - since), "load_duration", 0,
+                            "prompt_eval_count", (json_int_t)as.tokens) : NULL;
+}
+
+static json_t *ollama_embeddings(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+{
+    static const struct ntx_field fields[] = {{"prompt", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"model", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {"options", NTX_FIELD_SKIP, 0, 0, 0, NULL},
+                                              {"keep_alive", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
+    json_t *prompt = json_object_get(body, "prompt"), *one = NULL, *made;
+    if (ntx_fields_read(fields, body, &one, f))
+        return NULL;
+    if (!json_is_string(prompt)) {
+        ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string");
+        return NULL;
+    }
+    if (is_nothing(prompt))
+        return json_pack("{s:[]}", "embedding");
+    json_t *ask = json_pack("{s:O}", "input", prompt), *all = ollama_embed(q, c, ask, f);
+    one = json_array_get(json_object_get(all, "embeddings"), 0);
+    made = one ? json_pack("{s:O}", "embedding", one) : NULL;
+    json_decref(ask);
+    json_decref(all);
+    return made;
+}
+
+enum MHD_Result ntx__serve_ollama_embed(struct ntx_request *q) { return serve(q, true, ollama_embed); }
+enum MHD_Result ntx__serve_ollama_embeddings(struct ntx_request *q) { return serve(q, true, ollama_embeddings); }

@@ -99,6 +99,9 @@ def with_ollama(url, want, n):
     equal("".join(k.message.content for k in c.chat(model="x", messages=MESSAGES, options=options, stream=True)), want, "ollama: stream")
     equal(c.generate(model="x", prompt=HELLO, system=SYSTEM, options=options).response, want, "ollama: generate")
     equal([m.model for m in c.list().models], ["random"], "ollama: list")
+    equal([(m.model, m.context_length, m.size_vram, m.expires_at.year > 2100) for m in c.ps().models], [("random", 512, 0, True)], "ollama: ps")
+    v = c.embed(model="x", input=[HELLO, SYSTEM])
+    equal((len(v.embeddings), c.embeddings(model="x", prompt=HELLO).embedding), (2, v.embeddings[0]), "ollama: embed")
     equal(c.show("x").details.family, "llama", "ollama: show")
 
 

@@ -99,6 +99,19 @@ def ollama(d, g):
     check(one["size"] > 10000, "its size", one)
     show = g.post("/api/show", {"model": "any"})[1]
     equal((show["model_info"], show["capabilities"]), ({"general.architecture": "llama", "llama.context_length": 512}, ["completion"]), "show")
+    status, ps = g.get("/api/ps")
+    run = ps["models"][0]
+    c = d.client()
+    s = json.loads(c.status())
+    c.close()
+    equal((status, list(run), run["name"], run["model"], run["details"], run["context_length"], run["size_vram"]),
+          (200, ["name", "model", "size", "digest", "details", "expires_at", "size_vram", "context_length"], "random", "random", one["details"], 512, 0), "ps")
+    equal(run["size"], s["bytes_host"] + s["bytes_kv"], "what of it is in memory")
+    check(s["bytes_host"] > 10000 and s["bytes_kv"] > 10000, s)
+    check(re.fullmatch(r"[0-9a-f]{64}", run["digest"]) and run["digest"] == one["digest"], "what Ollama's client shows as an ID", run)
+    check(re.fullmatch(r"2[1-9]\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", run["expires_at"]), "it stays", run)
+    status, e = g.post("/api/pull", {"model": "x"})
+    check(status == 404 and list(e) == ["error"] and "/api/pull" in e["error"], status, e)
     check(g.get("/api/version")[1]["version"], "version")
 
 

@@ -91,7 +91,27 @@ def embeddings(g):
                        ({"input": "x", "encoding_format": "int8"}, "float or base64"), ({"input": "a b " * 600}, "context"), ({"input": [7, 5000]}, "not one of")):
         status, e = g.post("/v1/embeddings", bad)
         check(words is None or (status == 400 and words in e["error"]["message"]), bad, status, e)
+    ollama_embeddings(g, text, v, len(ids))
     return v
+
+
+def ollama_embeddings(g, text, v, n):
+    status, a = g.post("/api/embed", {"model": "any", "input": text, "options": {"temperature": 0}, "keep_alive": "5m", "truncate": True})
+    check(a.pop("total_duration") > 0, "a duration")
+    equal((status, a), (200, {"model": "random", "embeddings": [v], "load_duration": 0, "prompt_eval_count": n}), "Ollama's")
+    both = g.post("/v1/embeddings", {"input": ["Hello", text]})[1]
+    a = g.post("/api/embed", {"input": ["Hello", text]})[1]
+    equal((a["embeddings"], a["prompt_eval_count"]), ([e["embedding"] for e in both["data"]], both["usage"]["prompt_tokens"]), "Ollama's, of two")
+    equal(g.post("/api/embeddings", {"model": "any", "prompt": text}), (200, {"embedding": v}), "Ollama's older one")
+    equal((g.post("/api/embed", {"input": []})[1]["embeddings"], g.post("/api/embed", {"input": ""})[1]["embeddings"], g.post("/api/embeddings", {"prompt": ""})[1]), ([], [], {"embedding": []}), "of nothing")
+    long = "a b " * 600
+    ids = json.loads(ntx("tokenize", plain, stdin=long.encode()))
+    check(len(ids) > 512, "it is too long")
+    equal(g.post("/api/embed", {"input": long})[1]["embeddings"][0], g.post("/v1/embeddings", {"input": ids[:512]})[1]["data"][0]["embedding"], "what is too long is cut")
+    for path, bad, words in (("/api/embed", {}, "'input' must be"), ("/api/embed", {"input": "x", "dimensions": 8}, "not supported"), ("/api/embed", {"input": long, "truncate": False}, "context"),
+                             ("/api/embed", {"input": "x", "truncate": 5}, "truncate"), ("/api/embeddings", {"prompt": 5}, "must be a string"), ("/api/embeddings", {"input": "x"}, "unknown field 'input'")):
+        status, e = g.post(path, bad)
+        check(status == 400 and list(e) == ["error"] and words in e["error"], path, str(bad)[:60], status, e)
 
 
 def infill(d, g):
