@@ -169,8 +169,8 @@ static void take_frames(struct ntx_conn *c)
     const uint8_t *body;
     size_t len;
     int rc = 0;
-    ntx__admission_part(c, 0);
     while (!c->gone && !c->closing && (rc = ntx_frame_next(&c->in, &body, &len)) > 0) {
+        ntx__admission_part(c, 0); /* not before it is whole: its time would begin anew with every byte */
         take_frame(c, body, len);
         c->no_taker = false;
     }

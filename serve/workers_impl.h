@@ -18,6 +18,7 @@
 #include "shm/region.h"
 
 #define NTX__ROLES 3 /* indexed by enum ntx_role */
+#define NTX__NEWCOMERS 16u /* connections that have not been admitted */
 
 /* A worker's io_uring, held open so that it stays when the worker dies. */
 struct ntx__ring {

@@ -334,9 +334,22 @@ static void on_socket(uv_poll_t *h, int status, int events)
 
 /* ---- life */
 
+/* A worker says at once who it is: of too many who say nothing, the first to come makes room. False: all wait for their predecessors. */
+static bool make_room(struct ntx_workers *w)
+{
+    struct ntx__peer *first = NULL;
+    unsigned n = 0;
+    for (struct ntx__peer *p = w->newcomers; p; p = p->next, n++)
+        if (!p->wants)
+            first = p;
+    if (n >= NTX__NEWCOMERS && first)
+        ntx__peer_close(first);
+    return n < NTX__NEWCOMERS || first;
+}
+
 int ntx__peer_new(struct ntx_workers *w, int sock, const struct ucred *who)
 {
-    struct ntx__peer *p = calloc(1, sizeof *p);
+    struct ntx__peer *p = make_room(w) ? calloc(1, sizeof *p) : NULL;
     if (!p)
         return -ENOMEM;
     p->w = w;
