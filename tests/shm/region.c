@@ -286,7 +286,7 @@ static void test_descriptors(void)
         close(p[1]);
         refused(&r, i, p[0], "sealed");
         refused(&r, i, sealed("odd", 100, F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE), "100 bytes");
-        refused(&r, i, sealed("other", 99 * 4096, i == NTX_REGION_ORDERS ? F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE : i ? F_SEAL_SHRINK : F_SEAL_SHRINK | F_SEAL_WRITE),
+        refused(&r, i, sealed("other", 99 * (off_t)ntx_page_bytes(), i == NTX_REGION_ORDERS ? F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE : i ? F_SEAL_SHRINK : F_SEAL_SHRINK | F_SEAL_WRITE),
                 i ? "expected" : "magic");
     }
     /* anybody could write there after it was checked */
@@ -329,9 +329,11 @@ static void test_refusals(void)
     struct ntx_region r = {0};
     struct ntx_err err;
     struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = 1, .arena_bytes = (uint64_t)1 << 45};
-    CHECK_EQ(ntx_region_bytes(&g), g.arena_bytes + 5 * 4096); /* plan, orders, ring, board, and the plan once more */
+    CHECK_EQ(ntx_region_bytes(&g), g.arena_bytes + 5 * ntx_page_bytes()); /* plan, orders, ring, board, and the plan once more */
     CHECK_EQ(ntx_region_create(&g, &r, NULL, 0, &err), -ENOMEM);
-    CHECK_MSG(strstr(err.text, "35184372109312 bytes") && strstr(err.text, "--ram"), "%s", err.text);
+    char bytes[32];
+    snprintf(bytes, sizeof bytes, "(%llu bytes)", (unsigned long long)ntx_region_bytes(&g));
+    CHECK_MSG(strstr(err.text, bytes) && strstr(err.text, "--ram"), "%s", err.text);
     g.arena_bytes = (uint64_t)1 << 62;
     CHECK_EQ(ntx_region_bytes(&g), 0);
     CHECK_EQ(ntx_region_create(&g, &r, NULL, 0, &err), -EOVERFLOW);
