@@ -107,7 +107,7 @@ DEV int best_takes(struct best_share *s, float x)
 }
 
 /* The k largest of the BX-th part of row BY, or all of it where it has no more, and nothing behind them. */
-KERNEL(best_of_part, struct ntx_gpu_best)
+KERNEL_OF(BEST_THREADS, best_of_part, struct ntx_gpu_best)
 {
     SHARED struct best_memory m;
     const uint32_t first = BX * NTX_GPU_BEST_PART, n = a.n - first < NTX_GPU_BEST_PART ? a.n - first : NTX_GPU_BEST_PART, k = a.k < n ? a.k : n;
@@ -126,7 +126,7 @@ KERNEL(best_of_part, struct ntx_gpu_best)
 }
 
 /* Of row BX's parts, whose candidates are in the order of their numbers. */
-KERNEL(best_of_parts, struct ntx_gpu_best)
+KERNEL_OF(BEST_THREADS, best_of_parts, struct ntx_gpu_best)
 {
     SHARED struct best_memory m;
     const struct ntx_gpu_candidate *some = a.some + (uint64_t)BX * a.parts * a.k;
@@ -137,7 +137,7 @@ KERNEL(best_of_parts, struct ntx_gpu_best)
             out[s.at++] = some[i];
 }
 
-KERNEL(best_of_row, struct ntx_gpu_best)
+KERNEL_OF(BEST_THREADS, best_of_row, struct ntx_gpu_best)
 {
     SHARED struct best_memory m;
     const float *x = a.x + BX * a.ld_x;

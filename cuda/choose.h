@@ -100,7 +100,7 @@ DEV void put_choice(const struct ntx_gpu_choose *a, uint32_t row, uint32_t *out,
 }
 
 /* Row BX of the launch. Minus infinity is no score. */
-KERNEL(choose_largest, struct ntx_gpu_choose)
+KERNEL_OF(BEST_THREADS, choose_largest, struct ntx_gpu_choose)
 {
     SHARED struct best_memory m;
     const uint32_t row = row_of_pass(&a.kv, BX), pos = a.kv.pos[row], n = choices_at(a.every, pos);
@@ -128,7 +128,7 @@ KERNEL(choose_largest, struct ntx_gpu_choose)
 }
 
 /* Row BX: without those that have no K in this layer, as what is attended is counted. */
-KERNEL(drop_holes, struct ntx_gpu_choose)
+KERNEL_OF(BEST_THREADS, drop_holes, struct ntx_gpu_choose)
 {
     SHARED uint32_t each[BEST_THREADS], warps[BEST_THREADS / WARP];
     const uint32_t row = row_of_pass(&a.kv, BX), n = a.from_n[row];

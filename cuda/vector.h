@@ -1,7 +1,7 @@
 /* vector.h: what happens to rows between products: norms, quantisation, SwiGLU.
  *
  * Quantised rows have the layout of infer/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded row.
- * A block of SEGMENT threads handles SEGMENT neighbouring values of a row: eight blocks of Q8, one of Q8K. */
+ * SEGMENT threads handle SEGMENT neighbouring values of a row: eight blocks of Q8, one of Q8K. */
 #ifndef NTX_CUDA_VECTOR_H
 #define NTX_CUDA_VECTOR_H
 
@@ -45,11 +45,11 @@ DEV int32_t top_of_warp(float x)
     return top;
 }
 
-/* 32 values, one per thread of the warp: block b of a row of n values. */
-DEV void quantize_q8(float x, uint32_t b, uint32_t n, uint8_t *row)
+/* 32 values, one per thread of the warp, and their top: block b of a row of n values. */
+DEV void quantize_q8(float x, int32_t top, uint32_t b, uint32_t n, uint8_t *row)
 {
     uint32_t nb = round_to(n / 32, 16), lane = TID % WARP;
-    float inverse, d = scale_of(top_of_warp(x), &inverse);
+    float inverse, d = scale_of(top, &inverse);
     int32_t q = quantised(x, inverse), sum = q;
     UNROLL
     for (uint32_t m = 16; m; m /= 2)
@@ -63,19 +63,16 @@ DEV void quantize_q8(float x, uint32_t b, uint32_t n, uint8_t *row)
     }
 }
 
-/* 256 values, one per thread of the block: super-block b. */
-DEV void quantize_q8k(float x, uint32_t b, uint32_t n, uint8_t *row, int32_t *tops /* shared [WARPS] */)
+/* 256 values, one per thread t of SEGMENT neighbours, and the tops of their warps: super-block b. */
+DEV void quantize_q8k(float x, const int32_t *tops /* shared [WARPS] */, uint32_t b, uint32_t n, uint8_t *row)
 {
-    uint32_t nb = n / 256, nb4 = round_to(nb, 4), nb16 = round_to(nb, 16), t = TID;
-    int32_t top = top_of_warp(x);
+    uint32_t nb = n / 256, nb4 = round_to(nb, 4), nb16 = round_to(nb, 16), t = TID % SEGMENT;
+    int32_t top = tops[0];
     float inverse, *d = (float *)(void *)(row + nb4 * 256);
     int16_t *s16 = (int16_t *)(void *)(d + nb16), *s32 = s16 + nb4 * 16;
-    if (!(t % WARP))
-        tops[t / WARP] = top;
-    SYNC();
-    for (uint32_t i = 0; i < WARPS; i++)
+    UNROLL
+    for (uint32_t i = 1; i < WARPS; i++)
         top = larger(top, tops[i]);
-    SYNC();
     float scale = scale_of(top, &inverse);
     int32_t q = quantised(x, inverse), sum = q;
     UNROLL
@@ -106,12 +103,28 @@ DEV_AND_HOST uint32_t segments_of(uint32_t n, int q8, int q8k)
     return k;
 }
 
-DEV void quantise_segment(float x, uint32_t segment, uint32_t n, void *q8, void *q8k, int32_t *tops)
+/* `count` values of each thread, BLOCK_DIM apart in the row, of which the first one's segment is `segment` in the first SEGMENT threads. tops: shared [count][BLOCK_DIM / WARP]. */
+DEV void quantise_segments(const float *x, const uint32_t count, uint32_t segment, uint32_t n, void *q8, void *q8k, int32_t *tops)
 {
-    if (q8)
-        quantize_q8(x, segment * WARPS + TID / WARP, n, (uint8_t *)q8);
-    if (q8k)
-        quantize_q8k(x, segment, n, (uint8_t *)q8k, tops);
+    const uint32_t side = BLOCK_DIM / SEGMENT, first = segment + TID / SEGMENT, warps = BLOCK_DIM / WARP;
+    if (!q8 && !q8k)
+        return;
+    UNROLL
+    for (uint32_t j = 0; j < count; j++) {
+        const int32_t top = top_of_warp(x[j]);
+        if (!(TID % WARP))
+            tops[j * warps + TID / WARP] = top;
+    }
+    SYNC();
+    UNROLL
+    for (uint32_t j = 0; j < count; j++)
+        if (q8)
+            quantize_q8(x[j], tops[j * warps + TID / WARP], (first + j * side) * WARPS + TID % SEGMENT / WARP, n, (uint8_t *)q8);
+    UNROLL
+    for (uint32_t j = 0; j < count; j++)
+        if (q8k)
+            quantize_q8k(x[j], tops + j * warps + TID / SEGMENT * WARPS, first + j * side, n, (uint8_t *)q8k);
+    SYNC();
 }
 
 DEV void *row_of(void *base, uint32_t i, uint64_t stride) { return base ? (uint8_t *)base + i * stride : NULL; }
@@ -132,55 +145,79 @@ DEV double block_sum(double v, double *shared /* [WARPS] */)
     return sum;
 }
 
-#define AHEAD 8u /* segments whose loads are in flight together */
+#define AHEAD 4u /* values of a thread whose loads are in flight together */
+#define NORM_THREADS 1024u
 
-/* Sums of squares are taken in double: their order moves the scale, a float, once in about 10^8 times. */
-KERNEL(norm_row, struct ntx_gpu_norm)
+/* A row's values k, k + BLOCK_DIM, ..; 0 behind its n. */
+DEV void load_ahead(const float *x, uint32_t k, uint32_t n, float *v)
 {
-    SHARED double sums[WARPS];
-    SHARED int32_t tops[WARPS];
-    uint32_t i = BX;
-    float *h = a.h + (a.rows ? a.rows[i] : i) * a.ld_h;
+    UNROLL
+    for (uint32_t j = 0; j < AHEAD; j++)
+        v[j] = x && k + j * BLOCK_DIM < n ? x[k + j * BLOCK_DIM] : 0;
+}
+
+/* 1 / sqrt(mean square + eps): by one thread, since few cards have many units for doubles. */
+DEV float norm_scale(double sum, const struct ntx_gpu_norm *a, double *sums /* shared [NORM_THREADS / WARP] */, float *scale /* shared */)
+{
+    UNROLL
+    for (uint32_t m = 16; m; m /= 2)
+        sum += xor_d(sum, m);
+    if (!(TID % WARP))
+        sums[TID / WARP] = sum;
+    SYNC();
+    if (TID < WARP) {
+        double all = TID < BLOCK_DIM / WARP ? sums[TID] : 0;
+        UNROLL
+        for (uint32_t m = 16; m; m /= 2)
+            all += xor_d(all, m);
+        if (!TID)
+            *scale = (float)(1.0 / sqrt(all / a->n + (double)a->eps));
+    }
+    SYNC();
+    return *scale;
+}
+
+/* Sums of squares are taken in double: their order moves the scale, a float, once in about 10^8 times. A row of up to AHEAD * BLOCK_DIM values is read once. */
+KERNEL_OF(NORM_THREADS, norm_row, struct ntx_gpu_norm)
+{
+    SHARED double sums[NORM_THREADS / WARP];
+    SHARED int32_t tops[AHEAD * NORM_THREADS / WARP];
+    SHARED float shared_scale;
+    const uint32_t i = BX, each = AHEAD * BLOCK_DIM;
+    float *h = a.h + (a.rows ? a.rows[i] : i) * a.ld_h, v[AHEAD], w[AHEAD];
     const float *y = a.y ? a.y + i * a.ld_y : NULL;
     double sum = 0;
-    for (uint32_t k0 = TID; k0 < a.n; k0 += AHEAD * SEGMENT) {
-        float v[AHEAD], more[AHEAD];
+    for (uint32_t k0 = TID; k0 < a.n; k0 += each) {
+        float more[AHEAD], bias[AHEAD];
+        load_ahead(h, k0, a.n, v);
+        load_ahead(y, k0, a.n, more);
+        load_ahead(y ? a.bias : NULL, k0, a.n, bias);
         UNROLL
         for (uint32_t j = 0; j < AHEAD; j++) {
-            uint32_t k = k0 + j * SEGMENT;
-            v[j] = k < a.n ? h[k] : 0;
-            more[j] = y && k < a.n ? a.bias ? y[k] + a.bias[k] : y[k] : 0;
-        }
-        UNROLL
-        for (uint32_t j = 0; j < AHEAD; j++) {
-            uint32_t k = k0 + j * SEGMENT;
-            if (k >= a.n)
-                continue;
-            if (y)
-                h[k] = v[j] += more[j];
+            if (y && k0 + j * BLOCK_DIM < a.n)
+                h[k0 + j * BLOCK_DIM] = v[j] += a.bias ? more[j] + bias[j] : more[j];
             sum += (double)v[j] * (double)v[j];
         }
     }
     if (!a.w)
         return;
-    float scale = (float)(1.0 / sqrt(block_sum(sum, sums) / a.n + (double)a.eps));
-    uint32_t segments = segments_of(a.n, a.q8 != NULL, a.q8k != NULL);
-    for (uint32_t s0 = 0; s0 < segments; s0 += AHEAD) {
-        float x[AHEAD];
-        UNROLL
-        for (uint32_t j = 0; j < AHEAD; j++) {
-            uint32_t k = (s0 + j) * SEGMENT + TID;
-            x[j] = k < a.n ? h[k] * scale * a.w[k] * a.times : 0;
+    load_ahead(a.w, TID, a.n, w); /* on their way while the sum is made */
+    const float scale = norm_scale(sum, &a, sums, &shared_scale);
+    const uint32_t segments = segments_of(a.n, a.q8 != NULL, a.q8k != NULL);
+    for (uint32_t s0 = 0; s0 < segments; s0 += each / SEGMENT) {
+        const uint32_t k0 = s0 * SEGMENT + TID;
+        if (a.n > each) {
+            load_ahead(h, k0, a.n, v);
+            load_ahead(a.w, k0, a.n, w);
         }
         UNROLL
         for (uint32_t j = 0; j < AHEAD; j++) {
-            uint32_t k = (s0 + j) * SEGMENT + TID;
-            if (s0 + j >= segments)
-                continue;
+            const uint32_t k = k0 + j * BLOCK_DIM;
+            v[j] = k < a.n ? v[j] * scale * w[j] * a.times : 0;
             if (a.x && k < a.n)
-                a.x[i * a.ld_x + k] = x[j];
-            quantise_segment(x[j], s0 + j, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+                a.x[i * a.ld_x + k] = v[j];
         }
+        quantise_segments(v, AHEAD, s0, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
     }
 }
 
@@ -259,14 +296,15 @@ KERNEL(quantize_part, struct ntx_gpu_quantize)
         x = hidden_value(x, up, &a.by);
         a.x[i * a.ld_x + k] = x;
     }
-    quantise_segment(x, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+    quantise_segments(&x, 1, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
 }
 
 /* ---- launching */
 
 int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p)
 {
-    RETURN_LAUNCH(s, norm_row, p->n_rows, 1, 1, SEGMENT, *p);
+    const uint32_t segments = segments_of(p->n, p->q8 != NULL, p->q8k != NULL);
+    RETURN_LAUNCH(s, norm_row, p->n_rows, 1, 1, segments > 2 ? NORM_THREADS : segments > 1 ? 2 * SEGMENT : SEGMENT, *p);
 }
 
 int ntx__launch_quantize(struct ntx_gpu_stream *s, const struct ntx_gpu_quantize *p)

@@ -411,8 +411,8 @@ static void pack(struct gpu *u, struct rng *rng, uint32_t n, enum ntx_ffn_act ac
 
 static void vectors(struct gpu *u, struct rng *rng)
 {
-    static const uint32_t widths[] = {32, 96, 256, 288, 1280, 4096 + 256};
-    for (unsigned i = 0; i < 6; i++) {
+    static const uint32_t widths[] = {32, 96, 256, 288, 1280, 4096 + 256, 8192 + 512};
+    for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++) {
         norm(u, rng, widths[i], i & 1, i & 2);
         norm(u, rng, widths[i], true, true);
         for (unsigned act = 0; act <= NTX_N_FFN_ACTS; act++)
