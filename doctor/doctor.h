@@ -5,7 +5,7 @@
  *   memory   reading far more than caches hold, with one thread and with all
  *   kernels  each quant type from memory: one row, 8 and 64 rows
  *   steps    what handing a step of a layer to all threads costs
- *   GPU      by the plug-in: copying in its memory, copying to it from locked memory, the matrix units (a moment)
+ *   GPU      by the plug-in: copying in its memory, copying to it from locked memory, each type's products of one row, the matrix units (a moment)
  *   machine  huge pages, locked memory, io_uring, NUMA, a GPU that cannot be used
  *
  * All but the last two in nine rounds, fewer where these take too long; their medians are the profile: others' work on the same machine changes

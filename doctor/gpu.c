@@ -1,8 +1,9 @@
-/* gpu.c: a GPU's rates, by the plug-in that will use them: copying within its memory, copying to it, the matrix units. */
+/* gpu.c: a GPU's rates, by the plug-in that will use them: copying within its memory, copying to it, the matrix units, each type's products of one row. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/util.h"
+#include "infer/cpu/cpu.h"
 #include "infer/device/gpu.h"
 #include "doctor/doctor_impl.h"
 
@@ -10,6 +11,8 @@
 #define ROUNDS 3
 #define LEAST_MS 4.0f             /* of a product that says something about the matrix units */
 #define MOST_WALL_NS 100000000ull
+#define WIDTH 4096u               /* values of a row of weights */
+#define PRODUCT_WALL_NS 20000000ull
 
 struct bench {
     const struct ntx_gpu_ops *ops;
@@ -72,14 +75,47 @@ static int matrix_rate(struct bench *t, double *flops)
     return 0;
 }
 
+/* Bytes of weights per second of a product of one row: of more and more outputs, until weights fill the buffer or a size took long. */
+static int product_rate(struct bench *t, uint32_t type, double *bps)
+{
+    const size_t row = ntx_row_bytes(type, WIDTH), x_bytes = ntx_act_row_bytes(ntx_act_for(type), WIDTH);
+    struct ntx_gpu_product p = {.w = t->a, .x = t->b, .y = (float *)((char *)t->b + x_bytes), .row_bytes = row, .x_stride = x_bytes, .type = type, .n_in = WIDTH, .n_rows = 1};
+    for (uint64_t outs = 64; outs * row + NTX_GPU_SLACK <= t->bytes && outs * sizeof(float) + x_bytes <= t->bytes; outs *= 2) {
+        uint64_t began = ntx_now_ns();
+        double best = 0, s = 0;
+        p.n_out = (uint32_t)outs, p.ldy = outs;
+        for (int i = 0; i < ROUNDS; i++) {
+            int rc = start(t);
+            if (rc || (rc = t->ops->launch(t->s, NTX_GPU_PRODUCT, &p)) || (rc = stop(t, &s)))
+                return rc;
+            best = NTX_MAX(best, s > 0 ? (double)(outs * row) / s : 0);
+        }
+        *bps = best;
+        if (ntx_now_ns() - began > PRODUCT_WALL_NS)
+            break;
+    }
+    return 0;
+}
+
+static int product_rates(struct bench *t, double *type_bps)
+{
+#define NUMBER(rule, TYPE, ...) NTX_##TYPE,
+    static const uint8_t types[] = {NTX_TYPES(NUMBER)};
+#undef NUMBER
+    int rc = 0;
+    for (size_t i = 0; !rc && i < sizeof types; i++)
+        rc = product_rate(t, types[i], &type_bps[types[i]]);
+    return rc;
+}
+
 static int prepare(struct bench *t)
 {
     int rc;
     if ((rc = t->ops->stream_new(t->g, &t->s)) || (rc = t->ops->event_new(t->g, true, &t->from)) || (rc = t->ops->event_new(t->g, true, &t->to)) ||
         (rc = t->ops->alloc(t->g, t->bytes, &t->a)) || (rc = t->ops->alloc(t->g, t->bytes, &t->b)) || (rc = t->ops->host_alloc(t->g, t->bytes, &t->host)))
         return rc;
-    memset(t->host, 1, t->bytes);
-    return t->ops->fill(t->s, t->a, 0x11, t->bytes);
+    ntx__doctor_fill(t->host, t->bytes); /* as random as weights, which a card's power is measured by */
+    return t->ops->upload(t->s, t->a, t->host, t->bytes);
 }
 
 static void finish(struct bench *t)
@@ -101,9 +137,9 @@ bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n)
         return false;
     }
     struct bench t = {.ops = back.ops, .g = back.gpu, .bytes = NTX_MIN(COPY_BYTES, back.info.free / 8 / 4096 * 4096)};
-    double copy = 0, h2d = 0, flops = 0;
+    double copy = 0, h2d = 0, flops = 0, type_bps[NTX_TYPE_LIMIT] = {0};
     int rc = prepare(&t);
-    if (!rc && !(rc = copy_rate(&t, true, &copy)) && !(rc = copy_rate(&t, false, &h2d)))
+    if (!rc && !(rc = copy_rate(&t, true, &copy)) && !(rc = copy_rate(&t, false, &h2d)) && !(rc = product_rates(&t, type_bps)))
         rc = matrix_rate(&t, &flops);
     if (rc)
         snprintf(why, n, "%s", back.ops->error(back.gpu));
@@ -114,6 +150,7 @@ bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n)
         r->hw.gpu.bps = copy;
         r->hw.gpu.h2d_bps = h2d;
         r->hw.gpu.flops = flops;
+        memcpy(r->hw.gpu.type_bps, type_bps, sizeof type_bps);
         r->hw.gpu.unified = back.info.integrated;
     }
     ntx_gpu_back_close(&back);

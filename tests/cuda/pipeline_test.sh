@@ -103,6 +103,8 @@ import json, sys
 p = json.load(open(sys.argv[1]))
 g = p["gpu"]
 assert g["name"] == "fake GPU" and g["gb_s"] > 0 and g["h2d_gb_s"] > 0 and "gflops" not in g, g # the matrix units are missing here
+types = {k["type"] for k in p["kernels"]}
+assert types == set(g["rates"]) and len(types) > 20 and all(r > 0 for r in g["rates"].values()), (types, g["rates"]) # no prediction of this card's is an estimate
 p["kernels"] = [{"type": "*", "rows": 1, "gb_s": 0.001}]
 json.dump(p, open(sys.argv[1], "w"))
 PY
