@@ -96,7 +96,10 @@ def arguments(about, **numbers):
     p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--kernels', default='', metavar='REGEX')
     for name, n in numbers.items():
-        p.add_argument('--' + name, type=int, default=n)
+        if isinstance(n, bool):
+            p.add_argument('--' + name, action='store_true')
+        else:
+            p.add_argument('--' + name, type=int, default=n)
     p.add_argument('library')
     p.add_argument('before', nargs='?')
     return p.parse_args()

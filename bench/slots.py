@@ -2,6 +2,9 @@
 """What a card could do with the products of one row (or of 2, 4, 8), by their machine code: a model, until a card has measured.
 
     bench/slots.py [--kernels REGEX] [--rows N] LIBRARY [LIBRARY-BEFORE]
+    bench/slots.py --table LIBRARY     as plan/estimates.c has it: GB/s of weights on an H100's multiprocessors, whatever its memory gives, with 1, 2, 4 and 8 rows
+
+LIBRARY has the machine code of one card, 9.0 (a package has more: cuobjdump -xelf sm_90 LIBRARY).
 
 Of each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of it): how many bytes of weights a warp's instruction is worth, and the share of a card's copy rate that the tightest of these bounds leaves:
   i  instructions: 4 a clock of an SM
@@ -18,6 +21,7 @@ import sass
 
 CARDS = {'H100': (132, 1.75, 3000, 228), 'H200': (132, 1.75, 4300, 228), '4090': (128, 2.5, 930, 100)} # SMs, GHz, copy GB/s, KiB of shared memory
 LATENCY = 700 # ns
+FLOATS = dict(F32=4, F16=2, BF16=2)
 SIMPLE = dict(Q4_0=18, Q4_1=20, Q5_0=22, Q5_1=24, Q8_0=34, MXFP4=17, IQ4_NL=18)
 OTHERS = dict(NVFP4=(64, 36), Q1_0=(128, 18), Q2_0=(64, 18))
 SUPER = dict(Q2_K=84, Q3_K=110, Q4_K=144, Q5_K=176, Q6_K=210, IQ4_XS=136, IQ3_XXS=98, IQ3_S=110, IQ2_XXS=66, IQ2_XS=74, IQ2_S=82, IQ1_S=50, IQ1_M=56, TQ1_0=54, TQ2_0=66)
@@ -147,18 +151,47 @@ def kernels_of(path, kernels, rows):
     return out
 
 
-def bound(row, card):
+def rates_of(row, card):
     n, n_bytes, c, registers, shared, flight = row
-    sms, ghz, copy, kib = CARDS[card]
+    sms, ghz, _, kib = CARDS[card]
     rates = {k: n_bytes / v * ghz * sms for k, v in c.items()}
     blocks = min(65536 // (128 * ((registers + 7) // 8 * 8)), 16 if kib > 100 else 12, (kib * 1024 - 16384) // (shared + 1024) if shared else 99)
     rates['f'] = blocks * 4 * flight / LATENCY * sms
+    return rates
+
+
+def bound(row, card):
+    rates = rates_of(row, card)
     tightest = min(rates, key=rates.get)
-    return '%4.0f %s' % (min(999, 100 * rates[tightest] / copy), tightest)
+    return '%4.0f %s' % (min(999, 100 * rates[tightest] / CARDS[card][2]), tightest)
+
+
+def floats_of(path, rows):
+    """Of floats: a warp's loads of weights in flight, of as many warps as registers leave room for. Weights are half of the bytes where both are of four."""
+    code, used, out = sass.disassembled(path), resources(path), {}
+    for t, size in FLOATS.items():
+        name = 'product_%s_%d' % (t, rows)
+        if name not in code:
+            continue
+        ops = max(sass.loops(code[name]), key=len)
+        loads = [sass.width(o.split()[1] if o.startswith('@') else o.split()[0]) for _, o in ops if sass.LOAD.search(o)]
+        weights = size * (loads.count(2) if size == 2 else len(loads) // (1 + rows))
+        registers, shared = used.get(name, (64, 0))
+        out[t] = len(ops), 32 * weights, dict(i=len(ops) / 4, l=len(loads)), registers, shared, 32 * weights
+    return out
+
+
+def table(path, kernels):
+    """GB/s by type, for each number of rows that a kernel is made for."""
+    found = [{**floats_of(path, n), **kernels_of(path, kernels, n)} for n in (1, 2, 4, 8)]
+    for t in found[0]:
+        print('    [NTX_%s] = {%s},' % (t, ', '.join('%.0f' % min(rates_of(f[t], 'H100').values()) for f in found)))
 
 
 def main():
-    a = sass.arguments(__doc__, rows=1)
+    a = sass.arguments(__doc__, rows=1, table=False)
+    if a.table:
+        return table(a.library, a.kernels)
     tables = ([('before', kernels_of(a.before, a.kernels, a.rows))] if a.before else []) + [('now', kernels_of(a.library, a.kernels, a.rows))]
     print('| type | %s |' % ' | '.join('bytes an instruction, %% of copy on %s, %s' % (', '.join(CARDS), w) for w, _ in tables))
     for t in tables[-1][1]:

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "common/util.h"
+#include "plan/estimates.h"
 
 #define SHARES 64 /* of the CPU's bytes that may be copied to the GPU: tried in steps of 1/64 */
 
@@ -15,27 +16,20 @@ static double sum(const double *bytes)
     return n;
 }
 
-#define FEW_ROWS 8 /* that a launch takes: weights are read once for them */
-
-/* What products of a few rows get out of a whole card at most, in bytes of weights a second, as their machine code lets expect (bench/sass.py: loads in
- * flight and instructions a block, on 132 multiprocessors). Measured rates replace it. */
-static double expected_bps(uint32_t type)
+/* What the type's kernel reads a second: as measured, which was with one row; of a few rows no more than is estimated of so many. More rows are limited by arithmetic. */
+static double kernel_bps(const struct ntx_hw *hw, uint32_t type, uint32_t rows)
 {
-    switch (type) {
-    case NTX_F32: case NTX_F16: case NTX_BF16: return 2.5e12;
-    case NTX_Q8_0: return 1.9e12;
-    case NTX_Q6_K: return 1.4e12;
-    case NTX_Q4_K: case NTX_Q5_K: return 1.2e12;
-    default: return 0.8e12;
-    }
+    double measured = hw->gpu.type_bps[type], few = rows <= NTX_ESTIMATE_ROWS ? ntx_estimate_bps(type, rows) : 0;
+    if (measured <= 0)
+        return few > 0 ? few : hw->gpu.bps;
+    return rows > 1 && few > 0 ? NTX_MIN(measured, few) : measured;
 }
 
 /* Seconds of one byte of a type in the GPU: as fast as its kernel reads it, unless the rows make it arithmetic. */
 static double device_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows)
 {
     const struct ntx_type_info *i = ntx_type_info(type);
-    double kernel = hw->gpu.type_bps[type] > 0 ? hw->gpu.type_bps[type] : rows <= FEW_ROWS ? expected_bps(type) : hw->gpu.bps;
-    double read = hw->gpu.bps > 0 ? 1 / NTX_MIN(hw->gpu.bps, kernel) : 0;
+    double read = hw->gpu.bps > 0 ? 1 / NTX_MIN(hw->gpu.bps, kernel_bps(hw, type, rows)) : 0;
     double math = hw->gpu.flops > 0 ? 2.0 * rows * i->block / i->block_bytes / hw->gpu.flops : 0;
     return NTX_MAX(read, math);
 }
@@ -61,7 +55,7 @@ static void add_costs(struct costs *c, const struct ntx_hw *hw, const struct ntx
     c->bytes += device + (hw->gpu.unified ? rest : 0);
     c->cpu += bytes[NTX_TIER_STORAGE] * cpu + bytes[NTX_TIER_HOST] * stays; /* beside a GPU nothing is interleaved */
     c->copied += rest * gpu;
-    c->estimated |= hw->gpu.bps > 0 && hw->gpu.type_bps[t] <= 0;
+    c->estimated |= hw->gpu.bps > 0 && (hw->gpu.type_bps[t] <= 0 || (rows > 1 && rows <= NTX_ESTIMATE_ROWS));
 }
 
 static struct costs all_costs(const struct ntx_hw *hw, const struct ntx_load_bytes *l)

@@ -14,8 +14,8 @@
  * h2d      bytes that are copied to the GPU
  * compute  in sequence, since a layer needs the one before: the GPU's part, the CPU's part (kernel rates per type and row count),
  *          attention over the KV, and the fixed cost of each layer and pass
- *          The GPU multiplies a few rows at the rate that the profile has for the type; where it has none, at an estimate from the kernels' machine code,
- *          and the forecast says so: no card has run them
+ *          The GPU multiplies one row at the rate that the profile has for the type; where it has none, and of up to eight rows, at an estimate from the
+ *          kernels' machine code (estimates.h), and the forecast says so
  * late     reads that nobody can know before the layer's turn (experts that the router names and RAM does not hold): they overlap nothing
  *
  * With a GPU the share of the CPU's bytes that is copied to it instead is chosen so that the pass is shortest. Pure; no allocation. */

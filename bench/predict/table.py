@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The table of predictions of MEASURED.md: models that this machine does not hold, on machines that it is not. Prints Markdown.
+"""The table of predictions of MEASURED.md: models that this machine does not hold, on machines that it is not. Prints Markdown. ~: nobody measured the GPU's rates (plan/estimates.h);
+a profile that `ntx doctor` wrote has them, and its column then has none of these.
 
     bench/predict/table.py"""
 import json, os, subprocess
@@ -17,5 +18,5 @@ for model, title in MODELS:
     for machine, _ in MACHINES:
         j = json.loads(subprocess.check_output([NTX, "plan", model, "--profile", f"{HERE}/../profiles/{machine}.json", "--json"]))
         d = j["decode"]
-        cells.append(f"{d['tok_s']:.3g} ({d['limit']})")
+        cells.append(f"{'~' if d['gpu_estimated'] else ''}{d['tok_s']:.3g} ({d['limit']})")
     print(f"| {title} | " + " | ".join(cells) + " |")

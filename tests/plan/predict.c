@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "plan/estimates.h"
 #include "plan/hw.h"
 #include "plan/place.h"
 #include "tests/check.h"
@@ -175,11 +176,31 @@ static void test_gpu(void)
     hw.gpu.bps = 4000 * GB; /* more than the kernels get out of it, as far as is known; what was measured counts instead */
     l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 0;
     CHECK(!ntx_predict(&hw, &l, &f));
-    NEAR(f.device_s, 8.0 / 1200);
+    NEAR(f.device_s, 8.0 / (5072 * 2.0 / 3));
     hw.gpu.type_bps[NTX_Q4_K] = 2000 * GB;
     CHECK(!ntx_predict(&hw, &l, &f));
     NEAR(f.device_s, 8.0 / 2000);
     CHECK(!f.estimated);
+    l.rows = 7; /* one row was measured; of eight no more is believed than the estimate */
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.device_s, 8.0 / (1205 * 2.0 / 3));
+    CHECK(f.estimated);
+    l.rows = 9; /* matrix units */
+    CHECK(!ntx_predict(&hw, &l, &f));
+    NEAR(f.device_s, 8.0 / 2000);
+    CHECK(!f.estimated);
+}
+
+/* Every type that is multiplied has an estimate, no larger with more rows. */
+static void test_estimates(void)
+{
+#define NUMBER(rule, TYPE, ...) NTX_##TYPE,
+    static const uint8_t types[] = {NTX_TYPES(NUMBER)};
+#undef NUMBER
+    for (unsigned i = 0; i < sizeof types; i++)
+        for (uint32_t rows = 2, before = 1; rows <= NTX_ESTIMATE_ROWS; before = rows, rows *= 2)
+            CHECK(ntx_estimate_bps(types[i], rows) > 0 && ntx_estimate_bps(types[i], rows) <= ntx_estimate_bps(types[i], before));
+    CHECK_EQ(ntx_estimate_bps(NTX_I32, 1), 0);
 }
 
 /* What a GPU has besides matrices. */
@@ -375,6 +396,7 @@ int main(void)
     test_interleaved();
     test_terms();
     test_gpu();
+    test_estimates();
     test_lineage();
     test_experts();
     test_asked();
