@@ -23,19 +23,21 @@
 #
 # LIMIT=SECONDS (540) for all: a stage that would begin after that, or does not end by then, is left out and said to be.
 # N=tokens (48)   DIR=where models and profiles go (default: in /dev/shm; models are a few GB: their layers repeat)
-# Output also in $OUT/gpu-results.txt where OUT is set, and what programs said in $OUT/logs/STAGE.
-# DRY=1: no card: the fake device and tiny shapes, to try the script; nothing is appended.
+# Output also in $OUT/gpu-results.txt where OUT is set, and in $OUT/logs what programs said, each run's figures and the profile that doctor wrote, with the rate of each type's product: `ntx plan` believes it
+# (bench/profiles/, bench/predict/table.py).
+# DRY=1: no card: the fake device and tiny shapes, to try the script; nothing is appended. `prepare` then takes kernels as the build has them, and the fake device besides.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 call_a="preflight tests kernels link resident8" call_b="copies packed experts ncu sanitizer" call_c="resident70 tiers contexts sessions"
 stages="$call_a $call_b $call_c"
 programs="bin/ntx bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-mkmodel bin/libntx-cuda.so tests/test_cuda_kernels tests/test_cuda_attention
     tests/test_cuda_chosen tests/test_cuda_launches tests/test_cuda_pass bench/bench_cuda"
+fake=tests/libntx-gpu-fake.so
 
 prepare() {
     local build=${BUILD:-$here/build} out=$here/.gpu p
-    cmake -DNTX_CUDA_QUICK=OFF "$build" >/dev/null || exit 111 # tests/run builds kernels to be looked at, not to be fast
-    cmake --build "$build" --target ntx ntx-computed ntx-iod ntx-predictor ntx-mkmodel ntx_cuda_plugin test_cuda_kernels test_cuda_attention test_cuda_chosen test_cuda_launches test_cuda_pass bench_cuda || exit 111
+    [ "${DRY:-}" ] || cmake -DNTX_CUDA_QUICK=OFF "$build" >/dev/null || exit 111 # tests/run builds kernels to be looked at, not to be fast
+    cmake --build "$build" --target ntx ntx-computed ntx-iod ntx-predictor ntx-mkmodel ntx_cuda_plugin test_cuda_kernels test_cuda_attention test_cuda_chosen test_cuda_launches test_cuda_pass bench_cuda ${DRY:+ntx_gpu_fake} || exit 111
     rm -rf "$out"
     mkdir -p "$out/bin" "$out/tests" "$out/bench" "$out/lib"
     for p in $programs; do
@@ -43,6 +45,7 @@ prepare() {
         strip --strip-unneeded "$out/$p"
         ldd "$out/$p" | awk '$3 ~ /^\// {print $3}'
     done | sort -u | grep -Ev '/(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+)\.so' | xargs -I{} cp -L {} "$out/lib/"
+    [ ! "${DRY:-}" ] || cp "$build/$fake" "$out/$fake" || exit 111
     git -C "$here" rev-parse --short HEAD >"$out/commit"
     mkdir "$out/libc"
     for p in $programs; do ldd "$out/$p"; done | grep -Eo '/[^ ]*/(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux-x86-64)\.so[^ ]*' | sort -u | xargs -I{} cp -L {} "$out/libc/"
@@ -59,7 +62,8 @@ root=${BUILD:-$here/build}
 libraries=$root # where the plug-ins are
 plugin=$libraries/bin/libntx-cuda.so
 if [ "${DRY:-}" ]; then
-    plugin=${BUILD:-$here/build}/tests/libntx-gpu-fake.so card="no card: a dry run"
+    plugin=$root/$fake card="no card: a dry run"
+    [ -e "$plugin" ] || plugin=${BUILD:-$here/build}/$fake
     export NTX_CUDA_LIBRARY=$plugin
 else
     card=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)
@@ -131,11 +135,13 @@ model() { # SHAPE TYPE LAYERS: makes it; $file, and $params that a prompt's row 
 }
 layers_of() { local -n s=shape_$1; echo "${s%% *}"; }
 
+n_runs=0
 # bench NAME FILE [options]: one line of figures; the last run's JSON in $dir/last.json
 bench() {
     local name=$1 file=$2; shift 2
     within 150 "$root/bin/ntx" bench "$file" -p "$prompt" -n "$n" -r "$runs" --backend cuda --ctx $ctx --quiet --json "$@" >"$dir/last.json" 2>"$dir/err" ||
         { say "$name: NOT MEASURED, exit $?: $(tail -1 "$dir/err")"; return 1; } # 124: no time
+    cp "$dir/last.json" "$logs/run-$((++n_runs))-${name//[!A-Za-z0-9.]/-}.json"
     say "$mark$name: $(figures)"
 }
 # What the last run moved, beside what the card's memory, its matrix units and the link can.
@@ -162,7 +168,8 @@ PY
 use_profile() { export XDG_CACHE_HOME=$dir/$1; }
 make_profiles() {
     use_profile profile
-    within 60 "$root/bin/ntx" doctor --dir "$dir" >"$dir/doctor.txt" 2>&1 || { say "doctor: $(tail -1 "$dir/doctor.txt")"; return 1; }
+    within 90 "$root/bin/ntx" doctor --dir "$dir" ${DRY:+--seconds 2} >"$logs/doctor" 2>&1 || { say "doctor: exit $?: $(tail -1 "$logs/doctor")"; return 1; }
+    cp "$dir/profile/ntx/profile.json" "$logs/"
     python3 - "$dir" <<'PY'
 import json, os, sys
 d = sys.argv[1]
@@ -170,6 +177,7 @@ p = json.load(open(d + "/profile/ntx/profile.json"))
 g = p.get("gpu", {})
 print("card: copy in its memory %.0f GB/s (read and written), copy to it from locked memory %.2f GB/s, matrix units %.0f TFLOP/s (F16, F32 sums)" % (
     g.get("gb_s", 0), g.get("h2d_gb_s", 0), g.get("gflops", 0) / 1e3))
+print("card: products of one row, GB/s of weights: " + ", ".join("%s %.0f" % t for t in g.get("rates", {}).items()))
 print("CPU: %s, %d threads, kernel %s, memory %.1f GB/s" % (p["cpu"].get("model"), p["cpu"]["threads"], p["cpu"]["kernel"], p["ram"]["gb_s"]))
 def other(name, change):
     q = json.loads(json.dumps(p))
