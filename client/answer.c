@@ -229,6 +229,13 @@ static int patience(const struct answering *s, bool interrupted)
     return s->a.patient ? 1500 : 5000;
 }
 
+/* By nobody here. */
+static bool was_cut(const json_t *stats)
+{
+    const char *finish = json_string_value(json_object_get(stats, "finish"));
+    return finish && !strcmp(finish, "cancel");
+}
+
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
 {
     struct answering s = {.o = o, .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o),
@@ -265,6 +272,8 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
     ntx_progress_clear(&s.progress);
     if (rc == -EINTR || (rc == 1 && interrupted))
         rc = ntx_err_set(err, -EINTR, "interrupted");
+    else if (rc == 1 && was_cut(s.a.stats))
+        rc = ntx_err_set(err, -ESHUTDOWN, "the answer is cut short: ntx-computed is shutting down");
     else if (rc == 1)
         rc = 0;
     if (a)

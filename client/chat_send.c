@@ -205,11 +205,18 @@ static int send(struct ntx_chat *k, bool again, struct ntx_err *err)
     k->lost = false;
     rc = ask_fitting(&a, again, &got, err);
     bool stopped = rc == -EINTR && got.session && k->tty && ntx_client_signalled() == SIGINT;
-    if (!rc || stopped) {
-        *err = (struct ntx_err){0}; /* of what was tried before */
+    bool cut = rc == -ESHUTDOWN && got.session;
+    if (!rc || stopped || cut) {
+        const struct ntx_err why = cut ? *err : (struct ntx_err){0}; /* not what was tried before */
+        *err = why;
         if (!(rc = take_answer(k, &got, err))) {
             tell_end(k);
             save(k);
+            rc = cut ? -ESHUTDOWN : 0;
+        }
+        if (cut && !ntx_client_supervisor(k->c)) {
+            k->session = 0;
+            k->lost = true;
         }
         if (stopped && !k->stats) /* nobody waited for its end */
             close_session(k);

@@ -87,7 +87,7 @@ struct ntx_answered {
 void ntx_answered_free(struct ntx_answered *a);
 
 /* One answer: sends m (its id is set), prints text as it comes, then statistics as o asks. Ctrl-C ends the answer, not the client:
- * -EINTR is returned after what was generated has been printed. `a` may be NULL; filled in as far as it went, whatever is returned. */
+ * -EINTR is returned after what was generated has been printed. -ESHUTDOWN: the daemons' end cut it, likewise. `a` may be NULL; filled in as far as it went, whatever is returned. */
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err);
 
 /* What options say of a request: all but what is asked. s belongs to m. */

@@ -43,7 +43,7 @@ static const struct ntx_setting entries[] = {
     {"queue_wait", .kind = NTX_SET_YES, ENTRY("clients", "queue_wait", queue_wait), .preset = "yes",
      .about = "A request that memory has no room for yet: yes, it waits for its turn; no, it is refused with the reason."},
     {"stop_grace", .kind = NTX_SET_SECONDS, .max = 3600, ENTRY("clients", "stop_grace", stop_grace_ms), .preset = "30",
-     .about = "Seconds that running answers may take after SIGTERM (systemctl stop) or `ntx stop`; then they end where they are.\n"
+     .about = "Seconds that running answers may take after SIGTERM (systemctl stop) or `ntx stop`, over HTTP, too; then they end where they are.\n"
               "ntx-computed.service gives 45 s before it kills."},
     {"file", .kind = NTX_SET_PATH, ENTRY("prefix", "file", prefix_file), .preset = "",
      .about = "A file with a text that conversations begin with, as their system message: it is computed when the model is loaded, for all users, and goes last when memory is\n"

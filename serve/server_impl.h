@@ -176,6 +176,7 @@ struct ntx_server {
     bool iod_owed, policy_owed;     /* a configuration could not be sent yet */
     bool attached;                  /* the region is the workers' */
     char refused[3][300];           /* by enum ntx_role: why the last one that came was refused for good; "" where one was taken since */
+    bool had_iod;                   /* one was taken once */
     bool no_iod;                    /* passes are aborted, since the only ntx-iod there is was refused */
     char iod_text[256];             /* the last failure that iod told */
     char *notes[NTX_MAX_NOTES];

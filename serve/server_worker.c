@@ -6,6 +6,8 @@
 #include "common/util.h"
 #include "serve/server_impl.h"
 
+#define TELL_MS 1000 /* in which answers under way are told why they end */
+
 static bool has_region(const struct ntx_server *s)
 {
     return s->loaded && (s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY);
@@ -68,8 +70,10 @@ static void on_admitted(void *ctx, enum ntx_role role)
     s->refused[role][0] = 0;
     if (role == NTX_ROLE_IOD && s->no_iod && has_region(s) && !s->draining)
         ntx_stream_abort(s->loaded->stream, 0, NULL);
-    if (role == NTX_ROLE_IOD)
+    if (role == NTX_ROLE_IOD) {
         s->no_iod = false;
+        s->had_iod = true;
+    }
 }
 
 static void on_hello(void *ctx, enum ntx_role role, uint32_t instance)
@@ -183,6 +187,10 @@ static void on_refused(void *ctx, enum ntx_role role, const char *text)
     } else if (role == NTX_ROLE_IOD && s->engine && has_region(s) && !s->draining) {
         s->no_iod = true;
         ntx_stream_abort(s->loaded->stream, -EPROTO, s->refused[role]);
+    }
+    if (role == NTX_ROLE_IOD && s->had_iod && s->c.service && !s->draining) { /* what is installed has changed since we were started */
+        s->lost = "no ntx-iod of this build is there any more: ending, so that what is installed now is started";
+        ntx_server_shutdown(s, TELL_MS);
     }
 }
 

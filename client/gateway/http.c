@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/gateway/guests.h"
@@ -12,7 +13,7 @@
 #include "common/util.h"
 
 /* WITH_STRANGERS: of the connections, so many at most while there are some that are not served: the rest is for those who come meanwhile. */
-enum { CONNECTIONS = 256, WITH_STRANGERS = 192, PER_ADDRESS = 64, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20 };
+enum { CONNECTIONS = 256, WITH_STRANGERS = 192, PER_ADDRESS = 64, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20, LAST_WORDS_MS = 1000 };
 #define BODY_MOST (16u << 20)
 #define BODIES_MOST (64u << 20) /* of all requests that are being read */
 
@@ -22,6 +23,8 @@ struct ntx_http {
     struct ntx_guests guests;
     struct MHD_Daemon *daemon;
     atomic_size_t bodies;
+    atomic_uint busy;     /* requests */
+    atomic_bool draining;
 };
 
 static const struct ntx_route routes[] = {
@@ -187,6 +190,10 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
     q->route = options ? &asking : find(q, method, path, &f);
     if (!ntx__http_framing(q, &denied) && !check(q, &denied) && !f.kind && length && strtoull(length, NULL, 10) > BODY_MOST)
         ntx_fault(&f, NTX_FAULT_LARGE, NULL, "the body is longer than %u MiB", BODY_MOST >> 20);
+    if (atomic_load(&q->http->draining) && !denied.kind) {
+        ntx_fault(&denied, NTX_FAULT_DOWN, NULL, "the gateway is shutting down");
+        q->ends = true;
+    }
     q->refused = options || denied.kind || f.kind;
     if (denied.kind || f.kind)
         return ntx__reply_fault(q, denied.kind ? &denied : &f);
@@ -224,6 +231,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
         if (!(q = *state = calloc(1, sizeof *q)))
             return MHD_NO;
         *q = (struct ntx_request){.http = arg, .conn = conn, .since_ns = ntx_now_ns()};
+        atomic_fetch_add(&q->http->busy, 1);
         return begin(q, method, url);
     }
     if (q->refused) { /* what comes all the same is let pass */
@@ -248,6 +256,7 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
     keep(q, false);
     ntx__http_body_done(q);
     atomic_fetch_sub(&q->http->bodies, q->charged);
+    atomic_fetch_sub(&q->http->busy, 1);
     free(q);
     *state = NULL;
 }
@@ -286,7 +295,7 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     }
     ntx_json_memory_init();
     h->c = c;
-    h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
+    h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ITC, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, c->local ? 0u : (unsigned)PER_ADDRESS,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
@@ -302,11 +311,24 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     return 0;
 }
 
+void ntx_http_drain(struct ntx_http *h)
+{
+    atomic_store(&h->draining, true);
+    int fd = MHD_quiesce_daemon(h->daemon); /* ours again */
+    if (fd >= 0)
+        close(fd);
+}
+
+unsigned ntx_http_busy(const struct ntx_http *h) { return atomic_load(&h->busy); }
+
 void ntx_http_stop(struct ntx_http *h)
 {
     if (!h)
         return;
+    const struct timespec look = {.tv_nsec = 10000000};
     ntx_gate_quit(&h->gate);
+    for (unsigned i = 0; i < LAST_WORDS_MS / 10 && atomic_load(&h->busy); i++) /* MHD_stop_daemon would take the sockets away from under them */
+        nanosleep(&look, NULL);
     MHD_stop_daemon(h->daemon); /* closes the socket; its threads end with their waits */
     ntx_guests_end(&h->guests);
     ntx_gate_close(&h->gate);

@@ -29,6 +29,9 @@ struct ntx_http;
 
 /* fd: a listening socket, which is the server's from now on. */
 int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **out, struct ntx_err *err);
+/* Nobody comes in any more, and the socket is closed; who asks over a connection that is there is told so. */
+void ntx_http_drain(struct ntx_http *h);
+unsigned ntx_http_busy(const struct ntx_http *h); /* requests under way */
 void ntx_http_stop(struct ntx_http *h); /* what is under way is cut short */
 
 /* ---- among the files of this room */

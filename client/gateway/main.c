@@ -19,6 +19,8 @@
 
 #define DESCRIPTORS 1024 /* a connection, and one to computed */
 
+enum { GRACE_S = 30, GRACE_MOST_S = 3600, TELL_MS = 2000, LEAVE_MS = 10000 }; /* the first two as computed/config.c has them */
+
 enum { O_FD = 256 };
 
 static const char like[] = "127.0.0.1:8080";
@@ -27,6 +29,7 @@ struct options {
     struct ntx_http_config http;
     const char *config;
     int fd; /* that listens there already, else -1 */
+    unsigned grace_s; /* for answers under way, at the end of a service */
     char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
 };
 
@@ -57,10 +60,12 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     }
 }
 
-/* Of ntx.conf, only [gateway] is ours; ntx-computed checks the rest. What the command line says has the say. */
+/* Of ntx.conf, only [gateway] is ours, and how long answers may take at the end; ntx-computed checks the rest. What the command line says has the say. */
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
 {
     struct options *o = arg;
+    if (!strcmp(section, "clients") && !strcmp(name, "stop_grace"))
+        o->grace_s = (unsigned)NTX_MIN(strtoul(value, NULL, 10), (unsigned long)GRACE_MOST_S);
     if (strcmp(section, "gateway"))
         return 1;
     if (!strcmp(name, "listen") && !*o->listen)
@@ -111,6 +116,19 @@ static int split_all(struct options *o, struct ntx_err *err)
 
 /* ---- serving */
 
+/* Answers under way have the time that ntx-computed gives them, and a moment more to tell how they ended; then, or at another signal, they are cut short. */
+static void drain(struct ntx_http *h, const struct options *o, const sigset_t *set)
+{
+    const struct timespec look = {.tv_nsec = 20000000};
+    char text[80];
+    uint64_t left_ms = o->grace_s * 1000ull + TELL_MS, end = ntx_now_ns() + left_ms * 1000000;
+    snprintf(text, sizeof text, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu", (unsigned long long)(left_ms + LEAVE_MS) * 1000);
+    ntx_notify(text);
+    ntx_http_drain(h);
+    while (ntx_http_busy(h) && ntx_now_ns() < end && sigtimedwait(set, NULL, &look) < 0)
+        ;
+}
+
 /* One that `ntx serve` holds: another gateway may have ended it before us. */
 static int listening(int fd, struct ntx_err *err)
 {
@@ -139,9 +157,11 @@ static int serve(struct options *o, struct ntx_err *err)
     ntx_log(NTX_LOG_INFO, "serving %s%s", strncmp(o->listen, "unix:", 5) ? "http://" : "", o->listen);
     ntx_notify("READY=1");
     sigwait(&set, &sig);
-    ntx_http_stop(h);
     if (o->fd < 0)
         ntx_listen_end(o->listen);
+    if (o->config && sig == SIGTERM)
+        drain(h, o, &set);
+    ntx_http_stop(h);
     return 0;
 }
 
@@ -181,7 +201,7 @@ int main(int argc, char **argv)
     };
     static const struct argp argp = {options, parse_opt, "", "ntx over HTTP: a chat page at /, OpenAI's API (/v1/models, /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings), Anthropic's (/v1/messages, /v1/messages/count_tokens), "
                                      "Ollama's (/api/chat, /api/generate, /api/embed, /api/tags, /api/ps, /api/show, /api/version); llama-server's /infill, /tokenize and /detokenize; /health, /metrics.", NULL, NULL, NULL};
-    static struct options o = {.fd = -1};
+    static struct options o = {.fd = -1, .grace_s = GRACE_S};
     struct ntx_err err = {0};
     ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;

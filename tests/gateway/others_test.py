@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """ntx-gateway, as Anthropic's Messages and as Ollama: the exact shapes, the text that computed itself gives, refusals. And thoughts, apart from what is answered."""
+import contextlib
+import http.client
 import json
 import os
 import re
+import signal
+import socket
 import tempfile
 
-from gateway import Daemons, Gateway, check, equal, events, make_model
+from gateway import Daemons, Gateway, check, equal, events, make_model, wait_for
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml", "--ctx", "2048")
@@ -115,6 +119,44 @@ def ollama(d, g):
     check(g.get("/api/version")[1]["version"], "version")
 
 
+def ending(d):
+    """A service's end: answers under way have their time, and nobody else comes in; when it is over they are told so."""
+    conf = os.path.join(tmp.name, "ntx.conf")
+    for grace, words in ((60, None), (0, "the gateway is shutting down")):
+        with open(conf, "w") as f:
+            f.write("[clients]\nstop_grace = %d\n" % grace)
+        with Gateway(d, "--config", conf) as g, d.held("iod") if words else contextlib.nullcontext():
+            def connect():
+                s = http.client.HTTPConnection("127.0.0.1", g.port, timeout=60)
+                s.connect()
+                return s
+            stream, idle = connect(), connect()
+            stream.request("POST", "/v1/completions", json.dumps({"prompt": "Hello", "max_tokens": 40, "ignore_eos": True, "temperature": 0, "stream": True}))
+            r = stream.getresponse()
+            first = b"" if words else r.readline()
+            g.p.send_signal(signal.SIGTERM)
+            wait_for(lambda: refused(g.port), 10, "nobody comes in any more")
+            if not words:
+                idle.request("GET", "/v1/models")
+                late = idle.getresponse()
+                equal((late.status, json.loads(late.read())["error"]["message"], late.getheader("Connection")), (503, "the gateway is shutting down", "close"), "who is there already")
+            said = events(first + r.read())
+            if words:
+                equal(json.loads(said[-1])["error"]["message"], words, "the end of an answer that has no time")
+            else:
+                equal((said[-1], json.loads(said[-2])["choices"][0]["finish_reason"]), ("[DONE]", "length"), "the end of an answer that has time")
+            equal(g.p.wait(20), 0, "the gateway's exit code")
+            idle.close()
+            stream.close()
+
+
+def refused(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except ConnectionRefusedError:
+        return True
+
+
 def main():
     with Daemons() as d, Gateway(d) as g:
         c = d.client()
@@ -122,6 +164,12 @@ def main():
         c.close()
         anthropic(d, g)
         ollama(d, g)
+        c = d.client()
+        larger = make_model(os.path.join(tmp.name, "larger.gguf"), "--layers", "4", "--embd", "256", "--ff", "768", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "2")
+        c.load(larger, ctx=256, sessions=2, threads=1, ram_bytes=4 << 20, link_nvme_bps=20e6)
+        check(json.loads(c.status())["bytes_storage"], "nothing of it is read for a token")
+        c.close()
+        ending(d)
 
 
 main()
