@@ -503,6 +503,7 @@ DEV void attend_heads_q8(const struct ntx_gpu_attend *a, const uint32_t heads, c
 ATTEND_HEADS_Q8(attend_q8_1, 1, NTX_GPU_HEAD)
 ATTEND_HEADS_Q8(attend_q8_2, 2, NTX_GPU_HEAD)
 ATTEND_HEADS_Q8(attend_q8_4, 4, NTX_GPU_HEAD)
+ATTEND_HEADS_Q8(attend_q8_8, 8, NTX_GPU_HEAD / 2)
 ATTEND_HEADS_Q8(attend_q8_1_wide, 1, NTX_GPU_HEAD_MAX)
 
 KERNEL(attend_join, struct ntx_gpu_attend)
@@ -546,7 +547,7 @@ static int launch_heads(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p
     RETURN_HEADS(attend_8, 8);
 }
 
-/* More than four would leave room for few blocks of threads. */
+/* More than four of the widest would leave room for few blocks of threads. */
 static int launch_heads_q8(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p, uint32_t splits)
 {
     const uint32_t shared = p->kv.n_head / p->kv.n_head_kv;
@@ -556,6 +557,8 @@ static int launch_heads_q8(struct ntx_gpu_stream *s, const struct ntx_gpu_attend
         RETURN_HEADS(attend_q8_1, 1);
     if (shared == 2)
         RETURN_HEADS(attend_q8_2, 2);
+    if (shared > 4 && p->kv.head_k <= NTX_GPU_HEAD / 2 && p->kv.head_v <= NTX_GPU_HEAD / 2)
+        RETURN_HEADS(attend_q8_8, 8);
     RETURN_HEADS(attend_q8_4, 4);
 }
 

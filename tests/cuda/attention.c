@@ -15,7 +15,7 @@ struct shape {
     float cap; /* of decoding */
 };
 
-static const float sinks[] = {1.5f, -2, 0.3f, 4, -0.7f, 0, 2.5f, -1};
+static const float sinks[] = {1.5f, -2, 0.3f, 4, -0.7f, 0, 2.5f, -1, 0.6f};
 
 /* A cache of two sessions (blocks [0, BLOCKS / 2) and the rest of `tables`), on both sides, and a pass of n rows over it. */
 struct cache {
@@ -319,6 +319,8 @@ int main(int argc, char **argv)
         {{.heads = 2, .kv_heads = 1, .head_k = 32, .head_v = 64, .rope_dim = 32, .window = 128, .sinks = true, .holes = true}, {300, 383, 97}},
         {{.heads = 2, .kv_heads = 2, .head_k = 64, .head_v = 32, .rope_dim = 64, .sinks = true, .q8 = true}, {300, 31, 255}},
         {{.heads = 5, .kv_heads = 1, .head_k = 96, .head_v = 160, .rope_dim = 64, .sinks = true, .q8 = true, .holes = true}, {290, 31, 70}}, /* the second of the group's blocks of threads has one head */
+        {{.heads = 16, .kv_heads = 2, .head_k = 128, .head_v = 128, .rope_dim = 128, .q8 = true}, {300, 31, 255}},
+        {{.heads = 9, .kv_heads = 1, .head_k = 96, .head_v = 64, .rope_dim = 64, .q8 = true, .window = 100, .sinks = true}, {383, 7, 100}},
     };
     static const struct shape prompts[] = {
         {.heads = 8, .kv_heads = 2, .head_k = 64, .head_v = 64},

@@ -93,7 +93,8 @@ killed() { # a run that could not clean up; its directory in $dir
     wait_for 60 grep -q context "$tmp/err" || fail "killed: not loaded: $(cat "$tmp/err")"
     dir=$(run_dirs)
     daemons=$(pgrep -P $pid)
-    kill -9 $pid $daemons # all at once: nobody cleans up
+    kill -STOP $pid $daemons # first, so that nobody sees another's end
+    kill -9 $pid $daemons    # and nobody cleans up
     wait $pid 2>/dev/null
     for d in $daemons; do wait_for 60 gone "$d" || fail "a daemon outlived its SIGKILL"; done
     [ -f "$dir/.ntx-run" ] && [ -e "$dir/counters" ] || fail "who would have removed what is in $dir?"
