@@ -152,7 +152,8 @@ def used_up(d):
     was = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     lines = lambda: d.text().count("cannot accept a client")
     held = lambda: {int(n) for n in os.listdir("/proc/%d/fd" % pid)}
-    wait_for(lambda: clients(d) == 1 and held() == (time.sleep(0.3), held())[1], 10, "all who were there before have left")
+    later = lambda: (time.sleep(0.3), held())[1]  # who asked for the number of clients has just left, too
+    wait_for(lambda: clients(d) == 1 and later() == later(), 10, "all who were there before have left")
     there = held()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(n for n in range(len(there) + 1) if n not in there), was[1])) # no further one
     waiting = [d.client() for _ in range(10)]
