@@ -129,12 +129,18 @@ DEV void quantise_segments(const float *x, const uint32_t count, uint32_t segmen
 
 DEV void *row_of(void *base, uint32_t i, uint64_t stride) { return base ? (uint8_t *)base + i * stride : NULL; }
 
+DEV double sum_of_warp(double v)
+{
+    UNROLL
+    for (uint32_t m = WARP / 2; m; m /= 2)
+        v += xor_d(v, m);
+    return v;
+}
+
 /* The sum of a block's values of all its threads, in a fixed tree. */
 DEV double block_sum(double v, double *shared /* [WARPS] */)
 {
-    UNROLL
-    for (uint32_t m = 16; m; m /= 2)
-        v += xor_d(v, m);
+    v = sum_of_warp(v);
     if (!(TID % WARP))
         shared[TID / WARP] = v;
     SYNC();
@@ -159,17 +165,12 @@ DEV void load_ahead(const float *x, uint32_t k, uint32_t n, float *v)
 /* 1 / sqrt(mean square + eps): by one thread, since few cards have many units for doubles. */
 DEV float norm_scale(double sum, const struct ntx_gpu_norm *a, double *sums /* shared [NORM_THREADS / WARP] */, float *scale /* shared */)
 {
-    UNROLL
-    for (uint32_t m = 16; m; m /= 2)
-        sum += xor_d(sum, m);
+    sum = sum_of_warp(sum);
     if (!(TID % WARP))
         sums[TID / WARP] = sum;
     SYNC();
     if (TID < WARP) {
-        double all = TID < BLOCK_DIM / WARP ? sums[TID] : 0;
-        UNROLL
-        for (uint32_t m = 16; m; m /= 2)
-            all += xor_d(all, m);
+        const double all = sum_of_warp(TID < BLOCK_DIM / WARP ? sums[TID] : 0);
         if (!TID)
             *scale = (float)(1.0 / sqrt(all / a->n + (double)a->eps));
     }
