@@ -13,7 +13,7 @@ import tempfile
 import time
 
 import wire
-from daemons import Daemons, check, equal, make_model, refused, wait_for
+from daemons import Daemons, check, descriptors, equal, make_model, refused, wait_for
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "1", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "2", "--type", "Q8_0", "--seed", "5")
@@ -123,7 +123,7 @@ def half_open(d):
 
 def hoard(d):
     """Descriptors that no Load takes are closed; those that wait for the rest of their request never reach the daemon, and their number is bounded."""
-    count = lambda: len(os.listdir("/proc/%d/fd" % d.child["computed"].pid))
+    count = lambda: descriptors(d.child["computed"].pid)
     before, null = count(), os.open("/dev/null", os.O_RDONLY)
     c = d.client()
     c.until(c.send("status", None, [null] * 50), "status")

@@ -12,7 +12,7 @@ import threading
 import time
 
 import wire
-from daemons import Daemons, check, equal, make_model, wait_for
+from daemons import Daemons, check, descriptors, equal, make_model, wait_for
 
 SEED = int(os.environ.get("NTX_SEED", "20261127"))
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
@@ -75,8 +75,8 @@ class Asker:
         check(kind or not self.failed, "the client that goes on asking:", self.failed)
 
 
-def descriptors(d):
-    return {name: len(os.listdir("/proc/%d/fd" % p.pid)) for name, p in d.child.items()}
+def held(d):
+    return {name: descriptors(p.pid) for name, p in d.child.items()}
 
 
 def memory(d):
@@ -131,7 +131,7 @@ def drip(d):
 
 def newcomers(d):
     """Where the workers come in: garbage, descriptors, and processes that connect and say nothing. A worker that dies is replaced all the same."""
-    path, null, before = os.path.join(d.dir, "region.sock"), os.open("/dev/null", os.O_RDONLY), descriptors(d)["computed"]
+    path, null, before = os.path.join(d.dir, "region.sock"), os.open("/dev/null", os.O_RDONLY), held(d)["computed"]
     for _ in range(100):
         rude(path, rng.randbytes(rng.choice([1, 8, 16, 100, 1000, 4000, 60000])), socket.SOCK_SEQPACKET)
         s = connect(path, socket.SOCK_SEQPACKET)
@@ -142,7 +142,7 @@ def newcomers(d):
         s.close()
     silent = [connect(path, socket.SOCK_SEQPACKET) for _ in range(100)]
     most = before + 2 * NEWCOMERS + 4  # each has a descriptor of its process, too; the client that asks may just come
-    wait_for(lambda: descriptors(d)["computed"] <= most, 10, "of those who say nothing the first make room")
+    wait_for(lambda: held(d)["computed"] <= most, 10, "of those who say nothing the first make room")
     starts = d.starts["iod"]
     d.kill("iod")
     wait_for(lambda: d.starts["iod"] > starts and d.text().count("ntx-iod: attached") > starts, 20, "another ntx-iod is let in")
@@ -182,7 +182,7 @@ def main():
             return json.loads(c.status())["clients"] == 1
 
         wait_for(settled, 10, "all have left")
-        before, grown = descriptors(d), memory(d)
+        before, grown = held(d), memory(d)
         for part in (garbage, deaths, drip, links, newcomers, garbage):
             starts = dict(d.starts)
             with Asker(d, want):
@@ -191,9 +191,9 @@ def main():
             wait_for(settled, 10, "all have left")
             s = json.loads(c.status())
             equal((s["sessions"], s["queued"], s["kv_blocks_used"]), (0, 0, 0), "what is held after " + part.__name__)
-            wait_for(lambda: descriptors(d)["computed"] <= before["computed"], 10, "descriptors as before")
+            wait_for(lambda: held(d)["computed"] <= before["computed"], 10, "descriptors as before")
         check(SLOW > 1 or memory(d) - grown < 4 << 20, "memory grew by", (memory(d) - grown) >> 10, "KiB")
-        now = descriptors(d)
+        now = held(d)
         check(now["iod"] <= before["iod"] + 1 and now["predictor"] <= before["predictor"] + 1, "descriptors of the workers", before, now)
         equal(c.ask("Once upon a time", ignore_eos=True, max_tokens=8).text, want, "the text afterwards")
         c.close()

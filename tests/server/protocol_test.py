@@ -13,7 +13,7 @@ import threading
 import time
 
 import wire
-from daemons import BIN, Daemons, check, equal, fail, make_model, refused, wait_for
+from daemons import BIN, Daemons, check, descriptors, equal, fail, make_model, refused, wait_for
 
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
@@ -122,7 +122,7 @@ def cycles(d, c, want):
     def held():
         with open("/proc/%d/smaps_rollup" % pid) as f:
             pss = next(int(line.split()[1]) for line in f if line.startswith("Pss:"))
-        return len(os.listdir("/proc/%d/fd" % pid)), pss
+        return descriptors(pid), pss
 
     for i in range(12):
         fd = os.open(model, os.O_RDONLY)

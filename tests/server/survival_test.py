@@ -15,7 +15,7 @@ import threading
 import time
 
 import wire
-from daemons import BIN, Daemons, check, equal, fail, make_model, refused, wait_for
+from daemons import BIN, Daemons, check, descriptors, equal, fail, make_model, refused, wait_for
 
 LONG = "--long" in sys.argv
 if LONG and "NTX_LONG" not in os.environ:
@@ -31,7 +31,7 @@ def usage(pid):
     """Descriptors and private memory (bytes) of a process."""
     with open("/proc/%d/smaps_rollup" % pid) as f:
         private = sum(int(l.split()[1]) for l in f if l.startswith("Private_"))
-    return len(os.listdir("/proc/%d/fd" % pid)), private * 1024
+    return descriptors(pid), private * 1024
 
 
 def changed_files(d, tmp, model):
