@@ -59,7 +59,7 @@ INLINE __m512i natural_order(__m512i v)
 INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, const int rows, __m512 *acc, size_t block_bytes,
                        const bool has_min, const float factor, head_fn *head, quad_fn *quad)
 {
-    const bool far = ntx__cpu_fetch_far;
+    const bool follows = ntx__cpu_follows && rows == 1;
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (uint32_t b = 0; b < nb; b += LANES) {
@@ -70,7 +70,8 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, c
         for (uint32_t g = 0; g < 4; g++) {
             struct quad q = {.block = b + 4 * g};
             const uint8_t *p = w + (size_t)q.block * block_bytes;
-            prefetch_weights(p, 4 * block_bytes, 3584, far);
+            if (!follows || head) /* headers wait else */
+                prefetch_weights(p, 4 * block_bytes, 3584, ntx__cpu_fetch_far && !follows);
             if (q.block + 4 <= nb) {
                 for (int k = 0; k < 4; k++)
                     q.w[k] = p + k * block_bytes;

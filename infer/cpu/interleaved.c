@@ -320,7 +320,7 @@ INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks
             struct tile k;
             if (!ntx__cpu_fetch_far)
                 prefetch_weights(w + p.words, OUTS * block_bytes, NEAR, false);
-            else if (fetch != NOT_FETCHED || n > 1)
+            else if ((fetch != NOT_FETCHED && !ntx__cpu_follows) || n > 1)
                 fetch_far(w + p.words, OUTS * block_bytes, end, fetch);
             tile(w + p.words, w + p.head, x, b, n, &k);
             for (int r = 0; r < n; r++) {

@@ -15,13 +15,21 @@ static bool have_generic(void)
 }
 
 #if defined(__x86_64__)
-bool ntx__cpu_fetch_far;
+bool ntx__cpu_fetch_far, ntx__cpu_follows;
 bool ntx__cpu_permutes_bytes;
+
+/* AMD's with AVX-512 before Zen 5, whose family is 26. */
+static bool is_zen4(void)
+{
+    unsigned a, b, c, d;
+    return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") && __get_cpuid(1, &a, &b, &c, &d) && (a >> 8 & 15) + (a >> 20 & 255) < 26;
+}
 
 static bool have_avx2(void)
 {
     __builtin_cpu_init();
     ntx__cpu_fetch_far = __builtin_cpu_is("amd");
+    ntx__cpu_follows = is_zen4();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
 
