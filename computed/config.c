@@ -42,7 +42,7 @@ static const struct ntx_setting entries[] = {
               "the statistics, how another's text begins. All who come through the gateway are one user."},
     {"queue_wait", .kind = NTX_SET_YES, ENTRY("clients", "queue_wait", queue_wait), .preset = "yes",
      .about = "A request that memory has no room for yet: yes, it waits for its turn; no, it is refused with the reason."},
-    {"stop_grace", .kind = NTX_SET_SECONDS, .max = 3600, ENTRY("clients", "stop_grace", stop_grace_ms), .preset = "30",
+    {"stop_grace", .kind = NTX_SET_SECONDS, .max = NTX_STOP_GRACE_MOST, ENTRY("clients", "stop_grace", stop_grace_ms), .preset = NTX_STOP_GRACE,
      .about = "Seconds that running answers may take after SIGTERM (systemctl stop) or `ntx stop`, over HTTP, too; then they end where they are.\n"
               "ntx-computed.service gives 45 s before it kills."},
     {"file", .kind = NTX_SET_PATH, ENTRY("prefix", "file", prefix_file), .preset = "",

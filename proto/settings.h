@@ -47,6 +47,10 @@ struct ntx_setting {
     int (*own)(void *to, const char *text, struct ntx_err *err);
 };
 
+/* [clients] stop_grace of ntx.conf, in seconds: ntx-computed and ntx-gateway both go by it. */
+#define NTX_STOP_GRACE "30"
+#define NTX_STOP_GRACE_MOST 3600
+
 struct ntx_settings {
     const struct ntx_setting *entry;
     unsigned n;

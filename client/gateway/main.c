@@ -16,10 +16,11 @@
 #include "client/options.h"
 #include "common/util.h"
 #include "ntx_version.h"
+#include "proto/settings.h"
 
 #define DESCRIPTORS 1024 /* a connection, and one to computed */
 
-enum { GRACE_S = 30, GRACE_MOST_S = 3600, TELL_MS = 2000, LEAVE_MS = 10000 }; /* the first two as computed/config.c has them */
+enum { TELL_MS = 2000, LEAVE_MS = 10000 };
 
 enum { O_FD = 256 };
 
@@ -65,7 +66,7 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
 {
     struct options *o = arg;
     if (!strcmp(section, "clients") && !strcmp(name, "stop_grace"))
-        o->grace_s = (unsigned)NTX_MIN(strtoul(value, NULL, 10), (unsigned long)GRACE_MOST_S);
+        o->grace_s = (unsigned)NTX_MIN(strtoul(value, NULL, 10), (unsigned long)NTX_STOP_GRACE_MOST);
     if (strcmp(section, "gateway"))
         return 1;
     if (!strcmp(name, "listen") && !*o->listen)
@@ -201,9 +202,10 @@ int main(int argc, char **argv)
     };
     static const struct argp argp = {options, parse_opt, "", "ntx over HTTP: a chat page at /, OpenAI's API (/v1/models, /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings), Anthropic's (/v1/messages, /v1/messages/count_tokens), "
                                      "Ollama's (/api/chat, /api/generate, /api/embed, /api/tags, /api/ps, /api/show, /api/version); llama-server's /infill, /tokenize and /detokenize; /health, /metrics.", NULL, NULL, NULL};
-    static struct options o = {.fd = -1, .grace_s = GRACE_S};
+    static struct options o = {.fd = -1};
     struct ntx_err err = {0};
     ntx_stdio_init();
+    o.grace_s = (unsigned)strtoul(NTX_STOP_GRACE, NULL, 10);
     argp_err_exit_status = NTX_EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     ntx_log_init("ntx-gateway", NTX_LOG_INFO);

@@ -380,6 +380,27 @@ def service():
         equal(c.end(), 0, "end")
 
 
-for part in (editing, pasting, commands, outgrown, stopping, stopping_beside_others, dumb, service):
+def cut_by_the_service():
+    """The service ends while an answer is written: what came is kept, and when it is back the conversation goes on from there."""
+    with Daemons() as d:
+        load = lambda *link: subprocess.run([NTX, "load", big, "--ram", "10M", "--ctx", "256", *link, "--socket", d.socket()], capture_output=True)
+        equal(load("--link", "nvme=30M").returncode, 0, "load")
+        c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "--ignore-eos", "-n", "200")
+        c.type("hello" + ENTER)
+        c.until(lambda: re.sub(rb"(layer|prompt)[^\r\n]*", b"", c.raw[c.shown:].partition(b"hello\r\n")[2]).strip(), "the beginning of an answer")
+        d.child["computed"].send_signal(signal.SIGTERM)
+        check("the answer is cut short: ntx-computed is shutting down" in c.prompt(), "what is said of it:", c.raw[c.shown:])
+        turns = c.saved()[1]
+        check(len(turns) == 1 and turns[0][0] == "hello" and turns[0][1], "what is kept:", turns)
+        d.child["computed"].wait()
+        d.spawn("computed")
+        wait_for(lambda: not load().returncode, 20, "another load")
+        check("tok/s" in c.say("/set n 2") + c.say("and then?"), "the conversation goes on")
+        now = c.saved()[1]
+        equal((now[0], now[1][0]), (turns[0], "and then?"), "the conversation")
+        equal(c.end(), 0, "end")
+
+
+for part in (editing, pasting, commands, outgrown, stopping, stopping_beside_others, dumb, service, cut_by_the_service):
     part()
 print("a chat is as it should be")
