@@ -7,6 +7,13 @@ if(GIT_FOUND)
   if(NOT NTX_COMMIT)
     set(NTX_COMMIT "unknown")
   endif()
+  # A build after a pull or a commit is not of the commit that was there when cmake ran.
+  execute_process(COMMAND ${GIT_EXECUTABLE} -C ${CMAKE_SOURCE_DIR} rev-parse --git-path logs/HEAD
+                  OUTPUT_VARIABLE ntx_moves OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  get_filename_component(ntx_moves "${ntx_moves}" ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
+  if(EXISTS ${ntx_moves} AND NOT IS_DIRECTORY ${ntx_moves})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ntx_moves})
+  endif()
 endif()
 configure_file(${CMAKE_SOURCE_DIR}/common/version.h.in ${CMAKE_BINARY_DIR}/generated/ntx_version.h @ONLY)
 include_directories(${CMAKE_BINARY_DIR}/generated)
