@@ -10,9 +10,10 @@ Of each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of i
   i  instructions: 4 a clock of an SM
   a  integers, logic, bytes, conversions (ALU): 2 a clock; m: products of integers, IDP and IMAD: 2 a clock
   l  loads, stores to and from shared memory, shuffles: what a warp asks for crosses 128 bytes a clock, a shuffle is one; lanes that lie a block apart take a clock for each line of 128 bytes that they touch
-     (global memory), or for each word of the bank that most of them want (shared memory), on average over places of rows; so do lanes that look up entries of a book, any of which is as likely as another
+     (global memory), or for each word of the bank that most of them want (shared memory), on average over places of rows (a predicate leaves those whose word lies across two); so do lanes that look up
+     entries of a book, any of which is as likely as another, each in its copy. A book's way to shared memory is shared out over the outputs of a block, of 4,096 inputs each
   f  bytes in flight: of all warps that registers and shared memory leave room for, against 700 ns
-Not in it: the beginning and the end of a row, books on their way to shared memory, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop."""
+Not in it: the beginning and the end of a row, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop."""
 import functools
 import random
 import re
@@ -26,14 +27,15 @@ SIMPLE = dict(Q4_0=18, Q4_1=20, Q5_0=22, Q5_1=24, Q8_0=34, MXFP4=17, IQ4_NL=18)
 OTHERS = dict(NVFP4=(64, 36), Q1_0=(128, 18), Q2_0=(64, 18))
 SUPER = dict(Q2_K=84, Q3_K=110, Q4_K=144, Q5_K=176, Q6_K=210, IQ4_XS=136, IQ3_XXS=98, IQ3_S=110, IQ2_XXS=66, IQ2_XS=74, IQ2_S=82, IQ1_S=50, IQ1_M=56, TQ1_0=54, TQ2_0=66)
 PART = dict(Q4_K=16, Q5_K=16, Q6_K=16, IQ4_XS=16, IQ2_S=4, IQ1_S=4, IQ1_M=4, TQ1_0=4) # bytes from a part's to the next one's; of others 8
-BOOKS = dict(IQ2_XXS=(256, 8), IQ2_XS=(512, 8), IQ2_S=(1024, 8), IQ1_S=(2048, 8), IQ1_M=(2048, 8), IQ3_XXS=(256, 4), IQ3_S=(512, 4)) # entries, values of one
+BOOKS = dict(IQ2_XXS=(256, 8), IQ2_XS=(512, 8), IQ2_S=(1024, 8), IQ1_S=(2048, 8), IQ1_M=(2048, 8), IQ3_XXS=(256, 4), IQ3_S=(256, 4)) # words, values of one's entry
+INPUTS = 4096 # of a row, over which a book's way is shared out
 SLOT = lambda piece: (piece + 34) // 16 * 16
 
 
 def outs_of(t, rows): # cuda/fetch.h
-    if t in ('TQ1_0', 'IQ1_S', 'IQ1_M'):
+    if t in 'TQ1_0 IQ1_S IQ1_M Q1_0 IQ2_XS IQ2_S'.split():
         return 4 if rows == 1 else 2
-    return 2 if t in 'Q1_0 Q2_0 NVFP4 IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ2_0 IQ4_XS Q2_K Q3_K'.split() else 1
+    return 2 if t in 'Q2_0 NVFP4 IQ2_XXS IQ3_XXS IQ3_S TQ2_0 IQ4_XS Q2_K Q3_K'.split() else 1
 
 
 def geometry(t, rows=1, width=4):
@@ -46,8 +48,7 @@ def geometry(t, rows=1, width=4):
 
 
 def slots(t):
-    piece, threads = geometry(t)[2:4]
-    return 4 if threads == 16 and piece <= 400 else 2
+    return 4 if t == 'Q2_0' else 2
 
 
 def fullest(words):
@@ -57,23 +58,39 @@ def fullest(words):
 
 
 @functools.cache
-def clocks_of_lanes(t, rows, shared, width=4):
-    """Of a load of at most a word, on average."""
+def clocks_of_lanes(t, rows, shared, width=4, across=False):
+    """Of a load of at most a word, on average; across: only by lanes whose word lies across two."""
     _, _, piece, threads, lanes = geometry(t, rows, width)
     ring, draw, total = slots(t) * SLOT(piece), random.Random(1), 0
     for _ in range(400):
-        phase = [draw.randrange(0, 16, 2) for _ in range(4)]
-        words = [(p + phase[o] + o * (ring if shared else 1 << 20)) // 4 for o, p in lanes]
-        total += fullest(words) if shared else len({w // 32 for w in words})
+        phase = [draw.randrange(0, 16, 2) for _ in range(8)]
+        at = [p + phase[o] + o * (ring if shared else 1 << 20) for o, p in lanes]
+        words = [a // 4 for a in at if a % 4 or not across]
+        total += (fullest(words) if words else 1) if shared else len({w // 32 for w in words})
     return total / 400
 
 
 @functools.cache
-def clocks_of_book(entries, shared):
-    """Of a look-up in one: entries of a word in shared memory, of two bytes in lines of the first cache."""
+def clocks_of_book(words, copies):
+    """Of a look-up in a book in shared memory, whose copies lie word by word side by side: lane l looks in copy l % copies."""
     draw = random.Random(1)
-    drawn = [[draw.randrange(entries) for _ in range(32)] for _ in range(2000)]
-    return sum(fullest(d) if shared else len({e // 64 for e in d}) for d in drawn) / 2000
+    return sum(fullest([draw.randrange(words) * copies + l % copies for l in range(32)]) for _ in range(2000)) / 2000
+
+
+def threads_of(t): # of a block, cuda/fetch.h
+    return 256 if t in BOOKS and BOOKS[t][0] == 256 else 128
+
+
+def copies_of(t, rows, shared):
+    """Of the book that a block's shared memory has beside the rings of its rows' pieces."""
+    piece, threads = geometry(t)[2:4]
+    return 16 if shared - threads_of(t) // threads * outs_of(t, rows) * slots(t) * SLOT(piece) > 8 * 4 * BOOKS[t][0] else 1
+
+
+def clocks_to_bring(t, rows, copies):
+    """Of a book's way from the first cache to shared memory, 16 bytes a thread, for 1024 weights: a load of neighbouring words, or of few, and a store of four clocks."""
+    moves = BOOKS[t][0] * copies / 4 / 32
+    return moves * (4 + (4 if copies == 1 else 1)) * 1024 / (threads_of(t) // geometry(t)[3] * outs_of(t, rows) * INPUTS)
 
 
 def resources(path):
@@ -86,12 +103,12 @@ def resources(path):
     return found
 
 
-def count(code, t, rows):
+def count(code, t, rows, shared):
     """Clocks of an SM by pipe, for a warp once around; weights."""
     c, dots, staged = dict(i=0, a=0, m=0, l=0), 0, any('LDGSTS' in op for _, op in code)
-    narrow_x, looked_up = 0, 0
+    narrow_x = 0
     for _, op in code:
-        idle = op.startswith('@!PT')
+        idle, across = op.startswith('@!PT'), bool(re.match('@!?P', op))
         op = re.sub(r'^@!?U?P\w+\s+', '', op)
         name = op.split()[0].split('.')[0]
         c['i'] += 1 / 4
@@ -112,22 +129,21 @@ def count(code, t, rows):
             if name in ('SHFL', 'LDC'):
                 c['l'] += 1
             elif name == 'LDS' and w <= 4:
-                c['l'] += clocks_of_lanes(t, rows, True, w)
+                c['l'] += clocks_of_lanes(t, rows, True, w, across and t in SUPER)
             elif name == 'LDG' and w <= 4 and not staged:
                 narrow_x += 1
                 c['l'] += clocks_of_lanes(t, rows, False)
-            elif name == 'LDG' and w == 4 and t == 'TQ1_0' and staged and rows <= 2: # words of x, of four blocks
-                c['l'] += 4
-            elif name == 'LDG' and w == 2 and 'CONSTANT' in op and t in BOOKS:
-                looked_up += 1
-                c['l'] += clocks_of_book(BOOKS[t][0], False)
+            elif name == 'LDG' and w == 4 and t == 'TQ1_0' and staged and rows <= 2: # words of x: as many of four blocks as of one line
+                c['l'] += 2.5
             elif name != 'LDGSTS':
                 c['l'] += max(1, w / 4)
     weights = 128 * dots / rows / (1 + 1 / outs_of(t, rows) if staged and t in ('Q3_K', 'TQ2_0') else 2 if t == 'Q3_K' else 1) # others are sums of x
     if staged:
         c['l'] += weights / geometry(t)[0] * geometry(t)[1] / 128
-    if t in BOOKS and staged and not looked_up: # words of shared memory, counted above as if lanes lay beside one another
-        c['l'] += weights / BOOKS[t][1] / 32 * (clocks_of_book(BOOKS[t][0], True) - clocks_of_lanes(t, rows, True))
+    if t in BOOKS and staged: # look-ups are counted above as if lanes lay beside one another
+        copies = copies_of(t, rows, shared)
+        c['l'] += weights / BOOKS[t][1] / 32 * (clocks_of_book(BOOKS[t][0], copies) - clocks_of_lanes(t, rows, True, 2 if t == 'IQ3_S' else 4))
+        c['l'] += weights / 1024 * clocks_to_bring(t, rows, copies)
     if narrow_x: # of x: a scale a part, and sums; their lanes lie beside one another
         parts = weights / 1024
         c['l'] -= parts * (2 if t not in SUPER else 1) * (clocks_of_lanes(t, rows, False) - 1)
@@ -143,20 +159,20 @@ def kernels_of(path, kernels, rows):
         t = m.group(1)
         values, size, piece = geometry(t)[:3]
         loop = max(sass.loops(ops), key=lambda x: (sum('IDP' in o for _, o in x), -len(x))) # not what multiplies a row's last blocks
-        c, weights = count(loop, t, rows)
-        n_bytes = weights * size / values
         registers, shared = used.get(name, (64, 0))
+        c, weights = count(loop, t, rows, shared)
+        n_bytes = weights * size / values
         flight = (slots(t) - 1) * piece * outs_of(t, rows) * (2 if t not in SUPER else 1) if any('LDGSTS' in o for _, o in loop) else 32 * sass.in_flight(loop)[0]
-        out[t] = len(loop), n_bytes, c, registers, shared, flight
+        out[t] = len(loop), n_bytes, c, registers, shared, flight, threads_of(t)
     return out
 
 
 def rates_of(row, card):
-    n, n_bytes, c, registers, shared, flight = row
+    n, n_bytes, c, registers, shared, flight, threads = row
     sms, ghz, _, kib = CARDS[card]
     rates = {k: n_bytes / v * ghz * sms for k, v in c.items()}
-    blocks = min(65536 // (128 * ((registers + 7) // 8 * 8)), 16 if kib > 100 else 12, (kib * 1024 - 16384) // (shared + 1024) if shared else 99)
-    rates['f'] = blocks * 4 * flight / LATENCY * sms
+    blocks = min(65536 // (threads * ((registers + 7) // 8 * 8)), (2048 if kib > 100 else 1536) // threads, (kib * 1024 - 16384) // (shared + 1024) if shared else 99)
+    rates['f'] = blocks * threads // 32 * flight / LATENCY * sms
     return rates
 
 
@@ -177,7 +193,7 @@ def floats_of(path, rows):
         loads = [sass.width(o.split()[1] if o.startswith('@') else o.split()[0]) for _, o in ops if sass.LOAD.search(o)]
         weights = size * (loads.count(2) if size == 2 else len(loads) // (1 + rows))
         registers, shared = used.get(name, (64, 0))
-        out[t] = len(ops), 32 * weights, dict(i=len(ops) / 4, l=len(loads)), registers, shared, 32 * weights
+        out[t] = len(ops), 32 * weights, dict(i=len(ops) / 4, l=len(loads)), registers, shared, 32 * weights, 128
     return out
 
 

@@ -1,6 +1,7 @@
 /* codes.h: parts of blocks that hold codes rather than integers, word by word: eight codes become the nibbles of a selector, and a selector picks four bytes at once. Included by part.h.
  *
- * Books of codes are looked up in shared memory (bring_table), where threads that ask for different entries wait for the fullest bank only. */
+ * Books of codes are looked up in shared memory (bring_book), where threads that ask for different entries wait for the fullest bank only: one that 3.2 to 3.6 of 32 threads want on average,
+ * or two where 16 copies of a book lie side by side, of which each thread looks in its own (of 256 words: more have no room). */
 #ifndef NTX_CUDA_CODES_H
 #define NTX_CUDA_CODES_H
 
@@ -12,12 +13,16 @@ DEV uint32_t spread_2(uint32_t v)
     return (v | v << 2) & 0x33333333u;
 }
 
-/* Eight bits as the third of eight nibbles each. Products put a value beside itself. */
-DEV uint32_t thirds_of(uint32_t v)
+/* The eight bits of each of s's bytes as the third of eight nibbles: pairs of bits select bytes, of 0, 0x04, 0x40 and 0x44. */
+DEV void thirds_of(uint32_t bytes, uint32_t s, uint32_t *thirds)
 {
-    v = v * 0x1001u & 0x000f000fu;
-    v = v * 0x41u & 0x03030303u;
-    return v * 0x24u & 0x44444444u;
+    const uint32_t even = s & 0x33333333u, odd = s >> 2 & 0x33333333u;
+    UNROLL
+    for (uint32_t h = 0; h < 2; h++) {
+        const uint32_t first = pick_bytes_below_8(bytes, 0, even >> 16 * h), second = pick_bytes_below_8(bytes, 0, odd >> 16 * h);
+        thirds[2 * h] = pick_bytes_below_8(first, second, 0x5140u);
+        thirds[2 * h + 1] = pick_bytes_below_8(first, second, 0x7362u);
+    }
 }
 
 /* Byte i of w, 0 <= i < 4. */
@@ -34,114 +39,168 @@ DEV void pick_eight(uint32_t low, uint32_t high, uint32_t at, uint32_t *q)
 #define NIBBLE_OF(c, i) ((uint32_t)((c) >> 2 * (i) & 3) << 4 * (i))
 #define NIBBLES_OF(c) (NIBBLE_OF(c, 0) | NIBBLE_OF(c, 1) | NIBBLE_OF(c, 2) | NIBBLE_OF(c, 3) | NIBBLE_OF(c, 4) | NIBBLE_OF(c, 5) | NIBBLE_OF(c, 6) | NIBBLE_OF(c, 7)),
 #define XXS_OF(c, i) ((uint32_t)((c) >> 3 * (i) & 7) == 7 ? 62u : ((c) >> 3 * (i) & 7) * 8u + 4u)
-#define S_OF(c, i) (((c) >> 3 * (i) & 7) * 2u + 1u)
+#define S_OF(c, i) (((c) >> 3 * (i) & 7u) << 4 * (i))
 #define BYTES_XXS(c) (XXS_OF(c, 0) | XXS_OF(c, 1) << 8 | XXS_OF(c, 2) << 16 | XXS_OF(c, 3) << 24),
-#define BYTES_S(c) (S_OF(c, 0) | S_OF(c, 1) << 8 | S_OF(c, 2) << 16 | S_OF(c, 3) << 24),
+#define NIBBLES_S(c) (S_OF(c, 0) | S_OF(c, 1) | S_OF(c, 2) | S_OF(c, 3)),
 DEVICE_TABLE ALIGNED16 uint32_t table_iq2_xxs[] = {NTX_CODES_iq2_xxs(NIBBLES_OF)}, table_iq2_xs[] = {NTX_CODES_iq2_xs(NIBBLES_OF)}, table_iq2_s[] = {NTX_CODES_iq2_s(NIBBLES_OF)},
-             table_iq1[] = {NTX_CODES_iq1(NIBBLES_OF)}, table_iq3_xxs[] = {NTX_CODES_iq3_xxs(BYTES_XXS)}, table_iq3_s[] = {NTX_CODES_iq3_s(BYTES_S)};
+             table_iq1[] = {NTX_CODES_iq1(NIBBLES_OF)}, table_iq3_xxs[] = {NTX_CODES_iq3_xxs(BYTES_XXS)};
+DEVICE_TABLE uint16_t table_iq3_s[] = {NTX_CODES_iq3_s(NIBBLES_S)};
 
-/* Words of a type's book. */
+/* Words of a type's book, and copies. A word of IQ3_S has two entries, of four nibbles each: entry i in its lower half, i + 256 in the upper one. */
 #define TABLE_OF(type) \
-    ((type) == NTX_IQ2_XXS || (type) == NTX_IQ3_XXS ? 256u : (type) == NTX_IQ2_XS || (type) == NTX_IQ3_S ? 512u : (type) == NTX_IQ2_S ? 1024u \
+    ((type) == NTX_IQ2_XXS || (type) == NTX_IQ3_XXS || (type) == NTX_IQ3_S ? 256u : (type) == NTX_IQ2_XS ? 512u : (type) == NTX_IQ2_S ? 1024u \
      : (type) == NTX_IQ1_S || (type) == NTX_IQ1_M ? 2048u : 0u)
+#define COPIES_OF(type) (TABLE_OF(type) == 256u ? BOOK_COPIES : 1u)
 
-/* To shared memory, by all threads of a block. */
-DEV void bring_table(const uint32_t type, uint32_t *to)
+struct book { /* for one thread */
+    const uint8_t *copies;  /* shared */
+    uint32_t first, apart;  /* bytes from there to its copy's first word; from that to the next one */
+    uint32_t levels, pairs; /* bytes to select: of IQ2 and IQ3_S; of thirds_of() */
+};
+
+DEV uint32_t entry(const struct book *book, uint32_t i) { return *(const uint32_t *)(const void *)(book->copies + (i * book->apart + book->first)); }
+
+DEV uint32_t word_of_book(const uint32_t type, uint32_t i)
 {
-    const uint32_t *from = type == NTX_IQ2_XXS ? table_iq2_xxs : type == NTX_IQ2_XS ? table_iq2_xs : type == NTX_IQ2_S ? table_iq2_s
-                         : type == NTX_IQ3_XXS ? table_iq3_xxs : type == NTX_IQ3_S ? table_iq3_s : table_iq1;
-    if (!TABLE_OF(type))
-        return;
-    for (uint32_t i = 4 * TID; i < TABLE_OF(type); i += 4 * BLOCK_DIM) {
+    switch (type) {
+    case NTX_IQ2_XXS: return table_iq2_xxs[i];
+    case NTX_IQ2_XS: return table_iq2_xs[i];
+    case NTX_IQ2_S: return table_iq2_s[i];
+    case NTX_IQ3_XXS: return table_iq3_xxs[i];
+    case NTX_IQ3_S: return table_iq3_s[i] | (uint32_t)table_iq3_s[i + 256] << 16;
+    default: return table_iq1[i];
+    }
+}
+
+/* To shared memory, by all threads of a block. Behind it lie constants that are to stay in registers: a compiler makes anew, wherever it is wanted, what it knows, and what it knows to be
+ * the same for all threads; so each lies there twice. */
+DEV struct book bring_book(const uint32_t type, uint32_t *to)
+{
+    const uint32_t copies = COPIES_OF(type), words = TABLE_OF(type) * copies;
+    struct book book = {(const uint8_t *)to, 4 * (TID % copies), 4 * copies, 0, 0};
+    if (!words)
+        return book;
+    for (uint32_t i = TID; i < words / 4; i += BLOCK_DIM) {
         uint32_t v[4];
-        load_words4(from + i, v);
-        store_words4(to + i, v);
+        UNROLL
+        for (uint32_t k = 0; k < 4; k++)
+            v[k] = word_of_book(type, copies < 4 ? 4 * i + k : i / (copies / 4));
+        store_words4(to + 4 * i, v);
+    }
+    if (TID < 2) {
+        to[words + TID] = type == NTX_IQ3_S ? LOOKUP_BYTES(1, 3, 5, 7) : LOOKUP_BYTES(8, 25, 43, 60);
+        to[words + 2 + TID] = LOOKUP_BYTES(0, 0x04, 0x40, 0x44);
     }
     SYNC();
+    book.levels = to[words + TID % 2];
+    book.pairs = to[words + 2 + TID % 2];
+    return book;
 }
 
 /* ---- signs */
 
-/* Four times seven, and to each an eighth that makes the number of minuses even. */
-DEV uint32_t signs_of_28(uint32_t w)
+/* Four times seven bits, in a byte each, and to each an eighth that makes the number of minuses even: shifts to the left move a sum of all bits to the highest. */
+DEV uint32_t evened(uint32_t s)
 {
-    const uint32_t s = (w & 0x7fu) | (w << 1 & 0x7f00u) | (w << 2 & 0x7f0000u) | (w << 3 & 0x7f000000u);
-    uint32_t odd = s ^ s >> 4;
-    odd ^= odd >> 2;
-    return s | ((odd ^ odd >> 1) & 0x01010101u) << 7;
+    uint32_t odd = s ^ s << 1;
+    odd ^= odd << 2;
+    return s | ((odd ^ odd << 4) & 0x80808080u);
 }
 
-/* Bytes of -1 where bits n .. n + 3 of s are set: n is 0 or 4. Each bit goes to the highest of a byte. */
-DEV uint32_t minuses(uint32_t s, const uint32_t n) { return signs_of_bytes((s & 15u << n) * (n ? 0x01020408u : 0x10204080u)); }
+DEV uint32_t signs_of_28(uint32_t w) { return evened((w & 0x7fu) | (w << 1 & 0x7f00u) | (w << 2 & 0x7f0000u) | (w << 3 & 0x7f000000u)); }
 
-/* Four positive bytes with such signs. */
-DEV uint32_t with_minuses(uint32_t v, uint32_t minus) { return (v ^ minus) + (minus & 0x01010101u); }
+/* Four bits as the lowest of four bytes: a product puts each seven bits behind the one before. */
+DEV uint32_t lowest_of(uint32_t bits) { return bits * 0x204081u & 0x01010101u; }
+
+/* Four positive bytes, those with a minus that have a 1. */
+DEV uint32_t with_minuses(uint32_t v, uint32_t ones) { return (v ^ ones * 255) + ones; }
+
+/* 32 positive bytes by their signs. */
+DEV void sign_words(uint32_t signs, uint32_t *q)
+{
+    UNROLL
+    for (uint32_t h = 0; h < 2; h++) {
+        const uint32_t nibbles = signs >> 4 * h & 0x0f0f0f0fu;
+        UNROLL
+        for (uint32_t l = 0; l < 4; l++)
+            q[2 * l + h] = with_minuses(q[2 * l + h], lowest_of(byte_of(nibbles, l)));
+    }
+}
 
 /* ---- IQ2: eight codes of two bits an index. Levels, and behind them their negatives. */
-#define IQ2_LEVELS LOOKUP_BYTES(8, 25, 43, 60)
 #define IQ2_NEGATIVES LOOKUP_BYTES(-8, -25, -43, -60)
 
-DEV void iq2_eight(uint32_t nibbles, uint32_t signs, uint32_t *q) { pick_eight(IQ2_LEVELS, IQ2_NEGATIVES, nibbles | thirds_of(signs), q); }
-
-DEV void words_iq2_xxs(const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+/* Codes of four indices, and their signs. */
+DEV void iq2_32(const struct book *book, const uint32_t *nibbles, uint32_t signs, uint32_t *q)
 {
-    uint32_t w[2];
-    words_at(b + 2 + 8 * t, off + 2, w, 2);
-    const uint32_t signs = signs_of_28(w[1]);
+    uint32_t thirds[4];
+    thirds_of(book->pairs, signs, thirds);
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        iq2_eight(table[byte_of(w[0], l)], byte_of(signs, l), u->q + 2 * l);
+        pick_eight(book->levels, IQ2_NEGATIVES, nibbles[l] + thirds[l], q + 2 * l);
+}
+
+DEV void words_iq2_xxs(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+{
+    uint32_t w[2], nibbles[4];
+    few_words_at(b + 2 + 8 * t, off + 2, w, 2);
+    UNROLL
+    for (uint32_t l = 0; l < 4; l++)
+        nibbles[l] = entry(book, byte_of(w[0], l));
+    iq2_32(book, nibbles, signs_of_28(w[1]), u->q);
     u->scale[0] = u->scale[1] = (int32_t)(w[1] >> 27 | 1);
 }
 
-DEV void words_iq2_xs(const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq2_xs(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    uint32_t w[2];
-    words_at(b + 2 + 8 * t, off + 2, w, 2);
-    const uint32_t signs = signs_of_28((w[0] >> 9 & 127) | w[0] >> 25 << 7 | (w[1] >> 9 & 127) << 14 | w[1] >> 25 << 21), s = b[66 + t];
+    uint32_t w[2], nibbles[4];
+    few_words_at(b + 2 + 8 * t, off + 2, w, 2);
+    const uint32_t signs = pick_bytes(w[0], w[1], 0x7531u) >> 1 & 0x7f7f7f7fu, s = b[66 + t];
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        iq2_eight(table[w[l / 2] >> 16 * (l % 2) & 511], byte_of(signs, l), u->q + 2 * l);
+        nibbles[l] = entry(book, w[l / 2] >> 16 * (l % 2) & 511);
+    iq2_32(book, nibbles, evened(signs), u->q);
     u->scale[0] = (int32_t)(2 * (s & 15) + 1);
     u->scale[1] = (int32_t)(s >> 3 | 1);
 }
 
-DEV void words_iq2_s(const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq2_s(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    uint32_t w, signs;
-    words_at(b + 2 + 4 * t, off + 2, &w, 1);
-    words_at(b + 34 + 4 * t, off + 2, &signs, 1);
-    const uint32_t high = b[66 + t], s = b[74 + t];
+    uint32_t nibbles[4];
+    const uint32_t w = one_word_at(b + 2 + 4 * t, off + 2), signs = one_word_at(b + 34 + 4 * t, off + 2), high = b[66 + t], s = b[74 + t];
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        iq2_eight(table[byte_of(w, l) | (high << (8 - 2 * l) & 0x300u)], byte_of(signs, l), u->q + 2 * l);
+        nibbles[l] = entry(book, byte_of(w, l) | (high << (8 - 2 * l) & 0x300u));
+    iq2_32(book, nibbles, signs, u->q);
     u->scale[0] = (int32_t)(2 * (s & 15) + 1);
     u->scale[1] = (int32_t)(s >> 3 | 1);
 }
 
 /* ---- IQ3: four codes of three bits an index. */
 
-DEV void words_iq3_xxs(const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq3_xxs(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    uint32_t w[2], s;
-    words_at(b + 2 + 8 * t, off + 2, w, 2);
-    words_at(b + 66 + 4 * t, off + 2, &s, 1);
-    const uint32_t signs = signs_of_28(s);
+    uint32_t w[2];
+    few_words_at(b + 2 + 8 * t, off + 2, w, 2);
+    const uint32_t s = one_word_at(b + 66 + 4 * t, off + 2);
     UNROLL
     for (uint32_t l = 0; l < 8; l++)
-        u->q[l] = with_minuses(table[byte_of(w[l / 4], l % 4)], minuses(signs >> 8 * (l / 2), 4 * (l % 2)));
+        u->q[l] = entry(book, byte_of(w[l / 4], l % 4));
+    sign_words(signs_of_28(s), u->q);
     u->scale[0] = u->scale[1] = (int32_t)(s >> 27 | 1);
 }
 
-DEV void words_iq3_s(const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq3_s(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    uint32_t w[2], signs;
-    words_at(b + 2 + 8 * t, off + 2, w, 2);
-    words_at(b + 74 + 4 * t, off + 2, &signs, 1);
-    const uint32_t high = b[66 + t];
+    uint32_t w[2];
+    few_words_at(b + 2 + 8 * t, off + 2, w, 2);
+    const uint32_t signs = one_word_at(b + 74 + 4 * t, off + 2), high = b[66 + t];
     UNROLL
-    for (uint32_t l = 0; l < 8; l++)
-        u->q[l] = with_minuses(table[byte_of(w[l / 4], l % 4) | (high << (8 - l) & 0x100u)], minuses(signs >> 8 * (l / 2), 4 * (l % 2)));
+    for (uint32_t l = 0; l < 8; l++) {
+        const uint32_t half = byte_of(w[l / 4], l % 4) * book->apart + (book->first | (high << 1 >> l & 2));
+        u->q[l] = pick_bytes_below_8(book->levels, LOOKUP_BYTES(9, 11, 13, 15), half_at(book->copies + half));
+    }
+    sign_words(signs, u->q);
     u->scale[0] = u->scale[1] = 2 * (b[106 + t / 2] >> t % 2 * 4 & 15) + 1;
 }
 
@@ -151,25 +210,21 @@ DEV void iq1_eight(uint32_t nibbles, uint32_t less, uint32_t *q)
     pick_eight(LOOKUP_BYTES(-7, 1, 9, 17) - less * 0x02010202u, 0, nibbles, q); /* bytes of -9, -1, 7, 15 */
 }
 
-DEV void words_iq1_s(const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq1_s(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    uint32_t w;
-    words_at(b + 2 + 4 * t, off + 2, &w, 1);
-    const uint32_t h = half_at(b + 34 + 2 * t);
+    const uint32_t w = one_word_at(b + 2 + 4 * t, off + 2), h = half_at(b + 34 + 2 * t);
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        iq1_eight(table[byte_of(w, l) | (h << 8 >> 3 * l & 0x700u)], h >> 15, u->q + 2 * l);
+        iq1_eight(entry(book, byte_of(w, l) | (h << 8 >> 3 * l & 0x700u)), h >> 15, u->q + 2 * l);
     u->scale[0] = u->scale[1] = (int32_t)(2 * (h >> 12 & 7) + 1);
 }
 
-DEV void words_iq1_m(const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq1_m(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    uint32_t w;
-    words_at(b + 4 * t, off, &w, 1);
-    const uint32_t h = half_at(b + 32 + 2 * t), s = half_at(b + 48 + t / 2 * 2) >> t % 2 * 6;
+    const uint32_t w = one_word_at(b + 4 * t, off), h = half_at(b + 32 + 2 * t), s = half_at(b + 48 + t / 2 * 2) >> t % 2 * 6;
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        iq1_eight(table[byte_of(w, l) | (h << 8 >> 4 * l & 0x700u)], h >> (4 * l + 3) & 1, u->q + 2 * l);
+        iq1_eight(entry(book, byte_of(w, l) | (h << 8 >> 4 * l & 0x700u)), h >> (4 * l + 3) & 1, u->q + 2 * l);
     u->scale[0] = (int32_t)(2 * (s & 7) + 1);
     u->scale[1] = (int32_t)(2 * (s >> 3 & 7) + 1);
 }
@@ -242,7 +297,7 @@ DEV void words_q1_0(const uint8_t *b, uint32_t off, uint32_t t, uint32_t *q)
     words_at(b + 2 + 4 * t, off + 2, &w, 1);
     UNROLL
     for (int i = 0; i < 8; i++)
-        q[i] = minuses(w >> i / 2 * 8, i % 2 * 4) & 0x02020202u;
+        q[i] = 2 * lowest_of(w >> 4 * i & 15);
 }
 
 /* Bytes n of words 0, 2, 4 and 6, as word n. */

@@ -11,7 +11,8 @@
 
 #include "cuda/part.h"
 
-#define PRODUCT_THREADS 128u
+/* Of a block: more where all of them look in copies of a book (codes.h), for which they wait once. */
+#define PRODUCT_THREADS(type) (TABLE_OF(type) == 256u ? 256u : 128u)
 
 /* By rule: threads of a row, values of a piece. */
 #define FETCH_THREADS_SIMPLE 16u
@@ -22,7 +23,7 @@
 #define FETCH_VALUES_SUPER 2048u
 
 #define SLOT_BYTES(piece) (((piece) + 15u + 4u + 15u) / 16u * 16u) /* words are read in pairs (part.h) */
-#define RING_SLOTS(piece, threads) ((threads) == 16u && (piece) <= 400u ? 4u : 2u)
+#define RING_SLOTS(type) ((type) == NTX_Q2_0 ? 4u : 2u) /* its pieces are small, and Q1_0's, which are smaller, those of four outputs */
 
 #define FETCH_ENUM_FLOAT(TYPE, type, values) PIECE_##TYPE = 0, THREADS_OF_##TYPE = 32, RING_##TYPE = 4,
 #define FETCH_ENUM_SIMPLE(TYPE, type, values) FETCH_ENUM_BLOCKS(TYPE, type, values, SIMPLE)
@@ -31,25 +32,25 @@
 #define FETCH_ENUM_BLOCKS(TYPE, type, values, rule)                                              \
     PIECE_##TYPE = FETCH_VALUES_##rule / values * sizeof(struct ntx_block_##type),               \
     THREADS_OF_##TYPE = FETCH_THREADS_##rule,                                                    \
-    RING_##TYPE = SLOT_BYTES(PIECE_##TYPE) * RING_SLOTS(PIECE_##TYPE, FETCH_THREADS_##rule),
+    RING_##TYPE = SLOT_BYTES(PIECE_##TYPE) * RING_SLOTS(NTX_##TYPE),
 #define FETCH_ENUM(rule, TYPE, type, values, ...) FETCH_ENUM_##rule(TYPE, type, values)
 enum { NTX_TYPES(FETCH_ENUM) };
 
 /* Outputs whose rows a warp, or half of one, multiplies side by side, of one row of x and of more: what is read of x serves all of them. */
 #define OUTS_OF(TYPE, rows)                                                                                                              \
     (TYPE == NTX_TQ1_0 || TYPE == NTX_IQ1_S || TYPE == NTX_IQ1_M         ? rows == 1 ? 4 : 2                                             \
-     : TYPE == NTX_Q1_0 || TYPE == NTX_Q2_0 || TYPE == NTX_NVFP4         ? 2                                                             \
-     : TYPE == NTX_IQ2_XXS || TYPE == NTX_IQ2_XS || TYPE == NTX_IQ2_S    ? 2                                                             \
+     : TYPE == NTX_Q1_0 || TYPE == NTX_IQ2_XS || TYPE == NTX_IQ2_S       ? rows == 1 ? 4 : 2                                             \
+     : TYPE == NTX_Q2_0 || TYPE == NTX_NVFP4 || TYPE == NTX_IQ2_XXS      ? 2                                                             \
      : TYPE == NTX_IQ3_XXS || TYPE == NTX_IQ3_S || TYPE == NTX_TQ2_0     ? 2                                                             \
      : TYPE == NTX_IQ4_XS || TYPE == NTX_Q2_K || TYPE == NTX_Q3_K        ? 2                                                             \
                                                                          : 1)
-#define RINGS_OF(TYPE, rows) (PRODUCT_THREADS / THREADS_OF_##TYPE * OUTS_OF(NTX_##TYPE, rows) * RING_##TYPE)
+#define RINGS_OF(TYPE, rows) (PRODUCT_THREADS(NTX_##TYPE) / THREADS_OF_##TYPE * OUTS_OF(NTX_##TYPE, rows) * RING_##TYPE)
 
 #define PIECE_CASE(rule, TYPE, ...) case NTX_##TYPE: return PIECE_##TYPE;
 #define FETCH_THREADS_CASE(rule, TYPE, ...) case NTX_##TYPE: return THREADS_OF_##TYPE;
 DEV uint32_t piece_bytes(const uint32_t type) { switch (type) { NTX_TYPES(PIECE_CASE) default: return 1; } }
 DEV uint32_t fetch_threads(const uint32_t type) { switch (type) { NTX_TYPES(FETCH_THREADS_CASE) default: return 32; } }
-DEV uint32_t ring_slots(const uint32_t type) { return RING_SLOTS(piece_bytes(type), fetch_threads(type)); }
+DEV uint32_t ring_slots(const uint32_t type) { return RING_SLOTS(type); }
 DEV uint32_t ring_bytes(const uint32_t type) { return ring_slots(type) * SLOT_BYTES(piece_bytes(type)); }
 
 struct fetch { /* of one output, for one of its threads */

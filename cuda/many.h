@@ -411,7 +411,7 @@ NTX_TYPES(MANY_OF)
 #define LAUNCH_MANY_HALVES(type) LAUNCH_MANY_SIMPLE(type)
 #define LAUNCH_MANY_SUPER(type) LAUNCH_MANY_SIMPLE(type)
 #define LAUNCH_ROWS(type, n, times)                                                                \
-    RETURN_LAUNCH(s, product_##type##_##n, count_blocks(&a, PRODUCT_THREADS / THREADS_OF_##type * OUTS_OF(NTX_##type, n)), times, heads, PRODUCT_THREADS, a);
+    RETURN_LAUNCH(s, product_##type##_##n, count_blocks(&a, PRODUCT_THREADS(NTX_##type) / THREADS_OF_##type * OUTS_OF(NTX_##type, n)), times, heads, PRODUCT_THREADS(NTX_##type), a);
 #define PRODUCT_CASE(rule, type, ...)                                                              \
     case NTX_##type: {                                                                             \
         const uint32_t heads = a.chosen.n ? a.chosen.n : a.tiles.n ? a.tiles.n : a.heads.n ? a.heads.n : 1; \

@@ -61,6 +61,27 @@ DEV void words_at(const uint8_t *p, uint32_t off, uint32_t *v, const int n)
     }
 }
 
+/* The same, where threads are in each other's way: those whose last word lies in one do not ask for what is behind it. */
+DEV void few_words_at(const uint8_t *p, uint32_t off, uint32_t *v, const int n)
+{
+    off &= 3;
+    const uint32_t *w = (const uint32_t *)(const void *)(p - off);
+    uint32_t low = w[0];
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        uint32_t high = i + 1 < n || off ? w[i + 1] : low;
+        v[i] = shift_pair(low, high, 8 * off);
+        low = high;
+    }
+}
+
+DEV uint32_t one_word_at(const uint8_t *p, uint32_t off)
+{
+    uint32_t v;
+    few_words_at(p, off, &v, 1);
+    return v;
+}
+
 /* 16 bytes; wide: they lie 16-aligned. */
 DEV void sixteen_at(const uint8_t *p, uint32_t off, uint32_t *v, const int wide)
 {
@@ -341,18 +362,18 @@ DEV void words_iq4_xs(const uint8_t *b, uint32_t off, uint32_t t, struct unpacke
     u->scale[0] = u->scale[1] = (int32_t)((b[4 + t / 2] >> t % 2 * 4 & 15) | (half_at(b + 2) >> 2 * t & 3) << 4) - 32;
 }
 
-/* 32 neighbouring values. table: of the type, in shared memory (codes.h). */
-DEV void unpack_codes(const uint32_t type, const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+/* 32 neighbouring values. book: of the type (codes.h). */
+DEV void unpack_codes(const uint32_t type, const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     switch (type) {
     case NTX_IQ4_XS: words_iq4_xs(b, off, t, u); break;
-    case NTX_IQ3_XXS: words_iq3_xxs(table, b, off, t, u); break;
-    case NTX_IQ3_S: words_iq3_s(table, b, off, t, u); break;
-    case NTX_IQ2_XXS: words_iq2_xxs(table, b, off, t, u); break;
-    case NTX_IQ2_XS: words_iq2_xs(table, b, off, t, u); break;
-    case NTX_IQ2_S: words_iq2_s(table, b, off, t, u); break;
-    case NTX_IQ1_S: words_iq1_s(table, b, off, t, u); break;
-    case NTX_IQ1_M: words_iq1_m(table, b, off, t, u); break;
+    case NTX_IQ3_XXS: words_iq3_xxs(book, b, off, t, u); break;
+    case NTX_IQ3_S: words_iq3_s(book, b, off, t, u); break;
+    case NTX_IQ2_XXS: words_iq2_xxs(book, b, off, t, u); break;
+    case NTX_IQ2_XS: words_iq2_xs(book, b, off, t, u); break;
+    case NTX_IQ2_S: words_iq2_s(book, b, off, t, u); break;
+    case NTX_IQ1_S: words_iq1_s(book, b, off, t, u); break;
+    case NTX_IQ1_M: words_iq1_m(book, b, off, t, u); break;
     case NTX_TQ1_0: words_tq1_0(b, off, t, u); break;
     default: break;
     }
@@ -370,10 +391,10 @@ DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32
 DEV int is_codes(const uint32_t type) { return type != NTX_TQ2_0 && !(type >= NTX_Q2_K && type <= NTX_Q6_K); }
 
 /* off: off_word(b); wide: blocks lie 16-aligned, which those of 16 n bytes may. */
-DEV void unpack_part(const uint32_t type, const uint32_t *table, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
+DEV void unpack_part(const uint32_t type, const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
 {
     if (is_codes(type))
-        unpack_codes(type, table, b, off, t, u);
+        unpack_codes(type, book, b, off, t, u);
     else if (type == NTX_Q4_K || type == NTX_Q5_K)
         unpack_45(type, b, off, t, u, wide);
     else if (type == NTX_Q6_K)

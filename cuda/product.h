@@ -115,9 +115,9 @@ DEV float join_16_threads(float v)
 DEV void simple_block(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
 {
     const uint32_t nb16 = up16(p->n_in / 32), t = b % (block_values(type) / 32);
-    uint32_t q[2][8];
+    uint32_t q[4][8];
     int32_t minus;
-    float d[2], m[2];
+    float d[4], m[4];
     UNROLL
     for (int o = 0; o < outs; o++) {
         d[o] = simple_d(type, w[o]);
@@ -145,7 +145,7 @@ DEV void simple_block(const uint32_t type, const int rows, const int outs, const
 DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
 {
     const uint32_t nb16 = up16(p->n_in / 32);
-    uint32_t bits[2];
+    uint32_t bits[4];
     UNROLL
     for (int o = 0; o < outs; o++)
         words_at(w[o] + 2 + 4 * (b % 4), off[o] + 2, &bits[o], 1);
@@ -175,8 +175,8 @@ DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product
 DEV void halves_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
 {
     const uint32_t nb16 = up16(p->n_in / 32), t = b % 2;
-    uint32_t q[2][8];
-    float low[2], high[2];
+    uint32_t q[4][8];
+    float low[4], high[4];
     UNROLL
     for (int o = 0; o < outs; o++) {
         low[o] = e4m3_half(w[o][2 * t]);
@@ -200,9 +200,9 @@ DEV void halves_block(const int rows, const int outs, const struct ntx_gpu_produ
 DEV void product_simple(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring)
 {
     const uint32_t lane = TID % 16, first = (block * BLOCK_DIM + TID) / 16 * (uint32_t)outs, nb = p->n_in / 32, parts = block_values(type) / 32;
-    struct fetch f[2];
-    uint32_t begin[2], off[2];
-    float acc[2 * NTX_GPU_ROWS];
+    struct fetch f[4];
+    uint32_t begin[4], off[4];
+    float acc[2 * NTX_GPU_ROWS]; /* four outputs are of one row */
     UNROLL
     for (int o = 0; o < outs; o++) {
         const uint8_t *row = weights_of(p, output_at(p, first + (uint32_t)o));
@@ -218,7 +218,7 @@ DEV void product_simple(const uint32_t type, const int rows, const int outs, con
         const uint32_t slot = fetched(type, outs, f, b0 / 32);
         UNROLL
         for (uint32_t at = lane; at < 32; at += 16) {
-            const uint8_t *w[2];
+            const uint8_t *w[4];
             UNROLL
             for (int o = 0; o < outs; o++)
                 w[o] = ring + begin[o] + slot + (at - lane) / parts * block_size(type);
@@ -277,6 +277,23 @@ DEV int32_t join_eight(int32_t *v, const int n, const int chosen)
     return v[0];
 }
 
+/* Eight threads, group g of four, have part g of each of four things, w[thing]; then the parts of thing g, w[part]. */
+DEV void turn_groups(uint32_t *w)
+{
+    UNROLL
+    for (uint32_t m = 1; m < 4; m *= 2) {
+        const int upper = (TID / 8 & m) != 0;
+        UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            if (i & m)
+                continue;
+            const uint32_t other = (uint32_t)xor_i((int32_t)(upper ? w[i] : w[i + m]), 8 * m);
+            w[i] = upper ? other : w[i];
+            w[i + m] = upper ? w[i + m] : other;
+        }
+    }
+}
+
 /* TQ1_0: a thread has a word of five digits of each block's first 32 bytes, and of every second output's block one of the 16 bytes behind them. */
 DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, uint32_t at, uint32_t b, int32_t *v, const int apart)
 {
@@ -284,9 +301,9 @@ DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_produ
     uint32_t first[4], second[4];
     UNROLL
     for (int o = 0; o < outs; o++) {
-        words_at(s->w[o] + at + 4 * t, s->off[o], &first[o], 1);
+        first[o] = one_word_at(s->w[o] + at + 4 * t, s->off[o]);
         if (2 * o < outs)
-            words_at(s->w[o] + at + 32 + t % 4 * 4, s->off[o], &second[o], 1);
+            second[o] = one_word_at(s->w[o] + at + 32 + t % 4 * 4, s->off[o]);
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -294,11 +311,20 @@ DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_produ
         const uint32_t *words = (const uint32_t *)(const void *)(x + b * 256);
         const int16_t *s16 = (const int16_t *)(const void *)(x + nb4 * 256 + 4 * up16(nb)) + b * 16;
         const int32_t minus = s16[2 * t] + s16[2 * t + 1];
-        uint32_t x_first[5], x_second[5];
+        uint32_t x_first[5], x_second[5], line[4];
         UNROLL
-        for (uint32_t n = 0; n < 5; n++) {
+        for (uint32_t n = 0; n < 4; n++) { /* a row of x has whole fours of blocks (vector.h) */
             x_first[n] = words[8 * n + t];
-            x_second[n] = words[40 + 4 * n + t % 4];
+            line[n] = ((const uint32_t *)(const void *)(x + (b / 4 * 4 + n) * 256))[32 + TID % WARP];
+        }
+        turn_groups(line); /* words 32 + 8 n + t of its block; they came as one line of 128 bytes after another */
+        x_first[4] = line[0];
+        UNROLL
+        for (uint32_t n = 0; n < 3; n++) {
+            const uint32_t other = (uint32_t)xor_i((int32_t)line[n + 1], 4);
+            x_second[2 * n] = t < 4 ? line[n + 1] : other;
+            if (n < 2)
+                x_second[2 * n + 1] = t < 4 ? other : line[n + 1];
         }
         UNROLL
         for (int o = 0; o < outs; o++) {
@@ -311,7 +337,7 @@ DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_produ
 }
 
 /* A thread's parts of the sums of a step, `at` bytes behind the ring's first, block b: v[(row + rows * output) * apart], and so of minima. */
-DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, const uint32_t *table, uint32_t at, uint32_t b, int32_t *v, int32_t *minima,
+DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, const struct book *book, uint32_t at, uint32_t b, int32_t *v, int32_t *minima,
                     const int apart, const int wide)
 {
     const uint32_t t = TID % 8, nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
@@ -322,7 +348,7 @@ DEV void super_step(const uint32_t type, const int rows, const int outs, const s
     }
     UNROLL
     for (int o = 0; o < outs; o++)
-        unpack_part(type, table, s->w[o] + at, s->off[o], t, &u[o], wide);
+        unpack_part(type, book, s->w[o] + at, s->off[o], t, &u[o], wide);
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
@@ -341,7 +367,7 @@ DEV struct super_scales scales_of(const uint32_t type, const int rows, const uin
 {
     struct super_scales s = {super_scale(type, b), has_min(type) ? f16_at(b + super_d(type) + 2) : 0, 0};
     if (is_ternary(type, rows))
-        words_at(b + 48, off, &s.digits, 1);
+        s.digits = one_word_at(b + 48, off);
     return s;
 }
 
@@ -362,7 +388,7 @@ DEV void super_add(const uint32_t type, const int rows, const struct ntx_gpu_pro
 }
 
 /* Blocks b0 .. b0 + 15. acc: [sums kept][steps / together] */
-DEV void super_turn(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const uint32_t *table, uint32_t b0, float *acc, const int wide)
+DEV void super_turn(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const struct book *book, uint32_t b0, float *acc, const int wide)
 {
     const uint32_t g = TID % WARP / 8, size = 4 * block_size(type);
     const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), n = rows * outs * together / kept;
@@ -372,10 +398,11 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
         int32_t v[16], minima[16];
         struct super_scales scales[2];
         UNROLL
-        for (int k = first; k < first + together; k++) {
+        for (int j = 0; j < together; j++) {
+            const int k = first + j;
             if (k % 2 == 0)
                 slot = fetched(type, outs, f, b0 / 8 + (uint32_t)k / 2);
-            super_step(type, rows, outs, p, s, table, slot + (uint32_t)k % 2 * size, b0 + 4 * (uint32_t)k + g, v + k - first, minima + k - first, together, wide);
+            super_step(type, rows, outs, p, s, book, slot + (uint32_t)k % 2 * size, b0 + 4 * (uint32_t)k + g, v + j, minima + j, together, wide);
             UNROLL
             for (int h = 0; h < kept; h++) /* of a piece's two steps at once */
                 if (together == 1 || (k % 2 == 0 && (together == 2 || s->step / 2 == (uint32_t)k / 2)))
@@ -390,7 +417,7 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
 }
 
 /* Blocks b0 .., a step at a time. Beyond the row's last is what lay in the slot, by the last one's x, and it is not added: shuffles need the whole warp. */
-DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const uint32_t *table, uint32_t b0, float *acc, const int wide)
+DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const struct book *book, uint32_t b0, float *acc, const int wide)
 {
     const uint32_t g = TID % WARP / 8, size = 4 * block_size(type), nb = p->n_in / 256;
     const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), n = rows * outs * together / kept;
@@ -405,7 +432,7 @@ DEV void super_rest(const uint32_t type, const int rows, const int outs, const s
         int32_t one[16], minimum[16];
         if (k % 2 == 0)
             slot = fetched(type, outs, f, b0 / 8 + k / 2);
-        super_step(type, rows, outs, p, s, table, slot + k % 2 * size, b, one, minimum, 1, wide);
+        super_step(type, rows, outs, p, s, book, slot + k % 2 * size, b, one, minimum, 1, wide);
         UNROLL
         for (int e = 0; e < rows * outs * together; e++) {
             if ((uint32_t)(e % together) != now)
@@ -456,7 +483,7 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
     for (int o = 0; o < outs; o++)
         f[o] = fetch_of(type, weights_of(p, output_at(p, first + (uint32_t)o)), nb * block_size(type), ring, TID / WARP * (uint32_t)outs + (uint32_t)o, TID % WARP);
     begin_fetch(type, outs, f);
-    bring_table(type, table);
+    const struct book book = bring_book(type, table);
     UNROLL
     for (uint32_t o = 0; o < (uint32_t)outs; o++) {
         s.w[o] = super_at(type, p, ring, first, (uint32_t)outs, is_ternary(type, rows) ? o ^ s.out : o);
@@ -470,8 +497,8 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
         acc[k] = 0;
     uint32_t b0 = 0;
     for (; rows * outs <= 4 && b0 + 16 <= nb; b0 += 16) /* of more a step is long enough */
-        super_turn(type, rows, outs, p, &s, f, table, b0, acc, wide);
-    super_rest(type, rows, outs, p, &s, f, table, b0, acc, wide);
+        super_turn(type, rows, outs, p, &s, f, &book, b0, acc, wide);
+    super_rest(type, rows, outs, p, &s, f, &book, b0, acc, wide);
     UNROLL
     for (int h = 0; h < kept; h++) { /* lanes + 8, then + 4, + 2, + 1 */
         float *l = acc + h * each, y = together == 4 ? l[0] + xor_f(l[0], 2) : together == 2 ? l[0] + l[1] : (l[0] + l[2]) + (l[1] + l[3]);
@@ -543,7 +570,7 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
 #define PRODUCT_HALVES(type, rows) PRODUCT_SIMPLE(type, rows)
 #define PRODUCT_SUPER(type, rows)                                  \
     SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];           \
-    SHARED ALIGNED16 uint32_t table[TABLE_OF(NTX_##type) + 4];         \
+    SHARED ALIGNED16 uint32_t table[TABLE_OF(NTX_##type) * COPIES_OF(NTX_##type) + 4]; \
     product_super_any(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &p, block, ring, table);
 #define PRODUCTS_OF(rule, TYPE, ...) PRODUCT(rule, TYPE, 1) PRODUCT(rule, TYPE, 2) PRODUCT(rule, TYPE, 4) PRODUCT(rule, TYPE, 8)
 NTX_TYPES(PRODUCTS_OF)

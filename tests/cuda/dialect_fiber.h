@@ -23,6 +23,7 @@ DEV void copies_over(void);
 #define SHARED static _Thread_local
 #define ALIGNED16 _Alignas(16)
 #define UNROLL
+#define BOOK_COPIES 16u
 #define TID ntx_fiber_tid()
 #define BLOCK_DIM ntx_fiber_block()->threads
 #define BX ntx_fiber_block()->x
@@ -83,7 +84,7 @@ DEV void store_words4(void *p, const uint32_t *v)
     memcpy(p, v, 16);
 }
 /* What is on its way comes when it is waited for, and not before; until then poison is there. */
-enum { NTX_COPY_THREADS = 128, NTX_COPIES = 16 };
+enum { NTX_COPY_THREADS = 256, NTX_COPIES = 16 };
 static _Thread_local struct ntx_copies {
     struct {
         void *to;
