@@ -1,5 +1,6 @@
 #!/bin/busybox sh
-# guest_init.sh: PID 1 of the guest that guest_test.sh makes. Installs the package, runs ntx as /what says, and purges it; then the machine is off.
+# guest_init.sh: PID 1 of the guest that guest_test.sh makes. Installs the package, runs ntx as /what says, and purges it; then goes through a newcomer's commands
+# in a checkout; then the machine is off.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive
 /bin/busybox --install -s /bin 2>/dev/null # what the packages lack
 off() {
@@ -32,4 +33,13 @@ echo "guest: read $(stat_of bytes_read) bytes, the drive gave $(((after - before
 echo "guest: kernels $(stat_of kernel)"
 dpkg --purge ntx >/dpkg.log 2>&1 || cat /dpkg.log
 echo "guest: purged, $(find /usr /etc -name 'ntx*' | wc -l) files left"
+cd /root/ntx || off
+n=0
+while read -r command; do
+    n=$((n + 1))
+    eval "$command" >"/new.$n" 2>"/err.$n" </dev/null
+    echo "guest: newcomer's $n ended with $?"
+    sed "s/^/new $n: /" "/new.$n"
+    sed "s/^/err $n: /" "/err.$n"
+done <newcomer
 off

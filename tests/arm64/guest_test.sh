@@ -14,7 +14,7 @@ suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 run='"Once upon a time" --raw --temp 0 -n 24 --ram 14M --ctx 64 --draft off'
 
 # ---- the package
-arm64_configured busybox-static linux-image-cloud-arm64 dpkg tar dash libc-bin
+arm64_configured busybox-static linux-image-cloud-arm64 dpkg tar dash libc-bin bash coreutils mawk procps
 deb=${NTX_ARM64_DEB:-}
 if [ -z "$deb" ]; then
     arm64_build all
@@ -24,8 +24,19 @@ fi
 [ -e "$deb" ] && [ "$(dpkg-deb -f "$deb" Architecture)" = arm64 ] || fail "no package for arm64: $(ls "$tmp/pkg")"
 depends=$(dpkg-deb -f "$deb" Depends | tr , '\n' | sed 's/|.*//;s/(.*//;s/ //g' | paste -sd,)
 [ -d "$arm64_root.apt/dpkg" ] || skip "the libraries were not unpacked by tests/arm64/root.sh"
+arm64_build ntx_installed ntx-mkmodel
 echo "package: $(basename "$deb"), depends on $depends"
 eval "ntx run '$NTX_SOURCE/models/demo.gguf' $run --quiet" >"$tmp/want" || fail "run here"
+
+# ---- a newcomer's commands: README.md's, what they take and how long being shorter; then daemons
+sed -n '/^## Four commands/,/^`quickstart/s/^    \([^ ].*[^ ]\)   .*$/\1/p' "$NTX_SOURCE/README.md" >"$tmp/four"
+[ "$(sed 's/ .*//' "$tmp/four" | sort | uniq -c | xargs)" = "3 build/bin/ntx 1 deploy/quickstart" ] || fail "README.md's four commands: $(cat "$tmp/four")"
+{
+    sed 's|MODEL.gguf|models/demo.gguf|;s|\(ntx doctor\).*|\1 --seconds 4|;s|\(ntx run .*\)|\1 -n 32|' "$tmp/four"
+    echo 'build/bin/ntx up models/demo.gguf --ram 14M --ctx 64 --draft off & until build/bin/ntx status; do sleep 1; done'
+    echo "build/bin/ntx generate ${run%% --ram*}"
+    echo 'build/bin/ntx stop && wait'
+} >"$tmp/newcomer"
 
 # ---- kernels: of this release; of the one after Debian 12, with pages of 16 KiB
 kernels=("$arm64_root")
@@ -91,6 +102,10 @@ done
 echo 1 >"$tmp/guest/var/lib/dpkg/info/format"
 cp "$(dirname "$0")/guest_init.sh" "$tmp/guest/guest-init" && chmod 755 "$tmp/guest/guest-init" && cp "$deb" "$tmp/guest/ntx.deb" && cp "$NTX_SOURCE/models/demo.gguf" "$tmp/guest/m.gguf"
 echo "ntx run /m.gguf $run --source uring --stats /stats" >"$tmp/guest/what"
+at=$tmp/guest/root/ntx
+mkdir -p "$at/models" "$tmp/guest/cross" && cp -r "$NTX_SOURCE/deploy" "$at/" && cp "$NTX_SOURCE/models/demo.gguf" "$at/models/" && cp "$tmp/newcomer" "$at/"
+for f in "$arm64_dir"/bin/ntx*; do aarch64-linux-gnu-strip -o "$tmp/guest/cross/$(basename "$f")" "$f" || fail "strip $f"; done
+cp "$(dirname "$0")/guest_cmake.sh" "$tmp/guest/usr/bin/cmake" && chmod 755 "$tmp/guest/usr/bin/cmake" && ln -sf mawk "$tmp/guest/usr/bin/awk"
 mke2fs -q -t ext4 -d "$tmp/guest" "$image" 2G >"$tmp/log" 2>&1 || fail "mke2fs: $(cat "$tmp/log")"
 rm -rf "$tmp/guest"
 
@@ -105,6 +120,18 @@ for k in "${kernels[@]}"; do
     [ "$came" -ge "$asked" ] || fail "$about: $asked bytes were read, of them $came off the drive: not by O_DIRECT"
     grep -qx 'guest: kernels neon' "$tmp/said" || fail "$about: $(grep '^guest: kernels' "$tmp/said")"
     grep -qx 'guest: purged, 0 files left' "$tmp/said" || fail "$about: $(grep '^guest: purged' "$tmp/said")"
+    # The newcomer's: each command ended with 0, and said something.
+    n=0
+    while read -r command; do
+        n=$((n + 1))
+        sed -n "s/^new $n: //p" "$tmp/said" >"$tmp/new.$n"
+        grep -qx "guest: newcomer's $n ended with 0" "$tmp/said" || fail "$about: $command: $(cat "$tmp/new.$n") $(grep "^guest: newcomer's" "$tmp/said")"
+    done <"$tmp/newcomer"
+    [ "$(sed '1,/^\$ build.bin.ntx run/d;/^== done/,$d' "$tmp/new.1" | wc -w)" -ge 20 ] && grep -q '^== done' "$tmp/new.1" || fail "$about: quickstart's story: $(cat "$tmp/new.1")"
+    grep -qi 'neon' "$tmp/new.2" || fail "$about: doctor: $(cat "$tmp/new.2")"
+    grep -q 'tok/s\|tokens/s' "$tmp/new.3" || fail "$about: plan: $(cat "$tmp/new.3")"
+    [ "$(wc -w <"$tmp/new.4")" -ge 10 ] || fail "$about: run: $(cat "$tmp/new.4")"
+    same "$tmp/want" "$tmp/new.6" "the daemons' text there ($about): $(tail -n 20 "$tmp/said")"
     echo "$about: the same text, $asked bytes read by io_uring, $came off the drive"
 done
 grep -q '16384 bytes' <<<"$about" || [ ${#kernels[@]} = 1 ] || fail "pages of 16 KiB: $about"
