@@ -1,16 +1,16 @@
 #!/bin/bash
 # table.sh LLAMA_CPP [TYPE...]: cycles of products of rows of 4096 weights of these types (all), by llvm-mca's models, ntx / llama.cpp, whose source lies in LLAMA_CPP. Compiled here for
-# 64-bit Arm and traced by qemu-user (cycles.py). One row of x by one of weights; then, with i8mm, four of x by 8 of weights, and what another 8 add; there llama.cpp's weights are
-# re-packed where it does that. ntx interleaves x in each call, llama.cpp as it quantises x, which is not part of this. SVE: llama.cpp's as it is built for SVE2 with vectors of 128 bits. LLVM_MCA names llvm-mca, of LLVM 19 or later.
+# 64-bit Arm and traced by qemu-user (cycles.py). One row of x by one of weights; then four of x by 8 of weights, with i8mm and by dot products alone, and what another 8 add; there llama.cpp's weights are
+# re-packed where it does that. With i8mm ntx interleaves x in each call, llama.cpp as it quantises x, which is not part of this. SVE: llama.cpp's as it is built for SVE2 with vectors of 128 bits. LLVM_MCA names llvm-mca, of LLVM 19 or later.
 set -eu
 cd "$(dirname "$(realpath "$0")")/../.."
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 ggml=$(realpath "$1")/ggml/src
 shift
-cc=(aarch64-linux-gnu-gcc -O3 -std=gnu17 -D_GNU_SOURCE -Wno-psabi)
+cc=(aarch64-linux-gnu-gcc -O3 -ffp-contract=off -std=gnu17 -D_GNU_SOURCE -Wno-psabi)
 base=armv8.2-a+dotprod
-for f in generic neon:$base neon_simple:$base neon_super:$base i8mm:$base+i8mm pick; do
+for f in generic neon:$base neon_simple:$base neon_super:$base neon_many:$base i8mm:$base+i8mm pick; do
     march=${f#*:}
     [ "$march" = "$f" ] && march=armv8-a
     flags=-fno-var-tracking
@@ -50,21 +50,33 @@ while read -r type dot repacked; do
     sve=$(cycles neoverse-v2 "$out/peer_sve" "$dot" 1 1)
     echo "| $type | $(beside "$ours" "$(cycles $a76 "$out/peer_dot" "$dot" 1 1)") | ${sve#* } |"
 done <bench/arm/types
+# more CYCLES OF_16: each of OF_16's figures, less CYCLES'
+more() { paste -d' ' <(tr ' ' '\n' <<<"$1") <(tr ' ' '\n' <<<"$2") | awk '{printf "%s%s", sep, $1 ~ /^[0-9]/ && $2 ~ /^[0-9]/ ? $2 - $1 : "-"; sep = " "} END {print ""}'; }
+# many KERNEL PEER CPUS TWO [PACKED]: a line of the tables of many rows
+many() {
+    local ours theirs whole packed
+    ours=$(cycles "$3" "$out/row" "$1" "$type" 4 8)
+    whole=$(cycles "$3" "$out/$2" "$4" 4 8)
+    theirs=$whole packed=$4
+    if [ "${5:-}" ]; then
+        packed=$5
+        theirs=$(cycles "$3" "$out/$2" "$5" 4 8)
+    fi
+    echo "| $type | $(beside "$ours" "$whole") | $(beside "$(more "$ours" "$(cycles "$3" "$out/row" "$1" "$type" 4 16)")" "$(more "$theirs" "$(cycles "$3" "$out/$2" "$packed" 4 16)")" | cut -d'|' -f2-) | ${5:+re-packed} |"
+}
 echo
-echo "| 4 by 8 rows | instructions | V1 | V2 | re-packed: V2 | 8 more, V2: ntx / re-packed |"
-echo "|---|---|---|---|---|---|"
-# more CYCLES OF_16: the last figure of OF_16, less that of CYCLES
-more() { echo $((${2##* } - ${1##* })); }
+echo "| 4 by 8 rows, i8mm | instructions | V1 | V2 | 8 more, V1 | V2 | |"
+echo "|---|---|---|---|---|---|---|"
 while read -r type dot repacked; do
     [ "$wanted" = "  " ] || [[ $wanted == *" $type "* ]] || continue
-    ours=$(cycles neoverse-v1,neoverse-v2 "$out/row" i8mm "$type" 4 8)
     two=$dot
     case $type in Q4_0 | Q4_1 | Q8_0 | Q4_K | Q6_K) two=$dot:2 ;; esac
-    packed=
-    further=$(more "$ours" "$(cycles neoverse-v2 "$out/row" i8mm "$type" 4 16)")
-    if [ "$repacked" ]; then
-        packed=$(cycles neoverse-v2 "$out/peer_i8mm" "$repacked" 4 8)
-        further+=" / $(more "$packed" "$(cycles neoverse-v2 "$out/peer_i8mm" "$repacked" 4 16)")"
-    fi
-    echo "| $type | $(beside "$ours" "$(cycles neoverse-v1,neoverse-v2 "$out/peer_i8mm" "$two" 4 8)") | ${packed#* } | $further |"
+    many i8mm peer_i8mm neoverse-v1,neoverse-v2 "$two" "$repacked"
+done <bench/arm/types
+echo
+echo "| 4 by 8 rows, dot products | instructions | A76 | N1 | 8 more, A76 | N1 | |"
+echo "|---|---|---|---|---|---|---|"
+while read -r type dot repacked; do
+    [ "$wanted" = "  " ] || [[ $wanted == *" $type "* ]] || continue
+    many neon peer_dot cortex-a76,neoverse-n1 "$dot" "${repacked/x8_q8/x4_q8}"
 done <bench/arm/types

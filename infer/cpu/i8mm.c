@@ -42,7 +42,7 @@ struct quad {
 
 #define QUAD(kind, w0, w1, part)                                                                                            \
     ({                                                                                                                      \
-        const struct pair first = (kind)->values((struct from){w0, w1, FIRST}, part), last = (kind)->values((struct from){w0, w1, LAST}, part); \
+        const struct pair first = (kind)->values(two_rows(w0, w1, FIRST), part), last = (kind)->values(two_rows(w0, w1, LAST), part); \
         (struct quad){{first.v[0], last.v[0], first.v[1], last.v[1]}};                                                      \
     })
 
@@ -70,7 +70,7 @@ INLINE void load_quad(const int8_t *p, int8x16_t x[4])
 INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to, size_t step)
 {
     for (size_t k = 0; k < n; k += 32, to += step) {
-        const struct from first = {(const uint8_t *)a + k, (const uint8_t *)b + k, FIRST}, last = {first.a, first.b, LAST};
+        const struct from first = two_rows((const uint8_t *)a + k, (const uint8_t *)b + k, FIRST), last = two_rows(first.a, first.b, LAST);
         const uint8x16x4_t v = {{bytes16(first, 0), bytes16(last, 0), bytes16(first, 16), bytes16(last, 16)}};
         for (int i = 0; i < 4; i++)
             vst1q_u8((uint8_t *)to + 16 * i, v.val[i]);
@@ -114,11 +114,6 @@ INLINE void outputs_at(const struct shape *s, uint32_t o, const uint8_t *w[4])
 }
 
 /* ---- blocks of 32. Sums of a block are below 2^22: added to MAGIC's bits they are those of a float that is greater by MAGIC. */
-
-static const float MAGIC = 0x1.8p23f;
-enum { MAGIC_BITS = 0x4b400000 };
-
-INLINE float32x4_t float_sum(int32x4_t sum) { return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(MAGIC)); }
 
 static size_t simple_bytes(uint32_t n_in) { return (size_t)round_up(n_in / NTX_QK, 4) * BLOCK; }
 

@@ -1,6 +1,6 @@
 /* neon.h: what the files for 64-bit Arm share: how 32 neighbouring values of a row become bytes in two registers, by type, and their scales. neon_simple.c and neon_super.c
- * multiply them by SDOT, a row of x or a few at a time, i8mm.c by SMMLA, many rows at a time. Both follow cpu.h's order with the 16 lanes in four registers; integer
- * sums are exact, so it does not matter which instruction makes them. */
+ * multiply them by SDOT, a row of x or a few at a time, neon_many.c many rows by blocks of 32, i8mm.c many rows by SMMLA. All follow cpu.h's order; integer sums are exact, so it does
+ * not matter which instruction makes them. */
 #ifndef NTX_INFER_CPU_NEON_H
 #define NTX_INFER_CPU_NEON_H
 
@@ -8,7 +8,12 @@
 
 #include "infer/cpu/kern.h"
 
-enum { NEON_ROWS = 4 }; /* of x at a time, at most */
+enum { NEON_ROWS = 4 };  /* of x at a time, at most */
+enum {
+    MANY_ROWS = 3,       /* from so many on neon_many.c is faster */
+    MANY_AT_ONCE = 8,
+    MANY_ROOM = 448 << 10, /* bytes of x in its order, on the stack */
+};
 
 struct pair { /* 32 values */
     int8x16_t v[2];
@@ -31,20 +36,32 @@ struct shape {
 #define NEON_CODES(X) X(IQ2_XXS, iq2_xxs) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0)
 #define NEON_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
 #define NEON_DECLARE(TYPE, type) DECLARE_MATMUL(ntx__neon_##type); DECLARE_MATMUL(ntx__i8mm_##type);
+#define MANY_DECLARE(TYPE, type) DECLARE_MATMUL(ntx__many_##type);
 NEON_SIMPLE(NEON_DECLARE)
+NEON_SIMPLE(MANY_DECLARE)
 NEON_SUPER(NEON_DECLARE)
 NEON_FLOAT(NEON_DECLARE)
 
-/* Where 32 values are read: of one row, or of two at once: of each 16 the first or the last eight, first one row's, then the other's. What is done to each byte by itself is written
- * once for both. */
+/* Where 32 values are read: of one row, or of two at once: of each 16 the first or the last eight, first one row's, then the other's; or of four rows, of each 16 bytes the four that
+ * QUARTER counts, row by row, of types that are `bytewise`. What is done to each byte by itself is written once for all. */
 struct from {
     const uint8_t *a, *b;
-    enum {ALONE, FIRST, LAST} take;
+    enum {ALONE, FIRST, LAST, QUARTER /* 0, 1, 2, 3 */} take;
+    const uint8_t *c, *d;
 };
 
-INLINE struct from one_row(const uint8_t *w) { return (struct from){w, w, ALONE}; }
+INLINE struct from one_row(const uint8_t *w) { return (struct from){.a = w, .b = w, .take = ALONE}; }
+INLINE struct from two_rows(const uint8_t *a, const uint8_t *b, const int take) { return (struct from){.a = a, .b = b, .take = take}; }
 INLINE uint64_t word64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
 INLINE uint32_t word32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return v; }
+
+/* The k-th words of four. */
+INLINE uint32x4_t fours(const uint32x4_t v[4], const int k)
+{
+    const uint32x4_t a = k % 2 ? vtrn2q_u32(v[0], v[1]) : vtrn1q_u32(v[0], v[1]), b = k % 2 ? vtrn2q_u32(v[2], v[3]) : vtrn1q_u32(v[2], v[3]);
+    const uint64x2_t la = vreinterpretq_u64_u32(a), lb = vreinterpretq_u64_u32(b);
+    return vreinterpretq_u32_u64(k < 2 ? vzip1q_u64(la, lb) : vzip2q_u64(la, lb));
+}
 
 INLINE uint8x16_t bytes16(struct from w, size_t at)
 {
@@ -52,6 +69,8 @@ INLINE uint8x16_t bytes16(struct from w, size_t at)
     if (w.take == ALONE)
         return vreinterpretq_u8_u64(a);
     const uint64x2_t b = vreinterpretq_u64_u8(vld1q_u8(w.b + at));
+    if (w.take >= QUARTER)
+        return vreinterpretq_u8_u32(fours((const uint32x4_t[4]){vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b), vreinterpretq_u32_u8(vld1q_u8(w.c + at)), vreinterpretq_u32_u8(vld1q_u8(w.d + at))}, w.take - QUARTER));
     return vreinterpretq_u8_u64(w.take == FIRST ? vzip1q_u64(a, b) : vzip2q_u64(a, b));
 }
 
@@ -98,6 +117,7 @@ struct simple_kind {
     enum scales scales;
     int offset_log2;     /* 0: none */
     bool has_min;        /* a half word behind the scale */
+    bool bytewise;       /* what is done to a byte does not depend on where it stands */
 };
 
 static const int8_t neon_mxfp4[16] __attribute__((unused)) = {NTX_VALUES_mxfp4};
@@ -120,28 +140,28 @@ INLINE struct pair values_q2_0(struct from w, uint32_t part)
     return pair_u8(a, b);
 }
 
-/* Eight bytes of low and of high nibbles for each 16 values. Of one row the first eight of both 16s, then the others. */
+/* Eight bytes of low and of high nibbles for each 16 values. Of one row, or four, the first eight of both 16s, then the others. */
 INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 {
     const size_t at = 4 + 16 * part;
-    if (w.take == ALONE)
+    if (w.take == ALONE || w.take >= QUARTER)
         return looked_up(nibbles(w, at), neon_mxfp4);
-    const struct pair a = nibbles((struct from){w.a, w.b, FIRST}, at), b = nibbles((struct from){w.a, w.b, LAST}, at);
+    const struct pair a = nibbles(two_rows(w.a, w.b, FIRST), at), b = nibbles(two_rows(w.a, w.b, LAST), at);
     const int k = w.take == LAST;
     return looked_up((struct pair){{a.v[k], b.v[k]}}, neon_mxfp4);
 }
 
 #define SIMPLE_KINDS                                                                                                    \
-    static const struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false};                            \
-    static const struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true};                             \
-    static const struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false};                            \
-    static const struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true};                             \
-    static const struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false};                            \
-    static const struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false};                           \
-    static const struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false};                        \
-    static const struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false};                            \
-    static const struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false};                 \
-    static const struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false};
+    static const struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false, true};                            \
+    static const struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true, true};                             \
+    static const struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false, false};                            \
+    static const struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true, false};                             \
+    static const struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false, true};                            \
+    static const struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false, true};                           \
+    static const struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false, true};                        \
+    static const struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false, false};                            \
+    static const struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false, false};                 \
+    static const struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false, true};
 
 INLINE int offset_of(const struct simple_kind *kind) { return kind->offset_log2 < 0 ? 1 : kind->offset_log2 ? 1 << kind->offset_log2 : 0; }
 
@@ -150,6 +170,33 @@ INLINE float head_float(const uint8_t *p)
     __fp16 h;
     memcpy(&h, p, 2);
     return (float)h;
+}
+
+/* Integer sums below 2^22, added to MAGIC's bits, are those of a float that is greater by MAGIC. */
+#define MAGIC 0x1.8p23f
+enum { MAGIC_BITS = 0x4b400000 };
+
+INLINE float32x4_t float_sum(int32x4_t sum) { return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(MAGIC)); }
+
+/* Scales of four blocks that are half words, and minima that stand behind them. */
+INLINE void four_heads(const uint8_t *const p[4], const bool has_min, float32x4_t *d, float32x4_t *m)
+{
+    uint16x4_t h = vdup_n_u16(0);
+    uint32x4_t both = vdupq_n_u32(0);
+    if (!has_min) {
+        h = vld1_lane_u16((const uint16_t *)(const void *)p[0], h, 0);
+        h = vld1_lane_u16((const uint16_t *)(const void *)p[1], h, 1);
+        h = vld1_lane_u16((const uint16_t *)(const void *)p[2], h, 2);
+        h = vld1_lane_u16((const uint16_t *)(const void *)p[3], h, 3);
+        *d = vcvt_f32_f16(vreinterpret_f16_u16(h));
+        return;
+    }
+    both = vld1q_lane_u32((const uint32_t *)(const void *)p[0], both, 0);
+    both = vld1q_lane_u32((const uint32_t *)(const void *)p[1], both, 1);
+    both = vld1q_lane_u32((const uint32_t *)(const void *)p[2], both, 2);
+    both = vld1q_lane_u32((const uint32_t *)(const void *)p[3], both, 3);
+    *d = vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(both)));
+    *m = vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(both, 16)));
 }
 
 /* ntx_e4m3_half_float of eight: an F16 has the same mantissa's head, and an exponent that is greater by 8. */
@@ -385,31 +432,32 @@ INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const u
     }
 }
 
-#define NEON_MATMUL(rule, type)                                                                                       \
-    static void rows1_##type(const struct shape *s, uint32_t row) { rule##_rows(s, row, 1, &rule##_##type); }         \
-    static void rows2_##type(const struct shape *s, uint32_t row) { rule##_rows(s, row, 2, &rule##_##type); }         \
-    static void rows4_##type(const struct shape *s, uint32_t row) { rule##_rows(s, row, 4, &rule##_##type); }         \
-    MATMUL_BY_ROWS(ntx__neon, type)
-
 /* Bands of outputs whose weights stay in the cache while all rows pass over them. */
 enum { BAND = 64 << 10 };
 
-#define MATMUL_BY_ROWS(prefix, type)                                                                                  \
-    DECLARE_MATMUL(prefix##_##type)                                                                                   \
-    {                                                                                                                 \
-        uint32_t band = row_bytes < BAND ? (uint32_t)(BAND / row_bytes) : 1;                                          \
-        for (uint32_t o = 0; o < n_out; o += band) {                                                                  \
-            const struct shape s = {(const uint8_t *)w + o * row_bytes, x, y + o, row_bytes, x_stride, ldy, n_out - o < band ? n_out - o : band, n_in, n_rows}; \
-            uint32_t r = 0;                                                                                           \
-            for (; n_rows - r >= 4; r += 4)                                                                           \
-                rows4_##type(&s, r);                                                                                  \
-            if (n_rows - r >= 2) {                                                                                    \
-                rows2_##type(&s, r);                                                                                  \
-                r += 2;                                                                                               \
-            }                                                                                                         \
-            if (r < n_rows)                                                                                           \
-                rows1_##type(&s, r);                                                                                  \
-        }                                                                                                             \
+typedef void rows_fn(const struct shape *s, uint32_t row);
+
+INLINE void by_rows(const struct shape *all, rows_fn *four, rows_fn *two, rows_fn *one)
+{
+    const uint32_t band = all->row_bytes < BAND ? (uint32_t)(BAND / all->row_bytes) : 1;
+    for (uint32_t o = 0; o < all->n_out; o += band) {
+        struct shape s = *all;
+        uint32_t r = 0;
+        s.w += o * s.row_bytes;
+        s.y += o;
+        s.n_out = all->n_out - o < band ? all->n_out - o : band;
+        for (; four && s.n_rows - r >= 4; r += 4)
+            four(&s, r);
+        for (; s.n_rows - r >= 2; r += 2)
+            two(&s, r);
+        if (r < s.n_rows)
+            one(&s, r);
     }
+}
+
+/* What neon_many.c keeps of `rows` rows of x: of each block their bytes, what integer sums begin with, or a sum of x, and scales. */
+enum { MANY_BYTES = NTX_QK + 16 + 4 };
+
+INLINE size_t many_bytes(uint32_t n_in, uint32_t rows) { return (size_t)n_in / NTX_QK * MANY_BYTES * rows; }
 
 #endif

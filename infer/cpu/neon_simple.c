@@ -1,29 +1,8 @@
-/* neon_simple.c: products with blocks of 32 by SDOT, one, two or four rows of x at a time. Four blocks make a quarter of the lanes: their integer sums come into one register
+/* neon_simple.c: products with blocks of 32 by SDOT, one or two rows of x at a time; more of them by neon_many.c. Four blocks make a quarter of the lanes: their integer sums come into one register
  * by three pairwise additions, and are scaled together. Of a last quarter that is not full the lanes without a block are left as they are. */
 #include "infer/cpu/neon.h"
 
 SIMPLE_KINDS
-
-/* Scales of four blocks that are half words, and minima that stand behind them. */
-INLINE void four_heads(const uint8_t *const p[4], const bool has_min, float32x4_t *d, float32x4_t *m)
-{
-    uint16x4_t h = vdup_n_u16(0);
-    uint32x4_t both = vdupq_n_u32(0);
-    if (!has_min) {
-        h = vld1_lane_u16((const uint16_t *)(const void *)p[0], h, 0);
-        h = vld1_lane_u16((const uint16_t *)(const void *)p[1], h, 1);
-        h = vld1_lane_u16((const uint16_t *)(const void *)p[2], h, 2);
-        h = vld1_lane_u16((const uint16_t *)(const void *)p[3], h, 3);
-        *d = vcvt_f32_f16(vreinterpret_f16_u16(h));
-        return;
-    }
-    both = vld1q_lane_u32((const uint32_t *)(const void *)p[0], both, 0);
-    both = vld1q_lane_u32((const uint32_t *)(const void *)p[1], both, 1);
-    both = vld1q_lane_u32((const uint32_t *)(const void *)p[2], both, 2);
-    both = vld1q_lane_u32((const uint32_t *)(const void *)p[3], both, 3);
-    *d = vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(both)));
-    *m = vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(both, 16)));
-}
 
 /* The first eight of both 16s, then the others. */
 INLINE struct pair eights(struct pair p)
@@ -94,5 +73,14 @@ INLINE void simple_rows(const struct shape *s, uint32_t row, const int rows, con
     mm_rows(s, row, rows, s->n_in / NTX_QK, x, kind, dot_quad, 16 / kind->parts * kind->block_bytes);
 }
 
-#define SIMPLE_MATMUL(TYPE, type) NEON_MATMUL(simple, type)
+#define SIMPLE_MATMUL(TYPE, type)                                                                             \
+    static void rows1_##type(const struct shape *s, uint32_t row) { simple_rows(s, row, 1, &simple_##type); } \
+    static void rows2_##type(const struct shape *s, uint32_t row) { simple_rows(s, row, 2, &simple_##type); } \
+    DECLARE_MATMUL(ntx__neon_##type)                                                                          \
+    {                                                                                                         \
+        if (n_rows >= MANY_ROWS && many_bytes(n_in, 4) <= MANY_ROOM)                                          \
+            ntx__many_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                         \
+        else                                                                                                  \
+            by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NULL, rows2_##type, rows1_##type); \
+    }
 NEON_SIMPLE(SIMPLE_MATMUL)

@@ -131,7 +131,11 @@ INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, cons
     mm_rows(s, row, rows, s->n_in / NTX_QKK, x, kind, dot_quad, 0);
 }
 
-#define SUPER_MATMUL(TYPE, type) NEON_MATMUL(super, type)
+#define SUPER_MATMUL(TYPE, type)                                                                              \
+    static void rows1_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 1, &super_##type); }   \
+    static void rows2_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 2, &super_##type); }   \
+    static void rows4_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 4, &super_##type); }   \
+    DECLARE_MATMUL(ntx__neon_##type) { by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, rows4_##type, rows2_##type, rows1_##type); }
 NEON_SUPER(SUPER_MATMUL)
 
 /* ---- floats: value k goes to lane k % 32, which is one of eight registers */
@@ -182,5 +186,5 @@ INLINE void mm_floats(const struct shape *s, uint32_t row, const int rows, const
     static void rows1_##type(const struct shape *s, uint32_t row) { mm_floats(s, row, 1, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type); }         \
     static void rows2_##type(const struct shape *s, uint32_t row) { mm_floats(s, row, 2, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type); }         \
     static void rows4_##type(const struct shape *s, uint32_t row) { mm_floats(s, row, 2, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type); mm_floats(s, row + 2, 2, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type); } \
-    MATMUL_BY_ROWS(ntx__neon, type)
+    DECLARE_MATMUL(ntx__neon_##type) { by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, rows4_##type, rows2_##type, rows1_##type); }
 NEON_FLOAT(FLOAT_MATMUL)

@@ -10,12 +10,13 @@ done
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 cd "$NTX_SOURCE"
-compile() { aarch64-linux-gnu-gcc -std=gnu17 -D_GNU_SOURCE -O1 -Wall -Wextra -Wshadow -Werror -Wno-psabi -fno-var-tracking -I. -march="$2" -c "$1" -o "$here/$(basename "$1").o" || fail "$1"; }
+compile() { aarch64-linux-gnu-gcc -ffp-contract=off -std=gnu17 -D_GNU_SOURCE -O1 -Wall -Wextra -Wshadow -Werror -Wno-psabi -fno-var-tracking -I. -march="$2" -c "$1" -o "$here/$(basename "$1").o" || fail "$1"; }
 compile infer/cpu/pick.c armv8-a
 compile infer/cpu/generic.c armv8-a
 compile infer/cpu/neon.c armv8.2-a+dotprod # as infer/cpu/CMakeLists.txt has it
 compile infer/cpu/neon_simple.c armv8.2-a+dotprod
 compile infer/cpu/neon_super.c armv8.2-a+dotprod
+compile infer/cpu/neon_many.c armv8.2-a+dotprod
 compile infer/cpu/i8mm.c armv8.2-a+dotprod+i8mm
 compile model/quant.c armv8-a
 compile tests/cpu/matmul.c armv8-a

@@ -185,12 +185,13 @@ static void check_many_rows(uint32_t type, struct rng *r)
 /* What an emulator does in seconds: a few shapes; prints the oracle's bits in short, which are the same on every machine. */
 static int few(struct rng *r)
 {
-    static const uint32_t blocks[] = {1, 5, 18}, outs[] = {1, 3}, rows[] = {1, 2, 4, 7};
+    static const uint32_t values[] = {40960, 81920}; /* rows of which eight, and four, are more than neon_many.c holds */
+    static const uint32_t blocks[] = {1, 5, 18}, outs[] = {1, 5}, rows[] = {1, 2, 4, 7};
     for (unsigned t = 0; t < sizeof types / sizeof *types; t++) {
         uint64_t bits = 14695981039346656037u; /* FNV-1a */
-        for (unsigned b = 0; b < 3; b++) {
+        for (unsigned b = 0; b < (types[t] == NTX_Q4_0 ? 5 : 3); b++) {
             const uint32_t block = ntx_type_info(types[t])->block;
-            struct problem p = {.type = types[t], .n_in = block == 1 ? blocks[b] * 7 + 1 : blocks[b] * block, .n_out = 3, .n_rows = 7, .extreme = b == 1 && block > 1};
+            struct problem p = {.type = types[t], .n_in = b >= 3 ? values[b - 3] : block == 1 ? blocks[b] * 7 + 1 : blocks[b] * block, .n_out = 5, .n_rows = 7, .extreme = b == 1 && block > 1};
             problem_new(&p, r);
             const struct ntx_cpu_ops *ops;
             for (unsigned k = 0; (ops = build_at(types[t], k)); k++)
