@@ -63,7 +63,7 @@ def clocks_of_lanes(t, rows, shared, width=4, across=False):
     _, _, piece, threads, lanes = geometry(t, rows, width)
     ring, draw, total = slots(t) * SLOT(piece), random.Random(1), 0
     for _ in range(400):
-        phase = [draw.randrange(0, 16, 2) for _ in range(8)]
+        phase = [draw.randrange(0, 16, 2) for _ in range(max(4, outs_of(t, rows) + 1))]
         at = [p + phase[o] + o * (ring if shared else 1 << 20) for o, p in lanes]
         words = [a // 4 for a in at if a % 4 or not across]
         total += (fullest(words) if words else 1) if shared else len({w // 32 for w in words})
