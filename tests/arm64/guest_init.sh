@@ -33,7 +33,7 @@ echo "guest: read $(stat_of bytes_read) bytes, the drive gave $(((after - before
 echo "guest: kernels $(stat_of kernel)"
 dpkg --purge ntx >/dpkg.log 2>&1 || cat /dpkg.log
 echo "guest: purged, $(find /usr /etc -name 'ntx*' | wc -l) files left"
-cd /root/ntx || off
+cd /checkout || off
 n=0
 while read -r command; do
     n=$((n + 1))

@@ -102,7 +102,7 @@ done
 echo 1 >"$tmp/guest/var/lib/dpkg/info/format"
 cp "$(dirname "$0")/guest_init.sh" "$tmp/guest/guest-init" && chmod 755 "$tmp/guest/guest-init" && cp "$deb" "$tmp/guest/ntx.deb" && cp "$NTX_SOURCE/models/demo.gguf" "$tmp/guest/m.gguf"
 echo "ntx run /m.gguf $run --source uring --stats /stats" >"$tmp/guest/what"
-at=$tmp/guest/root/ntx
+at=$tmp/guest/checkout
 mkdir -p "$at/models" "$tmp/guest/cross" && cp -r "$NTX_SOURCE/deploy" "$at/" && cp "$NTX_SOURCE/models/demo.gguf" "$at/models/" && cp "$tmp/newcomer" "$at/"
 for f in "$arm64_dir"/bin/ntx*; do aarch64-linux-gnu-strip -o "$tmp/guest/cross/$(basename "$f")" "$f" || fail "strip $f"; done
 cp "$(dirname "$0")/guest_cmake.sh" "$tmp/guest/usr/bin/cmake" && chmod 755 "$tmp/guest/usr/bin/cmake" && ln -sf mawk "$tmp/guest/usr/bin/awk"
