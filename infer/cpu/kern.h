@@ -29,8 +29,8 @@ INLINE uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * t
 
 /* Fetching weights ahead of use, in one pass over them, as measured (bench/LOG.md). Elsewhere than on AMD to the first level, `near` bytes
  * ahead: as far as the memory's latency asks for but within 4 KiB, from where on every type loses on Intel. On AMD to the second and
- * further, since fetching to the first got two thirds of the memory's rate. Zen 4's own prefetchers follow the weights of one row of x: far fetching takes a quarter
- * to a half of it there. A prefetch behind the weights' end reads nothing. */
+ * further, since fetching to the first got two thirds of the memory's rate. Zen 4's own prefetchers follow the weights of one row of x: far fetching takes a fifth
+ * to nearly a half of it there. A prefetch behind the weights' end reads nothing. */
 extern bool ntx__cpu_fetch_far, ntx__cpu_follows; /* pick.c: AMD; Zen 4 */
 
 INLINE void prefetch_weights(const void *p, size_t bytes, const size_t near, const bool far)
