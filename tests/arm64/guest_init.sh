@@ -10,6 +10,7 @@ off() {
     while :; do sleep 1; done
 }
 mount -t proc proc /proc
+echo 1 >/proc/sys/kernel/printk # what the kernel says of a slow emulator would stand in the middle of our lines
 mount -t sysfs sysfs /sys
 mkdir -p /dev/shm
 mount -t tmpfs tmpfs /dev/shm
