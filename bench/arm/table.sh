@@ -10,11 +10,12 @@ ggml=$(realpath "$1")/ggml/src
 shift
 cc=(aarch64-linux-gnu-gcc -O3 -ffp-contract=off -std=gnu17 -D_GNU_SOURCE -Wno-psabi)
 base=armv8.2-a+dotprod
-for f in generic neon:$base neon_simple:$base neon_super:$base neon_many:$base i8mm:$base+i8mm pick; do
+for f in generic neon:$base neon_simple:$base neon_super:$base neon_many:$base neon_many_super:$base i8mm:$base+i8mm pick; do
     march=${f#*:}
     [ "$march" = "$f" ] && march=armv8-a
     flags=-fno-var-tracking
-    [ "${f%%:*}" != i8mm ] || flags+=" -fno-schedule-insns" # as infer/cpu/CMakeLists.txt has it
+    [[ ${f%%:*} != i8mm && ${f%%:*} != neon_many_super ]] || flags+=" -fno-schedule-insns" # as infer/cpu/CMakeLists.txt has it
+    [ "${f%%:*}" != neon_many ] || flags+=" -fno-schedule-fusion -fno-peephole2"
     # shellcheck disable=SC2086 # a list of words
     "${cc[@]}" $flags -march="$march" -I. -c infer/cpu/"${f%%:*}".c -o "$out/${f%%:*}.o"
 done

@@ -35,17 +35,6 @@ struct pass {
     uint32_t row;            /* the batch's first */
 };
 
-/* 32 values of two outputs, by eights. */
-struct quad {
-    int8x16_t v[4];
-};
-
-#define QUAD(kind, w0, w1, part)                                                                                            \
-    ({                                                                                                                      \
-        const struct pair first = (kind)->values(two_rows(w0, w1, FIRST), part), last = (kind)->values(two_rows(w0, w1, LAST), part); \
-        (struct quad){{first.v[0], last.v[0], first.v[1], last.v[1]}};                                                      \
-    })
-
 INLINE int32x4_t meet(int32x4_t sum, const int8x16_t x[4], const struct quad *w, const int from, const int to)
 {
     for (int k = from; k < to; k++)
@@ -104,13 +93,6 @@ INLINE void join(const struct pass *p, uint32_t o, const uint32_t pairs, float32
             memcpy(y, v, (p->s.n_out - o < 4 ? p->s.n_out - o : 4) * sizeof *v);
         }
     }
-}
-
-/* Where the four outputs' weights are; the last again where there are not four. */
-INLINE void outputs_at(const struct shape *s, uint32_t o, const uint8_t *w[4])
-{
-    for (uint32_t k = 0; k < 4; k++)
-        w[k] = s->w + (size_t)(o + k < s->n_out ? o + k : s->n_out - 1) * s->row_bytes;
 }
 
 /* ---- blocks of 32. Sums of a block are below 2^22: added to MAGIC's bits they are those of a float that is greater by MAGIC. */

@@ -1,5 +1,5 @@
 /* neon.h: what the files for 64-bit Arm share: how 32 neighbouring values of a row become bytes in two registers, by type, and their scales. neon_simple.c and neon_super.c
- * multiply them by SDOT, a row of x or a few at a time, neon_many.c many rows by blocks of 32, i8mm.c many rows by SMMLA. All follow cpu.h's order; integer sums are exact, so it does
+ * multiply them by SDOT, a row of x or two at a time, neon_many.c many rows, i8mm.c many rows by SMMLA. All follow cpu.h's order; integer sums are exact, so it does
  * not matter which instruction makes them. */
 #ifndef NTX_INFER_CPU_NEON_H
 #define NTX_INFER_CPU_NEON_H
@@ -8,11 +8,11 @@
 
 #include "infer/cpu/kern.h"
 
-enum { NEON_ROWS = 4 };  /* of x at a time, at most */
+enum { NEON_ROWS = 2 };  /* of x at a time, at most */
 enum {
     MANY_ROWS = 3,       /* from so many on neon_many.c is faster */
     MANY_AT_ONCE = 8,
-    MANY_ROOM = 448 << 10, /* bytes of x in its order, on the stack */
+    MANY_ROOM = 768 << 10, /* bytes of x in its order, on the stack */
 };
 
 struct pair { /* 32 values */
@@ -40,14 +40,14 @@ struct shape {
 NEON_SIMPLE(NEON_DECLARE)
 NEON_SIMPLE(MANY_DECLARE)
 NEON_SUPER(NEON_DECLARE)
+NEON_SUPER(MANY_DECLARE)
 NEON_FLOAT(NEON_DECLARE)
 
-/* Where 32 values are read: of one row, or of two at once: of each 16 the first or the last eight, first one row's, then the other's; or of four rows, of each 16 bytes the four that
- * QUARTER counts, row by row, of types that are `bytewise`. What is done to each byte by itself is written once for all. */
+/* Where 32 values are read: of one row, or of two at once: of each 16 the first or the last eight, first one row's, then the other's.
+ * What is done to each byte by itself is written once for all. */
 struct from {
     const uint8_t *a, *b;
-    enum {ALONE, FIRST, LAST, QUARTER /* 0, 1, 2, 3 */} take;
-    const uint8_t *c, *d;
+    enum {ALONE, FIRST, LAST} take;
 };
 
 INLINE struct from one_row(const uint8_t *w) { return (struct from){.a = w, .b = w, .take = ALONE}; }
@@ -55,12 +55,19 @@ INLINE struct from two_rows(const uint8_t *a, const uint8_t *b, const int take) 
 INLINE uint64_t word64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
 INLINE uint32_t word32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return v; }
 
-/* The k-th words of four. */
-INLINE uint32x4_t fours(const uint32x4_t v[4], const int k)
+/* Both first halves, and both last: TRN, which older cores do in one step where ZIP, the compiler's choice, takes three. */
+INLINE uint64x2_t first_halves(uint64x2_t a, uint64x2_t b)
 {
-    const uint32x4_t a = k % 2 ? vtrn2q_u32(v[0], v[1]) : vtrn1q_u32(v[0], v[1]), b = k % 2 ? vtrn2q_u32(v[2], v[3]) : vtrn1q_u32(v[2], v[3]);
-    const uint64x2_t la = vreinterpretq_u64_u32(a), lb = vreinterpretq_u64_u32(b);
-    return vreinterpretq_u32_u64(k < 2 ? vzip1q_u64(la, lb) : vzip2q_u64(la, lb));
+    uint64x2_t v;
+    __asm__("trn1 %0.2d, %1.2d, %2.2d" : "=w"(v) : "w"(a), "w"(b));
+    return v;
+}
+
+INLINE uint64x2_t last_halves(uint64x2_t a, uint64x2_t b)
+{
+    uint64x2_t v;
+    __asm__("trn2 %0.2d, %1.2d, %2.2d" : "=w"(v) : "w"(a), "w"(b));
+    return v;
 }
 
 INLINE uint8x16_t bytes16(struct from w, size_t at)
@@ -69,9 +76,7 @@ INLINE uint8x16_t bytes16(struct from w, size_t at)
     if (w.take == ALONE)
         return vreinterpretq_u8_u64(a);
     const uint64x2_t b = vreinterpretq_u64_u8(vld1q_u8(w.b + at));
-    if (w.take >= QUARTER)
-        return vreinterpretq_u8_u32(fours((const uint32x4_t[4]){vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b), vreinterpretq_u32_u8(vld1q_u8(w.c + at)), vreinterpretq_u32_u8(vld1q_u8(w.d + at))}, w.take - QUARTER));
-    return vreinterpretq_u8_u64(w.take == FIRST ? vzip1q_u64(a, b) : vzip2q_u64(a, b));
+    return vreinterpretq_u8_u64(w.take == FIRST ? first_halves(a, b) : last_halves(a, b));
 }
 
 INLINE struct pair load_pair(const void *p) { return (struct pair){{vld1q_s8(p), vld1q_s8((const int8_t *)p + 16)}}; }
@@ -117,7 +122,6 @@ struct simple_kind {
     enum scales scales;
     int offset_log2;     /* 0: none */
     bool has_min;        /* a half word behind the scale */
-    bool bytewise;       /* what is done to a byte does not depend on where it stands */
 };
 
 static const int8_t neon_mxfp4[16] __attribute__((unused)) = {NTX_VALUES_mxfp4};
@@ -140,11 +144,11 @@ INLINE struct pair values_q2_0(struct from w, uint32_t part)
     return pair_u8(a, b);
 }
 
-/* Eight bytes of low and of high nibbles for each 16 values. Of one row, or four, the first eight of both 16s, then the others. */
+/* Eight bytes of low and of high nibbles for each 16 values. Of one row the first eight of both 16s, then the others. */
 INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 {
     const size_t at = 4 + 16 * part;
-    if (w.take == ALONE || w.take >= QUARTER)
+    if (w.take == ALONE)
         return looked_up(nibbles(w, at), neon_mxfp4);
     const struct pair a = nibbles(two_rows(w.a, w.b, FIRST), at), b = nibbles(two_rows(w.a, w.b, LAST), at);
     const int k = w.take == LAST;
@@ -152,16 +156,16 @@ INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 }
 
 #define SIMPLE_KINDS                                                                                                    \
-    static const struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false, true};                            \
-    static const struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true, true};                             \
-    static const struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false, false};                            \
-    static const struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true, false};                             \
-    static const struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false, true};                            \
-    static const struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false, true};                           \
-    static const struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false, true};                        \
-    static const struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false, false};                            \
-    static const struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false, false};                 \
-    static const struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false, true};
+    static const struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false};                            \
+    static const struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true};                             \
+    static const struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false};                            \
+    static const struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true};                             \
+    static const struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false};                            \
+    static const struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false};                           \
+    static const struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false};                        \
+    static const struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false};                            \
+    static const struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false};                 \
+    static const struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false};
 
 INLINE int offset_of(const struct simple_kind *kind) { return kind->offset_log2 < 0 ? 1 : kind->offset_log2 ? 1 << kind->offset_log2 : 0; }
 
@@ -206,6 +210,24 @@ INLINE void e4m3_halves(uint8x8_t v, float32x4_t to[2])
     const float16x8_t h = vreinterpretq_f16_u16(vshll_n_u8(v, 7));
     to[0] = vmulq_n_f32(vcvt_f32_f16(vget_low_f16(h)), 128);
     to[1] = vmulq_n_f32(vcvt_high_f32_f16(h), 128);
+}
+
+/* 32 values of two outputs, by eights. */
+struct quad {
+    int8x16_t v[4];
+};
+
+#define QUAD(kind, w0, w1, part)                                                                                            \
+    ({                                                                                                                      \
+        const struct pair first = (kind)->values(two_rows(w0, w1, FIRST), part), last = (kind)->values(two_rows(w0, w1, LAST), part); \
+        (struct quad){{first.v[0], last.v[0], first.v[1], last.v[1]}};                                                      \
+    })
+
+/* Where the weights of four outputs are; the last again where there are not four. */
+INLINE void outputs_at(const struct shape *s, uint32_t o, const uint8_t *w[4])
+{
+    for (uint32_t k = 0; k < 4; k++)
+        w[k] = s->w + (size_t)(o + k < s->n_out ? o + k : s->n_out - 1) * s->row_bytes;
 }
 
 /* ---- super-blocks of 256. values(w, t): values 32 t .. 32 t + 31, `offset` too large each; scales(w, s, min): 16 of each, or 8 where 32 values share one. */
@@ -455,8 +477,8 @@ INLINE void by_rows(const struct shape *all, rows_fn *four, rows_fn *two, rows_f
     }
 }
 
-/* What neon_many.c keeps of `rows` rows of x: of each block their bytes, what integer sums begin with, or a sum of x, and scales. */
-enum { MANY_BYTES = NTX_QK + 16 + 4 };
+/* What neon_many.c keeps of `rows` rows of x: of each block their bytes twice, what integer sums begin with, or a sum of x, and scales. */
+enum { MANY_BYTES = 2 * NTX_QK + 16 + 4 };
 
 INLINE size_t many_bytes(uint32_t n_in, uint32_t rows) { return (size_t)n_in / NTX_QK * MANY_BYTES * rows; }
 

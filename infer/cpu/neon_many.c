@@ -1,197 +1,175 @@
-/* neon_many.c: products of many rows with blocks of 32 by SDOT, for processors without i8mm (Cortex-A76, Neoverse N1). Four outputs' weights are unpacked and put into one order, in which a register
- * has four neighbouring values of each; a word of x, four values of one row, is multiplied by all of them, and element k of the sum is output k's: nothing is added up across a register.
+/* neon_many.c: products of many rows with blocks of 32 by SDOT, for processors without i8mm (Cortex-A76, Neoverse N1), four outputs by four rows of x or eight. One row, or two, go by
+ * neon_simple.c.
  *
- * Rows of x are taken four or eight at a time, in an order of their own, made once for all outputs of a band. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), as in i8mm.c.
- * The order within a lane, and the tree over the lanes, are cpu.h's. One row, or two, go by neon_simple.c. */
-#include "infer/cpu/neon.h"
+ * Eight values of one output lie beside the same eight of the next (struct from), and meet eight of x that stand there twice, the last four of them negated. Two registers of sums
+ * for each row begin with what makes them floats, MAGIC and -MAGIC, so that one pairwise addition of floats both adds up an output's two sums and takes the MAGIC off:
+ *
+ *   element    0                  1                   2                  3
+ *              MAGIC + w0 . x0-3  -MAGIC + w0 . x4-7  MAGIC + w1 . x0-3  -MAGIC + w1 . x4-7
+ *
+ * Rows of x are put into that order once for all outputs of a band, blocks in the order in which they are wanted. Of four rows two lanes are gone through at once, l and l + 8, which are the
+ * tree's first sums. */
+#include "infer/cpu/neon_many.h"
 
 SIMPLE_KINDS
 
 enum {
-    OUTS = 4,
-    SUM_BYTES = 16,         /* what a row's sum of a block begins with */
-    BAND_BYTES = 256 << 10, /* of outputs: they stay in the second cache while batches of rows pass */
+    X_BYTES = 2 * NTX_QK, /* of a row's block in that order; behind those of all rows: */
+    SUM_BYTES = 16,       /* what each row's sums begin with, or sums of x, of types with minima, four times; then scales */
 };
 
-struct pass {
-    struct shape s;
-    const char *x;
-    uint32_t row; /* the batch's first */
-};
+INLINE uint32_t lanes_at_once(uint32_t rows) { return rows == 4 ? 2 : 1; }
 
-/* 32 values of four outputs, fours by fours in the order of x. */
-struct octet {
-    int8x16_t v[8];
-};
-
-#define OCTET(kind, w, part, swapped)                                                                                                \
-    ({                                                                                                                               \
-        struct pair p_[4];                                                                                                           \
-        struct octet o_;                                                                                                             \
-        for (int k_ = 0; k_ < 4; k_++)                                                                                               \
-            p_[k_] = (kind)->bytewise ? (kind)->values((struct from){.a = (w)[0], .b = (w)[1], .c = (w)[2], .d = (w)[3], .take = QUARTER + k_}, part) : (kind)->values(one_row((w)[k_]), part); \
-        for (int k_ = 0; k_ < 4; k_++)                                                                                               \
-            for (int h_ = 0; h_ < 2; h_++)                                                                                           \
-                o_.v[(swapped) ? k_ % 2 + 2 * h_ + k_ / 2 * 4 : 4 * h_ + k_] = (kind)->bytewise ? p_[k_].v[h_] : four_values(p_, h_, k_); \
-        o_;                                                                                                                          \
-    })
-
-INLINE int8x16_t four_values(const struct pair p[4], const int half, const int k)
+static void order_block(const struct q8_row *x, uint32_t b, const uint32_t rows, uint32_t r, const struct simple_kind *kind, char *to)
 {
-    uint32x4_t v[4];
-    for (int i = 0; i < 4; i++)
-        v[i] = vreinterpretq_u32_s8(p[i].v[half]);
-    return vreinterpretq_s8_u32(fours(v, k));
-}
-
-/* sum + 16 values of a row by those of four outputs. */
-INLINE int32x4_t dot_16_values(int32x4_t sum, const int8x16_t v[4], int8x16_t x)
-{
-    sum = vdotq_laneq_s32(sum, v[0], x, 0);
-    sum = vdotq_laneq_s32(sum, v[1], x, 1);
-    sum = vdotq_laneq_s32(sum, v[2], x, 2);
-    return vdotq_laneq_s32(sum, v[3], x, 3);
-}
-
-/* Where the four outputs' weights are; the last again where there are not four. */
-INLINE void outputs_at(const struct shape *s, uint32_t o, const uint8_t *w[OUTS])
-{
-    for (uint32_t k = 0; k < OUTS; k++)
-        w[k] = s->w + (size_t)(o + k < s->n_out ? o + k : s->n_out - 1) * s->row_bytes;
-}
-
-/* The tree over the lanes, then y. */
-INLINE void join(const struct pass *p, uint32_t o, const int rows, float32x4_t lanes[LANES][MANY_AT_ONCE])
-{
-    for (int step = LANES / 2; step; step /= 2)
-        for (int l = 0; l < step; l++)
-            for (int r = 0; r < rows; r++)
-                lanes[l][r] = vaddq_f32(lanes[l][r], lanes[l + step][r]);
-    for (uint32_t r = 0; r < (uint32_t)rows && p->row + r < p->s.n_rows; r++) {
-        float *y = p->s.y + (p->row + r) * p->s.ldy + o, v[OUTS];
-        vst1q_f32(v, lanes[0][r]);
-        if (p->s.n_out - o >= OUTS)
-            vst1q_f32(y, lanes[0][r]);
-        for (uint32_t k = 0; p->s.n_out - o < OUTS && k < p->s.n_out - o; k++)
-            y[k] = v[k];
+    static const int8_t sign[16] = {1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1};
+    const struct pair q = load_pair(x->q + (size_t)b * NTX_QK);
+    for (int h = 0; h < 2; h++) {
+        const int64x2_t v = vreinterpretq_s64_s8(vmulq_s8(q.v[h], vld1q_s8(sign)));
+        vst1q_s64((int64_t *)(void *)(to + r * X_BYTES + 32 * h), vtrn1q_s64(v, v));
+        vst1q_s64((int64_t *)(void *)(to + r * X_BYTES + 32 * h + 16), vtrn2q_s64(v, v));
     }
+    const int32_t plus = MAGIC_BITS - offset_of(kind) * x->s[b], minus = MAGIC_BITS ^ INT32_MIN, begin[4] = {plus, minus, plus, minus};
+    vst1q_s32((int32_t *)(void *)(to + rows * X_BYTES + r * SUM_BYTES), kind->has_min ? vreinterpretq_s32_f32(vdupq_n_f32((float)x->s[b])) : vld1q_s32(begin));
+    memcpy(to + rows * (X_BYTES + SUM_BYTES) + r * sizeof(float), x->d + b, sizeof(float));
 }
-
-/* Row r of the batch; its last once more where there is none. */
-INLINE const char *row_at(const struct pass *p, uint32_t r)
-{
-    const uint32_t at = p->row + r < p->s.n_rows ? p->row + r : p->s.n_rows - 1;
-    return p->s.x + (size_t)at * p->s.x_stride;
-}
-
-/* ---- of each block all rows' bytes, then what their sums begin with, or sums of x, of types with minima, four times each; then scales. Sums of a block are below 2^22:
- * added to MAGIC's bits they are those of a float that is greater by MAGIC. */
 
 static void order_rows(const struct pass *p, const uint32_t rows, const struct simple_kind *kind, char *to)
 {
-    const uint32_t nb = p->s.n_in / NTX_QK;
-    const int32_t offset = offset_of(kind);
+    const uint32_t nb = p->s.n_in / NTX_QK, step = LANES / lanes_at_once(rows);
     for (uint32_t r = 0; r < rows; r++) {
         const struct q8_row x = q8_view(row_at(p, r), p->s.n_in);
         char *at = to;
-        for (uint32_t b = 0; b < nb; b++, at += rows * MANY_BYTES) {
-            const struct pair q = load_pair(x.q + (size_t)b * NTX_QK);
-            const int32x4_t begin = kind->has_min ? vreinterpretq_s32_f32(vdupq_n_f32((float)x.s[b])) : vdupq_n_s32(MAGIC_BITS - offset * x.s[b]);
-            vst1q_s8((int8_t *)at + r * NTX_QK, q.v[0]);
-            vst1q_s8((int8_t *)at + r * NTX_QK + 16, q.v[1]);
-            vst1q_s32((int32_t *)(void *)(at + rows * NTX_QK + r * SUM_BYTES), begin);
-            memcpy(at + rows * (NTX_QK + SUM_BYTES) + r * sizeof(float), x.d + b, sizeof(float));
-        }
+        for (uint32_t l = 0; l < step; l++)
+            for (uint32_t b = l; b < nb; b += step, at += rows * MANY_BYTES)
+                order_block(&x, b, rows, r, kind, at);
     }
 }
 
-INLINE void four_outputs(const struct pass *p, uint32_t o, const uint32_t rows, const struct simple_kind *kind)
+/* The bits of ntx_e8m0_float. */
+#define EXPONENT_BITS(e) ((e) < 2 ? 0x00200000u << ((e) & 1) : ((uint32_t)(e) - 1) << 23)
+#define EXPONENTS_4(e) EXPONENT_BITS(e), EXPONENT_BITS((e) + 1), EXPONENT_BITS((e) + 2), EXPONENT_BITS((e) + 3)
+#define EXPONENTS_16(e) EXPONENTS_4(e), EXPONENTS_4((e) + 4), EXPONENTS_4((e) + 8), EXPONENTS_4((e) + 12)
+#define EXPONENTS_64(e) EXPONENTS_16(e), EXPONENTS_16((e) + 16), EXPONENTS_16((e) + 32), EXPONENTS_16((e) + 48)
+static const uint32_t exponents[256] = {EXPONENTS_64(0), EXPONENTS_64(64), EXPONENTS_64(128), EXPONENTS_64(192)};
+
+/* d, and m, of four blocks. */
+INLINE void many_heads(const uint8_t *const w[OUTS], uint32_t part, const struct simple_kind *kind, float32x4_t *d, float32x4_t *m)
 {
-    const uint32_t nb = p->s.n_in / NTX_QK;
-    const size_t step = rows * MANY_BYTES;
+    if (kind->scales == HALF_WORD && kind->has_min) {
+        four_heads(w, true, d, m);
+    } else if (kind->scales == HALF_WORD) {
+        *d = four_halves(half_at(w[0]) | (uint64_t)half_at(w[1]) << 16 | (uint64_t)half_at(w[2]) << 32 | (uint64_t)half_at(w[3]) << 48);
+    } else if (kind->scales == EXPONENT) {
+        const uint64_t a = exponents[w[0][0]] | (uint64_t)exponents[w[1][0]] << 32, b = exponents[w[2][0]] | (uint64_t)exponents[w[3][0]] << 32;
+        *d = vreinterpretq_f32_u64(vcombine_u64(vcreate_u64(a), vcreate_u64(b)));
+    } else {
+        float32x4_t v[2];
+        e4m3_halves(vcreate_u8(half_at(w[0] + 2 * part) | (uint64_t)half_at(w[1] + 2 * part) << 16 | (uint64_t)half_at(w[2] + 2 * part) << 32 | (uint64_t)half_at(w[3] + 2 * part) << 48), v);
+        *d = vuzp1q_f32(v[0], v[1]);
+        *m = vuzp2q_f32(v[0], v[1]);
+    }
+}
+
+/* What stands there, by a load of its own: a copy of a register would take a pipe that multiplies. */
+INLINE int32x4_t loaded_again(const int32_t *p)
+{
+    int32x4_t v;
+    __asm__("ldr %q0, %1" : "=w"(v) : "m"(*(const int32x4_t *)(const void *)p));
+    return v;
+}
+
+/* Groups from .. to - 1 of eight values of a row, by four outputs. */
+INLINE float32x4_t meet(const int32_t *begin, const int8x16_t x[4], const struct quad w[2], const int from, const int to)
+{
+    int32x4_t a = vld1q_s32(begin), b = loaded_again(begin);
+    for (int k = from; k < to; k++) {
+        a = vdotq_s32(a, w[0].v[k], x[k]);
+        b = vdotq_s32(b, w[1].v[k], x[k]);
+    }
+    return vpaddq_f32(vreinterpretq_f32_s32(a), vreinterpretq_f32_s32(b));
+}
+
+/* Rows first .. first + 3. */
+INLINE void four_rows(const char *x, const uint32_t first, const uint32_t rows, const struct quad v[2], float32x4_t d, float32x4_t m, const struct simple_kind *kind, float32x4_t *acc)
+{
+    static const int32_t magic[4] = {MAGIC_BITS, MAGIC_BITS ^ INT32_MIN, MAGIC_BITS, MAGIC_BITS ^ INT32_MIN};
     const bool halves = kind->scales == TWO_E4M3;
-    const int32x4_t magic = vdupq_n_s32(MAGIC_BITS);
-    const uint8_t *w[OUTS];
-    float32x4_t lanes[LANES][MANY_AT_ONCE];
-    outputs_at(&p->s, o, w);
-    for (uint32_t l = 0; l < LANES; l++) {
-        float32x4_t acc[MANY_AT_ONCE];
-        const uint32_t part = l % kind->parts; /* of all blocks of this lane */
-        const char *x = p->x + l * step;
-        size_t at = l / kind->parts * kind->block_bytes;
-        for (uint32_t r = 0; r < rows; r++)
-            acc[r] = vdupq_n_f32(0);
-        for (uint32_t b = l; b < nb; b += LANES, at += LANES / kind->parts * kind->block_bytes, x += LANES * step) {
-            const uint8_t *const from[OUTS] = {w[0] + at, w[1] + at, w[2] + at, w[3] + at};
-            const struct octet v = OCTET(kind, from, part, halves);
-            const float *dx = (const float *)(const void *)(x + rows * (NTX_QK + SUM_BYTES));
-            float32x4_t d = vdupq_n_f32(0), m = d;
-            if (kind->scales == HALF_WORD) {
-                four_heads(from, kind->has_min, &d, &m);
-            } else if (halves) {
-                float32x4_t s[2];
-                uint16x4_t h = vdup_n_u16(0);
-                h = vset_lane_u16(half_at(from[0] + 2 * part), h, 0);
-                h = vset_lane_u16(half_at(from[1] + 2 * part), h, 1);
-                h = vset_lane_u16(half_at(from[2] + 2 * part), h, 2);
-                h = vset_lane_u16(half_at(from[3] + 2 * part), h, 3);
-                e4m3_halves(vreinterpret_u8_u16(h), s);
-                d = vuzp1q_f32(s[0], s[1]);
-                m = vuzp2q_f32(s[0], s[1]);
-            } else {
-                const float s[OUTS] = {ntx_e8m0_float(from[0][0]), ntx_e8m0_float(from[1][0]), ntx_e8m0_float(from[2][0]), ntx_e8m0_float(from[3][0])};
-                d = vld1q_f32(s);
-            }
-#pragma GCC unroll 8
-            for (uint32_t r = 0; r < rows; r++) {
-                const struct pair q = load_pair(x + r * NTX_QK);
-                const int32x4_t behind = vld1q_s32((const int32_t *)(const void *)(x + rows * NTX_QK + r * SUM_BYTES)), begin = kind->has_min ? magic : behind;
-                const int32x4_t first = dot_16_values(begin, v.v, q.v[0]);
-                acc[r] = vfmaq_f32(acc[r], float_sum(halves ? first : dot_16_values(first, v.v + 4, q.v[1])), vmulq_n_f32(d, dx[r]));
-                if (halves)
-                    acc[r] = vfmaq_f32(acc[r], float_sum(dot_16_values(begin, v.v + 4, q.v[1])), vmulq_n_f32(m, dx[r]));
-                if (kind->has_min)
-                    acc[r] = vfmaq_f32(acc[r], vreinterpretq_f32_s32(behind), vmulq_n_f32(m, dx[r]));
-            }
-        }
-        for (uint32_t r = 0; r < rows; r++)
-            lanes[l][r] = acc[r];
+    const float32x4_t dx = vld1q_f32((const float *)(const void *)(x + rows * (X_BYTES + SUM_BYTES)) + first);
+#define ROW(k)                                                                                                                          \
+    {                                                                                                                                   \
+        __asm__ volatile("" ::: "memory"); /* loads for all rows drawn to the beginning are more than the registers hold */             \
+        const uint32_t r = first + k;                                                                                                   \
+        const int32_t *behind = (const int32_t *)(const void *)(x + rows * X_BYTES + r * SUM_BYTES), *begin = kind->has_min ? magic : behind; \
+        int8x16_t q[4];                                                                                                                 \
+        for (int i = 0; i < 4; i++)                                                                                                     \
+            q[i] = vld1q_s8((const int8_t *)x + r * X_BYTES + 16 * i);                                                                  \
+        acc[r] = vfmaq_f32(acc[r], meet(begin, q, v, 0, halves ? 2 : 4), vmulq_laneq_f32(d, dx, k));                                    \
+        if (halves)                                                                                                                     \
+            acc[r] = vfmaq_f32(acc[r], meet(begin, q, v, 2, 4), vmulq_laneq_f32(m, dx, k));                                             \
+        if (kind->has_min)                                                                                                              \
+            acc[r] = vfmaq_f32(acc[r], vreinterpretq_f32_s32(vld1q_s32(behind)), vmulq_laneq_f32(m, dx, k));                            \
     }
-    join(p, o, (int)rows, lanes);
+    ROW(0) ROW(1) ROW(2) ROW(3)
+#undef ROW
 }
 
-/* ---- calls */
-
-typedef void batch_fn(const struct pass *p, char *room);
-
-/* Batches of eight rows, the last of which may be of four; rows that it lacks are its last once more. */
-INLINE void many(const struct shape *all, batch_fn *eight, batch_fn *four, const bool long_rows)
+INLINE void one_block(const uint8_t *const w[OUTS], uint32_t part, const char *x, const uint32_t rows, const struct simple_kind *kind, float32x4_t *acc)
 {
-    char room[MANY_ROOM] __attribute__((aligned(64)));
-    const uint32_t band = all->row_bytes * OUTS < BAND_BYTES ? (uint32_t)(BAND_BYTES / all->row_bytes / OUTS * OUTS) : OUTS;
-    for (uint32_t o = 0; o < all->n_out; o += band) {
-        struct pass p = {.s = *all, .x = room};
-        p.s.w += o * all->row_bytes;
-        p.s.y += o;
-        p.s.n_out = all->n_out - o < band ? all->n_out - o : band;
-        for (uint32_t rows; p.row < all->n_rows; p.row += rows) {
-            rows = all->n_rows - p.row > 4 && !long_rows ? 8 : 4;
-            (rows == 8 ? eight : four)(&p, room);
-        }
-    }
+    const struct quad v[2] = {QUAD(kind, w[0], w[1], part), QUAD(kind, w[2], w[3], part)};
+    float32x4_t d, m = vdupq_n_f32(0);
+    many_heads(w, part, kind, &d, &m);
+    four_rows(x, 0, rows, v, d, m, kind, acc);
+    if (rows == 8)
+        four_rows(x, 4, rows, v, d, m, kind, acc);
 }
 
-#define MANY_MATMUL(TYPE, type)                                                                                                       \
+INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t rows, const struct simple_kind *kind)
+{
+    const uint32_t nb = p->s.n_in / NTX_QK, at_once = lanes_at_once(rows), step = LANES / at_once;
+    const size_t w_step = step / kind->parts * kind->block_bytes;
+    const char *x = p->x;
+    const uint8_t *outs[OUTS];
+    float32x4_t lanes[LANES][MANY_AT_ONCE];
+    outputs_at(&p->s, o, outs);
+    for (uint32_t l = 0; l < step; l++) {
+        const uint32_t part = l % kind->parts; /* of all blocks of this lane */
+        const size_t at = l / kind->parts * kind->block_bytes;
+        const uint8_t *w[OUTS] = {outs[0] + at, outs[1] + at, outs[2] + at, outs[3] + at};
+        float32x4_t acc[2][MANY_AT_ONCE];
+        for (uint32_t r = 0; r < rows; r++)
+            acc[0][r] = acc[1][r] = vdupq_n_f32(0);
+        for (uint32_t b = l; b < nb; b += LANES, x += rows * MANY_BYTES * at_once) {
+            one_block(w, part, x, rows, kind, acc[0]);
+            if (at_once == 2) {
+                if (b + step >= nb) {
+                    x += rows * MANY_BYTES;
+                    break;
+                }
+                const uint8_t *const next[OUTS] = {w[0] + w_step, w[1] + w_step, w[2] + w_step, w[3] + w_step};
+                one_block(next, part, x + rows * MANY_BYTES, rows, kind, acc[1]);
+            }
+            for (int k = 0; k < OUTS; k++)
+                w[k] += at_once * w_step;
+        }
+        for (uint32_t r = 0; r < rows; r++)
+            lanes[l][r] = at_once == 2 ? vaddq_f32(acc[0][r], acc[1][r]) : acc[0][r];
+    }
+    join(p, o, (int)rows, lanes, (int)step / 2);
+}
+
+#define MANY_SIMPLE(TYPE, type)                                                                                                       \
     INLINE void batch_##type(const struct pass *p, const uint32_t rows, char *room)                                                   \
     {                                                                                                                                 \
         order_rows(p, rows, &simple_##type, room);                                                                                    \
         for (uint32_t o = 0; o < p->s.n_out; o += OUTS)                                                                               \
-            four_outputs(p, o, rows, &simple_##type);                                                                                 \
+            simple_outputs(p, o, rows, &simple_##type);                                                                               \
     }                                                                                                                                 \
     static void rows4_##type(const struct pass *p, char *room) { batch_##type(p, 4, room); }                                          \
     static void rows8_##type(const struct pass *p, char *room) { batch_##type(p, MANY_AT_ONCE, room); }                               \
     DECLARE_MATMUL(ntx__many_##type)                                                                                                  \
     {                                                                                                                                 \
-        many(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, rows8_##type, rows4_##type, many_bytes(n_in, MANY_AT_ONCE) > MANY_ROOM); \
+        char room[MANY_ROOM] __attribute__((aligned(64)));                                                                            \
+        many(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, many_bytes(n_in, MANY_AT_ONCE) > MANY_ROOM ? NULL : rows8_##type, rows4_##type, ntx__neon_##type, room); \
     }
-NEON_SIMPLE(MANY_MATMUL)
+NEON_SIMPLE(MANY_SIMPLE)

@@ -1,4 +1,4 @@
-/* neon_super.c: products with super-blocks of 256 by SDOT, one, two or four rows of x at a time: sums of 32 or of 16 products in four lanes, times their scale, are added
+/* neon_super.c: products with super-blocks of 256 by SDOT, one or two rows of x at a time, more of them by neon_many.c: sums of 32 or of 16 products in four lanes, times their scale, are added
  * up for the super-block; four super-blocks make a quarter of the lanes, as in neon_simple.c. Floats, too. */
 #include <math.h>
 
@@ -134,8 +134,13 @@ INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, cons
 #define SUPER_MATMUL(TYPE, type)                                                                              \
     static void rows1_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 1, &super_##type); }   \
     static void rows2_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 2, &super_##type); }   \
-    static void rows4_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 4, &super_##type); }   \
-    DECLARE_MATMUL(ntx__neon_##type) { by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, rows4_##type, rows2_##type, rows1_##type); }
+    DECLARE_MATMUL(ntx__neon_##type)                                                                          \
+    {                                                                                                         \
+        if (n_rows >= MANY_ROWS)                                                                              \
+            ntx__many_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                         \
+        else                                                                                                  \
+            by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NULL, rows2_##type, rows1_##type); \
+    }
 NEON_SUPER(SUPER_MATMUL)
 
 /* ---- floats: value k goes to lane k % 32, which is one of eight registers */

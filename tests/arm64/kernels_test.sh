@@ -17,6 +17,7 @@ compile infer/cpu/neon.c armv8.2-a+dotprod # as infer/cpu/CMakeLists.txt has it
 compile infer/cpu/neon_simple.c armv8.2-a+dotprod
 compile infer/cpu/neon_super.c armv8.2-a+dotprod
 compile infer/cpu/neon_many.c armv8.2-a+dotprod
+compile infer/cpu/neon_many_super.c armv8.2-a+dotprod
 compile infer/cpu/i8mm.c armv8.2-a+dotprod+i8mm
 compile model/quant.c armv8-a
 compile tests/cpu/matmul.c armv8-a

@@ -186,7 +186,7 @@ static void check_many_rows(uint32_t type, struct rng *r)
 static int few(struct rng *r)
 {
     static const uint32_t values[] = {40960, 81920}; /* rows of which eight, and four, are more than neon_many.c holds */
-    static const uint32_t blocks[] = {1, 5, 18}, outs[] = {1, 5}, rows[] = {1, 2, 4, 7};
+    static const uint32_t blocks[] = {1, 5, 18}, outs[] = {1, 5}, rows[] = {1, 2, 4, 5, 7};
     for (unsigned t = 0; t < sizeof types / sizeof *types; t++) {
         uint64_t bits = 14695981039346656037u; /* FNV-1a */
         for (unsigned b = 0; b < (types[t] == NTX_Q4_0 ? 5 : 3); b++) {
@@ -195,8 +195,8 @@ static int few(struct rng *r)
             problem_new(&p, r);
             const struct ntx_cpu_ops *ops;
             for (unsigned k = 0; (ops = build_at(types[t], k)); k++)
-                for (unsigned i = 0; i < 8; i++)
-                    check_shape(&p, ops, outs[i / 4], rows[i % 4]);
+                for (unsigned i = 0; i < 10; i++)
+                    check_shape(&p, ops, outs[i / 5], rows[i % 5]);
             for (size_t i = 0; i < sizeof *p.y * p.n_rows * p.n_out; i++)
                 bits = (bits ^ ((const uint8_t *)p.y)[i]) * 1099511628211u;
             problem_free(&p);
