@@ -41,11 +41,11 @@ INLINE void dots(const struct pair *p, uint32_t n, const int outs, const int row
         for (int r = 0; r < rows; r++)
             for (int g = 0; g < 4; g++)
                 acc[o][r].a[g] = _mm256_setzero_ps();
-    const bool far = ntx__cpu_fetch_far;
+    const enum reach ahead = ntx__cpu_fetch_far ? REACH_FAR : REACH_NEAR;
     size_t k = 0;
     for (; k + STEP <= n; k += STEP) {
         for (int o = 0; o < outs; o++)
-            prefetch_weights(p->w[o] + k * bytes, STEP * bytes, 2048, far);
+            prefetch_weights(p->w[o] + k * bytes, STEP * bytes, 2048, ahead);
         for (size_t g = 0; g < 4; g++)
             for (int o = 0; o < outs; o++) {
                 __m256 w = load(p->w[o] + (k + 8 * g) * bytes);

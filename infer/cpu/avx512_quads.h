@@ -71,7 +71,7 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, c
             struct quad q = {.block = b + 4 * g};
             const uint8_t *p = w + (size_t)q.block * block_bytes;
             if (!follows || head) /* headers wait else */
-                prefetch_weights(p, 4 * block_bytes, 3584, ntx__cpu_fetch_far && !follows);
+                prefetch_weights(p, 4 * block_bytes, 3584, follows ? REACH_NEAR : reach_for(rows));
             if (q.block + 4 <= nb) {
                 for (int k = 0; k < 4; k++)
                     q.w[k] = p + k * block_bytes;

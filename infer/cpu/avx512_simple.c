@@ -1,79 +1,92 @@
 /* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head (Q1_0 Q2_0 NVFP4), one to
  * four rows of x at a time.
  *
- * A 32 fills half a register as unsigned bytes (an offset of 1, 8, 16 or 128 is taken back through the sum of x); sixteen
- * blocks' products are brought into one lane each by a tree of shuffles. A last run that is not full points again at the
+ * Two 32s fill a register as unsigned bytes (an offset of 1, 8, 16 or 128 is taken back through the sum of x); sixteen
+ * of them have their products brought into one lane each by a tree of shuffles. A last run that is not full points again at the
  * row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
 #include "infer/cpu/avx512.h"
 
-/* The part-th 32 values of a block as unsigned bytes in natural order. */
-typedef __m256i block_fn(const uint8_t *w, uint32_t part);
+/* Two 32s as unsigned bytes in natural order: of the blocks at w and next, or (types whose blocks have several) the part-th of w and the one behind it. */
+typedef __m512i pair_fn(const uint8_t *w, const uint8_t *next, uint32_t part);
 
 enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values each */ };
 
 struct kind {
     size_t block_bytes;
     uint32_t parts; /* of a block: 1, 2 or 4 */
-    block_fn *block;
+    pair_fn *pair;
     enum scales scales;
     int log2_offset; /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 instead */
 };
 
-INLINE __m256i nibbles(const uint8_t *qs)
+INLINE __m512i low_and_high(__m512i v)
 {
-    __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)qs));
-    return _mm256_and_si256(_mm256_srlv_epi64(v, _mm256_set_epi64x(4, 4, 0, 0)), _mm256_set1_epi8(15));
+    return _mm512_and_si512(_mm512_srlv_epi64(v, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0)), _mm512_set1_epi8(15));
 }
 
-/* The same under a fifth bit each. */
-INLINE __m256i fives(const uint8_t *bits, const uint8_t *qs)
+/* Low nibbles before high ones. */
+INLINE __m512i nibbles(const uint8_t *qs, const uint8_t *next)
 {
-    uint32_t fifth;
-    memcpy(&fifth, bits, 4);
-    __m256i v = nibbles(qs);
-    return _mm256_mask_add_epi8(v, _cvtu32_mask32(fifth), v, _mm256_set1_epi8(16));
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)qs));
+    return low_and_high(_mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)next)));
 }
 
-INLINE __m256i block_q4_0(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 2); }
-INLINE __m256i block_q4_1(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 4); }
-INLINE __m256i block_q5_0(const uint8_t *w, uint32_t part) { (void)part; return fives(w + 2, w + 6); }
-INLINE __m256i block_q5_1(const uint8_t *w, uint32_t part) { (void)part; return fives(w + 4, w + 8); }
+/* The same under a fifth bit each: the four bytes before. */
+INLINE __m512i fives(const uint8_t *qs, const uint8_t *next)
+{
+    uint32_t fifth[2];
+    memcpy(&fifth[0], qs - 4, 4);
+    memcpy(&fifth[1], next - 4, 4);
+    __m512i v = nibbles(qs, next);
+    return _mm512_mask_add_epi8(v, _cvtu64_mask64(fifth[0] | (uint64_t)fifth[1] << 32), v, _mm512_set1_epi8(16));
+}
 
-INLINE __m256i block_q8_0(const uint8_t *w, uint32_t part)
+INLINE __m512i pair_q4_0(const uint8_t *w, const uint8_t *next, uint32_t part) { (void)part; return nibbles(w + 2, next + 2); }
+INLINE __m512i pair_q4_1(const uint8_t *w, const uint8_t *next, uint32_t part) { (void)part; return nibbles(w + 4, next + 4); }
+INLINE __m512i pair_q5_0(const uint8_t *w, const uint8_t *next, uint32_t part) { (void)part; return fives(w + 6, next + 6); }
+INLINE __m512i pair_q5_1(const uint8_t *w, const uint8_t *next, uint32_t part) { (void)part; return fives(w + 8, next + 8); }
+
+INLINE __m512i pair_q8_0(const uint8_t *w, const uint8_t *next, uint32_t part)
 {
     (void)part;
-    return _mm256_xor_si256(_mm256_loadu_si256((const void *)(w + 2)), _mm256_set1_epi8((char)0x80));
+    __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(w + 2)));
+    return _mm512_xor_si512(_mm512_inserti64x4(v, _mm256_loadu_si256((const void *)(next + 2)), 1), _mm512_set1_epi8((char)0x80));
 }
 
-#define BLOCK_LOOKUP(TYPE, type, scale, raise)                                                                                     \
-    INLINE __m256i block_##type(const uint8_t *w, uint32_t part)                                                                   \
-    {                                                                                                                              \
-        (void)part;                                                                                                                \
-        return _mm256_shuffle_epi8(_mm512_castsi512_si256(raised_##type()), nibbles(w + offsetof(struct ntx_block_##type, qs)));   \
+#define PAIR_LOOKUP(TYPE, type, scale, raise)                                                              \
+    INLINE __m512i pair_##type(const uint8_t *w, const uint8_t *next, uint32_t part)                       \
+    {                                                                                                      \
+        (void)part;                                                                                        \
+        const size_t at = offsetof(struct ntx_block_##type, qs);                                           \
+        return _mm512_shuffle_epi8(raised_##type(), nibbles(w + at, next + at));                           \
     }
-NTX_LOOKUPS(BLOCK_LOOKUP)
+NTX_LOOKUPS(PAIR_LOOKUP)
 
-INLINE __m256i block_q1_0(const uint8_t *w, uint32_t part)
+INLINE __m512i pair_q1_0(const uint8_t *w, const uint8_t *next, uint32_t part)
 {
-    uint32_t bits;
-    memcpy(&bits, w + 2 + 4 * part, 4);
-    return _mm256_maskz_set1_epi8(_cvtu32_mask32(bits), 2);
+    (void)next;
+    uint64_t bits;
+    memcpy(&bits, w + 2 + 4 * part, 8);
+    return _mm512_maskz_set1_epi8(_cvtu64_mask64(bits), 2);
 }
 
 /* Four to a byte, which becomes the dword of all of them. */
-INLINE __m256i block_q2_0(const uint8_t *w, uint32_t part)
+INLINE __m512i pair_q2_0(const uint8_t *w, const uint8_t *next, uint32_t part)
 {
-    __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(w + 2 + 8 * part)));
-    v = _mm256_or_si256(_mm256_or_si256(v, _mm256_slli_epi32(v, 6)), _mm256_or_si256(_mm256_slli_epi32(v, 12), _mm256_slli_epi32(v, 18)));
-    return _mm256_and_si256(v, _mm256_set1_epi8(3));
+    (void)next;
+    __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(w + 2 + 8 * part)));
+    v = _mm512_or_si512(_mm512_or_si512(v, _mm512_slli_epi32(v, 6)), _mm512_or_si512(_mm512_slli_epi32(v, 12), _mm512_slli_epi32(v, 18)));
+    return _mm512_and_si512(v, _mm512_set1_epi8(3));
 }
 
 /* Eight bytes of low and of high nibbles for each 16 values. */
-INLINE __m256i block_nvfp4(const uint8_t *w, uint32_t part)
+INLINE __m512i pair_nvfp4(const uint8_t *w, const uint8_t *next, uint32_t part)
 {
-    __m128i v = _mm_loadu_si128((const void *)(w + 4 + 16 * part)), nibble = _mm_set1_epi8(15);
-    __m128i low = _mm_and_si128(v, nibble), high = _mm_and_si128(_mm_srli_epi16(v, 4), nibble);
-    return _mm256_shuffle_epi8(_mm512_castsi512_si256(raised_mxfp4()), _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high)));
+    (void)next;
+    __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(w + 4 + 16 * part)));
+    v = _mm512_permutexvar_epi64(_mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0), v);
+    v = _mm512_and_si512(_mm512_srlv_epi64(v, _mm512_set_epi64(4, 0, 4, 0, 4, 0, 4, 0)), _mm512_set1_epi8(15));
+    return _mm512_shuffle_epi8(raised_mxfp4(), v);
 }
 
 /* Where 16 times 32 values lie. */
@@ -90,36 +103,50 @@ INLINE const uint8_t *run_at(const struct run *g, uint32_t k, const bool full)
     return g->w + run_number(g, k, full) / g->kind->parts * g->kind->block_bytes;
 }
 
-/* 32 products in fours: both 128-bit lanes have four sums. Where each lane has its scale, what the values have too many is taken back here. */
-INLINE __m256i part_dot(const struct kind *kind, __m256i v, const int8_t *x)
+/* 64 products in fours: each 128-bit lane has those of 16 values. Where each 16 have their scale, what the values have too many is taken back here. */
+INLINE __m512i pair_dot(const struct kind *kind, __m512i v, const int8_t *x)
 {
-    __m256i q = _mm256_loadu_si256((const void *)x), z = _mm256_dpbusd_epi32(_mm256_setzero_si256(), v, q);
+    __m512i q = _mm512_loadu_si512(x), z = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v, q);
     if (kind->scales != TWO_E4M3)
         return z;
-    return _mm256_sub_epi32(z, _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8((char)(1 << kind->log2_offset)), q));
+    return _mm512_sub_epi32(z, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)(1 << kind->log2_offset)), q));
+}
+
+/* The k-th and the next of 16 times 32 values, k even. */
+INLINE __m512i run_pair(const struct run *g, uint32_t k, const bool full)
+{
+    if (g->kind->parts == 1)
+        return g->kind->pair(run_at(g, k, full), run_at(g, k + 1, full), 0);
+    if (!full && k > g->last)
+        k = g->last - 1;
+    return g->kind->pair(run_at(g, k, true), NULL, k % g->kind->parts);
 }
 
 /* Integer products of 16 times 32 values, a lane each; of TWO_E4M3 those of each first 16 and, in second, of the others. */
 INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows, const bool full, __m512i *out, __m512i *second)
 {
-    __m256i z[4][4], sums[4][4];
-    for (uint32_t h = 0; h < 4; h++) {
+    /* of eight 32s: (0 2 4 6)'s first halves, their second ones, (1 3 5 7)'s first and second ones */
+    const __m512i natural = _mm512_set_epi32(15, 11, 14, 10, 13, 9, 12, 8, 7, 3, 6, 2, 5, 1, 4, 0);
+    __m512i eight[4][2];
+    for (uint32_t h = 0; h < 2; h++) {
+        __m512i z[4][4];
         for (uint32_t i = 0; i < 4; i++) {
-            __m256i v = g->kind->block(run_at(g, 4 * h + i, full), run_number(g, 4 * h + i, full) % g->kind->parts);
+            __m512i v = run_pair(g, 8 * h + 2 * i, full);
             for (int r = 0; r < rows; r++)
-                z[r][i] = part_dot(g->kind, v, x[r] + 32 * (4 * h + i));
+                z[r][i] = pair_dot(g->kind, v, x[r] + 32 * (8 * h + 2 * i));
         }
-        for (int r = 0; r < rows; r++) { /* both 128-bit lanes have their part of 32s 4 h .. 4 h + 3 */
-            __m256i a = _mm256_add_epi32(_mm256_unpacklo_epi32(z[r][0], z[r][1]), _mm256_unpackhi_epi32(z[r][0], z[r][1]));
-            __m256i b = _mm256_add_epi32(_mm256_unpacklo_epi32(z[r][2], z[r][3]), _mm256_unpackhi_epi32(z[r][2], z[r][3]));
-            sums[r][h] = _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-        }
+        for (int r = 0; r < rows; r++)
+            eight[r][h] = sum4x4(z[r][0], z[r][1], z[r][2], z[r][3]);
     }
-    for (int r = 0; r < rows; r++)
-        if (g->kind->scales == TWO_E4M3)
-            part_halves(sums[r], &out[r], &second[r]);
-        else
-            out[r] = fold_halves(sums[r]);
+    for (int r = 0; r < rows; r++) {
+        __m512i low = _mm512_shuffle_i32x4(eight[r][0], eight[r][1], 0x88), high = _mm512_shuffle_i32x4(eight[r][0], eight[r][1], 0xdd);
+        if (g->kind->scales != TWO_E4M3) {
+            out[r] = _mm512_permutexvar_epi32(natural, _mm512_add_epi32(low, high));
+            continue;
+        }
+        out[r] = _mm512_permutexvar_epi32(natural, low);
+        second[r] = _mm512_permutexvar_epi32(natural, high);
+    }
 }
 
 /* Heads of 16 blocks of `words` half words that follow one another: four at a time out of a register, or two, since 16 small loads and
@@ -213,18 +240,18 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, co
 {
     struct run g = {w, kind, LANES - 1};
     const size_t run_bytes = LANES / kind->parts * kind->block_bytes;
-    const bool far = ntx__cpu_fetch_far;
+    const enum reach ahead = reach_for(rows);
     uint32_t b = 0;
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (; b + LANES <= nb; b += LANES, g.w += run_bytes) {
-        prefetch_weights(g.w, run_bytes, 3584, far);
+        prefetch_weights(g.w, run_bytes, 3584, ahead);
         dot_run(&g, x, b, rows, true, acc);
     }
     if (b == nb)
         return;
     g.last = nb - b - 1;
-    prefetch_weights(g.w, (nb - b) / kind->parts * kind->block_bytes, 3584, far);
+    prefetch_weights(g.w, (nb - b) / kind->parts * kind->block_bytes, 3584, ahead);
     dot_run(&g, x, b, rows, false, acc);
 }
 
@@ -244,7 +271,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const str
 #define SIMPLE_ROWS(type, k, parts, scales, log2_offset)                                                              \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
     {                                                                                                                 \
-        const struct kind kind = {sizeof(struct ntx_block_##type), parts, block_##type, scales, log2_offset};         \
+        const struct kind kind = {sizeof(struct ntx_block_##type), parts, pair_##type, scales, log2_offset};         \
         mm_rows(s, r, k, &kind);                                                                                      \
     }
 #define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                               \

@@ -319,7 +319,7 @@ INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks
             struct ntx__tile_at p = ntx__tile_at(blocks, place, block_bytes);
             struct tile k;
             if (!ntx__cpu_fetch_far)
-                prefetch_weights(w + p.words, OUTS * block_bytes, NEAR, false);
+                prefetch_weights(w + p.words, OUTS * block_bytes, NEAR, n == 1 ? REACH_BOTH : REACH_NEAR);
             else if ((fetch != NOT_FETCHED && !ntx__cpu_follows) || n > 1)
                 fetch_far(w + p.words, OUTS * block_bytes, end, fetch);
             tile(w + p.words, w + p.head, x, b, n, &k);

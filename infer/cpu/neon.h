@@ -440,7 +440,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const u
                 acc[q][r] = vdupq_n_f32(0);
         uint32_t b = 0;
         for (; ahead && nb - b >= 16; b += 16) {
-            prefetch_weights(w + b / 16 * ahead, ahead, 1024, false);
+            prefetch_weights(w + b / 16 * ahead, ahead, 1024, REACH_NEAR);
 #pragma GCC unroll 4
             for (uint32_t q = 0; q < 4; q++)
                 quad(w, b + 4 * q, 4, x, rows, kind, acc[q]);

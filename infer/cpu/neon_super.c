@@ -76,7 +76,7 @@ INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, c
     if (kind->flat)
         __asm__ volatile("" ::: "memory"); /* four blocks' loads drawn to the beginning are more than the registers hold */
     else
-        prefetch_weights(p, kind->block_bytes, 1024, false);
+        prefetch_weights(p, kind->block_bytes, 1024, REACH_NEAR);
     dot_super(p, k, x, rows, kind, dot, low);
     for (int r = 0; r < rows; r++) {
         sums[r].dot[k] = dot[r];
@@ -99,7 +99,7 @@ INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const void *all
     for (int r = 0; r < rows; r++)
         x[r] = (struct q8k_row){whole[r].q + (size_t)b * NTX_QKK, whole[r].d + b, whole[r].s16 + (size_t)b * 16, whole[r].s32 + (size_t)b * 8};
     if (kind->flat)
-        prefetch_weights(w, 4 * kind->block_bytes, 1024, false);
+        prefetch_weights(w, 4 * kind->block_bytes, 1024, REACH_NEAR);
     if (kind->flat && n == 4) {
 #pragma GCC unroll 4
         for (uint32_t k = 0; k < 4; k++)
@@ -165,7 +165,7 @@ INLINE void mm_floats(const struct shape *s, uint32_t row, const int rows, const
                 acc[r][q] = vdupq_n_f32(0);
         uint32_t k = 0;
         for (; s->n_in - k >= 32; k += 32) {
-            prefetch_weights(w + k * bytes, 32 * bytes, 1024, false);
+            prefetch_weights(w + k * bytes, 32 * bytes, 1024, REACH_NEAR);
 #pragma GCC unroll 8
             for (uint32_t q = 0; q < 8; q++) {
                 const float32x4_t v = four(w + (k + 4 * q) * bytes);
