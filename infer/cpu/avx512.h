@@ -86,14 +86,31 @@ INLINE float join_ps(__m512 v)
     return join16((struct f16){{(fpart)v}});
 }
 
-/* A call's arguments, for the loops under it. */
+/* A call's arguments, for the loops under it; end: of all its weights, where w is a part of them. */
 struct shape {
     const uint8_t *w;
     const char *x;
     float *y;
     size_t row_bytes, x_stride, ldy;
     uint32_t n_out, n_in;
+    const uint8_t *end;
 };
+
+/* How far ahead few rows' weights are fetched. */
+INLINE enum reach reach_for(const int rows)
+{
+    return ntx__cpu_fetch_far ? REACH_FAR : rows == 1 ? REACH_BOTH : REACH_NEAR;
+}
+
+/* What comes behind `bytes` at p that are multiplied now. */
+INLINE void prefetch_next(const uint8_t *p, size_t bytes, const size_t near, const enum reach reach, const uint8_t *end)
+{
+    const ptrdiff_t far = reach == REACH_FAR ? FAR_AHEAD : FAR_AHEAD_OF_NEAR;
+    if (reach != REACH_NEAR && far < end - p)
+        prefetch_second(p + far, bytes, end);
+    if (reach != REACH_FAR)
+        prefetch_weights(p, bytes, near, REACH_NEAR);
+}
 
 /* The kernels, by file. */
 #define DECLARE_MATMUL(name)                                                                                          \
@@ -140,9 +157,12 @@ enum { BAND = 256 << 10 };
     }
 #define MATMUL_BODY(type)                                                                                             \
         uint32_t band = row_bytes < BAND ? (uint32_t)(BAND / row_bytes) : 1;                                          \
+        const uint8_t *end = (const uint8_t *)w + n_out * row_bytes;                                                  \
+        if (reach_for((int)n_rows) != REACH_NEAR && !(ntx__cpu_follows && n_rows == 1))                               \
+            prefetch_second(w, ntx__cpu_fetch_far ? FAR_AHEAD : FAR_AHEAD_OF_NEAR, end);                              \
         for (uint32_t o = 0; o < n_out; o += band) {                                                                  \
             const uint8_t *from = (const uint8_t *)w + o * row_bytes;                                                 \
-            struct shape s = {from, x, y + o, row_bytes, x_stride, ldy, n_out - o < band ? n_out - o : band, n_in};   \
+            struct shape s = {from, x, y + o, row_bytes, x_stride, ldy, n_out - o < band ? n_out - o : band, n_in, end}; \
             uint32_t r = 0;                                                                                           \
             for (; n_rows - r >= 4; r += 4)                                                                           \
                 rows4_##type(&s, r);                                                                                  \

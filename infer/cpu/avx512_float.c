@@ -56,13 +56,13 @@ INLINE void tile_dots(const struct tile *t, uint32_t n, size_t next, const int o
     for (int o = 0; o < outs; o++)
         for (int r = 0; r < rows; r++)
             low[o][r] = high[o][r] = _mm512_setzero_ps();
-    const enum reach ahead = reach_for(rows);
+    const enum reach reach = reach_for(rows);
     size_t k = 0;
     for (; k + 32 <= n; k += 32) {
         for (int o = 0; o < outs; o++) {
-            if (ahead != REACH_NEAR)
+            if (reach != REACH_NEAR)
                 fetch_next(t->w[o] + next + k * bytes, 32 * bytes);
-            if (ahead != REACH_FAR)
+            if (reach != REACH_FAR)
                 prefetch_weights(t->w[o] + k * bytes, 32 * bytes, 2048, REACH_NEAR);
         }
         tile_step(t, k, 0xffff, outs, rows, load, low);

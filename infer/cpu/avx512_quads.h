@@ -56,7 +56,7 @@ INLINE __m512i natural_order(__m512i v)
 }
 
 /* One output for `rows` rows of x. */
-INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, const int rows, __m512 *acc, size_t block_bytes,
+INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const struct q8k_row *x, const int rows, __m512 *acc, size_t block_bytes,
                        const bool has_min, const float factor, head_fn *head, quad_fn *quad)
 {
     const bool follows = ntx__cpu_follows && rows == 1;
@@ -71,7 +71,7 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8k_row *x, c
             struct quad q = {.block = b + 4 * g};
             const uint8_t *p = w + (size_t)q.block * block_bytes;
             if (!follows || head) /* headers wait else */
-                prefetch_weights(p, 4 * block_bytes, 3584, follows ? REACH_NEAR : reach_for(rows));
+                prefetch_next(p, 4 * block_bytes, 3584, follows ? REACH_NEAR : reach_for(rows), end);
             if (q.block + 4 <= nb) {
                 for (int k = 0; k < 4; k++)
                     q.w[k] = p + k * block_bytes;
@@ -117,7 +117,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t bl
         x[k] = q8k_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
     for (uint32_t o = 0; o < s->n_out; o++) {
         __m512 acc[4];
-        dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, factor, head, quad);
+        dot_blocks(s->w + o * s->row_bytes, s->end, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, factor, head, quad);
         for (int k = 0; k < rows; k++)
             s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
     }

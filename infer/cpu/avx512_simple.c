@@ -236,22 +236,22 @@ INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, con
 }
 
 /* One output for `rows` rows of x; nb: of 32 values. */
-INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, const int rows, const struct kind *kind, __m512 *acc)
+INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const struct q8_row *x, const int rows, const struct kind *kind, __m512 *acc)
 {
     struct run g = {w, kind, LANES - 1};
     const size_t run_bytes = LANES / kind->parts * kind->block_bytes;
-    const enum reach ahead = reach_for(rows);
+    const enum reach reach = reach_for(rows);
     uint32_t b = 0;
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (; b + LANES <= nb; b += LANES, g.w += run_bytes) {
-        prefetch_weights(g.w, run_bytes, 3584, ahead);
+        prefetch_next(g.w, run_bytes, 3584, reach, end);
         dot_run(&g, x, b, rows, true, acc);
     }
     if (b == nb)
         return;
     g.last = nb - b - 1;
-    prefetch_weights(g.w, (nb - b) / kind->parts * kind->block_bytes, 3584, ahead);
+    prefetch_next(g.w, (nb - b) / kind->parts * kind->block_bytes, 3584, reach, end);
     dot_run(&g, x, b, rows, false, acc);
 }
 
@@ -262,7 +262,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const str
         x[k] = q8_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
     for (uint32_t o = 0; o < s->n_out; o++) {
         __m512 acc[4];
-        dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QK, x, rows, kind, acc);
+        dot_blocks(s->w + o * s->row_bytes, s->end, s->n_in / NTX_QK, x, rows, kind, acc);
         for (int k = 0; k < rows; k++)
             s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
     }

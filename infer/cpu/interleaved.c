@@ -9,8 +9,8 @@
 enum {
     OUTS = NTX_SLICE_OUTS,
     ROWS = 4,    /* of x at once, at most */
-    NEAR = 3584, /* bytes fetched ahead, elsewhere than on AMD */
-    FAR = 8192,  /* on AMD */
+    NEAR = 3584, /* bytes fetched ahead to the first level, elsewhere than on AMD */
+    FAR = 8192,  /* to the second: on AMD, and of one row on Intel */
 };
 
 /* On AMD, for one row of x: fetched ahead into which level of the cache, if at all. */
@@ -298,11 +298,24 @@ INLINE void tile_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *
 /* A tile's share of what comes FAR bytes behind it, up to the end of all the weights: behind that lies what nobody may want. */
 INLINE void fetch_far(const uint8_t *w, size_t bytes, const uint8_t *end, const enum fetch fetch)
 {
-    for (const uint8_t *p = w + FAR, *to = p + bytes < end ? p + bytes : end; p < to; p += 64)
-        if (fetch == FETCHED_TO_FIRST)
-            __builtin_prefetch(p);
-        else
-            __builtin_prefetch(p, 0, 1);
+    if (FAR >= end - w)
+        return;
+    if (fetch != FETCHED_TO_FIRST)
+        prefetch_second(w + FAR, bytes, end);
+    else
+        prefetch_weights(w, bytes < (size_t)(end - w) - FAR ? bytes : (size_t)(end - w) - FAR, FAR, REACH_NEAR);
+}
+
+/* fetch: on AMD. */
+INLINE void fetch_tile(const uint8_t *w, size_t bytes, const uint8_t *end, const int n, const enum fetch fetch)
+{
+    if (!ntx__cpu_fetch_far) {
+        prefetch_weights(w, bytes, NEAR, REACH_NEAR);
+        if (n == 1)
+            fetch_far(w, bytes, end, FETCHED_TO_SECOND);
+    } else if (n > 1 || (fetch != NOT_FETCHED && !ntx__cpu_follows)) {
+        fetch_far(w, bytes, end, fetch);
+    }
 }
 
 /* n rows against the `blocks` tiles of a slice; end: of the weights. */
@@ -318,10 +331,7 @@ INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks
         for (uint32_t b = ntx__lane_order[turn]; b < blocks; b += LANES, place++) {
             struct ntx__tile_at p = ntx__tile_at(blocks, place, block_bytes);
             struct tile k;
-            if (!ntx__cpu_fetch_far)
-                prefetch_weights(w + p.words, OUTS * block_bytes, NEAR, n == 1 ? REACH_BOTH : REACH_NEAR);
-            else if ((fetch != NOT_FETCHED && !ntx__cpu_follows) || n > 1)
-                fetch_far(w + p.words, OUTS * block_bytes, end, fetch);
+            fetch_tile(w + p.words, OUTS * block_bytes, end, n, fetch);
             tile(w + p.words, w + p.head, x, b, n, &k);
             for (int r = 0; r < n; r++) {
                 __m512 dx = _mm512_castsi512_ps(spread(x->x[r] + x->at.d_at + 4 * (size_t)b));
@@ -354,9 +364,9 @@ typedef void turn_fn(const struct turn *t);
 /* Any number of rows over each slice, in fours and what is left. by_rows: of 1, 2 and 4. */
 static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, turn_fn *const by_rows[3])
 {
-    t->end = s->w + s->n_out * s->row_bytes;
-    for (const uint8_t *p = s->w; ntx__cpu_fetch_far && p < t->end && p < s->w + FAR; p += 64)
-        __builtin_prefetch(p, 0, 1);
+    t->end = s->end;
+    if (reach_for((int)n_rows) != REACH_NEAR)
+        prefetch_second(s->w, FAR, t->end);
     for (uint32_t o = 0; o < s->n_out; o += OUTS) {
         t->w = s->w + o * s->row_bytes;
         for (uint32_t r = 0; r < n_rows;) {
@@ -386,7 +396,7 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
 #define INTERLEAVED_MATMUL(type, super, sums32, by_rows)                                                                               \
     DECLARE_MATMUL(ntx__interleaved_##type)                                                                                            \
     {                                                                                                                            \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in};                                                 \
+        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes};                                                 \
         struct turn t = {.blocks = n_in / (super ? NTX_QKK : NTX_QK), .ldy = ldy, .x.at = x_parts_of(x, n_in, super, sums32)};   \
         all_slices(&s, n_rows, &t, by_rows);                                                                                     \
     }

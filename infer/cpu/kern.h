@@ -28,25 +28,27 @@ enum { LANES = 16 }; /* float accumulators of a quantised dot product (cpu.h) */
 INLINE uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 
 /* Fetching weights ahead of use, in one pass over them, as measured (bench/LOG.md). To the first level `near` bytes ahead: as far as the memory's
- * latency asks for but within 4 KiB, from where on every type loses on Intel. With AVX-512 and one row of x Intel has them brought to the second level before that, since
- * the first one's misses under way are too few for the memory's rate. AMD's are fetched to the second only: to the first, too, got two thirds of the memory's rate. Zen 4's own prefetchers follow the
- * weights of one row of x: far fetching takes a fifth to nearly a half of it there. A prefetch behind the weights' end reads nothing. */
+ * latency asks for but within 4 KiB, from where on every type loses on Intel. To the second, FAR_AHEAD, on AMD, where fetching to the first got two thirds of the memory's
+ * rate. Intel has both for one row of x, by AVX-512: the first level's misses under way are too few for the memory's rate. Zen 4's own prefetchers follow the
+ * weights of one row of x: far fetching takes a fifth to nearly a half of it there. */
 extern bool ntx__cpu_fetch_far, ntx__cpu_follows; /* pick.c: AMD; Zen 4 */
 enum reach { REACH_NEAR, REACH_FAR, REACH_BOTH };
+enum { FAR_AHEAD = 16384, /* bytes */ FAR_AHEAD_OF_NEAR = 8192 /* before they are fetched to the first level */ };
 
-/* Of AVX-512's kernels. */
-INLINE enum reach reach_for(const int rows)
+/* A prefetch behind the weights' end reads nothing of the address space that is not there. */
+INLINE void prefetch_weights(const void *p, size_t bytes, const size_t near, const enum reach reach)
 {
-    return ntx__cpu_fetch_far ? REACH_FAR : rows == 1 ? REACH_BOTH : REACH_NEAR;
+    for (size_t at = 0; reach != REACH_NEAR && at < bytes; at += 64)
+        __builtin_prefetch((const char *)p + FAR_AHEAD + at, 0, 1);
+    for (size_t at = 0; reach != REACH_FAR && at < bytes; at += 64)
+        __builtin_prefetch((const char *)p + near + at);
 }
 
-INLINE void prefetch_weights(const void *p, size_t bytes, const size_t near, const enum reach ahead)
+/* To the second level, nothing from `end` on: what lies there may be another expert. */
+INLINE void prefetch_second(const uint8_t *p, size_t bytes, const uint8_t *end)
 {
-    enum { FAR_AHEAD = 16384 };
-    for (size_t at = 0; ahead != REACH_NEAR && at < bytes; at += 64)
-        __builtin_prefetch((const char *)p + FAR_AHEAD + at, 0, 1);
-    for (size_t at = 0; ahead != REACH_FAR && at < bytes; at += 64)
-        __builtin_prefetch((const char *)p + near + at);
+    for (const uint8_t *to = bytes < (size_t)(end - p) ? p + bytes : end; p < to; p += 64)
+        __builtin_prefetch(p, 0, 1);
 }
 
 struct q8_row {
