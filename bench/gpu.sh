@@ -3,6 +3,7 @@
 #
 #   bench/gpu.sh prepare      where the packages are, before: builds, and puts into .gpu/ all that a bare machine with a card needs
 #                Where that machine's libc is too old, or with LIBC=1, its programs run by the loader and the libc that are carried.
+#                CARD=8.9: machine code for that compute capability (an RTX 4090's; 12.0 a 5090's); otherwise 9.0. Another card's driver compiles all kernels first, which takes minutes.
 #   bench/gpu.sh a | b | c | STAGE...   on that machine (with .gpu/ beside), or where ntx is built. The first half hour on a card is three calls, one after another; without
 #                one, all stages in this order:
 #     a preflight  what is missing for what follows: libraries, memory, the link's generation, io_uring; a large shared memory locked for copies, an empty launch
@@ -22,7 +23,7 @@
 #       sessions   eight texts at once
 #
 # LIMIT=SECONDS (540) for all: a stage that would begin after that, or does not end by then, is left out and said to be.
-# N=tokens (48)   DIR=where models and profiles go (default: in /dev/shm; models are a few GB: their layers repeat)
+# N=tokens (48)   DIR=where models and profiles go (default: in /dev/shm, or where that has less than 12 GB in /tmp; models are a few GB: their layers repeat)
 # Output also in $OUT/gpu-results.txt where OUT is set, and in $OUT/logs what programs said, each run's figures and the profile that doctor wrote, with the rate of each type's product: `ntx plan` believes it
 # (bench/profiles/, bench/predict/table.py).
 # DRY=1: no card: the fake device and tiny shapes, to try the script; nothing is appended. `prepare` then takes kernels as the build has them, and the fake device besides.
@@ -35,8 +36,8 @@ programs="bin/ntx bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-mkmodel
 fake=tests/libntx-gpu-fake.so
 
 prepare() {
-    local build=${BUILD:-$here/build} out=$here/.gpu p
-    [ "${DRY:-}" ] || cmake -DNTX_CUDA_QUICK=OFF "$build" >/dev/null || exit 111 # tests/run builds kernels to be looked at, not to be fast
+    local build=${BUILD:-$here/build} out=$here/.gpu card_of_packages=${CARD:-} p
+    [ "${DRY:-}" ] || cmake -DNTX_CUDA_QUICK=OFF -DNTX_CUDA_CARD="${card_of_packages//./}" "$build" >/dev/null || exit 111 # tests/run builds kernels to be looked at, not to be fast
     cmake --build "$build" --target ntx ntx-computed ntx-iod ntx-predictor ntx-mkmodel ntx_cuda_plugin test_cuda_kernels test_cuda_attention test_cuda_chosen test_cuda_launches test_cuda_pass bench_cuda ${DRY:+ntx_gpu_fake} || exit 111
     rm -rf "$out"
     mkdir -p "$out/bin" "$out/tests" "$out/bench" "$out/lib"
@@ -47,6 +48,7 @@ prepare() {
     done | sort -u | grep -Ev '/(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+)\.so' | xargs -I{} cp -L {} "$out/lib/"
     [ ! "${DRY:-}" ] || cp "$build/$fake" "$out/$fake" || exit 111
     git -C "$here" rev-parse --short HEAD >"$out/commit"
+    cp "$build/cuda/cards" "$out/cards" || exit 111
     mkdir "$out/libc"
     for p in $programs; do ldd "$out/$p"; done | grep -Eo '/[^ ]*/(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|ld-linux-x86-64)\.so[^ ]*' | sort -u | xargs -I{} cp -L {} "$out/libc/"
     echo "$out: $(du -sh "$out" | cut -f1); carry it to the machine with the card and run bench/gpu.sh there"
@@ -66,13 +68,17 @@ if [ "${DRY:-}" ]; then
     [ -e "$plugin" ] || plugin=${BUILD:-$here/build}/$fake
     export NTX_CUDA_LIBRARY=$plugin
 else
+    export CUDA_DEVICE_ORDER=PCI_BUS_ID # as nvidia-smi counts; else the first is the fastest
     card=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)
     [ "$card" ] || { echo "skipped: no NVIDIA driver or no card here"; exit 77; }
 fi
 for p in $programs; do
     [ -e "$root/$p" ] || { echo "$root/$p is missing: bench/gpu.sh prepare makes it" >&2; exit 111; }
 done
-dir=${DIR:-$(mktemp -d /dev/shm/ntx-gpu-XXXXXX)} n=${N:-48} out=$here/.gpu-results.txt params=0
+# Containers have often 64 MB of /dev/shm.
+shm=/dev/shm
+[ "$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $4}')" -gt 12000000 ] 2>/dev/null || shm=${TMPDIR:-/tmp}
+dir=${DIR:-$(mktemp -d "$shm/ntx-gpu-XXXXXX")} n=${N:-48} out=$here/.gpu-results.txt params=0
 [ "${DIR:-}" ] || trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir"
 # Programs name the loader that they start with: copies of them name the carried one. What starts them sets the libraries for them alone: the machine's own tools keep its libc.
@@ -115,7 +121,7 @@ within() {
 
 # cuBLAS is opened by name: where the loader does not find it, look where toolkits and Python packages put it.
 if ! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.13'; then
-    blas=$(find /usr/local/cuda*/ /usr/lib /opt -name 'libcublas.so.13' -print -quit 2>/dev/null)
+    blas=$(find /usr/local/cuda*/ /usr/lib /usr/local/lib /opt "$HOME/.local/lib" -name 'libcublas.so.13' -print -quit 2>/dev/null)
     [ -z "$blas" ] || export LD_LIBRARY_PATH="${blas%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 fi
 
@@ -194,6 +200,14 @@ profiles() { [ -e "$dir/place/ntx/profile.json" ] || make_profiles >>"$out" 2>&1
 
 # ---- stages
 
+# Code for a card runs on later ones of its generation.
+has_machine_code() {
+    local c cap cards
+    cap=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1) cards=$(cat "$libraries/cards" "$libraries/cuda/cards" 2>/dev/null | head -1) cap=${cap//./}
+    for c in $cards; do [ $((c / 10)) != $((cap / 10)) ] || [ "$c" -gt "$cap" ] || return 0; done
+    say "THE PLUG-IN HAS NO MACHINE CODE for this card's compute capability, ${cap%?}.${cap: -1} (it has: ${cards:-?}): the driver compiles all kernels first, for minutes, and what runs into its time says little. CARD=${cap%?}.${cap: -1} bench/gpu.sh prepare makes it"
+}
+
 stage_preflight() {
     local p
     command -v ldd >/dev/null || say "ldd is not here: no look at libraries"
@@ -202,6 +216,7 @@ stage_preflight() {
     done
     say "memory $(awk '/MemAvailable/ {printf "%.0f GB available", $2 / 1e6}' /proc/meminfo), /dev/shm $(df -B1G --output=avail /dev/shm | tail -1 | tr -d ' ') GB, $(nproc) processors, io_uring $(
         case $(cat /proc/sys/kernel/io_uring_disabled 2>/dev/null) in ""|0) echo "is allowed" ;; *) echo "is not allowed to all" ;; esac)"
+    [ "${DRY:-}" ] || has_machine_code
     [ "${DRY:-}" ] || say "link: $(nvidia-smi --query-gpu=pcie.link.gen.max,pcie.link.gen.current,pcie.link.width.current --format=csv,noheader | head -1) (generation at most, now, lanes)"
     # shellcheck disable=SC2086
     within 30 "$root/bench/bench_cuda" "$plugin" preflight ${DRY:+tiny} >"$logs/preflight" 2>&1 || say "bench_cuda preflight: exit $?"

@@ -27,7 +27,7 @@ SIMPLE = dict(Q4_0=18, Q4_1=20, Q5_0=22, Q5_1=24, Q8_0=34, MXFP4=17, IQ4_NL=18)
 OTHERS = dict(NVFP4=(64, 36), Q1_0=(128, 18), Q2_0=(64, 18))
 SUPER = dict(Q2_K=84, Q3_K=110, Q4_K=144, Q5_K=176, Q6_K=210, IQ4_XS=136, IQ3_XXS=98, IQ3_S=110, IQ2_XXS=66, IQ2_XS=74, IQ2_S=82, IQ1_S=50, IQ1_M=56, TQ1_0=54, TQ2_0=66)
 PART = dict(Q4_K=16, Q5_K=16, Q6_K=16, IQ4_XS=16, IQ2_S=4, IQ1_S=4, IQ1_M=4, TQ1_0=4) # bytes from a part's to the next one's; of others 8
-BOOKS = dict(IQ2_XXS=(256, 8), IQ2_XS=(512, 8), IQ2_S=(1024, 8), IQ1_S=(2048, 8), IQ1_M=(2048, 8), IQ3_XXS=(256, 4), IQ3_S=(256, 4)) # words, values of one's entry
+BOOKS = dict(IQ2_XXS=(256, 8), IQ2_XS=(512, 8), IQ2_S=(1024, 8), IQ1_S=(1024, 8), IQ1_M=(1024, 8), IQ3_XXS=(256, 4), IQ3_S=(256, 4)) # words, values of one's entry
 INPUTS = 4096 # of a row, over which a book's way is shared out
 SLOT = lambda piece: (piece + 34) // 16 * 16
 
@@ -137,12 +137,12 @@ def count(code, t, rows, shared):
                 c['l'] += 2.5
             elif name != 'LDGSTS':
                 c['l'] += max(1, w / 4)
-    weights = 128 * dots / rows / (1 + 1 / outs_of(t, rows) if staged and t in ('Q3_K', 'TQ2_0') else 2 if t == 'Q3_K' else 1) # others are sums of x
+    weights = 128 * dots / rows / (1 + 1 / outs_of(t, rows) if staged and t in ('Q3_K', 'TQ2_0', 'IQ1_S', 'IQ1_M') else 2 if t == 'Q3_K' else 1) # others are sums of x
     if staged:
         c['l'] += weights / geometry(t)[0] * geometry(t)[1] / 128
     if t in BOOKS and staged: # look-ups are counted above as if lanes lay beside one another
         copies = copies_of(t, rows, shared)
-        c['l'] += weights / BOOKS[t][1] / 32 * (clocks_of_book(BOOKS[t][0], copies) - clocks_of_lanes(t, rows, True, 2 if t == 'IQ3_S' else 4))
+        c['l'] += weights / BOOKS[t][1] / 32 * (clocks_of_book(BOOKS[t][0], copies) - clocks_of_lanes(t, rows, True, 2 if t in ('IQ1_S', 'IQ1_M', 'IQ3_S') else 4))
         c['l'] += weights / 1024 * clocks_to_bring(t, rows, copies)
     if narrow_x: # of x: a scale a part, and sums; their lanes lie beside one another
         parts = weights / 1024

@@ -44,7 +44,8 @@ static void find(const char *library, const char *variable, char *path, size_t n
 int ntx_plugin_open(const char *library, const char *variable, const char *symbol, bool global, char *path, size_t n, void **handle, void **fn, struct ntx_err *err)
 {
     find(library, variable, path, n);
-    if (!(*handle = dlopen(path, RTLD_NOW | (global ? RTLD_GLOBAL : RTLD_LOCAL))))
+    /* It stays in memory: libraries behind it have threads and exit handlers of their own. */
+    if (!(*handle = dlopen(path, RTLD_NOW | RTLD_NODELETE | (global ? RTLD_GLOBAL : RTLD_LOCAL))))
         return ntx_err_set(err, -ENODEV, "%s", dlerror());
     if ((*fn = dlsym(*handle, symbol)))
         return 0;

@@ -334,11 +334,11 @@ ATTEND_HEADS(attend_8_listed, 8, NTX_GPU_HEAD_MAX, 5, 1)
 
 /* ---- Q8_0: the same heads, whose K and V are looked at where they lie, once for all of them */
 
-struct heads_q8 { /* shared; b: of each 32 values */
+struct heads_q8 { /* shared */
     uint32_t *words;     /* q as integers: [heads][head_k / 4] */
-    float *scale;        /* [heads][b] */
-    uint16_t *whole;     /* weights as integers, of V's b-th values: [b][NTX_GPU_SPLIT][heads], */
-    float *step;         /* and what 1 means: [b][heads] */
+    float *scale;        /* of each 32 of them: [heads][head_k / 32] */
+    uint16_t *whole;     /* weights as integers, of the 32 values of V that a warp has: [warps][NTX_GPU_SPLIT][heads], */
+    float *step;         /* and what 1 means: [warps][heads] */
     float *score, *tops, *sums;
 };
 
@@ -397,9 +397,10 @@ DEV void score_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, c
     SYNC();
 }
 
-/* The weights of a head times V's scales, d, as integers. A warp has 32 values of V, a thread each 32nd entry. */
-DEV void make_whole(const struct heads *g, const uint32_t heads, const struct heads_q8 *m, uint32_t b, uint32_t h, const float *d)
+/* The weights of a head times V's scales, d, as integers, for the warp's 32 values of V; a thread has each 32nd entry. */
+DEV void make_whole(const struct heads *g, const uint32_t heads, const struct heads_q8 *m, uint32_t h, const float *d)
 {
+    const uint32_t warp = TID / WARP;
     const float most = 32767;
     float top = 0;
     int32_t bad = 0;
@@ -412,7 +413,7 @@ DEV void make_whole(const struct heads *g, const uint32_t heads, const struct he
                 continue;
             const float weight = m->score[t * heads + h], x = weight > 0 ? weight * d[j] : 0;
             if (pass)
-                m->whole[(b * NTX_GPU_SPLIT + t) * heads + h] = (uint16_t)f_bits(fmaf(inverse > 0 ? x : 0, inverse, 0x1.8p23f)); /* rounds to an integer, left in the low bits */
+                m->whole[(warp * NTX_GPU_SPLIT + t) * heads + h] = (uint16_t)f_bits(fmaf(inverse > 0 ? x : 0, inverse, 0x1.8p23f)); /* rounds to an integer, left in the low bits */
             bad |= !(x < INFINITY);
             top = x > top ? x : top;
         }
@@ -424,23 +425,23 @@ DEV void make_whole(const struct heads *g, const uint32_t heads, const struct he
         }
     }
     if (TID % WARP == 0)
-        m->step[b * heads + h] = bad ? bits_f(0x7fc00000u) : top > 0x1p-100f ? top / most : 0;
+        m->step[warp * heads + h] = bad ? bits_f(0x7fc00000u) : top > 0x1p-100f ? top / most : 0;
 }
 
-DEV void make_all_whole(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m)
+/* b: which 32 values. */
+DEV void make_all_whole(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m, uint32_t b)
 {
-    for (uint32_t b = TID / WARP; b < a->kv.head_v / 32; b += HEAD_THREADS / WARP) {
-        float d[NTX_GPU_SPLIT / WARP];
-        UNROLL
-        for (uint32_t j = 0; j < NTX_GPU_SPLIT / WARP; j++) {
-            const uint32_t t = j * WARP + TID % WARP;
-            d[j] = heads_have(a, g, t, 0) ? f16_at(v_at(&a->kv, g->row, g->kv_head, g->first + t) + b * Q8_ROW_BYTES) : 0;
-        }
-        UNROLL
-        for (uint32_t h = 0; h < heads; h++)
-            make_whole(g, heads, m, b, h, d);
+    float d[NTX_GPU_SPLIT / WARP];
+    UNROLL
+    for (uint32_t j = 0; j < NTX_GPU_SPLIT / WARP; j++) {
+        const uint32_t t = j * WARP + TID % WARP;
+        d[j] = heads_have(a, g, t, 0) ? f16_at(v_at(&a->kv, g->row, g->kv_head, g->first + t) + b * Q8_ROW_BYTES) : 0;
     }
-    SYNC();
+    SYNC_WARP(); /* the 32 values before are weighed */
+    UNROLL
+    for (uint32_t h = 0; h < heads; h++)
+        make_whole(g, heads, m, h, d);
+    SYNC_WARP();
 }
 
 /* Value e of n entries whose V lie one after another, by the weights from `whole` on. Eight of them are under way at a time. */
@@ -465,7 +466,7 @@ DEV void weighed_q8(const struct ntx_gpu_attend *a, const struct heads *g, const
     const uint32_t each = has_path(kv, g->row, g->first + g->n) ? 1 : kv->block_tokens, at = e / 32 * Q8_ROW_BYTES + 2 + e % 32;
     for (uint32_t t = 0; t < g->n; t += each)
         add_whole(v_at(kv, g->row, g->kv_head, g->first + t) + at, kv_row_bytes(kv, kv->head_v), g->n - t < each ? g->n - t : each, heads,
-                  m->whole + (e / 32 * NTX_GPU_SPLIT + t) * heads, acc);
+                  m->whole + (TID / WARP * NTX_GPU_SPLIT + t) * heads, acc);
 }
 
 DEV void attend_heads_q8(const struct ntx_gpu_attend *a, const uint32_t heads, const struct heads_q8 *m)
@@ -476,17 +477,15 @@ DEV void attend_heads_q8(const struct ntx_gpu_attend *a, const uint32_t heads, c
     load_heads_q8(a, &g, heads, m);
     score_heads_q8(a, &g, heads, m);
     weigh_heads(a, &g, heads, m->score, m->tops, m->sums);
-    make_all_whole(a, &g, heads, m);
-    for (uint32_t e0 = 0; e0 < a->kv.head_v; e0 += HEAD_THREADS) {
-        const uint32_t e = e0 + TID;
+    for (uint32_t e = TID; e < a->kv.head_v; e += HEAD_THREADS) { /* a warp has 32 values in a row, or none */
         int32_t acc[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        if (e < a->kv.head_v)
-            weighed_q8(a, &g, heads, m, e, acc);
+        make_all_whole(a, &g, heads, m, e / 32);
+        weighed_q8(a, &g, heads, m, e, acc);
         UNROLL
         for (uint32_t h = 0; h < heads; h++) {
             float by, *out = h < g.n_heads ? place_of_split(a, &g.of, g.head + h, m->tops[h], m->sums[h], &by, !e) : NULL;
-            if (out && e < a->kv.head_v)
-                out[e] = (float)acc[h] * m->step[e / 32 * heads + h] * by;
+            if (out)
+                out[e] = (float)acc[h] * m->step[TID / WARP * heads + h] * by;
         }
     }
 }
@@ -495,16 +494,17 @@ DEV void attend_heads_q8(const struct ntx_gpu_attend *a, const uint32_t heads, c
     KERNEL(name, struct ntx_gpu_attend)                                                                                           \
     {                                                                                                                             \
         SHARED uint32_t words[heads * head / 4];                                                                                  \
-        SHARED ALIGNED16 uint16_t whole[head / 32 * NTX_GPU_SPLIT * heads];                                                       \
-        SHARED float scale[heads * head / 32], step[heads * head / 32], score[NTX_GPU_SPLIT * heads], tops[heads], sums[heads];  \
+        SHARED ALIGNED16 uint16_t whole[HEAD_THREADS / WARP * NTX_GPU_SPLIT * heads];                                             \
+        SHARED float scale[heads * head / 32], step[HEAD_THREADS / WARP * heads], score[NTX_GPU_SPLIT * heads], tops[heads], sums[heads]; \
         const struct heads_q8 m = {words, scale, whole, step, score, tops, sums};                                                 \
         attend_heads_q8(&a, heads, &m);                                                                                           \
     }
 ATTEND_HEADS_Q8(attend_q8_1, 1, NTX_GPU_HEAD)
 ATTEND_HEADS_Q8(attend_q8_2, 2, NTX_GPU_HEAD)
 ATTEND_HEADS_Q8(attend_q8_4, 4, NTX_GPU_HEAD)
-ATTEND_HEADS_Q8(attend_q8_8, 8, NTX_GPU_HEAD / 2)
+ATTEND_HEADS_Q8(attend_q8_8, 8, NTX_GPU_HEAD)
 ATTEND_HEADS_Q8(attend_q8_1_wide, 1, NTX_GPU_HEAD_MAX)
+ATTEND_HEADS_Q8(attend_q8_8_wide, 8, NTX_GPU_HEAD_MAX)
 
 KERNEL(attend_join, struct ntx_gpu_attend)
 {
@@ -547,19 +547,20 @@ static int launch_heads(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p
     RETURN_HEADS(attend_8, 8);
 }
 
-/* More than four of the widest would leave room for few blocks of threads. */
 static int launch_heads_q8(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p, uint32_t splits)
 {
-    const uint32_t shared = p->kv.n_head / p->kv.n_head_kv;
-    if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
+    const uint32_t shared = p->kv.n_head / p->kv.n_head_kv, wide = p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD;
+    if (wide && shared > 1)
+        RETURN_HEADS(attend_q8_8_wide, 8);
+    if (wide)
         RETURN_HEADS(attend_q8_1_wide, 1);
     if (shared == 1)
         RETURN_HEADS(attend_q8_1, 1);
     if (shared == 2)
         RETURN_HEADS(attend_q8_2, 2);
-    if (shared > 4 && p->kv.head_k <= NTX_GPU_HEAD / 2 && p->kv.head_v <= NTX_GPU_HEAD / 2)
-        RETURN_HEADS(attend_q8_8, 8);
-    RETURN_HEADS(attend_q8_4, 4);
+    if (shared <= 4)
+        RETURN_HEADS(attend_q8_4, 4);
+    RETURN_HEADS(attend_q8_8, 8);
 }
 
 static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)

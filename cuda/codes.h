@@ -35,27 +35,32 @@ DEV void pick_eight(uint32_t low, uint32_t high, uint32_t at, uint32_t *q)
     q[1] = pick_bytes_below_8(low, high, at >> 16);
 }
 
-/* ---- books: a word an entry. IQ2's and IQ1's eight codes as nibbles, IQ3's four values as bytes. */
+/* ---- books: a word an entry, or half of one. IQ2's eight codes as nibbles, IQ3's four values as bytes. */
 #define NIBBLE_OF(c, i) ((uint32_t)((c) >> 2 * (i) & 3) << 4 * (i))
 #define NIBBLES_OF(c) (NIBBLE_OF(c, 0) | NIBBLE_OF(c, 1) | NIBBLE_OF(c, 2) | NIBBLE_OF(c, 3) | NIBBLE_OF(c, 4) | NIBBLE_OF(c, 5) | NIBBLE_OF(c, 6) | NIBBLE_OF(c, 7)),
 #define XXS_OF(c, i) ((uint32_t)((c) >> 3 * (i) & 7) == 7 ? 62u : ((c) >> 3 * (i) & 7) * 8u + 4u)
 #define S_OF(c, i) (((c) >> 3 * (i) & 7u) << 4 * (i))
 #define BYTES_XXS(c) (XXS_OF(c, 0) | XXS_OF(c, 1) << 8 | XXS_OF(c, 2) << 16 | XXS_OF(c, 3) << 24),
 #define NIBBLES_S(c) (S_OF(c, 0) | S_OF(c, 1) | S_OF(c, 2) | S_OF(c, 3)),
+/* IQ1: value i and value i + 4 in one nibble, which selects out of two times eight bytes. They are of -1, 0 and 1: nine pairs, of which eight have bytes, and that of zeros is the sign of the pair of ones. */
+#define PAIR_OF_IQ1(c, i) (3 * ((c) >> 2 * (i) & 3) + ((c) >> 2 * (i) >> 8 & 3))
+#define NIBBLE_OF_IQ1(c, i) ((PAIR_OF_IQ1(c, i) == 4 ? 12u : PAIR_OF_IQ1(c, i) == 8 ? 4u : (uint32_t)PAIR_OF_IQ1(c, i)) << 4 * (i))
+#define NIBBLES_IQ1(c) (NIBBLE_OF_IQ1(c, 0) | NIBBLE_OF_IQ1(c, 1) | NIBBLE_OF_IQ1(c, 2) | NIBBLE_OF_IQ1(c, 3)),
 DEVICE_TABLE ALIGNED16 uint32_t table_iq2_xxs[] = {NTX_CODES_iq2_xxs(NIBBLES_OF)}, table_iq2_xs[] = {NTX_CODES_iq2_xs(NIBBLES_OF)}, table_iq2_s[] = {NTX_CODES_iq2_s(NIBBLES_OF)},
-             table_iq1[] = {NTX_CODES_iq1(NIBBLES_OF)}, table_iq3_xxs[] = {NTX_CODES_iq3_xxs(BYTES_XXS)};
-DEVICE_TABLE uint16_t table_iq3_s[] = {NTX_CODES_iq3_s(NIBBLES_S)};
+             table_iq3_xxs[] = {NTX_CODES_iq3_xxs(BYTES_XXS)};
+DEVICE_TABLE ALIGNED16 uint16_t table_iq3_s[] = {NTX_CODES_iq3_s(NIBBLES_S)}, table_iq1[] = {NTX_CODES_iq1(NIBBLES_IQ1)};
 
-/* Words of a type's book, and copies. A word of IQ3_S has two entries, of four nibbles each: entry i in its lower half, i + 256 in the upper one. */
+/* Words of a type's book, and copies. A word of IQ3_S has two entries, of four nibbles each: entry i in its lower half, i + 256 in the upper one; one of IQ1 entries 2 i and 2 i + 1. */
 #define TABLE_OF(type) \
-    ((type) == NTX_IQ2_XXS || (type) == NTX_IQ3_XXS || (type) == NTX_IQ3_S ? 256u : (type) == NTX_IQ2_XS ? 512u : (type) == NTX_IQ2_S ? 1024u \
-     : (type) == NTX_IQ1_S || (type) == NTX_IQ1_M ? 2048u : 0u)
+    ((type) == NTX_IQ2_XXS || (type) == NTX_IQ3_XXS || (type) == NTX_IQ3_S ? 256u : (type) == NTX_IQ2_XS ? 512u : (type) == NTX_IQ2_S || (type) == NTX_IQ1_S || (type) == NTX_IQ1_M ? 1024u : 0u)
 #define COPIES_OF(type) (TABLE_OF(type) == 256u ? BOOK_COPIES : 1u)
 
+#define BOOK_BYTES 4u /* words of bytes to select, for all entries */
+
 struct book { /* for one thread */
-    const uint8_t *copies;  /* shared */
-    uint32_t first, apart;  /* bytes from there to its copy's first word; from that to the next one */
-    uint32_t levels, pairs; /* bytes to select: of IQ2 and IQ3_S; of thirds_of() */
+    const uint8_t *copies; /* shared */
+    uint32_t first, apart; /* bytes from there to its copy's first word; from that to the next one */
+    uint32_t of[BOOK_BYTES];
 };
 
 DEV uint32_t entry(const struct book *book, uint32_t i) { return *(const uint32_t *)(const void *)(book->copies + (i * book->apart + book->first)); }
@@ -68,8 +73,16 @@ DEV uint32_t word_of_book(const uint32_t type, uint32_t i)
     case NTX_IQ2_S: return table_iq2_s[i];
     case NTX_IQ3_XXS: return table_iq3_xxs[i];
     case NTX_IQ3_S: return table_iq3_s[i] | (uint32_t)table_iq3_s[i + 256] << 16;
-    default: return table_iq1[i];
+    default: return table_iq1[2 * i] | (uint32_t)table_iq1[2 * i + 1] << 16;
     }
+}
+
+/* IQ2: levels, and what thirds_of() takes. IQ3_S: levels. IQ1: times eight, values 0 to 3 of PAIR_OF_IQ1's pairs, and 4 to 7. */
+DEV uint32_t bytes_of_book(const uint32_t type, uint32_t i)
+{
+    if (type == NTX_IQ1_S || type == NTX_IQ1_M)
+        return i == 0 ? LOOKUP_BYTES(-8, -8, -8, 0) : i == 1 ? LOOKUP_BYTES(8, 0, 8, 8) : i == 2 ? LOOKUP_BYTES(-8, 0, 8, -8) : LOOKUP_BYTES(8, 8, -8, 0);
+    return i % 2 ? LOOKUP_BYTES(0, 0x04, 0x40, 0x44) : type == NTX_IQ3_S ? LOOKUP_BYTES(1, 3, 5, 7) : LOOKUP_BYTES(8, 25, 43, 60);
 }
 
 /* To shared memory, by all threads of a block. Behind it lie constants that are to stay in registers: a compiler makes anew, wherever it is wanted, what it knows, and what it knows to be
@@ -77,7 +90,7 @@ DEV uint32_t word_of_book(const uint32_t type, uint32_t i)
 DEV struct book bring_book(const uint32_t type, uint32_t *to)
 {
     const uint32_t copies = COPIES_OF(type), words = TABLE_OF(type) * copies;
-    struct book book = {(const uint8_t *)to, 4 * (TID % copies), 4 * copies, 0, 0};
+    struct book book = {(const uint8_t *)to, 4 * (TID % copies), 4 * copies, {0}};
     if (!words)
         return book;
     for (uint32_t i = TID; i < words / 4; i += BLOCK_DIM) {
@@ -87,13 +100,12 @@ DEV struct book bring_book(const uint32_t type, uint32_t *to)
             v[k] = word_of_book(type, copies < 4 ? 4 * i + k : i / (copies / 4));
         store_words4(to + 4 * i, v);
     }
-    if (TID < 2) {
-        to[words + TID] = type == NTX_IQ3_S ? LOOKUP_BYTES(1, 3, 5, 7) : LOOKUP_BYTES(8, 25, 43, 60);
-        to[words + 2 + TID] = LOOKUP_BYTES(0, 0x04, 0x40, 0x44);
-    }
+    if (TID < 2 * BOOK_BYTES)
+        to[words + TID] = bytes_of_book(type, TID / 2);
     SYNC();
-    book.levels = to[words + TID % 2];
-    book.pairs = to[words + 2 + TID % 2];
+    UNROLL
+    for (uint32_t i = 0; i < BOOK_BYTES; i++)
+        book.of[i] = to[words + 2 * i + TID % 2];
     return book;
 }
 
@@ -134,16 +146,16 @@ DEV void sign_words(uint32_t signs, uint32_t *q)
 DEV void iq2_32(const struct book *book, const uint32_t *nibbles, uint32_t signs, uint32_t *q)
 {
     uint32_t thirds[4];
-    thirds_of(book->pairs, signs, thirds);
+    thirds_of(book->of[1], signs, thirds);
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        pick_eight(book->levels, IQ2_NEGATIVES, nibbles[l] + thirds[l], q + 2 * l);
+        pick_eight(book->of[0], IQ2_NEGATIVES, nibbles[l] + thirds[l], q + 2 * l);
 }
 
 DEV void words_iq2_xxs(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t w[2], nibbles[4];
-    few_words_at(b + 2 + 8 * t, off + 2, w, 2);
+    words_at(b + 2 + 8 * t, off + 2, w, 2, 1);
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
         nibbles[l] = entry(book, byte_of(w[0], l));
@@ -154,7 +166,7 @@ DEV void words_iq2_xxs(const struct book *book, const uint8_t *b, uint32_t off, 
 DEV void words_iq2_xs(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t w[2], nibbles[4];
-    few_words_at(b + 2 + 8 * t, off + 2, w, 2);
+    words_at(b + 2 + 8 * t, off + 2, w, 2, 1);
     const uint32_t signs = pick_bytes(w[0], w[1], 0x7531u) >> 1 & 0x7f7f7f7fu, s = b[66 + t];
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
@@ -181,7 +193,7 @@ DEV void words_iq2_s(const struct book *book, const uint8_t *b, uint32_t off, ui
 DEV void words_iq3_xxs(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t w[2];
-    few_words_at(b + 2 + 8 * t, off + 2, w, 2);
+    words_at(b + 2 + 8 * t, off + 2, w, 2, 1);
     const uint32_t s = one_word_at(b + 66 + 4 * t, off + 2);
     UNROLL
     for (uint32_t l = 0; l < 8; l++)
@@ -193,40 +205,65 @@ DEV void words_iq3_xxs(const struct book *book, const uint8_t *b, uint32_t off, 
 DEV void words_iq3_s(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t w[2];
-    few_words_at(b + 2 + 8 * t, off + 2, w, 2);
+    words_at(b + 2 + 8 * t, off + 2, w, 2, 1);
     const uint32_t signs = one_word_at(b + 74 + 4 * t, off + 2), high = b[66 + t];
     UNROLL
     for (uint32_t l = 0; l < 8; l++) {
         const uint32_t half = byte_of(w[l / 4], l % 4) * book->apart + (book->first | (high << 1 >> l & 2));
-        u->q[l] = pick_bytes_below_8(book->levels, LOOKUP_BYTES(9, 11, 13, 15), half_at(book->copies + half));
+        u->q[l] = pick_bytes_below_8(book->of[0], LOOKUP_BYTES(9, 11, 13, 15), half_at(book->copies + half));
     }
     sign_words(signs, u->q);
     u->scale[0] = u->scale[1] = 2 * (b[106 + t / 2] >> t % 2 * 4 & 15) + 1;
 }
 
-/* ---- IQ1: eight codes of two bits, -1, 0, 1, an eighth less or more, as eighths. */
-DEV void iq1_eight(uint32_t nibbles, uint32_t less, uint32_t *q)
+/* ---- IQ1: eight values of -1, 0 and 1, an eighth less or more, as eighths. What is less or more is a product of its own: of IQ1_S by the sum of 32 values of x, of IQ1_M by those of eight. */
+
+/* By indices of 11 bits: one byte of w each, and three bits of a byte of `high`. */
+DEV void iq1_32(const struct book *book, uint32_t w, uint32_t high, uint32_t *q)
 {
-    pick_eight(LOOKUP_BYTES(-7, 1, 9, 17) - less * 0x02010202u, 0, nibbles, q); /* bytes of -9, -1, 7, 15 */
+    UNROLL
+    for (uint32_t l = 0; l < 4; l++) {
+        const uint32_t two = pick_bytes_below_8(w, high, l < 2 ? 0x5140u : 0x7362u), nibbles = half_at(book->copies + 2 * (l % 2 ? two >> 16 : two & 0xffff));
+        q[2 * l] = pick_bytes_or_signs(book->of[0], book->of[1], nibbles);
+        q[2 * l + 1] = pick_bytes_or_signs(book->of[2], book->of[3], nibbles);
+    }
 }
 
 DEV void words_iq1_s(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    const uint32_t w = one_word_at(b + 2 + 4 * t, off + 2), h = half_at(b + 34 + 2 * t);
-    UNROLL
-    for (uint32_t l = 0; l < 4; l++)
-        iq1_eight(entry(book, byte_of(w, l) | (h << 8 >> 3 * l & 0x700u)), h >> 15, u->q + 2 * l);
+    const uint32_t w = one_word_at(b + 2 + 4 * t, off + 2), h = half_at(b + 34 + 2 * t), sixes = (h | h << 10) & 0x003f003fu;
+    iq1_32(book, w, (sixes | sixes << 5) & 0x07070707u, u->q);
+    u->min[0] = 1 - (int32_t)(h >> 14 & 2);
     u->scale[0] = u->scale[1] = (int32_t)(2 * (h >> 12 & 7) + 1);
+}
+
+DEV struct part part_iq1_s(const struct unpacked *u, const uint32_t *x)
+{
+    uint32_t v[8];
+    load_words4(x, v);
+    load_words4(x + 4, v + 4);
+    return (struct part){u->scale[0] * (dot_words(u->q, v, 8) + u->min[0] * sum_words(v, 8)), 0};
 }
 
 DEV void words_iq1_m(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    const uint32_t w = one_word_at(b + 4 * t, off), h = half_at(b + 32 + 2 * t), s = half_at(b + 48 + t / 2 * 2) >> t % 2 * 6;
-    UNROLL
-    for (uint32_t l = 0; l < 4; l++)
-        iq1_eight(entry(book, byte_of(w, l) | (h << 8 >> 4 * l & 0x700u)), h >> (4 * l + 3) & 1, u->q + 2 * l);
+    const uint32_t w = one_word_at(b + 4 * t, off), h = half_at(b + 32 + 2 * t), s = half_at(b + 48 + t / 2 * 2) >> t % 2 * 6, bytes = (h | h << 8) & 0x00ff00ffu;
+    iq1_32(book, w, (bytes | bytes << 4) & 0x07070707u, u->q);
+    u->min[0] = (int32_t)(pick_bytes_or_signs(h, h << 4, 0x9d8cu) | 0x01010101u); /* bytes of 1, or of -1 */
     u->scale[0] = (int32_t)(2 * (s & 7) + 1);
     u->scale[1] = (int32_t)(2 * (s >> 3 & 7) + 1);
+}
+
+DEV struct part part_iq1_m(const struct unpacked *u, const uint32_t *x)
+{
+    uint32_t v[8], sums[4];
+    load_words4(x, v);
+    load_words4(x + 4, v + 4);
+    UNROLL
+    for (int l = 0; l < 4; l++)
+        sums[l] = (uint32_t)sum_words(v + 2 * l, 2);
+    return (struct part){u->scale[0] * dot2_low(pick_bytes_below_8(sums[0], sums[1], 0x5410u), (uint32_t)u->min[0], dot_words(u->q, v, 4)) +
+                             u->scale[1] * dot2_high(pick_bytes_below_8(sums[2], sums[3], 0x5410u), (uint32_t)u->min[0], dot_words(u->q + 4, v + 4, 4)), 0};
 }
 
 /* ---- TQ1_0: five digits to base 3 in a byte (model/unpack.h), less one. What three times the rest runs over is a digit; two bytes' rests lie in a word. */
@@ -258,7 +295,7 @@ DEV void words_tq1_0(const uint8_t *b, uint32_t off, uint32_t t, struct unpacked
     for (uint32_t k = 0; k < 8; k++) {
         const uint32_t of_qh = t == 7 && k >= 4, at = t < 5 ? 4 * k : of_qh ? 48 : 32 + k % 4 * 4;
         uint32_t w;
-        words_at(b + at, off, &w, 1);
+        words_at(b + at, off, &w, 1, 0);
         u->q[k] = digits_of_word(w, t < 5 ? t : of_qh ? k - 4 : 2 * (t - 5) + k / 4);
     }
     u->scale[0] = u->scale[1] = 1;
@@ -269,7 +306,7 @@ DEV void words_nvfp4(const uint8_t *b, uint32_t off, uint32_t t, uint32_t *q)
 {
     const struct lookup l = LOOKUP_WORDS(NTX_VALUES_mxfp4);
     uint32_t w[4];
-    words_at(b + 4 + 16 * t, off, w, 4);
+    words_at(b + 4 + 16 * t, off, w, 4, 0);
     UNROLL
     for (int i = 0; i < 4; i++) {
         const uint32_t first = looked_up(l, w[i]), second = looked_up(l, w[i] >> 16);
@@ -284,7 +321,7 @@ DEV float e4m3_half(uint32_t x) { return x == 0x7f ? 0 : widen_half(x << 7 & 0x3
 DEV void words_q2_0(const uint8_t *b, uint32_t off, uint32_t t, uint32_t *q)
 {
     uint32_t w[2];
-    words_at(b + 2 + 8 * t, off + 2, w, 2);
+    words_at(b + 2 + 8 * t, off + 2, w, 2, 0);
     UNROLL
     for (int i = 0; i < 4; i++)
         pick_eight(LOOKUP_BYTES(-1, 0, 1, 2), 0, spread_2(w[i / 2] >> 16 * (i % 2) & 0xffff), q + 2 * i);
@@ -294,7 +331,7 @@ DEV void words_q2_0(const uint8_t *b, uint32_t off, uint32_t t, uint32_t *q)
 DEV void words_q1_0(const uint8_t *b, uint32_t off, uint32_t t, uint32_t *q)
 {
     uint32_t w;
-    words_at(b + 2 + 4 * t, off + 2, &w, 1);
+    words_at(b + 2 + 4 * t, off + 2, &w, 1, 0);
     UNROLL
     for (int i = 0; i < 8; i++)
         q[i] = 2 * lowest_of(w >> 4 * i & 15);

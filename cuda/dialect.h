@@ -50,6 +50,9 @@ DEV float xor_f(float v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (i
 DEV double xor_d(double v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (int)m); }
 DEV int32_t xor_i(int32_t v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (int)m); }
 DEV int32_t dot4(uint32_t a, uint32_t b, int32_t c) { return __dp4a((int32_t)a, (int32_t)b, c); }
+/* c and two products of the 16-bit integers of a: by the lower two bytes of b, or by the upper ones. */
+DEV int32_t dot2_low(uint32_t a, uint32_t b, int32_t c) { return __dp2a_lo((int32_t)a, (int32_t)b, c); }
+DEV int32_t dot2_high(uint32_t a, uint32_t b, int32_t c) { return __dp2a_hi((int32_t)a, (int32_t)b, c); }
 DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits) { return __funnelshift_r(lo, hi, bits); }
 /* Byte i: that of the eight in lo, hi which the lower three bits of nibble i of `at` say. */
 DEV uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t at) { return __byte_perm(lo, hi, at & 0x7777u); }
@@ -60,6 +63,8 @@ DEV uint32_t pick_bytes_below_8(uint32_t lo, uint32_t hi, uint32_t at)
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(lo), "r"(hi), "r"(at));
     return v;
 }
+/* The same, where the fourth bit of a nibble says: -1 if the byte is negative, else 0. Bits of `at` behind the four nibbles are of no matter. */
+DEV uint32_t pick_bytes_or_signs(uint32_t lo, uint32_t hi, uint32_t at) { return pick_bytes_below_8(lo, hi, at); }
 /* Bytes of -1 where those of v are negative, of 0 elsewhere. */
 DEV uint32_t signs_of_bytes(uint32_t v)
 {
@@ -102,6 +107,7 @@ DEV uintptr_t shared_address(const void *p) { return __cvta_generic_to_shared(p)
 /* 16 bytes, 16-aligned both, to a place in shared memory, in the background: copies_end() ends a set of a thread's; copies_wait(n): all sets but the last n (0 or 2) have come. Other threads
  * see them behind the next barrier. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define COPIES_GO_ON 1 /* while their threads do something else */
 DEV void copy_16(uintptr_t to, const void *from) { asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"((uint32_t)to), "l"(from) : "memory"); }
 DEV void copies_end(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
 DEV void copies_wait(const uint32_t n)
@@ -112,6 +118,7 @@ DEV void copies_wait(const uint32_t n)
         asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 #else
+#define COPIES_GO_ON 0
 DEV void copy_16(uintptr_t to, const void *from) { *(uint4 *)__cvta_shared_to_generic(to) = *(const uint4 *)from; }
 DEV void copies_end(void) {}
 DEV void copies_wait(const uint32_t n) { (void)n; }

@@ -2,10 +2,10 @@
  *
  *   row      ...|block|block|block|block|block|...      of any size, anywhere
  *   pieces      |      0      |      1      |  ...      what a row's threads multiply at a time: 32 simple parts by 16 threads, 8 super-blocks by 32; of 16 n bytes
- *   ring        [slot][slot]([slot][slot])              piece c in slot c % RING, all but one on their way while that one is used; a ring for each output
+ *   ring        [slot]([slot]([slot][slot]))            piece c in slot c % RING, all but one on their way while that one is used; a ring for each output
  *
  * A slot keeps a piece's place in its 16 bytes, so up to 15 bytes before the row's first and behind its last are read (of the same allocation, which is aligned; NTX_GPU_SLACK).
- * The copies need no registers and no thread to wait for them; a card before 8.0 loads and stores instead. */
+ * The copies need no registers and no thread to wait for them; a card before 8.0 loads and stores instead, and waits: one slot does, and its small shared memory has room for more warps. */
 #ifndef NTX_CUDA_FETCH_H
 #define NTX_CUDA_FETCH_H
 
@@ -23,7 +23,7 @@
 #define FETCH_VALUES_SUPER 2048u
 
 #define SLOT_BYTES(piece) (((piece) + 15u + 4u + 15u) / 16u * 16u) /* words are read in pairs (part.h) */
-#define RING_SLOTS(type) ((type) == NTX_Q2_0 ? 4u : 2u) /* its pieces are small, and Q1_0's, which are smaller, those of four outputs */
+#define RING_SLOTS(type) (!COPIES_GO_ON ? 1u : (type) == NTX_Q2_0 ? 4u : 2u) /* its pieces are small, and Q1_0's, which are smaller, those of four outputs */
 
 #define FETCH_ENUM_FLOAT(TYPE, type, values) PIECE_##TYPE = 0, THREADS_OF_##TYPE = 32, RING_##TYPE = 4,
 #define FETCH_ENUM_SIMPLE(TYPE, type, values) FETCH_ENUM_BLOCKS(TYPE, type, values, SIMPLE)
@@ -97,9 +97,11 @@ DEV void begin_fetch(const uint32_t type, const int outs, struct fetch *f)
 DEV uint32_t fetched(const uint32_t type, const int outs, struct fetch *f, uint32_t c)
 {
     const uint32_t slots = ring_slots(type);
-    copies_wait(slots - 2);
+    copies_wait(slots > 1 ? slots - 2 : 0);
     SYNC_WARP();
     fetch_next(type, outs, f, (c + slots - 1) % slots);
+    if (slots == 1)
+        SYNC_WARP();
     return c % slots * SLOT_BYTES(piece_bytes(type));
 }
 

@@ -47,29 +47,15 @@ DEV uint64_t in_group(const struct ntx_gpu_groups *g, uint32_t neuron, uint64_t 
 /* How far from a word's first byte p is, in shared memory: the same for all blocks of a thread (fetch.h). */
 DEV uint32_t off_word(const uint8_t *p) { return (uint32_t)(shared_address(p) & 3); }
 
-/* n words from p in shared memory; off: off_word(p), or 4 n more. */
-DEV void words_at(const uint8_t *p, uint32_t off, uint32_t *v, const int n)
+/* n words from p in shared memory; off: off_word(p), or 4 n more. sparing: threads whose last word lies in one do not ask for what is behind it, where they would be in each other's way. */
+DEV void words_at(const uint8_t *p, uint32_t off, uint32_t *v, const int n, const int sparing)
 {
     off &= 3;
     const uint32_t *w = (const uint32_t *)(const void *)(p - off);
     uint32_t low = w[0];
     UNROLL
     for (int i = 0; i < n; i++) {
-        uint32_t high = w[i + 1];
-        v[i] = shift_pair(low, high, 8 * off);
-        low = high;
-    }
-}
-
-/* The same, where threads are in each other's way: those whose last word lies in one do not ask for what is behind it. */
-DEV void few_words_at(const uint8_t *p, uint32_t off, uint32_t *v, const int n)
-{
-    off &= 3;
-    const uint32_t *w = (const uint32_t *)(const void *)(p - off);
-    uint32_t low = w[0];
-    UNROLL
-    for (int i = 0; i < n; i++) {
-        uint32_t high = i + 1 < n || off ? w[i + 1] : low;
+        uint32_t high = i + 1 < n || !sparing || off ? w[i + 1] : low;
         v[i] = shift_pair(low, high, 8 * off);
         low = high;
     }
@@ -78,7 +64,7 @@ DEV void few_words_at(const uint8_t *p, uint32_t off, uint32_t *v, const int n)
 DEV uint32_t one_word_at(const uint8_t *p, uint32_t off)
 {
     uint32_t v;
-    few_words_at(p, off, &v, 1);
+    words_at(p, off, &v, 1, 1);
     return v;
 }
 
@@ -88,7 +74,7 @@ DEV void sixteen_at(const uint8_t *p, uint32_t off, uint32_t *v, const int wide)
     if (wide)
         load_words4(p, v);
     else
-        words_at(p, off, v, 4);
+        words_at(p, off, v, 4, 0);
 }
 
 /* Products of n words of bytes. */
@@ -124,7 +110,7 @@ DEV int32_t sum_words(const uint32_t *x, const int n)
 DEV void nibbles(const uint8_t *p, uint32_t off, uint32_t qh, uint32_t *q)
 {
     uint32_t w[4];
-    words_at(p, off, w, 4);
+    words_at(p, off, w, 4, 0);
     UNROLL
     for (int i = 0; i < 4; i++) {
         uint32_t low = qh >> (4 * i), high = qh >> (16 + 4 * i);
@@ -151,7 +137,7 @@ DEV uint32_t looked_up(struct lookup l, uint32_t w)
 DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t off, uint32_t *q)
 {
     uint32_t w[4];
-    words_at(p, off, w, 4);
+    words_at(p, off, w, 4, 0);
     UNROLL
     for (int i = 0; i < 4; i++) {
         uint32_t first = looked_up(l, w[i]), second = looked_up(l, w[i] >> 16); /* of two bytes each, low and high nibbles in turn */
@@ -185,7 +171,7 @@ DEV void plain_words(const struct ntx_part *p, uint32_t *q)
 
 struct unpacked {
     uint32_t q[8];                   /* 32 values as bytes */
-    int32_t scale[4], minus, min[2]; /* of its runs; taken off each value; of two runs of 16 */
+    int32_t scale[4], minus, min[2]; /* of its runs; taken off each value; of two runs of 16. IQ1: min[0], what is added to each value, of all or of each eight (codes.h) */
     float d, dmin;
 };
 
@@ -211,7 +197,7 @@ DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t off, uint
     case NTX_Q4_1: nibbles(b + 4, off, 0, q); break;
     case NTX_Q5_0: nibbles(b + 6, off + 2, half_at(b + 2) | half_at(b + 4) << 16, q); break;
     case NTX_Q5_1: nibbles(b + 8, off, half_at(b + 4) | half_at(b + 6) << 16, q); break;
-    case NTX_Q8_0: words_at(b + 2, off + 2, q, 8); break;
+    case NTX_Q8_0: words_at(b + 2, off + 2, q, 8, 0); break;
     case NTX_Q1_0: words_q1_0(b, off, t, q); break;
     case NTX_Q2_0: words_q2_0(b, off, t, q); break;
     NTX_LOOKUPS(LOOKUP_CASE)
@@ -301,8 +287,8 @@ DEV struct part part_45(const struct unpacked *u, uint32_t t, const uint32_t *x,
 DEV void unpack_6(const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t half = t / 4, c = t % 4, w[4], h[4], run = c / 2 * 2;
-    words_at(b + 16 * t, off, w, 4);
-    words_at(b + 128 + half * 32 + c % 2 * 16, off, h, 4);
+    words_at(b + 16 * t, off, w, 4, 0);
+    words_at(b + 128 + half * 32 + c % 2 * 16, off, h, 4, 0);
     UNROLL
     for (int i = 0; i < 4; i++) {
         u->q[i] = (w[i] & 0x0f0f0f0fu) | (h[i] >> run & 0x03030303u) << 4;
@@ -323,9 +309,9 @@ DEV struct part part_6(const struct unpacked *u, uint32_t t, const uint32_t *x, 
 DEV void unpack_23(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t half = t / 4, c = t % 4, w[2], h[2] = {0, 0};
-    words_at(b + (type == NTX_Q2_K ? 16 : type == NTX_Q3_K ? 32 : 0) + half * 32 + c * 8, off, w, 2);
+    words_at(b + (type == NTX_Q2_K ? 16 : type == NTX_Q3_K ? 32 : 0) + half * 32 + c * 8, off, w, 2, 0);
     if (type == NTX_Q3_K)
-        words_at(b + c * 8, off, h, 2);
+        words_at(b + c * 8, off, h, 2, 0);
     UNROLL
     for (int s = 0; s < 4; s++) {
         uint32_t g = half * 8 + (uint32_t)s * 2 + c / 2; /* its run of 16 */
@@ -381,9 +367,11 @@ DEV void unpack_codes(const uint32_t type, const struct book *book, const uint8_
 
 DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
 {
+    if (type == NTX_IQ1_S || type == NTX_IQ1_M)
+        return type == NTX_IQ1_S ? part_iq1_s(u, x + 8 * t) : part_iq1_m(u, x + 8 * t);
     if (type == NTX_TQ1_0)
         return (struct part){dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4) - (s16[2 * t] + s16[2 * t + 1]), 0};
-    if (type == NTX_IQ2_XXS || type == NTX_IQ3_XXS || type == NTX_IQ3_S || type == NTX_IQ4_XS || type == NTX_IQ1_S)
+    if (type == NTX_IQ2_XXS || type == NTX_IQ3_XXS || type == NTX_IQ3_S || type == NTX_IQ4_XS)
         return (struct part){u->scale[0] * (dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4)), 0};
     return (struct part){u->scale[0] * dot_four(u->q, x + 8 * t) + u->scale[1] * dot_four(u->q + 4, x + 8 * t + 4), 0};
 }

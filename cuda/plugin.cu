@@ -109,7 +109,7 @@ static int open_blas(struct ntx_gpu *g)
         return -ENOSYS;
     b->refused = true; /* until it is there: it is asked for once */
     snprintf(name, sizeof name, "libcublas.so.%d", CUBLAS_VER_MAJOR);
-    if (!b->library && !(b->library = dlopen(name, RTLD_NOW | RTLD_LOCAL))) {
+    if (!b->library && !(b->library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE))) {
         snprintf(g->error, sizeof g->error, "%.200s", dlerror());
         return -ENOSYS;
     }
@@ -196,8 +196,8 @@ static int cuda_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
 {
     struct cudaDeviceProp p;
     size_t free_bytes, total;
-    int driver = 0, rc = fail(g, cudaGetDeviceProperties(&p, g->ordinal), "device properties");
-    if (rc || (rc = fail(g, cudaMemGetInfo(&free_bytes, &total), "device memory")))
+    int driver = 0, rc = bind(g);
+    if (rc || (rc = fail(g, cudaGetDeviceProperties(&p, g->ordinal), "device properties")) || (rc = fail(g, cudaMemGetInfo(&free_bytes, &total), "device memory")))
         return rc;
     cudaDriverGetVersion(&driver);
     memset(out, 0, sizeof *out);
@@ -224,7 +224,7 @@ static int cuda_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
     void *p;
     int rc = bind(g);
     snprintf(what, sizeof what, "no device memory for %llu bytes", (unsigned long long)bytes);
-    if (!rc && !(rc = fail(g, cudaMalloc(&p, bytes), what)))
+    if (!rc && !(rc = fail(g, cudaMalloc(&p, bytes ? bytes : 1), what)))
         *out = p;
     return rc;
 }
@@ -241,7 +241,7 @@ static int cuda_host_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
     void *p;
     int rc = bind(g);
     snprintf(what, sizeof what, "no locked host memory for %llu bytes", (unsigned long long)bytes);
-    if (!rc && !(rc = fail(g, cudaHostAlloc(&p, bytes, cudaHostAllocDefault), what)))
+    if (!rc && !(rc = fail(g, cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocDefault), what)))
         *out = p;
     return rc;
 }

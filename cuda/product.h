@@ -148,7 +148,7 @@ DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product
     uint32_t bits[4];
     UNROLL
     for (int o = 0; o < outs; o++)
-        words_at(w[o] + 2 + 4 * (b % 4), off[o] + 2, &bits[o], 1);
+        words_at(w[o] + 2 + 4 * (b % 4), off[o] + 2, &bits[o], 1, 0);
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
@@ -570,7 +570,7 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
 #define PRODUCT_HALVES(type, rows) PRODUCT_SIMPLE(type, rows)
 #define PRODUCT_SUPER(type, rows)                                  \
     SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];           \
-    SHARED ALIGNED16 uint32_t table[TABLE_OF(NTX_##type) * COPIES_OF(NTX_##type) + 4]; \
+    SHARED ALIGNED16 uint32_t table[TABLE_OF(NTX_##type) * COPIES_OF(NTX_##type) + 2 * BOOK_BYTES]; \
     product_super_any(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &p, block, ring, table);
 #define PRODUCTS_OF(rule, TYPE, ...) PRODUCT(rule, TYPE, 1) PRODUCT(rule, TYPE, 2) PRODUCT(rule, TYPE, 4) PRODUCT(rule, TYPE, 8)
 NTX_TYPES(PRODUCTS_OF)

@@ -318,9 +318,11 @@ int main(int argc, char **argv)
         {{.heads = 4, .kv_heads = 2, .head_k = 64, .head_v = 64, .rope_dim = 64, .window = 1, .q8 = true}, {383, 256, 0}},
         {{.heads = 2, .kv_heads = 1, .head_k = 32, .head_v = 64, .rope_dim = 32, .window = 128, .sinks = true, .holes = true}, {300, 383, 97}},
         {{.heads = 2, .kv_heads = 2, .head_k = 64, .head_v = 32, .rope_dim = 64, .sinks = true, .q8 = true}, {300, 31, 255}},
-        {{.heads = 5, .kv_heads = 1, .head_k = 96, .head_v = 160, .rope_dim = 64, .sinks = true, .q8 = true, .holes = true}, {290, 31, 70}}, /* the second of the group's blocks of threads has one head */
+        {{.heads = 5, .kv_heads = 1, .head_k = 96, .head_v = 160, .rope_dim = 64, .sinks = true, .q8 = true, .holes = true}, {290, 31, 70}},
         {{.heads = 16, .kv_heads = 2, .head_k = 128, .head_v = 128, .rope_dim = 128, .q8 = true}, {300, 31, 255}},
-        {{.heads = 9, .kv_heads = 1, .head_k = 96, .head_v = 64, .rope_dim = 64, .q8 = true, .window = 100, .sinks = true}, {383, 7, 100}},
+        {{.heads = 9, .kv_heads = 1, .head_k = 96, .head_v = 64, .rope_dim = 64, .q8 = true, .window = 100, .sinks = true}, {383, 7, 100}}, /* the second of the group's blocks of threads has one head */
+        {{.heads = 8, .kv_heads = 1, .head_k = 256, .head_v = 256, .rope_dim = 64, .q8 = true, .sinks = true}, {270, 7, 33}},
+        {{.heads = 10, .kv_heads = 1, .head_k = 544, .head_v = 288, .rope_dim = 64, .q8 = true, .holes = true}, {270, 7, 33}},
     };
     static const struct shape prompts[] = {
         {.heads = 8, .kv_heads = 2, .head_k = 64, .head_v = 64},

@@ -27,9 +27,15 @@ struct op {
     uint64_t until;
 };
 
+enum { LOCKS = 8 };
+
 struct ntx_gpu {
-    int backwards;
-    unsigned objects; /* streams, events and allocations alive */
+    int backwards, locks;
+    unsigned objects; /* streams, events, allocations and locks alive */
+    struct {
+        void *p;
+        uintptr_t from, to;
+    } locked[LOCKS];
     char error[256];
 };
 
@@ -54,6 +60,7 @@ struct ntx_gpu_graph {
 
 struct ntx_gpu_event {
     struct ntx_gpu *g;
+    bool timed;
     struct ntx_gpu_stream *s;
     uint64_t at;
 };
@@ -205,7 +212,7 @@ static void fake_close(struct ntx_gpu *g)
     if (!g)
         return;
     if (g->objects) { /* a leak of the caller: visible */
-        fprintf(stderr, "fake GPU: closed with %u streams, events or allocations left\n", g->objects);
+        fprintf(stderr, "fake GPU: closed with %u streams, events, allocations or locks left\n", g->objects);
         abort();
     }
     ntx_fiber_free();
@@ -273,17 +280,38 @@ static void fake_host_free(struct ntx_gpu *g, void *p)
     free(p);
 }
 
+/* The whole pages that they lie in, each once. */
 static int fake_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
 {
-    static int locks; /* NTX_FAKE_GPU_NO_LOCK: so many there are */
-    const char *most = getenv("NTX_FAKE_GPU_NO_LOCK");
-    (void)p, (void)bytes;
-    return most && locks++ >= atoi(most) ? fail(g, -EIO, "the fake GPU locks no more") : check_lost(g);
+    const char *most = getenv("NTX_FAKE_GPU_NO_LOCK"); /* so many there are */
+    const uintptr_t page = 4096, from = (uintptr_t)p / page * page, to = ((uintptr_t)p + bytes + page - 1) / page * page;
+    unsigned i = 0;
+    if (most && g->locks++ >= atoi(most))
+        return fail(g, -EIO, "the fake GPU locks no more");
+    for (unsigned k = 0; k < LOCKS; k++)
+        if (from < g->locked[k].to && g->locked[k].from < to)
+            return fail(g, -EINVAL, "some of this memory is locked");
+    while (i < LOCKS && g->locked[i].p)
+        i++;
+    int rc = check_lost(g);
+    if (rc || !bytes || i == LOCKS)
+        return rc ? rc : fail(g, -EINVAL, "this cannot be locked");
+    g->locked[i].p = p, g->locked[i].from = from, g->locked[i].to = to;
+    g->objects++;
+    return 0;
 }
 
 static void fake_host_unregister(struct ntx_gpu *g, void *p)
 {
-    (void)g, (void)p;
+    unsigned i = 0;
+    while (i < LOCKS && (!p || g->locked[i].p != p))
+        i++;
+    if (i == LOCKS) {
+        fprintf(stderr, "fake GPU: memory is unlocked that is not locked\n");
+        abort();
+    }
+    memset(&g->locked[i], 0, sizeof g->locked[i]);
+    g->objects--;
 }
 
 static int fake_host_address(struct ntx_gpu *g, void *p, void **dev)
@@ -327,12 +355,12 @@ static int fake_stream_sync(struct ntx_gpu_stream *s)
 
 static int fake_event_new(struct ntx_gpu *g, bool timed, struct ntx_gpu_event **out)
 {
-    (void)timed;
     struct ntx_gpu_event *e = NULL;
     int rc = check_lost(g);
     if (rc || !(e = calloc(1, sizeof *e)))
         return rc ? rc : -ENOMEM;
     e->g = g;
+    e->timed = timed;
     g->objects++;
     *out = e;
     return 0;
@@ -373,6 +401,8 @@ static int fake_event_sync(struct ntx_gpu_event *e)
 
 static int fake_event_ms(struct ntx_gpu_event *from, struct ntx_gpu_event *to, float *ms)
 {
+    if (!from->timed || !to->timed || !from->s || !to->s || to->s->done < to->at)
+        return fail(from->g, -EINVAL, "there is no time between two events of which one is not timed, or has not come");
     *ms = from->s == to->s ? (float)(to->at - from->at) : 0;
     return check_lost(from->g);
 }
@@ -397,6 +427,8 @@ static int fake_upload(struct ntx_gpu_stream *s, void *dev, const void *host, ui
 
 static int fake_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host, uint64_t host_stride, uint64_t width, uint32_t rows)
 {
+    if (width > dev_stride || width > host_stride || dev_stride > INT32_MAX || host_stride > INT32_MAX)
+        return fail(s->g, -EINVAL, "rows of %llu bytes cannot be %llu and %llu apart", (unsigned long long)width, (unsigned long long)dev_stride, (unsigned long long)host_stride);
     return copy(s, dev, dev_stride, host, host_stride, width, rows);
 }
 
@@ -415,10 +447,15 @@ static int fake_device_copy(struct ntx_gpu_stream *s, void *to, const void *from
     return copy(s, to, 0, from, 0, bytes, 1);
 }
 
-int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], const void *args, size_t bytes)
+/* Refused as a card would. */
+int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], uint32_t most_threads, const void *args, size_t bytes)
 {
-    if (!dims[0] || !dims[1] || !dims[2] || dims[1] > 65535 || dims[2] > 65535)
+    if (!dims[0] || !dims[1] || !dims[2] || dims[0] > INT32_MAX || dims[1] > 65535 || dims[2] > 65535)
         return fail(s->g, -EINVAL, "a launch of %u x %u x %u blocks is not possible", dims[0], dims[1], dims[2]);
+    if (!dims[3] || dims[3] > most_threads || dims[3] > 1024)
+        return fail(s->g, -EINVAL, "a block of %u threads is not possible: at most %u are", dims[3], most_threads);
+    if (bytes > 4096)
+        return fail(s->g, -EINVAL, "a launch with %zu bytes of arguments is not possible", bytes);
     control.launches += !s->recorded;
     return push(s, &(struct op){.kind = KERNEL_OP, .fn = fn, .dims = {dims[0], dims[1], dims[2], dims[3]}}, args, bytes);
 }

@@ -26,6 +26,6 @@ struct ntx_fake_control {
 struct ntx_fake_control *ntx_fake_control(void) __attribute__((visibility("default")));
 
 /* For the launchers: dims = blocks in x, y, z, and threads. */
-int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], const void *args, size_t bytes);
+int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], uint32_t most_threads, const void *args, size_t bytes);
 
 #endif

@@ -71,12 +71,12 @@ static enum ntx_fiber_place run_warp(struct world *w, uint32_t first, uint32_t n
         uint32_t i = w->seen.current = backwards ? first + n - 1 : first;
         memset(w->came, 0, sizeof w->came);
         ntx__fiber_switch(&w->scheduler, w->sp[i]);
-    } while (w->came[NTX_FIBER_WARP] == n);
+    } while (n == NTX_FIBER_LANES && w->came[NTX_FIBER_WARP] == n); /* a barrier or a shuffle names all 32 */
     if (w->came[NTX_FIBER_BLOCK] == n)
         return NTX_FIBER_BLOCK;
     if (w->came[NTX_FIBER_DONE] == n)
         return NTX_FIBER_DONE;
-    fprintf(stderr, "fiber: threads of the warp at %u did not all come to the same barrier or shuffle\n", first);
+    fprintf(stderr, "fiber: the %u threads of the warp at %u, of 32, did not all come to the same barrier or shuffle\n", n, first);
     abort();
 }
 
