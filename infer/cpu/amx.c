@@ -326,7 +326,7 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
     DECLARE_MATMUL(name)                                                                                              \
     {                                                                                                                 \
         static const struct kind kind = {{fill, block, interleaved}, high_bits, has_min, min_pairs, halves};                \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes};                                      \
+        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes}; \
         if (n_rows < MIN_ROWS)                                                                                        \
             few(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                              \
         else                                                                                                          \

@@ -35,14 +35,6 @@ INLINE __m512i fold_halves(const __m256i v[4])
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-/* The same, but the two stay apart: the first of each in *low, the second in *high. */
-INLINE void part_halves(const __m256i v[4], __m512i *low, __m512i *high)
-{
-    __m512i a = _mm512_inserti64x4(_mm512_castsi256_si512(v[0]), v[1], 1), b = _mm512_inserti64x4(_mm512_castsi256_si512(v[2]), v[3], 1);
-    *low = _mm512_shuffle_i32x4(a, b, 0x88);
-    *high = _mm512_shuffle_i32x4(a, b, 0xdd);
-}
-
 /* 16 F16 in the low halves of 16 dwords. */
 INLINE __m512 widen_low_halves(__m512i v)
 {

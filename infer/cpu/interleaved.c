@@ -396,7 +396,7 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
 #define INTERLEAVED_MATMUL(type, super, sums32, by_rows)                                                                               \
     DECLARE_MATMUL(ntx__interleaved_##type)                                                                                            \
     {                                                                                                                            \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes};                                                 \
+        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes}; \
         struct turn t = {.blocks = n_in / (super ? NTX_QKK : NTX_QK), .ldy = ldy, .x.at = x_parts_of(x, n_in, super, sums32)};   \
         all_slices(&s, n_rows, &t, by_rows);                                                                                     \
     }

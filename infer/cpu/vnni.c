@@ -297,7 +297,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
     DECLARE_MATMUL(name)                                                                                              \
     {                                                                                                                 \
         static const struct kind kind = {{fill, block, interleaved}, few, least, sums32};                                   \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes};                                      \
+        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes}; \
         mm_panels(&kind, &s, n_rows, rows_##type);                                                                    \
     }
 
