@@ -28,9 +28,16 @@ PROMPT = "Once upon a time"
 
 
 def usage(pid):
-    """Descriptors and private memory (bytes) of a process."""
-    with open("/proc/%d/smaps_rollup" % pid) as f:
-        private = sum(int(l.split()[1]) for l in f if l.startswith("Private_"))
+    """Descriptors and private memory (bytes) of a process: what it may write to. Pages of programs and libraries become private by
+    themselves when another test's daemon, which shared them, ends."""
+    private, writable = 0, False
+    with open("/proc/%d/smaps" % pid) as f:
+        for line in f:
+            word = line.split()
+            if "-" in word[0]: # addresses, rights, ...
+                writable = "w" in word[1]
+            elif writable and word[0].startswith("Private_"):
+                private += int(word[1])
     return descriptors(pid), private * 1024
 
 
