@@ -11,7 +11,8 @@ Of each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of i
   a  integers, logic, bytes, conversions (ALU): 2 a clock; m: products of integers, IDP and IMAD: 2 a clock
   l  loads, stores to and from shared memory, shuffles: what a warp asks for crosses 128 bytes a clock, a shuffle is one; lanes that lie a block apart take a clock for each line of 128 bytes that they touch
      (global memory), or for each word of the bank that most of them want (shared memory), on average over places of rows (a predicate leaves those whose word lies across two); so do lanes that look up
-     entries of a book, any of which is as likely as another, each in its copy. A book's way to shared memory is shared out over the outputs of a block, of 4,096 inputs each
+     entries of a book, any of which is as likely as another, each in its copy. A book's way to shared memory is shared out over the outputs of a block, of 4,096 inputs each; a persistent block's (IQ1, one
+     row of much; cuda/persistent.h) over 1,024 times 1,024 weights of its SM, and nothing else is done meanwhile
   f  bytes in flight: of all warps that registers and shared memory leave room for, against 700 ns
 Not in it: the beginning and the end of a row, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop."""
 import functools
@@ -29,6 +30,7 @@ SUPER = dict(Q2_K=84, Q3_K=110, Q4_K=144, Q5_K=176, Q6_K=210, IQ4_XS=136, IQ3_XX
 PART = dict(Q4_K=16, Q5_K=16, Q6_K=16, IQ4_XS=16, IQ2_S=4, IQ1_S=4, IQ1_M=4, TQ1_0=4) # bytes from a part's to the next one's; of others 8
 BOOKS = dict(IQ2_XXS=(256, 8), IQ2_XS=(512, 8), IQ2_S=(1024, 8), IQ1_S=(1024, 8), IQ1_M=(1024, 8), IQ3_XXS=(256, 4), IQ3_S=(256, 4)) # words, values of one's entry
 INPUTS = 4096 # of a row, over which a book's way is shared out
+SHARE = 1024 # times 1,024 weights, of an SM's persistent block: matrices of 138 million, as gate and up of 8B
 SLOT = lambda piece: (piece + 34) // 16 * 16
 
 
@@ -87,10 +89,10 @@ def copies_of(t, rows, shared):
     return 16 if shared - threads_of(t) // threads * outs_of(t, rows) * slots(t) * SLOT(piece) > 8 * 4 * BOOKS[t][0] else 1
 
 
-def clocks_to_bring(t, rows, copies):
-    """Of a book's way from the first cache to shared memory, 16 bytes a thread, for 1024 weights: a load of neighbouring words, or of few, and a store of four clocks."""
-    moves = BOOKS[t][0] * copies / 4 / 32
-    return moves * (4 + (4 if copies == 1 else 1)) * 1024 / (threads_of(t) // geometry(t)[3] * outs_of(t, rows) * INPUTS)
+def clocks_to_bring(t, copies):
+    """Of a book's way from the first cache to shared memory, 16 bytes a thread: a load of neighbouring words, or of few (IQ1's of 32 copies: of two halves), and a store of four clocks."""
+    loads = 4 if copies == 1 else 1 if copies == 16 else 2
+    return BOOKS[t][0] * copies / 4 / 32 * (4 + loads)
 
 
 def resources(path):
@@ -103,7 +105,7 @@ def resources(path):
     return found
 
 
-def count(code, t, rows, shared):
+def count(code, t, rows, copies, persistent):
     """Clocks of an SM by pipe, for a warp once around; weights."""
     c, dots, staged = dict(i=0, a=0, m=0, l=0), 0, any('LDGSTS' in op for _, op in code)
     narrow_x = 0
@@ -141,9 +143,11 @@ def count(code, t, rows, shared):
     if staged:
         c['l'] += weights / geometry(t)[0] * geometry(t)[1] / 128
     if t in BOOKS and staged: # look-ups are counted above as if lanes lay beside one another
-        copies = copies_of(t, rows, shared)
         c['l'] += weights / BOOKS[t][1] / 32 * (clocks_of_book(BOOKS[t][0], copies) - clocks_of_lanes(t, rows, True, 2 if t in ('IQ1_S', 'IQ1_M', 'IQ3_S') else 4))
-        c['l'] += weights / 1024 * clocks_to_bring(t, rows, copies)
+        if persistent: # it is brought before the first weight is multiplied
+            c = {k: v + weights / 1024 * clocks_to_bring(t, copies) / SHARE for k, v in c.items()}
+        else:
+            c['l'] += weights * clocks_to_bring(t, copies) / (threads_of(t) // geometry(t)[3] * outs_of(t, rows) * INPUTS)
     if narrow_x: # of x: a scale a part, and sums; their lanes lie beside one another
         parts = weights / 1024
         c['l'] -= parts * (2 if t not in SUPER else 1) * (clocks_of_lanes(t, rows, False) - 1)
@@ -153,17 +157,20 @@ def count(code, t, rows, shared):
 def kernels_of(path, kernels, rows):
     code, used, out = sass.disassembled(path), resources(path), {}
     for name, ops in code.items():
-        m = re.fullmatch(r'product_(\w+)_%d' % rows, name)
+        m = re.fullmatch(r'product_(\w+)_%d' % rows, name) or rows == 1 and re.fullmatch(r'persistent_(\w+)', name)
         if not m or m.group(1) in ('F32', 'F16', 'BF16') or not re.search(kernels, name):
             continue
         t = m.group(1)
         values, size, piece = geometry(t)[:3]
         loop = max(sass.loops(ops), key=lambda x: (sum('IDP' in o for _, o in x), -len(x))) # not what multiplies a row's last blocks
         registers, shared = used.get(name, (64, 0))
-        c, weights = count(loop, t, rows, shared)
+        threads, copies, persistent = threads_of(t), t in BOOKS and copies_of(t, rows, shared), name.startswith('persistent')
+        if persistent:
+            threads, copies, shared = 512, 32, 4 * BOOKS[t][0] * 32 + 512 // 32 * outs_of(t, 1) * slots(t) * SLOT(piece) + 1056
+        c, weights = count(loop, t, rows, copies, persistent)
         n_bytes = weights * size / values
         flight = (slots(t) - 1) * piece * outs_of(t, rows) * (2 if t not in SUPER else 1) if any('LDGSTS' in o for _, o in loop) else 32 * sass.in_flight(loop)[0]
-        out[t] = len(loop), n_bytes, c, registers, shared, flight, threads_of(t)
+        out[t + (', persistent' if persistent else '')] = len(loop), n_bytes, c, registers, shared, flight, threads
     return out
 
 
@@ -198,10 +205,10 @@ def floats_of(path, rows):
 
 
 def table(path, kernels):
-    """GB/s by type, for each number of rows that a kernel is made for."""
+    """GB/s by type, for each number of rows that a kernel is made for; of one row of IQ1 by the persistent one."""
     found = [{**floats_of(path, n), **kernels_of(path, kernels, n)} for n in (1, 2, 4, 8)]
-    for t in found[0]:
-        print('    [NTX_%s] = {%s},' % (t, ', '.join('%.0f' % min(rates_of(f[t], 'H100').values()) for f in found)))
+    for t in (t for t in found[0] if 'persistent' not in t):
+        print('    [NTX_%s] = {%s},' % (t, ', '.join('%.0f' % min(rates_of(f.get(t + ', persistent', f[t]), 'H100').values()) for f in found)))
 
 
 def main():

@@ -1,7 +1,7 @@
 /* codes.h: parts of blocks that hold codes rather than integers, word by word: eight codes become the nibbles of a selector, and a selector picks four bytes at once. Included by part.h.
  *
  * Books of codes are looked up in shared memory (bring_book), where threads that ask for different entries wait for the fullest bank only: one that 3.2 to 3.6 of 32 threads want on average,
- * or two where 16 copies of a book lie side by side, of which each thread looks in its own (of 256 words: more have no room). */
+ * or two where 16 copies of a book lie side by side, of which each thread looks in its own (of 256 words: more have no room, but in persistent.h). */
 #ifndef NTX_CUDA_CODES_H
 #define NTX_CUDA_CODES_H
 
@@ -50,7 +50,8 @@ DEVICE_TABLE ALIGNED16 uint32_t table_iq2_xxs[] = {NTX_CODES_iq2_xxs(NIBBLES_OF)
              table_iq3_xxs[] = {NTX_CODES_iq3_xxs(BYTES_XXS)};
 DEVICE_TABLE ALIGNED16 uint16_t table_iq3_s[] = {NTX_CODES_iq3_s(NIBBLES_S)}, table_iq1[] = {NTX_CODES_iq1(NIBBLES_IQ1)};
 
-/* Words of a type's book, and copies. A word of IQ3_S has two entries, of four nibbles each: entry i in its lower half, i + 256 in the upper one; one of IQ1 entries 2 i and 2 i + 1. */
+/* Words of a type's book, and copies. A word of IQ3_S has two entries, of four nibbles each: entry i in its lower half, i + 256 in the upper one; one of IQ1 entries 2 i and 2 i + 1; word 4 i + k, k < 4,
+ * of IQ1's copies (persistent.h) entries i + 256 k and i + 256 k + 1024. */
 #define TABLE_OF(type) \
     ((type) == NTX_IQ2_XXS || (type) == NTX_IQ3_XXS || (type) == NTX_IQ3_S ? 256u : (type) == NTX_IQ2_XS ? 512u : (type) == NTX_IQ2_S || (type) == NTX_IQ1_S || (type) == NTX_IQ1_M ? 1024u : 0u)
 #define COPIES_OF(type) (TABLE_OF(type) == 256u ? BOOK_COPIES : 1u)
@@ -65,15 +66,16 @@ struct book { /* for one thread */
 
 DEV uint32_t entry(const struct book *book, uint32_t i) { return *(const uint32_t *)(const void *)(book->copies + (i * book->apart + book->first)); }
 
-DEV uint32_t word_of_book(const uint32_t type, uint32_t i)
+DEV uint32_t word_of_book(const uint32_t type, const uint32_t copies, uint32_t i)
 {
+    const uint32_t iq1 = copies == 1 ? 2 * i : i / 4 + i % 4 * 256;
     switch (type) {
     case NTX_IQ2_XXS: return table_iq2_xxs[i];
     case NTX_IQ2_XS: return table_iq2_xs[i];
     case NTX_IQ2_S: return table_iq2_s[i];
     case NTX_IQ3_XXS: return table_iq3_xxs[i];
     case NTX_IQ3_S: return table_iq3_s[i] | (uint32_t)table_iq3_s[i + 256] << 16;
-    default: return table_iq1[2 * i] | (uint32_t)table_iq1[2 * i + 1] << 16;
+    default: return table_iq1[iq1] | (uint32_t)table_iq1[iq1 + (copies == 1 ? 1 : 1024)] << 16;
     }
 }
 
@@ -87,9 +89,9 @@ DEV uint32_t bytes_of_book(const uint32_t type, uint32_t i)
 
 /* To shared memory, by all threads of a block. Behind it lie constants that are to stay in registers: a compiler makes anew, wherever it is wanted, what it knows, and what it knows to be
  * the same for all threads; so each lies there twice. */
-DEV struct book bring_book(const uint32_t type, uint32_t *to)
+DEV struct book bring_book(const uint32_t type, const uint32_t copies, uint32_t *to)
 {
-    const uint32_t copies = COPIES_OF(type), words = TABLE_OF(type) * copies;
+    const uint32_t words = TABLE_OF(type) * copies;
     struct book book = {(const uint8_t *)to, 4 * (TID % copies), 4 * copies, {0}};
     if (!words)
         return book;
@@ -97,7 +99,7 @@ DEV struct book bring_book(const uint32_t type, uint32_t *to)
         uint32_t v[4];
         UNROLL
         for (uint32_t k = 0; k < 4; k++)
-            v[k] = word_of_book(type, copies < 4 ? 4 * i + k : i / (copies / 4));
+            v[k] = word_of_book(type, copies, copies < 4 ? 4 * i + k : i / (copies / 4));
         store_words4(to + 4 * i, v);
     }
     if (TID < 2 * BOOK_BYTES)
@@ -218,12 +220,16 @@ DEV void words_iq3_s(const struct book *book, const uint8_t *b, uint32_t off, ui
 
 /* ---- IQ1: eight values of -1, 0 and 1, an eighth less or more, as eighths. What is less or more is a product of its own: of IQ1_S by the sum of 32 values of x, of IQ1_M by those of eight. */
 
-/* By indices of 11 bits: one byte of w each, and three bits of a byte of `high`. */
+/* By indices of 11 bits: one byte of w each, and three bits of a byte of `high`. Where the book has copies, the byte and bits 0 and 1 of those are the number of a word, and bit 2 is its half. */
 DEV void iq1_32(const struct book *book, uint32_t w, uint32_t high, uint32_t *q)
 {
+    const int copies = book->apart != 4;
+    if (copies)
+        high = pick_bits(high << 6, high >> 2, 0xc0c0c0c0u); /* below the byte: twice that is the place */
     UNROLL
     for (uint32_t l = 0; l < 4; l++) {
-        const uint32_t two = pick_bytes_below_8(w, high, l < 2 ? 0x5140u : 0x7362u), nibbles = half_at(book->copies + 2 * (l % 2 ? two >> 16 : two & 0xffff));
+        const uint32_t two = pick_bytes_below_8(w, high, copies ? (l < 2 ? 0x1504u : 0x3726u) : l < 2 ? 0x5140u : 0x7362u);
+        const uint32_t at = !copies ? 2 * (l % 2 ? two >> 16 : two & 0xffff) : l % 2 ? twice_high(two, book->first) : twice_low(two, book->first), nibbles = half_at(book->copies + at);
         q[2 * l] = pick_bytes_or_signs(book->of[0], book->of[1], nibbles);
         q[2 * l + 1] = pick_bytes_or_signs(book->of[2], book->of[3], nibbles);
     }
@@ -231,8 +237,8 @@ DEV void iq1_32(const struct book *book, uint32_t w, uint32_t high, uint32_t *q)
 
 DEV void words_iq1_s(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    const uint32_t w = one_word_at(b + 2 + 4 * t, off + 2), h = half_at(b + 34 + 2 * t), sixes = (h | h << 10) & 0x003f003fu;
-    iq1_32(book, w, (sixes | sixes << 5) & 0x07070707u, u->q);
+    const uint32_t w = one_word_at(b + 2 + 4 * t, off + 2), h = half_at(b + 34 + 2 * t), sixes = bits_of_both(h, h << 10, 0x003f003fu);
+    iq1_32(book, w, bits_of_both(sixes, sixes << 5, 0x07070707u), u->q);
     u->min[0] = 1 - (int32_t)(h >> 14 & 2);
     u->scale[0] = u->scale[1] = (int32_t)(2 * (h >> 12 & 7) + 1);
 }
@@ -247,8 +253,8 @@ DEV struct part part_iq1_s(const struct unpacked *u, const uint32_t *x)
 
 DEV void words_iq1_m(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
-    const uint32_t w = one_word_at(b + 4 * t, off), h = half_at(b + 32 + 2 * t), s = half_at(b + 48 + t / 2 * 2) >> t % 2 * 6, bytes = (h | h << 8) & 0x00ff00ffu;
-    iq1_32(book, w, (bytes | bytes << 4) & 0x07070707u, u->q);
+    const uint32_t w = one_word_at(b + 4 * t, off), h = half_at(b + 32 + 2 * t), s = half_at(b + 48 + t / 2 * 2) >> t % 2 * 6, bytes = bits_of_both(h, h << 8, 0x00ff00ffu);
+    iq1_32(book, w, bits_of_both(bytes, bytes << 4, 0x07070707u), u->q);
     u->min[0] = (int32_t)(pick_bytes_or_signs(h, h << 4, 0x9d8cu) | 0x01010101u); /* bytes of 1, or of -1 */
     u->scale[0] = (int32_t)(2 * (s & 7) + 1);
     u->scale[1] = (int32_t)(2 * (s >> 3 & 7) + 1);

@@ -25,12 +25,16 @@
 #define DEVICE_TABLE static __device__ const
 #define KERNEL(name, type) static __global__ void name(const __grid_constant__ type a) /* where it lies it may be pointed at, and indexed */
 #define KERNEL_OF(threads, name, type) static __global__ void __launch_bounds__(threads) name(const __grid_constant__ type a) /* by so many threads at most: more of them than registers would else allow */
-#define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args)                         \
+#define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args) RETURN_LAUNCH_WITH(stream, name, gx, gy, gz, threads, 0, args)
+/* With so many bytes of shared memory besides those that a kernel names: of more than 48 KiB the kernel is told before (ALLOW_SHARED). */
+#define RETURN_LAUNCH_WITH(stream, name, gx, gy, gz, threads, bytes, args)            \
     do {                                                                             \
-        name<<<dim3(gx, gy, gz), threads, 0, ntx__native(stream)>>>(args);            \
+        name<<<dim3(gx, gy, gz), threads, bytes, ntx__native(stream)>>>(args);        \
         return ntx__launched(stream, #name);                                         \
     } while (0)
+#define ALLOW_SHARED(stream, name, bytes) ntx__allow_shared(stream, (const void *)name, #name, bytes) /* 0, or a negative errno */
 #define SHARED __shared__
+#define SHARED_OF_LAUNCH(name) extern SHARED ALIGNED16 uint8_t name[] /* of all kernels the same name */
 #define ALIGNED16 __align__(16)
 #define UNROLL _Pragma("unroll")
 /* Copies of a book of 1 KiB in shared memory (codes.h): where an SM has 164 KiB of that, or 228, they cost it no warps. */
@@ -42,6 +46,7 @@
 #define TID threadIdx.x
 #define BLOCK_DIM blockDim.x
 #define BX blockIdx.x
+#define BLOCKS gridDim.x
 #define BY blockIdx.y
 #define BZ blockIdx.z
 #define SYNC() __syncthreads()
@@ -49,6 +54,8 @@
 DEV float xor_f(float v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (int)m); }
 DEV double xor_d(double v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (int)m); }
 DEV int32_t xor_i(int32_t v, uint32_t m) { return __shfl_xor_sync(0xffffffffu, v, (int)m); }
+/* Whether it is so for all threads of a warp: of what they decide by it, a compiler knows that they do it together. */
+DEV int all_of_warp(int is) { return __all_sync(0xffffffffu, is); }
 DEV int32_t dot4(uint32_t a, uint32_t b, int32_t c) { return __dp4a((int32_t)a, (int32_t)b, c); }
 /* c and two products of the 16-bit integers of a: by the lower two bytes of b, or by the upper ones. */
 DEV int32_t dot2_low(uint32_t a, uint32_t b, int32_t c) { return __dp2a_lo((int32_t)a, (int32_t)b, c); }
@@ -65,6 +72,22 @@ DEV uint32_t pick_bytes_below_8(uint32_t lo, uint32_t hi, uint32_t at)
 }
 /* The same, where the fourth bit of a nibble says: -1 if the byte is negative, else 0. Bits of `at` behind the four nibbles are of no matter. */
 DEV uint32_t pick_bytes_or_signs(uint32_t lo, uint32_t hi, uint32_t at) { return pick_bytes_below_8(lo, hi, at); }
+/* c + twice the lower half of v, or the upper one, without a sign: one instruction, of the products' units. */
+DEV uint32_t twice_low(uint32_t v, uint32_t c) { return __dp2a_lo(v, 2u, c); }
+DEV uint32_t twice_high(uint32_t v, uint32_t c) { return __dp2a_lo(v, 0x200u, c); }
+/* Bits of v where mask has them, else of w; those of v or w that mask has. By one instruction each, where a compiler that knows some of the bits would make several. */
+DEV uint32_t pick_bits(uint32_t v, uint32_t w, uint32_t mask)
+{
+    uint32_t bits;
+    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(bits) : "r"(v), "r"(w), "r"(mask));
+    return bits;
+}
+DEV uint32_t bits_of_both(uint32_t v, uint32_t w, uint32_t mask)
+{
+    uint32_t bits;
+    asm("lop3.b32 %0, %1, %2, %3, 0xa8;" : "=r"(bits) : "r"(v), "r"(w), "r"(mask));
+    return bits;
+}
 /* Bytes of -1 where those of v are negative, of 0 elsewhere. */
 DEV uint32_t signs_of_bytes(uint32_t v)
 {

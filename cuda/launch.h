@@ -1,10 +1,15 @@
-/* launch.h: the functions that cuda/{many,vector,rotate,attend,prefill,dense,moe,route,best,groups,step,delta,choose,pool}.h define, and the dispatch by kernel. */
+/* launch.h: what launches ask about their card, the functions that cuda/{many,vector,rotate,attend,prefill,dense,moe,route,best,groups,step,delta,choose,pool}.h define, and the dispatch by kernel. */
 #ifndef NTX_CUDA_LAUNCH_H
 #define NTX_CUDA_LAUNCH_H
 
 #include <errno.h>
 
 #include "cuda/ntx_cuda.h"
+
+struct ntx_card {
+    uint32_t processors, shared; /* multiprocessors; bytes of shared memory that a block may have at most */
+};
+struct ntx_card ntx__card(const struct ntx_gpu_stream *s);
 
 int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p);
 int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p);

@@ -10,7 +10,7 @@
 #ifndef NTX_CUDA_MANY_H
 #define NTX_CUDA_MANY_H
 
-#include "cuda/product.h"
+#include "cuda/persistent.h"
 
 #define MANY_ROWS NTX_GPU_MANY
 #define MANY_OUTS 64u
@@ -389,7 +389,7 @@ DEV void many_rows(const uint32_t type, const struct ntx_gpu_product *p, uint32_
         SHARED struct many_memory m;                                              \
         SHARED struct many_minima mins; /* left out where there are none */       \
         struct ntx_gpu_product p;                                                 \
-        const uint32_t block = matrix_of_block(&a, &p);                           \
+        const uint32_t block = matrix_of_block(&a, BX, &p);                       \
         if (!take_tile(&p))                                                       \
             return;                                                               \
         many_rows(NTX_##type, &p, block, &m, &mins);                              \
@@ -456,6 +456,40 @@ static uint32_t most_rows(const struct ntx_gpu_product *p)
     return most;
 }
 
+/* Where a card's blocks have room, and a multiprocessor has 256 times 1,024 weights or more: by bench/slots.py a persistent block brings its book for what it saves on 150, and not in the model is what it waits for
+ * until then. */
+#define PERSISTENT_LEAST (256u * 1024u)
+#define PERSISTENT_CASE(TYPE) case NTX_##TYPE: return card.shared >= PERSISTENT_BYTES(TYPE);
+
+static bool is_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
+{
+    const struct ntx_card card = ntx__card(s);
+    uint64_t outputs = p->n_out;
+    for (uint32_t i = 0; i < p->n_others; i++)
+        outputs += p->others[i].n_out;
+    if (most_rows(p) != 1 || p->heads.n || p->tiles.n || outputs * p->n_in * (p->chosen.n ? p->chosen.n : 1) < (uint64_t)PERSISTENT_LEAST * card.processors)
+        return false;
+    switch (p->type) {
+        PERSISTENT_CASE(IQ1_S)
+        PERSISTENT_CASE(IQ1_M)
+    default:
+        return false;
+    }
+}
+
+#define LAUNCH_PERSISTENT(TYPE)                                                                              \
+    static int launch_persistent_##TYPE(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)           \
+    {                                                                                                        \
+        struct ntx_gpu_product a = *p;                                                                       \
+        const int rc = ALLOW_SHARED(s, persistent_##TYPE, PERSISTENT_BYTES(TYPE));                           \
+        if (rc)                                                                                              \
+            return rc;                                                                                       \
+        count_blocks(&a, PERSISTENT_OUTS);                                                                   \
+        RETURN_LAUNCH_WITH(s, persistent_##TYPE, ntx__card(s).processors, 1, 1, PERSISTENT_THREADS, PERSISTENT_BYTES(TYPE), a); \
+    }
+LAUNCH_PERSISTENT(IQ1_S)
+LAUNCH_PERSISTENT(IQ1_M)
+
 static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
     struct ntx_gpu_product a = *p;
@@ -477,6 +511,8 @@ int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *
         return -EINVAL;
     if (p->n_others && (p->n_others >= NTX_GPU_TOGETHER || p->groups.size || p->heads.n))
         return -EINVAL;
+    if (is_persistent(s, p))
+        return p->type == NTX_IQ1_S ? launch_persistent_IQ1_S(s, p) : launch_persistent_IQ1_M(s, p);
     return product_rows(s, p);
 }
 

@@ -29,6 +29,7 @@ struct blas {
 
 struct ntx_gpu {
     int ordinal;
+    struct ntx_card card;
     struct blas blas;
     char error[256];
 };
@@ -64,6 +65,16 @@ static int fail(struct ntx_gpu *g, cudaError_t e, const char *what)
 cudaStream_t ntx__native(struct ntx_gpu_stream *s)
 {
     return s->native;
+}
+
+struct ntx_card ntx__card(const struct ntx_gpu_stream *s)
+{
+    return s->g->card;
+}
+
+int ntx__allow_shared(struct ntx_gpu_stream *s, const void *kernel, const char *name, uint32_t bytes)
+{
+    return fail(s->g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), name);
 }
 
 int ntx__launched(struct ntx_gpu_stream *s, const char *kernel)
@@ -144,7 +155,7 @@ static int no_device(char *why, size_t n, cudaError_t e)
 
 static int cuda_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n)
 {
-    int count = 0, major = 0, minor = 0;
+    int count = 0, major = 0, minor = 0, processors = 0, shared = 0;
     cudaError_t e = cudaGetDeviceCount(&count);
     if (e != cudaSuccess || !count)
         return no_device(why, n, e == cudaSuccess ? cudaErrorNoDevice : e);
@@ -153,7 +164,9 @@ static int cuda_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
         return -ENODEV;
     }
     if ((e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, (int)ordinal)) != cudaSuccess ||
-        (e = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, (int)ordinal)) != cudaSuccess)
+        (e = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, (int)ordinal)) != cudaSuccess ||
+        (e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, (int)ordinal)) != cudaSuccess ||
+        (e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)ordinal)) != cudaSuccess)
         return no_device(why, n, e);
     if (major * 10 + minor < 75) {
         snprintf(why, n, "the device has compute capability %d.%d, and 7.5 is needed", major, minor);
@@ -165,6 +178,8 @@ static int cuda_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
         return -ENOMEM;
     }
     g->ordinal = (int)ordinal;
+    g->card.processors = (uint32_t)processors;
+    g->card.shared = (uint32_t)shared;
     fail(g, cudaSetDeviceFlags(cudaDeviceScheduleSpin), "cannot choose how to wait"); /* of microseconds, many per token; speed only */
     int rc = bind(g);
     if (!rc)

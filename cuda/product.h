@@ -13,8 +13,8 @@
 
 #include "cuda/fetch.h"
 
-/* The matrix that block BX of a launch is of, and the block's number in that. All of the launch's arguments lie in constant memory. */
-DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, struct ntx_gpu_product *p)
+/* The matrix that block b of a launch is of, and the block's number in that. All of the launch's arguments lie in constant memory. */
+DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, uint32_t b, struct ntx_gpu_product *p)
 {
     uint32_t i = 0;
     p->w = a->w;
@@ -30,9 +30,9 @@ DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, struct ntx_gpu_pro
     p->n_rows = a->n_rows;
     p->chosen = a->chosen;
     p->tiles = a->tiles;
-    if (!a->n_others || BX < a->others[0].first_block)
-        return BX;
-    while (i + 1 < a->n_others && BX >= a->others[i + 1].first_block)
+    if (!a->n_others || b < a->others[0].first_block)
+        return b;
+    while (i + 1 < a->n_others && b >= a->others[i + 1].first_block)
         i++;
     const struct ntx_gpu_another *o = &a->others[i];
     p->w = o->w;
@@ -41,7 +41,7 @@ DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, struct ntx_gpu_pro
     p->ldy = o->ldy;
     p->n_out = o->n_out;
     p->n_rows = o->n_rows;
-    return BX - o->first_block;
+    return b - o->first_block;
 }
 
 /* That of this block's tile, and its rows; 0: it has none. */
@@ -69,14 +69,14 @@ DEV int take_rows(struct ntx_gpu_product *p)
     return 1;
 }
 
-/* That of this block's choice, and its rows. */
-DEV void take_choice(struct ntx_gpu_product *p)
+/* That of choice c, and its rows. */
+DEV void take_choice(struct ntx_gpu_product *p, uint32_t c)
 {
     if (!p->chosen.n)
         return;
-    p->w = (const uint8_t *)p->w + p->chosen.expert[BZ] * p->chosen.bytes;
-    p->x = (const uint8_t *)p->x + BZ / p->chosen.each * p->x_stride;
-    p->y += BZ * p->ldy;
+    p->w = (const uint8_t *)p->w + p->chosen.expert[c] * p->chosen.bytes;
+    p->x = (const uint8_t *)p->x + c / p->chosen.each * p->x_stride;
+    p->y += c * p->ldy;
 }
 
 DEV const uint8_t *x_row(const struct ntx_gpu_product *p, uint32_t r)
@@ -472,10 +472,11 @@ DEV const uint8_t *super_at(const uint32_t type, const struct ntx_gpu_product *p
     return rings + ring_at(type, weights_of(p, output_at(p, first + o)), TID / WARP * outs + o) + TID % WARP / 8 * block_size(type);
 }
 
-DEV void product_super(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring, uint32_t *table, const int wide)
+/* Outputs from `first` on of a warp. brought: the book where it has come; else it comes to `table`. */
+DEV void product_super(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t first, uint8_t *ring, const struct book *brought, uint32_t *table, const int wide)
 {
     const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), each = 4 / together;
-    const uint32_t t = TID % 8 % (uint32_t)(rows * outs * together), first = (block * BLOCK_DIM + TID) / WARP * (uint32_t)outs, nb = p->n_in / 256;
+    const uint32_t t = TID % 8 % (uint32_t)(rows * outs * together), nb = p->n_in / 256;
     struct super s = {{0}, {0}, {0}, t % (uint32_t)together, t / (uint32_t)together % (uint32_t)rows, kept > 1 ? 0 : t / (uint32_t)(together * rows)};
     struct fetch f[4];
     float acc[8];
@@ -483,7 +484,7 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
     for (int o = 0; o < outs; o++)
         f[o] = fetch_of(type, weights_of(p, output_at(p, first + (uint32_t)o)), nb * block_size(type), ring, TID / WARP * (uint32_t)outs + (uint32_t)o, TID % WARP);
     begin_fetch(type, outs, f);
-    const struct book book = bring_book(type, table);
+    const struct book book = brought ? *brought : bring_book(type, COPIES_OF(type), table);
     UNROLL
     for (uint32_t o = 0; o < (uint32_t)outs; o++) {
         s.w[o] = super_at(type, p, ring, first, (uint32_t)outs, is_ternary(type, rows) ? o ^ s.out : o);
@@ -520,10 +521,11 @@ DEV int lie_wide(const uint32_t type, const struct ntx_gpu_product *p)
 
 DEV void product_super_any(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring, uint32_t *table)
 {
+    const uint32_t first = (block * BLOCK_DIM + TID) / WARP * (uint32_t)outs;
     if (lie_wide(type, p))
-        product_super(type, rows, outs, p, block, ring, table, 1);
+        product_super(type, rows, outs, p, first, ring, NULL, table, 1);
     else
-        product_super(type, rows, outs, p, block, ring, table, 0);
+        product_super(type, rows, outs, p, first, ring, NULL, table, 0);
 }
 
 DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
@@ -556,9 +558,9 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
     KERNEL(product_##type##_##rows, struct ntx_gpu_product)        \
     {                                                              \
         struct ntx_gpu_product p;                                  \
-        const uint32_t block = matrix_of_block(&a, &p);            \
+        const uint32_t block = matrix_of_block(&a, BX, &p);        \
         if (rows == 1)                                             \
-            take_choice(&p);                                       \
+            take_choice(&p, BZ);                                   \
         if (!take_tile(&p) || (rows == NTX_GPU_ROWS && !take_rows(&p))) \
             return;                                                \
         PRODUCT_##kind(type, rows)                                 \

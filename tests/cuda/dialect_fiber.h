@@ -21,8 +21,11 @@ DEV void copies_over(void);
 #define KERNEL_OF(most, name, type)                                             \
     enum { name##_most = most };                                                \
     KERNEL_(name, type)
-#define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args) \
-    return ntx__fake_launch(stream, name, (const uint32_t[4]){gx, gy, gz, threads}, name##_most, &(args), sizeof(args))
+#define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args) RETURN_LAUNCH_WITH(stream, name, gx, gy, gz, threads, 0, args)
+#define RETURN_LAUNCH_WITH(stream, name, gx, gy, gz, threads, bytes, args) \
+    return ntx__fake_launch(stream, name, (const uint32_t[4]){gx, gy, gz, threads}, name##_most, bytes, &(args), sizeof(args))
+#define ALLOW_SHARED(stream, name, bytes) ntx__fake_allow_shared(stream, name, bytes)
+#define SHARED_OF_LAUNCH(name) uint8_t *const name = ntx_fiber_block()->shared
 #define SHARED static _Thread_local
 #define ALIGNED16 _Alignas(16)
 #define UNROLL
@@ -36,6 +39,7 @@ DEV void copies_over(void);
 #define TID ntx_fiber_tid()
 #define BLOCK_DIM ntx_fiber_block()->threads
 #define BX ntx_fiber_block()->x
+#define BLOCKS ntx_fiber_block()->blocks
 #define BY ntx_fiber_block()->y
 #define BZ ntx_fiber_block()->z
 #define SYNC() ntx_fiber_sync()
@@ -43,6 +47,16 @@ DEV void copies_over(void);
 DEV float xor_f(float v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
 DEV double xor_d(double v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
 DEV int32_t xor_i(int32_t v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
+DEV int all_of_warp(int is)
+{
+    const uint8_t(*all)[16] = ntx_fiber_all(&(uint8_t){is != 0}, 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < WARP; i++)
+        n += all[i][0];
+    if (n % WARP)
+        abort(); /* right, but not what it is for: some threads would do nothing */
+    return n != 0;
+}
 DEV int32_t dot4(uint32_t x, uint32_t y, int32_t c)
 {
     for (int i = 0; i < 32; i += 8)
@@ -76,6 +90,10 @@ DEV uint32_t pick_bytes_or_signs(uint32_t lo, uint32_t hi, uint32_t at)
     }
     return s;
 }
+DEV uint32_t twice_low(uint32_t v, uint32_t c) { return c + 2 * (v & 0xffff); }
+DEV uint32_t twice_high(uint32_t v, uint32_t c) { return c + 2 * (v >> 16); }
+DEV uint32_t pick_bits(uint32_t v, uint32_t w, uint32_t mask) { return (v & mask) | (w & ~mask); }
+DEV uint32_t bits_of_both(uint32_t v, uint32_t w, uint32_t mask) { return (v | w) & mask; }
 DEV uint32_t signs_of_bytes(uint32_t v) { return pick_bytes_or_signs(v, 0, 0xba98u); }
 DEV float bits_f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 DEV uint32_t f_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
@@ -100,7 +118,7 @@ DEV void store_words4(void *p, const uint32_t *v)
     memcpy(p, v, 16);
 }
 /* What is on its way comes when it is waited for, and not before; until then poison is there. */
-enum { NTX_COPY_THREADS = 256, NTX_COPIES = 16 };
+enum { NTX_COPY_THREADS = 512, NTX_COPIES = 16 };
 static _Thread_local struct ntx_copies {
     struct {
         void *to;

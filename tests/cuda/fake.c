@@ -16,7 +16,7 @@ struct op {
     struct op *next;
     enum kind kind;
     void (*fn)(const void *);
-    uint32_t dims[4];
+    uint32_t dims[4], shared;
     void *args; /* owned */
     size_t bytes;
     uint8_t *to;
@@ -27,7 +27,7 @@ struct op {
     uint64_t until;
 };
 
-enum { LOCKS = 8 };
+enum { LOCKS = 8, KERNELS = 8, SHARED_UNASKED = 48 << 10, SHARED_MOST = 227 << 10 /* of a card of 9.0 */, SHARED_FORMER = 64 << 10 /* of 7.5 */ };
 
 struct ntx_gpu {
     int backwards, locks;
@@ -36,8 +36,18 @@ struct ntx_gpu {
         void *p;
         uintptr_t from, to;
     } locked[LOCKS];
+    struct {
+        void (*kernel)(const void *args);
+        uint32_t shared;
+    } allowed[KERNELS];
     char error[256];
 };
+
+#ifdef NTX_FAKE_FORMER
+#define FORMER 1
+#else
+#define FORMER 0
+#endif
 
 static struct ntx_fake_control control; /* there is one device */
 
@@ -88,11 +98,17 @@ static void run_until(struct ntx_gpu_stream *s, uint64_t n);
 
 static void run_kernel(const struct ntx_gpu *g, const struct op *o)
 {
-    struct ntx_fiber_block b = {.threads = o->dims[3]};
+    struct ntx_fiber_block b = {.threads = o->dims[3], .blocks = o->dims[0]};
+    if (o->shared && !(b.shared = aligned_alloc(16, (o->shared + 15) / 16 * 16)))
+        abort();
     for (b.z = 0; b.z < o->dims[2]; b.z++)
         for (b.y = 0; b.y < o->dims[1]; b.y++)
-            for (b.x = 0; b.x < o->dims[0]; b.x++)
+            for (b.x = 0; b.x < o->dims[0]; b.x++) {
+                if (o->shared)
+                    memset(b.shared, 0xff, o->shared);
                 ntx_fiber_run(&b, o->fn, o->args, g->backwards);
+            }
+    free(b.shared);
 }
 
 struct dense {
@@ -200,7 +216,7 @@ static int fake_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
     if (!g)
         return -ENOMEM;
     control = (struct ntx_fake_control){.total = number("NTX_FAKE_GPU_MEMORY", 1ull << 30), .fail_at = number("NTX_FAKE_GPU_FAIL", UINT64_MAX),
-                                        .no_dense = getenv("NTX_FAKE_GPU_NO_DENSE") != NULL,
+                                        .processors = 1, .shared = FORMER ? SHARED_FORMER : SHARED_MOST, .no_dense = getenv("NTX_FAKE_GPU_NO_DENSE") != NULL,
                                         .no_graphs = getenv("NTX_FAKE_GPU_NO_GRAPHS") != NULL};
     g->backwards = getenv("NTX_FAKE_GPU_BACKWARDS") != NULL;
     *out = g;
@@ -221,7 +237,7 @@ static void fake_close(struct ntx_gpu *g)
 
 static int fake_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
 {
-    *out = (struct ntx_gpu_info){.name = "fake GPU", .total = control.total, .free = control.total - control.used, .capability = 75, .driver = 13000, .processors = 1,
+    *out = (struct ntx_gpu_info){.name = "fake GPU", .total = control.total, .free = control.total - control.used, .capability = 75, .driver = 13000, .processors = control.processors,
                                  .integrated = getenv("NTX_FAKE_GPU_INTEGRATED") != NULL};
     return check_lost(g);
 }
@@ -447,8 +463,35 @@ static int fake_device_copy(struct ntx_gpu_stream *s, void *to, const void *from
     return copy(s, to, 0, from, 0, bytes, 1);
 }
 
+struct ntx_card ntx__card(const struct ntx_gpu_stream *s)
+{
+    (void)s;
+    return (struct ntx_card){control.processors, control.shared};
+}
+
+int ntx__fake_allow_shared(struct ntx_gpu_stream *s, void (*fn)(const void *args), uint32_t bytes)
+{
+    struct ntx_gpu *g = s->g;
+    unsigned i = 0;
+    while (i < KERNELS && g->allowed[i].kernel && g->allowed[i].kernel != fn)
+        i++;
+    if (i == KERNELS || bytes > control.shared)
+        return fail(g, -EINVAL, "a block may not have %u bytes of shared memory: at most %u are", bytes, control.shared);
+    g->allowed[i].kernel = fn;
+    g->allowed[i].shared = bytes;
+    return check_lost(g);
+}
+
+static uint32_t allowed(const struct ntx_gpu *g, void (*fn)(const void *args))
+{
+    for (unsigned i = 0; i < KERNELS; i++)
+        if (g->allowed[i].kernel == fn)
+            return g->allowed[i].shared;
+    return SHARED_UNASKED;
+}
+
 /* Refused as a card would. */
-int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], uint32_t most_threads, const void *args, size_t bytes)
+int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], uint32_t most_threads, uint32_t shared, const void *args, size_t bytes)
 {
     if (!dims[0] || !dims[1] || !dims[2] || dims[0] > INT32_MAX || dims[1] > 65535 || dims[2] > 65535)
         return fail(s->g, -EINVAL, "a launch of %u x %u x %u blocks is not possible", dims[0], dims[1], dims[2]);
@@ -456,8 +499,11 @@ int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), con
         return fail(s->g, -EINVAL, "a block of %u threads is not possible: at most %u are", dims[3], most_threads);
     if (bytes > 4096)
         return fail(s->g, -EINVAL, "a launch with %zu bytes of arguments is not possible", bytes);
+    if (shared > allowed(s->g, fn))
+        return fail(s->g, -EINVAL, "a launch with %u bytes of shared memory a block is not possible: %u were asked for", shared, allowed(s->g, fn));
     control.launches += !s->recorded;
-    return push(s, &(struct op){.kind = KERNEL_OP, .fn = fn, .dims = {dims[0], dims[1], dims[2], dims[3]}}, args, bytes);
+    control.persistent += shared != 0;
+    return push(s, &(struct op){.kind = KERNEL_OP, .fn = fn, .dims = {dims[0], dims[1], dims[2], dims[3]}, .shared = shared}, args, bytes);
 }
 
 /* ---- graphs */

@@ -20,12 +20,15 @@ struct ntx_fake_control {
     uint64_t captures, graphs, updates, graph_launches; /* recordings that began; of those ended, new graphs and old ones' anew */
     uint64_t syncs;            /* of streams and events: the host waited */
     uint64_t waiting;          /* operations that are queued and not done, on all streams */
+    uint64_t persistent;       /* launches of blocks that have shared memory of the launch */
+    uint32_t processors, shared; /* of these there is one, and a block has so many bytes at most; a test may say otherwise */
     int no_dense, no_graphs;   /* no_graphs: 1: nothing is recorded; 2: what was recorded becomes no graph */
     void (*ran_upload)(const void *host); /* told when an upload is carried out; may be NULL */
 };
 struct ntx_fake_control *ntx_fake_control(void) __attribute__((visibility("default")));
 
-/* For the launchers: dims = blocks in x, y, z, and threads. */
-int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], uint32_t most_threads, const void *args, size_t bytes);
+/* For the launchers: dims = blocks in x, y, z, and threads; shared: bytes for each block, of which it has to be told above 48 KiB. */
+int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], uint32_t most_threads, uint32_t shared, const void *args, size_t bytes);
+int ntx__fake_allow_shared(struct ntx_gpu_stream *s, void (*fn)(const void *args), uint32_t bytes);
 
 #endif

@@ -12,6 +12,8 @@ enum { NTX_FIBERS = 1024, NTX_FIBER_LANES = 32 };
 
 struct ntx_fiber_block {
     uint32_t x, y, z, threads;
+    uint32_t blocks;  /* in x */
+    uint8_t *shared;  /* what the launch gives a block of shared memory; 16-aligned */
 };
 
 /* backwards: threads run in descending order between barriers. A kernel without a race gives the same bits both ways. */

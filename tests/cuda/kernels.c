@@ -2,6 +2,7 @@
  * outputs. Where the header promises the CPU's bits, the bits. */
 #include "infer/cpu/cpu.h"
 #include "tests/cpu/blocks.h"
+#include "tests/cuda/fake.h"
 #include "tests/cuda/kit.h"
 
 #define TYPE(rule, TYPE, ...) NTX_##TYPE,
@@ -90,6 +91,82 @@ static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_i
     }
     gpu_drop(u, dx);
     free(x), free(row), free(want), free(got);
+}
+
+/* ---- so much of IQ1 that blocks stay with a book of many copies (cuda/persistent.h): two matrices of each choice's expert, or two alone; of x a row each, or one for two */
+
+static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *fake, uint32_t type, uint32_t n_in, const uint32_t *expert, uint32_t n, bool persistent)
+{
+    enum { EXPERTS = 3, EACH = 2, LEAST = 256 << 10 /* weights of a multiprocessor */ };
+    const enum ntx_act form = ntx_act_for(type);
+    const uint32_t rows = n ? n : 1, outs = (uint32_t)((uint64_t)LEAST * u->info.processors / n_in / rows) + 1, out[2] = {outs / 3, outs - outs / 3 + (persistent ? 0 : -3u)}, ldy = outs + 5;
+    const size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64, bytes = ((size_t)(out[0] + out[1]) * row_bytes + 255) / 256 * 256;
+    uint8_t *w = calloc(EXPERTS, bytes);
+    char *x = aligned_bytes(stride * rows);
+    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * ldy * rows), *got = malloc(sizeof *got * ldy * rows);
+    struct ntx_gpu_graph *graph = NULL;
+    const uint64_t before = fake ? fake->persistent : 0;
+    for (uint32_t e = 0; e < (n ? EXPERTS : 1); e++) {
+        uint8_t *one = random_weights(rng, type, (out[0] + out[1]) * row_bytes, false);
+        memcpy(w + e * bytes, one, (out[0] + out[1]) * row_bytes);
+        free(one);
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        fill_random(rng, row, n_in);
+        oracle->act_quantize[form](row, x + r * stride, n_in);
+    }
+    void *dw = gpu_put(u, w, (n ? EXPERTS : 1) * bytes, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * rows, 0), *dl = n ? gpu_put(u, expert, n * sizeof *expert, 0) : NULL, *dy[2];
+    for (int i = 0; i < 2; i++)
+        dy[i] = gpu_new(u, sizeof *got * ldy * rows);
+    struct ntx_gpu_product p = {.w = dw, .x = dx, .y = dy[0], .row_bytes = row_bytes, .x_stride = stride, .ldy = ldy, .type = type, .n_out = out[0], .n_in = n_in, .n_rows = 1, .n_others = 1,
+                                .others = {{.w = (uint8_t *)dw + out[0] * row_bytes, .x = dx, .y = dy[1], .ldy = ldy, .n_out = out[1], .n_rows = 1}}};
+    if (n)
+        p.chosen = (struct ntx_gpu_chosen){dl, bytes, n, EACH};
+    OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p)); /* what is recorded has run before */
+    for (int recorded = 0; recorded < 2; recorded++) {
+        for (uint32_t i = 0; i < 2; i++) {
+            for (uint32_t c = 0; c < rows; c++)
+                oracle->matmul[type](w + (n ? expert[c] : 0) * bytes + i * out[0] * row_bytes, row_bytes, out[i], n_in, x + (n ? c / EACH : 0) * stride, stride, 1, want + c * out[i], out[i]);
+            gpu_get(u, got, dy[i], sizeof *got * ldy * rows);
+            check_rows("much", got, ldy, want, out[i], rows);
+            if (!recorded)
+                OK(u, u->ops->fill(u->s, dy[i], 0xff, sizeof *got * ldy * rows));
+        }
+        if (recorded)
+            break;
+        OK(u, u->ops->capture(u->s));
+        OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p));
+        OK(u, u->ops->captured(u->s, &graph));
+        OK(u, u->ops->graph_launch(u->s, graph));
+    }
+    CHECK(!fake || (fake->persistent - before == 2) == persistent);
+    u->ops->graph_free(graph);
+    gpu_drop(u, dw), gpu_drop(u, dx), gpu_drop(u, dy[0]), gpu_drop(u, dy[1]);
+    if (n)
+        gpu_drop(u, dl);
+    free(w), free(x), free(row), free(want), free(got);
+}
+
+static void persistent(struct gpu *u, struct rng *rng, struct ntx_fake_control *fake)
+{
+    static const uint32_t expert[] = {2, 0, 0, 1, 2}, types_of_it[] = {NTX_IQ1_S, NTX_IQ1_M};
+    if (fake)
+        fake->processors = 3;
+    OK(u, u->ops->info(u->g, &u->info));
+    const uint32_t room = fake ? fake->shared : 0;
+    for (unsigned i = 0; i < 2; i++) {
+        const uint32_t type = types_of_it[i];
+        const bool may = !fake || room >= 192 << 10;
+        much(u, rng, fake, type, 256 * 17, NULL, 0, may);
+        much(u, rng, fake, type, 256, expert, 5, may);
+        much(u, rng, fake, type, 256 * 35, expert, 4, may);
+        much(u, rng, fake, type, 256 * 16, NULL, 0, false);
+        if (!fake || !may)
+            continue;
+        fake->shared = 99 << 10; /* of a card of 8.9 */
+        much(u, rng, fake, type, 256 * 17, expert, 5, false);
+        fake->shared = room;
+    }
 }
 
 /* ---- groups of neurons: a part of each at some place in it, the last group not full */
@@ -526,10 +603,13 @@ int main(int argc, char **argv)
 {
     struct gpu u;
     struct rng rng = {7};
+    struct ntx_fake_control *(*control)(void);
     CHECK(argc == 2);
     oracle = ntx_cpu_pick("generic");
     gpu_open(&u, argv[1]);
     products(&u, &rng);
+    *(void **)&control = dlsym(dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), "ntx_fake_control");
+    persistent(&u, &rng, control ? control() : NULL);
     groups(&u, &rng);
     for (uint32_t rows = 1; rows <= NTX_GPU_ROWS; rows += 3) {
         together(&u, &rng, NTX_Q4_K, 512, rows);
