@@ -1,4 +1,4 @@
-/* row.c: one product for cycles.py: KERNEL TYPE ROWS OUTS: `OUTS` rows of weights of 4096 random values by `ROWS` rows of x; the second call stands between the marks. */
+/* row.c: one product for cycles.py: KERNEL TYPE ROWS OUTS [interleaved]: `OUTS` rows of weights of 4096 random values by `ROWS` rows of x; the second call stands between the marks. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,11 +17,11 @@ int main(int argc, char **argv)
 {
     struct rng r = {1};
     uint32_t type = 0;
-    const struct ntx_cpu_ops *ops = argc == 5 ? ntx_cpu_pick(argv[1]) : NULL;
+    const struct ntx_cpu_ops *ops = argc >= 5 ? ntx_cpu_pick(argv[1]) : NULL;
     while (ops && type < NTX_TYPE_LIMIT && !(ntx_type_info(type) && !strcasecmp(ntx_type_info(type)->name, argv[2])))
         type++;
     if (!ops || type == NTX_TYPE_LIMIT) {
-        fprintf(stderr, "usage: row KERNEL TYPE ROWS OUTS\n");
+        fprintf(stderr, "usage: row KERNEL TYPE ROWS OUTS [interleaved]\n");
         return 100;
     }
     const uint32_t rows = (uint32_t)atoi(argv[3]), outs = (uint32_t)atoi(argv[4]);
@@ -35,10 +35,18 @@ int main(int argc, char **argv)
         f[k] = rng_float(&r);
     for (uint32_t k = 0; k < rows; k++)
         ops->act_quantize[ntx_act_for(type)](f, x + k * stride, N);
+    ntx_matmul_fn *matmul = ops->matmul[type];
+    if (argc > 5 && (!(matmul = ops->interleaved[type]) || outs % NTX_SLICE_OUTS)) {
+        fprintf(stderr, "%s: not interleaved, or not in whole slices\n", argv[2]);
+        return 100;
+    }
+    char *scratch = aligned_bytes(row_bytes * NTX_SLICE_OUTS);
+    for (uint32_t o = 0; argc > 5 && o < outs; o += NTX_SLICE_OUTS)
+        ops->interleave[type](w + o * row_bytes, row_bytes, scratch);
     for (int call = 0; call < 2; call++) {
         if (call)
             mark_begin();
-        ops->matmul[type](w, row_bytes, outs, N, x, stride, rows, y, outs);
+        matmul(w, row_bytes, outs, N, x, stride, rows, y, outs);
         if (call)
             mark_end();
     }

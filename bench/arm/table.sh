@@ -1,7 +1,7 @@
 #!/bin/bash
 # table.sh LLAMA_CPP [TYPE...]: cycles of products of rows of 4096 weights of these types (all), by llvm-mca's models, ntx / llama.cpp, whose source lies in LLAMA_CPP. Compiled here for
 # 64-bit Arm and traced by qemu-user (cycles.py). One row of x by one of weights; then four of x by 8 of weights, with i8mm and by dot products alone, and what another 8 add; there llama.cpp's weights are
-# re-packed where it does that. With i8mm ntx interleaves x in each call, llama.cpp as it quantises x, which is not part of this. SVE: llama.cpp's as it is built for SVE2 with vectors of 128 bits. LLVM_MCA names llvm-mca, of LLVM 19 or later.
+# re-packed where it does that. Last, of the types that ntx interleaves in memory, what 8 more outputs take so, one row of x and four, beside re-packed ones. With i8mm ntx interleaves x in each call, llama.cpp as it quantises x, which is not part of this. SVE: llama.cpp's as it is built for SVE2 with vectors of 128 bits. LLVM_MCA names llvm-mca, of LLVM 19 or later.
 set -eu
 cd "$(dirname "$(realpath "$0")")/../.."
 out=$(mktemp -d)
@@ -10,12 +10,14 @@ ggml=$(realpath "$1")/ggml/src
 shift
 cc=(aarch64-linux-gnu-gcc -O3 -ffp-contract=off -std=gnu17 -D_GNU_SOURCE -Wno-psabi)
 base=armv8.2-a+dotprod
-for f in generic neon:$base neon_simple:$base neon_super:$base neon_many:$base neon_many_super:$base i8mm:$base+i8mm pick; do
+for f in generic neon:$base neon_simple:$base neon_super:$base neon_many:$base neon_many_super:$base neon_interleaved:$base neon_interleaved_super:$base i8mm:$base+i8mm pick; do
     march=${f#*:}
     [ "$march" = "$f" ] && march=armv8-a
     flags=-fno-var-tracking
-    [[ ${f%%:*} != i8mm && ${f%%:*} != neon_many_super ]] || flags+=" -fno-schedule-insns" # as infer/cpu/CMakeLists.txt has it
-    [ "${f%%:*}" != neon_many ] || flags+=" -fno-schedule-fusion -fno-peephole2"
+    case ${f%%:*} in # as infer/cpu/CMakeLists.txt has it
+    i8mm | *_super) [ "${f%%:*}" = neon_super ] || flags+=" -fno-schedule-insns" ;;
+    neon_many | neon_interleaved) flags+=" -fno-schedule-fusion -fno-peephole2" ;;
+    esac
     # shellcheck disable=SC2086 # a list of words
     "${cc[@]}" $flags -march="$march" -I. -c infer/cpu/"${f%%:*}".c -o "$out/${f%%:*}.o"
 done
@@ -80,4 +82,28 @@ echo "|---|---|---|---|---|---|---|"
 while read -r type dot repacked; do
     [ "$wanted" = "  " ] || [[ $wanted == *" $type "* ]] || continue
     many neon peer_dot cortex-a76,neoverse-n1 "$dot" "${repacked/x8_q8/x4_q8}"
+done <bench/arm/types
+
+# eight KERNEL ROWS CPUS PEER: what 8 more outputs take, ntx's interleaved (half of 16 more) / llama.cpp's re-packed
+eight() {
+    local ours theirs
+    ours=$(more "$(cycles "$3" "$out/row" "$1" "$type" "$2" 16 interleaved)" "$(cycles "$3" "$out/row" "$1" "$type" "$2" 32 interleaved)" | awk '{for (i = 1; i <= NF; i++) printf "%s ", $i / 2}')
+    theirs=$(more "$(cycles "$3" "$out/$4" "$repacked" "$2" 8)" "$(cycles "$3" "$out/$4" "$repacked" "$2" 16)")
+    [ "$repacked" ] || theirs="- - -"
+    beside "${ours% }" "$theirs" | cut -d'|' -f2-
+}
+echo
+echo "| in memory, 8 more outputs | 1 row, A76 | N1 | V1 | V2 | 4 rows, A76 | N1 | V1 | V2 |"
+echo "|---|---|---|---|---|---|---|---|---|"
+while read -r type dot packed; do
+    [ "$wanted" = "  " ] || [[ $wanted == *" $type "* ]] || continue
+    case $type in Q4_0 | Q8_0 | MXFP4 | IQ4_NL | Q4_K | Q5_K | Q6_K | IQ4_XS) ;; *) continue ;; esac
+    line="| $type |"
+    for rows in 1 4; do
+        repacked=${packed/x8_q8/x4_q8}
+        line+="$(eight neon $rows cortex-a76,neoverse-n1 peer_dot) |"
+        repacked=$packed
+        line+="$(eight i8mm $rows neoverse-v1,neoverse-v2 peer_i8mm) |"
+    done
+    echo "$line"
 done <bench/arm/types

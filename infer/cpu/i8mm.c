@@ -1,14 +1,14 @@
 /* i8mm.c: products of many rows by SMMLA, which multiplies two rows of eight bytes by two: two rows of x meet two outputs, and four integer sums come of it at once.
  *
  * Rows of x are taken four or eight at a time, interleaved by pairs once for all outputs: of each eight values first one row's, then the other's. Weights of four outputs are unpacked
- * as two pairs interleaved likewise (struct from), and meet the pairs. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), so that of each two pairs one register of
+ * as two pairs interleaved likewise (struct from), and meet the pairs; those that are interleaved in memory (interleaved.h) come by quarters of tiles, which are four outputs. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), so that of each two pairs one register of
  * sums is alive:
  *
  *   element    0            1            2            3
  *              x0 . w0      x0 . w1      x1 . w0      x1 . w1
  *
  * The order within a lane, and the tree over the lanes, are cpu.h's. One row, or two, go by SDOT (neon.h). */
-#include "infer/cpu/neon.h"
+#include "infer/cpu/neon_tiles.h"
 
 SIMPLE_KINDS
 SUPER_KINDS
@@ -140,11 +140,48 @@ INLINE void two_heads(const uint8_t *a, const uint8_t *b, uint32_t part, const s
     }
 }
 
+/* A block of four outputs, or the part-th 32 of one, by all pairs. d, m: of each two outputs, as two_heads gives them. */
+INLINE void simple_block(const struct pass *p, uint32_t b, const uint32_t pairs, const struct simple_kind *kind, const struct quad v[TWINS], const float32x4_t d[TWINS], const float32x4_t m[TWINS],
+                         float32x4_t acc[PAIRS][TWINS])
+{
+    const bool halves = kind->scales == TWO_E4M3;
+    const int32x4_t magic = vdupq_n_s32(MAGIC_BITS);
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < pairs; i++) {
+        const int8_t *block = held(p->x[i].q + (size_t)b * BLOCK);
+        const float *head = (const float *)(const void *)(block + 64);
+        const float32x4_t dx = vld1q_f32(head), behind = vld1q_f32(head + 4);
+        const int32x4_t begin = kind->has_min ? magic : vreinterpretq_s32_f32(behind);
+        int8x16_t x[4];
+        load_quad(block, x);
+#pragma GCC unroll 2
+        for (int h = 0; h < TWINS; h++) {
+            acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 0, halves ? 2 : 4)), vmulq_f32(d[h], dx));
+            if (halves)
+                acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 2, 4)), vmulq_f32(m[h], dx));
+            if (kind->has_min)
+                acc[i][h] = vfmaq_f32(acc[i][h], behind, vmulq_f32(m[h], dx));
+        }
+    }
+}
+
+INLINE void no_sums(const uint32_t pairs, float32x4_t acc[PAIRS][TWINS])
+{
+    for (uint32_t i = 0; i < pairs; i++)
+        for (int h = 0; h < TWINS; h++)
+            acc[i][h] = vdupq_n_f32(0);
+}
+
+INLINE void keep_sums(const uint32_t pairs, float32x4_t acc[PAIRS][TWINS], float32x4_t lane[PAIRS][TWINS])
+{
+    for (uint32_t i = 0; i < pairs; i++)
+        for (int h = 0; h < TWINS; h++)
+            lane[i][h] = acc[i][h];
+}
+
 INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind)
 {
     const uint32_t nb = p->s.n_in / NTX_QK;
-    const bool halves = kind->scales == TWO_E4M3;
-    const int32x4_t magic = vdupq_n_s32(MAGIC_BITS);
     const bool shared = kind->parts > 1 && kind->scales == HALF_WORD; /* a head by several lanes */
     const uint8_t *w[2 * TWINS];
     float32x4_t lanes[LANES][PAIRS][TWINS], heads[BLOCKS / 2][TWINS];
@@ -156,9 +193,7 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
         float32x4_t acc[PAIRS][TWINS];
         const uint32_t part = l % kind->parts; /* of all blocks of this lane */
         size_t at = l / kind->parts * kind->block_bytes;
-        for (uint32_t i = 0; i < pairs; i++)
-            for (int h = 0; h < TWINS; h++)
-                acc[i][h] = vdupq_n_f32(0);
+        no_sums(pairs, acc);
         for (uint32_t b = l; b < nb; b += LANES, at += LANES / kind->parts * kind->block_bytes) {
             struct quad v[TWINS];
             float32x4_t d[TWINS], m[TWINS];
@@ -169,27 +204,52 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
                 else
                     two_heads(w[2 * h] + at, w[2 * h + 1] + at, part, kind, &d[h], &m[h]);
             }
-#pragma GCC unroll 4
-            for (uint32_t i = 0; i < pairs; i++) {
-                const int8_t *block = held(p->x[i].q + (size_t)b * BLOCK);
-                const float *head = (const float *)(const void *)(block + 64);
-                const float32x4_t dx = vld1q_f32(head), behind = vld1q_f32(head + 4);
-                const int32x4_t begin = kind->has_min ? magic : vreinterpretq_s32_f32(behind);
-                int8x16_t x[4];
-                load_quad(block, x);
-#pragma GCC unroll 2
-                for (int h = 0; h < TWINS; h++) {
-                    acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 0, halves ? 2 : 4)), vmulq_f32(d[h], dx));
-                    if (halves)
-                        acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 2, 4)), vmulq_f32(m[h], dx));
-                    if (kind->has_min)
-                        acc[i][h] = vfmaq_f32(acc[i][h], behind, vmulq_f32(m[h], dx));
-                }
-            }
+            simple_block(p, b, pairs, kind, v, d, m, acc);
         }
-        for (uint32_t i = 0; i < pairs; i++)
+        keep_sums(pairs, acc, lanes[l]);
+    }
+    join(p, o, pairs, lanes);
+}
+
+/* ---- the same of a quarter of interleaved tiles */
+
+/* 32 values of a quarter's first two outputs, or of its last two, by eights. */
+#define TILE_QUAD(kind, words, h, part, pattern)                                                                                                          \
+    ({                                                                                                                                                    \
+        const int two_ = (h) ? LAST_TWO : FIRST_TWO;                                                                                                      \
+        const struct pair first_ = (kind)->values(quarter(words, two_, 0, pattern), part), last_ = (kind)->values(quarter(words, two_, 2, pattern), part); \
+        (struct quad){{first_.v[0], last_.v[0], first_.v[1], last_.v[1]}};                                                                                \
+    })
+
+/* Of four outputs the first two, twice, and the last two. */
+INLINE void by_twos(float32x4_t v, float32x4_t to[TWINS])
+{
+    to[0] = vcombine_f32(vget_low_f32(v), vget_low_f32(v));
+    to[1] = vcombine_f32(vget_high_f32(v), vget_high_f32(v));
+}
+
+INLINE struct tiles slice_tiles(const struct pass *p, uint32_t o, uint32_t blocks, const size_t block_bytes)
+{
+    return tiles_of(p->s.w + o / NTX_SLICE_OUTS * NTX_SLICE_OUTS * p->s.row_bytes, blocks, block_bytes);
+}
+
+INLINE void simple_quarter(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind, const struct ntx__interleave_pattern *pattern)
+{
+    const uint32_t nb = p->s.n_in / NTX_QK, q = o / 4 % QUARTERS;
+    struct tiles tile = slice_tiles(p, o, nb, kind->block_bytes);
+    float32x4_t lanes[LANES][PAIRS][TWINS];
+    for (uint32_t turn = 0; turn < LANES; turn++) {
+        float32x4_t acc[PAIRS][TWINS];
+        no_sums(pairs, acc);
+        for (uint32_t b = ntx__lane_order[turn]; b < nb; b += LANES, next_tile(&tile, kind->block_bytes)) {
+            struct quad v[TWINS];
+            float32x4_t d[TWINS];
             for (int h = 0; h < TWINS; h++)
-                lanes[l][i][h] = acc[i][h];
+                v[h] = TILE_QUAD(kind, tile.words + 16 * q, h, 0, pattern);
+            by_twos(quarter_scales(tile.heads, q, kind), d);
+            simple_block(p, b, pairs, kind, v, d, d, acc);
+        }
+        keep_sums(pairs, acc, lanes[ntx__lane_order[turn]]);
     }
     join(p, o, pairs, lanes);
 }
@@ -257,6 +317,51 @@ INLINE int32x4_t sums_meet(const struct subs *s, const int8_t *sums, const bool 
     return vaddq_s32(low, vshlq_n_s32(high, 7));
 }
 
+/* What sums of super-block b begin with. */
+INLINE void super_begin(const struct pass *p, uint32_t b, const uint32_t pairs, const struct super_kind *kind, const struct subs subs[TWINS], int32x4_t dot[PAIRS][TWINS])
+{
+    for (int h = 0; h < TWINS; h++)
+        for (uint32_t i = 0; i < pairs; i++) {
+            const int8_t *sums = p->x[i].s + 64 * (size_t)b;
+            dot[i][h] = kind->dmin_at == ADDED ? sums_meet(&subs[h], sums, kind->by_16) : kind->offset ? vmulq_n_s32(sums_meet(&subs[h], sums, kind->by_16), -kind->offset) : vdupq_n_s32(0);
+        }
+}
+
+INLINE void super_32(const struct pass *p, uint32_t b, const int t, const uint32_t pairs, const struct super_kind *kind, const struct quad v[TWINS], const struct subs subs[TWINS], int32x4_t dot[PAIRS][TWINS])
+{
+    const int32x4_t none = vdupq_n_s32(0);
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < pairs; i++) {
+        int8x16_t x[4];
+        load_quad(p->x[i].q + (size_t)b * 2 * NTX_QKK + 64 * t, x);
+#pragma GCC unroll 2
+        for (int h = 0; h < TWINS; h++) {
+            if (kind->by_16) {
+                dot[i][h] = vmlaq_s32(dot[i][h], meet(none, x, &v[h], 0, 2), scale_of(&subs[h], 2 * t));
+                dot[i][h] = vmlaq_s32(dot[i][h], meet(none, x, &v[h], 2, 4), scale_of(&subs[h], 2 * t + 1));
+            } else {
+                dot[i][h] = vmlaq_s32(dot[i][h], meet(none, x, &v[h], 0, 4), scale_of(&subs[h], t));
+            }
+        }
+    }
+}
+
+INLINE void super_sums(const struct pass *p, uint32_t b, const uint32_t pairs, const struct super_kind *kind, const struct subs subs[TWINS], const float32x4_t d[TWINS], const float32x4_t m[TWINS],
+                       int32x4_t dot[PAIRS][TWINS], float32x4_t acc[PAIRS][TWINS])
+{
+#pragma GCC unroll 2 /* not unrolled, GCC 12 loses stores to dot at -O1 */
+    for (int h = 0; h < TWINS; h++)
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < pairs; i++) {
+            const float32x4_t dx = vld1q_f32(p->x[i].d + 4 * (size_t)b);
+            acc[i][h] = vfmaq_f32(acc[i][h], vcvtq_f32_s32(dot[i][h]), vmulq_f32(d[h], dx));
+            if (kind->dmin_at >= 0) {
+                const int32x4_t less = sums_meet(&subs[h], p->x[i].s + 64 * (size_t)b, kind->by_16);
+                acc[i][h] = vfmaq_f32(acc[i][h], vcvtq_f32_s32(vnegq_s32(less)), vmulq_f32(m[h], dx));
+            }
+        }
+}
+
 INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs, const struct super_kind *kind)
 {
     const uint32_t nb = p->s.n_in / NTX_QKK;
@@ -264,55 +369,82 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
     float32x4_t lanes[LANES][PAIRS][TWINS];
     outputs_at(&p->s, o, w);
     for (uint32_t l = 0; l < LANES; l++) {
-        for (uint32_t i = 0; i < pairs; i++)
-            for (int h = 0; h < TWINS; h++)
-                lanes[l][i][h] = vdupq_n_f32(0);
+        float32x4_t(*const acc)[TWINS] = lanes[l];
+        no_sums(pairs, acc);
         for (uint32_t b = l; b < nb; b += LANES) {
             const uint8_t *at[2 * TWINS];
             struct subs subs[TWINS];
             int32x4_t dot[PAIRS][TWINS];
+            float32x4_t d[TWINS], m[TWINS];
             for (int k = 0; k < 2 * TWINS; k++)
                 at[k] = w[k] + (size_t)b * kind->block_bytes;
-            for (int h = 0; h < TWINS; h++) {
+            for (int h = 0; h < TWINS; h++)
                 two_scales(at[2 * h], at[2 * h + 1], kind, &subs[h]);
-                for (uint32_t i = 0; i < pairs; i++) {
-                    const int8_t *sums = p->x[i].s + 64 * (size_t)b;
-                    dot[i][h] = kind->dmin_at == ADDED ? sums_meet(&subs[h], sums, kind->by_16) : kind->offset ? vmulq_n_s32(sums_meet(&subs[h], sums, kind->by_16), -kind->offset) : vdupq_n_s32(0);
-                }
-            }
+            super_begin(p, b, pairs, kind, subs, dot);
 #pragma GCC unroll 8
             for (int t = 0; t < 8; t++) {
-                const int32x4_t none = vdupq_n_s32(0);
                 struct quad v[TWINS];
                 for (int h = 0; h < TWINS; h++)
                     v[h] = QUAD(kind, at[2 * h], at[2 * h + 1], t);
-#pragma GCC unroll 4
-                for (uint32_t i = 0; i < pairs; i++) {
-                    int8x16_t x[4];
-                    load_quad(p->x[i].q + (size_t)b * 2 * NTX_QKK + 64 * t, x);
-#pragma GCC unroll 2
-                    for (int h = 0; h < TWINS; h++) {
-                        if (kind->by_16) {
-                            dot[i][h] = vmlaq_s32(dot[i][h], meet(none, x, &v[h], 0, 2), scale_of(&subs[h], 2 * t));
-                            dot[i][h] = vmlaq_s32(dot[i][h], meet(none, x, &v[h], 2, 4), scale_of(&subs[h], 2 * t + 1));
-                        } else {
-                            dot[i][h] = vmlaq_s32(dot[i][h], meet(none, x, &v[h], 0, 4), scale_of(&subs[h], t));
-                        }
-                    }
-                }
+                super_32(p, b, t, pairs, kind, v, subs, dot);
             }
             for (int h = 0; h < TWINS; h++) {
-                const float32x4_t d = vmulq_n_f32(two_halves(kind->d(at[2 * h]), kind->d(at[2 * h + 1])), kind->times);
-                for (uint32_t i = 0; i < pairs; i++) {
-                    const float32x4_t dx = vld1q_f32(p->x[i].d + 4 * (size_t)b);
-                    lanes[l][i][h] = vfmaq_f32(lanes[l][i][h], vcvtq_f32_s32(dot[i][h]), vmulq_f32(d, dx));
-                    if (kind->dmin_at >= 0) {
-                        const int32x4_t less = sums_meet(&subs[h], p->x[i].s + 64 * (size_t)b, kind->by_16);
-                        const float32x4_t m = two_halves(half_at(at[2 * h] + kind->dmin_at), half_at(at[2 * h + 1] + kind->dmin_at));
-                        lanes[l][i][h] = vfmaq_f32(lanes[l][i][h], vcvtq_f32_s32(vnegq_s32(less)), vmulq_f32(m, dx));
-                    }
-                }
+                d[h] = vmulq_n_f32(two_halves(kind->d(at[2 * h]), kind->d(at[2 * h + 1])), kind->times);
+                m[h] = kind->dmin_at >= 0 ? two_halves(half_at(at[2 * h] + kind->dmin_at), half_at(at[2 * h + 1] + kind->dmin_at)) : d[h];
             }
+            super_sums(p, b, pairs, kind, subs, d, m, dot, acc);
+        }
+    }
+    join(p, o, pairs, lanes);
+}
+
+/* ---- the same of a quarter of interleaved tiles */
+
+INLINE void quarter_subs(const struct quarter_heads *q, const struct super_kind *kind, struct subs to[TWINS])
+{
+    const bool minima = kind->dmin_at >= 0;
+    for (int k = 0; k < (kind->by_16 ? 2 : 1); k++) {
+        int16x8_t s[4];
+        widen_bytes(q->scale + 2 * k, kind, s);
+        for (int i = 0; i < 8; i += 2) { /* sub-blocks i and i + 1 of this eight */
+            const int64x2_t a = vreinterpretq_s64_s32(i < 4 ? vmovl_s16(vget_low_s16(s[i % 4])) : vmovl_high_s16(s[i % 4]));
+            const int64x2_t b = vreinterpretq_s64_s32(i < 4 ? vmovl_s16(vget_low_s16(s[i % 4 + 1])) : vmovl_high_s16(s[i % 4 + 1]));
+            vst1q_s32(to[0].scale + 16 * k + 2 * i, vreinterpretq_s32_s64(vtrn1q_s64(a, b)));
+            vst1q_s32(to[1].scale + 16 * k + 2 * i, vreinterpretq_s32_s64(vtrn2q_s64(a, b)));
+        }
+        const uint32x4_t low = vreinterpretq_u32_u8(minima ? q->min[0] : q->scale[2 * k]), high = vreinterpretq_u32_u8(minima ? q->min[1] : q->scale[2 * k + 1]);
+        to[0].by[k] = vreinterpretq_s8_u32(vzip1q_u32(low, high));
+        to[1].by[k] = vreinterpretq_s8_u32(vzip2q_u32(low, high));
+    }
+}
+
+INLINE void super_quarter(const struct pass *p, uint32_t o, const uint32_t pairs, const struct super_kind *kind, const struct ntx__interleave_pattern *pattern, heads_fn *heads_of)
+{
+    const uint32_t nb = p->s.n_in / NTX_QKK, q = o / 4 % QUARTERS;
+    struct tiles tile = slice_tiles(p, o, nb, kind->block_bytes);
+    float32x4_t lanes[LANES][PAIRS][TWINS];
+    for (uint32_t turn = 0; turn < LANES; turn++) {
+        float32x4_t(*const acc)[TWINS] = lanes[ntx__lane_order[turn]];
+        no_sums(pairs, acc);
+        for (uint32_t b = ntx__lane_order[turn]; b < nb; b += LANES, next_tile(&tile, kind->block_bytes)) {
+            const uint8_t *words = tile.words + 16 * q;
+            struct quarter_heads heads;
+            struct subs subs[TWINS];
+            int32x4_t dot[PAIRS][TWINS];
+            float32x4_t d[TWINS], m[TWINS];
+            heads_of(words, tile.heads, q, &heads);
+            quarter_subs(&heads, kind, subs);
+            super_begin(p, b, pairs, kind, subs, dot);
+#pragma GCC unroll 8
+            for (int t = 0; t < 8; t++) {
+                struct quad v[TWINS];
+                for (int h = 0; h < TWINS; h++)
+                    v[h] = TILE_QUAD(kind, words, h, t, pattern);
+                super_32(p, b, t, pairs, kind, v, subs, dot);
+            }
+            by_twos(heads.d, d);
+            by_twos(heads.m, m);
+            super_sums(p, b, pairs, kind, subs, d, m, dot, acc);
         }
     }
     join(p, o, pairs, lanes);
@@ -322,29 +454,38 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
 
 typedef void outputs_fn(const struct pass *p);
 
-/* Batches of eight rows, the last of which may be of four; rows that it lacks are its last once more. */
-#define I8MM_MATMUL(type, rule)                                                                                                                   \
-    static void rule##_4_rows_##type(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) rule##_outputs(p, o, 2, &rule##_##type); }     \
-    static void rule##_8_rows_##type(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) rule##_outputs(p, o, PAIRS, &rule##_##type); } \
-    DECLARE_MATMUL(ntx__i8mm_##type)                                                                                                              \
-    {                                                                                                                                             \
-        char room[ROOM] __attribute__((aligned(64)));                                                                                             \
-        const size_t each = rule##_bytes(n_in);                                                                                                   \
-        if (n_rows < LEAST_ROWS || 2 * each > ROOM) {                                                                                             \
-            ntx__neon_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                                             \
-            return;                                                                                                                               \
-        }                                                                                                                                         \
-        struct pass p = {.s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}};                                                          \
-        for (uint32_t rows; p.row < n_rows; p.row += rows) {                                                                                      \
-            rows = n_rows - p.row > 4 && PAIRS * each <= ROOM ? 8 : 4;                                                                            \
-            for (uint32_t i = 0; i < rows / 2; i++) {                                                                                             \
-                const uint32_t a = p.row + 2 * i < n_rows ? p.row + 2 * i : n_rows - 1, b = a + 1 < n_rows ? a + 1 : a;                           \
-                interleave_##rule(&p.s, a, b, &rule##_##type, room + i * each, &p.x[i]);                                                          \
-            }                                                                                                                                     \
-            (rows == 8 ? rule##_8_rows_##type : rule##_4_rows_##type)(&p);                                                                        \
-        }                                                                                                                                         \
+/* Batches of eight rows, the last of which may be of four; rows that it lacks are its last once more. name, few: of a call, and who makes one row or two. outputs: four outputs by pairs of rows. */
+#define I8MM_MATMUL(name, few, type, rule, outputs)                                                                                                          \
+    static void name##_4(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) outputs(p, o, 2, &rule##_##type); }                     \
+    static void name##_8(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) outputs(p, o, PAIRS, &rule##_##type); }                 \
+    DECLARE_MATMUL(name)                                                                                                                                     \
+    {                                                                                                                                                        \
+        char room[ROOM] __attribute__((aligned(64)));                                                                                                        \
+        const size_t each = rule##_bytes(n_in);                                                                                                              \
+        if (n_rows < LEAST_ROWS || 2 * each > ROOM) {                                                                                                        \
+            few(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                                                                     \
+            return;                                                                                                                                          \
+        }                                                                                                                                                    \
+        struct pass p = {.s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}};                                                                     \
+        for (uint32_t rows; p.row < n_rows; p.row += rows) {                                                                                                 \
+            rows = n_rows - p.row > 4 && PAIRS * each <= ROOM ? 8 : 4;                                                                                       \
+            for (uint32_t i = 0; i < rows / 2; i++) {                                                                                                        \
+                const uint32_t a = p.row + 2 * i < n_rows ? p.row + 2 * i : n_rows - 1, b = a + 1 < n_rows ? a + 1 : a;                                      \
+                interleave_##rule(&p.s, a, b, &rule##_##type, room + i * each, &p.x[i]);                                                                     \
+            }                                                                                                                                                \
+            (rows == 8 ? name##_8 : name##_4)(&p);                                                                                                           \
+        }                                                                                                                                                    \
     }
-#define I8MM_SIMPLE(TYPE, type) I8MM_MATMUL(type, simple)
-#define I8MM_SUPER(TYPE, type) I8MM_MATMUL(type, super)
+#define I8MM_SIMPLE(TYPE, type) I8MM_MATMUL(ntx__i8mm_##type, ntx__neon_##type, type, simple, simple_outputs)
+#define I8MM_SUPER(TYPE, type) I8MM_MATMUL(ntx__i8mm_##type, ntx__neon_##type, type, super, super_outputs)
 NEON_SIMPLE(I8MM_SIMPLE)
 NEON_SUPER(I8MM_SUPER)
+
+#define I8MM_INTERLEAVED_SIMPLE(TYPE, type, ...)                                                                                      \
+    INLINE void quarter_##type(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind) { simple_quarter(p, o, pairs, kind, &ntx__pattern_##type); } \
+    I8MM_MATMUL(ntx__interleaved_i8mm_##type, ntx__interleaved_##type, type, simple, quarter_##type)
+#define I8MM_INTERLEAVED_SUPER(TYPE, type, ...)                                                                                       \
+    INLINE void quarter_##type(const struct pass *p, uint32_t o, const uint32_t pairs, const struct super_kind *kind) { super_quarter(p, o, pairs, kind, &ntx__pattern_##type, heads_##type); } \
+    I8MM_MATMUL(ntx__interleaved_i8mm_##type, ntx__interleaved_##type, type, super, quarter_##type)
+INTERLEAVED_SIMPLE_TYPES(I8MM_INTERLEAVED_SIMPLE)
+INTERLEAVED_SUPER_TYPES(I8MM_INTERLEAVED_SUPER)

@@ -14,11 +14,13 @@
  * its end), the byte of MXFP4, whose tiles go by fours, not by pairs, or the eight bytes of IQ4_XS before its values, whose tiles go one by
  * one. So the dwords of 16 rows, a register, lie within lines of the cache, and a slice is read from its start to its end. A register then holds four
  * columns, or their bits, of 16 outputs, each output in a lane of its own: nothing has to be added up across lanes, and what is unpacked
- * serves all rows of x. The sums, and so the bits of y, are those of cpu.h. */
+ * serves all rows of x. The sums, and so the bits of y, are those of cpu.h.
+ *
+ * Q1_0, by NEON only, without i8mm: its blocks have 32s of four lanes, so its tiles lie in the order of the blocks, each behind its heads. */
 #ifndef NTX_INFER_CPU_INTERLEAVED_H
 #define NTX_INFER_CPU_INTERLEAVED_H
 
-#include "infer/cpu/avx512.h"
+#include "infer/cpu/kern.h"
 
 /* Lanes in such an order that the tree over them (cpu.h) is done as they come, with four sums kept at most: after the i-th lane as many
  * sums are joined as i ends in bits of 1. */
@@ -69,20 +71,23 @@ static const uint8_t ntx__place_q6_k[] = {2, 5, 3, 6, 8, 11, 9, 12, 1, 4, 7, 10,
 static const struct ntx__interleave_pattern ntx__pattern_q4_0 = {sizeof(struct ntx_block_q4_0), 0, NULL, NULL}, ntx__pattern_q8_0 = {sizeof(struct ntx_block_q8_0), 0, NULL, NULL},
                                        ntx__pattern_q4_k = {sizeof(struct ntx_block_q4_k), -1, NULL, NULL}, ntx__pattern_q5_k = {sizeof(struct ntx_block_q5_k), -1, NULL, NULL},
                                        ntx__pattern_q6_k = {sizeof(struct ntx_block_q6_k), 208, ntx__order_q6_k, ntx__place_q6_k},
-                                       ntx__pattern_iq4_xs = {sizeof(struct ntx_block_iq4_xs), 0, NULL, NULL};
+                                       ntx__pattern_iq4_xs = {sizeof(struct ntx_block_iq4_xs), 0, NULL, NULL},
+                                       ntx__pattern_q1_0 = {sizeof(struct ntx_block_q1_0), 0, NULL, NULL};
 #define INTERLEAVE_PATTERN_LOOKUP(TYPE, type, scale, raise) static const struct ntx__interleave_pattern ntx__pattern_##type = {sizeof(struct ntx_block_##type), 0, NULL, NULL};
 NTX_LOOKUPS(INTERLEAVE_PATTERN_LOOKUP)
 
 /* Where the rest of a block begins. */
 INLINE size_t ntx__behind_head(const struct ntx__interleave_pattern *p) { return p->head_at == 0 ? ntx__head_bytes(p->block_bytes) : 0; }
 
-/* ntx__interleaved_: VNNI, one to four rows of x at a time (interleaved.c). ntx__interleaved_vec_, ntx__interleaved_amx_: many of them by panels (vnni.c, amx.c). */
-#define INTERLEAVED_TYPES(X) X(Q4_0, q4_0) X(Q8_0, q8_0) NTX_LOOKUPS(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_XS, iq4_xs)
-#define INTERLEAVED_DECLARE(TYPE, type, ...)       \
-    DECLARE_MATMUL(ntx__interleaved_##type);       \
-    DECLARE_MATMUL(ntx__interleaved_vec_##type);    \
-    DECLARE_MATMUL(ntx__interleaved_amx_##type);    \
+/* ntx__interleaved_: VNNI, one to four rows of x at a time (interleaved.c). ntx__interleaved_vec_, ntx__interleaved_amx_: many of them by panels (vnni.c, amx.c).
+ * On 64-bit Arm ntx__interleaved_: SDOT, any number of rows (neon_interleaved.c, neon_interleaved_super.c). ntx__interleaved_i8mm_: many by SMMLA (i8mm.c). */
+#define INTERLEAVED_SIMPLE_TYPES(X) X(Q4_0, q4_0) X(Q8_0, q8_0) NTX_LOOKUPS(X)
+#define INTERLEAVED_SUPER_TYPES(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_XS, iq4_xs)
+#define INTERLEAVED_TYPES(X) INTERLEAVED_SIMPLE_TYPES(X) INTERLEAVED_SUPER_TYPES(X)
+#define INTERLEAVED_NEON_TYPES(X) INTERLEAVED_TYPES(X) X(Q1_0, q1_0)
+#define INTERLEAVED_DECLARE(TYPE, type, ...)                                                                                                          \
+    ntx_matmul_fn ntx__interleaved_##type, ntx__interleaved_vec_##type, ntx__interleaved_amx_##type, ntx__interleaved_i8mm_##type;                    \
     ntx_interleave_fn ntx__interleave_##type;
-INTERLEAVED_TYPES(INTERLEAVED_DECLARE)
+INTERLEAVED_NEON_TYPES(INTERLEAVED_DECLARE)
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <arm_neon.h>
 
-#include "infer/cpu/kern.h"
+#include "infer/cpu/interleaved.h"
 
 enum { NEON_ROWS = 2 };  /* of x at a time, at most */
 enum {
@@ -43,11 +43,14 @@ NEON_SUPER(NEON_DECLARE)
 NEON_SUPER(MANY_DECLARE)
 NEON_FLOAT(NEON_DECLARE)
 
-/* Where 32 values are read: of one row, or of two at once: of each 16 the first or the last eight, first one row's, then the other's.
+/* Where 32 values are read: of one row; or of two at once: of each 16 the first or the last eight, first one row's, then the other's; or of a quarter of an interleaved
+ * tile, whose words are of four outputs: of each 16 the word-th four of each output, or from there on eight of the first two outputs, or of the last two.
  * What is done to each byte by itself is written once for all. */
 struct from {
     const uint8_t *a, *b;
-    enum {ALONE, FIRST, LAST} take;
+    enum {ALONE, FIRST, LAST, FOURS, FIRST_TWO, LAST_TWO} take;
+    int word;
+    const struct ntx__interleave_pattern *tile;
 };
 
 INLINE struct from one_row(const uint8_t *w) { return (struct from){.a = w, .b = w, .take = ALONE}; }
@@ -70,8 +73,23 @@ INLINE uint64x2_t last_halves(uint64x2_t a, uint64x2_t b)
     return v;
 }
 
+INLINE struct from quarter(const uint8_t *words, const int take, int word, const struct ntx__interleave_pattern *tile) { return (struct from){words, words, take, word, tile}; }
+
+/* Of a quarter, the word of bytes `at` of a block, or a later one. */
+INLINE uint32x4_t tile_word(struct from w, size_t at, int later)
+{
+    const size_t behind = at - ntx__behind_head(w.tile), group = w.tile->place ? w.tile->place[behind / 16] : behind / 16;
+    return vreinterpretq_u32_u8(vld1q_u8(w.a + 64 * (4 * group + behind % 16 / 4 + (size_t)later)));
+}
+
 INLINE uint8x16_t bytes16(struct from w, size_t at)
 {
+    if (w.take == FOURS)
+        return vreinterpretq_u8_u32(tile_word(w, at, w.word));
+    if (w.take > FOURS) {
+        const uint32x4_t low = tile_word(w, at, w.word), high = tile_word(w, at, w.word + 1);
+        return vreinterpretq_u8_u32(w.take == FIRST_TWO ? vzip1q_u32(low, high) : vzip2q_u32(low, high));
+    }
     const uint64x2_t a = vreinterpretq_u64_u8(vld1q_u8(w.a + at));
     if (w.take == ALONE)
         return vreinterpretq_u8_u64(a);
@@ -155,17 +173,18 @@ INLINE struct pair values_nvfp4(struct from w, uint32_t part)
     return looked_up((struct pair){{a.v[k], b.v[k]}}, neon_mxfp4);
 }
 
+#define KIND static const __attribute__((unused))
 #define SIMPLE_KINDS                                                                                                    \
-    static const struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false};                            \
-    static const struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true};                             \
-    static const struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false};                            \
-    static const struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true};                             \
-    static const struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false};                            \
-    static const struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false};                           \
-    static const struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false};                        \
-    static const struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false};                            \
-    static const struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false};                 \
-    static const struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false};
+    KIND struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false};                            \
+    KIND struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true};                             \
+    KIND struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false};                            \
+    KIND struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true};                             \
+    KIND struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false};                            \
+    KIND struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false};                           \
+    KIND struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false};                        \
+    KIND struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false};                            \
+    KIND struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false};                 \
+    KIND struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false};
 
 INLINE int offset_of(const struct simple_kind *kind) { return kind->offset_log2 < 0 ? 1 : kind->offset_log2 ? 1 << kind->offset_log2 : 0; }
 
@@ -383,21 +402,21 @@ INLINE float32x4_t four_halves(uint64_t h) { return vcvt_f32_f16(vcreate_f16(h))
 #include "infer/cpu/neon_codes.h"
 
 #define SUPER_KINDS                                                                                                        \
-    static const struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 1, 0, 82, true, false};             \
-    static const struct super_kind super_q3_k = {110, values_q3_k, scales_q3_k, d_q3_k, 1, 4, -1, true, false};            \
-    static const struct super_kind super_q4_k = {144, values_q4_k, scales_k, d_first, 1, 0, 2, false, false};              \
-    static const struct super_kind super_q5_k = {176, values_q5_k, scales_k, d_first, 1, 0, 2, false, false};              \
-    static const struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 1, 32, -1, true, false};           \
-    static const struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 1, 0, -1, false, false};    \
-    static const struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, 1, -1, false, true};           \
-    static const struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_first, 0.125f, 0, -1, false, false};\
-    static const struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_first, 0.125f, 0, -1, true, false}; \
-    static const struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_first, 0.125f, 0, -1, true, false};    \
-    static const struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_first, 0.25f, 0, -1, false, false};\
-    static const struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 1, 0, -1, false, false};       \
-    static const struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_first, 0.125f, 0, ADDED, false, false};\
-    static const struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0.125f, 0, -1, true, false};    \
-    static const struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, 0, -1, false, true};
+    KIND struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 1, 0, 82, true, false};             \
+    KIND struct super_kind super_q3_k = {110, values_q3_k, scales_q3_k, d_q3_k, 1, 4, -1, true, false};            \
+    KIND struct super_kind super_q4_k = {144, values_q4_k, scales_k, d_first, 1, 0, 2, false, false};              \
+    KIND struct super_kind super_q5_k = {176, values_q5_k, scales_k, d_first, 1, 0, 2, false, false};              \
+    KIND struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 1, 32, -1, true, false};           \
+    KIND struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 1, 0, -1, false, false};    \
+    KIND struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, 1, -1, false, true};           \
+    KIND struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_first, 0.125f, 0, -1, false, false};\
+    KIND struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_first, 0.125f, 0, -1, true, false}; \
+    KIND struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_first, 0.125f, 0, -1, true, false};    \
+    KIND struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_first, 0.25f, 0, -1, false, false};\
+    KIND struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 1, 0, -1, false, false};       \
+    KIND struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_first, 0.125f, 0, ADDED, false, false};\
+    KIND struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0.125f, 0, -1, true, false};    \
+    KIND struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, 0, -1, false, true};
 
 /* ---- sums */
 

@@ -71,14 +71,6 @@ INLINE void many_heads(const uint8_t *const w[OUTS], uint32_t part, const struct
     }
 }
 
-/* What stands there, by a load of its own: a copy of a register would take a pipe that multiplies. */
-INLINE int32x4_t loaded_again(const int32_t *p)
-{
-    int32x4_t v;
-    __asm__("ldr %q0, %1" : "=w"(v) : "m"(*(const int32x4_t *)(const void *)p));
-    return v;
-}
-
 /* Groups from .. to - 1 of eight values of a row, by four outputs. */
 INLINE float32x4_t meet(const int32_t *begin, const int8x16_t x[4], const struct quad w[2], const int from, const int to)
 {
@@ -170,6 +162,6 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t rows
     DECLARE_MATMUL(ntx__many_##type)                                                                                                  \
     {                                                                                                                                 \
         char room[MANY_ROOM] __attribute__((aligned(64)));                                                                            \
-        many(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, many_bytes(n_in, MANY_AT_ONCE) > MANY_ROOM ? NULL : rows8_##type, rows4_##type, ntx__neon_##type, room); \
+        many(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, OUTS, many_bytes(n_in, MANY_AT_ONCE) > MANY_ROOM ? NULL : rows8_##type, rows4_##type, ntx__neon_##type, room); \
     }
 NEON_SIMPLE(MANY_SIMPLE)

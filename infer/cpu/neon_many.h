@@ -3,7 +3,7 @@
 #ifndef NTX_INFER_CPU_NEON_MANY_H
 #define NTX_INFER_CPU_NEON_MANY_H
 
-#include "infer/cpu/neon.h"
+#include "infer/cpu/neon_tiles.h"
 
 enum {
     OUTS = 4,
@@ -33,6 +33,51 @@ INLINE void join(const struct pass *p, uint32_t o, const int rows, float32x4_t l
     }
 }
 
+/* What stands there, by a load of its own: a copy of a register would take a pipe that multiplies. */
+INLINE int32x4_t loaded_again(const int32_t *p)
+{
+    int32x4_t v;
+    __asm__("ldr %q0, %1" : "=w"(v) : "m"(*(const int32x4_t *)(const void *)p));
+    return v;
+}
+
+/* sum + 16 values of a row by those of four outputs, fours by fours. */
+INLINE int32x4_t dot_16_values(int32x4_t sum, const int8x16_t v[4], int8x16_t x)
+{
+    sum = vdotq_laneq_s32(sum, v[0], x, 0);
+    sum = vdotq_laneq_s32(sum, v[1], x, 1);
+    sum = vdotq_laneq_s32(sum, v[2], x, 2);
+    return vdotq_laneq_s32(sum, v[3], x, 3);
+}
+
+/* 32 values of four outputs, fours by fours. */
+struct octet {
+    int8x16_t v[8];
+};
+
+/* The same of a quarter of a tile: values(w, part) of a struct from. */
+#define TILE_OCTET(values, words, part, pattern)                                                                             \
+    ({                                                                                                                       \
+        struct octet o_;                                                                                                     \
+        for (int k_ = 0; k_ < 4; k_++) {                                                                                     \
+            const struct pair p_ = (values)(quarter(words, FOURS, k_, pattern), part);                                       \
+            o_.v[k_] = p_.v[0];                                                                                              \
+            o_.v[4 + k_] = p_.v[1];                                                                                          \
+        }                                                                                                                    \
+        o_;                                                                                                                  \
+    })
+
+/* Four sums of the lane of turn `turn` (ntx__lane_order), or of lanes of 1 << level turns that were joined, which end with it, join those before them as far as the tree goes. After the last turn they
+ * are those of all lanes. */
+INLINE void join_turn(float32x4_t tree[TREE_LEVELS][4], float32x4_t sums[4], const uint32_t turn, uint32_t level)
+{
+    for (; turn >> level & 1; level++)
+        for (int k = 0; k < 4; k++)
+            sums[k] = vaddq_f32(tree[level][k], sums[k]);
+    for (int k = 0; k < 4 && level < TREE_LEVELS; k++)
+        tree[level][k] = sums[k];
+}
+
 /* Row r of the batch; its last once more where there is none. */
 INLINE const char *row_at(const struct pass *p, uint32_t r)
 {
@@ -42,10 +87,11 @@ INLINE const char *row_at(const struct pass *p, uint32_t r)
 
 typedef void batch_fn(const struct pass *p, char *room);
 
-/* Batches of eight rows, or of four: all, or the last; a row that it lacks is its last once more, but one row or two are left to `few`. */
-INLINE void many(const struct shape *all, batch_fn *eight, batch_fn *four, ntx_matmul_fn *few, char *room)
+/* Batches of eight rows, or of four: all, or the last; a row that it lacks is its last once more, but one row or two are left to `few`. Bands are of whole
+ * `together` outputs. */
+INLINE void many(const struct shape *all, const uint32_t together, batch_fn *eight, batch_fn *four, ntx_matmul_fn *few, char *room)
 {
-    const uint32_t band = all->row_bytes * OUTS < BAND_BYTES ? (uint32_t)(BAND_BYTES / all->row_bytes / OUTS * OUTS) : OUTS;
+    const uint32_t band = all->row_bytes * together < BAND_BYTES ? (uint32_t)(BAND_BYTES / all->row_bytes / together * together) : together;
     for (uint32_t o = 0; o < all->n_out; o += band) {
         struct pass p = {.s = *all, .x = room};
         p.s.w += o * all->row_bytes;

@@ -18,6 +18,8 @@ compile infer/cpu/neon_simple.c armv8.2-a+dotprod
 compile infer/cpu/neon_super.c armv8.2-a+dotprod
 compile infer/cpu/neon_many.c armv8.2-a+dotprod
 compile infer/cpu/neon_many_super.c armv8.2-a+dotprod
+compile infer/cpu/neon_interleaved.c armv8.2-a+dotprod
+compile infer/cpu/neon_interleaved_super.c armv8.2-a+dotprod
 compile infer/cpu/i8mm.c armv8.2-a+dotprod+i8mm
 compile model/quant.c armv8-a
 compile tests/cpu/matmul.c armv8-a

@@ -186,17 +186,21 @@ static void check_many_rows(uint32_t type, struct rng *r)
 static int few(struct rng *r)
 {
     static const uint32_t values[] = {40960, 81920}; /* rows of which eight, and four, are more than neon_many.c holds */
-    static const uint32_t blocks[] = {1, 5, 18}, outs[] = {1, 5}, rows[] = {1, 2, 4, 5, 7};
+    static const uint32_t blocks[] = {1, 5, 18}, outs[] = {1, 5}, rows[] = {1, 2, 3, 4, 5, 7};
+    enum { N_ROWS = sizeof rows / sizeof *rows };
     for (unsigned t = 0; t < sizeof types / sizeof *types; t++) {
         uint64_t bits = 14695981039346656037u; /* FNV-1a */
         for (unsigned b = 0; b < (types[t] == NTX_Q4_0 ? 5 : 3); b++) {
             const uint32_t block = ntx_type_info(types[t])->block;
-            struct problem p = {.type = types[t], .n_in = b >= 3 ? values[b - 3] : block == 1 ? blocks[b] * 7 + 1 : blocks[b] * block, .n_out = 5, .n_rows = 7, .extreme = b == 1 && block > 1};
+            struct problem p = {.type = types[t], .n_in = b >= 3 ? values[b - 3] : block == 1 ? blocks[b] * 7 + 1 : blocks[b] * block, .n_out = 2 * NTX_SLICE_OUTS, .n_rows = 7, .extreme = b == 1 && block > 1};
             problem_new(&p, r);
             const struct ntx_cpu_ops *ops;
-            for (unsigned k = 0; (ops = build_at(types[t], k)); k++)
-                for (unsigned i = 0; i < 10; i++)
-                    check_shape(&p, ops, outs[i / 5], rows[i % 5]);
+            for (unsigned k = 0; (ops = build_at(types[t], k)); k++) {
+                for (unsigned i = 0; i < 2 * N_ROWS; i++)
+                    check_shape(&p, ops, outs[i / N_ROWS], rows[i % N_ROWS]);
+                if (ops->interleaved[types[t]])
+                    check_interleaved(&p, ops, p.n_out, rows, N_ROWS);
+            }
             for (size_t i = 0; i < sizeof *p.y * p.n_rows * p.n_out; i++)
                 bits = (bits ^ ((const uint8_t *)p.y)[i]) * 1099511628211u;
             problem_free(&p);
