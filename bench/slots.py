@@ -12,7 +12,7 @@ Of each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of i
   l  loads, stores to and from shared memory, shuffles: what a warp asks for crosses 128 bytes a clock, a shuffle is one; lanes that lie a block apart take a clock for each line of 128 bytes that they touch
      (global memory), or for each word of the bank that most of them want (shared memory), on average over places of rows (a predicate leaves those whose word lies across two); so do lanes that look up
      entries of a book, any of which is as likely as another, each in its copy. A book's way to shared memory is shared out over the outputs of a block, of 4,096 inputs each; a persistent block's (IQ1, one
-     row of much; cuda/persistent.h) over 1,024 times 1,024 weights of its SM, and nothing else is done meanwhile
+     row or two of much; cuda/persistent.h) over 1,024 times 1,024 weights of its SM, and nothing else is done meanwhile
   f  bytes in flight: of all warps that registers and shared memory leave room for, against 700 ns
 Not in it: the beginning and the end of a row, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop."""
 import functools
@@ -157,16 +157,16 @@ def count(code, t, rows, copies, persistent):
 def kernels_of(path, kernels, rows):
     code, used, out = sass.disassembled(path), resources(path), {}
     for name, ops in code.items():
-        m = re.fullmatch(r'product_(\w+)_%d' % rows, name) or rows == 1 and re.fullmatch(r'persistent_(\w+)', name)
-        if not m or m.group(1) in ('F32', 'F16', 'BF16') or not re.search(kernels, name):
+        m = re.fullmatch(r'(product|persistent)_(\w+)_%d' % rows, name)
+        if not m or m.group(2) in ('F32', 'F16', 'BF16') or not re.search(kernels, name):
             continue
-        t = m.group(1)
+        t, persistent = m.group(2), m.group(1) == 'persistent'
         values, size, piece = geometry(t)[:3]
         loop = max(sass.loops(ops), key=lambda x: (sum('IDP' in o for _, o in x), -len(x))) # not what multiplies a row's last blocks
         registers, shared = used.get(name, (64, 0))
-        threads, copies, persistent = threads_of(t), t in BOOKS and copies_of(t, rows, shared), name.startswith('persistent')
+        threads, copies = threads_of(t), t in BOOKS and copies_of(t, rows, shared)
         if persistent:
-            threads, copies, shared = 512, 32, 4 * BOOKS[t][0] * 32 + 512 // 32 * outs_of(t, 1) * slots(t) * SLOT(piece) + 1056
+            threads, copies, shared = 512, 32, 4 * BOOKS[t][0] * 32 + 512 // 32 * outs_of(t, rows) * slots(t) * SLOT(piece) + 1056
         c, weights = count(loop, t, rows, copies, persistent)
         n_bytes = weights * size / values
         flight = (slots(t) - 1) * piece * outs_of(t, rows) * (2 if t not in SUPER else 1) if any('LDGSTS' in o for _, o in loop) else 32 * sass.in_flight(loop)[0]
@@ -205,7 +205,7 @@ def floats_of(path, rows):
 
 
 def table(path, kernels):
-    """GB/s by type, for each number of rows that a kernel is made for; of one row of IQ1 by the persistent one."""
+    """GB/s by type, for each number of rows that a kernel is made for; of one row and two of IQ1 by the persistent one."""
     found = [{**floats_of(path, n), **kernels_of(path, kernels, n)} for n in (1, 2, 4, 8)]
     for t in (t for t in found[0] if 'persistent' not in t):
         print('    [NTX_%s] = {%s},' % (t, ', '.join('%.0f' % min(rates_of(f.get(t + ', persistent', f[t]), 'H100').values()) for f in found)))

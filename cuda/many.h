@@ -459,7 +459,7 @@ static uint32_t most_rows(const struct ntx_gpu_product *p)
 /* Where a card's blocks have room, and a multiprocessor has 256 times 1,024 weights or more: by bench/slots.py a persistent block brings its book for what it saves on 150, and not in the model is what it waits for
  * until then. */
 #define PERSISTENT_LEAST (256u * 1024u)
-#define PERSISTENT_CASE(TYPE) case NTX_##TYPE: return card.shared >= PERSISTENT_BYTES(TYPE);
+#define PERSISTENT_CASE(TYPE) case NTX_##TYPE: return card.shared >= PERSISTENT_BYTES(TYPE, 1);
 
 static bool is_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
@@ -467,7 +467,7 @@ static bool is_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product
     uint64_t outputs = p->n_out;
     for (uint32_t i = 0; i < p->n_others; i++)
         outputs += p->others[i].n_out;
-    if (most_rows(p) != 1 || p->heads.n || p->tiles.n || outputs * p->n_in * (p->chosen.n ? p->chosen.n : 1) < (uint64_t)PERSISTENT_LEAST * card.processors)
+    if (most_rows(p) > 2 || p->heads.n || p->tiles.n || outputs * p->n_in * (p->chosen.n ? p->chosen.n : 1) < (uint64_t)PERSISTENT_LEAST * card.processors)
         return false;
     switch (p->type) {
         PERSISTENT_CASE(IQ1_S)
@@ -477,18 +477,27 @@ static bool is_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product
     }
 }
 
-#define LAUNCH_PERSISTENT(TYPE)                                                                              \
-    static int launch_persistent_##TYPE(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)           \
+#define LAUNCH_PERSISTENT(TYPE, rows)                                                                        \
+    static int launch_persistent_##TYPE##_##rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)  \
     {                                                                                                        \
         struct ntx_gpu_product a = *p;                                                                       \
-        const int rc = ALLOW_SHARED(s, persistent_##TYPE, PERSISTENT_BYTES(TYPE));                           \
+        const int rc = ALLOW_SHARED(s, persistent_##TYPE##_##rows, PERSISTENT_BYTES(TYPE, rows));            \
         if (rc)                                                                                              \
             return rc;                                                                                       \
-        count_blocks(&a, PERSISTENT_OUTS);                                                                   \
-        RETURN_LAUNCH_WITH(s, persistent_##TYPE, ntx__card(s).processors, 1, 1, PERSISTENT_THREADS, PERSISTENT_BYTES(TYPE), a); \
+        count_blocks(&a, OUTS_OF(NTX_##TYPE, rows));                                                         \
+        RETURN_LAUNCH_WITH(s, persistent_##TYPE##_##rows, ntx__card(s).processors, 1, 1, PERSISTENT_THREADS, PERSISTENT_BYTES(TYPE, rows), a); \
     }
-LAUNCH_PERSISTENT(IQ1_S)
-LAUNCH_PERSISTENT(IQ1_M)
+LAUNCH_PERSISTENT(IQ1_S, 1)
+LAUNCH_PERSISTENT(IQ1_S, 2)
+LAUNCH_PERSISTENT(IQ1_M, 1)
+LAUNCH_PERSISTENT(IQ1_M, 2)
+
+static int launch_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
+{
+    if (most_rows(p) == 1)
+        return p->type == NTX_IQ1_S ? launch_persistent_IQ1_S_1(s, p) : launch_persistent_IQ1_M_1(s, p);
+    return p->type == NTX_IQ1_S ? launch_persistent_IQ1_S_2(s, p) : launch_persistent_IQ1_M_2(s, p);
+}
 
 static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
@@ -511,9 +520,7 @@ int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *
         return -EINVAL;
     if (p->n_others && (p->n_others >= NTX_GPU_TOGETHER || p->groups.size || p->heads.n))
         return -EINVAL;
-    if (is_persistent(s, p))
-        return p->type == NTX_IQ1_S ? launch_persistent_IQ1_S(s, p) : launch_persistent_IQ1_M(s, p);
-    return product_rows(s, p);
+    return is_persistent(s, p) ? launch_persistent(s, p) : product_rows(s, p);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* persistent.h: IQ1 by one row of x where there is much to multiply: a block a multiprocessor brings a book of 32 copies once (codes.h), so that no thread waits for another's bank, and its warps go through
- * the outputs of all matrices of the launch, four at a time. In product.h's blocks a book has one copy, and there is more waiting for its banks than for anything else.
+/* persistent.h: IQ1 by one row of x, or two, where there is much to multiply: a block a multiprocessor brings a book of 32 copies once (codes.h), so that no thread waits for another's bank, and its warps go through
+ * the outputs of all matrices of the launch, four at a time (two by two rows). In product.h's blocks a book has one copy, and there is more waiting for its banks than for anything else.
  *
  *   shared memory   book | rings of warp 0 | of warp 1 | ...     128 KiB and 54 (IQ1_S) or 60 (IQ1_M): cards of 9.0 and 10.0 have them */
 #ifndef NTX_CUDA_PERSISTENT_H
@@ -8,56 +8,57 @@
 #include "cuda/product.h"
 
 #define PERSISTENT_THREADS 512u
-#define PERSISTENT_OUTS 4
 #define PERSISTENT_COPIES 32u
 #define PERSISTENT_BOOK(type) (4u * (TABLE_OF(type) * PERSISTENT_COPIES + 2 * BOOK_BYTES))
-#define PERSISTENT_BYTES(TYPE) (PERSISTENT_BOOK(NTX_##TYPE) + PERSISTENT_THREADS / WARP * PERSISTENT_OUTS * RING_##TYPE)
+#define PERSISTENT_BYTES(TYPE, rows) (PERSISTENT_BOOK(NTX_##TYPE) + PERSISTENT_THREADS / WARP * OUTS_OF(NTX_##TYPE, rows) * RING_##TYPE)
 
 /* Shares of warps in the matrices that a launch names, and each choice has as many. */
-DEV uint32_t persistent_shares(const struct ntx_gpu_product *a)
+DEV uint32_t persistent_shares(const struct ntx_gpu_product *a, uint32_t outs)
 {
     const struct ntx_gpu_another *last = a->n_others ? &a->others[a->n_others - 1] : NULL;
-    return (last ? last->first_block : 0) + ((last ? last->n_out : a->n_out) + PERSISTENT_OUTS - 1) / PERSISTENT_OUTS;
+    return (last ? last->first_block : 0) + ((last ? last->n_out : a->n_out) + outs - 1) / outs;
 }
 
 /* The outputs of share i: from which on, of p. */
-DEV uint32_t take_share(const struct ntx_gpu_product *a, uint32_t i, uint32_t each, struct ntx_gpu_product *p)
+DEV uint32_t take_share(const struct ntx_gpu_product *a, uint32_t i, uint32_t each, uint32_t outs, struct ntx_gpu_product *p)
 {
     const uint32_t share = matrix_of_block(a, i % each, p);
     take_choice(p, i / each);
-    return share * PERSISTENT_OUTS;
+    return share * outs;
 }
 
 /* That the memory is not idle until the book has come: up to 1 KiB of each output's row, a line of it by each thread of the warp. */
-DEV void ask_for_share(const struct ntx_gpu_product *a, uint32_t i, uint32_t each)
+DEV void ask_for_share(const struct ntx_gpu_product *a, uint32_t i, uint32_t each, uint32_t outs)
 {
     struct ntx_gpu_product p;
-    const uint32_t first = take_share(a, i, each, &p), line = TID % 8 * 128;
+    const uint32_t first = take_share(a, i, each, outs, &p), line = TID % 8 * 128;
     if (line < p.row_bytes)
-        ask_for(weights_of(&p, output_at(&p, first + TID % WARP / 8)) + line);
+        ask_for(weights_of(&p, output_at(&p, first + TID % WARP / 8 % outs)) + line);
 }
 
-DEV void product_persistent(const uint32_t type, const struct ntx_gpu_product *a, uint8_t *shared)
+DEV void product_persistent(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *a, uint8_t *shared)
 {
-    const uint32_t each = persistent_shares(a), n = each * (a->chosen.n ? a->chosen.n : 1), mine = TID / WARP * BLOCKS + BX; /* so that blocks have as many as one another */
+    const uint32_t each = persistent_shares(a, (uint32_t)outs), n = each * (a->chosen.n ? a->chosen.n : 1), mine = TID / WARP * BLOCKS + BX; /* so that blocks have as many as one another */
     if (mine < n)
-        ask_for_share(a, mine, each);
+        ask_for_share(a, mine, each, (uint32_t)outs);
     const struct book book = bring_book(type, PERSISTENT_COPIES, (uint32_t *)(void *)shared);
     for (uint32_t i = mine; all_of_warp(i < n); i += BLOCK_DIM / WARP * BLOCKS) {
         struct ntx_gpu_product p;
-        const uint32_t first = take_share(a, i, each, &p);
-        product_super(type, 1, PERSISTENT_OUTS, &p, first, shared + PERSISTENT_BOOK(type), &book, NULL, 0);
+        const uint32_t first = take_share(a, i, each, (uint32_t)outs, &p);
+        product_super(type, rows, outs, &p, first, shared + PERSISTENT_BOOK(type), &book, NULL, 0);
         SYNC_WARP(); /* its rings have been read */
     }
 }
 
-#define PERSISTENT(type)                                                           \
-    KERNEL_OF(PERSISTENT_THREADS, persistent_##type, struct ntx_gpu_product)       \
-    {                                                                              \
-        SHARED_OF_LAUNCH(shared);                                                  \
-        product_persistent(NTX_##type, &a, shared);                                \
+#define PERSISTENT(type, rows)                                                            \
+    KERNEL_OF(PERSISTENT_THREADS, persistent_##type##_##rows, struct ntx_gpu_product)      \
+    {                                                                                     \
+        SHARED_OF_LAUNCH(shared);                                                         \
+        product_persistent(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &a, shared);      \
     }
-PERSISTENT(IQ1_S)
-PERSISTENT(IQ1_M)
+PERSISTENT(IQ1_S, 1)
+PERSISTENT(IQ1_S, 2)
+PERSISTENT(IQ1_M, 1)
+PERSISTENT(IQ1_M, 2)
 
 #endif

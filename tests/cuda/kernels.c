@@ -93,13 +93,13 @@ static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_i
     free(x), free(row), free(want), free(got);
 }
 
-/* ---- so much of IQ1 that blocks stay with a book of many copies (cuda/persistent.h): two matrices of each choice's expert, or two alone; of x a row each, or one for two */
+/* ---- so much of IQ1 that blocks stay with a book of many copies (cuda/persistent.h): two matrices of each choice's expert, and of x one row for two choices; or two matrices by a row or two */
 
-static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *fake, uint32_t type, uint32_t n_in, const uint32_t *expert, uint32_t n, bool persistent)
+static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *fake, uint32_t type, uint32_t n_in, const uint32_t *expert, uint32_t n, uint32_t few, bool persistent)
 {
     enum { EXPERTS = 3, EACH = 2, LEAST = 256 << 10 /* weights of a multiprocessor */ };
     const enum ntx_act form = ntx_act_for(type);
-    const uint32_t rows = n ? n : 1, outs = (uint32_t)((uint64_t)LEAST * u->info.processors / n_in / rows) + 1, out[2] = {outs / 3, outs - outs / 3 + (persistent ? 0 : -3u)}, ldy = outs + 5;
+    const uint32_t rows = n ? n : few, outs = (uint32_t)((uint64_t)LEAST * u->info.processors / n_in / (n ? n : 1)) + 1, out[2] = {outs / 3, outs - outs / 3 + (persistent ? 0 : -3u)}, ldy = outs + 5;
     const size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64, bytes = ((size_t)(out[0] + out[1]) * row_bytes + 255) / 256 * 256;
     uint8_t *w = calloc(EXPERTS, bytes);
     char *x = aligned_bytes(stride * rows);
@@ -118,15 +118,15 @@ static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *
     void *dw = gpu_put(u, w, (n ? EXPERTS : 1) * bytes, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * rows, 0), *dl = n ? gpu_put(u, expert, n * sizeof *expert, 0) : NULL, *dy[2];
     for (int i = 0; i < 2; i++)
         dy[i] = gpu_new(u, sizeof *got * ldy * rows);
-    struct ntx_gpu_product p = {.w = dw, .x = dx, .y = dy[0], .row_bytes = row_bytes, .x_stride = stride, .ldy = ldy, .type = type, .n_out = out[0], .n_in = n_in, .n_rows = 1, .n_others = 1,
-                                .others = {{.w = (uint8_t *)dw + out[0] * row_bytes, .x = dx, .y = dy[1], .ldy = ldy, .n_out = out[1], .n_rows = 1}}};
+    struct ntx_gpu_product p = {.w = dw, .x = dx, .y = dy[0], .row_bytes = row_bytes, .x_stride = stride, .ldy = ldy, .type = type, .n_out = out[0], .n_in = n_in, .n_rows = few, .n_others = 1,
+                                .others = {{.w = (uint8_t *)dw + out[0] * row_bytes, .x = dx, .y = dy[1], .ldy = ldy, .n_out = out[1], .n_rows = few}}};
     if (n)
         p.chosen = (struct ntx_gpu_chosen){dl, bytes, n, EACH};
     OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p)); /* what is recorded has run before */
     for (int recorded = 0; recorded < 2; recorded++) {
         for (uint32_t i = 0; i < 2; i++) {
             for (uint32_t c = 0; c < rows; c++)
-                oracle->matmul[type](w + (n ? expert[c] : 0) * bytes + i * out[0] * row_bytes, row_bytes, out[i], n_in, x + (n ? c / EACH : 0) * stride, stride, 1, want + c * out[i], out[i]);
+                oracle->matmul[type](w + (n ? expert[c] : 0) * bytes + i * out[0] * row_bytes, row_bytes, out[i], n_in, x + (n ? c / EACH : c) * stride, stride, 1, want + c * out[i], out[i]);
             gpu_get(u, got, dy[i], sizeof *got * ldy * rows);
             check_rows("much", got, ldy, want, out[i], rows);
             if (!recorded)
@@ -157,14 +157,16 @@ static void persistent(struct gpu *u, struct rng *rng, struct ntx_fake_control *
     for (unsigned i = 0; i < 2; i++) {
         const uint32_t type = types_of_it[i];
         const bool may = !fake || room >= 192 << 10;
-        much(u, rng, fake, type, 256 * 17, NULL, 0, may);
-        much(u, rng, fake, type, 256, expert, 5, may);
-        much(u, rng, fake, type, 256 * 35, expert, 4, may);
-        much(u, rng, fake, type, 256 * 16, NULL, 0, false);
+        much(u, rng, fake, type, 256 * 17, NULL, 0, 1, may);
+        much(u, rng, fake, type, 256 * 18, NULL, 0, 2, may);
+        much(u, rng, fake, type, 256 * 18, NULL, 0, 3, false);
+        much(u, rng, fake, type, 256, expert, 5, 1, may);
+        much(u, rng, fake, type, 256 * 35, expert, 4, 1, may);
+        much(u, rng, fake, type, 256 * 16, NULL, 0, 1, false);
         if (!fake || !may)
             continue;
         fake->shared = 99 << 10; /* of a card of 8.9 */
-        much(u, rng, fake, type, 256 * 17, expert, 5, false);
+        much(u, rng, fake, type, 256 * 17, expert, 5, 1, false);
         fake->shared = room;
     }
 }
