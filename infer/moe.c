@@ -303,6 +303,18 @@ bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer)
     return !w->n_chunks || ntx__has(f, w->chunk0);
 }
 
+/* How many rows chose each of these: what stays in memory follows from it. */
+static void say_chosen(struct ntx_forward *f)
+{
+    const struct ntx__moe_mem *m = &f->m.moe;
+    struct ntx_weights *w = f->c.weights;
+    if (!w->ops->chosen || ntx__moe_held(f, f->layer))
+        return;
+    for (uint32_t i = 0; i < f->moe.n_wanted; i++)
+        m->order[i] = rows_of(m, m->wanted[i]); /* not in use yet */
+    w->ops->chosen(w, f->layer, m->wanted, m->order, f->moe.n_wanted, f->n_live);
+}
+
 /* Asks for experts wanted[taken .. n); returns how many are taken now. */
 static int want(struct ntx_forward *f, uint32_t taken, uint32_t n, bool must)
 {
@@ -391,6 +403,7 @@ static int waves_in_turn(struct ntx_forward *f)
 {
     uint32_t n = f->moe.n_wanted;
     int rc;
+    say_chosen(f);
     const bool in_turn = wave_size(f, 0, n) < n; /* then they are read in the order of the waves */
     for (uint32_t i = 0; i < n; i++)
         f->m.moe.late[i] = in_turn ? 1 : (uint8_t)NTX_MIN(rows_of(&f->m.moe, f->m.moe.wanted[i]), 255u);

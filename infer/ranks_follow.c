@@ -304,12 +304,32 @@ static int run_some(struct follower *x, uint32_t at, uint32_t n)
     return run_products(x, k);
 }
 
+/* Of a wave as if it were a pass: so many rows choose as often. Said once, with what is multiplied first. */
+static void say_chosen(struct follower *x, uint32_t n)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    uint32_t rows[1024] = {0}, choices = 0;
+    if (!w->ops->chosen || x->said[0].kind == NTX_T_expert_down)
+        return;
+    for (uint32_t i = 0, at; i < x->h.n; i++) {
+        if (x->said[i].kind != x->said[0].kind)
+            continue;
+        for (at = 0; at < n && x->wanted[at] != x->said[i].expert;)
+            at++;
+        if (at < n)
+            rows[at] += x->said[i].n_rows;
+        choices += x->said[i].n_rows;
+    }
+    w->ops->chosen(w, x->h.layer, x->wanted, rows, n, NTX_MAX(choices / x->f->hp->n_expert_used, 1u));
+}
+
 /* As many at a time as there are frames for. */
 static int run_experts(struct follower *x)
 {
     struct ntx_weights *w = x->f->c.weights;
     uint32_t n = list_experts(x);
     int rc = 0;
+    say_chosen(x, n);
     memset(x->late, 0, sizeof x->late); /* all alike */
     for (uint32_t at = 0, some; at < n && !rc; at += some) {
         int got = w->ops->want ? w->ops->want(w, x->h.layer, x->wanted + at, n - at, true, x->late) : (int)(n - at);

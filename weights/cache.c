@@ -5,13 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/util.h"
+
 #define NOT_IN_HEAP UINT32_MAX
 #define END NTX_NO_FRAME /* of a list */
 
-struct use {
-    uint64_t last; /* pass */
-    double count;  /* as of that pass */
-    double key;    /* the policy's, of these two */
+enum { MOST_HALVES = 4, FEW_ROWS = 16 };
+#define LEARNS (1.0f / 1024) /* of a use that was foretold well by one half-life, for that */
+#define NO_COUNT 1e-20f      /* smaller floats would be slow */
+
+/* Half-lives, in rows, and how much each is believed at first; what is left to 1: that all bundles of a layer are used alike. */
+struct policy {
+    const char *name;
+    uint32_t n;
+    float half[MOST_HALVES], share[MOST_HALVES];
+};
+
+static const struct policy policies[] = {
+    {"mixed", 3, {0.5f, 8, 128}, {0.1f, 0.4f, 0.4f}},
+    {"lru", 0, {0}, {0}},
+    {"next", 1, {12}, {1}},
 };
 
 struct place { /* a frame */
@@ -25,26 +38,26 @@ struct list {
     uint32_t first, last;
 };
 
-struct heap { /* of a layer: used bundles that are not held, the least valuable first */
-    uint32_t n, *bundle; /* [n_expert] */
-};
-
-struct policy {
-    const char *name;
-    double (*key)(const struct ntx_cache *c, const struct use *u);                                 /* orders the bundles of a layer */
-    double (*value)(const struct ntx_cache *c, uint32_t layer, double key, struct ntx_moment now); /* orders those of all */
+struct layer {
+    float rows[MOST_HALVES]; /* of all passes, ageing as counts do */
+    float used;              /* bundles of a row, of late */
+    bool stale;              /* counts are newer than keys */
+    uint32_t n, *heap;       /* used bundles that are not held, the least likely to be used first; room for n_expert */
 };
 
 struct ntx_cache {
     uint32_t n_layers, n_expert;
     struct ntx_frames frames;
-    const struct policy *policy;
-    double half;            /* passes */
-    struct use *use;        /* [bundles] */
+    struct policy policy;   /* its shares as they have been learned */
+    float all_alike;        /* the share that is left */
+    bool all_fit;           /* nothing ever goes: nothing is counted */
+    uint64_t counted;       /* how often: lru's time */
+    float *count;           /* [n_layers x halves x n_expert] rows that chose each, ageing by every half-life */
+    double *key;            /* [bundles] the chance that the layer's next row chooses it; lru: when one last did */
     uint32_t *frame_of;     /* [bundles] */
     uint32_t *heap_at;      /* [bundles] where in its heap */
     uint32_t *heap_room;    /* [bundles] what the heaps lie in */
-    struct heap *heap;      /* [n_layers] */
+    struct layer *layer;    /* [n_layers] */
     struct place *place;    /* [frames] */
     struct {
         uint32_t n_used, n_prefetched; /* frames with such bundles */
@@ -55,79 +68,57 @@ struct ntx_cache {
 
 static uint32_t layer_of(const struct ntx_cache *c, uint32_t bundle) { return bundle / c->n_expert; }
 static uint8_t class_of(const struct ntx_cache *c, uint32_t bundle) { return c->frames.class_of[layer_of(c, bundle)]; }
+static bool by_last(const struct ntx_cache *c) { return !c->policy.n; }
+static float *counts(const struct ntx_cache *c, uint32_t layer, uint32_t half) { return c->count + ((size_t)layer * c->policy.n + half) * c->n_expert; }
 
-/* ---- policies */
-
-static double last_use(const struct ntx_cache *c, const struct use *u)
+/* On average 1 / chance - 1 rows go by without, before the one that does. */
+static double value(const struct ntx_cache *c, uint32_t layer, double key, uint32_t now)
 {
-    (void)c;
-    return (double)u->last;
+    uint32_t to_go = (layer + c->n_layers - now - 1) % c->n_layers + 1;
+    return by_last(c) ? key : -(to_go + c->n_layers * (1 / (key + 1e-6) - 1));
 }
-
-static double as_it_is(const struct ntx_cache *c, uint32_t layer, double key, struct ntx_moment now)
-{
-    (void)c;
-    (void)layer;
-    (void)now;
-    return key;
-}
-
-/* The pass at which the count will have come down to 1, in half-lives: the same order as the counts of any one pass have. */
-static double ageing_count(const struct ntx_cache *c, const struct use *u) { return log2(u->count) + (double)u->last / c->half; }
-
-/* A bundle used in each of many passes has a count of 1 / (1 - 2^(-1/half)): the count over that is the chance that a pass
- * uses it. On average 1 / chance - 1 passes go by without, before the one that does. */
-static double layers_to_go(const struct ntx_cache *c, uint32_t layer, double key, struct ntx_moment now)
-{
-    double most = 1 / (1 - exp2(-1 / c->half)), chance = exp2(key - (double)now.pass / c->half) / most;
-    uint32_t to_go = (layer + c->n_layers - now.layer - 1) % c->n_layers + 1;
-    return -(to_go + c->n_layers * (1 / (chance + 1e-6) - 1));
-}
-
-static const struct policy policies[] = {
-    {"lru", last_use, as_it_is}, {"lfu", ageing_count, as_it_is}, {"next", ageing_count, layers_to_go}};
 
 /* ---- heaps */
 
-static bool less(const struct ntx_cache *c, uint32_t a, uint32_t b) { return c->use[a].key < c->use[b].key; }
+static bool less(const struct ntx_cache *c, uint32_t a, uint32_t b) { return c->key[a] < c->key[b]; }
 
-static void set_at(struct ntx_cache *c, struct heap *h, uint32_t i, uint32_t bundle)
+static void set_at(struct ntx_cache *c, struct layer *h, uint32_t i, uint32_t bundle)
 {
-    h->bundle[i] = bundle;
+    h->heap[i] = bundle;
     c->heap_at[bundle] = i;
 }
 
-static void rise(struct ntx_cache *c, struct heap *h, uint32_t i)
+static void rise(struct ntx_cache *c, struct layer *h, uint32_t i)
 {
-    uint32_t bundle = h->bundle[i];
-    for (; i && less(c, bundle, h->bundle[(i - 1) / 2]); i = (i - 1) / 2)
-        set_at(c, h, i, h->bundle[(i - 1) / 2]);
+    uint32_t bundle = h->heap[i];
+    for (; i && less(c, bundle, h->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        set_at(c, h, i, h->heap[(i - 1) / 2]);
     set_at(c, h, i, bundle);
 }
 
-static void sift_down(struct ntx_cache *c, struct heap *h, uint32_t i)
+static void sift_down(struct ntx_cache *c, struct layer *h, uint32_t i)
 {
-    uint32_t bundle = h->bundle[i];
+    uint32_t bundle = h->heap[i];
     for (uint32_t k; (k = 2 * i + 1) < h->n; i = k) {
-        k += k + 1 < h->n && less(c, h->bundle[k + 1], h->bundle[k]);
-        if (!less(c, h->bundle[k], bundle))
+        k += k + 1 < h->n && less(c, h->heap[k + 1], h->heap[k]);
+        if (!less(c, h->heap[k], bundle))
             break;
-        set_at(c, h, i, h->bundle[k]);
+        set_at(c, h, i, h->heap[k]);
     }
     set_at(c, h, i, bundle);
 }
 
 static void heap_add(struct ntx_cache *c, uint32_t bundle)
 {
-    struct heap *h = &c->heap[layer_of(c, bundle)];
-    h->bundle[h->n] = bundle;
+    struct layer *h = &c->layer[layer_of(c, bundle)];
+    h->heap[h->n] = bundle;
     rise(c, h, h->n++);
 }
 
 static void heap_remove(struct ntx_cache *c, uint32_t bundle)
 {
-    struct heap *h = &c->heap[layer_of(c, bundle)];
-    uint32_t i = c->heap_at[bundle], moved = h->bundle[--h->n];
+    struct layer *h = &c->layer[layer_of(c, bundle)];
+    uint32_t i = c->heap_at[bundle], moved = h->heap[--h->n];
     c->heap_at[bundle] = NOT_IN_HEAP;
     if (moved == bundle)
         return;
@@ -136,19 +127,94 @@ static void heap_remove(struct ntx_cache *c, uint32_t bundle)
     sift_down(c, h, c->heap_at[moved]);
 }
 
+/* ---- counts */
+
+/* What one of the last n rows counts, on average: each is older than the next. */
+static float row_of(float half, uint32_t n) { return (1 - exp2f(-(float)n / half)) / (1 - exp2f(-1 / half)) / (float)n; }
+
+/* Each is believed as much as it foretold what was chosen (expectation, maximisation, a use at a time). */
+static void learn(struct ntx_cache *c, uint32_t layer, uint32_t expert)
+{
+    const struct layer *l = &c->layer[layer];
+    struct policy *p = &c->policy;
+    float said[MOST_HALVES], alike = c->all_alike * l->used / (float)c->n_expert, all = alike;
+    for (uint32_t k = 0; k < p->n; k++)
+        all += said[k] = l->rows[k] > NO_COUNT ? p->share[k] * counts(c, layer, k)[expert] / l->rows[k] : 0;
+    for (uint32_t k = 0; all > 0 && k < p->n; k++)
+        p->share[k] += LEARNS * (said[k] / all - p->share[k]);
+    c->all_alike += all > 0 ? LEARNS * (alike / all - c->all_alike) : 0;
+}
+
+static void age(struct ntx_cache *c, uint32_t layer, uint32_t rows)
+{
+    struct layer *l = &c->layer[layer];
+    for (uint32_t k = 0; k < c->policy.n; k++) {
+        const float left = exp2f(-(float)rows / c->policy.half[k]);
+        float *n = counts(c, layer, k);
+        for (uint32_t e = 0; e < c->n_expert; e++)
+            n[e] = n[e] * left < NO_COUNT ? 0 : n[e] * left;
+        l->rows[k] *= left;
+    }
+}
+
+void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, uint32_t n_rows)
+{
+    struct layer *l = &c->layer[layer];
+    uint64_t used = 0;
+    if (c->all_fit)
+        return;
+    c->counted++;
+    for (uint32_t i = 0; i < n && by_last(c); i++)
+        c->key[layer * c->n_expert + experts[i]] = (double)c->counted;
+    l->stale = true;
+    for (uint32_t i = 0; i < n; i++)
+        used += rows[i];
+    if (by_last(c) || !n_rows)
+        return;
+    for (uint32_t i = 0; i < n && n_rows <= FEW_ROWS && l->used > 0; i++)
+        learn(c, layer, experts[i]);
+    age(c, layer, n_rows);
+    for (uint32_t k = 0; k < c->policy.n; k++) {
+        const float each = row_of(c->policy.half[k], n_rows);
+        for (uint32_t i = 0; i < n; i++)
+            counts(c, layer, k)[experts[i]] += each * (float)rows[i];
+        l->rows[k] += each * (float)n_rows;
+    }
+    l->used = (float)used / (float)n_rows;
+}
+
+/* As the counts are now. */
+static void sort_layer(struct ntx_cache *c, uint32_t layer)
+{
+    struct layer *l = &c->layer[layer];
+    double *key = c->key + (size_t)layer * c->n_expert;
+    for (uint32_t e = 0; e < c->n_expert && !by_last(c); e++)
+        key[e] = c->all_alike * l->used / (float)c->n_expert;
+    for (uint32_t k = 0; k < c->policy.n; k++) {
+        const float by = l->rows[k] > NO_COUNT ? c->policy.share[k] / l->rows[k] : 0, *n = counts(c, layer, k);
+        for (uint32_t e = 0; e < c->n_expert; e++)
+            key[e] += by * n[e];
+    }
+    for (uint32_t i = l->n / 2; i-- > 0;)
+        sift_down(c, l, i);
+    l->stale = false;
+}
+
 /* The frame of the least valuable used bundle of a class that is not held. */
-static uint32_t least(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
+static uint32_t least(struct ntx_cache *c, uint8_t class, uint32_t now)
 {
     uint32_t best = NTX_NO_FRAME;
     double least_value = INFINITY;
     for (uint32_t l = 0; l < c->n_layers; l++) {
-        if (!c->heap[l].n || c->frames.class_of[l] != class)
+        if (!c->layer[l].n || c->frames.class_of[l] != class)
             continue;
-        uint32_t bundle = c->heap[l].bundle[0];
-        double value = c->policy->value(c, l, c->use[bundle].key, now);
-        if (best == NTX_NO_FRAME || value < least_value) {
+        if (c->layer[l].stale)
+            sort_layer(c, l);
+        uint32_t bundle = c->layer[l].heap[0];
+        double v = value(c, l, c->key[bundle], now);
+        if (best == NTX_NO_FRAME || v < least_value) {
             best = c->frame_of[bundle];
-            least_value = value;
+            least_value = v;
         }
     }
     return best;
@@ -233,27 +299,20 @@ void ntx_cache_drop(struct ntx_cache *c, uint32_t frame)
     ntx_cache_let_go(c, frame);
 }
 
-static double aged(const struct ntx_cache *c, const struct use *u, uint64_t pass) { return u->count * exp2(-(double)(pass - u->last) / c->half); }
-
-void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
+void ntx_cache_use(struct ntx_cache *c, uint32_t bundle)
 {
-    struct use *u = &c->use[bundle];
-    uint32_t frame = c->frame_of[bundle];
-    if (frame != NTX_NO_FRAME)
-        ntx_cache_hold(c, frame); /* its place in the heap is going to change */
-    u->count = aged(c, u, pass) + 1;
-    u->last = pass;
-    u->key = c->policy->key(c, u);
-    if (frame == NTX_NO_FRAME)
+    const uint32_t frame = c->frame_of[bundle];
+    if (frame == NTX_NO_FRAME || !c->place[frame].prefetched)
         return;
     struct place *p = &c->place[frame];
-    c->class[p->class].n_used += p->prefetched;
-    c->class[p->class].n_prefetched -= p->prefetched;
+    ntx_cache_hold(c, frame); /* it is offered elsewhere from now on */
+    c->class[p->class].n_used++;
+    c->class[p->class].n_prefetched--;
     p->prefetched = false;
     ntx_cache_let_go(c, frame);
 }
 
-static uint32_t choose(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
+static uint32_t choose(struct ntx_cache *c, uint8_t class, uint32_t now)
 {
     const struct ntx_frame_class *k = &c->frames.class[class];
     const struct list *empty = &c->class[class].empty, *prefetched = &c->class[class].prefetched;
@@ -267,7 +326,7 @@ static uint32_t choose(const struct ntx_cache *c, uint8_t class, struct ntx_mome
 }
 
 /* Prefetched bundles hold no more frames than are kept for them, so that an empty one is always there for what is wanted, until all are used. */
-static uint32_t choose_for_prefetch(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
+static uint32_t choose_for_prefetch(struct ntx_cache *c, uint8_t class, uint32_t now)
 {
     const struct ntx_frame_class *k = &c->frames.class[class];
     const struct list *empty = &c->class[class].empty, *prefetched = &c->class[class].prefetched;
@@ -279,7 +338,7 @@ static uint32_t choose_for_prefetch(const struct ntx_cache *c, uint8_t class, st
 }
 
 /* Not that of another staged one. */
-static uint32_t choose_for_staged(const struct ntx_cache *c, uint8_t class, struct ntx_moment now)
+static uint32_t choose_for_staged(struct ntx_cache *c, uint8_t class, uint32_t now)
 {
     const uint32_t empty = c->class[class].empty.first;
     return empty != END ? empty : least(c, class, now);
@@ -287,7 +346,7 @@ static uint32_t choose_for_staged(const struct ntx_cache *c, uint8_t class, stru
 
 void ntx_cache_keep_spare(struct ntx_cache *c, uint32_t class, bool keep) { c->class[class].spare = keep ? c->frames.class[class].spare : 0; }
 
-uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, enum ntx_cache_for why)
+uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, uint32_t now, enum ntx_cache_for why)
 {
     uint8_t class = class_of(c, bundle);
     const bool prefetched = why != NTX_CACHE_WANTED;
@@ -308,21 +367,25 @@ uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment 
 
 uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames)
 {
-    return sizeof(struct ntx_cache) + NTX_MAX_LAYERS * sizeof(struct heap) + (uint64_t)n_bundles * (sizeof(struct use) + 3 * sizeof(uint32_t)) +
+    return sizeof(struct ntx_cache) + NTX_MAX_LAYERS * sizeof(struct layer) + (uint64_t)n_bundles * (policies[0].n * sizeof(float) + sizeof(double) + 3 * sizeof(uint32_t)) +
            (uint64_t)n_frames * sizeof(struct place);
 }
 
-/* *half stays as it is where the text names none. */
-static const struct policy *find(const char *text, double *half)
+/* NAME, or where there is one half-life, NAME:HALF. */
+static bool find(const char *text, struct policy *p)
 {
-    size_t len = strcspn(text, ":");
+    const size_t len = strcspn(text, ":");
+    size_t i = 0;
     char *end = NULL;
-    if (text[len])
-        *half = strtod(text + len + 1, &end);
-    for (size_t i = 0; (!end || (!*end && *half > 0)) && i < sizeof policies / sizeof *policies; i++)
-        if (strlen(policies[i].name) == len && !strncmp(policies[i].name, text, len))
-            return &policies[i];
-    return NULL;
+    while (i < sizeof policies / sizeof *policies && (strlen(policies[i].name) != len || strncmp(policies[i].name, text, len)))
+        i++;
+    if (i == sizeof policies / sizeof *policies)
+        return false;
+    *p = policies[i];
+    if (!text[len])
+        return true;
+    p->half[0] = strtof(text + len + 1, &end);
+    return p->n == 1 && end != text + len + 1 && !*end && p->half[0] > 0;
 }
 
 static void lay_out(struct ntx_cache *c)
@@ -331,8 +394,10 @@ static void lay_out(struct ntx_cache *c)
     memset(c->frame_of, 0xff, n * sizeof *c->frame_of); /* NTX_NO_FRAME */
     memset(c->heap_at, 0xff, n * sizeof *c->heap_at);
     for (uint32_t l = 0; l < c->n_layers; l++)
-        c->heap[l].bundle = c->heap_room + (size_t)l * c->n_expert;
+        c->layer[l].heap = c->heap_room + (size_t)l * c->n_expert;
+    c->all_fit = true;
     for (uint32_t k = 0; k < c->frames.n_classes; k++) {
+        c->all_fit &= c->frames.class[k].n >= c->frames.class[k].n_bundles;
         c->class[k].empty = c->class[k].prefetched = (struct list){END, END};
         c->class[k].spare = c->frames.class[k].spare;
     }
@@ -346,22 +411,24 @@ static void lay_out(struct ntx_cache *c)
 
 int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy, struct ntx_cache **out)
 {
-    double half = NTX_CACHE_HALF;
-    const struct policy *p = find(policy ? policy : NTX_CACHE_POLICY, &half);
+    struct policy p = policies[0];
     size_t n = (size_t)n_layers * n_expert;
-    if (!p)
+    if (policy && !find(policy, &p))
         return -EINVAL;
     struct ntx_cache *c = calloc(1, sizeof *c);
     if (!c)
         return -ENOMEM;
-    *c = (struct ntx_cache){.n_layers = n_layers, .n_expert = n_expert, .frames = *f, .policy = p, .half = half};
-    c->use = calloc(n, sizeof *c->use);
+    *c = (struct ntx_cache){.n_layers = n_layers, .n_expert = n_expert, .frames = *f, .policy = p, .all_alike = 1};
+    for (uint32_t k = 0; k < p.n; k++)
+        c->all_alike -= p.share[k];
+    c->count = calloc(n, NTX_MAX(p.n, 1u) * sizeof *c->count);
+    c->key = calloc(n, sizeof *c->key);
     c->frame_of = malloc(n * sizeof *c->frame_of);
     c->heap_at = malloc(n * sizeof *c->heap_at);
     c->heap_room = malloc(n * sizeof *c->heap_room);
-    c->heap = calloc(n_layers, sizeof *c->heap);
+    c->layer = calloc(n_layers, sizeof *c->layer);
     c->place = calloc(f->n, sizeof *c->place);
-    if (!c->use || !c->frame_of || !c->heap_at || !c->heap_room || !c->heap || !c->place) {
+    if (!c->count || !c->key || !c->frame_of || !c->heap_at || !c->heap_room || !c->layer || !c->place) {
         ntx_cache_free(c);
         return -ENOMEM;
     }
@@ -374,11 +441,12 @@ void ntx_cache_free(struct ntx_cache *c)
 {
     if (!c)
         return;
-    free(c->use);
+    free(c->count);
+    free(c->key);
     free(c->frame_of);
     free(c->heap_at);
     free(c->heap_room);
-    free(c->heap);
+    free(c->layer);
     free(c->place);
     free(c);
 }

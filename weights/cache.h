@@ -6,16 +6,15 @@
  *     |                     ^
  *     +-- prefetch --> prefetched ---- use
  *
- * Time is counted in passes. Of each bundle it is remembered when it was last used and a count of its uses that halves every so
- * many passes, NTX_CACHE_HALF if nothing else is said; a policy makes a value of these, and the least valuable bundle is replaced.
- *   lru    the pass of the last use
- *   lfu    the ageing count
- *   next   the layers that will be computed until it is probably used again, from the ageing count and from where in the pass
- *          its layer lies: what has just been used cannot be used again before the next pass
- * bench/experts replays recorded choices under each of them (bench/experts/LOG.md); ntx uses NTX_CACHE_POLICY.
+ * Of each layer's passes it is counted how many rows chose each bundle. Counts age by the rows that follow, with several half-lives side by side: a bundle's share of the last few rows, of
+ * some, of many. Each of these, and "all bundles alike", is believed as much as it foretold what was then chosen, of all layers; together they are the chance that a row chooses the bundle. The
+ * one to go is that which will probably be used last: so many rows of all layers, and as many layers of this pass as are computed until then.
+ *   mixed        these: half-lives of 0.5, 8 and 128 rows. ntx's
+ *   next:HALF    one half-life alone (12)
+ *   lru          the one that was used longest ago
+ * bench/experts replays recorded choices under each of them (bench/experts/LOG.md).
  *
- * Within a layer no policy's order changes with time: all counts age alike. So each layer has a heap, and the victim is the best of
- * the heaps' tops: a choice costs O(layers), a use O(log n_expert).
+ * Chances of a layer's bundles change with its passes alone. So each layer has a heap, made anew for the first choice after a pass of it, and the victim is the best of the heaps' tops.
  *
  * A prefetched bundle is one that no row has asked for yet. It takes one of the frames kept for such: an empty one, or that of an older one that nobody
  * wanted, never one of a used bundle; unless a prefetched bundle was asked for and thereby became one of the used: then the least valuable of these goes,
@@ -32,8 +31,6 @@
 
 #define NTX_NO_FRAME UINT32_MAX
 #define NTX_NO_BUNDLE UINT32_MAX
-#define NTX_CACHE_HALF 12.0 /* default half-life */
-#define NTX_CACHE_POLICY "next"
 
 struct ntx_cache;
 
@@ -43,12 +40,7 @@ enum ntx_cache_for {
     NTX_CACHE_STAGED, /* as good as wanted: it takes the place of what is used, as it would a little later, and is a prefetched one until it is asked for */
 };
 
-struct ntx_moment { /* `layer` of `pass` is being computed */
-    uint64_t pass;
-    uint32_t layer;
-};
-
-/* policy: a name, or NAME:HALF with the half-life in passes; NULL for the default. -EINVAL: there is no such policy, -ENOMEM. */
+/* policy: NULL: ntx's. -EINVAL: there is no such policy, -ENOMEM. */
 int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy, struct ntx_cache **out);
 void ntx_cache_free(struct ntx_cache *c);
 uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames); /* memory it takes */
@@ -56,13 +48,14 @@ uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames); /* memory it ta
 uint32_t ntx_cache_frame(const struct ntx_cache *c, uint32_t bundle); /* NTX_NO_FRAME: it is in none */
 uint32_t ntx_cache_bundle(const struct ntx_cache *c, uint32_t frame); /* NTX_NO_BUNDLE: it is empty */
 bool ntx_cache_is_prefetched(const struct ntx_cache *c, uint32_t frame);
-/* Of a bundle that is in a frame or not: it counts. A prefetched one is used from then on. */
-void ntx_cache_use(struct ntx_cache *c, uint32_t bundle, uint64_t pass);
+/* Of a pass of n_rows rows, rows[i] chose experts[i] of this layer; once, before they are taken or used. */
+void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, uint32_t n_rows);
+void ntx_cache_use(struct ntx_cache *c, uint32_t bundle); /* a prefetched one is a used one from then on */
 /* Whether a class keeps frames for what is prefetched (frames.h), as at first, or has them for what is wanted. */
 void ntx_cache_keep_spare(struct ntx_cache *c, uint32_t class, bool keep);
 /* Gives a bundle that is in none a frame: an empty one, else that of the least valuable bundle. Never a held one; the new one is held
- * once. NTX_NO_FRAME when there is none. */
-uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, struct ntx_moment now, enum ntx_cache_for why);
+ * once. NTX_NO_FRAME when there is none. now: the layer that is being computed. */
+uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, uint32_t now, enum ntx_cache_for why);
 /* A held frame keeps its bundle. As often as it was held it has to be let go. */
 void ntx_cache_hold(struct ntx_cache *c, uint32_t frame);
 void ntx_cache_let_go(struct ntx_cache *c, uint32_t frame);

@@ -345,7 +345,7 @@ static bool stays(struct ntx_weights *w, uint32_t chunk)
 
 #define OPS                                                                                                                              \
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .entries = ntx__stream_entries, \
-    .ask_entries = ntx__stream_ask_entries, .more_entries = ntx__stream_more_entries, .entries_there = ntx__stream_entries_there, .stays = stays, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
+    .ask_entries = ntx__stream_ask_entries, .more_entries = ntx__stream_more_entries, .entries_there = ntx__stream_entries_there, .stays = stays, .chosen = ntx__stream_chosen, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
 static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS, .prefetch_experts = ntx__stream_prefetch_experts, .stage_experts = ntx__stream_stage_experts, .more_experts = ntx__stream_more_experts, .prefetch_groups = ntx__stream_prefetch_groups, .there = there};
 #undef OPS
 

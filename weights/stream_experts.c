@@ -118,7 +118,7 @@ uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, en
     uint64_t block = s->r->hdr->block, at;
     uint32_t class, f = NTX_NO_FRAME;
     if (x->n_free >= NTX_EXPERT_PARTS)
-        f = ntx_cache_take(x->cache, bundle, (struct ntx_moment){s->pass, now}, why);
+        f = ntx_cache_take(x->cache, bundle, now, why);
     if (f == NTX_NO_FRAME)
         return f;
     at = x->at + ntx_frames_place(&x->frames, f, &class);
@@ -210,7 +210,7 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
             x->n_free -= NTX_EXPERT_PARTS; /* promised */
         }
         hits += ntx__count_prefetched(s, layer, experts[taken], where[taken] == MISSING ? NTX_NO_FRAME : ntx_cache_frame(x->cache, bundle));
-        ntx_cache_use(x->cache, bundle, s->pass);
+        ntx_cache_use(x->cache, bundle);
     }
     for (uint32_t i = taken; i < n; i++)
         if (where[i] != MISSING)
@@ -222,6 +222,13 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     for (uint32_t i = 0; i < taken; i++)
         late[i] = where[i] != HERE;
     return taken;
+}
+
+void ntx__stream_chosen(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *times, uint32_t n, uint32_t of)
+{
+    struct ntx_stream *s = (struct ntx_stream *)w;
+    if (s->experts)
+        ntx_cache_count(s->experts->cache, layer, experts, times, n, of);
 }
 
 int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)

@@ -4,9 +4,9 @@
  *
  * Without files, synthetic traces (24 layers of 64 experts, 8 used, 400 passes, seeded): `even` every expert alike; `skew` some experts
  * liked more by all tokens (Zipf, exponent 1, other ones in each layer); `drift` the same, but what is liked changes every 60 passes;
- * `sticky` half of a token's experts are those of the token before.
+ * `sticky` half of a token's experts are those of the token before; `both` is `skew` with three of them.
  *
- * NAME:HALF is a policy of weights/cache.h with its half-life. The last two columns are shares of bytes, not of experts: of one pool in which every
+ * A policy of weights/cache.h, with its half-life behind it. The last two columns are shares of bytes, not of experts: of one pool in which every
  * other layer's experts are larger, with the least frequently used going first, and cost-aware (greedy-dual by size and frequency). */
 #include <math.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 
 #include "weights/cache.h"
 
-enum { LAYERS = 24, EXPERTS = 64, USED = 8, PASSES = 400, DRIFT = 60, LINE = 8192 };
+enum { LAYERS = 24, EXPERTS = 64, USED = 8, PASSES = 400, DRIFT = 60, LINE = 8192, MOST = 4096 /* experts of a layer */ };
 
 struct trace {
     uint32_t layers, experts;
@@ -44,19 +44,21 @@ static int add(struct trace *t, uint32_t pass, uint32_t bundle)
 /* What a layer of a pass wants is held until all of it is there. */
 static uint64_t hits_of(struct ntx_cache *c, const struct trace *t, uint64_t from, uint64_t to)
 {
-    const struct ntx_moment now = {t->pass[from], t->bundle[from] / t->experts};
+    static uint32_t expert[MOST], rows[MOST]; /* a row each */
+    const uint32_t layer = t->bundle[from] / t->experts;
     uint64_t hits = 0;
     for (uint64_t i = from; i < to; i++) {
         uint32_t f = ntx_cache_frame(c, t->bundle[i]);
         hits += f != NTX_NO_FRAME;
         if (f != NTX_NO_FRAME)
             ntx_cache_hold(c, f);
+        expert[i - from] = t->bundle[i] % t->experts;
+        rows[i - from] = 1;
     }
-    for (uint64_t i = from; i < to; i++) {
+    ntx_cache_count(c, layer, expert, rows, (uint32_t)(to - from), 1);
+    for (uint64_t i = from; i < to; i++)
         if (ntx_cache_frame(c, t->bundle[i]) == NTX_NO_FRAME)
-            ntx_cache_take(c, t->bundle[i], now, false);
-        ntx_cache_use(c, t->bundle[i], now.pass);
-    }
+            ntx_cache_take(c, t->bundle[i], layer, NTX_CACHE_WANTED);
     for (uint64_t i = from; i < to; i++)
         if (ntx_cache_frame(c, t->bundle[i]) != NTX_NO_FRAME)
             ntx_cache_let_go(c, ntx_cache_frame(c, t->bundle[i]));
@@ -89,6 +91,7 @@ static double hit_rate(const struct trace *t, uint32_t frames, const char *polic
 enum { SMALL = 2654208, LARGE = 3063808 }; /* bytes of an expert, in every other layer: Q4_K with the last matrix in Q4_K and in Q6_K */
 #define READ_S 60e-6                       /* what a read costs beside its bytes */
 #define RATE 1.8e9
+#define POOL_HALF 12 /* passes */
 
 struct held {
     bool in;
@@ -111,9 +114,9 @@ static double pool_rate(const struct trace *t, unsigned percent, bool plain)
         there += h[b].in ? bytes : 0;
         room -= h[b].in ? 0 : bytes;
         h[b].in = true;
-        h[b].count = (plain ? h[b].count * exp2(-(pass - h[b].last) / NTX_CACHE_HALF) : h[b].count) + 1;
+        h[b].count = (plain ? h[b].count * exp2(-(pass - h[b].last) / POOL_HALF) : h[b].count) + 1;
         h[b].last = pass;
-        h[b].key = plain ? log2(h[b].count) + pass / NTX_CACHE_HALF : cost_aware(&h[b], clock, bytes);
+        h[b].key = plain ? log2(h[b].count) + pass / POOL_HALF : cost_aware(&h[b], clock, bytes);
         while (room < 0) {
             uint32_t least = n;
             for (uint32_t k = 0; k < n; k++)
@@ -130,7 +133,7 @@ static double pool_rate(const struct trace *t, unsigned percent, bool plain)
     return there / all;
 }
 
-static const char *const policies[] = {"lru", "lfu:4", "lfu:16", "lfu:64", "next:2", "next:4", "next:16", "next:64"};
+static const char *const policies[] = {"lru", "next:0.5", "next:2", "next:4", "next:12", "next:64", "next:128", "mixed"};
 
 static void report(const char *name, const struct trace *t)
 {
@@ -196,7 +199,7 @@ static void free_trace(struct trace *t)
 static int synthetic(void)
 {
     static const struct { const char *name; double exponent; uint32_t drift, kept; } kinds[] = {
-        {"even", 0, 0, 0}, {"skew", 1, 0, 0}, {"drift", 1, DRIFT, 0}, {"sticky", 0, 0, USED / 2},
+        {"even", 0, 0, 0}, {"skew", 1, 0, 0}, {"drift", 1, DRIFT, 0}, {"sticky", 0, 0, USED / 2}, {"both", 1, 0, 3},
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !rc; i++) {
@@ -218,7 +221,7 @@ static int read_trace(const char *path, struct trace *t)
     int n;
     FILE *f = fopen(path, "r");
     *t = (struct trace){0};
-    if (!f || !fgets(line, sizeof line, f) || sscanf(line, "%u %u", &t->layers, &t->experts) != 2 || !t->layers || t->layers > NTX_MAX_LAYERS || !t->experts) {
+    if (!f || !fgets(line, sizeof line, f) || sscanf(line, "%u %u", &t->layers, &t->experts) != 2 || !t->layers || t->layers > NTX_MAX_LAYERS || !t->experts || t->experts > MOST) {
         fprintf(stderr, "bench_experts: %s: no trace\n", path);
         if (f)
             fclose(f);
@@ -240,7 +243,7 @@ int main(int argc, char **argv)
     printf("trace,percent_cached");
     for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
         printf(",%s", policies[p]);
-    printf(",pool lfu:4,pool cost-aware\n");
+    printf(",pool lfu:12,pool cost-aware\n");
     if (argc < 2)
         return synthetic() ? 111 : 0;
     for (int i = 1; i < argc; i++) {

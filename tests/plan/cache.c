@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/check.h"
 
@@ -30,14 +31,17 @@ static struct ntx_cache *fresh(const char *policy, uint32_t n, uint32_t spare)
     return c;
 }
 
-/* Returns the bundle that had to go, NTX_NO_BUNDLE: none. */
-static uint32_t use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
+static void choose(struct ntx_cache *c, uint32_t bundle) { ntx_cache_count(c, bundle / EXPERTS, (const uint32_t[]){bundle % EXPERTS}, (const uint32_t[]){1}, 1, 1); }
+
+/* By a pass of one row. Returns the bundle that had to go, NTX_NO_BUNDLE: none. */
+static uint32_t use(struct ntx_cache *c, uint32_t bundle)
 {
+    choose(c, bundle);
     uint32_t gone = NTX_NO_BUNDLE, had[BUNDLES];
     if (ntx_cache_frame(c, bundle) == NTX_NO_FRAME) {
         for (uint32_t b = 0; b < BUNDLES; b++)
             had[b] = ntx_cache_frame(c, b);
-        uint32_t f = ntx_cache_take(c, bundle, (struct ntx_moment){pass, bundle / EXPERTS}, false);
+        uint32_t f = ntx_cache_take(c, bundle, bundle / EXPERTS, false);
         CHECK(f != NTX_NO_FRAME);
         ntx_cache_let_go(c, f);
         for (uint32_t b = 0; b < BUNDLES; b++)
@@ -47,13 +51,13 @@ static uint32_t use(struct ntx_cache *c, uint32_t bundle, uint64_t pass)
                 gone = b;
             }
     }
-    ntx_cache_use(c, bundle, pass);
+    ntx_cache_use(c, bundle);
     return gone;
 }
 
 static uint32_t prefetch(struct ntx_cache *c, uint32_t bundle)
 {
-    uint32_t f = ntx_cache_take(c, bundle, (struct ntx_moment){0, 0}, true);
+    uint32_t f = ntx_cache_take(c, bundle, 0, true);
     if (f != NTX_NO_FRAME) {
         CHECK(ntx_cache_is_prefetched(c, f));
         CHECK_EQ(ntx_cache_bundle(c, f), bundle);
@@ -82,79 +86,164 @@ static uint32_t random_bundle(uint64_t *state)
 
 /* ---- policies */
 
-/* The same by looking at every bundle: for each policy, by its definition. */
+/* The same by looking at every bundle of one layer: for each policy, by its definition. */
 struct plain {
-    bool there[BUNDLES];
-    uint64_t last[BUNDLES];
-    double count[BUNDLES];
+    bool there[EXPERTS];
+    uint64_t last[EXPERTS];
+    double chosen[3000][EXPERTS]; /* by pass */
+    double share[3], alike;
     uint32_t n;
 };
 
-static double plain_value(const struct plain *p, const char *policy, uint32_t b, uint64_t pass)
+enum { PASSES = 3000 };
+static const double half[] = {0.5, 8, 128};
+
+/* Of what was chosen before `pass`, ageing: an expert's share. */
+static double counted(const struct plain *p, double by_half, uint32_t e, uint64_t pass)
 {
-    double aged = p->count[b] * pow(2, -(double)(pass - p->last[b]) / NTX_CACHE_HALF), most = 1 / (1 - pow(2, -1 / NTX_CACHE_HALF));
-    return policy[1] == 'r' ? (double)p->last[b] : policy[0] == 'l' ? aged : -1 / (aged / most + 1e-6);
+    double n = 0, all = 0;
+    for (uint64_t before = pass; before-- > 0 && pass - before < 30 * by_half + 2;) {
+        double left = pow(2, -(double)(pass - 1 - before) / by_half);
+        n += left * p->chosen[before][e];
+        all += left;
+    }
+    return n / all;
 }
 
-/* Every expert of one layer: `next` knows no other order than the count's. */
+static double chance(const struct plain *p, const char *policy, uint32_t e, uint64_t pass)
+{
+    double c = p->alike / EXPERTS;
+    if (!strcmp(policy, "next"))
+        return counted(p, 12, e, pass);
+    for (int k = 0; k < 3; k++)
+        c += p->share[k] * counted(p, half[k], e, pass);
+    return c;
+}
+
+static void learn(struct plain *p, uint32_t e, uint64_t pass)
+{
+    double all = chance(p, "mixed", e, pass), said[3];
+    for (int k = 0; k < 3; k++)
+        said[k] = p->share[k] * counted(p, half[k], e, pass) / all;
+    for (int k = 0; k < 3; k++)
+        p->share[k] += (said[k] - p->share[k]) / 1024;
+    p->alike += (p->alike / EXPERTS / all - p->alike) / 1024;
+}
+
 static void same_as_looking_at_all(const char *policy)
 {
     struct ntx_cache *c = fresh(policy, 5, 0);
-    struct plain p = {0};
+    struct plain *p = calloc(1, sizeof *p);
     uint64_t state = 3;
-    for (uint64_t pass = 0; pass < 3000; pass++) {
-        uint32_t b = random_bundle(&state) % EXPERTS * (random_bundle(&state) % 4 > 0), least = NTX_NO_BUNDLE; /* 0 is liked */
-        if (!p.there[b] && p.n == 5) {
-            for (uint32_t i = 0; i < EXPERTS; i++)
-                if (p.there[i] && (least == NTX_NO_BUNDLE || plain_value(&p, policy, i, pass) < plain_value(&p, policy, least, pass)))
-                    least = i;
-            p.there[least] = false;
-            p.n--;
+    uint32_t e = 0;
+    p->share[0] = 0.1, p->share[1] = p->share[2] = 0.4, p->alike = 0.1;
+    for (uint64_t pass = 0; pass < PASSES; pass++) {
+        if (pass < PASSES / 2 || random_bundle(&state) % 2) /* later, half of them once more */
+            e = random_bundle(&state) % EXPERTS * (random_bundle(&state) % 4 > 0); /* 0 is liked */
+        if (pass)
+            learn(p, e, pass);
+        p->chosen[pass][e] = 1;
+        p->last[e] = pass;
+        const uint32_t gone = use(c, e);
+        if (!p->there[e] && p->n == 5) {
+            CHECK(gone < EXPERTS && p->there[gone]);
+            for (uint32_t i = 0; i < EXPERTS; i++) /* none of the others is worth less; by floats next to nothing */
+                CHECK_MSG(!p->there[i] || (*policy == 'l' ? p->last[i] >= p->last[gone] : chance(p, policy, i, pass + 1) > chance(p, policy, gone, pass + 1) * (1 - 1e-4) - 1e-18),
+                          "%s, pass %llu: %u went, not %u", policy, (unsigned long long)pass, gone, i);
+            p->there[gone] = false;
+            p->n--;
+        } else {
+            CHECK_EQ(gone, NTX_NO_BUNDLE);
         }
-        CHECK_EQ(use(c, b, pass), least);
-        p.n += !p.there[b];
-        p.there[b] = true;
-        p.count[b] = p.count[b] * pow(2, -(double)(pass - p.last[b]) / NTX_CACHE_HALF) + 1;
-        p.last[b] = pass;
-        CHECK_EQ(count(c), p.n);
+        p->n += !p->there[e];
+        p->there[e] = true;
+        CHECK_EQ(count(c), p->n);
+    }
+    free(p);
+    ntx_cache_free(c);
+}
+
+static void use_often(struct ntx_cache *c, uint32_t bundle, int n)
+{
+    while (n-- > 0)
+        use(c, bundle);
+}
+
+/* Hits of 4,000 rows that choose two of 8 experts each, half of these in the cache. */
+static uint32_t hits(const char *policy, bool sticky)
+{
+    struct ntx_cache *c = fresh(policy, 4, 0);
+    uint32_t n = 0, e[2] = {0, 1};
+    uint64_t state = 29;
+    for (int row = 0; row < 4000; row++) {
+        if (!sticky || row % 4 == 0) { /* else the same as the row before */
+            e[0] = random_bundle(&state) % EXPERTS;
+            e[1] = (e[0] + 1 + random_bundle(&state) % (EXPERTS - 1)) % EXPERTS;
+        }
+        if (!sticky && random_bundle(&state) % 2)
+            e[0] = 5, e[1] = 2; /* liked, all the time */
+        for (int i = 0; i < 2; i++)
+            n += ntx_cache_frame(c, e[i]) != NTX_NO_FRAME;
+        ntx_cache_count(c, 0, e, (const uint32_t[]){1, 1}, 2, 1);
+        for (int i = 0; i < 2; i++)
+            if (ntx_cache_frame(c, e[i]) == NTX_NO_FRAME)
+                ntx_cache_let_go(c, ntx_cache_take(c, e[i], 0, NTX_CACHE_WANTED));
     }
     ntx_cache_free(c);
+    return n;
 }
 
 static void policies(void)
 {
     struct ntx_cache *c;
     struct ntx_frames f = frames(2, 0);
-    static const char *const bad[] = {"mru", "", "lr", "lfu:", "lfu:0", "lfu:-1", "lfu:4x", "lfu4", ":4"};
+    static const char *const bad[] = {"mru", "", "lr", "lfu", "next:", "next:0", "next:-1", "next:4x", "next4", ":4", "mixed:4", "lru:4"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_EQ(ntx_cache_new(&f, LAYERS, EXPERTS, bad[i], &c), -EINVAL);
     c = fresh("lru", 2, 0); /* 1 is used most, but longer ago */
-    for (uint64_t pass = 0; pass < 9; pass++)
-        use(c, 1, pass);
-    use(c, 2, 9);
-    CHECK_EQ(use(c, 3, 10), 1);
+    use_often(c, 1, 9);
+    use(c, 2);
+    CHECK_EQ(use(c, 3), 1);
     ntx_cache_free(c);
-    c = fresh("lfu", 2, 0);
-    for (uint64_t pass = 0; pass < 9; pass++)
-        use(c, 1, pass);
-    use(c, 2, 9);
-    CHECK_EQ(use(c, 3, 10), 2);
-    use(c, 3, 60); /* by then the count of 1 is next to nothing */
-    CHECK_EQ(use(c, 2, 62), 1);
+    c = fresh("next", 2, 0);
+    use_often(c, 1, 9);
+    use(c, 2);
+    CHECK_EQ(use(c, 3), 2);
+    for (int i = 0; i < 50; i++)
+        choose(c, 7);
+    use(c, 3); /* by now the count of 1 is next to nothing */
+    CHECK_EQ(use(c, 2), 1);
     ntx_cache_free(c);
-    c = fresh("lfu:1000", 2, 0); /* by then it still is much */
-    for (uint64_t pass = 0; pass < 9; pass++)
-        use(c, 1, pass);
-    use(c, 3, 60);
-    CHECK_EQ(use(c, 2, 62), 3);
+    c = fresh("next:1000", 2, 0); /* by now it still is much */
+    use_often(c, 1, 9);
+    for (int i = 0; i < 50; i++)
+        choose(c, 7);
+    use(c, 3);
+    CHECK_EQ(use(c, 2), 3);
     ntx_cache_free(c);
     for (uint32_t now = 0; now < 3; now += 2) { /* equally often: the layer that has just been computed is the furthest */
         c = fresh("next", 2, 0);
-        use(c, 0 * EXPERTS + 3, 7);
-        use(c, 2 * EXPERTS + 3, 7);
-        CHECK_EQ(use(c, now * EXPERTS + 4, 8), now * EXPERTS + 3);
+        use(c, 0 * EXPERTS + 3);
+        use(c, 2 * EXPERTS + 3);
+        choose(c, (2 - now) * EXPERTS + 4); /* a row of either layer since */
+        CHECK_EQ(use(c, now * EXPERTS + 4), now * EXPERTS + 3);
         ntx_cache_free(c);
     }
+    CHECK(hits("lru", true) > 1.05 * hits("next", true) && hits(NULL, true) > 0.99 * hits("lru", true)); /* as good as what suits each */
+    CHECK(hits("next", false) > 1.05 * hits("lru", false) && hits(NULL, false) > 0.99 * hits("next", false));
+}
+
+/* A pass of many rows tells what they liked. */
+static void rows_count(void)
+{
+    struct ntx_cache *c = fresh(NULL, EXPERTS - 1, 0);
+    const uint32_t all[EXPERTS] = {0, 1, 2, 3, 4, 5, 6, 7}, rows[EXPERTS] = {9, 30, 2, 60, 70, 1, 40, 20};
+    ntx_cache_count(c, 1, all, rows, EXPERTS, 116); /* of two each */
+    for (uint32_t e = 1; e < EXPERTS; e++)
+        ntx_cache_let_go(c, ntx_cache_take(c, EXPERTS + e, 1, NTX_CACHE_WANTED));
+    CHECK_EQ(use(c, EXPERTS), EXPERTS + 5);
+    CHECK_EQ(use(c, EXPERTS + 5), EXPERTS + 2);
+    ntx_cache_free(c);
 }
 
 /* ---- holding and dropping */
@@ -164,21 +253,21 @@ static void held(void)
     struct ntx_cache *c = fresh(NULL, 3, 0);
     uint64_t state = 11;
     for (uint32_t i = 0; i < 5000; i++)
-        use(c, random_bundle(&state), i / LAYERS);
+        use(c, random_bundle(&state));
     CHECK_EQ(count(c), 3);
     uint32_t keep = ntx_cache_bundle(c, 1);
     ntx_cache_hold(c, 1);
     ntx_cache_hold(c, 1);
     ntx_cache_let_go(c, 1);
     for (uint32_t i = 0; i < 500; i++)
-        use(c, random_bundle(&state), 2000 + i);
+        use(c, random_bundle(&state));
     CHECK_EQ(ntx_cache_bundle(c, 1), keep);
     ntx_cache_hold(c, 0);
     ntx_cache_hold(c, 2);
     for (uint32_t b = 0; b < BUNDLES; b++)
         if (ntx_cache_frame(c, b) == NTX_NO_FRAME) {
-            CHECK_EQ(ntx_cache_take(c, b, (struct ntx_moment){3000, 0}, false), NTX_NO_FRAME);
-            CHECK_EQ(ntx_cache_take(c, b, (struct ntx_moment){3000, 0}, true), NTX_NO_FRAME);
+            CHECK_EQ(ntx_cache_take(c, b, 0, false), NTX_NO_FRAME);
+            CHECK_EQ(ntx_cache_take(c, b, 0, true), NTX_NO_FRAME);
         }
     ntx_cache_drop(c, 2); /* held: nobody gets it yet */
     CHECK_EQ(ntx_cache_bundle(c, 2), NTX_NO_BUNDLE);
@@ -188,7 +277,7 @@ static void held(void)
     uint32_t other = keep == 0;
     while (ntx_cache_frame(c, other) != NTX_NO_FRAME)
         other++;
-    CHECK_EQ(use(c, other, 3001), NTX_NO_BUNDLE); /* into the empty one */
+    CHECK_EQ(use(c, other), NTX_NO_BUNDLE); /* into the empty one */
     CHECK_EQ(ntx_cache_frame(c, other), 2);
     ntx_cache_free(c);
 }
@@ -210,8 +299,8 @@ static void wrong_prefetches_change_nothing(void)
         }
         CHECK_EQ(before, ntx_cache_frame(with, b));
         CHECK_EQ(before == NTX_NO_FRAME, ntx_cache_frame(without, b) == NTX_NO_FRAME);
-        use(with, b, i / LAYERS);
-        use(without, b, i / LAYERS);
+        use(with, b);
+        use(without, b);
     }
     CHECK_EQ(count(without), 11);
     CHECK_EQ(count(with), 14);
@@ -223,13 +312,13 @@ static void right_prefetches(void)
 {
     struct ntx_cache *c = fresh("lru", 6, 2); /* a quarter of 5 beyond the least: one spare frame */
     for (uint32_t b = 0; b < 5; b++)
-        CHECK_EQ(use(c, b, b), NTX_NO_BUNDLE);
-    CHECK_EQ(use(c, 5, 5), 0); /* the sixth is kept for predictions */
+        CHECK_EQ(use(c, b), NTX_NO_BUNDLE);
+    CHECK_EQ(use(c, 5), 0); /* the sixth is kept for predictions */
     uint32_t f = prefetch(c, 9);
     CHECK_EQ(prefetch(c, 10), f); /* an older prediction goes, none of those used */
     CHECK_EQ(ntx_cache_frame(c, 9), NTX_NO_FRAME);
     CHECK_EQ(count(c), 6);
-    use(c, 10, 6); /* it came true: one of the used ones is too many, and goes when its frame is wanted */
+    use(c, 10); /* it came true: one of the used ones is too many, and goes when its frame is wanted */
     CHECK(!ntx_cache_is_prefetched(c, f));
     CHECK_EQ(count(c), 6);
     CHECK(prefetch(c, 11) != NTX_NO_FRAME);
@@ -237,7 +326,7 @@ static void right_prefetches(void)
     CHECK_EQ(ntx_cache_frame(c, 10), f);
     ntx_cache_hold(c, ntx_cache_frame(c, 11));
     CHECK_EQ(prefetch(c, 12), NTX_NO_FRAME); /* the spare frame is being read into */
-    CHECK_EQ(use(c, 12, 7), 2);
+    CHECK_EQ(use(c, 12), 2);
     ntx_cache_free(c);
 }
 
@@ -296,7 +385,7 @@ static void classes_in_the_cache(void)
     CHECK_EQ(ntx_cache_new(&f, LAYERS, EXPERTS, NULL, &c), 0);
     for (uint32_t i = 0; i < 3000; i++) {
         uint32_t b = random_bundle(&state), g = random_bundle(&state);
-        use(c, b, i / LAYERS);
+        use(c, b);
         CHECK_EQ(ntx_cache_frame(c, b) < 8, b / EXPERTS % 2 == 0);
         if (ntx_cache_frame(c, g) == NTX_NO_FRAME)
             prefetch(c, g);
@@ -310,9 +399,10 @@ static void classes_in_the_cache(void)
 int main(void)
 {
     same_as_looking_at_all("lru");
-    same_as_looking_at_all("lfu");
     same_as_looking_at_all("next");
+    same_as_looking_at_all("mixed");
     policies();
+    rows_count();
     held();
     wrong_prefetches_change_nothing();
     right_prefetches();
