@@ -151,11 +151,12 @@ INLINE void simple_block(const struct pass *p, uint32_t b, const uint32_t pairs,
         const int8_t *block = held(p->x[i].q + (size_t)b * BLOCK);
         const float *head = (const float *)(const void *)(block + 64);
         const float32x4_t dx = vld1q_f32(head), behind = vld1q_f32(head + 4);
-        const int32x4_t begin = kind->has_min ? magic : vreinterpretq_s32_f32(behind);
+        const int32x4_t begins[TWINS] = {kind->has_min ? magic : vreinterpretq_s32_f32(behind), kind->has_min ? magic : loaded_again((const int32_t *)(const void *)(head + 4))};
         int8x16_t x[4];
         load_quad(block, x);
 #pragma GCC unroll 2
         for (int h = 0; h < TWINS; h++) {
+            const int32x4_t begin = begins[h];
             acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 0, halves ? 2 : 4)), vmulq_f32(d[h], dx));
             if (halves)
                 acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 2, 4)), vmulq_f32(m[h], dx));
@@ -224,8 +225,8 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
 /* Of four outputs the first two, twice, and the last two. */
 INLINE void by_twos(float32x4_t v, float32x4_t to[TWINS])
 {
-    to[0] = vcombine_f32(vget_low_f32(v), vget_low_f32(v));
-    to[1] = vcombine_f32(vget_high_f32(v), vget_high_f32(v));
+    to[0] = vreinterpretq_f32_u64(vdupq_laneq_u64(vreinterpretq_u64_f32(v), 0));
+    to[1] = vreinterpretq_f32_u64(vdupq_laneq_u64(vreinterpretq_u64_f32(v), 1));
 }
 
 INLINE struct tiles slice_tiles(const struct pass *p, uint32_t o, uint32_t blocks, const size_t block_bytes)

@@ -231,6 +231,14 @@ INLINE void e4m3_halves(uint8x8_t v, float32x4_t to[2])
     to[1] = vmulq_n_f32(vcvt_high_f32_f16(h), 128);
 }
 
+/* What stands there, by a load of its own: a copy of a register would take a pipe that multiplies. */
+INLINE int32x4_t loaded_again(const int32_t *p)
+{
+    int32x4_t v;
+    __asm__("ldr %q0, %1" : "=w"(v) : "m"(*(const int32x4_t *)(const void *)p));
+    return v;
+}
+
 /* 32 values of two outputs, by eights. */
 struct quad {
     int8x16_t v[4];

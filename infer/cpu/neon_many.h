@@ -33,14 +33,6 @@ INLINE void join(const struct pass *p, uint32_t o, const int rows, float32x4_t l
     }
 }
 
-/* What stands there, by a load of its own: a copy of a register would take a pipe that multiplies. */
-INLINE int32x4_t loaded_again(const int32_t *p)
-{
-    int32x4_t v;
-    __asm__("ldr %q0, %1" : "=w"(v) : "m"(*(const int32x4_t *)(const void *)p));
-    return v;
-}
-
 /* sum + 16 values of a row by those of four outputs, fours by fours. */
 INLINE int32x4_t dot_16_values(int32x4_t sum, const int8x16_t v[4], int8x16_t x)
 {
