@@ -244,6 +244,14 @@ static void rows_count(void)
     CHECK_EQ(use(c, EXPERTS), EXPERTS + 5);
     CHECK_EQ(use(c, EXPERTS + 5), EXPERTS + 2);
     ntx_cache_free(c);
+    for (int since = 8; since <= 16; since += 8) { /* and are as old as if they had come one by one */
+        c = fresh(NULL, 2, 0);
+        ntx_cache_count(c, 1, (const uint32_t[]){1}, (const uint32_t[]){64}, 1, 64);
+        ntx_cache_let_go(c, ntx_cache_take(c, EXPERTS + 1, 1, NTX_CACHE_WANTED));
+        use_often(c, EXPERTS + 2, since);
+        CHECK_EQ(use(c, EXPERTS + 3), EXPERTS + (since == 8 ? 2 : 1));
+        ntx_cache_free(c);
+    }
 }
 
 /* ---- holding and dropping */
