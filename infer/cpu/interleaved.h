@@ -16,7 +16,7 @@
  * columns, or their bits, of 16 outputs, each output in a lane of its own: nothing has to be added up across lanes, and what is unpacked
  * serves all rows of x. The sums, and so the bits of y, are those of cpu.h.
  *
- * Q1_0, by NEON only, without i8mm: its blocks have 32s of four lanes, so its tiles lie in the order of the blocks, each behind its heads. */
+ * Q1_0, on 64-bit Arm only: its blocks have 32s of four lanes, so its tiles lie in the order of the blocks, each behind its heads. */
 #ifndef NTX_INFER_CPU_INTERLEAVED_H
 #define NTX_INFER_CPU_INTERLEAVED_H
 

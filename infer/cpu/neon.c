@@ -24,7 +24,7 @@ const struct ntx_cpu_ops ntx__cpu_i8mm = {
     .name = "i8mm",
     .matmul = {NEON_SIMPLE(ENTRY_I8MM) NEON_SUPER(ENTRY_I8MM) NEON_FLOAT(ENTRY)},
     .own = {NEON_SIMPLE(OWN) NEON_SUPER(OWN) NEON_FLOAT(OWN)},
-    .interleaved = {INTERLEAVED_TYPES(ENTRY_INTERLEAVED_I8MM)},
-    .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},
+    .interleaved = {INTERLEAVED_NEON_TYPES(ENTRY_INTERLEAVED_I8MM)},
+    .interleave = {INTERLEAVED_NEON_TYPES(INTERLEAVE)},
     OPS_TABLE,
 };
