@@ -167,12 +167,7 @@ INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const 
     static void rows1_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 1, &simple_##type, &ntx__pattern_##type); }                            \
     static void rows2_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 2, &simple_##type, &ntx__pattern_##type); }                            \
     static void rows4_##type(const struct pass *p, char *room) { four_rows(p, &simple_##type, &ntx__pattern_##type, (struct ordered *)(void *)room); }            \
-    static DECLARE_MATMUL(few_##type)                                                                                                                       \
-    {                                                                                                                                                       \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows};                                                                    \
-        for (uint32_t r = 0; r < n_rows; r += 2)                                                                                                            \
-            (n_rows - r == 1 ? rows1_##type : rows2_##type)(&s, r);                                                                                         \
-    }                                                                                                                                                       \
+    FEW_BY_TWOS(type)                                                                                                                                       \
     DECLARE_MATMUL(ntx__interleaved_##type)                                                                                                                 \
     {                                                                                                                                                       \
         char room[MANY_ROOM] __attribute__((aligned(64)));                                                                                                  \

@@ -88,12 +88,7 @@ INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const 
         (void)room;                                                                                                                                         \
         four_rows(p, &tile_##type);                                                                                                                         \
     }                                                                                                                                                       \
-    static DECLARE_MATMUL(few_##type)                                                                                                                       \
-    {                                                                                                                                                       \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows};                                                                    \
-        for (uint32_t r = 0; r < n_rows; r += 2)                                                                                                            \
-            (n_rows - r == 1 ? rows1_##type : rows2_##type)(&s, r);                                                                                         \
-    }                                                                                                                                                       \
+    FEW_BY_TWOS(type)                                                                                                                                       \
     DECLARE_MATMUL(ntx__interleaved_##type)                                                                                                                 \
     {                                                                                                                                                       \
         many(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NTX_SLICE_OUTS, NULL, rows4_##type, few_##type, NULL);                \

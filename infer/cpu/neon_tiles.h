@@ -147,4 +147,13 @@ INLINE void widen_bytes(const uint8x16_t bytes[2], const struct super_kind *kind
     to[3] = vuzp2q_s16(odd[0], odd[1]);
 }
 
+/* few_TYPE: rows two at a time, and the last of an odd number alone, by rows2_TYPE and rows1_TYPE. */
+#define FEW_BY_TWOS(type)                                                                        \
+    static DECLARE_MATMUL(few_##type)                                                            \
+    {                                                                                            \
+        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows};         \
+        for (uint32_t r = 0; r < n_rows; r += 2)                                                 \
+            (n_rows - r == 1 ? rows1_##type : rows2_##type)(&s, r);                              \
+    }
+
 #endif
