@@ -1,6 +1,6 @@
-/* ahead.c: what would go into the next layer's router if neither this layer's FFN nor the next one's attention gave anything. The steps on the way from this layer's experts to
+/* ahead.c: what would go into the next layer's router if the next layer's attention gave nothing, nor this one's FFN more than is known of it (f->moe.some). The steps on the way from this layer's experts to
  * that router are found from the router back: what it takes is made by a step, what that takes by one before it, up to the residual stream, or streams and what they weigh, which are
- * known. What is added to the stream is left out; where streams are mixed with one another (SPREAD), they are mixed with nothing coming in.
+ * known. What attention adds to the stream is left out; where streams are mixed with one another (SPREAD), they are mixed with nothing coming in.
  *
  * These steps are done by the CPU, a few rows at a time, in buffers of their own, which lie beside those of the experts. No value of the pass follows from them, only what is read (moe_predict.c). */
 #include <string.h>
@@ -13,38 +13,42 @@
 /* Kinds of steps that may lie on the way, by what they do to `out`. */
 enum change { NO_WAY, MAKES /* of its inputs alone */, CHANGES /* what was there counts, too */ };
 static const uint8_t changes[NTX_N_OPS] = {[NTX_OP_NORM] = MAKES, [NTX_OP_MM] = MAKES, [NTX_OP_MIXW] = MAKES, [NTX_OP_MIX] = MAKES, [NTX_OP_MAP] = MAKES, [NTX_OP_SCALE] = MAKES,
-                                           [NTX_OP_GATE] = CHANGES, [NTX_OP_BIAS] = CHANGES, [NTX_OP_SPREAD] = CHANGES};
+                                           [NTX_OP_GATE] = CHANGES, [NTX_OP_BIAS] = CHANGES, [NTX_OP_SPREAD] = CHANGES, [NTX_OP_ADD] = CHANGES};
 
 static uint32_t bit(uint8_t buf) { return buf ? 1u << buf : 0; }
 
 /* Where nothing comes in, it leaves the streams as they are. */
 static bool adds_alone(const struct ntx_step *s) { return s->op == NTX_OP_ADD || (s->op == NTX_OP_SPREAD && (s->scale != 0 || s->each)); }
 
-/* Steps [first, end) of a layer that make any of the buffers *wanted, which become those that are wanted before them. False: there is no way. */
-static bool walk_back(struct ntx__way *way, const struct ntx_layer *l, uint32_t layer, uint32_t first, uint32_t end, uint32_t *wanted)
+/* Steps [first, end) of a layer that make any of the buffers *wanted, which become those that are wanted before them; with_y: what is added of Y is known, in part. False: there is
+ * no way. */
+static bool walk_back(struct ntx__way *way, uint32_t layer, const struct ntx_step *first, const struct ntx_step *end, bool with_y, uint32_t *wanted)
 {
-    for (uint32_t i = end; i-- > first;) {
-        const struct ntx_step *s = &l->step[i];
-        if (!(*wanted & bit(s->out)) || adds_alone(s))
+    for (const struct ntx_step *s = end; s-- > first;) {
+        const bool comes = with_y && s->in[0] == NTX_BUF_Y;
+        if (!(*wanted & bit(s->out)) || (adds_alone(s) && !comes))
             continue;
         if (changes[s->op] == NO_WAY || s->offset || s->from || way->first == 0)
             return false;
         *wanted &= changes[s->op] == MAKES ? ~bit(s->out) : UINT32_MAX;
-        *wanted |= bit(s->in[1]) | (s->op == NTX_OP_SPREAD ? 0 : bit(s->in[0]));
+        *wanted |= bit(s->in[1]) | (s->op == NTX_OP_SPREAD && !comes ? 0 : bit(s->in[0]));
         way->buffers |= *wanted | bit(s->in[0]);
         way->step[--way->first] = (struct ntx__way_step){s, layer};
     }
     return true;
 }
 
-bool ntx__find_way(const struct ntx_model *m, uint32_t layer, struct ntx__way *way)
+static bool find_way(const struct ntx_model *m, uint32_t layer, bool with_y, struct ntx__way *way)
 {
-    *way = (struct ntx__way){.first = NTX__WAY_STEPS, .buffers = bit(NTX_BUF_X), .from = bit(NTX_BUF_X)};
+    *way = (struct ntx__way){.first = NTX__WAY_STEPS, .buffers = bit(NTX_BUF_X), .from = bit(NTX_BUF_X), .with_y = with_y};
     const struct ntx_layer *l = &m->layers[layer], *next = l + 1;
     const struct ntx_step *experts = ntx_layer_find(l, NTX_OP_EXPERTS), *route = layer + 1 < m->hp.n_layers ? ntx_layer_find(next, NTX_OP_ROUTE) : NULL;
-    return experts && route && walk_back(way, next, layer + 1, 0, (uint32_t)(route - next->step), &way->from) &&
-           walk_back(way, l, layer, (uint32_t)(experts - l->step) + 1, l->n_steps, &way->from) && !(way->from & ~(bit(NTX_BUF_H) | bit(NTX_BUF_STREAMS) | bit(NTX_BUF_MIX)));
+    const bool found = experts && route && walk_back(way, layer + 1, next->step, route, false, &way->from) && walk_back(way, layer, experts + 1, l->step + l->n_steps, with_y, &way->from);
+    way->from &= ~bit(NTX_BUF_Y); /* what is known of it (set_out), or nothing */
+    return found && !(way->from & ~(bit(NTX_BUF_H) | bit(NTX_BUF_STREAMS) | bit(NTX_BUF_MIX)));
 }
+
+bool ntx__find_way(const struct ntx_model *m, uint32_t layer, struct ntx__way *way) { return find_way(m, layer, true, way) || find_way(m, layer, false, way); }
 
 uint32_t ntx__way_buffers(const struct ntx_model *m)
 {
@@ -123,13 +127,20 @@ static void trade_buffers(struct ntx_forward *f, const struct ntx__way *way, uin
 }
 
 /* Rows of the batch, with what they have. */
-static void set_out(const struct ntx_forward *f, const struct ntx__way *way, const uint32_t *rows, uint32_t n)
+static void set_out(struct ntx_forward *f, const struct ntx__way *way, const uint32_t *rows, uint32_t n)
 {
     for (uint8_t b = 1; b < NTX_N_BUFS; b++)
         for (uint32_t i = 0; way->from >> b & 1 && i < n; i++)
             memcpy(f->m.moe.way[b] + i * f->buf[b].ld, ntx__of_batch(f, b, rows[i]), f->buf[b].ld * sizeof(float));
-    for (uint32_t i = 0; way->buffers >> NTX_BUF_Y & 1 && i < n; i++)
-        memset(f->m.moe.way[NTX_BUF_Y] + i * f->buf[NTX_BUF_Y].ld, 0, f->buf[NTX_BUF_Y].ld * sizeof(float));
+    for (uint32_t i = 0; way->with_y && f->moe.some && way->buffers >> NTX_BUF_Y & 1 && i < n; i++)
+        ntx__so_far(f, f->m.place[rows[i]], f->m.moe.way[NTX_BUF_Y] + i * f->buf[NTX_BUF_Y].ld);
+}
+
+/* What attention gives is not known. */
+static void forget_y(struct ntx_forward *f, const struct ntx__way *way, uint32_t n)
+{
+    if (way->buffers >> NTX_BUF_Y & 1)
+        memset(f->m.moe.way[NTX_BUF_Y], 0, n * f->buf[NTX_BUF_Y].ld * sizeof(float));
 }
 
 int ntx__go_ahead(struct ntx_forward *f, const struct ntx__way *way, const uint32_t *rows, uint32_t n, ntx__item_fn *arrived)
@@ -142,10 +153,17 @@ int ntx__go_ahead(struct ntx_forward *f, const struct ntx__way *way, const uint3
     for (uint32_t i = 0; i < NTX__WAY_ROWS; i++)
         own[i] = i;
     for (uint32_t first = 0, some; first < n && !rc; first += some) {
+        const struct ntx__way_step *at = way->step + way->first, *end = way->step + NTX__WAY_STEPS;
         some = NTX_MIN(n - first, NTX__WAY_ROWS);
+        forget_y(f, way, some);
         set_out(f, way, rows + first, some);
         trade_buffers(f, way, &numbers);
-        for (const struct ntx__way_step *at = way->step + way->first; at < way->step + NTX__WAY_STEPS && !rc; at++)
+        for (; at < end && at->layer == f->layer && !rc; at++)
+            rc = do_step(f, at, some);
+        trade_buffers(f, way, &numbers);
+        forget_y(f, way, some);
+        trade_buffers(f, way, &numbers);
+        for (; at < end && !rc; at++)
             rc = do_step(f, at, some);
         trade_buffers(f, way, &numbers);
         for (uint32_t i = 0; i < some; i++)

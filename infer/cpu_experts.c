@@ -90,6 +90,7 @@ static void glu_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx__glu *g = f->glu;
+    i += g->row0;
     float *gate = f->buf[g->gate].at + i * f->buf[g->gate].ld, *up = f->buf[g->up].at + i * f->buf[g->up].ld;
     if (g->of_choices && !f->hidden) {
         add_bias(f, i, NTX_EXPERT_GATE, gate, g->n);
@@ -123,6 +124,19 @@ static void weigh_shared(struct ntx_forward *f, uint32_t i)
     float *y = f->m.y + (size_t)i * f->hp->n_embd, by = ntx__shared_weight(f, i);
     for (uint32_t k = 0; k < f->hp->n_embd; k++)
         y[k] *= by;
+}
+
+void ntx__so_far(struct ntx_forward *f, uint32_t i, float *y)
+{
+    const struct ntx__moe_mem *m = &f->m.moe;
+    const uint32_t n = f->hp->n_embd;
+    const float *shared = f->m.y + (size_t)i * n, by = f->moe.weigh ? ntx__shared_weight(f, i) : 1;
+    for (uint32_t k = 0; k < n; k++)
+        y[k] = shared[k] * by;
+    for (uint32_t h = 0; h < f->moe.n_here; h++)
+        for (uint32_t c = m->first[m->order[h]]; c < m->first[m->order[h] + 1]; c++)
+            if (m->row[c] == i)
+                f->c.ops->add_scaled(y, ntx__choice_weight(f, c - f->moe.first), m->y + (size_t)(c - f->moe.first) * n, n);
 }
 
 /* A row's choices are in order of expert, and so are the waves. */

@@ -447,6 +447,6 @@ const struct ntx_backend ntx__cpu_backend = {
     .combine = ntx__cpu_combine,
     .output = output,
     .move = ntx__cpu_move,
-    .waits = true,
+    .waits = true, .in_turns = true,
 };
 #undef X

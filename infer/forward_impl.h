@@ -68,6 +68,7 @@ struct ntx__way {
     struct ntx__way_step { const struct ntx_step *step; uint32_t layer; } step[NTX__WAY_STEPS]; /* [first, NTX__WAY_STEPS) */
     uint32_t first;
     uint32_t buffers, from; /* bits of those that these steps touch; of those that they begin with */
+    bool with_y;            /* what is known of Y goes in */
 };
 
 /* A choice is a row and one of its experts. In order of expert, and of row within one, they are numbered; a wave of whole
@@ -160,6 +161,7 @@ struct ntx__glu { /* gate = act(gate) * up, quantised; by row */
     bool of_shared;        /* it is that of the expert that every row goes through */
     bool of_choices;       /* rows are choices of the wave: their experts' biases are added first */
     bool passes;           /* what it makes is what the next products take, and nobody else sees it */
+    uint32_t row0;         /* the first of the rows: 0, but where experts go in turns */
     uint32_t n, n_rows, forms;
 };
 static inline const struct ntx_activation *ntx__glu_by(const struct ntx__glu *g) { return g->of_shared ? &g->step->shared : &g->step->hidden; }
@@ -206,6 +208,7 @@ struct ntx_backend {
     int (*end)(struct ntx_forward *f, int rc); /* also after a failure, rc; returns what the pass shall */
     bool (*has)(const struct ntx_forward *f, uint32_t chunk); /* it has the chunk's bytes for good: they are asked of nobody. NULL: of none */
     bool waits;                             /* a step is over when its function returns */
+    bool in_turns;                          /* some of a wave's experts may be multiplied, whole, before others */
     bool own_bytes;                         /* it takes weights as they are in the file: none is interleaved where it lies */
 };
 extern const struct ntx_backend ntx__cpu_backend;
@@ -302,7 +305,14 @@ struct ntx_forward {
     uint32_t n_kv_rounded; /*   those that are rounded come first */
     bool all_asked;     /* somebody looks at all rows behind the last layer */
     bool end_dropped;   /* announced: of the last layer no more is computed than what feeds its state */
-    struct { uint32_t first, n, n_wanted; bool weigh, last, by_back; } moe; /* choices of the wave of experts, and whether it is the last; experts that any row chose; the back end chose */
+    struct {
+        uint32_t first, n, n_wanted; /* choices of the wave of experts; experts that any row chose */
+        uint32_t n_here;   /* of the wave's, in m.order: those that were there first */
+        bool weigh, last;  /* whether the wave is the first, the last */
+        bool by_back;      /* the back end chose */
+        bool some;         /* of Y as much is known as these n_here and the shared one give */
+        bool rests;        /* when that was known of late, the drive had read the others: it may begin with the next layer's before */
+    } moe;
     struct {
         uint32_t first, n;  /* the current batch, in m.groups.wanted */
         const uint8_t *base; /* all groups that the layer shares, where it adds to them; else NULL */
@@ -438,6 +448,7 @@ static inline bool ntx__has(const struct ntx_forward *f, uint32_t chunk) { retur
 void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p); /* of logits [n_expert] in place, the vector router_bias added */
 void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n); /* scores p [n], with `more` (or NULL) added: of groups that are not chosen they become -1 */
 int ntx__moe_begin(struct ntx_forward *f); /* of a pass: what layer 0 wants where that follows from tokens */
+bool ntx__moe_guesses(const struct ntx_forward *f); /* what the next layer wants is guessed, from this layer's state */
 int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
 bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer); /* by the back end: a layer's experts all are, or none */
 
@@ -495,6 +506,7 @@ void ntx__hadamard(float *x, uint32_t heads, uint32_t width);
 int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g);
 void ntx__hidden(const struct ntx_forward *f, const struct ntx__glu *g, uint32_t i, uint32_t at, uint32_t n); /* a GLU's values [at, at + n) of row i, no bias being added */
 int ntx__cpu_combine(struct ntx_forward *f);
+void ntx__so_far(struct ntx_forward *f, uint32_t i, float *y); /* y [n_embd]: what is known of row i's Y (f->moe.some) */
 float ntx__choice_weight(const struct ntx_forward *f, uint32_t i); /* by which choice i of the wave is added to Y */
 float ntx__shared_weight(const struct ntx_forward *f, uint32_t i); /* by which what the shared expert gives for live row i is multiplied */
 int ntx__cpu_gather(struct ntx_forward *f);

@@ -236,6 +236,7 @@ static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
     for (uint32_t i = at; i < at + n; i++)
         if (!m->late[i])
             m->order[k++] = m->wanted[i];
+    f->moe.n_here = k;
     for (uint32_t i = at, here = k; i < at + n; i++) {
         uint32_t to = k;
         if (!m->late[i])
@@ -247,12 +248,12 @@ static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
     }
 }
 
-/* One product per expert and part, for the choices that fell on it. */
-static unsigned list_products(struct ntx_forward *f, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts)
+/* One product per expert m.order[from .. from + n) and part, for the choices that fell on it. */
+static unsigned list_products(struct ntx_forward *f, uint32_t from, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     unsigned k = 0;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = from; i < from + n; i++)
         for (unsigned part = 0; part < n_parts; part++, k++) {
             uint32_t e = m->order[i];
             m->weights[k] = ntx_expert_weight(layer(f), e, parts[part]);
@@ -262,23 +263,67 @@ static unsigned list_products(struct ntx_forward *f, uint32_t n, const enum ntx_
     return k;
 }
 
-static int multiply_parts(struct ntx_forward *f, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts, const struct ntx__input *in)
+static int multiply_parts(struct ntx_forward *f, uint32_t from, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts, const struct ntx__input *in)
 {
     if (f->moe.by_back)
         return f->back->multiply_chosen(f, parts, n_parts);
-    return f->back->multiply(f, f->m.moe.products, list_products(f, n, parts, n_parts), in);
+    return f->back->multiply(f, f->m.moe.products, list_products(f, from, n, parts, n_parts), in);
 }
 
-/* Experts m.order[0 .. n), choices [f->moe.first, + f->moe.n). */
-static int run_wave(struct ntx_forward *f, uint32_t n)
+/* Of some experts of a wave, whose choices lie apart. */
+static int glu_in_turn(struct ntx_forward *f, const struct ntx__glu *all, uint32_t from, uint32_t n)
+{
+    const struct ntx__moe_mem *m = &f->m.moe;
+    int rc = 0;
+    for (uint32_t i = from; i < from + n && !rc; i++) {
+        struct ntx__glu g = *all;
+        g.row0 = m->first[m->order[i]] - f->moe.first;
+        g.n_rows = rows_of(m, m->order[i]);
+        rc = f->back->glu(f, &g);
+    }
+    return rc;
+}
+
+/* Experts m.order[from .. from + n), of a wave of so many or more. */
+static int run_experts(struct ntx_forward *f, uint32_t from, uint32_t n, bool all)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
     const struct ntx__glu glu = {.gate = NTX__BUF_CHOICE_GATE, .up = NTX__BUF_CHOICE_UP, .set = NTX__OF_CHOICES, .of_choices = true, .step = ntx__steps_of(f, f->run), .n = f->hp->n_ff_exp,
                                  .n_rows = f->moe.n, .forms = forms_of(&layer(f)->expert[NTX_EXPERT_DOWN]), .passes = true};
     const struct ntx__input x = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .glu = &glu};
     const struct ntx__input hidden = {.buf = NTX__BUF_CHOICE_GATE, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .summed = true};
+    int rc = multiply_parts(f, from, n, in, 2, &x);
+    if (rc || (rc = all ? f->back->glu(f, &glu) : glu_in_turn(f, &glu, from, n)))
+        return rc;
+    return multiply_parts(f, from, n, out, 1, &hidden);
+}
+
+/* The drive has not read all that this layer waits for. */
+static bool reads_on(const struct ntx_forward *f, uint32_t n)
+{
+    const struct ntx_weight down = ntx_expert_weight(layer(f), f->m.moe.order[n - 1], NTX_EXPERT_DOWN);
+    return !f->c.weights->ops->there(f->c.weights, down.chunk0);
+}
+
+/* Those that are there, and then, while the drive reads the others, what the next layer will want, by so much more. */
+static int run_in_turns(struct ntx_forward *f, uint32_t n)
+{
+    int rc = f->moe.n_here ? run_experts(f, 0, f->moe.n_here, false) : 0;
+    f->moe.rests = !reads_on(f, n);
+    f->moe.some = true;
+    if (!rc)
+        rc = ntx__moe_predict(f);
+    f->moe.some = false;
+    if (rc || (rc = f->back->gather(f))) /* anew: it was guessed in their place */
+        return rc;
+    return run_experts(f, f->moe.n_here, n - f->moe.n_here, false);
+}
+
+/* Experts m.order[0 .. n), choices [f->moe.first, + f->moe.n). */
+static int run_wave(struct ntx_forward *f, uint32_t n, bool in_turns)
+{
     int rc = f->back->gather(f);
-    if (rc || (rc = multiply_parts(f, n, in, 2, &x)) || (rc = f->back->glu(f, &glu)) || (rc = multiply_parts(f, n, out, 1, &hidden)) || (rc = f->back->combine(f)))
+    if (rc || (rc = in_turns ? run_in_turns(f, n) : run_experts(f, 0, n, true)) || (rc = f->back->combine(f)))
         return rc;
     return ntx__settle_chunks(f); /* those that were copied may be replaced after this */
 }
@@ -340,7 +385,7 @@ static void trace_wanted(const struct ntx_forward *f, uint32_t n)
 }
 
 /* Experts wanted[at .. at + n) together. */
-static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n)
+static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n, bool in_turns)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     f->moe.first = m->first[m->wanted[at]];
@@ -348,7 +393,7 @@ static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n)
     order(f, at, n);
     f->moe.weigh = !at && weighs_shared(f);
     f->moe.last = at + n == f->moe.n_wanted;
-    int rc = run_wave(f, n);
+    int rc = run_wave(f, n, in_turns);
     if (!rc && f->c.weights->ops->done && !ntx__moe_held(f, f->layer))
         f->c.weights->ops->done(f->c.weights, f->layer, m->wanted + at, n);
     return rc;
@@ -399,12 +444,23 @@ int ntx__run_route(struct ntx_forward *f, const struct ntx__run *r)
     return f->back->chosen ? f->back->chosen(f) : 0;
 }
 
+/* Few rows, of whose experts some are being read: then what is there is made use of before it is guessed what the next layer wants. */
+static bool guesses_later(const struct ntx_forward *f)
+{
+    const uint32_t n = f->moe.n_wanted;
+    bool late = false;
+    for (uint32_t i = 0; i < n; i++)
+        late |= f->m.moe.late[i];
+    return late && f->back->in_turns && (uint64_t)f->n_live * f->hp->n_expert_used < 4 * (uint64_t)f->hp->n_expert && ntx__moe_guesses(f);
+}
+
 static int waves_in_turn(struct ntx_forward *f)
 {
     uint32_t n = f->moe.n_wanted;
     int rc;
     say_chosen(f);
     const bool in_turn = wave_size(f, 0, n) < n; /* then they are read in the order of the waves */
+    bool later = false;
     for (uint32_t i = 0; i < n; i++)
         f->m.moe.late[i] = in_turn ? 1 : (uint8_t)NTX_MIN(rows_of(&f->m.moe, f->m.moe.wanted[i]), 255u);
     for (uint32_t at = 0, taken = 0, wave; at < n; at += wave) {
@@ -412,12 +468,13 @@ static int waves_in_turn(struct ntx_forward *f)
         if (more < 0)
             return more;
         taken += (uint32_t)more;
-        if (more && taken == n && (rc = ntx__moe_predict(f))) /* behind the last reads of this layer */
+        later = !in_turn && !at && taken == n && guesses_later(f);
+        if (more && taken == n && (!later || f->moe.rests) && (rc = ntx__moe_predict(f))) /* behind the last reads of this layer */
             return rc;
         if (!at && (rc = shared(f)))
             return rc;
         wave = wave_size(f, at, taken);
-        if ((rc = step_wave(f, at, wave)))
+        if ((rc = step_wave(f, at, wave, later)))
             return rc;
     }
     return 0;
@@ -432,7 +489,7 @@ static int waves_of_back(struct ntx_forward *f)
         f->moe.n = NTX_MIN(n - f->moe.first, room);
         f->moe.weigh = !f->moe.first && weighs_shared(f);
         f->moe.last = f->moe.first + f->moe.n == n;
-        rc = run_wave(f, 0);
+        rc = run_wave(f, 0, false);
     }
     return rc;
 }

@@ -5,6 +5,9 @@
  *
  * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins.
  *
+ * Where some of this layer's experts have yet to be read, it is made when the others, and the shared one, have given what they give: that goes in (moe.c). The drive has enough to do until then; where it has not,
+ * of late, it is made twice.
+ *
  * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router, and those on the way there. Only reads follow from it, no values:
  * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
 #include <math.h>
@@ -169,6 +172,11 @@ static bool will_want_all(const struct ntx_forward *f)
         different += k == i;
     }
     return different * f->hp->n_expert_used >= enough;
+}
+
+bool ntx__moe_guesses(const struct ntx_forward *f)
+{
+    return f->layer + 1 < f->hp->n_layers && next_layer(f)->router.tensor != NTX_NO_TENSOR && next_layer(f)->token_experts.tensor == NTX_NO_TENSOR && of_use(f, f->layer + 1);
 }
 
 int ntx__moe_predict(struct ntx_forward *f)

@@ -487,6 +487,7 @@ int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out)
     r->rank = c->ops->rank(c->net);
     r->size = c->ops->size(c->net);
     r->table = ntx__cpu_backend;
+    r->table.in_turns = false;
     r->table.multiply = multiply;
     r->table.combine = combine;
     r->table.prefetch = prefetch;

@@ -40,7 +40,7 @@ struct ntx_weights_ops {
      * come makes room for further ones. One thread. NULL: nothing is prefetched. */
     void (*stage_experts)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
     void (*more_experts)(struct ntx_weights *w);
-    /* The bytes of a chunk that always stays in memory are there: to acquire it does not wait. One thread; beside `prefetch_experts` and
+    /* The bytes of a chunk that always stays in memory, or of an expert that was taken, are there: to acquire it does not wait. One thread; beside `prefetch_experts` and
      * `prefetch_groups` only. */
     bool (*there)(struct ntx_weights *w, uint32_t chunk);
     /* Groups of a packed layer's neurons (chunks with `on_demand` set), ascending, that rows of this pass use: starts the reads of those that

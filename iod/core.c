@@ -87,7 +87,7 @@ static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job 
 static void trace_read(struct ntx_iod_core *c, const struct ntx__job *j, uint64_t now)
 {
     static const enum ntx_trace_to to[] = {[NTX_IOD_SLOT] = NTX_TR_TO_SLOT, [NTX_IOD_FRAME] = NTX_TR_TO_FRAME, [NTX_IOD_CHUNK] = NTX_TR_TO_ARENA};
-    ntx_traced(c->counters, NTX_TRACE_IOD, NTX_TR_READ, j->began, now, j->index, j->chunk | (uint64_t)to[j->kind] << 32, j->end - j->start);
+    ntx_traced(c->counters, NTX_TRACE_IOD, NTX_TR_READ, j->began, now, j->index, j->chunk | (uint64_t)to[j->kind] << 32, NTX_MIN((uint64_t)j->next * j->piece_bytes, j->end - j->start));
 }
 
 /* All pieces are through. */
@@ -99,10 +99,11 @@ static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
         j->desc->t_ready = now;
     } else if (j->kind == NTX_IOD_FRAME) {
         c->r->demand[j->index].err = j->err;
+        c->r->demand[j->index].got = j->got;
     } else if (j->err) {
         gen = (uint32_t)-j->err;
     }
-    if (j->err) {
+    if (j->err && !j->given_up) {
         struct ntx_iod_failure f = {.chunk = j->chunk, .file = j->file, .offset = j->err_offset, .bytes = j->err_bytes, .err = j->err};
         ntx_count(c->counters, NTX_C_iod_errors, 1);
         c->hooks.failed(c->hooks.ctx, &f);
@@ -184,6 +185,34 @@ static enum step next_demand(struct ntx_iod_core *c, uint64_t now, struct ntx_io
     return next_piece(c, &c->cur_demand, now, out);
 }
 
+static void forget_retries(struct ntx_iod_core *c, struct ntx__job *j)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < c->n_retry; i++)
+        if (find_job(c, c->retry[i]) != j)
+            c->retry[kept++] = c->retry[i];
+    c->n_retry = kept;
+    j->retries = 0;
+}
+
+/* Nobody will want it: what has not been asked for yet of one that was begun is not. */
+static bool given_up(const struct ntx_iod_core *c, const struct ntx__job *j)
+{
+    return j->kind == NTX_IOD_FRAME && j->next < j->n_pieces && atomic_load_explicit(&c->r->ask[j->index].early, memory_order_relaxed) == NTX_GIVEN_UP;
+}
+
+/* It ends with its last read in flight. */
+static void drop_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
+{
+    forget_retries(c, j);
+    j->err = -ECANCELED;
+    j->given_up = true;
+    if (c->cur_early == j)
+        c->cur_early = NULL;
+    if (!j->inflight)
+        finish_job(c, j, now);
+}
+
 /* By now somebody waits for what was begun as an early demand. */
 static bool early_is_late(const struct ntx_iod_core *c) { return c->cur_early && !is_early(c, c->cur_early); }
 
@@ -192,6 +221,8 @@ static bool early_is_late(const struct ntx_iod_core *c) { return c->cur_early &&
 static enum step next_early(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
     struct ntx__job j;
+    if (c->cur_early && given_up(c, c->cur_early))
+        drop_job(c, c->cur_early, now);
     if (c->early_reads >= NTX_IOD_EARLY_READS || !fits(c, c->piece_bytes))
         return STEP_FULL;
     if (!c->cur_early && !ntx__iod_pick_demand(c, true, &j))
@@ -259,16 +290,6 @@ int ntx_iod_core_ask(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *
     return got;
 }
 
-static void forget_retries(struct ntx_iod_core *c, struct ntx__job *j)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < c->n_retry; i++)
-        if (find_job(c, c->retry[i]) != j)
-            c->retry[kept++] = c->retry[i];
-    c->n_retry = kept;
-    j->retries = 0;
-}
-
 static void count_read(struct ntx_iod_core *c, const struct ntx__job *j, uint32_t bytes)
 {
     static const enum ntx_counter by_kind[] = {
@@ -328,11 +349,14 @@ bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32
     c->busy_since = now;
     if (good) {
         count_read(c, j, (uint32_t)result);
+        j->got += (uint32_t)result;
         *rd = piece;
     } else {
         piece_failed(c, j, &piece, result);
     }
-    if (!j->inflight && !j->retries && (j->err || j->next == j->n_pieces))
+    if (!j->err && given_up(c, j))
+        drop_job(c, j, now);
+    else if (!j->inflight && !j->retries && (j->err || j->next == j->n_pieces))
         finish_job(c, j, now);
     return good;
 }

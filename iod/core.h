@@ -5,7 +5,8 @@
  *          |                                             |
  *          +---- FILLING ---- words of the region ---- READY | FAILED ----> hooks.state (wake whoever waits)
  *
- * Order. Demands first, but those marked early last of all, and one read of them at a time: a demand that comes meanwhile waits for no more.
+ * Order. Demands first, but those marked early last of all, and few reads of them at a time: a demand that comes meanwhile waits for no more. Of those that are given up
+ * when they have been begun, nothing more is read.
  * Then the schedule and the host arena, in order of use: a host chunk that is not READY counts as
  * wanted in the pass being executed, a ring sequence in its own pass, and the earlier one is read first. So a cold start reads the
  * model once in the order in which the first pass consumes it, computing overlaps from the first chunk on, and once the
@@ -33,7 +34,7 @@
 #include "shm/region.h"
 
 #define NTX_IOD_TRIES 4
-#define NTX_IOD_EARLY_READS 1 /* in flight at once, of early demands */
+#define NTX_IOD_EARLY_READS 4 /* in flight at once, of early demands */
 #define NTX_IOD_RING_READS 4  /* and into slots, where there are bundles on demand */
 
 /* A read's tag, for the log of a dead iod's ring and for finding the job again:

@@ -24,6 +24,8 @@ struct ntx__job {
     uint32_t retries;        /* pieces in the retry queue */
     uint32_t early;          /* of those in flight: asked for while nobody waited for them */
     int err;
+    bool given_up;           /* which is why it has one, */
+    uint32_t got;            /*   bytes being there */
     uint64_t began;          /* ns */
     uint64_t err_offset;
     uint32_t err_bytes;

@@ -57,7 +57,7 @@
 #include "shm/word.h"
 
 #define NTX_REGION_MAGIC 0x31786e7467726e6eULL
-#define NTX_REGION_VERSION 4u
+#define NTX_REGION_VERSION 5u
 #define NTX_HUGE (2u << 20)
 #define NTX_PASS_MAPS 4
 #define NTX_MAX_FILES 100
@@ -115,13 +115,18 @@ struct ntx_ring {
  * -> FREE(gen + 1) (computed). Both sides leave POSTED by compare and exchange: computed may take back what iod has not begun, POSTED -> FREE(gen + 1).
  * The first n_demands are for entries of tables: demand i reads into frame i. The others are for parts of bundles: they read into the
  * arena, where `dest` says; which bundle has which part of the arena is computed's own business. Completed in any order. */
+enum ntx_early {
+    NTX_AWAITED,
+    NTX_EARLY,   /* nobody waits for it: read when nothing else is wanted */
+    NTX_GIVEN_UP /* nor will anybody: what iod has begun of it may end FAILED, with -ECANCELED, which is no error */
+};
 struct ntx_ask {
     uint64_t offset;   /* computed: exact */
     uint64_t dest;     /* computed: of a bundle's: offset in the bytes that the first block goes to */
     uint32_t file;     /* computed */
     uint32_t bytes;    /* computed */
     _Atomic uint32_t tainted; /* computed: not to be posted while set */
-    _Atomic uint32_t early; /* computed: nobody waits for it: read when nothing else is wanted. May be cleared at any time, and demand_posted counted up then */
+    _Atomic uint32_t early; /* computed: enum ntx_early. May become NTX_AWAITED at any time, and demand_posted be counted up then; or, of NTX_EARLY, NTX_GIVEN_UP, and nothing else until it is posted anew */
     char pad[32];
 };
 _Static_assert(sizeof(struct ntx_ask) == 64, "");
@@ -130,7 +135,8 @@ struct ntx_demand {
     _Atomic uint32_t word;
     uint32_t shift;    /* iod: first byte at frame + shift */
     int32_t err;       /* iod */
-    char pad[52];
+    uint32_t got;      /* iod: bytes at least that were read, of one that was given up */
+    char pad[48];
 };
 _Static_assert(sizeof(struct ntx_demand) == 64, "");
 

@@ -332,6 +332,8 @@ static void end(struct ntx_weights *w)
 static bool there(struct ntx_weights *w, uint32_t chunk)
 {
     struct ntx_stream *s = of(w);
+    if (s->r->chunks[chunk].placement == NTX_PLACE_FRAME)
+        return ntx__expert_there(s, chunk);
     return s->r->chunks[chunk].placement == NTX_PLACE_HOST &&
            ntx_word_state(atomic_load_explicit(&s->r->state[chunk], memory_order_relaxed)) == NTX_READY;
 }

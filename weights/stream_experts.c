@@ -24,7 +24,7 @@ static void forget_part(struct ntx__experts *x, uint32_t frame, uint32_t demand)
         return;
     if (f->failed)
         ntx_cache_drop(x->cache, frame);
-    f->failed = false;
+    f->failed = f->given_up = false;
     ntx_cache_let_go(x->cache, frame);
 }
 
@@ -48,8 +48,8 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
     f->failed |= st == NTX_FAILED;
     if (atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire))
         return;
-    if (st == NTX_READY)
-        ntx__prefetch_settled(s, i);
+    if (st == NTX_READY || f->given_up)
+        ntx__prefetch_settled(s, i, st == NTX_READY ? ntx__ask_of(s, i)->bytes : NTX_MIN(d->got, ntx__ask_of(s, i)->bytes));
     atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w) + 1, NTX_FREE), memory_order_release);
     ntx__release_demand(s, i);
 }
@@ -108,7 +108,7 @@ void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early)
     a->offset = c->offset;
     a->bytes = (uint32_t)c->bytes;
     a->dest = NTX_ROUND_DOWN(p->bytes, (uint64_t)s->r->hdr->block);
-    atomic_store_explicit(&a->early, early, memory_order_relaxed);
+    atomic_store_explicit(&a->early, early ? NTX_EARLY : NTX_AWAITED, memory_order_relaxed);
     atomic_store_explicit(&d->word, ntx_word(p->gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }
 
@@ -188,18 +188,18 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     uint32_t taken, added = 0, hits = 0, end = n;
     for (uint32_t i = 0; i < n; i++) { /* those first: none of them may be replaced for another */
         uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i]));
-        bool here = f != NTX_NO_FRAME && !x->frame[f].failed;
+        bool here = f != NTX_NO_FRAME && !x->frame[f].failed && !x->frame[f].given_up;
         where[i] = !here ? MISSING : x->frame[f].pending ? COMING : HERE;
         if (here) {
             pin(x, f);
             ntx__hasten(s, f);
         }
     }
-    ntx__take_back(s);
+    ntx__take_back(s, NTX__NO_LAYER);
     for (taken = 0; taken < n; taken++) {
         uint32_t bundle = ntx__bundle_of(x, layer, experts[taken]);
         if (where[taken] == MISSING) {
-            uint32_t held = ntx_cache_frame(x->cache, bundle); /* a failed one that is not settled yet */
+            uint32_t held = ntx_cache_frame(x->cache, bundle); /* a failed one, or one that was given up, that is not settled yet */
             uint32_t f = held == NTX_NO_FRAME ? ntx__make_place(s, layer, bundle, NTX_CACHE_WANTED) : NTX_NO_FRAME;
             if (f == NTX_NO_FRAME && held == NTX_NO_FRAME && must && taken < GIVE_WAY)
                 f = place_of_later(s, layer, experts, taken, &end);
@@ -303,6 +303,18 @@ int ntx__stream_acquire_expert(struct ntx_stream *s, uint32_t chunk, const struc
     if (!rc)
         *bytes = s->r->base + p->bytes;
     return rc;
+}
+
+bool ntx__expert_there(struct ntx_stream *s, uint32_t chunk)
+{
+    struct ntx__experts *x = s->experts;
+    if (!x || !x->chunks->list[chunk].expert)
+        return false;
+    const uint32_t l = x->chunks->list[chunk].layer, k = chunk - x->chunks->layers[l].expert[NTX_EXPERT_GATE].chunk0, f = ntx_cache_frame(x->cache, ntx__bundle_of(x, l, k / NTX_EXPERT_PARTS));
+    if (f == NTX_NO_FRAME)
+        return false;
+    const struct ntx__part *p = &x->frame[f].part[k % NTX_EXPERT_PARTS];
+    return p->demand == NTX__NO_DEMAND || ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, p->demand)->word, memory_order_relaxed)) == NTX_READY;
 }
 
 /* ---- making */

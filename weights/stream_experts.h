@@ -15,7 +15,8 @@ struct ntx__part {
 struct ntx__frame {
     struct ntx__part part[NTX_EXPERT_PARTS];
     uint32_t pins, pending; /* wants that have it; parts with a demand. The cache holds it once for each pin, and once while any is pending */
-    bool failed; /* a part is missing, and will not come: to be dropped as soon as none is on its way */
+    bool failed;   /* a part is missing, and will not come: to be dropped as soon as none is on its way */
+    bool given_up; /* nor may one that is on its way: nobody has it until all have ended */
 };
 
 struct ntx__experts {
@@ -53,9 +54,11 @@ void ntx__posted(struct ntx_stream *s, uint32_t n); /* that many parts: iod is t
 void ntx__release_demand(struct ntx_stream *s, uint32_t i);
 
 /* ---- stream_prefetch.c */
-void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i); /* demand i has brought its bytes */
+void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i, uint32_t bytes); /* demand i has brought so many */
 void ntx__hasten(struct ntx_stream *s, uint32_t frame);    /* now somebody waits for it */
-void ntx__take_back(struct ntx_stream *s);                 /* early reads that were not begun, of frames that nobody has pinned */
+/* Early reads of frames that nobody has pinned: what iod has not begun is not read, and what it has begun is given up. but_layer: of that layer's experts those stay that are predicted
+ * and have been begun; NTX__NO_LAYER: none. */
+void ntx__take_back(struct ntx_stream *s, uint32_t but_layer);
 /* A wanted expert, in `frame` or none, before it counts as used. True where it is there, or at least begun. */
 bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert, uint32_t frame);
 

@@ -159,7 +159,7 @@ static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t 
     a->offset = c->offset + (uint64_t)(first + first_on_demand(s, layer)) * each;
     a->bytes = n * each;
     a->dest = place_of(x, layer, first);
-    atomic_store_explicit(&a->early, 0, memory_order_relaxed);
+    atomic_store_explicit(&a->early, NTX_AWAITED, memory_order_relaxed);
     uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
     atomic_store_explicit(&d->word, ntx_word(gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
 }

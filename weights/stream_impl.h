@@ -133,6 +133,7 @@ void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const u
 void ntx__stream_stage_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
 void ntx__stream_more_experts(struct ntx_weights *w);
 int ntx__stream_acquire_expert(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes);
+bool ntx__expert_there(struct ntx_stream *s, uint32_t chunk); /* to acquire it, of one that was taken, does not wait */
 void ntx__experts_end(struct ntx_stream *s); /* of a pass: nothing is in use any more */
 
 int ntx__groups_new(struct ntx_stream *s, const struct ntx_stream_config *c, struct ntx__groups **out);

@@ -1,6 +1,6 @@
 /* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: early). What the
  * cache holds is not touched by them (cache.h); when the layer has come, those that it wants are read like any that are missing, and those
- * that it does not want are taken back, as far as iod has not begun them. A layer whose predictions have mostly been wrong of late has nothing read for it until they are right again:
+ * that it does not want are taken back, or given up where iod has begun them: it then asks the drive for no more of them. A layer whose predictions have mostly been wrong of late has nothing read for it until they are right again:
  * what has begun holds up what is wanted. Frames that were kept for that are the cache's then. Whether a prediction was right, was in time, or was made
  * at all, changes no byte that is computed with. All by the engine thread. */
 #include "common/util.h"
@@ -16,13 +16,13 @@ static uint32_t part_bytes(const struct ntx__experts *x, uint32_t frame, int par
 
 static bool is_early(struct ntx_stream *s, uint32_t demand)
 {
-    return atomic_load_explicit(&ntx__ask_of(s, demand)->early, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&ntx__ask_of(s, demand)->early, memory_order_relaxed) != NTX_AWAITED;
 }
 
-void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i)
+void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i, uint32_t bytes)
 {
     if (is_early(s, i))
-        ntx_count(s->counters, NTX_C_comp_prefetch_bytes, ntx__ask_of(s, i)->bytes);
+        ntx_count(s->counters, NTX_C_comp_prefetch_bytes, bytes);
 }
 
 /* Of a part that was asked for early, when somebody comes to want it: it counts as prefetched once iod has begun it. */
@@ -46,7 +46,7 @@ void ntx__hasten(struct ntx_stream *s, uint32_t frame)
         uint32_t i = x->frame[frame].part[p].demand;
         if (i == NTX__NO_DEMAND || !is_early(s, i))
             continue;
-        atomic_store_explicit(&ntx__ask_of(s, i)->early, 0, memory_order_relaxed);
+        atomic_store_explicit(&ntx__ask_of(s, i)->early, NTX_AWAITED, memory_order_relaxed);
         n++;
     }
     if (n)
@@ -88,27 +88,44 @@ bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert
     return begun;
 }
 
-/* iod leaves POSTED by compare and exchange, too: one of us gets it. */
-static void take_demand_back(struct ntx_stream *s, uint32_t i)
+/* Whether iod has begun it: it leaves POSTED by compare and exchange, too, and one of us gets it. */
+static bool take_demand_back(struct ntx_stream *s, uint32_t i)
 {
-    struct ntx__experts *x = s->experts;
     struct ntx_demand *d = ntx__demand_of(s, i);
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire), posted = ntx_word(ntx_word_gen(w), NTX_POSTED);
-    if (w != posted || /* after a death it is tainted before it is posted again */
-        atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire))
-        return;
-    if (!atomic_compare_exchange_strong(&d->word, &posted, ntx_word(ntx_word_gen(w) + 1, NTX_FREE)))
-        return;
-    x->frame[x->owner[i]].failed = true;
+    if (w != posted || !atomic_compare_exchange_strong(&d->word, &posted, ntx_word(ntx_word_gen(w) + 1, NTX_FREE)))
+        return false;
+    s->experts->frame[s->experts->owner[i]].failed = true;
     ntx__release_demand(s, i);
+    return true;
 }
 
-void ntx__take_back(struct ntx_stream *s)
+static bool begun(struct ntx_stream *s, const struct ntx__frame *f)
+{
+    for (int p = 0; p < NTX_EXPERT_PARTS; p++)
+        if (f->part[p].demand == NTX__NO_DEMAND || ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, f->part[p].demand)->word, memory_order_relaxed)) != NTX_POSTED)
+            return true;
+    return false;
+}
+
+static bool still_predicted(struct ntx_stream *s, uint32_t layer, uint32_t frame)
+{
+    const struct ntx__experts *x = s->experts;
+    uint32_t bundle = ntx_cache_bundle(x->cache, frame), n = x->chunks->n_expert;
+    return bundle / n == layer && x->predicted[bundle % n] && !x->frame[frame].failed && begun(s, &x->frame[frame]);
+}
+
+void ntx__take_back(struct ntx_stream *s, uint32_t but_layer)
 {
     struct ntx__experts *x = s->experts;
-    for (uint32_t i = 0; i < x->n_demands && x->n_free < x->n_demands; i++)
-        if (x->owner[i] != NTX_NO_FRAME && !x->frame[x->owner[i]].pins && is_early(s, i))
-            take_demand_back(s, i);
+    for (uint32_t i = 0; i < x->n_demands && x->n_free < x->n_demands; i++) {
+        const uint32_t f = x->owner[i];
+        if (f == NTX_NO_FRAME || x->frame[f].pins || !is_early(s, i) || still_predicted(s, but_layer, f) ||
+            atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire) /* after a death it is tainted before it is posted again */ || take_demand_back(s, i))
+            continue;
+        atomic_store_explicit(&ntx__ask_of(s, i)->early, NTX_GIVEN_UP, memory_order_relaxed);
+        x->frame[f].given_up = true;
+    }
 }
 
 static void set_predicted(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n)
@@ -171,9 +188,9 @@ void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const u
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     ntx__settle(s);
-    ntx__take_back(s);
     s->experts->staged_layer = NTX__NO_LAYER;
     set_predicted(s, layer, experts, n);
+    ntx__take_back(s, layer);
     if (s->experts->recall[layer] < LEAST_RECALL)
         return;
     uint32_t n_kept = keep(s->experts, layer, experts, n);
@@ -220,7 +237,7 @@ void ntx__stream_stage_experts(struct ntx_weights *w, uint32_t layer, const uint
     if (!x)
         return;
     ntx__settle(s);
-    ntx__take_back(s);
+    ntx__take_back(s, NTX__NO_LAYER);
     x->predicted_layer = NTX__NO_LAYER;
     x->staged_layer = layer;
     x->staged = 0;

@@ -1,4 +1,4 @@
-/* What is foretold of the next layer's experts (infer/ahead.c): all of it, where layers add next to nothing to the residual stream, or streams; most of it where they do; nothing where what it
+/* What is foretold of the next layer's experts (infer/ahead.c), before this layer's give anything or when some have: all of it, where layers add next to nothing to the residual stream, or streams; most of it where they do; nothing where what it
  * follows from is not in memory. No bit depends on it. */
 #include <string.h>
 
@@ -13,7 +13,7 @@ struct foretold {
 static uint32_t ones(uint64_t bits) { return (uint32_t)__builtin_popcountll(bits); }
 
 /* Token by token; of the first one nothing is in memory yet. */
-static struct foretold run(const struct rig_options *o, bool foretells, float *logits)
+static struct foretold run(const struct rig_options *o, bool foretells, unsigned late_of, float *logits)
 {
     struct rig r;
     struct foretold sum = {0};
@@ -22,6 +22,7 @@ static struct foretold run(const struct rig_options *o, bool foretells, float *l
     rig_ids(&r, 3, ids, TOKENS);
     if (foretells)
         mem_weights_prefetch(&r.w);
+    r.w.late_of = late_of;
     struct ntx_kv_seq *kv = rig_seq(&r, TOKENS);
     for (uint32_t i = 0; i < TOKENS; i++) {
         memset(r.w.prefetch, 0, sizeof r.w.prefetch);
@@ -37,23 +38,32 @@ static struct foretold run(const struct rig_options *o, bool foretells, float *l
     return sum;
 }
 
+static uint32_t right_before, right_later; /* of all models, where one of three experts is late */
+
 /* lists: of a token; of_rest: where only vectors and routers stay in memory. least: of a hundred wanted experts, so many are foretold, to the last whole one: fewer where streams are not mixed on the way. all: where layers add little, every one is. */
 static void check(struct mk_options make, uint32_t lists, uint32_t of_rest, uint32_t least, bool all)
 {
     struct rig_options o = {.make = make, .stay_every = 1};
     const size_t n = (size_t)TOKENS * 1024;
     float *plain = calloc(n, sizeof *plain), *with = calloc(n, sizeof *with);
-    run(&o, false, plain);
-    struct foretold got = run(&o, true, with);
+    run(&o, false, 0, plain);
+    struct foretold got = run(&o, true, 0, with);
     CHECK_MSG(!memcmp(plain, with, n * sizeof *plain), "%s: floats differ", make.arch);
     CHECK_MSG(got.n == lists * (TOKENS - 1), "%s: %u lists", make.arch, got.n);
     CHECK_MSG(100 * got.right >= least * got.wanted && got.wanted >= got.n * make.experts_used, "%s: %u of %u", make.arch, got.right, got.wanted);
+    for (unsigned late_of = 3; late_of > 0; late_of--) { /* what experts that are there give, and the shared one, is known before it is foretold, where the others are read */
+        struct foretold more = run(&o, true, late_of, with);
+        CHECK_MSG(late_of < 3 || more.right >= got.right, "%s: %u of %u were foretold, and %u when most experts' outputs were known", make.arch, got.right, got.wanted, more.right);
+        right_later += late_of == 3 ? more.right : 0;
+        right_before += late_of == 3 ? got.right : 0;
+        CHECK_MSG(!memcmp(plain, with, n * sizeof *plain), "%s: floats differ where one of %u experts is late", make.arch, late_of);
+    }
     o.make.nextn_agrees = 1e-6f; /* what layers add is so much smaller */
-    got = run(&o, true, with);
+    got = run(&o, true, 0, with);
     CHECK_MSG(!all || got.right == got.wanted, "%s, whose layers add next to nothing: %u of %u", make.arch, got.right, got.wanted);
     o.stay_every = 0;
     o.make.nextn_agrees = 0;
-    got = run(&o, true, with);
+    got = run(&o, true, 0, with);
     CHECK_MSG(got.n == of_rest * (TOKENS - 1), "%s, of which only vectors and routers stay: %u lists", make.arch, got.n);
     CHECK_MSG(!memcmp(plain, with, n * sizeof *plain), "%s: floats differ", make.arch);
     free(plain), free(with);
@@ -104,5 +114,6 @@ int main(void)
 {
     of_one_stream();
     of_several_streams();
+    CHECK_MSG(100 * right_later >= 105 * right_before, "%u, and with most experts' outputs %u", right_before, right_later);
     return 0;
 }

@@ -201,13 +201,18 @@ static int want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, 
 {
     struct mem_weights *m = of(w);
     (void)must;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         m->wanted[layer] |= (uint64_t)1 << experts[i];
-    memset(late, 0, n);
+        late[i] = m->late_of && experts[i] % m->late_of == 0;
+    }
     return (int)n;
 }
 
-static bool there(struct ntx_weights *w, uint32_t chunk) { return of(w)->chunks->list[chunk].fixed || (stays(w, chunk) && of(w)->copy[chunk]); }
+static bool there(struct ntx_weights *w, uint32_t chunk)
+{
+    const struct ntx_chunk *c = &of(w)->chunks->list[chunk];
+    return c->expert ? !of(w)->late_of : c->fixed || (stays(w, chunk) && of(w)->copy[chunk]);
+}
 
 #define OPS .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .entries = entries, .stays = stays
 static const struct ntx_weights_ops ops = {OPS}, prefetching = {OPS, .prefetch_experts = prefetch_experts, .want = want, .there = there};

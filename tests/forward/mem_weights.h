@@ -28,6 +28,7 @@ struct mem_weights {
     /* faults, set by the test between passes */
     uint32_t fail_chunk;      /* UINT32_MAX: none */
     bool fail_rows, fail_begin;
+    unsigned late_of;         /* of so many experts one has yet to be read, to the end of its layer; 0: none */
     /* state */
     pthread_mutex_t lock;
     pthread_cond_t moved;

@@ -548,54 +548,90 @@ static void test_bundle_dest(void)
     fake_free(&f);
 }
 
-/* Early demands: behind all else, one read in flight, and taken back as long as they are not begun. */
+/* Early demands: behind all else, few reads in flight, and taken back as long as they are not begun. */
 static void test_early(void)
 {
     struct fake f;
     fake_new(&f, &bundles);
     fake_settle(&f);
     const uint64_t arena = f.r.hdr->off_arena;
-    struct ntx_iod_read rd[8], wanted;
-    post_bundle(&f, 1, 0, 2 * MIB, arena, true);
-    post_bundle(&f, 2, 2 * MIB, MIB, arena + 2 * MIB, true);
+    struct ntx_iod_read rd[16], wanted;
+    uint32_t n = 0;
+    post_bundle(&f, 1, 0, 3 * MIB, arena, true);
+    post_bundle(&f, 2, 3 * MIB, MIB, arena + 3 * MIB, true);
     post_bundle(&f, 3, 4 * MIB, MIB, arena + 4 * MIB, true);
-    rd[0] = fake_next(&f);
-    CHECK_EQ(rd[0].dest, arena);
-    CHECK(fake_next(&f).tag == UINT64_MAX); /* although seven more would fit */
+    for (; n < NTX_IOD_EARLY_READS; n++)
+        CHECK_EQ((rd[n] = fake_next(&f)).dest, arena + n * 512 * KIB);
+    CHECK(fake_next(&f).tag == UINT64_MAX); /* although four more would fit */
     CHECK(!ntx_iod_core_idle(f.core));
     CHECK_EQ(ntx_word_state(f.r.demand[2].word), NTX_POSTED);
     post_bundle(&f, 4, 8 * MIB, MIB, arena + 8 * MIB, false);
-    wanted = fake_next(&f); /* beside the one that is in flight */
+    wanted = fake_next(&f); /* beside those that are in flight */
     CHECK_EQ(wanted.dest, arena + 8 * MIB);
-    rd[1] = fake_next(&f);
-    CHECK_EQ(ntx_iod_tag_index(rd[1].tag), 4);
+    rd[n] = fake_next(&f);
+    CHECK_EQ(ntx_iod_tag_index(rd[n++].tag), 4);
     CHECK(fake_next(&f).tag == UINT64_MAX);
     fake_done(&f, &rd[0], (int32_t)rd[0].expect);
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_early), 512 * KIB);
     rd[0] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 1);
-    f.r.ask[1].early = 0; /* now somebody waits for it: all of it at once, before demands that came later */
+    f.r.ask[1].early = NTX_AWAITED; /* now somebody waits for it: all of it at once, before demands that came later */
     f.r.orders->demand_posted++;
     post_bundle(&f, 5, 9 * MIB, 4096, arena + 9 * MIB, false);
-    for (int i = 2; i < 4; i++)
-        CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 1);
-    rd[4] = fake_next(&f);
-    CHECK_EQ(ntx_iod_tag_index(rd[4].tag), 5);
+    CHECK_EQ(ntx_iod_tag_index((rd[n++] = fake_next(&f)).tag), 1);
+    rd[n] = fake_next(&f);
+    CHECK_EQ(ntx_iod_tag_index(rd[n++].tag), 5);
     f.r.demand[3].word = ntx_word(1, NTX_FREE); /* taken back */
-    f.r.ask[2].early = 0;
+    f.r.ask[2].early = NTX_AWAITED;
     f.r.orders->demand_posted++;
-    rd[5] = fake_next(&f);
-    CHECK_EQ(ntx_iod_tag_index(rd[5].tag), 2);
-    rd[6] = fake_next(&f);
-    CHECK_EQ(ntx_iod_tag_index(rd[6].tag), 2);
+    for (uint32_t k = 0; k < n; k++)
+        fake_done(&f, &rd[k], (int32_t)rd[k].expect);
+    for (uint32_t k = 0; k < 2; k++)
+        CHECK_EQ(ntx_iod_tag_index((rd[k] = fake_next(&f)).tag), 2);
     CHECK(fake_next(&f).tag == UINT64_MAX);
-    for (int i = 0; i < 7; i++)
-        fake_done(&f, &rd[i], (int32_t)rd[i].expect);
+    for (uint32_t k = 0; k < 2; k++)
+        fake_done(&f, &rd[k], (int32_t)rd[k].expect);
     fake_done(&f, &wanted, (int32_t)wanted.expect);
     CHECK(fake_next(&f).tag == UINT64_MAX && ntx_iod_core_idle(f.core));
     for (uint32_t i = 1; i < 6; i++)
         CHECK_EQ(f.r.demand[i].word, i == 3 ? ntx_word(1, NTX_FREE) : ntx_word(0, NTX_READY));
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_early), 512 * KIB);
+    fake_free(&f);
+}
+
+/* One that nobody will want ends with the reads in flight, as no error, and the next begins at once; unless all of it had been asked for. */
+static void test_given_up(void)
+{
+    struct fake f;
+    fake_new(&f, &bundles);
+    fake_settle(&f);
+    const uint64_t arena = f.r.hdr->off_arena, failures = ntx_counter_get(&f.counters, NTX_C_iod_errors);
+    struct ntx_iod_read rd[8];
+    post_bundle(&f, 1, 0, 4 * MIB, arena, true);
+    post_bundle(&f, 2, 4 * MIB, 2 * MIB, arena + 4 * MIB, true);
+    for (uint32_t i = 0; i < 4; i++)
+        rd[i] = fake_next(&f);
+    fake_done(&f, &rd[0], (int32_t)rd[0].expect);
+    f.r.ask[1].early = NTX_GIVEN_UP;
+    rd[0] = fake_next(&f); /* of the other, while three of the first are in flight */
+    CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 2);
+    fake_done(&f, &rd[1], -EIO); /* not tried again */
+    fake_done(&f, &rd[2], (int32_t)rd[2].expect);
+    CHECK_EQ(ntx_word_state(f.r.demand[1].word), NTX_FILLING); /* a read of it could still land */
+    fake_done(&f, &rd[3], (int32_t)rd[3].expect);
+    CHECK_EQ(f.r.demand[1].word, ntx_word(0, NTX_FAILED));
+    CHECK_EQ(f.r.demand[1].err, -ECANCELED);
+    CHECK_EQ(f.r.demand[1].got, 3 * 512 * KIB);
+    CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_errors), failures);
+    for (uint32_t i = 1; i < 4; i++)
+        CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 2);
+    f.r.ask[2].early = NTX_GIVEN_UP; /* nothing is left to be asked for */
+    for (uint32_t i = 0; i < 4; i++)
+        fake_done(&f, &rd[i], (int32_t)rd[i].expect);
+    CHECK_EQ(f.r.demand[2].word, ntx_word(0, NTX_READY));
+    post_bundle(&f, 3, 8 * MIB, MIB, arena + 8 * MIB, true);
+    f.r.ask[3].early = NTX_GIVEN_UP; /* as after a death: posted once more */
+    CHECK(fake_next(&f).tag != UINT64_MAX);
     fake_free(&f);
 }
 
@@ -696,6 +732,7 @@ int main(void)
     test_bundle_dest();
     test_ring_beside_demands();
     test_early();
+    test_given_up();
     test_hint_and_stop();
     test_many_small();
     return 0;

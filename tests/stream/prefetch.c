@@ -228,7 +228,8 @@ static void case_right_and_wrong(void)
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 1);
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_bytes), bundle_bytes(&t, 1));
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_used_bytes), bundle_bytes(&t, 1));
-    CHECK_EQ(state(&t, PARTS), NTX_FILLING); /* it had begun: it ends when it ends; its other parts were taken back */
+    CHECK_EQ(state(&t, PARTS), NTX_FILLING); /* it had begun, and is given up; its other parts were taken back */
+    CHECK_EQ(ask(&t, PARTS)->early, NTX_GIVEN_UP);
     CHECK_EQ(state(&t, PARTS + 1), NTX_FREE);
     CHECK_EQ(ntx_word_gen(demand(&t, PARTS + 1)->word), 1);
     CHECK_EQ(state(&t, PARTS + 2), NTX_FREE);
@@ -280,6 +281,69 @@ static void case_failed_prefetch(void)
     want(&t, 0, (const uint32_t[]){6}, 1); /* the rest is taken back */
     want(&t, 1, (const uint32_t[]){3}, 1);
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 2);
+    end_pass(&t);
+    close_rig(&t);
+}
+
+static void give_up(struct rig *t, uint32_t i, uint32_t got)
+{
+    demand(t, i)->err = -ECANCELED;
+    demand(t, i)->got = got;
+    set(demand(t, i), NTX_FAILED);
+}
+
+/* What is given up ends as iod says, and what came of it is counted as read in vain, but never more than was asked for. Wanted again before it has ended, it waits for that; and
+ * where all of it has come, it stays. */
+static void case_given_up(void)
+{
+    struct rig t;
+    uint8_t late[1] = {0};
+    open_rig(&t, 24, 2);
+    begin_pass(&t);
+    t.w->ops->prefetch_experts(t.w, 1, (const uint32_t[]){3}, 1);
+    for (uint32_t i = 0; i < PARTS; i++)
+        begin(&t, i);
+    const uint64_t down = ask(&t, 2)->bytes, gate = ask(&t, 0)->bytes;
+    finish(&t, 0);
+    want(&t, 1, (const uint32_t[]){6}, 1);
+    CHECK(ask(&t, 1)->early == NTX_GIVEN_UP && ask(&t, 2)->early == NTX_GIVEN_UP);
+    give_up(&t, 1, 512);
+    CHECK_EQ(t.w->ops->want(t.w, 1, (const uint32_t[]){3}, 1, false, late), 0); /* the third part may still land */
+    give_up(&t, 2, UINT32_MAX);
+    want(&t, 1, (const uint32_t[]){3}, 1);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_bytes), gate + 512 + down);
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 2);
+    t.w->ops->prefetch_experts(t.w, 3, (const uint32_t[]){5}, 1);
+    for (uint32_t i = 0; i < DEMANDS; i++)
+        if (state(&t, i) == NTX_POSTED)
+            begin(&t, i);
+    want(&t, 3, (const uint32_t[]){0}, 1);
+    for (uint32_t i = 0; i < DEMANDS; i++)
+        if (state(&t, i) == NTX_FILLING)
+            finish(&t, i);
+    const uint64_t misses = counter(&t, NTX_C_comp_expert_misses);
+    want(&t, 3, (const uint32_t[]){5}, 1); /* all of it has come */
+    CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), misses);
+    end_pass(&t);
+    close_rig(&t);
+}
+
+/* A list in place of another, about the same layer: what is in both and has been begun goes on. */
+static void case_foretold_again(void)
+{
+    struct rig t;
+    open_rig(&t, 30, 3);
+    begin_pass(&t);
+    t.w->ops->prefetch_experts(t.w, 1, (const uint32_t[]){3, 4}, 2);
+    begin(&t, 0);
+    begin(&t, PARTS);
+    t.w->ops->prefetch_experts(t.w, 1, (const uint32_t[]){6, 3}, 2);
+    CHECK_EQ(ask(&t, 0)->early, NTX_EARLY);
+    CHECK_EQ(ask(&t, PARTS)->early, NTX_GIVEN_UP);
+    CHECK_EQ(count(&t, NTX_POSTED, true), PARTS + PARTS - 1);
+    give_up(&t, PARTS, 0);
+    want(&t, 1, (const uint32_t[]){3, 6}, 2);
+    CHECK_EQ(counter(&t, NTX_C_comp_prefetch_hits), 1);
     end_pass(&t);
     close_rig(&t);
 }
@@ -564,6 +628,8 @@ int main(void)
 {
     case_right_and_wrong();
     case_failed_prefetch();
+    case_given_up();
+    case_foretold_again();
     case_no_harm();
     case_gives_up();
     case_keeps_the_predicted();
