@@ -75,6 +75,7 @@ struct ntx__way {
  * experts, at most A = max(R, n_expert_used) choices, is computed together. */
 struct ntx__moe_mem {
     float *probs;              /* [R x n_expert] */
+    float *scores;             /* [R x n_expert] what the choice goes by, as so many standard deviations above the row's mean */
     uint32_t *id;              /* [R x n_expert_used] ascending */
     float *weight;             /* [R x n_expert_used] */
     uint32_t *first;           /* [n_expert + 1] number of an expert's first choice */

@@ -236,6 +236,7 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     const struct ntx_hparams *hp = &cfg->model->hp;
     uint64_t rows = cfg->max_rows, used = hp->n_expert_used, n = hp->n_expert, wave = NTX_MAX(rows, used);
     m->probs = place(c, rows * n * sizeof *m->probs);
+    m->scores = place(c, rows * n * sizeof *m->scores);
     m->id = place(c, rows * used * sizeof *m->id);
     m->weight = place(c, rows * used * sizeof *m->weight);
     m->first = place(c, (n + 1) * sizeof *m->first);

@@ -157,6 +157,35 @@ static float take_numbered(struct ntx_forward *f, const int32_t *number, const f
     return sum;
 }
 
+/* Somebody keeps experts by what rows choose, and nearly choose. */
+static bool tells_scores(const struct ntx_forward *f) { return f->c.weights->ops->chosen && !ntx__moe_held(f, f->layer) && !f->vec[NTX_T_token_experts]; }
+
+/* x [n]: as so many standard deviations above their mean; where there is no such thing, 0. */
+static void standardize(float *x, uint32_t n)
+{
+    float sum = 0, squares = 0;
+    for (uint32_t e = 0; e < n; e++)
+        sum += x[e];
+    const float mean = sum / (float)n;
+    for (uint32_t e = 0; e < n; e++)
+        squares += (x[e] - mean) * (x[e] - mean);
+    const float by = sqrtf((float)n / squares);
+    const bool some = isfinite(by) && isfinite(mean);
+    for (uint32_t e = 0; e < n; e++)
+        x[e] = some ? (x[e] - mean) * by : 0;
+}
+
+/* p: the row's logits, or, of a router whose choice goes by more than these, its scores. */
+static void keep_scores(const struct ntx_forward *f, uint32_t i, const float *p, const float *more)
+{
+    const uint32_t n = f->hp->n_expert;
+    float *x = f->m.moe.scores + (size_t)i * n;
+    memcpy(x, p, n * sizeof *x);
+    if (more)
+        f->c.ops->add(x, more, n);
+    standardize(x, n);
+}
+
 static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
@@ -165,7 +194,12 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used, sum;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;
     const int32_t *numbers = numbers_of(f, i);
+    const bool tells = tells_scores(f), by_logits = r->score == NTX_SCORE_SOFTMAX && !f->vec[NTX_T_router_choice];
+    if (tells && by_logits)
+        keep_scores(f, i, p, f->vec[NTX_T_router_bias]);
     ntx__moe_scores(f, r, p);
+    if (tells && !by_logits)
+        keep_scores(f, i, p, f->vec[NTX_T_router_choice]);
     sum = numbers ? take_numbered(f, numbers, p, id, weight) : take_largest(f, r, p, id, weight);
     float by = r->norm ? 1 / NTX_MAX(sum, NTX_LEAST_WEIGHTS) : 1;
     for (uint32_t k = 0; k < hp->n_expert_used; k++)
@@ -348,6 +382,18 @@ bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer)
     return !w->n_chunks || ntx__has(f, w->chunk0);
 }
 
+/* Of all rows, in the first one's place. */
+static const float *mean_scores(const struct ntx_forward *f)
+{
+    const uint32_t n = f->hp->n_expert;
+    float *x = f->m.moe.scores;
+    for (uint32_t i = 1; i < f->n_live; i++)
+        f->c.ops->add(x, x + (size_t)i * n, n);
+    for (uint32_t e = 0; e < n && f->n_live > 1; e++)
+        x[e] /= (float)f->n_live;
+    return x;
+}
+
 /* How many rows chose each of these: what stays in memory follows from it. */
 static void say_chosen(struct ntx_forward *f)
 {
@@ -357,7 +403,7 @@ static void say_chosen(struct ntx_forward *f)
         return;
     for (uint32_t i = 0; i < f->moe.n_wanted; i++)
         m->order[i] = rows_of(m, m->wanted[i]); /* not in use yet */
-    w->ops->chosen(w, f->layer, m->wanted, m->order, f->moe.n_wanted, f->n_live);
+    w->ops->chosen(w, f->layer, m->wanted, m->order, f->moe.n_wanted, f->n_live, layer(f)->token_experts.tensor == NTX_NO_TENSOR ? mean_scores(f) : NULL);
 }
 
 /* Asks for experts wanted[taken .. n); returns how many are taken now. */

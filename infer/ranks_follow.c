@@ -320,7 +320,7 @@ static void say_chosen(struct follower *x, uint32_t n)
             rows[at] += x->said[i].n_rows;
         choices += x->said[i].n_rows;
     }
-    w->ops->chosen(w, x->h.layer, x->wanted, rows, n, NTX_MAX(choices / x->f->hp->n_expert_used, 1u));
+    w->ops->chosen(w, x->h.layer, x->wanted, rows, n, NTX_MAX(choices / x->f->hp->n_expert_used, 1u), NULL);
 }
 
 /* As many at a time as there are frames for. */

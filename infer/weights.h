@@ -23,8 +23,9 @@ struct ntx_weights_ops {
     void (*drop_layer)(struct ntx_weights *w, uint32_t layer);
     /* Instead of acquire/release for chunks of a dropped layer, in list order. One thread. */
     void (*skip)(struct ntx_weights *w, uint32_t chunk);
-    /* Of n_rows rows of this pass, rows[i] chose experts[i] (ascending) of a layer: what stays in memory follows from that. Once, before any is wanted. One thread. NULL: nothing does. */
-    void (*chosen)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, uint32_t n_rows);
+    /* Of n_rows rows of this pass, rows[i] chose experts[i] (ascending) of a layer: what stays in memory follows from that. scores [n_expert]: what the router said of each expert, the mean of
+     * rows, of each row as so many standard deviations above the mean of its experts; NULL: not known. Once, before any is wanted. One thread. NULL: nothing does. */
+    void (*chosen)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, uint32_t n_rows, const float *scores);
     /* Experts (chunks with `expert` set) that rows of this pass chose in a layer, ascending: takes as many of the first ones as there is room
      * for and starts their reads; only then may their chunks be acquired, in any order. Returns how many, or a negative errno. `must`: none
      * are taken now, so at least one is waited for. late[i]: in, how many rows chose expert i (255: or more): those of more rows are read first; out, whether

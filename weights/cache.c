@@ -12,6 +12,11 @@
 
 enum { MOST_HALVES = 4, FEW_ROWS = 16 };
 #define LEARNS (1.0f / 1024) /* of a use that was foretold well by one half-life, for that */
+#define STEP 0.02f           /* of what scores and counts are multiplied by */
+#define LEAST_CHANCE 1e-3f   /* of a smaller one no logarithm is taken */
+enum { N_SCORES = 2, N_BY = N_SCORES + 1 };
+static const float score_half[N_SCORES] = {8, 128}; /* rows */
+static const float by_at_first[N_BY] = {0.5f, 0.4f, 0.5f};
 #define NO_COUNT 1e-20f      /* smaller floats would be slow */
 
 /* Half-lives, in rows, and how much each is believed at first; what is left to 1: that all bundles of a layer are used alike. */
@@ -40,6 +45,7 @@ struct list {
 
 struct layer {
     float rows[MOST_HALVES]; /* of all passes, ageing as counts do */
+    float scored[N_SCORES];  /* and as scores do; 0: none are known */
     float used;              /* bundles of a row, of late */
     bool stale;              /* counts are newer than keys */
     uint32_t n, *heap;       /* used bundles that are not held, the least likely to be used first; room for n_expert */
@@ -53,6 +59,9 @@ struct ntx_cache {
     bool all_fit;           /* nothing ever goes: nothing is counted */
     uint64_t counted;       /* how often: lru's time */
     float *count;           /* [n_layers x halves x n_expert] rows that chose each, ageing by every half-life */
+    float *score;           /* [n_layers x N_SCORES x n_expert] sums over rows, likewise */
+    float *log_chance;      /* [bundles] of what counts say, when keys were made of it and of scores */
+    float by[N_BY];         /* what scores and log_chance are multiplied by */
     double *key;            /* [bundles] the chance that the layer's next row chooses it; lru: when one last did */
     uint32_t *frame_of;     /* [bundles] */
     uint32_t *heap_at;      /* [bundles] where in its heap */
@@ -70,6 +79,8 @@ static uint32_t layer_of(const struct ntx_cache *c, uint32_t bundle) { return bu
 static uint8_t class_of(const struct ntx_cache *c, uint32_t bundle) { return c->frames.class_of[layer_of(c, bundle)]; }
 static bool by_last(const struct ntx_cache *c) { return !c->policy.n; }
 static float *counts(const struct ntx_cache *c, uint32_t layer, uint32_t half) { return c->count + ((size_t)layer * c->policy.n + half) * c->n_expert; }
+
+static float *scores_of(const struct ntx_cache *c, uint32_t layer, uint32_t half) { return c->score + ((size_t)layer * N_SCORES + half) * c->n_expert; }
 
 /* On average 1 / chance - 1 rows go by without, before the one that does. */
 static double value(const struct ntx_cache *c, uint32_t layer, double key, uint32_t now)
@@ -157,7 +168,78 @@ static void age(struct ntx_cache *c, uint32_t layer, uint32_t rows)
     }
 }
 
-void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, uint32_t n_rows)
+static void add_scores(struct ntx_cache *c, uint32_t layer, const float *scores, uint32_t n_rows)
+{
+    struct layer *l = &c->layer[layer];
+    for (uint32_t k = 0; k < N_SCORES; k++) {
+        const float left = exp2f(-(float)n_rows / score_half[k]), more = row_of(score_half[k], n_rows) * (float)n_rows;
+        float *x = scores_of(c, layer, k);
+        for (uint32_t e = 0; e < c->n_expert; e++)
+            x[e] = x[e] * left + more * scores[e];
+        l->scored[k] = l->scored[k] * left + more;
+    }
+}
+
+/* What counts say of each of the layer's bundles, into its keys. */
+static void chances(struct ntx_cache *c, uint32_t layer)
+{
+    struct layer *l = &c->layer[layer];
+    double *key = c->key + (size_t)layer * c->n_expert;
+    for (uint32_t e = 0; e < c->n_expert; e++)
+        key[e] = c->all_alike * l->used / (float)c->n_expert;
+    for (uint32_t k = 0; k < c->policy.n; k++) {
+        const float by = l->rows[k] > NO_COUNT ? c->policy.share[k] / l->rows[k] : 0, *n = counts(c, layer, k);
+        for (uint32_t e = 0; e < c->n_expert; e++)
+            key[e] += by * n[e];
+    }
+}
+
+/* And what scores make of that. */
+static void lean_on_scores(struct ntx_cache *c, uint32_t layer)
+{
+    const struct layer *l = &c->layer[layer];
+    double *key = c->key + (size_t)layer * c->n_expert, sum = 0, most = -INFINITY;
+    float *log_chance = c->log_chance + (size_t)layer * c->n_expert;
+    const float *some = scores_of(c, layer, 0), *many = scores_of(c, layer, 1), by_some = c->by[0] / l->scored[0], by_many = c->by[1] / l->scored[1];
+    for (uint32_t e = 0; e < c->n_expert; e++) {
+        log_chance[e] = logf(fmaxf((float)key[e], LEAST_CHANCE));
+        key[e] = by_some * some[e] + by_many * many[e] + c->by[2] * log_chance[e];
+        most = fmax(most, key[e]);
+    }
+    for (uint32_t e = 0; e < c->n_expert; e++)
+        sum += key[e] = expf((float)(key[e] - most));
+    for (uint32_t e = 0; e < c->n_expert; e++)
+        key[e] = fmin(key[e] / sum * l->used, 1);
+}
+
+static void make_keys(struct ntx_cache *c, uint32_t layer)
+{
+    if (!by_last(c))
+        chances(c, layer);
+    if (c->layer[layer].scored[0] > 0)
+        lean_on_scores(c, layer);
+}
+
+/* A step up the gradient of the likelihood of what was chosen: what it had, less what was to be expected. */
+static void learn_scores(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, float used)
+{
+    const struct layer *l = &c->layer[layer];
+    const float *x[N_BY] = {scores_of(c, layer, 0), scores_of(c, layer, 1), c->log_chance + (size_t)layer * c->n_expert}, per[N_BY] = {1 / l->scored[0], 1 / l->scored[1], 1};
+    const double *key = c->key + (size_t)layer * c->n_expert;
+    double all = 0;
+    for (uint32_t e = 0; e < c->n_expert; e++)
+        all += key[e];
+    for (uint32_t k = 0; k < N_BY; k++) {
+        double had = 0, expected = 0;
+        for (uint32_t i = 0; i < n; i++)
+            had += (double)rows[i] * (double)x[k][experts[i]];
+        for (uint32_t e = 0; e < c->n_expert; e++)
+            expected += key[e] * (double)x[k][e];
+        c->by[k] += STEP * per[k] * (float)(had / (double)used - expected / all);
+    }
+}
+
+void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, uint32_t n_rows, const float *scores)
 {
     struct layer *l = &c->layer[layer];
     uint64_t used = 0;
@@ -166,13 +248,19 @@ void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *expert
     c->counted++;
     for (uint32_t i = 0; i < n && by_last(c); i++)
         c->key[layer * c->n_expert + experts[i]] = (double)c->counted;
-    l->stale = true;
     for (uint32_t i = 0; i < n; i++)
         used += rows[i];
-    if (by_last(c) || !n_rows)
+    if (by_last(c) || !n_rows || !used) {
+        l->stale = true;
         return;
+    }
+    if (l->stale && l->scored[0] > 0)
+        make_keys(c, layer); /* as they were before this */
+    if (n_rows <= FEW_ROWS && l->scored[0] > 0)
+        learn_scores(c, layer, experts, rows, n, (float)used);
     for (uint32_t i = 0; i < n && n_rows <= FEW_ROWS && l->used > 0; i++)
         learn(c, layer, experts[i]);
+    l->stale = true;
     age(c, layer, n_rows);
     for (uint32_t k = 0; k < c->policy.n; k++) {
         const float each = row_of(c->policy.half[k], n_rows);
@@ -180,6 +268,8 @@ void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *expert
             counts(c, layer, k)[experts[i]] += each * (float)rows[i];
         l->rows[k] += each * (float)n_rows;
     }
+    if (scores && c->policy.n > 1)
+        add_scores(c, layer, scores, n_rows);
     l->used = (float)used / (float)n_rows;
 }
 
@@ -187,14 +277,7 @@ void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *expert
 static void sort_layer(struct ntx_cache *c, uint32_t layer)
 {
     struct layer *l = &c->layer[layer];
-    double *key = c->key + (size_t)layer * c->n_expert;
-    for (uint32_t e = 0; e < c->n_expert && !by_last(c); e++)
-        key[e] = c->all_alike * l->used / (float)c->n_expert;
-    for (uint32_t k = 0; k < c->policy.n; k++) {
-        const float by = l->rows[k] > NO_COUNT ? c->policy.share[k] / l->rows[k] : 0, *n = counts(c, layer, k);
-        for (uint32_t e = 0; e < c->n_expert; e++)
-            key[e] += by * n[e];
-    }
+    make_keys(c, layer);
     for (uint32_t i = l->n / 2; i-- > 0;)
         sift_down(c, l, i);
     l->stale = false;
@@ -367,7 +450,7 @@ uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, uint32_t now, enum
 
 uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames)
 {
-    return sizeof(struct ntx_cache) + NTX_MAX_LAYERS * sizeof(struct layer) + (uint64_t)n_bundles * (policies[0].n * sizeof(float) + sizeof(double) + 3 * sizeof(uint32_t)) +
+    return sizeof(struct ntx_cache) + NTX_MAX_LAYERS * sizeof(struct layer) + (uint64_t)n_bundles * ((policies[0].n + N_SCORES + 1) * sizeof(float) + sizeof(double) + 3 * sizeof(uint32_t)) +
            (uint64_t)n_frames * sizeof(struct place);
 }
 
@@ -422,13 +505,16 @@ int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expe
     for (uint32_t k = 0; k < p.n; k++)
         c->all_alike -= p.share[k];
     c->count = calloc(n, NTX_MAX(p.n, 1u) * sizeof *c->count);
+    c->score = calloc(n, N_SCORES * sizeof *c->score);
+    c->log_chance = calloc(n, sizeof *c->log_chance);
     c->key = calloc(n, sizeof *c->key);
     c->frame_of = malloc(n * sizeof *c->frame_of);
     c->heap_at = malloc(n * sizeof *c->heap_at);
     c->heap_room = malloc(n * sizeof *c->heap_room);
     c->layer = calloc(n_layers, sizeof *c->layer);
     c->place = calloc(f->n, sizeof *c->place);
-    if (!c->count || !c->key || !c->frame_of || !c->heap_at || !c->heap_room || !c->layer || !c->place) {
+    memcpy(c->by, by_at_first, sizeof c->by);
+    if (!c->count || !c->score || !c->log_chance || !c->key || !c->frame_of || !c->heap_at || !c->heap_room || !c->layer || !c->place) {
         ntx_cache_free(c);
         return -ENOMEM;
     }
@@ -442,6 +528,8 @@ void ntx_cache_free(struct ntx_cache *c)
     if (!c)
         return;
     free(c->count);
+    free(c->score);
+    free(c->log_chance);
     free(c->key);
     free(c->frame_of);
     free(c->heap_at);

@@ -7,9 +7,11 @@
  *     +-- prefetch --> prefetched ---- use
  *
  * Of each layer's passes it is counted how many rows chose each bundle. Counts age by the rows that follow, with several half-lives side by side: a bundle's share of the last few rows, of
- * some, of many. Each of these, and "all bundles alike", is believed as much as it foretold what was then chosen, of all layers; together they are the chance that a row chooses the bundle. The
+ * some, of many. Each of these, and "all bundles alike", is believed as much as it foretold what was then chosen, of all layers; together they are the chance that a row chooses the bundle. Where
+ * routers' scores are told, too, more is known of bundles that were nearly chosen, or far from it: the chance is proportional to exp(a x8 + b x128) chance^c, x being a bundle's score less the mean of
+ * the row's, by their spread, on average of some rows and of many; a, b and c are learned as they foretell choices (a step of gradient ascent of the likelihood a pass). The
  * one to go is that which will probably be used last: so many rows of all layers, and as many layers of this pass as are computed until then.
- *   mixed        these: half-lives of 0.5, 8 and 128 rows. ntx's
+ *   mixed        these: half-lives of 0.5, 8 and 128 rows, of scores 8 and 128. ntx's
  *   next:HALF    one half-life alone (12)
  *   lru          the one that was used longest ago
  * bench/experts replays recorded choices under each of them (bench/experts/LOG.md).
@@ -48,8 +50,9 @@ uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames); /* memory it ta
 uint32_t ntx_cache_frame(const struct ntx_cache *c, uint32_t bundle); /* NTX_NO_FRAME: it is in none */
 uint32_t ntx_cache_bundle(const struct ntx_cache *c, uint32_t frame); /* NTX_NO_BUNDLE: it is empty */
 bool ntx_cache_is_prefetched(const struct ntx_cache *c, uint32_t frame);
-/* Of a pass of n_rows rows, rows[i] chose experts[i] of this layer; once, before they are taken or used. */
-void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, uint32_t n_rows);
+/* Of a pass of n_rows rows, rows[i] chose experts[i] of this layer; once, before they are taken or used. scores [n_expert]: of all experts, the mean of the rows' scores, each row's less
+ * their mean and divided by their standard deviation; NULL: not known. */
+void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, uint32_t n_rows, const float *scores);
 void ntx_cache_use(struct ntx_cache *c, uint32_t bundle); /* a prefetched one is a used one from then on */
 /* Whether a class keeps frames for what is prefetched (frames.h), as at first, or has them for what is wanted. */
 void ntx_cache_keep_spare(struct ntx_cache *c, uint32_t class, bool keep);

@@ -224,11 +224,11 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     return taken;
 }
 
-void ntx__stream_chosen(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *times, uint32_t n, uint32_t of)
+void ntx__stream_chosen(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *times, uint32_t n, uint32_t of, const float *scores)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     if (s->experts)
-        ntx_cache_count(s->experts->cache, layer, experts, times, n, of);
+        ntx_cache_count(s->experts->cache, layer, experts, times, n, of, scores);
 }
 
 int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)

@@ -55,7 +55,7 @@ static uint64_t hits_of(struct ntx_cache *c, const struct trace *t, uint64_t fro
         expert[i - from] = t->bundle[i] % t->experts;
         rows[i - from] = 1;
     }
-    ntx_cache_count(c, layer, expert, rows, (uint32_t)(to - from), 1);
+    ntx_cache_count(c, layer, expert, rows, (uint32_t)(to - from), 1, NULL);
     for (uint64_t i = from; i < to; i++)
         if (ntx_cache_frame(c, t->bundle[i]) == NTX_NO_FRAME)
             ntx_cache_take(c, t->bundle[i], layer, NTX_CACHE_WANTED);

@@ -31,7 +31,7 @@ static struct ntx_cache *fresh(const char *policy, uint32_t n, uint32_t spare)
     return c;
 }
 
-static void choose(struct ntx_cache *c, uint32_t bundle) { ntx_cache_count(c, bundle / EXPERTS, (const uint32_t[]){bundle % EXPERTS}, (const uint32_t[]){1}, 1, 1); }
+static void choose(struct ntx_cache *c, uint32_t bundle) { ntx_cache_count(c, bundle / EXPERTS, (const uint32_t[]){bundle % EXPERTS}, (const uint32_t[]){1}, 1, 1, NULL); }
 
 /* By a pass of one row. Returns the bundle that had to go, NTX_NO_BUNDLE: none. */
 static uint32_t use(struct ntx_cache *c, uint32_t bundle)
@@ -184,7 +184,7 @@ static uint32_t hits(const char *policy, bool sticky)
             e[0] = 5, e[1] = 2; /* liked, all the time */
         for (int i = 0; i < 2; i++)
             n += ntx_cache_frame(c, e[i]) != NTX_NO_FRAME;
-        ntx_cache_count(c, 0, e, (const uint32_t[]){1, 1}, 2, 1);
+        ntx_cache_count(c, 0, e, (const uint32_t[]){1, 1}, 2, 1, NULL);
         for (int i = 0; i < 2; i++)
             if (ntx_cache_frame(c, e[i]) == NTX_NO_FRAME)
                 ntx_cache_let_go(c, ntx_cache_take(c, e[i], 0, NTX_CACHE_WANTED));
@@ -233,12 +233,106 @@ static void policies(void)
     CHECK(hits("next", false) > 1.05 * hits("lru", false) && hits(NULL, false) > 0.99 * hits("next", false));
 }
 
+enum { MANY = 64, CHOSEN = 4 };
+enum told { NOTHING, SCORES, NOISE /* as good as any scores, but others' */ };
+
+static struct ntx_cache *one_layer(uint32_t n)
+{
+    struct ntx_frames f;
+    struct ntx_cache *c;
+    ntx_frames_sort(&f, (const uint64_t[]){4096}, 1, MANY, NTX_FRAME_CLASSES);
+    ntx_frames_share(&f, n, CHOSEN, 0);
+    CHECK_EQ(ntx_cache_new(&f, 1, MANY, NULL, &c), 0);
+    return c;
+}
+
+static float normal(uint64_t *state)
+{
+    float sum = -6;
+    for (int i = 0; i < 12; i++)
+        sum += (float)(random_bundle(state) % 4096) / 4096;
+    return sum;
+}
+
+/* Each by what is its own and by chance; standardized. */
+static void draw_scores(const float *own, uint64_t *state, float *x)
+{
+    float mean = 0, squares = 0;
+    for (uint32_t e = 0; e < MANY; e++)
+        mean += (x[e] = 0.5f * own[e] + normal(state)) / MANY;
+    for (uint32_t e = 0; e < MANY; e++)
+        squares += (x[e] - mean) * (x[e] - mean);
+    for (uint32_t e = 0; e < MANY; e++)
+        x[e] = (x[e] - mean) / sqrtf(squares / MANY);
+}
+
+static void best_of(const float *x, uint32_t *best)
+{
+    for (uint32_t k = 0; k < CHOSEN; k++) {
+        best[k] = UINT32_MAX;
+        for (uint32_t e = 0; e < MANY; e++) {
+            bool taken = false;
+            for (uint32_t i = 0; i < k; i++)
+                taken |= best[i] == e;
+            if (!taken && (best[k] == UINT32_MAX || x[e] > x[best[k]]))
+                best[k] = e;
+        }
+    }
+}
+
+/* Misses of so many rows, a third of the bundles being in the cache. */
+static uint32_t misses(uint32_t n_rows, enum told told)
+{
+    struct ntx_cache *c = one_layer(MANY / 3);
+    uint64_t state = 31;
+    float own[MANY], x[MANY], other[MANY];
+    uint32_t n = 0, e[CHOSEN];
+    for (uint32_t i = 0; i < MANY; i++)
+        own[i] = normal(&state);
+    for (uint32_t row = 0; row < n_rows; row++) {
+        draw_scores(own, &state, x);
+        draw_scores((const float[MANY]){0}, &state, other);
+        best_of(x, e);
+        for (uint32_t k = 0; k < CHOSEN; k++)
+            n += ntx_cache_frame(c, e[k]) == NTX_NO_FRAME;
+        ntx_cache_count(c, 0, e, (const uint32_t[CHOSEN]){1, 1, 1, 1}, CHOSEN, 1, told == NOTHING ? NULL : told == SCORES ? x : other);
+        for (uint32_t k = 0; k < CHOSEN; k++)
+            if (ntx_cache_frame(c, e[k]) == NTX_NO_FRAME)
+                ntx_cache_let_go(c, ntx_cache_take(c, e[k], 0, NTX_CACHE_WANTED));
+    }
+    ntx_cache_free(c);
+    return n;
+}
+
+/* What routers nearly chose is known sooner than what they chose; scores that say nothing are soon not believed. */
+static void scores_tell(void)
+{
+    const uint32_t few[] = {misses(200, NOTHING), misses(200, SCORES)}, many[] = {misses(3000, NOTHING), misses(3000, SCORES), misses(3000, NOISE)};
+    CHECK_MSG(few[1] < 0.95 * few[0], "%u misses, and with scores %u", few[0], few[1]);
+    CHECK_MSG(many[1] < 0.99 * many[0], "%u misses, and with scores %u", many[0], many[1]);
+    CHECK_MSG(many[2] < 1.02 * many[0], "%u misses, and with scores that say nothing %u", many[0], many[2]);
+    struct ntx_cache *c = one_layer(CHOSEN + 1); /* of a prompt's rows, too: all were chosen as often */
+    uint32_t all[MANY], rows[MANY];
+    float x[MANY];
+    for (uint32_t e = 0; e < MANY; e++) {
+        all[e] = e;
+        rows[e] = 4;
+        x[e] = e == 2 ? -2.0f : e % 2 ? 0.2f : -0.2f;
+    }
+    ntx_cache_count(c, 0, all, rows, MANY, MANY, x);
+    for (uint32_t e = 0; e < CHOSEN + 1; e++)
+        ntx_cache_let_go(c, ntx_cache_take(c, e, 0, NTX_CACHE_WANTED));
+    ntx_cache_let_go(c, ntx_cache_take(c, 63, 0, NTX_CACHE_WANTED));
+    CHECK_EQ(ntx_cache_frame(c, 2), NTX_NO_FRAME);
+    ntx_cache_free(c);
+}
+
 /* A pass of many rows tells what they liked. */
 static void rows_count(void)
 {
     struct ntx_cache *c = fresh(NULL, EXPERTS - 1, 0);
     const uint32_t all[EXPERTS] = {0, 1, 2, 3, 4, 5, 6, 7}, rows[EXPERTS] = {9, 30, 2, 60, 70, 1, 40, 20};
-    ntx_cache_count(c, 1, all, rows, EXPERTS, 116); /* of two each */
+    ntx_cache_count(c, 1, all, rows, EXPERTS, 116, NULL); /* of two each */
     for (uint32_t e = 1; e < EXPERTS; e++)
         ntx_cache_let_go(c, ntx_cache_take(c, EXPERTS + e, 1, NTX_CACHE_WANTED));
     CHECK_EQ(use(c, EXPERTS), EXPERTS + 5);
@@ -246,7 +340,7 @@ static void rows_count(void)
     ntx_cache_free(c);
     for (int since = 8; since <= 16; since += 8) { /* and are as old as if they had come one by one */
         c = fresh(NULL, 2, 0);
-        ntx_cache_count(c, 1, (const uint32_t[]){1}, (const uint32_t[]){64}, 1, 64);
+        ntx_cache_count(c, 1, (const uint32_t[]){1}, (const uint32_t[]){64}, 1, 64, NULL);
         ntx_cache_let_go(c, ntx_cache_take(c, EXPERTS + 1, 1, NTX_CACHE_WANTED));
         use_often(c, EXPERTS + 2, since);
         CHECK_EQ(use(c, EXPERTS + 3), EXPERTS + (since == 8 ? 2 : 1));
@@ -411,6 +505,7 @@ int main(void)
     same_as_looking_at_all("mixed");
     policies();
     rows_count();
+    scores_tell();
     held();
     wrong_prefetches_change_nothing();
     right_prefetches();

@@ -182,7 +182,7 @@ static void want(struct rig *t, uint32_t layer, const uint32_t *experts, uint32_
 {
     uint8_t late[EXPERTS] = {0};
     const uint32_t rows[EXPERTS] = {1, 1, 1, 1, 1, 1, 1, 1};
-    t->w->ops->chosen(t->w, layer, experts, rows, n, 1);
+    t->w->ops->chosen(t->w, layer, experts, rows, n, 1, NULL);
     CHECK_EQ(t->w->ops->want(t->w, layer, experts, n, true, late), n);
     serve(t);
     for (uint32_t i = 0; i < n; i++)
