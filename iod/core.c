@@ -161,12 +161,15 @@ static enum step next_retry(struct ntx_iod_core *c, uint64_t now, struct ntx_iod
     return STEP_READ;
 }
 
+/* Parts of bundles that a layer waits for: nothing that is wanted sooner can come before it has them all. */
+static bool is_wanted_bundle(const struct ntx_iod_core *c, const struct ntx__job *j) { return j->kind == NTX_IOD_FRAME && j->index >= c->r->hdr->n_demands && !is_early(c, j); }
+
 /* The next piece of *cur, the job of this class that is under way. */
 static enum step next_piece(struct ntx_iod_core *c, struct ntx__job **cur, uint64_t now, struct ntx_iod_read *out)
 {
     struct ntx__job *j = *cur;
     struct ntx_iod_read rd = piece_of(c, j, j->next, 0);
-    if (!fits(c, rd.len))
+    if (is_wanted_bundle(c, j) ? c->inflight_reads && c->inflight_bytes + rd.len > NTX_IOD_DEEPER * c->limit_bytes : !fits(c, rd.len))
         return STEP_FULL;
     if (++j->next == j->n_pieces)
         *cur = NULL;

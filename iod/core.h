@@ -12,7 +12,8 @@
  * model once in the order in which the first pass consumes it, computing overlaps from the first chunk on, and once the
  * arena is full only the ring is left. When the ring is full, the rest of the arena is read.
  *
- * Limits. Not bytes of chunks but bytes in flight: a chunk is read in equal pieces of at most piece_bytes, and at least half of that.
+ * Limits. Not bytes of chunks but bytes in flight: a chunk is read in equal pieces of at most piece_bytes, and at least half of that. Of bundles that a layer waits for
+ * there may be more: it waits for all of them, and nothing that is wanted sooner can come.
  * Where layers demand bundles, few reads into slots are in flight at a time: a demand waits behind them, and compute for the demand.
  *
  * Failures. A piece that fails or comes short is tried again NTX_IOD_TRIES times in all; then its chunk is FAILED, once none of its pieces is
@@ -35,6 +36,7 @@
 
 #define NTX_IOD_TRIES 4
 #define NTX_IOD_EARLY_READS 4 /* in flight at once, of early demands */
+#define NTX_IOD_DEEPER 4      /* times the bytes in flight, of bundles that are awaited */
 #define NTX_IOD_RING_READS 4  /* and into slots, where there are bundles on demand */
 
 /* A read's tag, for the log of a dead iod's ring and for finding the job again:

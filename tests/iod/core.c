@@ -599,6 +599,23 @@ static void test_early(void)
     fake_free(&f);
 }
 
+/* More bytes are in flight of bundles that a layer waits for than of all else, and none beyond that. */
+static void test_deeper(void)
+{
+    struct fake f;
+    struct ntx_iod_read rd;
+    fake_new(&f, &bundles);
+    fake_settle(&f);
+    const uint64_t arena = f.r.hdr->off_arena;
+    uint64_t bytes = 0;
+    for (uint32_t i = 1; i < 6; i++)
+        post_bundle(&f, i, 0, 4 * MIB, arena, false);
+    while ((rd = fake_next(&f)).tag != UINT64_MAX)
+        bytes += rd.len;
+    CHECK_EQ(bytes, NTX_IOD_DEEPER * 4 * MIB);
+    fake_free(&f);
+}
+
 /* One that nobody will want ends with the reads in flight, as no error, and the next begins at once; unless all of it had been asked for. */
 static void test_given_up(void)
 {
@@ -732,6 +749,7 @@ int main(void)
     test_bundle_dest();
     test_ring_beside_demands();
     test_early();
+    test_deeper();
     test_given_up();
     test_hint_and_stop();
     test_many_small();
