@@ -186,7 +186,8 @@ int ntx__moe_predict(struct ntx_forward *f)
         return 0;
     struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx__input in = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = n_rows};
-    const uint32_t n = (uint32_t)NTX_MIN((uint64_t)f->hp->n_expert_used * n_rows, f->hp->n_expert);
+    const uint32_t named = f->hp->n_expert_used + f->hp->n_expert_used / 3; /* the last ones are read where the drive would rest otherwise */
+    const uint32_t n = (uint32_t)NTX_MIN((uint64_t)named * n_rows, f->hp->n_expert);
     struct ntx__way way;
     int rc;
     if (!n_rows || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || !of_use(f, f->layer + 1))
