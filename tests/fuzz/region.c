@@ -84,7 +84,8 @@ static void seed_bundle(uint8_t early)
         const uint8_t change[8] = {(uint8_t)at, (uint8_t)(at >> 8), (uint8_t)(at >> 16), 2, (uint8_t)set[i].value, (uint8_t)(set[i].value >> 8), (uint8_t)(set[i].value >> 16), (uint8_t)(set[i].value >> 24)};
         memcpy(seed + 8 * i, change, 8);
     }
-    fuzz_seed(early ? "early" : "bundle", seed, sizeof seed);
+    static const char *const names[] = {[NTX_AWAITED] = "bundle", [NTX_EARLY] = "early", [NTX_GIVEN_UP] = "given_up"};
+    fuzz_seed(names[early], seed, sizeof seed);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -100,8 +101,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     if (!fuzz_seed_dir())
         return 0;
     seed_tables();
-    seed_bundle(0);
-    seed_bundle(1);
+    seed_bundle(NTX_AWAITED);
+    seed_bundle(NTX_EARLY);
+    seed_bundle(NTX_GIVEN_UP);
     exit(0);
 }
 
