@@ -646,6 +646,13 @@ static void test_given_up(void)
     for (uint32_t i = 0; i < 4; i++)
         fake_done(&f, &rd[i], (int32_t)rd[i].expect);
     CHECK_EQ(f.r.demand[2].word, ntx_word(0, NTX_READY));
+    post_bundle(&f, 4, 0, 4 * MIB, arena, true);
+    for (uint32_t i = 0; i < 4; i++)
+        CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 4);
+    f.r.ask[4].early = NTX_GIVEN_UP;
+    for (uint32_t i = 0; i < 4; i++) /* and nothing is asked for meanwhile: it ends all the same */
+        fake_done(&f, &rd[i], (int32_t)rd[i].expect);
+    CHECK_EQ(f.r.demand[4].word, ntx_word(0, NTX_FAILED));
     post_bundle(&f, 3, 8 * MIB, MIB, arena + 8 * MIB, true);
     f.r.ask[3].early = NTX_GIVEN_UP; /* as after a death: posted once more */
     CHECK(fake_next(&f).tag != UINT64_MAX);

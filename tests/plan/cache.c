@@ -309,7 +309,7 @@ static void scores_tell(void)
 {
     const uint32_t few[] = {misses(200, NOTHING), misses(200, SCORES)}, many[] = {misses(3000, NOTHING), misses(3000, SCORES), misses(3000, NOISE)};
     CHECK_MSG(few[1] < 0.95 * few[0], "%u misses, and with scores %u", few[0], few[1]);
-    CHECK_MSG(many[1] < 0.99 * many[0], "%u misses, and with scores %u", many[0], many[1]);
+    CHECK_MSG(many[1] < 0.97 * many[0], "%u misses, and with scores %u", many[0], many[1]);
     CHECK_MSG(many[2] < 1.02 * many[0], "%u misses, and with scores that say nothing %u", many[0], many[2]);
     struct ntx_cache *c = one_layer(CHOSEN + 1); /* of a prompt's rows, too: all were chosen as often */
     uint32_t all[MANY], rows[MANY];
