@@ -309,7 +309,7 @@ struct ntx_forward {
     struct {
         uint32_t first, n, n_wanted; /* choices of the wave of experts; experts that any row chose */
         uint32_t n_here;   /* of the wave's, in m.order: those that were there first */
-        bool weigh, last;  /* whether the wave is the first, the last */
+        bool weigh, last;  /* the shared expert's gate is yet to weigh Y, with the first wave; the wave is the last */
         bool by_back;      /* the back end chose */
         bool some;         /* of Y as much is known as these n_here and the shared one give */
         bool rests;        /* when that was known of late, the drive had read the others: it may begin with the next layer's before */
@@ -450,7 +450,7 @@ void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, fl
 void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n); /* scores p [n], with `more` (or NULL) added: of groups that are not chosen they become -1 */
 int ntx__moe_begin(struct ntx_forward *f); /* of a pass: what layer 0 wants where that follows from tokens */
 bool ntx__moe_guesses(const struct ntx_forward *f); /* what the next layer wants is guessed, from this layer's state */
-int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and its products */
+int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and the last of its products */
 bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer); /* by the back end: a layer's experts all are, or none */
 
 /* ---- ahead.c */

@@ -1,4 +1,4 @@
-/* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: early). What the
+/* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: enum ntx_early). What the
  * cache holds is not touched by them (cache.h); when the layer has come, those that it wants are read like any that are missing, and those
  * that it does not want are taken back, or given up where iod has begun them: it then asks the drive for no more of them. A layer whose predictions have mostly been wrong of late has nothing read for it until they are right again:
  * what has begun holds up what is wanted. Frames that were kept for that are the cache's then. Whether a prediction was right, was in time, or was made
@@ -88,7 +88,7 @@ bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert
     return begun;
 }
 
-/* Whether iod has begun it: it leaves POSTED by compare and exchange, too, and one of us gets it. */
+/* False: iod has begun it, or it has ended. iod leaves POSTED by compare and exchange, too: one of us gets it. */
 static bool take_demand_back(struct ntx_stream *s, uint32_t i)
 {
     struct ntx_demand *d = ntx__demand_of(s, i);
