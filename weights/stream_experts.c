@@ -231,6 +231,19 @@ void ntx__stream_chosen(struct ntx_weights *w, uint32_t layer, const uint32_t *e
         ntx_cache_count(s->experts->cache, layer, experts, times, n, of, scores);
 }
 
+/* What changes when the expert may be had: the end of a read that was given up, or of what a dead iod may still write. */
+static _Atomic uint32_t *obstacle(struct ntx_stream *s, uint32_t layer, uint32_t expert)
+{
+    struct ntx__experts *x = s->experts;
+    const uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, expert));
+    for (int p = 0; f != NTX_NO_FRAME && p < NTX_EXPERT_PARTS; p++) {
+        const uint32_t i = x->frame[f].part[p].demand;
+        if (i != NTX__NO_DEMAND && ntx__demand_state(atomic_load_explicit(&ntx__demand_of(s, i)->word, memory_order_acquire)) == NTX_FILLING)
+            return &ntx__demand_of(s, i)->word;
+    }
+    return &ntx__ask_of(s, 0)->tainted;
+}
+
 int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
@@ -242,8 +255,8 @@ int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *expe
     s->experts->staged_layer = NTX__NO_LAYER;
     ntx__settle(s);
     uint32_t taken = take(s, layer, experts, n, must, late);
-    while (!taken && must) { /* all frames are tainted, or still being read into for a pass that failed */
-        _Atomic uint32_t *t = &ntx__ask_of(s, 0)->tainted;
+    while (!taken && must) { /* all frames are tainted, or still being read into: for what was given up, or a pass that failed */
+        _Atomic uint32_t *t = obstacle(s, layer, experts[0]);
         int rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience, "a free frame for expert", experts[0]);
         if (rc)
             return rc;
