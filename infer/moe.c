@@ -20,6 +20,7 @@
 
 #include "common/util.h"
 #include "infer/forward_impl.h"
+#include "model/numbers.h"
 
 #define TAKEN (-1.0f)     /* in place of a score, which is never negative */
 
@@ -140,19 +141,21 @@ static float take_largest(struct ntx_forward *f, const struct ntx_router *r, flo
     return sum;
 }
 
-/* The experts of the row's token; NULL: the router chooses. */
+/* The experts of the row's token, in the table; NULL: the router chooses. */
 static const int32_t *numbers_of(const struct ntx_forward *f, uint32_t i)
 {
     const float *all = f->vec[NTX_T_token_experts];
     return all ? (const int32_t *)(const void *)all + (size_t)f->b->rows[f->m.live[i]].token * f->hp->n_expert_used : NULL;
 }
 
-static float take_numbered(struct ntx_forward *f, const int32_t *number, const float *p, uint32_t *id, float *weight)
+/* id[] has them already, in the table's order, as check_numbers() copied them. */
+static float take_numbered(struct ntx_forward *f, const float *p, uint32_t *id, float *weight)
 {
     float sum = 0;
     for (uint32_t k = 0; k < f->hp->n_expert_used; k++) {
-        sum += p[number[k]];
-        insert(id, weight, k, (uint32_t)number[k], p[number[k]]);
+        const uint32_t e = id[k];
+        sum += p[e];
+        insert(id, weight, k, e, p[e]);
     }
     return sum;
 }
@@ -193,14 +196,13 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_router *r = &ntx__steps_of(f, f->run)->router;
     float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used, sum;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;
-    const int32_t *numbers = numbers_of(f, i);
     const bool tells = tells_scores(f), by_logits = r->score == NTX_SCORE_SOFTMAX && !f->vec[NTX_T_router_choice];
     if (tells && by_logits)
         keep_scores(f, i, p, f->vec[NTX_T_router_bias]);
     ntx__moe_scores(f, r, p);
     if (tells && !by_logits)
         keep_scores(f, i, p, f->vec[NTX_T_router_choice]);
-    sum = numbers ? take_numbered(f, numbers, p, id, weight) : take_largest(f, r, p, id, weight);
+    sum = f->vec[NTX_T_token_experts] ? take_numbered(f, p, id, weight) : take_largest(f, r, p, id, weight);
     float by = r->norm ? 1 / NTX_MAX(sum, NTX_LEAST_WEIGHTS) : 1;
     for (uint32_t k = 0; k < hp->n_expert_used; k++)
         weight[k] = weight[k] * by * r->scale * (f->vec[NTX_T_expert_scale] ? f->vec[NTX_T_expert_scale][id[k]] : 1);
@@ -445,14 +447,19 @@ static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n, bool in_tur
     return rc;
 }
 
-/* A file may say anything. */
+/* The table was checked at load (model/numbers.h), but it lies in memory that others write to: each row's
+ * experts are copied and then checked. One that is not there, or that a row takes twice, would be written
+ * behind the end of a buffer. */
 static int check_numbers(struct ntx_forward *f)
 {
-    for (uint32_t i = 0; f->vec[NTX_T_token_experts] && i < f->n_live; i++)
-        for (uint32_t k = 0; k < f->hp->n_expert_used; k++)
-            if ((uint32_t)numbers_of(f, i)[k] >= f->hp->n_expert)
-                return ntx_err_set(&f->c.weights->error, -EINVAL, "tensor '%s': token %d goes through expert %d of %u: the file is damaged", ntx_gguf_tensor_at(f->c.model->gguf, layer(f)->token_experts.tensor)->name,
-                                   f->b->rows[f->m.live[i]].token, numbers_of(f, i)[k], f->hp->n_expert);
+    const uint32_t used = f->hp->n_expert_used;
+    for (uint32_t i = 0; f->vec[NTX_T_token_experts] && i < f->n_live; i++) {
+        uint32_t *id = f->m.moe.id + (size_t)i * used;
+        memcpy(id, numbers_of(f, i), used * sizeof *id);
+        int rc = ntx_numbers_check(f->c.model, f->layer, f->b->rows[f->m.live[i]].token, id, &f->c.weights->error);
+        if (rc)
+            return rc;
+    }
     return 0;
 }
 

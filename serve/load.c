@@ -11,6 +11,7 @@
 
 #include "common/util.h"
 #include "infer/input_sums.h"
+#include "model/numbers.h"
 #include "model/share_file.h"
 #include "model/state.h"
 #include "plan/budget.h"
@@ -60,6 +61,8 @@ static int read_model(struct ntx_loaded *l, const char *lora, bool shared, struc
         rc = ntx_adapters_fit(l->gguf, l->fds, l->n_files, l->names, err);
     if (!rc)
         rc = ntx_model_open(l->gguf, &l->model, err);
+    for (unsigned copy = 0; !rc && copy < l->n_fds / l->n_files; copy++) /* each is read from */
+        rc = ntx_numbers_check_files(l->model, l->fds + copy * l->n_files, err);
     if (!rc)
         rc = ntx_tokenizer_open(l->gguf, &l->tok, err);
     if (rc)

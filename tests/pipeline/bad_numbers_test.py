@@ -86,6 +86,23 @@ def experts():
     refused(g.write(path("bent.gguf")), r"tensor 'blk\.1\.ffn_up_exps\.weight' holds a NaN", "--ram", "64M")
 
 
+def tables():
+    """Each token's experts: all of the table is looked at before anything is computed."""
+    plain = make_model(path("table.gguf"), "--arch", "deepseek4", "--layers", "3", "--heads", "2", "--kv", "1", "--head-dim", "16", "--rotated", "8", "--q-lora", "16",
+                       "--experts", "8", "--experts-used", "3", "--expert-ff", "32", "--shared-ff", "32", "--hashed", "2", "--o-lora", "16", "--index-head", "16", "--index-heads", "2")
+    check(answer(plain, "--ram", "64M")[0] == 0, "a good table")
+    name = b"blk.1.ffn_gate_tid2eid.weight"
+    shape, kind, body = Gguf(plain).tensors[name]
+    equal((shape[0], kind), (3, 26), "the table's rows")
+    for token in (0, 100, shape[1] - 1):
+        for experts, wrong in (((3, 5, 3), "expert 3 twice"), ((7, 7, 7), "expert 7 twice"), ((0, 1, 8), "expert 8 of 8"), ((-1, 1, 2), "expert -1 of 8"), ((1, 0, 2**31 - 1), "expert 2147483647 of 8")):
+            g = Gguf(plain)
+            struct.pack_into("<3i", g.tensors[name][2], 12 * token, *experts)
+            refused(g.write(path("bent.gguf")), r"tensor '%s': token %d goes through %s: the file is damaged" % (re.escape(name.decode()), token, wrong), "--ram", "64M")
+    code, out, err = answer(plain, "--also", g.write(path("bent.gguf")), "--ram", "64M")  # of copies each is read from
+    check(code == 111 and ("goes through" in err or "not copies of one model" in err), "a copy with another table", code, err)
+
+
 def packed():
     """Groups of neurons, in memory and read as they are used."""
     plain = make_model(path("m.gguf"), *SHAPE, "--arch", "llama-relu", "--type", "Q8_0")
@@ -181,6 +198,6 @@ def limits():
     equal([d for d in os.listdir(tmp.name) if d.startswith("ntx-run")], [], "left behind")
 
 
-for part in (limits, keys, overlapping, inspected, small_ones, weights, experts, packed, overflow):
+for part in (limits, keys, overlapping, inspected, small_ones, weights, experts, tables, packed, overflow):
     part()
 print("no file with bad numbers was answered from")
