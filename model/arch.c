@@ -151,8 +151,8 @@ static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t,
 static int check_type(const struct opening *o, const struct ntx_gguf_tensor *t, enum ntx_use use)
 {
     const char *type = ntx_type_info(t->type)->name;
-    if (use == NTX_USE_VECTOR && (t->n_dims != 1 || t->type != NTX_F32))
-        return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s in %u dimensions; it must be an F32 vector", t->name, type, t->n_dims);
+    if (use == NTX_USE_VECTOR && t->type != NTX_F32)
+        return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be an F32 vector", t->name, type);
     if (use == NTX_USE_VECTORS && t->type != NTX_F32)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be F32", t->name, type);
     if (use == NTX_USE_NUMBERS && t->type != NTX_I32)
@@ -342,6 +342,23 @@ static bool is_unread(const struct opening *o, const char *name)
     return t <= NTX_T_index_heads;
 }
 
+/* Only images and sounds use it: an encoder in the same file, or a tensor of a layer that the architecture names. */
+static bool is_of_images(const struct opening *o, const char *name)
+{
+    static const char *const encoders[] = {"v.", "a.", "mm."};
+    unsigned block;
+    int n = 0;
+    for (size_t i = 0; i < sizeof encoders / sizeof *encoders; i++)
+        if (!strncmp(name, encoders[i], strlen(encoders[i])))
+            return true;
+    if (sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block >= o->m->hp.n_layers + o->m->hp.n_nextn)
+        return false;
+    for (size_t i = 0; i < NTX__IMAGE_TENSORS && o->arch->images[i]; i++)
+        if (!strcmp(name + n, o->arch->images[i]))
+            return true;
+    return false;
+}
+
 /* Nobody's place. Scales of matrices where they have none (ntx_is_scalable) are for ntx quantize to put into the weights, where these
  * get another type. */
 static int no_place(const struct opening *o, const char *name)
@@ -352,14 +369,21 @@ static int no_place(const struct opening *o, const char *name)
                                                                         "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights");
 }
 
-/* "X.input_scale" is for those who round a matrix's inputs to four bits, too. */
+/* What no step takes, and what need not be computed. "X.input_scale" is for those who round a matrix's inputs to four
+ * bits, too. */
+static bool has_place(const struct opening *o, uint64_t i)
+{
+    const char *name = ntx_gguf_tensor_at(o->g, i)->name;
+    return o->used[i] || predicts(o, name) || is_unread(o, name) || is_of_images(o, name) || of_matrix(o, name, ".input_scale");
+}
+
 static int get_tensors(struct opening *o)
 {
     int rc = get_ends(o);
     for (uint32_t l = 0; !rc && l < o->m->hp.n_layers; l++)
         rc = get_layer(o, l);
     for (uint64_t i = 0; !rc && i < ntx_gguf_n_tensors(o->g); i++)
-        if (!o->used[i] && !predicts(o, ntx_gguf_tensor_at(o->g, i)->name) && !is_unread(o, ntx_gguf_tensor_at(o->g, i)->name) && !of_matrix(o, ntx_gguf_tensor_at(o->g, i)->name, ".input_scale"))
+        if (!has_place(o, i))
             return no_place(o, ntx_gguf_tensor_at(o->g, i)->name);
     return rc;
 }

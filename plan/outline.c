@@ -132,11 +132,14 @@ static int read_widths(const struct ntx_gguf *g, struct ntx_model *m, struct ntx
 /* Where a tensor of a layer is counted: experts by their names; others by what they are used for, wherever there is room for one. */
 static uint32_t *place_of(struct ntx_layer *l, const struct ntx_hparams *hp, const struct ntx_gguf_tensor *t, const char *name)
 {
+    uint32_t dims = t->n_dims;
+    while (dims > 1 && t->ne[dims - 1] == 1)
+        dims--;
     if (ntx_is_experts(name) && t->n_dims == 3 && t->ne[2] == hp->n_expert)
         for (int k = 0; k < NTX_N_TENSORS; k++)
             if (ntx_tensor_kinds[k].use == NTX_USE_EXPERT && !strcmp(ntx_tensor_kinds[k].name, name))
                 return &l->tensor[k];
-    enum ntx_use want = t->n_dims == 1 ? NTX_USE_VECTOR : t->n_dims == 2 ? NTX_USE_MATRIX : NTX_USE_HEADS;
+    enum ntx_use want = dims == 1 ? NTX_USE_VECTOR : dims == 2 ? NTX_USE_MATRIX : NTX_USE_HEADS;
     for (int k = 0; k < NTX_N_TENSORS; k++)
         if (ntx_tensor_kinds[k].use == want && !ntx_is_models((enum ntx_tensor)k) && l->tensor[k] == NTX_NO_TENSOR)
             return &l->tensor[k];

@@ -21,6 +21,7 @@
 #define NTX_HEADS(X) X(eagle3, "eagle3", "EAGLE-3") X(dflash, "dflash", "DFlash")
 
 #define NTX__OWN_KEYS 16
+#define NTX__IMAGE_TENSORS 4
 
 enum ntx__presence { NTX__NEVER, NTX__MAYBE /* the file's keys or tensors tell */, NTX__ALWAYS };
 
@@ -43,6 +44,7 @@ struct ntx__arch {
     uint32_t (*width)(const struct ntx_hparams *hp, enum ntx_dim d); /* where it is another one than tensors.h says; 0: it is not. Or NULL */
     const char *names[NTX_N_TENSORS]; /* of tensors that it calls otherwise than tensors.h */
     bool kept[NTX_N_TENSORS];         /* matrices whose precision a quantiser leaves, beside those of which that holds everywhere (quantize/mix.c) */
+    const char *images[NTX__IMAGE_TENSORS]; /* tensors of a layer, named as in tensors.h, that only images use: a file may have them */
     const struct ntx_known *models;   /* that are known by name, up to one without; or NULL */
 };
 

@@ -231,4 +231,5 @@ const struct ntx__arch ntx__arch_deepseek4 = {
     .experts = NTX__ALWAYS, .score = NTX_SCORE_SQRT_SOFTPLUS, .keys = keys, .layer = layer,
     .own = {"attention.q_lora_rank", "attention.sliding_window", "attention.indexer.head_count", "attention.indexer.top_k", "attention.compress_ratios", "nextn_predict_layers",
             "hash_layer_count", "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},
+    .images = {"exp_probs_b_vl.bias"}, /* the router's bias for tokens of images, beside exp_probs_b.bias */
 };

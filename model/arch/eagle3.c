@@ -27,7 +27,7 @@ int ntx__key_taps(struct ntx__keys *k)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor(k->g, "d2t");
     k->hp->head.n_out = k->hp->n_vocab;
-    if (t && (t->type != NTX_I64 || t->n_dims != 1 || !t->ne[0] || t->ne[0] > k->hp->n_vocab))
+    if (t && (t->type != NTX_I64 || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1 || t->ne[0] > k->hp->n_vocab))
         return ntx_err_set(k->err, -EINVAL, "tensor 'd2t' is not a list of 64-bit numbers of 1 to %u tokens", k->hp->n_vocab);
     if (t)
         k->hp->head.n_out = (uint32_t)t->ne[0];

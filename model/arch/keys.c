@@ -124,7 +124,6 @@ static const struct {
     {"nextn_predict_layers", {0, NAN}},
     {"rescale_every_n_layers", {0, NAN}},
     {"residual_scale", {0, 1}},
-    {"rope.dimension_sections", {0, NAN}},
     {"rope.scaling.alpha", {0, 1}},
     {"rope.scaling.yarn_log_multiplier", {0, NAN}},
     {"router_logit_softcapping", {0, NAN}},
@@ -161,6 +160,21 @@ static bool is_own(const struct ntx__keys *k, const char *suffix)
     return false;
 }
 
+/* Pairs that turn by one of several positions (M-RoPE): of a text all of these are the same, but for the fourth. */
+static int refuse_sections(struct ntx__keys *k)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "rope.dimension_sections"));
+    uint32_t fourth = 0;
+    if (is_own(k, "rope.dimension_sections") || !kv)
+        return 0;
+    if (kv->type == NTX_GGUF_ARR && (kv->elem == NTX_GGUF_I32 || kv->elem == NTX_GGUF_U32) && kv->count <= 4) {
+        if (kv->count == 4)
+            memcpy(&fourth, (const uint8_t *)kv->data + 12, 4);
+        return fourth ? not_supported(k) : 0;
+    }
+    return number_of(k) == 0 ? 0 : not_supported(k);
+}
+
 static int refuse_unsupported(struct ntx__keys *k)
 {
     if (!is_own(k, "attention.sliding_window_pattern") && ntx_gguf_find(k->g, ntx__key_of(k, "attention.sliding_window_pattern")))
@@ -172,7 +186,7 @@ static int refuse_unsupported(struct ntx__keys *k)
         if (v != not_computed[i].neutral[0] && v != not_computed[i].neutral[1])
             return not_supported(k);
     }
-    return 0;
+    return refuse_sections(k);
 }
 
 /* Heads and rotation of layers with a window, as those of the others. */

@@ -184,7 +184,7 @@ static void check_texts(void)
     finish(p, n, -EINVAL, "tokens, but tensor 'token_embd.weight' has 5 rows");
     p = base(&n);
     memcpy(value_of(p, n, "blk.0.attn_norm.weight") + 12, &(uint32_t){1}, 4); /* its type */
-    finish(p, n, -EINVAL, "tensor 'blk.0.attn_norm.weight' is F16 in 1 dimensions; it must be an F32 vector");
+    finish(p, n, -EINVAL, "tensor 'blk.0.attn_norm.weight' is F16; it must be an F32 vector");
 }
 
 static void add_experts(struct mk_file *f) { mk_kv_u32(f, "llama.expert_count", 8); }
@@ -255,7 +255,7 @@ static void refuse_scales(void)
     uint8_t *p = with(add_wide_scale, &n);
     finish(p, n, -EINVAL, "tensor 'blk.0.attn_q.scale' is 3 x 1 x 1 x 1, expected 1 x 1");
     p = with(add_half_scale, &n);
-    finish(p, n, -EINVAL, "tensor 'blk.0.ffn_up.scale' is F16 in 1 dimensions; it must be an F32 vector");
+    finish(p, n, -EINVAL, "tensor 'blk.0.ffn_up.scale' is F16; it must be an F32 vector");
     p = with(add_embd_scale, &n);
     finish(p, n, -ENOTSUP, "tensor 'token_embd.scale' has no place in a llama model of 2 layers; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights");
     p = with(add_input_scale, &n);
