@@ -168,7 +168,7 @@ int ntx_cmd_analyze(struct ntx_options *o)
     struct ntx_analyze_options q = {.n_ranks = o->ranks.n, .apart = o->apart, .base = (uint32_t)o->base, .has_base = o->has_base, .bound = (double)o->bound, .experts = o->experts,
                                     .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1), .progress = show, .ctx = &line};
     memcpy(q.ranks, o->ranks.v, sizeof q.ranks);
-    int rc = ntx_model_files_open(o->args[0], &f, &err);
+    int rc = ntx_model_files_open(o, o->args[0], &f, &err);
     if (!rc)
         rc = ntx_share_file_refuse(f.gguf, f.names[0], &err);
     if (!rc && !(rc = ntx_analyze(f.gguf, f.fds, &q, &a, &err))) {

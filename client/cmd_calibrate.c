@@ -87,7 +87,7 @@ static int collect(struct ntx_options *o, const struct ntx_learning *l, struct n
     struct ntx_client *c = NULL;
     int32_t *ids = NULL, bos = -1;
     int n = 0, rc;
-    if ((rc = ntx_model_files_open(o->args[0], &f, err)))
+    if ((rc = ntx_model_files_open(o, o->args[0], &f, err)))
         return rc;
     if (!(rc = note_model(o, &f, s, ffn, err)))
         rc = ntx_tokens_of_file(&f, o->text, &ids, &n, &bos, err);

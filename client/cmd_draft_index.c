@@ -83,7 +83,7 @@ int ntx_cmd_draft_index(struct ntx_options *o)
         fprintf(stderr, "ntx draft-index: where to? Say -o FILE\n");
         return NTX_EXIT_USAGE;
     }
-    int rc = ntx_model_files_open(o->args[0], &f, &err);
+    int rc = ntx_model_files_open(o, o->args[0], &f, &err);
     if (!rc && (rc = ntx_tokenizer_open(f.gguf, &tok, &err)))
         ntx_err_prefix(&err, "%s", o->args[0]);
     for (unsigned i = 1; i < o->n_args && !rc; i++)

@@ -148,7 +148,7 @@ int ntx_cmd_imatrix(struct ntx_options *o)
     o->load.ctx = r.ctx;
     o->load.sum_inputs = true;
     o->load.backend = "cpu"; /* whose products are seen */
-    int rc = ntx_model_files_open(o->args[0], &r.f, &err);
+    int rc = ntx_model_files_open(o, o->args[0], &r.f, &err);
     if (!rc && !(rc = cut_windows(&r, o->args[1], &err)) && !(rc = ntx_captive_model(o, &loaded, &r.c, &err))) {
         r.began = ntx_now_ns();
         if (!(rc = all_windows(&r, &err)))

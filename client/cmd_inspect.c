@@ -9,7 +9,10 @@
 #include "client/out.h"
 #include "common/printable.h"
 #include "common/util.h"
+#include "model/arch.h"
+#include "model/kind.h"
 #include "model/quant.h"
+#include "model/tokenizer.h"
 
 static json_t *text(struct ntx_str s)
 {
@@ -118,14 +121,32 @@ static void print_plain(const struct ntx_gguf *g, const json_t *j)
            ntx_format_size((uint64_t)json_integer_value(json_object_get(j, "tensor_bytes")), size, sizeof size));
 }
 
+/* Whether ntx runs it: first of all, and on stderr, beside what is asked for. */
+static int judge(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *why)
+{
+    struct ntx_model *m = NULL;
+    struct ntx_tokenizer *t = NULL;
+    int rc = ntx_kind_refuse(f->gguf, o->args[0], why);
+    if (!rc && ((rc = ntx_model_open(f->gguf, &m, why)) || (rc = ntx_tokenizer_open(f->gguf, &t, why))))
+        ntx_err_prefix(why, "%s: ntx does not run this file", o->args[0]);
+    ntx_tokenizer_free(t);
+    ntx_model_free(m);
+    if (rc)
+        ntx_say("%s", why->text);
+    return rc;
+}
+
 int ntx_cmd_inspect(struct ntx_options *o)
 {
-    struct ntx_err err = {0};
+    struct ntx_err err = {0}, why = {0};
     struct ntx_model_files f = {0};
-    int rc = ntx_model_files_open(o->args[0], &f, &err);
+    int rc = ntx_model_files_any(o, o->args[0], &f, &err);
     if (rc)
         return ntx_fail(&err);
     json_t *j = describe(&f);
+    json_object_set_new(j, "supported", json_boolean(!judge(o, &f, &why)));
+    if (why.code)
+        json_object_set_new(j, "why", json_string(why.text));
     if (o->json)
         ntx_out_json(j, JSON_INDENT(1));
     else

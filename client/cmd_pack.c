@@ -86,7 +86,7 @@ static int pack_groups(const struct ntx_options *o, const struct ntx_model_files
     int rc = group_bytes(o, &p.group_bytes, err);
     if (!rc)
         rc = type_named(o->down_type, &p.down_type, err);
-    if (!rc && o->from && !(rc = ntx_model_files_open(o->from, &precise, err)))
+    if (!rc && o->from && !(rc = ntx_model_files_open(o, o->from, &precise, err)))
         p.precise = (struct ntx_pack_source){precise.gguf, precise.fds};
     if (!rc && o->order)
         rc = read_order(o, m, f, &order, err);
@@ -105,7 +105,7 @@ int ntx_cmd_pack(struct ntx_options *o)
     struct ntx_err err = {0};
     struct ntx_model_files f = {0};
     struct ntx_model *m = NULL;
-    int rc = ntx_model_files_open(o->args[0], &f, &err);
+    int rc = ntx_model_files_open(o, o->args[0], &f, &err);
     if (!rc && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], &err)))
         rc = ntx_model_open(f.gguf, &m, &err);
     if (!rc)

@@ -53,7 +53,7 @@ int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     struct ntx_delta_options q = {.rank = o->delta_rank, .error = o->delta_error > 0 ? (double)o->delta_error : o->delta_base ? ERROR_OF_TUNED : ERROR_OF_LAYERS, .force = o->force,
                                   .threads = (uint32_t)NTX_MAX(cpus, 1), .progress = show, .ctx = &line, .stop = ntx_interrupt_catch()};
-    int rc = o->delta_base ? ntx_model_files_open(o->delta_base, &base, err) : 0;
+    int rc = o->delta_base ? ntx_model_files_open(o, o->delta_base, &base, err) : 0;
     if (!rc && o->delta_base)
         q.base = (struct ntx_delta_source){base.gguf, base.fds};
     if (!rc)

@@ -42,7 +42,7 @@ static int get_model(const struct ntx_options *o, struct ntx_model_files *f, str
     a->named = absent && !slash && (strchr(path, '@') || ntx_outline_nearest(path)) && !strstr(path, ".gguf");
     if (a->named)
         return ntx_outline_named(path, &a->model, err);
-    int rc = ntx_model_files_open(path, f, err);
+    int rc = ntx_model_files_open(o, path, f, err);
     return rc ? rc : ntx_outline_gguf(f->gguf, slash ? slash + 1 : path, &a->model, err);
 }
 
@@ -217,7 +217,7 @@ static int place(const struct ntx_options *o, const struct ntx_model_files *f, s
         return rc;
     a->exact = !a->named && !*a->model.why && !a->place.vram;
     if (*a->model.why)
-        snprintf(a->notes[1], sizeof a->notes[1], "ntx does not run this file (%.240s); the figures are an estimate.", a->model.why);
+        snprintf(a->notes[NTX_PLAN_NOTE_WHY], sizeof a->notes[NTX_PLAN_NOTE_WHY], "ntx does not run this file (%.240s); the figures are an estimate.", a->model.why);
     if (*a->place.note)
         snprintf(a->notes[2], sizeof a->notes[2], "%s.", a->place.note);
     r.plan.ram_bytes = a->place.ram;
@@ -256,8 +256,8 @@ int ntx_cmd_plan(struct ntx_options *o)
         rc = ntx__plan_machines(o, a, &err);
         goto done;
     }
-    if (!rc)
-        rc = get_machine(o, a, &err);
+    if (!rc && (rc = get_machine(o, a, &err)) && *a->model.why) /* which matters more than a machine that is not known */
+        rc = ntx_err_set(&err, rc, "%s: ntx does not run this file: %s", o->args[0], a->model.why);
     if (!rc) {
         learn_guesses(o, &f, a);
         rc = place(o, &f, a, &err);

@@ -7,6 +7,8 @@
 #include "plan/place.h"
 #include "plan/roofline.h"
 
+#define NTX_PLAN_NOTE_WHY 1 /* which of the notes says that ntx does not run the file */
+
 struct ntx_plan_answer {
     struct ntx_hw hw;
     struct ntx_outline model;

@@ -6,6 +6,7 @@
 #include "client/cmd_plan.h"
 #include "client/out.h"
 #include "common/util.h"
+#include "model/arch.h"
 #include "plan/cards.h"
 
 #define ANSWER_WORDS 300
@@ -53,7 +54,9 @@ static void print_fit(const struct ntx_plan_answer *a)
     const uint64_t *b = a->place.bytes;
     double all = gb(ntx_outline_model_bytes(&a->model));
     char ram[32];
-    printf("Fits in %s of memory: ", ntx_format_size(a->place.ram, ram, sizeof ram));
+    if (*a->model.why)
+        printf("ntx does not run this file: %s.\nEstimated all the same, it would fit", a->model.why);
+    printf("%s in %s of memory: ", *a->model.why ? "" : "Fits", ntx_format_size(a->place.ram, ram, sizeof ram));
     if (!b[NTX_TIER_STORAGE] && !b[NTX_TIER_HOST])
         printf("all %.3g GB of it lie on the GPU.\n", all);
     else if (!b[NTX_TIER_STORAGE] && !b[NTX_TIER_DEVICE])
@@ -140,7 +143,7 @@ void ntx__plan_print_words(const struct ntx_plan_answer *a)
         puts("How fast: unknown, since the profile lacks a rate that this placement needs.");
     }
     for (size_t i = 0; i < sizeof a->notes / sizeof *a->notes; i++)
-        if (a->notes[i][0])
+        if (a->notes[i][0] && i != NTX_PLAN_NOTE_WHY) /* it was said first */
             printf("Note:    %s\n", a->notes[i]);
 }
 
@@ -171,7 +174,7 @@ static json_t *names_json(const char *(*at)(size_t i), size_t n)
 void ntx__plan_print_lists(bool json)
 {
     if (json) {
-        json_t *j = json_pack("{s:o, s:o, s:o}", "models", names_json(ntx_outline_model, SIZE_MAX), "types", names_json(ntx_outline_type, SIZE_MAX), "gpus",
+        json_t *j = json_pack("{s:o, s:o, s:o, s:o}", "models", names_json(ntx_outline_model, SIZE_MAX), "architectures", names_json(ntx_arch_at, SIZE_MAX), "types", names_json(ntx_outline_type, SIZE_MAX), "gpus",
                               names_json(ntx_card_name, ntx_card_count()));
         json_dumpf(j, stdout, JSON_INDENT(1));
         putchar('\n');
@@ -181,6 +184,7 @@ void ntx__plan_print_lists(bool json)
     puts("A model by name is MODEL@TYPE, such as llama-70b@q4_k_m; a GGUF's path goes, too.");
     print_names("models: ", ntx_outline_model, SIZE_MAX);
     print_names("types:  ", ntx_outline_type, SIZE_MAX);
+    print_names("A GGUF is run whose general.architecture is one of these:\n        ", ntx_arch_at, SIZE_MAX);
     print_names("GPUs:   ", ntx_card_name, ntx_card_count());
     puts("A machine by words: --machine gpu=3090,ram=64G,drive=7G,pcie=4x16; or this one changed: --machine this,gpu=3090");
 }

@@ -11,6 +11,8 @@
 #include "client/out.h"
 #include "client/progress.h"
 #include "common/util.h"
+#include "model/arch.h"
+#include "model/kind.h"
 #include "model/quant.h"
 #include "model/share_file.h"
 #include "quantize/job.h"
@@ -134,6 +136,18 @@ static uint32_t cpus(void)
     return (uint32_t)NTX_MAX(n, 1);
 }
 
+/* What is no language model may be rewritten all the same, if it has matrices: other programs run it. */
+static int check_kind(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
+{
+    struct ntx_err why = {0};
+    int rc = ntx_head_kind(f->gguf) ? 0 : ntx_kind_refuse(f->gguf, o->args[0], &why);
+    if (rc == -EINVAL)
+        return ntx_err_set(err, rc, "%s", why.text);
+    if (rc && !o->quiet)
+        ntx_say("%s", why.text);
+    return 0;
+}
+
 static int quantize(struct ntx_options *o, struct ntx_quantize_options *q, struct told *t, struct ntx_err *err)
 {
     struct ntx_model_files f = {0};
@@ -141,7 +155,7 @@ static int quantize(struct ntx_options *o, struct ntx_quantize_options *q, struc
     struct ntx_imatrix *imatrix = NULL;
     int rc = o->imatrix ? ntx_imatrix_read(o->imatrix, &imatrix, err) : 0;
     q->imatrix = imatrix;
-    if (!rc && !(rc = ntx_model_files_open(o->args[0], &f, err)) && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], err))) {
+    if (!rc && !(rc = ntx_model_files_any(o, o->args[0], &f, err)) && !(rc = check_kind(o, &f, err)) && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], err))) {
         q->stop = ntx_interrupt_catch();
         t->began = ntx_now_ns();
         rc = ntx_quantize_model(f.gguf, f.fds, o->args[1], q, &r, err);

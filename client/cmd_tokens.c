@@ -6,15 +6,22 @@
 
 #include "client/commands.h"
 #include "client/out.h"
+#include "common/util.h"
+#include "model/kind.h"
 #include "model/tokenizer.h"
 
-static int open_tokenizer(const char *path, struct ntx_tokenizer **t, struct ntx_err *err)
+/* A vocabulary is all that is wanted, so a file that has no more will do. */
+static int open_tokenizer(const struct ntx_options *o, struct ntx_tokenizer **t, struct ntx_err *err)
 {
     struct ntx_model_files f = {0};
-    int rc = ntx_model_files_open(path, &f, err);
+    int rc = ntx_model_files_any(o, o->args[0], &f, err);
+    if (!rc && !ntx_kind_is_vocab(f.gguf))
+        rc = ntx_kind_refuse(f.gguf, o->args[0], err);
     if (!rc && (rc = ntx_tokenizer_open(f.gguf, t, err)))
-        ntx_err_prefix(err, "%s", path);
+        ntx_err_prefix(err, "%s", o->args[0]);
     ntx_model_files_close(&f);
+    if (!rc && ntx_tokenizer_note(*t) && !o->quiet)
+        ntx_say("%s", ntx_tokenizer_note(*t));
     return rc;
 }
 
@@ -25,7 +32,7 @@ int ntx_cmd_tokenize(struct ntx_options *o)
     char *text = NULL;
     int32_t *ids = NULL;
     size_t len = 0;
-    int n = 0, rc = open_tokenizer(o->args[0], &t, &err);
+    int n = 0, rc = open_tokenizer(o, &t, &err);
     if (!rc && (rc = ntx_read_stream(stdin, &text, &len)))
         ntx_err_set(&err, rc, "cannot read standard input: %s", strerror(-rc));
     if (!rc && (n = ntx_tokenize(t, text, len, (o->no_bos ? 0 : NTX_TOK_BOS) | (o->no_special ? 0 : NTX_TOK_SPECIAL), &ids)) < 0)
@@ -84,7 +91,7 @@ int ntx_cmd_detokenize(struct ntx_options *o)
     struct ntx_tokenizer *t = NULL;
     json_error_t je;
     json_t *list = NULL;
-    int rc = open_tokenizer(o->args[0], &t, &err);
+    int rc = open_tokenizer(o, &t, &err);
     if (!rc && (!(list = json_loadf(stdin, 0, &je)) || !json_is_array(list)))
         rc = ntx_err_set(&err, -EINVAL, "standard input is no JSON array of token ids%s%s", list ? "" : ": ", list ? "" : je.text);
     if (!rc)

@@ -48,7 +48,10 @@ struct ntx_model_files {
     unsigned n;
     struct ntx_gguf *gguf;
 };
-int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err);
+/* path: o's first argument, whose keys --override-kv may give, or the path of another file that is read beside it. What is no
+ * language model is refused (model/kind.h); _any takes it. */
+int ntx_model_files_open(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err);
+int ntx_model_files_any(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err);
 /* A model that is about to be loaded: o's first argument, and the adapters of --lora behind its parts. */
 int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err);
 /* The files of --also, in order; whether they are the same bytes is for computed to see. No header is read. */

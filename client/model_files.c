@@ -9,6 +9,8 @@
 #include "client/commands.h"
 #include "infer/guesser.h"
 #include "common/util.h"
+#include "model/kind.h"
+#include "model/override.h"
 
 static int open_part(const char *path, int *fd, struct ntx_err *err)
 {
@@ -85,8 +87,20 @@ static int open_lora(const char *lora, struct ntx_model_files *m, struct ntx_err
     return rc;
 }
 
-/* lora: adapters, or NULL. */
-static int open_all(const char *path, const char *lora, struct ntx_model_files *f, struct ntx_err *err)
+/* Keys that are given, of the model and of no other file. One that the file has not may be a slip. */
+static int override(const struct ntx_options *o, const char *path, struct ntx_model_files *m, struct ntx_err *err)
+{
+    const char *given = o->n_args && path == o->args[0] ? o->load.override_kv : NULL;
+    struct ntx_override each;
+    int rc;
+    for (const char *at = given; (rc = ntx_override_next(&at, &each, err)) > 0;)
+        if (!o->quiet && !ntx_gguf_find(m->gguf, each.key))
+            ntx_say("--override-kv: the file has no key '%s'; it is added", each.key);
+    return rc ? rc : ntx_gguf_override(m->gguf, given, err);
+}
+
+/* lora: adapters, or NULL. any: it need not be a language model. */
+static int open_all(const struct ntx_options *o, const char *path, const char *lora, bool any, struct ntx_model_files *f, struct ntx_err *err)
 {
     struct ntx_model_files m = {0};
     int rc = open_parts(path, &m, err);
@@ -94,6 +108,10 @@ static int open_all(const char *path, const char *lora, struct ntx_model_files *
         rc = open_lora(lora, &m, err);
     if (!rc)
         rc = ntx_gguf_open(m.fds, m.n, (const char *const *)m.names, &m.gguf, err);
+    if (!rc)
+        rc = override(o, path, &m, err);
+    if (!rc && !any)
+        rc = ntx_kind_refuse(m.gguf, path, err);
     if (rc) {
         ntx_model_files_close(&m);
         return rc;
@@ -106,10 +124,18 @@ int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f,
 {
     if (o->load.lora && *o->load.lora && o->n_also)
         return ntx_err_set(err, -ENOTSUP, "--lora and --also do not go together: an adapter has no copies");
-    return open_all(o->args[0], o->load.lora, f, err);
+    return open_all(o, o->args[0], o->load.lora, false, f, err);
 }
 
-int ntx_model_files_open(const char *path, struct ntx_model_files *f, struct ntx_err *err) { return open_all(path, NULL, f, err); }
+int ntx_model_files_open(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err)
+{
+    return open_all(o, path, NULL, false, f, err);
+}
+
+int ntx_model_files_any(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err)
+{
+    return open_all(o, path, NULL, true, f, err);
+}
 
 /* --ffn-sparse predicted by the sidecar's networks: named so, or what else there is to go by is in the groups themselves. */
 static bool learned_ffn(const struct ntx_options *o, const struct ntx_model_files *f)

@@ -9,6 +9,7 @@
 
 #include "analyze/analyze.h"
 #include "common/util.h"
+#include "model/override.h"
 #include "proto/frame.h"
 
 enum { O_USAGE = 256, O_ENTRIES }; /* keys of entries without a letter come from O_ENTRIES on */
@@ -48,6 +49,24 @@ static int read_link(void *to, const char *text, struct ntx_err *err)
         if (!rate || ntx_parse_rate(strchr(p, '=') + 1, rate))
             return ntx_err_set(err, -EINVAL, "'%s' is not a link rate; write it as nvme=3.3G, the latency between machines as 50us", p);
     }
+    return 0;
+}
+
+/* Each is judged where it stands; together they are what the daemons, too, are told. */
+static int read_override(void *to, const char *text, struct ntx_err *err)
+{
+    struct ntx_options *o = to;
+    struct ntx_override each;
+    const size_t n = strlen(o->override_kv);
+    int rc;
+    for (const char *at = text; (rc = ntx_override_next(&at, &each, err)) > 0;)
+        ;
+    if (rc)
+        return rc;
+    if (n + strlen(text) + 2 > sizeof o->override_kv)
+        return ntx_err_set(err, -E2BIG, "all keys together have up to %zu bytes", sizeof o->override_kv - 1);
+    snprintf(o->override_kv + n, sizeof o->override_kv - n, "%s%s", n ? "," : "", text);
+    o->load.override_kv = o->override_kv;
     return 0;
 }
 
@@ -128,7 +147,10 @@ static int read_writes(void *to, const char *text, struct ntx_err *err) { return
 #define REAL(f, lo, hi) .kind = NTX_SET_REAL, .min = lo, .max = hi, AT(f)
 #define OWN(f) .kind = NTX_SET_OWN, .own = f
 
-static const struct ntx_setting model_entries[] = {{"model", 'm', "MODEL", "the model, instead of as the first argument", TEXT(model)}};
+static const struct ntx_setting model_entries[] = {
+    {"model", 'm', "MODEL", "the model, instead of as the first argument", TEXT(model)},
+    {"override-kv", 0, "KEY=TYPE:VALUE", "a key of MODEL's file that is wrong or missing (repeatable); TYPE is int, float, bool or str: tokenizer.ggml.pre=str:llama-bpe", OWN(read_override)},
+};
 static const struct ntx_setting prompt_entries[] = {{"prompt", 'p', "TEXT", "the prompt, instead of as an argument", TEXT(prompt)}};
 static const struct ntx_setting load_entries[] = {
     {"link", 0, "nvme=RATE,h2d=RATE,net=RATE,TIME", "emulate a slower drive (of each, with --also), link to the GPU, or link between machines that share the model (all on one, "

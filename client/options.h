@@ -18,6 +18,8 @@
 #define NTX_MAX_LIST 16
 #define NTX_MAX_TENSORS 64
 
+#define NTX_OVERRIDE_MAX 2048
+
 struct ntx_list {
     uint32_t v[NTX_MAX_LIST];
     unsigned n;
@@ -33,6 +35,7 @@ struct ntx_options {
     float skip_threshold; /* < 0: the sidecar's */
     uint32_t skip_most;
     char skip_policy[128]; /* what these make of load.skip */
+    char override_kv[NTX_OVERRIDE_MAX]; /* all of --override-kv, with commas between */
     const char *also[NTX_MAX_ALSO];
     unsigned n_also;
     struct ntx_sampling_settings sampling;

@@ -9,6 +9,7 @@
 
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
+#include "model/kind.h"
 #include "model/quant.h"
 
 static const struct {
@@ -55,6 +56,14 @@ const char *ntx_arch_names(void)
     return names + strlen(", ");
 }
 
+const char *ntx_arch_at(size_t i)
+{
+    for (size_t a = 0; a < N_ARCHS; a++)
+        if (!archs[a].arch->own_name && !i--)
+            return archs[a].name;
+    return NULL;
+}
+
 const struct ntx_known *ntx_known_at(size_t i, const char **arch)
 {
     for (size_t a = 0; a < N_ARCHS; a++)
@@ -83,11 +92,8 @@ static int find_arch(struct opening *o)
     int rc = ntx_gguf_str(o->g, "general.architecture", &s);
     if (rc)
         return ntx_err_set(o->err, -EINVAL, "no key 'general.architecture': this GGUF holds no language model");
-    struct ntx_str type;
-    if (!ntx_gguf_str(o->g, "general.type", &type) && type.n == 7 && !memcmp(type.p, "adapter", 7))
-        return ntx_err_set(o->err, -EINVAL, "this GGUF is an adapter: name the model that it is for, and this file with --lora");
-    if (ntx_head_kind(o->g))
-        return ntx_err_set(o->err, -EINVAL, "this GGUF is a drafter of the %s kind: name the model that it is for, and this file with --draft", ntx_head_kind(o->g));
+    if ((rc = ntx_kind_refuse(o->g, NULL, o->err)))
+        return rc;
     for (size_t i = 0; i < N_ARCHS; i++)
         if (is(s, archs[i].name)) {
             o->name = archs[i].name;
@@ -99,7 +105,7 @@ static int find_arch(struct opening *o)
     for (size_t i = 0; i < n; i++)
         name[i] = s.p[i] > 0x20 && s.p[i] < 0x7f ? s.p[i] : '?';
     name[n] = 0;
-    return ntx_err_set(o->err, -ENOTSUP, "architecture '%s' is not supported; known are %s", name, ntx_arch_names());
+    return ntx_err_set(o->err, -ENOTSUP, "architecture '%s' is not supported; `ntx plan --list` has those that are", name);
 }
 
 static int get_keys(struct opening *o)

@@ -217,7 +217,9 @@ int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model *
 int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
 void ntx_model_free(struct ntx_model *m);
 
-/* Names of the known architectures, comma separated, for messages. */
+/* Names of the known architectures, comma separated, for who makes models (tests). */
 const char *ntx_arch_names(void);
+/* The i-th of those that other programs know, too; NULL: there are fewer. */
+const char *ntx_arch_at(size_t i);
 
 #endif

@@ -27,6 +27,7 @@ struct ntx_gguf {
     struct ntx_gguf_tensor *tensors; /* of all parts, in order */
     uint64_t n_tensors;
     struct entry *key_index, *tensor_index;
+    struct ntx__gguf_given *given;
 };
 
 static uint64_t hash_of(const struct ntx_str *s)
@@ -314,7 +315,37 @@ void ntx_gguf_free(struct ntx_gguf *g)
     free(g->tensors);
     free(g->key_index);
     free(g->tensor_index);
+    while (g->given) {
+        struct ntx__gguf_given *next = g->given->next;
+        free(g->given);
+        g->given = next;
+    }
     free(g);
+}
+
+int ntx__gguf_give(struct ntx_gguf *g, const struct ntx_gguf_kv *kv, struct ntx__gguf_given *what, struct ntx_err *err)
+{
+    struct ntx__gguf_part *p = &g->parts[0];
+    struct ntx_gguf_kv *has = NULL, *more;
+    what->next = g->given;
+    g->given = what;
+    for (uint64_t i = 0; i < p->n_kv && !has; i++)
+        if (p->kv[i].key.n == kv->key.n && !memcmp(p->kv[i].key.p, kv->key.p, kv->key.n))
+            has = &p->kv[i];
+    if (has) {
+        has->type = kv->type;
+        has->elem = kv->elem;
+        has->count = kv->count;
+        has->data = kv->data;
+        has->strs = kv->strs;
+        return 0;
+    }
+    if (!(more = realloc(p->kv, (p->n_kv + 1) * sizeof *more)))
+        return ntx_err_set(err, -ENOMEM, "no memory for one more key");
+    p->kv = more;
+    p->kv[p->n_kv++] = *kv;
+    free(g->key_index);
+    return index_keys(g, err);
 }
 
 uint64_t ntx_gguf_n_kv(const struct ntx_gguf *g)

@@ -63,8 +63,8 @@ int ntx_gguf_parse(const void *buf, size_t len, uint64_t file_bytes, struct ntx_
 struct ntx_gguf_loan { const char *name, *of; };
 int ntx_gguf_lend(struct ntx_gguf *g, const struct ntx_gguf *from, const struct ntx_gguf_loan *loans, unsigned n, struct ntx_err *err);
 
-/* The paths of the other parts of a split model, from the first part's path ("x-00001-of-00003.gguf"); for clients that
- * open files. Returns the number of parts (1 for a plain file) and malloc'd paths in *paths, or a negative errno. */
+/* The paths of the other parts of a split model, from the first part's path ("x-00001-of-00003.gguf"), unless the file is
+ * there and its keys say that it is whole; for clients that open files. Returns the number of parts (1 for a plain file) and malloc'd paths in *paths, or a negative errno. */
 int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err);
 
 uint64_t ntx_gguf_n_kv(const struct ntx_gguf *g);

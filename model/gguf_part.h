@@ -42,6 +42,16 @@ int ntx__gguf_part_read(const struct ntx__gguf_source *src, struct ntx__gguf_par
 int ntx__gguf_part_apart(const struct ntx__gguf_part *p, bool shared, struct ntx_err *err);
 void ntx__gguf_part_free(struct ntx__gguf_part *part);
 
+/* gguf.c: a key that did not come from the file (override.h): its text and value, in one block of memory, which g owns
+ * from then on, whatever is returned. */
+struct ntx__gguf_given {
+    struct ntx__gguf_given *next;
+    uint8_t value[8];
+    struct ntx_str str;
+    char text[];
+};
+int ntx__gguf_give(struct ntx_gguf *g, const struct ntx_gguf_kv *kv, struct ntx__gguf_given *what, struct ntx_err *err);
+
 /* Any integer kind; -EINVAL when it is another kind or negative. */
 int ntx__gguf_kv_u64(const struct ntx_gguf_kv *kv, uint64_t *v);
 

@@ -1,10 +1,14 @@
-/* gguf_split.c: the file names of a split model. "x-00001-of-00003.gguf" names its own place; no file is opened. */
+/* gguf_split.c: the file names of a split model. "x-00001-of-00003.gguf" names its own place, unless the file that has
+ * this name says that it is whole. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "model/gguf.h"
+#include "model/gguf_part.h"
 
 #define MAX_PARTS 128
 #define SUFFIX "-00001-of-00003.gguf"
@@ -65,6 +69,27 @@ static int list_one(const char *path, char ***paths, struct ntx_err *err)
     return 1;
 }
 
+/* The file is there, and its keys do not say that it is a part. */
+static bool is_whole(const char *path)
+{
+    struct ntx__gguf_part p = {0};
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    bool whole = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode);
+    if (whole)
+        whole = !ntx__gguf_part_read(&(struct ntx__gguf_source){.fd = fd, .file_bytes = (uint64_t)st.st_size}, &p, NULL);
+    for (uint64_t i = 0; i < p.n_kv && whole; i++) {
+        static const char key[] = "split.count";
+        uint64_t count;
+        if (p.kv[i].key.n == sizeof key - 1 && !memcmp(p.kv[i].key.p, key, sizeof key - 1))
+            whole = !ntx__gguf_kv_u64(&p.kv[i], &count) && count <= 1;
+    }
+    ntx__gguf_part_free(&p);
+    if (fd >= 0)
+        close(fd);
+    return whole;
+}
+
 int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err)
 {
     unsigned no, count;
@@ -79,7 +104,9 @@ int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err)
         }
         name = real;
     }
-    if (!count || count > MAX_PARTS || !no || no > count)
+    if (is_whole(path))
+        rc = list_one(path, paths, err);
+    else if (!count || count > MAX_PARTS || !no || no > count)
         rc = ntx_err_set(err, -EINVAL, "%s: its name says part %u of %u; 1 to %u parts are read", path, no, count, MAX_PARTS);
     else if (no != 1)
         rc = ntx_err_set(err, -EINVAL, "%s: this is part %u of a split model; give its first part (-00001-of-%05u.gguf)", path, no, count);

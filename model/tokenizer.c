@@ -293,6 +293,7 @@ bool ntx_tokenizer_has_control(const struct ntx_tokenizer *t, const char *name)
 }
 
 const char *ntx_tokenizer_kind(const struct ntx_tokenizer *t) { return t->name; }
+const char *ntx_tokenizer_note(const struct ntx_tokenizer *t) { return t->note; }
 
 bool ntx_tokenizer_is_eog(const struct ntx_tokenizer *t, int32_t id)
 {

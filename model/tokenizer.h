@@ -64,6 +64,7 @@ bool ntx_tokenizer_has_control(const struct ntx_tokenizer *t, const char *name);
 /* Any end-of-generation token: the file's eos, eot and eom ids, and tokens with a name that known models end with (the list is
  * in tokenizer_vocab.c); never "<|end|>" beside "<|return|>" and "<|call|>". */
 bool ntx_tokenizer_is_eog(const struct ntx_tokenizer *t, int32_t id);
+const char *ntx_tokenizer_note(const struct ntx_tokenizer *t);       /* what its user should know, or NULL */
 const char *ntx_tokenizer_kind(const struct ntx_tokenizer *t);       /* "llama", "gpt2/qwen2", ... */
 
 #endif

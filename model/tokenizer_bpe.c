@@ -126,11 +126,14 @@ static int load_merges(const struct ntx_gguf *g, const struct ntx__vocab *v, str
 
 int ntx__bpe_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_err *err)
 {
-    struct ntx_str pre;
+    struct ntx_str pre = {"default", 7};
     bool set;
-    if (ntx_gguf_str(g, "tokenizer.ggml.pre", &pre))
-        return ntx_err_set(err, -ENOTSUP, "the file does not say how its tokenizer cuts words (tokenizer.ggml.pre): convert "
-                           "the model again with a newer converter");
+    int said = ntx_gguf_str(g, "tokenizer.ggml.pre", &pre);
+    if (said && said != -ENOENT)
+        return ntx_err_set(err, -EINVAL, "tokenizer.ggml.pre is not a string");
+    if (said)
+        t->note = "the file does not say how its tokenizer cuts words, as files before May 2024 do not: `default` is taken, as llama.cpp does, "
+                  "and answers may be worse for it; --override-kv tokenizer.ggml.pre=str:NAME gives the right one";
     struct bpe *m = calloc(1, sizeof(*m));
     if (!m)
         return -ENOMEM;

@@ -68,6 +68,7 @@ struct ntx__tok_kind {
 struct ntx_tokenizer {
     const struct ntx__tok_kind *kind;
     char name[48];
+    const char *note; /* or NULL */
     struct ntx__vocab v;
     struct ntx__specials sp;
     void *model; /* the kind's own */

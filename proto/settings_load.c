@@ -64,6 +64,9 @@ static const struct ntx_setting load_entries[] = {
      "(statistics name it)", .kind = NTX_SET_TEXT, LOAD(lora, lora), CONF("model", "lora", ""),
      .about = "Adapters (LoRA) of the model: [NAME=]PATH, at most four, with commas between. A request names one as its model: MODEL:NAME, or none of them: MODEL:base; else it has the first.\n"
               "The user ntx must be able to read them; what they take is part of ram."},
+    {"override-kv", .kind = NTX_SET_TEXT, LOAD(override_kv, override_kv), CONF("model", "override_kv", ""), /* an option of every command with a MODEL: client/options.c */
+     .about = "Keys of the model's file that are wrong or missing: KEY=TYPE:VALUE, several with commas between, where TYPE is int, float, bool or str:\n"
+              "tokenizer.ggml.pre=str:llama-bpe"},
     {"draft-nodes", 0, "N", "guess so many tokens for a pass wherever there is anything to guess by (default: as many as pay, up to 127)",
      .kind = NTX_SET_COUNT, .min = 1, .max = 127, LOAD(draft_nodes, draft_nodes)},
     {"prefetch", 0, "on|off", "experts, and groups of neurons (--ffn-sparse), that are not in memory: also prefetch those that the next layer will probably want (default on; changes no output)",

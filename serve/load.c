@@ -11,7 +11,9 @@
 
 #include "common/util.h"
 #include "infer/input_sums.h"
+#include "model/kind.h"
 #include "model/numbers.h"
+#include "model/override.h"
 #include "model/share_file.h"
 #include "model/state.h"
 #include "plan/budget.h"
@@ -51,10 +53,14 @@ static int name_adapters(struct ntx_loaded *l, const char *lora, struct ntx_err 
 }
 
 /* shared: with other machines, which look at whose share it is (machines.c). */
-static int read_model(struct ntx_loaded *l, const char *lora, bool shared, struct ntx_err *err)
+static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set, bool shared, struct ntx_err *err)
 {
     struct ntx_str jinja;
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &l->gguf, err);
+    if (!rc)
+        rc = ntx_gguf_override(l->gguf, set->override_kv, err);
+    if (!rc)
+        rc = ntx_kind_refuse(l->gguf, l->names[0], err);
     if (!rc && !shared)
         rc = ntx_share_file_refuse(l->gguf, l->names[0], err);
     if (!rc)
@@ -67,7 +73,7 @@ static int read_model(struct ntx_loaded *l, const char *lora, bool shared, struc
         rc = ntx_tokenizer_open(l->gguf, &l->tok, err);
     if (rc)
         return rc;
-    if ((rc = name_adapters(l, lora, err)))
+    if ((rc = name_adapters(l, set->lora, err)))
         return rc;
     l->env.tok = l->tok;
     l->env.n_vocab = l->model->hp.n_vocab;
@@ -295,7 +301,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc)
         rc = pick_kernel(r, l, err);
     if (!rc)
-        rc = read_model(l, r->set.lora, r->machines != NULL, err);
+        rc = read_model(l, &r->set, r->machines != NULL, err);
     if (!rc)
         rc = ntx_ffn_mode_parse(r->set.ffn_sparse, l->model, &l->ffn, err);
     if (!rc)

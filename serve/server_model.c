@@ -213,6 +213,8 @@ static void after_build(uv_work_t *w, int status)
         s->work_rc = ntx_err_set(&s->work_err, -ESHUTDOWN, "ntx-computed is shutting down");
     if (!s->work_rc) {
         ntx_counts_now(s->counters, &s->at_load);
+        if (ntx_tokenizer_note(l->tok))
+            ntx__model_note(s, ntx_tokenizer_note(l->tok));
         ntx__model_note(s, l->back_note);
         ntx__model_note(s, l->graph_note);
         int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS];

@@ -28,6 +28,7 @@ enum ntx__presence { NTX__NEVER, NTX__MAYBE /* the file's keys or tensors tell *
 struct ntx__keys;
 struct ntx__arch {
     enum ntx__presence experts;
+    bool own_name;               /* no other program knows it by this name */
     bool expert_norm;            /* unless a key says otherwise */
     uint8_t score;               /* the same: enum ntx_score */
     bool any_score;              /* a key may say otherwise */

@@ -35,4 +35,4 @@ static const struct ntx_known models[] = {
 };
 
 const struct ntx__arch ntx__arch_llama = {.experts = NTX__MAYBE, .expert_norm = true, .layer = layer, .models = models};
-const struct ntx__arch ntx__arch_llama_relu = {.layer = relu};
+const struct ntx__arch ntx__arch_llama_relu = {.own_name = true, .layer = relu};

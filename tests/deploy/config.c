@@ -33,6 +33,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_STR(a->load.kv_type, b->load.kv_type);
     CHECK_STR(a->load.draft, b->load.draft);
     CHECK_STR(a->load.lora ? a->load.lora : "", b->load.lora ? b->load.lora : "");
+    CHECK_STR(a->load.override_kv ? a->load.override_kv : "", b->load.override_kv ? b->load.override_kv : "");
     CHECK_STR(a->load.ffn_sparse, b->load.ffn_sparse);
     CHECK(a->load.link_nvme == b->load.link_nvme);
     CHECK_EQ(a->max_clients, b->max_clients);
@@ -75,7 +76,7 @@ static void values(const struct dir *d)
     struct ntx_config c;
     write_file(d->file,
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
-               "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nlora = x=/m/l.gguf\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
+               "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nlora = x=/m/l.gguf\noverride_kv = a.b=int:5,c=str:x y\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
                "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = /var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
                "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\nhosts = b.example\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
@@ -91,6 +92,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.load.kv_type, "q8_0");
     CHECK_STR(c.load.draft, "/m/d.gguf");
     CHECK_STR(c.load.lora, "x=/m/l.gguf");
+    CHECK_STR(c.load.override_kv, "a.b=int:5,c=str:x y");
     CHECK_STR(c.load.ffn_sparse, "topk=0.2");
     CHECK_STR(c.load.skip, "script:3,5@0;7");
     CHECK(c.load.link_nvme == 3.3e9);

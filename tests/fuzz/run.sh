@@ -188,11 +188,12 @@ seeds_words() {
     printf '\0033.3G' >"$dir/corpus/rate"
     printf '\003512MiB' >"$dir/corpus/size"
     printf '\005iod:eio@chunk=9,predictor:mute' >"$dir/corpus/load"
+    printf '\006a=int:5,b.c=float:1e3,d=bool:true,e=str:x, y,a=str:z' >"$dir/corpus/override"
     for f in "$NTX_SOURCE"/bench/profiles/*.json; do
         { printf '\004'; cat "$f"; } >"$dir/corpus/$(basename "$f")"
     done
     for word in eio short delay stall kill chunk every nth count start demand state FILLING done reorder seed mute probe decision script random static \
-        ntx_profile drive reads bytes gb_s kernels type rows gflops gpu gib iod: ,predictor:; do
+        ntx_profile drive reads bytes gb_s kernels type rows gflops gpu gib iod: ,predictor: =int: =float: =bool:true =str:; do
         echo "\"$word\""
     done >"$dir/words"
 }

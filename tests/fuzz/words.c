@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "serve/server_wire.h"
 #include "iod/fault.h"
+#include "model/override.h"
 #include "plan/hw.h"
 #include "predictor/fault.h"
 #include "tests/fuzz/policy.h"
@@ -111,16 +112,38 @@ static void use_load(char *text)
     ntx_load_request_free(r);
 }
 
+/* Keys of a file that somebody gives: what is taken is in the file then, and nothing else of it has changed. */
+static void use_override(char *text)
+{
+    static const uint8_t file[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\4\0\0\0\7\0\0";
+    struct ntx_gguf *g;
+    struct ntx_override o, last = {.key = ""};
+    struct ntx_err err = {0};
+    uint64_t seven = 0;
+    const char *at = text, *before = at;
+    unsigned n = 0;
+    int rc;
+    MUST(!ntx_gguf_parse(file, sizeof file, sizeof file, &g, &err));
+    MUST(!ntx_gguf_u64(g, "a", &seven) && seven == 7);
+    for (; (rc = ntx_override_next(&at, &o, &err)) > 0; n++, before = at, last = o)
+        MUST(at > before && *o.key && strlen(o.key) < sizeof o.key);
+    MUST(ntx_gguf_override(g, text, &err) == rc && (!rc || err.text[0]));
+    MUST(ntx_gguf_n_kv(g) >= 1 && ntx_gguf_n_kv(g) <= 1 + n);
+    const struct ntx_gguf_kv *kv = n ? ntx_gguf_find(g, last.key) : NULL;
+    MUST(!n || (kv && kv->type == last.type && (last.type != NTX_GGUF_STR || (kv->strs->n == last.str.n && !memcmp(kv->strs->p, last.str.p, last.str.n)))));
+    ntx_gguf_free(g);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const use[])(char *) = {use_iod_fault, use_predictor_fault, use_policy, use_numbers, use_profile, use_load};
+    static void (*const use[])(char *) = {use_iod_fault, use_predictor_fault, use_policy, use_numbers, use_profile, use_load, use_override};
     if (!size)
         return 0;
     char *text = malloc(size);
     MUST(text);
     memcpy(text, data + 1, size - 1);
     text[size - 1] = 0;
-    use[data[0] % 6](text);
+    use[data[0] % 7](text);
     free(text);
     return 0;
 }

@@ -1,0 +1,118 @@
+#include "model/override.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "model/gguf_part.h"
+
+#define FORM "write KEY=TYPE:VALUE, with int, float, bool or str for TYPE, such as tokenizer.ggml.pre=str:llama-bpe"
+
+static const struct {
+    const char *name; /* with what ends it */
+    enum ntx_gguf_vtype type;
+} types[] = {{"int:", NTX_GGUF_I64}, {"float:", NTX_GGUF_F64}, {"bool:", NTX_GGUF_BOOL}, {"str:", NTX_GGUF_STR}};
+#define N_TYPES (sizeof types / sizeof *types)
+
+/* Where the value of a pair begins that stands at p; NULL: none does. */
+static const char *value_at(const char *p, size_t *key, enum ntx_gguf_vtype *type)
+{
+    *key = strcspn(p, "=,");
+    for (size_t i = 0; *key && p[*key] == '=' && i < N_TYPES; i++)
+        if (!strncmp(p + *key + 1, types[i].name, strlen(types[i].name))) {
+            *type = types[i].type;
+            return p + *key + 1 + strlen(types[i].name);
+        }
+    return NULL;
+}
+
+static size_t value_length(const char *p)
+{
+    enum ntx_gguf_vtype type;
+    size_t n = strlen(p), key;
+    for (size_t i = 0; i < n; i++)
+        if (p[i] == ',' && value_at(p + i + 1, &key, &type))
+            return i;
+    return n;
+}
+
+static int read_value(struct ntx_override *o, const char *p, size_t n, struct ntx_err *err)
+{
+    char text[64], *end = text;
+    bool fits = n && n < sizeof text;
+    o->str = (struct ntx_str){p, n};
+    if (o->type == NTX_GGUF_STR)
+        return 0;
+    memcpy(text, p, fits ? n : 0);
+    text[fits ? n : 0] = 0;
+    errno = 0;
+    if (o->type == NTX_GGUF_I64)
+        o->value.i = strtoll(text, &end, 10);
+    else if (o->type == NTX_GGUF_F64)
+        o->value.f = strtod(text, &end);
+    else if ((o->value.b = !strcmp(text, "true")) || !strcmp(text, "false"))
+        end = text + strlen(text);
+    if (fits && !*end && !errno && *text != ' ')
+        return 0;
+    return ntx_err_set(err, -EINVAL, "--override-kv: '%.*s' of key '%s' is no %s", (int)NTX_MIN(n, (size_t)60), p, o->key,
+                       o->type == NTX_GGUF_I64 ? "whole number" : o->type == NTX_GGUF_F64 ? "number" : "truth value: true or false");
+}
+
+/* What the reader has used before a key can be given. */
+static bool is_read_before(const char *key) { return !strcmp(key, "general.alignment") || !strncmp(key, "split.", 6); }
+
+int ntx_override_next(const char **text, struct ntx_override *out, struct ntx_err *err)
+{
+    struct ntx_override o = {.key = ""};
+    size_t n, len;
+    const char *p = *text, *value;
+    if (!p || !*p)
+        return 0;
+    if (!(value = value_at(p, &n, &o.type)) || n >= sizeof o.key)
+        return ntx_err_set(err, -EINVAL, "--override-kv '%.80s': " FORM, p);
+    for (size_t i = 0; i < n; i++)
+        if (p[i] <= ' ' || p[i] > '~')
+            return ntx_err_set(err, -EINVAL, "--override-kv '%.80s': a key has printable characters of ASCII and no spaces", p);
+    memcpy(o.key, p, n);
+    if (is_read_before(o.key))
+        return ntx_err_set(err, -EINVAL, "--override-kv: key '%s' tells how the file is read, and cannot be given another value", o.key);
+    len = value_length(value);
+    int rc = read_value(&o, value, len, err);
+    if (rc)
+        return rc;
+    *text = value + len + (value[len] == ',');
+    *out = o;
+    return 1;
+}
+
+/* The pair as a key of a file. All that it points to lies in the one block of memory. */
+static struct ntx__gguf_given *given(const struct ntx_override *o, struct ntx_gguf_kv *kv)
+{
+    const size_t key = strlen(o->key), text = o->type == NTX_GGUF_STR ? o->str.n : 0;
+    struct ntx__gguf_given *to = malloc(sizeof *to + key + text + 1);
+    if (!to)
+        return NULL;
+    memcpy(to->text, o->key, key);
+    memcpy(to->text + key, o->str.p, text);
+    memcpy(to->value, &o->value, sizeof o->value);
+    to->str = (struct ntx_str){to->text + key, text};
+    *kv = (struct ntx_gguf_kv){.key = {to->text, key}, .type = o->type, .count = 1, .data = o->type == NTX_GGUF_STR ? NULL : to->value,
+                               .strs = o->type == NTX_GGUF_STR ? &to->str : NULL};
+    return to;
+}
+
+int ntx_gguf_override(struct ntx_gguf *g, const char *text, struct ntx_err *err)
+{
+    struct ntx_override o;
+    struct ntx_gguf_kv kv;
+    int rc;
+    while ((rc = ntx_override_next(&text, &o, err)) > 0) {
+        struct ntx__gguf_given *what = given(&o, &kv);
+        if (!what)
+            return ntx_err_set(err, -ENOMEM, "no memory for key '%s'", o.key);
+        if ((rc = ntx__gguf_give(g, &kv, what, err)))
+            return rc;
+    }
+    return rc;
+}
