@@ -44,15 +44,15 @@ static int read_all(int fd, void *to, size_t n, uint64_t at)
     return 0;
 }
 
-/* buf: some rows of the table. */
-static int check_table(const struct ntx_model *m, uint32_t layer, const int *fds, uint32_t *buf, uint32_t rows, struct ntx_err *err)
+/* buf: room for so many entries. */
+static int check_table(const struct ntx_model *m, uint32_t layer, const int *fds, uint32_t *buf, uint32_t room, struct ntx_err *err)
 {
     const struct ntx_gguf_tensor *t = table_of(m, layer);
-    const size_t row_bytes = m->hp.n_expert_used * sizeof *buf;
+    const size_t each = m->hp.n_expert_used * sizeof *buf;
     int rc = 0;
     for (uint32_t at = 0, n; at < m->hp.n_vocab && !rc; at += n) {
-        n = NTX_MIN(rows, m->hp.n_vocab - at);
-        if ((rc = read_all(fds[t->file], buf, n * row_bytes, t->offset + at * row_bytes)))
+        n = NTX_MIN(room, m->hp.n_vocab - at);
+        if ((rc = read_all(fds[t->file], buf, n * each, t->offset + at * each)))
             return ntx_err_set(err, rc, "tensor '%s' cannot be read: %s", t->name, strerror(-rc));
         for (uint32_t i = 0; i < n && !rc; i++)
             rc = ntx_numbers_check(m, layer, (int32_t)(at + i), buf + (size_t)i * m->hp.n_expert_used, err);
@@ -62,15 +62,15 @@ static int check_table(const struct ntx_model *m, uint32_t layer, const int *fds
 
 int ntx_numbers_check_files(const struct ntx_model *m, const int *fds, struct ntx_err *err)
 {
-    uint32_t *buf = NULL, rows = 0;
+    uint32_t *buf = NULL, room = 0;
     int rc = 0;
     for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++) {
         if (m->layers[l].token_experts == NTX_NO_TENSOR)
             continue;
-        rows = NTX_MAX(READ_BYTES / (m->hp.n_expert_used * (uint32_t)sizeof *buf), 1u);
-        if (!buf && !(buf = malloc((size_t)rows * m->hp.n_expert_used * sizeof *buf)))
+        room = NTX_MAX(READ_BYTES / (m->hp.n_expert_used * (uint32_t)sizeof *buf), 1u);
+        if (!buf && !(buf = malloc((size_t)room * m->hp.n_expert_used * sizeof *buf)))
             return ntx_err_set(err, -ENOMEM, "no memory to look at the table of experts");
-        rc = check_table(m, l, fds, buf, rows, err);
+        rc = check_table(m, l, fds, buf, room, err);
     }
     free(buf);
     return rc;

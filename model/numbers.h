@@ -1,7 +1,7 @@
 /* numbers.h: tables in a file whose values are numbers of something else (NTX_USE_NUMBERS): each token's experts.
  *
  * Such a value decides where a pass reads and writes, so it is checked twice: the whole table at load, from the file,
- * and each row again when a pass uses it, since the bytes in memory came later and may have been changed since. */
+ * and each entry again when a pass uses it, since the bytes in memory came later and may have been changed since. */
 #ifndef NTX_MODEL_NUMBERS_H
 #define NTX_MODEL_NUMBERS_H
 

@@ -126,7 +126,7 @@ static int refuse(struct ntx_str name, struct ntx_err *err)
     for (size_t i = 0; i < N_SHAPES; i++)
         for (size_t k = 0; k < N_NAMES && shapes[i].names[k]; k++)
             known++;
-    return ntx_err_set(err, -ENOTSUP, "tokenizer.ggml.pre names the pre-tokenizer \"%.*s\", which is none of the %u that are known", (int)(name.n < 40 ? name.n : 40),
+    return ntx_err_set(err, -ENOTSUP, "tokenizer.ggml.pre names the pre-tokenizer \"%.*s\", which is none of the %u that are known; --override-kv tokenizer.ggml.pre=str:NAME names another", (int)(name.n < 40 ? name.n : 40),
                        name.n ? name.p : "", known);
 }
 

@@ -179,7 +179,12 @@ static void test_refusals(void)
     CHECK(strstr(err.text, "\"no-such\""));
     mem_str(&m, "tokenizer.ggml.model", "gpt2");
     mem_strs(&m, "tokenizer.ggml.tokens", two, 2);
-    CHECK_EQ(mem_open(&m, &t, &err), -ENOTSUP);
+    CHECK_EQ(mem_open(&m, &t, &err), -EINVAL); /* no merges; that it does not say how words are cut is no reason */
+    mem_str(&m, "tokenizer.ggml.model", "gpt2");
+    mem_u32(&m, "tokenizer.ggml.pre", 1);
+    mem_strs(&m, "tokenizer.ggml.tokens", two, 2);
+    CHECK_EQ(mem_open(&m, &t, &err), -EINVAL);
+    CHECK_STR(err.text, "tokenizer.ggml.pre is not a string");
     mem_str(&m, "tokenizer.ggml.model", "llama");
     CHECK_EQ(mem_open(&m, &t, &err), -EINVAL);
     mem_str(&m, "tokenizer.ggml.model", "llama");
