@@ -52,7 +52,7 @@ DEV void route_scores(const struct ntx_gpu_route *a, const float *logits, float 
 
 DEV float route_value(const struct ntx_gpu_route *a, const float *p, uint32_t e) { return a->choice ? p[e] + a->choice[e] : p[e]; }
 
-/* The two largest of group g's scores, together. */
+/* Group g is worth its two largest scores together, or its largest one. */
 DEV float route_group(const struct ntx_gpu_route *a, const float *p, uint32_t g, uint32_t each)
 {
     float first = -INFINITY, second = -INFINITY;
@@ -61,7 +61,7 @@ DEV float route_group(const struct ntx_gpu_route *a, const float *p, uint32_t g,
         first = v > first ? v : first;
         second = less > second ? less : second;
     }
-    return first + second;
+    return a->by.groups_by_best ? first : first + second;
 }
 
 /* Those of groups that are not chosen are taken; of equal groups the last goes first. */

@@ -9,7 +9,8 @@
  *
  * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch, threads
  * and where experts lay change no bit. Scores are the softmax over all experts, or the sigmoid of each, or the root of its softplus; where the layer has a bias for the choice,
- * those are chosen whose score with it is the largest; where experts are in groups, out of those groups whose two largest have the largest sum. Weights are the scores of those chosen (without it), divided by their
+ * those are chosen whose score with it is the largest; where experts are in groups, out of those groups whose two largest
+ * have the largest sum, or whose largest one is the largest, as the router says. Weights are the scores of those chosen (without it), divided by their
  * sum where the layer says so (a sum below the least normal half is taken as that), times its scale, and the expert's.
  *
  * Choices of all rows are sorted by expert: an expert is asked for once and multiplies all rows that chose it together.
@@ -93,8 +94,8 @@ static void insert(uint32_t *id, float *weight, uint32_t n, uint32_t e, float w)
     weight[n] = w;
 }
 
-/* The two largest of a group's scores, together; a NaN is none of them. */
-static float group_score(const float *p, const float *more, uint32_t n)
+/* A group is worth its two largest scores together, or its largest one; a NaN is none of them. */
+static float group_score(const struct ntx_router *r, const float *p, const float *more, uint32_t n)
 {
     float first = -INFINITY, second = -INFINITY;
     for (uint32_t e = 0; e < n; e++) {
@@ -106,7 +107,7 @@ static float group_score(const float *p, const float *more, uint32_t n)
             second = v;
         }
     }
-    return first + second;
+    return r->groups_by_best ? first : first + second;
 }
 
 void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n)
@@ -116,7 +117,7 @@ void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *mo
         uint32_t least = 0;
         float score = INFINITY;
         for (uint32_t g = 0; g < r->n_expert_groups; g++) { /* of equal ones the last goes first */
-            float s = p[g * each] == TAKEN ? INFINITY : group_score(p + g * each, more ? more + g * each : NULL, each);
+            float s = p[g * each] == TAKEN ? INFINITY : group_score(r, p + g * each, more ? more + g * each : NULL, each);
             if (s <= score) {
                 score = s;
                 least = g;

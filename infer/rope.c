@@ -28,7 +28,11 @@ static double pair_of_turns(const struct ntx_hparams *hp, const struct table *t,
 /* How much of pair i keeps its plain frequency: 1 for fast pairs, 0 for slow ones. */
 static double kept_share(const struct ntx_hparams *hp, const struct table *t, uint32_t i)
 {
-    double low = floor(pair_of_turns(hp, t, hp->yarn_beta_fast)), high = ceil(pair_of_turns(hp, t, hp->yarn_beta_slow));
+    double low = pair_of_turns(hp, t, hp->yarn_beta_fast), high = pair_of_turns(hp, t, hp->yarn_beta_slow);
+    if (!hp->yarn_exact) {
+        low = floor(low);
+        high = ceil(high);
+    }
     low = fmax(low, 0);
     high = fmin(high, t->dim - 1.0);
     double ramp = (i - low) / fmax(0.001, high - low);

@@ -76,6 +76,7 @@ struct ntx_hparams {
     bool yarn_magnitude_told; /* the product of both is what the file has, not what follows from the factor */
     uint32_t rope_ctx_orig;  /* yarn: context before scaling */
     float yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
+    bool yarn_exact;         /* the ends of YaRN's ramp are real numbers, not those of whole pairs around them */
     uint32_t rope_dim_window; float rope_base_window, rope_factor_window; /* of layers with a window, where those turn by NTX_TURN_WINDOW (layer.h) */
     /* Experts, of the layers that have them: a row goes through n_expert_used of n_expert. */
     uint32_t n_expert, n_expert_used; /* 0: there are none */

@@ -41,6 +41,16 @@ static void find_score(struct ntx__keys *k)
         k->hp->router.score = NTX_SCORE_SIGMOID;
 }
 
+/* DeepSeek-V2's group_limited_greedy (a softmax, no bias for the choice) takes the groups whose best expert is the best: modeling_deepseek_v2.py of transformers, and
+ * the models' own code. DeepSeek-V3's noaux_tc takes those whose two best have the largest sum (modeling_deepseek_v3.py), and so does Mistral 4 with its softmax.
+ * llama.cpp takes the sum for all of them: the model's own code is right. */
+static void find_worth_of_groups(struct ntx__keys *k)
+{
+    const struct ntx_hparams *hp = k->hp;
+    const bool v2 = k->arch == &ntx__arch_deepseek2 && hp->router.score == NTX_SCORE_SOFTMAX && !ntx__has(k, hp->n_dense, ntx_tensor_kinds[NTX_T_router_choice].name);
+    k->hp->router.groups_by_best = v2 && hp->router.n_expert_groups;
+}
+
 static int keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -53,6 +63,7 @@ static int keys(struct ntx__keys *k)
         return 0;
     if ((rc = ntx__key_u32(k, "expert_shared_count", -1, 0, NTX__MAX_WIDTH / hp->n_ff_exp, &shared)))
         return rc;
+    find_worth_of_groups(k);
     hp->n_ff_shexp = shared * hp->n_ff_exp;
     ntx__find_fused_experts(k);
     return 0;

@@ -153,6 +153,26 @@ static void angles(void)
     CHECK(cs[0] == 0.5f);
 }
 
+/* gpt-oss as it is published (base 150000, YaRN by 32 from 4096 positions, "truncate": false), by transformers' formula;
+ * and with the ends of the ramp rounded to 8 and 18. */
+static void exact_ramp(void)
+{
+    static const struct { uint32_t pair; double exact, rounded; } is[] = {
+        {0, 1, 1}, {8, 0.0508132748155, 0.0508132748155}, {9, 0.0317056961847, 0.0316207522753}, {12, 0.00679495948973, 0.0070157139105}, {15, 0.00105260210139, 0.00120613096904},
+        {16, 0.000456483919223, 0.000580947501931}, {17, 0.000129318701245, 0.000227947795795}, {18, 3.83088123738e-05, 3.83088123738e-05}, {31, 3.02351142812e-07, 3.02351142812e-07}};
+    struct ntx_hparams hp = {.rope_dim = 64, .rope_base = 150000, .rope_scaling = NTX_ROPE_SCALE_YARN, .rope_factor = 32, .rope_attn_factor = 1, .rope_ctx_orig = 4096,
+                             .yarn_ext_factor = 1, .yarn_beta_fast = 32, .yarn_beta_slow = 1};
+    double f[32];
+    for (int exact = 0; exact < 2; exact++) {
+        hp.yarn_exact = exact;
+        ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
+        for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+            const double want = exact ? is[i].exact : is[i].rounded;
+            CHECK_MSG(fabs(f[is[i].pair] - want) < 1e-10 * want, "pair %u turns by %.12g, not %.12g", is[i].pair, f[is[i].pair], want);
+        }
+    }
+}
+
 /* ---- threads */
 
 struct count {
@@ -462,6 +482,7 @@ int main(void)
     kv_windows();
     kv_holes();
     angles();
+    exact_ramp();
     threads(1, 100);
     threads(2, 5000);
     threads(5, 500);

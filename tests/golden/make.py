@@ -14,7 +14,7 @@ same on the model expanded to F32 (by llama.cpp's own dequantisation), the neare
 ref's; how far main is from ref, and main in one batch or with KV in F16 from main, is the noise that a tolerance is made of.
 
 qwen4exp's are by transformers instead (qwen4.py): ref on the expanded weights in F32, main with inputs of matrices rounded to Q8_0 where these are of such a type. So are those of
-models with a magnitude of YaRN of their own (plain.py). For these alone llama-cpp-python is not wanted."""
+models with a magnitude of YaRN of their own, of gpt-oss with YaRN and of DeepSeek-V2 with groups of experts (plain.py). For these alone llama-cpp-python is not wanted."""
 import ctypes
 import hashlib
 import json
@@ -98,6 +98,7 @@ CASES = {
     'deepseek2.f32': '--arch deepseek2 --experts 12 --experts-used 4 --expert-groups 4 --expert-groups-used 2 --expert-ff 96 --shared-ff 192 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --nextn 1 --sigmoid --biases --expert-scale 2.5 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.1 --type F32 --seed 49',
     'deepseek2.joined.q8_0': '--arch deepseek2 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 512 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --kv-joined --dense 1 --expert-scale 1.5 --rope-scaling yarn --rope-factor 4 --rope-orig 64 --ctx 256 --log-multiplier 0.0707 --type Q8_0 --seed 50',
     'deepseek2.q4_k_m': '--arch deepseek2 --layers 26 --dense 25 --experts 8 --experts-used 2 --expert-ff 256 --ff 256 --heads 4 --head-dim 96 --rotated 32 --kv-lora 256 --value-dim 64 --type Q4_K_M --seed 51',
+    'deepseek2.groups.f32': '--arch deepseek2 --experts 12 --experts-used 3 --expert-groups 4 --expert-groups-used 2 --expert-ff 96 --shared-ff 192 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --expert-scale 4 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.0707 --type F32 --seed 90',
     'deepseek2.fused.f32': '--arch deepseek2 --experts 8 --experts-used 3 --expert-ff 96 --fused --shared-ff 96 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 1 --nextn 1 --sigmoid --biases --type F32 --seed 65',
     'qwen3next.f32': '--arch qwen3next --layers 4 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 3 --rope-base 1000000 --type F32 --seed 49',
     'qwen3next.q4_k_m': '--arch qwen3next --layers 4 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 32 --delta-head 128 --delta-heads 4 --delta-keys 2 --nextn 1 --type Q4_K_M --seed 50',
@@ -190,13 +191,21 @@ def distance(a, b, sd):
 BY_TRANSFORMERS = ('--arch qwen4exp', '--yarn-magnitude')
 
 
+def wants_transformers(options):
+    import shapes
+    at = options.index('--arch') if '--arch' in options else 0
+    return any(o in ' '.join(options) for o in BY_TRANSFORMERS) or shapes.needs_plain(options[at:])
+
+
 def by_transformers(path, ids, quantized):
     import plain
     import qwen4
     if plain.File(path).arch != 'qwen4exp':
         model = plain.load(path)
-        ref = qwen4.logits(model, ids)
-        return ref, ref, plain.logits_f16kv(model, ids)
+        ref, f16 = qwen4.logits(model, ids), plain.logits_f16kv(model, ids)
+        if quantized:
+            plain.round_inputs(model)
+        return qwen4.logits(model, ids) if quantized else ref, ref, f16
     model = qwen4.load(path)
     ref = qwen4.logits(model, ids)
     if quantized:
@@ -229,7 +238,7 @@ def make_by_transformers(name, options, path, tmp):
     ids = [1] + [rng.randrange(2, n_vocab) for _ in range(N_TOKENS - 1)]
     if 'qwen4exp' in options:
         ids[7] = ids[8] = ids[40] = 2 # texts end, and others begin
-    main, ref, f16 = by_transformers(path, ids, options[options.index('--type') + 1] == 'Q8_0')
+    main, ref, f16 = by_transformers(path, ids, options[options.index('--type') + 1] in ('Q8_0', 'MXFP4'))
     return record(name, options, tmp, rng, ids, POSITIONS, ref, main, main, f16)
 
 
@@ -238,7 +247,7 @@ def make(mkmodel, name, args, tmp):
     options = (SHAPE + ' ' + args).split()
     subprocess.run([mkmodel] + options + [path], check=True, stdout=subprocess.DEVNULL)
     first = path if os.path.exists(path) else sorted(os.path.join(tmp, f) for f in os.listdir(tmp))[0]
-    if any(o in args for o in BY_TRANSFORMERS):
+    if wants_transformers(options):
         return make_by_transformers(name, options, first, tmp)
     model = load(first)
     n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))

@@ -2,7 +2,8 @@
 """shapes.py BIN N [ARCH ...]: N random shapes of each architecture, made by ntx-mkmodel, computed by ntx and by llama.cpp; exits 1 where they part.
 shapes.py BIN N --record [ARCH ...]: writes shapes.json, what llama.cpp gives for N shapes of each, which forward-golden-shapes reads; with names, of those alone, and the others stay.
 
-qwen4exp is beside transformers instead (qwen4.py), which wants torch, transformers and gguf; without a name it is left out where they are not there.
+qwen4exp is beside transformers instead (qwen4.py), which wants torch, transformers and gguf; without a name it is left out where they are not there. So are shapes of
+gpt-oss with YaRN and of DeepSeek-V2 with groups (plain.py).
 
 It wants llama-cpp-python, as make.py does; shapes_test.py gets that and runs 200 of each in tests/run --long. What is drawn: heads, their width and what of it
 is rotated, widths, experts, how many are used, shared and leading dense ones, optional tensors, blocks behind the layers, patterns of layers, scales of rotation
@@ -142,6 +143,14 @@ def blocks(r):
 
 
 BY_TRANSFORMERS = ('qwen4exp',)
+
+
+def needs_plain(options):
+    """llama.cpp rounds the ends of gpt-oss's YaRN, and chooses DeepSeek-V2's groups as V3 does: transformers decides (plain.py)."""
+    v2 = options[1] == 'deepseek2' and '--expert-groups' in options and '--sigmoid' not in options and '--biases' not in options
+    return v2 or (options[1] == 'gpt-oss' and 'yarn' in options)
+
+
 ARCHS = {
     'llama': lambda r: (experts(r) if r.random() < 0.4 else dense(r)) + maybe(r, '--biases') + yarn(r),
     'qwen2': dense, 'qwen3': dense,
@@ -224,6 +233,14 @@ class Shape:
                 self.wants = [qwen4.logits(qwen4.load(path), ids).astype(np.float64)] * 2
                 self.got = ntx_logits(binaries, path, ids, self.n_vocab, tmp)
                 return
+            if needs_plain(options):
+                import plain
+                model = plain.load(path)
+                self.n_vocab = model.config.vocab_size
+                ids = draw(self.n_vocab)
+                self.wants = [x.astype(np.float64) for x in (plain.logits_f16kv(model, ids), plain.logits(model, ids))]
+                self.got = ntx_logits(binaries, path, ids, self.n_vocab, tmp)
+                return
             model = make.load(path)
             self.n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
             ids = draw(self.n_vocab)
@@ -283,7 +300,10 @@ def compare(binaries, arch, n):
     worst, ties, rounded, wrong = {}, 0, 0, 0
     for i in range(n):
         r = random.Random('%s %d' % (arch, i))
-        s = Shape(binaries, shape(arch, r), drawn(r))
+        options = shape(arch, r)
+        if needs_plain(options) and not found(BY_TRANSFORMERS[0]):
+            continue
+        s = Shape(binaries, options, drawn(r))
         off, of = s.off(), s.options[s.options.index('--type') + 1]
         if off <= s.tolerance:
             worst[of] = max(worst.get(of, 0), off)

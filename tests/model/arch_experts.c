@@ -38,6 +38,15 @@ static void check_gpt_oss(void)
     CHECK_STR(name_of(&x, x.m->layers[3].expert_up_bias), "blk.3.ffn_up_exps.bias");
     CHECK_STR(name_of(&x, x.m->layers[3].expert_down_bias), "blk.3.ffn_down_exps.bias");
     close_model(&x);
+    for (int oss = 0; oss < 2; oss++) { /* its configuration has "truncate": false */
+        struct mk_options yarn = oss ? o : moe_options("qwen3moe");
+        yarn.rope_scaling = "yarn";
+        yarn.rope_factor = 32;
+        yarn.rope_orig = 16;
+        x = open_model(&yarn);
+        CHECK(x.m->hp.rope_scaling == NTX_ROPE_SCALE_YARN && x.m->hp.yarn_exact == oss);
+        close_model(&x);
+    }
     o = moe_options("gpt-oss");
     refuse(&o, "blk.1.attn_sinks.weight", "blk.1.attn_sunks.weight", -EINVAL, "tensor 'blk.1.attn_sinks.weight' is missing; a gpt-oss model needs it");
     refuse(&o, "blk.0.ffn_up_exps.bias", "blk.0.ffn_op_exps.bias", -EINVAL, "tensor 'blk.0.ffn_up_exps.bias' is missing");

@@ -43,6 +43,23 @@ static void check_deepseek2(void)
     }
 }
 
+/* DeepSeek-V2's groups go by their best expert; with a bias for the choice (V3's way), and with Mistral 4, by the two best. */
+static void check_groups(void)
+{
+    for (int which = 0; which < 4; which++) {
+        struct mk_options o = latent_options(false);
+        o.nextn = 0;
+        o.arch = which == 3 ? "mistral4" : "deepseek2";
+        o.sigmoid = which == 1;
+        o.biases = which == 2;
+        struct opened x = open_model(&o);
+        const struct ntx_layer *l = &x.m->layers[1];
+        const struct ntx_router *r = &ntx_layer_find(l, NTX_OP_ROUTE)->router;
+        CHECK(r->n_expert_groups == 3 && r->groups_by_best == !which && (r->score == NTX_SCORE_SIGMOID) == (which == 1) && (l->router_choice != NTX_NO_TENSOR) == (which == 2));
+        close_model(&x);
+    }
+}
+
 /* With YaRN scores have a magnitude, and what is rotated has none where a key tells the multiplier: DeepSeek-V3's is 1, V2's 0.707. */
 static void check_magnitudes(void)
 {
@@ -249,6 +266,7 @@ static void refuse_pools(void)
 int main(void)
 {
     check_deepseek2();
+    check_groups();
     check_magnitudes();
     refuse_latents();
     check_choosing("deepseek32", 0);
