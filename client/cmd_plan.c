@@ -220,6 +220,11 @@ static int place(const struct ntx_options *o, const struct ntx_model_files *f, s
         snprintf(a->notes[NTX_PLAN_NOTE_WHY], sizeof a->notes[NTX_PLAN_NOTE_WHY], "ntx does not run this file (%.240s); the figures are an estimate.", a->model.why);
     if (*a->place.note)
         snprintf(a->notes[2], sizeof a->notes[2], "%s.", a->place.note);
+    if (a->place.constrains_from) {
+        char from[32];
+        snprintf(a->notes[3], sizeof a->notes[3], "Grammars, schemas and tool calls are refused with so little memory; from --ram %s on there is room for one.",
+                 ntx_format_size(NTX_ROUND_UP(a->place.constrains_from, 1ull << 20), from, sizeof from));
+    }
     r.plan.ram_bytes = a->place.ram;
     r.plan.ctx = a->place.ctx;
     r.smallest = false;

@@ -37,6 +37,23 @@ int ntx_budget_nothing(struct ntx_err *err)
 
 static uint64_t part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most) { return NTX_MIN(NTX_MAX(ram / of, least), most); }
 
+/* A mask of 32 kinds, 8 bytes of lists, and of its text what it does not share with its neighbour in the alphabet: 2 bytes of English, 4 where many scripts are mixed. */
+#define WORD_BYTES 18u
+#define ANSWER_BYTES (768ull << 10) /* of a grammar, and of where its answer is */
+#define CONSTRAINED_SHARE 16u       /* of the budget, at most */
+
+uint64_t ntx_budget_words(uint32_t n_vocab) { return (uint64_t)WORD_BYTES * n_vocab + (64u << 10); }
+uint64_t ntx_budget_constrained(uint32_t n_vocab) { return ntx_budget_words(n_vocab) + ANSWER_BYTES; }
+uint64_t ntx_budget_constrains_from(uint32_t n_vocab) { return CONSTRAINED_SHARE * ntx_budget_constrained(n_vocab); }
+
+void ntx_budget_constrain(uint32_t n_vocab, struct ntx_budget_clients *c)
+{
+    uint64_t need = ntx_budget_constrained(n_vocab), more = need - NTX_MIN(need, c->kept_bytes);
+    c->kept_bytes += more;
+    c->bytes += more;
+    c->constrains = true;
+}
+
 struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, bool trees, uint64_t ram)
 {
     uint64_t row = 4ull * n_vocab, session = 4 * row + (64u << 10) + session_more;
@@ -48,5 +65,7 @@ struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_
     c.kept_bytes = part(ram, 128, 64u << 10, 32u << 20);
     c.read_bytes = part(ram, 64, 128u << 10, 64u << 20);
     c.bytes = c.sessions * session + c.logits_rows * row + c.kept_bytes + c.read_bytes;
+    if (ram >= ntx_budget_constrains_from(n_vocab))
+        ntx_budget_constrain(n_vocab, &c);
     return c;
 }

@@ -98,6 +98,8 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     int rc = ntx_plan_make(o->model, &q, &p, err);
     if (rc)
         return rc;
+    if (r->smallest && !p->clients.constrains)
+        out->constrains_from = ntx_plan_constrains_from(o->model, &q);
     sum_up(hw, o, p, out);
     note_small_gpu(p, out);
     if (r->guesses && out->predicted)

@@ -560,14 +560,16 @@ static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r
 
 /* ---- clients, and a GPU */
 
-/* The request with what clients take within `ram`; 0: the fewest. */
-static struct ntx_plan_request with_clients(const struct ntx_model *m, const struct ntx_plan_request *r, uint64_t ram, struct ntx_budget_clients *n)
+/* The request with what clients take within `ram`; 0: the fewest, and with `constrains` room for a constrained answer. */
+static struct ntx_plan_request with_clients(const struct ntx_model *m, const struct ntx_plan_request *r, uint64_t ram, bool constrains, struct ntx_budget_clients *n)
 {
     struct ntx_plan_request q = *r;
     *n = (struct ntx_budget_clients){0};
     if (!r->clients)
         return q;
     *n = ntx_budget_clients(m->hp.n_vocab, r->clients->choosing_bytes, r->clients->least_rows, r->clients->trees, ram);
+    if (constrains)
+        ntx_budget_constrain(m->hp.n_vocab, n);
     q.other_bytes += n->bytes + n->sessions * r->clients->watched_bytes;
     return q;
 }
@@ -607,15 +609,20 @@ static int plan_gpu(const struct ntx_model *m, struct ntx_plan_request *q, struc
 int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err)
 {
     struct ntx_budget_clients clients;
-    struct ntx_plan_request q = with_clients(m, r, r->ram_bytes, &clients);
+    struct ntx_plan_request q = with_clients(m, r, r->ram_bytes, false, &clients);
     struct ntx_plan *p = NULL;
     int rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
     if (rc == -ENOMEM && m->delta.base) {
         q.apart = true;
         rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
     }
+    if (rc == -ENOMEM && clients.constrains) {
+        q = with_clients(m, r, 0, true, &clients);
+        q.apart = m->delta.base != NULL;
+        rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
+    }
     if (rc == -ENOMEM && r->clients) { /* so the smallest budget that a refusal names does not depend on the one given */
-        q = with_clients(m, r, 0, &clients);
+        q = with_clients(m, r, 0, false, &clients);
         q.apart = m->delta.base != NULL;
         rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
     }
@@ -632,10 +639,10 @@ int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, s
 }
 
 /* No size of chunks stops the search before its end where none fits. */
-uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r)
+static uint64_t smallest_of(const struct ntx_model *m, const struct ntx_plan_request *r, bool constrains)
 {
     struct ntx_budget_clients fewest;
-    struct ntx_plan_request none = with_clients(m, r, 0, &fewest);
+    struct ntx_plan_request none = with_clients(m, r, 0, constrains, &fewest);
     struct ntx_err ignored = {0};
     struct planner q = {.m = m, .r = &none, .err = &ignored, .smallest = UINT64_MAX};
     struct option o;
@@ -644,6 +651,14 @@ uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_requ
     q.ctx = r->ctx ? r->ctx : default_ctx(&q);
     q.read_bytes = ntx_hw_read_bytes(r->hw);
     return choose(&q, &o) == -ENOSPC ? q.smallest : 0;
+}
+
+uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r) { return smallest_of(m, r, false); }
+
+uint64_t ntx_plan_constrains_from(const struct ntx_model *m, const struct ntx_plan_request *r)
+{
+    uint64_t all = smallest_of(m, r, true);
+    return all ? NTX_MAX(all, ntx_budget_constrains_from(m->hp.n_vocab)) : 0;
 }
 
 void ntx_plan_free(struct ntx_plan *p)

@@ -99,6 +99,9 @@ void ntx_plan_free(struct ntx_plan *p);
 /* The smallest ram_bytes with which ntx_plan_make succeeds for what else r asks. UINT64_MAX: no memory would do; 0 after an error. */
 uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r);
 
+/* The same of those whose plan has room for a constrained answer (plan/budget.h); r has clients. */
+uint64_t ntx_plan_constrains_from(const struct ntx_model *m, const struct ntx_plan_request *r);
+
 #define NTX_PLAN_TEXT 256u /* tokens of KV that a prediction of decoding assumes attention to read, where the context has them */
 uint32_t ntx_plan_text(const struct ntx_plan *p); /* that many; or, where K and V lie in a file in part, the whole context: who asks for that has long texts */
 

@@ -111,8 +111,8 @@ static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
     l->kept_bytes = c->kept_bytes;
     l->capture_rows = looks(r) ? look_rows(r) + 2 * c->sessions : 0;
     l->env.read_bytes = c->read_bytes;
-    l->env.choice_bytes = NTX_MIN(NTX_MAX(c->kept_bytes / 4, CHOICE_LEAST), CHOICE_MOST);
-    l->env.words_most = c->kept_bytes / 2; /* it stays, and sessions need the rest */
+    l->env.words_most = NTX_MAX(c->kept_bytes / 2, c->constrains ? ntx_budget_words(l->model->hp.n_vocab) : 0); /* it stays, and sessions need the rest */
+    l->env.choice_bytes = NTX_MIN(NTX_MAX((c->kept_bytes - l->env.words_most) / 2, CHOICE_LEAST), CHOICE_MOST);
     l->env.words = &l->words;
     l->env.ctx = l->plan->ctx;
     l->env.capture_ffns = l->capture_ffns;
@@ -219,6 +219,16 @@ static int no_room_to_guess(const struct ntx_loaded *l, uint64_t bytes, struct n
                        own ? " (the model's next-token block, with a copy of the output matrix)" : "");
 }
 
+/* Who wants one should not learn it from the first request. */
+static void say_unconstrained(const struct ntx_loaded *l, const struct ntx_plan_request *q)
+{
+    char has[32], from[32];
+    uint64_t bytes = l->plan->clients.constrains || l->machines ? 0 : ntx_plan_constrains_from(l->model, q);
+    if (bytes)
+        ntx_log(NTX_LOG_WARN, "grammars, schemas and tool calls are refused: --ram %s has no room for what they want of %u tokens; from --ram %s on it has",
+                ntx_format_size(q->ram_bytes, has, sizeof has), l->model->hp.n_vocab, ntx_format_size(NTX_ROUND_UP(bytes, 1ull << 20), from, sizeof from));
+}
+
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = check_recurrent(r, l, err);
@@ -280,6 +290,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     if ((rc = ntx_kv_shape_limit(&l->model->hp, kv_type, r->set.kv_ram, &kv, err)))
         return rc;
     take_clients(r, l);
+    say_unconstrained(l, &q);
     return ntx__load_plan_gpu(r, l, &q, err);
 }
 

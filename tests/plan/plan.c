@@ -304,6 +304,32 @@ static void rows_for_guesses(void)
     CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 0).logits_rows, 32);
 }
 
+/* Clients have room for a constrained answer and what it wants of the vocabulary, where that is a small part of the budget; else it is said from where on. */
+static void constrained(const struct shape *s)
+{
+    const uint32_t large = 151936; /* Qwen2.5's */
+    const uint64_t words = ntx_budget_words(large), most = 6 * MIB;
+    struct ntx_budget_clients c = ntx_budget_clients(large, 0, 0, false, 400 * MIB), few = ntx_budget_clients(large, 0, 0, false, 16 * MIB), none = ntx_budget_clients(large, 0, 0, false, 0);
+    CHECK(words > 2 * MIB && words < 3 * MIB); /* as it was measured there: 2.1 MiB */
+    CHECK(c.constrains && c.kept_bytes >= words + 512 * 1024 && c.kept_bytes <= most);
+    CHECK(!few.constrains && few.kept_bytes == 128 * 1024 && !none.constrains);
+    CHECK_EQ(ntx_budget_clients(large, 0, 0, false, ntx_budget_constrains_from(large)).constrains, true);
+    CHECK_EQ(ntx_budget_clients(large, 0, 0, false, ntx_budget_constrains_from(large) - 1).constrains, false);
+    const struct ntx_plan_clients clients = {.least_rows = 0};
+    struct ntx_plan_request r = {.other_bytes = OTHER, .threads = 2, .clients = &clients};
+    uint64_t from = ntx_plan_constrains_from(s->model, &r), least = ntx_plan_smallest(s->model, &r);
+    CHECK_MSG(from >= least, "%s: %llu, %llu", s->name, (unsigned long long)from, (unsigned long long)least);
+    for (int less = 0; less < 2; less++) {
+        r.ram_bytes = from - (uint64_t)less;
+        if (r.ram_bytes < least)
+            continue;
+        struct ntx_plan *p = make(s, r);
+        CHECK_MSG(p->clients.constrains == !less, "%s with %llu bytes", s->name, (unsigned long long)r.ram_bytes);
+        CHECK(p->bytes_total <= r.ram_bytes && (less || p->clients.kept_bytes >= ntx_budget_constrained(s->model->hp.n_vocab)));
+        ntx_plan_free(p);
+    }
+}
+
 int main(void)
 {
     struct shape s[N_SHAPES];
@@ -315,6 +341,7 @@ int main(void)
     requests(&s[SHAPE_13B]);
     for (int i = 0; i < N_SHAPES; i++) {
         check_smallest(&s[i], (struct ntx_plan_request){.other_bytes = OTHER, .threads = 2});
+        constrained(&s[i]);
         small_budgets(&s[i]);
         sweep(&s[i]);
     }
