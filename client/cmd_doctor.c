@@ -56,11 +56,14 @@ static void print_report(const struct ntx_doctor_report *r)
 }
 
 /* The user's place; as root also the service's, where the service is installed. */
-static int store(const char *json, char *where, size_t n, struct ntx_err *err)
+static int store(const struct ntx_hw *hw, const char *json, char *where, size_t n, bool *kept, struct ntx_err *err)
 {
-    int none = ntx_hw_user_path(where, (unsigned)n), service = -ENOENT, rc = none ? none : ntx_hw_store(where, json, err);
+    bool its = false;
+    int none = ntx_hw_user_path(where, (unsigned)n), service = -ENOENT, rc = none ? none : ntx_hw_store_measured(where, hw, json, kept, err);
     if (!geteuid() && !access("/var/lib/ntx", W_OK))
-        service = ntx_hw_store(NTX_HW_SERVICE_PATH, json, err);
+        service = ntx_hw_store_measured(NTX_HW_SERVICE_PATH, hw, json, &its, err);
+    if (rc && !service)
+        *kept = its;
     if (rc && !service)
         snprintf(where, n, "%s", NTX_HW_SERVICE_PATH);
     if (none && service)
@@ -89,8 +92,9 @@ int ntx_cmd_doctor(struct ntx_options *o)
         ntx_out_json_text(json);
     else if (!rc)
         print_report(r);
-    if (!rc && !(rc = store(json, path, sizeof path, &err)) && !o->json)
-        printf("stored in %s\n", ntx_out_line(path, line, sizeof line));
+    bool kept = false;
+    if (!rc && !(rc = store(&r->hw, json, path, sizeof path, &kept, &err)) && (kept || !o->json))
+        fprintf(o->json ? stderr : stdout, kept ? "not stored: the machine was busy, and %s is of a quiet one\n" : "stored in %s\n", ntx_out_line(path, line, sizeof line));
     free(json);
     free(r);
     return rc ? ntx_fail(&err) : 0;

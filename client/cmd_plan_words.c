@@ -143,7 +143,7 @@ void ntx__plan_print_words(const struct ntx_plan_answer *a)
         puts("How fast: unknown, since the profile lacks a rate that this placement needs.");
     }
     for (size_t i = 0; i < sizeof a->notes / sizeof *a->notes; i++)
-        if (a->notes[i][0] && i != NTX_PLAN_NOTE_WHY) /* it was said first */
+        if (a->notes[i][0] && i != NTX_PLAN_NOTE_MODEL) /* it was said first */
             printf("Note:    %s\n", a->notes[i]);
 }
 

@@ -252,7 +252,7 @@ static const struct ntx_setting ppl_entries[] = {
 static const struct ntx_setting eval_entries[] = {
     {"questions", 0, "FILE", "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", TEXT(questions)}};
 static const struct ntx_setting plan_entries[] = {
-    {"profile", 0, "FILE", "the hardware: a profile as `ntx doctor` writes it (default: this machine's)", TEXT(profile)},
+    {"profile", 0, "FILE", "the hardware: a profile as `ntx doctor` writes it (default: this machine's, measured for a moment where there is none)", TEXT(profile)},
     {"machine", 0, "WORDS", "the hardware by words: gpu=3090,ram=64G,drive=7G,pcie=4x16 (also memory=ddr5 or a rate, cores=N); this,gpu=3090: this machine with that changed", TEXT(machine)},
     {"machines", 0, "FILE", "several machines that share the model (mpirun ... ntx up): a line NAME WORDS for each, as of --machine, and a line net=RATE,TIME: 117M,100us", TEXT(machines)},
     {"list", 0, NULL, "models, types and GPUs that it knows by name", FLAG(list)},

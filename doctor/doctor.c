@@ -138,6 +138,7 @@ int ntx_doctor_run(const struct ntx_doctor_config *c, struct ntx_doctor_report *
     r->hw.threads = c->threads ? c->threads : ntx__doctor_threads();
     if (getloadavg(&load, 1) < 1)
         load = 0;
+    r->hw.load = load / r->hw.threads;
     int rc = measure_rounds(c, seconds, r, err);
     if (!rc) {
         ntx__doctor_machine(load, r);

@@ -92,7 +92,7 @@ static void judge_limits(struct ntx_doctor_report *r)
 /* Others' work makes everything look slow, and predictions with it. */
 static void judge_quiet(struct ntx_doctor_report *r, double load_before)
 {
-    if (load_before > 0.5 * ntx__doctor_threads())
+    if (ntx_hw_busy(&r->hw))
         ntx__doctor_say(r, "The machine was busy while it was measured (a load of %.1f on %u processors): run ntx doctor again when it is quiet.", load_before,
                         ntx__doctor_threads());
 }

@@ -3,7 +3,7 @@
  *
  * The file is JSON. Rates are GB/s (1e9 bytes), operations are GFLOP/s (a multiply-add is two), sizes GiB where they are memory:
  *
- *   { "ntx_profile": 1, "name": "...", "source": "measured" | "estimated", "notes": "...",
+ *   { "ntx_profile": 1, "name": "...", "source": "measured" | "brief" | "estimated", "load": 0.1, "notes": "...",
  *     "cpu":    {"model": "...", "threads": 2, "kernel": "avx512"},
  *     "ram":    {"gib": 23.4, "gb_s_1": 16.1, "gb_s": 31.0},             one thread, all threads
  *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...], "read_us": 95, "in_flight": 4194304,    by size of a read; of one read alone
@@ -14,6 +14,9 @@
  *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5, "rates": {"Q4_K": 510}},    absent without one;
  *                with "unified": true its memory is the host's: it reads weights where they are, "gib" is how much of that it can use
  *     "pass":   {"layer_us": 12, "token_us": 100} }                       what overlaps nothing: per layer, per pass
+ *
+ * "load" is others' work per processor when it was measured: beyond a half the machine was busy, and such a profile replaces none of a quiet one.
+ * "brief" is what `ntx plan` measures within a moment, where there is no profile yet.
  *
  * All but "ntx_profile" may be absent: 0 then means unknown, and what depends on it is not predicted. Other keys are kept out of
  * the way: they are ignored here (doctor adds "findings" and "date" for people). */
@@ -66,7 +69,11 @@ struct ntx_hw {
         double type_bps[NTX_TYPE_LIMIT]; /* of a type's products of a few rows, as measured; 0: was not */
     } gpu;
     double layer_s, token_s;
+    double load; /* per processor, when it was measured; 0: none, or unknown */
 };
+
+#define NTX_HW_BRIEF "brief"
+static inline bool ntx_hw_busy(const struct ntx_hw *hw) { return hw->load > 0.5; }
 
 /* Bytes per second of the drive for reads of this size, between the measured sizes by the logarithm of the size; 0: unknown. */
 double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);
@@ -101,6 +108,8 @@ int ntx_hw_load(const char *path, struct ntx_hw *out, struct ntx_err *err);
 char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings);
 /* Makes the directories, writes beside and renames. */
 int ntx_hw_store(const char *path, const char *json, struct ntx_err *err);
+/* Of what was measured just now. *kept: it is of a busy machine, and the one that is there, of the same machine while it was quiet, stays. */
+int ntx_hw_store_measured(const char *path, const struct ntx_hw *hw, const char *json, bool *kept, struct ntx_err *err);
 
 /* Where the profile lies: $XDG_CACHE_HOME/ntx/profile.json ($HOME/.cache without it), else the service's. */
 #define NTX_HW_SERVICE_PATH "/var/lib/ntx/profile.json"

@@ -150,6 +150,7 @@ static void read_all(struct reader *r, const json_t *j, struct ntx_hw *hw)
     read_gpu(r, json_object_get(j, "gpu"), hw);
     hw->layer_s = number(r, pass, "layer_us", 1e9) / 1e6;
     hw->token_s = number(r, pass, "token_us", 1e9) / 1e6;
+    hw->load = number(r, j, "load", 1e6);
 }
 
 int ntx_hw_parse(const char *json, struct ntx_hw *out, struct ntx_err *err)
@@ -272,6 +273,7 @@ char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned
     char date[32];
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_object_set_new(j, "date", json_string(date));
+    put(j, "load", hw->load);
     json_object_set_new(j, "cpu", json_pack("{s:s, s:i, s:s}", "model", hw->cpu, "threads", (int)hw->threads, "kernel", hw->kernel));
     put(ram, "gib", (double)hw->ram_bytes / GIB);
     put(ram, "gb_s_1", hw->ram_bps_1 / 1e9);
@@ -326,6 +328,18 @@ int ntx_hw_store(const char *path, const char *json, struct ntx_err *err)
             unlink(tmp);
     }
     return rc ? ntx_err_set(err, rc, "%s: cannot store the hardware profile: %s", path, strerror(-rc)) : 0;
+}
+
+int ntx_hw_store_measured(const char *path, const struct ntx_hw *hw, const char *json, bool *kept, struct ntx_err *err)
+{
+    struct ntx_err ignored = {0};
+    struct ntx_hw *old = calloc(1, sizeof *old);
+    if (!old)
+        return ntx_err_set(err, -ENOMEM, "no memory for a hardware profile");
+    bool good = !ntx_hw_load(path, old, &ignored) && !ntx_hw_busy(old) && strcmp(old->source, NTX_HW_BRIEF);
+    *kept = ntx_hw_busy(hw) && good && !strcmp(old->cpu, hw->cpu) && old->threads == hw->threads;
+    free(old);
+    return *kept ? 0 : ntx_hw_store(path, json, err);
 }
 
 int ntx_hw_user_path(char *buf, unsigned n)

@@ -246,6 +246,10 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         ntx_hw_cap(&hw, r->set.link_nvme, r->set.link_h2d);
     else if (ignored.code && ignored.code != -ENOENT)
         ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
+    else
+        ntx_log(NTX_LOG_INFO, "no prediction: there is no hardware profile of this machine (ntx doctor measures one)");
+    if (have && ntx_hw_busy(&hw))
+        ntx_log(NTX_LOG_INFO, "the hardware profile is of a busy machine (a load of %.1f per processor): predictions may be too low", hw.load);
     const uint32_t threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus();
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0), drafter = 0;
     enum ntx_kv_type kv_type;

@@ -16,9 +16,25 @@ has "$out" "network: 1.41697e+10 OPs, 1.43132e+10 bytes, 18.637 ms; layers' weig
 out=$("$ntx" plan llama-2-7b@f16 --profile "$NTX_SOURCE/bench/profiles/a6000.json" --ctx 2048 --roofline) || fail "plan"
 [ "$(grep -c '^lm_head' <<<"$out")" = 2 ] || fail "the corrected table has an output matrix"
 
-# No profile, bad profile, bad names: one line, the right code.
-out=$("$ntx" plan llama-8b@q8_0 2>&1); [ $? = 111 ] || fail "without a profile: $out"
-has "$out" "ntx doctor"
+# Without a profile it measures for a moment, says so, and keeps that; the next plan goes by it, and one of a busy machine is said to be that.
+out=$(cd "$dir" && "$ntx" plan llama-8b@q8_0 --ram 4G 2>&1) || fail "without a profile: $out"
+has "$out" "No hardware profile was there, so this machine was measured for a moment, and that is kept: \`ntx doctor\`"
+has "$out" "(brief)"
+grep -q "tokens* a second\|a token every" <<<"$out" || fail "no prediction without a profile: $out"
+has "$(cat "$dir/cache/ntx/profile.json")" '"source": "brief"'
+has "$("$ntx" plan llama-8b@q8_0 --ram 4G)" "This machine was measured for a moment only"
+sed -i '/"load":/d; s/"source": "brief"/"source": "measured", "load": 1.25/' "$dir/cache/ntx/profile.json"
+has "$("$ntx" plan llama-8b@q8_0 --ram 4G)" "The hardware profile is of a busy machine (a load of 1.2 per processor)"
+sed -i 's/"load": 1.25/"load": 0.25/' "$dir/cache/ntx/profile.json"
+grep -q "Note:.*\(busy\|moment\)" <<<"$("$ntx" plan llama-8b@q8_0 --ram 4G)" && fail "a note on a profile that is quiet"
+rm -r "$dir/cache"
+# Where nothing can be measured, it is an estimate.
+out=$(cd /proc && "$ntx" plan llama-8b@q8_0 --ram 4G 2>&1) || fail "where nothing can be measured: $out"
+has "$out" "the figures are those of a common desktop"
+has "$out" "(estimated)"
+[ ! -e "$dir/cache/ntx/profile.json" ] || fail "an estimate was kept"
+
+# Bad profile, bad names: one line, the right code.
 has "$("$ntx" plan lama-8b@q8_0 2>&1)" "did you mean 'llama-8b'" # before it asks for a profile
 out=$("$ntx" plan llama-8b@q9 --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" 2>&1); [ $? = 111 ] || fail "unknown type: $out"
 has "$out" "q4_k_m"

@@ -364,6 +364,36 @@ static void test_bad_files(void)
     CHECK_EQ(ntx_hw_load("/nonexistent/profile.json", &hw, &err), -ENOENT);
 }
 
+static double stored_load(const char *path)
+{
+    struct ntx_hw hw;
+    struct ntx_err err = {0};
+    CHECK_MSG(!ntx_hw_load(path, &hw, &err), "%s", err.text);
+    return hw.load;
+}
+
+/* A profile of a busy machine replaces one of a busy machine, one of a moment and one of another machine, but none of a quiet one; a quiet one replaces each. */
+static void store_busy(const char *path, struct ntx_hw hw)
+{
+    static const struct { double load, then; const char *source; uint32_t threads; bool kept; } is[] = {
+        {0.1, 1.5, "measured", 0, true}, {0.1, 0.3, "measured", 0, false}, {0.1, 1.5, NTX_HW_BRIEF, 0, false}, {0.1, 1.5, "measured", 1, false},
+        {0.8, 1.5, "measured", 0, false}, {1.5, 0.2, "measured", 0, false}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++)
+        for (int second = 0; second < 2; second++) {
+            struct ntx_err err = {0};
+            struct ntx_hw now = hw;
+            bool kept = false;
+            now.load = second ? is[i].then : is[i].load;
+            now.threads += second ? is[i].threads : 0;
+            snprintf(now.source, sizeof now.source, "%s", second ? "measured" : is[i].source);
+            char *json = ntx_hw_dump(&now, NULL, 0);
+            CHECK_EQ(second ? ntx_hw_store_measured(path, &now, json, &kept, &err) : ntx_hw_store(path, json, &err), 0);
+            free(json);
+            CHECK_EQ(kept, second && is[i].kept);
+            CHECK_MSG(fabs(stored_load(path) - (kept ? is[i].load : now.load)) < 1e-9, "case %zu", i);
+        }
+}
+
 /* What is stored is found again where it belongs, the user's place first. */
 static void test_store(void)
 {
@@ -383,6 +413,7 @@ static void test_store(void)
     CHECK_EQ(back.n_reads, 3);
     CHECK(back.ram_bytes == hw.ram_bytes && back.kernels[3].flops == hw.kernels[3].flops && back.kernels[0].bps_1 == 7 * GB && back.reads[1].bps == hw.reads[1].bps);
     free(json);
+    store_busy(path, hw);
     unlink(path);
     snprintf(path, sizeof path, "%s/ntx", dir);
     rmdir(path);
