@@ -15,8 +15,6 @@
 static struct ntx_stream *of(struct ntx_weights *w) { return (struct ntx_stream *)w; }
 
 static uint64_t sequence(const struct ntx_stream *s, const struct ntx_plan_chunk *c) { return s->pass * s->r->hdr->n_sched + c->sched; }
-static struct ntx_desc *desc_of(const struct ntx_stream *s, uint64_t seq) { return &s->r->desc[seq % s->r->hdr->n_desc]; }
-static uint32_t lap_of(const struct ntx_stream *s, uint64_t seq) { return (uint32_t)(seq / s->r->hdr->n_desc) & NTX__GEN; }
 
 /* ---- letting go */
 
@@ -33,11 +31,9 @@ static bool half_free(const struct ntx_stream *s)
     return 2 * n_free >= n;
 }
 
-/* Release: our reads of the slot are over before iod sees FREE. seq_cst, because the wake after it loads iod_asleep: either
- * iod's last look at the words (after it set iod_asleep) sees this one, or we see that it sleeps. */
 static void free_desc(struct ntx_stream *s, uint64_t seq)
 {
-    atomic_store_explicit(&desc_of(s, seq)->word, ntx_word(lap_of(s, seq) + 1, NTX_FREE), memory_order_seq_cst);
+    ntx__own_free_desc(s, seq);
     if (half_free(s))
         ntx__stream_wake(s);
 }
@@ -58,8 +54,8 @@ void ntx__stream_free_late(struct ntx_stream *s)
     uint32_t n = atomic_load_explicit(&s->n_late, memory_order_relaxed), kept = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct ntx__late l = s->late[i];
-        uint32_t w = atomic_load_explicit(&desc_of(s, l.seq)->word, memory_order_acquire);
-        if (!ntx__settled(w, lap_of(s, l.seq))) {
+        uint32_t w = 0;
+        if (!ntx__own_settled(s, l.seq, &w)) {
             s->late[kept++] = l;
             continue;
         }
@@ -92,9 +88,9 @@ static void release(struct ntx_weights *w, uint32_t chunk)
     const struct ntx_plan_chunk *c = &s->r->chunks[chunk];
     if (c->placement != NTX_PLACE_STORAGE || !take_hold(s, c->sched, NTX__HELD, NTX__GONE))
         return;
-    const struct ntx_desc *d = desc_of(s, sequence(s, c));
+    const struct ntx_desc *d = ntx__desc_of(s, sequence(s, c));
     ntx_traced(s->counters, NTX_TRACE_COMPUTED, NTX_TR_SLOT, atomic_load_explicit(&s->taken_ns[c->sched], memory_order_relaxed),
-               ntx_traced_now(s->counters, NTX_TRACE_COMPUTED), d->slot, chunk, d->t_ready);
+               ntx_traced_now(s->counters, NTX_TRACE_COMPUTED), s->held[c->sched].slot, chunk, d->t_ready);
     free_desc(s, sequence(s, c));
 }
 
@@ -110,7 +106,8 @@ static void skip(struct ntx_weights *w, uint32_t chunk)
 
 /* ---- taking */
 
-static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes)
+/* Until its word is READY, which is true from then on, or FAILED. */
+static int wait_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c)
 {
     _Atomic uint32_t *word = &s->r->state[chunk];
     uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
@@ -129,41 +126,59 @@ static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
     if (!rc && ntx_word_state(seen) == NTX_FAILED) {
         rc = ntx__stream_fail_read(s, chunk, c->file, c->offset, c->bytes, ntx__iod_errno(-(int)ntx_word_gen(seen)));
     }
+    return rc;
+}
+
+static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes)
+{
+    int rc = 0;
+    /* Acquire: pairs with the thread that took it first, which has seen iod's bytes. */
+    while (!rc && !atomic_load_explicit(&s->taken[chunk], memory_order_acquire))
+        if (!(rc = wait_host(s, chunk, c)))
+            ntx__own_take_host(s, chunk);
     if (!rc)
         *bytes = s->r->base + c->where;
     return rc;
 }
 
 /* iod is another process: what it says is looked at before it is used. */
-static int check_desc(struct ntx_stream *s, const struct ntx_desc *d, uint32_t slot, uint32_t chunk, const struct ntx_plan_chunk *c)
+static int refuse_desc(struct ntx_stream *s, const struct ntx_desc *d, uint32_t chunk, const struct ntx_plan_chunk *c)
 {
-    const struct ntx_region_hdr *h = s->r->hdr;
     if (d->pass != s->pass || d->sched != c->sched || d->chunk != chunk)
         return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u (pass %llu, index %u) in place of chunk %u (pass %llu, index %u)", d->chunk,
                                 (unsigned long long)d->pass, d->sched, chunk, (unsigned long long)s->pass, c->sched);
-    if (slot >= h->n_slots || d->shift != c->offset % h->block || c->offset % h->block + c->bytes > h->slot_bytes)
-        return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u at slot %u + %u, which cannot be", chunk, slot, d->shift);
-    return 0;
+    return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u at slot %u + %u, which cannot be", chunk, d->slot, d->shift);
 }
 
-static int acquire_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes)
+/* The first of several callers, whose look at the descriptor is the one that counts: 1, 0 (the word has changed: once more), or why not. */
+static int take_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c)
 {
     uint64_t seq = sequence(s, c);
-    struct ntx_desc *d = desc_of(s, seq);
+    struct ntx_desc *d = ntx__desc_of(s, seq), copy;
     uint32_t word = 0;
-    int rc = ntx__stream_wait(s, &d->word, lap_of(s, seq), NTX_WAIT_CHUNK, chunk, &word);
+    int rc = ntx__stream_wait(s, &d->word, ntx__lap_of(s, seq), NTX_WAIT_CHUNK, chunk, &word);
     if (rc)
         return rc;
     if (ntx_word_state(word) == NTX_FAILED)
         return ntx__stream_fail_read(s, chunk, c->file, c->offset, c->bytes, ntx__iod_errno(d->err));
     if (ntx_word_state(word) == NTX_SKIPPED)
         return ntx__stream_fail(s, -EPROTO, "chunk %u was left out, though its layer %u is computed", chunk, c->layer);
-    uint32_t slot = ntx__desc_slot(d);
-    if ((rc = check_desc(s, d, slot, chunk, c)))
+    if ((rc = ntx__own_take(s, seq, &copy)) < 0)
+        return refuse_desc(s, &copy, chunk, c);
+    if (!rc)
+        return 0;
+    atomic_store_explicit(&s->taken_ns[c->sched], ntx_traced_now(s->counters, NTX_TRACE_COMPUTED), memory_order_relaxed);
+    return 1;
+}
+
+static int acquire_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes)
+{
+    int rc = 0;
+    while (!rc && atomic_load_explicit(&s->hold[c->sched], memory_order_acquire) != NTX__HELD)
+        rc = take_ring(s, chunk, c);
+    if (rc < 0)
         return rc;
-    if (take_hold(s, c->sched, NTX__NONE, NTX__HELD)) /* the first of several callers */
-        atomic_store_explicit(&s->taken_ns[c->sched], ntx_traced_now(s->counters, NTX_TRACE_COMPUTED), memory_order_relaxed);
-    *bytes = ntx_region_slot(s->r, slot) + c->offset % s->r->hdr->block;
+    *bytes = ntx_region_slot(s->r, s->held[c->sched].slot) + c->offset % s->r->hdr->block;
     return 0;
 }
 
@@ -250,7 +265,7 @@ static int make_room(struct ntx_stream *s)
     int rc = 0;
     ntx__stream_free_late(s);
     while (!rc && atomic_load_explicit(&s->n_late, memory_order_relaxed) > s->r->hdr->n_sched) {
-        struct ntx_desc *d = desc_of(s, s->late[0].seq);
+        struct ntx_desc *d = ntx__desc_of(s, s->late[0].seq);
         rc = ntx__stream_pause(s, &d->word, atomic_load_explicit(&d->word, memory_order_relaxed), &patience, "the end of pass", s->late[0].seq / s->r->hdr->n_sched);
     }
     return rc;
@@ -264,7 +279,7 @@ static void read_again(struct ntx_stream *s)
     bool any = false;
     for (uint32_t i = 0; i < h->n_chunks; i++) {
         uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_relaxed);
-        if (ntx_word_state(w) == NTX_FAILED && s->r->chunks[i].placement == NTX_PLACE_HOST)
+        if (ntx_word_state(w) == NTX_FAILED && s->r->chunks[i].placement == NTX_PLACE_HOST && !atomic_load_explicit(&s->taken[i], memory_order_relaxed))
             any |= atomic_compare_exchange_strong(&s->r->state[i], &w, ntx_word(0, NTX_FREE));
     }
     if (!any)
@@ -275,6 +290,7 @@ static void read_again(struct ntx_stream *s)
 
 void ntx_stream_await_memory(struct ntx_stream *s)
 {
+    s->memory_end = 0;
     for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
         if (s->r->chunks[i].placement == NTX_PLACE_HOST)
             atomic_store_explicit(&s->r->state[i], ntx_word(0, NTX_SKIPPED), memory_order_relaxed);
@@ -284,12 +300,14 @@ void ntx_stream_await_memory(struct ntx_stream *s)
 void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
+    pthread_mutex_lock(&s->own);
+    s->memory_end = end;
     for (uint32_t i = 0; i < h->n_chunks; i++) {
-        const struct ntx_plan_chunk *c = &s->r->chunks[i];
         uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_relaxed);
-        if (c->placement == NTX_PLACE_HOST && ntx_word_state(w) == NTX_SKIPPED && NTX_ROUND_UP(c->where + c->bytes, (uint64_t)h->block) <= end)
+        if (s->r->chunks[i].placement == NTX_PLACE_HOST && ntx_word_state(w) == NTX_SKIPPED && ntx__own_has_memory(s, i))
             atomic_store_explicit(&s->r->state[i], ntx_word(0, NTX_FREE), memory_order_release);
     }
+    pthread_mutex_unlock(&s->own);
     atomic_fetch_add(&s->r->orders->host_again, 1);
     ntx__stream_wake(s);
 }
@@ -381,7 +399,7 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     s->tainted_host = calloc(h->n_chunks + 1, sizeof *s->tainted_host);
     s->late = calloc(2 * (size_t)h->n_sched + 1, sizeof *s->late);
     s->entry_frame = calloc(h->n_demands + 1, sizeof *s->entry_frame);
-    int rc = s->hold && s->taken_ns && s->tainted_host && s->late && s->entry_frame ? 0 : -ENOMEM;
+    int rc = s->hold && s->taken_ns && s->tainted_host && s->late && s->entry_frame ? ntx__own_new(s) : -ENOMEM;
     if (!rc && c->frames && c->frames->n)
         rc = ntx__experts_new(s, c, &s->experts);
     if (!rc && c->n_windows)
@@ -393,6 +411,7 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     if (rc) {
         ntx__experts_free(s->experts);
         ntx__groups_free(s->groups);
+        ntx__own_free(s);
         free(s->hold);
         free(s->tainted_host);
         free(s->taken_ns);
@@ -416,6 +435,7 @@ void ntx_stream_free(struct ntx_stream *s)
     pthread_mutex_destroy(&s->lock);
     ntx__experts_free(s->experts);
     ntx__groups_free(s->groups);
+    ntx__own_free(s);
     free(s->hold);
     free(s->taken_ns);
     free(s->tainted_host);

@@ -40,7 +40,8 @@ void ntx_stream_abort(struct ntx_stream *s, int err, const char *text);
  * touched, whether this one has begun, has ended or never runs. What iod has begun to read for it ends when it ends. */
 void ntx_stream_cancel(struct ntx_stream *s, uint64_t pass);
 
-/* Death of iod (main thread): what was FILLING becomes FREE / EMPTY / POSTED again; its slots and frames are tainted. */
+/* Death of iod (main thread): what was FILLING becomes FREE / POSTED again; its slots and frames are tainted. So does each word that it cannot
+ * have left when it was well: the next iod reads nothing of it. */
 void ntx_stream_iod_died(struct ntx_stream *s);
 /* The dead iod's reads are proved finished: taint is lifted. */
 void ntx_stream_untaint(struct ntx_stream *s);
@@ -49,6 +50,10 @@ void ntx_stream_untaint(struct ntx_stream *s);
  * offset; iod may read what lies before it. */
 void ntx_stream_await_memory(struct ntx_stream *s);
 void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end);
+
+/* Main thread: a measure of what iods have delivered since the model was loaded: it grows when a word becomes READY, or is left out. *more: there is something
+ * that an iod could read now. */
+uint64_t ntx_stream_delivered(struct ntx_stream *s, bool *more);
 
 /* Share of host chunks that are READY, in bytes, for progress. */
 uint64_t ntx_stream_host_ready(const struct ntx_stream *s);

@@ -30,37 +30,37 @@ static uint32_t first_equal(const struct ntx__entry_query *q, uint32_t entry)
     return i;
 }
 
-/* Called while no frame is ours: what is READY or FAILED was left over by a call that failed. */
-static bool frame_free(const struct ntx_region *r, uint32_t i)
+static bool has_come(const struct ntx_stream *s, uint32_t frame)
 {
-    struct ntx_demand *d = &r->demand[i];
-    if (atomic_load_explicit(&r->ask[i].tainted, memory_order_acquire))
-        return false;
-    uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
-    enum ntx_state st = ntx__demand_state(w);
-    if (st == NTX_READY || st == NTX_FAILED)
-        atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w) + 1, NTX_FREE), memory_order_release);
-    return st == NTX_FREE || st == NTX_READY || st == NTX_FAILED;
+    return ntx_word_state(s->said[frame]) == NTX_POSTED && ntx__settled(atomic_load_explicit(&s->r->demand[frame].word, memory_order_acquire), ntx__own_gen(s, frame));
 }
 
-static void post(const struct ntx_region *r, uint32_t i, const struct ntx__entry_query *q, uint32_t entry)
+/* Called while no frame is ours: what is READY or FAILED was left over by a call that failed. */
+static bool frame_free(struct ntx_stream *s, uint32_t i)
 {
-    struct ntx_demand *d = &r->demand[i];
-    struct ntx_ask *a = &r->ask[i];
-    uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
+    if (atomic_load_explicit(&s->r->ask[i].tainted, memory_order_acquire))
+        return false;
+    if (has_come(s, i))
+        ntx__own_free_demand(s, i);
+    return ntx_word_state(s->said[i]) == NTX_FREE;
+}
+
+static void post(struct ntx_stream *s, uint32_t i, const struct ntx__entry_query *q, uint32_t entry)
+{
+    struct ntx_ask *a = &s->r->ask[i];
     a->file = q->file;
     a->offset = entry_offset(q, entry);
     a->bytes = q->entry_bytes;
-    atomic_store_explicit(&d->word, ntx_word(gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
+    ntx__own_post(s, i);
 }
 
 /* Into frame i, where there is an entry yet to be read and the frame is free. */
 static uint32_t post_into(struct ntx_stream *s, struct ntx__entry_query *q, uint32_t i)
 {
-    if (q->next == q->n || !frame_free(s->r, i))
+    if (q->next == q->n || !frame_free(s, i))
         return 0;
     s->entry_frame[i] = q->next;
-    post(s->r, i, q, q->next++);
+    post(s, i, q, q->next++);
     return 1;
 }
 
@@ -88,7 +88,7 @@ static int collect(struct ntx_stream *s, const struct ntx__entry_query *q, uint3
 {
     const struct ntx_region_hdr *h = s->r->hdr;
     struct ntx_demand *d = &s->r->demand[frame];
-    uint32_t entry = s->entry_frame[frame], gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed)), word = 0;
+    uint32_t entry = s->entry_frame[frame], gen = ntx__own_gen(s, frame), word = 0;
     int rc = ntx__stream_wait(s, &d->word, gen, NTX_WAIT_ENTRY, (uint64_t)q->ids[entry], &word);
     if (rc)
         return rc;
@@ -98,7 +98,7 @@ static int collect(struct ntx_stream *s, const struct ntx__entry_query *q, uint3
         rc = ntx__stream_fail(s, -EPROTO, "ntx-iod delivered an entry at %u, which cannot be", d->shift);
     else
         memcpy(q->out + (size_t)entry * q->entry_bytes, ntx_region_frame(s->r, frame) + entry_offset(q, entry) % h->block, q->entry_bytes);
-    atomic_store_explicit(&d->word, ntx_word(gen + 1, NTX_FREE), memory_order_release); /* our copy is made */
+    ntx__own_free_demand(s, frame); /* our copy is made */
     return rc;
 }
 
@@ -134,12 +134,6 @@ int ntx__stream_ask_entries(struct ntx_weights *w, uint32_t file, uint64_t offse
         s->entry_frame[i] = UINT32_MAX;
     int rc = check_frames(s, &s->asked);
     return rc ? rc : ntx__stream_more_entries(w);
-}
-
-static bool has_come(const struct ntx_stream *s, uint32_t frame)
-{
-    uint32_t w = atomic_load_explicit(&s->r->demand[frame].word, memory_order_acquire);
-    return ntx__settled(w, ntx_word_gen(w));
 }
 
 static int take_frame(struct ntx_stream *s, uint32_t frame)

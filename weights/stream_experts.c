@@ -43,14 +43,14 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
     struct ntx_demand *d = ntx__demand_of(s, i);
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
     enum ntx_state st = ntx__demand_state(w);
-    if (st != NTX_READY && (st != NTX_FAILED || f->pins)) /* while it is in use, whoever acquires it is to see the failure */
+    if (!ntx__settled(w, ntx__own_gen(s, ntx__number_of(s, i))) || (st == NTX_FAILED && f->pins)) /* while it is in use, whoever acquires it is to see the failure */
         return;
     f->failed |= st == NTX_FAILED;
     if (atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire))
         return;
     if (st == NTX_READY || f->given_up)
         ntx__prefetch_settled(s, i, st == NTX_READY ? ntx__ask_of(s, i)->bytes : NTX_MIN(d->got, ntx__ask_of(s, i)->bytes));
-    atomic_store_explicit(&d->word, ntx_word(ntx_word_gen(w) + 1, NTX_FREE), memory_order_release);
+    ntx__own_free_demand(s, ntx__number_of(s, i));
     ntx__release_demand(s, i);
 }
 
@@ -98,18 +98,17 @@ void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early)
     const struct ntx_chunk *c = ntx__bundle_chunk(x, ntx_cache_bundle(x->cache, frame), part);
     struct ntx__part *p = &x->frame[frame].part[part];
     uint32_t i = free_demand(x);
-    struct ntx_demand *d = ntx__demand_of(s, i);
     struct ntx_ask *a = ntx__ask_of(s, i);
     x->owner[i] = frame;
     x->frame[frame].pending++;
     p->demand = i;
-    p->gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
+    p->gen = ntx__own_gen(s, ntx__number_of(s, i));
     a->file = c->file;
     a->offset = c->offset;
     a->bytes = (uint32_t)c->bytes;
     a->dest = NTX_ROUND_DOWN(p->bytes, (uint64_t)s->r->hdr->block);
     atomic_store_explicit(&a->early, early ? NTX_EARLY : NTX_AWAITED, memory_order_relaxed);
-    atomic_store_explicit(&d->word, ntx_word(p->gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
+    ntx__own_post(s, ntx__number_of(s, i));
 }
 
 uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, enum ntx_cache_for why)

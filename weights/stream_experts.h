@@ -40,6 +40,7 @@ struct ntx__experts {
 #define NTX__NO_LAYER UINT32_MAX
 
 static inline struct ntx_demand *ntx__demand_of(struct ntx_stream *s, uint32_t i) { return &s->r->demand[s->r->hdr->n_demands + i]; }
+static inline uint32_t ntx__number_of(const struct ntx_stream *s, uint32_t i) { return s->r->hdr->n_demands + i; }
 static inline struct ntx_ask *ntx__ask_of(struct ntx_stream *s, uint32_t i) { return &s->r->ask[s->r->hdr->n_demands + i]; }
 static inline uint32_t ntx__bundle_of(const struct ntx__experts *x, uint32_t layer, uint32_t expert) { return layer * x->chunks->n_expert + expert; }
 const struct ntx_chunk *ntx__bundle_chunk(const struct ntx__experts *x, uint32_t bundle, int part);

@@ -79,9 +79,11 @@ static void set_states(struct ntx__groups *x, const struct read *r, uint32_t sta
         states(x, r->window)[g] = state;
 }
 
-static void free_read(struct ntx_stream *s, uint32_t i, uint32_t word)
+static uint32_t number_of(const struct ntx_stream *s, uint32_t i) { return s->r->hdr->n_demands + i; }
+
+static void free_read(struct ntx_stream *s, uint32_t i)
 {
-    atomic_store_explicit(&demand_of(s, i)->word, ntx_word(ntx_word_gen(word) + 1, NTX_FREE), memory_order_release);
+    ntx__own_free_demand(s, number_of(s, i));
     s->groups->reads[i].n = 0;
     s->groups->n_free++;
 }
@@ -92,13 +94,13 @@ static void settle(struct ntx_stream *s, uint32_t i)
     struct ntx_demand *d = demand_of(s, i);
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
     enum ntx_state st = ntx__demand_state(w);
-    if (st != NTX_READY && st != NTX_FAILED)
+    if (!ntx__settled(w, ntx__own_gen(s, number_of(s, i))))
         return;
     if (!x->reads[i].done)
         set_states(x, &x->reads[i], st == NTX_READY ? HERE : ABSENT);
     x->reads[i].done = true;
     if (!atomic_load_explicit(&ask_of(s, i)->tainted, memory_order_acquire))
-        free_read(s, i, w);
+        free_read(s, i);
 }
 
 /* Waits until no read into the window is on its way; those that iod has not begun are taken back. */
@@ -113,7 +115,7 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
             uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
             bool tainted = atomic_load_explicit(&a->tainted, memory_order_acquire);
             if (ntx_word_state(w) == NTX_POSTED && !tainted) {
-                if (atomic_compare_exchange_strong(&d->word, &w, ntx_word(ntx_word_gen(w) + 1, NTX_FREE))) {
+                if (ntx__own_take_back(s, number_of(s, i))) {
                     x->reads[i].n = 0;
                     x->n_free++;
                 }
@@ -151,7 +153,6 @@ static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t 
     const struct ntx_weight *w = groups_of(x, layer);
     const struct ntx_chunk *c = &x->chunks->list[w->chunk0];
     uint32_t i = free_demand(x), each = w->row_bytes;
-    struct ntx_demand *d = demand_of(s, i);
     struct ntx_ask *a = ask_of(s, i);
     x->reads[i] = (struct read){.window = layer % x->n_windows, .first = first, .n = n};
     set_states(x, &x->reads[i], i);
@@ -160,8 +161,7 @@ static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t 
     a->bytes = n * each;
     a->dest = place_of(x, layer, first);
     atomic_store_explicit(&a->early, NTX_AWAITED, memory_order_relaxed);
-    uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed));
-    atomic_store_explicit(&d->word, ntx_word(gen, NTX_POSTED), memory_order_seq_cst); /* before iod_asleep is looked at */
+    ntx__own_post(s, number_of(s, i));
 }
 
 /* How many groups the k-th one's run takes: its neighbours in the list, and those not far behind. *next: the first that is not in it. */
@@ -275,8 +275,8 @@ static int wait_read(struct ntx_stream *s, uint32_t i)
 {
     struct ntx_demand *d = demand_of(s, i);
     const struct ntx_ask *a = ask_of(s, i);
-    uint32_t gen = ntx_word_gen(atomic_load_explicit(&d->word, memory_order_relaxed)), word = 0;
-    int rc = ntx__stream_wait(s, &d->word, gen, NTX_WAIT_NEURONS, a->offset, &word);
+    uint32_t word = 0;
+    int rc = ntx__stream_wait(s, &d->word, ntx__own_gen(s, number_of(s, i)), NTX_WAIT_NEURONS, a->offset, &word);
     if (rc)
         return rc;
     bool shifted = d->shift != 0;

@@ -6,6 +6,7 @@
  *   stream_experts.c  experts on demand, in frames that cache.c chooses
  *   stream_prefetch.c  the same ahead of time, when it is only likely that they will be wanted
  *   stream_groups.c   groups of a packed model's neurons on demand
+ *   stream_own.c    what computed knows of the words by itself: whatever iod writes, the next iod finds what is true
  *   stream_death.c  what the main thread does to the region when iod has died
  *
  * Threads. Engine: begin, end, skip, entries, drop_layer. Compute threads: acquire, release. Main: errors, abort, cancel, death. What two of them
@@ -23,6 +24,11 @@
 #define NTX__NO_CHUNK UINT32_MAX
 
 enum ntx__hold { NTX__NONE, NTX__HELD, NTX__GONE }; /* of a scheduled chunk in this pass: untouched, acquired, let go */
+
+struct ntx__held { /* of a scheduled chunk that is HELD */
+    uint64_t seq;
+    uint32_t slot; /* where its bytes are */
+};
 
 struct ntx__late { /* a sequence that nobody waits for, to be freed once iod is through with it */
     uint64_t seq;
@@ -64,6 +70,16 @@ struct ntx_stream {
     _Atomic int aborted;           /* errno, by ntx_stream_abort */
     _Atomic uint64_t cancelled;    /* 1 + the pass that nobody wants any more, 0 none */
     _Atomic bool stalling;         /* one of the waiting threads counts the time of all */
+
+    pthread_mutex_t own;           /* guards what follows, and each change of a word by computed; inside of `lock` */
+    uint64_t *at;                  /* [n_desc] the sequence that the descriptor is at: the first that is not let go */
+    struct ntx__held *held;        /* [n_sched] */
+    _Atomic uint8_t *taken;        /* [n_chunks] host chunks that were acquired: they stay as they are. Written under own */
+    uint32_t *said;                /* [n_demands + n_bundle_demands] the word as computed wrote it last: FREE or POSTED */
+    uint64_t memory_end;           /* of the bytes: up to here their memory is there */
+    uint8_t *seen;                 /* [n_slots] main: scratch */
+    bool odd;                      /* main: the iod that died last wrote what it never writes when it is well */
+    uint64_t let_go;               /* words that were READY or SKIPPED when they were let go */
 
     struct ntx__late *late;        /* lock; [2 * n_sched] */
     _Atomic uint32_t n_late;       /* written under lock */
@@ -120,6 +136,28 @@ static inline int ntx__iod_errno(int err) { return err < 0 && err >= -4095 ? err
 
 /* ntx-iod may write it at any moment: it is read once, and what was read is checked and used. */
 static inline uint32_t ntx__desc_slot(const struct ntx_desc *d) { return __atomic_load_n(&d->slot, __ATOMIC_RELAXED); }
+
+static inline struct ntx_desc *ntx__desc_of(const struct ntx_stream *s, uint64_t seq) { return &s->r->desc[seq % s->r->hdr->n_desc]; }
+static inline uint32_t ntx__lap_of(const struct ntx_stream *s, uint64_t seq) { return (uint32_t)(seq / s->r->hdr->n_desc) & NTX__GEN; }
+
+/* ---- stream_own.c */
+int ntx__own_new(struct ntx_stream *s);
+void ntx__own_free(struct ntx_stream *s);
+/* The sequence is let go: its descriptor is FREE for the next one. */
+void ntx__own_free_desc(struct ntx_stream *s, uint64_t seq);
+/* Its descriptor is at this sequence, and iod is through with it; *word: how. */
+bool ntx__own_settled(struct ntx_stream *s, uint64_t seq, uint32_t *word);
+/* Whether the descriptor is, word aside, as iod fills it in for this sequence. */
+bool ntx__own_fits(const struct ntx_stream *s, uint64_t seq, const struct ntx_desc *d);
+/* Takes a sequence whose word said READY: *d is a copy of its descriptor. Returns 1; 0: the word has changed since; -EPROTO: it does not fit, or is before its turn. */
+int ntx__own_take(struct ntx_stream *s, uint64_t seq, struct ntx_desc *d);
+bool ntx__own_has_memory(const struct ntx_stream *s, uint32_t chunk); /* the place of a host chunk; own is held */
+bool ntx__own_take_host(struct ntx_stream *s, uint32_t chunk); /* False: the word is not READY any more */
+/* Demand i of all, by the engine thread. */
+static inline uint32_t ntx__own_gen(const struct ntx_stream *s, uint32_t i) { return ntx_word_gen(s->said[i]); }
+void ntx__own_post(struct ntx_stream *s, uint32_t i);
+void ntx__own_free_demand(struct ntx_stream *s, uint32_t i);
+bool ntx__own_take_back(struct ntx_stream *s, uint32_t i); /* False: iod has begun it, or it has ended */
 
 /* Frees those late sequences that iod is through with. Any thread. */
 void ntx__stream_free_late(struct ntx_stream *s);

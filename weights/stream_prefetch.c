@@ -91,9 +91,7 @@ bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert
 /* False: iod has begun it, or it has ended. iod leaves POSTED by compare and exchange, too: one of us gets it. */
 static bool take_demand_back(struct ntx_stream *s, uint32_t i)
 {
-    struct ntx_demand *d = ntx__demand_of(s, i);
-    uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire), posted = ntx_word(ntx_word_gen(w), NTX_POSTED);
-    if (w != posted || !atomic_compare_exchange_strong(&d->word, &posted, ntx_word(ntx_word_gen(w) + 1, NTX_FREE)))
+    if (!ntx__own_take_back(s, ntx__number_of(s, i)))
         return false;
     s->experts->frame[s->experts->owner[i]].failed = true;
     ntx__release_demand(s, i);
