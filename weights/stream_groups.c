@@ -116,6 +116,7 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
             bool tainted = atomic_load_explicit(&a->tainted, memory_order_acquire);
             if (ntx_word_state(w) == NTX_POSTED && !tainted) {
                 if (ntx__own_take_back(s, number_of(s, i))) {
+                    set_states(x, &x->reads[i], ABSENT); /* the window stays this layer's where the pass fails before all is over */
                     x->reads[i].n = 0;
                     x->n_free++;
                 }

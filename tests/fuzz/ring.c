@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <sys/eventfd.h>
 
+#include "common/util.h"
+#include "iod/core.h"
 #include "weights/stream_impl.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/ring.h"
@@ -14,6 +16,51 @@ static struct ntx_region r;
 static struct fuzz_saved right;
 static int wake_fd;
 static struct ntx_stream *playing;
+static struct ntx_iod_core *successor;
+static uint32_t answered;
+
+/* ---- a well one behind a broken one */
+
+static void on_state(void *ctx, _Atomic uint32_t *word, enum ntx_state st)
+{
+    (void)ctx;
+    (void)word;
+    answered += st != NTX_FILLING;
+}
+
+static void on_failed(void *ctx, const struct ntx_iod_failure *f)
+{
+    (void)ctx;
+    (void)f;
+    MUST(!"what computed asks for can be read");
+}
+
+static void serve(void)
+{
+    struct ntx_iod_read rd, was;
+    const uint32_t before = answered;
+    while (ntx_iod_core_next(successor, 1, &rd))
+        MUST(ntx_iod_core_done(successor, 1, rd.tag, (int32_t)rd.expect, &was));
+    if (answered == before)
+        ntx_stream_abort(playing, -EIO, "over");
+}
+
+void fuzz_successor(struct ntx_stream *s, const struct ntx_region *r)
+{
+    const struct ntx_iod_limits limits = {0};
+    const struct ntx_iod_hooks hooks = {.state = on_state, .failed = on_failed};
+    playing = s;
+    MUST(!ntx_iod_core_new(r, NULL, &limits, &hooks, &successor, NULL));
+    ntx_stream_abort(s, 0, NULL);
+}
+
+void fuzz_successor_gone(void)
+{
+    ntx_iod_core_free(successor);
+    successor = NULL;
+}
+
+/* ---- the ring */
 
 int __wrap_ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
 int __wrap_ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns)
@@ -21,7 +68,9 @@ int __wrap_ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeou
     (void)word;
     (void)seen;
     (void)timeout_ns;
-    if (!fuzz_demands_wait()) /* nobody delivers to the ring here: a chunk that is not there by now never comes */
+    if (successor)
+        serve();
+    else if (!fuzz_demands_wait()) /* nobody delivers to the ring here: a chunk that is not there by now never comes */
         ntx_stream_abort(playing, -EIO, "over");
     return 0;
 }
@@ -46,6 +95,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
+    ntx_log_init("fuzz_ring", NTX_LOG_ERR); /* of each death with nonsense there is a warning */
     const struct shape shape = {.n_layers = 2, .per_layer = 3, .n_desc = 6, .n_slots = 8, .n_demands = 2, .chunk_bytes = 12000, .host = true};
     make_region(&shape, &r);
     wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -78,6 +128,15 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
             snprintf(name, sizeof name, "demands%u%u", kind, how);
             fuzz_seed(name, seed, sizeof seed);
         }
+    for (uint8_t fill = 0; fill < 4; fill++) { /* nonsense in all words */
+        uint8_t seed[1 + 3 * 200];
+        char name[16];
+        seed[0] = fill & 1;
+        for (uint32_t i = 1; i < sizeof seed; i++)
+            seed[i] = (uint8_t)(i * 37 * (fill + 1u) ^ i >> 3);
+        snprintf(name, sizeof name, "scribble%u", fill);
+        fuzz_seed(name, seed, sizeof seed);
+    }
     for (uint8_t kind = 2; kind < 4; kind++) { /* demands that iod says it left out: once, that was waited for without end */
         uint8_t seed[4 + 2 * 14] = {kind, 0x05, 0xff, 0};
         for (uint8_t i = 0; i < 14; i++) {
@@ -89,12 +148,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     exit(0);
 }
 
-static void use_chunk(struct ntx_weights *w, uint32_t chunk)
+static void use_chunk(struct ntx_weights *w, uint32_t chunk, bool must)
 {
     const struct ntx_plan_chunk *c = &r.chunks[chunk];
     const void *bytes = NULL;
     if (w->ops->acquire(w, chunk, &bytes)) {
-        MUST(w->error.code < 0 && w->error.text[0] && !bytes);
+        MUST(w->error.code < 0 && w->error.text[0] && !bytes && !must);
         return;
     }
     const uint8_t *p = bytes, *low = r.base;
@@ -121,7 +180,7 @@ static void fuzz_ring(const uint8_t *data, size_t size)
     for (uint32_t i = 0; i < r.hdr->n_chunks; i++) {
         if (size > 1 && data[1] & 1)
             ntx_stream_io_error(s, i, "told");
-        use_chunk(w, i);
+        use_chunk(w, i, false);
     }
     char text[256];
     MUST(!ntx_stream_host_failure(s, text, sizeof text) || text[0]);
@@ -129,6 +188,14 @@ static void fuzz_ring(const uint8_t *data, size_t size)
     ntx_stream_iod_died(s);
     ntx_stream_untaint(s);
     MUST(ntx_stream_host_ready(s) <= r.hdr->bytes);
+    fuzz_successor(s, &r);
+    for (uint64_t pass = 1; pass < 4; pass++) { /* that a chunk of the first one failed or was left out can be true; then all is well */
+        MUST(!w->ops->begin(w, pass));
+        for (uint32_t i = 0; i < r.hdr->n_chunks; i++)
+            use_chunk(w, i, pass > 1);
+        w->ops->end(w);
+    }
+    fuzz_successor_gone();
     ntx_stream_free(s);
 }
 

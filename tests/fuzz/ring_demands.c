@@ -305,6 +305,42 @@ static void step(const uint8_t *b)
     }
 }
 
+static void use_chunk_must(uint32_t chunk)
+{
+    const void *bytes = NULL;
+    MUST(!now.w->ops->acquire(now.w, chunk, &bytes) && bytes);
+}
+
+/* The iod that said all that dies, and a well one comes: whatever is wanted from then on comes, too. */
+static void recover(void)
+{
+    static const int32_t ids[4] = {1, 2, 3, 1};
+    uint8_t out[4][ENTRY], late[EXPERTS] = {0};
+    struct ntx_weights *w = now.w;
+    ntx_stream_iod_died(now.s);
+    ntx_stream_untaint(now.s);
+    fuzz_successor(now.s, &now.t->r);
+    MUST(!w->ops->begin(w, now.pass + 1)); /* the one before may have been cancelled */
+    w->ops->end(w);                        /* so much was wanted outside of passes, too */
+    MUST(!w->ops->begin(w, now.pass + 2));
+    MUST(!w->ops->entries(w, 0, 0, ENTRY, ids, 4, out));
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        uint32_t list[GROUPS], n = list_of(255, now.t == &experts_rig ? EXPERTS : GROUPS, 1, list);
+        const struct ntx_weight *g = &now.t->layers[layer].groups;
+        MUST(now.t == &experts_rig || !w->ops->want_groups(w, layer, list, n));
+        for (uint32_t c = STAY; now.t != &experts_rig && c < g->n_chunks; c++)
+            use_chunk_must(g->chunk0 + c);
+        for (uint32_t e = 0; now.t == &experts_rig && e < n; e++) {
+            MUST(w->ops->want(w, layer, &list[e], 1, true, late) == 1);
+            for (int p = 0; p < PARTS; p++)
+                use_chunk_must(ntx_expert_chunk(&now.t->layers[layer], list[e], (enum ntx_expert_part)p));
+            w->ops->done(w, layer, &list[e], 1);
+        }
+    }
+    w->ops->end(w);
+    fuzz_successor_gone();
+}
+
 void fuzz_demands(const uint8_t *data, size_t size, bool groups)
 {
     struct rig *t = groups ? &groups_rig : &experts_rig;
@@ -332,6 +368,7 @@ void fuzz_demands(const uint8_t *data, size_t size, bool groups)
         step(now.next - 3);
     }
     now.w->ops->end(now.w);
+    recover();
     ntx_stream_free(now.s);
     now.s = NULL;
 }
