@@ -12,6 +12,7 @@
 #include "client/out.h"
 #include "client/progress.h"
 #include "client/shown.h"
+#include "client/supervise.h"
 
 struct answering { /* an answer under way */
     const struct ntx_options *o;
@@ -20,6 +21,7 @@ struct answering { /* an answer under way */
     struct ntx_shown *shown;
     size_t room; /* of its text */
     bool told;   /* that an interrupted pass takes its time */
+    struct ntx_supervisor *daemons; /* NULL: they are not ours */
 };
 
 static int keep(struct answering *s, const void *p, size_t n)
@@ -170,6 +172,8 @@ static int on_done(struct answering *s, const Ntx__Done *d, struct ntx_err *err)
     int rc = ntx_write_stats(s->o, j, err);
     if (!s->o->quiet)
         print_summary(s, j);
+    if (!s->o->quiet && s->daemons && json_is_true(json_object_get(j, "predictor_lost")))
+        ntx_supervisor_tell_predictor(s->daemons, false);
     if (s->o->json)
         print_line(json_pack("{s:O}", "stats", j));
     json_decref(s->a.stats);
@@ -238,7 +242,7 @@ static bool was_cut(const json_t *stats)
 
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
 {
-    struct answering s = {.o = o, .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o),
+    struct answering s = {.o = o, .daemons = ntx_client_supervisor(c), .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o),
                           .shown = ntx_shown_begin(!o->json && !o->raw && ntx_shown_apart())};
     s.a.seed = o->sampling.seed;
     Ntx__Request q = NTX__REQUEST__INIT;

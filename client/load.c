@@ -26,9 +26,9 @@ void ntx_clear_progress(void)
 }
 
 /* What was chosen for the user, who did not ask: the context. And what fell back, and why. */
-static void tell_loaded(const struct ntx_options *o, const Ntx__Loaded *l)
+static void tell_loaded(struct ntx_client *c, const struct ntx_options *o, const Ntx__Loaded *l)
 {
-    static const char on_cpu[] = "computing on the CPU:";
+    static const char on_cpu[] = "computing on the CPU:", predictor[] = "ntx-predictor ";
     json_t *info = json_loads(l->info_json, 0, NULL);
     json_int_t ctx = json_integer_value(json_object_get(info, "ctx"));
     if (!o->quiet && !o->load.ctx && ctx)
@@ -36,6 +36,9 @@ static void tell_loaded(const struct ntx_options *o, const Ntx__Loaded *l)
     for (size_t i = 0; i < l->n_notes && !o->quiet; i++)
         if (o->load.backend || strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1)) /* why no GPU computes: for those who ask for one */
             ntx_say("%s", l->notes[i]);
+    for (size_t i = 0; i < l->n_notes && ntx_client_supervisor(c); i++)
+        if (!strncmp(l->notes[i], predictor, sizeof predictor - 1))
+            ntx_supervisor_tell_predictor(ntx_client_supervisor(c), true);
     for (size_t i = 0; i < l->n_details && o->verbose; i++)
         ntx_say("%s", l->details[i]);
     json_decref(info);
@@ -118,7 +121,7 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
             ntx_progress_show(&p, w.reply->progress);
         if (w.reply->body_case == w.last) {
             ntx_progress_clear(&p);
-            tell_loaded(o, w.reply->loaded);
+            tell_loaded(c, o, w.reply->loaded);
         }
     }
     ntx_progress_clear(&p);

@@ -21,7 +21,7 @@
 /* What daemons make in a runtime directory. Links are sockets named ci.N, cp.N, pi.N.M (proto/link.h). */
 static bool made_by_daemons(const char *name, mode_t mode)
 {
-    static const char *const files[] = {"counters", ".counters.new"}, *const sockets[] = {"ntx.sock", "new.sock", "region.sock"}, *const links[] = {"ci.", "cp.", "pi."};
+    static const char *const files[] = {"counters", ".counters.new", "ntx-iod.end", "ntx-predictor.end"}, *const sockets[] = {"ntx.sock", "new.sock", "region.sock"}, *const links[] = {"ci.", "cp.", "pi."};
     for (unsigned i = 0; i < sizeof files / sizeof *files; i++)
         if (!strcmp(name, files[i]))
             return S_ISREG(mode);

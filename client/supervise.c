@@ -18,9 +18,12 @@
 #include "client/client.h"
 #include "common/util.h"
 #include "common/worker_main.h"
+#include "shm/counters.h"
 
 #define UNFIT_MS 500
 #define PATIENCE_MS 5000
+#define AGAIN_MS 20       /* until a dead worker is started again: long enough not to spin when it cannot start at all */
+#define AGAIN_MOST_MS 1000 /*   which it is the longer, the more often it has ended before ntx-computed had met it */
 
 enum { COMPUTED, IOD, PREDICTOR, N_CHILDREN };
 static const char *const names[N_CHILDREN] = {"ntx-computed", "ntx-iod", "ntx-predictor"};
@@ -28,6 +31,8 @@ static const char *const names[N_CHILDREN] = {"ntx-computed", "ntx-iod", "ntx-pr
 struct child {
     pid_t pid; /* 0: not running */
     int pidfd;
+    uint64_t met;    /* its role's processes that ntx-computed had met when it began */
+    int again_ms;    /* so long it is not started again */
 };
 
 struct ntx_supervisor {
@@ -45,8 +50,33 @@ struct ntx_supervisor {
     bool stopping, lost;
     bool unfit;      /* a worker was refused for good: nothing will come of it */
     bool ended;      /* so computed was told to end */
+    char predictor_end[320]; /* how it ended last */
+    bool predictor_told;
     char how[320];
 };
+
+/* How many processes of this worker ntx-computed has met so far. */
+static uint64_t met_by_computed(const struct ntx_supervisor *s, int which)
+{
+    const struct ntx_counters *c = NULL;
+    uint64_t n = 0;
+    if (which != COMPUTED && !ntx_counters_open(s->dir, &c, NULL))
+        n = ntx_counter_get(c, which == IOD ? NTX_C_iod_starts : NTX_C_pred_starts);
+    ntx_counters_close((struct ntx_counters *)(uintptr_t)c);
+    return n;
+}
+
+/* ntx-computed cannot know how a worker ended, and tells it to whoever is concerned (serve/workers_lost.c). */
+static void leave_end(const struct ntx_supervisor *s, int which, const char *how)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s.end", s->dir, names[which]);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    (void)!write(fd, how, strlen(how));
+    close(fd);
+}
 
 static int pidfd_open_(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 
@@ -79,6 +109,7 @@ static int spawn(struct ntx_supervisor *s, int which)
     if (!pid)
         exec_child(s, which);
     s->child[which].pid = pid;
+    s->child[which].met = met_by_computed(s, which);
     s->child[which].pidfd = pidfd_open_(pid);
     return s->child[which].pidfd < 0 ? -errno : 0;
 }
@@ -107,7 +138,8 @@ static void reap(struct ntx_supervisor *s, int which)
     if (waitpid(c->pid, &st, 0) < 0)
         st = 0;
     close(c->pidfd);
-    *c = (struct child){0, -1};
+    const bool met = met_by_computed(s, which) != c->met;
+    *c = (struct child){.pidfd = -1, .again_ms = met ? AGAIN_MS : NTX_MIN(NTX_MAX(2 * c->again_ms, AGAIN_MS), AGAIN_MOST_MS)};
     if (s->stopping)
         return;
     char how[sizeof s->how], words[256];
@@ -116,6 +148,10 @@ static void reap(struct ntx_supervisor *s, int which)
         snprintf(how, sizeof how, "killed by signal %d, %s", WTERMSIG(st), strsignal(WTERMSIG(st)));
     else
         snprintf(how, sizeof how, "exit code %d%s", WEXITSTATUS(st), WEXITSTATUS(st) ? words : "");
+    if (which != COMPUTED)
+        leave_end(s, which, how);
+    if (which == PREDICTOR)
+        memcpy(s->predictor_end, how, sizeof how);
     if (which == COMPUTED) {
         s->lost = true;
         if (!s->unfit)
@@ -150,19 +186,19 @@ static void *supervise(void *arg)
     struct ntx_supervisor *s = arg;
     for (;;) {
         struct pollfd p[N_CHILDREN + 1] = {{.fd = s->poke_fd, .events = POLLIN}};
-        bool missing = false;
+        int again_ms = 0;
         pthread_mutex_lock(&s->mu);
         for (int i = 0; i < N_CHILDREN; i++) {
             p[i + 1] = (struct pollfd){.fd = s->child[i].pid ? s->child[i].pidfd : -1, .events = POLLIN};
-            missing |= i != COMPUTED && !s->child[i].pid && !s->lost;
+            if (i != COMPUTED && !s->child[i].pid && !s->lost)
+                again_ms = NTX_MIN(again_ms ? again_ms : AGAIN_MOST_MS, NTX_MAX(s->child[i].again_ms, AGAIN_MS));
         }
         bool stop = s->stopping, unfit = s->unfit;
-        missing &= !unfit || !s->ended;
+        bool missing = again_ms && (!unfit || !s->ended);
         pthread_mutex_unlock(&s->mu);
         if (stop)
             return NULL;
-        /* A dead worker is started again after 20 ms: long enough not to spin when it cannot start at all. */
-        int n = poll(p, N_CHILDREN + 1, !missing ? -1 : unfit ? UNFIT_MS : 20);
+        int n = poll(p, N_CHILDREN + 1, !missing ? -1 : unfit ? UNFIT_MS : again_ms);
         pthread_mutex_lock(&s->mu);
         if (!n && unfit)
             end_unfit(s);
@@ -352,6 +388,15 @@ bool ntx_supervisor_unfit(struct ntx_supervisor *s)
     bool unfit = s->unfit;
     pthread_mutex_unlock(&s->mu);
     return unfit;
+}
+
+void ntx_supervisor_tell_predictor(struct ntx_supervisor *s, bool told)
+{
+    pthread_mutex_lock(&s->mu);
+    if (!told && !s->predictor_told)
+        ntx_say("ntx-predictor does not answer%s%s%s: this was written without it, nothing was left out", *s->predictor_end ? " (it ended: " : "", s->predictor_end, *s->predictor_end ? ")" : "");
+    s->predictor_told = true;
+    pthread_mutex_unlock(&s->mu);
 }
 
 pid_t ntx_supervisor_computed(struct ntx_supervisor *s)

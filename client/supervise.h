@@ -2,7 +2,7 @@
  *
  * Children get the read end of a pipe whose write end only this process holds: when this process ends, however it ends, they
  * see end of file and exit. They are in their own process groups, so that Ctrl-C reaches only the client. A thread waits for
- * deaths (pidfds); workers are started again after 20 ms, ntx-computed is not: its end is told through
+ * deaths (pidfds); workers are started again after 20 ms (up to a second where they end before ntx-computed has met them), ntx-computed is not: its end is told through
  * ntx_supervisor_wait and by the closed client socket. */
 #ifndef NTX_CLIENT_SUPERVISE_H
 #define NTX_CLIENT_SUPERVISE_H
@@ -36,6 +36,9 @@ bool ntx_supervisor_lost(struct ntx_supervisor *s, char *how, size_t n);
 /* A worker was refused by ntx-computed for good (another build): then nothing is started any more, ntx-computed is ended once it has had the time
  * to answer, and its end's *how says which worker. */
 bool ntx_supervisor_unfit(struct ntx_supervisor *s);
+
+/* An answer was written without ntx-predictor: that is told, once, with how it ended. told: somebody has told it. */
+void ntx_supervisor_tell_predictor(struct ntx_supervisor *s, bool told);
 
 /* ntx-computed's process, 0 where none runs. */
 pid_t ntx_supervisor_computed(struct ntx_supervisor *s);

@@ -28,7 +28,7 @@ struct ntx_skip {
     uint64_t pass;
     struct asked *asked;  /* [room] */
     uint32_t n_asked, n_waiting;
-    bool given_up;
+    bool given_up, away;
     uint64_t cancelled;   /* 1 + the pass that nobody wants any more, 0 none */
     uint32_t *layers;     /* [max_rows] of the last pass; engine thread only */
     bool *lost;           /* [max_rows] */
@@ -127,7 +127,7 @@ static void wait_for_answers(struct ntx_skip *s)
 {
     struct ntx_patience patience = ntx_patience(s->c.wait_ms * 1000000ull);
     uint64_t now = ntx_now_ns(), again = now + ASK_AGAIN_NS;
-    while (s->n_waiting && !s->given_up && s->cancelled != s->pass + 1 && !ntx_patience_over(&patience)) {
+    while (s->n_waiting && !s->given_up && !s->away && s->cancelled != s->pass + 1 && !ntx_patience_over(&patience)) {
         struct timespec t = to_timespec(now + NTX_MIN(again - now, patience.left_ns));
         pthread_cond_timedwait(&s->answered, &s->lock, &t);
         now = ntx_now_ns();
@@ -208,6 +208,22 @@ void ntx_skip_ask_again(struct ntx_skip *s)
     if (s->c.skips)
         ask(s);
     pthread_mutex_unlock(&s->lock);
+}
+
+void ntx_skip_away(struct ntx_skip *s, bool away)
+{
+    pthread_mutex_lock(&s->lock);
+    s->away = away;
+    pthread_cond_signal(&s->answered);
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool ntx_skip_waits(struct ntx_skip *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool waits = s->c.skips && s->n_waiting;
+    pthread_mutex_unlock(&s->lock);
+    return waits;
 }
 
 void ntx_skip_cancel(struct ntx_skip *s, uint64_t pass)

@@ -48,6 +48,8 @@ struct ntx_skip_answer { /* a predictor's: of probe `index`, what row `row` of t
 };
 void ntx_skip_decision(struct ntx_skip *s, const struct ntx_skip_answer *m);
 void ntx_skip_ask_again(struct ntx_skip *s); /* a predictor is there (again) */
+void ntx_skip_away(struct ntx_skip *s, bool away); /* it is lost: nobody waits for it, rows are lost at once; or it is back */
+bool ntx_skip_waits(struct ntx_skip *s); /* a pass has asked something that is not answered yet */
 void ntx_skip_give_up(struct ntx_skip *s);   /* shutdown: nobody waits any more */
 void ntx_skip_cancel(struct ntx_skip *s, uint64_t pass); /* nobody waits for that pass's answers any more */
 

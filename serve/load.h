@@ -120,6 +120,7 @@ struct ntx_loaded {
     bool kv_propagate;
     uint32_t capture_rows;       /* rows of a pass that may be looked at closely; 0: none ever is */
     uint32_t capture_ffns;       /* layers whose FFNs a look takes in, at most */
+    bool predictor_lost; /* it kept ending before it had said what it skips: nothing is */
     uint32_t probe_layer;
     struct ntx_input_sums *sums; /* NULL: nobody asked for them */
 };

@@ -172,12 +172,14 @@ struct ntx_server {
     uint64_t awake_ns, looked_ns; /* ntx__server_awake's */
     uint64_t epoch;
     uint64_t deadline_ns, progress_ns, full_ticks, filling_ns;
+    uint64_t filled;              /* FILLING: a measure of what has come, and how long nothing more may come */
+    struct ntx_patience fill_patience;
     bool iod_ready, policy_ready;
     bool iod_owed, policy_owed;     /* a configuration could not be sent yet */
     bool attached;                  /* the region is the workers' */
     char refused[3][300];           /* by enum ntx_role: why the last one that came was refused for good; "" where one was taken since */
     bool had_iod;                   /* one was taken once */
-    bool no_iod;                    /* passes are aborted, since the only ntx-iod there is was refused */
+    bool no_iod;                    /* passes are aborted, since the only ntx-iod there is was refused, or all there were ended before they had read anything */
     char iod_text[256];             /* the last failure that iod told */
     char *notes[NTX_MAX_NOTES];
     unsigned n_notes;
@@ -278,6 +280,7 @@ Ntx__Load *ntx__load_copy(const Ntx__Load *m); /* NULL: no memory */
 /* ---- server_worker.c */
 struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s);
 void ntx__worker_owed(struct ntx_server *s); /* tries again what could not be sent */
+bool ntx__worker_do_without(struct ntx_server *s); /* in WAITING: all that is missing is a predictor that keeps ending. False: it is not so */
 const char *ntx__worker_unfit(const struct ntx_server *s); /* why a worker will not come, or NULL: it is there, or may yet come */
 
 /* ---- server_status.c: malloc'd JSON */

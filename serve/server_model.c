@@ -16,6 +16,7 @@
 
 #define TICK_MS 10
 #define PROGRESS_NS 100000000ull
+#define FILL_LIMIT_S 60u /* as long as a chunk is waited for */
 
 static void on_tick(uv_timer_t *t)
 {
@@ -302,6 +303,7 @@ void ntx__model_workers_ready(struct ntx_server *s)
     }
     s->state = NTX_MODEL_FILLING;
     s->filling_ns = ntx_now_ns();
+    s->fill_patience = ntx_patience(FILL_LIMIT_S * 1000000000ull);
     ntx__model_note(s, s->loaded->lock_note);
     set_gauges(s);
     ntx__release_held(s);
@@ -322,9 +324,14 @@ static void check_workers(struct ntx_server *s, uint64_t now)
 {
     if (now < s->deadline_ns)
         return;
+    if (ntx__worker_do_without(s))
+        return;
     const char *who = s->iod_ready ? "ntx-predictor" : "ntx-iod";
-    ntx__model_fail(s, -ETIMEDOUT, "%s did not get ready within %d s: is it running with the same --runtime (%s), and of the same build?", who,
-                    NTX_WORKERS_MS / 1000, s->c.dir);
+    char how[160];
+    if (ntx_workers_end(s->workers, s->iod_ready ? NTX_ROLE_PREDICTOR : NTX_ROLE_IOD, how, sizeof how))
+        ntx__model_fail(s, -ETIMEDOUT, "%s did not get ready within %d s: it ended, the last time %s", who, NTX_WORKERS_MS / 1000, how);
+    else
+        ntx__model_fail(s, -ETIMEDOUT, "%s did not get ready within %d s: is it running, with --runtime %s?", who, NTX_WORKERS_MS / 1000, s->c.dir);
 }
 
 /* Bytes of the arena's chunks that could not be read. */
@@ -366,6 +373,16 @@ static void tell_filling(struct ntx_server *s, uint64_t done, uint64_t total, do
     ntx_mail_how_far(s->mail, s->loader.writer, s->loader.id, &p);
 }
 
+/* Nobody waits for a chunk yet, so nobody else sees that none comes. A service stays up: its clients are told when they wait for one. */
+static bool fill_hangs(struct ntx_server *s, uint64_t done, bool all_memory)
+{
+    uint64_t filled = done + ntx_counter_get(s->counters, NTX_C_iod_bytes_read);
+    if (filled != s->filled || !all_memory || !s->loader.writer)
+        s->fill_patience = ntx_patience(FILL_LIMIT_S * 1000000000ull);
+    s->filled = filled;
+    return ntx_patience_over(&s->fill_patience);
+}
+
 static void check_arena(struct ntx_server *s, uint64_t now)
 {
     struct ntx_err err = {0};
@@ -381,6 +398,8 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         tell_loaded(s);
         ntx__preamble_begin(s);
         ntx__server_step(s);
+    } else if (done < total && fill_hangs(s, done, !rc)) {
+        ntx__model_fail(s, -ETIMEDOUT, "no byte of the model came within %u s: the drive hangs, or ntx-iod does", FILL_LIMIT_S);
     } else if (done < total && now - s->progress_ns >= PROGRESS_NS) {
         uint64_t failed = arena_failed(s->loaded);
         s->progress_ns = now;

@@ -63,17 +63,23 @@ void ntx__worker_owed(struct ntx_server *s)
     ntx__model_workers_ready(s);
 }
 
+static void iod_is_back(struct ntx_server *s)
+{
+    if (s->no_iod && has_region(s) && !s->draining)
+        ntx_stream_abort(s->loaded->stream, 0, NULL);
+    s->no_iod = false;
+}
+
 /* Before its hello already: a request that comes between the two waits for it, and is not told of one that was refused. */
 static void on_admitted(void *ctx, enum ntx_role role)
 {
     struct ntx_server *s = ctx;
     s->refused[role][0] = 0;
-    if (role == NTX_ROLE_IOD && s->no_iod && has_region(s) && !s->draining)
-        ntx_stream_abort(s->loaded->stream, 0, NULL);
-    if (role == NTX_ROLE_IOD) {
-        s->no_iod = false;
-        s->had_iod = true;
-    }
+    if (role != NTX_ROLE_IOD)
+        return;
+    s->had_iod = true;
+    if (!ntx_workers_lost(s->workers, role))
+        iod_is_back(s);
 }
 
 static void on_hello(void *ctx, enum ntx_role role, uint32_t instance)
@@ -167,6 +173,86 @@ static void on_died(void *ctx, enum ntx_role role)
         ntx_log(NTX_LOG_INFO, "%s is gone; waiting for its successor", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor");
 }
 
+/* What keeps a predictor busy: layers of a pass under way, or guesses for who is writing. */
+static bool predictor_wanted(const struct ntx_server *s)
+{
+    if (s->state == NTX_MODEL_WAITING)
+        return !s->policy_ready;
+    bool drafts = s->loaded->n_drafters && ntx_counter_get(s->counters, NTX_C_comp_sessions);
+    return drafts || (s->skip && ntx_skip_waits(s->skip));
+}
+
+static bool on_done(void *ctx, enum ntx_role role, uint64_t *done)
+{
+    struct ntx_server *s = ctx;
+    bool wanted = false;
+    if (role == NTX_ROLE_IOD && has_stream(s))
+        *done = ntx_stream_delivered(s->loaded->stream, &wanted);
+    if (role == NTX_ROLE_PREDICTOR)
+        *done = ntx_counter_get(s->counters, NTX_C_comp_decisions) + ntx_counter_get(s->counters, NTX_C_pred_draft_rows);
+    return has_region(s) && (role == NTX_ROLE_IOD ? wanted : predictor_wanted(s));
+}
+
+/* Nothing can be read: who waits is told, and so is who asks meanwhile. */
+static void iod_lost(struct ntx_server *s, const char *text)
+{
+    if (s->state == NTX_MODEL_WAITING || (s->state == NTX_MODEL_FILLING && s->loader.writer)) {
+        ntx__model_fail(s, -EIO, "%s", text);
+    } else if (has_region(s) && !s->draining) {
+        s->no_iod = true;
+        ntx_stream_abort(s->loaded->stream, -EIO, text);
+    }
+}
+
+/* It can be done without: all layers are computed, and nothing is guessed by a file. */
+static void predictor_lost(struct ntx_server *s, const char *text)
+{
+    char note[480];
+    snprintf(note, sizeof note, "%s; going on without it", text);
+    ntx__model_note(s, note);
+    if (s->skip)
+        ntx_skip_away(s->skip, true);
+    if (s->state != NTX_MODEL_WAITING || s->policy_ready)
+        return;
+    s->loaded->predictor_lost = true;
+    s->loaded->skips = false;
+    s->policy_owed = false;
+    s->policy_ready = true;
+    ntx__model_workers_ready(s);
+}
+
+static void on_lost(void *ctx, enum ntx_role role, const char *text)
+{
+    struct ntx_server *s = ctx;
+    if (!has_region(s))
+        return;
+    ntx_log(NTX_LOG_ERR, "%s", text);
+    if (role == NTX_ROLE_IOD)
+        iod_lost(s, text);
+    else
+        predictor_lost(s, text);
+}
+
+static void on_found(void *ctx, enum ntx_role role)
+{
+    struct ntx_server *s = ctx;
+    if (role == NTX_ROLE_IOD)
+        iod_is_back(s);
+    else if (s->skip)
+        ntx_skip_away(s->skip, false);
+}
+
+bool ntx__worker_do_without(struct ntx_server *s)
+{
+    char how[160], text[300];
+    if (!s->iod_ready || s->policy_ready || !ntx_workers_end(s->workers, NTX_ROLE_PREDICTOR, how, sizeof how))
+        return false;
+    snprintf(text, sizeof text, "ntx-predictor did not get ready within %d s: it ended, the last time %s", NTX_WORKERS_MS / 1000, how);
+    ntx_log(NTX_LOG_ERR, "%s", text);
+    predictor_lost(s, text);
+    return true;
+}
+
 const char *ntx__worker_unfit(const struct ntx_server *s)
 {
     for (enum ntx_role role = NTX_ROLE_IOD; role <= NTX_ROLE_PREDICTOR; role++)
@@ -206,5 +292,5 @@ static void on_detached(void *ctx) { ntx__model_detached(ctx); }
 struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s)
 {
     return (struct ntx_workers_cb){
-        .ctx = s, .admitted = on_admitted, .hello = on_hello, .message = on_message, .died = on_died, .refused = on_refused, .drained = on_drained, .detached = on_detached};
+        .ctx = s, .admitted = on_admitted, .hello = on_hello, .message = on_message, .died = on_died, .refused = on_refused, .done = on_done, .lost = on_lost, .found = on_found, .drained = on_drained, .detached = on_detached};
 }

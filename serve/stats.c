@@ -250,8 +250,8 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     add_neurons(j, r, l);
     if (l->skips)
         add_skips(j, r);
-    if (l->skips)
-        json_object_set_new(j, "predictor_lost", json_boolean(r->predictor_lost));
+    if (l->skips || l->predictor_lost)
+        json_object_set_new(j, "predictor_lost", json_boolean(r->predictor_lost || l->predictor_lost));
     char *text = json_dumps(j, JSON_COMPACT);
     json_decref(j);
     return text;

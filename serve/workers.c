@@ -144,6 +144,7 @@ int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wa
         o->to_iod[i] = r->part[i].fd;
     o->to_iod[NTX_REGION_PARTS] = wake_fd;
     memcpy(o->to_iod + NTX_IOD_FDS, files, n_files * sizeof *files);
+    ntx__trials_begin(w);
     for_workers(w, ntx__peer_offer);
     return 0;
 }
@@ -170,6 +171,7 @@ void ntx_workers_detach(struct ntx_workers *w)
         return;
     for_workers(w, send_detach);
     w->offer.there = false;
+    ntx__trials_end(w);
     forget_rings(w);
     w->detaching = true;
     w->detach_overdue = false;
@@ -200,6 +202,8 @@ static void close_all(struct ntx_workers *w)
     uv_close((uv_handle_t *)&w->listen_poll, on_closed);
     uv_close((uv_handle_t *)&w->drain_timer, on_closed);
     uv_close((uv_handle_t *)&w->detach_timer, on_closed);
+    for (enum ntx_role role = NTX_ROLE_IOD; role <= NTX_ROLE_PREDICTOR; role++)
+        uv_close((uv_handle_t *)&w->trials[role].timer, on_closed);
 }
 
 int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct ntx_counters *counters, const struct ntx_workers_cb *cb,
@@ -232,6 +236,11 @@ int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct nt
     uv_timer_init(loop, &w->drain_timer);
     uv_timer_init(loop, &w->detach_timer);
     w->handles = 3;
+    for (enum ntx_role role = NTX_ROLE_IOD; role <= NTX_ROLE_PREDICTOR; role++, w->handles++) {
+        uv_timer_init(loop, &w->trials[role].timer);
+        w->trials[role].timer.data = w;
+        ntx__trials_forget_end(w, role);
+    }
     uv_timer_start(&w->drain_timer, on_drain_timer, DRAIN_LOOK_MS, DRAIN_LOOK_MS); /* sets the period for uv_timer_again */
     uv_timer_stop(&w->drain_timer);
     if ((rc = uv_poll_start(&w->listen_poll, UV_READABLE, on_listen))) {

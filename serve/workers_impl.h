@@ -3,6 +3,7 @@
  *   workers.c         the listening socket, who may come in, the public calls
  *   workers_peer.c    one worker from its welcome to its death
  *   workers_ring.c    the duplicate of iod's ring, and what it proves
+ *   workers_lost.c    workers that end before they have done anything
  *
  *   newcomer --HELLO--> worker --ATTACH--> holds region --ATTACHED--> attached (its Hello is passed on)
  *                         |                     |
@@ -56,6 +57,16 @@ struct ntx__peer {
     bool ring_missing;      /* it has one, but no duplicate could be had */
 };
 
+struct ntx__trials { /* of a role, since the region is offered */
+    unsigned deaths;        /* in a row, without anything done */
+    uint64_t done;          /* cb.done's measure at the last death */
+    uint64_t since_ns;      /* the first of these deaths */
+    uint64_t offered_ns;    /* when the present one got the region */
+    bool lost;
+    char why[400];          /* it is */
+    uv_timer_t timer;       /* none has come; or: it gets the region; or, of a lost one: has it done something? */
+};
+
 struct ntx__region_offer {
     bool there;
     uint64_t epoch;
@@ -83,6 +94,7 @@ struct ntx_workers {
     int sidecar;             /* of the next or present offer; -1: none */
     int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS]; /* likewise */
     unsigned n_drafters;
+    struct ntx__trials trials[NTX__ROLES];
     struct ntx__ring *dead_rings; /* of iods that died with reads under way */
     unsigned n_dead_rings;
     bool unproved;           /* an iod died whose reads can never be proved finished: taint stays until detach */
@@ -97,6 +109,12 @@ void ntx__peer_offer(struct ntx__peer *p); /* the region, if there is one */
 bool ntx__peer_gone(const struct ntx__peer *p); /* its process has ended */
 void ntx__peer_dead(struct ntx__peer *p);
 void ntx__peer_admit(struct ntx__peer *p, enum ntx_role role);
+
+void ntx__trials_begin(struct ntx_workers *w); /* a region is about to be offered */
+void ntx__trials_end(struct ntx_workers *w);
+void ntx__trials_died(struct ntx_workers *w, enum ntx_role role); /* cb.died has returned */
+void ntx__trials_admitted(struct ntx__peer *p); /* offers it the region, now or later */
+void ntx__trials_forget_end(const struct ntx_workers *w, enum ntx_role role);
 
 void ntx__workers_unlink_pair(struct ntx_workers *w); /* the socket between the two that were told of each other */
 void ntx__workers_check_drained(struct ntx_workers *w);

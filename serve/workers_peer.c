@@ -146,6 +146,7 @@ void ntx__peer_dead(struct ntx__peer *p)
         w->cb.died(w->cb.ctx, role);
     if (role == NTX_ROLE_IOD && w->offer.there)
         ntx__workers_check_drained(w);
+    ntx__trials_died(w, role);
     ntx__workers_check_detached(w);
     struct ntx__peer *next = successor(w, role);
     if (next && !w->worker[role])
@@ -408,5 +409,5 @@ void ntx__peer_admit(struct ntx__peer *p, enum ntx_role role)
     if (w->cb.admitted)
         w->cb.admitted(w->cb.ctx, role);
     tell_peers(w);
-    ntx__peer_offer(p);
+    ntx__trials_admitted(p);
 }

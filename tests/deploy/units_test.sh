@@ -14,6 +14,7 @@ for d in computed iod predictor; do
         NoNewPrivileges=yes CapabilityBoundingSet= ProtectSystem=strict RestrictAddressFamilies=AF_UNIX; do
         grep -qx "$line" "$u" || fail "$u lacks $line"
     done
+    [ $d = computed ] || grep -q "^ExecStopPost=-/bin/sh .*/ntx-$d.end'\$" "$u" || fail "$u: nobody says how ntx-$d ended"
     [ $d = computed ] || grep -q '^SystemCallFilter=seccomp landlock_create_ruleset ' "$u" || fail "$u: ntx-$d could not lock itself in"
     ! grep -q '@' <(grep -v '^SystemCallFilter\|^#' "$u") || fail "$u: something is not filled in"
 done
