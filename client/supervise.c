@@ -148,7 +148,7 @@ static void reap(struct ntx_supervisor *s, int which)
         snprintf(how, sizeof how, "killed by signal %d, %s", WTERMSIG(st), strsignal(WTERMSIG(st)));
     else
         snprintf(how, sizeof how, "exit code %d%s", WEXITSTATUS(st), WEXITSTATUS(st) ? words : "");
-    if (which != COMPUTED)
+    if (which != COMPUTED && (!WIFEXITED(st) || WEXITSTATUS(st)))
         leave_end(s, which, how);
     if (which == PREDICTOR)
         memcpy(s->predictor_end, how, sizeof how);

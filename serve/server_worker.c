@@ -196,6 +196,7 @@ static bool on_done(void *ctx, enum ntx_role role, uint64_t *done)
 /* Nothing can be read: who waits is told, and so is who asks meanwhile. */
 static void iod_lost(struct ntx_server *s, const char *text)
 {
+    ntx_log(NTX_LOG_ERR, "%s", text);
     if (s->state == NTX_MODEL_WAITING || (s->state == NTX_MODEL_FILLING && s->loader.writer)) {
         ntx__model_fail(s, -EIO, "%s", text);
     } else if (has_region(s) && !s->draining) {
@@ -226,7 +227,6 @@ static void on_lost(void *ctx, enum ntx_role role, const char *text)
     struct ntx_server *s = ctx;
     if (!has_region(s))
         return;
-    ntx_log(NTX_LOG_ERR, "%s", text);
     if (role == NTX_ROLE_IOD)
         iod_lost(s, text);
     else
@@ -248,7 +248,6 @@ bool ntx__worker_do_without(struct ntx_server *s)
     if (!s->iod_ready || s->policy_ready || !ntx_workers_end(s->workers, NTX_ROLE_PREDICTOR, how, sizeof how))
         return false;
     snprintf(text, sizeof text, "ntx-predictor did not get ready within %d s: it ended, the last time %s", NTX_WORKERS_MS / 1000, how);
-    ntx_log(NTX_LOG_ERR, "%s", text);
     predictor_lost(s, text);
     return true;
 }

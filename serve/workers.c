@@ -264,6 +264,8 @@ void ntx_workers_free(struct ntx_workers *w)
     if (w->offer.there)
         forget_rings(w);
     ntx__workers_unlink_pair(w);
+    ntx__trials_forget_end(w, NTX_ROLE_IOD);
+    ntx__trials_forget_end(w, NTX_ROLE_PREDICTOR);
     snprintf(path, sizeof path, "%s/region.sock", w->dir);
     unlink(path);
     close_all(w);
