@@ -180,6 +180,7 @@ struct ntx_server {
     char refused[3][300];           /* by enum ntx_role: why the last one that came was refused for good; "" where one was taken since */
     bool had_iod;                   /* one was taken once */
     bool no_iod;                    /* passes are aborted, since the only ntx-iod there is was refused, or all there were ended before they had read anything */
+    bool spoilt;                    /* passes are aborted: nothing can be read into this region any more */
     char iod_text[256];             /* the last failure that iod told */
     char *notes[NTX_MAX_NOTES];
     unsigned n_notes;

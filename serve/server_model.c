@@ -246,7 +246,7 @@ static void build(struct ntx_server *s)
     s->epoch++;
     forget_notes(s);
     s->iod_text[0] = 0;
-    s->no_iod = false;
+    s->no_iod = s->spoilt = false;
     s->state = NTX_MODEL_BUILDING;
     s->work_err = (struct ntx_err){0};
     s->work.data = s;

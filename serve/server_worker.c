@@ -65,7 +65,7 @@ void ntx__worker_owed(struct ntx_server *s)
 
 static void iod_is_back(struct ntx_server *s)
 {
-    if (s->no_iod && has_region(s) && !s->draining)
+    if (s->no_iod && has_region(s) && !s->draining && !s->spoilt)
         ntx_stream_abort(s->loaded->stream, 0, NULL);
     s->no_iod = false;
 }
@@ -155,6 +155,21 @@ static void on_message(void *ctx, enum ntx_role role, const Ntx__Peer *m)
         on_decision(s, m->decision);
 }
 
+/* No iod can help here. */
+static void no_place(struct ntx_server *s)
+{
+    static const char text[] = "ntx-iod died, and what it was reading may still come at any time, to any place: load the model again";
+    if (s->spoilt)
+        return;
+    s->spoilt = true;
+    if (s->state == NTX_MODEL_WAITING || (s->state == NTX_MODEL_FILLING && s->loader.writer)) {
+        ntx__model_fail(s, -EIO, "%s", text);
+    } else if (!s->draining) {
+        ntx_log(NTX_LOG_ERR, "%s", text);
+        ntx_stream_abort(s->loaded->stream, -EIO, text);
+    }
+}
+
 static void on_died(void *ctx, enum ntx_role role)
 {
     struct ntx_server *s = ctx;
@@ -164,6 +179,8 @@ static void on_died(void *ctx, enum ntx_role role)
         s->iod_ready = s->iod_owed = false;
         if (has_stream(s))
             ntx_stream_iod_died(s->loaded->stream);
+        if (has_region(s) && ntx_workers_unproved(s->workers) && ntx_stream_no_place(s->loaded->stream))
+            no_place(s);
     } else {
         s->policy_owed = false;
         if (s->state == NTX_MODEL_WAITING)
@@ -201,7 +218,8 @@ static void iod_lost(struct ntx_server *s, const char *text)
         ntx__model_fail(s, -EIO, "%s", text);
     } else if (has_region(s) && !s->draining) {
         s->no_iod = true;
-        ntx_stream_abort(s->loaded->stream, -EIO, text);
+        if (!s->spoilt)
+            ntx_stream_abort(s->loaded->stream, -EIO, text);
     }
 }
 

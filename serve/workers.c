@@ -178,6 +178,8 @@ void ntx_workers_detach(struct ntx_workers *w)
     uv_timer_start(&w->detach_timer, on_detach_timer, 0, 0);
 }
 
+bool ntx_workers_unproved(const struct ntx_workers *w) { return w->unproved; }
+
 bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role)
 {
     return w->worker[role] && !w->worker[role]->leaving;

@@ -59,6 +59,7 @@ void ntx_workers_sidecar(struct ntx_workers *w, int fd);
 void ntx_workers_drafters(struct ntx_workers *w, const int (*fds)[NTX_DRAFTER_FDS], unsigned n);
 /* Who does not let go within 5 s is ended. cb.detached comes from the loop, never from within this call. */
 void ntx_workers_detach(struct ntx_workers *w);
+bool ntx_workers_unproved(const struct ntx_workers *w); /* an iod died whose reads can never be proved finished: cb.drained will not come */
 const char *ntx_workers_lost(const struct ntx_workers *w, enum ntx_role role); /* what cb.lost said, NULL: it is not lost */
 /* How this worker ended last, by whoever started it: "killed by signal 9, Killed". False: nobody says. */
 bool ntx_workers_end(const struct ntx_workers *w, enum ntx_role role, char *buf, size_t n);

@@ -1,5 +1,6 @@
 /* One worker, from its welcome to its death. */
 #include <errno.h>
+#include <fcntl.h>
 #include <ntx_version.h>
 #include <poll.h>
 #include <signal.h>
@@ -207,6 +208,8 @@ void ntx__peer_offer(struct ntx__peer *p)
         return;
     /* Each gets what it needs: only iod reads files and sees weights. */
     bool iod = p->role == NTX_ROLE_IOD;
+    if (iod) /* the one before may have changed what is shared with it: a wake never blocks */
+        fcntl(o->to_iod[NTX_REGION_PARTS], F_SETFL, O_NONBLOCK);
     int to_predictor[2 + NTX_DRAFTERS * NTX_DRAFTER_FDS] = {o->board, p->w->sidecar};
     struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = p->role, .epoch = o->epoch, .n_files = iod ? o->n_files : p->w->sidecar >= 0};
     unsigned n = (iod ? NTX_IOD_FDS : NTX_PREDICTOR_FDS) + m.n_files;

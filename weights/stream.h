@@ -43,6 +43,8 @@ void ntx_stream_cancel(struct ntx_stream *s, uint64_t pass);
 /* Death of iod (main thread): what was FILLING becomes FREE / POSTED again; its slots and frames are tainted. So does each word that it cannot
  * have left when it was well: the next iod reads nothing of it. */
 void ntx_stream_iod_died(struct ntx_stream *s);
+/* Main thread, after a death whose reads can never be proved finished: there is no place left that is sure not to be written by them. */
+bool ntx_stream_no_place(const struct ntx_stream *s);
 /* The dead iod's reads are proved finished: taint is lifted. */
 void ntx_stream_untaint(struct ntx_stream *s);
 

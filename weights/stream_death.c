@@ -180,6 +180,8 @@ void ntx_stream_iod_died(struct ntx_stream *s)
     ntx_gauge(s->counters, NTX_C_comp_tainted_slots, count_tainted(s));
 }
 
+bool ntx_stream_no_place(const struct ntx_stream *s) { return s->odd || (s->r->hdr->n_sched && count_tainted(s) == s->r->hdr->n_slots); }
+
 void ntx_stream_untaint(struct ntx_stream *s)
 {
     for (uint32_t i = 0; i < s->r->hdr->n_slots; i++)

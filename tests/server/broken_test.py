@@ -23,11 +23,11 @@ HELLO, WELCOME, ATTACH, ATTACHED = 1, 2, 5, 6
 RING = 2  # of the descriptors of ATTACH
 
 
-def say(s, kind, build=b"", epoch=0):
-    s.send(MESSAGE.pack(MAGIC, VERSION, kind, IOD, os.getpid(), 0, epoch, 0, 0, 0, 0, -1, 0, 0, 0, build, b""))
+def say(s, kind, build=b"", epoch=0, ring=-1):
+    s.send(MESSAGE.pack(MAGIC, VERSION, kind, IOD, os.getpid(), 0, epoch, 0, 0, 0, 0, ring, 0, 0, 0, build, b""))
 
 
-def play(directory, build, kind, seed):
+def play(directory, build, kind, seed, ring_fd):
     """An ntx-iod of this build that somebody has taken over."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.connect(os.path.join(directory, "region.sock"))
@@ -37,18 +37,18 @@ def play(directory, build, kind, seed):
             m = MESSAGE.unpack(packet)
             if m[2] == ATTACH:
                 break
-        say(s, ATTACHED, epoch=m[6])
+        say(s, ATTACHED, epoch=m[6], ring=ring_fd)
         with mmap.mmap(fds[RING], 0) as ring:
             n = len(ring)
             ring[:] = random.Random(seed).randbytes(n) if kind == "random" else bytes([kind]) * n
         time.sleep(0.05)
 
 
-def scribbler(d, build, kind, seed):
+def scribbler(d, build, kind, seed, ring_fd=-1):
     pid = os.fork()
     if not pid:
         try:
-            play(d.dir, build, kind, seed)
+            play(d.dir, build, kind, seed, ring_fd)
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
@@ -77,6 +77,24 @@ def scribbles(d, c):
         equal(ask(c), want, "after nonsense (%s)" % kind)
         check(time.monotonic() - began < 30, "an answer took", time.monotonic() - began, "s after nonsense")
     return want
+
+
+def cannot_be_proved(d, c, want):
+    """It says that it has a ring, which is not there: what it reads may come for ever, and nobody knows where to. That is told, and not waited for."""
+    build = status(c)["build"]
+    d.restart = False
+    d.kill("iod")
+    wait_for(lambda: not status(c)["iod"], 5, "the death of ntx-iod")
+    scribbler(d, build, "random", 7, 900)
+    wait_for(lambda: not status(c)["iod"], 5, "the death of what played ntx-iod")
+    d.spawn("iod")
+    d.restart = True
+    began = time.monotonic()
+    for _ in range(2):
+        refused(lambda: ask(c), "load the model again", "a region that is spoilt")
+    check(time.monotonic() - began < 8, "not told at once:", time.monotonic() - began, "s")
+    c.load(model, **LOAD)
+    equal(ask(c), want, "loaded again")
 
 
 def stays_away(d, c, want):
@@ -122,6 +140,7 @@ def predictor_dies(d, c, want):
 with Daemons() as d:
     c = d.client(120)
     want = scribbles(d, c)
+    cannot_be_proved(d, c, want)
     stays_away(d, c, want)
     keeps_dying(d, c, want)
     predictor_dies(d, c, want)
