@@ -4,180 +4,10 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/stream/fake_iod.h"
-#include "tests/temporary.h"
-
-#define THREADS 3
-#define ENTRIES_AT 50u /* offset of entry 0 in file 1 */
-
-/* ---- a forward pass in miniature: THREADS threads multiply each chunk together */
-
-struct engine {
-    struct ntx_stream *s;
-    struct ntx_weights *w;
-    struct ntx_region r;
-    struct ntx_counters *counters;
-    struct fake_iod iod;
-    struct shape shape;
-    int wake_fd;
-    pthread_t helper[THREADS - 1];
-    pthread_barrier_t gate, done;
-    uint32_t chunk; /* what the threads take now; UINT32_MAX: they end */
-    int rc[THREADS];
-    uint64_t pass, seed;
-    uint64_t used; /* chunks whose bytes were checked */
-};
-
-static void check_bytes(const struct engine *e, uint32_t chunk, const uint8_t *bytes, unsigned thread)
-{
-    const struct ntx_plan_chunk *c = &e->r.chunks[chunk];
-    for (uint64_t i = thread; i < c->bytes; i += THREADS)
-        CHECK_MSG(bytes[i] == pattern(c->file, c->offset + i), "pass %llu chunk %u byte %llu", (unsigned long long)e->pass, chunk, (unsigned long long)i);
-}
-
-static void take_part(struct engine *e, unsigned thread)
-{
-    const void *bytes = NULL;
-    e->rc[thread] = e->w->ops->acquire(e->w, e->chunk, &bytes);
-    if (!e->rc[thread])
-        check_bytes(e, e->chunk, bytes, thread);
-}
-
-struct helper_arg {
-    struct engine *e;
-    unsigned thread;
-};
-
-static void *help(void *arg)
-{
-    struct helper_arg a = *(struct helper_arg *)arg;
-    free(arg);
-    for (;;) {
-        pthread_barrier_wait(&a.e->gate);
-        if (a.e->chunk == UINT32_MAX)
-            return NULL;
-        take_part(a.e, a.thread);
-        pthread_barrier_wait(&a.e->done);
-    }
-}
-
-static int use_chunk(struct engine *e, uint32_t chunk)
-{
-    e->chunk = chunk;
-    pthread_barrier_wait(&e->gate);
-    take_part(e, 0);
-    pthread_barrier_wait(&e->done);
-    for (unsigned t = 1; t < THREADS; t++)
-        CHECK_EQ(e->rc[t], e->rc[0]); /* all get the same */
-    if (!e->rc[0]) {
-        e->w->ops->release(e->w, chunk);
-        e->used++;
-    }
-    return e->rc[0];
-}
-
-static uint32_t rnd(struct engine *e, uint32_t n)
-{
-    e->seed = e->seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(e->seed >> 33) % n;
-}
-
-static int use_entries(struct engine *e, uint32_t n)
-{
-    int32_t ids[40] = {0};
-    static uint8_t out[40 * ENTRY_BYTES];
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = (int32_t)rnd(e, i % 3 ? N_ENTRIES : 4); /* equal ones are frequent */
-    int rc = e->w->ops->entries(e->w, 1, ENTRIES_AT, ENTRY_BYTES, ids, n, out);
-    for (uint32_t i = 0; !rc && i < n * ENTRY_BYTES; i++)
-        CHECK_EQ(out[i], pattern(1, ENTRIES_AT + (uint64_t)ids[i / ENTRY_BYTES] * ENTRY_BYTES + i % ENTRY_BYTES));
-    return rc;
-}
-
-/* One pass; layers of `drop` are dropped after layer 0. Ends at the first failure. */
-static int run_pass(struct engine *e, uint64_t drop, uint32_t n_rows)
-{
-    int rc = e->w->ops->begin(e->w, e->pass);
-    if (rc) {
-        e->pass++;
-        return rc;
-    }
-    rc = use_entries(e, n_rows);
-    for (uint32_t i = 0; !rc && i < e->r.hdr->n_chunks; i++) {
-        uint32_t layer = e->r.chunks[i].layer;
-        if (i == e->shape.per_layer)
-            for (uint32_t l = 1; l < 64; l++)
-                if (drop >> l & 1)
-                    e->w->ops->drop_layer(e->w, l);
-        if (layer && drop >> layer & 1)
-            e->w->ops->skip(e->w, i);
-        else
-            rc = use_chunk(e, i);
-    }
-    e->w->ops->end(e->w);
-    e->pass++;
-    return rc;
-}
-
-/* ---- set-up */
-
-static const struct shape normal = {.n_layers = 5, .per_layer = 6, .n_desc = 7, .n_slots = 10, .n_demands = 4, .chunk_bytes = 9000, .host = true};
-
-static void set_up_patient(struct engine *e, const struct shape *shape, uint32_t limit_s, uint32_t text_wait_ms)
-{
-    char dir[256], path[300];
-    int fd;
-    *e = (struct engine){.shape = *shape, .seed = 7};
-    make_region(shape, &e->r);
-    temporary_dir(dir, sizeof dir, "stream");
-    CHECK_EQ(ntx_counters_create(dir, &e->counters, &fd, NULL), 0);
-    close(fd);
-    snprintf(path, sizeof path, "%s/counters", dir);
-    CHECK(!unlink(path) && !rmdir(dir));
-    e->wake_fd = eventfd(0, EFD_CLOEXEC);
-    e->iod = (struct fake_iod){.r = &e->r, .wake_fd = e->wake_fd, .seed = 99, .max_ticks = 4, .fail_chunk = UINT32_MAX, .wrong_chunk = UINT32_MAX};
-    static const char *const names[NTX_MAX_FILES] = {"the.gguf"};
-    struct ntx_stream_config c = {.region = &e->r, .counters = e->counters, .wake_fd = e->wake_fd, .wait_limit_s = limit_s, .text_wait_ms = text_wait_ms, .names = names};
-    CHECK_EQ(ntx_stream_new(&c, &e->s), 0);
-    e->w = ntx_stream_weights(e->s);
-    pthread_barrier_init(&e->gate, NULL, THREADS);
-    pthread_barrier_init(&e->done, NULL, THREADS);
-    for (unsigned t = 1; t < THREADS; t++) {
-        struct helper_arg *a = malloc(sizeof *a);
-        *a = (struct helper_arg){e, t};
-        CHECK(!pthread_create(&e->helper[t - 1], NULL, help, a));
-    }
-}
-
-static void set_up(struct engine *e, const struct shape *shape, uint32_t limit_s) { set_up_patient(e, shape, limit_s, 0); }
-
-static void tear_down(struct engine *e)
-{
-    e->chunk = UINT32_MAX;
-    pthread_barrier_wait(&e->gate);
-    for (unsigned t = 1; t < THREADS; t++)
-        pthread_join(e->helper[t - 1], NULL);
-    ntx_stream_free(e->s);
-    ntx_counters_close(e->counters);
-    ntx_region_close(&e->r);
-    close(e->wake_fd);
-}
-
-static uint64_t counter(const struct engine *e, enum ntx_counter c) { return ntx_counter_get(e->counters, c); }
-
-static void wait_until_host_ready(struct engine *e)
-{
-    uint64_t want = 0, end = ntx_now_ns() + 20000000000u;
-    for (uint32_t i = 0; i < e->r.hdr->n_chunks; i++)
-        want += e->r.chunks[i].placement == NTX_PLACE_HOST ? e->r.chunks[i].bytes : 0;
-    while (ntx_stream_host_ready(e->s) != want)
-        CHECK(ntx_now_ns() < end);
-    CHECK(want || !e->shape.host);
-}
+#include "tests/stream/engine.h"
 
 /* ---- cases */
 
@@ -596,8 +426,6 @@ static void case_no_spares(void)
     tear_down(&e);
 }
 
-static bool host_chunk(const struct engine *e, uint32_t i) { return e->r.chunks[i].placement == NTX_PLACE_HOST; }
-
 /* A host chunk that a dead iod may still write to is used, but not re-arranged before that is over. */
 static void case_host_taint(void)
 {
@@ -637,11 +465,6 @@ static void case_host_taint(void)
     tear_down(&e);
 }
 
-static uint64_t end_of(const struct engine *e, uint32_t chunk)
-{
-    return NTX_ROUND_UP(e->r.chunks[chunk].where + e->r.chunks[chunk].bytes, (uint64_t)BLOCK);
-}
-
 /* Host chunks may be read when all memory that their reads go to is there, not before; streamed ones are another matter. */
 static void case_memory(void)
 {
@@ -668,174 +491,6 @@ static void case_memory(void)
     tear_down(&e);
 }
 
-/* ---- an iod writes nonsense over all that it may write, and dies */
-
-static uint32_t nonsense(struct engine *e, unsigned kind, uint32_t word)
-{
-    static const uint32_t constant[] = {0, UINT32_MAX, 0x80000001u, 0xf1f1f1f1u};
-    enum ntx_state st = (enum ntx_state)rnd(e, 16);
-    if (kind < sizeof constant / sizeof *constant)
-        return constant[kind];
-    if (kind == 4) /* of the right lap, but nothing that was read: nobody can tell that from what was */
-        return ntx_word(ntx_word_gen(word), st == NTX_READY || (st == NTX_SKIPPED) || st == NTX_FAILED ? NTX_FILLING : st);
-    return rnd(e, UINT32_MAX) << 1 | 1;
-}
-
-static void scribble(struct engine *e, unsigned kind)
-{
-    const struct ntx_region *r = &e->r;
-    for (uint32_t *p = (uint32_t *)r->desc; kind != 4 && p < (uint32_t *)(r->desc + r->hdr->n_desc); p++)
-        *p = nonsense(e, kind, 0);
-    for (uint32_t *p = (uint32_t *)r->demand; kind != 4 && p < (uint32_t *)(r->demand + ntx_region_all_demands(r->hdr)); p++)
-        *p = nonsense(e, kind, 0);
-    for (uint32_t i = 0; i < r->hdr->n_desc && kind == 4; i++) {
-        atomic_store(&r->desc[i].word, nonsense(e, kind, atomic_load(&r->desc[i].word)));
-        r->desc[i].slot = rnd(e, 3);
-    }
-    for (uint32_t i = 0; i < ntx_region_all_demands(r->hdr) && kind == 4; i++)
-        atomic_store(&r->demand[i].word, nonsense(e, kind, atomic_load(&r->demand[i].word)));
-    for (uint32_t i = 0; i < r->hdr->n_chunks; i++)
-        atomic_store(&r->state[i], nonsense(e, kind, 0));
-    atomic_store(&r->ring->iod_asleep, 77);
-    atomic_store(&r->ring->drive_until, ntx_now_ns() + 90000000000u);
-}
-
-/* The next iod, which takes the laps from pass and index (iod/core_pick.c), finds each descriptor where computed has it. */
-static void check_words(const struct engine *e)
-{
-    const struct ntx_region_hdr *h = e->r.hdr;
-    for (uint32_t i = 0; i < h->n_desc; i++) {
-        const struct ntx_desc *d = &e->r.desc[i];
-        uint32_t w = atomic_load((_Atomic uint32_t *)&d->word);
-        CHECK(ntx_word_state(w) == NTX_FREE || ntx_word_state(w) == NTX_READY);
-        CHECK_EQ((d->pass * h->n_sched + d->sched) / h->n_desc, ntx_word_gen(w));
-        CHECK_EQ((d->pass * h->n_sched + d->sched) % h->n_desc, i);
-    }
-    for (uint32_t i = 0; i < h->n_chunks; i++) {
-        uint32_t w = atomic_load(&e->r.state[i]);
-        CHECK(w == ntx_word(0, NTX_FREE) || (e->r.chunks[i].placement == NTX_PLACE_HOST && w == ntx_word(0, NTX_READY)));
-    }
-    for (uint32_t i = 0; i < ntx_region_all_demands(h); i++)
-        CHECK(ntx_word_state(atomic_load(&e->r.demand[i].word)) == NTX_FREE || ntx_word_state(atomic_load(&e->r.demand[i].word)) == NTX_POSTED);
-    CHECK_EQ(atomic_load(&e->r.ring->iod_asleep), 0);
-    CHECK_EQ(atomic_load(&e->r.ring->drive_until), 0);
-}
-
-static void check_whole(const struct engine *e, uint32_t chunk, const void *bytes)
-{
-    for (unsigned t = 0; t < THREADS; t++)
-        check_bytes(e, chunk, bytes, t);
-}
-
-enum { HOLD = 4 }; /* chunks that are in use meanwhile, one of them in the arena */
-
-/* One pass, in the midst of which it happens; entries have been asked for, and chunks are in use. */
-static void scribbled_pass(struct engine *e, unsigned kind)
-{
-    static uint8_t out[3 * ENTRY_BYTES];
-    const int32_t ids[3] = {5, 7, 11};
-    const void *bytes[HOLD];
-    const uint32_t n = e->r.hdr->n_chunks;
-    CHECK_EQ(e->w->ops->begin(e->w, e->pass), 0);
-    for (uint32_t i = 0; i < HOLD; i++)
-        CHECK_EQ(e->w->ops->acquire(e->w, i, &bytes[i]), 0);
-    fake_kill(&e->iod);
-    CHECK_EQ(e->w->ops->ask_entries(e->w, 1, ENTRIES_AT, ENTRY_BYTES, ids, 3, out), 0);
-    fake_land(&e->iod, false);
-    scribble(e, kind);
-    ntx_stream_iod_died(e->s);
-    check_words(e);
-    for (uint32_t i = 0; i < e->r.hdr->n_slots; i++)
-        CHECK_EQ(e->r.taint[i], 1); /* nobody knows where the dead one's reads go */
-    e->iod.n_under_way = 0;
-    fake_start(&e->iod);
-    if (kind & 1)
-        usleep(2000);
-    ntx_stream_untaint(e->s);
-    CHECK_EQ(e->w->ops->entries_there(e->w), 0);
-    for (uint32_t i = 0; i < sizeof out; i++)
-        CHECK_EQ(out[i], pattern(1, ENTRIES_AT + (uint64_t)ids[i / ENTRY_BYTES] * ENTRY_BYTES + i % ENTRY_BYTES));
-    for (uint32_t i = HOLD; i < n; i++) {
-        const void *b = NULL;
-        for (uint32_t k = 0; k < HOLD && i == 2 * HOLD; k++) { /* nothing else was read into their slots; the next chunks need them */
-            check_whole(e, k, bytes[k]);
-            e->w->ops->release(e->w, k);
-        }
-        CHECK_MSG(!e->w->ops->acquire(e->w, i, &b), "kind %u, chunk %u: %s", kind, i, e->w->error.text);
-        check_whole(e, i, b);
-        e->w->ops->release(e->w, i);
-    }
-    e->w->ops->end(e->w);
-    e->pass++;
-}
-
-static void case_scribbles(void)
-{
-    struct engine e;
-    set_up(&e, &normal, 20);
-    fake_start(&e.iod);
-    for (unsigned round = 0; round < 60; round++) {
-        scribbled_pass(&e, round % 6);
-        CHECK_MSG(!run_pass(&e, round % 3 ? 0 : 4, 9), "%s", e.w->error.text);
-    }
-    fake_kill(&e.iod);
-    tear_down(&e);
-}
-
-/* Chunks whose memory is not there yet stay out of reach, whatever was written. */
-static void case_scribbled_memory(void)
-{
-    struct engine e;
-    uint32_t n;
-    set_up(&e, &normal, 20);
-    n = e.r.hdr->n_chunks;
-    ntx_stream_await_memory(e.s);
-    const uint64_t half = e.r.hdr->off_arena + e.r.hdr->arena_bytes / 2;
-    ntx_stream_memory_there(e.s, half);
-    scribble(&e, 1);
-    ntx_stream_iod_died(e.s);
-    for (uint32_t i = 0; i < n; i++)
-        CHECK_EQ(atomic_load(&e.r.state[i]), ntx_word(0, host_chunk(&e, i) && end_of(&e, i) > half ? NTX_SKIPPED : NTX_FREE));
-    ntx_stream_memory_there(e.s, e.r.bytes);
-    ntx_stream_untaint(e.s);
-    fake_start(&e.iod);
-    CHECK_EQ(run_pass(&e, 0, 3), 0);
-    fake_kill(&e.iod);
-    tear_down(&e);
-}
-
-/* What an iod has delivered, and whether there is more: deaths without any are counted by it (serve/workers_lost.c). */
-static void case_delivered(void)
-{
-    struct engine e;
-    bool more = false;
-    set_up(&e, &normal, 20);
-    CHECK_EQ(ntx_stream_delivered(e.s, &more), 0);
-    CHECK(more);
-    e.iod.max_ticks = 1000000000;
-    fake_start(&e.iod); /* reads, and nothing comes */
-    usleep(20000);
-    fake_kill(&e.iod);
-    ntx_stream_iod_died(e.s);
-    ntx_stream_untaint(e.s);
-    CHECK_EQ(ntx_stream_delivered(e.s, &more), 0);
-    CHECK(more);
-    e.iod.n_under_way = 0;
-    e.iod.max_ticks = 1;
-    fake_start(&e.iod);
-    CHECK_EQ(run_pass(&e, 4, 5), 0);
-    wait_until_host_ready(&e);
-    uint64_t end = ntx_now_ns() + 20000000000u, now;
-    while ((now = ntx_stream_delivered(e.s, &more), more))
-        CHECK(ntx_now_ns() < end);
-    CHECK(now >= e.r.hdr->n_chunks);
-    fake_kill(&e.iod);
-    ntx_stream_iod_died(e.s); /* nothing was under way: nothing is lost */
-    CHECK_EQ(ntx_stream_delivered(e.s, &more), now);
-    CHECK(!more);
-    tear_down(&e);
-}
-
 static const struct {
     const char *name;
     void (*run)(void);
@@ -843,7 +498,7 @@ static const struct {
     {"passes", case_passes}, {"shapes", case_shapes}, {"drops", case_drops}, {"late-drops", case_late_drops}, {"wakes", case_wakes},
     {"failures", case_failures}, {"failed-entries", case_failed_entries}, {"wrong-chunk", case_wrong_chunk}, {"lies", case_lies}, {"limit", case_limit}, {"stopped", case_stopped},
     {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares}, {"host-taint", case_host_taint},
-    {"memory", case_memory}, {"scribbles", case_scribbles}, {"scribbled-memory", case_scribbled_memory}, {"delivered", case_delivered},
+    {"memory", case_memory},
 };
 
 int main(int argc, char **argv)
