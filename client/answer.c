@@ -242,7 +242,10 @@ static bool was_cut(const json_t *stats)
 
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
 {
-    struct answering s = {.o = o, .daemons = ntx_client_supervisor(c), .a = a ? *a : (struct ntx_answered){0}, .progress = ntx_progress_begin(o),
+    struct answering s = {.o = o,
+                          .daemons = ntx_client_supervisor(c),
+                          .a = a ? *a : (struct ntx_answered){0},
+                          .progress = ntx_progress_begin(o),
                           .shown = ntx_shown_begin(!o->json && !o->raw && ntx_shown_apart())};
     s.a.seed = o->sampling.seed;
     Ntx__Request q = NTX__REQUEST__INIT;

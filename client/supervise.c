@@ -22,7 +22,7 @@
 
 #define UNFIT_MS 500
 #define PATIENCE_MS 5000
-#define AGAIN_MS 20       /* until a dead worker is started again: long enough not to spin when it cannot start at all */
+#define AGAIN_MS 20 /* until a dead worker is started again: long enough not to spin when it cannot start at all */
 #define AGAIN_MOST_MS 1000 /*   which it is the longer, the more often it has ended before ntx-computed had met it */
 
 enum { COMPUTED, IOD, PREDICTOR, N_CHILDREN };
@@ -31,8 +31,8 @@ static const char *const names[N_CHILDREN] = {"ntx-computed", "ntx-iod", "ntx-pr
 struct child {
     pid_t pid; /* 0: not running */
     int pidfd;
-    uint64_t met;    /* its role's processes that ntx-computed had met when it began */
-    int again_ms;    /* so long it is not started again */
+    uint64_t met; /* its role's processes that ntx-computed had met when it began */
+    int again_ms; /* so long it is not started again */
 };
 
 struct ntx_supervisor {
@@ -139,7 +139,8 @@ static void reap(struct ntx_supervisor *s, int which)
         st = 0;
     close(c->pidfd);
     const bool met = met_by_computed(s, which) != c->met;
-    *c = (struct child){.pidfd = -1, .again_ms = met ? AGAIN_MS : NTX_MIN(NTX_MAX(2 * c->again_ms, AGAIN_MS), AGAIN_MOST_MS)};
+    *c = (struct child){.pidfd = -1,
+                        .again_ms = met ? AGAIN_MS : NTX_MIN(NTX_MAX(2 * c->again_ms, AGAIN_MS), AGAIN_MOST_MS)};
     if (s->stopping)
         return;
     char how[sizeof s->how], words[256];
@@ -394,7 +395,8 @@ void ntx_supervisor_tell_predictor(struct ntx_supervisor *s, bool told)
 {
     pthread_mutex_lock(&s->mu);
     if (!told && !s->predictor_told)
-        ntx_say("ntx-predictor does not answer%s%s%s: this was written without it, nothing was left out", *s->predictor_end ? " (it ended: " : "", s->predictor_end, *s->predictor_end ? ")" : "");
+        ntx_say("ntx-predictor does not answer%s%s%s: this was written without it, nothing was left out",
+                *s->predictor_end ? " (it ended: " : "", s->predictor_end, *s->predictor_end ? ")" : "");
     s->predictor_told = true;
     pthread_mutex_unlock(&s->mu);
 }

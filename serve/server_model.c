@@ -329,9 +329,11 @@ static void check_workers(struct ntx_server *s, uint64_t now)
     const char *who = s->iod_ready ? "ntx-predictor" : "ntx-iod";
     char how[160];
     if (ntx_workers_end(s->workers, s->iod_ready ? NTX_ROLE_PREDICTOR : NTX_ROLE_IOD, how, sizeof how))
-        ntx__model_fail(s, -ETIMEDOUT, "%s did not get ready within %d s: it ended, the last time %s", who, NTX_WORKERS_MS / 1000, how);
+        ntx__model_fail(s, -ETIMEDOUT, "%s did not get ready within %d s: it ended, the last time %s", who,
+                        NTX_WORKERS_MS / 1000, how);
     else
-        ntx__model_fail(s, -ETIMEDOUT, "%s did not get ready within %d s: is it running, with --runtime %s?", who, NTX_WORKERS_MS / 1000, s->c.dir);
+        ntx__model_fail(s, -ETIMEDOUT, "%s did not get ready within %d s: is it running, with --runtime %s?", who,
+                        NTX_WORKERS_MS / 1000, s->c.dir);
 }
 
 /* Bytes of the arena's chunks that could not be read. */
@@ -373,7 +375,8 @@ static void tell_filling(struct ntx_server *s, uint64_t done, uint64_t total, do
     ntx_mail_how_far(s->mail, s->loader.writer, s->loader.id, &p);
 }
 
-/* Nobody waits for a chunk yet, so nobody else sees that none comes. A service stays up: its clients are told when they wait for one. */
+/* Nobody waits for a chunk yet, so nobody else sees that none comes. A service stays up: its clients are told when they
+ * wait for one. */
 static bool fill_hangs(struct ntx_server *s, uint64_t done, bool all_memory)
 {
     uint64_t filled = done + ntx_counter_get(s->counters, NTX_C_iod_bytes_read);
@@ -399,7 +402,8 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         ntx__preamble_begin(s);
         ntx__server_step(s);
     } else if (done < total && fill_hangs(s, done, !rc)) {
-        ntx__model_fail(s, -ETIMEDOUT, "no byte of the model came within %u s: the drive hangs, or ntx-iod does", FILL_LIMIT_S);
+        ntx__model_fail(s, -ETIMEDOUT, "no byte of the model came within %u s: the drive hangs, or ntx-iod does",
+                        FILL_LIMIT_S);
     } else if (done < total && now - s->progress_ns >= PROGRESS_NS) {
         uint64_t failed = arena_failed(s->loaded);
         s->progress_ns = now;

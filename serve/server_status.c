@@ -19,7 +19,8 @@ static void add_workers(json_t *j, struct ntx_server *s)
     json_object_set_new(j, "predictor", json_boolean(ntx_workers_present(s->workers, NTX_ROLE_PREDICTOR)));
     for (enum ntx_role role = NTX_ROLE_IOD; role <= NTX_ROLE_PREDICTOR; role++)
         if (ntx_workers_lost(s->workers, role))
-            json_object_set_new(j, role == NTX_ROLE_IOD ? "iod_lost" : "predictor_lost", json_string(ntx_workers_lost(s->workers, role)));
+            json_object_set_new(j, role == NTX_ROLE_IOD ? "iod_lost" : "predictor_lost",
+                                json_string(ntx_workers_lost(s->workers, role)));
     json_object_set_new(j, "iod_pid", json_integer((json_int_t)ntx_counter_get(c, NTX_C_iod_pid)));
     json_object_set_new(j, "predictor_pid", json_integer((json_int_t)ntx_counter_get(c, NTX_C_pred_pid)));
     json_object_set_new(j, "iod_starts", json_integer((json_int_t)ntx_counter_get(c, NTX_C_iod_starts)));

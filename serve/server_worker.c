@@ -158,7 +158,8 @@ static void on_message(void *ctx, enum ntx_role role, const Ntx__Peer *m)
 /* No iod can help here. */
 static void no_place(struct ntx_server *s)
 {
-    static const char text[] = "ntx-iod died, and what it was reading may still come at any time, to any place: load the model again";
+    static const char text[] =
+        "ntx-iod died, and what it was reading may still come at any time, to any place: load the model again";
     if (s->spoilt)
         return;
     s->spoilt = true;
@@ -206,7 +207,8 @@ static bool on_done(void *ctx, enum ntx_role role, uint64_t *done)
     if (role == NTX_ROLE_IOD && has_stream(s))
         *done = ntx_stream_delivered(s->loaded->stream, &wanted);
     if (role == NTX_ROLE_PREDICTOR)
-        *done = ntx_counter_get(s->counters, NTX_C_comp_decisions) + ntx_counter_get(s->counters, NTX_C_pred_draft_rows);
+        *done =
+            ntx_counter_get(s->counters, NTX_C_comp_decisions) + ntx_counter_get(s->counters, NTX_C_pred_draft_rows);
     return has_region(s) && (role == NTX_ROLE_IOD ? wanted : predictor_wanted(s));
 }
 
@@ -265,7 +267,8 @@ bool ntx__worker_do_without(struct ntx_server *s)
     char how[160], text[300];
     if (!s->iod_ready || s->policy_ready || !ntx_workers_end(s->workers, NTX_ROLE_PREDICTOR, how, sizeof how))
         return false;
-    snprintf(text, sizeof text, "ntx-predictor did not get ready within %d s: it ended, the last time %s", NTX_WORKERS_MS / 1000, how);
+    snprintf(text, sizeof text, "ntx-predictor did not get ready within %d s: it ended, the last time %s",
+             NTX_WORKERS_MS / 1000, how);
     predictor_lost(s, text);
     return true;
 }
@@ -308,6 +311,15 @@ static void on_detached(void *ctx) { ntx__model_detached(ctx); }
 
 struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s)
 {
-    return (struct ntx_workers_cb){
-        .ctx = s, .admitted = on_admitted, .hello = on_hello, .message = on_message, .died = on_died, .refused = on_refused, .done = on_done, .lost = on_lost, .found = on_found, .drained = on_drained, .detached = on_detached};
+    return (struct ntx_workers_cb){.ctx = s,
+                                   .admitted = on_admitted,
+                                   .hello = on_hello,
+                                   .message = on_message,
+                                   .died = on_died,
+                                   .refused = on_refused,
+                                   .done = on_done,
+                                   .lost = on_lost,
+                                   .found = on_found,
+                                   .drained = on_drained,
+                                   .detached = on_detached};
 }

@@ -35,11 +35,12 @@ struct ntx_workers_cb {
     void (*attach_failed)(void *ctx, enum ntx_role role, const char *text);
     /* A process that wants to be this worker was refused for good: of another build, of another user. May be NULL. */
     void (*refused)(void *ctx, enum ntx_role role, const char *text);
-    /* A measure of what this worker and those before it have done since the region was attached; returns whether there is something to do for it. NULL: deaths
-     * are not counted. */
+    /* A measure of what this worker and those before it have done since the region was attached; returns whether there
+     * is something to do for it. NULL: deaths are not counted. */
     bool (*done)(void *ctx, enum ntx_role role, uint64_t *done);
-    /* It ended again and again before it had done anything, or did not come back (text: with how it ended, as far as that is known): nobody is to wait for it.
-     * Then, some day maybe: it has done something, or has lived for 5 s. May be NULL. */
+    /* It ended again and again before it had done anything, or did not come back (text: with how it ended, as far as
+     * that is known): nobody is to wait for it. Then, some day maybe: it has done something, or has lived for 5 s. May
+     * be NULL. */
     void (*lost)(void *ctx, enum ntx_role role, const char *text);
     void (*found)(void *ctx, enum ntx_role role);
 };
@@ -59,8 +60,10 @@ void ntx_workers_sidecar(struct ntx_workers *w, int fd);
 void ntx_workers_drafters(struct ntx_workers *w, const int (*fds)[NTX_DRAFTER_FDS], unsigned n);
 /* Who does not let go within 5 s is ended. cb.detached comes from the loop, never from within this call. */
 void ntx_workers_detach(struct ntx_workers *w);
-bool ntx_workers_unproved(const struct ntx_workers *w); /* an iod died whose reads can never be proved finished: cb.drained will not come */
-const char *ntx_workers_lost(const struct ntx_workers *w, enum ntx_role role); /* what cb.lost said, NULL: it is not lost */
+/* An iod died whose reads can never be proved finished: cb.drained will not come. */
+bool ntx_workers_unproved(const struct ntx_workers *w);
+/* What cb.lost said; NULL: it is not lost. */
+const char *ntx_workers_lost(const struct ntx_workers *w, enum ntx_role role);
 /* How this worker ended last, by whoever started it: "killed by signal 9, Killed". False: nobody says. */
 bool ntx_workers_end(const struct ntx_workers *w, enum ntx_role role, char *buf, size_t n);
 bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role);

@@ -1,10 +1,12 @@
-/* A worker that ends again and again before it has done anything. One death costs as little as it can: whoever started it starts it again, and it gets the
- * region at once. Only who ends three times in a row without having done anything waits for it, each time twice as long; who does so for the
- * tenth time (a predictor: the sixth), or does not come back at all, is lost: that is told, and nobody waits for it any more until it has done something after all.
+/* A worker that ends again and again before it has done anything. One death costs as little as it can: it is started
+ * again, and gets the region at once. After three in a row without anything done the next one waits for the region,
+ * each time twice as long. After ten (a predictor: six), or when none comes at all, it is lost: that is told, and
+ * nobody waits for it until it has done something after all.
  *
- *   died: deaths++, if there was something to do and nothing was done   admitted: the region, now or later     both: lost?
+ *   died: deaths++, if there was something to do and nothing was done
+ *   admitted: lost? the region, now or later
  *
- * How it ended only its parent knows, who leaves it in DIR/ntx-iod.end or DIR/ntx-predictor.end (client/supervise.c, deploy/units). */
+ * Only its parent knows how it ended, and leaves that in DIR/ntx-iod.end or DIR/ntx-predictor.end. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,20 +15,23 @@
 #include "common/util.h"
 #include "serve/workers_impl.h"
 
-#define AT_ONCE 2       /* deaths in a row after which the next one has the region at once */
-#define PAUSE_MS 50u    /* after one more; then doubled */
+#define AT_ONCE 2    /* deaths in a row after which the next one has the region at once */
+#define PAUSE_MS 50u /* after one more; then doubled */
 #define PAUSE_MOST_MS 2000u
-#define DEATHS_MOST 10  /* in a row; then it is lost, and so it is after */
+#define DEATHS_MOST 10          /* in a row; then it is lost, and so it is after */
 #define DEATHS_MOST_PREDICTOR 6 /* without whom one can do */
-#define FRUITLESS_S 30u /*   so long, if it ended three times meanwhile */
-#define ABSENT_MS 10000u /* or when none has come for so long */
-#define LOST_MS 5000u   /* the next one of a lost one waits so long, and is not lost any more when it has lived so long */
+#define FRUITLESS_S 30u         /*   so long, if it ended three times meanwhile */
+#define ABSENT_MS 10000u        /* or when none has come for so long */
+#define LOST_MS 5000u /* the next one of a lost one waits so long; who has lived so long is not lost any more */
 #define LOOK_MS 500u
 #define SECOND 1000000000ull
 
 static const char *name_of(enum ntx_role role) { return role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor"; }
 
-static void end_path(const struct ntx_workers *w, enum ntx_role role, char *path, size_t n) { snprintf(path, n, "%s/%s.end", w->dir, name_of(role)); }
+static void end_path(const struct ntx_workers *w, enum ntx_role role, char *path, size_t n)
+{
+    snprintf(path, n, "%s/%s.end", w->dir, name_of(role));
+}
 
 void ntx__trials_forget_end(const struct ntx_workers *w, enum ntx_role role)
 {
@@ -51,7 +56,10 @@ bool ntx_workers_end(const struct ntx_workers *w, enum ntx_role role, char *buf,
     return *text;
 }
 
-const char *ntx_workers_lost(const struct ntx_workers *w, enum ntx_role role) { return w->trials[role].lost ? w->trials[role].why : NULL; }
+const char *ntx_workers_lost(const struct ntx_workers *w, enum ntx_role role)
+{
+    return w->trials[role].lost ? w->trials[role].why : NULL;
+}
 
 static uint64_t done_by(const struct ntx_workers *w, enum ntx_role role, bool *wanted)
 {
@@ -71,9 +79,11 @@ static void give_up(struct ntx_workers *w, enum ntx_role role)
     if (ntx_workers_end(w, role, how, sizeof how))
         snprintf(last, sizeof last, " (the last time: %s)", how);
     if (w->worker[role])
-        snprintf(t->why, sizeof t->why, "%s ended %u times in a row before it had %s anything%s", name_of(role), t->deaths, role == NTX_ROLE_IOD ? "read" : "answered", last);
+        snprintf(t->why, sizeof t->why, "%s ended %u times in a row before it had %s anything%s", name_of(role),
+                 t->deaths, role == NTX_ROLE_IOD ? "read" : "answered", last);
     else
-        snprintf(t->why, sizeof t->why, "%s ended%s and did not come back within %u s", name_of(role), last, ABSENT_MS / 1000);
+        snprintf(t->why, sizeof t->why, "%s ended%s and did not come back within %u s", name_of(role), last,
+                 ABSENT_MS / 1000);
     t->lost = true;
     if (w->cb.lost)
         w->cb.lost(w->cb.ctx, role, t->why);
@@ -118,7 +128,10 @@ static void on_timer(uv_timer_t *h)
         wait_ms(w, role, LOOK_MS);
 }
 
-static void wait_ms(struct ntx_workers *w, enum ntx_role role, uint64_t ms) { uv_timer_start(&w->trials[role].timer, on_timer, ms, 0); }
+static void wait_ms(struct ntx_workers *w, enum ntx_role role, uint64_t ms)
+{
+    uv_timer_start(&w->trials[role].timer, on_timer, ms, 0);
+}
 
 void ntx__trials_begin(struct ntx_workers *w)
 {
@@ -163,7 +176,8 @@ void ntx__trials_admitted(struct ntx__peer *p)
     uv_timer_stop(&t->timer);
     if (!w->offer.there)
         return;
-    if (t->deaths >= (role == NTX_ROLE_IOD ? DEATHS_MOST : DEATHS_MOST_PREDICTOR) || (t->deaths > AT_ONCE && ntx_now_ns() - t->since_ns > FRUITLESS_S * SECOND))
+    if (t->deaths >= (role == NTX_ROLE_IOD ? DEATHS_MOST : DEATHS_MOST_PREDICTOR) ||
+        (t->deaths > AT_ONCE && ntx_now_ns() - t->since_ns > FRUITLESS_S * SECOND))
         give_up(w, role);
     else if (t->lost && t->deaths <= AT_ONCE) /* for none had come */
         found(w, role);

@@ -14,7 +14,10 @@
 
 static struct ntx_stream *of(struct ntx_weights *w) { return (struct ntx_stream *)w; }
 
-static uint64_t sequence(const struct ntx_stream *s, const struct ntx_plan_chunk *c) { return s->pass * s->r->hdr->n_sched + c->sched; }
+static uint64_t sequence(const struct ntx_stream *s, const struct ntx_plan_chunk *c)
+{
+    return s->pass * s->r->hdr->n_sched + c->sched;
+}
 
 /* ---- letting go */
 
@@ -89,7 +92,8 @@ static void release(struct ntx_weights *w, uint32_t chunk)
     if (c->placement != NTX_PLACE_STORAGE || !take_hold(s, c->sched, NTX__HELD, NTX__GONE))
         return;
     const struct ntx_desc *d = ntx__desc_of(s, sequence(s, c));
-    ntx_traced(s->counters, NTX_TRACE_COMPUTED, NTX_TR_SLOT, atomic_load_explicit(&s->taken_ns[c->sched], memory_order_relaxed),
+    ntx_traced(s->counters, NTX_TRACE_COMPUTED, NTX_TR_SLOT,
+               atomic_load_explicit(&s->taken_ns[c->sched], memory_order_relaxed),
                ntx_traced_now(s->counters, NTX_TRACE_COMPUTED), s->held[c->sched].slot, chunk, d->t_ready);
     free_desc(s, sequence(s, c));
 }
@@ -147,10 +151,12 @@ static int refuse_desc(struct ntx_stream *s, const struct ntx_desc *d, uint32_t 
     if (d->pass != s->pass || d->sched != c->sched || d->chunk != chunk)
         return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u (pass %llu, index %u) in place of chunk %u (pass %llu, index %u)", d->chunk,
                                 (unsigned long long)d->pass, d->sched, chunk, (unsigned long long)s->pass, c->sched);
-    return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u at slot %u + %u, which cannot be", chunk, d->slot, d->shift);
+    return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u at slot %u + %u, which cannot be", chunk, d->slot,
+                            d->shift);
 }
 
-/* The first of several callers, whose look at the descriptor is the one that counts: 1, 0 (the word has changed: once more), or why not. */
+/* The first of several callers, whose look at the descriptor is the one that counts: 1, 0 (the word has changed: once
+ * more), or why not. */
 static int take_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c)
 {
     uint64_t seq = sequence(s, c);
@@ -167,7 +173,8 @@ static int take_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan
         return refuse_desc(s, &copy, chunk, c);
     if (!rc)
         return 0;
-    atomic_store_explicit(&s->taken_ns[c->sched], ntx_traced_now(s->counters, NTX_TRACE_COMPUTED), memory_order_relaxed);
+    atomic_store_explicit(&s->taken_ns[c->sched], ntx_traced_now(s->counters, NTX_TRACE_COMPUTED),
+                          memory_order_relaxed);
     return 1;
 }
 
@@ -279,7 +286,8 @@ static void read_again(struct ntx_stream *s)
     bool any = false;
     for (uint32_t i = 0; i < h->n_chunks; i++) {
         uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_relaxed);
-        if (ntx_word_state(w) == NTX_FAILED && s->r->chunks[i].placement == NTX_PLACE_HOST && !atomic_load_explicit(&s->taken[i], memory_order_relaxed))
+        if (ntx_word_state(w) == NTX_FAILED && s->r->chunks[i].placement == NTX_PLACE_HOST &&
+            !atomic_load_explicit(&s->taken[i], memory_order_relaxed))
             any |= atomic_compare_exchange_strong(&s->r->state[i], &w, ntx_word(0, NTX_FREE));
     }
     if (!any)
@@ -304,7 +312,8 @@ void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end)
     s->memory_end = end;
     for (uint32_t i = 0; i < h->n_chunks; i++) {
         uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_relaxed);
-        if (s->r->chunks[i].placement == NTX_PLACE_HOST && ntx_word_state(w) == NTX_SKIPPED && ntx__own_has_memory(s, i))
+        if (s->r->chunks[i].placement == NTX_PLACE_HOST && ntx_word_state(w) == NTX_SKIPPED &&
+            ntx__own_has_memory(s, i))
             atomic_store_explicit(&s->r->state[i], ntx_word(0, NTX_FREE), memory_order_release);
     }
     pthread_mutex_unlock(&s->own);

@@ -1,6 +1,7 @@
-/* What the main thread does to the region when iod is dead (shm/region.h, DEATH). No iod is attached meanwhile, so no word has another writer than this
- * process, and `own` (stream_own.c) is held. Every word that the next iod may read is what it must be when this is over: what the dead one
- * wrote is kept where it can be true, and written anew where it cannot. Compute threads go on waiting. */
+/* What the main thread does to the region when iod is dead (shm/region.h, DEATH). No iod is attached meanwhile, so no
+ * word has another writer than this process, and `own` (stream_own.c) is held. Every word that the next iod may read is
+ * what it must be when this is over: what the dead one wrote is kept where it can be true, and written anew where it
+ * cannot. Compute threads go on waiting. */
 #include <errno.h>
 #include <string.h>
 
@@ -38,7 +39,8 @@ static bool is_held(const struct ntx_stream *s, uint64_t seq)
     return s->held[sched].seq == seq && atomic_load_explicit(&s->hold[sched], memory_order_acquire) == NTX__HELD;
 }
 
-/* What a descriptor may say when it is at seq, and does not hold what compute threads have: that iod is through with it, or has not begun. */
+/* What a descriptor may say when it is at seq, and does not hold what compute threads have: that iod is through with
+ * it, or has not begun. */
 static bool may_stay(const struct ntx_stream *s, const struct ntx_desc *d, uint32_t w, uint64_t seq)
 {
     const uint32_t lap = ntx__lap_of(s, seq);
@@ -47,13 +49,14 @@ static bool may_stay(const struct ntx_stream *s, const struct ntx_desc *d, uint3
     return w == ntx_word(lap, NTX_FREE) || w == ntx_word(lap, NTX_SKIPPED) || w == ntx_word(lap, NTX_FAILED);
 }
 
-/* Taint first, then FREE: a new iod that sees the word sees that the slot is not to be had. Pass and index tell it the lap, also beside a word that says
- * FREE. Returns whether the dead one wrote what it never writes. */
+/* Taint first, then FREE: a new iod that sees the word sees that the slot is not to be had. Pass and index tell it the
+ * lap, also beside a word that says FREE. Returns whether the dead one wrote what it never writes. */
 static bool died_desc(struct ntx_stream *s, uint32_t i)
 {
     struct ntx_desc *d = &s->r->desc[i];
     const uint64_t seq = s->at[i];
-    const uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire), lap = ntx__lap_of(s, seq); /* the slot was written before FILLING */
+    const uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire),
+                   lap = ntx__lap_of(s, seq); /* the slot was written before FILLING */
     const bool held = is_held(s, seq), was_filling = w == ntx_word(lap, NTX_FILLING);
     bool stays = may_stay(s, d, w, seq);
     if (held) {
@@ -88,7 +91,8 @@ static bool same_slots(struct ntx_stream *s)
     return any;
 }
 
-/* After nonsense nobody knows where the dead iod's reads go: no slot is filled again before they are proved finished. */
+/* After nonsense nobody knows where the dead iod's reads go: no slot is filled again before they are proved finished.
+ */
 static void died_ring(struct ntx_stream *s)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
@@ -107,7 +111,8 @@ static uint32_t host_word(struct ntx_stream *s, uint32_t i, uint32_t w)
 {
     const uint32_t gen = ntx_word_gen(w);
     if (atomic_load_explicit(&s->taken[i], memory_order_relaxed))
-        return ntx_word(0, NTX_READY); /* it was true when it was used, and what is there may have been re-arranged since */
+        return ntx_word(
+            0, NTX_READY); /* it was true when it was used, and what is there may have been re-arranged since */
     if (!ntx__own_has_memory(s, i))
         return ntx_word(0, NTX_SKIPPED);
     if (w == ntx_word(0, NTX_READY) || (ntx_word_state(w) == NTX_FAILED && gen && gen < 4096))
@@ -125,15 +130,16 @@ static void died_host(struct ntx_stream *s)
             continue;
         s->odd |= w != ntx_word(0, NTX_FILLING);
         if (host && is == ntx_word(0, NTX_FREE))
-            atomic_store_explicit(&s->tainted_host[i], 1, memory_order_relaxed); /* seen by whoever sees what comes of the word */
+            atomic_store_explicit(&s->tainted_host[i], 1,
+                                  memory_order_relaxed); /* seen by whoever sees what comes of the word */
         atomic_store_explicit(&s->r->state[i], is, memory_order_release);
     }
 }
 
 /* ---- demands */
 
-/* The entry that a frame was being read for is read again into that frame (the same bytes to the same place), but no other one
- * is until the old read is proved finished. */
+/* The entry that a frame was being read for is read again into that frame (the same bytes to the same place), but no
+ * other one is until the old read is proved finished. */
 static void died_demands(struct ntx_stream *s)
 {
     uint32_t n = 0;
@@ -142,7 +148,8 @@ static void died_demands(struct ntx_stream *s)
         struct ntx_ask *a = &s->r->ask[i];
         const uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire), gen = ntx__own_gen(s, i);
         const bool posted = ntx_word_state(s->said[i]) == NTX_POSTED;
-        if (w == s->said[i] || (posted && w == ntx_word(gen, NTX_FAILED)) || (posted && w == ntx_word(gen, NTX_READY) && d->shift == a->offset % s->r->hdr->block))
+        if (w == s->said[i] || (posted && w == ntx_word(gen, NTX_FAILED)) ||
+            (posted && w == ntx_word(gen, NTX_READY) && d->shift == a->offset % s->r->hdr->block))
             continue;
         s->odd |= !posted || w != ntx_word(gen, NTX_FILLING);
         atomic_store_explicit(&a->tainted, 1, memory_order_relaxed);
@@ -176,11 +183,15 @@ void ntx_stream_iod_died(struct ntx_stream *s)
     pthread_mutex_unlock(&s->own);
     wake_waiters(s);
     if (s->odd)
-        ntx_log(NTX_LOG_WARN, "ntx-iod left words in the shared memory that it never writes when it is well; they are put right for the next one");
+        ntx_log(NTX_LOG_WARN, "ntx-iod left words in the shared memory that it never writes when it is well; they are "
+                              "put right for the next one");
     ntx_gauge(s->counters, NTX_C_comp_tainted_slots, count_tainted(s));
 }
 
-bool ntx_stream_no_place(const struct ntx_stream *s) { return s->odd || (s->r->hdr->n_sched && count_tainted(s) == s->r->hdr->n_slots); }
+bool ntx_stream_no_place(const struct ntx_stream *s)
+{
+    return s->odd || (s->r->hdr->n_sched && count_tainted(s) == s->r->hdr->n_slots);
+}
 
 void ntx_stream_untaint(struct ntx_stream *s)
 {
@@ -211,7 +222,10 @@ bool ntx_stream_host_failure(const struct ntx_stream *s, char *text, size_t n)
 
 /* ---- progress */
 
-static bool settled_well(uint32_t w, uint32_t gen) { return w == ntx_word(gen, NTX_READY) || w == ntx_word(gen, NTX_SKIPPED); }
+static bool settled_well(uint32_t w, uint32_t gen)
+{
+    return w == ntx_word(gen, NTX_READY) || w == ntx_word(gen, NTX_SKIPPED);
+}
 
 uint64_t ntx_stream_delivered(struct ntx_stream *s, bool *more)
 {
@@ -227,7 +241,8 @@ uint64_t ntx_stream_delivered(struct ntx_stream *s, bool *more)
     for (uint32_t i = 0; i < h->n_chunks; i++) {
         uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_relaxed);
         n += s->r->chunks[i].placement == NTX_PLACE_HOST && ntx_word_state(w) == NTX_READY;
-        any |= s->r->chunks[i].placement == NTX_PLACE_HOST && (w == ntx_word(0, NTX_FREE) || w == ntx_word(0, NTX_FILLING));
+        any |= s->r->chunks[i].placement == NTX_PLACE_HOST &&
+               (w == ntx_word(0, NTX_FREE) || w == ntx_word(0, NTX_FILLING));
     }
     for (uint32_t i = 0; i < ntx_region_all_demands(h); i++) {
         uint32_t w = atomic_load_explicit(&s->r->demand[i].word, memory_order_relaxed), gen = ntx__own_gen(s, i);

@@ -32,7 +32,8 @@ static uint32_t first_equal(const struct ntx__entry_query *q, uint32_t entry)
 
 static bool has_come(const struct ntx_stream *s, uint32_t frame)
 {
-    return ntx_word_state(s->said[frame]) == NTX_POSTED && ntx__settled(atomic_load_explicit(&s->r->demand[frame].word, memory_order_acquire), ntx__own_gen(s, frame));
+    return ntx_word_state(s->said[frame]) == NTX_POSTED &&
+           ntx__settled(atomic_load_explicit(&s->r->demand[frame].word, memory_order_acquire), ntx__own_gen(s, frame));
 }
 
 /* Called while no frame is ours: what is READY or FAILED was left over by a call that failed. */

@@ -43,7 +43,8 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
     struct ntx_demand *d = ntx__demand_of(s, i);
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
     enum ntx_state st = ntx__demand_state(w);
-    if (!ntx__settled(w, ntx__own_gen(s, ntx__number_of(s, i))) || (st == NTX_FAILED && f->pins)) /* while it is in use, whoever acquires it is to see the failure */
+    if (!ntx__settled(w, ntx__own_gen(s, ntx__number_of(s, i))) ||
+        (st == NTX_FAILED && f->pins)) /* while it is in use, whoever acquires it is to see the failure */
         return;
     f->failed |= st == NTX_FAILED;
     if (atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire))

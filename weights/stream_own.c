@@ -1,6 +1,7 @@
-/* What computed knows of the words by itself. The ring's part of the region is ntx-iod's to write as well, all of it: a broken one, or one
- * that somebody has taken over, may leave anything there. So whatever a word may be after its death follows from what is kept here, in memory
- * that it does not have: at which sequence each descriptor is, what was taken, and how each demand stands (stream_death.c).
+/* What computed knows of the words by itself. The ring's part of the region is ntx-iod's to write as well, all of it: a
+ * broken one, or one that somebody has taken over, may leave anything there. So whatever a word may be after its death
+ * follows from what is kept here, in memory that it does not have: at which sequence each descriptor is, what was
+ * taken, and how each demand stands (stream_death.c).
  *
  * `own` guards that, and is held whenever computed changes a word: a death is looked at between two changes. */
 #include <errno.h>
@@ -11,8 +12,8 @@
 
 /* ---- the ring */
 
-/* seq_cst, because the wake after it loads iod_asleep: either iod's last look at the words (after it set iod_asleep) sees this one, or we
- * see that it sleeps. Release: our reads of the slot are over before iod sees FREE. */
+/* seq_cst, because the wake after it loads iod_asleep: either iod's last look at the words (after it set iod_asleep)
+ * sees this one, or we see that it sleeps. Release: our reads of the slot are over before iod sees FREE. */
 void ntx__own_free_desc(struct ntx_stream *s, uint64_t seq)
 {
     const uint32_t n = s->r->hdr->n_desc;
@@ -38,7 +39,8 @@ bool ntx__own_fits(const struct ntx_stream *s, uint64_t seq, const struct ntx_de
 {
     const struct ntx_region_hdr *h = s->r->hdr;
     const uint32_t sched = (uint32_t)(seq % h->n_sched), chunk = s->r->sched[sched];
-    return d->pass == seq / h->n_sched && d->sched == sched && d->chunk == chunk && d->slot < h->n_slots && d->shift == s->r->chunks[chunk].offset % h->block;
+    return d->pass == seq / h->n_sched && d->sched == sched && d->chunk == chunk && d->slot < h->n_slots &&
+           d->shift == s->r->chunks[chunk].offset % h->block;
 }
 
 int ntx__own_take(struct ntx_stream *s, uint64_t seq, struct ntx_desc *d)
@@ -107,7 +109,8 @@ bool ntx__own_take_back(struct ntx_stream *s, uint32_t i)
 {
     pthread_mutex_lock(&s->own);
     uint32_t posted = s->said[i], next = ntx_word(ntx_word_gen(posted) + 1, NTX_FREE);
-    bool back = ntx_word_state(posted) == NTX_POSTED && atomic_compare_exchange_strong(&s->r->demand[i].word, &posted, next);
+    bool back =
+        ntx_word_state(posted) == NTX_POSTED && atomic_compare_exchange_strong(&s->r->demand[i].word, &posted, next);
     if (back)
         s->said[i] = next;
     pthread_mutex_unlock(&s->own);

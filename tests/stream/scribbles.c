@@ -1,4 +1,5 @@
-/* An iod writes nonsense over all that it may write, and dies: the next one finds every word as it must be, and the bytes stay right. */
+/* An iod writes nonsense over all that it may write, and dies: the next one finds every word as it must be, and the
+ * bytes stay right. */
 #include "common/util.h"
 #include "tests/stream/engine.h"
 
@@ -9,7 +10,8 @@ static uint32_t nonsense(struct engine *e, unsigned kind, uint32_t word)
     if (kind < sizeof constant / sizeof *constant)
         return constant[kind];
     if (kind == 4) /* of the right lap, but nothing that was read: nobody can tell that from what was */
-        return ntx_word(ntx_word_gen(word), st == NTX_READY || (st == NTX_SKIPPED) || st == NTX_FAILED ? NTX_FILLING : st);
+        return ntx_word(ntx_word_gen(word),
+                        st == NTX_READY || (st == NTX_SKIPPED) || st == NTX_FAILED ? NTX_FILLING : st);
     return rnd(e, UINT32_MAX) << 1 | 1;
 }
 
@@ -18,7 +20,8 @@ static void scribble(struct engine *e, unsigned kind)
     const struct ntx_region *r = &e->r;
     for (uint32_t *p = (uint32_t *)r->desc; kind != 4 && p < (uint32_t *)(r->desc + r->hdr->n_desc); p++)
         *p = nonsense(e, kind, 0);
-    for (uint32_t *p = (uint32_t *)r->demand; kind != 4 && p < (uint32_t *)(r->demand + ntx_region_all_demands(r->hdr)); p++)
+    for (uint32_t *p = (uint32_t *)r->demand; kind != 4 && p < (uint32_t *)(r->demand + ntx_region_all_demands(r->hdr));
+         p++)
         *p = nonsense(e, kind, 0);
     for (uint32_t i = 0; i < r->hdr->n_desc && kind == 4; i++) {
         atomic_store(&r->desc[i].word, nonsense(e, kind, atomic_load(&r->desc[i].word)));
@@ -32,7 +35,8 @@ static void scribble(struct engine *e, unsigned kind)
     atomic_store(&r->ring->drive_until, ntx_now_ns() + 90000000000u);
 }
 
-/* The next iod, which takes the laps from pass and index (iod/core_pick.c), finds each descriptor where computed has it. */
+/* The next iod, which takes the laps from pass and index (iod/core_pick.c), finds each descriptor where computed has
+ * it. */
 static void check_words(const struct engine *e)
 {
     const struct ntx_region_hdr *h = e->r.hdr;
@@ -45,10 +49,12 @@ static void check_words(const struct engine *e)
     }
     for (uint32_t i = 0; i < h->n_chunks; i++) {
         uint32_t w = atomic_load(&e->r.state[i]);
-        CHECK(w == ntx_word(0, NTX_FREE) || (e->r.chunks[i].placement == NTX_PLACE_HOST && w == ntx_word(0, NTX_READY)));
+        CHECK(w == ntx_word(0, NTX_FREE) ||
+              (e->r.chunks[i].placement == NTX_PLACE_HOST && w == ntx_word(0, NTX_READY)));
     }
     for (uint32_t i = 0; i < ntx_region_all_demands(h); i++)
-        CHECK(ntx_word_state(atomic_load(&e->r.demand[i].word)) == NTX_FREE || ntx_word_state(atomic_load(&e->r.demand[i].word)) == NTX_POSTED);
+        CHECK(ntx_word_state(atomic_load(&e->r.demand[i].word)) == NTX_FREE ||
+              ntx_word_state(atomic_load(&e->r.demand[i].word)) == NTX_POSTED);
     CHECK_EQ(atomic_load(&e->r.ring->iod_asleep), 0);
     CHECK_EQ(atomic_load(&e->r.ring->drive_until), 0);
 }
@@ -89,7 +95,8 @@ static void scribbled_pass(struct engine *e, unsigned kind)
         CHECK_EQ(out[i], pattern(1, ENTRIES_AT + (uint64_t)ids[i / ENTRY_BYTES] * ENTRY_BYTES + i % ENTRY_BYTES));
     for (uint32_t i = HOLD; i < n; i++) {
         const void *b = NULL;
-        for (uint32_t k = 0; k < HOLD && i == 2 * HOLD; k++) { /* nothing else was read into their slots; the next chunks need them */
+        for (uint32_t k = 0; k < HOLD && i == 2 * HOLD;
+             k++) { /* nothing else was read into their slots; the next chunks need them */
             check_whole(e, k, bytes[k]);
             e->w->ops->release(e->w, k);
         }
@@ -127,7 +134,8 @@ static void case_scribbled_memory(void)
     scribble(&e, 1);
     ntx_stream_iod_died(e.s);
     for (uint32_t i = 0; i < n; i++)
-        CHECK_EQ(atomic_load(&e.r.state[i]), ntx_word(0, host_chunk(&e, i) && end_of(&e, i) > half ? NTX_SKIPPED : NTX_FREE));
+        CHECK_EQ(atomic_load(&e.r.state[i]),
+                 ntx_word(0, host_chunk(&e, i) && end_of(&e, i) > half ? NTX_SKIPPED : NTX_FREE));
     ntx_stream_memory_there(e.s, e.r.bytes);
     ntx_stream_untaint(e.s);
     fake_start(&e.iod);
