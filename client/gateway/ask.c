@@ -70,14 +70,14 @@ int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_
     json_t *j = a ? ntx__json_read(body, len, f) : NULL;
     int rc = -1;
     if (!a)
-        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+        return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     /* As `ntx run`. */
     *a = (struct ntx_ask){.api = api, .n = 1, .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .seed = random_seed()};
     if (j)
         rc = readers[api](a, j, f);
     const char *model = json_string_value(json_object_get(j, "model"));
     if (!rc && model && !(a->model = strdup(model)))
-        rc = ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+        rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     json_decref(j);
     if (!rc && ntx_ask_choices(a) > NTX_ASK_CHOICES)
         rc = ntx_fault(f, NTX_FAULT_INVALID, "n", "%u answers are asked for, %u can be given", ntx_ask_choices(a), NTX_ASK_CHOICES);

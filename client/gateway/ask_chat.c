@@ -47,7 +47,7 @@ int ntx__ask_stops(struct ntx_ask *a, const json_t *v, const char *name, struct 
         if (!len || len > STOP_MOST || strlen(json_string_value(s)) != len)
             return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be a string, or several, of 1 to %d bytes without NUL", name, STOP_MOST);
         if (!(a->stops[a->n_stops++] = strdup(json_string_value(s))))
-            return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+            return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     }
     return 0;
 }
@@ -111,7 +111,7 @@ int ntx__ask_message(struct ntx_ask *a, const char *role, const json_t *content,
         rc = ntx_fault(f, NTX_FAULT_INVALID, param, "more than %d messages", MESSAGES_MOST);
     ntx_buf_add(&b, "", 1); /* so that it is there, empty or not */
     if (!rc && (b.bad || !(m = realloc(a->messages, (a->n_messages + 1) * sizeof *m))))
-        rc = ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+        rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     if (rc) {
         ntx_buf_free(&b);
         return rc;

@@ -4,7 +4,7 @@
 
 #include "client/gateway/ask_fields.h"
 
-static int no_memory(struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory"); }
+static int no_memory(struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory"); }
 
 static int constrain(struct ntx_ask *a, const char *kind, const json_t *what, struct ntx_fault *f)
 {

@@ -79,7 +79,7 @@ int ntx__ask_infill(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
     ntx_buf_add(&before, "", 1);
     ntx_buf_add(&behind, "", 1);
     if (!rc && (before.bad || behind.bad || !(a->prompts = calloc(1, sizeof *a->prompts))))
-        rc = ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+        rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     if (rc) {
         ntx_buf_free(&before);
         ntx_buf_free(&behind);

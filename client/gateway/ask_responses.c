@@ -200,7 +200,7 @@ static int keep_echo(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
     static const char *const told[] = {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "tool_choice"};
     if (!(a->echo = json_object()))
-        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+        return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
         json_t *v = json_object_get(body, told[i]);
         if (v && !json_is_null(v))

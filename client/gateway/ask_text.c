@@ -21,7 +21,7 @@ static int read_text(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault
 {
     p->len = json_string_length(v);
     if (!(p->text = malloc(p->len + 1)))
-        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+        return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     memcpy(p->text, json_string_value(v), p->len + 1);
     return 0;
 }
@@ -32,7 +32,7 @@ static int read_tokens(struct ntx_ask_prompt *p, const json_t *v, const char *na
     if (!n || n > TOKENS_MOST)
         return wrong(name, f);
     if (!(p->tokens = malloc(n * sizeof *p->tokens)))
-        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+        return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     for (p->n_tokens = 0; p->n_tokens < n; p->n_tokens++) {
         const json_t *t = json_array_get(v, p->n_tokens);
         json_int_t id = json_integer_value(t);
@@ -58,7 +58,7 @@ int ntx__ask_texts(struct ntx_ask *a, const json_t *v, const char *name, size_t 
     if (n > most)
         return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' has %zu prompts, %zu can be answered at once", name, n, most);
     if (!(a->prompts = calloc(n, sizeof *a->prompts)))
-        return ntx_fault(f, NTX_FAULT_INTERNAL, NULL, "no memory");
+        return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     for (size_t i = 0; i < n; i++) {
         a->n_prompts++;
         if (read_prompt(&a->prompts[i], several ? json_array_get(v, i) : v, name, f))

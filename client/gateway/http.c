@@ -204,16 +204,54 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
 
 /* ---- bodies */
 
+/* A reply may only be queued when all of the body has come: until then the rest of a body that is refused is let pass, as long as it is no longer than a whole one. */
+static enum MHD_Result let_pass(struct ntx_request *q, size_t *n)
+{
+    q->passed += *n;
+    *n = 0;
+    return q->passed > BODY_MOST || ntx_now_ns() - q->since_ns > 2 * BODY_S * 1000000000ull ? MHD_NO : MHD_YES;
+}
+
+/* What of it is here is no longer wanted. */
+static void spoil(struct ntx_request *q, enum ntx_fault_kind why)
+{
+    q->spoilt = why;
+    atomic_fetch_sub(&q->http->bodies, q->body.room);
+    ntx_buf_free(&q->body);
+}
+
 static enum MHD_Result take_body(struct ntx_request *q, const char *data, size_t *n)
 {
     struct ntx_http *h = q->http;
     size_t room = q->body.room;
-    if (q->body.n + *n > BODY_MOST || ntx_now_ns() - q->since_ns > BODY_S * 1000000000ull || atomic_load(&h->bodies) > BODIES_MOST)
-        return MHD_NO; /* too long without having said so, too slow, or too many at once */
+    if (!q->spoilt && q->body.n + *n > BODY_MOST) /* without having said so */
+        spoil(q, NTX_FAULT_LARGE);
+    else if (!q->spoilt && ntx_now_ns() - q->since_ns > BODY_S * 1000000000ull)
+        spoil(q, NTX_FAULT_SLOW);
+    else if (!q->spoilt && atomic_load(&h->bodies) > BODIES_MOST)
+        spoil(q, NTX_FAULT_BUSY);
+    if (q->spoilt)
+        return let_pass(q, n);
     ntx_buf_add(&q->body, data, *n);
     atomic_fetch_add(&h->bodies, q->body.room - room);
+    if (q->body.bad)
+        spoil(q, NTX_FAULT_MEMORY);
     *n = 0;
-    return q->body.bad ? MHD_NO : MHD_YES;
+    return MHD_YES;
+}
+
+static enum MHD_Result refuse_body(struct ntx_request *q)
+{
+    struct ntx_fault f;
+    if (q->spoilt == NTX_FAULT_LARGE)
+        ntx_fault(&f, q->spoilt, NULL, "the body is longer than %u MiB", BODY_MOST >> 20);
+    else if (q->spoilt == NTX_FAULT_SLOW)
+        ntx_fault(&f, q->spoilt, NULL, "the body did not come within %u s", (unsigned)BODY_S);
+    else if (q->spoilt == NTX_FAULT_BUSY)
+        ntx_fault(&f, q->spoilt, NULL, "busy: the bodies of all requests that are being read take more than %u MiB; try again later", BODIES_MOST >> 20);
+    else
+        ntx_fault(&f, q->spoilt, NULL, "no memory for the body; try again later");
+    return ntx__reply_fault(q, &f);
 }
 
 void ntx__http_body_done(struct ntx_request *q)
@@ -240,6 +278,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
     }
     if (*n)
         return take_body(q, data, n);
+    if (q->spoilt)
+        return refuse_body(q);
     if (!q->route->open)
         keep(q, true);
     return q->route->serve(q);

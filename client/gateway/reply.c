@@ -1,5 +1,6 @@
 #include "client/gateway/http.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct MHD_Response *r)
@@ -14,6 +15,11 @@ enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct 
         MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (q->ends)
         MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+    if (q->retry_s) {
+        char text[16];
+        snprintf(text, sizeof text, "%u", q->retry_s);
+        MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, text);
+    }
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED && q->allow)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, q->allow);
     enum MHD_Result rc = MHD_queue_response(q->conn, status, r);
@@ -47,5 +53,6 @@ enum MHD_Result ntx__reply_fault(struct ntx_request *q, const struct ntx_fault *
 {
     struct ntx_buf b = {0};
     q->route->shape->fault(f, &b);
+    q->retry_s = ntx_fault_info(f->kind)->retry_s;
     return ntx__reply(q, ntx_fault_info(f->kind)->status, "application/json", &b);
 }

@@ -149,7 +149,7 @@ static enum MHD_Result serve(struct ntx_request *q, bool seat, json_t *(*answer)
     ntx__http_patience(q->conn, true);
     json_t *made = begin(q, seat, &body, &c, &f) ? NULL : answer(q, c, body, &f);
     if (!made && !f.kind)
-        ntx_fault(&f, NTX_FAULT_INTERNAL, NULL, "no memory");
+        ntx_fault(&f, NTX_FAULT_MEMORY, NULL, "no memory");
     return end(q, body, c, made, &f);
 }
 
@@ -204,7 +204,7 @@ static int32_t *tokens_of(struct ntx_call *c, const struct ntx_ask_prompt *p, si
     int32_t *ids = malloc((e.n_ids + 1) * sizeof *ids);
     if (!ids || !e.n_ids) {
         free(ids);
-        ntx_fault(f, ids ? NTX_FAULT_INVALID : NTX_FAULT_INTERNAL, "input", ids ? "an input has no tokens" : "no memory");
+        ntx_fault(f, ids ? NTX_FAULT_INVALID : NTX_FAULT_MEMORY, "input", ids ? "an input has no tokens" : "no memory");
         return NULL;
     }
     memcpy(ids, e.ids, (*n = e.n_ids) * sizeof *ids);

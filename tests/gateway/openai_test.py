@@ -339,7 +339,7 @@ def hostile(g):
     check(status_of(g.raw(head + b"Content-Length: 99999999999999999999\r\n\r\n")) in (0, 400, 413), "a length beyond all")
     check(status_of(g.raw(head + b"Content-Length: -1\r\n\r\n")) in (0, 400, 413), "a negative length")
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
-    check(status_of(g.raw(head + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunk * 300 + b"0\r\n\r\n")) in (0, 413), "a body that is too long without saying so")
+    check(status_of(g.raw(head + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunk * 300 + b"0\r\n\r\n")) == 413, "a body that is too long without saying so")
     check(status_of(g.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100000 + b"\r\n\r\n")) in (0, 400, 413, 431), "headers too long")
     check(status_of(g.raw(b"\x00\xff" * 2000 + b"\r\n\r\n", 2)) in (0, 400, 413, 414, 431, 505), "garbage")
     status, e = g.post("/v1/completions", b'{"prompt":[' + b"1," * (4 << 20) + b"1]}")
