@@ -61,6 +61,7 @@ struct ntx_match;
 int ntx_match_new(const struct ntx_match_config *c, struct ntx_match **out);
 void ntx_match_free(struct ntx_match *m);
 size_t ntx_match_bytes(const struct ntx_match *m);
+void ntx_match_rest(struct ntx_match *m); /* lets go of all that can be made anew; where there is no memory for that, it stays as it is */
 
 /* mask: bit i % 32 of word i / 32 is token i; good until the next call. lead: a space with which the next token begins is not shown, and does not count.
  * *none: no token may come (the answer must end, or cannot go on). -E2BIG: the grammar takes more memory or more work here than it may; -ENOMEM. */

@@ -347,6 +347,12 @@ int ntx__match_again(struct ntx_match *m, int rc)
     return rc == -E2BIG && m->steps <= NTX__STEPS ? renew(m) : rc;
 }
 
+void ntx_match_rest(struct ntx_match *m)
+{
+    renew(m);
+    m->failed = 0;
+}
+
 int ntx_match_take(struct ntx_match *m, const char *bytes, size_t n)
 {
     m->steps = 0;

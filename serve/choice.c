@@ -6,11 +6,14 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "serve/grammars.h"
 
 /* ---- the vocabulary */
 
 struct ntx_words {
-    struct ntx_tokens *tokens;
+    struct ntx_tokens *tokens; /* NULL: there is no memory for it */
+    uint64_t wants;            /* that it would take, then */
+    struct ntx_grammars *grammars;
     int32_t *ends; /* [n] tokens that end an answer */
     uint32_t n;
     bool strips;   /* a first token's space is not shown, */
@@ -62,6 +65,8 @@ static int words_new(const struct ntx_tokenizer *tok, struct ntx_words **out)
     uint32_t n = ntx_tokenizer_n_vocab(tok);
     struct ntx_words *w = calloc(1, sizeof *w);
     int rc = w ? ntx_tokens_new(n, bytes_of, (void *)(uintptr_t)tok, &w->tokens) : -ENOMEM;
+    if (!rc)
+        rc = ntx_grammars_new(&w->grammars);
     for (uint32_t i = 0; !rc && i < n; i++)
         w->n += ntx_tokenizer_is_eog(tok, (int32_t)i);
     if (!rc && !(w->ends = malloc((w->n + 1) * sizeof *w->ends)))
@@ -84,21 +89,29 @@ void ntx_words_free(struct ntx_words *w)
 {
     if (!w)
         return;
+    ntx_grammars_free(w->grammars);
     ntx_tokens_free(w->tokens);
     free(w->ends);
     free(w->kept);
     free(w);
 }
 
-uint64_t ntx_words_bytes(const struct ntx_words *w) { return w ? sizeof *w + ntx_tokens_bytes(w->tokens) : 0; }
+uint64_t ntx_words_bytes(const struct ntx_words *w)
+{
+    return w ? sizeof *w + (w->tokens ? ntx_tokens_bytes(w->tokens) + ntx_grammars_bytes(w->grammars) : 0) : 0;
+}
+
+bool ntx_words_trim(struct ntx_words *w) { return w && w->grammars && ntx_grammars_trim(w->grammars); }
 
 /* ---- a request's */
+
+#define LEAST (256u << 10) /* of memory, for a match (grammar.h) */
 
 struct ntx_choice {
     const struct ntx_tokenizer *tok;
     const struct ntx_words *words;
     uint32_t n_vocab;
-    struct ntx_grammar *grammar; /* NULL: no constraint */
+    struct ntx_shared_grammar *grammar; /* NULL: no constraint */
     struct ntx_match *match;
     uint64_t memory;
     struct ntx_request_bias *bias; /* [n_bias] */
@@ -118,8 +131,10 @@ static int compile_text(char *text, struct ntx_grammar **out, struct ntx_err *er
     return rc;
 }
 
-static int compile(const struct ntx_choice_ask *a, struct ntx_grammar **out, struct ntx_err *err)
+/* A ntx_grammar_make_fn. */
+static int compile(void *ctx, struct ntx_grammar **out, struct ntx_err *err)
 {
+    const struct ntx_choice_ask *a = ctx;
     const char *text = a->m->constraint_text.len ? a->m->constraint_text.data : "";
     size_t len = a->m->constraint_text.len;
     char *made = NULL;
@@ -135,38 +150,60 @@ static int compile(const struct ntx_choice_ask *a, struct ntx_grammar **out, str
     return rc ? rc : compile_text(made, out, err);
 }
 
+/* One that takes too much is not made again for every request that asks for it. */
+static int forget_words(struct ntx_words *w)
+{
+    w->wants = ntx_tokens_bytes(w->tokens);
+    ntx_tokens_free(w->tokens);
+    ntx_grammars_free(w->grammars);
+    w->tokens = NULL;
+    w->grammars = NULL;
+    return 0;
+}
+
 /* What it would take for good, others would lack: this request alone is refused then. */
 static int share_words(const struct ntx_choice_ask *a, struct ntx_words **out, struct ntx_err *err)
 {
     struct ntx_words *w = atomic_load(a->words);
     int rc = w ? 0 : words_new(a->tok, &w);
+    if (!rc && w->tokens && ntx_tokens_bytes(w->tokens) > a->words_most && !atomic_load(a->words))
+        rc = forget_words(w);
     if (rc)
         return ntx_err_set(err, rc, "no memory for the vocabulary of a grammar");
-    uint64_t bytes = ntx_words_bytes(w);
-    if (bytes <= a->words_most) {
-        atomic_store(a->words, w);
-        *out = w;
+    atomic_store(a->words, w);
+    *out = w;
+    if (w->tokens)
         return 0;
-    }
-    ntx_words_free(w);
-    return ntx_err_set(err, -ENOBUFS, "a grammar, a schema or calls need %llu KiB for this model's vocabulary, and --ram leaves %llu KiB for it: load the model with a larger --ram",
-                       (unsigned long long)(bytes + 1023) >> 10, (unsigned long long)a->words_most >> 10);
+    return ntx_err_set(err, -EOVERFLOW, "a grammar, a schema or calls need %llu KiB for this model's vocabulary, and --ram leaves %llu KiB for it: load the model with a larger --ram",
+                       (unsigned long long)(w->wants + 1023) >> 10, (unsigned long long)a->words_most >> 10);
 }
 
 static int constrain(struct ntx_choice *c, const struct ntx_choice_ask *a, struct ntx_err *err)
 {
     struct ntx_words *w = NULL;
-    int rc = compile(a, &c->grammar, err);
+    const struct ntx_grammar_key key = {a->m->constraint, a->reply, a->chat, a->m->constraint_text};
+    int rc = share_words(a, &w, err);
     if (rc)
         return rc;
-    if (a->memory < (256u << 10) || ntx_grammar_bytes(c->grammar) > a->memory)
-        return ntx_err_set(err, -ENOBUFS, "the grammar or schema takes more memory than --ram leaves for one: make it smaller, or load the model with a larger --ram");
-    if ((rc = share_words(a, &w, err)))
-        return rc;
-    struct ntx_match_config m = {.grammar = c->grammar, .tokens = w->tokens, .memory = a->memory, .thinking = a->thinks};
     c->words = w;
+    if ((rc = ntx_grammars_take(w->grammars, &key, compile, (void *)(uintptr_t)a, &c->grammar, err)))
+        return rc;
+    size_t bytes = ntx_grammar_bytes(ntx_grammars_of(c->grammar));
+    if (a->memory < LEAST || bytes > a->memory)
+        return ntx_err_set(err, -EOVERFLOW, "the grammar or schema takes %zu KiB, and --ram leaves %llu KiB for one: make it smaller, or load the model with a larger --ram",
+                           (NTX_MAX(bytes, (size_t)LEAST) + 1023) >> 10, (unsigned long long)a->memory >> 10);
+    struct ntx_match_config m = {.grammar = ntx_grammars_of(c->grammar), .tokens = w->tokens, .memory = a->memory, .thinking = a->thinks};
     rc = ntx_match_new(&m, &c->match);
     return rc ? ntx_err_set(err, rc, "%s", rc == -ENOMEM ? "no memory for the grammar" : ntx_choice_why(rc)) : 0;
+}
+
+static void let_go(struct ntx_choice *c)
+{
+    ntx_match_free(c->match);
+    if (c->grammar)
+        ntx_grammars_give(c->words->grammars, c->grammar);
+    c->match = NULL;
+    c->grammar = NULL;
 }
 
 static int copy_biases(struct ntx_choice *c, const struct ntx_choice_ask *a, struct ntx_err *err)
@@ -191,8 +228,7 @@ int ntx_choice_new(const struct ntx_choice_ask *a, struct ntx_choice **out, stru
     *c = (struct ntx_choice){.tok = a->tok, .n_vocab = a->n_vocab, .memory = a->memory, .ignore_eos = a->m->ignore_eos, .logprobs = a->m->logprobs, .top = NTX_MIN(a->m->top_logprobs, NTX_TOP_MOST)};
     int rc = a->m->constraint ? constrain(c, a, err) : 0;
     if (rc && rc != -ENOMEM && a->m->constraint_soft) {
-        ntx_grammar_free(c->grammar);
-        c->grammar = NULL;
+        let_go(c);
         rc = 0;
     }
     if (!rc)
@@ -208,15 +244,30 @@ void ntx_choice_free(struct ntx_choice *c)
 {
     if (!c)
         return;
-    ntx_match_free(c->match);
-    ntx_grammar_free(c->grammar);
+    let_go(c);
     free(c->bias);
     free(c);
 }
 
 uint64_t ntx_choice_bytes(const struct ntx_choice *c)
 {
-    return sizeof *c + c->n_bias * sizeof *c->bias + (c->grammar ? ntx_grammar_bytes(c->grammar) + c->memory : 0);
+    return c ? sizeof *c + c->n_bias * sizeof *c->bias + (c->match ? ntx_match_bytes(c->match) : 0) : 0;
+}
+
+uint64_t ntx_choice_most(const struct ntx_choice *c)
+{
+    return c ? sizeof *c + c->n_bias * sizeof *c->bias + (c->match ? c->memory : 0) : 0;
+}
+
+uint64_t ntx_choice_shared(const struct ntx_choice *c)
+{
+    return c && c->match ? ntx_tokens_bytes(c->words->tokens) + ntx_grammar_bytes(ntx_grammars_of(c->grammar)) : 0;
+}
+
+void ntx_choice_rest(struct ntx_choice *c)
+{
+    if (c && c->match)
+        ntx_match_rest(c->match);
 }
 
 /* ---- what is told: log(exp(l) / sum(exp)), by sums of doubles in the order of the ids */

@@ -16,11 +16,12 @@
 
 #define NTX_TOP_MOST 20u
 
-/* The vocabulary for masks, of a loaded model, made when it is first wanted. */
+/* What all constraints of a loaded model share, made when the first one comes: the vocabulary for masks, and the compiled grammars (grammars.h). */
 struct ntx_words;
 typedef _Atomic(struct ntx_words *) ntx_words_slot;
 void ntx_words_free(struct ntx_words *w);
 uint64_t ntx_words_bytes(const struct ntx_words *w); /* NULL: 0 */
+bool ntx_words_trim(struct ntx_words *w);            /* a grammar that nobody has goes; false: there is none. NULL is fine */
 
 struct ntx_choice_ask {
     const struct ntx_request *m;
@@ -43,7 +44,11 @@ struct ntx_choice;
 bool ntx_choice_wanted(const struct ntx_request *m);
 int ntx_choice_new(const struct ntx_choice_ask *ask, struct ntx_choice **out, struct ntx_err *err);
 void ntx_choice_free(struct ntx_choice *c);
-uint64_t ntx_choice_bytes(const struct ntx_choice *c); /* that it holds, or may come to hold */
+/* Bytes that it holds now, and that it may come to hold while it draws; what it shares (ntx_words_bytes) is not counted. NULL: 0. */
+uint64_t ntx_choice_bytes(const struct ntx_choice *c);
+uint64_t ntx_choice_most(const struct ntx_choice *c);
+uint64_t ntx_choice_shared(const struct ntx_choice *c); /* of what it shares, that there would be for it alone */
+void ntx_choice_rest(struct ntx_choice *c); /* no token is drawn for a while: it lets go of what it can make anew. NULL is fine */
 
 /* The token for a position by the logits behind the one before it. lead: a space that it begins with is not shown. Negative errno: it cannot go on
  * (ntx_choice_why says it in words). */

@@ -67,6 +67,7 @@ static void *engine_main(void *arg)
     while (!e->quit) {
         do_jobs(e, idle);
         e->was_busy = true; /* a job that failed at once counts as business, too */
+        ntx__engine_read_more(e);
         ntx__engine_admit(e);
         ntx__engine_gauges(e);
         idle = e->quit || !ntx__engine_pass(e);

@@ -343,6 +343,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
     const struct ntx_row *rows = e->rows + s->first_row + again;
     const struct ntx_draft *d = s->draft;
     struct drawn t;
+    s->again = false;
     s->n_past += again;
     if (s->take == again) /* there was no room for more */
         return;

@@ -109,6 +109,7 @@ struct ntx_engine {
 /* ---- engine_job.c */
 void ntx__engine_job(struct ntx_engine *e, struct ntx_job *job); /* may keep job->req, which is NULL then */
 void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r);
+void ntx__engine_read_more(struct ntx_engine *e); /* requests whose tokens have memory now are read */
 void ntx__engine_admit(struct ntx_engine *e); /* queued sessions whose KV is free begin to run */
 /* The request of s ends with an answer, or with an error; s is freed unless it is kept. */
 void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char *finish);

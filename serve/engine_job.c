@@ -54,6 +54,9 @@ static void leave(struct ntx_engine *e, struct ntx_session *s)
         atomic_store(&s->reading->unwanted, true);
         s->reading = NULL;
     }
+    ntx_request_free(s->unread);
+    s->unread = NULL;
+    s->put_by = s->again = false;
     if (s->state != NTX_SESSION_IDLE)
         count_off(e);
     s->state = NTX_SESSION_IDLE;
@@ -214,6 +217,9 @@ static uint32_t count_in_line(const struct ntx_engine *e)
     return n;
 }
 
+/* It waits for its client, not for us. */
+static bool rests(const struct ntx_session *s) { return s->put_by && ntx_writer_rests(s->writer); }
+
 static void send_started(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_started m = {.session = s->id, .prompt_tokens = s->run.prompt_tokens, .seed = s->run.seed, .context = s->n_tokens, .ctx = e->l->env.ctx};
@@ -253,11 +259,13 @@ static struct ntx_session *least_wanted(const struct ntx_engine *e)
     return best;
 }
 
-/* s, which is counted, has just grown. False: there is no room for it. */
-static bool make_room(struct ntx_engine *e)
+/* For so many bytes more. False: there is none as long as those who have it hold it. */
+static bool make_room(struct ntx_engine *e, uint64_t more)
 {
-    while (bytes_held(e, NULL) + ntx_words_bytes(e->l->words) > e->l->kept_bytes) {
+    while (bytes_held(e, NULL) + ntx_words_bytes(e->l->words) + more > e->l->kept_bytes) {
         struct ntx_session *s = least_wanted(e);
+        if (ntx_words_trim(e->l->words))
+            continue;
         if (!s)
             return false;
         ntx__engine_drop(e, s);
@@ -265,8 +273,22 @@ static bool make_room(struct ntx_engine *e)
     return true;
 }
 
-static const char no_room[] = "busy: requests under way take all the memory that --ram leaves for their tokens; try again later, with a shorter prompt or fewer "
-                              "tokens to write, or load the model with a larger --ram or a smaller --ctx";
+/* Whether s takes more than there is when nobody else has anything. */
+static bool too_big(struct ntx_engine *e, const struct ntx_session *s, struct ntx_err *err)
+{
+    uint64_t bytes = bytes_of(e, s), more = ntx_session_more(s), shared = ntx_choice_shared(s->choice);
+    if (bytes + more + shared <= e->l->kept_bytes)
+        return false;
+    if (more)
+        ntx_err_set(err, -EOVERFLOW, "an answer held to a grammar, a schema or calls takes up to %llu KiB here, %llu KiB of them for the vocabulary, and --ram leaves %llu KiB for requests: "
+                    "load the model with a larger --ram", (unsigned long long)(bytes + more + shared) >> 10, (unsigned long long)shared >> 10, (unsigned long long)e->l->kept_bytes >> 10);
+    else
+        ntx_err_set(err, -ENOBUFS, "the request's %u tokens take %llu KiB, and --ram leaves %llu KiB for requests: shorten it, or load the model with a larger --ram", s->n_tokens,
+                    (unsigned long long)(bytes + 1023) >> 10, (unsigned long long)e->l->kept_bytes >> 10);
+    return true;
+}
+
+static const char no_room[] = "busy: requests under way take all the memory that --ram leaves for what they hold; try again later, or load the model with a larger --ram";
 
 /* ---- from a request to a session that waits for its turn */
 
@@ -286,8 +308,9 @@ static void stand_in_line(struct ntx_engine *e, struct ntx_session *s, uint64_t 
     unlink_session(e, s); /* it stands at the end of the line */
     append(e, s);
     s->state = NTX_SESSION_QUEUED;
-    if (!make_room(e)) {
-        ntx__engine_fail(e, s, -ENOBUFS, no_room);
+    struct ntx_err err = {0};
+    if (too_big(e, s, &err)) {
+        ntx__engine_fail(e, s, err.code, err.text);
         return;
     }
     if (s->kind == NTX_SESSION_GENERATE)
@@ -320,36 +343,23 @@ void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r)
         stand_in_line(e, s, r->asked_ns);
 }
 
-/* At most so many tokens will come of it: that is what it is counted for while it is read. */
-static uint32_t most_tokens(const struct ntx_prompt *p)
-{
-    uint64_t most = p->m->prompt.len + p->m->n_tokens + p->m->variables.len + 4096; /* and what a template writes itself */
-    for (size_t i = 0; i < p->m->n_messages; i++)
-        most += p->m->messages[i].text.len + p->m->messages[i].fields.len + 64;
-    return (uint32_t)NTX_MIN(most, (uint64_t)p->limits.ids);
-}
-
-static void read_prompt(struct ntx_engine *e, struct ntx_job *j, struct ntx_session *s)
+static void read_prompt(struct ntx_engine *e, struct ntx_session *s)
 {
     struct ntx_err err = {0};
     struct ntx_reading *r = calloc(1, sizeof *r);
-    int rc = r ? ntx_session_prompt(s, &e->l->env, j->req, &r->unwanted, &r->prompt, &err) : ntx_err_set(&err, -ENOMEM, "no memory for a prompt");
+    int rc = r ? ntx_session_prompt(s, &e->l->env, s->unread, &r->unwanted, &r->prompt, &err) : ntx_err_set(&err, -ENOMEM, "no memory for a prompt");
     if (rc) {
         ntx_reading_free(r);
         refuse_session(e, s, rc, err.text);
         return;
     }
     r->session = s;
-    r->asked_ns = j->asked_ns;
-    r->req = j->req;
-    j->req = NULL;
+    r->asked_ns = s->unread_ns;
+    r->req = s->unread;
+    s->unread = NULL;
     s->reading = r;
-    s->reading_tokens = most_tokens(&r->prompt);
+    s->reading_tokens = (uint32_t)(ntx_session_wants(&e->l->env, r->req) / sizeof *s->tokens);
     ntx_reader_put(e->reader, r);
-    if (!make_room(e))
-        refuse_session(e, s, -ENOBUFS, no_room);
-    else if (count_queued(e) > e->c.max_queue + e->l->max_sessions)
-        refuse_session(e, s, -EBUSY, "busy: too many requests wait already; try again later");
 }
 
 static int only_tokens(struct ntx_engine *e, struct ntx_session *s, const struct ntx_request *q, struct ntx_err *err)
@@ -381,24 +391,91 @@ static void give_sums(struct ntx_engine *e, const struct ntx_job *j)
     confirm(e, j);
 }
 
-static void begin(struct ntx_engine *e, struct ntx_job *j)
+static void take_tokens(struct ntx_engine *e, struct ntx_session *s)
 {
     struct ntx_err err = {0};
-    struct ntx_session *s = session_for(e, j);
-    if (!s)
-        return;
-    s->request = j->req->id;
-    s->reserve = s->reading_tokens = 0; /* not known yet */
-    s->state = NTX_SESSION_READING;
-    if (j->req->kind == NTX_REQUEST_GENERATE) {
-        read_prompt(e, j, s);
-        return;
-    }
-    int rc = only_tokens(e, s, j->req, &err);
+    int rc = only_tokens(e, s, s->unread, &err);
+    ntx_request_free(s->unread);
+    s->unread = NULL;
     if (rc)
         refuse_session(e, s, rc, err.text);
     else
-        stand_in_line(e, s, j->asked_ns);
+        stand_in_line(e, s, s->unread_ns);
+}
+
+/* Nobody else has anything that would become free. */
+static bool alone(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    for (const struct ntx_session *o = e->sessions; o; o = o->next)
+        if (o != s && o->state != NTX_SESSION_IDLE && !o->unread && !rests(o))
+            return false;
+    return true;
+}
+
+/* The most that one of those in line will take beyond what it has, when it runs: tokens leave as much for it. */
+static uint64_t owed_to_line(const struct ntx_engine *e, const struct ntx_request *m)
+{
+    uint64_t most = m->constraint ? e->l->env.choice_bytes : 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        most = s->state == NTX_SESSION_QUEUED ? NTX_MAX(most, ntx_session_more(s)) : most;
+    return most;
+}
+
+static struct ntx_session *first_unread(const struct ntx_engine *e)
+{
+    struct ntx_session *s = e->sessions;
+    while (s && !s->unread)
+        s = s->next;
+    return s;
+}
+
+/* Requests are read in their order, as far as there is memory for their tokens; the rest waits as it came. */
+void ntx__engine_read_more(struct ntx_engine *e)
+{
+    for (struct ntx_session *s; (s = first_unread(e));) {
+        if (!make_room(e, ntx_session_wants(&e->l->env, s->unread) + owed_to_line(e, s->unread)) && !alone(e, s))
+            return;
+        if (s->unread->kind == NTX_REQUEST_GENERATE)
+            read_prompt(e, s);
+        else
+            take_tokens(e, s);
+    }
+}
+
+static struct ntx_session *still_unread(const struct ntx_engine *e, uint64_t id)
+{
+    struct ntx_session *s = e->sessions;
+    while (s && !(s->id == id && s->unread))
+        s = s->next;
+    return s;
+}
+
+static void begin(struct ntx_engine *e, struct ntx_job *j)
+{
+    struct ntx_session *s = session_for(e, j);
+    if (!s)
+        return;
+    const uint64_t id = s->id;
+    s->request = j->req->id;
+    s->reserve = s->reading_tokens = 0; /* not known yet */
+    s->state = NTX_SESSION_READING;
+    s->unread = j->req;
+    s->unread_ns = j->asked_ns;
+    j->req = NULL;
+    unlink_session(e, s);
+    append(e, s);
+    uint32_t waiting = count_queued(e);
+    if (waiting > e->c.max_queue + e->l->max_sessions) {
+        refuse_session(e, s, -EBUSY, "busy: too many requests wait already; try again later");
+        return;
+    }
+    ntx__engine_read_more(e);
+    if (!(s = still_unread(e, id)))
+        return;
+    if (!e->c.max_queue)
+        refuse_session(e, s, -EBUSY, no_room);
+    else
+        ntx_mail_progress(e->c.mail, s->writer, s->request, "queue", 0, waiting);
 }
 
 /* Idle sessions give up their KV for somebody who waits; their tokens stay, and are computed again when they go on. The values are the
@@ -433,40 +510,125 @@ static bool make_set(struct ntx_engine *e, struct ntx_session *s)
     return e->l->ffn.kind != NTX_FFN_PROMPT || s->ffn;
 }
 
+/* It writes, and its client takes nothing of that: somebody who waits may have its place. What it has is computed again, to the same values; so not where those would differ. */
+static bool may_put_by(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    return s->state == NTX_SESSION_RUNNING && s->kind == NTX_SESSION_GENERATE && s->generated && !s->again && e->exact && !e->l->device && !ntx_writer_room(s->writer);
+}
+
+static void put_by(struct ntx_engine *e, struct ntx_session *s)
+{
+    ntx_log(NTX_LOG_DEBUG, "session %llu: its client takes nothing, and others wait: it gives way", (unsigned long long)s->id);
+    ntx__engine_keep(e, s, true);
+    ntx_kv_seq_free(s->kv);
+    s->kv = NULL;
+    s->n_past = s->n_exact = s->n_kept = 0;
+    ntx_sampler_free(s->sampler);
+    s->sampler = NULL;
+    ntx_choice_rest(s->choice);
+    s->put_by = true;
+    s->state = NTX_SESSION_QUEUED;
+    ntx_writer_rest(s->writer);
+}
+
+static bool put_one_by(struct ntx_engine *e)
+{
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        if (may_put_by(e, s)) {
+            put_by(e, s);
+            return true;
+        }
+    return false;
+}
+
+static uint32_t count_running(const struct ntx_engine *e)
+{
+    uint32_t n = 0;
+    for (const struct ntx_session *s = e->sessions; s; s = s->next)
+        n += s->state == NTX_SESSION_RUNNING;
+    return n;
+}
+
+/* What s needs to run is its own. 0; -EAGAIN: not now; -EBUSY: nor that memory which only constraints take; or s cannot run, with err. */
+static int get_all(struct ntx_engine *e, struct ntx_session *s, struct ntx_err *err)
+{
+    uint32_t running = count_running(e);
+    if (running >= e->l->max_sessions)
+        return -EAGAIN;
+    if (!make_room(e, ntx_session_more(s)) && running)
+        return -EBUSY;
+    int rc = reserve(e, s);
+    if (rc == -EAGAIN)
+        return rc;
+    if (rc == -ENOSPC)
+        return ntx_err_set(err, rc, "KV for %u tokens does not fit: %u blocks of %d tokens are all there are; load the model with a smaller --ctx or a larger --ram",
+                           s->reserve, ntx_kv_pool_blocks(e->l->kv), NTX_KV_BLOCK);
+    if (rc)
+        return ntx_err_set(err, rc, "what was computed of this text before cannot be had again: %s; ask again", strerror(-rc));
+    if (!make_set(e, s))
+        return ntx_err_set(err, -ENOMEM, "no memory for what the session's prompt shows of its neurons");
+    if (s->kind == NTX_SESSION_GENERATE && ntx_session_start(s, &e->l->env))
+        return ntx_err_set(err, -ENOMEM, "no memory for sampling");
+    return 0;
+}
+
+static void run_session(struct ntx_engine *e, struct ntx_session *s)
+{
+    s->state = NTX_SESSION_RUNNING;
+    s->again = s->put_by;
+    s->put_by = false;
+    if (s->again)
+        return;
+    s->n_prompt = ntx_session_todo(s);
+    ntx_run_admitted(&s->run, e->c.counters);
+}
+
+/* Sessions of the same client that run or stand before s. */
+static uint32_t count_before(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    uint32_t n = 0;
+    bool before = true;
+    for (const struct ntx_session *o = e->sessions; o; o = o->next) {
+        before &= o != s;
+        n += o->writer == s->writer && (o->state == NTX_SESSION_RUNNING || (before && o->state == NTX_SESSION_QUEUED && !rests(o)));
+    }
+    return n;
+}
+
+/* Who is next: clients take turns, so one with many requests keeps nobody waiting for all of them; among equals who came first. plain: of those that need no memory for a
+ * constraint. */
+static struct ntx_session *first_in_line(const struct ntx_engine *e, bool plain)
+{
+    struct ntx_session *best = NULL;
+    uint32_t least = UINT32_MAX;
+    for (struct ntx_session *s = e->sessions; s && least; s = s->next) {
+        if (s->state != NTX_SESSION_QUEUED || rests(s) || (plain && ntx_session_more(s)))
+            continue;
+        uint32_t before = count_before(e, s);
+        if (before < least) {
+            best = s;
+            least = before;
+        }
+    }
+    return best;
+}
+
 void ntx__engine_admit(struct ntx_engine *e)
 {
-    uint32_t running = 0;
-    for (struct ntx_session *s = e->sessions; s; s = s->next)
-        running += s->state == NTX_SESSION_RUNNING;
-    for (struct ntx_session *s = e->sessions, *next; s && running < e->l->max_sessions; s = next) {
-        next = s->next;
-        if (s->state != NTX_SESSION_QUEUED)
+    bool plain = false;
+    for (struct ntx_session *s; (s = first_in_line(e, plain));) {
+        struct ntx_err err = {0};
+        int rc = get_all(e, s, &err);
+        if (!rc)
+            run_session(e, s);
+        else if (err.code)
+            ntx__engine_fail(e, s, rc, err.text);
+        else if (put_one_by(e))
             continue;
-        int rc = reserve(e, s);
-        if (rc == -EAGAIN)
-            return; /* the others came later */
-        if (rc) {
-            char text[200];
-            if (rc != -ENOSPC)
-                snprintf(text, sizeof text, "what was computed of this text before cannot be had again: %s; ask again", strerror(-rc));
-            else
-                snprintf(text, sizeof text, "KV for %u tokens does not fit: %u blocks of %d tokens are all there are; load the model with a smaller --ctx or a larger --ram",
-                         s->reserve, ntx_kv_pool_blocks(e->l->kv), NTX_KV_BLOCK);
-            ntx__engine_fail(e, s, rc, text);
-            continue;
-        }
-        if (!make_set(e, s)) {
-            ntx__engine_fail(e, s, -ENOMEM, "no memory for what the session's prompt shows of its neurons");
-            continue;
-        }
-        if (s->kind == NTX_SESSION_GENERATE && ntx_session_start(s, &e->l->env)) {
-            ntx__engine_fail(e, s, -ENOMEM, "no memory for sampling");
-            continue;
-        }
-        s->state = NTX_SESSION_RUNNING;
-        s->n_prompt = ntx_session_todo(s);
-        ntx_run_admitted(&s->run, e->c.counters);
-        running++;
+        else if (rc == -EAGAIN)
+            return; /* the others come after it */
+        else
+            plain = true;
     }
 }
 

@@ -355,7 +355,7 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
     if (s->kind == NTX_SESSION_GENERATE)
         ntx__engine_show(e, s, rows, take);
     if (ntx_session_todo(s)) {
-        if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
+        if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES && !s->again)
             ntx_mail_progress(e->c.mail, s->writer, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
         return;
     }

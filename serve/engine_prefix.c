@@ -46,8 +46,10 @@ static void took_over(struct ntx_engine *e, struct ntx_session *s, uint32_t n)
 {
     uint32_t begin = s->n_tokens - NTX_MIN(s->run.prompt_tokens, s->n_tokens), from = NTX_MAX(s->n_past, begin);
     uint32_t new = n > from ? n - from : 0;
-    s->run.cached_tokens += new;
-    ntx_count(e->c.counters, NTX_C_comp_cached_tokens, new);
+    if (!s->generated) { /* else it takes back its own */
+        s->run.cached_tokens += new;
+        ntx_count(e->c.counters, NTX_C_comp_cached_tokens, new);
+    }
     s->n_past = s->n_exact = n;
     s->n_kept = n / NTX_KV_BLOCK;
 }

@@ -13,7 +13,7 @@ struct ntx_writer {
     struct ntx_outlet *outlet;
     uint64_t client, scope;
     atomic_size_t pending;
-    atomic_bool closed, lost;
+    atomic_bool closed, lost, rests;
 };
 
 void ntx_outlet_init(struct ntx_outlet *o, uint32_t max_clients)
@@ -62,6 +62,16 @@ static size_t room(const struct ntx_outlet *o, size_t pending, size_t all)
 
 size_t ntx_writer_room(const struct ntx_writer *s) { return room(s->outlet, atomic_load(&s->pending), atomic_load(&s->outlet->pending)); }
 
+/* Whoever comes second of these two sees the other: the last byte is taken, or that it rests. */
+void ntx_writer_rest(struct ntx_writer *s)
+{
+    atomic_store(&s->rests, true);
+    if (!atomic_load(&s->pending))
+        atomic_store(&s->rests, false);
+}
+
+bool ntx_writer_rests(const struct ntx_writer *s) { return atomic_load(&s->rests); }
+
 /* Whether it was full is told by the very values that are taken down here: had they been looked at before, the engine might have filled it in
  * between and gone to rest, and nobody would wake it. */
 bool ntx_writer_sent(struct ntx_writer *s, size_t bytes)
@@ -69,7 +79,8 @@ bool ntx_writer_sent(struct ntx_writer *s, size_t bytes)
     struct ntx_outlet *o = s->outlet;
     bytes += NTX_WRITER_FRAME;
     size_t pending = atomic_fetch_sub(&s->pending, bytes), all = atomic_fetch_sub(&o->pending, bytes);
-    return !room(o, pending, all) || (all >= NTX_OUTLET_FULL / 2 && all - bytes < NTX_OUTLET_FULL / 2);
+    bool wakes = pending == bytes && atomic_exchange(&s->rests, false);
+    return wakes || !room(o, pending, all) || (all >= NTX_OUTLET_FULL / 2 && all - bytes < NTX_OUTLET_FULL / 2);
 }
 
 struct ntx_mailbox {

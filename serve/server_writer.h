@@ -45,7 +45,10 @@ bool ntx_writer_closed(const struct ntx_writer *s);
 void ntx_writer_lose(struct ntx_writer *s);        /* a reply could not be encoded: the connection is to be closed */
 bool ntx_writer_lost(const struct ntx_writer *s);
 size_t ntx_writer_room(const struct ntx_writer *s); /* bytes until it is full; 0: it is */
-/* The socket took a reply of so many bytes, or it was thrown away. True: there is room again for some writer that was full. */
+/* Its sessions rest until the socket has taken all that waits for it. */
+void ntx_writer_rest(struct ntx_writer *s);
+bool ntx_writer_rests(const struct ntx_writer *s);
+/* The socket took a reply of so many bytes, or it was thrown away. True: there is room again for some writer that was full, or s no longer rests. */
 bool ntx_writer_sent(struct ntx_writer *s, size_t bytes);
 
 enum ntx_mail_kind {

@@ -45,6 +45,7 @@ void ntx_session_free(struct ntx_session *s)
     free_request(s);
     ntx_kv_seq_free(s->kv);
     free(s->dialog.begins);
+    ntx_request_free(s->unread);
     free(s->tokens);
     free(s->similar);
     ntx_ffn_set_free(s->ffn);
@@ -216,7 +217,7 @@ int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e)
 {
     int rc = ntx_sampler_new(&s->sampling, e->n_vocab, &s->sampler);
     for (uint32_t i = 0; !rc && i < s->n_tokens; i++)
-        ntx_sampler_accept(s->sampler, s->tokens[i]);
+        (i < s->n_tokens - s->generated ? ntx_sampler_accept : ntx_sampler_wrote)(s->sampler, s->tokens[i]);
     return rc;
 }
 
@@ -228,11 +229,27 @@ uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session
         bytes += s->reading_tokens * sizeof *s->tokens;
     if (s->pool)
         bytes += e->n_embd * sizeof *s->pool;
-    if (s->choice)
-        bytes += ntx_choice_bytes(s->choice);
+    bytes += s->state == NTX_SESSION_RUNNING ? ntx_choice_most(s->choice) : ntx_choice_bytes(s->choice);
     if (s->each)
         bytes += (s->n_tokens - s->from) * sizeof *s->each;
     return bytes + (s->similar ? e->n_layers * sizeof *s->similar : 0);
+}
+
+uint64_t ntx_session_more(const struct ntx_session *s)
+{
+    uint64_t now = ntx_choice_bytes(s->choice), most = ntx_choice_most(s->choice);
+    return s->state != NTX_SESSION_RUNNING && most > now ? most - now : 0;
+}
+
+uint64_t ntx_session_wants(const struct ntx_session_env *e, const struct ntx_request *m)
+{
+    uint64_t most = m->prompt.len + m->n_tokens + m->variables.len;
+    if (m->kind == NTX_REQUEST_GENERATE && !m->n_tokens)
+        most += 4096; /* what a template writes itself */
+    for (size_t i = 0; i < m->n_messages; i++)
+        most += m->messages[i].text.len + m->messages[i].fields.len + 64;
+    most = NTX_MIN(most, 2 * (uint64_t)e->ctx);
+    return most * sizeof(int32_t) + (m->pool ? e->n_embd * sizeof(float) : 0) + (m->kind == NTX_REQUEST_SCORE ? m->n_tokens * sizeof(float) : 0);
 }
 
 static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, size_t n, struct ntx_err *err)

@@ -2,6 +2,8 @@
  *
  *           tokens found         KV there          all fed, one sampled, again            end, `keep`
  *   READING ------------> QUEUED ----------> RUNNING ------------------------> RUNNING ----------------> IDLE (waits for the next request)
+ *                            ^-----------------'
+ *                              its client takes nothing, and others wait: it is `put_by` until the client does
  *
  * tokens[0..n_past) are in the KV cache, tokens[n_past..n_tokens) are still to be fed. A request adds tokens at the end; a row of
  * a pass feeds one. LOGITS, SCORE and STATES requests are sessions too, that sample nothing. */
@@ -43,6 +45,8 @@ struct ntx_session {
     enum ntx_session_state state;
     bool keep, cancel;
 
+    struct ntx_request *unread; /* owned; while READING: its tokens have no memory yet. NULL: they have */
+    uint64_t unread_ns;        /* when that was asked */
     struct ntx_reading *reading; /* while READING */
     uint32_t reading_tokens;   /* that it may give, at most */
     struct ntx_kv_seq *kv;     /* NULL while queued, and after an idle session was pushed out */
@@ -52,6 +56,8 @@ struct ntx_session {
     uint32_t n_exact;          /* of n_past, those from the begin on that were fed as a prompt's */
     uint32_t n_kept;           /* blocks of them that were kept for others (engine_prefix.c) */
     bool pinned;               /* its prompt is all that is wanted (request.h, prefix) */
+    bool put_by;               /* while QUEUED: it has written, and gave its KV to others */
+    bool again;                /* RUNNING: what it had of KV then is computed again, as a prompt's */
     bool waits;                /* in the pass that is being made: for another that is ahead in the same text */
     uint8_t adapter;           /* that its rows have; 0: none */
     uint32_t take, first_row;  /* rows in the pass that is being made */
@@ -139,6 +145,8 @@ static inline uint32_t ntx__session_single(const struct ntx_session *s) { return
 /* Its next token is fed alone, and may skip layers. */
 static inline bool ntx_session_decoding(const struct ntx_session *s)
 {
+    if (s->again)
+        return ntx_session_todo(s) == 1;
     return s->kind == NTX_SESSION_GENERATE ? s->generated > 0 : s->one_by_one && s->n_past >= ntx__session_single(s);
 }
 /* Tokens that one pass may take at most. */
@@ -146,7 +154,7 @@ static inline uint32_t ntx_session_ready(const struct ntx_session *s)
 {
     if (s->one_by_one)
         return ntx_session_decoding(s) ? 1 : ntx__session_single(s) - s->n_past;
-    return ntx_session_todo(s);
+    return s->again && !ntx_session_decoding(s) ? ntx_session_todo(s) - 1 : ntx_session_todo(s); /* the last one is fed alone, as it would have been */
 }
 /* Takes what a row showed of each layer ([n_layers], NaN: nothing) into `similar`. */
 int ntx_session_saw(struct ntx_session *s, const float *similar, uint32_t n_layers);
@@ -162,8 +170,11 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
 void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logits, uint32_t n_vocab);
 /* Its KV is there: what it needs to run is made. Not before, since it is large, and many may wait. */
 int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e);
-/* Bytes that it holds, whatever its state, or may come to hold while it is read; what only a running session holds is not counted. */
+/* Bytes that it holds, whatever its state, or may come to hold while it is read; of what only a running session holds, its choice's memory is counted. */
 uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session_env *e);
+uint64_t ntx_session_more(const struct ntx_session *s); /* that it will hold beyond those when it runs */
+/* Bytes that a session will hold for m at most beyond what it holds, as long as m's tokens are not known. */
+uint64_t ntx_session_wants(const struct ntx_session_env *e, const struct ntx_request *m);
 /* The answer has ended: the session waits for its next request. */
 void ntx_session_rest(struct ntx_session *s);
 
