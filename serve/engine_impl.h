@@ -63,7 +63,7 @@ struct ntx_engine {
     atomic_uint n_working; /* requests that were submitted and have not had their last reply */
 
     struct ntx_session *sessions; /* in the order of their requests */
-    uint64_t last_session;
+    uint64_t last_session, last_turn;
     bool quit, was_busy;
     uint64_t pass;
     uint32_t max_rows, n_live, n_rows;

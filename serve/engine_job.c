@@ -308,6 +308,7 @@ static void stand_in_line(struct ntx_engine *e, struct ntx_session *s, uint64_t 
     unlink_session(e, s); /* it stands at the end of the line */
     append(e, s);
     s->state = NTX_SESSION_QUEUED;
+    s->turn = ++e->last_turn;
     struct ntx_err err = {0};
     if (too_big(e, s, &err)) {
         ntx__engine_fail(e, s, err.code, err.text);
@@ -553,9 +554,10 @@ static uint32_t count_running(const struct ntx_engine *e)
 static int get_all(struct ntx_engine *e, struct ntx_session *s, struct ntx_err *err)
 {
     uint32_t running = count_running(e);
+    uint64_t more = ntx_session_more(s);
     if (running >= e->l->max_sessions)
         return -EAGAIN;
-    if (!make_room(e, ntx_session_more(s)) && running)
+    if (more && !make_room(e, more) && running)
         return -EBUSY;
     int rc = reserve(e, s);
     if (rc == -EAGAIN)
@@ -575,6 +577,7 @@ static int get_all(struct ntx_engine *e, struct ntx_session *s, struct ntx_err *
 static void run_session(struct ntx_engine *e, struct ntx_session *s)
 {
     s->state = NTX_SESSION_RUNNING;
+    ntx_writer_take_turn(s->writer, ++e->last_turn);
     s->again = s->put_by;
     s->put_by = false;
     if (s->again)
@@ -583,32 +586,18 @@ static void run_session(struct ntx_engine *e, struct ntx_session *s)
     ntx_run_admitted(&s->run, e->c.counters);
 }
 
-/* Sessions of the same client that run or stand before s. */
-static uint32_t count_before(const struct ntx_engine *e, const struct ntx_session *s)
-{
-    uint32_t n = 0;
-    bool before = true;
-    for (const struct ntx_session *o = e->sessions; o; o = o->next) {
-        before &= o != s;
-        n += o->writer == s->writer && (o->state == NTX_SESSION_RUNNING || (before && o->state == NTX_SESSION_QUEUED && !rests(o)));
-    }
-    return n;
-}
-
-/* Who is next: clients take turns, so one with many requests keeps nobody waiting for all of them; among equals who came first. plain: of those that need no memory for a
- * constraint. */
+/* Who is next: who came first, but behind those who came before its client's last one began. So clients take turns, and nobody is overtaken for ever. plain: of those that
+ * need no memory for a constraint. */
 static struct ntx_session *first_in_line(const struct ntx_engine *e, bool plain)
 {
     struct ntx_session *best = NULL;
-    uint32_t least = UINT32_MAX;
-    for (struct ntx_session *s = e->sessions; s && least; s = s->next) {
-        if (s->state != NTX_SESSION_QUEUED || rests(s) || (plain && ntx_session_more(s)))
+    uint64_t least = UINT64_MAX;
+    for (struct ntx_session *s = e->sessions; s; s = s->next) {
+        uint64_t turn = NTX_MAX(s->turn, ntx_writer_turn(s->writer));
+        if (s->state != NTX_SESSION_QUEUED || rests(s) || (plain && ntx_session_more(s)) || turn >= least)
             continue;
-        uint32_t before = count_before(e, s);
-        if (before < least) {
-            best = s;
-            least = before;
-        }
+        best = s;
+        least = turn;
     }
     return best;
 }

@@ -11,7 +11,7 @@
 struct ntx_writer {
     atomic_uint refs;
     struct ntx_outlet *outlet;
-    uint64_t client, scope;
+    uint64_t client, scope, turn;
     atomic_size_t pending;
     atomic_bool closed, lost, rests;
 };
@@ -48,6 +48,8 @@ void ntx_writer_unref(struct ntx_writer *s)
 uint64_t ntx_writer_client(const struct ntx_writer *s) { return s->client; }
 void ntx_writer_whose(struct ntx_writer *s, uint64_t scope) { s->scope = scope; }
 uint64_t ntx_writer_scope(const struct ntx_writer *s) { return s->scope; }
+void ntx_writer_take_turn(struct ntx_writer *s, uint64_t turn) { s->turn = turn; }
+uint64_t ntx_writer_turn(const struct ntx_writer *s) { return s->turn; }
 void ntx_writer_close(struct ntx_writer *s) { atomic_store(&s->closed, true); }
 bool ntx_writer_closed(const struct ntx_writer *s) { return atomic_load(&s->closed); }
 void ntx_writer_lose(struct ntx_writer *s) { atomic_store(&s->lost, true); }

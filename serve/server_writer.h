@@ -40,6 +40,9 @@ uint64_t ntx_writer_client(const struct ntx_writer *s);
 /* Whose texts its client's are: it shares prefixes with those of the same scope. Set before its first request; 0 unless told. */
 void ntx_writer_whose(struct ntx_writer *s, uint64_t scope);
 uint64_t ntx_writer_scope(const struct ntx_writer *s);
+/* Engine thread: when one of its sessions last began, in turns of the engine. */
+void ntx_writer_take_turn(struct ntx_writer *s, uint64_t turn);
+uint64_t ntx_writer_turn(const struct ntx_writer *s);
 void ntx_writer_close(struct ntx_writer *s);       /* the client is gone: replies are thrown away */
 bool ntx_writer_closed(const struct ntx_writer *s);
 void ntx_writer_lose(struct ntx_writer *s);        /* a reply could not be encoded: the connection is to be closed */

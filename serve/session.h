@@ -56,6 +56,7 @@ struct ntx_session {
     uint32_t n_exact;          /* of n_past, those from the begin on that were fed as a prompt's */
     uint32_t n_kept;           /* blocks of them that were kept for others (engine_prefix.c) */
     bool pinned;               /* its prompt is all that is wanted (request.h, prefix) */
+    uint64_t turn;             /* when it stood in line, in the order of the engine's turns */
     bool put_by;               /* while QUEUED: it has written, and gave its KV to others */
     bool again;                /* RUNNING: what it had of KV then is computed again, as a prompt's */
     bool waits;                /* in the pass that is being made: for another that is ahead in the same text */

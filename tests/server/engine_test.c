@@ -44,6 +44,8 @@ struct stage {
     struct ntx_mailbox *mail;
     struct ntx_writer *ann, *bob;
     bool stopped;
+    const struct ntx_writer *deaf; /* takes nothing: */
+    size_t untaken[MOST_REPLIES], n_untaken; /*   lengths of what waits for it */
     struct reply replies[MOST_REPLIES];
     unsigned n_replies;
     pthread_mutex_t lock; /* guards what follows */
@@ -89,7 +91,10 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         to->err = r->error->err;
     if (r->body_case == NTX__REPLY__BODY_ERROR || r->body_case == NTX__REPLY__BODY_DONE)
         snprintf(to->text, sizeof to->text, "%s", r->body_case == NTX__REPLY__BODY_ERROR ? r->error->text : r->done->finish);
-    ntx_writer_sent(m->writer, m->len);
+    if (m->writer == g->deaf)
+        g->untaken[g->n_untaken++] = m->len;
+    else
+        ntx_writer_sent(m->writer, m->len);
     ntx__reply__free_unpacked(r, NULL);
 }
 
@@ -570,8 +575,203 @@ static void test_prefix_evicted(void)
     close_stage(&g);
 }
 
+/* ---- what requests hold together */
+
+static struct ntx_request constrained(uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n)
+{
+    static const char text[] = "root ::= [^x]{40,}";
+    struct ntx_request q = generation(id, ids, n_ids, n);
+    q.constraint = "grammar";
+    q.constraint_text = (struct ntx_bytes){text, sizeof text - 1};
+    return q;
+}
+
+static uint32_t most_at_once(const struct stage *g)
+{
+    uint32_t most = 0;
+    for (unsigned i = 0; i < g->n_passes; i++) {
+        uint32_t n = 0;
+        for (uint32_t k = 0; k < g->pass[i].n; k++)
+            n += !k || g->pass[i].row[k].session != g->pass[i].row[k - 1].session;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* A stage with memory for the vocabulary, for so many constrained answers and a few tokens. */
+static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
+{
+    open_stage(g, 6 * CTX, max_queue);
+    g->l.env.words = &g->l.words;
+    g->l.env.choice_bytes = 256 << 10;
+    g->l.env.words_most = 1 << 20;
+    struct ntx_choice_ask ask = {.tok = g->l.tok, .words = &g->l.words, .n_vocab = g->rig.n_vocab, .memory = 256 << 10, .words_most = 1 << 20};
+    struct ntx_request q = constrained(0, NULL, 0, 0);
+    struct ntx_choice *c;
+    struct ntx_err err = {0};
+    ask.m = &q;
+    CHECK_MSG(!ntx_choice_new(&ask, &c, &err), "%s", err.text);
+    g->l.kept_bytes = ntx_words_bytes(g->l.words) + answers * ntx_choice_most(c) + (32 << 10);
+    ntx_choice_free(c);
+}
+
+static void close_narrow(struct stage *g)
+{
+    struct ntx_words *w = g->l.words;
+    close_stage(g);
+    ntx_words_free(w);
+}
+
+/* Memory for two constrained answers, and four requests, which are of one client: all have their answers, two at a time, by one grammar; who needs no such memory is not kept. */
+static void test_memory(void)
+{
+    static struct stage g;
+    int32_t ids[8], want[6];
+    open_narrow(&g, 2, 8);
+    rig_ids(&g.rig, 4, ids, 8);
+    expected(ids, 5, want, 6);
+    uint64_t words = ntx_words_bytes(g.l.words);
+    for (uint64_t id = 1; id <= 4; id++)
+        submit(&g, g.ann, constrained(id, ids, 5, 6));
+    generate(&g, g.ann, 5, ids, 5, 6);
+    allow(&g, UINT32_MAX);
+    for (uint64_t id = 1; id <= 5; id++)
+        ended(&g, id, "length");
+    for (uint64_t id = 2; id <= 4; id++) /* the same draws */
+        for (unsigned i = 0; i < 6; i++)
+            CHECK_EQ(reply(&g, id, NTX__REPLY__BODY_TOKEN, i)->token, reply(&g, 1, NTX__REPLY__BODY_TOKEN, i)->token);
+    same_answer(&g, 5, want, 6);
+    CHECK_EQ(most_at_once(&g), 3);
+    CHECK_EQ(ntx_words_bytes(g.l.words), words); /* the one grammar that was there before */
+    close_narrow(&g);
+}
+
+/* What one request exceeds by itself it is told, in numbers, and nobody waits for it; where nothing waits ([clients] queue_wait), a limit that others share is -EBUSY. */
+static void test_memory_refused(void)
+{
+    static struct stage g;
+    int32_t ids[8];
+    open_narrow(&g, 0, 8);
+    rig_ids(&g.rig, 4, ids, 8);
+    allow(&g, UINT32_MAX);
+    submit(&g, g.ann, constrained(1, ids, 5, 6));
+    CHECK_EQ(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->err, -EOVERFLOW);
+    CHECK(strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, "takes up to") && strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, " KiB here"));
+    generate(&g, g.ann, 2, ids, 5, 6);
+    ended(&g, 2, "length");
+    close_narrow(&g);
+    open_narrow(&g, 1, 0);
+    submit(&g, g.ann, constrained(1, ids, 5, 6));
+    reached(&g, 1);
+    submit(&g, g.bob, constrained(2, ids, 5, 6));
+    allow(&g, UINT32_MAX);
+    CHECK_EQ(reply(&g, 2, NTX__REPLY__BODY_ERROR, 0)->err, -EBUSY);
+    ended(&g, 1, "length");
+    close_narrow(&g);
+}
+
+/* Memory for the tokens of one prompt at a time: the others wait unread, and have their answers. One that waits so is cancelled as any. */
+static void test_unread(void)
+{
+    static struct stage g;
+    int32_t ids[8], want[4];
+    open_stage(&g, 6 * CTX, 8);
+    rig_ids(&g.rig, 4, ids, 8);
+    expected(ids, 5, want, 4);
+    g.l.kept_bytes = sizeof(struct ntx_session) * 6 + 64;
+    for (uint64_t id = 1; id <= 4; id++)
+        generate(&g, id & 1 ? g.ann : g.bob, id, ids, 5, 4);
+    submit(&g, g.bob, (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 5, .tokens = ids, .n_tokens = 3, .from = 2});
+    generate(&g, g.ann, 6, ids, 5, 4);
+    submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 7, .target = 6});
+    allow(&g, UINT32_MAX);
+    for (uint64_t id = 1; id <= 4; id++) {
+        ended(&g, id, "length");
+        same_answer(&g, id, want, 4);
+    }
+    ended(&g, 5, "");
+    ended(&g, 6, "cancel");
+    CHECK(!find(&g, 6, NTX__REPLY__BODY_STARTED, 0));
+    close_stage(&g);
+}
+
+/* Clients take turns in the queue: one with three requests there does not keep another waiting for all of them. */
+static void test_turns(void)
+{
+    static struct stage g;
+    int32_t ids[8];
+    open_stage(&g, 6 * CTX, 8);
+    g.l.max_sessions = 1;
+    rig_ids(&g.rig, 4, ids, 8);
+    generate(&g, g.ann, 1, ids, 4, 6);
+    reached(&g, 1);
+    for (uint64_t id = 2; id <= 4; id++)
+        generate(&g, g.ann, id, ids, 4, 2);
+    generate(&g, g.bob, 5, ids, 4, 2);
+    unsigned pass = 1;
+    next(&g, &pass);
+    prompts_read(&g, 2, 5);
+    allow(&g, UINT32_MAX);
+    for (uint64_t id = 1; id <= 5; id++)
+        ended(&g, id, "length");
+    uint64_t order[5] = {0};
+    unsigned n = 0;
+    for (unsigned i = 0; i < g.n_passes; i++)
+        if (g.pass[i].n && (!n || order[n - 1] != g.pass[i].row[0].session))
+            order[n++] = g.pass[i].row[0].session;
+    CHECK_EQ(n, 5);
+    CHECK(order[0] == session_of(&g, 1) && order[1] == session_of(&g, 2) && order[2] == session_of(&g, 5) && order[3] == session_of(&g, 3));
+    close_stage(&g);
+}
+
+/* A client that takes nothing gives its place to one that waits; when it takes what there is, its answer goes on with the same tokens. */
+static void test_deaf(const char *draft, bool shares)
+{
+    static struct stage g;
+    enum { N = 12, BIG = 2 << 20 };
+    int32_t ids[8], want[N];
+    float *much = calloc(BIG, sizeof *much);
+    CHECK(much);
+    open_any_stage(&g, 2 * CTX, 8, draft, shares);
+    g.l.max_sessions = 1;
+    rig_ids(&g.rig, 4, ids, 8);
+    expected(ids, 5, want, N);
+    generate(&g, g.ann, 1, ids, 5, N);
+    reached(&g, 1);
+    g.deaf = g.ann;
+    unsigned pass = 1;
+    for (int i = 0; i < 4; i++)
+        next(&g, &pass);
+    ntx_mail_logits(g.mail, g.ann, 99, 0, much, BIG);
+    free(much);
+    generate(&g, g.bob, 2, ids + 1, 5, 4);
+    allow(&g, UINT32_MAX);
+    ended(&g, 2, "length");
+    CHECK(!find(&g, 1, NTX__REPLY__BODY_DONE, 0));
+    unsigned before = g.n_passes;
+    g.deaf = NULL;
+    bool woke = false;
+    for (size_t i = 0; i < g.n_untaken; i++)
+        woke |= ntx_writer_sent(g.ann, g.untaken[i]);
+    CHECK(woke);
+    ntx_engine_poke(g.e);
+    ended(&g, 1, "length");
+    same_answer(&g, 1, want, N);
+    CHECK(!find(&g, 1, NTX__REPLY__BODY_TOKEN, N));
+    CHECK(g.pass[before].row[0].pos == 0 || shares); /* its K and V were given up */
+    CHECK_EQ(reply(&g, 1, NTX__REPLY__BODY_DONE, 0)->cached, 0);
+    close_stage(&g);
+}
+
 int main(void)
 {
+    test_memory();
+    test_memory_refused();
+    test_unread();
+    test_turns();
+    test_deaf(NULL, false);
+    test_deaf(NULL, true);
+    test_deaf("lookup", true);
     test_prefix(NULL);
     test_prefix("lookup");
     test_prefix_at_once();
