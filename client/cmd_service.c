@@ -122,7 +122,7 @@ int ntx_cmd_serve(struct ntx_options *o)
 {
     struct ntx_err err = {0};
     struct ntx_gateway_child *g;
-    int rc = ntx_gateway_child_new(&(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts}, &g, &err);
+    int rc = ntx_gateway_child_new(&(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->http_stall}, &g, &err);
     return rc ? ntx_fail(&err) : up(o, g);
 }
 

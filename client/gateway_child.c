@@ -37,7 +37,10 @@ int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gatewa
     if (!g)
         return ntx_err_set(err, -ENOMEM, "no memory");
     *g = (struct ntx_gateway_child){.o = *o, .fd = -1, .quit = -1};
+    unsigned stall;
     int rc = o->key_file ? ntx_key_read(o->key_file, key, err) : 0;
+    if (!rc && o->stall && !ntx_stall_read(o->stall, &stall))
+        rc = ntx_err_set(err, -EINVAL, "--stall '%s': seconds from 1 to %d are possible", o->stall, NTX_STALL_MOST);
     if (!rc && (g->fd = ntx_listen(o->listen, "127.0.0.1:8080", err)) < 0)
         rc = g->fd;
     if (!rc && !o->key_file && !ntx_listen_is_local(o->listen))
@@ -66,7 +69,7 @@ static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t pa
     const char *argv[16] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
     const struct {
         const char *name, *value;
-    } more[] = {{"--api-key-file", g->o.key_file}, {"--cors", g->o.cors}, {"--hosts", g->o.hosts}};
+    } more[] = {{"--api-key-file", g->o.key_file}, {"--cors", g->o.cors}, {"--hosts", g->o.hosts}, {"--stall", g->o.stall}};
     for (unsigned i = 0, n = 7; i < sizeof more / sizeof *more; i++)
         if (more[i].value) {
             argv[n++] = more[i].name;

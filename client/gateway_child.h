@@ -8,7 +8,7 @@
 struct ntx_gateway_child;
 
 struct ntx_gateway_options { /* borrowed texts, as the command line has them; all but listen may be NULL */
-    const char *listen, *key_file, *cors, *hosts;
+    const char *listen, *key_file, *cors, *hosts, *stall;
 };
 
 /* Takes the address and looks at the key, before any daemon is started: a taken port, or an address that other machines reach without a key, is refused here. */

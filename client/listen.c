@@ -134,3 +134,13 @@ bool ntx_host_is_local(const char *text)
     char host[NAME_ROOM];
     return host_of(text, host) && (!strcasecmp(host, "localhost") || is_loopback(host));
 }
+
+bool ntx_stall_read(const char *text, unsigned *seconds)
+{
+    char *end;
+    unsigned long v = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || v < 1 || v > NTX_STALL_MOST)
+        return false;
+    *seconds = (unsigned)v;
+    return true;
+}

@@ -19,4 +19,8 @@ bool ntx_listen_is_local(const char *where);
 bool ntx_host_is_local(const char *host);
 bool ntx_host_is(const char *host, const char *name); /* whether it names this one, whatever the port */
 
+/* How long a client may take nothing: seconds from 1 to NTX_STALL_MOST. */
+#define NTX_STALL_MOST 3600
+bool ntx_stall_read(const char *text, unsigned *seconds);
+
 #endif

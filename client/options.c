@@ -227,6 +227,7 @@ static const struct ntx_setting serve_entries[] = {
     {"api-key-file", 0, "FILE", "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", TEXT(key_file)},
     {"cors", 0, "ORIGINS", "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", TEXT(cors)},
     {"hosts", 0, "NAMES", "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks between them", TEXT(hosts)},
+    {"stall", 0, "SECONDS", "for a client to send more of a request, and to take more of an answer; then its connection is closed (default: 30)", TEXT(http_stall)},
 };
 static const struct ntx_setting logits_entries[] = {
     {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)},

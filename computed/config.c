@@ -62,6 +62,9 @@ static const struct ntx_setting entries[] = {
     {"hosts", .kind = NTX_SET_TEXT, ENTRY("gateway", "hosts", gateway_hosts), .preset = "",
      .about = "Without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks\n"
               "between them. For who has something in front of it that passes such a name on."},
+    {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ENTRY("gateway", "stall", gateway_stall_ms), .preset = NTX_GATEWAY_STALL,
+     .about = "Seconds for a client to send more of its request, and to take more of its answer; then its connection is closed. A stream of which nothing is taken for a\n"
+              "second gives its place to a request that waits, and goes on when its client takes more."},
 };
 static const struct ntx_settings own = {entries, sizeof entries / sizeof *entries};
 

@@ -42,6 +42,7 @@ struct ntx_config {
     const char *metrics_listen;
     /* [gateway]: read by ntx-gateway, in the same way */
     const char *gateway_listen, *gateway_key, *gateway_cors, *gateway_hosts;
+    uint32_t gateway_stall_ms;
 
     struct ntx_config_text *texts; /* that the file gave */
 };

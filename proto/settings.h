@@ -49,6 +49,7 @@ struct ntx_setting {
 
 /* [clients] stop_grace of ntx.conf, in seconds: ntx-computed and ntx-gateway both go by it. */
 #define NTX_STOP_GRACE "30"
+#define NTX_GATEWAY_STALL "30" /* [gateway] stall: seconds, likewise */
 #define NTX_STOP_GRACE_MOST 3600
 
 struct ntx_settings {

@@ -514,7 +514,7 @@ static bool make_set(struct ntx_engine *e, struct ntx_session *s)
 /* It writes, and its client takes nothing of that: somebody who waits may have its place. What it has is computed again, to the same values; so not where those would differ. */
 static bool may_put_by(const struct ntx_engine *e, const struct ntx_session *s)
 {
-    return s->state == NTX_SESSION_RUNNING && s->kind == NTX_SESSION_GENERATE && s->generated && !s->again && e->exact && !e->l->device && !ntx_writer_room(s->writer);
+    return s->state == NTX_SESSION_RUNNING && s->kind == NTX_SESSION_GENERATE && s->generated && !s->again && e->exact && !e->l->device && ntx_writer_stalls(s->writer);
 }
 
 static void put_by(struct ntx_engine *e, struct ntx_session *s)

@@ -9,6 +9,7 @@
 #include "serve/server_impl.h"
 
 #define READ_BYTES 65536
+#define STALLED_NS 500000000ull /* without a byte taken: it is looked at every second */
 #define READS 16 /* at a time, before others have their turn */
 
 static void on_ready(uv_poll_t *poll, int status, int events);
@@ -96,6 +97,7 @@ static bool write_some(struct ntx_conn *c)
         if (n < 0)
             return errno == EAGAIN;
         c->active_ns = c->moved_ns = ntx__server_awake(c->server);
+        ntx_writer_stall(c->writer, false);
         o->off += (size_t)n;
         if (o->off < o->len)
             continue;
@@ -303,9 +305,23 @@ struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_writer *wri
     return c;
 }
 
+/* Whose replies wait, and have not moved since the last look: the engine may give its place to others. */
+static bool stalls(struct ntx_conn *c, uint64_t now)
+{
+    bool does = c->out && now - c->moved_ns > STALLED_NS, did = ntx_writer_stalls(c->writer);
+    if (does)
+        ntx_writer_stall(c->writer, true);
+    return does && !did;
+}
+
 void ntx__conns_check(struct ntx_server *s)
 {
     uint64_t now = ntx__server_awake(s), bound = s->c.stall_s * 1000000000ull;
+    bool news = false;
+    for (struct ntx_conn *c = s->conns; c; c = c->next)
+        news |= stalls(c, now);
+    if (news && s->engine)
+        ntx_engine_poke(s->engine);
     for (struct ntx_conn *c = s->conns, *next; c; c = next) {
         next = c->next;
         if (ntx_writer_lost(c->writer)) {

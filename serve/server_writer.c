@@ -13,7 +13,7 @@ struct ntx_writer {
     struct ntx_outlet *outlet;
     uint64_t client, scope, turn;
     atomic_size_t pending;
-    atomic_bool closed, lost, rests;
+    atomic_bool closed, lost, rests, stalls;
 };
 
 void ntx_outlet_init(struct ntx_outlet *o, uint32_t max_clients)
@@ -63,6 +63,9 @@ static size_t room(const struct ntx_outlet *o, size_t pending, size_t all)
 }
 
 size_t ntx_writer_room(const struct ntx_writer *s) { return room(s->outlet, atomic_load(&s->pending), atomic_load(&s->outlet->pending)); }
+
+void ntx_writer_stall(struct ntx_writer *s, bool stalls) { atomic_store(&s->stalls, stalls); }
+bool ntx_writer_stalls(const struct ntx_writer *s) { return atomic_load(&s->stalls) || !ntx_writer_room(s); }
 
 /* Whoever comes second of these two sees the other: the last byte is taken, or that it rests. */
 void ntx_writer_rest(struct ntx_writer *s)

@@ -48,6 +48,9 @@ bool ntx_writer_closed(const struct ntx_writer *s);
 void ntx_writer_lose(struct ntx_writer *s);        /* a reply could not be encoded: the connection is to be closed */
 bool ntx_writer_lost(const struct ntx_writer *s);
 size_t ntx_writer_room(const struct ntx_writer *s); /* bytes until it is full; 0: it is */
+/* Main thread: its socket has taken nothing for a while, though replies wait; and it takes again. */
+void ntx_writer_stall(struct ntx_writer *s, bool stalls);
+bool ntx_writer_stalls(const struct ntx_writer *s); /* likewise where it is full */
 /* Its sessions rest until the socket has taken all that waits for it. */
 void ntx_writer_rest(struct ntx_writer *s);
 bool ntx_writer_rests(const struct ntx_writer *s);

@@ -15,43 +15,42 @@
 #include "common/util.h"
 #include "proto/frame.h"
 
-enum { SEATS = 16, SEND_MS = 30000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
+enum { SEND_MS = 30000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
 
 struct ntx_call {
     struct ntx_gate *gate;
     int sock, client;
-    bool seated;
+    struct ntx_seat *seat; /* NULL: who only looks needs none */
     struct ntx_frame_in in;
     Ntx__Reply *last; /* its texts are lent out */
 };
 
 /* ---- the gate */
 
-int ntx_gate_open(struct ntx_gate *g, const char *dir, struct ntx_err *err)
+int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_seats_config *seats, struct ntx_err *err)
 {
     if (dir && strlen(dir) >= sizeof g->dir)
         return ntx_err_set(err, -EINVAL, "%s: longer than %zu bytes", dir, sizeof g->dir - 1);
     snprintf(g->dir, sizeof g->dir, "%s", dir ? dir : "");
-    g->seats = eventfd(SEATS, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC);
     g->quit = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (g->seats < 0 || g->quit < 0)
+    if (g->quit < 0)
         return ntx_err_set(err, -errno, "eventfd: %s", strerror(errno));
     int rc = -pthread_mutex_init(&g->look.lock, NULL);
+    if (!rc)
+        rc = ntx_seats_init(&g->seats, seats);
     return rc ? ntx_err_set(err, rc, "no lock: %s", strerror(-rc)) : 0;
 }
 
-static void post(int fd)
+void ntx_gate_quit(struct ntx_gate *g)
 {
     uint64_t one = 1;
-    if (write(fd, &one, sizeof one) != sizeof one)
+    if (write(g->quit, &one, sizeof one) != sizeof one)
         return; /* only a counter at its end refuses, which cannot be */
 }
 
-void ntx_gate_quit(struct ntx_gate *g) { post(g->quit); }
-
 void ntx_gate_close(struct ntx_gate *g)
 {
-    close(g->seats);
+    ntx_seats_end(&g->seats);
     close(g->quit);
     free(g->look.said);
     pthread_mutex_destroy(&g->look.lock);
@@ -84,14 +83,34 @@ static int wait_for(const struct ntx_call *c, int fd, short events, int timeout_
     return n ? gone(c, p, err) : -ETIMEDOUT;
 }
 
+/* Until it has a seat: again after it lost one. -ETIMEDOUT: not within so long; -1: however long that takes. */
+static int have_seat(struct ntx_call *c, int timeout_ms, struct ntx_err *err)
+{
+    const uint64_t until = ntx_now_ns() + (uint64_t)NTX_MAX(timeout_ms, 0) * 1000000;
+    while (c->seat && !ntx_seat_held(c->seat)) {
+        ntx_seats_look(&c->gate->seats, ntx_now_ns());
+        int rc = wait_for(c, ntx_seat_fd(c->seat), POLLIN, NTX_SEATS_LOOK_MS, err);
+        if (rc && rc != -ETIMEDOUT)
+            return rc;
+        if (timeout_ms >= 0 && ntx_now_ns() > until)
+            return -ETIMEDOUT;
+    }
+    return 0;
+}
+
 static int take_seat(struct ntx_call *c, struct ntx_err *err)
 {
-    uint64_t one;
-    int rc = 0;
-    while (!rc && read(c->gate->seats, &one, sizeof one) != sizeof one)
-        rc = wait_for(c, c->gate->seats, POLLIN, -1, err);
-    c->seated = !rc;
-    return rc;
+    int rc = ntx_seat_new(&c->gate->seats, c->client, ntx_now_ns(), &c->seat);
+    if (rc)
+        return ntx_err_set(err, rc, rc == -EBUSY ? "busy: as many requests as there are seats for are under way, and none waits here ([clients] queue_wait = no); try again later" : "no seat: %s",
+                           strerror(-rc));
+    return have_seat(c, -1, err);
+}
+
+void ntx_call_client(struct ntx_call *c, bool takes)
+{
+    if (c->seat)
+        ntx_seat_client(c->seat, takes, ntx_now_ns());
 }
 
 static int reach(const char *dir, struct ntx_err *err)
@@ -137,8 +156,7 @@ void ntx_call_close(struct ntx_call *c)
         return;
     if (c->sock >= 0)
         close(c->sock);
-    if (c->seated)
-        post(c->gate->seats);
+    ntx_seat_free(c->seat);
     ntx_frame_free(&c->in);
     if (c->last)
         ntx__reply__free_unpacked(c->last, NULL);
@@ -385,7 +403,9 @@ int ntx_call_next(struct ntx_call *c, int timeout_ms, struct ntx_event *e, struc
 {
     const uint8_t *body;
     size_t len;
-    int rc;
+    int rc = have_seat(c, timeout_ms, err);
+    if (rc)
+        return rc;
     while (!(rc = ntx_frame_next(&c->in, &body, &len)))
         if ((rc = fill(c, timeout_ms, err)))
             return rc;

@@ -2,7 +2,7 @@
  *
  *   gate (one a gateway) --seat--> call --frames--> computed       waits see three ends: computed's, the HTTP client's, the gateway's
  *
- * computed has few connections (32 unless told), so the gate has seats for some of them, and who finds none waits for one. This is the one file of
+ * computed has few connections (32 unless told), so the gate has seats for some of them, and who finds none waits for one (seats.h). This is the one file of
  * the gateway that knows protobuf. A call is its thread's. */
 #ifndef NTX_CLIENT_GATEWAY_CALL_H
 #define NTX_CLIENT_GATEWAY_CALL_H
@@ -12,11 +12,12 @@
 #include <stdint.h>
 
 #include "client/gateway/ask.h"
+#include "client/gateway/seats.h"
 #include "common/err.h"
 
 struct ntx_gate {
     char dir[200]; /* the daemons' runtime directory; "": where.h finds it anew each time */
-    int seats;     /* an eventfd that counts free ones */
+    struct ntx_seats seats;
     int quit;      /* an eventfd that becomes readable when the gateway ends */
     struct {       /* who only wants to know how it is: one connection for all of them (look.c) */
         pthread_mutex_t lock;
@@ -26,7 +27,7 @@ struct ntx_gate {
         struct ntx_err err;
     } look;
 };
-int ntx_gate_open(struct ntx_gate *g, const char *dir, struct ntx_err *err); /* dir NULL: wherever daemons run */
+int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_seats_config *seats, struct ntx_err *err); /* dir NULL: wherever daemons run */
 void ntx_gate_quit(struct ntx_gate *g);                                      /* every wait ends with -ESHUTDOWN; from any thread */
 void ntx_gate_close(struct ntx_gate *g);
 /* computed's status, not older than the call, as whoever asks meanwhile gets it, too: a thousand who ask at once take two connections, one after the other.
@@ -66,6 +67,9 @@ struct ntx_call;
  * (ntx_gate_look) needs none. */
 int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call **out, struct ntx_err *err);
 void ntx_call_close(struct ntx_call *c); /* NULL is fine */
+/* Of a stream: true, there is something for the client to take; false, it took that. While it takes nothing and others wait, the call may lose its seat; ntx_call_next then
+ * waits for one. */
+void ntx_call_client(struct ntx_call *c, bool takes);
 
 int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *err); /* all its choices */
 /* What the vocabulary says: text to tokens, tokens to text, or the prompt for what goes between text and suffix. An event WORDS. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,8 +13,9 @@
 #include "client/listen.h"
 #include "common/util.h"
 
-/* WITH_STRANGERS: of the connections, so many at most while there are some that are not served: the rest is for those who come meanwhile. */
-enum { CONNECTIONS = 256, WITH_STRANGERS = 192, PER_ADDRESS = 64, TIMEOUT_S = 30, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20, LAST_WORDS_MS = 1000 };
+/* SEND_BYTES: of a client that takes nothing, the kernel holds no more, so that it shows soon; its own choice would be megabytes each.
+ * WITH_STRANGERS: of the connections, so many at most while there are some that are not served: the rest is for those who come meanwhile. */
+enum { CONNECTIONS = 256, WITH_STRANGERS = 192, PER_ADDRESS = 64, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20, SEND_BYTES = 128 << 10, LAST_WORDS_MS = 1000 };
 #define BODY_MOST (16u << 20)
 #define BODIES_MOST (64u << 20) /* of all requests that are being read */
 
@@ -61,9 +63,9 @@ int ntx__http_client(struct MHD_Connection *c)
     return i ? i->connect_fd : -1;
 }
 
-void ntx__http_patience(struct MHD_Connection *c, bool ours)
+void ntx__http_patience(const struct ntx_http *h, struct MHD_Connection *c, bool ours)
 {
-    MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, ours ? 0u : (unsigned)TIMEOUT_S); /* after 0 its clock starts anew */
+    MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, ours ? 0u : h->c->stall_s); /* after 0 its clock starts anew */
 }
 
 /* ---- who may ask */
@@ -304,6 +306,9 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
 static void on_connection(void *arg, struct MHD_Connection *conn, void **guest, enum MHD_ConnectionNotificationCode what)
 {
     struct ntx_http *h = arg;
+    const int room = SEND_BYTES;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        setsockopt(ntx__http_client(conn), SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     if (what == MHD_CONNECTION_NOTIFY_STARTED)
         *guest = ntx_guest_new(&h->guests, ntx__http_client(conn));
     else
@@ -323,7 +328,9 @@ static size_t unescape(void *arg, struct MHD_Connection *conn, char *text)
 int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **out, struct ntx_err *err)
 {
     struct ntx_http *h = calloc(1, sizeof *h);
-    int rc = h ? ntx_gate_open(&h->gate, c->dir, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    struct ntx_seats_config seats = ntx_seats_share(c->clients, c->local);
+    seats.refuse = c->refuse;
+    int rc = h ? ntx_gate_open(&h->gate, c->dir, &seats, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc && (rc = ntx_guests_init(&h->guests, WITH_STRANGERS))) {
         ntx_gate_close(&h->gate);
         ntx_err_set(err, rc, "no lock: %s", strerror(-rc));
@@ -337,7 +344,7 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     h->c = c;
     h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ITC, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, c->local ? 0u : (unsigned)PER_ADDRESS,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, c->stall_s,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
                                  MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
     if (!h->daemon) {

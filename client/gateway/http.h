@@ -23,6 +23,9 @@ struct ntx_http_config { /* borrowed as long as the server runs */
     const char *hosts[NTX_HTTP_HOSTS]; /* names (without a port) that a Host header may have, too */
     unsigned n_hosts;
     bool local;          /* listens on this machine alone */
+    unsigned stall_s;    /* for a client to send more of a request, and to take more of an answer; then its connection is closed */
+    unsigned clients;    /* connections that ntx-computed gives us */
+    bool refuse;         /* who finds no seat is refused, instead of waiting */
 };
 
 struct ntx_http;
@@ -66,7 +69,7 @@ struct ntx_gate *ntx__http_gate(struct ntx_http *h);
 void ntx__http_body_done(struct ntx_request *q); /* it is read */
 int ntx__http_client(struct MHD_Connection *c); /* its socket */
 /* No limit of time while we make the client wait; and the client's again. */
-void ntx__http_patience(struct MHD_Connection *c, bool ours);
+void ntx__http_patience(const struct ntx_http *h, struct MHD_Connection *c, bool ours);
 
 int ntx__http_framing(struct ntx_request *q, struct ntx_fault *f); /* framing.c: headers that can be read in two ways are refused, and end the connection */
 

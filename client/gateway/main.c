@@ -22,7 +22,9 @@
 
 enum { TELL_MS = 2000, LEAVE_MS = 10000 };
 
-enum { O_FD = 256 };
+enum { O_FD = 256, O_STALL };
+
+#define CLIENTS 32u /* of ntx-computed, unless ntx.conf says otherwise */
 
 static const char like[] = "127.0.0.1:8080";
 
@@ -30,6 +32,8 @@ struct options {
     struct ntx_http_config http;
     const char *config;
     int fd; /* that listens there already, else -1 */
+    unsigned max, per_user; /* connections of ntx-computed, by ntx.conf; 0: not said */
+    bool stall;  /* said on the command line */
     unsigned grace_s; /* for answers under way, at the end of a service */
     char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
 };
@@ -55,18 +59,29 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     case 'o': return set(o->cors, sizeof o->cors, "cors", arg, st);
     case 'n': return set(o->hosts, sizeof o->hosts, "hosts", arg, st);
     case O_FD: o->fd = atoi(arg); return 0;
+    case O_STALL:
+        if (!ntx_stall_read(arg, &o->http.stall_s))
+            ntx_usage_error(st, "--stall '%s': seconds from 1 to %d are possible", arg, NTX_STALL_MOST);
+        o->stall = true;
+        return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
-/* Of ntx.conf, only [gateway] is ours, and how long answers may take at the end; ntx-computed checks the rest. What the command line says has the say. */
+/* Of ntx.conf, only [gateway] is ours, and of [clients] how long answers may take at the end and how many there may be; ntx-computed checks the rest. What the command line says has the say. */
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
 {
     struct options *o = arg;
     if (!strcmp(section, "clients") && !strcmp(name, "stop_grace"))
         o->grace_s = (unsigned)NTX_MIN(strtoul(value, NULL, 10), (unsigned long)NTX_STOP_GRACE_MOST);
+    if (!strcmp(section, "clients") && !strcmp(name, "max"))
+        o->max = (unsigned)strtoul(value, NULL, 10);
+    else if (!strcmp(section, "clients") && !strcmp(name, "per_user"))
+        o->per_user = (unsigned)strtoul(value, NULL, 10);
+    else if (!strcmp(section, "clients") && !strcmp(name, "queue_wait"))
+        o->http.refuse = !strcmp(value, "no");
     if (strcmp(section, "gateway"))
         return 1;
     if (!strcmp(name, "listen") && !*o->listen)
@@ -77,6 +92,8 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
         snprintf(o->cors, sizeof o->cors, "%s", value);
     else if (!strcmp(name, "hosts") && !*o->hosts)
         snprintf(o->hosts, sizeof o->hosts, "%s", value);
+    else if (!strcmp(name, "stall") && !o->stall)
+        ntx_stall_read(value, &o->http.stall_s); /* ntx-computed refuses what is none */
     return 1;
 }
 
@@ -179,6 +196,8 @@ static int run(struct options *o, struct ntx_err *err)
     if (!*o->listen)
         snprintf(o->listen, sizeof o->listen, "%s", like);
     int rc = *o->key_file ? ntx_key_read(o->key_file, o->key, err) : 0;
+    o->max = o->max ? o->max : CLIENTS;
+    o->http.clients = o->per_user ? NTX_MIN(o->per_user, o->max) : NTX_MAX(3 * o->max / 4, 1u);
     o->http.key = *o->key_file ? o->key : NULL;
     if (!rc)
         rc = split_all(o, err);
@@ -194,6 +213,7 @@ int main(int argc, char **argv)
         {"api-key-file", 'k', "FILE", 0, "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", 0},
         {"cors", 'o', "ORIGINS", 0, "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", 0},
         {"hosts", 'n', "NAMES", 0, "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks between them", 0},
+        {"stall", O_STALL, "SECONDS", 0, "for a client to send more of a request, and to take more of an answer; then its connection is closed (default: 30). A stream that nobody takes gives its place to who waits after one second", 0},
         {"config", 'c', "FILE", 0, "take from [gateway] of this ntx.conf what is not given here; without listen there, nothing is served", 0},
         {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)", 0},
         {"listen-fd", O_FD, "N", OPTION_HIDDEN, "a socket that listens at WHERE, from `ntx serve`", 0},
@@ -205,6 +225,7 @@ int main(int argc, char **argv)
     static struct options o = {.fd = -1};
     struct ntx_err err = {0};
     ntx_stdio_init();
+    o.http.stall_s = (unsigned)strtoul(NTX_GATEWAY_STALL, NULL, 10);
     o.grace_s = (unsigned)strtoul(NTX_STOP_GRACE, NULL, 10);
     argp_err_exit_status = NTX_EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &o);

@@ -12,6 +12,7 @@ struct job {
     struct ntx_ask *ask;
     struct ntx_call *call;
     struct ntx_answer answer;
+    const struct ntx_http *http;
     struct MHD_Connection *conn;
     struct ntx_buf out; /* of a stream: from `at` on it is still to be sent */
     size_t at;
@@ -79,6 +80,7 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
     struct job *j = calloc(1, sizeof *j);
     if (!j)
         return NULL;
+    j->http = q->http;
     j->conn = q->conn;
     int rc = ntx_ask_read(q->route->api, q->body.n ? q->body.p : "", q->body.n, &j->ask, f);
     ntx__http_body_done(q);
@@ -172,10 +174,11 @@ static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t room)
     struct job *j = arg;
     int rc = 0;
     (void)pos;
+    ntx_call_client(j->call, false);
     if (j->at == j->out.n) {
-        ntx__http_patience(j->conn, true);
+        ntx__http_patience(j->http, j->conn, true);
         rc = fill(j);
-        ntx__http_patience(j->conn, false);
+        ntx__http_patience(j->http, j->conn, false);
     }
     size_t n = NTX_MIN(room, j->out.n - j->at);
     if (rc)
@@ -184,6 +187,7 @@ static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t room)
         return MHD_CONTENT_READER_END_OF_STREAM;
     memcpy(buf, j->out.p + j->at, n);
     j->at += n;
+    ntx_call_client(j->call, true);
     return (ssize_t)n;
 }
 
@@ -224,9 +228,9 @@ static enum MHD_Result serve_stream(struct ntx_request *q, struct job *j)
 enum MHD_Result ntx__serve_answer(struct ntx_request *q)
 {
     struct ntx_fault f = {0};
-    ntx__http_patience(q->conn, true);
+    ntx__http_patience(q->http, q->conn, true);
     struct job *j = job_new(q, &f);
     enum MHD_Result rc = j ? (j->ask->stream ? serve_stream(q, j) : serve_whole(q, j)) : f.kind ? ntx__reply_fault(q, &f) : MHD_NO;
-    ntx__http_patience(q->conn, false);
+    ntx__http_patience(q->http, q->conn, false);
     return rc;
 }

@@ -58,7 +58,7 @@ static enum MHD_Result end(struct ntx_request *q, json_t *body, struct ntx_call 
     json_decref(body);
     ntx_call_close(c);
     enum MHD_Result rc = made ? ntx__reply_json(q, MHD_HTTP_OK, made) : ntx__reply_fault(q, f);
-    ntx__http_patience(q->conn, false);
+    ntx__http_patience(q->http, q->conn, false);
     return rc;
 }
 
@@ -146,7 +146,7 @@ static enum MHD_Result serve(struct ntx_request *q, bool seat, json_t *(*answer)
     struct ntx_fault f = {0};
     struct ntx_call *c = NULL;
     json_t *body = NULL;
-    ntx__http_patience(q->conn, true);
+    ntx__http_patience(q->http, q->conn, true);
     json_t *made = begin(q, seat, &body, &c, &f) ? NULL : answer(q, c, body, &f);
     if (!made && !f.kind)
         ntx_fault(&f, NTX_FAULT_MEMORY, NULL, "no memory");

@@ -53,6 +53,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_STR(a->gateway_key, b->gateway_key);
     CHECK_STR(a->gateway_cors, b->gateway_cors);
     CHECK_STR(a->gateway_hosts, b->gateway_hosts);
+    CHECK_EQ(a->gateway_stall_ms, b->gateway_stall_ms);
 }
 
 static void defaults(const struct dir *d)
@@ -69,6 +70,7 @@ static void defaults(const struct dir *d)
     CHECK_STR(def.admin, "owner");
     CHECK_STR(def.share, "user");
     CHECK(def.queue_wait);
+    CHECK_EQ(def.gateway_stall_ms, 30000);
 }
 
 static void values(const struct dir *d)
@@ -78,7 +80,7 @@ static void values(const struct dir *d)
                "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
                "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nlora = x=/m/l.gguf\noverride_kv = a.b=int:5,c=str:x y\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
                "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = /var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
-               "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\nhosts = b.example\n");
+               "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\nhosts = b.example\nstall = 7\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
     CHECK_EQ(c.load.ram, 3ll << 30);
@@ -115,6 +117,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.gateway_key, "/etc/ntx/key");
     CHECK_STR(c.gateway_cors, "https://a.example *");
     CHECK_STR(c.gateway_hosts, "b.example");
+    CHECK_EQ(c.gateway_stall_ms, 7000);
     static const char *const kernels[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"}; /* what --kernel takes */
     for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         char text[64];
