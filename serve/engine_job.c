@@ -280,8 +280,8 @@ static bool too_big(struct ntx_engine *e, const struct ntx_session *s, struct nt
     if (bytes + more + shared <= e->l->kept_bytes)
         return false;
     if (more)
-        ntx_err_set(err, -EOVERFLOW, "an answer held to a grammar, a schema or calls takes up to %llu KiB here, %llu KiB of them for the vocabulary, and --ram leaves %llu KiB for requests: "
-                    "load the model with a larger --ram", (unsigned long long)(bytes + more + shared) >> 10, (unsigned long long)shared >> 10, (unsigned long long)e->l->kept_bytes >> 10);
+        ntx_err_set(err, -EOVERFLOW, "an answer held to a grammar, a schema or calls takes up to %llu KiB here, %llu KiB of them for the vocabulary: more memory than --ram leaves for requests "
+                    "(%llu KiB); load the model with a larger --ram", (unsigned long long)(bytes + more + shared) >> 10, (unsigned long long)shared >> 10, (unsigned long long)e->l->kept_bytes >> 10);
     else
         ntx_err_set(err, -ENOBUFS, "the request's %u tokens take %llu KiB, and --ram leaves %llu KiB for requests: shorten it, or load the model with a larger --ram", s->n_tokens,
                     (unsigned long long)(bytes + 1023) >> 10, (unsigned long long)e->l->kept_bytes >> 10);
