@@ -47,6 +47,8 @@ const struct ntx_chat_template *ntx_chat_by_shape(const char *jinja, size_t len)
 const char *ntx_chat_name(const struct ntx_chat_template *t); /* of a model's own: the shape's that it has, else "own" */
 /* How what a view shows is taken apart: the name of a format of model/reply/reply.h. t may be NULL. */
 const char *ntx_chat_reply(const struct ntx_chat_template *t);
+/* Calls each with every name that a model's own template reads: its variables are among them. Of others: with none. t may be NULL. */
+void ntx_chat_reads(const struct ntx_chat_template *t, void (*each)(void *arg, const char *p, size_t n), void *arg);
 const char *ntx_chat_names(void); /* comma separated, for messages */
 
 /* Token ids of msgs[from..n), rendered as the continuation of a conversation whose first `from` messages have been

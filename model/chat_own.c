@@ -308,3 +308,9 @@ void ntx_chat_free(struct ntx_chat_template *t)
     ntx_template_free(t->program);
     free(t);
 }
+
+void ntx_chat_reads(const struct ntx_chat_template *t, void (*each)(void *arg, const char *p, size_t n), void *arg)
+{
+    if (t && t->program)
+        ntx_template_names(t->program, each, arg);
+}

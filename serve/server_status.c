@@ -1,5 +1,6 @@
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/util.h"
 #include "serve/server_impl.h"
@@ -51,10 +52,36 @@ static void add_notes(json_t *j, struct ntx_server *s)
     json_object_set_new(j, "notes", notes);
 }
 
+#define NAMES_MOST 256u
+
+static void add_name(void *arg, const char *p, size_t n)
+{
+    json_t *seen = arg;
+    char name[64];
+    if (n >= sizeof name || json_object_size(seen) >= NAMES_MOST)
+        return;
+    memcpy(name, p, n);
+    name[n] = 0;
+    json_object_set_new(seen, name, json_true());
+}
+
+/* What a template reads: who asks it for something (to think, or not) knows whether it listens. */
+static json_t *template_names(const struct ntx_chat_template *t)
+{
+    json_t *seen = json_object(), *list = json_array(), *v;
+    const char *name;
+    ntx_chat_reads(t, add_name, seen);
+    json_object_foreach(seen, name, v)
+        json_array_append_new(list, json_string(name));
+    json_decref(seen);
+    return list;
+}
+
 static void add_model(json_t *j, const struct ntx_loaded *l)
 {
     ntx_stats_add_model(j, l);
     json_object_set_new(j, "reply_format", json_string(ntx_chat_reply(l->env.chat)));
+    json_object_set_new(j, "template_names", template_names(l->env.chat));
 }
 
 char *ntx__status(struct ntx_server *s)

@@ -72,10 +72,13 @@ int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_
     if (!a)
         return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     /* As `ntx run`. */
-    *a = (struct ntx_ask){.api = api, .n = 1, .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .seed = random_seed()};
-    if (j)
+    *a = (struct ntx_ask){.api = api, .n = 1, .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .parallel = true, .seed = random_seed()};
+    const json_t *named = json_object_get(j, "model");
+    if (named && !json_is_null(named) && !json_is_string(named))
+        ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
+    else if (j)
         rc = readers[api](a, j, f);
-    const char *model = json_string_value(json_object_get(j, "model"));
+    const char *model = json_string_value(named);
     if (!rc && model && !(a->model = strdup(model)))
         rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     json_decref(j);
@@ -111,6 +114,7 @@ void ntx_ask_clear(struct ntx_ask *a)
     free(a->constraint);
     free(a->bias);
     json_decref(a->echo);
+    json_decref(a->think.more);
     free(a->messages);
     free(a->prompts);
 }

@@ -2,7 +2,7 @@
  *
  *   body --jansson--> ask_*.c --> struct ntx_ask --> call.c
  *
- * What ntx does not have is refused by its name; an unknown field is, too. null counts as absent. */
+ * fields.c says what becomes of each field; what is not followed is told in `ignored`. null counts as absent. */
 #ifndef NTX_CLIENT_GATEWAY_ASK_H
 #define NTX_CLIENT_GATEWAY_ASK_H
 
@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "client/gateway/fault.h"
+#include "client/gateway/field.h"
 
 #define NTX_ASK_DEPTH 190u /* values within each other, at most */
 #define NTX_ASK_CHOICES 16u /* answers of one request: as many as computed runs for a client */
@@ -34,6 +35,15 @@ struct ntx_ask_prompt { /* a text, or tokens */
     size_t n_tokens;
 };
 
+/* What is asked of the model's thinking: variables of its template, where that has them (think.c). Each with the field that asks, or NULL. */
+struct ntx_ask_think {
+    enum { NTX_THINK_UNSAID, NTX_THINK_OFF, NTX_THINK_ON } state;
+    char effort[12];     /* "": unsaid */
+    json_int_t budget;   /* tokens; 0: unsaid */
+    const char *state_by, *effort_by, *budget_by;
+    json_t *more;        /* chat_template_kwargs, or NULL */
+};
+
 struct ntx_ask {
     enum ntx_ask_api api;
     bool stream, usage; /* usage: a stream tells it, too */
@@ -47,7 +57,11 @@ struct ntx_ask {
     uint32_t max_tokens, top_k; /* max_tokens 0: as far as the context reaches */
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;              /* choice i has seed + i */
-    char *variables;            /* a JSON object for the model's template (tools), or NULL: then calls are not looked for in the answer */
+    char *variables;            /* a JSON object for the model's template, or NULL */
+    bool parallel;              /* several calls in one answer */
+    bool tools;                 /* are among them: calls are looked for in the answer */
+    struct ntx_ask_think think;
+    struct ntx_ignored ignored; /* what is not followed */
     char *model;                /* as it is named; NULL: it is not */
     char *suffix;               /* [n_suffix] infill: what stands behind the answer, where the one prompt stands before it; else NULL */
     size_t n_suffix;
@@ -71,6 +85,9 @@ static inline unsigned ntx_ask_choices(const struct ntx_ask *a) { return a->n * 
 int ntx_ask_read(enum ntx_ask_api api, const char *body, size_t len, struct ntx_ask **out, struct ntx_fault *f);
 void ntx_ask_free(struct ntx_ask *a);
 void ntx_ask_clear(struct ntx_ask *a); /* all that it owns, but not itself */
+/* think.c. Whether the template must be looked at; and what is asked as its variables, where names (a list of those that it reads) has them. */
+bool ntx_ask_thinks(const struct ntx_ask *a);
+int ntx_ask_think(struct ntx_ask *a, const json_t *names);
 
 /* ---- among the files of this room */
 /* The parsed object of a body, to be given back with json_decref, or NULL with f. */
@@ -94,6 +111,8 @@ int ntx__ask_set_fields(struct ntx_ask *a, json_t *fields, struct ntx_fault *f);
 json_t *ntx__ask_calls(const json_t *calls, struct ntx_fault *f);                /* a list of tool_calls as templates read it, or NULL with f */
 int ntx__ask_prompts(struct ntx_ask *a, const json_t *prompt, struct ntx_fault *f);
 int ntx__ask_texts(struct ntx_ask *a, const json_t *v, const char *name, size_t most, struct ntx_fault *f); /* the same, of a field of this name */
+int ntx__ask_effort(struct ntx_ask *a, const json_t *v, const char *name, struct ntx_fault *f); /* think.c: a word: none, low, ... */
+int ntx__ask_switch(struct ntx_ask *a, const json_t *v, const char *name, struct ntx_fault *f); /* true or false */
 int ntx__ask_ends(const struct ntx_ask *a, struct ntx_fault *f); /* whether the messages end so that there is something to answer */
 int ntx__ask_message(struct ntx_ask *a, const char *role, const json_t *content, const char *param, struct ntx_fault *f); /* adds one; content: a string or parts of type text */
 

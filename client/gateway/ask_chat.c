@@ -7,33 +7,6 @@
 
 enum { STOP_MOST = 4096, MESSAGES_MOST = 16384 }; /* as proto/frame.h and frame_valid.c have it */
 
-static const struct ntx_field fields[] = {
-    NTX_OPENAI_FIELDS,
-    {"messages", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"max_completion_tokens", NTX_FIELD_COUNT, AT(max_tokens), 1, NTX_MOST_TOKENS, NULL},
-    {"response_format", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"tool_choice", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"tools", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"functions", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"top_logprobs", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"reasoning_effort", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"modalities", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"audio", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"prediction", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"web_search_options", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"parallel_tool_calls", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"store", NTX_FIELD_ABSENT, 0, 0, 0, "nothing is kept"},
-    {"service_tier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"verbosity", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"moderation", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"safety_identifier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"prompt_cache_options", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"prompt_cache_retention", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"prompt_cache_key", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
-};
-
 int ntx__ask_stops(struct ntx_ask *a, const json_t *v, const char *name, struct ntx_fault *f)
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
@@ -54,23 +27,19 @@ int ntx__ask_stops(struct ntx_ask *a, const json_t *v, const char *name, struct 
 
 int ntx__ask_openai(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    static const struct ntx_field options[] = {{"include_usage", NTX_FIELD_BOOL, AT(usage), 0, 0, NULL},
-                                               {"include_obfuscation", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
-    const json_t *so = json_object_get(body, "stream_options"), *model = json_object_get(body, "model");
-    if (model && !json_is_null(model) && !json_is_string(model))
-        return ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
+    const json_t *so = json_object_get(body, "stream_options");
     if (so && !json_is_null(so) && !json_is_object(so))
         return ntx_fault(f, NTX_FAULT_INVALID, "stream_options", "'stream_options' must be an object");
     if (json_is_object(so) && !a->stream)
         return ntx_fault(f, NTX_FAULT_INVALID, "stream_options", "'stream_options' is for streams only");
-    if (json_is_object(so) && ntx_fields_read(options, so, a, f))
+    if (json_is_object(so) && ntx_fields_read(NTX_FIELDS_STREAM_OPTIONS, so, a, &a->ignored, f))
         return -1;
     return ntx__ask_stops(a, json_object_get(body, "stop"), "stop", f) || ntx__ask_bias(a, json_object_get(body, "logit_bias"), f) ? -1 : 0;
 }
 
 /* ---- messages */
 
-static int add_part(struct ntx_buf *b, const json_t *part, const char *param, struct ntx_fault *f)
+static int add_part(struct ntx_ask *a, struct ntx_buf *b, const json_t *part, const char *param, struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     const json_t *text = json_object_get(part, "text");
@@ -82,11 +51,13 @@ static int add_part(struct ntx_buf *b, const json_t *part, const char *param, st
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "content of type '%.40s' is not supported: text is", type);
     if (!json_is_string(text))
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of type text has no text");
+    if (ntx_fields_read(NTX_FIELDS_PART, part, NULL, &a->ignored, f))
+        return -1;
     ntx_buf_add(b, json_string_value(text), json_string_length(text));
     return 0;
 }
 
-static int content_of(struct ntx_buf *b, const json_t *content, const char *param, struct ntx_fault *f)
+static int content_of(struct ntx_ask *a, struct ntx_buf *b, const json_t *content, const char *param, struct ntx_fault *f)
 {
     size_t i;
     json_t *part;
@@ -95,9 +66,10 @@ static int content_of(struct ntx_buf *b, const json_t *content, const char *para
         return 0;
     }
     if (!json_is_array(content))
-        return ntx_fault(f, NTX_FAULT_INVALID, param, "the content of a message must be a string, or a list of parts of type text");
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "%s%s must be a string, or a list of parts of type text", strcmp(param, "messages") ? param : "the content of a message",
+                         strcmp(param, "messages") ? ":" : "");
     json_array_foreach((json_t *)(uintptr_t)content, i, part)
-        if (add_part(b, part, param, f))
+        if (add_part(a, b, part, param, f))
             return -1;
     return 0;
 }
@@ -106,7 +78,7 @@ int ntx__ask_message(struct ntx_ask *a, const char *role, const json_t *content,
 {
     struct ntx_buf b = {0};
     struct ntx_ask_message *m;
-    int rc = content_of(&b, content, param, f);
+    int rc = content_of(a, &b, content, param, f);
     if (!rc && a->n_messages >= MESSAGES_MOST)
         rc = ntx_fault(f, NTX_FAULT_INVALID, param, "more than %d messages", MESSAGES_MOST);
     ntx_buf_add(&b, "", 1); /* so that it is there, empty or not */
@@ -144,31 +116,28 @@ static json_t *thought_of(const json_t *m)
 static int add_fields(struct ntx_ask *a, const json_t *m, const json_t *calls, const char *role, struct ntx_fault *f)
 {
     bool tool = !strcmp(role, "tool");
-    json_t *list = calls ? ntx__ask_calls(calls, f) : NULL, *id = json_object_get(m, "tool_call_id"), *name = json_object_get(m, "name");
-    json_t *thought = strcmp(role, "assistant") ? NULL : thought_of(m);
+    json_t *id = tool ? json_object_get(m, "tool_call_id") : NULL, *name = json_object_get(m, "name"), *call;
+    json_t *thought = strcmp(role, "assistant") ? NULL : thought_of(m), *list;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)calls, i, call)
+        if (ntx_fields_read(NTX_FIELDS_CHAT_CALL, call, NULL, &a->ignored, f))
+            return -1;
     name = name ? name : json_object_get(m, "tool_name");
-    if (calls && !list)
+    name = tool || json_string_length(name) ? name : NULL;
+    if (name && !json_is_null(name) && !json_is_string(name))
+        return ntx_fault(f, NTX_FAULT_INVALID, "messages", "the 'name' of a message must be a string");
+    if (!(list = calls ? ntx__ask_calls(calls, f) : NULL) && calls)
         return -1;
-    if (list || thought)
-        return ntx__ask_set_fields(a, json_pack("{s:o*, s:O*}", "tool_calls", list, "reasoning_content", thought), f);
-    if (json_string_length(name) && !tool)
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages", "'name' is not supported but in a tool's message");
-    return tool ? ntx__ask_set_fields(a, json_pack("{s:O*, s:O*}", "tool_call_id", id, "name", name), f) : 0;
+    if (!list && !thought && !name && !tool)
+        return 0;
+    return ntx__ask_set_fields(a, json_pack("{s:o*, s:O*, s:O*, s:O*}", "tool_calls", list, "reasoning_content", thought, "tool_call_id", id, "name", name), f);
 }
 
 static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
 {
-    static const struct ntx_field mine[] = {{"role", NTX_FIELD_ANY, 0, 0, 0, NULL},          {"content", NTX_FIELD_ANY, 0, 0, 0, NULL},
-                                            {"name", NTX_FIELD_ANY, 0, 0, 0, NULL},          {"tool_call_id", NTX_FIELD_ANY, 0, 0, 0, NULL},
-                                            {"tool_name", NTX_FIELD_ANY, 0, 0, 0, NULL},     {"refusal", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-                                            {"tool_calls", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"function_call", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-                                            {"audio", NTX_FIELD_ABSENT, 0, 0, 0, NULL},      {"annotations", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-                                            {"images", NTX_FIELD_ABSENT, 0, 0, 0, NULL},     {"thinking", NTX_FIELD_ANY, 0, 0, 0, NULL},
-                                            {"reasoning_content", NTX_FIELD_ANY, 0, 0, 0, NULL},
-                                            {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     if (!json_is_object(m))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "a message must be an object");
-    if (ntx_fields_read(mine, m, a, f))
+    if (ntx_fields_read(NTX_FIELDS_CHAT_MESSAGE, m, a, &a->ignored, f))
         return -1;
     const char *role = role_of(m, f);
     if (!role)
@@ -212,16 +181,25 @@ int ntx__ask_openai_messages(struct ntx_ask *a, const json_t *messages, struct n
     return ntx__ask_ends(a, f);
 }
 
+static int read_thinking(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
+{
+    json_t *more = json_object_get(body, "chat_template_kwargs");
+    if (more && !json_is_null(more) && !json_is_object(more))
+        return ntx_fault(f, NTX_FAULT_INVALID, "chat_template_kwargs", "'chat_template_kwargs' must be an object");
+    a->think.more = json_is_object(more) ? json_incref(more) : NULL;
+    return ntx__ask_effort(a, json_object_get(body, "reasoning_effort"), "reasoning_effort", f) ||
+           ntx__ask_switch(a, json_object_get(body, "enable_thinking"), "enable_thinking", f) ? -1 : 0;
+}
+
 int ntx__ask_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f) || check_words(body, f))
+    if (ntx_fields_read(NTX_FIELDS_CHAT, body, a, &a->ignored, f) || ntx__ask_openai(a, body, f) || check_words(body, f) || read_thinking(a, body, f))
         return -1;
     const char *choice;
     if (ntx__ask_logprobs(a, body, true, f) || ntx__ask_format(a, json_object_get(body, "response_format"), "response_format", f) ||
         ntx__ask_tool_choice(json_object_get(body, "tool_choice"), &choice, f))
         return -1;
-    bool parallel = !json_is_false(json_object_get(body, "parallel_tool_calls"));
-    if (strcmp(choice, "none") && (ntx__ask_tools(a, json_object_get(body, "tools"), false, f) || ntx__ask_calling(a, choice, parallel, f)))
+    if (strcmp(choice, "none") && (ntx__ask_tools(a, json_object_get(body, "tools"), false, f) || ntx__ask_calling(a, choice, a->parallel, f)))
         return -1;
     return ntx__ask_openai_messages(a, json_object_get(body, "messages"), f);
 }

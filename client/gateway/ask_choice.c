@@ -25,6 +25,10 @@ int ntx__ask_format(struct ntx_ask *a, const json_t *format, const char *param, 
 {
     const char *type = json_string_value(json_object_get(format, "type"));
     const json_t *inner = json_object_get(format, "json_schema");
+    if (!strcmp(param, "response_format") && json_is_object(format) && ntx_fields_read(NTX_FIELDS_FORMAT, format, NULL, &a->ignored, f))
+        return -1;
+    if (!strcmp(param, "response_format") && json_is_object(inner) && ntx_fields_read(NTX_FIELDS_SCHEMA, inner, NULL, &a->ignored, f))
+        return -1;
     if (!format || json_is_null(format) || (type && !strcmp(type, "text")))
         return 0;
     if (type && !strcmp(type, "json_schema")) /* Responses have the schema flat */

@@ -5,33 +5,6 @@
 #include "client/gateway/ask_fields.h"
 #include "client/gateway/buf.h"
 
-static const struct ntx_field fields[] = {
-    {"input_prefix", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"input_suffix", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"input_extra", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"prompt", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"model", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"stop", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"n_predict", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"stream", NTX_FIELD_BOOL, AT(stream), 0, 0, NULL},
-    {"temperature", NTX_FIELD_REAL, AT(temp), 0, 2, NULL},
-    {"top_p", NTX_FIELD_REAL, AT(top_p), 0, 1, NULL},
-    {"top_k", NTX_FIELD_COUNT, AT(top_k), 0, NTX_MOST_TOKENS, NULL},
-    {"min_p", NTX_FIELD_REAL, AT(min_p), 0, 1, NULL},
-    {"repeat_penalty", NTX_FIELD_REAL, AT(repeat_penalty), 0, 100, NULL},
-    {"presence_penalty", NTX_FIELD_REAL, AT(presence_penalty), -2, 2, NULL},
-    {"frequency_penalty", NTX_FIELD_REAL, AT(frequency_penalty), -2, 2, NULL},
-    {"seed", NTX_FIELD_SEED, AT(seed), 0, 0, NULL},
-    {"cache_prompt", NTX_FIELD_SKIP, 0, 0, 0, NULL}, /* where its time goes, and what of the answer is wanted */
-    {"id_slot", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"t_max_prompt_ms", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"t_max_predict_ms", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"response_fields", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"samplers", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"n_indent", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
-};
-
 static int add(struct ntx_buf *b, const json_t *v, const char *name, struct ntx_fault *f)
 {
     if (v && !json_is_null(v) && !json_is_string(v))
@@ -69,7 +42,7 @@ static int read_most(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
 int ntx__ask_infill(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
     struct ntx_buf before = {0}, behind = {0};
-    int rc = ntx_fields_read(fields, body, a, f);
+    int rc = ntx_fields_read(NTX_FIELDS_INFILL, body, a, &a->ignored, f);
     rc = rc ? rc : read_most(a, json_object_get(body, "n_predict"), f);
     rc = rc ? rc : ntx__ask_stops(a, json_object_get(body, "stop"), "stop", f);
     rc = rc ? rc : add_extra(&before, json_object_get(body, "input_extra"), f);

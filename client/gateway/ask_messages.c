@@ -3,41 +3,6 @@
 
 #include "client/gateway/ask_fields.h"
 
-static const struct ntx_field fields[] = {
-    {"model", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"messages", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"system", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"stop_sequences", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"thinking", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"tool_choice", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"stream", NTX_FIELD_BOOL, AT(stream), 0, 0, NULL},
-    {"max_tokens", NTX_FIELD_COUNT, AT(max_tokens), 1, NTX_MOST_TOKENS, NULL},
-    {"temperature", NTX_FIELD_REAL, AT(temp), 0, 2, NULL},
-    {"top_p", NTX_FIELD_REAL, AT(top_p), 0, 1, NULL},
-    {"top_k", NTX_FIELD_COUNT, AT(top_k), 0, NTX_MOST_TOKENS, NULL},
-    {"tools", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"mcp_servers", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"container", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"context_management", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"output_config", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"diagnostics", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"speed", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"cache_control", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"inference_geo", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"user_profile_id", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"workspace_id", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"metadata", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"service_tier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
-};
-
-/* Whether a field is there and asks for something else than `only`. */
-static bool asks_other(const json_t *v, const char *only)
-{
-    const char *type = json_string_value(json_object_get(v, "type"));
-    return v && !json_is_null(v) && !(type && !strcmp(type, only));
-}
-
 static bool is_block(const json_t *block, const char *type)
 {
     const char *is = json_string_value(json_object_get(block, "type"));
@@ -77,6 +42,7 @@ static int add_blocks(struct ntx_ask *a, const char *role, const json_t *content
     size_t i;
     int rc = 0;
     json_array_foreach((json_t *)(uintptr_t)content, i, block) {
+        rc = rc || is_block(block, "text") ? rc : ntx_fields_read(NTX_FIELDS_PART, block, NULL, &a->ignored, f); /* of texts: where they are added */
         if (*role == 'u' && is_block(block, "tool_result"))
             rc = rc ? rc : add_result(a, block, f);
         else if (*role == 'a' && is_block(block, "tool_use"))
@@ -101,11 +67,10 @@ static int add_blocks(struct ntx_ask *a, const char *role, const json_t *content
 
 static int add_message(struct ntx_ask *a, const json_t *m, struct ntx_fault *f)
 {
-    static const struct ntx_field mine[] = {{"role", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"content", NTX_FIELD_ANY, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     const char *role = json_string_value(json_object_get(m, "role"));
     if (!json_is_object(m))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: each must be an object");
-    if (ntx_fields_read(mine, m, a, f))
+    if (ntx_fields_read(NTX_FIELDS_CLAUDE_MESSAGE, m, a, &a->ignored, f))
         return -1;
     if (!role || (strcmp(role, "user") && strcmp(role, "assistant")))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: a role is user or assistant");
@@ -117,9 +82,38 @@ static int check(const struct ntx_ask *a, const json_t *body, bool counts, struc
 {
     if (!counts && !a->max_tokens)
         return ntx_fault(f, NTX_FAULT_INVALID, "max_tokens", "max_tokens: is required");
-    if (asks_other(json_object_get(body, "thinking"), "disabled"))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "thinking", "'thinking' is not supported: a model that thinks does so by itself");
     return json_array_size(json_object_get(body, "messages")) ? 0 : ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: at least one message is required");
+}
+
+static int read_thinking(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    const json_t *budget = json_object_get(v, "budget_tokens");
+    if (!v || json_is_null(v))
+        return 0;
+    if (!type || (strcmp(type, "enabled") && strcmp(type, "adaptive") && strcmp(type, "disabled")))
+        return ntx_fault(f, NTX_FAULT_INVALID, "thinking", "thinking: is an object of type enabled, adaptive or disabled");
+    if (budget && !json_is_null(budget) && (!json_is_integer(budget) || json_integer_value(budget) < 1))
+        return ntx_fault(f, NTX_FAULT_INVALID, "thinking", "thinking.budget_tokens: must be an integer of at least 1");
+    a->think.state = *type == 'd' ? NTX_THINK_OFF : NTX_THINK_ON;
+    a->think.state_by = "thinking";
+    a->think.budget = json_integer_value(budget);
+    a->think.budget_by = "thinking.budget_tokens";
+    return ntx_fields_read(NTX_FIELDS_THINKING, v, NULL, &a->ignored, f);
+}
+
+static int read_config(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
+{
+    const json_t *format = json_object_get(v, "format");
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_object(v))
+        return ntx_fault(f, NTX_FAULT_INVALID, "output_config", "output_config: must be an object");
+    if (ntx_fields_read(NTX_FIELDS_OUTPUT_CONFIG, v, NULL, &a->ignored, f) || ntx__ask_effort(a, json_object_get(v, "effort"), "output_config.effort", f))
+        return -1;
+    if (json_is_object(format) && ntx_fields_read(NTX_FIELDS_OUTPUT_FORMAT, format, NULL, &a->ignored, f))
+        return -1;
+    return ntx__ask_format(a, format, "output_config.format", f);
 }
 
 /* auto, any (of them), tool (this one), or none. */
@@ -141,11 +135,11 @@ int ntx__ask_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f
     const json_t *system = json_object_get(body, "system");
     size_t i;
     json_t *m;
-    if (ntx_fields_read(fields, body, a, f) || check(a, body, a->api == NTX_API_COUNT, f) || ntx__ask_stops(a, json_object_get(body, "stop_sequences"), "stop_sequences", f))
+    if (ntx_fields_read(a->api == NTX_API_COUNT ? NTX_FIELDS_COUNT : NTX_FIELDS_MESSAGES, body, a, &a->ignored, f) || check(a, body, a->api == NTX_API_COUNT, f) || ntx__ask_stops(a, json_object_get(body, "stop_sequences"), "stop_sequences", f))
         return -1;
     if (system && !json_is_null(system) && ntx__ask_message(a, "system", system, "system", f))
         return -1;
-    if (read_tools(a, body, f))
+    if (read_thinking(a, json_object_get(body, "thinking"), f) || read_config(a, json_object_get(body, "output_config"), f) || read_tools(a, body, f))
         return -1;
     json_array_foreach(json_object_get(body, "messages"), i, m)
         if (add_message(a, m, f))

@@ -4,51 +4,6 @@
 
 #include "client/gateway/ask_fields.h"
 
-/* What is of loading a model, and not of an answer, is ntx's own: the context that is there is the one that it was loaded with. */
-#define OF_LOADING(name) {name, NTX_FIELD_SKIP, 0, 0, 0, NULL}
-
-static const struct ntx_field options[] = {
-    {"temperature", NTX_FIELD_REAL, AT(temp), 0, 100, NULL},
-    {"top_k", NTX_FIELD_COUNT, AT(top_k), 0, NTX_MOST_TOKENS, NULL},
-    {"top_p", NTX_FIELD_REAL, AT(top_p), 0, 1, NULL},
-    {"min_p", NTX_FIELD_REAL, AT(min_p), 0, 1, NULL},
-    {"repeat_penalty", NTX_FIELD_REAL, AT(repeat_penalty), 0, 100, NULL},
-    {"seed", NTX_FIELD_SEED, AT(seed), 0, 0, NULL},
-    {"num_predict", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"stop", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"typical_p", NTX_FIELD_ABSENT, 0, 1, 0, NULL},
-    {"tfs_z", NTX_FIELD_ABSENT, 0, 1, 0, NULL},
-    {"mirostat", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"mirostat_tau", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"mirostat_eta", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"presence_penalty", NTX_FIELD_REAL, AT(presence_penalty), -2, 2, NULL},
-    {"frequency_penalty", NTX_FIELD_REAL, AT(frequency_penalty), -2, 2, NULL},
-    {"repeat_last_n", NTX_FIELD_ABSENT, 0, 64, 0, "it is 64"},
-    OF_LOADING("num_ctx"), OF_LOADING("num_batch"), OF_LOADING("num_gpu"), OF_LOADING("main_gpu"), OF_LOADING("num_thread"), OF_LOADING("num_keep"),
-    OF_LOADING("use_mmap"), OF_LOADING("use_mlock"), OF_LOADING("numa"), OF_LOADING("low_vram"), OF_LOADING("penalize_newline"),
-    {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
-};
-
-#define BOTH                                                                                                                                 \
-    {"model", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"options", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"stream", NTX_FIELD_BOOL, AT(stream), 0, 0, NULL}, \
-    {"format", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"top_logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL},                                                       \
-    {"think", NTX_FIELD_ABSENT, 0, 0, 0, "a model that thinks does so by itself"}, OF_LOADING("keep_alive")
-
-static const struct ntx_field chat_fields[] = {
-    BOTH, {"messages", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"tools", NTX_FIELD_ANY, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
-};
-static const struct ntx_field text_fields[] = {
-    BOTH,
-    {"prompt", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"system", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"raw", NTX_FIELD_BOOL, AT(raw), 0, 0, NULL},
-    {"suffix", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"template", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"context", NTX_FIELD_ABSENT, 0, 0, 0, "use /api/chat"},
-    {"images", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
-};
-
 static int read_options(struct ntx_ask *a, const json_t *o, struct ntx_fault *f)
 {
     const json_t *most = json_object_get(o, "num_predict");
@@ -57,7 +12,7 @@ static int read_options(struct ntx_ask *a, const json_t *o, struct ntx_fault *f)
         return 0;
     if (!json_is_object(o))
         return ntx_fault(f, NTX_FAULT_INVALID, "options", "'options' must be an object");
-    if (ntx_fields_read(options, o, a, f))
+    if (ntx_fields_read(NTX_FIELDS_OPTIONS, o, a, &a->ignored, f))
         return -1;
     if (most && !json_is_null(most) && (!json_is_integer(most) || n < -2 || n == 0 || (double)n > NTX_MOST_TOKENS))
         return ntx_fault(f, NTX_FAULT_INVALID, "num_predict", "'num_predict' must be an integer of at least 1, or -1: no limit");
@@ -81,15 +36,21 @@ static int read_format(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
     return rc;
 }
 
-static int begin(struct ntx_ask *a, const struct ntx_field *table, const json_t *body, struct ntx_fault *f)
+/* A switch, or a word that says how much. */
+static int read_think(struct ntx_ask *a, const json_t *v, struct ntx_fault *f)
+{
+    return json_is_string(v) ? ntx__ask_effort(a, v, "think", f) : ntx__ask_switch(a, v, "think", f);
+}
+
+static int begin(struct ntx_ask *a, enum ntx_fields of, const json_t *body, struct ntx_fault *f)
 {
     a->stream = true;
-    return ntx_fields_read(table, body, a, f) || read_options(a, json_object_get(body, "options"), f) || read_format(a, json_object_get(body, "format"), f) ? -1 : 0;
+    return ntx_fields_read(of, body, a, &a->ignored, f) || read_think(a, json_object_get(body, "think"), f) || read_options(a, json_object_get(body, "options"), f) || read_format(a, json_object_get(body, "format"), f) ? -1 : 0;
 }
 
 int ntx__ask_ollama_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    if (begin(a, chat_fields, body, f) || ntx__ask_tools(a, json_object_get(body, "tools"), false, f) || ntx__ask_calling(a, "auto", true, f))
+    if (begin(a, NTX_FIELDS_OLLAMA_CHAT, body, f) || ntx__ask_tools(a, json_object_get(body, "tools"), false, f) || ntx__ask_calling(a, "auto", true, f))
         return -1;
     return ntx__ask_openai_messages(a, json_object_get(body, "messages"), f);
 }
@@ -97,13 +58,15 @@ int ntx__ask_ollama_chat(struct ntx_ask *a, const json_t *body, struct ntx_fault
 int ntx__ask_ollama_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
     const json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
-    if (begin(a, text_fields, body, f))
+    if (begin(a, NTX_FIELDS_OLLAMA_TEXT, body, f))
         return -1;
     if (!json_is_string(prompt) || !json_string_length(prompt))
         return ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string, and not empty");
     if (a->raw)
         return ntx__ask_prompts(a, prompt, f);
-    if (system && !json_is_null(system) && json_string_length(system) && ntx__ask_message(a, "system", system, "system", f))
+    if (system && !json_is_null(system) && !json_is_string(system))
+        return ntx_fault(f, NTX_FAULT_INVALID, "system", "'system' must be a string");
+    if (json_string_length(system) && ntx__ask_message(a, "system", system, "system", f))
         return -1;
     return ntx__ask_message(a, "user", prompt, "prompt", f);
 }

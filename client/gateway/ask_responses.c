@@ -5,39 +5,8 @@
 #include "client/gateway/ask_fields.h"
 #include "client/gateway/buf.h"
 
-static const struct ntx_field fields[] = {
-    {"model", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"input", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"instructions", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"tools", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"tool_choice", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"parallel_tool_calls", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"text", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"stream", NTX_FIELD_BOOL, AT(stream), 0, 0, NULL},
-    {"max_output_tokens", NTX_FIELD_COUNT, AT(max_tokens), 1, NTX_MOST_TOKENS, NULL},
-    {"temperature", NTX_FIELD_REAL, AT(temp), 0, 2, NULL},
-    {"top_p", NTX_FIELD_REAL, AT(top_p), 0, 1, NULL},
-    {"previous_response_id", NTX_FIELD_ABSENT, 0, 0, 0, "nothing is kept: send the items of the conversation"},
-    {"conversation", NTX_FIELD_ABSENT, 0, 0, 0, "nothing is kept: send the items of the conversation"},
-    {"background", NTX_FIELD_ABSENT, 0, 0, 0, "nothing is kept: an answer comes with its request"},
-    {"prompt", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"max_tool_calls", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"top_logprobs", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"reasoning", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"include", NTX_FIELD_SKIP, 0, 0, 0, NULL}, /* of what is not there */
-    {"stream_options", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"truncation", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"store", NTX_FIELD_SKIP, 0, 0, 0, NULL}, /* true unless it is said: nobody can mean it */
-    {"metadata", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"user", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"service_tier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"safety_identifier", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"prompt_cache_key", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {"prompt_cache_retention", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-    {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
-};
-
 struct items {
+    struct ntx_ask *a;
     json_t *messages; /* as chat completions have them */
     bool thinks;      /* there is */
     struct ntx_buf thought; /* a text that belongs to the assistant's next message */
@@ -104,6 +73,8 @@ static int add_item(struct items *x, const json_t *item, struct ntx_fault *f)
     const char *type = json_string_value(json_object_get(item, "type"));
     if (!json_is_object(item))
         return ntx_fault(f, NTX_FAULT_INVALID, "input", "an item of 'input' must be an object");
+    if (ntx_fields_read(NTX_FIELDS_ITEM, item, NULL, &x->a->ignored, f))
+        return -1;
     if (!type || !strcmp(type, "message"))
         add_message(x, json_pack("{s:O*, s:O*}", "role", json_object_get(item, "role"), "content", json_object_get(item, "content")));
     else if (!strcmp(type, "function_call"))
@@ -135,7 +106,7 @@ static int add_input(struct items *x, const json_t *input, struct ntx_fault *f)
 
 static int read_messages(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    struct items x = {.messages = json_array()};
+    struct items x = {.a = a, .messages = json_array()};
     json_t *system = json_object_get(body, "instructions");
     int rc = 0;
     if (system && !json_is_null(system) && !json_is_string(system))
@@ -177,28 +148,54 @@ static int read_tools(struct ntx_ask *a, const json_t *body, struct ntx_fault *f
     if (!json_is_array(list))
         return ntx__ask_tools(a, list, false, f); /* which refuses it */
     json_t *all = json_array();
-    json_array_foreach((json_t *)(uintptr_t)list, i, tool)
+    int rc = 0;
+    json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
+        rc = rc ? rc : ntx_fields_read(NTX_FIELDS_RESPONSE_TOOL, tool, NULL, &a->ignored, f);
         json_array_append_new(all, nested(tool));
-    int rc = ntx__ask_tools(a, all, false, f);
+    }
+    rc = rc ? rc : ntx__ask_tools(a, all, false, f);
     json_decref(all);
-    return rc ? rc : ntx__ask_calling(a, choice, !json_is_false(json_object_get(body, "parallel_tool_calls")), f);
+    return rc ? rc : ntx__ask_calling(a, choice, a->parallel, f);
 }
 
 /* What names the only thing that there is, is taken. */
 static int check_words(const json_t *body, struct ntx_fault *f)
 {
-    const json_t *cut = json_object_get(body, "truncation"), *effort = json_object_get(json_object_get(body, "reasoning"), "effort");
+    const json_t *cut = json_object_get(body, "truncation");
     const char *word = json_string_value(cut);
     if (cut && !json_is_null(cut) && !(word && !strcmp(word, "disabled")))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "truncation", "'truncation' other than disabled is not supported: what does not fit is refused");
-    if (effort && !json_is_null(effort))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "reasoning", "'reasoning.effort' is not supported: a model that thinks does so by itself");
     return 0;
+}
+
+/* The objects that the request holds. */
+static int read_objects(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
+{
+    static const struct {
+        const char *name;
+        enum ntx_fields of;
+    } all[] = {{"stream_options", NTX_FIELDS_STREAM_OPTIONS}, {"reasoning", NTX_FIELDS_REASONING}, {"text", NTX_FIELDS_TEXT_CONFIG}};
+    const json_t *format = json_object_get(json_object_get(body, "text"), "format");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const json_t *v = json_object_get(body, all[i].name);
+        if (v && !json_is_null(v) && !json_is_object(v))
+            return ntx_fault(f, NTX_FAULT_INVALID, all[i].name, "'%s' must be an object", all[i].name);
+        if (json_is_object(v) && ntx_fields_read(all[i].of, v, a, &a->ignored, f))
+            return -1;
+    }
+    if (json_is_object(format) && ntx_fields_read(NTX_FIELDS_TEXT_FORMAT, format, NULL, &a->ignored, f))
+        return -1;
+    if (ntx__ask_effort(a, json_object_get(json_object_get(body, "reasoning"), "effort"), "reasoning.effort", f))
+        return -1;
+    return ntx__ask_format(a, format, "text.format", f);
 }
 
 static int keep_echo(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
     static const char *const told[] = {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "tool_choice"};
+    const json_t *about = json_object_get(body, "metadata");
+    if (about && !json_is_null(about) && !json_is_object(about))
+        return ntx_fault(f, NTX_FAULT_INVALID, "metadata", "'metadata' must be an object");
     if (!(a->echo = json_object()))
         return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
@@ -211,7 +208,7 @@ static int keep_echo(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 
 int ntx__ask_responses(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    if (ntx_fields_read(fields, body, a, f) || check_words(body, f) || ntx__ask_format(a, json_object_get(json_object_get(body, "text"), "format"), "text.format", f) || read_tools(a, body, f))
+    if (ntx_fields_read(NTX_FIELDS_RESPONSES, body, a, &a->ignored, f) || check_words(body, f) || read_objects(a, body, f) || read_tools(a, body, f))
         return -1;
     return keep_echo(a, body, f) ? -1 : read_messages(a, body, f);
 }

@@ -6,15 +6,6 @@
 
 enum { TOKENS_MOST = 1 << 20 }; /* as frame_valid.c has it */
 
-static const struct ntx_field fields[] = {
-    NTX_OPENAI_FIELDS,
-    {"prompt", NTX_FIELD_ANY, 0, 0, 0, NULL},
-    {"echo", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"suffix", NTX_FIELD_ABSENT, 0, 0, 0, NULL},
-    {"best_of", NTX_FIELD_ABSENT, 0, 1, 0, NULL},
-    {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL},
-};
-
 static int wrong(const char *name, struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be a string, a list of tokens, or a list of either, and not empty", name); }
 
 static int read_text(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault *f)
@@ -71,7 +62,7 @@ int ntx__ask_prompts(struct ntx_ask *a, const json_t *prompt, struct ntx_fault *
 
 int ntx__ask_text(struct ntx_ask *a, const json_t *body, struct ntx_fault *f)
 {
-    if (ntx_fields_read(fields, body, a, f) || ntx__ask_openai(a, body, f) || ntx__ask_logprobs(a, body, false, f))
+    if (ntx_fields_read(NTX_FIELDS_TEXT, body, a, &a->ignored, f) || ntx__ask_openai(a, body, f) || ntx__ask_logprobs(a, body, false, f))
         return -1;
     return ntx__ask_prompts(a, json_object_get(body, "prompt"), f);
 }

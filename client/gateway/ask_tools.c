@@ -11,6 +11,11 @@ static int check_function(const json_t *fn, struct ntx_fault *f)
     const json_t *schema = json_object_get(fn, "parameters");
     if (!json_is_object(fn) || !json_string_length(json_object_get(fn, "name")))
         return ntx_fault(f, NTX_FAULT_INVALID, "tools", "a tool must be an object with a name");
+    const json_t *about = json_object_get(fn, "description"), *strict = json_object_get(fn, "strict");
+    if (about && !json_is_null(about) && !json_is_string(about))
+        return ntx_fault(f, NTX_FAULT_INVALID, "tools", "the description of a tool must be a string");
+    if (strict && !json_is_null(strict) && !json_is_boolean(strict))
+        return ntx_fault(f, NTX_FAULT_INVALID, "tools", "'strict' of a tool must be true or false");
     if (schema && !json_is_null(schema) && !json_is_object(schema))
         return ntx_fault(f, NTX_FAULT_INVALID, "tools", "the parameters of a tool must be an object");
     return 0;
@@ -22,6 +27,26 @@ static int check_openai(const json_t *tool, struct ntx_fault *f)
     if (!type || strcmp(type, "function"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "tools of type '%.40s' are not supported: functions are", type ? type : "");
     return check_function(json_object_get(tool, "function"), f);
+}
+
+/* Without the members that are not followed: a template would write them into the prompt. */
+static json_t *only(const json_t *from, const char *const *names)
+{
+    const char *name;
+    json_t *out = json_object(), *v;
+    json_object_foreach((json_t *)(uintptr_t)from, name, v)
+        for (size_t i = 0; names[i]; i++)
+            if (!strcmp(name, names[i]))
+                json_object_set(out, name, v);
+    return out;
+}
+
+static json_t *from_openai(const json_t *tool)
+{
+    static const char *const mine[] = {"type", "function", NULL}, *const of_function[] = {"name", "description", "parameters", "strict", NULL};
+    json_t *out = only(tool, mine);
+    json_object_set_new(out, "function", only(json_object_get(tool, "function"), of_function));
+    return out;
 }
 
 /* Anthropic's form becomes OpenAI's. */
@@ -50,7 +75,11 @@ int ntx__ask_tools(struct ntx_ask *a, const json_t *list, bool anthropic, struct
     }
     int rc = 0;
     json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
-        json_t *one = anthropic ? from_anthropic(tool, f) : check_openai(tool, f) ? NULL : json_incref(tool);
+        if ((rc = ntx_fields_read(anthropic ? NTX_FIELDS_CLAUDE_TOOL : NTX_FIELDS_TOOL, tool, NULL, &a->ignored, f)))
+            break;
+        if (!anthropic && (rc = ntx_fields_read(NTX_FIELDS_FUNCTION, json_object_get(tool, "function"), NULL, &a->ignored, f)))
+            break;
+        json_t *one = anthropic ? from_anthropic(tool, f) : check_openai(tool, f) ? NULL : from_openai(tool);
         if (!one) {
             rc = -1;
             break;
@@ -61,6 +90,7 @@ int ntx__ask_tools(struct ntx_ask *a, const json_t *list, bool anthropic, struct
         json_t *variables = json_pack("{s:O}", "tools", all);
         a->variables = json_dumps(variables, JSON_COMPACT);
         json_decref(variables);
+        a->tools = true;
         rc = a->variables ? 0 : no_memory(f);
     }
     json_decref(all);

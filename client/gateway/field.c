@@ -1,11 +1,13 @@
 #include "client/gateway/field.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-static const struct ntx_field *find(const struct ntx_field *t, const char *name)
+static const struct ntx_field *find(enum ntx_fields of, const char *name)
 {
-    while (t->name && strcmp(t->name, name))
+    const struct ntx_field *t = ntx_field_table;
+    while (t->name && (!(t->of >> of & 1) || strcmp(t->name, name)))
         t++;
     return t->name ? t : NULL;
 }
@@ -42,8 +44,15 @@ static int read_real(const struct ntx_field *d, const json_t *v, void *at, struc
     return 0;
 }
 
-static int read_one(const struct ntx_field *d, const json_t *v, void *at, struct ntx_fault *f)
+static int refuse(enum ntx_fields of, const struct ntx_field *d, struct ntx_fault *f)
 {
+    const char *within = ntx_fields_info[of].within;
+    return ntx_fault(f, NTX_FAULT_UNSUPPORTED, d->name, "'%s' is not supported%s%s%s%s%s", d->name, *within ? " in '" : "", within, *within ? "'" : "", d->note ? ": " : "", d->note ? d->note : "");
+}
+
+static int read_one(enum ntx_fields of, const struct ntx_field *d, const json_t *v, void *to, struct ntx_ignored *g, struct ntx_fault *f)
+{
+    void *at = to ? (char *)to + d->at : NULL;
     switch (d->kind) {
     case NTX_FIELD_COUNT: return read_count(d, v, at, f);
     case NTX_FIELD_REAL: return read_real(d, v, at, f);
@@ -57,23 +66,105 @@ static int read_one(const struct ntx_field *d, const json_t *v, void *at, struct
             return ntx_fault(f, NTX_FAULT_INVALID, d->name, "'%s' must be an integer", d->name);
         *(uint64_t *)at = (uint64_t)json_integer_value(v);
         return 0;
-    case NTX_FIELD_ABSENT:
-        return asks_nothing(v, d->least) ? 0 : ntx_fault(f, NTX_FAULT_UNSUPPORTED, d->name, "'%s' is not supported%s%s", d->name, d->instead ? ": " : "", d->instead ? d->instead : "");
-    default:
+    case NTX_FIELD_HINT:
+        if (!asks_nothing(v, d->least))
+            ntx_ignored_add(g, ntx_fields_info[of].within, d->name);
         return 0;
+    case NTX_FIELD_ABSENT: return asks_nothing(v, d->least) ? 0 : refuse(of, d, f);
+    default: return 0;
     }
 }
 
-int ntx_fields_read(const struct ntx_field *table, const json_t *body, void *to, struct ntx_fault *f)
+int ntx_fields_read(enum ntx_fields of, const json_t *body, void *to, struct ntx_ignored *g, struct ntx_fault *f)
 {
+    const struct ntx_fields_info *info = &ntx_fields_info[of];
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)body, name, v) {
-        const struct ntx_field *d = find(table, name);
-        if (!d)
-            return ntx_fault(f, NTX_FAULT_UNSUPPORTED, name, "unknown field '%.40s': ntx refuses what it would have to ignore", name);
-        if (!json_is_null(v) && read_one(d, v, (char *)to + d->at, f))
+        const struct ntx_field *d = find(of, name);
+        if (!d && info->strict)
+            return ntx_fault(f, NTX_FAULT_UNSUPPORTED, name, "unknown field '%.40s'%s%s%s: ntx refuses what it would have to ignore", name, *info->within ? " in '" : "", info->within, *info->within ? "'" : "");
+        if (!d && !asks_nothing(v, 0))
+            ntx_ignored_add(g, info->within, name);
+        if (d && !json_is_null(v) && read_one(of, d, v, to, g, f))
             return -1;
     }
     return 0;
+}
+
+/* ---- what is not followed */
+
+static bool is_there(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = list; (p = strstr(p, name)); p += n)
+        if ((p == list || p[-1] == ' ') && (!p[n] || p[n] == ','))
+            return true;
+    return false;
+}
+
+void ntx_ignored_add(struct ntx_ignored *g, const char *within, const char *name)
+{
+    static const char more[] = "and others";
+    char full[100];
+    size_t n = strlen(g->text), room = sizeof g->text - sizeof more - 3;
+    snprintf(full, sizeof full, "%.40s%s%.40s", within, *within ? "." : "", name);
+    for (char *p = full; *p; p++) /* a name is the client's own: nothing that ends a header, or a word of it */
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.[]", *p))
+            *p = '?';
+    if (is_there(g->text, full) || is_there(g->text, more))
+        return;
+    snprintf(g->text + n, sizeof g->text - n, "%s%s", n ? ", " : "", n + strlen(full) < room ? full : more);
+    g->n++;
+}
+
+json_t *ntx_ignored_json(const struct ntx_ignored *g)
+{
+    json_t *list = json_array();
+    for (const char *p = g->text; *p;) {
+        size_t n = strcspn(p, ",");
+        json_array_append_new(list, json_stringn(p, n));
+        p += n + (p[n] ? 2 : 0);
+    }
+    return json_pack("{s:o}", "ignored", list);
+}
+
+/* ---- the table for people */
+
+static void print_type(const struct ntx_field *d, FILE *out)
+{
+    switch (d->kind) {
+    case NTX_FIELD_BOOL: fputs("true or false", out); break;
+    case NTX_FIELD_SEED: fputs("integer", out); break;
+    case NTX_FIELD_REAL: fprintf(out, "number from %g to %g", d->least, d->most); break;
+    case NTX_FIELD_COUNT: fprintf(out, "integer from %.0f to %.0f", d->least, d->most); break;
+    default: fputs(d->type ? d->type : "any", out);
+    }
+}
+
+static const char *effect(const struct ntx_field *d)
+{
+    return d->kind == NTX_FIELD_LABEL ? "no effect" : d->kind == NTX_FIELD_HINT ? "not followed" : d->kind == NTX_FIELD_ABSENT ? "refused" : "honoured";
+}
+
+void ntx_fields_print(FILE *out)
+{
+    fputs("# Fields of requests\n\nThis is the output of `ntx-gateway --fields`: the table that the gateway itself reads requests by.\n\n"
+          "- *honoured*: the field changes the answer, or how it is told. A value of another type is refused.\n"
+          "- *no effect*: the field is a label, or advice on loading or caching. It cannot change an answer.\n"
+          "- *not followed*: ntx has not what the field asks for, and answers without it. The answer says so: the header\n"
+          "  `Warning: 299 ntx \"ignored: NAME, ...\"`, and in an answer that is no stream the member `ntx.ignored`, a list of names.\n"
+          "- *refused*: ntx has not what the field asks for, and the answer would be another one with it: status 400, which names the field.\n\n"
+          "A field of the last two kinds that asks for nothing (null, false, 0, an empty text, list or object) is taken.\n", out);
+    for (int of = 0; of < NTX_N_FIELDS; of++) {
+        fprintf(out, "\n## %s\n\n%s\n\n| field | type | what happens | |\n|---|---|---|---|\n", ntx_fields_info[of].title,
+                ntx_fields_info[of].strict ? "A field that is not listed is refused." : "A field that is not listed is not followed, and told.");
+        for (const struct ntx_field *d = ntx_field_table; d->name; d++) {
+            if (!(d->of >> of & 1))
+                continue;
+            fprintf(out, "| `%s` | ", d->name);
+            print_type(d, out);
+            fprintf(out, " | %s | %s |\n", effect(d), d->note ? d->note : "");
+        }
+    }
 }

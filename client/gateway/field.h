@@ -1,4 +1,10 @@
-/* field.h: the fields of a request's body: a table says which there are and what each must be, and one walk checks a body against it. */
+/* field.h: the members of requests' bodies. One table (fields.c) says of each what must stand there and what becomes of it, one walk checks a body
+ * against the table, and `ntx-gateway --fields` prints the table: deploy/FIELDS.md is that text.
+ *
+ *   honoured      it changes the answer, or how it is told
+ *   no effect     a label, or advice on loading and caching: it cannot change what is answered
+ *   not followed  it asks for something that ntx has not, which an answer can do without: the answer says so (struct ntx_ignored)
+ *   refused       it asks for something that ntx has not, without which the answer would be another one: 400, by its name */
 #ifndef NTX_CLIENT_GATEWAY_FIELD_H
 #define NTX_CLIENT_GATEWAY_FIELD_H
 
@@ -6,28 +12,62 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "client/gateway/fault.h"
 
+/* The objects that have members: bodies of requests, and what lies within them. */
+enum ntx_fields {
+    NTX_FIELDS_CHAT, NTX_FIELDS_TEXT, NTX_FIELDS_RESPONSES, NTX_FIELDS_EMBEDDINGS,
+    NTX_FIELDS_MESSAGES, NTX_FIELDS_COUNT,
+    NTX_FIELDS_OLLAMA_CHAT, NTX_FIELDS_OLLAMA_TEXT, NTX_FIELDS_OLLAMA_EMBED, NTX_FIELDS_OLLAMA_EMBEDDINGS, NTX_FIELDS_OLLAMA_SHOW,
+    NTX_FIELDS_INFILL, NTX_FIELDS_TOKENIZE, NTX_FIELDS_DETOKENIZE,
+    NTX_FIELDS_OPTIONS, NTX_FIELDS_STREAM_OPTIONS, NTX_FIELDS_CHAT_MESSAGE, NTX_FIELDS_CHAT_CALL, NTX_FIELDS_CLAUDE_MESSAGE, NTX_FIELDS_PART,
+    NTX_FIELDS_ITEM, NTX_FIELDS_TOOL, NTX_FIELDS_FUNCTION, NTX_FIELDS_RESPONSE_TOOL, NTX_FIELDS_CLAUDE_TOOL, NTX_FIELDS_FORMAT,
+    NTX_FIELDS_SCHEMA, NTX_FIELDS_TEXT_CONFIG, NTX_FIELDS_TEXT_FORMAT, NTX_FIELDS_REASONING, NTX_FIELDS_THINKING, NTX_FIELDS_OUTPUT_CONFIG,
+    NTX_FIELDS_OUTPUT_FORMAT,
+    NTX_N_FIELDS
+};
+
 enum ntx_field_kind {
-    NTX_FIELD_ANY,    /* read elsewhere */
-    NTX_FIELD_SKIP,   /* says something about the client only: changes no answer */
-    NTX_FIELD_BOOL,   /* bool */
-    NTX_FIELD_COUNT,  /* uint32_t from least to most */
-    NTX_FIELD_REAL,   /* float from least to most */
-    NTX_FIELD_SEED,   /* uint64_t, any integer */
-    NTX_FIELD_ABSENT, /* ntx has no such thing: only what asks for nothing is taken (null, false, 0, 1 where neutral is 1, "", [], {}) */
+    NTX_FIELD_READ,   /* honoured; its own function reads it */
+    NTX_FIELD_BOOL,   /* honoured: bool */
+    NTX_FIELD_COUNT,  /* honoured: uint32_t from least to most */
+    NTX_FIELD_REAL,   /* honoured: float from least to most */
+    NTX_FIELD_SEED,   /* honoured: uint64_t, any integer */
+    NTX_FIELD_LABEL,  /* no effect */
+    NTX_FIELD_HINT,   /* not followed, unless it asks for nothing */
+    NTX_FIELD_ABSENT, /* refused, unless it asks for nothing (null, false, the neutral number `least`, "", [], {}) */
 };
 
 struct ntx_field {
+    uint64_t of; /* 1 << each of the objects that have it */
     const char *name;
     enum ntx_field_kind kind;
-    size_t at;           /* offset in the struct */
-    double least, most;  /* ABSENT: least is the neutral number */
-    const char *instead; /* ABSENT: said to who asks for it, or NULL */
+    size_t at; /* offset in the struct that is filled */
+    double least, most;
+    const char *type; /* in words, where the kind does not tell it */
+    const char *note; /* what it does, or why it does nothing; or NULL */
 };
+extern const struct ntx_field ntx_field_table[]; /* ended by a NULL name */
 
-/* Checks body against the table (ended by a NULL name) and writes into to. 0, or -1 with f. */
-int ntx_fields_read(const struct ntx_field *table, const json_t *body, void *to, struct ntx_fault *f);
+struct ntx_fields_info {
+    const char *title;  /* of the documentation: the path, or where the object lies */
+    const char *within; /* the member that holds the object; "" for a body */
+    bool strict;        /* a member that the table lacks is refused; else it is told as not followed */
+};
+extern const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS];
+
+/* Names of what is not followed, each once, with ", " between them: "verbosity, messages.annotations". Of characters that a header may have. */
+struct ntx_ignored {
+    unsigned n;
+    char text[480];
+};
+void ntx_ignored_add(struct ntx_ignored *g, const char *within, const char *name);
+json_t *ntx_ignored_json(const struct ntx_ignored *g); /* {"ignored": ["verbosity"]} */
+
+/* Checks an object and writes into to, which may be NULL where no kind writes. 0, or -1 with f. */
+int ntx_fields_read(enum ntx_fields of, const json_t *body, void *to, struct ntx_ignored *g, struct ntx_fault *f);
+void ntx_fields_print(FILE *out); /* the table, as Markdown */
 
 #endif

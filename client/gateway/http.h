@@ -62,6 +62,7 @@ struct ntx_request { /* of its connection's thread */
     size_t passed;      /* bytes of that which came all the same */
     bool refused;
     bool ends;          /* the connection, with the answer */
+    struct ntx_ignored ignored; /* of its fields, told in the answer */
     const char *of;     /* what stands in the path behind the route's, where that ends with a slash */
 };
 

@@ -22,7 +22,7 @@
 
 enum { TELL_MS = 2000, LEAVE_MS = 10000 };
 
-enum { O_FD = 256, O_STALL };
+enum { O_FD = 256, O_STALL, O_FIELDS };
 
 #define CLIENTS 32u /* of ntx-computed, unless ntx.conf says otherwise */
 
@@ -64,6 +64,9 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
             ntx_usage_error(st, "--stall '%s': seconds from 1 to %d are possible", arg, NTX_STALL_MOST);
         o->stall = true;
         return 0;
+    case O_FIELDS:
+        ntx_fields_print(stdout);
+        exit(fflush(stdout) ? NTX_EXIT_FAILED : 0);
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -216,6 +219,7 @@ int main(int argc, char **argv)
         {"stall", O_STALL, "SECONDS", 0, "for a client to send more of a request, and to take more of an answer; then its connection is closed (default: 30). A stream that nobody takes gives its place to who waits after one second", 0},
         {"config", 'c', "FILE", 0, "take from [gateway] of this ntx.conf what is not given here; without listen there, nothing is served", 0},
         {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)", 0},
+        {"fields", O_FIELDS, NULL, 0, "print what becomes of each field of each API's requests, and exit", 0},
         {"listen-fd", O_FD, "N", OPTION_HIDDEN, "a socket that listens at WHERE, from `ntx serve`", 0},
         {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
         {0},

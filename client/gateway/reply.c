@@ -22,6 +22,11 @@ enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct 
     }
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED && q->allow)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, q->allow);
+    if (q->ignored.n) {
+        char warning[sizeof q->ignored.text + 40];
+        snprintf(warning, sizeof warning, "299 ntx \"ignored: %s\"", q->ignored.text);
+        MHD_add_response_header(r, "Warning", warning);
+    }
     enum MHD_Result rc = MHD_queue_response(q->conn, status, r);
     MHD_destroy_response(r);
     return rc;
@@ -45,6 +50,8 @@ enum MHD_Result ntx__reply(struct ntx_request *q, unsigned status, const char *t
 enum MHD_Result ntx__reply_json(struct ntx_request *q, unsigned status, json_t *j)
 {
     struct ntx_buf b = {0};
+    if (q->ignored.n && status == MHD_HTTP_OK)
+        json_object_set_new(j, "ntx", ntx_ignored_json(&q->ignored));
     ntx_buf_json(&b, j);
     return ntx__reply(q, status, "application/json", &b);
 }

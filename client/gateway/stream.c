@@ -35,8 +35,8 @@ static int take_fault(const struct job *j, int rc, const struct ntx_err *err, st
     return ntx_fault(f, ntx_fault_of(rc), ntx_fault_of(rc) == NTX_FAULT_CONTEXT ? (j->ask->messages ? "messages" : "prompt") : NULL, "%s", err->text[0] ? err->text : strerror(-rc));
 }
 
-/* How the loaded model writes calls. */
-static int format_of(struct ntx_call *c, const struct ntx_reply_format **out, struct ntx_err *err)
+/* How the loaded model writes calls, and what its template has for its thinking. */
+static int fit(struct ntx_call *c, struct ntx_ask *a, const struct ntx_reply_format **out, struct ntx_err *err)
 {
     struct ntx_event e;
     int rc = ntx_call_status(c, err);
@@ -44,7 +44,9 @@ static int format_of(struct ntx_call *c, const struct ntx_reply_format **out, st
         rc = ntx_call_next(c, ALIVE_MS, &e, err);
     json_t *j = !rc && e.kind == NTX_EVENT_STATUS ? json_loads(e.text, 0, NULL) : NULL;
     const char *name = json_string_value(json_object_get(j, "reply_format"));
-    *out = ntx_reply_by_name(name && *name ? name : "plain");
+    *out = a->tools ? ntx_reply_by_name(name && *name ? name : "plain") : NULL;
+    if (!rc && ntx_ask_think(a, json_object_get(j, "template_names")))
+        rc = ntx_err_set(err, -ENOMEM, "no memory");
     json_decref(j);
     return rc;
 }
@@ -87,8 +89,9 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
     if (!rc) {
         rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &j->call, &err);
         ntx__model_name(ntx__http_gate(q->http), model);
-        if (!rc && j->ask->variables)
-            rc = format_of(j->call, &format, &err);
+        if (!rc && (j->ask->tools || ntx_ask_thinks(j->ask)))
+            rc = fit(j->call, j->ask, &format, &err);
+        q->ignored = j->ask->ignored;
         if (!rc && j->ask->suffix)
             rc = infill(j->call, j->ask, &err);
         int made = ntx_answer_init(&j->answer, j->ask, q->route->shape, model, format);
@@ -115,6 +118,17 @@ static int step(struct job *j, struct ntx_event *e, struct ntx_err *err)
     return rc;
 }
 
+/* Into the answer, whatever its shape: an object is at its end. Streams have the header. */
+static void add_ignored(const struct ntx_ignored *g, struct ntx_buf *out)
+{
+    if (!g->n || !out->n || out->bad)
+        return;
+    out->n--;
+    ntx_buf_text(out, ",\"ntx\":");
+    ntx_buf_json(out, ntx_ignored_json(g));
+    ntx_buf_text(out, "}");
+}
+
 static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
 {
     struct ntx_err err = {0};
@@ -130,6 +144,7 @@ static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
         return rc == -ECANCELED ? MHD_NO : ntx__reply_fault(q, &f);
     }
     j->answer.shape->whole(&j->answer, &out);
+    add_ignored(&j->ask->ignored, &out);
     job_free(j);
     return ntx__reply(q, MHD_HTTP_OK, "application/json", &out);
 }

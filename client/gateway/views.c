@@ -150,10 +150,18 @@ enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q)
 }
 
 /* Of whatever name: there is one model. */
+static json_t *read_show(struct ntx_request *q, struct ntx_fault *f)
+{
+    json_t *body = ntx__json_read(q->body.n ? q->body.p : "{}", q->body.n ? q->body.n : 2, f);
+    int rc = body ? ntx_fields_read(NTX_FIELDS_OLLAMA_SHOW, body, NULL, &q->ignored, f) : -1;
+    json_decref(body);
+    return rc ? NULL : status(q, f);
+}
+
 enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = status(q, &f);
+    json_t *j = read_show(q, &f);
     const char *arch = json_string_value(json_object_get(j, "arch"));
     char key[128];
     if (j && !arch)

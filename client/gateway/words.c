@@ -64,10 +64,6 @@ static enum MHD_Result end(struct ntx_request *q, json_t *body, struct ntx_call 
 
 /* ---- llama-server's, and vLLM's under the same names: the first one says content, the second prompt, asked for as answered */
 
-struct tokenizing {
-    bool bos, special;
-};
-
 static json_t *counted(const struct ntx_event *e, const json_t *status)
 {
     return json_pack("{s:I, s:I, s:o, s:n}", "count", (json_int_t)e->n_ids, "max_model_len", json_integer_value(json_object_get(status, "ctx")), "tokens", ids_json(e), "token_strs");
@@ -75,22 +71,12 @@ static json_t *counted(const struct ntx_event *e, const json_t *status)
 
 static json_t *tokenize(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
-    static const struct ntx_field fields[] = {{"content", NTX_FIELD_ANY, 0, 0, 0, NULL},
-                                              {"prompt", NTX_FIELD_ANY, 0, 0, 0, NULL},
-                                              {"model", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-                                              {"add_special", NTX_FIELD_BOOL, offsetof(struct tokenizing, bos), 0, 0, NULL},
-                                              {"add_special_tokens", NTX_FIELD_BOOL, offsetof(struct tokenizing, bos), 0, 0, NULL},
-                                              {"parse_special", NTX_FIELD_BOOL, offsetof(struct tokenizing, special), 0, 0, NULL},
-                                              {"with_pieces", NTX_FIELD_ABSENT, 0, 0, 0, "/detokenize tells them"},
-                                              {"return_token_strs", NTX_FIELD_ABSENT, 0, 0, 0, "/detokenize tells them"},
-                                              {"messages", NTX_FIELD_ABSENT, 0, 0, 0, "/v1/messages/count_tokens counts them"},
-                                              {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt"), *text = content ? content : prompt;
-    struct tokenizing t = {.special = true, .bos = !content}; /* each as its own server has it */
+    struct ntx_ask_tokenize t = {.special = true, .bos = !content}; /* each as its own server has it */
     struct ntx_err err = {0};
     struct ntx_event e;
     json_t *status = NULL, *made;
-    if (ntx_fields_read(fields, body, &t, f))
+    if (ntx_fields_read(NTX_FIELDS_TOKENIZE, body, &t, &q->ignored, f))
         return NULL;
     if (!json_is_string(text) || (content && prompt)) {
         ntx_fault(f, NTX_FAULT_INVALID, "content", "'content' must be a string ('prompt' instead: as vLLM has it)");
@@ -119,12 +105,11 @@ static json_t *both(json_t *text)
 
 static json_t *detokenize(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
-    static const struct ntx_field fields[] = {{"tokens", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"model", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     struct ntx_ask a = {0};
     struct ntx_event e;
     json_t *made = NULL;
     const json_t *list = json_object_get(body, "tokens");
-    if (ntx_fields_read(fields, body, &a, f))
+    if (ntx_fields_read(NTX_FIELDS_DETOKENIZE, body, NULL, &q->ignored, f))
         return NULL;
     (void)q;
     if (json_is_array(list) && !json_array_size(list))
@@ -276,14 +261,14 @@ static json_t *numbered(json_t *list)
 
 static json_t *embeddings(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
-    static const struct ntx_field fields[] = {{"input", NTX_FIELD_ANY, 0, 0, 0, NULL},     {"model", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"encoding_format", NTX_FIELD_ANY, 0, 0, 0, NULL},
-                                              {"dimensions", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"user", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     struct ntx_ask a = {0};
     struct embedding as = {0};
     const json_t *model = json_object_get(body, "model");
     json_t *list = NULL;
     (void)q;
-    if (!ntx_fields_read(fields, body, &a, f) && !read_form(body, &as.coded, f) && !ntx__ask_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
+    if (model && !json_is_null(model) && !json_is_string(model))
+        ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
+    else if (!ntx_fields_read(NTX_FIELDS_EMBEDDINGS, body, NULL, &q->ignored, f) && !read_form(body, &as.coded, f) && !ntx__ask_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
         list = embed_all(c, &a, &as, f);
     ntx_ask_clear(&a);
     return list ? json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", numbered(list), "model", json_is_string(model) ? json_string_value(model) : "", "usage", "prompt_tokens",
@@ -309,9 +294,6 @@ static int read_most(struct ntx_request *q, size_t *most, struct ntx_fault *f)
 
 static json_t *ollama_embed(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
-    static const struct ntx_field fields[] = {{"input", NTX_FIELD_ANY, 0, 0, 0, NULL},        {"model", NTX_FIELD_SKIP, 0, 0, 0, NULL},   {"truncate", NTX_FIELD_BOOL, 0, 0, 0, NULL},
-                                              {"dimensions", NTX_FIELD_ABSENT, 0, 0, 0, NULL}, {"options", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {"keep_alive", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-                                              {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     const json_t *input = json_object_get(body, "input");
     struct ntx_ask a = {0};
     struct embedding as = {0};
@@ -319,7 +301,7 @@ static json_t *ollama_embed(struct ntx_request *q, struct ntx_call *c, const jso
     char model[128];
     json_t *list = NULL;
     uint64_t since = ntx_now_ns();
-    if (ntx_fields_read(fields, body, &cut, f) || (cut && read_most(q, &as.most, f)))
+    if (ntx_fields_read(NTX_FIELDS_OLLAMA_EMBED, body, &cut, &q->ignored, f) || (cut && read_most(q, &as.most, f)))
         return NULL;
     if (is_nothing(input))
         list = json_array();
@@ -333,10 +315,8 @@ static json_t *ollama_embed(struct ntx_request *q, struct ntx_call *c, const jso
 
 static json_t *ollama_embeddings(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
-    static const struct ntx_field fields[] = {{"prompt", NTX_FIELD_ANY, 0, 0, 0, NULL}, {"model", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {"options", NTX_FIELD_SKIP, 0, 0, 0, NULL},
-                                              {"keep_alive", NTX_FIELD_SKIP, 0, 0, 0, NULL}, {NULL, NTX_FIELD_ANY, 0, 0, 0, NULL}};
     json_t *prompt = json_object_get(body, "prompt"), *one = NULL, *made;
-    if (ntx_fields_read(fields, body, &one, f))
+    if (ntx_fields_read(NTX_FIELDS_OLLAMA_EMBEDDINGS, body, NULL, &q->ignored, f))
         return NULL;
     if (!json_is_string(prompt)) {
         ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string");

@@ -55,4 +55,7 @@ int ntx_template_render(const struct ntx_template *t, const char *variables, siz
  * as above, of the limits that are given by 0 there. */
 int ntx_template_check_object(const char *text, size_t len, const atomic_bool *cancel, struct ntx_err *err);
 
+/* Calls each with every name that the template reads where a variable may stand (its own loops' and macros' too), perhaps several times. */
+void ntx_template_names(const struct ntx_template *t, void (*each)(void *arg, const char *p, size_t n), void *arg);
+
 #endif

@@ -63,7 +63,7 @@ def anthropic(d, g):
     equal(said[-2]["delta"], {"stop_reason": "stop_sequence", "stop_sequence": stop}, "of a stream")
     equal(g.request("POST", "/v1/messages/count_tokens", {"model": "any", "system": "Be brief.", "messages": HELLO})[2], b'{"input_tokens":%d}' % n, "count_tokens")
     for bad, kind, words in ((dict(ask, max_tokens=None), "invalid_request_error", "max_tokens: is required"), (dict(ask, tools=[{"type": "bash_20250124", "name": "x"}]), "invalid_request_error", "'bash_20250124'"),
-                             (dict(ask, thinking={"type": "enabled", "budget_tokens": 5}), "invalid_request_error", "'thinking'"), (dict(ask, n=2), "invalid_request_error", "unknown field 'n'"),
+                             (dict(ask, thinking={"type": "off"}), "invalid_request_error", "enabled, adaptive or disabled"), (dict(ask, n=2), "invalid_request_error", "unknown field 'n'"),
                              (dict(ask, messages=[{"role": "system", "content": "x"}]), "invalid_request_error", "user or assistant"),
                              (dict(ask, messages=HELLO + [{"role": "assistant", "content": "So"}]), "invalid_request_error", "does not continue"),
                              (dict(ask, messages=[{"role": "user", "content": "a " * 3000}]), "invalid_request_error", "tokens")):

@@ -4,69 +4,16 @@ this test's, which writes what it is told to, in pieces of every length."""
 import json
 import os
 import re
-import select
 import socket
-import struct
 import tempfile
-import threading
 
-import gateway  # noqa: F401 (finds tests/server)
-import wire
+from computed import Computed
 from gateway import Gateway, check, equal, events
 
-wire.MESSAGE.setdefault(3, ("fields", "b"))
-wire.GENERATE.setdefault(14, ("variables", "b"))
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": SCHEMA}}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Gra\u00df"}}\n</tool_call>'
 HELLO = [{"role": "user", "content": "Weather?"}]
-
-
-class Computed:
-    """Says `text` to every Generate, in pieces of `step` bytes; keeps the last request."""
-
-    def __init__(self, dir):
-        self.dir, self.text, self.step, self.request = dir, "", 1000, None
-        self.format, self.done = "hermes", {"finish": "stop"}
-        self.deaf, self.left = False, threading.Event()  # takes a request and does not read it; until the other side has left
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(os.path.join(dir, "ntx.sock"))
-        self.listener.listen(16)
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            s, _ = self.listener.accept()
-            with s:
-                if self.deaf:
-                    p = select.poll()
-                    p.register(s, select.POLLRDHUP)
-                    if p.poll(20000):
-                        self.left.set()
-                else:
-                    self.answer(s)
-
-    def read(self, s):
-        data = b""
-        while len(data) < 4 or len(data) < 4 + struct.unpack_from("<I", data)[0]:
-            data += s.recv(4 - len(data) if len(data) < 4 else 4 + struct.unpack_from("<I", data)[0] - len(data))
-        return wire.unpack(wire.REQUEST, data[4:])
-
-    def send(self, s, q, reply):
-        body = wire.pack(wire.REPLY, dict(reply, id=q["id"]))
-        s.sendall(struct.pack("<I", len(body)) + body)
-
-    def answer(self, s):
-        q = self.read(s)
-        if "status" in q:
-            self.send(s, q, {"status": {"json": json.dumps({"reply_format": self.format})}})
-            q = self.read(s)
-        self.request = q["generate"]
-        said = self.text
-        replies = [{"started": {"prompt_tokens": 5}}]
-        replies += [{"token": {"token": i, "text": said[i:i + self.step].encode()}} for i in range(0, len(said), self.step)]
-        for r in replies + [{"done": dict(self.done, stats_json="{}")}]:
-            self.send(s, q, r)
 
 
 def mask(calls):
