@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/http_guard.h"
 #include "client/listen.h"
 #include "client/metrics_seats.h"
 #include "client/metrics_text.h"
@@ -20,7 +21,7 @@
 #include "ntx_version.h"
 
 /* LEAVING: who was sent away counts for libmicrohttpd until it has looked. */
-enum { MAX_CONNECTIONS = 32, LEAVING = 32, TIMEOUT_S = 10, CONNECTION_BYTES = 16 << 10 };
+enum { MAX_CONNECTIONS = 32, LEAVING = 32, TIMEOUT_S = 10, CONNECTION_BYTES = 16 << 10, STACK_BYTES = 512 << 10 };
 
 struct options {
     const char *dir, *config;
@@ -73,24 +74,47 @@ static enum MHD_Result say(struct MHD_Connection *conn, unsigned status, const c
     return answer(conn, status, "text/plain; charset=utf-8", (char *)(uintptr_t)text, strlen(text), false);
 }
 
+/* What follows is not looked at. */
+static enum MHD_Result refuse(struct MHD_Connection *conn, unsigned status, const char *why)
+{
+    char text[400];
+    int n = snprintf(text, sizeof text, "ntx: %s\n", why);
+    struct MHD_Response *r = MHD_create_response_from_buffer((size_t)n, text, MHD_RESPMEM_MUST_COPY);
+    if (!r)
+        return MHD_NO;
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+    enum MHD_Result rc = MHD_queue_response(conn, status, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum MHD_RequestTerminationCode how)
+{
+    (void)arg;
+    (void)state;
+    if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK && ntx_http_has_body(conn))
+        ntx_http_linger(ntx_http_socket(conn));
+}
+
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const char *url, const char *method, const char *version, const char *upload,
                                   size_t *upload_size, void **state)
 {
     const struct options *o = arg;
     const struct ntx_counters *c = NULL;
     size_t len;
-    (void)version;
     (void)upload;
-    if (!*state) { /* the header is there; a body is not wanted, but has to be let pass */
+    (void)upload_size;
+    if (!*state) {
+        bool unsupported;
+        const char *why = ntx_http_bad(conn, version, &unsupported);
         *state = conn;
-        return MHD_YES;
+        if (why)
+            return refuse(conn, MHD_HTTP_BAD_REQUEST, why);
+        if (strcmp(method, "GET") && strcmp(method, "HEAD"))
+            return refuse(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "there is GET /metrics");
+        return ntx_http_has_body(conn) ? refuse(conn, MHD_HTTP_BAD_REQUEST, "a request for metrics has no body") : MHD_YES;
     }
-    if (*upload_size) {
-        *upload_size = 0;
-        return MHD_YES;
-    }
-    if (strcmp(method, "GET") && strcmp(method, "HEAD"))
-        return say(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "GET /metrics\n");
     if (strcmp(url, "/metrics"))
         return say(conn, MHD_HTTP_NOT_FOUND, "ntx: what there is to see is at /metrics\n");
     ntx_counters_open(o->dir, &c, NULL); /* each time anew: computed makes another file when it starts */
@@ -105,6 +129,7 @@ static int serve(struct options *o, struct ntx_err *err)
 {
     sigset_t set;
     struct ntx_seats seats;
+    struct ntx_http_guard guard;
     int sig, fd = ntx_listen(o->listen, "127.0.0.1:9464", err);
     if (fd < 0)
         return fd;
@@ -113,7 +138,10 @@ static int serve(struct options *o, struct ntx_err *err)
     sigaddset(&set, SIGTERM);
     sigprocmask(SIG_BLOCK, &set, NULL); /* before MHD's thread is made */
     ntx_seats_init(&seats, MAX_CONNECTIONS);
-    struct MHD_Daemon *d = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, on_request, o, MHD_OPTION_LISTEN_SOCKET, fd,
+    int rc = ntx_http_guard_init(&guard);
+    struct MHD_Daemon *d = rc ? NULL : MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, o,
+                                            MHD_OPTION_EXTERNAL_LOGGER, ntx_http_guard_log, &guard, MHD_OPTION_URI_LOG_CALLBACK, ntx_http_guard_uri, &guard,
+                                            MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL,
                                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)(MAX_CONNECTIONS + LEAVING), MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
                                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION, ntx_seats_notify,
                                             &seats, MHD_OPTION_END);

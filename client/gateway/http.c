@@ -10,6 +10,7 @@
 
 #include "client/gateway/guests.h"
 #include "client/gateway/json_memory.h"
+#include "client/http_guard.h"
 #include "client/listen.h"
 #include "common/util.h"
 
@@ -23,6 +24,7 @@ struct ntx_http {
     const struct ntx_http_config *c;
     struct ntx_gate gate;
     struct ntx_guests guests;
+    struct ntx_http_guard guard;
     struct MHD_Daemon *daemon;
     atomic_size_t bodies;
     atomic_uint busy;     /* requests */
@@ -57,11 +59,7 @@ static const struct ntx_route nowhere = {"", "", NULL, &ntx_openai_chat, NTX_API
 
 struct ntx_gate *ntx__http_gate(struct ntx_http *h) { return &h->gate; }
 
-int ntx__http_client(struct MHD_Connection *c)
-{
-    const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-    return i ? i->connect_fd : -1;
-}
+int ntx__http_client(struct MHD_Connection *c) { return ntx_http_socket(c); }
 
 void ntx__http_patience(const struct ntx_http *h, struct MHD_Connection *c, bool ours)
 {
@@ -183,20 +181,43 @@ static void keep(const struct ntx_request *q, bool kept)
     ntx_guest_keep(&q->http->guests, i ? i->socket_context : NULL, kept);
 }
 
+static int check_framing(struct ntx_request *q, const char *version, struct ntx_fault *f)
+{
+    bool unsupported;
+    const char *why = ntx_http_bad(q->conn, version, &unsupported);
+    q->ends = why;
+    return why ? ntx_fault(f, unsupported ? NTX_FAULT_UNSUPPORTED : NTX_FAULT_INVALID, NULL, "%s", why) : 0;
+}
+
+/* A target may name its server (RFC 9112, 3.2.2): the same as the Host header, or it is refused. */
+static const char *path_of(struct ntx_request *q, const char *target, struct ntx_fault *f)
+{
+    const char *host = header(q, "Host"), *at = strncasecmp(target, "http://", 7) ? NULL : target + 7;
+    size_t n = at ? strcspn(at, "/") : 0;
+    if (at && (!host || strlen(host) != n || strncasecmp(at, host, n))) {
+        q->ends = true;
+        ntx_fault(f, NTX_FAULT_INVALID, NULL, "the request is for another server than the Host header names");
+    }
+    return !at ? target : at[n] ? at + n : "/";
+}
+
 /* The header is there: what can be refused, is, before a body is read. */
-static enum MHD_Result begin(struct ntx_request *q, const char *method, const char *path)
+static enum MHD_Result begin(struct ntx_request *q, const char *method, const char *target, const char *version)
 {
     struct ntx_fault f = {0}, denied = {0};
     const char *length = header(q, "Content-Length");
     bool options = !strcmp(method, "OPTIONS");
+    const char *path = path_of(q, target, &denied);
     q->route = options ? &asking : find(q, method, path, &f);
-    if (!ntx__http_framing(q, &denied) && !check(q, &denied) && !f.kind && length && strtoull(length, NULL, 10) > BODY_MOST)
+    if (!denied.kind && !check_framing(q, version, &denied) && !check(q, &denied) && !f.kind && length && strtoull(length, NULL, 10) > BODY_MOST)
         ntx_fault(&f, NTX_FAULT_LARGE, NULL, "the body is longer than %u MiB", BODY_MOST >> 20);
     if (atomic_load(&q->http->draining) && !denied.kind) {
         ntx_fault(&denied, NTX_FAULT_DOWN, NULL, "the gateway is shutting down");
         q->ends = true;
     }
     q->refused = options || denied.kind || f.kind;
+    q->lingers = q->refused && ntx_http_has_body(q->conn);
+    q->ends |= q->lingers || (!strcmp(method, "POST") && !length && !header(q, "Transfer-Encoding")); /* what follows is in doubt */
     if (denied.kind || f.kind)
         return ntx__reply_fault(q, denied.kind ? &denied : &f);
     if (q->http->c->key && !q->route->open)
@@ -266,13 +287,12 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
                                   void **state)
 {
     struct ntx_request *q = *state;
-    (void)version;
     if (!q) {
         if (!(q = *state = calloc(1, sizeof *q)))
             return MHD_NO;
         *q = (struct ntx_request){.http = arg, .conn = conn, .since_ns = ntx_now_ns()};
         atomic_fetch_add(&q->http->busy, 1);
-        return begin(q, method, url);
+        return begin(q, method, url, version);
     }
     if (q->refused) { /* what comes all the same is let pass */
         *n = 0;
@@ -291,11 +311,11 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
 {
     struct ntx_request *q = *state;
     (void)arg;
-    (void)conn;
-    (void)how;
     if (!q)
         return;
     keep(q, false);
+    if (q->lingers && how == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        ntx_http_linger(ntx__http_client(conn));
     ntx__http_body_done(q);
     atomic_fetch_sub(&q->http->bodies, q->charged);
     atomic_fetch_sub(&q->http->busy, 1);
@@ -334,6 +354,10 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     if (!rc && (rc = ntx_guests_init(&h->guests, WITH_STRANGERS))) {
         ntx_gate_close(&h->gate);
         ntx_err_set(err, rc, "no lock: %s", strerror(-rc));
+    } else if (!rc && (rc = ntx_http_guard_init(&h->guard))) {
+        ntx_guests_end(&h->guests);
+        ntx_gate_close(&h->gate);
+        ntx_err_set(err, rc, "no key for threads: %s", strerror(-rc));
     }
     if (rc) {
         close(fd);
@@ -342,13 +366,15 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     }
     ntx_json_memory_init();
     h->c = c;
-    h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ITC, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
+    h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, h,
+                                 MHD_OPTION_EXTERNAL_LOGGER, ntx_http_guard_log, &h->guard, MHD_OPTION_URI_LOG_CALLBACK, ntx_http_guard_uri, &h->guard, MHD_OPTION_LISTEN_SOCKET, fd,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, c->local ? 0u : (unsigned)PER_ADDRESS,
                                  MHD_OPTION_CONNECTION_TIMEOUT, c->stall_s,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
                                  MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
     if (!h->daemon) {
         close(fd);
+        ntx_http_guard_end(&h->guard);
         ntx_guests_end(&h->guests);
         ntx_gate_close(&h->gate);
         free(h);
@@ -377,6 +403,7 @@ void ntx_http_stop(struct ntx_http *h)
     for (unsigned i = 0; i < LAST_WORDS_MS / 10 && atomic_load(&h->busy); i++) /* MHD_stop_daemon would take the sockets away from under them */
         nanosleep(&look, NULL);
     MHD_stop_daemon(h->daemon); /* closes the socket; its threads end with their waits */
+    ntx_http_guard_end(&h->guard);
     ntx_guests_end(&h->guests);
     ntx_gate_close(&h->gate);
     free(h);

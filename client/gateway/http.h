@@ -62,6 +62,7 @@ struct ntx_request { /* of its connection's thread */
     size_t passed;      /* bytes of that which came all the same */
     bool refused;
     bool ends;          /* the connection, with the answer */
+    bool lingers;       /* there is a body that nobody reads */
     struct ntx_ignored ignored; /* of its fields, told in the answer */
     const char *of;     /* what stands in the path behind the route's, where that ends with a slash */
 };
@@ -71,8 +72,6 @@ void ntx__http_body_done(struct ntx_request *q); /* it is read */
 int ntx__http_client(struct MHD_Connection *c); /* its socket */
 /* No limit of time while we make the client wait; and the client's again. */
 void ntx__http_patience(const struct ntx_http *h, struct MHD_Connection *c, bool ours);
-
-int ntx__http_framing(struct ntx_request *q, struct ntx_fault *f); /* framing.c: headers that can be read in two ways are refused, and end the connection */
 
 /* reply.c. body is taken. */
 enum MHD_Result ntx__reply(struct ntx_request *q, unsigned status, const char *type, struct ntx_buf *body);

@@ -333,6 +333,45 @@ def framing(g):
         equal(re.findall(rb"HTTP/1\.1 (\d+) ", reply), [b"200", b"200"], "two requests in one connection")
 
 
+def one_answer(reply, what):
+    """The status of what must be one answer: one header, of which no field comes twice, and a body as long as it says."""
+    head, _, body = reply.partition(b"\r\n\r\n")
+    names = [line.split(b":")[0].lower() for line in head.split(b"\r\n")[1:]]
+    equal((len(re.findall(rb"HTTP/1\.1 \d", reply)), len(set(names))), (1, len(names)), "%s: the headers of %r" % (what, reply[:600]))
+    equal(int(re.search(rb"(?i)\r\ncontent-length: (\d+)", head)[1]), len(body), what + ": the length")
+    return status_of(reply)
+
+
+def malformed(g):
+    """Each is answered once, and its connection ends."""
+    post, host, body = b"POST /tokenize HTTP/1.1\r\n", b"Host: localhost\r\n", b'{"content":"Hi"}'
+    n, end = b"Content-Length: %d\r\n" % len(body), b"Connection: close\r\n\r\n"
+    chunked = b"Transfer-Encoding: chunked\r\n"
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    big = 16 << 20
+    for what, sent, want, words in (
+            ("two Hosts", post + host + host + n + end + body, 400, b"one Host"), ("no Host", post + n + end + body, 400, b"Host header is missing"),
+            ("no Host, no body", b"GET /health HTTP/1.1\r\n" + end, 400, b"Host header is missing"),
+            ("two Origins", post + host + b"Origin: http://localhost\r\nOrigin: https://evil.example\r\n" + n + end + body, 400, b"one Origin"),
+            ("two keys", post + host + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n" + n + end + body, 400, b"one Authorization"),
+            ("a negative length", post + host + b"Content-Length: -1\r\n" + end, 400, b"no number"), ("a sign", post + host + b"Content-Length: +16\r\n" + end + body, 400, b"no number"),
+            ("a list of lengths", post + host + b"Content-Length: 16, 16\r\n" + end + body, 400, b"no number"),
+            ("a length beyond all", post + host + b"Content-Length: 99999999999999999999\r\n" + end, 413, b"no number that is taken"),
+            ("chunks in HTTP/1.0", b"POST /tokenize HTTP/1.0\r\n" + host + chunked + b"\r\n10\r\n" + body + b"\r\n0\r\n\r\n", 400, b"HTTP/1.0 has not"),
+            ("CR in a value", post + host + b"X: a\rb\r\n" + n + end + body, 400, b"control character"), ("a control in a value", post + host + b"X: a\x01b\r\n" + n + end + body, 400, b"control character"),
+            ("a header without a name", post + host + b": a\r\n" + n + end + body, 400, b"no JSON"),
+            ("another server's target", b"POST http://evil.example/tokenize HTTP/1.1\r\n" + host + n + end + body, 400, b"another server"),
+            ("a full target", b"GET http://localhost/health HTTP/1.1\r\n" + host + end, 200, b'"ok"'),
+            ("too long, and sent", post + host + b"Content-Length: %d\r\n" % (big + 1) + end + b" " * (big + 1), 413, b"longer than 16 MiB"),
+            ("too long, in chunks", post + host + chunked + end + chunk * 300 + b"0\r\n\r\n", 413, b"longer than 16 MiB"),
+            ("a body for nothing", b"POST /nowhere HTTP/1.1\r\n" + host + b"Content-Length: %d\r\n" % (4 << 20) + end + b" " * (4 << 20), 404, b"/nowhere")):
+        reply = g.raw(sent)
+        equal(one_answer(reply, what), want, what)
+        check(words in reply, what, reply[:600])
+        if want != 200:
+            check(b"\r\nConnection: close\r\n" in reply, what, reply[:600])
+
+
 def hostile(g):
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
     equal(status_of(g.raw(head + b"Content-Length: 16777217\r\n\r\n")), 413, "a body that says it is too long")
@@ -399,7 +438,7 @@ def main():
             c.close()
             for part in (chat, choices, text, origins, leaving, crowd, lookers):
                 part(d, g)
-            for part in (refusals, views, framing, hostile):
+            for part in (refusals, views, framing, malformed, hostile):
                 part(g)
             keys(d)
             strangers(d)

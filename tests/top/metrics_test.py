@@ -184,6 +184,14 @@ def drip(p, address):
 def hostile(sock):
     equal(http(sock, b"GET /etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")[0], 404, "another page")
     equal(http(sock, b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc")[0], 405, "POST")
+    get, host, close = b"GET /metrics HTTP/1.1\r\n", b"Host: x\r\n", b"Connection: close\r\n\r\n"
+    for what, sent, words in (("two lengths", get + host + b"Content-Length: 0\r\nContent-Length: 3\r\n" + close, "one Content-Length"),
+                              ("a length and chunks", get + host + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n" + close + b"0\r\n\r\n" + GET, "one Content-Length"),
+                              ("another coding", get + host + b"Transfer-Encoding: gzip\r\n" + close, "'chunked'"), ("two Hosts", get + host + host + close, "one Host"),
+                              ("no Host", get + close, "Host header is missing"), ("a length that is none", get + host + b"Content-Length: -1\r\n" + close, "no number"),
+                              ("a body", get + host + b"Content-Length: 3\r\n" + close + b"abc", "no body"), ("a control character", get + host + b"X: a\x01\r\n" + close, "control")):
+        status, head, body = http(sock, sent)
+        equal((status, (head + body).count("HTTP/1.1 400"), words in body), (400, 1, True), "%s: %s %s" % (what, head, body))
     for bad in (b"\x00\xff" * 2000, b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 200000 + b"\r\n\r\n", b""):
         try:
             status = http(sock, bad)[0]
