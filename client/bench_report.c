@@ -113,7 +113,7 @@ static void print_md(const json_t *rows)
         char size[32], rate[64];
         int digits = number(j, "tok_s") < 1 ? 4 : 2;
         snprintf(rate, sizeof rate, "%.*f ± %.*f", digits, number(j, "tok_s"), digits, number(j, "tok_s_stddev"));
-        printf("| %-*.40s | %10s | %-6s | %-7s | %7.0f | %15s | %23s |\n", wide, text(j, "model"), ntx_format_size((uint64_t)number(j, "bytes_model"), size, sizeof size),
+        ntx_out_format("| %-*.40s | %10s | %-6s | %-7s | %7.0f | %15s | %23s |\n", wide, text(j, "model"), ntx_format_size((uint64_t)number(j, "bytes_model"), size, sizeof size),
                text(j, "type"), text(j, "backend"), number(j, "threads"), text(j, "test"), rate); /* ± has two bytes */
     }
     json_array_foreach(rows, i, j) if (number(j, "bytes_read_per_token") >= 1e5)

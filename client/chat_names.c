@@ -10,6 +10,7 @@
 
 #include "client/chat.h"
 #include "client/chat_editor.h"
+#include "client/out.h"
 
 #define END ".json"
 
@@ -75,7 +76,8 @@ static void print(void *ctx, const char *name, time_t saved)
     char at[32];
     struct tm tm;
     strftime(at, sizeof at, "%F %H:%M", localtime_r(&saved, &tm));
-    fprintf(stderr, "  %s  %s\n", at, name);
+    char line[4 * NTX_TALK_NAME];
+    fprintf(stderr, "  %s  %s\n", at, ntx_out_line(name, line, sizeof line));
     ++*(unsigned *)ctx;
 }
 

@@ -50,7 +50,7 @@ static void print_report(const struct ntx_doctor_report *r)
     print_kernels(hw);
     printf("steps    %.0f us per layer\n", hw->layer_s * 1e6);
     for (unsigned i = 0; i < r->n_findings; i++)
-        printf("%s %s\n", i ? "       -" : "to fix -", r->findings[i]);
+        ntx_out_format("%s %s\n", i ? "       -" : "to fix -", r->findings[i]);
     if (!r->n_findings)
         puts("nothing to fix");
 }

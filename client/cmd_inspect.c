@@ -112,7 +112,7 @@ static void print_plain(const struct ntx_gguf *g, const json_t *j)
     json_array_foreach(json_object_get(j, "tensors"), i, v)
     {
         char *shape = json_dumps(json_object_get(v, "shape"), JSON_COMPACT);
-        printf("%-40s %-5s %-22s %s\n", json_string_value(json_object_get(v, "name")), json_string_value(json_object_get(v, "type")), shape,
+        ntx_out_format("%-40s %-5s %-22s %s\n", json_string_value(json_object_get(v, "name")), json_string_value(json_object_get(v, "type")), shape,
                ntx_format_size((uint64_t)json_integer_value(json_object_get(v, "bytes")), size, sizeof size));
         free(shape);
     }

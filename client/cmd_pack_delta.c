@@ -38,11 +38,11 @@ static void report_text(const struct ntx_delta_report *r, bool tuned)
     printf("%u matrices of %s: %s of differences, beside %s of %s that stay in memory\n", r->n_matrices, bytes, delta, base, tuned ? "the base's" : "bases");
     printf("%u by thin matrices of rank %u to %u, %u in few bits, %u by the base alone\n", r->n_low, r->rank_least, r->rank_most, r->n_typed, r->n_equal);
     if (tuned)
-        printf("the fine-tune differs by %.4f of the matrices' size; of that %.4f is lost; worst %.4f, %s\n", r->change, r->error, r->worst, *r->worst_name ? r->worst_name : "none");
+        ntx_out_format("the fine-tune differs by %.4f of the matrices' size; of that %.4f is lost; worst %.4f, %s\n", r->change, r->error, r->worst, *r->worst_name ? r->worst_name : "none");
     else
-        printf("lost: %.4f of the matrices' size; worst %.4f, %s\n", r->error, r->worst, *r->worst_name ? r->worst_name : "none");
+        ntx_out_format("lost: %.4f of the matrices' size; worst %.4f, %s\n", r->error, r->worst, *r->worst_name ? r->worst_name : "none");
     if (tuned && r->rest > 0)
-        printf("left as the base has it: what is no matrix of attention or FFN; it differs by %.5f at most, %s\n", r->rest, r->rest_name);
+        ntx_out_format("left as the base has it: what is no matrix of attention or FFN; it differs by %.5f at most, %s\n", r->rest, r->rest_name);
 }
 
 int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err)

@@ -260,7 +260,7 @@ static int report(struct run *r, const struct ntx_options *o, struct ntx_err *er
         printf("%.3f layers skipped and %.0f bytes read per token, %.2f tok/s (the scored half, token by token)\n", number(j, "skipped_layers_per_token"),
                number(j, "bytes_read_per_token"), number(j, "decode_tok_s"));
     if (r->base && !o->json) {
-        printf("base %.4f (%s), ratio %.4f\n", number(j, "base_perplexity"), json_string_value(json_object_get(j, "base")), number(j, "perplexity") / number(j, "base_perplexity"));
+        ntx_out_format("base %.4f (%s), ratio %.4f\n", number(j, "base_perplexity"), json_string_value(json_object_get(j, "base")), number(j, "perplexity") / number(j, "base_perplexity"));
         printf("KL divergence mean %.6f, median %.6f, 99%% %.6f, largest %.6f\n", number(j, "kl_mean"), number(j, "kl_median"), number(j, "kl_99"),
                number(j, "kl_max"));
         printf("likeliest token agrees %.2f %%\n", 100 * number(j, "top1_agreement"));

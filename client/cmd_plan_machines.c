@@ -107,7 +107,7 @@ static void print(const struct ntx_plan_answer *a, const struct machines *m, con
 {
     char bytes[32];
     const struct ntx_machines_forecast *f = &found->by[found->split];
-    printf("%s over %u machines, split by %s: %.3g tokens/s, by the %s\n\n", a->model.name, m->n, ntx_split_names[found->split], 1 / f->token_s, f->limit);
+    ntx_out_format("%s over %u machines, split by %s: %.3g tokens/s, by the %s\n\n", a->model.name, m->n, ntx_split_names[found->split], 1 / f->token_s, f->limit);
     printf("%-20s %8s %10s %10s %10s %10s\n", "machine", "share", "weights", "in memory", "reads", "K and V");
     for (uint32_t i = 0; i < m->n; i++) {
         printf("%-20s %6.1f %%", m->name[i], 100 * f->of[i].share);

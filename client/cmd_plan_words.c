@@ -144,7 +144,7 @@ void ntx__plan_print_words(const struct ntx_plan_answer *a)
     }
     for (size_t i = 0; i < sizeof a->notes / sizeof *a->notes; i++)
         if (a->notes[i][0] && i != NTX_PLAN_NOTE_MODEL) /* it was said first */
-            printf("Note:    %s\n", a->notes[i]);
+            ntx_out_format("Note:    %s\n", a->notes[i]);
 }
 
 /* ---- lists */

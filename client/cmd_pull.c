@@ -268,7 +268,7 @@ static void print_one(const struct ntx_stored *m)
     strftime(when, sizeof when, "%Y-%m-%d", &tm);
     if (!ntx_stored_whole(m))
         snprintf(rest, sizeof rest, "  not whole: %u of %u files; ntx pull goes on", m->parts, m->of);
-    printf("%-56s %10s  %s%s\n", m->name, ntx_format_size(m->bytes + m->pulled, size, sizeof size), when, rest);
+    ntx_out_format("%-56s %10s  %s%s\n", m->name, ntx_format_size(m->bytes + m->pulled, size, sizeof size), when, rest);
 }
 
 static json_t *json_of(const struct ntx_stored *m)

@@ -111,7 +111,7 @@ static void report(const struct ntx_options *o, const struct ntx_quantize_report
         printf(", in %u parts", r->parts);
     puts(o->dry_run ? "; nothing was written" : "");
     if (r->error > 0)
-        printf("relative error %.4f; worst %.4f, %s\n", r->error, r->worst, r->worst_name);
+        ntx_out_format("relative error %.4f; worst %.4f, %s\n", r->error, r->worst, r->worst_name);
 }
 
 /* What people should know before they trust the file. */

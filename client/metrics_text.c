@@ -6,6 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "common/printable.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
@@ -88,7 +89,7 @@ static void label(FILE *f, const char *name, const char *value, size_t room)
     while (p < end) {
         utf8proc_int32_t ch;
         utf8proc_ssize_t n = utf8proc_iterate(p, end - p, &ch);
-        if (n < 1 || ch < 0x20 || (ch >= 0x7f && ch < 0xa0))
+        if (n < 1 || ntx_printable_steers((uint32_t)ch))
             putc('?', f);
         else if (ch == '"' || ch == '\\')
             fprintf(f, "\\%c", (int)ch);

@@ -1,5 +1,6 @@
 #include "client/out.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,16 +25,25 @@ void ntx_out_text(const char *p, size_t n)
     }
 }
 
-/* Neither occurs outside of strings. */
+/* JSON's own escape for what steers a terminal: none of it stands outside of strings. */
 static void put_json(const char *p, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        bool c1 = (unsigned char)p[i] == 0xc2 && i + 1 < n && (unsigned char)p[i + 1] < 0xa0;
-        if (c1 || p[i] == 0x7f)
-            printf("\\u00%02x", (unsigned)(unsigned char)p[i + c1]);
+    for (size_t i = 0; i < n;) {
+        size_t k = ntx_printable_at(p + i, n - i), bytes = 1;
+        const unsigned char *u = (const unsigned char *)p + i;
+        unsigned c = u[0] == 0x7f ? 0x7f : 0;
+        if (!k && n - i > 1 && (u[0] & 0xe0) == 0xc0) {
+            c = (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu);
+            bytes = 2;
+        } else if (!k && n - i > 2 && u[0] == 0xe2) {
+            c = (u[0] & 0xfu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
+            bytes = 3;
+        }
+        if (!k && c && ntx_printable_steers(c))
+            printf("\\u%04x", c);
         else
-            putchar(p[i]);
-        i += c1;
+            fwrite(p + i, 1, bytes = k ? k : 1, stdout);
+        i += bytes;
     }
 }
 
@@ -56,4 +66,28 @@ const char *ntx_out_line(const char *s, char *buf, size_t room)
     s = s ? s : "?";
     ntx_printable(buf, room, s, strlen(s));
     return buf;
+}
+
+static void put_line(const char *p, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t k = p[i] == '\n' || p[i] == '\t' ? 1 : ntx_printable_at(p + i, n - i);
+        if (k)
+            fwrite(p + i, 1, k, stdout);
+        else
+            printf("\\x%02x", (unsigned)(unsigned char)p[i]);
+        i += k ? k : 1;
+    }
+}
+
+void ntx_out_format(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    if (n >= 0)
+        put_line(text, (size_t)n);
+    free(text);
 }

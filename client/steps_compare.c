@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "client/steps.h"
+
+#include "client/out.h"
 #include "common/util.h"
 
 struct comparison {
@@ -54,7 +56,7 @@ static void print_step(const struct ntx_step_line *t, const char *what)
     printf("%s: ", what);
     if (!outside)
         printf("layer %u, step %u: ", t->layer, t->step);
-    printf("%s -> %s [%u]", t->name, t->buffer, t->width);
+    ntx_out_format("%s -> %s [%u]", t->name, t->buffer, t->width);
 }
 
 static void print_sides(const struct comparison *c, const struct ntx_step_line *a, const struct ntx_step_line *b)
@@ -84,7 +86,7 @@ static int compare_step(struct comparison *c, const struct ntx_step_line *a, con
 {
     if (a->width != b->width || strcmp(a->name, b->name)) {
         print_step(a, "they part");
-        printf(" in the first, %s [%u] in the second\n", b->name, b->width);
+        ntx_out_format(" in the first, %s [%u] in the second\n", b->name, b->width);
         return 1;
     }
     for (uint32_t i = 0; i < NTX_MAX(a->n_rows, b->n_rows); i++) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/printable.h"
 #include "common/util.h"
 
 void ntx_canvas_begin(struct ntx_canvas *c, int w, int h, bool ascii)
@@ -35,7 +36,7 @@ static int decode(const char *s, wchar_t *out)
         }
         v = v << 6 | (p[i] & 0x3f);
     }
-    bool shown = n == 1 ? v >= 0x20 && v < 0x7f : wcwidth((wchar_t)v) == 1;
+    bool shown = !ntx_printable_steers(v) && (n == 1 || wcwidth((wchar_t)v) == 1);
     *out = shown ? (wchar_t)v : L'?';
     return n;
 }

@@ -7,12 +7,17 @@
 #define C1_END 0xa0u
 #define ESCAPED 4 /* bytes of \xNN */
 
+bool ntx_printable_steers(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < C1_END) || c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x206f);
+}
+
 size_t ntx_printable_at(const char *text, size_t n)
 {
     static const uint32_t least[] = {0, 0, C1_END, 0x800, 0x10000}; /* of a character of so many bytes */
     const unsigned char *p = (const unsigned char *)text;
     if (p[0] < 0x80)
-        return p[0] >= 0x20 && p[0] != 0x7f;
+        return !ntx_printable_steers(p[0]);
     size_t k = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
     uint32_t v = p[0] & (0x7fu >> k);
     if (p[0] < 0xc2 || p[0] > 0xf4 || k > n)
@@ -22,7 +27,7 @@ size_t ntx_printable_at(const char *text, size_t n)
             return 0;
         v = v << 6 | (p[i] & 0x3fu);
     }
-    return v >= least[k] && v <= 0x10ffff && (v < 0xd800 || v > 0xdfff) ? k : 0;
+    return v >= least[k] && v <= 0x10ffff && (v < 0xd800 || v > 0xdfff) && !ntx_printable_steers(v) ? k : 0;
 }
 
 size_t ntx_printable(char *out, size_t room, const char *p, size_t n)

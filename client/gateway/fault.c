@@ -3,6 +3,9 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "common/printable.h"
 
 static const struct ntx_fault_info infos[] = {
     [NTX_FAULT_NONE] = {200, "", NULL, "", 0},
@@ -61,8 +64,10 @@ int ntx_fault(struct ntx_fault *f, enum ntx_fault_kind kind, const char *param, 
     f->kind = kind;
     snprintf(f->param, sizeof f->param, "%s", param ? param : "");
     va_start(ap, fmt);
-    vsnprintf(f->text, sizeof f->text, fmt, ap);
+    char raw[sizeof f->text];
+    vsnprintf(raw, sizeof raw, fmt, ap);
     va_end(ap);
+    ntx_printable(f->text, sizeof f->text, raw, strlen(raw)); /* clients show it on terminals */
     return -1;
 }
 

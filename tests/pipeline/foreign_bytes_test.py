@@ -13,7 +13,8 @@ from gguf_edit import ARR, STR, Gguf  # noqa: E402
 
 NTX = os.path.join(BIN, "ntx")
 PROFILE = os.path.join(os.environ["NTX_SOURCE"], "bench", "profiles", "rtx3090-pcie3x8.json")
-EVIL = b"\x1b]0;owned\x07\nntx: forged\r\xc2\x9b31m\x9b\x7f"  # a title, a line, colours in three ways
+MARKS = "\u202e\u2066\u200f\u2028\u061c"  # the direction of text, and a line's end
+EVIL = b"\x1b]0;owned\x07\nntx: forged\r" + MARKS.encode() + b"\xc2\x9b31m\x9b\x7f"  # a title, a line, colours in three ways
 tmp = tempfile.TemporaryDirectory(prefix="ntx-foreign-")
 os.environ.update({"TMPDIR": tmp.name, "XDG_RUNTIME_DIR": ""})
 plain = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "2", "--embd", "256", "--ff", "512", "--heads", "4", "--kv", "2", "--type", "Q8_0")
@@ -23,7 +24,7 @@ def clean(what, data, lines=None):
     """Nothing in data steers a terminal."""
     text = data.decode()  # which a lone C1 byte is not
     for c in text:
-        check(c == "\n" or not (c < " " or "\x7f" <= c < "\xa0"), what, ": holds", repr(c), "in", repr(text[:400]))
+        check(c == "\n" or not (c < " " or "\x7f" <= c < "\xa0" or c in MARKS or "\u2028" <= c <= "\u202e" or "\u2066" <= c <= "\u206f"), what, ": holds", repr(c), "in", repr(text[:400]))
     check(lines is None or text.count("\n") == lines, what, ":", text.count("\n"), "lines:", repr(text))
     check("\nntx: forged" not in text, what, ": a forged line in", repr(text))
 
@@ -65,6 +66,11 @@ def inspected():
     g.keys[b"general.name"] = (STR, EVIL[:-2] + b"\x7f\xc2\x85")  # UTF-8, as JSON shows it
     g.keys[b"general.author"] = (STR, EVIL)
     path = g.write(os.path.join(tmp.name, "named.gguf"))
+    g.tensors[("forged" + MARKS).encode()] = [(32,), 0, bytearray(128)]
+    tensor = g.write(os.path.join(tmp.name, "tensor.gguf"))
+    code, out, err = run("inspect", tensor)
+    check(b"forged" in out, "a tensor's name:", code, out[-300:], err)
+    clean("a tensor's name", out + err)
     for argv in (("inspect", path), ("inspect", path, "--json"), ("plan", path, "--profile", PROFILE), ("plan", path, "--profile", PROFILE, "--json")):
         code, out, err = run(*argv)
         equal(code, 0, (argv, err))
@@ -97,12 +103,13 @@ def generated():
     g = Gguf(plain)
     kind, (elem, tokens) = g.keys[b"tokenizer.ggml.tokens"]
     types = g.keys[b"tokenizer.ggml.token_type"][1][1]
-    g.keys[b"tokenizer.ggml.tokens"] = (ARR, (STR, [b"\x1b[%dm\xc2\x9b\t\x07%x\r\n" % (i % 8, i) if types[i] == 1 else t for i, t in enumerate(tokens)]))
+    g.keys[b"tokenizer.ggml.tokens"] = (ARR, (STR, [b"\x1b[%dm\xc2\x9b\t\x07\xe2\x80\xae%x\r\n" % (i % 8, i) if types[i] == 1 else t for i, t in enumerate(tokens)]))
     path = g.write(os.path.join(tmp.name, "talks.gguf"))
     argv = ("run", path, "x", "--raw", "-n", "12", "--ram", "64M", "--ctx", "64", "--quiet", "--ignore-eos", "--seed", "1")
     raw, shown, lines = written(False, *argv), written(True, *argv), written(False, *argv, "--json")
     check(b"\x1b[" in raw and b"\xc2\x9b" in raw, "a pipe gets the text as it is:", raw)
     clean("a terminal", shown.replace(b"\t", b""))
+    check(b"\xe2\x80\xae" in raw and b"\\xe2\\x80\\xae" in shown, "text that would run the other way:", shown)
     check(b"\\x1b[" in shown and b"\\xc2\\x9b\t\\x07" in shown, "a terminal shows what it does not obey:", shown)
     clean("JSON lines", lines)
     equal("".join(json.loads(s).get("text", "") for s in lines.splitlines()).encode(), raw.rstrip(b"\n") + raw[len(raw.rstrip(b"\n")):-1], "the same text in JSON")
