@@ -111,6 +111,8 @@ int ntx_cmd_run(struct ntx_options *o)
     if (!rc)
         rc = ntx_prompt_check_form(o, &f, !p.text, &err);
     if (!rc)
+        ntx_prompt_tell_form(o, &f, &p);
+    if (!rc)
         rc = ntx_captive_start(o, &f, &c, &err);
     ntx_prompt_tell_left(o, &p); /* what feeds the pipe may have been slow */
     if (!rc && o->trace)

@@ -78,6 +78,8 @@ int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsig
     p->took_input = piped || (!n && !o->prompt_file && !isatty(STDIN_FILENO));
     if (!rc && p->took_input)
         rc = add_stream(p, stdin, "standard input", err);
+    if (!rc && p->text && !p->len)
+        rc = ntx_err_set(err, -EINVAL, "the prompt is empty: %s", p->took_input ? "nothing came from standard input" : o->prompt_file ? "the file has no text" : "give a text, or none at all on a terminal for a chat");
     return rc;
 }
 
@@ -112,4 +114,12 @@ int ntx_prompt_check_form(const struct ntx_options *o, const struct ntx_model_fi
     if (!f || ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) || !jinja.n || !ntx_chat_check(jinja.p, jinja.n, &why))
         return 0;
     return ntx_err_set(err, -ENOTSUP, "%s: use --raw%s, or --chat-template with one of %s", why.text, chat ? " and a prompt" : "", ntx_chat_names());
+}
+
+void ntx_prompt_tell_form(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_prompt *p)
+{
+    struct ntx_str jinja;
+    if (o->quiet || o->raw || o->chat_template || o->system || !p->text || (!ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) && jinja.n))
+        return;
+    fputs("ntx: the model has no chat template: the text is continued (--raw says nothing of this; --chat-template NAME makes it a conversation)\n", stderr);
 }

@@ -286,6 +286,8 @@ void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *
         rc = add_filters(r, c, &err);
     if (rc) {
         snprintf(r->config_error, sizeof(r->config_error), "%.*s", (int)sizeof(r->config_error) - 1, err.text);
+        const struct ntx_iod_failure all = {.chunk = UINT32_MAX, .file = UINT32_MAX, .err = rc}; /* before any read fails by it */
+        r->hooks.told(r->hooks.ctx, &all, r->config_error);
         rc = ntx_source_fault(r->source, "eio", c->start, r->region.hdr->block, &r->source, &err);
     }
     if (!rc)

@@ -64,7 +64,7 @@ int ntx_source_open(const char *which, const struct ntx_region *r, const struct 
     if (!rc)
         return 0;
     if (!any)
-        return ntx_err_set(err, rc, "%s", why.text);
+        return ntx_err_set(err, rc, "%s; --source auto or --source pread reads without it", why.text);
     rc = ntx_source_pread(r, f, out, err);
     if (!rc && note_len)
         snprintf(note, note_len, "reading with pread in threads: %s", why.text);

@@ -181,6 +181,7 @@ struct ntx_server {
     bool had_iod;                   /* one was taken once */
     bool no_iod;                    /* passes are aborted, since the only ntx-iod there is was refused, or all there were ended before they had read anything */
     bool spoilt;                    /* passes are aborted: nothing can be read into this region any more */
+    unsigned failed_ticks;          /* looks at an arena that has failed, before iod said why */
     char iod_text[256];             /* the last failure that iod told */
     char *notes[NTX_MAX_NOTES];
     unsigned n_notes;

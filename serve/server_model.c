@@ -77,6 +77,8 @@ static void tell_loaded(struct ntx_server *s)
     forget(&s->old);
     ntx_log(NTX_LOG_INFO, "%s is loaded: %u tokens of context, %s", s->loaded->names[0], s->loaded->env.ctx, s->loaded->ops->name);
     log_plain_types(s->loaded);
+    if (!s->loaded->env.chat && !s->loaded->env.has_template)
+        ntx_log(NTX_LOG_INFO, "it has no chat template: a single prompt is continued as a text");
     if (a->writer && (m.info_json = ntx_stats_info(s->loaded))) {
         char *notes[NTX_MAX_NOTES], *detail = s->loaded->note;
         m.notes = notes;
@@ -246,6 +248,7 @@ static void build(struct ntx_server *s)
     s->epoch++;
     forget_notes(s);
     s->iod_text[0] = 0;
+    s->failed_ticks = 0;
     s->no_iod = s->spoilt = false;
     s->state = NTX_MODEL_BUILDING;
     s->work_err = (struct ntx_err){0};
@@ -407,7 +410,7 @@ static void check_arena(struct ntx_server *s, uint64_t now)
     } else if (done < total && now - s->progress_ns >= PROGRESS_NS) {
         uint64_t failed = arena_failed(s->loaded);
         s->progress_ns = now;
-        if (failed)
+        if (failed && (s->iod_text[0] || s->failed_ticks++)) /* iod's words come another way, and perhaps later */
             on_arena_failed(s, !rc && done + failed == total);
         else if (s->loader.writer)
             tell_filling(s, done, total, (double)(now - s->filling_ns) / 1e9);

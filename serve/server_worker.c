@@ -133,7 +133,10 @@ static void on_iod_error(struct ntx_server *s, const Ntx__IodError *m)
     }
     ntx_log(NTX_LOG_DEBUG, "ntx-iod: %s", text); /* whoever needed it is told */
     snprintf(s->iod_text, sizeof s->iod_text, "%s", text);
-    ntx_stream_io_error(s->loaded->stream, m->chunk, text);
+    if (m->file == UINT32_MAX)
+        ntx_stream_io_refused(s->loaded->stream, text);
+    else
+        ntx_stream_io_error(s->loaded->stream, m->chunk, text);
 }
 
 static void on_decision(struct ntx_server *s, const Ntx__Decision *m)

@@ -35,6 +35,7 @@ struct ntx_weights *ntx_stream_weights(struct ntx_stream *s);
 /* Called by the main thread (any time, also while compute threads wait): the text for a failed read, and a final failure of
  * all waits (shutdown, a worker that does not come back): every waiter wakes and gets err. 0 clears it. */
 void ntx_stream_io_error(struct ntx_stream *s, uint32_t chunk, const char *text);
+void ntx_stream_io_refused(struct ntx_stream *s, const char *text); /* why every read fails: said in place of what was to be read */
 void ntx_stream_abort(struct ntx_stream *s, int err, const char *text);
 /* Any thread: nobody wants pass `pass` any more; it fails with -ECANCELED at its next chunk, or the next slice of a wait. Another pass is not
  * touched, whether this one has begun, has ended or never runs. What iod has begun to read for it ends when it ends. */

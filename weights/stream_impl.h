@@ -86,6 +86,7 @@ struct ntx_stream {
 
     struct ntx__io_text texts[NTX__TEXTS]; /* lock */
     uint32_t next_text;
+    char refused[256];        /* lock: why all reads fail; "" while they do not */
     char abort_text[256];          /* lock */
 
     struct ntx__experts *experts;  /* NULL: there are none in frames */

@@ -57,6 +57,10 @@ int ntx__stream_fail(struct ntx_stream *s, int rc, const char *fmt, ...)
 
 static bool take_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n)
 {
+    if (s->refused[0]) {
+        snprintf(text, n, "%s", s->refused);
+        return true;
+    }
     for (int i = 0; i < NTX__TEXTS; i++)
         if (s->texts[i].used && s->texts[i].chunk == chunk) {
             s->texts[i].used = false;
@@ -108,6 +112,14 @@ void ntx_stream_io_error(struct ntx_stream *s, uint32_t chunk, const char *text)
     t->used = true;
     t->chunk = chunk;
     snprintf(t->text, sizeof t->text, "%s", text);
+    pthread_cond_broadcast(&s->text_came);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void ntx_stream_io_refused(struct ntx_stream *s, const char *text)
+{
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->refused, sizeof s->refused, "%s", text);
     pthread_cond_broadcast(&s->text_came);
     pthread_mutex_unlock(&s->lock);
 }

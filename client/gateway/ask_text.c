@@ -8,9 +8,11 @@ enum { TOKENS_MOST = 1 << 20 }; /* as frame_valid.c has it */
 
 static int wrong(const char *name, struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be a string, a list of tokens, or a list of either, and not empty", name); }
 
-static int read_text(struct ntx_ask_prompt *p, const json_t *v, struct ntx_fault *f)
+static int read_text(struct ntx_ask_prompt *p, const json_t *v, const char *name, struct ntx_fault *f)
 {
     p->len = json_string_length(v);
+    if (!p->len)
+        return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' has an empty text: there is nothing to read", name);
     if (!(p->text = malloc(p->len + 1)))
         return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     memcpy(p->text, json_string_value(v), p->len + 1);
@@ -36,7 +38,7 @@ static int read_tokens(struct ntx_ask_prompt *p, const json_t *v, const char *na
 
 static int read_prompt(struct ntx_ask_prompt *p, const json_t *v, const char *name, struct ntx_fault *f)
 {
-    return json_is_string(v) ? read_text(p, v, f) : json_is_array(v) ? read_tokens(p, v, name, f) : wrong(name, f);
+    return json_is_string(v) ? read_text(p, v, name, f) : json_is_array(v) ? read_tokens(p, v, name, f) : wrong(name, f);
 }
 
 /* [1, 2] is one prompt of tokens; ["a", "b"] and [[1], [2]] are two. */

@@ -133,6 +133,9 @@ REFUSED = [
 
 
 def refusals(g):
+    for prompt in ("", ["A dog", ""]):
+        code, e = g.post("/v1/completions", {"prompt": prompt})
+        equal((code, e["error"]["message"]), (400, "'prompt' has an empty text: there is nothing to read"), "an empty prompt")
     for body, param, code, words in REFUSED:
         status, head, text = g.request("POST", "/v1/chat/completions", body)
         e = json.loads(text)
