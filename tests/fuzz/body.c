@@ -39,9 +39,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     int rc = ntx_ask_read(data[0] % NTX_N_APIS, (const char *)data + 1, size - 1, &a, &f);
     MUST(rc ? f.kind && f.text[0] && ntx_fault_info(f.kind)->status >= 400 : a != NULL);
-    if (!rc)
+    if (!rc) {
+        json_t *names = json_pack("[s, s, s]", "enable_thinking", "reasoning_effort", "x");
         check(a);
-    if (!rc)
+        MUST(!ntx_ask_think(a, size % 2 ? names : NULL));
+        MUST(strlen(a->ignored.text) < sizeof a->ignored.text && !a->ignored.n == !a->ignored.text[0]);
+        json_decref(names);
+        json_decref(ntx_ignored_json(&a->ignored));
         ntx_ask_free(a);
+    }
     return 0;
 }

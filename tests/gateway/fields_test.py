@@ -7,10 +7,13 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 
-from computed import Computed
-from gateway import GATEWAY, Gateway, check, equal
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "pipeline"))
+from computed import Computed  # noqa: E402
+from gateway import GATEWAY, Daemons, Gateway, check, equal, make_model  # noqa: E402
+from gguf_edit import STR, Gguf  # noqa: E402
 
 FIELDS = os.path.join(os.environ["NTX_SOURCE"], "deploy", "FIELDS.md")
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -233,6 +236,31 @@ def clients(g):
     equal(g.post("/v1/chat/completions", dict(CHAT, verbosity="low", cache_prompt=True, client_metadata={}, store=True, prompt_cache_key="k", metadata={"a": "b"}, service_tier="flex"))[0], 200, "others'")
 
 
+FORM = (b"{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor -%}<|im_start|>assistant\n"
+        b"{%- if enable_thinking is defined and enable_thinking is false %}\n<think>\n\n</think>\n\n{% else %}\n<think>\n{% endif -%}")  # as Qwen3's
+
+
+def through_daemons(tmp):
+    """The switch changes what the model reads, and says so where its template has none."""
+    plain = make_model(os.path.join(tmp, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml")
+    bent = Gguf(plain)
+    bent.keys[b"tokenizer.chat_template"] = (STR, FORM)
+    for path, switch in ((bent.write(os.path.join(tmp, "think.gguf")), True), (plain, False)):
+        with Daemons() as d, Gateway(d) as g:
+            c = d.client()
+            c.load(path, ctx=512, threads=1)
+            equal("enable_thinking" in json.loads(c.status())["template_names"], switch, "what the status says of the template")
+            c.close()
+            counts = {}
+            for what, more in (("", {}), ("on", {"thinking": {"type": "adaptive"}}), ("off", {"thinking": {"type": "disabled"}})):
+                status, head, body = g.request("POST", "/v1/messages/count_tokens", dict(more, messages=USER))
+                equal((status, head.get("warning", "")), (200, '299 ntx "ignored: thinking"' if more and not switch else ""), "thinking " + what)
+                counts[what] = json.loads(body)["input_tokens"]
+            equal((counts["on"], counts["off"] > counts["on"]), (counts[""], switch), "tokens of the prompt: %r" % counts)
+            status, answer = g.post("/v1/chat/completions", {"messages": USER, "max_tokens": 2, "chat_template_kwargs": {"enable_thinking": False}})
+            equal((status, answer["usage"]["prompt_tokens"]), (200, counts["off"]), "the same in a chat")
+
+
 def main():
     told = subprocess.run([GATEWAY, "--fields"], capture_output=True, text=True, check=True).stdout
     equal(open(FIELDS).read() == told, True, "deploy/FIELDS.md is the output of ntx-gateway --fields")
@@ -250,6 +278,7 @@ def main():
             unknown(g)
             clients(g)
             thinking(c, g)
+        through_daemons(tmp)
     print("%d fields were tried" % len(rows))
 
 
