@@ -11,7 +11,7 @@
 
 #include "common/util.h"
 
-enum { LINGER_MS = 2000 };
+enum { LINGER_MS = 2000, LINE_BYTES = 32 << 10 };
 #define LINGER_BYTES (64u << 20)
 
 int ntx_http_socket(struct MHD_Connection *c)
@@ -50,7 +50,8 @@ void ntx_http_guard_log(void *guard, const char *fmt, va_list ap)
 
 struct header {
     unsigned lengths, codings, hosts, origins, bearers, keys;
-    bool unknown, packed, bad, control;
+    bool unknown, packed, bad, control, folded;
+    const char *end; /* of the value before this header */
 };
 
 static bool is_token(const char *s)
@@ -71,10 +72,27 @@ static bool has_control(const char *s)
     return false;
 }
 
+/* Of a folded line (obsolete since RFC 7230) the library makes a longer name, which it keeps elsewhere. In one line the value follows its name. */
+static bool is_folded(const char *name, const char *value) { return value && (uintptr_t)value < (uintptr_t)name; }
+
+/* A value ends at its first NUL: what follows up to the next header must be a line's end. */
+static bool has_rest(const char *end, const char *name)
+{
+    if (!end || (uintptr_t)name <= (uintptr_t)end || (uintptr_t)name - (uintptr_t)end > LINE_BYTES)
+        return false;
+    for (; end < name; end++)
+        if (*end && !strchr(" \t\r\n", *end))
+            return true;
+    return false;
+}
+
 static enum MHD_Result look(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
 {
     struct header *f = arg;
     (void)kind;
+    f->folded |= is_folded(name, value);
+    f->control |= has_rest(f->end, name);
+    f->end = value && !is_folded(name, value) ? value + strlen(value) : NULL;
     value = value ? value : "";
     f->bad |= !is_token(name);
     f->control |= has_control(value);
@@ -100,6 +118,8 @@ const char *ntx_http_bad(struct MHD_Connection *c, const char *version, bool *un
     bool old = !strcmp(version, MHD_HTTP_VERSION_1_0);
     MHD_get_connection_values(c, MHD_HEADER_KIND, look, &f);
     *unsupported = false;
+    if (f.folded)
+        return "a header goes on in a second line";
     if (f.bad || f.lengths > 1 || f.codings > 1 || f.hosts > 1 || (f.lengths && f.codings) || (old && f.codings))
         return "the headers leave open where the body ends, or whose it is: there must be one Host, and one Content-Length or one Transfer-Encoding (which HTTP/1.0 has not)";
     if (!f.hosts && !old)

@@ -2,8 +2,8 @@
  *
  * Where a request ends, and whose it is, must be beyond doubt: a proxy before us that sees another end than we do takes what follows for somebody
  * else's request (RFC 9112, 6.3 and 11.2). libmicrohttpd takes the first of two lengths, prefers chunks to a length, reads a body in a coding that it
- * does not know to the connection's end, and lets blanks stand before a header's colon, where they make another name of it. A length that is no
- * number it answers with two header blocks. And it closes a connection with unread bytes, so that the client loses the answer. */
+ * does not know to the connection's end, lets blanks stand before a header's colon, where they make another name of it, appends a folded line to the
+ * header's name, and ends a value at a NUL. A length that is no number it answers with two header blocks. And it closes a connection with unread bytes, so that the client loses the answer. */
 #ifndef NTX_CLIENT_HTTP_GUARD_H
 #define NTX_CLIENT_HTTP_GUARD_H
 

@@ -153,7 +153,7 @@ def ending(d):
 def refused(port):
     try:
         socket.create_connection(("127.0.0.1", port), 5).close()
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):
         return True
 
 
