@@ -155,6 +155,7 @@ def settle(p):
 
 
 def use(p, want, phone, what):
+    equal(p.js("(e => e.firstChild.textContent + e.textContent)(make('p', {}, 'a\\u202eb', make('i', { textContent: '\\u2066c' })))"), "a\\u202eba\\u202eb\\u2066c", what + ": marks of direction")
     within(p, what)
     contrast(p, what)
     equal(p.focus(), "ask", what + ": where the focus is at first")
