@@ -111,14 +111,14 @@ int ntx_cmd_run(struct ntx_options *o)
     if (!rc)
         rc = ntx_prompt_check_form(o, &f, !p.text, &err);
     if (!rc)
-        ntx_prompt_tell_form(o, &f, &p);
-    if (!rc)
         rc = ntx_captive_start(o, &f, &c, &err);
     ntx_prompt_tell_left(o, &p); /* what feeds the pipe may have been slow */
     if (!rc && o->trace)
         rc = ntx_tracer_start(ntx_client_dir(c), &tracer, &err);
     if (!rc)
         rc = p.text ? one_answer(c, o, &must, p.text, p.len, &err) : ntx_chat_loop(c, o, &err);
+    if (!rc)
+        ntx_prompt_tell_form(o, &f, &p); /* behind the answer: who fails says one line */
     if (!rc && tracer)
         rc = ntx_trace_finish(tracer, o, o->trace, &err);
     ntx_tracer_free(tracer);
