@@ -135,12 +135,20 @@ const char *ntx__load_refusal(const struct ntx_server *s)
     return NULL;
 }
 
-/* What a Load leaves open takes the configuration's value. */
-static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d)
+static bool left_open(const char *text) { return !text || !*text; }
+
+/* What a Load leaves open takes the configuration's value. own: it brings a model of its own, to which files do not belong that the configuration names. */
+static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d, bool own)
 {
     Ntx__Load q = *m;
     if (d)
         ntx_settings_fill(&ntx_load_settings, &q, d);
+    if (own && left_open(m->lora))
+        q.lora = m->lora;
+    if (own && left_open(m->draft) && ntx_draft_files(q.draft))
+        q.draft = m->draft;
+    if (own && left_open(m->skip) && ntx_skip_learned(q.skip))
+        q.skip = m->skip;
     return q;
 }
 
@@ -165,6 +173,8 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
     uint64_t limit;
     if ((m->path && *m->path) || m->n_also)
         return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
+    if (!c->taker && (ntx_lora_files(m->lora) || ntx_draft_files(m->draft)))
+        return ntx_err_set(err, -EPERM, "a client passes descriptors of adapters (--lora) and of files that guess (--draft), not their paths; they come with those of the model");
     if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
         return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
     if (c->server->c.service && ((m->state && *m->state) || m->kv_ram))
@@ -179,11 +189,13 @@ static void load(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
     struct ntx_err err = {0};
-    Ntx__Load m = with_defaults(req->load, s->c.defaults);
+    Ntx__Load m = with_defaults(req->load, s->c.defaults, c->taker != NULL);
     const char *why = ntx__load_refusal(s);
-    int rc = why ? ntx_err_set(&err, -EBUSY, "%s", why) : permit(c, req->load, &err);
+    int rc = why ? ntx_err_set(&err, -EBUSY, "%s", why) : 0;
     if (!rc && c->no_taker)
         rc = ntx_err_set(&err, -EBUSY, "too many models are being opened: wait until that is done");
+    if (!rc)
+        rc = permit(c, req->load, &err);
     if (!c->taker && s->c.defaults) {
         m.path = s->c.defaults->path;
         m.also = s->c.defaults->also;
@@ -255,6 +267,10 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
     }
     if (ntx__admission_has(c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
         turn_away(s, c->writer, req, -EEXIST, "a request of this client with the same id is under way: give each its own");
+        return;
+    }
+    if ((c->taker || c->no_taker) && req->body_case != NTX__REQUEST__BODY_LOAD) {
+        turn_away(s, c->writer, req, -EINVAL, "descriptors came with a request that takes none: only a load brings files");
         return;
     }
     c->requests++;

@@ -135,7 +135,9 @@ static int look(struct taken *t, bool foreign, struct ntx_err *err)
 {
     static struct ntx_loaded l;
     struct ntx_load_request *r;
-    int rc = t->load ? ntx_load_request_new(t->load, t->fds, t->n, &r, err) : ntx_err_set(err, -EBADMSG, "no load");
+    int rc = t->load ? ntx_load_request_check(t->load, t->n, err) : ntx_err_set(err, -EBADMSG, "no load");
+    if (!rc)
+        rc = ntx_load_request_new(t->load, t->fds, t->n, &r, err);
     for (unsigned i = 0; !rc && foreign && i < t->n; i++)
         rc = check_kind(t->fds[i], i < r->n_files ? r->names[i] : t->fds[i] == r->sidecar_fd ? "the sidecar" : "the drafter", err);
     if (!rc)

@@ -12,7 +12,7 @@ SAMPLING = {1: ("temp", "f"), 2: ("top_k", "v"), 3: ("top_p", "f"), 4: ("min_p",
             8: ("presence_penalty", "f"), 9: ("frequency_penalty", "f")}
 LOAD = {1: ("names", "s*"), 2: ("ram_bytes", "v"), 3: ("ctx", "v"), 4: ("threads", "v"), 5: ("backend", "s"), 6: ("kernel", "s"),
         7: ("link_nvme_bps", "d"), 8: ("chunk_bytes", "v"), 9: ("ring_slots", "v"), 10: ("sessions", "v"), 11: ("source", "s"),
-        12: ("fault", "s"), 13: ("skip", "s"), 14: ("max_rows", "v"), 15: ("path", "s"), 20: ("copies", "v"), 21: ("also", "s*"), 41: ("sidecar", "v"), 46: ("kv_type", "s"), 89: ("state", "s"), 90: ("state_max", "v"), 91: ("kv_ram", "v"), 72: ("draft", "s"), 74: ("no_prefix_cache", "v")}
+        12: ("fault", "s"), 13: ("skip", "s"), 14: ("max_rows", "v"), 15: ("path", "s"), 20: ("copies", "v"), 21: ("also", "s*"), 41: ("sidecar", "v"), 46: ("kv_type", "s"), 88: ("drafters", "v"), 95: ("lora", "s"), 89: ("state", "s"), 90: ("state_max", "v"), 91: ("kv_ram", "v"), 72: ("draft", "s"), 74: ("no_prefix_cache", "v")}
 GENERATE = {1: ("session", "v"), 2: ("keep", "v"), 3: ("prompt", "b"), 4: ("messages", MESSAGE, "*"), 5: ("tokens", "z*"), 6: ("raw", "v"),
             7: ("chat_template", "s"), 8: ("stop", "s*"), 9: ("ignore_eos", "v"), 10: ("max_tokens", "v"), 11: ("sampling", SAMPLING), 12: ("leave", "v"), 13: ("cut_to", "v"),
             15: ("constraint", {1: ("kind", "s"), 2: ("text", "b"), 3: ("soft", "v")}), 16: ("bias", {1: ("token", "z"), 2: ("add", "f")}, "*"), 17: ("logprobs", "v"), 18: ("top_logprobs", "v"), 19: ("adapter", "s"), 20: ("model", "s"), 40: ("prefix", "v")}
