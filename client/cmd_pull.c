@@ -15,6 +15,7 @@
 #include "client/progress.h"
 #include "client/pull/header.h"
 #include "client/pull/part.h"
+#include "client/pull/place.h"
 #include "client/pull/store.h"
 #include "common/util.h"
 #include "model/arch.h"
@@ -29,6 +30,7 @@ struct pull {
     struct ntx_model_files heads; /* only their headers */
     char (*etag)[200];            /* [model.n] */
     char dir[1400];
+    int folder;                   /* the same, opened; -1: not yet */
     uint64_t all, before, whole;  /* bytes: of the model, that were there at the beginning, of files that are done */
     uint64_t since_ns, shown_ns;
     struct ntx_progress line;
@@ -64,7 +66,7 @@ static int open_web(struct pull *p, const char *hub, struct ntx_err *err)
     char token[NTX_KEY_ROOM];
     int rc = get_token(p->o, token, err);
     if (!rc)
-        rc = ntx_web_open(hub, *token ? token : NULL, &p->web, err);
+        rc = ntx_web_open(hub, *token ? token : NULL, p->o->stall_s, &p->web, err);
     explicit_bzero(token, sizeof token);
     return rc;
 }
@@ -117,7 +119,7 @@ static int judge(struct pull *p, struct ntx_err *err)
 
 static struct ntx_pull_part part_of(struct pull *p, unsigned i)
 {
-    return (struct ntx_pull_part){.dir = p->dir, .file = &p->model.file[i], .etag = p->etag[i], .arg = p, .wait_ms = p->o->retry_ms};
+    return (struct ntx_pull_part){.dir = p->dir, .folder = p->folder, .file = &p->model.file[i], .etag = p->etag[i], .arg = p, .wait_ms = p->o->retry_ms};
 }
 
 static int check_space(struct pull *p, struct ntx_err *err)
@@ -133,7 +135,7 @@ static int check_space(struct pull *p, struct ntx_err *err)
             return rc;
         p->before += have;
     }
-    if (statvfs(p->dir, &v))
+    if (fstatvfs(p->folder, &v))
         return ntx_err_set(err, -errno, "%s: %s", p->dir, strerror(errno));
     uint64_t room = (uint64_t)v.f_bavail * v.f_frsize, left = p->all - p->before;
     if (!left || (room > SPARE && room - SPARE >= left))
@@ -190,18 +192,12 @@ static int pull_files(struct pull *p, struct ntx_err *err)
 static int make_place(struct pull *p, struct ntx_err *err)
 {
     char store[1024];
-    int rc = ntx_store_dir(true, store, sizeof store, err);
+    int rc = ntx_store_dir(store, sizeof store, err);
     if (rc)
         return rc;
-    snprintf(p->dir, sizeof p->dir, "%s", store);
-    for (const char *at = p->model.dir; *at;) { /* OWNER, then OWNER/REPO */
-        size_t n = (size_t)(at - p->model.dir) + strcspn(at, "/");
-        snprintf(p->dir, sizeof p->dir, "%s/%.*s", store, (int)n, p->model.dir);
-        if (mkdir(p->dir, 0777) && errno != EEXIST)
-            return ntx_err_set(err, -errno, "%s: %s", p->dir, strerror(errno));
-        at = p->model.dir + n + (p->model.dir[n] == '/');
-    }
-    return 0;
+    snprintf(p->dir, sizeof p->dir, "%s%s%s", store, *p->model.dir ? "/" : "", p->model.dir);
+    p->folder = ntx_place_open(store, p->model.dir, true, err);
+    return p->folder < 0 ? p->folder : 0;
 }
 
 static void tell_done(const struct pull *p)
@@ -231,7 +227,7 @@ int ntx_cmd_pull(struct ntx_options *o)
 {
     const char *hub = getenv("NTX_HUB");
     struct ntx_err err = {0};
-    struct pull p = {.o = o, .line = ntx_progress_begin(o)};
+    struct pull p = {.o = o, .folder = -1, .line = ntx_progress_begin(o)};
     hub = hub && *hub ? hub : NTX_HUB;
     int rc = open_web(&p, hub, &err);
     if (!rc)
@@ -254,6 +250,8 @@ int ntx_cmd_pull(struct ntx_options *o)
     ntx_model_files_close(&p.heads);
     ntx_hub_free(&p.model);
     ntx_web_close(p.web);
+    if (p.folder >= 0)
+        close(p.folder);
     free(p.etag);
     return rc ? ntx_fail(&err) : 0;
 }
@@ -300,39 +298,6 @@ int ntx_cmd_list(struct ntx_options *o)
     return rc ? ntx_fail(&err) : 0;
 }
 
-static int remove_file(const struct ntx_stored *m, const char *form, unsigned i, struct ntx_err *err)
-{
-    char name[300], path[1400];
-    size_t len = strlen(m->first);
-    if (m->of > 1) /* .GGUF, as the first has it */
-        snprintf(name, sizeof name, "%s-%05u-of-%05u%s", m->stem, i, m->of, len > 5 ? m->first + len - 5 : ".gguf");
-    else
-        snprintf(name, sizeof name, "%s", m->first);
-    int n = snprintf(path, sizeof path, "%s/", m->dir);
-    snprintf(path + n, sizeof path - (size_t)n, form, name);
-    return unlink(path) && errno != ENOENT ? ntx_err_set(err, -errno, "%s: %s", path, strerror(errno)) : 0;
-}
-
-/* The files, and the folders that are empty then. */
-static int remove_model(const struct ntx_stored *m, struct ntx_err *err)
-{
-    char dir[1024];
-    int rc = 0;
-    for (unsigned i = 1; !rc && i <= m->of; i++) {
-        rc = remove_file(m, "%s", i, err);
-        rc = rc ? rc : remove_file(m, ".%s.part", i, err);
-        rc = rc ? rc : remove_file(m, ".%s.from", i, err);
-    }
-    if (rc || !strchr(m->name, '/'))
-        return rc;
-    snprintf(dir, sizeof dir, "%s", m->dir);
-    if (!rmdir(dir) && strrchr(dir, '/')) {
-        *strrchr(dir, '/') = 0;
-        rmdir(dir);
-    }
-    return 0;
-}
-
 int ntx_cmd_rm(struct ntx_options *o)
 {
     struct ntx_err err = {0};
@@ -342,7 +307,7 @@ int ntx_cmd_rm(struct ntx_options *o)
     if (!rc && (rc = ntx_store_find(&s, o->args[0], &m, &err)) == -ENOENT)
         ntx_err_set(&err, rc, "'%.200s' is no model of `ntx list`", o->args[0]);
     if (!rc)
-        rc = remove_model(m, &err);
+        rc = ntx_store_remove(m, &err);
     if (!rc && !o->quiet)
         ntx_say("%s is gone", m->name);
     ntx_store_free(&s);

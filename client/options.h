@@ -96,7 +96,7 @@ struct ntx_options {
     uint64_t base;
     bool has_base;
     const char *token_file, *sha256; /* pulling */
-    uint32_t retry_ms;
+    uint32_t retry_ms, stall_s;
     bool anyway;
     struct ntx_defaults defaults;
 };

@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 
 #include "client/pull/curl.h"
 #include "client/pull/store.h"
 #include "common/util.h"
 
 #define LIST_MOST (16u << 20) /* bytes of a repository's list */
+#define LIST_S 120            /* seconds for all of it */
 
 /* One GGUF of a list: all its parts. */
 struct offer {
@@ -27,6 +29,9 @@ struct list {
     json_t *files;
     struct offer *offer;
     unsigned n;
+    uint64_t seed;  /* of the hash, so that a list cannot be made whose names all fall together */
+    uint32_t *slot; /* [slots], a power of two and more than n: by its names' hash, the number of an offer from 1 on; 0: free */
+    unsigned slots;
 };
 
 /* ---- names */
@@ -82,7 +87,7 @@ static int get_list(struct ntx_web *w, struct list *l, struct ntx_err *err)
     struct ntx_web_answer a;
     struct ntx_err why = {0};
     snprintf(url, sizeof url, "%s/api/models/%s/%s/tree/main?recursive=true", l->hub, l->owner, l->repo);
-    struct ntx_web_ask q = {.url = url, .take = take_text, .arg = &t};
+    struct ntx_web_ask q = {.url = url, .most_s = LIST_S, .take = take_text, .arg = &t};
     int rc = ntx_web_get(w, &q, &a, &why);
     if (!rc && !(l->files = json_loadb(t.p ? t.p : "", t.n, JSON_REJECT_DUPLICATES, NULL)))
         rc = ntx_err_set(&why, -EPROTO, "what came is no list");
@@ -118,19 +123,54 @@ static bool read_path(const char *path, struct offer *o, unsigned *no)
 
 static bool same_offer(const struct offer *a, const struct offer *b) { return a->of == b->of && !strcmp(a->stem, b->stem) && !strcmp(a->folder, b->folder); }
 
+static uint64_t hash_of(const struct list *l, const struct offer *o)
+{
+    uint64_t h = l->seed ^ o->of; /* FNV-1a */
+    for (const char *c = o->stem; *c; c++)
+        h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    for (const char *c = o->folder; *c; c++)
+        h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    return h ^ h >> 32;
+}
+
+/* Its slot, or the free one where it belongs. */
+static uint32_t *slot_of(const struct list *l, const struct offer *o)
+{
+    unsigned i = (unsigned)hash_of(l, o) & (l->slots - 1);
+    while (l->slot[i] && !same_offer(&l->offer[l->slot[i] - 1], o))
+        i = (i + 1) & (l->slots - 1);
+    return &l->slot[i];
+}
+
+/* Room for one more; both arrays double, so that a list of any length takes time in proportion. */
+static int grow(struct list *l)
+{
+    const unsigned slots = l->slots ? 2 * l->slots : 64;
+    if (2 * l->n < l->slots)
+        return 0;
+    struct offer *more = realloc(l->offer, slots / 2 * sizeof *more);
+    uint32_t *slot = more ? calloc(slots, sizeof *slot) : NULL;
+    l->offer = more ? more : l->offer;
+    if (!slot)
+        return -ENOMEM;
+    free(l->slot);
+    l->slot = slot;
+    l->slots = slots;
+    for (unsigned i = 0; i < l->n; i++)
+        *slot_of(l, &l->offer[i]) = i + 1;
+    return 0;
+}
+
 static int add_offer(struct list *l, const struct offer *o, uint64_t size)
 {
-    unsigned i = 0;
-    while (i < l->n && !same_offer(&l->offer[i], o))
-        i++;
-    if (i == l->n) {
-        struct offer *more = realloc(l->offer, (l->n + 1) * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        l->offer = more;
+    if (grow(l))
+        return -ENOMEM;
+    uint32_t *at = slot_of(l, o);
+    if (!*at) {
         l->offer[l->n++] = *o;
+        *at = l->n;
     }
-    l->offer[i].bytes += size;
+    l->offer[*at - 1].bytes += size;
     return 0;
 }
 
@@ -278,6 +318,8 @@ static int find_repo(struct ntx_web *w, const char *hub, const char *name, struc
     struct list l = {.hub = hub};
     const struct offer *o = NULL;
     int rc = read_name(name, &l, err);
+    if (!rc && getrandom(&l.seed, sizeof l.seed, 0) != sizeof l.seed)
+        rc = ntx_err_set(err, -EIO, "the kernel has no random bytes: %s", strerror(errno));
     if (!rc)
         rc = get_list(w, &l, err);
     if (!rc)
@@ -288,6 +330,7 @@ static int find_repo(struct ntx_web *w, const char *hub, const char *name, struc
         rc = take_offer(&l, o, m, err);
     json_decref(l.files);
     free(l.offer);
+    free(l.slot);
     return rc;
 }
 

@@ -13,11 +13,11 @@
 
 #include "common/util.h"
 
-enum { TRIES = 6, WAIT_MOST_MS = 30000 };
+enum { TRIES = 6, WAIT_MOST_MS = 30000, GAIN = 64 << 10 };
 
 struct pulling {
     const struct ntx_pull_part *p;
-    int dir, fd;          /* the folder, and .FILE.part */
+    int fd;               /* .FILE.part */
     char part[300], from[300];
     uint64_t have, most;  /* bytes; the most that there were */
     struct sha256_ctx sha;
@@ -35,15 +35,14 @@ static void set_names(struct pulling *x)
 
 int ntx_part_have(const struct ntx_pull_part *p, uint64_t *bytes, bool *whole, struct ntx_err *err)
 {
-    char path[1400];
+    char part[300];
     struct stat st;
-    snprintf(path, sizeof path, "%s/%s", p->dir, p->file->name);
-    *whole = !lstat(path, &st);
+    *whole = !fstatat(p->folder, p->file->name, &st, AT_SYMLINK_NOFOLLOW);
     if (*whole && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != p->file->size))
-        return ntx_err_set(err, -EEXIST, "%s is there, and is another file: take it away first (ntx rm)", path);
+        return ntx_err_set(err, -EEXIST, "%s/%s is there, and is another file: take it away first (ntx rm)", p->dir, p->file->name);
     if (!*whole) {
-        snprintf(path, sizeof path, "%s/.%s.part", p->dir, p->file->name);
-        if (lstat(path, &st) || (uint64_t)st.st_size > p->file->size)
+        snprintf(part, sizeof part, ".%s.part", p->file->name);
+        if (fstatat(p->folder, part, &st, AT_SYMLINK_NOFOLLOW) || (uint64_t)st.st_size > p->file->size)
             st.st_size = 0;
     }
     *bytes = (uint64_t)st.st_size;
@@ -59,7 +58,7 @@ static void describe(const struct ntx_pull_part *p, char line[400])
 static bool is_same(const struct pulling *x)
 {
     char want[400], got[400] = "";
-    int fd = openat(x->dir, x->from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = openat(x->p->folder, x->from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t n = fd < 0 ? 0 : read(fd, got, sizeof got - 1);
     if (fd >= 0)
         close(fd);
@@ -80,7 +79,8 @@ static int note_from(const struct pulling *x)
 {
     char line[400];
     describe(x->p, line);
-    int fd = openat(x->dir, x->from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    unlinkat(x->p->folder, x->from, 0); /* made anew: one that is there may have a second name elsewhere */
+    int fd = openat(x->p->folder, x->from, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     int rc = fd < 0 ? -errno : write_all(fd, line, strlen(line));
     if (fd >= 0 && close(fd) && !rc)
         rc = -errno;
@@ -113,18 +113,21 @@ static int take_up(struct pulling *x)
     return 0;
 }
 
+/* In a folder of somebody else it may be a second name of any file. */
+static int check_part(const struct stat *st) { return !S_ISREG(st->st_mode) ? -EINVAL : st->st_nlink != 1 ? -EPERM : 0; }
+
 /* Ours alone: the lock is on the file that has the name. */
 static int lock_part(struct pulling *x)
 {
     struct stat mine, named;
     for (;;) {
-        x->fd = openat(x->dir, x->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        x->fd = openat(x->p->folder, x->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
         if (x->fd < 0)
             return -errno;
         if (flock(x->fd, LOCK_EX | LOCK_NB))
             return errno == EWOULDBLOCK ? -EBUSY : -errno;
-        if (!fstat(x->fd, &mine) && !fstatat(x->dir, x->part, &named, AT_SYMLINK_NOFOLLOW) && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev)
-            return S_ISREG(mine.st_mode) ? 0 : -EINVAL;
+        if (!fstat(x->fd, &mine) && !fstatat(x->p->folder, x->part, &named, AT_SYMLINK_NOFOLLOW) && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev)
+            return check_part(&mine);
         close(x->fd); /* another one finished it meanwhile */
     }
 }
@@ -183,7 +186,7 @@ static int get_rest(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
     return rc;
 }
 
-/* Tries that get no further than all before them are counted. */
+/* Tries that get hardly further than all before them are counted. */
 static int get_all(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
 {
     unsigned wait = x->p->wait_ms;
@@ -194,7 +197,7 @@ static int get_all(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
             rc = -EAGAIN;
         if (rc != -EAGAIN)
             break;
-        if (x->have > x->most) {
+        if (x->have >= x->most + GAIN) { /* a server that drips is no better than one that is silent */
             tries = 0;
             wait = x->p->wait_ms;
         }
@@ -225,20 +228,20 @@ static int check_hash(struct pulling *x, struct ntx_err *err)
     }
     if (!strcmp(text, x->p->file->sha256))
         return 0;
-    unlinkat(x->dir, x->part, 0);
-    unlinkat(x->dir, x->from, 0);
+    unlinkat(x->p->folder, x->part, 0);
+    unlinkat(x->p->folder, x->from, 0);
     return ntx_err_set(err, -EBADMSG, "%s: its SHA-256 is %s, not %s: what came is thrown away", x->p->file->name, text, x->p->file->sha256);
 }
 
 static int name_it(struct pulling *x, struct ntx_err *err)
 {
     int rc = fsync(x->fd) ? -errno : 0;
-    if (!rc && renameat2(x->dir, x->part, x->dir, x->p->file->name, RENAME_NOREPLACE))
-        rc = errno == EINVAL && !renameat(x->dir, x->part, x->dir, x->p->file->name) ? 0 : -errno; /* EINVAL: a file system without that */
+    if (!rc && renameat2(x->p->folder, x->part, x->p->folder, x->p->file->name, RENAME_NOREPLACE))
+        rc = errno == EINVAL && !renameat(x->p->folder, x->part, x->p->folder, x->p->file->name) ? 0 : -errno; /* EINVAL: a file system without that */
     if (rc)
         return ntx_err_set(err, rc, "%s/%s: %s", x->p->dir, x->p->file->name, strerror(-rc));
-    unlinkat(x->dir, x->from, 0);
-    fsync(x->dir);
+    unlinkat(x->p->folder, x->from, 0);
+    fsync(x->p->folder);
     return 0;
 }
 
@@ -248,7 +251,7 @@ static int pull_locked(struct pulling *x, struct ntx_web *w, struct ntx_err *err
     bool whole;
     int rc = ntx_part_have(x->p, &bytes, &whole, err); /* before the lock was ours, another one may have finished it */
     if (rc || whole) {
-        unlinkat(x->dir, x->part, 0);
+        unlinkat(x->p->folder, x->part, 0);
         return rc;
     }
     if ((rc = take_up(x)))
@@ -266,9 +269,10 @@ int ntx_part_pull(struct ntx_web *w, const struct ntx_pull_part *p, struct ntx_e
 {
     struct pulling x = {.p = p, .fd = -1};
     set_names(&x);
-    x.dir = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = x.dir < 0 ? -errno : lock_part(&x);
-    if (rc == -EBUSY)
+    int rc = lock_part(&x);
+    if (rc == -EPERM)
+        ntx_err_set(err, rc, "%s/%s: the file has a second name elsewhere (a hard link): take it away first (ntx rm)", p->dir, x.part);
+    else if (rc == -EBUSY)
         ntx_err_set(err, rc, "%s is being pulled by another ntx", p->file->name);
     else if (rc)
         ntx_err_set(err, rc, "%s/%s: %s", p->dir, x.part, strerror(-rc));
@@ -276,7 +280,5 @@ int ntx_part_pull(struct ntx_web *w, const struct ntx_pull_part *p, struct ntx_e
         rc = pull_locked(&x, w, err);
     if (x.fd >= 0)
         close(x.fd);
-    if (x.dir >= 0)
-        close(x.dir);
     return rc;
 }

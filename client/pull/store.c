@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/pull/place.h"
 #include "common/util.h"
 
 #define SERVICE "/var/lib/ntx/models"
@@ -87,28 +89,13 @@ static bool own_dir(char *buf, size_t n)
     return home && *home == '/' && (size_t)snprintf(buf, n, "%s/.local/share/ntx/models", home) < n;
 }
 
-static int make_dirs(char *path, struct ntx_err *err)
-{
-    for (char *p = path + 1;; p++) {
-        char c = *p;
-        if (c && c != '/')
-            continue;
-        *p = 0;
-        if (mkdir(path, 0777) && errno != EEXIST)
-            return ntx_err_set(err, -errno, "%s: the folder cannot be made: %s", path, strerror(errno));
-        *p = c;
-        if (!c)
-            return 0;
-    }
-}
-
-int ntx_store_dir(bool make, char *buf, size_t n, struct ntx_err *err)
+int ntx_store_dir(char *buf, size_t n, struct ntx_err *err)
 {
     const char *data = getenv("XDG_DATA_HOME");
     bool known = geteuid() || (data && *data == '/') ? own_dir(buf, n) : service_dir(buf, n);
     if (!known)
         return ntx_err_set(err, -EINVAL, "no folder for models: neither XDG_DATA_HOME nor HOME is a path that can be used");
-    return make ? make_dirs(buf, err) : 0;
+    return 0;
 }
 
 /* ---- what there is */
@@ -129,6 +116,7 @@ static struct ntx_stored *entry(struct ntx_store *s, const char *dir, const char
     m += s->n++;
     *m = (struct ntx_stored){.of = of};
     snprintf(m->dir, sizeof m->dir, "%s", dir);
+    m->root = (unsigned)(strlen(dir) - strlen(within) - (*within != 0));
     snprintf(m->stem, sizeof m->stem, "%s", stem);
     if (*within)
         snprintf(m->name, sizeof m->name, "%.140s:%s", within, *type ? type : stem);
@@ -195,6 +183,55 @@ void ntx_store_free(struct ntx_store *s)
 {
     free(s->m);
     *s = (struct ntx_store){0};
+}
+
+/* ---- taking one away */
+
+static int remove_file(const struct ntx_stored *m, int dir, const char *form, unsigned i, struct ntx_err *err)
+{
+    char name[300], path[320];
+    size_t len = strlen(m->first);
+    if (m->of > 1) /* .GGUF, as the first has it */
+        snprintf(name, sizeof name, "%s-%05u-of-%05u%s", m->stem, i, m->of, len > 5 ? m->first + len - 5 : ".gguf");
+    else
+        snprintf(name, sizeof name, "%s", m->first);
+    snprintf(path, sizeof path, form, name);
+    return unlinkat(dir, path, 0) && errno != ENOENT ? ntx_err_set(err, -errno, "%s/%s: %s", m->dir, path, strerror(errno)) : 0;
+}
+
+/* "OWNER/REPO", then "OWNER", as far as they are empty. */
+static void remove_folders(const char *root, const char *within)
+{
+    char path[NTX_STORE_NAME];
+    struct ntx_err err = {0};
+    snprintf(path, sizeof path, "%s", within);
+    for (bool gone = true; gone && *path;) {
+        char *slash = strrchr(path, '/'), name[NTX_STORE_NAME];
+        snprintf(name, sizeof name, "%s", slash ? slash + 1 : path);
+        *(slash ? slash : path) = 0;
+        int above = ntx_place_open(root, path, false, &err);
+        gone = above >= 0 && !unlinkat(above, name, AT_REMOVEDIR);
+        if (above >= 0)
+            close(above);
+    }
+}
+
+int ntx_store_remove(const struct ntx_stored *m, struct ntx_err *err)
+{
+    char root[sizeof m->dir];
+    const char *within = m->dir + m->root + (m->dir[m->root] == '/');
+    snprintf(root, sizeof root, "%.*s", (int)m->root, m->dir);
+    int dir = ntx_place_open(root, within, false, err), rc = dir < 0 ? dir : 0;
+    for (unsigned i = 1; !rc && i <= m->of; i++) {
+        rc = remove_file(m, dir, "%s", i, err);
+        rc = rc ? rc : remove_file(m, dir, ".%s.part", i, err);
+        rc = rc ? rc : remove_file(m, dir, ".%s.from", i, err);
+    }
+    if (dir >= 0)
+        close(dir);
+    if (!rc)
+        remove_folders(root, within);
+    return rc;
 }
 
 /* ---- which one is meant */

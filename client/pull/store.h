@@ -22,7 +22,8 @@
 struct ntx_stored {
     char name[NTX_STORE_NAME]; /* "OWNER/REPO:Q4_K_M" */
     char stem[256];            /* its file's name, without .gguf and without the number of a part */
-    char dir[1024];            /* where its files lie */
+    char dir[1024];            /* where its files lie: */
+    unsigned root;             /*   the first so many characters of that are the store */
     char first[300];           /* the name of the first of them */
     unsigned parts, of;        /* files that are whole, and how many there must be */
     uint64_t bytes, pulled;    /* of whole files; of those that are not */
@@ -35,11 +36,13 @@ struct ntx_store {
     bool lack;            /* memory failed */
 };
 
-/* Where models that are pulled go; made when `make`. */
-int ntx_store_dir(bool make, char *buf, size_t n, struct ntx_err *err);
+/* Where models that are pulled go. It may not be there yet (place.h makes it). */
+int ntx_store_dir(char *buf, size_t n, struct ntx_err *err);
 /* All that there are. To be freed in any case. */
 int ntx_store_scan(struct ntx_store *s, struct ntx_err *err);
 void ntx_store_free(struct ntx_store *s);
+/* Its files, whole or not, and the folders that are empty then. Reached as place.h does. */
+int ntx_store_remove(const struct ntx_stored *m, struct ntx_err *err);
 /* The one that `name` means: 0; -ENOENT without words; -ENOTUNIQ when it means several, which err lists. */
 int ntx_store_find(const struct ntx_store *s, const char *name, const struct ntx_stored **m, struct ntx_err *err);
 static inline bool ntx_stored_whole(const struct ntx_stored *m) { return m->parts == m->of; }

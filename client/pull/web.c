@@ -12,7 +12,7 @@
 #include "common/util.h"
 #include "ntx_version.h"
 
-enum { REDIRECTS = 8, CONNECT_S = 20, STALL_S = 30 };
+enum { REDIRECTS = 8, CONNECT_S = 20, SLOWEST = 1024, HEADER_MOST = 256 << 10 };
 
 struct ntx_web {
     const struct ntx__curl *lib;
@@ -22,6 +22,7 @@ struct ntx_web {
     const struct ntx_web_ask *ask;
     struct ntx_web_answer a;
     uint64_t length, part_end; /* of this answer; of a part: the byte behind its last one. NTX_WEB_UNKNOWN: not told */
+    size_t header;             /* bytes of its header so far */
     bool ranged;               /* Content-Range was there, and could be read */
     int taken;                 /* what take gave */
     bool home_now;             /* the host under way is the home */
@@ -131,6 +132,8 @@ static size_t on_header(char *p, size_t size, size_t count, void *arg)
     char line[1024];
     const char *v;
     size_t n = size * count, len;
+    if ((w->header += n) > HEADER_MOST)
+        return 0;
     if (n >= sizeof line) /* nothing that is looked for */
         return n;
     memcpy(line, p, n);
@@ -188,7 +191,10 @@ static size_t on_body(char *p, size_t size, size_t count, void *arg)
 static int curl_fault(const struct ntx_web *w, CURLcode c, const char *origin, struct ntx_err *err)
 {
     const char *why = *w->why ? w->why : w->lib->easy_strerror(c);
+    if (w->header > HEADER_MOST)
+        return ntx_err_set(err, -EPROTO, "%s sends a header that does not end within %d KiB", origin, HEADER_MOST >> 10);
     switch (c) {
+    case CURLE_OUT_OF_MEMORY: return ntx_err_set(err, -EPROTO, "%s: a line of the header is longer than libcurl takes, or there is no memory", origin);
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
     case CURLE_OPERATION_TIMEDOUT:
@@ -240,10 +246,12 @@ static int perform(struct ntx_web *w, const char *url, const char *origin, char 
     char *to = NULL;
     w->home_now = !strcmp(origin, w->home);
     w->taken = 0;
+    w->header = 0;
     *w->why = 0;
     struct curl_slist *h = headers_of(w, w->ask);
     w->lib->easy_setopt(w->curl, CURLOPT_URL, url);
     w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, h);
+    w->lib->easy_setopt(w->curl, CURLOPT_TIMEOUT, (long)w->ask->most_s);
     w->lib->easy_setopt(w->curl, CURLOPT_NOPROXY, is_loopback(origin) && w->home_now ? "*" : NULL); /* no proxy is to read its token */
     CURLcode c = w->lib->easy_perform(w->curl);
     w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, NULL);
@@ -297,7 +305,7 @@ int ntx_web_get(struct ntx_web *w, const struct ntx_web_ask *q, struct ntx_web_a
 
 /* ---- from beginning to end */
 
-static void set_up(struct ntx_web *w)
+static void set_up(struct ntx_web *w, unsigned stall_s)
 {
     CURL *c = w->curl;
     w->lib->easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
@@ -306,8 +314,8 @@ static void set_up(struct ntx_web *w)
     w->lib->easy_setopt(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's are not the answer's */
     w->lib->easy_setopt(c, CURLOPT_USERAGENT, "ntx/" NTX_BUILD);
     w->lib->easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
-    w->lib->easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    w->lib->easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)STALL_S);
+    w->lib->easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, (long)SLOWEST);
+    w->lib->easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)stall_s);
     w->lib->easy_setopt(c, CURLOPT_ERRORBUFFER, w->why);
     w->lib->easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
     w->lib->easy_setopt(c, CURLOPT_HEADERDATA, w);
@@ -315,7 +323,7 @@ static void set_up(struct ntx_web *w)
     w->lib->easy_setopt(c, CURLOPT_WRITEDATA, w);
 }
 
-int ntx_web_open(const char *home, const char *token, struct ntx_web **out, struct ntx_err *err)
+int ntx_web_open(const char *home, const char *token, unsigned stall_s, struct ntx_web **out, struct ntx_err *err)
 {
     struct ntx_web *w = calloc(1, sizeof *w);
     const struct ntx__curl *lib = ntx__curl(err);
@@ -328,7 +336,7 @@ int ntx_web_open(const char *home, const char *token, struct ntx_web **out, stru
         return ntx_err_set(err, -ENOMEM, "no memory for HTTP");
     }
     w->lib = lib;
-    set_up(w);
+    set_up(w, stall_s);
     *out = w;
     if (!ntx_web_origin(home, w->home))
         return ntx_err_set(err, -EINVAL, "'%.200s' is no address of HTTP", home);

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What goes wrong on the way: connections that break, servers that lie, disks that are full, two at once. There is never a part under a model's name."""
+import json
 import os
+import resource
 import signal
 import tempfile
 
@@ -194,6 +196,39 @@ def test_addresses(s, model):
     check("is another file: take it away first" in err and read(s.path("some/Tiny/Tiny-Q8_0.gguf")) == b"mine", err)
 
 
+def test_slow(s, model):
+    """A server that drips, is silent or never ends its header: told after --stall-s seconds, or six times those; what has come stays."""
+    fresh(s)
+    s.go_on.clear()
+    for how, words in (("drip", "Operation too slow"), ("silent", "Operation too slow"), ("header", "a header that does not end within 256 KiB")):
+        s.endless = how
+        _, err = s.ntx("pull", "hf:some/Tiny", "--stall-s", "1", code=111)
+        check(words in err, how, err)
+    s.endless = None
+    s.faults = [("drip", 4000)] + [("drip", 5)] * 8
+    _, err = s.ntx("pull", "hf:some/Tiny", "--stall-s", "1", code=111)
+    check(err.count("going on in") == 5 and "Operation too slow" in err, err)
+    check(4000 < os.path.getsize(s.path("some/Tiny/.Tiny-Q8_0.gguf.part")) < len(model), "what has come")
+    s.go_on.set()
+    s.faults = []
+    for bad in ("0", "-1", "x", "3601"):
+        s.ntx("pull", "hf:some/Tiny", "--stall-s", bad, code=100)
+
+
+def test_many(s):
+    """A list of twelve times as many files takes about twelve times as long."""
+    def seconds(n):
+        s.list_body = json.dumps([{"type": "file", "path": "m%d-Q4_0.gguf" % i, "size": 1} for i in range(n)]).encode()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        _, err = s.ntx("pull", "hf:some/Many:Q4_0", code=111)
+        check("several files are of this type" in err, err)
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+    few, many = min(seconds(4000) for _ in range(3)), min(seconds(48000) for _ in range(2))
+    s.list_body = None
+    check(many < 24 * few, "4000 files took", few, "s of the processor, 48000", many)
+
+
 def test_full(s, model):
     """Told before anything travels; and what a drive refuses in the middle."""
     fresh(s)
@@ -226,3 +261,5 @@ with tempfile.TemporaryDirectory(prefix="ntx-pull-") as d, Site(d) as site:
     test_lengths(site, tiny)
     test_addresses(site, tiny)
     test_full(site, tiny)
+    test_many(site)
+    test_slow(site, tiny)

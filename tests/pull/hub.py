@@ -46,6 +46,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def hub(self, site, path):
         if site.token and self.headers.get("Authorization") != "Bearer " + site.token:
             return self.say(401)
+        if path.startswith("/api/models/") and site.endless:
+            return self.send_endless(site)
         if path.startswith("/api/models/"):
             body = site.list_body if site.list_body is not None else json.dumps(site.list()).encode()
             return self.say(site.list_status, body, Content_Type="application/json")
@@ -56,6 +58,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.send_file(site, path)
         more = {"X_Linked_ETag": '"%s"' % site.sha(name)} if site.linked else {}
         return self.say(302, Location=site.redirect % urllib.parse.quote(name), **more)
+
+    def send_endless(self, site):
+        """"drip": three bytes a second; "silent": none; "header": lines of a header without end."""
+        self.close_connection = True
+        if site.endless == "silent":
+            return site.go_on.wait(60)
+        if site.endless == "header":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            while not site.go_on.is_set():
+                self.wfile.write(b"X-More: %s\r\n" % (b"a" * 1000) * 100)
+        self.send_response(200)
+        self.send_header("Content-Length", "100000")
+        self.end_headers()
+        self.drip(site)
+
+    def drip(self, site):
+        while not site.go_on.wait(1):
+            self.wfile.write(b"   ")
 
     def send_file(self, site, path):
         name = path.split("/resolve/main/", 1)[-1].lstrip("/")
@@ -89,6 +109,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if fault and fault[0] == "cut":
             body, self.close_connection = body[:fault[1]], True
+        if fault and fault[0] == "drip":
+            self.wfile.write(body[:fault[1]])
+            return self.drip(site)
         if fault and fault[0] == "hang":
             self.wfile.write(body[:fault[1]])
             self.wfile.flush()
@@ -111,7 +134,7 @@ class Site:
     def __init__(self, folder):
         self.files, self.etags, self.seen, self.faults = {}, {}, [], []
         self.lock, self.hanging, self.go_on = threading.Lock(), threading.Event(), threading.Event()
-        self.token = self.list_body = None
+        self.token = self.list_body = self.endless = None
         self.list_status, self.linked, self.ranges, self.redirects, self.chunked = 200, True, True, True, False
         self.hashes = {}     # what the list says instead
         self.sizes = {}
