@@ -7,8 +7,13 @@ function(ntx_test)
   add_executable(test_${T_NAME} ${T_SOURCES})
   target_link_libraries(test_${T_NAME} PRIVATE ${T_LIBS})
   set_target_properties(test_${T_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_test(NAME ${T_NAME} COMMAND test_${T_NAME} ${T_ARGS})
+  ntx_add_test(${T_NAME} $<TARGET_FILE:test_${T_NAME}> ${T_ARGS})
   ntx_test_environment(${T_NAME} ${T_TIMEOUT})
+endfunction()
+
+# ntx_add_test(name program [argument ...]): with places of its own (tests/alone), by the emulator of a cross build. Its environment is still to be set.
+function(ntx_add_test name)
+  add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/alone ${CMAKE_CROSSCOMPILING_EMULATOR} ${ARGN})
 endfunction()
 
 # ntx_script_test(NAME name SCRIPT file [TIMEOUT s] [ARGS ...]): a shell or Python test that uses build/bin.
@@ -17,7 +22,7 @@ function(ntx_script_test)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300)
   endif()
-  add_test(NAME ${T_NAME} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/${T_SCRIPT} ${T_ARGS})
+  add_test(NAME ${T_NAME} COMMAND ${CMAKE_SOURCE_DIR}/tests/alone ${CMAKE_CURRENT_SOURCE_DIR}/${T_SCRIPT} ${T_ARGS})
   ntx_test_environment(${T_NAME} ${T_TIMEOUT})
   set_tests_properties(${T_NAME} PROPERTIES DISABLED "${CMAKE_CROSSCOMPILING}") # they start programs of another machine
 endfunction()
@@ -45,10 +50,12 @@ set(ntx_test_longest quantize forward-same-types forward-same-layers forward-sam
     server-sessions forward-tree forward-sparse cpu_attend cpu_matmul cpu_matmul-tiles template_limits tokenizer_round pipeline-bad-numbers pipeline-experts)
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
+# timeout: seconds on a machine that is not busy; tests/alone stretches them. ctest itself ends only a test that does not end by that.
 function(ntx_test_environment name timeout)
   math(EXPR timeout "${timeout} * ${ntx_test_slow}")
-  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
-    ENVIRONMENT "XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/no-config;NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data${ntx_test_more}")
+  math(EXPR last "${timeout} * 10 + 60")
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${last}
+    ENVIRONMENT "NTX_TEST_LIMIT=${timeout};XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/no-config;NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data${ntx_test_more}")
   if(name IN_LIST ntx_test_longest)
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()

@@ -6,7 +6,7 @@
 fake=$1
 [ -e "$fake" ] || skip "no fake GPU in this build"
 model "$tmp/m.gguf" --layers 2 --embd 256 --ff 512 --heads 4 --kv 2 --type Q8_0
-run() { timeout 120 "$NTX_BIN/ntx" run "$tmp/m.gguf" "${prompt:-hi}" --raw -n 2 --ctx 64 --temp 0 --seed 1 --chunk 65536 --rows 8 "$@" 2>"$tmp/err"; }
+run() { timeout $((120 * $(patience))) "$NTX_BIN/ntx" run "$tmp/m.gguf" "${prompt:-hi}" --raw -n 2 --ctx 64 --temp 0 --seed 1 --chunk 65536 --rows 8 "$@" 2>"$tmp/err"; }
 # pair NAME [options]: the GPU's text is the CPU's
 pair() {
     local name=$1; shift
@@ -97,7 +97,7 @@ grep -q 'backend cuda: its KV lies in its own memory, which --kv-ram does not re
 
 # Doctor measures it with the same plug-in; the plan then counts on it, and the cost model decides what is copied: with a CPU as slow as this, all.
 export XDG_CACHE_HOME=$tmp/cache
-timeout 60 "$NTX_BIN/ntx" doctor --dir "$tmp" --seconds 1 >"$tmp/doctor" 2>&1 || fail "doctor: $(cat "$tmp/doctor")"
+timeout $((60 * $(patience))) "$NTX_BIN/ntx" doctor --dir "$tmp" --seconds 1 >"$tmp/doctor" 2>&1 || fail "doctor: $(cat "$tmp/doctor")"
 python3 - "$tmp/cache/ntx/profile.json" <<'PY' || fail "the profile has no GPU's rates"
 import json, sys
 p = json.load(open(sys.argv[1]))
@@ -177,7 +177,7 @@ done
 NTX_FAKE_GPU_FAIL=600 run --backend cuda -n 30 --ignore-eos >/dev/null && fail "a lost device goes unnoticed"
 grep -q 'GPU, .*lost since call' "$tmp/err" || fail "a lost device without its reason: $(cat "$tmp/err")"
 export NTX_RUNTIME=$tmp/rt
-NTX_FAKE_GPU_FAIL=900 timeout 60 "$NTX_BIN/ntx" up "$tmp/m.gguf" --backend cuda --ctx 64 --rows 8 2>"$tmp/up" &
+NTX_FAKE_GPU_FAIL=900 timeout $((60 * $(patience))) "$NTX_BIN/ntx" up "$tmp/m.gguf" --backend cuda --ctx 64 --rows 8 2>"$tmp/up" &
 up=$!
 loaded() { "$NTX_BIN/ntx" status --json 2>/dev/null | grep -Eq '"state": *"ready"'; }
 wait_for 30 loaded || fail "not up: $(cat "$tmp/up")"
@@ -188,7 +188,7 @@ grep -q 'GPU, .*lost since call' "$tmp/err" || fail "the client is not told: $(c
 wait_for 20 gone "$up" || fail "ntx up goes on without ntx-computed: $(cat "$tmp/up")"
 wait "$up" && fail "ntx up ends as if all were well"
 grep -q 'the GPU is lost' "$tmp/up" || fail "why it ended is not told: $(cat "$tmp/up")"
-timeout 60 "$NTX_BIN/ntx" up "$tmp/m.gguf" --backend cuda --ctx 64 --rows 8 2>"$tmp/up" &
+timeout $((60 * $(patience))) "$NTX_BIN/ntx" up "$tmp/m.gguf" --backend cuda --ctx 64 --rows 8 2>"$tmp/up" &
 up=$!
 wait_for 30 "$NTX_BIN/ntx" status >/dev/null 2>&1 || fail "not up again: $(cat "$tmp/up")"
 "$NTX_BIN/ntx" generate hi --raw -n 3 --temp 0 >/dev/null 2>"$tmp/err" || fail "not well again: $(cat "$tmp/err")"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
-from daemons import BIN, Daemons, check, equal, fail, make_model, wait_for  # noqa: E402,F401
+from daemons import BIN, Daemons, Deadline, Watch, check, equal, fail, make_model, patience, wait_for  # noqa: E402,F401
 
 GATEWAY = os.path.join(BIN, "ntx-gateway")
 
@@ -36,7 +36,7 @@ class Gateway:
         if self.p.poll() is None:
             self.p.send_signal(signal.SIGTERM)
         try:
-            code = self.p.wait(20)
+            code = self.p.wait(20 * patience())
         except subprocess.TimeoutExpired:
             self.p.kill()
             fail("the gateway does not end")
@@ -49,7 +49,7 @@ class Gateway:
 
     def request(self, method, path, body=None, headers=None, timeout=60):
         """(status, headers, bytes)"""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout * patience())
         try:
             c.request(method, path, body if isinstance(body, (bytes, type(None))) else json.dumps(body), headers or {})
             r = c.getresponse()
@@ -67,7 +67,7 @@ class Gateway:
 
     def raw(self, data, timeout=30):
         """What comes back for these bytes, to the end, or until nothing came for so long."""
-        s = socket.create_connection(("127.0.0.1", self.port), timeout)
+        s = socket.create_connection(("127.0.0.1", self.port), timeout * patience())
         got = b""
         try:
             s.sendall(data)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-from gateway import GATEWAY, Daemons, Gateway, check, equal, events, free_port, make_model, wait_for
+from gateway import GATEWAY, Daemons, Gateway, check, equal, events, free_port, make_model, patience, wait_for
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5",
@@ -229,7 +229,7 @@ def keys(d):
         os.chmod(path, mode)
 
     def refused(words, *options):
-        p = subprocess.run([GATEWAY, "--runtime", d.dir, *options], capture_output=True, text=True, timeout=30)
+        p = subprocess.run([GATEWAY, "--runtime", d.dir, *options], capture_output=True, text=True, timeout=30 * patience())
         check(p.returncode in (100, 111) and p.stderr.count("\n") == 1 and words in p.stderr, options, p.returncode, p.stderr)
     write("sesame-open\n", 0o644)
     refused("others may read", "--api-key-file", path)
@@ -322,7 +322,7 @@ def framing(g):
     def answers(headers, sent, first=b"Host: localhost\r\n", timeout=20):
         begin = time.monotonic()
         reply = g.raw(b"POST /v1/completions HTTP/1.1\r\n" + first + headers + b"\r\n" + sent + hidden, timeout)
-        check(time.monotonic() - begin < timeout, headers, "the connection is left open")
+        check(time.monotonic() - begin < timeout * patience(), headers, "the connection is left open")
         check(b"\r\nConnection: close\r\n" in reply, headers, reply)
         return [int(n) for n in re.findall(rb"HTTP/1\.1 (\d+) ", reply)]
     n = b"Content-Length: %d\r\n" % len(body)

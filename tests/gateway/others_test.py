@@ -9,7 +9,7 @@ import signal
 import socket
 import tempfile
 
-from gateway import Daemons, Gateway, check, equal, events, make_model, wait_for
+from gateway import Daemons, Gateway, check, equal, events, make_model, patience, wait_for
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml", "--ctx", "2048")
@@ -127,7 +127,7 @@ def ending(d):
             f.write("[clients]\nstop_grace = %d\n" % grace)
         with Gateway(d, "--config", conf) as g, d.held("iod") if words else contextlib.nullcontext():
             def connect():
-                s = http.client.HTTPConnection("127.0.0.1", g.port, timeout=60)
+                s = http.client.HTTPConnection("127.0.0.1", g.port, timeout=60 * patience())
                 s.connect()
                 return s
             stream, idle = connect(), connect()
@@ -145,7 +145,7 @@ def ending(d):
                 equal(json.loads(said[-1])["error"]["message"], words, "the end of an answer that has no time")
             else:
                 equal((said[-1], json.loads(said[-2])["choices"][0]["finish_reason"]), ("[DONE]", "length"), "the end of an answer that has time")
-            equal(g.p.wait(20), 0, "the gateway's exit code")
+            equal(g.p.wait(20 * patience()), 0, "the gateway's exit code")
             idle.close()
             stream.close()
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 
-from gateway import BIN, GATEWAY, check, equal, free_port, make_model, wait_for
+from gateway import BIN, GATEWAY, check, equal, free_port, make_model, patience, wait_for
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-serve-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "3", "--chat-template", "chatml")
@@ -17,7 +17,7 @@ NTX = os.path.join(BIN, "ntx")
 
 
 def ask(port, method, path, body=None, headers=None):
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=60 * patience())
     try:
         c.request(method, path, json.dumps(body) if body else None, headers or {})
         r = c.getresponse()
@@ -48,7 +48,7 @@ def child(p, name):
 
 
 def refused(words, *options, command=(NTX, "serve", model), env=ENV, code=(100, 111)):
-    said = subprocess.run([*command, *options], env=env, capture_output=True, text=True, timeout=60)
+    said = subprocess.run([*command, *options], env=env, capture_output=True, text=True, timeout=60 * patience())
     check(said.returncode in code and said.stderr.count("\n") == 1 and words in said.stderr, options, said.returncode, said.stderr)
 
 
@@ -75,7 +75,7 @@ def main():
     equal(ask(port, "POST", "/v1/chat/completions", hello)[1]["choices"], first["choices"], "after computed's death")
 
     p.send_signal(signal.SIGINT)
-    equal(p.wait(60), 0, "exit code after Ctrl-C")
+    equal(p.wait(60 * patience()), 0, "exit code after Ctrl-C")
     equal(health(port), 0, "nobody listens")
 
     key = os.path.join(tmp.name, "key")
@@ -92,7 +92,7 @@ def main():
     conf = os.path.join(tmp.name, "ntx.conf")
     with open(conf, "w") as f:
         f.write("[metrics]\nlisten = x\n[gateway]\ncors = https://a.example\n")
-    said = subprocess.run([GATEWAY, "--config", conf], capture_output=True, text=True, timeout=30)
+    said = subprocess.run([GATEWAY, "--config", conf], capture_output=True, text=True, timeout=30 * patience())
     check(said.returncode == 0 and "nothing to do" in said.stderr, said)
     with open(conf, "a") as f:
         f.write("listen = 127.0.0.1:%d\napi_key_file = %s\n" % (port, key))
@@ -101,7 +101,7 @@ def main():
     check("serving" in p.stderr.readline(), "no gateway by ntx.conf")
     equal((ask(port, "GET", "/v1/models")[0], ask(port, "GET", "/v1/models", headers={"x-api-key": "sesame-open"})[0]), (401, 503), "by ntx.conf")
     p.terminate()
-    equal(p.wait(20), 0, "its exit code")
+    equal(p.wait(20 * patience()), 0, "its exit code")
     p.stderr.close()
 
 

@@ -8,7 +8,7 @@ import socket
 import tempfile
 
 from computed import Computed
-from gateway import Gateway, check, equal, events
+from gateway import Gateway, check, equal, events, patience
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": SCHEMA}}
@@ -191,7 +191,7 @@ def leaves(c, g):
     with socket.create_connection(("127.0.0.1", g.port)) as s:
         s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         check(not c.left.wait(1), "it waits")
-    check(c.left.wait(10), "the gateway sees that its client left")
+    check(c.left.wait(10 * patience()), "the gateway sees that its client left")
     c.deaf = False
 
 

@@ -8,6 +8,7 @@
 #include "harness.h"
 #include "temp.h"
 #include "tests/check.h"
+#include "tests/patient.h"
 
 static const struct harness_shape shape = {
     .file_bytes = 24 * 1048576 + 54321, .chunk_bytes = 1300007, .host_every = 4, .n_desc = 5, .n_slots = 16, .n_demands = 3, .frame_bytes = 16384};
@@ -53,7 +54,7 @@ static void check_demand(struct harness *h, uint32_t frame, uint64_t offset, uin
 /* Messages travel beside the words, and may come a little later. */
 static void wait_told(struct harness *h, unsigned errors, unsigned notices)
 {
-    for (uint64_t until = ntx_now_ns() + 10000000000ull; (h->n_errors < errors || h->n_notices < notices) && ntx_now_ns() < until;)
+    for (uint64_t until = ntx_now_ns() + patient_ns(10000000000ull); (h->n_errors < errors || h->n_notices < notices) && ntx_now_ns() < until;)
         harness_turn(h, 10);
     CHECK_EQ(h->n_errors, errors);
     CHECK(h->n_notices >= notices); /* one more where the build tree has no O_DIRECT */
@@ -108,7 +109,7 @@ static uint64_t wake_ups(struct harness *h)
 {
     uint64_t waited = 0;
     for (unsigned i = 0; i < 8; i++) {
-        for (uint64_t until = ntx_now_ns() + 30000000000ull; !atomic_load(&h->region.ring->iod_asleep);)
+        for (uint64_t until = ntx_now_ns() + patient_ns(30000000000ull); !atomic_load(&h->region.ring->iod_asleep);)
             CHECK(ntx_now_ns() < until);
         uint64_t began = ntx_now_ns();
         if (i % 2)
@@ -185,7 +186,7 @@ static void test_bad_config(const char *source, const char *fault, const char *w
     harness_open(&h, &shape, temp_file(NULL, shape.file_bytes));
     harness_start(&h, &(struct harness_config){.source = source, .fault = fault});
     CHECK_EQ(harness_wait_seq(&h), NTX_FAILED);
-    for (uint64_t until = ntx_now_ns() + 5000000000ull; !h.n_errors && ntx_now_ns() < until;)
+    for (uint64_t until = ntx_now_ns() + patient_ns(5000000000ull); !h.n_errors && ntx_now_ns() < until;)
         harness_turn(&h, 10);
     CHECK_MSG(strstr(h.text, word), "%s", h.text);
     bye(&h);
@@ -236,7 +237,7 @@ static void test_random_deaths(unsigned n, uint32_t seed)
         kill(h.pid, SIGKILL);
         harness_bury(&h);
         bool proof = h.ring_map != NULL;
-        for (uint64_t until = ntx_now_ns() + 10000000000ull; proof && !harness_drained(&h);)
+        for (uint64_t until = ntx_now_ns() + patient_ns(10000000000ull); proof && !harness_drained(&h);)
             CHECK(ntx_now_ns() < until);
         harness_start(&h, &h.config);
         consume_good(&h);

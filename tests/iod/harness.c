@@ -16,6 +16,7 @@
 
 #include "common/util.h"
 #include "tests/check.h"
+#include "tests/patient.h"
 #include "tests/emulated.h"
 #include "tests/temporary.h"
 
@@ -135,7 +136,7 @@ static struct ntx_attach_msg receive(struct harness *h, enum ntx_attach_kind kin
     struct ntx_attach_msg m;
     int fds[NTX_ATTACH_MAX_FDS], rc;
     unsigned n;
-    uint64_t end = ntx_now_ns() + DEADLINE_NS;
+    uint64_t end = ntx_now_ns() + patient_ns(DEADLINE_NS);
     while ((rc = ntx_attach_recv(h->sock, &m, fds, &n)) == -EAGAIN) {
         CHECK_MSG(ntx_now_ns() < end, "no message %d came", kind);
         harness_turn(h, 10);
@@ -214,7 +215,7 @@ void harness_attach(struct harness *h)
 {
     struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = NTX_ROLE_IOD, .epoch = 42, .n_files = 1};
     int fds[NTX_IOD_FDS + 1] = {[NTX_REGION_PARTS] = h->wake_fd, h->file_fd};
-    uint64_t end = ntx_now_ns() + DEADLINE_NS;
+    uint64_t end = ntx_now_ns() + patient_ns(DEADLINE_NS);
     h->attached = h->configured = false;
     for (int i = 0; i < NTX_REGION_PARTS; i++)
         fds[i] = h->region.part[i].fd;
@@ -290,7 +291,7 @@ bool harness_exited(struct harness *h)
 
 void harness_wait_exit(struct harness *h)
 {
-    uint64_t end = ntx_now_ns() + DEADLINE_NS;
+    uint64_t end = ntx_now_ns() + patient_ns(DEADLINE_NS);
     int pidfd = h->pid ? (int)syscall(SYS_pidfd_open, h->pid, 0) : -1;
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
     while (!harness_exited(h)) {
@@ -346,7 +347,7 @@ void harness_wake(struct harness *h)
 
 enum ntx_state harness_wait_word(struct harness *h, _Atomic uint32_t *word, uint32_t mask)
 {
-    uint64_t end = ntx_now_ns() + DEADLINE_NS;
+    uint64_t end = ntx_now_ns() + patient_ns(DEADLINE_NS);
     uint32_t w;
     while (!(mask >> ntx_word_state(w = atomic_load(word)) & 1)) {
         CHECK_MSG(ntx_now_ns() < end, "sequence %llu, word %#x: nothing comes", (unsigned long long)h->seq, w);

@@ -9,6 +9,7 @@
 #include "harness.h"
 #include "temp.h"
 #include "tests/check.h"
+#include "tests/patient.h"
 #include "tests/slow_drive.h"
 
 #define RATE 41943040u
@@ -57,7 +58,7 @@ static uint64_t die_once(struct harness *h)
     mark_tainted(h);
     harness_start(h, &h->config);
     consume_good(h);
-    for (uint64_t until = ntx_now_ns() + 20000000000ull; !harness_drained(&dead);)
+    for (uint64_t until = ntx_now_ns() + patient_ns(20000000000ull); !harness_drained(&dead);)
         CHECK(ntx_now_ns() < until);
     uint64_t n = landed(h);
     consume_good(h);

@@ -8,6 +8,7 @@
 #include "iod/fault.h"
 #include "temp.h"
 #include "tests/check.h"
+#include "tests/patient.h"
 #include "tests/others.h"
 
 #define FILE_BYTES (6 * 1048576ull + 1234567)
@@ -60,7 +61,7 @@ static void wait_results(struct bench *b, unsigned n)
     int fds[NTX_SOURCE_MAX_FDS];
     struct pollfd p[NTX_SOURCE_MAX_FDS];
     unsigned n_fds = b->s->ops->fds(b->s, fds, 0);
-    uint64_t end = ntx_now_ns() + 20000000000ull;
+    uint64_t end = ntx_now_ns() + patient_ns(20000000000ull);
     for (unsigned i = 0; i < n_fds; i++)
         p[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
     while (b->n_results < n) {

@@ -10,9 +10,9 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests/server"))
-from daemons import BIN, Daemons, check, equal, make_model, refused, wait_for
+from daemons import BIN, Daemons, check, equal, make_model, patience, refused, wait_for
 
-SOON = 5.0 * float(os.environ.get("NTX_TEST_SLOW", "1"))  # the patience with a worker that does not come is 10 s
+SOON = 5.0 * patience() * float(os.environ.get("NTX_TEST_SLOW", "1"))  # the patience with a worker that does not come is 10 s
 tmp = tempfile.TemporaryDirectory(prefix="ntx-build-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
 build = subprocess.run([os.path.join(BIN, "ntx-iod"), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
@@ -94,7 +94,7 @@ def service():
         equal(json.loads(c.status())["iod_pid"], d.child["iod"].pid, "iod_pid")
         d.kill("iod")
         wait_for(lambda: json.loads(c.status())["iod_pid"] == 0, 5, "iod_pid 0")
-        p = subprocess.run([folder + "/ntx-iod", "--runtime", d.dir], stderr=subprocess.PIPE, text=True, timeout=10)
+        p = subprocess.run([folder + "/ntx-iod", "--runtime", d.dir], stderr=subprocess.PIPE, text=True, timeout=10 * patience())
         equal(p.returncode, 112, "the refused one's exit code")
         check(other in p.stderr and build in p.stderr, p.stderr)
         begin = time.monotonic()

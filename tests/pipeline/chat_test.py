@@ -17,7 +17,7 @@ import termios
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
-from daemons import BIN, Daemons, check, equal, fail, make_model, wait_for  # noqa: E402
+from daemons import BIN, Daemons, Deadline, check, equal, fail, make_model, wait_for  # noqa: E402
 
 try:
     import pyte
@@ -62,13 +62,13 @@ class Chat:
             self.stream.feed(data)
 
     def until(self, condition, what, seconds=20):
-        end = time.monotonic() + 5 * seconds * SLOW  # the machine may be busy
+        end = Deadline(5 * seconds * SLOW)
         while True:
             self.read()
             value = condition()
             if value:
                 return value
-            if time.monotonic() > end:
+            if end.over():
                 fail("%s: not on the screen:\n%s\n%r" % (what, "\n".join(x for x in self.screen.display if x.strip()), self.raw[-300:]))
 
     def line(self):
@@ -103,8 +103,8 @@ class Chat:
 
     def end(self, keys="\x04"):
         self.type(keys)
-        end = time.monotonic() + 100
-        while time.monotonic() < end:
+        end = Deadline(100)
+        while not end.over():
             self.read()
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:

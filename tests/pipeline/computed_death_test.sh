@@ -19,7 +19,7 @@ wait $pid
 code=$?
 [ $code = 111 ] || fail "exit $code after computed died, not 111"
 [ "$(wc -l <"$tmp/err")" = 1 ] && grep -q 'ntx-computed ended (killed by signal 9,' "$tmp/err" || fail "error text: $(cat "$tmp/err")"
-[ $ms -lt $((5000 * ${NTX_TEST_SLOW:-1})) ] || fail "the error took $ms ms"
+[ $ms -lt $((5000 * ${NTX_TEST_SLOW:-1} * $(patience))) ] || fail "the error took $ms ms"
 wait_for 5 gone "$iod" && wait_for 5 gone "$predictor" || fail "a worker outlived computed"
 [ -z "$(left)" ] || fail "left behind: $(left)"
 

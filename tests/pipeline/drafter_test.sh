@@ -61,7 +61,7 @@ done
 
 # refused FILE WORDS
 refused() {
-    timeout 60 "$NTX_BIN/ntx" run "$demo" x --raw -n 1 --quiet --draft "$1" >"$tmp/out" 2>"$tmp/err" && fail "$1: not refused"
+    timeout $((60 * $(patience))) "$NTX_BIN/ntx" run "$demo" x --raw -n 1 --quiet --draft "$1" >"$tmp/out" 2>"$tmp/err" && fail "$1: not refused"
     [ "$(wc -l <"$tmp/err")" = 1 ] && grep -Eq -- "$2" "$tmp/err" || fail "$1: $(cat "$tmp/err")"
 }
 model "$tmp/other.gguf" --layers 2 --embd 256 --ff 256 --heads 8 --kv 2 --type F16 --seed 1
@@ -71,6 +71,6 @@ refused "$tmp/bad.gguf" "the drafter"
 refused "$tmp/none.gguf" "none.gguf: No such file"
 refused "lookup,$tmp/none.gguf" "none.gguf: No such file"
 refused "$tmp" "not a regular file"
-timeout 60 "$NTX_BIN/ntx" run "$demo" x --raw -n 1 --quiet --ram 8M --ctx 512 --draft "$draft" >"$tmp/out" 2>"$tmp/err" && fail "a drafter beyond the budget was taken"
+timeout $((60 * $(patience))) "$NTX_BIN/ntx" run "$demo" x --raw -n 1 --quiet --ram 8M --ctx 512 --draft "$draft" >"$tmp/out" 2>"$tmp/err" && fail "a drafter beyond the budget was taken"
 grep -q "smallest memory budget" "$tmp/err" || fail "beyond the budget: $(cat "$tmp/err")"
 echo "identical text after $kills kills"

@@ -5,7 +5,7 @@ model "$tmp/m.gguf" --layers 4 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0
 # expect CODE PATTERN COMMAND...
 expect() {
     local code=$1 pattern=$2 got; shift 2
-    timeout 100 "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    timeout $((100 * $(patience))) "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
     got=$?
     [ $got = "$code" ] || fail "$*: exit $got, not $code: $(cat "$tmp/err")"
     grep -Eq -- "$pattern" "$tmp/err" || fail "$*: '$(cat "$tmp/err")' lacks '$pattern'"

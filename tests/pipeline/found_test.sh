@@ -9,7 +9,7 @@ top="$NTX_BIN/ntx-top --interval 0.1"
 # refused PATTERN COMMAND...: exit 111 and one line with the pattern
 refused() {
     local pattern=$1 code; shift
-    timeout 60 "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; code=$?
+    timeout $((60 * $(patience))) "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; code=$?
     [ $code = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -Eq "$pattern" "$tmp/err" || fail "$*: exit $code: $(cat "$tmp/err") lacks $pattern"
 }
 none='no daemons run: neither the service \(/run/ntx\) nor `ntx up` \('"$tmp/ntx-$(id -u)"'\)'
@@ -25,7 +25,7 @@ run() { # a run in the background that goes on for long; $pid
 run 1
 first=$pid
 dir=$(dirname "$tmp"/ntx-run-*/counters)
-timeout 60 "$NTX_BIN/ntx" status >"$tmp/status" 2>"$tmp/err" || fail "status: $(cat "$tmp/err")"
+timeout $((60 * $(patience))) "$NTX_BIN/ntx" status >"$tmp/status" 2>"$tmp/err" || fail "status: $(cat "$tmp/err")"
 grep -qx "private run  *process $first, in $dir" "$tmp/status" && grep -qx 'model  *random' "$tmp/status" && grep -qx 'sessions  *1' "$tmp/status" || fail "status: $(cat "$tmp/status")"
 ntx status --json >"$tmp/json" && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); assert s["model"] == "random" and s["sessions"] == 1, s' "$tmp/json" || fail "status --json: $(cat "$tmp/json")"
 $top --once >"$tmp/top" 2>&1 && grep -q '^ *ntx-top .*random' "$tmp/top" && grep -q 'writes' "$tmp/top" || fail "ntx-top: $(cat "$tmp/top")"

@@ -53,7 +53,7 @@ guessed "an index of other texts" 1 4 --draft "$tmp/other" --draft-nodes 15
 # refused WORDS COMMAND...
 refused() {
     local words=$1; shift
-    timeout 60 "$NTX_BIN/ntx" "$@" >"$tmp/out" 2>"$tmp/err" && fail "$*: not refused"
+    timeout $((60 * $(patience))) "$NTX_BIN/ntx" "$@" >"$tmp/out" 2>"$tmp/err" && fail "$*: not refused"
     [ "$(wc -l <"$tmp/err")" = 1 ] && grep -q -- "$words" "$tmp/err" || fail "$*: $(cat "$tmp/err")"
 }
 echo "some text" >"$tmp/text"

@@ -22,7 +22,7 @@ interrupted() {
     kill "-$2" "$pid"
     wait "$pid"; code=$?
     took=$((($(date +%s%N) - begin) / 1000000))
-    [ $took -lt "$limit_ms" ] || fail "$1: ended after $took ms"
+    [ $took -lt "$limit_ms" ] || [ $took -lt $((limit_ms * $(patience))) ] || fail "$1: ended after $took ms"
     case $2 in INT) [ $code = 130 ] ;; TERM) [ $code = 143 ] ;; esac || fail "$1: exit $code: $(cat "$tmp/err")"
     [ -z "$(run_dirs)" ] || fail "$1: left behind: $(ls "$tmp")"
     echo "$1, SIG$2: $took ms"

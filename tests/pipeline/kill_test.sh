@@ -15,7 +15,7 @@ for fault in "iod:kill@state=FILLING,nth=1,start=1" "iod:kill@state=FILLING,nth=
 done
 
 # A kill right after a read failed for good: the answer fails with the reason, and does not wait for what died.
-timeout 60 "${run[@]}" --fault "iod:eio@chunk=9,count=999;kill@state=FAILED,nth=1,start=1" >"$tmp/got" 2>"$tmp/err"
+timeout $((60 * $(patience))) "${run[@]}" --fault "iod:eio@chunk=9,count=999;kill@state=FAILED,nth=1,start=1" >"$tmp/got" 2>"$tmp/err"
 code=$?
 [ $code = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -Eq 'm\.gguf: cannot read [0-9]+ bytes at offset [0-9]+: Input/output error' "$tmp/err" || fail "killed at FAILED: exit $code: $(cat "$tmp/err")"
 

@@ -1,6 +1,7 @@
 # lib.sh: what the pipeline's script tests share. Sourced, not run.
 # Needs NTX_BIN (as ctest sets it). Makes $tmp, gone at exit; nothing else is left behind.
 set -u
+. "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../patient.sh"
 : "${NTX_BIN:?run through ctest, or set NTX_BIN to build/bin}"
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/ntx-test-XXXXXX")
 export TMPDIR=$tmp XDG_RUNTIME_DIR=
@@ -21,10 +22,12 @@ same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
 sanitized() { nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init'; }
 # stat FILE KEY: a number from a --stats file
 stat_of() { sed -n "s/^ *\"$2\": *\"\\{0,1\\}\\([^\",]*\\)\"\\{0,1\\},\\{0,1\\}\$/\\1/p" "$1" | head -1; }
-# wait_for SECONDS COMMAND...: polls until the command succeeds. The seconds are those of an idle machine; a busy one is given five times as many.
+# wait_for SECONDS COMMAND...: polls until the command succeeds. The seconds are those of an idle machine; five times as many are given, and more where it is busy
+# (patient.sh).
 wait_for() {
-    local end=$((SECONDS + 5 * $1)); shift
+    local seconds=$1 end=$((SECONDS + 5 * $1)) last=''; shift
     until "$@"; do
+        [ -n "$last" ] || [ $SECONDS -lt $end ] || { last=yes; end=$((end + 5 * seconds * ($(patience) - 1))); }
         [ $SECONDS -lt $end ] || return 1
         read -rt 0.02 <> <(:) || :
     done

@@ -16,7 +16,7 @@ import termios
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
-from daemons import BIN, Daemons, check, equal, make_model, wait_for  # noqa: E402
+from daemons import BIN, Daemons, Deadline, check, equal, make_model, wait_for  # noqa: E402
 
 try:
     import pyte
@@ -43,8 +43,8 @@ def shown(size, *argv, keep=False):
     if not pid:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         os.execv(NTX, [NTX, *argv])
-    end = time.monotonic() + 200
-    while time.monotonic() < end:
+    end = Deadline(200)
+    while not end.over():
         if not select.select([fd], [], [], 0.5)[0]:
             continue
         try:

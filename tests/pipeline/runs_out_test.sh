@@ -12,11 +12,10 @@ left() { find "$tmp" -name 'ntx-run-*' | grep . || pgrep -f "$tmp/.*ntx-run-"; }
 # told PATTERN SECONDS-AT-MOST COMMAND...: it fails with one line that says so
 told() {
     local pattern=$1 most=$(($2 * ${NTX_TEST_SLOW:-1})) begin=$SECONDS code; shift 2
-    most=$((3 * most)) # the machine may be busy
-    timeout -k 1 120 "$@" >"$tmp/out" 2>"$tmp/err"
+    timeout -k 1 $((120 * $(patience))) "$@" >"$tmp/out" 2>"$tmp/err"
     code=$?
     [ $code = 111 ] || fail "$pattern: exit $code: $(cat "$tmp/err")"
-    [ $((SECONDS - begin)) -le $most ] || fail "$pattern: took $((SECONDS - begin)) s"
+    [ $((SECONDS - begin)) -le $((3 * most * $(patience))) ] || fail "$pattern: took $((SECONDS - begin)) s"
     grep -Eq "$pattern" "$tmp/err" && [ "$(wc -l <"$tmp/err")" = 1 ] || fail "'$(cat "$tmp/err")' lacks '$pattern', or is more than a line"
     [ -z "$(left)" ] || fail "left behind: $(left)"
 }
@@ -61,7 +60,7 @@ elif cgroup_make memory; then
         head -c -1 "$tmp/out" | cmp -s - <("${run[@]}" --ram 14M -n 40 | head -c -1) || fail "wrong text after the cap was hit"
     else
         [ $code = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] || [ $code = 137 ] || fail "the cap was hit: exit $code: $(cat "$tmp/err")"
-        [ $((SECONDS - begin)) -le $((30 * ${NTX_TEST_SLOW:-1})) ] || fail "the cap was hit: ended after $((SECONDS - begin)) s"
+        [ $((SECONDS - begin)) -le $((30 * ${NTX_TEST_SLOW:-1} * $(patience))) ] || fail "the cap was hit: ended after $((SECONDS - begin)) s"
     fi
     [ -z "$(left)" ] || [ $code = 137 ] || fail "left behind: $(left)"
     "${run[@]}" --ram 14M >"$tmp/got" || fail "run after the cap"

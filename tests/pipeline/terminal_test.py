@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
-from daemons import BIN, check, equal, fail, make_model, wait_for  # noqa: E402
+from daemons import BIN, Deadline, check, equal, fail, make_model, wait_for  # noqa: E402
 
 NTX = os.path.join(BIN, "ntx")
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
@@ -41,9 +41,9 @@ class Terminal:
 
     def until(self, pattern, seconds=20):
         """What came up to and with the pattern, which is then forgotten."""
-        end = time.monotonic() + 5 * seconds * SLOW  # the machine may be busy
+        end = Deadline(5 * seconds * SLOW)
         while not (m := re.search(pattern, self.seen, re.S)):
-            check(time.monotonic() < end, "waited in vain for", pattern, "in", self.seen[-2000:])
+            check(not end.over(), "waited in vain for", pattern, "in", self.seen[-2000:])
             if select.select([self.fd], [], [], 0.1)[0]:
                 try:
                     self.seen += os.read(self.fd, 65536)

@@ -15,6 +15,7 @@
 
 #include "common/util.h"
 #include "tests/check.h"
+#include "tests/patient.h"
 #include "tests/temporary.h"
 
 #define DEADLINE_NS 20000000000ull
@@ -149,7 +150,7 @@ void harness_attach(struct harness *h)
 
 void harness_wait(struct harness *h, const unsigned *count, unsigned want)
 {
-    uint64_t end = ntx_now_ns() + DEADLINE_NS;
+    uint64_t end = ntx_now_ns() + patient_ns(DEADLINE_NS);
     while (*count < want) {
         CHECK_MSG(ntx_now_ns() < end, "%u of %u", *count, want);
         uv_run(&h->loop, UV_RUN_NOWAIT);
@@ -179,7 +180,7 @@ void harness_policy(struct harness *h, const char *policy, const char *fault)
 {
     h->hellos = 0;
     unsigned states = h->states;
-    for (uint64_t end = ntx_now_ns() + DEADLINE_NS; !h->hellos; uv_run(&h->loop, UV_RUN_NOWAIT)) /* on a busy machine two come at once */
+    for (uint64_t end = ntx_now_ns() + patient_ns(DEADLINE_NS); !h->hellos; uv_run(&h->loop, UV_RUN_NOWAIT)) /* on a busy machine two come at once */
         CHECK(ntx_now_ns() < end);
     CHECK_STR(h->build, NTX_BUILD);
     send_policy(h, policy, fault);

@@ -5,6 +5,7 @@
 
 #include "common/util.h"
 #include "tests/check.h"
+#include "tests/patient.h"
 #include "tests/predictor/harness.h"
 
 static void up(struct harness *h, const char *policy, const char *fault)
@@ -161,7 +162,7 @@ static void killed(void)
 static void iod(void)
 {
     struct harness h;
-    uint64_t pass = 0, end = ntx_now_ns() + 20000000000ull;
+    uint64_t pass = 0, end = ntx_now_ns() + patient_ns(20000000000ull);
     up(&h, "script:3,5@0;5,7@1", "");
     for (uint32_t instance = 1; instance <= 3; instance++) {
         harness_peers(&h, instance);

@@ -8,6 +8,7 @@
 
 #include "common/util.h"
 #include "tests/check.h"
+#include "tests/patient.h"
 #include "tests/proto/dir.h"
 
 /* nanomsg 1.1 loses one block when a bind fails; test_refusals makes one fail. */
@@ -34,7 +35,7 @@ static void on_message(void *ctx, const Ntx__Peer *m)
 /* Runs the loop until `n` messages were delivered in all; a deadline of 30 s. */
 static void run_until(unsigned n)
 {
-    uint64_t end = ntx_now_ns() + 30000000000u;
+    uint64_t end = ntx_now_ns() + patient_ns(30000000000u);
     while (got < n) {
         CHECK_MSG(ntx_now_ns() < end, "%u of %u messages", got, n);
         uv_run(&loop, UV_RUN_NOWAIT);
@@ -126,7 +127,7 @@ static void test_would_block(const char *dir)
 
     /* Connected, but the other side never takes anything out. */
     unsigned sent = 0;
-    uint64_t end = ntx_now_ns() + 30000000000u;
+    uint64_t end = ntx_now_ns() + patient_ns(30000000000u);
     while (ntx_link_send(link_, &m) == 0) {
         CHECK(ntx_now_ns() < end);
         sent++;

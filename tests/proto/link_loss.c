@@ -7,6 +7,7 @@
 #include "common/util.h"
 #include "proto/link.h"
 #include "tests/check.h"
+#include "tests/patient.h"
 #include "tests/emulated.h"
 #include "tests/proto/dir.h"
 
@@ -94,7 +95,7 @@ static pid_t start_worker(const char *dir, uint32_t instance)
 
 static void wait_for(const unsigned *count)
 {
-    uint64_t end = ntx_now_ns() + 30000000000u;
+    uint64_t end = ntx_now_ns() + patient_ns(30000000000u);
     for (unsigned before = *count; *count == before;) {
         CHECK(ntx_now_ns() < end);
         uv_run(&loop, UV_RUN_NOWAIT);

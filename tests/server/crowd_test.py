@@ -13,7 +13,7 @@ import tempfile
 import time
 
 import wire
-from daemons import Daemons, check, descriptors, equal, make_model, refused, wait_for
+from daemons import Daemons, check, descriptors, equal, make_model, patience, refused, wait_for
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "1", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "2", "--type", "Q8_0", "--seed", "5")
@@ -50,7 +50,7 @@ class Crowd:
 
     def __exit__(self, *a):
         self.p.stdin.close()
-        self.p.wait(10)
+        self.p.wait(10 * patience())
         self.p.stdout.close()
 
 
@@ -114,10 +114,10 @@ def half_open(d):
     c = d.client()
     c.sock.sendall(b"\x40\0\0\0abc")
     begin = time.monotonic()
-    c.sock.settimeout(60)
+    c.sock.settimeout(60 * patience())
     equal(c.sock.recv(1), b"", "what half a request gets")
     took = time.monotonic() - begin
-    check(2 < took < 30, "it was closed after", took)
+    check(2 < took < 30 * patience(), "it was closed after", took)
     check("not the rest" in d.text(), "the log")
 
 
@@ -184,7 +184,7 @@ def stop(d):
     with Crowd(d, 40):
         c = d.client()
         c.until(c.send("stop", {"grace_ms": 100}), "done")
-        equal(d.child["computed"].wait(10), 0, "exit code")
+        equal(d.child["computed"].wait(10 * patience()), 0, "exit code")
         c.close()
 
 

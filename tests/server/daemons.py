@@ -10,7 +10,9 @@ import tempfile
 import threading
 import time
 
-import wire
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+import wire  # noqa: E402
+from patient import Deadline, Watch, patience  # noqa: E402,F401
 
 BIN = os.environ.get("NTX_BIN") or sys.exit("run through ctest, or set NTX_BIN to build/bin")
 
@@ -50,13 +52,13 @@ def descriptors(pid):
 
 
 def wait_for(condition, seconds, what):
-    """The seconds are those of an idle machine; a busy one is given five times as many."""
-    end = time.monotonic() + 5 * seconds
+    """The seconds are those of an idle machine; five times as many are given, and more where the machine is busy (patient.py)."""
+    end = Deadline(5 * seconds)
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        if end.over():
             fail("%s: not within %d s" % (what, 5 * seconds))
         threading.Event().wait(0.01)
 

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 
-from daemons import Daemons, check, equal, make_model, refused, wait_for
+from daemons import Daemons, check, equal, make_model, patience, refused, wait_for
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
 model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "3")
@@ -94,7 +94,7 @@ def skipping(d, c):
     began = time.monotonic()
     a = c.answer(request)
     equal((len(a.tokens), json.loads(a.stats)["predictor_lost"]), (15, True), "without a predictor")
-    check(4 < time.monotonic() - began < 60, "waited", time.monotonic() - began, "s for a predictor")
+    check(4 < time.monotonic() - began < 60 * patience(), "waited", time.monotonic() - began, "s for a predictor")
     d.restart = True
     wait_for(lambda: json.loads(c.status())["predictor"], 5, "a new predictor")
     equal(three(c), want, "with a new predictor")

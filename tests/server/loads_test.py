@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 
-from daemons import Daemons, check, equal, fail, make_model, refused, wait_for
+from daemons import Daemons, check, equal, fail, make_model, patience, refused, wait_for
 from fuse import Stuck
 from rights import as_member, service
 
@@ -65,9 +65,9 @@ def others_go_on():
         # Its end waits for none of them.
         began = time.monotonic()
         c.until(c.send("stop", {"grace_ms": 1}), "done")
-        equal(d.child["computed"].wait(60), 0, "exit code")
+        equal(d.child["computed"].wait(60 * patience()), 0, "exit code")
         took = time.monotonic() - began
-        check(took < 5 * SLOW, "the end took", took, "s")
+        check(took < 5 * SLOW * patience(), "the end took", took, "s")
 
 
 def none_ready():
@@ -79,7 +79,7 @@ def none_ready():
         stop = c.send("stop", {"grace_ms": 1})
         refused(lambda: requester.next(request), "shutting down", "a stuck load at the end")
         c.until(stop, "done")
-        equal(d.child["computed"].wait(60), 0, "exit code")
+        equal(d.child["computed"].wait(60 * patience()), 0, "exit code")
 
 
 def of_a_member():

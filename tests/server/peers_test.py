@@ -12,7 +12,7 @@ import threading
 import time
 
 import wire
-from daemons import Daemons, check, descriptors, equal, make_model, wait_for
+from daemons import Daemons, check, descriptors, equal, make_model, patience, wait_for
 
 SEED = int(os.environ.get("NTX_SEED", "20261127"))
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
@@ -30,7 +30,7 @@ FRAMES = [wire.frame(q) for q in ({"id": 5, "generate": wire.generation("Once up
 def connect(path, kind=socket.SOCK_STREAM):
     s = socket.socket(socket.AF_UNIX, kind)
     s.connect(path)  # waits where too many do
-    s.settimeout(10)
+    s.settimeout(10 * patience())
     return s
 
 
@@ -121,7 +121,7 @@ def drip(d):
         for i in range(len(f) - 1):
             s.sendall(f[i:i + 1])
             time.sleep(0.5)
-            check(time.monotonic() - begin < 25, "who sends a byte at a time is still there after", time.monotonic() - begin)
+            check(time.monotonic() - begin < 25 * patience(), "who sends a byte at a time is still there after", time.monotonic() - begin)
     except (BrokenPipeError, ConnectionResetError):
         pass
     check(time.monotonic() - begin > 2, "it was closed after", time.monotonic() - begin)

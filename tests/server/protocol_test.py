@@ -13,7 +13,7 @@ import threading
 import time
 
 import wire
-from daemons import BIN, Daemons, check, descriptors, equal, fail, make_model, refused, wait_for
+from daemons import BIN, Daemons, check, descriptors, equal, fail, make_model, patience, refused, wait_for
 
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
@@ -191,7 +191,7 @@ def slow_reader(d, c):
 def versions(d):
     """A worker of another build is told so and refused."""
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    s.settimeout(5)
+    s.settimeout(5 * patience())
     s.connect(os.path.join(d.dir, "region.sock"))
     # struct ntx_attach_msg: magic, version, HELLO, iod, pid, numbers that do not matter, build at 72, text
     hello = struct.pack("<IIIIi", 0x4E545841, 4, 1, 1, os.getpid()).ljust(72, b"\0") + b"0.0.0+another".ljust(64 + 256, b"\0")
@@ -202,7 +202,7 @@ def versions(d):
 
 
 def second_daemon(d):
-    p = subprocess.run([os.path.join(BIN, "ntx-computed"), "--runtime", d.dir], capture_output=True, text=True, timeout=20)
+    p = subprocess.run([os.path.join(BIN, "ntx-computed"), "--runtime", d.dir], capture_output=True, text=True, timeout=20 * patience())
     equal(p.returncode, 111, "exit code of a second daemon")
     check("another ntx-computed" in p.stderr, p.stderr)
 
@@ -233,8 +233,8 @@ def graceful(signal_it):
         if not signal_it:
             c.until(stop, "done")
         gone(k, "the end")
-        equal(d.child["computed"].wait(100), 0, "exit code")
-        check(time.monotonic() - began < 60 * SLOW, "the end took too long")
+        equal(d.child["computed"].wait(100 * patience()), 0, "exit code")
+        check(time.monotonic() - began < 60 * SLOW * patience(), "the end took too long")
 
 
 with Daemons() as d:

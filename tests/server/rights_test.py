@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-from daemons import Daemons, check, equal, make_model, refused, wait_for
+from daemons import Daemons, check, equal, make_model, patience, refused, wait_for
 from rights import as_member, service
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-rights-")
@@ -53,7 +53,7 @@ def owner(d):
     refused(lambda: c.load(model, ctx=64, state="/elsewhere"), r"ntx.conf \(\[prefix\] state, kv_ram\), not by --state", "a place for state")
     c.load(model, ctx=64, ram_bytes=33 << 20)
     c.until(c.send("stop", {"grace_ms": 1000}), "done")
-    equal(d.child["computed"].wait(60), 0, "exit code")
+    equal(d.child["computed"].wait(60 * patience()), 0, "exit code")
 
 
 def theirs(c):
@@ -84,7 +84,7 @@ if not os.getuid():
     with service("[model]\nram = 32M\n[clients]\nadmin = group\n") as d:
         as_member(d, no_path)
         as_member(d, group_admin)
-        equal(d.child["computed"].wait(60), 0, "exit code")
+        equal(d.child["computed"].wait(60 * patience()), 0, "exit code")
     system = os.path.join(tmp.name, "system.txt")
     with open(system, "w") as f:
         f.write("You are brief, and kind to all who ask. " * 5 + "\n")

@@ -5,6 +5,10 @@ import array
 import os
 import socket
 import struct
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+from patient import patience  # noqa: E402
 
 # kind: v varint, z signed varint (int32), b bytes, s string, m message, f float, d double; "*" repeated (numbers packed)
 MESSAGE = {1: ("role", "s"), 2: ("text", "b")}
@@ -128,7 +132,7 @@ class Client:
 
     def __init__(self, path, timeout=60):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(timeout)
+        self.sock.settimeout(timeout * patience())
         self.sock.connect(path)
         self.buf = b""
         self.waiting = []

@@ -17,6 +17,7 @@
 #include "tests/emulated.h"
 #include "tests/shm/make_region.h"
 #include "tests/temporary.h"
+#include "tests/patient.h"
 
 /* ---- the worker */
 
@@ -243,7 +244,7 @@ static void on_tick(uv_timer_t *t) { (void)t; }
 
 /* Runs the loop until the condition holds. */
 #define UNTIL(p, cond)                                                                                                   \
-    for (uint64_t end_ = ntx_now_ns() + 20000000000u; !(cond);) {                                                        \
+    for (uint64_t end_ = ntx_now_ns() + patient_ns(20000000000u); !(cond);) {                                            \
         CHECK_MSG(ntx_now_ns() < end_, "%s did not come about", #cond);                                                  \
         uv_run(&(p)->loop, UV_RUN_ONCE);                                                                                 \
     }

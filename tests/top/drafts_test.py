@@ -10,7 +10,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
-from daemons import BIN, check, equal, wait_for  # noqa: E402
+from daemons import BIN, Deadline, check, equal, patience, wait_for  # noqa: E402
 
 NTX = os.path.join(BIN, "ntx")
 MODELS = os.path.join(os.environ["NTX_SOURCE"], "models")
@@ -45,7 +45,7 @@ def watched(tmp):
             on_screen()
         finally:
             up.terminate()
-            equal(up.wait(60), 0, "ntx up")
+            equal(up.wait(60 * patience()), 0, "ntx up")
 
 
 def agree(s, drafts, n):
@@ -60,12 +60,12 @@ def agree(s, drafts, n):
 
 def on_screen():
     """While texts are written, until a look falls among their passes; what the row says of hits is bounded by what was tried."""
-    row, end = None, time.monotonic() + 100
-    while not row and time.monotonic() < end:
+    row, end = None, Deadline(100)
+    while not row and not end.over():
         p = subprocess.Popen([NTX, "generate", STORY, *TEXT, "-n", "200", "--quiet"], stdout=subprocess.DEVNULL)
         row = re.search(r"guesses .* ([\d.]+) of (\d+) a pass held: look-up ([\d.]+), file ([\d.]+); waited (\d+) %",
                         output(os.path.join(BIN, "ntx-top"), "--once", "--interval", "0.2"))
-        equal(p.wait(60), 0, "a longer text")
+        equal(p.wait(60 * patience()), 0, "a longer text")
     check(row, "no row of guesses on the screen")
     held, tried, lookup, file, waited = map(float, row.groups())
     check(held <= tried <= 12 and max(lookup, file) <= held + 0.1 <= lookup + file + 0.3 and waited <= 100, "on the screen:", row[0])
@@ -121,7 +121,7 @@ def streamed():
     for line in p.stdout:
         if "token" in json.loads(line):
             came.append(time.monotonic())
-    equal(p.wait(60), 0, "--json")
+    equal(p.wait(60 * patience()), 0, "--json")
     equal(len(came), 40, "tokens")
     gaps = [b - a for a, b in zip(came, came[1:])]
     check(sum(g < 0.02 for g in gaps) >= 8 and sum(g > 0.05 for g in gaps) >= 5, "tokens of a pass at once, passes apart:", ["%.3f" % g for g in gaps])

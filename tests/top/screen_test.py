@@ -15,7 +15,7 @@ import termios
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "server"))
-from daemons import BIN, Daemons, check, equal, fail, make_model, wait_for  # noqa: E402
+from daemons import BIN, Daemons, Deadline, check, equal, fail, make_model, wait_for  # noqa: E402
 
 try:
     import pyte
@@ -51,14 +51,14 @@ class Terminal:
             self.stream.feed(data)
 
     def until(self, condition, what, seconds=20):
-        end = time.monotonic() + 5 * seconds  # the machine may be busy
+        end = Deadline(5 * seconds)
         while True:
             self.read()
             lines = self.screen.display
             value = condition(lines)
             if value:
                 return value
-            if time.monotonic() > end:
+            if end.over():
                 fail("%s: not on the screen:\n%s" % (what, "\n".join(lines)))
 
     def key(self, k):
@@ -71,8 +71,8 @@ class Terminal:
 
     def end(self):
         self.key("q")
-        end = time.monotonic() + 50
-        while time.monotonic() < end:
+        end = Deadline(50)
+        while not end.over():
             self.read()
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -198,8 +198,8 @@ def in_terminal(d, env, hang_up=False):
             break
         shown += got
     os.close(fd)
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+    end = Deadline(60)
+    while not end.over():
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status), " ".join(shown.decode(errors="replace").split())
