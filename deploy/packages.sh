@@ -18,6 +18,22 @@ packages_missing() {
     done
 }
 
+# apt_get ARGUMENT...: as ${root[@]}. While another program holds a lock of apt's, it is waited for, and said to be: apt itself waits for one of its locks only.
+apt_get() {
+    local errors code end=$((SECONDS + ${NTX_APT_LOCK_S:-600})) said=
+    errors=$(mktemp)
+    while :; do
+        "${root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get -q -o DPkg::Lock::Timeout=5 "$@" 2>"$errors" && code=0 || code=$?
+        [ "$code" != 0 ] && grep -qE 'Could not get lock|Unable to (lock|acquire)' "$errors" && [ $SECONDS -lt $end ] || break
+        [ -n "$said" ] || say "another program holds apt's lock ($(sed -n 's/.*held by \(process [0-9]* ([^)]*)\).*/\1/p' "$errors" | head -1)); waiting for it, ${NTX_APT_LOCK_S:-600} s at most"
+        said=yes
+        sleep "${NTX_APT_LOOK_S:-5}"
+    done
+    cat "$errors" >&2
+    rm -f "$errors"
+    return "$code"
+}
+
 # packages_install PACKAGE...: 0 when all are there afterwards.
 packages_install() {
     local missing root=()
@@ -33,9 +49,9 @@ packages_install() {
     fi
     say "installing $missing"
     # An update that fails (no network, one bad source) may still leave lists that will do.
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q || say "apt-get update failed; trying with the lists that are there"
+    apt_get update || say "apt-get update failed; trying with the lists that are there"
     # shellcheck disable=SC2086 # a list of words
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
+    apt_get install -y --no-install-recommends $missing
 }
 
 # configure DIRECTORY [-D...]: build/ keeps the generator that it was made with.

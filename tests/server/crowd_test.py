@@ -126,7 +126,7 @@ def hoard(d):
     count = lambda: descriptors(d.child["computed"].pid)
     before, null = count(), os.open("/dev/null", os.O_RDONLY)
     c = d.client()
-    c.until(c.send("status", None, [null] * 50), "status")
+    refused(lambda: c.until(c.send("status", None, [null] * 50), "status"), "only a load brings files", "a request that wants none")
     wait_for(lambda: count() == before + 1, 5, "descriptors, after a request that wants none")
     hoarders = []
     for _ in range(10):
