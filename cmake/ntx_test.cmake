@@ -49,6 +49,13 @@ set(ntx_test_longest quantize forward-same-types forward-same-layers forward-sam
     pipeline-holes pipeline-predicted models_quality pipeline-learned_skip golden_made plan-agree plan-cli analyze deploy-systemd pipeline-draft pipeline-progress pipeline-kill pipeline-drives server-death server-crowd
     server-sessions forward-tree forward-sparse cpu_attend cpu_matmul cpu_matmul-tiles template_limits tokenizer_round pipeline-bad-numbers pipeline-experts)
 
+# ctest -L quick, tests/run --quick: some of every folder that has tests, in two minutes on two processors with nothing beside them (house-alone holds that none is left out).
+set(ntx_test_quick analyze-numbers common-printable cpu_columns cpu_ops cuda-chosen-fake cuda-launches-fake delta-lora deploy_config deploy-packages eval-base forward-fail forward-guesser forward-parts
+    fuzz-config fuzz-pull gateway-structured golden_greedy grammar-calls grammar-refused house-alone house-rooms house-words iod_core lockin model-arch model-chunk model-gguf model-quant model-quantize
+    model-split models_corpus pipeline-errors pipeline-found pipeline-streamed plan plan-cache plan-predict predictor_policy predictor_script proto_frame proto_link proto_peer proto_request proto_settings
+    pull pull-parts ranks-pair ranks-share sampler server-files server-loads server-rights server-text shm-counters shm-memlimit shm-region stream-prefetch template reply chat_templates
+    tokenizer_pre tokenizer_tiny top-trace types-places)
+
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
 # timeout: seconds on a machine that is not busy; tests/alone stretches them. ctest itself ends only a test that does not end by that.
 function(ntx_test_environment name timeout)
@@ -56,6 +63,9 @@ function(ntx_test_environment name timeout)
   math(EXPR last "${timeout} * 10 + 60")
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${last}
     ENVIRONMENT "NTX_TEST_LIMIT=${timeout};XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/no-config;NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data${ntx_test_more}")
+  if(name IN_LIST ntx_test_quick)
+    set_property(TEST ${name} APPEND PROPERTY LABELS quick)
+  endif()
   if(name IN_LIST ntx_test_longest)
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()

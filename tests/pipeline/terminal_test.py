@@ -93,7 +93,7 @@ def progress():
     """Loading and the prompt's passes show how far they are, on one line that is cleared."""
     run = ("run", model, "word " * 200, "--raw", "-n", "2", "--ctx", "512", "--rows", "64", "--ignore-eos")
     # All of it is loaded, in a second or so; then little of it, so that the prompt's passes take their time.
-    for phase, options in ((rb"loading [0-9.]+ of [0-9.]+ MiB at [0-9.]+ MB/s, [0-9]+ s left", ("--ram", "64M", "--link", "nvme=2M")),
+    for phase, options in ((rb"loading [0-9.]+ of [0-9.]+ MiB at [0-9.]+ MB/s, [0-9]+ s left", ("--ram", "64M", "--link", "nvme=4M")),
                            (rb"prompt 64 of [0-9]+", ("--ram", "12M", "--link", "nvme=40M"))):
         t = Terminal(*run, *options)
         t.until(rb"\r\x1b\[K" + phase)
