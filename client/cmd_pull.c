@@ -260,20 +260,20 @@ int ntx_cmd_pull(struct ntx_options *o)
 
 static void print_one(const struct ntx_stored *m)
 {
-    char size[32], when[32], rest[64] = "";
+    char size[32], when[32], rest[64] = "", name[4 * NTX_STORE_NAME]; /* folders may be called anything */
     struct tm tm;
     localtime_r(&m->when, &tm);
     strftime(when, sizeof when, "%Y-%m-%d", &tm);
     if (!ntx_stored_whole(m))
         snprintf(rest, sizeof rest, "  not whole: %u of %u files; ntx pull goes on", m->parts, m->of);
-    ntx_out_format("%-56s %10s  %s%s\n", m->name, ntx_format_size(m->bytes + m->pulled, size, sizeof size), when, rest);
+    printf("%-56s %10s  %s%s\n", ntx_out_line(m->name, name, sizeof name), ntx_format_size(m->bytes + m->pulled, size, sizeof size), when, rest);
 }
 
 static json_t *json_of(const struct ntx_stored *m)
 {
-    char path[1400];
+    char path[1400], name[4 * NTX_STORE_NAME], line[4 * sizeof path]; /* JSON takes no bytes that are no UTF-8 */
     snprintf(path, sizeof path, "%s/%s", m->dir, m->first);
-    return json_pack("{s:s, s:s, s:I, s:i, s:b, s:I}", "name", m->name, "path", path, "bytes", (json_int_t)(m->bytes + m->pulled), "files", (int)m->of, "whole", ntx_stored_whole(m), "changed",
+    return json_pack("{s:s, s:s, s:I, s:i, s:b, s:I}", "name", ntx_out_line(m->name, name, sizeof name), "path", ntx_out_line(path, line, sizeof line), "bytes", (json_int_t)(m->bytes + m->pulled), "files", (int)m->of, "whole", ntx_stored_whole(m), "changed",
                      (json_int_t)m->when);
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Links in the store: nothing is written or removed through one that leads out of it; the store itself may be behind links of one's own or root's."""
+import json
 import os
 import shutil
 import tempfile
@@ -65,6 +66,19 @@ def files_that_are_links(s, folder, model):
             check(not os.path.exists(s.path("some")), "empty folders are left")
 
 
+def folders_of_any_name(s, folder):
+    """What a folder of another user is called does not steer the terminal of who lists it, and hides nothing."""
+    begin(s, folder)
+    for name in (b"a\x1b]0;x\x07b", b"caf\xc3\xa9", b"no\xffutf8"):
+        os.makedirs(os.path.join(os.fsencode(s.path()), name, b"m"))
+        with open(os.path.join(os.fsencode(s.path()), name, b"m", b"m-Q4_0.gguf"), "w") as f:
+            f.write("x")
+    text = s.ntx("list")[0]
+    check("\x1b" not in text and "a\\x1B]0;x\\x07b/m:Q4_0".lower() in text.lower(), text)
+    check("caf\u00e9/m:Q4_0" in text and "utf8/m:Q4_0" in text, text)
+    equal(len(json.loads(s.ntx("list", "--json")[0])), 3, "models of the list as JSON")
+
+
 def store_behind_links(s, folder, model):
     """One's own, relative and absolute; round in a circle; and of somebody else, where the caller is root."""
     begin(s, folder)
@@ -98,4 +112,5 @@ with tempfile.TemporaryDirectory(prefix="ntx-pull-") as d, Site(d) as site:
     site.files = {"Tiny-Q8_0.gguf": tiny}
     folders_that_are_links(site, d)
     files_that_are_links(site, d, tiny)
+    folders_of_any_name(site, d)
     store_behind_links(site, d, tiny)
