@@ -119,7 +119,8 @@ static int judge(struct pull *p, struct ntx_err *err)
 
 static struct ntx_pull_part part_of(struct pull *p, unsigned i)
 {
-    return (struct ntx_pull_part){.dir = p->dir, .folder = p->folder, .file = &p->model.file[i], .etag = p->etag[i], .arg = p, .wait_ms = p->o->retry_ms};
+    return (struct ntx_pull_part){.dir = p->dir, .folder = p->folder, .file = &p->model.file[i], .etag = p->etag[i],
+            .arg = p, .wait_ms = p->o->retry_ms};
 }
 
 static int check_space(struct pull *p, struct ntx_err *err)
@@ -266,15 +267,17 @@ static void print_one(const struct ntx_stored *m)
     strftime(when, sizeof when, "%Y-%m-%d", &tm);
     if (!ntx_stored_whole(m))
         snprintf(rest, sizeof rest, "  not whole: %u of %u files; ntx pull goes on", m->parts, m->of);
-    printf("%-56s %10s  %s%s\n", ntx_out_line(m->name, name, sizeof name), ntx_format_size(m->bytes + m->pulled, size, sizeof size), when, rest);
+    printf("%-56s %10s  %s%s\n", ntx_out_line(m->name, name, sizeof name),
+           ntx_format_size(m->bytes + m->pulled, size, sizeof size), when, rest);
 }
 
 static json_t *json_of(const struct ntx_stored *m)
 {
     char path[1400], name[4 * NTX_STORE_NAME], line[4 * sizeof path]; /* JSON takes no bytes that are no UTF-8 */
     snprintf(path, sizeof path, "%s/%s", m->dir, m->first);
-    return json_pack("{s:s, s:s, s:I, s:i, s:b, s:I}", "name", ntx_out_line(m->name, name, sizeof name), "path", ntx_out_line(path, line, sizeof line), "bytes", (json_int_t)(m->bytes + m->pulled), "files", (int)m->of, "whole", ntx_stored_whole(m), "changed",
-                     (json_int_t)m->when);
+    return json_pack("{s:s, s:s, s:I, s:i, s:b, s:I}", "name", ntx_out_line(m->name, name, sizeof name), "path",
+            ntx_out_line(path, line, sizeof line), "bytes", (json_int_t)(m->bytes + m->pulled), "files", (int)m->of,
+            "whole", ntx_stored_whole(m), "changed", (json_int_t)m->when);
 }
 
 int ntx_cmd_list(struct ntx_options *o)

@@ -295,7 +295,8 @@ static const struct ntx_setting pull_entries[] = {
     {"token-file", 0, "FILE", "the hub's token (mode 0600), for models that want one (default: HF_TOKEN, else ~/.config/ntx/token)", TEXT(token_file)},
     {"sha256", 0, "HEX", "of an address: what the file's SHA-256 must be (of the hub's models it is known)", TEXT(sha256)},
     {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true, COUNT(retry_ms), .preset = "1000"},
-    {"stall-s", 0, "N", "a server that sends less than 1 KiB a second for so many seconds is asked again; after six such tries the pull ends, and goes on the next time (default $)",
+    {"stall-s", 0, "N", "a server that sends less than 1 KiB a second for so many seconds is asked again; after six "
+     "such tries the pull ends, and goes on the next time (default $)",
      .kind = NTX_SET_COUNT, .min = 1, .max = 3600, AT(stall_s), .preset = "30"},
     {"anyway", 0, NULL, "pull a model, too, that ntx does not run", FLAG(anyway)},
 };

@@ -11,7 +11,8 @@ function(ntx_test)
   ntx_test_environment(${T_NAME} ${T_TIMEOUT})
 endfunction()
 
-# ntx_add_test(name program [argument ...]): with places of its own (tests/alone), by the emulator of a cross build. Its environment is still to be set.
+# ntx_add_test(name program [argument ...]): with places of its own (tests/alone), by the emulator of a cross build.
+# Its environment is still to be set.
 function(ntx_add_test name)
   add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/alone ${CMAKE_CROSSCOMPILING_EMULATOR} ${ARGN})
 endfunction()
@@ -49,7 +50,8 @@ set(ntx_test_longest quantize forward-same-types forward-same-layers forward-sam
     pipeline-holes pipeline-predicted models_quality pipeline-learned_skip golden_made plan-agree plan-cli analyze deploy-systemd pipeline-draft pipeline-progress pipeline-kill pipeline-drives server-death server-crowd
     server-sessions forward-tree forward-sparse cpu_attend cpu_matmul cpu_matmul-tiles template_limits tokenizer_round pipeline-bad-numbers pipeline-experts)
 
-# ctest -L quick, tests/run --quick: some of every folder that has tests, in two minutes on two processors with nothing beside them (house-alone holds that none is left out).
+# ctest -L quick, tests/run --quick: some of every folder that has tests, in two minutes on two processors with
+# nothing beside them (house-alone holds that none is left out).
 set(ntx_test_quick analyze-numbers common-printable cpu_columns cpu_ops cuda-chosen-fake cuda-launches-fake delta-lora deploy_config deploy-packages eval-base forward-fail forward-guesser forward-parts
     fuzz-config fuzz-pull gateway-structured golden_greedy grammar-calls grammar-refused house-alone house-rooms house-words iod_core lockin model-arch model-chunk model-gguf model-quant model-quantize
     model-split models_corpus pipeline-errors pipeline-found pipeline-streamed plan plan-cache plan-predict predictor_policy predictor_script proto_frame proto_link proto_peer proto_request proto_settings
@@ -57,7 +59,8 @@ set(ntx_test_quick analyze-numbers common-printable cpu_columns cpu_ops cuda-cho
     tokenizer_pre tokenizer_tiny top-trace types-places)
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
-# timeout: seconds on a machine that is not busy; tests/alone stretches them. ctest itself ends only a test that does not end by that.
+# timeout: seconds on a machine that is not busy; tests/alone stretches them. ctest itself ends only a test that does
+# not end by that.
 function(ntx_test_environment name timeout)
   math(EXPR timeout "${timeout} * ${ntx_test_slow}")
   math(EXPR last "${timeout} * 10 + 60")

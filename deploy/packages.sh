@@ -18,7 +18,8 @@ packages_missing() {
     done
 }
 
-# apt_get ARGUMENT...: as ${root[@]}. While another program holds a lock of apt's, it is waited for, and said to be: apt itself waits for one of its locks only.
+# apt_get ARGUMENT...: as ${root[@]}. While another program holds a lock of apt's, it is waited for, and said to be:
+# apt itself waits for one of its locks only.
 apt_get() {
     local errors code end=$((SECONDS + ${NTX_APT_LOCK_S:-600})) said=
     errors=$(mktemp)

@@ -39,7 +39,8 @@ static int name_adapters(struct ntx_loaded *l, const char *lora, struct ntx_err 
     char path[NTX_OPTION_MAX];
     const unsigned n = ntx_gguf_adapters(l->gguf);
     if (ntx_lora_files(lora) != n)
-        return ntx_err_set(err, -EINVAL, "%u adapters came with the model, and --lora names %u: a file for each name must stand behind the model's", n, ntx_lora_files(lora));
+        return ntx_err_set(err, -EINVAL, "%u adapters came with the model, and --lora names %u: a file for each "
+                           "name must stand behind the model's", n, ntx_lora_files(lora));
     l->env.n_adapters = n;
     for (unsigned i = 0; i < n; i++) {
         int rc = ntx_lora_file(lora, i, l->env.adapter[i], sizeof l->env.adapter[i], path, sizeof path, err);
@@ -144,9 +145,11 @@ static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct
     l->kv_propagate = *r->set.skip_kv ? !strcmp(r->set.skip_kv, "propagate") : ntx_skip_learned(r->set.skip); /* measured: bench/skip/LOG.md */
     int rc = r->path && r->sidecar_fd < 0 ? open_sidecar(r, &l->ffn, err) : 0;
     if (!rc && r->sidecar_fd < 0 && ntx_skip_learned(r->set.skip))
-        rc = ntx_err_set(err, -ENOENT, "skip '%.100s' goes by what a sidecar says, and none came: make one with ntx calibrate, and send it (--sidecar)", r->set.skip);
+        rc = ntx_err_set(err, -ENOENT, "skip '%.100s' goes by what a sidecar says, and none came: make one with ntx "
+                         "calibrate, and send it (--sidecar)", r->set.skip);
     if (!rc && r->sidecar_fd >= 0 && !ntx_skip_learned(r->set.skip) && !l->ffn.learned)
-        rc = ntx_err_set(err, -EINVAL, "a sidecar came, and nothing goes by it: it has a meaning with --skip static or predictive, and with --ffn-sparse predicted where that is learned");
+        rc = ntx_err_set(err, -EINVAL, "a sidecar came, and nothing goes by it: it has a meaning with --skip static "
+                         "or predictive, and with --ffn-sparse predicted where that is learned");
     if (rc)
         return rc;
     l->sidecar_fd = r->sidecar_fd;

@@ -137,7 +137,8 @@ const char *ntx__load_refusal(const struct ntx_server *s)
 
 static bool left_open(const char *text) { return !text || !*text; }
 
-/* What a Load leaves open takes the configuration's value. own: it brings a model of its own, to which files do not belong that the configuration names. */
+/* What a Load leaves open takes the configuration's value. own: it brings a model of its own, to which files do not
+ * belong that the configuration names. */
 static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d, bool own)
 {
     Ntx__Load q = *m;
@@ -174,7 +175,8 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
     if ((m->path && *m->path) || m->n_also)
         return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
     if (!c->taker && (ntx_lora_files(m->lora) || ntx_draft_files(m->draft)))
-        return ntx_err_set(err, -EPERM, "a client passes descriptors of adapters (--lora) and of files that guess (--draft), not their paths; they come with those of the model");
+        return ntx_err_set(err, -EPERM, "a client passes descriptors of adapters (--lora) and of files that guess "
+                           "(--draft), not their paths; they come with those of the model");
     if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
         return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
     if (c->server->c.service && ((m->state && *m->state) || m->kv_ram))
@@ -270,7 +272,8 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
         return;
     }
     if ((c->taker || c->no_taker) && req->body_case != NTX__REQUEST__BODY_LOAD) {
-        turn_away(s, c->writer, req, -EINVAL, "descriptors came with a request that takes none: only a load brings files");
+        turn_away(s, c->writer, req, -EINVAL, "descriptors came with a request that takes none: only a load brings "
+                "files");
         return;
     }
     c->requests++;

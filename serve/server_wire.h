@@ -7,7 +7,8 @@
 #include "serve/request.h"
 #include "serve/load.h"
 
-/* The files that a client's Load announces against the number of descriptors that came with it: fewer, more or other ones would be taken for one another. */
+/* The files that a client's Load announces against the number of descriptors that came with it: fewer, more or
+ * other ones would be taken for one another. */
 int ntx_load_request_check(const Ntx__Load *m, unsigned came, struct ntx_err *err);
 /* From a Load message and the descriptors that came with it (taken over, also on failure). */
 int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out, struct ntx_err *err);

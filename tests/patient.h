@@ -1,5 +1,6 @@
-/* patient.h: waiting with a limit that a busy machine stretches; patient.py and patient.sh are its twins. Where it waits for another thread, time for which the
- * process was stopped, or its machine asleep, does not count: whom it waits for was, too. */
+/* patient.h: waiting with a limit that a busy machine stretches; patient.py and patient.sh are its twins. Where it
+ * waits for another thread, time for which the process was stopped, or its machine asleep, does not count: whom it
+ * waits for was, too. */
 #ifndef NTX_TESTS_PATIENT_H
 #define NTX_TESTS_PATIENT_H
 
@@ -21,8 +22,8 @@ static inline uint64_t patient_clock(clockid_t which)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* How many times as long as alone on this machine something takes now, at least 1. The larger of two: what a thread's time by the clock is to its time of the
- * processor, and the processes that want to run to the processors. */
+/* How many times as long as alone on this machine something takes now, at least 1. The larger of two: what a
+ * thread's time by the clock is to its time of the processor, and the processes that want to run to the processors. */
 static inline double patient_factor_now(void)
 {
     const uint64_t wall = patient_clock(CLOCK_MONOTONIC), used = patient_clock(CLOCK_THREAD_CPUTIME_ID);
@@ -36,7 +37,7 @@ static inline double patient_factor_now(void)
             load = 0;
         fclose(f);
     }
-    const double wants = (load > (double)running - 1 ? load : (double)running - 1) / (double)sysconf(_SC_NPROCESSORS_ONLN);
+    const double others = (double)running - 1, wants = (load > others ? load : others) / (double)sysconf(_SC_NPROCESSORS_ONLN);
     took = took > wants ? took : wants;
     return took > 1 ? took : 1;
 }

@@ -30,7 +30,8 @@ struct list {
     struct offer *offer;
     unsigned n;
     uint64_t seed;  /* of the hash, so that a list cannot be made whose names all fall together */
-    uint32_t *slot; /* [slots], a power of two and more than n: by its names' hash, the number of an offer from 1 on; 0: free */
+    /* [slots], a power of two and more than n: by its names' hash, the number of an offer from 1 on; 0: free */
+    uint32_t *slot;
     unsigned slots;
 };
 

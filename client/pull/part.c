@@ -39,7 +39,8 @@ int ntx_part_have(const struct ntx_pull_part *p, uint64_t *bytes, bool *whole, s
     struct stat st;
     *whole = !fstatat(p->folder, p->file->name, &st, AT_SYMLINK_NOFOLLOW);
     if (*whole && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != p->file->size))
-        return ntx_err_set(err, -EEXIST, "%s/%s is there, and is another file: take it away first (ntx rm)", p->dir, p->file->name);
+        return ntx_err_set(err, -EEXIST, "%s/%s is there, and is another file: take it away first (ntx rm)", p->dir,
+                           p->file->name);
     if (!*whole) {
         snprintf(part, sizeof part, ".%s.part", p->file->name);
         if (fstatat(p->folder, part, &st, AT_SYMLINK_NOFOLLOW) || (uint64_t)st.st_size > p->file->size)
@@ -114,7 +115,10 @@ static int take_up(struct pulling *x)
 }
 
 /* In a folder of somebody else it may be a second name of any file. */
-static int check_part(const struct stat *st) { return !S_ISREG(st->st_mode) ? -EINVAL : st->st_nlink != 1 ? -EPERM : 0; }
+static int check_part(const struct stat *st)
+{
+    return !S_ISREG(st->st_mode) ? -EINVAL : st->st_nlink != 1 ? -EPERM : 0;
+}
 
 /* Ours alone: the lock is on the file that has the name. */
 static int lock_part(struct pulling *x)
@@ -126,7 +130,8 @@ static int lock_part(struct pulling *x)
             return -errno;
         if (flock(x->fd, LOCK_EX | LOCK_NB))
             return errno == EWOULDBLOCK ? -EBUSY : -errno;
-        if (!fstat(x->fd, &mine) && !fstatat(x->p->folder, x->part, &named, AT_SYMLINK_NOFOLLOW) && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev)
+        if (!fstat(x->fd, &mine) && !fstatat(x->p->folder, x->part, &named, AT_SYMLINK_NOFOLLOW) &&
+            mine.st_ino == named.st_ino && mine.st_dev == named.st_dev)
             return check_part(&mine);
         close(x->fd); /* another one finished it meanwhile */
     }
@@ -237,7 +242,8 @@ static int name_it(struct pulling *x, struct ntx_err *err)
 {
     int rc = fsync(x->fd) ? -errno : 0;
     if (!rc && renameat2(x->p->folder, x->part, x->p->folder, x->p->file->name, RENAME_NOREPLACE))
-        rc = errno == EINVAL && !renameat(x->p->folder, x->part, x->p->folder, x->p->file->name) ? 0 : -errno; /* EINVAL: a file system without that */
+        /* EINVAL: a file system without that */
+        rc = errno == EINVAL && !renameat(x->p->folder, x->part, x->p->folder, x->p->file->name) ? 0 : -errno;
     if (rc)
         return ntx_err_set(err, rc, "%s/%s: %s", x->p->dir, x->p->file->name, strerror(-rc));
     unlinkat(x->p->folder, x->from, 0);
@@ -271,7 +277,8 @@ int ntx_part_pull(struct ntx_web *w, const struct ntx_pull_part *p, struct ntx_e
     set_names(&x);
     int rc = lock_part(&x);
     if (rc == -EPERM)
-        ntx_err_set(err, rc, "%s/%s: the file has a second name elsewhere (a hard link): take it away first (ntx rm)", p->dir, x.part);
+        ntx_err_set(err, rc, "%s/%s: the file has a second name elsewhere (a hard link): take it away first (ntx "
+                    "rm)", p->dir, x.part);
     else if (rc == -EBUSY)
         ntx_err_set(err, rc, "%s is being pulled by another ntx", p->file->name);
     else if (rc)

@@ -1,5 +1,6 @@
 /* part.h: one file from an address to a name in the store, across failures and interruptions. A file under its own name is whole.
- * A try that is broken off, or stalls (web.h), is followed by another; after six in a row that brought less than 64 KiB each, it is given up.
+ * A try that is broken off, or stalls (web.h), is followed by another; after six in a row that brought less than 64
+ * KiB each, it is given up.
  *
  *   .FILE.part  as far as it has come, in order; locked (flock) by who pulls it     -- length, sha256 --> FILE, by a rename
  *   .FILE.from  what that is a part of: a line of length and sha256, or ETag. Of another one nothing is kept */
@@ -23,7 +24,8 @@ struct ntx_pull_part {
 
 /* What of it is there already: all of it when *whole. -EEXIST: something else is there under its name. */
 int ntx_part_have(const struct ntx_pull_part *p, uint64_t *bytes, bool *whole, struct ntx_err *err);
-/* 0: it is there. -EBUSY: another ntx pulls it. -EPERM: the part that is there has a second name elsewhere. What has come stays for the next time, unless its hash was wrong (-EBADMSG) or it is another one's. */
+/* 0: it is there. -EBUSY: another ntx pulls it. -EPERM: the part that is there has a second name elsewhere. What
+ * has come stays for the next time, unless its hash was wrong (-EBADMSG) or it is another one's. */
 int ntx_part_pull(struct ntx_web *w, const struct ntx_pull_part *p, struct ntx_err *err);
 
 #endif

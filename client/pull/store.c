@@ -196,7 +196,8 @@ static int remove_file(const struct ntx_stored *m, int dir, const char *form, un
     else
         snprintf(name, sizeof name, "%s", m->first);
     snprintf(path, sizeof path, form, name);
-    return unlinkat(dir, path, 0) && errno != ENOENT ? ntx_err_set(err, -errno, "%s/%s: %s", m->dir, path, strerror(errno)) : 0;
+    return unlinkat(dir, path, 0) && errno != ENOENT ? ntx_err_set(err, -errno, "%s/%s: %s", m->dir, path,
+                                                                   strerror(errno)) : 0;
 }
 
 /* "OWNER/REPO", then "OWNER", as far as they are empty. */

@@ -192,9 +192,11 @@ static int curl_fault(const struct ntx_web *w, CURLcode c, const char *origin, s
 {
     const char *why = *w->why ? w->why : w->lib->easy_strerror(c);
     if (w->header > HEADER_MOST)
-        return ntx_err_set(err, -EPROTO, "%s sends a header that does not end within %d KiB", origin, HEADER_MOST >> 10);
+        return ntx_err_set(err, -EPROTO, "%s sends a header that does not end within %d KiB", origin,
+                           HEADER_MOST >> 10);
     switch (c) {
-    case CURLE_OUT_OF_MEMORY: return ntx_err_set(err, -EPROTO, "%s: a line of the header is longer than libcurl takes, or there is no memory", origin);
+    case CURLE_OUT_OF_MEMORY: return ntx_err_set(err, -EPROTO, "%s: a line of the header is longer than libcurl "
+                                                 "takes, or there is no memory", origin);
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
     case CURLE_OPERATION_TIMEDOUT:

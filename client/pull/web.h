@@ -1,8 +1,9 @@
 /* web.h: one GET after the other, over libcurl: ranges, redirects that are followed by hand so that a token stays with the host that it is for, and
  * failures told apart: those that pass by, and those that do not.
  *
- * Nothing waits for ever: a connection must be there within 20 s, an answer's header must be smaller than 256 KiB, an answer that brings less than 1 KiB a second
- * for stall_s seconds is broken off (-EAGAIN), and so is one that takes longer than its ask allows.
+ * Nothing waits for ever: a connection must be there within 20 s, an answer's header must be smaller than 256 KiB,
+ * an answer that brings less than 1 KiB a second for stall_s seconds is broken off (-EAGAIN), and so is one that
+ * takes longer than its ask allows.
  *
  * HTTP and HTTPS alone; from HTTPS nothing leads to HTTP. What an address carries behind its '?' (signatures) is in no message. A thread's own. */
 #ifndef NTX_CLIENT_PULL_WEB_H

@@ -1,5 +1,6 @@
 #!/bin/bash
-# deploy/packages.sh with an apt-get of the test's own: what is missing is installed; a lock that another program holds is waited for, and said to be, but not for ever; and any
+# deploy/packages.sh with an apt-get of the test's own: what is missing is installed; a lock that another program
+# holds is waited for, and said to be, but not for ever; and any
 # other failure is told at once.
 . "$(dirname "$0")/../pipeline/lib.sh"
 fake=${tmp:?}/bin

@@ -174,7 +174,8 @@ static void test_failing_chunk(void)
     wait_told(&h, 3, 0);
     CHECK_EQ(h.err, -EIO);
     CHECK(strstr(h.text, "cannot read") && strstr(h.text, "Input/output error"));
-    const uint64_t errors = counter(&h, NTX_C_iod_errors); /* where we are slow, it has read ahead to chunk 6 of the third pass */
+    /* where we are slow, it has read ahead to chunk 6 of the third pass */
+    const uint64_t errors = counter(&h, NTX_C_iod_errors);
     CHECK(errors == 3 || errors == 4);
     bye(&h);
     harness_close(&h);

@@ -22,7 +22,8 @@ same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
 sanitized() { nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init'; }
 # stat FILE KEY: a number from a --stats file
 stat_of() { sed -n "s/^ *\"$2\": *\"\\{0,1\\}\\([^\",]*\\)\"\\{0,1\\},\\{0,1\\}\$/\\1/p" "$1" | head -1; }
-# wait_for SECONDS COMMAND...: polls until the command succeeds. The seconds are those of an idle machine; five times as many are given, and more where it is busy
+# wait_for SECONDS COMMAND...: polls until the command succeeds. The seconds are those of an idle machine; five times
+# as many are given, and more where it is busy
 # (patient.sh).
 wait_for() {
     local seconds=$1 end=$((SECONDS + 5 * $1)) last=''; shift

@@ -180,7 +180,8 @@ void harness_policy(struct harness *h, const char *policy, const char *fault)
 {
     h->hellos = 0;
     unsigned states = h->states;
-    for (uint64_t end = ntx_now_ns() + patient_ns(DEADLINE_NS); !h->hellos; uv_run(&h->loop, UV_RUN_NOWAIT)) /* on a busy machine two come at once */
+    /* on a busy machine two come at once */
+    for (uint64_t end = ntx_now_ns() + patient_ns(DEADLINE_NS); !h->hellos; uv_run(&h->loop, UV_RUN_NOWAIT))
         CHECK(ntx_now_ns() < end);
     CHECK_STR(h->build, NTX_BUILD);
     send_policy(h, policy, fault);
