@@ -69,6 +69,12 @@ int ntx_peer_validate(const Ntx__Peer *m)
     case NTX__PEER__BODY_HINT:
         ok = m->hint && m->hint->skip.len <= MAX_SKIP;
         break;
+    case NTX__PEER__BODY_PING:
+        ok = m->ping != NULL;
+        break;
+    case NTX__PEER__BODY_PONG:
+        ok = m->pong != NULL;
+        break;
     default:
         break;
     }

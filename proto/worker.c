@@ -69,9 +69,24 @@ int ntx_worker_hello(struct ntx_worker *w)
     return ntx_link_send(w->computed, &m);
 }
 
+/* That the loop runs is the answer. */
+static void answer_ping(struct ntx_worker *w, const Ntx__Ping *ping)
+{
+    Ntx__Peer m = NTX__PEER__INIT;
+    Ntx__Ping back = NTX__PING__INIT;
+    m.body_case = NTX__PEER__BODY_PONG;
+    m.pong = &back;
+    back.count = ping->count;
+    (void)ntx_link_send(w->computed, &m); /* lost: it is asked again in a second */
+}
+
 static void on_computed(void *ctx, const Ntx__Peer *m)
 {
     struct ntx_worker *w = ctx;
+    if (m->body_case == NTX__PEER__BODY_PING) {
+        answer_ping(w, m->ping);
+        return;
+    }
     w->kind->from_computed(w->ctx, m);
 }
 

@@ -15,6 +15,8 @@
 
 #define DRAIN_LOOK_MS 5
 #define DETACH_PATIENCE_MS 5000
+#define PING_AGAIN                                                                                                     \
+    4 /* calls until a worker that has not answered is asked again: a stopped one does not get a heap of them */
 
 static void for_workers(struct ntx_workers *w, void (*fn)(struct ntx__peer *p))
 {
@@ -183,6 +185,28 @@ bool ntx_workers_unproved(const struct ntx_workers *w) { return w->unproved; }
 bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role)
 {
     return w->worker[role] && !w->worker[role]->leaving;
+}
+
+pid_t ntx_workers_pid(const struct ntx_workers *w, enum ntx_role role)
+{
+    return ntx_workers_present(w, role) ? w->worker[role]->pid : 0;
+}
+
+static void ping(struct ntx__peer *p)
+{
+    Ntx__Peer m = NTX__PEER__INIT;
+    Ntx__Ping body = NTX__PING__INIT;
+    if (!p->attached || p->leaving || p->unanswered++ % PING_AGAIN)
+        return;
+    m.body_case = NTX__PEER__BODY_PING;
+    m.ping = &body;
+    body.count = ++p->pings;
+    (void)ntx_link_send(p->link, &m);
+}
+
+void ntx_workers_ping(struct ntx_workers *w)
+{
+    for_workers(w, ping);
 }
 
 int ntx_workers_send(struct ntx_workers *w, enum ntx_role role, Ntx__Peer *m)

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <uv.h>
 
 #include "common/err.h"
@@ -22,6 +23,8 @@ struct ntx_workers_cb {
     void (*admitted)(void *ctx, enum ntx_role role);
     /* A worker said Hello on its link and is ready to be configured (answer with ntx_workers_send); again after each restart. */
     void (*hello)(void *ctx, enum ntx_role role, uint32_t instance);
+    /* A worker was admitted, or said anything at all: it is alive. May be NULL. */
+    void (*heard)(void *ctx, enum ntx_role role);
     /* Any other message of a worker. */
     void (*message)(void *ctx, enum ntx_role role, const Ntx__Peer *m);
     /* The process is gone (once; a worker whose socket closed is killed, and reported when its pidfd says so). For iod: call ntx_stream_iod_died here;
@@ -66,6 +69,9 @@ bool ntx_workers_unproved(const struct ntx_workers *w);
 const char *ntx_workers_lost(const struct ntx_workers *w, enum ntx_role role);
 /* How this worker ended last, by whoever started it: "killed by signal 9, Killed". False: nobody says. */
 bool ntx_workers_end(const struct ntx_workers *w, enum ntx_role role, char *buf, size_t n);
+pid_t ntx_workers_pid(const struct ntx_workers *w, enum ntx_role role); /* of the one that is present; 0: none is */
+/* Asks each worker that has the region for an answer (cb.heard). Each second: a message may be lost. */
+void ntx_workers_ping(struct ntx_workers *w);
 bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role);
 /* 0, -ENOTCONN, -EAGAIN. */
 int ntx_workers_send(struct ntx_workers *w, enum ntx_role role, Ntx__Peer *m);

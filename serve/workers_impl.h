@@ -54,6 +54,8 @@ struct ntx__peer {
     bool attached;          /* and said so */
     bool hello_seen;        /* its Hello came before that */
     struct ntx__ring ring;  /* iod's */
+    uint64_t pings;         /* sent */
+    unsigned unanswered;    /* calls of ntx_workers_ping since it was heard */
     bool ring_missing;      /* it has one, but no duplicate could be had */
 };
 

@@ -223,11 +223,22 @@ void ntx__peer_offer(struct ntx__peer *p)
         ntx__peer_expel(p, "it takes no messages");
 }
 
+static void heard(struct ntx__peer *p)
+{
+    struct ntx_workers *w = p->w;
+    p->unanswered = 0;
+    if (p->role && w->cb.heard)
+        w->cb.heard(w->cb.ctx, p->role);
+}
+
 static void on_link(void *ctx, const Ntx__Peer *m)
 {
     struct ntx__peer *p = ctx;
     struct ntx_workers *w = p->w;
     if (p->leaving)
+        return;
+    heard(p);
+    if (m->body_case == NTX__PEER__BODY_PONG)
         return;
     if (m->body_case != NTX__PEER__BODY_HELLO) {
         if (p->attached && w->cb.message)
@@ -294,6 +305,7 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
 static void on_message(struct ntx__peer *p, const struct ntx_attach_msg *m)
 {
     struct ntx_workers *w = p->w;
+    heard(p);
     switch (m->kind) {
     case NTX_AT_HELLO:
         if (!p->role)
@@ -409,6 +421,7 @@ void ntx__peer_admit(struct ntx__peer *p, enum ntx_role role)
     if (p->pidfd >= 0)
         uv_poll_start(&p->pid_poll, UV_READABLE, on_pidfd);
     ntx_count(w->counters, iod ? NTX_C_iod_starts : NTX_C_pred_starts, 1);
+    heard(p);
     if (w->cb.admitted)
         w->cb.admitted(w->cb.ctx, role);
     tell_peers(w);

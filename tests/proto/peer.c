@@ -15,6 +15,18 @@ static void test_hello(void)
     CHECK_EQ(ntx_peer_validate(&m), -EBADMSG); /* no body */
     m.body_case = NTX__PEER__BODY_HELLO;
     CHECK_EQ(ntx_peer_validate(&m), -EBADMSG); /* a case, and nothing there */
+    Ntx__Ping ping = NTX__PING__INIT;
+    m.body_case = NTX__PEER__BODY_PING;
+    CHECK_EQ(ntx_peer_validate(&m), -EBADMSG);
+    m.ping = &ping;
+    CHECK_EQ(ntx_peer_validate(&m), 0);
+    m.ping = NULL;
+    m.body_case = NTX__PEER__BODY_PONG;
+    CHECK_EQ(ntx_peer_validate(&m), -EBADMSG);
+    m.pong = &ping;
+    CHECK_EQ(ntx_peer_validate(&m), 0);
+    m.pong = NULL;
+    m.body_case = NTX__PEER__BODY_HELLO;
     m.hello = &h;
     h.role = (char *)"iod";
     h.instance = 1;
