@@ -34,15 +34,18 @@ static int simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Ntx__Re
     return 0;
 }
 
-/* The daemons run; MODEL, where given, is loaded. Returns when a signal came (-EINTR) or ntx-computed died (-EPIPE). */
-static int serve(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint32_t rank, struct ntx_err *err)
+/* The daemons run; MODEL, where given, is loaded, unless *loaded: then ntx-computed has what it served before it died
+ * (serve/keeper.h). Returns when a signal came (-EINTR) or ntx-computed died (-EPIPE). */
+static int serve(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint32_t rank,
+                 bool *loaded, struct ntx_err *err)
 {
     Ntx__Reply *r;
-    int rc = f->n ? ntx_load_model(c, o, f, err) : 0;
+    int rc = f->n && !*loaded ? ntx_load_model(c, o, f, err) : 0;
     if (rc)
         return rc;
-    if (!o->quiet && !rank)
+    if (!o->quiet && !rank && !*loaded)
         ntx_say("ready%s%s; Ctrl-C stops", f->n ? " with " : "", f->n ? f->names[0] : "");
+    *loaded = true;
     return ntx_client_next(c, UINT64_MAX, -1, &r, err); /* nothing answers: this waits for a signal or the end */
 }
 
@@ -64,6 +67,7 @@ static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
     struct ntx_client *c = NULL;
     char dir[200];
     uint32_t rank = 0;
+    bool loaded = false;
     const bool among = ntx_among_machines(&rank);
     int rc = ntx_supervisor_check(&err);
     if (among)
@@ -80,7 +84,7 @@ static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
         rc = ntx_gateway_child_start(gateway, dir, &err);
     while (!rc) {
         char how[320];
-        rc = serve(c, o, &f, rank, &err);
+        rc = serve(c, o, &f, rank, &loaded, &err);
         if (rc == -EPIPE && among) /* its connections end before it has parted from the other machines */
             ntx_client_wait(ntx_supervisor_fd(ntx_client_supervisor(c)), PART_MS);
         if (rc != -EPIPE || !ntx_supervisor_lost(ntx_client_supervisor(c), how, sizeof how))

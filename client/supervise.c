@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@ struct ntx_supervisor {
     int alive[2]; /* children hold [0], only we hold [1] */
     int lost_fd;  /* readable once computed is gone */
     int poke_fd;  /* wakes the thread */
+    int keep[2];  /* computed's: the served model waits in it for the next one (serve/keeper.h) */
     int log_fd;   /* quiet: the daemons' stderr, in memory; else -1 */
     char about[1024]; /* what they said of it is told in the end; "": nothing is */
     pthread_t thread;
@@ -82,7 +84,7 @@ static int pidfd_open_(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0);
 
 static _Noreturn void exec_child(const struct ntx_supervisor *s, int which)
 {
-    char path[600], fd[16];
+    char path[600], fd[16], keep[32];
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -93,9 +95,19 @@ static _Noreturn void exec_child(const struct ntx_supervisor *s, int which)
     snprintf(path, sizeof path, "%s/%s", s->bin, names[which]);
     snprintf(fd, sizeof fd, "%d", s->alive[0]);
     fcntl(s->alive[0], F_SETFD, 0); /* this one is inherited */
-    const char *argv[] = {names[which], "--runtime", s->dir, "--alive-fd", fd, s->quiet ? "--quiet" : NULL, NULL, NULL};
+    const char *argv[10] = {names[which], "--runtime", s->dir, "--alive-fd", fd};
+    unsigned n = 5;
+    if (s->quiet)
+        argv[n++] = "--quiet";
     if (s->among && which == COMPUTED)
-        argv[s->quiet ? 6 : 5] = "--machines";
+        argv[n++] = "--machines";
+    if (!s->among && which == COMPUTED) {
+        snprintf(keep, sizeof keep, "%d,%d", s->keep[0], s->keep[1]);
+        for (int i = 0; i < 2; i++)
+            fcntl(s->keep[i], F_SETFD, 0);
+        argv[n++] = "--keep";
+        argv[n++] = keep;
+    }
     execv(path, (char *const *)argv);
     ntx_log(NTX_LOG_ERR, "cannot start %s: %s; it belongs beside ntx itself", path, strerror(errno));
     _exit(127);
@@ -256,7 +268,13 @@ int ntx_supervisor_start(const char *dir, bool quiet, bool among, struct ntx_sup
         free(s);
         return rc ? rc : ntx_err_set(err, -ENOMEM, "no memory");
     }
-    *s = (struct ntx_supervisor){.quiet = quiet, .among = among, .alive = {-1, -1}, .lost_fd = -1, .poke_fd = -1, .log_fd = -1};
+    *s = (struct ntx_supervisor){.quiet = quiet,
+                                 .among = among,
+                                 .alive = {-1, -1},
+                                 .lost_fd = -1,
+                                 .poke_fd = -1,
+                                 .keep = {-1, -1},
+                                 .log_fd = -1};
     for (int i = 0; i < N_CHILDREN; i++)
         s->child[i].pidfd = -1;
     pthread_mutex_init(&s->mu, NULL);
@@ -265,7 +283,8 @@ int ntx_supervisor_start(const char *dir, bool quiet, bool among, struct ntx_sup
         goto fail;
     s->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->lost_fd < 0 || s->poke_fd < 0 || pipe2(s->alive, O_CLOEXEC)) {
+    if (s->lost_fd < 0 || s->poke_fd < 0 || pipe2(s->alive, O_CLOEXEC) ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s->keep)) {
         rc = -errno;
         goto fail;
     }
@@ -365,7 +384,7 @@ void ntx_supervisor_stop(struct ntx_supervisor *s)
     for (int i = 0; i < N_CHILDREN; i++) /* computed first: it tells the workers to let go, and they end by themselves */
         end_child(s, i);
     tell(s);
-    int fds[] = {s->alive[0], s->alive[1], s->lost_fd, s->poke_fd, s->log_fd};
+    int fds[] = {s->alive[0], s->alive[1], s->lost_fd, s->poke_fd, s->keep[0], s->keep[1], s->log_fd};
     for (unsigned i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             close(fds[i]);

@@ -103,19 +103,25 @@ int ntx_read_all(int fd, void *buf, size_t len)
     return 0;
 }
 
-void ntx_notify(const char *state)
+int ntx_notify_fds(const char *state, const int *fds, unsigned n_fds)
 {
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (!path || strlen(path) >= sizeof a.sun_path)
-        return;
+        return -ENOENT;
     memcpy(a.sun_path, path, strlen(path));
     if (*path == '@')
         a.sun_path[0] = 0; /* abstract name */
     int s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (s < 0)
-        return;
+        return -errno;
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
-    (void)!sendto(s, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&a, len);
+    int rc = connect(s, (struct sockaddr *)&a, len) ? -errno : ntx_send_fds(s, state, strlen(state), fds, n_fds);
     close(s);
+    return rc;
+}
+
+void ntx_notify(const char *state)
+{
+    (void)ntx_notify_fds(state, NULL, 0);
 }

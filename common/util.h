@@ -69,6 +69,7 @@ int ntx_read_all(int fd, void *buf, size_t len);
 
 /* Readiness under systemd ($NOTIFY_SOCKET); a no-op elsewhere. state e.g. "READY=1\nSTATUS=...". */
 void ntx_notify(const char *state);
+int ntx_notify_fds(const char *state, const int *fds, unsigned n_fds); /* with descriptors, for its store of them; -ENOENT elsewhere */
 
 #define NTX_ROUND_UP(x, a) (((x) + (a) - 1) / (a) * (a))
 #define NTX_ROUND_DOWN(x, a) ((x) / (a) * (a))

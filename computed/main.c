@@ -12,6 +12,7 @@
 
 #include "common/util.h"
 #include "computed/config.h"
+#include "serve/keeper.h"
 #include "serve/machines.h"
 #include "serve/server.h"
 #include "serve/take.h"
@@ -27,7 +28,7 @@ const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT "
 
 struct args {
     const char *dir, *config, *model, *fault;
-    int alive_fd;
+    int alive_fd, keep[2];
     bool service, memory_max, print_config, machines;
     enum ntx_log_level level;
 };
@@ -37,24 +38,34 @@ struct app { /* everything that a callback needs */
     uv_loop_t loop;
     struct ntx_server *server;
     struct ntx_machines *machines;
+    struct ntx_keeper keep;
     uv_signal_t term, interrupt;
     uv_poll_t alive;
     uint32_t grace_ms;
 };
 
-enum { OPT_MEMORY_MAX = 256, OPT_PRINT_CONFIG, OPT_MACHINES };
+enum { OPT_MEMORY_MAX = 256, OPT_PRINT_CONFIG, OPT_MACHINES, OPT_KEEP };
 
 static const struct argp_option options[] = {
-    {"runtime", 'r', "DIR", 0, "runtime directory with the sockets (default: $NTX_RUNTIME, /run/ntx for the service, $XDG_RUNTIME_DIR/ntx)", 0},
+    {"runtime", 'r', "DIR", 0,
+     "runtime directory with the sockets (default: $NTX_RUNTIME, /run/ntx for the service, $XDG_RUNTIME_DIR/ntx)", 0},
     {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
+    {"keep", OPT_KEEP, "R,W", OPTION_HIDDEN,
+     "an inherited pair of sockets, in which the served model outlives this process (serve/keeper.h)", 0},
     {"config", 'c', "FILE", 0, "configuration file (--print-config shows what goes into it)", 0},
     {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
-    {"fault", 'f', "RULES", 0, "for tests: faults of that model's reads, as iod/source.h has them; a service takes such rules from its clients only where this is given", 0},
+    {"fault", 'f', "RULES", 0,
+     "for tests: faults of that model's reads, as iod/source.h has them; a service takes such rules from its clients "
+     "only where this is given",
+     0},
     {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
     {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
-    {"machines", OPT_MACHINES, NULL, 0, "share the model with the other machines that mpirun started (ntx up says so by itself)", 0},
-    {"memory-max", OPT_MEMORY_MAX, NULL, 0, "print what systemd's MemoryMax of the three daemons is to be by the configuration, and exit", 0},
-    {"print-config", OPT_PRINT_CONFIG, NULL, 0, "print a configuration file with every key, its default and what it means, and exit", 0},
+    {"machines", OPT_MACHINES, NULL, 0,
+     "share the model with the other machines that mpirun started (ntx up says so by itself)", 0},
+    {"memory-max", OPT_MEMORY_MAX, NULL, 0,
+     "print what systemd's MemoryMax of the three daemons is to be by the configuration, and exit", 0},
+    {"print-config", OPT_PRINT_CONFIG, NULL, 0,
+     "print a configuration file with every key, its default and what it means, and exit", 0},
     {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
     {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
     {0},
@@ -72,6 +83,11 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case 's': a->service = true; return 0;
     case OPT_MEMORY_MAX: a->memory_max = true; return 0;
     case OPT_MACHINES: a->machines = true; return 0;
+    case OPT_KEEP:
+        if (sscanf(arg, "%d,%d", &a->keep[0], &a->keep[1]) != 2 || fcntl(a->keep[0], F_GETFD) < 0 ||
+            fcntl(a->keep[1], F_GETFD) < 0)
+            ntx_usage_error(st, "--keep: '%s' is not a pair of descriptors", arg);
+        return 0;
     case OPT_PRINT_CONFIG: a->print_config = true; return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case 'q': a->level = NTX_LOG_WARN; return 0;
@@ -198,7 +214,9 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         .group_admin = !strcmp(a->config.admin, "group"),
         .faults = args->fault != NULL,
         .machines = a->machines,
+        .keep = a->machines ? NULL : &a->keep,
     };
+    ntx_keeper_open(&a->keep, args->keep);
     a->grace_ms = args->service ? a->config.stop_grace_ms : CAPTIVE_GRACE_MS;
     if (args->model) {
         load.path = (char *)(uintptr_t)args->model;
@@ -211,7 +229,7 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
     if (rc)
         return rc;
     rc = watch(a, args, err);
-    if (!rc && *load.path)
+    if (!rc && !ntx_server_load_kept(a->server) && *load.path)
         rc = ntx_server_load(a->server, &load, err);
     if (rc)
         ntx_server_shutdown(a->server, 0);
@@ -261,7 +279,7 @@ int main(int argc, char **argv)
                                      "Serves language models bigger than memory: the part of ntx that computes. "
                                      "Usually started by 'ntx' or by systemd, with ntx-iod and ntx-predictor beside it.",
                                      NULL, NULL, NULL};
-    struct args args = {.alive_fd = -1, .level = NTX_LOG_INFO};
+    struct args args = {.alive_fd = -1, .keep = {-1, -1}, .level = NTX_LOG_INFO};
     static struct app app;
     struct ntx_err err = {0};
     char dir[4096];

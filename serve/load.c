@@ -504,6 +504,14 @@ static bool same_time(struct timespec a, struct timespec b)
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
+bool ntx_loaded_changed(const struct stat *was, const struct stat *now)
+{
+    /* A name that was removed or added changes ctime too, and no byte of the file. */
+    bool renamed = now->st_nlink != was->st_nlink;
+    return now->st_size != was->st_size || !same_time(now->st_mtim, was->st_mtim) ||
+           (!renamed && !same_time(now->st_ctim, was->st_ctim));
+}
+
 int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err)
 {
     struct stat now;
@@ -511,9 +519,7 @@ int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err)
         const struct stat *was = &l->stamps[i];
         if (fstat(l->fds[i], &now))
             return ntx_err_set(err, -errno, "%s: %s", l->names[i], strerror(errno));
-        /* A name that was removed or added changes ctime too, and no byte of the file. */
-        bool renamed = now.st_nlink != was->st_nlink;
-        if (now.st_size != was->st_size || !same_time(now.st_mtim, was->st_mtim) || (!renamed && !same_time(now.st_ctim, was->st_ctim)))
+        if (ntx_loaded_changed(was, &now))
             return ntx_err_set(err, -ESTALE, "%s: the file has been changed while it was loaded: load the model again", l->names[i]);
     }
     return 0;

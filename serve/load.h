@@ -175,5 +175,6 @@ int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx
 
 /* -ESTALE with the file's name when a file is not any more what it was when its header was read. */
 int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err);
+bool ntx_loaded_changed(const struct stat *was, const struct stat *now); /* of a file: by its size and its times */
 
 #endif

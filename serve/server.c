@@ -108,6 +108,7 @@ static void wait_for_state(struct ntx_server *s)
 static void on_slow(uv_timer_t *t)
 {
     wait_for_state(t->data);
+    ntx__health_tick(t->data);
     ntx__conns_check(t->data);
     ntx__takers_check(t->data);
 }
@@ -198,6 +199,24 @@ int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct nt
     return 0;
 }
 
+int ntx_server_load_kept(struct ntx_server *s)
+{
+    struct ntx_kept k;
+    struct ntx_err err = {0};
+    int rc = s->c.keep ? ntx_keeper_take(s->c.keep, &k, &err) : 0;
+    if (rc < 0)
+        ntx__health_set(s, NTX_MON_PART_LOAD, NTX_MON_STOPPED, "%s: load a model (ntx load MODEL)", err.text);
+    if (rc <= 0)
+        return rc < 0;
+    ntx__health_set(s, NTX_MON_PART_LOAD, NTX_MON_STOPPED,
+                    "ntx-computed had ended unexpectedly, and the model that it served is loaded again: %s",
+                    k.load->names[0]);
+    ntx__opening_again(s, k.load, k.fds, k.n_fds, true);
+    k.n_fds = 0; /* they are its now */
+    ntx_kept_free(&k);
+    return 1;
+}
+
 int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *err)
 {
     int rc = ntx__opening_new(s, NULL, 0, m);
@@ -234,6 +253,7 @@ void ntx__server_step(struct ntx_server *s)
 {
     if (!s->draining) {
         ntx__openings_go(s);
+        ntx__health_look(s);
         return;
     }
     if (!s->ending && s->engine && ntx_engine_busy(s->engine))
@@ -265,6 +285,8 @@ void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms)
         ntx__unlisten(s);
     extend(s->draining ? "" : "STOPPING=1\n", (uint64_t)grace_ms + HARD_MS);
     s->draining = true;
+    if (s->c.keep && !s->lost) /* an end in order: the next one begins anew */
+        ntx_keeper_drop(s->c.keep);
     ntx__openings_stop(s);
     uv_timer_start(&s->grace, on_grace_end, grace_ms, 0);
     uv_timer_start(&s->hard, on_hard_end, grace_ms + HARD_MS, 0);

@@ -29,8 +29,9 @@ struct ntx_server;
 /* Connections beyond the limit: they may ask for the status and for the end, and are told why there is no more. Never all of them are one
  * user's where another one comes. */
 #define NTX_MAX_GUESTS 16
-/* That clients may take: each has one, and all together may have passed in the files of one model, while two others are loaded and being loaded. */
-#define NTX_SERVER_DESCRIPTORS(max_clients) ((max_clients) + NTX_MAX_GUESTS + 3u * NTX_MAX_FILES)
+/* That clients may take: each has one, and all together may have passed in the files of one model, while two others are loaded and being loaded;
+ * the loaded one's are watched. */
+#define NTX_SERVER_DESCRIPTORS(max_clients) ((max_clients) + NTX_MAX_GUESTS + 4u * NTX_MAX_FILES)
 
 struct ntx_server_config {
     const char *dir;            /* runtime directory */
@@ -47,11 +48,14 @@ struct ntx_server_config {
     bool share_all;             /* prefixes of texts are shared between users, too */
     bool group_admin;           /* of a service: members may do what else only its user and root may */
     struct ntx_machines *machines; /* that share a model with this one (machines.h); NULL: it is alone */
+    struct ntx_keeper *keep;    /* where the served model is kept for the next ntx-computed, should this one die (keeper.h); NULL: nowhere */
     bool faults;                /* of a service: a Load may have fault rules, since this one was started for tests */
 };
 
 /* Listens, and waits for workers. */
 int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct ntx_server **out, struct ntx_err *err);
+/* Loads the model that an ntx-computed served that died. 1: it is on its way, or cannot be, which the status and the log tell; 0: none was kept. */
+int ntx_server_load_kept(struct ntx_server *s);
 /* Loads a model on the daemon's own behalf; what becomes of it is logged. */
 int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *err);
 /* Refuses what is new, lets running answers finish for grace_ms, then ends them with "cancel"; all handles get closed and so the loop

@@ -12,11 +12,14 @@
  *   server_open.c     loads on their way: looked at, opened, planned
  *   server_model.c    the states of the model
  *   server_worker.c   what the workers say
+ *   server_health.c   what troubles it
+ *   server_watch.c    whether the model's files are what was loaded
  *   server_status.c   the status object */
 #ifndef NTX_SERVE_SERVER_IMPL_H
 #define NTX_SERVE_SERVER_IMPL_H
 
 #include "serve/engine.h"
+#include "serve/keeper.h"
 #include "serve/load.h"
 #include "serve/server.h"
 #include "serve/server_reply.h"
@@ -118,13 +121,13 @@ struct ntx_opening { /* server_open.c */
     int rc;
     bool working, dropped;
     bool again;                /* a model that was there before: only if none is */
+    bool revived;              /* and before this process */
     atomic_bool stop;
 };
 
-struct ntx_kept { /* what loads a model again */
-    Ntx__Load *load;           /* NULL: nothing is kept */
-    int fds[NTX_MAX_FILES];
-    unsigned n_fds;
+struct ntx_trouble { /* of one part (shm/monitor.h); server_health.c */
+    enum ntx_mon_grade grade;
+    char text[sizeof ((struct ntx_mon_trouble *)0)->text];
 };
 
 struct ntx_server {
@@ -161,6 +164,7 @@ struct ntx_server {
     char followed_why[256];
     Ntx__Load *load, *next_load;    /* by which loaded and next came */
     struct ntx_loaded *next;        /* opened, waits for the old model to go */
+    bool revived;                   /* the one on its way was served by an ntx-computed that died */
     struct ntx_kept old;            /* the model that the one on its way replaces: it comes back if that one fails */
     struct ntx_opening *openings;
     struct ntx_taker *takers;
@@ -182,6 +186,9 @@ struct ntx_server {
     bool no_iod;                    /* passes are aborted, since the only ntx-iod there is was refused, or all there were ended before they had read anything */
     bool spoilt;                    /* passes are aborted: nothing can be read into this region any more */
     unsigned failed_ticks;          /* looks at an arena that has failed, before iod said why */
+    struct ntx_trouble trouble[NTX_MON_N_PARTS];
+    uint64_t heard_ns[3];           /* by enum ntx_role: when it last said something, or came, by ntx__server_awake */
+    struct ntx_watch *watch;        /* of the loaded model's files; NULL: none is */
     char iod_text[256];             /* the last failure that iod told */
     char *notes[NTX_MAX_NOTES];
     unsigned n_notes;
@@ -249,6 +256,7 @@ void ntx__release_held(struct ntx_server *s); /* the model is there, or will not
 /* Takes the loaded and the load over; the requester, too. Only while nothing is on its way or under way (ntx__load_refusal). */
 void ntx__model_switch(struct ntx_server *s, const struct ntx_requester *requester, struct ntx_loaded *next, Ntx__Load *load);
 void ntx__model_unload(struct ntx_server *s); /* of READY, FILLING or WAITING; ntx__server_step is called when it is gone */
+void ntx__load_untold(struct ntx_server *s, const Ntx__Load *failed, const struct ntx_err *e); /* a load that nobody waits for has failed */
 void ntx__preamble_begin(struct ntx_server *s); /* server_preamble.c: a model is there */
 void ntx__preamble_reply(struct ntx_server *s, const uint8_t *body, size_t n);
 void ntx__model_tick(struct ntx_server *s);   /* progress and deadlines */
@@ -270,7 +278,8 @@ void ntx__takers_close(struct ntx_server *s);
 
 /* ---- server_open.c */
 int ntx__opening_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, const Ntx__Load *m); /* with the connection's taker, if it has one. c NULL: for nobody */
-void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds); /* of descriptors that were a model's before; takes them over */
+/* Of descriptors that were a model's before; takes them over. revived: of an ntx-computed's that died. */
+void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds, bool revived);
 void ntx__opening_verdict(struct ntx_opening *o, int rc, const char *text, const int *fds, unsigned n_fds);
 bool ntx__opening_of(const struct ntx_server *s, const struct ntx_writer *writer); /* NULL: anybody's */
 void ntx__openings_drop(struct ntx_server *s, const struct ntx_writer *writer);
@@ -284,6 +293,19 @@ struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s);
 void ntx__worker_owed(struct ntx_server *s); /* tries again what could not be sent */
 bool ntx__worker_do_without(struct ntx_server *s); /* in WAITING: all that is missing is a predictor that keeps ending. False: it is not so */
 const char *ntx__worker_unfit(const struct ntx_server *s); /* why a worker will not come, or NULL: it is there, or may yet come */
+
+/* ---- server_health.c */
+void ntx__health_set(struct ntx_server *s, enum ntx_mon_part part, enum ntx_mon_grade grade, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void ntx__health_well(struct ntx_server *s, enum ntx_mon_part part);
+enum ntx_mon_service ntx__health_look(struct ntx_server *s); /* at the workers; tells monitors */
+bool ntx__health_serves(const struct ntx_server *s);         /* a request is answered, and soon */
+void ntx__health_tick(struct ntx_server *s);                 /* every second */
+void ntx__health_heard(struct ntx_server *s, enum ntx_role role);
+
+/* ---- server_watch.c */
+void ntx__files_begin(struct ntx_server *s, bool again);
+void ntx__files_look(struct ntx_server *s);
+void ntx__files_end(struct ntx_server *s);
 
 /* ---- server_status.c: malloc'd JSON */
 char *ntx__status(struct ntx_server *s);

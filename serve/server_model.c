@@ -48,13 +48,15 @@ void ntx__requester_tell(struct ntx_server *s, struct ntx_requester *a, const st
     ntx__requester_clear(a);
 }
 
-static void forget(struct ntx_kept *k)
+/* A load that nobody asked for, so that nobody hears how it ended: who asks for the status does. */
+void ntx__load_untold(struct ntx_server *s, const Ntx__Load *failed, const struct ntx_err *e)
 {
-    if (k->load)
-        ntx__load__free_unpacked(k->load, NULL);
-    for (unsigned i = 0; i < k->n_fds; i++)
-        close(k->fds[i]);
-    *k = (struct ntx_kept){0};
+    const char *name = failed->n_names ? failed->names[0] : failed->path;
+    const char *what = s->revived ? "the model that was served before ntx-computed ended could not be loaded again"
+                                  : "the model could not be loaded";
+    const bool named = !*name || strstr(e->text, name);
+    ntx__health_set(s, NTX_MON_PART_LOAD, NTX_MON_STOPPED, "%s: %s%s%s; load a model (ntx load MODEL)", what,
+                    named ? "" : name, named ? "" : ": ", e->text);
 }
 
 static void log_plain_types(const struct ntx_loaded *l)
@@ -69,12 +71,81 @@ static void log_plain_types(const struct ntx_loaded *l)
     }
 }
 
+static bool keep_fds(struct ntx_kept *k, const int *fds, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        int fd = k->n_fds < NTX_MAX_FILES ? fcntl(fds[i], F_DUPFD_CLOEXEC, 0) : -1;
+        if (fd < 0)
+            return false;
+        k->fds[k->n_fds++] = fd;
+    }
+    return true;
+}
+
+static bool keep_drafters(struct ntx_kept *k, const struct ntx_loaded *l)
+{
+    bool kept = true;
+    for (unsigned i = 0; i < ntx_load_drafter_files(l) && kept; i++)
+        kept = keep_fds(k, &l->drafter[i].fd, 1);
+    return kept && keep_fds(k, l->left_out, l->n_left_out);
+}
+
+/* The model that is there, so that it can come back: its files stay open, and its settings are those that it has now.
+ */
+static int keep(const struct ntx_server *s, struct ntx_kept *k)
+{
+    struct ntx_loaded *l = s->loaded;
+    Ntx__Load m = *s->load;
+    m.path = (char *)"";
+    m.n_also = 0;
+    m.names = l->names;
+    m.n_names = l->n_fds;
+    m.copies = l->n_fds / l->n_files;
+    m.sidecar = l->sidecar_fd >= 0;
+    m.drafters = ntx_load_drafter_files(l) + l->n_left_out;
+    m.ram_bytes = l->ram_bytes;
+    ntx_kept_free(k);
+    if (!keep_fds(k, l->fds, l->n_fds) || !keep_drafters(k, l) || (m.sidecar && !keep_fds(k, &l->sidecar_fd, 1)) ||
+        !(k->load = ntx__load_copy(&m))) {
+        ntx_kept_free(k);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+static void keep_old(struct ntx_server *s)
+{
+    if (keep(s, &s->old))
+        ntx_log(NTX_LOG_WARN,
+                "should the new model fail, the old one does not come back: no memory, or too few descriptors");
+}
+
+/* It is served now: the next ntx-computed is to have it, should this one die. */
+static void keep_served(struct ntx_server *s)
+{
+    struct ntx_kept k = {0};
+    struct ntx_err err = {0};
+    if (!s->c.keep || s->c.machines)
+        return;
+    int rc =
+        keep(s, &k)
+            ? ntx_err_set(&err, -ENOMEM,
+                          "should ntx-computed die, its model is not loaded again: no memory, or too few descriptors")
+            : ntx_keeper_put(s->c.keep, &k, &err);
+    if (rc)
+        ntx_log(NTX_LOG_WARN, "%s", err.text);
+    ntx_kept_free(&k);
+}
+
 static void tell_loaded(struct ntx_server *s)
 {
     Ntx__Loaded m = NTX__LOADED__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     struct ntx_requester *a = &s->loader;
-    forget(&s->old);
+    ntx_kept_free(&s->old);
+    s->revived = false;
+    ntx__health_well(s, NTX_MON_PART_LOAD);
+    keep_served(s);
     ntx_log(NTX_LOG_INFO, "%s is loaded: %u tokens of context, %s", s->loaded->names[0], s->loaded->env.ctx, s->loaded->ops->name);
     log_plain_types(s->loaded);
     if (!s->loaded->env.chat && !s->loaded->env.has_template)
@@ -116,45 +187,6 @@ static void forget_notes(struct ntx_server *s)
 }
 
 /* ---- building */
-
-static bool keep_fds(struct ntx_kept *k, const int *fds, unsigned n)
-{
-    for (unsigned i = 0; i < n; i++) {
-        int fd = k->n_fds < NTX_MAX_FILES ? fcntl(fds[i], F_DUPFD_CLOEXEC, 0) : -1;
-        if (fd < 0)
-            return false;
-        k->fds[k->n_fds++] = fd;
-    }
-    return true;
-}
-
-static bool keep_drafters(struct ntx_kept *k, const struct ntx_loaded *l)
-{
-    bool kept = true;
-    for (unsigned i = 0; i < ntx_load_drafter_files(l) && kept; i++)
-        kept = keep_fds(k, &l->drafter[i].fd, 1);
-    return kept && keep_fds(k, l->left_out, l->n_left_out);
-}
-
-/* The model that is there, so that it can come back: its files stay open, and its settings are those that it has now. */
-static void keep_old(struct ntx_server *s)
-{
-    struct ntx_loaded *l = s->loaded;
-    Ntx__Load m = *s->load;
-    m.path = (char *)"";
-    m.n_also = 0;
-    m.names = l->names;
-    m.n_names = l->n_fds;
-    m.copies = l->n_fds / l->n_files;
-    m.sidecar = l->sidecar_fd >= 0;
-    m.drafters = ntx_load_drafter_files(l) + l->n_left_out;
-    m.ram_bytes = l->ram_bytes;
-    forget(&s->old);
-    if (!keep_fds(&s->old, l->fds, l->n_fds) || !keep_drafters(&s->old, l) || (m.sidecar && !keep_fds(&s->old, &l->sidecar_fd, 1)) || !(s->old.load = ntx__load_copy(&m))) {
-        ntx_log(NTX_LOG_WARN, "should the new model fail, the old one does not come back: no memory, or too few descriptors");
-        forget(&s->old);
-    }
-}
 
 static void build(struct ntx_server *s);
 
@@ -307,6 +339,7 @@ void ntx__model_workers_ready(struct ntx_server *s)
     s->state = NTX_MODEL_FILLING;
     s->filling_ns = ntx_now_ns();
     s->fill_patience = ntx_patience(FILL_LIMIT_S * 1000000000ull);
+    ntx__files_begin(s, s->revived);
     ntx__model_note(s, s->loaded->lock_note);
     set_gauges(s);
     ntx__release_held(s);
@@ -442,17 +475,20 @@ static void free_work(uv_work_t *w)
 }
 
 /* All that could be looked at before was right, and yet it did not come up: the model that it replaced comes back. */
-static void load_failed(struct ntx_server *s)
+static void load_failed(struct ntx_server *s, const Ntx__Load *failed)
 {
     bool again = s->old.load && !s->draining;
     size_t n = strlen(s->load_err.text);
     if (again)
         snprintf(s->load_err.text + n, sizeof s->load_err.text - n, "; the model that was there before is loaded again");
+    if (!s->loader.writer && !s->draining)
+        ntx__load_untold(s, failed, &s->load_err);
     ntx__requester_tell(s, &s->loader, &s->load_err);
+    s->revived = false;
     if (!again)
         return;
     ntx_log(NTX_LOG_WARN, "the new model failed; loading %s again", s->old.load->names[0]);
-    ntx__opening_again(s, s->old.load, s->old.fds, s->old.n_fds);
+    ntx__opening_again(s, s->old.load, s->old.fds, s->old.n_fds, false);
     s->old.n_fds = 0; /* they are its now */
 }
 
@@ -462,7 +498,7 @@ static void after_free(uv_work_t *w, int status)
     (void)status;
     s->leaving = NULL;
     s->loaded_bytes = 0;
-    ntx__load__free_unpacked(s->load, NULL);
+    Ntx__Load *was = s->load;
     s->load = NULL;
     s->state = NTX_MODEL_EMPTY;
     set_gauges(s);
@@ -476,14 +512,15 @@ static void after_free(uv_work_t *w, int status)
         s->next_load = NULL;
         ntx_err_set(&s->load_err, -ESHUTDOWN, "ntx-computed is shutting down");
     }
+    if (s->load_err.code && !s->next)
+        load_failed(s, was);
+    ntx__load__free_unpacked(was, NULL);
     if (s->next) {
         build(s);
         return;
     }
-    if (s->load_err.code)
-        load_failed(s);
     s->load_err = (struct ntx_err){0};
-    forget(&s->old);
+    ntx_kept_free(&s->old);
     ntx__release_held(s);
     ntx__server_step(s);
 }
@@ -543,6 +580,7 @@ void ntx__model_followed(struct ntx_server *s)
 void ntx__model_unload(struct ntx_server *s)
 {
     s->state = NTX_MODEL_UNLOADING;
+    ntx__files_end(s);
     s->iod_owed = s->policy_owed = false;
     if (s->following) {
         ntx_machines_stop(s->c.machines);

@@ -43,7 +43,13 @@ static void end(struct ntx_opening *o)
 
 static void fail(struct ntx_opening *o, const struct ntx_err *e)
 {
-    ntx__requester_tell(o->server, &o->requester, e);
+    struct ntx_server *s = o->server;
+    if (!o->requester.writer && !s->draining && s->state == NTX_MODEL_EMPTY) {
+        s->revived = o->revived;
+        ntx__load_untold(s, o->load, e);
+        s->revived = false;
+    }
+    ntx__requester_tell(s, &o->requester, e);
     end(o);
 }
 
@@ -65,6 +71,7 @@ static void go(struct ntx_opening *o)
         return;
     }
     if (!o->again || s->state == NTX_MODEL_EMPTY) {
+        s->revived = o->revived;
         ntx__model_switch(s, &o->requester, o->loaded, o->load);
         o->requester = (struct ntx_requester){0};
         o->loaded = NULL;
@@ -195,7 +202,7 @@ int ntx__opening_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, cons
     return 0;
 }
 
-void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds)
+void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds, bool revived)
 {
     struct ntx_opening *o = opening_new(s, NULL, 0, m);
     for (unsigned i = 0; !o && i < n_fds; i++)
@@ -205,6 +212,7 @@ void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds
     for (unsigned i = 0; i < n_fds; i++) /* as ntx-iod left them, they take aligned reads only */
         fcntl(fds[i], F_SETFL, 0);
     o->again = true;
+    o->revived = revived;
     begin_work(o, fds, n_fds);
 }
 

@@ -56,7 +56,9 @@ static void compute(struct ntx_server *s, struct ntx_writer *writer, Ntx__Reques
         submit(s, writer, req);
         ntx__server_pulse(s);
     } else if (s->state == NTX_MODEL_EMPTY && !ntx__opening_of(s, NULL))
-        fail(s, writer, req, -ENOENT, "no model is loaded: load one first (ntx load MODEL)");
+        fail(s, writer, req, -ENOENT,
+             s->trouble[NTX_MON_PART_LOAD].grade ? s->trouble[NTX_MON_PART_LOAD].text
+                                                 : "no model is loaded: load one first (ntx load MODEL)");
     else
         hold(s, writer, req);
 }
@@ -223,6 +225,8 @@ static void unload(struct ntx_conn *c, Ntx__Request *req)
         return;
     }
     s->unloader = (struct ntx_requester){ntx_writer_ref(c->writer), req->id};
+    if (s->c.keep) /* the next ntx-computed is to have none, too */
+        ntx_keeper_drop(s->c.keep);
     ntx__request__free_unpacked(req, NULL);
     ntx__model_unload(s);
 }

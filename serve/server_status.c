@@ -7,10 +7,16 @@
 #include "serve/stats.h"
 #include "ntx_version.h"
 
-static const char *state_name(const struct ntx_server *s)
+/* state: what the service is. serving: whether a request is answered now. reasons: what is wrong, and what to do. */
+static void add_state(json_t *j, struct ntx_server *s)
 {
-    static const char *const names[] = {"empty", "unloading", "loading", "loading", "loading", "ready"};
-    return s->state == NTX_MODEL_EMPTY && ntx__opening_of(s, NULL) ? "loading" : names[s->state];
+    json_t *reasons = json_array();
+    json_object_set_new(j, "state", json_string(ntx_mon_service_name[ntx__health_look(s)]));
+    json_object_set_new(j, "serving", json_boolean(ntx__health_serves(s)));
+    for (int i = 0; i < NTX_MON_N_PARTS; i++)
+        if (s->trouble[i].grade != NTX_MON_WELL)
+            json_array_append_new(reasons, json_string(s->trouble[i].text));
+    json_object_set_new(j, "reasons", reasons);
 }
 
 static void add_workers(json_t *j, struct ntx_server *s)
@@ -90,7 +96,7 @@ char *ntx__status(struct ntx_server *s)
     json_t *j = json_object();
     if (!j)
         return NULL;
-    json_object_set_new(j, "state", json_string(s->draining ? "stopping" : state_name(s)));
+    add_state(j, s);
     json_object_set_new(j, "build", json_string(NTX_BUILD));
     json_object_set_new(j, "pid", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_pid)));
     json_object_set_new(j, "uptime_s", json_real((double)(ntx_now_ns() - s->started_ns) / 1e9));

@@ -178,6 +178,7 @@ static void on_died(void *ctx, enum ntx_role role)
 {
     struct ntx_server *s = ctx;
     s->refused[role][0] = 0;
+    ntx__health_heard(s, role); /* since when it is away */
     ntx_gauge(s->counters, role == NTX_ROLE_IOD ? NTX_C_iod_pid : NTX_C_pred_pid, 0); /* the number may become another process's */
     if (role == NTX_ROLE_IOD) {
         s->iod_ready = s->iod_owed = false;
@@ -310,12 +311,15 @@ static void on_drained(void *ctx)
         ntx_stream_untaint(s->loaded->stream);
 }
 
+static void on_heard(void *ctx, enum ntx_role role) { ntx__health_heard(ctx, role); }
+
 static void on_detached(void *ctx) { ntx__model_detached(ctx); }
 
 struct ntx_workers_cb ntx__worker_callbacks(struct ntx_server *s)
 {
     return (struct ntx_workers_cb){.ctx = s,
                                    .admitted = on_admitted,
+                                   .heard = on_heard,
                                    .hello = on_hello,
                                    .message = on_message,
                                    .died = on_died,

@@ -13,7 +13,7 @@
 #include "common/util.h"
 
 #define MAGIC 0x7372746e75636e78ULL
-#define VERSION 3u
+#define VERSION 4u
 
 const struct ntx_counter_info ntx_counter_info[NTX_N_COUNTERS] = {
 #define KIND_c 'c'

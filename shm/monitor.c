@@ -6,6 +6,11 @@ const struct ntx_hist_info ntx_hist_info[NTX_N_HISTOGRAMS] = {
 #undef X
 };
 
+#define X(name, text) text,
+const char *const ntx_mon_service_name[NTX_MON_N_SERVICES] = {NTX_MON_SERVICES(X)};
+const char *const ntx_mon_part_name[NTX_MON_N_PARTS] = {NTX_MON_PARTS(X)};
+#undef X
+
 uint64_t ntx_hist_bound(enum ntx_histogram h, unsigned i)
 {
     static const uint64_t tenths[] = {10, 25, 50};

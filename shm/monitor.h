@@ -67,9 +67,30 @@ struct ntx_mon_session {
     _Atomic uint64_t asked_ns, first_ns, last_ns; /* CLOCK_MONOTONIC; 0: not yet */
 };
 
+/* What the service is, and what troubles it: one row for each part of it that may. */
+#define NTX_MON_SERVICES(X) X(EMPTY, "empty") X(LOADING, "loading") X(UNLOADING, "unloading") X(READY, "ready") X(DEGRADED, "degraded") X(STOPPING, "stopping")
+#define NTX_MON_PARTS(X) X(IOD, "iod") X(PREDICTOR, "predictor") X(FILES, "files") X(LOAD, "load")
+#define X(name, text) NTX_MON_SERVICE_##name,
+enum ntx_mon_service { NTX_MON_SERVICES(X) NTX_MON_N_SERVICES };
+#undef X
+#define X(name, text) NTX_MON_PART_##name,
+enum ntx_mon_part { NTX_MON_PARTS(X) NTX_MON_N_PARTS };
+#undef X
+extern const char *const ntx_mon_service_name[NTX_MON_N_SERVICES];
+extern const char *const ntx_mon_part_name[NTX_MON_N_PARTS];
+
+enum ntx_mon_grade { NTX_MON_WELL, NTX_MON_SERVED, NTX_MON_STOPPED }; /* no trouble; requests are answered all the same; they are not */
+
+struct ntx_mon_trouble {
+    _Atomic uint32_t grade; /* enum ntx_mon_grade */
+    char text[400];         /* why, and what to do; "" while all is well */
+};
+
 struct ntx_monitor {
     char model[64], arch[32], kernel[16]; /* of the loaded model; "" while none */
     _Atomic uint32_t n_layers;            /* 0 while none; then the tables are valid */
+    _Atomic uint32_t service;             /* enum ntx_mon_service */
+    struct ntx_mon_trouble trouble[NTX_MON_N_PARTS];
     struct ntx_hist hist[NTX_N_HISTOGRAMS];
     struct ntx_mon_layer layer[NTX_MON_LAYERS];
     struct ntx_mon_session session[NTX_MON_SESSIONS];

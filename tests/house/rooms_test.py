@@ -10,7 +10,7 @@ import sys
 SOURCE = os.environ["NTX_SOURCE"]
 GENERATED = {"proto/ntx.pb-c.h"}
 CIRCLE_MOST = 4  # modules: a file of AVX-512 and what it gives to others
-WIRE = re.compile(r"proto/|computed/|iod/|predictor/|client/|serve/(server|take|workers|load_request)")  # who knows messages
+WIRE = re.compile(r"proto/|computed/|iod/|predictor/|client/|serve/(server|take|keeper|workers|load_request)")  # who knows messages
 NAMED = re.compile(r"model/tensors\.h|model/arch/")  # who names tensors: the table, and what tells an architecture
 TENSORS = set(re.findall(r'"([\w.]+\.(?:weight|bias))"', open(os.path.join(SOURCE, "model/tensors.h")).read()))
 may, circles = {}, []

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -75,10 +76,13 @@ def make_model(path, *options):
 class Daemons:
     """with Daemons() as d: d.client() ..."""
 
-    def __init__(self, *options, restart=True, grace=10):
+    def __init__(self, *options, restart=True, grace=10, keep=False):
         self.dir = tempfile.mkdtemp(prefix="ntx-server-")
         self.options, self.restart, self.grace = list(options), restart, grace
         self.alive = os.pipe()
+        self.keep = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if keep else ()  # as a supervisor does
+        if keep:
+            self.options += ["--keep", "%d,%d" % tuple(s.fileno() for s in self.keep)]
         self.child, self.starts = {}, {"iod": 0, "predictor": 0, "computed": 0}
         self.stopping = False
         self.lock = threading.Lock()
@@ -87,7 +91,7 @@ class Daemons:
     def spawn(self, name):
         options = self.options if name == "computed" else []
         argv = [os.path.join(BIN, "ntx-" + name), "--runtime", self.dir, "--alive-fd", str(self.alive[0]), *options]
-        self.child[name] = subprocess.Popen(argv, pass_fds=[self.alive[0]], stderr=self.log, stdin=subprocess.DEVNULL)
+        self.child[name] = subprocess.Popen(argv, pass_fds=[self.alive[0], *(s.fileno() for s in self.keep if name == "computed")], stderr=self.log, stdin=subprocess.DEVNULL)
         self.starts[name] += 1
 
     def watch(self):
@@ -127,6 +131,8 @@ class Daemons:
                 if not kind:
                     fail("a daemon outlived the pipe that it was given")
         os.close(self.alive[0])
+        for s in self.keep:
+            s.close()
         text = self.text()
         self.log.close()
         left = os.listdir(self.dir)
