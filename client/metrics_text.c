@@ -1,6 +1,8 @@
 #include "client/metrics_text.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,16 +162,44 @@ static void ranks(FILE *f, const struct ntx_counters *c)
     rank_metric(f, c, n, "ntx_machine_kv_bytes", "its memory for keys and values (--split heads)", offsetof(struct ntx_mon_rank, kv_bytes), 1);
 }
 
+/* The process whose counters these are. One of another user is there, too. */
+static bool alive(const struct ntx_counters *c)
+{
+    pid_t pid = c ? (pid_t)ntx_counter_get(c, NTX_C_comp_pid) : 0;
+    return pid > 0 && (!kill(pid, 0) || errno == EPERM);
+}
+
+/* dead: it was killed, and left its counters. */
+static void service(FILE *f, const struct ntx_counters *c, bool dead)
+{
+    uint32_t now = dead ? NTX_MON_N_SERVICES
+                        : atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.service, memory_order_acquire);
+    head(f, "ntx_state", "gauge", "1 for the state that the service is in");
+    for (uint32_t i = 0; i < NTX_MON_N_SERVICES; i++)
+        fprintf(f, "ntx_state{state=\"%s\"} %d\n", ntx_mon_service_name[i], i == now);
+    fprintf(f, "ntx_state{state=\"down\"} %d\n", dead);
+    head(f, "ntx_trouble", "gauge",
+         "what troubles the service: 0 nothing, 1 something, but requests are answered, 2 they are not (`ntx status` "
+         "tells why)");
+    for (int i = 0; i < NTX_MON_N_PARTS; i++) {
+        uint32_t grade =
+            atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.trouble[i].grade, memory_order_acquire);
+        fprintf(f, "ntx_trouble{part=\"%s\"} %u\n", ntx_mon_part_name[i], dead ? 0 : grade);
+    }
+}
+
 static void all(FILE *f, const struct ntx_counters *c)
 {
+    const bool dead = c && !alive(c);
     head(f, "ntx_up", "gauge", "1 while ntx-computed is there");
-    fprintf(f, "ntx_up %d\n", c != NULL);
+    fprintf(f, "ntx_up %d\n", c && !dead);
     head(f, "ntx_build_info", "gauge", "what these metrics come from; always 1");
     fputs("ntx_build_info{version=\"" NTX_VERSION "\",commit=\"" NTX_COMMIT "\"} 1\n", f);
     if (!c)
         return;
     head(f, "ntx_uptime_seconds", "gauge", "time since ntx-computed began");
     fprintf(f, "ntx_uptime_seconds %.3f\n", (double)(ntx_now_ns() - c->started_ns) / 1e9);
+    service(f, c, dead);
     model(f, c);
     counters(f, c);
     sessions(f, c);

@@ -73,6 +73,17 @@ static json_t *drafts(const struct ntx_top *t)
                      number(ntx_top_now(t, NTX_C_comp_draft_hits_lookup)), "file", number(ntx_top_now(t, NTX_C_comp_draft_hits_file)));
 }
 
+static json_t *reasons(const struct ntx_top *t)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < NTX_MON_N_PARTS; i++) {
+        json_t *text = t->trouble[i].grade != NTX_MON_WELL ? json_string(t->trouble[i].text) : NULL;
+        if (text)
+            json_array_append_new(list, text);
+    }
+    return list;
+}
+
 char *ntx_top_json(const struct ntx_top *t)
 {
     json_t *counters = json_object();
@@ -83,6 +94,8 @@ char *ntx_top_json(const struct ntx_top *t)
                           t->drive_bps, "drive_ceiling_bps", t->drive_ceiling_bps, "emulated", t->emulated, "ring_bps", t->ring_bps, "ram_bps", t->ram_bps,
                           "tok_s", t->tok_s, "prompt_tok_s", t->prompt_s, "stall", t->stall, "decisions_s", t->decisions_s, "layers", layers(t), "sessions",
                           sessions(t), "processes", processes(t), "experts", experts(t), "machines", machines(t), "drafts", drafts(t), "counters", counters);
+    json_object_set_new(j, "state", json_string(ntx_mon_service_name[t->service]));
+    json_object_set_new(j, "reasons", reasons(t));
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return text;

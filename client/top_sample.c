@@ -155,6 +155,18 @@ static void rates(struct ntx_top *t)
     processes(t, s);
 }
 
+static void service(struct ntx_top *t)
+{
+    const struct ntx_monitor *m = &t->c->mon;
+    t->service = (enum ntx_mon_service)NTX_MIN(get32(&m->service), (uint32_t)NTX_MON_N_SERVICES - 1);
+    for (int i = 0; i < NTX_MON_N_PARTS; i++) {
+        uint32_t grade = get32(&m->trouble[i].grade);
+        t->trouble[i].grade = grade > NTX_MON_STOPPED ? NTX_MON_WELL : (enum ntx_mon_grade)grade;
+        memcpy(t->trouble[i].text, m->trouble[i].text, sizeof t->trouble[i].text);
+        t->trouble[i].text[sizeof t->trouble[i].text - 1] = 0;
+    }
+}
+
 static void layers(struct ntx_top *t)
 {
     double passes = (double)(NOW(comp_passes) - t->layer_passes), decisions = (double)(NOW(comp_decisions) - t->layer_decisions);
@@ -234,6 +246,7 @@ void ntx_top_step(struct ntx_top *t)
     if (!NOW(comp_sessions)) /* at rest, no pass is waited for */
         t->pass = t->a;
     rates(t);
+    service(t);
     layers(t);
     sessions(t);
     remember(t->drive_history, t->n_history, t->drive_bps / 1e9);

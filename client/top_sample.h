@@ -55,6 +55,8 @@ struct ntx_top {                    /* all that a view needs */
     const char *limit;
     char limit_text[96];
     bool emulated;
+    enum ntx_mon_service service;
+    struct { enum ntx_mon_grade grade; char text[400]; } trouble[NTX_MON_N_PARTS];
     struct ntx_top_process process[3];
     double rank_bps, rank_wait;        /* that cross between machines; share of the time in which this one waits for the others */
     unsigned n_layers, n_sessions, n_ranks; /* n_ranks: machines, this one in it; 0: there is one */

@@ -27,7 +27,8 @@ static void title(struct ntx_canvas *c, const struct ntx_top *t)
     if (t->n_layers)
         ntx_canvas_text(c, x + 2, 0, NTX_MARK_PLAIN, "%.28s (%.12s, %.10s)", t->c->mon.model, t->c->mon.arch, t->c->mon.kernel);
     else
-        ntx_canvas_text(c, x + 2, 0, NTX_MARK_DIM, "no model is loaded");
+        ntx_canvas_text(c, x + 2, 0, NTX_MARK_DIM,
+                        t->service == NTX_MON_SERVICE_LOADING ? "a model is being loaded" : "no model is loaded");
     ntx_canvas_right(c, c->w - 1, 0, NTX_MARK_DIM, "up %" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60, s % 60);
 }
 
@@ -103,6 +104,18 @@ static void pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_put(c, compute + BOX / 2, y + 5, NTX_MARK_FLOW, L'┘', '+');
     ntx_canvas_put(c, compute + BOX / 2, y + 4, NTX_MARK_FLOW, L'▲', '^');
     ntx_canvas_text(c, BOX + 1, y + 6, NTX_MARK_PLAIN, "limit: %s", t->limit);
+}
+
+/* What is wrong, in place of the guesses. */
+static void trouble(struct ntx_canvas *c, const struct ntx_top *t, int y)
+{
+    for (int i = 0; i < NTX_MON_N_PARTS; i++) {
+        if (t->trouble[i].grade == NTX_MON_WELL)
+            continue;
+        ntx_canvas_text(c, 0, y, NTX_MARK_PLAIN, "%*s", c->w, "");
+        ntx_canvas_text(c, 1, y, NTX_MARK_BAD, "%s: %s", ntx_mon_service_name[t->service], t->trouble[i].text);
+        return;
+    }
 }
 
 /* ---- layers: a column for each, or for several when there are more than columns */
@@ -265,6 +278,7 @@ void ntx_top_draw(struct ntx_canvas *c, const struct ntx_top *t, bool paused)
     title(c, t);
     pipeline(c, t, 1);
     guesses(c, t, 9);
+    trouble(c, t, 9);
     layers(c, t, 10);
     history(c, t, 13);
     figures(c, t, 16);

@@ -113,7 +113,7 @@ void ntx_call_client(struct ntx_call *c, bool takes)
         ntx_seat_client(c->seat, takes, ntx_now_ns());
 }
 
-static int reach(const char *dir, struct ntx_err *err)
+static int reach(struct ntx_gate *g, const char *dir, struct ntx_err *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if ((size_t)snprintf(a.sun_path, sizeof a.sun_path, "%s/ntx.sock", dir) >= sizeof a.sun_path)
@@ -123,10 +123,14 @@ static int reach(const char *dir, struct ntx_err *err)
         return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
     const struct timeval patience = {.tv_sec = SEND_MS / 1000}; /* of connect, where too many wait before us: sends do not block */
     setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    if (!connect(s, (struct sockaddr *)&a, sizeof a))
+    if (!connect(s, (struct sockaddr *)&a, sizeof a)) {
+        atomic_store(&g->gone_ns, 0);
         return s;
-    int e = errno;
+    }
+    int e = errno, rc;
     close(s);
+    if (e != EACCES && (rc = ntx_gate_gone(g, dir, err)))
+        return rc;
     return ntx_err_set(err, e == EACCES ? -e : -ECONNREFUSED, "ntx's daemons do not answer (%s)", strerror(e));
 }
 
@@ -141,7 +145,7 @@ int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call 
     if (!rc)
         rc = ntx_gate_where(g, dir, err);
     if (!rc)
-        rc = NTX_MIN(c->sock = reach(dir, err), 0);
+        rc = NTX_MIN(c->sock = reach(g, dir, err), 0);
     if (rc) {
         ntx_call_close(c);
         return rc;

@@ -8,6 +8,7 @@
 #define NTX_CLIENT_GATEWAY_CALL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ struct ntx_gate {
     char dir[200]; /* the daemons' runtime directory; "": where.h finds it anew each time */
     struct ntx_seats seats;
     int quit;      /* an eventfd that becomes readable when the gateway ends */
+    _Atomic uint64_t gone_ns; /* since when ntx-computed is gone without having ended in order; 0: it is there */
     struct {       /* who only wants to know how it is: one connection for all of them (look.c) */
         pthread_mutex_t lock;
         uint64_t since_ns; /* when the last one asked */
@@ -33,6 +35,8 @@ void ntx_gate_close(struct ntx_gate *g);
 /* computed's status, not older than the call, as whoever asks meanwhile gets it, too: a thousand who ask at once take two connections, one after the other.
  * To be given back with json_decref. A negative errno with err. */
 int ntx_gate_look(struct ntx_gate *g, json_t **out, struct ntx_err *err);
+/* Nobody answers in dir. -EHOSTDOWN, and err: ntx-computed was killed a moment ago, and who supervises it starts it again; 0: there is more to it. */
+int ntx_gate_gone(struct ntx_gate *g, const char *dir, struct ntx_err *err);
 int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err);
 
 enum ntx_event_kind { NTX_EVENT_STARTED, NTX_EVENT_PROGRESS, NTX_EVENT_TEXT, NTX_EVENT_DONE, NTX_EVENT_STATUS, NTX_EVENT_WORDS, NTX_EVENT_STATE };

@@ -22,6 +22,8 @@ static const struct ntx_fault_info infos[] = {
     [NTX_FAULT_BUSY] = {429, "rate_limit_error", "too_many_requests", "rate_limit_error", 1},
     [NTX_FAULT_MEMORY] = {503, "server_error", "out_of_memory", "overloaded_error", 5},
     [NTX_FAULT_DOWN] = {503, "server_error", "unavailable", "overloaded_error", 5},
+    [NTX_FAULT_LOADING] = {503, "server_error", "unavailable", "overloaded_error", 2},
+    [NTX_FAULT_EMPTY] = {503, "server_error", "unavailable", "overloaded_error", 0},
     [NTX_FAULT_INTERNAL] = {500, "server_error", NULL, "api_error", 0},
 };
 
@@ -47,7 +49,9 @@ static const struct {
     {ENFILE, NTX_FAULT_BUSY},
     {ENOMEM, NTX_FAULT_MEMORY},
     /* nobody is there who could answer */
-    {ENOENT, NTX_FAULT_DOWN},         /* no model is loaded; or no socket */
+    {ENOENT, NTX_FAULT_EMPTY},        /* no model is loaded */
+    {ESTALE, NTX_FAULT_EMPTY},        /* its files have been changed: it has to be loaded again */
+    {EHOSTDOWN, NTX_FAULT_LOADING},   /* the daemons or the model will be there soon */
     {ECONNREFUSED, NTX_FAULT_DOWN},
     {ECONNRESET, NTX_FAULT_DOWN},
     {EPIPE, NTX_FAULT_DOWN},

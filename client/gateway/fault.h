@@ -18,7 +18,9 @@ enum ntx_fault_kind {
     NTX_FAULT_LARGE,
     NTX_FAULT_BUSY,        /* a limit that others share is reached, and it is not waited for */
     NTX_FAULT_MEMORY,      /* there is no memory now */
-    NTX_FAULT_DOWN,        /* no daemons, no model, or they are shutting down */
+    NTX_FAULT_DOWN,        /* no daemons, or they are shutting down */
+    NTX_FAULT_LOADING,     /* they are there soon, or the model is */
+    NTX_FAULT_EMPTY,       /* no model, and none is on its way */
     NTX_FAULT_INTERNAL,
 };
 

@@ -34,6 +34,7 @@ struct ntx_http {
 static const struct ntx_route routes[] = {
     {"GET", "/", ntx__serve_home, &ntx_openai_chat, NTX_API_CHAT, true},
     {"GET", "/health", ntx__serve_health, &ntx_openai_chat, NTX_API_CHAT, true},
+    {"GET", "/v1/health", ntx__serve_health, &ntx_openai_chat, NTX_API_CHAT, true},
     {"GET", "/metrics", ntx__serve_metrics, &ntx_openai_chat, NTX_API_CHAT, false},
     {"GET", "/v1/models", ntx__serve_models, &ntx_openai_chat, NTX_API_CHAT, false},
     {"GET", "/v1/models/", ntx__serve_model, &ntx_openai_chat, NTX_API_CHAT, false},

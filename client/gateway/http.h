@@ -61,6 +61,7 @@ struct ntx_request { /* of its connection's thread */
     enum ntx_fault_kind spoilt; /* its body is refused; else NTX_FAULT_NONE */
     size_t passed;      /* bytes of that which came all the same */
     bool refused;
+    unsigned retry_s;   /* the answer's Retry-After; 0: none */
     bool ends;          /* the connection, with the answer */
     bool lingers;       /* there is a body that nobody reads */
     struct ntx_ignored ignored; /* of its fields, told in the answer */

@@ -4,9 +4,26 @@
 #include <string.h>
 
 #include "client/gateway/call.h"
+#include "client/metrics_text.h"
 #include "common/util.h"
 
-enum { LOOK_MS = 10000 };
+enum { LOOK_MS = 10000, AGAIN_S = 30 };
+
+/* An end in order takes the counters' file along. One that is there still tells whether a model was served. */
+int ntx_gate_gone(struct ntx_gate *g, const char *dir, struct ntx_err *err)
+{
+    const struct ntx_counters *c = NULL;
+    uint64_t now = ntx_now_ns(), none = 0;
+    if (ntx_counters_open(dir, &c, NULL))
+        return 0;
+    bool had_model = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.n_layers, memory_order_acquire) != 0;
+    ntx_counters_close((struct ntx_counters *)(uintptr_t)c);
+    atomic_compare_exchange_strong(&g->gone_ns, &none, now);
+    if (now - atomic_load(&g->gone_ns) > AGAIN_S * 1000000000ull)
+        return 0; /* nobody starts it again */
+    return ntx_err_set(err, -EHOSTDOWN, "ntx-computed has ended unexpectedly, and is started again%s: try again soon",
+                       had_model ? "; then the model that it served is loaded again" : "");
+}
 
 static int look(struct ntx_gate *g, char **out, struct ntx_err *err)
 {
@@ -17,6 +34,8 @@ static int look(struct ntx_gate *g, char **out, struct ntx_err *err)
         rc = ntx_call_status(c, err);
     if (!rc)
         rc = ntx_call_next(c, LOOK_MS, &e, err);
+    if (rc == -ETIMEDOUT)
+        ntx_err_set(err, rc, "ntx-computed has not answered for %d s: is it stopped?", LOOK_MS / 1000);
     *out = !rc && e.kind == NTX_EVENT_STATUS ? strdup(e.text) : NULL;
     ntx_call_close(c);
     return *out ? 0 : rc ? rc : ntx_err_set(err, -EPROTO, "ntx-computed tells no status");

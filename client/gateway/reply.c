@@ -13,6 +13,11 @@ enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct 
     }
     if (status == MHD_HTTP_UNAUTHORIZED)
         MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (q->retry_s) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%u", q->retry_s);
+        MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    }
     if (q->ends)
         MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
     if (q->retry_s) {

@@ -18,15 +18,55 @@ static json_t *status(struct ntx_request *q, struct ntx_fault *f)
     return j;
 }
 
+/* Why no request is answered, in llama-server's words where it has some. */
+static const char *why_not(const char *state, const json_t *reasons, const struct ntx_fault *f)
+{
+    const char *first = json_string_value(json_array_get(reasons, 0));
+    if (!strcmp(state, "loading"))
+        return "Loading model";
+    if (!strcmp(state, "unloading"))
+        return "the model is being unloaded";
+    if (!strcmp(state, "stopping"))
+        return "ntx-computed is shutting down";
+    return first ? first : *f->text ? f->text : "no model is loaded: load one first (ntx load MODEL)";
+}
+
+/* As llama-server has it: {"status": "ok"}, or 503 with an error. Ours beside it: what the service is, and what is
+ * wrong. */
 enum MHD_Result ntx__serve_health(struct ntx_request *q)
 {
-    struct ntx_fault f;
-    json_t *j = status(q, &f);
+    struct ntx_fault f = {0};
+    json_t *j = status(q, &f), *reasons = json_object_get(j, "reasons"), *said;
     const char *state = json_string_value(json_object_get(j, "state"));
-    bool ready = state && !strcmp(state, "ready");
-    json_t *said = json_pack("{s:s}", "status", ready ? "ok" : state ? state : "down");
+    const bool serving = json_is_true(json_object_get(j, "serving"));
+    state = state ? state : f.kind == NTX_FAULT_LOADING ? "loading" : "down";
+    if (serving)
+        said = json_pack("{s:s}", "status", "ok");
+    else
+        said = json_pack("{s:{s:i, s:s, s:s}, s:s}", "error", "code", MHD_HTTP_SERVICE_UNAVAILABLE, "message",
+                         why_not(state, reasons, &f), "type", "unavailable_error", "status", state);
+    if (said && json_array_size(reasons)) {
+        json_object_set_new(said, "state", json_string(state));
+        json_object_set(said, "reasons", reasons);
+    } else if (said && *f.text) {
+        json_object_set_new(said, "reasons", json_pack("[s]", f.text));
+    }
+    if (!serving && strcmp(state, "empty"))
+        q->retry_s = strcmp(state, "loading") ? ntx_fault_info(NTX_FAULT_DOWN)->retry_s
+                                              : ntx_fault_info(NTX_FAULT_LOADING)->retry_s;
     json_decref(j);
-    return ntx__reply_json(q, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, said);
+    return ntx__reply_json(q, serving ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, said);
+}
+
+/* There is no model yet, or none at all. */
+static void no_model(const json_t *status, struct ntx_fault *f)
+{
+    const char *state = json_string_value(json_object_get(status, "state")),
+               *why = json_string_value(json_array_get(json_object_get(status, "reasons"), 0));
+    if (state && !strcmp(state, "loading"))
+        ntx_fault(f, NTX_FAULT_LOADING, NULL, "the model is being loaded: try again soon");
+    else
+        ntx_fault(f, NTX_FAULT_EMPTY, NULL, "%s", why ? why : "no model is loaded: load one first (ntx load MODEL)");
 }
 
 /* The loaded model, if there is one. */
@@ -165,7 +205,7 @@ enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
     const char *arch = json_string_value(json_object_get(j, "arch"));
     char key[128];
     if (j && !arch)
-        ntx_fault(&f, NTX_FAULT_DOWN, NULL, "no model is loaded: load one first (ntx load MODEL)");
+        no_model(j, &f);
     if (!arch) {
         json_decref(j);
         return ntx__reply_fault(q, &f);

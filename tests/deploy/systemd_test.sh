@@ -54,9 +54,31 @@ inside kill -9 "$before"
 wait $g && fail "the answer of a killed ntx-computed ended well"
 [ "$(wc -l <"$tmp/err")" = 1 ] || fail "error text: $(cat "$tmp/err")"
 wait_for 20 eval 'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && as alice ntx status >/dev/null 2>&1' || fail "ntx-computed is not restarted: $(journal -n 30)"
-as alice ntx load /home/alice/m.gguf --ram 14M --ctx 64 >"$tmp/load" 2>&1 || fail "load after the death of computed: $(cat "$tmp/load")"
-gen >"$tmp/got" || fail "generate after the death of computed"
+
+# What alice had brought is served again, though the service may not look where it lies; systemd kept the descriptors. One model after another, and after each other.
+served() { as alice ntx status --json >"$tmp/status" 2>/dev/null && grep -q "\"serving\":true" "$tmp/status"; }
+gen >"$tmp/got" 2>"$tmp/err" || fail "generate after the death of computed: $(cat "$tmp/err"; journal -n 20)"
 same "$tmp/want" "$tmp/got" "after the death of computed"
+journal -u ntx-computed | grep -q 'had ended unexpectedly, and the model that it served is loaded again: /home/alice/m.gguf' || fail "no word of the model that is loaded again: $(journal -n 20)"
+for i in 1 2; do
+    [ $i = 1 ] || as alice ntx load /home/alice/m.gguf --ram 14M --ctx 48 --quiet || fail "load"
+    wait_for 20 served || fail "not served: $(cat "$tmp/status")"
+    before=$(pid_of computed)
+    inside kill -9 "$before"
+    wait_for 20 eval 'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && served' || fail "not served again, $i: $(cat "$tmp/status"; journal -n 30)"
+    grep -q "\"ctx\":$((i == 1 ? 64 : 48))[,}]" "$tmp/status" || fail "other settings after a death, $i: $(cat "$tmp/status")"
+done
+# A worker that is stopped: the status says so, the log once, and that it is over.
+inside kill -STOP "$(pid_of iod)"
+wait_for 10 eval 'as alice ntx status --json | grep -q "\"state\":\"degraded\",\"serving\":false,\"reasons\":\[\"ntx-iod (pid [0-9]*) is stopped"' || fail "a stopped ntx-iod: $(as alice ntx status)"
+inside kill -CONT "$(pid_of iod)"
+wait_for 10 served || fail "after SIGCONT: $(as alice ntx status)"
+[ "$(journal -u ntx-computed -o cat | grep -c 'degraded: ntx-iod .* is stopped')" = 1 ] && [ "$(journal -u ntx-computed -o cat | grep -c 'over: ntx-iod .* is stopped')" = 1 ] || fail "the log of a stop: $(journal -n 20)"
+# Unloaded, and killed: none comes back.
+as alice ntx unload || fail "unload"
+before=$(pid_of computed)
+inside kill -9 "$before"
+wait_for 20 eval 'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && as alice ntx status --json 2>/dev/null | grep -q "\"state\":\"empty\""' || fail "after an unload: $(as alice ntx status)"
 
 # The log: one line for an event, with its level.
 journal -u 'ntx-*' -o json --output-fields=PRIORITY,MESSAGE,_SYSTEMD_UNIT >"$tmp/journal"

@@ -427,7 +427,8 @@ def crowd(d, g):
 
 
 def without(g):
-    equal(g.get("/health"), (503, {"status": "down"}), "health without daemons")
+    code, said = g.get("/health")
+    equal((code, said["status"], said["error"]["code"], said["error"]["type"]), (503, "down", 503, "unavailable_error"), "health without daemons")
     code, e = g.post("/v1/completions", {"prompt": "a"})
     equal((code, e["error"]["type"], e["error"]["code"]), (503, "server_error", "unavailable"), "without daemons")
 
@@ -435,7 +436,8 @@ def without(g):
 def main():
     with Daemons() as d:
         with Gateway(d) as g:
-            equal(g.get("/health"), (503, {"status": "empty"}), "health without a model")
+            equal(g.get("/health"), (503, {"status": "empty", "error": {"code": 503, "message": "no model is loaded: load one first (ntx load MODEL)", "type": "unavailable_error"}}),
+                  "health without a model")
             equal(g.get("/v1/models"), (200, {"object": "list", "data": []}), "models without a model")
             code, e = g.post("/v1/completions", {"prompt": "a"})
             check(code == 503 and "no model is loaded" in e["error"]["message"], code, e)
