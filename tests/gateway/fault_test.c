@@ -27,7 +27,9 @@ static const struct {
     {ENFILE, 429, 1, "too_many_requests", "rate_limit_error", "rate_limit_error"},
     {ENOMEM, 503, 5, "out_of_memory", "server_error", "overloaded_error"},
     /* nobody answers */
-    {ENOENT, 503, 5, "unavailable", "server_error", "overloaded_error"},
+    {ENOENT, 503, 0, "unavailable", "server_error", "overloaded_error"},
+    {ESTALE, 503, 0, "unavailable", "server_error", "overloaded_error"},
+    {EHOSTDOWN, 503, 2, "unavailable", "server_error", "overloaded_error"},
     {ECONNREFUSED, 503, 5, "unavailable", "server_error", "overloaded_error"},
     {ECONNRESET, 503, 5, "unavailable", "server_error", "overloaded_error"},
     {EPIPE, 503, 5, "unavailable", "server_error", "overloaded_error"},
