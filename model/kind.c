@@ -16,11 +16,13 @@ static const struct {
     const char *is;
 } kinds[] = {
     {"adapter", NULL, -EINVAL, "is an adapter: name the model that it is for, and this file with --lora"},
-    {"imatrix", "imatrix", -EINVAL, "is an importance matrix: name the model, and this file with ntx quantize --imatrix"},
+    {"imatrix", "imatrix", -EINVAL,
+     "is an importance matrix: name the model, and this file with ntx quantize --imatrix"},
     {NULL, "ntx-skip", -EINVAL, "is a sidecar of ntx calibrate: name its model, and this file with --sidecar"},
     {NULL, "controlvector", -EINVAL, "is a control vector, which ntx does not apply: name the model that it is for"},
     {"vocab", NULL, -EINVAL, "has a vocabulary and no weights: name the model's own file"},
-    {"mmproj", "clip", -ENOTSUP, "is the part of a model that reads images or sounds (mmproj): name the file of the language model that it is for"},
+    {"mmproj", "clip", -ENOTSUP,
+     "is the part of a model that reads images or sounds (mmproj): name the file of the language model that it is for"},
 };
 
 /* Architectures whose networks write no text. */
@@ -30,8 +32,10 @@ static const struct {
 } others[] = {
     {"is an embedding model: it makes a vector of a text " WRITES_NONE,
      " bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding llama-embed "},
-    {"is an encoder with a decoder behind it, of which ntx runs neither: name a model that is a decoder alone", " t5 t5encoder bart m2m madlad "},
-    {"is a model of speech: name a model that writes text", " whisper parakeet wavtokenizer-dec qwen3tts pockettts kokoro parler outetts moonshine "},
+    {"is an encoder with a decoder behind it, of which ntx runs neither: name a model that is a decoder alone",
+     " t5 t5encoder bart m2m madlad "},
+    {"is a model of speech: name a model that writes text",
+     " whisper parakeet wavtokenizer-dec qwen3tts pockettts kokoro parler outetts moonshine "},
     {"is a model that makes pictures or films: name a model that writes text",
      " flux flux2 sd sd1 sd2 sd3 sdxl pixart hidream qwen_image qwen-image aura auraflow cosmos hyvid wan wan2 ltxv lumina2 z_image z-image mochi chroma omnigen "},
 };
@@ -60,9 +64,11 @@ static int refuse_pooling(const struct ntx_gguf *g, const char *arch, const char
     snprintf(key, sizeof key, "%s.pooling_type", arch);
     if (ntx_gguf_u64(g, key, &v) || !v || v == UINT32_MAX)
         return 0;
-    snprintf(what, sizeof what, "is %s (key '%s' is %llu%s%s): it %s " WRITES_NONE "; --override-kv %s=int:0 runs it all the same",
-             v == 4 ? "a reranker" : "an embedding model", key, (unsigned long long)v, v < 5 ? ", " : "", v < 5 ? pools[v] : "",
-             v == 4 ? "tells how well a text answers a question" : "makes a vector of a text", key);
+    snprintf(what, sizeof what,
+             "is %s (key '%s' is %llu%s%s): it %s " WRITES_NONE "; --override-kv %s=int:0 runs it all the same",
+             v == 4 ? "a reranker" : "an embedding model", key, (unsigned long long)v, v < 5 ? ", " : "",
+             v < 5 ? pools[v] : "", v == 4 ? "tells how well a text answers a question" : "makes a vector of a text",
+             key);
     return refuse(-ENOTSUP, name, what, err);
 }
 
@@ -73,7 +79,9 @@ int ntx_kind_refuse(const struct ntx_gguf *g, const char *name, struct ntx_err *
     struct ntx_str arch;
     char text[48], padded[52], what[160];
     if (ntx_head_kind(g)) {
-        snprintf(what, sizeof what, "is a drafter of the %s kind: name the model that it is for, and this file with --draft", ntx_head_kind(g));
+        snprintf(what, sizeof what,
+                 "is a drafter of the %s kind: name the model that it is for, and this file with --draft",
+                 ntx_head_kind(g));
         return refuse(-ENOTSUP, name, what, err);
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -45,7 +45,8 @@ static int read_all(int fd, void *to, size_t n, uint64_t at)
 }
 
 /* buf: room for so many entries. */
-static int check_table(const struct ntx_model *m, uint32_t layer, const int *fds, uint32_t *buf, uint32_t room, struct ntx_err *err)
+static int check_table(const struct ntx_model *m, uint32_t layer, const int *fds, uint32_t *buf, uint32_t room,
+                       struct ntx_err *err)
 {
     const struct ntx_gguf_tensor *t = table_of(m, layer);
     const size_t each = m->hp.n_expert_used * sizeof *buf;

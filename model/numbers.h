@@ -9,7 +9,8 @@
 #include "model/arch.h"
 
 /* A token's experts in a layer, id [n_expert_used]: each is there, and none is named twice. -EINVAL: with words. */
-int ntx_numbers_check(const struct ntx_model *m, uint32_t layer, int32_t token, const uint32_t *id, struct ntx_err *err);
+int ntx_numbers_check(const struct ntx_model *m, uint32_t layer, int32_t token, const uint32_t *id,
+                      struct ntx_err *err);
 
 /* The same of all tokens and layers. fds: the model's files, open for reading, by the numbers that its tensors have.
  * -EIO and the like: a file cannot be read. */

@@ -55,8 +55,11 @@ static int read_value(struct ntx_override *o, const char *p, size_t n, struct nt
         end = text + strlen(text);
     if (fits && !*end && !errno && *text != ' ')
         return 0;
-    return ntx_err_set(err, -EINVAL, "--override-kv: '%.*s' of key '%s' is no %s", (int)NTX_MIN(n, (size_t)60), p, o->key,
-                       o->type == NTX_GGUF_I64 ? "whole number" : o->type == NTX_GGUF_F64 ? "number" : "truth value: true or false");
+    return ntx_err_set(err, -EINVAL, "--override-kv: '%.*s' of key '%s' is no %s", (int)NTX_MIN(n, (size_t)60), p,
+                       o->key,
+                       o->type == NTX_GGUF_I64   ? "whole number"
+                       : o->type == NTX_GGUF_F64 ? "number"
+                                                 : "truth value: true or false");
 }
 
 /* What the reader has used before a key can be given. */
@@ -73,10 +76,13 @@ int ntx_override_next(const char **text, struct ntx_override *out, struct ntx_er
         return ntx_err_set(err, -EINVAL, "--override-kv '%.80s': " FORM, p);
     for (size_t i = 0; i < n; i++)
         if (p[i] <= ' ' || p[i] > '~')
-            return ntx_err_set(err, -EINVAL, "--override-kv '%.80s': a key has printable characters of ASCII and no spaces", p);
+            return ntx_err_set(err, -EINVAL,
+                               "--override-kv '%.80s': a key has printable characters of ASCII and no spaces", p);
     memcpy(o.key, p, n);
     if (is_read_before(o.key))
-        return ntx_err_set(err, -EINVAL, "--override-kv: key '%s' tells how the file is read, and cannot be given another value", o.key);
+        return ntx_err_set(err, -EINVAL,
+                           "--override-kv: key '%s' tells how the file is read, and cannot be given another value",
+                           o.key);
     len = value_length(value);
     int rc = read_value(&o, value, len, err);
     if (rc)
@@ -97,7 +103,10 @@ static struct ntx__gguf_given *given(const struct ntx_override *o, struct ntx_gg
     memcpy(to->text + key, o->str.p, text);
     memcpy(to->value, &o->value, sizeof o->value);
     to->str = (struct ntx_str){to->text + key, text};
-    *kv = (struct ntx_gguf_kv){.key = {to->text, key}, .type = o->type, .count = 1, .data = o->type == NTX_GGUF_STR ? NULL : to->value,
+    *kv = (struct ntx_gguf_kv){.key = {to->text, key},
+                               .type = o->type,
+                               .count = 1,
+                               .data = o->type == NTX_GGUF_STR ? NULL : to->value,
                                .strs = o->type == NTX_GGUF_STR ? &to->str : NULL};
     return to;
 }

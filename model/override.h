@@ -22,7 +22,8 @@ struct ntx_override {
     struct ntx_str str; /* inside the text that was read */
 };
 
-/* The next pair of *text, which goes on behind it: 1; 0: there is none; -EINVAL with words: what stands there is none. */
+/* The next pair of *text, which goes on behind it: 1; 0: there is none; -EINVAL with words: what stands there is none.
+ */
 int ntx_override_next(const char **text, struct ntx_override *out, struct ntx_err *err);
 
 /* All pairs of text (NULL, "": none) into g: a key that it has gets the value, one that it has not is added, and of the

@@ -54,7 +54,7 @@ static int name_adapters(struct ntx_loaded *l, const char *lora, struct ntx_err 
 }
 
 /* shared: with other machines, which look at whose share it is (machines.c). */
-static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set, bool shared, struct ntx_err *err)
+static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_machines *shared, struct ntx_err *err)
 {
     struct ntx_str jinja;
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &l->gguf, err);
@@ -68,7 +68,8 @@ static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set,
         rc = ntx_adapters_fit(l->gguf, l->fds, l->n_files, l->names, err);
     if (!rc)
         rc = ntx_model_open(l->gguf, &l->model, err);
-    for (unsigned copy = 0; !rc && copy < l->n_fds / l->n_files; copy++) /* each is read from */
+    const bool chooses = !shared || ntx__load_is_first(shared); /* the share of another machine has holes for tables */
+    for (unsigned copy = 0; !rc && chooses && copy < l->n_fds / l->n_files; copy++) /* each is read from */
         rc = ntx_numbers_check_files(l->model, l->fds + copy * l->n_files, err);
     if (!rc)
         rc = ntx_tokenizer_open(l->gguf, &l->tok, err);
@@ -323,7 +324,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc)
         rc = pick_kernel(r, l, err);
     if (!rc)
-        rc = read_model(l, &r->set, r->machines != NULL, err);
+        rc = read_model(l, &r->set, r->machines, err);
     if (!rc)
         rc = ntx_ffn_mode_parse(r->set.ffn_sparse, l->model, &l->ffn, err);
     if (!rc)
