@@ -59,7 +59,8 @@ static void print_report(const struct ntx_doctor_report *r)
 static int store(const struct ntx_hw *hw, const char *json, char *where, size_t n, bool *kept, struct ntx_err *err)
 {
     bool its = false;
-    int none = ntx_hw_user_path(where, (unsigned)n), service = -ENOENT, rc = none ? none : ntx_hw_store_measured(where, hw, json, kept, err);
+    int none = ntx_hw_user_path(where, (unsigned)n), service = -ENOENT;
+    int rc = none ? none : ntx_hw_store_measured(where, hw, json, kept, err);
     if (!geteuid() && !access("/var/lib/ntx", W_OK))
         service = ntx_hw_store_measured(NTX_HW_SERVICE_PATH, hw, json, &its, err);
     if (rc && !service)
@@ -94,7 +95,9 @@ int ntx_cmd_doctor(struct ntx_options *o)
         print_report(r);
     bool kept = false;
     if (!rc && !(rc = store(&r->hw, json, path, sizeof path, &kept, &err)) && (kept || !o->json))
-        fprintf(o->json ? stderr : stdout, kept ? "not stored: the machine was busy, and %s is of a quiet one\n" : "stored in %s\n", ntx_out_line(path, line, sizeof line));
+        fprintf(o->json ? stderr : stdout,
+                kept ? "not stored: the machine was busy, and %s was measured while it was quiet\n" : "stored in %s\n",
+                ntx_out_line(path, line, sizeof line));
     free(json);
     free(r);
     return rc ? ntx_fail(&err) : 0;

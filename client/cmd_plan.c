@@ -20,7 +20,8 @@
 /* Where the model is: the drive that counts. One that is only named: here. */
 static const char *directory(const struct ntx_options *o, const struct ntx_plan_answer *a, char *buf, size_t n)
 {
-    const char *path = o->n_args && !a->named && !access(o->args[0], F_OK) ? o->args[0] : "", *slash = strrchr(path, '/');
+    const char *path = o->n_args && !a->named && !access(o->args[0], F_OK) ? o->args[0] : "";
+    const char *slash = strrchr(path, '/');
     snprintf(buf, n, "%.*s", slash ? (int)NTX_MAX(slash - path, 1) : 1, slash ? path : ".");
     return buf;
 }
@@ -30,7 +31,11 @@ static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, s
 {
     bool base = !o->machine || ntx_machine_is_this(o->machine);
     char dir[4096];
-    int rc = !base ? 0 : o->profile ? ntx_hw_load(o->profile, &a->hw, err) : ntx__plan_profile(directory(o, a, dir, sizeof dir), a, err);
+    int rc = 0;
+    if (base && o->profile)
+        rc = ntx_hw_load(o->profile, &a->hw, err);
+    else if (base)
+        rc = ntx__plan_profile(directory(o, a, dir, sizeof dir), a, err);
     if (!base && o->profile)
         return ntx_err_set(err, -EINVAL, "--profile and --machine are two machines; --machine this,... changes the profile's");
     a->here = !o->machine && !o->profile;
@@ -126,10 +131,12 @@ static void note_budget(const struct ntx_options *o, struct ntx_plan_answer *a)
         ntx_memlimit_read(&m);
     uint64_t most = NTX_MIN(a->hw.ram_bytes ? a->hw.ram_bytes : UINT64_MAX, m.cgroup_limit);
     if (o->load.ram > most)
-        snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[NTX_PLAN_NOTE_BUDGET], "--ram %s is more memory than %s, %s: it would not run so.", ntx_format_size(o->load.ram, asked, sizeof asked),
+        snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0],
+                 "--ram %s is more memory than %s, %s: it would not run so.", ntx_format_size(o->load.ram, asked, sizeof asked),
                  m.cgroup_limit < a->hw.ram_bytes ? "this process may take" : a->here ? "this machine has" : "that machine has", ntx_format_size(most, has, sizeof has));
     else if (a->here && o->load.ram > m.available)
-        snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[NTX_PLAN_NOTE_BUDGET], "--ram %s is more memory than is free now, %s.", ntx_format_size(o->load.ram, asked, sizeof asked),
+        snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0],
+                 "--ram %s is more memory than is free now, %s.", ntx_format_size(o->load.ram, asked, sizeof asked),
                  ntx_format_size(m.available, has, sizeof has));
 }
 
@@ -226,12 +233,15 @@ static int place(const struct ntx_options *o, const struct ntx_model_files *f, s
         return rc;
     a->exact = !a->named && !*a->model.why && !a->place.vram;
     if (*a->model.why)
-        snprintf(a->notes[NTX_PLAN_NOTE_MODEL], sizeof a->notes[NTX_PLAN_NOTE_MODEL], "ntx does not run this file (%.240s); the figures are an estimate.", a->model.why);
+        snprintf(a->notes[NTX_PLAN_NOTE_MODEL], sizeof a->notes[0],
+                 "ntx does not run this file (%.240s); the figures are an estimate.", a->model.why);
     if (*a->place.note)
-        snprintf(a->notes[NTX_PLAN_NOTE_GPU], sizeof a->notes[NTX_PLAN_NOTE_GPU], "%s.", a->place.note);
+        snprintf(a->notes[NTX_PLAN_NOTE_GPU], sizeof a->notes[0],
+                 "%s.", a->place.note);
     if (a->place.constrains_from) {
         char from[32];
-        snprintf(a->notes[NTX_PLAN_NOTE_CONSTRAINED], sizeof a->notes[NTX_PLAN_NOTE_CONSTRAINED], "Grammars, schemas and tool calls are refused with so little memory; from --ram %s on there is room for one.",
+        snprintf(a->notes[NTX_PLAN_NOTE_CONSTRAINED], sizeof a->notes[0],
+                 "Grammars, schemas and tool calls are refused with so little memory; from --ram %s on there is room for one.",
                  ntx_format_size(NTX_ROUND_UP(a->place.constrains_from, 1ull << 20), from, sizeof from));
     }
     r.plan.ram_bytes = a->place.ram;

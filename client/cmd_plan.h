@@ -1,4 +1,5 @@
-/* cmd_plan.h: what `ntx plan` finds (cmd_plan.c), by which profile (cmd_plan_profile.c), and shows: the answer first (cmd_plan_words.c), then the figures (cmd_plan_print.c). */
+/* cmd_plan.h: what `ntx plan` finds (cmd_plan.c), by which profile (cmd_plan_profile.c), and shows: the answer first
+ * (cmd_plan_words.c), then the figures (cmd_plan_print.c). */
 #ifndef NTX_CLIENT_CMD_PLAN_H
 #define NTX_CLIENT_CMD_PLAN_H
 
@@ -7,7 +8,10 @@
 #include "plan/place.h"
 #include "plan/roofline.h"
 
-enum { NTX_PLAN_NOTE_BUDGET, NTX_PLAN_NOTE_MODEL, NTX_PLAN_NOTE_GPU, NTX_PLAN_NOTE_CONSTRAINED, NTX_PLAN_NOTE_PROFILE, NTX_PLAN_NOTE_BUSY, NTX_PLAN_NOTES };
+enum {
+    NTX_PLAN_NOTE_BUDGET, NTX_PLAN_NOTE_MODEL, NTX_PLAN_NOTE_GPU, NTX_PLAN_NOTE_CONSTRAINED,
+    NTX_PLAN_NOTE_PROFILE, NTX_PLAN_NOTE_BUSY, NTX_PLAN_NOTES
+};
 
 struct ntx_plan_answer {
     struct ntx_hw hw;
@@ -16,7 +20,7 @@ struct ntx_plan_answer {
     struct ntx_guesses guesses;      /* what earlier loads of the model learned (--draft) */
     bool exact;                      /* to the byte as `ntx run` would place it: the file is at hand, and there is no GPU */
     bool named, here;                /* the model has no file; the machine is this one */
-    char notes[NTX_PLAN_NOTES][300];              /* what should be known before the figures are believed; "" where there is nothing */
+    char notes[NTX_PLAN_NOTES][300]; /* what should be known before the figures are believed; "" where there is nothing */
     struct ntx_advice advice[NTX_ADVICE_MAX];
     unsigned n_advice;
     struct ntx_roof_model roof_model;
@@ -35,7 +39,8 @@ int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const
 /* Of files that are open: all that ntx_plan_print_words needs, on this machine. Afterwards, failed or not, ntx__plan_done. */
 int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name, struct ntx_plan_answer *a, struct ntx_err *err);
 
-/* cmd_plan_profile.c: a->hw, and a note where it is not the stored one of a whole measurement. dir: where it is measured, where nothing is stored. */
+/* cmd_plan_profile.c: a->hw, and a note where it is not the stored one of a whole measurement. dir: where it is measured,
+ * where nothing is stored. */
 int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err *err);
 void ntx__plan_note_busy(struct ntx_plan_answer *a);
 

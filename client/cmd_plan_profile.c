@@ -1,4 +1,5 @@
-/* cmd_plan_profile.c: the hardware profile that `ntx plan` goes by: the one that is stored, or one of a moment, or an estimate; and which of them it was. */
+/* cmd_plan_profile.c: the hardware profile that `ntx plan` goes by: the one that is stored, or one of a moment, or an
+ * estimate; and which of them it was. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,8 @@ static int estimate(struct ntx_hw *hw, struct ntx_err *err)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     char words[96];
-    snprintf(words, sizeof words, "ram=%lldM,cores=%ld", NTX_MAX((long long)pages * page >> 20, 1ll), NTX_MAX(cores, 1l));
+    snprintf(words, sizeof words, "ram=%lldM,cores=%ld", NTX_MAX((long long)pages * page >> 20, 1ll),
+             NTX_MAX(cores, 1l));
     return ntx_machine_parse(words, false, hw, err);
 }
 
@@ -61,16 +63,22 @@ int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err
     char *note = a->notes[NTX_PLAN_NOTE_PROFILE];
     int rc = ntx_hw_find(&a->hw, err);
     if (!rc && !strcmp(a->hw.source, NTX_HW_BRIEF))
-        snprintf(note, sizeof a->notes[0], "This machine was measured for a moment only: `ntx doctor` measures it well (under 30 s).");
+        snprintf(note, sizeof a->notes[0],
+                 "This machine was measured for a moment only: `ntx doctor` measures it well (under 30 s).");
     if (rc != -ENOENT)
         return rc;
     if (!measure(dir, &a->hw, &why)) {
         bool kept = keep(&a->hw);
-        snprintf(note, sizeof a->notes[0], "No hardware profile was there, so this machine was measured for a moment%s: `ntx doctor` measures it well (under 30 s).",
+        snprintf(note, sizeof a->notes[0],
+                 "No hardware profile was there, so this machine was measured for a moment%s: `ntx doctor` measures it "
+                 "well (under 30 s).",
                  kept ? ", and that is kept" : "");
         return 0;
     }
-    snprintf(note, sizeof a->notes[0], "No hardware profile is there, and none could be measured (%.120s): the figures are those of a common desktop. `ntx doctor --dir DIR` measures.", why.text);
+    snprintf(note, sizeof a->notes[0],
+             "No hardware profile is there, and none could be measured (%.120s): the figures are those of a common desktop. "
+             "`ntx doctor --dir DIR` measures.",
+             why.text);
     return estimate(&a->hw, err);
 }
 
@@ -78,5 +86,7 @@ void ntx__plan_note_busy(struct ntx_plan_answer *a)
 {
     if (ntx_hw_busy(&a->hw))
         snprintf(a->notes[NTX_PLAN_NOTE_BUSY], sizeof a->notes[0],
-                 "The hardware profile is of a busy machine (a load of %.1f per processor), so all figures may be too low: run `ntx doctor` when it is quiet.", a->hw.load);
+                 "The hardware profile is of a busy machine (a load of %.1f per processor), so all figures may be too low: "
+                 "run `ntx doctor` when it is quiet.",
+                 a->hw.load);
 }

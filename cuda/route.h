@@ -61,7 +61,7 @@ DEV float route_group(const struct ntx_gpu_route *a, const float *p, uint32_t g,
         first = v > first ? v : first;
         second = less > second ? less : second;
     }
-    return a->by.groups_by_best ? first : first + second;
+    return a->by.expert_groups_by_best ? first : first + second;
 }
 
 /* Those of groups that are not chosen are taken; of equal groups the last goes first. */

@@ -107,7 +107,7 @@ static float group_score(const struct ntx_router *r, const float *p, const float
             second = v;
         }
     }
-    return r->groups_by_best ? first : first + second;
+    return r->expert_groups_by_best ? first : first + second;
 }
 
 void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n)

@@ -148,10 +148,10 @@ enum ntx_score { NTX_SCORE_SOFTMAX, NTX_SCORE_SIGMOID, NTX_SCORE_SQRT_SOFTPLUS }
 struct ntx_router {
     uint8_t score; /* enum ntx_score */
     bool norm;
-    bool groups_by_best; /* a group is worth its largest score, not the sum of its two largest */
+    bool expert_groups_by_best; /* a group is worth its largest score, not the sum of its two largest */
     float scale;
-    uint32_t n_expert_groups, expert_groups_used; /* experts are in so many groups, as long as one another: a row's are out of the groups that are worth most (groups_by_best);
-                                                     n_expert_groups 0: there are none */
+    uint32_t n_expert_groups, expert_groups_used; /* experts are in so many groups, as long as one another: a row's are
+                                                     out of those that are worth most (expert_groups_by_best); n_expert_groups 0: there are none */
 };
 
 /* How an FFN's hidden values come of gates and ups. */

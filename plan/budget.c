@@ -37,7 +37,8 @@ int ntx_budget_nothing(struct ntx_err *err)
 
 static uint64_t part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most) { return NTX_MIN(NTX_MAX(ram / of, least), most); }
 
-/* A mask of 32 kinds, 8 bytes of lists, and of its text what it does not share with its neighbour in the alphabet: 2 bytes of English, 4 where many scripts are mixed. */
+/* Of a token: a bit in each of 32 masks, 8 bytes of lists, and of its text what it does not share with its neighbour in the
+ * alphabet: 2 bytes of English, 4 where many scripts are mixed. */
 #define WORD_BYTES 18u
 #define ANSWER_BYTES (768ull << 10) /* of a grammar, and of where its answer is */
 #define CONSTRAINED_SHARE 16u       /* of the budget, at most */

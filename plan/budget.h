@@ -21,7 +21,7 @@ struct ntx_budget_clients {
     uint32_t logits_rows; /* rows of a pass that may ask for logits */
     uint64_t kept_bytes;  /* for the tokens of sessions: of those that wait, and of conversations that may go on */
     uint64_t read_bytes;  /* for finding the tokens of a prompt */
-    bool constrains;      /* kept_bytes have room for a constrained answer (a grammar, a schema, calls), with what it wants of the vocabulary */
+    bool constrains;      /* kept_bytes have room for a constrained answer (a grammar, a schema, calls) and its vocabulary */
     uint64_t bytes;       /* that all of these take */
 };
 
@@ -34,7 +34,8 @@ void ntx_budget_constrain(uint32_t n_vocab, struct ntx_budget_clients *c);
 uint64_t ntx_budget_constrains_from(uint32_t n_vocab);
 
 /* As many as fit into a small part of `ram`, where each session takes session_more beside its logits; and guesses (--draft) want least_rows rows of
- * logits, and with `trees` more of them, up to 128, in a sixteenth of `ram`. A constrained answer has room where it takes no more than a sixteenth. ram 0 gives the fewest: with those the smallest budget is found, which must not depend
+ * logits, and with `trees` more of them, up to 128, in a sixteenth of `ram`. A constrained answer has room where it takes no
+ * more than a sixteenth. ram 0 gives the fewest: with those the smallest budget is found, which must not depend
  * on the one that was given. */
 struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, bool trees, uint64_t ram);
 

@@ -15,7 +15,8 @@
  *                with "unified": true its memory is the host's: it reads weights where they are, "gib" is how much of that it can use
  *     "pass":   {"layer_us": 12, "token_us": 100} }                       what overlaps nothing: per layer, per pass
  *
- * "load" is others' work per processor when it was measured: beyond a half the machine was busy, and such a profile replaces none of a quiet one.
+ * "load" is others' work per processor when it was measured: beyond a half the machine was busy, and such a profile replaces
+ * none of a quiet one.
  * "brief" is what `ntx plan` measures within a moment, where there is no profile yet.
  *
  * All but "ntx_profile" may be absent: 0 then means unknown, and what depends on it is not predicted. Other keys are kept out of
@@ -108,7 +109,8 @@ int ntx_hw_load(const char *path, struct ntx_hw *out, struct ntx_err *err);
 char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings);
 /* Makes the directories, writes beside and renames. */
 int ntx_hw_store(const char *path, const char *json, struct ntx_err *err);
-/* Of what was measured just now. *kept: it is of a busy machine, and the one that is there, of the same machine while it was quiet, stays. */
+/* Of what was measured just now. *kept: it is of a busy machine, and the one that is there, of the same machine while it was
+ * quiet, stays. */
 int ntx_hw_store_measured(const char *path, const struct ntx_hw *hw, const char *json, bool *kept, struct ntx_err *err);
 
 /* Where the profile lies: $XDG_CACHE_HOME/ntx/profile.json ($HOME/.cache without it), else the service's. */

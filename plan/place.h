@@ -23,7 +23,7 @@ struct ntx_layout {
     uint64_t rows_bytes;                      /* of tables beside the weights, whose rows all stay in RAM; 0: rows are read from the drive */
     uint64_t ram, vram, kv_bytes, work_bytes; /* work: activations, lists, clients and, where something is streamed, the ring */
     uint64_t smallest;                        /* budget of RAM that would do */
-    uint64_t constrains_from;                 /* the one that has room for a grammar, a schema or calls; 0: this one has it, or nobody asked for `smallest` */
+    uint64_t constrains_from;                 /* that has room for a grammar, a schema or calls; 0: this one, or not asked for */
     uint32_t ctx, rows, threads;
     double kv_token_bytes;                    /* KV of a token, all layers */
     bool on_device;                           /* a GPU computes, and has the KV */

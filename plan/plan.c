@@ -561,7 +561,8 @@ static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r
 /* ---- clients, and a GPU */
 
 /* The request with what clients take within `ram`; 0: the fewest, and with `constrains` room for a constrained answer. */
-static struct ntx_plan_request with_clients(const struct ntx_model *m, const struct ntx_plan_request *r, uint64_t ram, bool constrains, struct ntx_budget_clients *n)
+static struct ntx_plan_request with_clients(const struct ntx_model *m, const struct ntx_plan_request *r, uint64_t ram,
+                                            bool constrains, struct ntx_budget_clients *n)
 {
     struct ntx_plan_request q = *r;
     *n = (struct ntx_budget_clients){0};
@@ -653,7 +654,10 @@ static uint64_t smallest_of(const struct ntx_model *m, const struct ntx_plan_req
     return choose(&q, &o) == -ENOSPC ? q.smallest : 0;
 }
 
-uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r) { return smallest_of(m, r, false); }
+uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r)
+{
+    return smallest_of(m, r, false);
+}
 
 uint64_t ntx_plan_constrains_from(const struct ntx_model *m, const struct ntx_plan_request *r)
 {

@@ -113,7 +113,8 @@ static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
     l->kept_bytes = c->kept_bytes;
     l->capture_rows = looks(r) ? look_rows(r) + 2 * c->sessions : 0;
     l->env.read_bytes = c->read_bytes;
-    l->env.words_most = NTX_MAX(c->kept_bytes / 2, c->constrains ? ntx_budget_words(l->model->hp.n_vocab) : 0); /* it stays, and sessions need the rest */
+    const uint64_t words = c->constrains ? ntx_budget_words(l->model->hp.n_vocab) : 0;
+    l->env.words_most = NTX_MAX(c->kept_bytes / 2, words); /* it stays, and sessions need the rest */
     l->env.choice_bytes = NTX_MIN(NTX_MAX((c->kept_bytes - l->env.words_most) / 2, CHOICE_LEAST), CHOICE_MOST);
     l->env.words = &l->words;
     l->env.ctx = l->plan->ctx;
@@ -227,14 +228,35 @@ static int no_room_to_guess(const struct ntx_loaded *l, uint64_t bytes, struct n
                        own ? " (the model's next-token block, with a copy of the output matrix)" : "");
 }
 
+/* What the machine can do, for predictions. False: nobody measured it. */
+static bool find_profile(const struct ntx_load_request *r, struct ntx_hw *hw)
+{
+    struct ntx_err why = {0};
+    if (ntx_hw_find(hw, &why)) {
+        bool bad = why.code && why.code != -ENOENT;
+        ntx_log(bad ? NTX_LOG_WARN : NTX_LOG_INFO, "no prediction: %s",
+                bad ? why.text : "there is no hardware profile of this machine (ntx doctor measures one)");
+        return false;
+    }
+    ntx_hw_cap(hw, r->set.link_nvme, r->set.link_h2d);
+    if (ntx_hw_busy(hw))
+        ntx_log(NTX_LOG_INFO,
+                "the hardware profile is of a busy machine (a load of %.1f per processor): predictions may be too low",
+                hw->load);
+    return true;
+}
+
 /* Who wants one should not learn it from the first request. */
 static void say_unconstrained(const struct ntx_loaded *l, const struct ntx_plan_request *q)
 {
     char has[32], from[32];
     uint64_t bytes = l->plan->clients.constrains || l->machines ? 0 : ntx_plan_constrains_from(l->model, q);
     if (bytes)
-        ntx_log(NTX_LOG_WARN, "grammars, schemas and tool calls are refused: --ram %s has no room for what they want of %u tokens; from --ram %s on it has",
-                ntx_format_size(q->ram_bytes, has, sizeof has), l->model->hp.n_vocab, ntx_format_size(NTX_ROUND_UP(bytes, 1ull << 20), from, sizeof from));
+        ntx_log(NTX_LOG_WARN,
+                "grammars, schemas and tool calls are refused: --ram %s has no room for what they want of %u tokens; from "
+                "--ram %s on it has",
+                ntx_format_size(q->ram_bytes, has, sizeof has), l->model->hp.n_vocab,
+                ntx_format_size(NTX_ROUND_UP(bytes, 1ull << 20), from, sizeof from));
 }
 
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
@@ -247,17 +269,8 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         return ntx_budget_nothing(err);
     if (r->set.kv_ram && !*r->set.state)
         return ntx_err_set(err, -EINVAL, "--kv-ram keeps older keys and values in a file: say in which directory with --state DIR (ntx.conf: state under [prefix])");
-    struct ntx_err ignored = {0};
     struct ntx_hw hw;
-    bool have = !ntx_hw_find(&hw, &ignored);
-    if (have)
-        ntx_hw_cap(&hw, r->set.link_nvme, r->set.link_h2d);
-    else if (ignored.code && ignored.code != -ENOENT)
-        ntx_log(NTX_LOG_WARN, "no prediction: %s", ignored.text);
-    else
-        ntx_log(NTX_LOG_INFO, "no prediction: there is no hardware profile of this machine (ntx doctor measures one)");
-    if (have && ntx_hw_busy(&hw))
-        ntx_log(NTX_LOG_INFO, "the hardware profile is of a busy machine (a load of %.1f per processor): predictions may be too low", hw.load);
+    const bool have = find_profile(r, &hw);
     const uint32_t threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus();
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0), drafter = 0;
     enum ntx_kv_type kv_type;

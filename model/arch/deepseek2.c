@@ -41,14 +41,15 @@ static void find_score(struct ntx__keys *k)
         k->hp->router.score = NTX_SCORE_SIGMOID;
 }
 
-/* DeepSeek-V2's group_limited_greedy (a softmax, no bias for the choice) takes the groups whose best expert is the best: modeling_deepseek_v2.py of transformers, and
- * the models' own code. DeepSeek-V3's noaux_tc takes those whose two best have the largest sum (modeling_deepseek_v3.py), and so does Mistral 4 with its softmax.
- * llama.cpp takes the sum for all of them: the model's own code is right. */
+/* DeepSeek-V2's group_limited_greedy (a softmax, no bias for the choice) takes the groups whose best expert is the best
+ * (transformers' modeling_deepseek_v2.py); DeepSeek-V3's noaux_tc, and Mistral 4, those whose two best have the largest sum
+ * (modeling_deepseek_v3.py). llama.cpp takes the sum for all of them: the model's own code is right. */
 static void find_worth_of_groups(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
-    const bool v2 = k->arch == &ntx__arch_deepseek2 && hp->router.score == NTX_SCORE_SOFTMAX && !ntx__has(k, hp->n_dense, ntx_tensor_kinds[NTX_T_router_choice].name);
-    k->hp->router.groups_by_best = v2 && hp->router.n_expert_groups;
+    const bool biased = ntx__has(k, hp->n_dense, ntx_tensor_kinds[NTX_T_router_choice].name);
+    const bool v2 = k->arch == &ntx__arch_deepseek2 && hp->router.score == NTX_SCORE_SOFTMAX && !biased;
+    k->hp->router.expert_groups_by_best = v2 && hp->router.n_expert_groups;
 }
 
 static int keys(struct ntx__keys *k)

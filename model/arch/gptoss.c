@@ -3,8 +3,9 @@
 
 enum { WINDOW_EVERY = 2 };
 
-/* The published configurations say "truncate": false of YaRN (configuration_gpt_oss.py of transformers, and the model's own code, which has no floor and no ceiling
- * there); no key of a file tells it. llama.cpp rounds the ends of the ramp all the same: the model's own code is right. */
+/* The published configurations say "truncate": false of YaRN (transformers' configuration_gpt_oss.py, and the model's own
+ * code, which has no floor and no ceiling there); no key of a file tells it. llama.cpp rounds the ends of the ramp all the
+ * same: the model's own code is right. */
 static int keys(struct ntx__keys *k)
 {
     k->hp->yarn_exact = true;

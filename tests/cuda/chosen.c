@@ -180,7 +180,7 @@ static void leave_groups(const struct router *r, const float *v, bool *taken)
         bool some[64] = {false};
         const uint32_t first = largest_left(v + g * each, some, each);
         some[first] = true;
-        sum[g] = v[g * each + first] + (r->by.groups_by_best ? 0 : v[g * each + largest_left(v + g * each, some, each)]);
+        sum[g] = v[g * each + first] + (r->by.expert_groups_by_best ? 0 : v[g * each + largest_left(v + g * each, some, each)]);
     }
     for (uint32_t k = 0; k < r->by.expert_groups_used; k++)
         in[largest_left(sum, in, r->by.n_expert_groups)] = true;
@@ -249,7 +249,7 @@ static void routers(struct gpu *u, struct rng *rng)
             route(u, rng, (struct router){.n = 60, .used = 6, .by = {.score = (uint8_t)by, .norm = more % 3, .scale = 2.5f}}, more);
             route(u, rng, (struct router){.n = 5, .used = 5, .by = {.score = (uint8_t)by, .norm = more % 2, .scale = 1}}, more);
             route(u, rng, (struct router){.n = 48, .used = 4, .by = {.score = (uint8_t)by, .norm = true, .scale = 1, .n_expert_groups = 6, .expert_groups_used = 2}}, more);
-            route(u, rng, (struct router){.n = 48, .used = 4, .by = {.score = (uint8_t)by, .groups_by_best = true, .scale = 1, .n_expert_groups = 8, .expert_groups_used = 3}}, more);
+            route(u, rng, (struct router){.n = 48, .used = 4, .by = {.score = (uint8_t)by, .expert_groups_by_best = true, .scale = 1, .n_expert_groups = 8, .expert_groups_used = 3}}, more);
         }
     const struct ntx_gpu_route few = {.n_rows = 1, .n_expert = 8, .used = 3, .by = {.n_expert_groups = 4, .expert_groups_used = 1}};
     CHECK_EQ(u->ops->launch(u->s, NTX_GPU_ROUTE, &few), -22); /* EINVAL: there are two to choose from */

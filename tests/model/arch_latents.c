@@ -55,7 +55,7 @@ static void check_groups(void)
         struct opened x = open_model(&o);
         const struct ntx_layer *l = &x.m->layers[1];
         const struct ntx_router *r = &ntx_layer_find(l, NTX_OP_ROUTE)->router;
-        CHECK(r->n_expert_groups == 3 && r->groups_by_best == !which && (r->score == NTX_SCORE_SIGMOID) == (which == 1) && (l->router_choice != NTX_NO_TENSOR) == (which == 2));
+        CHECK(r->n_expert_groups == 3 && r->expert_groups_by_best == !which && (r->score == NTX_SCORE_SIGMOID) == (which == 1) && (l->router_choice != NTX_NO_TENSOR) == (which == 2));
         close_model(&x);
     }
 }

@@ -304,12 +304,15 @@ static void rows_for_guesses(void)
     CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 0).logits_rows, 32);
 }
 
-/* Clients have room for a constrained answer and what it wants of the vocabulary, where that is a small part of the budget; else it is said from where on. */
+/* Clients have room for a constrained answer and its vocabulary, where that is a small part of the budget; else it is said
+ * from where on. */
 static void constrained(const struct shape *s)
 {
     const uint32_t large = 151936; /* Qwen2.5's */
     const uint64_t words = ntx_budget_words(large), most = 6 * MIB;
-    struct ntx_budget_clients c = ntx_budget_clients(large, 0, 0, false, 400 * MIB), few = ntx_budget_clients(large, 0, 0, false, 16 * MIB), none = ntx_budget_clients(large, 0, 0, false, 0);
+    struct ntx_budget_clients c = ntx_budget_clients(large, 0, 0, false, 400 * MIB);
+    struct ntx_budget_clients few = ntx_budget_clients(large, 0, 0, false, 16 * MIB);
+    struct ntx_budget_clients none = ntx_budget_clients(large, 0, 0, false, 0);
     CHECK(words > 2 * MIB && words < 3 * MIB); /* as it was measured there: 2.1 MiB */
     CHECK(c.constrains && c.kept_bytes >= words + 512 * 1024 && c.kept_bytes <= most);
     CHECK(!few.constrains && few.kept_bytes == 128 * 1024 && !none.constrains);

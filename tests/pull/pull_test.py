@@ -166,7 +166,7 @@ def test_judged(s, model):
     equal(s.kept(), [], "what is kept of it")
     s.ntx("pull", "hf:some/Odd", "--anyway")
     s.ntx("rm", "Odd")
-    os.makedirs(os.path.join(s.env["XDG_CACHE_HOME"], "ntx"))
+    os.makedirs(os.path.join(s.env["XDG_CACHE_HOME"], "ntx"), exist_ok=True) # a pull before this one measured for a moment
     profiles = os.path.join(os.environ["NTX_SOURCE"], "bench", "profiles")
     name = sorted(n for n in os.listdir(profiles) if n.endswith(".json"))[0]
     with open(os.path.join(s.env["XDG_CACHE_HOME"], "ntx", "profile.json"), "wb") as f:
