@@ -226,7 +226,7 @@ def given_up(d, g):
     for i in range(4):
         d.kill("computed")
         d.spawn("computed")
-        wait_for(lambda: connected(d), 10, "the next one")
+        wait_for(lambda: connected(d) and status(d)["state"], 10, "the next one, which has begun")
     s = state(d)
     equal(s[:2], ("empty", False), "after three tries")
     check(re.search(r"%s is not loaded again: ntx-computed has ended 3 times while it was loaded: load a model" % mine, s[2][0]), s)
