@@ -431,6 +431,8 @@ def without(g):
     equal((code, said["status"], said["error"]["code"], said["error"]["type"]), (503, "down", 503, "unavailable_error"), "health without daemons")
     code, e = g.post("/v1/completions", {"prompt": "a"})
     equal((code, e["error"]["type"], e["error"]["code"]), (503, "server_error", "unavailable"), "without daemons")
+    equal(g.request("POST", "/v1/completions", {"prompt": "a"})[1].get("retry-after"), "5", "when to ask again")
+    equal(g.request("POST", "/v1/completions", {"prompt": 1})[1].get("retry-after"), None, "what fails again")
 
 
 def main():
