@@ -16,7 +16,8 @@
 
 #define NTX_TOP_MOST 20u
 
-/* What all constraints of a loaded model share, made when the first one comes: the vocabulary for masks, and the compiled grammars (grammars.h). */
+/* What all constraints of a loaded model share, made when the first one comes: the vocabulary for masks, and the
+ * compiled grammars (grammars.h). */
 struct ntx_words;
 typedef _Atomic(struct ntx_words *) ntx_words_slot;
 void ntx_words_free(struct ntx_words *w);
@@ -44,7 +45,8 @@ struct ntx_choice;
 bool ntx_choice_wanted(const struct ntx_request *m);
 int ntx_choice_new(const struct ntx_choice_ask *ask, struct ntx_choice **out, struct ntx_err *err);
 void ntx_choice_free(struct ntx_choice *c);
-/* Bytes that it holds now, and that it may come to hold while it draws; what it shares (ntx_words_bytes) is not counted. NULL: 0. */
+/* Bytes that it holds now, and that it may come to hold while it draws; what it shares (ntx_words_bytes) is not
+ * counted. NULL: 0. */
 uint64_t ntx_choice_bytes(const struct ntx_choice *c);
 uint64_t ntx_choice_most(const struct ntx_choice *c);
 uint64_t ntx_choice_shared(const struct ntx_choice *c); /* of what it shares, that there would be for it alone */

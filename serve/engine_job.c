@@ -511,10 +511,13 @@ static bool make_set(struct ntx_engine *e, struct ntx_session *s)
     return e->l->ffn.kind != NTX_FFN_PROMPT || s->ffn;
 }
 
-/* It writes, and its client takes nothing of that: somebody who waits may have its place. What it has is computed again, to the same values; so not where those would differ. */
+/* It writes, and its client takes nothing of that: somebody who waits may have its place. What it has is computed
+ * again, to the same values; so not where those would differ. */
 static bool may_put_by(const struct ntx_engine *e, const struct ntx_session *s)
 {
-    return s->state == NTX_SESSION_RUNNING && s->kind == NTX_SESSION_GENERATE && s->generated && !s->again && e->exact && !e->l->device && ntx_writer_stalls(s->writer);
+    bool same = e->exact && !e->l->device;
+    return same && s->state == NTX_SESSION_RUNNING && s->kind == NTX_SESSION_GENERATE && s->generated && !s->again &&
+           ntx_writer_stalls(s->writer);
 }
 
 static void put_by(struct ntx_engine *e, struct ntx_session *s)
@@ -550,7 +553,8 @@ static uint32_t count_running(const struct ntx_engine *e)
     return n;
 }
 
-/* What s needs to run is its own. 0; -EAGAIN: not now; -EBUSY: nor that memory which only constraints take; or s cannot run, with err. */
+/* What s needs to run is its own. 0; -EAGAIN: not now; -EBUSY: nor that memory which only constraints take; or s
+ * cannot run, with err. */
 static int get_all(struct ntx_engine *e, struct ntx_session *s, struct ntx_err *err)
 {
     uint32_t running = count_running(e);
@@ -586,7 +590,8 @@ static void run_session(struct ntx_engine *e, struct ntx_session *s)
     ntx_run_admitted(&s->run, e->c.counters);
 }
 
-/* Who is next: who came first, but behind those who came before its client's last one began. So clients take turns, and nobody is overtaken for ever. plain: of those that
+/* Who is next: who came first, but behind those who came before its client's last one began. So clients take turns,
+ * and nobody is overtaken for ever. plain: of those that
  * need no memory for a constraint. */
 static struct ntx_session *first_in_line(const struct ntx_engine *e, bool plain)
 {

@@ -54,8 +54,8 @@ static size_t bytes_of(const struct ntx_shared_grammar *s) { return sizeof *s + 
 
 static bool is(const struct ntx_shared_grammar *s, const struct ntx_grammar_key *k)
 {
-    return s->chat == k->chat && s->len == k->text.len && !strcmp(s->kind, k->kind) && !strcmp(s->reply, k->reply ? k->reply : "") &&
-           (!s->len || !memcmp(s->text, k->text.data, s->len));
+    return s->chat == k->chat && s->len == k->text.len && !strcmp(s->kind, k->kind) &&
+           !strcmp(s->reply, k->reply ? k->reply : "") && (!s->len || !memcmp(s->text, k->text.data, s->len));
 }
 
 static void append(struct ntx_grammars *g, struct ntx_shared_grammar *s)
@@ -95,7 +95,8 @@ static struct ntx_shared_grammar *make_one(const struct ntx_grammar_key *key)
     return s;
 }
 
-int ntx_grammars_take(struct ntx_grammars *g, const struct ntx_grammar_key *key, ntx_grammar_make_fn *make, void *ctx, struct ntx_shared_grammar **out, struct ntx_err *err)
+int ntx_grammars_take(struct ntx_grammars *g, const struct ntx_grammar_key *key, ntx_grammar_make_fn *make, void *ctx,
+                      struct ntx_shared_grammar **out, struct ntx_err *err)
 {
     struct ntx_shared_grammar *s = find(g, key);
     struct ntx_grammar *made = NULL;

@@ -54,7 +54,8 @@ bool ntx_writer_stalls(const struct ntx_writer *s); /* likewise where it is full
 /* Its sessions rest until the socket has taken all that waits for it. */
 void ntx_writer_rest(struct ntx_writer *s);
 bool ntx_writer_rests(const struct ntx_writer *s);
-/* The socket took a reply of so many bytes, or it was thrown away. True: there is room again for some writer that was full, or s no longer rests. */
+/* The socket took a reply of so many bytes, or it was thrown away. True: there is room again for some writer that was
+ * full, or s no longer rests. */
 bool ntx_writer_sent(struct ntx_writer *s, size_t bytes);
 
 enum ntx_mail_kind {

@@ -171,7 +171,8 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
 void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logits, uint32_t n_vocab);
 /* Its KV is there: what it needs to run is made. Not before, since it is large, and many may wait. */
 int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e);
-/* Bytes that it holds, whatever its state, or may come to hold while it is read; of what only a running session holds, its choice's memory is counted. */
+/* Bytes that it holds, whatever its state, or may come to hold while it is read; of what only a running session holds,
+ * its choice's memory is counted. */
 uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session_env *e);
 uint64_t ntx_session_more(const struct ntx_session *s); /* that it will hold beyond those when it runs */
 /* Bytes that a session will hold for m at most beyond what it holds, as long as m's tokens are not known. */

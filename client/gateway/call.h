@@ -2,7 +2,8 @@
  *
  *   gate (one a gateway) --seat--> call --frames--> computed       waits see three ends: computed's, the HTTP client's, the gateway's
  *
- * computed has few connections (32 unless told), so the gate has seats for some of them, and who finds none waits for one (seats.h). This is the one file of
+ * computed has few connections (32 unless told), so the gate has seats for some of them, and who finds none waits for
+ * one (seats.h). This is the one file of
  * the gateway that knows protobuf. A call is its thread's. */
 #ifndef NTX_CLIENT_GATEWAY_CALL_H
 #define NTX_CLIENT_GATEWAY_CALL_H
@@ -71,7 +72,8 @@ struct ntx_call;
  * (ntx_gate_look) needs none. */
 int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call **out, struct ntx_err *err);
 void ntx_call_close(struct ntx_call *c); /* NULL is fine */
-/* Of a stream: true, there is something for the client to take; false, it took that. While it takes nothing and others wait, the call may lose its seat; ntx_call_next then
+/* Of a stream: true, there is something for the client to take; false, it took that. While it takes nothing and others
+ * wait, the call may lose its seat; ntx_call_next then
  * waits for one. */
 void ntx_call_client(struct ntx_call *c, bool takes);
 

@@ -41,7 +41,8 @@ const struct ntx_fault_info *ntx_fault_info(enum ntx_fault_kind kind);
 /* Fills f and returns -1, so that a caller can write `return ntx_fault(...)`. param may be NULL. */
 int ntx_fault(struct ntx_fault *f, enum ntx_fault_kind kind, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Of a negative errno that computed, or the way to it, gave. A limit that one request exceeds by itself is 400; one that requests share is waited for, and
+/* Of a negative errno that computed, or the way to it, gave. A limit that one request exceeds by itself is 400; one
+ * that requests share is waited for, and
  * where it cannot be, it is 429 or 503 with Retry-After. deploy/OPERATING.md has the table for people. */
 enum ntx_fault_kind ntx_fault_of(int err);
 

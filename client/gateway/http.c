@@ -14,8 +14,10 @@
 #include "client/listen.h"
 #include "common/util.h"
 
-/* SEND_BYTES: of a client that takes nothing, the kernel holds no more, so that it shows soon; its own choice would be megabytes each.
- * WITH_STRANGERS: of the connections, so many at most while there are some that are not served: the rest is for those who come meanwhile. */
+/* SEND_BYTES: of a client that takes nothing, the kernel holds no more, so that it shows soon; its own choice would be
+ * megabytes each.
+ * WITH_STRANGERS: of the connections, so many at most while there are some that are not served: the rest is for those
+ * who come meanwhile. */
 enum { CONNECTIONS = 256, WITH_STRANGERS = 192, PER_ADDRESS = 64, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20, SEND_BYTES = 128 << 10, LAST_WORDS_MS = 1000 };
 #define BODY_MOST (16u << 20)
 #define BODIES_MOST (64u << 20) /* of all requests that are being read */
@@ -228,7 +230,8 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
 
 /* ---- bodies */
 
-/* A reply may only be queued when all of the body has come: until then the rest of a body that is refused is let pass, as long as it is no longer than a whole one. */
+/* A reply may only be queued when all of the body has come: until then the rest of a body that is refused is let pass,
+ * as long as it is no longer than a whole one. */
 static enum MHD_Result let_pass(struct ntx_request *q, size_t *n)
 {
     q->passed += *n;

@@ -73,7 +73,8 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     }
 }
 
-/* Of ntx.conf, only [gateway] is ours, and of [clients] how long answers may take at the end and how many there may be; ntx-computed checks the rest. What the command line says has the say. */
+/* Of ntx.conf, only [gateway] is ours, and of [clients] how long answers may take at the end and how many there may
+ * be; ntx-computed checks the rest. What the command line says has the say. */
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
 {
     struct options *o = arg;

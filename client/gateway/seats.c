@@ -26,8 +26,9 @@ struct ntx_seat {
 
 struct ntx_seats_config ntx_seats_share(unsigned clients, bool local)
 {
-    unsigned rest = clients > LOOKS ? clients - LOOKS : 1, parked = NTX_MIN(rest / 4, (unsigned)PARKED), most = NTX_MIN(rest - parked, (unsigned)SEATS);
-    return (struct ntx_seats_config){.most = most, .address_most = local ? most : most - NTX_MIN(most / 8 + 1, most - 1), .parked_most = parked};
+    const unsigned rest = clients > LOOKS ? clients - LOOKS : 1, parked = NTX_MIN(rest / 4, (unsigned)PARKED);
+    const unsigned most = NTX_MIN(rest - parked, (unsigned)SEATS), others = local ? 0 : NTX_MIN(most / 8 + 1, most - 1);
+    return (struct ntx_seats_config){.most = most, .address_most = most - others, .parked_most = parked};
 }
 
 int ntx_seats_init(struct ntx_seats *s, const struct ntx_seats_config *c)
@@ -125,12 +126,14 @@ static void line_up(struct ntx_seat *t)
     *p = t;
 }
 
-/* Of those in this state whose clients take nothing, the one for which that is so for longest. only: of this address; NULL: of any. */
+/* Of those in this state whose clients take nothing, the one for which that is so for longest. only: of this address;
+ * NULL: of any. */
 static struct ntx_seat *most_stalled(const struct ntx_seats *s, enum state state, const uint8_t *only)
 {
     struct ntx_seat *best = NULL;
     for (struct ntx_seat *t = s->first; t; t = t->next)
-        if (t->state == state && t->takes && (!only || !memcmp(t->address, only, ADDRESS)) && (!best || t->since_ns < best->since_ns))
+        if (t->state == state && t->takes && (!only || !memcmp(t->address, only, ADDRESS)) &&
+            (!best || t->since_ns < best->since_ns))
             best = t;
     return best;
 }
@@ -162,7 +165,8 @@ static void look(struct ntx_seats *s, uint64_t now)
     for (struct ntx_seat *t = s->first; t; t = t->next) {
         if (t->state != WAITING)
             continue;
-        const uint8_t *only = held_by(s, t->address) >= s->c.address_most ? t->address : NULL; /* no other's seat would be its */
+        /* Of an address that has all it may have, another's seat would be of no use. */
+        const uint8_t *only = held_by(s, t->address) >= s->c.address_most ? t->address : NULL;
         struct ntx_seat *by = most_stalled(s, HELD, only);
         if (by && now > by->since_ns && now - by->since_ns > STALLED_MS * 1000000ull)
             park(s, by);

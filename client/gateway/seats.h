@@ -1,11 +1,15 @@
-/* seats.h: who may have something computed. ntx-computed has few connections, so there are few seats, and who finds none waits in line.
+/* seats.h: who may have something computed. ntx-computed has few connections, so there are few seats, and who finds
+ * none waits in line.
  *
- *   WAITING --the next in line--> HELD --its client takes nothing for STALLED_MS, and somebody waits--> PARKED --its client takes again--> WAITING
+ *   WAITING --the next in line--> HELD --its client takes nothing for a second, and somebody waits--> PARKED
+ *      ^--------------------------------------- its client takes again ----------------------------------'
  *
- * The next one is of the address that holds the fewest seats, and of those who came first: so an address with many connections keeps no other waiting. Where other machines may come,
+ * The next one is of the address that holds the fewest seats, and of those who came first: so an address with many
+ * connections keeps no other waiting. Where other machines may come,
  * one address never has all seats. An IPv6 address counts by its first 64 bits, which one machine has to itself.
  *
- * Who is parked keeps the answer that is under way (computed lets it rest, and takes nothing else for it), and goes on when a seat is free again. Only so many are parked: of more, the one
+ * Who is parked keeps the answer that is under way (computed lets it rest, and takes nothing else for it), and goes on
+ * when a seat is free again. Only so many are parked: of more, the one
  * that has been so for longest is cut off. All are cut off when they take nothing for `stall` (http.h).
  *
  * Any thread; a seat is its own thread's. */
@@ -33,12 +37,14 @@ struct ntx_seats {
 };
 int ntx_seats_init(struct ntx_seats *s, const struct ntx_seats_config *c);
 void ntx_seats_end(struct ntx_seats *s);
-/* Who takes nothing makes room for those who wait; now: in nanoseconds. Whoever waits calls it every NTX_SEATS_LOOK_MS. */
+/* Who takes nothing makes room for those who wait; now: in nanoseconds. Whoever waits calls it every
+ * NTX_SEATS_LOOK_MS. */
 void ntx_seats_look(struct ntx_seats *s, uint64_t now);
 #define NTX_SEATS_LOOK_MS 250
 
 struct ntx_seat;
-/* One that stands in line. client_fd: its client's socket, as long as the seat is there; -1: none. -ENOMEM, -EMFILE, -ENFILE; -EBUSY: nobody waits here. */
+/* One that stands in line. client_fd: its client's socket, as long as the seat is there; -1: none. -ENOMEM, -EMFILE,
+ * -ENFILE; -EBUSY: nobody waits here. */
 int ntx_seat_new(struct ntx_seats *s, int client_fd, uint64_t now, struct ntx_seat **out);
 void ntx_seat_free(struct ntx_seat *t); /* NULL is fine */
 bool ntx_seat_held(struct ntx_seat *t); /* false: it waits, or is parked: then it stands in line again */

@@ -1,4 +1,5 @@
-/* Which status of HTTP each errno of ntx-computed becomes, and what it tells a client to do: all of the table, row by row. */
+/* Which status of HTTP each errno of ntx-computed becomes, and what it tells a client to do: all of the table, row by
+ * row. */
 #include <errno.h>
 #include <string.h>
 

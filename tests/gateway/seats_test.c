@@ -1,4 +1,5 @@
-/* Seats by themselves: who is next, who gives up a seat and when, who is cut off; addresses are those of loopback sockets. */
+/* Seats by themselves: who is next, who gives up a seat and when, who is cut off; addresses are those of loopback
+ * sockets. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -70,7 +71,8 @@ static void test_addresses(void)
     close(a), close(b), close(other[0]), close(other[1]);
 }
 
-/* Where other machines come, one address leaves a seat to others, and of its own streams one that stalls gives way to it. */
+/* Where other machines come, one address leaves a seat to others, and of its own streams one that stalls gives way to
+ * it. */
 static void test_share_of_address(void)
 {
     struct ntx_seats s;
@@ -89,7 +91,8 @@ static void test_share_of_address(void)
     close(a), close(b), close(other[0]), close(other[1]);
 }
 
-/* Nobody loses a seat as long as nobody waits, nor within the first second. Who lost one stands in line again when its client takes; more than may be parked are cut off. */
+/* Nobody loses a seat as long as nobody waits, nor within the first second. Who lost one stands in line again when its
+ * client takes; more than may be parked are cut off. */
 static void test_stalled(void)
 {
     struct ntx_seats s;

@@ -622,7 +622,8 @@ static void close_narrow(struct stage *g)
     ntx_words_free(w);
 }
 
-/* Memory for two constrained answers, and four requests, which are of one client: all have their answers, two at a time, by one grammar; who needs no such memory is not kept. */
+/* Memory for two constrained answers, and four requests, which are of one client: all have their answers, two at a
+ * time, by one grammar; who needs no such memory is not kept. */
 static void test_memory(void)
 {
     static struct stage g;
@@ -646,7 +647,8 @@ static void test_memory(void)
     close_narrow(&g);
 }
 
-/* What one request exceeds by itself it is told, in numbers, and nobody waits for it; where nothing waits ([clients] queue_wait), a limit that others share is -EBUSY. */
+/* What one request exceeds by itself it is told, in numbers, and nobody waits for it; where nothing waits ([clients]
+ * queue_wait), a limit that others share is -EBUSY. */
 static void test_memory_refused(void)
 {
     static struct stage g;
@@ -670,7 +672,8 @@ static void test_memory_refused(void)
     close_narrow(&g);
 }
 
-/* Memory for the tokens of one prompt at a time: the others wait unread, and have their answers. One that waits so is cancelled as any. */
+/* Memory for the tokens of one prompt at a time: the others wait unread, and have their answers. One that waits so is
+ * cancelled as any. */
 static void test_unread(void)
 {
     static struct stage g;
@@ -724,7 +727,8 @@ static void test_turns(void)
     close_stage(&g);
 }
 
-/* A client that takes nothing gives its place to one that waits; when it takes what there is, its answer goes on with the same tokens. */
+/* A client that takes nothing gives its place to one that waits; when it takes what there is, its answer goes on with
+ * the same tokens. */
 static void test_deaf(const char *draft, bool shares)
 {
     static struct stage g;
