@@ -52,7 +52,7 @@ set(ntx_test_longest quantize forward-same-types forward-same-layers forward-sam
 
 # ctest -L quick, tests/run --quick: some of every folder that has tests, in two minutes on two processors with
 # nothing beside them (house-alone holds that none is left out).
-set(ntx_test_quick analyze-numbers common-printable cpu_columns cpu_ops cuda-chosen-fake cuda-launches-fake delta-lora deploy_config deploy-packages eval-base forward-fail forward-guesser forward-parts
+set(ntx_test_quick analyze-numbers common-printable cpu_columns cpu_ops cuda-chosen-fake delta-lora deploy_config deploy-packages eval-base forward-fail forward-guesser forward-parts
     fuzz-config fuzz-pull gateway-structured golden_greedy grammar-calls grammar-refused house-alone house-rooms house-words iod_core lockin model-arch model-chunk model-gguf model-quant model-quantize
     model-split models_corpus pipeline-errors pipeline-found pipeline-streamed plan plan-cache plan-predict predictor_policy predictor_script proto_frame proto_link proto_peer proto_request proto_settings
     pull pull-parts ranks-pair ranks-share sampler server-files server-loads server-rights server-text shm-counters shm-memlimit shm-region stream-prefetch template reply chat_templates
