@@ -55,7 +55,6 @@ struct ntx_request { /* of its connection's thread */
     struct ntx_buf body;
     size_t charged;     /* of all bodies' bound, until it ends */
     const char *origin; /* to be named in the answer's CORS header, or NULL */
-    unsigned retry_s;   /* when the same may be asked again, 0: no answer says it */
     const char *allow;  /* the method that this path is for, of a request by another one; else NULL */
     uint64_t since_ns;
     enum ntx_fault_kind spoilt; /* its body is refused; else NTX_FAULT_NONE */

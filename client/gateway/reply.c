@@ -20,11 +20,6 @@ enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct 
     }
     if (q->ends)
         MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
-    if (q->retry_s) {
-        char text[16];
-        snprintf(text, sizeof text, "%u", q->retry_s);
-        MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, text);
-    }
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED && q->allow)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, q->allow);
     if (q->ignored.n) {
