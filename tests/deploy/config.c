@@ -210,7 +210,7 @@ static void shipped(const struct dir *d)
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
     ntx_config_free(&c);
-    CHECK_EQ(keys, 36);
+    CHECK_EQ(keys, 37);
 }
 
 /* The shipped file is what the table of settings makes of itself. */

@@ -271,7 +271,7 @@ static int write_part(const struct mk_file *f, const char *path, size_t from, si
     rc = fd < 0 ? -errno : ntx_write_all(fd, head.p, head.n);
     for (size_t i = from; i < to && !rc; i++)
         if (bytes_of(f, from, i) == i)
-            rc = f->holes ? leave_hole(fd, &f->tensors[i]) : write_tensor(fd, f, i, piece);
+            rc = f->holes && f->tensors[i].type != NTX_I32 /* tables are looked at */ ? leave_hole(fd, &f->tensors[i]) : write_tensor(fd, f, i, piece);
     off_t end = rc ? 0 : lseek(fd, 0, SEEK_END);
     *bytes += (uint64_t)end;
 done:

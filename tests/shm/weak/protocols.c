@@ -12,8 +12,9 @@
 #include "tests/shm/make_region.h"
 #include "tests/shm/weak/weak.h"
 #include "weights/stream.h"
+#include "weights/stream_impl.h"
 
-enum { IOD_WAKES, SECOND_BEGINS, N_EVENTS, WAKE_FD = 1000000, QUEUE = 16 };
+enum { IOD_WAKES, SECOND_BEGINS, LOCK, OWN, N_EVENTS, WAKE_FD = 1000000, QUEUE = 16 };
 
 static struct {
     struct ntx_region r;
@@ -21,6 +22,8 @@ static struct {
     struct ntx_stream *s;
     struct ntx_weights *w;
     bool memory_comes, over;
+    bool threads;       /* they run: mutexes are the model's */
+    bool once[N_EVENTS]; /* a mutex was taken for the first time */
     struct daemon {
         struct ntx_iod_core *core;
         struct ntx_iod_read queue[QUEUE]; /* the drive's */
@@ -55,6 +58,38 @@ ssize_t __wrap_write(int fd, const void *p, size_t n)
         return __real_write(fd, p, n);
     weak_post(IOD_WAKES);
     return (ssize_t)n;
+}
+
+/* A mutex of the stream is an event that is posted while nobody holds it: all threads here are one of the system's. */
+static int event_of(const pthread_mutex_t *m)
+{
+    if (!t.threads)
+        return -1;
+    return m == &t.s->lock ? LOCK : m == &t.s->own ? OWN : -1;
+}
+
+int __real_pthread_mutex_lock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
+{
+    int event = event_of(m);
+    if (event < 0)
+        return __real_pthread_mutex_lock(m);
+    if (t.once[event])
+        weak_await((unsigned)event);
+    t.once[event] = true;
+    return 0;
+}
+
+int __real_pthread_mutex_unlock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
+{
+    int event = event_of(m);
+    if (event < 0)
+        return __real_pthread_mutex_unlock(m);
+    weak_post((unsigned)event);
+    return 0;
 }
 
 /* What a block of a file holds, as far as it matters here. */
@@ -240,6 +275,8 @@ static void undertaker(void)
 static void restart(void)
 {
     const struct ntx_stream_config c = {.region = &t.r, .wake_fd = WAKE_FD, .wait_limit_s = UINT32_MAX};
+    t.threads = false;
+    memset(t.once, 0, sizeof t.once);
     for (int i = 0; i < 2; i++) {
         ntx_iod_core_free(t.iod[i].core);
         t.iod[i] = (struct daemon){0};
@@ -254,6 +291,7 @@ static void restart(void)
     t.w = ntx_stream_weights(t.s);
     if (t.memory_comes)
         ntx_stream_await_memory(t.s);
+    t.threads = true;
 }
 
 static void open_region(uint32_t per_layer, uint32_t n_desc, uint32_t n_slots)
@@ -271,6 +309,7 @@ static void open_region(uint32_t per_layer, uint32_t n_desc, uint32_t n_slots)
 
 static void close_region(void)
 {
+    t.threads = false;
     for (int i = 0; i < 2; i++) {
         ntx_iod_core_free(t.iod[i].core);
         t.iod[i] = (struct daemon){0};
