@@ -144,8 +144,10 @@ int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call 
     int rc = seat ? take_seat(c, err) : 0;
     if (!rc)
         rc = ntx_gate_where(g, dir, err);
-    if (!rc)
-        rc = NTX_MIN(c->sock = reach(g, dir, err), 0);
+    if (!rc) {
+        c->sock = reach(g, dir, err);
+        rc = c->sock < 0 ? c->sock : 0;
+    }
     if (rc) {
         ntx_call_close(c);
         return rc;

@@ -94,6 +94,7 @@ def troubled(d, g, serving, pattern, part, word):
 
 def well(d, g, reason):
     wait_for(lambda: state(d) == WELL, 12, "the end of: " + reason)
+    wait_for(lambda: said(d, "over: " + reason), 5, "the log's word that it is over: " + reason)
     equal(said(d, "over: " + reason), 1, "times that the log says that it is over")
     equal(health(g), (200, {"status": "ok"}, None), "health afterwards")
     equal([v for k, v in metrics(d).items() if "trouble" in k], ["0"] * 4, "ntx_trouble afterwards")

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-from daemons import Daemons, check, equal, make_model, refused
+from daemons import Daemons, check, equal, make_model, refused, wait_for
 from rights import service
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "pipeline"))
@@ -126,7 +126,7 @@ def of_a_service():
     with service("[model]\npath = %s\nram = 32M\nctx = 64\nlora = conf=%s\n" % (model, one)) as d:
         c = d.client()
         c.until(c.send("load", {}), "loaded")
-        equal(json.loads(c.status())["adapters"], ["conf"], "the configuration's adapters")
+        wait_for(lambda: json.loads(c.status()).get("adapters") == ["conf"], 10, "the configuration's adapters")
         all_wrong(d, c, text(c))
         equal(json.loads(c.status())["adapters"], ["conf"], "the configuration's adapters, after all of that")
         load(c, [model])
