@@ -136,7 +136,7 @@ static uint32_t cpus(void)
     return (uint32_t)NTX_MAX(n, 1);
 }
 
-/* What is no language model may be rewritten all the same, if it has matrices: other programs run it. */
+/* Files of other models are rewritten, too, if they have matrices: other programs run them. */
 static int check_kind(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
 {
     struct ntx_err why = {0};

@@ -74,7 +74,7 @@ static enum MHD_Result say(struct MHD_Connection *conn, unsigned status, const c
     return answer(conn, status, "text/plain; charset=utf-8", (char *)(uintptr_t)text, strlen(text), false);
 }
 
-/* What follows is not looked at. */
+/* Ends the connection: the server ignores the rest of it. */
 static enum MHD_Result refuse(struct MHD_Connection *conn, unsigned status, const char *why)
 {
     char text[400];

@@ -106,7 +106,7 @@ static void pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_text(c, BOX + 1, y + 6, NTX_MARK_PLAIN, "limit: %s", t->limit);
 }
 
-/* What is wrong, in place of the guesses. */
+/* This row shows the reason of a degraded service instead of the drafts. */
 static void trouble(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     for (int i = 0; i < NTX_MON_N_PARTS; i++) {

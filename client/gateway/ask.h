@@ -35,7 +35,8 @@ struct ntx_ask_prompt { /* a text, or tokens */
     size_t n_tokens;
 };
 
-/* What is asked of the model's thinking: variables of its template, where that has them (think.c). Each with the field that asks, or NULL. */
+/* The request's settings of the model's thinking, as variables of its template (think.c). Each has the field that
+ * set it, or NULL. */
 struct ntx_ask_think {
     enum { NTX_THINK_UNSAID, NTX_THINK_OFF, NTX_THINK_ON } state;
     char effort[12];     /* "": unsaid */

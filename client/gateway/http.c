@@ -239,7 +239,7 @@ static enum MHD_Result let_pass(struct ntx_request *q, size_t *n)
     return q->passed > BODY_MOST || ntx_now_ns() - q->since_ns > 2 * BODY_S * 1000000000ull ? MHD_NO : MHD_YES;
 }
 
-/* What of it is here is no longer wanted. */
+/* The request is refused: the part of its body that came is freed. */
 static void spoil(struct ntx_request *q, enum ntx_fault_kind why)
 {
     q->spoilt = why;

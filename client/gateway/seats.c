@@ -126,7 +126,7 @@ static void line_up(struct ntx_seat *t)
     *p = t;
 }
 
-/* Of those in this state whose clients take nothing, the one for which that is so for longest. only: of this address;
+/* The longest stalled of the streams in this state. only: of this address;
  * NULL: of any. */
 static struct ntx_seat *most_stalled(const struct ntx_seats *s, enum state state, const uint8_t *only)
 {

@@ -8,7 +8,7 @@
  * connections keeps no other waiting. Where other machines may come,
  * one address never has all seats. An IPv6 address counts by its first 64 bits, which one machine has to itself.
  *
- * Who is parked keeps the answer that is under way (computed lets it rest, and takes nothing else for it), and goes on
+ * A parked stream keeps the answer that is under way (computed lets it rest, and takes nothing else for it), and goes on
  * when a seat is free again. Only so many are parked: of more, the one
  * that has been so for longest is cut off. All are cut off when they take nothing for `stall` (http.h).
  *
@@ -37,7 +37,7 @@ struct ntx_seats {
 };
 int ntx_seats_init(struct ntx_seats *s, const struct ntx_seats_config *c);
 void ntx_seats_end(struct ntx_seats *s);
-/* Who takes nothing makes room for those who wait; now: in nanoseconds. Whoever waits calls it every
+/* Stalled streams give their seats to requests that wait; now: in nanoseconds. Whoever waits calls it every
  * NTX_SEATS_LOOK_MS. */
 void ntx_seats_look(struct ntx_seats *s, uint64_t now);
 #define NTX_SEATS_LOOK_MS 250
