@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from daemons import BIN, Daemons, check, equal, make_model
 
@@ -166,7 +167,9 @@ def scarce(d, **load):
         for i, p in enumerate(prompts):
             a = c.ask(tokens=p, ignore_eos=True, max_tokens=6 if again else 0, temp=0.0)
             equal(a.tokens[:6], want[i], "text %d" % i)
-    s = json.loads(c.status())
+    end = time.monotonic() + WAITS  # an answer's blocks come back behind its last token
+    while (s := json.loads(c.status()))["kv_blocks_used"] and time.monotonic() < end:
+        time.sleep(0.01)
     check(s["kv_blocks_used"] == 0 and 0 < s["kv_blocks_kept"] <= s["kv_blocks"], "blocks:", s["kv_blocks_used"], s["kv_blocks_kept"])
     c.close()
 
