@@ -1,5 +1,5 @@
 #!/bin/bash
-# All that is to be measured when a GPU is at hand, in one command; appends to bench/LOG.md under the card's name.
+# All that is to be measured when a GPU is at hand, in one command; appends to docs/log/measurements.md under the card's name.
 #
 #   bench/gpu.sh prepare      where the packages are, before: builds, and puts into .gpu/ all that a bare machine with a card needs
 #                Where that machine's libc is too old, or with LIBC=1, its programs run by the loader and the libc that are carried.
@@ -29,6 +29,8 @@
 # DRY=1: no card: the fake device and tiny shapes, to try the script; nothing is appended. `prepare` then takes kernels as the build has them, and the fake device besides.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
+log=$here/docs/log/measurements.md
+mkdir -p "${log%/*}" # on a machine that has this script and .gpu/ alone
 call_a="preflight tests kernels link resident8" call_b="copies packed experts ncu sanitizer" call_c="resident70 tiers contexts sessions"
 stages="$call_a $call_b $call_c"
 programs="bin/ntx bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-mkmodel bin/libntx-cuda.so tests/test_cuda_kernels tests/test_cuda_attention
@@ -423,6 +425,6 @@ done
     echo "\`bench/gpu.sh $*\`, $(nproc) CPUs, driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)."
     echo
     sed 's/^/    /' "$out"
-} >>"$here/bench/LOG.md"
-echo "appended to bench/LOG.md"
+} >>"$log"
+echo "appended to docs/log/measurements.md"
 exit $bad

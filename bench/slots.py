@@ -2,7 +2,7 @@
 """What a card could do with the products of one row (or of 2, 4, 8), by their machine code: a model, until a card has measured.
 
     bench/slots.py [--kernels REGEX] [--rows N] LIBRARY [LIBRARY-BEFORE]
-    bench/slots.py --table LIBRARY     as plan/estimates.c has it: GB/s of weights on an H100's multiprocessors, whatever its memory gives, with 1, 2, 4 and 8 rows
+    bench/slots.py --table LIBRARY     as computed/plan/estimates.c has it: GB/s of weights on an H100's multiprocessors, whatever its memory gives, with 1, 2, 4 and 8 rows
 
 LIBRARY has the machine code of one card, 9.0 (a package has more: cuobjdump -xelf sm_90 LIBRARY).
 

@@ -7,8 +7,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "analyze/analyze.h"
 #include "common/util.h"
+#include "model/delta.h"
 #include "model/override.h"
 #include "proto/frame.h"
 

@@ -42,7 +42,7 @@ struct ntx_supervisor {
     int alive[2]; /* children hold [0], only we hold [1] */
     int lost_fd;  /* readable once computed is gone */
     int poke_fd;  /* wakes the thread */
-    int keep[2];  /* computed's: the served model waits in it for the next one (serve/keeper.h) */
+    int keep[2];  /* computed's: the served model waits in it for the next one (computed/server/keeper.h) */
     int log_fd;   /* quiet: the daemons' stderr, in memory; else -1 */
     char about[1024]; /* what they said of it is told in the end; "": nothing is */
     pthread_t thread;
@@ -68,7 +68,7 @@ static uint64_t met_by_computed(const struct ntx_supervisor *s, int which)
     return n;
 }
 
-/* ntx-computed cannot know how a worker ended, and tells it to whoever is concerned (serve/workers_lost.c). */
+/* ntx-computed cannot know how a worker ended, and tells it to whoever is concerned (computed/workers/workers_lost.c). */
 static void leave_end(const struct ntx_supervisor *s, int which, const char *how)
 {
     char path[300];

@@ -4,7 +4,7 @@
  * see end of file and exit. They are in their own process groups, so that Ctrl-C reaches only the client. A thread waits for
  * deaths (pidfds); workers are started again after 20 ms (up to a second where they end before ntx-computed has met
  * them), ntx-computed is not: its end is told through ntx_supervisor_wait and by the closed client socket. The model
- * that it served is kept for the next one (serve/keeper.h). */
+ * that it served is kept for the next one (computed/server/keeper.h). */
 #ifndef NTX_CLIENT_SUPERVISE_H
 #define NTX_CLIENT_SUPERVISE_H
 

@@ -1,9 +1,18 @@
+# A test's name is ROOM-SUBJECT: its folder, then words with - between them.
+function(ntx_test_name name)
+  get_filename_component(room ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  if(NOT name MATCHES "^${room}-[a-z0-9.-]+$")
+    message(FATAL_ERROR "test ${name}: a name is ${room}- and words with - between them")
+  endif()
+endfunction()
+
 # ntx_test(NAME name SOURCES a.c ... LIBS x ... [TIMEOUT s] [ARGS ...]): one program, one process, 0 pass, 77 skip.
 function(ntx_test)
   cmake_parse_arguments(T "" "NAME;TIMEOUT" "SOURCES;LIBS;ARGS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 180)
   endif()
+  ntx_test_name(${T_NAME})
   add_executable(test_${T_NAME} ${T_SOURCES})
   target_link_libraries(test_${T_NAME} PRIVATE ${T_LIBS})
   set_target_properties(test_${T_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -23,6 +32,7 @@ function(ntx_script_test)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300)
   endif()
+  ntx_test_name(${T_NAME})
   add_test(NAME ${T_NAME} COMMAND ${CMAKE_SOURCE_DIR}/tests/alone ${CMAKE_CURRENT_SOURCE_DIR}/${T_SCRIPT} ${T_ARGS})
   ntx_test_environment(${T_NAME} ${T_TIMEOUT})
   set_tests_properties(${T_NAME} PROPERTIES DISABLED "${CMAKE_CROSSCOMPILING}") # they start programs of another machine
@@ -38,7 +48,7 @@ if(NTX_SANITIZE MATCHES "thread")
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tsan)
 elseif(NTX_SANITIZE)
   set(ntx_test_slow 3)
-  set(ntx_test_more ";ASAN_OPTIONS=handle_sigill=1:quarantine_size_mb=64") # infer/cpu traps on what is undefined; fresh pages for all that is freed took a fifth of some tests
+  set(ntx_test_more ";ASAN_OPTIONS=handle_sigill=1:quarantine_size_mb=64") # computed/cpu traps on what is undefined; fresh pages for all that is freed took a fifth of some tests
 elseif(CMAKE_CROSSCOMPILING) # by an emulator
   set(ntx_test_slow 30)
 endif()
@@ -46,17 +56,17 @@ endif()
 # Those that take the longest, which begin first, so that none is left to run alone: a new build directory knows nothing of times. And those that compute all the
 # while, on more than one core: they take the room of two, and begin before all others. Later on no two places are free at once until nothing else is left to begin.
 set(ntx_test_busy cuda-pass-fake cuda-pipeline pipeline-drafter server-prefix)
-set(ntx_test_longest quantize forward-same-types forward-same-layers forward-same-experts forward-same-states forward-same-caches forward-golden-shapes cuda-experts-fake cuda-kinds-fake ranks-same ranks-mpi delta delta-lora
-    pipeline-holes pipeline-predicted models_quality pipeline-learned_skip golden_made plan-agree plan-cli analyze deploy-systemd pipeline-draft pipeline-progress pipeline-kill pipeline-drives server-death server-crowd
-    server-sessions forward-tree forward-sparse cpu_attend cpu_matmul cpu_matmul-tiles template_limits tokenizer_round pipeline-bad-numbers pipeline-experts)
+set(ntx_test_longest quantize-command pass-same-types pass-same-layers pass-same-experts pass-same-states pass-same-caches pass-golden-shapes cuda-experts-fake cuda-kinds-fake ranks-same ranks-mpi delta-command delta-lora
+    pipeline-holes pipeline-predicted models-quality pipeline-learned-skip golden-made plan-agree plan-cli analyze-command deploy-systemd pipeline-draft pipeline-progress pipeline-kill pipeline-drives server-death server-crowd
+    server-sessions pass-tree pass-sparse cpu-attend cpu-matmul cpu-matmul-tiles template-limits tokenizer-round pipeline-bad-numbers pipeline-experts)
 
 # ctest -L quick, tests/run --quick: some of every folder that has tests, in two minutes on two processors with
-# nothing beside them (house-alone holds that none is left out).
-set(ntx_test_quick analyze-numbers common-printable cpu_columns cpu_ops cuda-chosen-fake delta-lora deploy_config deploy-packages eval-base forward-fail forward-guesser forward-parts
-    fuzz-config fuzz-pull gateway-structured golden_greedy grammar-calls grammar-refused house-alone house-rooms house-words iod_core lockin model-arch model-chunk model-gguf model-quant model-quantize
-    model-split models_corpus pipeline-errors pipeline-found pipeline-streamed plan plan-cache plan-predict predictor_policy predictor_script proto_frame proto_link proto_peer proto_request proto_settings
-    pull pull-parts ranks-pair ranks-share sampler server-files server-loads server-rights server-text shm-counters shm-memlimit shm-region stream-prefetch template reply chat_templates
-    tokenizer_pre tokenizer_tiny top-trace types-places)
+# nothing beside them (style-alone holds that none is left out).
+set(ntx_test_quick analyze-numbers common-printable cpu-columns cpu-ops cuda-chosen-fake delta-lora computed-config deploy-packages client-logits-base pass-fail pass-guesser pass-parts
+    fuzz-config fuzz-pull gateway-structured golden-greedy grammar-calls grammar-refused style-alone style-rooms style-words iod-core lockin-workers model-arch model-chunk model-gguf model-quant model-quantize
+    model-split models-corpus pipeline-errors pipeline-found pipeline-streamed plan-placement plan-cache plan-predict predictor-policy predictor-script proto-frame proto-link proto-peer proto-request proto-settings
+    pull-command pull-parts ranks-pair ranks-share pass-sampler server-files server-loads server-rights engine-text shm-counters shm-memlimit shm-region weights-prefetch template-cases reply-parts tokenizer-chat-templates
+    tokenizer-pre tokenizer-tiny top-trace types-places)
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
 # timeout: seconds on a machine that is not busy; tests/alone stretches them. ctest itself ends only a test that does

@@ -19,7 +19,7 @@ endif()
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 if(CMAKE_CROSSCOMPILING AND CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64) # else it is the building machine's
-  if(NTX_ARM64_ROOT) # whose packages are not this machine's: tests/arm64/root.sh keeps what dpkg-shlibdeps asks for
+  if(NTX_ARM64_ROOT) # whose packages are not this machine's: tests/guest/arm64/root.sh keeps what dpkg-shlibdeps asks for
     set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${NTX_ARM64_ROOT}/usr/lib/aarch64-linux-gnu)
   endif()
 endif()

@@ -149,7 +149,7 @@ void ntx_config_free(struct ntx_config *c)
     c->texts = NULL;
 }
 
-#define PROCESS_BYTES (64ull << 20) /* that the three daemons may take beside it: plan/budget.c counts on as much */
+#define PROCESS_BYTES (64ull << 20) /* that the three daemons may take beside it: computed/plan/budget.c counts on as much */
 #define KERNEL_PART 64                /* of ram: page tables, where memory is in small pages and mapped by three processes */
 
 uint64_t ntx_config_memory_max(const struct ntx_config *c)

@@ -12,10 +12,10 @@
 
 #include "common/util.h"
 #include "computed/config.h"
-#include "serve/keeper.h"
-#include "serve/machines.h"
-#include "serve/server.h"
-#include "serve/take.h"
+#include "computed/server/keeper.h"
+#include "computed/engine/machines.h"
+#include "computed/server/server.h"
+#include "computed/server/take.h"
 #include "shm/region.h"
 #include "ntx_version.h"
 
@@ -51,7 +51,7 @@ static const struct argp_option options[] = {
      "runtime directory with the sockets (default: $NTX_RUNTIME, /run/ntx for the service, $XDG_RUNTIME_DIR/ntx)", 0},
     {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
     {"keep", OPT_KEEP, "R,W", OPTION_HIDDEN,
-     "an inherited pair of sockets, in which the served model outlives this process (serve/keeper.h)", 0},
+     "an inherited pair of sockets, in which the served model outlives this process (computed/server/keeper.h)", 0},
     {"config", 'c', "FILE", 0, "configuration file (--print-config shows what goes into it)", 0},
     {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
     {"fault", 'f', "RULES", 0,
@@ -284,7 +284,7 @@ int main(int argc, char **argv)
     struct ntx_err err = {0};
     char dir[4096];
     ntx_stdio_init();
-    if (argc == 3 && !strcmp(argv[1], "--take")) /* a part of another ntx-computed: serve/take.h */
+    if (argc == 3 && !strcmp(argv[1], "--take")) /* a part of another ntx-computed: computed/server/take.h */
         return ntx_take_main(*argv[2] == '1');
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &args);

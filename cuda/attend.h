@@ -2,7 +2,7 @@
  * positions; where a row has more positions, the splits' maxima, sums and unscaled values are joined in the order of the splits. Both the splitting and the
  * order depend on the row's position alone, so a row's value does not depend on who shares the pass.
  *
- * Within a split everything follows infer/cpu/cpu.h (`attend`), so up to NTX_GPU_SPLIT positions give the CPU's bits. */
+ * Within a split everything follows computed/cpu/cpu.h (`attend`), so up to NTX_GPU_SPLIT positions give the CPU's bits. */
 #ifndef NTX_CUDA_ATTEND_H
 #define NTX_CUDA_ATTEND_H
 

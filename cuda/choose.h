@@ -1,4 +1,4 @@
-/* choose.h: which positions a row attends to (infer/choose.c): scores of all by small keys, and of them the largest. Nothing comes to the host.
+/* choose.h: which positions a row attends to (computed/pass/choose.c): scores of all by small keys, and of them the largest. Nothing comes to the host.
  *
  * Scores: a block of threads takes INDEX_POSITIONS positions of a row: 16 lanes, of which lane h % 16 has query h, times runs of positions. A product goes through its values in their
  * order, queries of a lane one after another, and lanes are joined by the fixed tree: the CPU's bits. Queries and keys of a turn lie in shared memory, rows an odd number

@@ -1,4 +1,4 @@
-/* delta.h: layers that keep a recurrent state: the convolution, and the gated delta net behind it (infer/forward_delta.c), token by token in the order of
+/* delta.h: layers that keep a recurrent state: the convolution, and the gated delta net behind it (computed/pass/forward_delta.c), token by token in the order of
  * each session. A thread has a channel, or a column of a head's matrix; they do not see one another, so the CPU's bits come out. */
 #ifndef NTX_CUDA_DELTA_H
 #define NTX_CUDA_DELTA_H
@@ -119,7 +119,7 @@ DEV float fold(const float *s, float *to, uint32_t n, uint32_t step, const float
     return out;
 }
 
-/* Column TID of panel BX of a head, of turn BY. Columns of a panel lie together (infer/recur.h). */
+/* Column TID of panel BX of a head, of turn BY. Columns of a panel lie together (computed/state/recur.h). */
 KERNEL(fold_columns, struct ntx_gpu_recur)
 {
     const struct ntx_gpu_turn t = a.turns[BY];

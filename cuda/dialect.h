@@ -186,7 +186,7 @@ DEV void matrix_units_32(int32_t *c, const uint32_t *a, const uint32_t *b)
 }
 
 #else
-#include NTX_DIALECT /* whoever compiles kernels as C says what the words mean there (tests/cuda/dialect_fiber.h) */
+#include NTX_DIALECT /* whoever compiles kernels as C says what the words mean there (tests/unit/cuda/dialect_fiber.h) */
 #endif
 
 #endif

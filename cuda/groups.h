@@ -1,5 +1,5 @@
 /* groups.h: the FFN of a packed layer, from its groups of neurons as they lie, with the CPU's order of accumulation and so its bits
- * (infer/sparse.c): gate and up are products (product.h), then the hidden values, then the sum of the down columns, neuron by neuron.
+ * (computed/pass/sparse.c): gate and up are products (product.h), then the hidden values, then the sum of the down columns, neuron by neuron.
  *
  *   columns   a block of threads adds 32 values of each column, for COLUMNS_ROWS rows: warps that bring widen the next COLUMNS_DEEP neurons' values to shared memory, a thread one neuron's (their loads are
  *             what takes long, and all are on their way at once), while warps that add go through this step's, a thread one value of each of its rows, in the neurons' order */

@@ -28,7 +28,7 @@ KERNEL(gather_rows, struct ntx_gpu_gather)
             ((const uint32_t *)(const void *)((const uint8_t *)a.from + (a.rows ? a.rows[BY] : BY) * a.from_stride))[k];
 }
 
-/* As infer/moe.c has it: the product is rounded before it is added, and choices are added in their order. */
+/* As computed/pass/moe.c has it: the product is rounded before it is added, and choices are added in their order. */
 KERNEL(combine_rows, struct ntx_gpu_combine)
 {
     uint32_t e = BX * WIDTH_THREADS + TID, i = BY;

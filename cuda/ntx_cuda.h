@@ -1,7 +1,7 @@
 /* ntx_cuda.h: the face between ntx-computed and a GPU: a table of functions that a plug-in library exports.
  *
  *   ntx-computed --dlopen--> libntx-cuda.so     cuda/plugin.cu:    the CUDA runtime
- *                            libntx-gpu-fake.so tests/cuda/fake.c: the same kernels, thread by thread on the CPU, for tests
+ *                            libntx-gpu-fake.so tests/unit/cuda/fake.c: the same kernels, thread by thread on the CPU, for tests
  *
  * Everything is queued on streams and runs later: arguments of a kernel are copied at once, memory that a copy names must
  * stay as it is until an event behind the copy has passed. Every function but open returns 0 or a negative errno, and
@@ -9,7 +9,7 @@
  * device stays lost until it is closed). One thread at a time. Pointers named dev_ or marked "device" are of alloc().
  *
  * Values: all but the dense product, attention of prompts (PREFILL) and ATTEND over more than NTX_GPU_SPLIT positions follow
- * infer/cpu/cpu.h's order of accumulation, so they have the CPU kernels' bits. */
+ * computed/cpu/cpu.h's order of accumulation, so they have the CPU kernels' bits. */
 #ifndef NTX_CUDA_NTX_CUDA_H
 #define NTX_CUDA_NTX_CUDA_H
 
@@ -89,7 +89,7 @@ struct ntx_gpu_another {
     uint32_t first_block;        /* found by the launch */
 };
 
-/* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (infer/cpu/cpu.h), 16-aligned, rows x_stride bytes apart.
+/* y[r * ldy + o] = W[o] . x[r]. Any n_rows; x in the type's form (computed/cpu/cpu.h), 16-aligned, rows x_stride bytes apart.
  * w: n_out rows, 2-aligned (MXFP4: anywhere), NTX_GPU_SLACK bytes readable behind. Where there are others, each has NTX_GPU_ROWS rows at most, or all have more, and there are neither groups nor heads. With choices n_rows is 1, of others, too (there are as many rows as choices), and there are neither groups nor heads. With tiles n_rows is what a tile has at most, of others, too: NTX_GPU_MANY, of floats NTX_GPU_ROWS, or less; and there are neither choices nor groups nor heads. With groups, the rows of one part of each of them, n_out = n * size, and o
  * is a neuron's number. */
 struct ntx_gpu_product {
@@ -152,7 +152,7 @@ struct ntx_gpu_columns {
 };
 
 /* KV in blocks of block_tokens (at most 32): block b of layer l at base + b * block_bytes + layer_offset: K [n_head_kv]
- * [block_tokens][row of head_k], then V likewise; rows as F16 or as blocks of Q8_0 (infer/cpu/cpu.h). Row r of the pass finds its blocks
+ * [block_tokens][row of head_k], then V likewise; rows as F16 or as blocks of Q8_0 (computed/cpu/cpu.h). Row r of the pass finds its blocks
  * at tables[table_at[r]..] and stands at pos[r]; row i of a launch is row rows[i] of the pass. */
 struct ntx_gpu_kv {
     uint8_t *base;
@@ -221,7 +221,7 @@ struct ntx_gpu_prefill {
     float scale;
 };
 
-/* What positions are chosen by (infer/cpu/cpu.h: `index`): score[i * ld_score + p] of row i of the launch, for all its choices p: positions, or numbers of K of `every` of them.
+/* What positions are chosen by (computed/cpu/cpu.h: `index`): score[i * ld_score + p] of row i of the launch, for all its choices p: positions, or numbers of K of `every` of them.
  * kv: of the keys, one head, head_k values from key to key, of which the first `width` count. */
 struct ntx_gpu_index {
     const float *q, *weights;  /* weights [heads], times scale; NULL: scale */
@@ -257,7 +257,7 @@ struct ntx_gpu_gather {
     uint32_t n_rows, used, first;
 };
 
-/* Row i chooses `used` of its experts by their logits, as infer/moe.c has it: choices i * used .. in the order of the experts' numbers, which are their places. Of rows that are not
+/* Row i chooses `used` of its experts by their logits, as computed/pass/moe.c has it: choices i * used .. in the order of the experts' numbers, which are their places. Of rows that are not
  * numbers some are chosen. */
 struct ntx_gpu_route {
     const float *logits;       /* [n_rows x n_expert] */
@@ -331,7 +331,7 @@ struct ntx_gpu_scale {
     uint32_t n_out, n_rows;
 };
 
-/* One step of rows (model/layer.h: all that infer/forward_cpu.c does row by row, but PUT), as the CPU's does it: out[i] from in[i], other[i] and
+/* One step of rows (model/layer.h: all that computed/pass/forward_cpu.c does row by row, but PUT), as the CPU's does it: out[i] from in[i], other[i] and
  * the weights. Rows of a launch lie one after another, but those of the buffers that by_row names at rows[i], their number in the pass, as angles do. */
 #define NTX_GPU_OUT 1u
 #define NTX_GPU_IN 2u
@@ -350,7 +350,7 @@ struct ntx_gpu_step {
     struct ntx_step s;       /* the step, with all its numbers; of NTX_OP_PLUS, NTX_OP_SCALE and NTX_GPU_CAP those that are wanted */
 };
 
-/* Layers that keep a recurrent state (infer/recur.h has its layout). A turn is rows[first .. first + n) of the launch, of one session, in their order: the state
+/* Layers that keep a recurrent state (computed/state/recur.h has its layout). A turn is rows[first .. first + n) of the launch, of one session, in their order: the state
  * at `from` (fresh: zeros) becomes what they make of it, at `to`, bytes from `states` on; the layer's tail of a convolution, or fold, is layer_offset further. */
 struct ntx_gpu_turn {
     uint64_t from, to;
@@ -375,7 +375,7 @@ struct ntx_gpu_recur {
 /* Behind each `every` positions one K, or key, that stands for the last spans * every of them: of `width` values, by the softmax of weights and places, or (places NULL) their mean; times
  * norm by their root mean square, `rotated` of them from `offset` on turned by the first of the last `every`, and all by HADAMARD.
  *   turns NULL   of rows of the launch; values, and `width` behind them weights, are those that kv has of positions; it takes the last one's place
- *   else         of all rows of turns: values and weights are the rows', and those of a state before them (infer/forward_pool.c), rows of spans * width; it goes to its number in kv
+ *   else         of all rows of turns: values and weights are the rows', and those of a state before them (computed/pass/forward_pool.c), rows of spans * width; it goes to its number in kv
  * UNPOOLED: what the rows of turns leave in the state. */
 struct ntx_gpu_pool {
     const float *value, *weight, *norm; /* norm NULL: there is none */

@@ -1,5 +1,5 @@
 /* product.h: y = W x for 1 to 8 rows of x (many.h: for more), with the CPU kernels' order of accumulation and so their bits
- * (infer/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
+ * (computed/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
  *
  *   simple blocks  half a warp for one output or two: thread l is lane l and takes blocks l, l + 16, ...
  *   super-blocks   a warp for one output to four: a step is four blocks, g = lane / 8, of eight threads each (part.h). Eight threads have parts of sums of several rows,

@@ -1,4 +1,4 @@
-/* route.h: which experts a row goes through, as infer/moe.c chooses them, and their choices sorted by expert, where nobody but the device needs to know.
+/* route.h: which experts a row goes through, as computed/pass/moe.c chooses them, and their choices sorted by expert, where nobody but the device needs to know.
  *
  * A warp a row, whose scores lie in shared memory. What the CPU adds up in an order is added up in that order by all threads; of the largest scores each is found by the whole warp. */
 #ifndef NTX_CUDA_ROUTE_H

@@ -1,4 +1,4 @@
-/* step.h: steps of rows (model/layer.h) one by one, for layers whose neighbours no kernel does in one go. As infer/forward_cpu.c has them, operation by operation.
+/* step.h: steps of rows (model/layer.h) one by one, for layers whose neighbours no kernel does in one go. As computed/pass/forward_cpu.c has them, operation by operation.
  *
  * The table of operations says of each what a thread, or a block of them, takes: step_X is called with a value of the row, with a pair of values, with a run of values that are
  * normed, or turned, together, with a whole row, whose values move. What streams weigh is a few values: a warp has them. */
@@ -124,7 +124,7 @@ DEV void step_rates(const struct ntx_gpu_step *a, const struct step_row *r, uint
     r->out[k] = (float)exp(a->s.bound != 0 ? (double)a->s.bound / (1 + exp(by * x)) : by * (x > 20 ? x : log1p(exp(x))));
 }
 
-/* ---- residual streams (infer/streams.c): value c of all of them */
+/* ---- residual streams (computed/pass/streams.c): value c of all of them */
 
 DEV void step_mix(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
 {

@@ -1,6 +1,6 @@
 /* vector.h: what happens to rows between products: norms, quantisation, SwiGLU.
  *
- * Quantised rows have the layout of infer/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded row.
+ * Quantised rows have the layout of computed/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded row.
  * SEGMENT threads handle SEGMENT neighbouring values of a row: eight blocks of Q8, one of Q8K. */
 #ifndef NTX_CUDA_VECTOR_H
 #define NTX_CUDA_VECTOR_H
@@ -222,7 +222,7 @@ KERNEL_OF(NORM_THREADS, norm_row, struct ntx_gpu_norm)
     }
 }
 
-/* e^x as infer/cpu/lanes.h has it, step by step. */
+/* e^x as computed/cpu/lanes.h has it, step by step. */
 DEV float exp_exact(float in)
 {
     const float magic = 0x1.8p23f;
@@ -241,7 +241,7 @@ DEV float exp_exact(float in)
     return in == in ? p * low * high : in;
 }
 
-/* most * tanh(x / most), as infer/cpu/lanes.h has it. */
+/* most * tanh(x / most), as computed/cpu/lanes.h has it. */
 DEV float capped(float x, float most)
 {
     float e = exp_exact(x / most * 2.0f);

@@ -44,11 +44,11 @@ struct ntx_hparams {
     char name[64];          /* general.name, may be empty */
     uint32_t n_layers, n_embd, n_ff, n_vocab;
     uint32_t n_nextn;       /* blocks behind the layers that predict tokens: models of their own (ntx_model_open_nextn) */
-    bool by_state;          /* it is such a block: each row brings the state that the token before it left (infer/forward.h) */
+    bool by_state;          /* it is such a block: each row brings the state that the token before it left (computed/pass/forward.h) */
     uint32_t n_dense;       /* of a model with experts: so many layers at the beginning have none */
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
-    uint32_t kv_lora;        /* width of the latent that K and V of all heads would be made of, and that is kept in their place (infer/latent.c); 0: they are kept */
+    uint32_t kv_lora;        /* width of the latent that K and V of all heads would be made of, and that is kept in their place (computed/pass/latent.c); 0: they are kept */
     bool kv_joined;          /* then: one tensor has both matrices of a head */
     uint32_t q_lora;         /* q is made in two products, with so many values between; 0: in one */
     uint32_t n_input;        /* values that each layer gets of the token, from a table beside the embedding's; 0: none */
@@ -90,7 +90,7 @@ struct ntx_hparams {
     struct { uint32_t heads, head, most, every /* so many positions have one key, and are chosen together, with those behind the last of such; 0: each has its own */; enum ntx_rope_kind pairs; uint64_t in[NTX_MAX_LAYERS / 64]; } index;
     bool index_beside;       /* keys that positions are chosen by lie in a layer of their own, n_layers + its number: V is a layer's own (kv.h) */
     struct { uint32_t n, rounds /* of what mixes them; 0: nothing does */, low /* values between the two products that say what goes in; 0: it is said otherwise */; float eps; } streams; /* residual ones; n 0: there is one */
-    /* Layer `layer` - 1 adds what follows from the last `n` tokens (infer/grams.c): of each `heads` entries of `width` values of a table, at first[h] + hash modulo size[h], each n-gram of 2 to n
+    /* Layer `layer` - 1 adds what follows from the last `n` tokens (computed/pass/grams.c): of each `heads` entries of `width` values of a table, at first[h] + hash modulo size[h], each n-gram of 2 to n
      * tokens having heads / (n - 1) of them; and a convolution of `taps` taps, n positions apart. Tokens before one that ends a text (`eos`) do not count. layer 0: there is none. */
     struct { uint32_t layer, n, heads, width, taps, eos, entries, first[NTX_GRAM_HEADS_MAX], size[NTX_GRAM_HEADS_MAX]; uint64_t by[NTX_GRAM_MAX]; } grams;
     bool no_output_norm;     /* what the last layer leaves is multiplied as it is */
@@ -196,7 +196,7 @@ struct ntx_known {
     const char *name; /* "llama-70b"; NULL behind the last one */
     uint32_t layers, embd, ff, heads, kv, head, vocab, ctx;
     uint32_t experts, used, expert_ff;
-    const char *keys, *has; /* more keys; and tensors by whose presence the architecture tells (plan/sketch.h) */
+    const char *keys, *has; /* more keys; and tensors by whose presence the architecture tells (computed/plan/sketch.h) */
 };
 /* The i-th of all, and its architecture's name; NULL: there are fewer. */
 const struct ntx_known *ntx_known_at(size_t i, const char **arch);
@@ -209,11 +209,11 @@ int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_
 int ntx_model_open_nextn(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
 /* A file that guesses by states of a large model's layers: "EAGLE-3" (arch/eagle3.c), "DFlash" (arch/dflash.c); NULL: it is none that is computed here. */
 const char *ntx_head_kind(const struct ntx_gguf *g);
-/* One of the two models that it is made of: `fuses`: of the states of rows (infer/forward.h) it makes what the other one goes by; the other is as a next-token block. Or, of what
+/* One of the two models that it is made of: `fuses`: of the states of rows (computed/pass/forward.h) it makes what the other one goes by; the other is as a next-token block. Or, of what
  * guesses several tokens at once, it makes K and V of the other's layers, which is as an ordinary model then. What it
  * borrows of the large model (its embedding, its output) was lent to g (ntx_gguf_lend). */
 int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err);
-/* A model's numbers alone, for who makes the rest of them up (plan/sketch.h): of a header that has the keys, and of tensors token_embd.weight and those by which the architecture
+/* A model's numbers alone, for who makes the rest of them up (computed/plan/sketch.h): of a header that has the keys, and of tensors token_embd.weight and those by which the architecture
  * tells what else there is. No layers. */
 int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err);
 void ntx_model_free(struct ntx_model *m);

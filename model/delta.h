@@ -22,7 +22,7 @@
  *
  * ntx pack makes groups of the FFNs of such a model, too (pack.h): those of bases stay, what is added to ffn_up and ffn_down is read by groups.
  *
- * What is computed (infer/plus.c): W x, A x, B z and D x each by the rule of their types (infer/cpu/cpu.h), z being rounded as any input; then for each output
+ * What is computed (computed/pass/plus.c): W x, A x, B z and D x each by the rule of their types (computed/cpu/cpu.h), z being rounded as any input; then for each output
  * y = fmaf(s, what is added, W x). So values do not depend on what is streamed, nor on threads, rows or instruction sets. */
 #ifndef NTX_MODEL_DELTA_H
 #define NTX_MODEL_DELTA_H
@@ -30,6 +30,10 @@
 #include "common/err.h"
 #include "model/gguf.h"
 #include "model/layer.h"
+
+/* Limits of `ntx analyze --ranks`, here because the options of `ntx` check them: how many ranks, and the largest. */
+#define NTX_ANALYZE_RANKS 8
+#define NTX_ANALYZE_MAX_RANK 256u
 
 struct ntx_deltas {
     uint32_t *base; /* [n_layers], malloc'd; NULL: each layer has its own */

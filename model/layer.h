@@ -17,7 +17,7 @@
  *   SPLIT       `heads` runs of twice `width` become two of `width`: the first stays, in place, the other goes to in[1]
  *   GATE        out *= sigmoid(in[1]), `width` values; of `heads` parts each by one value, where they are by head                    -, gate
  *   CONV        each of `width` channels: silu of the sum of its last `taps` inputs, weighed; the inputs before the row are the layer's state
- *                                                        any         weights of each channel, the latest last; of several lists each is of as many channels; `apart`: inputs so many positions apart (infer/grams.c)
+ *                                                        any         weights of each channel, the latest last; of several lists each is of as many channels; `apart`: inputs so many positions apart (computed/pass/grams.c)
  *   UNIT        `heads` runs of `width` are divided by their length, in place; `eps` is added to its square (0: the model's)
  *   RATES       out = e^(a softplus(out + dt)), or, where there is a `bound`, e^(bound sigmoid(-a (out + dt))), `width` values of `heads` heads, in[1] = sigmoid(in[1]): what a row's heads keep, and what they take in     dt, a of each head
  *   DELTA       gated delta net, `heads` of `width` over `key_heads`: the layer's state S of a head, its row's rates g and b, and q, k and v of in[0]:
@@ -26,19 +26,19 @@
  *   SCALE       out = in from value `from` on * `scale`, or * its weight      any         one value
  *   LAYERNORM   of one run of `width`: less their mean, by the root of their variance + `eps` (0: 1e-6), times the one weight, and the other added, in place     scale, bias
  *   HADAMARD    `heads` runs of `width`, by pieces of the largest power of 2 that divides them: the orthonormal Walsh-Hadamard transform, in place
- *   CHOOSE      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (infer/choose.c): from the
+ *   CHOOSE      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (computed/pass/choose.c): from the
  *               `heads` queries of `width` in Z and their weights in A, and the keys that are the layer's V; `keys`: of `every` positions one, the sum of theirs by the softmax of what
  *               they weigh, which lies behind a key, and of their places: positions are chosen together, `most` times so many, and those behind the last are read in any case; or, `mean`, their
  *               mean, normed and rotated by the first position         Z, A (none: all weigh the same)      places, or scale [width]
  *   STREAMS     `heads` copies of `width` values
  *   MIXW        what `heads` streams weigh, in place, of `width` values x, their scales and their bases: e + sigmoid(scale x + base) for MIX; and where there are more than `heads`
- *               of them, `scale` times such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's; rounds 0: e + `scale` times it, and no matrix (infer/streams.c)        scales, bases
+ *               of them, `scale` times such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's; rounds 0: e + `scale` times it, and no matrix (computed/pass/streams.c)        scales, bases
  *   MIX         of `heads` streams of `width` values: the sum of what they weigh, or their mean                               STREAMS, MIX or none
  *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed; `each`: it stays, and in is added to it, weighed; `scale`: it gets in, weighed by 2 sigmoid(scale x)             any, MIX
  *   POOL        behind each `every` positions, one more K of the layer, of the last `spans` x `every`: values, by the softmax of their weights and their places', normed, and rotated by the
- *               first position of the last `every` (infer/forward_pool.c)                     values, weights     place [spans x width], scale [width]
+ *               first position of the last `every` (computed/pass/forward_pool.c)                     values, weights     place [spans x width], scale [width]
  *   MAP         out = act(in * `scale`)                  any
- *   GRAMS       the entries of a table that follow from the row's last tokens (infer/grams.c), one behind the other
+ *   GRAMS       the entries of a table that follow from the row's last tokens (computed/pass/grams.c), one behind the other
  *   DOTGATE     of `heads` streams of `width`: with s = `scale` (out . in[0]), out = sigmoid(sign(s) root(max(|s|, 1e-6))) in[1]      a stream, one value for all
  *   INPUTS      out = (out + the token's entry of the model's table * `scale`) / sqrt(2): what each layer gets of the token
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
@@ -46,11 +46,11 @@
  *   PLUS        out += `scale` * W in, of in from value `from` on; without a weight `scale` * in, of `width` values (delta.h)    any     W
  *   GROUPS      a packed FFN (pack.h)                                            X           gate matrix (or it is in the groups), groups
  *
- * What a layer keeps from token to token is of three kinds: rows, an entry for each position (PUT: infer/kv.h); a tail, the last inputs (CONV); and a fold,
- * into which every token is folded (DELTA: infer/recur.h). Rows can be taken back by their positions, the others only to where they were kept.
+ * What a layer keeps from token to token is of three kinds: rows, an entry for each position (PUT: computed/state/kv.h); a tail, the last inputs (CONV); and a fold,
+ * into which every token is folded (DELTA: computed/state/recur.h). Rows can be taken back by their positions, the others only to where they were kept.
  *
  * A row that skips a layer may leave its K and V in it all the same: it goes through those steps only that feed the state. So does a row of which nobody wants anything
- * in the last layer (infer/forward.c). */
+ * in the last layer (computed/pass/forward.c). */
 #ifndef NTX_MODEL_LAYER_H
 #define NTX_MODEL_LAYER_H
 
@@ -187,7 +187,7 @@ struct ntx_step {
     float bound;                       /* RATES */
     uint32_t window, stretch;          /* ATTEND */
     struct ntx_temperature temperature; /* ATTEND */
-    bool latent;                       /* ATTEND: K and V are of latents (infer/latent.c) */
+    bool latent;                       /* ATTEND: K and V are of latents (computed/pass/latent.c) */
     bool chosen;                       /* ATTEND: positions that rows have chosen */
     uint32_t most;                     /* CHOOSE */
     bool back;                         /* ROPE: by the position's negative */

@@ -1,7 +1,7 @@
 /* quant.h: the tensor types of GGUF that ntx computes with: sizes, block layouts, exact dequantisation.
  *
  * A type is a row of NTX_TYPES below, a layout, and one unpacking (unpack.h). From these are made: the definition as floats (quant.c), the
- * plain kernels of every instruction set (infer/cpu/mm_plain.h, columns.h), panels for many rows, CUDA's product and values. What an instruction
+ * plain kernels of every instruction set (computed/cpu/mm_plain.h, columns.h), panels for many rows, CUDA's product and values. What an instruction
  * set does faster it has besides, with the same bits. Numbers are ggml's type ids, since files carry them. */
 #ifndef NTX_MODEL_QUANT_H
 #define NTX_MODEL_QUANT_H
@@ -20,7 +20,7 @@ enum ntx_type {
     NTX_TYPE_LIMIT = 43, /* one past the largest id */
 };
 
-/* How a type is multiplied (the order of sums: infer/cpu/cpu.h). */
+/* How a type is multiplied (the order of sums: computed/cpu/cpu.h). */
 enum ntx_rule {
     NTX_RULE_FLOAT,  /* by x in F32 */
     NTX_RULE_SIMPLE, /* w = d * q + m, by x in int8, each 32 values for themselves */

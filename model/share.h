@@ -5,7 +5,7 @@
  *   layers   one machine has all matrices of a layer, and the layers go round, so that a drive reads ahead while the others compute: fewer and smaller
  *            messages, but only one machine multiplies at a time. The output matrix is dealt by outputs
  *
- *   heads    as rows, and keys and values are dealt, too: by heads, each machine keeping those of its own and attending with them (infer/ranks.h)
+ *   heads    as rows, and keys and values are dealt, too: by heads, each machine keeping those of its own and attending with them (computed/ranks/ranks.h)
  *
  * What is no matrix, and what is always resident, rank 0 has alone; the others do not have it at all. */
 #ifndef NTX_MODEL_SHARE_H

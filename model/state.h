@@ -1,9 +1,9 @@
 /* state.h: what a layer keeps of the tokens before, as entries of a table. From it follow the memory for it and where each lies in that, what a snapshot or a file of it
- * has, what is taken back when a text is cut (infer/kv.h), and what the planner counts.
+ * has, what is taken back when a text is cut (computed/state/kv.h), and what the planner counts.
  *
  *   ROWS  one for so many positions: K and V of heads, or a latent that both are made of, with the keys that positions are chosen by in V's place. There is one for
  *         each, until it is written anew; of a window only those of the last positions
- *   TAIL  the last inputs of a convolution, or of what is pooled; of one that adds what follows from the last tokens (infer/grams.c) another, behind its fold, and these tokens
+ *   TAIL  the last inputs of a convolution, or of what is pooled; of one that adds what follows from the last tokens (computed/pass/grams.c) another, behind its fold, and these tokens
  *   FOLD  a matrix of each head that every token is folded into
  *
  * Tails and folds are what all tokens so far made: there are no positions in them, and so no holes, no trees, and no way back but to where a copy was made. */

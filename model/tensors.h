@@ -246,7 +246,7 @@ enum ntx_tensor {
     NTX_N_TENSORS
 };
 
-/* What belongs to no layer, in the order of use: from this table come fields of struct ntx_model and of struct ntx_chunks, checks, and what an outline, a sketch (plan/) and the model maker
+/* What belongs to no layer, in the order of use: from this table come fields of struct ntx_model and of struct ntx_chunks, checks, and what an outline, a sketch (computed/plan/) and the model maker
  * have. The last column says by a model's numbers whether it is there. */
 enum ntx_has { NTX_NEVER, NTX_MAYBE /* the file tells */, NTX_ALWAYS };
 #define NTX_END_TENSORS(X) \

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "infer/drafter.h"
+#include "computed/draft/drafter.h"
 #include "shm/drafts.h"
 
 _Static_assert(NTX_DRAFTS_NODES >= NTX_DRAFTER_NODES && NTX_DRAFTS_TEXTS <= NTX_DRAFTER_TEXTS, "");

@@ -38,11 +38,11 @@
  * READY and not tainted it may re-arrange: cpu/interleaved.h). FILLING demands: their frames are tainted likewise.
  * A bundle's frame is tainted with any of its demands: it keeps its bundle until the taint is lifted.
  * A dead iod that was broken, or somebody else's, may have left anything in the ring's part. computed knows without it which sequence each descriptor
- * is at, which chunks it has in use and how each demand stands (weights/stream_own.c): what cannot be true is written anew before the next
+ * is at, which chunks it has in use and how each demand stands (computed/weights/stream_own.c): what cannot be true is written anew before the next
  * iod is attached, pass and sched of descriptors, iod_asleep and drive_until with it; no slot is then filled before the old reads are over.
  * computed dies: the workers see their socket close and exit; the memory goes with the last of them.
  *
- * ORDER OF MEMORY. Each barrier is told where it stands, with what it pairs with. tests/shm/weak runs both sides, deaths included, on a machine of C11's model, where
+ * ORDER OF MEMORY. Each barrier is told where it stands, with what it pairs with. tests/unit/shm/weak runs both sides, deaths included, on a machine of C11's model, where
  * stores may come late and in another order, and does so once more with weaker barriers, to see them missed.
  *
  * Every field has one writer, named beside it. All multi-byte fields are native-endian: the daemons share one machine. */

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "model/quant.h"
-#include "tests/cpu/blocks.h"
-#include "tests/cpu/kit.h"
+#include "tests/lib/cpu_blocks.h"
+#include "tests/lib/cpu_kit.h"
 
 enum { N = 4096 };
 

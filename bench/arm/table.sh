@@ -14,12 +14,12 @@ for f in generic neon:$base neon_simple:$base neon_super:$base neon_many:$base n
     march=${f#*:}
     [ "$march" = "$f" ] && march=armv8-a
     flags=-fno-var-tracking
-    case ${f%%:*} in # as infer/cpu/CMakeLists.txt has it
+    case ${f%%:*} in # as computed/cpu/CMakeLists.txt has it
     i8mm | *_super) [ "${f%%:*}" = neon_super ] || flags+=" -fno-schedule-insns" ;;
     neon_many | neon_interleaved) flags+=" -fno-schedule-fusion -fno-peephole2" ;;
     esac
     # shellcheck disable=SC2086 # a list of words
-    "${cc[@]}" $flags -march="$march" -I. -c infer/cpu/"${f%%:*}".c -o "$out/${f%%:*}.o"
+    "${cc[@]}" $flags -march="$march" -I. -c computed/cpu/"${f%%:*}".c -o "$out/${f%%:*}.o"
 done
 "${cc[@]}" -static -I. bench/arm/row.c model/quant.c "$out"/*.o -lm -o "$out/row"
 include=(-I"$ggml/../include" -I"$ggml" -I"$ggml/ggml-cpu" -ffunction-sections)

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "infer/kv.h"
-#include "infer/pool.h"
+#include "computed/cpu/pool.h"
+#include "computed/state/kv.h"
 
 enum { KV = 8, HEAD = 128, MOST_ROWS = 64 };
 

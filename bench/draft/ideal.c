@@ -1,6 +1,6 @@
 /* ideal.c: how many tokens a pass could give with a drafter that always has time: bench_ideal MODEL DRAFTER TOKENS TEMP < PROMPTS (each ends in a zero byte; measure.py
  * --prompts TASK writes them). Both models lie in memory; the model writes each text once (seed 1, 2, ...), and then the text is walked through trees of B rows:
- * `said` by the product of the drafter's own chances, `learned` as the engine chooses them (serve/draft_file.h), every pass with as many nodes expanded as it wants.
+ * `said` by the product of the drafter's own chances, `learned` as the engine chooses them (computed/engine/draft_file.h), every pass with as many nodes expanded as it wants.
  * Behind the last token the text goes on, so no tree is cut. CSV: rows, tokens per pass by said, by learned. */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "infer/drafter.h"
-#include "infer/forward.h"
-#include "infer/weights_ram.h"
+#include "computed/draft/drafter.h"
+#include "computed/engine/draft_file.h"
+#include "computed/pass/forward.h"
+#include "computed/pass/weights_ram.h"
 #include "model/gguf.h"
 #include "model/tokenizer.h"
-#include "serve/draft_file.h"
 
 enum { CTX = 512, MORE = 40, SIZES = 5 };
 static const uint32_t rows_of[SIZES] = {4, 8, 16, 32, 64};

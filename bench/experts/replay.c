@@ -1,4 +1,4 @@
-/* replay.c: choices of experts, replayed through weights/cache.h: the hit rate of each policy at several sizes of the cache. CSV on stdout.
+/* replay.c: choices of experts, replayed through computed/weights/cache.h: the hit rate of each policy at several sizes of the cache. CSV on stdout.
  *
  *   bench_experts [FILE...]     a trace (picks.py makes one from a run's): lines "LAYERS EXPERTS" once, then "LAYER E E E ..." for each layer of each pass in order
  *
@@ -6,7 +6,7 @@
  * liked more by all tokens (Zipf, exponent 1, other ones in each layer); `drift` the same, but what is liked changes every 60 passes;
  * `sticky` half of a token's experts are those of the token before; `both` is `skew` with three of them.
  *
- * A policy of weights/cache.h, with its half-life behind it. The last two columns are shares of bytes, not of experts: of one pool in which every
+ * A policy of computed/weights/cache.h, with its half-life behind it. The last two columns are shares of bytes, not of experts: of one pool in which every
  * other layer's experts are larger, with the least frequently used going first, and cost-aware (greedy-dual by size and frequency). */
 #include <math.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "weights/cache.h"
+#include "computed/weights/cache.h"
 
 enum { LAYERS = 24, EXPERTS = 64, USED = 8, PASSES = 400, DRIFT = 60, LINE = 8192, MOST = 4096 /* experts of a layer */ };
 
@@ -86,7 +86,7 @@ static double hit_rate(const struct trace *t, uint32_t frames, const char *polic
     return (double)hits / (double)t->n;
 }
 
-/* ---- where sizes differ, and all share one pool: what a cost-aware policy could gain over classes of frames (weights/frames.h) */
+/* ---- where sizes differ, and all share one pool: what a cost-aware policy could gain over classes of frames (computed/weights/frames.h) */
 
 enum { SMALL = 2654208, LARGE = 3063808 }; /* bytes of an expert, in every other layer: Q4_K with the last matrix in Q4_K and in Q6_K */
 #define READ_S 60e-6                       /* what a read costs beside its bytes */

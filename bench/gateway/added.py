@@ -15,7 +15,7 @@ import threading
 import time
 
 os.environ.setdefault("NTX_SOURCE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-sys.path[:0] = [os.path.join(os.environ["NTX_SOURCE"], "tests", part) for part in ("gateway", "server")]
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 import wire  # noqa: E402
 from gateway import Gateway  # noqa: E402
 

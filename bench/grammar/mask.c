@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "grammar/grammar.h"
+#include "computed/grammar/grammar.h"
 #include "model/gguf.h"
 #include "model/tokenizer.h"
 

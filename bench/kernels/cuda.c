@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "tests/cuda/kit.h"
+#include "tests/lib/cuda_kit.h"
 
 enum { ROUNDS = 7 };
 static size_t WEIGHTS = 1 << 30, COPY = 256 << 20; /* bytes */

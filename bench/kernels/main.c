@@ -1,6 +1,6 @@
 /* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n WIDTHS] [-m MIB] [-s SECONDS]
  *
- * [-w]: weights interleaved (infer/cpu/interleaved.h), where the type is.
+ * [-w]: weights interleaved (computed/cpu/interleaved.h), where the type is.
  * [-c KIB]: multiplied in pieces of that size (1024), a seventh of them apart, as experts are: what is fetched behind a piece's end is for nothing.
  *
  * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are multiplied, from
@@ -16,7 +16,7 @@
 
 #include "bench/kernels/lab.h"
 #include "common/util.h"
-#include "infer/cpu/cpu.h"
+#include "computed/cpu/cpu.h"
 #include "model/quant.h"
 #include "ntx_version.h"
 

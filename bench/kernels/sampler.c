@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/util.h"
-#include "infer/sampler.h"
+#include "computed/sample/sampler.h"
 
 static float normal(uint32_t *h)
 {

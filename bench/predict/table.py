@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of predictions of MEASURED.md: models that this machine does not hold, on machines that it is not. Prints Markdown. ~: nobody measured the GPU's rates (plan/estimates.h);
+"""The table of predictions of docs/performance.md: models that this machine does not hold, on machines that it is not. Prints Markdown. ~: nobody measured the GPU's rates (computed/plan/estimates.h);
 a profile that `ntx doctor` wrote has them, and its column then has none of these.
 
     bench/predict/table.py"""

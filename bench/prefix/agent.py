@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/server"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/lib"))
 from daemons import Daemons, make_model  # noqa: E402
 
 TURNS, PREAMBLE, NEW, WRITTEN = 20, 4000, 60, 20

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "mpi/ntx_net.h"
+#include "computed/ranks/net.h"
 
 static double now_s(void)
 {

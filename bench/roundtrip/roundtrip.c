@@ -13,8 +13,8 @@
 #include "common/util.h"
 #include "model/mlp.h"
 #include "predictor/sidecar.h"
-#include "tests/check.h"
-#include "tests/predictor/harness.h"
+#include "tests/lib/check.h"
+#include "tests/lib/predictor_harness.h"
 
 #define MAX_N 100000
 #define WARM_UP 200

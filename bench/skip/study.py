@@ -4,7 +4,7 @@ every state is at hand: CSV on standard output.
 
     bench/skip/study.py MODEL TEXT --learn OTHER_TEXT [--windows N] [--part exit,static,learned]
 
-MODEL: F16 or F32 GGUF of architecture llama (bench/train/export.py). Windows of 256 tokens; only those of the second half may skip; K and V of
+MODEL: F16 or F32 GGUF of architecture llama (models/train/export.py). Windows of 256 tokens; only those of the second half may skip; K and V of
 skipped layers are propagated. Columns: layers left out per token, perplexity, KL divergence from the full model, and how often the likeliest token is its.
   exit      a token stops after the first layer where the criterion holds: the gap of the two likeliest tokens' probabilities, were this layer the last;
             the cosine of the layer's input and output; or an oracle that knows from which layer on the likeliest token stays the full model's.
@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "train"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "train"))
 from net import Net, Shape  # noqa: E402
 
 NTX = os.path.join(os.environ.get("NTX_BIN", "build/bin"), "ntx")

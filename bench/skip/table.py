@@ -67,7 +67,7 @@ class Bench:
 
     def make_texts(self):
         asked = self.path("asked")
-        subprocess.run([sys.executable, os.path.join(HERE, "../train/corpus.py"), "--seed", "211", "--docs", str(4 * self.a.n_questions + 60), "--held", "--out", self.learn,
+        subprocess.run([sys.executable, os.path.join(HERE, "../../models/train/corpus.py"), "--seed", "211", "--docs", str(4 * self.a.n_questions + 60), "--held", "--out", self.learn,
                         "--questions", asked], check=True, stdout=subprocess.DEVNULL)
         with open(asked) as f:
             several = [q for q in f if " " in json.loads(q)["answer"]]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What leaving out neurons costs and saves, in one command: all figures of LOG.md, as CSV on standard output.
+"""What leaving out neurons costs and saves, in one command: all figures of docs/log/sparse.md, as CSV on standard output.
 
     bench/sparse/figures.py [--part relu,demo,moe,gap,wide,skip] [--what rates,quality] [--dir DIR] [--quick]
 
@@ -87,7 +87,7 @@ def made(a, name, *command):
 def texts(a):
     text = os.path.join(a.dir, "calibration.txt")
     if not os.path.exists(text):
-        subprocess.run([sys.executable, os.path.join(ROOT, "bench/train/corpus.py"), "--seed", "300", "--docs", "300", "--out", text], check=True)
+        subprocess.run([sys.executable, os.path.join(ROOT, "models/train/corpus.py"), "--seed", "300", "--docs", "300", "--out", text], check=True)
     scored = os.path.join(a.dir, "scored.txt")
     with open(os.path.join(ROOT, "models/held-out.txt")) as f, open(scored, "w") as g:
         g.write(f.read()[: a.bytes])

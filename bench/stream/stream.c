@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "tests/check.h"
-#include "tests/iod/harness.h"
+#include "tests/lib/check.h"
+#include "tests/lib/iod_harness.h"
 
 struct look {
     uint64_t at, bytes, fallback, wakes;

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/server"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/lib"))
 pool = sys.argv[2:] if sys.argv[1] == "--pool" else None
 if not pool:
     build, model = os.path.abspath(sys.argv[1]), sys.argv[2]

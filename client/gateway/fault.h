@@ -43,7 +43,7 @@ int ntx_fault(struct ntx_fault *f, enum ntx_fault_kind kind, const char *param, 
 
 /* Of a negative errno that computed, or the way to it, gave. A limit that one request exceeds by itself is 400; one
  * that requests share is waited for, and
- * where it cannot be, it is 429 or 503 with Retry-After. deploy/OPERATING.md has the table for people. */
+ * where it cannot be, it is 429 or 503 with Retry-After. docs/operating.md has the table for people. */
 enum ntx_fault_kind ntx_fault_of(int err);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/gateway/call.h"
-#include "client/metrics_text.h"
+#include "client/monitor/metrics_text.h"
 #include "common/util.h"
 
 enum { LOOK_MS = 10000, AGAIN_S = 30 };

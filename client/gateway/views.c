@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/gateway/http.h"
-#include "client/metrics_text.h"
+#include "client/monitor/metrics_text.h"
 #include "common/util.h"
 #include "ntx_version.h"
 

@@ -44,7 +44,7 @@ struct ntx__arch {
     void (*layer)(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
     uint32_t (*width)(const struct ntx_hparams *hp, enum ntx_dim d); /* where it is another one than tensors.h says; 0: it is not. Or NULL */
     const char *names[NTX_N_TENSORS]; /* of tensors that it calls otherwise than tensors.h */
-    bool kept[NTX_N_TENSORS];         /* matrices whose precision a quantiser leaves, beside those of which that holds everywhere (quantize/mix.c) */
+    bool kept[NTX_N_TENSORS];         /* matrices whose precision a quantiser leaves, beside those of which that holds everywhere (model/mix.c) */
     const char *images[NTX__IMAGE_TENSORS]; /* tensors of a layer, named as in tensors.h, that only images use: a file may have them */
     const struct ntx_known *models;   /* that are known by name, up to one without; or NULL */
 };

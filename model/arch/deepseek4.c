@@ -1,5 +1,5 @@
-/* deepseek4.c: DeepSeek V4. Residual streams that are mixed anew before and behind attention and experts (infer/streams.c). All heads share one K, which is V, too; a row
- * sees a window of them, and K that stand for 4 positions each, of which it chooses by small keys that are made in the same way, or for 128 (infer/forward_pool.c).
+/* deepseek4.c: DeepSeek V4. Residual streams that are mixed anew before and behind attention and experts (computed/pass/streams.c). All heads share one K, which is V, too; a row
+ * sees a window of them, and K that stand for 4 positions each, of which it chooses by small keys that are made in the same way, or for 128 (computed/pass/forward_pool.c).
  * Since V is rotated with K, what was attended is rotated back. The first layers' experts follow from the token. Layers without such K turn by a base of their own, without YaRN;
  * where there is YaRN it scales no magnitudes. */
 #include <errno.h>

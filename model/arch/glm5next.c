@@ -1,5 +1,5 @@
 /* glm5next.c: GLM-5.3-Flash: delta nets that forget by the key (KDA) beside attention over latents that turns nothing, to positions that are chosen some at a time; residual
- * streams that are mixed anew before and behind attention and FFNs (infer/streams.c), and whose mean is what comes out; the first layers dense, then experts, of which a
+ * streams that are mixed anew before and behind attention and FFNs (computed/pass/streams.c), and whose mean is what comes out; the first layers dense, then experts, of which a
  * row's are chosen by a sigmoid with a bias for the choice, and some more that every row goes through, with limits of gates. Next-token blocks may follow. */
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* hyv4.c: Hy 4: attention over latents, with a sink of each head and a gate of each value that comes out, to all positions or to some that are chosen; residual streams of
- * which each gets what comes out, weighed, and which are not mixed with one another (infer/streams.c); the first layers dense, then experts, of which a row's are chosen by a
+ * which each gets what comes out, weighed, and which are not mixed with one another (computed/pass/streams.c); the first layers dense, then experts, of which a row's are chosen by a
  * sigmoid with a bias for the choice, with limits of gates, and some more that every row goes through. Rotated pairs are neighbours, as llama.cpp, vLLM and MLX have them;
  * transformers 5.23 turns halves. */
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* qwen4exp.c: Qwen3.8-Flash-Next (transformers' qwen4_exp): three of four layers are gated delta nets, the others attention with a gate of its output to blocks of positions
- * that are chosen by small keys; four residual streams, of which each value goes in as two small products of all of them say (infer/streams.c); experts of which one,
- * weighed by a gate, takes every row. One layer adds what follows from the last tokens together, by entries of a large table (infer/grams.c).
+ * that are chosen by small keys; four residual streams, of which each value goes in as two small products of all of them say (computed/pass/streams.c); experts of which one,
+ * weighed by a gate, takes every row. One layer adds what follows from the last tokens together, by entries of a large table (computed/pass/grams.c).
  *
  * The last layer mixes the streams once more, which is the output's norm, too. Rotation is for texts, pictures and their places at once, as in qwen35.c. */
 #include <errno.h>

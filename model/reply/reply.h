@@ -27,7 +27,7 @@ const char *ntx_reply_name(const struct ntx_reply_format *f);
 /* Whether the text is a mark of the format: a control token that must be shown. */
 bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_t len);
 
-/* How the model writes calls, as pieces of a grammar (grammar/grammar.h): BEFORE OPEN name MIDDLE arguments CLOSE (BETWEEN OPEN ... CLOSE)* AFTER. The arguments
+/* How the model writes calls, as pieces of a grammar (computed/grammar/grammar.h): BEFORE OPEN name MIDDLE arguments CLOSE (BETWEEN OPEN ... CLOSE)* AFTER. The arguments
  * are a JSON object, or (PARAMETER key VALUE value PARAMETER_END)*, where a value is JSON, or a text in which `text_end` is not. */
 struct ntx_reply_writing {
     const char *mark;                 /* with which a call begins within text; NULL: a reply is a call from its beginning, or none is in it */

@@ -1,6 +1,6 @@
 /* drafts.c: the parts in which computed asks for drafts and the predictor answers (shm/drafts.h), under libFuzzer: right ones with changes (fuzz.h), those of the asks
  * first, as many as the first byte says. What the predictor takes is of the size that it says; what computed makes of any tree is a proposal that is well formed. */
-#include "serve/draft_file.h"
+#include "computed/engine/draft_file.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { CTX = 64, N_TEXT = 6, VOCAB = 100, EPOCH = 77 };

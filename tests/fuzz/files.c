@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <math.h>
 
-#include "client/logits_base.h"
-#include "client/steps.h"
+#include "client/commands/logits_base.h"
+#include "client/commands/steps.h"
+#include "client/quantize/imatrix.h"
 #include "predictor/sidecar.h"
-#include "quantize/imatrix.h"
 #include "tests/fuzz/policy.h"
 
 static const char model[NTX_DIGEST_TEXT] = "0123456789abcdef0123456789abcdef";

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "computed/plan/sketch.h"
 #include "model/chunk.h"
 #include "model/quant.h"
-#include "plan/sketch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * by the mask may come by its bytes; memory keeps to what was allowed. */
 #include <errno.h>
 
-#include "grammar/grammar.h"
+#include "computed/grammar/grammar.h"
 #include "tests/fuzz/fuzz.h"
 
 static int byte_of(void *ctx, int32_t id, char *buf, size_t room)

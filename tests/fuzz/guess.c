@@ -1,7 +1,7 @@
 /* guess.c: files that guess: an index, or a script, read and then looked in. What is taken gives trees that are well formed, of tokens that there are. */
 #include "common/err.h"
-#include "infer/guess_index.h"
-#include "infer/guesser_impl.h"
+#include "computed/draft/guess_index.h"
+#include "computed/draft/guesser_impl.h"
 #include "tests/fuzz/fuzz.h"
 
 #define VOCAB 50u

@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <jansson.h>
 
-#include "client/metrics_text.h"
-#include "client/top_view.h"
+#include "client/monitor/metrics_text.h"
+#include "client/monitor/top_view.h"
 #include "client/trace.h"
 #include "tests/fuzz/fuzz.h"
 

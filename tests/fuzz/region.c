@@ -5,8 +5,8 @@
 #include "iod/core.h"
 #include "predictor/board.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/shm/attach_to.h"
-#include "tests/shm/make_region.h"
+#include "tests/unit/shm/attach_to.h"
+#include "tests/unit/shm/make_region.h"
 
 #define READS 200
 

@@ -6,11 +6,11 @@
 
 #include "common/util.h"
 #include "iod/core.h"
-#include "weights/stream_impl.h"
+#include "computed/weights/stream_impl.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/ring.h"
 #include "tests/fuzz/saved.h"
-#include "tests/shm/make_region.h"
+#include "tests/unit/shm/make_region.h"
 
 static struct ntx_region r;
 static struct fuzz_saved right;

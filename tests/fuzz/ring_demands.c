@@ -7,12 +7,12 @@
 #include <sys/eventfd.h>
 
 #include "common/util.h"
-#include "weights/stream.h"
-#include "tests/check.h"
+#include "computed/weights/stream.h"
+#include "tests/lib/check.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/ring.h"
 #include "tests/fuzz/saved.h"
-#include "tests/stream/list_experts.h"
+#include "tests/unit/weights/list_experts.h"
 
 enum { LAYERS = 3, EXPERTS = 6, PARTS = NTX_EXPERT_PARTS, DEMANDS = 12, ROWS = 2, GROUPS = 24, PER_CHUNK = 6, STAY = 1, WINDOWS = 2, BLOCK = 4096, ENTRY = 1000 };
 

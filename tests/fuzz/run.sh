@@ -150,7 +150,7 @@ seeds_vocab() {
 
 seeds_template() {
     # the templates of the test, one a file
-    python3 - "$NTX_SOURCE/tests/template/cases.json" "$dir/corpus" <<'PYTHON'
+    python3 - "$NTX_SOURCE/tests/unit/template/cases.json" "$dir/corpus" <<'PYTHON'
 import json, sys
 for i, c in enumerate(json.load(open(sys.argv[1], encoding="utf-8"))["cases"]):
     open("%s/%d" % (sys.argv[2], i), "w", encoding="utf-8", newline="").write(c["template"])

@@ -5,7 +5,7 @@
 #include <nettle/umac.h>
 
 #include "common/util.h"
-#include "serve/shelf.h"
+#include "computed/engine/shelf.h"
 #include "tests/fuzz/fuzz.h"
 
 #define DIR "shelf" /* in the folder that run.sh made */

@@ -4,10 +4,10 @@
 #include <math.h>
 
 #include "common/util.h"
-#include "serve/server_wire.h"
+#include "computed/server/wire.h"
 #include "iod/fault.h"
 #include "model/override.h"
-#include "plan/hw.h"
+#include "computed/plan/hw.h"
 #include "predictor/fault.h"
 #include "tests/fuzz/policy.h"
 

@@ -318,11 +318,11 @@ def compare(binaries, arch, n):
     return wrong
 
 
-POSITIONS, N_VALUES = (1, 9, 24, 39), 10 # as tests/forward/golden.c has them
+POSITIONS, N_VALUES = (1, 9, 24, 39), 10 # as tests/unit/pass/golden.c has them
 
 
 def counted(seed):
-    """Tokens that need no list, as tests/forward/golden.c counts them."""
+    """Tokens that need no list, as tests/unit/pass/golden.c counts them."""
     return lambda n_vocab: [1] + [3 + (i * 7919 + seed) % (n_vocab - 3) for i in range(1, N_TOKENS)]
 
 

@@ -1,0 +1,291 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/commands/commands.h"
+#include "client/commands/shown.h"
+#include "client/out.h"
+#include "client/progress.h"
+#include "client/supervise.h"
+
+struct answering { /* an answer under way */
+    const struct ntx_options *o;
+    struct ntx_progress progress;
+    struct ntx_answered a;
+    struct ntx_shown *shown;
+    size_t room; /* of its text */
+    bool told;   /* that an interrupted pass takes its time */
+    struct ntx_supervisor *daemons; /* NULL: they are not ours */
+};
+
+static int keep(struct answering *s, const void *p, size_t n)
+{
+    struct ntx_answered *a = &s->a;
+    if (!n)
+        return 0;
+    if (a->len + n + 1 > s->room) {
+        size_t room = (a->len + n + 1) * 2;
+        char *t = realloc(a->text, room);
+        if (!t)
+            return -ENOMEM;
+        a->text = t;
+        s->room = room;
+    }
+    memcpy(a->text + a->len, p, n);
+    a->len += n;
+    a->text[a->len] = 0;
+    return 0;
+}
+
+static int flushed(struct ntx_err *err)
+{
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout))
+        return 0;
+    int e = errno ? errno : EIO;
+    return ntx_err_set(err, -e, "standard output: %s", strerror(e));
+}
+
+static void print_line(json_t *j)
+{
+    ntx_out_json(j, JSON_COMPACT);
+    json_decref(j);
+}
+
+static int on_token(struct answering *s, const Ntx__Token *t, struct ntx_err *err)
+{
+    ntx_progress_text(&s->progress, s->o->json ? "\n" : (const char *)t->text.data, s->o->json ? 1 : t->text.len);
+    if (s->o->json) {
+        /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD. */
+        json_t *text = json_stringn(t->text.len ? (const char *)t->text.data : "", t->text.len);
+        json_t *line = json_pack("{s:o}", "text", text ? text : json_string("\xef\xbf\xbd"));
+        if (t->token >= 0) /* else text of earlier tokens, which was held back */
+            json_object_set_new(line, "token", json_integer(t->token));
+        print_line(line);
+    } else if (t->text.len) {
+        ntx_shown_text(s->shown, (const char *)t->text.data, t->text.len);
+    }
+    int rc = flushed(err);
+    return rc ? rc : keep(s, t->text.data, t->text.len);
+}
+
+static double number(const json_t *j, const char *key)
+{
+    return json_number_value(json_object_get(j, key));
+}
+
+/* A single token, or a prompt that was all there already, has none. */
+static void rate(double tok_s)
+{
+    if (tok_s >= 0.0005)
+        fprintf(stderr, " at %.*f tok/s", tok_s < 0.1 ? 3 : 2, tok_s);
+}
+
+static void read_rate(double per_token, double bps)
+{
+    fprintf(stderr, "; %.1f MB read per token", per_token / 1e6);
+    if (bps >= 1e9)
+        fprintf(stderr, " at %.2f GB/s", bps / 1e9);
+    else if (bps > 0)
+        fprintf(stderr, " at %.0f MB/s", bps / 1e6);
+}
+
+static void print_summary(const struct answering *s, const json_t *j)
+{
+    double n = number(j, "generated_tokens"), prompt = number(j, "prompt_tokens"), per_token = number(j, "bytes_read_per_token");
+    fprintf(stderr, "ntx: %.0f token%s", n, n == 1 ? "" : "s");
+    rate(number(j, "decode_tok_s"));
+    if (prompt > 0)
+        fprintf(stderr, ", prompt of %.0f", prompt);
+    if (number(j, "cached_tokens") > 0)
+        fprintf(stderr, " (%.0f cached)", number(j, "cached_tokens"));
+    if (prompt > 0)
+        rate(number(j, "prefill_tok_s"));
+    if (number(j, "predicted_tok_s") > 0)
+        fprintf(stderr, "; predicted %.2f, limit: %s", number(j, "predicted_tok_s"), json_string_value(json_object_get(j, "limit")));
+    if (per_token >= 1e5)
+        read_rate(per_token, number(j, "io_gb_s") * 1e9);
+    if (number(j, "draft_nodes_per_pass") > 0)
+        fprintf(stderr, "; %.1f tokens per pass", number(j, "accepted_per_pass"));
+    fprintf(stderr, "; peak %.0f MiB; seed %llu", number(j, "peak_bytes") / (1 << 20), (unsigned long long)s->a.seed);
+    const char *finish = json_string_value(json_object_get(j, "finish"));
+    if (finish && !strcmp(finish, "length"))
+        fputs("; ended by length", stderr);
+    size_t i;
+    json_t *v;
+    json_array_foreach(json_object_get(j, "lossy"), i, v) fprintf(stderr, "; lossy: %s", json_string_value(v));
+    fputc('\n', stderr);
+}
+
+int ntx_check_writable(const char *path, struct ntx_err *err)
+{
+    if (!path || !strcmp(path, "-"))
+        return 0;
+    const char *slash = strrchr(path, '/');
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC), rc = fd < 0 ? -errno : 0;
+    if (fd >= 0)
+        close(fd);
+    if (rc != -ENOENT)
+        return rc ? ntx_err_set(err, rc, "%s: cannot be written: %s", path, strerror(-rc)) : 0;
+    char dir[PATH_MAX];
+    int n = snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    if (n >= (int)sizeof dir || access(dir, W_OK | X_OK))
+        return ntx_err_set(err, -errno, "%s: cannot be written: %s", path, strerror(errno));
+    return 0;
+}
+
+int ntx_check_readable(const char *path, struct ntx_err *err)
+{
+    struct stat st;
+    int rc = stat(path, &st) || access(path, R_OK) ? -errno : S_ISDIR(st.st_mode) ? -EISDIR : 0;
+    return rc ? ntx_err_set(err, rc, "%s: cannot read the text: %s", path, strerror(-rc)) : 0;
+}
+
+int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err)
+{
+    if (!o->stats)
+        return 0;
+    if (!strcmp(o->stats, "-")) {
+        ntx_out_json(j, JSON_INDENT(2));
+        return 0;
+    }
+    return json_dump_file(j, o->stats, JSON_INDENT(2)) ? ntx_err_set(err, -EIO, "%s: cannot write the statistics: %s", o->stats, strerror(errno)) : 0;
+}
+
+static int on_done(struct answering *s, const Ntx__Done *d, struct ntx_err *err)
+{
+    json_t *j = json_loads(d->stats_json, 0, NULL);
+    ntx_shown_end(s->shown);
+    s->shown = NULL;
+    ntx_progress_text(&s->progress, "\n", 1);
+    if (!s->o->json)
+        putchar('\n');
+    fflush(stdout);
+    if (!j)
+        return ntx_err_set(err, -EPROTO, "the daemon sent statistics that are no JSON");
+    int rc = ntx_write_stats(s->o, j, err);
+    if (!s->o->quiet)
+        print_summary(s, j);
+    if (!s->o->quiet && s->daemons && json_is_true(json_object_get(j, "predictor_lost")))
+        ntx_supervisor_tell_predictor(s->daemons, false);
+    if (s->o->json)
+        print_line(json_pack("{s:O}", "stats", j));
+    json_decref(s->a.stats);
+    s->a.stats = j;
+    return rc ? rc : flushed(err);
+}
+
+static void cancel(struct ntx_client *c, uint64_t target)
+{
+    Ntx__Cancel k = NTX__CANCEL__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    struct ntx_err ignored;
+    k.target = target;
+    q.body_case = NTX__REQUEST__BODY_CANCEL;
+    q.cancel = &k;
+    ntx_client_send(c, &q, NULL, 0, NULL, &ignored);
+}
+
+/* One reply: 1 when it was the last. */
+static int take(struct answering *s, const Ntx__Reply *r, struct ntx_err *err)
+{
+    switch (r->body_case) {
+    case NTX__REPLY__BODY_STARTED:
+        s->a.session = r->started->session;
+        s->a.seed = r->started->seed;
+        s->a.context = r->started->context;
+        s->a.ctx = r->started->ctx;
+        if (s->a.begun)
+            s->a.begun(s->a.arg);
+        return 0;
+    case NTX__REPLY__BODY_PROGRESS:
+        ntx_progress_show(&s->progress, r->progress);
+        return 0;
+    case NTX__REPLY__BODY_TOKEN:
+        return on_token(s, r->token, err);
+    case NTX__REPLY__BODY_DONE: {
+        int rc = on_done(s, r->done, err);
+        return rc ? rc : 1;
+    }
+    default:
+        return 0;
+    }
+}
+
+void ntx_answered_free(struct ntx_answered *a)
+{
+    free(a->text);
+    json_decref(a->stats);
+    *a = (struct ntx_answered){0};
+}
+
+/* Milliseconds to wait for the next reply. A pass that others want, too, is not cut short, and a large model's takes long. */
+static int patience(const struct answering *s, bool interrupted)
+{
+    if (!interrupted || s->told)
+        return -1;
+    return s->a.patient ? 1500 : 5000;
+}
+
+/* By nobody here. */
+static bool was_cut(const json_t *stats)
+{
+    const char *finish = json_string_value(json_object_get(stats, "finish"));
+    return finish && !strcmp(finish, "cancel");
+}
+
+int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
+{
+    struct answering s = {.o = o,
+                          .daemons = ntx_client_supervisor(c),
+                          .a = a ? *a : (struct ntx_answered){0},
+                          .progress = ntx_progress_begin(o),
+                          .shown = ntx_shown_begin(!o->json && !o->raw && ntx_shown_apart())};
+    s.a.seed = o->sampling.seed;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    uint64_t id;
+    bool interrupted = false;
+    q.body_case = NTX__REQUEST__BODY_GENERATE;
+    q.generate = m;
+    int rc = ntx_client_send(c, &q, NULL, 0, &id, err);
+    while (!rc) {
+        Ntx__Reply *r;
+        rc = ntx_client_next(c, id, patience(&s, interrupted), &r, err);
+        if (rc == -ETIMEDOUT && s.a.patient && !s.told) {
+            ntx_progress_text(&s.progress, "", 0);
+            fputs("\nntx: the answer ends with the pass under way, which is others' too; Ctrl-C once more does not wait for that\n", stderr);
+            s.told = true;
+            rc = 0;
+            continue;
+        }
+        if (rc == -EINTR && !interrupted) { /* the first Ctrl-C ends the answer; a second one ends the waiting */
+            cancel(c, id);
+            interrupted = true;
+            rc = 0;
+            continue;
+        }
+        if (!rc) {
+            rc = take(&s, r, err);
+            ntx__reply__free_unpacked(r, NULL);
+        }
+    }
+    ntx_shown_end(s.shown);
+    ntx_progress_clear(&s.progress);
+    if (rc == -EINTR || (rc == 1 && interrupted))
+        rc = ntx_err_set(err, -EINTR, "interrupted");
+    else if (rc == 1 && was_cut(s.a.stats))
+        rc = ntx_err_set(err, -ESHUTDOWN, "the answer is cut short: ntx-computed is shutting down");
+    else if (rc == 1)
+        rc = 0;
+    if (a)
+        *a = s.a;
+    else
+        ntx_answered_free(&s.a);
+    return rc;
+}

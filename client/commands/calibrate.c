@@ -1,0 +1,143 @@
+/* ntx calibrate: feeds a text to a model, sees what each layer does to each token, and writes a skip sidecar. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/commands/calibrate.h"
+#include "client/commands/commands.h"
+#include "common/util.h"
+#include "model/arch.h"
+
+#define HIDDEN 256 /* units of the network */
+
+static int make_room(struct ntx_samples *a, uint32_t n)
+{
+    if (a->n + n <= a->room)
+        return 0;
+    uint32_t room = NTX_MAX(2 * a->room, a->n + n);
+    float *x = realloc(a->x, (size_t)room * a->n_embd * sizeof *x);
+    if (x)
+        a->x = x;
+    float *similar = realloc(a->similar, (size_t)room * 3 * a->n_layers * sizeof *similar);
+    if (similar)
+        a->similar = similar;
+    if (!x || !similar)
+        return -ENOMEM;
+    a->room = room;
+    return 0;
+}
+
+/* The first token of a window is left out: its state is the same for every text, and like no other. */
+static int take_row(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
+{
+    struct ntx_samples *a = ctx;
+    size_t state = a->n_embd * sizeof(float), similar = 3 * (size_t)a->n_layers * sizeof(float);
+    if (r->state.len != state || r->similar.len != similar)
+        return ntx_err_set(err, -EPROTO, "the daemon sent a state of %zu and %zu bytes, expected %zu and %zu", r->state.len, r->similar.len, state, similar);
+    if (!r->row)
+        return 0;
+    if (make_room(a, 1))
+        return ntx_err_set(err, -ENOMEM, "no memory for %u states: use --limit", a->n);
+    memcpy(a->x + (size_t)a->n * a->n_embd, r->state.data, state);
+    memcpy(a->similar + (size_t)a->n * 3 * a->n_layers, r->similar.data, similar);
+    a->n++;
+    return 0;
+}
+
+/* The first layers do the coarse work and the last turns to the vocabulary: neither is left out, unless asked for. */
+static int choose_range(const struct ntx_options *o, const struct ntx_model *m, struct ntx_sidecar *s, struct ntx_err *err)
+{
+    s->n_layers = m->hp.n_layers;
+    s->n_embd = m->hp.n_embd;
+    s->n_hidden = HIDDEN;
+    s->first = o->first ? o->first : NTX_MAX(s->n_layers / 8, 1u);
+    s->last = o->last ? o->last : s->n_layers - 2;
+    if (s->n_layers < 3 || s->last < s->first || s->last >= s->n_layers)
+        return ntx_err_set(err, -EINVAL, "layers %u to %u cannot be skipped in a model of %u (--first, --last)", s->first, s->last, s->n_layers);
+    return 0;
+}
+
+static int note_ffns(const struct ntx_model *m, struct ntx_ffn_capture *f, struct ntx_err *err)
+{
+    if (m->hp.n_expert)
+        return ntx_err_set(err, -EINVAL, "--ffn is for dense FFNs: of a model with experts its router says which are used");
+    *f = (struct ntx_ffn_capture){.n_layers = m->hp.n_layers, .n_embd = m->hp.n_embd, .n_ff = m->hp.n_ff, .packed = m->pack};
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        f->units[l] = m->pack ? m->pack[l].n_groups : m->hp.n_ff;
+    return 0;
+}
+
+static int note_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_sidecar *s, struct ntx_ffn_capture *ffn, struct ntx_err *err)
+{
+    struct ntx_model *m;
+    int rc = ntx_model_open(f->gguf, &m, err);
+    if (rc)
+        return rc;
+    if (!(rc = choose_range(o, m, s, err)) && o->ffn)
+        rc = note_ffns(m, ffn, err);
+    ntx_model_free(m);
+    return rc ? rc : ntx_model_digest(f->gguf, f->fds, s->model, err);
+}
+
+static int collect(struct ntx_options *o, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_samples *a, struct ntx_ffn_capture *ffn, struct ntx_err *err)
+{
+    struct ntx_model_files f = {0};
+    struct ntx_client *c = NULL;
+    int32_t *ids = NULL, bos = -1;
+    int n = 0, rc;
+    if ((rc = ntx_model_files_open(o, o->args[0], &f, err)))
+        return rc;
+    if (!(rc = note_model(o, &f, s, ffn, err)))
+        rc = ntx_tokens_of_file(&f, o->text, &ids, &n, &bos, err);
+    ntx_model_files_close(&f);
+    a->n_embd = s->n_embd;
+    a->n_layers = s->n_layers;
+    o->load.capture = true;
+    if (o->ffn)
+        o->load.capture_ffns = ffn->at_once = ntx_calibrate_ffn_at_once(ffn, NTX_MIN((size_t)n, (size_t)o->limit));
+    if (!rc)
+        rc = ntx_captive_model(o, &f, &c, err);
+    struct ntx_calibrate_text text = {.client = c, .ids = ids, .n_ids = n, .bos = bos, .layer = s->first - 1, .what = "", .row = take_row, .ctx = a};
+    if (!rc)
+        rc = ntx_calibrate_text(&text, o, err);
+    if (!rc && o->ffn)
+        rc = ntx_calibrate_ffn(ffn, text, o, l, err);
+    ntx_clear_progress();
+    ntx_client_free(c); /* its memory is wanted for the training */
+    ntx_model_files_close(&f);
+    free(ids);
+    return rc;
+}
+
+int ntx_cmd_calibrate(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_samples a = {0};
+    struct ntx_sidecar s = {0};
+    struct ntx_ffn_capture ffn = {0};
+    if (!o->text || !o->out)
+        return fputs("ntx calibrate: --text FILE and -o SIDECAR are needed; see ntx calibrate --help\n", stderr), NTX_EXIT_USAGE;
+    if (!o->load.ctx)
+        o->load.ctx = 512;
+    if (!o->limit)
+        o->limit = 32768;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    struct ntx_learning l = {.share = o->share, .precision = o->precision, .ffn_active = o->ffn_active, .ffn_recall = o->ffn_recall, .ffn_rank = o->ffn_rank, .epochs = o->epochs, .seed = o->sampling.has_seed ? o->sampling.seed : 1,
+                             .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1), .tell = !o->quiet && isatty(STDERR_FILENO)};
+    int rc = collect(o, &l, &s, &a, &ffn, &err);
+    if (!rc)
+        rc = ntx_sidecar_alloc(&s) ? ntx_err_set(&err, -ENOMEM, "no memory for the sidecar") : ntx_learn_layers(&a, &l, &s, &err);
+    s.ffn = o->ffn ? &ffn.learned : NULL;
+    if (!rc)
+        rc = ntx_sidecar_write(&s, o->out, &err);
+    if (!rc && o->json)
+        rc = ntx_calibrate_json(&a, &s, o->ffn ? &ffn : NULL);
+    else if (!rc && !o->quiet)
+        ntx_calibrate_report(&a, &s, o->ffn ? &ffn : NULL);
+    ntx_sidecar_free(&s);
+    ntx_samples_free(&a);
+    ntx_ffn_capture_free(&ffn);
+    return rc ? ntx_fail(&err) : 0;
+}

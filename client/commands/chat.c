@@ -1,0 +1,113 @@
+#include "client/commands/chat.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+
+void ntx_chat_tell(const struct ntx_chat *k, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    if (k->o.quiet)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ntx_say("%s", text);
+}
+
+/* A failure that leaves the conversation usable is told, at a terminal; a script is to hear of it by its exit code. */
+static int survive(struct ntx_chat *k, int rc, struct ntx_err *err)
+{
+    if (!rc || !k->tty || (rc == -EINTR && ntx_client_signalled() != SIGINT))
+        return rc;
+    ntx_say("%s", err->text);
+    *err = (struct ntx_err){0};
+    return 0;
+}
+
+static int message(struct ntx_chat *k, const char *text, size_t len, struct ntx_err *err)
+{
+    if (ntx_chat_is_command(text))
+        return ntx_chat_command(k, text, err);
+    int rc = ntx_talk_ask(&k->talk, text, len) ? ntx_err_set(err, -ENOMEM, "no memory for the message") : ntx_chat_send(k, err);
+    if (rc && k->talk.n && !k->talk.turns[k->talk.n - 1].answer)
+        ntx_talk_drop(&k->talk);
+    return rc;
+}
+
+/* Ctrl-C at the prompt gives the line up; at an empty one it says how to end, and the second time in a row it ends. */
+static int canceled(struct ntx_chat *k, size_t given_up, bool *again, struct ntx_err *err)
+{
+    if (given_up || !k->tty) {
+        *again = false;
+        return k->tty ? 0 : ntx_err_set(err, -EINTR, "interrupted");
+    }
+    if (*again)
+        return ntx_err_set(err, -EINTR, "interrupted");
+    fputs("ntx: Ctrl-D or /bye ends the chat, or Ctrl-C once more\n", stderr);
+    *again = true;
+    return 0;
+}
+
+static int converse(struct ntx_chat *k, struct ntx_chat_input *in, struct ntx_err *err)
+{
+    bool again = false;
+    while (!k->done) {
+        char *text;
+        size_t n;
+        int rc = ntx_chat_input_next(in, &text, &n, err);
+        if (rc == -ECANCELED) {
+            rc = canceled(k, n, &again, err);
+        } else if (rc == 1) {
+            again = false;
+            rc = survive(k, text[strspn(text, " \t\r\n")] ? message(k, text, n, err) : 0, err);
+            free(text);
+        } else if (!rc) {
+            break;
+        }
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static void close_chat(struct ntx_chat *k)
+{
+    ntx_talk_clear(&k->talk);
+    free(k->talk.turns);
+    json_decref(k->stats);
+    free(k->file);
+    while (k->n_texts)
+        free(k->texts[--k->n_texts]);
+    free(k->texts);
+}
+
+int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err)
+{
+    struct ntx_chat k = {.c = c, .o = *o};
+    struct ntx_chat_input *in = NULL;
+    int rc = 0;
+    if (o->system && !(k.talk.system = strdup(o->system)))
+        rc = ntx_err_set(err, -ENOMEM, "no memory");
+    if (!rc)
+        rc = ntx_chat_input_open(&in, err);
+    if (!rc) {
+        k.tty = ntx_chat_input_shown(in);
+        if (o->resume && !(rc = ntx_chat_resume(&k, o->talk, err)) && o->system) {
+            free(k.talk.system);
+            k.talk.system = strdup(o->system);
+        }
+        if (k.tty && !rc)
+            ntx_chat_tell(&k, "a chat: /help tells what can be done, Ctrl-C stops an answer, Ctrl-D ends it");
+        rc = rc ? rc : converse(&k, in, err);
+    }
+    ntx_chat_input_close(in);
+    close_chat(&k);
+    return rc;
+}

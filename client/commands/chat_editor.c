@@ -1,0 +1,427 @@
+/* chat_editor.c: libedit with a reader of its own, which waits for signals too, and with what it lacks: bracketed paste. */
+#include "client/commands/chat_editor.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "client/client.h"
+
+/* Keys that the reader makes: the terminal itself turns those characters into signals. */
+#define KEY_CANCEL 3    /* SIGINT */
+#define KEY_REDRAW 0x1c /* the window has another size, or the shell has come back */
+
+static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l", paste_end[] = "\033[201~";
+
+struct paste {
+    char *mark, *text;
+};
+
+struct ntx_editor {
+    EditLine *el;
+    History *recent;
+    struct ntx_history *file;
+    const char *prompt;
+    char in[4096]; /* read, not yet taken */
+    size_t n, at;
+    bool canceled, signalled, ended;
+    struct paste *pastes;
+    unsigned n_pastes;
+    char *last; /* entry of the history */
+    struct termios before;
+};
+
+static volatile sig_atomic_t resized, continued;
+
+static void on_signal(int sig)
+{
+    if (sig == SIGWINCH)
+        resized = 1;
+    else
+        continued = 1;
+}
+
+static void say(const char *s)
+{
+    if (write(STDERR_FILENO, s, strlen(s)) < 0)
+        return; /* then the terminal has gone, and reading tells */
+}
+
+bool ntx_editor_fits(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDIN_FILENO) && isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb");
+}
+
+/* ---- reading */
+
+/* 1 when there are bytes, 0 at the end, or a key of ours. */
+static int fill(struct ntx_editor *e, wchar_t *key)
+{
+    while (e->at == e->n) {
+        if (resized || continued) {
+            if (continued) { /* the shell had the terminal */
+                el_set(e->el, EL_PREP_TERM, 0);
+                el_set(e->el, EL_PREP_TERM, 1);
+                say(paste_on);
+            }
+            el_resize(e->el);
+            resized = continued = 0;
+            *key = KEY_REDRAW;
+            return 2;
+        }
+        int rc = ntx_client_wait(STDIN_FILENO, -1);
+        if (rc == -EINTR && ntx_client_signalled() == SIGINT) {
+            *key = KEY_CANCEL;
+            return 2;
+        }
+        if (rc) {
+            e->signalled = true;
+            return 0;
+        }
+        if (resized || continued)
+            continue;
+        ssize_t n = read(STDIN_FILENO, e->in, sizeof e->in);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (n <= 0)
+            return 0;
+        e->at = 0;
+        e->n = (size_t)n;
+    }
+    return 1;
+}
+
+/* libedit's el_rfunc_t: the next character, by the locale. */
+static int next_char(EditLine *el, wchar_t *out)
+{
+    struct ntx_editor *e;
+    mbstate_t state = {0};
+    el_get(el, EL_CLIENTDATA, &e);
+    for (int some = 0;; some++) {
+        int rc = fill(e, out);
+        if (rc == 2)
+            return 1;
+        if (rc != 1) {
+            e->ended = true;
+            return 0;
+        }
+        size_t k = mbrtowc(out, e->in + e->at, 1, &state);
+        e->at++;
+        if (k == (size_t)-2)
+            continue; /* of several bytes */
+        if (k == (size_t)-1) {
+            e->at -= some > 0; /* what should have gone on begins something else */
+            *out = 0xfffd;
+        }
+        return 1;
+    }
+}
+
+/* ---- pastes */
+
+static void screen(unsigned *rows, unsigned *columns)
+{
+    struct winsize w = {0};
+    bool known = !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_row && w.ws_col;
+    *rows = known ? w.ws_row : 24;
+    *columns = known ? w.ws_col : 80;
+}
+
+static unsigned count_lines(const char *s)
+{
+    unsigned n = 1;
+    while ((s = strchr(s, '\n')))
+        n++, s++;
+    return n;
+}
+
+/* libedit can edit no more than the screen holds: half of it at most is one piece's. */
+static bool fits_screen(const char *s)
+{
+    unsigned rows, columns;
+    screen(&rows, &columns);
+    return count_lines(s) <= rows / 2 && strlen(s) <= (size_t)(rows / 2) * columns / 2;
+}
+
+/* The text as it is shown: itself, or a mark for it. Good until the next call; NULL without memory. */
+static const char *fold(struct ntx_editor *e, const char *text)
+{
+    if (fits_screen(text))
+        return text;
+    for (unsigned i = 0; i < e->n_pastes; i++)
+        if (!strcmp(e->pastes[i].text, text))
+            return e->pastes[i].mark;
+    struct paste *p = realloc(e->pastes, (e->n_pastes + 1) * sizeof *p);
+    if (!p)
+        return NULL;
+    e->pastes = p;
+    p += e->n_pastes;
+    unsigned lines = count_lines(text);
+    int rc = lines > 1 ? asprintf(&p->mark, "[pasted %u: %u lines]", e->n_pastes + 1, lines)
+                       : asprintf(&p->mark, "[pasted %u: %zu characters]", e->n_pastes + 1, strlen(text));
+    if (rc < 0)
+        return NULL;
+    if (!(p->text = strdup(text))) {
+        free(p->mark);
+        return NULL;
+    }
+    return e->pastes[e->n_pastes++].mark;
+}
+
+/* The line with its marks' texts in their places; malloc'd. */
+static char *unfold(const struct ntx_editor *e, const char *line, size_t len)
+{
+    char *out = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&out, &n);
+    if (!f)
+        return NULL;
+    for (size_t i = 0; i < len;) {
+        const struct paste *p = NULL;
+        for (unsigned k = 0; k < e->n_pastes && line[i] == '[' && !p; k++)
+            if (!strncmp(line + i, e->pastes[k].mark, strlen(e->pastes[k].mark)))
+                p = &e->pastes[k];
+        fputs(p ? p->text : (char[]){line[i], 0}, f);
+        i += p ? strlen(p->mark) : 1;
+    }
+    if (fclose(f)) {
+        free(out);
+        return NULL;
+    }
+    return out;
+}
+
+static int insert(struct ntx_editor *e, const char *text)
+{
+    const char *shown = fold(e, text);
+    size_t n = shown ? mbstowcs(NULL, shown, 0) : (size_t)-1;
+    wchar_t *w = n == (size_t)-1 ? NULL : malloc((n + 1) * sizeof *w);
+    if (!w)
+        return -1;
+    mbstowcs(w, shown, n + 1);
+    int rc = n ? el_winsertstr(e->el, w) : 0;
+    free(w);
+    return rc;
+}
+
+/* Up to the end of the paste, line ends as \n and without what no text has; malloc'd. */
+static char *read_paste(EditLine *el)
+{
+    struct ntx_editor *e;
+    const size_t end = sizeof paste_end - 1;
+    char *out = NULL, one[MB_LEN_MAX];
+    size_t n = 0, match = 0;
+    wchar_t c, before = 0;
+    el_get(el, EL_CLIENTDATA, &e);
+    FILE *f = open_memstream(&out, &n);
+    while (f && match < end && el_wgetc(el, &c) == 1) {
+        if (c == KEY_CANCEL) {
+            e->canceled = true;
+            break;
+        }
+        match = c == (wchar_t)paste_end[match] ? match + 1 : c == (wchar_t)paste_end[0];
+        bool text = c >= ' ' || c == '\t' || c == '\r' || (c == '\n' && before != '\r');
+        int k = c == 0x7f || !text ? 0 : wctomb(one, c == '\r' ? L'\n' : c);
+        if (k > 0)
+            fwrite(one, 1, (size_t)k, f);
+        before = c;
+    }
+    if (!f || fclose(f))
+        return free(out), NULL;
+    n -= match == end && n >= end - 1 ? end - 1 : 0; /* "[201~" was taken for text */
+    while (n && out[n - 1] == '\n')
+        n--;
+    out[n] = 0;
+    return out;
+}
+
+static unsigned char key_cancel(EditLine *el, int ch)
+{
+    struct ntx_editor *e;
+    (void)ch;
+    el_get(el, EL_CLIENTDATA, &e);
+    e->canceled = true;
+    el_wpush(el, L"\r"); /* below all that is shown of it */
+    return CC_NORM;
+}
+
+static unsigned char key_paste(EditLine *el, int ch)
+{
+    struct ntx_editor *e;
+    (void)ch;
+    el_get(el, EL_CLIENTDATA, &e);
+    char *text = read_paste(el);
+    int rc = text && !e->canceled ? insert(e, text) : -1;
+    free(text);
+    if (e->canceled)
+        return key_cancel(el, 0);
+    return e->ended ? CC_EOF : rc ? CC_ERROR : CC_REFRESH;
+}
+
+static unsigned char key_newline(EditLine *el, int ch)
+{
+    (void)ch;
+    return el_winsertstr(el, L"\n") ? CC_ERROR : CC_REFRESH;
+}
+
+static unsigned char key_redraw(EditLine *el, int ch)
+{
+    (void)el;
+    (void)ch;
+    return CC_REDISPLAY;
+}
+
+/* ---- the editor */
+
+static char *show_prompt(EditLine *el)
+{
+    struct ntx_editor *e;
+    el_get(el, EL_CLIENTDATA, &e);
+    return (char *)(uintptr_t)e->prompt;
+}
+
+static void bind_keys(EditLine *el)
+{
+    el_set(el, EL_EDITOR, "emacs");
+    el_source(el, NULL); /* ~/.editrc */
+    /* The wide call keeps these names, the narrow one would keep copies of its own for good. */
+    el_wset(el, EL_ADDFN, L"ntx-paste", L"takes a bracketed paste", key_paste);
+    el_wset(el, EL_ADDFN, L"ntx-newline", L"a new line in the text", key_newline);
+    el_wset(el, EL_ADDFN, L"ntx-cancel", L"gives the line up", key_cancel);
+    el_wset(el, EL_ADDFN, L"ntx-redraw", L"draws the line again", key_redraw);
+    el_set(el, EL_BIND, "\033[200~", "ntx-paste", NULL);
+    el_set(el, EL_BIND, "\033\r", "ntx-newline", NULL);
+    el_set(el, EL_BIND, "\033\n", "ntx-newline", NULL);
+    el_set(el, EL_BIND, "\003", "ntx-cancel", NULL);
+    el_set(el, EL_BIND, "\034", "ntx-redraw", NULL);
+    el_set(el, EL_BIND, "\033[3~", "ed-delete-next-char", NULL);
+    el_set(el, EL_BIND, "\033[1;5C", "em-next-word", NULL); /* Ctrl-Right, Ctrl-Left */
+    el_set(el, EL_BIND, "\033[1;5D", "ed-prev-word", NULL);
+    el_set(el, EL_BIND, "\022", "em-inc-search-prev", NULL); /* Ctrl-R */
+}
+
+static void add_recent(void *ctx, const char *text)
+{
+    struct ntx_editor *e = ctx;
+    HistEvent ev;
+    const char *shown = fold(e, text);
+    char *copy = strdup(text);
+    if (shown)
+        history(e->recent, &ev, H_ENTER, shown);
+    if (copy) {
+        free(e->last);
+        e->last = copy;
+    }
+}
+
+/* Characters of several bytes need a locale that has them; where the user's has none, only the encoding is changed. */
+static void take_locale(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8"))
+        setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+static void watch(bool on)
+{
+    struct sigaction a = {.sa_handler = on ? on_signal : SIG_DFL}; /* without SA_RESTART: waiting is to end */
+    sigaction(SIGWINCH, &a, NULL);
+    sigaction(SIGCONT, &a, NULL);
+}
+
+/* What is typed while an answer is being written, or before the first prompt, is neither shown nor edited nor an end of anything: it is for the next line. Ctrl-C works. */
+static void hush(const struct ntx_editor *e)
+{
+    struct termios t = e->before;
+    t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    t.c_iflag &= ~(tcflag_t)ICRNL; /* as the editor has it */
+    t.c_cc[VMIN] = 1;
+    t.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSANOW, &t);
+}
+
+int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err)
+{
+    struct ntx_editor *e = calloc(1, sizeof *e);
+    HistEvent ev;
+    take_locale();
+    if (!e || tcgetattr(STDIN_FILENO, &e->before) || !(e->el = el_init("ntx", stdin, stderr, stderr)) || !(e->recent = history_init())) {
+        ntx_editor_close(e);
+        return ntx_err_set(err, -ENOMEM, "the line editor cannot be prepared");
+    }
+    history(e->recent, &ev, H_SETSIZE, NTX_HISTORY_MOST);
+    el_set(e->el, EL_CLIENTDATA, e);
+    el_set(e->el, EL_PROMPT, show_prompt);
+    el_set(e->el, EL_HIST, history, e->recent);
+    el_wset(e->el, EL_GETCFN, next_char);
+    bind_keys(e->el);
+    if (!ntx_history_open(&e->file))
+        ntx_history_load(e->file, add_recent, e);
+    watch(true);
+    hush(e);
+    say(paste_on);
+    *out = e;
+    return 0;
+}
+
+void ntx_editor_close(struct ntx_editor *e)
+{
+    if (!e)
+        return;
+    if (e->el) {
+        watch(false);
+        say(paste_off);
+        el_end(e->el);
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &e->before);
+    }
+    if (e->recent)
+        history_end(e->recent);
+    ntx_history_close(e->file);
+    for (unsigned i = 0; i < e->n_pastes; i++) {
+        free(e->pastes[i].mark);
+        free(e->pastes[i].text);
+    }
+    free(e->pastes);
+    free(e->last);
+    free(e);
+}
+
+int ntx_editor_read(struct ntx_editor *e, const char *prompt, char **text, size_t *n)
+{
+    int count = 0;
+    e->prompt = prompt;
+    e->canceled = false;
+    const char *line = el_gets(e->el, &count);
+    hush(e);
+    *n = line && count > 0 ? strlen(line) : 0;
+    if (e->signalled || !*n)
+        say("\n");
+    if (e->signalled)
+        return -EINTR;
+    if (!*n)
+        return 0;
+    *n -= line[*n - 1] == '\n';
+    if (e->canceled)
+        return -ECANCELED;
+    *text = unfold(e, line, *n);
+    *n = *text ? strlen(*text) : 0;
+    return *text ? 1 : -ENOMEM;
+}
+
+void ntx_editor_remember(struct ntx_editor *e, const char *text)
+{
+    if (!*text || (e->last && !strcmp(e->last, text)))
+        return;
+    ntx_history_append(e->file, text);
+    add_recent(e, text);
+}

@@ -1,0 +1,250 @@
+/* chat_send.c: a turn goes to the daemon, with as much of the conversation as it does not have or as fits. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "client/commands/chat.h"
+#include "common/util.h"
+
+/* Tokens of context that an answer is to have; the daemon asks for a quarter of the context at most. When turns have to go, as many go as
+ * leave that quarter, so that not every further turn costs the computing of all that stays. */
+#define LEAVE 1024
+
+struct ask { /* a request under way */
+    Ntx__Message *msg, **list;
+    unsigned n;
+    struct ntx_chat *k;
+    unsigned dropped; /* turns, by this request */
+};
+
+static void close_session(struct ntx_chat *k)
+{
+    Ntx__CloseSession m = NTX__CLOSE_SESSION__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    struct ntx_err ignored;
+    m.session = k->session;
+    q.body_case = NTX__REQUEST__BODY_CLOSE_SESSION;
+    q.close_session = &m;
+    if (k->session)
+        ntx_client_send(k->c, &q, NULL, 0, NULL, &ignored);
+    k->session = 0;
+    k->held = k->before = 0;
+}
+
+void ntx_chat_forget(struct ntx_chat *k)
+{
+    close_session(k);
+    k->used = 0;
+}
+
+static void put(struct ask *a, const char *role, const char *text, size_t len)
+{
+    Ntx__Message *m = &a->msg[a->n];
+    ntx__message__init(m);
+    m->role = (char *)(uintptr_t)role;
+    m->text.data = (uint8_t *)(uintptr_t)text;
+    m->text.len = len;
+    a->list[a->n++] = m;
+}
+
+/* The messages of the request: the last turn's, and before it all that a new session has to be told. */
+static int collect(struct ask *a, bool all)
+{
+    const struct ntx_chat *k = a->k;
+    unsigned from = all ? k->first : k->talk.n - 1, most = 2 * (k->talk.n - from) + 1;
+    a->n = 0;
+    a->msg = calloc(most, sizeof *a->msg);
+    a->list = calloc(most, sizeof *a->list);
+    if (!a->msg || !a->list)
+        return -ENOMEM;
+    if (all && k->talk.system)
+        put(a, "system", k->talk.system, strlen(k->talk.system));
+    for (unsigned i = from; i < k->talk.n; i++) {
+        const struct ntx_turn *t = &k->talk.turns[i];
+        put(a, "user", t->asked, t->n_asked);
+        if (t->answer && i + 1 < k->talk.n)
+            put(a, "assistant", t->answer, t->n_answer);
+    }
+    return 0;
+}
+
+/* Before the answer's first token. */
+static void begun(void *ctx)
+{
+    const struct ask *a = ctx;
+    const struct ntx_chat *k = a->k;
+    char range[64];
+    if (!a->dropped)
+        return;
+    if (k->first == 1)
+        snprintf(range, sizeof range, "turn 1 is");
+    else
+        snprintf(range, sizeof range, "turns 1 to %u are", k->first);
+    ntx_chat_tell(k, "the conversation has outgrown the context: %s left out from here on%s; /clear begins anew", range,
+                  k->talk.system ? ", the system's text stays" : "");
+}
+
+/* Asks once. leave: as in the protocol. got->session 0 tells that it was refused, and that the session is as it was. */
+static int ask_once(struct ask *a, uint32_t leave, bool again, struct ntx_answered *got, struct ntx_err *err)
+{
+    struct ntx_chat *k = a->k;
+    Ntx__Generate m = NTX__GENERATE__INIT;
+    Ntx__Sampling s = NTX__SAMPLING__INIT;
+    bool all = !k->session || (again && !k->before);
+    if (all)
+        close_session(k);
+    int rc = collect(a, all);
+    if (!rc) {
+        ntx_fill_generate(&k->o, &m, &s);
+        m.messages = a->list;
+        m.n_messages = a->n;
+        m.session = k->session;
+        m.keep = true;
+        m.leave = leave;
+        m.cut_to = again && !all ? k->before : 0;
+        unsigned base = m.cut_to ? m.cut_to : k->held;
+        *got = (struct ntx_answered){.begun = begun, .arg = a, .patient = k->tty};
+        rc = ntx_answer(k->c, &k->o, &m, got, err);
+        if (got->session) {
+            k->session = got->session;
+            k->before = base;
+            k->held = base + a->n + 1;
+        }
+    } else {
+        ntx_err_set(err, rc, "no memory for the conversation");
+    }
+    free(a->msg);
+    free(a->list);
+    return rc;
+}
+
+static bool too_long(int rc) { return rc == -E2BIG || rc == -EMSGSIZE; }
+
+/* Turns that cannot fit, whatever their words: a token has hardly more than 8 bytes. Spares a long conversation from a file many refusals. */
+static void skip_hopeless(struct ask *a)
+{
+    struct ntx_chat *k = a->k;
+    size_t bytes = 0;
+    unsigned i = k->talk.n;
+    while (k->ctx && i > k->first && bytes / 8 <= k->ctx) {
+        i--;
+        bytes += k->talk.turns[i].n_asked + k->talk.turns[i].n_answer;
+    }
+    if (k->ctx && i > k->first && i + 1 < k->talk.n) {
+        a->dropped += i - k->first;
+        k->first = i;
+    }
+}
+
+/* Asks, leaving out as many of the oldest turns as it takes. */
+static int ask_fitting(struct ask *a, bool again, struct ntx_answered *got, struct ntx_err *err)
+{
+    struct ntx_chat *k = a->k;
+    uint32_t leave = k->o.n && k->o.n < LEAVE ? k->o.n : LEAVE;
+    int rc = ask_once(a, leave, again, got, err);
+    if (rc == -ENOENT && k->session && !got->session) { /* it has gone, as when another model was loaded */
+        k->session = 0;
+        rc = ask_once(a, leave, again, got, err);
+    }
+    if (too_long(rc) && !got->session)
+        close_session(k);
+    for (; too_long(rc) && !got->session && k->first + 1 < k->talk.n; rc = ask_once(a, UINT32_MAX, false, got, err)) {
+        k->first++;
+        a->dropped++;
+        skip_hopeless(a);
+    }
+    if (too_long(rc) && !got->session) /* nothing is left to leave out: any room will do */
+        rc = ask_once(a, 0, false, got, err);
+    return rc;
+}
+
+/* What the answer was ended by, where it was not its own end. */
+static void tell_end(const struct ntx_chat *k)
+{
+    const char *finish = json_string_value(json_object_get(k->stats, "finish"));
+    if (finish && !strcmp(finish, "length") && k->used >= k->ctx)
+        ntx_chat_tell(k, "the context of %u tokens is full, which cut the answer: the next message will leave the oldest turns out; /clear begins anew", k->ctx);
+}
+
+static int take_answer(struct ntx_chat *k, struct ntx_answered *got, struct ntx_err *err)
+{
+    char *text = got->text ? got->text : strdup("");
+    if (!text)
+        return ntx_err_set(err, -ENOMEM, "no memory for the answer");
+    ntx_talk_answer(&k->talk, text, got->len);
+    got->text = NULL;
+    json_decref(k->stats);
+    k->stats = got->stats;
+    got->stats = NULL;
+    k->ctx = got->ctx;
+    k->used = got->context + (uint32_t)json_integer_value(json_object_get(k->stats, "generated_tokens"));
+    return 0;
+}
+
+/* As it is now, where it has a name. */
+static void save(struct ntx_chat *k)
+{
+    struct ntx_err why = {0};
+    bool failed = *k->name && ntx_chat_keep(k, k->name, &why);
+    if (failed && !k->unsaved)
+        ntx_say("the conversation is not saved: %s", why.text);
+    k->unsaved = failed;
+}
+
+static int send(struct ntx_chat *k, bool again, struct ntx_err *err)
+{
+    struct ask a = {.k = k};
+    struct ntx_answered got = {0};
+    unsigned first = k->first;
+    int rc = k->lost ? ntx_client_reconnect(k->c, err) : 0;
+    if (rc)
+        return rc;
+    k->lost = false;
+    rc = ask_fitting(&a, again, &got, err);
+    bool stopped = rc == -EINTR && got.session && k->tty && ntx_client_signalled() == SIGINT;
+    bool cut = rc == -ESHUTDOWN && got.session;
+    if (!rc || stopped || cut) {
+        const struct ntx_err why = cut ? *err : (struct ntx_err){0}; /* not what was tried before */
+        *err = why;
+        if (!(rc = take_answer(k, &got, err))) {
+            tell_end(k);
+            save(k);
+            rc = cut ? -ESHUTDOWN : 0;
+        }
+        if (cut && !ntx_client_supervisor(k->c)) {
+            k->session = 0;
+            k->lost = true;
+        }
+        if (stopped && !k->stats) /* nobody waited for its end */
+            close_session(k);
+    } else if (rc == -EPIPE && !ntx_client_supervisor(k->c)) {
+        k->first = first;
+        k->session = 0; /* gone with the connection; the service may come back */
+        k->lost = true;
+    } else {
+        k->first = first;
+        if (got.session || a.dropped || again || rc == -EINTR) /* it may hold half of an answer, or less than what is here */
+            close_session(k);
+    }
+    if (too_long(rc))
+        ntx_err_prefix(err, "this is too long even alone");
+    ntx_answered_free(&got);
+    return rc;
+}
+
+int ntx_chat_send(struct ntx_chat *k, struct ntx_err *err) { return send(k, false, err); }
+
+int ntx_chat_again(struct ntx_chat *k, struct ntx_err *err)
+{
+    uint64_t seed = k->o.sampling.seed;
+    uint32_t other;
+    if (getrandom(&other, sizeof other, 0) != sizeof other)
+        return ntx_err_set(err, -EIO, "no random seed can be had");
+    k->o.sampling.seed = other;
+    int rc = send(k, true, err);
+    k->o.sampling.seed = seed;
+    return rc;
+}

@@ -1,0 +1,240 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/commands/commands.h"
+#include "computed/draft/guesser.h"
+#include "common/util.h"
+#include "model/kind.h"
+#include "model/override.h"
+
+static int open_part(const char *path, int *fd, struct ntx_err *err)
+{
+    struct stat st;
+    int f = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a pipe is refused below, not waited for */
+    if (f < 0)
+        return ntx_err_set(err, -errno, "%s: %s; %s", path, strerror(errno),
+                           errno == EACCES ? "you may not read the file, or not look into a folder on its way" : "give the path of a GGUF file, or a name of `ntx list`");
+    if (fstat(f, &st) || !S_ISREG(st.st_mode)) {
+        close(f);
+        return ntx_err_set(err, -EINVAL, "%s: not a regular file; give the path of a GGUF file", path);
+    }
+    fcntl(f, F_SETFL, 0);
+    *fd = f;
+    return 0;
+}
+
+/* Appends all parts of a model. */
+static int open_parts(const char *path, struct ntx_model_files *m, struct ntx_err *err)
+{
+    char **paths = NULL;
+    int rc = 0, probe;
+    /* The first part opens first, so that a wrong path is named as it was given. */
+    if ((rc = open_part(path, &probe, err)))
+        return rc;
+    close(probe);
+    int n = ntx_gguf_split_paths(path, &paths, err);
+    if (n < 0)
+        return n;
+    if (n + m->n > sizeof m->fds / sizeof *m->fds)
+        rc = ntx_err_set(err, -E2BIG, "%s: %d parts are too many; 128 is the most", path, n);
+    for (int i = 0; i < n && !rc; i++) {
+        if ((rc = open_part(paths[i], &m->fds[m->n], err)))
+            break;
+        char *real = realpath(paths[i], NULL); /* relative paths are the client's: the daemon's messages need the whole */
+        m->names[m->n++] = real ? real : strdup(paths[i]);
+    }
+    for (int i = 0; i < n; i++)
+        free(paths[i]);
+    free(paths);
+    return rc;
+}
+
+static int look_at_adapter(int fd, const char *path, struct ntx_err *err)
+{
+    struct ntx_gguf *g = NULL;
+    struct ntx_str type;
+    int rc = ntx_gguf_open(&fd, 1, &path, &g, err);
+    if (!rc && (ntx_gguf_str(g, "general.type", &type) || type.n != 7 || memcmp(type.p, "adapter", 7)))
+        rc = ntx_err_set(err, -EINVAL, "%s: is no adapter (key general.type is not 'adapter'): --lora wants what llama.cpp's convert_lora_to_gguf.py or ntx pack --delta --base wrote", path);
+    ntx_gguf_free(g);
+    return rc;
+}
+
+/* Adapters stand behind the model's own parts. */
+static int open_lora(const char *lora, struct ntx_model_files *m, struct ntx_err *err)
+{
+    char name[NTX_LORA_NAME], path[NTX_OPTION_MAX];
+    int rc = 0;
+    for (unsigned i = 0; i < ntx_lora_files(lora) && !rc; i++) {
+        if ((rc = ntx_lora_file(lora, i, name, sizeof name, path, sizeof path, err)))
+            break;
+        if (m->n == sizeof m->fds / sizeof *m->fds)
+            return ntx_err_set(err, -E2BIG, "%s: too many files", path);
+        if ((rc = open_part(path, &m->fds[m->n], err)))
+            break;
+        if ((rc = look_at_adapter(m->fds[m->n], path, err))) {
+            close(m->fds[m->n]);
+            break;
+        }
+        char *real = realpath(path, NULL);
+        m->names[m->n++] = real ? real : strdup(path);
+    }
+    return rc;
+}
+
+/* Keys that are given, of the model and of no other file. One that the file has not may be a slip. */
+static int override(const struct ntx_options *o, const char *path, struct ntx_model_files *m, struct ntx_err *err)
+{
+    const char *given = o->n_args && path == o->args[0] ? o->load.override_kv : NULL;
+    struct ntx_override each;
+    int rc;
+    for (const char *at = given; (rc = ntx_override_next(&at, &each, err)) > 0;)
+        if (!o->quiet && !ntx_gguf_find(m->gguf, each.key))
+            ntx_say("--override-kv: the file has no key '%s'; it is added", each.key);
+    return rc ? rc : ntx_gguf_override(m->gguf, given, err);
+}
+
+/* lora: adapters, or NULL. any: it need not be a language model. */
+static int open_all(const struct ntx_options *o, const char *path, const char *lora, bool any, struct ntx_model_files *f, struct ntx_err *err)
+{
+    struct ntx_model_files m = {0};
+    int rc = open_parts(path, &m, err);
+    if (!rc)
+        rc = open_lora(lora, &m, err);
+    if (!rc)
+        rc = ntx_gguf_open(m.fds, m.n, (const char *const *)m.names, &m.gguf, err);
+    if (!rc)
+        rc = override(o, path, &m, err);
+    if (!rc && !any)
+        rc = ntx_kind_refuse(m.gguf, path, err);
+    if (rc) {
+        ntx_model_files_close(&m);
+        return rc;
+    }
+    *f = m;
+    return 0;
+}
+
+int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err)
+{
+    if (o->load.lora && *o->load.lora && o->n_also)
+        return ntx_err_set(err, -ENOTSUP, "--lora and --also do not go together: an adapter has no copies");
+    return open_all(o, o->args[0], o->load.lora, false, f, err);
+}
+
+int ntx_model_files_open(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err)
+{
+    return open_all(o, path, NULL, false, f, err);
+}
+
+int ntx_model_files_any(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err)
+{
+    return open_all(o, path, NULL, true, f, err);
+}
+
+/* --ffn-sparse predicted by the sidecar's networks: named so, or what else there is to go by is in the groups themselves. */
+static bool learned_ffn(const struct ntx_options *o, const struct ntx_model_files *f)
+{
+    const char *m = o->load.ffn_sparse;
+    if (!m || strncmp(m, "predicted", 9))
+        return false;
+    return !m[9] || strstr(m, ",learned") || ntx_gguf_find(f->gguf, "ntx.pack.gate_type");
+}
+
+static int regular(int fd, const char *name, int *out, struct ntx_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return ntx_err_set(err, -EINVAL, "%s: not a regular file", name);
+    }
+    *out = fd;
+    return 0;
+}
+
+/* The drafter that the model's card names (ntx_guesser_card); *n 0: none, or it is not there. */
+static void open_card(const struct ntx_model_files *f, int *fd, unsigned *n)
+{
+    char file[NTX_OPTION_MAX];
+    struct stat st;
+    *n = 0;
+    int at = f->n && ntx_guesser_card(f->gguf, f->names[0], file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (at >= 0 && (fstat(at, &st) || !S_ISREG(st.st_mode))) {
+        close(at);
+        at = -1;
+    }
+    if (at >= 0)
+        fd[(*n)++] = at;
+}
+
+int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, unsigned *n, struct ntx_err *err)
+{
+    char file[NTX_OPTION_MAX];
+    if (ntx_draft_auto(o->load.draft))
+        return open_card(f, fd, n), 0;
+    unsigned named = ntx_draft_files(o->load.draft);
+    int rc = 0;
+    for (*n = 0; *n < named && !rc; *n += !rc) {
+        if ((rc = ntx_draft_file(o->load.draft, *n, file, sizeof file, err)))
+            break;
+        int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        rc = at < 0 ? ntx_err_set(err, -errno, "--draft %s: %s; there are auto, off, lookup, nextn, and files that guess, with commas between them", file, strerror(errno)) : regular(at, file, &fd[*n], err);
+    }
+    while (rc && *n)
+        close(fd[--*n]);
+    return rc;
+}
+
+int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err)
+{
+    char path[4096];
+    size_t len = strlen(f->names[0]);
+    *fd = -1;
+    if (!ntx_skip_learned(o->load.skip) && !learned_ffn(o, f))
+        return o->sidecar ? ntx_err_set(err, -EINVAL, "--sidecar has a meaning with --skip static or predictive, and with --ffn-sparse predicted where that is learned") : 0;
+    if (len > 5 && !strcmp(f->names[0] + len - 5, ".gguf"))
+        len -= 5;
+    int n = snprintf(path, sizeof path, "%.*s.skip.gguf", (int)len, f->names[0]);
+    const char *name = o->sidecar ? o->sidecar : path;
+    if (!o->sidecar && n >= (int)sizeof path)
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for a sidecar beside it", f->names[0]);
+    int at = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (at < 0)
+        return ntx_err_set(err, -errno, "%s: %s; %s %s needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR", name, strerror(errno), ntx_skip_learned(o->load.skip) ? "--skip" : "--ffn-sparse", ntx_skip_learned(o->load.skip) ? o->load.skip : o->load.ffn_sparse);
+    return regular(at, name, fd, err);
+}
+
+/* The copies of a model, without those that f has. */
+int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out, struct ntx_err *err)
+{
+    struct ntx_model_files m = {0};
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < o->n_also; i++) {
+        rc = open_parts(o->also[i], &m, err);
+        if (!rc && m.n != f->n * (i + 1))
+            rc = ntx_err_set(err, -EINVAL, "%s: not as many parts as %s", o->also[i], f->names[0]);
+    }
+    if (!rc && m.n + f->n > sizeof m.fds / sizeof *m.fds)
+        rc = ntx_err_set(err, -E2BIG, "%s: %u copies of %u parts are too many files", f->names[0], o->n_also + 1, f->n);
+    if (rc) {
+        ntx_model_files_close(&m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+void ntx_model_files_close(struct ntx_model_files *f)
+{
+    for (unsigned i = 0; i < f->n; i++) {
+        close(f->fds[i]);
+        free(f->names[i]);
+    }
+    ntx_gguf_free(f->gguf);
+    *f = (struct ntx_model_files){0};
+}

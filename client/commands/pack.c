@@ -1,0 +1,116 @@
+/* ntx pack: rewrites a model so that the neurons of its FFNs can be read one group at a time (model/pack.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "client/commands/pack.h"
+#include "client/out.h"
+#include "common/util.h"
+#include "computed/plan/hw.h"
+#include "model/ffn_learned.h"
+#include "model/pack_make.h"
+#include "model/quant.h"
+#include "model/share_file.h"
+
+#define GROUP_DEFAULT (16u << 10) /* without a profile */
+#define WORTH 0.4                 /* of the drive's best rate: half of what is gained by larger reads is paid for in neurons that nobody asked for */
+
+/* The smallest read that is worth its cost on this drive. */
+static int group_bytes(const struct ntx_options *o, uint64_t *bytes, struct ntx_err *err)
+{
+    struct ntx_hw hw;
+    int rc = o->group ? 0 : o->profile ? ntx_hw_load(o->profile, &hw, err) : ntx_hw_find(&hw, err);
+    *bytes = o->group ? o->group : GROUP_DEFAULT;
+    if (rc == -ENOENT && !o->profile)
+        return 0;
+    if (rc || o->group || !hw.n_reads)
+        return rc;
+    double best = 0;
+    for (unsigned i = 0; i < hw.n_reads; i++)
+        best = NTX_MAX(best, hw.reads[i].bps);
+    for (*bytes = 4096; *bytes < 1u << 20 && ntx_hw_drive_bps(&hw, *bytes) < WORTH * best;)
+        *bytes *= 2;
+    return 0;
+}
+
+static int type_named(const char *name, uint32_t *type, struct ntx_err *err)
+{
+    *type = NTX_TYPE_LIMIT;
+    for (uint32_t t = 0; name && t < NTX_TYPE_LIMIT; t++)
+        if (ntx_type_info(t) && !strcasecmp(ntx_type_info(t)->name, name))
+            *type = t;
+    return name && *type == NTX_TYPE_LIMIT ? ntx_err_set(err, -EINVAL, "'%s' is no type of weights", name) : 0;
+}
+
+static void tell(uint32_t layer, uint32_t n_layers) { fprintf(stderr, "\r\033[Klayer %u of %u", layer + 1, n_layers); }
+
+static void report(const struct ntx_options *o, const struct ntx_pack_report *r)
+{
+    char bytes[32], padding[32];
+    ntx_clear_progress();
+    if (o->json) {
+        json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i, s:s, s:I}", "down_error", r->error, "down_error_worst", r->worst, "worst_layer", (int)r->worst_layer, "group",
+                              (int)r->group, "group_bytes", (int)r->group_bytes, "down_type", ntx_type_info(r->down_type)->name, "padding", (json_int_t)r->padding);
+        ntx_out_json(j, JSON_COMPACT);
+        json_decref(j);
+    } else if (!o->quiet) {
+        printf("groups of %u neurons, %s each (%s of padding in all)\n", r->group, ntx_format_size(r->group_bytes, bytes, sizeof bytes),
+               ntx_format_size(r->padding, padding, sizeof padding));
+        printf("down matrices, now %s by columns: relative error %.4f; worst %.4f, layer %u\n", ntx_type_info(r->down_type)->name, r->error, r->worst, r->worst_layer);
+    }
+}
+
+static int read_order(const struct ntx_options *o, const struct ntx_model *m, const struct ntx_model_files *f, uint32_t **order, struct ntx_err *err)
+{
+    char digest[NTX_DIGEST_TEXT];
+    int fd = open(o->order, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return ntx_err_set(err, -errno, "%s: %s", o->order, strerror(errno));
+    int rc = ntx_model_digest(f->gguf, f->fds, digest, err);
+    if (!rc)
+        rc = ntx_ffn_order_read(fd, m, digest, order, err);
+    close(fd);
+    return rc;
+}
+
+static int pack_groups(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err)
+{
+    struct ntx_model_files precise = {0};
+    struct ntx_pack_report r;
+    uint32_t *order = NULL;
+    struct ntx_pack_options p = {.gate_in_bundle = o->gate_in_bundle, .tell = !o->quiet && isatty(STDERR_FILENO) ? tell : NULL};
+    int rc = group_bytes(o, &p.group_bytes, err);
+    if (!rc)
+        rc = type_named(o->down_type, &p.down_type, err);
+    if (!rc && o->from && !(rc = ntx_model_files_open(o, o->from, &precise, err)))
+        p.precise = (struct ntx_pack_source){precise.gguf, precise.fds};
+    if (!rc && o->order)
+        rc = read_order(o, m, f, &order, err);
+    p.order = order;
+    if (!rc)
+        rc = ntx_pack_make(m, f->fds, &p, o->args[1], &r, err);
+    if (!rc)
+        report(o, &r);
+    free(order);
+    ntx_model_files_close(&precise);
+    return rc;
+}
+
+int ntx_cmd_pack(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    struct ntx_model *m = NULL;
+    int rc = ntx_model_files_open(o, o->args[0], &f, &err);
+    if (!rc && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], &err)))
+        rc = ntx_model_open(f.gguf, &m, &err);
+    if (!rc)
+        rc = (o->delta ? ntx__pack_delta : o->of_machines ? ntx__pack_share : pack_groups)(o, &f, m, &err);
+    ntx_model_free(m);
+    ntx_model_files_close(&f);
+    return rc ? ntx_fail(&err) : 0;
+}

@@ -1,0 +1,306 @@
+#include "client/commands/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/commands/commands.h"
+#include "common/util.h"
+#include "computed/draft/guesser.h"
+#include "computed/plan/budget.h"
+#include "computed/plan/machine.h"
+#include "computed/state/kv.h"
+#include "model/digest.h"
+#include "shm/drafts.h"
+#include "shm/memlimit.h"
+
+/* Where the model is: the drive that counts. One that is only named: here. */
+static const char *directory(const struct ntx_options *o, const struct ntx_plan_answer *a, char *buf, size_t n)
+{
+    const char *path = o->n_args && !a->named && !access(o->args[0], F_OK) ? o->args[0] : "";
+    const char *slash = strrchr(path, '/');
+    snprintf(buf, n, "%.*s", slash ? (int)NTX_MAX(slash - path, 1) : 1, slash ? path : ".");
+    return buf;
+}
+
+/* The machine by words, from a file, or this one as doctor measured it. */
+static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    bool base = !o->machine || ntx_machine_is_this(o->machine);
+    char dir[4096];
+    int rc = 0;
+    if (base && o->profile)
+        rc = ntx_hw_load(o->profile, &a->hw, err);
+    else if (base)
+        rc = ntx__plan_profile(directory(o, a, dir, sizeof dir), a, err);
+    if (!base && o->profile)
+        return ntx_err_set(err, -EINVAL, "--profile and --machine are two machines; --machine this,... changes the profile's");
+    a->here = !o->machine && !o->profile;
+    if (!rc)
+        ntx__plan_note_busy(a);
+    if (!rc && o->machine)
+        rc = ntx_machine_parse(o->machine, base, &a->hw, err);
+    if (!rc)
+        ntx_hw_cap(&a->hw, o->load.link_nvme, o->load.link_h2d);
+    return rc;
+}
+
+/* The model's file, or its name. */
+static int get_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    const char *path = o->args[0], *slash = strrchr(path, '/');
+    bool absent = access(path, F_OK) && errno == ENOENT;
+    a->named = absent && !slash && (strchr(path, '@') || ntx_outline_nearest(path)) && !strstr(path, ".gguf");
+    if (a->named)
+        return ntx_outline_named(path, &a->model, err);
+    int rc = ntx_model_files_open(o, path, f, err);
+    return rc ? rc : ntx_outline_gguf(f->gguf, slash ? slash + 1 : path, &a->model, err);
+}
+
+static enum ntx_multiply multiply(const struct ntx_options *o)
+{
+    return !o->load.backend || !strcmp(o->load.backend, "auto") ? NTX_MULTIPLY_BEST : !strcmp(o->load.backend, "cpu") ? NTX_MULTIPLY_CPU : NTX_MULTIPLY_GPU;
+}
+
+static uint32_t main_type(const struct ntx_outline *m)
+{
+    uint32_t best = 0;
+    uint64_t most = 0;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++) {
+        uint64_t n = m->bytes[NTX_PART_DENSE][t] + m->bytes[NTX_PART_EXPERT][t];
+        if (n > most) {
+            most = n;
+            best = t;
+        }
+    }
+    return best;
+}
+
+/* Bytes of a weight on average; vectors, which are F32 in every file, are not weights of a matrix. */
+static double weight_bytes(const struct ntx_outline *m, uint32_t main_type_)
+{
+    double bytes = 0, values = 0;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        for (int part = 0; part < NTX_PART_EMBED && (t != NTX_F32 || t == main_type_); part++) {
+            const struct ntx_type_info *i = ntx_type_info(t);
+            bytes += (double)m->bytes[part][t];
+            values += m->bytes[part][t] ? (double)m->bytes[part][t] / i->block_bytes * i->block : 0;
+        }
+    return bytes / values;
+}
+
+/* The GPU's roof where it is known, else the CPU's: memory's rate, and the best arithmetic that any row count reaches. */
+static void set_roof(struct ntx_plan_answer *a)
+{
+    const struct ntx_outline *m = &a->model;
+    const struct ntx_hw *hw = &a->hw;
+    const struct ntx_hparams *hp = &m->model->hp;
+    uint32_t type = main_type(m);
+    const struct ntx_type_info *t = ntx_type_info(type);
+    a->roof_model = (struct ntx_roof_model){hp->n_embd, hp->n_head, hp->n_head_kv, hp->head_k, hp->n_expert ? hp->n_ff_exp * hp->n_expert_used : hp->n_ff, hp->n_vocab,
+                                            hp->n_layers, weight_bytes(m, type), 2, a->place.kv_token_bytes / (double)ntx_outline_kv_values(m)};
+    if (hw->gpu.bps > 0 && hw->gpu.flops > 0 && a->place.on_device) {
+        a->roof = (struct ntx_roof_machine){hw->gpu.bps, hw->gpu.flops, hw->gpu.int8_ops};
+        a->roof_gpu = true;
+        return;
+    }
+    for (uint32_t rows = 1; rows <= 512; rows *= 2) {
+        double s = ntx_hw_byte_s(hw, type, rows, a->place.threads, true);
+        double flops = s > 0 ? 2.0 * rows * t->block / t->block_bytes / s : 0;
+        a->roof.peak = NTX_MAX(a->roof.peak, flops);
+    }
+    a->roof.bps = a->roof.peak > 0 ? ntx_hw_ram_bps(hw, a->place.threads) : 0;
+}
+
+/* What a lossy pass reads depends on the text. */
+static int refuse_lossy(const struct ntx_options *o, struct ntx_err *err)
+{
+    const char *named = !ntx_skip_off(o->load.skip) ? "--skip" : o->load.ffn_sparse && strcmp(o->load.ffn_sparse, "off") ? "--ffn-sparse" : NULL;
+    return named ? ntx_err_set(err, -EINVAL, "%s is not predicted: what it reads depends on the text (ntx bench measures it)", named) : 0;
+}
+
+/* More than there is: what the machine has, or here what may still be taken. */
+static void note_budget(const struct ntx_options *o, struct ntx_plan_answer *a)
+{
+    struct ntx_memlimit m = {.cgroup_limit = UINT64_MAX};
+    char asked[32], has[32];
+    if (a->here)
+        ntx_memlimit_read(&m);
+    uint64_t most = NTX_MIN(a->hw.ram_bytes ? a->hw.ram_bytes : UINT64_MAX, m.cgroup_limit);
+    if (o->load.ram > most)
+        snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0],
+                 "--ram %s is more memory than %s, %s: it would not run so.", ntx_format_size(o->load.ram, asked, sizeof asked),
+                 m.cgroup_limit < a->hw.ram_bytes ? "this process may take" : a->here ? "this machine has" : "that machine has", ntx_format_size(most, has, sizeof has));
+    else if (a->here && o->load.ram > m.available)
+        snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0],
+                 "--ram %s is more memory than is free now, %s.", ntx_format_size(o->load.ram, asked, sizeof asked),
+                 ntx_format_size(m.available, has, sizeof has));
+}
+
+static int no_model(const struct ntx_options *o)
+{
+    if (o->list)
+        return 0;
+    fprintf(stderr, "ntx plan: no MODEL: a GGUF's path, or one of `ntx plan --list`\n");
+    return NTX_EXIT_USAGE;
+}
+
+/* The model's own block: as computed/engine/load_drafter.c. */
+static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m, uint32_t ctx, uint64_t ram, uint64_t *bytes, struct ntx_err *err)
+{
+    bool named = ntx_draft_nextn(o->load.draft);
+    struct ntx_err why = {0};
+    uint64_t its = 0;
+    if (!named && (!ntx_draft_auto(o->load.draft) || !m->model->hp.n_nextn))
+        return 0;
+    int no = ntx_drafter_nextn_look(m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &its, &why);
+    if (named && no)
+        return ntx_err_set(err, no, "--draft nextn: %s", why.text);
+    its += ntx_drafter_left_bytes(m->model->hp.n_embd, o->load.rows);
+    *bytes += named || (!no && ntx_guesser_small(its, ram)) ? its : 0;
+    return 0;
+}
+
+/* As computed/engine/load_drafter.c. */
+static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_outline *m, uint64_t ram, uint64_t *bytes, struct ntx_err *err)
+{
+    uint32_t ctx = o->load.ctx ? o->load.ctx : NTX_MIN(m->model->hp.ctx_train, 4096u);
+    int fd[NTX_DRAFT_FILES];
+    unsigned n;
+    int rc = ntx_drafters_open(o, f, fd, &n, err);
+    for (unsigned i = 0; i < n; i++) {
+        enum ntx_guesser_kind kind = NTX_GUESSER_MODEL;
+        struct ntx_drafter_needs needs;
+        struct ntx_err why = {0};
+        int no = ntx_guesser_look(fd[i], m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &kind, &needs, &why);
+        uint64_t its = needs.bytes + ntx_drafter_left_bytes(needs.n_taps * m->model->hp.n_embd, o->load.rows);
+        its += kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0;
+        bool take = !ntx_draft_auto(o->load.draft) || (!no && ntx_guesser_small(its, ram));
+        if (take && no && !rc)
+            rc = ntx_err_set(err, no, "%s", why.text);
+        *bytes += take ? its : 0;
+        close(fd[i]);
+    }
+    return rc ? rc : nextn_bytes(o, m, ctx, ram, bytes, err);
+}
+
+/* What is kept of this model's guesses, where it has a file; whose they are the drafters' digests tell. */
+static void learn_guesses(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a)
+{
+    char digest[NTX_DIGEST_TEXT];
+    struct ntx_err ignored = {0};
+    int fd[NTX_DRAFT_FILES];
+    unsigned n;
+    if (a->named || ntx_draft_off(o->load.draft) || ntx_drafters_open(o, f, fd, &n, &ignored))
+        return;
+    if (ntx_draft_nextn(o->load.draft) && n < NTX_DRAFT_FILES)
+        memcpy(a->guesses.drafter[n], NTX_GUESSER_NEXTN_DIGEST, NTX_GUESSER_TEXT);
+    for (unsigned i = 0; i < n; i++) {
+        if (ntx_guesser_digest(fd[i], a->guesses.drafter[i], &ignored))
+            *a->guesses.drafter[i] = 0;
+        close(fd[i]);
+    }
+    if (!ntx_model_digest(f->gguf, f->fds, digest, &ignored))
+        (void)ntx_guesses_load(digest, &a->guesses, &ignored); /* else it is as is common */
+}
+
+/* As computed/engine/load.c asks. */
+static int request(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
+{
+    *r = (struct ntx_place_request){
+        .plan = {.ram_bytes = o->load.ram, .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = o->load.threads, .max_rows = o->load.rows,
+                 .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .multiply = multiply(o)},
+        .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .trees = ntx_draft_trees(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
+        .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses, .guess_nodes = o->load.draft_nodes,
+        .guess_way = !ntx_draft_files(o->load.draft) && !ntx_draft_nextn(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
+    };
+    if (a->here && !r->plan.ram_bytes)
+        r->plan.ram_bytes = ntx_budget_default(0);
+    r->plan.kv_ram = o->load.kv_ram;
+    int rc = ntx_kv_type_of(o->load.kv_type, &a->model.model->hp, &r->plan.kv_type, err);
+    return rc || a->named ? rc : drafters_bytes(o, f, &a->model, r->plan.ram_bytes, &r->plan.other_bytes, err);
+}
+
+/* Where each part goes. */
+static int place(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    struct ntx_place_request r;
+    int rc = request(o, f, a, &r, err);
+    if (rc || (rc = ntx_place(&a->hw, &a->model, &r, &a->place, err)))
+        return rc;
+    a->exact = !a->named && !*a->model.why && !a->place.vram;
+    if (*a->model.why)
+        snprintf(a->notes[NTX_PLAN_NOTE_MODEL], sizeof a->notes[0],
+                 "ntx does not run this file (%.240s); the figures are an estimate.", a->model.why);
+    if (*a->place.note)
+        snprintf(a->notes[NTX_PLAN_NOTE_GPU], sizeof a->notes[0],
+                 "%s.", a->place.note);
+    if (a->place.constrains_from) {
+        char from[32];
+        snprintf(a->notes[NTX_PLAN_NOTE_CONSTRAINED], sizeof a->notes[0],
+                 "Grammars, schemas and tool calls are refused with so little memory; from --ram %s on there is room for one.",
+                 ntx_format_size(NTX_ROUND_UP(a->place.constrains_from, 1ull << 20), from, sizeof from));
+    }
+    r.plan.ram_bytes = a->place.ram;
+    r.plan.ctx = a->place.ctx;
+    r.smallest = false;
+    struct ntx_advice_request q = {&a->hw, &a->model, r};
+    a->n_advice = a->place.predicted ? ntx_advise(&q, a->advice) : 0;
+    return 0;
+}
+
+int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name, struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    int rc = ntx_outline_gguf(f->gguf, name, &a->model, err);
+    if (!rc)
+        rc = get_machine(o, a, err);
+    if (!rc)
+        learn_guesses(o, f, a);
+    return rc ? rc : place(o, f, a, err);
+}
+
+void ntx__plan_done(struct ntx_plan_answer *a) { ntx_outline_free(&a->model); }
+
+int ntx_cmd_plan(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    if (o->list)
+        ntx__plan_print_lists(o->json);
+    if (o->list || !o->n_args)
+        return no_model(o);
+    struct ntx_plan_answer *a = calloc(1, sizeof *a);
+    int rc = a ? get_model(o, &f, a, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
+    if (!rc)
+        rc = refuse_lossy(o, &err);
+    if (!rc && o->machines) {
+        rc = ntx__plan_machines(o, a, &err);
+        goto done;
+    }
+    if (!rc && (rc = get_machine(o, a, &err)) && *a->model.why) /* which matters more than a machine that is not known */
+        rc = ntx_err_set(&err, rc, "%s: ntx does not run this file: %s", o->args[0], a->model.why);
+    if (!rc) {
+        learn_guesses(o, &f, a);
+        rc = place(o, &f, a, &err);
+    }
+    if (!rc) {
+        a->compat = o->compat;
+        a->show_roof = o->roofline || o->compat;
+        a->batch = o->batch;
+        note_budget(o, a);
+        set_roof(a);
+        if (o->json)
+            ntx_plan_print_json(a);
+        else
+            ntx_plan_print(a);
+    }
+done:
+    if (a)
+        ntx__plan_done(a);
+    ntx_model_files_close(&f);
+    free(a);
+    return rc ? ntx_fail(&err) : 0;
+}

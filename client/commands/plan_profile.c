@@ -1,0 +1,92 @@
+/* plan_profile.c: the hardware profile that `ntx plan` goes by: the one that is stored, or one of a moment, or an
+ * estimate; and which of them it was. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/commands/commands.h"
+#include "client/commands/plan.h"
+#include "client/doctor/doctor.h"
+#include "client/out.h"
+#include "common/util.h"
+#include "computed/plan/machine.h"
+
+#define BRIEF_SECONDS 2.0
+
+static void show(void *ctx, const char *what)
+{
+    (void)ctx;
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r\033[Kno hardware profile yet, measuring for a moment: %s", what);
+}
+
+/* So that `ntx run` goes by the same numbers. Nothing is lost where it cannot be stored. */
+static bool keep(const struct ntx_hw *hw)
+{
+    struct ntx_err ignored = {0};
+    char path[4096], *json = ntx_hw_dump(hw, NULL, 0);
+    bool kept = json && !ntx_hw_user_path(path, sizeof path) && !ntx_hw_store(path, json, &ignored);
+    free(json);
+    return kept;
+}
+
+static int measure(const char *dir, struct ntx_hw *hw, struct ntx_err *err)
+{
+    struct ntx_doctor_config c = {.dir = dir, .seconds = BRIEF_SECONDS, .progress = show};
+    struct ntx_doctor_report *r = calloc(1, sizeof *r);
+    ntx_log_init("ntx", NTX_LOG_WARN); /* how it reads is no matter here */
+    int rc = r ? ntx_doctor_run(&c, r, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    ntx_clear_progress();
+    if (!rc) {
+        *hw = r->hw;
+        snprintf(hw->source, sizeof hw->source, NTX_HW_BRIEF);
+    }
+    free(r);
+    return rc;
+}
+
+/* A common desktop with as many processors and as much memory as are here. */
+static int estimate(struct ntx_hw *hw, struct ntx_err *err)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    char words[96];
+    snprintf(words, sizeof words, "ram=%lldM,cores=%ld", NTX_MAX((long long)pages * page >> 20, 1ll),
+             NTX_MAX(cores, 1l));
+    return ntx_machine_parse(words, false, hw, err);
+}
+
+int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    struct ntx_err why = {0};
+    char *note = a->notes[NTX_PLAN_NOTE_PROFILE];
+    int rc = ntx_hw_find(&a->hw, err);
+    if (!rc && !strcmp(a->hw.source, NTX_HW_BRIEF))
+        snprintf(note, sizeof a->notes[0],
+                 "This machine was measured for a moment only: `ntx doctor` measures it well (under 30 s).");
+    if (rc != -ENOENT)
+        return rc;
+    if (!measure(dir, &a->hw, &why)) {
+        bool kept = keep(&a->hw);
+        snprintf(note, sizeof a->notes[0],
+                 "No hardware profile was there, so this machine was measured for a moment%s: `ntx doctor` measures it "
+                 "well (under 30 s).",
+                 kept ? ", and that is kept" : "");
+        return 0;
+    }
+    snprintf(note, sizeof a->notes[0],
+             "No hardware profile is there, and none could be measured (%.120s): the figures are those of a common desktop. "
+             "`ntx doctor --dir DIR` measures.",
+             why.text);
+    return estimate(&a->hw, err);
+}
+
+void ntx__plan_note_busy(struct ntx_plan_answer *a)
+{
+    if (ntx_hw_busy(&a->hw))
+        snprintf(a->notes[NTX_PLAN_NOTE_BUSY], sizeof a->notes[0],
+                 "The hardware profile is of a busy machine (a load of %.1f per processor), so all figures may be too low: "
+                 "run `ntx doctor` when it is quiet.",
+                 a->hw.load);
+}

@@ -1,0 +1,190 @@
+/* plan_words.c: the answer of `ntx plan` in the words that a person would use. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/commands/plan.h"
+#include "client/out.h"
+#include "common/util.h"
+#include "computed/plan/cards.h"
+#include "model/arch.h"
+
+#define ANSWER_WORDS 300
+#define PROMPT_WORDS 500
+#define TOKENS_OF(words) ((words) * 4 / 3) /* in English, about */
+
+static const char *duration(double s, char *buf, size_t n)
+{
+    if (s < 0.95)
+        snprintf(buf, n, "less than a second");
+    else if (s < 9.5)
+        snprintf(buf, n, s < 1.05 ? "%.2g second" : "%.2g seconds", s);
+    else if (s < 100)
+        snprintf(buf, n, "%.0f seconds", s);
+    else if (s < 100 * 60)
+        snprintf(buf, n, "%.0f minutes", s / 60);
+    else if (s < 48 * 3600)
+        snprintf(buf, n, "%.0f hours", s / 3600);
+    else
+        snprintf(buf, n, "%.0f days", s / 86400);
+    return buf;
+}
+
+static const char *about(double s, char *buf, size_t n)
+{
+    char text[32];
+    snprintf(buf, n, "%s%s", s < 0.95 ? "" : "about ", duration(s, text, sizeof text));
+    return buf;
+}
+
+static const char *rate(double tok_s, char *buf, size_t n)
+{
+    char one[32];
+    if (tok_s >= 1)
+        snprintf(buf, n, tok_s >= 99.5 ? "%.0f tokens a second" : "%.2g tokens a second", tok_s);
+    else
+        snprintf(buf, n, "a token every %s", duration(1 / tok_s, one, sizeof one));
+    return buf;
+}
+
+static double gb(uint64_t bytes) { return (double)bytes / 1e9; }
+
+static void print_fit(const struct ntx_plan_answer *a)
+{
+    const uint64_t *b = a->place.bytes;
+    double all = gb(ntx_outline_model_bytes(&a->model));
+    char ram[32];
+    if (*a->model.why)
+        printf("ntx does not run this file: %s.\nEstimated all the same, it would fit", a->model.why);
+    printf("%s in %s of memory: ", *a->model.why ? "" : "Fits", ntx_format_size(a->place.ram, ram, sizeof ram));
+    if (!b[NTX_TIER_STORAGE] && !b[NTX_TIER_HOST])
+        printf("all %.3g GB of it lie on the GPU.\n", all);
+    else if (!b[NTX_TIER_STORAGE] && !b[NTX_TIER_DEVICE])
+        printf("all %.3g GB of it stay there.\n", all);
+    else if (!b[NTX_TIER_STORAGE])
+        printf("%.3g of its %.3g GB lie on the GPU, the others stay in memory.\n", gb(b[NTX_TIER_DEVICE]), all);
+    else {
+        if (b[NTX_TIER_DEVICE])
+            printf("%.3g of its %.3g GB lie on the GPU, %.3g stay in memory", gb(b[NTX_TIER_DEVICE]), all, gb(b[NTX_TIER_HOST]));
+        else
+            printf("%.3g of its %.3g GB stay there", gb(b[NTX_TIER_HOST]), all);
+        printf("; the other %.3g are read from the drive %s.\n", gb(b[NTX_TIER_STORAGE]), a->model.model->hp.n_expert ? "when a token wants them" : "for every token");
+    }
+}
+
+static void print_rates(const struct ntx_plan_answer *a)
+{
+    char r[64], d[32];
+    double pass = a->place.decode.pass_s, per_token = a->place.prefill.pass_s / a->place.rows;
+    printf("Writing: %s; an answer of %d words takes %s.\n", rate(1 / pass, r, sizeof r), ANSWER_WORDS, about(TOKENS_OF(ANSWER_WORDS) * pass, d, sizeof d));
+    printf("Reading: %s; a prompt of %d words takes %s.\n", rate(1 / per_token, r, sizeof r), PROMPT_WORDS,
+           about(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->place.prefill.pass_s), d, sizeof d));
+}
+
+static void print_guesses(const struct ntx_plan_answer *a)
+{
+    const struct ntx_layout *p = &a->place;
+    char r[64];
+    const char *by = p->guess_known ? "as it was here before" : "if guesses hold as they commonly do";
+    if (p->guess_nodes)
+        printf("Guesses: %.1f tokens per pass of %u guesses: %s, %s.\n", p->guess_tokens, p->guess_nodes, rate(p->guess_tok_s, r, sizeof r), by);
+    else if (p->guess_tok_s > 0)
+        printf("Guesses: they do not pay here, %s.\n", by);
+}
+
+static void print_limit(const struct ntx_plan_answer *a)
+{
+    const struct ntx_forecast *f = &a->place.decode;
+    const struct {
+        const char *limit, *means;
+    } words[] = {
+        {"drive", "the drive: all else waits for what it reads"},
+        {"memory", "memory: the weights are read from it as fast as it goes"},
+        {"h2d", "the GPU's slot: weights are copied through it"},
+        {"vram", "the GPU's memory: the weights are read from it as fast as it goes"},
+        {"compute", f->device_s > f->cpu_s ? "the GPU's arithmetic" : "the processor: it multiplies as fast as it can"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(words[i].limit, f->limit))
+            printf("Limit:   %s.\n", words[i].means);
+}
+
+static const char *times(double gain, char *buf, size_t n)
+{
+    snprintf(buf, n, gain < 9.95 ? "%.1f" : "%.0f", gain);
+    return buf;
+}
+
+/* The most of each kind, the most of all first: not everybody can put in the same things. */
+static void print_advice(const struct ntx_plan_answer *a)
+{
+    unsigned seen = 0;
+    char r[64], t[32], what[300];
+    for (unsigned i = 0; i < a->n_advice; i++) {
+        const struct ntx_advice *v = &a->advice[i];
+        if (seen >> v->kind & 1)
+            continue;
+        printf("%s %s times as fast with %s: %s.\n", seen ? "        " : "Gain:   ", times(v->gain, t, sizeof t), ntx_out_line(v->what, what, sizeof what), rate(v->gain / a->place.decode.pass_s, r, sizeof r));
+        seen |= 1u << v->kind;
+    }
+    if (!seen)
+        puts("Gain:    nothing that was tried (memory, drive, GPU, a smaller type) makes it a twentieth faster.");
+}
+
+void ntx__plan_print_words(const struct ntx_plan_answer *a)
+{
+    print_fit(a);
+    if (a->place.predicted) {
+        print_rates(a);
+        print_guesses(a);
+        print_limit(a);
+        print_advice(a);
+    } else {
+        puts("How fast: unknown, since the profile lacks a rate that this placement needs.");
+    }
+    for (size_t i = 0; i < sizeof a->notes / sizeof *a->notes; i++)
+        if (a->notes[i][0] && i != NTX_PLAN_NOTE_MODEL) /* it was said first */
+            ntx_out_format("Note:    %s\n", a->notes[i]);
+}
+
+/* ---- lists */
+
+static void print_names(const char *title, const char *(*at)(size_t i), size_t n)
+{
+    size_t column = 0;
+    printf("%s", title);
+    for (size_t i = 0; i < n && at(i); i++) {
+        if (column + strlen(at(i)) > 90) {
+            printf("\n        ");
+            column = 0;
+        }
+        column += (size_t)printf(" %s", at(i));
+    }
+    putchar('\n');
+}
+
+static json_t *names_json(const char *(*at)(size_t i), size_t n)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < n && at(i); i++)
+        json_array_append_new(a, json_string(at(i)));
+    return a;
+}
+
+void ntx__plan_print_lists(bool json)
+{
+    if (json) {
+        json_t *j = json_pack("{s:o, s:o, s:o, s:o}", "models", names_json(ntx_outline_model, SIZE_MAX), "architectures", names_json(ntx_arch_at, SIZE_MAX), "types", names_json(ntx_outline_type, SIZE_MAX), "gpus",
+                              names_json(ntx_card_name, ntx_card_count()));
+        json_dumpf(j, stdout, JSON_INDENT(1));
+        putchar('\n');
+        json_decref(j);
+        return;
+    }
+    puts("A model by name is MODEL@TYPE, such as llama-70b@q4_k_m; a GGUF's path goes, too.");
+    print_names("models: ", ntx_outline_model, SIZE_MAX);
+    print_names("types:  ", ntx_outline_type, SIZE_MAX);
+    print_names("A GGUF is run whose general.architecture is one of these:\n        ", ntx_arch_at, SIZE_MAX);
+    print_names("GPUs:   ", ntx_card_name, ntx_card_count());
+    puts("A machine by words: --machine gpu=3090,ram=64G,drive=7G,pcie=4x16; or this one changed: --machine this,gpu=3090");
+}

@@ -1,0 +1,125 @@
+#include "client/commands/prompt.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/chat.h"
+
+int ntx_read_stream(FILE *f, char **text, size_t *len)
+{
+    size_t room = 65536, n = 0, k;
+    char *t = malloc(room + 1);
+    while (t && (k = fread(t + n, 1, room - n, f)) > 0) {
+        n += k;
+        if (n == room) {
+            char *u = realloc(t, (room *= 2) + 1);
+            if (!u)
+                free(t);
+            t = u;
+        }
+    }
+    if (!t)
+        return -ENOMEM;
+    if (ferror(f)) {
+        free(t);
+        return -EIO;
+    }
+    t[n] = 0;
+    *text = t;
+    *len = n;
+    return 0;
+}
+
+static int add(struct ntx_prompt *p, const char *text, size_t len, struct ntx_err *err)
+{
+    size_t gap = p->text != NULL;
+    char *t = realloc(p->text, p->len + gap + len + 1);
+    if (!t)
+        return ntx_err_set(err, -ENOMEM, "no memory for the prompt");
+    if (gap)
+        t[p->len] = '\n';
+    memcpy(t + p->len + gap, text, len);
+    p->text = t;
+    p->len += gap + len;
+    t[p->len] = 0;
+    return 0;
+}
+
+static int add_stream(struct ntx_prompt *p, FILE *f, const char *name, struct ntx_err *err)
+{
+    char *text = NULL;
+    size_t len = 0;
+    int rc = f ? ntx_read_stream(f, &text, &len) : -errno;
+    if (rc)
+        return ntx_err_set(err, rc, "%s: cannot read the prompt: %s", name, strerror(-rc));
+    len -= len && text[len - 1] == '\n';
+    rc = add(p, text, len, err);
+    free(text);
+    return rc;
+}
+
+int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsigned n, struct ntx_prompt *p, struct ntx_err *err)
+{
+    bool piped = n && !strcmp(words[n - 1], "-");
+    int rc = 0;
+    if (n && strcmp(words[0], "-"))
+        rc = add(p, words[0], strlen(words[0]), err);
+    if (!rc && o->prompt_file) {
+        FILE *f = fopen(o->prompt_file, "rb");
+        rc = add_stream(p, f, o->prompt_file, err);
+        if (f)
+            fclose(f);
+    }
+    p->took_input = piped || (!n && !o->prompt_file && !isatty(STDIN_FILENO));
+    if (!rc && p->took_input)
+        rc = add_stream(p, stdin, "standard input", err);
+    if (!rc && p->text && !p->len)
+        rc = ntx_err_set(err, -EINVAL, "the prompt is empty: %s", p->took_input ? "nothing came from standard input" : o->prompt_file ? "the file has no text" : "give a text, or none at all on a terminal for a chat");
+    return rc;
+}
+
+void ntx_prompt_free(struct ntx_prompt *p)
+{
+    free(p->text);
+    *p = (struct ntx_prompt){0};
+}
+
+void ntx_prompt_tell_left(const struct ntx_options *o, struct ntx_prompt *p)
+{
+    struct stat st;
+    int waits = 0;
+    if (o->quiet || p->told || p->took_input || !p->text || fstat(STDIN_FILENO, &st) || !S_ISFIFO(st.st_mode))
+        return;
+    if (ioctl(STDIN_FILENO, FIONREAD, &waits) || waits <= 0)
+        return;
+    fputs("ntx: standard input is left unread, though something waits in it; to put it after the prompt, end the command line with -\n", stderr);
+    p->told = true;
+}
+
+int ntx_prompt_check_form(const struct ntx_options *o, const struct ntx_model_files *f, bool chat, struct ntx_err *err)
+{
+    struct ntx_str jinja;
+    if (chat && o->raw)
+        return ntx_err_set(err, -EINVAL, "a chat needs a form, so it cannot be --raw: give a prompt, or leave --raw out (--chat-template plain suits models without a form of their own)");
+    if (o->raw)
+        return 0;
+    if (o->chat_template)
+        return ntx_chat_by_name(o->chat_template) ? 0 : ntx_err_set(err, -EINVAL, "--chat-template: there is no '%s', but %s", o->chat_template, ntx_chat_names());
+    struct ntx_err why = {0};
+    if (!f || ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) || !jinja.n || !ntx_chat_check(jinja.p, jinja.n, &why))
+        return 0;
+    return ntx_err_set(err, -ENOTSUP, "%s: use --raw%s, or --chat-template with one of %s", why.text, chat ? " and a prompt" : "", ntx_chat_names());
+}
+
+void ntx_prompt_tell_form(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_prompt *p)
+{
+    struct ntx_str jinja;
+    if (o->quiet || o->raw || o->chat_template || o->system || !p->text || (!ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) && jinja.n))
+        return;
+    fputs("ntx: the model has no chat template: the text is continued (--raw says nothing of this; --chat-template NAME makes it a conversation)\n", stderr);
+}

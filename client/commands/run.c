@@ -1,0 +1,174 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/commands/prompt.h"
+#include "client/commands/trace.h"
+#include "client/supervise.h"
+
+void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s)
+{
+    ntx_options_sampling(o, s);
+    m->sampling = s;
+    m->raw = o->raw;
+    m->chat_template = (char *)(o->chat_template ? o->chat_template : "");
+    m->stop = (char **)o->stops;
+    m->n_stop = o->n_stops;
+    m->ignore_eos = o->ignore_eos;
+    m->adapter = o->adapter ? (char *)o->adapter : m->adapter;
+    m->max_tokens = o->n;
+}
+
+/* What the answer must be like, as --grammar or --json-schema name a file of it. */
+struct constraint {
+    Ntx__Constraint m;
+    char *text;
+    bool there;
+};
+
+static int constraint_read(const struct ntx_options *o, struct constraint *c, struct ntx_err *err)
+{
+    const char *path = o->grammar ? o->grammar : o->json_schema;
+    size_t len = 0;
+    ntx__constraint__init(&c->m);
+    if (!path)
+        return 0;
+    if (o->grammar && o->json_schema)
+        return ntx_err_set(err, -EINVAL, "--grammar and --json-schema exclude each other");
+    FILE *f = fopen(path, "rb");
+    int rc = f ? ntx_read_stream(f, &c->text, &len) : -errno;
+    if (f)
+        fclose(f);
+    if (rc)
+        return ntx_err_set(err, rc, "%s: cannot read it: %s", path, strerror(-rc));
+    c->m.kind = (char *)(o->grammar ? "grammar" : "schema");
+    c->m.text = (ProtobufCBinaryData){len, (uint8_t *)c->text};
+    c->there = true;
+    return len <= (256u << 10) ? 0 : ntx_err_set(err, -E2BIG, "%s: a grammar or schema may have 256 KiB", path);
+}
+
+/* A system message where there is one, then the user's: what a conversation begins with. */
+struct turn {
+    Ntx__Message msg[2], *list[2];
+};
+
+static void fill_turn(struct turn *t, Ntx__Generate *m, const char *system, char *text, size_t len)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        ntx__message__init(&t->msg[i]);
+        t->list[i] = &t->msg[i];
+    }
+    if (system) {
+        t->msg[n].role = (char *)"system";
+        t->msg[n].text.data = (uint8_t *)system;
+        t->msg[n++].text.len = strlen(system);
+    }
+    t->msg[n].role = (char *)"user";
+    t->msg[n].text.data = (uint8_t *)text;
+    t->msg[n++].text.len = len;
+    m->messages = t->list;
+    m->n_messages = n;
+}
+
+static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct constraint *must, char *prompt, size_t len, struct ntx_err *err)
+{
+    Ntx__Generate m = NTX__GENERATE__INIT;
+    Ntx__Sampling s = NTX__SAMPLING__INIT;
+    struct turn turn;
+    ntx_fill_generate(o, &m, &s);
+    m.constraint = must->there ? &must->m : NULL;
+    if (o->raw) {
+        m.prompt.data = (uint8_t *)prompt;
+        m.prompt.len = len;
+    } else {
+        fill_turn(&turn, &m, o->system, prompt, len);
+    }
+    return ntx_answer(c, o, &m, NULL, err);
+}
+
+int ntx_cmd_run(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    struct ntx_client *c = NULL;
+    struct ntx_tracer *tracer = NULL;
+    struct ntx_prompt p = {0};
+    struct constraint must = {0};
+    int rc = ntx_supervisor_check(&err); /* before somebody types a prompt for nothing */
+    o->talk = o->resume && o->n_args > 1 ? o->args[1] : NULL;
+    if (!rc && !o->resume)
+        rc = ntx_prompt_read(o, o->args + 1, o->n_args - 1, &p, &err);
+    ntx_prompt_tell_left(o, &p);
+    if (!rc)
+        rc = constraint_read(o, &must, &err);
+    if (!rc && must.there && !p.text)
+        rc = ntx_err_set(&err, -EINVAL, "--grammar and --json-schema are for one answer, and not for a chat: give a prompt");
+    if (!rc)
+        rc = ntx_model_files_load(o, &f, &err);
+    if (!rc)
+        rc = ntx_prompt_check_form(o, &f, !p.text, &err);
+    if (!rc)
+        rc = ntx_captive_start(o, &f, &c, &err);
+    ntx_prompt_tell_left(o, &p); /* what feeds the pipe may have been slow */
+    if (!rc && o->trace)
+        rc = ntx_tracer_start(ntx_client_dir(c), &tracer, &err);
+    if (!rc)
+        rc = p.text ? one_answer(c, o, &must, p.text, p.len, &err) : ntx_chat_loop(c, o, &err);
+    if (!rc)
+        ntx_prompt_tell_form(o, &f, &p); /* behind the answer: who fails says one line */
+    if (!rc && tracer)
+        rc = ntx_trace_finish(tracer, o, o->trace, &err);
+    ntx_tracer_free(tracer);
+    ntx_client_free(c);
+    ntx_model_files_close(&f);
+    ntx_prompt_free(&p);
+    free(must.text);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_generate(struct ntx_options *o)
+{
+    static const char *const input[] = {"-"};
+    struct ntx_err err = {0};
+    struct ntx_client *c = NULL;
+    struct ntx_prompt p = {0};
+    struct constraint must = {0};
+    bool given = o->n_args || o->prompt_file;
+    int rc = ntx_prompt_check_form(o, NULL, false, &err);
+    if (!rc)
+        rc = constraint_read(o, &must, &err);
+    if (!rc)
+        rc = ntx_client_there(o->socket, &err);
+    if (!rc)
+        rc = ntx_prompt_read(o, given ? o->args : input, given ? o->n_args : 1, &p, &err);
+    ntx_prompt_tell_left(o, &p);
+    if (!rc)
+        rc = ntx_client_connect(o->socket, &c, &err);
+    if (!rc)
+        rc = one_answer(c, o, &must, p.text, p.len, &err);
+    ntx_client_free(c);
+    ntx_prompt_free(&p);
+    free(must.text);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_chat(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_client *c = NULL;
+    int rc = ntx_prompt_check_form(o, NULL, true, &err);
+    if (o->n_args && !o->resume) {
+        ntx_say("unexpected argument '%s': --resume %s goes on with a conversation of that name", o->args[0], o->args[0]);
+        return NTX_EXIT_USAGE;
+    }
+    o->talk = o->n_args ? o->args[0] : NULL;
+    if (!rc)
+        rc = ntx_client_connect(o->socket, &c, &err);
+    if (!rc)
+        rc = ntx_chat_loop(c, o, &err);
+    ntx_client_free(c);
+    return rc ? ntx_fail(&err) : 0;
+}

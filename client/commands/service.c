@@ -1,0 +1,226 @@
+#include <errno.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/commands/commands.h"
+#include "client/gateway_child.h"
+#include "client/machines.h"
+#include "client/out.h"
+#include "client/respawn.h"
+#include "client/supervise.h"
+#include "client/where.h"
+#include "common/util.h"
+
+#define PART_MS 10000
+
+/* Sends a request without a body worth naming and waits for its last reply. */
+static int simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
+{
+    uint64_t id;
+    Ntx__Reply *r;
+    int rc = ntx_client_send(c, q, NULL, 0, &id, err);
+    if (!rc)
+        rc = ntx_client_next(c, id, timeout_ms, &r, err);
+    if (rc)
+        return rc;
+    if (out)
+        *out = r;
+    else
+        ntx__reply__free_unpacked(r, NULL);
+    return 0;
+}
+
+/* The daemons run; MODEL, where given, is loaded, unless *loaded: then ntx-computed has what it served before it died
+ * (computed/server/keeper.h). Returns when a signal came (-EINTR) or ntx-computed died (-EPIPE). */
+static int serve(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint32_t rank,
+                 bool *loaded, struct ntx_err *err)
+{
+    Ntx__Reply *r;
+    int rc = f->n && !*loaded ? ntx_load_model(c, o, f, err) : 0;
+    if (rc)
+        return rc;
+    if (!o->quiet && !rank && !*loaded)
+        ntx_say("ready%s%s; Ctrl-C stops", f->n ? " with " : "", f->n ? f->names[0] : "");
+    *loaded = true;
+    return ntx_client_next(c, UINT64_MAX, -1, &r, err); /* nothing answers: this waits for a signal or the end */
+}
+
+static void stop_gracefully(struct ntx_client *c)
+{
+    Ntx__Stop s = NTX__STOP__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    struct ntx_err ignored;
+    q.body_case = NTX__REQUEST__BODY_STOP;
+    q.stop = &s;
+    simple(c, &q, 35000, NULL, &ignored);
+}
+
+/* gateway: HTTP, too, or NULL. */
+static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    struct ntx_client *c = NULL;
+    char dir[200];
+    uint32_t rank = 0;
+    bool loaded = false;
+    const bool among = ntx_among_machines(&rank);
+    int rc = ntx_supervisor_check(&err);
+    if (among)
+        ntx_machine_unbind();
+    if (!rc && among && !o->n_args)
+        rc = ntx_err_set(&err, -EINVAL, "machines that share a model are started with it: mpirun ... ntx up MODEL");
+    if (!rc && !rank)
+        rc = ntx_runtime_dir(false, dir, sizeof dir, &err);
+    if (!rc && o->n_args)
+        rc = ntx_model_files_load(o, &f, &err);
+    if (!rc)
+        rc = rank ? ntx_client_among(&c, &err) : ntx_client_up(dir, among, &c, &err);
+    if (!rc && gateway && !rank)
+        rc = ntx_gateway_child_start(gateway, dir, &err);
+    while (!rc) {
+        char how[320];
+        rc = serve(c, o, &f, rank, &loaded, &err);
+        if (rc == -EPIPE && among) /* its connections end before it has parted from the other machines */
+            ntx_client_wait(ntx_supervisor_fd(ntx_client_supervisor(c)), PART_MS);
+        if (rc != -EPIPE || !ntx_supervisor_lost(ntx_client_supervisor(c), how, sizeof how))
+            break;
+        if (!strcmp(how, "exit code 0")) { /* `ntx stop` */
+            rc = 0;
+            break;
+        }
+        if (among) {
+            ntx_err_set(&err, -EPIPE, "ntx-computed ended (%s): the machines that share this model have to be started again, all of them", how);
+            break;
+        }
+        ntx_log(NTX_LOG_ERR, "ntx-computed ended (%s); starting it again", how);
+        rc = ntx_supervisor_revive(ntx_client_supervisor(c), &err);
+        if (!rc)
+            rc = ntx_client_reconnect(c, &err);
+    }
+    if (rc == -EINTR && ntx_client_signalled()) {
+        stop_gracefully(c);
+        rc = 0;
+    }
+    ntx_gateway_child_free(gateway); /* while the daemons are still there: its answers' ends are told */
+    ntx_client_free(c);
+    ntx_model_files_close(&f);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_up(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    if (!o->respawn)
+        return up(o, NULL);
+    int rc = o->n_args ? ntx_err_set(&err, -EINVAL, "--respawn 'mpirun ... ntx up MODEL ...' starts all machines, this one, too: the model and its options belong into that command")
+                       : ntx_respawn(o->respawn, &err);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_serve(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_gateway_child *g;
+    int rc = ntx_gateway_child_new(&(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->http_stall}, &g, &err);
+    return rc ? ntx_fail(&err) : up(o, g);
+}
+
+int ntx_cmd_load(struct ntx_options *o)
+{
+    struct ntx_err err = {0};
+    struct ntx_model_files f = {0};
+    struct ntx_client *c = NULL;
+    int rc = ntx_model_files_load(o, &f, &err);
+    if (!rc)
+        rc = ntx_client_connect(o->socket, &c, &err);
+    if (!rc)
+        rc = ntx_load_model(c, o, &f, &err);
+    ntx_client_free(c);
+    ntx_model_files_close(&f);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+/* Connects, sends one request, hands the reply over. */
+static int ask(const char *socket, Ntx__Request *q, int timeout_ms, Ntx__Reply **out)
+{
+    struct ntx_err err = {0};
+    struct ntx_client *c = NULL;
+    int rc = ntx_client_connect(socket, &c, &err);
+    if (!rc)
+        rc = simple(c, q, timeout_ms, out, &err);
+    ntx_client_free(c);
+    return rc ? ntx_fail(&err) : 0;
+}
+
+int ntx_cmd_unload(struct ntx_options *o)
+{
+    Ntx__Unload u = NTX__UNLOAD__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    q.body_case = NTX__REQUEST__BODY_UNLOAD;
+    q.unload = &u;
+    return ask(o->socket, &q, 60000, NULL);
+}
+
+int ntx_cmd_stop(struct ntx_options *o)
+{
+    Ntx__Stop s = NTX__STOP__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    q.body_case = NTX__REQUEST__BODY_STOP;
+    q.stop = &s;
+    return ask(o->socket, &q, 60000, NULL);
+}
+
+static void print_value(const char *key, const json_t *v)
+{
+    char *s = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(4)), name[64], line[1024];
+    printf("%-22s %s\n", ntx_out_line(key, name, sizeof name), ntx_out_line(s ? s : json_string_value(v), line, sizeof line));
+    free(s);
+}
+
+/* A private run will do: its daemons answer as any do. */
+static int ask_status(const struct ntx_options *o, Ntx__Request *q, Ntx__Reply **out)
+{
+    struct ntx_err err = {0};
+    struct ntx_where w;
+    char path[256];
+    if (o->socket)
+        return ask(o->socket, q, 5000, out);
+    if (ntx_where(true, &w, &err))
+        return ntx_fail(&err);
+    snprintf(path, sizeof path, "%s/ntx.sock", w.dir);
+    int code = ask(path, q, 5000, out);
+    if (!code && w.run && !o->json)
+        printf("%-22s process %d, in %s\n", "private run", (int)w.run, w.dir);
+    return code;
+}
+
+int ntx_cmd_status(struct ntx_options *o)
+{
+    Ntx__StatusReq s = NTX__STATUS_REQ__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    Ntx__Reply *r = NULL;
+    q.body_case = NTX__REQUEST__BODY_STATUS;
+    q.status = &s;
+    int code = ask_status(o, &q, &r);
+    if (code)
+        return code;
+    if (r->body_case != NTX__REPLY__BODY_STATUS) {
+        ntx__reply__free_unpacked(r, NULL);
+        return ntx_fail(&(struct ntx_err){-EPROTO, "the daemon's answer is no status; are ntx and the daemons of one version?"});
+    }
+    json_t *j = json_loads(r->status->json, 0, NULL);
+    const char *key;
+    json_t *v;
+    if (o->json)
+        ntx_out_json_text(r->status->json);
+    else
+        json_object_foreach(j, key, v) print_value(key, v);
+    json_decref(j);
+    ntx__reply__free_unpacked(r, NULL);
+    return 0;
+}

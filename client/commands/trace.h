@@ -1,0 +1,12 @@
+/* trace.h: `ntx trace`, and the end of a recording for `run --trace`. */
+#ifndef NTX_CLIENT_COMMANDS_TRACE_H
+#define NTX_CLIENT_COMMANDS_TRACE_H
+
+#include "client/commands/commands.h"
+#include "client/trace.h"
+
+int ntx_cmd_trace(struct ntx_options *o);
+/* Writes what t has recorded to path, and says on stderr what it shows. */
+int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const char *path, struct ntx_err *err);
+
+#endif

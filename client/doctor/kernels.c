@@ -1,0 +1,119 @@
+/* kernels.c: weights of each type from memory, as the forward pass takes them: pieces from a counter, all threads; of one row with one thread, too. */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/doctor/doctor_impl.h"
+#include "common/util.h"
+
+#define WIDTH 4096u
+#define PIECE (1u << 20)
+#define ROWS_MAX 64u
+#define THREADS_MAX 1024u
+
+struct multiply {
+    ntx_matmul_fn *matmul;
+    uint32_t type, rows, out; /* outputs in a piece */
+    const char *w;
+    size_t bytes, row_bytes;
+    const char *x;
+    size_t stride;
+    float *y;                 /* per thread [rows x out] */
+    _Atomic size_t next;
+};
+
+static void multiply_all(void *ctx, unsigned thread)
+{
+    struct multiply *m = ctx;
+    size_t piece = m->out * m->row_bytes;
+    float *y = m->y + (size_t)thread * m->rows * m->out;
+    for (size_t at; (at = atomic_fetch_add(&m->next, piece)) + piece <= m->bytes;)
+        m->matmul(m->w + at, m->row_bytes, m->out, WIDTH, m->x, m->stride, m->rows, y, m->out);
+}
+
+void ntx__doctor_fill(void *buf, size_t bytes)
+{
+    uint64_t s = 88172645463325252u, *p = buf;
+    for (size_t i = 0; i < bytes / 8; i++) {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        p[i] = (s & 0x3b3f3b3f3b3f3b3fu) | 0x3010301030103010u; /* halves that are finite, and bytes that as exponents are no subnormal floats */
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median rate; a run is as much of the buffer as takes a moment: of one row a quarter, still far more than caches hold. */
+static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double seconds)
+{
+    double v[64];
+    int n = 0;
+    uint64_t end = ntx_now_ns() + (uint64_t)(seconds * 1e9);
+    size_t piece = m->out * m->row_bytes, least = piece * ntx_pool_threads(pool) * 2;
+    m->bytes = NTX_MIN(all, NTX_MAX(all / 4 / m->rows, least));
+    size_t from = 0;
+    do {
+        m->w += from;
+        atomic_store(&m->next, 0);
+        uint64_t t0 = ntx_now_ns();
+        ntx_pool_run(pool, multiply_all, m);
+        v[n++] = (double)(m->bytes / piece * piece) / ((double)(ntx_now_ns() - t0) * 1e-9);
+        m->w -= from;
+        from = from + 2 * m->bytes <= all ? from + NTX_ROUND_DOWN(m->bytes, 64) : 0; /* other memory each time: not what a cache still holds */
+    } while (ntx_now_ns() < end && n < 64);
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+/* interleaved: as they are kept that stay in memory. The bits mean nothing, so nothing has to be interleaved. */
+static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool interleaved, double seconds, struct ntx_hw *hw)
+{
+    static const uint32_t row_counts[] = {1, 8, ROWS_MAX};
+    enum ntx_act form = ntx_act_for(type);
+    struct multiply m = {.matmul = (interleaved ? b->ops->interleaved : b->ops->matmul)[type], .type = type, .w = b->buf, .row_bytes = ntx_row_bytes(type, WIDTH), .stride = ntx_act_row_bytes(form, WIDTH)};
+    m.out = (uint32_t)(PIECE / m.row_bytes) / NTX_SLICE_OUTS * NTX_SLICE_OUTS;
+    float *x = ntx__doctor_buffer(WIDTH * sizeof *x);
+    char *quantized = ntx__doctor_buffer(ROWS_MAX * m.stride);
+    size_t y_bytes = sizeof(float) * ROWS_MAX * m.out * ntx_pool_threads(b->all);
+    m.y = ntx__doctor_buffer(y_bytes);
+    int rc = x && quantized && m.y ? 0 : -ENOMEM;
+    if (!rc)
+        memset(m.y, 0, y_bytes); /* its pages are not to come while it is timed */
+    for (uint32_t k = 0; !rc && k < WIDTH; k++)
+        x[k] = (float)(k * 7 % 31) - 15;
+    for (uint32_t r = 0; !rc && r < ROWS_MAX; r++)
+        b->ops->act_quantize[form](x, quantized + r * m.stride, WIDTH);
+    m.x = quantized;
+    for (size_t i = 0; !rc && i < sizeof row_counts / sizeof *row_counts && hw->n_kernels < NTX_HW_KERNELS; i++) {
+        m.rows = row_counts[i];
+        double bps = rate(b->all, &m, b->bytes, seconds);
+        double bps_1 = m.rows == 1 && ntx_pool_threads(b->all) > 1 ? rate(b->one, &m, b->bytes, seconds) : 0;
+        hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .interleaved = interleaved, .bps = bps, .bps_1 = bps_1};
+    }
+    free(x);
+    free(quantized);
+    free(m.y);
+    return rc;
+}
+
+int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw)
+{
+    const struct ntx_cpu_ops *ops = b->ops;
+    unsigned n = 0;
+    int rc = 0;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        n += ntx_type_info(t) ? !!ops->matmul[t] + !!ops->interleaved[t] : 0;
+    for (uint32_t t = 0; !rc && t < NTX_TYPE_LIMIT; t++) {
+        if (ntx_type_info(t) && ops->matmul[t])
+            rc = one_type(b, t, false, seconds / (4 * n), hw);
+        if (!rc && ntx_type_info(t) && ops->interleaved[t])
+            rc = one_type(b, t, true, seconds / (4 * n), hw);
+    }
+    return rc;
+}

@@ -1,0 +1,338 @@
+/* attn.h: attention of the query heads that share a KV head, over one row's context, K and V in F16 (Q8_0: attn_q8.h). Included by ops.h, compiled per
+ * instruction set.
+ *
+ * Online softmax over parts of PART positions, counted from 0: per part the scores of all heads, then the new maximum m, the sums of
+ * weights and of weighted values scaled to it, and the part's own added. So K and V are read once, and nothing grows with the
+ * context. Parts, lanes and the order of positions are fixed, hence so are the bits: however heads and rows are grouped into tiles, which
+ * only saves loads and joins. Several rows together: attn_rows.h. */
+#ifndef NTX_COMPUTED_CPU_ATTN_H
+#define NTX_COMPUTED_CPU_ATTN_H
+
+#include "common/util.h"
+#include "computed/cpu/lanes.h"
+#include "model/arch.h"
+
+enum {
+    PART = 256,   /* positions: as many as NTX_GPU_SPLIT, so that up to there a GPU gives the same bits */
+    HEADS = 4,    /* of a tile, at most */
+    TILE = 16,    /* scores, or vecs of 16 values, at once, at most: accumulators that registers hold */
+    VECS = 4,   /* of 16 values, of a tile of values, at most */
+    BATCH = 32,   /* rows that go through all heads' scores, or are unpacked, at a time */
+};
+
+INLINE int rows_of_tile(const int heads) { return WIDTH == 16 ? (heads == 3 ? 4 : TILE / heads) : heads == 3 ? 2 : 4 / heads; }
+INLINE int vecs_of_tile(const int heads) { return WIDTH == 16 ? VECS : heads == 4 ? 1 : 2; }
+
+struct part { /* one part of the context, for all heads of the call */
+    float w[NTX_ATTN_HEADS][PART]; /* scores, then weights; minus infinity and 0 for holes and behind the end */
+    float by[NTX_ATTN_HEADS];      /* what the sums so far are multiplied by */
+    const uint8_t *k[2][PART], *v[PART]; /* rows, NULL for holes; of K of this part and the next, in turn */
+    uint32_t first, n, n_next;
+    bool gaps;                     /* among k and v are some that are NULL */
+};
+
+struct rows { /* n <= BATCH of them, from place p of the part on */
+    const uint8_t *const *at;
+    uint32_t p, n;
+};
+
+/* ---- K and V as they are stored */
+
+/* 16 values, or the n that there are (else 0). */
+INLINE struct f16 kv_load(const uint8_t *at, uint32_t n)
+{
+    const uint16_t *h = (const uint16_t *)(const void *)at;
+    return n < 16 ? load_part_f16(h, n) : load16_f16(h);
+}
+
+/* Where the rows first .. first + n of K or V are; NULL for holes, and for those that no row of the call sees. */
+INLINE void find_rows(const struct ntx_attn *a, const void *const *blocks, size_t row_bytes, uint32_t first, uint32_t n, const uint8_t **rows)
+{
+    const uint32_t from = ntx_attn_from(a, 0);
+    for (uint32_t i = 0; i < n;) {
+        uint32_t p = first + i, in = p % a->block_tokens, end = NTX_MIN(n, i + a->block_tokens - in);
+        const uint8_t *at = first + end > from ? blocks[p / a->block_tokens] : NULL;
+        for (; i < end; i++, in++)
+            rows[i] = first + i < from || (a->hole && a->hole[(first + i) / 8] >> ((first + i) % 8) & 1) ? NULL : at + in * row_bytes;
+    }
+}
+
+/* From position to position of V. */
+INLINE size_t v_row_bytes(const struct ntx_attn *a) { return 2 * (size_t)(a->v_in_k ? a->head_k : a->head_v); }
+
+INLINE bool has_gaps(const struct ntx_attn *a, uint32_t first) { return a->hole || first < ntx_attn_from(a, 0); }
+
+/* The part to begin with: that of the first position that is seen. */
+INLINE uint32_t first_part(const struct ntx_attn *a) { return ntx_attn_from(a, 0) / PART * PART; }
+
+/* V is fetched while its part is scored, the next part's K while values are summed: a head's runs are too short for the processor to see them all. One line
+ * at a time between the products: many at once keep the products' own loads waiting (docs/log/measurements.md). */
+INLINE void fetch_at(const uint8_t *row, size_t at)
+{
+    if (row)
+        __builtin_prefetch(row + at, 0, 2);
+}
+
+/* ---- scores */
+
+/* The sums of n vectors, each by the fixed tree; v and out have room for a power of two of them. */
+INLINE void join_all(struct f16 *v, int n, float *out)
+{
+#if defined(__AVX512F__)
+    if (n > 4) { /* each level halves the lanes of a vector, so two share one from then on */
+        const ipart lo8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23}, lo4 = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
+        const ipart lo2 = {0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29}, lo1 = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
+        const ipart *lo[] = {&lo8, &lo4, &lo2, &lo1};
+        fpart x[16];
+        n = n > 8 ? 16 : 8;
+        for (int i = 0; i < n; i++)
+            x[i] = v[i].p[0];
+        for (int level = 0, step = 8; level < 4; level++, step /= 2)
+            for (int i = 0; i < (n >> level) / 2 || !i; i++)
+                x[i] = __builtin_shuffle(x[2 * i], x[n >> level > 1 ? 2 * i + 1 : 0], *lo[level]) +
+                       __builtin_shuffle(x[2 * i], x[n >> level > 1 ? 2 * i + 1 : 0], *lo[level] + step);
+        memcpy(out, x, (size_t)n * sizeof *out);
+        return;
+    }
+#endif
+    for (int i = 0; i < n; i++)
+        out[i] = join16(v[i]);
+}
+
+/* q.k of `heads` heads from g on with n rows from row r on: 16 lanes over the head's elements, then the fixed tree. */
+INLINE void score_tile(const struct ntx_attn *a, struct part *t, const float *q, const struct rows *rows, uint32_t g, const int heads, uint32_t r,
+                       const int n)
+{
+    struct f16 acc[TILE];
+    float sum[TILE], *w = t->w[g] + rows->p + r;
+    const float *x_of[HEADS];
+    const uint8_t *at[TILE];
+    for (int i = 0; i < TILE; i++)
+        acc[i] = splat(0);
+    for (int h = 0; h < heads; h++)
+        x_of[h] = q + (g + (size_t)h) * round_up(a->head_k, 16);
+    for (int j = 0; j < n; j++)
+        at[j] = rows->at[r + (uint32_t)j];
+    for (uint32_t i = 0; i < a->head_k; i += 16) {
+        struct f16 x[HEADS];
+        for (int h = 0; h < heads; h++)
+            x[h] = load16(x_of[h] + i);
+        for (int j = 0; !g && j < n && i % 32 == 0 && i < a->head_v; j++)
+            fetch_at(t->v[rows->p + r + (uint32_t)j], 2 * (size_t)i);
+        for (int j = 0; j < n; j++) {
+            struct f16 k = kv_load(at[j] + 2 * (size_t)i, a->head_k - i);
+            for (int h = 0; h < heads; h++)
+                acc[h * n + j] = fma16(k, x[h], acc[h * n + j]);
+        }
+    }
+    join_all(acc, heads * n, sum);
+    for (int i = 0; i < TILE; i++)
+        sum[i] = i < heads * n ? sum[i] * a->scale : 0;
+    for (int h = 0; h < heads; h++)
+        memcpy(w + h * PART, sum + h * n, (size_t)n * sizeof *sum);
+}
+
+INLINE void scores(const struct ntx_attn *a, struct part *t, const float *q, const struct rows *rows, uint32_t g, const int heads)
+{
+    const uint32_t n = (uint32_t)rows_of_tile(heads);
+    for (uint32_t r = 0; r < rows->n;) {
+        bool whole = r + n <= rows->n;
+        for (uint32_t j = 0; whole && t->gaps && j < n; j++)
+            whole = rows->at[r + j];
+        if (whole)
+            score_tile(a, t, q, rows, g, heads, r, (int)n);
+        else if (rows->at[r])
+            score_tile(a, t, q, rows, g, heads, r, 1);
+        r += whole ? n : 1;
+    }
+}
+
+/* How many heads the tile from g on has: tiles are about as wide as one another. */
+INLINE uint32_t tile_heads(const struct ntx_attn *a, uint32_t g)
+{
+    uint32_t tiles = (a->n_q + HEADS - 1) / HEADS;
+    return !g ? (a->n_q + tiles - 1) / tiles : a->n_q - g;
+}
+
+INLINE void all_scores(const struct ntx_attn *a, struct part *t, const float *q)
+{
+    const uint8_t *const *k = t->k[t->first / PART % 2];
+    for (struct rows rows = {k, 0, 0}; rows.p < t->n; rows.p += rows.n) {
+        rows.at = k + rows.p;
+        rows.n = NTX_MIN((uint32_t)BATCH, t->n - rows.p);
+        for (uint32_t g = 0; g < a->n_q; g += tile_heads(a, g))
+            switch (tile_heads(a, g)) {
+            case 1: scores(a, t, q, &rows, g, 1); break;
+            case 2: scores(a, t, q, &rows, g, 2); break;
+            case 3: scores(a, t, q, &rows, g, 3); break;
+            default: scores(a, t, q, &rows, g, 4);
+            }
+    }
+    for (uint32_t r = 0; r < t->n && t->gaps; r++)
+        for (uint32_t g = 0; g < a->n_q && !k[r]; g++)
+            t->w[g][r] = -INFINITY;
+}
+
+/* ---- weights */
+
+/* What head g begins with: nothing, or a sink's weight. */
+INLINE void begin_head(const struct ntx_attn *a, uint32_t g, float *max, struct f16 *sum)
+{
+    *max = a->sinks ? a->sinks[g] : -INFINITY;
+    *sum = splat(0);
+    sum->p[0][0] = a->sinks ? 1 : 0;
+}
+
+/* Scores that have a bound; NaN stays. */
+INLINE void cap_scores(float *w, uint32_t n, float most)
+{
+    for (uint32_t p = 0; p < n; p += 16)
+        store16(w + p, cap16(load16(w + p), most));
+}
+
+/* Turns n scores of a head into weights e^(score - max); the maximum and the 16 lanes of their sum go on from the parts before. Returns
+ * what sums of those are multiplied by. w is written up to a multiple of 16. */
+INLINE float weigh(const struct ntx_attn *a, float *w, uint32_t n, float *max, struct f16 *sum)
+{
+    uint32_t end = round_up(n, 16);
+    for (uint32_t p = n; p < end; p++)
+        w[p] = -INFINITY;
+    if (a->cap != 0)
+        cap_scores(w, end, a->cap);
+    struct f16 top = splat(*max);
+    for (uint32_t p = 0; p < end; p += 16)
+        top = max16(top, load16(w + p));
+    float now = top16(top);
+    if (now == -INFINITY) { /* nothing but holes up to here */
+        memset(w, 0, end * sizeof *w);
+        return 1;
+    }
+    struct f16 by = exp16(splat(*max - now));
+    *sum = mul16(*sum, by);
+    for (uint32_t p = 0; p < end; p += 16) {
+        struct f16 e = exp16(sub16(load16(w + p), splat(now)));
+        store16(w + p, e);
+        *sum = add16(*sum, e);
+    }
+    *max = now;
+    return by.p[0][0];
+}
+
+/* ---- values */
+
+/* out[e .. e + 16 * vecs) of `heads` heads += weight * v over the rows, in their order. part: of a last vec only so many. */
+INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g, const int heads, uint32_t e,
+                       const int vecs, uint32_t part)
+{
+    struct f16 acc[TILE];
+    float *out = a->out + (size_t)g * a->head_v + e;
+    for (int h = 0; h < heads; h++)
+        for (int j = 0; j < vecs; j++) {
+            const float *at = out + (size_t)h * a->head_v + 16 * j;
+            acc[h * vecs + j] = part < 16 ? load_part(at, part) : load16(at);
+        }
+    const float *w = t->w[g] + rows->p;
+    const uint8_t *const *next = t->k[t->first / PART % 2 ^ 1];
+    for (uint32_t r = 0; r < rows->n; r++, w++) {
+        const uint8_t *at = rows->at[r];
+        if (!at)
+            continue;
+        if (!g && rows->p + r < t->n_next)
+            for (int j = 0; j < vecs && e + 16 * (uint32_t)j < a->head_k; j += 2)
+                fetch_at(next[rows->p + r], 2 * (e + 16 * (size_t)j));
+        struct f16 v[VECS];
+        for (int j = 0; j < vecs; j++)
+            v[j] = kv_load(at + 2 * (e + 16 * (size_t)j), part);
+        for (int h = 0; h < heads; h++) {
+            struct f16 by = splat(w[h * PART]);
+            for (int j = 0; j < vecs; j++)
+                acc[h * vecs + j] = fma16(by, v[j], acc[h * vecs + j]);
+        }
+    }
+    for (int h = 0; h < heads; h++)
+        for (int j = 0; j < vecs; j++) {
+            float *at = out + (size_t)h * a->head_v + 16 * j;
+            if (part < 16)
+                store_part(at, acc[h * vecs + j], part);
+            else
+                store16(at, acc[h * vecs + j]);
+        }
+}
+
+INLINE void values(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g, const int heads)
+{
+    const int vecs = vecs_of_tile(heads);
+    uint32_t e = 0;
+    for (; e + 16 * (uint32_t)vecs <= a->head_v; e += 16 * (uint32_t)vecs)
+        value_tile(a, t, rows, g, heads, e, vecs, 16);
+    for (; e + 16 <= a->head_v; e += 16)
+        value_tile(a, t, rows, g, heads, e, 1, 16);
+    if (e < a->head_v)
+        value_tile(a, t, rows, g, heads, e, 1, a->head_v - e);
+}
+
+INLINE void all_values(const struct ntx_attn *a, struct part *t)
+{
+    for (uint32_t g = 0; g < a->n_q; g++)
+        for (uint32_t i = 0; i < a->head_v; i++)
+            a->out[(size_t)g * a->head_v + i] *= t->by[g];
+    for (struct rows rows = {t->v, 0, 0}; rows.p < t->n; rows.p += rows.n) {
+        rows.at = t->v + rows.p;
+        rows.n = NTX_MIN((uint32_t)BATCH, t->n - rows.p);
+        for (uint32_t g = 0; g < a->n_q; g += tile_heads(a, g))
+            switch (tile_heads(a, g)) {
+            case 1: values(a, t, &rows, g, 1); break;
+            case 2: values(a, t, &rows, g, 2); break;
+            case 3: values(a, t, &rows, g, 3); break;
+            default: values(a, t, &rows, g, 4);
+            }
+    }
+}
+
+/* ---- the whole */
+
+/* q with its rows filled up to a multiple of 16, in pad where they are not. */
+INLINE const float *whole_lanes(const struct ntx_attn *a, float *pad)
+{
+    uint32_t ld = round_up(a->head_k, 16);
+    if (ld == a->head_k)
+        return a->q;
+    memset(pad, 0, (size_t)a->n_q * ld * sizeof *pad);
+    for (uint32_t g = 0; g < a->n_q; g++)
+        memcpy(pad + (size_t)g * ld, a->q + (size_t)g * a->head_k, a->head_k * sizeof *pad);
+    return pad;
+}
+
+INLINE void attend_row(const struct ntx_attn *a)
+{
+    struct part t;
+    float max[NTX_ATTN_HEADS], pad[NTX_ATTN_HEADS * NTX_MAX_HEAD];
+    const float *q = whole_lanes(a, pad);
+    struct f16 sum[NTX_ATTN_HEADS];
+    memset(a->out, 0, (size_t)a->n_q * a->head_v * sizeof *a->out);
+    for (uint32_t g = 0; g < a->n_q; g++)
+        begin_head(a, g, &max[g], &sum[g]);
+    t.first = first_part(a);
+    t.n_next = NTX_MIN((uint32_t)PART, a->n_pos - t.first);
+    find_rows(a, a->k, 2 * (size_t)a->head_k, t.first, t.n_next, t.k[t.first / PART % 2]);
+    for (; t.first < a->n_pos; t.first += PART) {
+        t.gaps = has_gaps(a, t.first);
+        t.n = t.n_next;
+        t.n_next = NTX_MIN((uint32_t)PART, a->n_pos - t.first - t.n);
+        find_rows(a, a->k, 2 * (size_t)a->head_k, t.first + t.n, t.n_next, t.k[t.first / PART % 2 ^ 1]);
+        find_rows(a, a->v, v_row_bytes(a), t.first, t.n, t.v);
+        all_scores(a, &t, q);
+        for (uint32_t g = 0; g < a->n_q; g++)
+            t.by[g] = weigh(a, t.w[g], t.n, &max[g], &sum[g]);
+        all_values(a, &t);
+    }
+    for (uint32_t g = 0; g < a->n_q && max[g] != -INFINITY; g++) {
+        float by = 1.0f / join16(sum[g]);
+        for (uint32_t i = 0; i < a->head_v; i++)
+            a->out[(size_t)g * a->head_v + i] *= by;
+    }
+}
+
+static void f16_store_row(const float *x, void *block, uint32_t at, uint32_t n) { f16_store(x, (uint16_t *)block + (size_t)at * n, n); }
+
+#endif

@@ -1,0 +1,279 @@
+/* attn_rows.h: attention of several rows of a pass, at neighbouring positions of one context, together: what attn.h does for each, with the
+ * same bits, but K and V are read and unpacked once for all. Included by ops.h, compiled per instruction set.
+ *
+ * A vector here is a query head of a row. K of BATCH positions is turned over, so that the lanes of a register are positions: lane l
+ * of the sums of attn.h is then a register, and their tree sums of registers, whatever the order of its 16 lanes. V is unpacked as it lies. Rows end
+ * one after another: behind a row's end its scores are not looked at, and its sums leave V out. */
+#ifndef NTX_COMPUTED_CPU_ATTN_ROWS_H
+#define NTX_COMPUTED_CPU_ATTN_ROWS_H
+
+#include "computed/cpu/attn.h"
+
+enum {
+    VECTORS = WIDTH == 16 ? 8 : 4, /* of a tile of scores */
+    COLUMNS = 2,                   /* registers of positions of it */
+    WEIGHED = 4,                   /* vectors of a tile of values */
+    SPREAD = WIDTH == 16 ? 4 : 1,  /* vecs of 16 values of it */
+    FEW = 10,                      /* vectors that are not worth turning K over */
+};
+_Static_assert(NTX_ATTN_VECTORS % VECTORS == 0 && NTX_ATTN_VECTORS % WEIGHED == 0 && BATCH % (COLUMNS * WIDTH) == 0, "whole tiles");
+
+struct many {
+    float q[NTX_ATTN_VECTORS * NTX_MAX_HEAD], out[NTX_ATTN_VECTORS * NTX_MAX_HEAD]; /* filled up with 0 to a multiple of 16 values, and of VECTORS */
+    float w[NTX_ATTN_VECTORS][PART];    /* as a part's */
+    float rows[BATCH * NTX_MAX_HEAD];   /* of K or V, unpacked */
+    float turned[NTX_MAX_HEAD * BATCH]; /* K: [values][BATCH] */
+    float max[NTX_ATTN_VECTORS];
+    struct f16 sum[NTX_ATTN_VECTORS];
+    const uint8_t *k[PART], *v[PART];
+    uint32_t n_vectors, first, n; /* n: positions of the part that the last row sees */
+};
+
+/* Positions of the part that a vector's row sees. */
+INLINE uint32_t seen(const struct ntx_attn *a, const struct many *t, uint32_t vector)
+{
+    uint32_t end = a->n_pos + NTX_MIN(vector / a->n_q, a->n_rows - 1);
+    return end < t->first ? 0 : NTX_MIN(end - t->first, (uint32_t)PART);
+}
+
+/* How many of them, the first, lie before what its row sees. */
+INLINE uint32_t unseen(const struct ntx_attn *a, const struct many *t, uint32_t vector)
+{
+    uint32_t from = ntx_attn_from(a, NTX_MIN(vector / a->n_q, a->n_rows - 1));
+    return from < t->first ? 0 : NTX_MIN(from - t->first, (uint32_t)PART);
+}
+
+/* The batch to begin with: that of the first position of the part that any row sees. */
+INLINE uint32_t first_batch(const struct ntx_attn *a, const struct many *t) { return unseen(a, t, 0) / BATCH * BATCH; }
+
+/* A row of n values as floats, filled up with 0 to a multiple of 16. */
+INLINE void unpack(const uint8_t *row, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i += 16)
+        store16(out + i, kv_load(row + 2 * (size_t)i, n - i));
+}
+
+/* BATCH rows from p on, as far as there are so many; 0 where there are none. */
+INLINE void unpack_batch(struct many *t, const uint8_t *const *rows, uint32_t p, uint32_t width)
+{
+    const uint32_t ld = round_up(width, 16);
+    for (uint32_t r = 0; r < BATCH; r++)
+        if (p + r < t->n && rows[p + r])
+            unpack(rows[p + r], width, t->rows + r * ld);
+        else
+            memset(t->rows + r * ld, 0, ld * sizeof(float));
+}
+
+/* ---- scores */
+
+/* WIDTH rows of WIDTH values to as many columns: each step is the same perfect shuffle, and after as many as WIDTH has bits, rows are columns. */
+INLINE void turn_square(const float *x, size_t ld, float *y, size_t ld_y)
+{
+    fpart v[WIDTH], u[WIDTH];
+    ipart low, high;
+    for (int i = 0; i < WIDTH; i++) {
+        low[i] = i / 2 + i % 2 * WIDTH;
+        high[i] = low[i] + WIDTH / 2;
+        memcpy(&v[i], x + (size_t)i * ld, sizeof v[i]);
+    }
+    for (int n = 1; n < WIDTH; n *= 2) {
+        for (int i = 0; i < WIDTH / 2; i++) {
+            u[2 * i] = __builtin_shuffle(v[i], v[i + WIDTH / 2], low);
+            u[2 * i + 1] = __builtin_shuffle(v[i], v[i + WIDTH / 2], high);
+        }
+        for (int i = 0; i < WIDTH; i++)
+            v[i] = u[i];
+    }
+    for (int i = 0; i < WIDTH; i++)
+        memcpy(y + (size_t)i * ld_y, &v[i], sizeof v[i]);
+}
+
+INLINE void turn_batch(struct many *t, uint32_t ld)
+{
+    for (uint32_t i = 0; i < ld; i += WIDTH)
+        for (uint32_t r = 0; r < BATCH; r += WIDTH)
+            turn_square(t->rows + r * ld + i, ld, t->turned + i * BATCH + r, BATCH);
+}
+
+/* q.k of VECTORS vectors from m on with COLUMNS * WIDTH turned positions. Lanes of the 16 come in the order of the tree: 0 8 4 12 2 10 6 14 1 ..., so
+ * that a sum waits only for the next of its level. */
+INLINE void score_vectors(const struct ntx_attn *a, struct many *t, uint32_t ld, uint32_t m, uint32_t column, float *w)
+{
+    static const uint8_t order[16] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
+    fpart waits[4][VECTORS][COLUMNS], acc[VECTORS][COLUMNS];
+    for (int step = 0; step < 16; step++) {
+        const float *q = t->q + (size_t)m * ld + order[step], *k = t->turned + order[step] * BATCH + column;
+        for (int h = 0; h < VECTORS; h++)
+            for (int c = 0; c < COLUMNS; c++)
+                acc[h][c] = (fpart){0};
+        for (uint32_t i = 0; i < ld; i += 16, q += 16, k += 16 * BATCH) {
+            fpart y[COLUMNS];
+            memcpy(y, k, sizeof y);
+            for (int h = 0; h < VECTORS; h++) {
+                fpart x = q[(size_t)h * ld] - (fpart){0};
+                for (int c = 0; c < COLUMNS; c++)
+                    acc[h][c] = fma_part(y[c], x, acc[h][c]);
+            }
+        }
+        int level = 0;
+        for (; step >> level & 1; level++)
+            for (int h = 0; h < VECTORS; h++)
+                for (int c = 0; c < COLUMNS; c++)
+                    acc[h][c] = waits[level][h][c] + acc[h][c];
+        if (level < 4)
+            memcpy(waits[level], acc, sizeof acc);
+    }
+    for (int h = 0; h < VECTORS; h++)
+        for (int c = 0; c < COLUMNS; c++) {
+            fpart s = acc[h][c] * a->scale;
+            memcpy(w + h * PART + c * WIDTH, &s, sizeof s);
+        }
+}
+
+INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t)
+{
+    const uint32_t ld = round_up(a->head_k, 16);
+    for (uint32_t p = first_batch(a, t); p < t->n; p += BATCH) {
+        unpack_batch(t, t->k, p, a->head_k);
+        turn_batch(t, ld);
+        for (uint32_t m = 0; m < t->n_vectors; m += VECTORS)
+            for (uint32_t c = 0; c < BATCH && p + c < t->n; c += COLUMNS * WIDTH)
+                score_vectors(a, t, ld, m, c, t->w[m] + p + c);
+    }
+    for (uint32_t p = 0; a->hole && p < t->n; p++)
+        for (uint32_t m = 0; m < t->n_vectors && !t->k[p]; m++)
+            t->w[m][p] = -INFINITY;
+    for (uint32_t m = 0; m < t->n_vectors; m++)
+        for (uint32_t p = 0, n = unseen(a, t, m); p < n; p++)
+            t->w[m][p] = -INFINITY;
+}
+
+/* ---- values */
+
+/* out[e .. e + 16 * vecs) of `vectors` vectors from m on += weight * v over unpacked rows r .. end, which are at place p + r of the part. */
+INLINE void value_vectors(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t e, const int vecs, uint32_t p, uint32_t r, uint32_t end)
+{
+    struct f16 acc[WEIGHED * SPREAD];
+    float *out = t->out + (size_t)m * ld + e;
+    const float *w = t->w[m] + p, *v = t->rows + e;
+    for (int h = 0; h < vectors; h++)
+        for (int j = 0; j < vecs; j++)
+            acc[h * vecs + j] = load16(out + (size_t)h * ld + 16 * j);
+    for (; r < end; r++) {
+        if (!t->v[p + r])
+            continue;
+        struct f16 x[SPREAD];
+        for (int j = 0; j < vecs; j++)
+            x[j] = load16(v + (size_t)r * ld + 16 * j);
+        for (int h = 0; h < vectors; h++) {
+            struct f16 by = splat(w[(uint32_t)h * PART + r]);
+            for (int j = 0; j < vecs; j++)
+                acc[h * vecs + j] = fma16(by, x[j], acc[h * vecs + j]);
+        }
+    }
+    for (int h = 0; h < vectors; h++)
+        for (int j = 0; j < vecs; j++)
+            store16(out + (size_t)h * ld + 16 * j, acc[h * vecs + j]);
+}
+
+INLINE void value_columns(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t p, uint32_t r, uint32_t end)
+{
+    uint32_t e = 0;
+    for (; r < end && e + 16 * SPREAD <= ld; e += 16 * SPREAD)
+        value_vectors(t, ld, m, vectors, e, SPREAD, p, r, end);
+    for (; r < end && e < ld; e += 16)
+        value_vectors(t, ld, m, vectors, e, 1, p, r, end);
+}
+
+/* Place n of the part in the batch from p on. */
+INLINE uint32_t in_batch(uint32_t n, uint32_t p) { return n <= p ? 0 : NTX_MIN(n - p, (uint32_t)BATCH); }
+
+/* WEIGHED vectors from m on with the batch from p on: what all of them see together, the rest each for itself. Later ones begin as late and end as late, or later. */
+INLINE void values_of_batch(const struct ntx_attn *a, struct many *t, uint32_t ld, uint32_t m, uint32_t p)
+{
+    const uint32_t from = in_batch(unseen(a, t, m + WEIGHED - 1), p), to = NTX_MAX(in_batch(seen(a, t, m), p), from);
+    for (uint32_t h = 0; h + 1 < WEIGHED; h++)
+        value_columns(t, ld, m + h, 1, p, in_batch(unseen(a, t, m + h), p), NTX_MIN(from, in_batch(seen(a, t, m + h), p)));
+    value_columns(t, ld, m, WEIGHED, p, from, to);
+    for (uint32_t h = 0; h < WEIGHED; h++)
+        value_columns(t, ld, m + h, 1, p, to, in_batch(seen(a, t, m + h), p));
+}
+
+INLINE void values_of_rows(const struct ntx_attn *a, struct many *t)
+{
+    const uint32_t ld = round_up(a->head_v, 16);
+    for (uint32_t p = first_batch(a, t); p < t->n; p += BATCH) {
+        unpack_batch(t, t->v, p, a->head_v);
+        for (uint32_t m = 0; m < t->n_vectors; m += WEIGHED)
+            values_of_batch(a, t, ld, m, p);
+    }
+}
+
+/* ---- the whole */
+
+INLINE void begin_rows(const struct ntx_attn *a, struct many *t)
+{
+    const uint32_t ld = round_up(a->head_k, 16), ld_out = round_up(a->head_v, 16), n = a->n_rows * a->n_q;
+    t->n_vectors = round_up(n, NTX_MAX(VECTORS, WEIGHED));
+    memset(t->q, 0, (size_t)t->n_vectors * ld * sizeof(float));
+    memset(t->out, 0, (size_t)t->n_vectors * ld_out * sizeof(float));
+    memset(t->w[n], 0, (t->n_vectors - n) * sizeof t->w[0]);
+    for (uint32_t m = 0; m < n; m++) {
+        memcpy(t->q + (size_t)m * ld, a->q + m / a->n_q * a->ld_q + (size_t)(m % a->n_q) * a->head_k, a->head_k * sizeof(float));
+        begin_head(a, m % a->n_q, &t->max[m], &t->sum[m]);
+    }
+}
+
+INLINE void weigh_rows(const struct ntx_attn *a, struct many *t)
+{
+    const uint32_t ld = round_up(a->head_v, 16);
+    for (uint32_t m = 0; m < a->n_rows * a->n_q; m++) {
+        uint32_t n = unseen(a, t, m) < seen(a, t, m) ? seen(a, t, m) : 0;
+        struct f16 by = splat(n ? weigh(a, t->w[m], n, &t->max[m], &t->sum[m]) : 1);
+        for (uint32_t i = 0; n && i < ld; i += 16)
+            store16(t->out + (size_t)m * ld + i, mul16(load16(t->out + (size_t)m * ld + i), by));
+    }
+}
+
+INLINE void end_rows(const struct ntx_attn *a, const struct many *t)
+{
+    for (uint32_t m = 0; m < a->n_rows * a->n_q; m++) {
+        float *out = a->out + m / a->n_q * a->ld_out + (size_t)(m % a->n_q) * a->head_v;
+        float by = t->max[m] == -INFINITY ? 1 : 1.0f / join16(t->sum[m]);
+        for (uint32_t i = 0; i < a->head_v; i++)
+            out[i] = t->out[(size_t)m * round_up(a->head_v, 16) + i] * by;
+    }
+}
+
+INLINE void attend_together(const struct ntx_attn *a)
+{
+    struct many t;
+    const uint32_t end = a->n_pos + a->n_rows - 1;
+    begin_rows(a, &t);
+    for (t.first = first_part(a); t.first < end; t.first += PART) {
+        t.n = NTX_MIN((uint32_t)PART, end - t.first);
+        find_rows(a, a->k, 2 * (size_t)a->head_k, t.first, t.n, t.k);
+        find_rows(a, a->v, v_row_bytes(a), t.first, t.n, t.v);
+        scores_of_rows(a, &t);
+        weigh_rows(a, &t);
+        values_of_rows(a, &t);
+    }
+    end_rows(a, &t);
+}
+
+static void attend_f16(const struct ntx_attn *a)
+{
+    if (a->n_rows > 1 && a->n_rows * a->n_q > FEW) {
+        attend_together(a);
+        return;
+    }
+    for (uint32_t r = 0; r < a->n_rows; r++) {
+        struct ntx_attn one = *a;
+        one.q += r * a->ld_q;
+        one.out += r * a->ld_out;
+        one.n_pos += r;
+        attend_row(&one);
+    }
+}
+
+#endif

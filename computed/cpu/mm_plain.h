@@ -1,0 +1,163 @@
+/* mm_plain.h: matrix products in plain C of every type, made from its unpacking (model/unpack.h): the oracle of every other kernel. It follows
+ * cpu.h's accumulation order word for word. Included by generic.c, and by each instruction set for types without a kernel of their own. */
+#ifndef NTX_COMPUTED_CPU_MM_PLAIN_H
+#define NTX_COMPUTED_CPU_MM_PLAIN_H
+
+#include <math.h>
+
+#include "computed/cpu/kern.h"
+#if defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#endif
+
+INLINE float join_lanes(float acc[LANES])
+{
+    for (int step = LANES / 2; step; step /= 2)
+        for (int l = 0; l < step; l++)
+            acc[l] += acc[l + step];
+    return acc[0];
+}
+
+typedef void plain_unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
+
+enum { PLAIN_ROWS = 4 }; /* of x for which weights are unpacked once */
+
+/* A row of weights, and where its sums go: those of n <= PLAIN_ROWS rows of x. */
+struct plain_dot {
+    const char *w, *x;
+    size_t x_stride;
+    uint32_t n_in, n;
+    float *y;
+    size_t ldy;
+};
+
+#if defined(__ARM_FEATURE_DOTPROD)
+INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n) /* 16s */
+{
+    int32x4_t sum = vdupq_n_s32(0);
+    for (int k = 0; k < n; k += 16)
+        sum = vdotq_s32(sum, vld1q_s8(a + k), vld1q_s8(b + k));
+    return vaddvq_s32(sum);
+}
+#else
+INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n)
+{
+    int32_t sum = 0;
+    for (int k = 0; k < n; k++)
+        sum += a[k] * b[k];
+    return sum;
+}
+#endif
+
+/* values: of a block, whose 32s each have a lane. */
+INLINE void dot_simple(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
+{
+    float acc[PLAIN_ROWS][LANES] = {{0}};
+    struct ntx_part p;
+    for (uint32_t b = 0; b < d->n_in / NTX_QK; b++) {
+        unpack(d->w + b / (values / NTX_QK) * block_bytes, b % (values / NTX_QK), &p);
+        for (uint32_t r = 0; r < d->n; r++) {
+            struct q8_row x = q8_view(d->x + r * d->x_stride, d->n_in);
+            float *to = &acc[r][b % LANES];
+            *to = fmaf((float)dot_bytes(p.q, x.q + b * NTX_QK, NTX_QK), p.d * x.d[b], *to);
+            if (has_min)
+                *to = fmaf((float)x.s[b], p.m * x.d[b], *to);
+        }
+    }
+    for (uint32_t r = 0; r < d->n; r++)
+        d->y[r * d->ldy] = join_lanes(acc[r]);
+}
+
+INLINE void dot_halves(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
+{
+    float acc[PLAIN_ROWS][LANES] = {{0}};
+    struct ntx_part p;
+    (void)has_min;
+    for (uint32_t b = 0; b < d->n_in / NTX_QK; b++) {
+        unpack(d->w + b / (values / NTX_QK) * block_bytes, b % (values / NTX_QK), &p);
+        for (uint32_t r = 0; r < d->n; r++) {
+            struct q8_row x = q8_view(d->x + r * d->x_stride, d->n_in);
+            float *to = &acc[r][b % LANES];
+            *to = fmaf((float)dot_bytes(p.q, x.q + b * NTX_QK, 16), p.d * x.d[b], *to);
+            *to = fmaf((float)dot_bytes(p.q + 16, x.q + b * NTX_QK + 16, 16), p.m * x.d[b], *to);
+        }
+    }
+    for (uint32_t r = 0; r < d->n; r++)
+        d->y[r * d->ldy] = join_lanes(acc[r]);
+}
+
+INLINE void dot_super(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
+{
+    float acc[PLAIN_ROWS][LANES] = {{0}};
+    struct ntx_part p[NTX_QKK / NTX_QK];
+    (void)values;
+    for (uint32_t b = 0; b < d->n_in / NTX_QKK; b++) {
+        for (uint32_t t = 0; t < NTX_QKK / NTX_QK; t++)
+            unpack(d->w + b * block_bytes, t, &p[t]);
+        for (uint32_t r = 0; r < d->n; r++) {
+            struct q8k_row x = q8k_view(d->x + r * d->x_stride, d->n_in);
+            float *to = &acc[r][b % LANES];
+            int32_t i = 0, j = 0;
+            for (uint32_t g = 0; g < 16; g++) {
+                const struct ntx_part *of = &p[g / 2];
+                i += of->scale[g % 2] * dot_bytes(of->q + g % 2 * 16, x.q + b * NTX_QKK + 16 * g, 16);
+                if (has_min)
+                    j += of->min[g % 2] * x.s16[b * 16 + g];
+            }
+            *to = fmaf((float)i, p[0].d * x.d[b], *to);
+            if (has_min)
+                *to = fmaf((float)-j, p[0].m * x.d[b], *to);
+        }
+    }
+    for (uint32_t r = 0; r < d->n; r++)
+        d->y[r * d->ldy] = join_lanes(acc[r]);
+}
+
+INLINE float plain_f32(const void *p) { float f; memcpy(&f, p, 4); return f; }
+INLINE float plain_f16(const void *p) { uint16_t h; memcpy(&h, p, 2); return f16_to_f32(h); }
+INLINE float plain_bf16(const void *p) { uint16_t h; memcpy(&h, p, 2); return bf16_to_f32(h); }
+
+INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(const void *))
+{
+    for (uint32_t r = 0; r < d->n; r++) {
+        const float *x = (const float *)(const void *)(d->x + r * d->x_stride);
+        float acc[2 * LANES] = {0};
+        for (uint32_t k = 0; k < d->n_in; k++)
+            acc[k % 32] = fmaf(value(d->w + k * bytes), x[k], acc[k % 32]);
+        for (int l = 0; l < LANES; l++)
+            acc[l] += acc[l + LANES];
+        d->y[r * d->ldy] = join_lanes(acc);
+    }
+}
+
+#define PLAIN_MATMUL(type, dot_call)                                                                                  \
+    static void plain_mm_##type(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x,        \
+                                size_t x_stride, uint32_t n_rows, float *y, size_t ldy)                               \
+    {                                                                                                                 \
+        for (uint32_t o = 0; o < n_out; o++)                                                                          \
+            for (uint32_t r = 0; r < n_rows; r += PLAIN_ROWS) {                                                       \
+                const struct plain_dot d = {(const char *)w + o * row_bytes, (const char *)x + r * x_stride, x_stride, n_in, \
+                                            n_rows - r < PLAIN_ROWS ? n_rows - r : PLAIN_ROWS, y + r * ldy + o, ldy}; \
+                dot_call;                                                                                             \
+            }                                                                                                         \
+    }
+#ifndef PLAIN_CLONES
+#define PLAIN_CLONES /* of those that need fmaf() for each weight, where the file's own flags lack it */
+#endif
+#define PLAIN_FLOAT(type, values, bytes, min) PLAIN_CLONES PLAIN_MATMUL(type, dot_float(&d, bytes, plain_##type))
+#define PLAIN_SIMPLE(type, values, scale, min) \
+    PLAIN_MATMUL(type, dot_simple(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
+#define PLAIN_HALVES(type, values, scale, min) \
+    PLAIN_MATMUL(type, dot_halves(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
+#define PLAIN_SUPER(type, values, scale, min) \
+    PLAIN_MATMUL(type, dot_super(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
+
+/* For NTX_TYPES: the products of all types, and their places in a table. */
+#define PLAIN(rule, TYPE, type, ...) PLAIN_##rule(type, __VA_ARGS__)
+#define PLAIN_ENTRY(rule, TYPE, type, ...) [NTX_##TYPE] = plain_mm_##type,
+
+/* Around a table whose plain rows give way to better ones that follow. */
+#define OVERRIDES_BEGIN _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")
+#define OVERRIDES_END _Pragma("GCC diagnostic pop")
+
+#endif

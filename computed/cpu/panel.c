@@ -1,0 +1,528 @@
+/* panel.c: weights to panels (panel.h), for tiles and for vectors, from rows or from interleaved slices. Plain AVX-512.
+ *
+ * The bits of 16 rows are transposed as they are stored (or come interleaved, which is the same), 4 bytes of each row to a register, and only
+ * then taken apart: so each lane of 32 bits belongs to one output, whose scale lies in the same lane of another register. */
+#include "computed/cpu/avx512_bits.h"
+#include "computed/cpu/panel.h"
+
+INLINE __m512i dwords512(uint32_t v) { return _mm512_set1_epi32((int)v); }
+
+INLINE void widen_heads(__m512i heads, float *d, float *m)
+{
+    _mm512_store_ps(d, widen_low_halves(heads));
+    _mm512_store_ps(m, widen_low_halves(_mm512_srli_epi32(heads, 16)));
+}
+
+/* One block of each of 16 rows. */
+struct blocks {
+    const uint8_t *row[PANEL_OUTS];
+    uint32_t part;               /* of a block of several 32s the one that is meant: lanes are 16, so of all the panel's blocks the same */
+    const uint8_t *words, *head; /* interleaved: the tile's */
+    const struct ntx__interleave_pattern *pattern; /* NULL: rows */
+};
+
+/* Those of the k-th of a panel. parts: of a block, the panel's 32s. */
+INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const uint32_t parts, const size_t block_bytes, const struct ntx__interleave_pattern *pattern)
+{
+    struct blocks w = {.part = from->b % parts, .pattern = pattern};
+    if (pattern) {
+        struct ntx__tile_at at = ntx__tile_at(from->blocks, from->place + k, block_bytes);
+        w.words = from->w + at.words;
+        w.head = from->w + at.head;
+        return w;
+    }
+    for (uint32_t o = 0; o < PANEL_OUTS; o++)
+        w.row[o] = from->w + (o < from->n_out ? o : from->n_out - 1) * from->row_bytes + (from->b + k * LANES) / parts * block_bytes;
+    return w;
+}
+
+/* The 16 bytes at `at` of each block: dword k of each in v[k]. */
+INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
+{
+    if (!w->pattern) {
+        turn16(w->row, at, v);
+        return;
+    }
+    size_t group = (at - ntx__behind_head(w->pattern)) / 16, place = w->pattern->place ? w->pattern->place[group] : group;
+    for (size_t i = 0; i < 4; i++)
+        v[i] = load512(w->words + 64 * (4 * place + i));
+}
+
+/* The n <= 4 bytes at `at` of each block; interleaved, its head. */
+INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
+{
+    if (w->pattern)
+        return ntx__head_bytes(w->pattern->block_bytes) == 1 ? _mm512_cvtepu8_epi32(load128(w->head)) : _mm512_cvtepu16_epi32(load256(w->head));
+    uint32_t h[PANEL_OUTS] __attribute__((aligned(64))) = {0};
+    for (uint32_t o = 0; o < PANEL_OUTS; o++)
+        memcpy(&h[o], w->row[o] + at, n);
+    return _mm512_load_si512(h);
+}
+
+INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, bytes512(15)); }
+INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes512(15)); }
+
+/* ---- simple blocks: for tiles signed bytes, for vectors unsigned ones, more by the offset */
+
+enum simple_bits { BITS_4, BITS_5, BITS_8, BITS_LOOKUP };
+
+/* Of columns 4 k .. 4 k + 3 bits 4 k .. of their output's dword. */
+INLINE __mmask64 bits_of(__m512i dword, uint32_t k)
+{
+    __m512i spread = _mm512_shuffle_epi8(dword, _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), bytes512((int)k / 2)));
+    return _mm512_test_epi8_mask(spread, dwords512(k % 2 ? 0x80402010 : 0x08040201));
+}
+
+/* The fifth bit is worth 16; without it, 0 or with `minus` -16. */
+INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool minus)
+{
+    const __mmask64 set = bits_of(fifth, k);
+    return minus ? _mm512_mask_sub_epi8(v, ~set, v, bytes512(16)) : _mm512_mask_add_epi8(v, set, v, bytes512(16));
+}
+
+/* One block of each row to 8 panel rows. at: where its bits are. has_min: the type has no offset. values: of BITS_LOOKUP. */
+INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles,
+                       __m512i values)
+{
+    const bool minus = tiles && !has_min;
+    __m512i v[8], fifth = _mm512_setzero_si512();
+    if (bits == BITS_8) {
+        take16(w, at, v);
+        take16(w, at + 16, v + 4);
+    } else {
+        if (bits == BITS_5)
+            fifth = heads_at(w, at, 4);
+        take16(w, bits == BITS_5 ? at + 4 : at, v);
+        for (int k = 0; k < 4; k++) {
+            v[4 + k] = high_nibbles(v[k]);
+            v[k] = low_nibbles(v[k]);
+        }
+    }
+    for (uint32_t k = 0; k < 8; k++) {
+        if (bits == BITS_4 && minus)
+            v[k] = _mm512_sub_epi8(v[k], bytes512(8));
+        if (bits == BITS_5)
+            v[k] = with_fifth_bits(v[k], fifth, k, minus);
+        if (bits == BITS_LOOKUP)
+            v[k] = _mm512_shuffle_epi8(values, v[k]);
+        if (bits == BITS_8 && !tiles)
+            v[k] = _mm512_xor_si512(v[k], bytes512(0x80));
+        _mm512_store_si512(to[k], v[k]);
+    }
+}
+
+INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct panel *p, const size_t block_bytes, const enum simple_bits bits,
+                        const bool has_min, const bool tiles, const __m512i values, const struct ntx__interleave_pattern *pattern)
+{
+    const bool scale_byte = block_bytes % 2; /* d is an exponent, not an F16 */
+    for (uint32_t k = 0; k < n_blocks; k++) {
+        struct blocks w = blocks_at(from, k, 1, block_bytes, pattern);
+        if (scale_byte)
+            _mm512_store_ps(p->d[k], widen_exponents(_mm512_cvtepi32_epi8(heads_at(&w, 0, 1))));
+        else
+            widen_heads(heads_at(&w, 0, 4), p->d[k], p->m[k]);
+        fill_block(&w, has_min ? 4 : scale_byte ? 1 : 2, p->low + 8 * (size_t)k, bits, has_min, tiles, values);
+    }
+}
+
+#define PANEL_SIMPLE(name, type, bits, has_min, tiles, values, pattern)                                               \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                      \
+    {                                                                                                                 \
+        fill_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, values, pattern);       \
+    }
+
+#define NO_VALUES _mm512_setzero_si512()
+#define PANEL_ROWS(type, bits, has_min)                                             \
+    PANEL_SIMPLE(ntx__panel_##type, type, bits, has_min, true, NO_VALUES, NULL)     \
+    PANEL_SIMPLE(ntx__panel_vec_##type, type, bits, has_min, false, NO_VALUES, NULL)
+#define PANEL_SLICES(type, bits)                                                                           \
+    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, bits, false, true, NO_VALUES, &ntx__pattern_##type)        \
+    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, bits, false, false, NO_VALUES, &ntx__pattern_##type)
+#define PANEL_LOOKUP(TYPE, type, scale, raise)                                                                      \
+    PANEL_SIMPLE(ntx__panel_##type, type, BITS_LOOKUP, false, true, values_##type(), NULL)                          \
+    PANEL_SIMPLE(ntx__panel_vec_##type, type, BITS_LOOKUP, false, false, raised_##type(), NULL)                     \
+    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, BITS_LOOKUP, false, true, values_##type(), &ntx__pattern_##type)    \
+    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, BITS_LOOKUP, false, false, raised_##type(), &ntx__pattern_##type)
+
+PANEL_ROWS(q4_0, BITS_4, false)
+PANEL_ROWS(q4_1, BITS_4, true)
+PANEL_ROWS(q5_0, BITS_5, false)
+PANEL_ROWS(q5_1, BITS_5, true)
+PANEL_ROWS(q8_0, BITS_8, false)
+PANEL_SLICES(q4_0, BITS_4)
+PANEL_SLICES(q8_0, BITS_8)
+NTX_LOOKUPS(PANEL_LOOKUP)
+
+/* ---- blocks of several 32s under one head */
+
+/* Signs: 1 or -1, or raised 2 or 0. */
+INLINE void fill_q1_0(const struct blocks *w, struct panel *p, uint32_t k, const bool tiles)
+{
+    const __m512i bits = heads_at(w, 2 + 4 * (size_t)w->part, 4);
+    widen_heads(heads_at(w, 0, 2), p->d[k], p->m[k]);
+    for (uint32_t i = 0; i < 8; i++)
+        _mm512_store_si512(p->low[8 * k + i], _mm512_mask_mov_epi8(bytes512(tiles ? -1 : 0), bits_of(bits, i), bytes512(tiles ? 1 : 2)));
+}
+
+/* Four values to a byte, which becomes the dword of all of them; one too many. */
+INLINE void fill_q2_0(const struct blocks *w, struct panel *p, uint32_t k, const bool tiles)
+{
+    widen_heads(heads_at(w, 0, 2), p->d[k], p->m[k]);
+    for (uint32_t half = 0; half < 2; half++) {
+        const __m512i bytes = heads_at(w, 2 + 8 * (size_t)w->part + 4 * (size_t)half, 4);
+        for (uint32_t i = 0; i < 4; i++) {
+            __m512i v = _mm512_and_si512(_mm512_srli_epi32(bytes, 8 * i), dwords512(255));
+            v = _mm512_or_si512(_mm512_or_si512(v, _mm512_slli_epi32(v, 6)), _mm512_or_si512(_mm512_slli_epi32(v, 12), _mm512_slli_epi32(v, 18)));
+            v = _mm512_and_si512(v, bytes512(3));
+            _mm512_store_si512(p->low[8 * k + 4 * half + i], tiles ? _mm512_sub_epi8(v, bytes512(1)) : v);
+        }
+    }
+}
+
+/* Eight bytes of low and of high nibbles for each 16 values, which have their own scale. */
+INLINE void fill_nvfp4(const struct blocks *w, struct panel *p, uint32_t k, const bool tiles)
+{
+    const __m512i scales = heads_at(w, 2 * (size_t)w->part, 2), values = values_mxfp4();
+    __m512i v[4];
+    _mm512_store_ps(p->d[k], widen_e4m3(_mm512_and_si512(scales, dwords512(255))));
+    _mm512_store_ps(p->m[k], widen_e4m3(_mm512_srli_epi32(scales, 8)));
+    take16(w, 4 + 16 * (size_t)w->part, v);
+    for (uint32_t half = 0; half < 2; half++) {
+        __m512i sum = _mm512_setzero_si512();
+        for (uint32_t i = 0; i < 4; i++) {
+            const __m512i from = v[2 * half + i % 2], q = _mm512_shuffle_epi8(values, i < 2 ? low_nibbles(from) : high_nibbles(from));
+            _mm512_store_si512(p->low[8 * k + 4 * half + i], q);
+            sum = _mm512_dpbusd_epi32(sum, bytes512(128), q);
+        }
+        if (!tiles)
+            _mm512_store_si512(p->scale[2 * k + half], _mm512_sub_epi32(_mm512_setzero_si512(), sum));
+    }
+}
+
+#define PANEL_PARTS_OF(name, type, parts, tiles)                                                         \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                         \
+    {                                                                                                    \
+        for (uint32_t k = 0; k < n_blocks; k++) {                                                        \
+            struct blocks w = blocks_at(from, k, parts, sizeof(struct ntx_block_##type), NULL);          \
+            fill_##type(&w, p, k, tiles);                                                                \
+        }                                                                                                \
+    }
+#define PANEL_PARTS(type, parts)                             \
+    PANEL_PARTS_OF(ntx__panel_##type, type, parts, true)     \
+    PANEL_PARTS_OF(ntx__panel_vec_##type, type, parts, false)
+
+PANEL_PARTS(q1_0, 4)
+PANEL_PARTS(q2_0, 2)
+PANEL_PARTS(nvfp4, 2)
+
+/* ---- super-blocks */
+
+/* Byte j of each dword in both of its int16. */
+INLINE __m512i byte_twice(__m512i v, int j)
+{
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0), dwords512(0x80008000u + 0x00010001u * (unsigned)j)));
+}
+
+INLINE __m512i signed_byte_twice(__m512i v, int j) { return _mm512_srai_epi16(_mm512_slli_epi16(byte_twice(v, j), 8), 8); }
+
+/* Bytes j and j + 1 of each dword as int16. */
+INLINE __m512i byte_pair(__m512i v, int j)
+{
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0), dwords512(0x80018000u + 0x00010001u * (unsigned)j)));
+}
+
+/* Minima, four to a register, as pairs for VNNI. */
+INLINE void store_mins(const __m512i *mins, uint32_t pairs, struct panel *p)
+{
+    for (uint32_t k = 0; k < pairs; k++)
+        _mm512_store_si512(p->mins[k], byte_pair(mins[k / 2], k % 2 * 2));
+}
+
+/* Four scales to a register, a byte each, as int32. */
+INLINE void store_scales(const __m512i *scales, const bool is_signed, uint32_t n, struct panel *p)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        __m512i v = _mm512_slli_epi32(scales[k / 4], 24 - 8 * (k % 4));
+        _mm512_store_si512(p->scale[k], is_signed ? _mm512_srai_epi32(v, 24) : _mm512_srli_epi32(v, 24));
+    }
+}
+
+/* Q4_K, Q5_K, for tiles: a scale of 6 bits is two of 3 bits; times 5 bits that is a byte, so two bytes are multiplied at a time, and neither
+ * carries into the other. */
+struct two_scales {
+    __m512i low, high;
+};
+
+INLINE void store_two_scaled(struct panel *p, size_t row, __m512i q, struct two_scales s)
+{
+    _mm512_store_si512(p->low[row], _mm512_mullo_epi16(q, s.low));
+    _mm512_store_si512(p->high[row], _mm512_mullo_epi16(q, s.high));
+}
+
+INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scales s[8], const bool tiles)
+{
+    __m512i h[4], mins[2], six = dwords512(0x3f3f3f3f), top = dwords512(0x30303030), three = bytes512(7);
+    take16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima, as model/unpack.h says */
+    widen_heads(h[0], p->d[0], p->m[0]);
+    __m512i scales[2] = {_mm512_and_si512(h[1], six), _mm512_or_si512(low_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[1], 2), top))};
+    mins[0] = _mm512_and_si512(h[2], six);
+    mins[1] = _mm512_or_si512(high_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[2], 2), top));
+    store_mins(mins, 4, p);
+    if (!tiles)
+        store_scales(scales, false, 8, p);
+    for (int j = 0; tiles && j < 8; j++) {
+        s[j].low = byte_twice(_mm512_and_si512(scales[j / 4], three), j % 4);
+        s[j].high = byte_twice(_mm512_and_si512(_mm512_srli_epi16(scales[j / 4], 3), three), j % 4);
+    }
+}
+
+/* Bit `bit` of each byte of h to bit 4, under it the nibble v. */
+INLINE __m512i with_fifth(__m512i v, __m512i h, int bit)
+{
+    h = bit > 4 ? _mm512_srli_epi16(h, (unsigned)(bit - 4)) : _mm512_slli_epi16(h, (unsigned)(4 - bit));
+    return _mm512_ternarylogic_epi32(v, h, bytes512(16), 0xf8); /* v | (h & 16) */
+}
+
+INLINE void fill_q45(const struct blocks *w, struct panel *p, const bool five, const bool tiles)
+{
+    struct two_scales s[8];
+    header_q45(w, p, s, tiles);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m512i h[4], v[4];
+        if (five)
+            take16(w, 16 + 16 * (size_t)i, h);
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; t++) {
+            take16(w, (five ? 48 : 16) + 32 * (size_t)t + 16 * (size_t)i, v);
+            for (int k = 0; k < 4; k++) {
+                size_t row = (size_t)(16 * t + 4 * i + k);
+                __m512i a = low_nibbles(v[k]), b = high_nibbles(v[k]);
+                a = five ? with_fifth(a, h[k], 2 * t) : a;
+                b = five ? with_fifth(b, h[k], 2 * t + 1) : b;
+                if (tiles) {
+                    store_two_scaled(p, row, a, s[2 * t]);
+                    store_two_scaled(p, row + 8, b, s[2 * t + 1]);
+                } else {
+                    _mm512_store_si512(p->low[row], a);
+                    _mm512_store_si512(p->low[row + 8], b);
+                }
+            }
+        }
+    }
+}
+
+/* Q3_K, Q6_K, for tiles: scale * (q - offset) as int16, its low byte to one plane and its high byte to the other. */
+INLINE void store_scaled(struct panel *p, size_t row, __m512i q, __m512i scale, int offset, const bool tiles)
+{
+    if (!tiles) {
+        _mm512_store_si512(p->low[row], q);
+        return;
+    }
+    __m512i off = _mm512_set1_epi16((short)offset), low = _mm512_set1_epi16(255);
+    __m512i even = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_and_si512(q, low), off), scale);
+    __m512i odd = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(q, 8), off), scale);
+    _mm512_store_si512(p->low[row], _mm512_ternarylogic_epi32(low, even, _mm512_slli_epi16(odd, 8), 0xca));
+    _mm512_store_si512(p->high[row], _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(even, 8), odd, 0xca));
+}
+
+/* Bits `from` and up of h to bits `to` and up, as far as the mask reaches, under it v. */
+INLINE __m512i with_bits(__m512i v, __m512i h, int from, int to, int mask)
+{
+    h = from > to ? _mm512_srli_epi16(h, (unsigned)(from - to)) : _mm512_slli_epi16(h, (unsigned)(to - from));
+    return _mm512_ternarylogic_epi32(v, h, bytes512(mask), 0xf8);
+}
+
+INLINE void fill_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
+{
+    __m512i scales[4], h[4], v[4];
+    take16(w, 192, scales);
+    widen_heads(heads_at(w, 208, 2), p->d[0], p->m[0]);
+    if (!tiles)
+        store_scales(scales, true, 16, p);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) { /* columns 16 c % 2 .. of each 32, of half c / 2 */
+        int n = c / 2, i = c % 2;
+        take16(w, 128 + 16 * (size_t)c, h);
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i), sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
+            take16(w, (size_t)(64 * n + 32 * j + 16 * i), v);
+            for (int k = 0; k < 4; k++) {
+                size_t row = (size_t)(32 * n + 8 * j + 4 * i + k);
+                store_scaled(p, row, with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48), sa, 32, tiles);
+                store_scaled(p, row + 16, with_bits(high_nibbles(v[k]), h[k], 4 + 2 * j, 4, 48), sb, 32, tiles);
+            }
+        }
+    }
+}
+
+INLINE void fill_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
+{
+    __m512i tail[4], scales[4], h[2][4], v[4], three = bytes512(3);
+    take16(w, 92, tail); /* from 1 on: 12 bytes of scales */
+    widen_heads(heads_at(w, 108, 2), p->d[0], p->m[0]);
+    for (int g = 0; g < 4; g++) {
+        __m512i nibble = g < 2 ? low_nibbles(tail[1 + g]) : high_nibbles(tail[g - 1]);
+        scales[g] = _mm512_sub_epi8(with_bits(nibble, tail[3], 2 * g, 4, 48), bytes512(32));
+    }
+    if (!tiles)
+        store_scales(scales, true, 16, p);
+    take16(w, 0, h[0]);
+    take16(w, 16, h[1]);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        int n = c / 2, i = c % 2;
+        take16(w, 32 + 16 * (size_t)c, v);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            __m512i s = signed_byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
+            for (int k = 0; k < 4; k++) {
+                __m512i q = _mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three);
+                store_scaled(p, (size_t)(32 * n + 8 * j + 4 * i + k), with_bits(q, h[i][k], 4 * n + j, 2, 4), s, 4, tiles);
+            }
+        }
+    }
+}
+
+/* Q2_K: scale * q is at most 45, so one plane, also for vectors. */
+INLINE void fill_q2_k(const struct blocks *w, struct panel *p)
+{
+    __m512i scales[4], mins[4], v[4], three = bytes512(3);
+    take16(w, 0, scales);
+    for (int g = 0; g < 4; g++) {
+        mins[g] = high_nibbles(scales[g]);
+        scales[g] = low_nibbles(scales[g]);
+    }
+    store_mins(mins, 8, p);
+    widen_heads(heads_at(w, 80, 4), p->d[0], p->m[0]);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        int n = c / 2, i = c % 2;
+        take16(w, 16 + 16 * (size_t)c, v);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            __m512i s = byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
+            for (int k = 0; k < 4; k++)
+                _mm512_store_si512(p->low[32 * n + 8 * j + 4 * i + k],
+                                   _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three), s));
+        }
+    }
+}
+
+/* IQ4_XS: nibbles that stand for values of 8 bits, behind d and eight scales of 6 bits. */
+INLINE void fill_iq4_xs(const struct blocks *w, struct panel *p, const bool tiles)
+{
+    const __m512i values = raised_iq4_nl();
+    __m512i h[4], v[4];
+    if (w->pattern)
+        part_pairs(w->head, h);
+    else
+        take16(w, 0, h);
+    widen_heads(h[0], p->d[0], p->m[0]);
+#pragma GCC unroll 8
+    for (unsigned t = 0; t < 8; t++) {
+        __m512i s = scales_iq4_xs_16(h[0], h[1], t), twice = low_twice(s);
+        if (!tiles)
+            _mm512_store_si512(p->scale[t], s);
+        take16(w, 8 + 16 * (size_t)t, v);
+        for (size_t k = 0; k < 4; k++) {
+            store_scaled(p, 8 * t + k, _mm512_shuffle_epi8(values, low_nibbles(v[k])), twice, 128, tiles);
+            store_scaled(p, 8 * t + 4 + k, _mm512_shuffle_epi8(values, high_nibbles(v[k])), twice, 128, tiles);
+        }
+    }
+}
+
+/* ---- i-quants of code books and ternary types, unpacked by panel_codes.c or as they are defined */
+
+typedef void unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
+
+/* The values and scales of 16 super-blocks as ntx__turn512_ gives them. The unpacking as it is defined has d times the type's factor. */
+struct turned {
+    uint8_t values[PANEL_COLS / 4][PANEL_OUTS * 4];
+    int32_t scales[16][PANEL_OUTS];
+} __attribute__((aligned(64)));
+
+INLINE void turn_plain(const uint8_t *const row[PANEL_OUTS], uint8_t (*values)[PANEL_OUTS * 4], int32_t (*scales)[PANEL_OUTS], float *d, const int sub, unpack_fn *unpack)
+{
+    for (uint32_t o = 0; o < PANEL_OUTS; o++) {
+        struct ntx_part part;
+        for (uint32_t t = 0; t < NTX_QKK / NTX_QK; t++) {
+            unpack(row[o], t, &part);
+            for (uint32_t i = 0; i < NTX_QK; i++)
+                values[t * 8 + i / 4][4 * o + i % 4] = (uint8_t)(part.q[i] + RAISED);
+            scales[sub == 16 ? 2 * t : t][o] = part.scale[0];
+            if (sub == 16)
+                scales[2 * t + 1][o] = part.scale[1];
+        }
+        d[o] = part.d;
+    }
+}
+
+/* For tiles. sub: how many values share a scale, 0: it is 1. */
+INLINE void scale_turned(const struct turned *u, struct panel *p, const int sub)
+{
+#pragma GCC unroll 16
+    for (size_t g = 0; g < 16; g++) {
+        const __m512i scale = sub ? low_twice(load512(u->scales[sub == 16 ? g : g / 2])) : _mm512_set1_epi16(1);
+        for (size_t k = 0; k < 4; k++)
+            store_scaled(p, 4 * g + k, load512(u->values[4 * g + k]), scale, RAISED, true);
+    }
+}
+
+#define PANEL_SUPER(name, type, pattern, call)                                                         \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                       \
+    {                                                                                                  \
+        struct blocks blocks = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), pattern), *w = &blocks; \
+        (void)n_blocks;                                                                                \
+        call;                                                                                          \
+    }
+
+PANEL_SUPER(ntx__panel_q2_k, q2_k, NULL, fill_q2_k(w, p))
+PANEL_SUPER(ntx__panel_q3_k, q3_k, NULL, fill_q3_k(w, p, true))
+PANEL_SUPER(ntx__panel_q4_k, q4_k, NULL, fill_q45(w, p, false, true))
+PANEL_SUPER(ntx__panel_q5_k, q5_k, NULL, fill_q45(w, p, true, true))
+PANEL_SUPER(ntx__panel_q6_k, q6_k, NULL, fill_q6_k(w, p, true))
+PANEL_SUPER(ntx__panel_vec_q2_k, q2_k, NULL, fill_q2_k(w, p))
+PANEL_SUPER(ntx__panel_vec_q3_k, q3_k, NULL, fill_q3_k(w, p, false))
+PANEL_SUPER(ntx__panel_vec_q4_k, q4_k, NULL, fill_q45(w, p, false, false))
+PANEL_SUPER(ntx__panel_vec_q5_k, q5_k, NULL, fill_q45(w, p, true, false))
+PANEL_SUPER(ntx__panel_vec_q6_k, q6_k, NULL, fill_q6_k(w, p, false))
+PANEL_SUPER(ntx__panel_interleaved_q4_k, q4_k, &ntx__pattern_q4_k, fill_q45(w, p, false, true))
+PANEL_SUPER(ntx__panel_interleaved_q5_k, q5_k, &ntx__pattern_q5_k, fill_q45(w, p, true, true))
+PANEL_SUPER(ntx__panel_interleaved_q6_k, q6_k, &ntx__pattern_q6_k, fill_q6_k(w, p, true))
+PANEL_SUPER(ntx__panel_vec_interleaved_q4_k, q4_k, &ntx__pattern_q4_k, fill_q45(w, p, false, false))
+PANEL_SUPER(ntx__panel_vec_interleaved_q5_k, q5_k, &ntx__pattern_q5_k, fill_q45(w, p, true, false))
+PANEL_SUPER(ntx__panel_vec_interleaved_q6_k, q6_k, &ntx__pattern_q6_k, fill_q6_k(w, p, false))
+PANEL_SUPER(ntx__panel_iq4_xs, iq4_xs, NULL, fill_iq4_xs(w, p, true))
+PANEL_SUPER(ntx__panel_vec_iq4_xs, iq4_xs, NULL, fill_iq4_xs(w, p, false))
+PANEL_SUPER(ntx__panel_interleaved_iq4_xs, iq4_xs, &ntx__pattern_iq4_xs, fill_iq4_xs(w, p, true))
+PANEL_SUPER(ntx__panel_vec_interleaved_iq4_xs, iq4_xs, &ntx__pattern_iq4_xs, fill_iq4_xs(w, p, false))
+
+INLINE void times(float *d, const float factor)
+{
+    _mm512_store_ps(d, _mm512_mul_ps(_mm512_load_ps(d), _mm512_set1_ps(factor)));
+}
+
+#define PANEL_TURN(type, values, scales, factor, sub)                                     \
+    struct blocks w = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), NULL);       \
+    (void)n_blocks;                                                                       \
+    if (ntx__cpu_permutes_bytes) {                                                        \
+        ntx__turn512_##type(w.row, values, scales, p->d[0]);                              \
+        times(p->d[0], factor);                                                           \
+    } else {                                                                              \
+        turn_plain(w.row, values, scales, p->d[0], sub, ntx_unpack_##type);               \
+    }
+
+#define PANEL_CODES(TYPE, type, factor, sub)                                              \
+    void ntx__panel_vec_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p) \
+    {                                                                                     \
+        PANEL_TURN(type, p->low, p->scale, factor, sub)                                   \
+    }                                                                                     \
+    void ntx__panel_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p) \
+    {                                                                                     \
+        struct turned u;                                                                  \
+        PANEL_TURN(type, u.values, u.scales, factor, sub)                                 \
+        scale_turned(&u, p, sub);                                                         \
+    }
+AVX512_CODES(PANEL_CODES)

@@ -1,0 +1,125 @@
+/* pick.c: chooses the table of kernels, once, and says how activations are quantised. */
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+#include "computed/cpu/kern.h"
+
+static bool have_generic(void)
+{
+    return true;
+}
+
+#if defined(__x86_64__)
+bool ntx__cpu_fetch_far, ntx__cpu_follows;
+bool ntx__cpu_permutes_bytes;
+
+/* AMD's with AVX-512 before Zen 5, whose family is 26. */
+static bool is_zen4(void)
+{
+    unsigned a, b, c, d;
+    return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") && __get_cpuid(1, &a, &b, &c, &d) && (a >> 8 & 15) + (a >> 20 & 255) < 26;
+}
+
+static bool have_avx2(void)
+{
+    __builtin_cpu_init();
+    ntx__cpu_fetch_far = __builtin_cpu_is("amd");
+    ntx__cpu_follows = is_zen4();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static bool have_avx512(void)
+{
+    __builtin_cpu_init();
+    ntx__cpu_permutes_bytes = __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bitalg");
+    return have_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
+/* Tiles need the CPU (AMX-TILE, AMX-INT8) and the kernel's leave, which holds for the whole process once given. */
+static bool have_amx(void)
+{
+    enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25, REQ_XCOMP_PERM = 0x1023, XFEATURE_TILEDATA = 18 };
+    unsigned a, b, c, d;
+    if (!have_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_TILE) || !(d & AMX_INT8))
+        return false;
+    return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_TILEDATA) == 0;
+}
+#elif defined(__aarch64__)
+static bool have_neon(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+}
+
+static bool have_i8mm(void)
+{
+    return have_neon() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
+}
+#endif
+
+/* Best first. */
+static const struct {
+    const struct ntx_cpu_ops *ops;
+    bool (*have)(void);
+} choices[] = {
+#if defined(__x86_64__)
+    {&ntx__cpu_amx, have_amx},
+    {&ntx__cpu_avx512, have_avx512},
+    {&ntx__cpu_avx2, have_avx2},
+#elif defined(__aarch64__)
+    {&ntx__cpu_i8mm, have_i8mm},
+    {&ntx__cpu_neon, have_neon},
+#endif
+    {&ntx__cpu_generic, have_generic},
+};
+
+const struct ntx_cpu_ops *ntx_cpu_pick(const char *force)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        if ((!force || !strcmp(force, choices[i].ops->name)) && choices[i].have())
+            return choices[i].ops;
+    return NULL;
+}
+
+const char *ntx_cpu_names(void)
+{
+#if defined(__x86_64__)
+    return "generic,avx2,avx512,amx";
+#elif defined(__aarch64__)
+    return "generic,neon,i8mm";
+#else
+    return "generic";
+#endif
+}
+
+#define FORM_FLOAT NTX_ACT_F32
+#define FORM_SIMPLE NTX_ACT_Q8
+#define FORM_HALVES NTX_ACT_Q8
+#define FORM_SUPER NTX_ACT_Q8K
+#define FORM_ROW(rule, TYPE, ...) [NTX_##TYPE] = FORM_##rule,
+
+enum ntx_act ntx_act_for(uint32_t type)
+{
+    static const uint8_t form[NTX_TYPE_LIMIT] = {NTX_TYPES(FORM_ROW)};
+    return type < NTX_TYPE_LIMIT ? form[type] : NTX_ACT_F32;
+}
+
+size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n)
+{
+    size_t nb;
+    switch (form) {
+    case NTX_ACT_Q8:
+        return (size_t)round_up(n / NTX_QK, LANES) * (NTX_QK + 4 + 4);
+    case NTX_ACT_Q8K:
+        nb = n / NTX_QKK;
+        return (nb + 3) / 4 * 4 * (NTX_QKK + 32 + 16) + (nb + 15) / 16 * 16 * 4;
+    default:
+        return ((size_t)n * 4 + 63) / 64 * 64;
+    }
+}

@@ -1,0 +1,437 @@
+#include "computed/engine/draft.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "common/util.h"
+
+#define WAYS 4u          /* places that the text goes on from, at most */
+#define LIKE_MOST 64u    /* tokens that are compared */
+#define REPLACED 4u      /* the last token is another one: what was alike before it counts so much less (a name that is changed throughout a text) */
+#define FORGET 0.02f     /* what a chance was learned from counts so much less with each node that should have held */
+#define FORGET_DEPTH 0.005f
+#define PACE_FORGET 0.95
+#define DRIFT 0.0002f      /* a kind that never pays is tried in one pass of a hundred or so */
+
+/* ---- chances: by how many tokens were alike; those of the first way and of the others apart */
+
+static uint32_t kind_of(uint32_t alike, uint32_t way)
+{
+    static const uint8_t ends[NTX_DRAFT_LOOKUP_KINDS / 2] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 255};
+    uint32_t k = 0;
+    while (alike > ends[k])
+        k++;
+    return k + (way ? NTX_DRAFT_LOOKUP_KINDS / 2 : 0);
+}
+
+float ntx_draft_believed(uint32_t kind)
+{
+    static const float first[] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.9f, 0.95f};
+    uint32_t half = NTX_DRAFT_LOOKUP_KINDS / 2;
+    return kind >= NTX_DRAFT_LOOKUP_KINDS ? 1 : kind < half ? first[kind] : 0.1f;
+}
+
+void ntx_draft_chances(struct ntx_draft_chances *c)
+{
+    struct ntx_guesses g;
+    ntx_guesses_begin(&g, ntx_draft_believed);
+    *c = g.chances;
+}
+
+void ntx_draft_chances_doubt(struct ntx_draft_chances *c)
+{
+    for (uint32_t k = 0; k < NTX_DRAFT_LOOKUP_KINDS; k++)
+        c->held[k] = NTX_MIN(c->held[k], ntx_draft_believed(k) * c->said[k] / 2);
+}
+
+void ntx_draft_chances_drift(struct ntx_draft_chances *c)
+{
+    for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++)
+        c->held[k] += (ntx_draft_believed(k) * c->said[k] - c->held[k]) * DRIFT;
+    for (uint32_t s = 0; s < NTX_DRAFT_SOURCES; s++)
+        for (uint32_t d = 0; d < NTX_DRAFT_DEPTHS; d++)
+            c->deep_held[s][d] += (c->deep_said[s][d] - c->deep_held[s][d]) * DRIFT;
+}
+
+static uint32_t deep(uint32_t depth)
+{
+    static const uint8_t ends[NTX_DRAFT_DEPTHS] = {1, 2, 3, 4, 6, 8, 12, 255};
+    uint32_t k = 0;
+    while (depth > ends[k])
+        k++;
+    return k;
+}
+
+static float by_kind(const struct ntx_draft_chances *c, uint32_t kind, float said) { return said * c->held[kind] / c->said[kind]; }
+
+double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
+{
+    uint32_t s = ntx_draft_source(kind), d = deep(depth);
+    return NTX_MIN((double)(by_kind(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d]), 1.0);
+}
+
+static void count(float *said, float *held, float forget, float s, bool h)
+{
+    float keep = 1 - forget * NTX_MIN(s, 1.0f);
+    *said = *said * keep + s;
+    *held = *held * keep + h;
+}
+
+/* What depth says is what is left when the kind has said its own. */
+static void learn(struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said, bool held)
+{
+    uint32_t s = ntx_draft_source(kind), d = deep(depth);
+    count(&c->deep_said[s][d], &c->deep_held[s][d], FORGET_DEPTH, by_kind(c, kind, said), held);
+    count(&c->said[kind], &c->held[kind], FORGET, said, held);
+}
+
+double ntx_draft_promise(const struct ntx_draft *d, const struct ntx_draft_chances *c, double cost)
+{
+    double path[NTX_DRAFT_NODES] = {1}, gain = 0;
+    for (uint32_t i = 1; i < d->n; i++) {
+        path[i] = path[d->parent[i]] * ntx_draft_chance(c, d->kind[i], d->depth[i], d->said[i]);
+        gain += NTX_MAX(path[i] - cost, 0.0);
+    }
+    return gain;
+}
+
+uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c, uint32_t node, int32_t token)
+{
+    uint32_t next = 0;
+    for (uint32_t i = node + 1; i < d->n; i++)
+        if (d->parent[i] == node) {
+            learn(c, d->kind[i], d->depth[i], d->said[i], d->token[i] == token);
+            for (unsigned s = 0; s < NTX_DRAFT_SOURCES; s++)
+                if (d->also[i][s] != NTX_DRAFT_ALONE)
+                    learn(c, d->also[i][s], d->depth[i], d->also_said[i][s], d->token[i] == token);
+            next = d->token[i] == token ? i : next;
+        }
+    return next;
+}
+
+/* ---- nodes */
+
+void ntx_draft_root(struct ntx_draft *d, int32_t token, uint32_t n_text)
+{
+    d->n = 1;
+    d->token[0] = token;
+    d->parent[0] = d->depth[0] = d->kind[0] = 0;
+    memset(d->also[0], NTX_DRAFT_ALONE, sizeof d->also[0]);
+    d->path[0][0] = n_text - 1;
+}
+
+uint32_t ntx_draft_add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int32_t token, float said)
+{
+    uint32_t i = d->n++;
+    d->token[i] = token;
+    d->kind[i] = (uint8_t)kind;
+    d->said[i] = said;
+    memset(d->also[i], NTX_DRAFT_ALONE, sizeof d->also[i]);
+    d->parent[i] = (uint8_t)parent;
+    d->depth[i] = (uint8_t)(d->depth[parent] + 1);
+    memcpy(d->path[i], d->path[parent], d->depth[i] * sizeof d->path[i][0]);
+    d->path[i][d->depth[i]] = d->path[0][0] + i;
+    return i;
+}
+
+/* ---- several proposals */
+
+struct part {
+    const struct ntx_draft *d;
+    bool in[NTX_DRAFT_NODES];
+    uint8_t at[NTX_DRAFT_NODES]; /* of those in: which node they are */
+};
+
+/* The likeliest node of a part whose parent is in; 0: none is more likely than *chance. */
+static uint32_t likeliest(const struct part *h, const struct ntx_draft_chances *c, const double *path, double *chance)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < h->d->n; i++) {
+        if (h->in[i] || !h->in[h->d->parent[i]])
+            continue;
+        double x = path[h->at[h->d->parent[i]]] * ntx_draft_chance(c, h->d->kind[i], h->d->depth[i], h->d->said[i]);
+        best = x > *chance ? i : best;
+        *chance = x > *chance ? x : *chance;
+    }
+    return best;
+}
+
+static void enter(struct part *h, uint32_t i, uint32_t node)
+{
+    h->in[i] = true;
+    h->at[i] = (uint8_t)node;
+}
+
+/* The node is in: where the other part has it, too, it goes on from there, however little it thought of it. */
+static void meet(struct ntx_draft *d, struct part *h, uint32_t node)
+{
+    for (uint32_t i = 1; i < h->d->n; i++) {
+        uint32_t up = h->d->parent[i];
+        if (h->in[i] || !h->in[up] || h->at[up] != d->parent[node] || h->d->token[i] != d->token[node])
+            continue;
+        enter(h, i, node);
+        unsigned s = ntx_draft_source(h->d->kind[i]);
+        d->also[node][s] = h->d->kind[i];
+        d->also_said[node][s] = h->d->said[i];
+    }
+}
+
+void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n, const struct ntx_draft_chances *c, uint32_t most, double cost)
+{
+    struct part part[NTX_DRAFT_SOURCES] = {0};
+    double path[NTX_DRAFT_NODES] = {1};
+    ntx_draft_root(d, of[0].token[0], of[0].path[0][0] + 1);
+    for (unsigned s = 0; s < n; s++) {
+        part[s].d = &of[s];
+        part[s].in[0] = true;
+    }
+    most = NTX_MIN(most, NTX_DRAFT_NODES);
+    while (d->n < most) {
+        double chance = cost;
+        uint32_t best = 0, by = 0;
+        for (unsigned s = 0; s < n; s++) {
+            uint32_t i = likeliest(&part[s], c, path, &chance);
+            best = i ? i : best;
+            by = i ? s : by;
+        }
+        if (!best)
+            return;
+        struct part *h = &part[by];
+        uint32_t node = ntx_draft_add(d, h->at[h->d->parent[best]], h->d->kind[best], h->d->token[best], h->d->said[best]);
+        path[node] = chance;
+        enter(h, best, node);
+        for (unsigned s = 0; s < n; s++)
+            if (s != by)
+                meet(d, &part[s], node);
+    }
+}
+
+/* ---- times */
+
+void ntx_pace_add(struct ntx_pace *p, double rows, double ns)
+{
+    p->n = p->n * PACE_FORGET + 1;
+    p->rows = p->rows * PACE_FORGET + rows;
+    p->rows2 = p->rows2 * PACE_FORGET + rows * rows;
+    p->ns = p->ns * PACE_FORGET + ns;
+    p->rows_ns = p->rows_ns * PACE_FORGET + rows * ns;
+}
+
+/* Where all passes had about as many rows nothing is known: then it is a sixteenth of a pass, so that it is tried. */
+double ntx_pace_row(const struct ntx_pace *p)
+{
+    if (p->n == 0)
+        return 0;
+    double rows = p->rows / p->n, ns = p->ns / p->n, spread = p->rows2 / p->n - rows * rows, with = p->rows_ns / p->n - rows * ns, weight = 0.05;
+    double guess = ns / ((p->guess > 0 ? 1 / p->guess : 16) - 1 + rows);
+    return NTX_MAX((with + weight * guess) / (spread + weight), 0.0);
+}
+
+double ntx_pace_union(double share, double rows) { return share > 0 && share < 1 ? (1 - pow(1 - share, rows)) / share : rows; }
+
+uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows, double plain, double share, double row, double least, double surer)
+{
+    double path[NTX_DRAFT_NODES] = {1}, tokens = rows, best = surer * rows / plain;
+    uint32_t n = 1;
+    for (uint32_t i = 1; i < d->n; i++) {
+        path[i] = path[d->parent[i]] * ntx_draft_chance(c, d->kind[i], d->depth[i], d->said[i]);
+        tokens += path[i];
+        double more = row * (ntx_pace_union(share, rows + i) - ntx_pace_union(share, rows)), rate = tokens / (plain + more + least * i);
+        n = rate > best ? i + 1 : n;
+        best = NTX_MAX(best, rate);
+    }
+    return n;
+}
+
+double ntx_pace_of(const struct ntx_pace *p, double rows)
+{
+    double known = p->n > 0 ? p->rows / p->n : 0;
+    return p->n > 0 ? NTX_MAX(p->ns / p->n + (rows - known) * ntx_pace_row(p), 0.0) : 0;
+}
+
+/* ---- turns */
+
+#define TURN 16u         /* passes that a rate is taken from */
+#define TRIAL_OFF 4u     /* passes of a trial, */
+#define TRIAL_ON 6u      /*   with their first ones, which */
+#define TRIAL_MOST 16u   /*   or more, while they have taken no longer than */
+#define TRIAL_NS 4e7
+#define SETTLE 2u        /*   do not count: no tree stands yet, or the drafter is still at work */
+#define REST_FIRST 256u  /* passes between trials */
+#define REST_LAST 16384u
+#define SHARE 0.01       /* of the time that may be lost by trials */
+#define AGAIN_BETTER 1.2
+#define SURE 1.1         /* so many times what passes without guesses can give at most, and no trial is needed */
+
+void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on) { *t = (struct ntx_draft_turn){.on = on, .left = on ? TURN : SETTLE + TRIAL_OFF, .rest = REST_FIRST}; }
+
+#define AGAIN 128u       /* passes between a trial that lost and one that is promised to gain */
+
+void ntx_draft_turn_promise(struct ntx_draft_turn *t)
+{
+    if (!t->on && !t->trial && t->left && t->left + NTX_MAX(AGAIN, t->dear) <= t->rest)
+        t->left = 1;
+}
+
+static void turn(struct ntx_draft_turn *t, bool on, bool trial)
+{
+    t->on = on;
+    t->trial = trial;
+    t->tokens = t->ns = t->least = 0;
+    t->passes = 0;
+}
+
+/* Passes until what a trial of guesses lost, its first passes included, is its share of the time. */
+static uint32_t dear(const struct ntx_draft_turn *t)
+{
+    double lost = (t->ns * t->rate[0] - t->tokens) * t->passes / (t->passes - SETTLE);
+    return (uint32_t)NTX_MIN(NTX_MAX(lost / SHARE, 0.0), (double)REST_LAST);
+}
+
+static void end_trial(struct ntx_draft_turn *t)
+{
+    bool pays = t->rate[1] > t->rate[0] * 1.02;
+    t->dear = t->on && !pays ? dear(t) : 0;
+    t->rest = pays ? REST_FIRST : NTX_MAX(NTX_MIN(4 * t->rest, REST_LAST), t->dear);
+    t->left = t->rest;
+    turn(t, pays, false);
+}
+
+void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, double least_ns)
+{
+    uint32_t whole = t->trial ? (t->on ? TRIAL_ON : TRIAL_OFF) : TURN;
+    double *rate = &t->rate[t->on], counted;
+    t->left -= t->left > 0;
+    bool first = t->trial || *rate == 0;
+    if (++t->passes <= SETTLE && first)
+        return;
+    t->tokens += tokens;
+    t->ns += ns;
+    t->least += least_ns;
+    if (t->trial ? t->passes < whole || (t->passes < TRIAL_MOST && t->ns < TRIAL_NS) : t->passes < whole && t->left)
+        return;
+    counted = t->passes - (first ? SETTLE : 0);
+    if (t->ns > 0)
+        *rate = *rate == 0 || t->trial ? t->tokens / t->ns : 0.7 * *rate + 0.3 * t->tokens / t->ns;
+    if (t->trial) {
+        end_trial(t);
+        return;
+    }
+    bool sure = t->on && t->tokens / t->ns * t->least > SURE * counted, lost = t->on && t->rate[0] > 0 && t->rate[1] < t->rate[0];
+    if (sure)
+        t->left = REST_FIRST;
+    if (!t->on && *rate * AGAIN_BETTER < t->rate[1]) /* what seemed better changed for the worse */
+        t->left = NTX_MIN(t->left, REST_FIRST);
+    turn(t, t->on != (!t->left || lost), !t->left || lost);
+}
+
+#define LOOKS 0.004 /* of the time */
+
+void ntx_draft_look_pass(struct ntx_draft_look *l, double ns) { l->over_ns = NTX_MAX(l->over_ns - LOOKS * ns, 0.0); }
+
+/* ---- look-up */
+
+struct way {
+    uint32_t at, alike;  /* the text before `at` is like its end, so many tokens of it */
+    uint32_t node, len;  /* what was taken of it so far: its last node, and how many */
+    double chance;       /* that this one held */
+    int32_t taken[NTX_DRAFT_NODES];
+};
+
+static uint32_t alike(const int32_t *text, uint32_t n, uint32_t at)
+{
+    uint32_t k = 0;
+    while (k < at && k < LIKE_MOST && text[at - 1 - k] == text[n - 1 - k])
+        k++;
+    return k;
+}
+
+/* Keeps the ways that are most alike, of equal ones the latest, each with another token to go on with. */
+static uint32_t keep(struct way *ways, uint32_t n, const int32_t *text, struct way w)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (text[ways[i].at] == text[w.at]) {
+            if (ways[i].alike >= w.alike)
+                return n;
+            memmove(&ways[i], &ways[i + 1], (--n - i) * sizeof *ways);
+        }
+    uint32_t i = n;
+    while (i && ways[i - 1].alike < w.alike)
+        i--;
+    if (i == WAYS)
+        return n;
+    n = NTX_MIN(n, WAYS - 1);
+    memmove(&ways[i + 1], &ways[i], (n - i) * sizeof *ways);
+    ways[i] = w;
+    return n + 1;
+}
+
+static uint32_t find(struct way *ways, const int32_t *text, uint32_t n)
+{
+    uint32_t found = 0;
+    for (uint32_t at = n - 1; at; at--) {
+        uint32_t k = text[at - 1] == text[n - 1] ? alike(text, n, at) : at > 1 && text[at - 2] == text[n - 2] ? alike(text, n - 1, at - 1) / REPLACED : 0;
+        if (k)
+            found = keep(ways, found, text, (struct way){.at = at, .alike = k, .chance = 1});
+    }
+    return found;
+}
+
+/* Behind the end of the text it goes on with what was taken: so what repeats with a short period is found, too. */
+static int32_t next_of(const struct way *w, const int32_t *text, uint32_t n)
+{
+    uint32_t i = w->at + w->len;
+    return i < n ? text[i] : w->taken[i - n];
+}
+
+static void add(struct ntx_draft *d, struct way *w, uint32_t kind, int32_t token)
+{
+    w->node = ntx_draft_add(d, w->node, kind, token, 1);
+    w->taken[w->len++] = token;
+}
+
+void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, const int32_t *text, uint32_t n, uint32_t most, uint32_t deepest, double cost)
+{
+    struct way ways[WAYS];
+    ntx_draft_root(d, text[n - 1], n);
+    most = NTX_MIN(most, NTX_DRAFT_NODES);
+    uint32_t n_ways = most > 1 ? find(ways, text, n) : 0;
+    while (d->n < most) {
+        struct way *best = NULL;
+        double chance = cost;
+        uint32_t kind = 0;
+        for (uint32_t i = 0; i < n_ways; i++) {
+            uint32_t k = kind_of(ways[i].alike + ways[i].len, i && !ways[i].len);
+            double x = ways[i].chance * ntx_draft_chance(c, k, ways[i].len + 1, 1);
+            if (x > chance && ways[i].len < deepest) {
+                best = &ways[i];
+                chance = x;
+                kind = k;
+            }
+        }
+        if (!best)
+            return;
+        best->chance = chance;
+        add(d, best, kind, next_of(best, text, n));
+    }
+}
+
+void ntx_draft_straighten(struct ntx_draft *d)
+{
+    uint32_t n = 1, last = 0; /* which node the last one was */
+    for (uint32_t i = 1; i < d->n; i++) {
+        if (d->parent[i] != last)
+            continue;
+        last = i;
+        d->token[n] = d->token[i];
+        d->kind[n] = d->kind[i];
+        d->said[n] = d->said[i];
+        memcpy(d->also[n], d->also[i], sizeof d->also[n]);
+        memcpy(d->also_said[n], d->also_said[i], sizeof d->also_said[n]);
+        d->parent[n] = (uint8_t)(n - 1);
+        d->depth[n] = (uint8_t)n;
+        n++;
+    }
+    d->n = n;
+}

@@ -1,0 +1,43 @@
+/* draft_states.c: what goes by the model's states, its own next-token block or a file, as one of those that guess (draft_file.h). */
+#include <errno.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/engine/draft_file.h"
+
+static struct ntx_drafter_text shown_text(const struct ntx_draft_text *t)
+{
+    return (struct ntx_drafter_text){.session = t->session, .tokens = t->tokens, .n = t->n, .n_prompt = t->n_prompt, .sampling = *t->sampling};
+}
+
+static void take_tree(struct ntx_draft_file *f, const struct ntx_draft_text *t, unsigned number)
+{
+    struct ntx_guess guess[NTX_DRAFTER_NODES];
+    f->tree.n_nodes = ntx_drafter_tree(f->by_states, number, guess);
+    f->tree.n_text = t->n;
+    for (uint32_t i = 0; i < f->tree.n_nodes; i++)
+        f->tree.node[i] = (struct ntx_drafts_node){guess[i].token, guess[i].parent, guess[i].chance};
+}
+
+bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost)
+{
+    const struct ntx_drafter_text x = shown_text(t);
+    int rc = most > 1 ? ntx_drafter_follow(f->by_states, &x) : -EAGAIN;
+    unsigned number = (unsigned)rc;
+    f->tree.n_nodes = 0;
+    if (rc < 0)
+        return false;
+    do
+        take_tree(f, t, number);
+    while (!ntx__draft_settled(&f->tree, most, cost) && (rc = ntx_drafter_grow(f->by_states, number, NTX_DRAFT_NODES)) > 0);
+    if (rc < 0 && !f->told)
+        ntx_log(NTX_LOG_WARN, "no drafts of what goes by the model's states: %s", strerror(-rc));
+    f->told |= rc < 0;
+    return rc >= 0;
+}
+
+void ntx_draft_file_show(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t pos, const float *state, bool read)
+{
+    const struct ntx_drafter_text x = shown_text(t);
+    (void)ntx_drafter_saw(f->by_states, &x, pos, state, read && !f->told); /* what failed to be read shows when it is wanted */
+}

@@ -1,0 +1,404 @@
+/* One pass: who has rows in it, running it, and what becomes of its results. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/util.h"
+#include "computed/engine/engine_impl.h"
+#include "computed/pass/finite.h"
+#include "computed/engine/monitor.h"
+
+static size_t logits_reply_bytes(const struct ntx_engine *e)
+{
+    return e->l->env.n_vocab * sizeof(float) + 64;
+}
+
+static size_t states_reply_bytes(const struct ntx_engine *e)
+{
+    return ntx_capture_floats(e->l->model, e->l->capture_ffns) * sizeof(float) + 64;
+}
+
+/* A client that does not take its replies lets its own sessions rest, nobody else's. */
+static void collect(struct ntx_engine *e)
+{
+    e->n_live = 0;
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        if (s->state == NTX_SESSION_RUNNING && ntx_writer_room(s->writer) && !ntx_writer_closed(s->writer)) {
+            s->take = 0;
+            s->draft = NULL;
+            s->shadow = NULL;
+            e->live[e->n_live++] = s;
+        }
+    ntx__engine_follow(e);
+}
+
+struct budget {
+    uint32_t rows, logits, probes, states, decode;
+    const struct ntx_session *shown; /* whose steps this pass shows */
+};
+
+/* What its steps gave may be tens of MiB a row, more than a writer holds: one session's in a pass. They come first in turn. */
+static bool may_show(struct budget *b, const struct ntx_session *s)
+{
+    if (s->steps && !b->shown)
+        b->shown = s;
+    return !s->steps || b->shown == s;
+}
+
+#define CAPTURE_EVERY 8 /* of a prompt's tokens, one is looked at for the skip policy */
+
+/* Rows of calibration that a pass may have besides all those that sessions look at for themselves. */
+static uint32_t state_rows(const struct ntx_engine *e)
+{
+    uint32_t others = e->max_rows / CAPTURE_EVERY + 2 * e->l->max_sessions;
+    return e->l->capture_rows > others ? e->l->capture_rows - others : 0;
+}
+
+/* Up to n more rows of s, as long as there is room for the logits that they ask for. */
+static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
+{
+    uint32_t before = s->take;
+    while (n-- && b->rows && s->take < ntx_session_ready(s)) {
+        bool logits = ntx_session_wants_logits(s, s->n_past + s->take), state = s->kind == NTX_SESSION_STATES;
+        if ((logits && !b->logits) || (state && !b->states))
+            break;
+        b->logits -= logits;
+        b->states -= state;
+        b->rows--;
+        s->take++;
+    }
+    return s->take > before;
+}
+
+/* Rows whose logits the client's writer has room for, and those before them that give none; one at least, or it would never
+ * go on. Writers share what is free, so each gets a part of it in this pass. */
+static uint32_t writer_room(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
+        return UINT32_MAX;
+    size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) + ntx__engine_steps_bytes(e, s) : states_reply_bytes(e);
+    size_t room = ntx_writer_room(s->writer) / e->n_live / reply;
+    size_t silent = s->kind == NTX_SESSION_LOGITS && !s->steps && s->n_past < s->from ? s->from - s->n_past : 0;
+    return (uint32_t)NTX_MAX(room + silent, (size_t)1);
+}
+
+static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first, uint32_t n_prompts)
+{
+    uint32_t fair = NTX_MAX(b->rows / n_prompts, 1u);
+    for (int round = 0; round < 2; round++) /* a fair share for each, then the rest in order */
+        for (uint32_t i = 0; i < e->n_live && b->rows; i++) {
+            struct ntx_session *s = e->live[(first + i) % e->n_live];
+            if (ntx_session_decoding(s) || s->waits || !may_show(b, s))
+                continue;
+            uint32_t most = writer_room(e, s), share = round ? b->rows : fair;
+            grow(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
+        }
+}
+
+/* What is left goes to guesses. */
+static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
+{
+    struct ntx_session *s = e->live[i];
+    if (s->kind == NTX_SESSION_GENERATE && !ntx_session_decoding(s))
+        ntx__engine_draft_ahead(e, s);
+    if (s->take < ntx_session_todo(s) || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
+        return;
+    uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), NTX_MIN(b->decode, b->probes))) - 1;
+    b->rows -= more;
+    b->logits -= more;
+    b->decode -= more;
+    b->probes -= more;
+    s->take += more;
+}
+
+/* One row for each session that writes, and those that it computes again (engine_draft.c); the rest for prompts: at least one row where the pass has two. Begins with another session each
+ * time, so that a pass too small for all serves all in turn. */
+static void share_rows(struct ntx_engine *e)
+{
+    struct budget b = {e->max_rows, e->l->logits_rows, e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX, state_rows(e),
+                       e->l->ffn.kind == NTX_FFN_PREDICTED ? NTX_DECODE_ROWS : UINT32_MAX, NULL};
+    uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
+    for (uint32_t i = 0; i < e->n_live; i++)
+        n_prompts += !ntx_session_decoding(e->live[i]) && !e->live[i]->waits;
+    uint32_t spare = !n_prompts ? 0 : e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1);
+    for (uint32_t i = 0; i < e->n_live && b.rows > spare && b.probes; i++) {
+        struct ntx_session *s = e->live[(first + i) % e->n_live];
+        if (ntx_session_decoding(s) && may_show(&b, s) && grow(s, &b, ntx_session_ready(s))) {
+            b.probes--;
+            b.decode -= b.decode > 0;
+        }
+    }
+    if (n_prompts)
+        give_prompts(e, &b, first, n_prompts);
+    for (uint32_t i = 0; i < e->n_live && e->drafting; i++)
+        give_draft(e, &b, (first + i) % e->n_live);
+}
+
+/* Every so many generated tokens one skips nothing, to see whether the policy is still right. */
+static bool verifies(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    uint32_t every = e->l->set.skip_verify;
+    return e->l->skips && every && s->decoded % every == every - 1;
+}
+
+static bool captures(const struct ntx_engine *e, const struct ntx_session *s, uint32_t pos)
+{
+    return s->kind == NTX_SESSION_STATES || (e->l->skips && e->l->set.skip_adapt && pos % CAPTURE_EVERY == CAPTURE_EVERY - 1);
+}
+
+/* There is one for every row that wants it: share_rows left out what goes beyond. */
+static struct ntx_capture *next_capture(struct ntx_engine *e, const struct ntx_session *s, uint32_t i)
+{
+    ntx_capture_place(&e->captures[i], e->capture_memory + i * ntx_capture_floats(e->l->model, e->l->capture_ffns), s->state_layer, e->l->model, e->l->capture_ffns);
+    if (s->kind == NTX_SESSION_STATES) {
+        e->captures[i].ffn_first = s->ffn_first;
+        e->captures[i].ffn_layers = s->ffn_layers;
+    }
+    if (s->kind != NTX_SESSION_STATES)
+        e->captures[i].state = NULL;
+    return &e->captures[i];
+}
+
+/* The groups that it uses are chosen when its prompt has been read. */
+static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session *s)
+{
+    if (s->ffn && !s->ffn->chosen)
+        ntx_ffn_set_choose(s->ffn, e->l->ffn.value);
+    return s->ffn;
+}
+
+static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32_t k, bool decoding, uint32_t *n_logits, uint32_t *n_captures)
+{
+    uint32_t again = s->draft ? ntx_session_todo(s) - 1 : 0, node = k - NTX_MIN(k, again);
+    const struct ntx_draft *d = k < again ? NULL : s->draft;
+    uint32_t depth = d ? d->depth[node] : k, pos = s->n_past + (d ? again : 0) + depth, more = d ? depth : 0;
+    bool logits = d || ntx_session_wants_logits(s, pos), verify = decoding && !k && verifies(e, s);
+    const struct ntx_row row = {
+        .token = d ? d->token[node] : s->tokens[pos],
+        .pos = pos,
+        .n_path = d && !e->chains ? depth + 1 : 0,
+        .path = d && !e->chains ? d->path[node] : NULL,
+        .kv = s->kv,
+        .logits = logits ? e->logits + (size_t)*n_logits * e->l->env.n_vocab : NULL,
+        .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,
+        .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE && !s->choice ? ntx_sampler_enough(s->sampler, more) : 0,
+        .adapter = s->adapter,
+        .may_skip = decoding && !s->predictor_lost && !verify,
+        .rounded = !decoding,
+        .all_groups = !decoding,
+        .ffn = decoding ? set_of(e, s) : NULL,
+        .add = decoding ? NULL : s->ffn,
+        .session = s->id,
+        .similar = s->similar,
+        .pool = s->pool,
+        .left = e->left && s->kind == NTX_SESSION_GENERATE && !s->pinned ? e->left + (size_t)(s->first_row + k) * e->left_width : NULL,
+        .watched = s->steps != NTX_STEPS_NONE,
+        .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, (*n_captures)++) : NULL,
+    };
+    *n_logits += logits;
+    return row;
+}
+
+/* Sessions that write come first: so a decode row has the same number whether others read their prompts or not. */
+static void lay_rows(struct ntx_engine *e)
+{
+    uint32_t n = 0, n_logits = 0, n_captures = 0, seat = 0;
+    for (uint32_t i = 0; i < 2 * e->n_live; i++) {
+        struct ntx_session *s = e->live[i % e->n_live];
+        bool decoding = ntx_session_decoding(s);
+        if (decoding != (i < e->n_live))
+            continue;
+        s->first_row = n;
+        for (uint32_t k = 0; k < s->take; k++) {
+            e->rows[n] = row_of(e, s, k, decoding, &n_logits, &n_captures);
+            e->rows[n++].seat = seat;
+        }
+        seat += s->take > 0;
+    }
+    e->n_rows = n;
+}
+
+static void count_pass(struct ntx_engine *e, uint64_t t0)
+{
+    struct timespec cpu;
+    ntx_count(e->c.counters, NTX_C_comp_passes, 1);
+    ntx_count(e->c.counters, NTX_C_comp_rows, e->n_rows);
+    uint64_t now = ntx_now_ns();
+    ntx_count(e->c.counters, NTX_C_comp_pass_ns, now - t0);
+    ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_PASS, t0, now, e->n_rows, e->pass - 1, 0);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
+}
+
+/* No token of a pass is shown before it is sure that it was computed from the file that was loaded. */
+static int run(struct ntx_engine *e, struct ntx_err *err)
+{
+    struct ntx_batch b = {.pass = e->pass, .rows = e->rows, .n_rows = e->n_rows};
+    uint64_t t0 = ntx_now_ns();
+    atomic_store_explicit(&e->l->region.orders->current_pass, e->pass, memory_order_relaxed);
+    int rc = ntx_forward_run(e->l->forward, &b);
+    e->pass++;
+    ntx_gauge(e->c.counters, NTX_C_comp_pass_layer, 0);
+    count_pass(e, t0);
+    if (!rc) {
+        ntx__engine_paced(e, ntx_now_ns() - t0);
+        return ntx_loaded_check(e->l, err);
+    }
+    if (e->l->device && ntx_device_lost(e->l->device))
+        ntx_mail_note(e->c.mail, NTX_MAIL_GPU_LOST);
+    if (e->l->ranks && ntx_ranks_lost(e->l->ranks))
+        ntx_mail_note(e->c.mail, NTX_MAIL_RANKS_LOST);
+    const struct ntx_err *ours = ntx_forward_error(e->l->forward), *why = ours->text[0] ? ours : &e->l->weights->error;
+    return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
+}
+
+static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
+{
+    for (uint32_t k = 0; k < s->take; k++) {
+        if (rows[k].logits)
+            ntx_mail_logits(e->c.mail, s->writer, s->request, first_pos + k, rows[k].logits, e->l->env.n_vocab);
+    }
+}
+
+static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
+{
+    const struct ntx_hparams *hp = &e->l->model->hp;
+    for (uint32_t k = 0; k < s->take; k++) {
+        const struct ntx_capture *y = rows[k].capture;
+        const struct ntx_states_row m = {
+            .row = first_pos + k,
+            .state = {y->state, hp->n_embd},
+            .similar = {y->similar, 3 * (size_t)hp->n_layers},
+            .ffn_state = {y->ffn_state, (size_t)s->ffn_layers * hp->n_embd},
+            .ffn_energy = {y->ffn_energy, (size_t)s->ffn_layers * y->units},
+        };
+        ntx_mail_states(e->c.mail, s->writer, s->request, &m);
+    }
+}
+
+static int give_pool(struct ntx_engine *e, struct ntx_session *s)
+{
+    uint32_t n = e->l->env.n_embd;
+    const struct ntx_states_row m = {.row = s->n_tokens, .state = {s->pool, n}};
+    for (uint32_t i = 0; i < n; i++)
+        s->pool[i] /= (float)s->n_tokens;
+    if (!ntx_floats_finite(s->pool, n)) {
+        ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds, though its weights are numbers");
+        return -EDOM;
+    }
+    ntx_mail_states(e->c.mail, s->writer, s->request, &m);
+    return 0;
+}
+
+/* What the pass showed of a session's rows, whatever kind it is. */
+void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n, bool decoding)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (rows[k].capture && s->kind != NTX_SESSION_STATES && ntx_session_saw(s, rows[k].capture->similar, e->l->model->hp.n_layers))
+            ntx_log(NTX_LOG_WARN, "no memory for what a session has seen: its skip policy does not adapt");
+    if (!decoding)
+        return;
+    s->decoded++;
+    if (rows->may_skip) {
+        const uint32_t row = (uint32_t)(rows - e->rows);
+        s->run.skipped_layers += ntx_skip_layers(e->c.skip, row);
+        s->predictor_lost |= ntx_skip_lost(e->c.skip, row);
+    }
+    if (s->kind != NTX_SESSION_GENERATE)
+        ntx_run_token(&s->run, e->c.counters);
+}
+
+static bool logits_finite(const struct ntx_engine *e, const struct ntx_row *row)
+{
+    for (uint32_t i = 0; i < row->n_best; i++)
+        if (!ntx_floats_finite(&row->best[i].logit, 1))
+            return false;
+    return !row->logits || row->n_best || ntx_floats_finite(row->logits, e->l->env.n_vocab);
+}
+
+/* Weights are looked at (finite.h), but finite ones may give values beyond what a float holds. */
+int ntx__engine_finite(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (!logits_finite(e, &rows[k])) {
+            ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds (a logit is a NaN or an infinity), though its weights are numbers: "
+                                          "it cannot answer; is it a damaged or unfinished model?");
+            return -EDOM;
+        }
+    return 0;
+}
+
+/* The results of one session's rows. It may be gone afterwards. */
+static void give(struct ntx_engine *e, struct ntx_session *s)
+{
+    const struct ntx_row *rows = e->rows + s->first_row;
+    uint32_t take = s->take, pos = s->n_past;
+    bool decoding = ntx_session_decoding(s);
+    if (decoding && s->kind == NTX_SESSION_GENERATE) {
+        ntx__engine_verify(e, s);
+        return;
+    }
+    if (ntx__engine_finite(e, s, rows, take))
+        return;
+    if (!decoding)
+        ntx_count(e->c.counters, NTX_C_comp_prompt_tokens, take);
+    ntx__engine_learn(e, s, rows, take, decoding);
+    s->n_exact += !decoding && s->n_exact == s->n_past ? take : 0;
+    s->n_past += take;
+    for (uint32_t k = 0; k < take && s->kind == NTX_SESSION_SCORE; k++)
+        if (rows[k].logits)
+            ntx_session_score_row(s, pos + k, rows[k].logits, e->l->env.n_vocab);
+    if (s->kind == NTX_SESSION_LOGITS)
+        give_logits(e, s, pos, rows);
+    if (s->kind == NTX_SESSION_STATES)
+        give_states(e, s, pos, rows);
+    if (s->kind == NTX_SESSION_GENERATE)
+        ntx__engine_show(e, s, rows, take);
+    if (ntx_session_todo(s)) {
+        if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES && !s->again)
+            ntx_mail_progress(e->c.mail, s->writer, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
+        return;
+    }
+    if (s->pool && give_pool(e, s))
+        return;
+    if (s->kind == NTX_SESSION_GENERATE && !s->pinned)
+        ntx__engine_give_token(e, s, &rows[take - 1]);
+    else
+        ntx__engine_finish(e, s, "");
+}
+
+bool ntx__engine_pass(struct ntx_engine *e)
+{
+    struct ntx_err err = {0};
+    uint64_t t0 = ntx_now_ns();
+    collect(e);
+    if (!e->n_live)
+        return false;
+    e->pass_tokens = 0;
+    share_rows(e);
+    ntx__engine_prepare_prefixes(e);
+    lay_rows(e);
+    if (!e->n_rows)
+        return false;
+    if (!ntx__engine_join(e))
+        return true; /* the jobs that wait say what becomes of its sessions */
+    int rc = run(e, &err);
+    if (!ntx__engine_leave(e) && rc == -ECANCELED)
+        return true; /* the same */
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        struct ntx_session *s = e->live[i];
+        if (!s->take)
+            continue;
+        if (rc == -ECANCELED)
+            ntx__engine_finish(e, s, "cancel");
+        else if (rc)
+            ntx__engine_fail(e, s, rc, err.text);
+        else
+            give(e, s);
+    }
+    for (struct ntx_session *s = e->sessions; s; s = s->next)
+        if (s->state == NTX_SESSION_RUNNING)
+            ntx__engine_keep(e, s, false);
+    ntx__engine_turn(e, ntx_now_ns() - t0);
+    return true;
+}

@@ -1,0 +1,31 @@
+/* grammars.h: the compiled grammars of a loaded model: equal constraints share one. A grammar that no request has any
+ * more stays for the next equal one, as long as its memory
+ * is not wanted. Any thread; a grammar itself is immutable. */
+#ifndef NTX_COMPUTED_ENGINE_GRAMMARS_H
+#define NTX_COMPUTED_ENGINE_GRAMMARS_H
+
+#include "computed/engine/request.h"
+#include "computed/grammar/grammar.h"
+
+struct ntx_grammars;
+struct ntx_shared_grammar;
+
+/* All that a compiled grammar depends on. */
+struct ntx_grammar_key {
+    const char *kind, *reply; /* of the constraint; how the model writes (model/reply/reply.h) */
+    bool chat;
+    struct ntx_bytes text;
+};
+typedef int ntx_grammar_make_fn(void *ctx, struct ntx_grammar **out, struct ntx_err *err);
+
+int ntx_grammars_new(struct ntx_grammars **out);
+void ntx_grammars_free(struct ntx_grammars *g); /* when all have been given back; NULL is fine */
+/* The grammar of that key, made where there is none yet. To be given back. */
+int ntx_grammars_take(struct ntx_grammars *g, const struct ntx_grammar_key *key, ntx_grammar_make_fn *make, void *ctx,
+                      struct ntx_shared_grammar **out, struct ntx_err *err);
+void ntx_grammars_give(struct ntx_grammars *g, struct ntx_shared_grammar *s); /* s NULL is fine */
+const struct ntx_grammar *ntx_grammars_of(const struct ntx_shared_grammar *s);
+size_t ntx_grammars_bytes(struct ntx_grammars *g); /* of all that are there */
+bool ntx_grammars_trim(struct ntx_grammars *g);    /* the one that nobody has and nobody had for longest goes; false: all are in use */
+
+#endif

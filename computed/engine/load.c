@@ -1,0 +1,540 @@
+#include "computed/engine/load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/pass/input_sums.h"
+#include "computed/plan/budget.h"
+#include "model/kind.h"
+#include "model/numbers.h"
+#include "model/override.h"
+#include "model/share_file.h"
+#include "model/state.h"
+#include "proto/frame.h"
+
+static uint32_t online_cpus(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) ? 1 : (uint32_t)NTX_MAX(CPU_COUNT(&set), 1);
+}
+
+static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    bool forced = *r->set.kernel;
+    if (!(l->ops = ntx_cpu_pick(forced ? r->set.kernel : NULL)))
+        return ntx_err_set(err, -EINVAL, "kernel set '%s' is unknown, or this CPU lacks it: there are %s", forced ? r->set.kernel : "", ntx_cpu_names());
+    return 0;
+}
+
+/* As --lora names them: as many as came. */
+static int name_adapters(struct ntx_loaded *l, const char *lora, struct ntx_err *err)
+{
+    char path[NTX_OPTION_MAX];
+    const unsigned n = ntx_gguf_adapters(l->gguf);
+    if (ntx_lora_files(lora) != n)
+        return ntx_err_set(err, -EINVAL, "%u adapters came with the model, and --lora names %u: a file for each "
+                           "name must stand behind the model's", n, ntx_lora_files(lora));
+    l->env.n_adapters = n;
+    for (unsigned i = 0; i < n; i++) {
+        int rc = ntx_lora_file(lora, i, l->env.adapter[i], sizeof l->env.adapter[i], path, sizeof path, err);
+        for (unsigned k = 0; k < i && !rc; k++)
+            if (!strcmp(l->env.adapter[i], l->env.adapter[k]))
+                rc = ntx_err_set(err, -EINVAL, "--lora %s: two adapters are called '%s'; give NAME=FILE", lora, l->env.adapter[i]);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* shared: with other machines, which look at whose share it is (machines.c). */
+static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_machines *shared, struct ntx_err *err)
+{
+    struct ntx_str jinja;
+    int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &l->gguf, err);
+    if (!rc)
+        rc = ntx_gguf_override(l->gguf, set->override_kv, err);
+    if (!rc)
+        rc = ntx_kind_refuse(l->gguf, l->names[0], err);
+    if (!rc && !shared)
+        rc = ntx_share_file_refuse(l->gguf, l->names[0], err);
+    if (!rc)
+        rc = ntx_adapters_fit(l->gguf, l->fds, l->n_files, l->names, err);
+    if (!rc)
+        rc = ntx_model_open(l->gguf, &l->model, err);
+    const bool chooses = !shared || ntx__load_is_first(shared); /* the share of another machine has holes for tables */
+    for (unsigned copy = 0; !rc && chooses && copy < l->n_fds / l->n_files; copy++) /* each is read from */
+        rc = ntx_numbers_check_files(l->model, l->fds + copy * l->n_files, err);
+    if (!rc)
+        rc = ntx_tokenizer_open(l->gguf, &l->tok, err);
+    if (rc)
+        return rc;
+    if ((rc = name_adapters(l, set->lora, err)))
+        return rc;
+    l->env.tok = l->tok;
+    l->env.n_vocab = l->model->hp.n_vocab;
+    l->env.n_embd = l->model->hp.n_embd;
+    l->env.n_layers = l->model->hp.n_layers;
+    if (!ntx_gguf_str(l->gguf, "tokenizer.chat_template", &jinja) && jinja.n) {
+        l->env.has_template = true;
+        if (!ntx_chat_open(jinja.p, jinja.n, l->tok, &l->chat, &l->env.chat_err))
+            l->env.chat = l->chat;
+    }
+    if (ntx_tokenizer_n_vocab(l->tok) > l->env.n_vocab)
+        return ntx_err_set(err, -EINVAL, "%s: the vocabulary has %u tokens, the output matrix %u rows", l->names[0], ntx_tokenizer_n_vocab(l->tok),
+                           l->env.n_vocab);
+    return 0;
+}
+
+/* What a grammar and its automaton may take: a part of what sessions may hold. */
+#define CHOICE_LEAST ((uint64_t)256 << 10)
+#define CHOICE_MOST ((uint64_t)6 << 20)
+
+/* Bytes of a row that a pass looks at closely. */
+static uint64_t look_bytes(const struct ntx_loaded *l) { return ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture); }
+
+static bool looks(const struct ntx_load_request *r) { return r->set.capture || r->set.skip_adapt || r->set.skip_verify; }
+
+/* Rows that a pass may look at closely, beside two of each session: some for calibration. */
+static uint32_t look_rows(const struct ntx_load_request *r) { return looks(r) ? (r->set.rows ? r->set.rows : 512) / 8 + (r->set.capture ? 32 : 0) : 0; }
+
+/* What the plan found room for. */
+static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
+{
+    const struct ntx_budget_clients *c = &l->plan->clients;
+    l->max_sessions = c->sessions;
+    l->logits_rows = c->logits_rows;
+    l->kept_bytes = c->kept_bytes;
+    l->capture_rows = looks(r) ? look_rows(r) + 2 * c->sessions : 0;
+    l->env.read_bytes = c->read_bytes;
+    const uint64_t words = c->constrains ? ntx_budget_words(l->model->hp.n_vocab) : 0;
+    l->env.words_most = NTX_MAX(c->kept_bytes / 2, words); /* it stays, and sessions need the rest */
+    l->env.choice_bytes = NTX_MIN(NTX_MAX((c->kept_bytes - l->env.words_most) / 2, CHOICE_LEAST), CHOICE_MOST);
+    l->env.words = &l->words;
+    l->env.ctx = l->plan->ctx;
+    l->env.capture_ffns = l->capture_ffns;
+}
+
+static uint64_t sums_bytes(const struct ntx_load_request *r, const struct ntx_loaded *l) { return r->set.sum_inputs ? ntx_input_sums_bytes(l->model) : 0; }
+
+/* A model that we opened has its sidecar beside it, with .skip.gguf for .gguf. */
+static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *ffn, struct ntx_err *err)
+{
+    char path[4096];
+    size_t len = strlen(r->path);
+    if (!ntx_skip_learned(r->set.skip) && !ffn->learned)
+        return 0;
+    if (len > 5 && !strcmp(r->path + len - 5, ".gguf"))
+        len -= 5;
+    if (snprintf(path, sizeof path, "%.*s.skip.gguf", (int)len, r->path) >= (int)sizeof path)
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for a sidecar beside it", r->path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return ntx_err_set(err, -errno, "%s: cannot open the sidecar: %s; make it with ntx calibrate", path, strerror(errno));
+    r->sidecar_fd = fd;
+    return 0;
+}
+
+/* What the sidecar says of layers is the predictor's to read; we only say which model it must be of. */
+static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    l->kv_propagate = *r->set.skip_kv ? !strcmp(r->set.skip_kv, "propagate") : ntx_skip_learned(r->set.skip); /* measured: docs/log/skip.md */
+    int rc = r->path && r->sidecar_fd < 0 ? open_sidecar(r, &l->ffn, err) : 0;
+    if (!rc && r->sidecar_fd < 0 && ntx_skip_learned(r->set.skip))
+        rc = ntx_err_set(err, -ENOENT, "skip '%.100s' goes by what a sidecar says, and none came: make one with ntx "
+                         "calibrate, and send it (--sidecar)", r->set.skip);
+    if (!rc && r->sidecar_fd >= 0 && !ntx_skip_learned(r->set.skip) && !l->ffn.learned)
+        rc = ntx_err_set(err, -EINVAL, "a sidecar came, and nothing goes by it: it has a meaning with --skip static "
+                         "or predictive, and with --ffn-sparse predicted where that is learned");
+    if (rc)
+        return rc;
+    l->sidecar_fd = r->sidecar_fd;
+    r->sidecar_fd = -1;
+    return l->sidecar_fd < 0 ? 0 : ntx_model_digest(l->gguf, l->fds, l->digest, err);
+}
+
+/* What it says of FFNs is ours. */
+static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
+{
+    if (!l->ffn.learned)
+        return 0;
+    if (l->sidecar_fd < 0)
+        return ntx_err_set(err, -ENOENT, "--ffn-sparse predicted needs a sidecar here: make it with ntx calibrate MODEL --ffn --text FILE -o SIDECAR");
+    int rc = ntx_ffn_nets_read(l->sidecar_fd, l->model, l->digest, &l->nets, err);
+    l->ffn.nets = l->nets;
+    return rc;
+}
+
+/* Where a conversation goes back further than its windows reach, it is computed again: not with modes that would then come to other values. (On a GPU answers that
+ * are read again as prompts are rounded as such, as those of a session are that was pushed out.) */
+static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_loaded *l) { return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn); }
+
+const char *ntx__load_undrafted(const struct ntx_loaded *l)
+{
+    if (ntx_keeps_rows_only(&l->model->hp))
+        return NULL;
+    return l->back.gpu ? "a GPU's does not go back to where a pass began" : ntx_ffn_mode_groups(&l->ffn) ? "rows that are computed again would use other neurons" : NULL;
+}
+
+/* What every token is folded into has no holes. */
+static int check_recurrent(const struct ntx_load_request *r, const struct ntx_loaded *l, struct ntx_err *err)
+{
+    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL, *never = l->n_drafters && !ntx_draft_auto(r->set.draft) ? ntx__load_undrafted(l) : NULL;
+    if (never)
+        return ntx_err_set(err, -ENOTSUP, "--draft FILE or nextn: layers of a %s model keep a recurrent state, and %s: such a model runs without", l->model->hp.arch, never);
+    if (named && l->model->hp.streams.n && ntx_keeps_rows_only(&l->model->hp))
+        return ntx_err_set(err, -ENOTSUP, "%s: a %s model has several residual streams, from which no layer's part is predicted: such a model runs without", named, l->model->hp.arch);
+    if (!named || ntx_keeps_rows_only(&l->model->hp))
+        return 0;
+    return ntx_err_set(err, -ENOTSUP, "%s: layers of a %s model keep a recurrent state, which every token goes into and none comes out of: such a model runs without", named, l->model->hp.arch);
+}
+
+/* What guesses is only worth its memory where guessing pays. */
+static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan_request *q, struct ntx_plan_clients *clients, uint64_t bytes, struct ntx_err *err)
+{
+    struct ntx_plan_clients fewer = *q->clients;
+    struct ntx_plan_request less = *q;
+    struct ntx_plan *without;
+    fewer.trees = false;
+    fewer.least_rows = ntx_draft_looks_up(set->draft) ? fewer.least_rows : 0;
+    less.clients = &fewer;
+    less.other_bytes -= bytes;
+    int rc = ntx_plan_make(l->model, &less, &without, err);
+    if (rc)
+        return rc;
+    ntx__load_drafters_weigh(l, set, without);
+    if (l->drafters_left_out) {
+        *clients = fewer;
+        q->other_bytes = less.other_bytes;
+    }
+    return 0;
+}
+
+/* What guesses is not streamed: so it is said what it has of the budget that is too small. */
+static int no_room_to_guess(const struct ntx_loaded *l, uint64_t bytes, struct ntx_err *err)
+{
+    char text[sizeof err->text], size[32];
+    bool own = false;
+    for (unsigned i = 0; i < l->n_drafters; i++)
+        own |= l->drafter[i].kind == NTX_GUESSER_NEXTN;
+    memcpy(text, err->text, sizeof text);
+    return ntx_err_set(err, err->code, "%s, or --draft off: what guesses lies in memory whole, of that %s%s", text, ntx_format_size(bytes, size, sizeof size),
+                       own ? " (the model's next-token block, with a copy of the output matrix)" : "");
+}
+
+/* What the machine can do, for predictions. False: nobody measured it. */
+static bool find_profile(const struct ntx_load_request *r, struct ntx_hw *hw)
+{
+    struct ntx_err why = {0};
+    if (ntx_hw_find(hw, &why)) {
+        bool bad = why.code && why.code != -ENOENT;
+        ntx_log(bad ? NTX_LOG_WARN : NTX_LOG_INFO, "no prediction: %s",
+                bad ? why.text : "there is no hardware profile of this machine (ntx doctor measures one)");
+        return false;
+    }
+    ntx_hw_cap(hw, r->set.link_nvme, r->set.link_h2d);
+    if (ntx_hw_busy(hw))
+        ntx_log(NTX_LOG_INFO,
+                "the hardware profile is of a busy machine (a load of %.1f per processor): predictions may be too low",
+                hw->load);
+    return true;
+}
+
+/* Who wants one should not learn it from the first request. */
+static void say_unconstrained(const struct ntx_loaded *l, const struct ntx_plan_request *q)
+{
+    char has[32], from[32];
+    uint64_t bytes = l->plan->clients.constrains || l->machines ? 0 : ntx_plan_constrains_from(l->model, q);
+    if (bytes)
+        ntx_log(NTX_LOG_WARN,
+                "grammars, schemas and tool calls are refused: --ram %s has no room for what they want of %u tokens; from "
+                "--ram %s on it has",
+                ntx_format_size(q->ram_bytes, has, sizeof has), l->model->hp.n_vocab,
+                ntx_format_size(NTX_ROUND_UP(bytes, 1ull << 20), from, sizeof from));
+}
+
+static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    int rc = check_recurrent(r, l, err);
+    if (rc)
+        return rc;
+    l->ram_bytes = r->set.ram ? r->set.ram : ntx_budget_default(r->reclaim_bytes);
+    if (!l->ram_bytes)
+        return ntx_budget_nothing(err);
+    if (r->set.kv_ram && !*r->set.state)
+        return ntx_err_set(err, -EINVAL, "--kv-ram keeps older keys and values in a file: say in which directory with --state DIR (ntx.conf: state under [prefix])");
+    struct ntx_hw hw;
+    const bool have = find_profile(r, &hw);
+    const uint32_t threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus();
+    uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0), drafter = 0;
+    enum ntx_kv_type kv_type;
+    rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
+    if (!rc)
+        rc = ntx__load_drafters_bytes(l, &r->set, threads, &drafter, err);
+    held += drafter;
+    if (rc)
+        return rc;
+    l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
+    struct ntx_plan_clients clients = {
+        .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0, .watched_bytes = looks(r) ? 2 * look_bytes(l) : 0,
+        .least_rows = ntx_draft_rows(r->set.draft, r->set.draft_nodes), .trees = ntx_draft_trees(r->set.draft, r->set.draft_nodes),
+    };
+    struct ntx_plan_request q = {
+        .kv_type = kv_type,
+        .kv_all = keeps_all_kv(r, l),
+        .no_prefixes = r->set.no_prefix_cache,
+        .kv_ram = r->set.kv_ram,
+        .ffn = l->ffn,
+        .prefetch = !r->set.no_prefetch,
+        .ram_bytes = l->ram_bytes,
+        .other_bytes = held + look_rows(r) * look_bytes(l) + sums_bytes(r, l),
+        .clients = &clients,
+        .vram_bytes = ntx__load_vram(r, l),
+        .unified = l->back.info.integrated,
+        .ctx = r->set.ctx,
+        .sessions = r->set.sessions,
+        .threads = threads,
+        .max_rows = r->set.rows,
+        .chunk_bytes = r->set.chunk,
+        .ring_slots = r->set.ring,
+        .hw = have ? &hw : NULL,
+        .stop = r->stop,
+    };
+    rc = l->machines ? ntx__load_plan_shared(l, &q, err) : ntx_plan_make(l->model, &q, &l->plan, err);
+    if (rc)
+        return rc == -ENOMEM && drafter ? no_room_to_guess(l, drafter, err) : rc;
+    if (drafter && !r->set.draft_nodes && !l->machines && (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
+        return rc;
+    struct ntx_kv_shape kv = l->plan->kv;
+    if ((rc = ntx_kv_shape_limit(&l->model->hp, kv_type, r->set.kv_ram, &kv, err)))
+        return rc;
+    take_clients(r, l);
+    say_unconstrained(l, &q);
+    return ntx__load_plan_gpu(r, l, &q, err);
+}
+
+static char *take_string(char **p)
+{
+    char *s = *p;
+    *p = NULL;
+    return s;
+}
+
+int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct ntx_err *err)
+{
+    struct ntx_loaded *l = calloc(1, sizeof *l);
+    if (!l)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    l->wake_fd = -1;
+    l->sidecar_fd = -1;
+    int rc = ntx__load_files(r, l, err);
+    if (!rc)
+        rc = pick_kernel(r, l, err);
+    if (!rc)
+        rc = read_model(l, &r->set, r->machines, err);
+    if (!rc)
+        rc = ntx_ffn_mode_parse(r->set.ffn_sparse, l->model, &l->ffn, err);
+    if (!rc)
+        rc = take_sidecar(r, l, err);
+    if (!rc)
+        rc = take_nets(l, err);
+    if (!rc && (!r->machines || ntx__load_is_first(r->machines))) /* the others keep no texts */
+        rc = ntx__load_drafters_open(r, l, err);
+    if (!rc && !r->machines)
+        rc = ntx__load_pick_gpu(r, l, err);
+    if (!rc && r->machines)
+        rc = ntx__load_share(r, l, err);
+    if (!rc)
+        rc = plan(r, l, err);
+    if (rc && r->machines)
+        ntx__load_unshared(r->machines, l, err);
+    if (rc) {
+        ntx_loaded_free(l);
+        return rc;
+    }
+    l->set = r->set;
+    r->set = (struct ntx_load_settings){0};
+    l->iod_fault = take_string(&r->iod_fault);
+    l->predictor_fault = take_string(&r->predictor_fault);
+    *out = l;
+    return 0;
+}
+
+/* K and V of a skipped layer are read all the same: no drop map leaves them out. */
+static void keep_kv(struct ntx_loaded *l, uint32_t layer)
+{
+    const struct ntx_layer *y = &l->model->layers[layer];
+    for (const struct ntx_step *s = y->step; s < y->step + y->n_steps; s++)
+        for (uint8_t i = 0; i < s->n_weights && s->feeds; i++) {
+            const struct ntx_weight *w = &l->plan->chunks->layers[layer].of[s->weight[i]];
+            for (uint32_t c = 0; c < w->n_chunks; c++)
+                l->region.chunks[w->chunk0 + c].layer = NTX_NEVER_DROPPED;
+        }
+}
+
+/* The plan, which iod gets a copy of: written once, before the region is handed to anybody. */
+static void fill_tables(struct ntx_loaded *l)
+{
+    struct ntx_region_hdr *h = l->region.hdr;
+    memcpy(l->region.sched, l->plan->sched, l->plan->geo.n_sched * sizeof *l->plan->sched);
+    for (uint32_t i = 0; i < h->n_chunks; i++) {
+        l->region.chunks[i] = l->plan->table[i];
+        if (l->region.chunks[i].placement == NTX_PLACE_HOST)
+            l->region.chunks[i].where += h->off_arena;
+        if (l->region.chunks[i].placement == NTX_PLACE_STORAGE && l->plan->chunks->list[i].end)
+            l->region.chunks[i].layer = NTX_END_OF_LAST(h->n_layers); /* left out of a pass of which nobody wants it */
+    }
+    for (uint32_t i = 0; l->kv_propagate && i < h->n_layers; i++)
+        keep_kv(l, i);
+    for (unsigned i = 0; i < l->n_files; i++)
+        h->file_bytes[i] = (uint64_t)l->stamps[i].st_size;
+}
+
+int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *counters, struct ntx_err *err)
+{
+    l->plan->geo.epoch = epoch;
+    l->counters = counters;
+    bool by_parts = !l->back.gpu; /* a GPU has all of it locked */
+    int rc = by_parts ? ntx__load_begin_region(l, err) : ntx_region_create(&l->plan->geo, &l->region, l->note, sizeof l->note, err);
+    if (rc)
+        return rc;
+    fill_tables(l);
+    if ((rc = ntx_region_publish(&l->region, err)))
+        return rc;
+    if ((l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
+        return ntx_err_set(err, -errno, "cannot make an eventfd: %s", strerror(errno));
+    const struct ntx_plan *p = l->plan;
+    struct ntx_stream_config c = {
+        .region = &l->region,
+        .counters = counters,
+        .wake_fd = l->wake_fd,
+        .wait_limit_s = 60,
+        .names = (const char *const *)l->names,
+        .chunks = p->chunks,
+        .frames = &p->frames,
+        .prefetch = !l->set.no_prefetch,
+        .windows_at = l->region.hdr->off_arena + p->geo.arena_bytes - p->n_windows * p->window_bytes,
+        .window_bytes = p->window_bytes,
+        .n_windows = p->n_windows,
+        .read_gap = p->read_gap,
+        .frames_at = l->region.hdr->off_arena + p->geo.arena_bytes - ntx_frames_bytes(&p->frames),
+    };
+    if ((rc = ntx_stream_new(&c, &l->stream)))
+        return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
+    if (by_parts && (rc = ntx__load_arena_start(l, err)))
+        return rc;
+    if ((rc = ntx__load_drafters_build(l, epoch, err)))
+        return rc;
+    if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, &l->plan->kv, &l->kv, err)))
+        return rc;
+    if (l->model->hp.kv_share)
+        ntx_ranks_keep(l->ranks, l->kv);
+    const struct ntx_drive drive = {l->set.link_nvme > 0 ? &l->region.ring->drive_until : NULL, 1e9 / NTX_MAX(l->set.link_nvme, 1.0)};
+    if (l->plan->kv.ram && (rc = ntx_kv_pool_spill(l->kv, l->set.state, l->plan->kv.ram, drive, err)))
+        return rc;
+    return ntx__load_build_gpu(l, err);
+}
+
+int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err)
+{
+    if (l->set.sum_inputs && (l->device || !(l->sums = ntx_input_sums_new(l->model))))
+        return ntx_err_set(err, l->device ? -ENOTSUP : -ENOMEM, l->device ? "sums of inputs are made by the CPU: --backend cpu" : "no memory for sums of inputs");
+    struct ntx_forward_config c = {
+        .model = l->model,
+        .chunks = l->plan->chunks,
+        .ops = l->ops,
+        .weights = l->weights = ntx_stream_weights(l->stream),
+        .threads = l->plan->threads,
+        .max_rows = l->plan->max_rows,
+        .ctx = l->plan->ctx,
+        .skip = *skip,
+        .ffn = l->ffn,
+        .counters = l->counters,
+        .trace_experts = l->set.trace_experts,
+        .backend = l->back.kind ? l->back.kind->table : NULL,
+        .device = l->device,
+        .ranks = l->ranks,
+        .sums = l->sums,
+    };
+    for (unsigned i = 0; i < l->n_drafters; i++)
+        if (l->drafter[i].needs.n_taps) {
+            c.n_taps = l->drafter[i].needs.n_taps;
+            c.taps = l->drafter[i].needs.tap;
+        }
+    if (l->ranks && ntx__load_is_first(l->machines))
+        c.backend = ntx_ranks_backend(l->ranks);
+    if (l->device && !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */
+        c.skip = (struct ntx_skip_hooks){0};
+    int rc = ntx_forward_new(&c, &l->forward, err);
+    if (!rc)
+        ntx__load_start_gpu(l);
+    return rc;
+}
+
+void ntx_loaded_free(struct ntx_loaded *l)
+{
+    if (!l)
+        return;
+    ntx__load_arena_free(l);
+    ntx__load_free_gpu(l);
+    if (l->ranks && l->forward)
+        ntx__load_over(l);
+    ntx_forward_free(l->forward);
+    ntx_ranks_free(l->ranks);
+    ntx_input_sums_free(l->sums);
+    ntx_kv_pool_free(l->kv);
+    ntx_stream_free(l->stream);
+    ntx_region_close(&l->region);
+    if (l->wake_fd >= 0)
+        close(l->wake_fd);
+    ntx_plan_free(l->plan);
+    ntx_words_free(l->words);
+    ntx_chat_free(l->chat);
+    ntx_tokenizer_free(l->tok);
+    ntx_ffn_nets_free(l->nets);
+    ntx_model_free(l->model);
+    ntx_gguf_free(l->gguf);
+    for (unsigned i = 0; i < l->n_fds; i++) {
+        close(l->fds[i]);
+        free(l->names[i]);
+    }
+    if (l->sidecar_fd >= 0)
+        close(l->sidecar_fd);
+    ntx__load_drafters_free(l);
+    ntx_settings_drop(&ntx_load_settings, &l->set);
+    free(l->iod_fault);
+    free(l->predictor_fault);
+    free(l);
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+bool ntx_loaded_changed(const struct stat *was, const struct stat *now)
+{
+    /* A name that was removed or added changes ctime too, and no byte of the file. */
+    bool renamed = now->st_nlink != was->st_nlink;
+    return now->st_size != was->st_size || !same_time(now->st_mtim, was->st_mtim) ||
+           (!renamed && !same_time(now->st_ctim, was->st_ctim));
+}
+
+int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err)
+{
+    struct stat now;
+    for (unsigned i = 0; i < l->n_fds; i++) {
+        const struct stat *was = &l->stamps[i];
+        if (fstat(l->fds[i], &now))
+            return ntx_err_set(err, -errno, "%s: %s", l->names[i], strerror(errno));
+        if (ntx_loaded_changed(was, &now))
+            return ntx_err_set(err, -ESTALE, "%s: the file has been changed while it was loaded: load the model again", l->names[i]);
+    }
+    return 0;
+}

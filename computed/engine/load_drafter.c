@@ -1,0 +1,238 @@
+/* load_drafter.c: files that guess (--draft FILE): found to suit the model and counted in the budget; small models are then the predictor's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/engine/draft.h"
+#include "computed/engine/load.h"
+#include "computed/plan/guesses.h"
+#include "model/digest.h"
+#include "proto/frame.h"
+
+/* A model that we opened has its drafters' paths in ntx.conf. */
+static int open_path(const struct ntx_load_request *r, unsigned i, int *fd, struct ntx_err *err)
+{
+    char file[NTX_OPTION_MAX];
+    int rc = ntx_draft_file(r->set.draft, i, file, sizeof file, err);
+    if (rc)
+        return rc;
+    if (!r->path)
+        return ntx_err_set(err, -EINVAL, "--draft '%.100s': the drafter's file did not come with the request; there are also off and lookup", file);
+    *fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    return *fd < 0 ? ntx_err_set(err, -errno, "%s: cannot open the drafter: %s", file, strerror(errno)) : 0;
+}
+
+/* Of a model that we opened: the drafter that its card names, where it is there. */
+static void open_card(const struct ntx_load_request *r, struct ntx_loaded *l)
+{
+    char file[NTX_OPTION_MAX];
+    int fd = ntx_guesser_card(l->gguf, r->path, file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1;
+    if (fd >= 0)
+        l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = fd};
+}
+
+/* The model's own block: where it is named; or where nobody names anything, and there is one. */
+static int open_nextn(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    bool named = ntx_draft_nextn(r->set.draft);
+    if (!named && (!ntx_draft_auto(r->set.draft) || !l->model->hp.n_nextn))
+        return 0;
+    if (l->n_drafters == NTX_DRAFT_FILES)
+        return named ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;
+    l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = -1, .kind = NTX_GUESSER_NEXTN};
+    return 0;
+}
+
+int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    bool automatic = ntx_draft_auto(r->set.draft);
+    unsigned n = automatic ? r->n_drafters : ntx_draft_files(r->set.draft);
+    if (automatic && !n && r->path)
+        open_card(r, l);
+    int rc = n > NTX_DRAFT_FILES ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;
+    for (unsigned i = 0; i < n && !rc; i++) {
+        struct ntx_load_drafter *d = &l->drafter[i];
+        *d = (struct ntx_load_drafter){.fd = i < r->n_drafters ? r->drafter_fd[i] : -1};
+        if (i < r->n_drafters)
+            r->drafter_fd[i] = -1;
+        rc = d->fd < 0 ? open_path(r, i, &d->fd, err) : 0;
+        l->n_drafters += !rc;
+    }
+    return rc ? rc : open_nextn(r, l, err);
+}
+
+/* Of the model's own block that is a copy of the output matrix, too. What goes by states has those that rows of a pass leave. */
+static int look(const struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_load_drafter *d, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+{
+    const bool own = d->kind == NTX_GUESSER_NEXTN;
+    if (own)
+        d->needs.n_taps = 1, d->needs.tap[0] = l->model->hp.n_layers;
+    int rc = own ? ntx_drafter_nextn_look(l->gguf, ctx, threads, &d->needs.bytes, err) : ntx_guesser_look(d->fd, l->gguf, ctx, threads, &d->kind, &d->needs, err);
+    *bytes = d->needs.bytes + ntx_drafter_left_bytes(d->needs.n_taps * l->model->hp.n_embd, set->rows);
+    return rc;
+}
+
+/* Another one goes by the model's states already. */
+static int check_states(const struct ntx_loaded *l, unsigned i, struct ntx_err *err)
+{
+    for (unsigned k = 0; k < i && l->drafter[i].needs.n_taps; k++)
+        if (l->drafter[k].needs.n_taps)
+            return ntx_err_set(err, -ENOTSUP, "there is one already that goes by the model's states: name one of nextn and files of the EAGLE-3 or DFlash kind");
+    return 0;
+}
+
+static void let_go(struct ntx_loaded *l, unsigned i)
+{
+    if (l->drafter[i].fd >= 0)
+        close(l->drafter[i].fd);
+    memmove(l->drafter + i, l->drafter + i + 1, (--l->n_drafters - i) * sizeof *l->drafter);
+}
+
+/* Why one that nobody named is not used, or NULL. */
+static const char *left_out(const struct ntx_loaded *l, int rc, uint64_t bytes, const struct ntx_err *err)
+{
+    if (rc)
+        return err->text;
+    if (ntx__load_undrafted(l))
+        return "guesses of a file do not suit its recurrent state here";
+    return ntx_guesser_small(bytes, l->ram_bytes) ? NULL : "it would take too much of --ram";
+}
+
+/* Where nobody names a context the plan may have 4096 tokens at most. */
+int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+{
+    bool unasked = ntx_draft_auto(set->draft);
+    const uint32_t ctx = set->ctx ? set->ctx : NTX_MIN(l->model->hp.ctx_train, 4096u);
+    *bytes = 0;
+    for (unsigned i = 0; i < l->n_drafters;) {
+        struct ntx_load_drafter *d = &l->drafter[i];
+        uint64_t its = 0;
+        bool own = d->kind == NTX_GUESSER_NEXTN;
+        int rc = look(l, set, d, ctx, threads, &its, err);
+        rc = rc ? rc : check_states(l, i, err);
+        if (rc && !unasked)
+            return own ? ntx_err_prefix(err, "--draft nextn"), rc : rc;
+        its += d->kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0;
+        const char *why = unasked ? left_out(l, rc, its, err) : NULL;
+        if (why) {
+            ntx_log(NTX_LOG_INFO, "%s is not used: %s", own ? "the model's own next-token block" : "the drafter that the model's card names", why);
+            *err = (struct ntx_err){0};
+            let_go(l, i);
+            continue;
+        }
+        *bytes += its;
+        i++;
+    }
+    return 0;
+}
+
+int ntx_load_guesses(const struct ntx_loaded *l, struct ntx_guesses *g, char *digest, struct ntx_err *err)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < l->n_drafters && !rc; i++)
+        if (l->drafter[i].kind == NTX_GUESSER_NEXTN)
+            memcpy(g->drafter[i], NTX_GUESSER_NEXTN_DIGEST, NTX_GUESSER_TEXT);
+        else
+            rc = ntx_guesser_digest(l->drafter[i].fd, g->drafter[i], err);
+    *digest = 0;
+    if (rc || (rc = ntx_model_digest(l->gguf, l->fds, digest, err))) {
+        *digest = 0;
+        return rc;
+    }
+    return ntx_guesses_load(digest, g, err);
+}
+
+/* What a token reads from the drive. */
+static double reads(const struct ntx_loaded *l, const struct ntx_plan *p)
+{
+    struct ntx_load_bytes b;
+    double sum = 0;
+    if (!ntx_plan_load(l->model, p, 1, 1, ntx_plan_text(p), &b))
+        return 0;
+    for (unsigned t = 0; t < NTX_TYPE_LIMIT; t++)
+        sum += b.bytes[NTX_TIER_STORAGE][t];
+    return sum;
+}
+
+/* How much faster plain passes are without what guesses, where its memory holds weights: as predicted, or as the drive would have it. */
+static double faster(const struct ntx_loaded *l, const struct ntx_plan *with, const struct ntx_plan *without)
+{
+    if (with->predicted_tok_s > 0 && without->predicted_tok_s > 0)
+        return without->predicted_tok_s / with->predicted_tok_s;
+    double a = reads(l, with), b = reads(l, without);
+    return a > 0 ? NTX_MIN(a / NTX_MAX(b, 1.0), 8.0) : 1;
+}
+
+static void leave_out(struct ntx_loaded *l)
+{
+    for (unsigned i = 0; i < l->n_drafters; i++)
+        if (l->drafter[i].fd >= 0)
+            l->left_out[l->n_left_out++] = l->drafter[i].fd;
+    l->n_drafters = 0;
+    l->drafters_left_out = true;
+    ntx_log(NTX_LOG_INFO, "what guesses by --draft is left out: here it brought less than weights do in its memory; after some loads it is tried again (--draft-nodes N has it in any case)");
+}
+
+void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without)
+{
+    struct ntx_guesses g;
+    struct ntx_err err = {0};
+    char digest[NTX_DIGEST_TEXT];
+    const struct ntx_guess_place *at;
+    bool lookup = ntx_draft_looks_up(set->draft) && !ntx__load_undrafted(l), leave = false;
+    ntx_guesses_begin(&g, ntx_draft_believed);
+    if (!ntx_load_guesses(l, &g, digest, &err) && (at = ntx_guesses_place(&g, lookup ? 2 : 1, l->plan->threads, l->plan->bytes_storage))) {
+        struct ntx_guess_place p = *at;
+        leave = ntx_guesses_leave_out(&p, faster(l, l->plan, without));
+        if (p.away != at->away) {
+            ntx_guesses_settle(&g, &p);
+            leave &= !ntx_guesses_store(digest, &g, &err); /* what is not counted would be for ever */
+        }
+    }
+    struct ntx_plan *other = leave ? l->plan : without;
+    l->plan = leave ? without : l->plan;
+    ntx_plan_free(other);
+    if (leave)
+        leave_out(l);
+}
+
+unsigned ntx_load_drafter_files(const struct ntx_loaded *l)
+{
+    unsigned n = l->n_drafters;
+    return n && l->drafter[n - 1].kind == NTX_GUESSER_NEXTN ? n - 1 : n;
+}
+
+static int build_one(struct ntx_loaded *l, struct ntx_load_drafter *d, uint64_t epoch, struct ntx_err *err)
+{
+    switch (d->kind) {
+    case NTX_GUESSER_MODEL: return ntx_drafts_make(epoch, l->plan->ctx, &d->drafts, err);
+    case NTX_GUESSER_NEXTN: return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->by_states, err);
+    case NTX_GUESSER_STATES: return ntx_drafter_head_new(d->fd, l->gguf, l->fds, l->n_files, l->plan->ctx, l->plan->threads, &d->by_states, err);
+    default: return ntx_guesser_new(d->fd, l->gguf, &d->guesser, err);
+    }
+}
+
+int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < l->n_drafters && !rc; i++)
+        rc = build_one(l, &l->drafter[i], epoch, err);
+    return rc;
+}
+
+void ntx__load_drafters_free(struct ntx_loaded *l)
+{
+    for (unsigned i = 0; i < l->n_drafters; i++) {
+        struct ntx_load_drafter *d = &l->drafter[i];
+        if (d->fd >= 0)
+            close(d->fd);
+        ntx_guesser_free(d->guesser);
+        ntx_drafter_free(d->by_states);
+        if (d->drafts.asks)
+            ntx_drafts_close(&d->drafts);
+    }
+    for (unsigned i = 0; i < l->n_left_out; i++)
+        close(l->left_out[i]);
+}

@@ -1,0 +1,177 @@
+/* From what a person or a program asked to the tokens that are added to a session: raw text, tokens, or the next messages
+ * of a conversation by the model's template. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/engine/session.h"
+
+/* ---- the conversation */
+
+int ntx__dialog_add(struct ntx_dialog *d, size_t n, uint32_t tokens)
+{
+    if (d->n + n + 1 > d->room) {
+        unsigned room = (unsigned)(d->n + n + 1 + d->n / 2);
+        uint32_t *p = realloc(d->begins, room * sizeof *p);
+        if (!p)
+            return -ENOMEM;
+        d->begins = p;
+        d->room = room;
+    }
+    memset(d->begins + d->n, 0xff, (n + 1) * sizeof *d->begins);
+    d->begins[d->n] = tokens;
+    d->n += (unsigned)n + 1;
+    return 0;
+}
+
+/* What was said from message n on, and its tokens. */
+static int forget_from(struct ntx_session *s, uint32_t n, struct ntx_err *err)
+{
+    uint32_t at = n < s->dialog.n ? s->dialog.begins[n] : UINT32_MAX;
+    if (at == UINT32_MAX)
+        return ntx_err_set(err, -EINVAL, "the conversation cannot be cut back to %u messages: it has %u, and no request began there", n, s->dialog.n);
+    s->dialog.n = n;
+    s->n_tokens = at;
+    s->n_past = NTX_MIN(s->n_past, at);
+    if (s->kv)
+        s->n_past = ntx_kv_return(s->kv, s->n_past);
+    s->n_exact = NTX_MIN(s->n_exact, s->n_past);
+    s->n_kept = NTX_MIN(s->n_kept, s->n_past / NTX_KV_BLOCK);
+    return 0;
+}
+
+/* The token that ended the last answer is not fed when the conversation goes on: its template closes the answer itself. Nor is the
+ * end of a message of several (harmony), when the answer was cut just there. */
+bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
+{
+    if (m->cut_to || !s->dialog.n || !m->n_messages || s->n_tokens <= s->n_past)
+        return false;
+    int32_t last = s->tokens[s->n_tokens - 1];
+    return ntx_tokenizer_is_eog(e->tok, last) || ntx_chat_closes(s->view.chat, e->tok, last);
+}
+
+/* ---- what is to be read, and how */
+
+/* The template to render by. */
+static int pick_template(const struct ntx_session_env *e, const struct ntx_request *m, const struct ntx_chat_template **chat, struct ntx_err *err)
+{
+    *chat = e->chat;
+    if (m->chat_template && *m->chat_template) {
+        if (!(*chat = ntx_chat_by_name(m->chat_template)))
+            return ntx_err_set(err, -EINVAL, "unknown chat template '%s': there are %s", m->chat_template, ntx_chat_names());
+        return 0;
+    }
+    if (!*chat && e->has_template)
+        return ntx_err_set(err, -ENOTSUP, "%s: use --raw, or --chat-template with one of %s", e->chat_err.text, ntx_chat_names());
+    if (!*chat)
+        *chat = ntx_chat_by_name("plain");
+    return 0;
+}
+
+/* A model without a template continues a single prompt as a text; only a conversation needs a form. */
+static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
+{
+    return !m->variables.len && !s->n_tokens && !m->keep && !e->chat && !e->has_template && !(m->chat_template && *m->chat_template) && m->n_messages == 1 &&
+           m->messages[0].role && !strcmp(m->messages[0].role, "user");
+}
+
+int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const atomic_bool *unwanted, struct ntx_prompt *p,
+                       struct ntx_err *err)
+{
+    *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .choice_bytes = e->choice_bytes, .words_most = e->words_most, .words = e->words, .reply = ntx_chat_reply(e->chat), .limits = {.memory = e->read_bytes, .cancel = unwanted}};
+    int rc = m->cut_to ? forget_from(s, m->cut_to, err) : 0;
+    if (rc)
+        return rc;
+    if (m->n_messages && m->raw && !m->n_tokens)
+        return ntx_err_set(err, -EINVAL, "a raw prompt and messages of a conversation exclude each other");
+    bool begins = s->n_tokens == (uint32_t)ntx__session_ends(s, e, m);
+    p->limits.ids = 2 * (size_t)e->ctx; /* so much of a prompt that does not fit is counted, so that it can be told */
+    p->flags = begins ? NTX_TOK_BOS : 0;
+    return m->n_tokens || !m->n_messages || is_plain_prompt(s, e, m) ? 0 : pick_template(e, m, &p->chat, err);
+}
+
+/* ---- reading */
+
+static struct ntx_chat_msg message_of(const struct ntx_request_message *m)
+{
+    return (struct ntx_chat_msg){.role = m->role, .text = m->text.len ? m->text.data : "", .len = m->text.len, .fields = m->fields.data, .n_fields = m->fields.len};
+}
+
+/* An answer stands before the messages of a conversation that goes on: all that its template wants to know of it. */
+static int chat_tokens(struct ntx_prompt *p)
+{
+    size_t before = p->follows, n = p->m->n_messages;
+    struct ntx_chat_msg *msgs = n < p->limits.memory / sizeof *msgs ? malloc((n + 1) * sizeof *msgs) : NULL;
+    if (!msgs)
+        return -ENOBUFS;
+    msgs[0] = (struct ntx_chat_msg){.role = "assistant", .text = ""};
+    for (size_t i = 0; i < n; i++)
+        msgs[before + i] = message_of(&p->m->messages[i]);
+    p->more = (struct ntx_chat_more){.variables = p->m->variables.data, .n_variables = p->m->variables.len};
+    int rc = ntx_chat_tokens_with(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->more, &p->limits, &p->ids, &p->err);
+    free(msgs);
+    return rc;
+}
+
+static int given_tokens(struct ntx_prompt *p)
+{
+    const struct ntx_request *m = p->m;
+    if (m->n_tokens > p->limits.ids)
+        return -E2BIG;
+    for (size_t i = 0; i < m->n_tokens; i++)
+        if (m->tokens[i] < 0 || (uint32_t)m->tokens[i] >= p->n_vocab)
+            return ntx_err_set(&p->err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u", m->tokens[i], i, p->n_vocab);
+    if (!(p->ids = malloc(m->n_tokens * sizeof *p->ids)))
+        return -ENOMEM;
+    memcpy(p->ids, m->tokens, m->n_tokens * sizeof *p->ids);
+    return (int)m->n_tokens;
+}
+
+static int text_tokens(struct ntx_prompt *p)
+{
+    const struct ntx_bytes *text = p->m->n_messages ? &p->m->messages[0].text : &p->m->prompt;
+    return ntx_tokenize_within(p->tok, text->data, text->len, p->flags, &p->limits, &p->ids);
+}
+
+/* In words, what a limit or the lack of memory forbade. */
+static int explain(struct ntx_prompt *p, int rc)
+{
+    if (rc == -E2BIG)
+        return ntx_err_set(&p->err, rc, "the prompt has more than %zu tokens, the context holds %u: shorten it, or load the model with a larger --ctx", p->limits.ids, p->ctx);
+    if (rc == -ENOBUFS)
+        return ntx_err_set(&p->err, rc, "the prompt is too long in one piece for the memory that --ram leaves for finding its tokens (%zu KiB): put blanks or newlines into it, "
+                           "shorten it, or load the model with a larger --ram", p->limits.memory >> 10);
+    return ntx_err_set(&p->err, rc, "cannot tokenize the prompt: %s", strerror(-rc));
+}
+
+/* What is asked of the answer's tokens; its fault is the prompt's. */
+static void read_choice(struct ntx_prompt *p)
+{
+    const struct ntx_choice_ask ask = {.m = p->m, .tok = p->tok, .words = p->words, .n_vocab = p->n_vocab, .reply = p->chat ? ntx_chat_reply(p->chat) : p->reply, .chat = p->chat,
+                                       .thinks = p->more.thinks, .memory = p->choice_bytes, .words_most = p->words_most};
+    int rc = ntx_choice_new(&ask, &p->choice, &p->err);
+    if (rc)
+        p->n = rc == -E2BIG ? -EINVAL : rc; /* the grammar is too large: no shorter prompt helps */
+}
+
+void ntx_prompt_read(struct ntx_prompt *p)
+{
+    if (p->limits.cancel && atomic_load(p->limits.cancel)) {
+        p->n = -ECANCELED;
+        return;
+    }
+    p->n = p->m->n_tokens ? given_tokens(p) : p->chat ? chat_tokens(p) : text_tokens(p);
+    if (p->n < 0 && !p->err.text[0])
+        explain(p, p->n);
+    if (p->n >= 0 && ntx_choice_wanted(p->m))
+        read_choice(p);
+}
+
+void ntx_prompt_free(struct ntx_prompt *p)
+{
+    free(p->ids);
+    ntx_choice_free(p->choice);
+    p->ids = NULL;
+    p->choice = NULL;
+}

@@ -1,0 +1,228 @@
+/* tape.c: what a pass of a few rows launches, kept from pass to pass: where it is what the last such pass launched, it is launched as graphs.
+ *
+ *   a launch     the same as in the pass before: nothing is done yet
+ *                another: what was put off is launched, and so is this, and all that follows in this part
+ *   a part ends  all was the same: its graph is launched, which is recorded once this has come twice in a row. A part has NTX__TAPE_PART launches at most, so that the device has begun while the
+ *                host goes on, and ends before all that is no launch (ntx__queue)
+ *
+ * So a graph holds what it was recorded with, and a pass that differs (a context that has grown by a split of attention, another session's adapters) is launched as it is. The
+ * arguments of a launch do not depend on positions, sessions or choices: those lie in the device's memory. Where nothing can be recorded passes are launched as they are, for good. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/gpu/device_impl.h"
+
+#define KERNELS(X)                                                                                                                                                      \
+    X(PRODUCT, product) X(NORM, norm) X(QUANTIZE, quantize) X(ROTATE, rotate) X(ATTEND, attend) X(PREFILL, prefill) X(WIDEN, widen) X(NARROW, narrow) X(SCALE, scale)    \
+    X(GATHER, gather) X(COMBINE, combine) X(BEST, best) X(HIDDEN, hidden) X(COLUMNS, columns) X(MOVE, move) X(STEP, step) X(CONV, recur) X(DELTA, recur) X(INDEX, index) \
+    X(CHOOSE, choose) X(POOL, pool) X(UNPOOLED, pool) X(ROUTE, route) X(SORT, sort)
+#define FILL NTX_GPU_N_KERNELS /* beside those */
+
+struct fill {
+    void *dev;
+    uint64_t bytes;
+};
+
+#define X(name, type) struct ntx_gpu_##type name;
+union args {
+    KERNELS(X)
+    struct fill fill;
+};
+#undef X
+#define X(name, type) [NTX_GPU_##name] = sizeof(struct ntx_gpu_##type),
+static const uint16_t bytes_of[FILL + 1] = {KERNELS(X)[FILL] = sizeof(struct fill)};
+#undef X
+
+/* Bytes between members, which nobody sets, are zeros, so that what is the same compares so. */
+#ifndef __has_builtin
+#define __has_builtin(x) 0
+#endif
+#if __has_builtin(__builtin_clear_padding)
+#define CLEAR_PADDING(p) __builtin_clear_padding(p)
+#else
+#define CLEAR_PADDING(p) (void)(p) /* some passes may be launched as they are that need not be */
+#endif
+
+#define X(name, type) case NTX_GPU_##name: memcpy(&to->name, args, sizeof to->name); CLEAR_PADDING(&to->name); break;
+static void take_args(union args *to, uint32_t what, const void *args)
+{
+    switch (what) {
+    KERNELS(X)
+    default: memcpy(&to->fill, args, sizeof to->fill);
+    }
+}
+#undef X
+
+struct ntx__tape_part {
+    struct ntx_gpu_graph *graph;
+    bool fresh;                 /* it holds these launches */
+    uint32_t n;
+    struct {
+        uint32_t what;          /* enum ntx_gpu_kernel, or FILL: with zeros */
+        union args args;
+    } launch[NTX__TAPE_PART];
+};
+
+static int issue(struct ntx_device *d, const struct ntx__tape_part *p, uint32_t from, uint32_t to)
+{
+    int rc = 0;
+    for (uint32_t i = from; i < to && !rc; i++) {
+        const union args *a = &p->launch[i].args;
+        rc = p->launch[i].what == FILL ? d->ops->fill(d->compute, a->fill.dev, 0, a->fill.bytes) : d->ops->launch(d->compute, (enum ntx_gpu_kernel)p->launch[i].what, a);
+    }
+    return rc;
+}
+
+/* Why nothing is recorded, for who asks. */
+static void refuse(struct ntx_device *d)
+{
+    d->tapes.refused = true;
+    snprintf(d->tapes.why, sizeof d->tapes.why, "%s", d->ops->error(d->c.gpu));
+}
+
+/* False: it is not possible, and nothing is queued. */
+static bool record(struct ntx_device *d, struct ntx__tape_part *p)
+{
+    int rc = d->ops->capture(d->compute);
+    if (!rc) {
+        rc = issue(d, p, 0, p->n);
+        const int end = d->ops->captured(d->compute, &p->graph);
+        rc = rc ? rc : end;
+    }
+    if (rc)
+        refuse(d);
+    p->fresh = !rc;
+    return !rc;
+}
+
+static int launch_same(struct ntx_device *d, struct ntx__tape_part *p)
+{
+    if (p->n >= NTX__TAPE_LEAST && !d->tapes.refused && (p->fresh || record(d, p)))
+        return d->ops->graph_launch(d->compute, p->graph);
+    return issue(d, p, 0, p->n);
+}
+
+/* The part of the tape where the pass stands; NULL: no memory. */
+static struct ntx__tape_part *part_now(struct ntx_device *d)
+{
+    struct ntx__tape *t = d->tapes.now;
+    if (d->tapes.part == NTX__TAPE_PARTS)
+        return NULL;
+    if (!t->part[d->tapes.part])
+        t->part[d->tapes.part] = calloc(1, sizeof *t->part[0]);
+    return t->part[d->tapes.part];
+}
+
+/* The part ends. */
+static int flush(struct ntx_device *d)
+{
+    struct ntx__tapes *t = &d->tapes;
+    struct ntx__tape_part *p = t->at ? t->now->part[t->part] : NULL;
+    int rc = 0;
+    if (!p)
+        return 0;
+    p->fresh &= t->same && t->at == p->n;
+    if (t->same && t->at == p->n)
+        rc = launch_same(d, p);
+    else if (t->same)
+        rc = issue(d, p, 0, t->at);
+    p->n = t->at;
+    t->part++;
+    t->at = 0;
+    t->same = true;
+    return rc;
+}
+
+static int put(struct ntx_device *d, uint32_t what, const void *args)
+{
+    struct ntx__tapes *t = &d->tapes;
+    int rc = t->at == NTX__TAPE_PART ? flush(d) : t->rc;
+    struct ntx__tape_part *p = part_now(d);
+    union args a;
+    if (rc || !p) {
+        t->on = false; /* nothing is put off now */
+        return rc ? rc : what == FILL ? d->ops->fill(d->compute, ((const struct fill *)args)->dev, 0, ((const struct fill *)args)->bytes) : d->ops->launch(d->compute, (enum ntx_gpu_kernel)what, args);
+    }
+    take_args(&a, what, args);
+    if (t->same && t->at < p->n && p->launch[t->at].what == what && !memcmp(&p->launch[t->at].args, &a, bytes_of[what])) {
+        t->at++;
+        return 0;
+    }
+    rc = t->same ? issue(d, p, 0, t->at) : 0;
+    t->same = p->fresh = false;
+    p->launch[t->at].what = what;
+    memcpy(&p->launch[t->at].args, &a, bytes_of[what]);
+    t->at++;
+    return rc ? rc : issue(d, p, t->at - 1, t->at);
+}
+
+int ntx__device_launch(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args) { return d->tapes.on ? put(d, k, args) : d->ops->launch(d->compute, k, args); }
+
+int ntx__device_zero(struct ntx_device *d, void *dev, uint64_t bytes)
+{
+    const struct fill f = {dev, bytes};
+    return d->tapes.on ? put(d, FILL, &f) : d->ops->fill(d->compute, dev, 0, bytes);
+}
+
+struct ntx_gpu_stream *ntx__queue(struct ntx_device *d)
+{
+    int rc = d->tapes.on ? flush(d) : 0;
+    d->tapes.rc = d->tapes.rc ? d->tapes.rc : rc;
+    return d->compute;
+}
+
+void ntx__device_tape_begin(struct ntx_device *d)
+{
+    const uint32_t n = d->f->b->n_rows;
+    d->tapes.on = d->tapes.possible && !d->tapes.refused && n <= NTX__TAPE_ROWS && d->all.n_exact == n;
+    if (d->tapes.on)
+        d->tapes.now = &d->tapes.of[n - 1];
+    d->tapes.part = d->tapes.at = 0;
+    d->tapes.same = true;
+    d->tapes.rc = 0;
+}
+
+int ntx__device_tape_end(struct ntx_device *d, int rc)
+{
+    int late = d->tapes.on && !rc ? flush(d) : 0;
+    d->tapes.on = false;
+    return rc ? rc : d->tapes.rc ? d->tapes.rc : late;
+}
+
+/* Of models that the device has whole: where something is copied the copies are what takes time. Tried once, that it may be said at load. */
+int ntx__device_tape_try(struct ntx_device *d)
+{
+    struct ntx_gpu_graph *g = NULL;
+    bool whole = true;
+    for (uint32_t i = 0; i < d->c.chunks->n; i++)
+        whole &= d->at[i] != NULL;
+    d->tapes.possible = whole && !d->c.no_graphs;
+    if (!d->tapes.possible)
+        return 0;
+    int rc = d->ops->capture(d->compute);
+    if (!rc) {
+        rc = d->ops->fill(d->compute, d->m.pos, 0, sizeof *d->m.pos);
+        const int end = d->ops->captured(d->compute, &g);
+        rc = rc ? rc : end;
+    }
+    if (rc)
+        refuse(d);
+    else
+        rc = d->ops->graph_launch(d->compute, g);
+    d->ops->graph_free(g);
+    return d->tapes.refused ? 0 : rc;
+}
+
+void ntx__device_tape_free(struct ntx_device *d)
+{
+    for (uint32_t n = 0; n < NTX__TAPE_ROWS; n++)
+        for (uint32_t i = 0; i < NTX__TAPE_PARTS; i++)
+            if (d->tapes.of[n].part[i]) {
+                d->ops->graph_free(d->tapes.of[n].part[i]->graph);
+                free(d->tapes.of[n].part[i]);
+            }
+}
+
+const char *ntx_device_graphs(const struct ntx_device *d) { return d->tapes.refused ? d->tapes.why : d->tapes.possible ? "" : NULL; }

@@ -1,0 +1,248 @@
+/* schema_merge.c: several schemas as one that holds where all of them do (allOf, and what stands beside $ref and anyOf), and whether two exclude each other. */
+#include <errno.h>
+#include <string.h>
+
+#include "computed/grammar/schema.h"
+
+/* How two values of one keyword become one. */
+enum how { HOW_MOST, HOW_LEAST, HOW_UNION, HOW_TYPE, HOW_ENUM, HOW_PROPERTIES, HOW_ALL };
+
+static enum how how(const char *key)
+{
+    static const struct {
+        const char *key;
+        enum how how;
+    } table[] = {{"minimum", HOW_MOST}, {"exclusiveMinimum", HOW_MOST}, {"minLength", HOW_MOST}, {"minItems", HOW_MOST}, {"minProperties", HOW_MOST},
+                 {"maximum", HOW_LEAST}, {"exclusiveMaximum", HOW_LEAST}, {"maxLength", HOW_LEAST}, {"maxItems", HOW_LEAST}, {"maxProperties", HOW_LEAST},
+                 {"required", HOW_UNION}, {"type", HOW_TYPE}, {"enum", HOW_ENUM}, {"properties", HOW_PROPERTIES}, {"items", HOW_ALL}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (!strcmp(key, table[i].key))
+            return table[i].how;
+    return HOW_ALL;
+}
+
+static json_t *own(const json_t *v) { return (json_t *)(uintptr_t)v; }
+
+static bool in_list(const json_t *list, const json_t *v)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach(own(list), i, one)
+        if (json_equal(one, v))
+            return true;
+    return false;
+}
+
+static json_t *as_list(const json_t *v) { return json_is_array(v) ? json_incref(own(v)) : json_pack("[O]", v); }
+
+/* Of two lists what is in both, or in one of them; NULL: t has failed. */
+static json_t *both_in(struct tree *t, const json_t *a, const json_t *b, bool join)
+{
+    json_t *x = as_list(a), *y = as_list(b), *out = json_array(), *one;
+    size_t i;
+    if (!ntx__schema_step(t, json_array_size(x) * (2 + ntx__schema_weigh(t, y)) + json_array_size(y) + 32)) {
+        json_decref(x);
+        json_decref(y);
+        json_decref(out);
+        return NULL;
+    }
+    json_array_foreach(x, i, one)
+        if (join || in_list(y, one))
+            json_array_append(out, one);
+    json_array_foreach(y, i, one)
+        if (join && !in_list(x, one))
+            json_array_append(out, one);
+    json_decref(x);
+    json_decref(y);
+    return out;
+}
+
+static json_t *both_types(struct tree *t, const json_t *a, const json_t *b)
+{
+    json_t *out = both_in(t, a, b, false), *integer = json_string("integer"), *number = json_string("number");
+    for (int i = 0; i < 2 && out; i++) { /* an integer is a number */
+        json_t *x = as_list(i ? a : b), *y = as_list(i ? b : a);
+        if (in_list(x, integer) && in_list(y, number) && !in_list(out, integer))
+            json_array_append(out, integer);
+        json_decref(x);
+        json_decref(y);
+    }
+    json_decref(integer);
+    json_decref(number);
+    return out;
+}
+
+static bool equal(struct tree *t, const json_t *a, const json_t *b)
+{
+    ntx__schema_weigh(t, a);
+    ntx__schema_weigh(t, b);
+    return !t->failed && json_equal(a, b);
+}
+
+static json_t *both_properties(struct tree *t, const json_t *a, const json_t *b)
+{
+    json_t *out = ntx__schema_copy(t, a), *v;
+    const char *key;
+    json_object_foreach(own(b), key, v) {
+        if (!ntx__schema_step(t, 8 + strlen(key) / 8))
+            break;
+        const json_t *mine = json_object_get(a, key);
+        json_t *both = mine && !equal(t, mine, v) && ntx__schema_step(t, 48) ? json_pack("{s:[O, O]}", "allOf", mine, v) : NULL;
+        if (both && !ntx__schema_keep(t, json_incref(both)))
+            break;
+        json_object_set(out, key, both ? both : v);
+        json_decref(both);
+    }
+    return out;
+}
+
+/* One keyword of both, which differ. */
+static void merge_key(struct tree *t, json_t *out, const char *key, const json_t *a, const json_t *b)
+{
+    double x = json_number_value(a), y = json_number_value(b);
+    json_t *v = NULL;
+    switch (how(key)) {
+    case HOW_MOST: v = json_incref(own(x > y ? a : b)); break;
+    case HOW_LEAST: v = json_incref(own(x < y ? a : b)); break;
+    case HOW_UNION: v = both_in(t, a, b, true); break;
+    case HOW_TYPE: v = both_types(t, a, b); break;
+    case HOW_ENUM: v = both_in(t, a, b, false); break;
+    case HOW_PROPERTIES: v = both_properties(t, a, b); break;
+    case HOW_ALL:
+        if (!strcmp(key, "items"))
+            v = json_pack("{s:[O, O]}", "allOf", a, b);
+        else if (!strcmp(key, "$ref") || !strcmp(key, "anyOf") || !strcmp(key, "oneOf") || !strcmp(key, "allOf")) {
+            json_t *list = json_object_get(out, "allOf"), *longer = list ? ntx__schema_copy(t, list) : json_array();
+            json_t *more = ntx__schema_step(t, 64) ? json_pack("{s:O}", key, b) : NULL;
+            json_array_append_new(longer, more);
+            json_object_set_new(out, "allOf", longer);
+            return;
+        } else {
+            ntx__tree_fail(t, -EINVAL, "two schemas that must both hold differ in '%.40s': that is not supported", key);
+            return;
+        }
+    }
+    if (v && json_is_array(v) && !json_array_size(v)) /* nothing is of both */
+        json_object_set_new(out, "allOf", json_pack("[b]", 0));
+    else if (v)
+        json_object_set(out, key, v);
+    json_decref(v);
+}
+
+/* What is closed to members other than its own cannot be joined with one that has more of them. */
+static void check_closed(struct tree *t, const json_t *closed, const json_t *other)
+{
+    const json_t *more = json_object_get(closed, "additionalProperties"), *mine = json_object_get(closed, "properties");
+    const char *key;
+    json_t *v;
+    if (!more || json_is_true(more) || !ntx__schema_step(t, json_object_size(json_object_get(other, "properties"))))
+        return;
+    json_object_foreach(json_object_get(other, "properties"), key, v)
+        if (!json_object_get(mine, key))
+            ntx__tree_fail(t, -EINVAL, "two schemas must both hold, and one has no member '%.60s', which the other has: that is not supported", key);
+}
+
+const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t *v;
+    if (json_is_boolean(a) || json_is_boolean(b))
+        return json_is_false(a) || json_is_false(b) ? ntx__schema_keep(t, json_false()) : json_is_true(a) ? b : a;
+    if (!json_is_object(a) || !json_is_object(b)) {
+        ntx__tree_fail(t, -EINVAL, "a schema must be an object, true or false");
+        return NULL;
+    }
+    if (json_object_get(b, "$ref") && !ntx__schema_says(b, "$ref")) /* so that what stands beside it is joined with what it means, not with its name */
+        if (!json_object_get(a, "$ref") && json_is_string(json_object_get(b, "$ref")))
+            b = ntx__schema_target(t, json_string_value(json_object_get(b, "$ref")));
+    if (!b || !json_is_object(b))
+        return b ? ntx__schema_both(t, a, b) : NULL;
+    json_t *out = ntx__schema_keep(t, ntx__schema_copy(t, a));
+    if (!out)
+        return NULL;
+    check_closed(t, a, b);
+    check_closed(t, b, a);
+    json_object_foreach(own(b), key, v) {
+        const json_t *mine = json_object_get(a, key);
+        if (!ntx__schema_step(t, 8 + strlen(key) / 8))
+            return NULL;
+        if (ntx__schema_annotation(key) && mine)
+            continue;
+        if (!mine && strcmp(key, "allOf"))
+            json_object_set(out, key, v);
+        else if (!mine)
+            merge_key(t, out, key, NULL, v);
+        else if (!equal(t, mine, v) && !t->failed)
+            merge_key(t, out, key, mine, v);
+    }
+    return t->failed ? NULL : out;
+}
+
+/* ---- apart */
+
+/* What a schema is behind its reference; only as much as tells alternatives apart. */
+static const json_t *behind(struct tree *t, const json_t *s)
+{
+    for (int i = 0; i < 8 && s && json_is_string(json_object_get(s, "$ref")) && !t->failed; i++)
+        s = ntx__schema_target(t, json_string_value(json_object_get(s, "$ref")));
+    return s;
+}
+
+static json_t *values(const json_t *s)
+{
+    const json_t *list = json_object_get(s, "enum"), *one = json_object_get(s, "const");
+    return one ? json_pack("[O]", one) : json_is_array(list) ? json_incref(own(list)) : NULL;
+}
+
+static bool values_apart(struct tree *t, const json_t *a, const json_t *b)
+{
+    json_t *x = values(a), *y = values(b), *both = x && y ? both_in(t, x, y, false) : NULL;
+    bool apart = both && !json_array_size(both);
+    json_decref(x);
+    json_decref(y);
+    json_decref(both);
+    return apart;
+}
+
+static bool types_apart(struct tree *t, const json_t *a, const json_t *b)
+{
+    const json_t *x = json_object_get(a, "type"), *y = json_object_get(b, "type");
+    if (!x || !y)
+        return false;
+    json_t *both = both_types(t, x, y);
+    bool apart = both && !json_array_size(both);
+    json_decref(both);
+    return apart;
+}
+
+static bool requires(struct tree *t, const json_t *s, const char *key)
+{
+    const json_t *list = json_object_get(s, "required");
+    json_t *name = json_string(key);
+    ntx__schema_weigh(t, list);
+    bool out = !t->failed && in_list(list, name);
+    json_decref(name);
+    return out;
+}
+
+bool ntx__schema_apart(struct tree *t, const json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t *v;
+    a = behind(t, a);
+    b = behind(t, b);
+    if (json_is_false(a) || json_is_false(b))
+        return true;
+    if (!json_is_object(a) || !json_is_object(b))
+        return false;
+    if (types_apart(t, a, b) || values_apart(t, a, b))
+        return true;
+    json_object_foreach(json_object_get(a, "properties"), key, v) {
+        const json_t *other = json_object_get(json_object_get(b, "properties"), key);
+        if (!ntx__schema_step(t, 4))
+            return false;
+        if (other && requires(t, a, key) && requires(t, b, key) && (values_apart(t, behind(t, v), behind(t, other)) || types_apart(t, behind(t, v), behind(t, other))))
+            return true;
+    }
+    return false;
+}

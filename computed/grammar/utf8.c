@@ -1,0 +1,99 @@
+/* utf8.c: ranges of characters as bytes. A range is cut where the length of its characters changes, and then so that each byte has a range of its own that
+ * does not depend on those before it (as RE2 does it, R. Cox, "Regular Expression Matching in the Wild"). Overlong forms and surrogates never come. */
+#include "computed/grammar/impl.h"
+
+struct part {
+    uint8_t lo[4], hi[4];
+    unsigned n;
+};
+
+struct out {
+    struct ntx_grammar *g;
+    uint32_t next, tails[4], start; /* tails[k]: k bytes from 0x80 to 0xbf, then next; 0: not there yet */
+};
+
+static struct set span(unsigned lo, unsigned hi)
+{
+    struct set s = {{0}};
+    for (unsigned b = lo; b <= hi; b++)
+        s.bit[b >> 6] |= 1ull << (b & 63);
+    return s;
+}
+
+static uint32_t tail(struct out *o, unsigned k)
+{
+    struct set any = span(0x80, 0xbf);
+    if (!k)
+        return o->next;
+    if (!o->tails[k])
+        o->tails[k] = ntx__build_bytes(o->g, &any, tail(o, k - 1));
+    return o->tails[k];
+}
+
+static void put(struct out *o, const struct part *p)
+{
+    unsigned full = 0;
+    while (full + 1 < p->n && p->lo[p->n - 1 - full] == 0x80 && p->hi[p->n - 1 - full] == 0xbf)
+        full++;
+    uint32_t at = tail(o, full);
+    for (unsigned i = p->n - full; i-- > 0;) {
+        struct set s = span(p->lo[i], p->hi[i]);
+        at = ntx__build_bytes(o->g, &s, at);
+    }
+    o->start = o->start ? ntx__build_state(o->g, S_SPLIT, at, o->start) : at;
+}
+
+static void encode(uint32_t c, unsigned n, uint8_t out[4])
+{
+    for (unsigned i = n; i-- > 1; c >>= 6)
+        out[i] = (uint8_t)(0x80 | (c & 0x3f));
+    out[0] = (uint8_t)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | c);
+}
+
+/* All of one length, n bytes. */
+static void cut(struct out *o, uint32_t lo, uint32_t hi, unsigned n)
+{
+    for (unsigned k = 1; k < n; k++) {
+        uint32_t m = (1u << (6 * k)) - 1; /* the last k bytes */
+        if ((lo & ~m) == (hi & ~m))
+            continue;
+        if (lo & m) {
+            cut(o, lo, lo | m, n);
+            cut(o, (lo | m) + 1, hi, n);
+            return;
+        }
+        if ((hi & m) != m) {
+            cut(o, lo, (hi & ~m) - 1, n);
+            cut(o, hi & ~m, hi, n);
+            return;
+        }
+    }
+    struct part p = {.n = n};
+    encode(lo, n, p.lo);
+    encode(hi, n, p.hi);
+    put(o, &p);
+}
+
+static void ascii(struct out *o, const struct range *r, uint32_t n)
+{
+    struct set s = {{0}};
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t c = r[i].lo; c <= r[i].hi && c < 0x80; c++)
+            s.bit[c >> 6] |= 1ull << (c & 63);
+    if (s.bit[0] | s.bit[1])
+        o->start = ntx__build_bytes(o->g, &s, o->next);
+}
+
+uint32_t ntx__utf8_build(struct ntx_grammar *g, const struct range *r, uint32_t n, uint32_t next)
+{
+    static const struct range of[] = {{0x80, 0x7ff}, {0x800, 0xffff}, {0x10000, 0x10ffff}};
+    struct out o = {.g = g, .next = next};
+    ascii(&o, r, n);
+    for (uint32_t i = 0; i < n; i++)
+        for (unsigned k = 0; k < 3; k++) {
+            uint32_t lo = r[i].lo > of[k].lo ? r[i].lo : of[k].lo, hi = r[i].hi < of[k].hi ? r[i].hi : of[k].hi;
+            if (lo <= hi)
+                cut(&o, lo, hi, k + 2);
+        }
+    return o.start;
+}

@@ -1,0 +1,98 @@
+#include "computed/pass/finite.h"
+
+#include <string.h>
+
+#include "common/clones.h"
+#include "model/quant.h"
+#include "model/unpack.h"
+
+#define EXPONENT_F32 0x7f800000u
+#define EXPONENT_F16 0x7c00u
+#define EXPONENT_BF16 0x7f80u
+#define NAN_E8M0 0xff /* of MXFP4's scale */
+
+/* The bytes of a block that will be looked at soon, and then multiplied by, are asked for so far ahead; the loops below take a byte or two of many,
+ * which no processor foresees well. Measured in docs/log/measurements.md. */
+#define AHEAD 4096
+
+static inline void ask_for(const void *block, size_t size)
+{
+    for (size_t line = 0; line < size; line += 64)
+        __builtin_prefetch((const uint8_t *)block + AHEAD + line);
+}
+
+/* Loops without a way out of the middle, which the compiler makes vectors of. */
+NTX_CLONES static bool halves(const uint8_t *p, size_t n, unsigned exponent)
+{
+    unsigned bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, p + i * sizeof h, sizeof h);
+        bad |= (h & exponent) == exponent;
+    }
+    return !bad;
+}
+
+NTX_CLONES static bool words(const uint8_t *p, size_t n)
+{
+    unsigned bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t w;
+        memcpy(&w, p + i * sizeof w, sizeof w);
+        bad |= (w & EXPONENT_F32) == EXPONENT_F32;
+    }
+    return !bad;
+}
+
+static bool scales(const struct ntx_type_info *info, const uint8_t *p, size_t n)
+{
+    unsigned bad = 0;
+    for (size_t i = 0; i < n; i++, p += info->block_bytes) {
+        ask_for(p, info->block_bytes);
+        for (unsigned k = 0; k < info->n_halves; k++) {
+            uint16_t h;
+            memcpy(&h, p + info->half_at[k], sizeof h);
+            bad |= (h & EXPONENT_F16) == EXPONENT_F16;
+        }
+    }
+    return !bad;
+}
+
+static bool exponents(const struct ntx_block_mxfp4 *b, size_t n)
+{
+    unsigned bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        ask_for(&b[i], sizeof *b);
+        bad |= b[i].e == NAN_E8M0;
+    }
+    return !bad;
+}
+
+static bool spread(const struct ntx_block_iq1_m *b, size_t n)
+{
+    unsigned bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        ask_for(&b[i], sizeof *b);
+        bad |= (ntx__spread_half(b[i].scales) & EXPONENT_F16) == EXPONENT_F16;
+    }
+    return !bad;
+}
+
+bool ntx_blocks_finite(uint32_t type, const void *blocks, size_t bytes)
+{
+    const struct ntx_type_info *info = ntx_type_info(type);
+    size_t n = bytes / info->block_bytes;
+    switch (type) {
+    case NTX_F32: return words(blocks, n);
+    case NTX_F16: return halves(blocks, n, EXPONENT_F16);
+    case NTX_BF16: return halves(blocks, n, EXPONENT_BF16);
+    case NTX_IQ1_M: return spread(blocks, n);
+    case NTX_MXFP4: return exponents(blocks, n);
+    }
+    return scales(info, blocks, n);
+}
+
+bool ntx_floats_finite(const float *v, size_t n)
+{
+    return words((const uint8_t *)v, n);
+}

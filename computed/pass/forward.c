@@ -1,0 +1,669 @@
+/* forward.c: a pass from begin to end: rows in, layers one after the other with the skips decided on the way, rows out. */
+#include "computed/pass/forward_impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <math.h>
+#include <sys/mman.h>
+
+#include "common/util.h"
+#include "model/quant.h"
+
+uint64_t ntx_forward_bytes(const struct ntx_forward_config *c)
+{
+    struct ntx__mem m;
+    return ntx__forward_layout(c, NULL, &m);
+}
+
+static int check_config(const struct ntx_forward_config *c, struct ntx_err *err)
+{
+    if (!c->max_rows || !c->ctx || !c->threads)
+        return ntx_err_set(err, -EINVAL, "%u rows, %u positions, %u threads: a forward pass needs at least one of each", c->max_rows,
+                           c->ctx, c->threads);
+    return 0;
+}
+
+static int make_arena(struct ntx_forward *f, struct ntx_err *err)
+{
+    f->arena_bytes = ntx_forward_bytes(&f->c);
+    void *p = mmap(NULL, f->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return ntx_err_set(err, -ENOMEM, "no memory for activations of %llu bytes", (unsigned long long)f->arena_bytes);
+    madvise(p, f->arena_bytes, MADV_HUGEPAGE); /* a refusal costs speed only */
+    f->arena = p;
+    ntx__forward_layout(&f->c, f->arena, &f->m);
+    return 0;
+}
+
+static void name_buffers(struct ntx_forward *f)
+{
+    const struct ntx__mem *m = &f->m;
+    float *const at[NTX__N_BUFS] = {
+        [NTX_BUF_H] = m->h, [NTX_BUF_X] = m->x, [NTX_BUF_Q_LOW] = m->q_low, [NTX_BUF_Q] = m->q, [NTX_BUF_K] = m->k, [NTX_BUF_V] = m->v, [NTX_BUF_ATTN] = m->attn, [NTX_BUF_GATE] = m->gate,
+        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX_BUF_STREAMS] = m->streams, [NTX_BUF_MIX] = m->mix, [NTX_BUF_POOL] = m->pool, [NTX_BUF_POOL_GATE] = m->pool_gate, [NTX_BUF_KEYS] = m->keys, [NTX_BUF_KEYS_GATE] = m->keys_gate, [NTX_BUF_NORMED] = m->normed, [NTX_BUF_GATES] = m->gates, [NTX_BUF_LOW] = m->low, [NTX_BUF_PLUS] = m->plus, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
+        [NTX__BUF_CHOICE_GATE] = m->moe.gate, [NTX__BUF_CHOICE_UP] = m->moe.up, [NTX__BUF_CHOICE_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
+        [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
+    };
+    for (uint8_t b = NTX_BUF_H; b < NTX__N_BUFS; b++) {
+        f->buf[b].at = at[b];
+        f->buf[b].ld = ntx__buf_ld(f->c.model, b);
+    }
+    f->quantized[NTX__OF_LAYER] = f->m.quantized;
+    f->quantized[NTX__OF_CHOICES] = f->m.moe.quantized;
+    f->quantized[NTX__OF_EARLY] = f->m.groups.quantized;
+    f->quantized[NTX__OF_LOW] = f->m.low_quantized;
+    f->quantized[NTX__OF_WAY] = f->m.moe.way_quantized;
+    f->ld_x = f->buf[NTX_BUF_X].ld;
+    f->ld_attn = f->buf[NTX_BUF_ATTN].ld;
+    f->ld_gate = f->buf[NTX_BUF_GATE].ld;
+}
+
+int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err)
+{
+    int rc = check_config(c, err);
+    if (rc)
+        return rc;
+    struct ntx_forward *f = calloc(1, sizeof *f);
+    if (!f)
+        return ntx_err_set(err, -ENOMEM, "no memory for a forward pass");
+    f->c = *c;
+    f->hp = &c->model->hp;
+    f->back = c->backend ? c->backend : &ntx__cpu_backend;
+    f->runs = ntx__runs_of(c->model, c->chunks);
+    if (!f->runs) {
+        ntx_forward_free(f);
+        return ntx_err_set(err, -ENOMEM, "no memory for the steps of %u layers", c->model->hp.n_layers);
+    }
+    if ((rc = make_arena(f, err)) || (rc = ntx_pool_new(c->threads, &f->pool, err))) {
+        ntx_forward_free(f);
+        return rc;
+    }
+    for (uint32_t j = 0; f->m.groups.ones && j < f->hp->n_ff; j++)
+        f->m.groups.ones[j] = 1;
+    name_buffers(f);
+    *out = f;
+    return 0;
+}
+
+void ntx_forward_free(struct ntx_forward *f)
+{
+    if (!f)
+        return;
+    ntx_pool_free(f->pool);
+    if (f->arena)
+        munmap(f->arena, f->arena_bytes);
+    free(f->runs);
+    free(f);
+}
+
+void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes)
+{
+    *bytes = f->arena_bytes;
+    return f->arena;
+}
+
+uint64_t ntx_forward_skipped(const struct ntx_forward *f)
+{
+    return f->skipped;
+}
+
+void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows), void *ctx)
+{
+    f->trace = cb;
+    f->trace_ctx = ctx;
+}
+
+/* ---- rows in */
+
+/* Behind the row of its sequence that comes before it in the batch. */
+static bool ascends(const struct ntx_row *rows, uint32_t i)
+{
+    for (uint32_t k = i; k > 0; k--)
+        if (rows[k - 1].kv == rows[i].kv)
+            return ntx_row_slot(&rows[k - 1]) < ntx_row_slot(&rows[i]);
+    return true;
+}
+
+static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
+{
+    struct ntx_err *err = &f->c.weights->error;
+    uint32_t decode = 0;
+    if (!b->n_rows || b->n_rows > f->c.max_rows)
+        return ntx_err_set(err, -EINVAL, "a batch of %u rows; 1 to %u are possible", b->n_rows, f->c.max_rows);
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        const struct ntx_row *r = &b->rows[i];
+        decode += !r->all_groups;
+        if (r->token < 0 || (uint32_t)r->token >= f->hp->n_vocab)
+            return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
+        if (f->hp->by_state && !r->state)
+            return ntx_err_set(err, -EINVAL, "row %u comes without a state, which this model predicts by", i);
+        if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
+            return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
+        if (r->ahead && (r->n_path || r->rounded || r->pos + (uint64_t)r->ahead >= NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv))))
+            return ntx_err_set(err, -EINVAL, "row %u: the %u positions ahead of position %u are beyond the context, or it has a path", i, r->ahead, r->pos);
+        if ((r->n_path && r->rounded) || ntx__check_path(r))
+            return ntx_err_set(err, -EINVAL, "row %u: the %u slots of its path do not ascend, or lie before their positions or beyond the session's %u", i, r->n_path,
+                               ntx_kv_seq_room(r->kv));
+        ntx_kv_seq_reach(r->kv, ntx_row_slot(r));
+        if (ntx_kv_shared(r->kv, ntx_row_slot(r)))
+            return ntx_err_set(err, -EINVAL, "row %u: slot %u is shared with another sequence", i, ntx_row_slot(r));
+        if (!ascends(b->rows, i))
+            return ntx_err_set(err, -EINVAL, "row %u: slot %u does not come after those of its sequence's rows before it", i, ntx_row_slot(r));
+    }
+    if (f->c.ffn.kind == NTX_FFN_PREDICTED && decode > NTX_DECODE_ROWS)
+        return ntx_err_set(err, -EINVAL, "%u decode rows; %u can be predicted for", decode, NTX_DECODE_ROWS);
+    return 0;
+}
+
+/* Of a table that stays in memory. */
+static int copy_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
+{
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++) {
+        const uint32_t id = (uint32_t)f->m.ids[i]; /* check_rows saw to it that there is one */
+        const void *bytes;
+        if (!(rc = f->c.weights->ops->acquire(f->c.weights, w->chunk0 + id / w->chunk_outs, &bytes)))
+            memcpy(out + (size_t)i * w->row_bytes, (const uint8_t *)bytes + (size_t)(id % w->chunk_outs) * w->row_bytes, w->row_bytes);
+    }
+    return rc;
+}
+
+/* Entries m.ids of a table, as they are in the file. */
+static int read_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
+{
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
+    int rc = w->n_chunks ? copy_entries(f, w, out) : f->c.weights->ops->entries(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, out);
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
+        rc = ntx__finite_token(f, w, out + (size_t)i * w->row_bytes, f->m.ids[i]);
+    return rc;
+}
+
+static int embed(struct ntx_forward *f)
+{
+    const struct ntx_weight *w = &f->c.chunks->token_embd;
+    const struct ntx_type_info *type = ntx_type_info(w->type);
+    const bool fuses = f->hp->head.fuses;
+    const uint32_t at = fuses ? 0 : f->hp->n_embd, width = fuses ? f->hp->head.n_taps * f->hp->head.width : f->hp->n_embd;
+    for (uint32_t i = 0; f->hp->by_state && i < f->b->n_rows; i++)
+        memcpy(f->m.normed + i * f->buf[NTX_BUF_NORMED].ld + at, f->b->rows[i].state, width * sizeof *f->m.normed);
+    if (fuses)
+        return 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        f->m.ids[i] = f->b->rows[i].token;
+    int rc = read_entries(f, w, f->m.embd);
+    if (!rc && f->hp->n_input)
+        rc = read_entries(f, &f->c.chunks->input_embd, f->m.input_embd);
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
+        type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
+    for (size_t k = 0; !rc && f->hp->embd_scale != 1 && k < (size_t)f->b->n_rows * f->hp->n_embd; k++)
+        f->m.h[k] *= f->hp->embd_scale;
+    return rc;
+}
+
+static void angles_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    size_t at = (size_t)i * (ntx_rope_dim(f->hp, f->turn) / 2);
+    ntx_rope_angles(f->hp, f->turn, f->m.freq, f->b->rows[i].pos, f->m.cs[f->turn] + at, f->m.sn[f->turn] + at);
+}
+
+static void make_turn(struct ntx_forward *f, enum ntx_turn turn, const float *factors)
+{
+    f->turn = turn;
+    ntx_rope_frequencies(f->hp, turn, factors, f->m.freq);
+    ntx__each(f, angles_row, f->b->n_rows);
+}
+
+/* Which factors: the only ones, or those for contexts as long as ours. */
+static int make_angles(struct ntx_forward *f)
+{
+    const struct ntx_chunks *c = f->c.chunks;
+    const struct ntx_weight *const w[] = {&c->rope_freqs, &c->rope_long, &c->rope_short};
+    const float *factors[3];
+    for (int i = 0; i < 3; i++) {
+        int rc = ntx__take(f, w[i], &factors[i]);
+        if (rc)
+            return rc;
+    }
+    make_turn(f, NTX_TURN_ALL, factors[0] ? factors[0] : factors[f->c.ctx > f->hp->rope_ctx_orig ? 1 : 2]);
+    for (int i = 0; i < 3; i++)
+        ntx__give(f, w[i]);
+    if (f->m.cs[NTX_TURN_WINDOW])
+        make_turn(f, NTX_TURN_WINDOW, NULL);
+    return 0;
+}
+
+/* ---- skips */
+
+bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer)
+{
+    return f->m.skip[(size_t)row * NTX_MAP_WORDS + layer / 64] >> (layer % 64) & 1;
+}
+
+static bool all_skip(const struct ntx_forward *f, uint32_t layer)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (!ntx__skips(f, i, layer))
+            return false;
+    return true;
+}
+
+bool ntx__asked(const struct ntx_forward *f, uint32_t row)
+{
+    const struct ntx_row *r = &f->b->rows[row];
+    bool left = r->left && !f->c.n_taps;
+    for (uint32_t t = 0; r->left && t < f->c.n_taps; t++)
+        left |= f->c.taps[t] == f->hp->n_layers;
+    return f->all_asked || left || r->logits || r->pool || r->capture || r->add || r->watched;
+}
+
+static bool in_layer(const struct ntx_forward *f, uint32_t row, uint32_t layer) { return !ntx__skips(f, row, layer) && (!ntx__is_last(f, layer) || ntx__asked(f, row)); }
+
+bool ntx__last_idle(const struct ntx_forward *f)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (in_layer(f, i, f->hp->n_layers - 1))
+            return false;
+    return true;
+}
+
+/* Announced once it is known that no row needs what the last layer has beside what feeds its state. */
+static void drop_end(struct ntx_forward *f)
+{
+    if (f->end_dropped || !ntx__last_idle(f))
+        return;
+    f->end_dropped = true;
+    f->c.weights->ops->drop_layer(f->c.weights, NTX_END_OF_LAST(f->hp->n_layers));
+}
+
+/* What the decisions mean for the layers to come: announces those that no row needs; rows leave a hole where they skip a layer, unless they leave
+ * their K and V. */
+static void apply_skips(struct ntx_forward *f)
+{
+    for (uint32_t l = f->layer + 1; l < f->hp->n_layers; l++) {
+        if (all_skip(f, l))
+            f->c.weights->ops->drop_layer(f->c.weights, l);
+        for (uint32_t i = 0; i < f->b->n_rows; i++) {
+            bool skips = ntx__skips(f, i, l);
+            f->skipped += skips;
+            if (skips && !f->c.skip.propagate)
+                ntx_kv_set_hole(f->b->rows[i].kv, l, ntx_row_slot(&f->b->rows[i]));
+        }
+    }
+    drop_end(f);
+}
+
+/* Shows the state to the predictor; where rows may skip, asks which layers. */
+static void consult(struct ntx_forward *f)
+{
+    const struct ntx_skip_hooks *hooks = &f->c.skip;
+    const struct ntx_batch *b = f->b;
+    bool any = false;
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        any |= b->rows[i].may_skip;
+    if (hooks->probe)
+        hooks->probe(hooks->ctx, b, f->m.h);
+    if (!any || !hooks->decide || f->layer + 1 >= f->hp->n_layers || f->n_turns) /* a recurrent state has no holes: such models are loaded without skips */
+        return;
+    hooks->decide(hooks->ctx, b, f->m.skip);
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        if (!b->rows[i].may_skip)
+            memset(f->m.skip + (size_t)i * NTX_MAP_WORDS, 0, NTX_MAP_WORDS * sizeof *f->m.skip);
+    apply_skips(f);
+}
+
+int ntx__fetch(struct ntx_forward *f, uint8_t buf, uint32_t row0, uint32_t n)
+{
+    const struct ntx__rows r = {.buf = buf, .row0 = row0, .n = n, .forms = 1u << NTX_ACT_F32};
+    return f->back->fetch && n ? f->back->fetch(f, &r, 1) : 0;
+}
+
+int ntx__settle_chunks(struct ntx_forward *f) { return f->back->settle ? f->back->settle(f) : 0; }
+
+static int states(struct ntx_forward *f) { return ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows); }
+
+static int probe(struct ntx_forward *f)
+{
+    if (f->layer != f->c.skip.probe_layer || (!f->c.skip.probe && !f->c.skip.decide))
+        return 0;
+    int rc = states(f);
+    if (rc)
+        return rc;
+    consult(f);
+    f->ended_ns = 0;
+    return f->back->decided ? f->back->decided(f) : 0;
+}
+
+/* Those that leave only their K and V in it, behind the others. */
+static void add_kv_only(struct ntx_forward *f, bool rounded)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (f->b->rows[i].rounded == rounded && !in_layer(f, i, f->layer) && (f->c.skip.propagate || !ntx__skips(f, i, f->layer)))
+            f->m.live[f->n_live + f->n_kv_only++] = i;
+}
+
+/* Fills live with the rows of this layer; behind them those that skip it, or of which nobody wants more, and leave only their K and V in it. */
+void ntx__choose_rows(struct ntx_forward *f)
+{
+    f->n_live = f->n_kv_only = f->n_kv_rounded = f->n_exact = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (in_layer(f, i, f->layer)) {
+            f->m.live[f->n_live++] = i;
+            f->n_exact += !f->b->rows[i].rounded;
+        }
+    if (f->n_live < f->b->n_rows) {
+        add_kv_only(f, true);
+        f->n_kv_rounded = f->n_kv_only;
+        add_kv_only(f, false);
+    }
+    for (uint32_t i = 0; i < f->n_live + f->n_kv_only; i++)
+        f->m.place[f->m.live[i]] = i;
+}
+
+/* Chunks that no row needs. */
+static int pass_over(struct ntx_forward *f, uint32_t first, uint32_t end)
+{
+    int rc = first < end ? ntx__settle_chunks(f) : 0;
+    return rc ? rc : ntx__skip_chunks(f, first, end);
+}
+
+static void keep_states(struct ntx_forward *f)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++) {
+        const struct ntx_capture *s = f->b->rows[i].capture;
+        if (s && s->state && s->layer == f->layer)
+            memcpy(s->state, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd * sizeof *s->state);
+    }
+}
+
+/* Of the last layer. In the order of the rows, so that a sum has the same bits however its rows were cut into passes. */
+static int last_states(struct ntx_forward *f)
+{
+    bool wanted = false;
+    for (uint32_t i = 0; i < f->b->n_rows && f->layer + 1 == f->hp->n_layers; i++)
+        wanted |= f->b->rows[i].pool != NULL;
+    int rc = wanted ? states(f) : 0;
+    for (uint32_t i = 0; wanted && !rc && i < f->b->n_rows; i++) {
+        const float *h = f->m.h + (size_t)i * f->hp->n_embd;
+        float *to = f->b->rows[i].pool;
+        double sum = 0;
+        for (uint32_t k = 0; to && k < f->hp->n_embd; k++)
+            sum += (double)h[k] * (double)h[k];
+        float scale = sum > 0 ? (float)(1 / sqrt(sum / f->hp->n_embd)) : 0;
+        for (uint32_t k = 0; to && k < f->hp->n_embd; k++)
+            to[k] += h[k] * scale;
+    }
+    return rc;
+}
+
+/* Before this layer; n_layers: behind all. */
+static int leave_states(struct ntx_forward *f, uint32_t layer)
+{
+    const uint32_t last = f->hp->n_layers, n = f->c.n_taps ? f->c.n_taps : 1;
+    int rc = 0;
+    for (uint32_t t = 0; t < n && !rc; t++) {
+        bool wanted = false;
+        for (uint32_t i = 0; i < f->b->n_rows && (f->c.n_taps ? f->c.taps[t] : last) == layer; i++)
+            wanted |= f->b->rows[i].left != NULL;
+        rc = wanted ? states(f) : 0;
+        for (uint32_t i = 0; wanted && !rc && i < f->b->n_rows; i++)
+            if (f->b->rows[i].left)
+                memcpy(f->b->rows[i].left + (size_t)t * f->hp->n_embd, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd * sizeof(float));
+    }
+    return rc;
+}
+
+/* A cold clock costs the better part of a record: where one layer ends the next begins. */
+static uint64_t begin_traced(struct ntx_forward *f)
+{
+    uint64_t t0 = f->ended_ns ? f->ended_ns : ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
+    f->ended_ns = 0;
+    return t0;
+}
+
+static void end_traced(struct ntx_forward *f, uint32_t layer, uint64_t t0)
+{
+    f->ended_ns = ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
+    ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, f->ended_ns, layer, f->b->pass, f->n_live);
+}
+
+/* Groups of neurons of layer 0, and of one behind layers that all rows skipped. */
+static int predict_groups(struct ntx_forward *f)
+{
+    if (!ntx_ffn_mode_groups(&f->c.ffn) || f->groups.predicted == f->layer)
+        return 0;
+    int rc = f->layer && f->groups.n_decode ? states(f) : 0;
+    return rc ? rc : ntx__predict_groups(f, f->layer);
+}
+
+static bool reads(const struct ntx_step *s, uint8_t b) { return s->in[0] == b || s->in[1] == b; }
+
+/* One matrix alone takes what this GLU makes, in the step behind it. */
+static bool passes(const struct ntx_forward *f, const struct ntx_step *glu, const struct ntx_step *end)
+{
+    const struct ntx_step *t = glu + 1;
+    if (f->c.sums || t >= end || t->op != NTX_OP_MM || t->in[0] != glu->out || t->parts || ntx_tensor_kinds[t->weight[0]].use != NTX_USE_MATRIX)
+        return false;
+    for (t++; t < end; t++)
+        if (reads(t, glu->out))
+            return false;
+        else if (t->out == glu->out)
+            break;
+    return true;
+}
+
+/* A GLU comes behind these two products, in place, and nothing else sees what they give. */
+static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, struct ntx__glu *g)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r), *glu = s + r->n, *end = f->c.model->layers[f->layer].step + f->c.model->layers[f->layer].n_steps;
+    if (f->watched || r->n != 2 || glu >= end || glu->op != NTX_OP_GLU || glu->in[0] != s[0].out || glu->in[1] != s[1].out || s[0].out == s[1].out || glu->out != s[0].out || glu->from ||
+        s[0].offset || s[1].offset)
+        return false;
+    for (const struct ntx_step *t = glu + 1; t < end && t->out != s[1].out; t++)
+        if (reads(t, s[1].out))
+            return false;
+    *g = (struct ntx__glu){.gate = s[0].out, .up = s[1].out, .step = glu, .n = glu->width, .n_rows = f->n_live, .passes = passes(f, glu, end)};
+    return true;
+}
+
+/* Rows that leave no more than K and V in the layer have no use for q: it is left out where they are alone. What came before is multiplied then, and given back, for
+ * chunks are in the order of the list. */
+int ntx__run_mm(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    struct ntx__glu glu;
+    const struct ntx__input in = {.buf = s->in[0], .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0), .rounded0 = f->n_exact, .n_rounded = f->n_live - f->n_exact + (r->feeds ? f->n_kv_rounded : 0),
+                                  .glu = glu_behind(f, r, &glu) ? &glu : NULL};
+    struct ntx__product p[NTX_LAYER_STEPS];
+    unsigned n = 0;
+    int rc = 0;
+    for (uint32_t k = 0; k < r->n && !rc; k++) {
+        const struct ntx_weight *w = ntx__weight_of(f, &s[k]);
+        if (s[k].feeds || f->n_live) {
+            p[n++] = (struct ntx__product){.w = w, .to = s[k].out, .at = s[k].offset, .parts = s[k].parts, .n_rows = s[k].feeds ? 0 : f->n_live};
+            continue;
+        }
+        rc = n ? f->back->multiply(f, p, n, &in) : 0;
+        n = 0;
+        if (!rc && w->layer == f->layer) /* else the chunks are another layer's */
+            rc = pass_over(f, w->chunk0, w->chunk0 + w->n_chunks + w->scaled);
+    }
+    return rc || !n ? rc : f->back->multiply(f, p, n, &in);
+}
+
+static int say_kv(struct ntx_forward *f, int rc)
+{
+    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of layer %u cannot be read back from the drive of --state, or written to it: %s; the text is lost from there on, ask again", f->layer,
+                            strerror(-rc)) : 0;
+}
+
+/* Those that lie in a file have come. */
+static int kv_there(struct ntx_forward *f) { return say_kv(f, ntx_kv_pass_wants(f->b->rows->kv, f->layer)); }
+
+#define X(name, symbol, by, width, does, device) NTX__IF_PASS_##by([NTX_OP_##name] = ntx__run_##symbol,)
+static int (*const by_pass[NTX_N_OPS])(struct ntx_forward *, const struct ntx__run *) = {NTX_OPS(X)};
+#undef X
+
+static int run(struct ntx_forward *f, const struct ntx__run *r)
+{
+    if (ntx_op_kinds[r->op].does & NTX_DOES_READ_KV && (kv_there(f) || say_kv(f, ntx__ask_chosen(f))))
+        return -EIO;
+    return r->by == NTX_BY_ROWS ? f->back->rows(f, r) : (r->by == NTX_BY_PASS ? by_pass : f->back->run)[r->op](f, r);
+}
+
+/* Where no row is live, only those steps that feed the layer's state have anything to do. */
+static int run_steps(struct ntx_forward *f)
+{
+    const struct ntx__runs *all = &f->runs[f->layer];
+    int rc = 0;
+    for (uint32_t k = 0; k < all->n && !rc; k++) {
+        const struct ntx__run *r = f->run = &all->run[k];
+        bool needed = f->n_live || (f->n_kv_only && r->feeds);
+        if (f->grams_asked && (rc = ntx__grams_more(f)))
+            return rc;
+        if (f->c.weights->ops->more_experts)
+            f->c.weights->ops->more_experts(f->c.weights);
+        rc = needed ? run(f, r) : pass_over(f, r->chunk0, r->end);
+        if (needed && !rc && f->watched)
+            rc = ntx__watch_run(f, r);
+    }
+    return rc;
+}
+
+static void count_unasked(struct ntx_forward *f)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        n += !ntx__asked(f, i);
+    ntx_count(f->c.counters, NTX_C_comp_rows_unasked, n);
+}
+
+static int run_layer(struct ntx_forward *f)
+{
+    int rc = 0;
+    uint64_t t0 = begin_traced(f);
+    ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->layer + 1);
+    ntx__choose_rows(f);
+    if (ntx__is_last(f, f->layer))
+        count_unasked(f);
+    if (f->back->enter)
+        f->back->enter(f);
+    if ((f->n_live && (rc = predict_groups(f))) || (rc = run_steps(f)))
+        return rc;
+    if (f->n_live && f->back->waits)
+        end_traced(f, f->layer, t0);
+    keep_states(f);
+    if ((rc = last_states(f)) || (rc = leave_states(f, f->layer + 1)))
+        return rc;
+    if (f->trace && !(rc = states(f)))
+        f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
+    return rc ? rc : probe(f);
+}
+
+/* ---- rows out */
+
+static uint32_t choose_logits(struct ntx_forward *f)
+{
+    f->n_live = f->n_exact = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        if (f->b->rows[i].logits) {
+            f->n_exact += !f->b->rows[i].rounded;
+            f->m.live[f->n_live] = i;
+            f->m.logits[f->n_live++] = f->b->rows[i].logits;
+        }
+    return f->n_live;
+}
+
+/* A pass that only fills KV has no use for the output matrix: like a layer that every row skips. */
+static int run_output(struct ntx_forward *f)
+{
+    uint64_t t0 = begin_traced(f);
+    ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->hp->n_layers + 1);
+    if (!choose_logits(f))
+        return pass_over(f, f->c.chunks->output_norm.chunk0, f->c.chunks->n);
+    int rc = f->back->output(f);
+    if (f->back->waits)
+        end_traced(f, f->hp->n_layers, t0);
+    if (!rc && f->watched)
+        ntx__watch_logits(f);
+    return rc;
+}
+
+static int run_pass(struct ntx_forward *f)
+{
+    int rc;
+    if (!choose_logits(f))
+        f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
+    drop_end(f);
+    if ((rc = make_angles(f)) || (rc = embed(f)) || (rc = ntx__grams_ask(f)))
+        return rc;
+    if (f->watched)
+        ntx__watch_embedded(f);
+    rc = f->back->begin ? f->back->begin(f) : 0;
+    if (!rc)
+        rc = ntx__moe_begin(f);
+    if (!rc)
+        rc = leave_states(f, 0);
+    for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++) {
+        rc = say_kv(f, ntx_kv_pass_starts(f->b->rows->kv, f->layer));
+        rc = rc ? rc : run_layer(f);
+        ntx_kv_pass_done(f->b->rows->kv, f->layer);
+    }
+    if (!rc)
+        rc = run_output(f);
+    return f->back->end ? f->back->end(f, rc) : rc;
+}
+
+/* Slots from a row's on are about to be written anew: what was skipped there earlier counts no more. */
+static void reset(struct ntx_forward *f)
+{
+    const struct ntx_batch *b = f->b;
+    f->ended_ns = 0;
+    f->next_chunk = 0;
+    f->end_dropped = false;
+    f->all_asked = f->trace || f->c.sums || ((f->c.skip.probe || f->c.skip.decide) && ntx__is_last(f, f->c.skip.probe_layer));
+    ntx__begin_groups(f);
+    ntx__watch_begin(f);
+    atomic_store(&f->failed, 0);
+    memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        if (f->m.n_chosen)
+            f->m.n_chosen[i] = NTX__ALL;
+        ntx_kv_written(b->rows[i].kv, ntx_row_slot(&b->rows[i]));
+    }
+}
+
+/* Of each sequence from its first row's slot to its last one's. */
+static void begin_kv(const struct ntx_forward *f, const struct ntx_batch *b)
+{
+    uint64_t positions = 0;
+    for (uint32_t i = 0, end; i < b->n_rows; i = end) {
+        uint32_t from = ntx_row_slot(&b->rows[i]), to = from;
+        for (end = i; end < b->n_rows && b->rows[end].kv == b->rows[i].kv; end++) {
+            from = NTX_MIN(from, ntx_row_slot(&b->rows[end]));
+            to = NTX_MAX(to, ntx_row_slot(&b->rows[end]));
+        }
+        ntx_kv_pass_add(b->rows[i].kv, from, to + 1);
+        positions += to + 1;
+    }
+    ntx_kv_pass_begin(b->rows->kv, f->hp->n_layers - ntx__last_idle(f), ntx_kv_pass_chooses(f->hp, b->n_rows, positions));
+}
+
+int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
+{
+    struct ntx_weights *w = f->c.weights;
+    int rc = check_batch(f, b);
+    f->error = (struct ntx_err){0};
+    f->b = b;
+    if (rc || (rc = ntx__recur_begin(f)) || (rc = w->ops->begin(w, b->pass)))
+        return rc;
+    reset(f);
+    begin_kv(f, b);
+    rc = run_pass(f);
+    ntx_kv_pass_end(b->rows->kv);
+    if (!rc)
+        ntx__recur_end(f);
+    w->ops->end(w);
+    return rc;
+}

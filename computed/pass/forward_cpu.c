@@ -1,0 +1,452 @@
+/* forward_cpu.c: the operations of a layer's steps (model/layer.h) on the CPU.
+ *
+ * Steps that are done row by row are done in a run: a thread takes a row through all of them. Products of one input are a run, too. */
+#include <math.h>
+#include <string.h>
+
+#include "computed/pass/forward_impl.h"
+#include "model/quant.h"
+
+enum { ITEMS_PER_THREAD = 4 }; /* of attention, at least, so that threads end together */
+
+static const struct ntx_row *row_of(const struct ntx_forward *f, uint32_t i)
+{
+    return &f->b->rows[f->m.live[i]];
+}
+
+/* Row i of the layer. */
+static float *at(const struct ntx_forward *f, enum ntx_buf b, uint32_t i)
+{
+    return f->buf[b].at + (ntx__by_batch((uint8_t)b) ? f->m.live[i] : i) * f->buf[b].ld;
+}
+
+/* ---- steps of a row */
+
+/* What comes into a layer, of rows that are looked at. */
+static void capture_input(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    struct ntx_capture *capture = s->in[0] == NTX_BUF_H ? row_of(f, i)->capture : NULL;
+    if (capture && s == f->c.model->layers[f->layer].step)
+        ntx__capture_begin(capture, at(f, NTX_BUF_H, i), f->hp->n_embd);
+    if (capture && s == f->c.model->layers[0].step)
+        ntx__capture_ffn_state(capture, 0, at(f, NTX_BUF_H, i), f->hp->n_embd);
+}
+
+void ntx__row_norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *in = at(f, s->in[0], i), *w = s->n_weights ? f->vec[s->weight[0]] : NULL;
+    float *out = at(f, s->out, i) + s->offset;
+    in += s->offset;
+    capture_input(f, s, i);
+    for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width, w += s->each ? s->width : 0)
+        f->c.ops->rmsnorm(in, w, f->hp->rms_eps, s->width, out);
+    out = at(f, s->out, i) + s->offset;
+    for (uint32_t k = 0; s->scale != 0 && k < s->heads * s->width; k++)
+        out[k] *= s->scale;
+}
+
+void ntx__row_scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *in = at(f, s->in[0], i) + s->from;
+    float *out = at(f, s->out, i), by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
+    capture_input(f, s, i);
+    for (uint32_t k = 0; k < s->width; k++)
+        out[k] = in[k] * by;
+}
+
+/* The table's entry has been read with the embedding's (forward.c). */
+void ntx__row_inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const struct ntx_weight *w = &f->c.chunks->input_embd;
+    float *out = at(f, s->out, i), *entry = f->m.input_entry + (size_t)f->m.live[i] * s->width;
+    const struct ntx_type_info *type = ntx_type_info(w->type);
+    type->dequant(f->m.input_embd + (size_t)f->m.live[i] * w->row_bytes, entry, s->width / type->block);
+    for (uint32_t k = 0; k < s->width; k++)
+        out[k] = (out[k] + entry[k] * s->scale) * 0.70710678f;
+}
+
+void ntx__row_bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    f->c.ops->add(at(f, s->out, i), f->vec[s->weight[0]], s->width);
+}
+
+void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    size_t angles = (size_t)f->m.live[i] * (s->rotated / 2);
+    const float *sn = f->m.sn[s->turn] + angles;
+    float back[NTX_MAX_HEAD / 2];
+    for (uint32_t k = 0; s->back && k < s->rotated / 2; k++)
+        back[k] = -sn[k];
+    (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i) + s->offset, s->heads, s->width, s->rotated, f->m.cs[s->turn] + angles,
+                                                                            s->back ? back : sn);
+}
+
+void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    if (s->keys) {
+        f->c.ops->f16_store(at(f, s->in[0], i), ntx__index_kept(f, row_of(f, i), ntx_row_slot(row_of(f, i))), f->hp->index.head);
+        return;
+    }
+    const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer), n_v = ntx_kept_v(f->hp, f->layer), first = ntx_own_heads(f->hp, f->layer).first;
+    const float *k = at(f, s->in[0], i) + (size_t)first * n_k, *v = n_v ? at(f, s->in[1], i) + (size_t)first * n_v : NULL;
+    const struct ntx_row *row = row_of(f, i);
+    enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
+    uint32_t slot = ntx_row_slot(row);
+    for (uint32_t h = 0; h < heads; h++) {
+        f->c.ops->k_store[type](k + (size_t)h * n_k, ntx_kv_k(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n_k);
+        if (n_v)
+            f->c.ops->v_store[type](v + (size_t)h * n_v, ntx_kv_v(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n_v);
+    }
+}
+
+void ntx__row_glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
+    if (!f->hidden)
+        ntx__activate(f, &s->hidden, at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
+    for (uint32_t j = 0; energy && j < s->width; j++)
+        energy[j] = out[j] * out[j];
+}
+
+/* Of each head the first half stays; it moves down, behind what has been read. */
+void ntx__row_split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    float *both = at(f, s->out, i), *other = at(f, s->in[1], i);
+    for (uint32_t h = 0; h < s->heads; h++) {
+        memcpy(other + (size_t)h * s->width, both + (2 * (size_t)h + 1) * s->width, s->width * sizeof *both);
+        memmove(both + (size_t)h * s->width, both + 2 * (size_t)h * s->width, s->width * sizeof *both);
+    }
+}
+
+void ntx__row_gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    float *by = at(f, s->in[1], i), *out = at(f, s->out, i);
+    const uint32_t each = s->by_head ? s->width / s->heads : 1;
+    f->c.ops->sigmoid(by, s->width / each);
+    for (uint32_t h = 0; s->by_head && h < s->heads; h++)
+        for (uint32_t k = 0; k < each; k++)
+            out[(size_t)h * each + k] *= by[h];
+    if (!s->by_head)
+        f->c.ops->mul(out, by, s->width);
+}
+
+/* SiLU */
+void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    enum { SOME = 256 };
+    const float *in = at(f, s->in[0], i);
+    float *out = at(f, s->out, i), by[SOME];
+    for (uint32_t k = 0, n; k < s->width; k += n) {
+        n = NTX_MIN(s->width - k, (uint32_t)SOME);
+        for (uint32_t j = 0; j < n; j++)
+            by[j] = out[k + j] = in[k + j] * s->scale;
+        f->c.ops->sigmoid(by, n);
+        f->c.ops->mul(out + k, by, n);
+    }
+}
+
+void ntx__row_unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    float *x = at(f, s->out, i), eps = s->eps != 0 ? s->eps : f->hp->rms_eps;
+    for (uint32_t h = 0; h < s->heads; h++)
+        f->c.ops->unit(x + (size_t)h * s->width, eps, s->width);
+}
+
+/* Mean and variance in the order of the values, in double. */
+void ntx__row_layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *w = f->vec[s->weight[0]], *b = f->vec[s->weight[1]];
+    float *x = at(f, s->out, i);
+    double mean = 0, squares = 0;
+    for (uint32_t k = 0; k < s->width; k++)
+        mean += (double)x[k] / s->width;
+    for (uint32_t k = 0; k < s->width; k++)
+        squares += ((double)x[k] - mean) * ((double)x[k] - mean);
+    const double by = 1 / sqrt(squares / s->width + (s->eps != 0 ? (double)s->eps : 1e-6));
+    for (uint32_t k = 0; k < s->width; k++)
+        x[k] = (float)(((double)x[k] - mean) * by) * w[k] + b[k];
+}
+
+void ntx__hadamard(float *x, uint32_t heads, uint32_t width)
+{
+    const uint32_t n = width & -width, all = heads * width;
+    const float by = 1.0f / sqrtf((float)n);
+    for (uint32_t half = 1; half < n; half *= 2)
+        for (uint32_t k = 0; k < all; k += k % half == half - 1 ? half + 1 : 1) {
+            float a = x[k], b = x[k + half];
+            x[k] = a + b;
+            x[k + half] = a - b;
+        }
+    for (uint32_t k = 0; k < all; k++)
+        x[k] *= by;
+}
+
+void ntx__row_hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { ntx__hadamard(at(f, s->out, i), s->heads, s->width); }
+
+static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
+
+void ntx__row_rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
+    float *keeps = at(f, s->out, i);
+    const uint32_t each = s->width / s->heads;
+    for (uint32_t k = 0; s->bound != 0 && k < s->width; k++)
+        keeps[k] = (float)exp((double)s->bound / (1 + exp((double)a[k / each] * ((double)keeps[k] + (double)dt[k]))));
+    for (uint32_t k = 0; s->bound == 0 && k < s->width; k++)
+        keeps[k] = (float)exp((double)a[k / each] * softplus((double)keeps[k] + (double)dt[k]));
+    f->c.ops->sigmoid(at(f, s->in[1], i), s->heads);
+}
+
+/* To the residual stream: the first time what attention gave, then what the FFN did. */
+void ntx__row_add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *y = at(f, s->in[0], i);
+    float *h = at(f, s->out, i);
+    struct ntx_capture *capture = s->out == NTX_BUF_H ? row_of(f, i)->capture : NULL;
+    if (capture && s->part <= 2)
+        ntx__capture_part(capture, s->part, f->layer, f->hp->n_layers, h, y, s->width);
+    f->c.ops->add(h, y, s->width);
+    if (capture && s->part == 1)
+        ntx__capture_ffn_state(capture, f->layer + 1, h, s->width);
+    else if (capture)
+        ntx__capture_end(capture, f->layer, h, s->width);
+}
+
+#define X(name, symbol, by, width, does, device) NTX__IF_ROWS_##by([NTX_OP_##name] = ntx__row_##symbol,)
+static void (*const by_row[NTX_N_OPS])(struct ntx_forward *, const struct ntx_step *, uint32_t) = {NTX_OPS(X)};
+#undef X
+
+void ntx__cpu_row(struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { by_row[s->op](f, s, i); }
+
+static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx__run *r = f->run;
+    const struct ntx_step *s = ntx__steps_of(f, r), *last = s + r->n - 1;
+    for (; s <= last; s++)
+        if (s->feeds || i < f->n_live) /* the others have no q */
+            ntx__cpu_row(f, s, i);
+    for (uint32_t k = 0; r->forms && k < r->parts; k++)
+        ntx__quantize(f, r->forms, at(f, last->out, i) + (size_t)k * r->width, r->width, i * r->parts + k);
+}
+
+static int rows(struct ntx_forward *f, const struct ntx__run *r)
+{
+    int rc = ntx__take_run(f, r);
+    if (rc)
+        return rc;
+    if (!f->away)
+        ntx__each(f, row_of_run, f->n_live + (r->feeds ? f->n_kv_only : 0));
+    f->hidden = f->away = false;
+    ntx__give_run(f, r);
+    return 0;
+}
+
+/* ---- attention, a few heads of a row at a time, which share a KV head, or of several rows at neighbouring positions of a session. K and V of
+ * all rows are stored by now: a row sees those of its batch up to its own position. */
+
+/* Query heads of an item: all that share a KV head, so that its K and V are read once, but fewer where threads would stand idle. */
+static uint32_t heads_at_once(const struct ntx_forward *f)
+{
+    const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
+    uint32_t shared = w.n_head / w.n_head_kv, n = shared;
+    while (n > NTX_ATTN_HEADS || (n > 1 && f->n_live * w.n_head / n < f->c.threads))
+        do
+            n--;
+        while (shared % n);
+    return n;
+}
+
+/* Rows of an item at most: as many as a call takes, but fewer where threads would stand idle. */
+static uint32_t rows_at_once(const struct ntx_forward *f)
+{
+    uint32_t heads = heads_at_once(f), items = ntx_dims_of(f->hp, f->layer).n_head / heads;
+    return NTX_MAX(1u, NTX_MIN(NTX_ATTN_VECTORS / heads, f->n_live * items / (ITEMS_PER_THREAD * f->c.threads)));
+}
+
+/* A row with a choice of its own is attended alone. */
+static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return f->hp->v_is_k || (s->chosen && ntx__has_chosen(f, f->m.live[i])); }
+
+/* Position pos may begin another stretch, or a temperature: rows before it, and it, are not attended together. */
+static bool turns_at(const struct ntx_step *s, uint32_t pos)
+{
+    const struct ntx_temperature *t = &s->temperature;
+    return (s->stretch && pos % s->stretch == 0) || (t->length && (pos + (uint64_t)t->ahead) % t->length == 0);
+}
+
+static float temperature(const struct ntx_temperature *t, uint32_t pos)
+{
+    return t->length ? (float)(1 + (double)t->scale * log1p((double)((pos + (uint64_t)t->ahead) / t->length))) : 1;
+}
+
+/* The first live row of each group of neighbours, and n_live behind the last. */
+static uint32_t group_rows(struct ntx_forward *f)
+{
+    const struct ntx_step *step = ntx__steps_of(f, f->run);
+    uint32_t n = 0, most = rows_at_once(f), *first = f->m.attn_rows;
+    for (uint32_t i = 0; i < f->n_live; i++) {
+        const struct ntx_row *row = row_of(f, i), *before = i ? row_of(f, i - 1) : NULL;
+        if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 || !ntx__in_place(row) ||
+            !ntx__in_place(before) || row->ahead || before->ahead || turns_at(step, row->pos) || alone(f, step, i) || alone(f, step, i - 1))
+            first[n++] = i;
+    }
+    first[n] = f->n_live;
+    return n;
+}
+
+/* Groups that share a KV head follow one another: what one has read, the next finds in a cache. */
+static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    const struct ntx_step *step = ntx__steps_of(f, f->run);
+    const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
+    struct ntx__lane *lane = &f->m.lanes[thread];
+    const uint32_t *group = f->m.attn_rows + item % f->n_attn_groups;
+    const uint32_t shared = w.n_head / w.n_head_kv, first = ntx_own_heads(f->hp, f->layer).first;
+    uint32_t n_q = heads_at_once(f), head = first * shared + item / f->n_attn_groups * n_q, kv_head = head / shared - first;
+    const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
+    struct ntx_attn a = {
+        .q = f->m.q + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * w.head_k,
+        .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * w.head_v,
+        .n_q = n_q,
+        .n_rows = group[1] - group[0],
+        .ld_q = f->buf[NTX_BUF_Q].ld,
+        .ld_out = f->ld_attn,
+        .k = lane->k,
+        .v = lane->v,
+        .block_tokens = NTX_KV_BLOCK,
+        .n_pos = row->pos + 1 + row->ahead,
+        .head_k = w.head_k,
+        .head_v = w.head_v,
+        .scale = step->scale * temperature(&step->temperature, row->pos),
+        .cap = step->cap,
+        .window = step->window ? step->window + row->ahead : 0,
+        .first = step->stretch ? row->pos / step->stretch * step->stretch : 0,
+        .sinks = f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? f->vec[NTX_T_sinks] + head : NULL,
+        .hole = ntx_kv_holes(row->kv, f->layer),
+    };
+    if (f->hp->v_is_k)
+        ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
+    else if (alone(f, step, group[0]))
+        ntx__attend_chosen(f, f->m.live[group[0]], kv_head, lane, &a);
+    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; a.block_tokens > 1 && b <= (last->pos + last->ahead) / NTX_KV_BLOCK; b++) {
+        lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
+        lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
+    }
+    if (a.block_tokens > 1 && !ntx__in_place(row))
+        ntx__attend_path(f, row, kv_head, lane, &a);
+    if (step->latent)
+        ntx__latent_begin(f, lane, group[0], head, &a);
+    f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
+    if (step->latent)
+        ntx__latent_end(f, lane, group[0], head, &a);
+}
+
+/* All rows of some heads, some at a time, in their order: sums over rows are the same for any threads. */
+static void attend_in_turn(struct ntx_forward *f, uint32_t heads, unsigned thread)
+{
+    for (uint32_t g = 0; g < f->n_attn_groups; g++)
+        attend_heads(f, heads * f->n_attn_groups + g, thread);
+}
+
+static void quantize_attended(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    ntx__quantize(f, f->run->forms, at(f, NTX_BUF_ATTN, i), f->run->width, i);
+}
+
+void ntx__attend_own(struct ntx_forward *f)
+{
+    const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
+    f->n_attn_groups = group_rows(f);
+    const uint32_t items = ntx_own_heads(f->hp, f->layer).n * (w.n_head / w.n_head_kv) / heads_at_once(f);
+    if (f->c.sums)
+        ntx__each(f, attend_in_turn, items);
+    else
+        ntx__each(f, attend_heads, f->n_attn_groups * items);
+}
+
+void ntx__attended(struct ntx_forward *f) { ntx__each(f, quantize_attended, f->n_live); }
+
+int ntx__cpu_attend(struct ntx_forward *f, const struct ntx__run *r)
+{
+    int rc = ntx__take_run(f, r);
+    if (rc)
+        return rc;
+    ntx__attend_own(f);
+    ntx__give_run(f, r);
+    ntx__attended(f);
+    return 0;
+}
+
+static void put_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    ntx__row_put(f, f->putting, i);
+}
+
+void ntx__put_own(struct ntx_forward *f, const struct ntx_step *s)
+{
+    f->putting = s;
+    ntx__each(f, put_row, f->n_live + f->n_kv_only);
+}
+
+/* ---- rows out */
+
+static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_weight *output = &f->c.chunks->output;
+    float *x = at(f, NTX_BUF_X, i);
+    if (f->hp->no_output_norm)
+        memcpy(x, at(f, NTX_BUF_H, i), f->hp->n_embd * sizeof *x);
+    else
+        f->c.ops->rmsnorm(at(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
+    for (uint32_t k = 0; f->hp->logit_scale != 1 && k < f->hp->n_embd; k++)
+        x[k] *= f->hp->logit_scale;
+    ntx__quantize(f, ntx__forms(&output, 1), x, f->hp->n_embd, i);
+}
+
+static void cap_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    f->c.ops->cap(f->m.logits[i], f->hp->logit_cap, f->hp->n_vocab);
+}
+
+static int output(struct ntx_forward *f)
+{
+    const struct ntx_weight *w = &f->c.chunks->output_norm;
+    const struct ntx__product p = {.w = &f->c.chunks->output, .to = NTX__BUF_LOGITS};
+    int rc = ntx__take(f, w, &f->output_norm);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        f->b->rows[i].n_best = 0;
+    ntx__each(f, output_norm_row, f->n_live);
+    ntx__give(f, w);
+    if ((rc = ntx__multiply(f, &p, 1, NTX_BUF_X)))
+        return rc;
+    if (f->hp->logit_cap != 0)
+        ntx__each(f, cap_row, f->n_live);
+    return 0;
+}
+
+static int clear(struct ntx_forward *f, enum ntx_buf b)
+{
+    memset(f->buf[b].at, 0, f->n_live * f->buf[b].ld * sizeof(float));
+    return 0;
+}
+
+#define X(name, symbol, by, width, does, device) NTX__IF_BACK_##by([NTX_OP_##name] = ntx__cpu_##symbol,)
+const struct ntx_backend ntx__cpu_backend = {
+    .rows = rows,
+    .run = {NTX_OPS(X)},
+    .multiply = ntx__cpu_multiply,
+    .glu = ntx__cpu_glu, .low = ntx__cpu_low, .plus = ntx__cpu_plus,
+    .clear = clear,
+    .gather = ntx__cpu_gather,
+    .combine = ntx__cpu_combine,
+    .output = output,
+    .move = ntx__cpu_move,
+    .waits = true, .in_turns = true,
+};
+#undef X

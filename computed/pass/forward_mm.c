@@ -1,0 +1,345 @@
+/* forward_mm.c: the parts of a step that threads share.
+ *
+ * Multiplying: a chunk's rows are cut into tiles, which threads take from a counter. A thread that finds no tile left goes on to the
+ * next chunk at once, so a thread is at most held up by bytes that have not arrived, never by another thread. It asks for a
+ * chunk's bytes only when it holds a tile of it; whoever finishes the last tile releases the chunk. After an error nobody
+ * takes a tile any more: the chunks left half done are let go by ntx_weights' end. */
+#include <errno.h>
+
+#include "common/util.h"
+#include "computed/pass/forward_impl.h"
+
+/* Of a chunk that always stays in memory. */
+static bool stays(const struct ntx_forward *f, uint32_t chunk)
+{
+    const struct ntx_weights_ops *ops = f->c.weights->ops;
+    return ops->stays && ops->stays(f->c.weights, chunk);
+}
+
+/* Outputs to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory fastest in one long
+ * run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of its share of what the
+ * step has left, at most its share of the chunk, or all of one that stays, for which nobody waits; towards the end the tiles shrink, and the threads
+ * finish together. Never less than outweighs the counter; whole sixteens. */
+static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left, uint64_t behind, bool staying)
+{
+    uint64_t step = (uint64_t)left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_outs * w->row_bytes;
+    uint64_t bytes = NTX_MIN(step / (2 * f->c.threads), staying ? chunk : chunk / f->c.threads);
+    bytes = NTX_MAX(bytes, n_rows < 16 ? 32u << 10 : 128u << 10);
+    uint32_t outs = NTX_ROUND_UP((uint32_t)NTX_MIN(bytes / w->row_bytes + 1, left), 16);
+    return NTX_MIN(outs, left);
+}
+
+static uint32_t rows_of(const struct ntx__mm *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->in->n_rows; }
+
+/* Rows of a chunk, or what they have become. */
+struct bytes {
+    const uint8_t *at;
+    bool interleaved; /* whole slices of them */
+};
+
+/* y [rows x n] by the weight's scale. */
+static void scale_outputs(float by, uint32_t n, float *y, size_t ld, uint32_t rows)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < n; i++)
+            y[r * ld + i] *= by;
+}
+
+/* part: of the input's rows; a chunk's outputs are of one. */
+static void multiply(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t part, uint32_t n, float *y, size_t ld)
+{
+    const struct ntx_cpu_ops *ops = j->f->c.ops;
+    const uint32_t type = p->w->type, n_in = p->w->n_in;
+    enum ntx_act form = ntx_act_for(type);
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)(j->f->buf[j->in->buf].at + j->in->at) : j->f->quantized[j->in->set][form];
+    size_t stride = ntx__stride(j->f, j->in->buf, form, n_in) * (p->parts && form != NTX_ACT_F32 ? p->parts : 1);
+    x += p->row0 * stride + part * ntx_act_row_bytes(form, n_in);
+    uint32_t slices = w.interleaved ? n / NTX_SLICE_OUTS * NTX_SLICE_OUTS : 0;
+    if (slices)
+        ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, rows_of(j, p), y, ld);
+    if (n > slices)
+        ops->matmul[type](w.at + (size_t)slices * p->w->row_bytes, p->w->row_bytes, n - slices, n_in, x, stride, rows_of(j, p), y + slices, ld);
+    if (p->w->scaled)
+        scale_outputs(j->f->m.tiles[p->w->chunk0].scale, n, y, ld, rows_of(j, p));
+}
+
+/* The same for logits of several rows, each of which has its own place. */
+static void multiply_apart(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, float *y)
+{
+    for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
+        uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
+        multiply(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, 0, here, y, NTX__LOGIT_TILE);
+        for (uint32_t r = 0; r < j->in->n_rows; r++)
+            __builtin_memcpy(j->f->m.logits[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
+    }
+}
+
+/* Outputs [row, row + n) of a product, from the bytes of those rows. */
+static void compute(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, unsigned thread)
+{
+    const size_t ld = j->f->buf[p->to].ld;
+    bool logits = p->to == NTX__BUF_LOGITS;
+    if (logits && j->in->n_rows > 1)
+        multiply_apart(j, p, w, row, n, j->f->m.lanes[thread].logits);
+    else
+        multiply(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n, (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld);
+}
+
+/* What stays in memory is interleaved when it is first multiplied: outputs [out, out + n) of a chunk, a tile, of which no other thread has any. */
+static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t out, uint32_t n, unsigned thread)
+{
+    struct bytes b = {bytes + (size_t)out * w->row_bytes, f->c.ops->interleave[w->type] && !f->back->own_bytes && stays(f, chunk)};
+    for (uint32_t i = 0; b.interleaved && i < n / NTX_SLICE_OUTS; i++) {
+        uint8_t *done = &f->m.interleaved[f->m.first_slice[chunk] + out / NTX_SLICE_OUTS + i];
+        if (!*done)
+            f->c.ops->interleave[w->type]((uint8_t *)(uintptr_t)b.at + (size_t)i * NTX_SLICE_OUTS * w->row_bytes, w->row_bytes, f->m.lanes[thread].slice);
+        *done = 1;
+    }
+    return b;
+}
+
+void ntx__fail(struct ntx_forward *f, int rc)
+{
+    int none = 0;
+    atomic_compare_exchange_strong(&f->failed, &none, rc);
+}
+
+/* Takes a tile: its first output and their number; 0 when none is left. */
+static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, uint32_t *out)
+{
+    struct ntx__tile *t = &j->f->m.tiles[chunk];
+    uint32_t n_out = j->f->c.chunks->list[chunk].n_out, n;
+    const bool staying = stays(j->f, chunk);
+    *out = atomic_load_explicit(&t->next, memory_order_relaxed);
+    do {
+        if (*out >= n_out)
+            return 0;
+        n = tile_rows(j->f, p->w, rows_of(j, p), n_out - *out, behind, staying);
+    } while (!atomic_compare_exchange_weak_explicit(&t->next, out, *out + n, memory_order_relaxed, memory_order_relaxed));
+    return n;
+}
+
+/* Takes tiles of one chunk until none is left. False after a failure, here or elsewhere. */
+static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, unsigned thread)
+{
+    struct ntx_forward *f = j->f;
+    struct ntx__tile *t = &f->m.tiles[chunk];
+    const struct ntx_chunk *c = &f->c.chunks->list[chunk];
+    const void *bytes = NULL;
+    while (!atomic_load_explicit(&f->failed, memory_order_relaxed)) {
+        uint32_t out, n = take_tile(j, p, chunk, behind, &out);
+        if (!n)
+            return true;
+        int rc = bytes ? 0 : ntx__acquire(f, chunk, &bytes);
+        if (rc || (rc = ntx__finite_outs(f, chunk, (const uint8_t *)bytes + (size_t)out * p->w->row_bytes, out, n))) {
+            ntx__fail(f, rc);
+            return false;
+        }
+        compute(j, p, interleaved(f, p->w, chunk, bytes, out, n, thread), c->out0 + out, n, thread);
+        /* acq_rel: the others' reads of the chunk are over before it is released */
+        if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_out) {
+            ntx__finite_done(f, chunk);
+            f->c.weights->ops->release(f->c.weights, chunk);
+        }
+    }
+    return false;
+}
+
+static bool here(const struct ntx__mm *j, uint32_t chunk) { return !j->where || j->where[chunk] == NTX__IN_PLACE; }
+
+void ntx__mm_walk(const struct ntx__mm *j, unsigned thread)
+{
+    uint64_t behind = j->bytes;
+    for (unsigned i = 0; i < j->n; i++) {
+        const struct ntx__product *p = &j->products[i];
+        for (uint32_t c = p->w->chunk0; c < p->w->chunk0 + p->w->n_chunks; c++) {
+            if (!here(j, c))
+                continue;
+            behind -= j->f->c.chunks->list[c].bytes;
+            if (!walk_chunk(j, p, c, behind, thread))
+                return;
+        }
+    }
+}
+
+/* Such chunks are no part of the stream. */
+static bool any_time(const struct ntx_chunk *c) { return c->fixed || c->expert || c->on_demand; }
+
+static const char *tensor_of(const struct ntx_forward *f, uint32_t chunk)
+{
+    return ntx_gguf_tensor_at(f->c.model->gguf, f->c.chunks->list[chunk].tensor)->name;
+}
+
+static int early(struct ntx_forward *f, uint32_t chunk, uint32_t turn)
+{
+    uint32_t last = f->c.chunks->n - 1;
+    return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u takes tensor '%s' when it is the turn of '%s': weights are read in the order of the steps", f->layer,
+                       tensor_of(f, chunk), tensor_of(f, NTX_MIN(turn, last)));
+}
+
+int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n)
+{
+    const struct ntx_chunks *c = f->c.chunks;
+    if (f->predicts || any_time(&c->list[chunk]))
+        return 0;
+    while (f->next_chunk < chunk && any_time(&c->list[f->next_chunk]))
+        f->next_chunk++;
+    if (f->next_chunk != chunk)
+        return early(f, chunk, f->next_chunk);
+    f->next_chunk = chunk + n;
+    return 0;
+}
+
+/* The turn was taken by the engine thread, before the others were woken. */
+int ntx__acquire(struct ntx_forward *f, uint32_t chunk, const void **bytes)
+{
+    if (chunk >= f->next_chunk && !f->predicts && !any_time(&f->c.chunks->list[chunk]))
+        return early(f, chunk, f->next_chunk);
+    return f->c.weights->ops->acquire(f->c.weights, chunk, bytes);
+}
+
+static int take_scale(struct ntx_forward *f, const struct ntx_weight *w)
+{
+    const struct ntx_weight scale = {.chunk0 = w->scale};
+    const float *v = NULL;
+    int rc = w->scaled ? ntx__take(f, &scale, &v) : 0;
+    if (rc || !v)
+        return rc;
+    f->m.tiles[w->chunk0].scale = v[w->scale_at];
+    ntx__give(f, &scale);
+    return 0;
+}
+
+int ntx__mm_begin(struct ntx__mm *j)
+{
+    struct ntx_forward *f = j->f;
+    for (unsigned i = 0; i < j->n; i++) {
+        const struct ntx_weight *w = j->products[i].w;
+        if (!w->n_chunks) /* another machine's */
+            continue;
+        int rc = ntx__turn(f, w->chunk0, w->n_chunks);
+        if (rc || (rc = take_scale(f, w)))
+            return rc;
+        for (uint32_t c = w->chunk0; c < w->chunk0 + w->n_chunks; c++) {
+            j->bytes += here(j, c) ? f->c.chunks->list[c].bytes : 0;
+            atomic_store_explicit(&f->m.tiles[c].next, 0, memory_order_relaxed); /* published by ntx_pool_run */
+            atomic_store_explicit(&f->m.tiles[c].done, 0, memory_order_relaxed);
+        }
+    }
+    return 0;
+}
+
+/* Which of its tensor's matrices it begins; UINT32_MAX: none, it is a part behind the first of one whose inputs that one has added. */
+static uint32_t number_of(const struct ntx_forward *f, const struct ntx_weight *w)
+{
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
+    const uint64_t at = f->c.chunks->list[w->chunk0].offset - t->offset, matrix = t->ne[1] * w->row_bytes;
+    return at % matrix ? UINT32_MAX : (uint32_t)(at / matrix);
+}
+
+/* The choices' rows have floats of their own only where a matrix wants them or they were weighed; what they were made of is there in any case. */
+static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in)
+{
+    uint32_t matrix = number_of(f, p->w), n = p->n_rows ? p->n_rows : in->n_rows;
+    bool chosen = in->buf == NTX__BUF_CHOICE_X && !ntx__steps_of(f, f->run)->weighs_input;
+    for (uint32_t i = p->row0; i < p->row0 + n && matrix != UINT32_MAX; i++)
+        for (uint32_t part = 0; part < NTX_MAX(p->parts, 1u); part++)
+            ntx_input_sums_add(f->c.sums, p->w->tensor, matrix,
+                               chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x : f->buf[in->buf].at + in->at + (size_t)i * f->buf[in->buf].ld + (size_t)part * p->w->n_in, 0, 1);
+}
+
+static void walk(void *ctx, unsigned thread) { ntx__mm_walk(ctx, thread); }
+
+int ntx__cpu_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
+{
+    struct ntx__mm j = {.f = f, .products = p, .n = n, .in = in};
+    int rc = ntx__mm_begin(&j);
+    if (rc)
+        return rc;
+    bool early = f->predicts || in->set == NTX__OF_EARLY; /* what the next layer will be given, perhaps */
+    for (unsigned i = 0; i < n && f->c.sums && !early; i++)
+        add_inputs(f, &p[i], in);
+    ntx_pool_run(f->pool, walk, &j);
+    return atomic_load_explicit(&f->failed, memory_order_relaxed);
+}
+
+void ntx__quantize_into(struct ntx_forward *f, void *const *quantized, uint32_t forms, const float *x, uint32_t n, uint32_t i)
+{
+    for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
+        if (forms >> form & 1)
+            f->c.ops->act_quantize[form](x, (uint8_t *)quantized[form] + i * ntx_act_row_bytes((enum ntx_act)form, n), n);
+}
+
+void ntx__quantize(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i)
+{
+    ntx__quantize_into(f, f->m.quantized, forms, x, n, i);
+}
+
+enum { ITEM_TURNS = 16 }; /* of a thread at the counter: more keep threads apart, fewer end together */
+
+struct items {
+    struct ntx_forward *f;
+    ntx__item_fn *fn;
+    uint32_t n, each; /* each: taken at a time */
+    _Atomic uint32_t next;
+};
+
+static void work_items(void *ctx, unsigned thread)
+{
+    struct items *it = ctx;
+    for (uint32_t i; (i = atomic_fetch_add_explicit(&it->next, it->each, memory_order_relaxed)) < it->n;)
+        for (uint32_t end = NTX_MIN(i + it->each, it->n); i < end; i++)
+            it->fn(it->f, i, thread);
+}
+
+void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n)
+{
+    struct items it = {.f = f, .fn = fn, .n = n, .each = NTX_MAX(n / (ITEM_TURNS * f->c.threads), 1u)};
+    if (n < 2) /* a row costs less than waking the workers */
+        work_items(&it, 0);
+    else
+        ntx_pool_run(f->pool, work_items, &it);
+}
+
+int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v)
+{
+    const void *bytes = NULL;
+    int rc = w->tensor == NTX_NO_TENSOR ? 0 : ntx__acquire(f, w->chunk0, &bytes);
+    if (!rc && bytes && !(rc = ntx__finite_outs(f, w->chunk0, bytes, 0, f->c.chunks->list[w->chunk0].n_out)))
+        ntx__finite_done(f, w->chunk0);
+    if (!rc)
+        *v = bytes;
+    return rc;
+}
+
+void ntx__give(struct ntx_forward *f, const struct ntx_weight *w)
+{
+    if (w->tensor != NTX_NO_TENSOR)
+        f->c.weights->ops->release(f->c.weights, w->chunk0);
+}
+
+int ntx__take_run(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    int rc = 0;
+    for (uint32_t k = 0; k < r->n; k++)
+        for (uint8_t i = 0; i < s[k].n_weights && !rc; i++)
+            rc = ntx__take(f, &f->c.chunks->layers[f->layer].of[s[k].weight[i]], &f->vec[s[k].weight[i]]);
+    return rc;
+}
+
+void ntx__give_run(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    for (uint32_t k = 0; k < r->n; k++)
+        for (uint8_t i = 0; i < s[k].n_weights; i++)
+            ntx__give(f, &f->c.chunks->layers[f->layer].of[s[k].weight[i]]);
+}
+
+int ntx__skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t end)
+{
+    int rc = 0;
+    for (uint32_t c = first; c < end && !(rc = ntx__turn(f, c, 1)); c++)
+        f->c.weights->ops->skip(f->c.weights, c);
+    return rc;
+}

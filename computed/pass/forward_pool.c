@@ -1,0 +1,189 @@
+/* forward_pool.c: K that stand for several positions (DeepSeek-V4's compressors). Behind each `every` positions a layer keeps one more K, of the values of the last
+ * `spans` x `every` positions:
+ *
+ *   x[c] = sum over these of softmax(weight[c] + place[c]) value[c]         K = rotated(norm(x))
+ *
+ * With two spans the earlier one's values and weights are the first half of its rows, the later one's the second; before the first position there is nothing. It is rotated
+ * by the first position of its last span, and where it is a key that others are chosen by, turned as a whole (HADAMARD).
+ *
+ * Such K lie in the blocks of the positions that they are behind, of a layer of their own (kv.h): they are taken back with these. What is still to be pooled is a
+ * state as a convolution's is (recur.h): of each of the last `spans` x `every` positions, at its number modulo that, values and weights of the K, and then of the keys. */
+#include <math.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/pass/forward_impl.h"
+#include "model/quant.h"
+
+struct pooling { /* rows of one session */
+    struct ntx_forward *f;
+    const struct ntx_step *s;
+    const struct ntx_kv_seq *kv;
+    const uint32_t *row; /* [n] of the batch, ascending */
+    uint32_t n, first;   /* the first one's position */
+    uint32_t width;      /* values of a row, and weights */
+    uint32_t span;       /* rows of the state */
+    size_t at;           /* in the state */
+};
+
+static struct pooling pooling_of(struct ntx_forward *f, uint32_t turn)
+{
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const uint32_t *row = f->m.turn_rows + f->m.turns[turn], span = s->every * s->spans;
+    const struct ntx_row *r = &f->b->rows[*row];
+    return (struct pooling){.f = f, .s = s, .kv = r->kv, .row = row, .n = f->m.turns[turn + 1] - f->m.turns[turn], .first = r->pos, .width = s->spans * s->width,
+                            .span = span, .at = s->keys ? (size_t)span * 2 * s->spans * f->hp->head_k : 0};
+}
+
+/* Values of position pos; weights lie width behind in the state, in a buffer of their own else. */
+static const float *input(const struct pooling *p, uint32_t pos, bool weights)
+{
+    const uint8_t buf = p->s->in[weights];
+    if (pos >= p->first)
+        return ntx__of_batch(p->f, buf, p->row[pos - p->first]);
+    return ntx_recur_tail(p->kv, p->f->layer) + p->at + (size_t)(pos % p->span) * 2 * p->width + weights * p->width;
+}
+
+/* What is pooled into a K behind position `last`. */
+static uint32_t sources_of(const struct pooling *p, uint32_t last, struct ntx__pool_source *of)
+{
+    const uint32_t end = last + 1, from = end < p->span ? 0 : end - p->span;
+    const float *place = p->f->m.places;
+    uint32_t n = 0;
+    for (uint32_t pos = from; pos < end; pos++, n++) {
+        size_t half = pos + p->s->every >= end ? p->width - p->s->width : 0;
+        of[n] = (struct ntx__pool_source){input(p, pos, false) + half, input(p, pos, true) + half, place + (size_t)(pos % p->s->every) * p->width + half};
+    }
+    return n;
+}
+
+enum { SOURCES = 128, CHANNELS = NTX__POOL_CHANNELS };
+
+/* Channels [first, first + n). */
+void ntx__pool_channels(const struct ntx_cpu_ops *ops, const struct ntx__pool_source *of, uint32_t n_of, uint32_t first, uint32_t n, float *out)
+{
+    float most[CHANNELS], e[CHANNELS], sum[CHANNELS] = {0};
+    for (uint32_t k = 0; k < n_of; k++)
+        for (uint32_t c = 0; c < n; c++) {
+            float w = of[k].weight[first + c] + of[k].place[first + c];
+            most[c] = !k || w > most[c] ? w : most[c];
+        }
+    memset(out, 0, n * sizeof *out);
+    for (uint32_t k = 0; k < n_of; k++) {
+        for (uint32_t c = 0; c < n; c++)
+            e[c] = of[k].weight[first + c] + of[k].place[first + c] - most[c];
+        ops->exp_of(e, 0, n);
+        for (uint32_t c = 0; c < n; c++) {
+            sum[c] += e[c];
+            out[c] += e[c] * of[k].value[first + c];
+        }
+    }
+    for (uint32_t c = 0; c < n; c++)
+        out[c] /= sum[c];
+}
+
+static void turn(const struct pooling *p, uint32_t pos, float *x)
+{
+    const struct ntx_step *s = p->s;
+    double freq[NTX_MAX_HEAD / 2];
+    float cs[NTX_MAX_HEAD / 2], sn[NTX_MAX_HEAD / 2];
+    ntx_rope_frequencies(p->f->hp, (enum ntx_turn)s->turn, NULL, freq);
+    ntx_rope_angles(p->f->hp, (enum ntx_turn)s->turn, freq, pos, cs, sn);
+    p->f->c.ops->rope_norm(x + s->offset, 1, s->width, s->rotated, cs, sn);
+    if (s->keys)
+        ntx__hadamard(x, 1, s->width);
+}
+
+static void pool_row(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    (void)thread;
+    uint32_t t = 0;
+    while (f->m.turns[t + 1] <= item)
+        t++;
+    const struct pooling p = pooling_of(f, t);
+    const struct ntx_row *r = &f->b->rows[f->m.turn_rows[item]];
+    struct ntx__pool_source of[SOURCES];
+    float x[NTX_MAX_HEAD], k[NTX_MAX_HEAD];
+    if ((r->pos + 1) % p.s->every)
+        return;
+    const uint32_t n = sources_of(&p, r->pos, of), width = p.s->width;
+    for (uint32_t c = 0; c < width; c += CHANNELS)
+        ntx__pool_channels(f->c.ops, of, n, c, NTX_MIN(width - c, (uint32_t)CHANNELS), x + c);
+    f->c.ops->rmsnorm(x, f->vec[p.s->weight[1]], f->hp->rms_eps, width, k);
+    turn(&p, r->pos + 1 - p.s->every, k);
+    f->c.ops->f16_store(k, (uint16_t *)ntx__pooled(f, r->kv, r->pos / p.s->every, p.s->every, p.s->keys), width);
+}
+
+/* The state behind the first `end` positions. */
+static void put_state(const struct pooling *p, uint32_t end, float *to)
+{
+    const bool had = ntx_recur_tail(p->kv, p->f->layer) != NULL;
+    for (uint32_t i = 0; to && i < p->span && i < end; i++) {
+        uint32_t pos = (end - 1 - i) / p->span * p->span + i;
+        float *row = to + p->at + (size_t)i * 2 * p->width;
+        if (pos < p->first && !had)
+            continue;
+        memcpy(row, input(p, pos, false), p->width * sizeof *row);
+        memcpy(row + p->width, input(p, pos, true), p->width * sizeof *row);
+    }
+}
+
+static void put_states(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    (void)thread;
+    const struct pooling p = pooling_of(f, item);
+    put_state(&p, p.first + p.n, ntx_recur_next_tail(p.kv, f->layer));
+    for (uint32_t k = 1; k <= p.n; k++)
+        put_state(&p, p.first + k, ntx_recur_stop_tail(p.kv, p.first + k, f->layer));
+}
+
+void ntx__find_places(struct ntx_forward *f, const struct ntx_step *s)
+{
+    const struct ntx_weight *w = ntx__weight_of(f, s);
+    const struct ntx_type_info *type = ntx_type_info(w->type);
+    bool any = false;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        any |= (f->b->rows[i].pos + 1) % s->every == 0;
+    if (any)
+        type->dequant(f->vec[s->weight[0]], f->m.places, (size_t)w->n_out * w->n_in / type->block);
+}
+
+int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r)
+{
+    int rc = ntx__take_run(f, r);
+    if (rc)
+        return rc;
+    ntx__find_places(f, ntx__steps_of(f, r));
+    ntx__each(f, pool_row, f->m.turns[f->n_turns]);
+    ntx__each(f, put_states, f->n_turns);
+    ntx__give_run(f, r);
+    return 0;
+}
+
+/* ---- to be read */
+
+uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, uint32_t number, uint32_t every, bool key)
+{
+    const uint32_t layer = f->hp->n_layers + f->layer, pos = (number + 1) * every - 1, place = pos % NTX_KV_BLOCK / every;
+    return key ? (uint8_t *)ntx_kv_v(kv, layer, 0, pos) + (size_t)place * 2 * f->hp->index.head : (uint8_t *)ntx_kv_k(kv, layer, 0, pos) + (size_t)place * 2 * f->hp->head_k;
+}
+
+/* Slots of the window, and then such K. */
+void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a)
+{
+    const struct ntx_row *r = &f->b->rows[row];
+    const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
+    const uint32_t from = r->pos + 1 > s->window ? r->pos + 1 - s->window : 0, all = s->every ? (r->pos + 1) / s->every : 0;
+    const bool chosen = s->chosen && ntx__has_chosen(f, row);
+    const uint32_t more = chosen ? f->m.n_chosen[row] : all, *which = chosen ? f->m.chosen + (size_t)row * f->m.most_chosen : NULL;
+    uint32_t n = 0;
+    for (uint32_t pos = from; pos <= r->pos; pos++)
+        lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, 0, pos) + pos % NTX_KV_BLOCK * bytes;
+    for (uint32_t k = 0; k < more; k++)
+        lane->chosen[n++] = ntx__pooled(f, r->kv, which ? which[k] : k, s->every, false);
+    a->k = a->v = lane->chosen;
+    a->v_in_k = true;
+    a->block_tokens = 1;
+    a->n_pos = n;
+    a->window = 0;
+}

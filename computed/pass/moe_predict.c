@@ -1,0 +1,216 @@
+/* moe_predict.c: which experts the next layer will probably want: its router, applied to what would go into it if attention and FFNs added nothing until then (ahead.c): the state that goes into
+ * this layer's FFN, or the residual streams. The stream counts how often the prediction is right.
+ *
+ * Where a prompt's rows are so many that as good as all experts are wanted, nothing is predicted: all are asked for, those of the first layer that has any when the pass begins.
+ *
+ * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins.
+ *
+ * Where some of this layer's experts have yet to be read, it is made when the others, and the shared one, have given what they give: that goes in (moe.c). The drive has enough to do until then; where it has not,
+ * of late, it is made twice.
+ *
+ * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router, and those on the way there. Only reads follow from it, no values:
+ * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
+#include <math.h>
+#include <string.h>
+
+#include "computed/pass/forward_impl.h"
+
+#include "common/util.h"
+
+static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
+
+static bool there(struct ntx_weights *w, const struct ntx_weight *bias) { return bias->tensor == NTX_NO_TENSOR || w->ops->there(w, bias->chunk0); }
+
+/* Somebody would read them: this machine, or others. */
+static bool of_use(const struct ntx_forward *f, uint32_t layer)
+{
+    return f->c.weights->ops->prefetch_experts && (!ntx__moe_held(f, layer) || (f->back->prefetch && f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt));
+}
+
+static int prefetch(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    if (n && !ntx__moe_held(f, layer))
+        f->c.weights->ops->prefetch_experts(f->c.weights, layer, experts, n);
+    return n && f->back->prefetch ? f->back->prefetch(f, layer, experts, n) : 0;
+}
+
+static bool possible(const struct ntx_forward *f, struct ntx__way *way)
+{
+    struct ntx_weights *w = f->c.weights;
+    const struct ntx_layer_weights *next = next_layer(f);
+    return w->ops->there(w, next->router.chunk0) && there(w, &next->router_bias) && there(w, &next->router_choice) && ntx__find_way(f->c.model, f->layer, way) && ntx__way_open(f, way);
+}
+
+static void arrived(struct ntx_forward *f, uint32_t row, unsigned i)
+{
+    const struct ntx_weight *router = &next_layer(f)->router;
+    float *x = f->m.moe.x + row * f->ld_x;
+    memcpy(x, f->m.moe.way[NTX_BUF_X] + i * f->ld_x, f->hp->n_embd * sizeof *x);
+    ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&router, 1), x, f->hp->n_embd, row);
+}
+
+static void score_row(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    float *p = f->m.moe.probs + (size_t)i * f->hp->n_expert;
+    const struct ntx_router *r = &ntx_layer_find(&f->c.model->layers[f->layer + 1], NTX_OP_ROUTE)->router;
+    ntx__moe_scores(f, r, p);
+    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_choice], f->hp->n_expert);
+    if (f->vec[NTX_T_router_choice])
+        f->c.ops->add(p, f->vec[NTX_T_router_choice], f->hp->n_expert);
+}
+
+/* Sums the n rows' scores into the first row's. */
+static float *join_rows(struct ntx_forward *f, uint32_t n)
+{
+    float *sum = f->m.moe.probs;
+    for (uint32_t i = 1; i < n; i++)
+        for (uint32_t e = 0; e < f->hp->n_expert; e++)
+            sum[e] += sum[(size_t)i * f->hp->n_expert + e];
+    return sum;
+}
+
+/* The n likeliest; those taken become -INFINITY, which no score is. Nothing is greater than a NaN, so there are always as many. */
+static void rank(float *p, uint32_t n_expert, uint32_t *best, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t e = 0;
+        while (e + 1 < n_expert && p[e] == -INFINITY)
+            e++;
+        for (uint32_t i = e + 1; i < n_expert; i++)
+            if (p[i] > p[e])
+                e = i;
+        best[k] = e;
+        p[e] = -INFINITY;
+    }
+}
+
+static int take_biases(struct ntx_forward *f, const struct ntx_layer_weights *w)
+{
+    int rc = ntx__take(f, &w->router_bias, &f->vec[NTX_T_router_bias]);
+    return rc ? rc : ntx__take(f, &w->router_choice, &f->vec[NTX_T_router_choice]);
+}
+
+static void give_biases(struct ntx_forward *f, const struct ntx_layer_weights *w)
+{
+    ntx__give(f, &w->router_bias);
+    ntx__give(f, &w->router_choice);
+}
+
+/* Those of a layer for these tokens' rows of the batch (NULL: all): 0: it does not go by them, or they are not in memory. */
+static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows, uint32_t *list)
+{
+    const struct ntx_weight *w = &f->c.chunks->layers[layer].token_experts;
+    const float *all = NULL;
+    uint32_t n = 0, used = f->hp->n_expert_used;
+    if (w->tensor == NTX_NO_TENSOR || !f->c.weights->ops->there(f->c.weights, w->chunk0) || ntx__take(f, w, &all))
+        return 0;
+    for (uint32_t i = 0; i < n_rows * used; i++) {
+        const uint32_t row = rows ? rows[i / used] : i / used;
+        uint32_t at = 0, e = (uint32_t)((const int32_t *)(const void *)all)[(size_t)f->b->rows[row].token * used + i % used];
+        while (at < n && list[at] != e)
+            at++;
+        if (at == n && e < f->hp->n_expert)
+            list[n++] = e;
+    }
+    ntx__give(f, w);
+    return n;
+}
+
+/* So few rows go on in the last layer that they want less than all. */
+static bool few_asked(const struct ntx_forward *f)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < f->b->n_rows; i++)
+        n += ntx__asked(f, i);
+    return n * f->hp->n_expert_used < 4 * (uint64_t)f->hp->n_expert;
+}
+
+/* Of the next layer from `layer` on that has any, for these rows of the batch (NULL: all). False: they are not asked for here, or not only. */
+static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows)
+{
+    const struct ntx_weights_ops *ops = f->c.weights->ops;
+    uint32_t *list = f->m.moe.predicted;
+    if (!ops->stage_experts || f->back->prefetch)
+        return false;
+    while (layer < f->hp->n_layers && f->c.chunks->layers[layer].router.tensor == NTX_NO_TENSOR)
+        layer++;
+    if (layer == f->hp->n_layers || ntx__moe_held(f, layer))
+        return true;
+    if (ntx__is_last(f, layer) && few_asked(f))
+        return false;
+    const uint32_t n = list_numbered(f, layer, rows, n_rows, list);
+    if (n || f->c.chunks->layers[layer].token_experts.tensor == NTX_NO_TENSOR) /* else they will be known */
+        ops->stage_experts(f->c.weights, layer, list, n);
+    return true;
+}
+
+/* Rows of this layer that go on into the next one's FFN, in m.ahead. */
+static uint32_t find_ahead(struct ntx_forward *f)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->n_live; i++)
+        if (!ntx__is_last(f, f->layer + 1) || ntx__asked(f, f->m.live[i]))
+            f->m.ahead[n++] = f->m.live[i];
+    return n;
+}
+
+/* So many rows that as good as every expert is chosen by one, and this layer's were: a text that repeats itself has many rows and wants few. */
+static bool wants_all(const struct ntx_forward *f, uint32_t n)
+{
+    return (uint64_t)n * f->hp->n_expert_used >= 4 * (uint64_t)f->hp->n_expert && 16 * (uint64_t)f->moe.n_wanted >= 15 * (uint64_t)f->hp->n_expert;
+}
+
+/* Before any layer: by chance alone one in 55 is not chosen where there are so many different tokens. */
+static bool will_want_all(const struct ntx_forward *f)
+{
+    uint64_t different = 0, enough = 4 * (uint64_t)f->hp->n_expert;
+    for (uint32_t i = 0; i < f->b->n_rows && different * f->hp->n_expert_used < enough; i++) {
+        uint32_t k = 0;
+        while (k < i && f->b->rows[k].token != f->b->rows[i].token)
+            k++;
+        different += k == i;
+    }
+    return different * f->hp->n_expert_used >= enough;
+}
+
+bool ntx__moe_guesses(const struct ntx_forward *f)
+{
+    return f->layer + 1 < f->hp->n_layers && next_layer(f)->router.tensor != NTX_NO_TENSOR && next_layer(f)->token_experts.tensor == NTX_NO_TENSOR && of_use(f, f->layer + 1);
+}
+
+int ntx__moe_predict(struct ntx_forward *f)
+{
+    const uint32_t n_rows = find_ahead(f);
+    if (wants_all(f, n_rows) && stage(f, f->layer + 1, f->m.ahead, n_rows))
+        return 0;
+    struct ntx__moe_mem *m = &f->m.moe;
+    const struct ntx__input in = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = n_rows};
+    const uint32_t named = f->hp->n_expert_used + f->hp->n_expert_used / 3; /* the last ones are read where the drive would rest otherwise */
+    const uint32_t n = (uint32_t)NTX_MIN((uint64_t)named * n_rows, f->hp->n_expert);
+    struct ntx__way way;
+    int rc;
+    if (!n_rows || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || !of_use(f, f->layer + 1))
+        return 0;
+    if (next_layer(f)->token_experts.tensor != NTX_NO_TENSOR)
+        return prefetch(f, f->layer + 1, m->predicted, list_numbered(f, f->layer + 1, f->m.ahead, n_rows, m->predicted));
+    if (!possible(f, &way))
+        return 0;
+    const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
+    if ((rc = ntx__go_ahead(f, &way, f->m.ahead, n_rows, arrived)))
+        return rc;
+    if ((rc = ntx__cpu_multiply(f, &router, 1, &in)) || (rc = take_biases(f, next_layer(f))))
+        return rc;
+    ntx__each(f, score_row, n_rows);
+    give_biases(f, next_layer(f));
+    rank(join_rows(f, n_rows), f->hp->n_expert, m->predicted, n);
+    return prefetch(f, f->layer + 1, m->predicted, n);
+}
+
+int ntx__moe_begin(struct ntx_forward *f)
+{
+    uint32_t *list = f->m.moe.predicted;
+    if (f->hp->n_expert && will_want_all(f) && stage(f, 0, NULL, f->b->n_rows))
+        return 0;
+    return f->hp->n_token_experts && of_use(f, 0) ? prefetch(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list)) : 0;
+}

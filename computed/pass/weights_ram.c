@@ -1,0 +1,126 @@
+#include "computed/pass/weights_ram.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+
+static const struct ntx_ram_weights *of(const struct ntx_weights *w) { return (const struct ntx_ram_weights *)w; }
+
+static int begin(struct ntx_weights *w, uint64_t pass)
+{
+    (void)w, (void)pass;
+    return 0;
+}
+
+static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
+{
+    *bytes = of(w)->bytes + (of(w)->at ? of(w)->at[chunk] : of(w)->chunks->list[chunk].offset);
+    return 0;
+}
+
+static void nothing(struct ntx_weights *w, uint32_t number) { (void)w, (void)number; }
+
+static void end(struct ntx_weights *w) { (void)w; }
+
+enum { PAGE = 4096, BOUNCE = 1 << 20 };
+
+/* By whole pages, at most BOUNCE at a time. */
+static int read_some(const struct ntx_ram_weights *w, int fd, uint64_t from, uint64_t n, uint8_t *out)
+{
+    for (uint64_t done = 0; done < n;) {
+        uint64_t at = from + done, page = at / PAGE * PAGE, skip = at - page, want = NTX_MIN((uint64_t)BOUNCE, (skip + n - done + PAGE - 1) / PAGE * PAGE);
+        ssize_t got = pread(fd, w->page, want, (off_t)page);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= (ssize_t)skip)
+            return got < 0 ? -errno : -EIO;
+        uint64_t some = NTX_MIN((uint64_t)got - skip, n - done);
+        memcpy(out + done, w->page + skip, some);
+        done += some;
+    }
+    return 0;
+}
+
+static int entries_of_file(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = read_some(of(w), of(w)->fds[file], offset + (uint64_t)(uint32_t)ids[i] * entry_bytes, entry_bytes, (uint8_t *)out + (size_t)i * entry_bytes);
+    return rc;
+}
+
+static int entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
+{
+    (void)file;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = offset + (uint64_t)(uint32_t)ids[i] * entry_bytes;
+        if (at > of(w)->n || entry_bytes > of(w)->n - at) /* the file has grown since */
+            return -EIO;
+        memcpy((uint8_t *)out + (size_t)i * entry_bytes, of(w)->bytes + at, entry_bytes);
+    }
+    return 0;
+}
+
+static const struct ntx_weights_ops ops = {.begin = begin, .acquire = acquire, .release = nothing, .drop_layer = nothing, .skip = nothing, .end = end, .entries = entries};
+
+int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, const struct ntx_chunks *chunks, struct ntx_err *err)
+{
+    *w = (struct ntx_ram_weights){.w.ops = &ops, .chunks = chunks, .n = bytes};
+    for (uint32_t i = 0; i < chunks->n; i++)
+        if (chunks->list[i].file || chunks->list[i].offset > bytes || chunks->list[i].bytes > bytes - chunks->list[i].offset)
+            return ntx_err_set(err, -EINVAL, "it does not lie in one file");
+    if (!(w->bytes = malloc(bytes)))
+        return ntx_err_set(err, -ENOMEM, "no memory for %llu bytes of weights", (unsigned long long)bytes);
+    for (uint64_t at = 0; at < bytes;) {
+        ssize_t n = pread(fd, w->bytes + at, bytes - at, (off_t)at);
+        if (n <= 0 && !(n < 0 && errno == EINTR))
+            return ntx_err_set(err, n ? -errno : -EIO, "its weights cannot be read: %s", n ? strerror(errno) : "the file is shorter than it was");
+        at += n > 0 ? (uint64_t)n : 0;
+    }
+    return 0;
+}
+
+static const struct ntx_weights_ops pick_ops = {.begin = begin, .acquire = acquire, .release = nothing, .drop_layer = nothing, .skip = nothing, .end = end, .entries = entries_of_file};
+
+/* Kernels read whole registers. */
+static uint64_t placed(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+uint64_t ntx_ram_weights_pick_bytes(const struct ntx_chunks *chunks)
+{
+    uint64_t n = BOUNCE + chunks->n * sizeof(uint64_t);
+    for (uint32_t i = 0; i < chunks->n; i++)
+        n += placed(chunks->list[i].bytes);
+    return n;
+}
+
+int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct ntx_chunks *chunks, struct ntx_err *err)
+{
+    *w = (struct ntx_ram_weights){.w.ops = &pick_ops, .chunks = chunks, .fds = fds, .at = calloc(chunks->n, sizeof *w->at)};
+    for (uint32_t i = 0; w->at && i < chunks->n; i++) {
+        w->at[i] = w->n;
+        w->n += placed(chunks->list[i].bytes);
+    }
+    w->bytes = aligned_alloc(64, NTX_MAX(w->n, (uint64_t)64));
+    w->page = aligned_alloc(PAGE, BOUNCE);
+    if (!w->at || !w->bytes || !w->page)
+        return ntx_err_set(err, -ENOMEM, "no memory for %llu bytes of weights", (unsigned long long)w->n);
+    for (uint32_t i = 0; i < chunks->n; i++) {
+        int rc = read_some(w, fds[chunks->list[i].file], chunks->list[i].offset, chunks->list[i].bytes, w->bytes + w->at[i]);
+        if (rc)
+            return ntx_err_set(err, rc, "its weights cannot be read: %s", rc == -EIO ? "the file is shorter than it was" : strerror(-rc));
+    }
+    return 0;
+}
+
+void ntx_ram_weights_free(struct ntx_ram_weights *w)
+{
+    free(w->at);
+    free(w->page);
+    w->at = NULL;
+    w->page = NULL;
+    free(w->bytes);
+    w->bytes = NULL;
+}

@@ -1,0 +1,72 @@
+#include "computed/plan/budget.h"
+
+#include <errno.h>
+
+#include "common/util.h"
+#include "shm/memlimit.h"
+
+/* Beside the budget, the processes themselves may take this much. */
+#define PROCESS_BYTES (64ull << 20)
+
+uint64_t ntx_budget_default(uint64_t reclaim_bytes)
+{
+    struct ntx_memlimit m;
+    ntx_memlimit_read(&m);
+    uint64_t ram = m.mem_available + reclaim_bytes;
+    ram -= ram / 10;
+    if (m.cgroup_left != UINT64_MAX) {
+        uint64_t left = m.cgroup_left + reclaim_bytes, spare = NTX_MAX(left / 10, PROCESS_BYTES);
+        ram = NTX_MIN(ram, left > spare ? left - spare : 0);
+    }
+    return ram;
+}
+
+int ntx_budget_nothing(struct ntx_err *err)
+{
+    struct ntx_memlimit m;
+    char limit[32], left[32], need[32];
+    ntx_memlimit_read(&m);
+    ntx_format_size(NTX_MIN(m.available, m.mem_available), left, sizeof left);
+    ntx_format_size(PROCESS_BYTES, need, sizeof need);
+    if (m.cgroup_limit == UINT64_MAX)
+        return ntx_err_set(err, -ENOMEM, "this machine has %s of memory available, and the daemons take up to %s beside a model: end other programs", left, need);
+    return ntx_err_set(err, -ENOMEM,
+                       "the memory limit of this cgroup (memory.max) is %s, of which %s are left, and the daemons take up to %s beside a model: raise the limit, or name a budget with --ram at your own risk",
+                       ntx_format_size(m.cgroup_limit, limit, sizeof limit), left, need);
+}
+
+static uint64_t part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most) { return NTX_MIN(NTX_MAX(ram / of, least), most); }
+
+/* Of a token: a bit in each of 32 masks, 8 bytes of lists, and of its text what it does not share with its neighbour in the
+ * alphabet: 2 bytes of English, 4 where many scripts are mixed. */
+#define WORD_BYTES 18u
+#define ANSWER_BYTES (768ull << 10) /* of a grammar, and of where its answer is */
+#define CONSTRAINED_SHARE 16u       /* of the budget, at most */
+
+uint64_t ntx_budget_words(uint32_t n_vocab) { return (uint64_t)WORD_BYTES * n_vocab + (64u << 10); }
+uint64_t ntx_budget_constrained(uint32_t n_vocab) { return ntx_budget_words(n_vocab) + ANSWER_BYTES; }
+uint64_t ntx_budget_constrains_from(uint32_t n_vocab) { return CONSTRAINED_SHARE * ntx_budget_constrained(n_vocab); }
+
+void ntx_budget_constrain(uint32_t n_vocab, struct ntx_budget_clients *c)
+{
+    uint64_t need = ntx_budget_constrained(n_vocab), more = need - NTX_MIN(need, c->kept_bytes);
+    c->kept_bytes += more;
+    c->bytes += more;
+    c->constrains = true;
+}
+
+struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, bool trees, uint64_t ram)
+{
+    uint64_t row = 4ull * n_vocab, session = 4 * row + (64u << 10) + session_more;
+    uint64_t n = ram / 128 / session, rows = ram / 128 / row;
+    struct ntx_budget_clients c = {.sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_BUDGET_SESSIONS_MAX), (uint64_t)NTX_BUDGET_SESSIONS_MIN)};
+    if (trees)
+        rows = NTX_MAX(rows, ram / 16 / row);
+    c.logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)NTX_MAX(c.sessions, least_rows));
+    c.kept_bytes = part(ram, 128, 64u << 10, 32u << 20);
+    c.read_bytes = part(ram, 64, 128u << 10, 64u << 20);
+    c.bytes = c.sessions * session + c.logits_rows * row + c.kept_bytes + c.read_bytes;
+    if (ram >= ntx_budget_constrains_from(n_vocab))
+        ntx_budget_constrain(n_vocab, &c);
+    return c;
+}

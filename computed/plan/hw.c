@@ -1,0 +1,116 @@
+#include "computed/plan/hw.h"
+
+#include <math.h>
+
+#include "common/util.h"
+#include "model/quant.h"
+
+/* Between the measured sizes by the logarithm of the size, outside of them the nearest; 0: there are none. */
+static double rate(const struct ntx_hw_read *r, unsigned n, uint64_t bytes)
+{
+    unsigned i = 0;
+    if (!n)
+        return 0;
+    while (i < n && r[i].bytes < bytes)
+        i++;
+    if (i == 0 || i == n)
+        return r[i ? n - 1 : 0].bps;
+    double t = log((double)bytes / r[i - 1].bytes) / log((double)r[i].bytes / r[i - 1].bytes);
+    return r[i - 1].bps + t * (r[i].bps - r[i - 1].bps);
+}
+
+double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes) { return rate(hw->reads, hw->n_reads, read_bytes); }
+
+double ntx_hw_stream_bps(const struct ntx_hw *hw, uint64_t read_bytes)
+{
+    const struct ntx_hw_read *s = hw->streams;
+    if (!hw->n_streams)
+        return ntx_hw_drive_bps(hw, read_bytes);
+    uint64_t known = NTX_MAX(NTX_MIN(read_bytes, (uint64_t)s[hw->n_streams - 1].bytes), (uint64_t)s[0].bytes);
+    double bps = rate(s, hw->n_streams, known), plain = ntx_hw_drive_bps(hw, known);
+    return plain > 0 ? bps * ntx_hw_drive_bps(hw, read_bytes) / plain : bps;
+}
+
+uint64_t ntx_hw_read_bytes(const struct ntx_hw *hw)
+{
+    static const uint64_t half = 512 << 10, whole = 1 << 20;
+    const struct ntx_hw_read *r = hw && hw->n_streams ? hw->streams : hw ? hw->reads : NULL;
+    unsigned n = hw && hw->n_streams ? hw->n_streams : hw ? hw->n_reads : 0;
+    bool known = n && r[0].bytes <= half && r[n - 1].bytes >= whole;
+    return known && rate(r, n, half) <= rate(r, n, whole) ? whole : half;
+}
+
+uint64_t ntx_hw_read_gap(const struct ntx_hw *hw)
+{
+    double best = 0;
+    for (unsigned i = 0; i < hw->n_reads; i++)
+        best = NTX_MAX(best, hw->reads[i].bps);
+    if (best <= 0)
+        return 0;
+    double small = hw->reads[0].bytes, s = small / hw->reads[0].bps - small / best; /* of the smallest read: mostly what is not its bytes */
+    return s > 0 ? (uint64_t)(s * best / 2) : 0;
+}
+
+double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads)
+{
+    if (!threads || threads >= hw->threads || hw->ram_bps_1 <= 0)
+        return hw->ram_bps;
+    return NTX_MIN(hw->ram_bps_1 * threads, hw->ram_bps);
+}
+
+/* A kernel's seconds per byte of `type`. Fewer threads than were measured have their share, or what one has for each: where all wait for
+ * memory, that is more. */
+static double kernel_byte_s(const struct ntx_hw *hw, const struct ntx_hw_kernel *k, uint32_t type, uint32_t threads)
+{
+    const struct ntx_type_info *t = ntx_type_info(type);
+    double s = k->bps > 0 ? 1 / k->bps : t && k->flops > 0 ? 2.0 * k->rows * t->block / t->block_bytes / k->flops : 0;
+    if (!threads || threads >= hw->threads)
+        return s;
+    return k->bps > 0 && k->bps_1 > 0 ? 1 / NTX_MIN(k->bps_1 * threads, k->bps) : s * hw->threads / threads;
+}
+
+/* Of one kernel entry list (a type's own, or the general one). */
+static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool interleaved, uint32_t type, uint32_t rows, uint32_t threads)
+{
+    const struct ntx_hw_kernel *below = NULL, *above = NULL;
+    for (unsigned i = 0; i < hw->n_kernels; i++) {
+        const struct ntx_hw_kernel *k = &hw->kernels[i];
+        if (k->type != entry || k->interleaved != interleaved)
+            continue;
+        if (k->rows <= rows && (!below || k->rows > below->rows))
+            below = k;
+        if (k->rows >= rows && (!above || k->rows < above->rows))
+            above = k;
+    }
+    if (!below && !above)
+        return 0;
+    if (!above)
+        return kernel_byte_s(hw, below, type, threads) * rows / below->rows;
+    if (!below || above == below)
+        return kernel_byte_s(hw, above, type, threads);
+    double a = kernel_byte_s(hw, below, type, threads), b = kernel_byte_s(hw, above, type, threads);
+    return a + (b - a) * (rows - below->rows) / (above->rows - below->rows);
+}
+
+double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads, bool stays)
+{
+    double ram = ntx_hw_ram_bps(hw, threads), least = ram > 0 ? 1 / ram : 0;
+    double s = stays ? interpolate(hw, type, true, type, rows, threads) : 0;
+    if (s <= 0)
+        s = interpolate(hw, type, false, type, rows, threads);
+    if (s <= 0)
+        s = interpolate(hw, NTX_HW_ANY, false, type, rows, threads);
+    return NTX_MAX(s, least);
+}
+
+void ntx_hw_cap(struct ntx_hw *hw, double nvme_bps, double h2d_bps)
+{
+    for (unsigned i = 0; nvme_bps > 0 && i < hw->n_reads; i++)
+        hw->reads[i].bps = NTX_MIN(hw->reads[i].bps, nvme_bps);
+    for (unsigned i = 0; nvme_bps > 0 && i < hw->n_streams; i++)
+        hw->streams[i].bps = NTX_MIN(hw->streams[i].bps, nvme_bps);
+    if (nvme_bps > 0 && !hw->n_reads)
+        hw->reads[hw->n_reads++] = (struct ntx_hw_read){1u << 20, nvme_bps};
+    if (h2d_bps > 0 && hw->gpu.bytes)
+        hw->gpu.h2d_bps = hw->gpu.h2d_bps > 0 ? NTX_MIN(hw->gpu.h2d_bps, h2d_bps) : h2d_bps;
+}

@@ -1,0 +1,361 @@
+/* hw_json.c: the profile as a file. */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/plan/hw.h"
+#include "model/quant.h"
+
+#define GIB 1073741824.0
+#define RATE_MAX 1e6   /* GB/s; nothing is that fast */
+#define GFLOPS_MAX 1e9
+
+/* The first thing that is wrong stops all further reading. */
+struct reader {
+    struct ntx_err *err;
+    int rc;
+};
+
+static void bad(struct reader *r, const char *what, const char *expected)
+{
+    if (!r->rc)
+        r->rc = ntx_err_set(r->err, -EINVAL, "hardware profile: \"%s\" is wrong: expected %s", what, expected);
+}
+
+static double number(struct reader *r, const json_t *o, const char *key, double max)
+{
+    const json_t *v = json_object_get(o, key);
+    double x = json_number_value(v);
+    char text[64];
+    if (!v)
+        return 0;
+    snprintf(text, sizeof text, "a number from 0 to %g", max);
+    if (!json_is_number(v) || !isfinite(x) || x < 0 || x > max)
+        return bad(r, key, text), 0;
+    return x;
+}
+
+static void text(struct reader *r, const json_t *o, const char *key, char *to, size_t n)
+{
+    const json_t *v = json_object_get(o, key);
+    if (v && !json_is_string(v))
+        bad(r, key, "a text");
+    else if (v)
+        snprintf(to, n, "%s", json_string_value(v));
+}
+
+static const json_t *part(struct reader *r, const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    if (v && !json_is_object(v))
+        bad(r, key, "an object");
+    return v;
+}
+
+static const json_t *list(struct reader *r, const json_t *o, const char *key, size_t max)
+{
+    const json_t *v = json_object_get(o, key);
+    if (v && (!json_is_array(v) || json_array_size(v) > max))
+        return bad(r, key, "a list of moderate length"), NULL;
+    return v;
+}
+
+/* Returns how many there are. */
+static unsigned read_rates(struct reader *r, const json_t *d, const char *key, struct ntx_hw_read *to, size_t max)
+{
+    const json_t *rates = list(r, d, key, max);
+    unsigned n = 0;
+    size_t i;
+    json_t *v;
+    json_array_foreach(rates, i, v)
+    {
+        struct ntx_hw_read e = {(uint32_t)number(r, v, "bytes", 1e9), number(r, v, "gb_s", RATE_MAX) * 1e9};
+        if (!e.bytes || e.bps <= 0 || (n && e.bytes <= to[n - 1].bytes))
+            return bad(r, key, "increasing \"bytes\", each with its \"gb_s\""), 0;
+        to[n++] = e;
+    }
+    return n;
+}
+
+static void read_drive(struct reader *r, const json_t *d, struct ntx_hw *hw)
+{
+    hw->read_s = number(r, d, "read_us", 1e9) / 1e6;
+    hw->in_flight = (uint64_t)number(r, d, "in_flight", 1e12);
+    hw->n_reads = read_rates(r, d, "reads", hw->reads, NTX_HW_READS);
+    hw->n_streams = read_rates(r, d, "streams", hw->streams, NTX_HW_STREAMS);
+}
+
+static bool type_by_name(const char *name, uint32_t *type)
+{
+    if (!strcmp(name, "*"))
+        return *type = NTX_HW_ANY, true;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        if (ntx_type_info(t) && !strcmp(ntx_type_info(t)->name, name))
+            return *type = t, true;
+    return false;
+}
+
+static void read_kernels(struct reader *r, const json_t *k, struct ntx_hw *hw)
+{
+    size_t i;
+    json_t *v;
+    json_array_foreach(k, i, v)
+    {
+        struct ntx_hw_kernel e = {.rows = (uint32_t)number(r, v, "rows", 1e6), .bps = number(r, v, "gb_s", RATE_MAX) * 1e9, .bps_1 = number(r, v, "gb_s_1", RATE_MAX) * 1e9,
+                                  .flops = number(r, v, "gflops", GFLOPS_MAX) * 1e9, .interleaved = json_is_true(json_object_get(v, "interleaved"))};
+        char name[16] = "";
+        text(r, v, "type", name, sizeof name);
+        if (!type_by_name(name, &e.type) || !e.rows || (e.bps <= 0 && e.flops <= 0))
+            return bad(r, "kernels", "entries of a known \"type\" (or \"*\"), \"rows\", and \"gb_s\" or \"gflops\"");
+        hw->kernels[hw->n_kernels++] = e;
+    }
+}
+
+static void read_gpu(struct reader *r, const json_t *g, struct ntx_hw *hw)
+{
+    if (!g || json_is_null(g))
+        return;
+    text(r, g, "name", hw->gpu.name, sizeof hw->gpu.name);
+    hw->gpu.bytes = (uint64_t)(number(r, g, "gib", 1e6) * GIB);
+    hw->gpu.bps = number(r, g, "gb_s", RATE_MAX) * 1e9;
+    hw->gpu.flops = number(r, g, "gflops", GFLOPS_MAX) * 1e9;
+    hw->gpu.int8_ops = number(r, g, "int8_gops", GFLOPS_MAX) * 1e9;
+    hw->gpu.h2d_bps = number(r, g, "h2d_gb_s", RATE_MAX) * 1e9;
+    hw->gpu.unified = json_is_true(json_object_get(g, "unified"));
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        if (ntx_type_info(t))
+            hw->gpu.type_bps[t] = number(r, part(r, g, "rates"), ntx_type_info(t)->name, RATE_MAX) * 1e9;
+}
+
+static void read_all(struct reader *r, const json_t *j, struct ntx_hw *hw)
+{
+    const json_t *cpu = part(r, j, "cpu"), *ram = part(r, j, "ram"), *pass = part(r, j, "pass");
+    text(r, j, "name", hw->name, sizeof hw->name);
+    text(r, j, "source", hw->source, sizeof hw->source);
+    text(r, cpu, "model", hw->cpu, sizeof hw->cpu);
+    text(r, cpu, "kernel", hw->kernel, sizeof hw->kernel);
+    hw->threads = (uint32_t)number(r, cpu, "threads", 65536);
+    hw->ram_bytes = (uint64_t)(number(r, ram, "gib", 1e6) * GIB);
+    hw->ram_bps_1 = number(r, ram, "gb_s_1", RATE_MAX) * 1e9;
+    hw->ram_bps = number(r, ram, "gb_s", RATE_MAX) * 1e9;
+    read_drive(r, part(r, j, "drive"), hw);
+    read_kernels(r, list(r, j, "kernels", NTX_HW_KERNELS), hw);
+    read_gpu(r, json_object_get(j, "gpu"), hw);
+    hw->layer_s = number(r, pass, "layer_us", 1e9) / 1e6;
+    hw->token_s = number(r, pass, "token_us", 1e9) / 1e6;
+    hw->load = number(r, j, "load", 1e6);
+}
+
+int ntx_hw_parse(const char *json, struct ntx_hw *out, struct ntx_err *err)
+{
+    json_error_t why;
+    json_t *j = json_loads(json, JSON_REJECT_DUPLICATES, &why);
+    struct reader r = {.err = err};
+    struct ntx_hw *hw = calloc(1, sizeof *hw);
+    if (!hw)
+        r.rc = ntx_err_set(err, -ENOMEM, "no memory for a hardware profile");
+    else if (!j)
+        r.rc = ntx_err_set(err, -EINVAL, "hardware profile: line %d: %s", why.line, why.text);
+    else if (!json_is_object(j) || json_integer_value(json_object_get(j, "ntx_profile")) != 1)
+        bad(&r, "ntx_profile", "an object with \"ntx_profile\": 1; make one with `ntx doctor`");
+    else
+        read_all(&r, j, hw);
+    json_decref(j);
+    if (!r.rc)
+        *out = *hw;
+    free(hw);
+    return r.rc;
+}
+
+int ntx_hw_load(const char *path, struct ntx_hw *out, struct ntx_err *err)
+{
+    char buf[65536];
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return ntx_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    size_t n = fread(buf, 1, sizeof buf - 1, f);
+    bool failed = ferror(f), more = !feof(f);
+    fclose(f);
+    if (failed || more)
+        return ntx_err_set(err, failed ? -EIO : -EFBIG, "%s: %s", path, failed ? "cannot be read" : "too long for a hardware profile");
+    buf[n] = 0;
+    int rc = ntx_hw_parse(buf, out, err);
+    if (rc)
+        ntx_err_prefix(err, "%s", path);
+    return rc;
+}
+
+/* ---- writing */
+
+static double rounded(double x) /* four digits are more than any measurement has */
+{
+    char s[32];
+    snprintf(s, sizeof s, "%.4g", x);
+    return atof(s);
+}
+
+static void put(json_t *o, const char *key, double x)
+{
+    if (x > 0)
+        json_object_set_new(o, key, json_real(rounded(x)));
+}
+
+static json_t *rates_json(const struct ntx_hw_read *rates, unsigned n)
+{
+    json_t *a = json_array();
+    for (unsigned i = 0; i < n; i++) {
+        json_t *e = json_pack("{s:I}", "bytes", (json_int_t)rates[i].bytes);
+        put(e, "gb_s", rates[i].bps / 1e9);
+        json_array_append_new(a, e);
+    }
+    return a;
+}
+
+static json_t *drive_json(const struct ntx_hw *hw)
+{
+    json_t *d = json_object();
+    json_object_set_new(d, "reads", rates_json(hw->reads, hw->n_reads));
+    if (hw->n_streams)
+        json_object_set_new(d, "streams", rates_json(hw->streams, hw->n_streams));
+    put(d, "read_us", hw->read_s * 1e6);
+    json_object_set_new(d, "in_flight", json_integer((json_int_t)hw->in_flight));
+    return d;
+}
+
+static json_t *kernels_json(const struct ntx_hw *hw)
+{
+    json_t *a = json_array();
+    for (unsigned i = 0; i < hw->n_kernels; i++) {
+        const struct ntx_hw_kernel *k = &hw->kernels[i];
+        json_t *e = json_pack("{s:s, s:I}", "type", k->type == NTX_HW_ANY ? "*" : ntx_type_info(k->type)->name, "rows", (json_int_t)k->rows);
+        put(e, "gb_s_1", k->bps_1 / 1e9);
+        put(e, "gb_s", k->bps / 1e9);
+        put(e, "gflops", k->flops / 1e9);
+        if (k->interleaved)
+            json_object_set_new(e, "interleaved", json_true());
+        json_array_append_new(a, e);
+    }
+    return a;
+}
+
+static json_t *gpu_json(const struct ntx_hw *hw)
+{
+    json_t *g = json_pack("{s:s}", "name", hw->gpu.name);
+    put(g, "gib", (double)hw->gpu.bytes / GIB);
+    put(g, "gb_s", hw->gpu.bps / 1e9);
+    put(g, "gflops", hw->gpu.flops / 1e9);
+    put(g, "int8_gops", hw->gpu.int8_ops / 1e9);
+    put(g, "h2d_gb_s", hw->gpu.h2d_bps / 1e9);
+    if (hw->gpu.unified)
+        json_object_set_new(g, "unified", json_true());
+    json_t *rates = json_object();
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        if (ntx_type_info(t))
+            put(rates, ntx_type_info(t)->name, hw->gpu.type_bps[t] / 1e9);
+    if (json_object_size(rates))
+        json_object_set(g, "rates", rates);
+    json_decref(rates);
+    return g;
+}
+
+char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings)
+{
+    json_t *j = json_pack("{s:i, s:s, s:s}", "ntx_profile", 1, "name", hw->name, "source", hw->source), *ram = json_object(), *pass = json_object(),
+           *said = json_array();
+    time_t now = time(NULL);
+    char date[32];
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+    json_object_set_new(j, "date", json_string(date));
+    put(j, "load", hw->load);
+    json_object_set_new(j, "cpu", json_pack("{s:s, s:i, s:s}", "model", hw->cpu, "threads", (int)hw->threads, "kernel", hw->kernel));
+    put(ram, "gib", (double)hw->ram_bytes / GIB);
+    put(ram, "gb_s_1", hw->ram_bps_1 / 1e9);
+    put(ram, "gb_s", hw->ram_bps / 1e9);
+    put(pass, "layer_us", hw->layer_s * 1e6);
+    put(pass, "token_us", hw->token_s * 1e6);
+    for (unsigned i = 0; i < n_findings; i++)
+        json_array_append_new(said, json_string(findings[i]));
+    json_object_set_new(j, "ram", ram);
+    json_object_set_new(j, "drive", drive_json(hw));
+    json_object_set_new(j, "kernels", kernels_json(hw));
+    if (hw->gpu.bytes)
+        json_object_set_new(j, "gpu", gpu_json(hw));
+    json_object_set_new(j, "pass", pass);
+    json_object_set_new(j, "findings", said);
+    char *text_ = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    json_decref(j);
+    return text_;
+}
+
+/* ---- where it lies */
+
+static int make_parents(const char *path)
+{
+    char dir[4096];
+    snprintf(dir, sizeof dir, "%s", path);
+    for (char *p = dir + 1; (p = strchr(p, '/')); p++) {
+        *p = 0;
+        if (mkdir(dir, 0700) && errno != EEXIST)
+            return -errno;
+        *p = '/';
+    }
+    return 0;
+}
+
+int ntx_hw_store(const char *path, const char *json, struct ntx_err *err)
+{
+    char tmp[4096 + 16];
+    int rc = make_parents(path);
+    snprintf(tmp, sizeof tmp, "%s.%d", path, (int)getpid());
+    FILE *f = rc ? NULL : fopen(tmp, "we");
+    if (!rc && !f)
+        rc = -errno;
+    if (f) {
+        if (fputs(json, f) < 0 || fputc('\n', f) < 0 || fchmod(fileno(f), 0644))
+            rc = -EIO;
+        if (fclose(f))
+            rc = -EIO;
+        if (!rc && rename(tmp, path))
+            rc = -errno;
+        if (rc)
+            unlink(tmp);
+    }
+    return rc ? ntx_err_set(err, rc, "%s: cannot store the hardware profile: %s", path, strerror(-rc)) : 0;
+}
+
+int ntx_hw_store_measured(const char *path, const struct ntx_hw *hw, const char *json, bool *kept, struct ntx_err *err)
+{
+    struct ntx_err ignored = {0};
+    struct ntx_hw *old = calloc(1, sizeof *old);
+    if (!old)
+        return ntx_err_set(err, -ENOMEM, "no memory for a hardware profile");
+    bool good = !ntx_hw_load(path, old, &ignored) && !ntx_hw_busy(old) && strcmp(old->source, NTX_HW_BRIEF);
+    *kept = ntx_hw_busy(hw) && good && !strcmp(old->cpu, hw->cpu) && old->threads == hw->threads;
+    free(old);
+    return *kept ? 0 : ntx_hw_store(path, json, err);
+}
+
+int ntx_hw_user_path(char *buf, unsigned n)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int k = cache && *cache == '/' ? snprintf(buf, n, "%s/ntx/profile.json", cache)
+            : home && *home == '/' ? snprintf(buf, n, "%s/.cache/ntx/profile.json", home)
+                            : -1;
+    return k < 0 || (unsigned)k >= n ? -ENOENT : 0;
+}
+
+int ntx_hw_find(struct ntx_hw *out, struct ntx_err *err)
+{
+    char path[4096];
+    int rc = ntx_hw_user_path(path, sizeof path);
+    if (!rc)
+        rc = ntx_hw_load(path, out, err);
+    return rc == -ENOENT ? ntx_hw_load(NTX_HW_SERVICE_PATH, out, err) : rc;
+}

@@ -1,0 +1,22 @@
+/* machines_forecast.c: machines and a model of which only the profile and the outline are known (machines.h). */
+#include "computed/plan/machines.h"
+
+#include "common/util.h"
+
+static struct ntx_share_work work_of(const struct ntx_outline *o)
+{
+    const struct ntx_hparams *hp = &o->model->hp;
+    return (struct ntx_share_work){.dense = (double)(ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_HEAD)), .experts = (double)ntx_outline_bytes(o, NTX_PART_EXPERT),
+                                   .used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
+}
+
+int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_machines_ask *ask, enum ntx_split split, struct ntx_machines_forecast *out, struct ntx_err *err)
+{
+    struct ntx_share_machine of[NTX_RANKS_MAX];
+    struct ntx_share_work work = work_of(o);
+    if (!ask->no_text)
+        ntx_machines_text(&o->model->hp, ask->kv_type, ask->ctx, 1, &work);
+    for (uint32_t i = 0; i < ask->n && i < NTX_RANKS_MAX; i++)
+        of[i] = ntx_machines_can(o->model, &ask->hw[i], ask->budget[i]);
+    return ntx_machines_predict(o->model, &work, of, ask->n, &ask->link, split, out, err);
+}

@@ -1,0 +1,112 @@
+/* plan_predict.c: how fast a plan will be, by the cost model of computed/plan/predict.h, from the placement of every chunk. */
+#include <math.h>
+
+#include "computed/plan/plan_impl.h"
+
+#include "common/util.h"
+#include "computed/state/kv.h"
+
+#define NEARLY_ALL 0.9 /* of the experts: reads of them need not wait for the router then */
+
+/* Experts that some row wants, of all: each row chooses freely. */
+static double experts_used(const struct ntx_model *m, uint32_t rows)
+{
+    return m->hp.n_expert ? 1 - pow(1 - (double)m->hp.n_expert_used / m->hp.n_expert, rows) : 1;
+}
+
+/* Of so many rows, those that an expert gets which some row wants. */
+static uint32_t expert_rows(const struct ntx_model *m, uint32_t rows, double used)
+{
+    return m->hp.n_expert ? NTX_MAX(1u, (uint32_t)lround(rows * (double)m->hp.n_expert_used / m->hp.n_expert / used)) : 0;
+}
+
+/* few: for asked rows alone, where not all are. */
+static void add_bytes(struct ntx_load_bytes *l, enum ntx_tier tier, uint32_t type, bool expert, bool few, double bytes)
+{
+    l->bytes[tier][type] += bytes;
+    if (few)
+        l->end_bytes[tier][type] += bytes;
+    else if (expert)
+        l->expert_bytes[tier][type] += bytes;
+}
+
+/* Of the experts that are in frames' care, those that frames hold. */
+static double framed_share(const struct ntx_plan *p)
+{
+    uint32_t parts = 0;
+    for (uint32_t i = 0; i < p->chunks->n; i++)
+        parts += p->table[i].placement == NTX_PLACE_FRAME;
+    return parts ? NTX_MIN((double)p->frames.n * NTX_EXPERT_PARTS / parts, 1.0) : 0;
+}
+
+static uint32_t type_of(const struct ntx_model *m, const struct ntx_chunk *c)
+{
+    uint32_t type = ntx_gguf_tensor_at(m->gguf, c->tensor)->type;
+    const struct ntx_pack_layer *p = type == NTX_I8 ? &m->pack[c->layer] : NULL; /* groups of neurons, mostly of one type */
+    return !p ? type : c->tensor != m->layers[c->layer].groups_added ? p->type[NTX_PACK_UP] : p->added[ntx_pack_adds(p, NTX_PACK_UP) ? NTX_PACK_UP : NTX_PACK_DOWN].type;
+}
+
+bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t asked, uint32_t positions, struct ntx_load_bytes *out)
+{
+    struct ntx_load_bytes l = {.rows = rows, .asked = asked, .n_layers = m->hp.n_layers, .threads = p->threads, .multiply = p->multiply, .kv_on_device = p->on_device};
+    double streamed = 0, of_all = experts_used(m, rows), of_asked = experts_used(m, asked), framed = framed_share(p);
+    l.expert_rows = expert_rows(m, rows, of_all);
+    if (p->n_windows) /* how much of it rows will use, nobody knows before */
+        return false;
+    for (uint32_t i = 0; i < p->chunks->n; i++) {
+        const struct ntx_chunk *c = &p->chunks->list[i];
+        if (c->lookup) /* a row of it is nothing */
+            continue;
+        bool storage = p->table[i].placement == NTX_PLACE_STORAGE, few = asked < rows && (c->end || c->layer == m->hp.n_layers);
+        const double used = few ? of_asked : of_all;
+        streamed += storage ? (double)c->bytes : 0;
+        if (few && !asked)
+            continue;
+        double bytes = (double)c->bytes * (c->expert ? used : 1) * NTX_MAX(c->users, 1u);
+        uint32_t type = type_of(m, c);
+        if (p->table[i].placement == NTX_PLACE_FRAME) {
+            add_bytes(&l, NTX_TIER_HOST, type, c->expert, few, bytes * framed);
+            add_bytes(&l, NTX_TIER_STORAGE, type, c->expert, few, bytes * (1 - framed));
+            l.late_bytes += used < NEARLY_ALL ? bytes * (1 - framed) : 0; /* else the router need not be waited for */
+            continue;
+        }
+        bool there = c->device || (c->fixed && p->on_device); /* a GPU has what is always in memory, too */
+        add_bytes(&l, there ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST, type, c->expert, few, bytes);
+    }
+    uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
+    l.read_bytes = NTX_MIN(each, p->piece_bytes);
+    l.kv_bytes = (double)ntx_recur_bytes(&m->hp);
+    for (uint32_t i = 0; i < m->hp.n_layers - !asked; i++)
+        l.kv_bytes += ntx_kv_layer_reads(&m->hp, p->kv_type, i, positions);
+    l.kv_read_bytes = (double)ntx_kv_shape_reads(&m->hp, p->kv_type, &p->kv, positions, rows, asked);
+    *out = l;
+    return true;
+}
+
+/* Of full passes of a prompt that goes on, at its begin and at the context's end. */
+static void predict_blocks(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
+{
+    struct ntx_load_bytes l;
+    struct ntx_forecast first, last;
+    double part = (double)NTX_KV_BLOCK / p->max_rows;
+    if (p->ctx <= p->max_rows || !ntx_plan_load(m, p, p->max_rows, 0, p->max_rows, &l) || ntx_predict(hw, &l, &first) ||
+        !ntx_plan_load(m, p, p->max_rows, 0, p->ctx, &l) || ntx_predict(hw, &l, &last))
+        return;
+    p->block_s = first.pass_s * part;
+    p->block_token_s = (last.pass_s - first.pass_s) / (p->ctx - p->max_rows) * part;
+}
+
+uint32_t ntx_plan_text(const struct ntx_plan *p) { return p->kv.ram ? p->ctx : NTX_MIN(p->ctx, NTX_PLAN_TEXT); }
+
+void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
+{
+    struct ntx_load_bytes l;
+    struct ntx_forecast f;
+    p->predicted_tok_s = p->block_s = p->block_token_s = 0;
+    p->limit = "";
+    if (!hw || !ntx_plan_load(m, p, 1, 1, ntx_plan_text(p), &l) || ntx_predict(hw, &l, &f))
+        return;
+    p->predicted_tok_s = 1 / f.pass_s;
+    p->limit = f.limit;
+    predict_blocks(m, hw, p);
+}

@@ -1,0 +1,545 @@
+/* follow.c: the other ranks' side: what rank 0 asks for is checked, multiplied by the own rows, and sent back. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/ranks/ranks_impl.h"
+
+/* In a pass the first machine waits for one after another, and for its own drive: it is not gone before that has had its time. */
+#define FIRST_SILENT 5
+
+struct follower {
+    struct ntx_ranks *r;
+    struct ntx_forward *f;
+    bool passing;               /* a pass has begun */
+    int failed;                 /* it has failed here: what comes of it is answered with that */
+    struct ntx__said_head h;
+    struct ntx__said_product said[2 * 1024]; /* of the message; */
+    struct ntx__product p[2 * 1024];         /* what is multiplied of it, */
+    struct ntx_weight w[2 * 1024];           /* by these */
+    uint32_t wanted[1024];
+    uint32_t prefetch[1024], prefetched_layer, n_prefetched; /* experts that will probably be wanted, once those of the layer before are on their way */
+    uint8_t late[1024];
+    struct ntx__glu glu;        /* HIDDEN */
+    struct { uint32_t layer, n_rows, n; uint8_t buf; bool here; } hidden; /* KEPT: what the next products may take */
+    const uint8_t *number;      /* of the message: n_rows u32, where rows were sent once */
+    const uint8_t *choice, *by; /* SUMMED: n_rows choices, n_live floats; */
+    uint8_t *kept;              /* a copy of both, for the message does not last */
+    size_t kept_bytes;
+};
+
+static int wrong(struct ntx_forward *f, const char *what)
+{
+    return ntx_err_set(&f->c.weights->error, -EBADMSG, "a message from the first machine has %s: are all machines of the same build, with the same model?", what);
+}
+
+/* ---- what came */
+
+static const struct ntx_weight *weight_of(const struct ntx_forward *f, uint32_t layer, const struct ntx__said_product *s)
+{
+    if (s->kind == NTX_N_TENSORS)
+        return &f->c.chunks->output;
+    return layer < f->hp->n_layers && s->kind < NTX_N_TENSORS ? &f->c.chunks->layers[layer].of[s->kind] : NULL;
+}
+
+static int check_product(struct follower *x, const struct ntx__said_product *s)
+{
+    const struct ntx_weight *w = weight_of(x->f, x->h.layer, s);
+    if (!w || w->tensor == NTX_NO_TENSOR || !w->dealt || w->n_in != x->h.n_in || !(x->h.forms >> ntx_act_for(w->type) & 1))
+        return wrong(x->f, "a matrix that is not dealt");
+    if (ntx__is_expert(s->kind) && s->expert >= x->f->hp->n_expert)
+        return wrong(x->f, "an expert that is not there");
+    bool logits = s->kind == NTX_N_TENSORS;
+    if ((logits != (s->to == NTX__BUF_LOGITS)) || s->to >= NTX__N_BUFS || (!logits && (!x->f->buf[s->to].at || s->at + (uint64_t)w->n_out > x->f->buf[s->to].ld)))
+        return wrong(x->f, "outputs that have no place");
+    bool choices = s->to >= NTX__BUF_CHOICE_X && s->to <= NTX__BUF_CHOICE_Y;
+    if (!s->n_rows || (x->h.n_rows > x->f->c.max_rows && !choices) || s->row0 + (uint64_t)s->n_rows > x->h.n_rows || (logits && s->row0))
+        return wrong(x->f, "rows that are not there");
+    return 0;
+}
+
+static bool is_hidden(const struct follower *x, uint32_t i)
+{
+    const struct ntx__said_product *s = &x->said[i];
+    return s->to == (i % 2 ? x->h.up : x->h.gate) && !s->at && weight_of(x->f, x->h.layer, s)->n_out == weight_of(x->f, x->h.layer, x->said)->n_out;
+}
+
+static bool is_glu(const struct ntx__said_head *h) { return h->then == NTX__THEN_HIDDEN || h->then == NTX__THEN_KEPT; }
+
+/* Which step of the layer says what becomes of gates and ups. NULL: no such one. */
+static const struct ntx_step *glu_step(const struct follower *x)
+{
+    const struct ntx_layer *l = x->h.layer < x->f->hp->n_layers ? &x->f->c.model->layers[x->h.layer] : NULL;
+    const struct ntx_step *s = l && x->h.step < l->n_steps ? &l->step[x->h.step] : NULL;
+    return s && (s->op == NTX_OP_EXPERTS || (s->op == NTX_OP_GLU && !x->h.of_shared)) ? s : NULL;
+}
+
+/* What shall become of outputs that are there. */
+static int check_then(const struct follower *x)
+{
+    const struct ntx_layer_weights *l = x->h.layer < x->f->hp->n_layers ? &x->f->c.chunks->layers[x->h.layer] : NULL;
+    const struct ntx_step *step = glu_step(x);
+    bool right = x->h.then == NTX__THEN_NOTHING ? !x->h.flags : x->h.then <= NTX__THEN_SUMMED && l != NULL;
+    if (right && is_glu(&x->h)) {
+        right = !x->h.flags && step && x->h.n % 2 == 0 && x->h.gate != x->h.up;
+        for (uint32_t i = 0; i < x->h.n && right; i++)
+            right = is_hidden(x, i);
+    } else if (right && x->h.then != NTX__THEN_NOTHING) {
+        uint8_t to = x->h.then == NTX__THEN_STAY ? NTX_BUF_Y : NTX__BUF_CHOICE_Y;
+        right = x->h.n_live && x->h.n_live <= x->f->c.max_rows && x->f->buf[NTX_BUF_Y].at && l->expert[NTX_EXPERT_DOWN].dealt && (x->h.then == NTX__THEN_SUMMED || !x->h.flags);
+        for (uint32_t i = 0; i < x->h.n && right; i++)
+            right = x->said[i].to == to && !x->said[i].at && weight_of(x->f, x->h.layer, &x->said[i])->n_out == x->f->hp->n_embd;
+    }
+    return right ? 0 : wrong(x->f, "outputs of another kind");
+}
+
+/* Numbers of rows and choices, which stand before the input. */
+static int take_lists(struct follower *x, const uint8_t **at, const uint8_t *end)
+{
+    const size_t numbers = x->h.n_distinct ? x->h.n_rows * sizeof(uint32_t) : 0, choices = x->h.then == NTX__THEN_SUMMED ? x->h.n_rows * sizeof(struct ntx__said_choice) : 0;
+    const size_t by = x->h.flags & NTX__SUM_WEIGHS ? x->h.n_live * sizeof(float) : 0, all = numbers + choices + by;
+    if (x->h.n_distinct > x->h.n_rows || all > (size_t)(end - *at))
+        return wrong(x->f, "lists of another length");
+    if (ntx__ranks_room(&x->kept, &x->kept_bytes, all + 1)) /* never NULL */
+        return ntx_err_set(&x->f->c.weights->error, -ENOMEM, "no memory for lists of %zu bytes", all);
+    if (all)
+        memcpy(x->kept, *at, all);
+    x->number = x->kept;
+    x->choice = x->kept + numbers;
+    x->by = x->choice + choices;
+    *at += all;
+    for (uint32_t i = 0; i < x->h.n_rows; i++) {
+        uint32_t number = 0;
+        struct ntx__said_choice c = {0};
+        if (numbers)
+            memcpy(&number, x->number + i * sizeof number, sizeof number);
+        if (choices)
+            memcpy(&c, x->choice + i * sizeof c, sizeof c);
+        if ((numbers && number >= x->h.n_distinct) || (choices && c.row >= x->h.n_live))
+            return wrong(x->f, "rows that are not there");
+    }
+    return 0;
+}
+
+/* Rows of one form, each as often as it is wanted. */
+static void spread_rows(const struct follower *x, const uint8_t *from, uint8_t *to, size_t stride)
+{
+    for (uint32_t i = 0; i < x->h.n_rows; i++) {
+        uint32_t number;
+        memcpy(&number, x->number + i * sizeof number, sizeof number);
+        memcpy(to + i * stride, from + number * stride, stride);
+    }
+}
+
+static void quantize_kept(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    const struct ntx__said_head *h = f->c.ranks->asked;
+    (void)thread;
+    ntx__quantize_into(f, f->quantized[h->set], h->forms, f->buf[h->buf].at + i * f->buf[h->buf].ld, h->n_in, i);
+}
+
+/* The input is what the products before have left. */
+static int take_kept(struct follower *x)
+{
+    struct ntx_forward *f = x->f;
+    const bool right = x->hidden.here && x->hidden.buf == x->h.buf && x->hidden.layer == x->h.layer && x->hidden.n_rows == x->h.n_rows && x->hidden.n == x->h.n_in && !x->h.n_distinct;
+    x->hidden.here = false;
+    for (uint32_t form = NTX_ACT_F32 + 1; form < NTX_N_ACTS && right; form++)
+        if (x->h.forms >> form & 1 && !f->quantized[x->h.set][form])
+            return wrong(f, "an input of another form");
+    if (!right)
+        return wrong(f, "an input that was not kept");
+    x->r->asked = &x->h;
+    ntx__each(f, quantize_kept, x->h.n_rows);
+    return 0;
+}
+
+/* The input's rows go to where the pass has them. */
+static int take_input(struct follower *x, const uint8_t *at, const uint8_t *end)
+{
+    struct ntx_forward *f = x->f;
+    uint64_t most = NTX_MAX(f->c.max_rows, f->hp->n_expert_used);
+    if (x->h.buf >= NTX__N_BUFS || !f->buf[x->h.buf].at || x->h.set > NTX__OF_CHOICES || !x->h.n_rows || x->h.n_rows > most || x->h.n_in > f->buf[x->h.buf].ld)
+        return wrong(f, "an input that has no place");
+    if (x->h.n_rows > f->c.max_rows && x->h.set != NTX__OF_CHOICES)
+        return wrong(f, "more rows than a pass has");
+    int rc = take_lists(x, &at, end);
+    if (rc)
+        return rc;
+    if (x->h.kept)
+        return at == end ? take_kept(x) : wrong(f, "an input of another length");
+    const uint32_t n = x->h.n_distinct ? x->h.n_distinct : x->h.n_rows;
+    for (uint32_t form = 0; form < NTX_N_ACTS; form++) {
+        if (!(x->h.forms >> form & 1))
+            continue;
+        size_t stride = ntx__stride(f, x->h.buf, (enum ntx_act)form, x->h.n_in), rows = n * stride;
+        void *to = form == NTX_ACT_F32 ? (void *)f->buf[x->h.buf].at : f->quantized[x->h.set][form];
+        if (!to || rows > (size_t)(end - at))
+            return wrong(f, "an input of another length");
+        if (x->h.n_distinct)
+            spread_rows(x, at, to, stride);
+        else
+            memcpy(to, at, rows);
+        at += rows;
+    }
+    return at == end ? 0 : wrong(f, "an input of another length");
+}
+
+static int take_products(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    size_t list = x->h.n * sizeof *x->said;
+    int rc = 0;
+    if (!x->h.n || x->h.n > NTX_MIN(sizeof x->said / sizeof *x->said, (size_t)2 * 1024) || list > n)
+        return wrong(x->f, "another number of products");
+    memcpy(x->said, bytes, list);
+    for (uint32_t i = 0; i < x->h.n && !rc; i++)
+        rc = check_product(x, &x->said[i]);
+    if (!rc)
+        rc = check_then(x);
+    return rc ? rc : take_input(x, bytes + list, bytes + n);
+}
+
+/* ---- the products */
+
+/* Logits of each row in a place of their own, of which the own rows are touched. */
+static int logits_room(struct follower *x)
+{
+    struct ntx_forward *f = x->f;
+    if (ntx__ranks_room(&x->r->in[0], &x->r->in_bytes[0], (size_t)x->h.n_rows * f->hp->n_vocab * sizeof(float)))
+        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for logits of %u rows", x->h.n_rows);
+    for (uint32_t i = 0; i < x->h.n_rows; i++)
+        f->m.logits[i] = (float *)(void *)x->r->in[0] + (size_t)i * f->hp->n_vocab;
+    return 0;
+}
+
+/* What is not asked for, up to here, is passed over: layers that were dropped. */
+static int pass_over(struct ntx_forward *f, uint32_t end)
+{
+    int rc = 0;
+    for (uint32_t c = f->next_chunk; c < end && !rc; c++)
+        if (!f->c.chunks->list[c].expert && !f->c.chunks->list[c].fixed)
+            rc = ntx__skip_chunks(f, c, c + 1);
+    return rc;
+}
+
+static unsigned add(struct follower *x, unsigned n, const struct ntx__said_product *s)
+{
+    const struct ntx_weight *w = weight_of(x->f, x->h.layer, s);
+    x->w[n] = ntx__is_expert(s->kind) ? ntx_expert_weight(&x->f->c.chunks->layers[x->h.layer], s->expert, (enum ntx_expert_part)(s->kind - NTX_T_expert_gate)) : *w;
+    x->p[n] = (struct ntx__product){.w = &x->w[n], .to = s->to, .at = s->at, .row0 = s->row0, .n_rows = s->n_rows};
+    return n + 1;
+}
+
+static int run_products(struct follower *x, unsigned n)
+{
+    const struct ntx__input in = {.buf = x->h.buf, .set = x->h.set, .n_rows = x->h.n_rows};
+    return ntx__cpu_multiply(x->f, x->p, n, &in);
+}
+
+static int run_dense(struct follower *x)
+{
+    unsigned n = 0;
+    int rc = x->said[0].kind == NTX_N_TENSORS ? logits_room(x) : 0;
+    for (uint32_t i = 0; i < x->h.n; i++)
+        n = add(x, n, &x->said[i]);
+    if (rc || (rc = pass_over(x->f, x->w[0].chunk0)))
+        return rc;
+    return run_products(x, n);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static uint32_t list_experts(struct follower *x)
+{
+    uint32_t n = 0, distinct = 0;
+    for (uint32_t i = 0; i < x->h.n && n < sizeof x->wanted / sizeof *x->wanted; i++)
+        if (!i || x->said[i].expert != x->said[i - 1].expert)
+            x->wanted[n++] = x->said[i].expert;
+    qsort(x->wanted, n, sizeof *x->wanted, by_number);
+    for (uint32_t i = 0; i < n; i++)
+        if (!i || x->wanted[i] != x->wanted[i - 1])
+            x->wanted[distinct++] = x->wanted[i];
+    return distinct;
+}
+
+static void prefetch(struct follower *x)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    if (x->n_prefetched && w->ops->prefetch_experts)
+        w->ops->prefetch_experts(w, x->prefetched_layer, x->prefetch, x->n_prefetched);
+    x->n_prefetched = 0;
+}
+
+/* A message without an answer: what is wrong with it costs a prefetch. */
+static void on_prefetch(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    const struct ntx_forward *f = x->f;
+    const uint32_t l = x->h.layer, many = x->h.n;
+    x->n_prefetched = 0;
+    if (!x->passing || x->failed || l >= f->hp->n_layers || !f->c.chunks->layers[l].expert[NTX_EXPERT_GATE].n_chunks || many > sizeof x->prefetch / sizeof *x->prefetch || n != many * sizeof *x->prefetch)
+        return;
+    memcpy(x->prefetch, bytes, n);
+    for (uint32_t i = 0; i < many; i++)
+        if (x->prefetch[i] >= f->hp->n_expert)
+            return;
+    x->n_prefetched = many;
+    x->prefetched_layer = l;
+    if (!l || !f->c.chunks->layers[l - 1].expert[NTX_EXPERT_GATE].n_chunks) /* no experts of this machine's are wanted before */
+        prefetch(x);
+}
+
+/* Products of experts wanted[at .. at + n). */
+static int run_some(struct follower *x, uint32_t at, uint32_t n)
+{
+    unsigned k = 0;
+    for (uint32_t i = 0; i < x->h.n; i++)
+        if (x->said[i].expert >= x->wanted[at] && x->said[i].expert <= x->wanted[at + n - 1])
+            k = add(x, k, &x->said[i]);
+    return run_products(x, k);
+}
+
+/* Of a wave as if it were a pass: so many rows choose as often. Said once, with what is multiplied first. */
+static void say_chosen(struct follower *x, uint32_t n)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    uint32_t rows[1024] = {0}, choices = 0;
+    if (!w->ops->chosen || x->said[0].kind == NTX_T_expert_down)
+        return;
+    for (uint32_t i = 0, at; i < x->h.n; i++) {
+        if (x->said[i].kind != x->said[0].kind)
+            continue;
+        for (at = 0; at < n && x->wanted[at] != x->said[i].expert;)
+            at++;
+        if (at < n)
+            rows[at] += x->said[i].n_rows;
+        choices += x->said[i].n_rows;
+    }
+    w->ops->chosen(w, x->h.layer, x->wanted, rows, n, NTX_MAX(choices / x->f->hp->n_expert_used, 1u), NULL);
+}
+
+/* As many at a time as there are frames for. */
+static int run_experts(struct follower *x)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    uint32_t n = list_experts(x);
+    int rc = 0;
+    say_chosen(x, n);
+    memset(x->late, 0, sizeof x->late); /* all alike */
+    for (uint32_t at = 0, some; at < n && !rc; at += some) {
+        int got = w->ops->want ? w->ops->want(w, x->h.layer, x->wanted + at, n - at, true, x->late) : (int)(n - at);
+        if (got <= 0)
+            return got ? got : ntx_err_set(&w->error, -EPROTO, "no frame for an expert of layer %u", x->h.layer);
+        some = (uint32_t)got;
+        if (at + some == n && x->h.layer + 1 == x->prefetched_layer)
+            prefetch(x);
+        rc = run_some(x, at, some);
+        if (!rc && w->ops->done)
+            w->ops->done(w, x->h.layer, x->wanted + at, some);
+    }
+    return rc;
+}
+
+/* ---- what becomes of their outputs */
+
+static struct ntx_share_range outs_of(const struct ntx_forward *f, const struct follower *x, uint32_t n_out) { return ntx_share_of(&f->c.chunks->share, x->h.layer, n_out, x->r->rank); }
+
+static void hide(struct follower *x)
+{
+    const uint32_t n = weight_of(x->f, x->h.layer, x->said)->n_out;
+    x->glu = (struct ntx__glu){.gate = x->h.gate, .up = x->h.up, .step = glu_step(x), .of_shared = x->h.of_shared};
+    ntx__ranks_hide(x->r, x->f, &x->glu, outs_of(x->f, x, n), x->h.n_rows);
+    x->hidden.here = x->h.then == NTX__THEN_KEPT && outs_of(x->f, x, n).n == n;
+    x->hidden.layer = x->h.layer;
+    x->hidden.n_rows = x->h.n_rows;
+    x->hidden.n = n;
+    x->hidden.buf = x->h.gate;
+}
+
+/* Own rows of Y, as combine adds (cpu_experts.c): choices are in order of their experts. */
+static void sum(struct follower *x)
+{
+    const struct ntx_forward *f = x->f;
+    const struct ntx_share_range own = outs_of(f, x, f->hp->n_embd);
+    const size_t ld = f->hp->n_embd;
+    float *y = f->m.y + own.first;
+    for (uint32_t i = 0; i < x->h.n_live; i++) {
+        float by = 1;
+        if (x->h.flags & NTX__SUM_WEIGHS)
+            memcpy(&by, x->by + i * sizeof by, sizeof by);
+        for (uint32_t k = 0; k < own.n; k++)
+            y[i * ld + k] = x->h.flags & NTX__SUM_CLEARS ? 0 : x->h.flags & NTX__SUM_WEIGHS ? y[i * ld + k] * by : y[i * ld + k];
+    }
+    for (uint32_t i = 0; i < x->h.n_rows; i++) {
+        struct ntx__said_choice c;
+        memcpy(&c, x->choice + i * sizeof c, sizeof c);
+        f->c.ops->add_scaled(y + c.row * ld, c.weight, f->m.moe.y + i * ld + own.first, own.n);
+    }
+}
+
+static int attend(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    uint64_t t0 = ntx_now_ns();
+    int rc = x->passing ? ntx__ranks_kv_attend(x->r, x->f, &x->h, bytes, n) : wrong(x->f, "attention that belongs to no pass");
+    x->r->multiply_ns += ntx_now_ns() - t0;
+    return rc;
+}
+
+static int compute(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    int rc = x->passing ? take_products(x, bytes, n) : wrong(x->f, "products that belong to no pass");
+    if (rc)
+        return rc;
+    uint64_t t0 = ntx_now_ns();
+    x->f->layer = x->h.layer;
+    rc = ntx__is_expert(x->said[0].kind) ? run_experts(x) : run_dense(x);
+    if (!rc && is_glu(&x->h))
+        hide(x);
+    if (!rc && x->h.then == NTX__THEN_SUMMED)
+        sum(x);
+    x->r->multiply_ns += ntx_now_ns() - t0;
+    return rc;
+}
+
+/* ---- the answer */
+
+static size_t answer_floats(const struct follower *x)
+{
+    if (x->h.said == NTX__SAID_ATTEND)
+        return ntx__ranks_kv_floats(x->r, x->f, &x->h);
+    size_t n = x->h.flags & NTX__SUM_LAST ? (size_t)x->h.n_live * outs_of(x->f, x, x->f->hp->n_embd).n : 0;
+    for (uint32_t i = 0; i < x->h.n; i++) {
+        const struct ntx_weight *w = weight_of(x->f, x->h.layer, &x->said[i]);
+        if (ntx__answered(&x->h, x->said[i].to))
+            n += (size_t)x->said[i].n_rows * (w ? outs_of(x->f, x, w->n_out).n : 0);
+    }
+    return n;
+}
+
+static void write_outputs(const struct follower *x, float *y)
+{
+    const struct ntx_forward *f = x->f;
+    for (uint32_t i = 0; i < x->h.n; i++) {
+        const struct ntx__said_product *s = &x->said[i];
+        const struct ntx_share_range own = outs_of(f, x, weight_of(f, x->h.layer, s)->n_out);
+        for (uint32_t row = 0; row < s->n_rows && ntx__answered(&x->h, s->to); row++, y += own.n) {
+            const float *from = s->to == NTX__BUF_LOGITS ? f->m.logits[row] : f->buf[s->to].at + (size_t)(s->row0 + row) * f->buf[s->to].ld + s->at;
+            memcpy(y, from + own.first, own.n * sizeof *y);
+        }
+    }
+    const struct ntx_share_range own = outs_of(f, x, f->hp->n_embd);
+    for (uint32_t i = 0; x->h.flags & NTX__SUM_LAST && i < x->h.n_live; i++, y += own.n)
+        memcpy(y, f->m.y + (size_t)i * f->hp->n_embd + own.first, own.n * sizeof *y);
+}
+
+static int answer(struct follower *x, int failed)
+{
+    struct ntx_ranks *r = x->r;
+    const struct ntx_counters *c = x->f->c.counters;
+    struct ntx__answer a = {.rc = failed, .ring_ready = (uint16_t)ntx_counter_get(c, NTX_C_comp_ring_ready), .ring_slots = (uint16_t)ntx_counter_get(c, NTX_C_comp_ring_slots), .bytes_read = ntx_counter_get(c, NTX_C_iod_bytes_read), .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns), .multiply_ns = r->multiply_ns,
+                            .begin_ns = r->begin_ns, .end_ns = ntx_now_ns()};
+    size_t bytes = sizeof a + (failed ? NTX__ANSWER_TEXT : answer_floats(x) * sizeof(float));
+    int rc = ntx__ranks_room(&r->out, &r->out_bytes, bytes);
+    if (rc)
+        return ntx_err_set(&x->f->c.weights->error, rc, "no memory for an answer of %zu bytes", bytes);
+    memcpy(r->out, &a, sizeof a);
+    if (failed)
+        snprintf((char *)r->out + sizeof a, NTX__ANSWER_TEXT, "%.*s", (int)NTX__ANSWER_TEXT - 1, x->f->c.weights->error.text);
+    else if (x->h.said == NTX__SAID_ATTEND)
+        ntx__ranks_kv_write(r, x->f, &x->h, (float *)(void *)(r->out + sizeof a));
+    else
+        write_outputs(x, (float *)(void *)(r->out + sizeof a));
+    atomic_fetch_add_explicit(&r->messages, 1, memory_order_relaxed);
+    if (!(rc = r->c.ops->send(r->c.net, 0, r->out, bytes)))
+        rc = r->c.ops->wait(r->c.net, r->c.limit_ms);
+    return rc ? ntx_err_set(&x->f->c.weights->error, rc, "the first machine cannot be reached: %s", r->c.ops->error(r->c.net)) : 0;
+}
+
+/* whole: it did not fail elsewhere. */
+static void end_pass(struct follower *x, bool whole)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    if (!x->passing)
+        return;
+    if (whole && !x->failed)
+        pass_over(x->f, x->f->c.chunks->n);
+    w->ops->end(w);
+    x->passing = false;
+}
+
+static void begin_pass(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    end_pass(x, false);
+    x->f->next_chunk = 0;
+    x->hidden.here = false;
+    x->n_prefetched = 0;
+    atomic_store(&x->f->failed, 0);
+    x->failed = w->ops->begin(w, x->h.pass);
+    x->passing = !x->failed;
+    int rc = x->r->kv ? ntx__ranks_kv_take_pass(x->r, x->f, &x->h, bytes, n) : 0; /* what was done to blocks is done whatever fails */
+    x->failed = x->failed ? x->failed : rc;
+}
+
+static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
+{
+    struct ntx_weights *w = x->f->c.weights;
+    switch (x->h.said) {
+    case NTX__SAID_BEGIN: begin_pass(x, bytes, n); return 0;
+    case NTX__SAID_END: end_pass(x, !x->h.n); return 0;
+    case NTX__SAID_DROP:
+        if (x->passing && !x->failed && x->h.layer <= NTX_END_OF_LAST(x->f->hp->n_layers))
+            w->ops->drop_layer(w, x->h.layer);
+        return 0;
+    case NTX__SAID_PREFETCH: on_prefetch(x, bytes, n); return 0;
+    case NTX__SAID_PRODUCTS:
+    case NTX__SAID_ATTEND:
+        x->r->begin_ns = ntx_now_ns();
+        if (!x->failed)
+            x->failed = x->h.said == NTX__SAID_ATTEND ? attend(x, bytes, n) : compute(x, bytes, n);
+        return ntx__has_answer(&x->h) ? answer(x, x->failed) : 0;
+    default: return wrong(x->f, "a word that is not known");
+    }
+}
+
+int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bool *stop)
+{
+    struct follower *x = calloc(1, sizeof *x);
+    int rc = x && (!r->pool || (r->kv = ntx__ranks_kv_new(r, f))) ? 0 : ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory");
+    struct ntx_err first = {0};
+    while (!rc) {
+        const void *bytes;
+        size_t n;
+        rc = r->c.ops->next(r->c.net, 0, &bytes, &n, x->passing ? FIRST_SILENT * r->c.limit_ms : 0, stop);
+        if (rc) {
+            if (rc != -ECANCELED)
+                ntx_err_set(&f->c.weights->error, rc, "the first machine cannot be reached: %s", r->c.ops->error(r->c.net));
+            break;
+        }
+        if (n < sizeof x->h) {
+            rc = wrong(f, "no header");
+            break;
+        }
+        x->r = r;
+        x->f = f;
+        memcpy(&x->h, bytes, sizeof x->h);
+        if (x->h.said == NTX__SAID_QUIT)
+            break;
+        rc = on_message(x, (const uint8_t *)bytes + sizeof x->h, n - sizeof x->h);
+    }
+    first = f->c.weights->error;
+    if (x) {
+        end_pass(x, false);
+        free(x->kept);
+    }
+    f->c.weights->error = first;
+    ntx__ranks_kv_free(r->kv);
+    r->kv = NULL;
+    free(x);
+    return rc;
+}

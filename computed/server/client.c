@@ -1,0 +1,342 @@
+/* A connection: bytes and descriptors in, frames out. Descriptors come by recvmsg, which libuv's streams cannot do: so uv_poll. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/server/server_impl.h"
+
+#define READ_BYTES 65536
+#define STALLED_NS 500000000ull /* without a byte taken: it is looked at every second */
+#define READS 16 /* at a time, before others have their turn */
+
+static void on_ready(uv_poll_t *poll, int status, int events);
+
+/* While a client's replies pile up, or there is no room for its requests, they wait in the kernel; a broken connection is noticed all the same. */
+void ntx__conn_update(struct ntx_conn *c)
+{
+    int events = UV_DISCONNECT;
+    if (!c->closing && !c->taker && ntx_writer_room(c->writer) && ntx__admission_room(c))
+        events |= UV_READABLE;
+    if (c->out)
+        events |= UV_WRITABLE;
+    if (c->gone || events == c->events)
+        return;
+    c->events = events;
+    uv_poll_start(&c->poll, events, on_ready);
+}
+
+void ntx__conn_sent(struct ntx_server *s, struct ntx_writer *writer, size_t len)
+{
+    if (ntx_writer_sent(writer, len) && s->engine)
+        ntx_engine_poke(s->engine);
+}
+
+static void drop_output(struct ntx_conn *c)
+{
+    while (c->out) {
+        struct ntx_out *o = c->out;
+        c->out = o->next;
+        ntx__conn_sent(c->server, c->writer, o->len);
+        free(o->buf);
+        free(o);
+    }
+    c->last_out = &c->out;
+}
+
+static void free_conn(struct ntx_conn *c)
+{
+    drop_output(c);
+    close(c->fd);
+    ntx_frame_free(&c->in);
+    ntx_writer_unref(c->writer);
+    free(c);
+}
+
+static void on_closed(uv_handle_t *h) { free_conn(h->data); }
+
+void ntx__conn_close(struct ntx_conn *c)
+{
+    struct ntx_server *s = c->server;
+    if (c->gone)
+        return;
+    c->gone = true;
+    for (struct ntx_conn **p = &s->conns; *p; p = &(*p)->next)
+        if (*p == c) {
+            *p = c->next;
+            break;
+        }
+    ntx__seat_leave(c);
+    ntx__taker_end(c->taker);
+    ntx__admission_forget(c);
+    ntx_writer_close(c->writer);
+    ntx__conns_drop_writer(s, c->writer);
+    uv_close((uv_handle_t *)&c->poll, on_closed);
+    ntx__server_step(s);
+}
+
+void ntx__conn_finish(struct ntx_conn *c)
+{
+    c->closing = true;
+    if (c->out)
+        ntx__conn_update(c);
+    else
+        ntx__conn_close(c);
+}
+
+/* Writes what the socket takes. False: the connection is broken. */
+static bool write_some(struct ntx_conn *c)
+{
+    while (c->out) {
+        struct ntx_out *o = c->out;
+        ssize_t n = send(c->fd, o->buf + o->off, o->len - o->off, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno == EAGAIN;
+        c->active_ns = c->moved_ns = ntx__server_awake(c->server);
+        ntx_writer_stall(c->writer, false);
+        o->off += (size_t)n;
+        if (o->off < o->len)
+            continue;
+        c->out = o->next;
+        if (!c->out)
+            c->last_out = &c->out;
+        ntx__conn_sent(c->server, c->writer, o->len);
+        free(o->buf);
+        free(o);
+    }
+    return true;
+}
+
+static void flush(struct ntx_conn *c)
+{
+    if (!write_some(c)) {
+        ntx__conn_close(c);
+        return;
+    }
+    if (c->closing && !c->out) {
+        ntx__conn_close(c);
+        return;
+    }
+    ntx__conn_update(c);
+}
+
+void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
+{
+    struct ntx_out *o = calloc(1, sizeof *o);
+    if (!o) {
+        ntx__conn_sent(c->server, c->writer, len);
+        free(frame);
+        ntx_writer_lose(c->writer);
+        return;
+    }
+    *o = (struct ntx_out){.buf = frame, .len = len};
+    if (!c->out)
+        c->moved_ns = ntx__server_awake(c->server);
+    *c->last_out = o;
+    c->last_out = &o->next;
+    flush(c);
+}
+
+static void garbage(struct ntx_conn *c, const char *why)
+{
+    ntx_log(NTX_LOG_WARN, "client %llu: %s; connection closed", (unsigned long long)ntx_writer_client(c->writer), why);
+    ntx__conn_close(c);
+}
+
+static bool for_guests(const Ntx__Request *req)
+{
+    return req->body_case == NTX__REQUEST__BODY_STATUS || req->body_case == NTX__REQUEST__BODY_STOP;
+}
+
+static void take_frame(struct ntx_conn *c, const uint8_t *body, size_t len)
+{
+    size_t took = 0;
+    Ntx__Request *req = ntx_request_decode(body, len, &took);
+    if (!req) {
+        garbage(c, "a frame that is no valid request");
+    } else if (c->guest && !for_guests(req)) {
+        ntx__seat_refuse(c, req->id);
+        ntx__request__free_unpacked(req, NULL);
+    } else {
+        ntx__request(c, req, NTX_MAX(took, len));
+    }
+}
+
+static void take_frames(struct ntx_conn *c)
+{
+    const uint8_t *body;
+    size_t len;
+    int rc = 0;
+    while (!c->gone && !c->closing && (rc = ntx_frame_next(&c->in, &body, &len)) > 0) {
+        ntx__admission_part(c, 0); /* not before it is whole: its time would begin anew with every byte */
+        take_frame(c, body, len);
+        c->no_taker = false;
+    }
+    if (rc < 0)
+        garbage(c, "a frame of an impossible length");
+    else if (!c->gone)
+        ntx__admission_part(c, c->in.len - c->in.used);
+}
+
+/* Reads without room for descriptors: the kernel drops what comes of them, and *dropped says so. */
+static ssize_t receive(int fd, void *to, size_t n, int flags, bool *dropped)
+{
+    struct iovec iov = {to, n};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    ssize_t got;
+    do
+        got = recvmsg(fd, &m, flags | MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    *dropped = m.msg_flags & MSG_CTRUNC;
+    return got < 0 ? -errno : got;
+}
+
+/* The next request comes with descriptors, which are not for this process to have. False: nobody can take it, and it goes on without them. */
+static bool hand_over(struct ntx_conn *c)
+{
+    int rc = ntx__taker_new(c->server, c, &c->taker);
+    c->no_taker = rc != 0;
+    if (rc && rc != -EBUSY)
+        ntx_log(NTX_LOG_WARN, "cannot start a process to take a model: %s", strerror(-rc));
+    return !rc;
+}
+
+/* Never more than a frame. True: something came, and there may be more. */
+static bool read_some(struct ntx_conn *c)
+{
+    uint8_t buf[READ_BYTES];
+    bool fds, begins = false;
+    size_t room = ntx__admission_room(c), want = ntx_frame_wants(&c->in);
+    if (!room || !ntx_writer_room(c->writer)) /* an answer may be of megabytes, and at once */
+        return false;
+    ssize_t n = want ? 1 : receive(c->fd, buf, 1, MSG_PEEK, &fds);
+    if (n > 0 && !want) {
+        want = 4; /* its length */
+        begins = fds;
+        if (fds && hand_over(c))
+            return false;
+    }
+    if (n > 0)
+        n = receive(c->fd, buf, NTX_MIN(NTX_MIN(room, want), sizeof buf), 0, &fds);
+    if (n == -EAGAIN)
+        return false;
+    if (n <= 0) {
+        ntx__conn_close(c);
+        return false;
+    }
+    c->active_ns = ntx__server_awake(c->server);
+    if (fds && !begins) {
+        garbage(c, "descriptors within a request: they come with its first byte");
+        return false;
+    }
+    if (ntx_frame_feed(&c->in, buf, (size_t)n)) {
+        garbage(c, "a frame that is too big, or no memory for it");
+        return false;
+    }
+    take_frames(c);
+    return !c->gone && !c->closing;
+}
+
+void ntx__conn_taken(struct ntx_conn *c, const uint8_t *body, size_t len)
+{
+    c->active_ns = ntx__server_awake(c->server);
+    take_frame(c, body, len);
+    ntx__taker_end(c->taker); /* where the request was no load */
+    ntx__conn_update(c);
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+    struct ntx_conn *c = poll->data;
+    if (c->gone)
+        return;
+    if (status < 0) {
+        ntx__conn_close(c);
+        return;
+    }
+    if (events & (UV_READABLE | UV_DISCONNECT)) {
+        if (!(c->events & UV_READABLE) && (events & UV_DISCONNECT)) { /* nothing of it is read any more: it is gone */
+            ntx__conn_close(c);
+            return;
+        }
+        for (int i = 0; i < READS && read_some(c); i++)
+            ;
+    }
+    if (!c->gone && (events & UV_WRITABLE))
+        flush(c);
+    if (!c->gone)
+        ntx__conn_update(c);
+}
+
+void ntx__conn_new(struct ntx_server *s, int fd)
+{
+    struct ntx_conn *c = calloc(1, sizeof *c);
+    if (!c) {
+        close(fd);
+        return;
+    }
+    c->server = s;
+    c->fd = fd;
+    c->poll.data = c;
+    c->last_out = &c->out;
+    c->since_ns = ntx_now_ns();
+    c->active_ns = ntx__server_awake(s);
+    if (!(c->writer = ntx_writer_new(&s->outlet, ++s->last_client)) || !ntx__seat_take(c) || uv_poll_init(s->loop, &c->poll, fd)) {
+        ntx__seat_leave(c);
+        ntx_writer_unref(c->writer);
+        free(c);
+        close(fd);
+        return;
+    }
+    c->next = s->conns;
+    s->conns = c;
+    ntx__conn_update(c);
+}
+
+struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_writer *writer)
+{
+    struct ntx_conn *c = s->conns;
+    while (c && c->writer != writer)
+        c = c->next;
+    return c;
+}
+
+/* Whose replies wait, and have not moved since the last look: the engine may give its place to others. */
+static bool stalls(struct ntx_conn *c, uint64_t now)
+{
+    bool does = c->out && now - c->moved_ns > STALLED_NS, did = ntx_writer_stalls(c->writer);
+    if (does)
+        ntx_writer_stall(c->writer, true);
+    return does && !did;
+}
+
+void ntx__conns_check(struct ntx_server *s)
+{
+    uint64_t now = ntx__server_awake(s), bound = s->c.stall_s * 1000000000ull;
+    bool news = false;
+    for (struct ntx_conn *c = s->conns; c; c = c->next)
+        news |= stalls(c, now);
+    if (news && s->engine)
+        ntx_engine_poke(s->engine);
+    for (struct ntx_conn *c = s->conns, *next; c; c = next) {
+        next = c->next;
+        if (ntx_writer_lost(c->writer)) {
+            garbage(c, "no memory for a reply");
+        } else if (c->out && now - c->moved_ns > bound) {
+            ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_writer_client(c->writer), s->c.stall_s);
+            ntx__conn_close(c);
+        } else if (c->part && !ntx__admission_room(c)) { /* the rest has to wait */
+            c->part_ns = now;
+        } else if (c->part && now - c->part_ns > bound) {
+            ntx_log(NTX_LOG_WARN, "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed", (unsigned long long)ntx_writer_client(c->writer),
+                    c->part, s->c.stall_s);
+            ntx__conn_close(c);
+        } else if (c->guest && !c->requests && ntx_now_ns() - c->since_ns > NTX_GUEST_S * 1000000000ull) {
+            ntx__conn_close(c);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+/* Loads on their way to the model: looked at by a taker (takers.c), then opened and planned in a work thread. The model that is there serves on meanwhile.
+ *
+ *   Load -> taker -> verdict -> ntx_load_open -> ntx__model_switch
+ *
+ * Several may be under way. One that is ready waits for a model that is coming or going; one that brings back an old model comes to nothing where another one
+ * was faster. Whoever asked may leave at any time: the taker is killed, or the thread told to stop;
+ * it owns what it works on, so that nothing is freed under it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/server/server_impl.h"
+
+#define MOST_OPENED 4 /* that have got beyond the taker: each holds a header and a vocabulary */
+
+static void unlink_opening(struct ntx_opening *o)
+{
+    for (struct ntx_opening **p = &o->server->openings; *p; p = &(*p)->next)
+        if (*p == o) {
+            *p = o->next;
+            return;
+        }
+}
+
+/* What waited for it goes on, whatever became of it. */
+static void end(struct ntx_opening *o)
+{
+    struct ntx_server *s = o->server;
+    unlink_opening(o);
+    ntx__requester_clear(&o->requester);
+    ntx__taker_end(o->taker);
+    if (o->load)
+        ntx__load__free_unpacked(o->load, NULL);
+    ntx_load_request_free(o->request);
+    ntx_loaded_free(o->loaded);
+    free(o);
+    ntx__release_held(s);
+    ntx__server_step(s);
+}
+
+static void fail(struct ntx_opening *o, const struct ntx_err *e)
+{
+    struct ntx_server *s = o->server;
+    if (!o->requester.writer && !s->draining && s->state == NTX_MODEL_EMPTY) {
+        s->revived = o->revived;
+        ntx__load_untold(s, o->load, e);
+        s->revived = false;
+    }
+    ntx__requester_tell(s, &o->requester, e);
+    end(o);
+}
+
+static void open_work(uv_work_t *w)
+{
+    struct ntx_opening *o = w->data;
+    o->rc = ntx_load_open(o->request, &o->loaded, &o->err);
+}
+
+/* It is ready, and nothing else is on its way. */
+static void go(struct ntx_opening *o)
+{
+    struct ntx_server *s = o->server;
+    const char *why = ntx__load_refusal(s);
+    struct ntx_err e = {0};
+    if (why) {
+        ntx_err_set(&e, -EBUSY, "%s", why);
+        fail(o, &e);
+        return;
+    }
+    if (!o->again || s->state == NTX_MODEL_EMPTY) {
+        s->revived = o->revived;
+        ntx__model_switch(s, &o->requester, o->loaded, o->load);
+        o->requester = (struct ntx_requester){0};
+        o->loaded = NULL;
+        o->load = NULL;
+    }
+    end(o);
+}
+
+void ntx__openings_go(struct ntx_server *s)
+{
+    struct ntx_opening *first = NULL;
+    if (ntx__in_transit(s))
+        return;
+    for (struct ntx_opening *o = s->openings; o; o = o->next)
+        if (o->loaded && !o->working && !o->dropped)
+            first = o;
+    if (first)
+        go(first);
+}
+
+static void after_open(uv_work_t *w, int status)
+{
+    struct ntx_opening *o = w->data;
+    (void)status;
+    o->working = false;
+    if (o->dropped)
+        end(o);
+    else if (o->rc)
+        fail(o, &o->err);
+    else
+        ntx__openings_go(o->server);
+}
+
+static void work(struct ntx_opening *o)
+{
+    struct ntx_server *s = o->server;
+    o->request->reclaim_bytes = s->loaded_bytes;
+    o->request->stop = &o->stop;
+    o->request->machines = s->c.machines;
+    o->work.data = o;
+    o->working = true;
+    uv_queue_work(s->loop, &o->work, open_work, after_open);
+}
+
+static bool too_many(const struct ntx_server *s)
+{
+    unsigned n = 0;
+    for (const struct ntx_opening *o = s->openings; o; o = o->next)
+        n += o->request || o->loaded;
+    return n >= MOST_OPENED;
+}
+
+/* Takes the descriptors over. */
+static void begin_work(struct ntx_opening *o, const int *fds, unsigned n_fds)
+{
+    struct ntx_err err = {0};
+    if (ntx_load_request_new(o->load, fds, n_fds, &o->request, &err))
+        fail(o, &err);
+    else
+        work(o);
+}
+
+void ntx__opening_verdict(struct ntx_opening *o, int rc, const char *text, const int *fds, unsigned n_fds)
+{
+    struct ntx_err err = {0};
+    o->taker = NULL; /* it has ended */
+    if (!rc && too_many(o->server)) {
+        rc = -EBUSY;
+        text = "too many models are being opened: wait until that is done";
+    }
+    if (!rc) {
+        begin_work(o, fds, n_fds);
+        return;
+    }
+    for (unsigned i = 0; i < n_fds; i++)
+        close(fds[i]);
+    ntx_err_set(&err, rc, "%s", text);
+    fail(o, &err);
+}
+
+Ntx__Load *ntx__load_copy(const Ntx__Load *m)
+{
+    size_t n = ntx__load__get_packed_size(m);
+    uint8_t *bytes = malloc(n + 1);
+    Ntx__Load *copy = NULL;
+    if (bytes) {
+        ntx__load__pack(m, bytes);
+        copy = ntx__load__unpack(NULL, n, bytes);
+    }
+    free(bytes);
+    return copy;
+}
+
+static struct ntx_opening *opening_new(struct ntx_server *s, struct ntx_writer *writer, uint64_t id, const Ntx__Load *m)
+{
+    struct ntx_opening *o = calloc(1, sizeof *o);
+    Ntx__Load *copy = o ? ntx__load_copy(m) : NULL;
+    if (!copy) {
+        free(o);
+        return NULL;
+    }
+    *o = (struct ntx_opening){.next = s->openings, .server = s, .requester = {writer ? ntx_writer_ref(writer) : NULL, id}, .load = copy};
+    s->openings = o;
+    return o;
+}
+
+int ntx__opening_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, const Ntx__Load *m)
+{
+    struct ntx_taker *t = c ? c->taker : NULL;
+    bool foreign = c && s->c.service && c->uid && c->uid != geteuid();
+    int rc = t ? 0 : ntx__taker_new(s, NULL, &t);
+    if (rc)
+        return rc;
+    struct ntx_opening *o = opening_new(s, c ? c->writer : NULL, id, m);
+    rc = o ? ntx__taker_order(t, o, m, foreign) : -ENOMEM;
+    if (rc) {
+        ntx__taker_end(t);
+        if (o) {
+            o->taker = NULL;
+            unlink_opening(o);
+            ntx__requester_clear(&o->requester);
+            ntx__load__free_unpacked(o->load, NULL);
+            free(o);
+        }
+        return rc;
+    }
+    o->taker = t;
+    return 0;
+}
+
+void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds, bool revived)
+{
+    struct ntx_opening *o = opening_new(s, NULL, 0, m);
+    for (unsigned i = 0; !o && i < n_fds; i++)
+        close(fds[i]);
+    if (!o)
+        return;
+    for (unsigned i = 0; i < n_fds; i++) /* as ntx-iod left them, they take aligned reads only */
+        fcntl(fds[i], F_SETFL, 0);
+    o->again = true;
+    o->revived = revived;
+    begin_work(o, fds, n_fds);
+}
+
+/* Nobody waits for it any more. One that a thread works on ends when that looks up. */
+static void drop(struct ntx_opening *o)
+{
+    o->dropped = true;
+    if (o->working)
+        atomic_store_explicit(&o->stop, true, memory_order_relaxed);
+    else
+        end(o);
+}
+
+/* One of this client, or of anybody; the end of one may bring others' end about, so the list is looked at anew each time. */
+static struct ntx_opening *find(const struct ntx_server *s, const struct ntx_writer *writer)
+{
+    struct ntx_opening *o = s->openings;
+    while (o && (o->dropped || (writer && o->requester.writer != writer)))
+        o = o->next;
+    return o;
+}
+
+bool ntx__opening_of(const struct ntx_server *s, const struct ntx_writer *writer) { return find(s, writer); }
+
+void ntx__openings_drop(struct ntx_server *s, const struct ntx_writer *writer)
+{
+    for (struct ntx_opening *o; (o = find(s, writer));)
+        drop(o);
+}
+
+void ntx__openings_stop(struct ntx_server *s)
+{
+    struct ntx_err e = {0};
+    ntx_err_set(&e, -ESHUTDOWN, "ntx-computed is shutting down");
+    for (struct ntx_opening *o; (o = find(s, NULL));) {
+        ntx__requester_tell(s, &o->requester, &e);
+        drop(o);
+    }
+}

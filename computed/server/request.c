@@ -1,0 +1,295 @@
+/* What a request does. Every request gets exactly one last reply. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/plan/budget.h"
+#include "computed/server/server_impl.h"
+#include "proto/settings.h"
+
+static void fail(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req, int err, const char *text)
+{
+    ntx_mail_error(s->mail, writer, req->id, err, "%s", text);
+    ntx__request__free_unpacked(req, NULL);
+}
+
+/* Of a request that was never counted as one under way: so its reply ends none. */
+static void turn_away(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req, int err, const char *text)
+{
+    ntx_mail_refusal(s->mail, writer, req->id, err, text);
+    ntx__request__free_unpacked(req, NULL);
+}
+
+static void hold(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
+{
+    struct ntx_held *h = calloc(1, sizeof *h);
+    if (!h) {
+        fail(s, writer, req, -ENOMEM, "no memory");
+        return;
+    }
+    h->writer = ntx_writer_ref(writer);
+    h->req = req;
+    *s->last_held = h;
+    s->last_held = &h->next;
+}
+
+static void submit(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
+{
+    struct ntx_request *a = ntx_request_of(req);
+    uint64_t id = req->id;
+    if (a && ntx_engine_submit(s->engine, writer, a))
+        ntx_mail_error(s->mail, writer, id, -ENOMEM, "no memory");
+    else if (!a)
+        fail(s, writer, req, -ENOMEM, "no memory");
+}
+
+/* Generate, LogitsReq, ScoreReq, CloseSession: for the engine, or for the model that is on its way. */
+static void compute(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
+{
+    if (s->draining)
+        fail(s, writer, req, -ESHUTDOWN, "ntx-computed is shutting down");
+    else if (ntx__opening_of(s, writer)) /* it asked for another model before */
+        hold(s, writer, req);
+    else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY)) {
+        submit(s, writer, req);
+        ntx__server_pulse(s);
+    } else if (s->state == NTX_MODEL_EMPTY && !ntx__opening_of(s, NULL))
+        fail(s, writer, req, -ENOENT,
+             s->trouble[NTX_MON_PART_LOAD].grade ? s->trouble[NTX_MON_PART_LOAD].text
+                                                 : "no model is loaded: load one first (ntx load MODEL)");
+    else
+        hold(s, writer, req);
+}
+
+static struct ntx_held *take_held(struct ntx_server *s)
+{
+    struct ntx_held *h = s->held;
+    s->held = NULL;
+    s->last_held = &s->held;
+    return h;
+}
+
+void ntx__release_held(struct ntx_server *s)
+{
+    for (struct ntx_held *h = take_held(s), *next; h; h = next) {
+        next = h->next;
+        compute(s, h->writer, h->req); /* may hold it again */
+        ntx_writer_unref(h->writer);
+        free(h);
+    }
+}
+
+/* Takes the held requests of a writer out: all, or the one with this id. Returns how many. */
+static unsigned drop_held(struct ntx_server *s, const struct ntx_writer *writer, const uint64_t *id)
+{
+    unsigned n = 0;
+    for (struct ntx_held **p = &s->held, *h; (h = *p);) {
+        if (h->writer != writer || (id && h->req->id != *id)) {
+            p = &h->next;
+            continue;
+        }
+        *p = h->next;
+        ntx__request__free_unpacked(h->req, NULL);
+        ntx_writer_unref(h->writer);
+        free(h);
+        n++;
+    }
+    s->last_held = &s->held;
+    while (*s->last_held)
+        s->last_held = &(*s->last_held)->next;
+    return n;
+}
+
+void ntx__conns_drop_writer(struct ntx_server *s, struct ntx_writer *writer)
+{
+    drop_held(s, writer, NULL);
+    ntx__openings_drop(s, writer);
+    if (s->engine)
+        ntx_engine_client_gone(s->engine, writer);
+}
+
+static void cancel(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
+{
+    uint64_t target = req->cancel->target;
+    if (drop_held(s, writer, &target))
+        ntx_mail_done(s->mail, writer, target, "cancel", NULL);
+    if (s->engine) {
+        submit(s, writer, req);
+        return;
+    }
+    ntx_mail_done(s->mail, writer, req->id, "", NULL);
+    ntx__request__free_unpacked(req, NULL);
+}
+
+bool ntx__in_transit(const struct ntx_server *s)
+{
+    return s->state != NTX_MODEL_EMPTY && s->state != NTX_MODEL_READY;
+}
+
+const char *ntx__load_refusal(const struct ntx_server *s)
+{
+    if (s->draining)
+        return "ntx-computed is shutting down";
+    if (s->state == NTX_MODEL_READY && s->engine && ntx_engine_busy(s->engine))
+        return "answers are being generated: wait for them, or cancel them";
+    return NULL;
+}
+
+static bool left_open(const char *text) { return !text || !*text; }
+
+/* What a Load leaves open takes the configuration's value. own: it brings a model of its own, to which files do not
+ * belong that the configuration names. */
+static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d, bool own)
+{
+    Ntx__Load q = *m;
+    if (d)
+        ntx_settings_fill(&ntx_load_settings, &q, d);
+    if (own && left_open(m->lora))
+        q.lora = m->lora;
+    if (own && left_open(m->draft) && ntx_draft_files(q.draft))
+        q.draft = m->draft;
+    if (own && left_open(m->skip) && ntx_skip_learned(q.skip))
+        q.skip = m->skip;
+    return q;
+}
+
+/* A private pipeline has one user. Of a service its own user and root have the say, and the group where ntx.conf gives it to them. */
+static bool administers(const struct ntx_conn *c)
+{
+    const struct ntx_server_config *s = &c->server->c;
+    return !s->service || s->group_admin || !c->uid || c->uid == geteuid();
+}
+
+/* What the configuration lets a model take; where it names nothing, what this machine has left. */
+static uint64_t ram_limit(const struct ntx_server *s)
+{
+    uint64_t named = s->c.defaults ? s->c.defaults->ram_bytes : 0;
+    return named ? named : ntx_budget_default(s->loaded_bytes);
+}
+
+/* What a client may not ask of a load, whatever model it brings. A path would be opened with the daemon's rights, which are not the client's. */
+static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *err)
+{
+    char asked[32], most[32];
+    uint64_t limit;
+    if ((m->path && *m->path) || m->n_also)
+        return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
+    if (!c->taker && (ntx_lora_files(m->lora) || ntx_draft_files(m->draft)))
+        return ntx_err_set(err, -EPERM, "a client passes descriptors of adapters (--lora) and of files that guess "
+                           "(--draft), not their paths; they come with those of the model");
+    if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
+        return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
+    if (c->server->c.service && ((m->state && *m->state) || m->kv_ram))
+        return ntx_err_set(err, -EPERM, "where this service keeps state, and how much of K and V it has in memory, is said in its ntx.conf ([prefix] state, kv_ram), not by --state or --kv-ram");
+    if (administers(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
+        return 0;
+    return ntx_err_set(err, -EPERM, "--ram %s is more than the %s that this service may use ([model] ram in its ntx.conf): ask for less; only its "
+                       "administrators may exceed that", ntx_format_size(m->ram_bytes, asked, sizeof asked), ntx_format_size(limit, most, sizeof most));
+}
+
+static void load(struct ntx_conn *c, Ntx__Request *req)
+{
+    struct ntx_server *s = c->server;
+    struct ntx_err err = {0};
+    Ntx__Load m = with_defaults(req->load, s->c.defaults, c->taker != NULL);
+    const char *why = ntx__load_refusal(s);
+    int rc = why ? ntx_err_set(&err, -EBUSY, "%s", why) : 0;
+    if (!rc && c->no_taker)
+        rc = ntx_err_set(&err, -EBUSY, "too many models are being opened: wait until that is done");
+    if (!rc)
+        rc = permit(c, req->load, &err);
+    if (!c->taker && s->c.defaults) {
+        m.path = s->c.defaults->path;
+        m.also = s->c.defaults->also;
+        m.n_also = s->c.defaults->n_also;
+    }
+    if (!rc && !c->taker && !(m.path && *m.path))
+        rc = ntx_err_set(&err, -EINVAL, "neither a path nor descriptors of a model were given");
+    if (!rc && (rc = ntx__opening_new(s, c, req->id, &m)))
+        ntx_err_set(&err, rc, "cannot begin to open the model: %s", strerror(-rc));
+    if (rc)
+        fail(s, c->writer, req, rc, err.text);
+    else
+        ntx__request__free_unpacked(req, NULL);
+}
+
+static void unload(struct ntx_conn *c, Ntx__Request *req)
+{
+    struct ntx_server *s = c->server;
+    const char *why = s->state == NTX_MODEL_EMPTY ? "no model is loaded" :
+                      ntx__in_transit(s) ? "a model is being loaded or unloaded: wait until that is done" : ntx__load_refusal(s);
+    if (why) {
+        fail(s, c->writer, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
+        return;
+    }
+    s->unloader = (struct ntx_requester){ntx_writer_ref(c->writer), req->id};
+    if (s->c.keep) /* the next ntx-computed is to have none, too */
+        ntx_keeper_drop(s->c.keep);
+    ntx__request__free_unpacked(req, NULL);
+    ntx__model_unload(s);
+}
+
+static void status(struct ntx_conn *c, Ntx__Request *req)
+{
+    Ntx__StatusRep m = NTX__STATUS_REP__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    if (!(m.json = ntx__status(c->server))) {
+        fail(c->server, c->writer, req, -ENOMEM, "no memory");
+        return;
+    }
+    r.id = req->id;
+    r.body_case = NTX__REPLY__BODY_STATUS;
+    r.status = &m;
+    ntx_mail_reply(c->server->mail, c->writer, &r, true);
+    free(m.json);
+    ntx__request__free_unpacked(req, NULL);
+}
+
+static void stop(struct ntx_conn *c, Ntx__Request *req)
+{
+    struct ntx_server *s = c->server;
+    uint32_t grace = req->stop->grace_ms ? req->stop->grace_ms : s->c.grace_ms;
+    if (!administers(c)) {
+        fail(s, c->writer, req, -EPERM, "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = group)");
+        return;
+    }
+    if (s->stopper.writer) {
+        fail(s, c->writer, req, -EALREADY, "ntx-computed is shutting down already");
+        return;
+    }
+    s->stopper = (struct ntx_requester){ntx_writer_ref(c->writer), req->id};
+    ntx__request__free_unpacked(req, NULL);
+    ntx_server_shutdown(s, grace);
+}
+
+void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
+{
+    struct ntx_server *s = c->server;
+    if (c->requests >= NTX_MIN(s->c.max_requests, (uint32_t)NTX_MAX_REQUESTS)) {
+        turn_away(s, c->writer, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
+        return;
+    }
+    if (ntx__admission_has(c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
+        turn_away(s, c->writer, req, -EEXIST, "a request of this client with the same id is under way: give each its own");
+        return;
+    }
+    if ((c->taker || c->no_taker) && req->body_case != NTX__REQUEST__BODY_LOAD) {
+        turn_away(s, c->writer, req, -EINVAL, "descriptors came with a request that takes none: only a load brings "
+                "files");
+        return;
+    }
+    c->requests++;
+    ntx__admission_took(c, req->id, bytes);
+    c->talks |= req->body_case == NTX__REQUEST__BODY_GENERATE && req->generate->keep;
+    switch (req->body_case) {
+    case NTX__REQUEST__BODY_LOAD: load(c, req); return;
+    case NTX__REQUEST__BODY_UNLOAD: unload(c, req); return;
+    case NTX__REQUEST__BODY_STATUS: status(c, req); return;
+    case NTX__REQUEST__BODY_STOP: stop(c, req); return;
+    case NTX__REQUEST__BODY_TEXT: ntx__text_request(c, req); return;
+    case NTX__REQUEST__BODY_CANCEL: cancel(s, c->writer, req); return;
+    default: compute(s, c->writer, req); return;
+    }
+}

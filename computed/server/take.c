@@ -1,0 +1,161 @@
+#include "computed/server/take.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/server/wire.h"
+#include "proto/frame.h"
+
+struct taken {
+    int fds[NTX_MAX_FILES];
+    unsigned n;
+    Ntx__Request *request; /* of a client */
+    Ntx__Load *load;
+};
+
+/* The connection is computed's, too, and so without waiting. */
+static int read_all(int fd, void *to, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        poll(&p, 1, -1);
+        ssize_t k = recv(fd, (char *)to + done, n - done, 0);
+        if (k < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (k <= 0)
+            return k ? -errno : -EPIPE;
+        done += (size_t)k;
+    }
+    return 0;
+}
+
+static int send_all(const void *from, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t k = send(NTX_TAKE_SOCK, (const char *)from + done, n - done, MSG_NOSIGNAL);
+        if (k < 0 && errno != EINTR)
+            return -errno;
+        done += k > 0 ? (size_t)k : 0;
+    }
+    return 0;
+}
+
+/* A whole buffer that a length precedes. */
+static int read_body(int fd, uint32_t n, uint8_t **body)
+{
+    int rc = n && n <= NTX_TAKE_MAX && (*body = malloc(n)) ? 0 : -EMSGSIZE;
+    return rc ? rc : read_all(fd, *body, n);
+}
+
+/* The client's request and its descriptors; the connection is computed's again once all of it is here. */
+static int take_request(struct taken *t)
+{
+    uint8_t head[4], *body = NULL;
+    t->n = NTX_MAX_FILES;
+    int n = ntx_recv_fds(NTX_TAKE_CONN, head, sizeof head, t->fds, &t->n);
+    if (n <= 0)
+        return n ? n : -EPIPE;
+    int rc = read_all(NTX_TAKE_CONN, head + n, sizeof head - (size_t)n);
+    uint32_t len = (uint32_t)head[0] | (uint32_t)head[1] << 8 | (uint32_t)head[2] << 16 | (uint32_t)head[3] << 24;
+    if (!rc)
+        rc = read_body(NTX_TAKE_CONN, len, &body);
+    close(NTX_TAKE_CONN);
+    if (!rc && !(t->request = ntx_request_decode(body, len, NULL)))
+        rc = -EBADMSG;
+    if (!rc && !(rc = send_all(&len, sizeof len)))
+        rc = send_all(body, len);
+    if (!rc && t->request->body_case == NTX__REQUEST__BODY_LOAD)
+        t->load = t->request->load;
+    free(body);
+    return rc;
+}
+
+static int take_order(struct taken *t, struct ntx_take_order *o)
+{
+    uint8_t *body = NULL;
+    int rc = read_all(NTX_TAKE_SOCK, o, sizeof *o);
+    if (rc || t->request)
+        return rc;
+    if (!(rc = read_body(NTX_TAKE_SOCK, o->load_bytes, &body)))
+        t->load = ntx__load__unpack(NULL, o->load_bytes, body);
+    free(body);
+    return rc;
+}
+
+/* A file system whose answers come from a process of somebody, or that may lie over such a one. */
+static int check_kind(int fd, const char *name, struct ntx_err *err)
+{
+    struct statfs s;
+    if (fstatfs(fd, &s))
+        return ntx_err_set(err, -errno, "%s: %s", name, strerror(errno));
+    if (s.f_type != FUSE_SUPER_MAGIC && s.f_type != OVERLAYFS_SUPER_MAGIC)
+        return 0;
+    return ntx_err_set(err, -EPERM, "%s: lies on a file system that some user's program serves (FUSE), or over one (overlay): it could stop everybody's answers at any time. "
+                       "Copy it to a disk, run it with ntx run, or have it named in the service's ntx.conf", name);
+}
+
+static int read_header(int fd, const char *what, struct ntx_err *err)
+{
+    struct ntx_gguf *g;
+    int rc = ntx_gguf_open(&fd, 1, NULL, &g, err);
+    if (!rc)
+        ntx_gguf_free(g);
+    if (rc)
+        ntx_err_prefix(err, what);
+    return rc;
+}
+
+static int read_headers(const struct ntx_loaded *l, const struct ntx_load_request *r, struct ntx_err *err)
+{
+    struct ntx_gguf *g;
+    int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &g, err);
+    if (rc)
+        return rc;
+    for (unsigned i = 0; i < r->n_drafters && !rc && !ntx_draft_auto(r->set.draft); i++) { /* what a card names is looked at later, and left where it does not suit */
+        enum ntx_guesser_kind kind;
+        struct ntx_drafter_needs needs;
+        rc = ntx_guesser_look(r->drafter_fd[i], g, 1, 1, &kind, &needs, err);
+    }
+    ntx_gguf_free(g);
+    return rc || r->sidecar_fd < 0 ? rc : read_header(r->sidecar_fd, "the sidecar", err);
+}
+
+/* The descriptors stay open: the process ends soon. */
+static int look(struct taken *t, bool foreign, struct ntx_err *err)
+{
+    static struct ntx_loaded l;
+    struct ntx_load_request *r;
+    int rc = t->load ? ntx_load_request_check(t->load, t->n, err) : ntx_err_set(err, -EBADMSG, "no load");
+    if (!rc)
+        rc = ntx_load_request_new(t->load, t->fds, t->n, &r, err);
+    for (unsigned i = 0; !rc && foreign && i < t->n; i++)
+        rc = check_kind(t->fds[i], i < r->n_files ? r->names[i] : t->fds[i] == r->sidecar_fd ? "the sidecar" : "the drafter", err);
+    if (!rc)
+        rc = ntx__load_files(r, &l, err);
+    return rc ? rc : read_headers(&l, r, err);
+}
+
+int ntx_take_main(int conn)
+{
+    static struct taken t;
+    struct ntx_take_order order;
+    struct ntx_take_verdict v = {0};
+    struct ntx_err err = {0};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, "ntx-take");
+    if ((conn && take_request(&t)) || take_order(&t, &order))
+        return 1;
+    v.rc = look(&t, order.foreign, &err);
+    snprintf(v.text, sizeof v.text, "%s", err.text);
+    return ntx_send_fds(NTX_TAKE_SOCK, &v, sizeof v, t.fds, v.rc ? 0 : t.n) ? 1 : 0;
+}

@@ -1,0 +1,266 @@
+/* Takers, as the main thread sees them (take.h says what they are for). */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/server/server_impl.h"
+#include "computed/server/take.h"
+
+#define REQUEST_S 10 /* for a client to send all of a request that brings descriptors */
+#define LOOK_S 60    /* to read headers */
+#define MOST_OF_USER 4
+#define MOST 16
+
+extern char **environ;
+
+static const int first_free = 10; /* above what a taker starts with */
+
+static int spawn(struct ntx_taker *t, int theirs, int conn)
+{
+    char *argv[] = {(char *)"ntx-computed", (char *)"--take", (char *)(conn >= 0 ? "1" : "0"), NULL};
+    posix_spawn_file_actions_t a;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    int high[2] = {fcntl(theirs, F_DUPFD_CLOEXEC, first_free), conn >= 0 ? fcntl(conn, F_DUPFD_CLOEXEC, first_free) : -1};
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&a);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    posix_spawn_file_actions_addopen(&a, 0, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_addopen(&a, 1, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&a, high[0], NTX_TAKE_SOCK);
+    if (conn >= 0)
+        posix_spawn_file_actions_adddup2(&a, high[1], NTX_TAKE_CONN);
+    int rc = high[0] < 0 || (conn >= 0 && high[1] < 0) ? -EMFILE : -posix_spawn(&t->pid, "/proc/self/exe", &a, &attr, argv, environ);
+    posix_spawn_file_actions_destroy(&a);
+    posix_spawnattr_destroy(&attr);
+    for (int i = 0; i < 2; i++)
+        if (high[i] >= 0)
+            close(high[i]);
+    return rc;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct ntx_taker *t = h->data;
+    if (--t->handles)
+        return;
+    for (struct ntx_taker **p = &t->server->takers; *p; p = &(*p)->next)
+        if (*p == t) {
+            *p = t->next;
+            break;
+        }
+    close(t->pidfd);
+    free(t->body);
+    free(t);
+}
+
+static void close_handle(uv_poll_t *h)
+{
+    if (!uv_is_closing((uv_handle_t *)h))
+        uv_close((uv_handle_t *)h, on_closed);
+}
+
+static void close_io(struct ntx_taker *t)
+{
+    if (t->sock < 0)
+        return;
+    close_handle(&t->io);
+    close(t->sock);
+    t->sock = -1;
+}
+
+void ntx__taker_end(struct ntx_taker *t)
+{
+    if (!t)
+        return;
+    if (t->conn)
+        t->conn->taker = NULL;
+    t->conn = NULL;
+    t->opening = NULL;
+    if (!t->reaped)
+        kill(t->pid, SIGKILL);
+    close_io(t);
+}
+
+static void on_death(uv_poll_t *h, int status, int events)
+{
+    struct ntx_taker *t = h->data;
+    siginfo_t info = {0};
+    (void)status;
+    (void)events;
+    if (waitid(P_PID, (id_t)t->pid, &info, WEXITED | WNOHANG) || !info.si_pid)
+        return;
+    t->reaped = true;
+    close_handle(&t->death); /* what it said before is still read */
+}
+
+/* It says no more: whoever waits for it is told why. */
+static void failed(struct ntx_taker *t, int rc, const char *why)
+{
+    struct ntx_conn *c = t->conn;
+    struct ntx_opening *o = t->opening;
+    ntx__taker_end(t);
+    if (c) {
+        ntx_log(NTX_LOG_WARN, "client %llu: a request with descriptors that is none, or did not come as a whole; connection closed",
+                (unsigned long long)ntx_writer_client(c->writer));
+        ntx__conn_close(c);
+    } else if (o) {
+        ntx__opening_verdict(o, rc, why, NULL, 0);
+    }
+}
+
+/* The request that came with the descriptors, in pieces. */
+static int read_body(struct ntx_taker *t)
+{
+    bool head = t->have < sizeof t->len;
+    char *to = head ? (char *)&t->len + t->have : (char *)t->body + (t->have - sizeof t->len);
+    size_t want = head ? sizeof t->len - t->have : t->len + sizeof t->len - t->have;
+    ssize_t n = recv(t->sock, to, want, MSG_DONTWAIT);
+    if (n <= 0)
+        return n < 0 ? -errno : -EPIPE;
+    t->have += (size_t)n;
+    if (t->have == sizeof t->len && (!t->len || t->len > NTX_TAKE_MAX || !(t->body = malloc(t->len))))
+        return -EMSGSIZE;
+    if (t->have < sizeof t->len + t->len || t->have == sizeof t->len)
+        return 0;
+    struct ntx_conn *c = t->conn;
+    t->asked = true;
+    t->have = 0;
+    t->since_ns = ntx_now_ns();
+    ntx__conn_taken(c, t->body, t->len);
+    return 0;
+}
+
+static int read_verdict(struct ntx_taker *t)
+{
+    struct ntx_take_verdict v;
+    int fds[NTX_MAX_FILES];
+    unsigned n_fds = NTX_MAX_FILES;
+    int n = ntx_recv_fds(t->sock, &v, sizeof v, fds, &n_fds); /* so few bytes come whole */
+    if (n != sizeof v) {
+        for (unsigned i = 0; n > 0 && i < n_fds; i++)
+            close(fds[i]);
+        return n < 0 ? n : -EPIPE;
+    }
+    struct ntx_opening *o = t->opening;
+    v.text[sizeof v.text - 1] = 0;
+    ntx__taker_end(t);
+    ntx__opening_verdict(o, v.rc, v.text, fds, n_fds);
+    return 0;
+}
+
+static void on_io(uv_poll_t *h, int status, int events)
+{
+    struct ntx_taker *t = h->data;
+    (void)events;
+    int rc = status < 0 ? status : t->conn && !t->asked ? read_body(t) : t->opening ? read_verdict(t) : -EPIPE;
+    if (rc && rc != -EAGAIN && rc != -EINTR)
+        failed(t, -EIO, "the process that was to look at the model ended: the file may be damaged in a way that is not known yet");
+}
+
+static bool too_many(const struct ntx_server *s, uid_t uid)
+{
+    unsigned all = 0, of_user = 0;
+    for (const struct ntx_taker *t = s->takers; t; t = t->next) {
+        all++;
+        of_user += t->uid == uid;
+    }
+    return all >= MOST || of_user >= MOST_OF_USER;
+}
+
+static int watch(struct ntx_taker *t)
+{
+    struct ntx_server *s = t->server;
+    t->pidfd = (int)syscall(SYS_pidfd_open, t->pid, 0);
+    if (t->pidfd < 0)
+        return -errno;
+    fcntl(t->sock, F_SETFL, O_NONBLOCK);
+    uv_poll_init(s->loop, &t->io, t->sock);
+    uv_poll_init(s->loop, &t->death, t->pidfd);
+    t->io.data = t->death.data = t;
+    t->handles = 2;
+    uv_poll_start(&t->io, UV_READABLE | UV_DISCONNECT, on_io);
+    uv_poll_start(&t->death, UV_READABLE, on_death);
+    uv_unref((uv_handle_t *)&t->death); /* the end does not wait for one that cannot die */
+    return 0;
+}
+
+int ntx__taker_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_taker **out)
+{
+    int pair[2], rc;
+    uid_t uid = c ? c->uid : geteuid();
+    if (c && too_many(s, uid))
+        return -EBUSY;
+    struct ntx_taker *t = calloc(1, sizeof *t);
+    if (!t || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
+        free(t);
+        return t ? -errno : -ENOMEM;
+    }
+    *t = (struct ntx_taker){.server = s, .uid = uid, .sock = pair[0], .conn = c, .asked = !c, .since_ns = ntx_now_ns()};
+    rc = spawn(t, pair[1], c ? c->fd : -1);
+    close(pair[1]);
+    if (!rc && (rc = watch(t)))
+        kill(t->pid, SIGKILL);
+    if (rc) {
+        close(pair[0]);
+        free(t);
+        return rc;
+    }
+    t->next = s->takers;
+    s->takers = t;
+    *out = t;
+    return 0;
+}
+
+int ntx__taker_order(struct ntx_taker *t, struct ntx_opening *o, const Ntx__Load *m, bool foreign)
+{
+    struct ntx_take_order order = {.foreign = foreign, .load_bytes = t->conn ? 0 : (uint32_t)ntx__load__get_packed_size(m)};
+    uint8_t *body = malloc(sizeof order + order.load_bytes);
+    if (!body)
+        return -ENOMEM;
+    memcpy(body, &order, sizeof order);
+    if (order.load_bytes)
+        ntx__load__pack(m, body + sizeof order);
+    size_t n = sizeof order + order.load_bytes;
+    int rc = send(t->sock, body, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n ? 0 : -EPIPE;
+    free(body);
+    if (t->conn)
+        t->conn->taker = NULL;
+    t->conn = NULL;
+    t->opening = o;
+    t->since_ns = ntx_now_ns();
+    return rc;
+}
+
+void ntx__takers_check(struct ntx_server *s)
+{
+    uint64_t now = ntx_now_ns();
+    for (struct ntx_taker *t = s->takers, *next; t; t = next) {
+        next = t->next;
+        if (t->conn && now - t->since_ns > REQUEST_S * 1000000000ull)
+            failed(t, -ETIMEDOUT, "");
+        else if (t->opening && now - t->since_ns > LOOK_S * 1000000000ull)
+            failed(t, -ETIMEDOUT, "the model's files did not let themselves be read within a minute: does their file system still answer?");
+    }
+}
+
+void ntx__takers_close(struct ntx_server *s)
+{
+    for (struct ntx_taker *t = s->takers; t; t = t->next) {
+        ntx__taker_end(t);
+        close_handle(&t->death);
+    }
+}

@@ -1,0 +1,271 @@
+/* kv_file_turns.c: a run is brought into memory, read, written and dropped; and the thread that does so for turns. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "computed/state/kv_file_impl.h"
+
+/* ---- runs */
+
+/* It has memory, with nothing in it where the file has nothing. The arithmetic above has room for it. */
+int ntx__kv_file_bring(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__kv_moved *m)
+{
+    uint8_t *state = ntx__kv_file_state_of(f, r);
+    const uint32_t slot = ntx__kv_slots_take(f->slots, f->place[r.part].size);
+    if (slot == NTX__KV_NO_SLOT)
+        return -ENOMEM;
+    *ntx__kv_file_slot_of(f, r) = slot;
+    *state = (uint8_t)((*state & ~NTX__KV_WANTED) | NTX__KV_IN);
+    m->taken += ntx__kv_file_bytes_of(f, r);
+    if (!(*state & NTX__KV_STORED))
+        memset(ntx__kv_file_memory_of(f, r), 0, ntx__kv_file_bytes_of(f, r)); /* places that nobody has written count nothing, be they what they may but no number */
+    return 0;
+}
+
+void ntx__kv_file_give_up(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__kv_moved *m)
+{
+    ntx__kv_slots_leave(f->slots, f->place[r.part].size, *ntx__kv_file_slot_of(f, r));
+    *ntx__kv_file_state_of(f, r) &= (uint8_t)~NTX__KV_IN;
+    m->dropped += ntx__kv_file_bytes_of(f, r);
+}
+
+/* What cannot be written stays. */
+int ntx__kv_file_drop(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__kv_moved *m)
+{
+    uint8_t *state = ntx__kv_file_state_of(f, r);
+    if (!(*state & NTX__KV_IN))
+        return 0;
+    if (*state & NTX__KV_CHANGED) {
+        int rc = ntx__kv_io_now(f->fd, true, ntx__kv_file_place_of(f, r), ntx__kv_file_bytes_of(f, r), ntx__kv_file_memory_of(f, r));
+        if (rc)
+            return rc;
+        m->written += ntx__kv_file_bytes_of(f, r);
+        *state = (uint8_t)((*state & ~NTX__KV_CHANGED) | NTX__KV_STORED);
+    }
+    ntx__kv_file_give_up(f, r, m);
+    return 0;
+}
+
+/* What a cluster has of a part. */
+int ntx__kv_file_drop_part(struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct ntx__kv_moved *m)
+{
+    struct ntx__kv_run r;
+    uint32_t to;
+    int rc = 0;
+    for (ntx__kv_file_runs_of(f, cluster, part, &r, &to); r.i < to && !rc; r.i++)
+        rc = ntx__kv_file_drop(f, r, m);
+    return rc;
+}
+
+int ntx__kv_file_load_run(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__kv_moved *m)
+{
+    const uint8_t state = *ntx__kv_file_state_of(f, r);
+    int rc = state & NTX__KV_IN ? 0 : ntx__kv_file_bring(f, r, m);
+    if (rc || state & NTX__KV_IN || !(state & NTX__KV_STORED))
+        return rc;
+    if (!(rc = ntx__kv_io_now(f->fd, false, ntx__kv_file_place_of(f, r), ntx__kv_file_bytes_of(f, r), ntx__kv_file_memory_of(f, r)))) {
+        m->read += ntx__kv_file_bytes_of(f, r);
+        return 0;
+    }
+    ntx__kv_file_give_up(f, r, m);
+    m->lost = r;
+    m->n_lost = 1;
+    return rc;
+}
+
+void ntx__kv_file_count(struct ntx_kv_file *f, const struct ntx__kv_moved *m)
+{
+    f->stats.read_bytes += m->read;
+    f->stats.written_bytes += m->written;
+    f->stats.held_bytes += m->taken - m->dropped;
+    f->stats.held_most = NTX_MAX(f->stats.held_most, f->stats.held_bytes);
+    for (uint32_t i = 0; i < m->n_lost; i++)
+        f->lost[ntx__kv_file_cluster_of(f, (struct ntx__kv_run){m->lost.part, m->lost.i + i})] = true;
+}
+
+/* ---- turns, done by the thread without the lock: meanwhile nobody else changes the list, or what is in memory */
+
+/* turn: 11 bits, part: 13, runs less one: 7, the first: 32 */
+static uint64_t tag_of(const struct batch *b) { return b->turn | (uint64_t)b->first.part << 11 | (uint64_t)(b->n - 1) << 24 | (uint64_t)b->first.i << 32; }
+static struct batch batch_of(uint64_t tag) { return (struct batch){.first = {(uint32_t)(tag >> 11 & 0x1fff), (uint32_t)(tag >> 32)}, .n = (uint32_t)(tag >> 24 & 0x7f) + 1, .turn = (uint32_t)(tag & 0x7ff)}; }
+
+/* false: no more reads may be under way. */
+static bool ask_batch(struct ntx_kv_file *f)
+{
+    struct batch *b = &f->now;
+    struct iovec to[NTX__KV_IO_PARTS];
+    while (b->n) {
+        const uint64_t bytes = ntx__kv_file_bytes_of(f, b->first), piece = NTX_MIN(bytes - b->asked, NTX__KV_IO_PIECE);
+        if (!ntx__kv_io_room(f->io))
+            return false;
+        for (uint32_t i = 0; i < b->n; i++)
+            to[i] = (struct iovec){ntx__kv_file_memory_of(f, (struct ntx__kv_run){b->first.part, b->first.i + i}) + b->asked, piece};
+        ntx__kv_io_read(f->io, ntx__kv_file_place_of(f, b->first) + b->asked, to, b->n, tag_of(b));
+        f->pending[b->turn]++;
+        if ((b->asked += piece) == bytes)
+            b->n = 0;
+    }
+    return true;
+}
+
+/* Of what was chosen the next that is not in memory. */
+static struct ntx__kv_run next_chosen(struct ntx_kv_file *f)
+{
+    for (; f->next_wanted < f->n_wanted; f->next_wanted++) {
+        const struct ntx__kv_run r = {f->wanted_part, f->wanted[f->next_wanted]};
+        if (!(*ntx__kv_file_state_of(f, r) & NTX__KV_IN))
+            return r;
+    }
+    return (struct ntx__kv_run){NTX__KV_NOBODY, 0};
+}
+
+/* Of the turn, part by part. */
+static struct ntx__kv_run next_of_turn(struct ntx_kv_file *f)
+{
+    const uint32_t cluster = f->l.cluster, each = f->n_list * cluster;
+    while (f->cursor < NTX_KV_READS * each) {
+        const uint32_t part = ntx__kv_file_part_of(&f->l, f->asked, f->cursor / each), c = f->in_file[f->cursor % each / cluster], block = c * cluster + f->cursor % cluster;
+        if (part == NTX_KV_NO_PART) {
+            f->cursor = NTX_ROUND_DOWN(f->cursor, each) + each;
+            continue;
+        }
+        const bool whole = f->asked < f->attends && !(f->chooses && f->l.part[part].chosen);
+        if (block >= f->l.n_blocks || (!whole && !f->writes[c])) {
+            f->cursor = NTX_ROUND_DOWN(f->cursor, cluster) + cluster;
+            continue;
+        }
+        const struct ntx__kv_run r = ntx__kv_file_run_at(f, block, part);
+        if (!(*ntx__kv_file_state_of(f, r) & NTX__KV_IN))
+            return r;
+        f->cursor += ntx__kv_file_run_blocks(&f->l, part);
+    }
+    return (struct ntx__kv_run){NTX__KV_NOBODY, 0};
+}
+
+static bool goes_on(const struct ntx_kv_file *f, const struct batch *b, struct ntx__kv_run r, bool stored)
+{
+    return stored && r.part == b->first.part && r.i == b->first.i + b->n && b->n < NTX__KV_IO_PARTS && (b->n + 1) * ntx__kv_file_bytes_of(f, r) <= NTX__KV_IO_PIECE;
+}
+
+/* What is next, and the neighbours that a read has room for. Nobody looks before it has come; what was never written is there at once. 1: it is to be asked for; 0: nothing is
+ * left; or negative errno. */
+static int begin_batch(struct ntx_kv_file *f, bool chosen, struct ntx__kv_moved *m)
+{
+    struct batch b = {.turn = chosen ? f->l.n_layers : f->asked};
+    struct ntx__kv_run r;
+    int rc = 0;
+    while ((r = chosen ? next_chosen(f) : next_of_turn(f)).part != NTX__KV_NOBODY) {
+        const bool stored = *ntx__kv_file_state_of(f, r) & NTX__KV_STORED;
+        if ((b.n && !goes_on(f, &b, r, stored)) || (rc = ntx__kv_file_bring(f, r, m)))
+            break;
+        if (!stored)
+            continue;
+        b.first = b.n++ ? b.first : r;
+        m->read += ntx__kv_file_bytes_of(f, r);
+    }
+    f->now = b;
+    return b.n ? 1 : rc;
+}
+
+/* As many reads as may be under way: what is chosen before what is ahead. Ends with the turn: *whole. */
+static int ask(struct ntx_kv_file *f, bool *whole, struct ntx__kv_moved *m)
+{
+    int rc;
+    for (;;) {
+        if (!ask_batch(f))
+            return 0;
+        if (f->serving && (rc = begin_batch(f, true, m))) {
+            if (rc < 0)
+                return rc;
+            continue;
+        }
+        if (f->asked >= f->until)
+            return 0;
+        if ((rc = begin_batch(f, false, m)) <= 0) {
+            f->cursor = 0;
+            *whole = !rc;
+            return rc;
+        }
+    }
+}
+
+/* Runs of which a read failed keep their memory until none is under way. */
+static int await_read(struct ntx_kv_file *f, struct ntx__kv_moved *m)
+{
+    uint64_t tag;
+    int rc = ntx__kv_io_wait(f->io, &tag);
+    const struct batch b = batch_of(tag);
+    f->pending[b.turn]--;
+    if (!rc)
+        return 0;
+    for (uint32_t i = 0; i < b.n; i++) {
+        uint8_t *state = ntx__kv_file_state_of(f, (struct ntx__kv_run){b.first.part, b.first.i + i});
+        f->n_bad += !(*state & NTX__KV_BAD);
+        *state |= NTX__KV_BAD;
+    }
+    m->lost = b.first;
+    m->n_lost = b.n;
+    return rc;
+}
+
+int ntx__kv_file_drop_turn(struct ntx_kv_file *f, uint32_t layer, struct ntx__kv_moved *m)
+{
+    int rc = 0;
+    for (uint32_t i = f->keep; i < f->n_list; i++)
+        for (uint32_t k = 0; k < NTX_KV_READS; k++) {
+            const uint32_t part = ntx__kv_file_part_of(&f->l, layer, k);
+            int failed = part == NTX_KV_NO_PART || f->place[part].last != layer ? 0 : ntx__kv_file_drop_part(f, f->list[i], part, m);
+            rc = rc ? rc : failed;
+        }
+    return rc;
+}
+
+/* Nothing is on its way into what is dropped, also of a layer that did not wait for it. */
+static bool may_drop(const struct ntx_kv_file *f) { return !f->paused && !f->error && f->dropped < NTX_MIN(f->done, f->loaded); }
+
+static uint32_t until(const struct ntx_kv_file *f) { return f->paused || f->error ? 0 : NTX_MIN(f->l.n_layers, f->dropped + f->ahead); }
+static bool serves(const struct ntx_kv_file *f) { return f->fetching && !f->error && f->next_wanted < f->n_wanted; }
+
+/* A batch that was begun is gone through with. */
+static bool may_ask(const struct ntx_kv_file *f) { return f->io && ntx__kv_io_room(f->io) && (f->now.n || serves(f) || f->asked < until(f)); }
+
+static void step(struct ntx_kv_file *f)
+{
+    const bool drops = may_drop(f), asks = !drops && may_ask(f);
+    struct ntx__kv_moved m = {0};
+    bool whole = false;
+    int rc = 0;
+    f->busy = true;
+    f->serving = serves(f);
+    f->until = until(f);
+    pthread_mutex_unlock(&f->lock);
+    if (drops)
+        rc = ntx__kv_file_drop_turn(f, f->dropped, &m);
+    else if (asks)
+        rc = ask(f, &whole, &m);
+    else
+        rc = await_read(f, &m);
+    pthread_mutex_lock(&f->lock);
+    f->busy = false;
+    f->dropped += drops;
+    f->asked += whole;
+    f->error = f->error ? f->error : rc;
+    while (f->loaded < f->asked && !f->pending[f->loaded])
+        f->loaded++;
+    f->fetching = f->fetching && (f->next_wanted < f->n_wanted || f->pending[f->l.n_layers] || (f->now.n && f->now.turn == f->l.n_layers));
+    ntx__kv_file_count(f, &m);
+    pthread_cond_broadcast(&f->changed);
+}
+
+void *ntx__kv_file_work(void *arg)
+{
+    struct ntx_kv_file *f = arg;
+    pthread_mutex_lock(&f->lock);
+    while (!f->stop || ntx__kv_file_flying(f))
+        if (may_drop(f) || may_ask(f) || ntx__kv_file_flying(f))
+            step(f);
+        else
+            pthread_cond_wait(&f->changed, &f->lock);
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}

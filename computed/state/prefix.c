@@ -1,0 +1,451 @@
+/* prefix.c: a node is found by the number of its block, so that none is ever allocated. Siblings are a list; few texts part at one place. */
+#include "computed/state/prefix.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+
+#define NONE UINT32_MAX
+
+struct node {
+    uint64_t scope;
+    uint32_t parent, child, next; /* block numbers; parent NONE: the root */
+    uint32_t depth;               /* blocks before it */
+    uint32_t n;                   /* tokens in it; 0: the block is no node */
+    double worth;                 /* when it was last wanted: the clock, and its cost */
+    uint64_t wanted;              /* and which want that was */
+    struct ntx_kv_mark *mark;     /* at its end, or NULL */
+    double mark_clock;            /* when the mark was last wanted */
+    bool pinned;                  /* others go first */
+    bool parts, parted;           /* a text parted here, and had to begin before: the next one leaves a mark; it did */
+    int32_t ids[NTX_KV_BLOCK];
+};
+
+struct ntx_prefix {
+    struct ntx_prefix_config c;
+    struct node *node; /* [blocks of the pool] */
+    uint32_t first;    /* of the nodes at the root */
+    uint32_t n_kept;
+    double clock, mark_clock; /* the most that anything was worth that was given up */
+    uint64_t wants;
+    uint32_t *path;    /* [blocks of the pool] scratch */
+    bool marks;
+    uint32_t held;     /* its mark is about to be used */
+};
+
+uint64_t ntx_prefix_block_bytes(void) { return sizeof(struct node) + sizeof(uint32_t); }
+uint32_t ntx_prefix_blocks(const struct ntx_prefix *p) { return p->n_kept; }
+
+/* ---- the tree */
+
+static uint32_t *children_of(struct ntx_prefix *p, uint32_t parent) { return parent == NONE ? &p->first : &p->node[parent].child; }
+
+/* What nobody in particular computed is for all. */
+static bool for_scope(const struct node *x, uint64_t scope) { return x->scope == scope || x->scope == NTX_PREFIX_ALL; }
+
+/* A node without children. */
+static void take_out(struct ntx_prefix *p, uint32_t b)
+{
+    struct node *x = &p->node[b];
+    uint32_t *at = children_of(p, x->parent);
+    while (*at != b)
+        at = &p->node[*at].next;
+    *at = x->next;
+    ntx_kv_mark_free(x->mark);
+    x->mark = NULL;
+    x->n = 0;
+    p->n_kept--;
+    ntx_kv_unkeep(p->c.pool, b);
+}
+
+static bool worth_less(const struct node *a, const struct node *b)
+{
+    if (a->pinned != b->pinned)
+        return b->pinned;
+    return a->worth < b->worth || (a->worth <= b->worth && a->wanted < b->wanted);
+}
+
+static bool give_up(void *keeper)
+{
+    struct ntx_prefix *p = keeper;
+    uint32_t least = NONE;
+    for (uint32_t b = 0; b < ntx_kv_pool_blocks(p->c.pool); b++)
+        if (p->node[b].n && p->node[b].child == NONE && ntx_kv_spare(p->c.pool, b) && (least == NONE || worth_less(&p->node[b], &p->node[least])))
+            least = b;
+    if (least == NONE)
+        return false;
+    p->clock = NTX_MAX(p->clock, p->node[least].worth);
+    take_out(p, least);
+    return true;
+}
+
+static double cost_to(const struct ntx_prefix *p, uint32_t b)
+{
+    const double blocks = b == NONE ? 0 : p->node[b].depth + p->node[b].n / (double)NTX_KV_BLOCK;
+    return blocks * (p->c.block_cost + p->c.token_cost * NTX_KV_BLOCK * blocks / 2);
+}
+
+/* Without a mark what lies behind the one before it is computed again. Where texts parted before, more will. */
+static double mark_worth(const struct ntx_prefix *p, uint32_t b)
+{
+    uint32_t up = p->node[b].parent;
+    while (up != NONE && !p->node[up].mark)
+        up = p->node[up].parent;
+    return p->node[b].mark_clock + (p->node[b].parted ? 2 : 1) * (cost_to(p, b) - cost_to(p, up));
+}
+
+static bool give_up_mark(void *keeper)
+{
+    struct ntx_prefix *p = keeper;
+    uint32_t least = NONE;
+    double worth, least_worth = 0;
+    for (uint32_t b = 0; b < ntx_kv_pool_blocks(p->c.pool); b++) {
+        if (!p->node[b].n || !p->node[b].mark || b == p->held)
+            continue;
+        worth = mark_worth(p, b);
+        if (least != NONE && worth >= least_worth)
+            continue;
+        least = b;
+        least_worth = worth;
+    }
+    if (least == NONE)
+        return false;
+    p->mark_clock = NTX_MAX(p->mark_clock, least_worth);
+    ntx_kv_mark_free(p->node[least].mark);
+    p->node[least].mark = NULL;
+    return true;
+}
+
+static void want(struct ntx_prefix *p, uint32_t b)
+{
+    p->node[b].worth = p->clock + p->c.block_cost + p->c.token_cost * NTX_KV_BLOCK * p->node[b].depth;
+    p->node[b].wanted = ++p->wants;
+}
+
+static void want_mark(struct ntx_prefix *p, uint32_t b) { p->node[b].mark_clock = p->mark_clock; }
+
+static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* Of two with the same tokens the scope's own one: who is on its way must not be led off it, or what hangs below would be in use, and its parent not. */
+static bool nearer(const struct node *a, const struct node *b, uint64_t scope)
+{
+    return a->scope != b->scope ? a->scope == scope : a->n < b->n;
+}
+
+/* The child that has most of ids[0 .. n), *same of them; NONE: none has any. */
+static uint32_t closest(struct ntx_prefix *p, uint64_t scope, uint32_t parent, const int32_t *ids, uint32_t n, uint32_t *same)
+{
+    uint32_t best = NONE;
+    *same = 0;
+    for (uint32_t b = *children_of(p, parent); b != NONE; b = p->node[b].next) {
+        uint32_t k = for_scope(&p->node[b], scope) && !ntx_kv_lost(p->c.pool, b) ? alike(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n)) : 0;
+        if (k > *same || (k && k == *same && nearer(&p->node[b], &p->node[best], scope))) {
+            *same = k;
+            best = b;
+        }
+    }
+    return best;
+}
+
+/* Of the blocks that ids[0 .. n) fill, those that are kept, into p->path; the last one of them in *last. */
+static uint32_t descend(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t *last)
+{
+    uint32_t k = 0, same, b;
+    for (*last = NONE; (k + 1) * NTX_KV_BLOCK <= n; *last = p->path[k++] = b) {
+        b = closest(p, scope, *last, ids + k * NTX_KV_BLOCK, NTX_KV_BLOCK, &same);
+        if (same < NTX_KV_BLOCK)
+            break;
+        want(p, b);
+    }
+    return k;
+}
+
+/* Nodes that the new one has all of. */
+static void drop_covered(struct ntx_prefix *p, uint64_t scope, uint32_t parent, const int32_t *ids, uint32_t n)
+{
+    uint32_t next;
+    for (uint32_t b = *children_of(p, parent); b != NONE; b = next) {
+        next = p->node[b].next;
+        if (p->node[b].scope == scope && p->node[b].n < n && !p->node[b].mark && alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
+            take_out(p, b);
+    }
+}
+
+static bool put_in(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth, const int32_t *ids, uint32_t n)
+{
+    struct node *x = &p->node[b];
+    if (x->n)
+        return false;
+    drop_covered(p, scope, parent, ids, n);
+    uint32_t *first = children_of(p, parent);
+    *x = (struct node){.scope = scope, .parent = parent, .child = NONE, .next = *first, .depth = depth, .n = n};
+    memcpy(x->ids, ids, n * sizeof *ids);
+    *first = b;
+    want(p, b);
+    p->n_kept++;
+    ntx_kv_keep(p->c.pool, b);
+    return true;
+}
+
+/* ---- for sequences */
+
+/* kv has the blocks down to `last`: so many tokens more, of a block that is kept and has some of what comes, as a copy. */
+static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, uint32_t last, const int32_t *ids, uint32_t n)
+{
+    uint32_t same, b = closest(p, scope, last, ids, NTX_MIN(n, (uint32_t)NTX_KV_BLOCK), &same);
+    if (!same)
+        return 0;
+    want(p, b);
+    return ntx_kv_seq_copy(kv, b) ? 0 : same; /* what cannot be read is computed */
+}
+
+/* Where to go on from, of what lies down to p->path[k]: the furthest mark. Returns the node that it is at the end of, *tokens and *whole blocks from the root. */
+static uint32_t furthest_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t k, uint32_t *whole, uint32_t *tokens)
+{
+    for (*whole = k;; --*whole) {
+        uint32_t up = *whole ? p->path[*whole - 1] : NONE, at = *whole * NTX_KV_BLOCK, best = NONE;
+        for (uint32_t b = *children_of(p, up); b != NONE; b = p->node[b].next) {
+            const struct node *x = &p->node[b];
+            if (for_scope(x, scope) && x->n < NTX_KV_BLOCK && x->mark && !ntx_kv_lost(p->c.pool, b) && x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
+                best = b;
+        }
+        if (best == NONE && up != NONE && p->node[up].mark)
+            best = up;
+        *tokens = best == NONE || best == up ? at : at + p->node[best].n;
+        if (best != NONE || !*whole)
+            return best;
+    }
+}
+
+static int begin_marked(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
+{
+    uint32_t last, k = descend(p, scope, ids, n, &last), whole, tokens, b = furthest_mark(p, scope, ids, n, k, &whole, &tokens);
+    p->held = b;
+    if (b != NONE) {
+        want(p, b);
+        want_mark(p, b);
+    }
+    int rc = ntx_kv_seq_promise(p->c.pool, n_room, p->path, whole, out);
+    if (rc == -EAGAIN && b != NONE) { /* it may be in the way */
+        p->held = b = NONE;
+        tokens = 0;
+        rc = ntx_kv_seq_promise(p->c.pool, n_room, NULL, 0, out);
+    }
+    p->held = NONE;
+    if (rc)
+        return rc;
+    if (tokens < k * NTX_KV_BLOCK)
+        p->node[last].parts = true;
+    if (b != NONE)
+        ntx_kv_mark_put(p->node[b].mark, *out);
+    if (tokens % NTX_KV_BLOCK && (rc = ntx_kv_seq_copy(*out, b)))
+        ntx_kv_seq_free(*out);
+    else
+        *n_past = tokens;
+    return rc;
+}
+
+uint32_t ntx_prefix_found(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n)
+{
+    uint32_t last, same, whole, tokens, most = n ? n - 1 : 0, k = descend(p, scope, ids, most, &last), at = k * NTX_KV_BLOCK;
+    if (p->marks) {
+        furthest_mark(p, scope, ids, most, k, &whole, &tokens);
+        return tokens;
+    }
+    closest(p, scope, last, ids + at, NTX_MIN(most - at, (uint32_t)NTX_KV_BLOCK), &same);
+    return at + same;
+}
+
+int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
+{
+    uint32_t last, most = n ? n - 1 : 0;
+    if (p->marks)
+        return begin_marked(p, scope, ids, most, n_room, out, n_past);
+    uint32_t k = descend(p, scope, ids, most, &last), has = k * NTX_KV_BLOCK;
+    int rc = ntx_kv_seq_promise(p->c.pool, n_room, p->path, k, out);
+    if (!rc)
+        *n_past = has + take_part(p, scope, *out, last, ids + has, most - has);
+    return rc;
+}
+
+uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t n_past)
+{
+    uint32_t has, last, whole = n_past / NTX_KV_BLOCK, part = n_past % NTX_KV_BLOCK > 0;
+    const uint32_t *own = ntx_kv_seq_blocks(kv, &has);
+    if (has != whole + part || !n || p->marks)
+        return n_past;
+    uint32_t k = descend(p, scope, ids, n - 1, &last), at = k * NTX_KV_BLOCK;
+    if (k < whole + part || memcmp(own, p->path, whole * sizeof *own))
+        return n_past;
+    if (part)
+        ntx_kv_seq_swap(kv, whole, p->path[whole]);
+    for (uint32_t i = has; i < k; i++)
+        ntx_kv_seq_join(kv, p->path[i]);
+    return at + take_part(p, scope, kv, last, ids + at, n - 1 - at);
+}
+
+/* ---- keeping */
+
+/* Of the block that ids end in: the node that has them, or NONE. */
+static uint32_t keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth, const int32_t *ids, uint32_t n)
+{
+    uint32_t same, has = closest(p, scope, parent, ids, n, &same);
+    if (same == n && (!p->marks || p->node[has].n == n))
+        return has;
+    return put_in(p, scope, parent, b, depth, ids, n) ? b : NONE;
+}
+
+static void mark(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t b)
+{
+    struct node *x = &p->node[b];
+    uint32_t held = p->held;
+    want(p, b);
+    p->held = b;
+    if (!x->mark && !ntx_kv_mark_new(kv, x->depth * NTX_KV_BLOCK + x->n, &x->mark)) {
+        x->parted |= x->parts;
+        x->parts = false;
+        want_mark(p, b);
+    }
+    p->held = held;
+}
+
+/* Where texts part, and where this one stands. kv has the blocks down to `at`. */
+static void put_marks(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t at, enum ntx_prefix_when when)
+{
+    for (uint32_t b = at; b != NONE; b = p->node[b].parent)
+        if (p->node[b].parts)
+            mark(p, kv, b);
+    if (at != NONE && when != NTX_PREFIX_ON && !p->node[at].mark)
+        mark(p, kv, at);
+}
+
+void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when)
+{
+    uint32_t has, at, k = descend(p, scope, ids, n, &at);
+    const uint32_t *own = ntx_kv_seq_blocks(kv, &has);
+    for (uint32_t i = 0; i < k; i++)
+        if (own[i] != p->path[i])
+            ntx_kv_seq_swap(kv, i, p->path[i]);
+    for (; (k + 1) * NTX_KV_BLOCK <= n; at = own[k++])
+        if (!put_in(p, scope, at, own[k], k, ids + k * NTX_KV_BLOCK, NTX_KV_BLOCK))
+            return;
+    if (when == NTX_PREFIX_LAST && n % NTX_KV_BLOCK) {
+        uint32_t part = keep_part(p, scope, at, own[k], k, ids + k * NTX_KV_BLOCK, n % NTX_KV_BLOCK);
+        at = part != NONE ? part : at;
+    }
+    if (p->marks)
+        put_marks(p, kv, at, when);
+}
+
+uint32_t ntx_prefix_marks(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_mark **out, uint32_t most)
+{
+    uint32_t last, found = 0, k = descend(p, scope, ids, n, &last);
+    for (uint32_t i = 0; i < k && found < most; i++)
+        if (p->node[p->path[i]].mark && (i + 1) * NTX_KV_BLOCK < n)
+            out[found++] = p->node[p->path[i]].mark;
+    return found;
+}
+
+void ntx_prefix_put_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, struct ntx_kv_mark *m)
+{
+    const uint32_t n = ntx_kv_mark_tokens(m);
+    uint32_t last, k = descend(p, scope, ids, n, &last);
+    if (!k || k * NTX_KV_BLOCK != n || p->node[last].mark) {
+        ntx_kv_mark_free(m);
+        return;
+    }
+    p->node[last].mark = m;
+    want_mark(p, last);
+}
+
+void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to)
+{
+    uint32_t last, whole = NTX_ROUND_DOWN(to, NTX_KV_BLOCK);
+    if (!p->marks)
+        return;
+    if (whole > n_past && whole < to)
+        ntx_kv_mark_ahead(kv, whole);
+    for (uint32_t k = descend(p, scope, ids, to, &last); k && k * NTX_KV_BLOCK > n_past; k--)
+        if (p->node[p->path[k - 1]].parts && k * NTX_KV_BLOCK < whole)
+            ntx_kv_mark_ahead(kv, k * NTX_KV_BLOCK);
+}
+
+static bool pins(const struct ntx_prefix *p, uint32_t b) { return p->node[b].n && p->node[b].pinned && p->node[b].scope != NTX_PREFIX_ALL; }
+
+static bool leads_to_pinned(const struct ntx_prefix *p, uint32_t b)
+{
+    for (b = p->node[b].child; b != NONE; b = p->node[b].next)
+        if (p->node[b].pinned)
+            return true;
+    return false;
+}
+
+/* Pins of scopes may be a part of the pool, or who asks for more and more would have all of it: the end of the one that was not wanted for longest is as any other. */
+static void bound_pins(struct ntx_prefix *p)
+{
+    uint32_t n = 0, blocks = ntx_kv_pool_blocks(p->c.pool);
+    for (uint32_t b = 0; b < blocks; b++)
+        n += pins(p, b);
+    for (; n > blocks / NTX_PREFIX_PINS; n--) {
+        uint32_t least = NONE;
+        for (uint32_t b = 0; b < blocks; b++)
+            if (pins(p, b) && !leads_to_pinned(p, b) && (least == NONE || p->node[b].wanted < p->node[least].wanted))
+                least = b;
+        if (least == NONE)
+            return;
+        p->node[least].pinned = false;
+    }
+}
+
+void ntx_prefix_pin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n)
+{
+    uint32_t last, k = descend(p, scope, ids, n, &last);
+    while (k--)
+        p->node[p->path[k]].pinned = true;
+    bound_pins(p);
+}
+
+/* ---- its life */
+
+int ntx_prefix_new(const struct ntx_prefix_config *c, struct ntx_prefix **out)
+{
+    struct ntx_prefix *p = calloc(1, sizeof *p);
+    uint32_t n = ntx_kv_pool_blocks(c->pool);
+    if (!p)
+        return -ENOMEM;
+    p->c = *c;
+    p->node = calloc(n, sizeof *p->node);
+    p->path = calloc(n, sizeof *p->path);
+    if (!p->node || !p->path) {
+        ntx_prefix_free(p);
+        return -ENOMEM;
+    }
+    p->marks = ntx_kv_pool_marks(c->pool);
+    p->held = p->first = NONE;
+    ntx_kv_pool_keeper(c->pool, give_up, give_up_mark, p);
+    *out = p;
+    return 0;
+}
+
+void ntx_prefix_free(struct ntx_prefix *p)
+{
+    if (!p)
+        return;
+    for (uint32_t b = 0; p->node && b < ntx_kv_pool_blocks(p->c.pool); b++)
+        if (p->node[b].n) {
+            ntx_kv_mark_free(p->node[b].mark);
+            ntx_kv_unkeep(p->c.pool, b);
+        }
+    ntx_kv_pool_keeper(p->c.pool, NULL, NULL, NULL);
+    free(p->node);
+    free(p->path);
+    free(p);
+}

@@ -1,0 +1,199 @@
+/* recur.c: SIDES of kv_impl.h. */
+#include "computed/state/recur.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/state/kv_impl.h"
+
+enum { SIDES = NTX__KV_SIDES };
+#define NOWHERE NTX__KV_NOWHERE
+
+static uint64_t side_bytes(const struct ntx_hparams *hp)
+{
+    uint64_t floats = 0;
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        floats += ntx_state_floats(hp, l);
+    return NTX_ROUND_UP(floats * sizeof(float), 4096);
+}
+
+uint64_t ntx_recur_bytes(const struct ntx_hparams *hp) { return 2 * side_bytes(hp); }
+
+uint64_t ntx_recur_layer(const struct ntx_hparams *hp, uint32_t layer, enum ntx_keep keep)
+{
+    struct ntx_kept_state kept[NTX_STATES_MOST];
+    size_t before = 0;
+    for (uint32_t l = 0; l < layer; l++)
+        before += ntx_state_floats(hp, l);
+    for (uint32_t i = 0, n = ntx_states_of(hp, layer, kept); i < n && kept[i].keep != keep; i++)
+        before += kept[i].floats;
+    return before * sizeof(float);
+}
+
+int ntx__kv_make_floats(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
+{
+    if (!(p->floats = calloc(hp->n_layers, sizeof *p->floats)))
+        return -ENOMEM;
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        p->floats[l] = (struct ntx__kv_floats){.tail = ntx_recur_layer(hp, l, NTX_KEEP_TAIL) / sizeof(float), .fold = ntx_recur_layer(hp, l, NTX_KEEP_FOLD) / sizeof(float)};
+    return 0;
+}
+
+static void *place_of(const struct ntx_kv_pool *p, uint32_t unit) { return p->space[SIDES].base + unit * p->space[SIDES].unit_bytes; }
+static void copy(const struct ntx_kv_pool *p, uint32_t from, uint32_t to) { memcpy(place_of(p, to), place_of(p, from), p->space[SIDES].unit_bytes); }
+
+uint32_t ntx_recur_at(const struct ntx_kv_seq *s) { return s->at[s->now]; }
+
+/* ---- stops */
+
+static uint32_t find_stop(const struct ntx_kv_seq *s, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < s->n_stops && s->stop[i].at != n)
+        i++;
+    return i;
+}
+
+/* That has what it is to have. */
+static bool stops(const struct ntx_kv_seq *s, uint32_t n)
+{
+    uint32_t i = find_stop(s, n);
+    return i < s->n_stops && s->stop[i].done;
+}
+
+void ntx_kv_mark_ahead(struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    if (s->n_units[SIDES] && s->n_stops < NTX_RECUR_STOPS && ntx__kv_find(s->pool, SIDES, 1)) /* without it, there will be no mark */
+        s->stop[s->n_stops++] = (struct ntx__kv_stop){.at = n_tokens, .unit = ntx__kv_take(s->pool, SIDES, UINT32_MAX)};
+}
+
+void ntx_kv_mark_passed(struct ntx_kv_seq *s)
+{
+    while (s->n_stops)
+        ntx__kv_leave(s->pool, SIDES, s->stop[--s->n_stops].unit);
+}
+
+/* ---- what the kind can do */
+
+/* Which side has the first n tokens; -1: none. */
+static int find(const struct ntx_kv_seq *s, uint32_t n) { return s->at[s->now] == n ? s->now : s->at[!s->now] == n ? !s->now : -1; }
+
+static uint64_t unit_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape)
+{
+    (void)type, (void)shape;
+    return side_bytes(hp);
+}
+
+static uint32_t units(const struct ntx_kv_shape *s) { return s->states; }
+
+static uint32_t room(const struct ntx_kv_pool *p, uint32_t blocks)
+{
+    (void)blocks;
+    return p->space[SIDES].n ? 2 : 0;
+}
+
+/* To the side that has most of them, or a stop that has all. */
+static uint32_t reach(const struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    uint32_t most = 0;
+    if (!s->n_units[SIDES] || stops(s, n_tokens))
+        return n_tokens;
+    for (int i = 0; i < 2; i++)
+        if (s->at[i] <= n_tokens)
+            most = NTX_MAX(most, s->at[i]);
+    return most;
+}
+
+static void back(struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    int to = find(s, n_tokens);
+    if (to >= 0)
+        s->now = to;
+    else if (s->n_units[SIDES] && stops(s, n_tokens))
+        copy(s->pool, s->stop[find_stop(s, n_tokens)].unit, s->units[SIDES][s->now]);
+    s->at[s->now] = n_tokens;
+}
+
+/* A stop's it takes over. */
+static uint32_t marks(const struct ntx_kv_seq *s, uint32_t n_tokens) { return s->n_units[SIDES] && !stops(s, n_tokens); }
+
+static void became(struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    s->at[s->now] = n_tokens;
+    s->at[!s->now] = NOWHERE;
+}
+
+static void copy_side(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq *to)
+{
+    const uint32_t stop = find_stop(s, n_tokens);
+    const int from = find(s, n_tokens);
+    if (!s->n_units[SIDES])
+        return;
+    became(to, n_tokens);
+    if (!to->n_units[SIDES]) {
+        to->units[SIDES][to->n_units[SIDES]++] = s->stop[stop].unit;
+        s->stop[stop] = s->stop[--s->n_stops];
+    } else if (n_tokens) {
+        copy(s->pool, from >= 0 ? s->units[SIDES][from] : s->stop[stop].unit, to->units[SIDES][to->now]);
+    }
+}
+
+static int each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
+{
+    (void)filled;
+    (void)n_tokens;
+    return s->n_units[SIDES] ? part(ctx, place_of(s->pool, s->units[SIDES][s->now]), s->pool->space[SIDES].unit_bytes) : 0;
+}
+
+/* A pass writes its next side, which nobody sees before it is over. */
+static void writes(struct ntx_kv_seq *s, uint32_t pos) { (void)s, (void)pos; }
+
+const struct ntx__kv_ops ntx__kv_sides = {.unit_bytes = unit_bytes, .units = units, .has_room = room, .reach = reach, .back = back, .marks = marks, .copy = copy_side, .each_part = each_part,
+                                          .restored = became, .writes = writes};
+
+/* ---- passes */
+
+int ntx_recur_begin(struct ntx_kv_seq *s, uint32_t pos)
+{
+    if (!pos)
+        back(s, 0);
+    if (s->at[s->now] != pos)
+        return -EINVAL;
+    s->at[!s->now] = NOWHERE;
+    return 0;
+}
+
+void ntx_recur_step(struct ntx_kv_seq *s, uint32_t n)
+{
+    uint32_t at = s->at[s->now] + n;
+    s->now = !s->now;
+    s->at[s->now] = at;
+    for (uint32_t i = 0; i < s->n_stops; i++)
+        s->stop[i].done |= s->stop[i].at > at - n && s->stop[i].at <= at;
+}
+
+static uint32_t unit_of(const struct ntx_kv_seq *s, bool next) { return s->units[SIDES][next ? !s->now : s->now]; }
+
+uint64_t ntx_recur_side(const struct ntx_kv_seq *s, bool next) { return unit_of(s, next) * s->pool->space[SIDES].unit_bytes; }
+
+static float *tail_in(const struct ntx_kv_pool *p, uint32_t unit, uint32_t layer) { return (float *)place_of(p, unit) + p->floats[layer].tail; }
+static float *fold_in(const struct ntx_kv_pool *p, uint32_t unit, uint32_t layer) { return (float *)place_of(p, unit) + p->floats[layer].fold; }
+
+const float *ntx_recur_tail(const struct ntx_kv_seq *s, uint32_t layer) { return ntx_recur_at(s) ? tail_in(s->pool, unit_of(s, false), layer) : NULL; }
+const float *ntx_recur_fold(const struct ntx_kv_seq *s, uint32_t layer) { return ntx_recur_at(s) ? fold_in(s->pool, unit_of(s, false), layer) : NULL; }
+float *ntx_recur_next_tail(const struct ntx_kv_seq *s, uint32_t layer) { return tail_in(s->pool, unit_of(s, true), layer); }
+float *ntx_recur_next_fold(const struct ntx_kv_seq *s, uint32_t layer) { return fold_in(s->pool, unit_of(s, true), layer); }
+
+float *ntx_recur_stop_tail(const struct ntx_kv_seq *s, uint32_t n, uint32_t layer)
+{
+    uint32_t i = find_stop(s, n);
+    return i < s->n_stops ? tail_in(s->pool, s->stop[i].unit, layer) : NULL;
+}
+
+float *ntx_recur_stop_fold(const struct ntx_kv_seq *s, uint32_t n, uint32_t layer)
+{
+    uint32_t i = find_stop(s, n);
+    return i < s->n_stops ? fold_in(s->pool, s->stop[i].unit, layer) : NULL;
+}

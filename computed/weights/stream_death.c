@@ -1,0 +1,265 @@
+/* What the main thread does to the region when iod is dead (shm/region.h, DEATH). No iod is attached meanwhile, so no
+ * word has another writer than this process, and `own` (stream_own.c) is held. Every word that the next iod may read is
+ * what it must be when this is over: what the dead one wrote is kept where it can be true, and written anew where it
+ * cannot. Compute threads go on waiting. */
+#include <errno.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/weights/stream_impl.h"
+
+static uint32_t count_tainted(const struct ntx_stream *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->r->hdr->n_slots; i++)
+        n += atomic_load_explicit(&s->r->taint[i], memory_order_relaxed) != 0;
+    return n;
+}
+
+static void taint_slot(struct ntx_stream *s, uint32_t slot)
+{
+    if (slot < s->r->hdr->n_slots)
+        atomic_store_explicit(&s->r->taint[slot], 1, memory_order_relaxed);
+}
+
+/* ---- the ring */
+
+static void fill_in(const struct ntx_stream *s, struct ntx_desc *d, uint64_t seq)
+{
+    const struct ntx_region_hdr *h = s->r->hdr;
+    d->pass = seq / h->n_sched;
+    d->sched = (uint32_t)(seq % h->n_sched);
+    d->chunk = s->r->sched[d->sched];
+    d->shift = (uint32_t)(s->r->chunks[d->chunk].offset % h->block);
+}
+
+static bool is_held(const struct ntx_stream *s, uint64_t seq)
+{
+    const uint32_t sched = (uint32_t)(seq % s->r->hdr->n_sched);
+    return s->held[sched].seq == seq && atomic_load_explicit(&s->hold[sched], memory_order_acquire) == NTX__HELD;
+}
+
+/* What a descriptor may say when it is at seq, and does not hold what compute threads have: that iod is through with
+ * it, or has not begun. */
+static bool may_stay(const struct ntx_stream *s, const struct ntx_desc *d, uint32_t w, uint64_t seq)
+{
+    const uint32_t lap = ntx__lap_of(s, seq);
+    if (w == ntx_word(lap, NTX_READY))
+        return ntx__own_fits(s, seq, d);
+    return w == ntx_word(lap, NTX_FREE) || w == ntx_word(lap, NTX_SKIPPED) || w == ntx_word(lap, NTX_FAILED);
+}
+
+/* Taint first, then FREE: a new iod that sees the word sees that the slot is not to be had. Pass and index tell it the
+ * lap, also beside a word that says FREE. Returns whether the dead one wrote what it never writes. */
+static bool died_desc(struct ntx_stream *s, uint32_t i)
+{
+    struct ntx_desc *d = &s->r->desc[i];
+    const uint64_t seq = s->at[i];
+    const uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire),
+                   lap = ntx__lap_of(s, seq); /* the slot was written before FILLING */
+    const bool held = is_held(s, seq), was_filling = w == ntx_word(lap, NTX_FILLING);
+    bool stays = may_stay(s, d, w, seq);
+    if (held) {
+        stays = stays && ntx_word_state(w) == NTX_READY && d->slot == s->held[seq % s->r->hdr->n_sched].slot;
+        d->slot = s->held[seq % s->r->hdr->n_sched].slot;
+    } else if (!stays) {
+        taint_slot(s, d->slot);
+    }
+    fill_in(s, d, seq);
+    if (!stays)
+        atomic_store_explicit(&d->word, ntx_word(lap, held ? NTX_READY : NTX_FREE), memory_order_release);
+    return !stays && !was_filling;
+}
+
+/* Two that say that they have one slot: neither has, but for one that compute threads use. */
+static bool same_slots(struct ntx_stream *s)
+{
+    const struct ntx_region_hdr *h = s->r->hdr;
+    bool any = false;
+    memset(s->seen, 0, h->n_slots);
+    for (uint32_t i = 0; i < h->n_desc; i++)
+        if (ntx_word_state(s->r->desc[i].word) == NTX_READY)
+            s->seen[s->r->desc[i].slot] += s->seen[s->r->desc[i].slot] < 2;
+    for (uint32_t i = 0; i < h->n_desc; i++) {
+        struct ntx_desc *d = &s->r->desc[i];
+        if (ntx_word_state(d->word) != NTX_READY || s->seen[d->slot] < 2)
+            continue;
+        any = true;
+        if (!is_held(s, s->at[i]))
+            atomic_store_explicit(&d->word, ntx_word(ntx__lap_of(s, s->at[i]), NTX_FREE), memory_order_release);
+    }
+    return any;
+}
+
+/* After nonsense nobody knows where the dead iod's reads go: no slot is filled again before they are proved finished.
+ */
+static void died_ring(struct ntx_stream *s)
+{
+    const struct ntx_region_hdr *h = s->r->hdr;
+    bool odd = false;
+    for (uint32_t i = 0; i < h->n_desc && h->n_sched; i++)
+        odd |= died_desc(s, i);
+    odd |= h->n_sched && same_slots(s);
+    for (uint32_t i = 0; odd && i < h->n_slots; i++)
+        taint_slot(s, i);
+    s->odd |= odd;
+}
+
+/* ---- the arena */
+
+static uint32_t host_word(struct ntx_stream *s, uint32_t i, uint32_t w)
+{
+    const uint32_t gen = ntx_word_gen(w);
+    if (atomic_load_explicit(&s->taken[i], memory_order_relaxed))
+        return ntx_word(
+            0, NTX_READY); /* it was true when it was used, and what is there may have been re-arranged since */
+    if (!ntx__own_has_memory(s, i))
+        return ntx_word(0, NTX_SKIPPED);
+    if (w == ntx_word(0, NTX_READY) || (ntx_word_state(w) == NTX_FAILED && gen && gen < 4096))
+        return w;
+    return ntx_word(0, NTX_FREE);
+}
+
+/* The same bytes will land in the same place, early or late; until then they are not re-arranged. */
+static void died_host(struct ntx_stream *s)
+{
+    for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++) {
+        const bool host = s->r->chunks[i].placement == NTX_PLACE_HOST;
+        uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_acquire), is = host ? host_word(s, i, w) : 0;
+        if (w == is)
+            continue;
+        s->odd |= w != ntx_word(0, NTX_FILLING);
+        if (host && is == ntx_word(0, NTX_FREE))
+            atomic_store_explicit(&s->tainted_host[i], 1,
+                                  memory_order_relaxed); /* seen by whoever sees what comes of the word */
+        atomic_store_explicit(&s->r->state[i], is, memory_order_release);
+    }
+}
+
+/* ---- demands */
+
+/* The entry that a frame was being read for is read again into that frame (the same bytes to the same place), but no
+ * other one is until the old read is proved finished. */
+static void died_demands(struct ntx_stream *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
+        struct ntx_demand *d = &s->r->demand[i];
+        struct ntx_ask *a = &s->r->ask[i];
+        const uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire), gen = ntx__own_gen(s, i);
+        const bool posted = ntx_word_state(s->said[i]) == NTX_POSTED;
+        if (w == s->said[i] || (posted && w == ntx_word(gen, NTX_FAILED)) ||
+            (posted && w == ntx_word(gen, NTX_READY) && d->shift == a->offset % s->r->hdr->block))
+            continue;
+        s->odd |= !posted || w != ntx_word(gen, NTX_FILLING);
+        atomic_store_explicit(&a->tainted, 1, memory_order_relaxed);
+        atomic_store_explicit(&d->word, s->said[i], memory_order_release);
+        n += posted;
+    }
+    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_release);
+}
+
+/* A word that iod had set when it died, and whose waiters it had not woken yet. */
+static void wake_waiters(struct ntx_stream *s)
+{
+    for (uint32_t i = 0; i < s->r->hdr->n_desc; i++)
+        ntx_futex_wake(&s->r->desc[i].word);
+    for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
+        if (s->r->chunks[i].placement == NTX_PLACE_HOST)
+            ntx_futex_wake(&s->r->state[i]);
+    for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++)
+        ntx_futex_wake(&s->r->demand[i].word);
+}
+
+void ntx_stream_iod_died(struct ntx_stream *s)
+{
+    pthread_mutex_lock(&s->own);
+    s->odd = false;
+    died_ring(s);
+    died_host(s);
+    died_demands(s);
+    atomic_store_explicit(&s->r->ring->iod_asleep, 0, memory_order_release); /* its next writer is the next iod */
+    atomic_store_explicit(&s->r->ring->drive_until, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&s->own);
+    wake_waiters(s);
+    if (s->odd)
+        ntx_log(NTX_LOG_WARN, "ntx-iod left words in the shared memory that it never writes when it is well; they are "
+                              "put right for the next one");
+    ntx_gauge(s->counters, NTX_C_comp_tainted_slots, count_tainted(s));
+}
+
+bool ntx_stream_no_place(const struct ntx_stream *s)
+{
+    return s->odd || (s->r->hdr->n_sched && count_tainted(s) == s->r->hdr->n_slots);
+}
+
+void ntx_stream_untaint(struct ntx_stream *s)
+{
+    for (uint32_t i = 0; i < s->r->hdr->n_slots; i++)
+        atomic_store_explicit(&s->r->taint[i], 0, memory_order_seq_cst);
+    for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
+        atomic_store_explicit(&s->tainted_host[i], 0, memory_order_release);
+    for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
+        atomic_store_explicit(&s->r->ask[i].tainted, 0, memory_order_release);
+        ntx_futex_wake(&s->r->ask[i].tainted);
+    }
+    ntx_gauge(s->counters, NTX_C_comp_tainted_slots, 0);
+    ntx__stream_wake(s); /* it may sleep for want of a slot */
+}
+
+bool ntx_stream_host_failure(const struct ntx_stream *s, char *text, size_t n)
+{
+    for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++) {
+        const struct ntx_plan_chunk *c = &s->r->chunks[i];
+        uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_acquire);
+        if (c->placement != NTX_PLACE_HOST || ntx_word_state(w) != NTX_FAILED)
+            continue;
+        ntx__stream_describe_read(s, c->file, c->offset, c->bytes, ntx__iod_errno(-(int)ntx_word_gen(w)), text, n);
+        return true;
+    }
+    return false;
+}
+
+/* ---- progress */
+
+static bool settled_well(uint32_t w, uint32_t gen)
+{
+    return w == ntx_word(gen, NTX_READY) || w == ntx_word(gen, NTX_SKIPPED);
+}
+
+uint64_t ntx_stream_delivered(struct ntx_stream *s, bool *more)
+{
+    const struct ntx_region_hdr *h = s->r->hdr;
+    bool any = false;
+    pthread_mutex_lock(&s->own);
+    uint64_t n = s->let_go;
+    for (uint32_t i = 0; i < h->n_desc && h->n_sched; i++) {
+        uint32_t w = atomic_load_explicit(&s->r->desc[i].word, memory_order_relaxed), lap = ntx__lap_of(s, s->at[i]);
+        n += settled_well(w, lap);
+        any |= w == ntx_word(lap, NTX_FREE) || w == ntx_word(lap, NTX_FILLING);
+    }
+    for (uint32_t i = 0; i < h->n_chunks; i++) {
+        uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_relaxed);
+        n += s->r->chunks[i].placement == NTX_PLACE_HOST && ntx_word_state(w) == NTX_READY;
+        any |= s->r->chunks[i].placement == NTX_PLACE_HOST &&
+               (w == ntx_word(0, NTX_FREE) || w == ntx_word(0, NTX_FILLING));
+    }
+    for (uint32_t i = 0; i < ntx_region_all_demands(h); i++) {
+        uint32_t w = atomic_load_explicit(&s->r->demand[i].word, memory_order_relaxed), gen = ntx__own_gen(s, i);
+        n += w == ntx_word(gen, NTX_READY);
+        any |= w == ntx_word(gen, NTX_POSTED) || w == ntx_word(gen, NTX_FILLING);
+    }
+    pthread_mutex_unlock(&s->own);
+    *more = any;
+    return n;
+}
+
+uint64_t ntx_stream_host_ready(const struct ntx_stream *s)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
+        if (s->r->chunks[i].placement == NTX_PLACE_HOST &&
+            ntx_word_state(atomic_load_explicit(&s->r->state[i], memory_order_relaxed)) == NTX_READY)
+            bytes += s->r->chunks[i].bytes;
+    return bytes;
+}

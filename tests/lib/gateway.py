@@ -1,0 +1,95 @@
+"""ntx-gateway beside daemons of the test's own, and HTTP by the standard library."""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+from daemons import BIN, Daemons, Deadline, Watch, check, equal, fail, make_model, patience, wait_for  # noqa: E402,F401
+
+GATEWAY = os.path.join(BIN, "ntx-gateway")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Gateway:
+    """with Gateway(d) as g: g.post("/v1/completions", {...})"""
+
+    def __init__(self, d, *options, listen="127.0.0.1"):
+        self.port = free_port()
+        self.p = subprocess.Popen([GATEWAY, "--runtime", d.dir, "--listen", "%s:%d" % (listen, self.port), *options], stderr=subprocess.PIPE, text=True)
+        self.first = self.p.stderr.readline()
+        check("serving http://%s:%d" % (listen, self.port) in self.first, "the gateway said:", self.first)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if self.p.poll() is None:
+            self.p.send_signal(signal.SIGTERM)
+        try:
+            code = self.p.wait(20 * patience())
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            fail("the gateway does not end")
+        text = self.p.stderr.read()
+        self.p.stderr.close()
+        if kind:
+            sys.stderr.write(text[-3000:])
+        else:
+            equal(code, 0, "the gateway's exit code; it said: " + text[-2000:])
+
+    def request(self, method, path, body=None, headers=None, timeout=60):
+        """(status, headers, bytes)"""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout * patience())
+        try:
+            c.request(method, path, body if isinstance(body, (bytes, type(None))) else json.dumps(body), headers or {})
+            r = c.getresponse()
+            return r.status, {k.lower(): v for k, v in r.getheaders()}, r.read()
+        finally:
+            c.close()
+
+    def get(self, path, **more):
+        status, _, body = self.request("GET", path, **more)
+        return status, json.loads(body)
+
+    def post(self, path, body, **more):
+        status, _, text = self.request("POST", path, body, **more)
+        return status, json.loads(text)
+
+    def raw(self, data, timeout=30):
+        """What comes back for these bytes, to the end, or until nothing came for so long."""
+        s = socket.create_connection(("127.0.0.1", self.port), timeout * patience())
+        got = b""
+        try:
+            s.sendall(data)
+            while True:
+                more = s.recv(65536)
+                if not more:
+                    break
+                got += more
+        except (ConnectionResetError, BrokenPipeError, TimeoutError):
+            pass
+        finally:
+            s.close()
+        return got
+
+
+def events(body):
+    """The data of an event stream, strictly: each event is one data line (and before it an event line, where there is one) and an empty one; comments stand alone."""
+    out = []
+    check(body.endswith(b"\n\n"), "the stream's end:", body[-40:])
+    for block in body.decode()[:-2].split("\n\n"):
+        if block.startswith(":"):
+            continue
+        m = re.fullmatch(r"(?:event: (\S+)\n)?data: (.*)", block)
+        check(m, "no event:", block)
+        out.append((m[1], m[2]) if m[1] else m[2])
+    return out

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""What README.md, deploy/README.md and docs/operating.md name is there: commands, options, files; and the commands that README.md begins with work as they stand there, but for
+quickstart, which would build all once more."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+SOURCE, BIN = os.environ["NTX_SOURCE"], os.environ["NTX_BIN"]
+PAGES = ("README.md", "deploy/README.md", "docs/operating.md")
+OTHERS = "mpirun|srun|systemctl|journalctl|cmake|ctest|apt|curl|docker|pip|tests/run|swapon|llama-|mount|fio|sysctl|udevadm|--prefix /usr|setcap|usermod|systemd-" # options behind these are not ours
+failures = []
+
+
+def check(ok, *what):
+    if not ok:
+        failures.append(" ".join(str(w) for w in what))
+
+
+def said(*argv):
+    r = subprocess.run([os.path.join(BIN, argv[0]), *argv[1:]], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return r.returncode, r.stdout, r.stderr
+
+
+def options(*argv):
+    return set(re.findall(r"--[a-z][a-z0-9-]*", said(*argv, "--help")[1]))
+
+
+def page(name):
+    with open(os.path.join(SOURCE, name), encoding="utf-8") as f:
+        return f.read()
+
+
+def names():
+    commands = re.findall(r"^  ntx ([a-z]+)", said("ntx", "--help")[1], re.M)
+    check(len(commands) > 20, "commands:", commands)
+    of = {c: options("ntx", c) for c in commands}
+    for other in ("ntx-top", "ntx-metrics", "ntx-gateway", "ntx-computed", "ntx-iod", "ntx-predictor"):
+        of[other] = options(other)
+    known = set().union(*of.values(), {"--help", "--version"})
+    for name in PAGES:
+        for n, line in enumerate(page(name).splitlines(), 1):
+            where = "%s:%d:" % (name, n)
+            for c in re.findall(r"(?:`|^    |; )ntx ([a-z]+)\b", line):
+                check(c in commands + ["help"], where, "no command", c)
+            if re.search(OTHERS, line):
+                continue
+            for o in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", line):
+                check(o in known, where, "no option", o)
+            for c, rest in re.findall(r"(?:`|^    |; )ntx ([a-z]+)\b([^`;|]*)", line):
+                for o in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", rest):
+                    check(c not in of or o in of[c], where, "ntx", c, "has no", o)
+            for path in re.findall(r"`((?:deploy|models|bench|tests|model|computed|common|cmake|docs|proto|shm|client|cuda|iod|predictor)/[\w./-]*)`", line):
+                check(os.path.exists(os.path.join(SOURCE, path)), where, "no file", path)
+
+
+def first_commands(tmp):
+    block = re.search(r"^## Four commands\n\n((?:    .*\n)+)", page("README.md"), re.M)
+    lines = [re.split(r"   +", line.strip())[0] for line in block[1].splitlines()]
+    check([line.split()[:2] for line in lines] == [["deploy/quickstart"]] + [["build/bin/ntx", c] for c in ("doctor", "plan", "run")], lines)
+    check(os.access(os.path.join(SOURCE, "deploy/quickstart"), os.X_OK), "deploy/quickstart is no program")
+    env = dict(os.environ, XDG_CACHE_HOME=tmp, TMPDIR=tmp)
+    for line in lines[1:]:
+        line = line.replace("build/bin", BIN).replace("MODEL.gguf", os.path.join(SOURCE, "models/demo.gguf")) + (" --seconds 3 --dir " + tmp if "doctor" in line else "")
+        r = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+        check(r.returncode == 0 and len(r.stdout) > 20, line, r)
+
+
+names()
+with tempfile.TemporaryDirectory() as tmp:
+    first_commands(tmp)
+for f in failures:
+    print("FAILED:", f)
+print("options, commands and files of", len(PAGES), "pages, and the first commands of README.md")
+sys.exit(bool(failures))

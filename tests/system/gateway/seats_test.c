@@ -1,0 +1,173 @@
+/* Seats by themselves: who is next, who gives up a seat and when, who is cut off; addresses are those of loopback
+ * sockets. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/gateway/seats.h"
+#include "tests/lib/check.h"
+
+#define S 1000000000ull
+
+/* Our end of a connection from 127.0.0.X; *theirs is the other one. */
+static int from(unsigned x, int *theirs)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, b = a;
+    socklen_t n = sizeof a;
+    int l = socket(AF_INET, SOCK_STREAM, 0), c = socket(AF_INET, SOCK_STREAM, 0);
+    b.sin_addr.s_addr = htonl(0x7f000000 | x);
+    CHECK(l >= 0 && c >= 0 && !bind(l, (struct sockaddr *)&a, sizeof a) && !listen(l, 1) && !getsockname(l, (struct sockaddr *)&a, &n));
+    CHECK(!bind(c, (struct sockaddr *)&b, sizeof b) && !connect(c, (struct sockaddr *)&a, sizeof a));
+    int s = accept(l, NULL, NULL);
+    CHECK(s >= 0);
+    close(l);
+    *theirs = c;
+    return s;
+}
+
+static bool is_cut(int theirs)
+{
+    char c;
+    return recv(theirs, &c, 1, MSG_DONTWAIT) == 0;
+}
+
+static struct ntx_seat *seat(struct ntx_seats *s, int fd)
+{
+    struct ntx_seat *t;
+    CHECK_EQ(ntx_seat_new(s, fd, 0, &t), 0);
+    return t;
+}
+
+static bool readable(const struct ntx_seat *t)
+{
+    struct pollfd p = {.fd = ntx_seat_fd(t), .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+/* One address with three waiting: another one that comes last is next, since it holds fewest. */
+static void test_addresses(void)
+{
+    struct ntx_seats s;
+    int other[2], a = from(1, &other[0]), b = from(2, &other[1]);
+    CHECK_EQ(ntx_seats_init(&s, &(struct ntx_seats_config){.most = 2, .address_most = 2, .parked_most = 1}), 0);
+    struct ntx_seat *a1 = seat(&s, a), *a2 = seat(&s, a), *a3 = seat(&s, a), *a4 = seat(&s, a), *b1 = seat(&s, b), *b2 = seat(&s, b);
+    CHECK(ntx_seat_held(a1) && ntx_seat_held(a2) && !ntx_seat_held(a3) && !ntx_seat_held(a4) && !ntx_seat_held(b1));
+    ntx_seat_free(a1);
+    CHECK(readable(b1) && ntx_seat_held(b1) && !ntx_seat_held(a3));
+    ntx_seat_free(a2); /* a holds none now, b one */
+    CHECK(ntx_seat_held(a3) && !ntx_seat_held(b2) && !ntx_seat_held(a4));
+    ntx_seat_free(a3);
+    CHECK(ntx_seat_held(a4) && !ntx_seat_held(b2));
+    ntx_seat_free(b1);
+    CHECK(ntx_seat_held(b2));
+    ntx_seat_free(a4);
+    ntx_seat_free(b2);
+    ntx_seats_end(&s);
+    close(a), close(b), close(other[0]), close(other[1]);
+}
+
+/* Where other machines come, one address leaves a seat to others, and of its own streams one that stalls gives way to
+ * it. */
+static void test_share_of_address(void)
+{
+    struct ntx_seats s;
+    int other[2], a = from(1, &other[0]), b = from(2, &other[1]);
+    CHECK_EQ(ntx_seats_init(&s, &(struct ntx_seats_config){.most = 3, .address_most = 2, .parked_most = 1}), 0);
+    struct ntx_seat *a1 = seat(&s, a), *a2 = seat(&s, a), *a3 = seat(&s, a), *b1 = seat(&s, b);
+    CHECK(ntx_seat_held(a1) && ntx_seat_held(a2) && !ntx_seat_held(a3) && ntx_seat_held(b1));
+    ntx_seat_client(b1, true, 1 * S);
+    ntx_seats_look(&s, 9 * S); /* b's seat would not help a3 */
+    CHECK(ntx_seat_held(b1) && !ntx_seat_held(a3));
+    ntx_seat_client(a2, true, 2 * S);
+    ntx_seats_look(&s, 9 * S);
+    CHECK(ntx_seat_held(b1) && ntx_seat_held(a3));
+    ntx_seat_free(a1), ntx_seat_free(a2), ntx_seat_free(a3), ntx_seat_free(b1);
+    ntx_seats_end(&s);
+    close(a), close(b), close(other[0]), close(other[1]);
+}
+
+/* Nobody loses a seat as long as nobody waits, nor within the first second. Who lost one stands in line again when its
+ * client takes; more than may be parked are cut off. */
+static void test_stalled(void)
+{
+    struct ntx_seats s;
+    int theirs[3], ours[3], other, b = from(9, &other);
+    struct ntx_seat *a[3], *w[4];
+    CHECK_EQ(ntx_seats_init(&s, &(struct ntx_seats_config){.most = 3, .address_most = 3, .parked_most = 1}), 0);
+    for (int i = 0; i < 3; i++) {
+        ours[i] = from(1, &theirs[i]);
+        a[i] = seat(&s, ours[i]);
+        ntx_seat_client(a[i], true, (uint64_t)(i + 1) * S);
+    }
+    ntx_seats_look(&s, 100 * S);
+    for (int i = 0; i < 3; i++) {
+        CHECK(ntx_seat_held(a[i]));
+        ntx_seat_client(a[i], true, (uint64_t)(i + 1) * S);
+    }
+    w[0] = seat(&s, b);
+    ntx_seats_look(&s, 2 * S);
+    CHECK(!ntx_seat_held(w[0])); /* nobody has stalled for more than a second */
+    ntx_seats_look(&s, 2 * S + S / 2);
+    CHECK(ntx_seat_held(w[0]) && ntx_seat_held(a[1]) && ntx_seat_held(a[2]));
+    ntx_seat_client(a[0], false, 3 * S); /* it takes again */
+    CHECK(!ntx_seat_held(a[0]));
+    ntx_seat_free(w[0]);
+    CHECK(ntx_seat_held(a[0]) && !is_cut(theirs[0]));
+    w[0] = seat(&s, b);
+    w[1] = seat(&s, b);
+    ntx_seats_look(&s, 9 * S); /* a[1] and a[2] give way, and one may be parked: who stalled first is cut off */
+    CHECK(ntx_seat_held(w[0]) && ntx_seat_held(w[1]));
+    CHECK(is_cut(theirs[1]) && !is_cut(theirs[2]) && !is_cut(theirs[0]));
+    CHECK(!ntx_seat_held(a[1]));
+    ntx_seat_free(w[0]);
+    CHECK(!ntx_seat_held(a[1]) && ntx_seat_held(a[2]));
+    for (int i = 0; i < 3; i++)
+        ntx_seat_free(a[i]), close(ours[i]), close(theirs[i]);
+    ntx_seat_free(w[1]);
+    CHECK_EQ(s.held, 0);
+    CHECK_EQ(s.parked, 0);
+    ntx_seats_end(&s);
+    close(b), close(other);
+}
+
+static void test_refuse(void)
+{
+    struct ntx_seats s;
+    struct ntx_seat *t;
+    CHECK_EQ(ntx_seats_init(&s, &(struct ntx_seats_config){.most = 1, .address_most = 1, .refuse = true}), 0);
+    struct ntx_seat *a = seat(&s, -1);
+    CHECK_EQ(ntx_seat_new(&s, -1, 0, &t), -EBUSY);
+    ntx_seat_free(a);
+    CHECK_EQ(ntx_seat_new(&s, -1, 0, &t), 0);
+    ntx_seat_free(t);
+    ntx_seats_end(&s);
+}
+
+static void test_shares(void)
+{
+    struct ntx_seats_config c = ntx_seats_share(24, true);
+    CHECK(c.most == 16 && c.address_most == 16 && c.parked_most == 5);
+    c = ntx_seats_share(24, false);
+    CHECK(c.most == 16 && c.address_most == 13);
+    c = ntx_seats_share(5, false);
+    CHECK(c.most == 3 && c.address_most == 2 && c.parked_most == 0);
+    for (unsigned n = 1; n < 100; n++) {
+        c = ntx_seats_share(n, n & 1);
+        CHECK(c.most >= 1 && c.address_most >= 1 && c.address_most <= c.most && (n < 4 || c.most + c.parked_most + 2 <= n));
+    }
+}
+
+int main(void)
+{
+    test_addresses();
+    test_share_of_address();
+    test_stalled();
+    test_refuse();
+    test_shares();
+    return 0;
+}

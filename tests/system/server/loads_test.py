@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Loads apart from the service: a model whose reads never return, and whose close does not, stops nobody; its requester's leaving ends it, and so does a stop.
+A load that fails leaves the model that was there, also where it is found out only after that one had to go."""
+import json
+import os
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
+from daemons import Daemons, check, equal, fail, make_model, patience, refused, wait_for  # noqa: E402
+from fuse import Stuck  # noqa: E402
+from rights import as_member, service  # noqa: E402
+
+SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
+tmp = tempfile.TemporaryDirectory(prefix="ntx-server-loads-")
+SHAPE = ("--layers", "4", "--embd", "256", "--ff", "768", "--heads", "8", "--kv", "2", "--type", "Q8_0")
+model = make_model(os.path.join(tmp.name, "m.gguf"), *SHAPE, "--seed", "2")
+other = make_model(os.path.join(tmp.name, "o.gguf"), *SHAPE, "--seed", "3")
+os.chmod(tmp.name, 0o755)
+LOAD = {"ram_bytes": 12 << 20, "ctx": 128}
+
+
+def text(c):
+    return c.ask("Once", max_tokens=9, ignore_eos=True).tokens
+
+
+def begin(c, stuck):
+    return c.send("load", dict(LOAD, names=["stuck"]), [stuck])
+
+
+def takers(d):
+    """Processes that look at models, by their parent; those that the kernel does not let die among them."""
+    n = 0
+    for p in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % p) as f:
+                n += int(f.read().rsplit(")", 1)[1].split()[1]) == d.child["computed"].pid
+        except OSError:
+            pass
+    return n
+
+
+def others_go_on():
+    with Daemons(restart=False) as d, Stuck() as stuck:
+        c = d.client(20 * SLOW)
+        c.load(model, **LOAD)
+        want = text(c)
+        requester = d.client()
+        begin(requester, stuck)
+        wait_for(lambda: takers(d), 10, "who looks at the model")
+        equal(text(c), want, "an answer while a load is stuck")
+        equal(json.loads(c.status())["state"], "ready", "the state while a load is stuck")
+        c.load(other, **LOAD)
+        check(text(c) != want, "the other model says the same")
+        c.load(model, **LOAD)
+        equal(text(c), want, "after a load beside a stuck one")
+        requester.close()
+        # At the most so many of one user are stuck at a time; then loads are refused, and all else goes on.
+        requesters = [d.client() for _ in range(8)]
+        for a in requesters:
+            begin(a, stuck)
+        wait_for(lambda: takers(d) >= 4, 10, "four that look at models")
+        check(takers(d) <= 4, takers(d), "processes for one user")
+        refused(lambda: c.load(model, **LOAD), "too many models are being opened", "a load beside as many stuck ones as may be")
+        equal(text(c), want, "an answer beside all of them")
+        # Its end waits for none of them.
+        began = time.monotonic()
+        c.until(c.send("stop", {"grace_ms": 1}), "done")
+        equal(d.child["computed"].wait(60 * patience()), 0, "exit code")
+        took = time.monotonic() - began
+        check(took < 5 * SLOW * patience(), "the end took", took, "s")
+
+
+def none_ready():
+    """With no model there: who asks for one that is stuck waits, is told of the end, and the end comes at once."""
+    with Daemons(restart=False) as d, Stuck() as stuck:
+        c, requester = d.client(20 * SLOW), d.client(20 * SLOW)
+        request = begin(requester, stuck)
+        wait_for(lambda: json.loads(c.status())["state"] == "loading", 10, "the load")
+        stop = c.send("stop", {"grace_ms": 1})
+        refused(lambda: requester.next(request), "shutting down", "a stuck load at the end")
+        c.until(stop, "done")
+        equal(d.child["computed"].wait(60 * patience()), 0, "exit code")
+
+
+def of_a_member():
+    """Another user's file that a program of his serves is not taken at all."""
+    def act(c):
+        request = begin(c, stuck)
+        refused(lambda: c.next(request), "FUSE", "a member's file of a user-space file system")
+
+    with service("[model]\nram = 32M\n") as d, Stuck() as stuck:
+        c = d.client(20 * SLOW)
+        c.load(model, **LOAD)
+        want = text(c)
+        as_member(d, act)
+        equal(text(c), want, "an answer after that")
+
+
+def failed_loads():
+    with Daemons() as d:
+        c = d.client()
+        c.load(model, **LOAD)
+        want = text(c)
+        refused(lambda: c.load(other, **LOAD, fault="cosmic rays"), "expected iod:", "a fault for nobody")
+        equal(json.loads(c.status())["state"], "ready", "the state after a load that was refused")
+        # What only a worker can tell comes too late to leave the old model in its place: it comes back.
+        for options in (dict(fault="iod:cosmic=rays"), dict(skip="script:99"), dict(skip="guess"), dict(fault="predictor:rays")):
+            refused(lambda: c.load(other, **LOAD, **options), "loaded again", "a load with %s" % options)
+            equal(text(c), want, "after a load with %s" % options)
+            wait_for(lambda: json.loads(c.status())["state"] == "ready", 10, "the old model, all of it")
+        c.load(other, **LOAD)
+        check(text(c) != want, "the other model says the same")
+
+
+def workers_die_meanwhile():
+    """A worker that ends while a thread frees the model: nothing of it is looked at any more."""
+    with Daemons() as d:
+        c = d.client(20 * SLOW)
+        for i in range(12):
+            c.load(model, **LOAD)
+            ends = c.send("unload")
+            time.sleep(i * 5e-4)
+            d.kill("iod" if i % 3 else "predictor")
+            c.until(ends, "done")
+        c.load(model, **LOAD)
+        check(text(c), "no answer after workers' deaths")
+
+
+failed_loads()
+workers_die_meanwhile()
+others_go_on()
+none_ready()
+if not os.getuid():
+    of_a_member()
+print("loads keep apart")

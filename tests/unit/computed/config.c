@@ -1,0 +1,242 @@
+/* ntx.conf: values by value, refusals by their text and line, and the installed file against the defaults. */
+#include "computed/config.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "tests/lib/check.h"
+#include "tests/lib/temporary.h"
+
+struct dir {
+    char path[256], file[300];
+};
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    CHECK(f && fputs(text, f) >= 0 && !fclose(f));
+}
+
+static void same(const struct ntx_config *a, const struct ntx_config *b)
+{
+    CHECK_STR(a->model, b->model);
+    CHECK_EQ(a->load.ram, b->load.ram);
+    CHECK_EQ(a->load.ctx, b->load.ctx);
+    CHECK_EQ(a->load.threads, b->load.threads);
+    CHECK_EQ(a->load.sessions, b->load.sessions);
+    CHECK_EQ(a->load.rows, b->load.rows);
+    CHECK_STR(a->load.backend, b->load.backend);
+    CHECK_STR(a->load.kernel, b->load.kernel);
+    CHECK_STR(a->load.source, b->load.source);
+    CHECK_STR(a->load.skip, b->load.skip);
+    CHECK_STR(a->load.kv_type, b->load.kv_type);
+    CHECK_STR(a->load.draft, b->load.draft);
+    CHECK_STR(a->load.lora ? a->load.lora : "", b->load.lora ? b->load.lora : "");
+    CHECK_STR(a->load.override_kv ? a->load.override_kv : "", b->load.override_kv ? b->load.override_kv : "");
+    CHECK_STR(a->load.ffn_sparse, b->load.ffn_sparse);
+    CHECK(a->load.link_nvme == b->load.link_nvme);
+    CHECK_EQ(a->max_clients, b->max_clients);
+    CHECK_EQ(a->max_per_user, b->max_per_user);
+    CHECK_EQ(a->idle_ms, b->idle_ms);
+    CHECK_EQ(a->stall_ms, b->stall_ms);
+    CHECK_EQ(a->queue_wait, b->queue_wait);
+    CHECK_STR(a->share, b->share);
+    CHECK_STR(a->prefix_file, b->prefix_file);
+    CHECK_STR(a->load.state, b->load.state);
+    CHECK_EQ(a->load.state_max, b->load.state_max);
+    CHECK_EQ(a->load.kv_ram, b->load.kv_ram);
+    CHECK_EQ(a->stop_grace_ms, b->stop_grace_ms);
+    CHECK_STR(a->admin, b->admin);
+    CHECK_STR(a->metrics_listen, b->metrics_listen);
+    CHECK_STR(a->gateway_listen, b->gateway_listen);
+    CHECK_STR(a->gateway_key, b->gateway_key);
+    CHECK_STR(a->gateway_cors, b->gateway_cors);
+    CHECK_STR(a->gateway_hosts, b->gateway_hosts);
+    CHECK_EQ(a->gateway_stall_ms, b->gateway_stall_ms);
+}
+
+static void defaults(const struct dir *d)
+{
+    struct ntx_config c, def;
+    memset(&c, 1, sizeof c);
+    ntx_config_defaults(&def);
+    write_file(d->file, "# nothing\n\n; but comments\n[model]\n");
+    CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
+    same(&c, &def);
+    CHECK_EQ(def.max_clients, 32);
+    CHECK_EQ(ntx_config_memory_max(&def), 0);
+    CHECK_EQ(def.stop_grace_ms, 30000);
+    CHECK_STR(def.admin, "owner");
+    CHECK_STR(def.share, "user");
+    CHECK(def.queue_wait);
+    CHECK_EQ(def.gateway_stall_ms, 30000);
+}
+
+static void values(const struct dir *d)
+{
+    struct ntx_config c;
+    write_file(d->file,
+               "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
+               "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nlora = x=/m/l.gguf\noverride_kv = a.b=int:5,c=str:x y\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
+               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = /var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
+               "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\nhosts = b.example\nstall = 7\n");
+    CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
+    CHECK_STR(c.model, "/srv/models/a model.gguf");
+    CHECK_EQ(c.load.ram, 3ll << 30);
+    CHECK_EQ(c.load.ctx, 2048);
+    CHECK_EQ(c.load.threads, 2);
+    CHECK_EQ(c.load.sessions, 4);
+    CHECK_EQ(c.load.rows, 64);
+    CHECK_STR(c.load.backend, "cpu");
+    CHECK_STR(c.load.kernel, "avx2");
+    CHECK_STR(c.load.source, "pread");
+    CHECK_STR(c.load.kv_type, "q8_0");
+    CHECK_STR(c.load.draft, "/m/d.gguf");
+    CHECK_STR(c.load.lora, "x=/m/l.gguf");
+    CHECK_STR(c.load.override_kv, "a.b=int:5,c=str:x y");
+    CHECK_STR(c.load.ffn_sparse, "topk=0.2");
+    CHECK_STR(c.load.skip, "script:3,5@0;7");
+    CHECK(c.load.link_nvme == 3.3e9);
+    CHECK_EQ(c.max_clients, 7);
+    CHECK_EQ(ntx_config_memory_max(&c), c.load.ram + (64u << 20) + c.load.ram / 64);
+    CHECK_EQ(c.max_per_user, 5);
+    CHECK_EQ(c.idle_ms, 90000);
+    CHECK_EQ(c.stall_ms, 20000);
+    CHECK_STR(c.admin, "group");
+    CHECK_STR(c.share, "all");
+    CHECK_STR(c.prefix_file, "/etc/ntx/system.txt");
+    CHECK_STR(c.load.state, "/var/lib/ntx/prefixes");
+    CHECK_EQ(c.load.state_max, 5ull << 30);
+    CHECK_EQ(c.load.kv_ram, 2ull << 30);
+    CHECK(c.load.no_prefix_cache);
+    CHECK(!c.queue_wait);
+    CHECK_EQ(c.stop_grace_ms, 5000);
+    CHECK_STR(c.metrics_listen, "127.0.0.1:9464");
+    CHECK_STR(c.gateway_listen, "127.0.0.1:8080");
+    CHECK_STR(c.gateway_key, "/etc/ntx/key");
+    CHECK_STR(c.gateway_cors, "https://a.example *");
+    CHECK_STR(c.gateway_hosts, "b.example");
+    CHECK_EQ(c.gateway_stall_ms, 7000);
+    static const char *const kernels[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"}; /* what --kernel takes */
+    for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "[model]\nkernel = %s\n", kernels[i]);
+        write_file(d->file, text);
+        ntx_config_free(&c);
+        CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
+        CHECK_STR(c.load.kernel, kernels[i]);
+    }
+    write_file(d->file, "[model]\nkernel = auto\npath =\n");
+    ntx_config_free(&c);
+    CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
+    CHECK_STR(c.load.kernel, "");
+    CHECK_STR(c.model, "");
+    ntx_config_free(&c);
+}
+
+/* Refused in that line, with that text, and the output is untouched. */
+static void refused(const struct dir *d, const char *text, unsigned line, const char *why)
+{
+    struct ntx_config c = {.load.ctx = 77};
+    struct ntx_err err = {0};
+    char place[320];
+    write_file(d->file, text);
+    CHECK_MSG(ntx_config_load(d->file, &c, &err) == -EINVAL, "%s", text);
+    snprintf(place, sizeof place, "%s:%u: ", d->file, line);
+    CHECK_MSG(!strncmp(err.text, place, strlen(place)), "%s: %s", text, err.text);
+    CHECK_MSG(strstr(err.text, why), "%s: %s", text, err.text);
+    CHECK_EQ(c.load.ctx, 77);
+}
+
+static void refusals(const struct dir *d)
+{
+    char path[400] = "[model]\npath = /";
+    refused(d, "[model]\n\nctxx = 5\n", 3, "unknown key 'ctxx' in [model]");
+    refused(d, "ctx = 5\n", 1, "it belongs in [model]");
+    refused(d, "[modle]\nctx = 5\n", 2, "it belongs in [model]");
+    refused(d, "[model]\nctx = -5\n", 2, "ctx: '-5' is not a whole number of at least 1");
+    refused(d, "[model]\nctx = 5x\n", 2, "a whole number");
+    refused(d, "[model]\nctx =\n", 2, "a whole number");
+    refused(d, "[model]\nctx = 99999999999999999999999\n", 2, "a whole number");
+    refused(d, "[model]\nram = lots\n", 2, "a size");
+    refused(d, "[links]\nnvme = fast\n", 2, "nvme: 'fast' is not a rate");
+    refused(d, "[clients]\nmax = 4097\n", 2, "'4097' is more than 4096");
+    refused(d, "[model]\nkv_type = q5_0\n", 2, "there are f16, q8_0 and q4_0");
+    refused(d, "[clients]\nmax = 0\n", 2, "max: '0' is not a whole number of at least 1");
+    refused(d, "[clients]\nqueue_wait = maybe\n", 2, "yes or no");
+    refused(d, "[model]\nbackend = cp\n", 2, "'cp' is not a back end; there are auto, cpu and cuda");
+    refused(d, "[clients]\nshare = none\n", 2, "there are user and all");
+    refused(d, "[clients]\nadmin = everybody\n", 2, "there are owner and group");
+    refused(d, "[model]\npath = model.gguf\n", 2, "whole path");
+    refused(d, "[model]\nctx = 1\n# more\nctx = 2\n", 4, "it was in line 2");
+    refused(d, "[model]\nctx = 1\nwhat is this\n[links]\n", 3, "neither");
+    refused(d, "[model]\nctx = x\nram = y\n", 2, "ctx"); /* the first of several */
+    memset(path + strlen(path), 'a', sizeof path - 1 - strlen(path));
+    refused(d, path, 2, "longer than");
+}
+
+static void missing(const struct dir *d)
+{
+    struct ntx_config c = {.load.ctx = 77};
+    struct ntx_err err = {0};
+    unlink(d->file);
+    CHECK_EQ(ntx_config_load(d->file, &c, &err), -ENOENT);
+    CHECK(strstr(err.text, d->file));
+    CHECK_EQ(c.load.ctx, 77);
+}
+
+/* With every "#key = value" made real, the shipped file still gives the defaults; without, too; and no key is left out. */
+static void shipped(const struct dir *d)
+{
+    struct ntx_config c, def;
+    char path[4096], line[512];
+    int keys = 0;
+    ntx_config_defaults(&def);
+    snprintf(path, sizeof path, "%s/deploy/ntx.conf", getenv("NTX_SOURCE"));
+    CHECK_EQ(ntx_config_load(path, &c, NULL), 0);
+    same(&c, &def);
+    ntx_config_free(&c);
+    FILE *in = fopen(path, "r"), *out = fopen(d->file, "w");
+    CHECK(in && out);
+    while (fgets(line, sizeof line, in)) {
+        bool key = line[0] == '#' && line[1] >= 'a' && line[1] <= 'z';
+        keys += key;
+        CHECK(fputs(line + key, out) >= 0);
+    }
+    fclose(in);
+    CHECK(!fclose(out));
+    struct ntx_err err = {0};
+    CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
+    same(&c, &def);
+    ntx_config_free(&c);
+    CHECK_EQ(keys, 37);
+}
+
+/* The shipped file is what the table of settings makes of itself. */
+static void printed(const struct dir *d)
+{
+    char command[4400];
+    FILE *out = fopen(d->file, "w");
+    CHECK(out);
+    ntx_config_print(out);
+    CHECK(!fclose(out));
+    snprintf(command, sizeof command, "diff -u '%s/deploy/ntx.conf' '%s'", getenv("NTX_SOURCE"), d->file);
+    CHECK_MSG(!system(command), "deploy/ntx.conf is not what `ntx-computed --print-config` prints");
+}
+
+int main(void)
+{
+    struct dir d;
+    temporary_dir(d.path, sizeof d.path, "config");
+    snprintf(d.file, sizeof d.file, "%s/ntx.conf", d.path);
+    defaults(&d);
+    values(&d);
+    refusals(&d);
+    missing(&d);
+    shipped(&d);
+    printed(&d);
+    unlink(d.file);
+    rmdir(d.path);
+    return 0;
+}
