@@ -1,5 +1,5 @@
 #!/bin/bash
-# All that is to be measured when a GPU is at hand, in one command; appends to docs/log/measurements.md under the card's name.
+# All that is to be measured when a GPU is at hand, in one command; appends to docs/log/gpu.md under the card's name.
 #
 #   bench/gpu.sh prepare      where the packages are, before: builds, and puts into .gpu/ all that a bare machine with a card needs
 #                Where that machine's libc is too old, or with LIBC=1, its programs run by the loader and the libc that are carried.
@@ -29,7 +29,7 @@
 # DRY=1: no card: the fake device and tiny shapes, to try the script; nothing is appended. `prepare` then takes kernels as the build has them, and the fake device besides.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-log=$here/docs/log/measurements.md
+log=$here/docs/log/gpu.md
 mkdir -p "${log%/*}" # on a machine that has this script and .gpu/ alone
 call_a="preflight tests kernels link resident8" call_b="copies packed experts ncu sanitizer" call_c="resident70 tiers contexts sessions"
 stages="$call_a $call_b $call_c"
@@ -426,5 +426,5 @@ done
     echo
     sed 's/^/    /' "$out"
 } >>"$log"
-echo "appended to docs/log/measurements.md"
+echo "appended to docs/log/gpu.md"
 exit $bad

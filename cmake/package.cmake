@@ -1,4 +1,4 @@
-# `cpack` in the build directory makes a .deb: programs, units, configuration, man pages, completion, what README.md and deploy/ tell, copyright. What it depends on is found by
+# `cpack` in the build directory makes a .deb: programs, units, configuration, man pages, completion, the documents, copyright. What it depends on is found by
 # dpkg-shlibdeps. A package belongs to /usr, with its configuration in /etc.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ntx)

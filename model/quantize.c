@@ -4,7 +4,7 @@
 
 #include "model/quantize_impl.h"
 
-#define MORE_IQ3_S 1.02f /* larger still, by trial (docs/log/measurements.md); llama.cpp makes these blocks 1.033 times as large as the fit says */
+#define MORE_IQ3_S 1.02f /* larger still, by trial (docs/log/quantize.md); llama.cpp makes these blocks 1.033 times as large as the fit says */
 #define MOST_STRETCH 1.25f /* beyond, of signs alone and the like, noise would grow faster than what is kept */
 
 /* ---- floats */

@@ -1,6 +1,6 @@
 /* stream.c: the drive as the pipeline will see it. iod's reader, in a thread, fills a ring as large as models get it; the compute threads take its
  * slots in turn through computed's own stream, multiply each chunk as soon as it is there, and give the slot back. To a reader who looks at
- * them bytes may come at half the rate at which they come to one who does not (docs/log/measurements.md). */
+ * them bytes may come at half the rate at which they come to one who does not (docs/log/memory-cap.md). */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* field.h: the members of requests' bodies. One table (fields.c) says of each what must stand there and what becomes of it, one walk checks a body
- * against the table, and `ntx-gateway --fields` prints the table: deploy/FIELDS.md is that text.
+ * against the table, and `ntx-gateway --fields` prints the table: docs/http-fields.md is that text.
  *
  *   honoured      it changes the answer, or how it is told
  *   no effect     a label, or advice on loading and caching: it cannot change what is answered

@@ -66,7 +66,7 @@ INLINE bool has_gaps(const struct ntx_attn *a, uint32_t first) { return a->hole 
 INLINE uint32_t first_part(const struct ntx_attn *a) { return ntx_attn_from(a, 0) / PART * PART; }
 
 /* V is fetched while its part is scored, the next part's K while values are summed: a head's runs are too short for the processor to see them all. One line
- * at a time between the products: many at once keep the products' own loads waiting (docs/log/measurements.md). */
+ * at a time between the products: many at once keep the products' own loads waiting (docs/log/kernels-x86.md). */
 INLINE void fetch_at(const uint8_t *row, size_t at)
 {
     if (row)

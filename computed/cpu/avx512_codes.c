@@ -337,7 +337,7 @@ INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
         *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                                                                 \
     }
 
-/* unroll: 2 where both pairs' look-ups at once were measured to be faster, else 1 (docs/log/measurements.md). */
+/* unroll: 2 where both pairs' look-ups at once were measured to be faster, else 1 (docs/log/kernels-x86.md). */
 #define EIGHTS(type, D, iq1, sub, unroll)                                                            \
     QUAD_BEGIN(type)                                                                                 \
         __m512i acc[2][4];                                                                           \

@@ -50,7 +50,7 @@ typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint
                            uint32_t n_rows, float *y, size_t ldy);
 
 /* Rows that are interleaved together: weights which stay where they are may be re-arranged in place (interleaved.h), a slice at a time, and are multiplied
- * faster then (docs/log/measurements.md). Only `interleaved` understands them from there on. */
+ * faster then (docs/log/kernels-x86.md). Only `interleaved` understands them from there on. */
 #define NTX_SLICE_OUTS 16
 
 /* slice: of NTX_SLICE_OUTS outputs, row_bytes each; scratch: as many bytes. */

@@ -27,7 +27,7 @@ enum { LANES = 16 }; /* float accumulators of a quantised dot product (cpu.h) */
 
 INLINE uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 
-/* Fetching weights ahead of use, in one pass over them, as measured (docs/log/measurements.md). To the first level `near` bytes ahead: as far as the memory's
+/* Fetching weights ahead of use, in one pass over them, as measured (docs/log/kernels-x86.md). To the first level `near` bytes ahead: as far as the memory's
  * latency asks for but within 4 KiB, from where on every type loses on Intel. To the second, FAR_AHEAD, on AMD, where fetching to the first got two thirds of the memory's
  * rate. Intel has both for one row of x, by AVX-512: the first level's misses under way are too few for the memory's rate. Zen 4's own prefetchers follow the
  * weights of one row of x: far fetching takes a fifth to nearly a half of it there. */

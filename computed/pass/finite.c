@@ -12,7 +12,7 @@
 #define NAN_E8M0 0xff /* of MXFP4's scale */
 
 /* The bytes of a block that will be looked at soon, and then multiplied by, are asked for so far ahead; the loops below take a byte or two of many,
- * which no processor foresees well. Measured in docs/log/measurements.md. */
+ * which no processor foresees well. Measured in docs/log/kernels-x86.md. */
 #define AHEAD 4096
 
 static inline void ask_for(const void *block, size_t size)

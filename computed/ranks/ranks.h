@@ -26,7 +26,7 @@
  *
  * Who hangs is found: rank 0 waits limit_ms for an answer, the others five times that in the middle of a pass; between passes they wait for ever. Then all end: MPI takes no machine back.
  *
- * What was left, for these reasons (figures: docs/log/measurements.md, "several machines as one"):
+ * What was left, for these reasons (figures: docs/log/machines.md):
  * - Experts are dealt by rows, not whole. Of a row's few experts the busiest machine would have more than its part (of 8: 5.1 of 2 machines, 2.1 instead of 0.5 of 16), and each
  *   choice's whole output would come back, since its sum is made in the order of experts. By arithmetic it loses for all sizes but 16 machines at 1 Gb/s, where whole layers win.
  * - No mixture of rows and layers (groups of machines that take turns at layers, rows within a group): of four machines, two and two, it is slower than the better of the two for all

@@ -1,5 +1,5 @@
 /* kv_slots.h: memory for runs of K and V (kv_file.h) that come and go: slots of a few sizes, in one bound. A slot that was used once keeps its pages for the next one: a read
- * into pages that are there takes the drive's time and little else, and where all slots are alike they lie in huge pages, which drives fill twice as fast (docs/log/measurements.md). With
+ * into pages that are there takes the drive's time and little else, and where all slots are alike they lie in huge pages, which drives fill twice as fast (docs/log/long-context.md). With
  * several sizes, memory that one has no use for is given back when another one wants more. One thread at a time calls. */
 #ifndef NTX_COMPUTED_STATE_KV_SLOTS_H
 #define NTX_COMPUTED_STATE_KV_SLOTS_H

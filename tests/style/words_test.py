@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""README's glossary holds: row, group, pack, plan and sink have one meaning each in product code. What once had one of these names by another meaning does not come back."""
+"""docs/glossary.md holds: row, group, pack, plan and sink have one meaning each in product code. What once had one of these names by another meaning does not come back."""
 import os
 import re
 import sys

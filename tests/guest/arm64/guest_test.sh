@@ -29,8 +29,8 @@ echo "package: $(basename "$deb"), depends on $depends"
 eval "ntx run '$NTX_SOURCE/models/demo.gguf' $run --quiet" >"$tmp/want" || fail "run here"
 
 # ---- a newcomer's commands: README.md's, what they take and how long being shorter; then daemons
-sed -n '/^## Four commands/,/^`quickstart/s/^    \([^ ].*[^ ]\)   .*$/\1/p' "$NTX_SOURCE/README.md" >"$tmp/four"
-[ "$(sed 's/ .*//' "$tmp/four" | sort | uniq -c | xargs)" = "3 build/bin/ntx 1 deploy/quickstart" ] || fail "README.md's four commands: $(cat "$tmp/four")"
+sed -n '/^## Quick start/,/^`quickstart/s/^    \([^ ].*[^ ]\)   .*$/\1/p' "$NTX_SOURCE/README.md" >"$tmp/four"
+[ "$(sed 's/ .*//' "$tmp/four" | sort | uniq -c | xargs)" = "3 build/bin/ntx 1 deploy/quickstart" ] || fail "README.md's quick start: $(cat "$tmp/four")"
 {
     sed 's|MODEL.gguf|models/demo.gguf|;s|\(ntx doctor\).*|\1 --seconds 4|;s|\(ntx run .*\)|\1 -n 32|' "$tmp/four"
     echo 'build/bin/ntx up models/demo.gguf --ram 14M --ctx 64 --draft off & until build/bin/ntx status; do sleep 1; done'

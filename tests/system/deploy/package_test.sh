@@ -9,9 +9,10 @@ deb=$(ls "$tmp"/pkg/ntx_*.deb) || fail "no .deb: $(cat "$tmp/log")"
 dpkg-deb -x "$deb" "$tmp/x" && dpkg-deb -e "$deb" "$tmp/control" || fail "dpkg-deb"
 for f in usr/bin/ntx{,-top,-metrics,-gateway,-computed,-iod,-predictor} usr/lib/systemd/system/ntx{.target,.slice,-computed.service,-iod.service,-predictor.service,-metrics.service,-gateway.service} \
     usr/lib/sysusers.d/ntx.conf usr/lib/tmpfiles.d/ntx.conf etc/ntx/ntx.conf usr/share/bash-completion/completions/ntx usr/share/ntx/grafana.json \
-    usr/share/doc/ntx/{README.md,copyright,deploy/README.md,docs/performance.md,docs/types.md,docs/operating.md,deploy/FIELDS.md,bench/top.svg}; do
+    usr/share/doc/ntx/{README.md,copyright,deploy/README.md,docs/operating.md,docs/http-api.md,docs/usage/speculation.md,docs/top.svg}; do
     [ -s "$tmp/x/$f" ] || fail "$f is not in the package"
 done
+"$NTX_SOURCE"/tests/style/docs_test.py "$tmp/x/usr/share/doc/ntx" >"$tmp/docs" || fail "documents of the package: $(cat "$tmp/docs")"
 grep -q '^License: Apache-2.0' "$tmp/x/usr/share/doc/ntx/copyright" && grep -q 'Apache License' "$NTX_SOURCE/LICENSE" || fail "copyright"
 ! find "$tmp/x" -path '*mkmodel*' | grep . || fail "a test program is in the package"
 grep -qx /etc/ntx/ntx.conf "$tmp/control/conffiles" || fail "ntx.conf is no conffile"

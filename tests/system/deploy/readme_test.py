@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What README.md, deploy/README.md and docs/operating.md name is there: commands, options, files; and the commands that README.md begins with work as they stand there, but for
-quickstart, which would build all once more."""
+"""Commands and options that README.md and the other pages name are there; and the commands that README.md begins with
+work as they stand there, but for quickstart, which would build all once more. (Files: tests/style/docs_test.py.)"""
+import glob
 import os
 import re
 import subprocess
@@ -8,8 +9,9 @@ import sys
 import tempfile
 
 SOURCE, BIN = os.environ["NTX_SOURCE"], os.environ["NTX_BIN"]
-PAGES = ("README.md", "deploy/README.md", "docs/operating.md")
-OTHERS = "mpirun|srun|systemctl|journalctl|cmake|ctest|apt|curl|docker|pip|tests/run|swapon|llama-|mount|fio|sysctl|udevadm|--prefix /usr|setcap|usermod|systemd-" # options behind these are not ours
+PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "predictor/README.md"] + sorted(
+    os.path.relpath(p, SOURCE) for p in glob.glob(os.path.join(SOURCE, "docs/*.md")) + glob.glob(os.path.join(SOURCE, "docs/usage/*.md")))
+OTHERS = "bench/|build/tests/|mpirun|srun|systemctl|journalctl|cmake|ctest|apt|curl|docker|pip|tests/run|swapon|llama-|mount|fio|sysctl|udevadm|--prefix /usr|setcap|usermod|systemd-" # options behind these are not ours
 failures = []
 
 
@@ -51,12 +53,10 @@ def names():
             for c, rest in re.findall(r"(?:`|^    |; )ntx ([a-z]+)\b([^`;|]*)", line):
                 for o in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", rest):
                     check(c not in of or o in of[c], where, "ntx", c, "has no", o)
-            for path in re.findall(r"`((?:deploy|models|bench|tests|model|computed|common|cmake|docs|proto|shm|client|cuda|iod|predictor)/[\w./-]*)`", line):
-                check(os.path.exists(os.path.join(SOURCE, path)), where, "no file", path)
 
 
 def first_commands(tmp):
-    block = re.search(r"^## Four commands\n\n((?:    .*\n)+)", page("README.md"), re.M)
+    block = re.search(r"^## Quick start\n\n((?:    .*\n)+)", page("README.md"), re.M)
     lines = [re.split(r"   +", line.strip())[0] for line in block[1].splitlines()]
     check([line.split()[:2] for line in lines] == [["deploy/quickstart"]] + [["build/bin/ntx", c] for c in ("doctor", "plan", "run")], lines)
     check(os.access(os.path.join(SOURCE, "deploy/quickstart"), os.X_OK), "deploy/quickstart is no program")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every field of every API, as the gateway's own table has them: deploy/FIELDS.md is that table, and each row of it is tried. What is honoured changes what computed is asked, or the
+"""Every field of every API, as the gateway's own table has them: docs/http-fields.md is that table, and each row of it is tried. What is honoured changes what computed is asked, or the
 answer; what has no effect changes nothing; what is not followed changes nothing and is told; what is refused is refused by its name. And what is said of thinking reaches the
 template where that has a variable for it."""
 import copy
@@ -15,7 +15,7 @@ from computed import Computed  # noqa: E402
 from gateway import GATEWAY, Daemons, Gateway, check, equal, make_model  # noqa: E402
 from gguf_edit import STR, Gguf  # noqa: E402
 
-FIELDS = os.path.join(os.environ["NTX_SOURCE"], "deploy", "FIELDS.md")
+FIELDS = os.path.join(os.environ["NTX_SOURCE"], "docs", "http-fields.md")
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
 CLAUDE_TOOL = {"name": "f", "description": "d", "input_schema": SCHEMA}
@@ -263,7 +263,7 @@ def through_daemons(tmp):
 
 def main():
     told = subprocess.run([GATEWAY, "--fields"], capture_output=True, text=True, check=True).stdout
-    equal(open(FIELDS).read() == told, True, "deploy/FIELDS.md is the output of ntx-gateway --fields")
+    equal(open(FIELDS).read() == told, True, "docs/http-fields.md is the output of ntx-gateway --fields")
     rows = table()
     equal(len({r[:2] for r in rows}), len(rows), "rows that name a field once")
     equal({r[0] for r in rows}, set(OBJECTS), "objects")
