@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "model/delta.h"
+#include "model/layer_delta.h"
 #include "model/override.h"
 #include "proto/frame.h"
 

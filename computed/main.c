@@ -209,7 +209,7 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         .grace_ms = a->config.stop_grace_ms,
         .stall_s = a->config.stall_ms / 1000,
         .defaults = &load,
-        .preamble = a->config.prefix_file,
+        .warm_prefix = a->config.prefix_file,
         .share_all = !strcmp(a->config.share, "all"),
         .group_admin = !strcmp(a->config.admin, "group"),
         .faults = args->fault != NULL,

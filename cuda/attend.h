@@ -22,12 +22,12 @@ struct entries {
 /* lists: there may be such. */
 DEV struct entries entries_of(const struct ntx_gpu_attend *a, uint32_t row, const int lists)
 {
-    const uint32_t pos = a->kv.pos[row], chosen = lists && a->n_chosen ? a->n_chosen[row] : UINT32_MAX;
+    const uint32_t pos = a->kv.pos[row], chosen = lists && a->n_topk ? a->n_topk[row] : UINT32_MAX;
     struct entries e = {pos + 1, seen_from(a->window, pos), lists && (chosen != UINT32_MAX || a->most_entries), 0, NULL};
     if (!e.listed)
         return e;
     if (chosen != UINT32_MAX)
-        e.chosen = a->chosen + (uint64_t)row * a->most_chosen;
+        e.chosen = a->chosen + (uint64_t)row * a->max_topk;
     e.window = a->most_entries ? pos + 1 - e.from : 0;
     e.n = e.window + (chosen != UINT32_MAX ? chosen : a->pooled.base ? (pos + 1) / a->every : 0);
     return e;
@@ -534,7 +534,7 @@ KERNEL(attend_join, struct ntx_gpu_attend)
 static int launch_heads(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p, uint32_t splits)
 {
     const uint32_t shared = p->kv.n_head / p->kv.n_head_kv;
-    if (p->n_chosen || p->most_entries)
+    if (p->n_topk || p->most_entries)
         RETURN_HEADS(attend_8_listed, 8);
     if (p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD)
         RETURN_HEADS(attend_8_wide, 8);
@@ -577,7 +577,7 @@ static int launch_join(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 
 int ntx__launch_attend(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    if (!p->most_pos || p->kv.head_k % 8 || p->kv.head_v % 8 || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens || (p->kv.q8 && (p->kv.v_in_k || p->n_chosen || p->most_entries)))
+    if (!p->most_pos || p->kv.head_k % 8 || p->kv.head_v % 8 || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens || (p->kv.q8 && (p->kv.v_in_k || p->n_topk || p->most_entries)))
         return -EINVAL;
     int rc = launch_split(s, p);
     return rc || most_of(p) <= NTX_GPU_SPLIT ? rc : launch_join(s, p);

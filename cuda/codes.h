@@ -1,6 +1,6 @@
 /* codes.h: parts of blocks that hold codes rather than integers, word by word: eight codes become the nibbles of a selector, and a selector picks four bytes at once. Included by part.h.
  *
- * Books of codes are looked up in shared memory (bring_book), where threads that ask for different entries wait for the fullest bank only: one that 3.2 to 3.6 of 32 threads want on average,
+ * Books of codes are looked up in shared memory (bring_codebook), where threads that ask for different entries wait for the fullest bank only: one that 3.2 to 3.6 of 32 threads want on average,
  * or two where 16 copies of a book lie side by side, of which each thread looks in its own (of 256 words: more have no room, but in persistent.h). */
 #ifndef NTX_CUDA_CODES_H
 #define NTX_CUDA_CODES_H
@@ -58,15 +58,15 @@ DEVICE_TABLE ALIGNED16 uint16_t table_iq3_s[] = {NTX_CODES_iq3_s(NIBBLES_S)}, ta
 
 #define BOOK_BYTES 4u /* words of bytes to select, for all entries */
 
-struct book { /* for one thread */
+struct codebook { /* for one thread */
     const uint8_t *copies; /* shared */
     uint32_t first, apart; /* bytes from there to its copy's first word; from that to the next one */
     uint32_t of[BOOK_BYTES];
 };
 
-DEV uint32_t entry(const struct book *book, uint32_t i) { return *(const uint32_t *)(const void *)(book->copies + (i * book->apart + book->first)); }
+DEV uint32_t entry(const struct codebook *codebook, uint32_t i) { return *(const uint32_t *)(const void *)(codebook->copies + (i * codebook->apart + codebook->first)); }
 
-DEV uint32_t word_of_book(const uint32_t type, const uint32_t copies, uint32_t i)
+DEV uint32_t word_of_codebook(const uint32_t type, const uint32_t copies, uint32_t i)
 {
     const uint32_t iq1 = copies == 1 ? 2 * i : i / 4 + i % 4 * 256;
     switch (type) {
@@ -80,7 +80,7 @@ DEV uint32_t word_of_book(const uint32_t type, const uint32_t copies, uint32_t i
 }
 
 /* IQ2: levels, and what thirds_of() takes. IQ3_S: levels. IQ1: times eight, values 0 to 3 of PAIR_OF_IQ1's pairs, and 4 to 7. */
-DEV uint32_t bytes_of_book(const uint32_t type, uint32_t i)
+DEV uint32_t bytes_of_codebook(const uint32_t type, uint32_t i)
 {
     if (type == NTX_IQ1_S || type == NTX_IQ1_M)
         return i == 0 ? LOOKUP_BYTES(-8, -8, -8, 0) : i == 1 ? LOOKUP_BYTES(8, 0, 8, 8) : i == 2 ? LOOKUP_BYTES(-8, 0, 8, -8) : LOOKUP_BYTES(8, 8, -8, 0);
@@ -89,26 +89,26 @@ DEV uint32_t bytes_of_book(const uint32_t type, uint32_t i)
 
 /* To shared memory, by all threads of a block. Behind it lie constants that are to stay in registers: a compiler makes anew, wherever it is wanted, what it knows, and what it knows to be
  * the same for all threads; so each lies there twice. */
-DEV struct book bring_book(const uint32_t type, const uint32_t copies, uint32_t *to)
+DEV struct codebook bring_codebook(const uint32_t type, const uint32_t copies, uint32_t *to)
 {
     const uint32_t words = TABLE_OF(type) * copies;
-    struct book book = {(const uint8_t *)to, 4 * (TID % copies), 4 * copies, {0}};
+    struct codebook codebook = {(const uint8_t *)to, 4 * (TID % copies), 4 * copies, {0}};
     if (!words)
-        return book;
+        return codebook;
     for (uint32_t i = TID; i < words / 4; i += BLOCK_DIM) {
         uint32_t v[4];
         UNROLL
         for (uint32_t k = 0; k < 4; k++)
-            v[k] = word_of_book(type, copies, copies < 4 ? 4 * i + k : i / (copies / 4));
+            v[k] = word_of_codebook(type, copies, copies < 4 ? 4 * i + k : i / (copies / 4));
         store_words4(to + 4 * i, v);
     }
     if (TID < 2 * BOOK_BYTES)
-        to[words + TID] = bytes_of_book(type, TID / 2);
+        to[words + TID] = bytes_of_codebook(type, TID / 2);
     SYNC();
     UNROLL
     for (uint32_t i = 0; i < BOOK_BYTES; i++)
-        book.of[i] = to[words + 2 * i + TID % 2];
-    return book;
+        codebook.of[i] = to[words + 2 * i + TID % 2];
+    return codebook;
 }
 
 /* ---- signs */
@@ -145,74 +145,74 @@ DEV void sign_words(uint32_t signs, uint32_t *q)
 #define IQ2_NEGATIVES LOOKUP_BYTES(-8, -25, -43, -60)
 
 /* Codes of four indices, and their signs. */
-DEV void iq2_32(const struct book *book, const uint32_t *nibbles, uint32_t signs, uint32_t *q)
+DEV void iq2_32(const struct codebook *codebook, const uint32_t *nibbles, uint32_t signs, uint32_t *q)
 {
     uint32_t thirds[4];
-    thirds_of(book->of[1], signs, thirds);
+    thirds_of(codebook->of[1], signs, thirds);
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        pick_eight(book->of[0], IQ2_NEGATIVES, nibbles[l] + thirds[l], q + 2 * l);
+        pick_eight(codebook->of[0], IQ2_NEGATIVES, nibbles[l] + thirds[l], q + 2 * l);
 }
 
-DEV void words_iq2_xxs(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq2_xxs(const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t w[2], nibbles[4];
     words_at(b + 2 + 8 * t, off + 2, w, 2, 1);
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        nibbles[l] = entry(book, byte_of(w[0], l));
-    iq2_32(book, nibbles, signs_of_28(w[1]), u->q);
+        nibbles[l] = entry(codebook, byte_of(w[0], l));
+    iq2_32(codebook, nibbles, signs_of_28(w[1]), u->q);
     u->scale[0] = u->scale[1] = (int32_t)(w[1] >> 27 | 1);
 }
 
-DEV void words_iq2_xs(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq2_xs(const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t w[2], nibbles[4];
     words_at(b + 2 + 8 * t, off + 2, w, 2, 1);
     const uint32_t signs = pick_bytes(w[0], w[1], 0x7531u) >> 1 & 0x7f7f7f7fu, s = b[66 + t];
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        nibbles[l] = entry(book, w[l / 2] >> 16 * (l % 2) & 511);
-    iq2_32(book, nibbles, evened(signs), u->q);
+        nibbles[l] = entry(codebook, w[l / 2] >> 16 * (l % 2) & 511);
+    iq2_32(codebook, nibbles, evened(signs), u->q);
     u->scale[0] = (int32_t)(2 * (s & 15) + 1);
     u->scale[1] = (int32_t)(s >> 3 | 1);
 }
 
-DEV void words_iq2_s(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq2_s(const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t nibbles[4];
     const uint32_t w = one_word_at(b + 2 + 4 * t, off + 2), signs = one_word_at(b + 34 + 4 * t, off + 2), high = b[66 + t], s = b[74 + t];
     UNROLL
     for (uint32_t l = 0; l < 4; l++)
-        nibbles[l] = entry(book, byte_of(w, l) | (high << (8 - 2 * l) & 0x300u));
-    iq2_32(book, nibbles, signs, u->q);
+        nibbles[l] = entry(codebook, byte_of(w, l) | (high << (8 - 2 * l) & 0x300u));
+    iq2_32(codebook, nibbles, signs, u->q);
     u->scale[0] = (int32_t)(2 * (s & 15) + 1);
     u->scale[1] = (int32_t)(s >> 3 | 1);
 }
 
 /* ---- IQ3: four codes of three bits an index. */
 
-DEV void words_iq3_xxs(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq3_xxs(const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t w[2];
     words_at(b + 2 + 8 * t, off + 2, w, 2, 1);
     const uint32_t s = one_word_at(b + 66 + 4 * t, off + 2);
     UNROLL
     for (uint32_t l = 0; l < 8; l++)
-        u->q[l] = entry(book, byte_of(w[l / 4], l % 4));
+        u->q[l] = entry(codebook, byte_of(w[l / 4], l % 4));
     sign_words(signs_of_28(s), u->q);
     u->scale[0] = u->scale[1] = (int32_t)(s >> 27 | 1);
 }
 
-DEV void words_iq3_s(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq3_s(const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t w[2];
     words_at(b + 2 + 8 * t, off + 2, w, 2, 1);
     const uint32_t signs = one_word_at(b + 74 + 4 * t, off + 2), high = b[66 + t];
     UNROLL
     for (uint32_t l = 0; l < 8; l++) {
-        const uint32_t half = byte_of(w[l / 4], l % 4) * book->apart + (book->first | (high << 1 >> l & 2));
-        u->q[l] = pick_bytes_below_8(book->of[0], LOOKUP_BYTES(9, 11, 13, 15), half_at(book->copies + half));
+        const uint32_t half = byte_of(w[l / 4], l % 4) * codebook->apart + (codebook->first | (high << 1 >> l & 2));
+        u->q[l] = pick_bytes_below_8(codebook->of[0], LOOKUP_BYTES(9, 11, 13, 15), half_at(codebook->copies + half));
     }
     sign_words(signs, u->q);
     u->scale[0] = u->scale[1] = 2 * (b[106 + t / 2] >> t % 2 * 4 & 15) + 1;
@@ -221,24 +221,24 @@ DEV void words_iq3_s(const struct book *book, const uint8_t *b, uint32_t off, ui
 /* ---- IQ1: eight values of -1, 0 and 1, an eighth less or more, as eighths. What is less or more is a product of its own: of IQ1_S by the sum of 32 values of x, of IQ1_M by those of eight. */
 
 /* By indices of 11 bits: one byte of w each, and three bits of a byte of `high`. Where the book has copies, the byte and bits 0 and 1 of those are the number of a word, and bit 2 is its half. */
-DEV void iq1_32(const struct book *book, uint32_t w, uint32_t high, uint32_t *q)
+DEV void iq1_32(const struct codebook *codebook, uint32_t w, uint32_t high, uint32_t *q)
 {
-    const int copies = book->apart != 4;
+    const int copies = codebook->apart != 4;
     if (copies)
         high = pick_bits(high << 6, high >> 2, 0xc0c0c0c0u); /* below the byte: twice that is the place */
     UNROLL
     for (uint32_t l = 0; l < 4; l++) {
         const uint32_t two = pick_bytes_below_8(w, high, copies ? (l < 2 ? 0x1504u : 0x3726u) : l < 2 ? 0x5140u : 0x7362u);
-        const uint32_t at = !copies ? 2 * (l % 2 ? two >> 16 : two & 0xffff) : l % 2 ? twice_high(two, book->first) : twice_low(two, book->first), nibbles = half_at(book->copies + at);
-        q[2 * l] = pick_bytes_or_signs(book->of[0], book->of[1], nibbles);
-        q[2 * l + 1] = pick_bytes_or_signs(book->of[2], book->of[3], nibbles);
+        const uint32_t at = !copies ? 2 * (l % 2 ? two >> 16 : two & 0xffff) : l % 2 ? twice_high(two, codebook->first) : twice_low(two, codebook->first), nibbles = half_at(codebook->copies + at);
+        q[2 * l] = pick_bytes_or_signs(codebook->of[0], codebook->of[1], nibbles);
+        q[2 * l + 1] = pick_bytes_or_signs(codebook->of[2], codebook->of[3], nibbles);
     }
 }
 
-DEV void words_iq1_s(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq1_s(const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     const uint32_t w = one_word_at(b + 2 + 4 * t, off + 2), h = half_at(b + 34 + 2 * t), sixes = bits_of_both(h, h << 10, 0x003f003fu);
-    iq1_32(book, w, bits_of_both(sixes, sixes << 5, 0x07070707u), u->q);
+    iq1_32(codebook, w, bits_of_both(sixes, sixes << 5, 0x07070707u), u->q);
     u->min[0] = 1 - (int32_t)(h >> 14 & 2);
     u->scale[0] = u->scale[1] = (int32_t)(2 * (h >> 12 & 7) + 1);
 }
@@ -251,10 +251,10 @@ DEV struct part part_iq1_s(const struct unpacked *u, const uint32_t *x)
     return (struct part){u->scale[0] * (dot_words(u->q, v, 8) + u->min[0] * sum_words(v, 8)), 0};
 }
 
-DEV void words_iq1_m(const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void words_iq1_m(const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     const uint32_t w = one_word_at(b + 4 * t, off), h = half_at(b + 32 + 2 * t), s = half_at(b + 48 + t / 2 * 2) >> t % 2 * 6, bytes = bits_of_both(h, h << 8, 0x00ff00ffu);
-    iq1_32(book, w, bits_of_both(bytes, bytes << 4, 0x07070707u), u->q);
+    iq1_32(codebook, w, bits_of_both(bytes, bytes << 4, 0x07070707u), u->q);
     u->min[0] = (int32_t)(pick_bytes_or_signs(h, h << 4, 0x9d8cu) | 0x01010101u); /* bytes of 1, or of -1 */
     u->scale[0] = (int32_t)(2 * (s & 7) + 1);
     u->scale[1] = (int32_t)(2 * (s >> 3 & 7) + 1);

@@ -4,8 +4,8 @@
 #define NTX_CUDA_DENSE_H
 
 #include "cuda/attend.h"
-#include "cuda/choose.h"
-#include "cuda/delta.h"
+#include "cuda/index_topk.h"
+#include "cuda/delta_net.h"
 #include "cuda/groups.h"
 #include "cuda/many.h"
 #include "cuda/moe.h"

@@ -30,7 +30,7 @@ int ntx__launch_move(struct ntx_gpu_stream *s, const struct ntx_gpu_move *p);
 int ntx__launch_conv(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p);
 int ntx__launch_delta(struct ntx_gpu_stream *s, const struct ntx_gpu_recur *p);
 int ntx__launch_index(struct ntx_gpu_stream *s, const struct ntx_gpu_index *p);
-int ntx__launch_choose(struct ntx_gpu_stream *s, const struct ntx_gpu_choose *p);
+int ntx__launch_index_topk(struct ntx_gpu_stream *s, const struct ntx_gpu_index_topk *p);
 int ntx__launch_pool(struct ntx_gpu_stream *s, const struct ntx_gpu_pool *p);
 int ntx__launch_sort(struct ntx_gpu_stream *s, const struct ntx_gpu_sort *p);
 int ntx__launch_unpooled(struct ntx_gpu_stream *s, const struct ntx_gpu_pool *p);
@@ -58,7 +58,7 @@ static inline int ntx__launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, c
     case NTX_GPU_CONV: return ntx__launch_conv(s, (const struct ntx_gpu_recur *)args);
     case NTX_GPU_DELTA: return ntx__launch_delta(s, (const struct ntx_gpu_recur *)args);
     case NTX_GPU_INDEX: return ntx__launch_index(s, (const struct ntx_gpu_index *)args);
-    case NTX_GPU_CHOOSE: return ntx__launch_choose(s, (const struct ntx_gpu_choose *)args);
+    case NTX_GPU_INDEX_TOPK: return ntx__launch_index_topk(s, (const struct ntx_gpu_index_topk *)args);
     case NTX_GPU_POOL: return ntx__launch_pool(s, (const struct ntx_gpu_pool *)args);
     case NTX_GPU_ROUTE: return ntx__launch_route(s, (const struct ntx_gpu_route *)args);
     case NTX_GPU_SORT: return ntx__launch_sort(s, (const struct ntx_gpu_sort *)args);

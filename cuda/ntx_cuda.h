@@ -63,7 +63,7 @@ struct ntx_gpu_heads {
 };
 
 /* n choices of experts, a row each: choice c takes matrix expert[c] of those that lie `bytes` apart, and gives row c of y from row c / each of x. n 0: there are none. */
-struct ntx_gpu_chosen {
+struct ntx_gpu_routed {
     const uint32_t *expert;      /* device */
     uint64_t bytes;
     uint32_t n, each;
@@ -97,7 +97,7 @@ struct ntx_gpu_product {
     float *y;
     struct ntx_gpu_groups groups;
     struct ntx_gpu_heads heads;
-    struct ntx_gpu_chosen chosen;
+    struct ntx_gpu_routed chosen;
     struct ntx_gpu_tiles tiles;
     uint64_t row_bytes, x_stride, ldy;
     uint32_t type, n_out, n_in, n_rows, n_others;
@@ -198,9 +198,9 @@ struct ntx_gpu_attend {
     uint32_t window;           /* of those a row sees the last `window` only; 0: all */
     const float *sinks;        /* [n_head] a score more that has no value; NULL: none */
     float scale, cap;          /* scores s become cap * tanh(s / cap); cap 0: they stay */
-    /* Rows that have chosen attend to so many slots, splits being of those: by row of the pass (struct ntx_gpu_choose). NULL: none has. F16 only. */
-    const uint32_t *n_chosen, *chosen;
-    uint32_t most_chosen;      /* from row to row of `chosen` */
+    /* Rows that have chosen attend to so many slots, splits being of those: by row of the pass (struct ntx_gpu_index_topk). NULL: none has. F16 only. */
+    const uint32_t *n_topk, *chosen;
+    uint32_t max_topk;      /* from row to row of `chosen` */
     /* Beside the window's, K that stand for `every` positions each (V is K): those that are chosen, by their numbers, or all up to the row's position. Splits are of all of them, the
      * window's first; most_entries: so many at most. */
     struct ntx_gpu_kv pooled;  /* whose they are; base NULL: there are none */
@@ -233,16 +233,16 @@ struct ntx_gpu_index {
     float scale;
 };
 
-/* Row i chooses the `most` largest of its scores (of equal ones the first): n_chosen[row], and in order chosen[row * most_chosen ..], by row of the pass. UINT32_MAX: no more than
+/* Row i chooses the `most` largest of its scores (of equal ones the first): n_topk[row], and in order chosen[row * max_topk ..], by row of the pass. UINT32_MAX: no more than
  * that are there, and nothing is chosen. Written are slots of `each` positions for each choice, and of those behind the last choice's where `tail` says so; pooled: numbers. Where `from` is given there are no scores: of the slots that
  * these rows have chosen, those that are no holes of kv's layer. */
-struct ntx_gpu_choose {
+struct ntx_gpu_index_topk {
     const float *score;
-    uint32_t *n_chosen, *chosen;
+    uint32_t *n_topk, *chosen;
     const uint32_t *from_n, *from;
     struct ntx_gpu_kv kv;
     uint64_t ld_score;
-    uint32_t n_rows, most, most_chosen, every, each, tail, pooled;
+    uint32_t n_rows, most, max_topk, every, each, tail, pooled;
 };
 
 /* to[i] = from[rows[i]], rows of so many bytes; all multiples of 4. Where weight is given they are floats, times the share of choice first + i (as in struct
@@ -347,7 +347,7 @@ struct ntx_gpu_step {
     uint64_t ld_out, ld_in, ld_other;
     uint32_t by_row, n_rows;
     float eps;               /* the model's */
-    struct ntx_step s;       /* the step, with all its numbers; of NTX_OP_PLUS, NTX_OP_SCALE and NTX_GPU_CAP those that are wanted */
+    struct ntx_step s;       /* the step, with all its numbers; of NTX_OP_LORA, NTX_OP_SCALE and NTX_GPU_CAP those that are wanted */
 };
 
 /* Layers that keep a recurrent state (computed/state/recur.h has its layout). A turn is rows[first .. first + n) of the launch, of one session, in their order: the state
@@ -394,7 +394,7 @@ struct ntx_gpu_pool {
 enum ntx_gpu_kernel {
     NTX_GPU_PRODUCT, NTX_GPU_NORM, NTX_GPU_QUANTIZE, NTX_GPU_ROTATE, NTX_GPU_ATTEND, NTX_GPU_PREFILL, NTX_GPU_WIDEN, NTX_GPU_NARROW,
     NTX_GPU_SCALE, NTX_GPU_GATHER, NTX_GPU_COMBINE, NTX_GPU_BEST, NTX_GPU_HIDDEN, NTX_GPU_COLUMNS, NTX_GPU_MOVE, NTX_GPU_STEP, NTX_GPU_CONV, NTX_GPU_DELTA, NTX_GPU_INDEX,
-    NTX_GPU_CHOOSE, NTX_GPU_POOL, NTX_GPU_UNPOOLED, NTX_GPU_ROUTE, NTX_GPU_SORT, NTX_GPU_N_KERNELS
+    NTX_GPU_INDEX_TOPK, NTX_GPU_POOL, NTX_GPU_UNPOOLED, NTX_GPU_ROUTE, NTX_GPU_SORT, NTX_GPU_N_KERNELS
 };
 
 struct ntx_gpu_ops {

@@ -349,17 +349,17 @@ DEV void words_iq4_xs(const uint8_t *b, uint32_t off, uint32_t t, struct unpacke
 }
 
 /* 32 neighbouring values. book: of the type (codes.h). */
-DEV void unpack_codes(const uint32_t type, const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void unpack_codes(const uint32_t type, const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     switch (type) {
     case NTX_IQ4_XS: words_iq4_xs(b, off, t, u); break;
-    case NTX_IQ3_XXS: words_iq3_xxs(book, b, off, t, u); break;
-    case NTX_IQ3_S: words_iq3_s(book, b, off, t, u); break;
-    case NTX_IQ2_XXS: words_iq2_xxs(book, b, off, t, u); break;
-    case NTX_IQ2_XS: words_iq2_xs(book, b, off, t, u); break;
-    case NTX_IQ2_S: words_iq2_s(book, b, off, t, u); break;
-    case NTX_IQ1_S: words_iq1_s(book, b, off, t, u); break;
-    case NTX_IQ1_M: words_iq1_m(book, b, off, t, u); break;
+    case NTX_IQ3_XXS: words_iq3_xxs(codebook, b, off, t, u); break;
+    case NTX_IQ3_S: words_iq3_s(codebook, b, off, t, u); break;
+    case NTX_IQ2_XXS: words_iq2_xxs(codebook, b, off, t, u); break;
+    case NTX_IQ2_XS: words_iq2_xs(codebook, b, off, t, u); break;
+    case NTX_IQ2_S: words_iq2_s(codebook, b, off, t, u); break;
+    case NTX_IQ1_S: words_iq1_s(codebook, b, off, t, u); break;
+    case NTX_IQ1_M: words_iq1_m(codebook, b, off, t, u); break;
     case NTX_TQ1_0: words_tq1_0(b, off, t, u); break;
     default: break;
     }
@@ -379,10 +379,10 @@ DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32
 DEV int is_codes(const uint32_t type) { return type != NTX_TQ2_0 && !(type >= NTX_Q2_K && type <= NTX_Q6_K); }
 
 /* off: off_word(b); wide: blocks lie 16-aligned, which those of 16 n bytes may. */
-DEV void unpack_part(const uint32_t type, const struct book *book, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
+DEV void unpack_part(const uint32_t type, const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
 {
     if (is_codes(type))
-        unpack_codes(type, book, b, off, t, u);
+        unpack_codes(type, codebook, b, off, t, u);
     else if (type == NTX_Q4_K || type == NTX_Q5_K)
         unpack_45(type, b, off, t, u, wide);
     else if (type == NTX_Q6_K)

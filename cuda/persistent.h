@@ -41,11 +41,11 @@ DEV void product_persistent(const uint32_t type, const int rows, const int outs,
     const uint32_t each = persistent_shares(a, (uint32_t)outs), n = each * (a->chosen.n ? a->chosen.n : 1), mine = TID / WARP * BLOCKS + BX; /* so that blocks have as many as one another */
     if (mine < n)
         ask_for_share(a, mine, each, (uint32_t)outs);
-    const struct book book = bring_book(type, PERSISTENT_COPIES, (uint32_t *)(void *)shared);
+    const struct codebook codebook = bring_codebook(type, PERSISTENT_COPIES, (uint32_t *)(void *)shared);
     for (uint32_t i = mine; all_of_warp(i < n); i += BLOCK_DIM / WARP * BLOCKS) {
         struct ntx_gpu_product p;
         const uint32_t first = take_share(a, i, each, (uint32_t)outs, &p);
-        product_super(type, rows, outs, &p, first, shared + PERSISTENT_BOOK(type), &book, NULL, 0);
+        product_super(type, rows, outs, &p, first, shared + PERSISTENT_BOOK(type), &codebook, NULL, 0);
         SYNC_WARP(); /* its rings have been read */
     }
 }

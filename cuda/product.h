@@ -337,7 +337,7 @@ DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_produ
 }
 
 /* A thread's parts of the sums of a step, `at` bytes behind the ring's first, block b: v[(row + rows * output) * apart], and so of minima. */
-DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, const struct book *book, uint32_t at, uint32_t b, int32_t *v, int32_t *minima,
+DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, const struct codebook *codebook, uint32_t at, uint32_t b, int32_t *v, int32_t *minima,
                     const int apart, const int wide)
 {
     const uint32_t t = TID % 8, nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
@@ -348,7 +348,7 @@ DEV void super_step(const uint32_t type, const int rows, const int outs, const s
     }
     UNROLL
     for (int o = 0; o < outs; o++)
-        unpack_part(type, book, s->w[o] + at, s->off[o], t, &u[o], wide);
+        unpack_part(type, codebook, s->w[o] + at, s->off[o], t, &u[o], wide);
     UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = x_row(p, (uint32_t)r);
@@ -388,7 +388,7 @@ DEV void super_add(const uint32_t type, const int rows, const struct ntx_gpu_pro
 }
 
 /* Blocks b0 .. b0 + 15. acc: [sums kept][steps / together] */
-DEV void super_turn(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const struct book *book, uint32_t b0, float *acc, const int wide)
+DEV void super_turn(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const struct codebook *codebook, uint32_t b0, float *acc, const int wide)
 {
     const uint32_t g = TID % WARP / 8, size = 4 * block_size(type);
     const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), n = rows * outs * together / kept;
@@ -402,7 +402,7 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
             const int k = first + j;
             if (k % 2 == 0)
                 slot = fetched(type, outs, f, b0 / 8 + (uint32_t)k / 2);
-            super_step(type, rows, outs, p, s, book, slot + (uint32_t)k % 2 * size, b0 + 4 * (uint32_t)k + g, v + j, minima + j, together, wide);
+            super_step(type, rows, outs, p, s, codebook, slot + (uint32_t)k % 2 * size, b0 + 4 * (uint32_t)k + g, v + j, minima + j, together, wide);
             UNROLL
             for (int h = 0; h < kept; h++) /* of a piece's two steps at once */
                 if (together == 1 || (k % 2 == 0 && (together == 2 || s->step / 2 == (uint32_t)k / 2)))
@@ -417,7 +417,7 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
 }
 
 /* Blocks b0 .., a step at a time. Beyond the row's last is what lay in the slot, by the last one's x, and it is not added: shuffles need the whole warp. */
-DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const struct book *book, uint32_t b0, float *acc, const int wide)
+DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const struct codebook *codebook, uint32_t b0, float *acc, const int wide)
 {
     const uint32_t g = TID % WARP / 8, size = 4 * block_size(type), nb = p->n_in / 256;
     const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), n = rows * outs * together / kept;
@@ -432,7 +432,7 @@ DEV void super_rest(const uint32_t type, const int rows, const int outs, const s
         int32_t one[16], minimum[16];
         if (k % 2 == 0)
             slot = fetched(type, outs, f, b0 / 8 + k / 2);
-        super_step(type, rows, outs, p, s, book, slot + k % 2 * size, b, one, minimum, 1, wide);
+        super_step(type, rows, outs, p, s, codebook, slot + k % 2 * size, b, one, minimum, 1, wide);
         UNROLL
         for (int e = 0; e < rows * outs * together; e++) {
             if ((uint32_t)(e % together) != now)
@@ -473,7 +473,7 @@ DEV const uint8_t *super_at(const uint32_t type, const struct ntx_gpu_product *p
 }
 
 /* Outputs from `first` on of a warp. brought: the book where it has come; else it comes to `table`. */
-DEV void product_super(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t first, uint8_t *ring, const struct book *brought, uint32_t *table, const int wide)
+DEV void product_super(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t first, uint8_t *ring, const struct codebook *brought, uint32_t *table, const int wide)
 {
     const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), each = 4 / together;
     const uint32_t t = TID % 8 % (uint32_t)(rows * outs * together), nb = p->n_in / 256;
@@ -484,7 +484,7 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
     for (int o = 0; o < outs; o++)
         f[o] = fetch_of(type, weights_of(p, output_at(p, first + (uint32_t)o)), nb * block_size(type), ring, TID / WARP * (uint32_t)outs + (uint32_t)o, TID % WARP);
     begin_fetch(type, outs, f);
-    const struct book book = brought ? *brought : bring_book(type, COPIES_OF(type), table);
+    const struct codebook codebook = brought ? *brought : bring_codebook(type, COPIES_OF(type), table);
     UNROLL
     for (uint32_t o = 0; o < (uint32_t)outs; o++) {
         s.w[o] = super_at(type, p, ring, first, (uint32_t)outs, is_ternary(type, rows) ? o ^ s.out : o);
@@ -498,8 +498,8 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
         acc[k] = 0;
     uint32_t b0 = 0;
     for (; rows * outs <= 4 && b0 + 16 <= nb; b0 += 16) /* of more a step is long enough */
-        super_turn(type, rows, outs, p, &s, f, &book, b0, acc, wide);
-    super_rest(type, rows, outs, p, &s, f, &book, b0, acc, wide);
+        super_turn(type, rows, outs, p, &s, f, &codebook, b0, acc, wide);
+    super_rest(type, rows, outs, p, &s, f, &codebook, b0, acc, wide);
     UNROLL
     for (int h = 0; h < kept; h++) { /* lanes + 8, then + 4, + 2, + 1 */
         float *l = acc + h * each, y = together == 4 ? l[0] + xor_f(l[0], 2) : together == 2 ? l[0] + l[1] : (l[0] + l[2]) + (l[1] + l[3]);

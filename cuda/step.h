@@ -124,7 +124,7 @@ DEV void step_rates(const struct ntx_gpu_step *a, const struct step_row *r, uint
     r->out[k] = (float)exp(a->s.bound != 0 ? (double)a->s.bound / (1 + exp(by * x)) : by * (x > 20 ? x : log1p(exp(x))));
 }
 
-/* ---- residual streams (computed/pass/streams.c): value c of all of them */
+/* ---- residual streams (computed/pass/hyper_connections.c): value c of all of them */
 
 DEV void step_mix(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
 {
@@ -226,7 +226,7 @@ DEV void step_hadamard(const struct ntx_gpu_step *a, const struct step_row *r, d
 
 DEV void step_bias(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] += a->w[k]; }
 DEV void step_add(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { (void)a, r->out[k] += r->in[k]; }
-DEV void step_plus(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = fmaf(a->s.scale, r->in[k], r->out[k]); }
+DEV void step_lora(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = fmaf(a->s.scale, r->in[k], r->out[k]); }
 DEV void step_scale(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = r->in[k] * (a->w ? *a->w : a->s.scale); }
 DEV void step_inputs(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = (r->out[k] + r->other[k] * a->s.scale) * 0.70710678f; }
 DEV void step_map(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = r->in[k] * a->s.scale * sigmoid_exact(r->in[k] * a->s.scale); }

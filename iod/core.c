@@ -103,7 +103,7 @@ static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
     } else if (j->err) {
         gen = (uint32_t)-j->err;
     }
-    if (j->err && !j->given_up) {
+    if (j->err && !j->cancelled) {
         struct ntx_iod_failure f = {.chunk = j->chunk, .file = j->file, .offset = j->err_offset, .bytes = j->err_bytes, .err = j->err};
         ntx_count(c->counters, NTX_C_iod_errors, 1);
         c->hooks.failed(c->hooks.ctx, &f);
@@ -199,9 +199,9 @@ static void forget_retries(struct ntx_iod_core *c, struct ntx__job *j)
 }
 
 /* Nobody will want it: what has not been asked for yet of one that was begun is not. */
-static bool given_up(const struct ntx_iod_core *c, const struct ntx__job *j)
+static bool cancelled(const struct ntx_iod_core *c, const struct ntx__job *j)
 {
-    return j->kind == NTX_IOD_FRAME && j->next < j->n_pieces && atomic_load_explicit(&c->r->ask[j->index].early, memory_order_relaxed) == NTX_GIVEN_UP;
+    return j->kind == NTX_IOD_FRAME && j->next < j->n_pieces && atomic_load_explicit(&c->r->ask[j->index].early, memory_order_relaxed) == NTX_CANCELLED;
 }
 
 /* It ends with its last read in flight. */
@@ -209,7 +209,7 @@ static void drop_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
 {
     forget_retries(c, j);
     j->err = -ECANCELED;
-    j->given_up = true;
+    j->cancelled = true;
     if (c->cur_early == j)
         c->cur_early = NULL;
     if (!j->inflight)
@@ -224,7 +224,7 @@ static bool early_is_late(const struct ntx_iod_core *c) { return c->cur_early &&
 static enum step next_early(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
     struct ntx__job j;
-    if (c->cur_early && given_up(c, c->cur_early))
+    if (c->cur_early && cancelled(c, c->cur_early))
         drop_job(c, c->cur_early, now);
     if (c->early_reads >= NTX_IOD_EARLY_READS || !fits(c, c->piece_bytes))
         return STEP_FULL;
@@ -254,7 +254,7 @@ int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read 
     c->idle = false;
     if (c->inflight_reads == NTX_IOD_MAX_READS) /* what waits for its retry counts too: retries go before all else */
         return 0;
-    if (atomic_load_explicit(&c->r->orders->stop, memory_order_acquire)) {
+    if (atomic_load_explicit(&c->r->control->stop, memory_order_acquire)) {
         c->idle = true;
         return 0;
     }
@@ -281,7 +281,7 @@ static void set_asleep(struct ntx_iod_core *c, bool asleep)
     atomic_store_explicit(&c->r->ring->iod_asleep, asleep, memory_order_seq_cst);
 }
 
-int ntx_iod_core_ask(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
+int ntx_iod_core_next_read(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
     int got = ntx_iod_core_next(c, now, out);
     if (!got && c->idle && !c->asleep) {
@@ -357,7 +357,7 @@ bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32
     } else {
         piece_failed(c, j, &piece, result);
     }
-    if (!j->err && given_up(c, j))
+    if (!j->err && cancelled(c, j))
         drop_job(c, j, now);
     else if (!j->inflight && !j->retries && (j->err || j->next == j->n_pieces))
         finish_job(c, j, now);

@@ -79,7 +79,7 @@ void ntx_iod_core_free(struct ntx_iod_core *c);
 /* 1: *out is to be read now. 0: nothing until something changes (then see ntx_iod_core_idle). */
 int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now_ns, struct ntx_iod_read *out);
 /* The same, and the region is told whether ntx-iod sleeps (iod_asleep): so after 0 the caller may sleep until a result or computed's eventfd comes. */
-int ntx_iod_core_ask(struct ntx_iod_core *c, uint64_t now_ns, struct ntx_iod_read *out);
+int ntx_iod_core_next_read(struct ntx_iod_core *c, uint64_t now_ns, struct ntx_iod_read *out);
 /* The result of a read: bytes or negative errno. Returns true, and in *rd which read it was, when it brought its bytes. */
 bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now_ns, uint64_t tag, int32_t result, struct ntx_iod_read *rd);
 

@@ -24,7 +24,7 @@ struct ntx__job {
     uint32_t retries;        /* pieces in the retry queue */
     uint32_t early;          /* of those in flight: asked for while nobody waited for them */
     int err;
-    bool given_up;           /* which is why it has one, */
+    bool cancelled;           /* which is why it has one, */
     uint32_t got;            /*   bytes being there */
     uint64_t began;          /* ns */
     uint64_t err_offset;

@@ -123,7 +123,7 @@ static uint32_t free_slot(struct ntx_iod_core *c)
             c->held[d->slot] = 1;
     }
     for (uint32_t i = 0; i < h->n_slots; i++)
-        if (!c->held[i] && !load(&c->r->taint[i]))
+        if (!c->held[i] && !load(&c->r->quarantine[i]))
             return i;
     return h->n_slots;
 }
@@ -147,7 +147,7 @@ static bool ring_job(struct ntx_iod_core *c, uint64_t seq, struct ntx__job *j)
 static uint32_t host_chunk(struct ntx_iod_core *c)
 {
     const struct ntx_region *r = c->r;
-    uint32_t again = load(&r->orders->host_again); /* before the words: one set FREE later changes it again */
+    uint32_t again = load(&r->control->host_again); /* before the words: one set FREE later changes it again */
     if (again != c->host_again) {
         c->host_again = again;
         c->host_next = 0;
@@ -174,7 +174,7 @@ bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx__job *j
     bool have_host = host < h->n_chunks;
     if (seq != UINT64_MAX) {
         /* Chunk numbers are the order of use within a pass. */
-        uint64_t pass = seq / h->n_sched, current = atomic_load_explicit(&c->r->orders->current_pass, memory_order_relaxed);
+        uint64_t pass = seq / h->n_sched, current = atomic_load_explicit(&c->r->control->current_pass, memory_order_relaxed);
         bool host_first = have_host && (pass > current || (pass == current && host < c->r->sched[seq % h->n_sched]));
         if (!host_first && ring_job(c, seq, j))
             return true;
@@ -201,7 +201,7 @@ static bool demand_fits(const struct ntx_region_hdr *h, uint32_t file, uint64_t 
            NTX_ROUND_UP(offset % h->block + bytes, (uint64_t)h->block) <= room;
 }
 
-static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, const struct ntx_ask *a, uint32_t gen)
+static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, const struct ntx_read_request *a, uint32_t gen)
 {
     struct ntx_iod_failure f = {.chunk = UINT32_MAX, .file = a->file, .offset = a->offset, .bytes = a->bytes, .err = -EINVAL};
     c->hooks.failed(c->hooks.ctx, &f);
@@ -230,7 +230,7 @@ static bool demand_job(struct ntx_iod_core *c, uint32_t i, uint32_t gen, struct 
 {
     const struct ntx_region_hdr *h = c->r->hdr;
     struct ntx_demand *d = &c->r->demand[i];
-    const struct ntx_ask *a = &c->r->ask[i];
+    const struct ntx_read_request *a = &c->r->ask[i];
     uint32_t file = a->file, bytes = a->bytes;
     uint64_t offset = a->offset, room, place = demand_place(h, i, a->dest, &room);
     if (!demand_fits(h, file, offset, bytes, room)) {
@@ -249,7 +249,7 @@ bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j
     struct ntx__scan *scan = early ? &c->early : &c->demands;
     const uint32_t n = ntx_region_all_demands(c->r->hdr);
     /* Read before the words: a post that this scan misses changes the count again. */
-    uint32_t posted = load(&c->r->orders->demand_posted);
+    uint32_t posted = load(&c->r->control->demand_posted);
     if (posted == scan->seen && !scan->wanted)
         return false;
     for (uint32_t k = 0; k < n; k++) {

@@ -19,7 +19,7 @@ struct ntx_iod_options {
 };
 
 /* Once, before all else: makes the ring, asks for short slices of processor time, and gives up for good every right that reading does not need
- * (common/lockin.h). No byte of others has been looked at by then. */
+ * (common/sandbox.h). No byte of others has been looked at by then. */
 int ntx_iod_lock_in(const char *dir, struct ntx_iod_ring *ring, struct ntx_err *err);
 
 /* Waits up to 10 s for computed, then runs until told to end (0), or until something is wrong (negative errno, text in err). */

@@ -114,7 +114,7 @@ static void submit(struct ntx_reader *r, const struct ntx_iod_read *rd)
 static void pump(struct ntx_reader *r)
 {
     struct ntx_iod_read rd;
-    while (r->core && !r->closing && !r->stopping && ntx_iod_core_ask(r->core, ntx_now_ns(), &rd))
+    while (r->core && !r->closing && !r->stopping && ntx_iod_core_next_read(r->core, ntx_now_ns(), &rd))
         submit(r, &rd);
     if (r->core && !r->closing)
         flush(r);

@@ -11,7 +11,7 @@
 
 #include "common/err.h"
 #include "model/gguf.h"
-#include "model/delta.h"
+#include "model/layer_delta.h"
 #include "model/layer.h"
 #include "model/pack.h"
 #include "model/share.h"
@@ -48,7 +48,7 @@ struct ntx_hparams {
     uint32_t n_dense;       /* of a model with experts: so many layers at the beginning have none */
     uint32_t n_head, n_head_kv;
     uint32_t head_k, head_v; /* widths of a key and a value head */
-    uint32_t kv_lora;        /* width of the latent that K and V of all heads would be made of, and that is kept in their place (computed/pass/latent.c); 0: they are kept */
+    uint32_t kv_lora;        /* width of the latent that K and V of all heads would be made of, and that is kept in their place (computed/pass/mla.c); 0: they are kept */
     bool kv_joined;          /* then: one tensor has both matrices of a head */
     uint32_t q_lora;         /* q is made in two products, with so many values between; 0: in one */
     uint32_t n_input;        /* values that each layer gets of the token, from a table beside the embedding's; 0: none */
@@ -132,7 +132,7 @@ static inline struct ntx_dims ntx_dims_of(const struct ntx_hparams *hp, uint32_t
 {
     return hp->dims ? hp->dims[layer] : (struct ntx_dims){hp->n_head, hp->n_head_kv, hp->head_k, hp->head_v, hp->n_ff, layer};
 }
-static inline bool ntx_chooses(const struct ntx_hparams *hp, uint32_t layer) { return hp->index.in[layer / 64] >> layer % 64 & 1; }
+static inline bool ntx_has_indexer(const struct ntx_hparams *hp, uint32_t layer) { return hp->index.in[layer / 64] >> layer % 64 & 1; }
 /* Values of a position by which it is chosen: a key, and what it weighs where several become one, which then lies in the place of the last one's. */
 static inline uint32_t ntx_index_kept(const struct ntx_hparams *hp) { return (hp->index.every ? 2 : 1) * hp->index.head; }
 /* What a layer keeps of a position: so many heads of K and of V. Of latents one vector, with the rotated part of the key, whose beginning is V; what is kept in
@@ -144,13 +144,13 @@ static inline struct ntx_share_range ntx_own_heads(const struct ntx_hparams *hp,
 }
 static inline uint32_t ntx_kept_heads(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? 1 : ntx_own_heads(hp, layer).n; }
 static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp, uint32_t layer) { return hp->kv_lora ? hp->kv_lora + hp->rope_dim : ntx_dims_of(hp, layer).head_k; }
-static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return hp->v_is_k ? 0 : !hp->kv_lora ? ntx_dims_of(hp, layer).head_v : ntx_chooses(hp, layer) ? ntx_index_kept(hp) : 0; }
+static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer) { return hp->v_is_k ? 0 : !hp->kv_lora ? ntx_dims_of(hp, layer).head_v : ntx_has_indexer(hp, layer) ? ntx_index_kept(hp) : 0; }
 static inline bool ntx_has_grams(const struct ntx_hparams *hp, uint32_t layer) { return hp->grams.layer == layer + 1; }
 static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer) { return hp->recurrent[layer / 64] >> layer % 64 & 1; }
 /* Of values that it pools: those of the last so many spans. */
 static inline uint32_t ntx_pool_spans(const struct ntx_hparams *hp, uint32_t layer) { return !hp->pool[layer] ? 0 : hp->pool[layer] == NTX_POOL_OVERLAPS ? 2 : 1; }
 /* Floats that it keeps of a position to be pooled. */
-static inline uint32_t ntx_pool_row(const struct ntx_hparams *hp, uint32_t layer) { return 2 * ntx_pool_spans(hp, layer) * (hp->head_k + (ntx_chooses(hp, layer) ? hp->index.head : 0)); }
+static inline uint32_t ntx_pool_row(const struct ntx_hparams *hp, uint32_t layer) { return 2 * ntx_pool_spans(hp, layer) * (hp->head_k + (ntx_has_indexer(hp, layer) ? hp->index.head : 0)); }
 uint32_t ntx_count_recurrent(const struct ntx_hparams *hp); /* layers that keep a recurrent state, or what is to be pooled */
 /* All but every n-th. */
 void ntx_set_recurrent(struct ntx_hparams *hp, uint32_t every);

@@ -5,7 +5,7 @@
  * steps name, experts one after the other with gate, up and down each; then output_norm and output. token_embd is not in it (entries of it are
  * read on demand, or where there is room all of them stay: ntx_chunks_keep_entries) unless it is the tied output matrix, which then is the last tensor. In a packed layer (pack.h) the groups are cut into
  * runs of whole groups like a matrix.
- * Tensors that several layers have (delta.h) are cut once, for the first of them, and are fixed.
+ * Tensors that several layers have (layer_delta.h) are cut once, for the first of them, and are fixed.
  * A matrix is cut into runs of whole outputs of at most chunk_bytes (one at least). All chunks of one tensor
  * but its last have the same number of outputs. What is always resident (enum ntx_use) is one chunk, marked `fixed`. */
 #ifndef NTX_MODEL_CHUNK_H
@@ -25,7 +25,7 @@ struct ntx_chunk {
     uint32_t out0, n_out; /* outputs of the matrix; of what is no matrix: groups, entries */
     uint64_t offset;   /* exact, in that file; not aligned to the drive's block */
     uint64_t bytes;
-    uint32_t users;    /* layers that have it (delta.h), `layer` being the first; of more than one it is fixed, where such are kept. 0: 1 */
+    uint32_t users;    /* layers that have it (layer_delta.h), `layer` being the first; of more than one it is fixed, where such are kept. 0: 1 */
     bool fixed;
     bool lookup;       /* entries of a table, which nothing multiplies by; fixed, too. Behind all others */
     bool device;       /* the planner's: it lives on the GPU */

@@ -20,7 +20,7 @@ struct ntx_digest_parts {
 };
 int ntx_model_digest_parts(const struct ntx_gguf *g, const int *fds, struct ntx_digest_parts *out, struct ntx_err *err);
 
-/* -EINVAL: an adapter (gguf.h) says by its keys ntx.delta.of... (delta.h) that it was made of another model than this one, and this is no quantised copy of that one. Adapters without
+/* -EINVAL: an adapter (gguf.h) says by its keys ntx.delta.of... (layer_delta.h) that it was made of another model than this one, and this is no quantised copy of that one. Adapters without
  * these keys fit any of their shapes. n_files: with the adapters', which come last; names: theirs. */
 int ntx_adapters_fit(const struct ntx_gguf *g, const int *fds, unsigned n_files, char *const *names, struct ntx_err *err);
 

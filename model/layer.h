@@ -26,13 +26,13 @@
  *   SCALE       out = in from value `from` on * `scale`, or * its weight      any         one value
  *   LAYERNORM   of one run of `width`: less their mean, by the root of their variance + `eps` (0: 1e-6), times the one weight, and the other added, in place     scale, bias
  *   HADAMARD    `heads` runs of `width`, by pieces of the largest power of 2 that divides them: the orthonormal Walsh-Hadamard transform, in place
- *   CHOOSE      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (computed/pass/choose.c): from the
+ *   INDEX_TOPK      which `most` positions each row's attention reads, of this layer and of those after it that do not choose (computed/pass/index_topk.c): from the
  *               `heads` queries of `width` in Z and their weights in A, and the keys that are the layer's V; `keys`: of `every` positions one, the sum of theirs by the softmax of what
  *               they weigh, which lies behind a key, and of their places: positions are chosen together, `most` times so many, and those behind the last are read in any case; or, `mean`, their
  *               mean, normed and rotated by the first position         Z, A (none: all weigh the same)      places, or scale [width]
  *   STREAMS     `heads` copies of `width` values
  *   MIXW        what `heads` streams weigh, in place, of `width` values x, their scales and their bases: e + sigmoid(scale x + base) for MIX; and where there are more than `heads`
- *               of them, `scale` times such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's; rounds 0: e + `scale` times it, and no matrix (computed/pass/streams.c)        scales, bases
+ *               of them, `scale` times such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's; rounds 0: e + `scale` times it, and no matrix (computed/pass/hyper_connections.c)        scales, bases
  *   MIX         of `heads` streams of `width` values: the sum of what they weigh, or their mean                               STREAMS, MIX or none
  *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed; `each`: it stays, and in is added to it, weighed; `scale`: it gets in, weighed by 2 sigmoid(scale x)             any, MIX
  *   POOL        behind each `every` positions, one more K of the layer, of the last `spans` x `every`: values, by the softmax of their weights and their places', normed, and rotated by the
@@ -43,7 +43,7 @@
  *   INPUTS      out = (out + the token's entry of the model's table * `scale`) / sqrt(2): what each layer gets of the token
  *   ROUTE       which experts each row takes, and their shares                   X           router, its bias, what is added for the choice alone
  *   EXPERTS     their sum, and that of the expert that every row goes through    X           biases, the shared one's gate (or it has none), experts
- *   PLUS        out += `scale` * W in, of in from value `from` on; without a weight `scale` * in, of `width` values (delta.h)    any     W
+ *   PLUS        out += `scale` * W in, of in from value `from` on; without a weight `scale` * in, of `width` values (layer_delta.h)    any     W
  *   GROUPS      a packed FFN (pack.h)                                            X           gate matrix (or it is in the groups), groups
  *
  * What a layer keeps from token to token is of three kinds: rows, an entry for each position (PUT: computed/state/kv.h); a tail, the last inputs (CONV); and a fold,
@@ -96,7 +96,7 @@
     X(INPUTS,    inputs,    ROWS, ONE,    0,                                                    VALUES) \
     X(LAYERNORM, layernorm, ROWS, ONE,    0,                                                    ROW) \
     X(HADAMARD,  hadamard,  ROWS, HEADS,  0,                                                    RUNS) \
-    X(CHOOSE,    choose,    BACK, ONE,    NTX_DOES_READ_KV,                                     OWN) \
+    X(INDEX_TOPK,    index_topk,    BACK, ONE,    NTX_DOES_READ_KV,                                     OWN) \
     X(STREAMS,   streams,   ROWS, HEADS,  0,                                                    HEADS) \
     X(MIXW,      mixw,      ROWS, ONE,    0,                                                    WARP) \
     X(MIX,       mix,       ROWS, ONE,    0,                                                    VALUES) \
@@ -105,7 +105,7 @@
     X(MAP,       map,       ROWS, ONE,    0,                                                    VALUES) \
     X(GRAMS,     grams,     BACK, ONE,    NTX_DOES_LEAVE,                                       OWN) \
     X(DOTGATE,   dotgate,   ROWS, HEADS,  0,                                                    RUNS) \
-    X(PLUS,      plus,      PASS, ONE,    NTX_DOES_JOIN | NTX_DOES_WITHIN,                      VALUES)
+    X(LORA,      lora,      PASS, ONE,    NTX_DOES_JOIN | NTX_DOES_WITHIN,                      VALUES)
 
 enum ntx_op {
 #define X(name, symbol, by, width, does, device) NTX_OP_##name,
@@ -140,7 +140,7 @@ extern const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1]; /* behind them: wha
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
 
 /* Which of the model's tables of angles a ROPE step turns by. */
-enum ntx_turn { NTX_TURN_ALL, NTX_TURN_WINDOW /* of layers with a window, where they differ */, NTX_N_TURNS };
+enum ntx_rotation { NTX_TURN_ALL, NTX_TURN_WINDOW /* of layers with a window, where they differ */, NTX_N_TURNS };
 
 /* From a router's logits to shares: scores, of which the largest are chosen; those chosen are divided by their sum, or not, and multiplied by a scale. */
 enum ntx_score { NTX_SCORE_SOFTMAX, NTX_SCORE_SIGMOID, NTX_SCORE_SQRT_SOFTPLUS };
@@ -168,7 +168,7 @@ struct ntx_temperature {
 
 /* Rows of a pass. H is the residual stream, STREAMS are where there are several, INPUTS what all layers get of the token; the others last from one step to a later one of the layer. */
 enum ntx_buf { NTX_BUF_NONE, NTX_BUF_H, NTX_BUF_X, NTX_BUF_Q_LOW /* what q is made of */, NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V, NTX_BUF_ATTN, NTX_BUF_GATE, NTX_BUF_UP, NTX_BUF_Y, NTX_BUF_Z, NTX_BUF_A,
-               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_BUF_NORMED, NTX_BUF_LOW /* what is added to outputs is made of */, NTX_BUF_PLUS, NTX_BUF_GATES /* streams, normed, and what is multiplied by them; of a next-token block: the token's row, and behind it the state that comes with it */, NTX_N_BUFS };
+               NTX_BUF_BESIDE, NTX_BUF_INPUTS, NTX_BUF_STREAMS /* residual ones, of which H is then made */, NTX_BUF_MIX, NTX_BUF_POOL, NTX_BUF_POOL_GATE, NTX_BUF_KEYS, NTX_BUF_KEYS_GATE, NTX_BUF_NORMED, NTX_BUF_LOW /* what is added to outputs is made of */, NTX_BUF_LORA, NTX_BUF_GATES /* streams, normed, and what is multiplied by them; of a next-token block: the token's row, and behind it the state that comes with it */, NTX_N_BUFS };
 
 struct ntx_step {
     uint8_t op;                        /* enum ntx_op */
@@ -180,31 +180,31 @@ struct ntx_step {
                                           are nothing without them, too */
     uint8_t adapter;                   /* PLUS: of rows with this one alone; 0: of all */
     uint8_t part;                      /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
-    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, RATES, DELTA; HADAMARD and CHOOSE likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV, LAYERNORM and PLUS: width; MM, NORM, PLUS: offset; MM: width where the weight's is not the kind's (ntx_is_low) */
+    uint32_t heads, width, rotated, offset; /* NORM, ROPE, SPLIT, UNIT, RATES, DELTA; HADAMARD and INDEX_TOPK likewise; BIAS, ATTEND, GLU, ADD, GATE, CONV, LAYERNORM and PLUS: width; MM, NORM, PLUS: offset; MM: width where the weight's is not the kind's (ntx_is_low) */
     uint32_t taps, key_heads;          /* CONV; DELTA */
     bool tiled;                        /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
     bool by_key;                       /* DELTA */
     float bound;                       /* RATES */
     uint32_t window, stretch;          /* ATTEND */
     struct ntx_temperature temperature; /* ATTEND */
-    bool latent;                       /* ATTEND: K and V are of latents (computed/pass/latent.c) */
+    bool mla;                       /* ATTEND: K and V are of latents (computed/pass/mla.c) */
     bool chosen;                       /* ATTEND: positions that rows have chosen */
-    uint32_t most;                     /* CHOOSE */
+    uint32_t most;                     /* INDEX_TOPK */
     bool back;                         /* ROPE: by the position's negative */
     uint32_t parts;                    /* MM: of so many equal parts of the input each gives as many of the outputs; 0: it is one */
-    uint32_t every, spans;             /* POOL; CHOOSE, ATTEND: of such K as well, or among them */
+    uint32_t every, spans;             /* POOL; INDEX_TOPK, ATTEND: of such K as well, or among them */
     bool each;                         /* NORM, SPREAD */
     uint32_t apart;                    /* CONV; 0: 1 */
-    bool mean;                         /* CHOOSE */
+    bool mean;                         /* INDEX_TOPK */
     bool by_head;                      /* GATE */
-    bool keys;                         /* PUT; POOL: of what positions are chosen by: V of the same; CHOOSE: the layer's V has these of its own, made of those of `every` positions */
+    bool keys;                         /* PUT; POOL: of what positions are chosen by: V of the same; INDEX_TOPK: the layer's V has these of its own, made of those of `every` positions */
     uint32_t rounds;                   /* MIXW */
     float eps;                         /* MIXW: e; UNIT, LAYERNORM */
     struct ntx_activation hidden, shared; /* GLU, MAP (SiLU alone), EXPERTS, GROUPS; EXPERTS: of the expert that every row goes through */
     bool weighs_input;                 /* EXPERTS: shares multiply what they get, not what they give */
     uint32_t from;                     /* GLU: of a row of in[1], the first value; SCALE, PLUS */
-    float scale, cap;                  /* DELTA: of what comes out; MIXW, SPREAD, MAP, DOTGATE, PLUS; CHOOSE: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
-    uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_turn */
+    float scale, cap;                  /* DELTA: of what comes out; MIXW, SPREAD, MAP, DOTGATE, PLUS; INDEX_TOPK: of weights; ATTEND: of q times k; then s becomes cap * tanh(s / cap), 0: it stays */
+    uint8_t pairs, turn;               /* ROPE: enum ntx_rope_kind, enum ntx_rotation */
     struct ntx_router router;          /* ROUTE */
 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/util.h"
-#include "model/delta.h"
+#include "model/layer_delta.h"
 #include "model/quant.h"
 
 #define GROUP_BYTES_MAX (64u << 20)
@@ -94,7 +94,7 @@ static int get_added(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint
         rc = need_array(g, keys[part], n, v, err);
         for (uint32_t l = 0; l < n && !rc; l++) {
             p[l].adds = true;
-            const uint32_t rank = part == NTX_PACK_UP ? ntx_delta_rank(g, l, NTX_T_up_low) : ntx_delta_rank_of_high(g, l, NTX_T_down_low);
+            const uint32_t rank = part == NTX_PACK_UP ? ntx_layer_delta_rank(g, l, NTX_T_up_low) : ntx_layer_delta_rank_of_high(g, l, NTX_T_down_low);
             p[l].added[part] = (struct ntx_pack_added){.type = v[l], .rank = rank ? rank : n_embd, .whole = !rank};
         }
     }

@@ -16,7 +16,7 @@
  * of the drive, and reading it reads nothing else. A down column is quantised along its own n_embd values: the type may be
  * the one of the original, the numbers are not.
  *
- * Where layers share matrices and add to them (delta.h), groups are shared likewise, by ntx.delta.base, and stay in memory; what a layer adds to its up and down is read by
+ * Where layers share matrices and add to them (layer_delta.h), groups are shared likewise, by ntx.delta.base, and stay in memory; what a layer adds to its up and down is read by
  * the same groups of neurons:
  *
  *   blk.N.ntx_ffn_delta.weight   I8 [bytes, n_groups]

@@ -24,7 +24,7 @@
     X(KV_HEADS_V,           w.n_head_kv * w.head_v) \
     X(Q_LORA,               hp->q_lora) \
     X(KV_LORA,              hp->kv_lora) \
-    X(LATENT,               hp->kv_lora + hp->rope_dim) \
+    X(MLA,               hp->kv_lora + hp->rope_dim) \
     X(HEAD_PLAIN,           hp->head_k - hp->rope_dim) \
     X(HEAD_V,               hp->head_v) \
     X(HEAD_KV,              hp->head_k - hp->rope_dim + hp->head_v) \
@@ -87,7 +87,7 @@ enum ntx_use {
     NTX_USE_NUMBERS,  /* I32, some for each token; one chunk, always in memory */
 };
 
-/* What is added to a matrix's outputs (delta.h): two thin ones, or a whole one. Once for the file itself, and once for each adapter that may be loaded with it. */
+/* What is added to a matrix's outputs (layer_delta.h): two thin ones, or a whole one. Once for the file itself, and once for each adapter that may be loaded with it. */
 #define NTX_LOWS(X, set, end) \
     X(q_low##set, "attn_q.weight.lora_a" end, EMBD, RANK, MATRIX) X(q_high##set, "attn_q.weight.lora_b" end, RANK, HEADS_K, MATRIX) X(q_rest##set, "attn_q.weight.delta" end, EMBD, HEADS_K, MATRIX) \
     X(k_low##set, "attn_k.weight.lora_a" end, EMBD, RANK, MATRIX) X(k_high##set, "attn_k.weight.lora_b" end, RANK, KV_HEADS_K, MATRIX) X(k_rest##set, "attn_k.weight.delta" end, EMBD, KV_HEADS_K, MATRIX) \
@@ -120,7 +120,7 @@ enum ntx_use {
     X(q_a,                "attn_q_a.weight",            EMBD,           Q_LORA,      MATRIX) /* q in two products */ \
     X(q_a_norm,           "attn_q_a_norm.weight",       Q_LORA,         ONE,         VECTOR) \
     X(q_b,                "attn_q_b.weight",            Q_LORA,         HEADS_K,     MATRIX) \
-    X(kv_a,               "attn_kv_a_mqa.weight",       EMBD,           LATENT,      MATRIX) /* what K and V of all heads are made of */ \
+    X(kv_a,               "attn_kv_a_mqa.weight",       EMBD,           MLA,      MATRIX) /* what K and V of all heads are made of */ \
     X(kv_a_norm,          "attn_kv_a_norm.weight",      KV_LORA,        ONE,         VECTOR) \
     X(k_b,                "attn_k_b.weight",            HEAD_PLAIN,     KV_LORA,     HEADS) /* of K, turned over: it is for q */ \
     X(v_b,                "attn_v_b.weight",            KV_LORA,        HEAD_V,      HEADS) \
@@ -199,7 +199,7 @@ enum ntx_use {
     X(kda_dt,             "ssm_dt.bias",                DELTA_VALUES,   ONE,         VECTOR) \
     X(kda_a,              "ssm_a",                      ONE,            DELTA_HEADS, VECTORS) \
     X(kda_out,            "attn_output.weight",         DELTA_VALUES,   EMBD,        MATRIX) \
-    X(latent_gate,        "attn_gate.weight",           EMBD,           HEADS_V,     MATRIX) /* of what attention over latents gives */ \
+    X(mla_gate,        "attn_gate.weight",           EMBD,           HEADS_V,     MATRIX) /* of what attention over latents gives */ \
     X(head_gate,          "attn_gate.weight",           EMBD,           HEADS,       RESIDENT) /* of each head's output */ \
     X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
     X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \
@@ -224,7 +224,7 @@ enum ntx_use {
     NTX_LOWS(X, , "") NTX_LOWS(X, _1, ".1") NTX_LOWS(X, _2, ".2") NTX_LOWS(X, _3, ".3") NTX_LOWS(X, _4, ".4") \
     X(router,             "ffn_gate_inp.weight",        EMBD,           EXPERTS,     RESIDENT) \
     X(router_bias,        "ffn_gate_inp.bias",          EXPERTS,        ONE,         VECTOR) \
-    X(router_choice,      "exp_probs_b.bias",           EXPERTS,        ONE,         VECTOR) /* added to scores for the choice, not to shares */ \
+    X(router_select,      "exp_probs_b.bias",           EXPERTS,        ONE,         VECTOR) /* added to scores for the choice, not to shares */ \
     X(router_scale,       "ffn_gate_inp.scale",         EMBD,           ONE,         VECTOR) /* of the norm before it */ \
     X(expert_scale,       "ffn_down_exps.scale",        EXPERTS,        ONE,         VECTOR) /* shares are multiplied by it */ \
     X(shared_gate,        "ffn_gate_inp_shexp.weight",  EMBD,           ONE,         VECTOR) /* used as a matrix of one row */ \

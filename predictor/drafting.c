@@ -35,7 +35,7 @@ struct ntx_drafting {
     struct ntx_counters *counters;
     int32_t *tokens;       /* [ctx] */
     struct followed text[NTX_DRAFTS_TEXTS];
-    struct ntx_guess guess[NTX_DRAFTER_NODES];
+    struct ntx_draft_node guess[NTX_DRAFTER_NODES];
 };
 
 static void say(struct ntx_drafting *d, unsigned i)

@@ -17,7 +17,7 @@ struct ntx_service_config {
     int alive_fd;     /* its end of file is the end of the supervisor, and of us; -1: none */
 };
 
-/* Once, before all else: gives up for good every right that predicting does not need (common/lockin.h). No byte of others has been looked at by then. */
+/* Once, before all else: gives up for good every right that predicting does not need (common/sandbox.h). No byte of others has been looked at by then. */
 int ntx_service_lock_in(const char *dir, struct ntx_err *err);
 
 /* Returns when it should end: 0 after SIGTERM, the supervisor's end or computed's, else a negative errno with the reason. */

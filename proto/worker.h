@@ -5,7 +5,7 @@
  *   link pi.P.I  between the two workers            comes and goes as PEERS says
  *   alive pipe, SIGTERM, SIGINT                     the end
  *
- * One libuv loop, one thread. Arguments and exit codes are in common/worker_main.h, rights in common/lockin.h. */
+ * One libuv loop, one thread. Arguments and exit codes are in common/worker_main.h, rights in common/sandbox.h. */
 #ifndef NTX_PROTO_WORKER_H
 #define NTX_PROTO_WORKER_H
 

@@ -74,7 +74,7 @@
     X(comp_skip_early, c, "chunks", "chunks of skipped layers whose read was avoided")             \
     X(comp_skip_late, c, "chunks", "chunks of skipped layers that had been read or begun already") \
     X(comp_skip_wasted, c, "bytes", "bytes of skipped layers that had been read or begun already") \
-    X(comp_tainted_slots, g, "slots", "slots of the ring kept out of use until old reads are proved finished") \
+    X(comp_quarantined_slots, g, "slots", "slots of the ring kept out of use until old reads are proved finished") \
     X(comp_pass_layer, g, "layers", "layer that the pass under way has come to, from 1, the output last; 0 between passes") \
     X(comp_sessions, g, "sessions", "sessions that are generating")                                \
     X(comp_queued, g, "sessions", "sessions that wait for memory")                                 \

@@ -37,14 +37,14 @@ uint64_t ntx_region_bytes(const struct ntx_region_geometry *g)
 
 static void point(struct ntx_region *r, const struct ntx__region_layout *l, uint8_t *plan)
 {
-    uint8_t *orders = r->part[NTX_REGION_ORDERS].at, *ring = r->part[NTX_REGION_RING].at;
+    uint8_t *control = r->part[NTX_REGION_ORDERS].at, *ring = r->part[NTX_REGION_RING].at;
     r->hdr = (struct ntx_region_hdr *)plan;
     r->chunks = (struct ntx_plan_chunk *)(plan + l->off_chunks);
     r->sched = (uint32_t *)(plan + l->off_sched);
-    r->orders = (struct ntx_orders *)orders;
-    r->taint = (_Atomic uint32_t *)(orders + l->off_taint);
-    r->pass_map = (struct ntx_pass_map *)(orders + l->off_pass);
-    r->ask = (struct ntx_ask *)(orders + l->off_ask);
+    r->control = (struct ntx_control_page *)control;
+    r->quarantine = (_Atomic uint32_t *)(control + l->off_quarantine);
+    r->pass_map = (struct ntx_pass_map *)(control + l->off_pass);
+    r->ask = (struct ntx_read_request *)(control + l->off_requests);
     r->ring = (struct ntx_ring *)ring;
     r->state = (_Atomic uint32_t *)(ring + l->off_state);
     r->desc = (struct ntx_desc *)(ring + l->off_desc);

@@ -5,10 +5,10 @@
  *           plan table    struct ntx_plan_chunk [n_chunks]        | computed goes on with its own copy, and is never steered by
  *           schedule      uint32_t [n_sched]: the streamed        | what others can reach. iod reads it
  *                         chunks' numbers, in order of use        |
- *   orders  orders        struct ntx_orders                       | computed writes (F_SEAL_FUTURE_WRITE: nobody maps it for writing
+ *   orders  orders        struct ntx_control_page                       | computed writes (F_SEAL_FUTURE_WRITE: nobody maps it for writing
  *           taint         _Atomic uint32_t [n_slots]              | after computed). iod reads it
  *           drop maps     struct ntx_pass_map [NTX_PASS_MAPS]     |
- *           asks          struct ntx_ask [n_demands + n_bundle_demands]
+ *           asks          struct ntx_read_request [n_demands + n_bundle_demands]
  *   ring    ring          struct ntx_ring                         | iod and computed write, by words. What iod says here is checked
  *           chunk state   _Atomic uint32_t [n_chunks]             | against the plan before it is used: of host chunks iod
  *           descriptors   struct ntx_desc [n_desc]                | writes the state, computed waits, and sets FAILED back
@@ -102,7 +102,7 @@ struct ntx_pass_map {
 };
 
 /* What computed tells iod beside the plan. */
-struct ntx_orders {
+struct ntx_control_page {
     _Alignas(64) _Atomic uint32_t demand_posted;   /* computed: count of posts so far; iod compares with what it took */
     _Atomic uint32_t host_again;                   /* computed: count of times that host chunks were set FREE; iod then looks at all anew */
     _Alignas(64) _Atomic uint64_t current_pass;    /* computed: the pass being executed */
@@ -119,20 +119,20 @@ struct ntx_ring {
  * The first n_demands are for entries of tables: demand i reads into frame i. The others are for parts of bundles: they read into the
  * arena, where `dest` says; which bundle has which part of the arena is computed's own business. Completed in any order. */
 enum ntx_early {
-    NTX_AWAITED,
-    NTX_EARLY,   /* nobody waits for it: read when nothing else is wanted */
-    NTX_GIVEN_UP /* nor will anybody: what iod has begun of it may end FAILED, with -ECANCELED, which is no error */
+    NTX_DEMAND_READ,
+    NTX_PREFETCH_READ,   /* nobody waits for it: read when nothing else is wanted */
+    NTX_CANCELLED /* nor will anybody: what iod has begun of it may end FAILED, with -ECANCELED, which is no error */
 };
-struct ntx_ask {
+struct ntx_read_request {
     uint64_t offset;   /* computed: exact */
     uint64_t dest;     /* computed: of a bundle's: offset in the bytes that the first block goes to */
     uint32_t file;     /* computed */
     uint32_t bytes;    /* computed */
-    _Atomic uint32_t tainted; /* computed: not to be posted while set */
-    _Atomic uint32_t early; /* computed: enum ntx_early. May become NTX_AWAITED at any time, and demand_posted be counted up then; or, of NTX_EARLY, NTX_GIVEN_UP, and nothing else until it is posted anew */
+    _Atomic uint32_t quarantined; /* computed: not to be posted while set */
+    _Atomic uint32_t early; /* computed: enum ntx_early. May become NTX_DEMAND_READ at any time, and demand_posted be counted up then; or, of NTX_PREFETCH_READ, NTX_CANCELLED, and nothing else until it is posted anew */
     char pad[32];
 };
-_Static_assert(sizeof(struct ntx_ask) == 64, "");
+_Static_assert(sizeof(struct ntx_read_request) == 64, "");
 
 struct ntx_demand {
     _Atomic uint32_t word;
@@ -169,10 +169,10 @@ struct ntx_region {
     struct ntx_region_hdr *hdr;
     struct ntx_plan_chunk *chunks;
     uint32_t *sched;
-    struct ntx_orders *orders;
-    _Atomic uint32_t *taint;
+    struct ntx_control_page *control;
+    _Atomic uint32_t *quarantine;
     struct ntx_pass_map *pass_map;
-    struct ntx_ask *ask;
+    struct ntx_read_request *ask;
     struct ntx_ring *ring;
     _Atomic uint32_t *state;
     struct ntx_desc *desc;

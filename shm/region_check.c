@@ -56,12 +56,12 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     if (rc)
         return rc;
     uint64_t page = NTX_MAX(g->block, 4096u), demands = (uint64_t)g->n_demands + g->n_bundle_demands;
-    struct cursor plan = {sizeof(struct ntx_region_hdr), false}, orders = {sizeof(struct ntx_orders), false}, ring = {sizeof(struct ntx_ring), false}, bytes = {0, false};
+    struct cursor plan = {sizeof(struct ntx_region_hdr), false}, control = {sizeof(struct ntx_control_page), false}, ring = {sizeof(struct ntx_ring), false}, bytes = {0, false};
     l->off_chunks = place(&plan, 64, g->n_chunks, sizeof(struct ntx_plan_chunk));
     l->off_sched = place(&plan, 64, g->n_sched, sizeof(uint32_t));
-    l->off_taint = place(&orders, 64, g->n_slots, sizeof(uint32_t));
-    l->off_pass = place(&orders, 128, NTX_PASS_MAPS, sizeof(struct ntx_pass_map));
-    l->off_ask = place(&orders, 64, demands, sizeof(struct ntx_ask));
+    l->off_quarantine = place(&control, 64, g->n_slots, sizeof(uint32_t));
+    l->off_pass = place(&control, 128, NTX_PASS_MAPS, sizeof(struct ntx_pass_map));
+    l->off_requests = place(&control, 64, demands, sizeof(struct ntx_read_request));
     l->off_state = place(&ring, 64, g->n_chunks, sizeof(uint32_t));
     l->off_desc = place(&ring, 64, g->n_desc, sizeof(struct ntx_desc));
     l->off_demand = place(&ring, 64, demands, sizeof(struct ntx_demand));
@@ -70,10 +70,10 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     l->off_arena = place(&bytes, page, 1, g->arena_bytes);
     place(&bytes, NTX_HUGE, !bytes.at, NTX_HUGE); /* never empty */
     l->bytes[NTX_REGION_PLAN] = plan.at;
-    l->bytes[NTX_REGION_ORDERS] = orders.at;
+    l->bytes[NTX_REGION_ORDERS] = control.at;
     l->bytes[NTX_REGION_RING] = ring.at;
     l->bytes[NTX_REGION_BYTES] = bytes.at;
-    if (plan.over || orders.over || ring.over || bytes.over || !ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd))
+    if (plan.over || control.over || ring.over || bytes.over || !ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd))
         return ntx_err_set(err, -EOVERFLOW, "shared region: its parts together overflow");
     return 0;
 }

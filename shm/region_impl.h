@@ -8,7 +8,7 @@
 /* Where everything lies in its part: a pure function of the geometry, so that whoever attaches computes it again. */
 struct ntx__region_layout {
     uint64_t off_chunks, off_sched;          /* plan */
-    uint64_t off_taint, off_pass, off_ask;   /* orders */
+    uint64_t off_quarantine, off_pass, off_requests;   /* orders */
     uint64_t off_state, off_desc, off_demand; /* ring */
     uint64_t off_frames, off_arena;          /* bytes */
     uint64_t bytes[NTX_REGION_PARTS];        /* of each part, not rounded to pages but for the last */

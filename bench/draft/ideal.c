@@ -117,7 +117,7 @@ static struct ntx_draft_file file = {.part = &part};
 /* The drafter's whole tree, as if it had come through the region. */
 static void answer(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint32_t most)
 {
-    static struct ntx_guess guess[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node guess[NTX_DRAFTER_NODES];
     struct ntx_err none = {0};
     struct ntx_drafts_tree *x = &part.answers->tree[0];
     int i = ntx_drafter_follow(d, t), rc;

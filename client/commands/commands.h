@@ -101,8 +101,8 @@ int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_
 
 /* Before anything is started: whether a file that is written at the end can be (NULL, "-": yes). Makes nothing. */
 int ntx_check_writable(const char *path, struct ntx_err *err);
-/* Before anything is started: nothing that the command writes may be a file that it reads (apart.c). */
-int ntx_check_apart(const struct ntx_command *c, const struct ntx_options *o, struct ntx_err *err);
+/* Before anything is started: nothing that the command writes may be a file that it reads (output_guard.c). */
+int ntx_check_output_guard(const struct ntx_command *c, const struct ntx_options *o, struct ntx_err *err);
 /* Before anything is started: whether a text can be read. Reads nothing, so that a pipe keeps what is in it. */
 int ntx_check_readable(const char *path, struct ntx_err *err);
 /* Where --stats asks for it: j to a file or standard output. */

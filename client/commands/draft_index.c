@@ -1,11 +1,11 @@
-/* draft_index.c: `ntx draft-index`: texts as a file that guesses (computed/draft/guess_index.h). */
+/* draft_index.c: `ntx draft-index`: texts as a file that guesses (computed/draft/draft_index.h). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/commands/commands.h"
 #include "common/util.h"
-#include "computed/draft/guess_index.h"
+#include "computed/draft/draft_index.h"
 #include "model/tokenizer.h"
 
 struct tokens {
@@ -17,7 +17,7 @@ static int add(struct tokens *t, const int32_t *ids, size_t n)
 {
     if (t->n + n + 1 > t->room) {
         size_t room = 2 * (t->n + n + 1);
-        int32_t *more = room > 2 * (size_t)NTX_GUESS_INDEX_MOST ? NULL : realloc(t->id, room * sizeof *more);
+        int32_t *more = room > 2 * (size_t)NTX_DRAFT_INDEX_MOST ? NULL : realloc(t->id, room * sizeof *more);
         if (!more)
             return -ENOMEM;
         t->id = more;
@@ -53,7 +53,7 @@ static int write_file(const struct tokens *t, const struct ntx_gguf *g, const ch
     char part[4096];
     uint32_t n_vocab;
     uint64_t vocab;
-    int rc = ntx_guess_vocab(g, &n_vocab, &vocab, err);
+    int rc = ntx_draft_index_vocab(g, &n_vocab, &vocab, err);
     if (rc)
         return rc;
     if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
@@ -61,7 +61,7 @@ static int write_file(const struct tokens *t, const struct ntx_gguf *g, const ch
     FILE *f = fopen(part, "we");
     if (!f)
         return ntx_err_set(err, -errno, "%s: %s", part, strerror(errno));
-    rc = ntx_guess_index_write(f, t->id, (uint32_t)t->n, n_vocab, vocab, err);
+    rc = ntx_draft_index_write(f, t->id, (uint32_t)t->n, n_vocab, vocab, err);
     if (fclose(f) && !rc)
         rc = ntx_err_set(err, -errno, "%s", strerror(errno));
     if (!rc && rename(part, path))
@@ -88,8 +88,8 @@ int ntx_cmd_draft_index(struct ntx_options *o)
         ntx_err_prefix(&err, "%s", o->args[0]);
     for (unsigned i = 1; i < o->n_args && !rc; i++)
         rc = add_file(&t, tok, o->args[i], &err);
-    if (!rc && t.n > NTX_GUESS_INDEX_MOST)
-        rc = ntx_err_set(&err, -E2BIG, "%zu tokens: an index has at most %u", t.n, NTX_GUESS_INDEX_MOST);
+    if (!rc && t.n > NTX_DRAFT_INDEX_MOST)
+        rc = ntx_err_set(&err, -E2BIG, "%zu tokens: an index has at most %u", t.n, NTX_DRAFT_INDEX_MOST);
     if (!rc && !(rc = write_file(&t, f.gguf, o->out, &err)) && !o->quiet)
         ntx_say("%s: %zu tokens of %u file%s; --draft %s guesses by it", o->out, t.n - (o->n_args - 1), o->n_args - 1, o->n_args > 2 ? "s" : "", o->out);
     free(t.id);

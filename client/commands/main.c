@@ -173,7 +173,7 @@ int main(int argc, char **argv)
         ntx_options_parse(c, argc - 1, argv + 1, &o);
         if (ntx_command_takes_model(c) && o.n_args && ntx_model_by_name(&o.args[0], path, &err))
             return ntx_fail(&err);
-        if (ntx_check_apart(c, &o, &err) || ntx_check_writable(o.stats, &err) || ntx_check_writable(o.trace, &err))
+        if (ntx_check_output_guard(c, &o, &err) || ntx_check_writable(o.stats, &err) || ntx_check_writable(o.trace, &err))
             return ntx_fail(&err);
         return finish(printed(c->run(&o)));
     }

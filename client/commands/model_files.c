@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "client/commands/commands.h"
-#include "computed/draft/guesser.h"
+#include "computed/draft/drafter_file.h"
 #include "common/util.h"
 #include "model/kind.h"
 #include "model/override.h"
@@ -157,13 +157,13 @@ static int regular(int fd, const char *name, int *out, struct ntx_err *err)
     return 0;
 }
 
-/* The drafter that the model's card names (ntx_guesser_card); *n 0: none, or it is not there. */
+/* The drafter that the model's card names (ntx_drafter_file_card); *n 0: none, or it is not there. */
 static void open_card(const struct ntx_model_files *f, int *fd, unsigned *n)
 {
     char file[NTX_OPTION_MAX];
     struct stat st;
     *n = 0;
-    int at = f->n && ntx_guesser_card(f->gguf, f->names[0], file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    int at = f->n && ntx_drafter_file_card(f->gguf, f->names[0], file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     if (at >= 0 && (fstat(at, &st) || !S_ISREG(st.st_mode))) {
         close(at);
         at = -1;

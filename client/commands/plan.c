@@ -9,7 +9,7 @@
 
 #include "client/commands/commands.h"
 #include "common/util.h"
-#include "computed/draft/guesser.h"
+#include "computed/draft/drafter_file.h"
 #include "computed/plan/budget.h"
 #include "computed/plan/machine.h"
 #include "computed/state/kv.h"
@@ -160,7 +160,7 @@ static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m,
     if (named && no)
         return ntx_err_set(err, no, "--draft nextn: %s", why.text);
     its += ntx_drafter_left_bytes(m->model->hp.n_embd, o->load.rows);
-    *bytes += named || (!no && ntx_guesser_small(its, ram)) ? its : 0;
+    *bytes += named || (!no && ntx_drafter_file_small(its, ram)) ? its : 0;
     return 0;
 }
 
@@ -172,13 +172,13 @@ static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_fi
     unsigned n;
     int rc = ntx_drafters_open(o, f, fd, &n, err);
     for (unsigned i = 0; i < n; i++) {
-        enum ntx_guesser_kind kind = NTX_GUESSER_MODEL;
+        enum ntx_drafter_file_kind kind = NTX_DRAFTER_FILE_MODEL;
         struct ntx_drafter_needs needs;
         struct ntx_err why = {0};
-        int no = ntx_guesser_look(fd[i], m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &kind, &needs, &why);
+        int no = ntx_drafter_file_look(fd[i], m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &kind, &needs, &why);
         uint64_t its = needs.bytes + ntx_drafter_left_bytes(needs.n_taps * m->model->hp.n_embd, o->load.rows);
-        its += kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0;
-        bool take = !ntx_draft_auto(o->load.draft) || (!no && ntx_guesser_small(its, ram));
+        its += kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx) : 0;
+        bool take = !ntx_draft_auto(o->load.draft) || (!no && ntx_drafter_file_small(its, ram));
         if (take && no && !rc)
             rc = ntx_err_set(err, no, "%s", why.text);
         *bytes += take ? its : 0;
@@ -197,14 +197,14 @@ static void learn_guesses(const struct ntx_options *o, const struct ntx_model_fi
     if (a->named || ntx_draft_off(o->load.draft) || ntx_drafters_open(o, f, fd, &n, &ignored))
         return;
     if (ntx_draft_nextn(o->load.draft) && n < NTX_DRAFT_FILES)
-        memcpy(a->guesses.drafter[n], NTX_GUESSER_NEXTN_DIGEST, NTX_GUESSER_TEXT);
+        memcpy(a->guesses.drafter[n], NTX_DRAFTER_FILE_NEXTN_DIGEST, NTX_DRAFTER_FILE_TEXT);
     for (unsigned i = 0; i < n; i++) {
-        if (ntx_guesser_digest(fd[i], a->guesses.drafter[i], &ignored))
+        if (ntx_drafter_file_digest(fd[i], a->guesses.drafter[i], &ignored))
             *a->guesses.drafter[i] = 0;
         close(fd[i]);
     }
     if (!ntx_model_digest(f->gguf, f->fds, digest, &ignored))
-        (void)ntx_guesses_load(digest, &a->guesses, &ignored); /* else it is as is common */
+        (void)ntx_draft_stats_load(digest, &a->guesses, &ignored); /* else it is as is common */
 }
 
 /* As computed/engine/load.c asks. */
@@ -214,8 +214,8 @@ static int request(const struct ntx_options *o, const struct ntx_model_files *f,
         .plan = {.ram_bytes = o->load.ram, .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = o->load.threads, .max_rows = o->load.rows,
                  .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .multiply = multiply(o)},
         .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .trees = ntx_draft_trees(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
-        .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses, .guess_nodes = o->load.draft_nodes,
-        .guess_way = !ntx_draft_files(o->load.draft) && !ntx_draft_nextn(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
+        .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses, .draft_nodes = o->load.draft_nodes,
+        .draft_kind = !ntx_draft_files(o->load.draft) && !ntx_draft_nextn(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
     };
     if (a->here && !r->plan.ram_bytes)
         r->plan.ram_bytes = ntx_budget_default(0);

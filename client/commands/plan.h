@@ -17,7 +17,7 @@ struct ntx_plan_answer {
     struct ntx_hw hw;
     struct ntx_outline model;
     struct ntx_layout place;
-    struct ntx_guesses guesses;      /* what earlier loads of the model learned (--draft) */
+    struct ntx_draft_stats guesses;      /* what earlier loads of the model learned (--draft) */
     bool exact;                      /* to the byte as `ntx run` would place it: the file is at hand, and there is no GPU */
     bool named, here;                /* the model has no file; the machine is this one */
     char notes[NTX_PLAN_NOTES][300]; /* what should be known before the figures are believed; "" where there is nothing */

@@ -85,10 +85,10 @@ static void print_guesses(const struct ntx_plan_answer *a)
 {
     const struct ntx_layout *p = &a->place;
     char r[64];
-    const char *by = p->guess_known ? "as it was here before" : "if guesses hold as they commonly do";
-    if (p->guess_nodes)
-        printf("Guesses: %.1f tokens per pass of %u guesses: %s, %s.\n", p->guess_tokens, p->guess_nodes, rate(p->guess_tok_s, r, sizeof r), by);
-    else if (p->guess_tok_s > 0)
+    const char *by = p->draft_known ? "as it was here before" : "if guesses hold as they commonly do";
+    if (p->draft_nodes)
+        printf("Guesses: %.1f tokens per pass of %u guesses: %s, %s.\n", p->draft_tokens, p->draft_nodes, rate(p->draft_tok_s, r, sizeof r), by);
+    else if (p->draft_tok_s > 0)
         printf("Guesses: they do not pay here, %s.\n", by);
 }
 

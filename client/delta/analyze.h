@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
-#include "model/delta.h"
+#include "model/layer_delta.h"
 #include "model/gguf.h"
 
 #define NTX_ANALYZE_TYPES 4

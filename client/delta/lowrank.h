@@ -37,7 +37,7 @@ void ntx__orthonormal(float *y, size_t n, size_t k, struct ntx__eigen *e);
 /* Squares of the singular values of y[n x k], falling. value: [k]. */
 void ntx__squared_singular(const float *y, size_t n, size_t k, double *value, struct ntx__eigen *e);
 /* y's columns turn so that they are orthogonal, longest first, and x[m x k]'s with them: x y' stays what it was. value [k]: squares of their lengths. */
-void ntx__turn_by_size(float *y, size_t n, float *x, size_t m, size_t k, double *value, struct ntx__eigen *e);
+void ntx__transpose_by_size(float *y, size_t n, float *x, size_t m, size_t k, double *value, struct ntx__eigen *e);
 /* Normal values that depend on nothing but their number. */
 void ntx__normal(float *x, size_t n);
 

@@ -1,4 +1,4 @@
-/* make.h: writes what model/delta.h describes, from models that were not made so.
+/* make.h: writes what model/layer_delta.h describes, from models that were not made so.
  *
  *   layers of one model    base: of each kind of matrix the mean over all layers, which all of them then have; each layer adds its difference to that. Where layers
  *                          are the very same matrices (recursive models), these are written once, nothing is added, and nothing is lost

@@ -209,7 +209,7 @@ static int choose(struct work *w, uint32_t type, double *value)
     int rc = ntx__low_basis(&w->low);
     if (rc || w->made->difference <= 0)
         return rc;
-    ntx__turn_by_size(w->low.w, j->in, w->low.y, j->out, w->low.k, value, &w->low.eigen);
+    ntx__transpose_by_size(w->low.w, j->in, w->low.y, j->out, w->low.k, value, &w->low.eigen);
     if (!j->o->rank && !j->o->base.gguf && w->made->difference <= CLOSE * j->o->error * j->o->error * against(w)) { /* the base alone will do */
         w->made->left = w->made->difference;
         return 0;

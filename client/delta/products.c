@@ -72,7 +72,7 @@ NTX_CLONES static void gram(const float *y, size_t n, size_t k, double *a)
                 a[p * k + q] += (double)y[i * k + p] * (double)y[i * k + q];
 }
 
-static void turn_lines(double *a, size_t k, size_t p, size_t q, double c, double s)
+static void transpose_lines(double *a, size_t k, size_t p, size_t q, double c, double s)
 {
     for (size_t i = 0; i < k; i++) {
         double x = a[p * k + i], y = a[q * k + i];
@@ -81,7 +81,7 @@ static void turn_lines(double *a, size_t k, size_t p, size_t q, double c, double
     }
 }
 
-static void turn_columns(double *a, size_t k, size_t p, size_t q, double c, double s)
+static void transpose_columns(double *a, size_t k, size_t p, size_t q, double c, double s)
 {
     for (size_t i = 0; i < k; i++) {
         double x = a[i * k + p], y = a[i * k + q];
@@ -97,9 +97,9 @@ static bool rotate(double *a, double *v, size_t k, size_t p, size_t q)
     if (off * off <= 1e-26 * fabs(a[p * k + p] * a[q * k + q]))
         return false;
     double theta = (a[q * k + q] - a[p * k + p]) / (2 * off), t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1)), c = 1 / sqrt(t * t + 1), s = t * c;
-    turn_columns(a, k, p, q, c, s);
-    turn_lines(a, k, p, q, c, s);
-    turn_lines(v, k, p, q, c, s);
+    transpose_columns(a, k, p, q, c, s);
+    transpose_lines(a, k, p, q, c, s);
+    transpose_lines(v, k, p, q, c, s);
     return true;
 }
 
@@ -143,7 +143,7 @@ static void times_square(float *x, size_t n, size_t k, struct ntx__eigen *e)
     }
 }
 
-void ntx__turn_by_size(float *y, size_t n, float *x, size_t m, size_t k, double *value, struct ntx__eigen *e)
+void ntx__transpose_by_size(float *y, size_t n, float *x, size_t m, size_t k, double *value, struct ntx__eigen *e)
 {
     memset(e->a, 0, k * k * sizeof *e->a);
     gram(y, n, k, e->a);

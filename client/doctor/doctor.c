@@ -120,7 +120,7 @@ static int measure_rounds(const struct ntx_doctor_config *c, double seconds, str
     }
     if (!rc) {
         snprintf(r->hw.kernel, sizeof r->hw.kernel, "%s", b.ops->name);
-        ntx__doctor_middle(rounds, n, &r->hw);
+        ntx__doctor_median(rounds, n, &r->hw);
     }
     close_drives(&d);
     release(&b);

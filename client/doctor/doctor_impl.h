@@ -43,8 +43,8 @@ int ntx__doctor_stream_open(int file, uint64_t file_bytes, uint32_t read_bytes, 
 int ntx__doctor_stream_measure(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, double seconds, double *bps, struct ntx_err *err);
 void ntx__doctor_stream_close(struct ntx__doctor_stream *s);
 
-/* middle.c: each rate of `out` is the median of what the rounds [n] found, all of which measured the same things; the rest is left as it is. */
-void ntx__doctor_middle(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *out);
+/* median.c: each rate of `out` is the median of what the rounds [n] found, all of which measured the same things; the rest is left as it is. */
+void ntx__doctor_median(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *out);
 
 /* gpu.c: hw.gpu; false: there is none that can be used, and why */
 bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n);

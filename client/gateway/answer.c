@@ -157,12 +157,12 @@ static int on_part(void *arg, const struct ntx_reply_part *p)
     return 0;
 }
 
-int ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struct ntx_shape *shape, const char *model, const struct ntx_reply_format *format)
+int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, const struct ntx_shape *shape, const char *model, const struct ntx_reply_format *format)
 {
     uint64_t r[2] = {0};
     while (getrandom(r, sizeof r, 0) < 0)
         ;
-    *a = (struct ntx_answer){.ask = ask, .shape = shape, .created = time(NULL), .since_ns = ntx_now_ns(), .n = ntx_ask_choices(ask)};
+    *a = (struct ntx_answer){.ask = ask, .shape = shape, .created = time(NULL), .since_ns = ntx_now_ns(), .n = ntx_api_request_choices(ask)};
     a->left = a->n;
     snprintf(a->id, sizeof a->id, "%s%016llx%08llx", shape->prefix, (unsigned long long)r[0], (unsigned long long)r[1] & 0xffffffff);
     snprintf(a->model, sizeof a->model, "%s", model);

@@ -7,7 +7,7 @@
 
 #include <time.h>
 
-#include "client/gateway/ask.h"
+#include "client/gateway/api_request.h"
 #include "client/gateway/buf.h"
 #include "client/gateway/call.h"
 #include "model/reply/reply.h"
@@ -59,11 +59,11 @@ struct ntx_choice {
 };
 
 struct ntx_answer {
-    const struct ntx_ask *ask;
+    const struct ntx_api_request *ask;
     const struct ntx_shape *shape;
     char id[48], model[128];
     time_t created;
-    struct ntx_choice choice[NTX_ASK_CHOICES];
+    struct ntx_choice choice[NTX_API_REQUEST_CHOICES];
     unsigned n, left;          /* choices; those that have not ended */
     uint32_t prompt_tokens, cached_tokens; /* cached: of the prompt, known at the end */
     uint64_t since_ns, first_ns; /* when it was asked for, and when its first text came (0: not yet) */
@@ -75,7 +75,7 @@ struct ntx_answer {
 };
 
 /* ask is borrowed. format: how the model writes calls, of a request with tools. To be freed in any case. 0 or -ENOMEM. */
-int ntx_answer_init(struct ntx_answer *a, const struct ntx_ask *ask, const struct ntx_shape *shape, const char *model, const struct ntx_reply_format *format);
+int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, const struct ntx_shape *shape, const char *model, const struct ntx_reply_format *format);
 void ntx_answer_free(struct ntx_answer *a);
 /* Of a stream: what is to be sent goes to out. 0, or a negative errno with err when the answer was cut short by the daemons' end. */
 int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err);

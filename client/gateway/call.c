@@ -245,7 +245,7 @@ int ntx_call_pool(struct ntx_call *c, const int32_t *tokens, size_t n, struct nt
     return send_request(c, &q, err);
 }
 
-static void set_sampling(const struct ntx_ask *a, Ntx__Sampling *s)
+static void set_sampling(const struct ntx_api_request *a, Ntx__Sampling *s)
 {
     s->temp = a->temp;
     s->top_k = a->top_k;
@@ -257,14 +257,14 @@ static void set_sampling(const struct ntx_ask *a, Ntx__Sampling *s)
     s->seed = a->seed;
 }
 
-static int send_choices(struct ntx_call *c, const struct ntx_ask *a, Ntx__Generate *m, struct ntx_err *err)
+static int send_choices(struct ntx_call *c, const struct ntx_api_request *a, Ntx__Generate *m, struct ntx_err *err)
 {
     Ntx__Request q = NTX__REQUEST__INIT;
     int rc = 0;
     q.body_case = NTX__REQUEST__BODY_GENERATE;
     q.generate = m;
-    for (unsigned i = 0; !rc && i < ntx_ask_choices(a); i++) {
-        const struct ntx_ask_prompt *p = a->messages ? NULL : &a->prompts[i / a->n];
+    for (unsigned i = 0; !rc && i < ntx_api_request_choices(a); i++) {
+        const struct ntx_api_request_prompt *p = a->messages ? NULL : &a->prompts[i / a->n];
         if (p) {
             m->prompt = (ProtobufCBinaryData){p->len, (uint8_t *)p->text};
             m->tokens = p->tokens;
@@ -277,7 +277,7 @@ static int send_choices(struct ntx_call *c, const struct ntx_ask *a, Ntx__Genera
     return rc;
 }
 
-int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *err)
+int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct ntx_err *err)
 {
     Ntx__Generate m = NTX__GENERATE__INIT;
     Ntx__Sampling s = NTX__SAMPLING__INIT;

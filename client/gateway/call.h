@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/gateway/ask.h"
+#include "client/gateway/api_request.h"
 #include "client/gateway/seats.h"
 #include "common/err.h"
 
@@ -77,7 +77,7 @@ void ntx_call_close(struct ntx_call *c); /* NULL is fine */
  * waits for one. */
 void ntx_call_client(struct ntx_call *c, bool takes);
 
-int ntx_call_ask(struct ntx_call *c, const struct ntx_ask *a, struct ntx_err *err); /* all its choices */
+int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct ntx_err *err); /* all its choices */
 /* What the vocabulary says: text to tokens, tokens to text, or the prompt for what goes between text and suffix. An event WORDS. */
 struct ntx_call_text {
     const char *text, *suffix;

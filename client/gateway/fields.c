@@ -1,6 +1,6 @@
 /* fields.c: all members of requests that ntx knows, and what becomes of each: see field.h. Names are those of the APIs' own documents
  * (OpenAI, Anthropic, Ollama, llama-server), whether ntx has what they ask for or not. */
-#include "client/gateway/ask_fields.h"
+#include "client/gateway/request_fields.h"
 #include "client/gateway/field.h"
 
 /* Objects, short for the rows. */
@@ -101,7 +101,7 @@ const struct ntx_field ntx_field_table[] = {
     {OF(TOKENIZE), "parse_special", NTX_FIELD_BOOL, NTX_TOKENIZE_SPECIAL, 0, 0, NULL, NULL},
 
     /* ---- how it is written */
-    COUNT(CHAT | TEXT, "n", AT(n), 1, NTX_ASK_CHOICES),
+    COUNT(CHAT | TEXT, "n", AT(n), 1, NTX_API_REQUEST_CHOICES),
     COUNT(CHAT | TEXT | CLAUDE, "max_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
     COUNT(CHAT, "max_completion_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
     COUNT(RESP, "max_output_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),

@@ -44,7 +44,7 @@ struct ntx_route {
     const char *method, *path;
     enum MHD_Result (*serve)(struct ntx_request *q);
     const struct ntx_shape *shape; /* of its errors, too */
-    enum ntx_ask_api api;
+    enum ntx_api_request_api api;
     bool open; /* without a key */
 };
 

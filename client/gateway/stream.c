@@ -9,7 +9,7 @@
 enum { ALIVE_MS = 5000, BLOCK = 16384 };
 
 struct job {
-    struct ntx_ask *ask;
+    struct ntx_api_request *ask;
     struct ntx_call *call;
     struct ntx_answer answer;
     const struct ntx_http *http;
@@ -26,7 +26,7 @@ static void job_free(void *arg)
     ntx_call_close(j->call);
     ntx_answer_free(&j->answer);
     ntx_buf_free(&j->out);
-    ntx_ask_free(j->ask);
+    ntx_api_request_free(j->ask);
     free(j);
 }
 
@@ -36,7 +36,7 @@ static int take_fault(const struct job *j, int rc, const struct ntx_err *err, st
 }
 
 /* How the loaded model writes calls, and what its template has for its thinking. */
-static int fit(struct ntx_call *c, struct ntx_ask *a, const struct ntx_reply_format **out, struct ntx_err *err)
+static int fit(struct ntx_call *c, struct ntx_api_request *a, const struct ntx_reply_format **out, struct ntx_err *err)
 {
     struct ntx_event e;
     int rc = ntx_call_status(c, err);
@@ -45,17 +45,17 @@ static int fit(struct ntx_call *c, struct ntx_ask *a, const struct ntx_reply_for
     json_t *j = !rc && e.kind == NTX_EVENT_STATUS ? json_loads(e.text, 0, NULL) : NULL;
     const char *name = json_string_value(json_object_get(j, "reply_format"));
     *out = a->tools ? ntx_reply_by_name(name && *name ? name : "plain") : NULL;
-    if (!rc && ntx_ask_think(a, json_object_get(j, "template_names")))
+    if (!rc && ntx_api_request_think(a, json_object_get(j, "template_names")))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
     json_decref(j);
     return rc;
 }
 
 /* The prompt of an infill becomes tokens, the model's own around what was given. */
-static int infill(struct ntx_call *c, struct ntx_ask *a, struct ntx_err *err)
+static int infill(struct ntx_call *c, struct ntx_api_request *a, struct ntx_err *err)
 {
     struct ntx_event e;
-    struct ntx_ask_prompt *p = a->prompts;
+    struct ntx_api_request_prompt *p = a->prompts;
     struct ntx_call_text t = {.text = p->text, .len = p->len, .suffix = a->suffix, .n_suffix = a->n_suffix, .bos = true, .infill = true};
     int rc = ntx_call_text(c, &t, err);
     if (!rc)
@@ -84,12 +84,12 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
         return NULL;
     j->http = q->http;
     j->conn = q->conn;
-    int rc = ntx_ask_read(q->route->api, q->body.n ? q->body.p : "", q->body.n, &j->ask, f);
+    int rc = ntx_api_request_read(q->route->api, q->body.n ? q->body.p : "", q->body.n, &j->ask, f);
     ntx__http_body_done(q);
     if (!rc) {
         rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &j->call, &err);
         ntx__model_name(ntx__http_gate(q->http), model);
-        if (!rc && (j->ask->tools || ntx_ask_thinks(j->ask)))
+        if (!rc && (j->ask->tools || ntx_api_request_thinks(j->ask)))
             rc = fit(j->call, j->ask, &format, &err);
         q->ignored = j->ask->ignored;
         if (!rc && j->ask->suffix)
@@ -97,7 +97,7 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
         int made = ntx_answer_init(&j->answer, j->ask, q->route->shape, model, format);
         rc = rc ? rc : made;
         if (!rc)
-            rc = ntx_call_ask(j->call, j->ask, &err);
+            rc = ntx_call_request(j->call, j->ask, &err);
         if (rc)
             take_fault(j, rc, &err, f);
     }

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/gateway/ask_fields.h"
+#include "client/gateway/request_fields.h"
 
-int ntx__ask_effort(struct ntx_ask *a, const json_t *v, const char *name, struct ntx_fault *f)
+int ntx__request_effort(struct ntx_api_request *a, const json_t *v, const char *name, struct ntx_fault *f)
 {
     static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     const char *word = json_string_value(v);
@@ -26,7 +26,7 @@ int ntx__ask_effort(struct ntx_ask *a, const json_t *v, const char *name, struct
     return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' is none, minimal, low, medium, high, xhigh or max", name);
 }
 
-int ntx__ask_switch(struct ntx_ask *a, const json_t *v, const char *name, struct ntx_fault *f)
+int ntx__request_switch(struct ntx_api_request *a, const json_t *v, const char *name, struct ntx_fault *f)
 {
     if (!v || json_is_null(v))
         return 0;
@@ -37,7 +37,7 @@ int ntx__ask_switch(struct ntx_ask *a, const json_t *v, const char *name, struct
     return 0;
 }
 
-bool ntx_ask_thinks(const struct ntx_ask *a) { return a->think.state || a->think.effort[0] || a->think.budget || json_object_size(a->think.more); }
+bool ntx_api_request_thinks(const struct ntx_api_request *a) { return a->think.state || a->think.effort[0] || a->think.budget || json_object_size(a->think.more); }
 
 static bool has(const json_t *names, const char *name)
 {
@@ -70,7 +70,7 @@ static bool is_own(const char *name)
     return false;
 }
 
-static void set_more(struct ntx_ask *a, json_t *vars, const json_t *names)
+static void set_more(struct ntx_api_request *a, json_t *vars, const json_t *names)
 {
     const char *name;
     json_t *v;
@@ -79,9 +79,9 @@ static void set_more(struct ntx_ask *a, json_t *vars, const json_t *names)
             ntx_ignored_add(&a->ignored, "chat_template_kwargs", name);
 }
 
-int ntx_ask_think(struct ntx_ask *a, const json_t *names)
+int ntx_api_request_think(struct ntx_api_request *a, const json_t *names)
 {
-    struct ntx_ask_think *t = &a->think;
+    struct ntx_api_request_think *t = &a->think;
     json_t *vars = a->variables ? json_loads(a->variables, 0, NULL) : json_object();
     bool off = t->state == NTX_THINK_OFF, on = t->state == NTX_THINK_ON || (t->effort[0] && !off);
     names = a->messages ? names : NULL; /* a text has no template */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/gateway/ask_fields.h"
+#include "client/gateway/request_fields.h"
 #include "client/gateway/http.h"
 #include "common/util.h"
 
@@ -72,7 +72,7 @@ static json_t *counted(const struct ntx_event *e, const json_t *status)
 static json_t *tokenize(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
     const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt"), *text = content ? content : prompt;
-    struct ntx_ask_tokenize t = {.special = true, .bos = !content}; /* each as its own server has it */
+    struct ntx_api_request_tokenize t = {.special = true, .bos = !content}; /* each as its own server has it */
     struct ntx_err err = {0};
     struct ntx_event e;
     json_t *status = NULL, *made;
@@ -105,7 +105,7 @@ static json_t *both(json_t *text)
 
 static json_t *detokenize(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
-    struct ntx_ask a = {0};
+    struct ntx_api_request a = {0};
     struct ntx_event e;
     json_t *made = NULL;
     const json_t *list = json_object_get(body, "tokens");
@@ -118,11 +118,11 @@ static json_t *detokenize(struct ntx_request *q, struct ntx_call *c, const json_
         ntx_fault(f, NTX_FAULT_INVALID, "tokens", "'tokens' must be a list of tokens");
         return NULL;
     }
-    if (!ntx__ask_prompts(&a, list, f)) {
+    if (!ntx__request_prompts(&a, list, f)) {
         struct ntx_call_text ask = {.tokens = a.prompts->tokens, .n_tokens = a.prompts->n_tokens};
         made = ask_text(c, &ask, &e, f) ? NULL : both(ntx_json_text(e.text, e.len));
     }
-    ntx_ask_clear(&a);
+    ntx_api_request_clear(&a);
     return made;
 }
 
@@ -180,7 +180,7 @@ static json_t *vector(const struct ntx_event *e, bool coded)
 }
 
 /* A copy of the tokens of a text; *n of them, or NULL with f. */
-static int32_t *tokens_of(struct ntx_call *c, const struct ntx_ask_prompt *p, size_t *n, struct ntx_fault *f)
+static int32_t *tokens_of(struct ntx_call *c, const struct ntx_api_request_prompt *p, size_t *n, struct ntx_fault *f)
 {
     struct ntx_event e = {.ids = p->tokens, .n_ids = p->n_tokens};
     struct ntx_call_text t = {.text = p->text, .len = p->len, .bos = true};
@@ -202,7 +202,7 @@ struct embedding {
     size_t tokens; /* of all that were made */
 };
 
-static json_t *embed(struct ntx_call *c, const struct ntx_ask_prompt *p, struct embedding *as, struct ntx_fault *f)
+static json_t *embed(struct ntx_call *c, const struct ntx_api_request_prompt *p, struct embedding *as, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     struct ntx_event e;
@@ -237,7 +237,7 @@ static int read_form(const json_t *body, bool *coded, struct ntx_fault *f)
 }
 
 /* [vector], or NULL with f. */
-static json_t *embed_all(struct ntx_call *c, const struct ntx_ask *a, struct embedding *as, struct ntx_fault *f)
+static json_t *embed_all(struct ntx_call *c, const struct ntx_api_request *a, struct embedding *as, struct ntx_fault *f)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < a->n_prompts; i++)
@@ -261,16 +261,16 @@ static json_t *numbered(json_t *list)
 
 static json_t *embeddings(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
-    struct ntx_ask a = {0};
+    struct ntx_api_request a = {0};
     struct embedding as = {0};
     const json_t *model = json_object_get(body, "model");
     json_t *list = NULL;
     (void)q;
     if (model && !json_is_null(model) && !json_is_string(model))
         ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
-    else if (!ntx_fields_read(NTX_FIELDS_EMBEDDINGS, body, NULL, &q->ignored, f) && !read_form(body, &as.coded, f) && !ntx__ask_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
+    else if (!ntx_fields_read(NTX_FIELDS_EMBEDDINGS, body, NULL, &q->ignored, f) && !read_form(body, &as.coded, f) && !ntx__request_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
         list = embed_all(c, &a, &as, f);
-    ntx_ask_clear(&a);
+    ntx_api_request_clear(&a);
     return list ? json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", numbered(list), "model", json_is_string(model) ? json_string_value(model) : "", "usage", "prompt_tokens",
                             (json_int_t)as.tokens, "total_tokens", (json_int_t)as.tokens) : NULL;
 }
@@ -295,7 +295,7 @@ static int read_most(struct ntx_request *q, size_t *most, struct ntx_fault *f)
 static json_t *ollama_embed(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
     const json_t *input = json_object_get(body, "input");
-    struct ntx_ask a = {0};
+    struct ntx_api_request a = {0};
     struct embedding as = {0};
     bool cut = true;
     char model[128];
@@ -305,9 +305,9 @@ static json_t *ollama_embed(struct ntx_request *q, struct ntx_call *c, const jso
         return NULL;
     if (is_nothing(input))
         list = json_array();
-    else if (!ntx__ask_texts(&a, input, "input", INPUTS_MOST, f))
+    else if (!ntx__request_texts(&a, input, "input", INPUTS_MOST, f))
         list = embed_all(c, &a, &as, f);
-    ntx_ask_clear(&a);
+    ntx_api_request_clear(&a);
     ntx__model_name(ntx__http_gate(q->http), model);
     return list ? json_pack("{s:o, s:o, s:I, s:i, s:I}", "model", ntx_json_text(model, strlen(model)), "embeddings", list, "total_duration", (json_int_t)(ntx_now_ns() - since), "load_duration", 0,
                             "prompt_eval_count", (json_int_t)as.tokens) : NULL;

@@ -52,8 +52,8 @@ static void ring_box(struct ntx_canvas *c, const struct ntx_top *t, int x, int y
     ntx_canvas_box(c, x, y, BOX, 4, "ring");
     ntx_canvas_bar(c, x + 2, y + 1, BOX - 10, NTX_MARK_FLOW, full);
     ntx_canvas_right(c, x + BOX - 2, y + 1, NTX_MARK_PLAIN, "%3.0f %%", full * 100);
-    if (NOW(comp_tainted_slots))
-        ntx_canvas_text(c, x + 2, y + 2, NTX_MARK_BAD, "%" PRIu64 " tainted", NOW(comp_tainted_slots));
+    if (NOW(comp_quarantined_slots))
+        ntx_canvas_text(c, x + 2, y + 2, NTX_MARK_BAD, "%" PRIu64 " tainted", NOW(comp_quarantined_slots));
     else
         ntx_canvas_text(c, x + 2, y + 2, NTX_MARK_DIM, "%" PRIu64 " of %" PRIu64 " ready", NOW(comp_ring_ready), NOW(comp_ring_slots));
 }

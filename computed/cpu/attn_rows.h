@@ -67,7 +67,7 @@ INLINE void unpack_batch(struct many *t, const uint8_t *const *rows, uint32_t p,
 /* ---- scores */
 
 /* WIDTH rows of WIDTH values to as many columns: each step is the same perfect shuffle, and after as many as WIDTH has bits, rows are columns. */
-INLINE void turn_square(const float *x, size_t ld, float *y, size_t ld_y)
+INLINE void transpose_square(const float *x, size_t ld, float *y, size_t ld_y)
 {
     fpart v[WIDTH], u[WIDTH];
     ipart low, high;
@@ -88,11 +88,11 @@ INLINE void turn_square(const float *x, size_t ld, float *y, size_t ld_y)
         memcpy(y + (size_t)i * ld_y, &v[i], sizeof v[i]);
 }
 
-INLINE void turn_batch(struct many *t, uint32_t ld)
+INLINE void transpose_batch(struct many *t, uint32_t ld)
 {
     for (uint32_t i = 0; i < ld; i += WIDTH)
         for (uint32_t r = 0; r < BATCH; r += WIDTH)
-            turn_square(t->rows + r * ld + i, ld, t->turned + i * BATCH + r, BATCH);
+            transpose_square(t->rows + r * ld + i, ld, t->turned + i * BATCH + r, BATCH);
 }
 
 /* q.k of VECTORS vectors from m on with COLUMNS * WIDTH turned positions. Lanes of the 16 come in the order of the tree: 0 8 4 12 2 10 6 14 1 ..., so
@@ -135,7 +135,7 @@ INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t)
     const uint32_t ld = round_up(a->head_k, 16);
     for (uint32_t p = first_batch(a, t); p < t->n; p += BATCH) {
         unpack_batch(t, t->k, p, a->head_k);
-        turn_batch(t, ld);
+        transpose_batch(t, ld);
         for (uint32_t m = 0; m < t->n_vectors; m += VECTORS)
             for (uint32_t c = 0; c < BATCH && p + c < t->n; c += COLUMNS * WIDTH)
                 score_vectors(a, t, ld, m, c, t->w[m] + p + c);

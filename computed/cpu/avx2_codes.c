@@ -1,7 +1,7 @@
 /* avx2_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one or two rows of x at a time. Books hold whole entries of
- * values here (books.h); signs go to x. */
-#include "computed/cpu/avx2_octets.h"
-#include "computed/cpu/books.h"
+ * values here (codebooks.h); signs go to x. */
+#include "computed/cpu/avx2_x8.h"
+#include "computed/cpu/codebooks.h"
 
 /* Bit k of 32 to byte k: all ones where it is set, with the lowest bit always. */
 INLINE __m256i minus_ones(uint32_t bits)
@@ -20,17 +20,17 @@ INLINE uint32_t eight_signs(uint32_t s)
     return v | (p & 0x01010101) << 7;
 }
 
-INLINE __m256i four_entries(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+INLINE __m256i four_entries(const uint64_t *codebook, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
-    return _mm256_set_epi64x((long long)book[d], (long long)book[c], (long long)book[b], (long long)book[a]);
+    return _mm256_set_epi64x((long long)codebook[d], (long long)codebook[c], (long long)codebook[b], (long long)codebook[a]);
 }
 
-INLINE __m256i eight_entries(const uint32_t *book, const uint8_t *at, uint32_t ninth)
+INLINE __m256i eight_entries(const uint32_t *codebook, const uint8_t *at, uint32_t ninth)
 {
     uint32_t i[8];
     for (uint32_t k = 0; k < 8; k++)
         i[k] = at[k] | (ninth >> k & 1) << 8;
-    return _mm256_set_epi32((int)book[i[7]], (int)book[i[6]], (int)book[i[5]], (int)book[i[4]], (int)book[i[3]], (int)book[i[2]], (int)book[i[1]], (int)book[i[0]]);
+    return _mm256_set_epi32((int)codebook[i[7]], (int)codebook[i[6]], (int)codebook[i[5]], (int)codebook[i[4]], (int)codebook[i[3]], (int)codebook[i[2]], (int)codebook[i[1]], (int)codebook[i[0]]);
 }
 
 /* 32 values without and their signs, and the scales of 16 values each. */
@@ -48,7 +48,7 @@ INLINE struct part part_iq2_xxs(const uint8_t *w, uint32_t t)
     uint32_t word;
     memcpy(&word, q + 4, 4);
     int scale = (int)(2 * (word >> 28) + 1);
-    return (struct part){four_entries(book_iq2_xxs, q[0], q[1], q[2], q[3]), eight_signs(word), {scale, scale}};
+    return (struct part){four_entries(codebook_iq2_xxs, q[0], q[1], q[2], q[3]), eight_signs(word), {scale, scale}};
 }
 
 INLINE void odd_nibbles(struct part *g, uint32_t byte)
@@ -62,7 +62,7 @@ INLINE struct part part_iq2_xs(const uint8_t *w, uint32_t t)
     struct part g;
     uint16_t q[4];
     memcpy(q, w + 2 + 8 * t, 8);
-    g.v = four_entries(book_iq2_xs, q[0] & 511, q[1] & 511, q[2] & 511, q[3] & 511);
+    g.v = four_entries(codebook_iq2_xs, q[0] & 511, q[1] & 511, q[2] & 511, q[3] & 511);
     g.signs = eight_signs((uint32_t)(q[0] >> 9) | (uint32_t)(q[1] >> 9) << 7 | (uint32_t)(q[2] >> 9) << 14 | (uint32_t)(q[3] >> 9) << 21);
     odd_nibbles(&g, w[66 + t]);
     return g;
@@ -73,7 +73,7 @@ INLINE struct part part_iq2_s(const uint8_t *w, uint32_t t)
     struct part g;
     const uint8_t *q = w + 2 + 4 * t;
     const uint32_t up = w[66 + t];
-    g.v = four_entries(book_iq2_s, q[0] | (up & 3) << 8, q[1] | (up >> 2 & 3) << 8, q[2] | (up >> 4 & 3) << 8, q[3] | up >> 6 << 8);
+    g.v = four_entries(codebook_iq2_s, q[0] | (up & 3) << 8, q[1] | (up >> 2 & 3) << 8, q[2] | (up >> 4 & 3) << 8, q[3] | up >> 6 << 8);
     memcpy(&g.signs, w + 34 + 4 * t, 4);
     odd_nibbles(&g, w[74 + t]);
     return g;
@@ -84,12 +84,12 @@ INLINE struct part part_iq3_xxs(const uint8_t *w, uint32_t t)
     uint32_t word;
     memcpy(&word, w + 66 + 4 * t, 4);
     int scale = (int)(2 * (word >> 28) + 1);
-    return (struct part){eight_entries(book_iq3_xxs, w + 2 + 8 * t, 0), eight_signs(word), {scale, scale}};
+    return (struct part){eight_entries(codebook_iq3_xxs, w + 2 + 8 * t, 0), eight_signs(word), {scale, scale}};
 }
 
 INLINE struct part part_iq3_s(const uint8_t *w, uint32_t t)
 {
-    struct part g = {.v = eight_entries(book_iq3_s, w + 2 + 8 * t, w[66 + t])};
+    struct part g = {.v = eight_entries(codebook_iq3_s, w + 2 + 8 * t, w[66 + t])};
     memcpy(&g.signs, w + 74 + 4 * t, 4);
     g.scale[0] = g.scale[1] = 2 * (w[106 + t / 2] >> t % 2 * 4 & 15) + 1;
     return g;
@@ -128,7 +128,7 @@ INLINE struct part part_iq1_s(const uint8_t *w, uint32_t t)
     uint16_t h;
     memcpy(&h, w + 34 + 2 * t, 2);
     const int scale = 2 * (h >> 12 & 7) + 1;
-    const __m256i v = four_entries(book_iq1, q[0] | (h & 7u) << 8, q[1] | (h >> 3 & 7u) << 8, q[2] | (h >> 6 & 7u) << 8, q[3] | (h >> 9 & 7u) << 8);
+    const __m256i v = four_entries(codebook_iq1, q[0] | (h & 7u) << 8, q[1] | (h >> 3 & 7u) << 8, q[2] | (h >> 6 & 7u) << 8, q[3] | (h >> 9 & 7u) << 8);
     return (struct part){_mm256_add_epi8(v, bytes256(h >> 15 ? -1 : 1)), 0, {scale, scale}};
 }
 
@@ -139,7 +139,7 @@ INLINE struct part part_iq1_m(const uint8_t *w, uint32_t t)
 {
     const uint8_t *q = w + 4 * t;
     const uint32_t h = (uint32_t)w[32 + 2 * t] | (uint32_t)w[33 + 2 * t] << 8, s = ((uint32_t)w[48 + t / 2 * 2] | (uint32_t)w[49 + t / 2 * 2] << 8) >> t % 2 * 6;
-    const __m256i v = four_entries(book_iq1, q[0] | (h & 7) << 8, q[1] | (h >> 4 & 7) << 8, q[2] | (h >> 8 & 7) << 8, q[3] | (h >> 12 & 7) << 8);
+    const __m256i v = four_entries(codebook_iq1, q[0] | (h & 7) << 8, q[1] | (h >> 4 & 7) << 8, q[2] | (h >> 8 & 7) << 8, q[3] | (h >> 12 & 7) << 8);
     const __m256i more = _mm256_set_epi64x(more_or_less(h >> 12), more_or_less(h >> 8), more_or_less(h >> 4), more_or_less(h));
     return (struct part){_mm256_add_epi8(v, more), 0, {(int)(2 * (s & 7) + 1), (int)(2 * (s >> 3 & 7) + 1)}};
 }
@@ -182,8 +182,8 @@ INLINE __m256i ternary_tq1_0(const uint8_t *w, uint32_t t)
     const __m128i low = digits(load128(w + 32), _mm256_set1_epi16(power[2 * (t - 5)]));
     if (t < 7)
         return _mm256_set_m128i(digits(load128(w + 32), _mm256_set1_epi16(power[2 * (t - 5) + 1])), low);
-    const __m256i by_fours = _mm256_set_epi64x(0x001b001b001b001b, 0x0009000900090009, 0x0003000300030003, 0x0001000100010001);
-    return _mm256_set_m128i(digits(_mm_set1_epi32(last), by_fours), low);
+    const __m256i by_x4 = _mm256_set_epi64x(0x001b001b001b001b, 0x0009000900090009, 0x0003000300030003, 0x0001000100010001);
+    return _mm256_set_m128i(digits(_mm_set1_epi32(last), by_x4), low);
 }
 
 typedef __m256i ternary_fn(const uint8_t *w, uint32_t t);

@@ -112,7 +112,7 @@ INLINE void widen_heads(__m256i heads, enum scales scales, __m256 *d, __m256 *m)
 }
 
 /* 32s b .. b + 7 for each row; n of them exist. */
-INLINE void dot_octet(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row *x, const int rows, const struct simple_kind *kind,
+INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row *x, const int rows, const struct simple_kind *kind,
                       __m256 *acc)
 {
     const bool halves = kind->scales == TWO_E4M3;
@@ -153,9 +153,9 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, co
         for (size_t at = 0; at < 8 / kind->parts * kind->block_bytes; at += 64)
             _mm_prefetch(p + AHEAD + at, _MM_HINT_T0);
         if (nb - b >= 8)
-            dot_octet(w, b, 8, x, rows, kind, acc[b / 8 % 2]);
+            dot_x8(w, b, 8, x, rows, kind, acc[b / 8 % 2]);
         else
-            dot_octet(w, b, nb - b, x, rows, kind, acc[b / 8 % 2]);
+            dot_x8(w, b, nb - b, x, rows, kind, acc[b / 8 % 2]);
     }
 }
 

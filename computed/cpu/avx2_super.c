@@ -2,7 +2,7 @@
  *
  * 32 products at a time are summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their sub-block's scale and added up in
  * int32. */
-#include "computed/cpu/avx2_octets.h"
+#include "computed/cpu/avx2_x8.h"
 
 INLINE __m256i shifted_right(__m256i v, int bits) { return bits ? _mm256_srli_epi16(v, bits) : v; }
 

@@ -135,7 +135,7 @@ extern bool ntx__cpu_permutes_bytes; /* pick.c */
  * seven bits; scales of 32 or 16 values each, none of ternary types; d as it is stored. */
 enum { RAISED = 64, RAISED_LOG2 = 6 };
 #define AVX512_DECLARE_TURN(TYPE, type, ...) \
-    void ntx__turn512_##type(const uint8_t *const w[NTX_SLICE_OUTS], uint8_t (*values)[64], int32_t (*scales)[NTX_SLICE_OUTS], float *d);
+    void ntx__transpose512_##type(const uint8_t *const w[NTX_SLICE_OUTS], uint8_t (*values)[64], int32_t (*scales)[NTX_SLICE_OUTS], float *d);
 AVX512_CODES(AVX512_DECLARE_TURN)
 
 /* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4: bands of outputs whose weights stay in the cache while

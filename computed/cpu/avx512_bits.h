@@ -31,7 +31,7 @@ INLINE void turn_quads(const __m512i r[4], __m512i v[4])
 }
 
 /* Dword `at` / 4 + k of each of 16 rows, in v[k]. */
-INLINE void turn16(const uint8_t *const w[NTX_SLICE_OUTS], size_t at, __m512i v[4])
+INLINE void transpose16(const uint8_t *const w[NTX_SLICE_OUTS], size_t at, __m512i v[4])
 {
     __m512i r[4];
     for (size_t j = 0; j < 4; j++) { /* rows j, 4 + j, 8 + j, 12 + j */

@@ -1,12 +1,12 @@
 /* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a time, by quads of super-blocks
  * (avx512_quads.h).
  *
- * Codes are looked up as avx512_books.h says. Values are taken by planes: a register has the i-th value of each of the 64 entries, which is a shift
+ * Codes are looked up as avx512_codebooks.h says. Values are taken by planes: a register has the i-th value of each of the 64 entries, which is a shift
  * of the codes and a permute of the levels, and meets a copy of x that lies by planes, too. What is whole in a lane then has one scale. Raised values
  * have seven bits and meet x as those of Q6_K do. TQ1_0's digits lie by planes as they are.
  *
  * Wants VBMI and BITALG besides what the other files want; without them, and for rows of more than 65536 columns, AVX2's stand in. */
-#include "computed/cpu/avx512_books.h"
+#include "computed/cpu/avx512_codebooks.h"
 #include "computed/cpu/avx512_quads.h"
 
 /* 64 codes, by bytes; the signs of their values, a bit each, in the values' order (of IQ1 all ones where a code's values are one less); scales of 16
@@ -163,7 +163,7 @@ static const _Alignas(64) uint8_t signed_3_xxs[3][64] = SIGNED_3_ALL(LEVEL_3_xxs
 INLINE __m512i bits_or(__m512i a, __m512i b, __m512i mask) { return _mm512_ternarylogic_epi32(a, b, mask, 0xe4); }
 
 /* Plane i of values of two bits: of signs their i-th bits, brought to where a table wants them. */
-INLINE __m512i plane_of_eights(const struct codes *c, const __m512i signs[3], const int i)
+INLINE __m512i plane_of_x8(const struct codes *c, const __m512i signs[3], const int i)
 {
     const __m512i code = _mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (unsigned)(i % 4));
     const int way = i < 2 ? 0 : i < 6 ? 1 : 2, bit = way == 0 ? i + 4 : way == 1 ? i : i - 4;
@@ -171,7 +171,7 @@ INLINE __m512i plane_of_eights(const struct codes *c, const __m512i signs[3], co
 }
 
 /* Two blocks against x from block b on: a register of sums, the first block's in the lower half. sub: values that share a scale. */
-INLINE void multiply_eights(const struct codes *c, const bool iq1, const int sub, const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
+INLINE void multiply_x8(const struct codes *c, const bool iq1, const int sub, const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
 {
     const __m512i less = _mm512_and_si512(c->signs, bytes512(2));
     const __m512i signs[3] = {_mm512_slli_epi16(c->signs, 4), c->signs, _mm512_srli_epi16(c->signs, 4)};
@@ -183,7 +183,7 @@ INLINE void multiply_eights(const struct codes *c, const bool iq1, const int sub
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         __m512i v = iq1 ? _mm512_sub_epi8(_mm512_permutexvar_epi8(_mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (unsigned)(i % 4)), levels_1()), less)
-                        : plane_of_eights(c, signs, i);
+                        : plane_of_x8(c, signs, i);
         for (int r = 0; r < rows; r++) {
             const __m512i q = load512(x[r].q + b * NTX_QKK + 64 * (size_t)i);
             if (sub == 16)
@@ -197,7 +197,7 @@ INLINE void multiply_eights(const struct codes *c, const bool iq1, const int sub
 }
 
 /* One block; its scales are of 32 values, 16 bytes of two planes or two lanes. */
-INLINE void multiply_fours(const struct codes *c, const uint8_t (*levels)[64], const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
+INLINE void multiply_x4(const struct codes *c, const uint8_t (*levels)[64], const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
 {
     const __m256i s16 = _mm512_castsi512_si256(c->scales);
     const __m512i scale = _mm512_permutexvar_epi32(_mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0), _mm512_srli_epi32(c->scales, 16));
@@ -344,7 +344,7 @@ INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
         _Pragma(unroll) for (size_t k = 0; k < 2; k++) {                                             \
             struct codes c;                                                                          \
             codes_##type(q->w + 2 * k, &c);                                                          \
-            multiply_eights(&c, iq1, sub, x, q->block + 2 * k, rows, acc[k]);                        \
+            multiply_x8(&c, iq1, sub, x, q->block + 2 * k, rows, acc[k]);                        \
         }                                                                                            \
         for (int r = 0; r < rows; r++)                                                               \
             out[r].i = fold_pairs(acc[0][r], acc[1][r]);                                             \
@@ -357,7 +357,7 @@ INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
             struct codes c;                                                                          \
             __m512i one[4];                                                                          \
             codes_##type(q->w[k], &c);                                                               \
-            multiply_fours(&c, levels, x, q->block + k, rows, one);                                  \
+            multiply_x4(&c, levels, x, q->block + k, rows, one);                                  \
             for (int r = 0; r < rows; r++)                                                           \
                 acc[r][k] = one[r];                                                                  \
         }                                                                                            \

@@ -108,7 +108,7 @@ static inline uint32_t ntx_attn_from(const struct ntx_attn *a, uint32_t r)
 }
 
 /* A panel of the matrix S of a head of a delta net: columns for n_values of its values, 16 or 32, a row of them for each key. */
-struct ntx_delta {
+struct ntx_delta_net {
     const float *from;           /* [n_keys x n_values] S */
     float *to;                   /* the same, may be `from`: decay * S + k (x) d, the product rounded first, then fused */
     uint32_t n_keys, n_values;
@@ -152,7 +152,7 @@ struct ntx_cpu_ops {
     /* y[c] = silu(sum over j of w[j][c] * x[j][c], fused, in order); n a multiple of 16 */
     void (*conv)(const float *w, const float *const *x, uint32_t taps, uint32_t n, float *y);
     void (*unit)(float *x, float eps, uint32_t n);                            /* x / sqrt(sum of squares + eps), that sum as rmsnorm's */
-    void (*delta)(const struct ntx_delta *a);
+    void (*delta)(const struct ntx_delta_net *a);
     void (*index)(const struct ntx_index *a);
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n);             /* round to nearest even */
     /* the n values of position `at` of a block, of one head */

@@ -432,7 +432,7 @@ INLINE void interleave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const st
                 w[o] = scratch + o * row_bytes + b * p->block_bytes;
             for (size_t k = 0; k < p->block_bytes / 16; k++) {
                 __m512i v[4];
-                turn16(w, ntx__behind_head(p) + 16 * (p->order ? p->order[k] : k), v);
+                transpose16(w, ntx__behind_head(p) + 16 * (p->order ? p->order[k] : k), v);
                 for (size_t i = 0; i < 4; i++)
                     _mm512_storeu_si512(to + at.words + 64 * (4 * k + i), v[i]);
             }

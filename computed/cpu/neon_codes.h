@@ -3,7 +3,7 @@
 #ifndef NTX_COMPUTED_CPU_NEON_CODES_H
 #define NTX_COMPUTED_CPU_NEON_CODES_H
 
-#include "computed/cpu/books.h"
+#include "computed/cpu/codebooks.h"
 
 /* For seven signs, eight factors of 1 and -1: the number of minuses is even. */
 #define FACTOR(s, i) ((uint64_t)((s) >> (i) & 1 ? 255 : 1) << 8 * (i))
@@ -26,16 +26,16 @@ static const uint64_t neon_signs[256] = {SIGNS_64(0) SIGNS_64(64) SIGNS_64(128) 
 #define FIFTHS_64(s) FIFTHS_8(s) FIFTHS_8((s) + 8) FIFTHS_8((s) + 16) FIFTHS_8((s) + 24) FIFTHS_8((s) + 32) FIFTHS_8((s) + 40) FIFTHS_8((s) + 48) FIFTHS_8((s) + 56)
 static const uint64_t neon_fifths[256] = {FIFTHS_64(0) FIFTHS_64(64) FIFTHS_64(128) FIFTHS_64(192)};
 
-INLINE int8x16_t two_eights(const uint64_t *book, size_t a, size_t b)
+INLINE int8x16_t two_x8(const uint64_t *codebook, size_t a, size_t b)
 {
-    return vreinterpretq_s8_u64(vld1q_lane_u64(book + b, vcombine_u64(vld1_u64(book + a), vcreate_u64(0)), 1));
+    return vreinterpretq_s8_u64(vld1q_lane_u64(codebook + b, vcombine_u64(vld1_u64(codebook + a), vcreate_u64(0)), 1));
 }
 
 /* The same by two plain loads, which take an index; one into a register's half takes an address, which is to be added up first. */
-INLINE int8x16_t zipped_eights(const uint64_t *book, size_t a, size_t b)
+INLINE int8x16_t zipped_x8(const uint64_t *codebook, size_t a, size_t b)
 {
     const uint64x1_t none = vcreate_u64(0);
-    return vreinterpretq_s8_u64(vzip1q_u64(vcombine_u64(vld1_u64(book + a), none), vcombine_u64(vld1_u64(book + b), none)));
+    return vreinterpretq_s8_u64(vzip1q_u64(vcombine_u64(vld1_u64(codebook + a), none), vcombine_u64(vld1_u64(codebook + b), none)));
 }
 
 /* What says which entries, of one row or of two. */
@@ -44,24 +44,24 @@ struct fields {
 };
 
 /* Bits `at` and `width` of four fields of `step` bits each. */
-INLINE struct pair four_eights(const uint64_t *book, struct from w, struct fields f, int at, int step, int width)
+INLINE struct pair four_x8(const uint64_t *codebook, struct from w, struct fields f, int at, int step, int width)
 {
     const size_t most = ((size_t)1 << width) - 1;
     const int k = at + (w.take == LAST ? step : 0);
     if (w.take == ALONE)
-        return (struct pair){{two_eights(book, f.a >> k & most, f.a >> (k + step) & most), two_eights(book, f.a >> (k + 2 * step) & most, f.a >> (k + 3 * step) & most)}};
-    return (struct pair){{zipped_eights(book, f.a >> k & most, f.b >> k & most), zipped_eights(book, f.a >> (k + 2 * step) & most, f.b >> (k + 2 * step) & most)}};
+        return (struct pair){{two_x8(codebook, f.a >> k & most, f.a >> (k + step) & most), two_x8(codebook, f.a >> (k + 2 * step) & most, f.a >> (k + 3 * step) & most)}};
+    return (struct pair){{zipped_x8(codebook, f.a >> k & most, f.b >> k & most), zipped_x8(codebook, f.a >> (k + 2 * step) & most, f.b >> (k + 2 * step) & most)}};
 }
 
 /* Of four fields of a row; of two of each of two rows. */
-INLINE int8x16_t four_fours(const uint32_t *book, struct from w, struct fields f, int step)
+INLINE int8x16_t four_x4(const uint32_t *codebook, struct from w, struct fields f, int step)
 {
     const size_t most = ((size_t)1 << (step == 8 ? 8 : 9)) - 1;
     const uint64_t low = w.take == LAST ? f.a >> 2 * step : f.a, high = w.take == ALONE ? f.a >> 2 * step : w.take == FIRST ? f.b : f.b >> 2 * step;
-    uint32x4_t v = vld1q_dup_u32(book + (low & most));
-    v = vld1q_lane_u32(book + (low >> step & most), v, 1);
-    v = vld1q_lane_u32(book + (high & most), v, 2);
-    return vreinterpretq_s8_u32(vld1q_lane_u32(book + (high >> step & most), v, 3));
+    uint32x4_t v = vld1q_dup_u32(codebook + (low & most));
+    v = vld1q_lane_u32(codebook + (low >> step & most), v, 1);
+    v = vld1q_lane_u32(codebook + (high & most), v, 2);
+    return vreinterpretq_s8_u32(vld1q_lane_u32(codebook + (high >> step & most), v, 3));
 }
 
 INLINE struct pair times(struct pair v, struct pair f)
@@ -88,11 +88,11 @@ INLINE struct fields words64(struct from w, size_t at) { return (struct fields){
 
 INLINE struct fields words32(struct from w, size_t at) { return (struct fields){word32(w.a + at), word32(w.b + at)}; }
 
-INLINE struct pair values_q1_0(struct from w, uint32_t part) { return four_eights(neon_signs, w, words32(w, 2 + 4 * part), 0, 8, 8); }
+INLINE struct pair values_q1_0(struct from w, uint32_t part) { return four_x8(neon_signs, w, words32(w, 2 + 4 * part), 0, 8, 8); }
 
 INLINE struct pair with_fifths(struct pair p, struct from w, size_t at)
 {
-    const struct pair f = four_eights(neon_fifths, w, words32(w, at), 0, 8, 8);
+    const struct pair f = four_x8(neon_fifths, w, words32(w, at), 0, 8, 8);
     return (struct pair){{vorrq_s8(p.v[0], f.v[0]), vorrq_s8(p.v[1], f.v[1])}};
 }
 
@@ -102,13 +102,13 @@ INLINE struct pair values_q5_1(struct from w, uint32_t part) { (void)part; retur
 INLINE struct pair values_iq2_xxs(struct from w, int t)
 {
     const struct fields f = words64(w, 2 + 8 * t);
-    return times(four_eights(book_iq2_xxs, w, f, 0, 8, 8), four_eights(neon_factors, w, f, 32, 7, 7));
+    return times(four_x8(codebook_iq2_xxs, w, f, 0, 8, 8), four_x8(neon_factors, w, f, 32, 7, 7));
 }
 
 INLINE struct pair values_iq2_xs(struct from w, int t)
 {
     const struct fields f = words64(w, 2 + 8 * t);
-    return times(four_eights(book_iq2_xs, w, f, 0, 16, 9), four_eights(neon_factors, w, f, 9, 16, 7));
+    return times(four_x8(codebook_iq2_xs, w, f, 0, 16, 9), four_x8(neon_factors, w, f, 9, 16, 7));
 }
 
 INLINE uint64_t indices_iq2_s(const uint8_t *w, int t)
@@ -120,14 +120,14 @@ INLINE uint64_t indices_iq2_s(const uint8_t *w, int t)
 INLINE struct pair values_iq2_s(struct from w, int t)
 {
     const struct fields f = {indices_iq2_s(w.a, t), indices_iq2_s(w.b, t)};
-    return times(four_eights(book_iq2_s, w, f, 0, 16, 10), four_eights(neon_signs, w, (struct fields){~word32(w.a + 34 + 4 * t), ~word32(w.b + 34 + 4 * t)}, 0, 8, 8));
+    return times(four_x8(codebook_iq2_s, w, f, 0, 16, 10), four_x8(neon_signs, w, (struct fields){~word32(w.a + 34 + 4 * t), ~word32(w.b + 34 + 4 * t)}, 0, 8, 8));
 }
 
 INLINE struct pair values_iq3_xxs(struct from w, int t)
 {
     const struct fields f = words64(w, 2 + 8 * t), signs = words32(w, 66 + 4 * t);
-    const struct pair v = {{four_fours(book_iq3_xxs, w, f, 8), four_fours(book_iq3_xxs, w, (struct fields){f.a >> 32, f.b >> 32}, 8)}};
-    return times(v, four_eights(neon_factors, w, signs, 0, 7, 7));
+    const struct pair v = {{four_x4(codebook_iq3_xxs, w, f, 8), four_x4(codebook_iq3_xxs, w, (struct fields){f.a >> 32, f.b >> 32}, 8)}};
+    return times(v, four_x8(neon_factors, w, signs, 0, 7, 7));
 }
 
 INLINE uint64x2_t indices_iq3_s(const uint8_t *w, int t)
@@ -140,7 +140,7 @@ INLINE uint64x2_t indices_iq3_s(const uint8_t *w, int t)
 INLINE struct pair values_iq3_s(struct from w, int t)
 {
     const uint64x2_t a = indices_iq3_s(w.a, t), b = indices_iq3_s(w.b, t);
-    const struct pair v = {{four_fours(book_iq3_s, w, (struct fields){vgetq_lane_u64(a, 0), vgetq_lane_u64(b, 0)}, 16), four_fours(book_iq3_s, w, (struct fields){vgetq_lane_u64(a, 1), vgetq_lane_u64(b, 1)}, 16)}};
+    const struct pair v = {{four_x4(codebook_iq3_s, w, (struct fields){vgetq_lane_u64(a, 0), vgetq_lane_u64(b, 0)}, 16), four_x4(codebook_iq3_s, w, (struct fields){vgetq_lane_u64(a, 1), vgetq_lane_u64(b, 1)}, 16)}};
     return with_signs(v, w, 74 + 4 * t);
 }
 
@@ -154,7 +154,7 @@ INLINE uint64_t indices_iq1_s(const uint8_t *w, int t)
 
 INLINE struct pair values_iq1_s(struct from w, int t) /* without what is more or less */
 {
-    return four_eights(book_iq1, w, (struct fields){indices_iq1_s(w.a, t), indices_iq1_s(w.b, t)}, 0, 16, 11);
+    return four_x8(codebook_iq1, w, (struct fields){indices_iq1_s(w.a, t), indices_iq1_s(w.b, t)}, 0, 16, 11);
 }
 
 INLINE uint64_t indices_iq1_m(const uint8_t *w, int t)
@@ -170,7 +170,7 @@ INLINE struct pair values_iq1_m(struct from w, int t)
 {
 #define EIGHT_OF(n) n, n, n, n, n, n, n, n
     static const int8_t more[4][16] = {{EIGHT_OF(1), EIGHT_OF(1)}, {EIGHT_OF(-1), EIGHT_OF(1)}, {EIGHT_OF(1), EIGHT_OF(-1)}, {EIGHT_OF(-1), EIGHT_OF(-1)}};
-    struct pair v = four_eights(book_iq1, w, (struct fields){indices_iq1_m(w.a, t), indices_iq1_m(w.b, t)}, 0, 16, 11);
+    struct pair v = four_x8(codebook_iq1, w, (struct fields){indices_iq1_m(w.a, t), indices_iq1_m(w.b, t)}, 0, 16, 11);
     for (int k = 0; k < 2; k++) {
         const uint8_t a = w.a[32 + 2 * t + k], b = w.b[32 + 2 * t + k];
         const int bit = w.take == LAST ? 7 : 3;
@@ -184,7 +184,7 @@ INLINE int8x16_t top_digits(uint8x16_t v) { return vreinterpretq_s8_u8(vsubq_u8(
 
 INLINE struct pair values_tq1_0(struct from w, int t)
 {
-    static const uint8_t power[5] = {1, 3, 9, 27, 81}, by_fours[3][16] = {{1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27}, {1, 1, 1, 1, 3, 3, 3, 3, 1, 1, 1, 1, 3, 3, 3, 3}, {9, 9, 9, 9, 27, 27, 27, 27, 9, 9, 9, 9, 27, 27, 27, 27}};
+    static const uint8_t power[5] = {1, 3, 9, 27, 81}, by_x4[3][16] = {{1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27}, {1, 1, 1, 1, 3, 3, 3, 3, 1, 1, 1, 1, 3, 3, 3, 3}, {9, 9, 9, 9, 27, 27, 27, 27, 9, 9, 9, 9, 27, 27, 27, 27}};
     if (t < 5)
         return (struct pair){{top_digits(vmulq_u8(bytes16(w, 0), vdupq_n_u8(power[t]))), top_digits(vmulq_u8(bytes16(w, 16), vdupq_n_u8(power[t])))}};
     const uint8x16_t v = bytes16(w, 32);
@@ -193,7 +193,7 @@ INLINE struct pair values_tq1_0(struct from w, int t)
         return (struct pair){{first, top_digits(vmulq_u8(v, vdupq_n_u8(power[2 * (t - 5) + 1])))}};
     const uint32x2_t a = vreinterpret_u32_u8(vld1_u8(w.a + 44));
     const uint8x16_t last = vreinterpretq_u8_u32(w.take == ALONE ? vdupq_lane_u32(a, 1) : vcombine_u32(vdup_n_u32(word32(w.a + 48)), vdup_n_u32(word32(w.b + 48))));
-    return (struct pair){{first, top_digits(vmulq_u8(last, vld1q_u8(by_fours[w.take])))}};
+    return (struct pair){{first, top_digits(vmulq_u8(last, vld1q_u8(by_x4[w.take])))}};
 }
 
 /* ---- scales: 2 n + 1 */

@@ -21,19 +21,19 @@ INLINE int32x4_t beginning(const struct simple_kind *kind, int32_t sum_of_x)
 INLINE struct pair ordered_x(const int8_t *x, const struct simple_kind *kind) { return kind->parts > 1 ? by_bits(x) : load_pair(x); }
 
 /* 32 values of a quarter. parts > 1: of Q1_0. */
-INLINE struct octet octet_of(const struct simple_kind *kind, const uint8_t *words, const struct ntx__interleave_pattern *pattern)
+INLINE struct x8 x8_of(const struct simple_kind *kind, const uint8_t *words, const struct ntx__interleave_pattern *pattern)
 {
     if (kind->parts == 1)
         return TILE_OCTET(kind->values, words, 0, pattern);
     const uint8x16_t unset = vld1q_u8(words);
-    struct octet v;
+    struct x8 v;
     for (int t = 0; t < 8; t++)
         v.v[t] = where_unset(unset, vdupq_n_u8((uint8_t)(1 << t)));
     return v;
 }
 
 /* begin: what sums begin with; of Q1_0, whose sums are doubled, the sum of x as a float. */
-INLINE float32x4_t dot_32(const struct simple_kind *kind, int32x4_t begin, const struct octet *v, struct pair x)
+INLINE float32x4_t dot_32(const struct simple_kind *kind, int32x4_t begin, const struct x8 *v, struct pair x)
 {
     static const int32_t twice_magic[4] = {MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23)};
     const int32x4_t sum = dot_16_values(dot_16_values(kind->parts > 1 ? loaded_again(twice_magic) : begin, v->v, x.v[0]), v->v + 4, x.v[1]);
@@ -68,7 +68,7 @@ static void order_rows(const struct pass *p, const struct simple_kind *kind, str
 
 INLINE void tile_by_four(const uint8_t *slice, uint32_t q, const struct ordered *x, const struct simple_kind *kind, const struct ntx__interleave_pattern *pattern, float32x4_t *acc)
 {
-    const struct octet v = octet_of(kind, slice + x->tile.words + 16 * q, pattern);
+    const struct x8 v = x8_of(kind, slice + x->tile.words + 16 * q, pattern);
     const float32x4_t d = quarter_scales(slice + x->tile.head, q, kind), dx = vld1q_f32(x->d);
 #define ROW(r)                                                                                                              \
     __asm__ volatile("" ::: "memory"); /* loads for all rows drawn to the beginning are more than the registers hold */     \
@@ -120,7 +120,7 @@ INLINE void tile_by_few(const uint8_t *words, const uint8_t *heads, const struct
 #define QUARTER(q)                                                                                                                                   \
     {                                                                                                                                                \
         __asm__ volatile("" ::: "memory");                                                                                                           \
-        const struct octet v = octet_of(kind, words + 16 * q, pattern);                                                                 \
+        const struct x8 v = x8_of(kind, words + 16 * q, pattern);                                                                 \
         const float32x4_t d = quarter_scales(heads, q, kind);                                                                                        \
         acc[q] = vfmaq_f32(acc[q], dot_32(kind, begin[0], &v, xs[0]), vmulq_f32(d, dx[0]));                                                                \
         if (rows == 2)                                                                                                                               \

@@ -7,7 +7,7 @@ SUPER_KINDS
 struct tile_kind {
     const struct super_kind *kind;
     heads_fn *heads;
-    octet_fn *octet;
+    x8_fn *x8;
 };
 
 INLINE void quarter_by_rows(const struct tiles *tile, uint32_t q, const struct q8k_row *x, uint32_t b, const int rows, const struct tile_kind *of, float32x4_t *acc)
@@ -23,7 +23,7 @@ INLINE void quarter_by_rows(const struct tiles *tile, uint32_t q, const struct q
         widen_bytes(bytes.min, of->kind, h.less.v);
     h.d = bytes.d;
     h.m = bytes.m;
-    outs_by_rows(of->kind, &h, of->octet, &words, b, x, rows, acc);
+    outs_by_rows(of->kind, &h, of->x8, &words, b, x, rows, acc);
 }
 
 INLINE void four_rows(const struct pass *p, const struct tile_kind *of)
@@ -79,8 +79,8 @@ INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const 
 }
 
 #define INTERLEAVED_SUPER(TYPE, type, ...)                                                                                                                      \
-    INLINE struct octet octet_##type(const struct super_kind *kind, const uint8_t *const *w, int t) { return TILE_OCTET(kind->values, *w, t, &ntx__pattern_##type); } \
-    static const struct tile_kind tile_##type = {&super_##type, heads_##type, octet_##type};                                                                     \
+    INLINE struct x8 x8_##type(const struct super_kind *kind, const uint8_t *const *w, int t) { return TILE_OCTET(kind->values, *w, t, &ntx__pattern_##type); } \
+    static const struct tile_kind tile_##type = {&super_##type, heads_##type, x8_##type};                                                                     \
     static void rows1_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 1, &tile_##type); }                                                    \
     static void rows2_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 2, &tile_##type); }                                                    \
     static void rows4_##type(const struct pass *p, char *room)                                                                                              \

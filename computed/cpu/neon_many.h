@@ -43,14 +43,14 @@ INLINE int32x4_t dot_16_values(int32x4_t sum, const int8x16_t v[4], int8x16_t x)
 }
 
 /* 32 values of four outputs, fours by fours. */
-struct octet {
+struct x8 {
     int8x16_t v[8];
 };
 
 /* The same of a quarter of a tile: values(w, part) of a struct from. */
 #define TILE_OCTET(values, words, part, pattern)                                                                             \
     ({                                                                                                                       \
-        struct octet o_;                                                                                                     \
+        struct x8 o_;                                                                                                     \
         for (int k_ = 0; k_ < 4; k_++) {                                                                                     \
             const struct pair p_ = (values)(quarter(words, FOURS, k_, pattern), part);                                       \
             o_.v[k_] = p_.v[0];                                                                                              \

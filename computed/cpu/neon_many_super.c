@@ -8,7 +8,7 @@ SUPER_KINDS
 #define OCTET(kind, w, t)                                                                                                    \
     ({                                                                                                                       \
         const struct quad even_ = QUAD(kind, (w)[0], (w)[2], t), odd_ = QUAD(kind, (w)[1], (w)[3], t);                       \
-        struct octet o_;                                                                                                     \
+        struct x8 o_;                                                                                                     \
         for (int k_ = 0; k_ < 4; k_++) {                                                                                     \
             const int32x4_t a_ = vreinterpretq_s32_s8(even_.v[k_]), b_ = vreinterpretq_s32_s8(odd_.v[k_]);                   \
             o_.v[2 * k_] = vreinterpretq_s8_s32(vtrn1q_s32(a_, b_));                                                         \
@@ -19,7 +19,7 @@ SUPER_KINDS
 
 INLINE float32x4_t halves_of(const uint16_t h[OUTS]) { return four_halves(h[0] | (uint64_t)h[1] << 16 | (uint64_t)h[2] << 32 | (uint64_t)h[3] << 48); }
 
-INLINE struct octet octet_of_rows(const struct super_kind *kind, const uint8_t *const w[OUTS], int t) { return OCTET(kind, w, t); }
+INLINE struct x8 x8_of_rows(const struct super_kind *kind, const uint8_t *const w[OUTS], int t) { return OCTET(kind, w, t); }
 
 /* Super-block b of four outputs. */
 INLINE void one_super_block(const uint8_t *const w[OUTS], uint32_t b, const struct q8k_row x[4], const struct super_kind *kind, float32x4_t *acc)
@@ -39,7 +39,7 @@ INLINE void one_super_block(const uint8_t *const w[OUTS], uint32_t b, const stru
         by_outputs(min, kind->by_16, &h.less);
     h.d = kind->times != 1 ? vmulq_n_f32(halves_of(d), kind->times) : halves_of(d);
     h.m = halves_of(m);
-    outs_by_rows(kind, &h, octet_of_rows, w, b, x, 4, acc);
+    outs_by_rows(kind, &h, x8_of_rows, w, b, x, 4, acc);
 }
 
 INLINE void super_outputs(const struct pass *p, uint32_t o, const struct super_kind *kind)

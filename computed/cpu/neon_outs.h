@@ -53,10 +53,10 @@ struct heads {
 };
 
 /* Values 32 t .. 32 t + 31 of four outputs. */
-typedef struct octet octet_fn(const struct super_kind *kind, const uint8_t *const *w, int t);
+typedef struct x8 x8_fn(const struct super_kind *kind, const uint8_t *const *w, int t);
 
 /* Super-block b of four outputs, by `rows` rows, at most four. */
-INLINE void outs_by_rows(const struct super_kind *kind, const struct heads *h, octet_fn *octet, const uint8_t *const *w, uint32_t b, const struct q8k_row *x, const int rows, float32x4_t *acc)
+INLINE void outs_by_rows(const struct super_kind *kind, const struct heads *h, x8_fn *x8, const uint8_t *const *w, uint32_t b, const struct q8k_row *x, const int rows, float32x4_t *acc)
 {
     int32x4_t dot[4], low[4];
     for (int r = 0; r < rows; r++) {
@@ -70,7 +70,7 @@ INLINE void outs_by_rows(const struct super_kind *kind, const struct heads *h, o
     }
 #pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
-        const struct octet v = octet(kind, w, t);
+        const struct x8 v = x8(kind, w, t);
         const int32x4_t none = vdupq_n_s32(0);
         for (int r = 0; r < rows; r++) {
             const struct pair q = load_pair(x[r].q + (size_t)b * NTX_QKK + 32 * t);

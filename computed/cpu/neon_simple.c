@@ -5,7 +5,7 @@
 SIMPLE_KINDS
 
 /* The first eight of both 16s, then the others. */
-INLINE struct pair eights(struct pair p)
+INLINE struct pair x8(struct pair p)
 {
     const int64x2_t a = vreinterpretq_s64_s8(p.v[0]), b = vreinterpretq_s64_s8(p.v[1]);
     return (struct pair){{vreinterpretq_s8_s64(vzip1q_s64(a, b)), vreinterpretq_s8_s64(vzip2q_s64(a, b))}};
@@ -32,7 +32,7 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const void *all, 
         for (int r = 0; r < rows; r++) {
             struct pair xs = load_pair(x[r].q + (size_t)at * NTX_QK);
             if (halves) /* elements 0 and 1 of the sums are of the first 16 then */
-                xs = eights(xs);
+                xs = x8(xs);
             i[r][k] = vdotq_s32(vdotq_s32(vdupq_n_s32(0), v.v[0], xs.v[0]), v.v[1], xs.v[1]);
         }
     }

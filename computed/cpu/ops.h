@@ -223,7 +223,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 #include "computed/cpu/attn_q8.h"
 #include "computed/cpu/attn_rows.h"
 #include "computed/cpu/columns.h"
-#include "computed/cpu/delta.h"
+#include "computed/cpu/delta_net.h"
 #include "computed/cpu/index.h"
 
 /* The part of a table that this file fills. */

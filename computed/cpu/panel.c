@@ -40,7 +40,7 @@ INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const 
 INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
 {
     if (!w->pattern) {
-        turn16(w->row, at, v);
+        transpose16(w->row, at, v);
         return;
     }
     size_t group = (at - ntx__behind_head(w->pattern)) / 16, place = w->pattern->place ? w->pattern->place[group] : group;
@@ -437,13 +437,13 @@ INLINE void fill_iq4_xs(const struct blocks *w, struct panel *p, const bool tile
 
 typedef void unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
 
-/* The values and scales of 16 super-blocks as ntx__turn512_ gives them. The unpacking as it is defined has d times the type's factor. */
+/* The values and scales of 16 super-blocks as ntx__transpose512_ gives them. The unpacking as it is defined has d times the type's factor. */
 struct turned {
     uint8_t values[PANEL_COLS / 4][PANEL_OUTS * 4];
     int32_t scales[16][PANEL_OUTS];
 } __attribute__((aligned(64)));
 
-INLINE void turn_plain(const uint8_t *const row[PANEL_OUTS], uint8_t (*values)[PANEL_OUTS * 4], int32_t (*scales)[PANEL_OUTS], float *d, const int sub, unpack_fn *unpack)
+INLINE void transpose_plain(const uint8_t *const row[PANEL_OUTS], uint8_t (*values)[PANEL_OUTS * 4], int32_t (*scales)[PANEL_OUTS], float *d, const int sub, unpack_fn *unpack)
 {
     for (uint32_t o = 0; o < PANEL_OUTS; o++) {
         struct ntx_part part;
@@ -460,7 +460,7 @@ INLINE void turn_plain(const uint8_t *const row[PANEL_OUTS], uint8_t (*values)[P
 }
 
 /* For tiles. sub: how many values share a scale, 0: it is 1. */
-INLINE void scale_turned(const struct turned *u, struct panel *p, const int sub)
+INLINE void scale_transposed(const struct turned *u, struct panel *p, const int sub)
 {
 #pragma GCC unroll 16
     for (size_t g = 0; g < 16; g++) {
@@ -508,10 +508,10 @@ INLINE void times(float *d, const float factor)
     struct blocks w = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), NULL);       \
     (void)n_blocks;                                                                       \
     if (ntx__cpu_permutes_bytes) {                                                        \
-        ntx__turn512_##type(w.row, values, scales, p->d[0]);                              \
+        ntx__transpose512_##type(w.row, values, scales, p->d[0]);                              \
         times(p->d[0], factor);                                                           \
     } else {                                                                              \
-        turn_plain(w.row, values, scales, p->d[0], sub, ntx_unpack_##type);               \
+        transpose_plain(w.row, values, scales, p->d[0], sub, ntx_unpack_##type);               \
     }
 
 #define PANEL_CODES(TYPE, type, factor, sub)                                              \
@@ -523,6 +523,6 @@ INLINE void times(float *d, const float factor)
     {                                                                                     \
         struct turned u;                                                                  \
         PANEL_TURN(type, u.values, u.scales, factor, sub)                                 \
-        scale_turned(&u, p, sub);                                                         \
+        scale_transposed(&u, p, sub);                                                         \
     }
 AVX512_CODES(PANEL_CODES)

@@ -4,7 +4,7 @@
  * Indices, signs and scales are transposed as they are stored, four bytes of each output to a register (take16 of panel.c), and looked up and
  * taken apart only then: so nothing that is unpacked has to be moved, and of a register of four indices of 16 outputs each
  * index becomes one or two rows of the panel. */
-#include "computed/cpu/avx512_books.h"
+#include "computed/cpu/avx512_codebooks.h"
 
 /* Bytes 4 o .. 4 o + 3 of a panel's row are output o's: two outputs to eight bytes. at: of an output, where to begin each of its four bytes. */
 INLINE __m512i four_of_each(unsigned a, unsigned b, unsigned c, unsigned d)
@@ -36,7 +36,7 @@ typedef uint8_t panel_rows[64];
 typedef int32_t panel_scales[NTX_SLICE_OUTS];
 
 /* Four codes of eight values each to eight rows. signs: a bit each, in the values' order. */
-INLINE void store_eights(panel_rows *to, __m512i low, __m512i high, __m512i signs, __m512i levels)
+INLINE void store_x8(panel_rows *to, __m512i low, __m512i high, __m512i signs, __m512i levels)
 {
 #pragma GCC unroll 4
     for (unsigned j = 0; j < 4; j++) {
@@ -48,7 +48,7 @@ INLINE void store_eights(panel_rows *to, __m512i low, __m512i high, __m512i sign
 }
 
 /* Four codes of four values each, by pairs of them, to four rows; signs from bit `first` on. */
-INLINE void store_fours(panel_rows *to, __m512i low, __m512i high, __m512i signs, const unsigned first, __m512i levels)
+INLINE void store_x4(panel_rows *to, __m512i low, __m512i high, __m512i signs, const unsigned first, __m512i levels)
 {
 #pragma GCC unroll 4
     for (unsigned j = 0; j < 4; j++) {
@@ -79,17 +79,17 @@ INLINE __m512i signs_of_dwords(__m512i words)
     return eight_signs(_mm512_multishift_epi64_epi8(four_of_each(0, 7, 14, 21), words));
 }
 
-INLINE void turn_iq2_xxs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
+INLINE void transpose_iq2_xxs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
 #pragma GCC unroll 4
     for (size_t g = 0; g < 4; g++) {
         __m512i v[4];
-        turn16(w, 2 + 16 * g, v);
+        transpose16(w, 2 + 16 * g, v);
 #pragma GCC unroll 2
         for (size_t h = 0; h < 2; h++) {
             const __m512i at = v[2 * h], words = v[2 * h + 1];
             store_odd(scales[2 * g + h], _mm512_srli_epi32(words, 28), 15);
-            store_eights(to + 16 * g + 8 * h, look_up_256(low_iq2_xxs, at), look_up_256(high_iq2_xxs, at), signs_of_dwords(words), levels_2());
+            store_x8(to + 16 * g + 8 * h, look_up_256(low_iq2_xxs, at), look_up_256(high_iq2_xxs, at), signs_of_dwords(words), levels_2());
         }
     }
 }
@@ -102,46 +102,46 @@ INLINE void store_nibbles(panel_scales *to, const __m512i v[2])
         store_odd(to[k], _mm512_srli_epi32(v[k / 8], 4 * (k % 8)), 15);
 }
 
-INLINE void turn_iq2_xs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
+INLINE void transpose_iq2_xs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     const __m512i even = _mm512_add_epi8(_mm512_set1_epi32(0x42400200), _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi32(0x04040404)));
     __m512i v[4];
-    turn16(w, 58, v);
+    transpose16(w, 58, v);
     store_nibbles(scales, v + 2);
 #pragma GCC unroll 4
     for (size_t g = 0; g < 4; g++) {
-        turn16(w, 2 + 16 * g, v);
+        transpose16(w, 2 + 16 * g, v);
 #pragma GCC unroll 2
         for (size_t h = 0; h < 2; h++) { /* four words: nine bits of index, seven of signs */
             const __m512i at = _mm512_permutex2var_epi8(v[2 * h], even, v[2 * h + 1]), up = _mm512_permutex2var_epi8(v[2 * h], _mm512_add_epi8(even, bytes512(1)), v[2 * h + 1]);
             const __mmask64 ninth = _mm512_test_epi8_mask(up, bytes512(1));
-            store_eights(to + 16 * g + 8 * h, look_up_512(low_iq2_xs, at, ninth), look_up_512(high_iq2_xs, at, ninth), eight_signs(_mm512_srli_epi16(up, 1)), levels_2());
+            store_x8(to + 16 * g + 8 * h, look_up_512(low_iq2_xs, at, ninth), look_up_512(high_iq2_xs, at, ninth), eight_signs(_mm512_srli_epi16(up, 1)), levels_2());
         }
     }
 }
 
-INLINE void turn_iq2_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
+INLINE void transpose_iq2_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i tail[4], at[4], signs[4];
-    turn16(w, 66, tail);
+    transpose16(w, 66, tail);
     store_nibbles(scales, tail + 2);
 #pragma GCC unroll 2
     for (size_t g = 0; g < 2; g++) {
-        turn16(w, 2 + 16 * g, at);
-        turn16(w, 34 + 16 * g, signs);
+        transpose16(w, 2 + 16 * g, at);
+        transpose16(w, 34 + 16 * g, signs);
 #pragma GCC unroll 4
         for (size_t k = 0; k < 4; k++) {
             const __mmask64 ninth = bits_at(tail[g], 8 * (unsigned)k, 2), tenth = bits_at(tail[g], 8 * (unsigned)k + 1, 2);
-            store_eights(to + 32 * g + 8 * k, look_up_1024(low_iq2_s, at[k], ninth, tenth), look_up_1024(high_iq2_s, at[k], ninth, tenth), signs[k], levels_2());
+            store_x8(to + 32 * g + 8 * k, look_up_1024(low_iq2_s, at[k], ninth, tenth), look_up_1024(high_iq2_s, at[k], ninth, tenth), signs[k], levels_2());
         }
     }
 }
 
-INLINE void turn_iq3_xxs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
+INLINE void transpose_iq3_xxs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i words[8];
-    turn16(w, 66, words);
-    turn16(w, 82, words + 4);
+    transpose16(w, 66, words);
+    transpose16(w, 82, words + 4);
 #pragma GCC unroll 8
     for (size_t t = 0; t < 8; t++) {
         store_odd(scales[t], _mm512_srli_epi32(words[t], 28), 15);
@@ -150,19 +150,19 @@ INLINE void turn_iq3_xxs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to,
 #pragma GCC unroll 4
     for (size_t g = 0; g < 4; g++) {
         __m512i v[4];
-        turn16(w, 2 + 16 * g, v);
+        transpose16(w, 2 + 16 * g, v);
 #pragma GCC unroll 4
         for (size_t k = 0; k < 4; k++)
-            store_fours(to + 16 * g + 4 * k, look_up_256(low_iq3_xxs, v[k]), look_up_256(high_iq3_xxs, v[k]), words[2 * g + k / 2], 16 * (k % 2), levels_3_xxs());
+            store_x4(to + 16 * g + 4 * k, look_up_256(low_iq3_xxs, v[k]), look_up_256(high_iq3_xxs, v[k]), words[2 * g + k / 2], 16 * (k % 2), levels_3_xxs());
     }
 }
 
-INLINE void turn_iq3_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
+INLINE void transpose_iq3_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i first[4], middle[4], last[4];
-    turn16(w, 66, first); /* two dwords of ninth bits, eight of signs, one of scales */
-    turn16(w, 82, middle);
-    turn16(w, 94, last);
+    transpose16(w, 66, first); /* two dwords of ninth bits, eight of signs, one of scales */
+    transpose16(w, 82, middle);
+    transpose16(w, 94, last);
     const __m512i signs[8] = {first[2], first[3], middle[0], middle[1], middle[2], middle[3], last[1], last[2]};
 #pragma GCC unroll 8
     for (unsigned t = 0; t < 8; t++)
@@ -170,22 +170,22 @@ INLINE void turn_iq3_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, p
 #pragma GCC unroll 4
     for (size_t g = 0; g < 4; g++) {
         __m512i v[4];
-        turn16(w, 2 + 16 * g, v);
+        transpose16(w, 2 + 16 * g, v);
 #pragma GCC unroll 4
         for (size_t k = 0; k < 4; k++) {
             const __mmask64 ninth = bits_at(first[g / 2], 16 * (g % 2) + 4 * k, 1);
-            store_fours(to + 16 * g + 4 * k, look_up_512(low_iq3_s, v[k], ninth), look_up_512(high_iq3_s, v[k], ninth), signs[2 * g + k / 2], 16 * (k % 2), levels_3_s());
+            store_x4(to + 16 * g + 4 * k, look_up_512(low_iq3_s, v[k], ninth), look_up_512(high_iq3_s, v[k], ninth), signs[2 * g + k / 2], 16 * (k % 2), levels_3_s());
         }
     }
 }
 
-INLINE void turn_iq1_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
+INLINE void transpose_iq1_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i ups[4], at[4];
-    turn16(w, 34, ups); /* words of 32 values each: 4 x 3 bits, scale, less */
+    transpose16(w, 34, ups); /* words of 32 values each: 4 x 3 bits, scale, less */
 #pragma GCC unroll 2
     for (size_t g = 0; g < 2; g++) {
-        turn16(w, 2 + 16 * g, at);
+        transpose16(w, 2 + 16 * g, at);
 #pragma GCC unroll 4
         for (size_t k = 0; k < 4; k++) {
             const __m512i pair = ups[2 * g + k / 2];
@@ -198,17 +198,17 @@ INLINE void turn_iq1_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, p
     }
 }
 
-INLINE void turn_iq1_m(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
+INLINE void transpose_iq1_m(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i ups[4], at[4], tail[4];
-    turn16(w, 32, ups);
-    turn16(w, 40, tail); /* at 48: half words of four scales of three bits each */
+    transpose16(w, 32, ups);
+    transpose16(w, 40, tail); /* at 48: half words of four scales of three bits each */
 #pragma GCC unroll 16
     for (unsigned k = 0; k < 16; k++)
         store_odd(scales[k], _mm512_srli_epi32(tail[2 + k / 8], k / 4 % 2 * 16 + 3 * (k % 4)), 7);
 #pragma GCC unroll 2
     for (size_t g = 0; g < 2; g++) {
-        turn16(w, 16 * g, at);
+        transpose16(w, 16 * g, at);
 #pragma GCC unroll 4
         for (size_t k = 0; k < 4; k++) { /* a nibble for each code: three bits of index, less */
             const __m512i pair = ups[2 * g + k / 2];
@@ -222,13 +222,13 @@ INLINE void turn_iq1_m(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, p
 
 /* ---- ternary */
 
-INLINE void turn_tq2_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
+INLINE void transpose_tq2_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     (void)scales;
 #pragma GCC unroll 4
     for (size_t g = 0; g < 4; g++) { /* each half of 128 values has 32 bytes, 32 values to two of their bits */
         __m512i v[4];
-        turn16(w, 16 * g, v);
+        transpose16(w, 16 * g, v);
 #pragma GCC unroll 4
         for (size_t n = 0; n < 4; n++)
             for (size_t k = 0; k < 4; k++)
@@ -246,18 +246,18 @@ INLINE void store_digits(panel_rows *to, size_t apart, __m512i v, const unsigned
         _mm512_store_si512(to[d * apart], _mm512_add_epi8(_mm512_and_si512(_mm512_srli_epi16(later, 2 * (d - 1)), bytes512(3)), base));
 }
 
-INLINE void turn_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
+INLINE void transpose_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i v[4];
     (void)scales;
 #pragma GCC unroll 3
     for (size_t g = 0; g < 3; g++) {
-        turn16(w, 16 * g, v);
+        transpose16(w, 16 * g, v);
 #pragma GCC unroll 4
         for (size_t k = 0; k < 4; k++)
             store_digits(to + (g < 2 ? 4 * g : 40) + k, g < 2 ? 8 : 4, v[k], 5);
     }
-    turn16(w, 38, v); /* with d behind it */
+    transpose16(w, 38, v); /* with d behind it */
     v[2] = _mm512_srli_epi32(v[2], 16); /* 46..49 48.. */
     v[2] = _mm512_or_si512(v[2], _mm512_slli_epi32(v[3], 16));
     store_digits(to + 60, 1, v[2], 4);
@@ -266,13 +266,13 @@ INLINE void turn_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, p
 /* ---- all types */
 
 #define TURNED(type, D)                                                                                                                \
-    void ntx__turn512_##type(const uint8_t *const w[NTX_SLICE_OUTS], uint8_t (*values)[64], int32_t (*scales)[NTX_SLICE_OUTS], float *d) \
+    void ntx__transpose512_##type(const uint8_t *const w[NTX_SLICE_OUTS], uint8_t (*values)[64], int32_t (*scales)[NTX_SLICE_OUTS], float *d) \
     {                                                                                                                                  \
         uint32_t heads[NTX_SLICE_OUTS];                                                                                                \
         for (int k = 0; k < NTX_SLICE_OUTS; k++)                                                                                       \
             heads[k] = D(type, w[k]);                                                                                                  \
         _mm512_store_ps(d, widen_low_halves(load512(heads)));                                                                          \
-        turn_##type(w, values, scales);                                                                                                \
+        transpose_##type(w, values, scales);                                                                                                \
     }
 TURNED(iq2_xxs, D_AT)
 TURNED(iq2_xs, D_AT)

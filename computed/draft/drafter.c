@@ -265,7 +265,7 @@ static void add_children(struct ntx__drafter_text *t, uint32_t node, const float
 {
     struct ntx_candidate kid[KIDS];
     ntx_sampler_take(t->sampler, logits);
-    uint32_t n = ntx_sampler_guess(t->sampler, t->n + t->node[node].depth, SHARP, kid, KIDS);
+    uint32_t n = ntx_sampler_draft(t->sampler, t->n + t->node[node].depth, SHARP, kid, KIDS);
     for (uint32_t i = 0; i < n && t->n_nodes < NTX_DRAFTER_NODES; i++) {
         float path = t->node[node].path * kid[i].logit;
         if (path >= LEAST / 8)
@@ -355,10 +355,10 @@ int ntx_drafter_saw(struct ntx_drafter *d, const struct ntx_drafter_text *x, uin
 
 uint32_t ntx_drafter_expanded(const struct ntx_drafter *d, unsigned text) { return d->text[text].n_expanded; }
 
-uint32_t ntx_drafter_tree(const struct ntx_drafter *d, unsigned text, struct ntx_guess *out)
+uint32_t ntx_drafter_tree(const struct ntx_drafter *d, unsigned text, struct ntx_draft_node *out)
 {
     const struct ntx__drafter_text *t = &d->text[text];
     for (uint32_t i = 0; i < t->n_nodes; i++)
-        out[i] = (struct ntx_guess){t->node[i].token, t->node[i].parent, t->node[i].chance};
+        out[i] = (struct ntx_draft_node){t->node[i].token, t->node[i].parent, t->node[i].chance};
     return t->n_nodes;
 }

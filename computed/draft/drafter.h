@@ -33,7 +33,7 @@
 
 struct ntx_drafter;
 
-struct ntx_guess { /* a node; its parent has a lower number, node 0 is the text's last token */
+struct ntx_draft_node { /* a node; its parent has a lower number, node 0 is the text's last token */
     int32_t token;
     uint32_t parent;
     float chance;  /* that it comes, if its parent does */
@@ -76,6 +76,6 @@ int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *t);
  * or `most` nodes of this tree are expanded; or a negative errno. */
 int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most);
 uint32_t ntx_drafter_expanded(const struct ntx_drafter *d, unsigned text); /* nodes of its tree; 0: not even the text's last token */
-uint32_t ntx_drafter_tree(const struct ntx_drafter *d, unsigned text, struct ntx_guess *out /* [NTX_DRAFTER_NODES] */);
+uint32_t ntx_drafter_tree(const struct ntx_drafter *d, unsigned text, struct ntx_draft_node *out /* [NTX_DRAFTER_NODES] */);
 
 #endif

@@ -91,7 +91,7 @@ static int guess_block(struct ntx_drafter *d, struct ntx__drafter_text *t, struc
     int rc = ntx__drafter_run(d, d->f, rows, block);
     for (uint32_t i = 1; i < block && rc > 0; i++) {
         ntx_sampler_take(t->sampler, ntx__drafter_logits(d, rows[i].logits));
-        column[i].n = ntx_sampler_guess(t->sampler, t->n + i - 1, SHARP, column[i].kid, KIDS);
+        column[i].n = ntx_sampler_draft(t->sampler, t->n + i - 1, SHARP, column[i].kid, KIDS);
     }
     return rc;
 }

@@ -34,8 +34,8 @@ float ntx_draft_believed(uint32_t kind)
 
 void ntx_draft_chances(struct ntx_draft_chances *c)
 {
-    struct ntx_guesses g;
-    ntx_guesses_begin(&g, ntx_draft_believed);
+    struct ntx_draft_stats g;
+    ntx_draft_stats_begin(&g, ntx_draft_believed);
     *c = g.chances;
 }
 

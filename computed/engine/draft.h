@@ -7,7 +7,7 @@
  * Look-up: what the end of the text is like was seen before in it, and what came then may come again; also where the last token alone is another one. Files: draft_file.h.
  *
  * Nodes are added likeliest first, while the chance that one holds times the time of a plain token is more than the time that a row more takes. Both are
- * learned as it goes, and kept for the next load (computed/plan/guesses.h): chances by how much of the text was alike, or by what the small model says, and by depth, times from passes (struct ntx_pace). What is not tried drifts back to
+ * learned as it goes, and kept for the next load (computed/plan/draft_stats.h): chances by how much of the text was alike, or by what the small model says, and by depth, times from passes (struct ntx_pace). What is not tried drifts back to
  * what was believed before anything was learned, and so is tried again now and then. */
 #ifndef NTX_COMPUTED_ENGINE_DRAFT_H
 #define NTX_COMPUTED_ENGINE_DRAFT_H
@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "computed/plan/guesses.h"
+#include "computed/plan/draft_stats.h"
 
 #define NTX_DRAFT_NODES 128u
 
@@ -32,13 +32,13 @@ struct ntx_draft {
     uint32_t path[NTX_DRAFT_NODES][NTX_DRAFT_NODES]; /* slots from node 0's to its own (forward.h) */
 };
 
-#define NTX_DRAFT_LOOKUP_KINDS NTX_GUESS_LOOKUP_KINDS
+#define NTX_DRAFT_LOOKUP_KINDS NTX_DRAFT_STATS_LOOKUP_KINDS
 #define NTX_DRAFT_ALONE 255u
 enum { NTX_DRAFT_BY_LOOKUP, NTX_DRAFT_BY_FILE }; /* the first of the files */
-static inline uint32_t ntx_draft_first_kind(unsigned file) { return NTX_GUESS_LOOKUP_KINDS + file * NTX_GUESS_FILE_KINDS; }
+static inline uint32_t ntx_draft_first_kind(unsigned file) { return NTX_DRAFT_STATS_LOOKUP_KINDS + file * NTX_DRAFT_STATS_FILE_KINDS; }
 static inline unsigned ntx_draft_source(uint32_t kind)
 {
-    return kind < NTX_GUESS_LOOKUP_KINDS ? NTX_DRAFT_BY_LOOKUP : NTX_DRAFT_BY_FILE + (kind - NTX_GUESS_LOOKUP_KINDS) / NTX_GUESS_FILE_KINDS;
+    return kind < NTX_DRAFT_STATS_LOOKUP_KINDS ? NTX_DRAFT_BY_LOOKUP : NTX_DRAFT_BY_FILE + (kind - NTX_DRAFT_STATS_LOOKUP_KINDS) / NTX_DRAFT_STATS_FILE_KINDS;
 }
 double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said); /* that a node so deep holds, if its parent does */
 float ntx_draft_believed(uint32_t kind); /* before anything is learned, of each that it is said to hold */

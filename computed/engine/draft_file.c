@@ -153,9 +153,9 @@ static void open_children(const struct ntx_draft_file *f, const struct ntx_draft
 /* What guesses here and now. */
 static bool guess(struct ntx_draft_file *f, const struct ntx_draft_text *t)
 {
-    struct ntx_guess guess[NTX_DRAFTER_NODES];
-    const struct ntx_guesser_text text = {t->tokens, t->n, t->n_prompt, t->n_vocab};
-    f->tree.n_nodes = ntx_guesser_tree(f->guesser, &text, guess);
+    struct ntx_draft_node guess[NTX_DRAFTER_NODES];
+    const struct ntx_drafter_file_text text = {t->tokens, t->n, t->n_prompt, t->n_vocab};
+    f->tree.n_nodes = ntx_drafter_file_tree(f->drafter_file, &text, guess);
     f->tree.n_text = t->n;
     for (uint32_t i = 0; i < f->tree.n_nodes; i++)
         f->tree.node[i] = (struct ntx_drafts_node){guess[i].token, guess[i].parent, guess[i].chance};
@@ -166,7 +166,7 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
 {
     struct spot s[NTX_DRAFTS_NODES] = {0};
     const struct ntx_drafts_tree *x = &f->tree;
-    uint32_t root = (f->by_states ? f->tree.n_nodes && f->tree.n_text == t->n : f->guesser ? guess(f, t) : look(f, t)) ? 0 : UINT32_MAX;
+    uint32_t root = (f->by_states ? f->tree.n_nodes && f->tree.n_text == t->n : f->drafter_file ? guess(f, t) : look(f, t)) ? 0 : UINT32_MAX;
     ntx_draft_root(d, t->tokens[t->n - 1], t->n);
     most = NTX_MIN(most, NTX_DRAFT_NODES);
     for (uint32_t i = x->n_text; root != UINT32_MAX && i < t->n; i++)

@@ -1,4 +1,4 @@
-/* draft_file.h: a file that guesses (--draft FILE; computed/draft/guesser.h has their kinds), and its trees as proposals (draft.h). A small model works in ntx-predictor (shm/drafts.h): it
+/* draft_file.h: a file that guesses (--draft FILE; computed/draft/drafter_file.h has their kinds), and its trees as proposals (draft.h). A small model works in ntx-predictor (shm/drafts.h): it
  * is asked, and waited for. Nothing of its tree is believed: it is copied, and each node looked at. The others guess here, when a proposal is made. Engine thread. */
 #ifndef NTX_COMPUTED_ENGINE_DRAFT_FILE_H
 #define NTX_COMPUTED_ENGINE_DRAFT_FILE_H
@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "computed/draft/guesser.h"
+#include "computed/draft/drafter_file.h"
 #include "computed/engine/draft.h"
 #include "computed/sample/sampler.h"
 #include "shm/drafts.h"
@@ -20,7 +20,7 @@ struct ntx_draft_text { /* of a session that writes, or is about to */
 
 struct ntx_draft_file {
     unsigned number;          /* among the files of --draft: what it guesses has kinds of its own */
-    struct ntx_guesser *guesser; /* borrowed; or NULL, and then */
+    struct ntx_drafter_file *drafter_file; /* borrowed; or NULL, and then */
     struct ntx_drafter *by_states; /*   what goes by the model's states, borrowed; or NULL, and then a small model, with */
     struct ntx_drafts *part;  /*   this, borrowed, too */
     struct { uint64_t session, asked, seed; uint32_t n, n_prompt; } text[NTX_DRAFTS_TEXTS]; /* who asked for what */

@@ -12,7 +12,7 @@ static struct ntx_drafter_text shown_text(const struct ntx_draft_text *t)
 
 static void take_tree(struct ntx_draft_file *f, const struct ntx_draft_text *t, unsigned number)
 {
-    struct ntx_guess guess[NTX_DRAFTER_NODES];
+    struct ntx_draft_node guess[NTX_DRAFTER_NODES];
     f->tree.n_nodes = ntx_drafter_tree(f->by_states, number, guess);
     f->tree.n_text = t->n;
     for (uint32_t i = 0; i < f->tree.n_nodes; i++)

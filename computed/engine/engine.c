@@ -14,7 +14,7 @@
 
 static void free_job(struct ntx_job *j)
 {
-    ntx_writer_unref(j->writer);
+    ntx_reply_queue_unref(j->replies);
     ntx_request_free(j->req);
     free(j);
 }
@@ -74,15 +74,15 @@ static void *engine_main(void *arg)
         ntx__engine_gauges(e);
         tell_idle(e);
         if (idle)
-            ntx__engine_guesses_keep(e);
-        idle = idle && !ntx__engine_shelf_save(e);
+            ntx__engine_draft_stats_keep(e);
+        idle = idle && !ntx__engine_prefix_store_save(e);
     }
     for (struct ntx_session *s = e->sessions; s; s = s->next)
         if (s->state == NTX_SESSION_IDLE && s->n_past)
             ntx__engine_keep(e, s, true);
-    for (uint64_t until = ntx_now_ns() + SAVE_NS; ntx_now_ns() < until && ntx__engine_shelf_save(e);)
+    for (uint64_t until = ntx_now_ns() + SAVE_NS; ntx_now_ns() < until && ntx__engine_prefix_store_save(e);)
         ; /* the service's end does not wait for more */
-    ntx__engine_guesses_keep(e);
+    ntx__engine_draft_stats_keep(e);
     while (e->sessions)
         ntx__engine_drop(e, e->sessions);
     ntx__engine_gauges(e);
@@ -120,10 +120,10 @@ static int make_buffers(struct ntx_engine *e)
     bool model = false;
     for (unsigned i = 0; i < e->n_files; i++) {
         struct ntx_load_drafter *d = &e->l->drafter[i];
-        e->file[i] = (struct ntx_draft_file){.number = i, .guesser = d->guesser, .by_states = d->by_states, .part = d->guesser || d->by_states ? NULL : &d->drafts};
+        e->file[i] = (struct ntx_draft_file){.number = i, .drafter_file = d->drafter_file, .by_states = d->by_states, .part = d->drafter_file || d->by_states ? NULL : &d->drafts};
         e->by_states = d->by_states ? &e->file[i] : e->by_states;
         e->left_width += d->by_states ? d->needs.n_taps * e->l->model->hp.n_embd : 0;
-        model |= !d->guesser;
+        model |= !d->drafter_file;
     }
     e->left = e->by_states ? malloc((size_t)e->max_rows * e->left_width * sizeof *e->left) : NULL;
     e->draft_gain = 2;
@@ -136,10 +136,10 @@ static int make_buffers(struct ntx_engine *e)
         e->turn.left = e->turn.rest = LATER;
     e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);
     e->parts = calloc(NTX_DRAFT_SOURCES, sizeof *e->parts);
-    ntx__engine_guesses_new(e);
+    ntx__engine_draft_stats_new(e);
     if (ntx__engine_prefix_new(e))
         return -ENOMEM;
-    ntx__engine_shelf_new(e);
+    ntx__engine_prefix_store_new(e);
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
@@ -159,7 +159,7 @@ static void free_engine(struct ntx_engine *e)
     }
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wake);
-    ntx__engine_shelf_free(e);
+    ntx__engine_prefix_store_free(e);
     ntx_prefix_free(e->prefix);
     free(e->live);
     free(e->rows);
@@ -211,14 +211,14 @@ int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, s
     return 0;
 }
 
-static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_writer *writer, struct ntx_request *req)
+static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_reply_queue *replies, struct ntx_request *req)
 {
     struct ntx_job *j = calloc(1, sizeof *j);
     if (!j) {
         ntx_request_free(req);
         return -ENOMEM;
     }
-    *j = (struct ntx_job){.kind = kind, .writer = writer ? ntx_writer_ref(writer) : NULL, .req = req, .asked_ns = ntx_now_ns()};
+    *j = (struct ntx_job){.kind = kind, .replies = replies ? ntx_reply_queue_ref(replies) : NULL, .req = req, .asked_ns = ntx_now_ns()};
     if (kind == NTX_JOB_REQUEST)
         atomic_fetch_add(&e->n_working, 1);
     pthread_mutex_lock(&e->lock);
@@ -230,14 +230,14 @@ static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_write
     return 0;
 }
 
-int ntx_engine_submit(struct ntx_engine *e, struct ntx_writer *writer, struct ntx_request *req)
+int ntx_engine_submit(struct ntx_engine *e, struct ntx_reply_queue *replies, struct ntx_request *req)
 {
-    return submit(e, NTX_JOB_REQUEST, writer, req);
+    return submit(e, NTX_JOB_REQUEST, replies, req);
 }
 
-int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_writer *writer)
+int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_reply_queue *replies)
 {
-    return submit(e, NTX_JOB_GONE, writer, NULL);
+    return submit(e, NTX_JOB_GONE, replies, NULL);
 }
 
 void ntx_engine_cancel_all(struct ntx_engine *e) { submit(e, NTX_JOB_CANCEL_ALL, NULL, NULL); }

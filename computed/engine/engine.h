@@ -24,7 +24,7 @@
 #include "computed/engine/request.h"
 #include "computed/engine/engine_skip.h"
 #include "computed/engine/load.h"
-#include "computed/engine/writer.h"
+#include "computed/engine/reply_queue.h"
 
 struct ntx_engine;
 
@@ -40,8 +40,8 @@ struct ntx_engine_config {
 int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, struct ntx_err *err);
 
 /* Main thread. submit takes req over; replies go to writer. */
-int ntx_engine_submit(struct ntx_engine *e, struct ntx_writer *writer, struct ntx_request *req);
-int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_writer *writer); /* frees all that it held */
+int ntx_engine_submit(struct ntx_engine *e, struct ntx_reply_queue *replies, struct ntx_request *req);
+int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_reply_queue *replies); /* frees all that it held */
 void ntx_engine_cancel_all(struct ntx_engine *e);                       /* answers end with "cancel" */
 /* Tells the clients whose rows are in a pass that takes long how far it is. For a timer, a few times a second while it is busy. */
 void ntx_engine_tell_progress(struct ntx_engine *e);

@@ -44,7 +44,7 @@ static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct nt
 /* Of a tree that is to give as many guesses as lately: some more, for the next one. What nobody takes costs the others a core. */
 static uint32_t to_expand(const struct ntx_engine *e)
 {
-    uint32_t lately = e->guessed < 1 ? NTX_DRAFT_NODES / 2 : (uint32_t)(1.5 * e->guessed), nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes : NTX_MIN(NTX_MAX(lately, FEW_NODES), NTX_DRAFT_NODES / 2);
+    uint32_t lately = e->drafted < 1 ? NTX_DRAFT_NODES / 2 : (uint32_t)(1.5 * e->drafted), nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes : NTX_MIN(NTX_MAX(lately, FEW_NODES), NTX_DRAFT_NODES / 2);
     return NTX_MIN(5 * nodes, EXPANDED_MOST);
 }
 
@@ -59,7 +59,7 @@ void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s)
 /* A tree is worth a part of a pass, or of the plain ones that it spares, as long as trees bring something: who never answers in time, or guesses wrong, is not waited for. */
 static uint64_t patience(const struct ntx_engine *e, double plain)
 {
-    double pass = NTX_MAX(plain, ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, 1 + e->guessed))); /* with as many guesses as lately */
+    double pass = NTX_MAX(plain, ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, 1 + e->drafted))); /* with as many guesses as lately */
     double worth = NTX_MIN(e->draft_gain * plain / 2, pass), most = e->l->set.draft_nodes ? NTX_MAX(pass, 1e8) : NTX_MAX(pass / 4, worth);
     return (uint64_t)(NTX_MIN(most, 1e9) * NTX_MIN(e->draft_gain / 2, 1.0));
 }
@@ -137,7 +137,7 @@ static double cost_of(const struct ntx_engine *e, double plain)
         return 0;
     if (plain <= 0) /* behind a prompt no pass has been measured yet */
         return e->automatic && (!reads || e->expert_share > 0) ? 1 : UNKNOWN;
-    double row = row_of(e, plain) * (ntx_pace_union(e->expert_share, e->guessed + 1) - ntx_pace_union(e->expert_share, e->guessed));
+    double row = row_of(e, plain) * (ntx_pace_union(e->expert_share, e->drafted + 1) - ntx_pace_union(e->expert_share, e->drafted));
     double cost = NTX_MAX(row, e->row_ns) / plain;
     return e->automatic ? cost * SURER + 0.005 : cost;
 }
@@ -192,7 +192,7 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     if (e->chains)
         ntx_draft_straighten(d);
     d->taken_ns = ntx_now_ns();
-    e->guessed += 0.1 * (d->n - 1 - e->guessed);
+    e->drafted += 0.1 * (d->n - 1 - e->drafted);
     s->draft = d;
     if (d->n == 1 && e->automatic) {
         s->draft = NULL;
@@ -216,7 +216,7 @@ static void many_rows(struct ntx_engine *e, double ns)
 /* Prompts' rows cost what they cost: only passes without any tell. */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
 {
-    e->guess_news += e->drafting;
+    e->draft_news += e->drafting;
     if (!e->rows[e->n_rows - 1].rounded)
         e->last_ns = (double)ns;
     if (e->drafting)
@@ -291,7 +291,7 @@ static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct 
     const struct ntx_draft *d = s->draft;
     uint32_t lookup = h->by[NTX_DRAFT_BY_LOOKUP], file = h->by_files;
     struct ntx_counters *c = e->c.counters;
-    ntx_guesses_rank(&e->guesses.ranks[ntx__engine_guess_way(e)], d->n - 1, h->nodes);
+    ntx_draft_stats_rank(&e->guesses.ranks[ntx__engine_draft_place(e)], d->n - 1, h->nodes);
     for (unsigned i = 0; i < NTX_DRAFT_SOURCES; i++)
         s->run.draft_hits[i] += h->by[i];
     s->run.draft_file_hits += file;
@@ -309,7 +309,7 @@ static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *s
     uint32_t n = h->n;
     bool nothing = s->draft ? s->draft->n == 1 : s->shadow && e->turn.on;
     if (nothing)
-        ntx_guesses_rank(&e->guesses.ranks[ntx__engine_guess_way(e)], 0, h->nodes);
+        ntx_draft_stats_rank(&e->guesses.ranks[ntx__engine_draft_place(e)], 0, h->nodes);
     if (!s->draft || s->draft->n == 1)
         return 0;
     e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
@@ -325,7 +325,7 @@ static int draw(struct ntx_engine *e, struct ntx_session *s, const struct ntx_ro
 {
     int rc = ntx_session_sample(s, &e->l->env, row, &t->token, &t->finish, &t->text, &t->len);
     if (rc)
-        ntx__engine_fail(e, s, s->choice && (rc == -E2BIG || rc == -EILSEQ) ? -EINVAL : rc, s->choice ? ntx_choice_why(rc) : strerror(-rc)); /* the request's grammar, not its prompt */
+        ntx__engine_fail(e, s, s->constraint && (rc == -E2BIG || rc == -EILSEQ) ? -EINVAL : rc, s->constraint ? ntx_constraint_why(rc) : strerror(-rc)); /* the request's grammar, not its prompt */
     return rc;
 }
 

@@ -5,9 +5,9 @@
  *   engine_job.c   requests become sessions, wait for KV, end
  *   engine_pass.c  who has rows in the next pass; what becomes of its results
  *   engine_prefix.c  what sessions share of their texts' beginnings
- *   engine_shelf.c  which of them outlive the process
+ *   engine_prefix_store.c  which of them outlive the process
  *   engine_draft.c what decoding sessions propose; the path that holds
- *   engine_guesses.c what is learned of that outlives the load
+ *   engine_draft_stats.c what is learned of that outlives the load
  *   engine_progress.c  what the main thread tells of a pass that takes long
  *   engine_members.c  a pass that nobody wants any more is cut short */
 #ifndef NTX_COMPUTED_ENGINE_ENGINE_IMPL_H
@@ -21,7 +21,7 @@
 #include "computed/engine/engine.h"
 #include "computed/engine/reader.h"
 #include "computed/engine/session.h"
-#include "computed/engine/shelf.h"
+#include "computed/engine/prefix_store.h"
 #include "computed/pass/input_sums.h"
 #include "computed/state/prefix.h"
 #include "model/digest.h"
@@ -31,19 +31,19 @@ enum ntx_job_kind { NTX_JOB_REQUEST, NTX_JOB_GONE, NTX_JOB_CANCEL_ALL, NTX_JOB_Q
 struct ntx_job {
     struct ntx_job *next;
     enum ntx_job_kind kind;
-    struct ntx_writer *writer; /* one reference, or NULL */
+    struct ntx_reply_queue *replies; /* one reference, or NULL */
     struct ntx_request *req;   /* owned, or NULL */
     uint64_t asked_ns;
 };
 
 struct ntx__member {
-    struct ntx_writer *writer; /* its session's: there as long as the pass lasts */
+    struct ntx_reply_queue *replies; /* its session's: there as long as the pass lasts */
     uint64_t request, session;
     uint32_t prompt, todo, take; /* tokens: of the prompt, 0 when it writes; yet to be fed; in this pass */
 };
 
 struct ntx__ended;
-#define NTX_SHELF_ENDED 16 /* texts at most that wait to be written */
+#define NTX_PREFIX_STORE_ENDED 16 /* texts at most that wait to be written */
 
 struct ntx_engine {
     struct ntx_engine_config c;
@@ -75,7 +75,7 @@ struct ntx_engine {
     struct ntx_draft_file *by_states; /* that one, of `file`; or NULL */
     struct ntx_candidate *best; /* [logits_rows x NTX_BEST_MAX] with a GPU */
     struct ntx_prefix *prefix;  /* NULL: nothing is shared */
-    struct ntx_shelf *shelf;    /* prefixes on disk; NULL: none */
+    struct ntx_prefix_store *prefix_store;    /* prefixes on disk; NULL: none */
     struct ntx__ended *ended;   /* [n_ended] texts that ended, and are to be written there */
     uint32_t n_ended;
     atomic_ullong saved;        /* bytes of them that were written there */
@@ -92,15 +92,15 @@ struct ntx_engine {
     uint64_t stall_ns;          /* that weights were waited for, up to the last pass */
     struct ntx_draft *drafts;   /* [max_sessions] with it */
     struct ntx_draft *parts;    /* [NTX_DRAFT_SOURCES] what each of those proposes, where several do */
-    struct ntx_guesses guesses; /* what was learned of them, by earlier loads, too */
+    struct ntx_draft_stats guesses; /* what was learned of them, by earlier loads, too */
     char digest[NTX_DIGEST_TEXT]; /* the model's; "": it is not kept */
-    uint32_t guess_news;        /* passes since it was */
+    uint32_t draft_news;        /* passes since it was */
     struct ntx_pace pace;
     double last_ns;             /* of the last pass in which nothing but writing happened */
     double row_ns;              /* arithmetic of a row where many are computed, in a pass of so many: */
     uint32_t row_ns_of;
     double expert_share;        /* of the experts, that a row takes, where they are read; else 0 */
-    double guessed;             /* nodes of a proposal, lately */
+    double drafted;             /* nodes of a proposal, lately */
     struct ntx_draft_look look;
     struct ntx_capture *captures;  /* [capture_rows], whose memory is capture_memory */
     float *capture_memory;
@@ -130,12 +130,12 @@ void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last); /
 void ntx__engine_prepare_prefixes(struct ntx_engine *e); /* before a pass, when it is known who has how many rows */
 void ntx__engine_follow(struct ntx_engine *e); /* before a pass: of those live, who has been overtaken, and who waits for another */
 
-/* ---- engine_shelf.c */
-void ntx__engine_shelf_new(struct ntx_engine *e);  /* behind ntx__engine_prefix_new */
-void ntx__engine_shelf_free(struct ntx_engine *e);
-void ntx__engine_shelf_find(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n); /* a text is about to begin: what files have of it is brought in */
-void ntx__engine_shelf_ended(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n); /* what was computed of it is kept, and no more comes */
-bool ntx__engine_shelf_save(struct ntx_engine *e); /* one of those that ended; false: none waits */
+/* ---- engine_prefix_store.c */
+void ntx__engine_prefix_store_new(struct ntx_engine *e);  /* behind ntx__engine_prefix_new */
+void ntx__engine_prefix_store_free(struct ntx_engine *e);
+void ntx__engine_prefix_store_find(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n); /* a text is about to begin: what files have of it is brought in */
+void ntx__engine_prefix_store_ended(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n); /* what was computed of it is kept, and no more comes */
+bool ntx__engine_prefix_store_save(struct ntx_engine *e); /* one of those that ended; false: none waits */
 
 /* ---- engine_draft.c */
 /* live[i], which writes, proposes in this pass: at most so many rows, its next token's among them. Returns how many. */
@@ -148,10 +148,10 @@ void ntx__engine_show(struct ntx_engine *e, struct ntx_session *s, const struct 
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns); /* a pass took so long */
 void ntx__engine_turn(struct ntx_engine *e, uint64_t ns);  /* and so long with all that was done for it */
 
-/* ---- engine_guesses.c */
-void ntx__engine_guesses_new(struct ntx_engine *e);  /* begins with what earlier loads of the model learned */
-void ntx__engine_guesses_keep(struct ntx_engine *e); /* for later ones; nothing where nothing is new */
-unsigned ntx__engine_guess_way(const struct ntx_engine *e);
+/* ---- engine_draft_stats.c */
+void ntx__engine_draft_stats_new(struct ntx_engine *e);  /* begins with what earlier loads of the model learned */
+void ntx__engine_draft_stats_keep(struct ntx_engine *e); /* for later ones; nothing where nothing is new */
+unsigned ntx__engine_draft_place(const struct ntx_engine *e);
 
 /* ---- engine_steps.c */
 void ntx__engine_step(void *ctx, const struct ntx_row *row, const struct ntx_step_values *v); /* a ntx_watch_fn; ctx: the engine */

@@ -28,18 +28,18 @@ static void unlink_session(struct ntx_engine *e, struct ntx_session *s)
         }
 }
 
-static uint32_t count_of(const struct ntx_engine *e, const struct ntx_writer *writer)
+static uint32_t count_of(const struct ntx_engine *e, const struct ntx_reply_queue *replies)
 {
     uint32_t n = 0;
     for (const struct ntx_session *s = e->sessions; s; s = s->next)
-        n += s->writer == writer;
+        n += s->replies == replies;
     return n;
 }
 
-static struct ntx_session *find(struct ntx_engine *e, const struct ntx_writer *writer, uint64_t id)
+static struct ntx_session *find(struct ntx_engine *e, const struct ntx_reply_queue *replies, uint64_t id)
 {
     for (struct ntx_session *s = e->sessions; s; s = s->next)
-        if (s->writer == writer && s->id == id)
+        if (s->replies == replies && s->id == id)
             return s;
     return NULL;
 }
@@ -72,13 +72,13 @@ void ntx__engine_drop(struct ntx_engine *e, struct ntx_session *s)
 static void refuse(struct ntx_engine *e, const struct ntx_job *j, int err, const char *text)
 {
     count_off(e);
-    ntx_mail_error(e->c.mail, j->writer, j->req->id, err, "%s", text);
+    ntx_mail_error(e->c.mail, j->replies, j->req->id, err, "%s", text);
 }
 
 static void confirm(struct ntx_engine *e, const struct ntx_job *j)
 {
     count_off(e);
-    ntx_mail_done(e->c.mail, j->writer, j->req->id, "", NULL);
+    ntx_mail_done(e->c.mail, j->replies, j->req->id, "", NULL);
 }
 
 /* The bytes of a token that ends an answer are nobody's. */
@@ -94,29 +94,29 @@ static void send_told(struct ntx_engine *e, struct ntx_session *s, int32_t token
     struct ntx_token_prob top[NTX_TOP_MOST];
     char *buf = malloc((t->n + 1) * (size_t)NTX_TOKEN_MAX);
     if (!buf) {
-        ntx_mail_token(e->c.mail, s->writer, s->request, token, text, len, NULL);
+        ntx_mail_token(e->c.mail, s->replies, s->request, token, text, len, NULL);
         return;
     }
     for (uint32_t i = 0; i < t->n; i++)
         top[i] = prob_of(e, t->top[i].id, t->top[i].logit, true, buf + (i + 1) * (size_t)NTX_TOKEN_MAX);
     const struct ntx_token_told told = {.it = prob_of(e, token, t->logprob, false, buf), .top = top, .n = t->n};
-    ntx_mail_token(e->c.mail, s->writer, s->request, token, text, len, &told);
+    ntx_mail_token(e->c.mail, s->replies, s->request, token, text, len, &told);
     free(buf);
 }
 
 void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len)
 {
-    const struct ntx_told *t = token >= 0 ? ntx_choice_told(s->choice) : NULL;
+    const struct ntx_told *t = token >= 0 ? ntx_constraint_told(s->constraint) : NULL;
     if (t)
         send_told(e, s, token, text, len, t);
     else
-        ntx_mail_token(e->c.mail, s->writer, s->request, token, text, len, NULL);
+        ntx_mail_token(e->c.mail, s->replies, s->request, token, text, len, NULL);
 }
 
 static void send_score(struct ntx_engine *e, struct ntx_session *s)
 {
     char *stats = s->one_by_one ? ntx_stats_run(&s->run, e->l, e->c.counters) : NULL;
-    ntx_mail_score(e->c.mail, s->writer, s->request, s->nll, s->each, s->n_tokens - s->from, stats);
+    ntx_mail_score(e->c.mail, s->replies, s->request, s->nll, s->each, s->n_tokens - s->from, stats);
     free(stats);
 }
 
@@ -133,7 +133,7 @@ static void flush_text(struct ntx_engine *e, struct ntx_session *s)
 static void never_began(struct ntx_engine *e, struct ntx_session *s)
 {
     leave(e, s);
-    ntx_mail_done(e->c.mail, s->writer, s->request, "cancel", NULL);
+    ntx_mail_done(e->c.mail, s->replies, s->request, "cancel", NULL);
     if (!s->n_tokens || !s->keep)
         ntx__engine_drop(e, s);
 }
@@ -159,7 +159,7 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
     char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
     leave(e, s);
     const struct ntx_answered d = {.finish = finish, .stop = ntx_text_stop(s->text), .stats_json = stats, .cached_tokens = s->run.cached_tokens};
-    ntx_mail_answered(e->c.mail, s->writer, s->request, &d);
+    ntx_mail_answered(e->c.mail, s->replies, s->request, &d);
     free(stats);
     if (s->kind != NTX_SESSION_GENERATE || !s->keep) {
         ntx__engine_drop(e, s);
@@ -171,7 +171,7 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
 void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, const char *text)
 {
     leave(e, s);
-    ntx_mail_error(e->c.mail, s->writer, s->request, err, "%s", text);
+    ntx_mail_error(e->c.mail, s->replies, s->request, err, "%s", text);
     ntx__engine_drop(e, s);
 }
 
@@ -181,18 +181,18 @@ static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_jo
     uint64_t id = j->req->kind == NTX_REQUEST_GENERATE ? j->req->session : 0;
     struct ntx_session *s = NULL;
     char text[96];
-    if (!id && count_of(e, j->writer) >= MAX_SESSIONS) {
+    if (!id && count_of(e, j->replies) >= MAX_SESSIONS) {
         refuse(e, j, -EMFILE, "this client keeps too many sessions: close some");
         return NULL;
     }
     if (!id) {
-        if (ntx_session_new(j->writer, ++e->last_session, &s))
+        if (ntx_session_new(j->replies, ++e->last_session, &s))
             refuse(e, j, -ENOMEM, "no memory for a session");
         else
             append(e, s);
         return s;
     }
-    s = find(e, j->writer, id);
+    s = find(e, j->replies, id);
     if (s && s->state == NTX_SESSION_IDLE)
         return s;
     snprintf(text, sizeof text, s ? "session %llu is still busy with a request" : "session %llu is not there any more: begin a new one", (unsigned long long)id);
@@ -218,12 +218,12 @@ static uint32_t count_in_line(const struct ntx_engine *e)
 }
 
 /* It waits for its client, not for us. */
-static bool rests(const struct ntx_session *s) { return s->put_by && ntx_writer_rests(s->writer); }
+static bool rests(const struct ntx_session *s) { return s->put_by && ntx_reply_queue_rests(s->replies); }
 
 static void send_started(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_started m = {.session = s->id, .prompt_tokens = s->run.prompt_tokens, .seed = s->run.seed, .context = s->n_tokens, .ctx = e->l->env.ctx};
-    ntx_mail_started(e->c.mail, s->writer, s->request, &m);
+    ntx_mail_started(e->c.mail, s->replies, s->request, &m);
 }
 
 /* ---- what sessions hold counts in the budget */
@@ -233,11 +233,11 @@ static uint64_t bytes_of(const struct ntx_engine *e, const struct ntx_session *s
     return ntx_session_bytes(s, &e->l->env) + (s->ffn && s->state == NTX_SESSION_IDLE ? ntx_ffn_set_bytes(e->l->model) : 0);
 }
 
-static uint64_t bytes_held(const struct ntx_engine *e, const struct ntx_writer *writer)
+static uint64_t bytes_held(const struct ntx_engine *e, const struct ntx_reply_queue *replies)
 {
     uint64_t bytes = 0;
     for (const struct ntx_session *s = e->sessions; s; s = s->next)
-        bytes += !writer || s->writer == writer ? bytes_of(e, s) : 0;
+        bytes += !replies || s->replies == replies ? bytes_of(e, s) : 0;
     return bytes;
 }
 
@@ -248,9 +248,9 @@ static struct ntx_session *least_wanted(const struct ntx_engine *e)
     struct ntx_session *best = NULL;
     uint64_t most = 0;
     for (struct ntx_session *s = e->sessions; s; s = s->next) {
-        if (s->state != NTX_SESSION_IDLE || (best && s->writer == best->writer))
+        if (s->state != NTX_SESSION_IDLE || (best && s->replies == best->replies))
             continue;
-        uint64_t bytes = bytes_held(e, s->writer);
+        uint64_t bytes = bytes_held(e, s->replies);
         if (!best || bytes > most) {
             best = s;
             most = bytes;
@@ -276,7 +276,7 @@ static bool make_room(struct ntx_engine *e, uint64_t more)
 /* Whether s takes more than there is when nobody else has anything. */
 static bool too_big(struct ntx_engine *e, const struct ntx_session *s, struct ntx_err *err)
 {
-    uint64_t bytes = bytes_of(e, s), more = ntx_session_more(s), shared = ntx_choice_shared(s->choice);
+    uint64_t bytes = bytes_of(e, s), more = ntx_session_more(s), shared = ntx_constraint_shared(s->constraint);
     if (bytes + more + shared <= e->l->kept_bytes)
         return false;
     if (more)
@@ -296,7 +296,7 @@ static const char no_room[] = "busy: requests under way take all the memory that
 static void refuse_session(struct ntx_engine *e, struct ntx_session *s, int err, const char *text)
 {
     leave(e, s);
-    ntx_mail_error(e->c.mail, s->writer, s->request, err, "%s", text);
+    ntx_mail_error(e->c.mail, s->replies, s->request, err, "%s", text);
     if (!s->n_tokens)
         ntx__engine_drop(e, s);
 }
@@ -327,7 +327,7 @@ static void stand_in_line(struct ntx_engine *e, struct ntx_session *s, uint64_t 
         ntx__engine_fail(e, s, -EBUSY, text);
         return;
     }
-    ntx_mail_progress(e->c.mail, s->writer, s->request, "queue", 0, waiting);
+    ntx_mail_progress(e->c.mail, s->replies, s->request, "queue", 0, waiting);
 }
 
 void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r)
@@ -387,7 +387,7 @@ static void give_sums(struct ntx_engine *e, const struct ntx_job *j)
         uint32_t n;
         const float *sum = ntx_input_sums_of(e->l->sums, tensor, i, &n, &count);
         const struct ntx_states_row m = {.row = i, .state = {sum, n}, .similar = {&count, 1}};
-        ntx_mail_states(e->c.mail, j->writer, j->req->id, &m);
+        ntx_mail_states(e->c.mail, j->replies, j->req->id, &m);
     }
     confirm(e, j);
 }
@@ -416,7 +416,7 @@ static bool alone(const struct ntx_engine *e, const struct ntx_session *s)
 /* The most that one of those in line will take beyond what it has, when it runs: tokens leave as much for it. */
 static uint64_t owed_to_line(const struct ntx_engine *e, const struct ntx_request *m)
 {
-    uint64_t most = m->constraint ? e->l->env.choice_bytes : 0;
+    uint64_t most = m->constraint ? e->l->env.constraint_bytes : 0;
     for (const struct ntx_session *s = e->sessions; s; s = s->next)
         most = s->state == NTX_SESSION_QUEUED ? NTX_MAX(most, ntx_session_more(s)) : most;
     return most;
@@ -476,7 +476,7 @@ static void begin(struct ntx_engine *e, struct ntx_job *j)
     if (!e->c.max_queue)
         refuse_session(e, s, -EBUSY, no_room);
     else
-        ntx_mail_progress(e->c.mail, s->writer, s->request, "queue", 0, waiting);
+        ntx_mail_progress(e->c.mail, s->replies, s->request, "queue", 0, waiting);
 }
 
 /* Idle sessions give up their KV for somebody who waits; their tokens stay, and are computed again when they go on. The values are the
@@ -517,7 +517,7 @@ static bool may_put_by(const struct ntx_engine *e, const struct ntx_session *s)
 {
     bool same = e->exact && !e->l->device;
     return same && s->state == NTX_SESSION_RUNNING && s->kind == NTX_SESSION_GENERATE && s->generated && !s->again &&
-           ntx_writer_stalls(s->writer);
+           ntx_reply_queue_stalls(s->replies);
 }
 
 static void put_by(struct ntx_engine *e, struct ntx_session *s)
@@ -529,10 +529,10 @@ static void put_by(struct ntx_engine *e, struct ntx_session *s)
     s->n_past = s->n_exact = s->n_kept = 0;
     ntx_sampler_free(s->sampler);
     s->sampler = NULL;
-    ntx_choice_rest(s->choice);
+    ntx_constraint_rest(s->constraint);
     s->put_by = true;
     s->state = NTX_SESSION_QUEUED;
-    ntx_writer_rest(s->writer);
+    ntx_reply_queue_rest(s->replies);
 }
 
 static bool put_one_by(struct ntx_engine *e)
@@ -581,7 +581,7 @@ static int get_all(struct ntx_engine *e, struct ntx_session *s, struct ntx_err *
 static void run_session(struct ntx_engine *e, struct ntx_session *s)
 {
     s->state = NTX_SESSION_RUNNING;
-    ntx_writer_take_turn(s->writer, ++e->last_turn);
+    ntx_reply_queue_take_turn(s->replies, ++e->last_turn);
     s->again = s->put_by;
     s->put_by = false;
     if (s->again)
@@ -598,7 +598,7 @@ static struct ntx_session *first_in_line(const struct ntx_engine *e, bool plain)
     struct ntx_session *best = NULL;
     uint64_t least = UINT64_MAX;
     for (struct ntx_session *s = e->sessions; s; s = s->next) {
-        uint64_t turn = NTX_MAX(s->turn, ntx_writer_turn(s->writer));
+        uint64_t turn = NTX_MAX(s->turn, ntx_reply_queue_turn(s->replies));
         if (s->state != NTX_SESSION_QUEUED || rests(s) || (plain && ntx_session_more(s)) || turn >= least)
             continue;
         best = s;
@@ -631,7 +631,7 @@ static void cancel(struct ntx_engine *e, const struct ntx_job *j)
     uint64_t target = j->req->target;
     for (struct ntx_session *s = e->sessions, *next; s; s = next) {
         next = s->next;
-        if (s->writer == j->writer && s->request == target && s->state != NTX_SESSION_IDLE)
+        if (s->replies == j->replies && s->request == target && s->state != NTX_SESSION_IDLE)
             ntx__engine_finish(e, s, "cancel");
     }
     confirm(e, j);
@@ -647,7 +647,7 @@ static void drop_idle(struct ntx_engine *e, struct ntx_session *s)
 
 static void close_session(struct ntx_engine *e, const struct ntx_job *j)
 {
-    struct ntx_session *s = find(e, j->writer, j->req->session);
+    struct ntx_session *s = find(e, j->replies, j->req->session);
     if (!s) {
         refuse(e, j, -ENOENT, "there is no such session");
         return;
@@ -660,11 +660,11 @@ static void close_session(struct ntx_engine *e, const struct ntx_job *j)
     confirm(e, j);
 }
 
-static void drop_client(struct ntx_engine *e, const struct ntx_writer *writer)
+static void drop_client(struct ntx_engine *e, const struct ntx_reply_queue *replies)
 {
     for (struct ntx_session *s = e->sessions, *next; s; s = next) {
         next = s->next;
-        if (s->writer == writer)
+        if (s->replies == replies)
             drop_idle(e, s);
     }
 }
@@ -682,7 +682,7 @@ void ntx__engine_job(struct ntx_engine *e, struct ntx_job *j)
 {
     switch (j->kind) {
     case NTX_JOB_GONE:
-        drop_client(e, j->writer);
+        drop_client(e, j->replies);
         return;
     case NTX_JOB_CANCEL_ALL:
         cancel_all(e);

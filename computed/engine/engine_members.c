@@ -9,8 +9,8 @@
 static bool concerns(const struct ntx_job *j, const struct ntx__member *r)
 {
     if (j->kind != NTX_JOB_REQUEST)
-        return j->kind != NTX_JOB_GONE || j->writer == r->writer;
-    if (j->writer != r->writer)
+        return j->kind != NTX_JOB_GONE || j->replies == r->replies;
+    if (j->replies != r->replies)
         return false;
     if (j->req->kind == NTX_REQUEST_CANCEL)
         return j->req->target == r->request;
@@ -31,7 +31,7 @@ static bool take_off(struct ntx_engine *e, const struct ntx_job *j)
 static struct ntx__member member(const struct ntx_session *s)
 {
     bool writes = ntx_session_decoding(s);
-    return (struct ntx__member){.writer = s->writer, .request = s->request, .session = s->id, .prompt = writes ? 0 : s->n_prompt, .todo = ntx_session_todo(s), .take = s->take};
+    return (struct ntx__member){.replies = s->replies, .request = s->request, .session = s->id, .prompt = writes ? 0 : s->n_prompt, .todo = ntx_session_todo(s), .take = s->take};
 }
 
 bool ntx__engine_join(struct ntx_engine *e)

@@ -23,7 +23,7 @@ static void collect(struct ntx_engine *e)
 {
     e->n_live = 0;
     for (struct ntx_session *s = e->sessions; s; s = s->next)
-        if (s->state == NTX_SESSION_RUNNING && ntx_writer_room(s->writer) && !ntx_writer_closed(s->writer)) {
+        if (s->state == NTX_SESSION_RUNNING && ntx_reply_queue_room(s->replies) && !ntx_reply_queue_closed(s->replies)) {
             s->take = 0;
             s->draft = NULL;
             s->shadow = NULL;
@@ -72,12 +72,12 @@ static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
 
 /* Rows whose logits the client's writer has room for, and those before them that give none; one at least, or it would never
  * go on. Writers share what is free, so each gets a part of it in this pass. */
-static uint32_t writer_room(const struct ntx_engine *e, const struct ntx_session *s)
+static uint32_t reply_room(const struct ntx_engine *e, const struct ntx_session *s)
 {
     if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
         return UINT32_MAX;
     size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) + ntx__engine_steps_bytes(e, s) : states_reply_bytes(e);
-    size_t room = ntx_writer_room(s->writer) / e->n_live / reply;
+    size_t room = ntx_reply_queue_room(s->replies) / e->n_live / reply;
     size_t silent = s->kind == NTX_SESSION_LOGITS && !s->steps && s->n_past < s->from ? s->from - s->n_past : 0;
     return (uint32_t)NTX_MAX(room + silent, (size_t)1);
 }
@@ -90,7 +90,7 @@ static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first,
             struct ntx_session *s = e->live[(first + i) % e->n_live];
             if (ntx_session_decoding(s) || s->waits || !may_show(b, s))
                 continue;
-            uint32_t most = writer_room(e, s), share = round ? b->rows : fair;
+            uint32_t most = reply_room(e, s), share = round ? b->rows : fair;
             grow(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
         }
 }
@@ -181,7 +181,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .kv = s->kv,
         .logits = logits ? e->logits + (size_t)*n_logits * e->l->env.n_vocab : NULL,
         .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,
-        .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE && !s->choice ? ntx_sampler_enough(s->sampler, more) : 0,
+        .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE && !s->constraint ? ntx_sampler_enough(s->sampler, more) : 0,
         .adapter = s->adapter,
         .may_skip = decoding && !s->predictor_lost && !verify,
         .rounded = !decoding,
@@ -235,7 +235,7 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
 {
     struct ntx_batch b = {.pass = e->pass, .rows = e->rows, .n_rows = e->n_rows};
     uint64_t t0 = ntx_now_ns();
-    atomic_store_explicit(&e->l->region.orders->current_pass, e->pass, memory_order_relaxed);
+    atomic_store_explicit(&e->l->region.control->current_pass, e->pass, memory_order_relaxed);
     int rc = ntx_forward_run(e->l->forward, &b);
     e->pass++;
     ntx_gauge(e->c.counters, NTX_C_comp_pass_layer, 0);
@@ -256,7 +256,7 @@ static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
 {
     for (uint32_t k = 0; k < s->take; k++) {
         if (rows[k].logits)
-            ntx_mail_logits(e->c.mail, s->writer, s->request, first_pos + k, rows[k].logits, e->l->env.n_vocab);
+            ntx_mail_logits(e->c.mail, s->replies, s->request, first_pos + k, rows[k].logits, e->l->env.n_vocab);
     }
 }
 
@@ -272,7 +272,7 @@ static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
             .ffn_state = {y->ffn_state, (size_t)s->ffn_layers * hp->n_embd},
             .ffn_energy = {y->ffn_energy, (size_t)s->ffn_layers * y->units},
         };
-        ntx_mail_states(e->c.mail, s->writer, s->request, &m);
+        ntx_mail_states(e->c.mail, s->replies, s->request, &m);
     }
 }
 
@@ -286,7 +286,7 @@ static int give_pool(struct ntx_engine *e, struct ntx_session *s)
         ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds, though its weights are numbers");
         return -EDOM;
     }
-    ntx_mail_states(e->c.mail, s->writer, s->request, &m);
+    ntx_mail_states(e->c.mail, s->replies, s->request, &m);
     return 0;
 }
 
@@ -356,7 +356,7 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
         ntx__engine_show(e, s, rows, take);
     if (ntx_session_todo(s)) {
         if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES && !s->again)
-            ntx_mail_progress(e->c.mail, s->writer, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
+            ntx_mail_progress(e->c.mail, s->replies, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
         return;
     }
     if (s->pool && give_pool(e, s))

@@ -35,7 +35,7 @@ int ntx__engine_prefix_new(struct ntx_engine *e)
 /* Whose text it is, and by which adapter: values with one are nobody else's. */
 static uint64_t scope_of(const struct ntx_session *s)
 {
-    const uint64_t scope = ntx_writer_scope(s->writer);
+    const uint64_t scope = ntx_reply_queue_scope(s->replies);
     return s->adapter ? (scope + 1) * 0x9e3779b97f4a7c15u + s->adapter : scope;
 }
 
@@ -77,7 +77,7 @@ int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s)
     s->n_exact = s->n_kept = 0;
     if (!e->prefix || s->kind != NTX_SESSION_GENERATE)
         return ntx_kv_seq_promise(e->l->kv, s->reserve, NULL, 0, &s->kv);
-    ntx__engine_shelf_find(e, scope_of(s), s->tokens, s->n_tokens);
+    ntx__engine_prefix_store_find(e, scope_of(s), s->tokens, s->n_tokens);
     int rc = ntx_prefix_begin(e->prefix, scope_of(s), s->tokens, s->n_tokens, s->reserve, &s->kv, &n_past);
     if (!rc)
         took_over(e, s, n_past);
@@ -105,7 +105,7 @@ static void keep(struct ntx_engine *e, struct ntx_session *s, bool last)
         ntx_prefix_pin(e->prefix, scope_of(s), s->tokens, n);
     s->n_kept = n / NTX_KV_BLOCK;
     if (last)
-        ntx__engine_shelf_ended(e, scope_of(s), s->tokens, n);
+        ntx__engine_prefix_store_ended(e, scope_of(s), s->tokens, n);
 }
 
 void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last)
@@ -113,7 +113,7 @@ void ntx__engine_keep(struct ntx_engine *e, struct ntx_session *s, bool last)
     if (!shares(e, s))
         return;
     keep(e, s, last);
-    ntx_kv_mark_passed(s->kv);
+    ntx_kv_snapshot_passed(s->kv);
 }
 
 /* ---- who waits for whom */
@@ -146,7 +146,7 @@ void ntx__engine_follow(struct ntx_engine *e)
             took_over(e, s, n);
         todo += ntx_session_todo(s);
     }
-    if (!e->prefix || ntx_kv_pool_marks(e->l->kv) || (todo <= e->max_rows && e->l->plan->bytes_storage))
+    if (!e->prefix || ntx_kv_pool_snapshots(e->l->kv) || (todo <= e->max_rows && e->l->plan->bytes_storage))
         return;
     for (uint32_t i = 0; i < e->n_live; i++)
         for (uint32_t k = 0; k < e->n_live && reads(e, e->live[i]) && !e->live[i]->waits; k++)

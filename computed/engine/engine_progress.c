@@ -52,7 +52,7 @@ static void tell(struct ntx_engine *e, const struct ntx__member *r, const struct
                             .prompt_done = r->prompt - NTX_MIN(r->todo, r->prompt), .prompt_total = r->prompt};
     if (p->left_s >= 0)
         m.left_s = p->left_s + later * (p->elapsed_s + p->left_s);
-    ntx_mail_how_far(e->c.mail, r->writer, r->request, &m);
+    ntx_mail_how_far(e->c.mail, r->replies, r->request, &m);
 }
 
 void ntx_engine_tell_progress(struct ntx_engine *e)
@@ -63,7 +63,7 @@ void ntx_engine_tell_progress(struct ntx_engine *e)
     if (since >= PROMPT_NS) {
         struct pace p = pace_of(e, now);
         for (uint32_t i = 0; i < e->n_members; i++)
-            if (since >= (e->members[i].prompt ? PROMPT_NS : WRITING_NS) && ntx_writer_room(e->members[i].writer) > NTX_WRITER_FULL / 2)
+            if (since >= (e->members[i].prompt ? PROMPT_NS : WRITING_NS) && ntx_reply_queue_room(e->members[i].replies) > NTX_REPLY_QUEUE_FULL / 2)
                 tell(e, &e->members[i], &p);
     }
     pthread_mutex_unlock(&e->lock);

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "computed/engine/writer.h"
+#include "computed/engine/reply_queue.h"
 #include "computed/pass/forward.h"
 #include "shm/counters.h"
 #include "shm/region.h"

@@ -49,7 +49,7 @@ void ntx__engine_step(void *ctx, const struct ntx_row *row, const struct ntx_ste
     struct ntx_step_row m = {.row = row->pos, .layer = v->layer, .step = v->step, .width = v->width, .name = v->name, .buffer = v->buffer,
                              .values = s->steps == NTX_STEPS_VALUES ? v->values : NULL};
     put_values(&m, v->values, v->width);
-    ntx_mail_step(e->c.mail, s->writer, s->request, &m);
+    ntx_mail_step(e->c.mail, s->replies, s->request, &m);
 }
 
 size_t ntx__engine_steps_bytes(const struct ntx_engine *e, const struct ntx_session *s)

@@ -115,7 +115,7 @@ static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
     l->env.read_bytes = c->read_bytes;
     const uint64_t words = c->constrains ? ntx_budget_words(l->model->hp.n_vocab) : 0;
     l->env.words_most = NTX_MAX(c->kept_bytes / 2, words); /* it stays, and sessions need the rest */
-    l->env.choice_bytes = NTX_MIN(NTX_MAX((c->kept_bytes - l->env.words_most) / 2, CHOICE_LEAST), CHOICE_MOST);
+    l->env.constraint_bytes = NTX_MIN(NTX_MAX((c->kept_bytes - l->env.words_most) / 2, CHOICE_LEAST), CHOICE_MOST);
     l->env.words = &l->words;
     l->env.ctx = l->plan->ctx;
     l->env.capture_ffns = l->capture_ffns;
@@ -217,12 +217,12 @@ static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *
 }
 
 /* What guesses is not streamed: so it is said what it has of the budget that is too small. */
-static int no_room_to_guess(const struct ntx_loaded *l, uint64_t bytes, struct ntx_err *err)
+static int no_room_to_draft(const struct ntx_loaded *l, uint64_t bytes, struct ntx_err *err)
 {
     char text[sizeof err->text], size[32];
     bool own = false;
     for (unsigned i = 0; i < l->n_drafters; i++)
-        own |= l->drafter[i].kind == NTX_GUESSER_NEXTN;
+        own |= l->drafter[i].kind == NTX_DRAFTER_FILE_NEXTN;
     memcpy(text, err->text, sizeof text);
     return ntx_err_set(err, err->code, "%s, or --draft off: what guesses lies in memory whole, of that %s%s", text, ntx_format_size(bytes, size, sizeof size),
                        own ? " (the model's next-token block, with a copy of the output matrix)" : "");
@@ -308,7 +308,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     };
     rc = l->machines ? ntx__load_plan_shared(l, &q, err) : ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc)
-        return rc == -ENOMEM && drafter ? no_room_to_guess(l, drafter, err) : rc;
+        return rc == -ENOMEM && drafter ? no_room_to_draft(l, drafter, err) : rc;
     if (drafter && !r->set.draft_nodes && !l->machines && (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
         return rc;
     struct ntx_kv_shape kv = l->plan->kv;

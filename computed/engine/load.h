@@ -19,7 +19,7 @@
 #include "computed/gpu/device.h"
 #include "computed/pass/forward.h"
 #include "computed/gpu/gpu.h"
-#include "computed/draft/guesser.h"
+#include "computed/draft/drafter_file.h"
 #include "computed/ranks/ranks.h"
 #include "computed/state/kv.h"
 #include "computed/plan/plan.h"
@@ -58,11 +58,11 @@ struct ntx_load_request {
 /* A file that guesses (--draft FILE), or the model's own block that does, which is the last of them. Of what goes by the model's states there is one. */
 struct ntx_load_drafter {
     int fd;                      /* -1: the model's own */
-    enum ntx_guesser_kind kind;
+    enum ntx_drafter_file_kind kind;
     struct ntx_drafts drafts;    /* of a small model */
     struct ntx_drafter *by_states; /* of what goes by the model's states: a file, or its own block, */
     struct ntx_drafter_needs needs; /*  and at which layers */
-    struct ntx_guesser *guesser; /* of any other file */
+    struct ntx_drafter_file *drafter_file; /* of any other file */
 };
 
 struct ntx_loaded {
@@ -113,7 +113,7 @@ struct ntx_loaded {
     int sidecar_fd;            /* -1: none */
     struct ntx_load_drafter drafter[NTX_DRAFT_FILES];
     unsigned n_drafters;
-    int left_out[NTX_DRAFT_FILES]; /* files that would guess, but did not pay here before (computed/plan/guesses.h) */
+    int left_out[NTX_DRAFT_FILES]; /* files that would guess, but did not pay here before (computed/plan/draft_stats.h) */
     unsigned n_left_out;
     bool drafters_left_out;    /* those, or the model's own block */
     char digest[NTX_DIGEST_TEXT]; /* of the model, where there is a sidecar, else "" */
@@ -152,8 +152,8 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
  * `without` is. */
 void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without);
 unsigned ntx_load_drafter_files(const struct ntx_loaded *l); /* without the model's own block */
-/* What is kept of guesses in this model by those that l has, into g, which was begun. digest [NTX_DIGEST_TEXT]: the model's, "" where it is not to be kept. As ntx_guesses_load. */
-int ntx_load_guesses(const struct ntx_loaded *l, struct ntx_guesses *g, char *digest, struct ntx_err *err);
+/* What is kept of guesses in this model by those that l has, into g, which was begun. digest [NTX_DIGEST_TEXT]: the model's, "" where it is not to be kept. As ntx_draft_stats_load. */
+int ntx_load_draft_stats(const struct ntx_loaded *l, struct ntx_draft_stats *g, char *digest, struct ntx_err *err);
 int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err);
 void ntx__load_drafters_free(struct ntx_loaded *l);
 

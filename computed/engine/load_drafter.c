@@ -7,7 +7,7 @@
 #include "common/util.h"
 #include "computed/engine/draft.h"
 #include "computed/engine/load.h"
-#include "computed/plan/guesses.h"
+#include "computed/plan/draft_stats.h"
 #include "model/digest.h"
 #include "proto/frame.h"
 
@@ -28,7 +28,7 @@ static int open_path(const struct ntx_load_request *r, unsigned i, int *fd, stru
 static void open_card(const struct ntx_load_request *r, struct ntx_loaded *l)
 {
     char file[NTX_OPTION_MAX];
-    int fd = ntx_guesser_card(l->gguf, r->path, file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1;
+    int fd = ntx_drafter_file_card(l->gguf, r->path, file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1;
     if (fd >= 0)
         l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = fd};
 }
@@ -41,7 +41,7 @@ static int open_nextn(const struct ntx_load_request *r, struct ntx_loaded *l, st
         return 0;
     if (l->n_drafters == NTX_DRAFT_FILES)
         return named ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;
-    l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = -1, .kind = NTX_GUESSER_NEXTN};
+    l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = -1, .kind = NTX_DRAFTER_FILE_NEXTN};
     return 0;
 }
 
@@ -66,10 +66,10 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
 /* Of the model's own block that is a copy of the output matrix, too. What goes by states has those that rows of a pass leave. */
 static int look(const struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_load_drafter *d, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
 {
-    const bool own = d->kind == NTX_GUESSER_NEXTN;
+    const bool own = d->kind == NTX_DRAFTER_FILE_NEXTN;
     if (own)
         d->needs.n_taps = 1, d->needs.tap[0] = l->model->hp.n_layers;
-    int rc = own ? ntx_drafter_nextn_look(l->gguf, ctx, threads, &d->needs.bytes, err) : ntx_guesser_look(d->fd, l->gguf, ctx, threads, &d->kind, &d->needs, err);
+    int rc = own ? ntx_drafter_nextn_look(l->gguf, ctx, threads, &d->needs.bytes, err) : ntx_drafter_file_look(d->fd, l->gguf, ctx, threads, &d->kind, &d->needs, err);
     *bytes = d->needs.bytes + ntx_drafter_left_bytes(d->needs.n_taps * l->model->hp.n_embd, set->rows);
     return rc;
 }
@@ -97,7 +97,7 @@ static const char *left_out(const struct ntx_loaded *l, int rc, uint64_t bytes, 
         return err->text;
     if (ntx__load_undrafted(l))
         return "guesses of a file do not suit its recurrent state here";
-    return ntx_guesser_small(bytes, l->ram_bytes) ? NULL : "it would take too much of --ram";
+    return ntx_drafter_file_small(bytes, l->ram_bytes) ? NULL : "it would take too much of --ram";
 }
 
 /* Where nobody names a context the plan may have 4096 tokens at most. */
@@ -109,12 +109,12 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
     for (unsigned i = 0; i < l->n_drafters;) {
         struct ntx_load_drafter *d = &l->drafter[i];
         uint64_t its = 0;
-        bool own = d->kind == NTX_GUESSER_NEXTN;
+        bool own = d->kind == NTX_DRAFTER_FILE_NEXTN;
         int rc = look(l, set, d, ctx, threads, &its, err);
         rc = rc ? rc : check_states(l, i, err);
         if (rc && !unasked)
             return own ? ntx_err_prefix(err, "--draft nextn"), rc : rc;
-        its += d->kind == NTX_GUESSER_MODEL ? ntx_drafts_bytes(ctx) : 0;
+        its += d->kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx) : 0;
         const char *why = unasked ? left_out(l, rc, its, err) : NULL;
         if (why) {
             ntx_log(NTX_LOG_INFO, "%s is not used: %s", own ? "the model's own next-token block" : "the drafter that the model's card names", why);
@@ -128,20 +128,20 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
     return 0;
 }
 
-int ntx_load_guesses(const struct ntx_loaded *l, struct ntx_guesses *g, char *digest, struct ntx_err *err)
+int ntx_load_draft_stats(const struct ntx_loaded *l, struct ntx_draft_stats *g, char *digest, struct ntx_err *err)
 {
     int rc = 0;
     for (unsigned i = 0; i < l->n_drafters && !rc; i++)
-        if (l->drafter[i].kind == NTX_GUESSER_NEXTN)
-            memcpy(g->drafter[i], NTX_GUESSER_NEXTN_DIGEST, NTX_GUESSER_TEXT);
+        if (l->drafter[i].kind == NTX_DRAFTER_FILE_NEXTN)
+            memcpy(g->drafter[i], NTX_DRAFTER_FILE_NEXTN_DIGEST, NTX_DRAFTER_FILE_TEXT);
         else
-            rc = ntx_guesser_digest(l->drafter[i].fd, g->drafter[i], err);
+            rc = ntx_drafter_file_digest(l->drafter[i].fd, g->drafter[i], err);
     *digest = 0;
     if (rc || (rc = ntx_model_digest(l->gguf, l->fds, digest, err))) {
         *digest = 0;
         return rc;
     }
-    return ntx_guesses_load(digest, g, err);
+    return ntx_draft_stats_load(digest, g, err);
 }
 
 /* What a token reads from the drive. */
@@ -177,18 +177,18 @@ static void leave_out(struct ntx_loaded *l)
 
 void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without)
 {
-    struct ntx_guesses g;
+    struct ntx_draft_stats g;
     struct ntx_err err = {0};
     char digest[NTX_DIGEST_TEXT];
-    const struct ntx_guess_place *at;
+    const struct ntx_draft_stats_place *at;
     bool lookup = ntx_draft_looks_up(set->draft) && !ntx__load_undrafted(l), leave = false;
-    ntx_guesses_begin(&g, ntx_draft_believed);
-    if (!ntx_load_guesses(l, &g, digest, &err) && (at = ntx_guesses_place(&g, lookup ? 2 : 1, l->plan->threads, l->plan->bytes_storage))) {
-        struct ntx_guess_place p = *at;
-        leave = ntx_guesses_leave_out(&p, faster(l, l->plan, without));
+    ntx_draft_stats_begin(&g, ntx_draft_believed);
+    if (!ntx_load_draft_stats(l, &g, digest, &err) && (at = ntx_draft_stats_place(&g, lookup ? 2 : 1, l->plan->threads, l->plan->bytes_storage))) {
+        struct ntx_draft_stats_place p = *at;
+        leave = ntx_draft_stats_leave_out(&p, faster(l, l->plan, without));
         if (p.away != at->away) {
-            ntx_guesses_settle(&g, &p);
-            leave &= !ntx_guesses_store(digest, &g, &err); /* what is not counted would be for ever */
+            ntx_draft_stats_settle(&g, &p);
+            leave &= !ntx_draft_stats_store(digest, &g, &err); /* what is not counted would be for ever */
         }
     }
     struct ntx_plan *other = leave ? l->plan : without;
@@ -201,16 +201,16 @@ void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settin
 unsigned ntx_load_drafter_files(const struct ntx_loaded *l)
 {
     unsigned n = l->n_drafters;
-    return n && l->drafter[n - 1].kind == NTX_GUESSER_NEXTN ? n - 1 : n;
+    return n && l->drafter[n - 1].kind == NTX_DRAFTER_FILE_NEXTN ? n - 1 : n;
 }
 
 static int build_one(struct ntx_loaded *l, struct ntx_load_drafter *d, uint64_t epoch, struct ntx_err *err)
 {
     switch (d->kind) {
-    case NTX_GUESSER_MODEL: return ntx_drafts_make(epoch, l->plan->ctx, &d->drafts, err);
-    case NTX_GUESSER_NEXTN: return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->by_states, err);
-    case NTX_GUESSER_STATES: return ntx_drafter_head_new(d->fd, l->gguf, l->fds, l->n_files, l->plan->ctx, l->plan->threads, &d->by_states, err);
-    default: return ntx_guesser_new(d->fd, l->gguf, &d->guesser, err);
+    case NTX_DRAFTER_FILE_MODEL: return ntx_drafts_make(epoch, l->plan->ctx, &d->drafts, err);
+    case NTX_DRAFTER_FILE_NEXTN: return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->by_states, err);
+    case NTX_DRAFTER_FILE_STATES: return ntx_drafter_head_new(d->fd, l->gguf, l->fds, l->n_files, l->plan->ctx, l->plan->threads, &d->by_states, err);
+    default: return ntx_drafter_file_new(d->fd, l->gguf, &d->drafter_file, err);
     }
 }
 
@@ -228,7 +228,7 @@ void ntx__load_drafters_free(struct ntx_loaded *l)
         struct ntx_load_drafter *d = &l->drafter[i];
         if (d->fd >= 0)
             close(d->fd);
-        ntx_guesser_free(d->guesser);
+        ntx_drafter_file_free(d->drafter_file);
         ntx_drafter_free(d->by_states);
         if (d->drafts.asks)
             ntx_drafts_close(&d->drafts);

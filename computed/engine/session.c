@@ -10,12 +10,12 @@
 #include "common/util.h"
 
 
-int ntx_session_new(struct ntx_writer *writer, uint64_t id, struct ntx_session **out)
+int ntx_session_new(struct ntx_reply_queue *replies, uint64_t id, struct ntx_session **out)
 {
     struct ntx_session *s = calloc(1, sizeof *s);
     if (!s)
         return -ENOMEM;
-    s->writer = ntx_writer_ref(writer);
+    s->replies = ntx_reply_queue_ref(replies);
     s->id = id;
     s->state = NTX_SESSION_IDLE;
     *out = s;
@@ -25,13 +25,13 @@ int ntx_session_new(struct ntx_writer *writer, uint64_t id, struct ntx_session *
 static void free_request(struct ntx_session *s)
 {
     ntx_sampler_free(s->sampler);
-    ntx_choice_free(s->choice);
+    ntx_constraint_free(s->constraint);
     ntx_text_free(s->text);
     free(s->options);
     free(s->each);
     free(s->pool);
     s->sampler = NULL;
-    s->choice = NULL;
+    s->constraint = NULL;
     s->text = NULL;
     s->options = NULL;
     s->each = NULL;
@@ -49,7 +49,7 @@ void ntx_session_free(struct ntx_session *s)
     free(s->tokens);
     free(s->similar);
     ntx_ffn_set_free(s->ffn);
-    ntx_writer_unref(s->writer);
+    ntx_reply_queue_unref(s->replies);
     free(s);
 }
 
@@ -197,8 +197,8 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
         return rc;
     }
     s->kind = NTX_SESSION_GENERATE;
-    s->choice = p->choice;
-    p->choice = NULL;
+    s->constraint = p->constraint;
+    p->constraint = NULL;
     s->keep = m->keep;
     s->pinned = m->prefix;
     s->max_tokens = m->max_tokens;
@@ -229,7 +229,7 @@ uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session
         bytes += s->reading_tokens * sizeof *s->tokens;
     if (s->pool)
         bytes += e->n_embd * sizeof *s->pool;
-    bytes += s->state == NTX_SESSION_RUNNING ? ntx_choice_most(s->choice) : ntx_choice_bytes(s->choice);
+    bytes += s->state == NTX_SESSION_RUNNING ? ntx_constraint_most(s->constraint) : ntx_constraint_bytes(s->constraint);
     if (s->each)
         bytes += (s->n_tokens - s->from) * sizeof *s->each;
     return bytes + (s->similar ? e->n_layers * sizeof *s->similar : 0);
@@ -237,7 +237,7 @@ uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session
 
 uint64_t ntx_session_more(const struct ntx_session *s)
 {
-    uint64_t now = ntx_choice_bytes(s->choice), most = ntx_choice_most(s->choice);
+    uint64_t now = ntx_constraint_bytes(s->constraint), most = ntx_constraint_most(s->constraint);
     return s->state != NTX_SESSION_RUNNING && most > now ? most - now : 0;
 }
 
@@ -381,8 +381,8 @@ static int keep_token(struct ntx_session *s, int32_t token)
 
 static int draw(struct ntx_session *s, const struct ntx_row *row, int32_t *t)
 {
-    if (s->choice)
-        return ntx_choice_draw(s->choice, s->sampler, s->n_tokens, row->logits, s->skip_space, t);
+    if (s->constraint)
+        return ntx_constraint_draw(s->constraint, s->sampler, s->n_tokens, row->logits, s->skip_space, t);
     *t = row->n_best ? ntx_sampler_next_of(s->sampler, s->n_tokens, row->best, row->n_best) : ntx_sampler_next(s->sampler, s->n_tokens, row->logits);
     return 0;
 }
@@ -394,13 +394,13 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
     int rc = draw(s, row, &t);
     if (rc)
         return rc;
-    bool stopped = ntx_tokenizer_is_eog(e->tok, t) && (!s->ignore_eos || ntx_choice_over(s->choice));
+    bool stopped = ntx_tokenizer_is_eog(e->tok, t) && (!s->ignore_eos || ntx_constraint_over(s->constraint));
     rc = keep_token(s, t);
     if (!rc && !stopped)
         rc = feed_text(s, e, t, &stopped);
     if (rc)
         return rc;
-    stopped |= ntx_choice_over(s->choice);
+    stopped |= ntx_constraint_over(s->constraint);
     bool full = s->n_tokens > NTX_MIN(e->ctx, ntx_kv_seq_room(s->kv)) || (s->max_tokens && s->generated >= s->max_tokens);
     const char *why = stopped ? "stop" : full ? "length" : NULL;
     rc = ntx_text_take(s->text, why != NULL, text, text_len);

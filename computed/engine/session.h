@@ -17,9 +17,9 @@
 #include "computed/pass/ffn_set.h"
 #include "computed/state/kv.h"
 #include "computed/sample/sampler.h"
-#include "computed/engine/choice.h"
+#include "computed/engine/constraint.h"
 #include "computed/engine/request.h"
-#include "computed/engine/writer.h"
+#include "computed/engine/reply_queue.h"
 #include "computed/engine/session_text.h"
 #include "proto/settings.h"
 #include "computed/engine/run_stats.h"
@@ -39,7 +39,7 @@ struct ntx_dialog { /* the conversation so far: where it can be cut. Its text is
 
 struct ntx_session {
     struct ntx_session *next;
-    struct ntx_writer *writer;     /* one reference */
+    struct ntx_reply_queue *replies;     /* one reference */
     uint64_t id, request;
     enum ntx_session_kind kind;
     enum ntx_session_state state;
@@ -68,7 +68,7 @@ struct ntx_session {
     uint32_t n_prompt, generated, max_tokens; /* of the request; n_prompt: tokens that it had to feed first */
     struct ntx_sampling sampling;
     struct ntx_sampler *sampler; /* while RUNNING */
-    struct ntx_choice *choice;   /* NULL: nothing is asked of its tokens but sampling */
+    struct ntx_constraint *constraint;   /* NULL: nothing is asked of its tokens but sampling */
     struct ntx_text *text;
     bool ignore_eos, skip_space; /* skip_space: the next token begins the text */
     struct ntx_dialog dialog;
@@ -101,7 +101,7 @@ struct ntx_session_env {
     struct ntx_err chat_err;              /* why it cannot be executed */
     uint32_t n_vocab, ctx, n_layers, n_embd, capture_ffns;
     uint64_t read_bytes;                  /* for finding a prompt's tokens */
-    uint64_t choice_bytes, words_most;    /* for a constraint; for the vocabulary that all of them need */
+    uint64_t constraint_bytes, words_most;    /* for a constraint; for the vocabulary that all of them need */
     ntx_words_slot *words;                /* the vocabulary, for masks */
 };
 
@@ -115,10 +115,10 @@ struct ntx_prompt {
     int flags;                            /* of the text */
     uint32_t ctx, n_vocab;
     struct ntx_tok_limits limits;
-    uint64_t choice_bytes, words_most;
+    uint64_t constraint_bytes, words_most;
     ntx_words_slot *words;
     const char *reply;                    /* a name of model/reply/reply.h */
-    struct ntx_choice *choice;            /* owned, once it was read, until a session takes it */
+    struct ntx_constraint *constraint;            /* owned, once it was read, until a session takes it */
     int32_t *ids;                         /* owned */
     int n;                                /* or a negative errno, with err */
     struct ntx_err err;
@@ -130,7 +130,7 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
 void ntx_prompt_read(struct ntx_prompt *p); /* any thread */
 void ntx_prompt_free(struct ntx_prompt *p);
 
-int ntx_session_new(struct ntx_writer *writer, uint64_t id, struct ntx_session **out);
+int ntx_session_new(struct ntx_reply_queue *replies, uint64_t id, struct ntx_session **out);
 void ntx_session_free(struct ntx_session *s);
 
 /* Makes s work on a request (s is new or idle). On failure s is as before, and err says what was wrong. */

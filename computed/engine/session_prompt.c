@@ -79,7 +79,7 @@ static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_sessio
 int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const atomic_bool *unwanted, struct ntx_prompt *p,
                        struct ntx_err *err)
 {
-    *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .choice_bytes = e->choice_bytes, .words_most = e->words_most, .words = e->words, .reply = ntx_chat_reply(e->chat), .limits = {.memory = e->read_bytes, .cancel = unwanted}};
+    *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .constraint_bytes = e->constraint_bytes, .words_most = e->words_most, .words = e->words, .reply = ntx_chat_reply(e->chat), .limits = {.memory = e->read_bytes, .cancel = unwanted}};
     int rc = m->cut_to ? forget_from(s, m->cut_to, err) : 0;
     if (rc)
         return rc;
@@ -146,11 +146,11 @@ static int explain(struct ntx_prompt *p, int rc)
 }
 
 /* What is asked of the answer's tokens; its fault is the prompt's. */
-static void read_choice(struct ntx_prompt *p)
+static void read_constraint(struct ntx_prompt *p)
 {
-    const struct ntx_choice_ask ask = {.m = p->m, .tok = p->tok, .words = p->words, .n_vocab = p->n_vocab, .reply = p->chat ? ntx_chat_reply(p->chat) : p->reply, .chat = p->chat,
-                                       .thinks = p->more.thinks, .memory = p->choice_bytes, .words_most = p->words_most};
-    int rc = ntx_choice_new(&ask, &p->choice, &p->err);
+    const struct ntx_constraint_ask ask = {.m = p->m, .tok = p->tok, .words = p->words, .n_vocab = p->n_vocab, .reply = p->chat ? ntx_chat_reply(p->chat) : p->reply, .chat = p->chat,
+                                       .thinks = p->more.thinks, .memory = p->constraint_bytes, .words_most = p->words_most};
+    int rc = ntx_constraint_new(&ask, &p->constraint, &p->err);
     if (rc)
         p->n = rc == -E2BIG ? -EINVAL : rc; /* the grammar is too large: no shorter prompt helps */
 }
@@ -164,14 +164,14 @@ void ntx_prompt_read(struct ntx_prompt *p)
     p->n = p->m->n_tokens ? given_tokens(p) : p->chat ? chat_tokens(p) : text_tokens(p);
     if (p->n < 0 && !p->err.text[0])
         explain(p, p->n);
-    if (p->n >= 0 && ntx_choice_wanted(p->m))
-        read_choice(p);
+    if (p->n >= 0 && ntx_constraint_wanted(p->m))
+        read_constraint(p);
 }
 
 void ntx_prompt_free(struct ntx_prompt *p)
 {
     free(p->ids);
-    ntx_choice_free(p->choice);
+    ntx_constraint_free(p->constraint);
     p->ids = NULL;
-    p->choice = NULL;
+    p->constraint = NULL;
 }

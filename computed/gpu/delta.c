@@ -9,7 +9,7 @@ int ntx__device_turns(struct ntx_device *d)
     for (uint32_t i = 0; i < f->n_turns; i++) {
         const uint32_t first = f->m.turns[i], row = f->m.turn_rows[first];
         const struct ntx_kv_seq *r = f->b->rows[row].kv;
-        d->host.turns[i] = (struct ntx_gpu_turn){.from = ntx_recur_side(r, false), .to = ntx_recur_side(r, true), .first = first, .n = f->m.turns[i + 1] - first,
+        d->host.turns[i] = (struct ntx_gpu_turn){.from = ntx_recur_buffer(r, false), .to = ntx_recur_buffer(r, true), .first = first, .n = f->m.turns[i + 1] - first,
                                                  .fresh = !ntx_recur_at(r)};
     }
     if (!f->n_turns)

@@ -99,7 +99,7 @@ static void place_forms(struct ntx_device *d, struct cursor *c, const struct siz
         d->m.quantized[NTX__OF_LAYER][form] = of_layer;
         d->m.quantized[NTX__OF_EARLY][form] = of_layer ? of_layer + d->c.max_rows * row : NULL;
         d->m.quantized[NTX__OF_LOW][form] = place(c, ntx_buf_width(d->c.model, NTX_BUF_LOW) ? d->c.max_rows * row : 0);
-        d->m.quantized[NTX__OF_CHOICES][form] = place(c, d->hp->n_expert ? d->choices * row : 0);
+        d->m.quantized[NTX__OF_ROUTED][form] = place(c, d->hp->n_expert ? d->choices * row : 0);
     }
 }
 
@@ -122,9 +122,9 @@ static void place_lists(struct ntx_device *d, struct cursor *c)
     struct ntx__device_mem *m = &d->m;
     uint64_t r = d->c.max_rows;
     for (int t = 0; t < NTX_N_TURNS; t++) {
-        m->cs[t] = floats(c, r * (ntx_rope_dim(hp, (enum ntx_turn)t) / 2));
-        m->sn[t] = floats(c, r * (ntx_rope_dim(hp, (enum ntx_turn)t) / 2));
-        m->freq[t] = place(c, ntx__device_pools(hp) ? ntx_rope_dim(hp, (enum ntx_turn)t) / 2 * sizeof(double) : 0);
+        m->cs[t] = floats(c, r * (ntx_rope_dim(hp, (enum ntx_rotation)t) / 2));
+        m->sn[t] = floats(c, r * (ntx_rope_dim(hp, (enum ntx_rotation)t) / 2));
+        m->freq[t] = place(c, ntx__device_pools(hp) ? ntx_rope_dim(hp, (enum ntx_rotation)t) / 2 * sizeof(double) : 0);
     }
     m->input_entry = floats(c, r * hp->n_layers * hp->n_input);
     m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
@@ -161,7 +161,7 @@ static void place_experts(struct ntx_device *d, struct cursor *c)
     m->moe.expert = place(c, choices * 4);
     m->moe.chosen = place(c, choices * 4);
     m->moe.tiles = place(c, (choices + wave) * sizeof *m->moe.tiles);
-    for (uint8_t b = NTX__BUF_CHOICE_X; b <= NTX__BUF_CHOICE_Y; b++)
+    for (uint8_t b = NTX__BUF_ROUTED_X; b <= NTX__BUF_ROUTED_Y; b++)
         place_buf(d, c, b, wave);
 }
 
@@ -172,31 +172,31 @@ static void place_groups(struct ntx_device *d, struct cursor *c)
     d->m.uses = place(c, ntx_ffn_mode_groups(&d->c.ffn) ? d->c.max_rows * n : 0);
 }
 
-static void place_latents(struct ntx_device *d, struct cursor *c)
+static void place_mla(struct ntx_device *d, struct cursor *c)
 {
     const struct ntx_hparams *hp = d->hp;
     uint64_t n = (uint64_t)d->attend_rows * hp->n_head;
     if (!hp->kv_lora)
         return;
-    d->m.latent_q = floats(c, n * ntx_kept_k(hp, 0));
-    d->m.latent_out = floats(c, n * hp->kv_lora);
-    d->m.latent_rows = floats(c, n * hp->head_k);
-    d->m.latent_x = place(c, n * ntx__device_latent_form(d));
+    d->m.mla_q = floats(c, n * ntx_kept_k(hp, 0));
+    d->m.mla_out = floats(c, n * hp->kv_lora);
+    d->m.mla_rows = floats(c, n * hp->head_k);
+    d->m.mla_x = place(c, n * ntx__device_mla_form(d));
 }
 
 static void place_choices(struct ntx_device *d, struct cursor *c)
 {
     struct ntx__device_mem *m = &d->m;
     uint64_t r = d->c.max_rows, ctx = d->c.ctx;
-    d->most_chosen = ntx__most_chosen(d->hp, d->c.ctx);
+    d->max_topk = ntx__most_topk(d->hp, d->c.ctx);
     d->score_rows = (uint32_t)NTX_MIN(NTX_MAX(NTX__PARTIAL_BYTES / (ctx * sizeof(float)), 1), r);
-    if (!d->most_chosen)
+    if (!d->max_topk)
         return;
     m->scores = floats(c, d->score_rows * ctx);
-    m->n_chosen = place(c, r * 4);
-    m->chosen = place(c, r * d->most_chosen * 4);
+    m->n_topk = place(c, r * 4);
+    m->chosen = place(c, r * d->max_topk * 4);
     m->n_left = place(c, r * 4);
-    m->left = place(c, r * d->most_chosen * 4);
+    m->left = place(c, r * d->max_topk * 4);
 }
 
 static void place_large(struct ntx_device *d, struct cursor *c, const struct sizes *s)
@@ -207,7 +207,7 @@ static void place_large(struct ntx_device *d, struct cursor *c, const struct siz
     uint64_t partial = (uint64_t)hp->n_head * splits_of(d) * ((hp->kv_lora ? hp->kv_lora : hp->head_v) + 2) * sizeof(float);
     d->attend_rows = (uint32_t)NTX_MIN(NTX_MAX(NTX__PARTIAL_BYTES / partial, 1), (uint64_t)d->c.max_rows);
     m->partial = place(c, d->attend_rows * partial);
-    place_latents(d, c);
+    place_mla(d, c);
     m->x16 = place(c, padded * s->n_in * 2);
     m->exponents = place(c, padded * 4);
     m->w16 = place(c, s->panel_values * 2);
@@ -289,7 +289,7 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     struct ntx__device_host *m = &d->host;
     uint64_t r = d->c.max_rows, holes = (uint64_t)d->hp->n_layers * d->c.kv.blocks;
     for (int t = 0; t < NTX_N_TURNS; t++)
-        m->freq[t] = place(&c, ntx__device_pools(d->hp) ? ntx_rope_dim(d->hp, (enum ntx_turn)t) / 2 * sizeof(double) : 0);
+        m->freq[t] = place(&c, ntx__device_pools(d->hp) ? ntx_rope_dim(d->hp, (enum ntx_rotation)t) / 2 * sizeof(double) : 0);
     m->logits = floats(&c, (uint64_t)d->c.logits_rows * d->hp->n_vocab);
     m->best = place(&c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(&c, d->hp->n_layers * r * 4);

@@ -4,8 +4,8 @@
  *   rows.c   what comes in and goes out: rows, which layers they have, logits
  *   layer.c  the table of the back end; the operations of a layer's steps
  *   experts.c experts: who goes where, and their products
- *   latent.c attention over latents
- *   choose.c attention to chosen positions: which
+ *   mla.c attention over latents
+ *   index_topk.c attention to chosen positions: which
  *   pool.c   K, and keys, that stand for several positions
  *   delta.c  layers that keep a recurrent state
  *   groups.c groups of a packed layer's neurons
@@ -46,9 +46,9 @@ struct ntx__device_mem {
     float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x half of what it turns] */
     double *freq[NTX_N_TURNS];     /* [half] of what stands for several positions, where there is such */
     float *input_entry;              /* [R x n_layers * n_input] what layers get of the token: the entries of its table */
-    float *latent_q, *latent_out;  /* attention over latents: [attend_rows x n_head x kept K], [attend_rows x n_head x kv_lora] */
-    float *latent_rows;            /* [attend_rows x n_head x head_k] q, close up */
-    void *latent_x;                /* [attend_rows x n_head] what their heads' matrices are multiplied by, in its form */
+    float *mla_q, *mla_out;  /* attention over latents: [attend_rows x n_head x kept K], [attend_rows x n_head x kv_lora] */
+    float *mla_rows;            /* [attend_rows x n_head x head_k] q, close up */
+    void *mla_x;                /* [attend_rows x n_head] what their heads' matrices are multiplied by, in its form */
     struct ntx_gpu_candidate *best, *best_some; /* [L x NTX_BEST_MAX], [the same of each part] */
     float *partial;                /* [attend_rows x n_head x splits x (head_v + 2)] */
     uint32_t *rows;                /* [n_layers x R] of the pass, of a layer: live ones first */
@@ -58,9 +58,9 @@ struct ntx__device_mem {
     uint32_t *tiles;               /* [2][2 x R] of the pass; of the last layer */
     uint32_t *tables[2];           /* [kv.blocks], of layers without a window and with one, where those have rings */
     uint32_t *holes;               /* [n_layers x kv.blocks] */
-    /* Where positions are chosen, else NULL; most: ntx__most_chosen */
+    /* Where positions are chosen, else NULL; most: ntx__most_topk */
     float *scores;                 /* [score_rows x ctx] */
-    uint32_t *n_chosen, *chosen;   /* [R], [R x most] by row of the pass (struct ntx_gpu_choose) */
+    uint32_t *n_topk, *chosen;   /* [R], [R x most] by row of the pass (struct ntx_gpu_index_topk) */
     uint32_t *n_left, *left;       /* the same without this layer's holes */
     struct {
         float *weight;             /* [R x n_expert_used] */
@@ -121,7 +121,7 @@ struct ntx_device {
     uint32_t predict_rows;         /* rows whose use of groups is predicted */
     uint64_t stage_bytes, kv_block_bytes[2], bytes;
     uint64_t *kv_at;               /* [2 x n_layers] where a layer's K and V begin in a block; and what it keeps beside them */
-    uint32_t attend_rows, score_rows, most_chosen;
+    uint32_t attend_rows, score_rows, max_topk;
     uint64_t *expert_bytes;        /* [n_layers] from an expert to the next, where the layer's are all here, and rows may choose here; 0: they may not */
     uint8_t **at;                  /* [chunks->n] on the device, NULL for those that are not */
     uint8_t *where;                /* [chunks->n] of a step: enum ntx__where */
@@ -198,19 +198,19 @@ int ntx__device_glu(struct ntx_forward *f, const struct ntx__glu *s); /* as stru
 void ntx__device_find_experts(struct ntx_device *d); /* d->expert_bytes */
 bool ntx__device_routes(const struct ntx_forward *f);
 int ntx__device_route(struct ntx_forward *f);
-int ntx__device_multiply_chosen(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n);
-int ntx__device_chosen(struct ntx_forward *f);
+int ntx__device_multiply_routed(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n);
+int ntx__device_routed(struct ntx_forward *f);
 int ntx__device_gather(struct ntx_forward *f);
 int ntx__device_combine(struct ntx_forward *f);
 int ntx__device_clear(struct ntx_forward *f, enum ntx_buf b);
 
-/* ---- latent.c */
-int ntx__device_attend_latent(struct ntx_device *d, const struct ntx_step *s);
-uint64_t ntx__device_latent_form(const struct ntx_device *d); /* bytes of a head's row in m.latent_x */
+/* ---- mla.c */
+int ntx__device_attend_mla(struct ntx_device *d, const struct ntx_step *s);
+uint64_t ntx__device_mla_form(const struct ntx_device *d); /* bytes of a head's row in m.mla_x */
 
-/* ---- choose.c */
+/* ---- index_topk.c */
 struct ntx_gpu_kv ntx__device_keys(const struct ntx_device *d, uint32_t row); /* of f->layer: what positions are chosen by, as K */
-int ntx__device_choose(struct ntx_forward *f, const struct ntx__run *r);      /* as struct ntx_backend says */
+int ntx__device_index_topk(struct ntx_forward *f, const struct ntx__run *r);      /* as struct ntx_backend says */
 int ntx__device_forget(struct ntx_device *d);                                 /* of a pass: nobody has chosen; the device's error */
 int ntx__device_drop_holes(struct ntx_device *d, const struct ntx_step *s);   /* before an ATTEND */
 void ntx__device_lists(const struct ntx_device *d, const struct ntx_step *s, struct ntx_gpu_attend *g); /* what the layer's rows have chosen */

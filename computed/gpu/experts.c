@@ -19,7 +19,7 @@ static const float *vector(const struct ntx_device *d, enum ntx_tensor t) { retu
 /* ---- chosen by the host */
 
 /* The lists of the layer before are on the device since its router's logits came down. */
-int ntx__device_chosen(struct ntx_forward *f)
+int ntx__device_routed(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx__moe_mem *m = &f->m.moe;
@@ -48,11 +48,11 @@ static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, 
 static int gather_weighed(struct ntx_device *d, uint32_t forms)
 {
     const uint64_t stride = ntx__stride(d->f, NTX_BUF_X, NTX_ACT_F32, d->hp->n_embd);
-    const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_X], .to = d->m.buf[NTX__BUF_CHOICE_X], .rows = d->m.moe.row + d->f->moe.first, .weight = d->m.moe.weight,
+    const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_X], .to = d->m.buf[NTX__BUF_ROUTED_X], .rows = d->m.moe.row + d->f->moe.first, .weight = d->m.moe.weight,
                                      .place = d->m.moe.place, .from_stride = stride, .to_stride = stride, .bytes = d->hp->n_embd * sizeof(float), .n_rows = d->f->moe.n,
                                      .used = d->hp->n_expert_used, .first = d->f->moe.first};
     int rc = ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
-    return rc ? rc : ntx__device_glu(d->f, &(struct ntx__glu){.gate = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n = d->hp->n_embd, .n_rows = d->f->moe.n, .forms = forms});
+    return rc ? rc : ntx__device_glu(d->f, &(struct ntx__glu){.gate = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n = d->hp->n_embd, .n_rows = d->f->moe.n, .forms = forms});
 }
 
 int ntx__device_gather(struct ntx_forward *f)
@@ -64,10 +64,10 @@ int ntx__device_gather(struct ntx_forward *f)
         return gather_weighed(d, forms);
     if (f->moe.by_back && !d->tile_rows) /* products find them */
         return 0;
-    int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, NTX_ACT_F32, d->m.buf[NTX_BUF_X], d->m.buf[NTX__BUF_CHOICE_X]) : 0;
+    int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, NTX_ACT_F32, d->m.buf[NTX_BUF_X], d->m.buf[NTX__BUF_ROUTED_X]) : 0;
     for (int form = NTX_ACT_F32 + 1; !rc && form < NTX_N_ACTS; form++)
         if (forms >> form & 1)
-            rc = gather_form(d, (enum ntx_act)form, d->m.quantized[NTX__OF_LAYER][form], d->m.quantized[NTX__OF_CHOICES][form]);
+            rc = gather_form(d, (enum ntx_act)form, d->m.quantized[NTX__OF_LAYER][form], d->m.quantized[NTX__OF_ROUTED][form]);
     return rc;
 }
 
@@ -75,7 +75,7 @@ int ntx__device_combine(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_gpu_combine g = {
-        .y = d->m.buf[NTX_BUF_Y], .z = d->m.buf[NTX__BUF_CHOICE_Y], .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL, .weight = weighs_input(f) ? NULL : d->m.moe.weight,
+        .y = d->m.buf[NTX_BUF_Y], .z = d->m.buf[NTX__BUF_ROUTED_Y], .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL, .weight = weighs_input(f) ? NULL : d->m.moe.weight,
         .place = d->m.moe.place, .bias = ntx__device_vector(d, &layer(d)->expert_bias[NTX_EXPERT_DOWN]), .expert = d->m.moe.expert,
         .ld_y = d->hp->n_embd, .used = d->hp->n_expert_used, .first = f->moe.first, .n_choices = f->moe.n, .n = d->hp->n_embd, .n_rows = f->n_live,
     };
@@ -150,7 +150,7 @@ int ntx__device_route(struct ntx_forward *f)
     struct ntx_device *d = f->c.device;
     d->tile_rows = tile_rows(d);
     const struct ntx_gpu_route g = {
-        .logits = d->m.buf[NTX__BUF_PROBS], .bias = vector(d, NTX_T_router_bias), .choice = vector(d, NTX_T_router_choice), .factor = vector(d, NTX_T_expert_scale),
+        .logits = d->m.buf[NTX__BUF_PROBS], .bias = vector(d, NTX_T_router_bias), .choice = vector(d, NTX_T_router_select), .factor = vector(d, NTX_T_expert_scale),
         .weight = d->m.moe.weight, .place = d->m.moe.place, .row = d->m.moe.row, .expert = d->tile_rows ? d->m.moe.chosen : d->m.moe.expert, .ld_logits = f->buf[NTX__BUF_PROBS].ld,
         .n_rows = f->n_live, .n_expert = f->hp->n_expert, .used = f->hp->n_expert_used, .by = ntx__steps_of(f, f->run)->router,
     };
@@ -170,22 +170,22 @@ static struct ntx_gpu_product product_of(const struct ntx_device *d, enum ntx_ex
     const struct ntx_forward *f = d->f;
     const struct ntx_weight *w = &layer(d)->expert[part];
     const bool rows = part != NTX_EXPERT_DOWN && !weighs_input(f) && !d->tile_rows; /* of the layer; else a choice has its own */
-    const uint8_t buf = rows ? NTX_BUF_X : part == NTX_EXPERT_DOWN ? NTX__BUF_CHOICE_GATE : NTX__BUF_CHOICE_X, to = (uint8_t)(NTX__BUF_CHOICE_GATE + part);
+    const uint8_t buf = rows ? NTX_BUF_X : part == NTX_EXPERT_DOWN ? NTX__BUF_ROUTED_GATE : NTX__BUF_ROUTED_X, to = (uint8_t)(NTX__BUF_ROUTED_GATE + part);
     const enum ntx_act form = ntx_act_for(w->type);
     struct ntx_gpu_product g = {
-        .w = d->at[ntx_expert_chunk(layer(d), 0, part)], .x = form == NTX_ACT_F32 ? (const void *)d->m.buf[buf] : d->m.quantized[rows ? NTX__OF_LAYER : NTX__OF_CHOICES][form], .y = d->m.buf[to],
+        .w = d->at[ntx_expert_chunk(layer(d), 0, part)], .x = form == NTX_ACT_F32 ? (const void *)d->m.buf[buf] : d->m.quantized[rows ? NTX__OF_LAYER : NTX__OF_ROUTED][form], .y = d->m.buf[to],
         .row_bytes = w->row_bytes, .x_stride = ntx__stride(f, buf, form, w->n_in), .ldy = f->buf[to].ld, .type = w->type, .n_out = w->n_out, .n_in = w->n_in,
         .n_rows = NTX_MAX(d->tile_rows, 1u),
     };
     if (d->tile_rows)
         g.tiles = tiles(d);
     else
-        g.chosen = (struct ntx_gpu_chosen){.expert = d->m.moe.expert, .bytes = d->expert_bytes[f->layer], .n = f->moe.n, .each = rows ? d->hp->n_expert_used : 1};
+        g.chosen = (struct ntx_gpu_routed){.expert = d->m.moe.expert, .bytes = d->expert_bytes[f->layer], .n = f->moe.n, .each = rows ? d->hp->n_expert_used : 1};
     return g;
 }
 
 /* Matrices that are alike go in one launch. */
-int ntx__device_multiply_chosen(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n)
+int ntx__device_multiply_routed(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n)
 {
     struct ntx_device *d = f->c.device;
     struct ntx_gpu_product g = product_of(d, parts[0]);

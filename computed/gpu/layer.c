@@ -293,7 +293,7 @@ int ntx__device_attend(struct ntx_forward *f, const struct ntx__run *r)
     const struct ntx_step *s = ntx__steps_of(f, r);
     bool tiled = d->n_tiles && s->cap == 0;
     uint32_t exact = tiled ? d->now.n_exact : d->now.n_live;
-    int rc = s->latent ? ntx__device_attend_latent(d, s) : attend_split(d, s, 0, exact);
+    int rc = s->mla ? ntx__device_attend_mla(d, s) : attend_split(d, s, 0, exact);
     if (!rc && tiled)
         rc = attend_tiles(d, s, exact);
     return rc ? rc : ntx__device_glu(f, &(struct ntx__glu){.gate = NTX_BUF_ATTN, .up = NTX_BUF_NONE, .n = r->width, .n_rows = f->n_live, .forms = r->forms});
@@ -318,7 +318,7 @@ int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
     return add_and_norm(d, NULL, NULL, ntx__device_vector(d, &d->c.chunks->output_norm), d->m.out_rows, n, ntx__forms(&w, 1), d->hp->logit_scale);
 }
 
-/* ---- what is added to outputs (computed/pass/plus.c) */
+/* ---- what is added to outputs (computed/pass/lora.c) */
 
 static int low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms)
 {
@@ -332,17 +332,17 @@ static int low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint
 }
 
 /* Neighbouring rows that the step adds to go in one launch. */
-static int plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
+static int lora(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
 {
     struct ntx_device *d = f->c.device;
-    const uint8_t from = s->n_weights ? NTX_BUF_PLUS : NTX_BUF_LOW;
+    const uint8_t from = s->n_weights ? NTX_BUF_LORA : NTX_BUF_LOW;
     const uint64_t ld_in = f->buf[from].ld, ld_out = f->buf[s->out].ld;
     int rc = 0;
     for (uint32_t i = 0, k; i < n && !rc; i += k) {
         for (k = 0; i + k < n && ntx__adds_to(f, s, i + k); k++)
             ;
         const struct ntx_gpu_step g = {.out = d->m.buf[s->out] + i * ld_out + s->offset, .in = d->m.buf[from] + i * ld_in + (s->n_weights ? 0 : s->from),
-                                       .ld_out = ld_out, .ld_in = ld_in, .n_rows = k, .s = {.op = NTX_OP_PLUS, .width = s->n_weights ? ntx__weight_of(f, s)->n_out : s->width, .scale = s->scale}};
+                                       .ld_out = ld_out, .ld_in = ld_in, .n_rows = k, .s = {.op = NTX_OP_LORA, .width = s->n_weights ? ntx__weight_of(f, s)->n_out : s->width, .scale = s->scale}};
         rc = ntx__device_step(d, &g);
         k += !k;
     }
@@ -401,12 +401,12 @@ const struct ntx_backend ntx_device_backend = {
     .multiply = ntx__device_multiply,
     .glu = ntx__device_glu,
     .low = low,
-    .plus = plus,
+    .lora = lora,
     .clear = ntx__device_clear,
-    .chosen = ntx__device_chosen,
+    .chosen = ntx__device_routed,
     .routes = ntx__device_routes,
     .route = ntx__device_route,
-    .multiply_chosen = ntx__device_multiply_chosen,
+    .multiply_routed = ntx__device_multiply_routed,
     .gather = ntx__device_gather,
     .combine = ntx__device_combine,
     .groups = ntx__device_groups,

@@ -1,4 +1,4 @@
-/* pool.c: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c, computed/pass/choose.c) on a device. What is still to be pooled is a
+/* pool.c: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c, computed/pass/index_topk.c) on a device. What is still to be pooled is a
  * recurrent state (delta.c); what was pooled lies behind what layers keep of positions, in blocks of layers without a window. */
 #include <string.h>
 
@@ -11,9 +11,9 @@ int ntx__device_bring_freq(struct ntx_device *d)
 {
     int rc = 0;
     for (int t = 0; t < NTX_N_TURNS && !rc; t++) {
-        const uint32_t n = ntx_rope_dim(d->hp, (enum ntx_turn)t) / 2;
+        const uint32_t n = ntx_rope_dim(d->hp, (enum ntx_rotation)t) / 2;
         if (d->hp->v_is_k)
-            ntx_rope_frequencies(d->hp, (enum ntx_turn)t, NULL, d->host.freq[t]);
+            ntx_rope_frequencies(d->hp, (enum ntx_rotation)t, NULL, d->host.freq[t]);
         else
             memcpy(d->host.freq[t], d->f->m.freq, n * sizeof *d->f->m.freq);
         rc = n ? d->ops->upload(ntx__queue(d), d->m.freq[t], d->host.freq[t], n * sizeof(double)) : 0;
@@ -62,7 +62,7 @@ int ntx__device_pool(struct ntx_forward *f, const struct ntx__run *r)
     const uint64_t span = (uint64_t)s->every * s->spans;
     struct ntx_gpu_pool g = {
         .value = d->m.buf[s->in[0]], .weight = d->m.buf[s->in[1]], .norm = ntx__device_vector(d, weight_of(d, s, 1)), .freq = d->m.freq[s->turn], .states = d->m.states, .turns = d->m.turns,
-        .turn_rows = d->m.turn_rows, .places_of_rows = ntx__device_turn_places(d), .kv = s->keys ? ntx__device_keys(d, 0) : ntx__device_pooled(d), .magnitude = ntx_rope_magnitude(f->hp, (enum ntx_turn)s->turn),
+        .turn_rows = d->m.turn_rows, .places_of_rows = ntx__device_turn_places(d), .kv = s->keys ? ntx__device_keys(d, 0) : ntx__device_pooled(d), .magnitude = ntx_rope_magnitude(f->hp, (enum ntx_rotation)s->turn),
         .state_offset = ntx_recur_layer(f->hp, f->layer, NTX_KEEP_TAIL) + (s->keys ? span * 2 * s->spans * f->hp->head_k * sizeof(float) : 0), .ld_value = f->buf[s->in[0]].ld,
         .ld_weight = f->buf[s->in[1]].ld, .n_rows = f->b->n_rows, .n_turns = f->n_turns, .every = s->every, .spans = s->spans, .width = s->width, .rotated = s->rotated, .offset = s->offset,
         .hadamard = s->keys, .eps = f->hp->rms_eps,
@@ -77,7 +77,7 @@ void ntx__device_attend_pooled(const struct ntx_device *d, const struct ntx_step
 {
     const uint32_t most = ntx__device_most_pos(d), pooled = s->every ? most / s->every : 0;
     g->most_pos = most;
-    g->most_entries = NTX_MIN(s->window, most) + (g->n_chosen ? NTX_MIN(pooled, d->most_chosen) : pooled);
+    g->most_entries = NTX_MIN(s->window, most) + (g->n_topk ? NTX_MIN(pooled, d->max_topk) : pooled);
     g->every = s->every;
     if (s->every)
         g->pooled = ntx__device_pooled(d);

@@ -106,7 +106,7 @@ static int bring_angles(struct ntx_device *d)
     const struct ntx_forward *f = d->f;
     int rc = 0;
     for (int t = 0; t < NTX_N_TURNS && !rc; t++) {
-        uint64_t bytes = f->m.cs[t] ? f->b->n_rows * (uint64_t)(ntx_rope_dim(d->hp, (enum ntx_turn)t) / 2) * sizeof(float) : 0;
+        uint64_t bytes = f->m.cs[t] ? f->b->n_rows * (uint64_t)(ntx_rope_dim(d->hp, (enum ntx_rotation)t) / 2) * sizeof(float) : 0;
         if (!(rc = up(d, d->m.cs[t], f->m.cs[t], bytes)))
             rc = up(d, d->m.sn[t], f->m.sn[t], bytes);
     }

@@ -17,7 +17,7 @@
 #define KERNELS(X)                                                                                                                                                      \
     X(PRODUCT, product) X(NORM, norm) X(QUANTIZE, quantize) X(ROTATE, rotate) X(ATTEND, attend) X(PREFILL, prefill) X(WIDEN, widen) X(NARROW, narrow) X(SCALE, scale)    \
     X(GATHER, gather) X(COMBINE, combine) X(BEST, best) X(HIDDEN, hidden) X(COLUMNS, columns) X(MOVE, move) X(STEP, step) X(CONV, recur) X(DELTA, recur) X(INDEX, index) \
-    X(CHOOSE, choose) X(POOL, pool) X(UNPOOLED, pool) X(ROUTE, route) X(SORT, sort)
+    X(INDEX_TOPK, index_topk) X(POOL, pool) X(UNPOOLED, pool) X(ROUTE, route) X(SORT, sort)
 #define FILL NTX_GPU_N_KERNELS /* beside those */
 
 struct fill {

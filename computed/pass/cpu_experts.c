@@ -19,7 +19,7 @@ static float share_of(const struct ntx_forward *f, uint32_t c)
 
 static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, f->run)->weighs_input; }
 
-float ntx__choice_weight(const struct ntx_forward *f, uint32_t i) { return weighs_input(f) ? 1 : share_of(f, f->moe.first + i); }
+float ntx__routed_weight(const struct ntx_forward *f, uint32_t i) { return weighs_input(f) ? 1 : share_of(f, f->moe.first + i); }
 
 /* The row times the choice's share. */
 static void weigh_row(struct ntx_forward *f, uint32_t i, uint32_t row, uint32_t forms)
@@ -136,7 +136,7 @@ void ntx__so_far(struct ntx_forward *f, uint32_t i, float *y)
     for (uint32_t h = 0; h < f->moe.n_here; h++)
         for (uint32_t c = m->first[m->order[h]]; c < m->first[m->order[h] + 1]; c++)
             if (m->row[c] == i)
-                f->c.ops->add_scaled(y, ntx__choice_weight(f, c - f->moe.first), m->y + (size_t)(c - f->moe.first) * n, n);
+                f->c.ops->add_scaled(y, ntx__routed_weight(f, c - f->moe.first), m->y + (size_t)(c - f->moe.first) * n, n);
 }
 
 /* A row's choices are in order of expert, and so are the waves. */

@@ -41,8 +41,8 @@ static void name_buffers(struct ntx_forward *f)
     const struct ntx__mem *m = &f->m;
     float *const at[NTX__N_BUFS] = {
         [NTX_BUF_H] = m->h, [NTX_BUF_X] = m->x, [NTX_BUF_Q_LOW] = m->q_low, [NTX_BUF_Q] = m->q, [NTX_BUF_K] = m->k, [NTX_BUF_V] = m->v, [NTX_BUF_ATTN] = m->attn, [NTX_BUF_GATE] = m->gate,
-        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX_BUF_STREAMS] = m->streams, [NTX_BUF_MIX] = m->mix, [NTX_BUF_POOL] = m->pool, [NTX_BUF_POOL_GATE] = m->pool_gate, [NTX_BUF_KEYS] = m->keys, [NTX_BUF_KEYS_GATE] = m->keys_gate, [NTX_BUF_NORMED] = m->normed, [NTX_BUF_GATES] = m->gates, [NTX_BUF_LOW] = m->low, [NTX_BUF_PLUS] = m->plus, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_CHOICE_X] = m->moe.x,
-        [NTX__BUF_CHOICE_GATE] = m->moe.gate, [NTX__BUF_CHOICE_UP] = m->moe.up, [NTX__BUF_CHOICE_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
+        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX_BUF_STREAMS] = m->streams, [NTX_BUF_MIX] = m->mix, [NTX_BUF_POOL] = m->pool, [NTX_BUF_POOL_GATE] = m->pool_gate, [NTX_BUF_KEYS] = m->keys, [NTX_BUF_KEYS_GATE] = m->keys_gate, [NTX_BUF_NORMED] = m->normed, [NTX_BUF_GATES] = m->gates, [NTX_BUF_LOW] = m->low, [NTX_BUF_LORA] = m->lora, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_ROUTED_X] = m->moe.x,
+        [NTX__BUF_ROUTED_GATE] = m->moe.gate, [NTX__BUF_ROUTED_UP] = m->moe.up, [NTX__BUF_ROUTED_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
         [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
     };
     for (uint8_t b = NTX_BUF_H; b < NTX__N_BUFS; b++) {
@@ -50,10 +50,10 @@ static void name_buffers(struct ntx_forward *f)
         f->buf[b].ld = ntx__buf_ld(f->c.model, b);
     }
     f->quantized[NTX__OF_LAYER] = f->m.quantized;
-    f->quantized[NTX__OF_CHOICES] = f->m.moe.quantized;
+    f->quantized[NTX__OF_ROUTED] = f->m.moe.quantized;
     f->quantized[NTX__OF_EARLY] = f->m.groups.quantized;
     f->quantized[NTX__OF_LOW] = f->m.low_quantized;
-    f->quantized[NTX__OF_WAY] = f->m.moe.way_quantized;
+    f->quantized[NTX__OF_WAY] = f->m.moe.lookahead_quantized;
     f->ld_x = f->buf[NTX_BUF_X].ld;
     f->ld_attn = f->buf[NTX_BUF_ATTN].ld;
     f->ld_gate = f->buf[NTX_BUF_GATE].ld;
@@ -208,7 +208,7 @@ static void angles_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     ntx_rope_angles(f->hp, f->turn, f->m.freq, f->b->rows[i].pos, f->m.cs[f->turn] + at, f->m.sn[f->turn] + at);
 }
 
-static void make_turn(struct ntx_forward *f, enum ntx_turn turn, const float *factors)
+static void make_turn(struct ntx_forward *f, enum ntx_rotation turn, const float *factors)
 {
     f->turn = turn;
     ntx_rope_frequencies(f->hp, turn, factors, f->m.freq);
@@ -507,7 +507,7 @@ static int (*const by_pass[NTX_N_OPS])(struct ntx_forward *, const struct ntx__r
 
 static int run(struct ntx_forward *f, const struct ntx__run *r)
 {
-    if (ntx_op_kinds[r->op].does & NTX_DOES_READ_KV && (kv_there(f) || say_kv(f, ntx__ask_chosen(f))))
+    if (ntx_op_kinds[r->op].does & NTX_DOES_READ_KV && (kv_there(f) || say_kv(f, ntx__ask_topk(f))))
         return -EIO;
     return r->by == NTX_BY_ROWS ? f->back->rows(f, r) : (r->by == NTX_BY_PASS ? by_pass : f->back->run)[r->op](f, r);
 }
@@ -628,8 +628,8 @@ static void reset(struct ntx_forward *f)
     atomic_store(&f->failed, 0);
     memset(f->m.skip, 0, (size_t)b->n_rows * NTX_MAP_WORDS * sizeof *f->m.skip);
     for (uint32_t i = 0; i < b->n_rows; i++) {
-        if (f->m.n_chosen)
-            f->m.n_chosen[i] = NTX__ALL;
+        if (f->m.n_topk)
+            f->m.n_topk[i] = NTX__ALL;
         ntx_kv_written(b->rows[i].kv, ntx_row_slot(&b->rows[i]));
     }
 }
@@ -647,7 +647,7 @@ static void begin_kv(const struct ntx_forward *f, const struct ntx_batch *b)
         ntx_kv_pass_add(b->rows[i].kv, from, to + 1);
         positions += to + 1;
     }
-    ntx_kv_pass_begin(b->rows->kv, f->hp->n_layers - ntx__last_idle(f), ntx_kv_pass_chooses(f->hp, b->n_rows, positions));
+    ntx_kv_pass_begin(b->rows->kv, f->hp->n_layers - ntx__last_idle(f), ntx_kv_pass_has_topk(f->hp, b->n_rows, positions));
 }
 
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)

@@ -33,7 +33,7 @@ struct ntx_row {
     float *logits;           /* [n_vocab] wanted here, or NULL */
     struct ntx_candidate *best; /* [NTX_BEST_MAX] where so many of the largest logits are enough, and a device has them, they come here, */
     uint32_t n_best;         /*   in any order, and n_best says how many; else 0, and logits is filled. In: 0: all are wanted */
-    uint8_t adapter;         /* of the model's adapters (model/delta.h), from 1 on; 0: none */
+    uint8_t adapter;         /* of the model's adapters (model/layer_delta.h), from 1 on; 0: none */
     bool may_skip;           /* decode rows; prefill rows never skip */
     uint32_t seat;           /* for the probe board: which row of the pass a decode row would be if nothing was guessed */
     bool rounded;            /* a back end may multiply and attend for it with rounding of its own (device.h). Such rows stand behind the others, which are exact */

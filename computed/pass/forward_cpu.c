@@ -265,7 +265,7 @@ static uint32_t rows_at_once(const struct ntx_forward *f)
 }
 
 /* A row with a choice of its own is attended alone. */
-static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return f->hp->v_is_k || (s->chosen && ntx__has_chosen(f, f->m.live[i])); }
+static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return f->hp->v_is_k || (s->chosen && ntx__has_topk(f, f->m.live[i])); }
 
 /* Position pos may begin another stretch, or a temperature: rows before it, and it, are not attended together. */
 static bool turns_at(const struct ntx_step *s, uint32_t pos)
@@ -327,18 +327,18 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     if (f->hp->v_is_k)
         ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
     else if (alone(f, step, group[0]))
-        ntx__attend_chosen(f, f->m.live[group[0]], kv_head, lane, &a);
+        ntx__attend_topk(f, f->m.live[group[0]], kv_head, lane, &a);
     for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; a.block_tokens > 1 && b <= (last->pos + last->ahead) / NTX_KV_BLOCK; b++) {
         lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
         lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
     }
     if (a.block_tokens > 1 && !ntx__in_place(row))
         ntx__attend_path(f, row, kv_head, lane, &a);
-    if (step->latent)
-        ntx__latent_begin(f, lane, group[0], head, &a);
+    if (step->mla)
+        ntx__mla_begin(f, lane, group[0], head, &a);
     f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
-    if (step->latent)
-        ntx__latent_end(f, lane, group[0], head, &a);
+    if (step->mla)
+        ntx__mla_end(f, lane, group[0], head, &a);
 }
 
 /* All rows of some heads, some at a time, in their order: sums over rows are the same for any threads. */
@@ -441,7 +441,7 @@ const struct ntx_backend ntx__cpu_backend = {
     .rows = rows,
     .run = {NTX_OPS(X)},
     .multiply = ntx__cpu_multiply,
-    .glu = ntx__cpu_glu, .low = ntx__cpu_low, .plus = ntx__cpu_plus,
+    .glu = ntx__cpu_glu, .low = ntx__cpu_low, .lora = ntx__cpu_lora,
     .clear = clear,
     .gather = ntx__cpu_gather,
     .combine = ntx__cpu_combine,

@@ -205,7 +205,7 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
     const float *from = ntx_recur_fold(t.kv, f->layer);
     const uint32_t pos = ntx_recur_at(t.kv);
     float *to = ntx_recur_next_fold(t.kv, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST], keys[NTX_MAX_HEAD];
-    struct ntx_delta a = {.from = from ? from + at : to, .to = to, .n_keys = s->width, .n_values = h.n, .d = d, .out = out, .seen = seen, .next_k = looks_by(f, s, t.row[0], &h, keys)};
+    struct ntx_delta_net a = {.from = from ? from + at : to, .to = to, .n_keys = s->width, .n_values = h.n, .d = d, .out = out, .seen = seen, .next_k = looks_by(f, s, t.row[0], &h, keys)};
     if (!from)
         memset(to, 0, (size_t)s->width * h.n * sizeof *to);
     f->c.ops->delta(&a);

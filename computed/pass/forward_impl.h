@@ -4,15 +4,15 @@
  *   forward_runs.c a layer's steps (model/layer.h), and which neighbours are done in one go
  *   forward_cpu.c  the operations of these steps on the CPU
  *   cpu_experts.c  and of those that experts are made of
- *   latent.c       attention over latents: what comes before and after it
- *   choose.c       attention to chosen positions: which
+ *   mla.c       attention over latents: what comes before and after it
+ *   index_topk.c       attention to chosen positions: which
  *   forward_pool.c  K that stand for several positions
- *   streams.c      several residual streams
- *   plus.c         what is added to a matrix's outputs (model/delta.h)
+ *   hyper_connections.c      several residual streams
+ *   lora.c         what is added to a matrix's outputs (model/layer_delta.h)
  *   grams.c        entries of a table that follow from the last tokens, asked for as soon as these are known
  *   moe.c          the FFN of a layer with experts, for all back ends
  *   moe_predict.c    which experts the next layer will want, by its router on this layer's state
- *   ahead.c          the steps from that state to the router
+ *   router_lookahead.c          the steps from that state to the router
  *   sparse.c       the FFN of a packed layer, for all back ends
  *   sparse_host.c  its groups of neurons, by the CPU
  *   sparse_choose.c  which of its neurons rows use, by their gates
@@ -55,17 +55,17 @@ struct ntx__lane { /* scratch of one thread */
     uint8_t *path_k, *path_v;  /* [NTX__PATH_BLOCKS x a head's block] of a row of a tree: its last blocks, in the order of positions */
     uint8_t *path_holes;       /* [blocks of ctx x NTX_KV_BLOCK / 8] */
     float *logits;             /* [max_rows x NTX__LOGIT_TILE] */
-    void *latent_x;            /* attention over latents: [NTX_ATTN_VECTORS] rows that a head's matrix is multiplied by, in its form */
-    const void **chosen_v;     /* [most_chosen] V likewise, where K has it not; else NULL */
-    const void **chosen;       /* [most_chosen, or a window's and those pooled] K of chosen positions, where there are such */
-    float *latent_q, *latent_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
+    void *mla_x;            /* attention over latents: [NTX_ATTN_VECTORS] rows that a head's matrix is multiplied by, in its form */
+    const void **chosen_v;     /* [max_topk] V likewise, where K has it not; else NULL */
+    const void **chosen;       /* [max_topk, or a window's and those pooled] K of chosen positions, where there are such */
+    float *mla_q, *mla_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
     uint8_t *slice;            /* [NTX_SLICE_OUTS of the longest] where weights are interleaved */
 };
 
-/* From a layer's experts to the next one's router (ahead.c). */
+/* From a layer's experts to the next one's router (router_lookahead.c). */
 enum { NTX__WAY_STEPS = 16, NTX__WAY_ROWS = 8 /* at a time */ };
-struct ntx__way {
-    struct ntx__way_step { const struct ntx_step *step; uint32_t layer; } step[NTX__WAY_STEPS]; /* [first, NTX__WAY_STEPS) */
+struct ntx__lookahead {
+    struct ntx__lookahead_step { const struct ntx_step *step; uint32_t layer; } step[NTX__WAY_STEPS]; /* [first, NTX__WAY_STEPS) */
     uint32_t first;
     uint32_t buffers, from; /* bits of those that these steps touch; of those that they begin with */
     bool with_y;            /* what is known of Y goes in */
@@ -91,8 +91,8 @@ struct ntx__moe_mem {
     float *y;                  /* [A x n_embd] */
     struct ntx_weight *weights;     /* [n_expert x parts] of the wave's experts */
     struct ntx__product *products;  /* [2 x n_expert] */
-    float *way[NTX_N_BUFS];        /* [NTX__WAY_ROWS x ...] in place of the layer's, of those that ways ahead touch; */
-    void *way_quantized[NTX_N_ACTS]; /*   [NTX__WAY_ROWS x widest input] */
+    float *lookahead[NTX_N_BUFS];        /* [NTX__WAY_ROWS x ...] in place of the layer's, of those that ways ahead touch; */
+    void *lookahead_quantized[NTX_N_ACTS]; /*   [NTX__WAY_ROWS x widest input] */
 };
 
 /* Of a packed layer: neurons in groups (model/pack.h). Their gate and up values lie where those of any FFN do; once a group's are
@@ -134,11 +134,11 @@ struct ntx__runs {
 /* Buffers of a pass, beside those that steps name: the router's logits and the shared expert's gate; a wave of experts' choices; what is predicted with;
  * what comes out. A back end keeps them where it likes, the host has a place for all of them (f->buf), and rows have the same shape on both sides. */
 enum ntx__buf {
-    NTX__BUF_PROBS = NTX_N_BUFS, NTX__BUF_SHARED, NTX__BUF_CHOICE_X, NTX__BUF_CHOICE_GATE, NTX__BUF_CHOICE_UP, NTX__BUF_CHOICE_Y, NTX__BUF_EARLY_X, NTX__BUF_EARLY_GATE,
+    NTX__BUF_PROBS = NTX_N_BUFS, NTX__BUF_SHARED, NTX__BUF_ROUTED_X, NTX__BUF_ROUTED_GATE, NTX__BUF_ROUTED_UP, NTX__BUF_ROUTED_Y, NTX__BUF_EARLY_X, NTX__BUF_EARLY_GATE,
     NTX__BUF_LOGITS, NTX__N_BUFS
 };
 /* Where quantised forms of a buffer's rows lie: those of the layer's input are still wanted when a choice's are made. */
-enum ntx__set { NTX__OF_LAYER, NTX__OF_CHOICES, NTX__OF_EARLY, NTX__OF_LOW, NTX__OF_WAY, NTX__N_SETS };
+enum ntx__set { NTX__OF_LAYER, NTX__OF_ROUTED, NTX__OF_EARLY, NTX__OF_LOW, NTX__OF_WAY, NTX__N_SETS };
 
 struct ntx__product { /* `to` = W x */
     const struct ntx_weight *w;
@@ -183,16 +183,16 @@ struct ntx_backend {
     /* The chunks of all products are taken in the given order. */
     int (*multiply)(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in);
     int (*glu)(struct ntx_forward *f, const struct ntx__glu *g);
-    /* PLUS (plus.c), of n rows: the values of LOW that a step reads in these forms; and out += scale * the rows of PLUS or, of a step without a weight, of LOW. */
+    /* PLUS (lora.c), of n rows: the values of LOW that a step reads in these forms; and out += scale * the rows of PLUS or, of a step without a weight, of LOW. */
     int (*low)(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms);
-    int (*plus)(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
+    int (*lora)(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
     int (*clear)(struct ntx_forward *f, enum ntx_buf b);            /* its live rows are 0 */
     /* Experts: choices are made (m.moe); those of the wave (f->moe) get their rows of X; and are added to Y, whose rows have been weighed by the shared
      * expert's gate before where f->moe.weigh says so. */
     int (*chosen)(struct ntx_forward *f);
     bool (*routes)(const struct ntx_forward *f); /* it has all of f->layer's experts, and chooses by itself, from the router's logits: m.moe is not written then. NULL: never */
     int (*route)(struct ntx_forward *f);
-    int (*multiply_chosen)(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n); /* the wave's choices, by these matrices of their experts */
+    int (*multiply_routed)(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n); /* the wave's choices, by these matrices of their experts */
     int (*prefetch)(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n); /* that the layer will probably want: who else has some of them may begin to read */
     int (*gather)(struct ntx_forward *f);
     int (*combine)(struct ntx_forward *f);
@@ -254,7 +254,7 @@ struct ntx__mem {
     float *places;             /* [places x values] of a layer, as floats */
     float *inputs, *input_entry; /* [R x n_layers * n_input] what layers get of the token; an entry of the table */
     void *quantized[NTX_N_ACTS];  /* [R x widest input] quantised activations, where a matrix of the model wants them */
-    float *low, *plus;         /* [R x ...] what is added to outputs is made of; and it */
+    float *low, *lora;         /* [R x ...] what is added to outputs is made of; and it */
     void *low_quantized[NTX_N_ACTS];
     float *cs[NTX_N_TURNS], *sn[NTX_N_TURNS]; /* [R x half of what it turns]; NULL where no layer turns so */
     double *freq;              /* [half of the widest] */
@@ -273,10 +273,10 @@ struct ntx__mem {
     uint32_t *first_finite;    /* [chunks] its first in `finite` */
     uint8_t *finite;           /* [chunks, but for each group of a packed one] 1: all of its values are numbers (finite.h). Written by who finishes it */
     struct ntx__lane *lanes;   /* [threads] */
-    /* Where layers choose positions (choose.c), else NULL */
+    /* Where layers choose positions (index_topk.c), else NULL */
     float *scores;             /* [2 x threads x ctx] of positions, and scratch */
     uint32_t *choosers;        /* [R] live rows that choose */
-    uint32_t *n_chosen, *chosen, most_chosen; /* [R], [R x most_chosen] by row of the batch: ascending positions, so many; NTX__ALL: it attends to all that it sees */
+    uint32_t *n_topk, *chosen, max_topk; /* [R], [R x max_topk] by row of the batch: ascending positions, so many; NTX__ALL: it attends to all that it sees */
 };
 
 struct ntx_forward {
@@ -325,7 +325,7 @@ struct ntx_forward {
     } groups;
     struct { uint32_t first, spans; } choice; /* of m.choosers, rows that are scored together; parts of their positions */
     const struct ntx__run *run;
-    uint32_t plus;   /* the step of the run, where it is PLUS */
+    uint32_t lora;   /* the step of the run, where it is PLUS */
     bool watched;    /* a row of the pass is */
     bool grams_asked; /* the table's entries are on their way */
     uint32_t n_grams; /* so many */
@@ -333,7 +333,7 @@ struct ntx_forward {
     const struct ntx__glu *glu;
     bool hidden;      /* what the next GLU makes stands in its gate already, but for its quantised forms; */
     bool away;        /* and in those where its products are, on another machine: there is nothing to do here */
-    enum ntx_turn turn; /* whose angles are being made */
+    enum ntx_rotation turn; /* whose angles are being made */
     bool predicts; /* multiplies by what is in memory before its turn has come */
     const float *vec[NTX_N_TENSORS], *output_norm; /* those of the current run, NULL where the layer has none */
     _Atomic int failed; /* the first error of a thread in this step */
@@ -341,7 +341,7 @@ struct ntx_forward {
 };
 
 /* ---- forward_mem.c */
-uint32_t ntx__most_chosen(const struct ntx_hparams *hp, uint32_t ctx); /* positions, or pooled K, that a row chooses in such a context; 0: it attends to all */
+uint32_t ntx__most_topk(const struct ntx_hparams *hp, uint32_t ctx); /* positions, or pooled K, that a row chooses in such a context; 0: it attends to all */
 uint64_t ntx__forward_layout(const struct ntx_forward_config *c, uint8_t *base, struct ntx__mem *m); /* base NULL: count */
 /* Floats from row to row of a buffer, on either side: what matrices of floats multiply by is padded. */
 size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf);
@@ -449,26 +449,26 @@ static inline bool ntx__has(const struct ntx_forward *f, uint32_t chunk) { retur
 void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p); /* of logits [n_expert] in place, the vector router_bias added */
 void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *more, uint32_t n); /* scores p [n], with `more` (or NULL) added: of groups that are not chosen they become -1 */
 int ntx__moe_begin(struct ntx_forward *f); /* of a pass: what layer 0 wants where that follows from tokens */
-bool ntx__moe_guesses(const struct ntx_forward *f); /* what the next layer wants is guessed, from this layer's state */
+bool ntx__moe_predicted(const struct ntx_forward *f); /* what the next layer wants is guessed, from this layer's state */
 int ntx__moe_predict(struct ntx_forward *f); /* what the next layer will probably want; between the choices of this one and the last of its products */
 bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer); /* by the back end: a layer's experts all are, or none */
 
-/* ---- ahead.c */
-bool ntx__find_way(const struct ntx_model *m, uint32_t layer, struct ntx__way *way); /* from its experts to the router behind it; false: there is none */
-uint32_t ntx__way_buffers(const struct ntx_model *m); /* of all layers */
-bool ntx__way_open(const struct ntx_forward *f, const struct ntx__way *way); /* all that its steps take is in memory */
+/* ---- router_lookahead.c */
+bool ntx__find_lookahead(const struct ntx_model *m, uint32_t layer, struct ntx__lookahead *lookahead); /* from its experts to the router behind it; false: there is none */
+uint32_t ntx__lookahead_buffers(const struct ntx_model *m); /* of all layers */
+bool ntx__lookahead_open(const struct ntx_forward *f, const struct ntx__lookahead *lookahead); /* all that its steps take is in memory */
 /* Goes it, from f->layer on, with these rows of the batch, some at a time; arrived(f, row, i): rows[row] is row i of m.moe.way[NTX_BUF_X], as it goes into the router. */
-int ntx__go_ahead(struct ntx_forward *f, const struct ntx__way *way, const uint32_t *rows, uint32_t n, ntx__item_fn *arrived);
+int ntx__run_lookahead(struct ntx_forward *f, const struct ntx__lookahead *lookahead, const uint32_t *rows, uint32_t n, ntx__item_fn *arrived);
 
-/* ---- latent.c: of query heads [head, head + a->n_q) of live rows [row, row + a->n_rows) */
-void ntx__latent_begin(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, struct ntx_attn *a); /* a's q, out and widths become the latents' */
-void ntx__latent_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, const struct ntx_attn *a);
+/* ---- mla.c: of query heads [head, head + a->n_q) of live rows [row, row + a->n_rows) */
+void ntx__mla_begin(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, struct ntx_attn *a); /* a's q, out and widths become the latents' */
+void ntx__mla_end(struct ntx_forward *f, const struct ntx__lane *lane, uint32_t row, uint32_t head, const struct ntx_attn *a);
 
-/* ---- choose.c */
-bool ntx__has_chosen(const struct ntx_forward *f, uint32_t row); /* of the batch */
+/* ---- index_topk.c */
+bool ntx__has_topk(const struct ntx_forward *f, uint32_t row); /* of the batch */
 uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot); /* what the position is chosen by */
-int ntx__ask_chosen(struct ntx_forward *f); /* before an ATTEND: where K lie in a file, what its rows read is there. Negative errno: it cannot be read */
-void ntx__attend_chosen(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is that of the positions that it has chosen */
+int ntx__ask_topk(struct ntx_forward *f); /* before an ATTEND: where K lie in a file, what its rows read is there. Negative errno: it cannot be read */
+void ntx__attend_topk(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is that of the positions that it has chosen */
 
 /* ---- grams.c */
 /* What follows from tokens lies behind the layer's fold (model/state.h); NULL: nothing yet. */
@@ -490,9 +490,9 @@ void ntx__pool_channels(const struct ntx_cpu_ops *ops, const struct ntx__pool_so
 uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, uint32_t number, uint32_t every, bool key); /* K or key of f->layer, by its number */
 void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a); /* a's K is all that the row of the batch sees */
 
-/* ---- plus.c: PLUS */
+/* ---- lora.c: PLUS */
 int ntx__cpu_low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms);
-int ntx__cpu_plus(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
+int ntx__cpu_lora(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
 /* What the step adds is the row's of the layer, too. */
 static inline bool ntx__adds_to(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return !s->adapter || f->b->rows[f->m.live[i]].adapter == s->adapter; }
 
@@ -508,7 +508,7 @@ int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g);
 void ntx__hidden(const struct ntx_forward *f, const struct ntx__glu *g, uint32_t i, uint32_t at, uint32_t n); /* a GLU's values [at, at + n) of row i, no bias being added */
 int ntx__cpu_combine(struct ntx_forward *f);
 void ntx__so_far(struct ntx_forward *f, uint32_t i, float *y); /* y [n_embd]: what is known of row i's Y (f->moe.some) */
-float ntx__choice_weight(const struct ntx_forward *f, uint32_t i); /* by which choice i of the wave is added to Y */
+float ntx__routed_weight(const struct ntx_forward *f, uint32_t i); /* by which choice i of the wave is added to Y */
 float ntx__shared_weight(const struct ntx_forward *f, uint32_t i); /* by which what the shared expert gives for live row i is multiplied */
 int ntx__cpu_gather(struct ntx_forward *f);
 int ntx__cpu_combine(struct ntx_forward *f);

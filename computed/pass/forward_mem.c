@@ -29,8 +29,8 @@ static uint32_t width_of(const struct ntx_model *m, uint8_t buf)
         return m->hp.n_expert;
     case NTX__BUF_SHARED:
         return 1;
-    case NTX__BUF_CHOICE_GATE:
-    case NTX__BUF_CHOICE_UP:
+    case NTX__BUF_ROUTED_GATE:
+    case NTX__BUF_ROUTED_UP:
         return m->hp.n_ff_exp;
     case NTX__BUF_LOGITS:
         return m->hp.n_vocab;
@@ -41,8 +41,8 @@ static uint32_t width_of(const struct ntx_model *m, uint8_t buf)
 
 size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf)
 {
-    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_Q_LOW] = true, [NTX_BUF_NORMED] = true, [NTX_BUF_LOW] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_CHOICE_X] = true,
-                                             [NTX__BUF_CHOICE_GATE] = true, [NTX__BUF_CHOICE_UP] = true, [NTX__BUF_EARLY_X] = true, [NTX__BUF_EARLY_GATE] = true};
+    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_Q_LOW] = true, [NTX_BUF_NORMED] = true, [NTX_BUF_LOW] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_ROUTED_X] = true,
+                                             [NTX__BUF_ROUTED_GATE] = true, [NTX__BUF_ROUTED_UP] = true, [NTX__BUF_EARLY_X] = true, [NTX__BUF_EARLY_GATE] = true};
     uint32_t n = width_of(m, buf);
     return padded[buf] ? ntx_act_row_bytes(NTX_ACT_F32, n) / sizeof(float) : n;
 }
@@ -166,7 +166,7 @@ static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg,
 static uint32_t most_k(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_kept_k(hp, 0) : hp->head_k; }
 static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_index_kept(hp) : hp->head_v; }
 
-uint32_t ntx__most_chosen(const struct ntx_hparams *hp, uint32_t ctx)
+uint32_t ntx__most_topk(const struct ntx_hparams *hp, uint32_t ctx)
 {
     const bool any = hp->index.head && ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u));
     return !any ? 0 : hp->index.every ? (hp->index.most + 1) * hp->index.every : hp->index.most;
@@ -174,28 +174,28 @@ uint32_t ntx__most_chosen(const struct ntx_hparams *hp, uint32_t ctx)
 
 static void place_choices(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
-    const bool any = (m->most_chosen = ntx__most_chosen(&cfg->model->hp, cfg->ctx));
+    const bool any = (m->max_topk = ntx__most_topk(&cfg->model->hp, cfg->ctx));
     uint64_t rows = cfg->max_rows;
     m->scores = any ? place(c, 2 * (uint64_t)cfg->threads * cfg->ctx * sizeof *m->scores) : NULL;
     m->choosers = any ? place(c, rows * sizeof *m->choosers) : NULL;
-    m->n_chosen = any ? place(c, rows * sizeof *m->n_chosen) : NULL;
-    m->chosen = any ? place(c, rows * m->most_chosen * sizeof *m->chosen) : NULL;
+    m->n_topk = any ? place(c, rows * sizeof *m->n_topk) : NULL;
+    m->chosen = any ? place(c, rows * m->max_topk * sizeof *m->chosen) : NULL;
 }
 
 /* K that a row attends to by their places. */
 static uint64_t listed(const struct ntx_forward_config *cfg, const struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    return hp->v_is_k ? NTX_MIN(hp->window, cfg->ctx) + (uint64_t)cfg->ctx / NTX_POOL_OVERLAPS + 1 : m->most_chosen;
+    return hp->v_is_k ? NTX_MIN(hp->window, cfg->ctx) + (uint64_t)cfg->ctx / NTX_POOL_OVERLAPS + 1 : m->max_topk;
 }
 
-static void place_latents(struct cursor *c, const struct ntx_hparams *hp, struct ntx__lane *lane)
+static void place_mla(struct cursor *c, const struct ntx_hparams *hp, struct ntx__lane *lane)
 {
     if (!hp->kv_lora)
         return;
-    lane->latent_x = place(c, NTX_ATTN_VECTORS * ntx_act_row_bytes(NTX_ACT_F32, NTX_MAX(hp->kv_lora, hp->head_k)));
-    lane->latent_q = place(c, NTX_ATTN_VECTORS * (uint64_t)most_k(hp) * sizeof(float));
-    lane->latent_out = place(c, NTX_ATTN_VECTORS * (uint64_t)hp->kv_lora * sizeof(float));
+    lane->mla_x = place(c, NTX_ATTN_VECTORS * ntx_act_row_bytes(NTX_ACT_F32, NTX_MAX(hp->kv_lora, hp->head_k)));
+    lane->mla_q = place(c, NTX_ATTN_VECTORS * (uint64_t)most_k(hp) * sizeof(float));
+    lane->mla_out = place(c, NTX_ATTN_VECTORS * (uint64_t)hp->kv_lora * sizeof(float));
 }
 
 static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t slice, struct ntx__mem *m)
@@ -215,20 +215,20 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
             .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
             .slice = place(c, slice),
         };
-        place_latents(c, hp, &lane);
+        place_mla(c, hp, &lane);
         if (c->base)
             m->lanes[t] = lane;
     }
 }
 
-static void place_way(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__moe_mem *m)
+static void place_lookahead(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__moe_mem *m)
 {
-    const uint32_t buffers = ntx__way_buffers(cfg->model);
+    const uint32_t buffers = ntx__lookahead_buffers(cfg->model);
     for (uint8_t b = 0; b < NTX_N_BUFS; b++)
-        m->way[b] = buffers >> b & 1 ? place(c, NTX__WAY_ROWS * ntx__buf_ld(cfg->model, b) * sizeof(float)) : NULL;
-    m->way_quantized[NTX_ACT_F32] = NULL;
+        m->lookahead[b] = buffers >> b & 1 ? place(c, NTX__WAY_ROWS * ntx__buf_ld(cfg->model, b) * sizeof(float)) : NULL;
+    m->lookahead_quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->way_quantized[form] = buffers ? place(c, NTX__WAY_ROWS * cfg->widths->row[form]) : NULL;
+        m->lookahead_quantized[form] = buffers ? place(c, NTX__WAY_ROWS * cfg->widths->row[form]) : NULL;
 }
 
 static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__moe_mem *m)
@@ -257,7 +257,7 @@ static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg
     m->y = place(c, wave * hp->n_embd * sizeof *m->y);
     m->weights = place(c, n * NTX_EXPERT_PARTS * sizeof *m->weights);
     m->products = place(c, 2 * n * sizeof *m->products);
-    place_way(c, cfg, m);
+    place_lookahead(c, cfg, m);
 }
 
 static uint32_t most_groups(const struct ntx_model *m)
@@ -359,11 +359,11 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
         place_predicted(c, cfg, &m->groups);
 }
 
-static void place_plus(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
+static void place_lora(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     uint64_t rows = cfg->max_rows;
     m->low = place_rows(c, rows, cfg->widths->buf[NTX_BUF_LOW]);
-    m->plus = place(c, rows * cfg->widths->buf[NTX_BUF_PLUS] * sizeof *m->plus);
+    m->lora = place(c, rows * cfg->widths->buf[NTX_BUF_LORA] * sizeof *m->lora);
     m->low_quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         m->low_quantized[form] = place(c, rows * cfg->widths->low[form]);
@@ -379,7 +379,7 @@ static void place_grams(struct cursor *c, const struct ntx_forward_config *cfg, 
     m->gram_taps = place(c, hp->grams.layer ? (uint64_t)hp->grams.taps * hp->streams.n * hp->n_embd * sizeof *m->gram_taps : 0);
 }
 
-static bool turns(const struct ntx_model *m, enum ntx_turn turn)
+static bool turns(const struct ntx_model *m, enum ntx_rotation turn)
 {
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         for (const struct ntx_step *s = m->layers[l].step; s < m->layers[l].step + m->layers[l].n_steps; s++)
@@ -388,7 +388,7 @@ static bool turns(const struct ntx_model *m, enum ntx_turn turn)
     return false;
 }
 
-static void place_angles(struct cursor *c, const struct ntx_forward_config *cfg, enum ntx_turn turn, struct ntx__mem *m)
+static void place_angles(struct cursor *c, const struct ntx_forward_config *cfg, enum ntx_rotation turn, struct ntx__mem *m)
 {
     uint64_t n = turn != NTX_TURN_ALL && !turns(cfg->model, turn) ? 0 : (uint64_t)cfg->max_rows * (ntx_rope_dim(&cfg->model->hp, turn) / 2);
     m->cs[turn] = n ? place(c, n * sizeof(float)) : NULL;
@@ -409,7 +409,7 @@ static uint64_t layout(const struct ntx_forward_config *cfg, uint8_t *base, stru
     m->mix = place(&c, rows * cfg->widths->buf[NTX_BUF_MIX] * sizeof *m->mix);
     m->normed = place_rows(&c, rows, cfg->widths->buf[NTX_BUF_NORMED]);
     m->gates = place(&c, rows * cfg->widths->buf[NTX_BUF_GATES] * sizeof *m->gates);
-    place_plus(&c, cfg, m);
+    place_lora(&c, cfg, m);
     place_grams(&c, cfg, m);
     m->inputs = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->inputs);
     m->input_entry = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_entry);
@@ -417,7 +417,7 @@ static uint64_t layout(const struct ntx_forward_config *cfg, uint8_t *base, stru
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         m->quantized[form] = place(&c, (rows + late_rows(cfg)) * cfg->widths->row[form]);
     for (int t = 0; t < NTX_N_TURNS; t++)
-        place_angles(&c, cfg, (enum ntx_turn)t, m);
+        place_angles(&c, cfg, (enum ntx_rotation)t, m);
     m->freq = place(&c, NTX_MAX(hp->rope_dim, hp->rope_dim_window) / 2 * sizeof *m->freq);
     m->skip = place(&c, rows * NTX_MAP_WORDS * sizeof *m->skip);
     m->live = place(&c, rows * sizeof *m->live);

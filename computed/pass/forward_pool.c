@@ -87,8 +87,8 @@ static void turn(const struct pooling *p, uint32_t pos, float *x)
     const struct ntx_step *s = p->s;
     double freq[NTX_MAX_HEAD / 2];
     float cs[NTX_MAX_HEAD / 2], sn[NTX_MAX_HEAD / 2];
-    ntx_rope_frequencies(p->f->hp, (enum ntx_turn)s->turn, NULL, freq);
-    ntx_rope_angles(p->f->hp, (enum ntx_turn)s->turn, freq, pos, cs, sn);
+    ntx_rope_frequencies(p->f->hp, (enum ntx_rotation)s->turn, NULL, freq);
+    ntx_rope_angles(p->f->hp, (enum ntx_rotation)s->turn, freq, pos, cs, sn);
     p->f->c.ops->rope_norm(x + s->offset, 1, s->width, s->rotated, cs, sn);
     if (s->keys)
         ntx__hadamard(x, 1, s->width);
@@ -174,8 +174,8 @@ void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, u
     const struct ntx_row *r = &f->b->rows[row];
     const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
     const uint32_t from = r->pos + 1 > s->window ? r->pos + 1 - s->window : 0, all = s->every ? (r->pos + 1) / s->every : 0;
-    const bool chosen = s->chosen && ntx__has_chosen(f, row);
-    const uint32_t more = chosen ? f->m.n_chosen[row] : all, *which = chosen ? f->m.chosen + (size_t)row * f->m.most_chosen : NULL;
+    const bool chosen = s->chosen && ntx__has_topk(f, row);
+    const uint32_t more = chosen ? f->m.n_topk[row] : all, *which = chosen ? f->m.chosen + (size_t)row * f->m.max_topk : NULL;
     uint32_t n = 0;
     for (uint32_t pos = from; pos <= r->pos; pos++)
         lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, 0, pos) + pos % NTX_KV_BLOCK * bytes;

@@ -7,7 +7,7 @@
 
 static const char *const buffers[NTX_N_BUFS] = {
     [NTX_BUF_H] = "H", [NTX_BUF_X] = "X", [NTX_BUF_Q_LOW] = "Q_LOW", [NTX_BUF_Q] = "Q", [NTX_BUF_K] = "K", [NTX_BUF_V] = "V", [NTX_BUF_ATTN] = "ATTN", [NTX_BUF_GATE] = "GATE",
-    [NTX_BUF_UP] = "UP", [NTX_BUF_Y] = "Y", [NTX_BUF_Z] = "Z", [NTX_BUF_A] = "A", [NTX_BUF_BESIDE] = "BESIDE", [NTX_BUF_INPUTS] = "INPUTS", [NTX_BUF_STREAMS] = "STREAMS", [NTX_BUF_MIX] = "MIX", [NTX_BUF_POOL] = "POOL", [NTX_BUF_POOL_GATE] = "POOL_GATE", [NTX_BUF_KEYS] = "KEYS", [NTX_BUF_KEYS_GATE] = "KEYS_GATE", [NTX_BUF_NORMED] = "NORMED", [NTX_BUF_GATES] = "GATES", [NTX_BUF_LOW] = "LOW", [NTX_BUF_PLUS] = "PLUS",
+    [NTX_BUF_UP] = "UP", [NTX_BUF_Y] = "Y", [NTX_BUF_Z] = "Z", [NTX_BUF_A] = "A", [NTX_BUF_BESIDE] = "BESIDE", [NTX_BUF_INPUTS] = "INPUTS", [NTX_BUF_STREAMS] = "STREAMS", [NTX_BUF_MIX] = "MIX", [NTX_BUF_POOL] = "POOL", [NTX_BUF_POOL_GATE] = "POOL_GATE", [NTX_BUF_KEYS] = "KEYS", [NTX_BUF_KEYS_GATE] = "KEYS_GATE", [NTX_BUF_NORMED] = "NORMED", [NTX_BUF_GATES] = "GATES", [NTX_BUF_LOW] = "LOW", [NTX_BUF_LORA] = "PLUS",
 };
 
 void ntx_forward_watch(struct ntx_forward *f, ntx_watch_fn *fn, void *ctx)

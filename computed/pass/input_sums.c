@@ -16,7 +16,7 @@ struct ntx_input_sums {
     float *sum, *count;
 };
 
-/* Tensors that layers multiply by; not routers, which stay as precise as they are, nor a head's K and V in one (latent.c), whose K is multiplied from the
+/* Tensors that layers multiply by; not routers, which stay as precise as they are, nor a head's K and V in one (mla.c), whose K is multiplied from the
  * other side. */
 static bool is_summed(const struct ntx_model *m, uint32_t layer, uint32_t kind)
 {

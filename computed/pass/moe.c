@@ -132,9 +132,9 @@ static float take_largest(struct ntx_forward *f, const struct ntx_router *r, flo
 {
     const uint32_t n = f->hp->n_expert;
     float sum = 0;
-    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_choice], n);
+    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_select], n);
     for (uint32_t k = 0; k < f->hp->n_expert_used; k++) {
-        uint32_t e = take_best(p, f->vec[NTX_T_router_choice], n);
+        uint32_t e = take_best(p, f->vec[NTX_T_router_select], n);
         sum += p[e];
         insert(id, weight, k, e, p[e]);
         p[e] = TAKEN;
@@ -197,12 +197,12 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_router *r = &ntx__steps_of(f, f->run)->router;
     float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used, sum;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;
-    const bool tells = tells_scores(f), by_logits = r->score == NTX_SCORE_SOFTMAX && !f->vec[NTX_T_router_choice];
+    const bool tells = tells_scores(f), by_logits = r->score == NTX_SCORE_SOFTMAX && !f->vec[NTX_T_router_select];
     if (tells && by_logits)
         keep_scores(f, i, p, f->vec[NTX_T_router_bias]);
     ntx__moe_scores(f, r, p);
     if (tells && !by_logits)
-        keep_scores(f, i, p, f->vec[NTX_T_router_choice]);
+        keep_scores(f, i, p, f->vec[NTX_T_router_select]);
     sum = f->vec[NTX_T_token_experts] ? take_numbered(f, p, id, weight) : take_largest(f, r, p, id, weight);
     float by = r->norm ? 1 / NTX_MAX(sum, NTX_LEAST_WEIGHTS) : 1;
     for (uint32_t k = 0; k < hp->n_expert_used; k++)
@@ -248,10 +248,10 @@ static int shared(struct ntx_forward *f)
     const struct ntx_layer_weights *w = layer(f);
     const struct ntx__product gate = {.w = &w->shared_gate, .to = NTX__BUF_SHARED}, out = {.w = &w->down_shared, .to = NTX_BUF_Y};
     const struct ntx__product in[] = {{.w = &w->gate_shared, .to = NTX_BUF_GATE}, {.w = &w->up_shared, .to = NTX_BUF_UP}};
-    const struct ntx__glu glu = {.gate = NTX_BUF_GATE, .up = NTX_BUF_UP, .set = NTX__OF_CHOICES, .step = ntx__steps_of(f, f->run), .of_shared = true, .n = f->hp->n_ff_shexp,
+    const struct ntx__glu glu = {.gate = NTX_BUF_GATE, .up = NTX_BUF_UP, .set = NTX__OF_ROUTED, .step = ntx__steps_of(f, f->run), .of_shared = true, .n = f->hp->n_ff_shexp,
                                  .n_rows = f->n_live, .forms = forms_of(out.w), .passes = true};
     const struct ntx__input x = {.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .n_rows = f->n_live, .glu = &glu};
-    const struct ntx__input hidden = {.buf = NTX_BUF_GATE, .set = NTX__OF_CHOICES, .n_rows = f->n_live, .summed = true};
+    const struct ntx__input hidden = {.buf = NTX_BUF_GATE, .set = NTX__OF_ROUTED, .n_rows = f->n_live, .summed = true};
     int rc;
     if (!has_shared(f))
         return f->back->clear(f, NTX_BUF_Y);
@@ -294,7 +294,7 @@ static unsigned list_products(struct ntx_forward *f, uint32_t from, uint32_t n, 
         for (unsigned part = 0; part < n_parts; part++, k++) {
             uint32_t e = m->order[i];
             m->weights[k] = ntx_expert_weight(layer(f), e, parts[part]);
-            m->products[k] = (struct ntx__product){.w = &m->weights[k], .to = (uint8_t)(NTX__BUF_CHOICE_GATE + parts[part]), .row0 = m->first[e] - f->moe.first,
+            m->products[k] = (struct ntx__product){.w = &m->weights[k], .to = (uint8_t)(NTX__BUF_ROUTED_GATE + parts[part]), .row0 = m->first[e] - f->moe.first,
                                                    .n_rows = m->first[e + 1] - m->first[e]};
         }
     return k;
@@ -303,7 +303,7 @@ static unsigned list_products(struct ntx_forward *f, uint32_t from, uint32_t n, 
 static int multiply_parts(struct ntx_forward *f, uint32_t from, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts, const struct ntx__input *in)
 {
     if (f->moe.by_back)
-        return f->back->multiply_chosen(f, parts, n_parts);
+        return f->back->multiply_routed(f, parts, n_parts);
     return f->back->multiply(f, f->m.moe.products, list_products(f, from, n, parts, n_parts), in);
 }
 
@@ -325,10 +325,10 @@ static int glu_in_turn(struct ntx_forward *f, const struct ntx__glu *all, uint32
 static int run_experts(struct ntx_forward *f, uint32_t from, uint32_t n, bool all)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
-    const struct ntx__glu glu = {.gate = NTX__BUF_CHOICE_GATE, .up = NTX__BUF_CHOICE_UP, .set = NTX__OF_CHOICES, .of_choices = true, .step = ntx__steps_of(f, f->run), .n = f->hp->n_ff_exp,
+    const struct ntx__glu glu = {.gate = NTX__BUF_ROUTED_GATE, .up = NTX__BUF_ROUTED_UP, .set = NTX__OF_ROUTED, .of_choices = true, .step = ntx__steps_of(f, f->run), .n = f->hp->n_ff_exp,
                                  .n_rows = f->moe.n, .forms = forms_of(&layer(f)->expert[NTX_EXPERT_DOWN]), .passes = true};
-    const struct ntx__input x = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .glu = &glu};
-    const struct ntx__input hidden = {.buf = NTX__BUF_CHOICE_GATE, .set = NTX__OF_CHOICES, .n_rows = f->moe.n, .summed = true};
+    const struct ntx__input x = {.buf = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n_rows = f->moe.n, .glu = &glu};
+    const struct ntx__input hidden = {.buf = NTX__BUF_ROUTED_GATE, .set = NTX__OF_ROUTED, .n_rows = f->moe.n, .summed = true};
     int rc = multiply_parts(f, from, n, in, 2, &x);
     if (rc || (rc = all ? f->back->glu(f, &glu) : glu_in_turn(f, &glu, from, n)))
         return rc;
@@ -464,7 +464,7 @@ static int check_numbers(struct ntx_forward *f)
     return 0;
 }
 
-static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_choice, NTX_T_expert_scale, NTX_T_token_experts};
+static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_select, NTX_T_expert_scale, NTX_T_token_experts};
 #define N_WITH_ROUTER (sizeof with_router / sizeof *with_router)
 
 /* Nobody on the host asks who was chosen: not who reads what the next layer with experts will want, nor who looks on. */
@@ -505,7 +505,7 @@ static bool guesses_later(const struct ntx_forward *f)
     bool late = false;
     for (uint32_t i = 0; i < n; i++)
         late |= f->m.moe.late[i];
-    return late && f->back->in_turns && (uint64_t)f->n_live * f->hp->n_expert_used < 4 * (uint64_t)f->hp->n_expert && ntx__moe_guesses(f);
+    return late && f->back->in_turns && (uint64_t)f->n_live * f->hp->n_expert_used < 4 * (uint64_t)f->hp->n_expert && ntx__moe_predicted(f);
 }
 
 static int waves_in_turn(struct ntx_forward *f)

@@ -1,4 +1,4 @@
-/* moe_predict.c: which experts the next layer will probably want: its router, applied to what would go into it if attention and FFNs added nothing until then (ahead.c): the state that goes into
+/* moe_predict.c: which experts the next layer will probably want: its router, applied to what would go into it if attention and FFNs added nothing until then (router_lookahead.c): the state that goes into
  * this layer's FFN, or the residual streams. The stream counts how often the prediction is right.
  *
  * Where a prompt's rows are so many that as good as all experts are wanted, nothing is predicted: all are asked for, those of the first layer that has any when the pass begins.
@@ -34,18 +34,18 @@ static int prefetch(struct ntx_forward *f, uint32_t layer, const uint32_t *exper
     return n && f->back->prefetch ? f->back->prefetch(f, layer, experts, n) : 0;
 }
 
-static bool possible(const struct ntx_forward *f, struct ntx__way *way)
+static bool possible(const struct ntx_forward *f, struct ntx__lookahead *lookahead)
 {
     struct ntx_weights *w = f->c.weights;
     const struct ntx_layer_weights *next = next_layer(f);
-    return w->ops->there(w, next->router.chunk0) && there(w, &next->router_bias) && there(w, &next->router_choice) && ntx__find_way(f->c.model, f->layer, way) && ntx__way_open(f, way);
+    return w->ops->there(w, next->router.chunk0) && there(w, &next->router_bias) && there(w, &next->router_select) && ntx__find_lookahead(f->c.model, f->layer, lookahead) && ntx__lookahead_open(f, lookahead);
 }
 
 static void arrived(struct ntx_forward *f, uint32_t row, unsigned i)
 {
     const struct ntx_weight *router = &next_layer(f)->router;
     float *x = f->m.moe.x + row * f->ld_x;
-    memcpy(x, f->m.moe.way[NTX_BUF_X] + i * f->ld_x, f->hp->n_embd * sizeof *x);
+    memcpy(x, f->m.moe.lookahead[NTX_BUF_X] + i * f->ld_x, f->hp->n_embd * sizeof *x);
     ntx__quantize_into(f, f->m.moe.quantized, ntx__forms(&router, 1), x, f->hp->n_embd, row);
 }
 
@@ -55,9 +55,9 @@ static void score_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     float *p = f->m.moe.probs + (size_t)i * f->hp->n_expert;
     const struct ntx_router *r = &ntx_layer_find(&f->c.model->layers[f->layer + 1], NTX_OP_ROUTE)->router;
     ntx__moe_scores(f, r, p);
-    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_choice], f->hp->n_expert);
-    if (f->vec[NTX_T_router_choice])
-        f->c.ops->add(p, f->vec[NTX_T_router_choice], f->hp->n_expert);
+    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_select], f->hp->n_expert);
+    if (f->vec[NTX_T_router_select])
+        f->c.ops->add(p, f->vec[NTX_T_router_select], f->hp->n_expert);
 }
 
 /* Sums the n rows' scores into the first row's. */
@@ -88,13 +88,13 @@ static void rank(float *p, uint32_t n_expert, uint32_t *best, uint32_t n)
 static int take_biases(struct ntx_forward *f, const struct ntx_layer_weights *w)
 {
     int rc = ntx__take(f, &w->router_bias, &f->vec[NTX_T_router_bias]);
-    return rc ? rc : ntx__take(f, &w->router_choice, &f->vec[NTX_T_router_choice]);
+    return rc ? rc : ntx__take(f, &w->router_select, &f->vec[NTX_T_router_select]);
 }
 
 static void give_biases(struct ntx_forward *f, const struct ntx_layer_weights *w)
 {
     ntx__give(f, &w->router_bias);
-    ntx__give(f, &w->router_choice);
+    ntx__give(f, &w->router_select);
 }
 
 /* Those of a layer for these tokens' rows of the batch (NULL: all): 0: it does not go by them, or they are not in memory. */
@@ -174,7 +174,7 @@ static bool will_want_all(const struct ntx_forward *f)
     return different * f->hp->n_expert_used >= enough;
 }
 
-bool ntx__moe_guesses(const struct ntx_forward *f)
+bool ntx__moe_predicted(const struct ntx_forward *f)
 {
     return f->layer + 1 < f->hp->n_layers && next_layer(f)->router.tensor != NTX_NO_TENSOR && next_layer(f)->token_experts.tensor == NTX_NO_TENSOR && of_use(f, f->layer + 1);
 }
@@ -185,19 +185,19 @@ int ntx__moe_predict(struct ntx_forward *f)
     if (wants_all(f, n_rows) && stage(f, f->layer + 1, f->m.ahead, n_rows))
         return 0;
     struct ntx__moe_mem *m = &f->m.moe;
-    const struct ntx__input in = {.buf = NTX__BUF_CHOICE_X, .set = NTX__OF_CHOICES, .n_rows = n_rows};
+    const struct ntx__input in = {.buf = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n_rows = n_rows};
     const uint32_t named = f->hp->n_expert_used + f->hp->n_expert_used / 3; /* the last ones are read where the drive would rest otherwise */
     const uint32_t n = (uint32_t)NTX_MIN((uint64_t)named * n_rows, f->hp->n_expert);
-    struct ntx__way way;
+    struct ntx__lookahead lookahead;
     int rc;
     if (!n_rows || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || !of_use(f, f->layer + 1))
         return 0;
     if (next_layer(f)->token_experts.tensor != NTX_NO_TENSOR)
         return prefetch(f, f->layer + 1, m->predicted, list_numbered(f, f->layer + 1, f->m.ahead, n_rows, m->predicted));
-    if (!possible(f, &way))
+    if (!possible(f, &lookahead))
         return 0;
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
-    if ((rc = ntx__go_ahead(f, &way, f->m.ahead, n_rows, arrived)))
+    if ((rc = ntx__run_lookahead(f, &lookahead, f->m.ahead, n_rows, arrived)))
         return rc;
     if ((rc = ntx__cpu_multiply(f, &router, 1, &in)) || (rc = take_biases(f, next_layer(f))))
         return rc;

@@ -9,14 +9,14 @@ struct table { /* what two tables of a model may differ in */
     bool plain; /* of magnitude 1 */
 };
 
-static struct table table_of(const struct ntx_hparams *hp, enum ntx_turn turn)
+static struct table table_of(const struct ntx_hparams *hp, enum ntx_rotation turn)
 {
     if (turn == NTX_TURN_WINDOW)
         return (struct table){hp->rope_dim_window, hp->rope_base_window, hp->rope_factor_window, hp->plain_window};
     return (struct table){hp->rope_dim, hp->rope_base, hp->rope_factor, false};
 }
 
-uint32_t ntx_rope_dim(const struct ntx_hparams *hp, enum ntx_turn turn) { return table_of(hp, turn).dim; }
+uint32_t ntx_rope_dim(const struct ntx_hparams *hp, enum ntx_rotation turn) { return table_of(hp, turn).dim; }
 
 /* The pair that makes `turns` full turns within the original context, as a real number (YaRN, section 3.2). */
 static double pair_of_turns(const struct ntx_hparams *hp, const struct table *t, double turns)
@@ -39,7 +39,7 @@ static double kept_share(const struct ntx_hparams *hp, const struct table *t, ui
     return 1 - fmin(1, fmax(0, ramp));
 }
 
-void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_turn turn, const float *factors, double *freq)
+void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_rotation turn, const float *factors, double *freq)
 {
     const struct table t = table_of(hp, turn);
     bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN;
@@ -50,7 +50,7 @@ void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_turn turn, cons
     }
 }
 
-double ntx_rope_magnitude(const struct ntx_hparams *hp, enum ntx_turn turn)
+double ntx_rope_magnitude(const struct ntx_hparams *hp, enum ntx_rotation turn)
 {
     const struct table t = table_of(hp, turn);
     double magnitude = t.plain ? 1 : (double)hp->rope_attn_factor;
@@ -59,7 +59,7 @@ double ntx_rope_magnitude(const struct ntx_hparams *hp, enum ntx_turn turn)
     return magnitude;
 }
 
-void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_turn turn, const double *freq, uint32_t pos, float *cs, float *sn)
+void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_rotation turn, const double *freq, uint32_t pos, float *cs, float *sn)
 {
     const struct table t = table_of(hp, turn);
     const double magnitude = ntx_rope_magnitude(hp, turn);

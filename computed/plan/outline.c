@@ -58,7 +58,7 @@ static void add(struct ntx_outline *o, enum ntx_part part, uint32_t tensor)
     o->bytes[part][t->type] += t->bytes;
 }
 
-/* A tensor that is there once, for several layers (model/delta.h), and is counted for another one. */
+/* A tensor that is there once, for several layers (model/layer_delta.h), and is counted for another one. */
 static bool is_bases(const struct ntx_model *m, uint32_t l, int t)
 {
     const uint32_t base = m->delta.base ? m->delta.base[l] : l;

@@ -48,7 +48,7 @@ static void sum_up(const struct ntx_hw *hw, const struct ntx_outline *o, const s
                    !ntx_predict(hw, &many, &l->prefill);
 }
 
-static double guess_rate(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, double tokens)
+static double draft_rate(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, double tokens)
 {
     struct ntx_load_bytes load;
     struct ntx_forecast f;
@@ -58,16 +58,16 @@ static double guess_rate(const struct ntx_hw *hw, const struct ntx_model *m, con
 /* The number of guesses that gives the most tokens a second, or the one that was asked for. */
 static void guess(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p, const struct ntx_place_request *r, struct ntx_layout *l)
 {
-    uint32_t most = NTX_MIN(r->guess_nodes ? r->guess_nodes : NTX_GUESS_RANKS, NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows), 1u) - 1);
+    uint32_t most = NTX_MIN(r->draft_nodes ? r->draft_nodes : NTX_DRAFT_STATS_RANKS, NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows), 1u) - 1);
     double tokens = 1;
     for (uint32_t n = 0; n <= most; n++) {
-        tokens += n ? ntx_guesses_gain(r->guesses, r->guess_way, n - 1, &l->guess_known) : 0;
-        double rate = n < most && r->guess_nodes ? 0 : guess_rate(hw, m, p, n + 1, tokens);
-        if (rate <= l->guess_tok_s)
+        tokens += n ? ntx_draft_stats_gain(r->guesses, r->draft_kind, n - 1, &l->draft_known) : 0;
+        double rate = n < most && r->draft_nodes ? 0 : draft_rate(hw, m, p, n + 1, tokens);
+        if (rate <= l->draft_tok_s)
             continue;
-        l->guess_nodes = n;
-        l->guess_tokens = tokens;
-        l->guess_tok_s = rate;
+        l->draft_nodes = n;
+        l->draft_tokens = tokens;
+        l->draft_tok_s = rate;
     }
 }
 

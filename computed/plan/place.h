@@ -2,7 +2,7 @@
 #ifndef NTX_COMPUTED_PLAN_PLACE_H
 #define NTX_COMPUTED_PLAN_PLACE_H
 
-#include "computed/plan/guesses.h"
+#include "computed/plan/draft_stats.h"
 #include "computed/plan/hw.h"
 #include "computed/plan/outline.h"
 #include "computed/plan/plan.h"
@@ -13,8 +13,8 @@ struct ntx_place_request {
     uint32_t logits_rows;         /* that guesses want, */
     bool trees;                   /*   and more of them where there is room */
     uint64_t vram;                /* 0: the GPU's less 8 %; UINT64_MAX: none */
-    const struct ntx_guesses *guesses; /* what was learned of them; NULL: nobody guesses */
-    uint32_t guess_way, guess_nodes; /* who does; so many for each pass, 0: as many as pay */
+    const struct ntx_draft_stats *guesses; /* what was learned of them; NULL: nobody guesses */
+    uint32_t draft_kind, draft_nodes; /* who does; so many for each pass, 0: as many as pay */
     bool smallest;                /* the smallest budget is wanted, too */
 };
 
@@ -29,9 +29,9 @@ struct ntx_layout {
     bool on_device;                           /* a GPU computes, and has the KV */
     bool predicted;                           /* the profile had all that was needed: */
     struct ntx_forecast decode, prefill;      /* of one row, and of a prompt of as many as a pass has; where K and V lie in a file in part, of as many of a long one */
-    uint32_t guess_nodes;                     /* with guesses: so many for a pass; 0: they do not pay. */
-    double guess_tokens, guess_tok_s;         /*   Tokens that a pass gives then, and a second; 0: nobody guesses, or no prediction */
-    bool guess_known;                         /*   from what was seen of this model, not from what is common */
+    uint32_t draft_nodes;                     /* with guesses: so many for a pass; 0: they do not pay. */
+    double draft_tokens, draft_tok_s;         /*   Tokens that a pass gives then, and a second; 0: nobody guesses, or no prediction */
+    bool draft_known;                         /*   from what was seen of this model, not from what is common */
     char note[200];                           /* why a GPU that is there is not used; "": it is, or there is none */
 };
 

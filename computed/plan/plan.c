@@ -254,20 +254,20 @@ static void choose_ring(const struct planner *p, struct option *o)
  * than the weights that would stay in their place. */
 enum { MARKS_MOST = 30, MARKS_SHARE = 32 };
 
-static bool marks_fit(const struct planner *p, const struct option *o, uint32_t n)
+static bool snapshots_fit(const struct planner *p, const struct option *o, uint32_t n)
 {
     struct option t = *o;
     const struct ntx_kv_shape kv = ntx__plan_kv(&o->shape);
-    t.shape.marks = n;
+    t.shape.snapshots = n;
     uint64_t total = o->resident ? resident_total(&t) : o->dense ? dense_total(&t, least_frames(&t), 0) : streamed_total(&t, t.n_desc);
-    return n * ntx_kv_mark_bytes(&p->m->hp, p->r->kv_type, &kv) <= p->r->ram_bytes / MARKS_SHARE && total <= p->r->ram_bytes;
+    return n * ntx_kv_snapshot_bytes(&p->m->hp, p->r->kv_type, &kv) <= p->r->ram_bytes / MARKS_SHARE && total <= p->r->ram_bytes;
 }
 
-static void choose_marks(const struct planner *p, struct option *o)
+static void choose_snapshots(const struct planner *p, struct option *o)
 {
     const struct ntx_kv_shape kv = ntx__plan_kv(&o->shape);
-    if (!p->r->no_prefixes && !p->r->vram_bytes && !p->on_device && ntx_kv_mark_bytes(&p->m->hp, p->r->kv_type, &kv))
-        o->shape.marks = largest(0, MARKS_MOST, marks_fit, p, o);
+    if (!p->r->no_prefixes && !p->r->vram_bytes && !p->on_device && ntx_kv_snapshot_bytes(&p->m->hp, p->r->kv_type, &kv))
+        o->shape.snapshots = largest(0, MARKS_MOST, snapshots_fit, p, o);
 }
 
 /* ---- rows of tables */
@@ -538,7 +538,7 @@ static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r
     int rc = choose(&q, &o);
     if (rc)
         return rc == -ENOSPC ? refuse(&q) : rc;
-    choose_marks(&q, &o);
+    choose_snapshots(&q, &o);
     if ((rc = keep_tables(&q, &o))) {
         ntx_chunks_free(o.chunks);
         return rc;

@@ -52,7 +52,7 @@ struct ntx_plan_request {
     bool no_prefixes;        /* nothing is kept of texts for others: no room for marks (computed/state/kv.h) */
     struct ntx_ffn_mode ffn; /* but for off: groups of a packed model's neurons are read when rows use them */
     const struct ntx_share *share; /* of several machines: the rows of this one; NULL: all */
-    bool apart;              /* tensors that several layers have (model/delta.h) need not stay; ntx_plan_make tries that by itself where they do not fit */
+    bool apart;              /* tensors that several layers have (model/layer_delta.h) need not stay; ntx_plan_make tries that by itself where they do not fit */
     bool prefetch;           /* keep some frames for experts that are read on predictions */
     uint64_t device_bytes;   /* of GPU memory for matrices; those placed there are no part of the rest of the plan */
     uint64_t vram_bytes;     /* or of GPU memory for all: KV and the pass's work first, what is left for matrices. 0: there is none */

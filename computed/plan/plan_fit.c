@@ -36,7 +36,7 @@ struct ntx_kv_shape ntx__plan_kv(const struct ntx__shape *s)
         return *s->kv;
     struct ntx_kv_shape shape = ntx_kv_shape_for(&s->model->hp, s->ctx, s->sessions, s->rows, s->kv_all);
     struct ntx_err ignored = {0};
-    ntx_kv_shape_marks(&s->model->hp, s->marks, &shape);
+    ntx_kv_shape_snapshots(&s->model->hp, s->snapshots, &shape);
     (void)ntx_kv_shape_limit(&s->model->hp, s->kv_type, s->kv_ram, &shape, &ignored);
     return shape;
 }

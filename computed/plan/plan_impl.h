@@ -22,7 +22,7 @@ struct ntx__shape {
     enum ntx_kv_type kv_type;
     const struct ntx_kv_shape *kv; /* as it is to be; NULL: as follows from all this */
     bool kv_all;
-    uint32_t marks;              /* room for so many more than sessions leave (computed/state/kv.h) */
+    uint32_t snapshots;              /* room for so many more than sessions leave (computed/state/kv.h) */
     uint64_t kv_ram;
     struct ntx_ffn_mode ffn;     /* which groups of neurons are on demand, and what choosing them takes */
     uint32_t n_desc;             /* 0: nothing is streamed */

@@ -54,7 +54,7 @@ static int check_product(struct follower *x, const struct ntx__said_product *s)
     bool logits = s->kind == NTX_N_TENSORS;
     if ((logits != (s->to == NTX__BUF_LOGITS)) || s->to >= NTX__N_BUFS || (!logits && (!x->f->buf[s->to].at || s->at + (uint64_t)w->n_out > x->f->buf[s->to].ld)))
         return wrong(x->f, "outputs that have no place");
-    bool choices = s->to >= NTX__BUF_CHOICE_X && s->to <= NTX__BUF_CHOICE_Y;
+    bool choices = s->to >= NTX__BUF_ROUTED_X && s->to <= NTX__BUF_ROUTED_Y;
     if (!s->n_rows || (x->h.n_rows > x->f->c.max_rows && !choices) || s->row0 + (uint64_t)s->n_rows > x->h.n_rows || (logits && s->row0))
         return wrong(x->f, "rows that are not there");
     return 0;
@@ -87,7 +87,7 @@ static int check_then(const struct follower *x)
         for (uint32_t i = 0; i < x->h.n && right; i++)
             right = is_hidden(x, i);
     } else if (right && x->h.then != NTX__THEN_NOTHING) {
-        uint8_t to = x->h.then == NTX__THEN_STAY ? NTX_BUF_Y : NTX__BUF_CHOICE_Y;
+        uint8_t to = x->h.then == NTX__THEN_STAY ? NTX_BUF_Y : NTX__BUF_ROUTED_Y;
         right = x->h.n_live && x->h.n_live <= x->f->c.max_rows && x->f->buf[NTX_BUF_Y].at && l->expert[NTX_EXPERT_DOWN].dealt && (x->h.then == NTX__THEN_SUMMED || !x->h.flags);
         for (uint32_t i = 0; i < x->h.n && right; i++)
             right = x->said[i].to == to && !x->said[i].at && weight_of(x->f, x->h.layer, &x->said[i])->n_out == x->f->hp->n_embd;
@@ -98,7 +98,7 @@ static int check_then(const struct follower *x)
 /* Numbers of rows and choices, which stand before the input. */
 static int take_lists(struct follower *x, const uint8_t **at, const uint8_t *end)
 {
-    const size_t numbers = x->h.n_distinct ? x->h.n_rows * sizeof(uint32_t) : 0, choices = x->h.then == NTX__THEN_SUMMED ? x->h.n_rows * sizeof(struct ntx__said_choice) : 0;
+    const size_t numbers = x->h.n_distinct ? x->h.n_rows * sizeof(uint32_t) : 0, choices = x->h.then == NTX__THEN_SUMMED ? x->h.n_rows * sizeof(struct ntx__sent_routed) : 0;
     const size_t by = x->h.flags & NTX__SUM_WEIGHS ? x->h.n_live * sizeof(float) : 0, all = numbers + choices + by;
     if (x->h.n_distinct > x->h.n_rows || all > (size_t)(end - *at))
         return wrong(x->f, "lists of another length");
@@ -112,7 +112,7 @@ static int take_lists(struct follower *x, const uint8_t **at, const uint8_t *end
     *at += all;
     for (uint32_t i = 0; i < x->h.n_rows; i++) {
         uint32_t number = 0;
-        struct ntx__said_choice c = {0};
+        struct ntx__sent_routed c = {0};
         if (numbers)
             memcpy(&number, x->number + i * sizeof number, sizeof number);
         if (choices)
@@ -161,9 +161,9 @@ static int take_input(struct follower *x, const uint8_t *at, const uint8_t *end)
 {
     struct ntx_forward *f = x->f;
     uint64_t most = NTX_MAX(f->c.max_rows, f->hp->n_expert_used);
-    if (x->h.buf >= NTX__N_BUFS || !f->buf[x->h.buf].at || x->h.set > NTX__OF_CHOICES || !x->h.n_rows || x->h.n_rows > most || x->h.n_in > f->buf[x->h.buf].ld)
+    if (x->h.buf >= NTX__N_BUFS || !f->buf[x->h.buf].at || x->h.set > NTX__OF_ROUTED || !x->h.n_rows || x->h.n_rows > most || x->h.n_in > f->buf[x->h.buf].ld)
         return wrong(f, "an input that has no place");
-    if (x->h.n_rows > f->c.max_rows && x->h.set != NTX__OF_CHOICES)
+    if (x->h.n_rows > f->c.max_rows && x->h.set != NTX__OF_ROUTED)
         return wrong(f, "more rows than a pass has");
     int rc = take_lists(x, &at, end);
     if (rc)
@@ -376,7 +376,7 @@ static void sum(struct follower *x)
             y[i * ld + k] = x->h.flags & NTX__SUM_CLEARS ? 0 : x->h.flags & NTX__SUM_WEIGHS ? y[i * ld + k] * by : y[i * ld + k];
     }
     for (uint32_t i = 0; i < x->h.n_rows; i++) {
-        struct ntx__said_choice c;
+        struct ntx__sent_routed c;
         memcpy(&c, x->choice + i * sizeof c, sizeof c);
         f->c.ops->add_scaled(y + c.row * ld, c.weight, f->m.moe.y + i * ld + own.first, own.n);
     }

@@ -148,7 +148,7 @@ static void set_then(const struct ntx_forward *f, const struct ntx__product *p, 
         h->gate = in->glu->gate;
         h->up = in->glu->up;
     } else if (in->summed && sums(f)) {
-        bool choices = in->buf == NTX__BUF_CHOICE_GATE;
+        bool choices = in->buf == NTX__BUF_ROUTED_GATE;
         h->then = choices ? NTX__THEN_SUMMED : NTX__THEN_STAY;
         h->n_live = f->n_live;
         if (choices)
@@ -165,7 +165,7 @@ static uint32_t distinct(struct ntx_ranks *r, const struct ntx_forward *f, const
 {
     const uint32_t *row = f->m.moe.row + f->moe.first, most = f->n_live;
     uint32_t n = 0;
-    if (in->buf != NTX__BUF_CHOICE_X || ntx__steps_of(f, f->run)->weighs_input || ntx__ranks_room(&r->rows, &r->rows_bytes, (2 * (size_t)in->n_rows + most) * sizeof **number))
+    if (in->buf != NTX__BUF_ROUTED_X || ntx__steps_of(f, f->run)->weighs_input || ntx__ranks_room(&r->rows, &r->rows_bytes, (2 * (size_t)in->n_rows + most) * sizeof **number))
         return 0;
     *number = (uint32_t *)(void *)r->rows;
     *from = *number + in->n_rows;
@@ -190,7 +190,7 @@ static uint8_t *put(uint8_t *to, const void *bytes, size_t n)
 static uint8_t *put_choices(const struct ntx_forward *f, const struct ntx__said_head *h, uint8_t *to)
 {
     for (uint32_t i = 0; i < h->n_rows; i++)
-        to = put(to, &(struct ntx__said_choice){f->m.moe.row[f->moe.first + i], ntx__choice_weight(f, i)}, sizeof(struct ntx__said_choice));
+        to = put(to, &(struct ntx__sent_routed){f->m.moe.row[f->moe.first + i], ntx__routed_weight(f, i)}, sizeof(struct ntx__sent_routed));
     for (uint32_t i = 0; h->flags & NTX__SUM_WEIGHS && i < h->n_live; i++)
         to = put(to, &(float){ntx__shared_weight(f, i)}, sizeof(float));
     return to;
@@ -213,7 +213,7 @@ static size_t length(const struct ntx_forward *f, const struct ntx__said_head *h
 {
     size_t n = sizeof *h + h->n * sizeof(struct ntx__said_product) + (h->n_distinct ? h->n_rows * sizeof(uint32_t) : 0);
     if (h->then == NTX__THEN_SUMMED)
-        n += h->n_rows * sizeof(struct ntx__said_choice) + (h->flags & NTX__SUM_WEIGHS ? h->n_live * sizeof(float) : 0);
+        n += h->n_rows * sizeof(struct ntx__sent_routed) + (h->flags & NTX__SUM_WEIGHS ? h->n_live * sizeof(float) : 0);
     for (uint32_t form = 0; form < NTX_N_ACTS && !h->kept; form++)
         n += h->forms >> form & 1 ? (h->n_distinct ? h->n_distinct : h->n_rows) * ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in) : 0;
     return n;

@@ -30,10 +30,10 @@ enum ntx__then {
     NTX__THEN_HIDDEN,      /* gate = act(gate) * up */
     NTX__THEN_KEPT,        /* likewise, and it stays, being what the next products take: there is no answer */
     NTX__THEN_STAY,        /* they are Y, to which choices will be added: there is no answer */
-    NTX__THEN_SUMMED,      /* choices' outputs are added to Y; behind the products: a struct ntx__said_choice for each, then with WEIGHS n_live floats. With LAST rows of Y are answered, else there is no answer */
+    NTX__THEN_SUMMED,      /* choices' outputs are added to Y; behind the products: a struct ntx__sent_routed for each, then with WEIGHS n_live floats. With LAST rows of Y are answered, else there is no answer */
 };
 enum ntx__sum { NTX__SUM_CLEARS = 1 /* Y is 0 before */, NTX__SUM_WEIGHS = 2 /* and is multiplied before */, NTX__SUM_LAST = 4 };
-struct ntx__said_choice {
+struct ntx__sent_routed {
     uint32_t row;
     float weight;
 };

@@ -571,7 +571,7 @@ static uint32_t rank(struct ntx_candidate *out, uint32_t n, uint32_t most, struc
     return n;
 }
 
-uint32_t ntx_sampler_guess(struct ntx_sampler *s, uint64_t position, float sharp, struct ntx_candidate *out, uint32_t most)
+uint32_t ntx_sampler_draft(struct ntx_sampler *s, uint64_t position, float sharp, struct ntx_candidate *out, uint32_t most)
 {
     int32_t top = best(s);
     uint32_t n = 0;

@@ -38,7 +38,7 @@ int32_t ntx_sampler_draw(struct ntx_sampler *s, uint64_t position);
 
 /* After take: what somebody whose logits are only like these would probably draw at a position. The `most` likeliest, with their chances for logits: the softmax of
  * (logit + temp x noise) / sharp over what the filters leave. Returns how many. For guesses: its bits are not promised. */
-uint32_t ntx_sampler_guess(struct ntx_sampler *s, uint64_t position, float sharp, struct ntx_candidate *out, uint32_t most);
+uint32_t ntx_sampler_draft(struct ntx_sampler *s, uint64_t position, float sharp, struct ntx_candidate *out, uint32_t most);
 
 /* How many of the largest logits (of equal ones those of least id) give the same next token as all do, once `more` tokens were accepted; 0: all are
  * needed, or more than NTX_BEST_MAX. NaN counts as minus infinity. */

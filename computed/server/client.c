@@ -18,7 +18,7 @@ static void on_ready(uv_poll_t *poll, int status, int events);
 void ntx__conn_update(struct ntx_conn *c)
 {
     int events = UV_DISCONNECT;
-    if (!c->closing && !c->taker && ntx_writer_room(c->writer) && ntx__admission_room(c))
+    if (!c->closing && !c->receiver && ntx_reply_queue_room(c->replies) && ntx__admission_room(c))
         events |= UV_READABLE;
     if (c->out)
         events |= UV_WRITABLE;
@@ -28,9 +28,9 @@ void ntx__conn_update(struct ntx_conn *c)
     uv_poll_start(&c->poll, events, on_ready);
 }
 
-void ntx__conn_sent(struct ntx_server *s, struct ntx_writer *writer, size_t len)
+void ntx__conn_sent(struct ntx_server *s, struct ntx_reply_queue *replies, size_t len)
 {
-    if (ntx_writer_sent(writer, len) && s->engine)
+    if (ntx_reply_queue_sent(replies, len) && s->engine)
         ntx_engine_poke(s->engine);
 }
 
@@ -39,7 +39,7 @@ static void drop_output(struct ntx_conn *c)
     while (c->out) {
         struct ntx_out *o = c->out;
         c->out = o->next;
-        ntx__conn_sent(c->server, c->writer, o->len);
+        ntx__conn_sent(c->server, c->replies, o->len);
         free(o->buf);
         free(o);
     }
@@ -51,7 +51,7 @@ static void free_conn(struct ntx_conn *c)
     drop_output(c);
     close(c->fd);
     ntx_frame_free(&c->in);
-    ntx_writer_unref(c->writer);
+    ntx_reply_queue_unref(c->replies);
     free(c);
 }
 
@@ -69,10 +69,10 @@ void ntx__conn_close(struct ntx_conn *c)
             break;
         }
     ntx__seat_leave(c);
-    ntx__taker_end(c->taker);
+    ntx__fd_receiver_end(c->receiver);
     ntx__admission_forget(c);
-    ntx_writer_close(c->writer);
-    ntx__conns_drop_writer(s, c->writer);
+    ntx_reply_queue_close(c->replies);
+    ntx__conns_drop_queue(s, c->replies);
     uv_close((uv_handle_t *)&c->poll, on_closed);
     ntx__server_step(s);
 }
@@ -97,14 +97,14 @@ static bool write_some(struct ntx_conn *c)
         if (n < 0)
             return errno == EAGAIN;
         c->active_ns = c->moved_ns = ntx__server_awake(c->server);
-        ntx_writer_stall(c->writer, false);
+        ntx_reply_queue_stall(c->replies, false);
         o->off += (size_t)n;
         if (o->off < o->len)
             continue;
         c->out = o->next;
         if (!c->out)
             c->last_out = &c->out;
-        ntx__conn_sent(c->server, c->writer, o->len);
+        ntx__conn_sent(c->server, c->replies, o->len);
         free(o->buf);
         free(o);
     }
@@ -128,9 +128,9 @@ void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
 {
     struct ntx_out *o = calloc(1, sizeof *o);
     if (!o) {
-        ntx__conn_sent(c->server, c->writer, len);
+        ntx__conn_sent(c->server, c->replies, len);
         free(frame);
-        ntx_writer_lose(c->writer);
+        ntx_reply_queue_lose(c->replies);
         return;
     }
     *o = (struct ntx_out){.buf = frame, .len = len};
@@ -143,7 +143,7 @@ void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
 
 static void garbage(struct ntx_conn *c, const char *why)
 {
-    ntx_log(NTX_LOG_WARN, "client %llu: %s; connection closed", (unsigned long long)ntx_writer_client(c->writer), why);
+    ntx_log(NTX_LOG_WARN, "client %llu: %s; connection closed", (unsigned long long)ntx_reply_queue_client(c->replies), why);
     ntx__conn_close(c);
 }
 
@@ -174,7 +174,7 @@ static void take_frames(struct ntx_conn *c)
     while (!c->gone && !c->closing && (rc = ntx_frame_next(&c->in, &body, &len)) > 0) {
         ntx__admission_part(c, 0); /* not before it is whole: its time would begin anew with every byte */
         take_frame(c, body, len);
-        c->no_taker = false;
+        c->no_receiver = false;
     }
     if (rc < 0)
         garbage(c, "a frame of an impossible length");
@@ -198,8 +198,8 @@ static ssize_t receive(int fd, void *to, size_t n, int flags, bool *dropped)
 /* The next request comes with descriptors, which are not for this process to have. False: nobody can take it, and it goes on without them. */
 static bool hand_over(struct ntx_conn *c)
 {
-    int rc = ntx__taker_new(c->server, c, &c->taker);
-    c->no_taker = rc != 0;
+    int rc = ntx__fd_receiver_new(c->server, c, &c->receiver);
+    c->no_receiver = rc != 0;
     if (rc && rc != -EBUSY)
         ntx_log(NTX_LOG_WARN, "cannot start a process to take a model: %s", strerror(-rc));
     return !rc;
@@ -211,7 +211,7 @@ static bool read_some(struct ntx_conn *c)
     uint8_t buf[READ_BYTES];
     bool fds, begins = false;
     size_t room = ntx__admission_room(c), want = ntx_frame_wants(&c->in);
-    if (!room || !ntx_writer_room(c->writer)) /* an answer may be of megabytes, and at once */
+    if (!room || !ntx_reply_queue_room(c->replies)) /* an answer may be of megabytes, and at once */
         return false;
     ssize_t n = want ? 1 : receive(c->fd, buf, 1, MSG_PEEK, &fds);
     if (n > 0 && !want) {
@@ -245,7 +245,7 @@ void ntx__conn_taken(struct ntx_conn *c, const uint8_t *body, size_t len)
 {
     c->active_ns = ntx__server_awake(c->server);
     take_frame(c, body, len);
-    ntx__taker_end(c->taker); /* where the request was no load */
+    ntx__fd_receiver_end(c->receiver); /* where the request was no load */
     ntx__conn_update(c);
 }
 
@@ -285,9 +285,9 @@ void ntx__conn_new(struct ntx_server *s, int fd)
     c->last_out = &c->out;
     c->since_ns = ntx_now_ns();
     c->active_ns = ntx__server_awake(s);
-    if (!(c->writer = ntx_writer_new(&s->outlet, ++s->last_client)) || !ntx__seat_take(c) || uv_poll_init(s->loop, &c->poll, fd)) {
+    if (!(c->replies = ntx_reply_queue_new(&s->output_budget, ++s->last_client)) || !ntx__seat_take(c) || uv_poll_init(s->loop, &c->poll, fd)) {
         ntx__seat_leave(c);
-        ntx_writer_unref(c->writer);
+        ntx_reply_queue_unref(c->replies);
         free(c);
         close(fd);
         return;
@@ -297,10 +297,10 @@ void ntx__conn_new(struct ntx_server *s, int fd)
     ntx__conn_update(c);
 }
 
-struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_writer *writer)
+struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_reply_queue *replies)
 {
     struct ntx_conn *c = s->conns;
-    while (c && c->writer != writer)
+    while (c && c->replies != replies)
         c = c->next;
     return c;
 }
@@ -308,9 +308,9 @@ struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_writer *wri
 /* Whose replies wait, and have not moved since the last look: the engine may give its place to others. */
 static bool stalls(struct ntx_conn *c, uint64_t now)
 {
-    bool does = c->out && now - c->moved_ns > STALLED_NS, did = ntx_writer_stalls(c->writer);
+    bool does = c->out && now - c->moved_ns > STALLED_NS, did = ntx_reply_queue_stalls(c->replies);
     if (does)
-        ntx_writer_stall(c->writer, true);
+        ntx_reply_queue_stall(c->replies, true);
     return does && !did;
 }
 
@@ -324,15 +324,15 @@ void ntx__conns_check(struct ntx_server *s)
         ntx_engine_poke(s->engine);
     for (struct ntx_conn *c = s->conns, *next; c; c = next) {
         next = c->next;
-        if (ntx_writer_lost(c->writer)) {
+        if (ntx_reply_queue_lost(c->replies)) {
             garbage(c, "no memory for a reply");
         } else if (c->out && now - c->moved_ns > bound) {
-            ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_writer_client(c->writer), s->c.stall_s);
+            ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_reply_queue_client(c->replies), s->c.stall_s);
             ntx__conn_close(c);
         } else if (c->part && !ntx__admission_room(c)) { /* the rest has to wait */
             c->part_ns = now;
         } else if (c->part && now - c->part_ns > bound) {
-            ntx_log(NTX_LOG_WARN, "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed", (unsigned long long)ntx_writer_client(c->writer),
+            ntx_log(NTX_LOG_WARN, "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed", (unsigned long long)ntx_reply_queue_client(c->replies),
                     c->part, s->c.stall_s);
             ntx__conn_close(c);
         } else if (c->guest && !c->requests && ntx_now_ns() - c->since_ns > NTX_GUEST_S * 1000000000ull) {

@@ -85,7 +85,7 @@ static enum ntx_mon_service service(const struct ntx_server *s)
         [NTX_MODEL_FILLING] = NTX_MON_SERVICE_LOADING,  [NTX_MODEL_READY] = NTX_MON_SERVICE_READY};
     if (s->draining)
         return NTX_MON_SERVICE_STOPPING;
-    if (s->state == NTX_MODEL_EMPTY && ntx__opening_of(s, NULL))
+    if (s->state == NTX_MODEL_EMPTY && ntx__pending_load_of(s, NULL))
         return NTX_MON_SERVICE_LOADING;
     for (int i = 0; s->state == NTX_MODEL_READY && i < NTX_MON_N_PARTS; i++)
         if (s->trouble[i].grade != NTX_MON_WELL)

@@ -35,14 +35,14 @@ static void keep_ticking(struct ntx_server *s)
 
 void ntx__requester_clear(struct ntx_requester *a)
 {
-    ntx_writer_unref(a->writer);
+    ntx_reply_queue_unref(a->replies);
     *a = (struct ntx_requester){0};
 }
 
 void ntx__requester_tell(struct ntx_server *s, struct ntx_requester *a, const struct ntx_err *e)
 {
-    if (a->writer)
-        ntx_mail_error(s->mail, a->writer, a->id, e->code, "%s", e->text);
+    if (a->replies)
+        ntx_mail_error(s->mail, a->replies, a->id, e->code, "%s", e->text);
     else
         ntx_log(NTX_LOG_ERR, "%s", e->text);
     ntx__requester_clear(a);
@@ -150,7 +150,7 @@ static void tell_loaded(struct ntx_server *s)
     log_plain_types(s->loaded);
     if (!s->loaded->env.chat && !s->loaded->env.has_template)
         ntx_log(NTX_LOG_INFO, "it has no chat template: a single prompt is continued as a text");
-    if (a->writer && (m.info_json = ntx_stats_info(s->loaded))) {
+    if (a->replies && (m.info_json = ntx_stats_info(s->loaded))) {
         char *notes[NTX_MAX_NOTES], *detail = s->loaded->note;
         m.notes = notes;
         m.details = &detail;
@@ -161,7 +161,7 @@ static void tell_loaded(struct ntx_server *s)
         r.id = a->id;
         r.body_case = NTX__REPLY__BODY_LOADED;
         r.loaded = &m;
-        ntx_mail_reply(s->mail, a->writer, &r, true);
+        ntx_mail_reply(s->mail, a->replies, &r, true);
         free(m.info_json);
     }
     ntx__requester_clear(a);
@@ -210,12 +210,12 @@ static void build_work(uv_work_t *w)
 }
 
 _Static_assert(NTX_DRAFTERS >= NTX_DRAFT_FILES, "");
-static unsigned models_that_guess(const struct ntx_loaded *l, int fds[NTX_DRAFTERS][NTX_DRAFTER_FDS])
+static unsigned models_that_draft(const struct ntx_loaded *l, int fds[NTX_DRAFTERS][NTX_DRAFTER_FDS])
 {
     unsigned n = 0;
     for (unsigned i = 0; i < l->n_drafters; i++) {
         const struct ntx_load_drafter *d = &l->drafter[i];
-        if (d->kind == NTX_GUESSER_MODEL)
+        if (d->kind == NTX_DRAFTER_FILE_MODEL)
             memcpy(fds[n++], (const int[NTX_DRAFTER_FDS]){d->drafts.part[0].fd, d->drafts.part[1].fd, d->fd}, sizeof *fds);
     }
     return n;
@@ -253,7 +253,7 @@ static void after_build(uv_work_t *w, int status)
         ntx__model_note(s, l->back_note);
         ntx__model_note(s, l->graph_note);
         int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS];
-        unsigned drafters = models_that_guess(l, drafter);
+        unsigned drafters = models_that_draft(l, drafter);
         ntx_workers_sidecar(s->workers, l->sidecar_fd);
         ntx_workers_drafters(s->workers, drafter, drafters);
         s->work_rc = ntx_workers_attach(s->workers, &l->region, l->wake_fd, l->fds, l->n_fds);
@@ -342,7 +342,7 @@ void ntx__model_workers_ready(struct ntx_server *s)
     ntx__files_begin(s, s->revived);
     ntx__model_note(s, s->loaded->lock_note);
     set_gauges(s);
-    ntx__release_held(s);
+    ntx__release_parked(s);
     ntx__model_tick(s);
 }
 
@@ -391,7 +391,7 @@ static void on_arena_failed(struct ntx_server *s, bool settled)
         snprintf(why, sizeof why, "%s", s->iod_text);
     else
         ntx_stream_host_failure(s->loaded->stream, why, sizeof why);
-    if (s->loader.writer) {
+    if (s->loader.replies) {
         ntx__model_fail(s, -EIO, "%s", why);
     } else if (settled) {
         ntx_log(NTX_LOG_ERR, "%s; it is tried again when a request needs it", why);
@@ -408,7 +408,7 @@ static void tell_filling(struct ntx_server *s, uint64_t done, uint64_t total, do
     p.total = total;
     p.bytes_per_s = elapsed_s > 0 ? (double)done / elapsed_s : 0;
     p.left_s = p.bytes_per_s > 0 ? (double)(total - done) / p.bytes_per_s : 0;
-    ntx_mail_how_far(s->mail, s->loader.writer, s->loader.id, &p);
+    ntx_mail_how_far(s->mail, s->loader.replies, s->loader.id, &p);
 }
 
 /* Nobody waits for a chunk yet, so nobody else sees that none comes. A service stays up: its clients are told when they
@@ -416,7 +416,7 @@ static void tell_filling(struct ntx_server *s, uint64_t done, uint64_t total, do
 static bool fill_hangs(struct ntx_server *s, uint64_t done, bool all_memory)
 {
     uint64_t filled = done + ntx_counter_get(s->counters, NTX_C_iod_bytes_read);
-    if (filled != s->filled || !all_memory || !s->loader.writer)
+    if (filled != s->filled || !all_memory || !s->loader.replies)
         s->fill_patience = ntx_patience(FILL_LIMIT_S * 1000000000ull);
     s->filled = filled;
     return ntx_patience_over(&s->fill_patience);
@@ -435,7 +435,7 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         s->state = NTX_MODEL_READY;
         ntx__model_note(s, s->loaded->note);
         tell_loaded(s);
-        ntx__preamble_begin(s);
+        ntx__warm_prefix_begin(s);
         ntx__server_step(s);
     } else if (done < total && fill_hangs(s, done, !rc)) {
         ntx__model_fail(s, -ETIMEDOUT, "no byte of the model came within %u s: the drive hangs, or ntx-iod does",
@@ -445,7 +445,7 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         s->progress_ns = now;
         if (failed && (s->iod_text[0] || s->failed_ticks++)) /* iod's words come another way, and perhaps later */
             on_arena_failed(s, !rc && done + failed == total);
-        else if (s->loader.writer)
+        else if (s->loader.replies)
             tell_filling(s, done, total, (double)(now - s->filling_ns) / 1e9);
     }
 }
@@ -481,14 +481,14 @@ static void load_failed(struct ntx_server *s, const Ntx__Load *failed)
     size_t n = strlen(s->load_err.text);
     if (again)
         snprintf(s->load_err.text + n, sizeof s->load_err.text - n, "; the model that was there before is loaded again");
-    if (!s->loader.writer && !s->draining)
+    if (!s->loader.replies && !s->draining)
         ntx__load_untold(s, failed, &s->load_err);
     ntx__requester_tell(s, &s->loader, &s->load_err);
     s->revived = false;
     if (!again)
         return;
     ntx_log(NTX_LOG_WARN, "the new model failed; loading %s again", s->old.load->names[0]);
-    ntx__opening_again(s, s->old.load, s->old.fds, s->old.n_fds, false);
+    ntx__pending_load_again(s, s->old.load, s->old.fds, s->old.n_fds, false);
     s->old.n_fds = 0; /* they are its now */
 }
 
@@ -502,8 +502,8 @@ static void after_free(uv_work_t *w, int status)
     s->load = NULL;
     s->state = NTX_MODEL_EMPTY;
     set_gauges(s);
-    if (s->unloader.writer)
-        ntx_mail_done(s->mail, s->unloader.writer, s->unloader.id, "", NULL);
+    if (s->unloader.replies)
+        ntx_mail_done(s->mail, s->unloader.replies, s->unloader.id, "", NULL);
     ntx__requester_clear(&s->unloader);
     if (s->next && s->draining) {
         ntx_loaded_free(s->next);
@@ -521,7 +521,7 @@ static void after_free(uv_work_t *w, int status)
     }
     s->load_err = (struct ntx_err){0};
     ntx_kept_free(&s->old);
-    ntx__release_held(s);
+    ntx__release_parked(s);
     ntx__server_step(s);
 }
 
@@ -543,7 +543,7 @@ static void detach(struct ntx_server *s)
     s->deadline_ns = ntx_now_ns() + NTX_DETACH_MS * 1000000ull;
     keep_ticking(s);
     if (s->loaded->region.base) {
-        atomic_store(&s->loaded->region.orders->stop, 1);
+        atomic_store(&s->loaded->region.control->stop, 1);
         if (s->loaded->wake_fd >= 0)
             eventfd_write(s->loaded->wake_fd, 1);
     }

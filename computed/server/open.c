@@ -16,9 +16,9 @@
 
 #define MOST_OPENED 4 /* that have got beyond the taker: each holds a header and a vocabulary */
 
-static void unlink_opening(struct ntx_opening *o)
+static void unlink_pending_load(struct ntx_pending_load *o)
 {
-    for (struct ntx_opening **p = &o->server->openings; *p; p = &(*p)->next)
+    for (struct ntx_pending_load **p = &o->server->pending_loads; *p; p = &(*p)->next)
         if (*p == o) {
             *p = o->next;
             return;
@@ -26,25 +26,25 @@ static void unlink_opening(struct ntx_opening *o)
 }
 
 /* What waited for it goes on, whatever became of it. */
-static void end(struct ntx_opening *o)
+static void end(struct ntx_pending_load *o)
 {
     struct ntx_server *s = o->server;
-    unlink_opening(o);
+    unlink_pending_load(o);
     ntx__requester_clear(&o->requester);
-    ntx__taker_end(o->taker);
+    ntx__fd_receiver_end(o->receiver);
     if (o->load)
         ntx__load__free_unpacked(o->load, NULL);
     ntx_load_request_free(o->request);
     ntx_loaded_free(o->loaded);
     free(o);
-    ntx__release_held(s);
+    ntx__release_parked(s);
     ntx__server_step(s);
 }
 
-static void fail(struct ntx_opening *o, const struct ntx_err *e)
+static void fail(struct ntx_pending_load *o, const struct ntx_err *e)
 {
     struct ntx_server *s = o->server;
-    if (!o->requester.writer && !s->draining && s->state == NTX_MODEL_EMPTY) {
+    if (!o->requester.replies && !s->draining && s->state == NTX_MODEL_EMPTY) {
         s->revived = o->revived;
         ntx__load_untold(s, o->load, e);
         s->revived = false;
@@ -55,12 +55,12 @@ static void fail(struct ntx_opening *o, const struct ntx_err *e)
 
 static void open_work(uv_work_t *w)
 {
-    struct ntx_opening *o = w->data;
+    struct ntx_pending_load *o = w->data;
     o->rc = ntx_load_open(o->request, &o->loaded, &o->err);
 }
 
 /* It is ready, and nothing else is on its way. */
-static void go(struct ntx_opening *o)
+static void go(struct ntx_pending_load *o)
 {
     struct ntx_server *s = o->server;
     const char *why = ntx__load_refusal(s);
@@ -80,12 +80,12 @@ static void go(struct ntx_opening *o)
     end(o);
 }
 
-void ntx__openings_go(struct ntx_server *s)
+void ntx__pending_loads_go(struct ntx_server *s)
 {
-    struct ntx_opening *first = NULL;
+    struct ntx_pending_load *first = NULL;
     if (ntx__in_transit(s))
         return;
-    for (struct ntx_opening *o = s->openings; o; o = o->next)
+    for (struct ntx_pending_load *o = s->pending_loads; o; o = o->next)
         if (o->loaded && !o->working && !o->dropped)
             first = o;
     if (first)
@@ -94,7 +94,7 @@ void ntx__openings_go(struct ntx_server *s)
 
 static void after_open(uv_work_t *w, int status)
 {
-    struct ntx_opening *o = w->data;
+    struct ntx_pending_load *o = w->data;
     (void)status;
     o->working = false;
     if (o->dropped)
@@ -102,10 +102,10 @@ static void after_open(uv_work_t *w, int status)
     else if (o->rc)
         fail(o, &o->err);
     else
-        ntx__openings_go(o->server);
+        ntx__pending_loads_go(o->server);
 }
 
-static void work(struct ntx_opening *o)
+static void work(struct ntx_pending_load *o)
 {
     struct ntx_server *s = o->server;
     o->request->reclaim_bytes = s->loaded_bytes;
@@ -119,13 +119,13 @@ static void work(struct ntx_opening *o)
 static bool too_many(const struct ntx_server *s)
 {
     unsigned n = 0;
-    for (const struct ntx_opening *o = s->openings; o; o = o->next)
+    for (const struct ntx_pending_load *o = s->pending_loads; o; o = o->next)
         n += o->request || o->loaded;
     return n >= MOST_OPENED;
 }
 
 /* Takes the descriptors over. */
-static void begin_work(struct ntx_opening *o, const int *fds, unsigned n_fds)
+static void begin_work(struct ntx_pending_load *o, const int *fds, unsigned n_fds)
 {
     struct ntx_err err = {0};
     if (ntx_load_request_new(o->load, fds, n_fds, &o->request, &err))
@@ -134,10 +134,10 @@ static void begin_work(struct ntx_opening *o, const int *fds, unsigned n_fds)
         work(o);
 }
 
-void ntx__opening_verdict(struct ntx_opening *o, int rc, const char *text, const int *fds, unsigned n_fds)
+void ntx__pending_load_verdict(struct ntx_pending_load *o, int rc, const char *text, const int *fds, unsigned n_fds)
 {
     struct ntx_err err = {0};
-    o->taker = NULL; /* it has ended */
+    o->receiver = NULL; /* it has ended */
     if (!rc && too_many(o->server)) {
         rc = -EBUSY;
         text = "too many models are being opened: wait until that is done";
@@ -165,46 +165,46 @@ Ntx__Load *ntx__load_copy(const Ntx__Load *m)
     return copy;
 }
 
-static struct ntx_opening *opening_new(struct ntx_server *s, struct ntx_writer *writer, uint64_t id, const Ntx__Load *m)
+static struct ntx_pending_load *pending_load_new(struct ntx_server *s, struct ntx_reply_queue *replies, uint64_t id, const Ntx__Load *m)
 {
-    struct ntx_opening *o = calloc(1, sizeof *o);
+    struct ntx_pending_load *o = calloc(1, sizeof *o);
     Ntx__Load *copy = o ? ntx__load_copy(m) : NULL;
     if (!copy) {
         free(o);
         return NULL;
     }
-    *o = (struct ntx_opening){.next = s->openings, .server = s, .requester = {writer ? ntx_writer_ref(writer) : NULL, id}, .load = copy};
-    s->openings = o;
+    *o = (struct ntx_pending_load){.next = s->pending_loads, .server = s, .requester = {replies ? ntx_reply_queue_ref(replies) : NULL, id}, .load = copy};
+    s->pending_loads = o;
     return o;
 }
 
-int ntx__opening_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, const Ntx__Load *m)
+int ntx__pending_load_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, const Ntx__Load *m)
 {
-    struct ntx_taker *t = c ? c->taker : NULL;
+    struct ntx_fd_receiver *t = c ? c->receiver : NULL;
     bool foreign = c && s->c.service && c->uid && c->uid != geteuid();
-    int rc = t ? 0 : ntx__taker_new(s, NULL, &t);
+    int rc = t ? 0 : ntx__fd_receiver_new(s, NULL, &t);
     if (rc)
         return rc;
-    struct ntx_opening *o = opening_new(s, c ? c->writer : NULL, id, m);
-    rc = o ? ntx__taker_order(t, o, m, foreign) : -ENOMEM;
+    struct ntx_pending_load *o = pending_load_new(s, c ? c->replies : NULL, id, m);
+    rc = o ? ntx__fd_receiver_order(t, o, m, foreign) : -ENOMEM;
     if (rc) {
-        ntx__taker_end(t);
+        ntx__fd_receiver_end(t);
         if (o) {
-            o->taker = NULL;
-            unlink_opening(o);
+            o->receiver = NULL;
+            unlink_pending_load(o);
             ntx__requester_clear(&o->requester);
             ntx__load__free_unpacked(o->load, NULL);
             free(o);
         }
         return rc;
     }
-    o->taker = t;
+    o->receiver = t;
     return 0;
 }
 
-void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds, bool revived)
+void ntx__pending_load_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds, bool revived)
 {
-    struct ntx_opening *o = opening_new(s, NULL, 0, m);
+    struct ntx_pending_load *o = pending_load_new(s, NULL, 0, m);
     for (unsigned i = 0; !o && i < n_fds; i++)
         close(fds[i]);
     if (!o)
@@ -217,7 +217,7 @@ void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds
 }
 
 /* Nobody waits for it any more. One that a thread works on ends when that looks up. */
-static void drop(struct ntx_opening *o)
+static void drop(struct ntx_pending_load *o)
 {
     o->dropped = true;
     if (o->working)
@@ -227,27 +227,27 @@ static void drop(struct ntx_opening *o)
 }
 
 /* One of this client, or of anybody; the end of one may bring others' end about, so the list is looked at anew each time. */
-static struct ntx_opening *find(const struct ntx_server *s, const struct ntx_writer *writer)
+static struct ntx_pending_load *find(const struct ntx_server *s, const struct ntx_reply_queue *replies)
 {
-    struct ntx_opening *o = s->openings;
-    while (o && (o->dropped || (writer && o->requester.writer != writer)))
+    struct ntx_pending_load *o = s->pending_loads;
+    while (o && (o->dropped || (replies && o->requester.replies != replies)))
         o = o->next;
     return o;
 }
 
-bool ntx__opening_of(const struct ntx_server *s, const struct ntx_writer *writer) { return find(s, writer); }
+bool ntx__pending_load_of(const struct ntx_server *s, const struct ntx_reply_queue *replies) { return find(s, replies); }
 
-void ntx__openings_drop(struct ntx_server *s, const struct ntx_writer *writer)
+void ntx__pending_loads_drop(struct ntx_server *s, const struct ntx_reply_queue *replies)
 {
-    for (struct ntx_opening *o; (o = find(s, writer));)
+    for (struct ntx_pending_load *o; (o = find(s, replies));)
         drop(o);
 }
 
-void ntx__openings_stop(struct ntx_server *s)
+void ntx__pending_loads_stop(struct ntx_server *s)
 {
     struct ntx_err e = {0};
     ntx_err_set(&e, -ESHUTDOWN, "ntx-computed is shutting down");
-    for (struct ntx_opening *o; (o = find(s, NULL));) {
+    for (struct ntx_pending_load *o; (o = find(s, NULL));) {
         ntx__requester_tell(s, &o->requester, &e);
         drop(o);
     }

@@ -9,117 +9,117 @@
 #include "computed/server/server_impl.h"
 #include "proto/settings.h"
 
-static void fail(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req, int err, const char *text)
+static void fail(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req, int err, const char *text)
 {
-    ntx_mail_error(s->mail, writer, req->id, err, "%s", text);
+    ntx_mail_error(s->mail, replies, req->id, err, "%s", text);
     ntx__request__free_unpacked(req, NULL);
 }
 
 /* Of a request that was never counted as one under way: so its reply ends none. */
-static void turn_away(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req, int err, const char *text)
+static void turn_away(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req, int err, const char *text)
 {
-    ntx_mail_refusal(s->mail, writer, req->id, err, text);
+    ntx_mail_refusal(s->mail, replies, req->id, err, text);
     ntx__request__free_unpacked(req, NULL);
 }
 
-static void hold(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
+static void hold(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
 {
-    struct ntx_held *h = calloc(1, sizeof *h);
+    struct ntx_parked *h = calloc(1, sizeof *h);
     if (!h) {
-        fail(s, writer, req, -ENOMEM, "no memory");
+        fail(s, replies, req, -ENOMEM, "no memory");
         return;
     }
-    h->writer = ntx_writer_ref(writer);
+    h->replies = ntx_reply_queue_ref(replies);
     h->req = req;
-    *s->last_held = h;
-    s->last_held = &h->next;
+    *s->last_parked = h;
+    s->last_parked = &h->next;
 }
 
-static void submit(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
+static void submit(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
 {
     struct ntx_request *a = ntx_request_of(req);
     uint64_t id = req->id;
-    if (a && ntx_engine_submit(s->engine, writer, a))
-        ntx_mail_error(s->mail, writer, id, -ENOMEM, "no memory");
+    if (a && ntx_engine_submit(s->engine, replies, a))
+        ntx_mail_error(s->mail, replies, id, -ENOMEM, "no memory");
     else if (!a)
-        fail(s, writer, req, -ENOMEM, "no memory");
+        fail(s, replies, req, -ENOMEM, "no memory");
 }
 
 /* Generate, LogitsReq, ScoreReq, CloseSession: for the engine, or for the model that is on its way. */
-static void compute(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
+static void compute(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
 {
     if (s->draining)
-        fail(s, writer, req, -ESHUTDOWN, "ntx-computed is shutting down");
-    else if (ntx__opening_of(s, writer)) /* it asked for another model before */
-        hold(s, writer, req);
+        fail(s, replies, req, -ESHUTDOWN, "ntx-computed is shutting down");
+    else if (ntx__pending_load_of(s, replies)) /* it asked for another model before */
+        hold(s, replies, req);
     else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY)) {
-        submit(s, writer, req);
+        submit(s, replies, req);
         ntx__server_pulse(s);
-    } else if (s->state == NTX_MODEL_EMPTY && !ntx__opening_of(s, NULL))
-        fail(s, writer, req, -ENOENT,
+    } else if (s->state == NTX_MODEL_EMPTY && !ntx__pending_load_of(s, NULL))
+        fail(s, replies, req, -ENOENT,
              s->trouble[NTX_MON_PART_LOAD].grade ? s->trouble[NTX_MON_PART_LOAD].text
                                                  : "no model is loaded: load one first (ntx load MODEL)");
     else
-        hold(s, writer, req);
+        hold(s, replies, req);
 }
 
-static struct ntx_held *take_held(struct ntx_server *s)
+static struct ntx_parked *take_parked(struct ntx_server *s)
 {
-    struct ntx_held *h = s->held;
+    struct ntx_parked *h = s->held;
     s->held = NULL;
-    s->last_held = &s->held;
+    s->last_parked = &s->held;
     return h;
 }
 
-void ntx__release_held(struct ntx_server *s)
+void ntx__release_parked(struct ntx_server *s)
 {
-    for (struct ntx_held *h = take_held(s), *next; h; h = next) {
+    for (struct ntx_parked *h = take_parked(s), *next; h; h = next) {
         next = h->next;
-        compute(s, h->writer, h->req); /* may hold it again */
-        ntx_writer_unref(h->writer);
+        compute(s, h->replies, h->req); /* may hold it again */
+        ntx_reply_queue_unref(h->replies);
         free(h);
     }
 }
 
 /* Takes the held requests of a writer out: all, or the one with this id. Returns how many. */
-static unsigned drop_held(struct ntx_server *s, const struct ntx_writer *writer, const uint64_t *id)
+static unsigned drop_parked(struct ntx_server *s, const struct ntx_reply_queue *replies, const uint64_t *id)
 {
     unsigned n = 0;
-    for (struct ntx_held **p = &s->held, *h; (h = *p);) {
-        if (h->writer != writer || (id && h->req->id != *id)) {
+    for (struct ntx_parked **p = &s->held, *h; (h = *p);) {
+        if (h->replies != replies || (id && h->req->id != *id)) {
             p = &h->next;
             continue;
         }
         *p = h->next;
         ntx__request__free_unpacked(h->req, NULL);
-        ntx_writer_unref(h->writer);
+        ntx_reply_queue_unref(h->replies);
         free(h);
         n++;
     }
-    s->last_held = &s->held;
-    while (*s->last_held)
-        s->last_held = &(*s->last_held)->next;
+    s->last_parked = &s->held;
+    while (*s->last_parked)
+        s->last_parked = &(*s->last_parked)->next;
     return n;
 }
 
-void ntx__conns_drop_writer(struct ntx_server *s, struct ntx_writer *writer)
+void ntx__conns_drop_queue(struct ntx_server *s, struct ntx_reply_queue *replies)
 {
-    drop_held(s, writer, NULL);
-    ntx__openings_drop(s, writer);
+    drop_parked(s, replies, NULL);
+    ntx__pending_loads_drop(s, replies);
     if (s->engine)
-        ntx_engine_client_gone(s->engine, writer);
+        ntx_engine_client_gone(s->engine, replies);
 }
 
-static void cancel(struct ntx_server *s, struct ntx_writer *writer, Ntx__Request *req)
+static void cancel(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
 {
     uint64_t target = req->cancel->target;
-    if (drop_held(s, writer, &target))
-        ntx_mail_done(s->mail, writer, target, "cancel", NULL);
+    if (drop_parked(s, replies, &target))
+        ntx_mail_done(s->mail, replies, target, "cancel", NULL);
     if (s->engine) {
-        submit(s, writer, req);
+        submit(s, replies, req);
         return;
     }
-    ntx_mail_done(s->mail, writer, req->id, "", NULL);
+    ntx_mail_done(s->mail, replies, req->id, "", NULL);
     ntx__request__free_unpacked(req, NULL);
 }
 
@@ -176,7 +176,7 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
     uint64_t limit;
     if ((m->path && *m->path) || m->n_also)
         return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
-    if (!c->taker && (ntx_lora_files(m->lora) || ntx_draft_files(m->draft)))
+    if (!c->receiver && (ntx_lora_files(m->lora) || ntx_draft_files(m->draft)))
         return ntx_err_set(err, -EPERM, "a client passes descriptors of adapters (--lora) and of files that guess "
                            "(--draft), not their paths; they come with those of the model");
     if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
@@ -193,24 +193,24 @@ static void load(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
     struct ntx_err err = {0};
-    Ntx__Load m = with_defaults(req->load, s->c.defaults, c->taker != NULL);
+    Ntx__Load m = with_defaults(req->load, s->c.defaults, c->receiver != NULL);
     const char *why = ntx__load_refusal(s);
     int rc = why ? ntx_err_set(&err, -EBUSY, "%s", why) : 0;
-    if (!rc && c->no_taker)
+    if (!rc && c->no_receiver)
         rc = ntx_err_set(&err, -EBUSY, "too many models are being opened: wait until that is done");
     if (!rc)
         rc = permit(c, req->load, &err);
-    if (!c->taker && s->c.defaults) {
+    if (!c->receiver && s->c.defaults) {
         m.path = s->c.defaults->path;
         m.also = s->c.defaults->also;
         m.n_also = s->c.defaults->n_also;
     }
-    if (!rc && !c->taker && !(m.path && *m.path))
+    if (!rc && !c->receiver && !(m.path && *m.path))
         rc = ntx_err_set(&err, -EINVAL, "neither a path nor descriptors of a model were given");
-    if (!rc && (rc = ntx__opening_new(s, c, req->id, &m)))
+    if (!rc && (rc = ntx__pending_load_new(s, c, req->id, &m)))
         ntx_err_set(&err, rc, "cannot begin to open the model: %s", strerror(-rc));
     if (rc)
-        fail(s, c->writer, req, rc, err.text);
+        fail(s, c->replies, req, rc, err.text);
     else
         ntx__request__free_unpacked(req, NULL);
 }
@@ -221,10 +221,10 @@ static void unload(struct ntx_conn *c, Ntx__Request *req)
     const char *why = s->state == NTX_MODEL_EMPTY ? "no model is loaded" :
                       ntx__in_transit(s) ? "a model is being loaded or unloaded: wait until that is done" : ntx__load_refusal(s);
     if (why) {
-        fail(s, c->writer, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
+        fail(s, c->replies, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
         return;
     }
-    s->unloader = (struct ntx_requester){ntx_writer_ref(c->writer), req->id};
+    s->unloader = (struct ntx_requester){ntx_reply_queue_ref(c->replies), req->id};
     if (s->c.keep) /* the next ntx-computed is to have none, too */
         ntx_keeper_drop(s->c.keep);
     ntx__request__free_unpacked(req, NULL);
@@ -236,13 +236,13 @@ static void status(struct ntx_conn *c, Ntx__Request *req)
     Ntx__StatusRep m = NTX__STATUS_REP__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     if (!(m.json = ntx__status(c->server))) {
-        fail(c->server, c->writer, req, -ENOMEM, "no memory");
+        fail(c->server, c->replies, req, -ENOMEM, "no memory");
         return;
     }
     r.id = req->id;
     r.body_case = NTX__REPLY__BODY_STATUS;
     r.status = &m;
-    ntx_mail_reply(c->server->mail, c->writer, &r, true);
+    ntx_mail_reply(c->server->mail, c->replies, &r, true);
     free(m.json);
     ntx__request__free_unpacked(req, NULL);
 }
@@ -252,14 +252,14 @@ static void stop(struct ntx_conn *c, Ntx__Request *req)
     struct ntx_server *s = c->server;
     uint32_t grace = req->stop->grace_ms ? req->stop->grace_ms : s->c.grace_ms;
     if (!administers(c)) {
-        fail(s, c->writer, req, -EPERM, "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = group)");
+        fail(s, c->replies, req, -EPERM, "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = group)");
         return;
     }
-    if (s->stopper.writer) {
-        fail(s, c->writer, req, -EALREADY, "ntx-computed is shutting down already");
+    if (s->stopper.replies) {
+        fail(s, c->replies, req, -EALREADY, "ntx-computed is shutting down already");
         return;
     }
-    s->stopper = (struct ntx_requester){ntx_writer_ref(c->writer), req->id};
+    s->stopper = (struct ntx_requester){ntx_reply_queue_ref(c->replies), req->id};
     ntx__request__free_unpacked(req, NULL);
     ntx_server_shutdown(s, grace);
 }
@@ -268,15 +268,15 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
 {
     struct ntx_server *s = c->server;
     if (c->requests >= NTX_MIN(s->c.max_requests, (uint32_t)NTX_MAX_REQUESTS)) {
-        turn_away(s, c->writer, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
+        turn_away(s, c->replies, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
         return;
     }
     if (ntx__admission_has(c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
-        turn_away(s, c->writer, req, -EEXIST, "a request of this client with the same id is under way: give each its own");
+        turn_away(s, c->replies, req, -EEXIST, "a request of this client with the same id is under way: give each its own");
         return;
     }
-    if ((c->taker || c->no_taker) && req->body_case != NTX__REQUEST__BODY_LOAD) {
-        turn_away(s, c->writer, req, -EINVAL, "descriptors came with a request that takes none: only a load brings "
+    if ((c->receiver || c->no_receiver) && req->body_case != NTX__REQUEST__BODY_LOAD) {
+        turn_away(s, c->replies, req, -EINVAL, "descriptors came with a request that takes none: only a load brings "
                 "files");
         return;
     }
@@ -289,7 +289,7 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
     case NTX__REQUEST__BODY_STATUS: status(c, req); return;
     case NTX__REQUEST__BODY_STOP: stop(c, req); return;
     case NTX__REQUEST__BODY_TEXT: ntx__text_request(c, req); return;
-    case NTX__REQUEST__BODY_CANCEL: cancel(s, c->writer, req); return;
-    default: compute(s, c->writer, req); return;
+    case NTX__REQUEST__BODY_CANCEL: cancel(s, c->replies, req); return;
+    default: compute(s, c->replies, req); return;
     }
 }

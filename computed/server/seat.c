@@ -85,7 +85,7 @@ static bool make_room(struct ntx_server *s, const struct ntx_user *only, bool gu
     struct ntx_conn *c = most_idle(s, only, guests);
     if (!c)
         return false;
-    ntx_log(NTX_LOG_DEBUG, "client %llu of user %u was idle: another one takes its place", (unsigned long long)ntx_writer_client(c->writer), c->user->uid);
+    ntx_log(NTX_LOG_DEBUG, "client %llu of user %u was idle: another one takes its place", (unsigned long long)ntx_reply_queue_client(c->replies), c->user->uid);
     ntx__conn_close(c);
     return true;
 }
@@ -98,7 +98,7 @@ bool ntx__seat_take(struct ntx_conn *c)
     if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &who, &len) || !(c->user = user_of(s, who.uid)))
         return false;
     c->uid = who.uid;
-    ntx_writer_whose(c->writer, s->c.share_all ? 0 : (uint64_t)who.uid + 1);
+    ntx_reply_queue_whose(c->replies, s->c.share_all ? 0 : (uint64_t)who.uid + 1);
     c->ours = !s->c.service && who.pid && who.pid == getppid();
     c->user->n++; /* so that making room does not forget the user */
     bool crowd = c->user->n > s->c.max_per_user;
@@ -133,9 +133,9 @@ void ntx__seat_refuse(struct ntx_conn *c, uint64_t id)
 {
     struct ntx_server *s = c->server;
     if (c->user->n >= s->c.max_per_user)
-        ntx_mail_error(s->mail, c->writer, id, -EUSERS, "too many clients of one user: %u are connected, the limit; try again later", c->user->n);
+        ntx_mail_error(s->mail, c->replies, id, -EUSERS, "too many clients of one user: %u are connected, the limit; try again later", c->user->n);
     else
-        ntx_mail_error(s->mail, c->writer, id, -EUSERS, "too many clients: %u are connected, the limit; try again later", s->n_conns);
+        ntx_mail_error(s->mail, c->replies, id, -EUSERS, "too many clients: %u are connected, the limit; try again later", s->n_conns);
     ntx_mailbox_flush(s->mail);
     ntx__conn_finish(c);
 }

@@ -33,10 +33,10 @@ static void on_mail(void *ctx, struct ntx_mail *m)
     struct ntx_conn *c;
     switch (m->kind) {
     case NTX_MAIL_REPLY:
-        if (s->preamble && m->writer == s->preamble)
-            ntx__preamble_reply(s, m->frame + 4, m->len - 4);
-        if (!(c = ntx__conn_of(s, m->writer))) {
-            ntx__conn_sent(s, m->writer, m->len);
+        if (s->warm_prefix && m->replies == s->warm_prefix)
+            ntx__warm_prefix_reply(s, m->frame + 4, m->len - 4);
+        if (!(c = ntx__conn_of(s, m->replies))) {
+            ntx__conn_sent(s, m->replies, m->len);
             return;
         }
         c->requests -= m->last && c->requests;
@@ -110,7 +110,7 @@ static void on_slow(uv_timer_t *t)
     wait_for_state(t->data);
     ntx__health_tick(t->data);
     ntx__conns_check(t->data);
-    ntx__takers_check(t->data);
+    ntx__fd_receivers_check(t->data);
 }
 
 static void on_pulse(uv_timer_t *t)
@@ -166,7 +166,7 @@ static void close_handles(struct ntx_server *s)
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++)
         if (!uv_is_closing(timers[i]))
             uv_close(timers[i], NULL);
-    ntx__takers_close(s);
+    ntx__fd_receivers_close(s);
     ntx__unlisten(s);
     ntx_workers_free(s->workers);
     s->workers = NULL;
@@ -182,8 +182,8 @@ int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct nt
     s->c = *c;
     s->loop = loop;
     s->listen_fd = s->counters_fd = -1;
-    s->last_held = &s->held;
-    ntx_outlet_init(&s->outlet, c->max_clients + NTX_MAX_GUESTS);
+    s->last_parked = &s->held;
+    ntx_output_budget_init(&s->output_budget, c->max_clients + NTX_MAX_GUESTS);
     s->started_ns = s->looked_ns = ntx_now_ns();
     s->epoch = first_epoch();
     init_timers(s);
@@ -211,7 +211,7 @@ int ntx_server_load_kept(struct ntx_server *s)
     ntx__health_set(s, NTX_MON_PART_LOAD, NTX_MON_STOPPED,
                     "ntx-computed had ended unexpectedly, and the model that it served is loaded again: %s",
                     k.load->names[0]);
-    ntx__opening_again(s, k.load, k.fds, k.n_fds, true);
+    ntx__pending_load_again(s, k.load, k.fds, k.n_fds, true);
     k.n_fds = 0; /* they are its now */
     ntx_kept_free(&k);
     return 1;
@@ -219,7 +219,7 @@ int ntx_server_load_kept(struct ntx_server *s)
 
 int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *err)
 {
-    int rc = ntx__opening_new(s, NULL, 0, m);
+    int rc = ntx__pending_load_new(s, NULL, 0, m);
     return rc ? ntx_err_set(err, rc, "cannot begin to load %s: %s", m->path, strerror(-rc)) : 0;
 }
 
@@ -235,8 +235,8 @@ static void finish(struct ntx_server *s)
 {
     if (!s->closed) {
         s->closed = true;
-        if (s->stopper.writer)
-            ntx_mail_done(s->mail, s->stopper.writer, s->stopper.id, "", NULL);
+        if (s->stopper.replies)
+            ntx_mail_done(s->mail, s->stopper.replies, s->stopper.id, "", NULL);
         ntx__requester_clear(&s->stopper);
         ntx_mailbox_flush(s->mail);
         uv_timer_start(&s->grace, on_flush_end, FLUSH_MS, 0);
@@ -252,14 +252,14 @@ static void finish(struct ntx_server *s)
 void ntx__server_step(struct ntx_server *s)
 {
     if (!s->draining) {
-        ntx__openings_go(s);
+        ntx__pending_loads_go(s);
         ntx__health_look(s);
         return;
     }
     if (!s->ending && s->engine && ntx_engine_busy(s->engine))
         return;
     s->ending = true;
-    if (s->state == NTX_MODEL_EMPTY && !s->openings)
+    if (s->state == NTX_MODEL_EMPTY && !s->pending_loads)
         finish(s);
     else if (s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING)
         ntx__model_fail(s, -ESHUTDOWN, "ntx-computed is shutting down");
@@ -287,7 +287,7 @@ void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms)
     s->draining = true;
     if (s->c.keep && !s->lost) /* an end in order: the next one begins anew */
         ntx_keeper_drop(s->c.keep);
-    ntx__openings_stop(s);
+    ntx__pending_loads_stop(s);
     uv_timer_start(&s->grace, on_grace_end, grace_ms, 0);
     uv_timer_start(&s->hard, on_hard_end, grace_ms + HARD_MS, 0);
     ntx__server_step(s);
@@ -318,12 +318,12 @@ void ntx_server_leave(struct ntx_server *s)
     remove_files(s);
 }
 
-static void free_held(struct ntx_server *s)
+static void free_parked(struct ntx_server *s)
 {
-    for (struct ntx_held *h = s->held, *next; h; h = next) {
+    for (struct ntx_parked *h = s->held, *next; h; h = next) {
         next = h->next;
         ntx__request__free_unpacked(h->req, NULL);
-        ntx_writer_unref(h->writer);
+        ntx_reply_queue_unref(h->replies);
         free(h);
     }
 }
@@ -332,8 +332,8 @@ void ntx_server_free(struct ntx_server *s)
 {
     if (!s)
         return;
-    free_held(s);
-    ntx_writer_unref(s->preamble);
+    free_parked(s);
+    ntx_reply_queue_unref(s->warm_prefix);
     for (unsigned i = 0; i < s->n_notes; i++)
         free(s->notes[i]);
     ntx__requester_clear(&s->loader);

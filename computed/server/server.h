@@ -44,7 +44,7 @@ struct ntx_server_config {
     uint32_t grace_ms;          /* for running answers, at a Stop that names no time */
     uint32_t stall_s;           /* a client that takes none of its replies, or sends a part of a request and not the rest, for so long is dropped */
     const Ntx__Load *defaults;  /* values for what a Load leaves at zero; NULL: none. A service's member may not ask for more memory than it names */
-    const char *preamble;       /* file with a text that is computed as soon as a model is there (preamble.c); NULL, "": none */
+    const char *warm_prefix;       /* file with a text that is computed as soon as a model is there (warm_prefix.c); NULL, "": none */
     bool share_all;             /* prefixes of texts are shared between users, too */
     bool group_admin;           /* of a service: members may do what else only its user and root may */
     struct ntx_machines *machines; /* that share a model with this one (machines.h); NULL: it is alone */

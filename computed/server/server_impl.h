@@ -46,14 +46,14 @@ struct ntx_out { /* a frame on its way to a client */
 struct ntx_conn {
     struct ntx_conn *next;
     struct ntx_server *server;
-    struct ntx_writer *writer;
+    struct ntx_reply_queue *replies;
     int fd;
     uid_t uid;               /* who connected */
     uv_poll_t poll;
     int events;              /* what poll waits for */
     struct ntx_frame_in in;
-    struct ntx_taker *taker; /* has the next request, which comes with descriptors; NULL: nobody has */
-    bool no_taker;           /* the request under way came with some, and nobody could take them */
+    struct ntx_fd_receiver *receiver; /* has the next request, which comes with descriptors; NULL: nobody has */
+    bool no_receiver;           /* the request under way came with some, and nobody could take them */
     struct ntx_out *out, **last_out;
     uint64_t moved_ns;       /* when output last began to wait, or moved, by ntx__server_awake */
     uint32_t requests;       /* under way */
@@ -75,9 +75,9 @@ struct ntx_conn {
     uint64_t since_ns;
 };
 
-struct ntx_held { /* a request that waits for a model on its way */
-    struct ntx_held *next;
-    struct ntx_writer *writer;
+struct ntx_parked { /* a request that waits for a model on its way */
+    struct ntx_parked *next;
+    struct ntx_reply_queue *replies;
     Ntx__Request *req;
 };
 
@@ -86,12 +86,12 @@ enum ntx_model_state {
 };
 
 struct ntx_requester { /* who is told how it ended; writer NULL: nobody, it is logged */
-    struct ntx_writer *writer;
+    struct ntx_reply_queue *replies;
     uint64_t id;
 };
 
-struct ntx_taker { /* takers.c */
-    struct ntx_taker *next;
+struct ntx_fd_receiver { /* takers.c */
+    struct ntx_fd_receiver *next;
     struct ntx_server *server;
     pid_t pid;
     uid_t uid;                 /* whose descriptors it has */
@@ -100,7 +100,7 @@ struct ntx_taker { /* takers.c */
     unsigned handles;          /* of the two, those that are not closed yet */
     bool reaped;
     struct ntx_conn *conn;     /* whose request it takes; until it is ordered to look */
-    struct ntx_opening *opening; /* for which it then looks */
+    struct ntx_pending_load *pending_load; /* for which it then looks */
     bool asked;                /* the request is here */
     uint32_t len;              /* of it */
     size_t have;
@@ -108,12 +108,12 @@ struct ntx_taker { /* takers.c */
     uint64_t since_ns;
 };
 
-struct ntx_opening { /* open.c */
-    struct ntx_opening *next;
+struct ntx_pending_load { /* open.c */
+    struct ntx_pending_load *next;
     struct ntx_server *server;
     struct ntx_requester requester;
     Ntx__Load *load;           /* with the configuration's values */
-    struct ntx_taker *taker;   /* first; then */
+    struct ntx_fd_receiver *receiver;   /* first; then */
     uv_work_t work;
     struct ntx_load_request *request;
     struct ntx_loaded *loaded;
@@ -147,11 +147,11 @@ struct ntx_server {
     uint32_t n_conns, n_guests;      /* n_conns without guests */
     struct ntx_user *users;
     uint64_t last_client;
-    struct ntx_outlet outlet;        /* of the writers, guests' too */
-    struct ntx_writer *preamble;     /* who asks for [prefix]'s text: nobody that is connected */
+    struct ntx_output_budget output_budget;        /* of the writers, guests' too */
+    struct ntx_reply_queue *warm_prefix;     /* who asks for [prefix]'s text: nobody that is connected */
     size_t admitted;                    /* bytes beyond the shares, of all clients */
     struct ntx_conn *big;            /* whose request is coming in beyond its share; NULL: nobody's */
-    struct ntx_held *held, **last_held;
+    struct ntx_parked *held, **last_parked;
 
     enum ntx_model_state state;
     struct ntx_loaded *loaded;      /* from BUILDING on, until a thread frees it */
@@ -166,8 +166,8 @@ struct ntx_server {
     struct ntx_loaded *next;        /* opened, waits for the old model to go */
     bool revived;                   /* the one on its way was served by an ntx-computed that died */
     struct ntx_kept old;            /* the model that the one on its way replaces: it comes back if that one fails */
-    struct ntx_opening *openings;
-    struct ntx_taker *takers;
+    struct ntx_pending_load *pending_loads;
+    struct ntx_fd_receiver *receivers;
     struct ntx_requester loader, unloader, stopper;
     struct ntx_err load_err;        /* why the model that is being unloaded did not come up */
     uv_work_t work;
@@ -220,16 +220,16 @@ void ntx__seat_refuse(struct ntx_conn *c, uint64_t id); /* tells a guest why, an
 
 /* ---- client.c */
 void ntx__conn_new(struct ntx_server *s, int fd);
-struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_writer *writer);
+struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_reply_queue *replies);
 void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len); /* takes frame over */
 void ntx__conn_close(struct ntx_conn *c);  /* now; frees what it held */
 void ntx__conn_finish(struct ntx_conn *c); /* once its output is gone */
 void ntx__conn_taken(struct ntx_conn *c, const uint8_t *body, size_t len); /* the request that c's taker took */
-void ntx__conn_sent(struct ntx_server *s, struct ntx_writer *writer, size_t len); /* a reply went out, or was thrown away */
+void ntx__conn_sent(struct ntx_server *s, struct ntx_reply_queue *replies, size_t len); /* a reply went out, or was thrown away */
 /* Time that this process has run so far: what it was stopped for (SIGSTOP, a paused container) is left out, as its clients may have been, too. */
 uint64_t ntx__server_awake(struct ntx_server *s);
 void ntx__conns_check(struct ntx_server *s); /* drops clients that were lost or do not read */
-void ntx__conns_drop_writer(struct ntx_server *s, struct ntx_writer *writer); /* its requests, wherever they are */
+void ntx__conns_drop_queue(struct ntx_server *s, struct ntx_reply_queue *replies); /* its requests, wherever they are */
 
 void ntx__conn_update(struct ntx_conn *c); /* what is waited for, anew */
 
@@ -250,15 +250,15 @@ void ntx__text_request(struct ntx_conn *c, Ntx__Request *req);
 void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes: that it takes */
 const char *ntx__load_refusal(const struct ntx_server *s); /* why no model may come or go; NULL: it may, at the latest when nothing is in transit */
 bool ntx__in_transit(const struct ntx_server *s); /* a model is coming or going */
-void ntx__release_held(struct ntx_server *s); /* the model is there, or will not be */
+void ntx__release_parked(struct ntx_server *s); /* the model is there, or will not be */
 
 /* ---- model.c */
 /* Takes the loaded and the load over; the requester, too. Only while nothing is on its way or under way (ntx__load_refusal). */
 void ntx__model_switch(struct ntx_server *s, const struct ntx_requester *requester, struct ntx_loaded *next, Ntx__Load *load);
 void ntx__model_unload(struct ntx_server *s); /* of READY, FILLING or WAITING; ntx__server_step is called when it is gone */
 void ntx__load_untold(struct ntx_server *s, const Ntx__Load *failed, const struct ntx_err *e); /* a load that nobody waits for has failed */
-void ntx__preamble_begin(struct ntx_server *s); /* preamble.c: a model is there */
-void ntx__preamble_reply(struct ntx_server *s, const uint8_t *body, size_t n);
+void ntx__warm_prefix_begin(struct ntx_server *s); /* warm_prefix.c: a model is there */
+void ntx__warm_prefix_reply(struct ntx_server *s, const uint8_t *body, size_t n);
 void ntx__model_tick(struct ntx_server *s);   /* progress and deadlines */
 void ntx__model_engine_stopped(struct ntx_server *s);
 void ntx__model_followed(struct ntx_server *s);
@@ -270,21 +270,21 @@ void ntx__requester_clear(struct ntx_requester *a);
 void ntx__requester_tell(struct ntx_server *s, struct ntx_requester *a, const struct ntx_err *e); /* an error; then it is cleared */
 
 /* ---- takers.c */
-int ntx__taker_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_taker **out); /* c: its next request comes with descriptors. -EBUSY: too many for one user */
-int ntx__taker_order(struct ntx_taker *t, struct ntx_opening *o, const Ntx__Load *m, bool foreign); /* it is to look; t is o's from here on */
-void ntx__taker_end(struct ntx_taker *t); /* whatever it does; NULL is fine */
-void ntx__takers_check(struct ntx_server *s); /* those that take too long */
-void ntx__takers_close(struct ntx_server *s);
+int ntx__fd_receiver_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_fd_receiver **out); /* c: its next request comes with descriptors. -EBUSY: too many for one user */
+int ntx__fd_receiver_order(struct ntx_fd_receiver *t, struct ntx_pending_load *o, const Ntx__Load *m, bool foreign); /* it is to look; t is o's from here on */
+void ntx__fd_receiver_end(struct ntx_fd_receiver *t); /* whatever it does; NULL is fine */
+void ntx__fd_receivers_check(struct ntx_server *s); /* those that take too long */
+void ntx__fd_receivers_close(struct ntx_server *s);
 
 /* ---- open.c */
-int ntx__opening_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, const Ntx__Load *m); /* with the connection's taker, if it has one. c NULL: for nobody */
+int ntx__pending_load_new(struct ntx_server *s, struct ntx_conn *c, uint64_t id, const Ntx__Load *m); /* with the connection's taker, if it has one. c NULL: for nobody */
 /* Of descriptors that were a model's before; takes them over. revived: of an ntx-computed's that died. */
-void ntx__opening_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds, bool revived);
-void ntx__opening_verdict(struct ntx_opening *o, int rc, const char *text, const int *fds, unsigned n_fds);
-bool ntx__opening_of(const struct ntx_server *s, const struct ntx_writer *writer); /* NULL: anybody's */
-void ntx__openings_drop(struct ntx_server *s, const struct ntx_writer *writer);
-void ntx__openings_go(struct ntx_server *s); /* nothing may be on its way any more: one that is ready is switched to */
-void ntx__openings_stop(struct ntx_server *s);
+void ntx__pending_load_again(struct ntx_server *s, const Ntx__Load *m, const int *fds, unsigned n_fds, bool revived);
+void ntx__pending_load_verdict(struct ntx_pending_load *o, int rc, const char *text, const int *fds, unsigned n_fds);
+bool ntx__pending_load_of(const struct ntx_server *s, const struct ntx_reply_queue *replies); /* NULL: anybody's */
+void ntx__pending_loads_drop(struct ntx_server *s, const struct ntx_reply_queue *replies);
+void ntx__pending_loads_go(struct ntx_server *s); /* nothing may be on its way any more: one that is ready is switched to */
+void ntx__pending_loads_stop(struct ntx_server *s);
 
 Ntx__Load *ntx__load_copy(const Ntx__Load *m); /* NULL: no memory */
 

@@ -122,9 +122,9 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
     if (rc)
         return rc;
     for (unsigned i = 0; i < r->n_drafters && !rc && !ntx_draft_auto(r->set.draft); i++) { /* what a card names is looked at later, and left where it does not suit */
-        enum ntx_guesser_kind kind;
+        enum ntx_drafter_file_kind kind;
         struct ntx_drafter_needs needs;
-        rc = ntx_guesser_look(r->drafter_fd[i], g, 1, 1, &kind, &needs, err);
+        rc = ntx_drafter_file_look(r->drafter_fd[i], g, 1, 1, &kind, &needs, err);
     }
     ntx_gguf_free(g);
     return rc || r->sidecar_fd < 0 ? rc : read_header(r->sidecar_fd, "the sidecar", err);

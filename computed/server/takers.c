@@ -24,7 +24,7 @@ extern char **environ;
 
 static const int first_free = 10; /* above what a taker starts with */
 
-static int spawn(struct ntx_taker *t, int theirs, int conn)
+static int spawn(struct ntx_fd_receiver *t, int theirs, int conn)
 {
     char *argv[] = {(char *)"ntx-computed", (char *)"--take", (char *)(conn >= 0 ? "1" : "0"), NULL};
     posix_spawn_file_actions_t a;
@@ -54,10 +54,10 @@ static int spawn(struct ntx_taker *t, int theirs, int conn)
 
 static void on_closed(uv_handle_t *h)
 {
-    struct ntx_taker *t = h->data;
+    struct ntx_fd_receiver *t = h->data;
     if (--t->handles)
         return;
-    for (struct ntx_taker **p = &t->server->takers; *p; p = &(*p)->next)
+    for (struct ntx_fd_receiver **p = &t->server->receivers; *p; p = &(*p)->next)
         if (*p == t) {
             *p = t->next;
             break;
@@ -73,7 +73,7 @@ static void close_handle(uv_poll_t *h)
         uv_close((uv_handle_t *)h, on_closed);
 }
 
-static void close_io(struct ntx_taker *t)
+static void close_io(struct ntx_fd_receiver *t)
 {
     if (t->sock < 0)
         return;
@@ -82,14 +82,14 @@ static void close_io(struct ntx_taker *t)
     t->sock = -1;
 }
 
-void ntx__taker_end(struct ntx_taker *t)
+void ntx__fd_receiver_end(struct ntx_fd_receiver *t)
 {
     if (!t)
         return;
     if (t->conn)
-        t->conn->taker = NULL;
+        t->conn->receiver = NULL;
     t->conn = NULL;
-    t->opening = NULL;
+    t->pending_load = NULL;
     if (!t->reaped)
         kill(t->pid, SIGKILL);
     close_io(t);
@@ -97,7 +97,7 @@ void ntx__taker_end(struct ntx_taker *t)
 
 static void on_death(uv_poll_t *h, int status, int events)
 {
-    struct ntx_taker *t = h->data;
+    struct ntx_fd_receiver *t = h->data;
     siginfo_t info = {0};
     (void)status;
     (void)events;
@@ -108,22 +108,22 @@ static void on_death(uv_poll_t *h, int status, int events)
 }
 
 /* It says no more: whoever waits for it is told why. */
-static void failed(struct ntx_taker *t, int rc, const char *why)
+static void failed(struct ntx_fd_receiver *t, int rc, const char *why)
 {
     struct ntx_conn *c = t->conn;
-    struct ntx_opening *o = t->opening;
-    ntx__taker_end(t);
+    struct ntx_pending_load *o = t->pending_load;
+    ntx__fd_receiver_end(t);
     if (c) {
         ntx_log(NTX_LOG_WARN, "client %llu: a request with descriptors that is none, or did not come as a whole; connection closed",
-                (unsigned long long)ntx_writer_client(c->writer));
+                (unsigned long long)ntx_reply_queue_client(c->replies));
         ntx__conn_close(c);
     } else if (o) {
-        ntx__opening_verdict(o, rc, why, NULL, 0);
+        ntx__pending_load_verdict(o, rc, why, NULL, 0);
     }
 }
 
 /* The request that came with the descriptors, in pieces. */
-static int read_body(struct ntx_taker *t)
+static int read_body(struct ntx_fd_receiver *t)
 {
     bool head = t->have < sizeof t->len;
     char *to = head ? (char *)&t->len + t->have : (char *)t->body + (t->have - sizeof t->len);
@@ -144,7 +144,7 @@ static int read_body(struct ntx_taker *t)
     return 0;
 }
 
-static int read_verdict(struct ntx_taker *t)
+static int read_verdict(struct ntx_fd_receiver *t)
 {
     struct ntx_take_verdict v;
     int fds[NTX_MAX_FILES];
@@ -155,18 +155,18 @@ static int read_verdict(struct ntx_taker *t)
             close(fds[i]);
         return n < 0 ? n : -EPIPE;
     }
-    struct ntx_opening *o = t->opening;
+    struct ntx_pending_load *o = t->pending_load;
     v.text[sizeof v.text - 1] = 0;
-    ntx__taker_end(t);
-    ntx__opening_verdict(o, v.rc, v.text, fds, n_fds);
+    ntx__fd_receiver_end(t);
+    ntx__pending_load_verdict(o, v.rc, v.text, fds, n_fds);
     return 0;
 }
 
 static void on_io(uv_poll_t *h, int status, int events)
 {
-    struct ntx_taker *t = h->data;
+    struct ntx_fd_receiver *t = h->data;
     (void)events;
-    int rc = status < 0 ? status : t->conn && !t->asked ? read_body(t) : t->opening ? read_verdict(t) : -EPIPE;
+    int rc = status < 0 ? status : t->conn && !t->asked ? read_body(t) : t->pending_load ? read_verdict(t) : -EPIPE;
     if (rc && rc != -EAGAIN && rc != -EINTR)
         failed(t, -EIO, "the process that was to look at the model ended: the file may be damaged in a way that is not known yet");
 }
@@ -174,14 +174,14 @@ static void on_io(uv_poll_t *h, int status, int events)
 static bool too_many(const struct ntx_server *s, uid_t uid)
 {
     unsigned all = 0, of_user = 0;
-    for (const struct ntx_taker *t = s->takers; t; t = t->next) {
+    for (const struct ntx_fd_receiver *t = s->receivers; t; t = t->next) {
         all++;
         of_user += t->uid == uid;
     }
     return all >= MOST || of_user >= MOST_OF_USER;
 }
 
-static int watch(struct ntx_taker *t)
+static int watch(struct ntx_fd_receiver *t)
 {
     struct ntx_server *s = t->server;
     t->pidfd = (int)syscall(SYS_pidfd_open, t->pid, 0);
@@ -198,18 +198,18 @@ static int watch(struct ntx_taker *t)
     return 0;
 }
 
-int ntx__taker_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_taker **out)
+int ntx__fd_receiver_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_fd_receiver **out)
 {
     int pair[2], rc;
     uid_t uid = c ? c->uid : geteuid();
     if (c && too_many(s, uid))
         return -EBUSY;
-    struct ntx_taker *t = calloc(1, sizeof *t);
+    struct ntx_fd_receiver *t = calloc(1, sizeof *t);
     if (!t || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
         free(t);
         return t ? -errno : -ENOMEM;
     }
-    *t = (struct ntx_taker){.server = s, .uid = uid, .sock = pair[0], .conn = c, .asked = !c, .since_ns = ntx_now_ns()};
+    *t = (struct ntx_fd_receiver){.server = s, .uid = uid, .sock = pair[0], .conn = c, .asked = !c, .since_ns = ntx_now_ns()};
     rc = spawn(t, pair[1], c ? c->fd : -1);
     close(pair[1]);
     if (!rc && (rc = watch(t)))
@@ -219,13 +219,13 @@ int ntx__taker_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_taker **
         free(t);
         return rc;
     }
-    t->next = s->takers;
-    s->takers = t;
+    t->next = s->receivers;
+    s->receivers = t;
     *out = t;
     return 0;
 }
 
-int ntx__taker_order(struct ntx_taker *t, struct ntx_opening *o, const Ntx__Load *m, bool foreign)
+int ntx__fd_receiver_order(struct ntx_fd_receiver *t, struct ntx_pending_load *o, const Ntx__Load *m, bool foreign)
 {
     struct ntx_take_order order = {.foreign = foreign, .load_bytes = t->conn ? 0 : (uint32_t)ntx__load__get_packed_size(m)};
     uint8_t *body = malloc(sizeof order + order.load_bytes);
@@ -238,29 +238,29 @@ int ntx__taker_order(struct ntx_taker *t, struct ntx_opening *o, const Ntx__Load
     int rc = send(t->sock, body, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n ? 0 : -EPIPE;
     free(body);
     if (t->conn)
-        t->conn->taker = NULL;
+        t->conn->receiver = NULL;
     t->conn = NULL;
-    t->opening = o;
+    t->pending_load = o;
     t->since_ns = ntx_now_ns();
     return rc;
 }
 
-void ntx__takers_check(struct ntx_server *s)
+void ntx__fd_receivers_check(struct ntx_server *s)
 {
     uint64_t now = ntx_now_ns();
-    for (struct ntx_taker *t = s->takers, *next; t; t = next) {
+    for (struct ntx_fd_receiver *t = s->receivers, *next; t; t = next) {
         next = t->next;
         if (t->conn && now - t->since_ns > REQUEST_S * 1000000000ull)
             failed(t, -ETIMEDOUT, "");
-        else if (t->opening && now - t->since_ns > LOOK_S * 1000000000ull)
+        else if (t->pending_load && now - t->since_ns > LOOK_S * 1000000000ull)
             failed(t, -ETIMEDOUT, "the model's files did not let themselves be read within a minute: does their file system still answer?");
     }
 }
 
-void ntx__takers_close(struct ntx_server *s)
+void ntx__fd_receivers_close(struct ntx_server *s)
 {
-    for (struct ntx_taker *t = s->takers; t; t = t->next) {
-        ntx__taker_end(t);
+    for (struct ntx_fd_receiver *t = s->receivers; t; t = t->next) {
+        ntx__fd_receiver_end(t);
         close_handle(&t->death);
     }
 }

@@ -106,9 +106,9 @@ void ntx__text_request(struct ntx_conn *c, Ntx__Request *req)
     r.body_case = NTX__REPLY__BODY_TEXT;
     r.text = &m;
     if (rc)
-        ntx_mail_error(s->mail, c->writer, req->id, rc, "%s", err.text);
+        ntx_mail_error(s->mail, c->replies, req->id, rc, "%s", err.text);
     else
-        ntx_mail_reply(s->mail, c->writer, &r, true);
+        ntx_mail_reply(s->mail, c->replies, &r, true);
     ntx__request__free_unpacked(req, NULL);
     free(a.ids);
     free(a.text);

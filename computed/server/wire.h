@@ -1,4 +1,4 @@
-/* wire.h: from a client's messages to the plain structs that loading and the engine take. Whatever stands behind this and computed/engine/writer.c
+/* wire.h: from a client's messages to the plain structs that loading and the engine take. Whatever stands behind this and computed/engine/reply_queue.c
  * knows no protobuf. */
 #ifndef NTX_COMPUTED_SERVER_WIRE_H
 #define NTX_COMPUTED_SERVER_WIRE_H

@@ -166,7 +166,7 @@ static void no_place(struct ntx_server *s)
     if (s->spoilt)
         return;
     s->spoilt = true;
-    if (s->state == NTX_MODEL_WAITING || (s->state == NTX_MODEL_FILLING && s->loader.writer)) {
+    if (s->state == NTX_MODEL_WAITING || (s->state == NTX_MODEL_FILLING && s->loader.replies)) {
         ntx__model_fail(s, -EIO, "%s", text);
     } else if (!s->draining) {
         ntx_log(NTX_LOG_ERR, "%s", text);
@@ -220,7 +220,7 @@ static bool on_done(void *ctx, enum ntx_role role, uint64_t *done)
 static void iod_lost(struct ntx_server *s, const char *text)
 {
     ntx_log(NTX_LOG_ERR, "%s", text);
-    if (s->state == NTX_MODEL_WAITING || (s->state == NTX_MODEL_FILLING && s->loader.writer)) {
+    if (s->state == NTX_MODEL_WAITING || (s->state == NTX_MODEL_FILLING && s->loader.replies)) {
         ntx__model_fail(s, -EIO, "%s", text);
     } else if (has_region(s) && !s->draining) {
         s->no_iod = true;
@@ -308,7 +308,7 @@ static void on_drained(void *ctx)
 {
     struct ntx_server *s = ctx;
     if (has_stream(s))
-        ntx_stream_untaint(s->loaded->stream);
+        ntx_stream_end_quarantine(s->loaded->stream);
 }
 
 static void on_heard(void *ctx, enum ntx_role role) { ntx__health_heard(ctx, role); }

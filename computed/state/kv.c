@@ -13,7 +13,7 @@
 
 enum { ALL = NTX__KV_ALL, WINDOW = NTX__KV_WINDOW, SIDES = NTX__KV_SIDES, KINDS = NTX__KV_KINDS };
 
-const struct ntx__kv_ops *const ntx__kv_kinds[KINDS] = {[ALL] = &ntx__kv_all, [WINDOW] = &ntx__kv_window, [SIDES] = &ntx__kv_sides};
+const struct ntx__kv_ops *const ntx__kv_kinds[KINDS] = {[ALL] = &ntx__kv_all, [WINDOW] = &ntx__kv_window, [SIDES] = &ntx__kv_recur_buffers};
 
 /* ---- pools */
 
@@ -107,11 +107,11 @@ void ntx_kv_pass_begin(const struct ntx_kv_seq *any, uint32_t attends, bool choo
         ntx_kv_file_begin(any->pool->file, attends, chooses);
 }
 
-bool ntx_kv_pass_asks(const struct ntx_kv_seq *any) { return any->pool->file && ntx_kv_file_chooses(any->pool->file); }
+bool ntx_kv_pass_requests_topk(const struct ntx_kv_seq *any) { return any->pool->file && ntx_kv_file_has_topk(any->pool->file); }
 
-void ntx_kv_pass_choose(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos) { ntx_kv_file_choose(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], s->pool->rows[layer].of); }
+void ntx_kv_pass_set_topk(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos) { ntx_kv_file_set_topk(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], s->pool->rows[layer].of); }
 
-int ntx_kv_pass_chosen(const struct ntx_kv_seq *any) { return ntx_kv_file_chosen(any->pool->file); }
+int ntx_kv_pass_topk(const struct ntx_kv_seq *any) { return ntx_kv_file_topk(any->pool->file); }
 
 int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer) { return any->pool->file ? ntx_kv_file_starts(any->pool->file, layer) : 0; }
 
@@ -219,15 +219,15 @@ static void leave_all(struct ntx_kv_seq *s)
 bool ntx__kv_find(struct ntx_kv_pool *p, uint32_t kind, uint32_t n)
 {
     while (n > p->space[kind].n_free)
-        if (!p->give_up_mark || !p->give_up_mark(p->keeper))
+        if (!p->give_up_snapshot || !p->give_up_snapshot(p->keeper))
             return false;
     return true;
 }
 
-void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_mark)(void *keeper), void *keeper)
+void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_snapshot)(void *keeper), void *keeper)
 {
     p->give_up = give_up;
-    p->give_up_mark = give_up_mark;
+    p->give_up_snapshot = give_up_snapshot;
     p->keeper = keeper;
 }
 
@@ -345,7 +345,7 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s)
     if (!s)
         return;
     s->pool->space[ALL].n_promised -= s->most - s->n_units[ALL];
-    ntx_kv_mark_passed(s);
+    ntx_kv_snapshot_passed(s);
     leave_all(s);
     free(s->n_holes);
     free(s->holes);
@@ -504,40 +504,40 @@ void ntx_kv_restored(struct ntx_kv_seq *s, uint32_t n_tokens)
 
 /* ---- marks */
 
-struct ntx_kv_mark {
+struct ntx_kv_snapshot {
     struct ntx_kv_seq has; /* units of windows and sides: what the other kinds have, who goes on from it has, too */
     uint32_t n_tokens;
 };
 
-bool ntx_kv_pool_marks(const struct ntx_kv_pool *p) { return p->space[WINDOW].n || p->space[SIDES].n; }
+bool ntx_kv_pool_snapshots(const struct ntx_kv_pool *p) { return p->space[WINDOW].n || p->space[SIDES].n; }
 
-static struct ntx_kv_mark *make_mark(struct ntx_kv_pool *p, const uint32_t *n, uint32_t n_tokens)
+static struct ntx_kv_snapshot *make_snapshot(struct ntx_kv_pool *p, const uint32_t *n, uint32_t n_tokens)
 {
-    struct ntx_kv_mark *m = calloc(1, sizeof *m);
+    struct ntx_kv_snapshot *m = calloc(1, sizeof *m);
     bool made = m;
     if (m)
-        *m = (struct ntx_kv_mark){.has = {.pool = p}, .n_tokens = n_tokens};
+        *m = (struct ntx_kv_snapshot){.has = {.pool = p}, .n_tokens = n_tokens};
     for (uint32_t k = 0; k < KINDS && made; k++)
         made = (m->has.units[k] = calloc(n[k] + 1, sizeof *m->has.units[k]));
     if (made) {
         take_own(&m->has, n);
         return m;
     }
-    ntx_kv_mark_free(m);
+    ntx_kv_snapshot_free(m);
     return NULL;
 }
 
-int ntx_kv_mark_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out)
+int ntx_kv_snapshot_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_snapshot **out)
 {
     struct ntx_kv_pool *p = s->pool;
     uint32_t n[KINDS];
     if (!n_tokens || ntx_kv_reach(s, n_tokens) < n_tokens)
         return -ENODATA;
     for (uint32_t k = 0; k < KINDS; k++)
-        n[k] = ntx__kv_kinds[k]->marks(s, n_tokens);
+        n[k] = ntx__kv_kinds[k]->snapshots(s, n_tokens);
     if (n[WINDOW] > p->space[WINDOW].n || !find_own(p, n))
         return -EAGAIN;
-    struct ntx_kv_mark *m = make_mark(p, n, n_tokens);
+    struct ntx_kv_snapshot *m = make_snapshot(p, n, n_tokens);
     if (!m)
         return -ENOMEM;
     for (uint32_t k = 0; k < KINDS; k++)
@@ -546,24 +546,24 @@ int ntx_kv_mark_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark 
     return 0;
 }
 
-uint32_t ntx_kv_mark_tokens(const struct ntx_kv_mark *m) { return m->n_tokens; }
+uint32_t ntx_kv_snapshot_tokens(const struct ntx_kv_snapshot *m) { return m->n_tokens; }
 
-int ntx_kv_mark_blank(struct ntx_kv_pool *p, uint32_t n_tokens, bool must, struct ntx_kv_mark **out)
+int ntx_kv_snapshot_blank(struct ntx_kv_pool *p, uint32_t n_tokens, bool must, struct ntx_kv_snapshot **out)
 {
     const struct ntx_kv_seq any = {.pool = p, .n_units = {[SIDES] = p->space[SIDES].n > 0}}; /* of the shape that it is to be of */
     uint32_t n[KINDS];
     bool free = true;
     for (uint32_t k = 0; k < KINDS; k++) {
-        n[k] = ntx__kv_kinds[k]->marks(&any, n_tokens);
+        n[k] = ntx__kv_kinds[k]->snapshots(&any, n_tokens);
         free = free && (k == ALL || n[k] <= p->space[k].n_free);
     }
     if (!free && (!must || n[WINDOW] > p->space[WINDOW].n || !find_own(p, n)))
         return -EAGAIN;
-    *out = make_mark(p, n, n_tokens);
+    *out = make_snapshot(p, n, n_tokens);
     return *out ? 0 : -ENOMEM;
 }
 
-int ntx_kv_mark_each_part(struct ntx_kv_mark *m, bool filled, ntx_kv_part_fn *part, void *ctx)
+int ntx_kv_snapshot_each_part(struct ntx_kv_snapshot *m, bool filled, ntx_kv_part_fn *part, void *ctx)
 {
     int rc = 0;
     for (uint32_t k = 0; k < KINDS && !rc; k++)
@@ -574,20 +574,20 @@ int ntx_kv_mark_each_part(struct ntx_kv_mark *m, bool filled, ntx_kv_part_fn *pa
     return rc;
 }
 
-uint64_t ntx_kv_mark_bytes_of(struct ntx_kv_mark *m)
+uint64_t ntx_kv_snapshot_bytes_of(struct ntx_kv_snapshot *m)
 {
     uint64_t sum = 0;
-    (void)ntx_kv_mark_each_part(m, false, count_bytes, &sum);
+    (void)ntx_kv_snapshot_each_part(m, false, count_bytes, &sum);
     return sum;
 }
 
-void ntx_kv_mark_put(struct ntx_kv_mark *m, struct ntx_kv_seq *s)
+void ntx_kv_snapshot_put(struct ntx_kv_snapshot *m, struct ntx_kv_seq *s)
 {
     for (uint32_t k = 0; k < KINDS; k++)
         ntx__kv_kinds[k]->copy(&m->has, m->n_tokens, s);
 }
 
-void ntx_kv_mark_free(struct ntx_kv_mark *m)
+void ntx_kv_snapshot_free(struct ntx_kv_snapshot *m)
 {
     if (!m)
         return;

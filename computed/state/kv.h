@@ -51,8 +51,8 @@ struct ntx_kv_shape { /* of a pool */
  * positions. blocks UINT32_MAX: that many are not possible. */
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all);
 /* Room for n more marks, where the model's texts go on from such; and what each of them takes, 0: they do not. */
-void ntx_kv_shape_marks(const struct ntx_hparams *hp, uint32_t n, struct ntx_kv_shape *shape);
-uint64_t ntx_kv_mark_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape);
+void ntx_kv_shape_snapshots(const struct ntx_hparams *hp, uint32_t n, struct ntx_kv_shape *shape);
+uint64_t ntx_kv_snapshot_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape);
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape); /* of memory; UINT64_MAX: more than that */
 /* shape->ram becomes `ram` where less than all blocks fit into that. -ENOSPC: a pass cannot do with so little. */
 int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *shape, struct ntx_err *err);
@@ -60,7 +60,7 @@ int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
  * them than they leave in the layers' state; else the last layer attends for none. */
 uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, uint32_t positions, uint32_t rows, bool asked);
 /* Whether a pass of so many rows, over sequences of so many positions in all, reads from the file only those that its rows choose. */
-bool ntx_kv_pass_chooses(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions);
+bool ntx_kv_pass_has_topk(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions);
 int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape, struct ntx_kv_pool **out, struct ntx_err *err);
 /* Before its first block is taken, of a pool whose shape has `ram`: its blocks lie in an unnamed file in `dir`, and have so much memory. drive: --link nvme, or that of nobody. */
 int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, struct ntx_drive drive, struct ntx_err *err);
@@ -68,8 +68,8 @@ struct ntx_kv_file *ntx_kv_pool_file(const struct ntx_kv_pool *p); /* NULL: all 
 void ntx_kv_pool_free(struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p);
 uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p); /* of those that keep all positions: taken or promised */
-/* give_up: unkeeps a block that nobody else uses, one at least; asked only while there are such. give_up_mark: frees a mark; false: none that it could. */
-void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_mark)(void *keeper), void *keeper);
+/* give_up: unkeeps a block that nobody else uses, one at least; asked only while there are such. give_up_snapshot: frees a mark; false: none that it could. */
+void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_snapshot)(void *keeper), void *keeper);
 /* What is done to a pool's blocks beside passes: what `from` has is copied to `to`, whole or one position of it. Who has K and V of other heads of the same blocks
  * (ranks.h) is told, in order, and does the same. kind: of kv_impl.h. */
 #define NTX_KV_WHOLE UINT16_MAX
@@ -106,23 +106,23 @@ bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos); /* others see its 
 /* What a sequence has at one token besides its blocks: a copy of the windows before it, and its recurrent state there. With it, and the blocks, another one goes on
  * from there. Marks take what sessions have to spare of both, and are given up as that is wanted. -ENODATA: it is not there any more; -EAGAIN: no room.
  * A recurrent state can be marked where a pass ended, and within the next pass where that was said before it. */
-struct ntx_kv_mark;
-bool ntx_kv_pool_marks(const struct ntx_kv_pool *p); /* blocks alone do not do: a text goes on from a mark, or from its beginning */
-void ntx_kv_mark_ahead(struct ntx_kv_seq *s, uint32_t n_tokens);
-void ntx_kv_mark_passed(struct ntx_kv_seq *s); /* of what was said nothing more is wanted */
-int ntx_kv_mark_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_mark **out);
-void ntx_kv_mark_put(struct ntx_kv_mark *m, struct ntx_kv_seq *s);
-void ntx_kv_mark_free(struct ntx_kv_mark *m);
-uint32_t ntx_kv_mark_tokens(const struct ntx_kv_mark *m);
-/* One that is to be filled by ntx_kv_mark_each_part. must: others are given up for it. -EAGAIN: no room. */
-int ntx_kv_mark_blank(struct ntx_kv_pool *p, uint32_t n_tokens, bool must, struct ntx_kv_mark **out);
+struct ntx_kv_snapshot;
+bool ntx_kv_pool_snapshots(const struct ntx_kv_pool *p); /* blocks alone do not do: a text goes on from a mark, or from its beginning */
+void ntx_kv_snapshot_ahead(struct ntx_kv_seq *s, uint32_t n_tokens);
+void ntx_kv_snapshot_passed(struct ntx_kv_seq *s); /* of what was said nothing more is wanted */
+int ntx_kv_snapshot_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_snapshot **out);
+void ntx_kv_snapshot_put(struct ntx_kv_snapshot *m, struct ntx_kv_seq *s);
+void ntx_kv_snapshot_free(struct ntx_kv_snapshot *m);
+uint32_t ntx_kv_snapshot_tokens(const struct ntx_kv_snapshot *m);
+/* One that is to be filled by ntx_kv_snapshot_each_part. must: others are given up for it. -EAGAIN: no room. */
+int ntx_kv_snapshot_blank(struct ntx_kv_pool *p, uint32_t n_tokens, bool must, struct ntx_kv_snapshot **out);
 /* All memory that the first n_tokens of s are in, in one order, which model, type and shape of rings decide: to be written out, or to be filled, and then it has them
  * (`filled`, then restored). Ends with what part returned, where that is not 0. s has its blocks, and no more tokens than that where layers have windows or a recurrent state. */
 typedef int ntx_kv_part_fn(void *ctx, void *at, size_t bytes);
 int ntx_kv_each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx);
 uint64_t ntx_kv_parts_bytes(const struct ntx_kv_seq *s, uint32_t n_tokens); /* of all that */
-int ntx_kv_mark_each_part(struct ntx_kv_mark *m, bool filled, ntx_kv_part_fn *part, void *ctx); /* the same of a mark; filled: it is one then */
-uint64_t ntx_kv_mark_bytes_of(struct ntx_kv_mark *m);
+int ntx_kv_snapshot_each_part(struct ntx_kv_snapshot *m, bool filled, ntx_kv_part_fn *part, void *ctx); /* the same of a mark; filled: it is one then */
+uint64_t ntx_kv_snapshot_bytes_of(struct ntx_kv_snapshot *m);
 void ntx_kv_restored(struct ntx_kv_seq *s, uint32_t n_tokens);
 const uint32_t *ntx_kv_seq_blocks(const struct ntx_kv_seq *s, uint32_t *n); /* their numbers in the pool: those that it has taken */
 const uint32_t *ntx_kv_seq_ring(const struct ntx_kv_seq *s, uint32_t *n); /* of windows: block i of the text lies in the i % n-th of these; n 0: there are none */
@@ -135,9 +135,9 @@ void ntx_kv_pass_begin(const struct ntx_kv_seq *any, uint32_t attends, bool choo
 int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer);
 int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer);
 /* Where a pass chooses, before attention of a layer that reads chosen positions: each of them; and then 0 once they are in memory, or negative errno. */
-bool ntx_kv_pass_asks(const struct ntx_kv_seq *any);
-void ntx_kv_pass_choose(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos);
-int ntx_kv_pass_chosen(const struct ntx_kv_seq *any);
+bool ntx_kv_pass_requests_topk(const struct ntx_kv_seq *any);
+void ntx_kv_pass_set_topk(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos);
+int ntx_kv_pass_topk(const struct ntx_kv_seq *any);
 void ntx_kv_pass_done(const struct ntx_kv_seq *any, uint32_t layer);
 void ntx_kv_pass_end(const struct ntx_kv_seq *any);
 /* Beside a pass, before a layer's values at pos are read or written: they are in memory until those of two other places were touched (kv_file.h). Negative errno: they cannot be had. */

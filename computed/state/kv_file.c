@@ -279,9 +279,9 @@ int ntx_kv_file_wants(struct ntx_kv_file *f, uint32_t layer)
     return rc;
 }
 
-bool ntx_kv_file_chooses(const struct ntx_kv_file *f) { return f->chooses; }
+bool ntx_kv_file_has_topk(const struct ntx_kv_file *f) { return f->chooses; }
 
-void ntx_kv_file_choose(struct ntx_kv_file *f, uint32_t block, uint32_t part)
+void ntx_kv_file_set_topk(struct ntx_kv_file *f, uint32_t block, uint32_t part)
 {
     const struct ntx__kv_run r = ntx__kv_file_run_at(f, block, part);
     if (*ntx__kv_file_state_of(f, r) & (NTX__KV_IN | NTX__KV_WANTED))
@@ -297,7 +297,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int ntx_kv_file_chosen(struct ntx_kv_file *f)
+int ntx_kv_file_topk(struct ntx_kv_file *f)
 {
     if (!f->n_wanted)
         return 0;

@@ -30,7 +30,7 @@
 struct ntx_kv_part {
     size_t row;         /* bytes that it has of a block; 0: nothing */
     uint32_t run;       /* blocks of a run: the cluster, or a power of two that divides it. 0: the cluster */
-    bool chosen;        /* a pass may say what it reads of it (ntx_kv_file_choose) */
+    bool chosen;        /* a pass may say what it reads of it (ntx_kv_file_set_topk) */
 };
 
 struct ntx_kv_layout {
@@ -65,9 +65,9 @@ void *ntx_kv_file_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part)
  * starts: before the layer writes anything; wants: returns when all that was read ahead for the layer is there. These, and chosen: negative errno where the drive failed. */
 void ntx_kv_file_add(struct ntx_kv_file *f, const uint32_t *blocks, uint32_t n, uint32_t written);
 void ntx_kv_file_begin(struct ntx_kv_file *f, uint32_t attends, bool chooses);
-bool ntx_kv_file_chooses(const struct ntx_kv_file *f);
-void ntx_kv_file_choose(struct ntx_kv_file *f, uint32_t block, uint32_t part);
-int ntx_kv_file_chosen(struct ntx_kv_file *f);
+bool ntx_kv_file_has_topk(const struct ntx_kv_file *f);
+void ntx_kv_file_set_topk(struct ntx_kv_file *f, uint32_t block, uint32_t part);
+int ntx_kv_file_topk(struct ntx_kv_file *f);
 int ntx_kv_file_starts(struct ntx_kv_file *f, uint32_t layer);
 int ntx_kv_file_wants(struct ntx_kv_file *f, uint32_t layer);
 void ntx_kv_file_done(struct ntx_kv_file *f, uint32_t layer);

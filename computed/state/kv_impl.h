@@ -50,7 +50,7 @@ struct ntx_kv_pool {
     uint32_t window, ring;
     struct ntx__kv_rows *rows;   /* [n_layers] */
     struct ntx__kv_floats *floats; /* [the model's layers] */
-    bool (*give_up)(void *keeper), (*give_up_mark)(void *keeper);
+    bool (*give_up)(void *keeper), (*give_up_snapshot)(void *keeper);
     void *keeper;
     struct ntx_kv_file *file;    /* NULL: all is in memory */
     void (*changed)(void *ctx, const struct ntx_kv_change *c); /* who watches; NULL: nobody */
@@ -86,13 +86,13 @@ struct ntx__kv_ops {
     uint32_t (*has_room)(const struct ntx_kv_pool *p, uint32_t blocks); /* units that a sequence with room for so many blocks may come to have */
     uint32_t (*reach)(const struct ntx_kv_seq *s, uint32_t n_tokens);   /* to how many tokens it can go back, at most to so many */
     void (*back)(struct ntx_kv_seq *s, uint32_t n_tokens);              /* goes back: to what it reaches, or to none */
-    uint32_t (*marks)(const struct ntx_kv_seq *s, uint32_t n_tokens);   /* units that a mark of what it reaches takes */
+    uint32_t (*snapshots)(const struct ntx_kv_seq *s, uint32_t n_tokens);   /* units that a mark of what it reaches takes */
     void (*copy)(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq *to); /* `to` has its units: it becomes what s was with so many tokens, which it reaches. Either may be a mark */
     int (*each_part)(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx);
     void (*restored)(struct ntx_kv_seq *s, uint32_t n_tokens);          /* its parts were filled */
     void (*writes)(struct ntx_kv_seq *s, uint32_t pos);                 /* a pass is about to write there, and may write behind it */
 };
-extern const struct ntx__kv_ops ntx__kv_all, ntx__kv_window, ntx__kv_sides;
+extern const struct ntx__kv_ops ntx__kv_all, ntx__kv_window, ntx__kv_recur_buffers;
 extern const struct ntx__kv_ops *const ntx__kv_kinds[NTX__KV_KINDS];
 
 static inline uint64_t ntx__kv_blocks_of(uint64_t tokens) { return (tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK; }

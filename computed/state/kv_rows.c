@@ -64,8 +64,8 @@ static bool reads_chosen(const struct ntx_hparams *hp, uint32_t l, bool beside)
 {
     bool any = false;
     for (uint32_t k = 0; k <= l; k++)
-        any |= ntx_chooses(hp, k);
-    return hp->index.head && (hp->index_beside ? !beside && any : ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_chooses(hp, l) : any));
+        any |= ntx_has_indexer(hp, k);
+    return hp->index.head && (hp->index_beside ? !beside && any : ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_has_indexer(hp, l) : any));
 }
 
 /* Of a window its positions; where positions are chosen these, and all that they are chosen by: which lies in V's place, or beside. */
@@ -410,7 +410,7 @@ static void all_copy(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq 
 
 static int all_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx) { return parts_from(s, ALL, 0, n_tokens, &(struct parts){part, ctx, filled}); }
 
-const struct ntx__kv_ops ntx__kv_all = {.unit_bytes = all_bytes, .units = all_units, .has_room = all_room, .reach = all_reach, .back = ntx_kv_truncate, .marks = nothing, .copy = all_copy,
+const struct ntx__kv_ops ntx__kv_all = {.unit_bytes = all_bytes, .units = all_units, .has_room = all_room, .reach = all_reach, .back = ntx_kv_truncate, .snapshots = nothing, .copy = all_copy,
                                         .each_part = all_parts, .restored = no_news, .writes = ntx_kv_truncate};
 
 /* ---- WINDOW */
@@ -428,7 +428,7 @@ static void window_back(struct ntx_kv_seq *s, uint32_t n_tokens)
         s->oldest = 0;
 }
 
-static uint32_t window_marks(const struct ntx_kv_seq *s, uint32_t n_tokens)
+static uint32_t window_snapshots(const struct ntx_kv_seq *s, uint32_t n_tokens)
 {
     return s->pool->ring ? (uint32_t)ntx__kv_blocks_of(n_tokens) - window_from(s->pool, n_tokens) / NTX_KV_BLOCK : 0;
 }
@@ -455,5 +455,5 @@ static void window_writes(struct ntx_kv_seq *s, uint32_t pos)
         s->oldest = NTX_MAX(s->oldest, pos + 1 - ring);
 }
 
-const struct ntx__kv_ops ntx__kv_window = {.unit_bytes = window_bytes, .units = window_units, .has_room = window_room, .reach = window_reach, .back = window_back, .marks = window_marks,
+const struct ntx__kv_ops ntx__kv_window = {.unit_bytes = window_bytes, .units = window_units, .has_room = window_room, .reach = window_reach, .back = window_back, .snapshots = window_snapshots,
                                            .copy = window_copy, .each_part = window_parts, .restored = window_restored, .writes = window_writes};

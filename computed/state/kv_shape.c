@@ -48,20 +48,20 @@ struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx,
     return s;
 }
 
-static uint32_t mark_blocks(const struct ntx_hparams *hp, const struct ntx_kv_shape *s)
+static uint32_t snapshot_blocks(const struct ntx_hparams *hp, const struct ntx_kv_shape *s)
 {
     return s->ring ? (uint32_t)NTX_MIN(ntx__kv_blocks_of(hp->window) + 1, (uint64_t)s->ring) : 0;
 }
 
-void ntx_kv_shape_marks(const struct ntx_hparams *hp, uint32_t n, struct ntx_kv_shape *s)
+void ntx_kv_shape_snapshots(const struct ntx_hparams *hp, uint32_t n, struct ntx_kv_shape *s)
 {
     s->states += s->states ? n : 0;
-    s->window_blocks += mark_blocks(hp, s) * n;
+    s->window_blocks += snapshot_blocks(hp, s) * n;
 }
 
-uint64_t ntx_kv_mark_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s)
+uint64_t ntx_kv_snapshot_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s)
 {
-    return (s->states ? ntx_recur_bytes(hp) / 2 : 0) + mark_blocks(hp, s) * ntx__kv_rows_bytes(hp, type, true);
+    return (s->states ? ntx_recur_bytes(hp) / 2 : 0) + snapshot_blocks(hp, s) * ntx__kv_rows_bytes(hp, type, true);
 }
 
 uint64_t ntx__kv_kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t kind)
@@ -129,7 +129,7 @@ static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const 
 }
 
 /* Where rows choose less than a quarter at most: what is chosen is known late, and is read in small pieces while the layer waits. */
-bool ntx_kv_pass_chooses(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions)
+bool ntx_kv_pass_has_topk(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions)
 {
     const uint64_t each = hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u);
     return hp->index.head && 4 * rows * each * hp->index.most < positions;
@@ -156,7 +156,7 @@ int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
 uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t positions, uint32_t rows, bool asked)
 {
     struct ntx_kv_layout l;
-    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l) ? ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram, hp->n_layers - !asked, ntx_kv_pass_chooses(hp, rows, positions) ? rows : 0) : 0;
+    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l) ? ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram, hp->n_layers - !asked, ntx_kv_pass_has_topk(hp, rows, positions) ? rows : 0) : 0;
     if (s->ram)
         ntx__kv_free_layout(&l);
     return bytes;

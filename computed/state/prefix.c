@@ -16,8 +16,8 @@ struct node {
     uint32_t n;                   /* tokens in it; 0: the block is no node */
     double worth;                 /* when it was last wanted: the clock, and its cost */
     uint64_t wanted;              /* and which want that was */
-    struct ntx_kv_mark *mark;     /* at its end, or NULL */
-    double mark_clock;            /* when the mark was last wanted */
+    struct ntx_kv_snapshot *snapshot;     /* at its end, or NULL */
+    double snapshot_clock;            /* when the mark was last wanted */
     bool pinned;                  /* others go first */
     bool parts, parted;           /* a text parted here, and had to begin before: the next one leaves a mark; it did */
     int32_t ids[NTX_KV_BLOCK];
@@ -28,10 +28,10 @@ struct ntx_prefix {
     struct node *node; /* [blocks of the pool] */
     uint32_t first;    /* of the nodes at the root */
     uint32_t n_kept;
-    double clock, mark_clock; /* the most that anything was worth that was given up */
+    double clock, snapshot_clock; /* the most that anything was worth that was given up */
     uint64_t wants;
     uint32_t *path;    /* [blocks of the pool] scratch */
-    bool marks;
+    bool snapshots;
     uint32_t held;     /* its mark is about to be used */
 };
 
@@ -53,8 +53,8 @@ static void take_out(struct ntx_prefix *p, uint32_t b)
     while (*at != b)
         at = &p->node[*at].next;
     *at = x->next;
-    ntx_kv_mark_free(x->mark);
-    x->mark = NULL;
+    ntx_kv_snapshot_free(x->snapshot);
+    x->snapshot = NULL;
     x->n = 0;
     p->n_kept--;
     ntx_kv_unkeep(p->c.pool, b);
@@ -88,23 +88,23 @@ static double cost_to(const struct ntx_prefix *p, uint32_t b)
 }
 
 /* Without a mark what lies behind the one before it is computed again. Where texts parted before, more will. */
-static double mark_worth(const struct ntx_prefix *p, uint32_t b)
+static double snapshot_worth(const struct ntx_prefix *p, uint32_t b)
 {
     uint32_t up = p->node[b].parent;
-    while (up != NONE && !p->node[up].mark)
+    while (up != NONE && !p->node[up].snapshot)
         up = p->node[up].parent;
-    return p->node[b].mark_clock + (p->node[b].parted ? 2 : 1) * (cost_to(p, b) - cost_to(p, up));
+    return p->node[b].snapshot_clock + (p->node[b].parted ? 2 : 1) * (cost_to(p, b) - cost_to(p, up));
 }
 
-static bool give_up_mark(void *keeper)
+static bool give_up_snapshot(void *keeper)
 {
     struct ntx_prefix *p = keeper;
     uint32_t least = NONE;
     double worth, least_worth = 0;
     for (uint32_t b = 0; b < ntx_kv_pool_blocks(p->c.pool); b++) {
-        if (!p->node[b].n || !p->node[b].mark || b == p->held)
+        if (!p->node[b].n || !p->node[b].snapshot || b == p->held)
             continue;
-        worth = mark_worth(p, b);
+        worth = snapshot_worth(p, b);
         if (least != NONE && worth >= least_worth)
             continue;
         least = b;
@@ -112,9 +112,9 @@ static bool give_up_mark(void *keeper)
     }
     if (least == NONE)
         return false;
-    p->mark_clock = NTX_MAX(p->mark_clock, least_worth);
-    ntx_kv_mark_free(p->node[least].mark);
-    p->node[least].mark = NULL;
+    p->snapshot_clock = NTX_MAX(p->snapshot_clock, least_worth);
+    ntx_kv_snapshot_free(p->node[least].snapshot);
+    p->node[least].snapshot = NULL;
     return true;
 }
 
@@ -124,7 +124,7 @@ static void want(struct ntx_prefix *p, uint32_t b)
     p->node[b].wanted = ++p->wants;
 }
 
-static void want_mark(struct ntx_prefix *p, uint32_t b) { p->node[b].mark_clock = p->mark_clock; }
+static void want_snapshot(struct ntx_prefix *p, uint32_t b) { p->node[b].snapshot_clock = p->snapshot_clock; }
 
 static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
 {
@@ -174,7 +174,7 @@ static void drop_covered(struct ntx_prefix *p, uint64_t scope, uint32_t parent, 
     uint32_t next;
     for (uint32_t b = *children_of(p, parent); b != NONE; b = next) {
         next = p->node[b].next;
-        if (p->node[b].scope == scope && p->node[b].n < n && !p->node[b].mark && alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
+        if (p->node[b].scope == scope && p->node[b].n < n && !p->node[b].snapshot && alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
             take_out(p, b);
     }
 }
@@ -208,16 +208,16 @@ static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_se
 }
 
 /* Where to go on from, of what lies down to p->path[k]: the furthest mark. Returns the node that it is at the end of, *tokens and *whole blocks from the root. */
-static uint32_t furthest_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t k, uint32_t *whole, uint32_t *tokens)
+static uint32_t furthest_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t k, uint32_t *whole, uint32_t *tokens)
 {
     for (*whole = k;; --*whole) {
         uint32_t up = *whole ? p->path[*whole - 1] : NONE, at = *whole * NTX_KV_BLOCK, best = NONE;
         for (uint32_t b = *children_of(p, up); b != NONE; b = p->node[b].next) {
             const struct node *x = &p->node[b];
-            if (for_scope(x, scope) && x->n < NTX_KV_BLOCK && x->mark && !ntx_kv_lost(p->c.pool, b) && x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
+            if (for_scope(x, scope) && x->n < NTX_KV_BLOCK && x->snapshot && !ntx_kv_lost(p->c.pool, b) && x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
                 best = b;
         }
-        if (best == NONE && up != NONE && p->node[up].mark)
+        if (best == NONE && up != NONE && p->node[up].snapshot)
             best = up;
         *tokens = best == NONE || best == up ? at : at + p->node[best].n;
         if (best != NONE || !*whole)
@@ -225,13 +225,13 @@ static uint32_t furthest_mark(struct ntx_prefix *p, uint64_t scope, const int32_
     }
 }
 
-static int begin_marked(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
+static int begin_at_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
 {
-    uint32_t last, k = descend(p, scope, ids, n, &last), whole, tokens, b = furthest_mark(p, scope, ids, n, k, &whole, &tokens);
+    uint32_t last, k = descend(p, scope, ids, n, &last), whole, tokens, b = furthest_snapshot(p, scope, ids, n, k, &whole, &tokens);
     p->held = b;
     if (b != NONE) {
         want(p, b);
-        want_mark(p, b);
+        want_snapshot(p, b);
     }
     int rc = ntx_kv_seq_promise(p->c.pool, n_room, p->path, whole, out);
     if (rc == -EAGAIN && b != NONE) { /* it may be in the way */
@@ -245,7 +245,7 @@ static int begin_marked(struct ntx_prefix *p, uint64_t scope, const int32_t *ids
     if (tokens < k * NTX_KV_BLOCK)
         p->node[last].parts = true;
     if (b != NONE)
-        ntx_kv_mark_put(p->node[b].mark, *out);
+        ntx_kv_snapshot_put(p->node[b].snapshot, *out);
     if (tokens % NTX_KV_BLOCK && (rc = ntx_kv_seq_copy(*out, b)))
         ntx_kv_seq_free(*out);
     else
@@ -256,8 +256,8 @@ static int begin_marked(struct ntx_prefix *p, uint64_t scope, const int32_t *ids
 uint32_t ntx_prefix_found(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n)
 {
     uint32_t last, same, whole, tokens, most = n ? n - 1 : 0, k = descend(p, scope, ids, most, &last), at = k * NTX_KV_BLOCK;
-    if (p->marks) {
-        furthest_mark(p, scope, ids, most, k, &whole, &tokens);
+    if (p->snapshots) {
+        furthest_snapshot(p, scope, ids, most, k, &whole, &tokens);
         return tokens;
     }
     closest(p, scope, last, ids + at, NTX_MIN(most - at, (uint32_t)NTX_KV_BLOCK), &same);
@@ -267,8 +267,8 @@ uint32_t ntx_prefix_found(struct ntx_prefix *p, uint64_t scope, const int32_t *i
 int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
 {
     uint32_t last, most = n ? n - 1 : 0;
-    if (p->marks)
-        return begin_marked(p, scope, ids, most, n_room, out, n_past);
+    if (p->snapshots)
+        return begin_at_snapshot(p, scope, ids, most, n_room, out, n_past);
     uint32_t k = descend(p, scope, ids, most, &last), has = k * NTX_KV_BLOCK;
     int rc = ntx_kv_seq_promise(p->c.pool, n_room, p->path, k, out);
     if (!rc)
@@ -280,7 +280,7 @@ uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_s
 {
     uint32_t has, last, whole = n_past / NTX_KV_BLOCK, part = n_past % NTX_KV_BLOCK > 0;
     const uint32_t *own = ntx_kv_seq_blocks(kv, &has);
-    if (has != whole + part || !n || p->marks)
+    if (has != whole + part || !n || p->snapshots)
         return n_past;
     uint32_t k = descend(p, scope, ids, n - 1, &last), at = k * NTX_KV_BLOCK;
     if (k < whole + part || memcmp(own, p->path, whole * sizeof *own))
@@ -298,33 +298,33 @@ uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_s
 static uint32_t keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth, const int32_t *ids, uint32_t n)
 {
     uint32_t same, has = closest(p, scope, parent, ids, n, &same);
-    if (same == n && (!p->marks || p->node[has].n == n))
+    if (same == n && (!p->snapshots || p->node[has].n == n))
         return has;
     return put_in(p, scope, parent, b, depth, ids, n) ? b : NONE;
 }
 
-static void mark(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t b)
+static void snapshot(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t b)
 {
     struct node *x = &p->node[b];
     uint32_t held = p->held;
     want(p, b);
     p->held = b;
-    if (!x->mark && !ntx_kv_mark_new(kv, x->depth * NTX_KV_BLOCK + x->n, &x->mark)) {
+    if (!x->snapshot && !ntx_kv_snapshot_new(kv, x->depth * NTX_KV_BLOCK + x->n, &x->snapshot)) {
         x->parted |= x->parts;
         x->parts = false;
-        want_mark(p, b);
+        want_snapshot(p, b);
     }
     p->held = held;
 }
 
 /* Where texts part, and where this one stands. kv has the blocks down to `at`. */
-static void put_marks(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t at, enum ntx_prefix_when when)
+static void put_snapshots(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t at, enum ntx_prefix_when when)
 {
     for (uint32_t b = at; b != NONE; b = p->node[b].parent)
         if (p->node[b].parts)
-            mark(p, kv, b);
-    if (at != NONE && when != NTX_PREFIX_ON && !p->node[at].mark)
-        mark(p, kv, at);
+            snapshot(p, kv, b);
+    if (at != NONE && when != NTX_PREFIX_ON && !p->node[at].snapshot)
+        snapshot(p, kv, at);
 }
 
 void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when)
@@ -341,41 +341,41 @@ void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv
         uint32_t part = keep_part(p, scope, at, own[k], k, ids + k * NTX_KV_BLOCK, n % NTX_KV_BLOCK);
         at = part != NONE ? part : at;
     }
-    if (p->marks)
-        put_marks(p, kv, at, when);
+    if (p->snapshots)
+        put_snapshots(p, kv, at, when);
 }
 
-uint32_t ntx_prefix_marks(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_mark **out, uint32_t most)
+uint32_t ntx_prefix_snapshots(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_snapshot **out, uint32_t most)
 {
     uint32_t last, found = 0, k = descend(p, scope, ids, n, &last);
     for (uint32_t i = 0; i < k && found < most; i++)
-        if (p->node[p->path[i]].mark && (i + 1) * NTX_KV_BLOCK < n)
-            out[found++] = p->node[p->path[i]].mark;
+        if (p->node[p->path[i]].snapshot && (i + 1) * NTX_KV_BLOCK < n)
+            out[found++] = p->node[p->path[i]].snapshot;
     return found;
 }
 
-void ntx_prefix_put_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, struct ntx_kv_mark *m)
+void ntx_prefix_put_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, struct ntx_kv_snapshot *m)
 {
-    const uint32_t n = ntx_kv_mark_tokens(m);
+    const uint32_t n = ntx_kv_snapshot_tokens(m);
     uint32_t last, k = descend(p, scope, ids, n, &last);
-    if (!k || k * NTX_KV_BLOCK != n || p->node[last].mark) {
-        ntx_kv_mark_free(m);
+    if (!k || k * NTX_KV_BLOCK != n || p->node[last].snapshot) {
+        ntx_kv_snapshot_free(m);
         return;
     }
-    p->node[last].mark = m;
-    want_mark(p, last);
+    p->node[last].snapshot = m;
+    want_snapshot(p, last);
 }
 
 void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to)
 {
     uint32_t last, whole = NTX_ROUND_DOWN(to, NTX_KV_BLOCK);
-    if (!p->marks)
+    if (!p->snapshots)
         return;
     if (whole > n_past && whole < to)
-        ntx_kv_mark_ahead(kv, whole);
+        ntx_kv_snapshot_ahead(kv, whole);
     for (uint32_t k = descend(p, scope, ids, to, &last); k && k * NTX_KV_BLOCK > n_past; k--)
         if (p->node[p->path[k - 1]].parts && k * NTX_KV_BLOCK < whole)
-            ntx_kv_mark_ahead(kv, k * NTX_KV_BLOCK);
+            ntx_kv_snapshot_ahead(kv, k * NTX_KV_BLOCK);
 }
 
 static bool pins(const struct ntx_prefix *p, uint32_t b) { return p->node[b].n && p->node[b].pinned && p->node[b].scope != NTX_PREFIX_ALL; }
@@ -428,9 +428,9 @@ int ntx_prefix_new(const struct ntx_prefix_config *c, struct ntx_prefix **out)
         ntx_prefix_free(p);
         return -ENOMEM;
     }
-    p->marks = ntx_kv_pool_marks(c->pool);
+    p->snapshots = ntx_kv_pool_snapshots(c->pool);
     p->held = p->first = NONE;
-    ntx_kv_pool_keeper(c->pool, give_up, give_up_mark, p);
+    ntx_kv_pool_keeper(c->pool, give_up, give_up_snapshot, p);
     *out = p;
     return 0;
 }
@@ -441,7 +441,7 @@ void ntx_prefix_free(struct ntx_prefix *p)
         return;
     for (uint32_t b = 0; p->node && b < ntx_kv_pool_blocks(p->c.pool); b++)
         if (p->node[b].n) {
-            ntx_kv_mark_free(p->node[b].mark);
+            ntx_kv_snapshot_free(p->node[b].snapshot);
             ntx_kv_unkeep(p->c.pool, b);
         }
     ntx_kv_pool_keeper(p->c.pool, NULL, NULL, NULL);

@@ -49,10 +49,10 @@ enum ntx_prefix_when {
 };
 void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when);
 /* Marks behind whole blocks of ids[0 .. n), before their end: the first `most` of them. They stay as long as nothing else is done here. */
-uint32_t ntx_prefix_marks(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_mark **out, uint32_t most);
+uint32_t ntx_prefix_snapshots(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_snapshot **out, uint32_t most);
 /* One for ids[0 .. its tokens), whole blocks that are kept. Takes it over; where there is one, or those are not kept, it is freed. */
-void ntx_prefix_put_mark(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, struct ntx_kv_mark *m);
-/* The pass that comes adds ids[n_past .. to) of a prompt to kv: where a mark will be wanted within it, it leaves what that takes (ntx_kv_mark_ahead). */
+void ntx_prefix_put_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, struct ntx_kv_snapshot *m);
+/* The pass that comes adds ids[n_past .. to) of a prompt to kv: where a mark will be wanted within it, it leaves what that takes (ntx_kv_snapshot_ahead). */
 void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to);
 /* What is kept of ids[0 .. n) goes after all else: of texts that are not for all, so many as one in NTX_PREFIX_PINS of the pool's blocks, those that were wanted last. */
 #define NTX_PREFIX_PINS 4

@@ -11,7 +11,7 @@
 enum { SIDES = NTX__KV_SIDES };
 #define NOWHERE NTX__KV_NOWHERE
 
-static uint64_t side_bytes(const struct ntx_hparams *hp)
+static uint64_t buffer_bytes(const struct ntx_hparams *hp)
 {
     uint64_t floats = 0;
     for (uint32_t l = 0; l < hp->n_layers; l++)
@@ -19,7 +19,7 @@ static uint64_t side_bytes(const struct ntx_hparams *hp)
     return NTX_ROUND_UP(floats * sizeof(float), 4096);
 }
 
-uint64_t ntx_recur_bytes(const struct ntx_hparams *hp) { return 2 * side_bytes(hp); }
+uint64_t ntx_recur_bytes(const struct ntx_hparams *hp) { return 2 * buffer_bytes(hp); }
 
 uint64_t ntx_recur_layer(const struct ntx_hparams *hp, uint32_t layer, enum ntx_keep keep)
 {
@@ -63,13 +63,13 @@ static bool stops(const struct ntx_kv_seq *s, uint32_t n)
     return i < s->n_stops && s->stop[i].done;
 }
 
-void ntx_kv_mark_ahead(struct ntx_kv_seq *s, uint32_t n_tokens)
+void ntx_kv_snapshot_ahead(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
     if (s->n_units[SIDES] && s->n_stops < NTX_RECUR_STOPS && ntx__kv_find(s->pool, SIDES, 1)) /* without it, there will be no mark */
         s->stop[s->n_stops++] = (struct ntx__kv_stop){.at = n_tokens, .unit = ntx__kv_take(s->pool, SIDES, UINT32_MAX)};
 }
 
-void ntx_kv_mark_passed(struct ntx_kv_seq *s)
+void ntx_kv_snapshot_passed(struct ntx_kv_seq *s)
 {
     while (s->n_stops)
         ntx__kv_leave(s->pool, SIDES, s->stop[--s->n_stops].unit);
@@ -83,7 +83,7 @@ static int find(const struct ntx_kv_seq *s, uint32_t n) { return s->at[s->now] =
 static uint64_t unit_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape)
 {
     (void)type, (void)shape;
-    return side_bytes(hp);
+    return buffer_bytes(hp);
 }
 
 static uint32_t units(const struct ntx_kv_shape *s) { return s->states; }
@@ -117,7 +117,7 @@ static void back(struct ntx_kv_seq *s, uint32_t n_tokens)
 }
 
 /* A stop's it takes over. */
-static uint32_t marks(const struct ntx_kv_seq *s, uint32_t n_tokens) { return s->n_units[SIDES] && !stops(s, n_tokens); }
+static uint32_t snapshots(const struct ntx_kv_seq *s, uint32_t n_tokens) { return s->n_units[SIDES] && !stops(s, n_tokens); }
 
 static void became(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
@@ -125,7 +125,7 @@ static void became(struct ntx_kv_seq *s, uint32_t n_tokens)
     s->at[!s->now] = NOWHERE;
 }
 
-static void copy_side(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq *to)
+static void copy_buffer(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq *to)
 {
     const uint32_t stop = find_stop(s, n_tokens);
     const int from = find(s, n_tokens);
@@ -150,7 +150,7 @@ static int each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled,
 /* A pass writes its next side, which nobody sees before it is over. */
 static void writes(struct ntx_kv_seq *s, uint32_t pos) { (void)s, (void)pos; }
 
-const struct ntx__kv_ops ntx__kv_sides = {.unit_bytes = unit_bytes, .units = units, .has_room = room, .reach = reach, .back = back, .marks = marks, .copy = copy_side, .each_part = each_part,
+const struct ntx__kv_ops ntx__kv_recur_buffers = {.unit_bytes = unit_bytes, .units = units, .has_room = room, .reach = reach, .back = back, .snapshots = snapshots, .copy = copy_buffer, .each_part = each_part,
                                           .restored = became, .writes = writes};
 
 /* ---- passes */
@@ -176,7 +176,7 @@ void ntx_recur_step(struct ntx_kv_seq *s, uint32_t n)
 
 static uint32_t unit_of(const struct ntx_kv_seq *s, bool next) { return s->units[SIDES][next ? !s->now : s->now]; }
 
-uint64_t ntx_recur_side(const struct ntx_kv_seq *s, bool next) { return unit_of(s, next) * s->pool->space[SIDES].unit_bytes; }
+uint64_t ntx_recur_buffer(const struct ntx_kv_seq *s, bool next) { return unit_of(s, next) * s->pool->space[SIDES].unit_bytes; }
 
 static float *tail_in(const struct ntx_kv_pool *p, uint32_t unit, uint32_t layer) { return (float *)place_of(p, unit) + p->floats[layer].tail; }
 static float *fold_in(const struct ntx_kv_pool *p, uint32_t unit, uint32_t layer) { return (float *)place_of(p, unit) + p->floats[layer].fold; }

@@ -3,7 +3,7 @@
  *
  * A sequence has two sides. A pass reads one, `now`, and writes the other, `next`; when it is over, ntx_recur_step makes next the one
  * that counts. So a pass that failed, or was cancelled, has changed nothing; and the side before is still there to go back to, until the next pass.
- * What it will be within the next pass that pass leaves on a side of its own as it comes by (a stop: ntx_kv_mark_ahead), for a mark.
+ * What it will be within the next pass that pass leaves on a side of its own as it comes by (a stop: ntx_kv_snapshot_ahead), for a mark.
  *
  *   side     [layers]{ tail, fold }
  *   tail     of a convolution: float [taps - 1][its width], the oldest first; of what is to be pooled: forward_pool.c
@@ -36,7 +36,7 @@ float *ntx_recur_next_fold(const struct ntx_kv_seq *s, uint32_t layer);
 float *ntx_recur_stop_tail(const struct ntx_kv_seq *s, uint32_t n, uint32_t layer);
 float *ntx_recur_stop_fold(const struct ntx_kv_seq *s, uint32_t n, uint32_t layer);
 /* Where these lie, in bytes from the beginning of all sides: for a device, which has them in the same places. */
-uint64_t ntx_recur_side(const struct ntx_kv_seq *s, bool next);
+uint64_t ntx_recur_buffer(const struct ntx_kv_seq *s, bool next);
 uint64_t ntx_recur_layer(const struct ntx_hparams *hp, uint32_t layer, enum ntx_keep keep); /* its tail or fold, from a side's beginning on */
 /* What was filled counts: n tokens more. */
 void ntx_recur_step(struct ntx_kv_seq *s, uint32_t n);

@@ -292,7 +292,7 @@ static void read_again(struct ntx_stream *s)
     }
     if (!any)
         return;
-    atomic_fetch_add(&s->r->orders->host_again, 1);
+    atomic_fetch_add(&s->r->control->host_again, 1);
     ntx__stream_wake(s);
 }
 
@@ -317,7 +317,7 @@ void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end)
             atomic_store_explicit(&s->r->state[i], ntx_word(0, NTX_FREE), memory_order_release);
     }
     pthread_mutex_unlock(&s->own);
-    atomic_fetch_add(&s->r->orders->host_again, 1);
+    atomic_fetch_add(&s->r->control->host_again, 1);
     ntx__stream_wake(s);
 }
 
@@ -369,12 +369,12 @@ static bool there(struct ntx_weights *w, uint32_t chunk)
 static bool stays(struct ntx_weights *w, uint32_t chunk)
 {
     struct ntx_stream *s = of(w);
-    return s->r->chunks[chunk].placement == NTX_PLACE_HOST && !atomic_load_explicit(&s->tainted_host[chunk], memory_order_acquire);
+    return s->r->chunks[chunk].placement == NTX_PLACE_HOST && !atomic_load_explicit(&s->quarantined_host[chunk], memory_order_acquire);
 }
 
 #define OPS                                                                                                                              \
     .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .entries = ntx__stream_entries, \
-    .ask_entries = ntx__stream_ask_entries, .more_entries = ntx__stream_more_entries, .entries_there = ntx__stream_entries_there, .stays = stays, .chosen = ntx__stream_chosen, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
+    .ask_entries = ntx__stream_ask_entries, .more_entries = ntx__stream_more_entries, .entries_there = ntx__stream_entries_there, .stays = stays, .chosen = ntx__stream_routed, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
 static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS, .prefetch_experts = ntx__stream_prefetch_experts, .stage_experts = ntx__stream_stage_experts, .more_experts = ntx__stream_more_experts, .prefetch_groups = ntx__stream_prefetch_groups, .there = there};
 #undef OPS
 
@@ -405,10 +405,10 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     s->limit_ns = (c->wait_limit_s ? c->wait_limit_s : 60) * (uint64_t)1000000000u;
     s->hold = calloc(h->n_sched + 1, sizeof *s->hold);
     s->taken_ns = calloc(h->n_sched + 1, sizeof *s->taken_ns);
-    s->tainted_host = calloc(h->n_chunks + 1, sizeof *s->tainted_host);
+    s->quarantined_host = calloc(h->n_chunks + 1, sizeof *s->quarantined_host);
     s->late = calloc(2 * (size_t)h->n_sched + 1, sizeof *s->late);
     s->entry_frame = calloc(h->n_demands + 1, sizeof *s->entry_frame);
-    int rc = s->hold && s->taken_ns && s->tainted_host && s->late && s->entry_frame ? ntx__own_new(s) : -ENOMEM;
+    int rc = s->hold && s->taken_ns && s->quarantined_host && s->late && s->entry_frame ? ntx__own_new(s) : -ENOMEM;
     if (!rc && c->frames && c->frames->n)
         rc = ntx__experts_new(s, c, &s->experts);
     if (!rc && c->n_windows)
@@ -422,7 +422,7 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
         ntx__groups_free(s->groups);
         ntx__own_free(s);
         free(s->hold);
-        free(s->tainted_host);
+        free(s->quarantined_host);
         free(s->taken_ns);
         free(s->late);
         free(s->entry_frame);
@@ -447,7 +447,7 @@ void ntx_stream_free(struct ntx_stream *s)
     ntx__own_free(s);
     free(s->hold);
     free(s->taken_ns);
-    free(s->tainted_host);
+    free(s->quarantined_host);
     free(s->late);
     free(s->entry_frame);
     free(s);

@@ -47,7 +47,7 @@ void ntx_stream_iod_died(struct ntx_stream *s);
 /* Main thread, after a death whose reads can never be proved finished: there is no place left that is sure not to be written by them. */
 bool ntx_stream_no_place(const struct ntx_stream *s);
 /* The dead iod's reads are proved finished: taint is lifted. */
-void ntx_stream_untaint(struct ntx_stream *s);
+void ntx_stream_end_quarantine(struct ntx_stream *s);
 
 /* Before iod has the region: host chunks wait for their memory (words SKIPPED). Then, any one thread: the region's memory is there up to this
  * offset; iod may read what lies before it. */

@@ -8,18 +8,18 @@
 #include "common/util.h"
 #include "computed/weights/stream_impl.h"
 
-static uint32_t count_tainted(const struct ntx_stream *s)
+static uint32_t count_quarantined(const struct ntx_stream *s)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->r->hdr->n_slots; i++)
-        n += atomic_load_explicit(&s->r->taint[i], memory_order_relaxed) != 0;
+        n += atomic_load_explicit(&s->r->quarantine[i], memory_order_relaxed) != 0;
     return n;
 }
 
-static void taint_slot(struct ntx_stream *s, uint32_t slot)
+static void quarantine_slot(struct ntx_stream *s, uint32_t slot)
 {
     if (slot < s->r->hdr->n_slots)
-        atomic_store_explicit(&s->r->taint[slot], 1, memory_order_relaxed);
+        atomic_store_explicit(&s->r->quarantine[slot], 1, memory_order_relaxed);
 }
 
 /* ---- the ring */
@@ -63,7 +63,7 @@ static bool died_desc(struct ntx_stream *s, uint32_t i)
         stays = stays && ntx_word_state(w) == NTX_READY && d->slot == s->held[seq % s->r->hdr->n_sched].slot;
         d->slot = s->held[seq % s->r->hdr->n_sched].slot;
     } else if (!stays) {
-        taint_slot(s, d->slot);
+        quarantine_slot(s, d->slot);
     }
     fill_in(s, d, seq);
     if (!stays)
@@ -101,7 +101,7 @@ static void died_ring(struct ntx_stream *s)
         odd |= died_desc(s, i);
     odd |= h->n_sched && same_slots(s);
     for (uint32_t i = 0; odd && i < h->n_slots; i++)
-        taint_slot(s, i);
+        quarantine_slot(s, i);
     s->odd |= odd;
 }
 
@@ -130,7 +130,7 @@ static void died_host(struct ntx_stream *s)
             continue;
         s->odd |= w != ntx_word(0, NTX_FILLING);
         if (host && is == ntx_word(0, NTX_FREE))
-            atomic_store_explicit(&s->tainted_host[i], 1,
+            atomic_store_explicit(&s->quarantined_host[i], 1,
                                   memory_order_relaxed); /* seen by whoever sees what comes of the word */
         atomic_store_explicit(&s->r->state[i], is, memory_order_release);
     }
@@ -145,18 +145,18 @@ static void died_demands(struct ntx_stream *s)
     uint32_t n = 0;
     for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
         struct ntx_demand *d = &s->r->demand[i];
-        struct ntx_ask *a = &s->r->ask[i];
+        struct ntx_read_request *a = &s->r->ask[i];
         const uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire), gen = ntx__own_gen(s, i);
         const bool posted = ntx_word_state(s->said[i]) == NTX_POSTED;
         if (w == s->said[i] || (posted && w == ntx_word(gen, NTX_FAILED)) ||
             (posted && w == ntx_word(gen, NTX_READY) && d->shift == a->offset % s->r->hdr->block))
             continue;
         s->odd |= !posted || w != ntx_word(gen, NTX_FILLING);
-        atomic_store_explicit(&a->tainted, 1, memory_order_relaxed);
+        atomic_store_explicit(&a->quarantined, 1, memory_order_relaxed);
         atomic_store_explicit(&d->word, s->said[i], memory_order_release);
         n += posted;
     }
-    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_release);
+    atomic_fetch_add_explicit(&s->r->control->demand_posted, n, memory_order_release);
 }
 
 /* A word that iod had set when it died, and whose waiters it had not woken yet. */
@@ -185,25 +185,25 @@ void ntx_stream_iod_died(struct ntx_stream *s)
     if (s->odd)
         ntx_log(NTX_LOG_WARN, "ntx-iod left words in the shared memory that it never writes when it is well; they are "
                               "put right for the next one");
-    ntx_gauge(s->counters, NTX_C_comp_tainted_slots, count_tainted(s));
+    ntx_gauge(s->counters, NTX_C_comp_quarantined_slots, count_quarantined(s));
 }
 
 bool ntx_stream_no_place(const struct ntx_stream *s)
 {
-    return s->odd || (s->r->hdr->n_sched && count_tainted(s) == s->r->hdr->n_slots);
+    return s->odd || (s->r->hdr->n_sched && count_quarantined(s) == s->r->hdr->n_slots);
 }
 
-void ntx_stream_untaint(struct ntx_stream *s)
+void ntx_stream_end_quarantine(struct ntx_stream *s)
 {
     for (uint32_t i = 0; i < s->r->hdr->n_slots; i++)
-        atomic_store_explicit(&s->r->taint[i], 0, memory_order_seq_cst);
+        atomic_store_explicit(&s->r->quarantine[i], 0, memory_order_seq_cst);
     for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
-        atomic_store_explicit(&s->tainted_host[i], 0, memory_order_release);
+        atomic_store_explicit(&s->quarantined_host[i], 0, memory_order_release);
     for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
-        atomic_store_explicit(&s->r->ask[i].tainted, 0, memory_order_release);
-        ntx_futex_wake(&s->r->ask[i].tainted);
+        atomic_store_explicit(&s->r->ask[i].quarantined, 0, memory_order_release);
+        ntx_futex_wake(&s->r->ask[i].quarantined);
     }
-    ntx_gauge(s->counters, NTX_C_comp_tainted_slots, 0);
+    ntx_gauge(s->counters, NTX_C_comp_quarantined_slots, 0);
     ntx__stream_wake(s); /* it may sleep for want of a slot */
 }
 

@@ -39,7 +39,7 @@ static bool has_come(const struct ntx_stream *s, uint32_t frame)
 /* Called while no frame is ours: what is READY or FAILED was left over by a call that failed. */
 static bool frame_free(struct ntx_stream *s, uint32_t i)
 {
-    if (atomic_load_explicit(&s->r->ask[i].tainted, memory_order_acquire))
+    if (atomic_load_explicit(&s->r->ask[i].quarantined, memory_order_acquire))
         return false;
     if (has_come(s, i))
         ntx__own_free_demand(s, i);
@@ -48,7 +48,7 @@ static bool frame_free(struct ntx_stream *s, uint32_t i)
 
 static void post(struct ntx_stream *s, uint32_t i, const struct ntx__entry_query *q, uint32_t entry)
 {
-    struct ntx_ask *a = &s->r->ask[i];
+    struct ntx_read_request *a = &s->r->ask[i];
     a->file = q->file;
     a->offset = entry_offset(q, entry);
     a->bytes = q->entry_bytes;
@@ -67,7 +67,7 @@ static uint32_t post_into(struct ntx_stream *s, struct ntx__entry_query *q, uint
 
 static void announce(struct ntx_stream *s, uint32_t n)
 {
-    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&s->r->control->demand_posted, n, memory_order_seq_cst);
     if (n)
         ntx__stream_wake(s);
 }
@@ -115,7 +115,7 @@ static int collect_all(struct ntx_stream *s, const struct ntx__entry_query *q)
 /* Every frame is tainted, or still busy for a call that failed. */
 static int wait_for_frame(struct ntx_stream *s, const struct ntx__entry_query *q, struct ntx_patience *patience)
 {
-    _Atomic uint32_t *t = &s->r->ask[0].tainted;
+    _Atomic uint32_t *t = &s->r->ask[0].quarantined;
     return ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), patience, "a free frame for entry", (uint64_t)q->ids[q->next]);
 }
 

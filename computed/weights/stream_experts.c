@@ -24,7 +24,7 @@ static void forget_part(struct ntx__experts *x, uint32_t frame, uint32_t demand)
         return;
     if (f->failed)
         ntx_cache_drop(x->cache, frame);
-    f->failed = f->given_up = false;
+    f->failed = f->cancelled = false;
     ntx_cache_let_go(x->cache, frame);
 }
 
@@ -47,10 +47,10 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
         (st == NTX_FAILED && f->pins)) /* while it is in use, whoever acquires it is to see the failure */
         return;
     f->failed |= st == NTX_FAILED;
-    if (atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire))
+    if (atomic_load_explicit(&ntx__request_of(s, i)->quarantined, memory_order_acquire))
         return;
-    if (st == NTX_READY || f->given_up)
-        ntx__prefetch_settled(s, i, st == NTX_READY ? ntx__ask_of(s, i)->bytes : NTX_MIN(d->got, ntx__ask_of(s, i)->bytes));
+    if (st == NTX_READY || f->cancelled)
+        ntx__prefetch_settled(s, i, st == NTX_READY ? ntx__request_of(s, i)->bytes : NTX_MIN(d->got, ntx__request_of(s, i)->bytes));
     ntx__own_free_demand(s, ntx__number_of(s, i));
     ntx__release_demand(s, i);
 }
@@ -99,7 +99,7 @@ void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early)
     const struct ntx_chunk *c = ntx__bundle_chunk(x, ntx_cache_bundle(x->cache, frame), part);
     struct ntx__part *p = &x->frame[frame].part[part];
     uint32_t i = free_demand(x);
-    struct ntx_ask *a = ntx__ask_of(s, i);
+    struct ntx_read_request *a = ntx__request_of(s, i);
     x->owner[i] = frame;
     x->frame[frame].pending++;
     p->demand = i;
@@ -108,7 +108,7 @@ void ntx__post_part(struct ntx_stream *s, uint32_t frame, int part, bool early)
     a->offset = c->offset;
     a->bytes = (uint32_t)c->bytes;
     a->dest = NTX_ROUND_DOWN(p->bytes, (uint64_t)s->r->hdr->block);
-    atomic_store_explicit(&a->early, early ? NTX_EARLY : NTX_AWAITED, memory_order_relaxed);
+    atomic_store_explicit(&a->early, early ? NTX_PREFETCH_READ : NTX_DEMAND_READ, memory_order_relaxed);
     ntx__own_post(s, ntx__number_of(s, i));
 }
 
@@ -133,7 +133,7 @@ uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, en
 /* Posts before this and the look at iod_asleep after it: iod sees the words, or we see that it sleeps. */
 void ntx__posted(struct ntx_stream *s, uint32_t n)
 {
-    atomic_fetch_add_explicit(&s->r->orders->demand_posted, n, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&s->r->control->demand_posted, n, memory_order_seq_cst);
     ntx__stream_wake(s);
 }
 
@@ -161,7 +161,7 @@ static void post_added(struct ntx_stream *s, uint32_t n)
         ntx__posted(s, n * NTX_EXPERT_PARTS);
 }
 
-enum { HERE, COMING, MISSING };
+enum { CACHED, LOADING, ABSENT };
 #define GIVE_WAY 8 /* experts: their reads keep a drive busy */
 
 /* Where all frames hold experts that are wanted later, the last of them [*end) lets its own go to one that is wanted now. */
@@ -171,9 +171,9 @@ static uint32_t place_of_later(struct ntx_stream *s, uint32_t layer, const uint3
     uint32_t f = NTX_NO_FRAME;
     while (f == NTX_NO_FRAME && *end > now + 1) {
         uint32_t later = --*end;
-        if (x->where[later] == MISSING)
+        if (x->where[later] == ABSENT)
             continue;
-        x->where[later] = MISSING;
+        x->where[later] = ABSENT;
         unpin(x, ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[later])));
         f = ntx__make_place(s, layer, ntx__bundle_of(x, layer, experts[now]), NTX_CACHE_WANTED);
     }
@@ -188,17 +188,17 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     uint32_t taken, added = 0, hits = 0, end = n;
     for (uint32_t i = 0; i < n; i++) { /* those first: none of them may be replaced for another */
         uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i]));
-        bool here = f != NTX_NO_FRAME && !x->frame[f].failed && !x->frame[f].given_up;
-        where[i] = !here ? MISSING : x->frame[f].pending ? COMING : HERE;
+        bool here = f != NTX_NO_FRAME && !x->frame[f].failed && !x->frame[f].cancelled;
+        where[i] = !here ? ABSENT : x->frame[f].pending ? LOADING : CACHED;
         if (here) {
             pin(x, f);
-            ntx__hasten(s, f);
+            ntx__promote_prefetch(s, f);
         }
     }
-    ntx__take_back(s, NTX__NO_LAYER);
+    ntx__cancel_prefetches(s, NTX__NO_LAYER);
     for (taken = 0; taken < n; taken++) {
         uint32_t bundle = ntx__bundle_of(x, layer, experts[taken]);
-        if (where[taken] == MISSING) {
+        if (where[taken] == ABSENT) {
             uint32_t held = ntx_cache_frame(x->cache, bundle); /* a failed one, or one that was given up, that is not settled yet */
             uint32_t f = held == NTX_NO_FRAME ? ntx__make_place(s, layer, bundle, NTX_CACHE_WANTED) : NTX_NO_FRAME;
             if (f == NTX_NO_FRAME && held == NTX_NO_FRAME && must && taken < GIVE_WAY)
@@ -209,22 +209,22 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
             add_place(x, added++, f, late[taken]);
             x->n_free -= NTX_EXPERT_PARTS; /* promised */
         }
-        hits += ntx__count_prefetched(s, layer, experts[taken], where[taken] == MISSING ? NTX_NO_FRAME : ntx_cache_frame(x->cache, bundle));
+        hits += ntx__count_prefetched(s, layer, experts[taken], where[taken] == ABSENT ? NTX_NO_FRAME : ntx_cache_frame(x->cache, bundle));
         ntx_cache_use(x->cache, bundle);
     }
     for (uint32_t i = taken; i < n; i++)
-        if (where[i] != MISSING)
+        if (where[i] != ABSENT)
             unpin(x, ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i])));
     x->n_free += added * NTX_EXPERT_PARTS;
     post_added(s, added);
     ntx_count(s->counters, NTX_C_comp_expert_hits, hits);
     ntx_count(s->counters, NTX_C_comp_expert_misses, taken - hits);
     for (uint32_t i = 0; i < taken; i++)
-        late[i] = where[i] != HERE;
+        late[i] = where[i] != CACHED;
     return taken;
 }
 
-void ntx__stream_chosen(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *times, uint32_t n, uint32_t of, const float *scores)
+void ntx__stream_routed(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *times, uint32_t n, uint32_t of, const float *scores)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     if (s->experts)
@@ -241,7 +241,7 @@ static _Atomic uint32_t *obstacle(struct ntx_stream *s, uint32_t layer, uint32_t
         if (i != NTX__NO_DEMAND && ntx__demand_state(atomic_load_explicit(&ntx__demand_of(s, i)->word, memory_order_acquire)) == NTX_FILLING)
             return &ntx__demand_of(s, i)->word;
     }
-    return &ntx__ask_of(s, 0)->tainted;
+    return &ntx__request_of(s, 0)->quarantined;
 }
 
 int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)

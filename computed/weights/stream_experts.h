@@ -16,7 +16,7 @@ struct ntx__frame {
     struct ntx__part part[NTX_EXPERT_PARTS];
     uint32_t pins, pending; /* wants that have it; parts with a demand. The cache holds it once for each pin, and once while any is pending */
     bool failed;   /* a part is missing, and will not come: to be dropped as soon as none is on its way */
-    bool given_up; /* nor may one that is on its way: nobody has it until all have ended */
+    bool cancelled; /* nor may one that is on its way: nobody has it until all have ended */
 };
 
 struct ntx__experts {
@@ -41,7 +41,7 @@ struct ntx__experts {
 
 static inline struct ntx_demand *ntx__demand_of(struct ntx_stream *s, uint32_t i) { return &s->r->demand[s->r->hdr->n_demands + i]; }
 static inline uint32_t ntx__number_of(const struct ntx_stream *s, uint32_t i) { return s->r->hdr->n_demands + i; }
-static inline struct ntx_ask *ntx__ask_of(struct ntx_stream *s, uint32_t i) { return &s->r->ask[s->r->hdr->n_demands + i]; }
+static inline struct ntx_read_request *ntx__request_of(struct ntx_stream *s, uint32_t i) { return &s->r->ask[s->r->hdr->n_demands + i]; }
 static inline uint32_t ntx__bundle_of(const struct ntx__experts *x, uint32_t layer, uint32_t expert) { return layer * x->chunks->n_expert + expert; }
 const struct ntx_chunk *ntx__bundle_chunk(const struct ntx__experts *x, uint32_t bundle, int part);
 
@@ -56,10 +56,10 @@ void ntx__release_demand(struct ntx_stream *s, uint32_t i);
 
 /* ---- stream_prefetch.c */
 void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i, uint32_t bytes); /* demand i has brought so many */
-void ntx__hasten(struct ntx_stream *s, uint32_t frame);    /* now somebody waits for it */
+void ntx__promote_prefetch(struct ntx_stream *s, uint32_t frame);    /* now somebody waits for it */
 /* Early reads of frames that nobody has pinned: what iod has not begun is not read, and what it has begun is given up. but_layer: of that layer's experts those stay that are predicted
  * and have been begun; NTX__NO_LAYER: none. */
-void ntx__take_back(struct ntx_stream *s, uint32_t but_layer);
+void ntx__cancel_prefetches(struct ntx_stream *s, uint32_t but_layer);
 /* A wanted expert, in `frame` or none, before it counts as used. True where it is there, or at least begun. */
 bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert, uint32_t frame);
 

@@ -24,7 +24,7 @@
 
 /* State of a group in its window: a demand's number, or */
 #define ABSENT UINT32_MAX
-#define HERE (UINT32_MAX - 1)
+#define CACHED (UINT32_MAX - 1)
 
 struct read { /* what a demand is for; n 0: nothing */
     uint32_t window, first, n;
@@ -49,7 +49,7 @@ struct ntx__groups {
 };
 
 static struct ntx_demand *demand_of(struct ntx_stream *s, uint32_t i) { return &s->r->demand[s->r->hdr->n_demands + i]; }
-static struct ntx_ask *ask_of(struct ntx_stream *s, uint32_t i) { return &s->r->ask[s->r->hdr->n_demands + i]; }
+static struct ntx_read_request *request_of(struct ntx_stream *s, uint32_t i) { return &s->r->ask[s->r->hdr->n_demands + i]; }
 
 /* ---- a layer's part that is on demand */
 
@@ -97,9 +97,9 @@ static void settle(struct ntx_stream *s, uint32_t i)
     if (!ntx__settled(w, ntx__own_gen(s, number_of(s, i))))
         return;
     if (!x->reads[i].done)
-        set_states(x, &x->reads[i], st == NTX_READY ? HERE : ABSENT);
+        set_states(x, &x->reads[i], st == NTX_READY ? CACHED : ABSENT);
     x->reads[i].done = true;
-    if (!atomic_load_explicit(&ask_of(s, i)->tainted, memory_order_acquire))
+    if (!atomic_load_explicit(&request_of(s, i)->quarantined, memory_order_acquire))
         free_read(s, i);
 }
 
@@ -110,11 +110,11 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     for (uint32_t i = 0; i < x->n_reads; i++) {
         struct ntx_demand *d = demand_of(s, i);
-        struct ntx_ask *a = ask_of(s, i);
+        struct ntx_read_request *a = request_of(s, i);
         while (x->reads[i].n && x->reads[i].window == window) {
             uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
-            bool tainted = atomic_load_explicit(&a->tainted, memory_order_acquire);
-            if (ntx_word_state(w) == NTX_POSTED && !tainted) {
+            bool quarantined = atomic_load_explicit(&a->quarantined, memory_order_acquire);
+            if (ntx_word_state(w) == NTX_POSTED && !quarantined) {
                 if (ntx__own_take_back(s, number_of(s, i))) {
                     set_states(x, &x->reads[i], ABSENT); /* the window stays this layer's where the pass fails before all is over */
                     x->reads[i].n = 0;
@@ -126,7 +126,7 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
             if (!x->reads[i].n)
                 break;
             bool done = x->reads[i].done;
-            int rc = ntx__stream_pause(s, done ? &a->tainted : &d->word, done ? 1 : w, &patience, "the end of a read for layer", x->layer[window]);
+            int rc = ntx__stream_pause(s, done ? &a->quarantined : &d->word, done ? 1 : w, &patience, "the end of a read for layer", x->layer[window]);
             if (rc)
                 return rc;
         }
@@ -154,14 +154,14 @@ static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t 
     const struct ntx_weight *w = groups_of(x, layer);
     const struct ntx_chunk *c = &x->chunks->list[w->chunk0];
     uint32_t i = free_demand(x), each = w->row_bytes;
-    struct ntx_ask *a = ask_of(s, i);
+    struct ntx_read_request *a = request_of(s, i);
     x->reads[i] = (struct read){.window = layer % x->n_windows, .first = first, .n = n};
     set_states(x, &x->reads[i], i);
     a->file = c->file;
     a->offset = c->offset + (uint64_t)(first + first_on_demand(s, layer)) * each;
     a->bytes = n * each;
     a->dest = place_of(x, layer, first);
-    atomic_store_explicit(&a->early, NTX_AWAITED, memory_order_relaxed);
+    atomic_store_explicit(&a->early, NTX_DEMAND_READ, memory_order_relaxed);
     ntx__own_post(s, number_of(s, i));
 }
 
@@ -201,7 +201,7 @@ static void post_list(struct ntx_stream *s, struct list *l, uint32_t reserve)
     ntx_count(s->counters, NTX_C_comp_ffn_between, between);
     if (!posted)
         return;
-    atomic_fetch_add_explicit(&s->r->orders->demand_posted, posted, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&s->r->control->demand_posted, posted, memory_order_seq_cst);
     ntx__stream_wake(s);
 }
 
@@ -275,7 +275,7 @@ int ntx__stream_prefetch_groups(struct ntx_weights *w, uint32_t layer, const uin
 static int wait_read(struct ntx_stream *s, uint32_t i)
 {
     struct ntx_demand *d = demand_of(s, i);
-    const struct ntx_ask *a = ask_of(s, i);
+    const struct ntx_read_request *a = request_of(s, i);
     uint32_t word = 0;
     int rc = ntx__stream_wait(s, &d->word, ntx__own_gen(s, number_of(s, i)), NTX_WAIT_NEURONS, a->offset, &word);
     if (rc)
@@ -300,7 +300,7 @@ static int wait_any(struct ntx_stream *s)
             return wait_read(s, i);
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     while (!x->n_free) {
-        int rc = ntx__stream_pause(s, &ask_of(s, 0)->tainted, 1, &patience, "a free demand for layer", x->wanted.layer);
+        int rc = ntx__stream_pause(s, &request_of(s, 0)->quarantined, 1, &patience, "a free demand for layer", x->wanted.layer);
         if (rc)
             return rc;
         for (uint32_t i = 0; i < x->n_reads; i++)
@@ -314,7 +314,7 @@ static int wait_group(struct ntx_stream *s, uint32_t window, uint32_t group)
 {
     uint32_t *state = &states(s->groups, window)[group];
     int rc = 0;
-    while (!rc && *state != HERE)
+    while (!rc && *state != CACHED)
         rc = *state == ABSENT ? wait_any(s) : wait_read(s, *state);
     return rc;
 }

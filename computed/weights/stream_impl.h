@@ -64,7 +64,7 @@ struct ntx_stream {
     uint64_t begun;                /* engine: the pass that was begun last, be it that it only waits for room */
     bool in_pass;
     _Atomic uint8_t *hold;         /* [n_sched] enum ntx__hold */
-    _Atomic uint8_t *tainted_host; /* [n_chunks] host chunks that a dead iod may still write to. Main thread: set before the word is FREE again */
+    _Atomic uint8_t *quarantined_host; /* [n_chunks] host chunks that a dead iod may still write to. Main thread: set before the word is FREE again */
     _Atomic uint64_t *taken_ns;    /* [n_sched] when it was acquired in this pass, for the trace */
     _Atomic int failed;            /* errno of this pass's failure, 0 none */
     _Atomic int aborted;           /* errno, by ntx_stream_abort */
@@ -165,7 +165,7 @@ void ntx__stream_free_late(struct ntx_stream *s);
 
 int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, struct ntx__experts **out);
 void ntx__experts_free(struct ntx__experts *x);
-void ntx__stream_chosen(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *times, uint32_t n, uint32_t of, const float *scores);
+void ntx__stream_routed(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *times, uint32_t n, uint32_t of, const float *scores);
 int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late);
 void ntx__stream_done(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);
 void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n);

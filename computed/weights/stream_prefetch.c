@@ -16,7 +16,7 @@ static uint32_t part_bytes(const struct ntx__experts *x, uint32_t frame, int par
 
 static bool is_early(struct ntx_stream *s, uint32_t demand)
 {
-    return atomic_load_explicit(&ntx__ask_of(s, demand)->early, memory_order_relaxed) != NTX_AWAITED;
+    return atomic_load_explicit(&ntx__request_of(s, demand)->early, memory_order_relaxed) != NTX_DEMAND_READ;
 }
 
 void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i, uint32_t bytes)
@@ -38,7 +38,7 @@ static bool count_part(struct ntx_stream *s, uint32_t frame, int part)
     return begun;
 }
 
-void ntx__hasten(struct ntx_stream *s, uint32_t frame)
+void ntx__promote_prefetch(struct ntx_stream *s, uint32_t frame)
 {
     struct ntx__experts *x = s->experts;
     uint32_t n = 0;
@@ -46,7 +46,7 @@ void ntx__hasten(struct ntx_stream *s, uint32_t frame)
         uint32_t i = x->frame[frame].part[p].demand;
         if (i == NTX__NO_DEMAND || !is_early(s, i))
             continue;
-        atomic_store_explicit(&ntx__ask_of(s, i)->early, NTX_AWAITED, memory_order_relaxed);
+        atomic_store_explicit(&ntx__request_of(s, i)->early, NTX_DEMAND_READ, memory_order_relaxed);
         n++;
     }
     if (n)
@@ -113,16 +113,16 @@ static bool still_predicted(struct ntx_stream *s, uint32_t layer, uint32_t frame
     return bundle / n == layer && x->predicted[bundle % n] && !x->frame[frame].failed && begun(s, &x->frame[frame]);
 }
 
-void ntx__take_back(struct ntx_stream *s, uint32_t but_layer)
+void ntx__cancel_prefetches(struct ntx_stream *s, uint32_t but_layer)
 {
     struct ntx__experts *x = s->experts;
     for (uint32_t i = 0; i < x->n_demands && x->n_free < x->n_demands; i++) {
         const uint32_t f = x->owner[i];
         if (f == NTX_NO_FRAME || x->frame[f].pins || !is_early(s, i) || still_predicted(s, but_layer, f) ||
-            atomic_load_explicit(&ntx__ask_of(s, i)->tainted, memory_order_acquire) /* after a death it is tainted before it is posted again */ || take_demand_back(s, i))
+            atomic_load_explicit(&ntx__request_of(s, i)->quarantined, memory_order_acquire) /* after a death it is tainted before it is posted again */ || take_demand_back(s, i))
             continue;
-        atomic_store_explicit(&ntx__ask_of(s, i)->early, NTX_GIVEN_UP, memory_order_relaxed);
-        x->frame[f].given_up = true;
+        atomic_store_explicit(&ntx__request_of(s, i)->early, NTX_CANCELLED, memory_order_relaxed);
+        x->frame[f].cancelled = true;
     }
 }
 
@@ -188,7 +188,7 @@ void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const u
     ntx__settle(s);
     s->experts->staged_layer = NTX__NO_LAYER;
     set_predicted(s, layer, experts, n);
-    ntx__take_back(s, layer);
+    ntx__cancel_prefetches(s, layer);
     if (s->experts->recall[layer] < LEAST_RECALL)
         return;
     uint32_t n_kept = keep(s->experts, layer, experts, n);
@@ -235,7 +235,7 @@ void ntx__stream_stage_experts(struct ntx_weights *w, uint32_t layer, const uint
     if (!x)
         return;
     ntx__settle(s);
-    ntx__take_back(s, NTX__NO_LAYER);
+    ntx__cancel_prefetches(s, NTX__NO_LAYER);
     x->predicted_layer = NTX__NO_LAYER;
     x->staged_layer = layer;
     x->staged = 0;

@@ -133,7 +133,7 @@ static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum n
         return (struct ntx_shape){o->m->pack[layer].added_bytes, o->m->pack[layer].n_groups, 1};
     struct ntx_shape s = ntx_shape_of(&o->m->hp, layer, t);
     if (ntx_is_low(t) && ntx_low_part_of(t) != NTX_REST)
-        *(ntx_low_part_of(t) == NTX_LOW ? &s.n_out : &s.n_in) = ntx_delta_rank(o->g, layer, (enum ntx_tensor)(t - ntx_low_part_of(t)));
+        *(ntx_low_part_of(t) == NTX_LOW ? &s.n_out : &s.n_in) = ntx_layer_delta_rank(o->g, layer, (enum ntx_tensor)(t - ntx_low_part_of(t)));
     if (t == NTX_T_down_high && o->m->pack && ntx_pack_adds(&o->m->pack[layer], NTX_PACK_DOWN)) /* the first one is in the groups */
         s.n_in = o->m->pack[layer].added[NTX_PACK_DOWN].rank;
     return s;
@@ -283,7 +283,7 @@ static int get_layer(struct opening *o, uint32_t layer)
     if (o->m->hp.by_state && !o->m->hp.head.n_taps)
         ntx__add_nextn(&o->m->hp, l);
     o->arch->layer(o->m, layer, l);
-    int rc = o->m->hp.by_state || o->m->hp.head.n_taps ? 0 : ntx_delta_steps(o->g, &o->m->delta, layer, l, o->err);
+    int rc = o->m->hp.by_state || o->m->hp.head.n_taps ? 0 : ntx_layer_delta_steps(o->g, &o->m->delta, layer, l, o->err);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < l->n_steps; i++) {
@@ -341,7 +341,7 @@ static bool is_unread(const struct opening *o, const char *name)
 {
     unsigned block;
     int n = 0, t = NTX_T_index_q;
-    if (!o->m->hp.index.head || sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block >= o->m->hp.n_layers || ntx_chooses(&o->m->hp, block))
+    if (!o->m->hp.index.head || sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block >= o->m->hp.n_layers || ntx_has_indexer(&o->m->hp, block))
         return false;
     while (t <= NTX_T_index_heads && strcmp(name + n, name_of(o->arch, (enum ntx_tensor)t)))
         t++;
@@ -398,7 +398,7 @@ static int get_layers(struct opening *o)
 {
     int rc = get_pack(o);
     if (!rc && !o->m->hp.by_state)
-        rc = ntx_delta_read(o->g, o->m->hp.n_layers, &o->m->delta, o->err);
+        rc = ntx_layer_delta_read(o->g, o->m->hp.n_layers, &o->m->delta, o->err);
     if (rc)
         return rc;
     o->m->layers = calloc(o->m->hp.n_layers, sizeof *o->m->layers);

@@ -2,7 +2,7 @@
  *
  *   keys.c      hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its file
  *   pieces.c    steps that most layers are made of
- *   pieces_latents.c pieces_delta.c pieces_streams.c   what several architectures have of attention over latents, of delta nets and of residual streams: keys, and steps
+ *   pieces_mla.c pieces_delta.c pieces_streams.c   what several architectures have of attention over latents, of delta nets and of residual streams: keys, and steps
  *   the others  an architecture each (and its cousins), or a kind of file that guesses: what its keys say, and what its layers do
  *
  * A new architecture is a file here and an entry of NTX_ARCHS; a tensor that no other has is one of tensors.h. */
@@ -52,8 +52,8 @@ struct ntx__arch {
 /* Keys that several of these have. */
 #define NTX__QWEN_DELTA " ssm.state_size=128 ssm.group_count=16 ssm.conv_kernel=4"
 #define NTX__QWEN_TURN " rope.dimension_count=64 rope.dimension_sections=11,11,10,0"
-#define NTX__LATENT "attention.kv_lora_rank=512 rope.dimension_count=64 "
-#define NTX__CHOICE(heads) " attention.indexer.head_count=" heads " attention.indexer.key_length=128 attention.indexer.top_k=2048"
+#define NTX__MLA "attention.kv_lora_rank=512 rope.dimension_count=64 "
+#define NTX__INDEXER(heads) " attention.indexer.head_count=" heads " attention.indexer.key_length=128 attention.indexer.top_k=2048"
 
 #define X(symbol, name) extern const struct ntx__arch ntx__arch_##symbol;
 NTX_ARCHS(X)
@@ -78,7 +78,7 @@ struct ntx__attention { /* what a layer's attention has beside q, k, v and o */
     enum ntx__presence qk_norm, qk_norm_all; /* of each head; of all at once, where there are no biases before */
     bool paired;     /* q, k and v are of the token's embedding and of the state that came with it, each normed; h is that state */
     bool unturned;   /* q and k are not rotated */
-    enum ntx_turn turn;
+    enum ntx_rotation turn;
     bool post_norm;  /* of what is added; the same of FFNs */
     bool gated;      /* q's matrix gives each head a gate of its output, too */
     bool head_gates; /* a matrix gives each head one number that gates its output */
@@ -99,13 +99,13 @@ void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *out);
 void ntx__add_kv_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
-struct ntx__latents { /* what attention over latents has beside these */
+struct ntx__mla { /* what attention over latents has beside these */
     bool gated;       /* each value that comes out has a gate, and each head a sink */
     bool unturned;    /* nothing is turned: rope_dim values of a key are of all heads all the same */
     bool keys_behind; /* of what positions are chosen by the last values are rotated, and it is not turned as a whole */
 };
 /* The same by latents (hp->kv_lora): adjacent pairs behind the part of a head that is not rotated are. To positions that are chosen, where hp->index says so. */
-void ntx__add_latent_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out, const struct ntx__latents *has);
+void ntx__add_mla_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out, const struct ntx__mla *has);
 /* h += out(gate(delta net of norm(h))): joined: its rates come of one matrix, and neighbouring heads share a key head. */
 void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *out, bool joined);
 /* The same of x, which is there, and into y; `sigmoid`: of the gate, not SiLU; and lengths of q and k are those of qwen4exp. */
@@ -114,7 +114,7 @@ void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *out, b
 void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *out);
 /* The same of x, which is there, and into y: of several residual streams. */
 void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *out, enum ntx_tensor a, float bound); /* bound: as RATES has it */
-void ntx__add_latents_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out, const struct ntx__latents *has);
+void ntx__add_mla_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out, const struct ntx__mla *has);
 void ntx__add_dense_alone(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
 /* Residual streams (pieces_streams.c): they become h's copies; x of them, by tensor `mix` and the two behind it, and then `norm`; y goes back into them; h is their mean, or, of the last layer, what they weigh together in the end. */
 void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l);
@@ -170,14 +170,14 @@ void *ntx__own(struct ntx__keys *k, size_t size);
 bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name);
 /* Where the first layer with experts (hp->n_dense) has their gates and ups in one matrix, all have. */
 void ntx__find_fused_experts(struct ntx__keys *k);
-/* Widths of attention over latents, and of what chooses its positions (pieces_latents.c). */
-int ntx__key_latents(struct ntx__keys *k);
-struct ntx__choice {
+/* Widths of attention over latents, and of what chooses its positions (pieces_mla.c). */
+int ntx__key_mla(struct ntx__keys *k);
+struct ntx__indexer {
     bool all;    /* each layer chooses, and no key says otherwise */
     bool fourth; /* where no key says which layers do: the first three and every fourth behind them; else all */
     enum ntx_rope_kind pairs;
 };
-int ntx__key_choice(struct ntx__keys *k, const struct ntx__choice *has);
+int ntx__key_indexer(struct ntx__keys *k, const struct ntx__indexer *has);
 /* How many residual streams there are (pieces_streams.c); the same, and how they are mixed with one another; a limit of gates that all layers have; a delta net's that forgets by the key (pieces_delta.c). */
 int ntx__key_stream_count(struct ntx__keys *k);
 int ntx__key_streams(struct ntx__keys *k);

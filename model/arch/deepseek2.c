@@ -47,7 +47,7 @@ static void find_score(struct ntx__keys *k)
 static void find_worth_of_groups(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
-    const bool biased = ntx__has(k, hp->n_dense, ntx_tensor_kinds[NTX_T_router_choice].name);
+    const bool biased = ntx__has(k, hp->n_dense, ntx_tensor_kinds[NTX_T_router_select].name);
     const bool v2 = k->arch == &ntx__arch_deepseek2 && hp->router.score == NTX_SCORE_SOFTMAX && !biased;
     k->hp->router.expert_groups_by_best = v2 && hp->router.n_expert_groups;
 }
@@ -57,7 +57,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc = ntx__key_nextn(k);
-    if (rc || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) || (rc = ntx__key_latents(k)) || (rc = scale_keys(k)))
+    if (rc || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) || (rc = ntx__key_mla(k)) || (rc = scale_keys(k)))
         return rc;
     find_score(k);
     if (!hp->n_expert)
@@ -75,13 +75,13 @@ static int choosing_keys(struct ntx__keys *k)
 {
     const bool each = k->arch == &ntx__arch_deepseek32;
     int rc = keys(k);
-    return rc ? rc : ntx__key_choice(k, &(struct ntx__choice){.all = each, .fourth = !each && k->hp->ctx_train >= 1u << 20, .pairs = each ? NTX_ROPE_NEOX : NTX_ROPE_NORM});
+    return rc ? rc : ntx__key_indexer(k, &(struct ntx__indexer){.all = each, .fourth = !each && k->hp->ctx_train >= 1u << 20, .pairs = each ? NTX_ROPE_NEOX : NTX_ROPE_NORM});
 }
 
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx__experts experts = {.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = m->hp.n_ff_shexp ? NTX__ALWAYS : NTX__NEVER};
-    ntx__add_latent_attention(&m->hp, l, out, &(struct ntx__latents){0});
+    ntx__add_mla_attention(&m->hp, l, out, &(struct ntx__mla){0});
     if (!m->hp.n_expert || l < m->hp.n_dense)
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
     else
@@ -95,11 +95,11 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 
 /* ---- models by name (model/arch.h) */
 
-#define WIDTHS_GLM5 NTX__LATENT "attention.q_lora_rank=2048 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1" NTX__CHOICE("32")
-#define WIDTHS_R1 NTX__LATENT "attention.q_lora_rank=1536 attention.key_length_mla=192 attention.value_length_mla=128"
+#define WIDTHS_GLM5 NTX__MLA "attention.q_lora_rank=2048 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1" NTX__INDEXER("32")
+#define WIDTHS_R1 NTX__MLA "attention.q_lora_rank=1536 attention.key_length_mla=192 attention.value_length_mla=128"
 static const struct ntx_known models_deepseek2[] = {
     {"deepseek-v2-lite", 27, 2048, 10944, 16, 1, 576, 102400, 163840, 64, 6, 1408,
-     "leading_dense_block_count=1 expert_shared_count=2 " NTX__LATENT "attention.key_length_mla=192 attention.value_length_mla=128", ""},
+     "leading_dense_block_count=1 expert_shared_count=2 " NTX__MLA "attention.key_length_mla=192 attention.value_length_mla=128", ""},
     {"deepseek-v2", 60, 5120, 12288, 128, 1, 576, 102400, 163840, 160, 6, 1536,
      "leading_dense_block_count=1 expert_shared_count=2 " WIDTHS_R1, ""},
     {"deepseek-v3", 61, 7168, 18432, 128, 1, 576, 129280, 163840, 256, 8, 2048,
@@ -109,12 +109,12 @@ static const struct ntx_known models_deepseek2[] = {
     {"kimi-k2", 61, 7168, 18432, 64, 1, 576, 163840, 131072, 384, 8, 2048,
      "leading_dense_block_count=1 expert_shared_count=1 " WIDTHS_R1, ""},
     {"glm-4.7-flash", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 64, 4, 1536,
-     "leading_dense_block_count=1 expert_shared_count=1 " NTX__LATENT "attention.q_lora_rank=768 attention.key_length_mla=256 attention.value_length_mla=256", ""},
+     "leading_dense_block_count=1 expert_shared_count=1 " NTX__MLA "attention.q_lora_rank=768 attention.key_length_mla=256 attention.value_length_mla=256", ""},
     {0},
 };
 static const struct ntx_known models_deepseek32[] = {
     {"deepseek-v3.2", 61, 7168, 18432, 128, 1, 576, 129280, 163840, 256, 8, 2048,
-     "leading_dense_block_count=3 expert_shared_count=1 " WIDTHS_R1 NTX__CHOICE("64"), ""},
+     "leading_dense_block_count=3 expert_shared_count=1 " WIDTHS_R1 NTX__INDEXER("64"), ""},
     {0},
 };
 static const struct ntx_known models_glm_dsa[] = {

@@ -1,4 +1,4 @@
-/* deepseek4.c: DeepSeek V4. Residual streams that are mixed anew before and behind attention and experts (computed/pass/streams.c). All heads share one K, which is V, too; a row
+/* deepseek4.c: DeepSeek V4. Residual streams that are mixed anew before and behind attention and experts (computed/pass/hyper_connections.c). All heads share one K, which is V, too; a row
  * sees a window of them, and K that stand for 4 positions each, of which it chooses by small keys that are made in the same way, or for 128 (computed/pass/forward_pool.c).
  * Since V is rotated with K, what was attended is rotated back. The first layers' experts follow from the token. Layers without such K turn by a base of their own, without YaRN;
  * where there is YaRN it scales no magnitudes. */
@@ -132,7 +132,7 @@ static void choose(const struct ntx_hparams *hp, uint32_t layer, struct ntx_laye
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_HADAMARD, NTX_BUF_Z, NTX_BUF_Z);
     s->heads = hp->index.heads;
     s->width = hp->index.head;
-    s = ntx_layer_add(l, NTX_OP_CHOOSE, NTX_BUF_NONE, NTX_BUF_Z);
+    s = ntx_layer_add(l, NTX_OP_INDEX_TOPK, NTX_BUF_NONE, NTX_BUF_Z);
     s->in[1] = NTX_BUF_A;
     s->heads = hp->index.heads;
     s->width = hp->index.head;
@@ -149,7 +149,7 @@ static void products_of_x(const struct ntx_hparams *hp, uint32_t layer, struct n
         ntx__add_product(l, NTX_BUF_POOL, NTX_BUF_X, NTX_T_pool);
         ntx__add_product(l, NTX_BUF_POOL_GATE, NTX_BUF_X, NTX_T_pool_gate);
     }
-    if (ntx_chooses(hp, layer)) {
+    if (ntx_has_indexer(hp, layer)) {
         ntx__add_product(l, NTX_BUF_KEYS, NTX_BUF_X, NTX_T_key_pool);
         ntx__add_product(l, NTX_BUF_KEYS_GATE, NTX_BUF_X, NTX_T_key_pool_gate);
         ntx__add_product(l, NTX_BUF_A, NTX_BUF_X, NTX_T_index_heads);
@@ -164,11 +164,11 @@ static void add_k_and_q(const struct ntx_hparams *hp, uint32_t layer, struct ntx
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K);
     ntx_step_takes(ntx__add_norm(l, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW, 1, hp->q_lora), NTX_T_q_a_norm, false);
     ntx__add_product(l, NTX_BUF_Q, NTX_BUF_Q_LOW, NTX_T_q_b);
-    if (ntx_chooses(hp, layer))
+    if (ntx_has_indexer(hp, layer))
         ntx__add_product(l, NTX_BUF_Z, NTX_BUF_Q_LOW, NTX_T_index_q);
     if (hp->pool[layer])
         pool(hp, layer, l, false);
-    if (ntx_chooses(hp, layer))
+    if (ntx_has_indexer(hp, layer))
         pool(hp, layer, l, true);
     ntx__add_norm(l, NTX_BUF_Q, NTX_BUF_Q, hp->n_head, hp->head_k);
     rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_Q, hp->n_head, hp->head_k);
@@ -180,7 +180,7 @@ static void attend(const struct ntx_hparams *hp, uint32_t layer, struct ntx_laye
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->window = hp->window;
     s->every = hp->pool[layer];
-    s->chosen = ntx_chooses(hp, layer);
+    s->chosen = ntx_has_indexer(hp, layer);
     s->scale = 1.0f / sqrtf((float)hp->head_k);
     s->width = hp->n_head * hp->head_v;
     ntx_step_takes(s, NTX_T_sinks, false);
@@ -203,7 +203,7 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     ntx__streams_enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
     products_of_x(hp, at, l);
     add_k_and_q(hp, at, l);
-    if (ntx_chooses(hp, at))
+    if (ntx_has_indexer(hp, at))
         choose(hp, at, l);
     attend(hp, at, l);
     ntx__streams_leave(hp, l);

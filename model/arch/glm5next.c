@@ -1,5 +1,5 @@
 /* glm5next.c: GLM-5.3-Flash: delta nets that forget by the key (KDA) beside attention over latents that turns nothing, to positions that are chosen some at a time; residual
- * streams that are mixed anew before and behind attention and FFNs (computed/pass/streams.c), and whose mean is what comes out; the first layers dense, then experts, of which a
+ * streams that are mixed anew before and behind attention and FFNs (computed/pass/hyper_connections.c), and whose mean is what comes out; the first layers dense, then experts, of which a
  * row's are chosen by a sigmoid with a bias for the choice, and some more that every row goes through, with limits of gates. Next-token blocks may follow. */
 #include <errno.h>
 #include <math.h>
@@ -70,7 +70,7 @@ static int attention_keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     float eps;
     int rc;
-    if ((rc = ntx__key_recurrent_kv(k)) || (rc = ntx__key_kda(k)) || (rc = bound_key(k)) || (rc = ntx__key_latents(k)) || (rc = ntx__key_f32(k, "attention.layer_norm_epsilon", NAN, 0, 1, &eps)))
+    if ((rc = ntx__key_recurrent_kv(k)) || (rc = ntx__key_kda(k)) || (rc = bound_key(k)) || (rc = ntx__key_mla(k)) || (rc = ntx__key_f32(k, "attention.layer_norm_epsilon", NAN, 0, 1, &eps)))
         return rc;
     if (hp->rope_dim)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: only 0 is supported with a %s model", ntx__key_of(k, "rope.dimension_count"), hp->rope_dim, k->name);
@@ -107,7 +107,7 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     if (ntx_is_recurrent(hp, at))
         ntx__add_kda_alone(hp, l, NTX_T_delta_a, own ? own->bound : 0);
     else
-        ntx__add_latents_alone(hp, at, l, &(struct ntx__latents){.unturned = true});
+        ntx__add_mla_alone(hp, at, l, &(struct ntx__mla){.unturned = true});
     ntx__streams_leave(hp, l);
     ntx__streams_enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
     if (at < hp->n_dense)
@@ -124,7 +124,7 @@ static const struct ntx_known models[] = {
     {"glm-5.3-flash", 45, 4096, 12288, 64, 0, 512, 154880, 1048576, 288, 8, 2048,
      "attention.head_count_kv=0x3,1 attention.layer_norm_epsilon=0.000001 ssm.conv_kernel=4 kda.head_dim=128 kda.gate_lower_bound=-5.0 attention.kv_lora_rank=512 rope.dimension_count=0 "
      "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1 attention.indexer.kpool=16 "
-     "attention.indexer.kpool_select_tail=true swiglu_clamp_exp=10.0 hyper_connection.count=4 hyper_connection.sinkhorn_iterations=20 hyper_connection.epsilon=0.000001" NTX__CHOICE("32"), ""},
+     "attention.indexer.kpool_select_tail=true swiglu_clamp_exp=10.0 hyper_connection.count=4 hyper_connection.sinkhorn_iterations=20 hyper_connection.epsilon=0.000001" NTX__INDEXER("32"), ""},
     {0},
 };
 

@@ -1,5 +1,5 @@
 /* hyv4.c: Hy 4: attention over latents, with a sink of each head and a gate of each value that comes out, to all positions or to some that are chosen; residual streams of
- * which each gets what comes out, weighed, and which are not mixed with one another (computed/pass/streams.c); the first layers dense, then experts, of which a row's are chosen by a
+ * which each gets what comes out, weighed, and which are not mixed with one another (computed/pass/hyper_connections.c); the first layers dense, then experts, of which a row's are chosen by a
  * sigmoid with a bias for the choice, with limits of gates, and some more that every row goes through. Rotated pairs are neighbours, as llama.cpp, vLLM and MLX have them;
  * transformers 5.23 turns halves. */
 #include <errno.h>
@@ -22,7 +22,7 @@ static int stream_keys(struct ntx__keys *k)
 }
 
 /* Keys that positions are chosen by are in the file where any are. */
-static int choice_keys(struct ntx__keys *k)
+static int indexer_keys(struct ntx__keys *k)
 {
     uint32_t most;
     int rc = ntx__key_u32(k, "attention.indexer.top_k", 0, 0, UINT32_MAX, &most);
@@ -30,7 +30,7 @@ static int choice_keys(struct ntx__keys *k)
         return rc;
     if (!ntx_gguf_find(k->g, ntx__key_of(k, "attention.indexer.types")))
         return ntx_err_set(k->err, -EINVAL, "key '%s' is missing: which layers choose positions", k->key);
-    return ntx__key_choice(k, &(struct ntx__choice){.pairs = NTX_ROPE_NORM});
+    return ntx__key_indexer(k, &(struct ntx__indexer){.pairs = NTX_ROPE_NORM});
 }
 
 static int keys(struct ntx__keys *k)
@@ -38,7 +38,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc;
-    if ((rc = ntx__key_latents(k)) || (rc = stream_keys(k)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
+    if ((rc = ntx__key_mla(k)) || (rc = stream_keys(k)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
         (rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX_MAX(1u, NTX__MAX_WIDTH / hp->n_ff_exp), &shared)) || (rc = ntx__key_limit(k, "swiglu_clamp_exp", 0, &hp->limit)))
         return rc;
     if (hp->kv_joined || !hp->q_lora)
@@ -47,7 +47,7 @@ static int keys(struct ntx__keys *k)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model with scaled rotation is not supported", ntx__key_of(k, "rope.scaling.type"), k->name);
     hp->n_ff_shexp = shared * hp->n_ff_exp;
     hp->score_scale = 1.0f / sqrtf((float)hp->head_k);
-    return choice_keys(k);
+    return indexer_keys(k);
 }
 
 /* Each stream stays as it is, and takes something. */
@@ -66,7 +66,7 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     if (!at)
         ntx__streams_begin(hp, l);
     ntx__streams_enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
-    ntx__add_latents_alone(hp, at, l, &(struct ntx__latents){.gated = true, .keys_behind = true});
+    ntx__add_mla_alone(hp, at, l, &(struct ntx__mla){.gated = true, .keys_behind = true});
     ntx__streams_leave(hp, l);
     ntx__streams_enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
     if (at < hp->n_dense)
@@ -83,8 +83,8 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 static const struct ntx_known models[] = {
     /* transformers' defaults */
     {"hy-4", 34, 2816, 6912, 32, 1, 576, 120832, 262144, 256, 8, 768,
-     NTX__LATENT "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=1 expert_shared_count=1 swiglu_clamp_exp=10.0 hyper_connection.count=4 "
-     "hyper_connection.magnitude=2.0 hyper_connection.epsilon=0.000001 attention.indexer.types=1x2,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1" NTX__CHOICE("16"), ""},
+     NTX__MLA "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=1 expert_shared_count=1 swiglu_clamp_exp=10.0 hyper_connection.count=4 "
+     "hyper_connection.magnitude=2.0 hyper_connection.epsilon=0.000001 attention.indexer.types=1x2,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1" NTX__INDEXER("16"), ""},
     {0},
 };
 

@@ -11,7 +11,7 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc;
-    if ((rc = ntx__key_recurrent_kv(k)) || (rc = ntx__key_kda(k)) || (rc = ntx__key_latents(k)) ||
+    if ((rc = ntx__key_recurrent_kv(k)) || (rc = ntx__key_kda(k)) || (rc = ntx__key_mla(k)) ||
         (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
         (rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX_MAX(1u, NTX__MAX_WIDTH / hp->n_ff_exp), &shared)))
         return rc;
@@ -30,7 +30,7 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     if (ntx_is_recurrent(&m->hp, l))
         ntx__add_kda(&m->hp, out);
     else
-        ntx__add_latent_attention(&m->hp, l, out, &(struct ntx__latents){.unturned = true});
+        ntx__add_mla_attention(&m->hp, l, out, &(struct ntx__mla){.unturned = true});
     if (l < m->hp.n_dense)
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
     else
@@ -41,7 +41,7 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 
 static const struct ntx_known models[] = {
     {"kimi-linear-48b-a3b", 27, 2304, 9216, 32, 0, 576, 163840, 1048576, 256, 8, 1024,
-     "attention.head_count_kv=0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x2,1 ssm.conv_kernel=4 kda.head_dim=128 leading_dense_block_count=1 expert_shared_count=1 " NTX__LATENT
+     "attention.head_count_kv=0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x2,1 ssm.conv_kernel=4 kda.head_dim=128 leading_dense_block_count=1 expert_shared_count=1 " NTX__MLA
      "attention.key_length_mla=192 attention.value_length_mla=128", ""},
     {0},
 };

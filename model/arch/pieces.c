@@ -203,8 +203,8 @@ static void add_groups(const struct ntx_model *m, uint32_t at, struct ntx_layer 
         ntx__add_product(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
     s = ntx_layer_add(l, NTX_OP_GROUPS, NTX_BUF_Y, NTX_BUF_X);
     s->hidden.act = (uint8_t)act;
-    s->scale = thin_up ? ntx_delta_scale(&m->delta, 0, up->rank) : 1;
-    s->offset = ntx_delta_behind(thin_up ? up->rank : 0);
+    s->scale = thin_up ? ntx_layer_delta_scale(&m->delta, 0, up->rank) : 1;
+    s->offset = ntx_layer_delta_behind(thin_up ? up->rank : 0);
     s->width = ntx_pack_adds(p, NTX_PACK_DOWN) ? down->rank : 0;
     ntx__takes(s, NTX_T_gate, p->adds || ntx_pack_has_gate(p) ? NTX__NEVER : NTX__ALWAYS);
     if (p->added_bytes)
@@ -212,10 +212,10 @@ static void add_groups(const struct ntx_model *m, uint32_t at, struct ntx_layer 
     ntx_step_takes(s, NTX_T_groups, false);
     if (ntx_pack_adds(p, NTX_PACK_DOWN)) {
         const uint32_t from = s->offset;
-        s = ntx_layer_add(l, NTX_OP_PLUS, NTX_BUF_Y, NTX_BUF_LOW);
+        s = ntx_layer_add(l, NTX_OP_LORA, NTX_BUF_Y, NTX_BUF_LOW);
         s->from = from;
         s->width = down->rank;
-        s->scale = thin_down ? ntx_delta_scale(&m->delta, 0, down->rank) : 1;
+        s->scale = thin_down ? ntx_layer_delta_scale(&m->delta, 0, down->rank) : 1;
         if (thin_down)
             ntx_step_takes(s, NTX_T_down_high, false);
     }
@@ -346,7 +346,7 @@ void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, cons
     s->router = m->hp.router;
     ntx__takes(s, NTX_T_router, NTX__ALWAYS);
     ntx__takes(s, NTX_T_router_bias, has->biases);
-    ntx__takes(s, NTX_T_router_choice, has->choice);
+    ntx__takes(s, NTX_T_router_select, has->choice);
     ntx__takes(s, NTX_T_token_experts, has->numbered);
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
     s->hidden.act = s->shared.act = (uint8_t)has->act;

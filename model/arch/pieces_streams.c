@@ -1,4 +1,4 @@
-/* pieces_streams.c: residual streams that are mixed anew before and behind attention and FFNs (computed/pass/streams.c): their keys, and their steps. */
+/* pieces_streams.c: residual streams that are mixed anew before and behind attention and FFNs (computed/pass/hyper_connections.c): their keys, and their steps. */
 #include <errno.h>
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* qwen4exp.c: Qwen3.8-Flash-Next (transformers' qwen4_exp): three of four layers are gated delta nets, the others attention with a gate of its output to blocks of positions
- * that are chosen by small keys; four residual streams, of which each value goes in as two small products of all of them say (computed/pass/streams.c); experts of which one,
+ * that are chosen by small keys; four residual streams, of which each value goes in as two small products of all of them say (computed/pass/hyper_connections.c); experts of which one,
  * weighed by a gate, takes every row. One layer adds what follows from the last tokens together, by entries of a large table (computed/pass/grams.c).
  *
  * The last layer mixes the streams once more, which is the output's norm, too. Rotation is for texts, pictures and their places at once, as in qwen35.c. */
@@ -209,7 +209,7 @@ static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_b
 /* Which blocks: by queries in POOL, and a key of each position in KEYS, which are normed and rotated as means. */
 static void choose(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
-    struct ntx_step *s = step(l, NTX_OP_CHOOSE, NTX_BUF_NONE, NTX_BUF_POOL, hp->index.heads, hp->index.head);
+    struct ntx_step *s = step(l, NTX_OP_INDEX_TOPK, NTX_BUF_NONE, NTX_BUF_POOL, hp->index.heads, hp->index.head);
     s->most = hp->index.most;
     s->every = hp->index.every;
     s->keys = s->mean = true;
@@ -276,7 +276,7 @@ static const struct ntx_known models[] = {
     {"qwen3.8-flash-next", 48, 2560, 0, 16, 2, 256, 248320, 262144, 512, 10, 384,
      "expert_shared_feed_forward_length=384 ssm.time_step_rank=32 ssm.inner_size=4096 hyper_connection.count=4 hyper_connection.low_rank=320 attention.compress_ratios=0x3,16 "
      "ple.layers=1, ple.ngram_size=3 ple.heads_per_ngram=8 ple.conv_kernel=4 ple.eos_token_id=0 embedding_length_per_layer_input=160 ple.layer_multipliers=1,3,5, ple.head_offsets=0x15,300000045 "
-     "ple.head_vocab_sizes=20000003x16" NTX__CHOICE("16") NTX__QWEN_DELTA NTX__QWEN_TURN, ""},
+     "ple.head_vocab_sizes=20000003x16" NTX__INDEXER("16") NTX__QWEN_DELTA NTX__QWEN_TURN, ""},
     {0},
 };
 

@@ -89,9 +89,9 @@ uint32_t ntx_step_end(const struct ntx_hparams *hp, uint32_t layer, const struct
 static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx_step *s, enum ntx_buf b)
 {
     bool hidden = b == NTX_BUF_GATE || b == NTX_BUF_UP;
-    if (b == NTX_BUF_PLUS)
-        return s->op == NTX_OP_PLUS && s->n_weights ? ntx_width(&m->hp, (uint32_t)(l - m->layers), (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out) : 0;
-    if (s->op == NTX_OP_PLUS)
+    if (b == NTX_BUF_LORA)
+        return s->op == NTX_OP_LORA && s->n_weights ? ntx_width(&m->hp, (uint32_t)(l - m->layers), (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out) : 0;
+    if (s->op == NTX_OP_LORA)
         return 0; /* it is there already */
     if (s->out == b || (ntx_op_kinds[s->op].does & NTX_DOES_BOTH && s->in[1] == b))
         return ntx_step_end(&m->hp, (uint32_t)(l - m->layers), s);

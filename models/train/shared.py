@@ -9,7 +9,7 @@ matrices are what the singular values leave of the differences. First each layer
 time), then the whole: the text's loss, the teacher's distribution, and its states after each layer, whose weight falls to zero.
   shared.py ../../models/demo.gguf --dir shared --tok ../../models/tokenizer.json --name demo-shared --out ../../models/demo-shared.gguf
 
-writes what DIR has, in the form of model/delta.h: matrices F16, the thin ones, too.
+writes what DIR has, in the form of model/layer_delta.h: matrices F16, the thin ones, too.
 
 Schedule, resumption and log are train.py's; the clock is the processor's. --bases 0: the thin matrices alone, to see what the base is worth."""
 import argparse

@@ -1,5 +1,5 @@
 /* body.c: the bodies of HTTP requests under libFuzzer, in every API: the first byte picks it. A body is refused with a reason, or all that it asks for is within bounds. */
-#include "client/gateway/ask.h"
+#include "client/gateway/api_request.h"
 #include "client/gateway/json_memory.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -11,15 +11,15 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-static void check_message(const struct ntx_ask_message *m)
+static void check_message(const struct ntx_api_request_message *m)
 {
     MUST(!strcmp(m->role, "system") || !strcmp(m->role, "user") || !strcmp(m->role, "tool") || !strcmp(m->role, "assistant"));
     MUST(m->text && !m->text[m->len]);
 }
 
-static void check(const struct ntx_ask *a)
+static void check(const struct ntx_read_request *a)
 {
-    MUST(ntx_ask_choices(a) >= 1 && ntx_ask_choices(a) <= NTX_ASK_CHOICES);
+    MUST(ntx_api_request_choices(a) >= 1 && ntx_api_request_choices(a) <= NTX_API_REQUEST_CHOICES);
     MUST(a->n_messages ? !a->n_prompts : a->n_prompts >= 1);
     for (size_t i = 0; i < a->n_messages; i++)
         check_message(&a->messages[i]);
@@ -33,20 +33,20 @@ static void check(const struct ntx_ask *a)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct ntx_ask *a = NULL;
+    struct ntx_read_request *a = NULL;
     struct ntx_fault f = {0};
     if (!size)
         return 0;
-    int rc = ntx_ask_read(data[0] % NTX_N_APIS, (const char *)data + 1, size - 1, &a, &f);
+    int rc = ntx_api_request_read(data[0] % NTX_N_APIS, (const char *)data + 1, size - 1, &a, &f);
     MUST(rc ? f.kind && f.text[0] && ntx_fault_info(f.kind)->status >= 400 : a != NULL);
     if (!rc) {
         json_t *names = json_pack("[s, s, s]", "enable_thinking", "reasoning_effort", "x");
         check(a);
-        MUST(!ntx_ask_think(a, size % 2 ? names : NULL));
+        MUST(!ntx_api_request_think(a, size % 2 ? names : NULL));
         MUST(strlen(a->ignored.text) < sizeof a->ignored.text && !a->ignored.n == !a->ignored.text[0]);
         json_decref(names);
         json_decref(ntx_ignored_json(&a->ignored));
-        ntx_ask_free(a);
+        ntx_api_request_free(a);
     }
     return 0;
 }

@@ -1,7 +1,7 @@
 /* guess.c: files that guess: an index, or a script, read and then looked in. What is taken gives trees that are well formed, of tokens that there are. */
 #include "common/err.h"
-#include "computed/draft/guess_index.h"
-#include "computed/draft/guesser_impl.h"
+#include "computed/draft/draft_index.h"
+#include "computed/draft/drafter_file_impl.h"
 #include "tests/fuzz/fuzz.h"
 
 #define VOCAB 50u
@@ -18,7 +18,7 @@ static void seed_index(void)
     for (int i = 0; i < 64; i++)
         tokens[i] = i % 23 ? i * i % 9 : -1;
     FILE *f = open_memstream(&bytes, &n);
-    MUST(f && !ntx_guess_index_write(f, tokens, 64, VOCAB, DIGEST, &err) && !fclose(f));
+    MUST(f && !ntx_draft_index_write(f, tokens, 64, VOCAB, DIGEST, &err) && !fclose(f));
     fuzz_seed("index", bytes, n);
     free(bytes);
 }
@@ -35,8 +35,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct ntx_guess guess[NTX_DRAFTER_NODES];
-    const struct ntx_guesser_ops *ops = size && data[0] == 'N' ? &ntx__guess_index : &ntx__guess_script;
+    static struct ntx_draft_node guess[NTX_DRAFTER_NODES];
+    const struct ntx_drafter_file_ops *ops = size && data[0] == 'N' ? &ntx__draft_index : &ntx__draft_script;
     const int32_t text[] = {4, 0, 1, 4, 0, 7};
     struct ntx_err err = {0};
     uint8_t *bytes = malloc(size + 1);
@@ -50,8 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     for (uint32_t n = 1; n <= 6; n++) {
-        const struct ntx_guesser_text t = {text, n, n / 2, VOCAB};
-        guess[0] = (struct ntx_guess){text[n - 1], 0, 1};
+        const struct ntx_drafter_file_text t = {text, n, n / 2, VOCAB};
+        guess[0] = (struct ntx_draft_node){text[n - 1], 0, 1};
         uint32_t k = ops->tree(self, &t, guess);
         MUST(k >= 1 && k <= NTX_DRAFTER_NODES);
         for (uint32_t i = 1; i < k; i++)

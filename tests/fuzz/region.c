@@ -58,7 +58,7 @@ static void take_up(uint8_t *to)
 
 static void seed_tables(void)
 {
-    const void *const at[] = {&right.hdr->n_chunks, right.chunks, right.sched, (void *)right.state, right.desc, (void *)right.taint, right.pass_map, right.demand, right.board.probe,
+    const void *const at[] = {&right.hdr->n_chunks, right.chunks, right.sched, (void *)right.state, right.desc, (void *)right.quarantine, right.pass_map, right.demand, right.board.probe,
                               right.ask, &((struct ntx_board_hdr *)right.board.part.at)->n_probes};
     for (unsigned i = 0; i < sizeof at / sizeof *at; i++) {
         uint32_t w = in_image(at[i]) / 4;
@@ -72,19 +72,19 @@ static void seed_tables(void)
 /* A demand for the arena, posted: 4 bytes each of word, offset, bytes, dest, early, as iod finds them when it begins. */
 static void seed_bundle(uint8_t early)
 {
-    const struct ntx_ask *a = &right.ask[2];
+    const struct ntx_read_request *a = &right.ask[2];
     const struct {
         const void *at;
         uint32_t value;
     } set[] = {{&right.demand[2], ntx_word(0, NTX_POSTED)}, {&a->offset, 5000}, {&a->bytes, 6000}, {&a->dest, (uint32_t)right.hdr->off_arena},
-               {(const void *)&a->early, early}, {(const void *)&right.orders->demand_posted, 1}, {(uint8_t *)right.pass_map + 8, 2}};
+               {(const void *)&a->early, early}, {(const void *)&right.control->demand_posted, 1}, {(uint8_t *)right.pass_map + 8, 2}};
     uint8_t seed[8 * sizeof set / sizeof *set] = {0};
     for (unsigned i = 0; i < sizeof set / sizeof *set; i++) {
         const uint32_t at = in_image(set[i].at) / 4;
         const uint8_t change[8] = {(uint8_t)at, (uint8_t)(at >> 8), (uint8_t)(at >> 16), 2, (uint8_t)set[i].value, (uint8_t)(set[i].value >> 8), (uint8_t)(set[i].value >> 16), (uint8_t)(set[i].value >> 24)};
         memcpy(seed + 8 * i, change, 8);
     }
-    static const char *const names[] = {[NTX_AWAITED] = "bundle", [NTX_EARLY] = "early", [NTX_GIVEN_UP] = "given_up"};
+    static const char *const names[] = {[NTX_DEMAND_READ] = "bundle", [NTX_PREFETCH_READ] = "early", [NTX_CANCELLED] = "given_up"};
     fuzz_seed(names[early], seed, sizeof seed);
 }
 
@@ -101,9 +101,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     if (!fuzz_seed_dir())
         return 0;
     seed_tables();
-    seed_bundle(NTX_AWAITED);
-    seed_bundle(NTX_EARLY);
-    seed_bundle(NTX_GIVEN_UP);
+    seed_bundle(NTX_DEMAND_READ);
+    seed_bundle(NTX_PREFETCH_READ);
+    seed_bundle(NTX_CANCELLED);
     exit(0);
 }
 

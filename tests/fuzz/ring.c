@@ -186,7 +186,7 @@ static void fuzz_ring(const uint8_t *data, size_t size)
     MUST(!ntx_stream_host_failure(s, text, sizeof text) || text[0]);
     w->ops->end(w);
     ntx_stream_iod_died(s);
-    ntx_stream_untaint(s);
+    ntx_stream_end_quarantine(s);
     MUST(ntx_stream_host_ready(s) <= r.hdr->bytes);
     fuzz_successor(s, &r);
     for (uint64_t pass = 1; pass < 4; pass++) { /* that a chunk of the first one failed or was left out can be true; then all is well */

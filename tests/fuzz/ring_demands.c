@@ -144,7 +144,7 @@ static void answer(uint32_t i, uint8_t how)
         ntx_stream_iod_died(now.s);
         break;
     default:
-        ntx_stream_untaint(now.s);
+        ntx_stream_end_quarantine(now.s);
     }
 }
 
@@ -166,7 +166,7 @@ static void check_posted(void)
 {
     const struct ntx_region_hdr *h = now.t->r.hdr;
     for (uint32_t i = 0; i < ROWS + DEMANDS && !now.forged; i++) {
-        const struct ntx_ask *a = &now.t->r.ask[i];
+        const struct ntx_read_request *a = &now.t->r.ask[i];
         if (ntx_word_state(now.t->r.demand[i].word) != NTX_POSTED)
             continue;
         MUST(a->bytes && a->file < h->n_files && a->offset < h->file_bytes[a->file] && a->bytes <= h->file_bytes[a->file] - a->offset);
@@ -318,7 +318,7 @@ static void recover(void)
     uint8_t out[4][ENTRY], late[EXPERTS] = {0};
     struct ntx_weights *w = now.w;
     ntx_stream_iod_died(now.s);
-    ntx_stream_untaint(now.s);
+    ntx_stream_end_quarantine(now.s);
     fuzz_successor(now.s, &now.t->r);
     MUST(!w->ops->begin(w, now.pass + 1)); /* the one before may have been cancelled */
     w->ops->end(w);                        /* so much was wanted outside of passes, too */

@@ -5,7 +5,7 @@
 #include <nettle/umac.h>
 
 #include "common/util.h"
-#include "computed/engine/shelf.h"
+#include "computed/engine/prefix_store.h"
 #include "tests/fuzz/fuzz.h"
 
 #define DIR "shelf" /* in the folder that run.sh made */
@@ -40,12 +40,12 @@ static int compare(void *ctx, void *at, size_t bytes)
     return 0;
 }
 
-static struct ntx_shelf *open_shelf(const struct world *w)
+static struct ntx_prefix_store *open_prefix_store(const struct world *w)
 {
-    const struct ntx_shelf_config c = {.dir = DIR, .most = 1 << 20, .of = "the very model", .whole = ntx_kv_pool_marks(w->pool), .block_cost = 1, .token_cost = 0.001};
-    struct ntx_shelf *s = NULL;
+    const struct ntx_prefix_store_config c = {.dir = DIR, .most = 1 << 20, .of = "the very model", .whole = ntx_kv_pool_snapshots(w->pool), .block_cost = 1, .token_cost = 0.001};
+    struct ntx_prefix_store *s = NULL;
     struct ntx_err err = {0};
-    MUST(!ntx_shelf_open(&c, &s, &err));
+    MUST(!ntx_prefix_store_open(&c, &s, &err));
     return s;
 }
 
@@ -62,7 +62,7 @@ static void make(struct world *w, bool recurrent)
 {
     const struct ntx_kv_shape shape = {.blocks = BLOCKS, .states = recurrent ? 4 : 0};
     struct pattern p = {0}, q = {0};
-    struct ntx_kv_mark *mark = NULL;
+    struct ntx_kv_snapshot *mark = NULL;
     struct ntx_err err = {0};
     uint32_t file, n;
     w->hp = (struct ntx_hparams){.n_layers = 2, .n_head_kv = 1, .head_k = 4, .head_v = 4};
@@ -72,17 +72,17 @@ static void make(struct world *w, bool recurrent)
     }
     MUST(!ntx_kv_pool_new(&w->hp, NTX_KV_F16, &shape, &w->pool, &err));
     struct ntx_kv_seq *kv = sequence(w, TEXT);
-    struct ntx_shelf *s = open_shelf(w);
+    struct ntx_prefix_store *s = open_prefix_store(w);
     MUST(kv && !ntx_kv_each_part(kv, TEXT, true, fill, &p));
     ntx_kv_restored(kv, TEXT);
-    MUST(!recurrent || (!ntx_kv_mark_blank(w->pool, MARKED, true, &mark) && !ntx_kv_mark_each_part(mark, true, fill, &q)));
-    MUST(!ntx_shelf_write(s, 7, ids, TEXT, kv, &mark, recurrent) && ntx_shelf_find(s, 7, ids, TEXT, true, &file, &n) == TEXT);
-    MUST(ntx_shelf_find(s, 7, ids, TEXT - 1, true, &file, &n) == (recurrent ? MARKED : 0));
-    ntx_kv_mark_free(mark);
+    MUST(!recurrent || (!ntx_kv_snapshot_blank(w->pool, MARKED, true, &mark) && !ntx_kv_snapshot_each_part(mark, true, fill, &q)));
+    MUST(!ntx_prefix_store_write(s, 7, ids, TEXT, kv, &mark, recurrent) && ntx_prefix_store_find(s, 7, ids, TEXT, true, &file, &n) == TEXT);
+    MUST(ntx_prefix_store_find(s, 7, ids, TEXT - 1, true, &file, &n) == (recurrent ? MARKED : 0));
+    ntx_kv_snapshot_free(mark);
     ntx_kv_seq_free(kv);
-    ntx_shelf_free(s);
+    ntx_prefix_store_free(s);
     FILE *f = popen("cat " DIR "/*.prefix && rm " DIR "/*.prefix", "r");
-    MUST(f && (w->bytes = fread(w->file, 1, MOST, f)) > sizeof(struct ntx_shelf_head) && w->bytes < MOST && !pclose(f));
+    MUST(f && (w->bytes = fread(w->file, 1, MOST, f)) > sizeof(struct ntx_prefix_store_head) && w->bytes < MOST && !pclose(f));
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -129,11 +129,11 @@ static void sum(const uint8_t *at, size_t n, const uint8_t *more, size_t k, uint
 /* Sums of what there is now. */
 static void make_right(uint8_t *file, size_t bytes, uint8_t how)
 {
-    struct ntx_shelf_head h;
+    struct ntx_prefix_store_head h;
     if (bytes < sizeof h)
         return;
     memcpy(&h, file, sizeof h);
-    size_t n = (size_t)h.n_tokens * sizeof(int32_t) + (size_t)h.n_marks * sizeof(struct ntx_shelf_mark), left = bytes - sizeof h;
+    size_t n = (size_t)h.n_tokens * sizeof(int32_t) + (size_t)h.n_marks * sizeof(struct ntx_prefix_store_snapshot), left = bytes - sizeof h;
     if (n > left)
         return;
     if (how & BODY_SUM)
@@ -151,26 +151,26 @@ static void put_file(const uint8_t *file, size_t bytes)
 
 static void meet(struct world *w, bool sums_made)
 {
-    struct ntx_shelf *s = open_shelf(w);
-    uint32_t file = 0, n = 0, k = ntx_shelf_files(s);
-    MUST(k + ntx_shelf_useless(s) <= 1);
+    struct ntx_prefix_store *s = open_prefix_store(w);
+    uint32_t file = 0, n = 0, k = ntx_prefix_store_files(s);
+    MUST(k + ntx_prefix_store_useless(s) <= 1);
     uint64_t scope;
-    const int32_t *has = k ? ntx_shelf_ids(s, 0, &scope) : NULL;
-    MUST(!k || (ntx_shelf_find(s, scope, has, UINT32_MAX, false, &file, &n) == n && n && file == 0));
+    const int32_t *has = k ? ntx_prefix_store_ids(s, 0, &scope) : NULL;
+    MUST(!k || (ntx_prefix_store_find(s, scope, has, UINT32_MAX, false, &file, &n) == n && n && file == 0));
     MUST(!k || sums_made || (n == TEXT && scope == 7 && !memcmp(has, ids, sizeof ids)));
-    struct ntx_kv_mark *marks[NTX_SHELF_MARKS];
+    struct ntx_kv_snapshot *marks[NTX_PREFIX_STORE_MARKS];
     uint32_t n_marks = 0;
     struct ntx_kv_seq *kv = k && n <= BLOCKS * NTX_KV_BLOCK ? sequence(w, n) : NULL;
-    if (kv && !ntx_shelf_read(s, 0, w->pool, kv, MARKED, marks, &n_marks) && !sums_made) {
+    if (kv && !ntx_prefix_store_read(s, 0, w->pool, kv, MARKED, marks, &n_marks) && !sums_made) {
         struct pattern p = {0}, q = {0};
         MUST(!ntx_kv_each_part(kv, n, false, compare, &p) && !p.wrong);
-        MUST(n_marks == ntx_kv_pool_marks(w->pool) && (!n_marks || (!ntx_kv_mark_each_part(marks[0], false, compare, &q) && !q.wrong)));
+        MUST(n_marks == ntx_kv_pool_snapshots(w->pool) && (!n_marks || (!ntx_kv_snapshot_each_part(marks[0], false, compare, &q) && !q.wrong)));
     }
     while (n_marks)
-        ntx_kv_mark_free(marks[--n_marks]);
+        ntx_kv_snapshot_free(marks[--n_marks]);
     ntx_kv_seq_free(kv);
     MUST(!ntx_kv_pool_used(w->pool));
-    ntx_shelf_free(s);
+    ntx_prefix_store_free(s);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -311,7 +311,7 @@ void harness_bury(struct harness *h)
     for (uint32_t i = 0; i < r->hdr->n_desc; i++) {
         uint32_t w = r->desc[i].word;
         if (ntx_word_state(w) == NTX_FILLING) {
-            r->taint[r->desc[i].slot] = 1;
+            r->quarantine[r->desc[i].slot] = 1;
             r->desc[i].word = ntx_word(ntx_word_gen(w), NTX_FREE);
         }
     }
@@ -321,19 +321,19 @@ void harness_bury(struct harness *h)
     for (uint32_t i = 0; i < r->hdr->n_demands; i++) {
         uint32_t w = r->demand[i].word;
         if (ntx_word_state(w) == NTX_FILLING) {
-            r->ask[i].tainted = 1;
+            r->ask[i].quarantined = 1;
             r->demand[i].word = ntx_word(ntx_word_gen(w), NTX_POSTED);
         }
     }
     r->ring->iod_asleep = 0;
 }
 
-void harness_untaint(struct harness *h)
+void harness_end_quarantine(struct harness *h)
 {
     for (uint32_t i = 0; i < h->region.hdr->n_slots; i++)
-        h->region.taint[i] = 0;
+        h->region.quarantine[i] = 0;
     for (uint32_t i = 0; i < h->region.hdr->n_demands; i++)
-        h->region.ask[i].tainted = 0;
+        h->region.ask[i].quarantined = 0;
     harness_wake(h);
 }
 
@@ -372,7 +372,7 @@ const uint8_t *harness_bytes(struct harness *h, const struct ntx_plan_chunk **ch
     CHECK_EQ(d->pass, h->seq / hdr->n_sched);
     CHECK_EQ(d->sched, h->seq % hdr->n_sched);
     CHECK_EQ(d->chunk, h->region.sched[d->sched]);
-    CHECK(d->slot < hdr->n_slots && !h->region.taint[d->slot]);
+    CHECK(d->slot < hdr->n_slots && !h->region.quarantine[d->slot]);
     CHECK(d->t_ready >= d->t_issue && d->t_issue);
     *chunk = &h->region.chunks[d->chunk];
     CHECK_EQ(d->shift, (*chunk)->offset % BLOCK);
@@ -385,7 +385,7 @@ void harness_release(struct harness *h)
     uint32_t n_free = 0;
     atomic_store(&h->region.desc[h->seq % hdr->n_desc].word, ntx_word((uint32_t)(h->seq / hdr->n_desc) + 1, NTX_FREE));
     h->seq++;
-    atomic_store(&h->region.orders->current_pass, h->seq / hdr->n_sched);
+    atomic_store(&h->region.control->current_pass, h->seq / hdr->n_sched);
     for (uint32_t i = 0; i < hdr->n_desc; i++)
         n_free += ntx_word_state(atomic_load_explicit(&h->region.desc[i].word, memory_order_relaxed)) == NTX_FREE;
     if (2 * n_free >= hdr->n_desc)
@@ -400,7 +400,7 @@ uint32_t harness_post(struct harness *h, uint32_t frame, uint64_t offset, uint32
     h->region.ask[frame].offset = offset;
     h->region.ask[frame].bytes = bytes;
     atomic_store(&d->word, ntx_word(gen, NTX_POSTED));
-    atomic_fetch_add(&h->region.orders->demand_posted, 1);
+    atomic_fetch_add(&h->region.control->demand_posted, 1);
     harness_wake(h);
     return gen;
 }

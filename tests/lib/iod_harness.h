@@ -65,7 +65,7 @@ void harness_bury(struct harness *h);
 /* By the duplicate of the dead iod's ring: all reads that the kernel took are over. */
 bool harness_drained(const struct harness *h);
 void harness_drop_ring(struct harness *h);
-void harness_untaint(struct harness *h);
+void harness_end_quarantine(struct harness *h);
 
 /* DETACH, until DETACHED. */
 void harness_detach(struct harness *h);

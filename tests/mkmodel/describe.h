@@ -28,7 +28,7 @@ struct mk_options {
                                                              table for each of two n-grams, and how many there are of each; 0: 16, none, 2, 97 */
     bool fused, no_v; /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */
-    uint32_t plus; bool shared; /* model/delta.h: rank of what is added to matrices, but for ffn_up, to which a whole one is; all layers have the first one's. No options of the program */
+    uint32_t plus; bool shared; /* model/layer_delta.h: rank of what is added to matrices, but for ffn_up, to which a whole one is; all layers have the first one's. No options of the program */
     bool holes; /* of the file: weights are zeros that take no room on the drive */
     float nextn_agrees; /* what layers add is so much smaller, and the block behind them goes by the token alone: both mostly say the same; 0: it is not so */
     const char *taps; uint32_t state_width, draft_vocab, block; /* of drafters that go by states: the layers, as text; how wide states are; tokens that it knows, and guesses at once. NULL, 0: "0,1,2", embd, all, 8 */

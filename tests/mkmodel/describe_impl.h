@@ -28,7 +28,7 @@ struct model {
 
 /* Keys that not all architectures' files have. */
 enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, LATENT = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288, BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */, STEP = 2097152, GATED = 4194304 /* latents */ };
+       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, MLA = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288, BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */, STEP = 2097152, GATED = 4194304 /* latents */ };
 bool mk__says(const struct mk_options *o, unsigned key);
 
 static inline bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->arch, "gpt-oss"); }

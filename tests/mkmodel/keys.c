@@ -9,16 +9,16 @@
 static const struct { const char *arch; unsigned keys; } own_keys[] = {
     {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
-    {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | LATENT}, {"mistral4", SHARED_COUNT | DENSE | LATENT},
-    {"deepseek32", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE}, {"glm-dsa", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE},
+    {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | MLA}, {"mistral4", SHARED_COUNT | DENSE | MLA},
+    {"deepseek32", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE}, {"glm-dsa", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE},
     {"deepseek4", SHARED_COUNT | WINDOW | POOLED},
-    {"kimi-linear", SHARED_COUNT | DENSE | LATENT | SIGMOID | KDA},
-    {"glm5-next", SHARED_COUNT | DENSE | LATENT | SIGMOID | KDA | CHOICE | STREAMED},
+    {"kimi-linear", SHARED_COUNT | DENSE | MLA | SIGMOID | KDA},
+    {"glm5-next", SHARED_COUNT | DENSE | MLA | SIGMOID | KDA | CHOICE | STREAMED},
     {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
     {"qwen4exp", SHARED_WIDTH | DELTA | SECTIONS | BLOCKS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
-    {"hy_v4", SHARED_COUNT | DENSE | LATENT | SIGMOID | CHOICE | GATED},
+    {"hy_v4", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE | GATED},
     {"step35", STEP | SHARED_WIDTH | WINDOW | WINDOW_BASE | SIGMOID | DENSE},
 };
 
@@ -62,7 +62,7 @@ static void add_rope_keys(struct model *m, uint32_t orig)
     mk__kv_u32(m, "rope.scaling.original_context_length", orig);
     if (o->yarn_magnitude != 0)
         kv_f32(m, "rope.scaling.yarn_attn_factor", o->yarn_magnitude);
-    if (mk__says(o, LATENT) && o->log_multiplier != 0)
+    if (mk__says(o, MLA) && o->log_multiplier != 0)
         kv_f32(m, "rope.scaling.yarn_log_multiplier", o->log_multiplier);
     if (!mk__says(o, TEMPERATURE))
         return;
@@ -124,7 +124,7 @@ static void add_choice_keys(struct model *m)
     mk__kv_u32(m, "attention.indexer.key_length", m->hp.index.head);
     mk__kv_u32(m, "attention.indexer.top_k", m->hp.index.most * or_else(m->hp.index.every, 1));
     for (uint32_t l = 0; l < m->o->layers; l++)
-        chooses[l] = ntx_chooses(&m->hp, l);
+        chooses[l] = ntx_has_indexer(&m->hp, l);
     if (m->o->index_every || mk__says(m->o, GATED))
         kv_u32s(m, "attention.indexer.types", chooses);
 }
@@ -174,7 +174,7 @@ static void add_block_keys(struct model *m)
     const struct ntx_hparams *hp = &m->hp;
     uint32_t ratios[NTX_MAX_LAYERS];
     for (uint32_t l = 0; l < m->o->layers; l++)
-        ratios[l] = ntx_chooses(hp, l) ? hp->index.every : 0;
+        ratios[l] = ntx_has_indexer(hp, l) ? hp->index.every : 0;
     kv_u32s(m, "attention.compress_ratios", ratios);
     mk__kv_u32(m, "attention.indexer.head_count", hp->index.heads);
     mk__kv_u32(m, "attention.indexer.key_length", hp->index.head);
@@ -304,7 +304,7 @@ static void add_router_keys(struct model *m)
 }
 
 /* In the older way or the newer (model/arch/deepseek2.c). */
-static void add_latent_keys(struct model *m)
+static void add_mla_keys(struct model *m)
 {
     const struct mk_options *o = m->o;
     mk__kv_u32(m, "attention.kv_lora_rank", o->kv_lora);
@@ -343,10 +343,10 @@ void mk__add_keys(struct model *m, uint32_t orig)
     if (mk__says(o, KDA))
         add_kda_keys(m);
     else if (!is_gemma4(o) && !mk__says(o, STEP))
-        mk__kv_u32(m, "attention.head_count_kv", !mk__says(o, LATENT) ? o->kv : o->kv_joined ? o->heads : 1);
+        mk__kv_u32(m, "attention.head_count_kv", !mk__says(o, MLA) ? o->kv : o->kv_joined ? o->heads : 1);
     kv_f32(m, "attention.layer_norm_rms_epsilon", 1e-5f);
-    if (mk__says(o, LATENT)) {
-        add_latent_keys(m);
+    if (mk__says(o, MLA)) {
+        add_mla_keys(m);
     } else if (m->head * o->heads != o->embd || !mk__says(o, UNSAID_LENGTH)) {
         mk__kv_u32(m, "attention.key_length", m->head);
         mk__kv_u32(m, "attention.value_length", m->head);
@@ -355,7 +355,7 @@ void mk__add_keys(struct model *m, uint32_t orig)
         mk__kv_u32(m, "expert_count", o->experts);
         mk__kv_u32(m, "expert_used_count", o->experts_used);
     }
-    if ((o->experts || mk__says(o, LATENT)) && strcmp(o->arch, "llama"))
+    if ((o->experts || mk__says(o, MLA)) && strcmp(o->arch, "llama"))
         mk__kv_u32(m, "expert_feed_forward_length", expert_ff(o));
     if (o->experts && mk__says(o, SHARED_WIDTH))
         mk__kv_u32(m, "expert_shared_feed_forward_length", shared_ff(o));

@@ -109,7 +109,7 @@ static const struct {
     {NTX_T_expert_down, 0, 1, OF_IN, true, false},
     {NTX_T_expert_gate, 0, 1, OF_EMBD, false, false},
     {NTX_T_expert_up, 0, 1, OF_EMBD, false, false},
-    {NTX_T_router_choice, 0, 0.2f, PLAIN, false, false},
+    {NTX_T_router_select, 0, 0.2f, PLAIN, false, false},
     {NTX_T_router_bias, 0, 1, PLAIN, false, false},
     {NTX_T_expert_down_bias, 0, 0.3f, PLAIN, false, false},
     {NTX_T_expert_gate_bias, 0, 4, PLAIN, false, false},
@@ -213,7 +213,7 @@ static const struct {
     {NTX_T_kda_out, 0, 0.7f, OF_IN, false, false},
     {NTX_T_o_bias, 0, 0.3f, PLAIN, false, false},
     {NTX_T_head_gate, 0, 1.5f, OF_EMBD, false, false},
-    {NTX_T_latent_gate, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_mla_gate, 0, 1.5f, OF_EMBD, false, false},
     {NTX_T_sinks, 1, 1, PLAIN, false, false},
     {NTX_T_q_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_k_norm, 1, 0.1f, PLAIN, false, false},
@@ -240,7 +240,7 @@ static bool chosen(const struct mk_options *o, enum ntx_tensor t)
 {
     bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm, bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
     bool always = !strcmp(o->arch, "qwen2moe"); /* its published files have them all */
-    return t == NTX_T_layer_scale || t == NTX_T_expert_scale || (t == NTX_T_router_choice && o->biases) || (norm && o->qk_norms) || (bias && (o->biases || always));
+    return t == NTX_T_layer_scale || t == NTX_T_expert_scale || (t == NTX_T_router_select && o->biases) || (norm && o->qk_norms) || (bias && (o->biases || always));
 }
 
 static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum ntx_tensor t)
@@ -306,7 +306,7 @@ static bool leads_out(enum ntx_tensor t)
 }
 
 /* What is added to a matrix's outputs. */
-static void add_plus(struct model *m, uint32_t l, enum ntx_tensor of)
+static void add_lora(struct model *m, uint32_t l, enum ntx_tensor of)
 {
     const enum ntx_tensor low = ntx_low_of(of);
     const struct ntx_shape s = ntx_shape_of(&m->hp, l, of);
@@ -338,7 +338,7 @@ static void add_layer(struct model *m, uint32_t l)
             snprintf(name, sizeof name, "%s", ntx_tensor_name(o->arch, values[i].tensor));
         else
             snprintf(name, sizeof name, "blk.%u.%s", l, whole.name);
-        add_plus(m, l, values[i].tensor);
+        add_lora(m, l, values[i].tensor);
         if (o->shared && l && ntx_is_matrix(values[i].tensor))
             continue;
         struct mk_tensor *t = add_kind(m, name, l, values[i].tensor, (values[i].more && mixed) || (values[i].not_experts && experts_only));

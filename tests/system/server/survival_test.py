@@ -147,7 +147,7 @@ def rude(d, c, want, rng):
 def slots(d):
     """Ring slots and frames that are kept out of use."""
     top = subprocess.run([os.path.join(BIN, "ntx-top"), "--runtime", d.dir, "--json", "--interval", "0.05"], capture_output=True, text=True, check=True)
-    return json.loads(top.stdout)["counters"]["comp_tainted_slots"]
+    return json.loads(top.stdout)["counters"]["comp_quarantined_slots"]
 
 
 def leaks(d, c, want, n, batch=lambda work: work()):

@@ -79,7 +79,7 @@ static void turn(double *x, uint32_t n)
 }
 
 /* q as Q4_0 multiplies it: the same floats in the same order, since a value at the bound between two integers may go either way. */
-static void turn_floats(const float *q, uint32_t n, float *x)
+static void transpose_floats(const float *q, uint32_t n, float *x)
 {
     uint32_t piece = n & -n;
     memcpy(x, q, n * sizeof *x);
@@ -115,7 +115,7 @@ static void reference(const struct ntx_attn *a, const struct kv *k, const struct
     if (k->type == NTX_KV_Q8_0)
         quantise(a->q, a->head_k, q);
     if (k->type == NTX_KV_Q4_0) {
-        turn_floats(a->q, a->head_k, turned);
+        transpose_floats(a->q, a->head_k, turned);
         quantise(turned, a->head_k, q);
     }
     if (a->sinks)
@@ -327,7 +327,7 @@ static void check_store_four(struct rng *r, bool key)
         (key ? ops->k_store : ops->v_store)[NTX_KV_Q4_0](x[t * 7 % TOKENS], a, t * 7 % TOKENS, N);
     for (uint32_t t = 0; t < TOKENS; t++) {
         float most[N / 32] = {0}, turned[N];
-        turn_floats(x[t], N, turned);
+        transpose_floats(x[t], N, turned);
         for (uint32_t i = 0; i < N; i++)
             most[i / 32] = fmaxf(most[i / 32], fabsf(turned[i]));
         for (uint32_t i = 0; i < N; i++)

@@ -121,7 +121,7 @@ static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *
     struct ntx_gpu_product p = {.w = dw, .x = dx, .y = dy[0], .row_bytes = row_bytes, .x_stride = stride, .ldy = ldy, .type = type, .n_out = out[0], .n_in = n_in, .n_rows = few, .n_others = 1,
                                 .others = {{.w = (uint8_t *)dw + out[0] * row_bytes, .x = dx, .y = dy[1], .ldy = ldy, .n_out = out[1], .n_rows = few}}};
     if (n)
-        p.chosen = (struct ntx_gpu_chosen){dl, bytes, n, EACH};
+        p.chosen = (struct ntx_gpu_routed){dl, bytes, n, EACH};
     OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p)); /* what is recorded has run before */
     for (int recorded = 0; recorded < 2; recorded++) {
         for (uint32_t i = 0; i < 2; i++) {

@@ -9,7 +9,7 @@ void pass_experts(struct world *w);
 void pass_crowds(struct world *w);
 void pass_architectures(struct world *w);
 void pass_pooled(struct world *w);
-struct mk_options pass_latent(const char *type, bool joined, uint32_t q_lora);
+struct mk_options pass_mla(const char *type, bool joined, uint32_t q_lora);
 struct mk_options pass_choosing(const char *arch, const char *type, uint32_t most, uint32_t every);
 struct mk_options pass_streamed(void);
 void pass_mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways, size_t n_ways, double prompts_off);

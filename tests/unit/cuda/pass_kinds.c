@@ -79,9 +79,9 @@ static struct mk_options other(const char *arch, const char *type, uint32_t laye
     return make;
 }
 
-struct mk_options pass_latent(const char *type, bool joined, uint32_t q_lora)
+struct mk_options pass_mla(const char *type, bool joined, uint32_t q_lora)
 {
-    struct mk_options make = rig_latent();
+    struct mk_options make = rig_mla();
     make.type = type;
     make.heads = 4;
     make.layers = 2;
@@ -182,7 +182,7 @@ void pass_architectures(struct world *w)
     static const struct way ways[] = {{"dhs", 2, 4, 5, 40}, {"d", 1, 0, N, 0}};
     const struct mk_options all[] = {
         other("gemma2", "Q8_0", 2), other("gemma3", "Q4_K_M", 6), gemma4(0), gemma4(1), gemma4(2), other("phi3", "Q4_K_M", 2), other("llama4", "Q8_0", 4),
-        pass_latent("Q8_0", false, 0), pass_latent("Q4_K_M", true, 64), pass_latent("F16", false, 64),
+        pass_mla("Q8_0", false, 0), pass_mla("Q4_K_M", true, 64), pass_mla("F16", false, 64),
         recurrent("qwen3next", "Q8_0", 3), recurrent("qwen35", "Q8_0", 4), recurrent("qwen35moe", "Q8_0", 3), deepseek(), step35(),
         pass_choosing("deepseek32", "Q8_0", 3, 0), pass_choosing("glm-dsa", "Q4_K_M", 4, 2), pass_choosing("hy_v4", "Q8_0", 2, 2), kda(), pass_streamed(), blocks(),
     };

@@ -106,7 +106,7 @@ void pass_trees(struct world *w)
         struct ntx_row rows[TREE_ROWS];
         o.make.arch = is[i].arch;
         if (!strcmp(is[i].arch, "deepseek2"))
-            o.make = pass_latent("Q8_0", false, 0);
+            o.make = pass_mla("Q8_0", false, 0);
         if (!strcmp(is[i].arch, "deepseek32"))
             o.make = pass_choosing("deepseek32", "Q8_0", 9, 0), o.make.layers = 1;
         o.make.window = 12;

@@ -25,7 +25,7 @@ struct seen_pass {
 };
 
 struct reply {
-    const struct ntx_writer *to;
+    const struct ntx_reply_queue *to;
     uint64_t id, session;
     Ntx__Reply__BodyCase kind;
     int32_t token, err;
@@ -40,11 +40,11 @@ struct stage {
     struct ntx_skip *skip;
     struct ntx_engine *e;
     uv_loop_t loop;
-    struct ntx_outlet outlet;
+    struct ntx_output_budget output_budget;
     struct ntx_mailbox *mail;
-    struct ntx_writer *ann, *bob;
+    struct ntx_reply_queue *ann, *bob;
     bool stopped;
-    const struct ntx_writer *deaf; /* takes nothing: */
+    const struct ntx_reply_queue *deaf; /* takes nothing: */
     size_t untaken[MOST_REPLIES], n_untaken; /*   lengths of what waits for it */
     struct reply replies[MOST_REPLIES];
     unsigned n_replies;
@@ -80,7 +80,7 @@ static void on_mail(void *ctx, struct ntx_mail *m)
     struct reply *to = &g->replies[g->n_replies++];
     Ntx__Reply *r = ntx_reply_decode(m->frame + 4, m->len - 4);
     CHECK(r);
-    *to = (struct reply){.to = m->writer, .id = r->id, .kind = r->body_case};
+    *to = (struct reply){.to = m->replies, .id = r->id, .kind = r->body_case};
     if (r->body_case == NTX__REPLY__BODY_STARTED)
         to->session = r->started->session;
     if (r->body_case == NTX__REPLY__BODY_TOKEN)
@@ -91,10 +91,10 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         to->err = r->error->err;
     if (r->body_case == NTX__REPLY__BODY_ERROR || r->body_case == NTX__REPLY__BODY_DONE)
         snprintf(to->text, sizeof to->text, "%s", r->body_case == NTX__REPLY__BODY_ERROR ? r->error->text : r->done->finish);
-    if (m->writer == g->deaf)
+    if (m->replies == g->deaf)
         g->untaken[g->n_untaken++] = m->len;
     else
-        ntx_writer_sent(m->writer, m->len);
+        ntx_reply_queue_sent(m->replies, m->len);
     ntx__reply__free_unpacked(r, NULL);
 }
 
@@ -114,7 +114,7 @@ static void load(struct stage *g)
     struct ntx_err err = {0};
     CHECK_MSG(!ntx_tokenizer_open(g->rig.gguf, &l->tok, &err), "%s", err.text);
     CHECK_EQ(ntx_settings_keep(&ntx_load_settings, &l->set), 0);
-    CHECK((l->plan = calloc(1, sizeof *l->plan)) && (l->region.orders = calloc(1, sizeof *l->region.orders)));
+    CHECK((l->plan = calloc(1, sizeof *l->plan)) && (l->region.control = calloc(1, sizeof *l->region.control)));
     l->plan->max_rows = l->logits_rows = ROWS;
     l->plan->ctx = CTX;
     l->names[0] = (char *)"m.gguf";
@@ -146,8 +146,8 @@ static void open_any_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_que
     CHECK_EQ(ntx_skip_new(&skip, &g->skip), 0);
     CHECK_EQ(uv_loop_init(&g->loop), 0);
     CHECK_EQ(ntx_mailbox_new(&g->loop, on_mail, g, &g->mail), 0);
-    ntx_outlet_init(&g->outlet, 4);
-    CHECK((g->ann = ntx_writer_new(&g->outlet, 1)) && (g->bob = ntx_writer_new(&g->outlet, 2)));
+    ntx_output_budget_init(&g->output_budget, 4);
+    CHECK((g->ann = ntx_reply_queue_new(&g->output_budget, 1)) && (g->bob = ntx_reply_queue_new(&g->output_budget, 2)));
     struct ntx_engine_config c = {.loaded = &g->l, .skip = g->skip, .counters = g->counters, .mail = g->mail, .max_queue = max_queue};
     CHECK_MSG(!ntx_engine_new(&c, &g->e, &err), "%s", err.text);
 }
@@ -174,8 +174,8 @@ static void close_stage(struct stage *g)
     }
     ntx_engine_free(g->e);
     CHECK_EQ(ntx_kv_pool_used(g->rig.pool), 0); /* whoever had KV gave it back */
-    ntx_writer_unref(g->ann);
-    ntx_writer_unref(g->bob);
+    ntx_reply_queue_unref(g->ann);
+    ntx_reply_queue_unref(g->bob);
     ntx_mailbox_free(g->mail);
     uv_run(&g->loop, UV_RUN_DEFAULT);
     CHECK_EQ(uv_loop_close(&g->loop), 0);
@@ -183,7 +183,7 @@ static void close_stage(struct stage *g)
     ntx_tokenizer_free(g->l.tok);
     ntx_settings_drop(&ntx_load_settings, &g->l.set);
     free(g->l.plan);
-    free(g->l.region.orders);
+    free(g->l.region.control);
     free(g->counters);
     rig_close(&g->rig);
 }
@@ -219,7 +219,7 @@ static const struct reply *reply(struct stage *g, uint64_t id, Ntx__Reply__BodyC
 
 static void ended(struct stage *g, uint64_t id, const char *why) { CHECK_STR(reply(g, id, NTX__REPLY__BODY_DONE, 0)->text, why); }
 
-static void submit(struct stage *g, struct ntx_writer *who, struct ntx_request q)
+static void submit(struct stage *g, struct ntx_reply_queue *who, struct ntx_request q)
 {
     struct ntx_request *copy = malloc(sizeof q);
     CHECK(copy);
@@ -234,7 +234,7 @@ static struct ntx_request generation(uint64_t id, const int32_t *ids, uint32_t n
 }
 
 /* An answer of n tokens to `ids`, which have to stay. */
-static void generate(struct stage *g, struct ntx_writer *who, uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n)
+static void generate(struct stage *g, struct ntx_reply_queue *who, uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n)
 {
     submit(g, who, generation(id, ids, n_ids, n));
 }
@@ -475,7 +475,7 @@ static void test_keep(void)
 
 /* ---- prefixes */
 
-static void answers(struct stage *g, struct ntx_writer *who, uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n, uint32_t cached)
+static void answers(struct stage *g, struct ntx_reply_queue *who, uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n, uint32_t cached)
 {
     int32_t want[CTX];
     expected(ids, n_ids, want, n);
@@ -491,8 +491,8 @@ static void test_prefix(const char *draft)
     static struct stage g;
     int32_t ids[40], other[40], more[CTX], *at;
     open_any_stage(&g, 6 * CTX, 4, draft, true);
-    ntx_writer_whose(g.ann, 5);
-    ntx_writer_whose(g.bob, 6);
+    ntx_reply_queue_whose(g.ann, 5);
+    ntx_reply_queue_whose(g.bob, 6);
     allow(&g, UINT32_MAX);
     rig_ids(&g.rig, 3, ids, 40);
     memcpy(other, ids, sizeof ids);
@@ -603,16 +603,16 @@ static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
 {
     open_stage(g, 6 * CTX, max_queue);
     g->l.env.words = &g->l.words;
-    g->l.env.choice_bytes = 256 << 10;
+    g->l.env.constraint_bytes = 256 << 10;
     g->l.env.words_most = 1 << 20;
-    struct ntx_choice_ask ask = {.tok = g->l.tok, .words = &g->l.words, .n_vocab = g->rig.n_vocab, .memory = 256 << 10, .words_most = 1 << 20};
+    struct ntx_constraint_ask ask = {.tok = g->l.tok, .words = &g->l.words, .n_vocab = g->rig.n_vocab, .memory = 256 << 10, .words_most = 1 << 20};
     struct ntx_request q = constrained(0, NULL, 0, 0);
-    struct ntx_choice *c;
+    struct ntx_constraint *c;
     struct ntx_err err = {0};
     ask.m = &q;
-    CHECK_MSG(!ntx_choice_new(&ask, &c, &err), "%s", err.text);
-    g->l.kept_bytes = ntx_words_bytes(g->l.words) + answers * ntx_choice_most(c) + (32 << 10);
-    ntx_choice_free(c);
+    CHECK_MSG(!ntx_constraint_new(&ask, &c, &err), "%s", err.text);
+    g->l.kept_bytes = ntx_words_bytes(g->l.words) + answers * ntx_constraint_most(c) + (32 << 10);
+    ntx_constraint_free(c);
 }
 
 static void close_narrow(struct stage *g)
@@ -756,7 +756,7 @@ static void test_deaf(const char *draft, bool shares)
     g.deaf = NULL;
     bool woke = false;
     for (size_t i = 0; i < g.n_untaken; i++)
-        woke |= ntx_writer_sent(g.ann, g.untaken[i]);
+        woke |= ntx_reply_queue_sent(g.ann, g.untaken[i]);
     CHECK(woke);
     ntx_engine_poke(g.e);
     ended(&g, 1, "length");

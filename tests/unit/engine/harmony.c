@@ -8,8 +8,8 @@
 static const char *const controls[] = {"<|startoftext|>", "<|return|>", "<|call|>", "<|end|>", "<|start|>", "<|channel|>", "<|message|>"};
 
 struct stage {
-    struct ntx_outlet outlet;
-    struct ntx_writer *writer;
+    struct ntx_output_budget output_budget;
+    struct ntx_reply_queue *replies;
     struct ntx_kv_pool *pool;
     struct ntx_session_env env;
     struct ntx_session *s;
@@ -23,12 +23,12 @@ static void open_stage(struct stage *g, const char *chat)
     struct ntx_err err = {0};
     int32_t c;
     *g = (struct stage){.tok = mem_bpe("gpt-4o", controls, sizeof controls / sizeof *controls, &c)};
-    ntx_outlet_init(&g->outlet, 1);
-    CHECK((g->writer = ntx_writer_new(&g->outlet, 1)));
+    ntx_output_budget_init(&g->output_budget, 1);
+    CHECK((g->replies = ntx_reply_queue_new(&g->output_budget, 1)));
     CHECK_MSG(ntx_kv_pool_new(&hp, NTX_KV_F16, &(struct ntx_kv_shape){.blocks = 64}, &g->pool, &err) == 0, "%s", err.text);
     g->env = (struct ntx_session_env){.tok = g->tok, .chat = ntx_chat_by_name(chat), .has_template = true,
                                       .n_vocab = ntx_tokenizer_n_vocab(g->tok), .ctx = 1024, .n_layers = 1, .read_bytes = 1 << 20};
-    CHECK_EQ(ntx_session_new(g->writer, 1, &g->s), 0);
+    CHECK_EQ(ntx_session_new(g->replies, 1, &g->s), 0);
     CHECK_EQ(ntx_kv_seq_new(g->pool, 1024, &g->s->kv), 0);
 }
 
@@ -36,7 +36,7 @@ static void close_stage(struct stage *g)
 {
     ntx_session_free(g->s);
     ntx_kv_pool_free(g->pool);
-    ntx_writer_unref(g->writer);
+    ntx_reply_queue_unref(g->replies);
     ntx_tokenizer_free(g->tok);
 }
 

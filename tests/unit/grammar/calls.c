@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "computed/engine/choice.h"
+#include "computed/engine/constraint.h"
 #include "model/reply/reply.h"
 #include "tests/lib/check.h"
 #include "tests/unit/grammar/walk.h"
@@ -48,7 +48,7 @@ static struct ntx_grammar *grammar(const char *format, const char *choice, bool 
     struct ntx_grammar *g;
     struct ntx_err err = {0};
     snprintf(ask, sizeof ask, "{%s, \"choice\": \"%s\", \"parallel\": %s}", tools, choice, parallel ? "true" : "false");
-    CHECK_MSG(!ntx__choice_calls(format, ask, strlen(ask), &text, &err), "%s: %s", format, err.text);
+    CHECK_MSG(!ntx__constraint_calls(format, ask, strlen(ask), &text, &err), "%s: %s", format, err.text);
     CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s: %s\n%s", format, err.text, text);
     free(text);
     return g;
@@ -99,7 +99,7 @@ static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
     struct ntx_grammar *g;
     struct ntx_err err = {0};
     char *text, *json = json_dumps(schema, JSON_COMPACT);
-    CHECK_MSG(!ntx__choice_schema(format, true, false, json, strlen(json), &text, &err), "%s: %s", format, err.text);
+    CHECK_MSG(!ntx__constraint_schema(format, true, false, json, strlen(json), &text, &err), "%s: %s", format, err.text);
     CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s: %s\n%s", format, err.text, text);
     for (int i = 0; i < 6; i++) {
         static struct said s;
@@ -135,7 +135,7 @@ static void too_many(void)
         fprintf(f, "%s\"p%d\": {\"$ref\": \"#/$defs/a\"}", i ? ", " : "", i);
     fprintf(f, "}, \"$defs\": {\"a\": {\"enum\": [\"%0100000d\"]}}}}}], \"choice\": \"big\"}", 0);
     fclose(f);
-    CHECK_EQ(ntx__choice_calls("qwen3-coder", ask, len, &out, &err), -E2BIG);
+    CHECK_EQ(ntx__constraint_calls("qwen3-coder", ask, len, &out, &err), -E2BIG);
     CHECK_MSG(strstr(err.text, "grammar of the tools"), "%s", err.text);
     free(ask);
 }
@@ -147,7 +147,7 @@ static bool taken(bool guarded, const char *answer)
     struct ntx_grammar *g;
     struct ntx_match *m;
     struct ntx_err err = {0};
-    CHECK_MSG(!ntx__choice_schema("harmony", true, guarded, json, sizeof json - 1, &text, &err), "%s", err.text);
+    CHECK_MSG(!ntx__constraint_schema("harmony", true, guarded, json, sizeof json - 1, &text, &err), "%s", err.text);
     CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s", err.text);
     struct ntx_match_config c = {.grammar = g, .memory = 4 << 20};
     CHECK_EQ(ntx_match_new(&c, &m), 0);
@@ -186,8 +186,8 @@ int main(void)
     struct ntx_err err = {0};
     char *out, ask[2000];
     snprintf(ask, sizeof ask, "{%s, \"choice\": \"other\"}", tools);
-    CHECK(ntx__choice_calls("hermes", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no tool 'other'"));
-    CHECK(ntx__choice_calls("plain", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no calls of a known form"));
+    CHECK(ntx__constraint_calls("hermes", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no tool 'other'"));
+    CHECK(ntx__constraint_calls("plain", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no calls of a known form"));
     too_many();
     spelled_marks();
     json_decref(all);

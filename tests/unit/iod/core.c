@@ -214,11 +214,11 @@ static void test_failure_short(void)
     fake_free(&f);
 }
 
-static void test_slots_and_taint(void)
+static void test_slots_and_quarantine(void)
 {
     struct fake f;
     fake_new(&f, &ring);
-    f.r.taint[0] = f.r.taint[2] = 1;
+    f.r.quarantine[0] = f.r.quarantine[2] = 1;
     for (uint64_t seq = 0; seq < 25; seq++) {
         fake_settle(&f);
         for (uint32_t i = 0; i < 4; i++) {
@@ -231,7 +231,7 @@ static void test_slots_and_taint(void)
     }
     /* All spares tainted and one more: three descriptors are served, the fourth waits, quietly. */
     fake_settle(&f);
-    f.r.taint[1] = 1;
+    f.r.quarantine[1] = 1;
     uint32_t i1 = 0;
     while (f.r.desc[i1].slot != 1)
         i1++;
@@ -241,7 +241,7 @@ static void test_slots_and_taint(void)
     CHECK(ntx_iod_core_idle(f.core));
     CHECK_EQ(ntx_word_state(fake_word(&f, 29 % 4)), NTX_READY);
     CHECK_EQ(ntx_word_state(fake_word(&f, 32 % 4)), NTX_FREE);
-    f.r.taint[0] = 0;
+    f.r.quarantine[0] = 0;
     CHECK_EQ(fake_settle(&f), 1);
     CHECK_EQ(f.r.desc[32 % 4].slot, 0);
     fake_free(&f);
@@ -253,7 +253,7 @@ static void bury(struct fake *f)
     for (uint32_t i = 0; i < f->r.hdr->n_desc; i++) {
         uint32_t w = fake_word(f, i);
         if (ntx_word_state(w) == NTX_FILLING) {
-            f->r.taint[f->r.desc[i].slot] = 1;
+            f->r.quarantine[f->r.desc[i].slot] = 1;
             f->r.desc[i].word = ntx_word(ntx_word_gen(w), NTX_FREE);
         }
     }
@@ -283,7 +283,7 @@ static void test_restart_anywhere(uint32_t seed)
         if (what < 8 && n < 64) {
             if ((fly[n] = fake_next(&f)).tag != UINT64_MAX) {
                 for (uint32_t t = 0; t < s.n_slots; t++)
-                    CHECK(!(f.r.taint[t] && ntx_iod_tag_kind(fly[n].tag) == NTX_IOD_SLOT && ntx_iod_tag_index(fly[n].tag) == t));
+                    CHECK(!(f.r.quarantine[t] && ntx_iod_tag_kind(fly[n].tag) == NTX_IOD_SLOT && ntx_iod_tag_index(fly[n].tag) == t));
                 n++;
             }
         } else if (what < 13 && n) {
@@ -292,9 +292,9 @@ static void test_restart_anywhere(uint32_t seed)
             fly[k] = fly[--n];
         } else if (what < 15) {
             if (ntx_word_state(fake_word(&f, consumed % s.n_desc)) == NTX_READY) {
-                CHECK(!f.r.taint[f.r.desc[consumed % s.n_desc].slot]);
+                CHECK(!f.r.quarantine[f.r.desc[consumed % s.n_desc].slot]);
                 fake_consume(&f, consumed++, NTX_READY);
-                f.r.orders->current_pass = consumed / f.r.hdr->n_sched;
+                f.r.control->current_pass = consumed / f.r.hdr->n_sched;
             }
         } else if (rnd(&seed) % 8 == 0) {
             bury(&f);
@@ -302,7 +302,7 @@ static void test_restart_anywhere(uint32_t seed)
             fake_restart(&f, &s);
         } else {
             for (uint32_t t = 0; t < s.n_slots; t++) /* old reads proved finished */
-                f.r.taint[t] = 0;
+                f.r.quarantine[t] = 0;
         }
     }
     for (uint32_t i = 0; i < s.n_chunks; i += 4)
@@ -384,7 +384,7 @@ static void test_host_failure(void)
     /* computed wants it once more: iod has passed it by, and looks again only because it was told */
     f.r.state[0] = ntx_word(0, NTX_FREE);
     CHECK_EQ(fake_settle(&f), 0);
-    f.r.orders->host_again++;
+    f.r.control->host_again++;
     CHECK_EQ(fake_settle(&f), 1);
     CHECK_EQ(f.r.state[0], ntx_word(0, NTX_READY));
     fake_free(&f);
@@ -400,7 +400,7 @@ static void test_host_memory(void)
     CHECK_EQ(fake_settle(&f), 1);
     CHECK_EQ(f.r.state[0], ntx_word(0, NTX_READY));
     f.r.state[1] = ntx_word(0, NTX_FREE);
-    f.r.orders->host_again++;
+    f.r.control->host_again++;
     CHECK_EQ(fake_settle(&f), 1);
     CHECK_EQ(f.r.state[1], ntx_word(0, NTX_READY));
     CHECK_EQ(f.r.state[2], ntx_word(0, NTX_SKIPPED));
@@ -413,7 +413,7 @@ static void post(struct fake *f, uint32_t i, uint64_t offset, uint32_t bytes)
     f->r.ask[i].offset = offset;
     f->r.ask[i].bytes = bytes;
     d->word = ntx_word(ntx_word_gen(d->word), NTX_POSTED);
-    f->r.orders->demand_posted++;
+    f->r.control->demand_posted++;
 }
 
 static void test_demands(void)
@@ -575,15 +575,15 @@ static void test_early(void)
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_early), 512 * KIB);
     rd[0] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 1);
-    f.r.ask[1].early = NTX_AWAITED; /* now somebody waits for it: all of it at once, before demands that came later */
-    f.r.orders->demand_posted++;
+    f.r.ask[1].early = NTX_DEMAND_READ; /* now somebody waits for it: all of it at once, before demands that came later */
+    f.r.control->demand_posted++;
     post_bundle(&f, 5, 9 * MIB, 4096, arena + 9 * MIB, false);
     CHECK_EQ(ntx_iod_tag_index((rd[n++] = fake_next(&f)).tag), 1);
     rd[n] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[n++].tag), 5);
     f.r.demand[3].word = ntx_word(1, NTX_FREE); /* taken back */
-    f.r.ask[2].early = NTX_AWAITED;
-    f.r.orders->demand_posted++;
+    f.r.ask[2].early = NTX_DEMAND_READ;
+    f.r.control->demand_posted++;
     for (uint32_t k = 0; k < n; k++)
         fake_done(&f, &rd[k], (int32_t)rd[k].expect);
     for (uint32_t k = 0; k < 2; k++)
@@ -617,7 +617,7 @@ static void test_deeper(void)
 }
 
 /* One that nobody will want ends with the reads in flight, as no error, and the next begins at once; unless all of it had been asked for. */
-static void test_given_up(void)
+static void test_cancelled(void)
 {
     struct fake f;
     fake_new(&f, &bundles);
@@ -629,7 +629,7 @@ static void test_given_up(void)
     for (uint32_t i = 0; i < 4; i++)
         rd[i] = fake_next(&f);
     fake_done(&f, &rd[0], (int32_t)rd[0].expect);
-    f.r.ask[1].early = NTX_GIVEN_UP;
+    f.r.ask[1].early = NTX_CANCELLED;
     rd[0] = fake_next(&f); /* of the other, while three of the first are in flight */
     CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 2);
     fake_done(&f, &rd[1], -EIO); /* not tried again */
@@ -642,19 +642,19 @@ static void test_given_up(void)
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_errors), failures);
     for (uint32_t i = 1; i < 4; i++)
         CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 2);
-    f.r.ask[2].early = NTX_GIVEN_UP; /* nothing is left to be asked for */
+    f.r.ask[2].early = NTX_CANCELLED; /* nothing is left to be asked for */
     for (uint32_t i = 0; i < 4; i++)
         fake_done(&f, &rd[i], (int32_t)rd[i].expect);
     CHECK_EQ(f.r.demand[2].word, ntx_word(0, NTX_READY));
     post_bundle(&f, 4, 0, 4 * MIB, arena, true);
     for (uint32_t i = 0; i < 4; i++)
         CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 4);
-    f.r.ask[4].early = NTX_GIVEN_UP;
+    f.r.ask[4].early = NTX_CANCELLED;
     for (uint32_t i = 0; i < 4; i++) /* and nothing is asked for meanwhile: it ends all the same */
         fake_done(&f, &rd[i], (int32_t)rd[i].expect);
     CHECK_EQ(f.r.demand[4].word, ntx_word(0, NTX_FAILED));
     post_bundle(&f, 3, 8 * MIB, MIB, arena + 8 * MIB, true);
-    f.r.ask[3].early = NTX_GIVEN_UP; /* as after a death: posted once more */
+    f.r.ask[3].early = NTX_CANCELLED; /* as after a death: posted once more */
     CHECK(fake_next(&f).tag != UINT64_MAX);
     fake_free(&f);
 }
@@ -701,7 +701,7 @@ static void test_hint_and_stop(void)
     }
     for (uint64_t seq = 8; seq < 12; seq++)
         fake_consume(&f, seq, NTX_READY);
-    f.r.orders->stop = 1;
+    f.r.control->stop = 1;
     CHECK(fake_next(&f).tag == UINT64_MAX && ntx_iod_core_idle(f.core));
     fake_free(&f);
 }
@@ -744,7 +744,7 @@ int main(void)
     test_retry();
     test_failure();
     test_failure_short();
-    test_slots_and_taint();
+    test_slots_and_quarantine();
     test_restart_words();
     for (uint32_t seed = 1; seed <= 200; seed++)
         test_restart_anywhere(seed);
@@ -757,7 +757,7 @@ int main(void)
     test_ring_beside_demands();
     test_early();
     test_deeper();
-    test_given_up();
+    test_cancelled();
     test_hint_and_stop();
     test_many_small();
     return 0;

@@ -43,7 +43,7 @@ static void consume_passes(struct harness *h, unsigned n)
 static void check_demand(struct harness *h, uint32_t frame, uint64_t offset, uint32_t bytes)
 {
     struct ntx_demand *d = &h->region.demand[frame];
-    CHECK(!h->region.ask[frame].tainted);
+    CHECK(!h->region.ask[frame].quarantined);
     uint32_t gen = harness_post(h, frame, offset, bytes);
     CHECK_EQ(harness_wait_word(h, &d->word, 1u << NTX_READY | 1u << NTX_FAILED), NTX_READY);
     CHECK_EQ(d->word, ntx_word(gen, NTX_READY));
@@ -247,7 +247,7 @@ static void test_random_deaths(unsigned n, uint32_t seed)
         CHECK(temp_same(ntx_region_frame(&h.region, 2) + h.region.demand[2].shift, 5000 + k, 8000));
         h.region.demand[2].word = ntx_word(ntx_word_gen(h.region.demand[2].word) + 1, NTX_FREE);
         if (proof)
-            harness_untaint(&h);
+            harness_end_quarantine(&h);
     }
     consume_passes(&h, 1);
     check_host(&h);
@@ -272,7 +272,7 @@ static void test_farewells(void)
     harness_wait_exit(&h);
     CHECK(WIFEXITED(h.exit_status) && !WEXITSTATUS(h.exit_status));
     harness_bury(&h);
-    harness_untaint(&h);
+    harness_end_quarantine(&h);
 
     harness_start(&h, &(struct harness_config){0});
     consume_passes(&h, 1);

@@ -66,12 +66,12 @@ void fake_new(struct fake *f, const struct fake_shape *s)
     f->r.sched = table(s->n_chunks, sizeof(*f->r.sched));
     f->r.state = table(s->n_chunks, sizeof(*f->r.state));
     f->r.desc = table(s->n_desc, sizeof(*f->r.desc));
-    f->r.taint = table(s->n_slots, sizeof(*f->r.taint));
+    f->r.quarantine = table(s->n_slots, sizeof(*f->r.quarantine));
     f->r.pass_map = table(NTX_PASS_MAPS, sizeof(*f->r.pass_map));
     h->arena_bytes = FAKE_ARENA;
     f->r.demand = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.demand));
     f->r.ask = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.ask));
-    f->r.orders = table(1, sizeof(*f->r.orders));
+    f->r.control = table(1, sizeof(*f->r.control));
     f->r.ring = table(1, sizeof(*f->r.ring));
     for (int i = 0; i < NTX_PASS_MAPS; i++)
         f->r.pass_map[i].pass = UINT64_MAX;
@@ -95,11 +95,11 @@ void fake_free(struct fake *f)
     free(f->r.sched);
     free((void *)f->r.state);
     free(f->r.desc);
-    free((void *)f->r.taint);
+    free((void *)f->r.quarantine);
     free(f->r.pass_map);
     free(f->r.demand);
     free(f->r.ask);
-    free(f->r.orders);
+    free(f->r.control);
     free(f->r.ring);
 }
 

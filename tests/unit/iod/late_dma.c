@@ -30,10 +30,10 @@ static void consume_good(struct harness *h)
     harness_release(h);
 }
 
-static void mark_tainted(struct harness *h)
+static void mark_quarantined(struct harness *h)
 {
     for (uint32_t i = 0; i < shape.n_slots; i++)
-        if (h->region.taint[i])
+        if (h->region.quarantine[i])
             memset(ntx_region_slot(&h->region, i), MARK, h->region.hdr->slot_bytes);
 }
 
@@ -42,7 +42,7 @@ static uint64_t landed(struct harness *h)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < shape.n_slots; i++)
-        for (uint64_t k = 0; h->region.taint[i] && k < h->region.hdr->slot_bytes; k++)
+        for (uint64_t k = 0; h->region.quarantine[i] && k < h->region.hdr->slot_bytes; k++)
             n += ntx_region_slot(&h->region, i)[k] != MARK;
     return n;
 }
@@ -55,7 +55,7 @@ static uint64_t die_once(struct harness *h)
     struct harness dead = *h; /* its ring, until it is proved finished */
     h->ring_map = NULL;
     h->ring_dup = -1;
-    mark_tainted(h);
+    mark_quarantined(h);
     harness_start(h, &h->config);
     consume_good(h);
     for (uint64_t until = ntx_now_ns() + patient_ns(20000000000ull); !harness_drained(&dead);)
@@ -64,7 +64,7 @@ static uint64_t die_once(struct harness *h)
     consume_good(h);
     CHECK_EQ(landed(h), n);
     harness_drop_ring(&dead);
-    harness_untaint(h);
+    harness_end_quarantine(h);
     return n;
 }
 

@@ -93,7 +93,7 @@ static void check_glm4moe(void)
     CHECK_STR(name_of(&x, l[0].router), "none");
     CHECK_STR(name_of(&x, l[0].ffn_norm), "blk.0.post_attention_norm.weight");
     CHECK_STR(name_of(&x, l[1].gate), "none");
-    CHECK_STR(name_of(&x, l[2].router_choice), "blk.2.exp_probs_b.bias");
+    CHECK_STR(name_of(&x, l[2].router_select), "blk.2.exp_probs_b.bias");
     CHECK_STR(name_of(&x, l[2].shared_gate), "none");
     CHECK_STR(name_of(&x, l[2].down_shared), "blk.2.ffn_down_shexp.weight");
     for (uint32_t i = 0; i < h->n_layers; i++) /* nothing of the block behind them */

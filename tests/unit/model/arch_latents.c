@@ -1,7 +1,7 @@
-/* arch_latents.c: attention over latents, positions that are chosen, and K that is pooled: deepseek2, deepseek32, glm-dsa, hy_v4, deepseek4. */
+/* arch_mla.c: attention over latents, positions that are chosen, and K that is pooled: deepseek2, deepseek32, glm-dsa, hy_v4, deepseek4. */
 #include "tests/unit/model/opened.h"
 
-static struct mk_options latent_options(bool joined)
+static struct mk_options mla_options(bool joined)
 {
     struct mk_options o = moe_options("deepseek2");
     o.layers = 3;
@@ -22,7 +22,7 @@ static struct mk_options latent_options(bool joined)
 static void check_deepseek2(void)
 {
     for (int joined = 0; joined < 2; joined++) {
-        struct mk_options o = latent_options(joined);
+        struct mk_options o = mla_options(joined);
         struct opened x = open_model(&o);
         const struct ntx_hparams *h = &x.m->hp;
         const struct ntx_layer *l = &x.m->layers[1];
@@ -32,7 +32,7 @@ static void check_deepseek2(void)
         CHECK(h->head_k == 24 && h->head_v == 20 && h->kv_lora == 40 && h->kv_joined == joined && h->q_lora == (joined ? 0 : 36) && h->n_head_kv == 1);
         CHECK(ntx_kept_heads(h, 0) == 1 && ntx_kept_k(h, 0) == 48 && ntx_kept_v(h, 0) == 0);
         CHECK(r->score == (joined ? NTX_SCORE_SOFTMAX : NTX_SCORE_SIGMOID) && r->norm == !joined && r->n_expert_groups == 3 && r->expert_groups_used == 2);
-        CHECK(a->latent && a->width == 80 && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f);
+        CHECK(a->mla && a->width == 80 && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f);
         CHECK(rope->pairs == NTX_ROPE_NORM && rope->rotated == 8 && rope->offset == 40 && rope->width == 48);
         CHECK_STR(name_of(&x, l->kv_b), joined ? "blk.1.attn_kv_b.weight" : "none");
         CHECK_STR(name_of(&x, l->k_b), joined ? "none" : "blk.1.attn_k_b.weight");
@@ -47,7 +47,7 @@ static void check_deepseek2(void)
 static void check_groups(void)
 {
     for (int which = 0; which < 4; which++) {
-        struct mk_options o = latent_options(false);
+        struct mk_options o = mla_options(false);
         o.nextn = 0;
         o.arch = which == 3 ? "mistral4" : "deepseek2";
         o.sigmoid = which == 1;
@@ -55,7 +55,7 @@ static void check_groups(void)
         struct opened x = open_model(&o);
         const struct ntx_layer *l = &x.m->layers[1];
         const struct ntx_router *r = &ntx_layer_find(l, NTX_OP_ROUTE)->router;
-        CHECK(r->n_expert_groups == 3 && r->expert_groups_by_best == !which && (r->score == NTX_SCORE_SIGMOID) == (which == 1) && (l->router_choice != NTX_NO_TENSOR) == (which == 2));
+        CHECK(r->n_expert_groups == 3 && r->expert_groups_by_best == !which && (r->score == NTX_SCORE_SIGMOID) == (which == 1) && (l->router_select != NTX_NO_TENSOR) == (which == 2));
         close_model(&x);
     }
 }
@@ -65,7 +65,7 @@ static void check_magnitudes(void)
 {
     static const struct { float tenth, by, told; } is[] = {{0.1f, 1, 0}, {0.0707f, 0.707f, 0}, {0, 0, 0}, {0.1f, 1, 1.3f}, {0, 0, 1.3f}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct mk_options o = latent_options(false);
+        struct mk_options o = mla_options(false);
         o.rope_scaling = "yarn";
         o.rope_factor = 40;
         o.rope_orig = 16;
@@ -79,9 +79,9 @@ static void check_magnitudes(void)
     }
 }
 
-static void refuse_latents(void)
+static void refuse_mla(void)
 {
-    const struct mk_options o = latent_options(false);
+    const struct mk_options o = mla_options(false);
     refuse_key(&o, "deepseek2.attention.kv_lora_rank", 0, -EINVAL, "key 'deepseek2.attention.kv_lora_rank' is 0; 1 to 1016 are possible");
     refuse_key(&o, "deepseek2.attention.kv_lora_rank", 32, -EINVAL, "key 'deepseek2.attention.key_length' is 48, of 1 heads: latents of 32 values with 8 rotated ones");
     refuse(&o, "deepseek2.attention.kv_lora_rank", "deepseek2.attention.kv_lara_rank", -EINVAL, "key 'deepseek2.attention.kv_lora_rank' is missing");
@@ -94,7 +94,7 @@ static void refuse_latents(void)
 
 static struct mk_options choosing_options(const char *arch, uint32_t every)
 {
-    struct mk_options o = latent_options(false);
+    struct mk_options o = mla_options(false);
     o.arch = arch;
     o.layers = 5;
     o.index_heads = 20;
@@ -117,10 +117,10 @@ static void check_hy4(void)
     const struct ntx_step *experts = ntx_layer_find(&l[1], NTX_OP_EXPERTS);
     CHECK(h->streams.n == 4 && !h->streams.rounds && h->router.score == NTX_SCORE_SIGMOID && h->n_dense == 1);
     CHECK(weigh->width == 8 && weigh->scale == 1.5f && !weigh->rounds && ntx_layer_find(l, NTX_OP_SPREAD)->each && ntx_layer_find(&l[4], NTX_OP_MIX)->heads == 4);
-    CHECK(gate->in[1] == NTX_BUF_POOL_GATE && gate->width == h->n_head * h->head_v && !gate->by_head && a->latent && a->chosen && ntx_chooses(h, 0) && !ntx_chooses(h, 1) && ntx_chooses(h, 2));
+    CHECK(gate->in[1] == NTX_BUF_POOL_GATE && gate->width == h->n_head * h->head_v && !gate->by_head && a->mla && a->chosen && ntx_has_indexer(h, 0) && !ntx_has_indexer(h, 1) && ntx_has_indexer(h, 2));
     CHECK(norm->eps == h->rms_eps && norm[1].op == NTX_OP_ROPE && norm[1].offset == 40 && norm[1].rotated == 8 && norm[1].pairs == NTX_ROPE_NORM && !ntx_layer_find(l, NTX_OP_HADAMARD));
     CHECK(experts->hidden.limit == 1.5f && experts->hidden.gate_limit == 1.5f && experts->shared.limit == 0 && ntx_layer_find(l, NTX_OP_GLU)->hidden.limit == 0);
-    CHECK_STR(name_of(&x, l[1].latent_gate), "blk.1.attn_gate.weight");
+    CHECK_STR(name_of(&x, l[1].mla_gate), "blk.1.attn_gate.weight");
     CHECK_STR(name_of(&x, l[1].sinks), "blk.1.attn_sinks.weight");
     CHECK_STR(name_of(&x, l[4].head_mix), "output_hc_fn.weight");
     close_model(&x);
@@ -134,7 +134,7 @@ static void check_hy4(void)
     o.rope_scaling = "none";
     o.index_heads = 0; /* all positions */
     x = open_model(&o);
-    CHECK(!x.m->hp.index.head && !ntx_layer_find(x.m->layers, NTX_OP_CHOOSE) && !ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->chosen);
+    CHECK(!x.m->hp.index.head && !ntx_layer_find(x.m->layers, NTX_OP_INDEX_TOPK) && !ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->chosen);
     close_model(&x);
 }
 
@@ -147,9 +147,9 @@ static void check_choosing(const char *arch, uint32_t every)
     CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.most == 7 && h->router.score == NTX_SCORE_SIGMOID);
     for (uint32_t i = 0; i < 5; i++) {
         const struct ntx_layer *l = &x.m->layers[i];
-        const struct ntx_step *c = ntx_layer_find(l, NTX_OP_CHOOSE), *put = ntx_layer_find(l, NTX_OP_PUT), *turn = ntx_layer_find(l, NTX_OP_HADAMARD);
+        const struct ntx_step *c = ntx_layer_find(l, NTX_OP_INDEX_TOPK), *put = ntx_layer_find(l, NTX_OP_PUT), *turn = ntx_layer_find(l, NTX_OP_HADAMARD);
         bool chooses = !every || i % every == 0;
-        CHECK(ntx_layer_find(l, NTX_OP_ATTEND)->chosen && ntx_chooses(h, i) == chooses && (c != NULL) == chooses && (l->index_k != NTX_NO_TENSOR) == chooses);
+        CHECK(ntx_layer_find(l, NTX_OP_ATTEND)->chosen && ntx_has_indexer(h, i) == chooses && (c != NULL) == chooses && (l->index_k != NTX_NO_TENSOR) == chooses);
         CHECK(ntx_kept_k(h, i) == 48 && ntx_kept_v(h, i) == (chooses ? 48 : 0) && put->in[1] == (chooses ? NTX_BUF_V : NTX_BUF_NONE));
         CHECK(!c || (c->heads == 20 && c->width == 48 && c->most == 7 && fabsf(c->scale * sqrtf(960) - 1) < 1e-6f));
         CHECK(!c || (turn[-1].rotated == 8 && !turn[-1].offset && turn[-1].pairs == (strcmp(arch, "glm-dsa") ? NTX_ROPE_NEOX : NTX_ROPE_NORM)));
@@ -165,7 +165,7 @@ static void check_unread(void)
     o.ctx = 1 << 20;
     struct opened x = open_model(&o);
     for (uint32_t l = 0; l < 5; l++)
-        CHECK(ntx_chooses(&x.m->hp, l) == (l < 3) && (x.m->layers[l].index_k != NTX_NO_TENSOR) == (l < 3));
+        CHECK(ntx_has_indexer(&x.m->hp, l) == (l < 3) && (x.m->layers[l].index_k != NTX_NO_TENSOR) == (l < 3));
     close_model(&x);
 }
 
@@ -231,12 +231,12 @@ static void check_pooled(void)
     CHECK(h->rope_base_window == o.rope_base && h->rope_base == 16 * o.rope_base && h->plain_window && h->n_nextn == 1 && ntx_count_recurrent(h) == 2);
     for (uint32_t i = 0; i < 4; i++) {
         const struct ntx_layer *l = &x.m->layers[i];
-        const struct ntx_step *pool = ntx_layer_find(l, NTX_OP_POOL), *attend = ntx_layer_find(l, NTX_OP_ATTEND), *choose = ntx_layer_find(l, NTX_OP_CHOOSE);
+        const struct ntx_step *pool = ntx_layer_find(l, NTX_OP_POOL), *attend = ntx_layer_find(l, NTX_OP_ATTEND), *choose = ntx_layer_find(l, NTX_OP_INDEX_TOPK);
         CHECK(h->pool[i] == every[i] && ntx_pool_spans(h, i) == spans[i] && attend->every == every[i] && attend->window == 11 && ntx_windowed(h, i));
         CHECK((pool != NULL) == (every[i] != 0) && (!pool || (pool->every == every[i] && pool->spans == spans[i] && pool->offset == 32 && pool->turn == NTX_TURN_ALL)));
         CHECK((choose != NULL) == (i == 1) && attend->chosen == (i == 1) && (!choose || (choose->every == 4 && choose->most == 7)));
         CHECK(attend[1].back && attend[1].turn == (every[i] ? NTX_TURN_ALL : NTX_TURN_WINDOW) && attend[2].parts == 4);
-        CHECK((l->token_experts != NTX_NO_TENSOR) == (i < 2) && (l->router_choice != NTX_NO_TENSOR) == (i >= 2) && (l->head_mix != NTX_NO_TENSOR) == (i == 3));
+        CHECK((l->token_experts != NTX_NO_TENSOR) == (i < 2) && (l->router_select != NTX_NO_TENSOR) == (i >= 2) && (l->head_mix != NTX_NO_TENSOR) == (i == 3));
         CHECK(ntx_kept_k(h, i) == 48 && !ntx_kept_v(h, i));
     }
     CHECK_EQ(ntx_pool_row(h, 1), 2 * 2 * (48 + 32));
@@ -268,7 +268,7 @@ int main(void)
     check_deepseek2();
     check_groups();
     check_magnitudes();
-    refuse_latents();
+    refuse_mla();
     check_choosing("deepseek32", 0);
     check_choosing("glm-dsa", 0);
     check_choosing("glm-dsa", 2);

@@ -129,7 +129,7 @@ static void check_kimi(void)
     CHECK(h->delta.taps == 4 && h->delta.head == 32 && h->delta.heads == o.heads && h->delta.key_heads == o.heads);
     CHECK(delta->by_key && delta->width == 32 && delta->heads == o.heads && conv->n_weights == 3 && conv->width == 3 * n);
     CHECK(h->kv_lora == 40 && h->head_k == 24 && h->head_v == 20 && ntx_kept_k(h, 2) == 48 && h->n_head_kv == 1);
-    CHECK(a->latent && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f && !ntx_layer_find(&l[2], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_ATTEND));
+    CHECK(a->mla && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f && !ntx_layer_find(&l[2], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_ATTEND));
     CHECK(r->score == NTX_SCORE_SIGMOID && r->norm && fabsf(r->scale - 2.446f) < 1e-6f && !ntx_layer_find(&l[0], NTX_OP_ROUTE));
     CHECK_STR(name_of(&x, l[0].kda_conv_v), "blk.0.ssm_conv1d_v.weight");
     CHECK_STR(name_of(&x, l[0].kda_out), "blk.0.attn_output.weight");
@@ -185,11 +185,11 @@ static void check_glm5(void)
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     const struct ntx_layer *l = x.m->layers;
-    const struct ntx_step *choose = ntx_layer_find(&l[1], NTX_OP_CHOOSE), *rates = ntx_layer_find(&l[0], NTX_OP_RATES);
+    const struct ntx_step *choose = ntx_layer_find(&l[1], NTX_OP_INDEX_TOPK), *rates = ntx_layer_find(&l[0], NTX_OP_RATES);
     CHECK(h->n_layers == 6 && h->n_nextn == 1 && ntx_count_recurrent(h) == 3 && !ntx_is_recurrent(h, 1) && h->rope_dim == 0 && h->head_k == 24 && h->n_dense == 1);
-    CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 && ntx_chooses(h, 1) && !ntx_chooses(h, 3) && ntx_chooses(h, 5) && !ntx_chooses(h, 0));
+    CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 && ntx_has_indexer(h, 1) && !ntx_has_indexer(h, 3) && ntx_has_indexer(h, 5) && !ntx_has_indexer(h, 0));
     CHECK(ntx_kept_k(h, 1) == 40 && ntx_kept_v(h, 1) == 96 && ntx_kept_v(h, 3) == 0); /* a key, and what it weighs */
-    CHECK(choose->keys && choose->every == 3 && choose->most == 7 && !ntx_layer_find(&l[3], NTX_OP_CHOOSE) && ntx_layer_find(&l[3], NTX_OP_ATTEND)->chosen);
+    CHECK(choose->keys && choose->every == 3 && choose->most == 7 && !ntx_layer_find(&l[3], NTX_OP_INDEX_TOPK) && ntx_layer_find(&l[3], NTX_OP_ATTEND)->chosen);
     CHECK(rates->bound == -5 && ntx_layer_find(&l[0], NTX_OP_DELTA)->by_key && ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f);
     CHECK(h->streams.n == 4 && h->streams.rounds == 20 && h->limit == 1.5f && h->shared_limit == 1.5f && ntx_layer_find(&l[0], NTX_OP_GLU)->hidden.limit == 1.5f);
     CHECK(!ntx_layer_find(&l[1], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_HADAMARD) && ntx_layer_find(&l[5], NTX_OP_MIX) && !ntx_layer_find(&l[5], NTX_OP_ADD));
@@ -240,8 +240,8 @@ static void check_qwen4(void)
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     const struct ntx_layer *l = x.m->layers;
-    const struct ntx_step *choose = ntx_layer_find(&l[2], NTX_OP_CHOOSE), *conv = ntx_layer_find(&l[1], NTX_OP_CONV), *spread = ntx_layer_find(&l[0], NTX_OP_SPREAD);
-    CHECK(h->n_layers == 6 && ntx_count_recurrent(h) == 4 && !ntx_is_recurrent(h, 2) && ntx_chooses(h, 5) && !ntx_chooses(h, 4) && h->index_beside && h->no_output_norm);
+    const struct ntx_step *choose = ntx_layer_find(&l[2], NTX_OP_INDEX_TOPK), *conv = ntx_layer_find(&l[1], NTX_OP_CONV), *spread = ntx_layer_find(&l[0], NTX_OP_SPREAD);
+    CHECK(h->n_layers == 6 && ntx_count_recurrent(h) == 4 && !ntx_is_recurrent(h, 2) && ntx_has_indexer(h, 5) && !ntx_has_indexer(h, 4) && h->index_beside && h->no_output_norm);
     CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 && ntx_kept_v(h, 2) == h->head_v);
     CHECK(choose->keys && choose->mean && choose->every == 3 && choose->most == 7 && choose->in[1] == NTX_BUF_NONE && ntx_layer_find(&l[2], NTX_OP_ATTEND)->chosen);
     CHECK(h->streams.n == 4 && h->streams.low == 24 && spread->scale == 0.25f && ntx_layer_find(&l[0], NTX_OP_NORM)->each && ntx_layer_find(&l[0], NTX_OP_MAP)->scale == 0.25f);

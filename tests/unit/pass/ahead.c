@@ -1,4 +1,4 @@
-/* What is foretold of the next layer's experts (computed/pass/ahead.c), before this layer's give anything or when some have: all of it, where layers add next to nothing to the residual stream, or streams; most of it where they do; nothing where what it
+/* What is foretold of the next layer's experts (computed/pass/router_lookahead.c), before this layer's give anything or when some have: all of it, where layers add next to nothing to the residual stream, or streams; most of it where they do; nothing where what it
  * follows from is not in memory. No bit depends on it. */
 #include <string.h>
 
@@ -6,21 +6,21 @@
 
 enum { TOKENS = 24 };
 
-struct foretold {
+struct predicted {
     uint32_t right, wanted, n; /* experts; lists */
 };
 
 static uint32_t ones(uint64_t bits) { return (uint32_t)__builtin_popcountll(bits); }
 
 /* Token by token; of the first one nothing is in memory yet. */
-static struct foretold run(const struct rig_options *o, bool foretells, unsigned late_of, float *logits)
+static struct predicted run(const struct rig_options *o, bool predicts, unsigned late_of, float *logits)
 {
     struct rig r;
-    struct foretold sum = {0};
+    struct predicted sum = {0};
     int32_t ids[TOKENS];
     rig_open(&r, o);
     rig_ids(&r, 3, ids, TOKENS);
-    if (foretells)
+    if (predicts)
         mem_weights_prefetch(&r.w);
     r.w.late_of = late_of;
     struct ntx_kv_seq *kv = rig_seq(&r, TOKENS);
@@ -47,12 +47,12 @@ static void check(struct mk_options make, uint32_t lists, uint32_t of_rest, uint
     const size_t n = (size_t)TOKENS * 1024;
     float *plain = calloc(n, sizeof *plain), *with = calloc(n, sizeof *with);
     run(&o, false, 0, plain);
-    struct foretold got = run(&o, true, 0, with);
+    struct predicted got = run(&o, true, 0, with);
     CHECK_MSG(!memcmp(plain, with, n * sizeof *plain), "%s: floats differ", make.arch);
     CHECK_MSG(got.n == lists * (TOKENS - 1), "%s: %u lists", make.arch, got.n);
     CHECK_MSG(100 * got.right >= least * got.wanted && got.wanted >= got.n * make.experts_used, "%s: %u of %u", make.arch, got.right, got.wanted);
     for (unsigned late_of = 3; late_of > 0; late_of--) { /* what experts that are there give, and the shared one, is known before it is foretold, where the others are read */
-        struct foretold more = run(&o, true, late_of, with);
+        struct predicted more = run(&o, true, late_of, with);
         CHECK_MSG(late_of < 3 || more.right >= got.right, "%s: %u of %u were foretold, and %u when most experts' outputs were known", make.arch, got.right, got.wanted, more.right);
         right_later += late_of == 3 ? more.right : 0;
         right_before += late_of == 3 ? got.right : 0;

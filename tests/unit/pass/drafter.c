@@ -38,7 +38,7 @@ static struct ntx_drafter *drafter(int fd)
     return d;
 }
 
-static uint32_t grown(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint32_t most, struct ntx_guess *out)
+static uint32_t grown(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint32_t most, struct ntx_draft_node *out)
 {
     int i = ntx_drafter_follow(d, t), rc;
     CHECK(i >= 0);
@@ -49,7 +49,7 @@ static uint32_t grown(struct ntx_drafter *d, const struct ntx_drafter_text *t, u
 }
 
 /* Every node of a has its like in b: with the same chance, to the bit. Returns how many there are. */
-static uint32_t compare(const struct ntx_guess *a, uint32_t n, const struct ntx_guess *b, uint32_t m)
+static uint32_t compare(const struct ntx_draft_node *a, uint32_t n, const struct ntx_draft_node *b, uint32_t m)
 {
     uint32_t like[NTX_DRAFTER_NODES] = {0}, found = 1;
     CHECK_EQ(a[0].token, b[0].token);
@@ -68,7 +68,7 @@ static uint32_t compare(const struct ntx_guess *a, uint32_t n, const struct ntx_
 
 static void goes_along(int fd)
 {
-    static struct ntx_guess a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
     struct ntx_drafter *along = drafter(fd);
     int32_t tokens[CTX];
     struct ntx_drafter_text t = {.session = 1, .tokens = tokens, .n = 20, .n_prompt = 20, .sampling = {.temp = 0.8f, .top_k = 40, .top_p = 1, .seed = 9, .repeat_penalty = 1}};
@@ -102,7 +102,7 @@ static void goes_along(int fd)
 /* Several texts, more than there are places. */
 static void takes_turns(int fd)
 {
-    static struct ntx_guess a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
     struct ntx_drafter *d = drafter(fd);
     int32_t tokens[7][40];
     for (int round = 0; round < 3; round++)
@@ -121,7 +121,7 @@ static void takes_turns(int fd)
 /* A model that guesses for itself: the likeliest child is the token that it draws. */
 static void knows_itself(int fd)
 {
-    static struct ntx_guess tree[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node tree[NTX_DRAFTER_NODES];
     const struct ntx_sampling ways[] = {{.temp = 0, .top_p = 1}, {.temp = 1.5f, .top_k = 40, .top_p = 0.9f, .min_p = 0.01f, .seed = 4}, {.temp = 1, .top_p = 1, .seed = 5}};
     const struct rig_options o = {.make = rig_model(), .ctx = CTX};
     struct rig r;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "computed/draft/drafter.h"
-#include "computed/draft/guesser.h"
+#include "computed/draft/drafter_file.h"
 #include "tests/lib/temporary.h"
 #include "tests/mkmodel/options.h"
 #include "tests/unit/pass/rig.h"
@@ -52,7 +52,7 @@ static const char *str(const json_t *j, const char *key) { return json_string_va
 
 static double number(const json_t *list, size_t i) { return json_number_value(json_array_get(list, i)); }
 
-static uint32_t child(const struct ntx_guess *g, uint32_t n, uint32_t parent, int32_t token)
+static uint32_t child(const struct ntx_draft_node *g, uint32_t n, uint32_t parent, int32_t token)
 {
     for (uint32_t i = 1; i < n; i++)
         if (g[i].parent == parent && g[i].token == token)
@@ -61,7 +61,7 @@ static uint32_t child(const struct ntx_guess *g, uint32_t n, uint32_t parent, in
 }
 
 /* The likeliest are the same, and their chances are to one another as there. Those are printed with three places. */
-static uint32_t check_children(const char *name, const struct ntx_guess *g, uint32_t n, uint32_t parent, const json_t *want)
+static uint32_t check_children(const char *name, const struct ntx_draft_node *g, uint32_t n, uint32_t parent, const json_t *want)
 {
     double first = number(json_array_get(want, 0), 1);
     uint32_t best = 0;
@@ -83,7 +83,7 @@ static uint32_t check_children(const char *name, const struct ntx_guess *g, uint
 /* All at once, or as it would be written: each call's text shown behind the one before it. */
 static void check_calls(const json_t *e, struct ntx_drafter *d, struct rig *r, uint32_t n_taps, bool along)
 {
-    static struct ntx_guess g[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node g[NTX_DRAFTER_NODES];
     const json_t *calls = json_object_get(e, "calls");
     float *left = malloc((size_t)n_taps * r->n_embd * sizeof *left);
     struct ntx_kv_seq *kv = rig_seq(r, CTX);
@@ -120,10 +120,10 @@ static void golden(const json_t *e)
     struct ntx_drafter *d;
     struct ntx_drafter_needs needs;
     struct ntx_err err = {0};
-    enum ntx_guesser_kind kind;
+    enum ntx_drafter_file_kind kind;
     make(&model, str(e, "model"));
     make(&head, str(e, "head"));
-    CHECK_MSG(!ntx_guesser_look(head.fd, model.gguf, CTX, 2, &kind, &needs, &err) && kind == NTX_GUESSER_STATES && needs.n_taps, "%s: %s", str(e, "name"), err.text);
+    CHECK_MSG(!ntx_drafter_file_look(head.fd, model.gguf, CTX, 2, &kind, &needs, &err) && kind == NTX_DRAFTER_FILE_STATES && needs.n_taps, "%s: %s", str(e, "name"), err.text);
     rig_open(&r, &(struct rig_options){.path = model.path, .n_taps = needs.n_taps, .taps = needs.tap, .ctx = CTX});
     for (int along = 0; along < 2; along++) {
         CHECK_MSG(!ntx_drafter_head_new(head.fd, model.gguf, &model.fd, 1, CTX, 2, &d, &err), "%s", err.text);
@@ -153,9 +153,9 @@ static void refused(void)
     for (unsigned i = 0; i < sizeof of / sizeof *of; i++) {
         struct ntx_drafter_needs needs;
         struct ntx_err err = {0};
-        enum ntx_guesser_kind kind;
+        enum ntx_drafter_file_kind kind;
         make(&head, of[i].head);
-        CHECK(ntx_guesser_look(head.fd, model.gguf, CTX, 1, &kind, &needs, &err) < 0);
+        CHECK(ntx_drafter_file_look(head.fd, model.gguf, CTX, 1, &kind, &needs, &err) < 0);
         CHECK_MSG(strstr(err.text, of[i].why), "%s: %s", of[i].head, err.text);
         drop(&head);
     }

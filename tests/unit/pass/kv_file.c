@@ -107,7 +107,7 @@ static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t written, uint
     w.n_passes++;
     ntx_kv_file_add(w.f, blocks, n, written);
     ntx_kv_file_begin(w.f, attends, some);
-    CHECK_EQ(ntx_kv_file_chooses(w.f), some);
+    CHECK_EQ(ntx_kv_file_has_topk(w.f), some);
     for (uint32_t l = 0; l < LAYERS && !rc; l++) {
         rc = ntx_kv_file_starts(w.f, l);
         for (uint32_t k = 0; k < NTX_KV_READS && !rc && l < LAYERS - 1; k++)
@@ -117,8 +117,8 @@ static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t written, uint
         for (uint32_t k = 0; k < NTX_KV_READS && !rc && some; k++)
             for (uint32_t i = 0; i < n && l < attends && reads[l][k] != NONE && reads[l][k] >= CHOSEN; i++)
                 if (chooses(reads[l][k], i))
-                    ntx_kv_file_choose(w.f, blocks[i], reads[l][k]);
-        rc = rc ? rc : ntx_kv_file_chosen(w.f);
+                    ntx_kv_file_set_topk(w.f, blocks[i], reads[l][k]);
+        rc = rc ? rc : ntx_kv_file_topk(w.f);
         for (uint32_t k = 0; k < NTX_KV_READS && !rc; k++)
             for (uint32_t i = 0; i < n && reads[l][k] != NONE; i++)
                 if (i >= written || (l < attends && (!some || chooses(reads[l][k], i))) || !reads[l][k])

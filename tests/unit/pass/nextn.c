@@ -159,7 +159,7 @@ static void put_input(struct rig *r, const struct model *m, uint32_t row, int32_
     free(embd), free(enorm), free(hnorm), free(eh);
 }
 
-static uint32_t likeliest(const struct ntx_guess *g, uint32_t n, uint32_t parent)
+static uint32_t likeliest(const struct ntx_draft_node *g, uint32_t n, uint32_t parent)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i < n; i++)
@@ -169,7 +169,7 @@ static uint32_t likeliest(const struct ntx_guess *g, uint32_t n, uint32_t parent
 }
 
 /* Its children's chances are to one another as these logits say; the likeliest is theirs, too. */
-static void check_children(const struct model *m, const struct ntx_guess *g, uint32_t n, uint32_t parent, const float *logits, uint32_t n_vocab)
+static void check_children(const struct model *m, const struct ntx_draft_node *g, uint32_t n, uint32_t parent, const float *logits, uint32_t n_vocab)
 {
     uint32_t k = 0, best = likeliest(g, n, parent);
     CHECK_EQ(g[best].token, (int32_t)rig_argmax(logits, n_vocab));
@@ -182,7 +182,7 @@ static void check_children(const struct model *m, const struct ntx_guess *g, uin
     CHECK_MSG(k > 1, "%s: %u guesses below node %u", m->arch, k, parent);
 }
 
-static uint32_t grown(struct ntx_drafter *d, const struct ntx_drafter_text *t, struct ntx_guess *out)
+static uint32_t grown(struct ntx_drafter *d, const struct ntx_drafter_text *t, struct ntx_draft_node *out)
 {
     int i = ntx_drafter_follow(d, t), rc;
     CHECK(i >= 0);
@@ -212,7 +212,7 @@ static void show(struct ntx_drafter *d, const struct model *m, const struct ntx_
     }
 }
 
-static void same_tree(const struct ntx_guess *a, uint32_t n, const struct ntx_guess *b, uint32_t k)
+static void same_tree(const struct ntx_draft_node *a, uint32_t n, const struct ntx_draft_node *b, uint32_t k)
 {
     CHECK_EQ(n, k);
     for (uint32_t i = 0; i < n; i++)
@@ -222,7 +222,7 @@ static void same_tree(const struct ntx_guess *a, uint32_t n, const struct ntx_gu
 /* Of the first `from` tokens' states it was shown none: it reads from there. */
 static void as_alone(const struct model *m, uint32_t from)
 {
-    static struct ntx_guess g[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node g[NTX_DRAFTER_NODES];
     int32_t tokens[TEXT], rows[TEXT];
     struct rig r;
     struct ntx_drafter *d = block_of(m);
@@ -260,7 +260,7 @@ static void as_alone(const struct model *m, uint32_t from)
 /* Shown piece by piece, with guesses that held between, or all at once; and again where the text was cut. Long texts are read as they are shown. */
 static void goes_along(const struct model *m)
 {
-    static struct ntx_guess a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
     int32_t tokens[CTX];
     struct ntx_drafter *along = block_of(m);
     struct ntx_drafter_text t = {.session = 1, .tokens = tokens, .n = 20, .n_prompt = 20, .sampling = {.temp = 0.8f, .top_k = 40, .top_p = 1, .seed = 9, .repeat_penalty = 1}};
@@ -293,7 +293,7 @@ static void goes_along(const struct model *m)
 /* Nobody reads for long: what was shown is forgotten but for the latest, and it reads from there. */
 static void forgets(const struct model *m)
 {
-    static struct ntx_guess a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
     int32_t tokens[CTX * 3];
     float state[512];
     struct ntx_drafter *d, *fresh;
@@ -344,7 +344,7 @@ int main(void)
     struct mk_options of[] = {options("glm4moe"), options("deepseek2"), options("qwen35"), options("qwen35moe"), options("qwen3next")};
     of[0].dense = 1;
     of[0].experts = 6, of[0].experts_used = 2, of[0].expert_ff = 64, of[0].shared_ff = 64, of[0].rotated = 32;
-    of[1] = rig_latent();
+    of[1] = rig_mla();
     of[1].nextn = 1;
     of[1].layers = 2;
     of[1].logit_scale = 1;

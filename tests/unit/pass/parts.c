@@ -275,50 +275,50 @@ static void waiting_is_cheap(void)
 }
 
 /* Sides that nobody has: there is room for so many stops. */
-static uint32_t sides_left(struct ntx_kv_seq *s)
+static uint32_t buffers_left(struct ntx_kv_seq *s)
 {
     uint32_t n = 0;
     while (n < NTX_RECUR_STOPS) {
-        ntx_kv_mark_ahead(s, 1000 + n);
+        ntx_kv_snapshot_ahead(s, 1000 + n);
         if (!ntx_recur_stop_fold(s, 1000 + n, 0))
             break;
         n++;
     }
-    ntx_kv_mark_passed(s);
+    ntx_kv_snapshot_passed(s);
     return n;
 }
 
 /* a has 9 tokens, the last three a pass ago; b has nothing, and there is room for one side. */
 static void snapshots(struct ntx_kv_seq *a, struct ntx_kv_seq *b)
 {
-    struct ntx_kv_mark *s, *none;
-    CHECK_EQ(ntx_kv_mark_new(a, 8, &s), -ENODATA);
+    struct ntx_kv_snapshot *s, *none;
+    CHECK_EQ(ntx_kv_snapshot_new(a, 8, &s), -ENODATA);
     CHECK_EQ(ntx_kv_reach(a, 6), 6);
-    CHECK_EQ(ntx_kv_mark_new(a, 6, &s), 0);
-    CHECK_EQ(ntx_kv_mark_new(a, 9, &none), -EAGAIN);
-    ntx_kv_mark_ahead(a, 11);
+    CHECK_EQ(ntx_kv_snapshot_new(a, 6, &s), 0);
+    CHECK_EQ(ntx_kv_snapshot_new(a, 9, &none), -EAGAIN);
+    ntx_kv_snapshot_ahead(a, 11);
     CHECK(!ntx_recur_stop_fold(a, 11, 0));
-    ntx_kv_mark_put(s, b);
-    ntx_kv_mark_free(s), ntx_kv_mark_free(NULL);
+    ntx_kv_snapshot_put(s, b);
+    ntx_kv_snapshot_free(s), ntx_kv_snapshot_free(NULL);
     CHECK(ntx_recur_at(b) == 6 && ntx_recur_fold(b, 4)[0] == 14.5f && ntx_recur_tail(b, 1)[5] == 11);
     CHECK_EQ(ntx_recur_begin(b, 6), 0);
-    ntx_kv_mark_ahead(b, 8); /* a pass that does not come to it leaves nothing, */
+    ntx_kv_snapshot_ahead(b, 8); /* a pass that does not come to it leaves nothing, */
     ntx_recur_stop_fold(b, 8, 1)[0] = 77;
     CHECK(!ntx_recur_stop_fold(b, 7, 1) && ntx_kv_reach(b, 8) == 6);
-    CHECK_EQ(ntx_kv_mark_new(b, 8, &s), -ENODATA);
+    CHECK_EQ(ntx_kv_snapshot_new(b, 8, &s), -ENODATA);
     ntx_recur_step(b, 1);
-    CHECK_EQ(ntx_kv_mark_new(b, 8, &s), -ENODATA);
+    CHECK_EQ(ntx_kv_snapshot_new(b, 8, &s), -ENODATA);
     CHECK_EQ(ntx_recur_begin(b, 7), 0);
     ntx_recur_step(b, 2);
-    CHECK_EQ(ntx_kv_mark_new(b, 8, &s), 0); /* one that does, what it put there */
-    CHECK_EQ(sides_left(b), 0);
-    ntx_kv_mark_put(s, b);
+    CHECK_EQ(ntx_kv_snapshot_new(b, 8, &s), 0); /* one that does, what it put there */
+    CHECK_EQ(buffers_left(b), 0);
+    ntx_kv_snapshot_put(s, b);
     CHECK(ntx_recur_at(b) == 8 && ntx_recur_fold(b, 1)[0] == 77);
-    ntx_kv_mark_free(s);
-    ntx_kv_mark_ahead(b, 9);
+    ntx_kv_snapshot_free(s);
+    ntx_kv_snapshot_ahead(b, 9);
     CHECK(ntx_recur_stop_fold(b, 9, 1));
-    ntx_kv_mark_passed(b);
-    CHECK_EQ(sides_left(b), 1);
+    ntx_kv_snapshot_passed(b);
+    CHECK_EQ(buffers_left(b), 1);
 }
 
 /* What is kept of layers without K and V: a session has its own, goes back by one pass, and has copies. */
@@ -353,7 +353,7 @@ static void recurrent_states(void)
     CHECK_EQ(ntx_kv_seq_fork(a, 6, 0, &b), 0); /* as it was a pass ago */
     CHECK_EQ(ntx_recur_at(b), 6);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &c), -EAGAIN);
-    CHECK_EQ(sides_left(a), 1);
+    CHECK_EQ(buffers_left(a), 1);
     for (uint32_t l = 0; l < 5; l += 1 + (l == 2)) {
         CHECK(ntx_recur_tail(a, l)[0] == 20 + (float)l && ntx_recur_tail(a, l)[tail - 1] == 20 + (float)l && ntx_recur_fold(a, l)[fold - 1] == 20.5f + (float)l);
         CHECK(ntx_recur_tail(b, l)[tail - 1] == 10 + (float)l && ntx_recur_fold(b, l)[0] == 10.5f + (float)l);
@@ -408,7 +408,7 @@ static void rows_beside_states(void)
     CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &b), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &c), -EAGAIN); /* there are blocks, but no state */
-    CHECK(ntx_recur_side(a, false) != ntx_recur_side(b, false));
+    CHECK(ntx_recur_buffer(a, false) != ntx_recur_buffer(b, false));
     ntx_kv_seq_free(a);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);
     ntx_kv_seq_free(a), ntx_kv_seq_free(b);
@@ -432,7 +432,7 @@ static void all_kinds(void)
     struct ntx_kept_state kept[NTX_STATES_MOST];
     struct ntx_kv_pool *p;
     struct ntx_kv_seq *a, *b;
-    struct ntx_kv_mark *m;
+    struct ntx_kv_snapshot *m;
     size_t bytes = 0;
     CHECK(ntx_states_of(&hp, 0, kept) == 1 && kept[0].keep == NTX_KEEP_ROWS && !kept[0].windowed && kept[0].heads == 2 && kept[0].k == 8 && kept[0].every == 1);
     CHECK(ntx_states_of(&hp, 1, kept) == 1 && kept[0].keep == NTX_KEEP_ROWS && kept[0].windowed);
@@ -441,7 +441,7 @@ static void all_kinds(void)
     CHECK_EQ(ntx_recur_layer(&hp, 2, NTX_KEEP_FOLD), tail * 4);
     CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &shape), 16 * block + 9 * block + 5 * 4096);
     CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &shape, &p, NULL), 0);
-    CHECK(ntx_kv_pool_marks(p));
+    CHECK(ntx_kv_pool_snapshots(p));
     CHECK_EQ(ntx_kv_seq_new(p, 256, &a), 0);
     for (uint32_t at = 0; at < 100; at += 50) { /* two passes of 50 */
         CHECK_EQ(ntx_recur_begin(a, at), 0);
@@ -457,12 +457,12 @@ static void all_kinds(void)
     CHECK_EQ(bytes, 4 * block + 3 * block + 4096); /* positions 60 .. 99 of the window */
     CHECK_EQ(ntx_kv_reach(a, 100), 100);
     CHECK_EQ(ntx_kv_reach(a, 99), 50);  /* the state stands there, and positions 10 .. 49 are in the ring, which begins at 4 */
-    CHECK_EQ(ntx_kv_mark_new(a, 99, &m), -ENODATA);
-    CHECK_EQ(ntx_kv_mark_new(a, 100, &m), 0);
+    CHECK_EQ(ntx_kv_snapshot_new(a, 99, &m), -ENODATA);
+    CHECK_EQ(ntx_kv_snapshot_new(a, 100, &m), 0);
     CHECK_EQ(ntx_kv_seq_promise(p, 256, NULL, 0, &b), 0);
-    ntx_kv_mark_put(m, b);
+    ntx_kv_snapshot_put(m, b);
     CHECK(ntx_recur_at(b) == 100 && ntx_recur_fold(b, 2)[0] == 100 && *(uint16_t *)ntx_kv_k(b, 1, 0, 70) == 3 && ntx_kv_k(b, 1, 0, 70) != ntx_kv_k(a, 1, 0, 70));
-    ntx_kv_mark_free(m), ntx_kv_seq_free(b);
+    ntx_kv_snapshot_free(m), ntx_kv_seq_free(b);
     ntx_kv_written(a, 120); /* 0 .. 24 are written over */
     CHECK_EQ(ntx_kv_reach(a, 99), 0); /* for 50 tokens the window from 10 on would be needed */
     CHECK_EQ(ntx_kv_return(a, 99), 0);

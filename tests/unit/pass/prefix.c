@@ -366,7 +366,7 @@ static void snapped(void)
         ntx_prefix_prepare(w.prefix, 1, a, ids, at, at + 125);
         compute(a, ids, at, at + 125);
         ntx_prefix_keep(w.prefix, 1, a, ids, at + 125, NTX_PREFIX_PROMPT);
-        ntx_kv_mark_passed(a);
+        ntx_kv_snapshot_passed(a);
     }
     ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224));
     compute(a, ids, 250, 260);
@@ -455,7 +455,7 @@ static void go(struct world *w, struct text *t)
     t->n_past = to;
     check_values(t->kv, t->ids, to);
     ntx_prefix_keep(w->prefix, t->scope, t->kv, t->ids, to, draw(2) ? NTX_PREFIX_PROMPT : NTX_PREFIX_ON);
-    ntx_kv_mark_passed(t->kv);
+    ntx_kv_snapshot_passed(t->kv);
 }
 
 static void end(struct world *w, struct text *t)

@@ -17,7 +17,7 @@ struct mk_options rig_model(void)
                                .experts_used = 2, .version = 3, .parts = 1, .seed = 1};
 }
 
-struct mk_options rig_latent(void)
+struct mk_options rig_mla(void)
 {
     struct mk_options o = rig_model();
     o.arch = "deepseek2";
@@ -37,7 +37,7 @@ struct mk_options rig_latent(void)
 
 struct mk_options rig_kda(void)
 {
-    struct mk_options o = rig_latent();
+    struct mk_options o = rig_mla();
     o.arch = "kimi-linear";
     o.layers = 4;
     o.expert_groups = o.expert_groups_used = 0;
@@ -85,7 +85,7 @@ struct mk_options rig_blocks(void)
 
 struct mk_options rig_choosing(void)
 {
-    struct mk_options o = rig_latent();
+    struct mk_options o = rig_mla();
     o.arch = "deepseek32";
     o.q_lora = 256;
     o.index_heads = 20;

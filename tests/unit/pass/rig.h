@@ -52,10 +52,10 @@ struct mk_options rig_model(void);
 struct mk_options rig_choosing(void);
 struct mk_options rig_kda(void);
 struct mk_options rig_blocks(void); /* qwen4exp: blocks of three positions, two of which are chosen, and what follows from the last three tokens */
-struct mk_options rig_streamed(void); /* rig_latent to positions that are chosen, 9 of them */
+struct mk_options rig_streamed(void); /* rig_mla to positions that are chosen, 9 of them */
 void rig_gemma4(struct mk_options *o, uint32_t i); /* heads of two widths; i 1: experts beside a dense FFN, no V; 2: K and V of other layers, inputs of each layer */
 struct mk_options rig_pooled(void); /* deepseek4: three layers, which pool nothing, 4 and 128 positions, 5 of those chosen; windows of 16 */
-struct mk_options rig_latent(void); /* attention over latents, experts in groups */
+struct mk_options rig_mla(void); /* attention over latents, experts in groups */
 const char *rig_kernel(const char *name); /* this, or what a 64-bit Arm has in its place: neon of avx2, i8mm of avx512. The processor may lack it (ntx_cpu_pick) */
 void rig_open(struct rig *r, const struct rig_options *o);
 void rig_close(struct rig *r);

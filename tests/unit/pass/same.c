@@ -207,11 +207,11 @@ static void same_with_experts(void)
 }
 
 /* Attention over latents, with matrices of heads apart and in one, and experts in groups. */
-static void same_with_latents(void)
+static void same_with_mla(void)
 {
     static const struct { const char *type; uint32_t q_lora; bool joined; } is[] = {{"F32", 96, false}, {"Q4_K_M", 256, false}, {"Q8_0", 0, true}, {"F16", 64, true}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct mk_options make = rig_latent();
+        struct mk_options make = rig_mla();
         make.type = is[i].type;
         make.q_lora = is[i].q_lora;
         make.kv_joined = is[i].joined;
@@ -400,7 +400,7 @@ static void same_with_windows(const char *arch, enum ntx_kv_type type)
 }
 
 /* A prefix that is shared: what goes on from a snapshot of it has the bits of a sequence of its own, whatever its first owner does meanwhile. */
-static void same_from_snapshots(bool windows, struct mk_options (*latent)(void))
+static void same_from_snapshots(bool windows, struct mk_options (*mla)(void))
 {
     enum { PREFIX = 75, MORE = 20 };
     struct rig_options o = {.make = rig_model(), .max_rows = 40, .ctx = 512, .windows = windows, .kv_tokens = 1024};
@@ -408,12 +408,12 @@ static void same_from_snapshots(bool windows, struct mk_options (*latent)(void))
     struct ntx_kv_seq *kv, *snapshot, *one, *other;
     int32_t ids[PREFIX + MORE];
     size_t n;
-    if (latent)
-        o.make = latent();
+    if (mla)
+        o.make = mla();
     else
         o.make.arch = windows ? "gpt-oss" : "llama";
     o.make.type = "Q8_0";
-    o.make.experts = windows ? 4 : latent ? 8 : 0;
+    o.make.experts = windows ? 4 : mla ? 8 : 0;
     o.make.layers = 3;
     o.make.ff = 128;
     o.make.head_dim = 64;
@@ -536,7 +536,7 @@ static void same_with_pools(void)
     static const char *const of[] = {"F32", "Q8_0", "Q4_K_M"};
     struct rig_options o = {.make = rig_pooled(), .max_rows = 40, .ctx = 512};
     struct ntx_kv_seq *kv;
-    struct ntx_kv_mark *mark;
+    struct ntx_kv_snapshot *mark;
     struct rig r;
     int32_t ids[LONG];
     size_t n;
@@ -558,14 +558,14 @@ static void same_with_pools(void)
     rig_ids(&r, 5, ids, LONG); /* as rig_logits */
     kv = rig_seq(&r, LONG);
     rig_feed(&r, kv, ids, 180, 0, 40, NULL);
-    ntx_kv_mark_ahead(kv, MARK); /* within the next pass */
+    ntx_kv_snapshot_ahead(kv, MARK); /* within the next pass */
     rig_feed(&r, kv, ids + 180, 40, 180, 40, NULL);
-    CHECK_EQ(ntx_kv_mark_new(kv, MARK, &mark), 0);
+    CHECK_EQ(ntx_kv_snapshot_new(kv, MARK, &mark), 0);
     rig_feed(&r, kv, ids, CUT - 220, 220, 40, NULL); /* says something else */
-    ntx_kv_mark_put(mark, kv);
+    ntx_kv_snapshot_put(mark, kv);
     rig_feed(&r, kv, ids + MARK, LONG - MARK, MARK, 13, got);
     CHECK_SAME(got, want + MARK * (size_t)r.n_vocab, (LONG - MARK) * (size_t)r.n_vocab);
-    ntx_kv_mark_free(mark);
+    ntx_kv_snapshot_free(mark);
     ntx_kv_seq_free(kv);
     rig_close(&r);
     free(want), free(got);
@@ -685,7 +685,7 @@ static void of_layers(void)
 static void of_experts(void)
 {
     same_with_experts();
-    same_with_latents();
+    same_with_mla();
     same_with_choices();
     choices_begin();
 }
@@ -705,7 +705,7 @@ static void of_caches(void)
     same_with_pools();
     same_from_snapshots(false, NULL);
     same_from_snapshots(true, NULL);
-    same_from_snapshots(false, rig_latent);
+    same_from_snapshots(false, rig_mla);
     same_from_snapshots(false, rig_choosing);
     static const struct { const char *arch; enum ntx_kv_type kv; } windows[] = {{"gpt-oss", NTX_KV_F16}, {"gpt-oss", NTX_KV_Q8_0}, {"gpt-oss", NTX_KV_Q4_0}, {"gemma4", NTX_KV_F16}, {"gemma4", NTX_KV_Q8_0}};
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i += emulated_step(4))

@@ -34,7 +34,7 @@ static void of_all_kinds(void)
         if (!ntx_cpu_pick(o.kernel))
             continue;
         if (!strcmp(is[i].arch, "deepseek2"))
-            o.make = rig_latent();
+            o.make = rig_mla();
         if (!strcmp(is[i].arch, "deepseek32"))
             o.make = rig_choosing();
         o.make.arch = is[i].arch;

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "computed/plan/guesses.h"
+#include "computed/plan/draft_stats.h"
 #include "tests/lib/check.h"
 #include "tests/lib/temporary.h"
 
@@ -15,82 +15,82 @@ static float first(uint32_t kind) { return kind < 20 ? 0.25f : 1; }
 
 static void ranked(void)
 {
-    struct ntx_guesses g;
+    struct ntx_draft_stats g;
     bool known = true;
-    ntx_guesses_begin(&g, first);
-    CHECK(fabs(ntx_guesses_gain(&g, 1, 0, &known) - 0.75) < 1e-9 && !known);
-    CHECK(ntx_guesses_gain(&g, 0, 0, &known) < 0.5);
+    ntx_draft_stats_begin(&g, first);
+    CHECK(fabs(ntx_draft_stats_gain(&g, 1, 0, &known) - 0.75) < 1e-9 && !known);
+    CHECK(ntx_draft_stats_gain(&g, 0, 0, &known) < 0.5);
     for (int i = 0; i < 100; i++) /* the first guess holds always, the second every other time, the third never */
-        ntx_guesses_rank(&g.ranks[1], 3, (uint64_t[2]){i % 2 ? 6 : 2, 0});
-    CHECK(ntx_guesses_gain(&g, 1, 0, &known) == 1 && known);
-    CHECK(ntx_guesses_gain(&g, 1, 1, &known) == 0.5);
-    CHECK(ntx_guesses_gain(&g, 1, 2, &known) == 0 && ntx_guesses_gain(&g, 1, 9, &known) == 0);
+        ntx_draft_stats_rank(&g.ranks[1], 3, (uint64_t[2]){i % 2 ? 6 : 2, 0});
+    CHECK(ntx_draft_stats_gain(&g, 1, 0, &known) == 1 && known);
+    CHECK(ntx_draft_stats_gain(&g, 1, 1, &known) == 0.5);
+    CHECK(ntx_draft_stats_gain(&g, 1, 2, &known) == 0 && ntx_draft_stats_gain(&g, 1, 9, &known) == 0);
     for (int i = 0; i < 100; i++) { /* look-up has something every other time, of two nodes: and that is what a pass has of it */
-        ntx_guesses_rank(&g.ranks[0], 2 * (i % 2), (uint64_t[2]){i % 2 ? 7 : 1, 0});
-        ntx_guesses_rank(&g.ranks[2], 2, (uint64_t[2]){3, 0});
+        ntx_draft_stats_rank(&g.ranks[0], 2 * (i % 2), (uint64_t[2]){i % 2 ? 7 : 1, 0});
+        ntx_draft_stats_rank(&g.ranks[2], 2, (uint64_t[2]){3, 0});
     }
-    CHECK(ntx_guesses_gain(&g, 0, 0, &known) == 0.5 && ntx_guesses_gain(&g, 0, 1, &known) == 0.5 && ntx_guesses_gain(&g, 0, 2, &known) == 0);
-    CHECK(ntx_guesses_gain(&g, 2, 0, &known) == 1 && ntx_guesses_gain(&g, 2, 1, &known) == 0);
-    struct ntx_guess_ranks r = {0};
+    CHECK(ntx_draft_stats_gain(&g, 0, 0, &known) == 0.5 && ntx_draft_stats_gain(&g, 0, 1, &known) == 0.5 && ntx_draft_stats_gain(&g, 0, 2, &known) == 0);
+    CHECK(ntx_draft_stats_gain(&g, 2, 0, &known) == 1 && ntx_draft_stats_gain(&g, 2, 1, &known) == 0);
+    struct ntx_draft_stats_ranks r = {0};
     for (int i = 0; i < 200; i++)
-        ntx_guesses_rank(&r, 127, (uint64_t[2]){UINT64_MAX, UINT64_MAX});
+        ntx_draft_stats_rank(&r, 127, (uint64_t[2]){UINT64_MAX, UINT64_MAX});
     CHECK(r.held[62] == 200 && r.held[63] == 200 && r.held[126] == 200);
     for (int i = 0; i < 5000; i++) /* what was long ago counts less and less */
-        ntx_guesses_rank(&r, 1, (uint64_t[2]){1, 0});
+        ntx_draft_stats_rank(&r, 1, (uint64_t[2]){1, 0});
     CHECK(r.passes <= 2001 && r.held[0] < 60);
 }
 
-static struct ntx_guess_place place(uint32_t way, uint64_t streamed, double rate)
+static struct ntx_draft_stats_place place(uint32_t way, uint64_t streamed, double rate)
 {
-    return (struct ntx_guess_place){.way = way, .threads = 2, .streamed = streamed, .on = true, .left = 7, .rest = 256, .away = 3, .tries = 2, .rate = {rate, 2 * rate}, .pace = {1, 2, 3, 4, 5}};
+    return (struct ntx_draft_stats_place){.way = way, .threads = 2, .streamed = streamed, .on = true, .left = 7, .rest = 256, .away = 3, .tries = 2, .rate = {rate, 2 * rate}, .pace = {1, 2, 3, 4, 5}};
 }
 
 static void placed(void)
 {
-    struct ntx_guesses g;
-    ntx_guesses_begin(&g, first);
-    CHECK(!ntx_guesses_place(&g, 0, 2, 0));
+    struct ntx_draft_stats g;
+    ntx_draft_stats_begin(&g, first);
+    CHECK(!ntx_draft_stats_place(&g, 0, 2, 0));
     for (uint32_t i = 0; i < 12; i++) {
-        struct ntx_guess_place p = place(1, 1000u << i, 1 + i);
-        ntx_guesses_settle(&g, &p);
+        struct ntx_draft_stats_place p = place(1, 1000u << i, 1 + i);
+        ntx_draft_stats_settle(&g, &p);
     }
-    CHECK_EQ(g.n_places, NTX_GUESS_PLACES);
-    CHECK(!ntx_guesses_place(&g, 1, 2, 1000) && ntx_guesses_place(&g, 1, 2, 1000u << 11)->rate[0] == 12);
-    CHECK(ntx_guesses_place(&g, 1, 2, 8200u << 3)->rate[0] == 7); /* nearly 64000 */
-    CHECK(!ntx_guesses_place(&g, 0, 2, 1000u << 11) && !ntx_guesses_place(&g, 1, 3, 1000u << 11));
-    struct ntx_guess_place p = place(1, 64000, 99);
-    ntx_guesses_settle(&g, &p);
-    CHECK(g.n_places == NTX_GUESS_PLACES && ntx_guesses_place(&g, 1, 2, 64000) == &g.place[0] && g.place[0].rate[0] == 99 && g.place[1].rate[0] == 12);
+    CHECK_EQ(g.n_places, NTX_DRAFT_STATS_PLACES);
+    CHECK(!ntx_draft_stats_place(&g, 1, 2, 1000) && ntx_draft_stats_place(&g, 1, 2, 1000u << 11)->rate[0] == 12);
+    CHECK(ntx_draft_stats_place(&g, 1, 2, 8200u << 3)->rate[0] == 7); /* nearly 64000 */
+    CHECK(!ntx_draft_stats_place(&g, 0, 2, 1000u << 11) && !ntx_draft_stats_place(&g, 1, 3, 1000u << 11));
+    struct ntx_draft_stats_place p = place(1, 64000, 99);
+    ntx_draft_stats_settle(&g, &p);
+    CHECK(g.n_places == NTX_DRAFT_STATS_PLACES && ntx_draft_stats_place(&g, 1, 2, 64000) == &g.place[0] && g.place[0].rate[0] == 99 && g.place[1].rate[0] == 12);
 }
 
 /* Files that did not pay leave their memory to weights, for more loads each time before they are tried again. */
 static void left_out(void)
 {
-    struct ntx_guess_place p = place(1, 1000, 10);
+    struct ntx_draft_stats_place p = place(1, 1000, 10);
     p.away = p.tries = 0;
-    struct ntx_guess_place pays = p, unknown = p;
-    CHECK(!ntx_guesses_leave_out(&pays, 1.9) && !pays.away); /* twice the rate, so more than weights in its place would bring */
+    struct ntx_draft_stats_place pays = p, unknown = p;
+    CHECK(!ntx_draft_stats_leave_out(&pays, 1.9) && !pays.away); /* twice the rate, so more than weights in its place would bring */
     unknown.rate[1] = 0;
-    CHECK(!ntx_guesses_leave_out(&unknown, 1.5) && !unknown.away);
+    CHECK(!ntx_draft_stats_leave_out(&unknown, 1.5) && !unknown.away);
     p.on = false;
-    CHECK(!ntx_guesses_leave_out(&p, 1.001) && !p.away); /* there is little to win */
+    CHECK(!ntx_draft_stats_leave_out(&p, 1.001) && !p.away); /* there is little to win */
     for (uint32_t times = 0; times < 5; times++) {
         uint32_t loads = 0;
-        while (ntx_guesses_leave_out(&p, 1.1))
+        while (ntx_draft_stats_leave_out(&p, 1.1))
             loads++;
         CHECK_EQ(loads, 16u << (times < 3 ? times : 3));
         CHECK(!p.away && p.tries == times + 1);
     }
     p.on = true;
-    CHECK(!ntx_guesses_leave_out(&p, 1.9) && ntx_guesses_leave_out(&p, 1.99));
+    CHECK(!ntx_draft_stats_leave_out(&p, 1.9) && ntx_draft_stats_leave_out(&p, 1.99));
 }
 
-static const char first_file[NTX_GUESS_DIGEST] = "00112233445566778899aabbccddeeff", other_file[NTX_GUESS_DIGEST] = "ffeeddccbbaa99887766554433221100";
+static const char first_file[NTX_DRAFT_STATS_DIGEST] = "00112233445566778899aabbccddeeff", other_file[NTX_DRAFT_STATS_DIGEST] = "ffeeddccbbaa99887766554433221100";
 
-static struct ntx_guesses some(void)
+static struct ntx_draft_stats some(void)
 {
-    struct ntx_guesses g;
-    ntx_guesses_begin(&g, first);
+    struct ntx_draft_stats g;
+    ntx_draft_stats_begin(&g, first);
     memcpy(g.drafter[0], first_file, sizeof first_file);
     memcpy(g.drafter[1], other_file, sizeof other_file);
     for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++)
@@ -98,41 +98,41 @@ static struct ntx_guesses some(void)
     g.chances.deep_held[1][7] = 3.5f;
     g.chances.deep_held[2][7] = 4.5f;
     for (int i = 0; i < 20; i++)
-        ntx_guesses_rank(&g.ranks[1], 40, (uint64_t[2]){0xffff, 0});
-    struct ntx_guess_place p = place(1, 12345678, 1e-8);
-    ntx_guesses_settle(&g, &p);
+        ntx_draft_stats_rank(&g.ranks[1], 40, (uint64_t[2]){0xffff, 0});
+    struct ntx_draft_stats_place p = place(1, 12345678, 1e-8);
+    ntx_draft_stats_settle(&g, &p);
     return g;
 }
 
 static void kept(void)
 {
     char dir[256], path[400];
-    struct ntx_guesses g = some(), back;
+    struct ntx_draft_stats g = some(), back;
     struct ntx_err err = {0};
     temporary_dir(dir, sizeof dir, "guesses");
     CHECK(!setenv("XDG_CACHE_HOME", dir, 1));
-    ntx_guesses_begin(&back, first);
-    CHECK_EQ(ntx_guesses_load("none", &back, &err), -ENOENT);
-    CHECK_EQ(ntx_guesses_store("abc", &g, &err), 0);
+    ntx_draft_stats_begin(&back, first);
+    CHECK_EQ(ntx_draft_stats_load("none", &back, &err), -ENOENT);
+    CHECK_EQ(ntx_draft_stats_store("abc", &g, &err), 0);
     memcpy(back.drafter, g.drafter, sizeof back.drafter);
-    CHECK_EQ(ntx_guesses_load("abc", &back, &err), 0);
+    CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), 0);
     CHECK(back.chances.held[29] == 30.0f / 16 && back.chances.deep_held[1][7] == 3.5f && back.ranks[1].held[14] == 20 && back.ranks[1].held[15] == 0);
     CHECK(back.ranks[1].tried[39] == 20 && back.n_places == 1 && back.place[0].streamed == 12345678 && back.place[0].on && back.place[0].left == 7 && back.place[0].away == 3 && back.place[0].tries == 2);
     CHECK(fabs(back.place[0].rate[1] - 2e-8) < 1e-14 && back.place[0].pace[4] == 5);
-    ntx_guesses_begin(&back, first);
-    CHECK_EQ(ntx_guesses_load("abc", &back, &err), 0); /* without a drafter what is known of those there were stays */
+    ntx_draft_stats_begin(&back, first);
+    CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), 0); /* without a drafter what is known of those there were stays */
     CHECK(!strcmp(back.drafter[0], first_file) && back.ranks[1].passes == 20);
-    ntx_guesses_begin(&back, first);
-    memset(back.drafter[0], 'a', NTX_GUESS_DIGEST - 1); /* another one, and before it the second of those */
-    memcpy(back.drafter[1], back.drafter[0], NTX_GUESS_DIGEST);
-    memcpy(back.drafter[0], other_file, NTX_GUESS_DIGEST);
-    CHECK_EQ(ntx_guesses_load("abc", &back, &err), 0);
+    ntx_draft_stats_begin(&back, first);
+    memset(back.drafter[0], 'a', NTX_DRAFT_STATS_DIGEST - 1); /* another one, and before it the second of those */
+    memcpy(back.drafter[1], back.drafter[0], NTX_DRAFT_STATS_DIGEST);
+    memcpy(back.drafter[0], other_file, NTX_DRAFT_STATS_DIGEST);
+    CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), 0);
     CHECK(back.chances.held[19] == 20.0f / 16 && back.chances.held[20] == 31.0f / 16 && back.chances.held[30] == 4 && back.chances.deep_held[2][7] == 20 && back.chances.deep_held[1][7] == 4.5f);
     CHECK(!back.ranks[1].passes && !back.n_places && !strcmp(back.drafter[0], other_file) && back.drafter[1][5] == 'a');
     snprintf(path, sizeof path, "%s/ntx/guesses/abc.json", dir);
     FILE *f = fopen(path, "w");
     CHECK(f && fputs("{\"ntx_guesses\": 1}", f) > 0 && !fclose(f));
-    CHECK_EQ(ntx_guesses_load("abc", &back, &err), -EINVAL);
+    CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), -EINVAL);
     CHECK(back.chances.held[19] == 20.0f / 16); /* nothing was changed */
     CHECK(!unlink(path));
     snprintf(path, sizeof path, "%s/ntx/guesses", dir);
@@ -144,12 +144,12 @@ static void kept(void)
 /* One word of a good file replaced. */
 static void refused(const char *old, const char *new)
 {
-    struct ntx_guesses g = some(), back = {.n_places = 5};
+    struct ntx_draft_stats g = some(), back = {.n_places = 5};
     struct ntx_err err = {0};
-    char *good = ntx_guesses_dump(&g), *at = strstr(good, old), *bad = NULL;
+    char *good = ntx_draft_stats_dump(&g), *at = strstr(good, old), *bad = NULL;
     CHECK_MSG(at, "%s is not in it", old);
     CHECK(asprintf(&bad, "%.*s%s%s", (int)(at - good), good, new, at + strlen(old)) > 0);
-    CHECK_MSG(ntx_guesses_parse(bad, &back, &err) == -EINVAL && back.n_places == 5 && *err.text, "%s for %s was taken", new, old);
+    CHECK_MSG(ntx_draft_stats_parse(bad, &back, &err) == -EINVAL && back.n_places == 5 && *err.text, "%s for %s was taken", new, old);
     free(bad);
     free(good);
 }

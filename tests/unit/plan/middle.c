@@ -17,7 +17,7 @@ static void one_rate_each(void)
         h->kernels[0] = (struct ntx_hw_kernel){.type = NTX_Q4_K, .rows = 1, .interleaved = true, .bps = v[i], .bps_1 = v[i] / 2};
         h->kernels[1] = (struct ntx_hw_kernel){.type = NTX_Q4_K, .rows = 8, .bps = v[N - 1 - i] / 4};
     }
-    ntx__doctor_middle(rounds, N, &out);
+    ntx__doctor_median(rounds, N, &out);
     CHECK_EQ(out.threads, 4);
     CHECK(out.ram_bps_1 == 31e9 && out.ram_bps == 31e9 && out.layer_s == 1e-6 && out.read_s == 1e-4 / 2);
     CHECK_EQ(out.in_flight, 4096);
@@ -27,10 +27,10 @@ static void one_rate_each(void)
     CHECK(out.kernels[1].rows == 8 && out.kernels[1].bps == 31e9 / 4 && out.kernels[1].bps_1 == 0);
     rounds[1].kernels[0].bps = rounds[2].kernels[0].bps = 40e9; /* memory gave as much */
     rounds[1].kernels[1].bps = rounds[2].kernels[1].bps = 60e9; /* eight rows from it at a time: not memory's rate */
-    ntx__doctor_middle(rounds, N, &out);
+    ntx__doctor_median(rounds, N, &out);
     CHECK(out.ram_bps == 40e9 && out.ram_bps_1 == 31e9 && out.kernels[1].bps == 60e9);
     rounds[0].ram_bps = 70e9;
-    ntx__doctor_middle(rounds, 2, &out); /* of an even number: between the two in the middle */
+    ntx__doctor_median(rounds, 2, &out); /* of an even number: between the two in the middle */
     CHECK(out.ram_bps_1 == 40e9 && out.ram_bps == 50.5e9);
 }
 

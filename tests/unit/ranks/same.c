@@ -156,7 +156,7 @@ static void of_all_architectures(void)
         o.make.expert_every = i == 7 ? 2 : 0;
         same(&o, 1 << (6 + i % 2) | 1 << 8);
     }
-    struct rig_options o = {.make = rig_latent()};
+    struct rig_options o = {.make = rig_mla()};
     o.make.type = "Q8_0";
     same(&o, 1 << 6);
     o.make = rig_pooled();
@@ -378,7 +378,7 @@ static float *live(struct rig *r)
     int32_t ids[LONG];
     float *all = calloc(6 * (size_t)r->n_vocab, sizeof *all), *to = all;
     struct ntx_kv_seq *text, *fork;
-    struct ntx_kv_mark *mark = NULL;
+    struct ntx_kv_snapshot *mark = NULL;
     CHECK_EQ(ntx_kv_seq_promise(r->pool, LONG, NULL, 0, &text), 0);
     rig_ids(r, 6, ids, LONG);
     rig_feed(r, text, ids, 41, 0, 41, NULL);
@@ -400,8 +400,8 @@ static float *live(struct rig *r)
     CHECK_EQ(ntx_kv_return(text, 33), 33);
     ntx_kv_seq_free(fork);
     CHECK_EQ(ntx_kv_seq_fork(text, 33, LONG, &fork), 0);
-    if (ntx_kv_pool_marks(r->pool))
-        CHECK_EQ(ntx_kv_mark_new(text, 33, &mark), 0);
+    if (ntx_kv_pool_snapshots(r->pool))
+        CHECK_EQ(ntx_kv_snapshot_new(text, 33, &mark), 0);
     CHECK_EQ(ntx_kv_own(text, 20), 0);
     CHECK_EQ(ntx_kv_return(text, 20), 20);
     rig_feed(r, text, ids + 20, LONG - 20, 20, 30, NULL);
@@ -414,10 +414,10 @@ static float *live(struct rig *r)
         ntx_kv_seq_free(text);
         CHECK_EQ(ntx_kv_seq_promise(r->pool, LONG, blocks, 1, &text), 0);
         CHECK_EQ(ntx_kv_seq_copy(text, blocks[1]), 0);
-        ntx_kv_mark_put(mark, text);
+        ntx_kv_snapshot_put(mark, text);
         CHECK_EQ(rig_run(r, &(struct ntx_row){.token = 3, .pos = 33, .kv = text, .logits = to}, 1), 0);
         ntx_kv_seq_free(text);
-        ntx_kv_mark_free(mark);
+        ntx_kv_snapshot_free(mark);
     }
     for (uint32_t i = 33; i < LONG; i += 39)
         rig_feed(r, fork, ids + i, 39, i, 13, NULL);

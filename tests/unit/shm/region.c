@@ -43,8 +43,8 @@ static void test_good(void)
     CHECK_EQ(ntx_region_slot(&a, 5)[19999], 77);
     a.desc[3].slot = 4;
     CHECK_EQ(r.desc[3].slot, 4);
-    r.taint[5] = 1;
-    CHECK_EQ(a.taint[5], 1);
+    r.quarantine[5] = 1;
+    CHECK_EQ(a.quarantine[5], 1);
     r.ask[2].offset = 1234;
     CHECK_EQ(a.ask[2].offset, 1234);
     ntx_region_close(&a);
@@ -66,8 +66,8 @@ static void test_plan_is_private(void)
     CHECK(pwrite(r.part[NTX_REGION_PLAN].fd, &byte, 1, 0) < 0 && errno == EPERM);
     CHECK_EQ(fcntl(r.part[NTX_REGION_ORDERS].fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, F_SEAL_FUTURE_WRITE);
     CHECK_EQ(fcntl(r.board.part.fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, F_SEAL_FUTURE_WRITE);
-    r.orders->stop = 1; /* the creator goes on writing there */
-    CHECK_EQ(a.orders->stop, 1);
+    r.control->stop = 1; /* the creator goes on writing there */
+    CHECK_EQ(a.control->stop, 1);
     ntx_region_close(&a);
     ntx_region_close(&r);
 }
@@ -218,7 +218,7 @@ static void walk(const struct ntx_region *a)
     for (uint32_t i = 0; i < h->n_desc; i++)
         sum += a->desc[i].word;
     for (uint32_t i = 0; i < h->n_slots; i++)
-        sum += a->taint[i] + ntx_region_slot(a, i)[h->slot_bytes - 1];
+        sum += a->quarantine[i] + ntx_region_slot(a, i)[h->slot_bytes - 1];
     for (uint32_t i = 0; i < h->n_demands; i++)
         sum += a->demand[i].word + a->ask[i].bytes + ntx_region_frame(a, i)[h->frame_bytes - 1];
 }

@@ -98,7 +98,7 @@ static void child_attach(struct child *c, const struct ntx_attach_msg *m, int *f
     if (iod) {
         cannot_write(fds[NTX_REGION_ORDERS]);
         CHECK_EQ(ntx_region_attach(fds, &c->region, NULL), 0);
-        cannot_become_writable(c->region.orders);
+        cannot_become_writable(c->region.control);
         CHECK_EQ(c->region.hdr->epoch, m->epoch);
         CHECK(pread(fds[NTX_IOD_FDS], &byte, 1, 0) == 1 && byte == 'M');
     } else {

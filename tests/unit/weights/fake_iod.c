@@ -61,7 +61,7 @@ static bool take_demand(struct fake_iod *f)
         uint32_t w = load(&d->word);
         if (ntx_word_state(w) != NTX_POSTED)
             continue;
-        const struct ntx_ask *a = &f->r->ask[i];
+        const struct ntx_read_request *a = &f->r->ask[i];
         d->shift = (uint32_t)(a->offset % BLOCK);
         put_under_way(f, (struct fill){.file = a->file, .offset = a->offset, .bytes = a->bytes, .to = ntx_region_frame(f->r, i) + d->shift,
                                        .word = &d->word, .gen = ntx_word_gen(w), .chunk = UINT32_MAX, .demand = d});
@@ -97,7 +97,7 @@ static uint64_t next_sequence(struct fake_iod *f)
 static uint32_t free_slot(struct fake_iod *f)
 {
     for (uint32_t s = 0; s < f->r->hdr->n_slots; s++) {
-        bool held = load(&f->r->taint[s]) != 0;
+        bool held = load(&f->r->quarantine[s]) != 0;
         for (uint32_t i = 0; i < f->r->hdr->n_desc; i++) {
             enum ntx_state st = ntx_word_state(load(&f->r->desc[i].word));
             held |= (st == NTX_FILLING || st == NTX_READY) && f->r->desc[i].slot == s;

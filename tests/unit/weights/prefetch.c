@@ -85,7 +85,7 @@ static void close_rig(struct rig *t)
 /* ---- iod */
 
 static struct ntx_demand *demand(struct rig *t, uint32_t i) { return &t->r.demand[ROWS + i]; }
-static struct ntx_ask *ask(struct rig *t, uint32_t i) { return &t->r.ask[ROWS + i]; }
+static struct ntx_read_request *ask(struct rig *t, uint32_t i) { return &t->r.ask[ROWS + i]; }
 static enum ntx_state state(struct rig *t, uint32_t i) { return ntx_word_state(demand(t, i)->word); }
 static void set(struct ntx_demand *d, enum ntx_state st) { d->word = ntx_word(ntx_word_gen(d->word), st); }
 
@@ -106,7 +106,7 @@ static void begin(struct rig *t, uint32_t i)
 static void finish(struct rig *t, uint32_t i)
 {
     struct ntx_demand *d = demand(t, i);
-    const struct ntx_ask *a = ask(t, i);
+    const struct ntx_read_request *a = ask(t, i);
     if (t->fail && a->early && !rnd(t, t->fail)) {
         d->err = -EIO;
         set(d, NTX_FAILED);
@@ -152,7 +152,7 @@ static void land_late(struct rig *t)
     for (uint32_t i = 0; i < t->n_late; i++)
         land(t, t->late[i].offset, t->late[i].to, t->late[i].bytes);
     t->n_late = 0;
-    ntx_stream_untaint(t->s);
+    ntx_stream_end_quarantine(t->s);
 }
 
 static uint32_t count(struct rig *t, enum ntx_state st, bool early)
@@ -229,7 +229,7 @@ static void case_right_and_wrong(void)
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_bytes), bundle_bytes(&t, 1));
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_used_bytes), bundle_bytes(&t, 1));
     CHECK_EQ(state(&t, PARTS), NTX_FILLING); /* it had begun, and is given up; its other parts were taken back */
-    CHECK_EQ(ask(&t, PARTS)->early, NTX_GIVEN_UP);
+    CHECK_EQ(ask(&t, PARTS)->early, NTX_CANCELLED);
     CHECK_EQ(state(&t, PARTS + 1), NTX_FREE);
     CHECK_EQ(ntx_word_gen(demand(&t, PARTS + 1)->word), 1);
     CHECK_EQ(state(&t, PARTS + 2), NTX_FREE);
@@ -294,7 +294,7 @@ static void give_up(struct rig *t, uint32_t i, uint32_t got)
 
 /* What is given up ends as iod says, and what came of it is counted as read in vain, but never more than was asked for. Wanted again before it has ended, it waits for that; and
  * where all of it has come, it stays. */
-static void case_given_up(void)
+static void case_cancelled(void)
 {
     struct rig t;
     uint8_t late[1] = {0};
@@ -306,7 +306,7 @@ static void case_given_up(void)
     const uint64_t down = ask(&t, 2)->bytes, gate = ask(&t, 0)->bytes;
     finish(&t, 0);
     want(&t, 1, (const uint32_t[]){6}, 1);
-    CHECK(ask(&t, 1)->early == NTX_GIVEN_UP && ask(&t, 2)->early == NTX_GIVEN_UP);
+    CHECK(ask(&t, 1)->early == NTX_CANCELLED && ask(&t, 2)->early == NTX_CANCELLED);
     give_up(&t, 1, 512);
     CHECK_EQ(t.w->ops->want(t.w, 1, (const uint32_t[]){3}, 1, false, late), 0); /* the third part may still land */
     give_up(&t, 2, UINT32_MAX);
@@ -329,7 +329,7 @@ static void case_given_up(void)
 }
 
 /* A list in place of another, about the same layer: what is in both and has been begun goes on. */
-static void case_foretold_again(void)
+static void case_predicted_again(void)
 {
     struct rig t;
     open_rig(&t, 30, 3);
@@ -338,8 +338,8 @@ static void case_foretold_again(void)
     begin(&t, 0);
     begin(&t, PARTS);
     t.w->ops->prefetch_experts(t.w, 1, (const uint32_t[]){6, 3}, 2);
-    CHECK_EQ(ask(&t, 0)->early, NTX_EARLY);
-    CHECK_EQ(ask(&t, PARTS)->early, NTX_GIVEN_UP);
+    CHECK_EQ(ask(&t, 0)->early, NTX_PREFETCH_READ);
+    CHECK_EQ(ask(&t, PARTS)->early, NTX_CANCELLED);
     CHECK_EQ(count(&t, NTX_POSTED, true), PARTS + PARTS - 1);
     give_up(&t, PARTS, 0);
     want(&t, 1, (const uint32_t[]){3, 6}, 2);
@@ -628,8 +628,8 @@ int main(void)
 {
     case_right_and_wrong();
     case_failed_prefetch();
-    case_given_up();
-    case_foretold_again();
+    case_cancelled();
+    case_predicted_again();
     case_no_harm();
     case_gives_up();
     case_keeps_the_predicted();

@@ -84,12 +84,12 @@ static void scribbled_pass(struct engine *e, unsigned kind)
     ntx_stream_iod_died(e->s);
     check_words(e);
     for (uint32_t i = 0; i < e->r.hdr->n_slots; i++)
-        CHECK_EQ(e->r.taint[i], 1); /* nobody knows where the dead one's reads go */
+        CHECK_EQ(e->r.quarantine[i], 1); /* nobody knows where the dead one's reads go */
     e->iod.n_under_way = 0;
     fake_start(&e->iod);
     if (kind & 1)
         usleep(2000);
-    ntx_stream_untaint(e->s);
+    ntx_stream_end_quarantine(e->s);
     CHECK_EQ(e->w->ops->entries_there(e->w), 0);
     for (uint32_t i = 0; i < sizeof out; i++)
         CHECK_EQ(out[i], pattern(1, ENTRIES_AT + (uint64_t)ids[i / ENTRY_BYTES] * ENTRY_BYTES + i % ENTRY_BYTES));
@@ -137,7 +137,7 @@ static void case_scribbled_memory(void)
         CHECK_EQ(atomic_load(&e.r.state[i]),
                  ntx_word(0, host_chunk(&e, i) && end_of(&e, i) > half ? NTX_SKIPPED : NTX_FREE));
     ntx_stream_memory_there(e.s, e.r.bytes);
-    ntx_stream_untaint(e.s);
+    ntx_stream_end_quarantine(e.s);
     fake_start(&e.iod);
     CHECK_EQ(run_pass(&e, 0, 3), 0);
     fake_kill(&e.iod);
@@ -157,7 +157,7 @@ static void case_delivered(void)
     usleep(20000);
     fake_kill(&e.iod);
     ntx_stream_iod_died(e.s);
-    ntx_stream_untaint(e.s);
+    ntx_stream_end_quarantine(e.s);
     CHECK_EQ(ntx_stream_delivered(e.s, &more), 0);
     CHECK(more);
     e.iod.n_under_way = 0;

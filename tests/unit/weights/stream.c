@@ -123,7 +123,7 @@ static void case_failures(void)
             pthread_join(t, NULL);
         for (int i = 0; i < 10; i++) /* a chunk of the arena, too, is read again */
             CHECK_EQ(run_pass(&e, i & 2 ? 4 : 0, 3), 0);
-        CHECK_EQ(atomic_load(&e.r.orders->host_again), e.r.chunks[chunk].placement == NTX_PLACE_HOST);
+        CHECK_EQ(atomic_load(&e.r.control->host_again), e.r.chunks[chunk].placement == NTX_PLACE_HOST);
         fake_kill(&e.iod);
         tear_down(&e);
     }
@@ -224,7 +224,7 @@ static void case_lies(void)
         ntx_stream_iod_died(e.s);
         for (uint32_t k = 0; k < e.r.hdr->n_desc; k++)
             CHECK_EQ(ntx_word_state(atomic_load(&e.r.desc[k].word)), NTX_FREE);
-        ntx_stream_untaint(e.s);
+        ntx_stream_end_quarantine(e.s);
         tear_down(&e);
     }
 }
@@ -343,7 +343,7 @@ static void case_cancel(void)
         fake_kill(&e.iod);
         fake_land(&e.iod, true);
         ntx_stream_iod_died(e.s);
-        ntx_stream_untaint(e.s);
+        ntx_stream_end_quarantine(e.s);
     }
     tear_down(&e);
 }
@@ -360,34 +360,34 @@ static void case_kills(void)
 {
     struct engine e;
     struct shape s = normal;
-    uint64_t seed = 3, tainted = 0;
+    uint64_t seed = 3, quarantined = 0;
     s.n_slots = s.n_desc + 2 * FAKE_DEPTH;
     set_up(&e, &s, 60);
     e.iod.max_ticks = 6;
     struct runner r = {.e = &e, .n = 20, .drop = 2 | 8, .go_on = true};
     fake_start(&e.iod);
     CHECK(!pthread_create(&r.thread, NULL, run_passes, &r));
-    for (int i = 0; i < 120 || (tainted <= 10 && i < 4000); i++) { /* where others use the processors, reads are under way less often */
+    for (int i = 0; i < 120 || (quarantined <= 10 && i < 4000); i++) { /* where others use the processors, reads are under way less often */
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         usleep((useconds_t)(seed >> 33) % 3000);
         fake_kill(&e.iod);
         struct fake_iod dead = e.iod;
         ntx_stream_iod_died(e.s);
-        tainted += counter(&e, NTX_C_comp_tainted_slots);
+        quarantined += counter(&e, NTX_C_comp_quarantined_slots);
         e.iod.n_under_way = 0;
         e.iod.seed += (uint64_t)i;
         fake_start(&e.iod);
         usleep((useconds_t)(seed >> 40) % 2000);
         fake_land(&dead, LAND_ALL);
-        ntx_stream_untaint(e.s);
-        CHECK_EQ(counter(&e, NTX_C_comp_tainted_slots), 0);
+        ntx_stream_end_quarantine(e.s);
+        CHECK_EQ(counter(&e, NTX_C_comp_quarantined_slots), 0);
     }
     atomic_store(&r.go_on, false);
     CHECK(!pthread_join(r.thread, NULL));
     CHECK_MSG(!r.rc, "%s", e.w->error.text);
-    CHECK(tainted > 10);
+    CHECK(quarantined > 10);
     for (uint32_t i = 0; i < ntx_region_all_demands(e.r.hdr); i++)
-        CHECK_EQ(e.r.ask[i].tainted, 0);
+        CHECK_EQ(e.r.ask[i].quarantined, 0);
     fake_kill(&e.iod);
     tear_down(&e);
 }
@@ -408,7 +408,7 @@ static void case_no_spares(void)
             CHECK(ntx_now_ns() < end);
     fake_kill(&e.iod);
     ntx_stream_iod_died(e.s);
-    CHECK_EQ(counter(&e, NTX_C_comp_tainted_slots), FAKE_DEPTH);
+    CHECK_EQ(counter(&e, NTX_C_comp_quarantined_slots), FAKE_DEPTH);
     struct fake_iod dead = e.iod;
     e.iod.n_under_way = 0;
     e.iod.max_ticks = 2;
@@ -419,7 +419,7 @@ static void case_no_spares(void)
         CHECK(ntx_now_ns() < end);
     CHECK_EQ(atomic_load(&e.iod.read_chunks), 0);
     fake_land(&dead, true);
-    ntx_stream_untaint(e.s);
+    ntx_stream_end_quarantine(e.s);
     CHECK(!pthread_join(r.thread, NULL));
     CHECK_EQ(r.rc, 0);
     fake_kill(&e.iod);
@@ -427,7 +427,7 @@ static void case_no_spares(void)
 }
 
 /* A host chunk that a dead iod may still write to is used, but not re-arranged before that is over. */
-static void case_host_taint(void)
+static void case_host_quarantine(void)
 {
     struct engine e;
     set_up(&e, &normal, 60);
@@ -457,7 +457,7 @@ static void case_host_taint(void)
     }
     CHECK(others);
     fake_land(&dead, LAND_ALL);
-    ntx_stream_untaint(e.s);
+    ntx_stream_end_quarantine(e.s);
     for (uint32_t i = 0; i < n; i++)
         CHECK_EQ(e.w->ops->stays(e.w, i), host_chunk(&e, i));
     CHECK_EQ(run_pass(&e, 0, 3), 0);
@@ -470,7 +470,7 @@ static void case_memory(void)
 {
     struct engine e;
     set_up(&e, &normal, 60);
-    uint32_t n = e.r.hdr->n_chunks, again = atomic_load(&e.r.orders->host_again), third = UINT32_MAX, seen = 0;
+    uint32_t n = e.r.hdr->n_chunks, again = atomic_load(&e.r.control->host_again), third = UINT32_MAX, seen = 0;
     for (uint32_t i = 0; i < n; i++)
         if (host_chunk(&e, i) && seen++ == 2)
             third = i;
@@ -478,7 +478,7 @@ static void case_memory(void)
     ntx_stream_await_memory(e.s);
     for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
         ntx_stream_memory_there(e.s, ends[k]);
-        CHECK_EQ(atomic_load(&e.r.orders->host_again), again + k + 1);
+        CHECK_EQ(atomic_load(&e.r.control->host_again), again + k + 1);
         for (uint32_t i = 0; i < n; i++)
             CHECK_EQ(ntx_word_state(atomic_load(&e.r.state[i])), host_chunk(&e, i) && end_of(&e, i) > ends[k] ? NTX_SKIPPED : NTX_FREE);
     }
@@ -497,7 +497,7 @@ static const struct {
 } cases[] = {
     {"passes", case_passes}, {"shapes", case_shapes}, {"drops", case_drops}, {"late-drops", case_late_drops}, {"wakes", case_wakes},
     {"failures", case_failures}, {"failed-entries", case_failed_entries}, {"wrong-chunk", case_wrong_chunk}, {"lies", case_lies}, {"limit", case_limit}, {"stopped", case_stopped},
-    {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares}, {"host-taint", case_host_taint},
+    {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares}, {"host-taint", case_host_quarantine},
     {"memory", case_memory},
 };
 

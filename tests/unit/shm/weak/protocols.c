@@ -139,7 +139,7 @@ static void serve(struct daemon *d)
     if (ntx_iod_core_new(&t.r, NULL, &limits, &hooks, &d->core, &err))
         weak_fail("%s", err.text);
     while (!t.over) {
-        while (d->n < QUEUE && ntx_iod_core_ask(d->core, 0, &rd))
+        while (d->n < QUEUE && ntx_iod_core_next_read(d->core, 0, &rd))
             d->queue[d->n++] = rd;
         for (; d->n_to_wake; d->n_to_wake--)
             ntx_futex_wake(d->to_wake[d->n_to_wake - 1]);
@@ -267,7 +267,7 @@ static void undertaker(void)
         d->queue[i] = d->queue[--d->n];
     }
     weak_pause(100);
-    ntx_stream_untaint(t.s);
+    ntx_stream_end_quarantine(t.s);
 }
 
 /* ---- set-up */
@@ -373,7 +373,7 @@ static void asker(void)
     }
 }
 
-static void guesser(void)
+static void drafter_file(void)
 {
     uint32_t seq, newest = 0;
     while (newest < 3) {
@@ -420,7 +420,7 @@ static const struct protocol protocols[] = {
     {{"memory that comes", 3, {first_iod, computed, bring_in}, restart}, 2, 2, 2, true, ACQ | REL},
     {{"death", 4, {first_iod, computed_twice, undertaker, second_iod}, restart}, 3, 2, 3, false, ACQ | REL},
     {{"trace", 3, {writer, other_writer, monitor}, restart_trace}, 0, 0, 0, false, ACQ | REL},
-    {{"drafts", 2, {asker, guesser}, restart_drafts}, 0, 0, 0, false, ACQ | REL},
+    {{"drafts", 2, {asker, drafter_file}, restart_drafts}, 0, 0, 0, false, ACQ | REL},
 };
 
 static void open_protocol(const struct protocol *p)

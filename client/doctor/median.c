@@ -1,0 +1,54 @@
+/* median.c: the middle of several rounds. A machine that others use, too, changes within seconds: memory, drive and one processor by half at a time. */
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "client/doctor/doctor_impl.h"
+#include "common/util.h"
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the double that lies so far from the beginning of each round. */
+static double median(const struct ntx_hw *rounds, unsigned n, size_t offset)
+{
+    double v[NTX_DOCTOR_ROUNDS];
+    n = NTX_MIN(n, (unsigned)NTX_DOCTOR_ROUNDS);
+    for (unsigned i = 0; i < n; i++)
+        v[i] = *(const double *)(const void *)((const char *)&rounds[i] + offset);
+    qsort(v, n, sizeof *v, by_value);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+void ntx__doctor_median(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *out)
+{
+#define MEDIAN(field) out->field = median(rounds, n, offsetof(struct ntx_hw, field))
+    MEDIAN(ram_bps_1);
+    MEDIAN(ram_bps);
+    MEDIAN(layer_s);
+    MEDIAN(read_s);
+    out->in_flight = rounds->in_flight;
+    out->n_reads = rounds->n_reads;
+    out->n_streams = rounds->n_streams;
+    out->n_kernels = rounds->n_kernels;
+    for (unsigned i = 0; i < out->n_reads; i++) {
+        out->reads[i] = rounds->reads[i];
+        MEDIAN(reads[i].bps);
+    }
+    for (unsigned i = 0; i < out->n_streams; i++) {
+        out->streams[i] = rounds->streams[i];
+        MEDIAN(streams[i].bps);
+    }
+    for (unsigned i = 0; i < out->n_kernels; i++) {
+        out->kernels[i] = rounds->kernels[i];
+        MEDIAN(kernels[i].bps);
+        MEDIAN(kernels[i].bps_1);
+        if (out->kernels[i].rows == 1) { /* a kernel whose reads are prefetched better than plain ones shows what memory can do */
+            out->ram_bps = NTX_MAX(out->ram_bps, out->kernels[i].bps);
+            out->ram_bps_1 = NTX_MAX(out->ram_bps_1, out->kernels[i].bps_1);
+        }
+    }
+#undef MEDIAN
+}

@@ -1,0 +1,120 @@
+#include "client/gateway/api_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "client/gateway/field.h"
+#include "client/gateway/json_memory.h"
+#include "common/util.h"
+
+/* Brackets within each other, outside of strings. */
+static unsigned deepest(const char *p, size_t n)
+{
+    unsigned depth = 0, most = 0;
+    bool text = false;
+    for (size_t i = 0; i < n; i++) {
+        if (text && p[i] == '\\')
+            i++;
+        else if (p[i] == '"')
+            text = !text;
+        else if (!text && (p[i] == '[' || p[i] == '{')) {
+            depth++;
+            most = NTX_MAX(most, depth);
+        } else if (!text && (p[i] == ']' || p[i] == '}') && depth)
+            depth--;
+    }
+    return most;
+}
+
+json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
+{
+    json_error_t e;
+    if (deepest(body, len) > NTX_API_REQUEST_DEPTH) { /* what is written again needs a stack, and templates take no more */
+        ntx_fault(f, NTX_FAULT_INVALID, NULL, "no JSON with more than %u values within each other is taken", NTX_API_REQUEST_DEPTH);
+        return NULL;
+    }
+    ntx_json_memory_begin(NTX_MIN(24 * len + (64u << 10), 6 * len + (16u << 20)));
+    json_t *j = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+    bool full = ntx_json_memory_end();
+    if (j && json_is_object(j))
+        return j;
+    if (full)
+        ntx_fault(f, NTX_FAULT_LARGE, NULL, "the body would take too much memory for its length");
+    else if (json_error_code(&e) == json_error_numeric_overflow && !j)
+        ntx_fault(f, NTX_FAULT_INVALID, NULL, "a number of the body is beyond what is taken (integers from -2^63 to 2^63 - 1, of a seed, too): %.120s (line %d)", e.text, e.line);
+    else
+        ntx_fault(f, NTX_FAULT_INVALID, NULL, j ? "the body must be a JSON object" : "the body is no JSON: %.120s (line %d)", e.text, e.line);
+    json_decref(j);
+    return NULL;
+}
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed = 0;
+    while (getrandom(&seed, sizeof seed, 0) < 0)
+        ;
+    return seed >> 12; /* a double holds it, as JSON's numbers do for most who read them */
+}
+
+static int (*const readers[NTX_N_APIS])(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f) = {
+    [NTX_API_CHAT] = ntx__request_chat,      [NTX_API_TEXT] = ntx__request_text,           [NTX_API_MESSAGES] = ntx__request_messages,
+    [NTX_API_COUNT] = ntx__request_messages, [NTX_API_OLLAMA_CHAT] = ntx__request_ollama_chat, [NTX_API_OLLAMA_TEXT] = ntx__request_ollama_text,
+    [NTX_API_INFILL] = ntx__request_infill,
+    [NTX_API_RESPONSES] = ntx__request_responses,
+};
+
+int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out, struct ntx_fault *f)
+{
+    struct ntx_api_request *a = calloc(1, sizeof *a);
+    json_t *j = a ? ntx__json_read(body, len, f) : NULL;
+    int rc = -1;
+    if (!a)
+        return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
+    /* As `ntx run`. */
+    *a = (struct ntx_api_request){.api = api, .n = 1, .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .parallel = true, .seed = random_seed()};
+    const json_t *named = json_object_get(j, "model");
+    if (named && !json_is_null(named) && !json_is_string(named))
+        ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
+    else if (j)
+        rc = readers[api](a, j, f);
+    const char *model = json_string_value(named);
+    if (!rc && model && !(a->model = strdup(model)))
+        rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
+    json_decref(j);
+    if (!rc && ntx_api_request_choices(a) > NTX_API_REQUEST_CHOICES)
+        rc = ntx_fault(f, NTX_FAULT_INVALID, "n", "%u answers are asked for, %u can be given", ntx_api_request_choices(a), NTX_API_REQUEST_CHOICES);
+    if (rc)
+        ntx_api_request_free(a);
+    else
+        *out = a;
+    return rc;
+}
+
+void ntx_api_request_free(struct ntx_api_request *a)
+{
+    if (a)
+        ntx_api_request_clear(a);
+    free(a);
+}
+
+void ntx_api_request_clear(struct ntx_api_request *a)
+{
+    for (size_t i = 0; i < a->n_messages; i++)
+        free(a->messages[i].fields), free(a->messages[i].text);
+    for (size_t i = 0; i < a->n_prompts; i++) {
+        free(a->prompts[i].text);
+        free(a->prompts[i].tokens);
+    }
+    for (unsigned i = 0; i < a->n_stops; i++)
+        free(a->stops[i]);
+    free(a->suffix);
+    free(a->model);
+    free(a->variables);
+    free(a->constraint);
+    free(a->bias);
+    json_decref(a->echo);
+    json_decref(a->think.more);
+    free(a->messages);
+    free(a->prompts);
+}

@@ -1,0 +1,130 @@
+/* What an answer must be like (response_format, format, tool_choice, strict tools), biases, and what is to be told of its tokens. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/request_fields.h"
+
+static int no_memory(struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory"); }
+
+static int constrain(struct ntx_api_request *a, const char *kind, const json_t *what, struct ntx_fault *f)
+{
+    free(a->constraint);
+    a->constraint_kind = kind;
+    a->constraint = json_dumps(what, JSON_ENCODE_ANY | JSON_COMPACT);
+    return a->constraint ? 0 : no_memory(f);
+}
+
+int ntx__request_schema(struct ntx_api_request *a, const json_t *schema, const char *param, struct ntx_fault *f)
+{
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "'%s' must have a schema, which is an object", param);
+    return constrain(a, "schema", schema, f);
+}
+
+int ntx__request_format(struct ntx_api_request *a, const json_t *format, const char *param, struct ntx_fault *f)
+{
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const json_t *inner = json_object_get(format, "json_schema");
+    if (!strcmp(param, "response_format") && json_is_object(format) && ntx_fields_read(NTX_FIELDS_FORMAT, format, NULL, &a->ignored, f))
+        return -1;
+    if (!strcmp(param, "response_format") && json_is_object(inner) && ntx_fields_read(NTX_FIELDS_SCHEMA, inner, NULL, &a->ignored, f))
+        return -1;
+    if (!format || json_is_null(format) || (type && !strcmp(type, "text")))
+        return 0;
+    if (type && !strcmp(type, "json_schema")) /* Responses have the schema flat */
+        return ntx__request_schema(a, json_object_get(inner ? inner : format, "schema"), param, f);
+    if (!type || strcmp(type, "json_object"))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "'%s' is of type text, json_object or json_schema", param);
+    json_t *object = json_pack("{s:s}", "type", "object");
+    int rc = object ? constrain(a, "schema", object, f) : no_memory(f);
+    json_decref(object);
+    return rc;
+}
+
+static bool any_strict(const json_t *tools)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach((json_t *)(uintptr_t)tools, i, tool)
+        if (json_is_true(json_object_get(json_object_get(tool, "function"), "strict")))
+            return true;
+    return false;
+}
+
+/* Where nothing must be, what cannot be had is no fault: calls are then the model's own words. */
+int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel, struct ntx_fault *f)
+{
+    bool is_auto = !choice || !strcmp(choice, "auto");
+    json_t *variables = a->variables ? json_loads(a->variables, 0, NULL) : NULL, *tools = json_object_get(variables, "tools");
+    int rc = 0;
+    if (!tools && !is_auto)
+        rc = ntx_fault(f, NTX_FAULT_INVALID, "tool_choice", "'tool_choice' asks for a tool, and there is none");
+    else if (tools && a->constraint && !is_auto)
+        rc = ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "an answer cannot be both a JSON text and calls: leave one of them out");
+    else if (tools && !a->constraint) {
+        json_t *what = json_pack("{s:O, s:s, s:b}", "tools", tools, "choice", is_auto ? "auto" : choice, "parallel", parallel);
+        a->constraint_soft = is_auto && parallel && !any_strict(tools);
+        rc = what ? constrain(a, "calls", what, f) : no_memory(f);
+        json_decref(what);
+    }
+    json_decref(variables);
+    return rc;
+}
+
+/* "auto", "none" or "required", or an object that names a function. *choice is good as long as v. */
+int ntx__request_tool_choice(const json_t *v, const char **choice, struct ntx_fault *f)
+{
+    const char *type = json_string_value(json_object_get(v, "type")), *word = json_string_value(v);
+    const json_t *name = json_object_get(json_object_get(v, "function"), "name");
+    name = name ? name : json_object_get(v, "name");
+    *choice = word ? word : "auto";
+    if (!v || json_is_null(v) || (word && (!strcmp(word, "none") || !strcmp(word, "auto") || !strcmp(word, "required"))))
+        return 0;
+    if (!type || strcmp(type, "function") || !json_string_length(name))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' is none, auto, required, or names a function");
+    *choice = json_string_value(name);
+    if (!strcmp(*choice, "auto") || !strcmp(*choice, "required") || !strcmp(*choice, "none"))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "a tool that must be called cannot have the name '%s'", *choice);
+    return 0;
+}
+
+/* {"id": number}, of the tokens. */
+int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
+{
+    const char *key;
+    json_t *one;
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_object(v) || json_object_size(v) > NTX_API_REQUEST_BIASES)
+        return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias", "'logit_bias' must be an object of at most %u tokens", NTX_API_REQUEST_BIASES);
+    if (!(a->bias = calloc(json_object_size(v) + 1, sizeof *a->bias)))
+        return no_memory(f);
+    json_object_foreach((json_t *)(uintptr_t)v, key, one) {
+        char *end;
+        unsigned long id = strtoul(key, &end, 10);
+        double add = json_number_value(one);
+        if (*key < '0' || *key > '9' || *end || id > INT32_MAX || !json_is_number(one) || !(add >= -100 && add <= 100))
+            return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias", "'logit_bias' must give each token, by its number, a bias from -100 to 100");
+        a->bias[a->n_bias].token = (int32_t)id;
+        a->bias[a->n_bias++].add = (float)add;
+    }
+    return 0;
+}
+
+/* Of chats: a bool, and how many beside it; of texts: how many. */
+int ntx__request_logprobs(struct ntx_api_request *a, const json_t *body, bool chat, struct ntx_fault *f)
+{
+    const json_t *v = json_object_get(body, "logprobs"), *top = chat ? json_object_get(body, "top_logprobs") : v;
+    json_int_t n = json_integer_value(top), most = chat ? 20 : 5;
+    if (v && !json_is_null(v) && !json_is_boolean(v) && chat)
+        return ntx_fault(f, NTX_FAULT_INVALID, "logprobs", "'logprobs' must be true or false");
+    if (!chat && json_is_false(v)) /* some say so */
+        return 0;
+    if (top && !json_is_null(top) && (!json_is_integer(top) || n < 0 || n > most))
+        return ntx_fault(f, NTX_FAULT_INVALID, chat ? "top_logprobs" : "logprobs", "'%s' must be an integer from 0 to %d", chat ? "top_logprobs" : "logprobs", (int)most);
+    a->logprobs = chat ? json_is_true(v) : v && !json_is_null(v);
+    if (n > 0 && !a->logprobs)
+        return ntx_fault(f, NTX_FAULT_INVALID, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
+    a->top_logprobs = a->logprobs ? (uint32_t)n : 0;
+    return 0;
+}

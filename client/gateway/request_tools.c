@@ -1,0 +1,133 @@
+/* Tools: what a request offers, as the model's own template reads it (OpenAI's form, which is transformers'), and the calls and results of earlier turns. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/request_fields.h"
+
+static int no_memory(struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory"); }
+
+static int check_function(const json_t *fn, struct ntx_fault *f)
+{
+    const json_t *schema = json_object_get(fn, "parameters");
+    if (!json_is_object(fn) || !json_string_length(json_object_get(fn, "name")))
+        return ntx_fault(f, NTX_FAULT_INVALID, "tools", "a tool must be an object with a name");
+    const json_t *about = json_object_get(fn, "description"), *strict = json_object_get(fn, "strict");
+    if (about && !json_is_null(about) && !json_is_string(about))
+        return ntx_fault(f, NTX_FAULT_INVALID, "tools", "the description of a tool must be a string");
+    if (strict && !json_is_null(strict) && !json_is_boolean(strict))
+        return ntx_fault(f, NTX_FAULT_INVALID, "tools", "'strict' of a tool must be true or false");
+    if (schema && !json_is_null(schema) && !json_is_object(schema))
+        return ntx_fault(f, NTX_FAULT_INVALID, "tools", "the parameters of a tool must be an object");
+    return 0;
+}
+
+static int check_openai(const json_t *tool, struct ntx_fault *f)
+{
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    if (!type || strcmp(type, "function"))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "tools of type '%.40s' are not supported: functions are", type ? type : "");
+    return check_function(json_object_get(tool, "function"), f);
+}
+
+/* Without the members that are not followed: a template would write them into the prompt. */
+static json_t *only(const json_t *from, const char *const *names)
+{
+    const char *name;
+    json_t *out = json_object(), *v;
+    json_object_foreach((json_t *)(uintptr_t)from, name, v)
+        for (size_t i = 0; names[i]; i++)
+            if (!strcmp(name, names[i]))
+                json_object_set(out, name, v);
+    return out;
+}
+
+static json_t *from_openai(const json_t *tool)
+{
+    static const char *const mine[] = {"type", "function", NULL}, *const of_function[] = {"name", "description", "parameters", "strict", NULL};
+    json_t *out = only(tool, mine);
+    json_object_set_new(out, "function", only(json_object_get(tool, "function"), of_function));
+    return out;
+}
+
+/* Anthropic's form becomes OpenAI's. */
+static json_t *from_anthropic(const json_t *tool, struct ntx_fault *f)
+{
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description"), *schema = json_object_get(tool, "input_schema");
+    if (type && strcmp(type, "custom")) {
+        ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "tools of type '%.40s' are not supported: one's own are", type);
+        return NULL;
+    }
+    json_t *fn = json_pack("{s:O*, s:O*, s:O*, s:O*}", "name", name, "description", about, "parameters", schema, "strict", json_object_get(tool, "strict")), *out = NULL;
+    if (!check_function(fn, f))
+        out = json_pack("{s:s, s:O}", "type", "function", "function", fn);
+    json_decref(fn);
+    return out;
+}
+
+int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthropic, struct ntx_fault *f)
+{
+    size_t i;
+    json_t *tool, *all = json_array();
+    if (list && !json_is_null(list) && !json_is_array(list)) {
+        json_decref(all);
+        return ntx_fault(f, NTX_FAULT_INVALID, "tools", "'tools' must be a list");
+    }
+    int rc = 0;
+    json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
+        if ((rc = ntx_fields_read(anthropic ? NTX_FIELDS_CLAUDE_TOOL : NTX_FIELDS_TOOL, tool, NULL, &a->ignored, f)))
+            break;
+        if (!anthropic && (rc = ntx_fields_read(NTX_FIELDS_FUNCTION, json_object_get(tool, "function"), NULL, &a->ignored, f)))
+            break;
+        json_t *one = anthropic ? from_anthropic(tool, f) : check_openai(tool, f) ? NULL : from_openai(tool);
+        if (!one) {
+            rc = -1;
+            break;
+        }
+        json_array_append_new(all, one);
+    }
+    if (!rc && json_array_size(all)) {
+        json_t *variables = json_pack("{s:O}", "tools", all);
+        a->variables = json_dumps(variables, JSON_COMPACT);
+        json_decref(variables);
+        a->tools = true;
+        rc = a->variables ? 0 : no_memory(f);
+    }
+    json_decref(all);
+    return rc;
+}
+
+/* ---- earlier turns */
+
+/* Of the message that was added last. fields: taken. */
+int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields, struct ntx_fault *f)
+{
+    struct ntx_api_request_message *m = &a->messages[a->n_messages - 1];
+    m->fields = fields ? json_dumps(fields, JSON_COMPACT) : NULL;
+    json_decref(fields);
+    return m->fields ? 0 : no_memory(f);
+}
+
+/* Templates write arguments as an object, OpenAI's API as its text. */
+static json_t *arguments_of(const json_t *v)
+{
+    struct ntx_fault f;
+    return json_is_string(v) ? ntx__json_read(json_string_value(v), json_string_length(v), &f) : json_is_object(v) ? json_incref((json_t *)(uintptr_t)v) : NULL;
+}
+
+json_t *ntx__request_calls(const json_t *calls, struct ntx_fault *f)
+{
+    size_t i;
+    json_t *call, *out = json_array();
+    json_array_foreach((json_t *)(uintptr_t)calls, i, call) {
+        json_t *fn = json_object_get(call, "function"), *name = json_object_get(fn, "name"), *arguments = arguments_of(json_object_get(fn, "arguments"));
+        if (!json_is_string(name) || !arguments) {
+            json_decref(arguments);
+            json_decref(out);
+            ntx_fault(f, NTX_FAULT_INVALID, "messages", "a call of tool_calls must have a function with a name, and arguments that are an object");
+            return NULL;
+        }
+        json_array_append_new(out, json_pack("{s:O*, s:s, s:{s:O, s:o}}", "id", json_object_get(call, "id"), "type", "function", "function", "name", name, "arguments", arguments));
+    }
+    return out;
+}

@@ -1,0 +1,74 @@
+/* delta_net.h: gated delta nets: part of ops.h. A panel of a head's matrix, 16 or 32 columns, goes through its rows (keys) in their order; columns do not see one
+ * another. So a value depends neither on the width of registers nor on which thread has which columns. */
+
+INLINE struct f16 silu16(struct f16 x)
+{
+    return div16(x, add16(exp16(sub16(splat(-0.0f), x)), splat(1.0f)));
+}
+
+static void conv(const float *w, const float *const *x, uint32_t taps, uint32_t n, float *y)
+{
+    for (uint32_t c = 0; c < n; c += 16) {
+        struct f16 sum = splat(0);
+        for (uint32_t j = 0; j < taps; j++)
+            sum = fma16(load16(w + (size_t)j * n + c), load16(x[j] + c), sum);
+        store16(y + c, silu16(sum));
+    }
+}
+
+static void unit(float *x, float eps, uint32_t n)
+{
+    float scale = (float)(1.0 / sqrt(sum_of_squares(x, n) + (double)eps));
+    for (uint32_t k = 0; k < n; k++)
+        x[k] *= scale;
+}
+
+INLINE void delta_look(const struct ntx_delta_net *a, const uint32_t vecs)
+{
+    struct f16 seen[2] = {splat(0), splat(0)};
+    const float *from = a->from;
+    for (uint32_t i = 0; i < a->n_keys; i++, from += 16 * vecs)
+        for (uint32_t v = 0; v < vecs; v++)
+            seen[v] = fma16(load16(from + 16 * v), splat(a->next_k[i]), seen[v]);
+    for (uint32_t v = 0; v < vecs; v++)
+        store16(a->seen + 16 * v, seen[v]);
+}
+
+INLINE void delta_fold(const struct ntx_delta_net *a, const uint32_t vecs, const bool by_key)
+{
+    struct f16 seen[2] = {splat(0), splat(0)}, out[2] = {splat(0), splat(0)}, d[2] = {splat(0), splat(0)};
+    const struct f16 decay = splat(a->decay);
+    const float *from = a->from;
+    float *to = a->to;
+    for (uint32_t v = 0; v < vecs; v++)
+        d[v] = load16(a->d + 16 * v);
+    for (uint32_t i = 0; i < a->n_keys; i++, from += 16 * vecs, to += 16 * vecs) {
+        const struct f16 k = splat(a->k[i]), q = splat(a->q[i]), next = splat(a->next_k[i]), keeps = by_key ? splat(a->decays[i]) : decay;
+        for (uint32_t v = 0; v < vecs; v++) {
+            struct f16 s = fma16(k, d[v], mul16(load16(from + 16 * v), keeps));
+            store16(to + 16 * v, s);
+            out[v] = fma16(s, q, out[v]);
+            seen[v] = fma16(s, next, seen[v]);
+        }
+    }
+    for (uint32_t v = 0; v < vecs; v++) {
+        store16(a->out + 16 * v, out[v]);
+        store16(a->seen + 16 * v, seen[v]);
+    }
+}
+
+static void delta(const struct ntx_delta_net *a)
+{
+    if (a->k && a->decays && a->n_values == 32)
+        delta_fold(a, 2, true);
+    else if (a->k && a->decays)
+        delta_fold(a, 1, true);
+    else if (a->k && a->n_values == 32)
+        delta_fold(a, 2, false);
+    else if (a->k)
+        delta_fold(a, 1, false);
+    else if (a->n_values == 32)
+        delta_look(a, 2);
+    else
+        delta_look(a, 1);
+}

@@ -1,0 +1,378 @@
+#include "computed/engine/constraint.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/engine/grammars.h"
+
+/* ---- the vocabulary */
+
+struct ntx_words {
+    struct ntx_tokens *tokens; /* NULL: there is no memory for it */
+    uint64_t wants;            /* that it would take, then */
+    struct ntx_grammars *grammars;
+    int32_t *ends; /* [n] tokens that end an answer */
+    uint32_t n;
+    bool strips;   /* a first token's space is not shown, */
+    int32_t *kept; /* [n_kept] but for these tokens, which do not begin an answer */
+    uint32_t n_kept;
+};
+
+/* Control tokens by their names; what ends an answer never as text. A token that has the byte with which these names begin would pass for one: it never comes. */
+static int bytes_of(void *ctx, int32_t id, char *buf, size_t room)
+{
+    const struct ntx_tokenizer *tok = ctx;
+    if (ntx_tokenizer_is_eog(tok, id))
+        return 0;
+    int n = ntx_detokenize_one(tok, id, false, false, buf, room);
+    if (n > 0 && memchr(buf, NTX_GRAMMAR_CONTROL, (size_t)n))
+        return 0;
+    if (n)
+        return n;
+    buf[0] = NTX_GRAMMAR_CONTROL;
+    n = ntx_detokenize_one(tok, id, false, true, buf + 1, room - 1);
+    return n > 0 ? n + 1 : 0;
+}
+
+/* Which tokens lose a space where they are first, and which have one and do not. */
+static int find_spaces(struct ntx_words *w, const struct ntx_tokenizer *tok)
+{
+    char a[NTX_TOKEN_MAX];
+    for (uint32_t i = 0; i < ntx_tokenizer_n_vocab(tok); i++) {
+        int n = ntx_detokenize_one(tok, (int32_t)i, false, false, a, sizeof a);
+        if (n < 1 || a[0] != ' ')
+            continue;
+        if (ntx_detokenize_one(tok, (int32_t)i, true, false, a, sizeof a) < n) {
+            w->strips = true;
+            continue;
+        }
+        if (w->n_kept % 256 == 0) {
+            int32_t *p = realloc(w->kept, (w->n_kept + 256) * sizeof *p);
+            if (!p)
+                return -ENOMEM;
+            w->kept = p;
+        }
+        w->kept[w->n_kept++] = (int32_t)i;
+    }
+    return 0;
+}
+
+static int words_new(const struct ntx_tokenizer *tok, struct ntx_words **out)
+{
+    uint32_t n = ntx_tokenizer_n_vocab(tok);
+    struct ntx_words *w = calloc(1, sizeof *w);
+    int rc = w ? ntx_tokens_new(n, bytes_of, (void *)(uintptr_t)tok, &w->tokens) : -ENOMEM;
+    if (!rc)
+        rc = ntx_grammars_new(&w->grammars);
+    for (uint32_t i = 0; !rc && i < n; i++)
+        w->n += ntx_tokenizer_is_eog(tok, (int32_t)i);
+    if (!rc && !(w->ends = malloc((w->n + 1) * sizeof *w->ends)))
+        rc = -ENOMEM;
+    if (!rc)
+        rc = find_spaces(w, tok);
+    if (rc) {
+        ntx_words_free(w);
+        return rc;
+    }
+    w->n = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (ntx_tokenizer_is_eog(tok, (int32_t)i))
+            w->ends[w->n++] = (int32_t)i;
+    *out = w;
+    return 0;
+}
+
+void ntx_words_free(struct ntx_words *w)
+{
+    if (!w)
+        return;
+    ntx_grammars_free(w->grammars);
+    ntx_tokens_free(w->tokens);
+    free(w->ends);
+    free(w->kept);
+    free(w);
+}
+
+uint64_t ntx_words_bytes(const struct ntx_words *w)
+{
+    return w ? sizeof *w + (w->tokens ? ntx_tokens_bytes(w->tokens) + ntx_grammars_bytes(w->grammars) : 0) : 0;
+}
+
+bool ntx_words_trim(struct ntx_words *w) { return w && w->grammars && ntx_grammars_trim(w->grammars); }
+
+/* ---- a request's */
+
+#define LEAST (256u << 10) /* of memory, for a match (grammar.h) */
+
+struct ntx_constraint {
+    const struct ntx_tokenizer *tok;
+    const struct ntx_words *words;
+    uint32_t n_vocab;
+    struct ntx_shared_grammar *grammar; /* NULL: no constraint */
+    struct ntx_match *match;
+    uint64_t memory;
+    struct ntx_request_bias *bias; /* [n_bias] */
+    size_t n_bias;
+    bool ignore_eos, over, logprobs;
+    uint32_t top;
+    double max, log_sum; /* of the logits at hand */
+    struct ntx_told told;
+};
+
+bool ntx_constraint_wanted(const struct ntx_request *m) { return m->constraint || m->n_bias || m->logprobs; }
+
+static int compile_text(char *text, struct ntx_grammar **out, struct ntx_err *err)
+{
+    int rc = ntx_grammar_compile(text, strlen(text), out, err);
+    free(text);
+    return rc;
+}
+
+/* A ntx_grammar_make_fn. */
+static int compile(void *ctx, struct ntx_grammar **out, struct ntx_err *err)
+{
+    const struct ntx_constraint_ask *a = ctx;
+    const char *text = a->m->constraint_text.len ? a->m->constraint_text.data : "";
+    size_t len = a->m->constraint_text.len;
+    char *made = NULL;
+    int rc;
+    if (!strcmp(a->m->constraint, "grammar"))
+        return ntx_grammar_compile(text, len, out, err);
+    if (!strcmp(a->m->constraint, "schema"))
+        rc = ntx__constraint_schema(a->reply, a->chat, ntx_tokenizer_has_control(a->tok, "<|channel|>"), text, len, &made, err);
+    else if (!strcmp(a->m->constraint, "calls"))
+        rc = ntx__constraint_calls(a->reply, text, len, &made, err);
+    else
+        return ntx_err_set(err, -EINVAL, "a constraint is a grammar, a schema or calls, not '%s'", a->m->constraint);
+    return rc ? rc : compile_text(made, out, err);
+}
+
+/* One that takes too much is not made again for every request that asks for it. */
+static int forget_words(struct ntx_words *w)
+{
+    w->wants = ntx_tokens_bytes(w->tokens);
+    ntx_tokens_free(w->tokens);
+    ntx_grammars_free(w->grammars);
+    w->tokens = NULL;
+    w->grammars = NULL;
+    return 0;
+}
+
+/* What it would take for good, others would lack: this request alone is refused then. */
+static int share_words(const struct ntx_constraint_ask *a, struct ntx_words **out, struct ntx_err *err)
+{
+    struct ntx_words *w = atomic_load(a->words);
+    int rc = w ? 0 : words_new(a->tok, &w);
+    if (!rc && w->tokens && ntx_tokens_bytes(w->tokens) > a->words_most && !atomic_load(a->words))
+        rc = forget_words(w);
+    if (rc)
+        return ntx_err_set(err, rc, "no memory for the vocabulary of a grammar");
+    atomic_store(a->words, w);
+    *out = w;
+    if (w->tokens)
+        return 0;
+    return ntx_err_set(err, -EOVERFLOW, "a grammar, a schema or calls need %llu KiB for this model's vocabulary, and --ram leaves %llu KiB for it: load the model with a larger --ram",
+                       (unsigned long long)(w->wants + 1023) >> 10, (unsigned long long)a->words_most >> 10);
+}
+
+static int constrain(struct ntx_constraint *c, const struct ntx_constraint_ask *a, struct ntx_err *err)
+{
+    struct ntx_words *w = NULL;
+    const struct ntx_grammar_key key = {a->m->constraint, a->reply, a->chat, a->m->constraint_text};
+    int rc = share_words(a, &w, err);
+    if (rc)
+        return rc;
+    c->words = w;
+    if ((rc = ntx_grammars_take(w->grammars, &key, compile, (void *)(uintptr_t)a, &c->grammar, err)))
+        return rc;
+    size_t bytes = ntx_grammar_bytes(ntx_grammars_of(c->grammar));
+    if (a->memory < LEAST || bytes > a->memory)
+        return ntx_err_set(err, -EOVERFLOW, "the grammar or schema takes %zu KiB, and --ram leaves %llu KiB for one: make it smaller, or load the model with a larger --ram",
+                           (NTX_MAX(bytes, (size_t)LEAST) + 1023) >> 10, (unsigned long long)a->memory >> 10);
+    struct ntx_match_config m = {.grammar = ntx_grammars_of(c->grammar), .tokens = w->tokens, .memory = a->memory, .thinking = a->thinks};
+    rc = ntx_match_new(&m, &c->match);
+    return rc ? ntx_err_set(err, rc, "%s", rc == -ENOMEM ? "no memory for the grammar" : ntx_constraint_why(rc)) : 0;
+}
+
+static void let_go(struct ntx_constraint *c)
+{
+    ntx_match_free(c->match);
+    if (c->grammar)
+        ntx_grammars_give(c->words->grammars, c->grammar);
+    c->match = NULL;
+    c->grammar = NULL;
+}
+
+static int copy_biases(struct ntx_constraint *c, const struct ntx_constraint_ask *a, struct ntx_err *err)
+{
+    for (size_t i = 0; i < a->m->n_bias; i++)
+        if (a->m->bias[i].token < 0 || (uint32_t)a->m->bias[i].token >= a->n_vocab)
+            return ntx_err_set(err, -EINVAL, "a bias is for token %d, which is not one of the vocabulary's %u", a->m->bias[i].token, a->n_vocab);
+    if (!a->m->n_bias)
+        return 0;
+    if (!(c->bias = malloc(a->m->n_bias * sizeof *c->bias)))
+        return ntx_err_set(err, -ENOMEM, "no memory for the biases");
+    memcpy(c->bias, a->m->bias, a->m->n_bias * sizeof *c->bias);
+    c->n_bias = a->m->n_bias;
+    return 0;
+}
+
+int ntx_constraint_new(const struct ntx_constraint_ask *a, struct ntx_constraint **out, struct ntx_err *err)
+{
+    struct ntx_constraint *c = calloc(1, sizeof *c);
+    if (!c)
+        return ntx_err_set(err, -ENOMEM, "no memory for a request");
+    *c = (struct ntx_constraint){.tok = a->tok, .n_vocab = a->n_vocab, .memory = a->memory, .ignore_eos = a->m->ignore_eos, .logprobs = a->m->logprobs, .top = NTX_MIN(a->m->top_logprobs, NTX_TOP_MOST)};
+    int rc = a->m->constraint ? constrain(c, a, err) : 0;
+    if (rc && rc != -ENOMEM && a->m->constraint_soft) {
+        let_go(c);
+        rc = 0;
+    }
+    if (!rc)
+        rc = copy_biases(c, a, err);
+    if (rc)
+        ntx_constraint_free(c);
+    else
+        *out = c;
+    return rc;
+}
+
+void ntx_constraint_free(struct ntx_constraint *c)
+{
+    if (!c)
+        return;
+    let_go(c);
+    free(c->bias);
+    free(c);
+}
+
+uint64_t ntx_constraint_bytes(const struct ntx_constraint *c)
+{
+    return c ? sizeof *c + c->n_bias * sizeof *c->bias + (c->match ? ntx_match_bytes(c->match) : 0) : 0;
+}
+
+uint64_t ntx_constraint_most(const struct ntx_constraint *c)
+{
+    return c ? sizeof *c + c->n_bias * sizeof *c->bias + (c->match ? c->memory : 0) : 0;
+}
+
+uint64_t ntx_constraint_shared(const struct ntx_constraint *c)
+{
+    return c && c->match ? ntx_tokens_bytes(c->words->tokens) + ntx_grammar_bytes(ntx_grammars_of(c->grammar)) : 0;
+}
+
+void ntx_constraint_rest(struct ntx_constraint *c)
+{
+    if (c && c->match)
+        ntx_match_rest(c->match);
+}
+
+/* ---- what is told: log(exp(l) / sum(exp)), by sums of doubles in the order of the ids */
+
+static void weigh(struct ntx_constraint *c, const float *logits)
+{
+    double max = logits[0], sum = 0;
+    for (uint32_t i = 1; i < c->n_vocab; i++)
+        max = logits[i] > max ? logits[i] : max;
+    for (uint32_t i = 0; i < c->n_vocab; i++)
+        sum += exp((double)logits[i] - max);
+    c->max = max;
+    c->log_sum = log(sum);
+}
+
+static float logprob(const struct ntx_constraint *c, float logit) { return (float)((double)logit - c->max - c->log_sum); }
+
+/* The largest, of equal ones those of least id. */
+static void find_top(struct ntx_constraint *c, const float *logits)
+{
+    struct ntx_candidate *top = c->told.top;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_vocab && c->top; i++) {
+        if (n == c->top && !(logits[i] > top[n - 1].logit))
+            continue;
+        uint32_t at = n < c->top ? n++ : n - 1;
+        for (; at > 0 && logits[i] > top[at - 1].logit; at--)
+            top[at] = top[at - 1];
+        top[at] = (struct ntx_candidate){logits[i], (int32_t)i};
+    }
+    for (uint32_t i = 0; i < n; i++)
+        top[i].logit = logprob(c, top[i].logit);
+    c->told.n = n;
+}
+
+const struct ntx_told *ntx_constraint_told(const struct ntx_constraint *c) { return c && c->logprobs ? &c->told : NULL; }
+
+/* ---- the draw */
+
+static int mask(struct ntx_constraint *c, float *values, bool lead)
+{
+    const uint32_t *bits;
+    bool none, ends = ntx_match_may_end(c->match);
+    int rc = ntx_match_mask(c->match, lead && c->words->strips, &bits, &none);
+    uint32_t n = ntx_tokenizer_n_vocab(c->tok);
+    if (rc)
+        return rc;
+    if (none && (!ends || !c->words->n))
+        return -EILSEQ;
+    float kept[64];
+    for (uint32_t i = 0; i < c->words->n && i < 64; i++)
+        kept[i] = values[c->words->ends[i]];
+    for (uint32_t i = 0; i < c->n_vocab; i++)
+        if (i >= n || !(bits[i / 32] >> (i % 32) & 1))
+            values[i] = -INFINITY;
+    for (uint32_t i = 0; i < c->words->n_kept && lead && c->words->strips; i++)
+        values[c->words->kept[i]] = -INFINITY;
+    for (uint32_t i = 0; i < c->words->n && i < 64 && ends && (none || !c->ignore_eos); i++)
+        values[c->words->ends[i]] = kept[i];
+    return 0;
+}
+
+/* The match goes on with the token that was drawn. */
+static int commit(struct ntx_constraint *c, int32_t token, bool lead)
+{
+    char buf[NTX_TOKEN_MAX + 1];
+    if (ntx_tokenizer_is_eog(c->tok, token)) {
+        c->over = true;
+        return ntx_match_may_end(c->match) ? 0 : -EILSEQ;
+    }
+    int n = lead && c->words->strips ? ntx_detokenize_one(c->tok, token, true, false, buf, sizeof buf) : 0;
+    if (!n)
+        n = bytes_of((void *)(uintptr_t)c->tok, token, buf, sizeof buf);
+    if (lead && n == 1 && buf[0] == ' ' && c->words->strips) /* a space alone, which is not shown */
+        n = 0;
+    int rc = n < 0 ? n : ntx_match_take(c->match, buf, (size_t)n);
+    c->over = !rc && ntx_match_must_end(c->match);
+    return rc == -EINVAL ? -EILSEQ : rc;
+}
+
+int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_t position, const float *logits, bool lead, int32_t *token)
+{
+    int rc = 0;
+    if (c->logprobs) {
+        weigh(c, logits);
+        find_top(c, logits);
+    }
+    ntx_sampler_take(s, logits);
+    float *values = ntx_sampler_values(s);
+    for (size_t i = 0; i < c->n_bias; i++)
+        values[c->bias[i].token] += c->bias[i].add;
+    if (c->match)
+        rc = mask(c, values, lead);
+    if (rc)
+        return rc;
+    *token = ntx_sampler_draw(s, position);
+    if (c->logprobs)
+        c->told.logprob = logprob(c, logits[*token]);
+    return c->match ? commit(c, *token, lead) : 0;
+}
+
+bool ntx_constraint_over(const struct ntx_constraint *c) { return c && c->over; }
+
+const char *ntx_constraint_why(int rc)
+{
+    return rc == -EILSEQ ? "the grammar allows nothing here that this model's vocabulary can write" :
+           rc == -E2BIG ? "the grammar is too ambiguous: what it may mean here takes more memory or work than there is for it" : strerror(-rc);
+}

@@ -1,0 +1,219 @@
+/* index_topk.c: attention to chosen positions (DeepSeek-V3.2's lightning indexer). Each position leaves a small key in a layer's state, in V's place; a row's small
+ * queries score the keys of all positions up to its own, and its attention reads the `most` best of them (of equal ones the first), in the order of positions.
+ * Where there are no more than that it reads all, as any attention does, and nothing is scored.
+ *
+ * Where several positions have one key (GLM-5.3-Flash), they are chosen together, and those that have none yet are read in any case. Likewise where it is their mean
+ * (qwen4exp); there keys lie in a layer of their own, since V is the layer's.
+ *
+ * A row's choice lasts until a later layer of the pass chooses for it anew: layers that do not choose go by it. A row that has skipped all layers that choose
+ * has no choice, and reads all. Scores are computed by parts of the positions, so that one row has work for all threads; who computes which changes no bit. */
+#include <math.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/pass/forward_impl.h"
+#include "computed/sample/largest.h"
+#include "model/quant.h"
+
+enum { SPAN = 512 /* positions of an item */ };
+
+/* Where position p of what a row sees lies. */
+static uint32_t slot_of(const struct ntx_row *r, uint32_t p)
+{
+    uint32_t first = r->pos + 1 - r->n_path;
+    return p < first || !r->n_path ? p : r->path[p - first];
+}
+
+static bool is_hole(const uint8_t *hole, uint32_t slot) { return hole && hole[slot / 8] >> slot % 8 & 1; }
+
+/* How many there are to choose from at position pos: each, or K that stand for several. */
+static uint32_t choices_at(const struct ntx_step *s, uint32_t pos) { return s->every ? (pos + 1) / s->every : pos + 1; }
+
+/* A position's key in V's place, and what it weighs; or alone, in a layer of its own. */
+uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot)
+{
+    if (f->hp->index_beside)
+        return (uint16_t *)(void *)ntx_kv_k(r->kv, f->hp->n_layers + f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * f->hp->index.head;
+    return (uint16_t *)(void *)ntx_kv_v(r->kv, f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * ntx_kept_v(f->hp, f->layer);
+}
+
+static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step *s, const struct ntx_row *r, const uint8_t *hole, uint32_t p)
+{
+    if (s->keys)
+        return ntx__index_kept(f, r, (p + 1) * s->every - 1);
+    if (s->every)
+        return (const uint16_t *)(const void *)ntx__pooled(f, r->kv, p, s->every, true);
+    uint32_t slot = slot_of(r, p);
+    return is_hole(hole, slot) ? NULL : ntx__index_kept(f, r, slot);
+}
+
+/* The key of `every` positions, in the place of the last one's: of what stands in the cache, as it was rounded, so that it does not matter how passes were cut. */
+static void join_keys(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const struct ntx_row *r = &f->b->rows[f->m.live[i]];
+    float kept[NTX_INDEX_EVERY_MAX][2 * NTX_INDEX_HEAD_MAX], key[NTX_INDEX_HEAD_MAX];
+    struct ntx__pool_source of[NTX_INDEX_EVERY_MAX];
+    if ((r->pos + 1) % s->every)
+        return;
+    for (uint32_t k = 0; k < s->every; k++) {
+        ntx_type_info(NTX_F16)->dequant(ntx__index_kept(f, r, r->pos + 1 - s->every + k), kept[k], 2 * (size_t)s->width);
+        of[k] = (struct ntx__pool_source){kept[k], kept[k] + s->width, f->m.places + (size_t)k * s->width};
+    }
+    _Static_assert(NTX_INDEX_HEAD_MAX <= NTX__POOL_CHANNELS, "in one go");
+    ntx__pool_channels(f->c.ops, of, s->every, 0, s->width, key);
+    f->c.ops->f16_store(key, ntx__index_kept(f, r, r->pos), s->width);
+}
+
+/* The same by their mean, normed, and rotated by the first position. */
+static void join_mean(struct ntx_forward *f, uint32_t i, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const struct ntx_row *r = &f->b->rows[f->m.live[i]];
+    float kept[NTX_INDEX_HEAD_MAX], mean[NTX_INDEX_HEAD_MAX] = {0}, key[NTX_INDEX_HEAD_MAX], cs[NTX_INDEX_HEAD_MAX / 2], sn[NTX_INDEX_HEAD_MAX / 2];
+    if ((r->pos + 1) % s->every)
+        return;
+    const uint32_t first = r->pos + 1 - s->every;
+    for (uint32_t k = 0; k < s->every; k++) {
+        ntx_type_info(NTX_F16)->dequant(ntx__index_kept(f, r, first + k), kept, s->width);
+        for (uint32_t c = 0; c < s->width; c++)
+            mean[c] += kept[c];
+    }
+    for (uint32_t c = 0; c < s->width; c++)
+        mean[c] /= (float)s->every;
+    f->c.ops->rmsnorm(mean, f->vec[s->weight[0]], f->hp->rms_eps, s->width, key);
+    ntx_rope_angles(f->hp, NTX_TURN_ALL, f->m.freq, first, cs, sn);
+    f->c.ops->rope_neox(key, 1, s->width, f->hp->rope_dim, cs, sn);
+    f->c.ops->f16_store(key, ntx__index_kept(f, r, r->pos), s->width);
+}
+
+static uint32_t chooser(const struct ntx_forward *f, uint32_t i) { return f->m.live[f->m.choosers[i]]; }
+
+static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const uint32_t spans = f->choice.spans, at = item / spans, i = f->choice.first + at, live = f->m.choosers[i], first = item % spans * SPAN;
+    const struct ntx_row *r = &f->b->rows[chooser(f, i)];
+    const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
+    const uint16_t *key[SPAN];
+    float weights[NTX_INDEX_HEADS_MAX];
+    if (first >= choices_at(s, r->pos))
+        return;
+    const uint32_t n = NTX_MIN((uint32_t)SPAN, choices_at(s, r->pos) - first);
+    for (uint32_t k = 0; k < n; k++)
+        key[k] = key_of(f, s, r, hole, first + k);
+    for (uint32_t h = 0; h < s->heads; h++)
+        weights[h] = s->in[1] ? f->buf[s->in[1]].at[live * f->buf[s->in[1]].ld + h] * s->scale : s->scale;
+    f->c.ops->index(&(struct ntx_index){.q = f->buf[s->in[0]].at + live * f->buf[s->in[0]].ld, .weights = weights, .heads = s->heads, .width = s->width, .key = key,
+                                        .score = f->m.scores + at * f->c.ctx + first, .n = n});
+}
+
+static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const uint32_t row = chooser(f, f->choice.first + at), pos = f->b->rows[row].pos, n = choices_at(s, pos), each = s->keys ? s->every : 1;
+    const float *score = f->m.scores + (size_t)at * f->c.ctx;
+    struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->most);
+    uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, k = 0;
+    for (uint32_t p = 0; p < n; p++)
+        if (score[p] != -INFINITY && ntx_cut_keeps(&cut, score[p]))
+            for (uint32_t j = 0; j < each; j++)
+                chosen[k++] = p * each + j;
+    for (uint32_t p = n * each; s->keys && p <= pos; p++)
+        chosen[k++] = p;
+    f->m.n_topk[row] = k;
+}
+
+/* Rows that see more positions than they may attend to, in m.choosers; the others attend to all. */
+static uint32_t find_choosers(struct ntx_forward *f, const struct ntx_step *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; f->m.n_topk && i < f->n_live; i++) {
+        f->m.n_topk[f->m.live[i]] = NTX__ALL;
+        if (choices_at(s, f->b->rows[f->m.live[i]].pos) > s->most)
+            f->m.choosers[n++] = i;
+    }
+    return n;
+}
+
+static int join(struct ntx_forward *f, const struct ntx__run *r)
+{
+    int rc = ntx__take_run(f, r);
+    if (rc)
+        return rc;
+    const bool mean = ntx__steps_of(f, r)->mean;
+    if (!mean)
+        ntx__find_places(f, ntx__steps_of(f, r));
+    ntx__each(f, mean ? join_mean : join_keys, f->n_live + f->n_kv_only);
+    ntx__give_run(f, r);
+    return 0;
+}
+
+int ntx__cpu_index_topk(struct ntx_forward *f, const struct ntx__run *r)
+{
+    const struct ntx_step *s = ntx__steps_of(f, r);
+    int rc = s->keys ? join(f, r) : 0;
+    if (rc)
+        return rc;
+    uint32_t n = find_choosers(f, s), rows;
+    for (f->choice.first = 0; f->choice.first < n; f->choice.first += rows) {
+        uint32_t last = 0;
+        rows = NTX_MIN(n - f->choice.first, f->c.threads);
+        for (uint32_t i = 0; i < rows; i++)
+            last = NTX_MAX(last, f->b->rows[chooser(f, f->choice.first + i)].pos);
+        f->choice.spans = (choices_at(s, last) + SPAN - 1) / SPAN;
+        ntx__each(f, score_span, rows * f->choice.spans);
+        ntx__each(f, choose_row, rows);
+    }
+    return 0;
+}
+
+bool ntx__has_topk(const struct ntx_forward *f, uint32_t row) { return f->m.n_topk && f->m.n_topk[row] != NTX__ALL; }
+
+/* What a row reads of K that are chosen from, of each block one place at least. */
+static void ask_row(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row)
+{
+    const struct ntx_row *r = &f->b->rows[row];
+    const bool some = ntx__has_topk(f, row), pooled = f->hp->v_is_k;
+    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, n = some ? f->m.n_topk[row] : pooled ? choices_at(s, r->pos) : r->pos / NTX_KV_BLOCK + 1;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t which = some ? chosen[i] : pooled ? i : i * NTX_KV_BLOCK;
+        ntx_kv_pass_set_topk(r->kv, pooled ? f->hp->n_layers + f->layer : f->layer, pooled ? (which + 1) * s->every - 1 : some ? slot_of(r, which) : which);
+    }
+}
+
+int ntx__ask_topk(struct ntx_forward *f)
+{
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    if (!s->chosen || !ntx_kv_pass_requests_topk(f->b->rows->kv))
+        return 0;
+    for (uint32_t i = 0; i < f->n_live; i++)
+        ask_row(f, s, f->m.live[i]);
+    return ntx_kv_pass_topk(f->b->rows->kv);
+}
+
+void ntx__attend_topk(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane, struct ntx_attn *a)
+{
+    const struct ntx_row *r = &f->b->rows[row];
+    const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
+    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk;
+    const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK, v_bytes = ntx_kv_v_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->m.n_topk[row]; i++) {
+        uint32_t slot = slot_of(r, chosen[i]);
+        if (is_hole(hole, slot))
+            continue;
+        if (lane->chosen_v)
+            lane->chosen_v[n] = (const uint8_t *)ntx_kv_v(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * v_bytes;
+        lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * bytes;
+    }
+    a->k = lane->chosen;
+    a->v = lane->chosen_v ? lane->chosen_v : lane->chosen;
+    a->block_tokens = 1;
+    a->n_pos = n;
+    a->hole = NULL;
+}

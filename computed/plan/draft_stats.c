@@ -1,0 +1,329 @@
+#include "computed/plan/draft_stats.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "computed/plan/hw.h"
+
+#define SOME 20.0f      /* what of depths is believed at first counts as so many nodes */
+#define PASSES 2000.0   /* that ranks are of, about; older ones count half, and half again */
+#define SEEN 8.0        /* times that a rank was tried: less says nothing */
+#define FALLS 0.95      /* behind what was seen */
+#define LIKE 0.1        /* places whose streamed bytes differ by less of them are one */
+#define BIG 1e18
+#define PAYS 1.02       /* so much more than without, at least */
+#define WORTH 1.005     /* memory that makes plain passes so much faster is worth giving back */
+#define AWAY 16u        /* loads that leave out what did not pay, at first; twice as many each time, three times at most */
+
+void ntx_draft_stats_begin(struct ntx_draft_stats *g, float (*first)(uint32_t kind))
+{
+    struct ntx_draft_chances *c = &g->chances;
+    *g = (struct ntx_draft_stats){0};
+    for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++) {
+        c->said[k] = 4;
+        c->held[k] = 4 * first(k);
+    }
+    for (uint32_t s = 0; s < NTX_DRAFT_SOURCES; s++)
+        for (uint32_t d = 0; d < NTX_DRAFT_DEPTHS; d++)
+            c->deep_held[s][d] = c->deep_said[s][d] = SOME;
+}
+
+/* ---- ranks */
+
+void ntx_draft_stats_rank(struct ntx_draft_stats_ranks *r, uint32_t n, const uint64_t held[2])
+{
+    for (uint32_t i = 0; i < NTX_DRAFT_STATS_RANKS && r->passes > PASSES; i++) {
+        r->tried[i] /= 2;
+        r->held[i] /= 2;
+    }
+    r->passes = (r->passes > PASSES ? r->passes / 2 : r->passes) + 1;
+    for (uint32_t i = 0; i < NTX_MIN(n, NTX_DRAFT_STATS_RANKS); i++) {
+        r->tried[i]++;
+        r->held[i] += held[(i + 1) / 64] >> (i + 1) % 64 & 1;
+    }
+}
+
+/* As the demo's drafter, and look-up in ordinary texts, have it. */
+static double common(uint32_t way, uint32_t i) { return way ? 0.75 / (1 + 0.25 * i) : 0.4 / ((1.0 + i) * (1.0 + i)); }
+
+/* Look-up proposes what there is; a drafter's tree ends where the pass's time made it end, which says nothing of what would have come. */
+double ntx_draft_stats_gain(const struct ntx_draft_stats *g, uint32_t way, uint32_t i, bool *known)
+{
+    const struct ntx_draft_stats_ranks *r = &g->ranks[way];
+    double gain = 1;
+    *known = r->tried[0] >= SEEN;
+    if (!*known)
+        return common(way, i);
+    for (uint32_t k = 0; k <= i && k < NTX_DRAFT_STATS_RANKS; k++) {
+        double seen = r->tried[k] >= SEEN ? r->held[k] / (way ? r->tried[k] : r->passes) : way ? gain * FALLS : 0;
+        gain = NTX_MIN(gain, seen);
+    }
+    return gain;
+}
+
+/* ---- places */
+
+const struct ntx_draft_stats_place *ntx_draft_stats_place(const struct ntx_draft_stats *g, uint32_t way, uint32_t threads, uint64_t streamed)
+{
+    for (uint32_t i = 0; i < g->n_places; i++) {
+        const struct ntx_draft_stats_place *p = &g->place[i];
+        if (p->way == way && p->threads == threads && fabs((double)p->streamed - (double)streamed) <= LIKE * (double)streamed)
+            return p;
+    }
+    return NULL;
+}
+
+void ntx_draft_stats_settle(struct ntx_draft_stats *g, const struct ntx_draft_stats_place *p)
+{
+    const struct ntx_draft_stats_place *same = ntx_draft_stats_place(g, p->way, p->threads, p->streamed), new = *p;
+    uint32_t at = same ? (uint32_t)(same - g->place) : NTX_MIN(g->n_places, NTX_DRAFT_STATS_PLACES - 1);
+    g->n_places = NTX_MAX(g->n_places, at + 1);
+    memmove(&g->place[1], &g->place[0], at * sizeof *g->place);
+    g->place[0] = new;
+}
+
+bool ntx_draft_stats_leave_out(struct ntx_draft_stats_place *p, double faster)
+{
+    bool known = p->rate[0] > 0 && p->rate[1] > 0;
+    if (!known || faster < WORTH || (p->on && p->rate[1] > p->rate[0] * faster * PAYS))
+        return false;
+    if (p->away++ < AWAY << NTX_MIN(p->tries, 3u))
+        return true;
+    p->away = 0;
+    p->tries++;
+    return false;
+}
+
+/* ---- the file */
+
+static json_t *list_f(const float *x, size_t n)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(a, json_real((double)x[i]));
+    return a;
+}
+
+static json_t *list(const double *x, size_t n)
+{
+    json_t *a = json_array();
+    while (n && x[n - 1] == 0)
+        n--; /* what is not there is 0 */
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(a, json_real(x[i]));
+    return a;
+}
+
+static json_t *place_json(const struct ntx_draft_stats_place *p)
+{
+    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "way", (json_int_t)p->way, "threads", (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on,
+                     "left", (json_int_t)p->left, "rest", (json_int_t)p->rest, "away", (json_int_t)p->away, "tries", (json_int_t)p->tries, "rate", list(p->rate, 2), "pace", list(p->pace, 5));
+}
+
+char *ntx_draft_stats_dump(const struct ntx_draft_stats *g)
+{
+    const struct ntx_draft_chances *c = &g->chances;
+    json_t *ranks = json_array(), *places = json_array();
+    for (uint32_t w = 0; w < NTX_DRAFT_STATS_WAYS; w++)
+        json_array_append_new(ranks, json_pack("{s:f, s:o, s:o}", "passes", g->ranks[w].passes, "tried", list(g->ranks[w].tried, NTX_DRAFT_STATS_RANKS), "held",
+                                               list(g->ranks[w].held, NTX_DRAFT_STATS_RANKS)));
+    for (uint32_t i = 0; i < g->n_places; i++)
+        json_array_append_new(places, place_json(&g->place[i]));
+    json_t *drafters = json_array();
+    for (unsigned i = 0; i < NTX_DRAFT_STATS_FILES && *g->drafter[i]; i++)
+        json_array_append_new(drafters, json_string(g->drafter[i]));
+    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ntx_guesses", 2, "drafters", drafters, "held", list_f(c->held, NTX_DRAFT_KINDS),
+                          "said", list_f(c->said, NTX_DRAFT_KINDS), "deep_held", list_f(c->deep_held[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "deep_said",
+                          list_f(c->deep_said[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "ranks", ranks, "places", places);
+    char *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
+    json_decref(j);
+    return text;
+}
+
+static bool take_number(const json_t *o, double least, double most, double *x)
+{
+    *x = json_is_number(o) ? json_number_value(o) : NAN;
+    return *x >= least && *x <= most;
+}
+
+static bool take_list(const json_t *o, size_t n, bool whole, double *x)
+{
+    if (!json_is_array(o) || json_array_size(o) > n || (whole && json_array_size(o) != n))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = 0;
+        if (i < json_array_size(o) && !take_number(json_array_get(o, i), 0, BIG, &x[i]))
+            return false;
+    }
+    return true;
+}
+
+/* held of said: neither of them may be nothing. */
+static bool take_chances(const json_t *held, const json_t *said, size_t n, float *h, float *s)
+{
+    double x[2][NTX_DRAFT_KINDS];
+    if (!take_list(held, n, true, x[0]) || !take_list(said, n, true, x[1]))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (x[1][i] < 1e-3 || x[1][i] > 1e6 || x[0][i] > 1e6)
+            return false;
+        h[i] = (float)x[0][i];
+        s[i] = (float)x[1][i];
+    }
+    return true;
+}
+
+static bool take_whole(const json_t *o, uint64_t most, uint64_t *n)
+{
+    double x = 0;
+    bool good = take_number(o, 0, (double)most, &x) && x == floor(x);
+    *n = good ? (uint64_t)x : 0;
+    return good;
+}
+
+static bool take_place(const json_t *o, struct ntx_draft_stats_place *p)
+{
+    uint64_t way = 0, threads = 0, left = 0, rest = 0, away = 0, tries = 0; /* the last two came later */
+    const json_t *a = json_object_get(o, "away"), *b = json_object_get(o, "tries");
+    bool good = take_whole(json_object_get(o, "way"), NTX_DRAFT_STATS_WAYS - 1, &way) && take_whole(json_object_get(o, "threads"), 65536, &threads) &&
+                take_whole(json_object_get(o, "streamed"), 1ull << 50, &p->streamed) && take_whole(json_object_get(o, "left"), 1u << 20, &left) &&
+                take_whole(json_object_get(o, "rest"), 1u << 20, &rest) && (!a || take_whole(a, 1u << 20, &away)) &&
+                (!b || take_whole(b, 1u << 20, &tries)) && take_list(json_object_get(o, "rate"), 2, false, p->rate) &&
+                take_list(json_object_get(o, "pace"), 5, false, p->pace);
+    p->way = (uint32_t)way;
+    p->threads = (uint32_t)threads;
+    p->left = (uint32_t)left;
+    p->rest = (uint32_t)rest;
+    p->away = (uint32_t)away;
+    p->tries = (uint32_t)tries;
+    p->on = json_is_true(json_object_get(o, "on"));
+    return good;
+}
+
+static bool take_drafters(const json_t *list, struct ntx_draft_stats *g)
+{
+    if (!json_is_array(list) || json_array_size(list) > NTX_DRAFT_STATS_FILES)
+        return false;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *s = json_string_value(json_array_get(list, i));
+        if (!s || strlen(s) != NTX_DRAFT_STATS_DIGEST - 1)
+            return false;
+        memcpy(g->drafter[i], s, NTX_DRAFT_STATS_DIGEST);
+    }
+    return true;
+}
+
+static bool take_all(const json_t *j, struct ntx_draft_stats *g)
+{
+    struct ntx_draft_chances *c = &g->chances;
+    const json_t *ranks = json_object_get(j, "ranks"), *places = json_object_get(j, "places");
+    bool good = json_integer_value(json_object_get(j, "ntx_guesses")) == 2 && take_drafters(json_object_get(j, "drafters"), g) &&
+                take_chances(json_object_get(j, "held"), json_object_get(j, "said"), NTX_DRAFT_KINDS, c->held, c->said) &&
+                take_chances(json_object_get(j, "deep_held"), json_object_get(j, "deep_said"), NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS, c->deep_held[0], c->deep_said[0]) &&
+                json_array_size(ranks) == NTX_DRAFT_STATS_WAYS && json_is_array(places) && json_array_size(places) <= NTX_DRAFT_STATS_PLACES;
+    for (uint32_t w = 0; w < NTX_DRAFT_STATS_WAYS && good; w++) {
+        const json_t *r = json_array_get(ranks, w);
+        good = take_number(json_object_get(r, "passes"), 0, BIG, &g->ranks[w].passes) && take_list(json_object_get(r, "tried"), NTX_DRAFT_STATS_RANKS, false, g->ranks[w].tried) &&
+               take_list(json_object_get(r, "held"), NTX_DRAFT_STATS_RANKS, false, g->ranks[w].held);
+    }
+    g->n_places = good ? (uint32_t)json_array_size(places) : 0;
+    for (uint32_t i = 0; i < g->n_places && good; i++)
+        good = take_place(json_array_get(places, i), &g->place[i]);
+    return good;
+}
+
+int ntx_draft_stats_parse(const char *json, struct ntx_draft_stats *out, struct ntx_err *err)
+{
+    struct ntx_draft_stats g = {0};
+    json_t *j = json_loads(json, 0, NULL);
+    bool good = take_all(j, &g);
+    json_decref(j);
+    if (!good)
+        return ntx_err_set(err, -EINVAL, "what was learned of guesses cannot be believed");
+    *out = g;
+    return 0;
+}
+
+/* service 1: not the user's, but the service's. */
+static int path_of(const char *digest, int service, char *path, unsigned n)
+{
+    char profile[3072] = NTX_HW_SERVICE_PATH;
+    int rc = service ? 0 : ntx_hw_user_path(profile, sizeof profile);
+    if (rc)
+        return rc;
+    *strrchr(profile, '/') = 0;
+    return snprintf(path, n, "%s/guesses/%s.json", profile, digest) < (int)n ? 0 : -ENAMETOOLONG;
+}
+
+#define FILE_MOST 65536u
+static int read_file(const char *path, char *text)
+{
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return -errno;
+    size_t n = fread(text, 1, FILE_MOST, f);
+    int rc = ferror(f) ? -EIO : n == FILE_MOST ? -EFBIG : 0;
+    text[rc ? 0 : n] = 0;
+    fclose(f);
+    return rc;
+}
+
+/* What was learned of one file's guesses. */
+static void take_file(struct ntx_draft_stats *g, unsigned i, const struct ntx_draft_stats *from, unsigned k)
+{
+    const uint32_t to = NTX_DRAFT_STATS_LOOKUP_KINDS + i * NTX_DRAFT_STATS_FILE_KINDS, at = NTX_DRAFT_STATS_LOOKUP_KINDS + k * NTX_DRAFT_STATS_FILE_KINDS;
+    memcpy(g->chances.held + to, from->chances.held + at, NTX_DRAFT_STATS_FILE_KINDS * sizeof *g->chances.held);
+    memcpy(g->chances.said + to, from->chances.said + at, NTX_DRAFT_STATS_FILE_KINDS * sizeof *g->chances.said);
+    memcpy(g->chances.deep_held[1 + i], from->chances.deep_held[1 + k], sizeof g->chances.deep_held[0]);
+    memcpy(g->chances.deep_said[1 + i], from->chances.deep_said[1 + k], sizeof g->chances.deep_said[0]);
+}
+
+/* Another file's chances say nothing of this one's. */
+static void take(struct ntx_draft_stats *g, const struct ntx_draft_stats *kept)
+{
+    const struct ntx_draft_stats now = *g;
+    *g = *kept;
+    if (!*now.drafter[0] || !memcmp(now.drafter, kept->drafter, sizeof now.drafter))
+        return;
+    memcpy(g->drafter, now.drafter, sizeof g->drafter);
+    for (unsigned i = 0; i < NTX_DRAFT_STATS_FILES; i++) {
+        take_file(g, i, &now, i);
+        for (unsigned k = 0; k < NTX_DRAFT_STATS_FILES; k++)
+            if (*now.drafter[i] && !strcmp(now.drafter[i], kept->drafter[k]))
+                take_file(g, i, kept, k);
+    }
+    memset(&g->ranks[1], 0, 2 * sizeof g->ranks[1]);
+    g->n_places = 0;
+}
+
+int ntx_draft_stats_load(const char *digest, struct ntx_draft_stats *g, struct ntx_err *err)
+{
+    char path[4096], *text = malloc(FILE_MOST + 1);
+    struct ntx_draft_stats kept;
+    int rc = text ? -ENOENT : -ENOMEM;
+    for (int service = 0; service < 2 && rc == -ENOENT; service++)
+        rc = path_of(digest, service, path, sizeof path) ? -ENOENT : read_file(path, text);
+    if (rc && rc != -ENOENT)
+        ntx_err_set(err, rc, "%s: %s", path, strerror(-rc));
+    if (!rc && !(rc = ntx_draft_stats_parse(text, &kept, err)))
+        take(g, &kept);
+    free(text);
+    return rc;
+}
+
+int ntx_draft_stats_store(const char *digest, const struct ntx_draft_stats *g, struct ntx_err *err)
+{
+    char path[4096], *text = ntx_draft_stats_dump(g);
+    struct ntx_err why = {0};
+    int rc = text ? -ENOENT : -ENOMEM;
+    for (int service = 0; service < 2 && text; service++)
+        if (!path_of(digest, service, path, sizeof path) && !(rc = ntx_hw_store(path, text, &why)))
+            break;
+    free(text);
+    return rc ? ntx_err_set(err, rc, "what was learned of guesses is not kept: %s", strerror(-rc)) : 0;
+}
