@@ -25,8 +25,8 @@ struct ntx_client {
     struct ntx_supervisor *sup; /* captive and `up` */
     char path[PATH_ROOM];       /* of the socket, where nothing was started */
     char dir[200];
-    int mark;                   /* captive: of our own directory (run_dir.h), removed by us; else -1 */
-    bool among;  /* several machines: they are waited for */
+    int mark;   /* captive: of our own directory (run_dir.h), removed by us; else -1 */
+    bool among; /* several machines: they are waited for */
 };
 
 static struct {
@@ -69,7 +69,9 @@ static int open_socket(const char *path, struct ntx_err *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof a.sun_path)
-        return ntx_err_set(err, -ENAMETOOLONG, "%s: the socket's path is longer than %zu bytes; use a shorter NTX_RUNTIME", path, sizeof a.sun_path - 1);
+        return ntx_err_set(err, -ENAMETOOLONG,
+                           "%s: the socket's path is longer than %zu bytes; use a shorter NTX_RUNTIME", path,
+                           sizeof a.sun_path - 1);
     memcpy(a.sun_path, path, strlen(path));
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0)
@@ -78,8 +80,11 @@ static int open_socket(const char *path, struct ntx_err *err)
         int e = errno;
         close(s);
         if (e == EACCES)
-            return ntx_err_set(err, -e, "%s: permission denied; the service's socket is for members of group ntx", path);
-        return ntx_err_set(err, -e, "%s: %s; no daemons run there (start them with `ntx up MODEL` or `systemctl start ntx.target`)", path, strerror(e));
+            return ntx_err_set(err, -e, "%s: permission denied; the service's socket is for members of group ntx",
+                               path);
+        return ntx_err_set(
+            err, -e, "%s: %s; no daemons run there (start them with `ntx up MODEL` or `systemctl start ntx.target`)",
+            path, strerror(e));
     }
     return s;
 }
@@ -135,7 +140,10 @@ static int taken(int sock, const char *path, pid_t ours, struct ntx_err *err)
     socklen_t n = sizeof who;
     if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &n) || who.pid == ours) /* who called listen() */
         return 0;
-    return ntx_err_set(err, -EADDRINUSE, "%s: another ntx-computed (pid %d) answers there: stop it (ntx stop), or set NTX_RUNTIME to another directory", path, (int)who.pid);
+    return ntx_err_set(
+        err, -EADDRINUSE,
+        "%s: another ntx-computed (pid %d) answers there: stop it (ntx stop), or set NTX_RUNTIME to another directory",
+        path, (int)who.pid);
 }
 
 /* Waits for the daemon's socket to answer; polls, since a socket's birth cannot be waited for otherwise. */
@@ -187,7 +195,8 @@ static int captive(bool quiet, bool among, struct ntx_client **out, struct ntx_e
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
     c->among = among;
-    int rc = ntx_need_descriptors(NTX_SUPERVISOR_DESCRIPTORS, err); /* before anything is made that takes some to remove */
+    int rc = ntx_need_descriptors(NTX_SUPERVISOR_DESCRIPTORS,
+                                  err); /* before anything is made that takes some to remove */
     if (!rc)
         rc = ntx_run_dir_make(c->dir, sizeof c->dir, &c->mark, err);
     if (rc) {
@@ -197,7 +206,10 @@ static int captive(bool quiet, bool among, struct ntx_client **out, struct ntx_e
     return start(c, quiet, out, err);
 }
 
-int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err) { return captive(quiet, false, out, err); }
+int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
+{
+    return captive(quiet, false, out, err);
+}
 
 int ntx_client_among(struct ntx_client **out, struct ntx_err *err) { return captive(false, true, out, err); }
 
@@ -267,11 +279,13 @@ static int lost(struct ntx_client *c, struct ntx_err *err)
     return ntx_err_set(err, -EPIPE, "ntx-computed ended (%s); what it was generating is lost: run again", how);
 }
 
-int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsigned n_fds, uint64_t *id, struct ntx_err *err)
+int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsigned n_fds, uint64_t *id,
+                    struct ntx_err *err)
 {
     m->id = ++c->next_id;
     if (!ntx_request_valid(m))
-        return ntx_err_set(err, -EINVAL, "an option is too long: names may have %u bytes, other texts %u", NTX_WORD_MAX, NTX_OPTION_MAX);
+        return ntx_err_set(err, -EINVAL, "an option is too long: names may have %u bytes, other texts %u", NTX_WORD_MAX,
+                           NTX_OPTION_MAX);
     int rc = ntx_frame_send_request(c->sock, m, fds, n_fds);
     if (rc == -EPIPE || rc == -ECONNRESET)
         return lost(c, err);
@@ -317,7 +331,9 @@ static int decode(struct ntx_client *c, Ntx__Reply **out, struct ntx_err *err)
     if (!rc)
         return 0;
     *out = ntx_reply_decode(body, len);
-    return *out ? 1 : ntx_err_set(err, -EPROTO, "the daemon sent a malformed reply; are ntx and the daemons of one version?");
+    return *out ? 1
+                : ntx_err_set(err, -EPROTO,
+                              "the daemon sent a malformed reply; are ntx and the daemons of one version?");
 }
 
 static int fill(struct ntx_client *c, int timeout_ms, struct ntx_err *err)
@@ -354,7 +370,8 @@ int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Repl
         int rc = ntx_client_any(c, timeout_ms, &r, err);
         if (rc)
             return rc;
-        if (r->id == id && r->body_case == NTX__REPLY__BODY_ERROR && r->error->err == -ESHUTDOWN && c->sup && ntx_supervisor_unfit(c->sup)) {
+        if (r->id == id && r->body_case == NTX__REPLY__BODY_ERROR && r->error->err == -ESHUTDOWN && c->sup &&
+            ntx_supervisor_unfit(c->sup)) {
             ntx__reply__free_unpacked(r, NULL);
             return lost(c, err); /* the reason is why it shuts down */
         }

@@ -1,8 +1,9 @@
-/* client.h: the small library under the client programs: a connection to ntx-computed, with or without a private pipeline.
+/* client.h: the small library under the client programs: a connection to ntx-computed, with or without a private
+ * pipeline.
  *
- * Blocking, one thread, one client at a time. As long as it lives, SIGINT and SIGTERM are taken by the calls that wait, which then return
- * -EINTR; before and afterwards they do what they do to any program. In captive mode the calls also watch for the end of ntx-computed:
- * -EPIPE with the reason. */
+ * Blocking, one thread, one client at a time. As long as it lives, SIGINT and SIGTERM are taken by the calls that wait,
+ * which then return -EINTR; before and afterwards they do what they do to any program. In captive mode the calls also
+ * watch for the end of ntx-computed: -EPIPE with the reason. */
 #ifndef NTX_CLIENT_CLIENT_H
 #define NTX_CLIENT_CLIENT_H
 
@@ -26,7 +27,8 @@ int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
 /* The same for one machine of several (machines.h), whose socket nobody else uses; its daemons' words go to stderr. */
 int ntx_client_among(struct ntx_client **out, struct ntx_err *err);
 
-/* Daemons in a known directory, started and supervised by this process (`ntx up`). among: of the first of several machines. */
+/* Daemons in a known directory, started and supervised by this process (`ntx up`). among: of the first of several
+ * machines. */
 int ntx_client_up(const char *dir, bool among, struct ntx_client **out, struct ntx_err *err);
 struct ntx_supervisor *ntx_client_supervisor(struct ntx_client *c); /* NULL when merely connected */
 /* After a connection was lost: to the same place, where daemons may run again. Requests and sessions are gone. */
@@ -35,16 +37,19 @@ int ntx_client_reconnect(struct ntx_client *c, struct ntx_err *err);
 const char *ntx_client_dir(const struct ntx_client *c); /* the runtime directory of daemons that this process started */
 void ntx_client_free(struct ntx_client *c);
 
-/* Until fd is readable (or at its end): 0, perhaps early; -EINTR when a signal came, -ETIMEDOUT. timeout_ms -1: no limit. */
+/* Until fd is readable (or at its end): 0, perhaps early; -EINTR when a signal came, -ETIMEDOUT. timeout_ms -1: no
+ * limit. */
 int ntx_client_wait(int fd, int timeout_ms);
 /* The signal that interrupted, 0 for none. */
 int ntx_client_signalled(void);
 
 /* Sends; fills in m->id with a new number (returned in *id when not NULL). */
-int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsigned n_fds, uint64_t *id, struct ntx_err *err);
+int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsigned n_fds, uint64_t *id,
+                    struct ntx_err *err);
 
-/* The next reply to request `id` (others are dropped), to be freed with ntx__reply__free_unpacked(r, NULL). An Error reply
- * becomes a failure with its text. -EINTR: a signal came, the request still runs. timeout_ms -1: no limit; -ETIMEDOUT. */
+/* The next reply to request `id` (others are dropped), to be freed with ntx__reply__free_unpacked(r, NULL). An Error
+ * reply becomes a failure with its text. -EINTR: a signal came, the request still runs. timeout_ms -1: no limit;
+ * -ETIMEDOUT. */
 int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Reply **out, struct ntx_err *err);
 
 /* The replies to a request one after another, up to one of the kind `last`:

@@ -12,7 +12,8 @@
 
 struct reading {
     struct ntx_defaults *d;
-    int (*take)(void *arg, const char *section, const char *name, const char *value, struct ntx_err *err); /* NULL: only the model is wanted */
+    int (*take)(void *arg, const char *section, const char *name, const char *value,
+                struct ntx_err *err); /* NULL: only the model is wanted */
     void *arg;
     struct ntx_err err;
 };
@@ -49,15 +50,23 @@ static int read_one(struct reading *r, const char *path, struct ntx_err *err)
     int bad = ini_parse(path, on_pair, r);
     if (r->err.code)
         return ntx_err_set(err, r->err.code, "%s: %s", path, r->err.text);
-    return bad > 0 && r->take ? ntx_err_set(err, -EINVAL, "%s:%d: neither '[section]' nor 'key = value'", path, bad) : 0;
+    return bad > 0 && r->take ? ntx_err_set(err, -EINVAL, "%s:%d: neither '[section]' nor 'key = value'", path, bad)
+                              : 0;
 }
 
-int ntx_defaults_read(struct ntx_defaults *d, int (*take)(void *arg, const char *section, const char *name, const char *value, struct ntx_err *err), void *arg, struct ntx_err *err)
+int ntx_defaults_read(struct ntx_defaults *d,
+                      int (*take)(void *arg, const char *section, const char *name, const char *value,
+                                  struct ntx_err *err),
+                      void *arg, struct ntx_err *err)
 {
     char path[1024];
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     struct reading r = {.d = d, .take = take, .arg = arg};
-    snprintf(path, sizeof path, "%s%s/ntx/ntx.conf", config && *config ? config : home ? home : "", config && *config ? "" : "/.config");
+    snprintf(path, sizeof path, "%s%s/ntx/ntx.conf",
+             config && *config ? config
+             : home            ? home
+                               : "",
+             config && *config ? "" : "/.config");
     int rc = read_one(&r, path, err);
     r.take = NULL;
     return rc ? rc : read_one(&r, SERVICE, err);

@@ -1,4 +1,5 @@
-/* defaults.h: what a person need not say each time: a default model, and options, from $XDG_CONFIG_HOME/ntx/ntx.conf (~/.config without it):
+/* defaults.h: what a person need not say each time: a default model, and options, from $XDG_CONFIG_HOME/ntx/ntx.conf
+ * (~/.config without it):
  *
  *   [model]              as the service's /etc/ntx/ntx.conf has it; path may be a name of `ntx list`
  *   path = OWNER/REPO:Q4_K_M
@@ -6,7 +7,8 @@
  *   [options]            any option of `ntx run`, without its dashes
  *   temp = 0.6
  *
- * What the command line says has the say. Where the file names no model, the service's does; its other keys are the service's own. */
+ * What the command line says has the say. Where the file names no model, the service's does; its other keys are the
+ * service's own. */
 #ifndef NTX_CLIENT_DEFAULTS_H
 #define NTX_CLIENT_DEFAULTS_H
 
@@ -19,6 +21,9 @@ struct ntx_defaults {
 };
 
 /* take: of each key but [model] path. Values stay. */
-int ntx_defaults_read(struct ntx_defaults *d, int (*take)(void *arg, const char *section, const char *name, const char *value, struct ntx_err *err), void *arg, struct ntx_err *err);
+int ntx_defaults_read(struct ntx_defaults *d,
+                      int (*take)(void *arg, const char *section, const char *name, const char *value,
+                                  struct ntx_err *err),
+                      void *arg, struct ntx_err *err);
 
 #endif

@@ -25,7 +25,7 @@ enum { AGAIN_MS = 500, LEAVE_MS = 5000 };
 struct ntx_gateway_child {
     struct ntx_gateway_options o;
     char dir[256], program[600];
-    int fd, quit;      /* quit: an eventfd */
+    int fd, quit; /* quit: an eventfd */
     pthread_t thread;
     bool running;
 };
@@ -44,7 +44,10 @@ int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gatewa
     if (!rc && (g->fd = ntx_listen(o->listen, "127.0.0.1:8080", err)) < 0)
         rc = g->fd;
     if (!rc && !o->key_file && !ntx_listen_is_local(o->listen))
-        rc = ntx_err_set(err, -EINVAL, "--listen %s is reached from other machines: give an API key (--api-key-file FILE), or listen at 127.0.0.1:8080", o->listen);
+        rc = ntx_err_set(err, -EINVAL,
+                         "--listen %s is reached from other machines: give an API key (--api-key-file FILE), or listen "
+                         "at 127.0.0.1:8080",
+                         o->listen);
     if (rc)
         ntx_gateway_child_free(g);
     else
@@ -69,7 +72,8 @@ static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t pa
     const char *argv[16] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
     const struct {
         const char *name, *value;
-    } more[] = {{"--api-key-file", g->o.key_file}, {"--cors", g->o.cors}, {"--hosts", g->o.hosts}, {"--stall", g->o.stall}};
+    } more[] = {
+        {"--api-key-file", g->o.key_file}, {"--cors", g->o.cors}, {"--hosts", g->o.hosts}, {"--stall", g->o.stall}};
     for (unsigned i = 0, n = 7; i < sizeof more / sizeof *more; i++)
         if (more[i].value) {
             argv[n++] = more[i].name;
@@ -117,7 +121,8 @@ static bool live(struct ntx_gateway_child *g)
         close(pidfd);
     if (leaving)
         return false;
-    ntx_log(NTX_LOG_ERR, "ntx-gateway ended (%s %d); starting it again", WIFSIGNALED(status) ? "signal" : "exit code", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    ntx_log(NTX_LOG_ERR, "ntx-gateway ended (%s %d); starting it again", WIFSIGNALED(status) ? "signal" : "exit code",
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return !told_to_quit(g, AGAIN_MS);
 }
 

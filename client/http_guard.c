@@ -43,7 +43,8 @@ void ntx_http_guard_log(void *guard, const char *fmt, va_list ap)
     if (fd < 0 || !strstr(fmt, "Content-Length"))
         return;
     pthread_setspecific(g->socket, NULL);
-    ntx_http_tell(fd, strstr(fmt, "large") ? "413 Content Too Large" : "400 Bad Request", "text/plain; charset=utf-8", text, sizeof text - 1);
+    ntx_http_tell(fd, strstr(fmt, "large") ? "413 Content Too Large" : "400 Bad Request", "text/plain; charset=utf-8",
+                  text, sizeof text - 1);
 }
 
 /* ---- headers that can be read in two ways */
@@ -72,7 +73,8 @@ static bool has_control(const char *s)
     return false;
 }
 
-/* Of a folded line (obsolete since RFC 7230) the library makes a longer name, which it keeps elsewhere. In one line the value follows its name. */
+/* Of a folded line (obsolete since RFC 7230) the library makes a longer name, which it keeps elsewhere. In one line the
+ * value follows its name. */
 static bool is_folded(const char *name, const char *value) { return value && (uintptr_t)value < (uintptr_t)name; }
 
 /* A value ends at its first NUL: what follows up to the next header must be a line's end. */
@@ -121,7 +123,8 @@ const char *ntx_http_bad(struct MHD_Connection *c, const char *version, bool *un
     if (f.folded)
         return "a header goes on in a second line";
     if (f.bad || f.lengths > 1 || f.codings > 1 || f.hosts > 1 || (f.lengths && f.codings) || (old && f.codings))
-        return "the headers leave open where the body ends, or whose it is: there must be one Host, and one Content-Length or one Transfer-Encoding (which HTTP/1.0 has not)";
+        return "the headers leave open where the body ends, or whose it is: there must be one Host, and one "
+               "Content-Length or one Transfer-Encoding (which HTTP/1.0 has not)";
     if (!f.hosts && !old)
         return "the Host header is missing";
     if (f.control)
@@ -139,7 +142,8 @@ const char *ntx_http_bad(struct MHD_Connection *c, const char *version, bool *un
 bool ntx_http_has_body(struct MHD_Connection *c)
 {
     const char *length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    return (length && strspn(length, "0") != strlen(length)) || MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    return (length && strspn(length, "0") != strlen(length)) ||
+           MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
 }
 
 /* ---- the end of a connection */
@@ -147,7 +151,9 @@ bool ntx_http_has_body(struct MHD_Connection *c)
 void ntx_http_tell(int fd, const char *status, const char *type, const char *text, size_t len)
 {
     char head[256];
-    int n = snprintf(head, sizeof head, "HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n", status, type, len);
+    int n = snprintf(head, sizeof head,
+                     "HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n", status,
+                     type, len);
     const struct iovec parts[] = {{head, (size_t)n}, {(void *)(uintptr_t)text, len}};
     const struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = 2};
     if (sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) /* a few hundred bytes: they fit, or nobody reads */

@@ -1,4 +1,5 @@
-/* interrupt.h: a command that takes away what it had begun when it is interrupted (Ctrl-C, SIGTERM, SIGHUP unless under nohup). */
+/* interrupt.h: a command that takes away what it had begun when it is interrupted (Ctrl-C, SIGTERM, SIGHUP unless under
+ * nohup). */
 #ifndef NTX_CLIENT_INTERRUPT_H
 #define NTX_CLIENT_INTERRUPT_H
 

@@ -42,6 +42,7 @@ int ntx_key_read(const char *path, char key[NTX_KEY_ROOM], struct ntx_err *err)
         close(fd);
     key[NTX_MAX(n, 0)] = 0;
     if (!rc && !is_key(key))
-        rc = ntx_err_set(err, -EINVAL, "%s: an API key is one line of %d to %d printable characters without blanks", path, LEAST, MOST);
+        rc = ntx_err_set(err, -EINVAL, "%s: an API key is one line of %d to %d printable characters without blanks",
+                         path, LEAST, MOST);
     return rc;
 }

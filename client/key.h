@@ -6,7 +6,8 @@
 
 #define NTX_KEY_ROOM 520u
 
-/* -EINVAL when others may read the file (mode beyond 0700), or it is not one line of 8 to 512 printable characters without blanks. */
+/* -EINVAL when others may read the file (mode beyond 0700), or it is not one line of 8 to 512 printable characters
+ * without blanks. */
 int ntx_key_read(const char *path, char key[NTX_KEY_ROOM], struct ntx_err *err);
 
 #endif

@@ -26,7 +26,8 @@ static int listen_unix(const char *path, struct ntx_err *err)
         return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
     if (!connect(fd, (struct sockaddr *)&a, sizeof a)) {
         close(fd);
-        return ntx_err_set(err, -EADDRINUSE, "unix:%s: somebody serves there already; stop that one, or give another path", path);
+        return ntx_err_set(err, -EADDRINUSE,
+                           "unix:%s: somebody serves there already; stop that one, or give another path", path);
     }
     struct stat st;
     if (!lstat(path, &st) && S_ISSOCK(st.st_mode)) /* of one that was killed */
@@ -47,7 +48,9 @@ static int listen_at(const struct addrinfo *a, const char *where, struct ntx_err
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG)) {
         ntx_err_set(err, -errno, "%s: cannot listen there: %s%s", where, strerror(errno),
-                    errno == EADDRINUSE ? "; stop who does, or give another port" : errno == EACCES ? "; ports below 1024 are for root" : "");
+                    errno == EADDRINUSE ? "; stop who does, or give another port"
+                    : errno == EACCES   ? "; ports below 1024 are for root"
+                                        : "");
         close(fd);
         return err->code;
     }
@@ -76,7 +79,8 @@ static int listen_tcp(const char *where, const char *like, struct ntx_err *err)
     snprintf(host, sizeof host, "%.*s", (int)(v6 ? n - 2 : n), where + v6);
     int rc = getaddrinfo(host, colon + 1, &hints, &a);
     if (rc)
-        return ntx_err_set(err, -EINVAL, "'%s' is no address to listen at (%s); write %s or unix:/path", where, gai_strerror(rc), like);
+        return ntx_err_set(err, -EINVAL, "'%s' is no address to listen at (%s); write %s or unix:/path", where,
+                           gai_strerror(rc), like);
     int fd = listen_at(a, where, err);
     freeaddrinfo(a);
     return fd;

@@ -13,7 +13,11 @@ static long number(const char *name)
 
 bool ntx_among_machines(uint32_t *rank)
 {
-    static const struct { const char *size, *rank; } of[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}, {"SLURM_STEP_NUM_TASKS", "PMIX_RANK"}};
+    static const struct {
+        const char *size, *rank;
+    } of[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+              {"PMI_SIZE", "PMI_RANK"},
+              {"SLURM_STEP_NUM_TASKS", "PMIX_RANK"}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (number(of[i].size) > 1 && number(of[i].rank) >= 0) {
             *rank = (uint32_t)number(of[i].rank);
@@ -25,6 +29,7 @@ bool ntx_among_machines(uint32_t *rank)
 void ntx_machine_unbind(void)
 {
     cpu_set_t all; /* its parent is mpirun, or mpirun's daemon there */
-    if (number("OMPI_COMM_WORLD_LOCAL_SIZE") == 1 && !getenv("OMPI_MCA_hwloc_base_binding_policy") && !sched_getaffinity(getppid(), sizeof all, &all))
+    if (number("OMPI_COMM_WORLD_LOCAL_SIZE") == 1 && !getenv("OMPI_MCA_hwloc_base_binding_policy") &&
+        !sched_getaffinity(getppid(), sizeof all, &all))
         sched_setaffinity(0, sizeof all, &all);
 }

@@ -5,9 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* True when there are several. *rank: which is this one; 0 has the socket that clients use. By the environment that Open MPI, MPICH and PMIx (srun --mpi=pmix) give. */
+/* True when there are several. *rank: which is this one; 0 has the socket that clients use. By the environment that
+ * Open MPI, MPICH and PMIx (srun --mpi=pmix) give. */
 bool ntx_among_machines(uint32_t *rank);
-/* mpirun binds each of two processes to a core. Who is the only one on its machine takes all that mpirun may use there, unless it was told how to bind (--bind-to); so do who it starts. */
+/* mpirun binds each of two processes to a core. Who is the only one on its machine takes all that mpirun may use there,
+ * unless it was told how to bind (--bind-to); so do who it starts. */
 void ntx_machine_unbind(void);
 
 #endif

@@ -16,7 +16,8 @@ enum { O_USAGE = 256, O_ENTRIES }; /* keys of entries without a letter come from
 
 /* What argp would give itself, but with -h; and one switch for more words. */
 static const struct argp_option common_options[] = {
-    {"verbose", 'v', NULL, 0, "more words: notes about this machine that `ntx doctor` explains, and what the daemons log", 0},
+    {"verbose", 'v', NULL, 0,
+     "more words: notes about this machine that `ntx doctor` explains, and what the daemons log", 0},
     {"help", 'h', NULL, 0, "this text", -1},
     {NULL, '?', NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, -1},
     {"usage", O_USAGE, NULL, 0, "a short form of it", -1},
@@ -43,11 +44,16 @@ static int read_link(void *to, const char *text, struct ntx_err *err)
     char buf[128];
     snprintf(buf, sizeof buf, "%s", text);
     for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-        double *rate = !strncmp(p, "nvme=", 5) ? &o->load.link_nvme : !strncmp(p, "h2d=", 4) ? &o->load.link_h2d : !strncmp(p, "net=", 4) ? &o->load.link_net : NULL;
+        double *rate = !strncmp(p, "nvme=", 5)  ? &o->load.link_nvme
+                       : !strncmp(p, "h2d=", 4) ? &o->load.link_h2d
+                       : !strncmp(p, "net=", 4) ? &o->load.link_net
+                                                : NULL;
         if (!strchr(p, '=') && read_delay(p, &o->load.link_delay))
             continue;
         if (!rate || ntx_parse_rate(strchr(p, '=') + 1, rate))
-            return ntx_err_set(err, -EINVAL, "'%s' is not a link rate; write it as nvme=3.3G, the latency between machines as 50us", p);
+            return ntx_err_set(err, -EINVAL,
+                               "'%s' is not a link rate; write it as nvme=3.3G, the latency between machines as 50us",
+                               p);
     }
     return 0;
 }
@@ -135,52 +141,101 @@ static int read_ranks(void *to, const char *text, struct ntx_err *err)
     return rc;
 }
 
-static int read_prompts(void *to, const char *text, struct ntx_err *err) { return read_list(&((struct ntx_options *)to)->prompts, text, err); }
-static int read_writes(void *to, const char *text, struct ntx_err *err) { return read_list(&((struct ntx_options *)to)->writes, text, err); }
+static int read_prompts(void *to, const char *text, struct ntx_err *err)
+{
+    return read_list(&((struct ntx_options *)to)->prompts, text, err);
+}
+static int read_writes(void *to, const char *text, struct ntx_err *err)
+{
+    return read_list(&((struct ntx_options *)to)->writes, text, err);
+}
 
-/* ---- the entries: name, letter, value, help; then how it is read, and where it goes. Those of a load and of sampling are in proto/settings_load.c */
+/* ---- the entries: name, letter, value, help; then how it is read, and where it goes. Those of a load and of sampling
+ * are in proto/settings_load.c */
 
-#define AT(f) .at = offsetof(struct ntx_options, f)
-#define TEXT(f) .kind = NTX_SET_TEXT, AT(f)
-#define FLAG(f) .kind = NTX_SET_FLAG, AT(f)
-#define COUNT(f) .kind = NTX_SET_COUNT, .min = 1, AT(f)
+#define AT(f)           .at = offsetof(struct ntx_options, f)
+#define TEXT(f)         .kind = NTX_SET_TEXT, AT(f)
+#define FLAG(f)         .kind = NTX_SET_FLAG, AT(f)
+#define COUNT(f)        .kind = NTX_SET_COUNT, .min = 1, AT(f)
 #define REAL(f, lo, hi) .kind = NTX_SET_REAL, .min = lo, .max = hi, AT(f)
-#define OWN(f) .kind = NTX_SET_OWN, .own = f
+#define OWN(f)          .kind = NTX_SET_OWN, .own = f
 
 static const struct ntx_setting model_entries[] = {
     {"model", 'm', "MODEL", "the model, instead of as the first argument", TEXT(model)},
-    {"override-kv", 0, "KEY=TYPE:VALUE", "a key of MODEL's file that is wrong or missing (repeatable); TYPE is int, float, bool or str: tokenizer.ggml.pre=str:llama-bpe", OWN(read_override)},
+    {"override-kv", 0, "KEY=TYPE:VALUE",
+     "a key of MODEL's file that is wrong or missing (repeatable); TYPE is int, float, bool or str: "
+     "tokenizer.ggml.pre=str:llama-bpe",
+     OWN(read_override)},
 };
-static const struct ntx_setting prompt_entries[] = {{"prompt", 'p', "TEXT", "the prompt, instead of as an argument", TEXT(prompt)}};
+static const struct ntx_setting prompt_entries[] = {
+    {"prompt", 'p', "TEXT", "the prompt, instead of as an argument", TEXT(prompt)}};
 static const struct ntx_setting load_entries[] = {
-    {"link", 0, "nvme=RATE,h2d=RATE,net=RATE,TIME", "emulate a slower drive (of each, with --also), link to the GPU, or link between machines that share the model (all on one, "
-     "for trials): bytes per second, as 3.3G, and its latency, as 50us", OWN(read_link)},
-    {"also", 0, "PATH", "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up", OWN(read_also)},
-    {"sidecar", 0, "FILE", "what was learned for --skip, and for --ffn-sparse predicted (default: the model's path with .skip.gguf for .gguf)", TEXT(sidecar)},
-    {"skip-threshold", 0, "P", "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: the sidecar's)",
+    {"link", 0, "nvme=RATE,h2d=RATE,net=RATE,TIME",
+     "emulate a slower drive (of each, with --also), link to the GPU, or link between machines that share the model "
+     "(all on one, "
+     "for trials): bytes per second, as 3.3G, and its latency, as 50us",
+     OWN(read_link)},
+    {"also", 0, "PATH",
+     "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up",
+     OWN(read_also)},
+    {"sidecar", 0, "FILE",
+     "what was learned for --skip, and for --ffn-sparse predicted (default: the model's path with .skip.gguf for "
+     ".gguf)",
+     TEXT(sidecar)},
+    {"skip-threshold", 0, "P",
+     "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: "
+     "the sidecar's)",
      REAL(skip_threshold, 0, 1)},
     {"skip-max-consecutive", 0, "N", "layers skipped in a row at most (default: no limit)", COUNT(skip_most)},
 };
 static const struct ntx_setting pack_entries[] = {
-    {"group", 0, "SIZE", "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by `ntx doctor`'s profile; 16K without one)",
+    {"group", 0, "SIZE",
+     "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by "
+     "`ntx doctor`'s profile; 16K without one)",
      .kind = NTX_SET_SIZE, AT(group)},
-    {"gate-in-bundle", 0, NULL, "gate rows go into the groups, too, and are read with them: for --ffn-sparse predicted and prompt", FLAG(gate_in_bundle)},
-    {"order", 0, "SIDECAR", "neurons that are active together lie together, as `ntx calibrate --ffn` saw it of this model", TEXT(order)},
+    {"gate-in-bundle", 0, NULL,
+     "gate rows go into the groups, too, and are read with them: for --ffn-sparse predicted and prompt",
+     FLAG(gate_in_bundle)},
+    {"order", 0, "SIDECAR",
+     "neurons that are active together lie together, as `ntx calibrate --ffn` saw it of this model", TEXT(order)},
     {"from", 0, "FILE", "the same model in a higher precision: down columns are made from there", TEXT(from)},
-    {"down-type", 0, "TYPE", "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be written)", TEXT(down_type)},
-    {"profile", 0, "FILE", "the machine that it is packed for (default: this one, as `ntx doctor` measured it)", TEXT(profile)},
-    {"share", 0, "I/N", "no groups: the file of machine I of N that share the model (mpirun ... ntx up), which has bytes only where that machine reads; all must be made with the same parts", TEXT(of_machines)},
-    {"machines", 0, "FILE", "with --share: the split and parts that `ntx plan --machines FILE` finds (default: rows, equal parts)", TEXT(machines)},
-    {"split", 0, "HOW", "with --share: rows, heads (whose files are those of rows), layers or auto, as the machines will be started (default auto)", .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|heads|layers", AT(load.split)},
-    {"delta", 0, NULL, "no groups: one base for all layers, that stays in memory, and what each layer differs by", FLAG(delta)},
-    {"rank", 0, "R", "with --delta: all differences have R pairs of vectors (default: as many, or as many bits, as --error wants)", COUNT(delta_rank)},
-    {"error", 0, "E", "with --delta: most that may be lost, of the matrices' size (default 0.1); with --base of the differences' (0.2)", REAL(delta_error, 0, 1)},
-    {"base", 0, "BASE", "with --delta: OUT is what MODEL, a fine-tune of BASE, differs by: an adapter for --lora", TEXT(delta_base)},
+    {"down-type", 0, "TYPE",
+     "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be "
+     "written)",
+     TEXT(down_type)},
+    {"profile", 0, "FILE", "the machine that it is packed for (default: this one, as `ntx doctor` measured it)",
+     TEXT(profile)},
+    {"share", 0, "I/N",
+     "no groups: the file of machine I of N that share the model (mpirun ... ntx up), which has bytes only where that "
+     "machine reads; all must be made with the same parts",
+     TEXT(of_machines)},
+    {"machines", 0, "FILE",
+     "with --share: the split and parts that `ntx plan --machines FILE` finds (default: rows, equal parts)",
+     TEXT(machines)},
+    {"split", 0, "HOW",
+     "with --share: rows, heads (whose files are those of rows), layers or auto, as the machines will be started "
+     "(default auto)",
+     .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|heads|layers", AT(load.split)},
+    {"delta", 0, NULL, "no groups: one base for all layers, that stays in memory, and what each layer differs by",
+     FLAG(delta)},
+    {"rank", 0, "R",
+     "with --delta: all differences have R pairs of vectors (default: as many, or as many bits, as --error wants)",
+     COUNT(delta_rank)},
+    {"error", 0, "E",
+     "with --delta: most that may be lost, of the matrices' size (default 0.1); with --base of the differences' (0.2)",
+     REAL(delta_error, 0, 1)},
+    {"base", 0, "BASE", "with --delta: OUT is what MODEL, a fine-tune of BASE, differs by: an adapter for --lora",
+     TEXT(delta_base)},
     {"force", 0, NULL, "with --delta: write it, whatever is lost and even where nothing is gained", FLAG(force)},
 };
 static const struct ntx_setting quantize_entries[] = {
-    {"imatrix", 0, "FILE", "an importance matrix, made by `ntx imatrix` or by llama.cpp: which weights are multiplied by large numbers", TEXT(imatrix)},
-    {"tensor", 0, "REGEX=TYPE", "tensors whose names match get this type (repeatable; the first that matches counts): 'ffn_down=Q6_K', '^output=Q8_0'", OWN(read_tensor)},
+    {"imatrix", 0, "FILE",
+     "an importance matrix, made by `ntx imatrix` or by llama.cpp: which weights are multiplied by large numbers",
+     TEXT(imatrix)},
+    {"tensor", 0, "REGEX=TYPE",
+     "tensors whose names match get this type (repeatable; the first that matches counts): 'ffn_down=Q6_K', "
+     "'^output=Q8_0'",
+     OWN(read_tensor)},
     {"pure", 0, NULL, "all matrices in the one type, without what its name stands for besides", FLAG(pure)},
     {"split", 0, "SIZE", "parts of at most SIZE: OUT-00001-of-00004.gguf and so on", .kind = NTX_SET_SIZE, AT(split)},
     {"dry-run", 0, NULL, "print which tensor would get which type, and the sizes; write nothing", FLAG(dry_run)},
@@ -193,69 +248,115 @@ static const struct ntx_setting imatrix_entries[] = {
 static const struct ntx_setting index_entries[] = {{"output", 'o', "FILE", "the index to write", TEXT(out)}};
 static const struct ntx_setting analyze_entries[] = {
     {"ranks", 0, "R[,R...]", "ranks of deltas that are tried (default $)", OWN(read_ranks), .preset = "8,32,128"},
-    {"bound", 0, "E", "largest error that a delta may leave, of the matrix's own size (default $)", REAL(bound, 0, 1), .preset = "0.1"},
+    {"bound", 0, "E", "largest error that a delta may leave, of the matrix's own size (default $)", REAL(bound, 0, 1),
+     .preset = "0.1"},
     {"apart", 0, "N", "compare layers that lie N apart (default $: neighbours)", COUNT(apart), .preset = "1"},
-    {"base", 0, "L", "compare all layers with layer L instead", .kind = NTX_SET_NUMBER, .max = 100000, AT(base), .given = offsetof(struct ntx_options, has_base)},
+    {"base", 0, "L", "compare all layers with layer L instead", .kind = NTX_SET_NUMBER, .max = 100000, AT(base),
+     .given = offsetof(struct ntx_options, has_base)},
     {"experts", 0, "N", "of each layer's experts compare N (default $)", COUNT(experts), .preset = "4"},
     {"pairs", 0, NULL, "a line for each two matrices, below the one that has their means", FLAG(pairs)},
     {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
 };
 static const struct ntx_setting quiet_entries[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
 static const struct ntx_setting gen_entries[] = {
-    {"n", 'n', "N", "tokens to generate at most (default, and -1: until the model ends or the context is full)", OWN(read_n)},
+    {"n", 'n', "N", "tokens to generate at most (default, and -1: until the model ends or the context is full)",
+     OWN(read_n)},
     {"raw", 0, NULL, "the prompt as it is, no chat template", FLAG(raw)},
     {"file", 'f', "FILE", "read the prompt from FILE; behind PROMPT where both are given", TEXT(prompt_file)},
     {"system", 0, "TEXT", "system message of the chat", TEXT(system)},
     {"stop", 0, "TEXT", "end before this text (repeatable)", OWN(read_stop)},
     {"json-schema", 0, "FILE", "the answer is a JSON text for which the JSON Schema in FILE holds", TEXT(json_schema)},
     {"grammar", 0, "FILE", "the answer keeps to the grammar in FILE (GBNF: root ::= \"yes\" | \"no\")", TEXT(grammar)},
-    {"adapter", 0, "NAME", "which of the --lora adapters answers, by its name; base: none (default: the first)", TEXT(adapter)},
+    {"adapter", 0, "NAME", "which of the --lora adapters answers, by its name; base: none (default: the first)",
+     TEXT(adapter)},
     {"ignore-eos", 0, NULL, "go on past end-of-generation tokens", FLAG(ignore_eos)},
-    {"chat-template", 0, "NAME", "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's own", TEXT(chat_template)},
+    {"chat-template", 0, "NAME",
+     "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's "
+     "own",
+     TEXT(chat_template)},
 };
 static const struct ntx_setting chat_entries[] = {
-    {"resume", 0, NULL, "go on with a conversation that /save NAME saved: with the one of the NAME that follows, or the last one", FLAG(resume)}};
+    {"resume", 0, NULL,
+     "go on with a conversation that /save NAME saved: with the one of the NAME that follows, or the last one",
+     FLAG(resume)}};
 static const struct ntx_setting output_entries[] = {
     {"stats", 0, "FILE", "write the statistics as JSON to FILE, '-' for stdout", TEXT(stats)},
     {"quiet", 0, NULL, "only the text and errors", FLAG(quiet)},
-    {"json", 0, NULL, "a JSON line {token, text} per token, then one with the statistics; an interrupted answer may end with a line {text}: what was held back as the beginning of a --stop", FLAG(json)},
+    {"json", 0, NULL,
+     "a JSON line {token, text} per token, then one with the statistics; an interrupted answer may end with a line "
+     "{text}: what was held back as the beginning of a --stop",
+     FLAG(json)},
 };
 static const struct ntx_setting socket_entries[] = {
-    {"socket", 0, "PATH", "the daemon's socket (default: that of `ntx up`, else the service's, /run/ntx/ntx.sock)", TEXT(socket)}};
+    {"socket", 0, "PATH", "the daemon's socket (default: that of `ntx up`, else the service's, /run/ntx/ntx.sock)",
+     TEXT(socket)}};
 static const struct ntx_setting serve_entries[] = {
-    {"listen", 0, "WHERE", "127.0.0.1:8080, [::1]:8080 or unix:/path (default $)", TEXT(listen), .preset = "127.0.0.1:8080"},
-    {"api-key-file", 0, "FILE", "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", TEXT(key_file)},
-    {"cors", 0, "ORIGINS", "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", TEXT(cors)},
-    {"hosts", 0, "NAMES", "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks between them", TEXT(hosts)},
-    {"stall", 0, "SECONDS", "for a client to send more of a request, and to take more of an answer; then its connection is closed (default: 30)", TEXT(http_stall)},
+    {"listen", 0, "WHERE", "127.0.0.1:8080, [::1]:8080 or unix:/path (default $)", TEXT(listen),
+     .preset = "127.0.0.1:8080"},
+    {"api-key-file", 0, "FILE",
+     "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE",
+     TEXT(key_file)},
+    {"cors", 0, "ORIGINS",
+     "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", TEXT(cors)},
+    {"hosts", 0, "NAMES",
+     "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback "
+     "addresses: example.org, several with blanks between them",
+     TEXT(hosts)},
+    {"stall", 0, "SECONDS",
+     "for a client to send more of a request, and to take more of an answer; then its connection is closed (default: "
+     "30)",
+     TEXT(http_stall)},
 };
 static const struct ntx_setting logits_entries[] = {
     {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)},
     {"output", 'o', "FILE", "float32, little-endian, [n_tokens x n_vocab]", TEXT(out)},
-    {"steps", 0, "FILE", "what each step of each layer gave: a line of JSON for each, with a digest of every token's values", TEXT(steps)},
+    {"steps", 0, "FILE",
+     "what each step of each layer gave: a line of JSON for each, with a digest of every token's values", TEXT(steps)},
     {"step-values", 0, NULL, "the values, too, in --steps", FLAG(step_values)},
-    {"compare", 0, "FILE", "instead: in which step do this file of --steps and the one that stands in MODEL's place part first? Ends with 1 where they do", TEXT(compare)},
-    {"tolerance", 0, "T", "with --compare: values may differ by T times the largest of their row (default 0: not in a bit); both files need --step-values",
+    {"compare", 0, "FILE",
+     "instead: in which step do this file of --steps and the one that stands in MODEL's place part first? Ends with 1 "
+     "where they do",
+     TEXT(compare)},
+    {"tolerance", 0, "T",
+     "with --compare: values may differ by T times the largest of their row (default 0: not in a bit); both files need "
+     "--step-values",
      REAL(tolerance, 0, 1e9)},
 };
 static const struct ntx_setting bench_entries[] = {
     {"prompt", 'p', "N[,N...]", "prompt tokens (default $), a test for each", OWN(read_prompts), .preset = "128"},
-    {"n", 'n', "N[,N...]", "tokens to generate (default $), a test for each, but for 1: the first token comes with its prompt", OWN(read_writes), .preset = "32"},
+    {"n", 'n', "N[,N...]",
+     "tokens to generate (default $), a test for each, but for 1: the first token comes with its prompt",
+     OWN(read_writes), .preset = "32"},
     {"repeat", 'r', "N", "runs (default $)", COUNT(repeats), .preset = "5"},
-    {"output", 'o', "FORM", "md, csv or json: a row for each test (default md)", .kind = NTX_SET_WORD, .choices = "form:md|csv|json", AT(out)},
+    {"output", 'o', "FORM", "md, csv or json: a row for each test (default md)", .kind = NTX_SET_WORD,
+     .choices = "form:md|csv|json", AT(out)},
 };
-static const struct ntx_setting tok_entries[] = {{"no-bos", 0, NULL, "no beginning-of-text token", FLAG(no_bos)},
-                                              {"no-special", 0, NULL, "control tokens in the text are plain text", FLAG(no_special)}};
+static const struct ntx_setting tok_entries[] = {
+    {"no-bos", 0, NULL, "no beginning-of-text token", FLAG(no_bos)},
+    {"no-special", 0, NULL, "control tokens in the text are plain text", FLAG(no_special)}};
 static const struct ntx_setting ppl_entries[] = {
-    {"save-logits", 0, "BASE", "keep what this model says of each scored token in the file BASE (2 bytes per token and vocabulary entry)", TEXT(save_logits)},
-    {"kl", 0, "BASE", "compare with the run that wrote BASE: KL divergence from it, agreement of the likeliest token, both perplexities", TEXT(kl)},
+    {"save-logits", 0, "BASE",
+     "keep what this model says of each scored token in the file BASE (2 bytes per token and vocabulary entry)",
+     TEXT(save_logits)},
+    {"kl", 0, "BASE",
+     "compare with the run that wrote BASE: KL divergence from it, agreement of the likeliest token, both perplexities",
+     TEXT(kl)},
 };
 static const struct ntx_setting eval_entries[] = {
     {"questions", 0, "FILE", "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", TEXT(questions)}};
 static const struct ntx_setting plan_entries[] = {
-    {"profile", 0, "FILE", "the hardware: a profile as `ntx doctor` writes it (default: this machine's, measured for a moment where there is none)", TEXT(profile)},
-    {"machine", 0, "WORDS", "the hardware by words: gpu=3090,ram=64G,drive=7G,pcie=4x16 (also memory=ddr5 or a rate, cores=N); this,gpu=3090: this machine with that changed", TEXT(machine)},
-    {"machines", 0, "FILE", "several machines that share the model (mpirun ... ntx up): a line NAME WORDS for each, as of --machine, and a line net=RATE,TIME: 117M,100us", TEXT(machines)},
+    {"profile", 0, "FILE",
+     "the hardware: a profile as `ntx doctor` writes it (default: this machine's, measured for a moment where there is "
+     "none)",
+     TEXT(profile)},
+    {"machine", 0, "WORDS",
+     "the hardware by words: gpu=3090,ram=64G,drive=7G,pcie=4x16 (also memory=ddr5 or a rate, cores=N); this,gpu=3090: "
+     "this machine with that changed",
+     TEXT(machine)},
+    {"machines", 0, "FILE",
+     "several machines that share the model (mpirun ... ntx up): a line NAME WORDS for each, as of --machine, and a "
+     "line net=RATE,TIME: 117M,100us",
+     TEXT(machines)},
     {"list", 0, NULL, "models, types and GPUs that it knows by name", FLAG(list)},
     {"roofline", 0, NULL, "each operation of a layer against the roof, too", FLAG(roofline)},
     {"batch", 0, "N", "sequences of the roofline table (default $)", COUNT(batch), .preset = "1"},
@@ -265,51 +366,76 @@ static const struct ntx_setting doctor_entries[] = {
     {"dir", 0, "DIR", "where models are, on the drive to be measured (default: here)", TEXT(dir)},
     {"seconds", 0, "S", "time for all measurements (default 18)", REAL(seconds, 0.1, 600)},
 };
-static const struct ntx_setting traced_entries[] = {{"trace", 0, "FILE", "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
+static const struct ntx_setting traced_entries[] = {
+    {"trace", 0, "FILE", "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
 static const struct ntx_setting up_entries[] = {
-    {"respawn", 0, "COMMAND", "of several machines that share a model: instead of MODEL, how they are started, as 'mpirun -n 2 --hostfile HOSTS ntx up MODEL --ram 12G'; when one of them dies or hangs, "
-     "all are started again", TEXT(respawn)},
+    {"respawn", 0, "COMMAND",
+     "of several machines that share a model: instead of MODEL, how they are started, as 'mpirun -n 2 --hostfile HOSTS "
+     "ntx up MODEL --ram 12G'; when one of them dies or hangs, "
+     "all are started again",
+     TEXT(respawn)},
 };
 static const struct ntx_setting trace_entries[] = {
     {"output", 'o', "FILE", "where to write the trace", TEXT(out)},
-    {"seconds", 's', "S", "how long to record (default $; Ctrl-C ends it earlier)", REAL(trace_seconds, 0.01, 3600), .preset = "5"},
+    {"seconds", 's', "S", "how long to record (default $; Ctrl-C ends it earlier)", REAL(trace_seconds, 0.01, 3600),
+     .preset = "5"},
     {"quiet", 0, NULL, "only errors", FLAG(quiet)},
 };
 static const struct ntx_setting calibrate_entries[] = {
     {"text", 0, "FILE", "text to learn from", TEXT(text)},
     {"output", 'o', "FILE", "the sidecar to write", TEXT(out)},
     {"limit", 0, "N", "tokens of the text at most (default 32768; a state each is kept in memory)", COUNT(limit)},
-    {"first", 0, "L", "first layer that may be skipped; the state before it decides (default: an eighth of the layers)", COUNT(first)},
+    {"first", 0, "L", "first layer that may be skipped; the state before it decides (default: an eighth of the layers)",
+     COUNT(first)},
     {"last", 0, "L", "last layer that may be skipped (default: all but the last)", COUNT(last)},
-    {"share", 0, "P", "share of all tokens' layers, the least changing ones, that counts as skippable (default $)", REAL(share, 0, 1), .preset = "0.3"},
-    {"precision", 0, "P", "of the skips on the held-out part, for the threshold written (default $)", REAL(precision, 0, 1), .preset = "0.9"},
+    {"share", 0, "P", "share of all tokens' layers, the least changing ones, that counts as skippable (default $)",
+     REAL(share, 0, 1), .preset = "0.3"},
+    {"precision", 0, "P", "of the skips on the held-out part, for the threshold written (default $)",
+     REAL(precision, 0, 1), .preset = "0.9"},
     {"epochs", 0, "N", "passes over the samples in training (default $)", COUNT(epochs), .preset = "12"},
-    {"ffn", 0, NULL, "also learn what the FFNs do: of a packed model, which groups of neurons will be active (for --ffn-sparse predicted); of any other, "
-     "which neurons are so together (for ntx pack --order)", FLAG(ffn)},
-    {"ffn-active", 0, "P", "share of neurons, or of their groups, that counts as active at most: those that do most (default $)", REAL(ffn_active, 0, 1), .preset = "0.3"},
-    {"ffn-recall", 0, "P", "of the active groups, to be predicted by the limit that is written (default $)", REAL(ffn_recall, 0, 1), .preset = "0.95"},
-    {"ffn-rank", 0, "N", "hidden units of each layer's network (default $)", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, AT(ffn_rank), .preset = "64"},
-    {"seed", 0, "S", "of the training (default 1)", .kind = NTX_SET_NUMBER, AT(sampling.seed), .given = offsetof(struct ntx_options, sampling.has_seed)},
+    {"ffn", 0, NULL,
+     "also learn what the FFNs do: of a packed model, which groups of neurons will be active (for --ffn-sparse "
+     "predicted); of any other, "
+     "which neurons are so together (for ntx pack --order)",
+     FLAG(ffn)},
+    {"ffn-active", 0, "P",
+     "share of neurons, or of their groups, that counts as active at most: those that do most (default $)",
+     REAL(ffn_active, 0, 1), .preset = "0.3"},
+    {"ffn-recall", 0, "P", "of the active groups, to be predicted by the limit that is written (default $)",
+     REAL(ffn_recall, 0, 1), .preset = "0.95"},
+    {"ffn-rank", 0, "N", "hidden units of each layer's network (default $)", .kind = NTX_SET_COUNT, .min = 1,
+     .max = 4096, AT(ffn_rank), .preset = "64"},
+    {"seed", 0, "S", "of the training (default 1)", .kind = NTX_SET_NUMBER, AT(sampling.seed),
+     .given = offsetof(struct ntx_options, sampling.has_seed)},
 };
 static const struct ntx_setting pull_entries[] = {
-    {"token-file", 0, "FILE", "the hub's token (mode 0600), for models that want one (default: HF_TOKEN, else ~/.config/ntx/token)", TEXT(token_file)},
-    {"sha256", 0, "HEX", "of an address: what the file's SHA-256 must be (of the hub's models it is known)", TEXT(sha256)},
-    {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true, COUNT(retry_ms), .preset = "1000"},
-    {"stall-s", 0, "N", "a server that sends less than 1 KiB a second for so many seconds is asked again; after six "
+    {"token-file", 0, "FILE",
+     "the hub's token (mode 0600), for models that want one (default: HF_TOKEN, else ~/.config/ntx/token)",
+     TEXT(token_file)},
+    {"sha256", 0, "HEX", "of an address: what the file's SHA-256 must be (of the hub's models it is known)",
+     TEXT(sha256)},
+    {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true,
+     COUNT(retry_ms), .preset = "1000"},
+    {"stall-s", 0, "N",
+     "a server that sends less than 1 KiB a second for so many seconds is asked again; after six "
      "such tries the pull ends, and goes on the next time (default $)",
      .kind = NTX_SET_COUNT, .min = 1, .max = 3600, AT(stall_s), .preset = "30"},
     {"anyway", 0, NULL, "pull a model, too, that ntx does not run", FLAG(anyway)},
 };
 static const struct ntx_setting json_entries[] = {{"json", 0, NULL, "as JSON", FLAG(json)}};
 
-#define ENTRIES(r) {r, sizeof r / sizeof *r}
+#define ENTRIES(r)                                                                                                     \
+    {                                                                                                                  \
+        r, sizeof r / sizeof *r                                                                                        \
+    }
 static const struct option_group {
     unsigned group;
     struct ntx_settings here;
     const struct ntx_settings *shared; /* instead of here */
     size_t base;                       /* in struct ntx_options: where the entries' struct lies */
     const char *title;
-} groups[] = { /* neighbours may share a title */
+} groups[] = {
+    /* neighbours may share a title */
     {NTX_OPT_PROMPT, ENTRIES(prompt_entries), NULL, 0, "Text:"},
     {NTX_OPT_GEN, ENTRIES(gen_entries), NULL, 0, "Text:"},
     {NTX_OPT_GEN, {NULL, 0}, &ntx_sampling_settings, offsetof(struct ntx_options, sampling), "Text:"},
@@ -412,9 +538,7 @@ static error_t common_opt(int key, struct parse *p, struct argp_state *st)
     case 'h':
     case '?': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case O_USAGE: argp_state_help(st, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 0;
-    case 'V':
-        puts(argp_program_version);
-        exit(0);
+    case 'V': puts(argp_program_version); exit(0);
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -439,7 +563,8 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     switch (key) {
     case ARGP_KEY_ARG:
         if (p->o->n_args == p->cmd->max_args || (prompts && p->o->n_args + 1 == p->cmd->max_args && strcmp(arg, "-")))
-            ntx_usage_error(st, "unexpected argument '%s'%s", arg, prompts ? "; a prompt of several words goes in quotes" : "");
+            ntx_usage_error(st, "unexpected argument '%s'%s", arg,
+                            prompts ? "; a prompt of several words goes in quotes" : "");
         p->o->args[p->o->n_args++] = arg;
         return 0;
     case ARGP_KEY_END:
@@ -494,7 +619,8 @@ static void add_options(struct section *s, const struct option_group *g)
         const struct ntx_setting *e = &entries_of(g)->entry[i];
         if (!e->help)
             continue;
-        s->options[n] = (struct argp_option){e->name, key_of(g, i), e->arg, e->hidden ? OPTION_HIDDEN : 0, help_of(e, s->help[n]), 0};
+        s->options[n] = (struct argp_option){
+            e->name, key_of(g, i), e->arg, e->hidden ? OPTION_HIDDEN : 0, help_of(e, s->help[n]), 0};
         n++;
     }
 }
@@ -523,9 +649,11 @@ static void compose_skip(struct ntx_options *o)
         return;
     int n = snprintf(o->skip_policy, sizeof o->skip_policy, "%s", o->load.skip);
     if (o->skip_threshold >= 0)
-        n += snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, ":threshold=%g", (double)o->skip_threshold);
+        n += snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, ":threshold=%g",
+                      (double)o->skip_threshold);
     if (o->skip_most)
-        snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, "%smax=%u", o->skip_threshold >= 0 ? "," : ":", o->skip_most);
+        snprintf(o->skip_policy + n, sizeof o->skip_policy - (size_t)n, "%smax=%u", o->skip_threshold >= 0 ? "," : ":",
+                 o->skip_most);
 }
 
 static void new_seed(struct ntx_options *o)
@@ -543,7 +671,10 @@ static bool same_name(const char *option, const char *name)
     return !*option && !*name;
 }
 
-bool ntx_command_takes_model(const struct ntx_command *cmd) { return !strncmp(cmd->args + (*cmd->args == '['), "MODEL", 5); }
+bool ntx_command_takes_model(const struct ntx_command *cmd)
+{
+    return !strncmp(cmd->args + (*cmd->args == '['), "MODEL", 5);
+}
 
 /* A default of a person's own ntx.conf, of a command that knows it. */
 static int take_default(void *arg, const char *section, const char *name, const char *value, struct ntx_err *err)
@@ -553,7 +684,8 @@ static int take_default(void *arg, const char *section, const char *name, const 
     for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
         for (unsigned i = 0; g->group & (NTX_OPT_LOAD | NTX_OPT_GEN) && i < entries_of(g)->n; i++) {
             const struct ntx_setting *s = &entries_of(g)->entry[i];
-            if (model ? !s->section || strcmp(s->section, section) || strcmp(s->in_conf, name) : !s->help || !same_name(s->name, name))
+            if (model ? !s->section || strcmp(s->section, section) || strcmp(s->in_conf, name)
+                      : !s->help || !same_name(s->name, name))
                 continue;
             bool open = model && s->open && !strcmp(value, s->open);
             return !open && p->groups & g->group ? ntx_setting_read(s, value, (char *)p->o + g->base, err) : 0;
@@ -580,7 +712,8 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
         ntx_settings_preset(entries_of(&groups[i]), (char *)o + groups[i].base);
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
-    if (chosen & (NTX_OPT_LOAD | NTX_OPT_GEN | NTX_OPT_MODEL) && ntx_defaults_read(&o->defaults, take_default, &p, &err)) {
+    if (chosen & (NTX_OPT_LOAD | NTX_OPT_GEN | NTX_OPT_MODEL) &&
+        ntx_defaults_read(&o->defaults, take_default, &p, &err)) {
         ntx_say("%s", err.text);
         exit(NTX_EXIT_USAGE);
     }
@@ -607,7 +740,8 @@ int ntx_options_set(struct ntx_options *o, const char *name, const char *value, 
     const struct option_group *g;
     const struct ntx_setting *s = find_name(name, &g);
     struct ntx_err why = {0};
-    if (!s || !strcmp(s->name, "raw") || !strcmp(s->name, "file") || !strcmp(s->name, "system") || !strcmp(s->name, "grammar") || !strcmp(s->name, "json-schema"))
+    if (!s || !strcmp(s->name, "raw") || !strcmp(s->name, "file") || !strcmp(s->name, "system") ||
+        !strcmp(s->name, "grammar") || !strcmp(s->name, "json-schema"))
         return ntx_err_set(err, -EINVAL, "there is no option '%s' that can be set here", name);
     if (!strcmp(s->name, "seed") && !strcmp(value, "random"))
         return new_seed(o), 0;
@@ -626,4 +760,7 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
     m->copies = o->n_also + 1;
 }
 
-void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m) { ntx_settings_to_wire(&ntx_sampling_settings, &o->sampling, m); }
+void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m)
+{
+    ntx_settings_to_wire(&ntx_sampling_settings, &o->sampling, m);
+}

@@ -1,5 +1,5 @@
-/* options.h: the options of the `ntx` commands, rows of settings (proto/settings.h) in groups, from which argp gets what it parses and its
- * --help. A command names the groups it takes; parsing fills one struct. */
+/* options.h: the options of the `ntx` commands, rows of settings (proto/settings.h) in groups, from which argp gets
+ * what it parses and its --help. A command names the groups it takes; parsing fills one struct. */
 #ifndef NTX_CLIENT_OPTIONS_H
 #define NTX_CLIENT_OPTIONS_H
 
@@ -12,11 +12,11 @@
 #include "proto/ntx.pb-c.h"
 #include "proto/settings.h"
 
-#define NTX_MAX_STOPS 16
-#define NTX_MAX_ARGS 1024
-#define NTX_MAX_ALSO 3
-#define NTX_MAX_LIST 16
-#define NTX_MAX_TENSORS 64
+#define NTX_MAX_STOPS    16
+#define NTX_MAX_ARGS     1024
+#define NTX_MAX_ALSO     3
+#define NTX_MAX_LIST     16
+#define NTX_MAX_TENSORS  64
 
 #define NTX_OVERRIDE_MAX 2048
 
@@ -34,7 +34,7 @@ struct ntx_options {
     const char *sidecar;
     float skip_threshold; /* < 0: the sidecar's */
     uint32_t skip_most;
-    char skip_policy[128]; /* what these make of load.skip */
+    char skip_policy[128];              /* what these make of load.skip */
     char override_kv[NTX_OVERRIDE_MAX]; /* all of --override-kv, with commas between */
     const char *also[NTX_MAX_ALSO];
     unsigned n_also;
@@ -45,7 +45,7 @@ struct ntx_options {
     const char *prompt_file, *system, *chat_template, *json_schema, *grammar;
     const char *stops[NTX_MAX_STOPS];
     unsigned n_stops;
-    bool resume; /* a chat */
+    bool resume;      /* a chat */
     const char *talk; /* its name; NULL: the last one */
     /* output */
     const char *stats;
@@ -72,7 +72,7 @@ struct ntx_options {
     const char *from, *down_type; /* packing */
     uint64_t group;
     bool gate_in_bundle;
-    const char *text;      /* calibrating */
+    const char *text; /* calibrating */
     uint32_t first, last, limit, epochs;
     float share, precision;
     bool ffn;
@@ -102,18 +102,39 @@ struct ntx_options {
 };
 
 enum { /* groups */
-    NTX_OPT_LOAD = 1, NTX_OPT_GEN = 2, NTX_OPT_OUTPUT = 4, NTX_OPT_SOCKET = 8, NTX_OPT_LOGITS = 16, NTX_OPT_BENCH = 32, NTX_OPT_TOK = 64, NTX_OPT_JSON = 128,
-    NTX_OPT_PPL = 256, NTX_OPT_EVAL = 512, NTX_OPT_CALIBRATE = 1 << 12, NTX_OPT_PACK = 1 << 13, NTX_OPT_QUIET = 1 << 14,
-    NTX_OPT_PLAN = 1 << 16, NTX_OPT_DOCTOR = 1 << 17,
-    NTX_OPT_TRACED = 1024, NTX_OPT_TRACE = 2048,
-    NTX_OPT_SERVE = 1 << 20, NTX_OPT_PULL = 1 << 21, NTX_OPT_QUANTIZE = 1 << 22, NTX_OPT_IMATRIX = 1 << 23, NTX_OPT_ANALYZE = 1 << 24, NTX_OPT_CHAT = 1 << 25, NTX_OPT_INDEX = 1 << 26, NTX_OPT_UP = 1 << 27,
-    NTX_OPT_MODEL = 1 << 18, NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
+       NTX_OPT_LOAD = 1,
+       NTX_OPT_GEN = 2,
+       NTX_OPT_OUTPUT = 4,
+       NTX_OPT_SOCKET = 8,
+       NTX_OPT_LOGITS = 16,
+       NTX_OPT_BENCH = 32,
+       NTX_OPT_TOK = 64,
+       NTX_OPT_JSON = 128,
+       NTX_OPT_PPL = 256,
+       NTX_OPT_EVAL = 512,
+       NTX_OPT_CALIBRATE = 1 << 12,
+       NTX_OPT_PACK = 1 << 13,
+       NTX_OPT_QUIET = 1 << 14,
+       NTX_OPT_PLAN = 1 << 16,
+       NTX_OPT_DOCTOR = 1 << 17,
+       NTX_OPT_TRACED = 1024,
+       NTX_OPT_TRACE = 2048,
+       NTX_OPT_SERVE = 1 << 20,
+       NTX_OPT_PULL = 1 << 21,
+       NTX_OPT_QUANTIZE = 1 << 22,
+       NTX_OPT_IMATRIX = 1 << 23,
+       NTX_OPT_ANALYZE = 1 << 24,
+       NTX_OPT_CHAT = 1 << 25,
+       NTX_OPT_INDEX = 1 << 26,
+       NTX_OPT_UP = 1 << 27,
+       NTX_OPT_MODEL = 1 << 18,
+       NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };
 
 struct ntx_command {
     const char *name;
-    const char *args;  /* as shown: "MODEL [PROMPT]" */
-    const char *doc;   /* one line, then \v and more */
+    const char *args; /* as shown: "MODEL [PROMPT]" */
+    const char *doc;  /* one line, then \v and more */
     unsigned groups, min_args, max_args;
     int (*run)(struct ntx_options *o); /* an exit code */
 };
@@ -121,19 +142,20 @@ struct ntx_command {
 /* Its first argument is a MODEL. */
 bool ntx_command_takes_model(const struct ntx_command *cmd);
 
-/* Parses argv[0..argc) ("run", ...) for `cmd`; usage errors print and exit with 100, --help prints and exits with 0: they
- * come from argp before anything is started. */
+/* Parses argv[0..argc) ("run", ...) for `cmd`; usage errors print and exit with 100, --help prints and exits with 0:
+ * they come from argp before anything is started. */
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o);
 
-/* One option of the text's, by its name, outside of a command line: a chat's /set. Underscores may stand for dashes, a switch takes on or
- * off, "seed random" and "stop none" go back to the default. value is borrowed. On failure o is in no order, err has the parser's words. */
+/* One option of the text's, by its name, outside of a command line: a chat's /set. Underscores may stand for dashes, a
+ * switch takes on or off, "seed random" and "stop none" go back to the default. value is borrowed. On failure o is in
+ * no order, err has the parser's words. */
 int ntx_options_set(struct ntx_options *o, const char *name, const char *value, struct ntx_err *err);
 
 /* The Load and Sampling parts of requests, from options. Strings are borrowed from o. */
 void ntx_options_load(const struct ntx_options *o, Ntx__Load *m);
 void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m);
 
-#define NTX_EXIT_USAGE 100
+#define NTX_EXIT_USAGE  100
 #define NTX_EXIT_FAILED 111
 
 #endif

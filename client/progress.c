@@ -9,11 +9,11 @@
 #include "client/out.h"
 #include "common/util.h"
 
-/* DEC's own sequences, which every terminal of today knows: ESC 7 and ESC 8 keep and restore the cursor, ESC D goes a line down, and
- * scrolls where there is none. */
-#define BELOW "\033D\033[A\0337\033[B\r\033[K"
+/* DEC's own sequences, which every terminal of today knows: ESC 7 and ESC 8 keep and restore the cursor, ESC D goes a
+ * line down, and scrolls where there is none. */
+#define BELOW       "\033D\033[A\0337\033[B\r\033[K"
 #define BELOW_AGAIN "\0337\033[B\r\033[K"
-#define BACK "\0338"
+#define BACK        "\0338"
 
 struct ntx_progress ntx_progress_begin(const struct ntx_options *o)
 {
@@ -36,7 +36,11 @@ void ntx_progress_say(struct ntx_progress *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "%s%.*s%s", !p->midline ? "\r\033[K" : p->shown ? BELOW_AGAIN : BELOW, columns() - 1, line, p->midline ? BACK : "");
+    fprintf(stderr, "%s%.*s%s",
+            !p->midline ? "\r\033[K"
+            : p->shown  ? BELOW_AGAIN
+                        : BELOW,
+            columns() - 1, line, p->midline ? BACK : "");
     p->shown = true;
     p->below = p->midline;
 }
@@ -72,7 +76,8 @@ static size_t share(uint64_t done, uint64_t total, char *buf, size_t n)
 {
     int shift = total >> 30 ? 30 : total >> 20 ? 20 : 10;
     double unit = (double)(1u << shift);
-    return (size_t)snprintf(buf, n, "%.1f of %.1f %ciB", (double)done / unit, (double)total / unit, "KMG"[shift / 10 - 1]);
+    return (size_t)snprintf(buf, n, "%.1f of %.1f %ciB", (double)done / unit, (double)total / unit,
+                            "KMG"[shift / 10 - 1]);
 }
 
 /* ", 2.1 of 7.3 GiB at 1.90 GB/s, 3 s left", as much of it as is known. */
@@ -98,7 +103,8 @@ void ntx_progress_show(struct ntx_progress *p, const Ntx__Progress *m)
     char prompt[64] = "", how_far[160], phase[24];
     amounts(m, how_far, sizeof how_far);
     if (m->prompt_total)
-        snprintf(prompt, sizeof prompt, "prompt %llu of %llu, ", (unsigned long long)m->prompt_done, (unsigned long long)m->prompt_total);
+        snprintf(prompt, sizeof prompt, "prompt %llu of %llu, ", (unsigned long long)m->prompt_done,
+                 (unsigned long long)m->prompt_total);
     if (!strcmp(m->phase, "load"))
         ntx_progress_say(p, "loading %s", *how_far ? how_far + 2 : "");
     else if (!strcmp(m->phase, "pass"))
@@ -106,7 +112,9 @@ void ntx_progress_show(struct ntx_progress *p, const Ntx__Progress *m)
     else if (!strcmp(m->phase, "prompt"))
         ntx_progress_say(p, "prompt %llu of %llu", (unsigned long long)m->done, (unsigned long long)m->total);
     else if (!strcmp(m->phase, "queue"))
-        ntx_progress_say(p, "waiting for memory that other requests hold, with %llu more", (unsigned long long)(m->total ? m->total - 1 : 0));
+        ntx_progress_say(p, "waiting for memory that other requests hold, with %llu more",
+                         (unsigned long long)(m->total ? m->total - 1 : 0));
     else
-        ntx_progress_say(p, "%s %llu of %llu", ntx_out_line(m->phase, phase, sizeof phase), (unsigned long long)m->done, (unsigned long long)m->total);
+        ntx_progress_say(p, "%s %llu of %llu", ntx_out_line(m->phase, phase, sizeof phase), (unsigned long long)m->done,
+                         (unsigned long long)m->total);
 }

@@ -15,20 +15,20 @@
 #include "client/where.h"
 #include "common/util.h"
 
-#define SECOND 1000000000ull
-#define PART_S 20u       /* so long it may take to end when the first machine has */
-#define KILL_S 10u       /* and when it was told to */
+#define SECOND       1000000000ull
+#define PART_S       20u /* so long it may take to end when the first machine has */
+#define KILL_S       10u /* and when it was told to */
 #define PAUSE_MOST_S 30u /* between two starts */
-#define LIVED_S 60u      /* who lived so long is started again soon */
+#define LIVED_S      60u /* who lived so long is started again soon */
 
 struct command {
     const char *text;
-    char dir[200];     /* runtime directory */
-    pid_t pid;         /* leads a group; 0: it has ended */
+    char dir[200]; /* runtime directory */
+    pid_t pid;     /* leads a group; 0: it has ended */
     int status;
-    bool seen;         /* the first machine's socket was there */
-    uint64_t gone_ns;  /* since when it is not; 0: it is */
-    int signal;        /* that was sent to us */
+    bool seen;        /* the first machine's socket was there */
+    uint64_t gone_ns; /* since when it is not; 0: it is */
+    int signal;       /* that was sent to us */
 };
 
 static _Noreturn void exec_command(const char *text)
@@ -58,7 +58,8 @@ static void doze(struct command *c, const sigset_t *set)
         c->pid = 0;
 }
 
-/* told: it has the time to end by itself. mpirun that hangs has not: it is ending already. Its daemons elsewhere end with it. */
+/* told: it has the time to end by itself. mpirun that hangs has not: it is ending already. Its daemons elsewhere end
+ * with it. */
 static void end(struct command *c, const sigset_t *set, bool told)
 {
     const uint64_t until = ntx_now_ns() + (told ? KILL_S * SECOND : 0);
@@ -94,7 +95,9 @@ static int run(struct command *c, const sigset_t *set, struct ntx_err *err)
     while (c->pid && !c->signal) {
         doze(c, set);
         if (c->pid && hangs(c)) {
-            ntx_log(NTX_LOG_ERR, "the first machine's ntx-computed is gone, and what started it has not ended for %u s: ending it", PART_S);
+            ntx_log(NTX_LOG_ERR,
+                    "the first machine's ntx-computed is gone, and what started it has not ended for %u s: ending it",
+                    PART_S);
             end(c, set, false);
         }
     }
@@ -106,7 +109,10 @@ static int run(struct command *c, const sigset_t *set, struct ntx_err *err)
 static int meant(const struct command *c, struct ntx_err *err)
 {
     const int code = WIFEXITED(c->status) ? WEXITSTATUS(c->status) : -1;
-    return code == NTX_EXIT_USAGE || code == 126 || code == 127 ? ntx_err_set(err, -EINVAL, "--respawn: '%s' ended with exit code %d: it is not started again", c->text, code) : 0;
+    return code == NTX_EXIT_USAGE || code == 126 || code == 127
+               ? ntx_err_set(err, -EINVAL, "--respawn: '%s' ended with exit code %d: it is not started again", c->text,
+                             code)
+               : 0;
 }
 
 int ntx_respawn(const char *command, struct ntx_err *err)

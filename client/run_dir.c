@@ -13,15 +13,17 @@
 
 #include "common/util.h"
 
-#define PREFIX "ntx-run-"
-#define MARK ".ntx-run"
+#define PREFIX        "ntx-run-"
+#define MARK          ".ntx-run"
 #define UNLOCKED_MARK ".ntx-run.new" /* not yet the mark */
-#define LONGEST 80 /* room for socket names within sun_path */
+#define LONGEST       80             /* room for socket names within sun_path */
 
 /* What daemons make in a runtime directory. Links are sockets named ci.N, cp.N, pi.N.M (proto/link.h). */
 static bool made_by_daemons(const char *name, mode_t mode)
 {
-    static const char *const files[] = {"counters", ".counters.new", "ntx-iod.end", "ntx-predictor.end"}, *const sockets[] = {"ntx.sock", "new.sock", "region.sock"}, *const links[] = {"ci.", "cp.", "pi."};
+    static const char *const files[] = {"counters", ".counters.new", "ntx-iod.end", "ntx-predictor.end"},
+                             *const sockets[] = {"ntx.sock", "new.sock", "region.sock"},
+                             *const links[] = {"ci.", "cp.", "pi."};
     for (unsigned i = 0; i < sizeof files / sizeof *files; i++)
         if (!strcmp(name, files[i]))
             return S_ISREG(mode);
@@ -82,7 +84,7 @@ static pid_t marked_pid(int fd)
     return pread(fd, text, sizeof text - 1, 0) > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
 }
 
-struct looks { /* at the directories of one base */
+struct looks {                                          /* at the directories of one base */
     void (*see)(const char *dir, pid_t pid, void *arg); /* the living; NULL: nobody asks */
     void *arg;
     bool sweep; /* the dead go */
@@ -119,7 +121,8 @@ static const char *temporary(void)
     return s && *s ? s : "/tmp";
 }
 
-/* A run of another login may lie where our environment would not have put it; a variable that is set to nothing says not to look. */
+/* A run of another login may lie where our environment would not have put it; a variable that is set to nothing says
+ * not to look. */
 void ntx_run_dir_living(void (*see)(const char *dir, pid_t pid, void *arg), void *arg)
 {
     struct looks l = {.see = see, .arg = arg};
@@ -140,7 +143,10 @@ static int make_mark(const char *dir)
     if (d < 0)
         return -errno;
     fd = openat(d, UNLOCKED_MARK, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    rc = fd < 0 || flock(fd, LOCK_EX | LOCK_NB) || dprintf(fd, "%d\n", (int)getpid()) < 0 || renameat(d, UNLOCKED_MARK, d, MARK) ? -errno : fd;
+    rc = fd < 0 || flock(fd, LOCK_EX | LOCK_NB) || dprintf(fd, "%d\n", (int)getpid()) < 0 ||
+                 renameat(d, UNLOCKED_MARK, d, MARK)
+             ? -errno
+             : fd;
     if (rc < 0 && fd >= 0) {
         unlinkat(d, UNLOCKED_MARK, 0);
         close(fd);
@@ -155,13 +161,15 @@ int ntx_run_dir_make(char *dir, size_t n, int *mark, struct ntx_err *err)
     if (!base || !*base || access(base, W_OK))
         base = temporary();
     if ((size_t)snprintf(dir, n, "%s/" PREFIX "XXXXXX", base) > NTX_MIN(n - 1, LONGEST))
-        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for sockets; set TMPDIR to a shorter one", base);
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for sockets; set TMPDIR to a shorter one",
+                           base);
     look(base, &(struct looks){.sweep = true});
     int rc = mkdtemp(dir) ? 0 : -errno;
     if (!rc && (rc = make_mark(dir)) < 0)
         rmdir(dir);
     if (rc < 0)
-        return ntx_err_set(err, rc, "%s: cannot make a runtime directory: %s; %sset TMPDIR to a writable one", base, strerror(-rc), rc == -ENOSPC || rc == -EDQUOT ? "make room, or " : "");
+        return ntx_err_set(err, rc, "%s: cannot make a runtime directory: %s; %sset TMPDIR to a writable one", base,
+                           strerror(-rc), rc == -ENOSPC || rc == -EDQUOT ? "make room, or " : "");
     *mark = rc;
     return 0;
 }

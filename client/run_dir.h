@@ -1,12 +1,13 @@
-/* run_dir.h: the runtime directory of a captive pipeline, "ntx-run-XXXXXX" in $XDG_RUNTIME_DIR, $TMPDIR or /tmp: 0700, flat, gone when
- * `ntx` ends. One that was killed with SIGKILL could not remove its own; the next start does.
+/* run_dir.h: the runtime directory of a captive pipeline, "ntx-run-XXXXXX" in $XDG_RUNTIME_DIR, $TMPDIR or /tmp: 0700,
+ * flat, gone when `ntx` ends. One that was killed with SIGKILL could not remove its own; the next start does.
  *
- *   ntx-run-XXXXXX/.ntx-run                 the mark: made with the directory, and locked (flock) as long as its `ntx` lives
+ *   ntx-run-XXXXXX/.ntx-run                 the mark: made with the directory, and locked (flock) as long as its `ntx`
+ *                                           lives
  *                  ntx.sock, region.sock    and the other sockets of the daemons
  *                  counters
  *
- * A directory without the mark is none of ours, whatever its name, and is never touched. From one with the mark exactly these names are
- * removed, and then the directory if nothing else is in it. */
+ * A directory without the mark is none of ours, whatever its name, and is never touched. From one with the mark exactly
+ * these names are removed, and then the directory if nothing else is in it. */
 #ifndef NTX_CLIENT_RUN_DIR_H
 #define NTX_CLIENT_RUN_DIR_H
 
@@ -15,12 +16,14 @@
 
 #include "common/err.h"
 
-/* Removes those of the same user's dead runs, then makes one. *mark: the locked mark, to be kept open until the run is over. */
+/* Removes those of the same user's dead runs, then makes one. *mark: the locked mark, to be kept open until the run is
+ * over. */
 int ntx_run_dir_make(char *dir, size_t n, int *mark, struct ntx_err *err);
 /* The daemons have ended. Closes mark. */
 void ntx_run_dir_remove(const char *dir, int mark);
 
-/* Calls see(dir, pid of its `ntx`, arg) for each living run of the same user, as far as this environment tells where they are. */
+/* Calls see(dir, pid of its `ntx`, arg) for each living run of the same user, as far as this environment tells where
+ * they are. */
 void ntx_run_dir_living(void (*see)(const char *dir, pid_t pid, void *arg), void *arg);
 
 #endif

@@ -21,9 +21,9 @@
 #include "common/worker_main.h"
 #include "shm/counters.h"
 
-#define UNFIT_MS 500
-#define PATIENCE_MS 5000
-#define AGAIN_MS 20 /* until a dead worker is started again: long enough not to spin when it cannot start at all */
+#define UNFIT_MS      500
+#define PATIENCE_MS   5000
+#define AGAIN_MS      20 /* until a dead worker is started again: long enough not to spin when it cannot start at all */
 #define AGAIN_MOST_MS 1000 /*   which it is the longer, the more often it has ended before ntx-computed had met it */
 
 enum { COMPUTED, IOD, PREDICTOR, N_CHILDREN };
@@ -39,19 +39,19 @@ struct child {
 struct ntx_supervisor {
     char dir[256], bin[512];
     bool quiet, among;
-    int alive[2]; /* children hold [0], only we hold [1] */
-    int lost_fd;  /* readable once computed is gone */
-    int poke_fd;  /* wakes the thread */
-    int keep[2];  /* computed's: the served model waits in it for the next one (computed/server/keeper.h) */
-    int log_fd;   /* quiet: the daemons' stderr, in memory; else -1 */
+    int alive[2];     /* children hold [0], only we hold [1] */
+    int lost_fd;      /* readable once computed is gone */
+    int poke_fd;      /* wakes the thread */
+    int keep[2];      /* computed's: the served model waits in it for the next one (computed/server/keeper.h) */
+    int log_fd;       /* quiet: the daemons' stderr, in memory; else -1 */
     char about[1024]; /* what they said of it is told in the end; "": nothing is */
     pthread_t thread;
     bool running;
     pthread_mutex_t mu; /* guards what follows */
     struct child child[N_CHILDREN];
     bool stopping, lost;
-    bool unfit;      /* a worker was refused for good: nothing will come of it */
-    bool ended;      /* so computed was told to end */
+    bool unfit;              /* a worker was refused for good: nothing will come of it */
+    bool ended;              /* so computed was told to end */
     char predictor_end[320]; /* how it ended last */
     bool predictor_told;
     char how[320];
@@ -68,7 +68,8 @@ static uint64_t met_by_computed(const struct ntx_supervisor *s, int which)
     return n;
 }
 
-/* ntx-computed cannot know how a worker ended, and tells it to whoever is concerned (computed/workers/workers_lost.c). */
+/* ntx-computed cannot know how a worker ended, and tells it to whoever is concerned (computed/workers/workers_lost.c).
+ * */
 static void leave_end(const struct ntx_supervisor *s, int which, const char *how)
 {
     char path[300];
@@ -172,8 +173,10 @@ static void reap(struct ntx_supervisor *s, int which)
         eventfd_write(s->lost_fd, 1);
     } else if (WIFEXITED(st) && WEXITSTATUS(st) == NTX_EXIT_UNFIT) {
         s->unfit = true;
-        snprintf(s->how, sizeof s->how, "%s is not fit for ntx-computed%s", names[which], *words ? words : ": it was refused, as told above");
-    } else if (!s->lost && !s->quiet && !(WIFEXITED(st) && !WEXITSTATUS(st))) { /* 0: it saw computed go before we did */
+        snprintf(s->how, sizeof s->how, "%s is not fit for ntx-computed%s", names[which],
+                 *words ? words : ": it was refused, as told above");
+    } else if (!s->lost && !s->quiet &&
+               !(WIFEXITED(st) && !WEXITSTATUS(st))) { /* 0: it saw computed go before we did */
         ntx_log(NTX_LOG_WARN, "%s ended (%s); starting it again", names[which], how);
     }
 }
@@ -247,7 +250,8 @@ int ntx_supervisor_check(struct ntx_err *err)
     for (int i = 0; !rc && i < N_CHILDREN; i++) {
         snprintf(path, sizeof path, "%s/%s", bin, names[i]);
         if (access(path, X_OK))
-            return ntx_err_set(err, -errno, "%s: %s; the daemons belong beside ntx itself: build or install all of it", path, strerror(errno));
+            return ntx_err_set(err, -errno, "%s: %s; the daemons belong beside ntx itself: build or install all of it",
+                               path, strerror(errno));
     }
     return rc;
 }
@@ -325,8 +329,9 @@ static int ended(const struct child *c, bool patient)
     return !patient && rc == -EINTR ? rc : poll(&p, 1, 0) > 0;
 }
 
-/* computed writes what it keeps of texts (--state) before it goes: as long as it does, it is waited for, which is told where it takes long, and ends by a Ctrl-C
- * from then on. What came before that (timeout(1) sends its signal twice) was meant for what is over. */
+/* computed writes what it keeps of texts (--state) before it goes: as long as it does, it is waited for, which is told
+ * where it takes long, and ends by a Ctrl-C from then on. What came before that (timeout(1) sends its signal twice) was
+ * meant for what is over. */
 static void end_child(struct ntx_supervisor *s, int which)
 {
     struct child *c = &s->child[which];
@@ -349,7 +354,10 @@ static void end_child(struct ntx_supervisor *s, int which)
     reap(s, which);
 }
 
-void ntx_supervisor_tell(struct ntx_supervisor *s, const char *about) { snprintf(s->about, sizeof s->about, "%s", about); }
+void ntx_supervisor_tell(struct ntx_supervisor *s, const char *about)
+{
+    snprintf(s->about, sizeof s->about, "%s", about);
+}
 
 /* Lines of computed's that name it: quiet daemons write warnings and errors only. */
 static void tell(const struct ntx_supervisor *s)
@@ -381,7 +389,8 @@ void ntx_supervisor_stop(struct ntx_supervisor *s)
         eventfd_write(s->poke_fd, 1);
         pthread_join(s->thread, NULL);
     }
-    for (int i = 0; i < N_CHILDREN; i++) /* computed first: it tells the workers to let go, and they end by themselves */
+    for (int i = 0; i < N_CHILDREN;
+         i++) /* computed first: it tells the workers to let go, and they end by themselves */
         end_child(s, i);
     tell(s);
     int fds[] = {s->alive[0], s->alive[1], s->lost_fd, s->poke_fd, s->keep[0], s->keep[1], s->log_fd};

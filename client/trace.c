@@ -9,8 +9,8 @@
 #include "common/util.h"
 
 #define PERIOD_NS 10000000
-#define AT_ONCE 1024
-#define MOST (4u << 20) /* records kept: 256 MB; those after them count as missed */
+#define AT_ONCE   1024
+#define MOST      (4u << 20) /* records kept: 256 MB; those after them count as missed */
 
 struct ntx_tracer {
     const struct ntx_counters *c;
@@ -89,7 +89,8 @@ int ntx_tracer_start(const char *dir, struct ntx_tracer **out, struct ntx_err *e
     pthread_condattr_destroy(&attr);
     t->begin_ns = ntx_now_ns();
     for (unsigned who = 0; who < NTX_N_TRACES; who++) /* not what happened before */
-        t->next[who] = atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&t->c->trace[who].head, memory_order_relaxed);
+        t->next[who] = atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&t->c->trace[who].head,
+                                            memory_order_relaxed);
     if ((rc = -pthread_create(&t->thread, NULL, record, t))) {
         ntx_tracer_free(t);
         return ntx_err_set(err, rc, "cannot record: %s", strerror(-rc));

@@ -1,6 +1,7 @@
-/* trace.h: records events of the daemons (shm/trace.h) in the background, and writes them as a Chrome trace (JSON Array Format), which
- * Perfetto and chrome://tracing show: reads in lanes, each ring slot, layers, waits, passes, decisions, and of each session its
- * tokens as frames, and its trees of guesses, each with the path that held; and when drafters worked.
+/* trace.h: records events of the daemons (shm/trace.h) in the background, and writes them as a Chrome trace (JSON Array
+ * Format), which Perfetto and chrome://tracing show: reads in lanes, each ring slot, layers, waits, passes, decisions,
+ * and of each session its tokens as frames, and its trees of guesses, each with the path that held; and when drafters
+ * worked.
  *
  *   daemons -> rings in the counters' file -> [thread: every 10 ms] -> memory -> ntx_tracer_write */
 #ifndef NTX_CLIENT_TRACE_H
@@ -13,7 +14,7 @@
 
 struct ntx_tracer;
 
-struct ntx_trace_summary { /* seconds, of the whole trace */
+struct ntx_trace_summary {                 /* seconds, of the whole trace */
     double wall, reading, computing, both; /* both: at the same time */
     double drafting, hidden;               /* hidden: while a pass ran */
     uint64_t records, missed;
@@ -31,6 +32,7 @@ struct ntx_trace_event {
     unsigned who;
 };
 void ntx_trace_sort(struct ntx_trace_event *e, size_t n);
-int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n, uint64_t missed, struct ntx_trace_summary *s, struct ntx_err *err);
+int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n, uint64_t missed,
+                     struct ntx_trace_summary *s, struct ntx_err *err);
 
 #endif

@@ -17,7 +17,8 @@ bool ntx_where_answers(const char *dir)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int n = snprintf(a.sun_path, sizeof a.sun_path, "%s/ntx.sock", dir);
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool none = n > 0 && (size_t)n < sizeof a.sun_path && s >= 0 && connect(s, (struct sockaddr *)&a, sizeof a) && (errno == ECONNREFUSED || errno == ENOENT);
+    bool none = n > 0 && (size_t)n < sizeof a.sun_path && s >= 0 && connect(s, (struct sockaddr *)&a, sizeof a) &&
+                (errno == ECONNREFUSED || errno == ENOENT);
     if (s >= 0)
         close(s);
     return !none;
@@ -67,7 +68,10 @@ static int private_run(struct ntx_where *w, struct ntx_err *err)
     struct found f = {.w = w};
     ntx_run_dir_living(add, &f);
     if (f.n > 1)
-        return ntx_err_set(err, -EBUSY, "%u private runs of yours go on: %s; set NTX_RUNTIME to the directory of the one that is meant", f.n, f.list);
+        return ntx_err_set(
+            err, -EBUSY,
+            "%u private runs of yours go on: %s; set NTX_RUNTIME to the directory of the one that is meant", f.n,
+            f.list);
     return f.n ? 0 : -ENOENT;
 }
 
@@ -95,6 +99,8 @@ int ntx_where(bool looks, struct ntx_where *w, struct ntx_err *err)
         return ntx_err_set(err, rc, "%s", own.text);
     if (access(NTX_SERVICE_DIR, F_OK))
         memcpy(w->dir, up, sizeof up);
-    return ntx_err_set(err, -ENOENT, "no daemons run: neither the service (%s) nor `ntx up` (%s)%s; start them with `ntx up MODEL` or `systemctl start ntx.target`",
+    return ntx_err_set(err, -ENOENT,
+                       "no daemons run: neither the service (%s) nor `ntx up` (%s)%s; start them with `ntx up MODEL` "
+                       "or `systemctl start ntx.target`",
                        NTX_SERVICE_DIR, up, looks ? ", nor a private `ntx run` of yours" : "");
 }

@@ -1,7 +1,8 @@
 /* new_file.h: a file that appears under its name only when it is whole, whatever happens before.
  *
- * Where the drive's file system knows unnamed files (O_TMPFILE: ext4, XFS, btrfs, tmpfs), it has no name while it is written, so nothing is left of it even
- * after SIGKILL or a loss of power. Elsewhere, and where /proc is not there, it is PATH.PID.tmp until then, and that is what a kill leaves.
+ * Where the drive's file system knows unnamed files (O_TMPFILE: ext4, XFS, btrfs, tmpfs), it has no name while it is
+ * written, so nothing is left of it even after SIGKILL or a loss of power. Elsewhere, and where /proc is not there, it
+ * is PATH.PID.tmp until then, and that is what a kill leaves.
  *
  *   open -> write to fd -> sync -> name: it has its name, in place of a file that had it; or drop: it is gone
  *
@@ -14,7 +15,7 @@
 enum { NTX_NEW_FILE_PATH = 4096 };
 
 struct ntx_new_file {
-    int fd;              /* for writing; -1: none */
+    int fd; /* for writing; -1: none */
     bool unnamed;
     char temp[NTX_NEW_FILE_PATH + 32];
 };

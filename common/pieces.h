@@ -1,4 +1,5 @@
-/* pieces.h: pieces of work that do not depend on each other, done by several threads: each takes the next one, until all are done or one has failed. */
+/* pieces.h: pieces of work that do not depend on each other, done by several threads: each takes the next one, until
+ * all are done or one has failed. */
 #ifndef NTX_COMMON_PIECES_H
 #define NTX_COMMON_PIECES_H
 
@@ -7,7 +8,7 @@
 #include "common/err.h"
 
 struct ntx_pieces {
-    uint32_t n, threads;     /* threads, the caller among them: as many as can be had; 0: one */
+    uint32_t n, threads; /* threads, the caller among them: as many as can be had; 0: one */
     int (*one)(void *ctx, uint32_t i, struct ntx_err *err);
     void *ctx;
     void (*progress)(void *ctx, uint32_t done, uint32_t total); /* under a lock; or NULL */

@@ -20,10 +20,7 @@ static void own_directory(char *dir, size_t n)
         snprintf(dir, n, ".");
 }
 
-static bool found(const char *path)
-{
-    return !access(path, F_OK);
-}
+static bool found(const char *path) { return !access(path, F_OK); }
 
 static void find(const char *library, const char *variable, char *path, size_t n)
 {
@@ -41,7 +38,8 @@ static void find(const char *library, const char *variable, char *path, size_t n
         snprintf(path, n, "%s", library);
 }
 
-int ntx_plugin_open(const char *library, const char *variable, const char *symbol, bool global, char *path, size_t n, void **handle, void **fn, struct ntx_err *err)
+int ntx_plugin_open(const char *library, const char *variable, const char *symbol, bool global, char *path, size_t n,
+                    void **handle, void **fn, struct ntx_err *err)
 {
     find(library, variable, path, n);
     /* It stays in memory: libraries behind it have threads and exit handlers of their own. */

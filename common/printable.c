@@ -4,12 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define C1_END 0xa0u
+#define C1_END  0xa0u
 #define ESCAPED 4 /* bytes of \xNN */
 
 bool ntx_printable_steers(uint32_t c)
 {
-    return c < 0x20 || (c >= 0x7f && c < C1_END) || c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x206f);
+    return c < 0x20 || (c >= 0x7f && c < C1_END) || c == 0x61c || c == 0x200e || c == 0x200f ||
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x206f);
 }
 
 size_t ntx_printable_at(const char *text, size_t n)

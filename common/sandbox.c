@@ -15,28 +15,89 @@
 
 #include "common/util.h"
 
-#define WHEN(call, ...) {SCMP_SYS(call), 1, SCMP_CMP(__VA_ARGS__)}
-#define ALWAYS(call) {SCMP_SYS(call), 0, {0}}
+#define WHEN(call, ...)                                                                                                \
+    {                                                                                                                  \
+        SCMP_SYS(call), 1, SCMP_CMP(__VA_ARGS__)                                                                       \
+    }
+#define ALWAYS(call)                                                                                                   \
+    {                                                                                                                  \
+        SCMP_SYS(call), 0, { 0 }                                                                                       \
+    }
 
 /* ---- system calls */
 
 /* libc, libuv's loop, nanomsg, the attach socket, the region's parts, the log. */
 static const struct ntx_sandbox_call common[] = {
-    ALWAYS(read), ALWAYS(readv), ALWAYS(write), ALWAYS(writev), ALWAYS(close), ALWAYS(lseek), ALWAYS(fstat), ALWAYS(dup),
+    ALWAYS(read),
+    ALWAYS(readv),
+    ALWAYS(write),
+    ALWAYS(writev),
+    ALWAYS(close),
+    ALWAYS(lseek),
+    ALWAYS(fstat),
+    ALWAYS(dup),
     WHEN(newfstatat, 3, SCMP_CMP_EQ, AT_EMPTY_PATH), /* how glibc does fstat */
-    WHEN(fcntl, 1, SCMP_CMP_EQ, F_GETFD), WHEN(fcntl, 1, SCMP_CMP_EQ, F_SETFD), WHEN(fcntl, 1, SCMP_CMP_EQ, F_GETFL), WHEN(fcntl, 1, SCMP_CMP_EQ, F_SETFL),
-    WHEN(fcntl, 1, SCMP_CMP_EQ, F_DUPFD_CLOEXEC), WHEN(fcntl, 1, SCMP_CMP_EQ, F_GET_SEALS),
-    ALWAYS(poll), ALWAYS(ppoll), ALWAYS(epoll_create1), ALWAYS(epoll_ctl), ALWAYS(epoll_wait), ALWAYS(epoll_pwait), ALWAYS(epoll_pwait2),
-    ALWAYS(eventfd2), ALWAYS(pipe2), ALWAYS(timerfd_create), ALWAYS(timerfd_settime),
+    WHEN(fcntl, 1, SCMP_CMP_EQ, F_GETFD),
+    WHEN(fcntl, 1, SCMP_CMP_EQ, F_SETFD),
+    WHEN(fcntl, 1, SCMP_CMP_EQ, F_GETFL),
+    WHEN(fcntl, 1, SCMP_CMP_EQ, F_SETFL),
+    WHEN(fcntl, 1, SCMP_CMP_EQ, F_DUPFD_CLOEXEC),
+    WHEN(fcntl, 1, SCMP_CMP_EQ, F_GET_SEALS),
+    ALWAYS(poll),
+    ALWAYS(ppoll),
+    ALWAYS(epoll_create1),
+    ALWAYS(epoll_ctl),
+    ALWAYS(epoll_wait),
+    ALWAYS(epoll_pwait),
+    ALWAYS(epoll_pwait2),
+    ALWAYS(eventfd2),
+    ALWAYS(pipe2),
+    ALWAYS(timerfd_create),
+    ALWAYS(timerfd_settime),
     WHEN(ioctl, 1, SCMP_CMP_EQ, 0x5421 /* FIONBIO: libuv */),
-    WHEN(socket, 0, SCMP_CMP_EQ, AF_UNIX), ALWAYS(connect), ALWAYS(getsockopt), ALWAYS(setsockopt), ALWAYS(getsockname), ALWAYS(getpeername), ALWAYS(shutdown),
-    ALWAYS(sendmsg), ALWAYS(recvmsg), ALWAYS(sendto), ALWAYS(recvfrom),
-    WHEN(mmap, 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0), WHEN(mprotect, 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0), ALWAYS(munmap), ALWAYS(mremap), ALWAYS(madvise), ALWAYS(brk),
-    WHEN(clone, 0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD), /* threads, no processes; clone3 is answered below */
-    ALWAYS(futex), ALWAYS(set_robust_list), ALWAYS(rseq), ALWAYS(sched_yield), ALWAYS(sched_getaffinity), ALWAYS(exit), ALWAYS(exit_group),
+    WHEN(socket, 0, SCMP_CMP_EQ, AF_UNIX),
+    ALWAYS(connect),
+    ALWAYS(getsockopt),
+    ALWAYS(setsockopt),
+    ALWAYS(getsockname),
+    ALWAYS(getpeername),
+    ALWAYS(shutdown),
+    ALWAYS(sendmsg),
+    ALWAYS(recvmsg),
+    ALWAYS(sendto),
+    ALWAYS(recvfrom),
+    WHEN(mmap, 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0),
+    WHEN(mprotect, 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0),
+    ALWAYS(munmap),
+    ALWAYS(mremap),
+    ALWAYS(madvise),
+    ALWAYS(brk),
+    WHEN(clone, 0, SCMP_CMP_MASKED_EQ, CLONE_THREAD,
+         CLONE_THREAD), /* threads, no processes; clone3 is answered below */
+    ALWAYS(futex),
+    ALWAYS(set_robust_list),
+    ALWAYS(rseq),
+    ALWAYS(sched_yield),
+    ALWAYS(sched_getaffinity),
+    ALWAYS(exit),
+    ALWAYS(exit_group),
     WHEN(prctl, 0, SCMP_CMP_EQ, PR_SET_NAME),
-    ALWAYS(clock_gettime), ALWAYS(clock_getres), ALWAYS(gettimeofday), ALWAYS(clock_nanosleep), ALWAYS(nanosleep), ALWAYS(restart_syscall), ALWAYS(getrandom),
-    ALWAYS(rt_sigaction), ALWAYS(rt_sigprocmask), ALWAYS(rt_sigreturn), ALWAYS(sigaltstack), ALWAYS(getpid), ALWAYS(gettid), ALWAYS(getuid), ALWAYS(geteuid), ALWAYS(uname),
+    ALWAYS(clock_gettime),
+    ALWAYS(clock_getres),
+    ALWAYS(gettimeofday),
+    ALWAYS(clock_nanosleep),
+    ALWAYS(nanosleep),
+    ALWAYS(restart_syscall),
+    ALWAYS(getrandom),
+    ALWAYS(rt_sigaction),
+    ALWAYS(rt_sigprocmask),
+    ALWAYS(rt_sigreturn),
+    ALWAYS(sigaltstack),
+    ALWAYS(getpid),
+    ALWAYS(gettid),
+    ALWAYS(getuid),
+    ALWAYS(geteuid),
+    ALWAYS(uname),
 };
 
 static const struct ntx_sandbox_call binding[] = {ALWAYS(bind), ALWAYS(listen), ALWAYS(accept), ALWAYS(accept4)};
@@ -44,8 +105,10 @@ static const struct ntx_sandbox_call binding[] = {ALWAYS(bind), ALWAYS(listen), 
 #ifdef NTX_SANITIZED
 /* Their runtimes look at /proc/self, and at the end a process of theirs stops our threads to look for leaks. */
 static const struct ntx_sandbox_call sanitizers[] = {
-    ALWAYS(open), ALWAYS(openat), ALWAYS(readlink), ALWAYS(readlinkat), ALWAYS(getdents), ALWAYS(getdents64), ALWAYS(stat), ALWAYS(newfstatat), ALWAYS(access), ALWAYS(mmap), ALWAYS(mprotect),
-    ALWAYS(clone), ALWAYS(ptrace), ALWAYS(wait4), ALWAYS(kill), ALWAYS(prctl), ALWAYS(prlimit64), ALWAYS(getppid), ALWAYS(pipe), ALWAYS(dup2), ALWAYS(ioctl),
+    ALWAYS(open),   ALWAYS(openat),     ALWAYS(readlink), ALWAYS(readlinkat), ALWAYS(getdents),  ALWAYS(getdents64),
+    ALWAYS(stat),   ALWAYS(newfstatat), ALWAYS(access),   ALWAYS(mmap),       ALWAYS(mprotect),  ALWAYS(clone),
+    ALWAYS(ptrace), ALWAYS(wait4),      ALWAYS(kill),     ALWAYS(prctl),      ALWAYS(prlimit64), ALWAYS(getppid),
+    ALWAYS(pipe),   ALWAYS(dup2),       ALWAYS(ioctl),
 };
 #endif
 
@@ -60,7 +123,8 @@ static int allow(scmp_filter_ctx f, const struct ntx_sandbox_call *c, unsigned n
 /* It may end itself (abort, and faults that tests ask for), and nobody else. */
 static int allow_suicide(scmp_filter_ctx f)
 {
-    const struct ntx_sandbox_call own[] = {WHEN(kill, 0, SCMP_CMP_EQ, (scmp_datum_t)getpid()), WHEN(tgkill, 0, SCMP_CMP_EQ, (scmp_datum_t)getpid())};
+    const struct ntx_sandbox_call own[] = {WHEN(kill, 0, SCMP_CMP_EQ, (scmp_datum_t)getpid()),
+                                           WHEN(tgkill, 0, SCMP_CMP_EQ, (scmp_datum_t)getpid())};
     return allow(f, own, 2);
 }
 
@@ -73,7 +137,8 @@ static int fill(scmp_filter_ctx f, const struct ntx_sandbox *needs)
         rc = allow(f, needs->calls, needs->n_calls);
     if (!rc && needs->binds)
         rc = allow(f, binding, sizeof binding / sizeof *binding);
-    if (!rc && needs->binds) /* nanomsg, which removes what it bound, ends the process where it may not, but not where nothing is there */
+    if (!rc && needs->binds) /* nanomsg, which removes what it bound, ends the process where it may not, but not where
+                                nothing is there */
         rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOENT), SCMP_SYS(unlink), 0);
     if (!rc) /* its flags lie in memory, where no filter looks; told that there is none, libc uses clone */
         rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
@@ -91,7 +156,8 @@ static int filter_calls(const struct ntx_sandbox *needs)
         return -ENOMEM;
     int rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
     if (!rc)
-        rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a tree: what is called often is not at the end of a list */
+        rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE,
+                              2); /* a tree: what is called often is not at the end of a list */
     if (!rc)
         rc = fill(f, needs);
     if (!rc)
@@ -135,7 +201,10 @@ static int close_paths(const struct ntx_sandbox *needs, const char *dir)
 {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (version < 1) {
-        ntx_log(NTX_LOG_INFO, "this kernel has no Landlock (%s): system calls are filtered, and the file system is not closed besides", strerror(errno));
+        ntx_log(
+            NTX_LOG_INFO,
+            "this kernel has no Landlock (%s): system calls are filtered, and the file system is not closed besides",
+            strerror(errno));
         return 0;
     }
     size_t v = NTX_MIN((size_t)version, sizeof known / sizeof *known - 1);

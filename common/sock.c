@@ -47,7 +47,8 @@ int ntx_recv_fds(int sock, void *buf, size_t len, int *fds, unsigned *n_fds)
         struct cmsghdr align;
     } ctl;
     struct iovec iov = {buf, len};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.bytes, .msg_controllen = sizeof ctl.bytes};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.bytes, .msg_controllen = sizeof ctl.bytes};
     unsigned room = n_fds ? *n_fds : 0, got = 0;
     ssize_t n;
     do
@@ -121,7 +122,4 @@ int ntx_notify_fds(const char *state, const int *fds, unsigned n_fds)
     return rc;
 }
 
-void ntx_notify(const char *state)
-{
-    (void)ntx_notify_fds(state, NULL, 0);
-}
+void ntx_notify(const char *state) { (void)ntx_notify_fds(state, NULL, 0); }

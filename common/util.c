@@ -18,20 +18,25 @@
 
 #include "common/printable.h"
 
-#define STACK_BYTES (8ul << 20)      /* of a thread, and of the first one where that is allowed: what systems give when nobody says otherwise */
+#define STACK_BYTES                                                                                                    \
+    (8ul                                                                                                               \
+     << 20) /* of a thread, and of the first one where that is allowed: what systems give when nobody says         \
+                   otherwise */
 #define STACK_LEAST (512ul << 10)
 #define SPACE_LEAST (64ul << 20)
 
 static _Noreturn void too_little(const char *what, rlim_t have, rlim_t need, const char *option)
 {
     char line[200];
-    int n = snprintf(line, sizeof line, "ntx: %s is limited to %llu KiB, and %llu are needed: raise the limit (ulimit %s)\n", what, (unsigned long long)have >> 10,
-                     (unsigned long long)need >> 10, option);
+    int n = snprintf(line, sizeof line,
+                     "ntx: %s is limited to %llu KiB, and %llu are needed: raise the limit (ulimit %s)\n", what,
+                     (unsigned long long)have >> 10, (unsigned long long)need >> 10, option);
     ntx_write_all(STDERR_FILENO, line, (size_t)n);
     _exit(111);
 }
 
-/* Whoever goes beyond its stack, or libraries that get no memory, end by a signal. The C library would take the limit for the stacks of all threads. */
+/* Whoever goes beyond its stack, or libraries that get no memory, end by a signal. The C library would take the limit
+ * for the stacks of all threads. */
 static void check_limits(void)
 {
     struct rlimit l;
@@ -67,7 +72,12 @@ int ntx_need_descriptors(unsigned n, struct ntx_err *err)
         return 0;
     l.rlim_cur = NTX_MIN((rlim_t)n, l.rlim_max);
     setrlimit(RLIMIT_NOFILE, &l);
-    return l.rlim_cur >= n ? 0 : ntx_err_set(err, -EMFILE, "%u descriptors are needed, but no more than %llu are allowed here: raise the limit (ulimit -n)", n, (unsigned long long)l.rlim_cur);
+    return l.rlim_cur >= n
+               ? 0
+               : ntx_err_set(
+                     err, -EMFILE,
+                     "%u descriptors are needed, but no more than %llu are allowed here: raise the limit (ulimit -n)",
+                     n, (unsigned long long)l.rlim_cur);
 }
 
 /* One number with an optional unit letter; `base` is 1024 for sizes and 1000 for rates. */
@@ -228,13 +238,19 @@ int ntx_runtime_dir(bool service, char *buf, size_t n, struct ntx_err *err)
     else
         len = snprintf(buf, n, "%s/ntx-%u", (s = getenv("TMPDIR")) && *s ? s : "/tmp", (unsigned)getuid());
     if (len < 0 || (size_t)len >= n)
-        return ntx_err_set(err, -ENAMETOOLONG, "the runtime directory's path is too long: set NTX_RUNTIME to a shorter one");
+        return ntx_err_set(err, -ENAMETOOLONG,
+                           "the runtime directory's path is too long: set NTX_RUNTIME to a shorter one");
     if (mkdir(buf, 0700) && errno != EEXIST)
-        return ntx_err_set(err, -errno, "%s: cannot create the runtime directory: %s; set NTX_RUNTIME to a directory of yours", buf, strerror(errno));
+        return ntx_err_set(err, -errno,
+                           "%s: cannot create the runtime directory: %s; set NTX_RUNTIME to a directory of yours", buf,
+                           strerror(errno));
     struct stat st;
     if (lstat(buf, &st) || !S_ISDIR(st.st_mode))
         return ntx_err_set(err, -ENOTDIR, "%s: not a directory; set NTX_RUNTIME to another place", buf);
     if (!service && (st.st_uid != getuid() || (st.st_mode & 022)))
-        return ntx_err_set(err, -EPERM, "%s: owned by somebody else or writable by others, so no place for sockets; set NTX_RUNTIME to a directory of your own (mode 0700)", buf);
+        return ntx_err_set(err, -EPERM,
+                           "%s: owned by somebody else or writable by others, so no place for sockets; set NTX_RUNTIME "
+                           "to a directory of your own (mode 0700)",
+                           buf);
     return 0;
 }

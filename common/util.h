@@ -18,31 +18,34 @@ const char *ntx_format_size(uint64_t bytes, char *buf, size_t n);
 
 uint64_t ntx_now_ns(void); /* CLOCK_MONOTONIC */
 
-/* A page of this machine, and a huge page: as much as one page of its table maps. 4 KiB and 2 MiB; on 64-bit Arm also 16 KiB and 32 MiB, or 64 KiB and 512 MiB, as
- * its kernel was built. */
+/* A page of this machine, and a huge page: as much as one page of its table maps. 4 KiB and 2 MiB; on 64-bit Arm also
+ * 16 KiB and 32 MiB, or 64 KiB and 512 MiB, as its kernel was built. */
 uint64_t ntx_page_bytes(void);
 uint64_t ntx_huge_bytes(void);
 
-/* How long somebody else is waited for, by one who looks again and again. Between two looks at most a quarter of a second counts: while this
- * process itself does not run (stopped, in a frozen cgroup, in a paused machine) the other may not run either. */
+/* How long somebody else is waited for, by one who looks again and again. Between two looks at most a quarter of a
+ * second counts: while this process itself does not run (stopped, in a frozen cgroup, in a paused machine) the other
+ * may not run either. */
 struct ntx_patience {
     uint64_t left_ns, seen_ns;
 };
 struct ntx_patience ntx_patience(uint64_t limit_ns);
 bool ntx_patience_over(struct ntx_patience *p); /* a look */
 
-/* First of all in main(): what was closed of descriptors 0 to 2 is taken up by one that can be neither read nor written (2 swallows what is
- * written), so that no file or socket of ours gets one of these numbers, and with it what is printed. A write beyond the limit of a file's size
- * (ulimit -f) is an error from now on, and no signal. Stacks of all threads have a size of their own, whatever ulimit -s says; where it, or
- * ulimit -v, leaves too little to begin with, the process says so and ends with 111. */
+/* First of all in main(): what was closed of descriptors 0 to 2 is taken up by one that can be neither read nor written
+ * (2 swallows what is written), so that no file or socket of ours gets one of these numbers, and with it what is
+ * printed. A write beyond the limit of a file's size (ulimit -f) is an error from now on, and no signal. Stacks of all
+ * threads have a size of their own, whatever ulimit -s says; where it, or ulimit -v, leaves too little to begin with,
+ * the process says so and ends with 111. */
 void ntx_stdio_init(void);
 
-/* Raises the soft limit of descriptors to n; -EMFILE where the hard one is lower. Before anything is opened: libraries abort for want of one. */
+/* Raises the soft limit of descriptors to n; -EMFILE where the hard one is lower. Before anything is opened: libraries
+ * abort for want of one. */
 int ntx_need_descriptors(unsigned n, struct ntx_err *err);
 #define NTX_DAEMON_DESCRIPTORS 128 /* of a worker, or of ntx-computed without its clients */
 
-/* Log lines go to stderr, one line per event, "name: text"; under journald with a <level> prefix. Foreign bytes among the arguments are made
- * printable, here and in the two below (printable.h). */
+/* Log lines go to stderr, one line per event, "name: text"; under journald with a <level> prefix. Foreign bytes among
+ * the arguments are made printable, here and in the two below (printable.h). */
 enum ntx_log_level { NTX_LOG_ERR = 3, NTX_LOG_WARN = 4, NTX_LOG_INFO = 6, NTX_LOG_DEBUG = 7 };
 void ntx_log_init(const char *name, enum ntx_log_level max);
 void ntx_log(enum ntx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -69,11 +72,12 @@ int ntx_read_all(int fd, void *buf, size_t len);
 
 /* Readiness under systemd ($NOTIFY_SOCKET); a no-op elsewhere. state e.g. "READY=1\nSTATUS=...". */
 void ntx_notify(const char *state);
-int ntx_notify_fds(const char *state, const int *fds, unsigned n_fds); /* with descriptors, for its store of them; -ENOENT elsewhere */
+int ntx_notify_fds(const char *state, const int *fds,
+                   unsigned n_fds); /* with descriptors, for its store of them; -ENOENT elsewhere */
 
-#define NTX_ROUND_UP(x, a) (((x) + (a) - 1) / (a) * (a))
+#define NTX_ROUND_UP(x, a)   (((x) + (a)-1) / (a) * (a))
 #define NTX_ROUND_DOWN(x, a) ((x) / (a) * (a))
-#define NTX_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define NTX_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define NTX_MIN(a, b)        ((a) < (b) ? (a) : (b))
+#define NTX_MAX(a, b)        ((a) > (b) ? (a) : (b))
 
 #endif

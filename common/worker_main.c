@@ -34,9 +34,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
     char *rest;
     long v;
     switch (key) {
-    case O_RUNTIME:
-        a->dir = arg;
-        return 0;
+    case O_RUNTIME: a->dir = arg; return 0;
     case O_ALIVE_FD:
         v = strtol(arg, &rest, 10);
         if (*rest || rest == arg || v < 0 || v > 1 << 20)
@@ -44,18 +42,14 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
         a->alive_fd = (int)v;
         return 0;
     case 'h': argp_state_help(state, stdout, ARGP_HELP_STD_HELP); return 0;
-    case O_QUIET:
-        a->quiet = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        ntx_usage_error(state, "'%s': no arguments are expected", arg);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    case O_QUIET: a->quiet = true; return 0;
+    case ARGP_KEY_ARG: ntx_usage_error(state, "'%s': no arguments are expected", arg); return 0;
+    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
-int ntx_worker_main(int argc, char **argv, const char *name, const char *doc, int (*run)(const char *dir, int alive_fd, struct ntx_err *err))
+int ntx_worker_main(int argc, char **argv, const char *name, const char *doc,
+                    int (*run)(const char *dir, int alive_fd, struct ntx_err *err))
 {
     char version[128], dir[200];
     const struct argp argp = {.options = options, .parser = on_option, .doc = doc};

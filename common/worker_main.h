@@ -6,9 +6,10 @@
 
 #define NTX_EXIT_UNFIT 112
 
-/* name: "ntx-iod"; doc: for --help. run does the work until it is to end: 0 or a negative errno with err filled. alive_fd is -1 where
- * none was given. Returns the exit code: 0, 100 for wrong usage, 111 for a failure,
- * NTX_EXIT_UNFIT for -EPERM: ntx-computed will never take this one, so starting it again is no use. Sets argp_program_version. */
-int ntx_worker_main(int argc, char **argv, const char *name, const char *doc, int (*run)(const char *dir, int alive_fd, struct ntx_err *err));
+/* name: "ntx-iod"; doc: for --help. run does the work until it is to end: 0 or a negative errno with err filled.
+ * alive_fd is -1 where none was given. Returns the exit code: 0, 100 for wrong usage, 111 for a failure, NTX_EXIT_UNFIT
+ * for -EPERM: ntx-computed will never take this one, so starting it again is no use. Sets argp_program_version. */
+int ntx_worker_main(int argc, char **argv, const char *name, const char *doc,
+                    int (*run)(const char *dir, int alive_fd, struct ntx_err *err));
 
 #endif

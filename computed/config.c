@@ -1,5 +1,5 @@
-/* The settings of a load that stand in ntx.conf, and those of the service, over libinih. inih's handler is not told the line and stops at no error,
- * so lines are counted where it fetches them, and the first error wins. */
+/* The settings of a load that stand in ntx.conf, and those of the service, over libinih. inih's handler is not told the
+ * line and stops at no error, so lines are counted where it fetches them, and the first error wins. */
 #include "computed/config.h"
 
 #include <errno.h>
@@ -11,69 +11,97 @@
 
 #include "common/util.h"
 
-#define HEAD "ntx.conf: what ntx-computed reads at start, as ntx-computed.service runs it.\n" \
-    "Every key is here with its default. Sizes: 512M, 3G (binary units). Rates: bytes per second, 3.3G (decimal units).\n" \
+#define HEAD                                                                                                           \
+    "ntx.conf: what ntx-computed reads at start, as ntx-computed.service runs it.\n"                                   \
+    "Every key is here with its default. Sizes: 512M, 3G (binary units). Rates: bytes per second, 3.3G (decimal "      \
+    "units).\n"                                                                                                        \
     "An unknown key or a bad value is refused at start, with its line. After a change: systemctl restart ntx.target\n" \
-    "\n" \
+    "\n"                                                                                                               \
     "Memory that the service may use beyond [model] ram is 64 MiB for the three daemons together."
 
 #define ENTRY(s, k, f) .at = offsetof(struct ntx_config, f), .section = s, .in_conf = k
 static const struct ntx_setting entries[] = {
     {"path", .kind = NTX_SET_PATH, ENTRY("model", "path", model), .preset = "",
-     .about = "The GGUF to load at start, with its whole path (of a split model, the first file). The user ntx must be able to read it; folders\n"
-              "under /home are out of the service's sight. Empty: none; then `ntx load MODEL` passes one in, from wherever the person who\n"
+     .about = "The GGUF to load at start, with its whole path (of a split model, the first file). The user ntx must be "
+              "able to read it; folders\n"
+              "under /home are out of the service's sight. Empty: none; then `ntx load MODEL` passes one in, from "
+              "wherever the person who\n"
               "calls it may read."},
     {"also", .kind = NTX_SET_PATH, ENTRY("model", "also", also), .preset = "",
-     .about = "The same model on another drive (a copy, byte for byte): each read is split between the two, whose rates add up. Empty: none."},
+     .about = "The same model on another drive (a copy, byte for byte): each read is split between the two, whose "
+              "rates add up. Empty: none."},
     {"max", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, ENTRY("clients", "max", max_clients), .preset = "32",
-     .about = "Connections at once. When all are taken, one that is idle makes room for a newcomer; where none is, the newcomer can still ask for the status\n"
+     .about = "Connections at once. When all are taken, one that is idle makes room for a newcomer; where none is, the "
+              "newcomer can still ask for the status\n"
               "and stop the service, and is told that there are too many clients when it asks for anything else."},
     {"per_user", .kind = NTX_SET_COUNT, .max = 4096, ENTRY("clients", "per_user", max_per_user), .preset = "0",
      .about = "Of these, connections of one user. 0: three quarters of max."},
     {"idle", .kind = NTX_SET_SECONDS, .max = 86400, ENTRY("clients", "idle", idle_ms), .preset = "600",
-     .about = "Seconds after which a connection that keeps a conversation counts as idle; one without a conversation does after 10 s."},
+     .about = "Seconds after which a connection that keeps a conversation counts as idle; one without a conversation "
+              "does after 10 s."},
     {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ENTRY("clients", "stall", stall_ms), .preset = "60",
-     .about = "Seconds for a client to send the rest of a request that it has begun, and to take something of its answers. Then its connection is closed."},
-    {"admin", .kind = NTX_SET_WORD, .choices = "word for who may:owner|group", ENTRY("clients", "admin", admin), .preset = "owner",
-     .about = "Who may stop the service (`ntx stop`), and load a model with more memory than [model] ram: owner (root and the user it runs as) or\n"
+     .about = "Seconds for a client to send the rest of a request that it has begun, and to take something of its "
+              "answers. Then its connection is closed."},
+    {"admin", .kind = NTX_SET_WORD, .choices = "word for who may:owner|group", ENTRY("clients", "admin", admin),
+     .preset = "owner",
+     .about = "Who may stop the service (`ntx stop`), and load a model with more memory than [model] ram: owner (root "
+              "and the user it runs as) or\n"
               "group (whoever may connect). Members may load and unload models in either case."},
-    {"share", .kind = NTX_SET_WORD, .choices = "word for whose:user|all", ENTRY("clients", "share", share), .preset = "user",
-     .about = "Whose texts a text may go on from that begins alike: user, one's own, or all. What is shared between users tells them, by the time it saves and in\n"
+    {"share", .kind = NTX_SET_WORD, .choices = "word for whose:user|all", ENTRY("clients", "share", share),
+     .preset = "user",
+     .about = "Whose texts a text may go on from that begins alike: user, one's own, or all. What is shared between "
+              "users tells them, by the time it saves and in\n"
               "the statistics, how another's text begins. All who come through the gateway are one user."},
     {"queue_wait", .kind = NTX_SET_YES, ENTRY("clients", "queue_wait", queue_wait), .preset = "yes",
-     .about = "A request that memory has no room for yet: yes, it waits for its turn; no, it is refused with the reason."},
-    {"stop_grace", .kind = NTX_SET_SECONDS, .max = NTX_STOP_GRACE_MOST, ENTRY("clients", "stop_grace", stop_grace_ms), .preset = NTX_STOP_GRACE,
-     .about = "Seconds that running answers may take after SIGTERM (systemctl stop) or `ntx stop`, over HTTP, too; then they end where they are.\n"
+     .about =
+         "A request that memory has no room for yet: yes, it waits for its turn; no, it is refused with the reason."},
+    {"stop_grace", .kind = NTX_SET_SECONDS, .max = NTX_STOP_GRACE_MOST, ENTRY("clients", "stop_grace", stop_grace_ms),
+     .preset = NTX_STOP_GRACE,
+     .about = "Seconds that running answers may take after SIGTERM (systemctl stop) or `ntx stop`, over HTTP, too; "
+              "then they end where they are.\n"
               "ntx-computed.service gives 45 s before it kills."},
     {"file", .kind = NTX_SET_PATH, ENTRY("prefix", "file", prefix_file), .preset = "",
-     .about = "A file with a text that conversations begin with, as their system message: it is computed when the model is loaded, for all users, and goes last when memory is\n"
-              "wanted. (A model without a chat template: a text that prompts begin with.) The user ntx must be able to read it; 1 MiB at most."},
+     .about = "A file with a text that conversations begin with, as their system message: it is computed when the "
+              "model is loaded, for all users, and goes last when memory is\n"
+              "wanted. (A model without a chat template: a text that prompts begin with.) The user ntx must be able to "
+              "read it; 1 MiB at most."},
     {"listen", .kind = NTX_SET_TEXT, ENTRY("metrics", "listen", metrics_listen), .preset = "",
-     .about = "Where ntx-metrics.service serves http://.../metrics to Prometheus: 127.0.0.1:9464, [::1]:9464 or unix:/run/ntx-metrics/metrics.sock\n"
-              "Empty: nowhere. Whoever can reach it sees rates and the model's name, no text. After a change: systemctl restart ntx-metrics"},
+     .about = "Where ntx-metrics.service serves http://.../metrics to Prometheus: 127.0.0.1:9464, [::1]:9464 or "
+              "unix:/run/ntx-metrics/metrics.sock\n"
+              "Empty: nowhere. Whoever can reach it sees rates and the model's name, no text. After a change: "
+              "systemctl restart ntx-metrics"},
     {"listen", .kind = NTX_SET_TEXT, ENTRY("gateway", "listen", gateway_listen), .preset = "",
-     .about = "Where ntx-gateway.service serves HTTP (OpenAI's, Anthropic's and Ollama's APIs, a chat page): 127.0.0.1:8080, [::1]:8080 or unix:/run/ntx-gateway/http.sock\n"
-              "Empty: nowhere. Whoever can reach it may use the model as a member of the group ntx may. After a change: systemctl restart ntx-gateway"},
+     .about = "Where ntx-gateway.service serves HTTP (OpenAI's, Anthropic's and Ollama's APIs, a chat page): "
+              "127.0.0.1:8080, [::1]:8080 or unix:/run/ntx-gateway/http.sock\n"
+              "Empty: nowhere. Whoever can reach it may use the model as a member of the group ntx may. After a "
+              "change: systemctl restart ntx-gateway"},
     {"api_key_file", .kind = NTX_SET_PATH, ENTRY("gateway", "api_key_file", gateway_key), .preset = "",
-     .about = "A file with the key that callers must send (Authorization: Bearer KEY). Needed where other machines reach it. Only the user ntx-gateway may read it:\n"
+     .about = "A file with the key that callers must send (Authorization: Bearer KEY). Needed where other machines "
+              "reach it. Only the user ntx-gateway may read it:\n"
               "install -o ntx-gateway -m 600 KEYFILE /etc/ntx/gateway.key"},
     {"cors", .kind = NTX_SET_TEXT, ENTRY("gateway", "cors", gateway_cors), .preset = "",
      .about = "Web pages of these origins may ask, too: https://example.org, several with blanks between them, or *"},
     {"hosts", .kind = NTX_SET_TEXT, ENTRY("gateway", "hosts", gateway_hosts), .preset = "",
-     .about = "Without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks\n"
+     .about = "Without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback "
+              "addresses: example.org, several with blanks\n"
               "between them. For who has something in front of it that passes such a name on."},
-    {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ENTRY("gateway", "stall", gateway_stall_ms), .preset = NTX_GATEWAY_STALL,
-     .about = "Seconds for a client to send more of its request, and to take more of its answer; then its connection is closed. A stream of which nothing is taken for a\n"
+    {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ENTRY("gateway", "stall", gateway_stall_ms),
+     .preset = NTX_GATEWAY_STALL,
+     .about = "Seconds for a client to send more of its request, and to take more of its answer; then its connection "
+              "is closed. A stream of which nothing is taken for a\n"
               "second gives its place to a request that waits, and goes on when its client takes more."},
 };
 static const struct ntx_settings own = {entries, sizeof entries / sizeof *entries};
 
 enum { MOST_KEYS = 64 };
 
-/* The key i: a load's, in the order of its settings, then the rest. NULL: there are no more. *to: the struct that it goes to. */
+/* The key i: a load's, in the order of its settings, then the rest. NULL: there are no more. *to: the struct that it
+ * goes to. */
 static const struct ntx_setting *key_at(unsigned i, struct ntx_config *c, void **to)
 {
-    const struct ntx_setting *s = i < ntx_load_settings.n ? &ntx_load_settings.entry[i] : i - ntx_load_settings.n < own.n ? &entries[i - ntx_load_settings.n] : NULL;
+    const struct ntx_setting *s = i < ntx_load_settings.n           ? &ntx_load_settings.entry[i]
+                                  : i - ntx_load_settings.n < own.n ? &entries[i - ntx_load_settings.n]
+                                                                    : NULL;
     if (to)
         *to = i < ntx_load_settings.n ? (void *)&c->load : c;
     return s;
@@ -129,14 +157,15 @@ struct reading {
     unsigned line;
     unsigned seen[MOST_KEYS]; /* the line where a key was set */
     struct ntx_config c;
-    struct ntx_err err;    /* the first one */
+    struct ntx_err err; /* the first one */
 };
 
 void ntx_config_defaults(struct ntx_config *c)
 {
     struct ntx_load_settings *l = &c->load;
     *c = (struct ntx_config){0};
-    l->backend = l->kernel = l->source = l->fault = l->skip = l->skip_kv = l->kv_type = l->ffn_sparse = l->draft = l->state = "";
+    l->backend = l->kernel = l->source = l->fault = l->skip = l->skip_kv = l->kv_type = l->ffn_sparse = l->draft =
+        l->state = "";
     ntx_settings_preset(&own, c);
 }
 
@@ -149,8 +178,9 @@ void ntx_config_free(struct ntx_config *c)
     c->texts = NULL;
 }
 
-#define PROCESS_BYTES (64ull << 20) /* that the three daemons may take beside it: computed/plan/budget.c counts on as much */
-#define KERNEL_PART 64                /* of ram: page tables, where memory is in small pages and mapped by three processes */
+#define PROCESS_BYTES                                                                                                  \
+    (64ull << 20)      /* that the three daemons may take beside it: computed/plan/budget.c counts on as much */
+#define KERNEL_PART 64 /* of ram: page tables, where memory is in small pages and mapped by three processes */
 
 uint64_t ntx_config_memory_max(const struct ntx_config *c)
 {
@@ -226,7 +256,8 @@ static char *next_line(char *buf, int n, void *arg)
         REFUSE(r, "longer than %d bytes", n - 2);
         return NULL;
     }
-    if (*buf == ' ' || *buf == '\t') /* inih takes an indented line for more of the value above, which no key here has */
+    if (*buf == ' ' ||
+        *buf == '\t') /* inih takes an indented line for more of the value above, which no key here has */
         memmove(buf, buf + strspn(buf, " \t"), strlen(buf + strspn(buf, " \t")) + 1);
     return buf;
 }

@@ -6,10 +6,10 @@
  *     [prefix]   file, and the settings of a load that belong here: state state_max kv_ram
  *     [metrics]  listen
  *
- * INI: "key = value", comments begin with '#' or ';' at the start of a line or with " ;" behind a value. Every key may be left out.
- * deploy/ntx.conf holds all of them with their defaults and is the manual for people: `ntx-computed --print-config` wrote it.
- * An unknown section or key, a key given twice and a value out of range are refused with file, line and what would be right: a
- * misspelt limit must not silently become no limit. */
+ * INI: "key = value", comments begin with '#' or ';' at the start of a line or with " ;" behind a value. Every key may
+ * be left out. deploy/ntx.conf holds all of them with their defaults and is the manual for people: `ntx-computed
+ * --print-config` wrote it. An unknown section or key, a key given twice and a value out of range are refused with
+ * file, line and what would be right: a misspelt limit must not silently become no limit. */
 #ifndef NTX_COMPUTED_CONFIG_H
 #define NTX_COMPUTED_CONFIG_H
 
@@ -23,8 +23,8 @@
 struct ntx_config {
     /* [model] and [links]: zero or "" leaves the choice to the load */
     struct ntx_load_settings load;
-    const char *model;      /* absolute path of the GGUF to load at start, "" for none */
-    const char *also;       /* the same model on another drive, "" for none */
+    const char *model; /* absolute path of the GGUF to load at start, "" for none */
+    const char *also;  /* the same model on another drive, "" for none */
 
     /* [clients] */
     uint32_t max_clients;   /* connections at once */
@@ -49,7 +49,8 @@ struct ntx_config {
 
 void ntx_config_defaults(struct ntx_config *c);
 
-/* What the three daemons may take together: ram, what processes add to it, and what the kernel keeps for them. 0: no limit, since ram is none. */
+/* What the three daemons may take together: ram, what processes add to it, and what the kernel keeps for them. 0: no
+ * limit, since ram is none. */
 uint64_t ntx_config_memory_max(const struct ntx_config *c);
 
 /* Defaults, then the file. -errno of opening it, -EINVAL for what is in it. c is untouched on failure. */

@@ -19,10 +19,10 @@
 #include "shm/region.h"
 #include "ntx_version.h"
 
-#define EXIT_USAGE 100
-#define EXIT_FAILED 111
+#define EXIT_USAGE       100
+#define EXIT_FAILED      111
 #define CAPTIVE_GRACE_MS 2000
-#define CONFIG_FILE "/etc/ntx/ntx.conf" /* of the service, where --config names no other */
+#define CONFIG_FILE      "/etc/ntx/ntx.conf" /* of the service, where --config names no other */
 
 const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT ")";
 
@@ -275,10 +275,15 @@ static int fail(const struct ntx_err *err, int code)
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {options, parse, NULL,
-                                     "Serves language models bigger than memory: the part of ntx that computes. "
-                                     "Usually started by 'ntx' or by systemd, with ntx-iod and ntx-predictor beside it.",
-                                     NULL, NULL, NULL};
+    static const struct argp argp = {
+        options,
+        parse,
+        NULL,
+        "Serves language models bigger than memory: the part of ntx that computes. "
+        "Usually started by 'ntx' or by systemd, with ntx-iod and ntx-predictor beside it.",
+        NULL,
+        NULL,
+        NULL};
     struct args args = {.alive_fd = -1, .keep = {-1, -1}, .level = NTX_LOG_INFO};
     static struct app app;
     struct ntx_err err = {0};
@@ -294,7 +299,8 @@ int main(int argc, char **argv)
         return printed();
     }
     signal(SIGPIPE, SIG_IGN);
-    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* fixed: what a big request took goes back to the kernel when it is freed, or the budget would not hold */
+    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* fixed: what a big request took goes back to the kernel when it is freed, or
+                                           the budget would not hold */
     int rc = read_config(&app, &args, &err);
     if (rc)
         return fail(&err, EXIT_USAGE);

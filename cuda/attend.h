@@ -1,8 +1,10 @@
-/* attend.h: attention over paged KV for rows of decoding (prompts': prefill.h). A block of threads takes some heads of one row that share K and V, and NTX_GPU_SPLIT
- * positions; where a row has more positions, the splits' maxima, sums and unscaled values are joined in the order of the splits. Both the splitting and the
- * order depend on the row's position alone, so a row's value does not depend on who shares the pass.
+/* attend.h: attention over paged KV for rows of decoding (prompts': prefill.h). A block of threads takes some heads of
+ * one row that share K and V, and NTX_GPU_SPLIT positions; where a row has more positions, the splits' maxima, sums and
+ * unscaled values are joined in the order of the splits. Both the splitting and the order depend on the row's position
+ * alone, so a row's value does not depend on who shares the pass.
  *
- * Within a split everything follows computed/cpu/cpu.h (`attend`), so up to NTX_GPU_SPLIT positions give the CPU's bits. */
+ * Within a split everything follows computed/cpu/cpu.h (`attend`), so up to NTX_GPU_SPLIT positions give the CPU's
+ * bits. */
 #ifndef NTX_CUDA_ATTEND_H
 #define NTX_CUDA_ATTEND_H
 
@@ -13,17 +15,18 @@ DEV uint32_t splits_of(uint32_t positions) { return (positions + NTX_GPU_SPLIT -
 
 /* What a row attends to: positions, or entries of a list. */
 struct entries {
-    uint32_t n, from;          /* positions: those before n from `from` on */
+    uint32_t n, from; /* positions: those before n from `from` on */
     int listed;
-    uint32_t window;           /* of a list, so many slots from `from` on; */
-    const uint32_t *chosen;    /* and then these slots, or numbers of pooled K; NULL: numbers from 0 on */
+    uint32_t window;        /* of a list, so many slots from `from` on; */
+    const uint32_t *chosen; /* and then these slots, or numbers of pooled K; NULL: numbers from 0 on */
 };
 
 /* lists: there may be such. */
 DEV struct entries entries_of(const struct ntx_gpu_attend *a, uint32_t row, const int lists)
 {
     const uint32_t pos = a->kv.pos[row], chosen = lists && a->n_topk ? a->n_topk[row] : UINT32_MAX;
-    struct entries e = {pos + 1, seen_from(a->window, pos), lists && (chosen != UINT32_MAX || a->most_entries), 0, NULL};
+    struct entries e = {pos + 1, seen_from(a->window, pos), lists && (chosen != UINT32_MAX || a->most_entries), 0,
+                        NULL};
     if (!e.listed)
         return e;
     if (chosen != UINT32_MAX)
@@ -36,12 +39,16 @@ DEV struct entries entries_of(const struct ntx_gpu_attend *a, uint32_t row, cons
 /* Splits before the first that it sees something of. */
 DEV uint32_t splits_before(const struct entries *e) { return e->listed ? 0 : e->from / NTX_GPU_SPLIT; }
 
-DEV_AND_HOST uint32_t most_of(const struct ntx_gpu_attend *a) { return a->most_entries ? a->most_entries : a->most_pos; }
+DEV_AND_HOST uint32_t most_of(const struct ntx_gpu_attend *a)
+{
+    return a->most_entries ? a->most_entries : a->most_pos;
+}
 
 DEV uint32_t splits_most(const struct ntx_gpu_attend *a) { return splits_of(most_of(a)); }
 
 /* K, or V, of entry t of a list. */
-DEV const uint8_t *listed_at(const struct ntx_gpu_attend *a, const struct entries *e, uint32_t row, uint32_t kv_head, uint32_t t, int v)
+DEV const uint8_t *listed_at(const struct ntx_gpu_attend *a, const struct entries *e, uint32_t row, uint32_t kv_head,
+                             uint32_t t, int v)
 {
     const uint32_t number = t < e->window ? e->from + t : e->chosen ? e->chosen[t - e->window] : t - e->window;
     if (t >= e->window && a->pooled.base)
@@ -49,8 +56,10 @@ DEV const uint8_t *listed_at(const struct ntx_gpu_attend *a, const struct entrie
     return v ? v_in(&a->kv, row, kv_head, number) : k_in(&a->kv, row, kv_head, number);
 }
 
-/* Where a split's result goes: to the row, or, where there are several, to the partial ones, with its maximum and its sum; *by: what it is multiplied by. */
-DEV float *place_of_split(const struct ntx_gpu_attend *a, const struct entries *of, uint32_t head, float top, float sum, float *by, int writes)
+/* Where a split's result goes: to the row, or, where there are several, to the partial ones, with its maximum and its
+ * sum; *by: what it is multiplied by. */
+DEV float *place_of_split(const struct ntx_gpu_attend *a, const struct entries *of, uint32_t head, float top, float sum,
+                          float *by, int writes)
 {
     const uint32_t width = a->kv.head_v + 2;
     *by = sum == 0 ? 0 : 1.0f / sum;
@@ -65,22 +74,26 @@ DEV float *place_of_split(const struct ntx_gpu_attend *a, const struct entries *
     return out;
 }
 
-/* ---- F16: a block of threads takes some heads that share K and V, which it reads once, tile by tile, by the widest loads: those of the next are under way while one is used */
+/* ---- F16: a block of threads takes some heads that share K and V, which it reads once, tile by tile, by the widest
+ * loads: those of the next are under way while one is used */
 
-#define KV_TILE 9472u     /* bytes of a tile: some positions' rows, each KV_PAD longer, so that two of them lie in other banks */
-#define KV_PAD 32u
-#define KV_LOADS 5u       /* of 16 bytes, of a thread for a tile */
+#define KV_TILE                                                                                                        \
+    9472u /* bytes of a tile: some positions' rows, each KV_PAD longer, so that two of them lie in other banks */
+#define KV_PAD   32u
+#define KV_LOADS 5u /* of 16 bytes, of a thread for a tile */
 
-struct heads { /* of a row, some that share K and V */
+struct heads {                            /* of a row, some that share K and V */
     uint32_t row, head, n_heads, kv_head; /* the first; so many of them */
     uint32_t first, n;                    /* entries of this split */
     struct entries of;
 };
 
-/* Heads [BX * heads ..) of those that share K and V, of row BY, and the BZ-th split of what it sees something of; whether there is such a split. */
+/* Heads [BX * heads ..) of those that share K and V, of row BY, and the BZ-th split of what it sees something of;
+ * whether there is such a split. */
 DEV int heads_of_block(const struct ntx_gpu_attend *a, const uint32_t heads, const int lists, struct heads *g)
 {
-    const uint32_t shared = a->kv.n_head / a->kv.n_head_kv, parts = (shared + heads - 1) / heads, at = BX % parts * heads;
+    const uint32_t shared = a->kv.n_head / a->kv.n_head_kv, parts = (shared + heads - 1) / heads,
+                   at = BX % parts * heads;
     g->row = row_of_pass(&a->kv, BY);
     g->kv_head = BX / parts;
     g->head = g->kv_head * shared + at;
@@ -95,11 +108,13 @@ DEV int heads_of_block(const struct ntx_gpu_attend *a, const uint32_t heads, con
 
 DEV int heads_have(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t, const int lists)
 {
-    return t < g->n && ((lists && g->of.listed) || (g->first + t >= g->of.from && !is_hole(&a->kv, g->row, g->first + t)));
+    return t < g->n &&
+           ((lists && g->of.listed) || (g->first + t >= g->of.from && !is_hole(&a->kv, g->row, g->first + t)));
 }
 
 /* K, or V, of entry t of the split; NULL: there is none. */
-DEV const uint8_t *entry_of_heads(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t, int v, const int lists)
+DEV const uint8_t *entry_of_heads(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t, int v,
+                                  const int lists)
 {
     const uint32_t p = g->first + t;
     if (!heads_have(a, g, t, lists))
@@ -116,7 +131,8 @@ DEV uint32_t tile_of_rows(uint32_t row)
     return most >= 32 ? 32 : most >= 16 ? 16 : 8;
 }
 
-/* Where no row has a path, and there are no holes: a tile is of one block, whose rows lie one after another, and the only look-ups are of that. */
+/* Where no row has a path, and there are no holes: a tile is of one block, whose rows lie one after another, and the
+ * only look-ups are of that. */
 DEV const uint8_t *tile_at(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t0, int v)
 {
     return v ? v_in(&a->kv, g->row, g->kv_head, g->first + t0) : k_in(&a->kv, g->row, g->kv_head, g->first + t0);
@@ -130,7 +146,8 @@ DEV void fetch_piece(const uint8_t *from, uint32_t *words)
 }
 
 /* This thread's part of the rows from entry t0 on. What is not there is 0. */
-DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t0, uint32_t tile, uint32_t row, int v, const int lists, uint32_t (*words)[4])
+DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t0, uint32_t tile, uint32_t row,
+                    int v, const int lists, uint32_t (*words)[4])
 {
     const uint32_t pieces = row / 16;
     if (lists || a->kv.paths || a->kv.holes) {
@@ -144,7 +161,8 @@ DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct heads *g, uint3
     }
     const uint8_t *base = tile_at(a, g, t0, v);
     const uint64_t stride = v ? v_row_bytes(&a->kv) : row;
-    const uint32_t end = g->n - t0 < tile ? g->n - t0 : tile, before = g->of.from > g->first + t0 ? g->of.from - g->first - t0 : 0;
+    const uint32_t end = g->n - t0 < tile ? g->n - t0 : tile,
+                   before = g->of.from > g->first + t0 ? g->of.from - g->first - t0 : 0;
     UNROLL
     for (uint32_t j = 0; j < KV_LOADS; j++) {
         const uint32_t i = TID + j * HEAD_THREADS, t = i / pieces;
@@ -191,7 +209,8 @@ DEV void beside(const float *p, const uint32_t n, float *v)
 }
 
 /* score[t][head] of a tile: 16 threads an entry, each of which has one value in 16. */
-DEV void score_tile(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, uint32_t t0, uint32_t tile, const uint16_t *k, uint32_t stride, const float *q, float *score, const int lists)
+DEV void score_tile(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, uint32_t t0,
+                    uint32_t tile, const uint16_t *k, uint32_t stride, const float *q, float *score, const int lists)
 {
     const uint32_t lane = TID % 16;
     for (uint32_t t = TID / 16; t < tile; t += HEAD_THREADS / 16) {
@@ -218,7 +237,8 @@ DEV void score_tile(const struct ntx_gpu_attend *a, const struct heads *g, const
 }
 
 /* Scores become weights: 16 threads a head, lane p % 16 of each. tops, sums: shared [heads]. */
-DEV void weigh_heads(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, float *score, float *tops, float *sums)
+DEV void weigh_heads(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, float *score,
+                     float *tops, float *sums)
 {
     const uint32_t h = TID / 16, lane = TID % 16, some = h < heads ? g->n : 0;
     const float sink = h < g->n_heads && a->sinks && !BZ ? a->sinks[g->head + h] : -INFINITY;
@@ -246,7 +266,8 @@ DEV void weigh_heads(const struct ntx_gpu_attend *a, const struct heads *g, cons
 }
 
 /* A tile's values, weighed: value TID + HEAD_THREADS * j of each head, entry after entry. */
-DEV void add_tile(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each, uint32_t n, const uint16_t *v, uint32_t stride, const float *weight, float (*acc)[8])
+DEV void add_tile(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each, uint32_t n,
+                  const uint16_t *v, uint32_t stride, const float *weight, float (*acc)[8])
 {
     for (uint32_t t = 0; t < n; t++) {
         float w[8];
@@ -267,7 +288,8 @@ struct heads_memory { /* shared */
     uint32_t *tile;
 };
 
-DEV void score_heads(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_memory *m, const int lists)
+DEV void score_heads(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
+                     const struct heads_memory *m, const int lists)
 {
     const uint32_t row = 2 * a->kv.head_k, tile = tile_of_rows(row);
     uint32_t words[KV_LOADS][4];
@@ -277,11 +299,13 @@ DEV void score_heads(const struct ntx_gpu_attend *a, const struct heads *g, cons
         put_tile(tile, row, words, m->tile);
         if (t + tile < g->n)
             fetch_tile(a, g, t + tile, tile, row, 0, lists, words);
-        score_tile(a, g, heads, t, tile, (const uint16_t *)(const void *)m->tile, (row + KV_PAD) / 2, m->q, m->score, lists);
+        score_tile(a, g, heads, t, tile, (const uint16_t *)(const void *)m->tile, (row + KV_PAD) / 2, m->q, m->score,
+                   lists);
     }
 }
 
-DEV void attend_heads(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each, const struct heads_memory *m, const int lists)
+DEV void attend_heads(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each,
+                      const struct heads_memory *m, const int lists)
 {
     const struct ntx_gpu_kv *kv = &a->kv;
     struct heads g;
@@ -297,13 +321,14 @@ DEV void attend_heads(const struct ntx_gpu_attend *a, const uint32_t heads, cons
     UNROLL
     for (uint32_t j = 0; j < each; j++)
         UNROLL
-        for (uint32_t h = 0; h < heads; h++)
-            acc[j][h] = 0;
+    for (uint32_t h = 0; h < heads; h++)
+        acc[j][h] = 0;
     for (uint32_t t = 0; t < g.n; t += tile) {
         put_tile(tile, row, words, m->tile);
         if (t + tile < g.n)
             fetch_tile(a, &g, t + tile, tile, row, 1, lists, words);
-        add_tile(a, heads, each, g.n - t < tile ? g.n - t : tile, (const uint16_t *)(const void *)m->tile, (row + KV_PAD) / 2, m->score + t * heads, acc);
+        add_tile(a, heads, each, g.n - t < tile ? g.n - t : tile, (const uint16_t *)(const void *)m->tile,
+                 (row + KV_PAD) / 2, m->score + t * heads, acc);
     }
     UNROLL
     for (uint32_t h = 0; h < heads; h++) {
@@ -316,14 +341,14 @@ DEV void attend_heads(const struct ntx_gpu_attend *a, const uint32_t heads, cons
 }
 
 /* So many heads, of up to so many values, `each` of a thread. */
-#define ATTEND_HEADS(name, heads, head, each, lists)                                    \
-    KERNEL(name, struct ntx_gpu_attend)                                                 \
-    {                                                                                   \
-        SHARED ALIGNED16 float q[head * heads], score[NTX_GPU_SPLIT * heads];           \
-        SHARED float tops[heads], sums[heads];                                          \
-        SHARED ALIGNED16 uint32_t tile[KV_TILE / 4];                                    \
-        const struct heads_memory m = {q, score, tops, sums, tile};                     \
-        attend_heads(&a, heads, each, &m, lists);                                       \
+#define ATTEND_HEADS(name, heads, head, each, lists)                                                                   \
+    KERNEL(name, struct ntx_gpu_attend)                                                                                \
+    {                                                                                                                  \
+        SHARED ALIGNED16 float q[head * heads], score[NTX_GPU_SPLIT * heads];                                          \
+        SHARED float tops[heads], sums[heads];                                                                         \
+        SHARED ALIGNED16 uint32_t tile[KV_TILE / 4];                                                                   \
+        const struct heads_memory m = {q, score, tops, sums, tile};                                                    \
+        attend_heads(&a, heads, each, &m, lists);                                                                      \
     }
 ATTEND_HEADS(attend_1, 1, NTX_GPU_HEAD, 2, 0)
 ATTEND_HEADS(attend_2, 2, NTX_GPU_HEAD, 2, 0)
@@ -334,16 +359,17 @@ ATTEND_HEADS(attend_8_listed, 8, NTX_GPU_HEAD_MAX, 5, 1)
 
 /* ---- Q8_0: the same heads, whose K and V are looked at where they lie, once for all of them */
 
-struct heads_q8 { /* shared */
-    uint32_t *words;     /* q as integers: [heads][head_k / 4] */
-    float *scale;        /* of each 32 of them: [heads][head_k / 32] */
-    uint16_t *whole;     /* weights as integers, of the 32 values of V that a warp has: [warps][NTX_GPU_SPLIT][heads], */
-    float *step;         /* and what 1 means: [warps][heads] */
+struct heads_q8 {    /* shared */
+    uint32_t *words; /* q as integers: [heads][head_k / 4] */
+    float *scale;    /* of each 32 of them: [heads][head_k / 32] */
+    uint16_t *whole; /* weights as integers, of the 32 values of V that a warp has: [warps][NTX_GPU_SPLIT][heads], */
+    float *step;     /* and what 1 means: [warps][heads] */
     float *score, *tops, *sums;
 };
 
 /* A warp has 32 values of q in a row. */
-DEV void load_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m)
+DEV void load_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
+                       const struct heads_q8 *m)
 {
     for (uint32_t h = 0; h < heads; h++) {
         const float *q = a->q + BY * a->ld_q + (g->head + (h < g->n_heads ? h : 0)) * a->kv.head_k;
@@ -356,8 +382,10 @@ DEV void load_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, co
     SYNC();
 }
 
-/* q.k of all heads by the 16 threads of a position: each has a word of one of two blocks of 32 values at a time. k NULL: there is none. */
-DEV void score_q8(const struct ntx_gpu_attend *a, const uint8_t *k, const uint32_t heads, const struct heads_q8 *m, float *acc)
+/* q.k of all heads by the 16 threads of a position: each has a word of one of two blocks of 32 values at a time. k
+ * NULL: there is none. */
+DEV void score_q8(const struct ntx_gpu_attend *a, const uint8_t *k, const uint32_t heads, const struct heads_q8 *m,
+                  float *acc)
 {
     const uint32_t lane = TID % 16, blocks = a->kv.head_k / 32;
     for (uint32_t b = 0; b < blocks; b += 2) {
@@ -383,7 +411,8 @@ DEV void score_q8(const struct ntx_gpu_attend *a, const uint8_t *k, const uint32
 }
 
 /* score[t][head] of all entries. */
-DEV void score_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m)
+DEV void score_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
+                        const struct heads_q8 *m)
 {
     for (uint32_t t = TID / 16; t < (g->n + 7) / 8 * 8; t += HEAD_THREADS / 16) {
         const int there = heads_have(a, g, t, 0);
@@ -392,12 +421,15 @@ DEV void score_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, c
         UNROLL
         for (uint32_t h = 0; h < heads; h++)
             if (TID % 16 == 0 && t < g->n)
-                m->score[t * heads + h] = !there ? -INFINITY : a->cap != 0 ? capped(acc[h] * a->scale, a->cap) : acc[h] * a->scale;
+                m->score[t * heads + h] = !there        ? -INFINITY
+                                          : a->cap != 0 ? capped(acc[h] * a->scale, a->cap)
+                                                        : acc[h] * a->scale;
     }
     SYNC();
 }
 
-/* The weights of a head times V's scales, d, as integers, for the warp's 32 values of V; a thread has each 32nd entry. */
+/* The weights of a head times V's scales, d, as integers, for the warp's 32 values of V; a thread has each 32nd entry.
+ * */
 DEV void make_whole(const struct heads *g, const uint32_t heads, const struct heads_q8 *m, uint32_t h, const float *d)
 {
     const uint32_t warp = TID / WARP;
@@ -413,7 +445,8 @@ DEV void make_whole(const struct heads *g, const uint32_t heads, const struct he
                 continue;
             const float weight = m->score[t * heads + h], x = weight > 0 ? weight * d[j] : 0;
             if (pass)
-                m->whole[(warp * NTX_GPU_SPLIT + t) * heads + h] = (uint16_t)f_bits(fmaf(inverse > 0 ? x : 0, inverse, 0x1.8p23f)); /* rounds to an integer, left in the low bits */
+                m->whole[(warp * NTX_GPU_SPLIT + t) * heads + h] = (uint16_t)f_bits(
+                    fmaf(inverse > 0 ? x : 0, inverse, 0x1.8p23f)); /* rounds to an integer, left in the low bits */
             bad |= !(x < INFINITY);
             top = x > top ? x : top;
         }
@@ -429,7 +462,8 @@ DEV void make_whole(const struct heads *g, const uint32_t heads, const struct he
 }
 
 /* b: which 32 values. */
-DEV void make_all_whole(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m, uint32_t b)
+DEV void make_all_whole(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
+                        const struct heads_q8 *m, uint32_t b)
 {
     float d[NTX_GPU_SPLIT / WARP];
     UNROLL
@@ -444,8 +478,10 @@ DEV void make_all_whole(const struct ntx_gpu_attend *a, const struct heads *g, c
     SYNC_WARP();
 }
 
-/* Value e of n entries whose V lie one after another, by the weights from `whole` on. Eight of them are under way at a time. */
-DEV void add_whole(const uint8_t *v, uint64_t stride, uint32_t n, const uint32_t heads, const uint16_t *whole, int32_t *acc)
+/* Value e of n entries whose V lie one after another, by the weights from `whole` on. Eight of them are under way at a
+ * time. */
+DEV void add_whole(const uint8_t *v, uint64_t stride, uint32_t n, const uint32_t heads, const uint16_t *whole,
+                   int32_t *acc)
 {
     for (uint32_t t = 0; t < n; t += 8) {
         int32_t x[8];
@@ -455,18 +491,20 @@ DEV void add_whole(const uint8_t *v, uint64_t stride, uint32_t n, const uint32_t
         UNROLL
         for (uint32_t j = 0; j < 8; j++)
             UNROLL
-            for (uint32_t h = 0; h < heads; h++)
-                acc[h] += t + j < n ? whole[(t + j) * heads + h] * x[j] : 0;
+        for (uint32_t h = 0; h < heads; h++)
+            acc[h] += t + j < n ? whole[(t + j) * heads + h] * x[j] : 0;
     }
 }
 
-DEV void weighed_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, const struct heads_q8 *m, uint32_t e, int32_t *acc)
+DEV void weighed_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
+                    const struct heads_q8 *m, uint32_t e, int32_t *acc)
 {
     const struct ntx_gpu_kv *kv = &a->kv;
-    const uint32_t each = has_path(kv, g->row, g->first + g->n) ? 1 : kv->block_tokens, at = e / 32 * Q8_ROW_BYTES + 2 + e % 32;
+    const uint32_t each = has_path(kv, g->row, g->first + g->n) ? 1 : kv->block_tokens,
+                   at = e / 32 * Q8_ROW_BYTES + 2 + e % 32;
     for (uint32_t t = 0; t < g->n; t += each)
-        add_whole(v_at(kv, g->row, g->kv_head, g->first + t) + at, kv_row_bytes(kv, kv->head_v), g->n - t < each ? g->n - t : each, heads,
-                  m->whole + (TID / WARP * NTX_GPU_SPLIT + t) * heads, acc);
+        add_whole(v_at(kv, g->row, g->kv_head, g->first + t) + at, kv_row_bytes(kv, kv->head_v),
+                  g->n - t < each ? g->n - t : each, heads, m->whole + (TID / WARP * NTX_GPU_SPLIT + t) * heads, acc);
 }
 
 DEV void attend_heads_q8(const struct ntx_gpu_attend *a, const uint32_t heads, const struct heads_q8 *m)
@@ -483,21 +521,23 @@ DEV void attend_heads_q8(const struct ntx_gpu_attend *a, const uint32_t heads, c
         weighed_q8(a, &g, heads, m, e, acc);
         UNROLL
         for (uint32_t h = 0; h < heads; h++) {
-            float by, *out = h < g.n_heads ? place_of_split(a, &g.of, g.head + h, m->tops[h], m->sums[h], &by, !e) : NULL;
+            float by,
+                *out = h < g.n_heads ? place_of_split(a, &g.of, g.head + h, m->tops[h], m->sums[h], &by, !e) : NULL;
             if (out)
                 out[e] = (float)acc[h] * m->step[TID / WARP * heads + h] * by;
         }
     }
 }
 
-#define ATTEND_HEADS_Q8(name, heads, head)                                                                                        \
-    KERNEL(name, struct ntx_gpu_attend)                                                                                           \
-    {                                                                                                                             \
-        SHARED uint32_t words[heads * head / 4];                                                                                  \
-        SHARED ALIGNED16 uint16_t whole[HEAD_THREADS / WARP * NTX_GPU_SPLIT * heads];                                             \
-        SHARED float scale[heads * head / 32], step[HEAD_THREADS / WARP * heads], score[NTX_GPU_SPLIT * heads], tops[heads], sums[heads]; \
-        const struct heads_q8 m = {words, scale, whole, step, score, tops, sums};                                                 \
-        attend_heads_q8(&a, heads, &m);                                                                                           \
+#define ATTEND_HEADS_Q8(name, heads, head)                                                                             \
+    KERNEL(name, struct ntx_gpu_attend)                                                                                \
+    {                                                                                                                  \
+        SHARED uint32_t words[heads * head / 4];                                                                       \
+        SHARED ALIGNED16 uint16_t whole[HEAD_THREADS / WARP * NTX_GPU_SPLIT * heads];                                  \
+        SHARED float scale[heads * head / 32], step[HEAD_THREADS / WARP * heads], score[NTX_GPU_SPLIT * heads],        \
+            tops[heads], sums[heads];                                                                                  \
+        const struct heads_q8 m = {words, scale, whole, step, score, tops, sums};                                      \
+        attend_heads_q8(&a, heads, &m);                                                                                \
     }
 ATTEND_HEADS_Q8(attend_q8_1, 1, NTX_GPU_HEAD)
 ATTEND_HEADS_Q8(attend_q8_2, 2, NTX_GPU_HEAD)
@@ -529,7 +569,8 @@ KERNEL(attend_join, struct ntx_gpu_attend)
     }
 }
 
-#define RETURN_HEADS(name, heads) RETURN_LAUNCH(s, name, p->kv.n_head_kv * ((shared + heads - 1) / heads), p->n_rows, splits, HEAD_THREADS, *p)
+#define RETURN_HEADS(name, heads)                                                                                      \
+    RETURN_LAUNCH(s, name, p->kv.n_head_kv *((shared + heads - 1) / heads), p->n_rows, splits, HEAD_THREADS, *p)
 
 static int launch_heads(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p, uint32_t splits)
 {
@@ -549,7 +590,8 @@ static int launch_heads(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p
 
 static int launch_heads_q8(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p, uint32_t splits)
 {
-    const uint32_t shared = p->kv.n_head / p->kv.n_head_kv, wide = p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD;
+    const uint32_t shared = p->kv.n_head / p->kv.n_head_kv,
+                   wide = p->kv.head_k > NTX_GPU_HEAD || p->kv.head_v > NTX_GPU_HEAD;
     if (wide && shared > 1)
         RETURN_HEADS(attend_q8_8_wide, 8);
     if (wide)
@@ -565,7 +607,9 @@ static int launch_heads_q8(struct ntx_gpu_stream *s, const struct ntx_gpu_attend
 
 static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    uint32_t all = (most_of(p) + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window && !p->most_entries ? (p->window - 1) / NTX_GPU_SPLIT + 2 : all; /* a window may begin anywhere */
+    uint32_t all = (most_of(p) + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window && !p->most_entries
+                                                                                ? (p->window - 1) / NTX_GPU_SPLIT + 2
+                                                                                : all; /* a window may begin anywhere */
     const uint32_t splits = seen < all ? seen : all;
     return p->kv.q8 ? launch_heads_q8(s, p, splits) : launch_heads(s, p, splits);
 }
@@ -577,7 +621,9 @@ static int launch_join(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 
 int ntx__launch_attend(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    if (!p->most_pos || p->kv.head_k % 8 || p->kv.head_v % 8 || p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens || (p->kv.q8 && (p->kv.v_in_k || p->n_topk || p->most_entries)))
+    if (!p->most_pos || p->kv.head_k % 8 || p->kv.head_v % 8 || p->kv.head_k > NTX_GPU_HEAD_MAX ||
+        p->kv.head_v > NTX_GPU_HEAD_MAX || NTX_GPU_SPLIT % p->kv.block_tokens ||
+        (p->kv.q8 && (p->kv.v_in_k || p->n_topk || p->most_entries)))
         return -EINVAL;
     int rc = launch_split(s, p);
     return rc || most_of(p) <= NTX_GPU_SPLIT ? rc : launch_join(s, p);

@@ -1,15 +1,16 @@
 /* best.h: the k largest logits of each row, so that a sampler that wants no more need not be sent all of them.
  *
- * A block for each NTX_GPU_BEST_PART values of a row, and one that chooses among what these found. The k-th largest is found a byte at a time: of each byte of the logits' order, how many values have it is counted, and
- * the values of the byte where the k-th lies go on. Of equal ones those with the least numbers are taken, as the sampler does.
- * Written in the order of their numbers. NaN counts as minus infinity, which no sampler draws. */
+ * A block for each NTX_GPU_BEST_PART values of a row, and one that chooses among what these found. The k-th largest is
+ * found a byte at a time: of each byte of the logits' order, how many values have it is counted, and the values of the
+ * byte where the k-th lies go on. Of equal ones those with the least numbers are taken, as the sampler does. Written in
+ * the order of their numbers. NaN counts as minus infinity, which no sampler draws. */
 #ifndef NTX_CUDA_BEST_H
 #define NTX_CUDA_BEST_H
 
 #include "cuda/dialect.h"
 
 #define BEST_THREADS 512u
-#define BEST_AHEAD 8u /* logits of a thread whose loads are in flight together */
+#define BEST_AHEAD   8u /* logits of a thread whose loads are in flight together */
 
 DEV float without_nan(float x) { return x == x ? x : -INFINITY; }
 
@@ -20,8 +21,10 @@ DEV uint32_t order_of(float x)
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* The largest order of which at least `want` values are no smaller; *equal: how many of that very order are wanted. Values are `step` floats apart. */
-DEV uint32_t threshold(const float *x, uint32_t n, const uint32_t step, uint32_t want, uint32_t *count /* shared [256] */, uint32_t *equal)
+/* The largest order of which at least `want` values are no smaller; *equal: how many of that very order are wanted.
+ * Values are `step` floats apart. */
+DEV uint32_t threshold(const float *x, uint32_t n, const uint32_t step, uint32_t want,
+                       uint32_t *count /* shared [256] */, uint32_t *equal)
 {
     uint32_t found = 0;
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -75,7 +78,8 @@ struct best_memory { /* shared */
     uint32_t count[256], each[BEST_THREADS], warps[BEST_THREADS / WARP];
 };
 
-/* This thread's values of n, of those that are taken: where the first of them goes, and how many of order `limit` came before. */
+/* This thread's values of n, of those that are taken: where the first of them goes, and how many of order `limit` came
+ * before. */
 struct best_share {
     uint32_t from, to, at, same, limit, wanted;
 };
@@ -110,7 +114,8 @@ DEV int best_takes(struct best_share *s, float x)
 KERNEL_OF(BEST_THREADS, best_of_part, struct ntx_gpu_best)
 {
     SHARED struct best_memory m;
-    const uint32_t first = BX * NTX_GPU_BEST_PART, n = a.n - first < NTX_GPU_BEST_PART ? a.n - first : NTX_GPU_BEST_PART, k = a.k < n ? a.k : n;
+    const uint32_t first = BX * NTX_GPU_BEST_PART,
+                   n = a.n - first < NTX_GPU_BEST_PART ? a.n - first : NTX_GPU_BEST_PART, k = a.k < n ? a.k : n;
     const float *x = a.x + BY * a.ld_x + first;
     struct ntx_gpu_candidate *out = a.some + ((uint64_t)BY * a.parts + BX) * a.k;
     struct best_share s = best_share_of(x, n, 1, k, &m);
@@ -150,7 +155,10 @@ KERNEL_OF(BEST_THREADS, best_of_row, struct ntx_gpu_best)
         }
 }
 
-static int launch_parts(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p) { RETURN_LAUNCH(s, best_of_part, p->parts, p->n_rows, 1, BEST_THREADS, *p); }
+static int launch_parts(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p)
+{
+    RETURN_LAUNCH(s, best_of_part, p->parts, p->n_rows, 1, BEST_THREADS, *p);
+}
 
 int ntx__launch_best(struct ntx_gpu_stream *s, const struct ntx_gpu_best *p)
 {

@@ -1,5 +1,6 @@
-/* delta_net.h: layers that keep a recurrent state: the convolution, and the gated delta net behind it (computed/pass/forward_delta.c), token by token in the order of
- * each session. A thread has a channel, or a column of a head's matrix; they do not see one another, so the CPU's bits come out. */
+/* delta_net.h: layers that keep a recurrent state: the convolution, and the gated delta net behind it
+ * (computed/pass/forward_delta.c), token by token in the order of each session. A thread has a channel, or a column of
+ * a head's matrix; they do not see one another, so the CPU's bits come out. */
 #ifndef NTX_CUDA_DELTA_NET_H
 #define NTX_CUDA_DELTA_NET_H
 
@@ -7,14 +8,17 @@
 #include "cuda/vector.h"
 
 #define CONV_THREADS 128u
-#define CONV_TAPS 8u
+#define CONV_TAPS    8u
 
 DEV const float *state_from(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t)
 {
     return t->fresh ? NULL : (const float *)(const void *)(a->states + t->from + a->layer_offset);
 }
 
-DEV float *state_to(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t) { return (float *)(void *)(a->states + t->to + a->layer_offset); }
+DEV float *state_to(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t)
+{
+    return (float *)(void *)(a->states + t->to + a->layer_offset);
+}
 
 /* Channel k of turn BY. */
 KERNEL(convolve_channels, struct ntx_gpu_recur)
@@ -50,7 +54,8 @@ KERNEL(convolve_channels, struct ntx_gpu_recur)
 }
 
 /* The same of inputs that are some positions apart: input `back` before row i of the turn. */
-DEV float input_before(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t, const float *from, uint32_t c, uint32_t i, uint32_t back)
+DEV float input_before(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t, const float *from, uint32_t c,
+                       uint32_t i, uint32_t back)
 {
     const uint32_t keeps = (a->taps - 1) * a->apart;
     if (i >= back)
@@ -69,7 +74,8 @@ KERNEL(convolve_apart, struct ntx_gpu_recur)
     for (uint32_t i = 0; i < t.n; i++) {
         float sum = 0;
         for (uint32_t j = 0; j < a.taps; j++)
-            sum = fmaf(float_or_value(a.type, (const uint8_t *)(const void *)a.w[0] + c * a.row_bytes, j), input_before(&a, &t, from, c, i, (a.taps - 1 - j) * a.apart), sum);
+            sum = fmaf(float_or_value(a.type, (const uint8_t *)(const void *)a.w[0] + c * a.row_bytes, j),
+                       input_before(&a, &t, from, c, i, (a.taps - 1 - j) * a.apart), sum);
         a.y[a.rows[t.first + i] * a.ld_y + c] = sum / (exp_exact(-sum) + 1.0f);
     }
     for (uint32_t j = 0; j < keeps; j++)
@@ -101,7 +107,8 @@ DEV float look(const float *s, uint32_t n, uint32_t step, const float *k, const 
 }
 
 /* The token folded in; what it reads of it. g: what each key keeps; NULL: all keep that. */
-DEV float fold(const float *s, float *to, uint32_t n, uint32_t step, const float *k, const float *q, const float *g, float keeps, float d)
+DEV float fold(const float *s, float *to, uint32_t n, uint32_t step, const float *k, const float *q, const float *g,
+               float keeps, float d)
 {
     float out = 0;
     for (uint32_t i = 0; i < n; i += KEYS_AHEAD) {
@@ -124,7 +131,8 @@ KERNEL(fold_columns, struct ntx_gpu_recur)
 {
     const struct ntx_gpu_turn t = a.turns[BY];
     const uint32_t n = a.width, panels = n / a.panel, head = BX / panels, first = BX % panels * a.panel;
-    const uint32_t key_head = a.tiled ? head % a.key_heads : head / (a.heads / a.key_heads), at = (head * n + first) * n + TID;
+    const uint32_t key_head = a.tiled ? head % a.key_heads : head / (a.heads / a.key_heads),
+                   at = (head * n + first) * n + TID;
     const float *from = state_from(&a, &t), *s = from ? from + at : NULL;
     float *to = state_to(&a, &t) + at;
     for (uint32_t i = 0; i < t.n; i++, s = to) {

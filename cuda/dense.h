@@ -1,5 +1,6 @@
-/* dense.h: around the matrix units' product, for rows of prompts: weights to F16, activations to F16 with a power of two per row
- * (so that no activation overflows, and nothing but the F16 rounding is lost), and back. Within tolerance, not bit-equal. */
+/* dense.h: around the matrix units' product, for rows of prompts: weights to F16, activations to F16 with a power of
+ * two per row (so that no activation overflows, and nothing but the F16 rounding is lost), and back. Within tolerance,
+ * not bit-equal. */
 #ifndef NTX_CUDA_DENSE_H
 #define NTX_CUDA_DENSE_H
 
@@ -36,12 +37,14 @@ DEV void widen_thread(const uint32_t type, const struct ntx_gpu_widen *a)
         uint32_t v[4];
         UNROLL
         for (uint32_t c = 0; c < 4; c++)
-            v[c] = pair(unpacked_value(type, &u, 2 * k + c / 2, c % 2 * 2), unpacked_value(type, &u, 2 * k + c / 2, c % 2 * 2 + 1));
+            v[c] = pair(unpacked_value(type, &u, 2 * k + c / 2, c % 2 * 2),
+                        unpacked_value(type, &u, 2 * k + c / 2, c % 2 * 2 + 1));
         store_words4(a->out + i * 32 + 8 * k, v);
     }
 }
 
-#define WIDEN(rule, TYPE, ...) KERNEL(widen_##TYPE, struct ntx_gpu_widen) { widen_thread(NTX_##TYPE, &a); }
+#define WIDEN(rule, TYPE, ...)                                                                                         \
+    KERNEL(widen_##TYPE, struct ntx_gpu_widen) { widen_thread(NTX_##TYPE, &a); }
 NTX_TYPES(WIDEN)
 
 KERNEL(narrow_row, struct ntx_gpu_narrow)
@@ -78,11 +81,15 @@ KERNEL(scale_rows, struct ntx_gpu_scale)
         a.y[BY * a.ldy + o] = a.z[(uint64_t)BY * a.ldz + o] * bits_f((uint32_t)(127 + a.exponents[BY]) << 23);
 }
 
-#define WIDEN_FLOAT 1
+#define WIDEN_FLOAT  1
 #define WIDEN_SIMPLE 32
 #define WIDEN_HALVES 32
-#define WIDEN_SUPER 32
-#define WIDEN_CASE(rule, TYPE, ...) case NTX_##TYPE: RETURN_LAUNCH(s, widen_##TYPE, (uint32_t)(((uint64_t)p->n_out * p->n_in / WIDEN_##rule + WIDEN_THREADS - 1) / WIDEN_THREADS), 1, 1, WIDEN_THREADS, *p);
+#define WIDEN_SUPER  32
+#define WIDEN_CASE(rule, TYPE, ...)                                                                                    \
+    case NTX_##TYPE:                                                                                                   \
+        RETURN_LAUNCH(s, widen_##TYPE,                                                                                 \
+                      (uint32_t)(((uint64_t)p->n_out * p->n_in / WIDEN_##rule + WIDEN_THREADS - 1) / WIDEN_THREADS),   \
+                      1, 1, WIDEN_THREADS, *p);
 
 int ntx__launch_widen(struct ntx_gpu_stream *s, const struct ntx_gpu_widen *p)
 {

@@ -1,11 +1,15 @@
 /* fetch.h: rows' blocks on their way to a product, by whole aligned 16 bytes, through shared memory.
  *
  *   row      ...|block|block|block|block|block|...      of any size, anywhere
- *   pieces      |      0      |      1      |  ...      what a row's threads multiply at a time: 32 simple parts by 16 threads, 8 super-blocks by 32; of 16 n bytes
- *   ring        [slot]([slot]([slot][slot]))            piece c in slot c % RING, all but one on their way while that one is used; a ring for each output
+ *   pieces      | 0 | 1 | ... what a row's threads multiply at a time: 32 simple parts by 16 threads, 8 super-blocks by
+ *               32; of 16 n bytes
+ *   ring        [slot]([slot]([slot][slot])) piece c in slot c % RING, all but one on their way while that one is used;
+ *               a ring for each output
  *
- * A slot keeps a piece's place in its 16 bytes, so up to 15 bytes before the row's first and behind its last are read (of the same allocation, which is aligned; NTX_GPU_SLACK).
- * The copies need no registers and no thread to wait for them; a card before 8.0 loads and stores instead, and waits: one slot does, and its small shared memory has room for more warps. */
+ * A slot keeps a piece's place in its 16 bytes, so up to 15 bytes before the row's first and behind its last are read
+ * (of the same allocation, which is aligned; NTX_GPU_SLACK). The copies need no registers and no thread to wait for
+ * them; a card before 8.0 loads and stores instead, and waits: one slot does, and its small shared memory has room for
+ * more warps. */
 #ifndef NTX_CUDA_FETCH_H
 #define NTX_CUDA_FETCH_H
 
@@ -15,60 +19,82 @@
 #define PRODUCT_THREADS(type) (TABLE_OF(type) == 256u ? 256u : 128u)
 
 /* By rule: threads of a row, values of a piece. */
-#define FETCH_THREADS_SIMPLE 16u
-#define FETCH_THREADS_HALVES 16u
-#define FETCH_THREADS_SUPER 32u
-#define FETCH_VALUES_SIMPLE 1024u
-#define FETCH_VALUES_HALVES 1024u
-#define FETCH_VALUES_SUPER 2048u
+#define FETCH_THREADS_SIMPLE  16u
+#define FETCH_THREADS_HALVES  16u
+#define FETCH_THREADS_SUPER   32u
+#define FETCH_VALUES_SIMPLE   1024u
+#define FETCH_VALUES_HALVES   1024u
+#define FETCH_VALUES_SUPER    2048u
 
-#define SLOT_BYTES(piece) (((piece) + 15u + 4u + 15u) / 16u * 16u) /* words are read in pairs (part.h) */
-#define RING_SLOTS(type) (!COPIES_GO_ON ? 1u : (type) == NTX_Q2_0 ? 4u : 2u) /* its pieces are small, and Q1_0's, which are smaller, those of four outputs */
+#define SLOT_BYTES(piece)     (((piece) + 15u + 4u + 15u) / 16u * 16u) /* words are read in pairs (part.h) */
+#define RING_SLOTS(type)                                                                                               \
+    (!COPIES_GO_ON        ? 1u                                                                                         \
+     : (type) == NTX_Q2_0 ? 4u                                                                                         \
+                          : 2u) /* its pieces are small, and Q1_0's, which are smaller, those of four outputs */
 
-#define FETCH_ENUM_FLOAT(TYPE, type, values) PIECE_##TYPE = 0, THREADS_OF_##TYPE = 32, RING_##TYPE = 4,
+#define FETCH_ENUM_FLOAT(TYPE, type, values)  PIECE_##TYPE = 0, THREADS_OF_##TYPE = 32, RING_##TYPE = 4,
 #define FETCH_ENUM_SIMPLE(TYPE, type, values) FETCH_ENUM_BLOCKS(TYPE, type, values, SIMPLE)
 #define FETCH_ENUM_HALVES(TYPE, type, values) FETCH_ENUM_BLOCKS(TYPE, type, values, HALVES)
-#define FETCH_ENUM_SUPER(TYPE, type, values) FETCH_ENUM_BLOCKS(TYPE, type, values, SUPER)
-#define FETCH_ENUM_BLOCKS(TYPE, type, values, rule)                                              \
-    PIECE_##TYPE = FETCH_VALUES_##rule / values * sizeof(struct ntx_block_##type),               \
-    THREADS_OF_##TYPE = FETCH_THREADS_##rule,                                                    \
-    RING_##TYPE = SLOT_BYTES(PIECE_##TYPE) * RING_SLOTS(NTX_##TYPE),
+#define FETCH_ENUM_SUPER(TYPE, type, values)  FETCH_ENUM_BLOCKS(TYPE, type, values, SUPER)
+#define FETCH_ENUM_BLOCKS(TYPE, type, values, rule)                                                                    \
+    PIECE_##TYPE = FETCH_VALUES_##rule / values * sizeof(struct ntx_block_##type),                                     \
+    THREADS_OF_##TYPE = FETCH_THREADS_##rule, RING_##TYPE = SLOT_BYTES(PIECE_##TYPE) * RING_SLOTS(NTX_##TYPE),
 #define FETCH_ENUM(rule, TYPE, type, values, ...) FETCH_ENUM_##rule(TYPE, type, values)
 enum { NTX_TYPES(FETCH_ENUM) };
 
-/* Outputs whose rows a warp, or half of one, multiplies side by side, of one row of x and of more: what is read of x serves all of them. */
-#define OUTS_OF(TYPE, rows)                                                                                                              \
-    (TYPE == NTX_TQ1_0 || TYPE == NTX_IQ1_S || TYPE == NTX_IQ1_M         ? rows == 1 ? 4 : 2                                             \
-     : TYPE == NTX_Q1_0 || TYPE == NTX_IQ2_XS || TYPE == NTX_IQ2_S       ? rows == 1 ? 4 : 2                                             \
-     : TYPE == NTX_Q2_0 || TYPE == NTX_NVFP4 || TYPE == NTX_IQ2_XXS      ? 2                                                             \
-     : TYPE == NTX_IQ3_XXS || TYPE == NTX_IQ3_S || TYPE == NTX_TQ2_0     ? 2                                                             \
-     : TYPE == NTX_IQ4_XS || TYPE == NTX_Q2_K || TYPE == NTX_Q3_K        ? 2                                                             \
-                                                                         : 1)
+/* Outputs whose rows a warp, or half of one, multiplies side by side, of one row of x and of more: what is read of x
+ * serves all of them. */
+#define OUTS_OF(TYPE, rows)                                                                                            \
+    (TYPE == NTX_TQ1_0 || TYPE == NTX_IQ1_S || TYPE == NTX_IQ1_M     ? rows == 1 ? 4 : 2                               \
+     : TYPE == NTX_Q1_0 || TYPE == NTX_IQ2_XS || TYPE == NTX_IQ2_S   ? rows == 1 ? 4 : 2                               \
+     : TYPE == NTX_Q2_0 || TYPE == NTX_NVFP4 || TYPE == NTX_IQ2_XXS  ? 2                                               \
+     : TYPE == NTX_IQ3_XXS || TYPE == NTX_IQ3_S || TYPE == NTX_TQ2_0 ? 2                                               \
+     : TYPE == NTX_IQ4_XS || TYPE == NTX_Q2_K || TYPE == NTX_Q3_K    ? 2                                               \
+                                                                     : 1)
 #define RINGS_OF(TYPE, rows) (PRODUCT_THREADS(NTX_##TYPE) / THREADS_OF_##TYPE * OUTS_OF(NTX_##TYPE, rows) * RING_##TYPE)
 
-#define PIECE_CASE(rule, TYPE, ...) case NTX_##TYPE: return PIECE_##TYPE;
+#define PIECE_CASE(rule, TYPE, ...)                                                                                    \
+    case NTX_##TYPE: return PIECE_##TYPE;
+/* clang-format off */
 #define FETCH_THREADS_CASE(rule, TYPE, ...) case NTX_##TYPE: return THREADS_OF_##TYPE;
-DEV uint32_t piece_bytes(const uint32_t type) { switch (type) { NTX_TYPES(PIECE_CASE) default: return 1; } }
-DEV uint32_t fetch_threads(const uint32_t type) { switch (type) { NTX_TYPES(FETCH_THREADS_CASE) default: return 32; } }
+/* clang-format on */
+DEV uint32_t piece_bytes(const uint32_t type)
+{
+    switch (type) {
+        NTX_TYPES(PIECE_CASE) default : return 1;
+    }
+}
+DEV uint32_t fetch_threads(const uint32_t type)
+{
+    switch (type) {
+        NTX_TYPES(FETCH_THREADS_CASE) default : return 32;
+    }
+}
 DEV uint32_t ring_slots(const uint32_t type) { return RING_SLOTS(type); }
 DEV uint32_t ring_bytes(const uint32_t type) { return ring_slots(type) * SLOT_BYTES(piece_bytes(type)); }
 
-struct fetch { /* of one output, for one of its threads */
+struct fetch {           /* of one output, for one of its threads */
     const uint8_t *from; /* the thread's first 16 bytes of the next piece */
     int32_t left, most;  /* bytes from there to the row's end, less than nothing behind it; to the piece's */
     uintptr_t to;        /* shared: where they go in the first slot */
 };
 
 /* Where a row's first piece begins in the n-th of neighbouring rings. */
-DEV uint32_t ring_at(const uint32_t type, const uint8_t *row, uint32_t n) { return n * ring_bytes(type) + (uint32_t)((uintptr_t)row & 15); }
-
-DEV struct fetch fetch_of(const uint32_t type, const uint8_t *row, uint32_t bytes, const uint8_t *rings, uint32_t n, uint32_t thread)
+DEV uint32_t ring_at(const uint32_t type, const uint8_t *row, uint32_t n)
 {
-    const int32_t before = (int32_t)((uintptr_t)row & 15), at = 16 * (int32_t)thread;
-    return (struct fetch){row - before + at, (int32_t)bytes + before - at, (int32_t)piece_bytes(type) + before - at, shared_address(rings) + n * ring_bytes(type) + (uintptr_t)at};
+    return n * ring_bytes(type) + (uint32_t)((uintptr_t)row & 15);
 }
 
-/* The next piece of each output sets out to a slot. Behind the rows' end there is none: nothing is on its way when a kernel ends. */
+DEV struct fetch fetch_of(const uint32_t type, const uint8_t *row, uint32_t bytes, const uint8_t *rings, uint32_t n,
+                          uint32_t thread)
+{
+    const int32_t before = (int32_t)((uintptr_t)row & 15), at = 16 * (int32_t)thread;
+    return (struct fetch){row - before + at, (int32_t)bytes + before - at, (int32_t)piece_bytes(type) + before - at,
+                          shared_address(rings) + n * ring_bytes(type) + (uintptr_t)at};
+}
+
+/* The next piece of each output sets out to a slot. Behind the rows' end there is none: nothing is on its way when a
+ * kernel ends. */
 DEV void fetch_next(const uint32_t type, const int outs, struct fetch *f, uint32_t slot)
 {
     const int32_t each = (int32_t)piece_bytes(type), step = 16 * (int32_t)fetch_threads(type);
@@ -93,7 +119,8 @@ DEV void begin_fetch(const uint32_t type, const int outs, struct fetch *f)
         fetch_next(type, outs, f, c);
 }
 
-/* Piece c, for all threads of the warp: they ask for one after another, and are through with the one before. How far behind the first piece's place it is. */
+/* Piece c, for all threads of the warp: they ask for one after another, and are through with the one before. How far
+ * behind the first piece's place it is. */
 DEV uint32_t fetched(const uint32_t type, const int outs, struct fetch *f, uint32_t c)
 {
     const uint32_t slots = ring_slots(type);

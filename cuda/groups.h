@@ -1,19 +1,22 @@
-/* groups.h: the FFN of a packed layer, from its groups of neurons as they lie, with the CPU's order of accumulation and so its bits
- * (computed/pass/sparse.c): gate and up are products (product.h), then the hidden values, then the sum of the down columns, neuron by neuron.
+/* groups.h: the FFN of a packed layer, from its groups of neurons as they lie, with the CPU's order of accumulation and
+ * so its bits (computed/pass/sparse.c): gate and up are products (product.h), then the hidden values, then the sum of
+ * the down columns, neuron by neuron.
  *
- *   columns   a block of threads adds 32 values of each column, for COLUMNS_ROWS rows: warps that bring widen the next COLUMNS_DEEP neurons' values to shared memory, a thread one neuron's (their loads are
- *             what takes long, and all are on their way at once), while warps that add go through this step's, a thread one value of each of its rows, in the neurons' order */
+ *   columns   a block of threads adds 32 values of each column, for COLUMNS_ROWS rows: warps that bring widen the next
+ *             COLUMNS_DEEP neurons' values to shared memory, a thread one neuron's (their loads are
+ *             what takes long, and all are on their way at once), while warps that add go through this step's, a thread
+ *               one value of each of its rows, in the neurons' order */
 #ifndef NTX_CUDA_GROUPS_H
 #define NTX_CUDA_GROUPS_H
 
 #include "cuda/many.h"
 #include "cuda/moe.h"
 
-#define COLUMNS_WARPS 4u /* that add */
-#define COLUMNS_DEEP 128u
-#define COLUMNS_LD (WARP + 4u) /* neighbouring threads write to different banks */
-#define COLUMNS_EACH 8 /* rows of a warp */
-#define COLUMNS_ROWS (COLUMNS_WARPS * COLUMNS_EACH)
+#define COLUMNS_WARPS   4u /* that add */
+#define COLUMNS_DEEP    128u
+#define COLUMNS_LD      (WARP + 4u) /* neighbouring threads write to different banks */
+#define COLUMNS_EACH    8           /* rows of a warp */
+#define COLUMNS_ROWS    (COLUMNS_WARPS * COLUMNS_EACH)
 #define COLUMNS_THREADS (COLUMNS_WARPS * WARP + COLUMNS_DEEP)
 
 KERNEL(hidden_values, struct ntx_gpu_hidden)
@@ -34,12 +37,14 @@ KERNEL(hidden_values, struct ntx_gpu_hidden)
 /* ---- columns */
 
 struct columns_memory {
-    float w[2][COLUMNS_DEEP][COLUMNS_LD] __attribute__((aligned(16)));                 /* of two steps: the one that is added, and the next */
+    float w[2][COLUMNS_DEEP][COLUMNS_LD]
+        __attribute__((aligned(16))); /* of two steps: the one that is added, and the next */
     float by[COLUMNS_WARPS][COLUMNS_EACH][WARP] __attribute__((aligned(16)));
 };
 
 /* Part b of a column as floats, of which there are n. */
-DEV void widen_part(const uint32_t type, const uint8_t *column, uint32_t b, uint32_t n, float *to /* 16-aligned [WARP] */, const int wide)
+DEV void widen_part(const uint32_t type, const uint8_t *column, uint32_t b, uint32_t n,
+                    float *to /* 16-aligned [WARP] */, const int wide)
 {
     struct unpacked u;
     uint32_t v[4];
@@ -50,7 +55,8 @@ DEV void widen_part(const uint32_t type, const uint8_t *column, uint32_t b, uint
         UNROLL
         for (uint32_t c = 0; c < 4; c++) {
             const uint32_t k = b * WARP + 4 * i + c;
-            v[c] = f_bits(rule_of(type) != NTX_RULE_FLOAT ? unpacked_value(type, &u, i, c) : float_value(type, column, k < n ? k : n - 1));
+            v[c] = f_bits(rule_of(type) != NTX_RULE_FLOAT ? unpacked_value(type, &u, i, c)
+                                                          : float_value(type, column, k < n ? k : n - 1));
         }
         store_words4(to + 4 * i, v);
     }
@@ -59,30 +65,38 @@ DEV void widen_part(const uint32_t type, const uint8_t *column, uint32_t b, uint
 DEV uint32_t columns_of(const struct ntx_gpu_columns *a) { return a->groups.n * a->groups.size; }
 
 /* A thread's neuron of a step: those behind the last are the last again, whose hidden values are 0 then. */
-DEV void columns_bring(const uint32_t type, const struct ntx_gpu_columns *a, uint32_t step, struct columns_memory *m, const int wide)
+DEV void columns_bring(const uint32_t type, const struct ntx_gpu_columns *a, uint32_t step, struct columns_memory *m,
+                       const int wide)
 {
-    const uint32_t c = TID - COLUMNS_WARPS * WARP, n = columns_of(a), i = step * COLUMNS_DEEP + c, ahead = i + 2 * COLUMNS_DEEP;
+    const uint32_t c = TID - COLUMNS_WARPS * WARP, n = columns_of(a), i = step * COLUMNS_DEEP + c,
+                   ahead = i + 2 * COLUMNS_DEEP;
     const uint8_t *w = (const uint8_t *)a->w + BZ * a->heads.w;
     if (ahead < n) /* that it comes from the second cache */
-        ask_for(w + in_group(&a->groups, neuron_at(&a->groups, ahead), a->row_bytes) + (uint64_t)BX * WARP / block_values(type) * block_size(type));
+        ask_for(w + in_group(&a->groups, neuron_at(&a->groups, ahead), a->row_bytes) +
+                (uint64_t)BX * WARP / block_values(type) * block_size(type));
     if (i < n)
-        widen_part(type, w + in_group(&a->groups, neuron_at(&a->groups, i), a->row_bytes), BX, a->n, m->w[step % 2][c], wide);
+        widen_part(type, w + in_group(&a->groups, neuron_at(&a->groups, i), a->row_bytes), BX, a->n, m->w[step % 2][c],
+                   wide);
 }
 
 /* Neuron i's hidden values of this warp's rows. */
-DEV void columns_by(const struct ntx_gpu_columns *a, uint32_t i, uint32_t first, uint32_t rows, float *by, const int each)
+DEV void columns_by(const struct ntx_gpu_columns *a, uint32_t i, uint32_t first, uint32_t rows, float *by,
+                    const int each)
 {
     const uint32_t j = i < columns_of(a) ? neuron_at(&a->groups, i) : a->groups.n_neurons;
     UNROLL
     for (int e = 0; e < each; e++) {
         const uint32_t r = TID / WARP + (uint32_t)e * COLUMNS_WARPS;
-        by[e] = r < rows && j < a->groups.n_neurons ? a->hidden[BZ * a->heads.x + (uint64_t)(first + r) * a->ld_hidden + j] : 0;
+        by[e] = r < rows && j < a->groups.n_neurons
+                    ? a->hidden[BZ * a->heads.x + (uint64_t)(first + r) * a->ld_hidden + j]
+                    : 0;
     }
 }
 
-DEV void columns_add(const struct ntx_gpu_columns *a, uint32_t step, uint32_t first, uint32_t rows, struct columns_memory *m, float *acc, const int each)
+DEV void columns_add(const struct ntx_gpu_columns *a, uint32_t step, uint32_t first, uint32_t rows,
+                     struct columns_memory *m, float *acc, const int each)
 {
-    float (*mine)[WARP] = m->by[TID / WARP], next[COLUMNS_EACH], w[4];
+    float(*mine)[WARP] = m->by[TID / WARP], next[COLUMNS_EACH], w[4];
     columns_by(a, step * COLUMNS_DEEP + TID % WARP, first, rows, next, each);
     for (uint32_t from = 0; from < COLUMNS_DEEP && step * COLUMNS_DEEP + from < columns_of(a); from += WARP) {
         UNROLL
@@ -111,12 +125,17 @@ DEV void columns_add(const struct ntx_gpu_columns *a, uint32_t step, uint32_t fi
 
 DEV void columns_sum(const uint32_t type, const struct ntx_gpu_columns *a, struct columns_memory *m, const int each)
 {
-    const uint32_t first = BY * COLUMNS_ROWS, rows = a->n_rows - first < COLUMNS_ROWS ? a->n_rows - first : COLUMNS_ROWS, k = BX * WARP + TID % WARP;
-    const int wide = block_size(type) % 16 == 0 && lie_at_16(a->w, a->heads.w | a->row_bytes | a->groups.bytes), adds = TID < COLUMNS_WARPS * WARP;
+    const uint32_t first = BY * COLUMNS_ROWS,
+                   rows = a->n_rows - first < COLUMNS_ROWS ? a->n_rows - first : COLUMNS_ROWS,
+                   k = BX * WARP + TID % WARP;
+    const int wide = block_size(type) % 16 == 0 && lie_at_16(a->w, a->heads.w | a->row_bytes | a->groups.bytes),
+              adds = TID < COLUMNS_WARPS * WARP;
     float acc[COLUMNS_EACH], *y = a->y + BZ * a->heads.y + (uint64_t)(first + TID / WARP) * a->ld_y + k;
     UNROLL
     for (int e = 0; e < each; e++)
-        acc[e] = adds && TID / WARP + (uint32_t)e * COLUMNS_WARPS < rows && k < a->n ? y[(uint64_t)e * COLUMNS_WARPS * a->ld_y] : 0;
+        acc[e] = adds && TID / WARP + (uint32_t)e * COLUMNS_WARPS < rows && k < a->n
+                     ? y[(uint64_t)e * COLUMNS_WARPS * a->ld_y]
+                     : 0;
     if (!adds)
         columns_bring(type, a, 0, m, wide);
     SYNC();
@@ -134,33 +153,35 @@ DEV void columns_sum(const uint32_t type, const struct ntx_gpu_columns *a, struc
 }
 
 /* Of few rows each warp that adds has one. */
-#define COLUMNS(rule, TYPE, ...)                                          \
-    KERNEL(columns_##TYPE##_1, struct ntx_gpu_columns)                    \
-    {                                                                     \
-        SHARED struct columns_memory m;                                   \
-        columns_sum(NTX_##TYPE, &a, &m, 1);                               \
-    }                                                                     \
-    KERNEL(columns_##TYPE##_8, struct ntx_gpu_columns)                    \
-    {                                                                     \
-        SHARED struct columns_memory m;                                   \
-        columns_sum(NTX_##TYPE, &a, &m, COLUMNS_EACH);                    \
+#define COLUMNS(rule, TYPE, ...)                                                                                       \
+    KERNEL(columns_##TYPE##_1, struct ntx_gpu_columns)                                                                 \
+    {                                                                                                                  \
+        SHARED struct columns_memory m;                                                                                \
+        columns_sum(NTX_##TYPE, &a, &m, 1);                                                                            \
+    }                                                                                                                  \
+    KERNEL(columns_##TYPE##_8, struct ntx_gpu_columns)                                                                 \
+    {                                                                                                                  \
+        SHARED struct columns_memory m;                                                                                \
+        columns_sum(NTX_##TYPE, &a, &m, COLUMNS_EACH);                                                                 \
     }
 NTX_TYPES(COLUMNS)
 
 int ntx__launch_hidden(struct ntx_gpu_stream *s, const struct ntx_gpu_hidden *p)
 {
-    RETURN_LAUNCH(s, hidden_values, (p->groups.n * p->groups.size + WIDTH_THREADS - 1) / WIDTH_THREADS, p->n_rows, 1, WIDTH_THREADS, *p);
+    RETURN_LAUNCH(s, hidden_values, (p->groups.n * p->groups.size + WIDTH_THREADS - 1) / WIDTH_THREADS, p->n_rows, 1,
+                  WIDTH_THREADS, *p);
 }
 
-#define COLUMNS_CASE(rule, TYPE, ...)                                                          \
-    case NTX_##TYPE:                                                                           \
-        if (p->n_rows <= COLUMNS_WARPS)                                                        \
-            RETURN_LAUNCH(s, columns_##TYPE##_1, wide, high, heads, COLUMNS_THREADS, *p);      \
+#define COLUMNS_CASE(rule, TYPE, ...)                                                                                  \
+    case NTX_##TYPE:                                                                                                   \
+        if (p->n_rows <= COLUMNS_WARPS)                                                                                \
+            RETURN_LAUNCH(s, columns_##TYPE##_1, wide, high, heads, COLUMNS_THREADS, *p);                              \
         RETURN_LAUNCH(s, columns_##TYPE##_8, wide, high, heads, COLUMNS_THREADS, *p);
 
 int ntx__launch_columns(struct ntx_gpu_stream *s, const struct ntx_gpu_columns *p)
 {
-    const uint32_t wide = (p->n + WARP - 1) / WARP, high = (p->n_rows + COLUMNS_ROWS - 1) / COLUMNS_ROWS, heads = p->heads.n ? p->heads.n : 1;
+    const uint32_t wide = (p->n + WARP - 1) / WARP, high = (p->n_rows + COLUMNS_ROWS - 1) / COLUMNS_ROWS,
+                   heads = p->heads.n ? p->heads.n : 1;
     switch (p->type) {
         NTX_TYPES(COLUMNS_CASE)
     default: return -EINVAL;

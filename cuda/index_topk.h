@@ -1,8 +1,10 @@
-/* index_topk.h: which positions a row attends to (computed/pass/index_topk.c): scores of all by small keys, and of them the largest. Nothing comes to the host.
+/* index_topk.h: which positions a row attends to (computed/pass/index_topk.c): scores of all by small keys, and of them
+ * the largest. Nothing comes to the host.
  *
- * Scores: a block of threads takes INDEX_POSITIONS positions of a row: 16 lanes, of which lane h % 16 has query h, times runs of positions. A product goes through its values in their
- * order, queries of a lane one after another, and lanes are joined by the fixed tree: the CPU's bits. Queries and keys of a turn lie in shared memory, rows an odd number
- * of words apart, so that lanes meet in no bank. */
+ * Scores: a block of threads takes INDEX_POSITIONS positions of a row: 16 lanes, of which lane h % 16 has query h,
+ * times runs of positions. A product goes through its values in their order, queries of a lane one after another, and
+ * lanes are joined by the fixed tree: the CPU's bits. Queries and keys of a turn lie in shared memory, rows an odd
+ * number of words apart, so that lanes meet in no bank. */
 #ifndef NTX_CUDA_INDEX_TOPK_H
 #define NTX_CUDA_INDEX_TOPK_H
 
@@ -10,8 +12,8 @@
 #include "cuda/product.h"
 #include "cuda/kv.h"
 
-#define INDEX_THREADS 128u
-#define INDEX_EACH 4u /* positions of a thread */
+#define INDEX_THREADS   128u
+#define INDEX_EACH      4u /* positions of a thread */
 #define INDEX_POSITIONS (INDEX_THREADS / 16 * INDEX_EACH)
 
 /* How many a row at pos has to choose from. */
@@ -36,7 +38,8 @@ DEV void load_index_queries(const struct ntx_gpu_index *a, const float *q, uint3
     }
 }
 
-DEV void load_index_keys(const struct ntx_gpu_index *a, uint32_t row, uint32_t first, uint32_t n, uint16_t *to, uint32_t *there)
+DEV void load_index_keys(const struct ntx_gpu_index *a, uint32_t row, uint32_t first, uint32_t n, uint16_t *to,
+                         uint32_t *there)
 {
     for (uint32_t t = TID / 16; t < INDEX_POSITIONS; t += INDEX_THREADS / 16) {
         const uint16_t *key = t < n ? key_of(a, row, first + t) : NULL;
@@ -70,7 +73,8 @@ KERNEL(index_scores, struct ntx_gpu_index)
     SHARED float q[16 * (NTX_GPU_INDEX_HEAD + 1)];
     SHARED uint16_t keys[INDEX_POSITIONS * (NTX_GPU_INDEX_HEAD + 2)];
     SHARED uint32_t there[INDEX_POSITIONS];
-    const uint32_t row = row_of_pass(&a.kv, BY), all = choices_at(a.every, a.kv.pos[row]), first = BX * INDEX_POSITIONS, lane = TID % 16, mine = TID / 16 * INDEX_EACH;
+    const uint32_t row = row_of_pass(&a.kv, BY), all = choices_at(a.every, a.kv.pos[row]), first = BX * INDEX_POSITIONS,
+                   lane = TID % 16, mine = TID / 16 * INDEX_EACH;
     float sum[INDEX_EACH] = {0};
     if (first >= all)
         return;
@@ -139,7 +143,8 @@ KERNEL_OF(BEST_THREADS, drop_holes, struct ntx_gpu_index_topk)
             a.n_topk[row] = n;
         return;
     }
-    const uint32_t share = (n + BEST_THREADS - 1) / BEST_THREADS, from = TID * share < n ? TID * share : n, to = from + share < n ? from + share : n;
+    const uint32_t share = (n + BEST_THREADS - 1) / BEST_THREADS, from = TID * share < n ? TID * share : n,
+                   to = from + share < n ? from + share : n;
     for (uint32_t i = from; i < to; i++)
         some += !is_hole_in(&a.kv, row, list[i]);
     uint32_t at = sum_before(some, each, warps);

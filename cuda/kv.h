@@ -1,5 +1,6 @@
-/* kv.h: where K and V of a position lie, and how they are stored: a head's rows of a block one after another, a row of n values as
- * F16: uint16 [n]; Q8_0: for each 32 of them an F16 scale (max|x| / 127) and int8 [32]. (The CPU has a layout of its own; nothing goes from one to the other.) */
+/* kv.h: where K and V of a position lie, and how they are stored: a head's rows of a block one after another, a row of
+ * n values as F16: uint16 [n]; Q8_0: for each 32 of them an F16 scale (max|x| / 127) and int8 [32]. (The CPU has a
+ * layout of its own; nothing goes from one to the other.) */
 #ifndef NTX_CUDA_KV_H
 #define NTX_CUDA_KV_H
 
@@ -11,7 +12,10 @@
 DEV uint32_t row_of_pass(const struct ntx_gpu_kv *kv, uint32_t i) { return kv->rows ? kv->rows[i] : i; }
 
 /* Whether some of the positions before `end` do not lie in the slots of their numbers. */
-DEV int has_path(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t end) { return kv->paths && end > kv->path_from[row]; }
+DEV int has_path(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t end)
+{
+    return kv->paths && end > kv->path_from[row];
+}
 
 DEV uint32_t slot_of(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
 {
@@ -19,9 +23,15 @@ DEV uint32_t slot_of(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
 }
 
 /* Where its session's block of a slot is noted. */
-DEV uint32_t table_slot(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot) { return kv->table_at[row] + slot / kv->block_tokens; }
+DEV uint32_t table_slot(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot)
+{
+    return kv->table_at[row] + slot / kv->block_tokens;
+}
 
-DEV uint64_t kv_row_bytes(const struct ntx_gpu_kv *kv, uint32_t n) { return kv->q8 ? (uint64_t)(n / 32) * Q8_ROW_BYTES : 2ull * n; }
+DEV uint64_t kv_row_bytes(const struct ntx_gpu_kv *kv, uint32_t n)
+{
+    return kv->q8 ? (uint64_t)(n / 32) * Q8_ROW_BYTES : 2ull * n;
+}
 
 DEV uint64_t v_row_bytes(const struct ntx_gpu_kv *kv) { return kv_row_bytes(kv, kv->v_in_k ? kv->head_k : kv->head_v); }
 
@@ -33,18 +43,26 @@ DEV uint8_t *kv_block(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot)
 /* K and V in a slot. */
 DEV uint8_t *k_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t slot)
 {
-    return kv_block(kv, row, slot) + ((uint64_t)head * kv->block_tokens + slot % kv->block_tokens) * kv_row_bytes(kv, kv->head_k);
+    return kv_block(kv, row, slot) +
+           ((uint64_t)head * kv->block_tokens + slot % kv->block_tokens) * kv_row_bytes(kv, kv->head_k);
 }
 
 DEV uint8_t *v_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t slot)
 {
     uint64_t keys = kv->v_in_k ? 0 : (uint64_t)kv->n_head_kv * kv->block_tokens * kv_row_bytes(kv, kv->head_k);
-    return kv_block(kv, row, slot) + keys + ((uint64_t)head * kv->block_tokens + slot % kv->block_tokens) * v_row_bytes(kv);
+    return kv_block(kv, row, slot) + keys +
+           ((uint64_t)head * kv->block_tokens + slot % kv->block_tokens) * v_row_bytes(kv);
 }
 
 /* Of a position. */
-DEV uint8_t *k_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos) { return k_in(kv, row, head, slot_of(kv, row, pos)); }
-DEV uint8_t *v_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos) { return v_in(kv, row, head, slot_of(kv, row, pos)); }
+DEV uint8_t *k_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
+{
+    return k_in(kv, row, head, slot_of(kv, row, pos));
+}
+DEV uint8_t *v_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
+{
+    return v_in(kv, row, head, slot_of(kv, row, pos));
+}
 
 /* K, or a key, that stands for `every` positions: by its number, in the block of the last of them. */
 DEV uint8_t *pooled_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t number, uint32_t every)
@@ -53,9 +71,15 @@ DEV uint8_t *pooled_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t numbe
     return kv_block(kv, row, slot) + slot % kv->block_tokens / every * kv_row_bytes(kv, kv->head_k);
 }
 
-DEV int is_hole_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot) { return kv->holes[table_slot(kv, row, slot)] >> (slot % kv->block_tokens) & 1; }
+DEV int is_hole_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot)
+{
+    return kv->holes[table_slot(kv, row, slot)] >> (slot % kv->block_tokens) & 1;
+}
 
-DEV int is_hole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos) { return kv->holes && is_hole_in(kv, row, slot_of(kv, row, pos)); }
+DEV int is_hole(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
+{
+    return kv->holes && is_hole_in(kv, row, slot_of(kv, row, pos));
+}
 
 /* The first position that a row at pos sees. */
 DEV uint32_t seen_from(uint32_t window, uint32_t pos) { return window && window <= pos ? pos + 1 - window : 0; }
@@ -101,8 +125,10 @@ KERNEL(move_slots, struct ntx_gpu_move)
     kv.layer_offset += BY * a.layer_bytes;
     uint64_t n = kv_row_bytes(&kv, BZ ? kv.head_v : kv.head_k) / 2;
     for (uint32_t i = 0; i < a.n; i++) {
-        const uint16_t *from = (const uint16_t *)(const void *)(BZ ? v_in(&kv, 0, BX, a.slots[2 * i]) : k_in(&kv, 0, BX, a.slots[2 * i]));
-        uint16_t *to = (uint16_t *)(void *)(BZ ? v_in(&kv, 0, BX, a.slots[2 * i + 1]) : k_in(&kv, 0, BX, a.slots[2 * i + 1]));
+        const uint16_t *from = (const uint16_t *)(const void *)(BZ ? v_in(&kv, 0, BX, a.slots[2 * i])
+                                                                   : k_in(&kv, 0, BX, a.slots[2 * i]));
+        uint16_t *to = (uint16_t *)(void *)(BZ ? v_in(&kv, 0, BX, a.slots[2 * i + 1])
+                                               : k_in(&kv, 0, BX, a.slots[2 * i + 1]));
         for (uint32_t k = TID; k < n; k += MOVE_THREADS)
             to[k] = from[k];
     }

@@ -1,4 +1,6 @@
-/* launch.h: what launches ask about their card, the functions that cuda/{many,vector,rotate,attend,prefill,dense,moe,route,best,groups,step,delta,choose,pool}.h define, and the dispatch by kernel. */
+/* launch.h: what launches ask about their card, the functions that
+ * cuda/{many,vector,rotate,attend,prefill,dense,moe,route,best,groups,step,delta,choose,pool}.h define, and the
+ * dispatch by kernel. */
 #ifndef NTX_CUDA_LAUNCH_H
 #define NTX_CUDA_LAUNCH_H
 

@@ -1,33 +1,39 @@
-/* many.h: y = W x for more rows than product.h's kernels take, on the integer matrix units, with the same order of accumulation and so the
- * same bits: integers of a block are exact in any order, and each lane's sum, and the tree over the lanes, are as there.
+/* many.h: y = W x for more rows than product.h's kernels take, on the integer matrix units, with the same order of
+ * accumulation and so the same bits: integers of a block are exact in any order, and each lane's sum, and the tree over
+ * the lanes, are as there.
  *
- * A block of threads makes MANY_OUTS outputs of MANY_ROWS rows. Lane l's blocks l, l + 16, .. are gone through before the next lane's, so a thread
- * keeps one sum of an output, and what the tree wants of lanes before it:
+ * A block of threads makes MANY_OUTS outputs of MANY_ROWS rows. Lane l's blocks l, l + 16, .. are gone through before
+ * the next lane's, so a thread keeps one sum of an output, and what the tree wants of lanes before it:
  *
  *   warps     MANY_LANES of lanes, 0 + n, 1 + n, .. for n = 0, 8, 4, 12, times MANY_QUARTERS of outputs
- *   a step    32 values of MANY_LANES neighbouring blocks: brought as bytes for the next one, by threads of their own for weights and for rows, while this one's are multiplied
+ *   a step    32 values of MANY_LANES neighbouring blocks: brought as bytes for the next one, by threads of their own
+ *             for weights and for rows, while this one's are multiplied
  *   the end   lanes n of a warp are one sum; those of the four warps are added */
 #ifndef NTX_CUDA_MANY_H
 #define NTX_CUDA_MANY_H
 
 #include "cuda/persistent.h"
 
-#define MANY_ROWS NTX_GPU_MANY
-#define MANY_OUTS 64u
-#define MANY_LANES 4u
+#define MANY_ROWS     NTX_GPU_MANY
+#define MANY_OUTS     64u
+#define MANY_LANES    4u
 #define MANY_QUARTERS 4u
-#define MANY_THREADS (WARP * MANY_LANES * MANY_QUARTERS)
-#define MANY_OUT_LD (MANY_OUTS * 8u + 8u) /* words from lane to lane: threads of neighbouring lanes write to different banks */
+#define MANY_THREADS  (WARP * MANY_LANES * MANY_QUARTERS)
+#define MANY_OUT_LD                                                                                                    \
+    (MANY_OUTS * 8u + 8u) /* words from lane to lane: threads of neighbouring lanes write to different banks */
 
-/* Of two steps: the one that is multiplied, and the next. Eight words are 32 values, words k and k + 4 of them side by side. Of simple blocks d is the scale and the minimum, of super-blocks d and dmin. */
+/* Of two steps: the one that is multiplied, and the next. Eight words are 32 values, words k and k + 4 of them side by
+ * side. Of simple blocks d is the scale and the minimum, of super-blocks d and dmin. */
 struct many_memory {
-    uint32_t x[2][MANY_LANES][MANY_ROWS * 8] __attribute__((aligned(16))), w[2][MANY_LANES][MANY_OUT_LD] __attribute__((aligned(16)));
+    uint32_t x[2][MANY_LANES][MANY_ROWS * 8] __attribute__((aligned(16))),
+        w[2][MANY_LANES][MANY_OUT_LD] __attribute__((aligned(16)));
     uint32_t scale[2][MANY_LANES][MANY_OUTS] __attribute__((aligned(8))); /* two of 16 bits */
     float d[2][MANY_LANES][MANY_OUTS][2], dx[2][MANY_LANES][MANY_ROWS];
     int32_t sum[2][MANY_LANES][MANY_ROWS];
 };
 
-/* What a super-block's minima are multiplied by: sums of 16 values s as bytes s / 16 (four words) and s % 16; written in a block's second step, read in its last. */
+/* What a super-block's minima are multiplied by: sums of 16 values s as bytes s / 16 (four words) and s % 16; written
+ * in a block's second step, read in its last. */
 struct many_minima {
     uint32_t min[2][MANY_LANES][MANY_OUTS * 4], sum[MANY_LANES][MANY_ROWS * 8]; /* of two blocks; of one */
 };
@@ -57,12 +63,16 @@ DEV void many_next(struct many_at *at, uint32_t nb, const uint32_t parts)
 /* Types whose scales are of 16 values. */
 DEV int by_sixteen(const uint32_t type)
 {
-    return type == NTX_Q2_K || type == NTX_Q3_K || type == NTX_Q6_K || type == NTX_IQ2_XS || type == NTX_IQ2_S || type == NTX_IQ1_M;
+    return type == NTX_Q2_K || type == NTX_Q3_K || type == NTX_Q6_K || type == NTX_IQ2_XS || type == NTX_IQ2_S ||
+           type == NTX_IQ1_M;
 }
 
 /* ---- 32 neighbouring values of a block as signed bytes */
 
-DEV uint32_t less_bytes(uint32_t q, uint32_t minus) { return ((q | 0x80808080u) - minus * 0x01010101u) ^ 0x80808080u; } /* of bytes below 128 */
+DEV uint32_t less_bytes(uint32_t q, uint32_t minus)
+{
+    return ((q | 0x80808080u) - minus * 0x01010101u) ^ 0x80808080u;
+} /* of bytes below 128 */
 
 DEV void scales_k(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
 {
@@ -87,8 +97,16 @@ DEV void scales_k(const uint32_t type, const uint8_t *b, uint32_t t, struct unpa
 /* Where part t's lower bits lie, and their higher ones, 32 bytes each; and which bits of those bytes they are. */
 DEV void many_k(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u, const int wide)
 {
-    const int two = type == NTX_Q2_K || type == NTX_Q3_K, six = type == NTX_Q6_K, third = type == NTX_Q3_K, fifth = type == NTX_Q5_K;
-    const uint8_t *low = b + (two ? type == NTX_Q2_K ? 16 : 32 : six ? 0 : fifth ? 48 : 16) + (two ? t / 4 * 32 : six ? t / 4 * 64 + t % 2 * 32 : t / 2 * 32);
+    const int two = type == NTX_Q2_K || type == NTX_Q3_K, six = type == NTX_Q6_K, third = type == NTX_Q3_K,
+              fifth = type == NTX_Q5_K;
+    const uint8_t *low = b +
+                         (two     ? type == NTX_Q2_K ? 16 : 32
+                          : six   ? 0
+                          : fifth ? 48
+                                  : 16) +
+                         (two   ? t / 4 * 32
+                          : six ? t / 4 * 64 + t % 2 * 32
+                                : t / 2 * 32);
     const uint8_t *high = b + (six ? 128 + t / 4 * 32 : third ? 0 : 16);
     const uint32_t at = two ? t % 4 * 2 : six ? t / 2 % 2 * 4 : t % 2 * 4, mask = two ? 0x03030303u : 0x0f0f0f0fu;
     uint32_t h[8];
@@ -186,7 +204,8 @@ DEV void store_pairs(uint32_t *to, const uint32_t *v)
 DEV int is_super(const uint32_t type) { return rule_of(type) == NTX_RULE_SUPER; }
 
 /* A thread brings 32 values of output i of the block, of lane TID % MANY_LANES. */
-DEV void bring_weights(const uint32_t type, const uint8_t *row, uint32_t b, uint32_t t, uint32_t buf, uint32_t block, struct many_memory *m, struct many_minima *mins, const int wide)
+DEV void bring_weights(const uint32_t type, const uint8_t *row, uint32_t b, uint32_t t, uint32_t buf, uint32_t block,
+                       struct many_memory *m, struct many_minima *mins, const int wide)
 {
     const uint32_t lane = TID % MANY_LANES, i = TID / MANY_LANES;
     struct unpacked u;
@@ -204,9 +223,11 @@ DEV void bring_weights(const uint32_t type, const uint8_t *row, uint32_t b, uint
 }
 
 /* And of row i of x. */
-DEV void bring_row(const uint32_t type, const uint8_t *x, uint32_t nb, uint32_t i, uint32_t b, uint32_t t, uint32_t buf, struct many_memory *m, struct many_minima *mins)
+DEV void bring_row(const uint32_t type, const uint8_t *x, uint32_t nb, uint32_t i, uint32_t b, uint32_t t, uint32_t buf,
+                   struct many_memory *m, struct many_minima *mins)
 {
-    const uint32_t lane = TID % MANY_LANES, values = is_super(type) ? 256 : 32, padded = is_super(type) ? (nb + 3) / 4 * 4 : up16(nb);
+    const uint32_t lane = TID % MANY_LANES, values = is_super(type) ? 256 : 32,
+                   padded = is_super(type) ? (nb + 3) / 4 * 4 : up16(nb);
     const uint8_t *from = x + b * values + t * 32, *dx = x + padded * values;
     uint32_t v[8];
     load_words4(from, v);
@@ -231,11 +252,16 @@ DEV void bring_row(const uint32_t type, const uint8_t *x, uint32_t nb, uint32_t 
 
 /* ---- multiplying: rows 16 i + g, + 8 and outputs 8 j + 2 q, + 1 of a warp's, for thread (g, q) of it */
 
-DEV float small_float(int32_t i) { return bits_f(0x4b400000u + (uint32_t)i) - 12582912.0f; } /* of less than 2^22: exact */
-
-DEV void many_sums(const uint32_t type, const struct many_memory *m, uint32_t buf, uint32_t i, uint32_t j, int32_t *low, int32_t *high)
+DEV float small_float(int32_t i)
 {
-    const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j, g = TID % WARP / 4, q = TID % 4;
+    return bits_f(0x4b400000u + (uint32_t)i) - 12582912.0f;
+} /* of less than 2^22: exact */
+
+DEV void many_sums(const uint32_t type, const struct many_memory *m, uint32_t buf, uint32_t i, uint32_t j, int32_t *low,
+                   int32_t *high)
+{
+    const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j, g = TID % WARP / 4,
+                   q = TID % 4;
     const uint32_t *x = m->x[buf][lane] + (16 * i + g) * 8 + 2 * q;
     uint32_t up[2], down[2], b[2];
     load_words2(x, up);
@@ -256,7 +282,8 @@ DEV void many_sums(const uint32_t type, const struct many_memory *m, uint32_t bu
 /* j of a super-block: 16 minima by sums of 16 values. */
 DEV void many_minimum(const struct many_minima *m, uint32_t block, uint32_t i, uint32_t j, int32_t *sum)
 {
-    const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j, g = TID % WARP / 4, q = TID % 4;
+    const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j, g = TID % WARP / 4,
+                   q = TID % 4;
     const uint32_t *s = m->sum[lane] + (16 * i + g) * 8 + q, b = m->min[block % 2][lane][(out + g) * 4 + q];
     int32_t high[4] = {0, 0, 0, 0}, low[4] = {0, 0, 0, 0};
     matrix_units_16(high, s[0], s[64], b);
@@ -266,9 +293,11 @@ DEV void many_minimum(const struct many_minima *m, uint32_t block, uint32_t i, u
         sum[k] = 16 * high[k] + low[k];
 }
 
-DEV void many_add(const uint32_t type, const struct many_memory *m, const struct many_minima *mins, uint32_t buf, uint32_t block, uint32_t last, uint32_t i, uint32_t j, struct many_state *s)
+DEV void many_add(const uint32_t type, const struct many_memory *m, const struct many_minima *mins, uint32_t buf,
+                  uint32_t block, uint32_t last, uint32_t i, uint32_t j, struct many_state *s)
 {
-    const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j + 2 * (TID % 4), row = 16 * i + TID % WARP / 4;
+    const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j + 2 * (TID % 4),
+                   row = 16 * i + TID % WARP / 4;
     int32_t low[4], high[4], minimum[4] = {0, 0, 0, 0};
     many_sums(type, m, buf, i, j, low, high);
     UNROLL
@@ -304,7 +333,8 @@ DEV void many_fold(struct many_state *s, uint32_t n)
 {
     UNROLL
     for (uint32_t e = 0; e < 16; e++) {
-        float *acc = &s->acc[e / 8][e / 4 % 2][e % 4], *one = &s->one[e / 8][e / 4 % 2][e % 4], *two = &s->two[e / 8][e / 4 % 2][e % 4];
+        float *acc = &s->acc[e / 8][e / 4 % 2][e % 4], *one = &s->one[e / 8][e / 4 % 2][e % 4],
+              *two = &s->two[e / 8][e / 4 % 2][e % 4];
         const float sum = *one + *acc;
         *two = n == 1 ? sum : n == 3 ? *two + sum : *two;
         *one = *acc;
@@ -314,45 +344,55 @@ DEV void many_fold(struct many_state *s, uint32_t n)
 
 /* ---- the end: lanes 0 + 2 and 1 + 3, then these */
 
-DEV void many_store(const struct ntx_gpu_product *p, uint32_t out0, uint32_t row0, uint32_t rows, uint32_t *between, struct many_state *s)
+DEV void many_store(const struct ntx_gpu_product *p, uint32_t out0, uint32_t row0, uint32_t rows, uint32_t *between,
+                    struct many_state *s)
 {
     const uint32_t lane = TID / WARP % MANY_LANES, quarter = TID / WARP / MANY_LANES;
     for (uint32_t half = 2; half; half /= 2) {
         UNROLL
         for (uint32_t e = 0; e < 16; e++)
             if (lane >= half && lane < 2 * half)
-                between[((lane - half) * 16 + e) * (MANY_QUARTERS * WARP) + quarter * WARP + TID % WARP] = f_bits(s->two[e / 8][e / 4 % 2][e % 4]);
+                between[((lane - half) * 16 + e) * (MANY_QUARTERS * WARP) + quarter * WARP + TID % WARP] = f_bits(
+                    s->two[e / 8][e / 4 % 2][e % 4]);
         SYNC();
         UNROLL
         for (uint32_t e = 0; e < 16; e++)
             if (lane < half)
-                s->two[e / 8][e / 4 % 2][e % 4] += bits_f(between[(lane * 16 + e) * (MANY_QUARTERS * WARP) + quarter * WARP + TID % WARP]);
+                s->two[e / 8][e / 4 % 2][e % 4] += bits_f(
+                    between[(lane * 16 + e) * (MANY_QUARTERS * WARP) + quarter * WARP + TID % WARP]);
         SYNC();
     }
     UNROLL
     for (uint32_t e = 0; e < 16; e++) {
-        const uint32_t r = e / 8 * 16 + TID % WARP / 4 + e % 4 / 2 * 8, i = out0 + quarter * 16 + e / 4 % 2 * 8 + 2 * (TID % 4) + e % 2, o = output_at(p, i);
+        const uint32_t r = e / 8 * 16 + TID % WARP / 4 + e % 4 / 2 * 8,
+                       i = out0 + quarter * 16 + e / 4 % 2 * 8 + 2 * (TID % 4) + e % 2, o = output_at(p, i);
         if (!lane && r < rows && is_output(p, i, o))
             p->y[BZ * p->heads.y + (uint64_t)(row0 + r) * p->ldy + o] = s->two[e / 8][e / 4 % 2][e % 4];
     }
 }
 
 /* Threads that bring weights, then those that bring rows; the others only multiply. */
-DEV void many_bring(const uint32_t type, const uint8_t *from, uint32_t nb, const struct many_at *at, uint32_t buf, uint32_t block, struct many_memory *m, struct many_minima *mins, const int wide)
+DEV void many_bring(const uint32_t type, const uint8_t *from, uint32_t nb, const struct many_at *at, uint32_t buf,
+                    uint32_t block, struct many_memory *m, struct many_minima *mins, const int wide)
 {
-    const uint32_t b = at->first + TID % MANY_LANES < nb ? at->first + TID % MANY_LANES : nb - 1; /* of what is no block nothing is used */
+    const uint32_t b = at->first + TID % MANY_LANES < nb ? at->first + TID % MANY_LANES
+                                                         : nb - 1; /* of what is no block nothing is used */
     if (TID < MANY_OUTS * MANY_LANES)
         bring_weights(type, from, b, at->t, buf, block, m, mins, wide);
     else if (TID < (MANY_OUTS + MANY_ROWS) * MANY_LANES)
         bring_row(type, from, nb, TID / MANY_LANES - MANY_OUTS, b, at->t, buf, m, mins);
 }
 
-DEV void many_rows(const uint32_t type, const struct ntx_gpu_product *p, uint32_t block, struct many_memory *m, struct many_minima *mins)
+DEV void many_rows(const uint32_t type, const struct ntx_gpu_product *p, uint32_t block, struct many_memory *m,
+                   struct many_minima *mins)
 {
-    const uint32_t tiles = (p->n_rows + MANY_ROWS - 1) / MANY_ROWS, out0 = block / tiles * MANY_OUTS, row0 = block % tiles * MANY_ROWS;
-    const uint32_t rows = p->n_rows - row0 < MANY_ROWS ? p->n_rows - row0 : MANY_ROWS, parts = is_super(type) ? 8 : 1, nb = p->n_in / (parts * 32);
+    const uint32_t tiles = (p->n_rows + MANY_ROWS - 1) / MANY_ROWS, out0 = block / tiles * MANY_OUTS,
+                   row0 = block % tiles * MANY_ROWS;
+    const uint32_t rows = p->n_rows - row0 < MANY_ROWS ? p->n_rows - row0 : MANY_ROWS, parts = is_super(type) ? 8 : 1,
+                   nb = p->n_in / (parts * 32);
     const uint32_t lane = TID / WARP % MANY_LANES;
-    const uint8_t *from = TID < MANY_OUTS * MANY_LANES ? weights_of(p, output_at(p, out0 + TID / MANY_LANES)) : x_row(p, row0 + TID / MANY_LANES - MANY_OUTS);
+    const uint8_t *from = TID < MANY_OUTS * MANY_LANES ? weights_of(p, output_at(p, out0 + TID / MANY_LANES))
+                                                       : x_row(p, row0 + TID / MANY_LANES - MANY_OUTS);
     const int wide = block_size(type) % 16 == 0 && lie_wide(type, p);
     struct many_at at = {0, 0, 0}, next = at;
     struct many_state s;
@@ -383,46 +423,44 @@ DEV void many_rows(const uint32_t type, const struct ntx_gpu_product *p, uint32_
     many_store(p, out0, row0, rows, m->w[0][0], &s);
 }
 
-#define MANY(type)                                                                \
-    KERNEL_OF(MANY_THREADS, many_##type, struct ntx_gpu_product)                  \
-    {                                                                             \
-        SHARED struct many_memory m;                                              \
-        SHARED struct many_minima mins; /* left out where there are none */       \
-        struct ntx_gpu_product p;                                                 \
-        const uint32_t block = matrix_of_block(&a, BX, &p);                       \
-        if (!take_tile(&p))                                                       \
-            return;                                                               \
-        many_rows(NTX_##type, &p, block, &m, &mins);                              \
+#define MANY(type)                                                                                                     \
+    KERNEL_OF(MANY_THREADS, many_##type, struct ntx_gpu_product)                                                       \
+    {                                                                                                                  \
+        SHARED struct many_memory m;                                                                                   \
+        SHARED struct many_minima mins; /* left out where there are none */                                            \
+        struct ntx_gpu_product p;                                                                                      \
+        const uint32_t block = matrix_of_block(&a, BX, &p);                                                            \
+        if (!take_tile(&p))                                                                                            \
+            return;                                                                                                    \
+        many_rows(NTX_##type, &p, block, &m, &mins);                                                                   \
     }
 #define MANY_FLOAT(TYPE)
-#define MANY_SIMPLE(TYPE) MANY(TYPE)
-#define MANY_HALVES(TYPE) MANY(TYPE)
-#define MANY_SUPER(TYPE) MANY(TYPE)
+#define MANY_SIMPLE(TYPE)        MANY(TYPE)
+#define MANY_HALVES(TYPE)        MANY(TYPE)
+#define MANY_SUPER(TYPE)         MANY(TYPE)
 #define MANY_OF(rule, TYPE, ...) MANY_##rule(TYPE)
 NTX_TYPES(MANY_OF)
 
 /* ---- launching */
 
-/* A launch of one class of rows: the kernel of so many, or more, takes them all. Of floats no product is exact on matrix units: eight rows a block. */
+/* A launch of one class of rows: the kernel of so many, or more, takes them all. Of floats no product is exact on
+ * matrix units: eight rows a block. */
 #define LAUNCH_MANY_FLOAT(type)
-#define LAUNCH_MANY_SIMPLE(type)                                                                   \
-    if (rows > NTX_GPU_ROWS)                                                                       \
+#define LAUNCH_MANY_SIMPLE(type)                                                                                       \
+    if (rows > NTX_GPU_ROWS)                                                                                           \
         RETURN_LAUNCH(s, many_##type, many_blocks(&a), 1, heads, MANY_THREADS, a);
 #define LAUNCH_MANY_HALVES(type) LAUNCH_MANY_SIMPLE(type)
-#define LAUNCH_MANY_SUPER(type) LAUNCH_MANY_SIMPLE(type)
-#define LAUNCH_ROWS(type, n, times)                                                                \
-    RETURN_LAUNCH(s, product_##type##_##n, count_blocks(&a, PRODUCT_THREADS(NTX_##type) / THREADS_OF_##type * OUTS_OF(NTX_##type, n)), times, heads, PRODUCT_THREADS(NTX_##type), a);
-#define PRODUCT_CASE(rule, type, ...)                                                              \
-    case NTX_##type: {                                                                             \
-        const uint32_t heads = a.chosen.n ? a.chosen.n : a.tiles.n ? a.tiles.n : a.heads.n ? a.heads.n : 1; \
-        LAUNCH_MANY_##rule(type)                                                                   \
-        if (rows == 1)                                                                             \
-            LAUNCH_ROWS(type, 1, 1)                                                                \
-        if (rows == 2)                                                                             \
-            LAUNCH_ROWS(type, 2, 1)                                                                \
-        if (rows <= 4)                                                                             \
-            LAUNCH_ROWS(type, 4, 1)                                                                \
-        LAUNCH_ROWS(type, 8, (rows + NTX_GPU_ROWS - 1) / NTX_GPU_ROWS)                             \
+#define LAUNCH_MANY_SUPER(type)  LAUNCH_MANY_SIMPLE(type)
+#define LAUNCH_ROWS(type, n, times)                                                                                    \
+    RETURN_LAUNCH(s, product_##type##_##n,                                                                             \
+                  count_blocks(&a, PRODUCT_THREADS(NTX_##type) / THREADS_OF_##type * OUTS_OF(NTX_##type, n)), times,   \
+                  heads, PRODUCT_THREADS(NTX_##type), a);
+#define PRODUCT_CASE(rule, type, ...)                                                                                  \
+    case NTX_##type: {                                                                                                 \
+        const uint32_t heads = a.chosen.n ? a.chosen.n : a.tiles.n ? a.tiles.n : a.heads.n ? a.heads.n : 1;            \
+        LAUNCH_MANY_##rule(type) if (rows == 1) LAUNCH_ROWS(type, 1, 1) if (rows == 2)                                 \
+            LAUNCH_ROWS(type, 2, 1) if (rows <= 4) LAUNCH_ROWS(type, 4, 1)                                             \
+                LAUNCH_ROWS(type, 8, (rows + NTX_GPU_ROWS - 1) / NTX_GPU_ROWS)                                         \
     }
 
 /* Blocks of all matrices, one after another. */
@@ -436,7 +474,10 @@ static uint32_t count_blocks(struct ntx_gpu_product *p, uint32_t outputs_of_bloc
     return blocks;
 }
 
-static uint32_t many_tiles(uint32_t n_out, uint32_t n_rows) { return (n_out + MANY_OUTS - 1) / MANY_OUTS * ((n_rows + MANY_ROWS - 1) / MANY_ROWS); }
+static uint32_t many_tiles(uint32_t n_out, uint32_t n_rows)
+{
+    return (n_out + MANY_OUTS - 1) / MANY_OUTS * ((n_rows + MANY_ROWS - 1) / MANY_ROWS);
+}
 
 static uint32_t many_blocks(struct ntx_gpu_product *p)
 {
@@ -456,10 +497,11 @@ static uint32_t most_rows(const struct ntx_gpu_product *p)
     return most;
 }
 
-/* Where a card's blocks have room, and a multiprocessor has 256 times 1,024 weights or more: by bench/slots.py a persistent block brings its book for what it saves on 150, and not in the model is what it waits for
- * until then. */
+/* Where a card's blocks have room, and a multiprocessor has 256 times 1,024 weights or more: by bench/slots.py a
+ * persistent block brings its book for what it saves on 150, and not in the model is what it waits for until then. */
 #define PERSISTENT_LEAST (256u * 1024u)
-#define PERSISTENT_CASE(TYPE) case NTX_##TYPE: return card.shared >= PERSISTENT_BYTES(TYPE, 1);
+#define PERSISTENT_CASE(TYPE)                                                                                          \
+    case NTX_##TYPE: return card.shared >= PERSISTENT_BYTES(TYPE, 1);
 
 static bool is_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
@@ -467,25 +509,26 @@ static bool is_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product
     uint64_t outputs = p->n_out;
     for (uint32_t i = 0; i < p->n_others; i++)
         outputs += p->others[i].n_out;
-    if (most_rows(p) > 2 || p->heads.n || p->tiles.n || outputs * p->n_in * (p->chosen.n ? p->chosen.n : 1) < (uint64_t)PERSISTENT_LEAST * card.processors)
+    if (most_rows(p) > 2 || p->heads.n || p->tiles.n ||
+        outputs * p->n_in * (p->chosen.n ? p->chosen.n : 1) < (uint64_t)PERSISTENT_LEAST * card.processors)
         return false;
     switch (p->type) {
         PERSISTENT_CASE(IQ1_S)
         PERSISTENT_CASE(IQ1_M)
-    default:
-        return false;
+    default: return false;
     }
 }
 
-#define LAUNCH_PERSISTENT(TYPE, rows)                                                                        \
-    static int launch_persistent_##TYPE##_##rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)  \
-    {                                                                                                        \
-        struct ntx_gpu_product a = *p;                                                                       \
-        const int rc = ALLOW_SHARED(s, persistent_##TYPE##_##rows, PERSISTENT_BYTES(TYPE, rows));            \
-        if (rc)                                                                                              \
-            return rc;                                                                                       \
-        count_blocks(&a, OUTS_OF(NTX_##TYPE, rows));                                                         \
-        RETURN_LAUNCH_WITH(s, persistent_##TYPE##_##rows, ntx__card(s).processors, 1, 1, PERSISTENT_THREADS, PERSISTENT_BYTES(TYPE, rows), a); \
+#define LAUNCH_PERSISTENT(TYPE, rows)                                                                                  \
+    static int launch_persistent_##TYPE##_##rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)            \
+    {                                                                                                                  \
+        struct ntx_gpu_product a = *p;                                                                                 \
+        const int rc = ALLOW_SHARED(s, persistent_##TYPE##_##rows, PERSISTENT_BYTES(TYPE, rows));                      \
+        if (rc)                                                                                                        \
+            return rc;                                                                                                 \
+        count_blocks(&a, OUTS_OF(NTX_##TYPE, rows));                                                                   \
+        RETURN_LAUNCH_WITH(s, persistent_##TYPE##_##rows, ntx__card(s).processors, 1, 1, PERSISTENT_THREADS,           \
+                           PERSISTENT_BYTES(TYPE, rows), a);                                                           \
     }
 LAUNCH_PERSISTENT(IQ1_S, 1)
 LAUNCH_PERSISTENT(IQ1_S, 2)
@@ -505,8 +548,7 @@ static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *
     const uint32_t rows = most_rows(p);
     switch (p->type) {
         NTX_TYPES(PRODUCT_CASE)
-    default:
-        return -EINVAL;
+    default: return -EINVAL;
     }
 }
 
@@ -516,7 +558,8 @@ int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *
 {
     if (p->chosen.n && (!p->chosen.each || most_rows(p) != 1 || p->groups.size || p->heads.n))
         return -EINVAL;
-    if (p->tiles.n && (p->chosen.n || p->groups.size || p->heads.n || most_rows(p) > (is_float(p->type) ? NTX_GPU_ROWS : NTX_GPU_MANY)))
+    if (p->tiles.n && (p->chosen.n || p->groups.size || p->heads.n ||
+                       most_rows(p) > (is_float(p->type) ? NTX_GPU_ROWS : NTX_GPU_MANY)))
         return -EINVAL;
     if (p->n_others && (p->n_others >= NTX_GPU_TOGETHER || p->groups.size || p->heads.n))
         return -EINVAL;

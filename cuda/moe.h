@@ -22,10 +22,11 @@ KERNEL(gather_rows, struct ntx_gpu_gather)
         return;
     if (a.weight)
         ((float *)(void *)((uint8_t *)a.to + BY * a.to_stride))[k] =
-            ((const float *)(const void *)((const uint8_t *)a.from + a.rows[BY] * a.from_stride))[k] * share_of_choice(&a, BY);
+            ((const float *)(const void *)((const uint8_t *)a.from + a.rows[BY] * a.from_stride))[k] *
+            share_of_choice(&a, BY);
     else
-        ((uint32_t *)(void *)((uint8_t *)a.to + BY * a.to_stride))[k] =
-            ((const uint32_t *)(const void *)((const uint8_t *)a.from + (a.rows ? a.rows[BY] : BY) * a.from_stride))[k];
+        ((uint32_t *)(void *)((uint8_t *)a.to + BY * a.to_stride))[k] = ((
+            const uint32_t *)(const void *)((const uint8_t *)a.from + (a.rows ? a.rows[BY] : BY) * a.from_stride))[k];
 }
 
 /* As computed/pass/moe.c has it: the product is rounded before it is added, and choices are added in their order. */
@@ -51,7 +52,8 @@ int ntx__launch_gather(struct ntx_gpu_stream *s, const struct ntx_gpu_gather *p)
 {
     if (p->bytes % 4 || p->from_stride % 4 || p->to_stride % 4)
         return -EINVAL;
-    RETURN_LAUNCH(s, gather_rows, (uint32_t)((p->bytes / 4 + WIDTH_THREADS - 1) / WIDTH_THREADS), p->n_rows, 1, WIDTH_THREADS, *p);
+    RETURN_LAUNCH(s, gather_rows, (uint32_t)((p->bytes / 4 + WIDTH_THREADS - 1) / WIDTH_THREADS), p->n_rows, 1,
+                  WIDTH_THREADS, *p);
 }
 
 int ntx__launch_combine(struct ntx_gpu_stream *s, const struct ntx_gpu_combine *p)

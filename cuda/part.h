@@ -1,26 +1,31 @@
 /* part.h: integer products of weights and activations, by parts: what one thread does between two floating-point steps.
  *
- * Simple blocks (32 values) are one part. A super-block (256 values) is eight, t = 0..7; a part is cut so that its thread reads each
- * byte of the quants once, so it does not hold neighbouring values. Sums of parts are exact, so their order is of no matter.
+ * Simple blocks (32 values) are one part. A super-block (256 values) is eight, t = 0..7; a part is cut so that its
+ * thread reads each byte of the quants once, so it does not hold neighbouring values. Sums of parts are exact, so their
+ * order is of no matter.
  *
- * A type without a way of its own here goes by model/unpack.h. Blocks lie in shared memory as in their row (fetch.h), 2-aligned only, those of MXFP4 not even that, so words are read as aligned pairs
- * and shifted together; that touches up to 3 bytes before the word's first byte and up to 4 behind. */
+ * A type without a way of its own here goes by model/unpack.h. Blocks lie in shared memory as in their row (fetch.h),
+ * 2-aligned only, those of MXFP4 not even that, so words are read as aligned pairs and shifted together; that touches
+ * up to 3 bytes before the word's first byte and up to 4 behind. */
 #ifndef NTX_CUDA_PART_H
 #define NTX_CUDA_PART_H
 
 #include "cuda/dialect.h"
 
-#define NTX_UNPACK DEV
+#define NTX_UNPACK       DEV
 #define NTX_UNPACK_TABLE DEVICE_TABLE
-#define NTX_UNPACK_HALF widen_half
+#define NTX_UNPACK_HALF  widen_half
 #include "model/unpack.h"
 
-struct part { /* of a super-block: sums over its values */
+struct part {  /* of a super-block: sums over its values */
     int32_t i; /* scale * q * x */
     int32_t j; /* min * x */
 };
 
-DEV uint32_t half_at(const uint8_t *p) { return *(const uint16_t *)(const void *)p; } /* 2-aligned, as all blocks are but MXFP4's */
+DEV uint32_t half_at(const uint8_t *p)
+{
+    return *(const uint16_t *)(const void *)p;
+} /* 2-aligned, as all blocks are but MXFP4's */
 
 /* Floats are 4-aligned, but in groups of neurons, where they may lie behind blocks. */
 DEV uint32_t float_bits_at(const uint8_t *p)
@@ -47,7 +52,8 @@ DEV uint64_t in_group(const struct ntx_gpu_groups *g, uint32_t neuron, uint64_t 
 /* How far from a word's first byte p is, in shared memory: the same for all blocks of a thread (fetch.h). */
 DEV uint32_t off_word(const uint8_t *p) { return (uint32_t)(shared_address(p) & 3); }
 
-/* n words from p in shared memory; off: off_word(p), or 4 n more. sparing: threads whose last word lies in one do not ask for what is behind it, where they would be in each other's way. */
+/* n words from p in shared memory; off: off_word(p), or 4 n more. sparing: threads whose last word lies in one do not
+ * ask for what is behind it, where they would be in each other's way. */
 DEV void words_at(const uint8_t *p, uint32_t off, uint32_t *v, const int n, const int sparing)
 {
     off &= 3;
@@ -119,18 +125,25 @@ DEV void nibbles(const uint8_t *p, uint32_t off, uint32_t qh, uint32_t *q)
     }
 }
 
-/* Four nibbles (the lower half of w) as the signed bytes that they stand for: of the first eight values, of the others, then that which bit 3 says. */
+/* Four nibbles (the lower half of w) as the signed bytes that they stand for: of the first eight values, of the others,
+ * then that which bit 3 says. */
 struct lookup {
     uint32_t word[4];
 };
-#define LOOKUP_BYTES(a, b, c, d) ((uint32_t)(uint8_t)(a) | (uint32_t)(uint8_t)(b) << 8 | (uint32_t)(uint8_t)(c) << 16 | (uint32_t)(uint8_t)(d) << 24)
-#define LOOKUP_WORDS_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) \
-    {{LOOKUP_BYTES(a, b, c, d), LOOKUP_BYTES(e, f, g, h), LOOKUP_BYTES(i, j, k, l), LOOKUP_BYTES(m, n, o, p)}}
+#define LOOKUP_BYTES(a, b, c, d)                                                                                       \
+    ((uint32_t)(uint8_t)(a) | (uint32_t)(uint8_t)(b) << 8 | (uint32_t)(uint8_t)(c) << 16 | (uint32_t)(uint8_t)(d) << 24)
+#define LOOKUP_WORDS_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                  \
+    {                                                                                                                  \
+        {                                                                                                              \
+            LOOKUP_BYTES(a, b, c, d), LOOKUP_BYTES(e, f, g, h), LOOKUP_BYTES(i, j, k, l), LOOKUP_BYTES(m, n, o, p)     \
+        }                                                                                                              \
+    }
 #define LOOKUP_WORDS(...) LOOKUP_WORDS_(__VA_ARGS__)
 
 DEV uint32_t looked_up(struct lookup l, uint32_t w)
 {
-    return pick_bytes(pick_bytes(l.word[0], l.word[1], w), pick_bytes(l.word[2], l.word[3], w), 0x3210u | (w >> 1 & 0x4444u));
+    return pick_bytes(pick_bytes(l.word[0], l.word[1], w), pick_bytes(l.word[2], l.word[3], w),
+                      0x3210u | (w >> 1 & 0x4444u));
 }
 
 /* 16 bytes of nibbles. */
@@ -140,7 +153,8 @@ DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t off, uint32_
     words_at(p, off, w, 4, 0);
     UNROLL
     for (int i = 0; i < 4; i++) {
-        uint32_t first = looked_up(l, w[i]), second = looked_up(l, w[i] >> 16); /* of two bytes each, low and high nibbles in turn */
+        uint32_t first = looked_up(l, w[i]),
+                 second = looked_up(l, w[i] >> 16); /* of two bytes each, low and high nibbles in turn */
         q[i] = pick_bytes(first, second, 0x6420u);
         q[i + 4] = pick_bytes(first, second, 0x7531u);
     }
@@ -149,9 +163,12 @@ DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t off, uint32_
 /* ---- any type, from its unpacking */
 
 #define PLAIN_CASE_FLOAT(TYPE, type)
-#define PLAIN_CASE_SIMPLE(TYPE, type) case NTX_##TYPE: ntx_unpack_##type(b, t, p); break;
-#define PLAIN_CASE_HALVES(TYPE, type) PLAIN_CASE_SIMPLE(TYPE, type)
-#define PLAIN_CASE_SUPER(TYPE, type) PLAIN_CASE_SIMPLE(TYPE, type)
+#define PLAIN_CASE_SIMPLE(TYPE, type)                                                                                  \
+    case NTX_##TYPE:                                                                                                   \
+        ntx_unpack_##type(b, t, p);                                                                                    \
+        break;
+#define PLAIN_CASE_HALVES(TYPE, type)     PLAIN_CASE_SIMPLE(TYPE, type)
+#define PLAIN_CASE_SUPER(TYPE, type)      PLAIN_CASE_SIMPLE(TYPE, type)
 #define PLAIN_CASE(rule, TYPE, type, ...) PLAIN_CASE_##rule(TYPE, type)
 
 DEV void plain_part(const uint32_t type, const uint8_t *b, uint32_t t, struct ntx_part *p)
@@ -171,7 +188,8 @@ DEV void plain_words(const struct ntx_part *p, uint32_t *q)
 
 struct unpacked {
     uint32_t q[8];                   /* 32 values as bytes */
-    int32_t scale[4], minus, min[2]; /* of its runs; taken off each value; of two runs of 16. IQ1: min[0], what is added to each value, of all or of each eight (codes.h) */
+    int32_t scale[4], minus, min[2]; /* of its runs; taken off each value; of two runs of 16. IQ1: min[0], what is added
+                                        to each value, of all or of each eight (codes.h) */
     float d, dmin;
 };
 
@@ -181,11 +199,11 @@ struct unpacked {
 
 DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_MXFP4 ? ntx_e8m0_float(*b) : f16_at(b); }
 
-#define LOOKUP_CASE(TYPE, type, scale, raise)                                             \
-    case NTX_##TYPE: {                                                                    \
-        const struct lookup l = LOOKUP_WORDS(NTX_VALUES_##type);                          \
-        lookup_nibbles(l, b + sizeof(struct ntx_block_##type) - 16, off + sizeof(struct ntx_block_##type), q); \
-        break;                                                                            \
+#define LOOKUP_CASE(TYPE, type, scale, raise)                                                                          \
+    case NTX_##TYPE: {                                                                                                 \
+        const struct lookup l = LOOKUP_WORDS(NTX_VALUES_##type);                                                       \
+        lookup_nibbles(l, b + sizeof(struct ntx_block_##type) - 16, off + sizeof(struct ntx_block_##type), q);         \
+        break;                                                                                                         \
     }
 
 /* off: off_word(b). */
@@ -199,12 +217,15 @@ DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t off, uint
     case NTX_Q5_1: nibbles(b + 8, off, half_at(b + 4) | half_at(b + 6) << 16, q); break;
     case NTX_Q8_0: words_at(b + 2, off + 2, q, 8, 0); break;
     case NTX_Q1_0: words_q1_0(b, off, t, q); break;
-    case NTX_Q2_0: words_q2_0(b, off, t, q); break;
-    NTX_LOOKUPS(LOOKUP_CASE)
+    case NTX_Q2_0:
+        words_q2_0(b, off, t, q);
+        break;
+        NTX_LOOKUPS(LOOKUP_CASE)
     default: break;
     }
 }
 
+/* clang-format off */
 #define SIZE_CASE_FLOAT(TYPE, type, values, bytes) case NTX_##TYPE: return bytes;
 #define SIZE_CASE_SIMPLE(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
 #define SIZE_CASE_HALVES(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
@@ -213,31 +234,64 @@ DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t off, uint
 #define VALUES_CASE(rule, TYPE, type, values, ...) case NTX_##TYPE: return values;
 #define MIN_CASE(rule, TYPE, type, values, scale, min) case NTX_##TYPE: return NTX_HAS_##min;
 #define RULE_CASE(rule, TYPE, ...) case NTX_##TYPE: return NTX_RULE_##rule;
+/* clang-format on */
 
-DEV uint32_t block_size(const uint32_t type) { switch (type) { NTX_TYPES(SIZE_CASE) default: return 1; } }
-DEV uint32_t block_values(const uint32_t type) { switch (type) { NTX_TYPES(VALUES_CASE) default: return 1; } }
-DEV uint32_t rule_of(const uint32_t type) { switch (type) { NTX_TYPES(RULE_CASE) default: return NTX_RULE_FLOAT; } }
-DEV int has_min(const uint32_t type) { switch (type) { NTX_TYPES(MIN_CASE) default: return 0; } }
+DEV uint32_t block_size(const uint32_t type)
+{
+    switch (type) {
+        NTX_TYPES(SIZE_CASE) default : return 1;
+    }
+}
+DEV uint32_t block_values(const uint32_t type)
+{
+    switch (type) {
+        NTX_TYPES(VALUES_CASE) default : return 1;
+    }
+}
+DEV uint32_t rule_of(const uint32_t type)
+{
+    switch (type) {
+        NTX_TYPES(RULE_CASE) default : return NTX_RULE_FLOAT;
+    }
+}
+DEV int has_min(const uint32_t type)
+{
+    switch (type) {
+        NTX_TYPES(MIN_CASE) default : return 0;
+    }
+}
 
 /* ---- super-blocks. A part's weights are unpacked once and multiplied by each row's x. */
 
 /* Where a super-block's d lies; dmin, in the types that have it, lies 2 behind. */
 DEV uint32_t super_d(const uint32_t type)
 {
-    return type == NTX_Q2_K ? 80 : type == NTX_Q3_K ? 108 : type == NTX_Q6_K ? 208 : type == NTX_TQ1_0 ? 52 : type == NTX_TQ2_0 ? 64 : 0;
+    return type == NTX_Q2_K    ? 80
+           : type == NTX_Q3_K  ? 108
+           : type == NTX_Q6_K  ? 208
+           : type == NTX_TQ1_0 ? 52
+           : type == NTX_TQ2_0 ? 64
+                               : 0;
 }
 
 /* What model/quant.h's table calls its scale. */
-#define SCALE_half(b) f16_at(b)
+#define SCALE_half(b)    f16_at(b)
 #define SCALE_quarter(b) (f16_at(b) * 0.25f)
-#define SCALE_eighth(b) (f16_at(b) * 0.125f)
-#define SCALE_spread(b) (widen_half(ntx__spread_half((b) + 48)) * 0.125f)
+#define SCALE_eighth(b)  (f16_at(b) * 0.125f)
+#define SCALE_spread(b)  (widen_half(ntx__spread_half((b) + 48)) * 0.125f)
 #define SCALE_CASE_FLOAT(TYPE, scale)
 #define SCALE_CASE_SIMPLE(TYPE, scale)
 #define SCALE_CASE_HALVES(TYPE, scale)
-#define SCALE_CASE_SUPER(TYPE, scale) case NTX_##TYPE: return SCALE_##scale(b + super_d(type_));
+#define SCALE_CASE_SUPER(TYPE, scale)                                                                                  \
+    case NTX_##TYPE:                                                                                                   \
+        return SCALE_##scale(b + super_d(type_));
 #define SCALE_CASE(rule, TYPE, type, values, scale, ...) SCALE_CASE_##rule(TYPE, scale)
-DEV float super_scale(const uint32_t type_, const uint8_t *b) { switch (type_) { NTX_TYPES(SCALE_CASE) default: return 0; } }
+DEV float super_scale(const uint32_t type_, const uint8_t *b)
+{
+    switch (type_) {
+        NTX_TYPES(SCALE_CASE) default : return 0;
+    }
+}
 
 /* Six-bit scale and minimum g (0..7) of Q4_K and Q5_K out of twelve bytes, or out of the three words that they are. */
 DEV int32_t scale_k(const uint8_t *s, uint32_t g) { return g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4; }
@@ -255,7 +309,8 @@ DEV int32_t min_of_words(const uint32_t *w, uint32_t g)
     return (int32_t)(g < 4 ? w[1] >> by & 63 : (w[2] >> by >> 4 & 15) | (w[1] >> by >> 6 & 3) << 4);
 }
 
-/* Q4_K, Q5_K: 16 bytes hold 16 values of sub-block 2 (t / 2) in their low nibbles and 16 of the next in the high ones. The head is 16 bytes, too. */
+/* Q4_K, Q5_K: 16 bytes hold 16 values of sub-block 2 (t / 2) in their low nibbles and 16 of the next in the high ones.
+ * The head is 16 bytes, too. */
 DEV void unpack_45(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
 {
     const uint8_t *qs = b + (type == NTX_Q4_K ? 16 : 48) + 16 * t;
@@ -349,7 +404,8 @@ DEV void words_iq4_xs(const uint8_t *b, uint32_t off, uint32_t t, struct unpacke
 }
 
 /* 32 neighbouring values. book: of the type (codes.h). */
-DEV void unpack_codes(const uint32_t type, const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
+DEV void unpack_codes(const uint32_t type, const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t,
+                      struct unpacked *u)
 {
     switch (type) {
     case NTX_IQ4_XS: words_iq4_xs(b, off, t, u); break;
@@ -365,12 +421,14 @@ DEV void unpack_codes(const uint32_t type, const struct codebook *codebook, cons
     }
 }
 
-DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
+DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x,
+                           const int16_t *s16)
 {
     if (type == NTX_IQ1_S || type == NTX_IQ1_M)
         return type == NTX_IQ1_S ? part_iq1_s(u, x + 8 * t) : part_iq1_m(u, x + 8 * t);
     if (type == NTX_TQ1_0)
-        return (struct part){dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4) - (s16[2 * t] + s16[2 * t + 1]), 0};
+        return (struct part){
+            dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4) - (s16[2 * t] + s16[2 * t + 1]), 0};
     if (type == NTX_IQ2_XXS || type == NTX_IQ3_XXS || type == NTX_IQ3_S || type == NTX_IQ4_XS)
         return (struct part){u->scale[0] * (dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4)), 0};
     return (struct part){u->scale[0] * dot_four(u->q, x + 8 * t) + u->scale[1] * dot_four(u->q + 4, x + 8 * t + 4), 0};
@@ -379,7 +437,8 @@ DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32
 DEV int is_codes(const uint32_t type) { return type != NTX_TQ2_0 && !(type >= NTX_Q2_K && type <= NTX_Q6_K); }
 
 /* off: off_word(b); wide: blocks lie 16-aligned, which those of 16 n bytes may. */
-DEV void unpack_part(const uint32_t type, const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
+DEV void unpack_part(const uint32_t type, const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t,
+                     struct unpacked *u, const int wide)
 {
     if (is_codes(type))
         unpack_codes(type, codebook, b, off, t, u);
@@ -391,7 +450,8 @@ DEV void unpack_part(const uint32_t type, const struct codebook *codebook, const
         unpack_23(type, b, off, t, u);
 }
 
-DEV struct part multiply_part(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x, const int16_t *s16)
+DEV struct part multiply_part(const uint32_t type, const struct unpacked *u, uint32_t t, const uint32_t *x,
+                              const int16_t *s16)
 {
     if (is_codes(type))
         return part_codes(type, u, t, x, s16);

@@ -1,16 +1,20 @@
-/* persistent.h: IQ1 by one row of x, or two, where there is much to multiply: a block a multiprocessor brings a book of 32 copies once (codes.h), so that no thread waits for another's bank, and its warps go through
- * the outputs of all matrices of the launch, four at a time (two by two rows). In product.h's blocks a book has one copy, and there is more waiting for its banks than for anything else.
+/* persistent.h: IQ1 by one row of x, or two, where there is much to multiply: a block a multiprocessor brings a book of
+ * 32 copies once (codes.h), so that no thread waits for another's bank, and its warps go through the outputs of all
+ * matrices of the launch, four at a time (two by two rows). In product.h's blocks a book has one copy, and there is
+ * more waiting for its banks than for anything else.
  *
- *   shared memory   book | rings of warp 0 | of warp 1 | ...     128 KiB and 54 (IQ1_S) or 60 (IQ1_M): cards of 9.0 and 10.0 have them */
+ *   shared memory   book | rings of warp 0 | of warp 1 | ... 128 KiB and 54 (IQ1_S) or 60 (IQ1_M): cards of 9.0 and
+ *                   10.0 have them */
 #ifndef NTX_CUDA_PERSISTENT_H
 #define NTX_CUDA_PERSISTENT_H
 
 #include "cuda/product.h"
 
-#define PERSISTENT_THREADS 512u
-#define PERSISTENT_COPIES 32u
+#define PERSISTENT_THREADS    512u
+#define PERSISTENT_COPIES     32u
 #define PERSISTENT_BOOK(type) (4u * (TABLE_OF(type) * PERSISTENT_COPIES + 2 * BOOK_BYTES))
-#define PERSISTENT_BYTES(TYPE, rows) (PERSISTENT_BOOK(NTX_##TYPE) + PERSISTENT_THREADS / WARP * OUTS_OF(NTX_##TYPE, rows) * RING_##TYPE)
+#define PERSISTENT_BYTES(TYPE, rows)                                                                                   \
+    (PERSISTENT_BOOK(NTX_##TYPE) + PERSISTENT_THREADS / WARP * OUTS_OF(NTX_##TYPE, rows) * RING_##TYPE)
 
 /* Shares of warps in the matrices that a launch names, and each choice has as many. */
 DEV uint32_t persistent_shares(const struct ntx_gpu_product *a, uint32_t outs)
@@ -20,14 +24,16 @@ DEV uint32_t persistent_shares(const struct ntx_gpu_product *a, uint32_t outs)
 }
 
 /* The outputs of share i: from which on, of p. */
-DEV uint32_t take_share(const struct ntx_gpu_product *a, uint32_t i, uint32_t each, uint32_t outs, struct ntx_gpu_product *p)
+DEV uint32_t take_share(const struct ntx_gpu_product *a, uint32_t i, uint32_t each, uint32_t outs,
+                        struct ntx_gpu_product *p)
 {
     const uint32_t share = matrix_of_block(a, i % each, p);
     take_choice(p, i / each);
     return share * outs;
 }
 
-/* That the memory is not idle until the book has come: up to 1 KiB of each output's row, a line of it by each thread of the warp. */
+/* That the memory is not idle until the book has come: up to 1 KiB of each output's row, a line of it by each thread of
+ * the warp. */
 DEV void ask_for_share(const struct ntx_gpu_product *a, uint32_t i, uint32_t each, uint32_t outs)
 {
     struct ntx_gpu_product p;
@@ -36,9 +42,11 @@ DEV void ask_for_share(const struct ntx_gpu_product *a, uint32_t i, uint32_t eac
         ask_for(weights_of(&p, output_at(&p, first + TID % WARP / 8 % outs)) + line);
 }
 
-DEV void product_persistent(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *a, uint8_t *shared)
+DEV void product_persistent(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *a,
+                            uint8_t *shared)
 {
-    const uint32_t each = persistent_shares(a, (uint32_t)outs), n = each * (a->chosen.n ? a->chosen.n : 1), mine = TID / WARP * BLOCKS + BX; /* so that blocks have as many as one another */
+    const uint32_t each = persistent_shares(a, (uint32_t)outs), n = each * (a->chosen.n ? a->chosen.n : 1),
+                   mine = TID / WARP * BLOCKS + BX; /* so that blocks have as many as one another */
     if (mine < n)
         ask_for_share(a, mine, each, (uint32_t)outs);
     const struct codebook codebook = bring_codebook(type, PERSISTENT_COPIES, (uint32_t *)(void *)shared);
@@ -50,11 +58,11 @@ DEV void product_persistent(const uint32_t type, const int rows, const int outs,
     }
 }
 
-#define PERSISTENT(type, rows)                                                            \
-    KERNEL_OF(PERSISTENT_THREADS, persistent_##type##_##rows, struct ntx_gpu_product)      \
-    {                                                                                     \
-        SHARED_OF_LAUNCH(shared);                                                         \
-        product_persistent(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &a, shared);      \
+#define PERSISTENT(type, rows)                                                                                         \
+    KERNEL_OF(PERSISTENT_THREADS, persistent_##type##_##rows, struct ntx_gpu_product)                                  \
+    {                                                                                                                  \
+        SHARED_OF_LAUNCH(shared);                                                                                      \
+        product_persistent(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &a, shared);                                   \
     }
 PERSISTENT(IQ1_S, 1)
 PERSISTENT(IQ1_S, 2)

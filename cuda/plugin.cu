@@ -1,6 +1,6 @@
-/* plugin.cu: the table of ntx_cuda.h over the CUDA runtime. Every call is checked; its failure is kept in words. The first
- * error of a kernel shows at the next call: CUDA tells it to whatever comes after. cuBLAS is opened when first needed,
- * so that the plug-in loads where only the driver is installed. */
+/* plugin.cu: the table of ntx_cuda.h over the CUDA runtime. Every call is checked; its failure is kept in words. The
+ * first error of a kernel shows at the next call: CUDA tells it to whatever comes after. cuBLAS is opened when first
+ * needed, so that the plug-in loads where only the driver is installed. */
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -23,8 +23,9 @@ struct blas {
     cublasStatus_t (*destroy)(cublasHandle_t);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
-    cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, const void *, cudaDataType,
-                           int, const void *, cudaDataType, int, const void *, void *, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
+    cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
+                           const void *, cudaDataType, int, const void *, cudaDataType, int, const void *, void *,
+                           cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
 };
 
 struct ntx_gpu {
@@ -55,38 +56,29 @@ static int fail(struct ntx_gpu *g, cudaError_t e, const char *what)
     if (e == cudaSuccess)
         return 0;
     if (e == cudaErrorMemoryAllocation && cudaMemGetInfo(&free_bytes, &total) == cudaSuccess)
-        snprintf(g->error, sizeof g->error, "%s: %s: %zu bytes of %zu are free", what, cudaGetErrorString(e), free_bytes, total);
+        snprintf(g->error, sizeof g->error, "%s: %s: %zu bytes of %zu are free", what, cudaGetErrorString(e),
+                 free_bytes, total);
     else
         snprintf(g->error, sizeof g->error, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
-    cudaGetLastError(); /* a failed allocation is no lost device: the next call starts clean; a lost one fails again by itself */
+    cudaGetLastError(); /* a failed allocation is no lost device: the next call starts clean; a lost one fails again by
+                           itself */
     return e == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
-cudaStream_t ntx__native(struct ntx_gpu_stream *s)
-{
-    return s->native;
-}
+cudaStream_t ntx__native(struct ntx_gpu_stream *s) { return s->native; }
 
-struct ntx_card ntx__card(const struct ntx_gpu_stream *s)
-{
-    return s->g->card;
-}
+struct ntx_card ntx__card(const struct ntx_gpu_stream *s) { return s->g->card; }
 
 int ntx__allow_shared(struct ntx_gpu_stream *s, const void *kernel, const char *name, uint32_t bytes)
 {
     return fail(s->g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), name);
 }
 
-int ntx__launched(struct ntx_gpu_stream *s, const char *kernel)
-{
-    return fail(s->g, cudaGetLastError(), kernel);
-}
+int ntx__launched(struct ntx_gpu_stream *s, const char *kernel) { return fail(s->g, cudaGetLastError(), kernel); }
 
-/* The caller's thread may be another than the last one. So each call that is about the device, and not about a stream of it, begins with this. */
-static int bind(struct ntx_gpu *g)
-{
-    return fail(g, cudaSetDevice(g->ordinal), "cannot take the device");
-}
+/* The caller's thread may be another than the last one. So each call that is about the device, and not about a stream
+ * of it, begins with this. */
+static int bind(struct ntx_gpu *g) { return fail(g, cudaSetDevice(g->ordinal), "cannot take the device"); }
 
 /* ---- cuBLAS: opened with the device, so that the memory that it takes is gone when what is free is counted */
 
@@ -97,8 +89,11 @@ static int find_symbols(struct ntx_gpu *g)
         const char *name;
         void *to;
     } all[] = {
-        {"cublasCreate_v2", &b->create}, {"cublasDestroy_v2", &b->destroy}, {"cublasSetStream_v2", &b->set_stream},
-        {"cublasSetWorkspace_v2", &b->set_workspace}, {"cublasGemmEx", &b->gemm},
+        {"cublasCreate_v2", &b->create},
+        {"cublasDestroy_v2", &b->destroy},
+        {"cublasSetStream_v2", &b->set_stream},
+        {"cublasSetWorkspace_v2", &b->set_workspace},
+        {"cublasGemmEx", &b->gemm},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!(*(void **)all[i].to = dlsym(b->library, all[i].name))) {
@@ -147,7 +142,8 @@ static int no_device(char *why, size_t n, cudaError_t e)
     if (!driver)
         snprintf(why, n, "no NVIDIA driver is installed");
     else if (driver / 1000 < runtime / 1000)
-        snprintf(why, n, "the NVIDIA driver is too old: it knows CUDA %d.%d, and %d.0 is needed", driver / 1000, driver % 1000 / 10, runtime / 1000);
+        snprintf(why, n, "the NVIDIA driver is too old: it knows CUDA %d.%d, and %d.0 is needed", driver / 1000,
+                 driver % 1000 / 10, runtime / 1000);
     else
         snprintf(why, n, "no CUDA device: %s", cudaGetErrorString(e));
     return -ENODEV;
@@ -180,7 +176,8 @@ static int cuda_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
     g->ordinal = (int)ordinal;
     g->card.processors = (uint32_t)processors;
     g->card.shared = (uint32_t)shared;
-    fail(g, cudaSetDeviceFlags(cudaDeviceScheduleSpin), "cannot choose how to wait"); /* of microseconds, many per token; speed only */
+    fail(g, cudaSetDeviceFlags(cudaDeviceScheduleSpin),
+         "cannot choose how to wait"); /* of microseconds, many per token; speed only */
     int rc = bind(g);
     if (!rc)
         rc = fail(g, cudaFree(NULL), "cannot make a context");
@@ -212,7 +209,8 @@ static int cuda_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
     struct cudaDeviceProp p;
     size_t free_bytes, total;
     int driver = 0, rc = bind(g);
-    if (rc || (rc = fail(g, cudaGetDeviceProperties(&p, g->ordinal), "device properties")) || (rc = fail(g, cudaMemGetInfo(&free_bytes, &total), "device memory")))
+    if (rc || (rc = fail(g, cudaGetDeviceProperties(&p, g->ordinal), "device properties")) ||
+        (rc = fail(g, cudaMemGetInfo(&free_bytes, &total), "device memory")))
         return rc;
     cudaDriverGetVersion(&driver);
     memset(out, 0, sizeof *out);
@@ -226,10 +224,7 @@ static int cuda_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
     return 0;
 }
 
-static const char *cuda_error(const struct ntx_gpu *g)
-{
-    return g->error;
-}
+static const char *cuda_error(const struct ntx_gpu *g) { return g->error; }
 
 /* ---- memory */
 
@@ -287,29 +282,29 @@ static void cuda_host_unregister(struct ntx_gpu *g, void *p)
 
 /* ---- streams and events: the same but for the calls that make and destroy the native one */
 
-#define OBJECT(name, arguments, make, destroy)                                \
-    static int cuda_##name##_new arguments                                    \
-    {                                                                         \
-        struct ntx_gpu_##name *o = (struct ntx_gpu_##name *)calloc(1, sizeof *o); \
-        if (!o)                                                               \
-            return -ENOMEM;                                                   \
-        o->g = g;                                                             \
-        int rc = bind(g);                                                     \
-        if (!rc)                                                              \
-            rc = fail(g, make, "cannot make a " #name);                       \
-        if (rc)                                                               \
-            free(o);                                                          \
-        else                                                                  \
-            *out = o;                                                         \
-        return rc;                                                            \
-    }                                                                         \
-    static void cuda_##name##_free(struct ntx_gpu_##name *o)                  \
-    {                                                                         \
-        if (!o)                                                               \
-            return;                                                           \
-        bind(o->g);                                                           \
-        fail(o->g, destroy, "cannot end a " #name);                           \
-        free(o);                                                              \
+#define OBJECT(name, arguments, make, destroy)                                                                         \
+    static int cuda_##name##_new arguments                                                                             \
+    {                                                                                                                  \
+        struct ntx_gpu_##name *o = (struct ntx_gpu_##name *)calloc(1, sizeof *o);                                      \
+        if (!o)                                                                                                        \
+            return -ENOMEM;                                                                                            \
+        o->g = g;                                                                                                      \
+        int rc = bind(g);                                                                                              \
+        if (!rc)                                                                                                       \
+            rc = fail(g, make, "cannot make a " #name);                                                                \
+        if (rc)                                                                                                        \
+            free(o);                                                                                                   \
+        else                                                                                                           \
+            *out = o;                                                                                                  \
+        return rc;                                                                                                     \
+    }                                                                                                                  \
+    static void cuda_##name##_free(struct ntx_gpu_##name *o)                                                           \
+    {                                                                                                                  \
+        if (!o)                                                                                                        \
+            return;                                                                                                    \
+        bind(o->g);                                                                                                    \
+        fail(o->g, destroy, "cannot end a " #name);                                                                    \
+        free(o);                                                                                                       \
     }
 static cudaError_t end_stream(cudaStream_t s)
 {
@@ -317,8 +312,10 @@ static cudaError_t end_stream(cudaStream_t s)
     return e == cudaSuccess ? late : e;
 }
 
-OBJECT(stream, (struct ntx_gpu *g, struct ntx_gpu_stream **out), cudaStreamCreateWithFlags(&o->native, cudaStreamNonBsandboxg), end_stream(o->native))
-OBJECT(event, (struct ntx_gpu *g, bool timed, struct ntx_gpu_event **out), cudaEventCreateWithFlags(&o->native, timed ? cudaEventDefault : cudaEventDisableTiming),
+OBJECT(stream, (struct ntx_gpu * g, struct ntx_gpu_stream **out),
+       cudaStreamCreateWithFlags(&o->native, cudaStreamNonBsandboxg), end_stream(o->native))
+OBJECT(event, (struct ntx_gpu * g, bool timed, struct ntx_gpu_event **out),
+       cudaEventCreateWithFlags(&o->native, timed ? cudaEventDefault : cudaEventDisableTiming),
        cudaEventDestroy(o->native))
 
 static int cuda_stream_sync(struct ntx_gpu_stream *s)
@@ -358,7 +355,8 @@ static int cuda_stream_wait(struct ntx_gpu_stream *s, struct ntx_gpu_event *e)
 
 /* ---- work */
 
-static int copy(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind, const char *what)
+static int copy(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind,
+                const char *what)
 {
     return fail(s->g, cudaMemcpyAsync(to, from, bytes, kind, s->native), what);
 }
@@ -368,10 +366,12 @@ static int cuda_upload(struct ntx_gpu_stream *s, void *dev, const void *host, ui
     return copy(s, dev, host, bytes, cudaMemcpyHostToDevice, "copy to the device");
 }
 
-static int cuda_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host, uint64_t host_stride, uint64_t width,
-                            uint32_t rows)
+static int cuda_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host,
+                            uint64_t host_stride, uint64_t width, uint32_t rows)
 {
-    return fail(s->g, cudaMemcpy2DAsync(dev, dev_stride, host, host_stride, width, rows, cudaMemcpyHostToDevice, s->native), "copy to the device");
+    return fail(s->g,
+                cudaMemcpy2DAsync(dev, dev_stride, host, host_stride, width, rows, cudaMemcpyHostToDevice, s->native),
+                "copy to the device");
 }
 
 static int cuda_download(struct ntx_gpu_stream *s, void *host, const void *dev, uint64_t bytes)
@@ -444,7 +444,8 @@ static void cuda_graph_free(struct ntx_gpu_graph *g)
 /* ---- cuBLAS */
 
 /* Row-major z = x w^T is column-major z^T = w x^T. */
-static int cuda_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows)
+static int cuda_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out,
+                      uint32_t n_in, uint32_t n_rows)
 {
     struct ntx_gpu *g = s->g;
     const float one = 1, zero = 0;
@@ -455,11 +456,13 @@ static int cuda_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_
     if (status == CUBLAS_STATUS_SUCCESS) /* setting the stream resets the workspace */
         status = g->blas.set_workspace(g->blas.handle, g->blas.workspace, WORKSPACE);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = g->blas.gemm(g->blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_out, (int)n_rows, (int)n_in, &one, w, CUDA_R_16F, (int)n_in, x,
-                              CUDA_R_16F, (int)n_in, &zero, z, CUDA_R_32F, (int)n_out, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+        status = g->blas.gemm(g->blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_out, (int)n_rows, (int)n_in, &one, w,
+                              CUDA_R_16F, (int)n_in, x, CUDA_R_16F, (int)n_in, &zero, z, CUDA_R_32F, (int)n_out,
+                              CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     if (status == CUBLAS_STATUS_SUCCESS)
         return 0;
-    snprintf(g->error, sizeof g->error, "cuBLAS fails with status %d on %u x %u x %u", (int)status, n_rows, n_out, n_in);
+    snprintf(g->error, sizeof g->error, "cuBLAS fails with status %d on %u x %u x %u", (int)status, n_rows, n_out,
+             n_in);
     return -EIO;
 }
 
@@ -474,10 +477,15 @@ static int cuda_launch(struct ntx_gpu_stream *s, enum ntx_gpu_kernel k, const vo
 extern "C" const struct ntx_gpu_ops *ntx_gpu_table(void)
 {
     static const struct ntx_gpu_ops ops = {
-        NTX_GPU_ABI, "cuda", cuda_open, cuda_close, cuda_info, cuda_error, cuda_alloc, cuda_free, cuda_host_alloc, cuda_host_free,
-        cuda_host_register, cuda_host_unregister, cuda_host_address, cuda_stream_new, cuda_stream_free, cuda_stream_sync, cuda_event_new, cuda_event_free,
-        cuda_event_record, cuda_event_query, cuda_event_sync, cuda_event_ms, cuda_stream_wait, cuda_upload, cuda_upload_rows,
-        cuda_download, cuda_fill, cuda_device_copy, cuda_launch, cuda_capture, cuda_captured, cuda_graph_launch, cuda_graph_free, cuda_dense,
+        NTX_GPU_ABI,       "cuda",          cuda_open,          cuda_close,
+        cuda_info,         cuda_error,      cuda_alloc,         cuda_free,
+        cuda_host_alloc,   cuda_host_free,  cuda_host_register, cuda_host_unregister,
+        cuda_host_address, cuda_stream_new, cuda_stream_free,   cuda_stream_sync,
+        cuda_event_new,    cuda_event_free, cuda_event_record,  cuda_event_query,
+        cuda_event_sync,   cuda_event_ms,   cuda_stream_wait,   cuda_upload,
+        cuda_upload_rows,  cuda_download,   cuda_fill,          cuda_device_copy,
+        cuda_launch,       cuda_capture,    cuda_captured,      cuda_graph_launch,
+        cuda_graph_free,   cuda_dense,
     };
     return &ops;
 }

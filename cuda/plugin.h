@@ -7,7 +7,8 @@
 
 struct ntx_gpu_stream;
 cudaStream_t ntx__native(struct ntx_gpu_stream *s);
-int ntx__allow_shared(struct ntx_gpu_stream *s, const void *kernel, const char *name, uint32_t bytes); /* of launches of this kernel from now on */
+int ntx__allow_shared(struct ntx_gpu_stream *s, const void *kernel, const char *name,
+                      uint32_t bytes);                           /* of launches of this kernel from now on */
 int ntx__launched(struct ntx_gpu_stream *s, const char *kernel); /* 0, or what the launch failed with */
 
 #endif

@@ -1,12 +1,13 @@
-/* pool.h: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c, computed/pass/index_topk.c): a softmax over positions, value by value, or their mean;
- * normed, rotated by the first of them, turned, and stored. A block of threads makes one. Angles are computed here, in double, as the host's are. */
+/* pool.h: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c,
+ * computed/pass/index_topk.c): a softmax over positions, value by value, or their mean; normed, rotated by the first of
+ * them, turned, and stored. A block of threads makes one. Angles are computed here, in double, as the host's are. */
 #ifndef NTX_CUDA_POOL_H
 #define NTX_CUDA_POOL_H
 
 #include "cuda/rotate.h"
 #include "cuda/value.h"
 
-struct pooling { /* of one that stands behind position `last` */
+struct pooling {              /* of one that stands behind position `last` */
     uint32_t row, last, from; /* positions [from, last] */
     uint32_t first, at;       /* those of the pass begin at `first`, whose row is the turn's number `at` */
     const float *state;       /* of those before */
@@ -29,23 +30,30 @@ DEV struct pooling pooling_of(const struct ntx_gpu_pool *a)
     return p;
 }
 
-/* Value c of position pos, or what it weighs: of the pass, of the state, or, where there is none, of what the cache has. */
+/* Value c of position pos, or what it weighs: of the pass, of the state, or, where there is none, of what the cache
+ * has. */
 DEV float pool_source(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t pos, uint32_t c, int weight)
 {
     const uint32_t wide = a->spans * a->width;
     if (!a->turns)
         return f16_at(k_in(&a->kv, p->row, 0, pos) + 2 * (c + (weight ? wide : 0)));
     if (pos >= p->first)
-        return (weight ? a->weight : a->value)[a->places_of_rows[p->at + pos - p->first] * (weight ? a->ld_weight : a->ld_value) + c];
+        return (weight
+                    ? a->weight
+                    : a->value)[a->places_of_rows[p->at + pos - p->first] * (weight ? a->ld_weight : a->ld_value) + c];
     return p->state[(uint64_t)(pos % (a->every * a->spans)) * 2 * wide + (weight ? wide : 0) + c];
 }
 
 /* The place in a row of values: of the last `every` positions the last, of those before them the first. */
-DEV uint32_t half_of(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t pos) { return pos + a->every > p->last ? (a->spans - 1) * a->width : 0; }
+DEV uint32_t half_of(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t pos)
+{
+    return pos + a->every > p->last ? (a->spans - 1) * a->width : 0;
+}
 
 DEV float pool_weight(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t pos, uint32_t c)
 {
-    return pool_source(a, p, pos, c, 1) + float_or_value(a->place_type, (const uint8_t *)a->places + pos % a->every * a->place_bytes, c);
+    return pool_source(a, p, pos, c, 1) +
+           float_or_value(a->place_type, (const uint8_t *)a->places + pos % a->every * a->place_bytes, c);
 }
 
 DEV float by_softmax(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t c)
@@ -88,7 +96,8 @@ DEV void turn_pooled(const struct ntx_gpu_pool *a, float *x, uint32_t pos)
     for (uint32_t i = TID; i < a->rotated / 2; i += HEAD_THREADS) {
         const double angle = pos * a->freq[i];
         const float cs = (float)(cos(angle) * a->magnitude), sn = (float)(sin(angle) * a->magnitude);
-        float *u = x + a->offset + (a->neox ? i : 2 * i), *v = x + a->offset + (a->neox ? i + a->rotated / 2 : 2 * i + 1);
+        float *u = x + a->offset + (a->neox ? i : 2 * i),
+              *v = x + a->offset + (a->neox ? i + a->rotated / 2 : 2 * i + 1);
         const float was = *u;
         *u = was * cs - *v * sn;
         *v = was * sn + *v * cs;
@@ -117,12 +126,16 @@ KERNEL(pool_rows, struct ntx_gpu_pool)
         *(uint16_t *)(void *)(to + 2 * c) = f16_bits(x[c]);
 }
 
-/* What is still to be pooled: of turn BY, value BX * HEAD_THREADS + TID of the state, a row for each of the last positions at its number modulo the span. */
+/* What is still to be pooled: of turn BY, value BX * HEAD_THREADS + TID of the state, a row for each of the last
+ * positions at its number modulo the span. */
 KERNEL(keep_unpooled, struct ntx_gpu_pool)
 {
     const struct ntx_gpu_turn t = a.turns[BY];
-    const uint32_t span = a.every * a.spans, wide = a.spans * a.width, k = BX * HEAD_THREADS + TID, i = k / (2 * wide), c = k % (2 * wide);
-    const struct pooling p = {0, 0, 0, a.kv.pos[a.turn_rows[t.first]], t.first, (const float *)(const void *)(a.states + t.from + a.state_offset)};
+    const uint32_t span = a.every * a.spans, wide = a.spans * a.width, k = BX * HEAD_THREADS + TID, i = k / (2 * wide),
+                   c = k % (2 * wide);
+    const struct pooling p = {0,       0,
+                              0,       a.kv.pos[a.turn_rows[t.first]],
+                              t.first, (const float *)(const void *)(a.states + t.from + a.state_offset)};
     const uint32_t end = p.first + t.n;
     if (i >= span || i >= end)
         return;
@@ -142,7 +155,8 @@ int ntx__launch_pool(struct ntx_gpu_stream *s, const struct ntx_gpu_pool *p)
 
 int ntx__launch_unpooled(struct ntx_gpu_stream *s, const struct ntx_gpu_pool *p)
 {
-    RETURN_LAUNCH(s, keep_unpooled, (p->every * p->spans * 2 * p->spans * p->width + HEAD_THREADS - 1) / HEAD_THREADS, p->n_turns, 1, HEAD_THREADS, *p);
+    RETURN_LAUNCH(s, keep_unpooled, (p->every * p->spans * 2 * p->spans * p->width + HEAD_THREADS - 1) / HEAD_THREADS,
+                  p->n_turns, 1, HEAD_THREADS, *p);
 }
 
 #endif

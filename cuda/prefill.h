@@ -1,22 +1,25 @@
-/* prefill.h: attention of prompts' rows over paged KV, on the matrix units (Dao et al., "FlashAttention", arXiv 2205.14135).
+/* prefill.h: attention of prompts' rows over paged KV, on the matrix units (Dao et al., "FlashAttention", arXiv
+ * 2205.14135).
  *
- * A block takes a tile: the query heads that share a KV head, of some neighbouring rows of one session, NTX_GPU_TILE queries at most.
- * It goes over the positions a KV block at a time: keys and values are brought once for all queries, as F16; a warp multiplies
- * its 16 queries with the 32 keys, keeps maximum and sum of each query on the way (online softmax), and adds the weighed
- * values. Positions that a query may not see, and holes, have weight 0 exactly, and tiles of positions begin at 0: so a row's value does not
- * depend on which rows share its tile. Within F16's rounding of attend.h. */
+ * A block takes a tile: the query heads that share a KV head, of some neighbouring rows of one session, NTX_GPU_TILE
+ * queries at most. It goes over the positions a KV block at a time: keys and values are brought once for all queries,
+ * as F16; a warp multiplies its 16 queries with the 32 keys, keeps maximum and sum of each query on the way (online
+ * softmax), and adds the weighed values. Positions that a query may not see, and holes, have weight 0 exactly, and
+ * tiles of positions begin at 0: so a row's value does not depend on which rows share its tile. Within F16's rounding
+ * of attend.h. */
 #ifndef NTX_CUDA_PREFILL_H
 #define NTX_CUDA_PREFILL_H
 
 #include "cuda/rotate.h"
 
 #define TILE_THREADS 128u
-#define KEYS 32u                                /* positions of a KV block */
-#define KEY_LD (NTX_GPU_TILE_HEAD + 8u)         /* values from row to row: 8 more, so that a warp's words lie in 32 banks */
-#define VALUE_LD (KEYS + 8u)
+#define KEYS         32u                      /* positions of a KV block */
+#define KEY_LD       (NTX_GPU_TILE_HEAD + 8u) /* values from row to row: 8 more, so that a warp's words lie in 32 banks */
+#define VALUE_LD     (KEYS + 8u)
 
 struct tile_memory { /* read by words */
-    uint16_t q[NTX_GPU_TILE * KEY_LD] __attribute__((aligned(16))), k[KEYS * KEY_LD], v[NTX_GPU_TILE_HEAD * VALUE_LD]; /* v: [value][position] */
+    uint16_t q[NTX_GPU_TILE * KEY_LD] __attribute__((aligned(16))), k[KEYS * KEY_LD],
+        v[NTX_GPU_TILE_HEAD * VALUE_LD]; /* v: [value][position] */
 };
 
 struct tile_state { /* of a thread: queries lane / 4 and that + 8 of its warp */
@@ -35,7 +38,8 @@ DEV uint16_t kv_half(const struct ntx_gpu_kv *kv, const uint8_t *row, uint32_t e
 
 DEV uint32_t up8(uint32_t n) { return (n + 7) / 8 * 8; }
 
-/* Query m of a tile: row m / per_kv of it, head m % per_kv of those that share the KV head. Those behind the last are zero. */
+/* Query m of a tile: row m / per_kv of it, head m % per_kv of those that share the KV head. Those behind the last are
+ * zero. */
 DEV void load_queries(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t rows, uint32_t kv_head, uint16_t *q)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
@@ -48,7 +52,8 @@ DEV void load_queries(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t 
 }
 
 /* Positions [from, from + KEYS); those from `end` on, and holes, are zero. */
-DEV void load_keys(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t from, uint32_t end, struct tile_memory *m)
+DEV void load_keys(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t from, uint32_t end,
+                   struct tile_memory *m)
 {
     const uint8_t *k = k_at(kv, row, kv_head, from), *v = v_at(kv, row, kv_head, from);
     uint64_t kb = kv_row_bytes(kv, kv->head_k), vb = kv_row_bytes(kv, kv->head_v);
@@ -78,7 +83,8 @@ DEV void score_keys(const struct tile_memory *m, uint32_t width, float s[KEYS / 
 }
 
 /* Scores to weights for query h (0, 1) of the thread; what is there so far is scaled to the new maximum. */
-DEV void weigh_keys(const struct ntx_gpu_prefill *a, uint32_t row, uint32_t from, float s[KEYS / 8][4], struct tile_state *o, const uint32_t h)
+DEV void weigh_keys(const struct ntx_gpu_prefill *a, uint32_t row, uint32_t from, float s[KEYS / 8][4],
+                    struct tile_state *o, const uint32_t h)
 {
     uint32_t t = TID % 4;
     float top = o->top[h];
@@ -124,7 +130,8 @@ DEV void add_values(const struct tile_memory *m, uint32_t width, float s[KEYS / 
     }
 }
 
-DEV void store_query(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t rows, uint32_t kv_head, const struct tile_state *o, const uint32_t h)
+DEV void store_query(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t rows, uint32_t kv_head,
+                     const struct tile_state *o, const uint32_t h)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
     uint32_t per_kv = kv->n_head / kv->n_head_kv, m = TID / WARP * 16 + TID % WARP / 4 + 8 * h;
@@ -136,9 +143,9 @@ DEV void store_query(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t r
     UNROLL
     for (uint32_t n = 0; n < NTX_GPU_TILE_HEAD / 8; n++)
         UNROLL
-        for (uint32_t i = 0; i < 2; i++)
-            if (8 * n + 2 * (TID % 4) + i < kv->head_v)
-                out[8 * n + 2 * (TID % 4) + i] = o->out[n][2 * h + i] / sum;
+    for (uint32_t i = 0; i < 2; i++)
+        if (8 * n + 2 * (TID % 4) + i < kv->head_v)
+            out[8 * n + 2 * (TID % 4) + i] = o->out[n][2 * h + i] / sum;
 }
 
 KERNEL(prefill_tile, struct ntx_gpu_prefill)
@@ -151,7 +158,8 @@ KERNEL(prefill_tile, struct ntx_gpu_prefill)
     uint32_t row = row_of_pass(kv, first), end = kv->pos[row_of_pass(kv, first + rows - 1)] + 1;
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        uint32_t query = TID / WARP * 16 + TID % WARP / 4 + 8 * h, r = query / per_kv; /* one that is none sees position 0 alone */
+        uint32_t query = TID / WARP * 16 + TID % WARP / 4 + 8 * h,
+                 r = query / per_kv; /* one that is none sees position 0 alone */
         o.pos[h] = r < rows ? kv->pos[row_of_pass(kv, first + r)] : 0;
         o.top[h] = a.sinks ? a.sinks[kv_head * per_kv + query % per_kv] : -INFINITY;
         o.sum[h] = a.sinks && TID % 4 == 0 ? 1 : 0; /* a query's sum is that of four threads */
@@ -176,7 +184,8 @@ KERNEL(prefill_tile, struct ntx_gpu_prefill)
 int ntx__launch_prefill(struct ntx_gpu_stream *s, const struct ntx_gpu_prefill *p)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
-    if (kv->head_k > NTX_GPU_TILE_HEAD || kv->head_v > NTX_GPU_TILE_HEAD || kv->n_head / kv->n_head_kv > NTX_GPU_TILE || kv->block_tokens != KEYS)
+    if (kv->head_k > NTX_GPU_TILE_HEAD || kv->head_v > NTX_GPU_TILE_HEAD || kv->n_head / kv->n_head_kv > NTX_GPU_TILE ||
+        kv->block_tokens != KEYS)
         return -EINVAL;
     RETURN_LAUNCH(s, prefill_tile, kv->n_head_kv, p->n_tiles, 1, TILE_THREADS, *p);
 }

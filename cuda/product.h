@@ -1,19 +1,22 @@
-/* product.h: y = W x for 1 to 8 rows of x (many.h: for more), with the CPU kernels' order of accumulation and so their bits
- * (computed/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
+/* product.h: y = W x for 1 to 8 rows of x (many.h: for more), with the CPU kernels' order of accumulation and so their
+ * bits (computed/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
  *
  *   simple blocks  half a warp for one output or two: thread l is lane l and takes blocks l, l + 16, ...
- *   super-blocks   a warp for one output to four: a step is four blocks, g = lane / 8, of eight threads each (part.h). Eight threads have parts of sums of several rows,
- *                  outputs and steps, and each keeps one of these sums: thus of an output's row lane g + 4 step, or two of its lanes, or four
+ *   super-blocks   a warp for one output to four: a step is four blocks, g = lane / 8, of eight threads each (part.h).
+ *                  Eight threads have parts of sums of several rows,
+ *                  outputs and steps, and each keeps one of these sums: thus of an output's row lane g + 4 step, or two
+ *                    of its lanes, or four
  *   floats         a warp per output: thread l is lane l and takes values l, l + 32, ...
  *
- * Weights are read once for all rows of a launch. ROWS is a constant; rows beyond n_rows compute with the last one's x and
- * are thrown away. */
+ * Weights are read once for all rows of a launch. ROWS is a constant; rows beyond n_rows compute with the last one's x
+ * and are thrown away. */
 #ifndef NTX_CUDA_PRODUCT_H
 #define NTX_CUDA_PRODUCT_H
 
 #include "cuda/fetch.h"
 
-/* The matrix that block b of a launch is of, and the block's number in that. All of the launch's arguments lie in constant memory. */
+/* The matrix that block b of a launch is of, and the block's number in that. All of the launch's arguments lie in
+ * constant memory. */
 DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, uint32_t b, struct ntx_gpu_product *p)
 {
     uint32_t i = 0;
@@ -98,7 +101,10 @@ DEV const uint8_t *weights_of(const struct ntx_gpu_product *p, uint32_t o)
     return (const uint8_t *)p->w + BZ * p->heads.w + (g->size ? in_group(g, o, p->row_bytes) : o * p->row_bytes);
 }
 
-DEV int is_output(const struct ntx_gpu_product *p, uint32_t i, uint32_t o) { return i < p->n_out && (!p->groups.size || o < p->groups.n_neurons); }
+DEV int is_output(const struct ntx_gpu_product *p, uint32_t i, uint32_t o)
+{
+    return i < p->n_out && (!p->groups.size || o < p->groups.n_neurons);
+}
 
 DEV uint32_t up16(uint32_t n) { return (n + 15) / 16 * 16; }
 
@@ -112,7 +118,8 @@ DEV float join_16_threads(float v)
 }
 
 /* Part b of outputs' rows, which is in the blocks at w. acc: [rows][outs] */
-DEV void simple_block(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
+DEV void simple_block(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
+                      const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
 {
     const uint32_t nb16 = up16(p->n_in / 32), t = b % (block_values(type) / 32);
     uint32_t q[4][8];
@@ -141,8 +148,10 @@ DEV void simple_block(const uint32_t type, const int rows, const int outs, const
     }
 }
 
-/* Q1_0, of few rows: x's words are turned, so that bits n of four bytes of signs are those of word n; the sum is of what is not negative, twice, less the sum of all. */
-DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
+/* Q1_0, of few rows: x's words are turned, so that bits n of four bytes of signs are those of word n; the sum is of
+ * what is not negative, twice, less the sum of all. */
+DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w,
+                    const uint32_t *off, uint32_t b, float *acc)
 {
     const uint32_t nb16 = up16(p->n_in / 32);
     uint32_t bits[4];
@@ -172,7 +181,8 @@ DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product
 }
 
 /* Each 16 values for themselves: NVFP4. */
-DEV void halves_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
+DEV void halves_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w,
+                      const uint32_t *off, uint32_t b, float *acc)
 {
     const uint32_t nb16 = up16(p->n_in / 32), t = b % 2;
     uint32_t q[4][8];
@@ -197,9 +207,11 @@ DEV void halves_block(const int rows, const int outs, const struct ntx_gpu_produ
     }
 }
 
-DEV void product_simple(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring)
+DEV void product_simple(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
+                        uint32_t block, uint8_t *ring)
 {
-    const uint32_t lane = TID % 16, first = (block * BLOCK_DIM + TID) / 16 * (uint32_t)outs, nb = p->n_in / 32, parts = block_values(type) / 32;
+    const uint32_t lane = TID % 16, first = (block * BLOCK_DIM + TID) / 16 * (uint32_t)outs, nb = p->n_in / 32,
+                   parts = block_values(type) / 32;
     struct fetch f[4];
     uint32_t begin[4], off[4];
     float acc[2 * NTX_GPU_ROWS]; /* four outputs are of one row */
@@ -239,12 +251,12 @@ DEV void product_simple(const uint32_t type, const int rows, const int outs, con
     }
 }
 
-/* ---- super-blocks. Parts of sums of one step, two or four are joined together: v[step + together * (row + rows * output)], of which a thread keeps number TID % 8, or,
- * of eight rows of two outputs, those of both. */
+/* ---- super-blocks. Parts of sums of one step, two or four are joined together: v[step + together * (row + rows *
+ * output)], of which a thread keeps number TID % 8, or, of eight rows of two outputs, those of both. */
 
-struct super { /* of a warp, for one of its threads */
-    const uint8_t *w[4];     /* shared: its block in the first piece of each output; where is_ternary() of output i ^ out */
-    uint32_t off[4];         /* off_word() of that */
+struct super {           /* of a warp, for one of its threads */
+    const uint8_t *w[4]; /* shared: its block in the first piece of each output; where is_ternary() of output i ^ out */
+    uint32_t off[4];     /* off_word() of that */
     const uint8_t *kept[2];  /* of the outputs whose sums it keeps */
     uint32_t step, row, out; /* of these; out: of the first */
 };
@@ -259,7 +271,8 @@ DEV int is_ternary(const uint32_t type, const int rows) { return type == NTX_TQ1
 DEV int steps_together(const int rows, const int outs) { return rows * outs >= 8 ? 1 : rows * outs >= 4 ? 2 : 4; }
 DEV int sums_kept(const int rows, const int outs) { return rows * outs > 8 ? 2 : 1; }
 
-/* Of n sums, a part of each in each of eight threads, n <= 8, sum TID % n. Of those from `chosen` on the threads hold the ones first that they keep. */
+/* Of n sums, a part of each in each of eight threads, n <= 8, sum TID % n. Of those from `chosen` on the threads hold
+ * the ones first that they keep. */
 DEV int32_t join_eight(int32_t *v, const int n, const int chosen)
 {
     UNROLL
@@ -294,8 +307,10 @@ DEV void turn_groups(uint32_t *w)
     }
 }
 
-/* TQ1_0: a thread has a word of five digits of each block's first 32 bytes, and of every second output's block one of the 16 bytes behind them. */
-DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, uint32_t at, uint32_t b, int32_t *v, const int apart)
+/* TQ1_0: a thread has a word of five digits of each block's first 32 bytes, and of every second output's block one of
+ * the 16 bytes behind them. */
+DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s,
+                      uint32_t at, uint32_t b, int32_t *v, const int apart)
 {
     const uint32_t t = TID % 8, nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
     uint32_t first[4], second[4];
@@ -336,9 +351,11 @@ DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_produ
     }
 }
 
-/* A thread's parts of the sums of a step, `at` bytes behind the ring's first, block b: v[(row + rows * output) * apart], and so of minima. */
-DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, const struct codebook *codebook, uint32_t at, uint32_t b, int32_t *v, int32_t *minima,
-                    const int apart, const int wide)
+/* A thread's parts of the sums of a step, `at` bytes behind the ring's first, block b: v[(row + rows * output) *
+ * apart], and so of minima. */
+DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
+                    const struct super *s, const struct codebook *codebook, uint32_t at, uint32_t b, int32_t *v,
+                    int32_t *minima, const int apart, const int wide)
 {
     const uint32_t t = TID % 8, nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
     struct unpacked u[4];
@@ -355,7 +372,8 @@ DEV void super_step(const uint32_t type, const int rows, const int outs, const s
         const int16_t *s16 = (const int16_t *)(const void *)(x + nb4 * 256 + 4 * up16(nb));
         UNROLL
         for (int o = 0; o < outs; o++) {
-            const struct part sum = multiply_part(type, &u[o], t, (const uint32_t *)(const void *)(x + b * 256), s16 + b * 16);
+            const struct part sum = multiply_part(type, &u[o], t, (const uint32_t *)(const void *)(x + b * 256),
+                                                  s16 + b * 16);
             v[(r + rows * o) * apart] = sum.i;
             if (has_min(type))
                 minima[(r + rows * o) * apart] = sum.j;
@@ -372,7 +390,8 @@ DEV struct super_scales scales_of(const uint32_t type, const int rows, const uin
 }
 
 /* Block b's sums to its lane's. */
-DEV void super_add(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const struct super *s, const struct super_scales *scales, uint32_t b, int32_t i, int32_t minimum, float *acc)
+DEV void super_add(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const struct super *s,
+                   const struct super_scales *scales, uint32_t b, int32_t i, int32_t minimum, float *acc)
 {
     const uint32_t nb = p->n_in / 256, nb4 = (nb + 3) / 4 * 4;
     const uint8_t *x = x_row(p, s->row);
@@ -388,7 +407,9 @@ DEV void super_add(const uint32_t type, const int rows, const struct ntx_gpu_pro
 }
 
 /* Blocks b0 .. b0 + 15. acc: [sums kept][steps / together] */
-DEV void super_turn(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const struct codebook *codebook, uint32_t b0, float *acc, const int wide)
+DEV void super_turn(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
+                    const struct super *s, struct fetch *f, const struct codebook *codebook, uint32_t b0, float *acc,
+                    const int wide)
 {
     const uint32_t g = TID % WARP / 8, size = 4 * block_size(type);
     const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), n = rows * outs * together / kept;
@@ -402,22 +423,29 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
             const int k = first + j;
             if (k % 2 == 0)
                 slot = fetched(type, outs, f, b0 / 8 + (uint32_t)k / 2);
-            super_step(type, rows, outs, p, s, codebook, slot + (uint32_t)k % 2 * size, b0 + 4 * (uint32_t)k + g, v + j, minima + j, together, wide);
+            super_step(type, rows, outs, p, s, codebook, slot + (uint32_t)k % 2 * size, b0 + 4 * (uint32_t)k + g, v + j,
+                       minima + j, together, wide);
             UNROLL
             for (int h = 0; h < kept; h++) /* of a piece's two steps at once */
                 if (together == 1 || (k % 2 == 0 && (together == 2 || s->step / 2 == (uint32_t)k / 2)))
-                    scales[h] = scales_of(type, rows, s->kept[h] + slot + (together == 1 ? (uint32_t)k : s->step) % 2 * size, s->off[0]);
+                    scales[h] = scales_of(
+                        type, rows, s->kept[h] + slot + (together == 1 ? (uint32_t)k : s->step) % 2 * size, s->off[0]);
         }
         UNROLL
         for (int h = 0; h < kept; h++) {
-            const int32_t i = join_eight(v + h * n, n, is_ternary(type, rows) ? rows * together : n), minimum = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
-            super_add(type, rows, p, s, &scales[h], b0 + 4 * ((uint32_t)first + s->step) + g, i, minimum, acc + h * (4 / together) + first / together);
+            const int32_t i = join_eight(v + h * n, n, is_ternary(type, rows) ? rows * together : n),
+                          minimum = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
+            super_add(type, rows, p, s, &scales[h], b0 + 4 * ((uint32_t)first + s->step) + g, i, minimum,
+                      acc + h * (4 / together) + first / together);
         }
     }
 }
 
-/* Blocks b0 .., a step at a time. Beyond the row's last is what lay in the slot, by the last one's x, and it is not added: shuffles need the whole warp. */
-DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s, struct fetch *f, const struct codebook *codebook, uint32_t b0, float *acc, const int wide)
+/* Blocks b0 .., a step at a time. Beyond the row's last is what lay in the slot, by the last one's x, and it is not
+ * added: shuffles need the whole warp. */
+DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
+                    const struct super *s, struct fetch *f, const struct codebook *codebook, uint32_t b0, float *acc,
+                    const int wide)
 {
     const uint32_t g = TID % WARP / 8, size = 4 * block_size(type), nb = p->n_in / 256;
     const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), n = rows * outs * together / kept;
@@ -449,7 +477,8 @@ DEV void super_rest(const uint32_t type, const int rows, const int outs, const s
             continue;
         UNROLL
         for (int h = 0; h < kept; h++) {
-            const int32_t i = join_eight(v + h * n, n, is_ternary(type, rows) ? rows * together : n), least = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
+            const int32_t i = join_eight(v + h * n, n, is_ternary(type, rows) ? rows * together : n),
+                          least = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
             const uint32_t mine = b0 + 4 * (k - now + s->step) + g, c = k % 4 / (uint32_t)together;
             float sum = 0; /* by values: an index would put all of them into memory */
             UNROLL
@@ -467,22 +496,31 @@ DEV void super_rest(const uint32_t type, const int rows, const int outs, const s
 }
 
 /* A thread's block in the first piece of output first + o. */
-DEV const uint8_t *super_at(const uint32_t type, const struct ntx_gpu_product *p, const uint8_t *rings, uint32_t first, uint32_t outs, uint32_t o)
+DEV const uint8_t *super_at(const uint32_t type, const struct ntx_gpu_product *p, const uint8_t *rings, uint32_t first,
+                            uint32_t outs, uint32_t o)
 {
-    return rings + ring_at(type, weights_of(p, output_at(p, first + o)), TID / WARP * outs + o) + TID % WARP / 8 * block_size(type);
+    return rings + ring_at(type, weights_of(p, output_at(p, first + o)), TID / WARP * outs + o) +
+           TID % WARP / 8 * block_size(type);
 }
 
 /* Outputs from `first` on of a warp. brought: the book where it has come; else it comes to `table`. */
-DEV void product_super(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t first, uint8_t *ring, const struct codebook *brought, uint32_t *table, const int wide)
+DEV void product_super(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
+                       uint32_t first, uint8_t *ring, const struct codebook *brought, uint32_t *table, const int wide)
 {
     const int together = steps_together(rows, outs), kept = sums_kept(rows, outs), each = 4 / together;
     const uint32_t t = TID % 8 % (uint32_t)(rows * outs * together), nb = p->n_in / 256;
-    struct super s = {{0}, {0}, {0}, t % (uint32_t)together, t / (uint32_t)together % (uint32_t)rows, kept > 1 ? 0 : t / (uint32_t)(together * rows)};
+    struct super s = {{0},
+                      {0},
+                      {0},
+                      t % (uint32_t)together,
+                      t / (uint32_t)together % (uint32_t)rows,
+                      kept > 1 ? 0 : t / (uint32_t)(together * rows)};
     struct fetch f[4];
     float acc[8];
     UNROLL
     for (int o = 0; o < outs; o++)
-        f[o] = fetch_of(type, weights_of(p, output_at(p, first + (uint32_t)o)), nb * block_size(type), ring, TID / WARP * (uint32_t)outs + (uint32_t)o, TID % WARP);
+        f[o] = fetch_of(type, weights_of(p, output_at(p, first + (uint32_t)o)), nb * block_size(type), ring,
+                        TID / WARP * (uint32_t)outs + (uint32_t)o, TID % WARP);
     begin_fetch(type, outs, f);
     const struct codebook codebook = brought ? *brought : bring_codebook(type, COPIES_OF(type), table);
     UNROLL
@@ -502,7 +540,9 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
     super_rest(type, rows, outs, p, &s, f, &codebook, b0, acc, wide);
     UNROLL
     for (int h = 0; h < kept; h++) { /* lanes + 8, then + 4, + 2, + 1 */
-        float *l = acc + h * each, y = together == 4 ? l[0] + xor_f(l[0], 2) : together == 2 ? l[0] + l[1] : (l[0] + l[2]) + (l[1] + l[3]);
+        float *l = acc + h * each, y = together == 4   ? l[0] + xor_f(l[0], 2)
+                                       : together == 2 ? l[0] + l[1]
+                                                       : (l[0] + l[2]) + (l[1] + l[3]);
         if (together > 1)
             y += xor_f(y, 1);
         y += xor_f(y, 16);
@@ -519,7 +559,8 @@ DEV int lie_wide(const uint32_t type, const struct ntx_gpu_product *p)
     return block_size(type) % 16 == 0 && !((uintptr_t)p->w & 15) && !(p->groups.size && p->groups.bytes & 15);
 }
 
-DEV void product_super_any(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p, uint32_t block, uint8_t *ring, uint32_t *table)
+DEV void product_super_any(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
+                           uint32_t block, uint8_t *ring, uint32_t *table)
 {
     const uint32_t first = (block * BLOCK_DIM + TID) / WARP * (uint32_t)outs;
     if (lie_wide(type, p))
@@ -535,7 +576,8 @@ DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
     return type == NTX_F16 ? f16_at(w + 2 * (uint64_t)k) : bits_f(half_at(w + 2 * (uint64_t)k) << 16);
 }
 
-DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block) /* whose loads are side by side as they are */
+DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p,
+                       uint32_t block) /* whose loads are side by side as they are */
 {
     uint32_t lane = TID % WARP, i = (block * BLOCK_DIM + TID) / WARP, o = output_at(p, i);
     const uint8_t *w = weights_of(p, o);
@@ -554,27 +596,28 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
     }
 }
 
-#define PRODUCT(kind, type, rows)                                  \
-    KERNEL(product_##type##_##rows, struct ntx_gpu_product)        \
-    {                                                              \
-        struct ntx_gpu_product p;                                  \
-        const uint32_t block = matrix_of_block(&a, BX, &p);        \
-        if (rows == 1)                                             \
-            take_choice(&p, BZ);                                   \
-        if (!take_tile(&p) || (rows == NTX_GPU_ROWS && !take_rows(&p))) \
-            return;                                                \
-        PRODUCT_##kind(type, rows)                                 \
+#define PRODUCT(kind, type, rows)                                                                                      \
+    KERNEL(product_##type##_##rows, struct ntx_gpu_product)                                                            \
+    {                                                                                                                  \
+        struct ntx_gpu_product p;                                                                                      \
+        const uint32_t block = matrix_of_block(&a, BX, &p);                                                            \
+        if (rows == 1)                                                                                                 \
+            take_choice(&p, BZ);                                                                                       \
+        if (!take_tile(&p) || (rows == NTX_GPU_ROWS && !take_rows(&p)))                                                \
+            return;                                                                                                    \
+        PRODUCT_##kind(type, rows)                                                                                     \
     }
 #define PRODUCT_FLOAT(type, rows) product_float(NTX_##type, rows, &p, block);
-#define PRODUCT_SIMPLE(type, rows)                                 \
-    SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];           \
+#define PRODUCT_SIMPLE(type, rows)                                                                                     \
+    SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];                                                               \
     product_simple(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &p, block, ring);
 #define PRODUCT_HALVES(type, rows) PRODUCT_SIMPLE(type, rows)
-#define PRODUCT_SUPER(type, rows)                                  \
-    SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];           \
-    SHARED ALIGNED16 uint32_t table[TABLE_OF(NTX_##type) * COPIES_OF(NTX_##type) + 2 * BOOK_BYTES]; \
+#define PRODUCT_SUPER(type, rows)                                                                                      \
+    SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];                                                               \
+    SHARED ALIGNED16 uint32_t table[TABLE_OF(NTX_##type) * COPIES_OF(NTX_##type) + 2 * BOOK_BYTES];                    \
     product_super_any(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &p, block, ring, table);
-#define PRODUCTS_OF(rule, TYPE, ...) PRODUCT(rule, TYPE, 1) PRODUCT(rule, TYPE, 2) PRODUCT(rule, TYPE, 4) PRODUCT(rule, TYPE, 8)
+#define PRODUCTS_OF(rule, TYPE, ...)                                                                                   \
+    PRODUCT(rule, TYPE, 1) PRODUCT(rule, TYPE, 2) PRODUCT(rule, TYPE, 4) PRODUCT(rule, TYPE, 8)
 NTX_TYPES(PRODUCTS_OF)
 
 #endif

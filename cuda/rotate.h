@@ -1,4 +1,5 @@
-/* rotate.h: biases, norms per head, rotation of q and k, and k and v into the cache: a block per head; heads of q, then of k, then of v. */
+/* rotate.h: biases, norms per head, rotation of q and k, and k and v into the cache: a block per head; heads of q, then
+ * of k, then of v. */
 #ifndef NTX_CUDA_ROTATE_H
 #define NTX_CUDA_ROTATE_H
 
@@ -7,7 +8,8 @@
 #define HEAD_THREADS 128u
 
 /* Adds the bias and norms the head, into `head` (shared). */
-DEV void load_head(const float *x, const float *bias, const float *norm, float eps, uint32_t n, float *head, double *sums)
+DEV void load_head(const float *x, const float *bias, const float *norm, float eps, uint32_t n, float *head,
+                   double *sums)
 {
     double sum = 0;
     for (uint32_t k = TID; k < n; k += HEAD_THREADS) {
@@ -83,7 +85,8 @@ KERNEL(rotate_heads, struct ntx_gpu_rotate)
 int ntx__launch_rotate(struct ntx_gpu_stream *s, const struct ntx_gpu_rotate *p)
 {
     const uint32_t n_q = p->q ? p->kv.n_head : 0, parts = p->kv.v_in_k ? 1 : 2;
-    if (p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX || (p->kv.q8 && (p->kv.head_k % 32 || p->kv.head_v % 32)))
+    if (p->kv.head_k > NTX_GPU_HEAD_MAX || p->kv.head_v > NTX_GPU_HEAD_MAX ||
+        (p->kv.q8 && (p->kv.head_k % 32 || p->kv.head_v % 32)))
         return -EINVAL;
     RETURN_LAUNCH(s, rotate_heads, n_q + parts * p->kv.n_head_kv, p->n_rows, 1, HEAD_THREADS, *p);
 }

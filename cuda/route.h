@@ -1,6 +1,8 @@
-/* route.h: which experts a row goes through, as computed/pass/moe.c chooses them, and their choices sorted by expert, where nobody but the device needs to know.
+/* route.h: which experts a row goes through, as computed/pass/moe.c chooses them, and their choices sorted by expert,
+ * where nobody but the device needs to know.
  *
- * A warp a row, whose scores lie in shared memory. What the CPU adds up in an order is added up in that order by all threads; of the largest scores each is found by the whole warp. */
+ * A warp a row, whose scores lie in shared memory. What the CPU adds up in an order is added up in that order by all
+ * threads; of the largest scores each is found by the whole warp. */
 #ifndef NTX_CUDA_ROUTE_H
 #define NTX_CUDA_ROUTE_H
 
@@ -50,7 +52,10 @@ DEV void route_scores(const struct ntx_gpu_route *a, const float *logits, float 
     SYNC();
 }
 
-DEV float route_value(const struct ntx_gpu_route *a, const float *p, uint32_t e) { return a->choice ? p[e] + a->choice[e] : p[e]; }
+DEV float route_value(const struct ntx_gpu_route *a, const float *p, uint32_t e)
+{
+    return a->choice ? p[e] + a->choice[e] : p[e];
+}
 
 /* Group g is worth its two largest scores together, or its largest one. */
 DEV float route_group(const struct ntx_gpu_route *a, const float *p, uint32_t g, uint32_t each)
@@ -150,7 +155,8 @@ KERNEL(route_rows, struct ntx_gpu_route)
         route_put(&a, &m, k, by);
 }
 
-/* ---- choices by expert: a block of threads an expert, each of which counts all of them. A thread takes neighbouring choices, so that of one expert they keep their order. */
+/* ---- choices by expert: a block of threads an expert, each of which counts all of them. A thread takes neighbouring
+ * choices, so that of one expert they keep their order. */
 
 #define SORT_THREADS 256u
 #define SORT_EXPERTS (NTX_GPU_EXPERTS / SORT_THREADS) /* of a thread */
@@ -195,7 +201,8 @@ DEV void sort_firsts(struct sort_memory *m)
 }
 
 /* Numbers of expert e that are in wave w. */
-DEV uint32_t sort_range(const struct ntx_gpu_sort *a, const struct sort_memory *m, uint32_t e, uint32_t w, uint32_t *from)
+DEV uint32_t sort_range(const struct ntx_gpu_sort *a, const struct sort_memory *m, uint32_t e, uint32_t w,
+                        uint32_t *from)
 {
     const uint32_t begin = w * a->wave, end = begin + a->wave, to = m->first[e + 1] < end ? m->first[e + 1] : end;
     *from = m->first[e] > begin ? m->first[e] : begin;
@@ -223,7 +230,8 @@ DEV void sort_tiles(const struct ntx_gpu_sort *a, const struct sort_memory *m, u
 KERNEL(sort_choices, struct ntx_gpu_sort)
 {
     SHARED struct sort_memory m;
-    const uint32_t n = a.n_rows * a.used, each = (n + SORT_THREADS - 1) / SORT_THREADS, from = TID * each < n ? TID * each : n, to = n - from < each ? n : from + each, e = BX;
+    const uint32_t n = a.n_rows * a.used, each = (n + SORT_THREADS - 1) / SORT_THREADS,
+                   from = TID * each < n ? TID * each : n, to = n - from < each ? n : from + each, e = BX;
     uint32_t mine = 0;
     for (uint32_t i = TID; i < NTX_GPU_EXPERTS; i += SORT_THREADS)
         m.first[i] = 0;
@@ -247,14 +255,18 @@ KERNEL(sort_choices, struct ntx_gpu_sort)
 
 int ntx__launch_sort(struct ntx_gpu_stream *s, const struct ntx_gpu_sort *p)
 {
-    if (!p->n_expert || p->n_expert > NTX_GPU_EXPERTS || !p->wave || !p->high || p->n_tiles < NTX_GPU_TILES(p->wave, p->n_expert, p->high))
+    if (!p->n_expert || p->n_expert > NTX_GPU_EXPERTS || !p->wave || !p->high ||
+        p->n_tiles < NTX_GPU_TILES(p->wave, p->n_expert, p->high))
         return -EINVAL;
     RETURN_LAUNCH(s, sort_choices, p->n_expert, 1, 1, SORT_THREADS, *p);
 }
 
 int ntx__launch_route(struct ntx_gpu_stream *s, const struct ntx_gpu_route *p)
 {
-    const uint32_t groups = p->by.n_expert_groups, left = groups ? p->n_expert / groups * (p->by.expert_groups_used < groups ? p->by.expert_groups_used : groups) : p->n_expert;
+    const uint32_t groups = p->by.n_expert_groups,
+                   left = groups ? p->n_expert / groups *
+                                       (p->by.expert_groups_used < groups ? p->by.expert_groups_used : groups)
+                                 : p->n_expert;
     if (p->n_expert > NTX_GPU_EXPERTS || !p->used || p->used > NTX_GPU_EXPERTS_USED || p->used > left)
         return -EINVAL;
     RETURN_LAUNCH(s, route_rows, p->n_rows, 1, 1, WARP, *p);

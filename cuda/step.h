@@ -1,7 +1,9 @@
-/* step.h: steps of rows (model/layer.h) one by one, for layers whose neighbours no kernel does in one go. As computed/pass/forward_cpu.c has them, operation by operation.
+/* step.h: steps of rows (model/layer.h) one by one, for layers whose neighbours no kernel does in one go. As
+ * computed/pass/forward_cpu.c has them, operation by operation.
  *
- * The table of operations says of each what a thread, or a block of them, takes: step_X is called with a value of the row, with a pair of values, with a run of values that are
- * normed, or turned, together, with a whole row, whose values move. What streams weigh is a few values: a warp has them. */
+ * The table of operations says of each what a thread, or a block of them, takes: step_X is called with a value of the
+ * row, with a pair of values, with a run of values that are normed, or turned, together, with a whole row, whose values
+ * move. What streams weigh is a few values: a warp has them. */
 #ifndef NTX_CUDA_STEP_H
 #define NTX_CUDA_STEP_H
 
@@ -15,7 +17,10 @@ struct step_row { /* of a launch */
     const float *in, *cs, *sn;
 };
 
-DEV uint64_t step_at(const struct ntx_gpu_step *a, uint32_t buffer, uint32_t i) { return a->by_row & buffer ? a->rows[i] : i; }
+DEV uint64_t step_at(const struct ntx_gpu_step *a, uint32_t buffer, uint32_t i)
+{
+    return a->by_row & buffer ? a->rows[i] : i;
+}
 
 DEV struct step_row step_row_of(const struct ntx_gpu_step *a, uint32_t i)
 {
@@ -32,7 +37,8 @@ DEV struct step_row step_row_of(const struct ntx_gpu_step *a, uint32_t i)
 }
 
 /* By its root mean square, or by its length. */
-DEV void norm_run(const struct ntx_gpu_step *a, const float *in, const float *w, float *out, uint32_t n, double eps, float times, double *sums)
+DEV void norm_run(const struct ntx_gpu_step *a, const float *in, const float *w, float *out, uint32_t n, double eps,
+                  float times, double *sums)
 {
     double sum = 0;
     for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
@@ -48,7 +54,8 @@ DEV void norm_run(const struct ntx_gpu_step *a, const float *in, const float *w,
 
 DEV void step_norm(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
-    norm_run(a, r->in, a->w && a->s.each ? a->w + BX * a->s.width : a->w, r->out, a->s.width, (double)a->eps, a->s.scale, sums);
+    norm_run(a, r->in, a->w && a->s.each ? a->w + BX * a->s.width : a->w, r->out, a->s.width, (double)a->eps,
+             a->s.scale, sums);
 }
 
 DEV void step_unit(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
@@ -76,7 +83,8 @@ DEV void step_split(const struct ntx_gpu_step *a, const struct step_row *r, doub
 
 DEV void step_rope(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    uint32_t half = a->s.rotated / 2, i = k % half, neox = a->s.pairs != NTX_ROPE_NORM, at = neox ? i : 2 * i, other = neox ? i + half : 2 * i + 1;
+    uint32_t half = a->s.rotated / 2, i = k % half, neox = a->s.pairs != NTX_ROPE_NORM, at = neox ? i : 2 * i,
+             other = neox ? i + half : 2 * i + 1;
     float *head = r->out + k / half * a->s.width, x = head[at], y = head[other];
     const float sn = a->s.back ? -r->sn[i] : r->sn[i];
     head[at] = x * r->cs[i] - y * sn;
@@ -110,7 +118,9 @@ DEV void step_dotgate(const struct ntx_gpu_step *a, const struct step_row *r, do
         dot += (double)out[k] * (double)with[k];
     dot = block_sum(dot, sums) * (double)a->s.scale;
     const double size = dot < 0 ? -dot : dot;
-    const float root = (float)sqrt(size > 1e-6 ? size : 1e-6), by = sigmoid_double(dot > 0 ? root : dot < 0 ? -root : 0);
+    const float root = (float)sqrt(size > 1e-6 ? size : 1e-6), by = sigmoid_double(dot > 0   ? root
+                                                                                   : dot < 0 ? -root
+                                                                                             : 0);
     for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
         out[k] = value[k] * by;
 }
@@ -121,7 +131,8 @@ DEV void step_rates(const struct ntx_gpu_step *a, const struct step_row *r, uint
     const double x = (double)r->out[k] + (double)a->w[k], by = (double)a->w2[k / (a->s.width / a->s.heads)];
     if (k < a->s.heads)
         r->other[k] = sigmoid_exact(r->other[k]);
-    r->out[k] = (float)exp(a->s.bound != 0 ? (double)a->s.bound / (1 + exp(by * x)) : by * (x > 20 ? x : log1p(exp(x))));
+    r->out[k] = (float)exp(a->s.bound != 0 ? (double)a->s.bound / (1 + exp(by * x))
+                                           : by * (x > 20 ? x : log1p(exp(x))));
 }
 
 /* ---- residual streams (computed/pass/hyper_connections.c): value c of all of them */
@@ -138,7 +149,8 @@ DEV void step_mix(const struct ntx_gpu_step *a, const struct step_row *r, uint32
 DEV void spread_onto(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
 {
     for (uint32_t k = 0; k < a->s.heads; k++)
-        r->out[k * a->s.width + c] += r->in[c] * (a->s.scale != 0 ? 2 * sigmoid_double(r->other[k] * a->s.scale) : r->other[a->s.heads + k]);
+        r->out[k * a->s.width + c] += r->in[c] * (a->s.scale != 0 ? 2 * sigmoid_double(r->other[k] * a->s.scale)
+                                                                  : r->other[a->s.heads + k]);
 }
 
 DEV void step_spread(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
@@ -178,7 +190,8 @@ DEV void put_line(float *m, uint32_t i, float v)
     m[i] = v;
 }
 
-/* The matrix, thread i of 16 its element i (the other 16 do the same again); e^x's sum of a row is divided by without eps. */
+/* The matrix, thread i of 16 its element i (the other 16 do the same again); e^x's sum of a row is divided by without
+ * eps. */
 DEV float doubly_stochastic(const struct ntx_gpu_step *a, float x, uint32_t i, float *m)
 {
     put_line(m, i, x);
@@ -225,12 +238,30 @@ DEV void step_hadamard(const struct ntx_gpu_step *a, const struct step_row *r, d
 /* ---- of one value */
 
 DEV void step_bias(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] += a->w[k]; }
-DEV void step_add(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { (void)a, r->out[k] += r->in[k]; }
-DEV void step_lora(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = fmaf(a->s.scale, r->in[k], r->out[k]); }
-DEV void step_scale(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = r->in[k] * (a->w ? *a->w : a->s.scale); }
-DEV void step_inputs(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = (r->out[k] + r->other[k] * a->s.scale) * 0.70710678f; }
-DEV void step_map(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = r->in[k] * a->s.scale * sigmoid_exact(r->in[k] * a->s.scale); }
-DEV void step_streams(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] = r->in[k % a->s.width]; }
+DEV void step_add(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+{
+    (void)a, r->out[k] += r->in[k];
+}
+DEV void step_lora(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+{
+    r->out[k] = fmaf(a->s.scale, r->in[k], r->out[k]);
+}
+DEV void step_scale(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+{
+    r->out[k] = r->in[k] * (a->w ? *a->w : a->s.scale);
+}
+DEV void step_inputs(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+{
+    r->out[k] = (r->out[k] + r->other[k] * a->s.scale) * 0.70710678f;
+}
+DEV void step_map(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+{
+    r->out[k] = r->in[k] * a->s.scale * sigmoid_exact(r->in[k] * a->s.scale);
+}
+DEV void step_streams(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
+{
+    r->out[k] = r->in[k % a->s.width];
+}
 DEV void step_glu(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
     r->out[k] = hidden_value(r->in[k], r->other[k], &a->s.hidden);
@@ -245,11 +276,29 @@ DEV void step_gate(const struct ntx_gpu_step *a, const struct step_row *r, uint3
 #define CASE_NO(name, symbol)
 #define CASE_OWN(name, symbol)
 #define CASE_WARP(name, symbol)
-#define CASE_VALUES(name, symbol) case NTX_OP_##name: if (k < a.s.width) step_##symbol(&a, &r, k); break;
-#define CASE_HEADS(name, symbol) case NTX_OP_##name: if (k < a.s.heads * a.s.width) step_##symbol(&a, &r, k); break;
-#define CASE_PAIRS(name, symbol) case NTX_OP_##name: if (k < a.s.heads * (a.s.rotated / 2)) step_##symbol(&a, &r, k); break;
-#define CASE_RUNS(name, symbol) case NTX_OP_##name: r.out += BX * a.s.width, r.in += BX * a.s.width, step_##symbol(&a, &r, sums); break;
-#define CASE_ROW(name, symbol) case NTX_OP_##name: step_##symbol(&a, &r, sums); break;
+#define CASE_VALUES(name, symbol)                                                                                      \
+    case NTX_OP_##name:                                                                                                \
+        if (k < a.s.width)                                                                                             \
+            step_##symbol(&a, &r, k);                                                                                  \
+        break;
+#define CASE_HEADS(name, symbol)                                                                                       \
+    case NTX_OP_##name:                                                                                                \
+        if (k < a.s.heads * a.s.width)                                                                                 \
+            step_##symbol(&a, &r, k);                                                                                  \
+        break;
+#define CASE_PAIRS(name, symbol)                                                                                       \
+    case NTX_OP_##name:                                                                                                \
+        if (k < a.s.heads * (a.s.rotated / 2))                                                                         \
+            step_##symbol(&a, &r, k);                                                                                  \
+        break;
+#define CASE_RUNS(name, symbol)                                                                                        \
+    case NTX_OP_##name:                                                                                                \
+        r.out += BX * a.s.width, r.in += BX * a.s.width, step_##symbol(&a, &r, sums);                                  \
+        break;
+#define CASE_ROW(name, symbol)                                                                                         \
+    case NTX_OP_##name:                                                                                                \
+        step_##symbol(&a, &r, sums);                                                                                   \
+        break;
 #define X(name, symbol, by, width, does, device) CASE_##device(name, symbol)
 
 KERNEL(step_rows, struct ntx_gpu_step)
@@ -258,27 +307,31 @@ KERNEL(step_rows, struct ntx_gpu_step)
     struct step_row r = step_row_of(&a, BY);
     const uint32_t k = BX * STEP_THREADS + TID;
     switch (a.s.op) {
-    NTX_OPS(X)
-    case NTX_GPU_CAP: if (k < a.s.width) r.out[k] = capped(r.out[k], a.s.scale); break;
+        NTX_OPS(X)
+    case NTX_GPU_CAP:
+        if (k < a.s.width)
+            r.out[k] = capped(r.out[k], a.s.scale);
+        break;
     default: break;
     }
 }
 
 #undef X
-#define BLOCKS_NO 0
-#define BLOCKS_OWN 0
-#define BLOCKS_WARP 1
+#define BLOCKS_NO     0
+#define BLOCKS_OWN    0
+#define BLOCKS_WARP   1
 #define BLOCKS_VALUES (s->width + STEP_THREADS - 1) / STEP_THREADS
-#define BLOCKS_HEADS (s->heads * s->width + STEP_THREADS - 1) / STEP_THREADS
-#define BLOCKS_PAIRS (s->heads * (s->rotated / 2) + STEP_THREADS - 1) / STEP_THREADS
-#define BLOCKS_RUNS s->heads
-#define BLOCKS_ROW 1
-#define X(name, symbol, by, width, does, device) case NTX_OP_##name: return BLOCKS_##device;
+#define BLOCKS_HEADS  (s->heads * s->width + STEP_THREADS - 1) / STEP_THREADS
+#define BLOCKS_PAIRS  (s->heads * (s->rotated / 2) + STEP_THREADS - 1) / STEP_THREADS
+#define BLOCKS_RUNS   s->heads
+#define BLOCKS_ROW    1
+#define X(name, symbol, by, width, does, device)                                                                       \
+    case NTX_OP_##name: return BLOCKS_##device;
 
 static uint32_t step_blocks(const struct ntx_step *s)
 {
     switch (s->op) {
-    NTX_OPS(X)
+        NTX_OPS(X)
     default: return BLOCKS_VALUES;
     }
 }
@@ -291,7 +344,9 @@ static uint32_t step_blocks(const struct ntx_step *s)
 #define LAUNCH_PAIRS(name, symbol)
 #define LAUNCH_RUNS(name, symbol)
 #define LAUNCH_ROW(name, symbol)
-#define LAUNCH_WARP(name, symbol) case NTX_OP_##name: RETURN_LAUNCH(s, step_##symbol, a.n_rows, 1, 1, WARP, a);
+#define LAUNCH_WARP(name, symbol)                                                                                      \
+    case NTX_OP_##name:                                                                                                \
+        RETURN_LAUNCH(s, step_##symbol, a.n_rows, 1, 1, WARP, a);
 #define X(name, symbol, by, width, does, device) LAUNCH_##device(name, symbol)
 
 int ntx__launch_step(struct ntx_gpu_stream *s, const struct ntx_gpu_step *p)
@@ -300,7 +355,7 @@ int ntx__launch_step(struct ntx_gpu_stream *s, const struct ntx_gpu_step *p)
     if (a.s.op == NTX_OP_HADAMARD)
         a.s.scale = hadamard_scale(a.s.width);
     switch (a.s.op) {
-    NTX_OPS(X)
+        NTX_OPS(X)
     default: RETURN_LAUNCH(s, step_rows, step_blocks(&a.s), a.n_rows, 1, STEP_THREADS, a);
     }
 }

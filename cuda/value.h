@@ -38,7 +38,8 @@ DEV float super_value(const uint32_t type, const uint8_t *b, uint32_t v)
     if (type == NTX_Q2_K || type == NTX_Q3_K)
         return two_bit_value(type, b, v);
     if (type == NTX_Q6_K) {
-        int32_t low = b[v / 128 * 64 + v % 64] >> (v % 128 / 64 * 4) & 15, high = b[128 + v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3;
+        int32_t low = b[v / 128 * 64 + v % 64] >> (v % 128 / 64 * 4) & 15,
+                high = b[128 + v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3;
         return f16_at(b + 208) * (float)(int8_t)b[192 + v / 16] * (float)((low | high << 4) - 32);
     }
     const uint8_t *qs = b + (type == NTX_Q4_K ? 16 : 48);
@@ -86,9 +87,16 @@ DEV float plain_value(const uint32_t type, const uint8_t *b, uint32_t v)
 DEV float block_value(const uint32_t type_, const uint8_t *b, uint32_t v)
 {
     switch (type_) {
-    case NTX_Q4_0: case NTX_Q4_1: case NTX_Q5_0: case NTX_Q5_1: case NTX_Q8_0: return simple_value(type_, b, v);
-    case NTX_Q2_K: case NTX_Q3_K: case NTX_Q4_K: case NTX_Q5_K: case NTX_Q6_K: return super_value(type_, b, v);
-    NTX_LOOKUPS(LOOKUP_VALUE_CASE)
+    case NTX_Q4_0:
+    case NTX_Q4_1:
+    case NTX_Q5_0:
+    case NTX_Q5_1:
+    case NTX_Q8_0: return simple_value(type_, b, v);
+    case NTX_Q2_K:
+    case NTX_Q3_K:
+    case NTX_Q4_K:
+    case NTX_Q5_K:
+    case NTX_Q6_K: return super_value(type_, b, v); NTX_LOOKUPS(LOOKUP_VALUE_CASE)
     default: return plain_value(type_, b, v);
     }
 }
@@ -103,6 +111,9 @@ DEV float value_at(uint32_t type, const uint8_t *row, uint32_t k)
 DEV_APART float value_apart(uint32_t type, const uint8_t *row, uint32_t k) { return value_at(type, row, k); }
 
 /* Of weights that mostly are floats. */
-DEV float float_or_value(uint32_t type, const uint8_t *row, uint32_t k) { return type == NTX_F32 ? ((const float *)(const void *)row)[k] : value_apart(type, row, k); }
+DEV float float_or_value(uint32_t type, const uint8_t *row, uint32_t k)
+{
+    return type == NTX_F32 ? ((const float *)(const void *)row)[k] : value_apart(type, row, k);
+}
 
 #endif

@@ -1,7 +1,7 @@
 /* vector.h: what happens to rows between products: norms, quantisation, SwiGLU.
  *
- * Quantised rows have the layout of computed/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded row.
- * SEGMENT threads handle SEGMENT neighbouring values of a row: eight blocks of Q8, one of Q8K. */
+ * Quantised rows have the layout of computed/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded
+ * row. SEGMENT threads handle SEGMENT neighbouring values of a row: eight blocks of Q8, one of Q8K. */
 #ifndef NTX_CUDA_VECTOR_H
 #define NTX_CUDA_VECTOR_H
 
@@ -9,7 +9,7 @@
 #include "model/ffn_act.h"
 
 #define SEGMENT 256u
-#define WARPS (SEGMENT / WARP)
+#define WARPS   (SEGMENT / WARP)
 
 DEV uint32_t round_to(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 
@@ -103,8 +103,10 @@ DEV_AND_HOST uint32_t segments_of(uint32_t n, int q8, int q8k)
     return k;
 }
 
-/* `count` values of each thread, BLOCK_DIM apart in the row, of which the first one's segment is `segment` in the first SEGMENT threads. tops: shared [count][BLOCK_DIM / WARP]. */
-DEV void quantise_segments(const float *x, const uint32_t count, uint32_t segment, uint32_t n, void *q8, void *q8k, int32_t *tops)
+/* `count` values of each thread, BLOCK_DIM apart in the row, of which the first one's segment is `segment` in the first
+ * SEGMENT threads. tops: shared [count][BLOCK_DIM / WARP]. */
+DEV void quantise_segments(const float *x, const uint32_t count, uint32_t segment, uint32_t n, void *q8, void *q8k,
+                           int32_t *tops)
 {
     const uint32_t side = BLOCK_DIM / SEGMENT, first = segment + TID / SEGMENT, warps = BLOCK_DIM / WARP;
     if (!q8 && !q8k)
@@ -119,7 +121,8 @@ DEV void quantise_segments(const float *x, const uint32_t count, uint32_t segmen
     UNROLL
     for (uint32_t j = 0; j < count; j++)
         if (q8)
-            quantize_q8(x[j], tops[j * warps + TID / WARP], (first + j * side) * WARPS + TID % SEGMENT / WARP, n, (uint8_t *)q8);
+            quantize_q8(x[j], tops[j * warps + TID / WARP], (first + j * side) * WARPS + TID % SEGMENT / WARP, n,
+                        (uint8_t *)q8);
     UNROLL
     for (uint32_t j = 0; j < count; j++)
         if (q8k)
@@ -151,7 +154,7 @@ DEV double block_sum(double v, double *shared /* [WARPS] */)
     return sum;
 }
 
-#define AHEAD 4u /* values of a thread whose loads are in flight together */
+#define AHEAD        4u /* values of a thread whose loads are in flight together */
 #define NORM_THREADS 1024u
 
 /* A row's values k, k + BLOCK_DIM, ..; 0 behind its n. */
@@ -163,7 +166,8 @@ DEV void load_ahead(const float *x, uint32_t k, uint32_t n, float *v)
 }
 
 /* 1 / sqrt(mean square + eps): by one thread, since few cards have many units for doubles. */
-DEV float norm_scale(double sum, const struct ntx_gpu_norm *a, double *sums /* shared [NORM_THREADS / WARP] */, float *scale /* shared */)
+DEV float norm_scale(double sum, const struct ntx_gpu_norm *a, double *sums /* shared [NORM_THREADS / WARP] */,
+                     float *scale /* shared */)
 {
     sum = sum_of_warp(sum);
     if (!(TID % WARP))
@@ -178,7 +182,8 @@ DEV float norm_scale(double sum, const struct ntx_gpu_norm *a, double *sums /* s
     return *scale;
 }
 
-/* Sums of squares are taken in double: their order moves the scale, a float, once in about 10^8 times. A row of up to AHEAD * BLOCK_DIM values is read once. */
+/* Sums of squares are taken in double: their order moves the scale, a float, once in about 10^8 times. A row of up to
+ * AHEAD * BLOCK_DIM values is read once. */
 KERNEL_OF(NORM_THREADS, norm_row, struct ntx_gpu_norm)
 {
     SHARED double sums[NORM_THREADS / WARP];
@@ -278,7 +283,8 @@ DEV float within(float x, float most) { return x > most ? most : x < -most ? -mo
 
 DEV float hidden_value(float x, float up, const struct ntx_activation *by)
 {
-    return by->limit != 0 ? activated(below(x, by->gate_limit), within(up, by->limit), by->act) : activated(x, up, by->act);
+    return by->limit != 0 ? activated(below(x, by->gate_limit), within(up, by->limit), by->act)
+                          : activated(x, up, by->act);
 }
 
 KERNEL(quantize_part, struct ntx_gpu_quantize)

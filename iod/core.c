@@ -17,7 +17,8 @@ void ntx__iod_set_word(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t 
 }
 
 /* Equal pieces, none above piece_bytes: a last piece of one block would cost as much as a whole one. */
-void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset, uint64_t bytes, uint64_t dest)
+void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset,
+                        uint64_t bytes, uint64_t dest)
 {
     const uint64_t block = c->r->hdr->block;
     j->file = file;
@@ -31,12 +32,14 @@ void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32
     j->n_pieces = (uint32_t)((len + piece - 1) / piece);
 }
 
-static struct ntx_iod_read piece_of(const struct ntx_iod_core *c, const struct ntx__job *j, uint32_t piece, uint32_t tries)
+static struct ntx_iod_read piece_of(const struct ntx_iod_core *c, const struct ntx__job *j, uint32_t piece,
+                                    uint32_t tries)
 {
     uint64_t offset = j->start + (uint64_t)piece * j->piece_bytes, size = c->r->hdr->file_bytes[j->file];
     uint64_t len = NTX_MIN(j->piece_bytes, j->end - offset);
     return (struct ntx_iod_read){
-        .tag = (uint64_t)j->kind << 62 | (uint64_t)tries << 60 | (uint64_t)j->index << 38 | (uint64_t)(j->gen & 0x3fffff) << 16 | piece,
+        .tag = (uint64_t)j->kind << 62 | (uint64_t)tries << 60 | (uint64_t)j->index << 38 |
+               (uint64_t)(j->gen & 0x3fffff) << 16 | piece,
         .offset = offset,
         .dest = j->dest + (offset - j->start),
         .len = (uint32_t)len,
@@ -86,8 +89,10 @@ static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job 
 
 static void trace_read(struct ntx_iod_core *c, const struct ntx__job *j, uint64_t now)
 {
-    static const enum ntx_trace_to to[] = {[NTX_IOD_SLOT] = NTX_TR_TO_SLOT, [NTX_IOD_FRAME] = NTX_TR_TO_FRAME, [NTX_IOD_CHUNK] = NTX_TR_TO_ARENA};
-    ntx_traced(c->counters, NTX_TRACE_IOD, NTX_TR_READ, j->began, now, j->index, j->chunk | (uint64_t)to[j->kind] << 32, NTX_MIN((uint64_t)j->next * j->piece_bytes, j->end - j->start));
+    static const enum ntx_trace_to to[] = {
+        [NTX_IOD_SLOT] = NTX_TR_TO_SLOT, [NTX_IOD_FRAME] = NTX_TR_TO_FRAME, [NTX_IOD_CHUNK] = NTX_TR_TO_ARENA};
+    ntx_traced(c->counters, NTX_TRACE_IOD, NTX_TR_READ, j->began, now, j->index, j->chunk | (uint64_t)to[j->kind] << 32,
+               NTX_MIN((uint64_t)j->next * j->piece_bytes, j->end - j->start));
 }
 
 /* All pieces are through. */
@@ -104,7 +109,8 @@ static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
         gen = (uint32_t)-j->err;
     }
     if (j->err && !j->cancelled) {
-        struct ntx_iod_failure f = {.chunk = j->chunk, .file = j->file, .offset = j->err_offset, .bytes = j->err_bytes, .err = j->err};
+        struct ntx_iod_failure f = {
+            .chunk = j->chunk, .file = j->file, .offset = j->err_offset, .bytes = j->err_bytes, .err = j->err};
         ntx_count(c->counters, NTX_C_iod_errors, 1);
         c->hooks.failed(c->hooks.ctx, &f);
     }
@@ -124,11 +130,18 @@ static bool fits(const struct ntx_iod_core *c, uint32_t len)
     return !c->inflight_reads || c->inflight_bytes + len <= c->limit_bytes;
 }
 
-/* A demand waits behind what is in flight already. Where layers ask for bundles, the ring keeps the drive busy with no more than it takes. */
-static bool ring_full(const struct ntx_iod_core *c) { return c->r->hdr->n_bundle_demands && c->ring_reads >= NTX_IOD_RING_READS; }
+/* A demand waits behind what is in flight already. Where layers ask for bundles, the ring keeps the drive busy with no
+ * more than it takes. */
+static bool ring_full(const struct ntx_iod_core *c)
+{
+    return c->r->hdr->n_bundle_demands && c->ring_reads >= NTX_IOD_RING_READS;
+}
 
 /* Nobody waits for it, so far. */
-static bool is_early(const struct ntx_iod_core *c, const struct ntx__job *j) { return j->kind == NTX_IOD_FRAME && ntx__iod_is_early(c, j->index); }
+static bool is_early(const struct ntx_iod_core *c, const struct ntx__job *j)
+{
+    return j->kind == NTX_IOD_FRAME && ntx__iod_is_early(c, j->index);
+}
 
 static void issue(struct ntx_iod_core *c, struct ntx__job *j, const struct ntx_iod_read *rd, uint64_t now)
 {
@@ -162,14 +175,18 @@ static enum step next_retry(struct ntx_iod_core *c, uint64_t now, struct ntx_iod
 }
 
 /* Parts of bundles that a layer waits for: nothing that is wanted sooner can come before it has them all. */
-static bool is_wanted_bundle(const struct ntx_iod_core *c, const struct ntx__job *j) { return j->kind == NTX_IOD_FRAME && j->index >= c->r->hdr->n_demands && !is_early(c, j); }
+static bool is_wanted_bundle(const struct ntx_iod_core *c, const struct ntx__job *j)
+{
+    return j->kind == NTX_IOD_FRAME && j->index >= c->r->hdr->n_demands && !is_early(c, j);
+}
 
 /* The next piece of *cur, the job of this class that is under way. */
 static enum step next_piece(struct ntx_iod_core *c, struct ntx__job **cur, uint64_t now, struct ntx_iod_read *out)
 {
     struct ntx__job *j = *cur;
     struct ntx_iod_read rd = piece_of(c, j, j->next, 0);
-    if (is_wanted_bundle(c, j) ? c->inflight_reads && c->inflight_bytes + rd.len > NTX_IOD_DEEPER * c->limit_bytes : !fits(c, rd.len))
+    if (is_wanted_bundle(c, j) ? c->inflight_reads && c->inflight_bytes + rd.len > NTX_IOD_DEEPER * c->limit_bytes
+                               : !fits(c, rd.len))
         return STEP_FULL;
     if (++j->next == j->n_pieces)
         *cur = NULL;
@@ -201,7 +218,8 @@ static void forget_retries(struct ntx_iod_core *c, struct ntx__job *j)
 /* Nobody will want it: what has not been asked for yet of one that was begun is not. */
 static bool cancelled(const struct ntx_iod_core *c, const struct ntx__job *j)
 {
-    return j->kind == NTX_IOD_FRAME && j->next < j->n_pieces && atomic_load_explicit(&c->r->ask[j->index].early, memory_order_relaxed) == NTX_CANCELLED;
+    return j->kind == NTX_IOD_FRAME && j->next < j->n_pieces &&
+           atomic_load_explicit(&c->r->ask[j->index].early, memory_order_relaxed) == NTX_CANCELLED;
 }
 
 /* It ends with its last read in flight. */
@@ -219,8 +237,8 @@ static void drop_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
 /* By now somebody waits for what was begun as an early demand. */
 static bool early_is_late(const struct ntx_iod_core *c) { return c->cur_early && !is_early(c, c->cur_early); }
 
-/* One read at a time, and claimed only when it may go: so a demand that comes meanwhile waits for one read at most, and computed can take the others
- * back. */
+/* One read at a time, and claimed only when it may go: so a demand that comes meanwhile waits for one read at most, and
+ * computed can take the others back. */
 static enum step next_early(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
     struct ntx__job j;
@@ -276,8 +294,9 @@ static void set_asleep(struct ntx_iod_core *c, bool asleep)
     if (c->asleep == asleep)
         return;
     c->asleep = asleep;
-    /* seq_cst, as the next look at the words (core_pick.c). Pairs with computed, which stores a word (FREE, POSTED) and then loads iod_asleep, both
-     * seq_cst too: either that look sees its store, or it sees that we sleep and writes the eventfd. */
+    /* seq_cst, as the next look at the words (core_pick.c). Pairs with computed, which stores a word (FREE, POSTED) and
+     * then loads iod_asleep, both seq_cst too: either that look sees its store, or it sees that we sleep and writes the
+     * eventfd. */
     atomic_store_explicit(&c->r->ring->iod_asleep, asleep, memory_order_seq_cst);
 }
 
@@ -295,8 +314,9 @@ int ntx_iod_core_next_read(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_
 
 static void count_read(struct ntx_iod_core *c, const struct ntx__job *j, uint32_t bytes)
 {
-    static const enum ntx_counter by_kind[] = {
-        [NTX_IOD_SLOT] = NTX_C_iod_bytes_stream, [NTX_IOD_FRAME] = NTX_C_iod_bytes_demand, [NTX_IOD_CHUNK] = NTX_C_iod_bytes_host};
+    static const enum ntx_counter by_kind[] = {[NTX_IOD_SLOT] = NTX_C_iod_bytes_stream,
+                                               [NTX_IOD_FRAME] = NTX_C_iod_bytes_demand,
+                                               [NTX_IOD_CHUNK] = NTX_C_iod_bytes_host};
     ntx_count(c->counters, NTX_C_iod_bytes_read, bytes);
     ntx_count(c->counters, by_kind[j->kind], bytes);
     if (is_early(c, j))
@@ -380,8 +400,8 @@ void ntx_iod_core_hint(struct ntx_iod_core *c, uint64_t pass, const uint8_t *ski
 static int check_tags(const struct ntx_region_hdr *h, struct ntx_err *err)
 {
     if (NTX_MAX(h->n_chunks, NTX_MAX(h->n_slots, ntx_region_all_demands(h))) >> 22)
-        return ntx_err_set(err, -E2BIG, "region: %u chunks, %u slots, %u demands: at most 4194303 of each can be read", h->n_chunks,
-                           h->n_slots, ntx_region_all_demands(h));
+        return ntx_err_set(err, -E2BIG, "region: %u chunks, %u slots, %u demands: at most 4194303 of each can be read",
+                           h->n_chunks, h->n_slots, ntx_region_all_demands(h));
     return 0;
 }
 

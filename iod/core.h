@@ -5,19 +5,20 @@
  *          |                                             |
  *          +---- FILLING ---- words of the region ---- READY | FAILED ----> hooks.state (wake whoever waits)
  *
- * Order. Demands first, but those marked early last of all, and few reads of them at a time: a demand that comes meanwhile waits for no more. Of those that are given up
- * when they have been begun, nothing more is read.
- * Then the schedule and the host arena, in order of use: a host chunk that is not READY counts as
- * wanted in the pass being executed, a ring sequence in its own pass, and the earlier one is read first. So a cold start reads the
- * model once in the order in which the first pass consumes it, computing overlaps from the first chunk on, and once the
- * arena is full only the ring is left. When the ring is full, the rest of the arena is read.
+ * Order. Demands first, but those marked early last of all, and few reads of them at a time: a demand that comes
+ * meanwhile waits for no more. Of those that are given up when they have been begun, nothing more is read. Then the
+ * schedule and the host arena, in order of use: a host chunk that is not READY counts as wanted in the pass being
+ * executed, a ring sequence in its own pass, and the earlier one is read first. So a cold start reads the model once in
+ * the order in which the first pass consumes it, computing overlaps from the first chunk on, and once the arena is full
+ * only the ring is left. When the ring is full, the rest of the arena is read.
  *
- * Limits. Not bytes of chunks but bytes in flight: a chunk is read in equal pieces of at most piece_bytes, and at least half of that. Of bundles that a layer waits for
- * there may be more: it waits for all of them, and nothing that is wanted sooner can come.
- * Where layers demand bundles, few reads into slots are in flight at a time: a demand waits behind them, and compute for the demand.
+ * Limits. Not bytes of chunks but bytes in flight: a chunk is read in equal pieces of at most piece_bytes, and at least
+ * half of that. Of bundles that a layer waits for there may be more: it waits for all of them, and nothing that is
+ * wanted sooner can come. Where layers demand bundles, few reads into slots are in flight at a time: a demand waits
+ * behind them, and compute for the demand.
  *
- * Failures. A piece that fails or comes short is tried again NTX_IOD_TRIES times in all; then its chunk is FAILED, once none of its pieces is
- * in flight. A word never leaves FILLING while a read into its slot could still land.
+ * Failures. A piece that fails or comes short is tried again NTX_IOD_TRIES times in all; then its chunk is FAILED, once
+ * none of its pieces is in flight. A word never leaves FILLING while a read into its slot could still land.
  *
  * Nothing here outlives the process: ntx_iod_core_new derives all from the region's words (shm/region.h, DEATH).
  *
@@ -34,10 +35,10 @@
 #include "shm/counters.h"
 #include "shm/region.h"
 
-#define NTX_IOD_TRIES 4
+#define NTX_IOD_TRIES       4
 #define NTX_IOD_EARLY_READS 4 /* in flight at once, of early demands */
-#define NTX_IOD_DEEPER 4      /* times the bytes in flight, of bundles that are awaited */
-#define NTX_IOD_RING_READS 4  /* and into slots, where there are bundles on demand */
+#define NTX_IOD_DEEPER      4 /* times the bytes in flight, of bundles that are awaited */
+#define NTX_IOD_RING_READS  4 /* and into slots, where there are bundles on demand */
 
 /* A read's tag, for the log of a dead iod's ring and for finding the job again:
  *   63..62 kind   61..60 tries before this one   59..38 slot, frame or chunk   37..16 generation   15..0 piece */
@@ -48,11 +49,11 @@ static inline uint32_t ntx_iod_tag_index(uint64_t t) { return (uint32_t)(t >> 38
 static inline uint32_t ntx_iod_tag_piece(uint64_t t) { return (uint32_t)t & 0xffff; }
 
 struct ntx_iod_failure {
-    uint32_t chunk;  /* UINT32_MAX: a demand */
+    uint32_t chunk; /* UINT32_MAX: a demand */
     uint32_t file;
     uint64_t offset; /* of the piece that failed */
     uint32_t bytes;
-    int err;         /* negative errno; -ENODATA: the file ended early */
+    int err; /* negative errno; -ENODATA: the file ended early */
 };
 
 struct ntx_iod_hooks {
@@ -78,9 +79,11 @@ void ntx_iod_core_free(struct ntx_iod_core *c);
 
 /* 1: *out is to be read now. 0: nothing until something changes (then see ntx_iod_core_idle). */
 int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now_ns, struct ntx_iod_read *out);
-/* The same, and the region is told whether ntx-iod sleeps (iod_asleep): so after 0 the caller may sleep until a result or computed's eventfd comes. */
+/* The same, and the region is told whether ntx-iod sleeps (iod_asleep): so after 0 the caller may sleep until a result
+ * or computed's eventfd comes. */
 int ntx_iod_core_next_read(struct ntx_iod_core *c, uint64_t now_ns, struct ntx_iod_read *out);
-/* The result of a read: bytes or negative errno. Returns true, and in *rd which read it was, when it brought its bytes. */
+/* The result of a read: bytes or negative errno. Returns true, and in *rd which read it was, when it brought its bytes.
+ * */
 bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now_ns, uint64_t tag, int32_t result, struct ntx_iod_read *rd);
 
 /* After next() gave 0: true when nothing is wanted (only computed can change that), false when the limits hold it back

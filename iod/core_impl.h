@@ -8,25 +8,25 @@
 struct ntx__job {
     bool used;
     enum ntx_iod_kind kind;
-    uint32_t index;          /* slot, frame or chunk */
-    _Atomic uint32_t *word;  /* the word that tells its state */
+    uint32_t index;         /* slot, frame or chunk */
+    _Atomic uint32_t *word; /* the word that tells its state */
     uint32_t gen;
-    struct ntx_desc *desc;   /* SLOT */
-    uint32_t chunk;          /* UINT32_MAX: a demand */
-    uint32_t sched;          /* SLOT */
-    uint64_t pass;           /* SLOT */
+    struct ntx_desc *desc; /* SLOT */
+    uint32_t chunk;        /* UINT32_MAX: a demand */
+    uint32_t sched;        /* SLOT */
+    uint64_t pass;         /* SLOT */
     uint32_t file;
-    uint32_t shift;          /* first wanted byte - start */
+    uint32_t shift; /* first wanted byte - start */
     uint64_t start, end, dest;
     uint32_t piece_bytes, n_pieces;
-    uint32_t next;           /* pieces begun */
-    uint32_t inflight;       /* pieces that a source holds */
-    uint32_t retries;        /* pieces in the retry queue */
-    uint32_t early;          /* of those in flight: asked for while nobody waited for them */
+    uint32_t next;     /* pieces begun */
+    uint32_t inflight; /* pieces that a source holds */
+    uint32_t retries;  /* pieces in the retry queue */
+    uint32_t early;    /* of those in flight: asked for while nobody waited for them */
     int err;
-    bool cancelled;           /* which is why it has one, */
-    uint32_t got;            /*   bytes being there */
-    uint64_t began;          /* ns */
+    bool cancelled; /* which is why it has one, */
+    uint32_t got;   /*   bytes being there */
+    uint64_t began; /* ns */
     uint64_t err_offset;
     uint32_t err_bytes;
 };
@@ -46,27 +46,27 @@ struct ntx_iod_core {
     uint64_t limit_bytes;
     uint32_t piece_bytes;
 
-    uint64_t cursor;          /* least ring sequence that may still have to be read */
-    uint32_t host_next;       /* least chunk that may still have to be read into the arena */
-    uint32_t host_again;      /* the region's, when host_next was last set to 0 */
-    struct ntx__scan {        /* of the demands that somebody waits for, and of the early ones */
-        uint32_t next;        /* they are looked at in turn from here */
-        uint32_t seen;        /* demand_posted when no POSTED word was left */
+    uint64_t cursor;     /* least ring sequence that may still have to be read */
+    uint32_t host_next;  /* least chunk that may still have to be read into the arena */
+    uint32_t host_again; /* the region's, when host_next was last set to 0 */
+    struct ntx__scan {   /* of the demands that somebody waits for, and of the early ones */
+        uint32_t next;   /* they are looked at in turn from here */
+        uint32_t seen;   /* demand_posted when no POSTED word was left */
         bool wanted;
     } demands, early;
-    uint8_t *held;            /* [n_slots] scratch */
+    uint8_t *held; /* [n_slots] scratch */
     struct ntx__hint hints[NTX_PASS_MAPS];
 
     struct ntx__job jobs[NTX__MAX_JOBS];
     struct ntx__job *cur_demand, *cur_bulk, *cur_early; /* begun, with pieces not yet asked for */
-    uint64_t retry[NTX_IOD_MAX_READS];      /* tags to ask for again, oldest first */
+    uint64_t retry[NTX_IOD_MAX_READS];                  /* tags to ask for again, oldest first */
     uint32_t n_retry;
 
     uint64_t inflight_bytes;
     uint32_t inflight_reads;
-    uint32_t ring_reads;      /* of those, into slots */
-    uint32_t early_reads;     /* and early demands */
-    uint64_t busy_since;      /* ns; while reads are in flight */
+    uint32_t ring_reads;              /* of those, into slots */
+    uint32_t early_reads;             /* and early demands */
+    uint64_t busy_since;              /* ns; while reads are in flight */
     uint64_t window_bytes, window_ns; /* read since the last look at the rate, and the time that took */
     bool idle, asleep;
 };
@@ -74,10 +74,11 @@ struct ntx_iod_core {
 /* Writes a word's state and tells the hook. */
 void ntx__iod_set_word(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t gen, enum ntx_state s);
 /* Fills in file range, destination and pieces for `bytes` wanted at `offset`, to land in blocks from `dest` on. */
-void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset, uint64_t bytes, uint64_t dest);
+void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset,
+                        uint64_t bytes, uint64_t dest);
 
-/* Next job of a class, false when there is none. Marks dropped chunks SKIPPED and impossible demands FAILED on the way. A demand is claimed:
- * its word says FILLING. */
+/* Next job of a class, false when there is none. Marks dropped chunks SKIPPED and impossible demands FAILED on the way.
+ * A demand is claimed: its word says FILLING. */
 bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j);
 bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now_ns, struct ntx__job *j);
 bool ntx__iod_is_early(const struct ntx_iod_core *c, uint32_t demand);

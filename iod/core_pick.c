@@ -8,13 +8,11 @@
 #define GEN_MASK 0x0fffffffu
 
 /* How far a word's generation is ahead of a lap: both are kept in 28 bits, and are close to each other. */
-static int32_t gen_ahead(uint32_t gen, uint64_t lap)
-{
-    return (int32_t)((gen - (uint32_t)lap) << 4) >> 4;
-}
+static int32_t gen_ahead(uint32_t gen, uint64_t lap) { return (int32_t)((gen - (uint32_t)lap) << 4) >> 4; }
 
-/* Acquire: pairs with computed's release of FREE or POSTED (it is through with the slot; the demand is written). seq_cst, because the look
- * after iod_asleep was set must not be taken before it (core.c); it costs nothing more here. */
+/* Acquire: pairs with computed's release of FREE or POSTED (it is through with the slot; the demand is written).
+ * seq_cst, because the look after iod_asleep was set must not be taken before it (core.c); it costs nothing more here.
+ * */
 static uint32_t load(const _Atomic uint32_t *w)
 {
     return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)w, memory_order_seq_cst);
@@ -37,8 +35,8 @@ static bool hinted(const struct ntx_iod_core *c, uint64_t pass, uint32_t layer)
     return h->pass == pass && bit(h->skip, layer);
 }
 
-/* A descriptor's own lap has 28 bits; pass and sched, left there by whoever filled it last, give the rest (a torn pair is
- * off by less than a pass, so the nearest lap is still the right one). */
+/* A descriptor's own lap has 28 bits; pass and sched, left there by whoever filled it last, give the rest (a torn pair
+ * is off by less than a pass, so the nearest lap is still the right one). */
 uint64_t ntx__iod_find_cursor(const struct ntx_region *r)
 {
     const struct ntx_region_hdr *h = r->hdr;
@@ -110,8 +108,9 @@ static uint64_t ring_sequence(struct ntx_iod_core *c, uint64_t now)
     return held_back;
 }
 
-/* The least slot that no descriptor holds and that is not tainted, or n_slots. The least, so that few are in use while compute waits for the
- * drive: bytes then land where a cache still has the lines (on a virtio drive 8 MiB of buffers are read a third faster than 40 MiB). */
+/* The least slot that no descriptor holds and that is not tainted, or n_slots. The least, so that few are in use while
+ * compute waits for the drive: bytes then land where a cache still has the lines (on a virtio drive 8 MiB of buffers
+ * are read a third faster than 40 MiB). */
 static uint32_t free_slot(struct ntx_iod_core *c)
 {
     const struct ntx_region_hdr *h = c->r->hdr;
@@ -137,8 +136,13 @@ static bool ring_job(struct ntx_iod_core *c, uint64_t seq, struct ntx__job *j)
     uint32_t sched = (uint32_t)(seq % h->n_sched), chunk = c->r->sched[sched];
     const struct ntx_plan_chunk *p = &c->r->chunks[chunk];
     struct ntx_desc *d = &c->r->desc[seq % h->n_desc];
-    *j = (struct ntx__job){.kind = NTX_IOD_SLOT, .index = slot, .word = &d->word,
-                           .gen = (uint32_t)(seq / h->n_desc) & GEN_MASK, .desc = d, .chunk = chunk, .sched = sched,
+    *j = (struct ntx__job){.kind = NTX_IOD_SLOT,
+                           .index = slot,
+                           .word = &d->word,
+                           .gen = (uint32_t)(seq / h->n_desc) & GEN_MASK,
+                           .desc = d,
+                           .chunk = chunk,
+                           .sched = sched,
                            .pass = seq / h->n_sched};
     ntx__iod_job_range(c, j, p->file, p->offset, p->bytes, slot * h->slot_bytes);
     return true;
@@ -162,7 +166,8 @@ static void host_job(struct ntx_iod_core *c, uint32_t chunk, struct ntx__job *j)
 {
     const struct ntx_plan_chunk *p = &c->r->chunks[chunk];
     _Atomic uint32_t *word = &c->r->state[chunk];
-    *j = (struct ntx__job){.kind = NTX_IOD_CHUNK, .index = chunk, .word = word, .gen = ntx_word_gen(load(word)), .chunk = chunk};
+    *j = (struct ntx__job){
+        .kind = NTX_IOD_CHUNK, .index = chunk, .word = word, .gen = ntx_word_gen(load(word)), .chunk = chunk};
     ntx__iod_job_range(c, j, p->file, p->offset, p->bytes, p->where - p->offset % c->r->hdr->block);
 }
 
@@ -174,7 +179,8 @@ bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx__job *j
     bool have_host = host < h->n_chunks;
     if (seq != UINT64_MAX) {
         /* Chunk numbers are the order of use within a pass. */
-        uint64_t pass = seq / h->n_sched, current = atomic_load_explicit(&c->r->control->current_pass, memory_order_relaxed);
+        uint64_t pass = seq / h->n_sched,
+                 current = atomic_load_explicit(&c->r->control->current_pass, memory_order_relaxed);
         bool host_first = have_host && (pass > current || (pass == current && host < c->r->sched[seq % h->n_sched]));
         if (!host_first && ring_job(c, seq, j))
             return true;
@@ -203,7 +209,8 @@ static bool demand_fits(const struct ntx_region_hdr *h, uint32_t file, uint64_t 
 
 static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, const struct ntx_read_request *a, uint32_t gen)
 {
-    struct ntx_iod_failure f = {.chunk = UINT32_MAX, .file = a->file, .offset = a->offset, .bytes = a->bytes, .err = -EINVAL};
+    struct ntx_iod_failure f = {
+        .chunk = UINT32_MAX, .file = a->file, .offset = a->offset, .bytes = a->bytes, .err = -EINVAL};
     c->hooks.failed(c->hooks.ctx, &f);
     d->err = -EINVAL;
     ntx__iod_set_word(c, &d->word, gen, NTX_FAILED);
@@ -215,11 +222,12 @@ bool ntx__iod_is_early(const struct ntx_iod_core *c, uint32_t demand)
     return atomic_load_explicit(&c->r->ask[demand].early, memory_order_relaxed) != 0;
 }
 
-/* POSTED becomes FILLING, unless computed has just taken the demand back. What is asked for is looked at only then: from now on it stays. */
+/* POSTED becomes FILLING, unless computed has just taken the demand back. What is asked for is looked at only then:
+ * from now on it stays. */
 static bool claim(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t posted)
 {
-    if (!atomic_compare_exchange_strong_explicit(word, &posted, ntx_word(ntx_word_gen(posted), NTX_FILLING), memory_order_acq_rel,
-                                                 memory_order_relaxed))
+    if (!atomic_compare_exchange_strong_explicit(word, &posted, ntx_word(ntx_word_gen(posted), NTX_FILLING),
+                                                 memory_order_acq_rel, memory_order_relaxed))
         return false;
     c->hooks.state(c->hooks.ctx, word, NTX_FILLING);
     return true;
@@ -242,8 +250,8 @@ static bool demand_job(struct ntx_iod_core *c, uint32_t i, uint32_t gen, struct 
     return true;
 }
 
-/* A demand whose frame is tainted is read all the same: computed posts into such a frame only what the dead iod was reading there,
- * and its late DMA writes the same bytes. */
+/* A demand whose frame is tainted is read all the same: computed posts into such a frame only what the dead iod was
+ * reading there, and its late DMA writes the same bytes. */
 bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j)
 {
     struct ntx__scan *scan = early ? &c->early : &c->demands;
@@ -254,8 +262,8 @@ bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j
         return false;
     for (uint32_t k = 0; k < n; k++) {
         uint32_t i = (scan->next + k) % n, w = load(&c->r->demand[i].word);
-        if (ntx_word_state(w) != NTX_POSTED || ntx__iod_is_early(c, i) != early || !claim(c, &c->r->demand[i].word, w) ||
-            !demand_job(c, i, ntx_word_gen(w), j))
+        if (ntx_word_state(w) != NTX_POSTED || ntx__iod_is_early(c, i) != early ||
+            !claim(c, &c->r->demand[i].word, w) || !demand_job(c, i, ntx_word_gen(w), j))
             continue;
         scan->next = i;
         scan->wanted = true;

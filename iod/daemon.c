@@ -11,9 +11,9 @@
 #include "iod/reader.h"
 #include "proto/worker.h"
 
-#define HELLO_MS 100
-#define HELLO_SOON_MS 5  /* while the link is not up */
-#define DRAIN_MS 10000
+#define HELLO_MS      100
+#define HELLO_SOON_MS 5 /* while the link is not up */
+#define DRAIN_MS      10000
 
 struct iod {
     struct ntx_worker w;
@@ -115,10 +115,12 @@ static void on_attach(void *ctx, const struct ntx_attach_msg *m, int *fds, unsig
     struct ntx_reader_hooks hooks = {.ctx = d, .told = on_told, .closed = on_reader_closed};
     struct ntx_err err = {0};
     if (d->reader) {
-        ntx_worker_end(&d->w, ntx_err_set(d->err, -EPROTO, "ntx-computed handed over a region before the old one was let go"));
+        ntx_worker_end(&d->w,
+                       ntx_err_set(d->err, -EPROTO, "ntx-computed handed over a region before the old one was let go"));
         return;
     }
-    int rc = ntx_reader_open(&d->w.loop, d->options->ring, fds, n_fds, m->epoch, d->w.counters, &hooks, &d->reader, &err);
+    int rc = ntx_reader_open(&d->w.loop, d->options->ring, fds, n_fds, m->epoch, d->w.counters, &hooks, &d->reader,
+                             &err);
     memset(fds, 0xff, n_fds * sizeof *fds); /* taken over */
     if (rc) {
         ntx_log(NTX_LOG_ERR, "%s", err.text);
@@ -168,8 +170,17 @@ static int on_begin(void *ctx)
 int ntx_iod_run(const struct ntx_iod_options *o, struct ntx_err *err)
 {
     static const struct ntx_worker_kind kind = {
-        .role = NTX_ROLE_IOD, .name = "iod", .computed = "ci", .hints = "hints from ntx-predictor", .pid = NTX_C_iod_pid,
-        .attach = on_attach, .detach = on_detach, .from_computed = on_computed, .from_other = on_predictor, .begin = on_begin, .ending = on_ending,
+        .role = NTX_ROLE_IOD,
+        .name = "iod",
+        .computed = "ci",
+        .hints = "hints from ntx-predictor",
+        .pid = NTX_C_iod_pid,
+        .attach = on_attach,
+        .detach = on_detach,
+        .from_computed = on_computed,
+        .from_other = on_predictor,
+        .begin = on_begin,
+        .ending = on_ending,
     };
     struct iod d = {.options = o, .err = err};
     return ntx_worker_run(&d.w, &kind, &d, o->dir, o->alive_fd, err);

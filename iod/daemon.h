@@ -13,16 +13,17 @@
 #include "iod/ring.h"
 
 struct ntx_iod_options {
-    const char *dir; /* runtime directory */
-    int alive_fd;    /* its end of file is the end of the supervisor, and of us; -1: none */
+    const char *dir;           /* runtime directory */
+    int alive_fd;              /* its end of file is the end of the supervisor, and of us; -1: none */
     struct ntx_iod_ring *ring; /* NULL: each region gets one of its own */
 };
 
-/* Once, before all else: makes the ring, asks for short slices of processor time, and gives up for good every right that reading does not need
- * (common/sandbox.h). No byte of others has been looked at by then. */
+/* Once, before all else: makes the ring, asks for short slices of processor time, and gives up for good every right
+ * that reading does not need (common/sandbox.h). No byte of others has been looked at by then. */
 int ntx_iod_lock_in(const char *dir, struct ntx_iod_ring *ring, struct ntx_err *err);
 
-/* Waits up to 10 s for computed, then runs until told to end (0), or until something is wrong (negative errno, text in err). */
+/* Waits up to 10 s for computed, then runs until told to end (0), or until something is wrong (negative errno, text in
+ * err). */
 int ntx_iod_run(const struct ntx_iod_options *o, struct ntx_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* fault.c: bad days on purpose, over another source. Rules look at reads when they are submitted; what they ask for happens when the
- * result comes. The bytes are always really read: only what is told about them changes. */
+/* fault.c: bad days on purpose, over another source. Rules look at reads when they are submitted; what they ask for
+ * happens when the result comes. The bytes are always really read: only what is told about them changes. */
 #include "iod/fault.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@ struct fault {
     struct ntx_source *over;
     struct ntx__fault rules;
     uint32_t block;
-    bool doomed;          /* a kill rule fired for a read that is not flushed yet */
-    uint64_t stall_until; /* ns */
+    bool doomed;           /* a kill rule fired for a read that is not flushed yet */
+    uint64_t stall_until;  /* ns */
     struct ntx__hold hold; /* flags: bits of enum ntx__fault_what; due: the delay, until the result came */
     struct ntx__held ready[NTX_IOD_MAX_READS]; /* due, kept for reordering */
     unsigned n_ready;
@@ -136,11 +136,19 @@ static void fault_close(struct ntx_source *s)
 }
 
 static const struct ntx_source_ops fault_ops = {
-    .name = "fault", .submit = fault_submit, .flush = fault_flush, .reap = fault_reap, .fds = fault_fds,
-    .inflight = fault_inflight, .ring = fault_ring, .state = fault_state, .close = fault_close,
+    .name = "fault",
+    .submit = fault_submit,
+    .flush = fault_flush,
+    .reap = fault_reap,
+    .fds = fault_fds,
+    .inflight = fault_inflight,
+    .ring = fault_ring,
+    .state = fault_state,
+    .close = fault_close,
 };
 
-int ntx_source_fault(struct ntx_source *over, const char *rules, uint32_t start, uint32_t block, struct ntx_source **out, struct ntx_err *err)
+int ntx_source_fault(struct ntx_source *over, const char *rules, uint32_t start, uint32_t block,
+                     struct ntx_source **out, struct ntx_err *err)
 {
     struct fault *f = calloc(1, sizeof(*f));
     if (!f)

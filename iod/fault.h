@@ -17,31 +17,31 @@ enum ntx__fault_at { NTX__AT_READ, NTX__AT_DONE, NTX__AT_STATE }; /* the events 
 struct ntx__fault_rule {
     enum ntx__fault_what what;
     enum ntx__fault_at at;
-    uint64_t ns;            /* delay, stall */
-    uint32_t chunk;         /* UINT32_MAX: any */
+    uint64_t ns;    /* delay, stall */
+    uint32_t chunk; /* UINT32_MAX: any */
     bool demand;
     enum ntx_state state;
     uint64_t every, nth, count; /* 0: no condition */
-    double p;               /* 1: always */
-    uint32_t start;         /* 0: any */
-    uint64_t seen, fired;   /* so far */
+    double p;                   /* 1: always */
+    uint32_t start;             /* 0: any */
+    uint64_t seen, fired;       /* so far */
 };
 
 struct ntx__fault {
     struct ntx__fault_rule rule[NTX__FAULT_MAX_RULES];
     unsigned n;
-    unsigned reorder;       /* 0: off */
-    uint64_t random;        /* state of the generator, never 0 */
+    unsigned reorder; /* 0: off */
+    uint64_t random;  /* state of the generator, never 0 */
     uint32_t start;
 };
 
 /* -EINVAL with the rule and what was expected. */
 int ntx__fault_parse(const char *text, uint32_t start, struct ntx__fault *out, struct ntx_err *err);
 
-/* One event: which rules fire. rd for NTX__AT_READ, state for NTX__AT_STATE. Returns a bit per enum ntx__fault_what; *delay_ns and
- * *stall_ns are set when theirs are. */
-uint32_t ntx__fault_event(struct ntx__fault *f, enum ntx__fault_at at, const struct ntx_iod_read *rd, enum ntx_state state,
-                          uint64_t *delay_ns, uint64_t *stall_ns);
+/* One event: which rules fire. rd for NTX__AT_READ, state for NTX__AT_STATE. Returns a bit per enum ntx__fault_what;
+ * *delay_ns and *stall_ns are set when theirs are. */
+uint32_t ntx__fault_event(struct ntx__fault *f, enum ntx__fault_at at, const struct ntx_iod_read *rd,
+                          enum ntx_state state, uint64_t *delay_ns, uint64_t *stall_ns);
 uint32_t ntx__fault_random(struct ntx__fault *f, uint32_t below);
 
 #endif

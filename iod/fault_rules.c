@@ -10,7 +10,7 @@ static const struct {
     enum ntx__fault_what what;
     bool timed;
 } whats[] = {
-    {"eio", NTX__FAULT_EIO, false},     {"short", NTX__FAULT_SHORT, false}, {"delay", NTX__FAULT_DELAY, true},
+    {"eio", NTX__FAULT_EIO, false},    {"short", NTX__FAULT_SHORT, false}, {"delay", NTX__FAULT_DELAY, true},
     {"stall", NTX__FAULT_STALL, true}, {"kill", NTX__FAULT_KILL, false},
 };
 
@@ -194,15 +194,16 @@ static bool fires(struct ntx__fault *f, struct ntx__fault_rule *r)
     return true;
 }
 
-uint32_t ntx__fault_event(struct ntx__fault *f, enum ntx__fault_at at, const struct ntx_iod_read *rd, enum ntx_state state,
-                          uint64_t *delay_ns, uint64_t *stall_ns)
+uint32_t ntx__fault_event(struct ntx__fault *f, enum ntx__fault_at at, const struct ntx_iod_read *rd,
+                          enum ntx_state state, uint64_t *delay_ns, uint64_t *stall_ns)
 {
     uint32_t bits = 0;
     for (unsigned i = 0; i < f->n; i++) {
         struct ntx__fault_rule *r = &f->rule[i];
         if (r->at != at || (r->start && r->start != f->start))
             continue;
-        if (at == NTX__AT_READ && ((r->chunk != UINT32_MAX && r->chunk != rd->chunk) || (r->demand && rd->chunk != UINT32_MAX)))
+        if (at == NTX__AT_READ &&
+            ((r->chunk != UINT32_MAX && r->chunk != rd->chunk) || (r->demand && rd->chunk != UINT32_MAX)))
             continue;
         if ((at == NTX__AT_STATE && r->state != state) || !fires(f, r))
             continue;

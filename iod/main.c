@@ -15,5 +15,8 @@ static int run(const char *dir, int alive_fd, struct ntx_err *err)
 
 int main(int argc, char **argv)
 {
-    return ntx_worker_main(argc, argv, "ntx-iod", "Reads the model's weights from the drive into memory shared with ntx-computed. Started by ntx or systemd.", run);
+    return ntx_worker_main(
+        argc, argv, "ntx-iod",
+        "Reads the model's weights from the drive into memory shared with ntx-computed. Started by ntx or systemd.",
+        run);
 }

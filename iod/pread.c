@@ -34,7 +34,8 @@ struct pread_source {
     unsigned n_done;
 };
 
-/* The rest of a short read is asked for at once, as far as O_DIRECT takes an offset in mid-read; beyond that the core tries again. */
+/* The rest of a short read is asked for at once, as far as O_DIRECT takes an offset in mid-read; beyond that the core
+ * tries again. */
 static int32_t read_piece(const struct pread_source *p, const struct ntx_iod_read *rd)
 {
     uint8_t *buf = p->r->base + rd->dest;
@@ -142,11 +143,18 @@ static void pread_close(struct ntx_source *s)
 }
 
 static const struct ntx_source_ops pread_ops = {
-    .name = "pread", .submit = pread_submit, .flush = pread_flush, .reap = pread_reap, .fds = pread_fds,
-    .inflight = pread_inflight, .ring = pread_ring, .close = pread_close,
+    .name = "pread",
+    .submit = pread_submit,
+    .flush = pread_flush,
+    .reap = pread_reap,
+    .fds = pread_fds,
+    .inflight = pread_inflight,
+    .ring = pread_ring,
+    .close = pread_close,
 };
 
-int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, struct ntx_err *err)
+int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out,
+                     struct ntx_err *err)
 {
     struct pread_source *p = calloc(1, sizeof(*p));
     if (!p)

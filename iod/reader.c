@@ -13,12 +13,13 @@
 #include "common/util.h"
 #include "proto/attach.h"
 
-#define TICK_MS 1000
-#define RETRY_MS 10 /* after the kernel had no room for a submission */
-/* Small reads are submitted together. A large one goes at once: the drive is then at work while the next is prepared, and ends
- * at another moment, so that it never stands still between two batches (on a virtio drive, 10 to 30 % of the rate). */
+#define TICK_MS     1000
+#define RETRY_MS    10 /* after the kernel had no room for a submission */
+/* Small reads are submitted together. A large one goes at once: the drive is then at work while the next is prepared,
+ * and ends at another moment, so that it never stands still between two batches (on a virtio drive, 10 to 30 % of the
+ * rate). */
 #define FLUSH_BYTES (256u << 10)
-#define WAKES_MOST 64 /* words whose waiters are woken together */
+#define WAKES_MOST  64 /* words whose waiters are woken together */
 
 struct ntx_reader {
     uv_loop_t *loop;
@@ -28,18 +29,18 @@ struct ntx_reader {
     int wake_fd;
     struct ntx_counters *counters;
     struct ntx_iod_ring *ring;
-    struct ntx_source *source;  /* what is read through, filters included */
-    struct ntx_source *idle;    /* the one made at attach, when another was asked for; else NULL */
-    struct ntx_iod_core *core;  /* NULL until configured */
+    struct ntx_source *source; /* what is read through, filters included */
+    struct ntx_source *idle;   /* the one made at attach, when another was asked for; else NULL */
+    struct ntx_iod_core *core; /* NULL until configured */
     uv_poll_t wake, polls[NTX_SOURCE_MAX_FDS];
     uv_timer_t tick;
     unsigned n_polls, n_handles;
-    uint32_t unflushed;         /* bytes */
+    uint32_t unflushed; /* bytes */
     _Atomic uint32_t *to_wake[WAKES_MOST];
     unsigned n_to_wake;
     bool stopping, closing;
-    uint64_t stop_at;           /* ns; 0: no limit */
-    uint64_t cpu_ns;            /* counted so far */
+    uint64_t stop_at; /* ns; 0: no limit */
+    uint64_t cpu_ns;  /* counted so far */
     char note[256], config_error[256];
 };
 
@@ -54,7 +55,8 @@ static void wake_waiters(struct ntx_reader *r)
     r->n_to_wake = 0;
 }
 
-/* Whoever waits is woken only when the drive has been given its next reads: it may take this processor from us, and who spins sees the word now. */
+/* Whoever waits is woken only when the drive has been given its next reads: it may take this processor from us, and who
+ * spins sees the word now. */
 static void on_word(void *ctx, _Atomic uint32_t *word, enum ntx_state s)
 {
     struct ntx_reader *r = ctx;
@@ -76,7 +78,8 @@ static void on_failed(void *ctx, const struct ntx_iod_failure *f)
         snprintf(text, sizeof(text), "%s", r->config_error);
     } else {
         snprintf(text, sizeof(text), "cannot read %u bytes at offset %" PRIu64 ": %s%s", f->bytes, f->offset,
-                 f->err == -ENODATA ? "the file has become shorter" : strerror(-f->err), f->err == -EINVAL ? "" : " (tried 4 times)");
+                 f->err == -ENODATA ? "the file has become shorter" : strerror(-f->err),
+                 f->err == -EINVAL ? "" : " (tried 4 times)");
     }
     r->hooks.told(r->hooks.ctx, &told, text);
 }
@@ -240,8 +243,8 @@ static int watch_source(struct ntx_reader *r)
     return rc;
 }
 
-/* Where computed asks for another source than the one that was opened, that one stays as it is: its ring, of which computed
- * may have a duplicate, remains empty, and reads by pread end with the process. */
+/* Where computed asks for another source than the one that was opened, that one stays as it is: its ring, of which
+ * computed may have a duplicate, remains empty, and reads by pread end with the process. */
 static int choose_source(struct ntx_reader *r, const char *which, struct ntx_err *err)
 {
     char note[256];
@@ -260,7 +263,9 @@ static int add_filters(struct ntx_reader *r, const struct ntx_reader_config *c, 
 {
     unsigned n_files = r->region.hdr->n_files, drives = r->files.n / n_files;
     double rates[NTX_IOD_MAX_DRIVES];
-    int rc = drives > NTX_IOD_MAX_DRIVES ? ntx_err_set(err, -E2BIG, "%u copies of the model: at most %d can be read", drives, NTX_IOD_MAX_DRIVES) : 0;
+    int rc = drives > NTX_IOD_MAX_DRIVES ? ntx_err_set(err, -E2BIG, "%u copies of the model: at most %d can be read",
+                                                       drives, NTX_IOD_MAX_DRIVES)
+                                         : 0;
     for (unsigned d = 0; d < NTX_IOD_MAX_DRIVES; d++)
         rates[d] = c->rate_bps;
     if (!rc && c->rate_bps > 0)
@@ -275,7 +280,8 @@ static int add_filters(struct ntx_reader *r, const struct ntx_reader_config *c, 
 void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *c)
 {
     struct ntx_err err = {0};
-    struct ntx_iod_limits limits = {c->inflight_bytes * (r->files.n / r->region.hdr->n_files), c->piece_bytes}; /* for each drive */
+    struct ntx_iod_limits limits = {c->inflight_bytes * (r->files.n / r->region.hdr->n_files),
+                                    c->piece_bytes}; /* for each drive */
     struct ntx_iod_hooks hooks = {.ctx = r, .state = on_word, .failed = on_failed};
     if (r->core || r->stopping)
         return;
@@ -286,7 +292,8 @@ void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *
         rc = add_filters(r, c, &err);
     if (rc) {
         snprintf(r->config_error, sizeof(r->config_error), "%.*s", (int)sizeof(r->config_error) - 1, err.text);
-        const struct ntx_iod_failure all = {.chunk = UINT32_MAX, .file = UINT32_MAX, .err = rc}; /* before any read fails by it */
+        const struct ntx_iod_failure all = {
+            .chunk = UINT32_MAX, .file = UINT32_MAX, .err = rc}; /* before any read fails by it */
         r->hooks.told(r->hooks.ctx, &all, r->config_error);
         rc = ntx_source_fault(r->source, "eio", c->start, r->region.hdr->block, &r->source, &err);
     }
@@ -298,8 +305,8 @@ void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *
         ntx_log(NTX_LOG_ERR, "cannot read: %s", err.text[0] ? err.text : strerror(-rc));
         return;
     }
-    ntx_log(NTX_LOG_INFO, "reading with %s, at most %" PRIu64 " KiB in flight in pieces of %" PRIu64 " KiB", r->source->ops->name,
-            limits.inflight_bytes >> 10, c->piece_bytes >> 10);
+    ntx_log(NTX_LOG_INFO, "reading with %s, at most %" PRIu64 " KiB in flight in pieces of %" PRIu64 " KiB",
+            r->source->ops->name, limits.inflight_bytes >> 10, c->piece_bytes >> 10);
     pump(r);
 }
 
@@ -320,7 +327,8 @@ static int open_parts(struct ntx_reader *r, const int *region, uint64_t epoch, s
     if (rc)
         return rc;
     if (r->region.hdr->epoch != epoch || r->files.n % r->region.hdr->n_files)
-        return ntx_err_set(err, -ESTALE, "the region is of another epoch, or of %u files, of which %u are no copies", r->region.hdr->n_files, r->files.n);
+        return ntx_err_set(err, -ESTALE, "the region is of another epoch, or of %u files, of which %u are no copies",
+                           r->region.hdr->n_files, r->files.n);
     ntx_iod_files_prepare(&r->files, r->region.hdr->block, r->note, sizeof(r->note));
     rc = ntx_source_open("auto", &r->region, &r->files, r->ring, &r->source, note, sizeof(note), err);
     if (rc)
@@ -333,8 +341,9 @@ static int open_parts(struct ntx_reader *r, const int *region, uint64_t epoch, s
     return rc ? ntx_err_set(err, rc, "cannot watch the wake descriptor: %s", uv_strerror(rc)) : 0;
 }
 
-int ntx_reader_open(uv_loop_t *loop, struct ntx_iod_ring *ring, const int *fds, unsigned n_fds, uint64_t epoch, struct ntx_counters *counters,
-                    const struct ntx_reader_hooks *hooks, struct ntx_reader **out, struct ntx_err *err)
+int ntx_reader_open(uv_loop_t *loop, struct ntx_iod_ring *ring, const int *fds, unsigned n_fds, uint64_t epoch,
+                    struct ntx_counters *counters, const struct ntx_reader_hooks *hooks, struct ntx_reader **out,
+                    struct ntx_err *err)
 {
     struct ntx_reader *r = calloc(1, sizeof(*r));
     if (!r || n_fds <= NTX_IOD_FDS || n_fds - NTX_IOD_FDS > NTX_MAX_FILES) {

@@ -4,8 +4,8 @@
  *   a read is done ---------- source fds ----+--> results to the core, words to READY --> ask the core, submit, sleep
  *   once a second ----------- tick ----------+
  *
- * Life: open (the source exists, nothing is read), configure (reads begin), stop (reads under way end), and when none is left
- * and all handles are closed, hooks.closed; the reader is freed then. One thread, the loop's. */
+ * Life: open (the source exists, nothing is read), configure (reads begin), stop (reads under way end), and when none
+ * is left and all handles are closed, hooks.closed; the reader is freed then. One thread, the loop's. */
 #ifndef NTX_IOD_READER_H
 #define NTX_IOD_READER_H
 
@@ -20,7 +20,8 @@ struct ntx_reader;
 
 struct ntx_reader_hooks {
     void *ctx;
-    /* A read failed for good (f; of file f->file, or of none: UINT32_MAX), or something fell back (f NULL); in words, without the file's name. */
+    /* A read failed for good (f; of file f->file, or of none: UINT32_MAX), or something fell back (f NULL); in words,
+     * without the file's name. */
     void (*told)(void *ctx, const struct ntx_iod_failure *f, const char *text);
     void (*closed)(void *ctx);
 };
@@ -32,9 +33,11 @@ struct ntx_reader_config { /* as IodConfig of ntx.proto */
     uint32_t start; /* how many iod processes attached before, and this one */
 };
 
-/* fds: as ATTACH brings them to iod (proto/attach.h), n_fds in all; all are taken over, also on failure. ring: the process's own, which outlives the reader. */
-int ntx_reader_open(uv_loop_t *loop, struct ntx_iod_ring *ring, const int *fds, unsigned n_fds, uint64_t epoch, struct ntx_counters *counters,
-                    const struct ntx_reader_hooks *hooks, struct ntx_reader **out, struct ntx_err *err);
+/* fds: as ATTACH brings them to iod (proto/attach.h), n_fds in all; all are taken over, also on failure. ring: the
+ * process's own, which outlives the reader. */
+int ntx_reader_open(uv_loop_t *loop, struct ntx_iod_ring *ring, const int *fds, unsigned n_fds, uint64_t epoch,
+                    struct ntx_counters *counters, const struct ntx_reader_hooks *hooks, struct ntx_reader **out,
+                    struct ntx_err *err);
 /* The io_uring for computed, if there is one. To be asked before configure. */
 struct ntx_source_ring ntx_reader_ring(const struct ntx_reader *r);
 /* Starts reading; later calls change nothing. What is wrong with the configuration fails every read, with that text:

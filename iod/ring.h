@@ -1,8 +1,9 @@
-/* ring.h: the one io_uring of a process, which can do nothing but read. What it is told to do passes by the process's system call filter (common/sandbox.h), so
- * the kernel itself refuses it everything but reads, and every registration but that of buffers; then the process can be forbidden to make another one.
+/* ring.h: the one io_uring of a process, which can do nothing but read. What it is told to do passes by the process's
+ * system call filter (common/sandbox.h), so the kernel itself refuses it everything but reads, and every registration
+ * but that of buffers; then the process can be forbidden to make another one.
  *
- * Whoever holds a duplicate of it proves by it that the reads of a dead process are over (source.h, proto/attach.h): so it has neither DEFER_TASKRUN nor
- * SINGLE_ISSUER, and no request of it can go without its completion. */
+ * Whoever holds a duplicate of it proves by it that the reads of a dead process are over (source.h, proto/attach.h): so
+ * it has neither DEFER_TASKRUN nor SINGLE_ISSUER, and no request of it can go without its completion. */
 #ifndef NTX_IOD_RING_H
 #define NTX_IOD_RING_H
 

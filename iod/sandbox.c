@@ -16,14 +16,15 @@ static const struct ntx_sandbox_call calls[] = {
     {SCMP_SYS(io_uring_register), 1, SCMP_CMP(1, SCMP_CMP_EQ, IORING_REGISTER_BUFFERS)},
     {SCMP_SYS(io_uring_register), 1, SCMP_CMP(1, SCMP_CMP_EQ, IORING_UNREGISTER_BUFFERS)},
     {SCMP_SYS(pread64), 0, {0}},
-    {SCMP_SYS(fstatfs), 0, {0}},    /* does the model lie in memory? */
-    {SCMP_SYS(fadvise64), 0, {0}},  /* what does not go by O_DIRECT leaves the page cache */
-    {SCMP_SYS(prctl), 1, SCMP_CMP(0, SCMP_CMP_EQ, PR_SET_PTRACER)}, /* so that computed may have a duplicate of the ring */
+    {SCMP_SYS(fstatfs), 0, {0}},   /* does the model lie in memory? */
+    {SCMP_SYS(fadvise64), 0, {0}}, /* what does not go by O_DIRECT leaves the page cache */
+    {SCMP_SYS(prctl), 1,
+     SCMP_CMP(0, SCMP_CMP_EQ, PR_SET_PTRACER)}, /* so that computed may have a duplicate of the ring */
 };
 
-/* Where all processors compute, a result would wait until one of them comes to rest: milliseconds, in which the drive has nothing to
- * do. Who asks for short slices of time (Linux 6.12) may interrupt those who have long ones, if he has had less than his share: and we take some per
- * cent. A refusal, or an older kernel, costs speed only. */
+/* Where all processors compute, a result would wait until one of them comes to rest: milliseconds, in which the drive
+ * has nothing to do. Who asks for short slices of time (Linux 6.12) may interrupt those who have long ones, if he has
+ * had less than his share: and we take some per cent. A refusal, or an older kernel, costs speed only. */
 static void take_short_slices(void)
 {
     struct { /* struct sched_attr of linux/sched/types.h, which cannot be included beside sched.h */

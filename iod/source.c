@@ -49,8 +49,9 @@ void ntx_iod_files_prepare(struct ntx_iod_files *f, uint32_t block, char *note, 
     }
 }
 
-int ntx_source_open(const char *which, const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring, struct ntx_source **out,
-                    char *note, unsigned note_len, struct ntx_err *err)
+int ntx_source_open(const char *which, const struct ntx_region *r, const struct ntx_iod_files *f,
+                    struct ntx_iod_ring *ring, struct ntx_source **out, char *note, unsigned note_len,
+                    struct ntx_err *err)
 {
     bool any = !*which || !strcmp(which, "auto");
     if (note_len)

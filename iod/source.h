@@ -1,14 +1,18 @@
-/* source.h: where bytes come from. A source takes reads (read.h) and gives results, in any order, without blocking the event
- * loop. Two of them read (uring, pread); three are filters over another one (throttle, stripe, fault). The chain that is in use:
+/* source.h: where bytes come from. A source takes reads (read.h) and gives results, in any order, without blocking the
+ * event loop. Two of them read (uring, pread); three are filters over another one (throttle, stripe, fault). The chain
+ * that is in use:
  *
  *     core -> [fault ->] [stripe ->] [throttle ->] uring | pread -> drives
  *
- *   uring     io_uring; registered buffers where locked memory allows. Its ring can do nothing but read (ring.h), and each submission
+ *   uring     io_uring; registered buffers where locked memory allows. Its ring can do nothing but read (ring.h), and
+ *             each submission
  *             gives exactly one completion: by that, computed (holding a duplicate of
  *             the ring) proves that a dead iod's reads are over.
- *   pread     threads of ours, where io_uring is refused. A killed process is not gone (pidfd, sockets) while one of its
+ *   pread     threads of ours, where io_uring is refused. A killed process is not gone (pidfd, sockets) while one of
+ *             its
  *             threads is inside a direct read: no read outlives it, and no proof is needed.
- *   throttle  a drive or link of a given rate: a result is held back until the bytes would have come at that rate. With several drives
+ *   throttle  a drive or link of a given rate: a result is held back until the bytes would have come at that rate. With
+ *             several drives
  *             each has that rate.
  *   stripe    several drives that hold the same files: a read is cut, and each of them brings a part (stripe.c).
  *   fault     what drives and kernels do on bad days, for tests; its grammar is below.
@@ -28,7 +32,8 @@
  *   start=N          only in the Nth iod process that attached (counter iod_starts)
  *  and for kill, in place of reads:
  *   done=N           when the Nth result came, before anybody learns of it
- *   state=S          when a word became FILLING READY FAILED SKIPPED (with nth, every, p, start), before any waiter is woken
+ *   state=S          when a word became FILLING READY FAILED SKIPPED (with nth, every, p, start), before any waiter is
+ *                    woken
  *  settings:
  *   reorder=N        results are collected up to N and given in random order
  *   seed=N           of the above (default 1; the process's start number is mixed in) */
@@ -50,7 +55,8 @@ struct ntx_iod_files {
     bool memory[NTX_MAX_FILES]; /* a file in memory (tmpfs): its pages are the file, dropping them is no use */
 };
 
-/* Sets O_DIRECT where the file system takes it. Where it does not, note says for which file and why (one line; empty if all took it). */
+/* Sets O_DIRECT where the file system takes it. Where it does not, note says for which file and why (one line; empty if
+ * all took it). */
 void ntx_iod_files_prepare(struct ntx_iod_files *f, uint32_t block, char *note, unsigned note_len);
 
 struct ntx_source;
@@ -60,22 +66,24 @@ struct ntx_iod_ring; /* ring.h */
 typedef void ntx_source_cb(void *ctx, uint64_t tag, int32_t result);
 
 #define NTX_SOURCE_MAX_FDS 4
-#define NTX_IOD_MAX_DRIVES 4                     /* that hold the same files */
-#define NTX_SOURCE_DEPTH (2 * NTX_IOD_MAX_READS) /* of uring, pread and throttle: reads are cut above them */
+#define NTX_IOD_MAX_DRIVES 4                       /* that hold the same files */
+#define NTX_SOURCE_DEPTH   (2 * NTX_IOD_MAX_READS) /* of uring, pread and throttle: reads are cut above them */
 
-/* An io_uring as another process needs it that has a duplicate of fd: a mapping of `bytes` at IORING_OFF_SQ_RING, in which two words
- * count the reads that the kernel took and those that are done. */
+/* An io_uring as another process needs it that has a duplicate of fd: a mapping of `bytes` at IORING_OFF_SQ_RING, in
+ * which two words count the reads that the kernel took and those that are done. */
 struct ntx_source_ring {
     int fd;
-    uint64_t bytes;              /* 0: not to be had in one mapping */
-    uint32_t sq_head, cq_tail;   /* byte offsets */
+    uint64_t bytes;            /* 0: not to be had in one mapping */
+    uint32_t sq_head, cq_tail; /* byte offsets */
 };
 
 struct ntx_source_ops {
     const char *name;
-    /* Takes a read; at most NTX_IOD_MAX_READS may be unfinished (NTX_SOURCE_DEPTH below a stripe). It need not start before flush. 0, -EAGAIN full. */
+    /* Takes a read; at most NTX_IOD_MAX_READS may be unfinished (NTX_SOURCE_DEPTH below a stripe). It need not start
+     * before flush. 0, -EAGAIN full. */
     int (*submit)(struct ntx_source *s, const struct ntx_iod_read *rd);
-    /* Starts what was submitted, in one system call where that is possible. Negative errno: try again later; nothing is lost. */
+    /* Starts what was submitted, in one system call where that is possible. Negative errno: try again later; nothing is
+     * lost. */
     int (*flush)(struct ntx_source *s);
     /* Calls cb for each result there is. A result counts as taken once cb returned for it. */
     void (*reap)(struct ntx_source *s, ntx_source_cb *cb, void *ctx);
@@ -95,20 +103,26 @@ struct ntx_source { /* implementations embed it as their first member */
     const struct ntx_source_ops *ops;
 };
 
-/* Region, files and ring must outlive the source. ring NULL: it makes one for itself. note (may be NULL) tells in one line what fell back, empty if nothing. */
-int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring, struct ntx_source **out, char *note,
-                     unsigned note_len, struct ntx_err *err);
-int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out, struct ntx_err *err);
+/* Region, files and ring must outlive the source. ring NULL: it makes one for itself. note (may be NULL) tells in one
+ * line what fell back, empty if nothing. */
+int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring,
+                     struct ntx_source **out, char *note, unsigned note_len, struct ntx_err *err);
+int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_source **out,
+                     struct ntx_err *err);
 /* Filters take `over` over on success. */
-/* A rate for each of n_drives, of which each has n_files files (as for stripe). first: when the first one's last byte comes, where others read from it, too (shm/drive.h); or NULL. */
-int ntx_source_throttle(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, _Atomic uint64_t *first,
-                        struct ntx_source **out, struct ntx_err *err);
-int ntx_source_stripe(struct ntx_source *over, unsigned n_drives, unsigned n_files, struct ntx_source **out, struct ntx_err *err);
-int ntx_source_fault(struct ntx_source *over, const char *rules, uint32_t start, uint32_t block, struct ntx_source **out, struct ntx_err *err);
+/* A rate for each of n_drives, of which each has n_files files (as for stripe). first: when the first one's last byte
+ * comes, where others read from it, too (shm/drive.h); or NULL. */
+int ntx_source_throttle(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files,
+                        _Atomic uint64_t *first, struct ntx_source **out, struct ntx_err *err);
+int ntx_source_stripe(struct ntx_source *over, unsigned n_drives, unsigned n_files, struct ntx_source **out,
+                      struct ntx_err *err);
+int ntx_source_fault(struct ntx_source *over, const char *rules, uint32_t start, uint32_t block,
+                     struct ntx_source **out, struct ntx_err *err);
 
 /* "auto", "uring" or "pread" ("" is auto). auto takes pread where io_uring is refused, and says so in note. */
-int ntx_source_open(const char *which, const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring, struct ntx_source **out,
-                    char *note, unsigned note_len, struct ntx_err *err);
+int ntx_source_open(const char *which, const struct ntx_region *r, const struct ntx_iod_files *f,
+                    struct ntx_iod_ring *ring, struct ntx_source **out, char *note, unsigned note_len,
+                    struct ntx_err *err);
 
 static inline void ntx_source_state(struct ntx_source *s, enum ntx_state state)
 {

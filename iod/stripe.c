@@ -1,15 +1,15 @@
-/* stripe.c: the same files on several drives. A large read is cut into a range for each drive, so that all of them work on it at once; a
- * small one goes to the drive with the least to do.
+/* stripe.c: the same files on several drives. A large read is cut into a range for each drive, so that all of them work
+ * on it at once; a small one goes to the drive with the least to do.
  *
  *        read [0, len) of file f                  files of the source below, by drive:
  *        +------------+---------+                   0 .. n-1      the first copy's parts
  *        | drive 0    | drive 1 |                   n .. 2n-1     the second copy's, and so on
  *        +------------+---------+
  *
- * Ranges are chosen so that all drives have as many bytes before them: a slower drive works off less, keeps more before it, and is
- * given less of the next read. So rates need not be known, and add up. A read is done when its last range is; what it
- * brought ends where the first range came short. A drive that failed once is asked no more while there is another: the reader's
- * next try of the read finds its bytes elsewhere. */
+ * Ranges are chosen so that all drives have as many bytes before them: a slower drive works off less, keeps more before
+ * it, and is given less of the next read. So rates need not be known, and add up. A read is done when its last range
+ * is; what it brought ends where the first range came short. A drive that failed once is asked no more while there is
+ * another: the reader's next try of the read finds its bytes elsewhere. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "iod/source.h"
 
 #define SPLIT_LEAST (128u << 10) /* bytes of a read that is worth cutting */
-#define GRAIN (64u << 10)        /* ranges are multiples of this: reads below are dear */
+#define GRAIN       (64u << 10)  /* ranges are multiples of this: reads below are dear */
 
 struct range {
     uint32_t start, len, expect;
@@ -38,8 +38,8 @@ struct stripe {
     uint64_t before[NTX_IOD_MAX_DRIVES]; /* bytes that a drive was asked for and has not brought */
     bool failed[NTX_IOD_MAX_DRIVES];
     struct whole whole[NTX_IOD_MAX_READS];
-    unsigned n_wholes, n_ranges;         /* unfinished */
-    ntx_source_cb *cb;                   /* while reaping */
+    unsigned n_wholes, n_ranges; /* unfinished */
+    ntx_source_cb *cb;           /* while reaping */
     void *ctx;
 };
 
@@ -137,7 +137,8 @@ static void range_done(struct stripe *s, struct whole *w, unsigned drive, int32_
     s->n_ranges--;
     if (result < 0 && !s->failed[drive] && s->n_drives > 1) {
         s->failed[drive] = true;
-        ntx_log(NTX_LOG_WARN, "drive %u of %u failed (%s): its copy of the model is read no more", drive + 1, s->n_drives, strerror(-result));
+        ntx_log(NTX_LOG_WARN, "drive %u of %u failed (%s): its copy of the model is read no more", drive + 1,
+                s->n_drives, strerror(-result));
     }
     if (--w->left)
         return;
@@ -151,8 +152,8 @@ static void came(void *ctx, uint64_t tag, int32_t result)
     range_done(s, &s->whole[tag / NTX_IOD_MAX_DRIVES], (unsigned)(tag % NTX_IOD_MAX_DRIVES), result);
 }
 
-/* The source below is deep enough for all ranges (cut looks to that), so a refusal would be its fault and is the range's result: but the read
- * can only be refused as a whole as long as none of its ranges went out. */
+/* The source below is deep enough for all ranges (cut looks to that), so a refusal would be its fault and is the
+ * range's result: but the read can only be refused as a whole as long as none of its ranges went out. */
 static int stripe_submit(struct ntx_source *base, const struct ntx_iod_read *rd)
 {
     struct stripe *s = (struct stripe *)base;
@@ -227,11 +228,18 @@ static void stripe_close(struct ntx_source *base)
 }
 
 static const struct ntx_source_ops stripe_ops = {
-    .name = "stripe", .submit = stripe_submit, .flush = stripe_flush, .reap = stripe_reap, .fds = stripe_fds,
-    .inflight = stripe_inflight, .ring = stripe_ring, .close = stripe_close,
+    .name = "stripe",
+    .submit = stripe_submit,
+    .flush = stripe_flush,
+    .reap = stripe_reap,
+    .fds = stripe_fds,
+    .inflight = stripe_inflight,
+    .ring = stripe_ring,
+    .close = stripe_close,
 };
 
-int ntx_source_stripe(struct ntx_source *over, unsigned n_drives, unsigned n_files, struct ntx_source **out, struct ntx_err *err)
+int ntx_source_stripe(struct ntx_source *over, unsigned n_drives, unsigned n_files, struct ntx_source **out,
+                      struct ntx_err *err)
 {
     if (!n_drives || n_drives > NTX_IOD_MAX_DRIVES || !n_files)
         return ntx_err_set(err, -EINVAL, "%u copies of the model: expected 1 to %d", n_drives, NTX_IOD_MAX_DRIVES);

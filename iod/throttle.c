@@ -14,7 +14,7 @@ struct throttle {
     unsigned n_files; /* of a drive */
     struct ntx_drive drive[NTX_IOD_MAX_DRIVES];
     _Atomic uint64_t until[NTX_IOD_MAX_DRIVES]; /* of those that nobody else reads from */
-    uint64_t credit;   /* ns */
+    uint64_t credit;                            /* ns */
     struct ntx__hold hold;
 };
 
@@ -39,7 +39,10 @@ static int throttle_flush(struct ntx_source *s)
     return t->over->ops->flush(t->over);
 }
 
-static void came(void *ctx, uint64_t tag, int32_t result) { ntx__hold_came(&((struct throttle *)ctx)->hold, tag, result); }
+static void came(void *ctx, uint64_t tag, int32_t result)
+{
+    ntx__hold_came(&((struct throttle *)ctx)->hold, tag, result);
+}
 
 static void throttle_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
 {
@@ -84,12 +87,18 @@ static void throttle_close(struct ntx_source *s)
 }
 
 static const struct ntx_source_ops throttle_ops = {
-    .name = "throttle", .submit = throttle_submit, .flush = throttle_flush, .reap = throttle_reap, .fds = throttle_fds,
-    .inflight = throttle_inflight, .ring = throttle_ring, .close = throttle_close,
+    .name = "throttle",
+    .submit = throttle_submit,
+    .flush = throttle_flush,
+    .reap = throttle_reap,
+    .fds = throttle_fds,
+    .inflight = throttle_inflight,
+    .ring = throttle_ring,
+    .close = throttle_close,
 };
 
-int ntx_source_throttle(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files, _Atomic uint64_t *first,
-                        struct ntx_source **out, struct ntx_err *err)
+int ntx_source_throttle(struct ntx_source *over, const double *bytes_per_s, unsigned n_drives, unsigned n_files,
+                        _Atomic uint64_t *first, struct ntx_source **out, struct ntx_err *err)
 {
     if (!n_drives || n_drives > NTX_IOD_MAX_DRIVES || !n_files)
         return ntx_err_set(err, -EINVAL, "%u drives: expected 1 to %d", n_drives, NTX_IOD_MAX_DRIVES);

@@ -1,5 +1,5 @@
-/* uring.c: io_uring. The ring's own descriptor is polled (readable while completions wait), which spares the eventfd and its
- * read per wake-up. */
+/* uring.c: io_uring. The ring's own descriptor is polled (readable while completions wait), which spares the eventfd
+ * and its read per wake-up. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "iod/ring.h"
 #include "iod/source.h"
 
-#define PART_MAX (1u << 30) /* the kernel takes no larger registered buffer */
+#define PART_MAX  (1u << 30) /* the kernel takes no larger registered buffer */
 #define MAX_PARTS 1024
 
 struct uring {
@@ -20,7 +20,7 @@ struct uring {
     const struct ntx_iod_files *files;
     unsigned inflight; /* submitted and not reaped, those not yet flushed included */
     unsigned unflushed;
-    bool fixed;        /* buffers are registered: slots first, then frames, in parts of whole ones */
+    bool fixed;                     /* buffers are registered: slots first, then frames, in parts of whole ones */
     uint64_t slot_part, frame_part; /* bytes of a part */
     unsigned n_slot_parts;
 };
@@ -121,8 +121,14 @@ static void uring_close(struct ntx_source *s)
 }
 
 static const struct ntx_source_ops uring_ops = {
-    .name = "uring", .submit = uring_submit, .flush = uring_flush, .reap = uring_reap, .fds = uring_fds,
-    .inflight = uring_inflight, .ring = uring_ring, .close = uring_close,
+    .name = "uring",
+    .submit = uring_submit,
+    .flush = uring_flush,
+    .reap = uring_reap,
+    .fds = uring_fds,
+    .inflight = uring_inflight,
+    .ring = uring_ring,
+    .close = uring_close,
 };
 
 static unsigned cut(struct iovec *v, unsigned n, uint8_t *base, uint64_t count, uint64_t each, uint64_t *part)
@@ -167,8 +173,8 @@ static int open_own(struct ntx_iod_ring **ring)
     return rc;
 }
 
-int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring, struct ntx_source **out, char *note,
-                     unsigned note_len, struct ntx_err *err)
+int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, struct ntx_iod_ring *ring,
+                     struct ntx_source **out, char *note, unsigned note_len, struct ntx_err *err)
 {
     struct ntx_iod_ring *own = NULL;
     int rc = ring ? ring->why : open_own(&own);
@@ -182,7 +188,8 @@ int ntx_source_uring(const struct ntx_region *r, const struct ntx_iod_files *f, 
     *u = (struct uring){.base.ops = &uring_ops, .ring = ring ? &ring->u : &own->u, .own = own, .r = r, .files = f};
     rc = register_buffers(u);
     if (note && note_len)
-        snprintf(note, note_len, "%s%s%s", rc ? "buffers are not registered (" : "", rc ? strerror(-rc) : "", rc ? "): plain reads" : "");
+        snprintf(note, note_len, "%s%s%s", rc ? "buffers are not registered (" : "", rc ? strerror(-rc) : "",
+                 rc ? "): plain reads" : "");
     *out = &u->base;
     return 0;
 }

@@ -1,54 +1,110 @@
-/* chat.c: the table of chat templates, how they are recognised, how a conversation becomes segments by an entry of it, and how an answer is shown.
+/* chat.c: the table of chat templates, how they are recognised, how a conversation becomes segments by an entry of it,
+ * and how an answer is shown.
  *
- * Spaces: a SentencePiece-like vocabulary puts a space before text that follows a control token. The entries below count on
- * that where [INST] is a control token (mistral, mistral-v7), as Mistral's own tokenizer does. */
+ * Spaces: a SentencePiece-like vocabulary puts a space before text that follows a control token. The entries below
+ * count on that where [INST] is a control token (mistral, mistral-v7), as Mistral's own tokenizer does. */
 #include "model/chat_impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* OpenAI's harmony. Its system message is fixed but for how much the model is to think; a date, which its own template computes, is
- * left out. What the user says as the system is the "developer" there. */
-#define HARMONY(title, effort) \
-    {.name = title, .all = {"<|start|>", "<|channel|>", "<|message|>"}, \
-     .preface = "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n\n" \
-                "Reasoning: " effort "\n\n# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>", \
-     .system_open = "<|start|>developer<|message|># Instructions\n\n", .system_close = "<|end|>", \
-     .user_open = "<|start|>user<|message|>", .user_close = "<|end|>", \
-     .answer_open = "<|start|>assistant", .answer_lead = "<|channel|>final<|message|>", .answer_close = "<|end|>", .channel = "final"}
+/* OpenAI's harmony. Its system message is fixed but for how much the model is to think; a date, which its own template
+ * computes, is left out. What the user says as the system is the "developer" there. */
+#define HARMONY(title, effort)                                                                                         \
+    {                                                                                                                  \
+        .name = title, .all = {"<|start|>", "<|channel|>", "<|message|>"},                                             \
+        .preface =                                                                                                     \
+            "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: " \
+            "2024-06\n\n"                                                                                              \
+            "Reasoning: " effort                                                                                       \
+            "\n\n# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>",   \
+        .system_open = "<|start|>developer<|message|># Instructions\n\n", .system_close = "<|end|>",                   \
+        .user_open = "<|start|>user<|message|>", .user_close = "<|end|>", .answer_open = "<|start|>assistant",         \
+        .answer_lead = "<|channel|>final<|message|>", .answer_close = "<|end|>", .channel = "final"                    \
+    }
 
 static const struct ntx_chat_template table[] = {
-    {.name = "llama-2", .all = {"[INST]", "<<SYS>>"},
-     .system_open = "<<SYS>>\n", .system_close = "\n<</SYS>>\n\n", .system_in_user = true,
-     .user_open = "[INST] ", .user_close = " [/INST]",
-     .answer_open = "", .answer_lead = " ", .answer_close = " ", .eos = true, .bos = true, .trim = true},
-    {.name = "llama-3", .all = {"<|start_header_id|>", "<|end_header_id|>"},
-     .system_open = "<|start_header_id|>system<|end_header_id|>\n\n", .system_close = "<|eot_id|>",
-     .user_open = "<|start_header_id|>user<|end_header_id|>\n\n", .user_close = "<|eot_id|>",
-     .answer_open = "<|start_header_id|>assistant<|end_header_id|>\n\n", .answer_lead = "", .answer_close = "<|eot_id|>",
+    {.name = "llama-2",
+     .all = {"[INST]", "<<SYS>>"},
+     .system_open = "<<SYS>>\n",
+     .system_close = "\n<</SYS>>\n\n",
+     .system_in_user = true,
+     .user_open = "[INST] ",
+     .user_close = " [/INST]",
+     .answer_open = "",
+     .answer_lead = " ",
+     .answer_close = " ",
+     .eos = true,
+     .bos = true,
      .trim = true},
-    {.name = "chatml", .all = {"<|im_start|>"}, .none = {"<|im_sep|>", "<end_of_utterance>"},
-     .system_open = "<|im_start|>system\n", .system_close = "<|im_end|>\n",
-     .user_open = "<|im_start|>user\n", .user_close = "<|im_end|>\n",
-     .answer_open = "<|im_start|>assistant\n", .answer_lead = "", .answer_close = "<|im_end|>\n"},
-    {.name = "mistral-v7", .all = {"[INST]", "[SYSTEM_PROMPT]"},
-     .system_open = "[SYSTEM_PROMPT]", .system_close = "[/SYSTEM_PROMPT]",
-     .user_open = "[INST]", .user_close = "[/INST]", .answer_open = "", .answer_lead = "", .answer_close = "", .eos = true},
-    {.name = "mistral-v1", .all = {"[INST]", " [/INST]"}, /* [INST] is ordinary text here */
-     .system_open = "", .system_close = "\n\n", .system_in_user = true,
-     .user_open = "[INST] ", .user_close = " [/INST]", .answer_open = "", .answer_lead = " ", .answer_close = "", .eos = true},
-    {.name = "mistral", .all = {"[INST]", "[/INST]"}, /* v3 and v3-tekken */
-     .system_open = "", .system_close = "\n\n", .system_in_user = true,
-     .user_open = "[INST]", .user_close = "[/INST]", .answer_open = "", .answer_lead = "", .answer_close = "", .eos = true},
+    {.name = "llama-3",
+     .all = {"<|start_header_id|>", "<|end_header_id|>"},
+     .system_open = "<|start_header_id|>system<|end_header_id|>\n\n",
+     .system_close = "<|eot_id|>",
+     .user_open = "<|start_header_id|>user<|end_header_id|>\n\n",
+     .user_close = "<|eot_id|>",
+     .answer_open = "<|start_header_id|>assistant<|end_header_id|>\n\n",
+     .answer_lead = "",
+     .answer_close = "<|eot_id|>",
+     .trim = true},
+    {.name = "chatml",
+     .all = {"<|im_start|>"},
+     .none = {"<|im_sep|>", "<end_of_utterance>"},
+     .system_open = "<|im_start|>system\n",
+     .system_close = "<|im_end|>\n",
+     .user_open = "<|im_start|>user\n",
+     .user_close = "<|im_end|>\n",
+     .answer_open = "<|im_start|>assistant\n",
+     .answer_lead = "",
+     .answer_close = "<|im_end|>\n"},
+    {.name = "mistral-v7",
+     .all = {"[INST]", "[SYSTEM_PROMPT]"},
+     .system_open = "[SYSTEM_PROMPT]",
+     .system_close = "[/SYSTEM_PROMPT]",
+     .user_open = "[INST]",
+     .user_close = "[/INST]",
+     .answer_open = "",
+     .answer_lead = "",
+     .answer_close = "",
+     .eos = true},
+    {.name = "mistral-v1",
+     .all = {"[INST]", " [/INST]"}, /* [INST] is ordinary text here */
+     .system_open = "",
+     .system_close = "\n\n",
+     .system_in_user = true,
+     .user_open = "[INST] ",
+     .user_close = " [/INST]",
+     .answer_open = "",
+     .answer_lead = " ",
+     .answer_close = "",
+     .eos = true},
+    {.name = "mistral",
+     .all = {"[INST]", "[/INST]"}, /* v3 and v3-tekken */
+     .system_open = "",
+     .system_close = "\n\n",
+     .system_in_user = true,
+     .user_open = "[INST]",
+     .user_close = "[/INST]",
+     .answer_open = "",
+     .answer_lead = "",
+     .answer_close = "",
+     .eos = true},
     HARMONY("harmony", "medium"), /* as its own template says where nobody chooses */
     HARMONY("harmony-low", "low"),
     HARMONY("harmony-high", "high"),
-    {.name = "plain", .all = {"User:", "Assistant:"}, .none = {"<|", "<start", "[gMASK]", "<\xef\xbd\x9c"},
-     .system_open = "", .system_close = "\n\n", .user_open = "User: ", .user_close = "\n",
-     .answer_open = "Assistant:", .answer_lead = " ", .answer_close = "\n"},
+    {.name = "plain",
+     .all = {"User:", "Assistant:"},
+     .none = {"<|", "<start", "[gMASK]", "<\xef\xbd\x9c"},
+     .system_open = "",
+     .system_close = "\n\n",
+     .user_open = "User: ",
+     .user_close = "\n",
+     .answer_open = "Assistant:",
+     .answer_lead = " ",
+     .answer_close = "\n"},
 };
-#define N_TEMPLATES (sizeof(table) / sizeof(table[0]))
+#define N_TEMPLATES      (sizeof(table) / sizeof(table[0]))
 #define SEGS_PER_MESSAGE 8
 
 const struct ntx_chat_template *ntx_chat_by_name(const char *name)
@@ -78,10 +134,7 @@ const struct ntx_chat_template *ntx_chat_by_shape(const char *jinja, size_t len)
     return NULL;
 }
 
-const char *ntx_chat_name(const struct ntx_chat_template *t)
-{
-    return t->name;
-}
+const char *ntx_chat_name(const struct ntx_chat_template *t) { return t->name; }
 
 const char *ntx_chat_names(void)
 {
@@ -114,10 +167,7 @@ static void put_id(struct writer *w, int32_t id)
         w->segs[w->n++] = (struct ntx__seg){.text = "", .id = id};
 }
 
-static bool blank(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
+static bool blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static void put_text(struct writer *w, const struct ntx_chat_msg *m)
 {
@@ -153,9 +203,9 @@ static void put_user(struct writer *w, const struct ntx_chat_msg *m)
     w->answered = false;
 }
 
-/* What the model ended its answer with, be it harmony's <|return|>, was not fed: past answers end as the template has it, in
- * harmony with <|end|>. In an answer of this session the model's thoughts stay, which OpenAI leaves out of past answers: without
- * them all that follows them would have to be computed again. */
+/* What the model ended its answer with, be it harmony's <|return|>, was not fed: past answers end as the template has
+ * it, in harmony with <|end|>. In an answer of this session the model's thoughts stay, which OpenAI leaves out of past
+ * answers: without them all that follows them would have to be computed again. */
 static void end_answer(struct writer *w)
 {
     put(w, w->t->answer_close);
@@ -212,11 +262,14 @@ static int put_message(struct writer *w, const struct ntx_chat_msg *m, bool last
     return 0;
 }
 
-static int row_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
-                      const struct ntx_chat_more *more, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
+static int row_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok,
+                      const struct ntx_chat_msg *msgs, unsigned from, unsigned n, const struct ntx_chat_more *more,
+                      const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
 {
     if (more->n_variables)
-        return ntx_err_set(err, -ENOTSUP, "tools and other variables need the model's own chat template; this is ntx's \"%s\"", t->name);
+        return ntx_err_set(err, -ENOTSUP,
+                           "tools and other variables need the model's own chat template; this is ntx's \"%s\"",
+                           t->name);
     size_t room = ((size_t)(n - from) + 1) * SEGS_PER_MESSAGE * sizeof(struct ntx__seg);
     if (limits && room > limits->memory)
         return -ENOBUFS;
@@ -228,7 +281,8 @@ static int row_tokens(const struct ntx_chat_template *t, const struct ntx_tokeni
         put(&w, t->preface);
     for (unsigned i = from; !rc && i < n; i++)
         if (put_message(&w, &msgs[i], i + 1 == n))
-            rc = ntx_err_set(err, -EINVAL, "the role of a message is system, user or assistant, not \"%.40s\"", msgs[i].role);
+            rc = ntx_err_set(err, -EINVAL, "the role of a message is system, user or assistant, not \"%.40s\"",
+                             msgs[i].role);
     if (!rc)
         rc = ntx__tokenize_segs(tok, w.segs, w.n, from == 0, false, from != 0, limits, ids);
     if (rc == -ENOMEM || rc == -EFBIG)
@@ -244,15 +298,18 @@ int ntx_chat_tokens(const struct ntx_chat_template *t, const struct ntx_tokenize
     return ntx_chat_tokens_with(t, tok, msgs, from, n, &more, NULL, ids, err);
 }
 
-int ntx_chat_tokens_with(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
-                         struct ntx_chat_more *more, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
+int ntx_chat_tokens_with(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok,
+                         const struct ntx_chat_msg *msgs, unsigned from, unsigned n, struct ntx_chat_more *more,
+                         const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
 {
     if (from >= n)
         return ntx_err_set(err, -EINVAL, "a conversation needs a new message");
     if (from && strcmp(msgs[from - 1].role, "assistant"))
-        return ntx_err_set(err, -EINVAL, "a conversation goes on after an answer only, not after \"%.40s\"", msgs[from - 1].role);
+        return ntx_err_set(err, -EINVAL, "a conversation goes on after an answer only, not after \"%.40s\"",
+                           msgs[from - 1].role);
     more->thinks = false;
-    return t->program ? ntx__chat_own_tokens(t, tok, msgs, from, n, more, limits, ids, err) : row_tokens(t, tok, msgs, from, n, more, limits, ids, err);
+    return t->program ? ntx__chat_own_tokens(t, tok, msgs, from, n, more, limits, ids, err)
+                      : row_tokens(t, tok, msgs, from, n, more, limits, ids, err);
 }
 
 /* ---- showing */
@@ -282,7 +339,8 @@ static bool for_user(const struct ntx_chat_view *v)
     return !v->n || (v->n >= n && !memcmp(v->channel, v->chat->channel, n) && (v->n == n || blank(v->channel[n])));
 }
 
-/* <|start|>ROLE<|channel|>NAME<|message|>TEXT<|end|>; the template has written the first role. NULL: none of these tokens. */
+/* <|start|>ROLE<|channel|>NAME<|message|>TEXT<|end|>; the template has written the first role. NULL: none of these
+ * tokens. */
 static const char *head_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id)
 {
     bool start = is_control(tok, id, "<|start|>"), channel = is_control(tok, id, "<|channel|>");
@@ -295,7 +353,8 @@ static const char *head_token(struct ntx_chat_view *v, const struct ntx_tokenize
     return is_control(tok, id, "<|end|>") ? turn(v, NTX_VIEW_TEXT, false) : NULL;
 }
 
-int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id, bool first, char *buf, size_t room)
+int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id, bool first, char *buf,
+                        size_t room)
 {
     if (v->thinks) {
         const size_t no = sizeof(aside_open) - 1;

@@ -1,7 +1,8 @@
-/* chat_own.c: a model's own template, executed: a conversation becomes the JSON that templates read, their text becomes segments.
+/* chat_own.c: a model's own template, executed: a conversation becomes the JSON that templates read, their text becomes
+ * segments.
  *
- * When a conversation goes on, its beginning is in the context already and not at hand. So a short one is rendered in its place, whose
- * answer is a mark, and what the template writes up to the mark is left out:
+ * When a conversation goes on, its beginning is in the context already and not at hand. So a short one is rendered in
+ * its place, whose answer is a mark, and what the template writes up to the mark is left out:
  *
  *      user "..." | assistant MARK | the new messages ...      ->   what follows MARK
  *
@@ -108,11 +109,13 @@ static int variables(const struct talk *k, char **text, size_t *len)
 static int check(const struct talk *k, const atomic_bool *cancel, struct ntx_err *err)
 {
     struct ntx_err why = {0};
-    int rc = k->more->n_variables ? ntx_template_check_object(k->more->variables, k->more->n_variables, cancel, &why) : 0;
+    int rc = k->more->n_variables ? ntx_template_check_object(k->more->variables, k->more->n_variables, cancel, &why)
+                                  : 0;
     if (rc)
         return ntx_err_set(err, rc, "the template's variables: %s", why.text);
     for (unsigned i = k->from; i < k->n; i++)
-        if (k->msgs[i].n_fields && (rc = ntx_template_check_object(k->msgs[i].fields, k->msgs[i].n_fields, cancel, &why)))
+        if (k->msgs[i].n_fields &&
+            (rc = ntx_template_check_object(k->msgs[i].fields, k->msgs[i].n_fields, cancel, &why)))
             return ntx_err_set(err, rc, "the fields of message %u: %s", i + 1 - k->from, why.text);
     return 0;
 }
@@ -140,21 +143,30 @@ static int fits(const struct talk *k, size_t memory, struct ntx_err *err)
     size_t bytes = k->more->n_variables;
     for (unsigned i = k->from; i < k->n; i++)
         bytes += k->msgs[i].len + k->msgs[i].n_fields;
-    return bytes <= memory / 8 ? 0 : ntx_err_set(err, -ENOBUFS, "the conversation has %zu KiB, and the memory kept for reading it (a part of --ram) is enough for %zu KiB: shorten it, or raise --ram",
-                                                 bytes >> 10, memory >> 13);
+    return bytes <= memory / 8 ? 0
+                               : ntx_err_set(err, -ENOBUFS,
+                                             "the conversation has %zu KiB, and the memory kept for reading it (a part "
+                                             "of --ram) is enough for %zu KiB: shorten it, or raise --ram",
+                                             bytes >> 10, memory >> 13);
 }
 
 /* What is between the marks, or at the beginning and the end where they were not asked for. */
-static int cut(const struct talk *k, const struct ntx_template_text *text, size_t *from, size_t *to, struct ntx_err *err)
+static int cut(const struct talk *k, const struct ntx_template_text *text, size_t *from, size_t *to,
+               struct ntx_err *err)
 {
-    const char *p = k->from ? memmem(text->text, text->len, past_mark, sizeof past_mark - 1) : text->text, *end = text->text + text->len;
+    const char *p = k->from ? memmem(text->text, text->len, past_mark, sizeof past_mark - 1) : text->text,
+               *end = text->text + text->len;
     if (!p)
-        return ntx_err_set(err, -ENOTSUP, "the model's chat template leaves an answer out, so a conversation cannot go on by it");
+        return ntx_err_set(err, -ENOTSUP,
+                           "the model's chat template leaves an answer out, so a conversation cannot go on by it");
     *from = (size_t)(p - text->text) + (k->from ? sizeof past_mark - 1 : 0);
-    for (const char *next = p; k->open && (next = memmem(next, (size_t)(end - next), open_mark, sizeof open_mark - 1)); next++)
+    for (const char *next = p; k->open && (next = memmem(next, (size_t)(end - next), open_mark, sizeof open_mark - 1));
+         next++)
         p = next; /* the last one: people may have written it before */
-    if (k->open && (p < text->text + *from || (size_t)(end - p) < sizeof open_mark - 1 || memcmp(p, open_mark, sizeof open_mark - 1)))
-        return ntx_err_set(err, -ENOTSUP, "the model's chat template leaves the last answer out, so it cannot be gone on with");
+    if (k->open && (p < text->text + *from || (size_t)(end - p) < sizeof open_mark - 1 ||
+                    memcmp(p, open_mark, sizeof open_mark - 1)))
+        return ntx_err_set(err, -ENOTSUP,
+                           "the model's chat template leaves the last answer out, so it cannot be gone on with");
     *to = k->open ? (size_t)(p - text->text) : text->len;
     return 0;
 }
@@ -168,7 +180,8 @@ static size_t segments(const struct ntx_template_text *x, size_t from, size_t to
         while (++i < to && x->people[i] == x->people[begin])
             ;
         if (segs)
-            segs[n] = (struct ntx__seg){.text = x->text + begin, .len = i - begin, .id = -1, .template = !x->people[begin]};
+            segs[n] = (struct ntx__seg){
+                .text = x->text + begin, .len = i - begin, .id = -1, .template = !x->people[begin]};
     }
     return n;
 }
@@ -186,11 +199,12 @@ static bool opens_thought(const struct ntx_template_text *x, size_t to)
     static const char mark[] = "<think>";
     while (to && strchr(" \t\r\n", x->text[to - 1]) && x->text[to - 1])
         to--;
-    return to >= sizeof mark - 1 && !memcmp(x->text + to - (sizeof mark - 1), mark, sizeof mark - 1) && !x->people[to - 1];
+    return to >= sizeof mark - 1 && !memcmp(x->text + to - (sizeof mark - 1), mark, sizeof mark - 1) &&
+           !x->people[to - 1];
 }
 
-static int tokens_of(const struct talk *k, const struct ntx_template_text *x, const struct ntx_tok_limits *limits, struct ntx_chat_more *more, int32_t **ids,
-                     struct ntx_err *err)
+static int tokens_of(const struct talk *k, const struct ntx_template_text *x, const struct ntx_tok_limits *limits,
+                     struct ntx_chat_more *more, int32_t **ids, struct ntx_err *err)
 {
     size_t from = 0, to = 0;
     int rc = cut(k, x, &from, &to, err);
@@ -198,7 +212,9 @@ static int tokens_of(const struct talk *k, const struct ntx_template_text *x, co
         return rc;
     size_t n = segments(x, from, to, NULL);
     if (n * sizeof(struct ntx__seg) > limits_of(limits).memory)
-        return ntx_err_set(err, -ENOBUFS, "the conversation falls into %zu pieces: more than the memory kept for reading it is enough for", n);
+        return ntx_err_set(
+            err, -ENOBUFS,
+            "the conversation falls into %zu pieces: more than the memory kept for reading it is enough for", n);
     struct ntx__seg *segs = malloc((n + 1) * sizeof *segs);
     if (!segs)
         return ntx_err_set(err, -ENOMEM, "no memory for the conversation");
@@ -209,10 +225,17 @@ static int tokens_of(const struct talk *k, const struct ntx_template_text *x, co
     return rc;
 }
 
-int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
-                         struct ntx_chat_more *more, const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
+int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok,
+                         const struct ntx_chat_msg *msgs, unsigned from, unsigned n, struct ntx_chat_more *more,
+                         const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
 {
-    struct talk k = {.t = t, .tok = tok, .msgs = msgs, .from = from, .n = n, .more = more, .open = !strcmp(msgs[n - 1].role, "assistant")};
+    struct talk k = {.t = t,
+                     .tok = tok,
+                     .msgs = msgs,
+                     .from = from,
+                     .n = n,
+                     .more = more,
+                     .open = !strcmp(msgs[n - 1].role, "assistant")};
     struct ntx_template_text text;
     struct ntx_err why = {0};
     char *json = NULL;
@@ -268,7 +291,8 @@ static int32_t find_closer(const struct ntx_chat_template *t, const struct ntx_t
     return id;
 }
 
-int ntx_chat_open(const char *jinja, size_t len, const struct ntx_tokenizer *tok, struct ntx_chat_template **out, struct ntx_err *err)
+int ntx_chat_open(const char *jinja, size_t len, const struct ntx_tokenizer *tok, struct ntx_chat_template **out,
+                  struct ntx_err *err)
 {
     const struct ntx_chat_template *shape = ntx_chat_by_shape(jinja, len);
     struct ntx_template *program;

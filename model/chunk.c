@@ -19,7 +19,7 @@ struct cutter {
     struct shared { /* of each tensor of the file; NULL: layers share none */
         uint32_t users;
         struct ntx_weight first;
-    } *shared;
+    } * shared;
     struct ntx_chunk counted; /* instead of the list */
     struct ntx_err *err;
 };
@@ -45,7 +45,8 @@ static struct ntx_chunk *append(struct cutter *k, int *rc)
     struct ntx_chunks *c = k->c;
     *rc = 0;
     if (c->n >= k->bounds.most)
-        *rc = ntx_err_set(k->err, -E2BIG, "the model has more than %llu chunks of %llu bytes", (unsigned long long)k->bounds.most, (unsigned long long)k->chunk_bytes);
+        *rc = ntx_err_set(k->err, -E2BIG, "the model has more than %llu chunks of %llu bytes",
+                          (unsigned long long)k->bounds.most, (unsigned long long)k->chunk_bytes);
     else if (c->n % 65536 == 65535 && k->bounds.stop && atomic_load_explicit(k->bounds.stop, memory_order_relaxed))
         *rc = ntx_err_set(k->err, -ECANCELED, "cancelled");
     if (*rc)
@@ -101,7 +102,8 @@ static struct ntx_share_range own_outs(const struct cutter *k, const struct part
     return k->share->rank && !p->scale ? (struct ntx_share_range){0, 0} : all;
 }
 
-static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, const struct part *p, struct ntx_weight *w)
+static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, const struct part *p,
+                    struct ntx_weight *w)
 {
     *w = absent;
     if (tensor == NTX_NO_TENSOR)
@@ -109,13 +111,16 @@ static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
     *w = weight_of(k->m, tensor);
     w->n_out = p->n_out ? p->n_out : w->n_out;
-    const bool base = use == NTX_USE_GROUPS && k->m->pack[layer].adds && p->t == NTX_T_groups; /* it stays, whatever the budget */
-    struct shared *several = k->shared && k->shared[tensor].users > 1 && (base || !k->bounds.apart) ? &k->shared[tensor] : NULL;
+    const bool base = use == NTX_USE_GROUPS && k->m->pack[layer].adds &&
+                      p->t == NTX_T_groups; /* it stays, whatever the budget */
+    struct shared *several = k->shared && k->shared[tensor].users > 1 && (base || !k->bounds.apart) ? &k->shared[tensor]
+                                                                                                    : NULL;
     if (several && several->first.n_chunks) {
         *w = several->first;
         return 0;
     }
-    bool fixed = several || base || t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_VECTOR || use == NTX_USE_VECTORS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
+    bool fixed = several || base || t->n_dims == 1 || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS ||
+                 use == NTX_USE_VECTOR || use == NTX_USE_VECTORS || use == NTX_USE_TABLE || use == NTX_USE_NUMBERS;
     if (use == NTX_USE_HEADS || use == NTX_USE_VECTORS)
         w->n_out *= (uint32_t)t->ne[2];
     w->layer = layer;
@@ -150,10 +155,16 @@ static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     return 0;
 }
 
-static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w) { return cut_outs(k, tensor, layer, use, &(struct part){.t = NTX_N_TENSORS}, w); }
+static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w)
+{
+    return cut_outs(k, tensor, layer, use, &(struct part){.t = NTX_N_TENSORS}, w);
+}
 
 /* It is another machine's; the first one knows what it is like. */
-static bool elsewhere(const struct cutter *k, const struct ntx_weight *w) { return k->share && (w->tensor == NTX_NO_TENSOR || !w->n_chunks); }
+static bool elsewhere(const struct cutter *k, const struct ntx_weight *w)
+{
+    return k->share && (w->tensor == NTX_NO_TENSOR || !w->n_chunks);
+}
 
 /* What a weight's products are multiplied by. */
 static int cut_scale(struct cutter *k, uint32_t tensor, uint32_t layer, struct ntx_weight *w)
@@ -172,7 +183,8 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
     bool fused = part != NTX_EXPERT_DOWN && l->expert_gate == NTX_NO_TENSOR;
     uint32_t tensor = fused ? l->expert_gate_up : (&l->expert_gate)[part];
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
-    struct ntx_weight e = weight_of(k->m, tensor), *w = &k->c->layers[layer].expert[part], *of = fused ? &k->c->layers[layer].expert_gate_up : w;
+    struct ntx_weight e = weight_of(k->m, tensor), *w = &k->c->layers[layer].expert[part],
+                      *of = fused ? &k->c->layers[layer].expert_gate_up : w;
     e.scaled = of->scaled;
     e.scale = of->scale;
     if (fused)
@@ -180,7 +192,8 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
     if ((uint64_t)e.n_out * e.row_bytes > NTX_EXPERT_BYTES_MAX)
         return ntx_err_set(k->err, -EFBIG, "an expert's matrix of %llu bytes is more than the %llu that are possible",
                            (unsigned long long)e.n_out * e.row_bytes, (unsigned long long)NTX_EXPERT_BYTES_MAX);
-    const struct ntx_share_range own = k->experts_dealt ? ntx_share_of(k->share, layer, e.n_out, k->share->rank) : (struct ntx_share_range){0, e.n_out};
+    const struct ntx_share_range own = k->experts_dealt ? ntx_share_of(k->share, layer, e.n_out, k->share->rank)
+                                                        : (struct ntx_share_range){0, e.n_out};
     int rc;
     struct ntx_chunk *ch = own.n ? append(k, &rc) : NULL;
     if (own.n && !ch)
@@ -197,8 +210,14 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
         return 0;
     uint64_t bytes = (uint64_t)e.n_out * e.row_bytes;
     uint64_t at = fused ? 2 * (uint64_t)expert + part : expert;
-    *ch = (struct ntx_chunk){.tensor = tensor, .layer = layer, .file = t->file, .out0 = own.first, .n_out = own.n,
-                             .offset = t->offset + at * bytes + (uint64_t)own.first * e.row_bytes, .bytes = (uint64_t)own.n * e.row_bytes, .expert = true};
+    *ch = (struct ntx_chunk){.tensor = tensor,
+                             .layer = layer,
+                             .file = t->file,
+                             .out0 = own.first,
+                             .n_out = own.n,
+                             .offset = t->offset + at * bytes + (uint64_t)own.first * e.row_bytes,
+                             .bytes = (uint64_t)own.n * e.row_bytes,
+                             .expert = true};
     k->c->matrix_bytes += ch->bytes;
     return 0;
 }
@@ -227,8 +246,12 @@ static void describe_groups(const struct cutter *k, uint32_t l)
     w->pack = k->m->pack[l];
     for (int p = 0; p < NTX_PACK_PARTS; p++)
         if (w->pack.row_bytes[p])
-            *parts[p] = (struct ntx_weight){.tensor = w->groups.tensor, .type = w->pack.type[p], .n_in = k->m->hp.n_embd, .n_out = k->m->hp.n_ff,
-                                            .row_bytes = w->pack.row_bytes[p], .chunk0 = w->groups.chunk0};
+            *parts[p] = (struct ntx_weight){.tensor = w->groups.tensor,
+                                            .type = w->pack.type[p],
+                                            .n_in = k->m->hp.n_embd,
+                                            .n_out = k->m->hp.n_ff,
+                                            .row_bytes = w->pack.row_bytes[p],
+                                            .chunk0 = w->groups.chunk0};
 }
 
 /* The experts of a step come last, all at once. */
@@ -244,7 +267,11 @@ static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
         uint32_t outs = ntx_whole_of(&k->m->hp, l, t, &whole) ? ntx_shape_of(&k->m->hp, l, t).n_out : 0;
         experts |= use == NTX_USE_EXPERT;
         if (use != NTX_USE_EXPERT)
-            rc = cut_outs(k, k->m->layers[l].tensor[t], l, use, &(struct part){.t = t, .out0 = whole.out0, .n_out = outs, .run = t == NTX_T_o_a ? k->m->hp.o_lora : whole.run},  &k->c->layers[l].of[t]);
+            rc = cut_outs(
+                k, k->m->layers[l].tensor[t], l, use,
+                &(struct part){
+                    .t = t, .out0 = whole.out0, .n_out = outs, .run = t == NTX_T_o_a ? k->m->hp.o_lora : whole.run},
+                &k->c->layers[l].of[t]);
         if (!rc && (use == NTX_USE_EXPERT || !elsewhere(k, &k->c->layers[l].of[t])))
             rc = cut_scale(k, k->m->layers[l].scale[t], l, &k->c->layers[l].of[t]);
     }
@@ -322,12 +349,18 @@ int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_
     return ntx_chunks_make_bounded(m, chunk_bytes, &(struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX}, out, err);
 }
 
-int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, const struct ntx_chunk_bounds *b, struct ntx_chunks **out, struct ntx_err *err)
+int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, const struct ntx_chunk_bounds *b,
+                            struct ntx_chunks **out, struct ntx_err *err)
 {
     if (!chunk_bytes)
         return ntx_err_set(err, -EINVAL, "chunks of 0 bytes");
     struct ntx_chunks *c = calloc(1, sizeof *c);
-    struct cutter k = {.m = m, .c = c, .chunk_bytes = chunk_bytes, .bounds = *b, .share = b->share && b->share->n > 1 ? b->share : NULL, .err = err};
+    struct cutter k = {.m = m,
+                       .c = c,
+                       .chunk_bytes = chunk_bytes,
+                       .bounds = *b,
+                       .share = b->share && b->share->n > 1 ? b->share : NULL,
+                       .err = err};
     if (c && k.share)
         c->share = *k.share;
     if (!c || !(c->layers = calloc(m->hp.n_layers, sizeof *c->layers))) {
@@ -346,10 +379,12 @@ int ntx_chunks_make_bounded(const struct ntx_model *m, uint64_t chunk_bytes, con
     return 0;
 }
 
-int ntx_chunks_keep_entries(struct ntx_chunks *c, const struct ntx_model *m, struct ntx_weight *table, uint64_t chunk_bytes, struct ntx_err *err)
+int ntx_chunks_keep_entries(struct ntx_chunks *c, const struct ntx_model *m, struct ntx_weight *table,
+                            uint64_t chunk_bytes, struct ntx_err *err)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, table->tensor);
-    struct cutter k = {.m = m, .c = c, .chunk_bytes = chunk_bytes, .bounds = {.most = NTX_CHUNKS_MAX}, .room = c->n, .err = err};
+    struct cutter k = {
+        .m = m, .c = c, .chunk_bytes = chunk_bytes, .bounds = {.most = NTX_CHUNKS_MAX}, .room = c->n, .err = err};
     int rc = 0;
     table->chunk0 = c->n;
     table->n_chunks = 0;
@@ -361,8 +396,15 @@ int ntx_chunks_keep_entries(struct ntx_chunks *c, const struct ntx_model *m, str
         struct ntx_chunk *ch = append(&k, &rc);
         if (!ch)
             break;
-        *ch = (struct ntx_chunk){.tensor = table->tensor, .layer = c->n_layers, .file = t->file, .out0 = (uint32_t)out0, .n_out = n, .offset = t->offset + out0 * table->row_bytes,
-                                 .bytes = (uint64_t)n * table->row_bytes, .fixed = true, .lookup = true};
+        *ch = (struct ntx_chunk){.tensor = table->tensor,
+                                 .layer = c->n_layers,
+                                 .file = t->file,
+                                 .out0 = (uint32_t)out0,
+                                 .n_out = n,
+                                 .offset = t->offset + out0 * table->row_bytes,
+                                 .bytes = (uint64_t)n * table->row_bytes,
+                                 .fixed = true,
+                                 .lookup = true};
         c->lookup_bytes += ch->bytes;
         table->n_chunks++;
     }

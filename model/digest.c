@@ -11,7 +11,7 @@
 #include "common/util.h"
 
 #define SAMPLES 64
-#define BLOCK 4096u
+#define BLOCK   4096u
 
 struct sum { /* two FNV-1a sums with different beginnings */
     uint64_t a, b;
@@ -54,10 +54,14 @@ static int sample(struct sum *s, const struct ntx_gguf_tensor *t, int fd, uint8_
     return add_bytes(s, fd, from, NTX_MIN(t->offset + t->bytes, from + BLOCK), buf);
 }
 
-static void put_text(const struct sum *s, char out[NTX_DIGEST_TEXT]) { snprintf(out, NTX_DIGEST_TEXT, "%016" PRIx64 "%016" PRIx64, s->a, s->b); }
+static void put_text(const struct sum *s, char out[NTX_DIGEST_TEXT])
+{
+    snprintf(out, NTX_DIGEST_TEXT, "%016" PRIx64 "%016" PRIx64, s->a, s->b);
+}
 
 /* Of the first n tensors and so many adapters. */
-static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned adapters, char out[NTX_DIGEST_TEXT], struct ntx_err *err)
+static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned adapters, char out[NTX_DIGEST_TEXT],
+                  struct ntx_err *err)
 {
     struct ntx_str whole;
     if (!ntx_gguf_str(g, "ntx.share.digest", &whole)) {
@@ -136,8 +140,10 @@ static uint64_t own_tensors(const struct ntx_gguf *g, unsigned n_files)
 
 static bool is_norm(const struct ntx_gguf_tensor *t) { return t->ne[1] == 1 && strstr(t->name, "norm"); }
 
-/* Of the first n tensors what quantising leaves, and what it changes. In any order: who quantises may write in another one. */
-static int parts(const struct ntx_gguf *g, const int *fds, uint64_t n, struct ntx_digest_parts *out, struct ntx_err *err)
+/* Of the first n tensors what quantising leaves, and what it changes. In any order: who quantises may write in another
+ * one. */
+static int parts(const struct ntx_gguf *g, const int *fds, uint64_t n, struct ntx_digest_parts *out,
+                 struct ntx_err *err)
 {
     struct sum norms = {0, 0}, types = {0, 0};
     uint8_t *buf = aligned_alloc(BLOCK, 2 * BLOCK);
@@ -174,7 +180,8 @@ static bool says(const struct ntx_gguf *g, unsigned k, const char *key, const ch
     return is && !memcmp(kv->strs->p, text, NTX_DIGEST_TEXT - 1) != other;
 }
 
-int ntx_adapters_fit(const struct ntx_gguf *g, const int *fds, unsigned n_files, char *const *names, struct ntx_err *err)
+int ntx_adapters_fit(const struct ntx_gguf *g, const int *fds, unsigned n_files, char *const *names,
+                     struct ntx_err *err)
 {
     char own[NTX_DIGEST_TEXT] = "";
     struct ntx_digest_parts p;
@@ -185,10 +192,14 @@ int ntx_adapters_fit(const struct ntx_gguf *g, const int *fds, unsigned n_files,
             continue;
         if (!*own && ((rc = digest(g, fds, n, 0, own, err)) || (rc = parts(g, fds, n, &p, err))))
             return rc;
-        const bool copy = says(g, k, "ntx.delta.of_norms", p.norms, false) && says(g, k, "ntx.delta.of_types", p.types, true);
+        const bool copy = says(g, k, "ntx.delta.of_norms", p.norms, false) &&
+                          says(g, k, "ntx.delta.of_types", p.types, true);
         if (!copy && !says(g, k, "ntx.delta.of", own, false))
-            rc = ntx_err_set(err, -EINVAL, "%s: was made of another model than this one (ntx.delta.of): load the file that ntx pack --delta was given as --base, or a quantised copy of it, or make the adapter anew with this one",
-                             names[n_files - ntx_gguf_adapters(g) + k - 1]);
+            rc = ntx_err_set(
+                err, -EINVAL,
+                "%s: was made of another model than this one (ntx.delta.of): load the file that ntx pack --delta was "
+                "given as --base, or a quantised copy of it, or make the adapter anew with this one",
+                names[n_files - ntx_gguf_adapters(g) + k - 1]);
     }
     return rc;
 }

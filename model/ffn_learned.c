@@ -8,7 +8,7 @@
 #include "model/gguf_values.h"
 
 #define VERSION 1u
-#define WHAT "the FFN sidecar"
+#define WHAT    "the FFN sidecar"
 
 struct part { /* of a network: a tensor */
     const char *name;
@@ -20,8 +20,9 @@ enum { N_PARTS = 6 };
 
 static void parts_of(struct ntx_mlp_weights *n, struct part p[N_PARTS])
 {
-    const struct part all[N_PARTS] = {{"mean", &n->mean, n->n_in, 0}, {"scale", &n->scale, n->n_in, 0}, {"w1", &n->w1, n->n_in, n->n_hidden},
-                                      {"b1", &n->b1, n->n_hidden, 0}, {"w2", &n->w2, n->n_hidden, n->n_out}, {"b2", &n->b2, n->n_out, 0}};
+    const struct part all[N_PARTS] = {{"mean", &n->mean, n->n_in, 0},        {"scale", &n->scale, n->n_in, 0},
+                                      {"w1", &n->w1, n->n_in, n->n_hidden},  {"b1", &n->b1, n->n_hidden, 0},
+                                      {"w2", &n->w2, n->n_hidden, n->n_out}, {"b2", &n->b2, n->n_out, 0}};
     memcpy(p, all, sizeof all);
 }
 
@@ -123,7 +124,8 @@ static int read_net(const struct ntx_gguf *g, int fd, uint32_t layer, struct ntx
     return rc;
 }
 
-static int take_layer(const struct ntx_gguf *g, int fd, const struct ntx_model *m, uint32_t hidden, uint32_t layer, struct ntx_ffn_nets *x, struct ntx_err *err)
+static int take_layer(const struct ntx_gguf *g, int fd, const struct ntx_model *m, uint32_t hidden, uint32_t layer,
+                      struct ntx_ffn_nets *x, struct ntx_err *err)
 {
     struct ntx_mlp_weights n = {.n_in = m->hp.n_embd, .n_hidden = hidden, .n_out = m->pack[layer].n_groups};
     int rc = ntx_mlp_weights_alloc(&n);
@@ -138,23 +140,28 @@ static int take_layer(const struct ntx_gguf *g, int fd, const struct ntx_model *
     return rc ? ntx_err_set(err, rc, "no memory for the FFN predictor") : 0;
 }
 
-static int take_nets(const struct ntx_gguf *g, int fd, const struct ntx_model *m, struct ntx_ffn_nets *x, struct ntx_err *err)
+static int take_nets(const struct ntx_gguf *g, int fd, const struct ntx_model *m, struct ntx_ffn_nets *x,
+                     struct ntx_err *err)
 {
     uint32_t groups[NTX_MAX_LAYERS], hidden;
     int rc;
     if (!ntx_gguf_find(g, "ntx.ffn.groups"))
-        return ntx_err_set(err, -ENOENT, "the sidecar holds no FFN predictor: it was made of a model that is not packed");
+        return ntx_err_set(err, -ENOENT,
+                           "the sidecar holds no FFN predictor: it was made of a model that is not packed");
     if ((rc = ntx_gguf_take_u32(g, WHAT, "ntx.ffn.hidden", 1, NTX_FFN_HIDDEN_MAX, &hidden, err)) ||
         (rc = ntx_gguf_take_u32s(g, WHAT, "ntx.ffn.groups", groups, m->hp.n_layers, err)) ||
         (rc = ntx_gguf_take_f32s(g, WHAT, "ntx.ffn.limit", x->limit, m->hp.n_layers, err)))
         return rc;
     for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++)
-        rc = groups[l] == m->pack[l].n_groups ? take_layer(g, fd, m, hidden, l, x, err)
-                                              : ntx_err_set(err, -EINVAL, WHAT " is for %u groups in layer %u, which has %u", groups[l], l, m->pack[l].n_groups);
+        rc = groups[l] == m->pack[l].n_groups
+                 ? take_layer(g, fd, m, hidden, l, x, err)
+                 : ntx_err_set(err, -EINVAL, WHAT " is for %u groups in layer %u, which has %u", groups[l], l,
+                               m->pack[l].n_groups);
     return rc;
 }
 
-int ntx_ffn_nets_read(int fd, const struct ntx_model *m, const char *model, struct ntx_ffn_nets **out, struct ntx_err *err)
+int ntx_ffn_nets_read(int fd, const struct ntx_model *m, const char *model, struct ntx_ffn_nets **out,
+                      struct ntx_err *err)
 {
     struct ntx_gguf *g;
     int rc = open_sidecar(fd, model, &g, err);
@@ -166,7 +173,8 @@ int ntx_ffn_nets_read(int fd, const struct ntx_model *m, const char *model, stru
         x->mlp = calloc(x->n_layers, sizeof *x->mlp);
         x->limit = calloc(x->n_layers, sizeof *x->limit);
     }
-    rc = x && x->mlp && x->limit ? take_nets(g, fd, m, x, err) : ntx_err_set(err, -ENOMEM, "no memory for the FFN predictor");
+    rc = x && x->mlp && x->limit ? take_nets(g, fd, m, x, err)
+                                 : ntx_err_set(err, -ENOMEM, "no memory for the FFN predictor");
     ntx_gguf_free(g);
     if (rc) {
         ntx_ffn_nets_free(x);
@@ -198,7 +206,8 @@ static bool is_order(const uint32_t *order, uint32_t n, uint8_t *seen)
     return true;
 }
 
-static int take_order(const struct ntx_gguf *g, const struct ntx_model *m, uint32_t layer, uint32_t *order, struct ntx_err *err)
+static int take_order(const struct ntx_gguf *g, const struct ntx_model *m, uint32_t layer, uint32_t *order,
+                      struct ntx_err *err)
 {
     char key[32];
     snprintf(key, sizeof key, "ntx.ffn.order.%u", layer);
@@ -207,7 +216,9 @@ static int take_order(const struct ntx_gguf *g, const struct ntx_model *m, uint3
         return rc;
     uint8_t *seen = calloc(m->hp.n_ff, 1);
     rc = !seen ? ntx_err_set(err, -ENOMEM, "no memory for an order of neurons")
-               : is_order(order, m->hp.n_ff, seen) ? 0 : ntx_err_set(err, -EINVAL, WHAT ": '%s' is no order of %u neurons", key, m->hp.n_ff);
+         : is_order(order, m->hp.n_ff, seen)
+             ? 0
+             : ntx_err_set(err, -EINVAL, WHAT ": '%s' is no order of %u neurons", key, m->hp.n_ff);
     free(seen);
     return rc;
 }

@@ -1,8 +1,10 @@
-/* ffn_learned.h: what `ntx calibrate --ffn` learned of a model's dense FFNs; it stands in the sidecar beside the skip predictor (predictor/sidecar.h).
+/* ffn_learned.h: what `ntx calibrate --ffn` learned of a model's dense FFNs; it stands in the sidecar beside the skip
+ * predictor (predictor/sidecar.h).
  *
- * Of a packed model (pack.h), for --ffn-sparse predicted: per layer a network (mlp.h) of low rank, from the state that the FFN of the layer before
- * found to the groups of neurons that will be active.
- *   keys      ntx.ffn.version 1, .model (digest), .hidden; .groups [layers] u32, .limit [layers] f32: logits from which a group counts as active
+ * Of a packed model (pack.h), for --ffn-sparse predicted: per layer a network (mlp.h) of low rank, from the state that
+ * the FFN of the layer before found to the groups of neurons that will be active.
+ *   keys      ntx.ffn.version 1, .model (digest), .hidden; .groups [layers] u32, .limit [layers] f32: logits from which
+ *             a group counts as active
  *   tensors   ffn.L.mean, .scale [embd]; .w1 [hidden x embd], .b1 [hidden]; .w2 [groups x hidden], .b2 [groups]
  * Of any other model, for `ntx pack --order`: neurons that are active together lie together.
  *   keys      ntx.ffn.version, .model; ntx.ffn.order.L [n_ff] u32: which neuron stands at each place
@@ -20,9 +22,9 @@
 /* As it is learned and written. */
 struct ntx_ffn_learned {
     uint32_t n_layers, n_ff;
-    struct ntx_mlp_weights *net;   /* [n_layers], or NULL */
-    float *limit;          /* [n_layers] */
-    uint32_t *order;       /* [n_layers x n_ff], or NULL */
+    struct ntx_mlp_weights *net; /* [n_layers], or NULL */
+    float *limit;                /* [n_layers] */
+    uint32_t *order;             /* [n_layers x n_ff], or NULL */
 };
 
 void ntx_ffn_learned_free(struct ntx_ffn_learned *f); /* its arrays */
@@ -35,11 +37,12 @@ void ntx_ffn_learned_put(const struct ntx_ffn_learned *f, const char *model, str
 /* As it is asked. Read from a sidecar that must belong to m, whose digest is `model`. */
 struct ntx_ffn_nets {
     uint32_t n_layers;
-    struct ntx_mlp **mlp;  /* [n_layers] */
-    float *limit;          /* [n_layers] */
-    uint64_t bytes;        /* about */
+    struct ntx_mlp **mlp; /* [n_layers] */
+    float *limit;         /* [n_layers] */
+    uint64_t bytes;       /* about */
 };
-int ntx_ffn_nets_read(int fd, const struct ntx_model *m, const char *model, struct ntx_ffn_nets **out, struct ntx_err *err);
+int ntx_ffn_nets_read(int fd, const struct ntx_model *m, const char *model, struct ntx_ffn_nets **out,
+                      struct ntx_err *err);
 void ntx_ffn_nets_free(struct ntx_ffn_nets *n);
 
 /* *order: malloc'd [n_layers x n_ff], of each layer every neuron once. */

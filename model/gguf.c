@@ -21,9 +21,9 @@ struct entry {
 };
 
 struct ntx_gguf {
-    struct ntx__gguf_part *parts; /* only the first, and adapters, keep their keys */
-    unsigned n_parts, n_own;      /* the model's own come first */
-    char *names;                  /* of adapters' tensors */
+    struct ntx__gguf_part *parts;    /* only the first, and adapters, keep their keys */
+    unsigned n_parts, n_own;         /* the model's own come first */
+    char *names;                     /* of adapters' tensors */
     struct ntx_gguf_tensor *tensors; /* of all parts, in order */
     uint64_t n_tensors;
     struct entry *key_index, *tensor_index;
@@ -60,8 +60,8 @@ static int index_names(struct entry *e, uint64_t n, const char *kind, struct ntx
     qsort(e, n, sizeof *e, compare);
     for (uint64_t i = 1; i < n; i++)
         if (!compare(&e[i - 1], &e[i]))
-            return ntx_err_set(err, -EINVAL, "%s '%.*s': there are two of this name", kind, (int)(e[i].name.n > 80 ? 80 : e[i].name.n),
-                               e[i].name.p);
+            return ntx_err_set(err, -EINVAL, "%s '%.*s': there are two of this name", kind,
+                               (int)(e[i].name.n > 80 ? 80 : e[i].name.n), e[i].name.p);
     return 0;
 }
 
@@ -136,11 +136,14 @@ static int check_split(const struct ntx__gguf_part *p, unsigned f, unsigned n, s
     if (count <= 1 && n == 1)
         return 0;
     if (!count)
-        return ntx_err_set(err, -EINVAL, "is no part of a split model (it has no split.count), but %u files were given", n);
+        return ntx_err_set(err, -EINVAL, "is no part of a split model (it has no split.count), but %u files were given",
+                           n);
     if (count != (long long)n)
-        return ntx_err_set(err, -EINVAL, "says that it is part %lld of %lld (split.count), but %u were given", no + 1, count, n);
+        return ntx_err_set(err, -EINVAL, "says that it is part %lld of %lld (split.count), but %u were given", no + 1,
+                           count, n);
     if (no != (long long)f)
-        return ntx_err_set(err, -EINVAL, "says that it is part %lld of %lld (split.no), but was given as part %u", no + 1, count, f + 1);
+        return ntx_err_set(err, -EINVAL, "says that it is part %lld of %lld (split.no), but was given as part %u",
+                           no + 1, count, f + 1);
     return 0;
 }
 
@@ -153,7 +156,8 @@ static int check_total(const struct ntx_gguf *g, struct ntx_err *err)
     if (!kv || g->n_own == 1)
         return 0;
     if (ntx__gguf_kv_u64(kv, &v) || v != n)
-        return ntx_err_set(err, -EINVAL, "its parts hold %llu tensors, its split.tensors.count says otherwise", (unsigned long long)n);
+        return ntx_err_set(err, -EINVAL, "its parts hold %llu tensors, its split.tensors.count says otherwise",
+                           (unsigned long long)n);
     return 0;
 }
 
@@ -180,13 +184,16 @@ static bool is_adapter(const struct ntx__gguf_part *p) { return key_says(p, "gen
 /* Of a kind, and for a model like this one. */
 static int check_adapter(const struct ntx_gguf *g, const struct ntx__gguf_part *p, struct ntx_err *err)
 {
-    const struct ntx_gguf_kv *arch = find_in_part(&g->parts[0], "general.architecture"), *own = find_in_part(p, "general.architecture");
+    const struct ntx_gguf_kv *arch = find_in_part(&g->parts[0], "general.architecture"),
+                             *own = find_in_part(p, "general.architecture");
     if (!is_adapter(p))
         return ntx_err_set(err, -EINVAL, "stands behind an adapter, and is none (general.type)");
     if (!key_says(p, "adapter.type", "lora"))
         return ntx_err_set(err, -ENOTSUP, "is an adapter, but not of the type 'lora' (adapter.type)");
-    if (!arch || !own || own->type != NTX_GGUF_STR || arch->type != NTX_GGUF_STR || own->strs->n != arch->strs->n || memcmp(own->strs->p, arch->strs->p, own->strs->n))
-        return ntx_err_set(err, -EINVAL, "is an adapter for another architecture than the model's (general.architecture)");
+    if (!arch || !own || own->type != NTX_GGUF_STR || arch->type != NTX_GGUF_STR || own->strs->n != arch->strs->n ||
+        memcmp(own->strs->p, arch->strs->p, own->strs->n))
+        return ntx_err_set(err, -EINVAL,
+                           "is an adapter for another architecture than the model's (general.architecture)");
     return 0;
 }
 
@@ -198,7 +205,10 @@ static int check_parts(struct ntx_gguf *g, unsigned *f, struct ntx_err *err)
         g->n_own++;
     for (*f = 0; *f < g->n_parts && !rc; ++*f) {
         struct ntx__gguf_part *p = &g->parts[*f];
-        rc = *f < g->n_own ? check_split(p, *f, g->n_own, err) : *f - g->n_own < NTX_ADAPTERS_MAX ? check_adapter(g, p, err) : ntx_err_set(err, -E2BIG, "%u adapters are the most", NTX_ADAPTERS_MAX);
+        rc = *f < g->n_own ? check_split(p, *f, g->n_own, err)
+             : *f - g->n_own < NTX_ADAPTERS_MAX
+                 ? check_adapter(g, p, err)
+                 : ntx_err_set(err, -E2BIG, "%u adapters are the most", NTX_ADAPTERS_MAX);
         if (rc)
             return rc;
         if (*f && *f < g->n_own)
@@ -348,30 +358,21 @@ int ntx__gguf_give(struct ntx_gguf *g, const struct ntx_gguf_kv *kv, struct ntx_
     return index_keys(g, err);
 }
 
-uint64_t ntx_gguf_n_kv(const struct ntx_gguf *g)
-{
-    return g->parts[0].n_kv;
-}
+uint64_t ntx_gguf_n_kv(const struct ntx_gguf *g) { return g->parts[0].n_kv; }
 
 const struct ntx_gguf_kv *ntx_gguf_kv_at(const struct ntx_gguf *g, uint64_t i)
 {
     return i < g->parts[0].n_kv ? &g->parts[0].kv[i] : NULL;
 }
 
-uint64_t ntx_gguf_n_tensors(const struct ntx_gguf *g)
-{
-    return g->n_tensors;
-}
+uint64_t ntx_gguf_n_tensors(const struct ntx_gguf *g) { return g->n_tensors; }
 
 const struct ntx_gguf_tensor *ntx_gguf_tensor_at(const struct ntx_gguf *g, uint64_t i)
 {
     return i < g->n_tensors ? &g->tensors[i] : NULL;
 }
 
-uint32_t ntx_gguf_version(const struct ntx_gguf *g)
-{
-    return g->parts[0].version;
-}
+uint32_t ntx_gguf_version(const struct ntx_gguf *g) { return g->parts[0].version; }
 
 uint64_t ntx_gguf_header_bytes(const struct ntx_gguf *g)
 {
@@ -394,7 +395,10 @@ const struct ntx_gguf_kv *ntx_gguf_find(const struct ntx_gguf *g, const char *ke
 
 unsigned ntx_gguf_adapters(const struct ntx_gguf *g) { return g->n_parts - g->n_own; }
 
-const struct ntx_gguf_kv *ntx_gguf_adapter_find(const struct ntx_gguf *g, unsigned k, const char *key) { return k && k <= ntx_gguf_adapters(g) ? find_in_part(&g->parts[g->n_own + k - 1], key) : NULL; }
+const struct ntx_gguf_kv *ntx_gguf_adapter_find(const struct ntx_gguf *g, unsigned k, const char *key)
+{
+    return k && k <= ntx_gguf_adapters(g) ? find_in_part(&g->parts[g->n_own + k - 1], key) : NULL;
+}
 
 const struct ntx_gguf_tensor *ntx_gguf_tensor(const struct ntx_gguf *g, const char *name)
 {
@@ -402,7 +406,8 @@ const struct ntx_gguf_tensor *ntx_gguf_tensor(const struct ntx_gguf *g, const ch
     return e ? &g->tensors[e->i] : NULL;
 }
 
-int ntx_gguf_lend(struct ntx_gguf *g, const struct ntx_gguf *from, const struct ntx_gguf_loan *loans, unsigned n, struct ntx_err *err)
+int ntx_gguf_lend(struct ntx_gguf *g, const struct ntx_gguf *from, const struct ntx_gguf_loan *loans, unsigned n,
+                  struct ntx_err *err)
 {
     struct ntx_gguf_tensor *tensors = realloc(g->tensors, (g->n_tensors + n + 1) * sizeof *tensors);
     g->tensors = tensors ? tensors : g->tensors;

@@ -2,9 +2,10 @@
  *
  * Only the header is read (pread, in pieces); tensor data is never touched here. Everything that the file says is
  * checked once, with overflow-checked arithmetic, before this returns: counts, string lengths, UTF-8 of keys and names,
- * known value and tensor types, alignment, duplicate names, every tensor's [offset, offset + bytes) inside its file and apart from all others'.
- * After that the accessors cannot fail on malformed input. Hostile input costs one clear error and under 100 ms.
- * Source: the GGUF specification. Little-endian only (a big-endian file is refused with that reason). */
+ * known value and tensor types, alignment, duplicate names, every tensor's [offset, offset + bytes) inside its file and
+ * apart from all others'. After that the accessors cannot fail on malformed input. Hostile input costs one clear error
+ * and under 100 ms. Source: the GGUF specification. Little-endian only (a big-endian file is refused with that reason).
+ * */
 #ifndef NTX_MODEL_GGUF_H
 #define NTX_MODEL_GGUF_H
 
@@ -15,8 +16,19 @@
 #include "common/err.h"
 
 enum ntx_gguf_vtype {
-    NTX_GGUF_U8, NTX_GGUF_I8, NTX_GGUF_U16, NTX_GGUF_I16, NTX_GGUF_U32, NTX_GGUF_I32, NTX_GGUF_F32, NTX_GGUF_BOOL,
-    NTX_GGUF_STR, NTX_GGUF_ARR, NTX_GGUF_U64, NTX_GGUF_I64, NTX_GGUF_F64,
+    NTX_GGUF_U8,
+    NTX_GGUF_I8,
+    NTX_GGUF_U16,
+    NTX_GGUF_I16,
+    NTX_GGUF_U32,
+    NTX_GGUF_I32,
+    NTX_GGUF_F32,
+    NTX_GGUF_BOOL,
+    NTX_GGUF_STR,
+    NTX_GGUF_ARR,
+    NTX_GGUF_U64,
+    NTX_GGUF_I64,
+    NTX_GGUF_F64,
 };
 
 struct ntx_gguf; /* immutable once open; any thread may read */
@@ -29,19 +41,19 @@ struct ntx_str { /* bytes inside the header, not terminated */
 struct ntx_gguf_kv {
     struct ntx_str key;
     enum ntx_gguf_vtype type;
-    enum ntx_gguf_vtype elem; /* of an array; arrays of arrays are refused */
-    uint64_t count;           /* elements of an array, else 1 */
-    const void *data;         /* raw little-endian bytes; for strings and arrays of strings use the accessors */
+    enum ntx_gguf_vtype elem;   /* of an array; arrays of arrays are refused */
+    uint64_t count;             /* elements of an array, else 1 */
+    const void *data;           /* raw little-endian bytes; for strings and arrays of strings use the accessors */
     const struct ntx_str *strs; /* for STR and arrays of STR: `count` of them */
 };
 
 struct ntx_gguf_tensor {
-    const char *name;   /* terminated */
-    uint32_t type;      /* ggml type number, one that model/quant.h knows */
-    uint32_t n_dims;    /* 1..4 */
-    uint64_t ne[4];     /* ne[0] is the row length (input width), ne[1] the number of rows, ...; unused are 1 */
-    uint32_t file;      /* part number, 0 for a single file */
-    uint64_t offset;    /* of the first byte, from the start of that file */
+    const char *name; /* terminated */
+    uint32_t type;    /* ggml type number, one that model/quant.h knows */
+    uint32_t n_dims;  /* 1..4 */
+    uint64_t ne[4];   /* ne[0] is the row length (input width), ne[1] the number of rows, ...; unused are 1 */
+    uint32_t file;    /* part number, 0 for a single file */
+    uint64_t offset;  /* of the first byte, from the start of that file */
     uint64_t bytes;
 };
 
@@ -50,8 +62,9 @@ struct ntx_gguf_tensor {
  * names: one name per part, for error texts only (may be NULL). */
 int ntx_gguf_open(const int *fds, unsigned n_fds, const char *const *names, struct ntx_gguf **out, struct ntx_err *err);
 
-/* Files behind the parts may be adapters ("LoRA": key general.type is "adapter"), at most NTX_ADAPTERS_MAX (tensors.h). The tensors of the k-th, from 1 on, are in the
- * list with ".k" behind their names; adapter.type must be "lora", and general.architecture the model's. A file that is opened alone is no adapter, but itself. */
+/* Files behind the parts may be adapters ("LoRA": key general.type is "adapter"), at most NTX_ADAPTERS_MAX (tensors.h).
+ * The tensors of the k-th, from 1 on, are in the list with ".k" behind their names; adapter.type must be "lora", and
+ * general.architecture the model's. A file that is opened alone is no adapter, but itself. */
 unsigned ntx_gguf_adapters(const struct ntx_gguf *g);
 const struct ntx_gguf_kv *ntx_gguf_adapter_find(const struct ntx_gguf *g, unsigned k, const char *key);
 void ntx_gguf_free(struct ntx_gguf *g);
@@ -59,12 +72,17 @@ void ntx_gguf_free(struct ntx_gguf *g);
 /* The same from memory, as a single file of `file_bytes` whose first `len` bytes are `buf` (fuzzing, tests). */
 int ntx_gguf_parse(const void *buf, size_t len, uint64_t file_bytes, struct ntx_gguf **out, struct ntx_err *err);
 
-/* g gets tensors of another file, which it must not outlive, where it has none of the name: each as `name`, with the number of its file behind those of g's own. Before anybody else has g. */
-struct ntx_gguf_loan { const char *name, *of; };
-int ntx_gguf_lend(struct ntx_gguf *g, const struct ntx_gguf *from, const struct ntx_gguf_loan *loans, unsigned n, struct ntx_err *err);
+/* g gets tensors of another file, which it must not outlive, where it has none of the name: each as `name`, with the
+ * number of its file behind those of g's own. Before anybody else has g. */
+struct ntx_gguf_loan {
+    const char *name, *of;
+};
+int ntx_gguf_lend(struct ntx_gguf *g, const struct ntx_gguf *from, const struct ntx_gguf_loan *loans, unsigned n,
+                  struct ntx_err *err);
 
-/* The paths of the other parts of a split model, from the first part's path ("x-00001-of-00003.gguf"), unless the file is
- * there and its keys say that it is whole; for clients that open files. Returns the number of parts (1 for a plain file) and malloc'd paths in *paths, or a negative errno. */
+/* The paths of the other parts of a split model, from the first part's path ("x-00001-of-00003.gguf"), unless the file
+ * is there and its keys say that it is whole; for clients that open files. Returns the number of parts (1 for a plain
+ * file) and malloc'd paths in *paths, or a negative errno. */
 int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err);
 
 uint64_t ntx_gguf_n_kv(const struct ntx_gguf *g);
@@ -79,7 +97,8 @@ uint64_t ntx_gguf_header_bytes(const struct ntx_gguf *g); /* memory that the hea
 /* Bytes of a scalar value of this type (in ntx_gguf_kv.data); 0 for strings, arrays and unknown types. */
 size_t ntx_gguf_scalar_bytes(uint32_t type);
 
-/* Scalars with conversion between the integer kinds; -ENOENT when absent, -EINVAL when of another kind or out of range. */
+/* Scalars with conversion between the integer kinds; -ENOENT when absent, -EINVAL when of another kind or out of range.
+ * */
 int ntx_gguf_u64(const struct ntx_gguf *g, const char *key, uint64_t *v);
 int ntx_gguf_f32(const struct ntx_gguf *g, const char *key, float *v);
 int ntx_gguf_bool(const struct ntx_gguf *g, const char *key, bool *v);

@@ -1,6 +1,7 @@
-/* gguf_apart.c: tensors of a file do not overlap. Bytes that two tensors claim are what a damaged file or an attacker makes, and what a damaged one means
- * cannot be known. Only a file that says so by the key ntx.shared_tensors (ntx-mkmodel --repeat-layers: a large shape in a small file) may have tensors
- * of one type with the very same bytes. */
+/* gguf_apart.c: tensors of a file do not overlap. Bytes that two tensors claim are what a damaged file or an attacker
+ * makes, and what a damaged one means cannot be known. Only a file that says so by the key ntx.shared_tensors
+ * (ntx-mkmodel --repeat-layers: a large shape in a small file) may have tensors of one type with the very same bytes.
+ * */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -29,8 +30,11 @@ static int check_order(const struct ntx__gguf_part *p, const struct extent *e, b
     for (uint64_t k = 1; k < p->n_tensors; k++) {
         const struct ntx_gguf_tensor *a = &p->tensors[e[k - 1].i], *b = &p->tensors[e[k].i];
         if (b->offset - a->offset < a->bytes && !(shared && alike(a, b)))
-            return ntx_err_set(err, -EINVAL, "tensors '%s' and '%s' overlap: the first has bytes %llu to %llu of the file, the second begins at %llu; the file is damaged",
-                               a->name, b->name, (unsigned long long)a->offset, (unsigned long long)(a->offset + a->bytes - 1), (unsigned long long)b->offset);
+            return ntx_err_set(err, -EINVAL,
+                               "tensors '%s' and '%s' overlap: the first has bytes %llu to %llu of the file, the "
+                               "second begins at %llu; the file is damaged",
+                               a->name, b->name, (unsigned long long)a->offset,
+                               (unsigned long long)(a->offset + a->bytes - 1), (unsigned long long)b->offset);
     }
     return 0;
 }

@@ -25,7 +25,7 @@ struct tensor {
     const float *values;
     ntx_gguf_write_fn *write; /* instead of values */
     void *ctx;
-    uint32_t number;          /* for write */
+    uint32_t number; /* for write */
     uint32_t type, n_dims;
     uint64_t ne[4], bytes;
 };
@@ -106,20 +106,27 @@ void ntx_gguf_out_str(struct ntx_gguf_out *g, const char *key, const char *v)
 
 void ntx_gguf_out_f32s(struct ntx_gguf_out *g, const char *key, const float *v, size_t n)
 {
-    g->failed |= !begin_kv(g, key, NTX_GGUF_ARR) || !put_u32(&g->kv, NTX_GGUF_F32) || !put_u64(&g->kv, n) || !put(&g->kv, v, n * sizeof *v);
+    g->failed |= !begin_kv(g, key, NTX_GGUF_ARR) || !put_u32(&g->kv, NTX_GGUF_F32) || !put_u64(&g->kv, n) ||
+                 !put(&g->kv, v, n * sizeof *v);
 }
 
 void ntx_gguf_out_u32s(struct ntx_gguf_out *g, const char *key, const uint32_t *v, size_t n)
 {
-    g->failed |= !begin_kv(g, key, NTX_GGUF_ARR) || !put_u32(&g->kv, NTX_GGUF_U32) || !put_u64(&g->kv, n) || !put(&g->kv, v, n * sizeof *v);
+    g->failed |= !begin_kv(g, key, NTX_GGUF_ARR) || !put_u32(&g->kv, NTX_GGUF_U32) || !put_u64(&g->kv, n) ||
+                 !put(&g->kv, v, n * sizeof *v);
 }
 
 static size_t scalar_bytes(enum ntx_gguf_vtype type)
 {
     switch (type) {
-    case NTX_GGUF_U8: case NTX_GGUF_I8: case NTX_GGUF_BOOL: return 1;
-    case NTX_GGUF_U16: case NTX_GGUF_I16: return 2;
-    case NTX_GGUF_U64: case NTX_GGUF_I64: case NTX_GGUF_F64: return 8;
+    case NTX_GGUF_U8:
+    case NTX_GGUF_I8:
+    case NTX_GGUF_BOOL: return 1;
+    case NTX_GGUF_U16:
+    case NTX_GGUF_I16: return 2;
+    case NTX_GGUF_U64:
+    case NTX_GGUF_I64:
+    case NTX_GGUF_F64: return 8;
     default: return 4;
     }
 }
@@ -169,8 +176,8 @@ void ntx_gguf_out_tensor(struct ntx_gguf_out *g, const char *name, const float *
     add_tensor(g, name, (struct tensor){.values = values, .type = NTX_F32, .ne = {ne0, ne1}, .n_dims = ne1 ? 2 : 1});
 }
 
-void ntx_gguf_out_data(struct ntx_gguf_out *g, const char *name, uint32_t type, const uint64_t ne[4], uint32_t n_dims, ntx_gguf_write_fn *write, void *ctx,
-                       uint32_t tensor)
+void ntx_gguf_out_data(struct ntx_gguf_out *g, const char *name, uint32_t type, const uint64_t ne[4], uint32_t n_dims,
+                       ntx_gguf_write_fn *write, void *ctx, uint32_t tensor)
 {
     struct tensor t = {.write = write, .ctx = ctx, .number = tensor, .type = type, .n_dims = n_dims};
     memcpy(t.ne, ne, sizeof t.ne);
@@ -188,10 +195,12 @@ static bool put_zeros(struct bytes *b, size_t n)
 static bool put_header(const struct ntx_gguf_out *g, struct bytes *b)
 {
     uint64_t offset = 0;
-    bool ok = put(b, "GGUF", 4) && put_u32(b, 3) && put_u64(b, g->n_tensors) && put_u64(b, g->n_kv) && put(b, g->kv.p, g->kv.n);
+    bool ok = put(b, "GGUF", 4) && put_u32(b, 3) && put_u64(b, g->n_tensors) && put_u64(b, g->n_kv) &&
+              put(b, g->kv.p, g->kv.n);
     for (size_t i = 0; i < g->n_tensors && ok; i++) {
         const struct tensor *t = &g->tensors[i];
-        ok = put_str(b, t->name) && put_u32(b, t->n_dims) && put(b, t->ne, t->n_dims * sizeof *t->ne) && put_u32(b, t->type) && put_u64(b, offset);
+        ok = put_str(b, t->name) && put_u32(b, t->n_dims) && put(b, t->ne, t->n_dims * sizeof *t->ne) &&
+             put_u32(b, t->type) && put_u64(b, offset);
         offset += NTX_ROUND_UP(t->bytes, (uint64_t)g->align);
     }
     return ok && put_zeros(b, NTX_ROUND_UP(b->n, (size_t)g->align) - b->n);

@@ -1,8 +1,8 @@
 /* gguf_out.h: writes GGUF files (version 3): sidecars, packed models.
  *
- * Keys are built in memory; a tensor's values are borrowed, or asked for while writing, tensor after tensor. The file appears under its name only when all of it is on the drive
- * (common/new_file.h), so that a reader never meets half a file. Running out of memory on the way is remembered and
- * reported by ntx_gguf_out_write. One thread. */
+ * Keys are built in memory; a tensor's values are borrowed, or asked for while writing, tensor after tensor. The file
+ * appears under its name only when all of it is on the drive (common/new_file.h), so that a reader never meets half a
+ * file. Running out of memory on the way is remembered and reported by ntx_gguf_out_write. One thread. */
 #ifndef NTX_MODEL_GGUF_OUT_H
 #define NTX_MODEL_GGUF_OUT_H
 
@@ -31,15 +31,16 @@ void ntx_gguf_out_align(struct ntx_gguf_out *g, uint32_t bytes);
 /* F32 values [ne1 x ne0], borrowed until written; ne1 0: a vector of ne0. */
 void ntx_gguf_out_tensor(struct ntx_gguf_out *g, const char *name, const float *values, uint64_t ne0, uint64_t ne1);
 
-/* A tensor of any type: `write` is called with the file once its turn has come, and writes exactly its bytes there. ctx is borrowed. */
+/* A tensor of any type: `write` is called with the file once its turn has come, and writes exactly its bytes there. ctx
+ * is borrowed. */
 typedef int ntx_gguf_write_fn(void *ctx, uint32_t tensor, int fd, struct ntx_err *err);
-void ntx_gguf_out_data(struct ntx_gguf_out *g, const char *name, uint32_t type, const uint64_t ne[4], uint32_t n_dims, ntx_gguf_write_fn *write, void *ctx,
-                       uint32_t tensor);
+void ntx_gguf_out_data(struct ntx_gguf_out *g, const char *name, uint32_t type, const uint64_t ne[4], uint32_t n_dims,
+                       ntx_gguf_write_fn *write, void *ctx, uint32_t tensor);
 
 int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct ntx_err *err);
 
-/* The same into a file that is open and empty, for who names files himself; it is on the drive when this returns. err: set where a tensor's writer had
- * words. And how many bytes that makes; 0: no memory. */
+/* The same into a file that is open and empty, for who names files himself; it is on the drive when this returns. err:
+ * set where a tensor's writer had words. And how many bytes that makes; 0: no memory. */
 int ntx_gguf_out_write_fd(const struct ntx_gguf_out *g, int fd, struct ntx_err *err);
 uint64_t ntx_gguf_out_bytes(const struct ntx_gguf_out *g);
 

@@ -12,25 +12,25 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-#define FIRST_READ (256u << 10)
-#define PAGE 4096u         /* reads are aligned to it, so that a descriptor with O_DIRECT works too */
-#define HEAD_BYTES 24      /* magic, version, two counts */
-#define MIN_KV_BYTES 13    /* key length, type, one byte of value */
-#define MIN_TENSOR_BYTES 33 /* name length, a letter, one dimension, type, offset */
-#define MIN_ALIGNMENT 8u
-#define MAX_ALIGNMENT (1u << 20)
+#define FIRST_READ       (256u << 10)
+#define PAGE             4096u /* reads are aligned to it, so that a descriptor with O_DIRECT works too */
+#define HEAD_BYTES       24    /* magic, version, two counts */
+#define MIN_KV_BYTES     13    /* key length, type, one byte of value */
+#define MIN_TENSOR_BYTES 33    /* name length, a letter, one dimension, type, offset */
+#define MIN_ALIGNMENT    8u
+#define MAX_ALIGNMENT    (1u << 20)
 
 struct reader {
     const struct ntx__gguf_source *src;
     struct ntx_err *err;
-    uint8_t *buf;       /* the first `have` bytes of the file */
+    uint8_t *buf; /* the first `have` bytes of the file */
     size_t have, pos;
-    size_t read;        /* bytes that were read from the descriptor */
+    size_t read;          /* bytes that were read from the descriptor */
     struct ntx_str *strs; /* where strings go; NULL in the first walk */
     uint64_t n_strs;
-    char *names;          /* where tensor names go; NULL in the first walk */
+    char *names; /* where tensor names go; NULL in the first walk */
     size_t names_bytes;
-    const char *kind;     /* what is being read, for messages: "key" or "tensor", and its name in buf */
+    const char *kind; /* what is being read, for messages: "key" or "tensor", and its name in buf */
     size_t name_at, name_len;
 };
 
@@ -86,8 +86,8 @@ static int need(struct reader *r, uint64_t n)
         return 0;
     if (n > left) {
         char text[160];
-        snprintf(text, sizeof text, "truncated: %llu bytes wanted at byte %zu, the file has %llu", (unsigned long long)n,
-                 r->pos, (unsigned long long)r->src->file_bytes);
+        snprintf(text, sizeof text, "truncated: %llu bytes wanted at byte %zu, the file has %llu",
+                 (unsigned long long)n, r->pos, (unsigned long long)r->src->file_bytes);
         return scan_fail(r, text);
     }
     if (n > NTX__GGUF_MAX_HEADER - r->pos)
@@ -169,7 +169,8 @@ static int get_name(struct reader *r, const char *kind, size_t max, struct ntx_s
     if (rc)
         return rc;
     if (s->n == 0 || s->n > max)
-        return ntx_err_set(r->err, -EINVAL, "%s at byte %zu: its name has %zu bytes, 1 to %zu are allowed", kind, at, s->n, max);
+        return ntx_err_set(r->err, -EINVAL, "%s at byte %zu: its name has %zu bytes, 1 to %zu are allowed", kind, at,
+                           s->n, max);
     if (!printable_utf8(s))
         return ntx_err_set(r->err, -EINVAL, "%s at byte %zu: its name is not valid UTF-8 text", kind, at);
     r->kind = kind;
@@ -181,8 +182,9 @@ static int get_name(struct reader *r, const char *kind, size_t max, struct ntx_s
 size_t ntx_gguf_scalar_bytes(uint32_t type)
 {
     static const uint8_t bytes[] = {
-        [NTX_GGUF_U8] = 1, [NTX_GGUF_I8] = 1, [NTX_GGUF_U16] = 2, [NTX_GGUF_I16] = 2, [NTX_GGUF_U32] = 4, [NTX_GGUF_I32] = 4,
-        [NTX_GGUF_F32] = 4, [NTX_GGUF_BOOL] = 1, [NTX_GGUF_U64] = 8, [NTX_GGUF_I64] = 8, [NTX_GGUF_F64] = 8,
+        [NTX_GGUF_U8] = 1,  [NTX_GGUF_I8] = 1,  [NTX_GGUF_U16] = 2, [NTX_GGUF_I16] = 2,
+        [NTX_GGUF_U32] = 4, [NTX_GGUF_I32] = 4, [NTX_GGUF_F32] = 4, [NTX_GGUF_BOOL] = 1,
+        [NTX_GGUF_U64] = 8, [NTX_GGUF_I64] = 8, [NTX_GGUF_F64] = 8,
     };
     return type < sizeof bytes ? bytes[type] : 0;
 }
@@ -195,9 +197,10 @@ int ntx__gguf_kv_u64(const struct ntx_gguf_kv *kv, uint64_t *v)
     if (n)
         memcpy(&raw, kv->data, n);
     switch (kv->type) {
-    case NTX_GGUF_U8: case NTX_GGUF_U16: case NTX_GGUF_U32: case NTX_GGUF_U64:
-        *v = raw;
-        return 0;
+    case NTX_GGUF_U8:
+    case NTX_GGUF_U16:
+    case NTX_GGUF_U32:
+    case NTX_GGUF_U64: *v = raw; return 0;
     case NTX_GGUF_I8: s = (int8_t)raw; break;
     case NTX_GGUF_I16: s = (int16_t)raw; break;
     case NTX_GGUF_I32: s = (int32_t)raw; break;
@@ -279,8 +282,9 @@ static int get_kv(struct reader *r, struct ntx_gguf_kv *kv)
 static const char *foreign_type(uint32_t type)
 {
     static const char *const names[] = {
-        [9] = "Q8_1", [15] = "Q8_K", [25] = "I16", [26] = "I32", [27] = "I64", [28] = "F64", [31] = "Q4_0_4_4", [32] = "Q4_0_4_8", [33] = "Q4_0_8_8",
-        [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8",
+        [9] = "Q8_1",      [15] = "Q8_K",       [25] = "I16",        [26] = "I32",
+        [27] = "I64",      [28] = "F64",        [31] = "Q4_0_4_4",   [32] = "Q4_0_4_8",
+        [33] = "Q4_0_8_8", [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8",
     };
     return type < sizeof names / sizeof *names && names[type] ? names[type] : "unknown to ntx";
 }
@@ -291,7 +295,9 @@ static int measure(struct reader *r, struct ntx_gguf_tensor *t)
     const struct ntx_type_info *info = ntx_type_info(t->type);
     char text[200];
     if (!info) {
-        snprintf(text, sizeof text, "type %u (%s) is not supported; take the model in another type: from a file in F16 or BF16, ntx quantize IN.gguf OUT.gguf Q4_K_M makes one",
+        snprintf(text, sizeof text,
+                 "type %u (%s) is not supported; take the model in another type: from a file in F16 or BF16, ntx "
+                 "quantize IN.gguf OUT.gguf Q4_K_M makes one",
                  t->type, foreign_type(t->type));
         return scan_fail(r, text);
     }
@@ -305,8 +311,9 @@ static int measure(struct reader *r, struct ntx_gguf_tensor *t)
         if (__builtin_mul_overflow(bytes, t->ne[d], &bytes))
             bytes = 0;
     if (!bytes || bytes > INT64_MAX) {
-        snprintf(text, sizeof text, "its size overflows: %llu x %llu x %llu x %llu values", (unsigned long long)t->ne[0],
-                 (unsigned long long)t->ne[1], (unsigned long long)t->ne[2], (unsigned long long)t->ne[3]);
+        snprintf(text, sizeof text, "its size overflows: %llu x %llu x %llu x %llu values",
+                 (unsigned long long)t->ne[0], (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
+                 (unsigned long long)t->ne[3]);
         return scan_fail(r, text);
     }
     t->bytes = bytes;
@@ -367,31 +374,35 @@ static int check_count(struct reader *r, const char *what, uint64_t n, uint64_t 
 {
     uint64_t left = r->src->file_bytes - r->pos;
     if (n > left / min_bytes)
-        return ntx_err_set(r->err, -EINVAL, "claims %llu %s, more than a file of %llu bytes can hold", (unsigned long long)n,
-                           what, (unsigned long long)r->src->file_bytes);
+        return ntx_err_set(r->err, -EINVAL, "claims %llu %s, more than a file of %llu bytes can hold",
+                           (unsigned long long)n, what, (unsigned long long)r->src->file_bytes);
     if (n > NTX__GGUF_MAX_COUNT)
-        return ntx_err_set(r->err, -EINVAL, "claims %llu %s; at most %u are read", (unsigned long long)n, what, NTX__GGUF_MAX_COUNT);
+        return ntx_err_set(r->err, -EINVAL, "claims %llu %s; at most %u are read", (unsigned long long)n, what,
+                           NTX__GGUF_MAX_COUNT);
     return 0;
 }
 
 static int get_head(struct reader *r, struct ntx__gguf_part *p)
 {
     if (r->src->file_bytes < HEAD_BYTES)
-        return ntx_err_set(r->err, -EINVAL, "not a GGUF file: it has %llu bytes only", (unsigned long long)r->src->file_bytes);
+        return ntx_err_set(r->err, -EINVAL, "not a GGUF file: it has %llu bytes only",
+                           (unsigned long long)r->src->file_bytes);
     int rc = need(r, HEAD_BYTES);
     if (rc)
         return rc;
     if (memcmp(r->buf, "GGUF", 4))
-        return ntx_err_set(r->err, -EINVAL, "not a GGUF file: it begins with bytes %02x %02x %02x %02x", r->buf[0], r->buf[1],
-                           r->buf[2], r->buf[3]);
+        return ntx_err_set(r->err, -EINVAL, "not a GGUF file: it begins with bytes %02x %02x %02x %02x", r->buf[0],
+                           r->buf[1], r->buf[2], r->buf[3]);
     r->pos = 4;
     if ((rc = get_u32(r, &p->version)) || (rc = get_u64(r, &p->n_tensors)) || (rc = get_u64(r, &p->n_kv)))
         return rc;
     if (p->version && !(p->version & 0xffff))
-        return ntx_err_set(r->err, -EINVAL, "a big-endian GGUF file (version word 0x%08x); ntx reads little-endian ones", p->version);
+        return ntx_err_set(r->err, -EINVAL,
+                           "a big-endian GGUF file (version word 0x%08x); ntx reads little-endian ones", p->version);
     if (p->version < 2 || p->version > 3)
         return ntx_err_set(r->err, -EINVAL, "GGUF version %u; ntx reads 2 and 3: convert the model again", p->version);
-    if ((rc = check_count(r, "keys", p->n_kv, MIN_KV_BYTES)) || (rc = check_count(r, "tensors", p->n_tensors, MIN_TENSOR_BYTES)))
+    if ((rc = check_count(r, "keys", p->n_kv, MIN_KV_BYTES)) ||
+        (rc = check_count(r, "tensors", p->n_tensors, MIN_TENSOR_BYTES)))
         return rc;
     return 0;
 }
@@ -425,13 +436,15 @@ static int place(struct ntx__gguf_part *p, uint64_t header_end, uint64_t file_by
         struct ntx_gguf_tensor *t = &p->tensors[i];
         uint64_t end;
         if (t->offset % align)
-            return ntx_err_set(err, -EINVAL, "tensor '%s': offset %llu is not a multiple of the alignment %llu", t->name,
-                               (unsigned long long)t->offset, (unsigned long long)align);
+            return ntx_err_set(err, -EINVAL, "tensor '%s': offset %llu is not a multiple of the alignment %llu",
+                               t->name, (unsigned long long)t->offset, (unsigned long long)align);
         if (__builtin_add_overflow(t->offset, data, &t->offset) || __builtin_add_overflow(t->offset, t->bytes, &end) ||
             end > file_bytes)
-            return ntx_err_set(err, -EINVAL, "tensor '%s': its %llu bytes at offset %llu lie beyond the end of the file (%llu bytes); "
-                               "the file is truncated or damaged", t->name, (unsigned long long)t->bytes,
-                               (unsigned long long)t->offset, (unsigned long long)file_bytes);
+            return ntx_err_set(
+                err, -EINVAL,
+                "tensor '%s': its %llu bytes at offset %llu lie beyond the end of the file (%llu bytes); "
+                "the file is truncated or damaged",
+                t->name, (unsigned long long)t->bytes, (unsigned long long)t->offset, (unsigned long long)file_bytes);
     }
     return 0;
 }

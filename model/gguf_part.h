@@ -10,30 +10,30 @@
 #include "model/gguf.h"
 
 /* Bounds that no real model comes near; they keep a hostile file's cost small. */
-#define NTX__GGUF_MAX_HEADER (64u << 20)
-#define NTX__GGUF_MAX_COUNT 65536u        /* keys, and tensors */
-#define NTX__GGUF_MAX_STRINGS (2u << 20)  /* in all arrays together */
-#define NTX__GGUF_MAX_NAME 64             /* bytes of a tensor name */
-#define NTX__GGUF_MAX_KEY 65535
+#define NTX__GGUF_MAX_HEADER  (64u << 20)
+#define NTX__GGUF_MAX_COUNT   65536u     /* keys, and tensors */
+#define NTX__GGUF_MAX_STRINGS (2u << 20) /* in all arrays together */
+#define NTX__GGUF_MAX_NAME    64         /* bytes of a tensor name */
+#define NTX__GGUF_MAX_KEY     65535
 
 struct ntx__gguf_source {
-    int fd;             /* -1: memory */
-    const void *mem;    /* [mem_len], the first bytes of the file */
+    int fd;          /* -1: memory */
+    const void *mem; /* [mem_len], the first bytes of the file */
     size_t mem_len;
     uint64_t file_bytes;
 };
 
 struct ntx__gguf_part {
-    uint8_t *header;    /* what kv and strs point into */
+    uint8_t *header; /* what kv and strs point into */
     uint64_t header_bytes;
     uint32_t version;
     struct ntx_gguf_kv *kv;
     uint64_t n_kv;
-    struct ntx_str *strs;            /* every string value, in file order */
+    struct ntx_str *strs; /* every string value, in file order */
     uint64_t n_strs;
     struct ntx_gguf_tensor *tensors; /* absolute offsets; file is 0 */
     uint64_t n_tensors;
-    char *names;                     /* the tensors' names, each terminated */
+    char *names; /* the tensors' names, each terminated */
 };
 
 /* On failure *part needs no freeing. */

@@ -10,8 +10,8 @@
 
 #include "model/gguf_part.h"
 
-#define MAX_PARTS 128
-#define SUFFIX "-00001-of-00003.gguf"
+#define MAX_PARTS  128
+#define SUFFIX     "-00001-of-00003.gguf"
 #define SUFFIX_LEN (sizeof SUFFIX - 1)
 
 static bool digits(const char *s, unsigned *v)
@@ -32,7 +32,8 @@ static bool parse_suffix(const char *path, unsigned *no, unsigned *count)
     if (n < SUFFIX_LEN)
         return false;
     const char *s = path + n - SUFFIX_LEN;
-    return s[0] == '-' && digits(s + 1, no) && !memcmp(s + 6, "-of-", 4) && digits(s + 10, count) && !strcmp(s + 15, ".gguf");
+    return s[0] == '-' && digits(s + 1, no) && !memcmp(s + 6, "-of-", 4) && digits(s + 10, count) &&
+           !strcmp(s + 15, ".gguf");
 }
 
 static void free_paths(char **paths, unsigned n)
@@ -77,7 +78,8 @@ static bool is_whole(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     bool whole = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode);
     if (whole)
-        whole = !ntx__gguf_part_read(&(struct ntx__gguf_source){.fd = fd, .file_bytes = (uint64_t)st.st_size}, &p, NULL);
+        whole = !ntx__gguf_part_read(&(struct ntx__gguf_source){.fd = fd, .file_bytes = (uint64_t)st.st_size}, &p,
+                                     NULL);
     for (uint64_t i = 0; i < p.n_kv && whole; i++) {
         static const char key[] = "split.count";
         uint64_t count;
@@ -107,9 +109,12 @@ int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err)
     if (is_whole(path))
         rc = list_one(path, paths, err);
     else if (!count || count > MAX_PARTS || !no || no > count)
-        rc = ntx_err_set(err, -EINVAL, "%s: its name says part %u of %u; 1 to %u parts are read", path, no, count, MAX_PARTS);
+        rc = ntx_err_set(err, -EINVAL, "%s: its name says part %u of %u; 1 to %u parts are read", path, no, count,
+                         MAX_PARTS);
     else if (no != 1)
-        rc = ntx_err_set(err, -EINVAL, "%s: this is part %u of a split model; give its first part (-00001-of-%05u.gguf)", path, no, count);
+        rc = ntx_err_set(err, -EINVAL,
+                         "%s: this is part %u of a split model; give its first part (-00001-of-%05u.gguf)", path, no,
+                         count);
     else
         rc = list_parts(name, count, paths, err);
     free(real);

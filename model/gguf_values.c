@@ -26,16 +26,20 @@ static const struct ntx_gguf_kv *array(const struct ntx_gguf *g, const char *key
     return kv && kv->type == NTX_GGUF_ARR && kv->elem == elem && kv->count == n ? kv : NULL;
 }
 
-int ntx_gguf_take_f32s(const struct ntx_gguf *g, const char *what, const char *key, float *v, uint32_t n, struct ntx_err *err)
+int ntx_gguf_take_f32s(const struct ntx_gguf *g, const char *what, const char *key, float *v, uint32_t n,
+                       struct ntx_err *err)
 {
     const struct ntx_gguf_kv *kv = array(g, key, NTX_GGUF_F32, n);
     if (!kv)
         return ntx_err_set(err, -EINVAL, UNUSABLE "'%s' is missing or not %u numbers" MAKE_ONE, what, key, n);
     memcpy(v, kv->data, n * sizeof *v);
-    return all_finite(v, n) ? 0 : ntx_err_set(err, -EINVAL, UNUSABLE "'%s' holds a value that is no number" MAKE_ONE, what, key);
+    return all_finite(v, n)
+               ? 0
+               : ntx_err_set(err, -EINVAL, UNUSABLE "'%s' holds a value that is no number" MAKE_ONE, what, key);
 }
 
-int ntx_gguf_take_u32s(const struct ntx_gguf *g, const char *what, const char *key, uint32_t *v, uint32_t n, struct ntx_err *err)
+int ntx_gguf_take_u32s(const struct ntx_gguf *g, const char *what, const char *key, uint32_t *v, uint32_t n,
+                       struct ntx_err *err)
 {
     const struct ntx_gguf_kv *kv = array(g, key, NTX_GGUF_U32, n);
     if (!kv)
@@ -44,7 +48,8 @@ int ntx_gguf_take_u32s(const struct ntx_gguf *g, const char *what, const char *k
     return 0;
 }
 
-int ntx_gguf_take_u32(const struct ntx_gguf *g, const char *what, const char *key, uint32_t lo, uint32_t hi, uint32_t *v, struct ntx_err *err)
+int ntx_gguf_take_u32(const struct ntx_gguf *g, const char *what, const char *key, uint32_t lo, uint32_t hi,
+                      uint32_t *v, struct ntx_err *err)
 {
     uint64_t x;
     if (ntx_gguf_u64(g, key, &x) || x < lo || x > hi)
@@ -66,16 +71,21 @@ static int read_exact(int fd, void *p, size_t n, uint64_t at)
     return 0;
 }
 
-int ntx_gguf_take_tensor(const struct ntx_gguf *g, int fd, const char *what, const char *name, float *v, uint32_t width, uint32_t rows, struct ntx_err *err)
+int ntx_gguf_take_tensor(const struct ntx_gguf *g, int fd, const char *what, const char *name, float *v, uint32_t width,
+                         uint32_t rows, struct ntx_err *err)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor(g, name);
     size_t n = (size_t)width * (rows ? rows : 1);
-    if (!t || t->type != NTX_F32 || t->ne[0] != width || t->ne[1] != (rows ? rows : 1) || t->ne[2] != 1 || t->ne[3] != 1)
-        return ntx_err_set(err, -EINVAL, UNUSABLE "tensor '%s' is missing or not F32 of %u x %u" MAKE_ONE, what, name, rows ? rows : 1, width);
+    if (!t || t->type != NTX_F32 || t->ne[0] != width || t->ne[1] != (rows ? rows : 1) || t->ne[2] != 1 ||
+        t->ne[3] != 1)
+        return ntx_err_set(err, -EINVAL, UNUSABLE "tensor '%s' is missing or not F32 of %u x %u" MAKE_ONE, what, name,
+                           rows ? rows : 1, width);
     int rc = read_exact(fd, v, n * sizeof *v, t->offset);
     if (rc)
         return ntx_err_set(err, rc, "%s cannot be read: %s", what, strerror(-rc));
-    return all_finite(v, n) ? 0 : ntx_err_set(err, -EINVAL, UNUSABLE "tensor '%s' holds a value that is no number" MAKE_ONE, what, name);
+    return all_finite(v, n)
+               ? 0
+               : ntx_err_set(err, -EINVAL, UNUSABLE "tensor '%s' holds a value that is no number" MAKE_ONE, what, name);
 }
 
 static bool is_digest(const struct ntx_str *s)
@@ -86,14 +96,17 @@ static bool is_digest(const struct ntx_str *s)
     return s->n == NTX_DIGEST_TEXT - 1;
 }
 
-int ntx_gguf_take_digest(const struct ntx_gguf *g, const char *what, const char *key, const char *model, char *out, struct ntx_err *err)
+int ntx_gguf_take_digest(const struct ntx_gguf *g, const char *what, const char *key, const char *model, char *out,
+                         struct ntx_err *err)
 {
     struct ntx_str digest;
     if (ntx_gguf_str(g, key, &digest) || !is_digest(&digest))
         return ntx_err_set(err, -EINVAL, UNUSABLE "'%s' is missing or no digest" MAKE_ONE, what, key);
     if (model && memcmp(digest.p, model, digest.n))
-        return ntx_err_set(err, -EINVAL, "%s belongs to another model (%.*s, this one is %s); make one for this model with ntx calibrate", what, (int)digest.n,
-                           digest.p, model);
+        return ntx_err_set(
+            err, -EINVAL,
+            "%s belongs to another model (%.*s, this one is %s); make one for this model with ntx calibrate", what,
+            (int)digest.n, digest.p, model);
     memcpy(out, digest.p, digest.n);
     return 0;
 }

@@ -31,13 +31,15 @@ static const struct {
     const char *archs; /* with a space before and behind each */
 } others[] = {
     {"is an embedding model: it makes a vector of a text " WRITES_NONE,
-     " bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding llama-embed "},
+     " bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding "
+     "llama-embed "},
     {"is an encoder with a decoder behind it, of which ntx runs neither: name a model that is a decoder alone",
      " t5 t5encoder bart m2m madlad "},
     {"is a model of speech: name a model that writes text",
      " whisper parakeet wavtokenizer-dec qwen3tts pockettts kokoro parler outetts moonshine "},
     {"is a model that makes pictures or films: name a model that writes text",
-     " flux flux2 sd sd1 sd2 sd3 sdxl pixart hidream qwen_image qwen-image aura auraflow cosmos hyvid wan wan2 ltxv lumina2 z_image z-image mochi chroma omnigen "},
+     " flux flux2 sd sd1 sd2 sd3 sdxl pixart hidream qwen_image qwen-image aura auraflow cosmos hyvid wan wan2 ltxv "
+     "lumina2 z_image z-image mochi chroma omnigen "},
 };
 
 static bool is(const struct ntx_gguf *g, const char *key, const char *value)

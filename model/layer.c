@@ -37,7 +37,8 @@ bool ntx_is_experts(const char *name)
 }
 
 #define X(name, symbol, by, width, does, device) {#name, NTX_BY_##by, NTX_WRITES_##width, NTX_ON_DEVICE_##device, does},
-const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1] = {NTX_OPS(X) {"UNKNOWN", NTX_BY_BACK, NTX_WRITES_ONE, NTX_ON_DEVICE_NO, 0}};
+const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1] = {
+    NTX_OPS(X){"UNKNOWN", NTX_BY_BACK, NTX_WRITES_ONE, NTX_ON_DEVICE_NO, 0}};
 #undef X
 
 const char *ntx_op_name(enum ntx_op op) { return ntx_op_kinds[op].name; }
@@ -69,7 +70,8 @@ static bool keep_present(const struct ntx_layer *l, struct ntx_step *s)
     return n || bare || !(ntx_op_kinds[s->op].does & NTX_DOES_WEIGHTS);
 }
 
-/* Backwards from what goes into the state. A choice that makes keys of several positions takes them from the state itself, whatever is chosen by. */
+/* Backwards from what goes into the state. A choice that makes keys of several positions takes them from the state
+ * itself, whatever is chosen by. */
 static void find_feeding(struct ntx_layer *l)
 {
     bool wanted[NTX_N_BUFS] = {false};

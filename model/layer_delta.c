@@ -47,8 +47,10 @@ int ntx_layer_delta_read(const struct ntx_gguf *g, uint32_t n_layers, struct ntx
     if ((rc && rc != -ENOENT) || !isfinite(d.alpha[0]))
         return ntx_err_set(err, -EINVAL, "key 'adapter.lora.alpha' is no number");
     for (unsigned k = 1; k <= ntx_gguf_adapters(g); k++)
-        if (!take_f32(g, k, "adapter.lora.alpha", &d.alpha[k]) || !take_f32(g, k, "ntx.delta.error", &d.adapter_error[k]))
-            return ntx_err_set(err, -EINVAL, "a key of adapter %u is no number: adapter.lora.alpha, or ntx.delta.error", k);
+        if (!take_f32(g, k, "adapter.lora.alpha", &d.alpha[k]) ||
+            !take_f32(g, k, "ntx.delta.error", &d.adapter_error[k]))
+            return ntx_err_set(err, -EINVAL, "a key of adapter %u is no number: adapter.lora.alpha, or ntx.delta.error",
+                               k);
     rc = ntx_gguf_f32(g, "ntx.delta.error", &d.error);
     if ((rc && rc != -ENOENT) || !(d.error >= 0))
         return ntx_err_set(err, -EINVAL, "key 'ntx.delta.error' is no share");
@@ -83,14 +85,18 @@ struct added {
     enum ntx_tensor low;
     bool thin;
     uint32_t width, at;
-    uint8_t set;    /* of the file itself, or of an adapter */
+    uint8_t set; /* of the file itself, or of an adapter */
     float scale;
 };
 
-float ntx_layer_delta_scale(const struct ntx_deltas *d, uint8_t set, uint32_t rank) { return d->alpha[set] != 0 && rank ? d->alpha[set] / (float)rank : 1; }
+float ntx_layer_delta_scale(const struct ntx_deltas *d, uint8_t set, uint32_t rank)
+{
+    return d->alpha[set] != 0 && rank ? d->alpha[set] / (float)rank : 1;
+}
 uint32_t ntx_layer_delta_behind(uint32_t width) { return NTX_ROUND_UP(width, (uint32_t)PAD); }
 
-static bool look(const struct ntx_gguf *g, const struct ntx_deltas *d, uint32_t layer, const struct ntx_step *s, uint8_t set, struct added *a)
+static bool look(const struct ntx_gguf *g, const struct ntx_deltas *d, uint32_t layer, const struct ntx_step *s,
+                 uint8_t set, struct added *a)
 {
     enum ntx_tensor low = s->op == NTX_OP_MM ? ntx_low_of((enum ntx_tensor)s->weight[0]) : NTX_N_TENSORS;
     if (low == NTX_N_TENSORS)
@@ -106,7 +112,10 @@ static bool look(const struct ntx_gguf *g, const struct ntx_deltas *d, uint32_t 
     return a->width;
 }
 
-static bool joins(const struct ntx_step *a, const struct ntx_step *b) { return a->op == NTX_OP_MM && b->op == NTX_OP_MM && a->in[0] == b->in[0]; }
+static bool joins(const struct ntx_step *a, const struct ntx_step *b)
+{
+    return a->op == NTX_OP_MM && b->op == NTX_OP_MM && a->in[0] == b->in[0];
+}
 
 /* Behind products of one input: more such, and what adds these. */
 static void add(struct ntx_layer *l, const struct added *a, uint32_t n)
@@ -129,7 +138,8 @@ static void add(struct ntx_layer *l, const struct added *a, uint32_t n)
     }
 }
 
-int ntx_layer_delta_steps(const struct ntx_gguf *g, struct ntx_deltas *d, uint32_t layer, struct ntx_layer *l, struct ntx_err *err)
+int ntx_layer_delta_steps(const struct ntx_gguf *g, struct ntx_deltas *d, uint32_t layer, struct ntx_layer *l,
+                          struct ntx_err *err)
 {
     struct added a[NTX_LAYER_STEPS];
     struct ntx_step old[NTX_LAYER_STEPS];
@@ -144,14 +154,18 @@ int ntx_layer_delta_steps(const struct ntx_gguf *g, struct ntx_deltas *d, uint32
                 a[n].at = at;
                 at += ntx_layer_delta_behind(a[n++].width);
             }
-        if (old[i].op == NTX_OP_MM && old[i].out == NTX_BUF_LOW) /* of the architecture's own, first in its run (pack.h) */
+        if (old[i].op == NTX_OP_MM &&
+            old[i].out == NTX_BUF_LOW) /* of the architecture's own, first in its run (pack.h) */
             at = ntx_layer_delta_behind(old[i].offset + old[i].width);
         l->step[l->n_steps++] = old[i];
         if (!last)
             continue;
         d->any |= n;
         if (l->n_steps + 2 * n + (n_old - i - 1) > NTX_LAYER_STEPS)
-            return ntx_err_set(err, -ENOTSUP, "layer %u, with all adapters, adds to so many of its matrices that it has more than %u steps; load fewer adapters", layer, NTX_LAYER_STEPS);
+            return ntx_err_set(err, -ENOTSUP,
+                               "layer %u, with all adapters, adds to so many of its matrices that it has more than %u "
+                               "steps; load fewer adapters",
+                               layer, NTX_LAYER_STEPS);
         add(l, a, n);
         n = at = 0;
     }

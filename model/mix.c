@@ -14,18 +14,46 @@
 enum role { OTHER, OUTPUT, EMBEDDING, Q, K, V, O, UP, GATE, DOWN };
 
 /* The names, and general.file_type. X(name, type of most matrices, number) */
-#define MIXES(X) \
-    X(F32, F32, 0) X(F16, F16, 1) X(BF16, BF16, 32) X(Q8_0, Q8_0, 7) X(Q6_K, Q6_K, 18) X(Q5_K_M, Q5_K, 17) X(Q5_K_S, Q5_K, 16) X(Q5_1, Q5_1, 9) X(Q5_0, Q5_0, 8) \
-    X(Q4_K_M, Q4_K, 15) X(Q4_K_S, Q4_K, 14) X(Q4_1, Q4_1, 3) X(Q4_0, Q4_0, 2) X(IQ4_NL, IQ4_NL, 25) X(IQ4_XS, IQ4_XS, 30) X(Q3_K_L, Q3_K, 13) \
-    X(Q3_K_M, Q3_K, 12) X(Q3_K_S, Q3_K, 11) X(IQ3_M, IQ3_S, 27) X(IQ3_S, IQ3_S, 26) X(IQ3_XS, IQ3_S, 22) X(IQ3_XXS, IQ3_XXS, 23) X(Q2_K, Q2_K, 10) \
-    X(Q2_K_S, Q2_K, 21) X(IQ2_M, IQ2_S, 29) X(IQ2_S, IQ2_XS, 28) X(IQ2_XS, IQ2_XS, 20) X(IQ2_XXS, IQ2_XXS, 19) X(IQ1_M, IQ1_M, 31) X(IQ1_S, IQ1_S, 24) \
-    X(TQ2_0, TQ2_0, 37) X(TQ1_0, TQ1_0, 36) X(MXFP4_MOE, MXFP4, 38) X(NVFP4, NVFP4, 39) X(MXFP4, MXFP4, 38) X(Q2_0, Q2_0, 41) X(Q1_0, Q1_0, 40)
+#define MIXES(X)                                                                                                       \
+    X(F32, F32, 0)                                                                                                     \
+    X(F16, F16, 1)                                                                                                     \
+    X(BF16, BF16, 32)                                                                                                  \
+    X(Q8_0, Q8_0, 7)                                                                                                   \
+    X(Q6_K, Q6_K, 18)                                                                                                  \
+    X(Q5_K_M, Q5_K, 17)                                                                                                \
+    X(Q5_K_S, Q5_K, 16)                                                                                                \
+    X(Q5_1, Q5_1, 9)                                                                                                   \
+    X(Q5_0, Q5_0, 8)                                                                                                   \
+    X(Q4_K_M, Q4_K, 15)                                                                                                \
+    X(Q4_K_S, Q4_K, 14)                                                                                                \
+    X(Q4_1, Q4_1, 3)                                                                                                   \
+    X(Q4_0, Q4_0, 2)                                                                                                   \
+    X(IQ4_NL, IQ4_NL, 25)                                                                                              \
+    X(IQ4_XS, IQ4_XS, 30)                                                                                              \
+    X(Q3_K_L, Q3_K, 13)                                                                                                \
+    X(Q3_K_M, Q3_K, 12)                                                                                                \
+    X(Q3_K_S, Q3_K, 11)                                                                                                \
+    X(IQ3_M, IQ3_S, 27)                                                                                                \
+    X(IQ3_S, IQ3_S, 26)                                                                                                \
+    X(IQ3_XS, IQ3_S, 22)                                                                                               \
+    X(IQ3_XXS, IQ3_XXS, 23)                                                                                            \
+    X(Q2_K, Q2_K, 10)                                                                                                  \
+    X(Q2_K_S, Q2_K, 21)                                                                                                \
+    X(IQ2_M, IQ2_S, 29)                                                                                                \
+    X(IQ2_S, IQ2_XS, 28)                                                                                               \
+    X(IQ2_XS, IQ2_XS, 20)                                                                                              \
+    X(IQ2_XXS, IQ2_XXS, 19)                                                                                            \
+    X(IQ1_M, IQ1_M, 31)                                                                                                \
+    X(IQ1_S, IQ1_S, 24)                                                                                                \
+    X(TQ2_0, TQ2_0, 37)                                                                                                \
+    X(TQ1_0, TQ1_0, 36)                                                                                                \
+    X(MXFP4_MOE, MXFP4, 38) X(NVFP4, NVFP4, 39) X(MXFP4, MXFP4, 38) X(Q2_0, Q2_0, 41) X(Q1_0, Q1_0, 40)
 
 enum mix {
 #define X(name, type, number) MIX_##name,
     MIXES(X)
 #undef X
-    N_MIXES
+        N_MIXES
 };
 
 struct ntx_mix {
@@ -61,7 +89,8 @@ int ntx_mix_names(char *buf, size_t n)
 {
     int len = 0;
     for (unsigned i = 0; i < N_MIXES; i++) {
-        int more = snprintf((size_t)len < n ? buf + len : NULL, (size_t)len < n ? n - (size_t)len : 0, "%s%s", i ? ", " : "", mixes[i].name);
+        int more = snprintf((size_t)len < n ? buf + len : NULL, (size_t)len < n ? n - (size_t)len : 0, "%s%s",
+                            i ? ", " : "", mixes[i].name);
         len += more;
     }
     return len;
@@ -77,48 +106,130 @@ uint32_t ntx_writable_type(const char *name)
 
 /* ---- rules */
 
-/* When a rule holds. FIRST_n: of the first n; EIGHTH, SIXTEENTH: of the first layers; MORE: of the first and last eighth, and every third between;
- * MIDDLE: of neither the first nor the last eighth; GQA: several heads share K and V. */
-enum when { ALWAYS, GQA, GQA_OR_EXPERTS, BLIND, BLIND_EIGHTH, SEEN_EIGHTH, FIRST_2, FIRST_4, EIGHTH, SIXTEENTH, MORE, MIDDLE, EIGHT, EIGHT_MORE, NOT_EIGHT };
+/* When a rule holds. FIRST_n: of the first n; EIGHTH, SIXTEENTH: of the first layers; MORE: of the first and last
+ * eighth, and every third between; MIDDLE: of neither the first nor the last eighth; GQA: several heads share K and V.
+ * */
+enum when {
+    ALWAYS,
+    GQA,
+    GQA_OR_EXPERTS,
+    BLIND,
+    BLIND_EIGHTH,
+    SEEN_EIGHTH,
+    FIRST_2,
+    FIRST_4,
+    EIGHTH,
+    SIXTEENTH,
+    MORE,
+    MIDDLE,
+    EIGHT,
+    EIGHT_MORE,
+    NOT_EIGHT
+};
 
 /* The first that holds is taken; where none does, the mix's own type stays. */
 static const struct rule {
     uint8_t mix, role, when;
     uint32_t type;
 } rules[] = {
-    {MIX_Q2_K, V, GQA, NTX_Q4_K}, {MIX_Q2_K, V, ALWAYS, NTX_Q3_K}, {MIX_Q2_K, DOWN, ALWAYS, NTX_Q3_K}, {MIX_Q2_K, O, EIGHT, NTX_Q5_K}, {MIX_Q2_K, O, ALWAYS, NTX_Q3_K},
-    {MIX_Q2_K_S, V, GQA, NTX_Q4_K}, {MIX_Q2_K_S, DOWN, EIGHTH, NTX_Q4_K},
+    {MIX_Q2_K, V, GQA, NTX_Q4_K},
+    {MIX_Q2_K, V, ALWAYS, NTX_Q3_K},
+    {MIX_Q2_K, DOWN, ALWAYS, NTX_Q3_K},
+    {MIX_Q2_K, O, EIGHT, NTX_Q5_K},
+    {MIX_Q2_K, O, ALWAYS, NTX_Q3_K},
+    {MIX_Q2_K_S, V, GQA, NTX_Q4_K},
+    {MIX_Q2_K_S, DOWN, EIGHTH, NTX_Q4_K},
     {MIX_Q3_K_S, O, EIGHT, NTX_Q5_K},
-    {MIX_Q3_K_M, V, FIRST_2, NTX_Q5_K}, {MIX_Q3_K_M, V, ALWAYS, NTX_Q4_K}, {MIX_Q3_K_M, DOWN, SIXTEENTH, NTX_Q5_K}, {MIX_Q3_K_M, DOWN, ALWAYS, NTX_Q4_K},
-    {MIX_Q3_K_M, O, EIGHT, NTX_Q5_K}, {MIX_Q3_K_M, O, ALWAYS, NTX_Q4_K},
-    {MIX_Q3_K_L, V, ALWAYS, NTX_Q5_K}, {MIX_Q3_K_L, DOWN, ALWAYS, NTX_Q5_K}, {MIX_Q3_K_L, O, NOT_EIGHT, NTX_Q5_K},
-    {MIX_Q4_0, DOWN, SEEN_EIGHTH, NTX_Q4_1}, {MIX_Q5_0, DOWN, SEEN_EIGHTH, NTX_Q5_1},
-    {MIX_Q4_K_S, V, FIRST_4, NTX_Q5_K}, {MIX_Q4_K_S, DOWN, EIGHTH, NTX_Q5_K}, {MIX_Q4_K_S, O, EIGHT, NTX_Q5_K},
-    {MIX_Q4_K_M, V, MORE, NTX_Q6_K}, {MIX_Q4_K_M, DOWN, MORE, NTX_Q6_K}, {MIX_Q4_K_M, O, EIGHT, NTX_Q5_K},
-    {MIX_Q5_K_M, V, MORE, NTX_Q6_K}, {MIX_Q5_K_M, DOWN, MORE, NTX_Q6_K},
-    {MIX_IQ4_NL, V, GQA, NTX_Q5_K}, {MIX_IQ4_NL, DOWN, BLIND_EIGHTH, NTX_Q5_K}, {MIX_IQ4_NL, O, EIGHT, NTX_Q5_K},
-    {MIX_IQ4_XS, V, GQA, NTX_Q5_K}, {MIX_IQ4_XS, DOWN, BLIND_EIGHTH, NTX_Q5_K}, {MIX_IQ4_XS, O, EIGHT, NTX_Q5_K},
-    {MIX_IQ3_XXS, EMBEDDING, ALWAYS, NTX_IQ3_S}, {MIX_IQ3_XXS, V, GQA, NTX_Q4_K}, {MIX_IQ3_XXS, V, BLIND, NTX_IQ3_S}, {MIX_IQ3_XXS, K, ALWAYS, NTX_IQ2_S},
-    {MIX_IQ3_XXS, Q, ALWAYS, NTX_IQ2_S}, {MIX_IQ3_XXS, DOWN, BLIND_EIGHTH, NTX_Q4_K}, {MIX_IQ3_XXS, DOWN, BLIND, NTX_Q3_K}, {MIX_IQ3_XXS, O, EIGHT, NTX_Q5_K},
+    {MIX_Q3_K_M, V, FIRST_2, NTX_Q5_K},
+    {MIX_Q3_K_M, V, ALWAYS, NTX_Q4_K},
+    {MIX_Q3_K_M, DOWN, SIXTEENTH, NTX_Q5_K},
+    {MIX_Q3_K_M, DOWN, ALWAYS, NTX_Q4_K},
+    {MIX_Q3_K_M, O, EIGHT, NTX_Q5_K},
+    {MIX_Q3_K_M, O, ALWAYS, NTX_Q4_K},
+    {MIX_Q3_K_L, V, ALWAYS, NTX_Q5_K},
+    {MIX_Q3_K_L, DOWN, ALWAYS, NTX_Q5_K},
+    {MIX_Q3_K_L, O, NOT_EIGHT, NTX_Q5_K},
+    {MIX_Q4_0, DOWN, SEEN_EIGHTH, NTX_Q4_1},
+    {MIX_Q5_0, DOWN, SEEN_EIGHTH, NTX_Q5_1},
+    {MIX_Q4_K_S, V, FIRST_4, NTX_Q5_K},
+    {MIX_Q4_K_S, DOWN, EIGHTH, NTX_Q5_K},
+    {MIX_Q4_K_S, O, EIGHT, NTX_Q5_K},
+    {MIX_Q4_K_M, V, MORE, NTX_Q6_K},
+    {MIX_Q4_K_M, DOWN, MORE, NTX_Q6_K},
+    {MIX_Q4_K_M, O, EIGHT, NTX_Q5_K},
+    {MIX_Q5_K_M, V, MORE, NTX_Q6_K},
+    {MIX_Q5_K_M, DOWN, MORE, NTX_Q6_K},
+    {MIX_IQ4_NL, V, GQA, NTX_Q5_K},
+    {MIX_IQ4_NL, DOWN, BLIND_EIGHTH, NTX_Q5_K},
+    {MIX_IQ4_NL, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ4_XS, V, GQA, NTX_Q5_K},
+    {MIX_IQ4_XS, DOWN, BLIND_EIGHTH, NTX_Q5_K},
+    {MIX_IQ4_XS, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ3_XXS, EMBEDDING, ALWAYS, NTX_IQ3_S},
+    {MIX_IQ3_XXS, V, GQA, NTX_Q4_K},
+    {MIX_IQ3_XXS, V, BLIND, NTX_IQ3_S},
+    {MIX_IQ3_XXS, K, ALWAYS, NTX_IQ2_S},
+    {MIX_IQ3_XXS, Q, ALWAYS, NTX_IQ2_S},
+    {MIX_IQ3_XXS, DOWN, BLIND_EIGHTH, NTX_Q4_K},
+    {MIX_IQ3_XXS, DOWN, BLIND, NTX_Q3_K},
+    {MIX_IQ3_XXS, O, EIGHT, NTX_Q5_K},
     {MIX_IQ3_XXS, O, ALWAYS, NTX_IQ3_S},
-    {MIX_IQ3_XS, V, GQA, NTX_Q4_K}, {MIX_IQ3_XS, K, ALWAYS, NTX_IQ3_XXS}, {MIX_IQ3_XS, Q, ALWAYS, NTX_IQ3_XXS}, {MIX_IQ3_XS, O, EIGHT, NTX_Q5_K},
-    {MIX_IQ3_XS, GATE, MIDDLE, NTX_IQ3_XXS}, {MIX_IQ3_XS, UP, MIDDLE, NTX_IQ3_XXS},
-    {MIX_IQ3_S, V, GQA, NTX_Q4_K}, {MIX_IQ3_S, O, EIGHT, NTX_Q5_K},
-    {MIX_IQ3_M, V, ALWAYS, NTX_Q4_K}, {MIX_IQ3_M, DOWN, EIGHTH, NTX_Q4_K}, {MIX_IQ3_M, DOWN, EIGHT_MORE, NTX_Q4_K}, {MIX_IQ3_M, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ3_XS, V, GQA, NTX_Q4_K},
+    {MIX_IQ3_XS, K, ALWAYS, NTX_IQ3_XXS},
+    {MIX_IQ3_XS, Q, ALWAYS, NTX_IQ3_XXS},
+    {MIX_IQ3_XS, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ3_XS, GATE, MIDDLE, NTX_IQ3_XXS},
+    {MIX_IQ3_XS, UP, MIDDLE, NTX_IQ3_XXS},
+    {MIX_IQ3_S, V, GQA, NTX_Q4_K},
+    {MIX_IQ3_S, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ3_M, V, ALWAYS, NTX_Q4_K},
+    {MIX_IQ3_M, DOWN, EIGHTH, NTX_Q4_K},
+    {MIX_IQ3_M, DOWN, EIGHT_MORE, NTX_Q4_K},
+    {MIX_IQ3_M, O, EIGHT, NTX_Q5_K},
     {MIX_IQ3_M, O, ALWAYS, NTX_Q4_K},
-    {MIX_IQ2_XXS, EMBEDDING, ALWAYS, NTX_Q2_K}, {MIX_IQ2_XXS, V, GQA_OR_EXPERTS, NTX_Q4_K}, {MIX_IQ2_XXS, V, ALWAYS, NTX_Q2_K}, {MIX_IQ2_XXS, K, EIGHT, NTX_Q4_K},
-    {MIX_IQ2_XXS, DOWN, EIGHTH, NTX_Q2_K}, {MIX_IQ2_XXS, O, EIGHT, NTX_Q5_K},
-    {MIX_IQ2_XS, EMBEDDING, ALWAYS, NTX_Q2_K}, {MIX_IQ2_XS, V, GQA_OR_EXPERTS, NTX_Q4_K}, {MIX_IQ2_XS, V, ALWAYS, NTX_Q2_K}, {MIX_IQ2_XS, K, EIGHT, NTX_Q4_K},
-    {MIX_IQ2_XS, DOWN, EIGHTH, NTX_Q2_K}, {MIX_IQ2_XS, O, EIGHT, NTX_Q5_K},
-    {MIX_IQ2_S, EMBEDDING, ALWAYS, NTX_IQ3_S}, {MIX_IQ2_S, V, GQA_OR_EXPERTS, NTX_Q4_K}, {MIX_IQ2_S, V, ALWAYS, NTX_IQ3_S}, {MIX_IQ2_S, K, EIGHT, NTX_Q4_K},
-    {MIX_IQ2_S, DOWN, EIGHTH, NTX_IQ3_S}, {MIX_IQ2_S, O, EIGHT, NTX_Q5_K}, {MIX_IQ2_S, O, ALWAYS, NTX_IQ3_S},
-    {MIX_IQ2_M, EMBEDDING, ALWAYS, NTX_IQ3_S}, {MIX_IQ2_M, V, GQA_OR_EXPERTS, NTX_Q4_K}, {MIX_IQ2_M, V, ALWAYS, NTX_IQ3_S}, {MIX_IQ2_M, K, EIGHT, NTX_Q4_K},
-    {MIX_IQ2_M, DOWN, EIGHTH, NTX_IQ3_S}, {MIX_IQ2_M, O, EIGHT, NTX_Q5_K}, {MIX_IQ2_M, O, ALWAYS, NTX_IQ3_S},
-    {MIX_IQ1_S, EMBEDDING, ALWAYS, NTX_Q2_K}, {MIX_IQ1_S, V, GQA_OR_EXPERTS, NTX_Q4_K}, {MIX_IQ1_S, V, ALWAYS, NTX_Q2_K}, {MIX_IQ1_S, K, EIGHT, NTX_Q4_K},
-    {MIX_IQ1_S, DOWN, EIGHTH, NTX_Q2_K}, {MIX_IQ1_S, O, EIGHT, NTX_Q5_K}, {MIX_IQ1_S, O, ALWAYS, NTX_IQ2_XXS},
-    {MIX_IQ1_M, EMBEDDING, ALWAYS, NTX_Q2_K}, {MIX_IQ1_M, V, GQA_OR_EXPERTS, NTX_Q4_K}, {MIX_IQ1_M, V, ALWAYS, NTX_Q2_K}, {MIX_IQ1_M, K, EIGHT, NTX_Q4_K},
-    {MIX_IQ1_M, DOWN, EIGHTH, NTX_Q2_K}, {MIX_IQ1_M, O, EIGHT, NTX_Q5_K}, {MIX_IQ1_M, O, ALWAYS, NTX_IQ2_XXS},
-    {MIX_TQ1_0, EMBEDDING, ALWAYS, NTX_Q4_K}, {MIX_TQ2_0, EMBEDDING, ALWAYS, NTX_Q4_K}, {MIX_Q2_0, EMBEDDING, ALWAYS, NTX_Q4_K},
+    {MIX_IQ2_XXS, EMBEDDING, ALWAYS, NTX_Q2_K},
+    {MIX_IQ2_XXS, V, GQA_OR_EXPERTS, NTX_Q4_K},
+    {MIX_IQ2_XXS, V, ALWAYS, NTX_Q2_K},
+    {MIX_IQ2_XXS, K, EIGHT, NTX_Q4_K},
+    {MIX_IQ2_XXS, DOWN, EIGHTH, NTX_Q2_K},
+    {MIX_IQ2_XXS, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ2_XS, EMBEDDING, ALWAYS, NTX_Q2_K},
+    {MIX_IQ2_XS, V, GQA_OR_EXPERTS, NTX_Q4_K},
+    {MIX_IQ2_XS, V, ALWAYS, NTX_Q2_K},
+    {MIX_IQ2_XS, K, EIGHT, NTX_Q4_K},
+    {MIX_IQ2_XS, DOWN, EIGHTH, NTX_Q2_K},
+    {MIX_IQ2_XS, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ2_S, EMBEDDING, ALWAYS, NTX_IQ3_S},
+    {MIX_IQ2_S, V, GQA_OR_EXPERTS, NTX_Q4_K},
+    {MIX_IQ2_S, V, ALWAYS, NTX_IQ3_S},
+    {MIX_IQ2_S, K, EIGHT, NTX_Q4_K},
+    {MIX_IQ2_S, DOWN, EIGHTH, NTX_IQ3_S},
+    {MIX_IQ2_S, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ2_S, O, ALWAYS, NTX_IQ3_S},
+    {MIX_IQ2_M, EMBEDDING, ALWAYS, NTX_IQ3_S},
+    {MIX_IQ2_M, V, GQA_OR_EXPERTS, NTX_Q4_K},
+    {MIX_IQ2_M, V, ALWAYS, NTX_IQ3_S},
+    {MIX_IQ2_M, K, EIGHT, NTX_Q4_K},
+    {MIX_IQ2_M, DOWN, EIGHTH, NTX_IQ3_S},
+    {MIX_IQ2_M, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ2_M, O, ALWAYS, NTX_IQ3_S},
+    {MIX_IQ1_S, EMBEDDING, ALWAYS, NTX_Q2_K},
+    {MIX_IQ1_S, V, GQA_OR_EXPERTS, NTX_Q4_K},
+    {MIX_IQ1_S, V, ALWAYS, NTX_Q2_K},
+    {MIX_IQ1_S, K, EIGHT, NTX_Q4_K},
+    {MIX_IQ1_S, DOWN, EIGHTH, NTX_Q2_K},
+    {MIX_IQ1_S, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ1_S, O, ALWAYS, NTX_IQ2_XXS},
+    {MIX_IQ1_M, EMBEDDING, ALWAYS, NTX_Q2_K},
+    {MIX_IQ1_M, V, GQA_OR_EXPERTS, NTX_Q4_K},
+    {MIX_IQ1_M, V, ALWAYS, NTX_Q2_K},
+    {MIX_IQ1_M, K, EIGHT, NTX_Q4_K},
+    {MIX_IQ1_M, DOWN, EIGHTH, NTX_Q2_K},
+    {MIX_IQ1_M, O, EIGHT, NTX_Q5_K},
+    {MIX_IQ1_M, O, ALWAYS, NTX_IQ2_XXS},
+    {MIX_TQ1_0, EMBEDDING, ALWAYS, NTX_Q4_K},
+    {MIX_TQ2_0, EMBEDDING, ALWAYS, NTX_Q4_K},
+    {MIX_Q2_0, EMBEDDING, ALWAYS, NTX_Q4_K},
 };
 
 /* Mixes of two bits and fewer: what holds for others' V and K does not for theirs. */
@@ -127,8 +238,8 @@ static bool is_tiny(enum mix m)
     return m == MIX_IQ2_XXS || m == MIX_IQ2_XS || m == MIX_IQ2_S || m == MIX_IQ2_M || m == MIX_IQ1_S || m == MIX_IQ1_M;
 }
 
-struct place { /* of a tensor among those of its role */
-    uint32_t i, n;   /* so many before it, of how many; of experts, and of FFNs: of layers */
+struct place {     /* of a tensor among those of its role */
+    uint32_t i, n; /* so many before it, of how many; of experts, and of FFNs: of layers */
 };
 
 static bool more_bits(struct place p) { return p.i < p.n / 8 || p.i >= 7 * p.n / 8 || (p.i - p.n / 8) % 3 == 2; }
@@ -190,7 +301,12 @@ static enum role role_of(const char *name)
     static const struct {
         uint16_t tensor;
         uint8_t role;
-    } matrices[] = {{NTX_T_delta_mix, V} /* q, k and v as one are called so, too */, {NTX_T_kv_b, V}, {NTX_T_v, V}, {NTX_T_k, K}, {NTX_T_q, Q}, {NTX_T_o, O}},
+    } matrices[] = {{NTX_T_delta_mix, V} /* q, k and v as one are called so, too */,
+                    {NTX_T_kv_b, V},
+                    {NTX_T_v, V},
+                    {NTX_T_k, K},
+                    {NTX_T_q, Q},
+                    {NTX_T_o, O}},
       families[] = {{NTX_T_up, UP}, {NTX_T_gate, GATE}, {NTX_T_down, DOWN}};
     if (!strcmp(name, ntx_end_kinds[NTX_END_output].name))
         return OUTPUT;
@@ -208,11 +324,30 @@ static enum role role_of(const char *name)
 /* Small ones, and those of models that ntx does not run and llama.cpp does. */
 static bool is_small(const char *name)
 {
-    static const uint16_t called[] = {NTX_T_router, NTX_T_token_experts, NTX_T_block_k, NTX_T_block_q}, kin[] = {NTX_T_inputs_proj, NTX_T_delta_conv};
+    static const uint16_t called[] = {NTX_T_router, NTX_T_token_experts, NTX_T_block_k, NTX_T_block_q},
+                          kin[] = {NTX_T_inputs_proj, NTX_T_delta_conv};
     static const char *const others[] = {
-        "_norm.weight", "altup", "laurel", "shortconv.conv.weight", "time_mix_first.weight", "time_mix_w", "time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight",
-        "time_mix_a", "time_mix_g1.weight", "time_mix_g2.weight", "time_mix_decay_w", "time_mix_lerp_fused.weight", "attn_rel_b.weight", ".position_embd",
-        "position_embd.weight", "token_types.weight", ".rel_pos", ".patch_embd", ".patch_merger",
+        "_norm.weight",
+        "altup",
+        "laurel",
+        "shortconv.conv.weight",
+        "time_mix_first.weight",
+        "time_mix_w",
+        "time_mix_v0.weight",
+        "time_mix_v1.weight",
+        "time_mix_v2.weight",
+        "time_mix_a",
+        "time_mix_g1.weight",
+        "time_mix_g2.weight",
+        "time_mix_decay_w",
+        "time_mix_lerp_fused.weight",
+        "attn_rel_b.weight",
+        ".position_embd",
+        "position_embd.weight",
+        "token_types.weight",
+        ".rel_pos",
+        ".patch_embd",
+        ".patch_merger",
     };
     bool is = false;
     for (size_t i = 0; i < sizeof called / sizeof *called; i++)
@@ -227,7 +362,8 @@ static bool is_small(const char *name)
 bool ntx_mix_allows(const struct ntx_gguf *g, const struct ntx_gguf_tensor *t)
 {
     size_t len = strlen(t->name);
-    if (t->type == NTX_I8 || t->type == NTX_I32 || (t->ne[1] == 1 && t->ne[2] == 1 && t->ne[3] == 1) || len < 6 || strcmp(t->name + len - 6, "weight"))
+    if (t->type == NTX_I8 || t->type == NTX_I32 || (t->ne[1] == 1 && t->ne[2] == 1 && t->ne[3] == 1) || len < 6 ||
+        strcmp(t->name + len - 6, "weight"))
         return false;
     return !is_small(t->name) && !ntx_arch_keeps(g, t->name);
 }
@@ -237,7 +373,14 @@ uint32_t ntx_mix_for_inputs(uint32_t type, uint64_t n)
     if (n % ntx_type_info(type)->block == 0)
         return type;
     switch (type) {
-    case NTX_IQ1_S: case NTX_IQ1_M: case NTX_IQ2_XXS: case NTX_IQ2_XS: case NTX_IQ2_S: case NTX_IQ3_XXS: case NTX_IQ3_S: case NTX_IQ4_XS: type = NTX_IQ4_NL; break;
+    case NTX_IQ1_S:
+    case NTX_IQ1_M:
+    case NTX_IQ2_XXS:
+    case NTX_IQ2_XS:
+    case NTX_IQ2_S:
+    case NTX_IQ3_XXS:
+    case NTX_IQ3_S:
+    case NTX_IQ4_XS: type = NTX_IQ4_NL; break;
     case NTX_Q4_K: type = NTX_Q5_0; break;
     case NTX_Q5_K: type = NTX_Q5_1; break;
     case NTX_Q6_K: type = NTX_Q8_0; break;
@@ -251,8 +394,8 @@ bool ntx_mix_needs_importance(const struct ntx_mix *m, const char *name, uint32_
     enum role role = role_of(name);
     if (role == EMBEDDING || role == OUTPUT)
         return false;
-    return type == NTX_IQ3_XXS || type == NTX_IQ2_XXS || type == NTX_IQ2_XS || type == NTX_IQ2_S || type == NTX_IQ1_M || type == NTX_IQ1_S ||
-           (type == NTX_Q2_K && m == &mixes[MIX_Q2_K_S]);
+    return type == NTX_IQ3_XXS || type == NTX_IQ2_XXS || type == NTX_IQ2_XS || type == NTX_IQ2_S || type == NTX_IQ1_M ||
+           type == NTX_IQ1_S || (type == NTX_Q2_K && m == &mixes[MIX_Q2_K_S]);
 }
 
 /* ---- the model */
@@ -272,7 +415,10 @@ struct ntx_mix_model ntx_mix_model_of(const struct ntx_gguf *g, bool importance)
 {
     struct ntx_str arch = {"", 0};
     uint32_t heads = arch_number(g, "attention.head_count", 1), kv = arch_number(g, "attention.head_count_kv", heads);
-    struct ntx_mix_model m = {.n_layers = arch_number(g, "block_count", 1), .n_expert = arch_number(g, "expert_count", 0), .n_gqa = kv ? heads / kv : 0, .importance = importance};
+    struct ntx_mix_model m = {.n_layers = arch_number(g, "block_count", 1),
+                              .n_expert = arch_number(g, "expert_count", 0),
+                              .n_gqa = kv ? heads / kv : 0,
+                              .importance = importance};
     ntx_gguf_str(g, "general.architecture", &arch);
     m.seventy = arch.n == 5 && !memcmp(arch.p, "llama", 5) && m.n_layers == 80 && heads != kv;
     return m;
@@ -318,7 +464,8 @@ struct counts {
     uint32_t before[DOWN + 1], v; /* of each role; all of V */
 };
 
-static uint32_t choose(const struct ntx_mix *m, const struct ntx_gguf_tensor *t, int layer, const struct ntx_mix_model *of, bool tied, struct counts *c)
+static uint32_t choose(const struct ntx_mix *m, const struct ntx_gguf_tensor *t, int layer,
+                       const struct ntx_mix_model *of, bool tied, struct counts *c)
 {
     enum mix mix = (enum mix)(m - mixes);
     enum role role = role_of(t->name);
@@ -333,8 +480,8 @@ static uint32_t choose(const struct ntx_mix *m, const struct ntx_gguf_tensor *t,
     return by_rules(mix, role, of, p);
 }
 
-int ntx_mix_choose(const struct ntx_mix *m, const struct ntx_gguf *g, const struct ntx_mix_model *of, bool pure, const uint32_t *given, uint32_t *type,
-                   uint32_t *n_other, struct ntx_err *err)
+int ntx_mix_choose(const struct ntx_mix *m, const struct ntx_gguf *g, const struct ntx_mix_model *of, bool pure,
+                   const uint32_t *given, uint32_t *type, uint32_t *n_other, struct ntx_err *err)
 {
     uint64_t n = ntx_gguf_n_tensors(g);
     struct named *o = ordered(g);

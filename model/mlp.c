@@ -16,7 +16,8 @@
 /* Sum of q[i] * w[i]: at most 127 * 127 * 65536, so 32 bits hold it. n is a multiple of LANES. */
 typedef int32_t dot_fn(const int16_t *q, const int8_t *w, uint32_t n);
 
-/* q = the states as the network sees them; mean and scale as in mlp.h. n is a multiple of 16, but for the generic one. */
+/* q = the states as the network sees them; mean and scale as in mlp.h. n is a multiple of 16, but for the generic one.
+ * */
 typedef void steps_fn(const float *hidden, const float *mean, const float *scale, int16_t *q, uint32_t n);
 
 struct kernel {
@@ -29,11 +30,11 @@ struct kernel {
 struct ntx_mlp {
     const struct kernel *kernel;
     uint32_t n_in, padded, n_hidden, n_out;
-    float *mean, *scale;   /* [n_in] */
-    int8_t *w1;            /* [n_hidden x padded] */
-    float *unit, *b1;      /* [n_hidden] */
-    float *w2;             /* [n_hidden x n_out]: by unit, so that a unit adds to all outputs at once */
-    float *b2;             /* [n_out] */
+    float *mean, *scale; /* [n_in] */
+    int8_t *w1;          /* [n_hidden x padded] */
+    float *unit, *b1;    /* [n_hidden] */
+    float *w2;           /* [n_hidden x n_out]: by unit, so that a unit adds to all outputs at once */
+    float *b2;           /* [n_out] */
 };
 
 static int32_t dot_generic(const int16_t *q, const int8_t *w, uint32_t n)
@@ -57,23 +58,28 @@ static bool have_avx2(void) { return __builtin_cpu_supports("avx2"); }
 static bool have_avx512(void) { return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512f"); }
 
 /* As ntx_mlp_quantize: rounded to even, and where x is no number, max gives its second operand. */
-__attribute__((target("avx512f,avx512bw"))) static void steps_avx512(const float *hidden, const float *mean, const float *scale, int16_t *q, uint32_t n)
+__attribute__((target("avx512f,avx512bw"))) static void steps_avx512(const float *hidden, const float *mean,
+                                                                     const float *scale, int16_t *q, uint32_t n)
 {
     const __m512 lo = _mm512_set1_ps(-127), hi = _mm512_set1_ps(127), one = _mm512_set1_ps(NTX_MLP_STEPS);
     for (uint32_t i = 0; i < n; i += 16) {
-        __m512 x = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(hidden + i), _mm512_loadu_ps(mean + i)), _mm512_loadu_ps(scale + i));
+        __m512 x = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(hidden + i), _mm512_loadu_ps(mean + i)),
+                                 _mm512_loadu_ps(scale + i));
         __m512i v = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(x, one), lo), hi));
         _mm256_storeu_si256((__m256i *)(void *)(q + i), _mm512_cvtepi32_epi16(v));
     }
 }
 
-__attribute__((target("avx2"))) static void steps_avx2(const float *hidden, const float *mean, const float *scale, int16_t *q, uint32_t n)
+__attribute__((target("avx2"))) static void steps_avx2(const float *hidden, const float *mean, const float *scale,
+                                                       int16_t *q, uint32_t n)
 {
     const __m256 lo = _mm256_set1_ps(-127), hi = _mm256_set1_ps(127), one = _mm256_set1_ps(NTX_MLP_STEPS);
     for (uint32_t i = 0; i < n; i += 8) {
-        __m256 x = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(hidden + i), _mm256_loadu_ps(mean + i)), _mm256_loadu_ps(scale + i));
+        __m256 x = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(hidden + i), _mm256_loadu_ps(mean + i)),
+                                 _mm256_loadu_ps(scale + i));
         __m256i v = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(_mm256_mul_ps(x, one), lo), hi));
-        _mm_storeu_si128((__m128i *)(void *)(q + i), _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+        _mm_storeu_si128((__m128i *)(void *)(q + i),
+                         _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
     }
 }
 
@@ -157,7 +163,8 @@ static void fill(struct ntx_mlp *m, const struct ntx_mlp_weights *s)
     }
 }
 
-/* In huge pages where the kernel has them: between two questions the weights leave the caches, and the page table with them. */
+/* In huge pages where the kernel has them: between two questions the weights leave the caches, and the page table with
+ * them. */
 static void *big_zeros(size_t n)
 {
     size_t huge = 2u << 20, room = NTX_ROUND_UP(n, n < huge ? 64 : huge);
@@ -215,7 +222,8 @@ uint64_t ntx_mlp_scratch(const struct ntx_mlp *m) { return m->padded * sizeof(in
 
 uint64_t ntx_mlp_bytes(uint32_t n_in, uint32_t n_hidden, uint32_t n_out)
 {
-    return (uint64_t)n_hidden * (NTX_ROUND_UP(n_in, LANES) + (n_out + 2ull) * sizeof(float)) + (2ull * n_in + n_out) * sizeof(float) + sizeof(struct ntx_mlp);
+    return (uint64_t)n_hidden * (NTX_ROUND_UP(n_in, LANES) + (n_out + 2ull) * sizeof(float)) +
+           (2ull * n_in + n_out) * sizeof(float) + sizeof(struct ntx_mlp);
 }
 
 void ntx_mlp_logits(const struct ntx_mlp *m, const float *hidden, void *scratch, float *logits)

@@ -1,12 +1,13 @@
-/* mlp.h: the two-layer networks that predictions come from (which layers a token may skip, which groups of neurons it uses), in the form in
- * which they are asked: weights of the first layer in 8 bits, one scale per hidden unit.
+/* mlp.h: the two-layer networks that predictions come from (which layers a token may skip, which groups of neurons it
+ * uses), in the form in which they are asked: weights of the first layer in 8 bits, one scale per hidden unit.
  *
  *   q = round(32 x) clipped to +-127, x = (h - mean) * scale           so +-4 standard deviations
  *   z = relu(q . w1 * (scale of the unit / 32) + b1)                   the product in exact integers
  *   logit = w2 z + b2                                                  floats, added in the order of the units
  *
- * All sums are exact or in one order, so every instruction set gives the same bits: a decision does not depend on the machine
- * that made it. 8192 x 256 weights are 2 MiB. Immutable once made; any thread may ask, with a scratch of its own. */
+ * All sums are exact or in one order, so every instruction set gives the same bits: a decision does not depend on the
+ * machine that made it. 8192 x 256 weights are 2 MiB. Immutable once made; any thread may ask, with a scratch of its
+ * own. */
 #ifndef NTX_MODEL_MLP_H
 #define NTX_MODEL_MLP_H
 
@@ -23,12 +24,13 @@ struct ntx_mlp_weights { /* as it was learned: p = sigmoid(w2 relu(w1 (h - mean)
 
 struct ntx_mlp;
 
-/* kernel: "generic", "avx2", "avx512", NULL for the best that this CPU has; -ENOTSUP when it has not. Copies what it needs of n. */
+/* kernel: "generic", "avx2", "avx512", NULL for the best that this CPU has; -ENOTSUP when it has not. Copies what it
+ * needs of n. */
 int ntx_mlp_new(const struct ntx_mlp_weights *n, const char *kernel, struct ntx_mlp **out);
 void ntx_mlp_free(struct ntx_mlp *m);
 
 const char *ntx_mlp_kernel(const struct ntx_mlp *m);
-uint64_t ntx_mlp_scratch(const struct ntx_mlp *m); /* bytes */
+uint64_t ntx_mlp_scratch(const struct ntx_mlp *m);                        /* bytes */
 uint64_t ntx_mlp_bytes(uint32_t n_in, uint32_t n_hidden, uint32_t n_out); /* that one takes, about */
 
 /* hidden: [n_in]; logits: [n_out]. NaN and infinity in hidden are clipped like any other value. */

@@ -8,7 +8,7 @@
 #include "common/util.h"
 
 #define READ_BYTES (256u << 10)
-#define DAMAGED ": the file is damaged; get it, or convert it, anew"
+#define DAMAGED    ": the file is damaged; get it, or convert it, anew"
 
 static const struct ntx_gguf_tensor *table_of(const struct ntx_model *m, uint32_t layer)
 {

@@ -21,7 +21,8 @@ int ntx_pack_layout(struct ntx_pack_layer *p, uint32_t n_embd, uint32_t n_ff, bo
         if (in && !row)
             return -EINVAL;
         p->row_bytes[part] = (uint32_t)row;
-        at = NTX_ROUND_UP(at, 2u); /* behind rows of MXFP4, whose blocks have 17 bytes, rows of another type are still aligned */
+        at = NTX_ROUND_UP(
+            at, 2u); /* behind rows of MXFP4, whose blocks have 17 bytes, rows of another type are still aligned */
         p->at[part] = (uint32_t)at;
         at += (uint64_t)row * p->group;
         if (at > GROUP_BYTES_MAX)
@@ -84,9 +85,11 @@ static int need_array(const struct ntx_gguf *g, const char *key, uint32_t n, uin
 }
 
 /* Ranks are those of the matrices that are not in groups. */
-static int get_added(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint32_t *v, struct ntx_pack_layer *p, struct ntx_err *err)
+static int get_added(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint32_t *v, struct ntx_pack_layer *p,
+                     struct ntx_err *err)
 {
-    static const char *const keys[NTX_PACK_PARTS] = {[NTX_PACK_UP] = "ntx.pack.up_delta_type", [NTX_PACK_DOWN] = "ntx.pack.down_delta_type"};
+    static const char *const keys[NTX_PACK_PARTS] = {
+        [NTX_PACK_UP] = "ntx.pack.up_delta_type", [NTX_PACK_DOWN] = "ntx.pack.down_delta_type"};
     int rc = 0;
     if (!ntx_gguf_find(g, keys[NTX_PACK_UP]) && !ntx_gguf_find(g, keys[NTX_PACK_DOWN]))
         return 0;
@@ -94,25 +97,31 @@ static int get_added(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint
         rc = need_array(g, keys[part], n, v, err);
         for (uint32_t l = 0; l < n && !rc; l++) {
             p[l].adds = true;
-            const uint32_t rank = part == NTX_PACK_UP ? ntx_layer_delta_rank(g, l, NTX_T_up_low) : ntx_layer_delta_rank_of_high(g, l, NTX_T_down_low);
+            const uint32_t rank = part == NTX_PACK_UP ? ntx_layer_delta_rank(g, l, NTX_T_up_low)
+                                                      : ntx_layer_delta_rank_of_high(g, l, NTX_T_down_low);
             p[l].added[part] = (struct ntx_pack_added){.type = v[l], .rank = rank ? rank : n_embd, .whole = !rank};
         }
     }
     for (uint32_t l = 0; l < n && !rc; l++)
         if (ntx_pack_has_gate(&p[l]) || ntx_pack_layout_added(&p[l]))
-            rc = ntx_err_set(err, -EINVAL, "layer %u: what is added to ffn_up and ffn_down, of the ranks %u and %u in the types %u and %u, is not possible in groups of %u neurons", l,
-                             p[l].added[NTX_PACK_UP].rank, p[l].added[NTX_PACK_DOWN].rank, p[l].added[NTX_PACK_UP].type, p[l].added[NTX_PACK_DOWN].type, p[l].group);
+            rc = ntx_err_set(err, -EINVAL,
+                             "layer %u: what is added to ffn_up and ffn_down, of the ranks %u and %u in the types %u "
+                             "and %u, is not possible in groups of %u neurons",
+                             l, p[l].added[NTX_PACK_UP].rank, p[l].added[NTX_PACK_DOWN].rank,
+                             p[l].added[NTX_PACK_UP].type, p[l].added[NTX_PACK_DOWN].type, p[l].group);
     return rc;
 }
 
-static int get_layers(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint32_t n_ff, uint32_t *v, struct ntx_pack_layer *p, struct ntx_err *err)
+static int get_layers(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint32_t n_ff, uint32_t *v,
+                      struct ntx_pack_layer *p, struct ntx_err *err)
 {
     static const char *const keys[] = {"ntx.pack.gate_type", "ntx.pack.up_type", "ntx.pack.down_type"};
     int rc = need_array(g, "ntx.pack.group", n, v, err), gate = -ENOENT;
     for (uint32_t l = 0; l < n && !rc; l++)
         p[l].group = v[l];
     for (int part = 0; part < NTX_PACK_PARTS && !rc; part++) {
-        rc = part == NTX_PACK_GATE ? (gate = get_array(g, keys[part], n, v, err)) : need_array(g, keys[part], n, v, err);
+        rc = part == NTX_PACK_GATE ? (gate = get_array(g, keys[part], n, v, err))
+                                   : need_array(g, keys[part], n, v, err);
         for (uint32_t l = 0; l < n && !rc; l++)
             p[l].type[part] = v[l];
         if (part == NTX_PACK_GATE && rc == -ENOENT)
@@ -120,12 +129,14 @@ static int get_layers(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uin
     }
     for (uint32_t l = 0; l < n && !rc; l++)
         if (ntx_pack_layout(&p[l], n_embd, n_ff, !gate))
-            rc = ntx_err_set(err, -EINVAL, "layer %u: groups of %u neurons in the types %u and %u are not possible for a width of %u", l, p[l].group,
-                             p[l].type[NTX_PACK_UP], p[l].type[NTX_PACK_DOWN], n_embd);
+            rc = ntx_err_set(err, -EINVAL,
+                             "layer %u: groups of %u neurons in the types %u and %u are not possible for a width of %u",
+                             l, p[l].group, p[l].type[NTX_PACK_UP], p[l].type[NTX_PACK_DOWN], n_embd);
     return rc ? rc : get_added(g, n, n_embd, v, p, err);
 }
 
-int ntx_pack_read(const struct ntx_gguf *g, uint32_t n_layers, uint32_t n_embd, uint32_t n_ff, struct ntx_pack_layer **layers, struct ntx_err *err)
+int ntx_pack_read(const struct ntx_gguf *g, uint32_t n_layers, uint32_t n_embd, uint32_t n_ff,
+                  struct ntx_pack_layer **layers, struct ntx_err *err)
 {
     uint64_t version;
     int rc = ntx_gguf_u64(g, "ntx.pack.version", &version);
@@ -134,10 +145,13 @@ int ntx_pack_read(const struct ntx_gguf *g, uint32_t n_layers, uint32_t n_embd, 
         return 0;
     }
     if (rc || version != NTX_PACK_VERSION)
-        return ntx_err_set(err, -ENOTSUP, "key 'ntx.pack.version' is not %u: pack the model again with this version's ntx pack", NTX_PACK_VERSION);
+        return ntx_err_set(err, -ENOTSUP,
+                           "key 'ntx.pack.version' is not %u: pack the model again with this version's ntx pack",
+                           NTX_PACK_VERSION);
     struct ntx_pack_layer *p = calloc(n_layers, sizeof *p);
     uint32_t *v = calloc(n_layers, sizeof *v);
-    rc = p && v ? get_layers(g, n_layers, n_embd, n_ff, v, p, err) : ntx_err_set(err, -ENOMEM, "no memory for %u layers", n_layers);
+    rc = p && v ? get_layers(g, n_layers, n_embd, n_ff, v, p, err)
+                : ntx_err_set(err, -ENOMEM, "no memory for %u layers", n_layers);
     free(v);
     if (rc) {
         free(p);

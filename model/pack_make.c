@@ -31,8 +31,8 @@ static int read_at(int fd, void *p, size_t n, uint64_t at, const char *name, str
     for (size_t done = 0; done < n;) {
         ssize_t got = pread(fd, (char *)p + done, n - done, (off_t)(at + done));
         if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read at %llu: %s", name, (unsigned long long)(at + done),
-                               got ? strerror(errno) : "the file ends");
+            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read at %llu: %s", name,
+                               (unsigned long long)(at + done), got ? strerror(errno) : "the file ends");
         done += (size_t)got;
     }
     return 0;
@@ -42,7 +42,8 @@ static int read_at(int fd, void *p, size_t n, uint64_t at, const char *name, str
 static int load(struct ntx_pack_source s, const struct ntx_gguf_tensor *t, uint8_t **out, struct ntx_err *err)
 {
     uint8_t *p = malloc(t->bytes);
-    int rc = p ? read_at(s.fds[t->file], p, t->bytes, t->offset, t->name, err) : ntx_err_set(err, -ENOMEM, "no memory for tensor '%s'", t->name);
+    int rc = p ? read_at(s.fds[t->file], p, t->bytes, t->offset, t->name, err)
+               : ntx_err_set(err, -ENOMEM, "no memory for tensor '%s'", t->name);
     if (rc)
         free(p);
     else
@@ -50,7 +51,10 @@ static int load(struct ntx_pack_source s, const struct ntx_gguf_tensor *t, uint8
     return rc;
 }
 
-static const struct ntx_gguf_tensor *tensor_of(const struct maker *k, uint32_t tensor) { return ntx_gguf_tensor_at(k->source.gguf, tensor); }
+static const struct ntx_gguf_tensor *tensor_of(const struct maker *k, uint32_t tensor)
+{
+    return ntx_gguf_tensor_at(k->source.gguf, tensor);
+}
 
 /* Where down is taken from: the more precise model, if there is one. */
 static const struct ntx_gguf_tensor *down_of(const struct maker *k, uint32_t layer, struct ntx_pack_source *from)
@@ -67,7 +71,8 @@ static uint32_t neuron_at(const struct maker *k, uint32_t layer, uint32_t place)
 
 /* ---- the groups of a layer */
 
-/* Rows of n_ff values of any type into floats, n_ff rows of them: down [n_embd x n_ff], or ffn_down's lora_a [rank x n_ff]. */
+/* Rows of n_ff values of any type into floats, n_ff rows of them: down [n_embd x n_ff], or ffn_down's lora_a [rank x
+ * n_ff]. */
 static void transpose(const struct ntx_gguf_tensor *t, const uint8_t *down, float *row, float *columns)
 {
     const struct ntx_type_info *type = ntx_type_info(t->type);
@@ -99,7 +104,8 @@ static int load_columns(struct ntx_pack_source from, const struct ntx_gguf_tenso
 }
 
 /* Quantises a column, and adds what that changes to the sums. */
-static void put_column(const struct maker *k, uint32_t as, const float *x, uint32_t n, float *back, uint8_t *out, double *error, double *squares)
+static void put_column(const struct maker *k, uint32_t as, const float *x, uint32_t n, float *back, uint8_t *out,
+                       double *error, double *squares)
 {
     const struct ntx_type_info *type = ntx_type_info(as);
     ntx_quantize(k->quantizer[as], x, NULL, out, n / type->block);
@@ -118,7 +124,8 @@ struct layer_parts {
     uint8_t *group;     /* [group_bytes] */
 };
 
-static void put_group(const struct maker *k, uint32_t layer, uint32_t g, const struct layer_parts *l, double *error, double *squares)
+static void put_group(const struct maker *k, uint32_t layer, uint32_t g, const struct layer_parts *l, double *error,
+                      double *squares)
 {
     const struct ntx_pack_layer *p = &k->pack[layer];
     uint32_t n_embd = k->m->hp.n_embd, first = g * p->group, n = NTX_MIN(p->group, k->m->hp.n_ff - first);
@@ -128,9 +135,10 @@ static void put_group(const struct maker *k, uint32_t layer, uint32_t g, const s
         uint32_t j = neuron_at(k, layer, first + i);
         for (int part = NTX_PACK_GATE; part <= NTX_PACK_UP; part++)
             if (p->row_bytes[part])
-                memcpy(l->group + p->at[part] + (size_t)i * p->row_bytes[part], rows[part] + (size_t)j * p->row_bytes[part], p->row_bytes[part]);
-        put_column(k, p->type[NTX_PACK_DOWN], l->columns + (size_t)j * n_embd, n_embd, l->back, l->group + p->at[NTX_PACK_DOWN] + (size_t)i * p->row_bytes[NTX_PACK_DOWN], error,
-                   squares);
+                memcpy(l->group + p->at[part] + (size_t)i * p->row_bytes[part],
+                       rows[part] + (size_t)j * p->row_bytes[part], p->row_bytes[part]);
+        put_column(k, p->type[NTX_PACK_DOWN], l->columns + (size_t)j * n_embd, n_embd, l->back,
+                   l->group + p->at[NTX_PACK_DOWN] + (size_t)i * p->row_bytes[NTX_PACK_DOWN], error, squares);
     }
 }
 
@@ -194,10 +202,12 @@ static int write_groups(void *ctx, uint32_t layer, int fd, struct ntx_err *err)
 
 /* ---- what a layer adds to groups that it shares */
 
-/* Which of the two is there, the second thin matrix of up or its whole one, the first of down or its whole one; NTX_NO_TENSOR: none. */
+/* Which of the two is there, the second thin matrix of up or its whole one, the first of down or its whole one;
+ * NTX_NO_TENSOR: none. */
 static uint32_t added_tensor(const struct ntx_layer *t, enum ntx_pack_part part, bool *whole)
 {
-    const uint32_t thin = part == NTX_PACK_UP ? t->up_high : t->down_low, rest = part == NTX_PACK_UP ? t->up_rest : t->down_rest;
+    const uint32_t thin = part == NTX_PACK_UP ? t->up_high : t->down_low,
+                   rest = part == NTX_PACK_UP ? t->up_rest : t->down_rest;
     *whole = thin == NTX_NO_TENSOR;
     return *whole ? rest : thin;
 }
@@ -214,7 +224,8 @@ static int load_added(const struct maker *k, uint32_t layer, struct layer_parts 
     return rc ? rc : make_room(l, p->added[NTX_PACK_DOWN].rank + 1, p->added_bytes, err);
 }
 
-static void put_added(const struct maker *k, uint32_t layer, uint32_t g, const struct layer_parts *l, double *error, double *squares)
+static void put_added(const struct maker *k, uint32_t layer, uint32_t g, const struct layer_parts *l, double *error,
+                      double *squares)
 {
     const struct ntx_pack_layer *p = &k->pack[layer];
     const struct ntx_pack_added *up = &p->added[NTX_PACK_UP], *down = &p->added[NTX_PACK_DOWN];
@@ -223,7 +234,8 @@ static void put_added(const struct maker *k, uint32_t layer, uint32_t g, const s
     if (up->row_bytes)
         memcpy(l->group + up->at, l->up + (size_t)first * up->row_bytes, (size_t)n * up->row_bytes);
     for (uint32_t i = 0; i < n && down->row_bytes; i++)
-        put_column(k, down->type, l->columns + (size_t)(first + i) * down->rank, down->rank, l->back, l->group + down->at + (size_t)i * down->row_bytes, error, squares);
+        put_column(k, down->type, l->columns + (size_t)(first + i) * down->rank, down->rank, l->back,
+                   l->group + down->at + (size_t)i * down->row_bytes, error, squares);
 }
 
 static int write_added(void *ctx, uint32_t layer, int fd, struct ntx_err *err)
@@ -284,7 +296,8 @@ static uint32_t down_number(const struct ntx_pack_layer *p) { return p->type[NTX
 static uint32_t added_up_number(const struct ntx_pack_layer *p) { return p->added[NTX_PACK_UP].type; }
 static uint32_t added_down_number(const struct ntx_pack_layer *p) { return p->added[NTX_PACK_DOWN].type; }
 
-static int put_u32s(struct ntx_gguf_out *g, const struct maker *k, const char *key, uint32_t (*number)(const struct ntx_pack_layer *))
+static int put_u32s(struct ntx_gguf_out *g, const struct maker *k, const char *key,
+                    uint32_t (*number)(const struct ntx_pack_layer *))
 {
     uint32_t n = k->m->hp.n_layers, *v = malloc(n * sizeof *v);
     if (!v)
@@ -334,7 +347,8 @@ static uint32_t named_layer(const struct ntx_gguf_tensor *t)
 /* What a layer adds stands where the first of both stood. */
 static bool put_added_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
 {
-    const uint32_t up = NTX_MIN(layer_with(k, i, NTX_T_up_high), layer_with(k, i, NTX_T_up_rest)), down = NTX_MIN(layer_with(k, i, NTX_T_down_low), layer_with(k, i, NTX_T_down_rest));
+    const uint32_t up = NTX_MIN(layer_with(k, i, NTX_T_up_high), layer_with(k, i, NTX_T_up_rest)),
+                   down = NTX_MIN(layer_with(k, i, NTX_T_down_low), layer_with(k, i, NTX_T_down_rest));
     const uint32_t layer = NTX_MIN(up, down);
     char name[80];
     if (layer == UINT32_MAX)
@@ -354,7 +368,8 @@ static void put_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
     const struct ntx_gguf_tensor *t = tensor_of(k, i);
     uint32_t up = layer_with(k, i, NTX_T_up), gate = layer_with(k, i, NTX_T_gate);
     char name[80];
-    if (put_added_tensor(g, k, i) || layer_with(k, i, NTX_T_down) != UINT32_MAX || (gate != UINT32_MAX && k->o->gate_in_bundle))
+    if (put_added_tensor(g, k, i) || layer_with(k, i, NTX_T_down) != UINT32_MAX ||
+        (gate != UINT32_MAX && k->o->gate_in_bundle))
         return;
     if (up != UINT32_MAX) {
         uint64_t ne[4] = {k->pack[up].group_bytes, k->pack[up].n_groups, 1, 1};
@@ -394,7 +409,9 @@ static void choose_added(struct maker *k, uint32_t layer)
         a->type = t ? t->type : NTX_I8;
         a->rank = !t ? 0 : a->whole ? k->m->hp.n_embd : (uint32_t)t->ne[part == NTX_PACK_UP ? 0 : 1];
         if (t && part == NTX_PACK_DOWN && !(ntx_type_info(t->type)->block == 1 && ntx_quantizes(t->type)))
-            a->type = a->whole && !coarse(t->type) && writable(t->type, a->rank) ? t->type : writable(NTX_Q8_0, a->rank) && a->whole ? NTX_Q8_0 : NTX_F16;
+            a->type = a->whole && !coarse(t->type) && writable(t->type, a->rank) ? t->type
+                      : writable(NTX_Q8_0, a->rank) && a->whole                  ? NTX_Q8_0
+                                                                                 : NTX_F16;
     }
 }
 
@@ -420,7 +437,10 @@ static int choose_types(struct maker *k, uint32_t l, bool adds, struct ntx_err *
     return rc || !adds ? rc : need_quantizer(k, p->added[NTX_PACK_DOWN].type, err);
 }
 
-static uint64_t row_of(const struct ntx_pack_added *a) { return a->type == NTX_I8 ? 0 : ntx_row_bytes(a->type, a->rank); }
+static uint64_t row_of(const struct ntx_pack_added *a)
+{
+    return a->type == NTX_I8 ? 0 : ntx_row_bytes(a->type, a->rank);
+}
 
 /* Bytes of a neuron that are read for a pass. */
 static uint64_t neuron_bytes(const struct maker *k, uint32_t l)
@@ -447,9 +467,12 @@ static int choose_group(struct maker *k, uint32_t l, struct ntx_err *err)
     struct ntx_pack_layer *p = &k->pack[l];
     const uint64_t neuron = neuron_bytes(k, l);
     p->group = group_of(k, l);
-    if (ntx_pack_layout(p, k->m->hp.n_embd, k->m->hp.n_ff, k->o->gate_in_bundle) || (p->adds && ntx_pack_layout_added(p)))
-        return ntx_err_set(err, -EINVAL, "layer %u: groups of %u neurons of %llu bytes are not possible", l, p->group, (unsigned long long)neuron);
-    k->report->padding += (uint64_t)p->n_groups * (p->added_bytes ? p->added_bytes : p->group_bytes) - neuron * k->m->hp.n_ff;
+    if (ntx_pack_layout(p, k->m->hp.n_embd, k->m->hp.n_ff, k->o->gate_in_bundle) ||
+        (p->adds && ntx_pack_layout_added(p)))
+        return ntx_err_set(err, -EINVAL, "layer %u: groups of %u neurons of %llu bytes are not possible", l, p->group,
+                           (unsigned long long)neuron);
+    k->report->padding += (uint64_t)p->n_groups * (p->added_bytes ? p->added_bytes : p->group_bytes) -
+                          neuron * k->m->hp.n_ff;
     return 0;
 }
 
@@ -474,10 +497,16 @@ static int choose(struct maker *k, struct ntx_err *err)
 static int refuse_shared(const struct maker *k, struct ntx_err *err)
 {
     if (k->m->delta.any && !k->m->delta.base)
-        return ntx_err_set(err, -ENOTSUP, "the model adds to its matrices but shares none, so nothing would stay in memory that its groups could be added to: put what is added into the matrices");
+        return ntx_err_set(err, -ENOTSUP,
+                           "the model adds to its matrices but shares none, so nothing would stay in memory that its "
+                           "groups could be added to: put what is added into the matrices");
     if (k->m->delta.any && k->o->gate_in_bundle)
-        return ntx_err_set(err, -ENOTSUP, "--gate-in-bundle: the layers share their gates and add to them, so these are not in groups");
-    return k->m->delta.base && k->o->order ? ntx_err_set(err, -ENOTSUP, "--order goes by layers, and these share their neurons") : 0;
+        return ntx_err_set(
+            err, -ENOTSUP,
+            "--gate-in-bundle: the layers share their gates and add to them, so these are not in groups");
+    return k->m->delta.base && k->o->order
+               ? ntx_err_set(err, -ENOTSUP, "--order goes by layers, and these share their neurons")
+               : 0;
 }
 
 static int check_precise(const struct maker *k, struct ntx_err *err)
@@ -486,12 +515,15 @@ static int check_precise(const struct maker *k, struct ntx_err *err)
         struct ntx_pack_source from;
         const struct ntx_gguf_tensor *own = tensor_of(k, k->m->layers[l].down), *t = down_of(k, l, &from);
         if (!t || memcmp(t->ne, own->ne, sizeof t->ne) || t->type == NTX_I8)
-            return ntx_err_set(err, -EINVAL, "the more precise model is another one: its tensor '%s' is missing or of another shape", own->name);
+            return ntx_err_set(err, -EINVAL,
+                               "the more precise model is another one: its tensor '%s' is missing or of another shape",
+                               own->name);
     }
     return 0;
 }
 
-/* The type in which the FFN's matrices would have their scales in their weights: another than theirs; NULL: they have none. */
+/* The type in which the FFN's matrices would have their scales in their weights: another than theirs; NULL: they have
+ * none. */
 static const char *without_scales(const struct ntx_model *m)
 {
     static const enum ntx_tensor ffn[] = {NTX_T_gate, NTX_T_up, NTX_T_down};
@@ -503,19 +535,23 @@ static const char *without_scales(const struct ntx_model *m)
     return type;
 }
 
-int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pack_options *o, const char *path, struct ntx_pack_report *report,
-                  struct ntx_err *err)
+int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pack_options *o, const char *path,
+                  struct ntx_pack_report *report, struct ntx_err *err)
 {
     struct ntx_pack_report r = {0};
     struct maker k = {.m = m, .source = {m->gguf, fds}, .o = o, .report = &r};
     struct ntx_gguf_out *g = NULL;
     int rc;
     if (m->pack || m->hp.n_expert)
-        return ntx_err_set(err, -EINVAL, m->pack ? "the model is packed already" : "a model with experts needs no packing: its experts are bundles already");
+        return ntx_err_set(err, -EINVAL,
+                           m->pack ? "the model is packed already"
+                                   : "a model with experts needs no packing: its experts are bundles already");
     if ((rc = refuse_shared(&k, err)))
         return rc;
     if (without_scales(m))
-        return ntx_err_set(err, -ENOTSUP, "a model whose FFN has scales of whole matrices cannot be packed: ntx quantize MODEL OUT.gguf %s puts them into the weights, and OUT.gguf can",
+        return ntx_err_set(err, -ENOTSUP,
+                           "a model whose FFN has scales of whole matrices cannot be packed: ntx quantize MODEL "
+                           "OUT.gguf %s puts them into the weights, and OUT.gguf can",
                            without_scales(m));
     const char *why = ntx_pack_refuses(&m->hp);
     if (why)

@@ -1,5 +1,5 @@
-/* quant.c: the table of types, and of each its values as floats, made from its unpacking. Speed does not matter here: the fast kernels are
- * elsewhere and are tested against these. */
+/* quant.c: the table of types, and of each its values as floats, made from its unpacking. Speed does not matter here:
+ * the fast kernels are elsewhere and are tested against these. */
 #include "model/unpack.h"
 
 #include <string.h>
@@ -60,10 +60,7 @@ uint16_t ntx_f32_to_f16(float f)
     return (uint16_t)(sign | (x - (112u << 23)) >> 13);
 }
 
-static void dequant_f32(const void *blocks, float *out, size_t n)
-{
-    memcpy(out, blocks, n * sizeof *out);
-}
+static void dequant_f32(const void *blocks, float *out, size_t n) { memcpy(out, blocks, n * sizeof *out); }
 
 static void dequant_f16(const void *blocks, float *out, size_t n)
 {
@@ -104,7 +101,8 @@ static void dequant_i8(const void *blocks, float *out, size_t n)
 
 typedef void unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
 
-NTX_UNPACK void dequant_simple(const uint8_t *b, float *out, size_t n, const size_t bytes, const uint32_t values, const bool has_min, unpack_fn *unpack)
+NTX_UNPACK void dequant_simple(const uint8_t *b, float *out, size_t n, const size_t bytes, const uint32_t values,
+                               const bool has_min, unpack_fn *unpack)
 {
     struct ntx_part p;
     for (size_t i = 0; i < n; i++, b += bytes)
@@ -117,7 +115,8 @@ NTX_UNPACK void dequant_simple(const uint8_t *b, float *out, size_t n, const siz
         }
 }
 
-NTX_UNPACK void dequant_super(const uint8_t *b, float *out, size_t n, const size_t bytes, const uint32_t values, const bool has_min, unpack_fn *unpack)
+NTX_UNPACK void dequant_super(const uint8_t *b, float *out, size_t n, const size_t bytes, const uint32_t values,
+                              const bool has_min, unpack_fn *unpack)
 {
     struct ntx_part p;
     for (size_t i = 0; i < n; i++, b += bytes)
@@ -130,7 +129,8 @@ NTX_UNPACK void dequant_super(const uint8_t *b, float *out, size_t n, const size
         }
 }
 
-NTX_UNPACK void dequant_halves(const uint8_t *b, float *out, size_t n, const size_t bytes, const uint32_t values, const bool has_min, unpack_fn *unpack)
+NTX_UNPACK void dequant_halves(const uint8_t *b, float *out, size_t n, const size_t bytes, const uint32_t values,
+                               const bool has_min, unpack_fn *unpack)
 {
     struct ntx_part p;
     (void)has_min;
@@ -145,45 +145,50 @@ NTX_UNPACK void dequant_halves(const uint8_t *b, float *out, size_t n, const siz
 #define DEQUANT_FLOAT(type, values, min)
 #define DEQUANT_SIMPLE(type, values, min) DEQUANT_BLOCKS(simple, type, values, min)
 #define DEQUANT_HALVES(type, values, min) DEQUANT_BLOCKS(halves, type, values, min)
-#define DEQUANT_SUPER(type, values, min) DEQUANT_BLOCKS(super, type, values, min)
-#define DEQUANT_BLOCKS(rule, type, values, min)                                                                       \
-    static void dequant_##type(const void *blocks, float *out, size_t n)                                              \
-    {                                                                                                                 \
-        dequant_##rule(blocks, out, n, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type);    \
+#define DEQUANT_SUPER(type, values, min)  DEQUANT_BLOCKS(super, type, values, min)
+#define DEQUANT_BLOCKS(rule, type, values, min)                                                                        \
+    static void dequant_##type(const void *blocks, float *out, size_t n)                                               \
+    {                                                                                                                  \
+        dequant_##rule(blocks, out, n, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type);     \
     }
 #define DEQUANT(rule, TYPE, type, values, scale, min) DEQUANT_##rule(type, values, min)
 NTX_TYPES(DEQUANT)
 
 /* ---- the table */
 
-#define N_HALVES_half(min) (1 + NTX_HAS_##min)
+#define N_HALVES_half(min)    (1 + NTX_HAS_##min)
 #define N_HALVES_quarter(min) 1
-#define N_HALVES_eighth(min) 1
-#define N_HALVES_e8m0(min) 0
-#define N_HALVES_spread(min) 0
-#define N_HALVES_halves(min) 0
-#define AT_half(type) offsetof(struct ntx_block_##type, d)
-#define AT_quarter(type) AT_half(type)
-#define AT_eighth(type) AT_half(type)
-#define AT_e8m0(type) 0
-#define AT_spread(type) 0
-#define AT_halves(type) 0
-#define MIN_AT_none(type) 0
-#define MIN_AT_m(type) offsetof(struct ntx_block_##type, m)
-#define MIN_AT_dmin(type) offsetof(struct ntx_block_##type, dmin)
+#define N_HALVES_eighth(min)  1
+#define N_HALVES_e8m0(min)    0
+#define N_HALVES_spread(min)  0
+#define N_HALVES_halves(min)  0
+#define AT_half(type)         offsetof(struct ntx_block_##type, d)
+#define AT_quarter(type)      AT_half(type)
+#define AT_eighth(type)       AT_half(type)
+#define AT_e8m0(type)         0
+#define AT_spread(type)       0
+#define AT_halves(type)       0
+#define MIN_AT_none(type)     0
+#define MIN_AT_m(type)        offsetof(struct ntx_block_##type, m)
+#define MIN_AT_dmin(type)     offsetof(struct ntx_block_##type, dmin)
 
-#define ENTRY_FLOAT(TYPE, type, values, bytes, min) [NTX_##TYPE] = {#TYPE, 1, bytes, dequant_##type, NTX_RULE_FLOAT, 0, {0}},
+#define ENTRY_FLOAT(TYPE, type, values, bytes, min)                                                                    \
+    [NTX_##TYPE] = {#TYPE, 1, bytes, dequant_##type, NTX_RULE_FLOAT, 0, {0}},
 #define ENTRY_SIMPLE(...) ENTRY_BLOCKS(SIMPLE, __VA_ARGS__)
 #define ENTRY_HALVES(...) ENTRY_BLOCKS(HALVES, __VA_ARGS__)
-#define ENTRY_SUPER(...) ENTRY_BLOCKS(SUPER, __VA_ARGS__)
-#define ENTRY_BLOCKS(rule, TYPE, type, values, scale, min)                                                              \
-    [NTX_##TYPE] = {#TYPE, values, sizeof(struct ntx_block_##type), dequant_##type, NTX_RULE_##rule,                  \
-                    N_HALVES_##scale(min), {AT_##scale(type), MIN_AT_##min(type)}},
+#define ENTRY_SUPER(...)  ENTRY_BLOCKS(SUPER, __VA_ARGS__)
+#define ENTRY_BLOCKS(rule, TYPE, type, values, scale, min)                                                             \
+    [NTX_##TYPE] = {#TYPE,                                                                                             \
+                    values,                                                                                            \
+                    sizeof(struct ntx_block_##type),                                                                   \
+                    dequant_##type,                                                                                    \
+                    NTX_RULE_##rule,                                                                                   \
+                    N_HALVES_##scale(min),                                                                             \
+                    {AT_##scale(type), MIN_AT_##min(type)}},
 #define ENTRY(rule, ...) ENTRY_##rule(__VA_ARGS__)
 
 static const struct ntx_type_info types[NTX_TYPE_LIMIT] = {
-    NTX_TYPES(ENTRY)
-    [NTX_I8] = {"I8", 1, 1, dequant_i8, NTX_RULE_FLOAT, 0, {0}},
+    NTX_TYPES(ENTRY)[NTX_I8] = {"I8", 1, 1, dequant_i8, NTX_RULE_FLOAT, 0, {0}},
     [NTX_I32] = {"I32", 1, 4, dequant_i32, NTX_RULE_FLOAT, 0, {0}},
     [NTX_I64] = {"I64", 1, 8, dequant_i64, NTX_RULE_FLOAT, 0, {0}},
 };

@@ -4,7 +4,9 @@
 
 #include "model/quantize_impl.h"
 
-#define MORE_IQ3_S 1.02f /* larger still, by trial (docs/log/quantize.md); llama.cpp makes these blocks 1.033 times as large as the fit says */
+#define MORE_IQ3_S                                                                                                     \
+    1.02f /* larger still, by trial (docs/log/quantize.md); llama.cpp makes these blocks 1.033 times as large as the   \
+             fit says */
 #define MOST_STRETCH 1.25f /* beyond, of signs alone and the like, noise would grow faster than what is kept */
 
 /* ---- floats */
@@ -170,7 +172,8 @@ static float e2m1_values(const float *x, const float *w, int n, float d, int *q)
     return error;
 }
 
-/* The scale with which the block's largest value is 4 to 8 of the format's own units, of which it has 6; or the one next to it. */
+/* The scale with which the block's largest value is 4 to 8 of the format's own units, of which it has 6; or the one
+ * next to it. */
 static void to_mxfp4(const struct ntx__grid *g, const float *x, const float *w, void *block)
 {
     struct ntx_block_mxfp4 *b = block;
@@ -291,7 +294,8 @@ static void to_tq2_0(const struct ntx__grid *g, const float *x, const float *w, 
         b->qs[v / 128 * 32 + v % 32] |= (uint8_t)((q[v] + 1) << v / 32 % 4 * 2);
 }
 
-/* Five digits to base 3, `apart` values from each other; a fraction of 256 that is rounded up, so that each digit runs over in its turn. */
+/* Five digits to base 3, `apart` values from each other; a fraction of 256 that is rounded up, so that each digit runs
+ * over in its turn. */
 static uint8_t digits(const int8_t *q, int apart, int n)
 {
     int v = 0;
@@ -317,25 +321,51 @@ static void to_tq1_0(const struct ntx__grid *g, const float *x, const float *w, 
 /* ---- all of them */
 
 static ntx__quantize_fn *const by_block[NTX_TYPE_LIMIT] = {
-    [NTX_Q4_0] = to_q4_0, [NTX_Q4_1] = to_q4_1, [NTX_Q5_0] = to_q5_0, [NTX_Q5_1] = to_q5_1, [NTX_Q8_0] = to_q8_0, [NTX_Q1_0] = to_q1_0, [NTX_Q2_0] = to_q2_0,
-    [NTX_MXFP4] = to_mxfp4, [NTX_NVFP4] = to_nvfp4, [NTX_IQ4_NL] = to_iq4_nl, [NTX_TQ1_0] = to_tq1_0, [NTX_TQ2_0] = to_tq2_0,
-    [NTX_Q2_K] = ntx__to_q2_k, [NTX_Q3_K] = ntx__to_q3_k, [NTX_Q4_K] = ntx__to_q4_k, [NTX_Q5_K] = ntx__to_q5_k, [NTX_Q6_K] = ntx__to_q6_k,
-    [NTX_IQ4_XS] = ntx__to_iq4_xs, [NTX_IQ3_XXS] = ntx__to_iq3_xxs, [NTX_IQ3_S] = ntx__to_iq3_s, [NTX_IQ2_XXS] = ntx__to_iq2_xxs, [NTX_IQ2_XS] = ntx__to_iq2_xs,
-    [NTX_IQ2_S] = ntx__to_iq2_s, [NTX_IQ1_S] = ntx__to_iq1_s, [NTX_IQ1_M] = ntx__to_iq1_m,
+    [NTX_Q4_0] = to_q4_0,
+    [NTX_Q4_1] = to_q4_1,
+    [NTX_Q5_0] = to_q5_0,
+    [NTX_Q5_1] = to_q5_1,
+    [NTX_Q8_0] = to_q8_0,
+    [NTX_Q1_0] = to_q1_0,
+    [NTX_Q2_0] = to_q2_0,
+    [NTX_MXFP4] = to_mxfp4,
+    [NTX_NVFP4] = to_nvfp4,
+    [NTX_IQ4_NL] = to_iq4_nl,
+    [NTX_TQ1_0] = to_tq1_0,
+    [NTX_TQ2_0] = to_tq2_0,
+    [NTX_Q2_K] = ntx__to_q2_k,
+    [NTX_Q3_K] = ntx__to_q3_k,
+    [NTX_Q4_K] = ntx__to_q4_k,
+    [NTX_Q5_K] = ntx__to_q5_k,
+    [NTX_Q6_K] = ntx__to_q6_k,
+    [NTX_IQ4_XS] = ntx__to_iq4_xs,
+    [NTX_IQ3_XXS] = ntx__to_iq3_xxs,
+    [NTX_IQ3_S] = ntx__to_iq3_s,
+    [NTX_IQ2_XXS] = ntx__to_iq2_xxs,
+    [NTX_IQ2_XS] = ntx__to_iq2_xs,
+    [NTX_IQ2_S] = ntx__to_iq2_s,
+    [NTX_IQ1_S] = ntx__to_iq1_s,
+    [NTX_IQ1_M] = ntx__to_iq1_m,
 };
 
 /* ---- what a fit leaves out */
 
-/* Where a block has the halves that all of it is multiplied by. Types that are not here have scales of a few bits, or none. */
-#define HALVES(type, d, n) {sizeof(uint16_t) * (n), offsetof(struct ntx_block_##type, d)}
+/* Where a block has the halves that all of it is multiplied by. Types that are not here have scales of a few bits, or
+ * none. */
+#define HALVES(type, d, n)                                                                                             \
+    {                                                                                                                  \
+        sizeof(uint16_t) * (n), offsetof(struct ntx_block_##type, d)                                                   \
+    }
 static const struct {
     uint8_t bytes, at;
 } halves[NTX_TYPE_LIMIT] = {
-    [NTX_Q4_0] = HALVES(q4_0, d, 1), [NTX_Q4_1] = HALVES(q4_1, d, 2), [NTX_Q5_0] = HALVES(q5_0, d, 1), [NTX_Q5_1] = HALVES(q5_1, d, 2), [NTX_Q1_0] = HALVES(q1_0, d, 1),
-    [NTX_Q2_0] = HALVES(q2_0, d, 1), [NTX_IQ4_NL] = HALVES(iq4_nl, d, 1), [NTX_TQ1_0] = HALVES(tq1_0, d, 1), [NTX_TQ2_0] = HALVES(tq2_0, d, 1),
-    [NTX_Q2_K] = HALVES(q2_k, d, 2), [NTX_Q3_K] = HALVES(q3_k, d, 1), [NTX_Q4_K] = HALVES(q4_k, d, 2), [NTX_Q5_K] = HALVES(q5_k, d, 2), [NTX_Q6_K] = HALVES(q6_k, d, 1),
-    [NTX_IQ4_XS] = HALVES(iq4_xs, d, 1), [NTX_IQ3_XXS] = HALVES(iq3_xxs, d, 1), [NTX_IQ3_S] = HALVES(iq3_s, d, 1), [NTX_IQ2_XXS] = HALVES(iq2_xxs, d, 1),
-    [NTX_IQ2_XS] = HALVES(iq2_xs, d, 1), [NTX_IQ2_S] = HALVES(iq2_s, d, 1), [NTX_IQ1_S] = HALVES(iq1_s, d, 1),
+    [NTX_Q4_0] = HALVES(q4_0, d, 1),       [NTX_Q4_1] = HALVES(q4_1, d, 2),   [NTX_Q5_0] = HALVES(q5_0, d, 1),
+    [NTX_Q5_1] = HALVES(q5_1, d, 2),       [NTX_Q1_0] = HALVES(q1_0, d, 1),   [NTX_Q2_0] = HALVES(q2_0, d, 1),
+    [NTX_IQ4_NL] = HALVES(iq4_nl, d, 1),   [NTX_TQ1_0] = HALVES(tq1_0, d, 1), [NTX_TQ2_0] = HALVES(tq2_0, d, 1),
+    [NTX_Q2_K] = HALVES(q2_k, d, 2),       [NTX_Q3_K] = HALVES(q3_k, d, 1),   [NTX_Q4_K] = HALVES(q4_k, d, 2),
+    [NTX_Q5_K] = HALVES(q5_k, d, 2),       [NTX_Q6_K] = HALVES(q6_k, d, 1),   [NTX_IQ4_XS] = HALVES(iq4_xs, d, 1),
+    [NTX_IQ3_XXS] = HALVES(iq3_xxs, d, 1), [NTX_IQ3_S] = HALVES(iq3_s, d, 1), [NTX_IQ2_XXS] = HALVES(iq2_xxs, d, 1),
+    [NTX_IQ2_XS] = HALVES(iq2_xs, d, 1),   [NTX_IQ2_S] = HALVES(iq2_s, d, 1), [NTX_IQ1_S] = HALVES(iq1_s, d, 1),
 };
 
 static uint16_t stretched(uint16_t h, float by)
@@ -344,8 +374,9 @@ static uint16_t stretched(uint16_t h, float by)
     return isfinite(ntx_f16_to_f32(to)) ? to : h;
 }
 
-/* The block whose error is least is too small: it says (1 - error^2) x, and noise. So is every product of such a matrix then, attention's scores and what
- * layers add, by 8 % at two bits, which a model minds more than noise. So the block is made larger until as much of x is in it as x has. */
+/* The block whose error is least is too small: it says (1 - error^2) x, and noise. So is every product of such a matrix
+ * then, attention's scores and what layers add, by 8 % at two bits, which a model minds more than noise. So the block
+ * is made larger until as much of x is in it as x has. */
 static void stretch(uint32_t type, const float *x, const float *w, uint8_t *block)
 {
     const struct ntx_type_info *t = ntx_type_info(type);
@@ -375,7 +406,10 @@ struct ntx_quantizer {
     struct ntx__grid *grid;
 };
 
-bool ntx_quantizes(uint32_t type) { return type == NTX_F32 || type == NTX_F16 || type == NTX_BF16 || (type < NTX_TYPE_LIMIT && by_block[type]); }
+bool ntx_quantizes(uint32_t type)
+{
+    return type == NTX_F32 || type == NTX_F16 || type == NTX_BF16 || (type < NTX_TYPE_LIMIT && by_block[type]);
+}
 
 struct ntx_quantizer *ntx_quantizer_new(uint32_t type)
 {

@@ -1,10 +1,14 @@
-/* quantize_codes.c: i-quants, see quantize_impl.h. A part of 16 or 32 values has a scale, and is made of entries of 4 or 8 whose values together are one
- * of a list of codes, apart from their signs (of IQ1: apart from a shift that they share).
+/* quantize_codes.c: i-quants, see quantize_impl.h. A part of 16 or 32 values has a scale, and is made of entries of 4
+ * or 8 whose values together are one of a list of codes, apart from their signs (of IQ1: apart from a shift that they
+ * share).
  *
- *   x of a part -> candidates of its scale; for each: x / scale -> each value's nearest level -> the pattern of these -> the codes that lie next to the
- *   pattern -> the one with the least weighted error -> the scale that suits the chosen codes best, and what the error falls by
+ *   x of a part -> candidates of its scale; for each: x / scale -> each value's nearest level -> the pattern of these
+ *     -> the codes that lie next to the
+ *   pattern -> the one with the least weighted error -> the scale that suits the chosen codes best, and what the error
+ *     falls by
  *
- * The best candidate's scale is then rounded as the type stores it, with its neighbours; and the block's own scale is fitted to all. */
+ * The best candidate's scale is then rounded as the type stores it, with its neighbours; and the block's own scale is
+ * fitted to all. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +16,8 @@
 #include "model/quantize_impl.h"
 #include "model/unpack.h"
 
-#define NEAR 12      /* codes that are looked at for each pattern */
-#define TRIES 15     /* candidates of a part's scale */
+#define NEAR   12 /* codes that are looked at for each pattern */
+#define TRIES  15 /* candidates of a part's scale */
 #define ROUNDS 2
 
 struct ntx__grid {
@@ -52,12 +56,9 @@ static const struct codes {
     int top;
     float least_top, most_top;
 } lists[] = {
-    {NTX_IQ2_XXS, 256, 8, 2, 8, 17.5f, 2, 34, 58},
-    {NTX_IQ2_XS, 512, 8, 2, 8, 17.5f, 2, 34, 58},
-    {NTX_IQ2_S, 1024, 8, 2, 8, 17.5f, 2, 34, 58},
-    {NTX_IQ3_XXS, 256, 4, 3, 4, 8, 7, 48, 76},
-    {NTX_IQ3_S, 512, 4, 3, 1, 2, 7, 12, 18},
-    {NTX_IQ1_S, 2048, 8, 2, -8, 8, 2, 8, 24},
+    {NTX_IQ2_XXS, 256, 8, 2, 8, 17.5f, 2, 34, 58}, {NTX_IQ2_XS, 512, 8, 2, 8, 17.5f, 2, 34, 58},
+    {NTX_IQ2_S, 1024, 8, 2, 8, 17.5f, 2, 34, 58},  {NTX_IQ3_XXS, 256, 4, 3, 4, 8, 7, 48, 76},
+    {NTX_IQ3_S, 512, 4, 3, 1, 2, 7, 12, 18},       {NTX_IQ1_S, 2048, 8, 2, -8, 8, 2, 8, 24},
     {NTX_IQ1_M, 2048, 8, 2, -8, 8, 2, 8, 24},
 };
 
@@ -108,7 +109,14 @@ static void find_neighbours(struct ntx__grid *g, const float *level)
 static bool fill_grid(struct ntx__grid *g, const struct codes *c)
 {
     float level[8] = {0};
-    *g = (struct ntx__grid){.n_codes = c->n, .dim = c->dim, .bits = c->bits, .base = c->base, .step = c->step, .top = c->top, .least_top = c->least_top, .most_top = c->most_top};
+    *g = (struct ntx__grid){.n_codes = c->n,
+                            .dim = c->dim,
+                            .bits = c->bits,
+                            .base = c->base,
+                            .step = c->step,
+                            .top = c->top,
+                            .least_top = c->least_top,
+                            .most_top = c->most_top};
     g->value = malloc((size_t)c->n * c->dim * sizeof *g->value);
     g->near = calloc((size_t)NEAR << c->bits * c->dim, sizeof *g->near);
     if (!g->value || !g->near)
@@ -186,18 +194,19 @@ NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const int dim, const
 /* ---- a part */
 
 struct part {
-    int width;                    /* values */
-    int share;                    /* of IQ1: values that share a shift; else 0 */
+    int width; /* values */
+    int share; /* of IQ1: values that share a shift; else 0 */
     const struct ntx__grid *g;
 };
 struct chosen {
-    uint16_t code[8];             /* of each entry */
-    int8_t less[4];               /* IQ1, of each `share` values: the shift is down */
-    float xq, qq;                 /* sums of w x q and w q^2 over the values */
+    uint16_t code[8]; /* of each entry */
+    int8_t less[4];   /* IQ1, of each `share` values: the shift is down */
+    float xq, qq;     /* sums of w x q and w q^2 over the values */
 };
 
 /* dim: g's, which the compiler knows. */
-NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float *x, const float *w, int from, int n, float inverse, float by, struct chosen *c, float *xq, float *qq)
+NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float *x, const float *w, int from, int n,
+                           float inverse, float by, struct chosen *c, float *xq, float *qq)
 {
     float error = 0;
     *xq = *qq = 0;
@@ -219,9 +228,11 @@ NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float
 }
 
 /* Codes for x / a, whose shift, of IQ1, is `by`; returns the weighted error in units of a. */
-NTX_CLONES static float choose_codes(const struct part *p, const float *x, const float *w, int from, int n, float inverse, float by, struct chosen *c, float *xq, float *qq)
+NTX_CLONES static float choose_codes(const struct part *p, const float *x, const float *w, int from, int n,
+                                     float inverse, float by, struct chosen *c, float *xq, float *qq)
 {
-    return p->g->dim == 8 ? choose_by(p->g, 8, x, w, from, n, inverse, by, c, xq, qq) : choose_by(p->g, 4, x, w, from, n, inverse, by, c, xq, qq);
+    return p->g->dim == 8 ? choose_by(p->g, 8, x, w, from, n, inverse, by, c, xq, qq)
+                          : choose_by(p->g, 4, x, w, from, n, inverse, by, c, xq, qq);
 }
 
 /* A part at a scale. Returns the weighted error in units of the scale. */
@@ -281,15 +292,16 @@ static float fit_part(const struct part *p, const float *x, const float *w)
 /* ---- a block */
 
 struct block {
-    float d;              /* of a scale of 1; what the type stores is a power of two of it */
+    float d; /* of a scale of 1; what the type stores is a power of two of it */
     uint16_t half;
-    int scale[16];        /* odd ones, from 1 on */
+    int scale[16]; /* odd ones, from 1 on */
     struct chosen part[16];
     float error;
 };
 
 /* A part at one of the scales: `want` and those next to it. */
-static float choose_scale(const struct part *p, const float *x, const float *w, float d, float want, int most, int *scale, struct chosen *out)
+static float choose_scale(const struct part *p, const float *x, const float *w, float d, float want, int most,
+                          int *scale, struct chosen *out)
 {
     int at = ntx__clamp((want / d - 1) / 2, 0, (most - 1) / 2);
     float least = INFINITY;
@@ -338,7 +350,8 @@ static void fit_block(const struct part *p, const float *x, const float *w, floa
     }
 }
 
-/* Signs of each 8 values; x becomes how large they are. even: their number of minuses must be, so the one that costs least is turned. */
+/* Signs of each 8 values; x becomes how large they are. even: their number of minuses must be, so the one that costs
+ * least is turned. */
 static void take_signs(const float *x, const float *w, bool even, float *size, uint8_t signs[32])
 {
     for (int i = 0; i < 32; i++) {
@@ -360,7 +373,8 @@ static void take_signs(const float *x, const float *w, bool even, float *size, u
 
 static void put_word(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
-/* Of 32 values: their scale above the signs of four entries of eight, less the last one of each, which follows from the others. */
+/* Of 32 values: their scale above the signs of four entries of eight, less the last one of each, which follows from the
+ * others. */
 static uint32_t scale_and_signs(const struct block *f, const uint8_t *signs, int j)
 {
     uint32_t word = (uint32_t)(f->scale[j] - 1) / 2 << 28;

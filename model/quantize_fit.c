@@ -4,13 +4,13 @@
 #include "common/clones.h"
 #include "model/quantize_impl.h"
 
-#define NONE 1e-30f  /* smaller values are none */
-#define STEP 0.15f   /* between candidates, in integers at the end of the range */
-#define FINE 0.02f   /* around the best of these */
-#define BELOW 7      /* candidates that lie below the range's own */
+#define NONE             1e-30f /* smaller values are none */
+#define STEP             0.15f  /* between candidates, in integers at the end of the range */
+#define FINE             0.02f  /* around the best of these */
+#define BELOW            7      /* candidates that lie below the range's own */
 
 /* To the nearest integer, of two the even one: what adding 1.5 * 2^23 leaves. |v| < 2^22. */
-#define ROUND(v) (((v) + 12582912.0f) - 12582912.0f)
+#define ROUND(v)         (((v) + 12582912.0f) - 12582912.0f)
 #define BOUND(v, lo, hi) ((v) < (lo) ? (lo) : (v) > (hi) ? (hi) : (v))
 
 struct sums {
@@ -18,7 +18,9 @@ struct sums {
 };
 
 /* Sums for q = the integers that v = (x + m) * inverse comes to. */
-NTX_CLONES static void sum_integers(const float *restrict x, const float *restrict w, int n, const float *restrict inverse, float m, float least, float most, struct sums *restrict out)
+NTX_CLONES static void sum_integers(const float *restrict x, const float *restrict w, int n,
+                                    const float *restrict inverse, float m, float least, float most,
+                                    struct sums *restrict out)
 {
     struct sums s = {0};
     for (int i = 0; i < n; i++)
@@ -31,7 +33,9 @@ NTX_CLONES static void sum_integers(const float *restrict x, const float *restri
     *out = s;
 }
 
-NTX_CLONES static void sum_listed(const float *restrict x, const float *restrict w, int n, const float *restrict inverse, const float *restrict nearest, struct sums *restrict out)
+NTX_CLONES static void sum_listed(const float *restrict x, const float *restrict w, int n,
+                                  const float *restrict inverse, const float *restrict nearest,
+                                  struct sums *restrict out)
 {
     struct sums s = {0};
     for (int i = 0; i < n; i++)
@@ -44,7 +48,8 @@ NTX_CLONES static void sum_listed(const float *restrict x, const float *restrict
 }
 
 /* What the squared error falls by is xq^2 / qq: the best candidate's d = xq / qq. */
-static void try_scales(const float *x, const float *w, int n, const float *inverse, struct ntx__levels l, float *best, float *gain)
+static void try_scales(const float *x, const float *w, int n, const float *inverse, struct ntx__levels l, float *best,
+                       float *gain)
 {
     struct sums s;
     if (l.nearest)
@@ -103,11 +108,13 @@ static bool solve(const struct moments *t, const struct sums *s, int c, struct n
         l->m = 0;
         l->d = s->xq[c] / s->qq[c];
     }
-    *error = t->xx + l->d * l->d * s->qq[c] + l->m * l->m * t->w + 2 * (l->m * t->x - l->d * s->xq[c] - l->d * l->m * s->q[c]);
+    *error = t->xx + l->d * l->d * s->qq[c] + l->m * l->m * t->w +
+             2 * (l->m * t->x - l->d * s->xq[c] - l->d * l->m * s->q[c]);
     return l->d > 0;
 }
 
-static void try_lines(const float *x, const float *w, int n, const float *inverse, float m, float most, const struct moments *t, struct ntx__line *best, float *least)
+static void try_lines(const float *x, const float *w, int n, const float *inverse, float m, float most,
+                      const struct moments *t, struct ntx__line *best, float *least)
 {
     struct sums s;
     sum_integers(x, w, n, inverse, m, 0, most, &s);
@@ -146,7 +153,8 @@ struct ntx__line ntx__fit_line(const float *x, const float *w, int n, float most
 
 /* ---- candidates */
 
-NTX_CLONES static void errors_of_integers(const float *restrict x, const float *restrict w, int n, const struct ntx__lines *restrict k, const float *restrict inverse,
+NTX_CLONES static void errors_of_integers(const float *restrict x, const float *restrict w, int n,
+                                          const struct ntx__lines *restrict k, const float *restrict inverse,
                                           float least, float most, float *restrict error)
 {
     float sum[NTX__LANES] = {0};
@@ -158,7 +166,8 @@ NTX_CLONES static void errors_of_integers(const float *restrict x, const float *
     memcpy(error, sum, sizeof sum);
 }
 
-NTX_CLONES static void errors_of_listed(const float *restrict x, const float *restrict w, int n, const struct ntx__lines *restrict k, const float *restrict inverse,
+NTX_CLONES static void errors_of_listed(const float *restrict x, const float *restrict w, int n,
+                                        const struct ntx__lines *restrict k, const float *restrict inverse,
                                         const float *restrict nearest, float *restrict error)
 {
     float sum[NTX__LANES] = {0};
@@ -170,7 +179,8 @@ NTX_CLONES static void errors_of_listed(const float *restrict x, const float *re
     memcpy(error, sum, sizeof sum);
 }
 
-void ntx__errors(const float *x, const float *w, int n, const struct ntx__lines *k, struct ntx__levels l, float error[NTX__LANES])
+void ntx__errors(const float *x, const float *w, int n, const struct ntx__lines *k, struct ntx__levels l,
+                 float error[NTX__LANES])
 {
     float inverse[NTX__LANES];
     for (int c = 0; c < NTX__LANES; c++)

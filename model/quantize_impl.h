@@ -13,10 +13,12 @@
 #include "model/quant.h"
 #include "model/quantize.h"
 
-/* Candidates are tried side by side: each is a lane, whose sums go over the values in order. So the result is the same for every instruction set. */
+/* Candidates are tried side by side: each is a lane, whose sums go over the values in order. So the result is the same
+ * for every instruction set. */
 #define NTX__LANES 16
 
-/* The integers that a value may be: all from least to most; or those of a list, nearest[v + 128] being the one next to v. */
+/* The integers that a value may be: all from least to most; or those of a list, nearest[v + 128] being the one next to
+ * v. */
 struct ntx__levels {
     float least, most;
     const float *nearest;
@@ -40,13 +42,15 @@ struct ntx__line ntx__fit_line(const float *x, const float *w, int n, float most
 struct ntx__lines {
     float d[NTX__LANES], m[NTX__LANES];
 };
-void ntx__errors(const float *x, const float *w, int n, const struct ntx__lines *c, struct ntx__levels l, float error[NTX__LANES]);
+void ntx__errors(const float *x, const float *w, int n, const struct ntx__lines *c, struct ntx__levels l,
+                 float error[NTX__LANES]);
 
 /* One block of each type. */
 struct ntx__grid;
 typedef void ntx__quantize_fn(const struct ntx__grid *g, const float *x, const float *w, void *block);
 ntx__quantize_fn ntx__to_q2_k, ntx__to_q3_k, ntx__to_q4_k, ntx__to_q5_k, ntx__to_q6_k, ntx__to_iq4_xs;
-ntx__quantize_fn ntx__to_iq2_xxs, ntx__to_iq2_xs, ntx__to_iq2_s, ntx__to_iq3_xxs, ntx__to_iq3_s, ntx__to_iq1_s, ntx__to_iq1_m;
+ntx__quantize_fn ntx__to_iq2_xxs, ntx__to_iq2_xs, ntx__to_iq2_s, ntx__to_iq3_xxs, ntx__to_iq3_s, ntx__to_iq1_s,
+    ntx__to_iq1_m;
 
 /* Of a type whose half lies in pieces. */
 void ntx__stretch_iq1_m(void *block, float by, uint16_t (*stretched)(uint16_t half, float by));
@@ -58,7 +62,8 @@ int ntx__iq4_nearest(float v); /* the number of the value that is next to v */
 /* Puts the low 4 bits of 32 integers into qs, and their fifth into qh where there is one. */
 void ntx__put_nibbles(const int *q, uint8_t qs[16], uint8_t *qh);
 
-/* What a type looks up: the codes of an i-quant, and which of them lie near what; of other types it holds nothing. NULL: no memory. */
+/* What a type looks up: the codes of an i-quant, and which of them lie near what; of other types it holds nothing.
+ * NULL: no memory. */
 struct ntx__grid *ntx__grid_new(uint32_t type);
 void ntx__grid_free(struct ntx__grid *g);
 

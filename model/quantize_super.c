@@ -1,5 +1,6 @@
-/* quantize_super.c: see quantize_impl.h. Of a super-block each part of 16 or 32 values is fitted alone; the scales (and minima) become integers, for which
- * their neighbours are tried, too; the super-block's own scale is then fitted to all that, and rounded; once more. */
+/* quantize_super.c: see quantize_impl.h. Of a super-block each part of 16 or 32 values is fitted alone; the scales (and
+ * minima) become integers, for which their neighbours are tried, too; the super-block's own scale is then fitted to all
+ * that, and rounded; once more. */
 #include <string.h>
 
 #include "model/quantize_impl.h"
@@ -7,7 +8,7 @@
 #define ROUNDS 2
 
 struct super {
-    int n, width;        /* parts, and values of each */
+    int n, width; /* parts, and values of each */
     int code_least, code_most;
     struct ntx__levels levels;
 };
@@ -49,7 +50,8 @@ static void integers(const struct super *s, const float *x, struct fitted *f)
     for (int j = 0; j < s->n; j++) {
         float a = d * (float)f->code[j], inverse = a != 0 ? 1 / a : 0;
         for (int k = j * s->width; k < (j + 1) * s->width; k++)
-            f->q[k] = s->levels.nearest ? ntx__iq4_value[ntx__iq4_nearest(x[k] * inverse)] : ntx__clamp(x[k] * inverse, (int)s->levels.least, (int)s->levels.most);
+            f->q[k] = s->levels.nearest ? ntx__iq4_value[ntx__iq4_nearest(x[k] * inverse)]
+                                        : ntx__clamp(x[k] * inverse, (int)s->levels.least, (int)s->levels.most);
     }
 }
 
@@ -80,7 +82,8 @@ static void fit_scales(const struct super *s, const float *x, const float *w, st
         f.error = 0;
         d = ntx_f16_to_f32(f.d);
         for (int j = 0; j < s->n; j++)
-            f.error += choose_scale(s, x + j * s->width, w + j * s->width, d, d != 0 ? ntx__clamp(a[j] / d, s->code_least, s->code_most) : 0, &f.code[j]);
+            f.error += choose_scale(s, x + j * s->width, w + j * s->width, d,
+                                    d != 0 ? ntx__clamp(a[j] / d, s->code_least, s->code_most) : 0, &f.code[j]);
         integers(s, x, &f);
         if (!(f.error < out->error) && again)
             break;
@@ -91,7 +94,8 @@ static void fit_scales(const struct super *s, const float *x, const float *w, st
 
 /* ---- a scale and a minimum */
 
-static float choose_line(const struct super *s, const float *x, const float *w, float d, float dmin, int at, int min_at, int *code, int *min)
+static float choose_line(const struct super *s, const float *x, const float *w, float d, float dmin, int at, int min_at,
+                         int *code, int *min)
 {
     struct ntx__lines k;
     float error[NTX__LANES];
@@ -122,7 +126,8 @@ static void line_integers(const struct super *s, const float *x, struct fitted *
 }
 
 /* Both of the super-block's scales that suit these integers best; they stay where there is nothing to solve. */
-static void refit_line(const struct super *s, const float *x, const float *w, const struct fitted *f, float *d, float *dmin)
+static void refit_line(const struct super *s, const float *x, const float *w, const struct fitted *f, float *d,
+                       float *dmin)
 {
     float aa = 0, ab = 0, bb = 0, xa = 0, xb = 0; /* x = d a - dmin b */
     for (int k = 0; k < s->n * s->width; k++) {
@@ -160,7 +165,8 @@ static void fit_lines(const struct super *s, const float *x, const float *w, str
         d = ntx_f16_to_f32(f.d);
         dmin = ntx_f16_to_f32(f.dmin);
         for (int j = 0; j < s->n; j++)
-            f.error += choose_line(s, x + j * s->width, w + j * s->width, d, dmin, d > 0 ? ntx__clamp(l[j].d / d, 0, s->code_most) : 0,
+            f.error += choose_line(s, x + j * s->width, w + j * s->width, d, dmin,
+                                   d > 0 ? ntx__clamp(l[j].d / d, 0, s->code_most) : 0,
                                    dmin > 0 ? ntx__clamp(l[j].m / dmin, 0, s->code_most) : 0, &f.code[j], &f.min[j]);
         line_integers(s, x, &f);
         if (!(f.error < out->error) && again)
@@ -172,7 +178,8 @@ static void fit_lines(const struct super *s, const float *x, const float *w, str
 
 /* ---- the types */
 
-/* Of 8: the first four scales and minima whole in bytes 0..3 and 4..7; of the others the low bits in 8..11, the high ones above the first. */
+/* Of 8: the first four scales and minima whole in bytes 0..3 and 4..7; of the others the low bits in 8..11, the high
+ * ones above the first. */
 static void put_scales(const struct fitted *s, uint8_t p[12])
 {
     for (int j = 0; j < 4; j++) {

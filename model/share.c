@@ -1,4 +1,5 @@
-/* share.c: outputs in proportion, in whole slices, at least one slice each; layers that go round; and parts that take the same time. */
+/* share.c: outputs in proportion, in whole slices, at least one slice each; layers that go round; and parts that take
+ * the same time. */
 #include "model/share.h"
 
 #include <string.h>
@@ -7,7 +8,8 @@
 
 #define LEAST_SLICES 4u /* for each machine, or the matrix is not worth a message */
 
-const char *const ntx_split_names[NTX_SPLITS] = {[NTX_SPLIT_ROWS] = "rows", [NTX_SPLIT_HEADS] = "heads", [NTX_SPLIT_LAYERS] = "layers"};
+const char *const ntx_split_names[NTX_SPLITS] = {
+    [NTX_SPLIT_ROWS] = "rows", [NTX_SPLIT_HEADS] = "heads", [NTX_SPLIT_LAYERS] = "layers"};
 
 bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out)
 {
@@ -91,7 +93,8 @@ double ntx_share_ahead(const struct ntx_share *s, uint32_t rank, uint32_t n_laye
         longest = NTX_MAX(longest, run);
     }
     double others = longest * (1 - 1.0 / s->n); /* layers of the longest run that are to be there when it begins */
-    return own > others && streamed > 0 ? others * streamed / (own - others) : 0; /* ahead = others * (streamed + ahead) / own */
+    return own > others && streamed > 0 ? others * streamed / (own - others)
+                                        : 0; /* ahead = others * (streamed + ahead) / own */
 }
 
 double ntx_share_reads(const struct ntx_share_machine *m, const struct ntx_share_work *w, double part)
@@ -100,7 +103,8 @@ double ntx_share_reads(const struct ntx_share_machine *m, const struct ntx_share
     return part * w->dense - dense + w->used * (part * w->experts - experts);
 }
 
-/* The part that a machine gets through in t seconds: by its memory, and by its drive, which stands still up to where all stays. */
+/* The part that a machine gets through in t seconds: by its memory, and by its drive, which stands still up to where
+ * all stays. */
 static double part_in(const struct ntx_share_machine *m, const struct ntx_share_work *w, double t)
 {
     double by_memory = t * m->memory / ntx_share_taken(w), by_drive = (t * m->drive + m->keeps) / ntx_share_taken(w);
@@ -110,7 +114,8 @@ static double part_in(const struct ntx_share_machine *m, const struct ntx_share_
     return NTX_MIN(by_memory, by_drive);
 }
 
-double ntx_share_even(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, struct ntx_share *out)
+double ntx_share_even(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w,
+                      struct ntx_share *out)
 {
     double low = 0, high = 0, most = 0;
     if (!(ntx_share_taken(w) > 0))

@@ -11,7 +11,7 @@
 #include "model/gguf_out.h"
 #include "model/quant.h"
 
-#define COPY_BYTES (1u << 20)
+#define COPY_BYTES  (1u << 20)
 #define CHUNK_BYTES (4u << 20)
 
 /* ---- reading */
@@ -45,9 +45,12 @@ int ntx_share_file_of(const struct ntx_gguf *g, struct ntx_share *share, struct 
     *share = s;
     if (!parts && !ntx_gguf_find(g, "ntx.share.rank"))
         return 0;
-    if (!parts || parts->type != NTX_GGUF_ARR || parts->elem != NTX_GGUF_U32 || parts->count < 2 || parts->count > NTX_RANKS_MAX || ntx_gguf_u64(g, "ntx.share.rank", &rank) ||
-        rank >= parts->count || ntx_gguf_str(g, "ntx.share.digest", &digest) || digest.n != NTX_DIGEST_TEXT - 1)
-        return ntx_err_set(err, -EINVAL, "a file of a machine's share whose ntx.share keys make no sense: make it anew with ntx pack --share");
+    if (!parts || parts->type != NTX_GGUF_ARR || parts->elem != NTX_GGUF_U32 || parts->count < 2 ||
+        parts->count > NTX_RANKS_MAX || ntx_gguf_u64(g, "ntx.share.rank", &rank) || rank >= parts->count ||
+        ntx_gguf_str(g, "ntx.share.digest", &digest) || digest.n != NTX_DIGEST_TEXT - 1)
+        return ntx_err_set(
+            err, -EINVAL,
+            "a file of a machine's share whose ntx.share keys make no sense: make it anew with ntx pack --share");
     s.n = (uint32_t)parts->count;
     s.rank = (uint32_t)rank;
     memcpy(s.part, parts->data, s.n * sizeof *s.part);
@@ -55,9 +58,13 @@ int ntx_share_file_of(const struct ntx_gguf *g, struct ntx_share *share, struct 
     for (uint32_t i = 0; i < s.n; i++)
         all += s.part[i];
     if (all > UINT32_MAX)
-        return ntx_err_set(err, -EINVAL, "a file of a machine's share with parts that make no sense: make it anew with ntx pack --share");
+        return ntx_err_set(
+            err, -EINVAL,
+            "a file of a machine's share with parts that make no sense: make it anew with ntx pack --share");
     if (read_owners(g, &s))
-        return ntx_err_set(err, -EINVAL, "a file of a machine's share with layers that are nobody's: make it anew with ntx pack --share");
+        return ntx_err_set(
+            err, -EINVAL,
+            "a file of a machine's share with layers that are nobody's: make it anew with ntx pack --share");
     *share = s;
     return 0;
 }
@@ -68,8 +75,10 @@ int ntx_share_file_refuse(const struct ntx_gguf *g, const char *name, struct ntx
     int rc = ntx_share_file_of(g, &s, err);
     if (rc || !s.n)
         return rc;
-    return ntx_err_set(err, -EINVAL, "%s is the share of machine %u of %u (ntx pack --share): only together with the others, started by mpirun, is it a model; this needs the whole file", name,
-                       s.rank + 1, s.n);
+    return ntx_err_set(err, -EINVAL,
+                       "%s is the share of machine %u of %u (ntx pack --share): only together with the others, started "
+                       "by mpirun, is it a model; this needs the whole file",
+                       name, s.rank + 1, s.n);
 }
 
 /* ---- what there is to deal */
@@ -88,7 +97,8 @@ static int weigh(const struct ntx_model *m, uint64_t *bytes, struct ntx_err *err
         for (uint32_t t = 0; t < NTX_N_TENSORS; t++) {
             const struct ntx_weight *w = &c->layers[l].of[t];
             if (w->tensor != NTX_NO_TENSOR && w->dealt && t != NTX_T_expert_gate_up) /* which counts as its parts */
-                bytes[l] += (uint64_t)w->n_out * w->row_bytes * (ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? m->hp.n_expert : 1);
+                bytes[l] += (uint64_t)w->n_out * w->row_bytes *
+                            (ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? m->hp.n_expert : 1);
         }
     }
     ntx_chunks_free(c);
@@ -126,13 +136,15 @@ static bool is_whole(const struct maker *k, uint32_t tensor)
     return !k->share->rank && ((k->first[tensor] == k->first[tensor + 1] && !k->away[tensor]) || looked_up);
 }
 
-static int copy(struct maker *k, const struct ntx_gguf_tensor *t, uint64_t at, uint64_t bytes, int out, uint64_t to, uint8_t *buf, struct ntx_err *err)
+static int copy(struct maker *k, const struct ntx_gguf_tensor *t, uint64_t at, uint64_t bytes, int out, uint64_t to,
+                uint8_t *buf, struct ntx_err *err)
 {
     for (uint64_t i = 0, n; i < bytes; i += n) {
         n = NTX_MIN(bytes - i, (uint64_t)COPY_BYTES);
         ssize_t got = pread(k->fds[t->file], buf, n, (off_t)(at + i));
         if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", t->name, got ? strerror(errno) : "the file ends");
+            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", t->name,
+                               got ? strerror(errno) : "the file ends");
         n = (uint64_t)got;
         for (uint64_t put = 0; put < n;) {
             ssize_t some = pwrite(out, buf + put, n - put, (off_t)(to + i + put));
@@ -243,8 +255,8 @@ static int write_file(struct maker *k, const char *digest, const char *path, str
     return rc;
 }
 
-int ntx_share_file_make(const struct ntx_model *m, const int *fds, const struct ntx_share *share, const char *path, void (*tell)(uint64_t done, uint64_t all), uint64_t *bytes,
-                        struct ntx_err *err)
+int ntx_share_file_make(const struct ntx_model *m, const int *fds, const struct ntx_share *share, const char *path,
+                        void (*tell)(uint64_t done, uint64_t all), uint64_t *bytes, struct ntx_err *err)
 {
     struct maker k = {.m = m, .fds = fds, .share = share, .tell = tell};
     const struct ntx_chunk_bounds b = {.most = NTX_CHUNKS_MAX, .share = share};

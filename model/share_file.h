@@ -1,7 +1,9 @@
-/* share_file.h: the file of one machine's share (share.h), for machines that have no room for the whole model: `ntx pack --share I/N`.
+/* share_file.h: the file of one machine's share (share.h), for machines that have no room for the whole model: `ntx
+ * pack --share I/N`.
  *
- * A GGUF with all tensors at their full size, in which only what this machine reads has bytes; the rest is a hole, which takes no room on the drive (a copy
- * keeps it so with cp --sparse=always, rsync -S or tar -S). Keys tell whose share it is, and the digest of the whole:
+ * A GGUF with all tensors at their full size, in which only what this machine reads has bytes; the rest is a hole,
+ * which takes no room on the drive (a copy keeps it so with cp --sparse=always, rsync -S or tar -S). Keys tell whose
+ * share it is, and the digest of the whole:
  *
  *     ntx.share.rank    u32        of this machine; 0 has what is not dealt, and rows of tokens, too
  *     ntx.share.parts   [u32]      struct ntx_share: of all machines
@@ -22,11 +24,13 @@ int ntx_share_file_of(const struct ntx_gguf *g, struct ntx_share *share, struct 
 /* For who needs the whole: -EINVAL with words if g is a share. name: of the file. */
 int ntx_share_file_refuse(const struct ntx_gguf *g, const char *name, struct ntx_err *err);
 
-/* Writes share->rank's file. fds: of the parts of m's file. *bytes: that have been written, which is what it takes. tell: NULL, or called with them now and then. */
-int ntx_share_file_make(const struct ntx_model *m, const int *fds, const struct ntx_share *share, const char *path, void (*tell)(uint64_t done, uint64_t all), uint64_t *bytes,
-                        struct ntx_err *err);
+/* Writes share->rank's file. fds: of the parts of m's file. *bytes: that have been written, which is what it takes.
+ * tell: NULL, or called with them now and then. */
+int ntx_share_file_make(const struct ntx_model *m, const int *fds, const struct ntx_share *share, const char *path,
+                        void (*tell)(uint64_t done, uint64_t all), uint64_t *bytes, struct ntx_err *err);
 
-/* Deals whole layers of m by s's parts (ntx_share_layers). bytes [n_layers]: what of each can be dealt; NULL: nobody asks. */
+/* Deals whole layers of m by s's parts (ntx_share_layers). bytes [n_layers]: what of each can be dealt; NULL: nobody
+ * asks. */
 int ntx_share_by_layers(const struct ntx_model *m, struct ntx_share *s, uint64_t *bytes, struct ntx_err *err);
 
 #endif

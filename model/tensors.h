@@ -1,16 +1,20 @@
-/* tensors.h: every kind of tensor that a layer may have, or a model beside its layers, declared once: its name in the file, its shape in named widths, and how it is used. From
- * this table come the fields of struct ntx_layer and of struct ntx_layer_weights, the checks at load, what is cut into chunks and how, what is always
- * resident, the widths of activations, and what the tests' model maker writes. Which of them a layer has, and in which order they are
- * used, its steps say (layer.h).
+/* tensors.h: every kind of tensor that a layer may have, or a model beside its layers, declared once: its name in the
+ * file, its shape in named widths, and how it is used. From this table come the fields of struct ntx_layer and of
+ * struct ntx_layer_weights, the checks at load, what is cut into chunks and how, what is always resident, the widths of
+ * activations, and what the tests' model maker writes. Which of them a layer has, and in which order they are used, its
+ * steps say (layer.h).
  *
- * To add one is to add a row. A tensor that an architecture calls by another name has that name in the architecture's file. */
+ * To add one is to add a row. A tensor that an architecture calls by another name has that name in the architecture's
+ * file. */
 #ifndef NTX_MODEL_TENSORS_H
 #define NTX_MODEL_TENSORS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Widths that shapes are made of (ntx_width), and how many values each is: by a model's numbers hp and its layer's, w. One that no other architecture has is a row. */
+/* Widths that shapes are made of (ntx_width), and how many values each is: by a model's numbers hp and its layer's, w.
+ * One that no other architecture has is a row. */
+/* clang-format off */
 #define NTX_DIMS(X) \
     X(ONE,                  1) \
     X(EMBD,                 hp->n_embd) \
@@ -67,6 +71,7 @@
     X(GRAM_WIDTH,           hp->grams.width) \
     X(GRAM_ENTRIES,            hp->grams.entries) \
     X(RANK,                 1) /* each matrix its own */
+/* clang-format on */
 
 enum ntx_dim {
 #define X(name, values) NTX_DIM_##name,
@@ -87,198 +92,241 @@ enum ntx_use {
     NTX_USE_NUMBERS,  /* I32, some for each token; one chunk, always in memory */
 };
 
-/* What is added to a matrix's outputs (layer_delta.h): two thin ones, or a whole one. Once for the file itself, and once for each adapter that may be loaded with it. */
-#define NTX_LOWS(X, set, end) \
-    X(q_low##set, "attn_q.weight.lora_a" end, EMBD, RANK, MATRIX) X(q_high##set, "attn_q.weight.lora_b" end, RANK, HEADS_K, MATRIX) X(q_rest##set, "attn_q.weight.delta" end, EMBD, HEADS_K, MATRIX) \
-    X(k_low##set, "attn_k.weight.lora_a" end, EMBD, RANK, MATRIX) X(k_high##set, "attn_k.weight.lora_b" end, RANK, KV_HEADS_K, MATRIX) X(k_rest##set, "attn_k.weight.delta" end, EMBD, KV_HEADS_K, MATRIX) \
-    X(v_low##set, "attn_v.weight.lora_a" end, EMBD, RANK, MATRIX) X(v_high##set, "attn_v.weight.lora_b" end, RANK, KV_HEADS_V, MATRIX) X(v_rest##set, "attn_v.weight.delta" end, EMBD, KV_HEADS_V, MATRIX) \
-    X(o_low##set, "attn_output.weight.lora_a" end, HEADS_V, RANK, MATRIX) X(o_high##set, "attn_output.weight.lora_b" end, RANK, EMBD, MATRIX) X(o_rest##set, "attn_output.weight.delta" end, HEADS_V, EMBD, MATRIX) \
-    X(gate_low##set, "ffn_gate.weight.lora_a" end, EMBD, RANK, MATRIX) X(gate_high##set, "ffn_gate.weight.lora_b" end, RANK, FF, MATRIX) X(gate_rest##set, "ffn_gate.weight.delta" end, EMBD, FF, MATRIX) \
-    X(up_low##set, "ffn_up.weight.lora_a" end, EMBD, RANK, MATRIX) X(up_high##set, "ffn_up.weight.lora_b" end, RANK, FF, MATRIX) X(up_rest##set, "ffn_up.weight.delta" end, EMBD, FF, MATRIX) \
-    X(down_low##set, "ffn_down.weight.lora_a" end, FF, RANK, MATRIX) X(down_high##set, "ffn_down.weight.lora_b" end, RANK, EMBD, MATRIX) X(down_rest##set, "ffn_down.weight.delta" end, FF, EMBD, MATRIX)
+/* What is added to a matrix's outputs (layer_delta.h): two thin ones, or a whole one. Once for the file itself, and
+ * once for each adapter that may be loaded with it. */
+#define NTX_LOWS(X, set, end)                                                                                          \
+    X(q_low##set, "attn_q.weight.lora_a" end, EMBD, RANK, MATRIX)                                                      \
+    X(q_high##set, "attn_q.weight.lora_b" end, RANK, HEADS_K, MATRIX)                                                  \
+    X(q_rest##set, "attn_q.weight.delta" end, EMBD, HEADS_K, MATRIX)                                                   \
+    X(k_low##set, "attn_k.weight.lora_a" end, EMBD, RANK, MATRIX)                                                      \
+    X(k_high##set, "attn_k.weight.lora_b" end, RANK, KV_HEADS_K, MATRIX)                                               \
+    X(k_rest##set, "attn_k.weight.delta" end, EMBD, KV_HEADS_K, MATRIX)                                                \
+    X(v_low##set, "attn_v.weight.lora_a" end, EMBD, RANK, MATRIX)                                                      \
+    X(v_high##set, "attn_v.weight.lora_b" end, RANK, KV_HEADS_V, MATRIX)                                               \
+    X(v_rest##set, "attn_v.weight.delta" end, EMBD, KV_HEADS_V, MATRIX)                                                \
+    X(o_low##set, "attn_output.weight.lora_a" end, HEADS_V, RANK, MATRIX)                                              \
+    X(o_high##set, "attn_output.weight.lora_b" end, RANK, EMBD, MATRIX)                                                \
+    X(o_rest##set, "attn_output.weight.delta" end, HEADS_V, EMBD, MATRIX)                                              \
+    X(gate_low##set, "ffn_gate.weight.lora_a" end, EMBD, RANK, MATRIX)                                                 \
+    X(gate_high##set, "ffn_gate.weight.lora_b" end, RANK, FF, MATRIX)                                                  \
+    X(gate_rest##set, "ffn_gate.weight.delta" end, EMBD, FF, MATRIX)                                                   \
+    X(up_low##set, "ffn_up.weight.lora_a" end, EMBD, RANK, MATRIX)                                                     \
+    X(up_high##set, "ffn_up.weight.lora_b" end, RANK, FF, MATRIX)                                                      \
+    X(up_rest##set, "ffn_up.weight.delta" end, EMBD, FF, MATRIX)                                                       \
+    X(down_low##set, "ffn_down.weight.lora_a" end, FF, RANK, MATRIX)                                                   \
+    X(down_high##set, "ffn_down.weight.lora_b" end, RANK, EMBD, MATRIX)                                                \
+    X(down_rest##set, "ffn_down.weight.delta" end, FF, EMBD, MATRIX)
 #define NTX_ADAPTERS_MAX 4u
 
 /* The last six in this order, which enum ntx_expert_part (chunk.h) has, too. */
-#define NTX_LAYER_TENSORS(X) \
-    /*field               name in the file              row length      rows         use */ \
-    X(nextn_enorm,        "nextn.enorm.weight",         EMBD,           ONE,         VECTOR) /* of a next-token block: of the token's row, */ \
-    X(nextn_hnorm,        "nextn.hnorm.weight",         EMBD,           ONE,         VECTOR) /* of the state before it, */ \
-    X(nextn_eh,           "nextn.eh_proj.weight",       EMBD_2,         EMBD,        MATRIX) /* and what makes one of both */ \
-    X(fuse_norm,          "enc.output_norm.weight",     FUSED,          ONE,         VECTOR) /* of a file that guesses by states of several layers: of these, or of what is made of them, */ \
-    X(fuse,               "fc.weight",                  TAPS,           EMBD,        MATRIX) /* by this */ \
-    X(attn_norm,          "attn_norm.weight",           EMBD,           ONE,         VECTOR) \
-    X(q,                  "attn_q.weight",              EMBD,           HEADS_K,     MATRIX) \
-    X(k,                  "attn_k.weight",              EMBD,           KV_HEADS_K,  MATRIX) \
-    X(v,                  "attn_v.weight",              EMBD,           KV_HEADS_V,  MATRIX) \
-    X(q_bias,             "attn_q.bias",                HEADS_K,        ONE,         VECTOR) \
-    X(k_bias,             "attn_k.bias",                KV_HEADS_K,     ONE,         VECTOR) \
-    X(v_bias,             "attn_v.bias",                KV_HEADS_V,     ONE,         VECTOR) \
-    X(q_norm,             "attn_q_norm.weight",         HEAD_K,         ONE,         VECTOR) \
-    X(k_norm,             "attn_k_norm.weight",         HEAD_K,         ONE,         VECTOR) \
-    X(q_norm_all,         "attn_q_norm.weight",         HEADS_K,        ONE,         VECTOR) /* over all heads at once */ \
-    X(k_norm_all,         "attn_k_norm.weight",         KV_HEADS_K,     ONE,         VECTOR) \
-    X(q_a,                "attn_q_a.weight",            EMBD,           Q_LORA,      MATRIX) /* q in two products */ \
-    X(q_a_norm,           "attn_q_a_norm.weight",       Q_LORA,         ONE,         VECTOR) \
-    X(q_b,                "attn_q_b.weight",            Q_LORA,         HEADS_K,     MATRIX) \
-    X(kv_a,               "attn_kv_a_mqa.weight",       EMBD,           MLA,      MATRIX) /* what K and V of all heads are made of */ \
-    X(kv_a_norm,          "attn_kv_a_norm.weight",      KV_LORA,        ONE,         VECTOR) \
-    X(k_b,                "attn_k_b.weight",            HEAD_PLAIN,     KV_LORA,     HEADS) /* of K, turned over: it is for q */ \
-    X(v_b,                "attn_v_b.weight",            KV_LORA,        HEAD_V,      HEADS) \
-    X(kv_b,               "attn_kv_b.weight",           KV_LORA,        HEAD_KV,     HEADS) /* of K and V, the rows of one behind those of the other */ \
-    X(index_q,            "indexer.attn_q_b.weight",    Q_LORA,         INDEX_HEADS_K, MATRIX) /* which positions are attended to: queries, */ \
-    X(index_k,            "indexer.attn_k.weight",      EMBD,           INDEX_HEAD,  MATRIX) /* a key of each position */ \
-    X(index_k_norm,       "indexer.k_norm.weight",      INDEX_HEAD,     ONE,         VECTOR) \
-    X(index_k_bias,       "indexer.k_norm.bias",        INDEX_HEAD,     ONE,         VECTOR) \
-    X(index_gate,         "indexer_compressor_gate.weight", EMBD,       INDEX_HEAD,  MATRIX) /* where keys of several positions become one: what each weighs, */ \
-    X(index_place,        "indexer_compressor_ape.weight", INDEX_HEAD,  INDEX_EVERY, TABLE) /* and what is added to that by its place */ \
-    X(index_heads,        "indexer.proj.weight",        EMBD,           INDEX_HEADS, RESIDENT) /* and what each query weighs */ \
-    X(block_q,            "indexer.q_proj.weight",      EMBD,           INDEX_HEADS_K, MATRIX) /* the same where blocks of positions are chosen: queries, and a key of each position, */ \
-    X(block_k,            "indexer.k_proj.weight",      EMBD,           INDEX_HEAD,  MATRIX) \
-    X(block_q_norm,       "indexer.q_norm.weight",      INDEX_HEAD,     ONE,         VECTOR) \
-    X(block_k_norm,       "indexer.k_norm.weight",      INDEX_HEAD,     ONE,         VECTOR) /* of a block's mean */ \
-    X(kv,                 "attn_kv.weight",             EMBD,           HEAD_K,      MATRIX) /* of all heads one K, which is V, too */ \
-    X(kv_norm,            "attn_kv_a_norm.weight",      HEAD_K,         ONE,         VECTOR) \
-    X(pool,               "attn_compressor_kv.weight",  EMBD,           POOL,        MATRIX) /* what some positions' K of a layer are made of: values, */ \
-    X(pool_gate,          "attn_compressor_gate.weight", EMBD,          POOL,        MATRIX) /* what each weighs, */ \
-    X(pool_place,         "attn_compressor_ape.weight", POOL,           POOL_SPAN,   TABLE) /* and what is added to that by its place */ \
-    X(pool_norm,          "attn_compressor_norm.weight", HEAD_K,        ONE,         VECTOR) \
-    X(key_pool,           "indexer_compressor_kv.weight", EMBD,         KEY_POOL,    MATRIX) /* the same of the keys that they are chosen by */ \
-    X(key_pool_gate,      "indexer_compressor_gate.weight", EMBD,       KEY_POOL,    MATRIX) \
-    X(key_pool_place,     "indexer_compressor_ape.weight", KEY_POOL,    POOL_SPAN,   TABLE) \
-    X(key_pool_norm,      "indexer_compressor_norm.weight", INDEX_HEAD, ONE,         VECTOR) \
-    X(o_a,                "attn_output_a.weight",       PART_IN,        PARTS,       MATRIX) /* of some heads each, with some rows each: output in two products */ \
-    X(o_b,                "attn_output_b.weight",       PARTS,          EMBD,        MATRIX) \
-    X(attn_mix,           "hc_attn_fn.weight",          STREAMS,        MIX,         MATRIX) /* of several residual streams: how they become one, and one becomes them */ \
-    X(attn_mix_scale,     "hc_attn_scale.weight",       MIX_SCALES,     ONE,         VECTOR) \
-    X(attn_mix_base,      "hc_attn_base.weight",        MIX,            ONE,         VECTOR) \
-    X(ffn_mix,            "hc_ffn_fn.weight",           STREAMS,        MIX,         MATRIX) \
-    X(ffn_mix_scale,      "hc_ffn_scale.weight",        MIX_SCALES,     ONE,         VECTOR) \
-    X(ffn_mix_base,       "hc_ffn_base.weight",         MIX,            ONE,         VECTOR) \
-    X(head_mix,           "output_hc_fn.weight",        STREAMS,        STREAM_COUNT, MATRIX) /* the model's: the last layer uses it */ \
-    X(head_mix_scale,     "output_hc_scale.weight",     ONE,            ONE,         VECTOR) \
-    X(head_mix_base,      "output_hc_base.weight",      STREAM_COUNT,   ONE,         VECTOR) \
-    X(head_low_norm,      "output_hc_norm.weight",      STREAMS,        ONE,         VECTOR) /* the model's: the same by two products, as the next */ \
-    X(head_low,           "output_hc_down.weight",      STREAMS,        STREAM_LOW,  MATRIX) \
-    X(head_high,          "output_hc_up.weight",        STREAM_LOW,     STREAMS,     MATRIX) \
-    X(attn_low_norm,      "hc_attn_norm.weight",        STREAMS,        ONE,         VECTOR) /* residual streams, each normed, */ \
-    X(attn_spread,        "hc_attn_inject.weight",      STREAMS,        STREAM_COUNT, RESIDENT) /* what each takes of what comes out, */ \
-    X(attn_low,           "hc_attn_down.weight",        STREAMS,        STREAM_LOW,  MATRIX) /* and what of each value of them goes in, in two products */ \
-    X(attn_high,          "hc_attn_up.weight",          STREAM_LOW,     STREAMS,     MATRIX) \
-    X(ffn_low_norm,       "hc_ffn_norm.weight",         STREAMS,        ONE,         VECTOR) \
-    X(ffn_spread,         "hc_ffn_inject.weight",       STREAMS,        STREAM_COUNT, RESIDENT) \
-    X(ffn_low,            "hc_ffn_down.weight",         STREAMS,        STREAM_LOW,  MATRIX) \
-    X(ffn_high,           "hc_ffn_up.weight",           STREAM_LOW,     STREAMS,     MATRIX) \
-    X(gram_key,           "ple_key.weight",             EMBD,           STREAMS,     MATRIX) /* what the last tokens together give to the streams, from a table: keys, */ \
-    X(gram_value,         "ple_value.weight",           EMBD,           EMBD,        MATRIX) /* one value, */ \
-    X(gram_key_norm,      "ple_norm_key.weight",        STREAMS,        ONE,         VECTOR) \
-    X(gram_query_norm,    "ple_norm_query.weight",      STREAMS,        ONE,         VECTOR) /* what keys are multiplied by, */ \
-    X(gram_conv_norm,     "ple_norm_conv.weight",       STREAMS,        ONE,         VECTOR) \
-    X(gram_conv,          "ple_conv1d.weight",          GRAM_TAPS,      STREAMS,     TABLE) /* and a convolution of it */ \
-    X(token_experts,      "ffn_gate_tid2eid.weight",    EXPERTS_USED,   VOCAB,       NUMBERS) /* each token's experts, which no router chooses */ \
-    X(q_gated,            "attn_q.weight",              EMBD,           GATED_HEADS_K, MATRIX) /* of each head q, then a gate of its output */ \
-    X(delta_mix,          "attn_qkv.weight",            EMBD,           DELTA_MIX,   MATRIX) /* a gated delta net: q and k of its key heads, v of its heads */ \
-    X(delta_gate,         "attn_gate.weight",           EMBD,           DELTA_VALUES, MATRIX) /* of its output */ \
-    X(delta_beta,         "ssm_beta.weight",            EMBD,           DELTA_HEADS, RESIDENT) /* how much of a token it takes in */ \
-    X(delta_alpha,        "ssm_alpha.weight",           EMBD,           DELTA_HEADS, RESIDENT) /* how much it forgets */ \
-    X(delta_rates,        "ssm_ba.weight",              EMBD,           DELTA_RATES, RESIDENT) /* of each key head the one, then the other */ \
-    X(delta_conv,         "ssm_conv1d.weight",          DELTA_TAPS,     DELTA_MIX,   VECTORS) \
-    X(delta_dt,           "ssm_dt.bias",                DELTA_HEADS,    ONE,         VECTOR) \
-    X(delta_a,            "ssm_a",                      DELTA_HEADS,    ONE,         VECTOR) \
-    X(delta_norm,         "ssm_norm.weight",            DELTA_HEAD,     ONE,         VECTOR) /* of each head's output */ \
-    X(delta_out,          "ssm_out.weight",             DELTA_VALUES,   EMBD,        MATRIX) \
-    X(kda_q,              "attn_q.weight",              EMBD,           DELTA_VALUES, MATRIX) /* a delta net that forgets by the key: q, k and v of its heads, */ \
-    X(kda_k,              "attn_k.weight",              EMBD,           DELTA_VALUES, MATRIX) \
-    X(kda_v,              "attn_v.weight",              EMBD,           DELTA_VALUES, MATRIX) \
-    X(kda_f_a,            "ssm_f_a.weight",             EMBD,           DELTA_HEAD,  MATRIX) /* how much it forgets, in two products, */ \
-    X(kda_f_b,            "ssm_f_b.weight",             DELTA_HEAD,     DELTA_VALUES, MATRIX) \
-    X(kda_g_a,            "ssm_g_a.weight",             EMBD,           DELTA_HEAD,  MATRIX) /* and the gate of its output, in two */ \
-    X(kda_g_b,            "ssm_g_b.weight",             DELTA_HEAD,     DELTA_VALUES, MATRIX) \
-    X(kda_conv_q,         "ssm_conv1d_q.weight",        DELTA_TAPS,     DELTA_VALUES, VECTORS) \
-    X(kda_conv_k,         "ssm_conv1d_k.weight",        DELTA_TAPS,     DELTA_VALUES, VECTORS) \
-    X(kda_conv_v,         "ssm_conv1d_v.weight",        DELTA_TAPS,     DELTA_VALUES, VECTORS) \
-    X(kda_dt,             "ssm_dt.bias",                DELTA_VALUES,   ONE,         VECTOR) \
-    X(kda_a,              "ssm_a",                      ONE,            DELTA_HEADS, VECTORS) \
-    X(kda_out,            "attn_output.weight",         DELTA_VALUES,   EMBD,        MATRIX) \
-    X(mla_gate,        "attn_gate.weight",           EMBD,           HEADS_V,     MATRIX) /* of what attention over latents gives */ \
-    X(head_gate,          "attn_gate.weight",           EMBD,           HEADS,       RESIDENT) /* of each head's output */ \
-    X(sinks,              "attn_sinks.weight",          HEADS,          ONE,         VECTOR) /* a score of each head that has no value */ \
-    X(o,                  "attn_output.weight",         HEADS_V,        EMBD,        MATRIX) \
-    X(o_bias,             "attn_output.bias",           EMBD,           ONE,         VECTOR) \
-    X(attn_post_norm,     "post_attention_norm.weight", EMBD,           ONE,         VECTOR) /* of what attention adds */ \
-    X(ffn_norm,           "ffn_norm.weight",            EMBD,           ONE,         VECTOR) \
-    X(gate,               "ffn_gate.weight",            EMBD,           FF,          MATRIX) \
-    X(up,                 "ffn_up.weight",              EMBD,           FF,          MATRIX) \
-    X(down,               "ffn_down.weight",            FF,             EMBD,        MATRIX) \
-    X(ffn_post_norm,      "post_ffw_norm.weight",       EMBD,           ONE,         VECTOR) /* of what the FFN adds */ \
-    X(ffn_pre_norm_2,     "pre_ffw_norm_2.weight",      EMBD,           ONE,         VECTOR) /* of experts beside a dense FFN: before them, */ \
-    X(ffn_post_norm_2,    "post_ffw_norm_2.weight",     EMBD,           ONE,         VECTOR) /* behind them, */ \
-    X(ffn_post_norm_1,    "post_ffw_norm_1.weight",     EMBD,           ONE,         VECTOR) /* and behind that FFN */ \
-    X(layer_scale,        "layer_output_scale.weight",  ONE,            ONE,         VECTOR) \
-    X(inputs_proj,        "per_layer_model_proj.weight", EMBD,          LAYER_INPUTS, MATRIX) /* the model's: layer 0 uses it */ \
-    X(inputs_norm,        "per_layer_proj_norm.weight", LAYER_INPUT,    ONE,         VECTOR) /* the same */ \
-    X(input_gate,         "inp_gate.weight",            EMBD,           LAYER_INPUT, MATRIX) \
-    X(input_proj,         "proj.weight",                LAYER_INPUT,    EMBD,        MATRIX) \
-    X(input_norm,         "post_norm.weight",           EMBD,           ONE,         VECTOR) \
-    X(groups,             NTX_PACK_TENSOR,              GROUP_BYTES,    GROUPS,      GROUPS) /* instead of up, down and maybe gate */ \
-    X(groups_added,       NTX_PACK_ADDED_TENSOR,        GROUP_BYTES,    GROUPS,      GROUPS) /* what such a layer adds to those of its base */ \
-    NTX_LOWS(X, , "") NTX_LOWS(X, _1, ".1") NTX_LOWS(X, _2, ".2") NTX_LOWS(X, _3, ".3") NTX_LOWS(X, _4, ".4") \
-    X(router,             "ffn_gate_inp.weight",        EMBD,           EXPERTS,     RESIDENT) \
-    X(router_bias,        "ffn_gate_inp.bias",          EXPERTS,        ONE,         VECTOR) \
-    X(router_select,      "exp_probs_b.bias",           EXPERTS,        ONE,         VECTOR) /* added to scores for the choice, not to shares */ \
-    X(router_scale,       "ffn_gate_inp.scale",         EMBD,           ONE,         VECTOR) /* of the norm before it */ \
-    X(expert_scale,       "ffn_down_exps.scale",        EXPERTS,        ONE,         VECTOR) /* shares are multiplied by it */ \
-    X(shared_gate,        "ffn_gate_inp_shexp.weight",  EMBD,           ONE,         VECTOR) /* used as a matrix of one row */ \
-    X(gate_shared,        "ffn_gate_shexp.weight",      EMBD,           SHARED_FF,   MATRIX) \
-    X(up_shared,          "ffn_up_shexp.weight",        EMBD,           SHARED_FF,   MATRIX) \
-    X(down_shared,        "ffn_down_shexp.weight",      SHARED_FF,      EMBD,        MATRIX) \
-    X(expert_gate_up,     "ffn_gate_up_exps.weight",    EMBD,           EXPERT_FF_2, EXPERT) /* an expert's gate, then its up */ \
-    X(expert_gate_bias,   "ffn_gate_exps.bias",         EXPERT_FF,      EXPERTS,     VECTORS) \
-    X(expert_up_bias,     "ffn_up_exps.bias",           EXPERT_FF,      EXPERTS,     VECTORS) \
-    X(expert_down_bias,   "ffn_down_exps.bias",         EMBD,           EXPERTS,     VECTORS) \
-    X(expert_gate,        "ffn_gate_exps.weight",       EMBD,           EXPERT_FF,   EXPERT) \
-    X(expert_up,          "ffn_up_exps.weight",         EMBD,           EXPERT_FF,   EXPERT) \
-    X(expert_down,        "ffn_down_exps.weight",       EXPERT_FF,      EMBD,        EXPERT)
+#define NTX_LAYER_TENSORS(X)                                                                                           \
+    /*field               name in the file              row length      rows         use */                            \
+    X(nextn_enorm, "nextn.enorm.weight", EMBD, ONE, VECTOR)   /* of a next-token block: of the token's row, */         \
+    X(nextn_hnorm, "nextn.hnorm.weight", EMBD, ONE, VECTOR)   /* of the state before it, */                            \
+    X(nextn_eh, "nextn.eh_proj.weight", EMBD_2, EMBD, MATRIX) /* and what makes one of both */                         \
+    X(fuse_norm, "enc.output_norm.weight", FUSED, ONE,                                                                 \
+      VECTOR) /* of a file that guesses by states of several layers: of these, or of what is made of them, */          \
+    X(fuse, "fc.weight", TAPS, EMBD, MATRIX) /* by this */                                                             \
+    X(attn_norm, "attn_norm.weight", EMBD, ONE, VECTOR)                                                                \
+    X(q, "attn_q.weight", EMBD, HEADS_K, MATRIX)                                                                       \
+    X(k, "attn_k.weight", EMBD, KV_HEADS_K, MATRIX)                                                                    \
+    X(v, "attn_v.weight", EMBD, KV_HEADS_V, MATRIX)                                                                    \
+    X(q_bias, "attn_q.bias", HEADS_K, ONE, VECTOR)                                                                     \
+    X(k_bias, "attn_k.bias", KV_HEADS_K, ONE, VECTOR)                                                                  \
+    X(v_bias, "attn_v.bias", KV_HEADS_V, ONE, VECTOR)                                                                  \
+    X(q_norm, "attn_q_norm.weight", HEAD_K, ONE, VECTOR)                                                               \
+    X(k_norm, "attn_k_norm.weight", HEAD_K, ONE, VECTOR)                                                               \
+    X(q_norm_all, "attn_q_norm.weight", HEADS_K, ONE, VECTOR) /* over all heads at once */                             \
+    X(k_norm_all, "attn_k_norm.weight", KV_HEADS_K, ONE, VECTOR)                                                       \
+    X(q_a, "attn_q_a.weight", EMBD, Q_LORA, MATRIX) /* q in two products */                                            \
+    X(q_a_norm, "attn_q_a_norm.weight", Q_LORA, ONE, VECTOR)                                                           \
+    X(q_b, "attn_q_b.weight", Q_LORA, HEADS_K, MATRIX)                                                                 \
+    X(kv_a, "attn_kv_a_mqa.weight", EMBD, MLA, MATRIX) /* what K and V of all heads are made of */                     \
+    X(kv_a_norm, "attn_kv_a_norm.weight", KV_LORA, ONE, VECTOR)                                                        \
+    X(k_b, "attn_k_b.weight", HEAD_PLAIN, KV_LORA, HEADS) /* of K, turned over: it is for q */                         \
+    X(v_b, "attn_v_b.weight", KV_LORA, HEAD_V, HEADS)                                                                  \
+    X(kv_b, "attn_kv_b.weight", KV_LORA, HEAD_KV, HEADS) /* of K and V, the rows of one behind those of the other */   \
+    X(index_q, "indexer.attn_q_b.weight", Q_LORA, INDEX_HEADS_K,                                                       \
+      MATRIX)                                                     /* which positions are attended to: queries, */      \
+    X(index_k, "indexer.attn_k.weight", EMBD, INDEX_HEAD, MATRIX) /* a key of each position */                         \
+    X(index_k_norm, "indexer.k_norm.weight", INDEX_HEAD, ONE, VECTOR)                                                  \
+    X(index_k_bias, "indexer.k_norm.bias", INDEX_HEAD, ONE, VECTOR)                                                    \
+    X(index_gate, "indexer_compressor_gate.weight", EMBD, INDEX_HEAD,                                                  \
+      MATRIX) /* where keys of several positions become one: what each weighs, */                                      \
+    X(index_place, "indexer_compressor_ape.weight", INDEX_HEAD, INDEX_EVERY,                                           \
+      TABLE)                                                           /* and what is added to that by its place */    \
+    X(index_heads, "indexer.proj.weight", EMBD, INDEX_HEADS, RESIDENT) /* and what each query weighs */                \
+    X(block_q, "indexer.q_proj.weight", EMBD, INDEX_HEADS_K,                                                           \
+      MATRIX) /* the same where blocks of positions are chosen: queries, and a key of each position, */                \
+    X(block_k, "indexer.k_proj.weight", EMBD, INDEX_HEAD, MATRIX)                                                      \
+    X(block_q_norm, "indexer.q_norm.weight", INDEX_HEAD, ONE, VECTOR)                                                  \
+    X(block_k_norm, "indexer.k_norm.weight", INDEX_HEAD, ONE, VECTOR) /* of a block's mean */                          \
+    X(kv, "attn_kv.weight", EMBD, HEAD_K, MATRIX)                     /* of all heads one K, which is V, too */        \
+    X(kv_norm, "attn_kv_a_norm.weight", HEAD_K, ONE, VECTOR)                                                           \
+    X(pool, "attn_compressor_kv.weight", EMBD, POOL,                                                                   \
+      MATRIX) /* what some positions' K of a layer are made of: values, */                                             \
+    X(pool_gate, "attn_compressor_gate.weight", EMBD, POOL, MATRIX)     /* what each weighs, */                        \
+    X(pool_place, "attn_compressor_ape.weight", POOL, POOL_SPAN, TABLE) /* and what is added to that by its place */   \
+    X(pool_norm, "attn_compressor_norm.weight", HEAD_K, ONE, VECTOR)                                                   \
+    X(key_pool, "indexer_compressor_kv.weight", EMBD, KEY_POOL,                                                        \
+      MATRIX) /* the same of the keys that they are chosen by */                                                       \
+    X(key_pool_gate, "indexer_compressor_gate.weight", EMBD, KEY_POOL, MATRIX)                                         \
+    X(key_pool_place, "indexer_compressor_ape.weight", KEY_POOL, POOL_SPAN, TABLE)                                     \
+    X(key_pool_norm, "indexer_compressor_norm.weight", INDEX_HEAD, ONE, VECTOR)                                        \
+    X(o_a, "attn_output_a.weight", PART_IN, PARTS,                                                                     \
+      MATRIX) /* of some heads each, with some rows each: output in two products */                                    \
+    X(o_b, "attn_output_b.weight", PARTS, EMBD, MATRIX)                                                                \
+    X(attn_mix, "hc_attn_fn.weight", STREAMS, MIX,                                                                     \
+      MATRIX) /* of several residual streams: how they become one, and one becomes them */                             \
+    X(attn_mix_scale, "hc_attn_scale.weight", MIX_SCALES, ONE, VECTOR)                                                 \
+    X(attn_mix_base, "hc_attn_base.weight", MIX, ONE, VECTOR)                                                          \
+    X(ffn_mix, "hc_ffn_fn.weight", STREAMS, MIX, MATRIX)                                                               \
+    X(ffn_mix_scale, "hc_ffn_scale.weight", MIX_SCALES, ONE, VECTOR)                                                   \
+    X(ffn_mix_base, "hc_ffn_base.weight", MIX, ONE, VECTOR)                                                            \
+    X(head_mix, "output_hc_fn.weight", STREAMS, STREAM_COUNT, MATRIX) /* the model's: the last layer uses it */        \
+    X(head_mix_scale, "output_hc_scale.weight", ONE, ONE, VECTOR)                                                      \
+    X(head_mix_base, "output_hc_base.weight", STREAM_COUNT, ONE, VECTOR)                                               \
+    X(head_low_norm, "output_hc_norm.weight", STREAMS, ONE,                                                            \
+      VECTOR) /* the model's: the same by two products, as the next */                                                 \
+    X(head_low, "output_hc_down.weight", STREAMS, STREAM_LOW, MATRIX)                                                  \
+    X(head_high, "output_hc_up.weight", STREAM_LOW, STREAMS, MATRIX)                                                   \
+    X(attn_low_norm, "hc_attn_norm.weight", STREAMS, ONE, VECTOR)            /* residual streams, each normed, */      \
+    X(attn_spread, "hc_attn_inject.weight", STREAMS, STREAM_COUNT, RESIDENT) /* what each takes of what comes out, */  \
+    X(attn_low, "hc_attn_down.weight", STREAMS, STREAM_LOW,                                                            \
+      MATRIX) /* and what of each value of them goes in, in two products */                                            \
+    X(attn_high, "hc_attn_up.weight", STREAM_LOW, STREAMS, MATRIX)                                                     \
+    X(ffn_low_norm, "hc_ffn_norm.weight", STREAMS, ONE, VECTOR)                                                        \
+    X(ffn_spread, "hc_ffn_inject.weight", STREAMS, STREAM_COUNT, RESIDENT)                                             \
+    X(ffn_low, "hc_ffn_down.weight", STREAMS, STREAM_LOW, MATRIX)                                                      \
+    X(ffn_high, "hc_ffn_up.weight", STREAM_LOW, STREAMS, MATRIX)                                                       \
+    X(gram_key, "ple_key.weight", EMBD, STREAMS,                                                                       \
+      MATRIX) /* what the last tokens together give to the streams, from a table: keys, */                             \
+    X(gram_value, "ple_value.weight", EMBD, EMBD, MATRIX) /* one value, */                                             \
+    X(gram_key_norm, "ple_norm_key.weight", STREAMS, ONE, VECTOR)                                                      \
+    X(gram_query_norm, "ple_norm_query.weight", STREAMS, ONE, VECTOR) /* what keys are multiplied by, */               \
+    X(gram_conv_norm, "ple_norm_conv.weight", STREAMS, ONE, VECTOR)                                                    \
+    X(gram_conv, "ple_conv1d.weight", GRAM_TAPS, STREAMS, TABLE) /* and a convolution of it */                         \
+    X(token_experts, "ffn_gate_tid2eid.weight", EXPERTS_USED, VOCAB,                                                   \
+      NUMBERS)                                               /* each token's experts, which no router chooses */       \
+    X(q_gated, "attn_q.weight", EMBD, GATED_HEADS_K, MATRIX) /* of each head q, then a gate of its output */           \
+    X(delta_mix, "attn_qkv.weight", EMBD, DELTA_MIX,                                                                   \
+      MATRIX) /* a gated delta net: q and k of its key heads, v of its heads */                                        \
+    X(delta_gate, "attn_gate.weight", EMBD, DELTA_VALUES, MATRIX)   /* of its output */                                \
+    X(delta_beta, "ssm_beta.weight", EMBD, DELTA_HEADS, RESIDENT)   /* how much of a token it takes in */              \
+    X(delta_alpha, "ssm_alpha.weight", EMBD, DELTA_HEADS, RESIDENT) /* how much it forgets */                          \
+    X(delta_rates, "ssm_ba.weight", EMBD, DELTA_RATES, RESIDENT)    /* of each key head the one, then the other */     \
+    X(delta_conv, "ssm_conv1d.weight", DELTA_TAPS, DELTA_MIX, VECTORS)                                                 \
+    X(delta_dt, "ssm_dt.bias", DELTA_HEADS, ONE, VECTOR)                                                               \
+    X(delta_a, "ssm_a", DELTA_HEADS, ONE, VECTOR)                                                                      \
+    X(delta_norm, "ssm_norm.weight", DELTA_HEAD, ONE, VECTOR) /* of each head's output */                              \
+    X(delta_out, "ssm_out.weight", DELTA_VALUES, EMBD, MATRIX)                                                         \
+    X(kda_q, "attn_q.weight", EMBD, DELTA_VALUES,                                                                      \
+      MATRIX) /* a delta net that forgets by the key: q, k and v of its heads, */                                      \
+    X(kda_k, "attn_k.weight", EMBD, DELTA_VALUES, MATRIX)                                                              \
+    X(kda_v, "attn_v.weight", EMBD, DELTA_VALUES, MATRIX)                                                              \
+    X(kda_f_a, "ssm_f_a.weight", EMBD, DELTA_HEAD, MATRIX) /* how much it forgets, in two products, */                 \
+    X(kda_f_b, "ssm_f_b.weight", DELTA_HEAD, DELTA_VALUES, MATRIX)                                                     \
+    X(kda_g_a, "ssm_g_a.weight", EMBD, DELTA_HEAD, MATRIX) /* and the gate of its output, in two */                    \
+    X(kda_g_b, "ssm_g_b.weight", DELTA_HEAD, DELTA_VALUES, MATRIX)                                                     \
+    X(kda_conv_q, "ssm_conv1d_q.weight", DELTA_TAPS, DELTA_VALUES, VECTORS)                                            \
+    X(kda_conv_k, "ssm_conv1d_k.weight", DELTA_TAPS, DELTA_VALUES, VECTORS)                                            \
+    X(kda_conv_v, "ssm_conv1d_v.weight", DELTA_TAPS, DELTA_VALUES, VECTORS)                                            \
+    X(kda_dt, "ssm_dt.bias", DELTA_VALUES, ONE, VECTOR)                                                                \
+    X(kda_a, "ssm_a", ONE, DELTA_HEADS, VECTORS)                                                                       \
+    X(kda_out, "attn_output.weight", DELTA_VALUES, EMBD, MATRIX)                                                       \
+    X(mla_gate, "attn_gate.weight", EMBD, HEADS_V, MATRIX)  /* of what attention over latents gives */                 \
+    X(head_gate, "attn_gate.weight", EMBD, HEADS, RESIDENT) /* of each head's output */                                \
+    X(sinks, "attn_sinks.weight", HEADS, ONE, VECTOR)       /* a score of each head that has no value */               \
+    X(o, "attn_output.weight", HEADS_V, EMBD, MATRIX)                                                                  \
+    X(o_bias, "attn_output.bias", EMBD, ONE, VECTOR)                                                                   \
+    X(attn_post_norm, "post_attention_norm.weight", EMBD, ONE, VECTOR) /* of what attention adds */                    \
+    X(ffn_norm, "ffn_norm.weight", EMBD, ONE, VECTOR)                                                                  \
+    X(gate, "ffn_gate.weight", EMBD, FF, MATRIX)                                                                       \
+    X(up, "ffn_up.weight", EMBD, FF, MATRIX)                                                                           \
+    X(down, "ffn_down.weight", FF, EMBD, MATRIX)                                                                       \
+    X(ffn_post_norm, "post_ffw_norm.weight", EMBD, ONE, VECTOR)     /* of what the FFN adds */                         \
+    X(ffn_pre_norm_2, "pre_ffw_norm_2.weight", EMBD, ONE, VECTOR)   /* of experts beside a dense FFN: before them, */  \
+    X(ffn_post_norm_2, "post_ffw_norm_2.weight", EMBD, ONE, VECTOR) /* behind them, */                                 \
+    X(ffn_post_norm_1, "post_ffw_norm_1.weight", EMBD, ONE, VECTOR) /* and behind that FFN */                          \
+    X(layer_scale, "layer_output_scale.weight", ONE, ONE, VECTOR)                                                      \
+    X(inputs_proj, "per_layer_model_proj.weight", EMBD, LAYER_INPUTS, MATRIX) /* the model's: layer 0 uses it */       \
+    X(inputs_norm, "per_layer_proj_norm.weight", LAYER_INPUT, ONE, VECTOR)    /* the same */                           \
+    X(input_gate, "inp_gate.weight", EMBD, LAYER_INPUT, MATRIX)                                                        \
+    X(input_proj, "proj.weight", LAYER_INPUT, EMBD, MATRIX)                                                            \
+    X(input_norm, "post_norm.weight", EMBD, ONE, VECTOR)                                                               \
+    X(groups, NTX_PACK_TENSOR, GROUP_BYTES, GROUPS, GROUPS) /* instead of up, down and maybe gate */                   \
+    X(groups_added, NTX_PACK_ADDED_TENSOR, GROUP_BYTES, GROUPS,                                                        \
+      GROUPS) /* what such a layer adds to those of its base */                                                        \
+    NTX_LOWS(X, , "")                                                                                                  \
+    NTX_LOWS(X, _1, ".1")                                                                                              \
+    NTX_LOWS(X, _2, ".2")                                                                                              \
+    NTX_LOWS(X, _3, ".3")                                                                                              \
+    NTX_LOWS(X, _4, ".4")                                                                                              \
+    X(router, "ffn_gate_inp.weight", EMBD, EXPERTS, RESIDENT)                                                          \
+    X(router_bias, "ffn_gate_inp.bias", EXPERTS, ONE, VECTOR)                                                          \
+    X(router_select, "exp_probs_b.bias", EXPERTS, ONE, VECTOR)     /* added to scores for the choice, not to shares */ \
+    X(router_scale, "ffn_gate_inp.scale", EMBD, ONE, VECTOR)       /* of the norm before it */                         \
+    X(expert_scale, "ffn_down_exps.scale", EXPERTS, ONE, VECTOR)   /* shares are multiplied by it */                   \
+    X(shared_gate, "ffn_gate_inp_shexp.weight", EMBD, ONE, VECTOR) /* used as a matrix of one row */                   \
+    X(gate_shared, "ffn_gate_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                   \
+    X(up_shared, "ffn_up_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                       \
+    X(down_shared, "ffn_down_shexp.weight", SHARED_FF, EMBD, MATRIX)                                                   \
+    X(expert_gate_up, "ffn_gate_up_exps.weight", EMBD, EXPERT_FF_2, EXPERT) /* an expert's gate, then its up */        \
+    X(expert_gate_bias, "ffn_gate_exps.bias", EXPERT_FF, EXPERTS, VECTORS)                                             \
+    X(expert_up_bias, "ffn_up_exps.bias", EXPERT_FF, EXPERTS, VECTORS)                                                 \
+    X(expert_down_bias, "ffn_down_exps.bias", EMBD, EXPERTS, VECTORS)                                                  \
+    X(expert_gate, "ffn_gate_exps.weight", EMBD, EXPERT_FF, EXPERT)                                                    \
+    X(expert_up, "ffn_up_exps.weight", EMBD, EXPERT_FF, EXPERT)                                                        \
+    X(expert_down, "ffn_down_exps.weight", EXPERT_FF, EMBD, EXPERT)
 
 enum ntx_tensor {
 #define X(field, name, in, out, use) NTX_T_##field,
     NTX_LAYER_TENSORS(X)
 #undef X
-    NTX_N_TENSORS
+        NTX_N_TENSORS
 };
 
-/* What belongs to no layer, in the order of use: from this table come fields of struct ntx_model and of struct ntx_chunks, checks, and what an outline, a sketch (computed/plan/) and the model maker
- * have. The last column says by a model's numbers whether it is there. */
+/* What belongs to no layer, in the order of use: from this table come fields of struct ntx_model and of struct
+ * ntx_chunks, checks, and what an outline, a sketch (computed/plan/) and the model maker have. The last column says by
+ * a model's numbers whether it is there. */
 enum ntx_has { NTX_NEVER, NTX_MAYBE /* the file tells */, NTX_ALWAYS };
-#define NTX_END_TENSORS(X) \
-    /*field               name in the file              row length      rows         use */ \
-    X(token_embd,         "token_embd.weight",          EMBD,           VOCAB,       LOOKUP, NTX_ALWAYS) \
-    X(input_embd,         "per_layer_token_embd.weight", LAYER_INPUTS,  VOCAB,       LOOKUP, hp->n_input ? NTX_ALWAYS : NTX_NEVER) /* each layer's inputs */ \
-    X(gram_embd,          "per_layer_token_embd.weight", GRAM_WIDTH,    GRAM_ENTRIES,   LOOKUP, hp->grams.layer ? NTX_ALWAYS : NTX_NEVER) /* of n-grams */ \
-    X(rope_freqs,         "rope_freqs.weight",          FREQS,          ONE,         VECTOR, NTX_MAYBE) /* divisors of frequencies (Llama 3.1) */ \
-    X(rope_long,          "rope_factors_long.weight",   FREQS,          ONE,         VECTOR, hp->by && hp->by->rope_factors ? NTX_MAYBE : NTX_NEVER) /* in their place, for a context beyond rope_ctx_orig, */ \
-    X(rope_short,         "rope_factors_short.weight",  FREQS,          ONE,         VECTOR, hp->by && hp->by->rope_factors ? NTX_MAYBE : NTX_NEVER) /* and for others */ \
-    X(output_norm,        "output_norm.weight",         EMBD,           ONE,         VECTOR, hp->no_output_norm ? NTX_NEVER : NTX_ALWAYS) \
-    X(output,             "output.weight",              EMBD,           OUT_VOCAB,   MATRIX, NTX_MAYBE) /* or it is token_embd */
+#define NTX_END_TENSORS(X)                                                                                             \
+    /*field               name in the file              row length      rows         use */                            \
+    X(token_embd, "token_embd.weight", EMBD, VOCAB, LOOKUP, NTX_ALWAYS)                                                \
+    X(input_embd, "per_layer_token_embd.weight", LAYER_INPUTS, VOCAB, LOOKUP,                                          \
+      hp->n_input ? NTX_ALWAYS : NTX_NEVER) /* each layer's inputs */                                                  \
+    X(gram_embd, "per_layer_token_embd.weight", GRAM_WIDTH, GRAM_ENTRIES, LOOKUP,                                      \
+      hp->grams.layer ? NTX_ALWAYS : NTX_NEVER)                       /* of n-grams */                                 \
+    X(rope_freqs, "rope_freqs.weight", FREQS, ONE, VECTOR, NTX_MAYBE) /* divisors of frequencies (Llama 3.1) */        \
+    X(rope_long, "rope_factors_long.weight", FREQS, ONE, VECTOR,                                                       \
+      hp->by && hp->by->rope_factors ? NTX_MAYBE                                                                       \
+                                     : NTX_NEVER) /* in their place, for a context beyond rope_ctx_orig, */            \
+    X(rope_short, "rope_factors_short.weight", FREQS, ONE, VECTOR,                                                     \
+      hp->by && hp->by->rope_factors ? NTX_MAYBE : NTX_NEVER) /* and for others */                                     \
+    X(output_norm, "output_norm.weight", EMBD, ONE, VECTOR, hp->no_output_norm ? NTX_NEVER : NTX_ALWAYS)               \
+    X(output, "output.weight", EMBD, OUT_VOCAB, MATRIX, NTX_MAYBE) /* or it is token_embd */
 
 enum ntx_end {
 #define X(field, name, in, out, use, has) NTX_END_##field,
     NTX_END_TENSORS(X)
 #undef X
-    NTX_N_ENDS
+        NTX_N_ENDS
 };
 
 /* Tensors of a layer that are one in files of some architectures. */
-#define NTX_WHOLES(X) \
-    /*symbol   name in the file    whether a model has it   its first and last   values of each that lie together; 0: all do */ \
-    X(qkv,     "attn_qkv.weight",  hp->qkv_fused,           q, v,                0) \
-    X(gate_up, "ffn_up.weight",    hp->gate_up_fused,       gate, up,            0) \
-    X(delta,   "ssm_in.weight",    hp->delta_joined,        delta_mix, delta_gate, hp->delta.head) /* of each key head q and k, then v of its heads, then the gates of their outputs */
+#define NTX_WHOLES(X)                                                                                                    \
+    /*symbol   name in the file    whether a model has it   its first and last   values of each that lie together; 0:  \
+     * all do */ \
+    X(qkv, "attn_qkv.weight", hp->qkv_fused, q, v, 0)                                                                    \
+    X(gate_up, "ffn_up.weight", hp->gate_up_fused, gate, up, 0)                                                          \
+    X(delta, "ssm_in.weight", hp->delta_joined, delta_mix, delta_gate,                                                   \
+      hp->delta.head) /* of each key head q and k, then v of its heads, then the gates of their outputs */
 
 enum ntx_whole_kind {
 #define X(symbol, name, has, first, last, run) NTX_WHOLE_##symbol,
     NTX_WHOLES(X)
 #undef X
-    NTX_N_WHOLES
+        NTX_N_WHOLES
 };
 
 struct ntx_tensor_kind {
@@ -290,14 +338,19 @@ struct ntx_tensor_kind {
 extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS], ntx_end_kinds[NTX_N_ENDS];
 extern const char *const ntx_whole_names[NTX_N_WHOLES];
 
-/* For who looks at files without a model: whether t's name stands in a tensor's ("blk.3.ffn_up.weight"); or at least what that has before its first dot, as that of experts, or of
- * one that every row goes through, has it ("blk.3.ffn_up_exps.weight"). */
+/* For who looks at files without a model: whether t's name stands in a tensor's ("blk.3.ffn_up.weight"); or at least
+ * what that has before its first dot, as that of experts, or of one that every row goes through, has it
+ * ("blk.3.ffn_up_exps.weight"). */
 bool ntx_is_called(const char *name, enum ntx_tensor t);
 bool ntx_is_kin(const char *name, enum ntx_tensor t);
 bool ntx_is_experts(const char *name); /* it has a matrix of each expert */
 
 /* Not a layer's but the model's, though a layer's steps take it: nothing stands before its name. */
-static inline int ntx_is_models(enum ntx_tensor t) { return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || t == NTX_T_fuse || t == NTX_T_fuse_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high); }
+static inline int ntx_is_models(enum ntx_tensor t)
+{
+    return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || t == NTX_T_fuse || t == NTX_T_fuse_norm ||
+           (t >= NTX_T_head_mix && t <= NTX_T_head_high);
+}
 
 /* A matrix that rows are multiplied by, wherever it lies. */
 static inline int ntx_is_matrix(enum ntx_tensor t)
@@ -306,7 +359,8 @@ static inline int ntx_is_matrix(enum ntx_tensor t)
     return use == NTX_USE_MATRIX || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_EXPERT;
 }
 
-/* Of a matrix that may have them, what is added to its outputs: the first of the three behind one another; NTX_N_TENSORS: it may not. */
+/* Of a matrix that may have them, what is added to its outputs: the first of the three behind one another;
+ * NTX_N_TENSORS: it may not. */
 static inline enum ntx_tensor ntx_low_of(enum ntx_tensor t)
 {
     switch (t) {
@@ -322,11 +376,19 @@ static inline enum ntx_tensor ntx_low_of(enum ntx_tensor t)
 }
 static inline int ntx_is_low(enum ntx_tensor t) { return t >= NTX_T_q_low && t <= NTX_T_down_rest_4; }
 enum ntx_low_part { NTX_LOW, NTX_HIGH, NTX_REST, NTX_LOW_PARTS };
-#define NTX_LOW_SET (NTX_T_q_low_1 - NTX_T_q_low) /* from one adapter's to the next one's; the file's own come first */
-static inline enum ntx_low_part ntx_low_part_of(enum ntx_tensor t) { return (enum ntx_low_part)((t - NTX_T_q_low) % NTX_LOW_PARTS); }
+#define NTX_LOW_SET                                                                                                    \
+    (NTX_T_q_low_1 - NTX_T_q_low) /* from one adapter's to the next one's; the file's own come first   \
+                                                   */
+static inline enum ntx_low_part ntx_low_part_of(enum ntx_tensor t)
+{
+    return (enum ntx_low_part)((t - NTX_T_q_low) % NTX_LOW_PARTS);
+}
 
-/* A matrix "X.weight" that may have an F32 "X.scale" beside it, as files of NVFP4 do: what comes of it is multiplied by that, one value, or one of each
- * expert. The router's name with such an end is router_scale's. */
-static inline int ntx_is_scalable(enum ntx_tensor t) { return ntx_is_matrix(t) && ntx_tensor_kinds[t].use != NTX_USE_HEADS && t != NTX_T_router && !ntx_is_low(t); }
+/* A matrix "X.weight" that may have an F32 "X.scale" beside it, as files of NVFP4 do: what comes of it is multiplied by
+ * that, one value, or one of each expert. The router's name with such an end is router_scale's. */
+static inline int ntx_is_scalable(enum ntx_tensor t)
+{
+    return ntx_is_matrix(t) && ntx_tensor_kinds[t].use != NTX_USE_HEADS && t != NTX_T_router && !ntx_is_low(t);
+}
 
 #endif

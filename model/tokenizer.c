@@ -12,11 +12,25 @@
 #define MAX_TEXT (1u << 30) /* bytes; symbols are counted in 32 bits */
 
 static const struct ntx__tok_kind kinds[] = {
-    {.name = "llama", .add_bos = true, .add_prefix = true, .open = ntx__spm_open, .free = ntx__spm_free,
-     .bytes = ntx__spm_bytes, .encode = ntx__spm_encode},
-    {.name = "gpt2", .byte_level = true, .open = ntx__bpe_open, .free = ntx__bpe_free, .bytes = ntx__bpe_bytes,
+    {.name = "llama",
+     .add_bos = true,
+     .add_prefix = true,
+     .open = ntx__spm_open,
+     .free = ntx__spm_free,
+     .bytes = ntx__spm_bytes,
+     .encode = ntx__spm_encode},
+    {.name = "gpt2",
+     .byte_level = true,
+     .open = ntx__bpe_open,
+     .free = ntx__bpe_free,
+     .bytes = ntx__bpe_bytes,
      .encode = ntx__bpe_encode},
-    {.name = "gemma4", .add_bos = true, .open = ntx__gemma_open, .free = ntx__bpe_free, .bytes = ntx__bpe_bytes, .encode = ntx__gemma_encode},
+    {.name = "gemma4",
+     .add_bos = true,
+     .open = ntx__gemma_open,
+     .free = ntx__bpe_free,
+     .bytes = ntx__bpe_bytes,
+     .encode = ntx__gemma_encode},
 };
 
 static const struct ntx__tok_kind *find_kind(struct ntx_str s)
@@ -136,7 +150,8 @@ static int cut_text(struct cutter *c, size_t at, size_t end, bool all)
     int rc = 0;
     while (!rc && at < end) {
         unsigned char b = (unsigned char)c->text[at];
-        int32_t id = sp->first[b] < sp->first[b + 1] ? ntx__specials_match(&c->t->v, sp, c->text + at, end - at, all) : -1;
+        int32_t id = sp->first[b] < sp->first[b + 1] ? ntx__specials_match(&c->t->v, sp, c->text + at, end - at, all)
+                                                     : -1;
         size_t len = id < 0 ? 1 : c->t->v.off[id + 1] - c->t->v.off[id];
         if (id >= 0)
             rc = put_token(c, id, at, len);
@@ -186,8 +201,8 @@ static int refuse_early(const struct ntx_tokenizer *t, size_t n_segs, size_t tot
     return n_segs > 1 && total > limits->memory ? -ENOBUFS : 0; /* the copy */
 }
 
-int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos, bool resume,
-                       const struct ntx_tok_limits *limits, int32_t **ids)
+int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos,
+                       bool resume, const struct ntx_tok_limits *limits, int32_t **ids)
 {
     size_t total = 0;
     limits = limits ? limits : &no_limits;
@@ -213,7 +228,8 @@ int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *seg
     return (int)c.ids.n;
 }
 
-int ntx_tokenize_within(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, const struct ntx_tok_limits *limits, int32_t **ids)
+int ntx_tokenize_within(const struct ntx_tokenizer *t, const char *text, size_t len, int flags,
+                        const struct ntx_tok_limits *limits, int32_t **ids)
 {
     struct ntx__seg seg = {.text = text, .len = len, .id = -1, .template = flags & NTX_TOK_SPECIAL};
     return ntx__tokenize_segs(t, &seg, 1, flags & NTX_TOK_BOS, flags & NTX_TOK_BOS, false, limits, ids);

@@ -2,10 +2,7 @@
  * Latin-1 code points); the others, in order, are U+0100, U+0101, ... */
 #include "model/tokenizer_impl.h"
 
-static bool stands_for_itself(unsigned b)
-{
-    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-}
+static bool stands_for_itself(unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; }
 
 void ntx__alphabet_init(struct ntx__alphabet *a)
 {

@@ -1,5 +1,6 @@
-/* tokenizer_bpe.c: byte-level BPE. A word's bytes are joined in the order of the list of merges. Gemma 4's joins characters likewise, spaces being escaped as
- * SentencePiece does, in whole lines; what is left without a token is written as byte tokens.
+/* tokenizer_bpe.c: byte-level BPE. A word's bytes are joined in the order of the list of merges. Gemma 4's joins
+ * characters likewise, spaces being escaped as SentencePiece does, in whole lines; what is left without a token is
+ * written as byte tokens.
  *
  * Merges are kept by their left token: those of token l are entries[start[l] .. start[l + 1]), each one 64-bit word
  *     right token (20 bits) | joined token (20 bits) | rank (24 bits)
@@ -35,7 +36,8 @@ struct reader {
 
 static int64_t decode(const struct reader *r, const char *p, size_t n, char *out)
 {
-    return r->byte_level ? ntx__alphabet_decode(&r->alphabet, p, n, out) : (int64_t)ntx__unescape_spaces((struct ntx_str){p, n}, out);
+    return r->byte_level ? ntx__alphabet_decode(&r->alphabet, p, n, out)
+                         : (int64_t)ntx__unescape_spaces((struct ntx_str){p, n}, out);
 }
 
 static int read_pair(struct reader *r, struct ntx_str s, struct pair *p)
@@ -55,7 +57,8 @@ static int read_pair(struct reader *r, struct ntx_str s, struct pair *p)
     return 0;
 }
 
-static int read_pairs(const struct ntx_gguf_kv *kv, const struct ntx__vocab *v, bool byte_level, struct pair *pairs, struct ntx_err *err)
+static int read_pairs(const struct ntx_gguf_kv *kv, const struct ntx__vocab *v, bool byte_level, struct pair *pairs,
+                      struct ntx_err *err)
 {
     struct reader r = {.v = v, .byte_level = byte_level};
     size_t longest = 0;
@@ -73,10 +76,7 @@ static int read_pairs(const struct ntx_gguf_kv *kv, const struct ntx__vocab *v, 
     return rc;
 }
 
-static bool usable(const struct pair *p)
-{
-    return p->left >= 0 && p->right >= 0 && p->joined >= 0;
-}
+static bool usable(const struct pair *p) { return p->left >= 0 && p->right >= 0 && p->joined >= 0; }
 
 static int by_value(const void *a, const void *b)
 {
@@ -91,7 +91,8 @@ static int index_pairs(const struct pair *pairs, uint32_t n, uint32_t n_vocab, s
     m->entries = malloc((n + 1u) * sizeof(*m->entries));
     if (!m->start || !m->entries)
         return -ENOMEM;
-    uint32_t *at = m->start + 1; /* while filling, at[l] is where l's next entry goes; in the end it is where l + 1 begins */
+    uint32_t *at = m->start +
+                   1; /* while filling, at[l] is where l's next entry goes; in the end it is where l + 1 begins */
     for (uint32_t i = 0; i < n; i++)
         if (usable(&pairs[i]))
             at[pairs[i].left + 1]++;
@@ -132,7 +133,8 @@ int ntx__bpe_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_
     if (said && said != -ENOENT)
         return ntx_err_set(err, -EINVAL, "tokenizer.ggml.pre is not a string");
     if (said)
-        t->note = "the file does not say how its tokenizer cuts words, as files before May 2024 do not: `default` is taken, as llama.cpp does, "
+        t->note = "the file does not say how its tokenizer cuts words, as files before May 2024 do not: `default` is "
+                  "taken, as llama.cpp does, "
                   "and answers may be worse for it; --override-kv tokenizer.ggml.pre=str:NAME gives the right one";
     struct bpe *m = calloc(1, sizeof(*m));
     if (!m)
@@ -176,7 +178,8 @@ void ntx__bpe_free(void *model)
 size_t ntx__bpe_bytes(const struct ntx_tokenizer *t)
 {
     const struct bpe *m = t->model;
-    return sizeof(*m) + (m->pre ? ntx__pre_bytes(m->pre) : 0) + (t->v.n + 2u) * sizeof(*m->start) + m->start[t->v.n] * sizeof(*m->entries);
+    return sizeof(*m) + (m->pre ? ntx__pre_bytes(m->pre) : 0) + (t->v.n + 2u) * sizeof(*m->start) +
+           m->start[t->v.n] * sizeof(*m->entries);
 }
 
 /* ---- encoding */

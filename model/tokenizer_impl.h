@@ -12,12 +12,17 @@
 
 #include "model/tokenizer.h"
 
-#define NTX__MAX_VOCAB (1u << 20)  /* merges pack a token id into 20 bits */
+#define NTX__MAX_VOCAB  (1u << 20) /* merges pack a token id into 20 bits */
 #define NTX__MAX_MERGES (1u << 24) /* and a rank into 24 */
 
 /* Low bits of ntx__vocab.attr are GGUF's token type. */
 enum {
-    NTX__NORMAL = 1, NTX__UNKNOWN = 2, NTX__CONTROL = 3, NTX__USER = 4, NTX__UNUSED = 5, NTX__BYTE = 6,
+    NTX__NORMAL = 1,
+    NTX__UNKNOWN = 2,
+    NTX__CONTROL = 3,
+    NTX__USER = 4,
+    NTX__UNUSED = 5,
+    NTX__BYTE = 6,
     NTX__TYPE_MASK = 7,
     NTX__EOG = 8,      /* ends a generation */
     NTX__GUARDED = 16, /* in text it parses as a token only with NTX_TOK_SPECIAL */
@@ -26,19 +31,20 @@ enum {
 
 struct ntx__vocab {
     uint32_t n;
-    char *pool;         /* the bytes of all tokens, one after the other */
-    uint32_t *off;      /* [n + 1] into pool */
-    uint8_t *attr;      /* [n] */
-    uint32_t *slots;    /* [mask + 1] text -> id for tokens that ordinary text may become; UINT32_MAX: empty */
+    char *pool;      /* the bytes of all tokens, one after the other */
+    uint32_t *off;   /* [n + 1] into pool */
+    uint8_t *attr;   /* [n] */
+    uint32_t *slots; /* [mask + 1] text -> id for tokens that ordinary text may become; UINT32_MAX: empty */
     uint32_t mask;
-    uint64_t key[2];    /* of the hash */
-    uint32_t max_len;   /* of the longest text in slots, bytes */
-    uint32_t longest;   /* of all tokens: no text of n bytes has fewer than n / longest of them; 0: some bytes give no token */
-    int32_t byte_id[256]; /* the token of a single byte, -1 when the vocabulary has none */
+    uint64_t key[2];  /* of the hash */
+    uint32_t max_len; /* of the longest text in slots, bytes */
+    uint32_t
+        longest; /* of all tokens: no text of n bytes has fewer than n / longest of them; 0: some bytes give no token */
+    int32_t byte_id[256];  /* the token of a single byte, -1 when the vocabulary has none */
     int32_t bos, eos, unk; /* -1 when none */
     int32_t fim[3];        /* before a prefix, a suffix, and what goes between them; -1 when none */
     bool add_bos, add_eos;
-    bool add_prefix;    /* a space is put before the text (and after control tokens) */
+    bool add_prefix; /* a space is put before the text (and after control tokens) */
 };
 
 struct ntx__specials {
@@ -55,7 +61,7 @@ struct ntx__ids { /* growing list of token ids */
 
 /* One kind of tokenizer; the table is in tokenizer.c. */
 struct ntx__tok_kind {
-    const char *name; /* tokenizer.ggml.model */
+    const char *name;         /* tokenizer.ggml.model */
     bool add_bos, add_prefix; /* defaults of the keys */
     bool byte_level;
     int (*open)(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_err *err); /* sets t->model */
@@ -75,11 +81,12 @@ struct ntx_tokenizer {
 };
 
 /* ---- tokenizer_vocab.c */
-int ntx__vocab_open(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v, struct ntx_err *err);
+int ntx__vocab_open(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v,
+                    struct ntx_err *err);
 void ntx__vocab_free(struct ntx__vocab *v);
 size_t ntx__vocab_bytes(const struct ntx__vocab *v);
 int32_t ntx__vocab_find(const struct ntx__vocab *v, const char *text, size_t len); /* -1 when no token has that text */
-size_t ntx__unescape_spaces(struct ntx_str s, char *out); /* the length, never more than s.n */
+size_t ntx__unescape_spaces(struct ntx_str s, char *out);                          /* the length, never more than s.n */
 static inline const char *ntx__vocab_text(const struct ntx__vocab *v, uint32_t id, size_t *len)
 {
     *len = v->off[id + 1] - v->off[id];
@@ -98,7 +105,8 @@ int64_t ntx__alphabet_decode(const struct ntx__alphabet *a, const char *text, si
 int ntx__specials_open(const struct ntx__vocab *v, struct ntx__specials *s);
 void ntx__specials_free(struct ntx__specials *s);
 /* The longest special token at the start of text; guarded ones only where `all`. -1 when none. */
-int32_t ntx__specials_match(const struct ntx__vocab *v, const struct ntx__specials *s, const char *text, size_t len, bool all);
+int32_t ntx__specials_match(const struct ntx__vocab *v, const struct ntx__specials *s, const char *text, size_t len,
+                            bool all);
 
 /* ---- tokenizer.c */
 int ntx__ids_add(struct ntx__ids *l, int32_t id); /* -E2BIG, -ENOMEM */
@@ -113,10 +121,10 @@ struct ntx__seg { /* a piece of a rendered conversation */
     bool template; /* guarded tokens in it parse */
 };
 /* Raw text of neighbouring segments is joined before it is encoded, so that words are cut as in the whole text; special
- * tokens are recognised within one segment only. bos, eos: put them where the vocabulary asks for it. resume: the text goes
- * on after tokens that are already there. limits: NULL for none. */
-int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos, bool resume,
-                       const struct ntx_tok_limits *limits, int32_t **ids);
+ * tokens are recognised within one segment only. bos, eos: put them where the vocabulary asks for it. resume: the text
+ * goes on after tokens that are already there. limits: NULL for none. */
+int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos,
+                       bool resume, const struct ntx_tok_limits *limits, int32_t **ids);
 
 /* ---- kinds */
 int ntx__spm_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_err *err);

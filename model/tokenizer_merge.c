@@ -74,7 +74,8 @@ static struct ntx__pair heap_pop(struct ntx__merge *m)
     return top;
 }
 
-static int enter(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join, int32_t left)
+static int enter(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join,
+                 int32_t left)
 {
     if (left < 0 || m->syms[left].next < 0)
         return 0;
@@ -83,7 +84,8 @@ static int enter(struct ntx__merge *m, const struct ntx_tokenizer *t, const char
     int32_t id;
     if (!join(t, text, a, b, &key, &id))
         return 0;
-    return heap_push(m, (struct ntx__pair){.order = (uint64_t)key << 32 | (uint32_t)left, .len = a->len + b->len, .id = id});
+    return heap_push(
+        m, (struct ntx__pair){.order = (uint64_t)key << 32 | (uint32_t)left, .len = a->len + b->len, .id = id});
 }
 
 int ntx__merge_run(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join)

@@ -12,13 +12,13 @@ struct ntx__sym {
     int32_t prev, next; /* -1 at the ends */
 };
 
-struct ntx__pair { /* heap entry */
-    uint64_t order;    /* key << 32 | left symbol: smallest first */
-    uint32_t len;      /* of both when it was entered: another length means that one of them has changed */
-    int32_t id;        /* of the joined symbol */
+struct ntx__pair {  /* heap entry */
+    uint64_t order; /* key << 32 | left symbol: smallest first */
+    uint32_t len;   /* of both when it was entered: another length means that one of them has changed */
+    int32_t id;     /* of the joined symbol */
 };
 
-struct ntx__merge { /* scratch, reused from word to word; zero it first, but for out */
+struct ntx__merge {             /* scratch, reused from word to word; zero it first, but for out */
     const struct ntx__ids *out; /* whose limits it keeps */
     struct ntx__sym *syms;
     size_t n_syms, room_syms;
@@ -28,10 +28,11 @@ struct ntx__merge { /* scratch, reused from word to word; zero it first, but for
 };
 
 /* Whether two neighbours may be joined, with which key (small is good) and into which token. */
-typedef bool ntx__join_fn(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a, const struct ntx__sym *b,
-                          uint32_t *key, int32_t *id);
+typedef bool ntx__join_fn(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a,
+                          const struct ntx__sym *b, uint32_t *key, int32_t *id);
 
-int ntx__merge_begin(struct ntx__merge *m, size_t n_bytes); /* a word of so many bytes. -ENOBUFS: it would take more than it may */
+int ntx__merge_begin(struct ntx__merge *m,
+                     size_t n_bytes); /* a word of so many bytes. -ENOBUFS: it would take more than it may */
 int ntx__merge_add(struct ntx__merge *m, uint32_t off, uint32_t len, int32_t id); /* the next symbol to the right */
 int ntx__merge_run(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join);
 void ntx__merge_free(struct ntx__merge *m);

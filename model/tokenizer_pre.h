@@ -1,4 +1,5 @@
-/* tokenizer_pre.h: how a byte-level BPE vocabulary wants text cut into words before merging. One table, in tokenizer_pre.c. */
+/* tokenizer_pre.h: how a byte-level BPE vocabulary wants text cut into words before merging. One table, in
+ * tokenizer_pre.c. */
 #ifndef NTX_MODEL_TOKENIZER_PRE_H
 #define NTX_MODEL_TOKENIZER_PRE_H
 
@@ -18,9 +19,9 @@ int ntx__pre_open(struct ntx_str name, struct ntx__pre **out, struct ntx__pre_tr
 void ntx__pre_free(struct ntx__pre *p);
 size_t ntx__pre_bytes(const struct ntx__pre *p);
 
-/* Calls word() for each word of text, which must be valid UTF-8, from left to right; they join up to the text. Stops at and
- * returns the first non-zero answer. */
-int ntx__pre_split(const struct ntx__pre *p, const char *text, size_t len, int (*word)(void *arg, const char *w, size_t n),
-                   void *arg);
+/* Calls word() for each word of text, which must be valid UTF-8, from left to right; they join up to the text. Stops at
+ * and returns the first non-zero answer. */
+int ntx__pre_split(const struct ntx__pre *p, const char *text, size_t len,
+                   int (*word)(void *arg, const char *w, size_t n), void *arg);
 
 #endif

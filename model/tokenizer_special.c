@@ -45,13 +45,11 @@ int ntx__specials_open(const struct ntx__vocab *v, struct ntx__specials *s)
     return 0;
 }
 
-void ntx__specials_free(struct ntx__specials *s)
-{
-    free(s->ids);
-}
+void ntx__specials_free(struct ntx__specials *s) { free(s->ids); }
 
 /* First of ids[lo..hi) whose byte at `depth` is >= c; all of them are longer than depth and agree before it. */
-static uint32_t lower(const struct ntx__vocab *v, const uint32_t *ids, uint32_t lo, uint32_t hi, size_t depth, unsigned c)
+static uint32_t lower(const struct ntx__vocab *v, const uint32_t *ids, uint32_t lo, uint32_t hi, size_t depth,
+                      unsigned c)
 {
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
@@ -63,7 +61,8 @@ static uint32_t lower(const struct ntx__vocab *v, const uint32_t *ids, uint32_t 
     return lo;
 }
 
-int32_t ntx__specials_match(const struct ntx__vocab *v, const struct ntx__specials *s, const char *text, size_t len, bool all)
+int32_t ntx__specials_match(const struct ntx__vocab *v, const struct ntx__specials *s, const char *text, size_t len,
+                            bool all)
 {
     int32_t best = -1;
     uint32_t lo = s->first[(unsigned char)text[0]], hi = s->first[(unsigned char)text[0] + 1];

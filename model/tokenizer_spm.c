@@ -2,8 +2,9 @@
  * are a token, the pair with the highest score is joined, the leftmost of equals; what is left without a token is
  * written as byte tokens.
  *
- * Between two bytes that stand side by side in no token nothing is ever joined. So a text is cut there (before most blanks, in any
- * vocabulary that we know), and each piece is encoded by itself, in the memory of a piece, with the tokens that the whole would have. */
+ * Between two bytes that stand side by side in no token nothing is ever joined. So a text is cut there (before most
+ * blanks, in any vocabulary that we know), and each piece is encoded by itself, in the memory of a piece, with the
+ * tokens that the whole would have. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +14,12 @@
 #include "model/tokenizer_merge.h"
 
 struct spm {
-    uint32_t *keys;           /* [n_vocab] */
+    uint32_t *keys;             /* [n_vocab] */
     uint64_t pairs[65536 / 64]; /* bit a << 8 | b: some token has byte b behind byte a */
 };
 
-/* Floats compare like their bits once those of the negative ones are turned round; the complement puts the largest first. */
+/* Floats compare like their bits once those of the negative ones are turned round; the complement puts the largest
+ * first. */
 static uint32_t score_key(float score)
 {
     uint32_t u;
@@ -62,10 +64,7 @@ void ntx__spm_free(void *model)
     free(m);
 }
 
-size_t ntx__spm_bytes(const struct ntx_tokenizer *t)
-{
-    return sizeof(struct spm) + t->v.n * sizeof(uint32_t);
-}
+size_t ntx__spm_bytes(const struct ntx_tokenizer *t) { return sizeof(struct spm) + t->v.n * sizeof(uint32_t); }
 
 static bool join(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a, const struct ntx__sym *b,
                  uint32_t *key, int32_t *id)
@@ -91,7 +90,8 @@ static int add_characters(struct ntx__merge *m, const struct ntx_tokenizer *t, c
     return rc;
 }
 
-static int put_symbols(const struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, struct ntx__ids *out)
+static int put_symbols(const struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text,
+                       struct ntx__ids *out)
 {
     int rc = 0;
     for (int32_t i = m->n_syms ? 0 : -1; !rc && i >= 0; i = m->syms[i].next) {
@@ -104,7 +104,8 @@ static int put_symbols(const struct ntx__merge *m, const struct ntx_tokenizer *t
     return rc;
 }
 
-/* Where the piece that begins at `from` ends. Never within a character: a byte that goes on with one is no place to cut. */
+/* Where the piece that begins at `from` ends. Never within a character: a byte that goes on with one is no place to
+ * cut. */
 static size_t end_of_piece(const struct spm *m, const char *text, size_t from, size_t len)
 {
     for (size_t i = from + 1; i < len; i++) {
@@ -115,7 +116,8 @@ static size_t end_of_piece(const struct spm *m, const char *text, size_t from, s
     return len;
 }
 
-static int encode_piece(const struct ntx_tokenizer *t, struct ntx__merge *m, const char *text, size_t len, struct ntx__ids *out)
+static int encode_piece(const struct ntx_tokenizer *t, struct ntx__merge *m, const char *text, size_t len,
+                        struct ntx__ids *out)
 {
     int rc = ntx__ids_wanted(out);
     if (!rc)
@@ -128,7 +130,8 @@ static int encode_piece(const struct ntx_tokenizer *t, struct ntx__merge *m, con
 }
 
 /* The first piece, behind a space. */
-static int encode_prefixed(const struct ntx_tokenizer *t, struct ntx__merge *m, const char *text, size_t len, struct ntx__ids *out)
+static int encode_prefixed(const struct ntx_tokenizer *t, struct ntx__merge *m, const char *text, size_t len,
+                           struct ntx__ids *out)
 {
     int rc = len < out->limits->memory ? 0 : -ENOBUFS;
     char *copy = rc ? NULL : malloc(len + 1);

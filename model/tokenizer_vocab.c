@@ -1,7 +1,7 @@
 /* tokenizer_vocab.c: reads the vocabulary of a GGUF into struct ntx__vocab.
  *
- * The file is not trusted: types and counts of the arrays are checked, ids must lie inside the vocabulary, and the hash is keyed anew each time, so
- * that no vocabulary can be made to collide. No id depends on the key. */
+ * The file is not trusted: types and counts of the arrays are checked, ids must lie inside the vocabulary, and the hash
+ * is keyed anew each time, so that no vocabulary can be made to collide. No id depends on the key. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +15,22 @@
 /* Tokens that end a generation in known models, by name. "</s>" is not here: it is an ordinary piece of HTML in some
  * vocabularies; where it ends a text it is the file's eos_token_id. */
 static const char *const eog_names[] = {
-    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", /* Llama 3 */
-    "<|im_end|>", "<|endoftext|>",                 /* chatml, Qwen, GPT-2 */
-    "<|end|>",                                     /* Phi; but see spare_end */
-    "<|return|>", "<|call|>",                      /* gpt-oss */
-    "<end_of_turn>", "<eos>", "<turn|>", "<|tool_response>", /* Gemma */
-    "<EOT>", "<|EOT|>",                            /* code models */
-    "<\xef\xbd\x9c""end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", /* DeepSeek */
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>", /* Llama 3 */
+    "<|im_end|>",
+    "<|endoftext|>", /* chatml, Qwen, GPT-2 */
+    "<|end|>",       /* Phi; but see spare_end */
+    "<|return|>",
+    "<|call|>", /* gpt-oss */
+    "<end_of_turn>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>", /* Gemma */
+    "<EOT>",
+    "<|EOT|>", /* code models */
+    "<\xef\xbd\x9c"
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", /* DeepSeek */
 };
 
 /* ---- texts */
@@ -103,8 +112,8 @@ static uint8_t classify(struct ntx_str s, unsigned type)
     return (uint8_t)type;
 }
 
-static int load_texts(const struct ntx_gguf_kv *toks, const struct ntx_gguf_kv *types, bool byte_level, struct ntx__vocab *v,
-                      struct ntx_err *err)
+static int load_texts(const struct ntx_gguf_kv *toks, const struct ntx_gguf_kv *types, bool byte_level,
+                      struct ntx__vocab *v, struct ntx_err *err)
 {
     struct ntx__alphabet alphabet;
     uint64_t total = 0;
@@ -282,8 +291,8 @@ static void mark_eog(struct ntx__vocab *v, int32_t id)
         v->attr[id] |= NTX__EOG;
 }
 
-/* Where a vocabulary has "<|return|>" and "<|call|>" (OpenAI's harmony), "<|end|>" ends one message of an answer, and the next
- * one follows: it ends no generation, even where the file's keys say so. */
+/* Where a vocabulary has "<|return|>" and "<|call|>" (OpenAI's harmony), "<|end|>" ends one message of an answer, and
+ * the next one follows: it ends no generation, even where the file's keys say so. */
 static void spare_end(struct ntx__vocab *v)
 {
     static const char *const names[] = {"<|return|>", "<|call|>", "<|end|>"};
@@ -298,13 +307,20 @@ static void spare_end(struct ntx__vocab *v)
 
 /* The names under which known models have them: prefix, suffix, middle. */
 static const char *const fim_names[][3] = {
-    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},       /* Qwen, Gemma */
-    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},             /* StarCoder, Granite */
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, /* Qwen, Gemma */
+    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},       /* StarCoder, Granite */
     {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},
-    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},    /* GLM */
+    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},       /* GLM */
     {"\xe2\x96\x81<PRE>", "\xe2\x96\x81<SUF>", "\xe2\x96\x81<MID>"}, /* Code Llama */
     {" <PRE>", " <SUF>", " <MID>"},
-    {"<\xef\xbd\x9c""fim\xe2\x96\x81""begin\xef\xbd\x9c>", "<\xef\xbd\x9c""fim\xe2\x96\x81hole\xef\xbd\x9c>", "<\xef\xbd\x9c""fim\xe2\x96\x81""end\xef\xbd\x9c>"}, /* DeepSeek */
+    {"<\xef\xbd\x9c"
+     "fim\xe2\x96\x81"
+     "begin\xef\xbd\x9c>",
+     "<\xef\xbd\x9c"
+     "fim\xe2\x96\x81hole\xef\xbd\x9c>",
+     "<\xef\xbd\x9c"
+     "fim\xe2\x96\x81"
+     "end\xef\xbd\x9c>"}, /* DeepSeek */
 };
 
 static void find_fim(struct ntx__vocab *v)
@@ -336,7 +352,8 @@ static int load_fim(const struct ntx_gguf *g, struct ntx__vocab *v, struct ntx_e
     return rc;
 }
 
-static int load_specials(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v, struct ntx_err *err)
+static int load_specials(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v,
+                         struct ntx_err *err)
 {
     int32_t eot = -1, eom = -1;
     int rc;
@@ -382,7 +399,8 @@ static int array_key(const struct ntx_gguf *g, const char *key, enum ntx_gguf_vt
     return 0;
 }
 
-int ntx__vocab_open(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v, struct ntx_err *err)
+int ntx__vocab_open(const struct ntx_gguf *g, const struct ntx__tok_kind *kind, struct ntx__vocab *v,
+                    struct ntx_err *err)
 {
     const struct ntx_gguf_kv *toks = NULL, *types = NULL;
     int rc = array_key(g, "tokenizer.ggml.tokens", NTX_GGUF_STR, 0, &toks, err);

@@ -1,12 +1,13 @@
-/* unpack.h: the one unpacking of each type: 32 neighbouring values of a block as small integers, with their scales, in plain C that is C for a
- * CPU and for a card alike. Whoever multiplies by a type without a way of its own multiplies from this form.
+/* unpack.h: the one unpacking of each type: 32 neighbouring values of a block as small integers, with their scales, in
+ * plain C that is C for a CPU and for a card alike. Whoever multiplies by a type without a way of its own multiplies
+ * from this form.
  *
  *   NTX_RULE_SIMPLE  w[k] = d * q[k] + m                     (m in types that have one)
  *   NTX_RULE_HALVES  w[k] = d * q[k] for k < 16, m * q[k] for the others
  *   NTX_RULE_SUPER   w[k] = d * scale[k / 16] * q[k] - m * min[k / 16]
  *
- * `ntx_unpack_<type>(block, t, &part)`: values 32 t .. 32 t + 31 of the block. Integers that files hold as 2 s + 1 eighths or as a grid of signed
- * values are scaled so that they are whole; the powers of two are in d, exactly. */
+ * `ntx_unpack_<type>(block, t, &part)`: values 32 t .. 32 t + 31 of the block. Integers that files hold as 2 s + 1
+ * eighths or as a grid of signed values are scaled so that they are whole; the powers of two are in d, exactly. */
 #ifndef NTX_MODEL_UNPACK_H
 #define NTX_MODEL_UNPACK_H
 
@@ -17,7 +18,7 @@
 #include "model/quant.h"
 
 #ifndef NTX_UNPACK /* cuda/part.h says something else */
-#define NTX_UNPACK static inline __attribute__((always_inline, unused))
+#define NTX_UNPACK       static inline __attribute__((always_inline, unused))
 #define NTX_UNPACK_TABLE static const
 #endif
 
@@ -56,10 +57,16 @@ NTX_UNPACK float ntx_half_float(uint16_t h)
 }
 
 /* 2^(e - 128): MXFP4's scale, half of 2^(e - 127) as its values are doubled; the two least are subnormal. */
-NTX_UNPACK float ntx_e8m0_float(uint8_t e) { return ntx_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23); }
+NTX_UNPACK float ntx_e8m0_float(uint8_t e)
+{
+    return ntx_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
 
 /* An F16 whose nibbles, the lowest first, are the upper ones of every second byte (IQ1_M). */
-NTX_UNPACK uint16_t ntx__spread_half(const uint8_t *s) { return (uint16_t)(s[1] >> 4 | (s[3] & 0xf0) | (s[5] & 0xf0) << 4 | (s[7] & 0xf0) << 8); }
+NTX_UNPACK uint16_t ntx__spread_half(const uint8_t *s)
+{
+    return (uint16_t)(s[1] >> 4 | (s[3] & 0xf0) | (s[5] & 0xf0) << 4 | (s[7] & 0xf0) << 8);
+}
 
 /* Half of an E4M3 without a sign, as NVFP4's values are doubled; 0x7f counts as 0. */
 NTX_UNPACK float ntx_e4m3_half_float(uint8_t x)
@@ -71,21 +78,21 @@ NTX_UNPACK float ntx_e4m3_half_float(uint8_t x)
 }
 
 /* What d is, by the table of types, and whether there is a minimum. */
-#define NTX_SCALE_half(b) ntx_half_float((b)->d)
+#define NTX_SCALE_half(b)    ntx_half_float((b)->d)
 #define NTX_SCALE_quarter(b) (ntx_half_float((b)->d) * 0.25f)
-#define NTX_SCALE_eighth(b) (ntx_half_float((b)->d) * 0.125f)
-#define NTX_SCALE_spread(b) (ntx_half_float(ntx__spread_half((b)->scales)) * 0.125f)
-#define NTX_SCALE_halves(b) 0 /* the unpacking sets them */
-#define NTX_SCALE_e8m0(b) ntx_e8m0_float((b)->e)
-#define NTX_MIN_OF_none(b) 0
-#define NTX_MIN_OF_m(b) ntx_half_float((b)->m)
-#define NTX_MIN_OF_dmin(b) ntx_half_float((b)->dmin)
-#define NTX_HAS_none 0
-#define NTX_HAS_m 1
-#define NTX_HAS_dmin 1
+#define NTX_SCALE_eighth(b)  (ntx_half_float((b)->d) * 0.125f)
+#define NTX_SCALE_spread(b)  (ntx_half_float(ntx__spread_half((b)->scales)) * 0.125f)
+#define NTX_SCALE_halves(b)  0 /* the unpacking sets them */
+#define NTX_SCALE_e8m0(b)    ntx_e8m0_float((b)->e)
+#define NTX_MIN_OF_none(b)   0
+#define NTX_MIN_OF_m(b)      ntx_half_float((b)->m)
+#define NTX_MIN_OF_dmin(b)   ntx_half_float((b)->dmin)
+#define NTX_HAS_none         0
+#define NTX_HAS_m            1
+#define NTX_HAS_dmin         1
 
-/* ---- simple blocks. Byte j of 16 holds value j in its low nibble and value j + 16 in its high one; bit v of qh, read as one little-endian
- * word, goes above the nibble of value v. */
+/* ---- simple blocks. Byte j of 16 holds value j in its low nibble and value j + 16 in its high one; bit v of qh, read
+ * as one little-endian word, goes above the nibble of value v. */
 
 NTX_UNPACK void ntx__nibbles(const uint8_t *qs, uint32_t qh, int minus, int8_t *q)
 {
@@ -95,13 +102,36 @@ NTX_UNPACK void ntx__nibbles(const uint8_t *qs, uint32_t qh, int minus, int8_t *
     }
 }
 
-NTX_UNPACK uint32_t ntx__dword(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24; }
+NTX_UNPACK uint32_t ntx__dword(const uint8_t *p)
+{
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
 
-NTX_UNPACK void ntx__part_q4_0(const struct ntx_block_q4_0 *b, uint32_t t, struct ntx_part *p) { (void)t; ntx__nibbles(b->qs, 0, 8, p->q); }
-NTX_UNPACK void ntx__part_q4_1(const struct ntx_block_q4_1 *b, uint32_t t, struct ntx_part *p) { (void)t; ntx__nibbles(b->qs, 0, 0, p->q); }
-NTX_UNPACK void ntx__part_q5_0(const struct ntx_block_q5_0 *b, uint32_t t, struct ntx_part *p) { (void)t; ntx__nibbles(b->qs, ntx__dword(b->qh), 16, p->q); }
-NTX_UNPACK void ntx__part_q5_1(const struct ntx_block_q5_1 *b, uint32_t t, struct ntx_part *p) { (void)t; ntx__nibbles(b->qs, ntx__dword(b->qh), 0, p->q); }
-NTX_UNPACK void ntx__part_q8_0(const struct ntx_block_q8_0 *b, uint32_t t, struct ntx_part *p) { (void)t; memcpy(p->q, b->qs, NTX_QK); }
+NTX_UNPACK void ntx__part_q4_0(const struct ntx_block_q4_0 *b, uint32_t t, struct ntx_part *p)
+{
+    (void)t;
+    ntx__nibbles(b->qs, 0, 8, p->q);
+}
+NTX_UNPACK void ntx__part_q4_1(const struct ntx_block_q4_1 *b, uint32_t t, struct ntx_part *p)
+{
+    (void)t;
+    ntx__nibbles(b->qs, 0, 0, p->q);
+}
+NTX_UNPACK void ntx__part_q5_0(const struct ntx_block_q5_0 *b, uint32_t t, struct ntx_part *p)
+{
+    (void)t;
+    ntx__nibbles(b->qs, ntx__dword(b->qh), 16, p->q);
+}
+NTX_UNPACK void ntx__part_q5_1(const struct ntx_block_q5_1 *b, uint32_t t, struct ntx_part *p)
+{
+    (void)t;
+    ntx__nibbles(b->qs, ntx__dword(b->qh), 0, p->q);
+}
+NTX_UNPACK void ntx__part_q8_0(const struct ntx_block_q8_0 *b, uint32_t t, struct ntx_part *p)
+{
+    (void)t;
+    memcpy(p->q, b->qs, NTX_QK);
+}
 
 /* Nibbles that stand for one of 16 values. */
 NTX_UNPACK void ntx__looked_up(const uint8_t *qs, const int8_t *value, int8_t *q)
@@ -112,12 +142,12 @@ NTX_UNPACK void ntx__looked_up(const uint8_t *qs, const int8_t *value, int8_t *q
     }
 }
 
-#define NTX__PART_LOOKUP(TYPE, type, scale, raise)                                                              \
-    NTX_UNPACK void ntx__part_##type(const struct ntx_block_##type *b, uint32_t t, struct ntx_part *p)          \
-    {                                                                                                           \
-        const int8_t value[16] = {NTX_VALUES_##type};                                                           \
-        (void)t;                                                                                                \
-        ntx__looked_up(b->qs, value, p->q);                                                                     \
+#define NTX__PART_LOOKUP(TYPE, type, scale, raise)                                                                     \
+    NTX_UNPACK void ntx__part_##type(const struct ntx_block_##type *b, uint32_t t, struct ntx_part *p)                 \
+    {                                                                                                                  \
+        const int8_t value[16] = {NTX_VALUES_##type};                                                                  \
+        (void)t;                                                                                                       \
+        ntx__looked_up(b->qs, value, p->q);                                                                            \
     }
 NTX_LOOKUPS(NTX__PART_LOOKUP)
 
@@ -149,7 +179,8 @@ NTX_UNPACK void ntx__part_q2_0(const struct ntx_block_q2_0 *b, uint32_t t, struc
 
 /* ---- super-blocks of Q2_K .. Q6_K */
 
-/* Two-bit planes: each half of 128 values has 32 bytes; its values 32 s .. 32 s + 31 are bits 2 s, 2 s + 1 of those bytes. */
+/* Two-bit planes: each half of 128 values has 32 bytes; its values 32 s .. 32 s + 31 are bits 2 s, 2 s + 1 of those
+ * bytes. */
 NTX_UNPACK void ntx__part_q2_k(const struct ntx_block_q2_k *b, uint32_t t, struct ntx_part *p)
 {
     for (int i = 0; i < 32; i++)
@@ -160,7 +191,8 @@ NTX_UNPACK void ntx__part_q2_k(const struct ntx_block_q2_k *b, uint32_t t, struc
     }
 }
 
-/* 16 scales of 6 bits, stored with 32 added: low nibbles in bytes 0..7, high pairs of bits in 8..11. A clear third bit of a value means minus four. */
+/* 16 scales of 6 bits, stored with 32 added: low nibbles in bytes 0..7, high pairs of bits in 8..11. A clear third bit
+ * of a value means minus four. */
 NTX_UNPACK void ntx__part_q3_k(const struct ntx_block_q3_k *b, uint32_t t, struct ntx_part *p)
 {
     for (int i = 0; i < 32; i++)
@@ -193,13 +225,14 @@ NTX_UNPACK void ntx__part_q5_k(const struct ntx_block_q5_k *b, uint32_t t, struc
     ntx__scales_k(b->scales, t, p);
 }
 
-/* Within each half of 128, four runs of 32; runs 0 and 1 are the low nibbles of 64 bytes, 2 and 3 the high ones; run s has its upper two bits in
- * bits 2 s, 2 s + 1 of 32 bytes. */
+/* Within each half of 128, four runs of 32; runs 0 and 1 are the low nibbles of 64 bytes, 2 and 3 the high ones; run s
+ * has its upper two bits in bits 2 s, 2 s + 1 of 32 bytes. */
 NTX_UNPACK void ntx__part_q6_k(const struct ntx_block_q6_k *b, uint32_t t, struct ntx_part *p)
 {
     uint32_t half = t / 4, run = t % 4;
     for (uint32_t i = 0; i < 32; i++) {
-        int low = b->ql[half * 64 + run % 2 * 32 + i] >> (run / 2 * 4) & 15, high = b->qh[half * 32 + i] >> (run * 2) & 3;
+        int low = b->ql[half * 64 + run % 2 * 32 + i] >> (run / 2 * 4) & 15,
+            high = b->qh[half * 32 + i] >> (run * 2) & 3;
         p->q[i] = (int8_t)((low | high << 4) - 32);
     }
     p->scale[0] = b->scales[2 * t];
@@ -216,7 +249,8 @@ NTX_UNPACK void ntx__part_iq4_xs(const struct ntx_block_iq4_xs *b, uint32_t t, s
     p->scale[0] = p->scale[1] = ((b->scales_l[t / 2] >> t % 2 * 4 & 15) | (b->scales_h >> 2 * t & 3) << 4) - 32;
 }
 
-/* Codes to values with the signs of the bits set: eight of the levels 8, 25, 43; four of 4, 12, ..., 52, 62; four of 1, 3, ..., 15. */
+/* Codes to values with the signs of the bits set: eight of the levels 8, 25, 43; four of 4, 12, ..., 52, 62; four of 1,
+ * 3, ..., 15. */
 NTX_UNPACK void ntx__values_iq2(uint32_t code, uint32_t signs, int8_t *q)
 {
     for (int i = 0; i < 8; i++) {
@@ -250,9 +284,12 @@ NTX_UNPACK uint32_t ntx__signs_7(uint32_t s)
 }
 
 #define NTX__CODE(c) c,
-NTX_UNPACK_TABLE uint16_t ntx__codes_iq2_xxs[] = {NTX_CODES_iq2_xxs(NTX__CODE)}, ntx__codes_iq2_xs[] = {NTX_CODES_iq2_xs(NTX__CODE)},
-                          ntx__codes_iq2_s[] = {NTX_CODES_iq2_s(NTX__CODE)}, ntx__codes_iq3_xxs[] = {NTX_CODES_iq3_xxs(NTX__CODE)},
-                          ntx__codes_iq3_s[] = {NTX_CODES_iq3_s(NTX__CODE)}, ntx__codes_iq1[] = {NTX_CODES_iq1(NTX__CODE)};
+NTX_UNPACK_TABLE uint16_t ntx__codes_iq2_xxs[] = {NTX_CODES_iq2_xxs(NTX__CODE)},
+                          ntx__codes_iq2_xs[] = {NTX_CODES_iq2_xs(NTX__CODE)},
+                          ntx__codes_iq2_s[] = {NTX_CODES_iq2_s(NTX__CODE)},
+                          ntx__codes_iq3_xxs[] = {NTX_CODES_iq3_xxs(NTX__CODE)},
+                          ntx__codes_iq3_s[] = {NTX_CODES_iq3_s(NTX__CODE)},
+                          ntx__codes_iq1[] = {NTX_CODES_iq1(NTX__CODE)};
 
 NTX_UNPACK void ntx__part_iq2_xxs(const struct ntx_block_iq2_xxs *b, uint32_t t, struct ntx_part *p)
 {
@@ -276,7 +313,8 @@ NTX_UNPACK void ntx__part_iq2_xs(const struct ntx_block_iq2_xs *b, uint32_t t, s
 NTX_UNPACK void ntx__part_iq2_s(const struct ntx_block_iq2_s *b, uint32_t t, struct ntx_part *p)
 {
     for (uint32_t l = 0; l < 4; l++)
-        ntx__values_iq2(ntx__codes_iq2_s[b->qs[4 * t + l] | (b->qh[t] >> 2 * l & 3) << 8], b->signs[4 * t + l], p->q + 8 * l);
+        ntx__values_iq2(ntx__codes_iq2_s[b->qs[4 * t + l] | (b->qh[t] >> 2 * l & 3) << 8], b->signs[4 * t + l],
+                        p->q + 8 * l);
     p->scale[0] = 2 * (b->scales[t] & 15) + 1;
     p->scale[1] = 2 * (b->scales[t] >> 4) + 1;
 }
@@ -285,14 +323,16 @@ NTX_UNPACK void ntx__part_iq3_xxs(const struct ntx_block_iq3_xxs *b, uint32_t t,
 {
     uint32_t word = ntx__dword(b->signs + 4 * t);
     for (uint32_t l = 0; l < 8; l++)
-        ntx__values_iq3_xxs(ntx__codes_iq3_xxs[b->qs[8 * t + l]], ntx__signs_7(word >> 7 * (l / 2) & 127) >> l % 2 * 4, p->q + 4 * l);
+        ntx__values_iq3_xxs(ntx__codes_iq3_xxs[b->qs[8 * t + l]], ntx__signs_7(word >> 7 * (l / 2) & 127) >> l % 2 * 4,
+                            p->q + 4 * l);
     p->scale[0] = p->scale[1] = (int32_t)(2 * (word >> 28) + 1);
 }
 
 NTX_UNPACK void ntx__part_iq3_s(const struct ntx_block_iq3_s *b, uint32_t t, struct ntx_part *p)
 {
     for (uint32_t l = 0; l < 8; l++)
-        ntx__values_iq3_s(ntx__codes_iq3_s[b->qs[8 * t + l] | (b->qh[t] >> l & 1) << 8], (uint32_t)b->signs[4 * t + l / 2] >> l % 2 * 4, p->q + 4 * l);
+        ntx__values_iq3_s(ntx__codes_iq3_s[b->qs[8 * t + l] | (b->qh[t] >> l & 1) << 8],
+                          (uint32_t)b->signs[4 * t + l / 2] >> l % 2 * 4, p->q + 4 * l);
     p->scale[0] = p->scale[1] = 2 * (b->scales[t / 2] >> t % 2 * 4 & 15) + 1;
 }
 
@@ -325,7 +365,8 @@ NTX_UNPACK void ntx__part_iq1_m(const struct ntx_block_iq1_m *b, uint32_t t, str
 
 /* ---- ternary */
 
-/* Five values are the digits to base 3 of a byte, as a fraction of 256: the n-th is what n multiplications by 3 let run over. */
+/* Five values are the digits to base 3 of a byte, as a fraction of 256: the n-th is what n multiplications by 3 let run
+ * over. */
 NTX_UNPACK void ntx__digits(const uint8_t *p, uint32_t n, uint32_t bytes, int8_t *q)
 {
     const uint8_t power[5] = {1, 3, 9, 27, 81};
@@ -360,14 +401,14 @@ NTX_UNPACK void ntx__part_tq2_0(const struct ntx_block_tq2_0 *b, uint32_t t, str
 #define NTX__UNPACK_FLOAT(type, scale, minimum)
 #define NTX__UNPACK_SIMPLE(type, scale, minimum) NTX__UNPACK_BLOCK(type, scale, minimum)
 #define NTX__UNPACK_HALVES(type, scale, minimum) NTX__UNPACK_BLOCK(type, scale, minimum)
-#define NTX__UNPACK_SUPER(type, scale, minimum) NTX__UNPACK_BLOCK(type, scale, minimum)
-#define NTX__UNPACK_BLOCK(type, scale, minimum)                                                       \
-    NTX_UNPACK void ntx_unpack_##type(const void *block, uint32_t t, struct ntx_part *p)              \
-    {                                                                                                 \
-        const struct ntx_block_##type *b = (const struct ntx_block_##type *)block;                    \
-        p->d = NTX_SCALE_##scale(b);                                                                  \
-        p->m = NTX_MIN_OF_##minimum(b);                                                               \
-        ntx__part_##type(b, t, p);                                                                    \
+#define NTX__UNPACK_SUPER(type, scale, minimum)  NTX__UNPACK_BLOCK(type, scale, minimum)
+#define NTX__UNPACK_BLOCK(type, scale, minimum)                                                                        \
+    NTX_UNPACK void ntx_unpack_##type(const void *block, uint32_t t, struct ntx_part *p)                               \
+    {                                                                                                                  \
+        const struct ntx_block_##type *b = (const struct ntx_block_##type *)block;                                     \
+        p->d = NTX_SCALE_##scale(b);                                                                                   \
+        p->m = NTX_MIN_OF_##minimum(b);                                                                                \
+        ntx__part_##type(b, t, p);                                                                                     \
     }
 #define NTX__UNPACK(rule, TYPE, type, values, scale, minimum) NTX__UNPACK_##rule(type, scale, minimum)
 NTX_TYPES(NTX__UNPACK)

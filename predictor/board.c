@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-int ntx_board_read(const struct ntx_board *b, uint32_t index, uint32_t gen, struct ntx_board_probe *probe, float *floats)
+int ntx_board_read(const struct ntx_board *b, uint32_t index, uint32_t gen, struct ntx_board_probe *probe,
+                   float *floats)
 {
     if (index >= b->n_probes)
         return -EINVAL;
@@ -13,11 +14,12 @@ int ntx_board_read(const struct ntx_board *b, uint32_t index, uint32_t gen, stru
     /* acquire: pairs with computed's release store of READY, so the row and fields written before it are seen */
     if (atomic_load_explicit(word, memory_order_acquire) != want)
         return -ESTALE;
-    struct ntx_board_probe got = {.row = p->row, .layer = p->layer, .pos = p->pos, .pass = p->pass, .session = p->session};
+    struct ntx_board_probe got = {
+        .row = p->row, .layer = p->layer, .pos = p->pos, .pass = p->pass, .session = p->session};
     size_t n = ntx_board_floats(b);
     memcpy(floats, b->data + index * n, n * sizeof *floats);
-    /* acquire fence: pairs with computed's release fence after it takes READY away and before it writes again; if anything of the
-     * copy was newer, the word is seen changed */
+    /* acquire fence: pairs with computed's release fence after it takes READY away and before it writes again; if
+     * anything of the copy was newer, the word is seen changed */
     atomic_thread_fence(memory_order_acquire);
     if (atomic_load_explicit(word, memory_order_relaxed) != want)
         return -ESTALE;

@@ -7,7 +7,9 @@
 #include "predictor/board.h"
 #include "predictor/service_impl.h"
 
-#define SENT_MS 200 /* after this a sent message has left the process, on a busy machine too: nanomsg sends in a thread of its own */
+#define SENT_MS                                                                                                        \
+    200 /* after this a sent message has left the process, on a busy machine too: nanomsg sends in a thread of its own \
+         */
 
 struct decision {
     uint32_t index, gen, row;
@@ -40,7 +42,8 @@ static void die(uv_timer_t *t)
     kill(getpid(), SIGKILL);
 }
 
-/* The layers that every row of this pass may skip, as far as rows were seen; nobody waits for it, and a lost one costs nothing. */
+/* The layers that every row of this pass may skip, as far as rows were seen; nobody waits for it, and a lost one costs
+ * nothing. */
 static void send_hint(struct ntx__service *s, const struct decision *d)
 {
     uint8_t bytes[8 * NTX_MAP_WORDS];
@@ -134,7 +137,11 @@ void ntx__service_probe(struct ntx__service *s, const Ntx__ProbeNotice *m)
         die(NULL);
     if (ntx_board_read(&s->board, m->index, m->gen, &p, s->hidden) || p.pass != m->pass)
         return; /* no longer wanted */
-    struct ntx_policy_input in = {.hidden = s->hidden, .layer = p.layer, .row = p.row, .pos = p.pos, .session = p.session,
+    struct ntx_policy_input in = {.hidden = s->hidden,
+                                  .layer = p.layer,
+                                  .row = p.row,
+                                  .pos = p.pos,
+                                  .session = p.session,
                                   .similar = s->hidden + s->board.n_embd};
     ntx_policy_decide(s->policy, &in, d.skip);
     d.row = p.row;

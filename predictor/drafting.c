@@ -15,12 +15,12 @@
 
 _Static_assert(NTX_DRAFTS_NODES >= NTX_DRAFTER_NODES && NTX_DRAFTS_TEXTS <= NTX_DRAFTER_TEXTS, "");
 
-#define NICE 10
+#define NICE    10
 #define LOOK_NS 100000000u /* between looks at whether it should stop */
 
 struct followed { /* a text of the asks */
-    uint32_t seq;          /* as it was followed; 0: not yet */
-    int number;            /* the drafter's; negative: it cannot be followed */
+    uint32_t seq; /* as it was followed; 0: not yet */
+    int number;   /* the drafter's; negative: it cannot be followed */
     bool done;
     struct ntx_drafts_text ask;
 };
@@ -33,7 +33,7 @@ struct ntx_drafting {
     int file;
     unsigned number;
     struct ntx_counters *counters;
-    int32_t *tokens;       /* [ctx] */
+    int32_t *tokens; /* [ctx] */
     struct followed text[NTX_DRAFTS_TEXTS];
     struct ntx_draft_node guess[NTX_DRAFTER_NODES];
 };
@@ -73,9 +73,19 @@ static void listen(struct ntx_drafting *d, unsigned i)
     f->ask = ask; /* whole: what is followed already stays as it was otherwise */
     const struct ntx_drafts_text *a = &f->ask;
     const struct ntx_drafter_text t = {
-        .session = a->session, .tokens = d->tokens, .n = a->n, .n_prompt = a->n_prompt,
-        .sampling = {.temp = a->temp, .top_p = a->top_p, .min_p = a->min_p, .repeat_penalty = a->repeat_penalty, .presence_penalty = a->presence_penalty,
-                     .frequency_penalty = a->frequency_penalty, .top_k = a->top_k, .repeat_last = a->repeat_last, .seed = a->seed},
+        .session = a->session,
+        .tokens = d->tokens,
+        .n = a->n,
+        .n_prompt = a->n_prompt,
+        .sampling = {.temp = a->temp,
+                     .top_p = a->top_p,
+                     .min_p = a->min_p,
+                     .repeat_penalty = a->repeat_penalty,
+                     .presence_penalty = a->presence_penalty,
+                     .frequency_penalty = a->frequency_penalty,
+                     .top_k = a->top_k,
+                     .repeat_last = a->repeat_last,
+                     .seed = a->seed},
     };
     f->seq = seq;
     f->done = !a->n;
@@ -95,7 +105,8 @@ static void step(struct ntx_drafting *d, unsigned i)
     int rows = ntx_drafter_grow(d->drafter, (unsigned)f->number, f->ask.most);
     f->done = rows <= 0;
     if (rows > 0)
-        ntx_traced(d->counters, NTX_TRACE_PREDICTOR, NTX_TR_DRAFTING, t0, ntx_traced_now(d->counters, NTX_TRACE_PREDICTOR), (uint32_t)rows, d->number, f->ask.session);
+        ntx_traced(d->counters, NTX_TRACE_PREDICTOR, NTX_TR_DRAFTING, t0,
+                   ntx_traced_now(d->counters, NTX_TRACE_PREDICTOR), (uint32_t)rows, d->number, f->ask.session);
     ntx_count(d->counters, NTX_C_pred_draft_rows, (uint64_t)NTX_MAX(rows, 0));
     say(d, i);
 }
@@ -104,7 +115,8 @@ static void tell_state(struct ntx_drafting *d, enum ntx_drafts_state state, cons
 {
     struct ntx_drafts_answers *a = d->part.answers;
     snprintf(a->why, sizeof a->why, "%.*s", (int)sizeof a->why - 1, why);
-    atomic_store_explicit(&a->state, (uint32_t)state, memory_order_release); /* pairs with computed's acquire: then it reads why */
+    atomic_store_explicit(&a->state, (uint32_t)state,
+                          memory_order_release); /* pairs with computed's acquire: then it reads why */
     atomic_fetch_add_explicit(&a->bell, 1, memory_order_release);
     ntx_futex_wake(&a->bell);
 }
@@ -127,10 +139,12 @@ static void *run(void *arg)
     if (setpriority(PRIO_PROCESS, (id_t)gettid(), NICE))
         ntx_log(NTX_LOG_WARN, "drafting has no lower priority: %s", strerror(errno));
     d->tokens = malloc(d->part.ctx * sizeof *d->tokens);
-    int rc = d->tokens ? ntx_drafter_new(d->file, d->part.ctx, &d->drafter, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
+    int rc = d->tokens ? ntx_drafter_new(d->file, d->part.ctx, &d->drafter, &err)
+                       : ntx_err_set(&err, -ENOMEM, "no memory");
     tell_state(d, rc ? NTX_DRAFTS_FAILED : NTX_DRAFTS_READY, err.text);
     while (!rc && !atomic_load_explicit(&d->stop, memory_order_relaxed)) {
-        uint32_t bell = atomic_load_explicit(&d->part.asks->bell, memory_order_acquire); /* pairs with computed's ring: what changed before it is seen */
+        uint32_t bell = atomic_load_explicit(
+            &d->part.asks->bell, memory_order_acquire); /* pairs with computed's ring: what changed before it is seen */
         if (!work(d))
             ntx_futex_wait(&d->part.asks->bell, bell, LOOK_NS);
     }
@@ -146,7 +160,8 @@ static void free_it(struct ntx_drafting *d)
     free(d);
 }
 
-int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, unsigned number, struct ntx_counters *counters, struct ntx_drafting **out, struct ntx_err *err)
+int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, unsigned number, struct ntx_counters *counters,
+                       struct ntx_drafting **out, struct ntx_err *err)
 {
     struct ntx_drafting *d = calloc(1, sizeof *d);
     if (!d) {

@@ -96,7 +96,9 @@ int ntx_predictor_fault_parse(const char *text, uint64_t start, struct ntx_predi
         memcpy(rule, text, len);
         rule[len] = 0;
         if (parse_rule(rule, &r, &only))
-            return ntx_err_set(err, -EINVAL, "predictor's fault '%.*s': expected delay=TIME, mute, kill@probe=N or kill@decision=N", (int)len, text);
+            return ntx_err_set(err, -EINVAL,
+                               "predictor's fault '%.*s': expected delay=TIME, mute, kill@probe=N or kill@decision=N",
+                               (int)len, text);
         if (f.n_rules == NTX_PREDICTOR_FAULT_RULES)
             return ntx_err_set(err, -EINVAL, "predictor's fault: more than %d rules", NTX_PREDICTOR_FAULT_RULES);
         if (!only || only == start)

@@ -20,7 +20,7 @@
 
 struct ntx_predictor_fault_rule {
     enum { NTX_FAULT_DELAY, NTX_FAULT_MUTE, NTX_FAULT_KILL_PROBE, NTX_FAULT_KILL_DECISION } what;
-    uint64_t n;        /* every, probe, decision */
+    uint64_t n; /* every, probe, decision */
     uint64_t delay_ns;
 };
 

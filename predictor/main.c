@@ -1,4 +1,5 @@
-/* ntx-predictor: says which layers a row may skip, and guesses tokens. Arguments as all workers, then predictor/service.h. */
+/* ntx-predictor: says which layers a row may skip, and guesses tokens. Arguments as all workers, then
+ * predictor/service.h. */
 #include "common/worker_main.h"
 #include "predictor/service.h"
 
@@ -11,5 +12,8 @@ static int run(const char *dir, int alive_fd, struct ntx_err *err)
 
 int main(int argc, char **argv)
 {
-    return ntx_worker_main(argc, argv, "ntx-predictor", "Shows hidden states to a policy and tells ntx-computed which layers to skip; guesses tokens by a small model (--draft FILE). Started by ntx or systemd.", run);
+    return ntx_worker_main(argc, argv, "ntx-predictor",
+                           "Shows hidden states to a policy and tells ntx-computed which layers to skip; guesses "
+                           "tokens by a small model (--draft FILE). Started by ntx or systemd.",
+                           run);
 }

@@ -1,5 +1,5 @@
-/* The policies that a sidecar tells: static (the same layers for every token) and predictive (the network's answer per token).
- * The grammar is in policy.h. */
+/* The policies that a sidecar tells: static (the same layers for every token) and predictive (the network's answer per
+ * token). The grammar is in policy.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,10 +15,10 @@ struct learned {
     struct ntx_sidecar s; /* w1, w2 are given back once the network is made */
     struct ntx_mlp *mlp;  /* NULL: static */
     void *scratch;
-    float *logits;        /* [outputs] */
+    float *logits;          /* [outputs] */
     float threshold, limit; /* limit: the threshold's logit */
     float gain;
-    uint32_t most;        /* layers in a row */
+    uint32_t most; /* layers in a row */
     uint64_t fixed[NTX_MAP_WORDS];
 };
 
@@ -40,7 +40,8 @@ static int parse(const char *args, struct field *f, unsigned n, struct ntx_err *
         char *end;
         f[i].value = strtof(args + len + 1, &end);
         if (end == args + len + 1 || (*end && *end != ',') || !(f[i].value >= f[i].lo && f[i].value <= f[i].hi))
-            return ntx_err_set(err, -EINVAL, "skip policy: %s takes a number from %g to %g, got '%.40s'", f[i].name, (double)f[i].lo, (double)f[i].hi, args + len + 1);
+            return ntx_err_set(err, -EINVAL, "skip policy: %s takes a number from %g to %g, got '%.40s'", f[i].name,
+                               (double)f[i].lo, (double)f[i].hi, args + len + 1);
         args = *end ? end + 1 : end;
     }
     return 0;
@@ -50,10 +51,12 @@ static int load(struct learned *p, const struct ntx_policy_shape *shape, struct 
 {
     const struct ntx_policy_sidecar *from = shape->sidecar;
     if (!from || from->fd < 0)
-        return ntx_err_set(err, -ENOENT, "this skip policy needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR");
+        return ntx_err_set(
+            err, -ENOENT, "this skip policy needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR");
     int rc = ntx_sidecar_read(from->fd, from->model, &p->s, err);
     if (!rc && (p->s.n_layers != shape->n_layers || p->s.n_embd != shape->n_embd))
-        rc = ntx_err_set(err, -EINVAL, "the skip sidecar is for %u layers of width %u, the model has %u of %u", p->s.n_layers, p->s.n_embd, shape->n_layers, shape->n_embd);
+        rc = ntx_err_set(err, -EINVAL, "the skip sidecar is for %u layers of width %u, the model has %u of %u",
+                         p->s.n_layers, p->s.n_embd, shape->n_layers, shape->n_embd);
     return rc;
 }
 
@@ -72,7 +75,8 @@ static int make_network(struct learned *p, struct ntx_err *err)
     return rc ? ntx_err_set(err, rc, "no memory for the skip network") : 0;
 }
 
-static int open_learned(struct ntx_policy *policy, const char *args, const struct ntx_policy_shape *shape, bool network, struct ntx_err *err)
+static int open_learned(struct ntx_policy *policy, const char *args, const struct ntx_policy_shape *shape, bool network,
+                        struct ntx_err *err)
 {
     struct learned *p = calloc(1, sizeof *p);
     struct field f[] = {{"threshold", 0, 1, NAN}, {"max", 1, 512, 512}, {"gain", 0, 10, 0.5f}};
@@ -106,7 +110,8 @@ static void mark(struct runs *r, uint32_t most, uint32_t layer, bool wanted, uin
     skip[layer / 64] |= 1ull << (layer % 64);
 }
 
-static int static_open(struct ntx_policy *policy, const char *args, const struct ntx_policy_shape *shape, struct ntx_err *err)
+static int static_open(struct ntx_policy *policy, const char *args, const struct ntx_policy_shape *shape,
+                       struct ntx_err *err)
 {
     struct runs runs = {0};
     int rc = open_learned(policy, args, shape, false, err);
@@ -125,13 +130,14 @@ static void static_decide(const struct ntx_policy *policy, const struct ntx_poli
     memcpy(skip, p->fixed, sizeof p->fixed);
 }
 
-static int predictive_open(struct ntx_policy *policy, const char *args, const struct ntx_policy_shape *shape, struct ntx_err *err)
+static int predictive_open(struct ntx_policy *policy, const char *args, const struct ntx_policy_shape *shape,
+                           struct ntx_err *err)
 {
     return open_learned(policy, args, shape, true, err);
 }
 
-/* A session whose layers change their input more than they did when the network was taught gets a higher threshold, and the other way
- * round: by `gain` logits for each standard deviation. */
+/* A session whose layers change their input more than they did when the network was taught gets a higher threshold, and
+ * the other way round: by `gain` logits for each standard deviation. */
 static float shift(const struct learned *p, const struct ntx_policy_input *in, uint32_t layer)
 {
     float seen = in->similar ? in->similar[layer] : NAN, sd = p->s.sd[layer];

@@ -1,5 +1,5 @@
-/* The random policy: what any policy must beat. Each layer of a range is skipped with the same probability, by a hash of session, position,
- * layer and seed, so that a run can be repeated. The grammar is in policy.h. */
+/* The random policy: what any policy must beat. Each layer of a range is skipped with the same probability, by a hash
+ * of session, position, layer and seed, so that a run can be repeated. The grammar is in policy.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +12,16 @@ struct chance {
     unsigned long long seed;
 };
 
-static int random_open(struct ntx_policy *p, const char *args, const struct ntx_policy_shape *shape, struct ntx_err *err)
+static int random_open(struct ntx_policy *p, const char *args, const struct ntx_policy_shape *shape,
+                       struct ntx_err *err)
 {
     struct chance c = {0};
     int n = 0;
-    if (sscanf(args, "%lf,%u-%u%n,%llu%n", &c.p, &c.first, &c.last, &n, &c.seed, &n) < 3 || args[n] || !(c.p >= 0 && c.p <= 1) || c.first < 1 ||
-        c.last < c.first || c.last >= shape->n_layers)
-        return ntx_err_set(err, -EINVAL, "policy random: '%.60s' is not PROBABILITY,FIRST-LAST[,SEED] with layers from 1 to %u", args, shape->n_layers - 1);
+    if (sscanf(args, "%lf,%u-%u%n,%llu%n", &c.p, &c.first, &c.last, &n, &c.seed, &n) < 3 || args[n] ||
+        !(c.p >= 0 && c.p <= 1) || c.first < 1 || c.last < c.first || c.last >= shape->n_layers)
+        return ntx_err_set(err, -EINVAL,
+                           "policy random: '%.60s' is not PROBABILITY,FIRST-LAST[,SEED] with layers from 1 to %u", args,
+                           shape->n_layers - 1);
     struct chance *data = malloc(sizeof *data);
     if (!data)
         return ntx_err_set(err, -ENOMEM, "no memory for a policy");

@@ -5,7 +5,7 @@
 
 #include "predictor/policy.h"
 
-#define ALL_ROWS UINT32_MAX
+#define ALL_ROWS  UINT32_MAX
 #define MAX_PARTS 256
 
 struct part {
@@ -50,7 +50,8 @@ static int layers(const char **s, uint32_t n_layers, uint64_t *skip, struct ntx_
     if (first == 0)
         return ntx_err_set(err, -EINVAL, "policy script: layer 0 cannot be skipped, it is computed before the probe");
     if (last >= n_layers)
-        return ntx_err_set(err, -EINVAL, "policy script: no layer %u, the model has layers 0 to %u", last, n_layers - 1);
+        return ntx_err_set(err, -EINVAL, "policy script: no layer %u, the model has layers 0 to %u", last,
+                           n_layers - 1);
     for (uint32_t l = first; l <= last; l++)
         skip[l / 64] |= 1ull << (l % 64);
     return 0;
@@ -75,7 +76,8 @@ static int parse_part(const char **s, uint32_t n_layers, struct part *p, struct 
     return 0;
 }
 
-static int script_open(struct ntx_policy *p, const char *args, const struct ntx_policy_shape *shape, struct ntx_err *err)
+static int script_open(struct ntx_policy *p, const char *args, const struct ntx_policy_shape *shape,
+                       struct ntx_err *err)
 {
     uint32_t n_layers = shape->n_layers < 64 * NTX_MAP_WORDS ? shape->n_layers : 64 * NTX_MAP_WORDS;
     struct script *s = calloc(1, sizeof *s + MAX_PARTS * sizeof *s->part);

@@ -10,7 +10,7 @@
 #include "predictor/service_impl.h"
 
 #define HELLO_MS 100
-#define IDLE_MS 1000
+#define IDLE_MS  1000
 
 /* ---- the attached board ---- */
 
@@ -176,8 +176,16 @@ static void on_closing(void *ctx)
 int ntx_service_run(const struct ntx_service_config *c, struct ntx_err *err)
 {
     static const struct ntx_worker_kind kind = {
-        .role = NTX_ROLE_PREDICTOR, .name = "predictor", .computed = "cp", .hints = "hints to ntx-iod", .pid = NTX_C_pred_pid,
-        .attach = on_attach, .detach = on_detach, .from_computed = on_computed, .begin = on_begin, .closing = on_closing,
+        .role = NTX_ROLE_PREDICTOR,
+        .name = "predictor",
+        .computed = "cp",
+        .hints = "hints to ntx-iod",
+        .pid = NTX_C_pred_pid,
+        .attach = on_attach,
+        .detach = on_detach,
+        .from_computed = on_computed,
+        .begin = on_begin,
+        .closing = on_closing,
     };
     struct ntx__service s = {.sidecar = -1};
     return ntx_worker_run(&s.w, &kind, &s, c->dir, c->alive_fd, err);

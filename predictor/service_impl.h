@@ -24,10 +24,10 @@ struct ntx__service {
     struct ntx_policy *policy;
     struct ntx_predictor_fault fault;
     char policy_text[256], policy_error[256];
-    bool configured;    /* PolicySet came: no more Hello */
-    bool state_pending; /* PolicyState is still to be sent */
-    float *hidden;      /* [n_embd], of the probe at hand; [n_layers] similarities behind it */
-    int sidecar;        /* descriptor, -1: none */
+    bool configured;                             /* PolicySet came: no more Hello */
+    bool state_pending;                          /* PolicyState is still to be sent */
+    float *hidden;                               /* [n_embd], of the probe at hand; [n_layers] similarities behind it */
+    int sidecar;                                 /* descriptor, -1: none */
     struct ntx_drafting *drafting[NTX_DRAFTERS]; /* NULL: no more drafters came */
     struct ntx__delayed *delayed;
     uint64_t hint_pass, hint[NTX_MAP_WORDS];

@@ -10,7 +10,7 @@
 #include "model/gguf_values.h"
 
 #define VERSION 1
-#define WHAT "the skip sidecar"
+#define WHAT    "the skip sidecar"
 
 int ntx_sidecar_alloc(struct ntx_sidecar *s)
 {
@@ -19,8 +19,11 @@ int ntx_sidecar_alloc(struct ntx_sidecar *s)
         float **p;
         size_t n;
     } a[] = {
-        {&s->mean, s->n_layers}, {&s->sd, s->n_layers}, {&s->rate, s->n_layers}, {&s->in_mean, s->n_embd}, {&s->in_scale, s->n_embd},
-        {&s->w1, (size_t)s->n_hidden * s->n_embd}, {&s->b1, s->n_hidden}, {&s->w2, (size_t)outputs * s->n_hidden}, {&s->b2, outputs},
+        {&s->mean, s->n_layers},   {&s->sd, s->n_layers},
+        {&s->rate, s->n_layers},   {&s->in_mean, s->n_embd},
+        {&s->in_scale, s->n_embd}, {&s->w1, (size_t)s->n_hidden * s->n_embd},
+        {&s->b1, s->n_hidden},     {&s->w2, (size_t)outputs * s->n_hidden},
+        {&s->b2, outputs},
     };
     for (size_t i = 0; i < sizeof a / sizeof *a; i++)
         *a[i].p = NULL;
@@ -68,7 +71,8 @@ static int read_keys(const struct ntx_gguf *g, const char *model, struct ntx_sid
         (rc = ntx_gguf_take_u32(g, WHAT, "ntx.skip.first", 1, s->n_layers - 1, &s->first, err)) ||
         (rc = ntx_gguf_take_u32(g, WHAT, "ntx.skip.last", s->first, s->n_layers - 1, &s->last, err)) ||
         (rc = ntx_gguf_take_u32(g, WHAT, "ntx.skip.tokens", 0, UINT32_MAX, &s->n_tokens, err)) ||
-        (rc = get_share(g, "ntx.skip.threshold", &s->threshold, err)) || (rc = get_share(g, "ntx.skip.similarity", &s->similarity, err)))
+        (rc = get_share(g, "ntx.skip.threshold", &s->threshold, err)) ||
+        (rc = get_share(g, "ntx.skip.similarity", &s->similarity, err)))
         return rc;
     return ntx_gguf_take_digest(g, WHAT, "ntx.skip.model", model, s->model, err);
 }
@@ -77,21 +81,28 @@ static int read_values(const struct ntx_gguf *g, int fd, struct ntx_sidecar *s, 
 {
     uint32_t outputs = ntx_sidecar_outputs(s);
     int rc;
-    if ((rc = ntx_gguf_take_f32s(g, WHAT, "ntx.skip.mean", s->mean, s->n_layers, err)) || (rc = ntx_gguf_take_f32s(g, WHAT, "ntx.skip.sd", s->sd, s->n_layers, err)) ||
-        (rc = ntx_gguf_take_f32s(g, WHAT, "ntx.skip.rate", s->rate, s->n_layers, err)) || (rc = ntx_gguf_take_tensor(g, fd, WHAT, "mean", s->in_mean, s->n_embd, 0, err)) ||
-        (rc = ntx_gguf_take_tensor(g, fd, WHAT, "scale", s->in_scale, s->n_embd, 0, err)) || (rc = ntx_gguf_take_tensor(g, fd, WHAT, "w1", s->w1, s->n_embd, s->n_hidden, err)) ||
-        (rc = ntx_gguf_take_tensor(g, fd, WHAT, "b1", s->b1, s->n_hidden, 0, err)) || (rc = ntx_gguf_take_tensor(g, fd, WHAT, "w2", s->w2, s->n_hidden, outputs, err)))
+    if ((rc = ntx_gguf_take_f32s(g, WHAT, "ntx.skip.mean", s->mean, s->n_layers, err)) ||
+        (rc = ntx_gguf_take_f32s(g, WHAT, "ntx.skip.sd", s->sd, s->n_layers, err)) ||
+        (rc = ntx_gguf_take_f32s(g, WHAT, "ntx.skip.rate", s->rate, s->n_layers, err)) ||
+        (rc = ntx_gguf_take_tensor(g, fd, WHAT, "mean", s->in_mean, s->n_embd, 0, err)) ||
+        (rc = ntx_gguf_take_tensor(g, fd, WHAT, "scale", s->in_scale, s->n_embd, 0, err)) ||
+        (rc = ntx_gguf_take_tensor(g, fd, WHAT, "w1", s->w1, s->n_embd, s->n_hidden, err)) ||
+        (rc = ntx_gguf_take_tensor(g, fd, WHAT, "b1", s->b1, s->n_hidden, 0, err)) ||
+        (rc = ntx_gguf_take_tensor(g, fd, WHAT, "w2", s->w2, s->n_hidden, outputs, err)))
         return rc;
     return ntx_gguf_take_tensor(g, fd, WHAT, "b2", s->b2, outputs, 0, err);
 }
 
-/* The sizes are only believed once the tensors, whose extent the reader has held against the file, are known to have them. */
+/* The sizes are only believed once the tensors, whose extent the reader has held against the file, are known to have
+ * them. */
 static int check_sizes(const struct ntx_gguf *g, const struct ntx_sidecar *s, struct ntx_err *err)
 {
     const struct ntx_gguf_tensor *w1 = ntx_gguf_tensor(g, "w1"), *w2 = ntx_gguf_tensor(g, "w2");
     if (!w1 || w1->ne[0] != s->n_embd || w1->ne[1] != s->n_hidden)
         return bad(err, "tensor 'w1' is missing or not of the size that the keys say");
-    return w2 && w2->ne[0] == s->n_hidden && w2->ne[1] == ntx_sidecar_outputs(s) ? 0 : bad(err, "tensor 'w2' is missing or not of the size that the keys say");
+    return w2 && w2->ne[0] == s->n_hidden && w2->ne[1] == ntx_sidecar_outputs(s)
+               ? 0
+               : bad(err, "tensor 'w2' is missing or not of the size that the keys say");
 }
 
 int ntx_sidecar_read(int fd, const char *model, struct ntx_sidecar *out, struct ntx_err *err)
@@ -102,7 +113,8 @@ int ntx_sidecar_read(int fd, const char *model, struct ntx_sidecar *out, struct 
     if (rc)
         return rc;
     if (!(rc = read_keys(g, model, &s, err)) && !(rc = check_sizes(g, &s, err)))
-        rc = ntx_sidecar_alloc(&s) ? ntx_err_set(err, -ENOMEM, "no memory for the skip sidecar") : read_values(g, fd, &s, err);
+        rc = ntx_sidecar_alloc(&s) ? ntx_err_set(err, -ENOMEM, "no memory for the skip sidecar")
+                                   : read_values(g, fd, &s, err);
     ntx_gguf_free(g);
     if (rc) {
         ntx_sidecar_free(&s);

@@ -12,19 +12,17 @@
 
 #include "common/util.h"
 
-#define MAX_FILES (NTX_ATTACH_MAX_FDS - NTX_IOD_FDS) /* as NTX_MAX_FILES of the region */
+#define MAX_FILES       (NTX_ATTACH_MAX_FDS - NTX_IOD_FDS) /* as NTX_MAX_FILES of the region */
 #define WELCOME_WAIT_MS 5000
-#define RETRY_MS 10
+#define RETRY_MS        10
 
 static unsigned fds_of_kind(const struct ntx_attach_msg *m)
 {
     switch (m->kind) {
-    case NTX_AT_WELCOME:
-        return 1;
+    case NTX_AT_WELCOME: return 1;
     case NTX_AT_ATTACH:
         return (m->role == NTX_ROLE_IOD ? NTX_IOD_FDS : NTX_PREDICTOR_FDS + m->drafters * NTX_DRAFTER_FDS) + m->n_files;
-    default:
-        return 0;
+    default: return 0;
     }
 }
 
@@ -41,7 +39,8 @@ static bool valid(const struct ntx_attach_msg *m, size_t len, unsigned n_fds)
         return false;
     if ((m->kind == NTX_AT_HELLO || m->kind == NTX_AT_ATTACH) && !m->role)
         return false;
-    if (m->n_files > most_files(m) || m->drafters > (m->kind == NTX_AT_ATTACH && m->role == NTX_ROLE_PREDICTOR ? NTX_DRAFTERS : 0))
+    if (m->n_files > most_files(m) ||
+        m->drafters > (m->kind == NTX_AT_ATTACH && m->role == NTX_ROLE_PREDICTOR ? NTX_DRAFTERS : 0))
         return false;
     if (!memchr(m->build, 0, sizeof m->build) || !memchr(m->text, 0, sizeof m->text))
         return false;
@@ -104,7 +103,8 @@ static int connect_socket(const char *dir, unsigned wait_ms, int *out, struct nt
         bool soon = rc == -ENOENT || rc == -ECONNREFUSED || rc == -EAGAIN || rc == -EINTR;
         if (!soon || ntx_now_ns() >= end) {
             close(s);
-            return ntx_err_set(err, rc, "%s: cannot reach ntx-computed: %s%s", a.sun_path, strerror(-rc), soon ? "; is it running?" : "");
+            return ntx_err_set(err, rc, "%s: cannot reach ntx-computed: %s%s", a.sun_path, strerror(-rc),
+                               soon ? "; is it running?" : "");
         }
         poll(NULL, 0, RETRY_MS);
     }
@@ -128,7 +128,9 @@ static int wait_welcome(int s, uint32_t *instance, int *counters_fd, struct ntx_
     if (!rc)
         return ntx_err_set(err, -ECONNRESET, "ntx-computed closed the connection");
     if (rc < 0)
-        return ntx_err_set(err, rc == -EPROTO ? -EPERM : rc, "ntx-computed speaks another version of the attach protocol (this is version %u)", NTX_ATTACH_VERSION);
+        return ntx_err_set(err, rc == -EPROTO ? -EPERM : rc,
+                           "ntx-computed speaks another version of the attach protocol (this is version %u)",
+                           NTX_ATTACH_VERSION);
     if (m.kind == NTX_AT_REFUSED)
         return ntx_err_set(err, m.instance ? -EPERM : -EBUSY, "refused by ntx-computed: %s", m.text);
     if (m.kind != NTX_AT_WELCOME) {
@@ -141,7 +143,8 @@ static int wait_welcome(int s, uint32_t *instance, int *counters_fd, struct ntx_
     return 0;
 }
 
-int ntx_attach_connect(const char *dir, enum ntx_role role, unsigned wait_ms, uint32_t *instance, int *counters_fd, struct ntx_err *err)
+int ntx_attach_connect(const char *dir, enum ntx_role role, unsigned wait_ms, uint32_t *instance, int *counters_fd,
+                       struct ntx_err *err)
 {
     struct ntx_attach_msg m = {.kind = NTX_AT_HELLO, .role = role, .pid = getpid()};
     int s = -1;

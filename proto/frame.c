@@ -7,10 +7,10 @@
 
 #include "common/util.h"
 
-#define HEADER 4u
-#define FEED_SLACK (1u << 20) /* a caller may feed so much beyond a frame before it looks */
-#define KEEP_ROOM (16u << 10) /* a larger buffer is given back as soon as it is empty */
-#define MOST (HEADER + NTX_FRAME_MAX + FEED_SLACK)
+#define HEADER     4u
+#define FEED_SLACK (1u << 20)  /* a caller may feed so much beyond a frame before it looks */
+#define KEEP_ROOM  (16u << 10) /* a larger buffer is given back as soon as it is empty */
+#define MOST       (HEADER + NTX_FRAME_MAX + FEED_SLACK)
 
 static uint32_t get_le32(const uint8_t *p)
 {

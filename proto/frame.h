@@ -10,12 +10,12 @@
 #include "common/err.h"
 #include "proto/ntx.pb-c.h"
 
-#define NTX_FRAME_MAX (16u << 20)
+#define NTX_FRAME_MAX  (16u << 20)
 /* Of a request's numbers and texts. */
-#define NTX_COUNT_MAX (1u << 20) /* threads, sessions, slots, rows: beyond any machine, below any overflow */
-#define NTX_CTX_MAX (1u << 28)
-#define NTX_BYTES_MAX (1ull << 50)
-#define NTX_WORD_MAX 64u     /* names of back ends, kernels, sources, roles */
+#define NTX_COUNT_MAX  (1u << 20) /* threads, sessions, slots, rows: beyond any machine, below any overflow */
+#define NTX_CTX_MAX    (1u << 28)
+#define NTX_BYTES_MAX  (1ull << 50)
+#define NTX_WORD_MAX   64u   /* names of back ends, kernels, sources, roles */
 #define NTX_OPTION_MAX 4096u /* fault and policy texts, stop strings */
 
 struct ntx_frame_in { /* zero-initialised; holds what has arrived of one frame and the last feed's surplus */
@@ -25,18 +25,20 @@ struct ntx_frame_in { /* zero-initialised; holds what has arrived of one frame a
 /* Adds bytes as they came; take the frames out with next before feeding again. -ENOMEM, or -EMSGSIZE when more than
  * a frame and a feed pile up. */
 int ntx_frame_feed(struct ntx_frame_in *in, const void *buf, size_t len);
-/* Next whole frame's body: 1 and a pointer good until the next call, 0 none yet (and no memory kept for one that was big), -EMSGSIZE for a length that is 0 or too
- * big: the connection is to be closed. */
+/* Next whole frame's body: 1 and a pointer good until the next call, 0 none yet (and no memory kept for one that was
+ * big), -EMSGSIZE for a length that is 0 or too big: the connection is to be closed. */
 int ntx_frame_next(struct ntx_frame_in *in, const uint8_t **body, size_t *len);
-/* Bytes that the frame under way still lacks, as far as can be told; 0: the next byte begins one. Who reads no more at a time never reads beyond a frame. */
+/* Bytes that the frame under way still lacks, as far as can be told; 0: the next byte begins one. Who reads no more at
+ * a time never reads beyond a frame. */
 size_t ntx_frame_wants(const struct ntx_frame_in *in);
 void ntx_frame_free(struct ntx_frame_in *in);
 
 /* Within those limits, and of a known body. */
 bool ntx_request_valid(const Ntx__Request *m);
 
-/* Unpacks and validates (known body, sane counts and sizes), in memory bounded by a small multiple of len. NULL: malformed.
- * Free with protobuf-c's own function (ntx__request__free_unpacked(m, NULL)). took (or NULL): the bytes of memory that it has. */
+/* Unpacks and validates (known body, sane counts and sizes), in memory bounded by a small multiple of len. NULL:
+ * malformed. Free with protobuf-c's own function (ntx__request__free_unpacked(m, NULL)). took (or NULL): the bytes of
+ * memory that it has. */
 Ntx__Request *ntx_request_decode(const uint8_t *body, size_t len, size_t *took);
 Ntx__Reply *ntx_reply_decode(const uint8_t *body, size_t len);
 

@@ -1,5 +1,5 @@
-/* The one place where bytes of a client become a message that the rest may trust: sizes, counts and numbers. What depends
- * on the model (token ids, known names) is judged by computed, which can say more about it. */
+/* The one place where bytes of a client become a message that the rest may trust: sizes, counts and numbers. What
+ * depends on the model (token ids, known names) is judged by computed, which can say more about it. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,18 +9,18 @@
 #include "proto/settings.h"
 #include "proto/valid.h"
 
-#define MAX_PARTS 100u
-#define MAX_PATH 4096u
-#define MAX_COPIES 4u     /* of a model: as many drives as iod reads from */
-#define MAX_TOKENS (1u << 20)
-#define MAX_MESSAGES 16384u
-#define MAX_STOPS 64u
+#define MAX_PARTS      100u
+#define MAX_PATH       4096u
+#define MAX_COPIES     4u /* of a model: as many drives as iod reads from */
+#define MAX_TOKENS     (1u << 20)
+#define MAX_MESSAGES   16384u
+#define MAX_STOPS      64u
 #define MAX_CONSTRAINT (256u << 10)
-#define MAX_BIASES 1024u
-#define MAX_TOP 20u
+#define MAX_BIASES     1024u
+#define MAX_TOP        20u
 
-/* protobuf-c turns two bytes of input into some 40 of bookkeeping; without a bound, a 16-MiB frame would take 400 MB. A request is text or numbers, which
- * take four bytes each at most; replies come from a daemon of the same house. */
+/* protobuf-c turns two bytes of input into some 40 of bookkeeping; without a bound, a 16-MiB frame would take 400 MB. A
+ * request is text or numbers, which take four bytes each at most; replies come from a daemon of the same house. */
 struct budget {
     ProtobufCAllocator a;
     size_t left;
@@ -41,7 +41,10 @@ static void budget_free(void *data, void *p)
     free(p);
 }
 
-static struct budget budget_of(size_t bytes) { return (struct budget){.a = {budget_alloc, budget_free, NULL}, .left = bytes}; }
+static struct budget budget_of(size_t bytes)
+{
+    return (struct budget){.a = {budget_alloc, budget_free, NULL}, .left = bytes};
+}
 
 static bool load_ok(const Ntx__Load *m)
 {
@@ -65,7 +68,8 @@ static bool choice_ok(const Ntx__Generate *m)
     for (size_t i = 0; i < m->n_bias; i++)
         if (!m->bias[i] || !isfinite(m->bias[i]->add))
             return false;
-    return !m->constraint || (m->constraint->text.len <= MAX_CONSTRAINT && ntx__text_fits(m->constraint->kind, NTX_WORD_MAX));
+    return !m->constraint ||
+           (m->constraint->text.len <= MAX_CONSTRAINT && ntx__text_fits(m->constraint->kind, NTX_WORD_MAX));
 }
 
 static bool generate_ok(const Ntx__Generate *m)
@@ -78,7 +82,9 @@ static bool generate_ok(const Ntx__Generate *m)
     for (size_t i = 0; i < m->n_stop; i++)
         if (!ntx__text_fits(m->stop[i], NTX_OPTION_MAX))
             return false;
-    return choice_ok(m) && ntx__text_fits(m->chat_template, NTX_WORD_MAX) && ntx__text_fits(m->adapter, NTX_WORD_MAX) && ntx__text_fits(m->model, NTX_OPTION_MAX) && (!m->sampling || ntx_settings_fit(&ntx_sampling_settings, m->sampling));
+    return choice_ok(m) && ntx__text_fits(m->chat_template, NTX_WORD_MAX) && ntx__text_fits(m->adapter, NTX_WORD_MAX) &&
+           ntx__text_fits(m->model, NTX_OPTION_MAX) &&
+           (!m->sampling || ntx_settings_fit(&ntx_sampling_settings, m->sampling));
 }
 
 bool ntx_request_valid(const Ntx__Request *m)
@@ -86,30 +92,19 @@ bool ntx_request_valid(const Ntx__Request *m)
     if (!ntx__text_fits(m->build, NTX_WORD_MAX))
         return false;
     switch (m->body_case) {
-    case NTX__REQUEST__BODY_LOAD:
-        return load_ok(m->load);
-    case NTX__REQUEST__BODY_GENERATE:
-        return generate_ok(m->generate);
-    case NTX__REQUEST__BODY_LOGITS:
-        return m->logits && m->logits->n_tokens <= MAX_TOKENS;
+    case NTX__REQUEST__BODY_LOAD: return load_ok(m->load);
+    case NTX__REQUEST__BODY_GENERATE: return generate_ok(m->generate);
+    case NTX__REQUEST__BODY_LOGITS: return m->logits && m->logits->n_tokens <= MAX_TOKENS;
     case NTX__REQUEST__BODY_SCORE:
         return m->score && m->score->n_tokens <= MAX_TOKENS && m->score->from <= m->score->n_tokens;
-    case NTX__REQUEST__BODY_STATES:
-        return m->states && m->states->n_tokens <= MAX_TOKENS;
-    case NTX__REQUEST__BODY_TEXT:
-        return m->text && m->text->n_tokens <= MAX_TOKENS;
-    case NTX__REQUEST__BODY_UNLOAD:
-        return m->unload;
-    case NTX__REQUEST__BODY_CANCEL:
-        return m->cancel;
-    case NTX__REQUEST__BODY_STATUS:
-        return m->status;
-    case NTX__REQUEST__BODY_STOP:
-        return m->stop;
-    case NTX__REQUEST__BODY_CLOSE_SESSION:
-        return m->close_session;
-    default:
-        return false;
+    case NTX__REQUEST__BODY_STATES: return m->states && m->states->n_tokens <= MAX_TOKENS;
+    case NTX__REQUEST__BODY_TEXT: return m->text && m->text->n_tokens <= MAX_TOKENS;
+    case NTX__REQUEST__BODY_UNLOAD: return m->unload;
+    case NTX__REQUEST__BODY_CANCEL: return m->cancel;
+    case NTX__REQUEST__BODY_STATUS: return m->status;
+    case NTX__REQUEST__BODY_STOP: return m->stop;
+    case NTX__REQUEST__BODY_CLOSE_SESSION: return m->close_session;
+    default: return false;
     }
 }
 
@@ -117,34 +112,24 @@ bool ntx_request_valid(const Ntx__Request *m)
 static bool reply_ok(const Ntx__Reply *m)
 {
     switch (m->body_case) {
-    case NTX__REPLY__BODY_ERROR:
-        return m->error;
-    case NTX__REPLY__BODY_PROGRESS:
-        return m->progress;
-    case NTX__REPLY__BODY_LOADED:
-        return m->loaded;
-    case NTX__REPLY__BODY_TOKEN:
-        return m->token;
-    case NTX__REPLY__BODY_DONE:
-        return m->done;
-    case NTX__REPLY__BODY_STATUS:
-        return m->status;
-    case NTX__REPLY__BODY_LOGITS:
-        return m->logits && m->logits->f32.len % sizeof(float) == 0;
-    case NTX__REPLY__BODY_SCORE:
-        return m->score;
+    case NTX__REPLY__BODY_ERROR: return m->error;
+    case NTX__REPLY__BODY_PROGRESS: return m->progress;
+    case NTX__REPLY__BODY_LOADED: return m->loaded;
+    case NTX__REPLY__BODY_TOKEN: return m->token;
+    case NTX__REPLY__BODY_DONE: return m->done;
+    case NTX__REPLY__BODY_STATUS: return m->status;
+    case NTX__REPLY__BODY_LOGITS: return m->logits && m->logits->f32.len % sizeof(float) == 0;
+    case NTX__REPLY__BODY_SCORE: return m->score;
     case NTX__REPLY__BODY_STATES:
-        return m->states && m->states->state.len % sizeof(float) == 0 && m->states->similar.len % sizeof(float) == 0 && m->states->ffn_state.len % sizeof(float) == 0 &&
-               m->states->ffn_energy.len % sizeof(float) == 0;
+        return m->states && m->states->state.len % sizeof(float) == 0 && m->states->similar.len % sizeof(float) == 0 &&
+               m->states->ffn_state.len % sizeof(float) == 0 && m->states->ffn_energy.len % sizeof(float) == 0;
     case NTX__REPLY__BODY_STEP:
-        return m->step && ntx__text_fits(m->step->name, NTX_WORD_MAX) && ntx__text_fits(m->step->buffer, NTX_WORD_MAX) &&
+        return m->step && ntx__text_fits(m->step->name, NTX_WORD_MAX) &&
+               ntx__text_fits(m->step->buffer, NTX_WORD_MAX) &&
                (!m->step->values.len || m->step->values.len == m->step->width * sizeof(float));
-    case NTX__REPLY__BODY_TEXT:
-        return m->text;
-    case NTX__REPLY__BODY_STARTED:
-        return m->started;
-    default:
-        return false;
+    case NTX__REPLY__BODY_TEXT: return m->text;
+    case NTX__REPLY__BODY_STARTED: return m->started;
+    default: return false;
     }
 }
 

@@ -18,12 +18,13 @@ struct ntx_link {
     void *ctx;
     uint64_t epoch;
     uint64_t seq_out, seq_in; /* the last ones sent and seen */
-    char path[sizeof ((struct sockaddr_un *)0)->sun_path];
+    char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
 
 void ntx_link_address(char *buf, size_t n, const char *dir, const char *kind, uint32_t a, uint32_t b)
 {
-    int len = strcmp(kind, "pi") ? snprintf(buf, n, "%s/%s.%u", dir, kind, a) : snprintf(buf, n, "%s/%s.%u.%u", dir, kind, a, b);
+    int len = strcmp(kind, "pi") ? snprintf(buf, n, "%s/%s.%u", dir, kind, a)
+                                 : snprintf(buf, n, "%s/%s.%u.%u", dir, kind, a, b);
     if (n && (len < 0 || (size_t)len >= n))
         *buf = 0;
 }
@@ -67,8 +68,9 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 static int set_options(int sock, int *rcvfd)
 {
-    /* Quick reconnects: the other side may bind a moment after we connect. A message above the limit makes nanomsg drop the
-     * connection, so it never gets memory. (Lingering does not exist in nanomsg 1.x: what was not sent at close is lost.) */
+    /* Quick reconnects: the other side may bind a moment after we connect. A message above the limit makes nanomsg drop
+     * the connection, so it never gets memory. (Lingering does not exist in nanomsg 1.x: what was not sent at close is
+     * lost.) */
     int max = NTX_LINK_MAX, first_ms = 5, max_ms = 50;
     size_t n = sizeof *rcvfd;
     if (nn_setsockopt(sock, NN_SOL_SOCKET, NN_RCVMAXSIZE, &max, sizeof max) < 0 ||
@@ -87,19 +89,23 @@ static int join(struct ntx_link *l, bool bind)
         return -nn_errno();
     l->bound = bind;
     if (bind)
-        (void)chmod(l->path, 0600); /* in the service, the directory is open to the group; links are not. A worker may not, and has its umask for that */
+        (void)chmod(l->path, 0600); /* in the service, the directory is open to the group; links are not. A worker may
+                                       not, and has its umask for that */
     return 0;
 }
 
 static void on_closed(uv_handle_t *h) { free(h->data); }
 
-int ntx_link_open(uv_loop_t *loop, const char *address, bool bind, ntx_link_cb *cb, void *ctx, struct ntx_link **out, struct ntx_err *err)
+int ntx_link_open(uv_loop_t *loop, const char *address, bool bind, ntx_link_cb *cb, void *ctx, struct ntx_link **out,
+                  struct ntx_err *err)
 {
     struct ntx_link *l = NULL;
     int rc, fd = -1;
     /* nanomsg aborts on a path that a sockaddr_un cannot hold. */
     if (!*address || strlen(address) >= sizeof l->path)
-        return ntx_err_set(err, -ENAMETOOLONG, "'%s': too long for a unix socket (107 bytes); set NTX_RUNTIME to a shorter directory", address);
+        return ntx_err_set(err, -ENAMETOOLONG,
+                           "'%s': too long for a unix socket (107 bytes); set NTX_RUNTIME to a shorter directory",
+                           address);
     l = calloc(1, sizeof *l);
     if (!l)
         return ntx_err_set(err, -ENOMEM, "no memory for a link");

@@ -15,8 +15,11 @@ static double most(const struct ntx_setting *s)
 {
     if (s->max > 0)
         return s->max;
-    return s->kind == NTX_SET_SIZE ? (double)NTX_BYTES_MAX : s->kind == NTX_SET_RATE || s->kind == NTX_SET_REAL ? HUGE_VAL :
-           s->kind == NTX_SET_WORD ? NTX_WORD_MAX : s->kind == NTX_SET_TEXT || s->kind == NTX_SET_PATH ? NTX_OPTION_MAX : UINT32_MAX;
+    return s->kind == NTX_SET_SIZE                              ? (double)NTX_BYTES_MAX
+           : s->kind == NTX_SET_RATE || s->kind == NTX_SET_REAL ? HUGE_VAL
+           : s->kind == NTX_SET_WORD                            ? NTX_WORD_MAX
+           : s->kind == NTX_SET_TEXT || s->kind == NTX_SET_PATH ? NTX_OPTION_MAX
+                                                                : UINT32_MAX;
 }
 
 static int read_size(const struct ntx_setting *s, const char *text, uint64_t *to, struct ntx_err *err)
@@ -64,7 +67,8 @@ static int read_real(const struct ntx_setting *s, const char *text, float *to, s
 
 static int read_rate(const char *text, double *to, struct ntx_err *err)
 {
-    return ntx_parse_rate(text, to) ? REFUSE(err, "'%s' is not a rate; write it as 3.3G, in bytes per second", text) : 0;
+    return ntx_parse_rate(text, to) ? REFUSE(err, "'%s' is not a rate; write it as 3.3G, in bytes per second", text)
+                                    : 0;
 }
 
 static const char *first_choice(const struct ntx_setting *s) { return strchr(s->choices, ':') + 1; }
@@ -87,7 +91,11 @@ static int no_choice(const struct ntx_setting *s, const char *text, struct ntx_e
     size_t n = 0;
     for (const char *c = first_choice(s), *next; c && n < sizeof all; c = next) {
         next = next_choice(c);
-        n += (size_t)snprintf(all + n, sizeof all - n, "%s%.*s", c == first_choice(s) ? "" : next ? ", " : " and ", (int)strcspn(c, "|"), c);
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%.*s",
+                              c == first_choice(s) ? ""
+                              : next               ? ", "
+                                                   : " and ",
+                              (int)strcspn(c, "|"), c);
     }
     return REFUSE(err, "'%.64s' is not a %.*s; there are %s", text, (int)strcspn(s->choices, ":"), s->choices, all);
 }
@@ -151,13 +159,21 @@ void ntx_settings_preset(const struct ntx_settings *t, void *to)
 
 /* ---- messages */
 
-static bool is_text(const struct ntx_setting *s) { return s->kind == NTX_SET_WORD || s->kind == NTX_SET_TEXT || s->kind == NTX_SET_PATH; }
-static bool is_bool(const struct ntx_setting *s) { return s->kind == NTX_SET_FLAG || s->kind == NTX_SET_YES || s->kind == NTX_SET_ON; }
+static bool is_text(const struct ntx_setting *s)
+{
+    return s->kind == NTX_SET_WORD || s->kind == NTX_SET_TEXT || s->kind == NTX_SET_PATH;
+}
+static bool is_bool(const struct ntx_setting *s)
+{
+    return s->kind == NTX_SET_FLAG || s->kind == NTX_SET_YES || s->kind == NTX_SET_ON;
+}
 
 static bool number_fits(const struct ntx_setting *s, const void *p)
 {
-    double v = s->kind == NTX_SET_RATE ? *(const double *)p : s->kind == NTX_SET_REAL ? (double)*(const float *)p :
-               s->kind == NTX_SET_SIZE ? (double)*(const uint64_t *)p : (double)*(const uint32_t *)p;
+    double v = s->kind == NTX_SET_RATE   ? *(const double *)p
+               : s->kind == NTX_SET_REAL ? (double)*(const float *)p
+               : s->kind == NTX_SET_SIZE ? (double)*(const uint64_t *)p
+                                         : (double)*(const uint32_t *)p;
     double min = s->kind == NTX_SET_REAL ? (double)(float)s->min : s->min;
     return v == 0 || (isfinite(v) && v >= min && v <= most(s));
 }

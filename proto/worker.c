@@ -10,7 +10,7 @@
 #include "common/util.h"
 
 #define CONNECT_MS 10000 /* computed may start at the same time as we */
-#define SLICE_MS 100
+#define SLICE_MS   100
 
 /* ---- the end */
 
@@ -134,7 +134,9 @@ static void on_message(struct ntx_worker *w, const struct ntx_attach_msg *m, int
     case NTX_AT_PEERS: on_peers(w, m); break;
     case NTX_AT_ATTACH: w->kind->attach(w->ctx, m, fds, n_fds); break;
     case NTX_AT_DETACH: w->kind->detach(w->ctx, m); break;
-    default: ntx_worker_end(w, ntx_err_set(w->err, -EPROTO, "ntx-computed sent message %u, which ntx-%s does not expect", m->kind, w->kind->name));
+    default:
+        ntx_worker_end(w, ntx_err_set(w->err, -EPROTO, "ntx-computed sent message %u, which ntx-%s does not expect",
+                                      m->kind, w->kind->name));
     }
     for (unsigned i = 0; i < n_fds; i++)
         if (fds[i] >= 0)
@@ -170,7 +172,8 @@ static int connect_computed(struct ntx_worker *w)
     int counters = -1, rc;
     do
         rc = ntx_attach_connect(w->dir, w->kind->role, SLICE_MS, &w->instance, &counters, w->err);
-    while ((rc == -ENOENT || rc == -ECONNREFUSED || rc == -EAGAIN) && ntx_now_ns() < give_up && !supervisor_gone(w->alive_fd));
+    while ((rc == -ENOENT || rc == -ECONNREFUSED || rc == -EAGAIN) && ntx_now_ns() < give_up &&
+           !supervisor_gone(w->alive_fd));
     if (rc < 0)
         return rc;
     w->sock = rc;
@@ -225,7 +228,8 @@ static void clean_up(struct ntx_worker *w)
     ntx_counters_close(w->counters);
 }
 
-int ntx_worker_run(struct ntx_worker *w, const struct ntx_worker_kind *kind, void *ctx, const char *dir, int alive_fd, struct ntx_err *err)
+int ntx_worker_run(struct ntx_worker *w, const struct ntx_worker_kind *kind, void *ctx, const char *dir, int alive_fd,
+                   struct ntx_err *err)
 {
     *w = (struct ntx_worker){.kind = kind, .ctx = ctx, .dir = dir, .alive_fd = alive_fd, .sock = -1, .err = err};
     int rc = uv_loop_init(&w->loop);

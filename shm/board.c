@@ -5,7 +5,10 @@
 
 #include "common/util.h"
 
-static uint64_t floats_at(uint32_t n_probes) { return sizeof(struct ntx_board_hdr) + (uint64_t)n_probes * sizeof(struct ntx_probe); }
+static uint64_t floats_at(uint32_t n_probes)
+{
+    return sizeof(struct ntx_board_hdr) + (uint64_t)n_probes * sizeof(struct ntx_probe);
+}
 
 uint64_t ntx_board_bytes(uint32_t n_probes, uint32_t n_layers, uint32_t n_embd)
 {
@@ -27,7 +30,8 @@ static void point(struct ntx_board *b)
     b->data = (float *)(b->part.at + floats_at(h->n_probes));
 }
 
-int ntx_board_make(uint64_t epoch, uint32_t n_probes, uint32_t n_layers, uint32_t n_embd, struct ntx_board *out, struct ntx_err *err)
+int ntx_board_make(uint64_t epoch, uint32_t n_probes, uint32_t n_layers, uint32_t n_embd, struct ntx_board *out,
+                   struct ntx_err *err)
 {
     struct ntx_board b = {.part = NTX_NO_SEGMENT};
     uint64_t bytes = ntx_board_bytes(n_probes, n_layers, n_embd);
@@ -36,8 +40,13 @@ int ntx_board_make(uint64_t epoch, uint32_t n_probes, uint32_t n_layers, uint32_
     int rc = ntx_segment_make("ntx-board", bytes, NTX_SEGMENT_OWNED, 0, NULL, &b.part, err);
     if (rc)
         return rc;
-    *(struct ntx_board_hdr *)b.part.at = (struct ntx_board_hdr){.magic = NTX_BOARD_MAGIC, .version = NTX_BOARD_VERSION, .hdr_bytes = sizeof(struct ntx_board_hdr),
-                                                                .epoch = epoch, .n_probes = n_probes, .n_layers = n_layers, .n_embd = n_embd};
+    *(struct ntx_board_hdr *)b.part.at = (struct ntx_board_hdr){.magic = NTX_BOARD_MAGIC,
+                                                                .version = NTX_BOARD_VERSION,
+                                                                .hdr_bytes = sizeof(struct ntx_board_hdr),
+                                                                .epoch = epoch,
+                                                                .n_probes = n_probes,
+                                                                .n_layers = n_layers,
+                                                                .n_embd = n_embd};
     point(&b);
     *out = b;
     return 0;
@@ -49,13 +58,17 @@ static int check(const struct ntx_segment *p, struct ntx_err *err)
     if (h->magic != NTX_BOARD_MAGIC)
         return ntx_err_set(err, -EINVAL, "probe board: wrong magic %#" PRIx64 "; this is no board of ntx", h->magic);
     if (h->version != NTX_BOARD_VERSION || h->hdr_bytes != sizeof *h)
-        return ntx_err_set(err, -EPROTO, "probe board: version %u with a header of %u bytes, expected %u and %zu; the daemons are of different versions", h->version,
-                           h->hdr_bytes, NTX_BOARD_VERSION, sizeof *h);
+        return ntx_err_set(err, -EPROTO,
+                           "probe board: version %u with a header of %u bytes, expected %u and %zu; the daemons are of "
+                           "different versions",
+                           h->version, h->hdr_bytes, NTX_BOARD_VERSION, sizeof *h);
     if (h->n_layers < 1 || h->n_layers >= NTX_MAP_WORDS * 64)
         return ntx_err_set(err, -EINVAL, "probe board: n_layers is not 1 to 575");
     uint64_t want = ntx_board_bytes(h->n_probes, h->n_layers, h->n_embd);
     if (!want || NTX_ROUND_UP(want, ntx_page_bytes()) != p->bytes)
-        return ntx_err_set(err, -EINVAL, "probe board: %" PRIu64 " bytes, but %u probes of %u + %u floats take %" PRIu64, p->bytes, h->n_probes, h->n_embd, h->n_layers, want);
+        return ntx_err_set(err, -EINVAL,
+                           "probe board: %" PRIu64 " bytes, but %u probes of %u + %u floats take %" PRIu64, p->bytes,
+                           h->n_probes, h->n_embd, h->n_layers, want);
     return 0;
 }
 

@@ -1,4 +1,5 @@
-/* board.h: the probe board, the part of the shared region (region.h) that the predictor gets; all that it gets of it, but for drafts.h.
+/* board.h: the probe board, the part of the shared region (region.h) that the predictor gets; all that it gets of it,
+ * but for drafts.h.
  *
  *   0        header   struct ntx_board_hdr                           constant
  *   +        probes   struct ntx_probe [n_probes]                    computed writes
@@ -14,13 +15,14 @@
 #include "shm/segment.h"
 #include "shm/word.h"
 
-#define NTX_BOARD_MAGIC 0x31626f6172646e78ULL
+#define NTX_BOARD_MAGIC   0x31626f6172646e78ULL
 #define NTX_BOARD_VERSION 1u
-#define NTX_MAP_WORDS 9 /* of a decision, a bit per layer. 513 layers: the output counts as one, and is never dropped by a decision */
+#define NTX_MAP_WORDS                                                                                                  \
+    9 /* of a decision, a bit per layer. 513 layers: the output counts as one, and is never dropped by a decision */
 
-/* A hidden state shown to the predictor, and with it what its session has seen of each layer's similarity of input and output (NaN
- * where nothing). computed fills the row of floats, then the fields, then word READY(gen);
- * the message names (index, gen). computed sets FREE(gen + 1) when the decision came or is no longer wanted. */
+/* A hidden state shown to the predictor, and with it what its session has seen of each layer's similarity of input and
+ * output (NaN where nothing). computed fills the row of floats, then the fields, then word READY(gen); the message
+ * names (index, gen). computed sets FREE(gen + 1) when the decision came or is no longer wanted. */
 struct ntx_probe {
     _Atomic uint32_t word; /* computed */
     uint32_t row;          /* computed: which row of the pass it is, guesses (--draft) not counted */
@@ -51,7 +53,8 @@ struct ntx_board {
 
 /* Bytes of its part; 0 on overflow. */
 uint64_t ntx_board_bytes(uint32_t n_probes, uint32_t n_layers, uint32_t n_embd);
-int ntx_board_make(uint64_t epoch, uint32_t n_probes, uint32_t n_layers, uint32_t n_embd, struct ntx_board *b, struct ntx_err *err);
+int ntx_board_make(uint64_t epoch, uint32_t n_probes, uint32_t n_layers, uint32_t n_embd, struct ntx_board *b,
+                   struct ntx_err *err);
 /* The predictor: maps it for reading and validates it. Takes fd over. */
 int ntx_board_attach(int fd, struct ntx_board *b, struct ntx_err *err);
 void ntx_board_close(struct ntx_board *b); /* a zeroed or closed one is fine */

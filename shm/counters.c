@@ -12,12 +12,12 @@
 
 #include "common/util.h"
 
-#define MAGIC 0x7372746e75636e78ULL
+#define MAGIC   0x7372746e75636e78ULL
 #define VERSION 4u
 
 const struct ntx_counter_info ntx_counter_info[NTX_N_COUNTERS] = {
-#define KIND_c 'c'
-#define KIND_g 'g'
+#define KIND_c                    'c'
+#define KIND_g                    'g'
 #define X(name, kind, unit, help) {#name, unit, help, KIND_##kind},
     NTX_COUNTERS(X)
 #undef X
@@ -35,8 +35,8 @@ static int map(int fd, int prot, const char *name, struct ntx_counters **out, st
     if (fstat(fd, &st))
         return ntx_err_set(err, -errno, "%s: %s", name, strerror(errno));
     if (st.st_size != sizeof(struct ntx_counters))
-        return ntx_err_set(err, -EPROTO, "%s: %lld bytes, expected %zu: written by another version of ntx", name, (long long)st.st_size,
-                           sizeof(struct ntx_counters));
+        return ntx_err_set(err, -EPROTO, "%s: %lld bytes, expected %zu: written by another version of ntx", name,
+                           (long long)st.st_size, sizeof(struct ntx_counters));
     void *p = mmap(NULL, sizeof(struct ntx_counters), prot, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
         return ntx_err_set(err, -errno, "%s: %s", name, strerror(errno));
@@ -72,7 +72,9 @@ int ntx_counters_create(const char *dir, struct ntx_counters **out, int *fd_out,
         return ntx_err_set(err, -errno, "%s: %s", tmp, strerror(errno));
     /* all of it now: a file system that is full must say so here, not by SIGBUS at the first count */
     if ((rc = fchmod(fd, 0640) ? -errno : -posix_fallocate(fd, 0, sizeof *c))) {
-        ntx_err_set(err, rc, "%s: %s: the counters take %zu bytes there; make room, or set NTX_RUNTIME to another directory", tmp, strerror(-rc), sizeof *c);
+        ntx_err_set(err, rc,
+                    "%s: %s: the counters take %zu bytes there; make room, or set NTX_RUNTIME to another directory",
+                    tmp, strerror(-rc), sizeof *c);
         goto fail;
     }
     if ((rc = map(fd, PROT_READ | PROT_WRITE, tmp, &c, err)))
@@ -104,9 +106,13 @@ int ntx_counters_open(const char *dir, const struct ntx_counters **out, struct n
         return rc;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 && errno == ENOENT)
-        return ntx_err_set(err, -ENOENT, "%s: no such file; no daemons run there (start them with `ntx up MODEL` or `systemctl start ntx.target`)", path);
+        return ntx_err_set(
+            err, -ENOENT,
+            "%s: no such file; no daemons run there (start them with `ntx up MODEL` or `systemctl start ntx.target`)",
+            path);
     if (fd < 0 && errno == EACCES)
-        return ntx_err_set(err, -EACCES, "%s: permission denied; the service's counters are for members of group ntx", path);
+        return ntx_err_set(err, -EACCES, "%s: permission denied; the service's counters are for members of group ntx",
+                           path);
     if (fd < 0)
         return ntx_err_set(err, -errno, "%s: %s", path, strerror(errno));
     rc = map_checked(fd, PROT_READ, path, &c, err);

@@ -7,9 +7,15 @@
 
 #include "common/util.h"
 
-static uint64_t asks_bytes(uint32_t ctx) { return sizeof(struct ntx_drafts_asks) + (uint64_t)NTX_DRAFTS_TEXTS * ctx * sizeof(int32_t); }
+static uint64_t asks_bytes(uint32_t ctx)
+{
+    return sizeof(struct ntx_drafts_asks) + (uint64_t)NTX_DRAFTS_TEXTS * ctx * sizeof(int32_t);
+}
 
-uint64_t ntx_drafts_bytes(uint32_t ctx) { return asks_bytes(ctx) + sizeof(struct ntx_drafts_answers) + 2 * ntx_page_bytes(); }
+uint64_t ntx_drafts_bytes(uint32_t ctx)
+{
+    return asks_bytes(ctx) + sizeof(struct ntx_drafts_answers) + 2 * ntx_page_bytes();
+}
 
 static void point(struct ntx_drafts *d)
 {
@@ -24,7 +30,8 @@ int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *out, struct
     struct ntx_drafts d = {.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT}};
     int rc = ntx_segment_make("ntx-asks", asks_bytes(ctx), NTX_SEGMENT_OWNED, 0, NULL, &d.part[0], err);
     if (!rc)
-        rc = ntx_segment_make("ntx-drafts", sizeof(struct ntx_drafts_answers), NTX_SEGMENT_SHARED, 0, NULL, &d.part[1], err);
+        rc = ntx_segment_make("ntx-drafts", sizeof(struct ntx_drafts_answers), NTX_SEGMENT_SHARED, 0, NULL, &d.part[1],
+                              err);
     if (rc) {
         ntx_drafts_close(&d);
         return rc;
@@ -43,14 +50,18 @@ int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *out, struct
 static int check(const struct ntx_segment *asks, const struct ntx_segment *answers, uint64_t epoch, struct ntx_err *err)
 {
     const struct ntx_drafts_asks *a = (const struct ntx_drafts_asks *)asks->at;
-    if (asks->bytes < sizeof *a || a->magic != NTX_DRAFTS_MAGIC || a->version != NTX_DRAFTS_VERSION || a->hdr_bytes != sizeof *a)
+    if (asks->bytes < sizeof *a || a->magic != NTX_DRAFTS_MAGIC || a->version != NTX_DRAFTS_VERSION ||
+        a->hdr_bytes != sizeof *a)
         return ntx_err_set(err, -EPROTO, "texts to be guessed: this is no such part, or one of another version");
     if (a->epoch != epoch)
         return ntx_err_set(err, -ESTALE, "texts to be guessed: of another epoch");
     if (!a->ctx || NTX_ROUND_UP(asks_bytes(a->ctx), ntx_page_bytes()) != asks->bytes)
-        return ntx_err_set(err, -EINVAL, "texts to be guessed: %" PRIu64 " bytes, but %u tokens of context take %" PRIu64, asks->bytes, a->ctx, asks_bytes(a->ctx));
+        return ntx_err_set(err, -EINVAL,
+                           "texts to be guessed: %" PRIu64 " bytes, but %u tokens of context take %" PRIu64,
+                           asks->bytes, a->ctx, asks_bytes(a->ctx));
     if (NTX_ROUND_UP(sizeof(struct ntx_drafts_answers), ntx_page_bytes()) != answers->bytes)
-        return ntx_err_set(err, -EINVAL, "guesses: %" PRIu64 " bytes, but they take %zu", answers->bytes, sizeof(struct ntx_drafts_answers));
+        return ntx_err_set(err, -EINVAL, "guesses: %" PRIu64 " bytes, but they take %zu", answers->bytes,
+                           sizeof(struct ntx_drafts_answers));
     return 0;
 }
 
@@ -81,7 +92,8 @@ void ntx_drafts_close(struct ntx_drafts *d)
 void ntx_drafts_open_seq(_Atomic uint32_t *seq)
 {
     atomic_store_explicit(seq, atomic_load_explicit(seq, memory_order_relaxed) | 1, memory_order_relaxed);
-    /* release fence: pairs with the readers' acquire fence: who sees anything that is written now, sees the odd number behind its copy */
+    /* release fence: pairs with the readers' acquire fence: who sees anything that is written now, sees the odd number
+     * behind its copy */
     atomic_thread_fence(memory_order_release);
 }
 
@@ -114,7 +126,8 @@ static bool unchanged(const _Atomic uint32_t *seq, uint32_t was)
     return atomic_load_explicit(seq, memory_order_relaxed) == was;
 }
 
-bool ntx_drafts_asked(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens, uint32_t *seq)
+bool ntx_drafts_asked(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens,
+                      uint32_t *seq)
 {
     const struct ntx_drafts_text *from = &d->asks->text[text];
     if (!even(&from->seq, seq))
@@ -132,7 +145,8 @@ bool ntx_drafts_answered(const struct ntx_drafts *d, unsigned text, struct ntx_d
     uint32_t seq;
     if (!even(&from->seq, &seq))
         return false;
-    memcpy((char *)t + sizeof t->seq, (const char *)from + sizeof from->seq, offsetof(struct ntx_drafts_tree, node) - sizeof t->seq);
+    memcpy((char *)t + sizeof t->seq, (const char *)from + sizeof from->seq,
+           offsetof(struct ntx_drafts_tree, node) - sizeof t->seq);
     if (t->n_nodes > NTX_DRAFTS_NODES)
         return false;
     memcpy(t->node, from->node, t->n_nodes * sizeof *t->node);

@@ -1,11 +1,14 @@
-/* drafts.h: texts that are to be guessed, and trees of guesses: two parts of the shared region, for computed and the predictor.
+/* drafts.h: texts that are to be guessed, and trees of guesses: two parts of the shared region, for computed and the
+ * predictor.
  *
  *   asks      computed writes, nobody else can: header; NTX_DRAFTS_TEXTS texts, each with room for `ctx` tokens
- *   answers   the predictor writes: header; a tree for each text. It may write anything at any time, or die within a word: computed copies a tree whole, and
+ *   answers   the predictor writes: header; a tree for each text. It may write anything at any time, or die within a
+ *             word: computed copies a tree whole, and
  *             looks at the copy. A wrong tree costs time, and nothing else
  *
- * Each text and each tree has a `seq` of its own: odd while its writer is at it. A reader that finds it odd, or changed behind its copy, has nothing. Bells
- * are rung after each change, for who sleeps. Fields have native byte order: the daemons share one machine. */
+ * Each text and each tree has a `seq` of its own: odd while its writer is at it. A reader that finds it odd, or changed
+ * behind its copy, has nothing. Bells are rung after each change, for who sleeps. Fields have native byte order: the
+ * daemons share one machine. */
 #ifndef NTX_SHM_DRAFTS_H
 #define NTX_SHM_DRAFTS_H
 
@@ -16,17 +19,17 @@
 #include "shm/segment.h"
 #include "shm/word.h"
 
-#define NTX_DRAFTS_MAGIC 0x7374666172647478ULL
+#define NTX_DRAFTS_MAGIC   0x7374666172647478ULL
 #define NTX_DRAFTS_VERSION 2u
-#define NTX_DRAFTS_TEXTS 4u
-#define NTX_DRAFTS_NODES 2048u /* of a tree */
+#define NTX_DRAFTS_TEXTS   4u
+#define NTX_DRAFTS_NODES   2048u /* of a tree */
 
 struct ntx_drafts_text { /* tokens [ctx] stand behind all texts */
     _Atomic uint32_t seq;
-    uint32_t n, n_prompt;    /* tokens; before the answer. n 0: nobody wants to know how it goes on */
+    uint32_t n, n_prompt; /* tokens; before the answer. n 0: nobody wants to know how it goes on */
     uint32_t top_k, repeat_last;
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    uint32_t most;           /* nodes to expand, at most */
+    uint32_t most; /* nodes to expand, at most */
     uint64_t session, seed;
 };
 
@@ -41,30 +44,30 @@ struct ntx_drafts_asks {
 
 struct ntx_drafts_node {
     int32_t token;
-    uint32_t parent;         /* an earlier one; node 0 is the text's last token */
-    float chance;            /* if the parent comes */
+    uint32_t parent; /* an earlier one; node 0 is the text's last token */
+    float chance;    /* if the parent comes */
 };
 
 struct ntx_drafts_tree {
     _Atomic uint32_t seq;
-    uint32_t n_text;         /* tokens of the text that it stands on */
+    uint32_t n_text; /* tokens of the text that it stands on */
     uint64_t session;
     uint32_t n_nodes, n_expanded;
-    uint32_t done;           /* nothing more comes before the text goes on */
+    uint32_t done; /* nothing more comes before the text goes on */
     struct ntx_drafts_node node[NTX_DRAFTS_NODES];
 };
 
 enum ntx_drafts_state { NTX_DRAFTS_NONE, NTX_DRAFTS_READY, NTX_DRAFTS_FAILED };
 struct ntx_drafts_answers {
     _Atomic uint32_t bell, state;
-    char why[240];           /* FAILED */
+    char why[240]; /* FAILED */
     struct ntx_drafts_tree tree[NTX_DRAFTS_TEXTS];
 };
 
 struct ntx_drafts { /* the private handle */
-    uint32_t ctx;            /* a copy of what was made, or checked */
+    uint32_t ctx;   /* a copy of what was made, or checked */
     struct ntx_drafts_asks *asks;
-    int32_t *tokens;         /* [NTX_DRAFTS_TEXTS x ctx] */
+    int32_t *tokens; /* [NTX_DRAFTS_TEXTS x ctx] */
     struct ntx_drafts_answers *answers;
     struct ntx_segment part[2];
 };
@@ -82,8 +85,10 @@ void ntx_drafts_close_seq(_Atomic uint32_t *seq, _Atomic uint32_t *bell);
 /* computed: the text with this number is this now; n at most ctx. The bell is rung. */
 void ntx_drafts_ask(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t, const int32_t *tokens);
 /* The predictor: copies a text (tokens [ctx]) as it was at one moment; false: not now. *seq: of what was copied. */
-bool ntx_drafts_asked(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens, uint32_t *seq);
-/* computed: copies a tree; false: not now. Of the copy n_nodes is at most NTX_DRAFTS_NODES, and nothing else is sure. */
+bool ntx_drafts_asked(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens,
+                      uint32_t *seq);
+/* computed: copies a tree; false: not now. Of the copy n_nodes is at most NTX_DRAFTS_NODES, and nothing else is sure.
+ * */
 bool ntx_drafts_answered(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_tree *t);
 
 #endif

@@ -1,7 +1,9 @@
-/* drive.h: a drive that is slower than the real one (--link nvme=RATE), played by all processes that read from it: ntx-iod, which reads weights, and ntx-computed where K and V lie in a
- * file. They share the time at which the drive's last byte will have come. Each read is given the time of its own last byte, one read after the other, whoever asked, and its result is held back until
- * then. It is a token bucket: who comes late with the next read may catch up on a little, and, so that a busy machine makes the drive no slower than it is said to be, on as much as
- * results were given late. */
+/* drive.h: a drive that is slower than the real one (--link nvme=RATE), played by all processes that read from it:
+ * ntx-iod, which reads weights, and ntx-computed where K and V lie in a file. They share the time at which the drive's
+ * last byte will have come. Each read is given the time of its own last byte, one read after the other, whoever asked,
+ * and its result is held back until then. It is a token bucket: who comes late with the next read may catch up on a
+ * little, and, so that a busy machine makes the drive no slower than it is said to be, on as much as results were given
+ * late. */
 #ifndef NTX_SHM_DRIVE_H
 #define NTX_SHM_DRIVE_H
 
@@ -9,8 +11,8 @@
 #include <stdint.h>
 
 #define NTX_DRIVE_CREDIT_NS 2000000u
-#define NTX_DRIVE_LATE_NS 50000000u        /* of being late, that is caught up on */
-#define NTX_DRIVE_FAR_NS 100000000000u     /* another process says what cannot be: it is not believed */
+#define NTX_DRIVE_LATE_NS   50000000u     /* of being late, that is caught up on */
+#define NTX_DRIVE_FAR_NS    100000000000u /* another process says what cannot be: it is not believed */
 
 struct ntx_drive {
     _Atomic uint64_t *until; /* CLOCK_MONOTONIC ns; NULL: the real drive */

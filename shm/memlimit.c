@@ -12,8 +12,8 @@
 /* A memory hierarchy as this process sees it. */
 struct tree {
     bool found, v2;
-    char mount[PATH_MAX]; /* where it is mounted */
-    char root[PATH_MAX];  /* which part of the hierarchy that mount shows */
+    char mount[PATH_MAX];  /* where it is mounted */
+    char root[PATH_MAX];   /* which part of the hierarchy that mount shows */
     char cgroup[PATH_MAX]; /* the cgroup of this process, from the hierarchy's root */
 };
 
@@ -75,8 +75,8 @@ static void take_cgroup(char *line, struct tree *v1, struct tree *v2)
             snprintf(v1->cgroup, sizeof v1->cgroup, "%s", b + 1);
 }
 
-static void for_lines(const char *proc, const char *name, void (*take)(char *, struct tree *, struct tree *), struct tree *v1,
-                      struct tree *v2)
+static void for_lines(const char *proc, const char *name, void (*take)(char *, struct tree *, struct tree *),
+                      struct tree *v1, struct tree *v2)
 {
     char path[PATH_MAX], *line = NULL;
     size_t room = 0;
@@ -90,7 +90,8 @@ static void for_lines(const char *proc, const char *name, void (*take)(char *, s
     fclose(f);
 }
 
-/* Limit and use of one cgroup's directory. What the page cache holds is given back under pressure, so it counts as free. */
+/* Limit and use of one cgroup's directory. What the page cache holds is given back under pressure, so it counts as
+ * free. */
 static void take_limit(const char *dir, bool v2, struct ntx_memlimit *m)
 {
     char path[2 * PATH_MAX + 64];
@@ -153,7 +154,4 @@ void ntx_memlimit_read_at(const char *proc, struct ntx_memlimit *m)
     m->available = NTX_MIN(m->mem_available, m->cgroup_left);
 }
 
-void ntx_memlimit_read(struct ntx_memlimit *m)
-{
-    ntx_memlimit_read_at("/proc", m);
-}
+void ntx_memlimit_read(struct ntx_memlimit *m) { ntx_memlimit_read_at("/proc", m); }

@@ -46,7 +46,8 @@ double ntx_hist_quantile(const struct ntx_hist *h, enum ntx_histogram which, dou
 {
     double want = q * (double)ntx_hist_count(h), seen = 0;
     for (unsigned i = 0; want > 0 && i < NTX_HIST_BOUNDS; i++) {
-        double here = (double)bucket(h, i), low = i ? (double)ntx_hist_bound(which, i - 1) : 0, high = (double)ntx_hist_bound(which, i);
+        double here = (double)bucket(h, i), low = i ? (double)ntx_hist_bound(which, i - 1) : 0,
+               high = (double)ntx_hist_bound(which, i);
         if (here > 0 && seen + here >= want)
             return (low + (high - low) * (want - seen) / here) / 1e6;
         seen += here;

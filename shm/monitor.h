@@ -1,30 +1,31 @@
-/* monitor.h: what a monitor wants to know beside plain counters: histograms, the tiers and skips of each layer, the sessions, other machines. All of
- * it lies in the counters' file (shm/counters.h), which monitors map read-only. Written by ntx-computed alone.
+/* monitor.h: what a monitor wants to know beside plain counters: histograms, the tiers and skips of each layer, the
+ * sessions, other machines. All of it lies in the counters' file (shm/counters.h), which monitors map read-only.
+ * Written by ntx-computed alone.
  *
- * A monitor may read while a value is written: each word is whole, but two words of a row may be of different moments. Nobody
- * computes from them. */
+ * A monitor may read while a value is written: each word is whole, but two words of a row may be of different moments.
+ * Nobody computes from them. */
 #ifndef NTX_SHM_MONITOR_H
 #define NTX_SHM_MONITOR_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define NTX_MON_LAYERS 513  /* as in the drop map: the output counts as one */
-#define NTX_MON_RANKS 16    /* machines that share a model */
-#define NTX_MON_SESSIONS 64 /* shown; there may be more */
-#define NTX_HIST_BOUNDS 18  /* upper bounds: 1, 2.5, 5, 10, 25, ... times the first; then infinity */
+#define NTX_MON_LAYERS   513 /* as in the drop map: the output counts as one */
+#define NTX_MON_RANKS    16  /* machines that share a model */
+#define NTX_MON_SESSIONS 64  /* shown; there may be more */
+#define NTX_HIST_BOUNDS  18  /* upper bounds: 1, 2.5, 5, 10, 25, ... times the first; then infinity */
 
 /* X(name, first bound in millionths of the unit, unit, help) */
-#define NTX_HISTOGRAMS(X)                                                                     \
-    X(ttft, 1000, "seconds", "time from a request to its first token")                        \
-    X(inter_token, 100, "seconds", "time between two tokens of an answer")                    \
+#define NTX_HISTOGRAMS(X)                                                                                              \
+    X(ttft, 1000, "seconds", "time from a request to its first token")                                                 \
+    X(inter_token, 100, "seconds", "time between two tokens of an answer")                                             \
     X(throughput, 10000, "tokens_per_second", "rate of an answer after its first token")
 
 enum ntx_histogram {
 #define X(name, first, unit, help) NTX_H_##name,
     NTX_HISTOGRAMS(X)
 #undef X
-    NTX_N_HISTOGRAMS
+        NTX_N_HISTOGRAMS
 };
 
 struct ntx_hist {
@@ -50,11 +51,14 @@ struct ntx_mon_layer { /* of the loaded model; bytes of its weights by placement
     _Atomic uint64_t predicted; /* rows for which the predictor said that it may be left out */
 };
 
-struct ntx_mon_rank { /* another machine that shares the model, as its last answer told the first one; since it has the model */
+struct ntx_mon_rank { /* another machine that shares the model, as its last answer told the first one; since it has the
+                         model */
     char name[64];
-    _Atomic uint64_t bytes_read, stall_ns, multiply_ns; /* from its drive; waited for it; at products, the waiting in it */
-    _Atomic uint64_t message_ns;            /* that the first machine waited for its answers while it was not at products: what messages took */
-    _Atomic uint64_t kv_bytes;              /* of its memory for K and V */
+    _Atomic uint64_t bytes_read, stall_ns,
+        multiply_ns; /* from its drive; waited for it; at products, the waiting in it */
+    _Atomic uint64_t
+        message_ns; /* that the first machine waited for its answers while it was not at products: what messages took */
+    _Atomic uint64_t kv_bytes; /* of its memory for K and V */
     _Atomic uint32_t ring_ready, ring_slots;
 };
 
@@ -62,15 +66,17 @@ enum ntx_mon_state { NTX_MON_NONE, NTX_MON_WAITING, NTX_MON_READING, NTX_MON_WRI
 
 struct ntx_mon_session {
     _Atomic uint64_t id;
-    _Atomic uint32_t state;                  /* enum ntx_mon_state; NONE: no session in this place */
-    _Atomic uint32_t prompt, past, generated; /* tokens: of the request, in KV, written so far */
+    _Atomic uint32_t state;                       /* enum ntx_mon_state; NONE: no session in this place */
+    _Atomic uint32_t prompt, past, generated;     /* tokens: of the request, in KV, written so far */
     _Atomic uint64_t asked_ns, first_ns, last_ns; /* CLOCK_MONOTONIC; 0: not yet */
 };
 
 /* What the service is, and what troubles it: one row for each part of it that may. */
-#define NTX_MON_SERVICES(X) X(EMPTY, "empty") X(LOADING, "loading") X(UNLOADING, "unloading") X(READY, "ready") X(DEGRADED, "degraded") X(STOPPING, "stopping")
+#define NTX_MON_SERVICES(X)                                                                                            \
+    X(EMPTY, "empty")                                                                                                  \
+    X(LOADING, "loading") X(UNLOADING, "unloading") X(READY, "ready") X(DEGRADED, "degraded") X(STOPPING, "stopping")
 #define NTX_MON_PARTS(X) X(IOD, "iod") X(PREDICTOR, "predictor") X(FILES, "files") X(LOAD, "load")
-#define X(name, text) NTX_MON_SERVICE_##name,
+#define X(name, text)    NTX_MON_SERVICE_##name,
 enum ntx_mon_service { NTX_MON_SERVICES(X) NTX_MON_N_SERVICES };
 #undef X
 #define X(name, text) NTX_MON_PART_##name,
@@ -79,7 +85,11 @@ enum ntx_mon_part { NTX_MON_PARTS(X) NTX_MON_N_PARTS };
 extern const char *const ntx_mon_service_name[NTX_MON_N_SERVICES];
 extern const char *const ntx_mon_part_name[NTX_MON_N_PARTS];
 
-enum ntx_mon_grade { NTX_MON_WELL, NTX_MON_SERVED, NTX_MON_STOPPED }; /* no trouble; requests are answered all the same; they are not */
+enum ntx_mon_grade {
+    NTX_MON_WELL,
+    NTX_MON_SERVED,
+    NTX_MON_STOPPED
+}; /* no trouble; requests are answered all the same; they are not */
 
 struct ntx_mon_trouble {
     _Atomic uint32_t grade; /* enum ntx_mon_grade */
@@ -94,7 +104,7 @@ struct ntx_monitor {
     struct ntx_hist hist[NTX_N_HISTOGRAMS];
     struct ntx_mon_layer layer[NTX_MON_LAYERS];
     struct ntx_mon_session session[NTX_MON_SESSIONS];
-    _Atomic uint32_t n_ranks;                 /* 0: the model is one machine's; else rank[1 .. n_ranks) are the others */
+    _Atomic uint32_t n_ranks; /* 0: the model is one machine's; else rank[1 .. n_ranks) are the others */
     struct ntx_mon_rank rank[NTX_MON_RANKS];
 };
 

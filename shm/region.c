@@ -23,7 +23,8 @@ static const struct {
 static uint64_t total(const struct ntx__region_layout *l, const struct ntx_region_geometry *g)
 {
     const uint64_t page = ntx_page_bytes();
-    uint64_t board = ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd), sum = NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], page) + NTX_ROUND_UP(board, page);
+    uint64_t board = ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd),
+             sum = NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], page) + NTX_ROUND_UP(board, page);
     for (int i = 0; i < NTX_REGION_PARTS; i++)
         sum += NTX_ROUND_UP(l->bytes[i], page); /* each is below 2^62 >> 3 (region_check.c) */
     return board ? sum : 0;
@@ -53,13 +54,29 @@ static void point(struct ntx_region *r, const struct ntx__region_layout *l, uint
     r->bytes = r->part[NTX_REGION_BYTES].bytes;
 }
 
-static void write_header(struct ntx_region_hdr *h, const struct ntx_region_geometry *g, const struct ntx__region_layout *l)
+static void write_header(struct ntx_region_hdr *h, const struct ntx_region_geometry *g,
+                         const struct ntx__region_layout *l)
 {
     *h = (struct ntx_region_hdr){
-        .magic = NTX_REGION_MAGIC, .version = NTX_REGION_VERSION, .hdr_bytes = sizeof *h, .epoch = g->epoch, .bytes = l->bytes[NTX_REGION_BYTES],
-        .block = g->block, .n_files = g->n_files, .n_chunks = g->n_chunks, .n_sched = g->n_sched, .n_desc = g->n_desc, .n_slots = g->n_slots,
-        .n_demands = g->n_demands, .n_bundle_demands = g->n_bundle_demands, .n_layers = g->n_layers,
-        .slot_bytes = g->slot_bytes, .frame_bytes = g->frame_bytes, .arena_bytes = g->arena_bytes, .off_frames = l->off_frames, .off_arena = l->off_arena,
+        .magic = NTX_REGION_MAGIC,
+        .version = NTX_REGION_VERSION,
+        .hdr_bytes = sizeof *h,
+        .epoch = g->epoch,
+        .bytes = l->bytes[NTX_REGION_BYTES],
+        .block = g->block,
+        .n_files = g->n_files,
+        .n_chunks = g->n_chunks,
+        .n_sched = g->n_sched,
+        .n_desc = g->n_desc,
+        .n_slots = g->n_slots,
+        .n_demands = g->n_demands,
+        .n_bundle_demands = g->n_bundle_demands,
+        .n_layers = g->n_layers,
+        .slot_bytes = g->slot_bytes,
+        .frame_bytes = g->frame_bytes,
+        .arena_bytes = g->arena_bytes,
+        .off_frames = l->off_frames,
+        .off_arena = l->off_arena,
     };
 }
 
@@ -70,9 +87,13 @@ static int check_room(uint64_t bytes, struct ntx_err *err)
     ntx_memlimit_read(&m);
     if (bytes <= m.available)
         return 0;
-    return ntx_err_set(err, -ENOMEM, "the shared region takes %s (%llu bytes), but only %s (%llu bytes) of memory can be had (%s); use --ram with at most that",
-                       ntx_format_size(bytes, want, sizeof want), (unsigned long long)bytes, ntx_format_size(m.available, have, sizeof have),
-                       (unsigned long long)m.available, m.cgroup_left < m.mem_available ? "the limit of the memory cgroup" : "MemAvailable of this machine");
+    return ntx_err_set(err, -ENOMEM,
+                       "the shared region takes %s (%llu bytes), but only %s (%llu bytes) of memory can be had (%s); "
+                       "use --ram with at most that",
+                       ntx_format_size(bytes, want, sizeof want), (unsigned long long)bytes,
+                       ntx_format_size(m.available, have, sizeof have), (unsigned long long)m.available,
+                       m.cgroup_left < m.mem_available ? "the limit of the memory cgroup"
+                                                       : "MemAvailable of this machine");
 }
 
 /* The creator's own: whole pages, which nobody else has. */
@@ -83,10 +104,12 @@ static int own_plan(struct ntx_region *r, uint64_t bytes, struct ntx_err *err)
     if (r->own != MAP_FAILED)
         return 0;
     r->own = NULL;
-    return ntx_err_set(err, -errno, "no memory for a plan of %llu bytes: %s", (unsigned long long)bytes, strerror(errno));
+    return ntx_err_set(err, -errno, "no memory for a plan of %llu bytes: %s", (unsigned long long)bytes,
+                       strerror(errno));
 }
 
-static const struct ntx_region empty = {.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT, NTX_NO_SEGMENT, NTX_NO_SEGMENT}, .board = {.part = NTX_NO_SEGMENT}};
+static const struct ntx_region empty = {.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT, NTX_NO_SEGMENT, NTX_NO_SEGMENT},
+                                        .board = {.part = NTX_NO_SEGMENT}};
 
 int ntx_region_begin(const struct ntx_region_geometry *g, struct ntx_region *out, struct ntx_err *err)
 {
@@ -116,7 +139,8 @@ fail:
     return rc;
 }
 
-int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *out, char *note, size_t note_len, struct ntx_err *err)
+int ntx_region_create(const struct ntx_region_geometry *g, struct ntx_region *out, char *note, size_t note_len,
+                      struct ntx_err *err)
 {
     struct ntx_region r;
     int rc = ntx_region_begin(g, &r, err);
@@ -148,7 +172,8 @@ int ntx_region_attach(const int fd[NTX_REGION_PARTS], struct ntx_region *out, st
     struct ntx_region r = empty;
     int rc = 0, rest;
     for (int i = 0; i < NTX_REGION_PARTS; i++) {
-        rest = ntx_segment_take(fd[i], parts[i].use, parts[i].align, &r.part[i], rc ? NULL : err); /* the others are taken over all the same */
+        rest = ntx_segment_take(fd[i], parts[i].use, parts[i].align, &r.part[i],
+                                rc ? NULL : err); /* the others are taken over all the same */
         rc = rc ? rc : rest;
     }
     if (!rc)

@@ -56,7 +56,8 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     if (rc)
         return rc;
     uint64_t page = NTX_MAX(g->block, 4096u), demands = (uint64_t)g->n_demands + g->n_bundle_demands;
-    struct cursor plan = {sizeof(struct ntx_region_hdr), false}, control = {sizeof(struct ntx_control_page), false}, ring = {sizeof(struct ntx_ring), false}, bytes = {0, false};
+    struct cursor plan = {sizeof(struct ntx_region_hdr), false}, control = {sizeof(struct ntx_control_page), false},
+                  ring = {sizeof(struct ntx_ring), false}, bytes = {0, false};
     l->off_chunks = place(&plan, 64, g->n_chunks, sizeof(struct ntx_plan_chunk));
     l->off_sched = place(&plan, 64, g->n_sched, sizeof(uint32_t));
     l->off_quarantine = place(&control, 64, g->n_slots, sizeof(uint32_t));
@@ -78,17 +79,30 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     return 0;
 }
 
-int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_segment part[NTX_REGION_PARTS], struct ntx__region_layout *l, struct ntx_err *err)
+int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_segment part[NTX_REGION_PARTS],
+                             struct ntx__region_layout *l, struct ntx_err *err)
 {
     if (h->magic != NTX_REGION_MAGIC)
         return ntx_err_set(err, -EINVAL, "shared region: wrong magic %#" PRIx64 "; this is no region of ntx", h->magic);
     if (h->version != NTX_REGION_VERSION || h->hdr_bytes != sizeof *h)
-        return ntx_err_set(err, -EPROTO, "shared region: version %u with a header of %u bytes, expected %u and %zu; the daemons are of different versions",
+        return ntx_err_set(err, -EPROTO,
+                           "shared region: version %u with a header of %u bytes, expected %u and %zu; the daemons are "
+                           "of different versions",
                            h->version, h->hdr_bytes, NTX_REGION_VERSION, sizeof *h);
     struct ntx_region_geometry g = {
-        .block = h->block, .n_files = h->n_files, .n_chunks = h->n_chunks, .n_sched = h->n_sched, .n_desc = h->n_desc,
-        .n_slots = h->n_slots, .n_demands = h->n_demands, .n_bundle_demands = h->n_bundle_demands, .n_layers = h->n_layers,
-        .slot_bytes = h->slot_bytes, .frame_bytes = h->frame_bytes, .arena_bytes = h->arena_bytes, .epoch = h->epoch,
+        .block = h->block,
+        .n_files = h->n_files,
+        .n_chunks = h->n_chunks,
+        .n_sched = h->n_sched,
+        .n_desc = h->n_desc,
+        .n_slots = h->n_slots,
+        .n_demands = h->n_demands,
+        .n_bundle_demands = h->n_bundle_demands,
+        .n_layers = h->n_layers,
+        .slot_bytes = h->slot_bytes,
+        .frame_bytes = h->frame_bytes,
+        .arena_bytes = h->arena_bytes,
+        .epoch = h->epoch,
     };
     int rc = ntx__region_layout(&g, l, err);
     if (rc)
@@ -97,15 +111,19 @@ int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_se
         const char *name;
         uint64_t is, want;
     } f[] = {
-        {"bytes", h->bytes, l->bytes[NTX_REGION_BYTES]}, {"off_frames", h->off_frames, l->off_frames}, {"off_arena", h->off_arena, l->off_arena},
+        {"bytes", h->bytes, l->bytes[NTX_REGION_BYTES]},
+        {"off_frames", h->off_frames, l->off_frames},
+        {"off_arena", h->off_arena, l->off_arena},
         {"size of the plan", part[NTX_REGION_PLAN].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], ntx_page_bytes())},
-        {"size of the orders", part[NTX_REGION_ORDERS].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_ORDERS], ntx_page_bytes())},
+        {"size of the orders", part[NTX_REGION_ORDERS].bytes,
+         NTX_ROUND_UP(l->bytes[NTX_REGION_ORDERS], ntx_page_bytes())},
         {"size of the ring", part[NTX_REGION_RING].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_RING], ntx_page_bytes())},
         {"size of the bytes", part[NTX_REGION_BYTES].bytes, l->bytes[NTX_REGION_BYTES]},
     };
     for (size_t i = 0; i < sizeof f / sizeof *f; i++)
         if (f[i].is != f[i].want)
-            return ntx_err_set(err, -EINVAL, "shared region: %s is %" PRIu64 ", expected %" PRIu64, f[i].name, f[i].is, f[i].want);
+            return ntx_err_set(err, -EINVAL, "shared region: %s is %" PRIu64 ", expected %" PRIu64, f[i].name, f[i].is,
+                               f[i].want);
     return 0;
 }
 
@@ -145,15 +163,11 @@ static const char *check_chunk(const struct ntx_region *r, uint32_t i)
     if (c->layer > NTX_END_OF_LAST(h->n_layers) && c->layer != NTX_NEVER_DROPPED)
         return "names a layer that is not there";
     switch (c->placement) {
-    case NTX_PLACE_STORAGE:
-        return check_streamed(r, c, i);
-    case NTX_PLACE_HOST:
-        return check_host(h, c);
+    case NTX_PLACE_STORAGE: return check_streamed(r, c, i);
+    case NTX_PLACE_HOST: return check_host(h, c);
     case NTX_PLACE_DEVICE:
-    case NTX_PLACE_FRAME:
-        return NULL;
-    default:
-        return "has an unknown placement";
+    case NTX_PLACE_FRAME: return NULL;
+    default: return "has an unknown placement";
     }
 }
 
@@ -171,6 +185,7 @@ int ntx__region_check_plan(const struct ntx_region *r, struct ntx_err *err)
         streamed += r->chunks[i].placement == NTX_PLACE_STORAGE;
     }
     if (streamed != h->n_sched) /* each streamed chunk stands at its own index, so equal counts make it one to one */
-        return ntx_err_set(err, -EINVAL, "shared region: %u chunks are streamed, but the schedule has %u", streamed, h->n_sched);
+        return ntx_err_set(err, -EINVAL, "shared region: %u chunks are streamed, but the schedule has %u", streamed,
+                           h->n_sched);
     return 0;
 }

@@ -59,8 +59,8 @@ static int collapse(uint8_t *p, size_t huge)
     return rc ? rc : -errno;
 }
 
-/* What is brought in together at p->at: a huge page of this machine, or where none fits, as many bytes as one has elsewhere. (Of less than a whole one the kernel
- * would say that all is well, and do nothing.) */
+/* What is brought in together at p->at: a huge page of this machine, or where none fits, as many bytes as one has
+ * elsewhere. (Of less than a whole one the kernel would say that all is well, and do nothing.) */
 static uint64_t step_of(const struct ntx_region *r)
 {
     uint64_t huge = ntx_huge_bytes(), at = r->pages.at;
@@ -85,7 +85,8 @@ static int bring_in_one(struct ntx_region_pages *p, uint8_t *page, uint64_t byte
 static int no_memory(const struct ntx_region *r, int rc, struct ntx_err *err)
 {
     char size[32];
-    return ntx_err_set(err, rc == -EFAULT ? -ENOMEM : rc, "cannot get %s (%llu bytes) of memory for the shared region: %s; use a smaller --ram",
+    return ntx_err_set(err, rc == -EFAULT ? -ENOMEM : rc,
+                       "cannot get %s (%llu bytes) of memory for the shared region: %s; use a smaller --ram",
                        ntx_format_size(r->bytes, size, sizeof size), (unsigned long long)r->bytes, strerror(-rc));
 }
 
@@ -103,7 +104,8 @@ static void lock(struct ntx_region *r, char *note, size_t note_len)
 {
     struct rlimit lim = {0, 0};
     char have[32], want[32];
-    struct ntx_segment *const parts[] = {&r->part[NTX_REGION_BYTES], &r->part[NTX_REGION_ORDERS], &r->part[NTX_REGION_RING], &r->board.part};
+    struct ntx_segment *const parts[] = {&r->part[NTX_REGION_BYTES], &r->part[NTX_REGION_ORDERS],
+                                         &r->part[NTX_REGION_RING], &r->board.part};
     unsigned n = 0;
     while (n < 4 && !mlock(parts[n]->at, parts[n]->bytes))
         n++;
@@ -113,8 +115,11 @@ static void lock(struct ntx_region *r, char *note, size_t note_len)
     for (unsigned i = 0; i < n; i++)
         munlock(parts[i]->at, parts[i]->bytes);
     getrlimit(RLIMIT_MEMLOCK, &lim);
-    note_add(note, note_len, "the shared region is not locked in memory (%s; needs %s, the limit on locked memory is %s): idle memory may be paged out",
-             strerror(why), ntx_format_size(r->bytes, want, sizeof want), ntx_format_size(lim.rlim_cur, have, sizeof have));
+    note_add(note, note_len,
+             "the shared region is not locked in memory (%s; needs %s, the limit on locked memory is %s): idle memory "
+             "may be paged out",
+             strerror(why), ntx_format_size(r->bytes, want, sizeof want),
+             ntx_format_size(lim.rlim_cur, have, sizeof have));
 }
 
 int ntx__region_bring_in_front(struct ntx_region *r, struct ntx_err *err)
@@ -135,8 +140,11 @@ void ntx_region_settle(struct ntx_region *r, char *note, size_t note_len)
     char told[512] = "";
     r->huge_share = total ? (double)p->huge / (double)total : 0;
     if (p->huge < total)
-        note_add(told, sizeof told, "only %.0f %% of the shared region is in huge pages (%s): reading will be slower", 100 * r->huge_share,
-                 !p->why ? "this machine's are larger than what is left of it" : p->why == -EINVAL ? "needs Linux 6.1 or later, and shmem huge pages not denied" : strerror(-p->why));
+        note_add(told, sizeof told, "only %.0f %% of the shared region is in huge pages (%s): reading will be slower",
+                 100 * r->huge_share,
+                 !p->why             ? "this machine's are larger than what is left of it"
+                 : p->why == -EINVAL ? "needs Linux 6.1 or later, and shmem huge pages not denied"
+                                     : strerror(-p->why));
     lock(r, told, sizeof told);
     if (note && note_len)
         snprintf(note, note_len, "%s", told);

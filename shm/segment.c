@@ -72,7 +72,8 @@ static int fill(int fd, const uint8_t *from, uint64_t bytes)
     return 0;
 }
 
-int ntx_segment_make(const char *name, uint64_t bytes, enum ntx_segment_use use, uint64_t align, const void *from, struct ntx_segment *out, struct ntx_err *err)
+int ntx_segment_make(const char *name, uint64_t bytes, enum ntx_segment_use use, uint64_t align, const void *from,
+                     struct ntx_segment *out, struct ntx_err *err)
 {
     struct ntx_segment p = {.bytes = NTX_ROUND_UP(bytes, ntx_page_bytes())};
     int rc = p.fd = make_file(name, p.bytes);
@@ -82,7 +83,8 @@ int ntx_segment_make(const char *name, uint64_t bytes, enum ntx_segment_use use,
         rc = -errno;
     if (rc < 0) {
         ntx_segment_close(&p);
-        return ntx_err_set(err, rc, "cannot make %s, shared memory of %llu bytes: %s", name, (unsigned long long)bytes, strerror(-rc));
+        return ntx_err_set(err, rc, "cannot make %s, shared memory of %llu bytes: %s", name, (unsigned long long)bytes,
+                           strerror(-rc));
     }
     *out = p;
     return 0;
@@ -96,8 +98,10 @@ static int check_file(int fd, enum ntx_segment_use use, uint64_t *bytes, struct 
     if (fstat(fd, &st))
         return ntx_err_set(err, -errno, "shared region: %s", strerror(errno));
     if (seals < 0 || (seals & want) != want)
-        return ntx_err_set(err, -EINVAL, "shared region: the descriptor is no memory file that is sealed as it must be (has %#x, expected %#x)", seals < 0 ? 0u : (unsigned)seals,
-                           (unsigned)want);
+        return ntx_err_set(
+            err, -EINVAL,
+            "shared region: the descriptor is no memory file that is sealed as it must be (has %#x, expected %#x)",
+            seals < 0 ? 0u : (unsigned)seals, (unsigned)want);
     if (st.st_size <= 0 || (uint64_t)st.st_size % ntx_page_bytes())
         return ntx_err_set(err, -EINVAL, "shared region: %lld bytes cannot be a part of one", (long long)st.st_size);
     *bytes = (uint64_t)st.st_size;
@@ -113,7 +117,8 @@ int ntx_segment_take(int fd, enum ntx_segment_use use, uint64_t align, struct nt
     int prot = PROT_READ | (use == NTX_SEGMENT_SHARED ? PROT_WRITE : 0);
     /* Before Linux 6.7 what is sealed with F_SEAL_WRITE cannot be mapped shared, not even for reading. */
     if ((rc = map(&p, prot, use == NTX_SEGMENT_CONSTANT ? MAP_PRIVATE : MAP_SHARED, align))) {
-        ntx_err_set(err, rc, "cannot map a part of the shared region of %llu bytes: %s", (unsigned long long)p.bytes, strerror(-rc));
+        ntx_err_set(err, rc, "cannot map a part of the shared region of %llu bytes: %s", (unsigned long long)p.bytes,
+                    strerror(-rc));
         goto fail;
     }
     *out = p;

@@ -4,15 +4,19 @@
 
 #define BUSY (1ull << 63) /* of seq: being written */
 
-void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b, uint64_t c)
+void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b,
+                   uint64_t c)
 {
     uint64_t n = atomic_fetch_add_explicit(&t->head, 1, memory_order_relaxed);
     struct ntx_trace_record *r = &t->r[n % NTX_TRACE_RECORDS];
     uint64_t seq = atomic_load_explicit(&r->seq, memory_order_relaxed);
     /* Who was held up for a whole round, or meets one who is, gives his record up: two must not write to one. */
-    if (seq & BUSY || seq > n || !atomic_compare_exchange_strong_explicit(&r->seq, &seq, (n + 1) | BUSY, memory_order_acquire, memory_order_relaxed))
+    if (seq & BUSY || seq > n ||
+        !atomic_compare_exchange_strong_explicit(&r->seq, &seq, (n + 1) | BUSY, memory_order_acquire,
+                                                 memory_order_relaxed))
         return;
-    atomic_thread_fence(memory_order_release); /* whoever sees a field of this record does not see the old seq any more */
+    atomic_thread_fence(
+        memory_order_release); /* whoever sees a field of this record does not see the old seq any more */
     r->t0 = t0;
     r->t1 = t1;
     r->b = b;
@@ -37,7 +41,8 @@ static int take_one(const struct ntx_trace *t, uint64_t n, struct ntx_trace_reco
     return 1;
 }
 
-unsigned ntx_trace_take(const struct ntx_trace *t, uint64_t *next, struct ntx_trace_record *out, unsigned max, uint64_t *missed)
+unsigned ntx_trace_take(const struct ntx_trace *t, uint64_t *next, struct ntx_trace_record *out, unsigned max,
+                        uint64_t *missed)
 {
     uint64_t head = atomic_load_explicit(&((struct ntx_trace *)(uintptr_t)t)->head, memory_order_acquire);
     unsigned n = 0;
@@ -47,7 +52,8 @@ unsigned ntx_trace_take(const struct ntx_trace *t, uint64_t *next, struct ntx_tr
     }
     while (*next < head && n < max) {
         int rc = take_one(t, *next, &out[n]);
-        /* One that is being written: it comes next time. Its writer may be dead, though; then the ring has gone on without it. */
+        /* One that is being written: it comes next time. Its writer may be dead, though; then the ring has gone on
+         * without it. */
         if (!rc && head - *next < NTX_TRACE_RECORDS / 2)
             break;
         n += rc > 0;

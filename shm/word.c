@@ -16,7 +16,4 @@ int ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns)
     return -errno;
 }
 
-void ntx_futex_wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
+void ntx_futex_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }

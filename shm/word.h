@@ -11,7 +11,8 @@ static inline uint32_t ntx_word(uint32_t gen, enum ntx_state s) { return gen << 
 static inline enum ntx_state ntx_word_state(uint32_t w) { return (enum ntx_state)(w & 15); }
 static inline uint32_t ntx_word_gen(uint32_t w) { return w >> 4; }
 
-/* Futex wait on a shared word while it holds `seen`; returns 0 when woken or changed, -ETIMEDOUT, -EINTR. timeout_ns 0: forever. */
+/* Futex wait on a shared word while it holds `seen`; returns 0 when woken or changed, -ETIMEDOUT, -EINTR. timeout_ns 0:
+ * forever. */
 int ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
 void ntx_futex_wake(_Atomic uint32_t *word);
 

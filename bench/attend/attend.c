@@ -1,7 +1,8 @@
-/* bench_attend [POSITIONS [LAYERS [THREADS [ROWS]]]]: attention as forward passes do it: rows of 8 to 64 query heads on 8 KV heads of 128, over a context of
- * POSITIONS (8192) in ntx_kv's pool, in each of LAYERS (8) in turn; items of a KV head and some rows go to THREADS (2). CSV: medians of
- * the rounds of a second, in turn with rounds in which the same threads merely read the pool's bytes: GB of K and V per second of the clock (of a pass of more
- * rows: as if each row read them), of merely reading, and the first over the second. */
+/* bench_attend [POSITIONS [LAYERS [THREADS [ROWS]]]]: attention as forward passes do it: rows of 8 to 64 query heads on
+ * 8 KV heads of 128, over a context of POSITIONS (8192) in ntx_kv's pool, in each of LAYERS (8) in turn; items of a KV
+ * head and some rows go to THREADS (2). CSV: medians of the rounds of a second, in turn with rounds in which the same
+ * threads merely read the pool's bytes: GB of K and V per second of the clock (of a pass of more rows: as if each row
+ * read them), of merely reading, and the first over the second. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -33,15 +34,27 @@ static void attend(void *ctx, unsigned thread)
     (void)thread;
     uint32_t together = NTX_MIN(NTX_ATTN_VECTORS / r->n_q, r->n_rows), groups = (r->n_rows + together - 1) / together;
     for (uint32_t i; (i = atomic_fetch_add(&r->next, 1)) < KV * groups;) {
-        uint32_t first = i % groups * together, n_rows = NTX_MIN(together, r->n_rows - first), n_pos = r->n_pos - r->n_rows + 1 + first, head = i / groups;
+        uint32_t first = i % groups * together, n_rows = NTX_MIN(together, r->n_rows - first),
+                 n_pos = r->n_pos - r->n_rows + 1 + first, head = i / groups;
         for (uint32_t p = 0; p < n_pos + n_rows - 1; p += NTX_KV_BLOCK) {
             k[p / NTX_KV_BLOCK] = ntx_kv_k(r->seq, r->layer, head, p);
             v[p / NTX_KV_BLOCK] = ntx_kv_v(r->seq, r->layer, head, p);
         }
         size_t ld = (size_t)KV * r->n_q * HEAD, at = first * ld + (size_t)head * r->n_q * HEAD;
         struct ntx_attn a = {
-            .q = r->q + at, .out = r->out + at, .n_q = r->n_q, .n_rows = n_rows, .ld_q = ld, .ld_out = ld, .k = k, .v = v, .block_tokens = NTX_KV_BLOCK, .n_pos = n_pos,
-            .head_k = HEAD, .head_v = HEAD, .scale = 1 / sqrtf(HEAD),
+            .q = r->q + at,
+            .out = r->out + at,
+            .n_q = r->n_q,
+            .n_rows = n_rows,
+            .ld_q = ld,
+            .ld_out = ld,
+            .k = k,
+            .v = v,
+            .block_tokens = NTX_KV_BLOCK,
+            .n_pos = n_pos,
+            .head_k = HEAD,
+            .head_v = HEAD,
+            .scale = 1 / sqrtf(HEAD),
         };
         r->ops->attend[r->type](&a);
     }
@@ -83,7 +96,8 @@ static double median(double *v, uint32_t n)
 }
 
 /* Rounds of attention and of merely reading in turn: memory's rate may move. */
-static void measure(struct ntx_pool *pool, struct run *r, uint32_t layers, double bytes, double *rate, double *read, double *share)
+static void measure(struct ntx_pool *pool, struct run *r, uint32_t layers, double bytes, double *rate, double *read,
+                    double *share)
 {
     enum { MOST = 2000 };
     static double a[MOST], b[MOST], c[MOST];
@@ -107,7 +121,9 @@ static int bench_type(struct ntx_pool *pool, enum ntx_kv_type type, uint32_t n_p
     struct ntx_kv_seq *seq;
     struct ntx_err err;
     float x[HEAD];
-    if (ntx_kv_pool_new(&hp, type, &(struct ntx_kv_shape){.blocks = (n_pos + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK}, &kv, &err) || ntx_kv_seq_new(kv, n_pos, &seq))
+    if (ntx_kv_pool_new(&hp, type, &(struct ntx_kv_shape){.blocks = (n_pos + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK}, &kv,
+                        &err) ||
+        ntx_kv_seq_new(kv, n_pos, &seq))
         return fputs("no memory\n", stderr), 1;
     for (uint32_t i = 0; i < n_pos * layers * KV; i++) {
         for (uint32_t j = 0; j < HEAD; j++)
@@ -127,7 +143,8 @@ static int bench_type(struct ntx_pool *pool, enum ntx_kv_type type, uint32_t n_p
         r.n_q = heads[i / 2];
         if ((r.ops = ntx_cpu_pick(isa))) {
             measure(pool, &r, layers, bytes, &rate, &read, &share);
-            printf("%s,%s,%u,%u,%u,%.2f,%.2f,%.2f\n", isa, ntx_kv_type_name(type), n_pos, n_rows, r.n_q, rate, read, share);
+            printf("%s,%s,%u,%u,%u,%.2f,%.2f,%.2f\n", isa, ntx_kv_type_name(type), n_pos, n_rows, r.n_q, rate, read,
+                   share);
         }
         fflush(stdout);
     }
@@ -138,11 +155,15 @@ static int bench_type(struct ntx_pool *pool, enum ntx_kv_type type, uint32_t n_p
     return 0;
 }
 
-static uint32_t number(int argc, char **argv, int i, uint32_t otherwise) { return i < argc ? (uint32_t)atoi(argv[i]) : otherwise; }
+static uint32_t number(int argc, char **argv, int i, uint32_t otherwise)
+{
+    return i < argc ? (uint32_t)atoi(argv[i]) : otherwise;
+}
 
 int main(int argc, char **argv)
 {
-    uint32_t n_pos = number(argc, argv, 1, 8192) / NTX_KV_BLOCK * NTX_KV_BLOCK, layers = number(argc, argv, 2, 8), n_rows = number(argc, argv, 4, 1);
+    uint32_t n_pos = number(argc, argv, 1, 8192) / NTX_KV_BLOCK * NTX_KV_BLOCK, layers = number(argc, argv, 2, 8),
+             n_rows = number(argc, argv, 4, 1);
     struct ntx_pool *pool;
     struct ntx_err err;
     if (!n_pos || n_pos > 65536 || !layers || layers > 64 || !n_rows || n_rows > MOST_ROWS || n_rows > n_pos)

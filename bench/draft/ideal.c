@@ -1,7 +1,9 @@
-/* ideal.c: how many tokens a pass could give with a drafter that always has time: bench_ideal MODEL DRAFTER TOKENS TEMP < PROMPTS (each ends in a zero byte; measure.py
- * --prompts TASK writes them). Both models lie in memory; the model writes each text once (seed 1, 2, ...), and then the text is walked through trees of B rows:
- * `said` by the product of the drafter's own chances, `learned` as the engine chooses them (computed/engine/draft_file.h), every pass with as many nodes expanded as it wants.
- * Behind the last token the text goes on, so no tree is cut. CSV: rows, tokens per pass by said, by learned. */
+/* ideal.c: how many tokens a pass could give with a drafter that always has time: bench_ideal MODEL DRAFTER TOKENS TEMP
+ * < PROMPTS (each ends in a zero byte; measure.py --prompts TASK writes them). Both models lie in memory; the model
+ * writes each text once (seed 1, 2, ...), and then the text is walked through trees of B rows: `said` by the product of
+ * the drafter's own chances, `learned` as the engine chooses them (computed/engine/draft_file.h), every pass with as
+ * many nodes expanded as it wants. Behind the last token the text goes on, so no tree is cut. CSV: rows, tokens per
+ * pass by said, by learned. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -64,7 +66,13 @@ static void open_writer(struct writer *w, const char *path)
     must(ntx_chunks_make(w->model, 1 << 20, &w->chunks, &err), &err);
     must(ntx_ram_weights_read(&w->weights, fd, bytes, w->chunks, &err), &err);
     const struct ntx_kv_shape kv = {.blocks = CTX / NTX_KV_BLOCK};
-    const struct ntx_forward_config c = {.model = w->model, .chunks = w->chunks, .ops = ntx_cpu_pick(NULL), .weights = &w->weights.w, .threads = 1, .max_rows = CTX, .ctx = CTX};
+    const struct ntx_forward_config c = {.model = w->model,
+                                         .chunks = w->chunks,
+                                         .ops = ntx_cpu_pick(NULL),
+                                         .weights = &w->weights.w,
+                                         .threads = 1,
+                                         .max_rows = CTX,
+                                         .ctx = CTX};
     must(ntx_kv_pool_new(&w->model->hp, NTX_KV_F16, &kv, &w->pool, &err), &err);
     must(ntx_forward_new(&c, &w->f, &err), &err);
     w->logits = malloc(w->model->hp.n_vocab * sizeof *w->logits);
@@ -85,7 +93,8 @@ static void close_writer(struct writer *w)
 }
 
 /* Puts the prompt and `more` tokens that the model writes into text [CTX]; returns the prompt's length. */
-static uint32_t write_text(struct writer *w, const char *prompt, const struct ntx_sampling *how, uint32_t more, int32_t *text)
+static uint32_t write_text(struct writer *w, const char *prompt, const struct ntx_sampling *how, uint32_t more,
+                           int32_t *text)
 {
     struct ntx_err none = {0};
     struct ntx_kv_seq *kv;
@@ -98,7 +107,8 @@ static uint32_t write_text(struct writer *w, const char *prompt, const struct nt
     memcpy(text, ids, (size_t)n * sizeof *ids);
     for (uint32_t at = 0, end = (uint32_t)n; end < (uint32_t)n + more; at = end++) {
         for (uint32_t i = at; i < end; i++)
-            rows[i - at] = (struct ntx_row){.token = text[i], .pos = i, .kv = kv, .logits = i + 1 == end ? w->logits : NULL};
+            rows[i - at] = (struct ntx_row){
+                .token = text[i], .pos = i, .kv = kv, .logits = i + 1 == end ? w->logits : NULL};
         const struct ntx_batch b = {.pass = w->pass++, .rows = rows, .n_rows = end - at};
         must(ntx_forward_run(w->f, &b), ntx_forward_error(w->f));
         text[end] = ntx_sampler_next(s, end, w->logits);
@@ -135,7 +145,8 @@ static void answer(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint
     ntx_drafts_close_seq(&x->seq, &part.answers->bell);
 }
 
-/* Tokens that follow through the `rows` likeliest nodes of that tree: of those with the chance of the last one or more. */
+/* Tokens that follow through the `rows` likeliest nodes of that tree: of those with the chance of the last one or more.
+ * */
 static uint32_t walk_said(const int32_t *next, uint32_t rows)
 {
     const struct ntx_drafts_tree *x = &part.answers->tree[0];
@@ -168,12 +179,14 @@ static uint32_t walk_learned(struct ntx_draft_chances *c, const struct ntx_draft
 }
 
 /* Passes that the tokens from `from` to n take. */
-static uint32_t passes(struct ntx_drafter *d, struct ntx_draft_chances *c, const struct ntx_draft_text *whole, uint32_t from, uint32_t rows)
+static uint32_t passes(struct ntx_drafter *d, struct ntx_draft_chances *c, const struct ntx_draft_text *whole,
+                       uint32_t from, uint32_t rows)
 {
     uint32_t n = 0;
     struct ntx_draft_text t = *whole;
     for (t.n = from; t.n < whole->n; n++) {
-        const struct ntx_drafter_text x = {.session = t.session, .tokens = t.tokens, .n = t.n, .n_prompt = t.n_prompt, .sampling = *t.sampling};
+        const struct ntx_drafter_text x = {
+            .session = t.session, .tokens = t.tokens, .n = t.n, .n_prompt = t.n_prompt, .sampling = *t.sampling};
         answer(d, &x, NTX_MIN(4 * rows, 256u));
         t.n += c ? walk_learned(c, &t, rows) : walk_said(t.tokens + t.n, rows);
     }
@@ -200,7 +213,13 @@ int main(int argc, char **argv)
     must(ntx_drafts_make(1, CTX, &part, &err), &err);
     for (uint64_t seed = 1; getdelim(&prompt, &room, 0, stdin) > 0; seed++) {
         int32_t text[CTX];
-        const struct ntx_sampling how = {.temp = strtof(argv[4], NULL), .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .repeat_last = 64, .seed = seed};
+        const struct ntx_sampling how = {.temp = strtof(argv[4], NULL),
+                                         .top_k = 40,
+                                         .top_p = 0.95f,
+                                         .min_p = 0.05f,
+                                         .repeat_penalty = 1,
+                                         .repeat_last = 64,
+                                         .seed = seed};
         struct ntx_draft_text t = {.tokens = text, .n_vocab = w.model->hp.n_vocab, .sampling = &how};
         t.n_prompt = write_text(&w, prompt, &how, more + MORE, text);
         t.n = t.n_prompt + more;

@@ -1,9 +1,10 @@
-/* cold: what the drive gives for random reads as long as an expert's matrix, into memory that is used again at once, and into places all over a
- * large arena, as frames of experts are: the ceiling of reads on demand.
+/* cold: what the drive gives for random reads as long as an expert's matrix, into memory that is used again at once,
+ * and into places all over a large arena, as frames of experts are: the ceiling of reads on demand.
  *
  *   cold FILE [SECONDS=1] [ROUNDS=3] [ARENA_MIB=1700]
  *
- * io_uring, O_DIRECT, huge pages; each read is submitted by itself. CSV: round, bytes of a read, reads in flight, footprint in MiB, GB/s. */
+ * io_uring, O_DIRECT, huge pages; each read is submitted by itself. CSV: round, bytes of a read, reads in flight,
+ * footprint in MiB, GB/s. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -18,7 +19,7 @@
 
 #include "common/util.h"
 
-#define BLOCK 4096u
+#define BLOCK     4096u
 #define MAX_DEPTH 32
 
 struct lab {
@@ -46,7 +47,8 @@ static void ask(struct lab *l, uint32_t bytes, uint64_t place)
 /* In place: what was read into is read into next; else it moves on through the arena. GB/s, negative on failure. */
 static double measure(struct lab *l, double seconds, uint32_t bytes, unsigned depth, bool in_place)
 {
-    uint64_t begin = ntx_now_ns(), end = begin + (uint64_t)(seconds * 1e9), done = 0, places = l->arena_bytes / bytes, next = 0;
+    uint64_t begin = ntx_now_ns(), end = begin + (uint64_t)(seconds * 1e9), done = 0, places = l->arena_bytes / bytes,
+             next = 0;
     unsigned inflight = 0;
     for (; inflight < depth; inflight++)
         ask(l, bytes, next++);
@@ -84,10 +86,14 @@ static int open_lab(struct lab *l, const char *path, uint64_t arena_bytes)
 
 int main(int argc, char **argv)
 {
-    static const struct { uint32_t kib; unsigned depth; } shapes[] = {{432, 9}, {432, 19}, {864, 4}, {864, 9}, {1280, 6}, {432, 1}, {864, 1}, {432, 2}};
+    static const struct {
+        uint32_t kib;
+        unsigned depth;
+    } shapes[] = {{432, 9}, {432, 19}, {864, 4}, {864, 9}, {1280, 6}, {432, 1}, {864, 1}, {432, 2}};
     struct lab l = {.seed = 1};
     double seconds = argc > 2 ? atof(argv[2]) : 1;
-    int rounds = argc > 3 ? atoi(argv[3]) : 3, rc = argc < 2 ? -EINVAL : open_lab(&l, argv[1], (argc > 4 ? strtoull(argv[4], NULL, 10) : 1700) << 20);
+    int rounds = argc > 3 ? atoi(argv[3]) : 3,
+        rc = argc < 2 ? -EINVAL : open_lab(&l, argv[1], (argc > 4 ? strtoull(argv[4], NULL, 10) : 1700) << 20);
     if (rc) {
         fprintf(stderr, "cold FILE [SECONDS] [ROUNDS] [ARENA_MIB]: %s\n", strerror(-rc));
         return 100;
@@ -98,7 +104,8 @@ int main(int argc, char **argv)
             for (int in_place = 1; in_place >= 0; in_place--) {
                 uint32_t bytes = shapes[i].kib << 10;
                 double rate = measure(&l, seconds, bytes, shapes[i].depth, in_place);
-                printf("%d,%u,%u,%llu,%.3f\n", r, bytes, shapes[i].depth, (unsigned long long)(in_place ? shapes[i].depth * (uint64_t)bytes : l.arena_bytes) >> 20, rate);
+                printf("%d,%u,%u,%llu,%.3f\n", r, bytes, shapes[i].depth,
+                       (unsigned long long)(in_place ? shapes[i].depth * (uint64_t)bytes : l.arena_bytes) >> 20, rate);
             }
     return 0;
 }

@@ -1,13 +1,17 @@
-/* replay.c: choices of experts, replayed through computed/weights/cache.h: the hit rate of each policy at several sizes of the cache. CSV on stdout.
+/* replay.c: choices of experts, replayed through computed/weights/cache.h: the hit rate of each policy at several sizes
+ * of the cache. CSV on stdout.
  *
- *   bench_experts [FILE...]     a trace (picks.py makes one from a run's): lines "LAYERS EXPERTS" once, then "LAYER E E E ..." for each layer of each pass in order
+ *   bench_experts [FILE...]     a trace (picks.py makes one from a run's): lines "LAYERS EXPERTS" once, then "LAYER E E
+ *                               E ..." for each layer of each pass in order
  *
- * Without files, synthetic traces (24 layers of 64 experts, 8 used, 400 passes, seeded): `even` every expert alike; `skew` some experts
- * liked more by all tokens (Zipf, exponent 1, other ones in each layer); `drift` the same, but what is liked changes every 60 passes;
- * `sticky` half of a token's experts are those of the token before; `both` is `skew` with three of them.
+ * Without files, synthetic traces (24 layers of 64 experts, 8 used, 400 passes, seeded): `even` every expert alike;
+ * `skew` some experts liked more by all tokens (Zipf, exponent 1, other ones in each layer); `drift` the same, but what
+ * is liked changes every 60 passes; `sticky` half of a token's experts are those of the token before; `both` is `skew`
+ * with three of them.
  *
- * A policy of computed/weights/cache.h, with its half-life behind it. The last two columns are shares of bytes, not of experts: of one pool in which every
- * other layer's experts are larger, with the least frequently used going first, and cost-aware (greedy-dual by size and frequency). */
+ * A policy of computed/weights/cache.h, with its half-life behind it. The last two columns are shares of bytes, not of
+ * experts: of one pool in which every other layer's experts are larger, with the least frequently used going first, and
+ * cost-aware (greedy-dual by size and frequency). */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +21,15 @@
 
 #include "computed/weights/cache.h"
 
-enum { LAYERS = 24, EXPERTS = 64, USED = 8, PASSES = 400, DRIFT = 60, LINE = 8192, MOST = 4096 /* experts of a layer */ };
+enum {
+    LAYERS = 24,
+    EXPERTS = 64,
+    USED = 8,
+    PASSES = 400,
+    DRIFT = 60,
+    LINE = 8192,
+    MOST = 4096 /* experts of a layer */
+};
 
 struct trace {
     uint32_t layers, experts;
@@ -78,7 +90,9 @@ static double hit_rate(const struct trace *t, uint32_t frames, const char *polic
     if (ntx_cache_new(&f, t->layers, t->experts, policy, &c))
         return NAN;
     for (uint64_t i = 0, end; i < t->n; i = end) {
-        for (end = i; end < t->n && t->pass[end] == t->pass[i] && t->bundle[end] / t->experts == t->bundle[i] / t->experts; end++)
+        for (end = i;
+             end < t->n && t->pass[end] == t->pass[i] && t->bundle[end] / t->experts == t->bundle[i] / t->experts;
+             end++)
             ;
         hits += hits_of(c, t, i, end);
     }
@@ -86,11 +100,15 @@ static double hit_rate(const struct trace *t, uint32_t frames, const char *polic
     return (double)hits / (double)t->n;
 }
 
-/* ---- where sizes differ, and all share one pool: what a cost-aware policy could gain over classes of frames (computed/weights/frames.h) */
+/* ---- where sizes differ, and all share one pool: what a cost-aware policy could gain over classes of frames
+ * (computed/weights/frames.h) */
 
-enum { SMALL = 2654208, LARGE = 3063808 }; /* bytes of an expert, in every other layer: Q4_K with the last matrix in Q4_K and in Q6_K */
-#define READ_S 60e-6                       /* what a read costs beside its bytes */
-#define RATE 1.8e9
+enum {
+    SMALL = 2654208,
+    LARGE = 3063808
+};                      /* bytes of an expert, in every other layer: Q4_K with the last matrix in Q4_K and in Q6_K */
+#define READ_S    60e-6 /* what a read costs beside its bytes */
+#define RATE      1.8e9
 #define POOL_HALF 12 /* passes */
 
 struct held {
@@ -98,9 +116,13 @@ struct held {
     double last, count, key;
 };
 
-static double cost_aware(const struct held *h, double clock, double bytes) { return clock + h->count * (3 * READ_S + bytes / RATE) / bytes; }
+static double cost_aware(const struct held *h, double clock, double bytes)
+{
+    return clock + h->count * (3 * READ_S + bytes / RATE) / bytes;
+}
 
-/* Greedy-dual by size and frequency, or with `plain` the least frequently used with ageing: share of bytes that were there. */
+/* Greedy-dual by size and frequency, or with `plain` the least frequently used with ageing: share of bytes that were
+ * there. */
 static double pool_rate(const struct trace *t, unsigned percent, bool plain)
 {
     struct held *h = calloc((size_t)t->layers * t->experts, sizeof *h);
@@ -133,7 +155,8 @@ static double pool_rate(const struct trace *t, unsigned percent, bool plain)
     return there / all;
 }
 
-static const char *const policies[] = {"lru", "next:0.5", "next:2", "next:4", "next:12", "next:64", "next:128", "mixed"};
+static const char *const policies[] = {"lru",     "next:0.5", "next:2",   "next:4",
+                                       "next:12", "next:64",  "next:128", "mixed"};
 
 static void report(const char *name, const struct trace *t)
 {
@@ -198,7 +221,11 @@ static void free_trace(struct trace *t)
 
 static int synthetic(void)
 {
-    static const struct { const char *name; double exponent; uint32_t drift, kept; } kinds[] = {
+    static const struct {
+        const char *name;
+        double exponent;
+        uint32_t drift, kept;
+    } kinds[] = {
         {"even", 0, 0, 0}, {"skew", 1, 0, 0}, {"drift", 1, DRIFT, 0}, {"sticky", 0, 0, USED / 2}, {"both", 1, 0, 3},
     };
     int rc = 0;
@@ -221,7 +248,8 @@ static int read_trace(const char *path, struct trace *t)
     int n;
     FILE *f = fopen(path, "r");
     *t = (struct trace){0};
-    if (!f || !fgets(line, sizeof line, f) || sscanf(line, "%u %u", &t->layers, &t->experts) != 2 || !t->layers || t->layers > NTX_MAX_LAYERS || !t->experts || t->experts > MOST) {
+    if (!f || !fgets(line, sizeof line, f) || sscanf(line, "%u %u", &t->layers, &t->experts) != 2 || !t->layers ||
+        t->layers > NTX_MAX_LAYERS || !t->experts || t->experts > MOST) {
         fprintf(stderr, "bench_experts: %s: no trace\n", path);
         if (f)
             fclose(f);

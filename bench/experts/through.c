@@ -3,12 +3,14 @@
  *   cold   to places all over a large arena, as frames of experts are;
  *   warm   to a few slots that are used again at once;
  *
- * and there they are left alone, or multiplied, and of the warm ones a share is then copied to such a place of the arena by who multiplied.
+ * and there they are left alone, or multiplied, and of the warm ones a share is then copied to such a place of the
+ * arena by who multiplied.
  *
  *   through FILE [SECONDS=1] [ROUNDS=2] [ARENA_MIB=1700] [THREADS=2]
  *
- * io_uring, O_DIRECT, huge pages, as cold.c; THREADS compute threads take what has come. "Multiplied" is read once, which takes less than any product. CSV: round,
- * bytes of a read, reads in flight, slots, what is done with them, GB/s. */
+ * io_uring, O_DIRECT, huge pages, as cold.c; THREADS compute threads take what has come. "Multiplied" is read once,
+ * which takes less than any product. CSV: round, bytes of a read, reads in flight, slots, what is done with them, GB/s.
+ * */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -24,18 +26,21 @@
 
 #include "common/util.h"
 
-#define BLOCK 4096u
-#define MAX_SLOTS 64u
+#define BLOCK       4096u
+#define MAX_SLOTS   64u
 #define SLOTS_BYTES (32ull << 20)
 
 struct way {
     const char *name;
     bool cold, multiplied, flushed; /* flushed: out of the caches once they are multiplied */
-    double copied; /* share */
+    double copied;                  /* share */
 };
 
-static const struct way ways[] = {{"cold", true, false, false, 0}, {"warm", false, false, false, 0}, {"cold multiplied", true, true, false, 0},
-                                  {"warm multiplied", false, true, false, 0}, {"warm multiplied flushed", false, true, true, 0},
+static const struct way ways[] = {{"cold", true, false, false, 0},
+                                  {"warm", false, false, false, 0},
+                                  {"cold multiplied", true, true, false, 0},
+                                  {"warm multiplied", false, true, false, 0},
+                                  {"warm multiplied flushed", false, true, true, 0},
                                   {"warm multiplied all copied", false, true, false, 1}};
 
 struct queue { /* of places */
@@ -51,7 +56,7 @@ struct lab {
     uint32_t bytes;
     struct way way;
     pthread_mutex_t lock;
-    pthread_cond_t come;     /* something is ready, or all is over */
+    pthread_cond_t come; /* something is ready, or all is over */
     struct queue ready, spare;
     bool over;
     uint64_t sum;
@@ -64,10 +69,7 @@ static uint64_t rnd(struct lab *l, uint64_t n)
 }
 
 /* Locked. */
-static uint8_t *arena_place(struct lab *l)
-{
-    return l->arena + l->moved++ % (l->arena_bytes / l->bytes) * l->bytes;
-}
+static uint8_t *arena_place(struct lab *l) { return l->arena + l->moved++ % (l->arena_bytes / l->bytes) * l->bytes; }
 
 static void ask(struct lab *l, uint8_t *to)
 {
@@ -186,11 +188,18 @@ static int open_lab(struct lab *l, const char *path)
 
 int main(int argc, char **argv)
 {
-    static const struct { uint32_t kib; unsigned depth, slots; } shapes[] = {{432, 9, 16}, {560, 8, 24}, {864, 6, 12}, {1280, 5, 10}};
-    struct lab l = {.seed = 1, .arena_bytes = (argc > 4 ? strtoull(argv[4], NULL, 10) : 1700) << 20, .lock = PTHREAD_MUTEX_INITIALIZER, .come = PTHREAD_COND_INITIALIZER};
+    static const struct {
+        uint32_t kib;
+        unsigned depth, slots;
+    } shapes[] = {{432, 9, 16}, {560, 8, 24}, {864, 6, 12}, {1280, 5, 10}};
+    struct lab l = {.seed = 1,
+                    .arena_bytes = (argc > 4 ? strtoull(argv[4], NULL, 10) : 1700) << 20,
+                    .lock = PTHREAD_MUTEX_INITIALIZER,
+                    .come = PTHREAD_COND_INITIALIZER};
     double seconds = argc > 2 ? atof(argv[2]) : 1;
     unsigned threads = argc > 5 ? (unsigned)atoi(argv[5]) : 2;
-    int rounds = argc > 3 ? atoi(argv[3]) : 2, rc = argc < 2 || !threads || threads > 8 ? -EINVAL : open_lab(&l, argv[1]);
+    int rounds = argc > 3 ? atoi(argv[3]) : 2,
+        rc = argc < 2 || !threads || threads > 8 ? -EINVAL : open_lab(&l, argv[1]);
     if (rc) {
         fprintf(stderr, "through FILE [SECONDS] [ROUNDS] [ARENA_MIB] [THREADS, 1 to 8]: %s\n", strerror(-rc));
         return 100;
@@ -201,7 +210,8 @@ int main(int argc, char **argv)
             for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
                 l.bytes = shapes[i].kib << 10;
                 l.way = ways[k];
-                printf("%d,%u,%u,%u,%s,%.3f\n", r, l.bytes, shapes[i].depth, shapes[i].slots, l.way.name, measure(&l, seconds, shapes[i].depth, shapes[i].slots, threads));
+                printf("%d,%u,%u,%u,%s,%.3f\n", r, l.bytes, shapes[i].depth, shapes[i].slots, l.way.name,
+                       measure(&l, seconds, shapes[i].depth, shapes[i].slots, threads));
             }
     return 0;
 }

@@ -1,5 +1,6 @@
-/* mask.c: what the mask of a token costs: bench_mask MODEL.gguf [SEED]. The vocabulary is the model's; texts are drawn at random under the masks of some schemas.
- * CSV: schema, tokens, masks per token: median, 90th and 99th per cent and the longest in microseconds, the vocabulary's sorting in milliseconds. */
+/* mask.c: what the mask of a token costs: bench_mask MODEL.gguf [SEED]. The vocabulary is the model's; texts are drawn
+ * at random under the masks of some schemas. CSV: schema, tokens, masks per token: median, 90th and 99th per cent and
+ * the longest in microseconds, the vocabulary's sorting in milliseconds. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +14,22 @@
 enum { TOKENS = 2000 };
 
 static const char *const schemas[][2] = {
-    {"person", "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":150},\"mail\":{\"type\":\"string\",\"format\":\"email\"}},\"required\":[\"name\",\"age\"]}"},
+    {"person",
+     "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\",\"minimum\":0,"
+     "\"maximum\":150},\"mail\":{\"type\":\"string\",\"format\":\"email\"}},\"required\":[\"name\",\"age\"]}"},
     {"short strings", "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":40}}"},
     {"long strings", "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":4000}}"},
     {"any", "{}"},
-    {"steps", "{\"type\":\"object\",\"properties\":{\"steps\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"explanation\":{\"type\":\"string\"},\"output\":{\"type\":\"string\"}},"
-              "\"required\":[\"explanation\",\"output\"]}},\"answer\":{\"enum\":[\"yes\",\"no\",\"perhaps\"]}},\"required\":[\"steps\",\"answer\"]}"},
+    {"steps", "{\"type\":\"object\",\"properties\":{\"steps\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
+              "\"properties\":{\"explanation\":{\"type\":\"string\"},\"output\":{\"type\":\"string\"}},"
+              "\"required\":[\"explanation\",\"output\"]}},\"answer\":{\"enum\":[\"yes\",\"no\",\"perhaps\"]}},"
+              "\"required\":[\"steps\",\"answer\"]}"},
 };
 
-static int bytes_of(void *ctx, int32_t id, char *buf, size_t room) { return ntx_tokenizer_is_eog(ctx, id) ? 0 : ntx_detokenize_one(ctx, id, false, false, buf, room); }
+static int bytes_of(void *ctx, int32_t id, char *buf, size_t room)
+{
+    return ntx_tokenizer_is_eog(ctx, id) ? 0 : ntx_detokenize_one(ctx, id, false, false, buf, room);
+}
 
 static int by_size(const void *a, const void *b)
 {
@@ -47,7 +55,8 @@ static int32_t pick(const struct ntx_tokenizer *tok, const uint32_t *mask, uint6
     return -1;
 }
 
-static void measure(const struct ntx_tokenizer *tok, const struct ntx_tokens *tokens, const char *name, const char *schema, uint64_t seed)
+static void measure(const struct ntx_tokenizer *tok, const struct ntx_tokens *tokens, const char *name,
+                    const char *schema, uint64_t seed)
 {
     static double us[TOKENS];
     struct ntx_grammar *g;
@@ -101,7 +110,8 @@ int main(int argc, char **argv)
     uint64_t t = ntx_now_ns();
     if (ntx_tokens_new(ntx_tokenizer_n_vocab(tok), bytes_of, tok, &tokens))
         return 111;
-    fprintf(stderr, "%u tokens, sorted in %.1f ms, %.2f MB\n", ntx_tokenizer_n_vocab(tok), (double)(ntx_now_ns() - t) / 1e6, (double)ntx_tokens_bytes(tokens) / 1e6);
+    fprintf(stderr, "%u tokens, sorted in %.1f ms, %.2f MB\n", ntx_tokenizer_n_vocab(tok),
+            (double)(ntx_now_ns() - t) / 1e6, (double)ntx_tokens_bytes(tokens) / 1e6);
     puts("schema,tokens,median_us,p90_us,p99_us,longest_us");
     for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++)
         measure(tok, tokens, schemas[i][0], schemas[i][1], argc > 2 ? strtoull(argv[2], NULL, 10) : 1);

@@ -1,12 +1,13 @@
 /* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n WIDTHS] [-m MIB] [-s SECONDS]
  *
- * [-w]: weights interleaved (computed/cpu/interleaved.h), where the type is.
- * [-c KIB]: multiplied in pieces of that size (1024), a seventh of them apart, as experts are: what is fetched behind a piece's end is for nothing.
+ * [-w]: weights interleaved (computed/cpu/interleaved.h), where the type is. [-c KIB]: multiplied in pieces of that
+ * size (1024), a seventh of them apart, as experts are: what is fetched behind a piece's end is for nothing.
  *
- * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are multiplied, from
- * memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per thread), beside the rate
- * at which the same memory can be read at all, measured before and after. Lists are comma separated. Ratios are of best
- * passes within SECONDS, since neighbours only ever make a pass slower; the medians say what lasts. */
+ * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are
+ * multiplied, from memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per
+ * thread), beside the rate at which the same memory can be read at all, measured before and after. Lists are comma
+ * separated. Ratios are of best passes within SECONDS, since neighbours only ever make a pass slower; the medians say
+ * what lasts. */
 #include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -26,15 +27,15 @@ struct job {
     const struct ntx_cpu_ops *ops; /* NULL: read only */
     uint32_t type, n_in, n_rows, threads;
     char *weights;
-    size_t bytes;           /* of weights, shared by the threads */
+    size_t bytes; /* of weights, shared by the threads */
     char *x;
     size_t x_stride;
-    float *y[MAX_THREADS];  /* per thread [n_rows x outputs of a chunk] */
+    float *y[MAX_THREADS]; /* per thread [n_rows x outputs of a chunk] */
     double seconds;
-    size_t piece;  /* bytes multiplied at a time; 0: CHUNK, one behind the other */
+    size_t piece; /* bytes multiplied at a time; 0: CHUNK, one behind the other */
     bool interleaved;
     pthread_barrier_t gate;
-    double *pass;           /* [MAX_PASSES] seconds of each pass, by thread 0 */
+    double *pass; /* [MAX_PASSES] seconds of each pass, by thread 0 */
     int n_passes;
     volatile int stop;
     volatile uint64_t seen;
@@ -51,14 +52,16 @@ static void multiply_piece(struct job *j, uint32_t t, const char *w, size_t byte
     if (!j->ops)
         j->seen ^= lab_read(w, bytes);
     else
-        (j->interleaved ? j->ops->interleaved : j->ops->matmul)[j->type](w, row, n_out, j->n_in, j->x, j->x_stride, j->n_rows, j->y[t], n_out);
+        (j->interleaved ? j->ops->interleaved : j->ops->matmul)[j->type](w, row, n_out, j->n_in, j->x, j->x_stride,
+                                                                         j->n_rows, j->y[t], n_out);
 }
 
 static void one_pass(struct job *j, uint32_t t)
 {
     size_t row = j->ops ? ntx_row_bytes(j->type, j->n_in) : 512;
     size_t unit = j->interleaved ? row * NTX_SLICE_OUTS : row, share = j->bytes / j->threads / unit * unit;
-    size_t step = NTX_MAX((j->ops && j->piece ? j->piece : CHUNK) / unit, (size_t)1) * unit, first = j->ops && j->piece ? APART : 1;
+    size_t step = NTX_MAX((j->ops && j->piece ? j->piece : CHUNK) / unit, (size_t)1) * unit,
+           first = j->ops && j->piece ? APART : 1;
     const char *w = j->weights + share * t;
     for (size_t from = 0; from < first; from++)
         for (size_t at = from * step; at < share; at += first * step)
@@ -160,9 +163,9 @@ static void bench_one(struct job *j)
     double cache = measure(j).best;
     j->bytes = all;
     double read = NTX_MAX(before.best, after.best), gb = (double)used / memory.best * 1e-9;
-    printf("%s,%s,%s,%u,%u,%u,%.2f,%.2f,%.2f,%.2f,%.2f,%.1f,%.2f\n", NTX_COMMIT, ntx_type_info(j->type)->name, j->ops->name, j->n_in, j->threads,
-           j->n_rows, read, gb, (double)used / memory.median * 1e-9, gb / read, (double)near / cache * 1e-9, macs / memory.best * 1e-9,
-           (before.median + after.median) / 2);
+    printf("%s,%s,%s,%u,%u,%u,%.2f,%.2f,%.2f,%.2f,%.2f,%.1f,%.2f\n", NTX_COMMIT, ntx_type_info(j->type)->name,
+           j->ops->name, j->n_in, j->threads, j->n_rows, read, gb, (double)used / memory.median * 1e-9, gb / read,
+           (double)near / cache * 1e-9, macs / memory.best * 1e-9, (before.median + after.median) / 2);
     fflush(stdout);
 }
 
@@ -221,8 +224,9 @@ static void bench_type(struct job *j, const struct lists *l, const char *type)
 
 int main(int argc, char **argv)
 {
-    char types[] = "q4_k,q6_k,q8_0,q4_0,q5_k,f16,bf16,f32,q2_k,q3_k,q4_1,q5_0,q5_1,mxfp4", isas[] = "avx2,avx512", threads[] = "1,2",
-         rows[] = "1", widths[] = "4096,5120,11008,13824"; /* of 7B and 13B models: 16, 20, 43 and 54 super-blocks */
+    char types[] = "q4_k,q6_k,q8_0,q4_0,q5_k,f16,bf16,f32,q2_k,q3_k,q4_1,q5_0,q5_1,mxfp4", isas[] = "avx2,avx512",
+         threads[] = "1,2", rows[] = "1",
+         widths[] = "4096,5120,11008,13824"; /* of 7B and 13B models: 16, 20, 43 and 54 super-blocks */
     char *text[5] = {types, isas, threads, rows, widths};
     struct job j = {.bytes = (size_t)640 << 20, .seconds = 0.4};
     for (int c; (c = getopt(argc, argv, "t:i:j:r:n:m:s:c:w")) != -1;) {
@@ -248,7 +252,8 @@ int main(int argc, char **argv)
     double pass[MAX_PASSES];
     j.pass = pass;
     j.weights = big_alloc(j.bytes);
-    printf("commit,type,isa,n_in,threads,rows,read_gb_s,memory_gb_s,memory_p50_gb_s,ratio,cache_gb_s,gmac_s,read_p50_gb_s\n");
+    printf("commit,type,isa,n_in,threads,rows,read_gb_s,memory_gb_s,memory_p50_gb_s,ratio,cache_gb_s,gmac_s,read_p50_"
+           "gb_s\n");
     for (int n = 0; n < l.n_widths; n++) {
         j.n_in = (uint32_t)atoi(l.widths[n]);
         for (int t = 0; t < l.n_types; t++)

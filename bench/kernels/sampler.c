@@ -1,5 +1,6 @@
-/* sampler.c: what a token costs to sample, from a large vocabulary: bench_sampler [VOCAB [DRAWS]]. Logits as a model's: a normal of deviation 2, and thirty
- * that stand out. CSV: the way, its settings, microseconds a draw (median, and the 99th of 100). */
+/* sampler.c: what a token costs to sample, from a large vocabulary: bench_sampler [VOCAB [DRAWS]]. Logits as a model's:
+ * a normal of deviation 2, and thirty that stand out. CSV: the way, its settings, microseconds a draw (median, and the
+ * 99th of 100). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure(const char *name, const struct ntx_sampling *s, const float *l, uint32_t n_vocab, unsigned n, double *us)
+static void measure(const char *name, const struct ntx_sampling *s, const float *l, uint32_t n_vocab, unsigned n,
+                    double *us)
 {
     struct ntx_sampler *p;
     if (ntx_sampler_new(s, n_vocab, &p))
@@ -35,7 +37,8 @@ static void measure(const char *name, const struct ntx_sampling *s, const float 
         us[i] = (double)(ntx_now_ns() - t0) / 1000;
     }
     qsort(us, n, sizeof *us, by_value);
-    printf("%s,%g,%u,%g,%g,%.1f,%.1f,%lu\n", name, (double)s->temp, s->top_k, (double)s->top_p, (double)s->min_p, us[n / 2], us[n * 99 / 100], sum);
+    printf("%s,%g,%u,%g,%g,%.1f,%.1f,%lu\n", name, (double)s->temp, s->top_k, (double)s->top_p, (double)s->min_p,
+           us[n / 2], us[n * 99 / 100], sum);
     ntx_sampler_free(p);
 }
 
@@ -50,11 +53,23 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < n_vocab; i++)
         l[i] = 2 * normal(&h) + (i % 4999 ? 0 : 12 + 2 * normal(&h));
     printf("way,temp,top_k,top_p,min_p,us,us_p99,sum\n");
-    const struct { const char *name; struct ntx_sampling s; } ways[] = {
-        {"greedy", {.temp = 0, .top_p = 1}}, {"all", {.temp = 0.8f, .top_p = 1}}, {"top-k", {.temp = 0.8f, .top_k = 40, .top_p = 1}},
-        {"top-p", {.temp = 0.8f, .top_p = 0.95f}}, {"min-p", {.temp = 0.8f, .top_p = 1, .min_p = 0.05f}},
+    const struct {
+        const char *name;
+        struct ntx_sampling s;
+    } ways[] = {
+        {"greedy", {.temp = 0, .top_p = 1}},
+        {"all", {.temp = 0.8f, .top_p = 1}},
+        {"top-k", {.temp = 0.8f, .top_k = 40, .top_p = 1}},
+        {"top-p", {.temp = 0.8f, .top_p = 0.95f}},
+        {"min-p", {.temp = 0.8f, .top_p = 1, .min_p = 0.05f}},
         {"default", {.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f}},
-        {"penalties", {.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1.1f, .repeat_last = 64, .presence_penalty = 0.5f}},
+        {"penalties",
+         {.temp = 0.8f,
+          .top_k = 40,
+          .top_p = 0.95f,
+          .repeat_penalty = 1.1f,
+          .repeat_last = 64,
+          .presence_penalty = 0.5f}},
         {"top-p, flat", {.temp = 5, .top_p = 0.95f}},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)

@@ -1,9 +1,11 @@
-/* bench_kv_reads: what a drive gives for reads like those of K and V in a file, by where they go to. CSV: kind of pages, bytes of a read, depth, places that it goes to, GB/s, CPU s, s.
+/* bench_kv_reads: what a drive gives for reads like those of K and V in a file, by where they go to. CSV: kind of
+ * pages, bytes of a read, depth, places that it goes to, GB/s, CPU s, s.
  *
  *   bench_kv_reads FILE [MIB=600] [HOLD_MIB=100]
  *
- * FILE is made with MIB of bytes where it is not there. Each line is the last of four passes over it by io_uring and O_DIRECT, in order. Pages: new (each read has pages of its own, which
- * are dropped when as much as HOLD_MIB was read after it), kept (HOLD_MIB are used again and again, in pages of 4 KiB) and huge (the same in huge pages). */
+ * FILE is made with MIB of bytes where it is not there. Each line is the last of four passes over it by io_uring and
+ * O_DIRECT, in order. Pages: new (each read has pages of its own, which are dropped when as much as HOLD_MIB was read
+ * after it), kept (HOLD_MIB are used again and again, in pages of 4 KiB) and huge (the same in huge pages). */
 #include <fcntl.h>
 #include <liburing.h>
 #include <stdio.h>
@@ -16,12 +18,19 @@
 
 #include "common/util.h"
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB  ((uint64_t)1 << 20)
 #define HUGE (2 * MIB)
 enum { NEW, KEPT, HUGE_PAGES, MOST_DEPTH = 64, MOST_PLACES = 8, PASSES = 4 };
 
-struct lab { int fd; uint8_t *memory; uint64_t bytes, hold; };
-struct how { int pages; uint32_t size, depth, places; };
+struct lab {
+    int fd;
+    uint8_t *memory;
+    uint64_t bytes, hold;
+};
+struct how {
+    int pages;
+    uint32_t size, depth, places;
+};
 
 static void make_file(int fd, uint64_t bytes)
 {
@@ -87,7 +96,8 @@ static void measure(struct lab *l, const struct how *h)
     static const char *const names[] = {"new", "kept", "huge"};
     struct io_uring ring;
     double s = 0, cpu = 0;
-    uint8_t *map = mmap(NULL, l->bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *map = mmap(NULL, l->bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                        0);
     if (map == MAP_FAILED || io_uring_queue_init(h->depth, &ring, 0))
         exit(111);
     l->memory = (uint8_t *)NTX_ROUND_UP((uintptr_t)map, HUGE);
@@ -99,7 +109,8 @@ static void measure(struct lab *l, const struct how *h)
         s = pass(l, h, &ring);
         cpu = cpu_s() - cpu;
     }
-    printf("%s,%u,%u,%u,%.2f,%.3f,%.3f\n", names[h->pages], h->size, h->depth, h->places, (double)(l->bytes / h->size * h->size) / s / 1e9, cpu, s);
+    printf("%s,%u,%u,%u,%.2f,%.3f,%.3f\n", names[h->pages], h->size, h->depth, h->places,
+           (double)(l->bytes / h->size * h->size) / s / 1e9, cpu, s);
     fflush(stdout);
     io_uring_queue_exit(&ring);
     munmap(map, l->bytes + HUGE);
@@ -107,7 +118,9 @@ static void measure(struct lab *l, const struct how *h)
 
 int main(int argc, char **argv)
 {
-    static const struct { uint32_t size, depth, places; } reads[] = {{128 << 10, 16, 1}, {512 << 10, 16, 1}, {1 << 20, 8, 1}, {1 << 20, 8, 8}, {1 << 20, 16, 8}};
+    static const struct {
+        uint32_t size, depth, places;
+    } reads[] = {{128 << 10, 16, 1}, {512 << 10, 16, 1}, {1 << 20, 8, 1}, {1 << 20, 8, 8}, {1 << 20, 16, 8}};
     struct lab l = {.fd = argc > 1 ? open(argv[1], O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600) : -1};
     struct stat st;
     l.bytes = (argc > 2 ? strtoull(argv[2], NULL, 10) : 600) * MIB;

@@ -2,7 +2,8 @@
  *
  *     mpirun -n 3 build/bench/bench_ranks_floor build/bin/libntx-mpi.so EXCHANGES BYTES TOKENS
  *
- * An exchange is a message of half of BYTES from rank 0 to the others together, and one of the other half back from all of them. Prints seconds a token. */
+ * An exchange is a message of half of BYTES from rank 0 to the others together, and one of the other half back from all
+ * of them. Prints seconds a token. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-/* roundtrip.c: how long from a probe on the board to its decision, through the real ntx-predictor and the real links, one at a time: with a
- * scripted policy, whose answer costs nothing, and with a network of a 70B model's shape (8192 x 256, 80 layers). Beside them the network alone, by
- * kernel, and the machine's own floor: a byte to another process and back over a socket pair. "cold": 64 MiB are read before each, as a
- * forward pass would, so that the weights of the network have left the caches that the cores have to themselves. In turn, there and back. CSV on stdout. */
+/* roundtrip.c: how long from a probe on the board to its decision, through the real ntx-predictor and the real links,
+ * one at a time: with a scripted policy, whose answer costs nothing, and with a network of a 70B model's shape (8192 x
+ * 256, 80 layers). Beside them the network alone, by kernel, and the machine's own floor: a byte to another process and
+ * back over a socket pair. "cold": 64 MiB are read before each, as a forward pass would, so that the weights of the
+ * network have left the caches that the cores have to themselves. In turn, there and back. CSV on stdout. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ntx_version.h>
@@ -16,13 +17,13 @@
 #include "tests/lib/check.h"
 #include "tests/lib/predictor_harness.h"
 
-#define MAX_N 100000
+#define MAX_N   100000
 #define WARM_UP 200
-#define WIDTH 8192u
-#define HIDDEN 256u
-#define LAYERS 80u
-#define STATES 64u
-#define SWEEP (64u << 20)
+#define WIDTH   8192u
+#define HIDDEN  256u
+#define LAYERS  80u
+#define STATES  64u
+#define SWEEP   (64u << 20)
 
 static uint32_t took_ns[MAX_N];
 static struct ntx_sidecar sidecar;
@@ -51,7 +52,8 @@ static int by_value(const void *a, const void *b)
 static void report(const char *what, unsigned n)
 {
     qsort(took_ns, n, sizeof *took_ns, by_value);
-    printf("%s,%u,%.1f,%.1f,%.1f,%s\n", what, n, took_ns[n / 2] / 1e3, took_ns[n - n / 100 - 1] / 1e3, took_ns[n - 1] / 1e3, NTX_COMMIT);
+    printf("%s,%u,%.1f,%.1f,%.1f,%s\n", what, n, took_ns[n / 2] / 1e3, took_ns[n - n / 100 - 1] / 1e3,
+           took_ns[n - 1] / 1e3, NTX_COMMIT);
     fflush(stdout);
 }
 
@@ -110,7 +112,8 @@ static void bench_network(const char *kernel, unsigned n, bool sweep)
 }
 
 /* One probe at a time, its state copied to the board as computed does it. */
-static void bench_decision(const char *what, const char *policy, uint32_t n_layers, uint32_t width, unsigned n, bool sweep)
+static void bench_decision(const char *what, const char *policy, uint32_t n_layers, uint32_t width, unsigned n,
+                           bool sweep)
 {
     struct harness h;
     harness_start_for(&h, n_layers, width);
@@ -154,8 +157,15 @@ static void make_sidecar(void)
     int fd = mkstemp(path);
     CHECK(fd >= 0);
     close(fd);
-    sidecar = (struct ntx_sidecar){.model = "0123456789abcdef0123456789abcdef", .n_layers = LAYERS, .n_embd = WIDTH, .n_hidden = HIDDEN, .first = 10,
-                                   .last = LAYERS - 2, .n_tokens = 1, .threshold = 0.5f, .similarity = 0.9f};
+    sidecar = (struct ntx_sidecar){.model = "0123456789abcdef0123456789abcdef",
+                                   .n_layers = LAYERS,
+                                   .n_embd = WIDTH,
+                                   .n_hidden = HIDDEN,
+                                   .first = 10,
+                                   .last = LAYERS - 2,
+                                   .n_tokens = 1,
+                                   .threshold = 0.5f,
+                                   .similarity = 0.9f};
     CHECK_EQ(ntx_sidecar_alloc(&sidecar), 0);
     for (uint32_t i = 0; i < WIDTH; i++)
         sidecar.in_scale[i] = 1;

@@ -1,10 +1,11 @@
 /* replay: what the drive gives for reads of certain sizes when nothing depends on them.
  *
- *   bench_replay FILE [SECONDS=0.5 [KIB=4096 [look]]] < SIZES     sizes in bytes, one a line, in the order in which they are to be read, again and again
+ *   bench_replay FILE [SECONDS=0.5 [KIB=4096 [look]]] < SIZES sizes in bytes, one a line, in the order in which they
+ *     are to be read, again and again
  *
- * iod's source over a region's huge pages, random offsets, so many KiB in flight (4 MiB: as `ntx doctor` measures one size); look: each byte is
- * then read once by this thread, as inference must. GB/s on standard output. The sizes
- * are those of a trace (bench/sparse/share.py): so a run is held against the drive of the same minute. */
+ * iod's source over a region's huge pages, random offsets, so many KiB in flight (4 MiB: as `ntx doctor` measures one
+ * size); look: each byte is then read once by this thread, as inference must. GB/s on standard output. The sizes are
+ * those of a trace (bench/sparse/share.py): so a run is held against the drive of the same minute. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,7 +18,7 @@
 #include "iod/source.h"
 
 #define SIZES_MOST 65536
-#define SLOT (1u << 20)
+#define SLOT       (1u << 20)
 
 struct drive {
     struct ntx_region region;
@@ -51,7 +52,10 @@ static void submit(struct drive *d, uint32_t size)
 {
     d->random = d->random * 6364136223846793005u + 1442695040888963407u;
     unsigned slot = d->free[--d->n_free];
-    struct ntx_iod_read rd = {.tag = (uint64_t)slot << 32 | size, .offset = (d->random >> 16) % ((d->file_bytes - size) / 4096 + 1) * 4096, .len = size, .expect = size,
+    struct ntx_iod_read rd = {.tag = (uint64_t)slot << 32 | size,
+                              .offset = (d->random >> 16) % ((d->file_bytes - size) / 4096 + 1) * 4096,
+                              .len = size,
+                              .expect = size,
                               .dest = (uint64_t)slot % 8 * SLOT}; /* the bytes are no matter, so two may meet */
     d->inflight += size;
     d->error = d->source->ops->submit(d->source, &rd);
@@ -95,8 +99,17 @@ static int fail(const char *what, const char *why)
 int main(int argc, char **argv)
 {
     static struct drive d = {.random = 88172645463325252u};
-    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_chunks = 1, .n_desc = 1, .n_slots = 8, .n_demands = 1, .n_layers = 1,
-                                    .n_embd = 1, .slot_bytes = SLOT, .frame_bytes = 4096, .arena_bytes = 1u << 21};
+    struct ntx_region_geometry g = {.block = 4096,
+                                    .n_files = 1,
+                                    .n_chunks = 1,
+                                    .n_desc = 1,
+                                    .n_slots = 8,
+                                    .n_demands = 1,
+                                    .n_layers = 1,
+                                    .n_embd = 1,
+                                    .slot_bytes = SLOT,
+                                    .frame_bytes = 4096,
+                                    .arena_bytes = 1u << 21};
     struct ntx_err err = {0};
     struct stat st;
     char note[400];

@@ -2,9 +2,10 @@
  *
  *   ceiling FILE [SECONDS=1] [ROUNDS=5] [BUFFERS_MIB=8]
  *
- * 512-KiB reads, 8 in flight, io_uring and O_DIRECT, into hugetlb pages; the buffer used last is used next, as ntx-iod does. In turn: nobody
- * reads the buffers (as in fio); one thread reads each once before it is used again (as inference must). On a machine whose drive is
- * emulated the second may be far less than the first: the host writes into lines that our cores hold. CSV: round, GB/s, GB/s with a reader. */
+ * 512-KiB reads, 8 in flight, io_uring and O_DIRECT, into hugetlb pages; the buffer used last is used next, as ntx-iod
+ * does. In turn: nobody reads the buffers (as in fio); one thread reads each once before it is used again (as inference
+ * must). On a machine whose drive is emulated the second may be far less than the first: the host writes into lines
+ * that our cores hold. CSV: round, GB/s, GB/s with a reader. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -21,8 +22,8 @@
 
 #include "common/util.h"
 
-#define PIECE (512u << 10)
-#define DEPTH 8
+#define PIECE    (512u << 10)
+#define DEPTH    8
 #define LOG_SIZE 4096u /* more than there are buffers */
 
 struct lab {
@@ -146,7 +147,8 @@ int main(int argc, char **argv)
     }
     int rc = open_lab(&l, argv[1], bytes);
     if (rc) {
-        fprintf(stderr, "ceiling: %s: %s (hugetlb pages: echo %zu > /proc/sys/vm/nr_hugepages)\n", argv[1], strerror(-rc), bytes >> 21);
+        fprintf(stderr, "ceiling: %s: %s (hugetlb pages: echo %zu > /proc/sys/vm/nr_hugepages)\n", argv[1],
+                strerror(-rc), bytes >> 21);
         return 111;
     }
     if (pthread_create(&thread, NULL, reader, &l))

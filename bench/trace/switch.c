@@ -1,5 +1,5 @@
-/* bench_trace_switch DIR: switches the records of the daemons that run in DIR: a line "0" on standard input stops them, "1" lets them go on.
- * Each is answered with the number of records so far. */
+/* bench_trace_switch DIR: switches the records of the daemons that run in DIR: a line "0" on standard input stops them,
+ * "1" lets them go on. Each is answered with the number of records so far. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>

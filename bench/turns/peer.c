@@ -1,5 +1,6 @@
-/* peer.c: peer MODEL.gguf THREADS REPACK: llama.cpp, or with -DIK ik_llama.cpp, decodes random tokens for ever, 900 at a time from an empty context, and writes '['
- * for each. REPACK 1: ik's run-time repacking. Built by hand, since nothing of the peers is here:
+/* peer.c: peer MODEL.gguf THREADS REPACK: llama.cpp, or with -DIK ik_llama.cpp, decodes random tokens for ever, 900 at
+ * a time from an empty context, and writes '[' for each. REPACK 1: ik's run-time repacking. Built by hand, since
+ * nothing of the peers is here:
  *   cc -O2 [-DIK] -I PEER/include -I PEER/ggml/include peer.c -L ... -lllama -lggml [-lggml-base] -o peer */
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,10 @@
 #include "model/quant.h"
 #include "model/share_file.h"
 
-static void show(void *ctx, uint32_t done, uint32_t total) { ntx_progress_say(ctx, "%u of %u pairs of matrices", done, total); }
+static void show(void *ctx, uint32_t done, uint32_t total)
+{
+    ntx_progress_say(ctx, "%u of %u pairs of matrices", done, total);
+}
 
 /* ---- for people */
 
@@ -28,7 +31,8 @@ static double mean(const struct ntx_analyze_pair *p, uint32_t n, size_t at)
 
 #define MEAN(f) mean(p, n, offsetof(struct ntx_likeness, f))
 
-static void print_figures(const struct ntx_analyze_role *r, const struct ntx_analyze_pair *p, uint32_t n, const struct ntx_analyze_options *o)
+static void print_figures(const struct ntx_analyze_role *r, const struct ntx_analyze_pair *p, uint32_t n,
+                          const struct ntx_analyze_options *o)
 {
     printf("  %7.4f %7.4f  %6.3f %6.3f ", MEAN(cosine), MEAN(change), MEAN(docs), MEAN(docs_chance));
     for (uint32_t k = 0; k < o->n_ranks; k++)
@@ -38,7 +42,8 @@ static void print_figures(const struct ntx_analyze_role *r, const struct ntx_ana
     putchar('\n');
 }
 
-static void print_pair(const struct ntx_analyze_role *r, const struct ntx_analyze_pair *p, bool experts, const struct ntx_analyze_options *o)
+static void print_pair(const struct ntx_analyze_role *r, const struct ntx_analyze_pair *p, bool experts,
+                       const struct ntx_analyze_options *o)
 {
     char name[64];
     snprintf(name, sizeof name, "  %u, %u", p->a, p->b);
@@ -78,7 +83,8 @@ static void print_picture(const struct ntx_analysis *a)
         for (uint32_t p = r->first; p < r->first + r->n; p++) {
             double c = a->pairs[p].is.cosine;
             if (p == r->first || a->pairs[p].b != a->pairs[p - 1].b)
-                putchar(a->pairs[p].is.change > 0 ? c < 0.05 ? '.' : (char)('0' + NTX_MIN((int)(c * 10 + 0.5), 9)) : '#');
+                putchar(a->pairs[p].is.change > 0 ? c < 0.05 ? '.' : (char)('0' + NTX_MIN((int)(c * 10 + 0.5), 9))
+                                                  : '#');
         }
         putchar('\n');
     }
@@ -93,15 +99,19 @@ static void print_verdict(const struct ntx_analysis *a, const struct ntx_analyze
     double change = 0;
     for (uint32_t i = 0; i < a->n_pairs; i++)
         change += a->pairs[i].is.change / a->n_pairs;
-    printf("\nThe matrices differ by %.2f of their size (unrelated ones: 1.41). With an error of at most %g, a delta is smaller than the matrix quantised alone in %u of %u.\n", change,
-           o->bound, a->n_delta, a->n_pairs);
-    printf("Bytes per token, of these matrices: %s as they are, %s quantised to that error, %s as deltas or so, whichever is smaller.\n",
-           ntx_format_size((uint64_t)a->bytes, now, sizeof now), ntx_format_size((uint64_t)a->alone_bytes, alone, sizeof alone),
+    printf("\nThe matrices differ by %.2f of their size (unrelated ones: 1.41). With an error of at most %g, a delta "
+           "is smaller than the matrix quantised alone in %u of %u.\n",
+           change, o->bound, a->n_delta, a->n_pairs);
+    printf("Bytes per token, of these matrices: %s as they are, %s quantised to that error, %s as deltas or so, "
+           "whichever is smaller.\n",
+           ntx_format_size((uint64_t)a->bytes, now, sizeof now),
+           ntx_format_size((uint64_t)a->alone_bytes, alone, sizeof alone),
            ntx_format_size((uint64_t)a->delta_bytes, then, sizeof then));
     if (v == NTX_ANALYZE_NO)
         puts("Verdict: no. Deltas would save less than a tenth of what is read.");
     else
-        printf("Verdict: %s. With deltas %.0f %% would be read.%s\n", verdicts[v], 100 * a->delta_bytes / a->alone_bytes,
+        printf("Verdict: %s. With deltas %.0f %% would be read.%s\n", verdicts[v],
+               100 * a->delta_bytes / a->alone_bytes,
                o->has_base ? "" : " That is of neighbours; ask with --base L for one layer that stays in memory.");
 }
 
@@ -123,13 +133,17 @@ static uint32_t n_types(const struct ntx_analyze_role *r)
     return n;
 }
 
-static json_t *json_of_pair(const struct ntx_analysis *a, const struct ntx_analyze_pair *p, const struct ntx_analyze_options *o)
+static json_t *json_of_pair(const struct ntx_analysis *a, const struct ntx_analyze_pair *p,
+                            const struct ntx_analyze_options *o)
 {
     const struct ntx_analyze_role *r = &a->roles[p->role];
-    return json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:I, s:I, s:I, s:i, s:s?}", "matrix", r->name, "a", (int)p->a, "b", (int)p->b, "expert", (int)p->matrix,
-                     "cosine", p->is.cosine, "change", p->is.change, "docs", p->is.docs, "docs_chance", p->is.docs_chance, "by_rank", figures(p->is.by_rank, o->n_ranks), "by_type",
-                     figures(p->is.by_type, n_types(r)), "without_base", figures(p->is.own, n_types(r)), "bytes", (json_int_t)p->bytes, "alone_bytes",
-                     (json_int_t)p->alone_bytes, "delta_bytes", (json_int_t)p->delta_bytes, "delta_rank", (int)p->rank, "delta_type", p->type == NTX_TYPE_LIMIT ? NULL : ntx_type_info(p->type)->name);
+    return json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:I, s:I, s:I, s:i, s:s?}", "matrix",
+                     r->name, "a", (int)p->a, "b", (int)p->b, "expert", (int)p->matrix, "cosine", p->is.cosine,
+                     "change", p->is.change, "docs", p->is.docs, "docs_chance", p->is.docs_chance, "by_rank",
+                     figures(p->is.by_rank, o->n_ranks), "by_type", figures(p->is.by_type, n_types(r)), "without_base",
+                     figures(p->is.own, n_types(r)), "bytes", (json_int_t)p->bytes, "alone_bytes",
+                     (json_int_t)p->alone_bytes, "delta_bytes", (json_int_t)p->delta_bytes, "delta_rank", (int)p->rank,
+                     "delta_type", p->type == NTX_TYPE_LIMIT ? NULL : ntx_type_info(p->type)->name);
 }
 
 static json_t *json_of_roles(const struct ntx_analysis *a)
@@ -140,7 +154,8 @@ static json_t *json_of_roles(const struct ntx_analysis *a)
         json_t *types = json_array();
         for (uint32_t t = 0; t < n_types(r); t++)
             json_array_append_new(types, json_string(ntx_type_info(r->types[t])->name));
-        json_array_append_new(all, json_pack("{s:s, s:I, s:I, s:i, s:o}", "matrix", r->name, "in", (json_int_t)r->in, "out", (json_int_t)r->out, "pairs", (int)r->n, "types", types));
+        json_array_append_new(all, json_pack("{s:s, s:I, s:I, s:i, s:o}", "matrix", r->name, "in", (json_int_t)r->in,
+                                             "out", (json_int_t)r->out, "pairs", (int)r->n, "types", types));
     }
     return all;
 }
@@ -152,8 +167,10 @@ static void print_json(const struct ntx_analysis *a, const struct ntx_analyze_op
         json_array_append_new(pairs, json_of_pair(a, &a->pairs[i], o));
     for (uint32_t i = 0; i < o->n_ranks; i++)
         json_array_append_new(ranks, json_integer(o->ranks[i]));
-    json_t *j = json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:o, s:o, s:o}", "verdict", verdicts[ntx_analysis_verdict(a)], "bound", o->bound, "bytes_per_token", a->bytes,
-                          "alone_bytes_per_token", a->alone_bytes, "delta_bytes_per_token", a->delta_bytes, "deltas", (int)a->n_delta, "ranks", ranks, "matrices", json_of_roles(a), "pairs", pairs);
+    json_t *j = json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:o, s:o, s:o}", "verdict", verdicts[ntx_analysis_verdict(a)],
+                          "bound", o->bound, "bytes_per_token", a->bytes, "alone_bytes_per_token", a->alone_bytes,
+                          "delta_bytes_per_token", a->delta_bytes, "deltas", (int)a->n_delta, "ranks", ranks,
+                          "matrices", json_of_roles(a), "pairs", pairs);
     ntx_out_json(j, JSON_COMPACT);
     json_decref(j);
 }
@@ -165,8 +182,15 @@ int ntx_cmd_analyze(struct ntx_options *o)
     struct ntx_analysis *a = NULL;
     struct ntx_progress line = ntx_progress_begin(o);
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    struct ntx_analyze_options q = {.n_ranks = o->ranks.n, .apart = o->apart, .base = (uint32_t)o->base, .has_base = o->has_base, .bound = (double)o->bound, .experts = o->experts,
-                                    .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1), .progress = show, .ctx = &line};
+    struct ntx_analyze_options q = {.n_ranks = o->ranks.n,
+                                    .apart = o->apart,
+                                    .base = (uint32_t)o->base,
+                                    .has_base = o->has_base,
+                                    .bound = (double)o->bound,
+                                    .experts = o->experts,
+                                    .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1),
+                                    .progress = show,
+                                    .ctx = &line};
     memcpy(q.ranks, o->ranks.v, sizeof q.ranks);
     int rc = ntx_model_files_open(o, o->args[0], &f, &err);
     if (!rc)

@@ -19,8 +19,8 @@ struct answering { /* an answer under way */
     struct ntx_progress progress;
     struct ntx_answered a;
     struct ntx_shown *shown;
-    size_t room; /* of its text */
-    bool told;   /* that an interrupted pass takes its time */
+    size_t room;                    /* of its text */
+    bool told;                      /* that an interrupted pass takes its time */
     struct ntx_supervisor *daemons; /* NULL: they are not ours */
 };
 
@@ -62,7 +62,8 @@ static int on_token(struct answering *s, const Ntx__Token *t, struct ntx_err *er
 {
     ntx_progress_text(&s->progress, s->o->json ? "\n" : (const char *)t->text.data, s->o->json ? 1 : t->text.len);
     if (s->o->json) {
-        /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD. */
+        /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD.
+         * */
         json_t *text = json_stringn(t->text.len ? (const char *)t->text.data : "", t->text.len);
         json_t *line = json_pack("{s:o}", "text", text ? text : json_string("\xef\xbf\xbd"));
         if (t->token >= 0) /* else text of earlier tokens, which was held back */
@@ -75,10 +76,7 @@ static int on_token(struct answering *s, const Ntx__Token *t, struct ntx_err *er
     return rc ? rc : keep(s, t->text.data, t->text.len);
 }
 
-static double number(const json_t *j, const char *key)
-{
-    return json_number_value(json_object_get(j, key));
-}
+static double number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
 
 /* A single token, or a prompt that was all there already, has none. */
 static void rate(double tok_s)
@@ -98,7 +96,8 @@ static void read_rate(double per_token, double bps)
 
 static void print_summary(const struct answering *s, const json_t *j)
 {
-    double n = number(j, "generated_tokens"), prompt = number(j, "prompt_tokens"), per_token = number(j, "bytes_read_per_token");
+    double n = number(j, "generated_tokens"), prompt = number(j, "prompt_tokens"),
+           per_token = number(j, "bytes_read_per_token");
     fprintf(stderr, "ntx: %.0f token%s", n, n == 1 ? "" : "s");
     rate(number(j, "decode_tok_s"));
     if (prompt > 0)
@@ -108,7 +107,8 @@ static void print_summary(const struct answering *s, const json_t *j)
     if (prompt > 0)
         rate(number(j, "prefill_tok_s"));
     if (number(j, "predicted_tok_s") > 0)
-        fprintf(stderr, "; predicted %.2f, limit: %s", number(j, "predicted_tok_s"), json_string_value(json_object_get(j, "limit")));
+        fprintf(stderr, "; predicted %.2f, limit: %s", number(j, "predicted_tok_s"),
+                json_string_value(json_object_get(j, "limit")));
     if (per_token >= 1e5)
         read_rate(per_token, number(j, "io_gb_s") * 1e9);
     if (number(j, "draft_nodes_per_pass") > 0)
@@ -155,7 +155,9 @@ int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err
         ntx_out_json(j, JSON_INDENT(2));
         return 0;
     }
-    return json_dump_file(j, o->stats, JSON_INDENT(2)) ? ntx_err_set(err, -EIO, "%s: cannot write the statistics: %s", o->stats, strerror(errno)) : 0;
+    return json_dump_file(j, o->stats, JSON_INDENT(2))
+               ? ntx_err_set(err, -EIO, "%s: cannot write the statistics: %s", o->stats, strerror(errno))
+               : 0;
 }
 
 static int on_done(struct answering *s, const Ntx__Done *d, struct ntx_err *err)
@@ -204,17 +206,13 @@ static int take(struct answering *s, const Ntx__Reply *r, struct ntx_err *err)
         if (s->a.begun)
             s->a.begun(s->a.arg);
         return 0;
-    case NTX__REPLY__BODY_PROGRESS:
-        ntx_progress_show(&s->progress, r->progress);
-        return 0;
-    case NTX__REPLY__BODY_TOKEN:
-        return on_token(s, r->token, err);
+    case NTX__REPLY__BODY_PROGRESS: ntx_progress_show(&s->progress, r->progress); return 0;
+    case NTX__REPLY__BODY_TOKEN: return on_token(s, r->token, err);
     case NTX__REPLY__BODY_DONE: {
         int rc = on_done(s, r->done, err);
         return rc ? rc : 1;
     }
-    default:
-        return 0;
+    default: return 0;
     }
 }
 
@@ -225,7 +223,8 @@ void ntx_answered_free(struct ntx_answered *a)
     *a = (struct ntx_answered){0};
 }
 
-/* Milliseconds to wait for the next reply. A pass that others want, too, is not cut short, and a large model's takes long. */
+/* Milliseconds to wait for the next reply. A pass that others want, too, is not cut short, and a large model's takes
+ * long. */
 static int patience(const struct answering *s, bool interrupted)
 {
     if (!interrupted || s->told)
@@ -240,7 +239,8 @@ static bool was_cut(const json_t *stats)
     return finish && !strcmp(finish, "cancel");
 }
 
-int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err)
+int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a,
+               struct ntx_err *err)
 {
     struct answering s = {.o = o,
                           .daemons = ntx_client_supervisor(c),
@@ -259,7 +259,9 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
         rc = ntx_client_next(c, id, patience(&s, interrupted), &r, err);
         if (rc == -ETIMEDOUT && s.a.patient && !s.told) {
             ntx_progress_text(&s.progress, "", 0);
-            fputs("\nntx: the answer ends with the pass under way, which is others' too; Ctrl-C once more does not wait for that\n", stderr);
+            fputs("\nntx: the answer ends with the pass under way, which is others' too; Ctrl-C once more does not "
+                  "wait for that\n",
+                  stderr);
             s.told = true;
             rc = 0;
             continue;

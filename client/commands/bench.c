@@ -1,5 +1,5 @@
-/* bench.c: `ntx bench`. Cases run one after the other, each several times; the k-th takes the k-th of the prompts and of the lengths to write,
- * or the last of the shorter list, whose test is then not repeated. */
+/* bench.c: `ntx bench`. Cases run one after the other, each several times; the k-th takes the k-th of the prompts and
+ * of the lengths to write, or the last of the shorter list, whose test is then not repeated. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,8 @@ static int run_case(struct bench *b, unsigned k, struct ntx_err *err)
     for (c->runs = 0; !rc && c->runs < b->o->repeats; c->runs++) {
         json_decref(c->last);
         c->last = NULL;
-        ntx_progress_say(&b->progress, "prompt of %u, %u written: run %u of %u", c->prompt, c->write, c->runs + 1, b->o->repeats);
+        ntx_progress_say(&b->progress, "prompt of %u, %u written: run %u of %u", c->prompt, c->write, c->runs + 1,
+                         b->o->repeats);
         rc = run_once(b, c->prompt, c->write, &c->last, err);
         for (unsigned i = 0; i < NTX_N_FIGURES && !rc; i++)
             c->v[i][c->runs] = json_number_value(json_object_get(c->last, ntx_figure_name[i]));
@@ -111,7 +112,9 @@ int ntx_cmd_bench(struct ntx_options *o)
         return ntx_fail(&(struct ntx_err){-ENOMEM, "no memory"});
     b->o = o;
     b->progress = ntx_progress_begin(o);
-    o->load.draft = o->load.draft && *o->load.draft ? o->load.draft : "off"; /* what is guessed depends on the text, and these are none */
+    o->load.draft = o->load.draft && *o->load.draft
+                        ? o->load.draft
+                        : "off"; /* what is guessed depends on the text, and these are none */
     o->repeats = NTX_MIN(o->repeats, (uint32_t)NTX_BENCH_RUNS);
     uint32_t ctx = plan_cases(b);
     o->load.no_prefix_cache = true; /* every repetition computes its prompt */

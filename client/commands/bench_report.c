@@ -8,7 +8,8 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-const char *const ntx_figure_name[NTX_N_FIGURES] = {"prefill_tok_s", "decode_tok_s", "ttft_s", "io_gb_s", "bytes_read_per_token"};
+const char *const ntx_figure_name[NTX_N_FIGURES] = {"prefill_tok_s", "decode_tok_s", "ttft_s", "io_gb_s",
+                                                    "bytes_read_per_token"};
 
 struct summary {
     double mean, deviation, median, least, greatest;
@@ -29,7 +30,8 @@ static struct summary summary(const double *values, unsigned n)
         sum += v[i];
     for (unsigned i = 0; i < n; i++)
         squares += (v[i] - sum / n) * (v[i] - sum / n);
-    return (struct summary){sum / n, n > 1 ? sqrt(squares / (n - 1)) : 0, n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2, v[0], v[n - 1]};
+    return (struct summary){sum / n, n > 1 ? sqrt(squares / (n - 1)) : 0,
+                            n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2, v[0], v[n - 1]};
 }
 
 json_t *ntx_bench_object(const struct ntx_bench_case *c)
@@ -55,9 +57,10 @@ json_t *ntx_bench_object(const struct ntx_bench_case *c)
 /* What the file calls itself (general.file_type, by ggml's numbers), else the type of most of its bytes. */
 static const char *type_of(const struct ntx_gguf *g)
 {
-    static const char *const names[] = {[0] = "F32", [1] = "F16", [2] = "Q4_0", [3] = "Q4_1", [7] = "Q8_0", [8] = "Q5_0", [9] = "Q5_1", [10] = "Q2_K",
-                                        [11] = "Q3_K_S", [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S", [15] = "Q4_K_M", [16] = "Q5_K_S",
-                                        [17] = "Q5_K_M", [18] = "Q6_K", [32] = "BF16", [38] = "MXFP4"};
+    static const char *const names[] = {
+        [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",    [8] = "Q5_0",
+        [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S",
+        [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M", [18] = "Q6_K",   [32] = "BF16",   [38] = "MXFP4"};
     uint64_t type, bytes[NTX_TYPE_LIMIT] = {0};
     unsigned most = 0;
     if (!ntx_gguf_u64(g, "general.file_type", &type) && type < sizeof names / sizeof *names && names[type])
@@ -85,10 +88,12 @@ static json_t *row(const struct ntx_bench_case *c, bool writes, const char *type
     static const char *const same[] = {"model", "bytes_model", "backend", "threads", "commit"};
     for (unsigned i = 0; i < sizeof same / sizeof *same; i++)
         json_object_set(j, same[i], json_object_get(c->last, same[i]));
-    json_object_update_missing_new(j, json_pack("{s:s,s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:o,s:f,s:f}", "type", type, "test", test, "prompt_tokens",
-                                            (json_int_t)c->prompt, "generated_tokens", (json_int_t)(writes ? c->write : 0), "tok_s", s.mean,
-                                            "tok_s_stddev", s.deviation, "tok_s_median", s.median, "tok_s_min", s.least, "tok_s_max", s.greatest,
-                                            "tok_s_samples", samples, "bytes_read_per_token", bytes, "io_gb_s", summary(c->v[NTX_FIG_IO], c->runs).median));
+    json_object_update_missing_new(
+        j, json_pack("{s:s,s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:o,s:f,s:f}", "type", type, "test", test, "prompt_tokens",
+                     (json_int_t)c->prompt, "generated_tokens", (json_int_t)(writes ? c->write : 0), "tok_s", s.mean,
+                     "tok_s_stddev", s.deviation, "tok_s_median", s.median, "tok_s_min", s.least, "tok_s_max",
+                     s.greatest, "tok_s_samples", samples, "bytes_read_per_token", bytes, "io_gb_s",
+                     summary(c->v[NTX_FIG_IO], c->runs).median));
     return j;
 }
 
@@ -106,18 +111,22 @@ static void print_md(const json_t *rows)
     json_t *j;
     int wide = 5;
     json_array_foreach(rows, i, j) wide = NTX_MAX(wide, (int)NTX_MIN(strlen(text(j, "model")), (size_t)40));
-    printf("| %-*s | %10s | %-6s | %-7s | %7s | %15s | %22s |\n", wide, "model", "size", "type", "backend", "threads", "test", "tok/s");
-    printf("| %.*s | ---------: | ------ | ------- | ------: | --------------: | ---------------------: |\n", wide, "----------------------------------------");
+    printf("| %-*s | %10s | %-6s | %-7s | %7s | %15s | %22s |\n", wide, "model", "size", "type", "backend", "threads",
+           "test", "tok/s");
+    printf("| %.*s | ---------: | ------ | ------- | ------: | --------------: | ---------------------: |\n", wide,
+           "----------------------------------------");
     json_array_foreach(rows, i, j)
     {
         char size[32], rate[64];
         int digits = number(j, "tok_s") < 1 ? 4 : 2;
         snprintf(rate, sizeof rate, "%.*f ± %.*f", digits, number(j, "tok_s"), digits, number(j, "tok_s_stddev"));
-        ntx_out_format("| %-*.40s | %10s | %-6s | %-7s | %7.0f | %15s | %23s |\n", wide, text(j, "model"), ntx_format_size((uint64_t)number(j, "bytes_model"), size, sizeof size),
-               text(j, "type"), text(j, "backend"), number(j, "threads"), text(j, "test"), rate); /* ± has two bytes */
+        ntx_out_format("| %-*.40s | %10s | %-6s | %-7s | %7.0f | %15s | %23s |\n", wide, text(j, "model"),
+                       ntx_format_size((uint64_t)number(j, "bytes_model"), size, sizeof size), text(j, "type"),
+                       text(j, "backend"), number(j, "threads"), text(j, "test"), rate); /* ± has two bytes */
     }
     json_array_foreach(rows, i, j) if (number(j, "bytes_read_per_token") >= 1e5)
-        printf("\n%s: %.1f MB read per token at %.2f GB/s", text(j, "test"), number(j, "bytes_read_per_token") / 1e6, number(j, "io_gb_s"));
+        printf("\n%s: %.1f MB read per token at %.2f GB/s", text(j, "test"), number(j, "bytes_read_per_token") / 1e6,
+               number(j, "io_gb_s"));
     if (json_array_size(rows) && number(json_array_get(rows, json_array_size(rows) - 1), "bytes_read_per_token") >= 1e5)
         putchar('\n');
 }
@@ -146,8 +155,7 @@ static void print_csv(const json_t *rows)
     {
         n = 0;
         if (!i) {
-            json_object_foreach(j, key, v) if (!json_is_array(v))
-                printf("%s%s", n++ ? "," : "", key);
+            json_object_foreach(j, key, v) if (!json_is_array(v)) printf("%s%s", n++ ? "," : "", key);
             putchar('\n');
             n = 0;
         }

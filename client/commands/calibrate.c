@@ -35,7 +35,8 @@ static int take_row(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
     struct ntx_samples *a = ctx;
     size_t state = a->n_embd * sizeof(float), similar = 3 * (size_t)a->n_layers * sizeof(float);
     if (r->state.len != state || r->similar.len != similar)
-        return ntx_err_set(err, -EPROTO, "the daemon sent a state of %zu and %zu bytes, expected %zu and %zu", r->state.len, r->similar.len, state, similar);
+        return ntx_err_set(err, -EPROTO, "the daemon sent a state of %zu and %zu bytes, expected %zu and %zu",
+                           r->state.len, r->similar.len, state, similar);
     if (!r->row)
         return 0;
     if (make_room(a, 1))
@@ -47,7 +48,8 @@ static int take_row(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
 }
 
 /* The first layers do the coarse work and the last turns to the vocabulary: neither is left out, unless asked for. */
-static int choose_range(const struct ntx_options *o, const struct ntx_model *m, struct ntx_sidecar *s, struct ntx_err *err)
+static int choose_range(const struct ntx_options *o, const struct ntx_model *m, struct ntx_sidecar *s,
+                        struct ntx_err *err)
 {
     s->n_layers = m->hp.n_layers;
     s->n_embd = m->hp.n_embd;
@@ -55,21 +57,25 @@ static int choose_range(const struct ntx_options *o, const struct ntx_model *m, 
     s->first = o->first ? o->first : NTX_MAX(s->n_layers / 8, 1u);
     s->last = o->last ? o->last : s->n_layers - 2;
     if (s->n_layers < 3 || s->last < s->first || s->last >= s->n_layers)
-        return ntx_err_set(err, -EINVAL, "layers %u to %u cannot be skipped in a model of %u (--first, --last)", s->first, s->last, s->n_layers);
+        return ntx_err_set(err, -EINVAL, "layers %u to %u cannot be skipped in a model of %u (--first, --last)",
+                           s->first, s->last, s->n_layers);
     return 0;
 }
 
 static int note_ffns(const struct ntx_model *m, struct ntx_ffn_capture *f, struct ntx_err *err)
 {
     if (m->hp.n_expert)
-        return ntx_err_set(err, -EINVAL, "--ffn is for dense FFNs: of a model with experts its router says which are used");
-    *f = (struct ntx_ffn_capture){.n_layers = m->hp.n_layers, .n_embd = m->hp.n_embd, .n_ff = m->hp.n_ff, .packed = m->pack};
+        return ntx_err_set(err, -EINVAL,
+                           "--ffn is for dense FFNs: of a model with experts its router says which are used");
+    *f = (struct ntx_ffn_capture){
+        .n_layers = m->hp.n_layers, .n_embd = m->hp.n_embd, .n_ff = m->hp.n_ff, .packed = m->pack};
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         f->units[l] = m->pack ? m->pack[l].n_groups : m->hp.n_ff;
     return 0;
 }
 
-static int note_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_sidecar *s, struct ntx_ffn_capture *ffn, struct ntx_err *err)
+static int note_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_sidecar *s,
+                      struct ntx_ffn_capture *ffn, struct ntx_err *err)
 {
     struct ntx_model *m;
     int rc = ntx_model_open(f->gguf, &m, err);
@@ -81,7 +87,8 @@ static int note_model(const struct ntx_options *o, const struct ntx_model_files 
     return rc ? rc : ntx_model_digest(f->gguf, f->fds, s->model, err);
 }
 
-static int collect(struct ntx_options *o, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_samples *a, struct ntx_ffn_capture *ffn, struct ntx_err *err)
+static int collect(struct ntx_options *o, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_samples *a,
+                   struct ntx_ffn_capture *ffn, struct ntx_err *err)
 {
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
@@ -99,7 +106,8 @@ static int collect(struct ntx_options *o, const struct ntx_learning *l, struct n
         o->load.capture_ffns = ffn->at_once = ntx_calibrate_ffn_at_once(ffn, NTX_MIN((size_t)n, (size_t)o->limit));
     if (!rc)
         rc = ntx_captive_model(o, &f, &c, err);
-    struct ntx_calibrate_text text = {.client = c, .ids = ids, .n_ids = n, .bos = bos, .layer = s->first - 1, .what = "", .row = take_row, .ctx = a};
+    struct ntx_calibrate_text text = {
+        .client = c, .ids = ids, .n_ids = n, .bos = bos, .layer = s->first - 1, .what = "", .row = take_row, .ctx = a};
     if (!rc)
         rc = ntx_calibrate_text(&text, o, err);
     if (!rc && o->ffn)
@@ -118,17 +126,26 @@ int ntx_cmd_calibrate(struct ntx_options *o)
     struct ntx_sidecar s = {0};
     struct ntx_ffn_capture ffn = {0};
     if (!o->text || !o->out)
-        return fputs("ntx calibrate: --text FILE and -o SIDECAR are needed; see ntx calibrate --help\n", stderr), NTX_EXIT_USAGE;
+        return fputs("ntx calibrate: --text FILE and -o SIDECAR are needed; see ntx calibrate --help\n", stderr),
+               NTX_EXIT_USAGE;
     if (!o->load.ctx)
         o->load.ctx = 512;
     if (!o->limit)
         o->limit = 32768;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    struct ntx_learning l = {.share = o->share, .precision = o->precision, .ffn_active = o->ffn_active, .ffn_recall = o->ffn_recall, .ffn_rank = o->ffn_rank, .epochs = o->epochs, .seed = o->sampling.has_seed ? o->sampling.seed : 1,
-                             .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1), .tell = !o->quiet && isatty(STDERR_FILENO)};
+    struct ntx_learning l = {.share = o->share,
+                             .precision = o->precision,
+                             .ffn_active = o->ffn_active,
+                             .ffn_recall = o->ffn_recall,
+                             .ffn_rank = o->ffn_rank,
+                             .epochs = o->epochs,
+                             .seed = o->sampling.has_seed ? o->sampling.seed : 1,
+                             .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1),
+                             .tell = !o->quiet && isatty(STDERR_FILENO)};
     int rc = collect(o, &l, &s, &a, &ffn, &err);
     if (!rc)
-        rc = ntx_sidecar_alloc(&s) ? ntx_err_set(&err, -ENOMEM, "no memory for the sidecar") : ntx_learn_layers(&a, &l, &s, &err);
+        rc = ntx_sidecar_alloc(&s) ? ntx_err_set(&err, -ENOMEM, "no memory for the sidecar")
+                                   : ntx_learn_layers(&a, &l, &s, &err);
     s.ffn = o->ffn ? &ffn.learned : NULL;
     if (!rc)
         rc = ntx_sidecar_write(&s, o->out, &err);

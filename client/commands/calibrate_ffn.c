@@ -1,5 +1,6 @@
-/* What the FFNs do, learned from a text: of a packed model which groups of neurons will be active, of any other which neurons are so together
- * (predictor/learn/learn.h). Layers are looked at some at a time: states and energies of all tokens are kept of each. */
+/* What the FFNs do, learned from a text: of a packed model which groups of neurons will be active, of any other which
+ * neurons are so together (predictor/learn/learn.h). Layers are looked at some at a time: states and energies of all
+ * tokens are kept of each. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 struct taken { /* of a reading of the text */
     const struct ntx_ffn_capture *f;
-    uint32_t first, layers, width, n, room; /* width: of the energies that the daemons send, the most units that a layer has */
+    uint32_t first, layers, width, n,
+        room;                      /* width: of the energies that the daemons send, the most units that a layer has */
     float *x[NTX_MAX_LAYERS];      /* [room x n_embd] each */
     float *energy[NTX_MAX_LAYERS]; /* [room x units of the layer] */
 };
@@ -37,8 +39,8 @@ static int take_row(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
     struct taken *t = ctx;
     size_t state = t->f->n_embd * sizeof(float), energy = t->width * sizeof(float);
     if (r->ffn_state.len != t->layers * state || r->ffn_energy.len != t->layers * energy)
-        return ntx_err_set(err, -EPROTO, "the daemon sent FFNs of %zu and %zu bytes, expected %zu and %zu", r->ffn_state.len, r->ffn_energy.len, t->layers * state,
-                           t->layers * energy);
+        return ntx_err_set(err, -EPROTO, "the daemon sent FFNs of %zu and %zu bytes, expected %zu and %zu",
+                           r->ffn_state.len, r->ffn_energy.len, t->layers * state, t->layers * energy);
     if (!r->row || t->n == t->room) /* the first token's state is like no other */
         return 0;
     for (uint32_t i = 0; i < t->layers; i++) {
@@ -69,12 +71,17 @@ static int make_taken(struct taken *t)
     return 0;
 }
 
-static int learn_range(struct ntx_ffn_capture *f, uint32_t first, struct ntx_calibrate_text text, const struct ntx_options *o, const struct ntx_learning *l,
-                       struct ntx_err *err)
+static int learn_range(struct ntx_ffn_capture *f, uint32_t first, struct ntx_calibrate_text text,
+                       const struct ntx_options *o, const struct ntx_learning *l, struct ntx_err *err)
 {
-    struct taken t = {.f = f, .first = first, .layers = NTX_MIN(f->at_once, f->n_layers - first), .width = widest(f),
+    struct taken t = {.f = f,
+                      .first = first,
+                      .layers = NTX_MIN(f->at_once, f->n_layers - first),
+                      .width = widest(f),
                       .room = NTX_MIN((uint32_t)text.n_ids, o->limit)};
-    int rc = make_taken(&t) ? ntx_err_set(err, -ENOMEM, "no memory for what the FFNs of %u layers do: use --limit", t.layers) : 0;
+    int rc = make_taken(&t)
+                 ? ntx_err_set(err, -ENOMEM, "no memory for what the FFNs of %u layers do: use --limit", t.layers)
+                 : 0;
     text.what = "FFNs: ";
     text.ffn_first = first;
     text.ffn_layers = t.layers;
@@ -83,7 +90,8 @@ static int learn_range(struct ntx_ffn_capture *f, uint32_t first, struct ntx_cal
     if (!rc)
         rc = ntx_calibrate_text(&text, o, err);
     if (!rc && t.n < 320)
-        rc = ntx_err_set(err, -EINVAL, "only %u tokens to learn from: give a longer text, some thousand words at least", t.n);
+        rc = ntx_err_set(err, -EINVAL, "only %u tokens to learn from: give a longer text, some thousand words at least",
+                         t.n);
     for (uint32_t i = 0; i < t.layers && !rc; i++)
         if ((rc = ntx_learn_ffn(f, first + i, t.x[i], t.energy[i], t.n, l)))
             ntx_err_set(err, rc, "cannot learn what layer %u does: %s", first + i, strerror(-rc));
@@ -91,7 +99,8 @@ static int learn_range(struct ntx_ffn_capture *f, uint32_t first, struct ntx_cal
     return rc;
 }
 
-int ntx_calibrate_ffn(struct ntx_ffn_capture *f, struct ntx_calibrate_text text, const struct ntx_options *o, const struct ntx_learning *l, struct ntx_err *err)
+int ntx_calibrate_ffn(struct ntx_ffn_capture *f, struct ntx_calibrate_text text, const struct ntx_options *o,
+                      const struct ntx_learning *l, struct ntx_err *err)
 {
     int rc = 0;
     f->learned = (struct ntx_ffn_learned){.n_layers = f->n_layers, .n_ff = f->n_ff};

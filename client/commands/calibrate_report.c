@@ -63,13 +63,15 @@ static void print_layers(const struct ntx_samples *a, const struct ntx_sidecar *
 {
     printf("layer   cosine     sd   attn    ffn   alike  skipped  precision  recall  false-skip\n");
     for (uint32_t l = 0; l < s->n_layers; l++) {
-        printf("%5u   %6.3f %6.3f %6.3f %6.3f", l, (double)s->mean[l], (double)s->sd[l], mean_part(a, 1, l), mean_part(a, 2, l));
+        printf("%5u   %6.3f %6.3f %6.3f %6.3f", l, (double)s->mean[l], (double)s->sd[l], mean_part(a, 1, l),
+               mean_part(a, 2, l));
         if (l < s->first || l > s->last) {
             printf("   never skipped\n");
             continue;
         }
         struct score c = score_of(a, s, l - s->first);
-        printf("   %5.3f    %5.3f      %5.3f   %5.3f       %5.3f\n", ratio(c.alike, c.n), ratio(c.skipped, c.n), precision(c), recall(c), false_rate(c));
+        printf("   %5.3f    %5.3f      %5.3f   %5.3f       %5.3f\n", ratio(c.alike, c.n), ratio(c.skipped, c.n),
+               precision(c), recall(c), false_rate(c));
     }
 }
 
@@ -94,25 +96,32 @@ static void print_picture(const struct ntx_samples *a, const struct ntx_sidecar 
 static void print_ffn(const struct ntx_ffn_capture *f)
 {
     if (f->packed)
-        printf("\ngroups of neurons, on what was held out\nlayer  active  predicted  precision  recall  of as many as are active\n");
+        printf("\ngroups of neurons, on what was held out\nlayer  active  predicted  precision  recall  of as many as "
+               "are active\n");
     else
-        printf("\nshare of groups that a token uses, of 4, 8 and 16 neurons, on what was held out: as they are; as ordered for ntx pack --order\n");
+        printf("\nshare of groups that a token uses, of 4, 8 and 16 neurons, on what was held out: as they are; as "
+               "ordered for ntx pack --order\n");
     for (uint32_t l = 0; l < f->n_layers; l++) {
         const struct ntx_ffn_score *s = &f->score[l];
         if (f->packed)
-            printf("%5u   %5.3f      %5.3f      %5.3f   %5.3f  %5.3f\n", l, s->active, s->predicted, s->precision, s->recall, s->top);
+            printf("%5u   %5.3f      %5.3f      %5.3f   %5.3f  %5.3f\n", l, s->active, s->predicted, s->precision,
+                   s->recall, s->top);
         else
-            printf("%5u   %5.3f %5.3f %5.3f   %5.3f %5.3f %5.3f\n", l, s->before[0], s->before[1], s->before[2], s->after[0], s->after[1], s->after[2]);
+            printf("%5u   %5.3f %5.3f %5.3f   %5.3f %5.3f %5.3f\n", l, s->before[0], s->before[1], s->before[2],
+                   s->after[0], s->after[1], s->after[2]);
     }
 }
 
 void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn)
 {
     struct score t = total_of(a, s);
-    printf("%u tokens; layers %u to %u may be skipped, decided from the state after layer %u\n", a->n, s->first, s->last, s->first - 1);
-    printf("alike: a cosine of a layer's input and output of at least %.4f; threshold %.2f\n", (double)s->similarity, (double)s->threshold);
-    printf("held out: precision %.3f, recall %.3f, false-skip rate %.3f (of layers that should be computed), %.2f layers skipped per token\n\n", precision(t),
-           recall(t), false_rate(t), ratio(t.skipped, t.n) * ntx_sidecar_outputs(s));
+    printf("%u tokens; layers %u to %u may be skipped, decided from the state after layer %u\n", a->n, s->first,
+           s->last, s->first - 1);
+    printf("alike: a cosine of a layer's input and output of at least %.4f; threshold %.2f\n", (double)s->similarity,
+           (double)s->threshold);
+    printf("held out: precision %.3f, recall %.3f, false-skip rate %.3f (of layers that should be computed), %.2f "
+           "layers skipped per token\n\n",
+           precision(t), recall(t), false_rate(t), ratio(t.skipped, t.n) * ntx_sidecar_outputs(s));
     print_layers(a, s);
     print_picture(a, s);
     if (ffn)
@@ -121,8 +130,8 @@ void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar 
 
 static json_t *json_of(struct score c)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "alike", ratio(c.alike, c.n), "skipped", ratio(c.skipped, c.n), "precision", precision(c), "recall", recall(c),
-                     "false_skip", false_rate(c));
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "alike", ratio(c.alike, c.n), "skipped", ratio(c.skipped, c.n),
+                     "precision", precision(c), "recall", recall(c), "false_skip", false_rate(c));
 }
 
 static json_t *shares(const double v[3]) { return json_pack("[f, f, f]", v[0], v[1], v[2]); }
@@ -132,17 +141,20 @@ static json_t *json_of_ffn(const struct ntx_ffn_capture *f)
     json_t *layers = json_array();
     for (uint32_t l = 0; l < f->n_layers; l++) {
         const struct ntx_ffn_score *s = &f->score[l];
-        json_array_append_new(layers, f->packed ? json_pack("{s:f, s:f, s:f, s:f, s:f}", "active", s->active, "predicted", s->predicted, "precision", s->precision, "recall",
-                                                            s->recall, "top", s->top)
-                                                : json_pack("{s:o, s:o}", "groups_before", shares(s->before), "groups_after", shares(s->after)));
+        json_array_append_new(
+            layers,
+            f->packed ? json_pack("{s:f, s:f, s:f, s:f, s:f}", "active", s->active, "predicted", s->predicted,
+                                  "precision", s->precision, "recall", s->recall, "top", s->top)
+                      : json_pack("{s:o, s:o}", "groups_before", shares(s->before), "groups_after", shares(s->after)));
     }
     return layers;
 }
 
 int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn)
 {
-    json_t *j = json_pack("{s:i, s:i, s:i, s:f, s:f, s:o}", "tokens", (int)a->n, "first", (int)s->first, "last", (int)s->last, "threshold", (double)s->threshold,
-                          "similarity", (double)s->similarity, "held_out", json_of(total_of(a, s)));
+    json_t *j = json_pack("{s:i, s:i, s:i, s:f, s:f, s:o}", "tokens", (int)a->n, "first", (int)s->first, "last",
+                          (int)s->last, "threshold", (double)s->threshold, "similarity", (double)s->similarity,
+                          "held_out", json_of(total_of(a, s)));
     json_t *layers = json_array();
     for (uint32_t l = 0; l < s->n_layers; l++) {
         json_t *e = l < s->first || l > s->last ? json_object() : json_of(score_of(a, s, l - s->first));

@@ -10,7 +10,8 @@
 
 struct command {
     const char *name, *also, *args, *help;
-    int (*run)(struct ntx_chat *k, char *rest, struct ntx_err *err); /* rest: what follows, without the blanks around it */
+    int (*run)(struct ntx_chat *k, char *rest,
+               struct ntx_err *err); /* rest: what follows, without the blanks around it */
 };
 
 static int help(struct ntx_chat *k, char *rest, struct ntx_err *err);
@@ -92,7 +93,8 @@ static int save(struct ntx_chat *k, char *rest, struct ntx_err *err)
         return with_file(k, rest, false, err);
     int rc = ntx_chat_keep(k, name, err);
     if (!rc)
-        ntx_chat_tell(k, "%u turn%s saved as %s, and after each answer from now on; --resume %s goes on with it", k->talk.n, k->talk.n == 1 ? "" : "s", k->name, k->name);
+        ntx_chat_tell(k, "%u turn%s saved as %s, and after each answer from now on; --resume %s goes on with it",
+                      k->talk.n, k->talk.n == 1 ? "" : "s", k->name, k->name);
     return rc;
 }
 
@@ -144,8 +146,12 @@ static int regenerate(struct ntx_chat *k, char *rest, struct ntx_err *err)
 static void show_settings(const struct ntx_chat *k)
 {
     const struct ntx_options *o = &k->o;
-    fprintf(stderr, "temp %g  top-k %u  top-p %g  min-p %g  repeat-penalty %g  presence-penalty %g  frequency-penalty %g  seed %llu  ignore-eos %s", (double)o->sampling.temp, o->sampling.top_k, (double)o->sampling.top_p,
-            (double)o->sampling.min_p, (double)o->sampling.repeat_penalty, (double)o->sampling.presence_penalty, (double)o->sampling.frequency_penalty, (unsigned long long)o->sampling.seed, o->ignore_eos ? "on" : "off");
+    fprintf(stderr,
+            "temp %g  top-k %u  top-p %g  min-p %g  repeat-penalty %g  presence-penalty %g  frequency-penalty %g  seed "
+            "%llu  ignore-eos %s",
+            (double)o->sampling.temp, o->sampling.top_k, (double)o->sampling.top_p, (double)o->sampling.min_p,
+            (double)o->sampling.repeat_penalty, (double)o->sampling.presence_penalty,
+            (double)o->sampling.frequency_penalty, (unsigned long long)o->sampling.seed, o->ignore_eos ? "on" : "off");
     if (o->n)
         fprintf(stderr, "  n %u", o->n);
     if (o->chat_template)
@@ -181,8 +187,19 @@ static int set(struct ntx_chat *k, char *rest, struct ntx_err *err)
 
 static int stats(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
-    static const char *const keys[] = {"model", "prompt_tokens", "prefill_tok_s", "generated_tokens", "decode_tok_s", "ttft_s", "bytes_read_per_token", "io_gb_s",
-                                       "predicted_tok_s", "limit", "peak_bytes", "finish", "seed"};
+    static const char *const keys[] = {"model",
+                                       "prompt_tokens",
+                                       "prefill_tok_s",
+                                       "generated_tokens",
+                                       "decode_tok_s",
+                                       "ttft_s",
+                                       "bytes_read_per_token",
+                                       "io_gb_s",
+                                       "predicted_tok_s",
+                                       "limit",
+                                       "peak_bytes",
+                                       "finish",
+                                       "seed"};
     (void)rest;
     (void)err;
     fprintf(stderr, "%-22s %u", "turns", k->talk.n);
@@ -214,12 +231,18 @@ static int bye(struct ntx_chat *k, char *rest, struct ntx_err *err)
 static const struct command commands[] = {
     {"help", "?", "", "this list", help},
     {"clear", NULL, "", "begins anew; the system's text and what was set stay", clear},
-    {"save", NULL, "NAME", "saves the conversation, now and after each answer, to be gone on with by --resume NAME; or, /save FILE, writes it as JSON (alone: the last one named)", save},
+    {"save", NULL, "NAME",
+     "saves the conversation, now and after each answer, to be gone on with by --resume NAME; or, /save FILE, writes "
+     "it as JSON (alone: the last one named)",
+     save},
     {"load", NULL, "NAME", "goes on with a conversation that was saved; or with that of a FILE", load},
     {"list", NULL, "", "conversations that were saved by name, and when", list},
     {"system", NULL, "TEXT", "sets the system's text; alone shows it; none removes it", system_text},
     {"regenerate", "again", "", "writes the last answer again, with a new seed", regenerate},
-    {"set", NULL, "NAME VALUE", "temp, top-k, top-p, min-p, repeat-penalty, presence-penalty, frequency-penalty, seed, n, stop, ignore-eos, chat-template; alone shows them", set},
+    {"set", NULL, "NAME VALUE",
+     "temp, top-k, top-p, min-p, repeat-penalty, presence-penalty, frequency-penalty, seed, n, stop, ignore-eos, "
+     "chat-template; alone shows them",
+     set},
     {"stats", NULL, "", "the conversation, its context, and the last answer in figures", stats},
     {"bye", "exit", "", "ends the chat, as Ctrl-D does", bye},
 };
@@ -232,12 +255,17 @@ static int help(struct ntx_chat *k, char *rest, struct ntx_err *err)
     (void)err;
     for (unsigned i = 0; i < N_COMMANDS; i++)
         fprintf(stderr, "  /%-10s %-10s  %s\n", commands[i].name, commands[i].args, commands[i].help);
-    fputs("A text of several lines is pasted, or written between \"\"\" and \"\"\"; Alt-Enter begins a new line.\n"
-          "Up and Down find what was written before, Ctrl-R searches it. Ctrl-C stops an answer, Ctrl-D ends the chat.\n", stderr);
+    fputs(
+        "A text of several lines is pasted, or written between \"\"\" and \"\"\"; Alt-Enter begins a new line.\n"
+        "Up and Down find what was written before, Ctrl-R searches it. Ctrl-C stops an answer, Ctrl-D ends the chat.\n",
+        stderr);
     return 0;
 }
 
-static size_t word_of(const char *text) { return strspn(text + 1, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ?"); }
+static size_t word_of(const char *text)
+{
+    return strspn(text + 1, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ?");
+}
 
 bool ntx_chat_is_command(const char *text)
 {
@@ -252,7 +280,8 @@ int ntx_chat_command(struct ntx_chat *k, const char *text, struct ntx_err *err)
     int rc = rest ? -ENOENT : ntx_err_set(err, -ENOMEM, "no memory");
     for (unsigned i = 0; rest && i < N_COMMANDS; i++) {
         const struct command *c = &commands[i];
-        if ((strlen(c->name) != n || strncmp(c->name, text + 1, n)) && (!c->also || strlen(c->also) != n || strncmp(c->also, text + 1, n)))
+        if ((strlen(c->name) != n || strncmp(c->name, text + 1, n)) &&
+            (!c->also || strlen(c->also) != n || strncmp(c->also, text + 1, n)))
             continue;
         char *begin = rest + strspn(rest, " \t\n"), *end = begin + strlen(begin);
         while (end > begin && strchr(" \t\n", end[-1]))
@@ -261,7 +290,9 @@ int ntx_chat_command(struct ntx_chat *k, const char *text, struct ntx_err *err)
         break;
     }
     if (rest && rc == -ENOENT && !err->code)
-        ntx_err_set(err, rc, "there is no /%.*s; /help lists what there is, and a space before the / makes it a message", (int)n, text + 1);
+        ntx_err_set(err, rc,
+                    "there is no /%.*s; /help lists what there is, and a space before the / makes it a message", (int)n,
+                    text + 1);
     free(rest);
     return rc;
 }

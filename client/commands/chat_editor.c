@@ -1,4 +1,5 @@
-/* chat_editor.c: libedit with a reader of its own, which waits for signals too, and with what it lacks: bracketed paste. */
+/* chat_editor.c: libedit with a reader of its own, which waits for signals too, and with what it lacks: bracketed
+ * paste. */
 #include "client/commands/chat_editor.h"
 
 #include <errno.h>
@@ -339,7 +340,8 @@ static void watch(bool on)
     sigaction(SIGCONT, &a, NULL);
 }
 
-/* What is typed while an answer is being written, or before the first prompt, is neither shown nor edited nor an end of anything: it is for the next line. Ctrl-C works. */
+/* What is typed while an answer is being written, or before the first prompt, is neither shown nor edited nor an end of
+ * anything: it is for the next line. Ctrl-C works. */
 static void hush(const struct ntx_editor *e)
 {
     struct termios t = e->before;
@@ -355,7 +357,8 @@ int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err)
     struct ntx_editor *e = calloc(1, sizeof *e);
     HistEvent ev;
     take_locale();
-    if (!e || tcgetattr(STDIN_FILENO, &e->before) || !(e->el = el_init("ntx", stdin, stderr, stderr)) || !(e->recent = history_init())) {
+    if (!e || tcgetattr(STDIN_FILENO, &e->before) || !(e->el = el_init("ntx", stdin, stderr, stderr)) ||
+        !(e->recent = history_init())) {
         ntx_editor_close(e);
         return ntx_err_set(err, -ENOMEM, "the line editor cannot be prepared");
     }

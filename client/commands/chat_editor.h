@@ -1,12 +1,13 @@
-/* chat_editor.h: a line of input on a terminal, by libedit: arrows, Emacs or vi keys (~/.editrc), history, several lines at once.
+/* chat_editor.h: a line of input on a terminal, by libedit: arrows, Emacs or vi keys (~/.editrc), history, several
+ * lines at once.
  *
- * What is pasted arrives as it is, its newlines included, and is sent by Enter only (bracketed paste). What would not fit on half of the
- * screen stands there as a mark, [pasted 1: 213 lines], for which the text is put in when the line is taken. Alt-Enter begins a new line.
- * History is kept over runs in $XDG_STATE_HOME/ntx/history (else ~/.local/state/ntx/history), for nobody else's eyes: the newest
- * NTX_HISTORY_MOST entries.
+ * What is pasted arrives as it is, its newlines included, and is sent by Enter only (bracketed paste). What would not
+ * fit on half of the screen stands there as a mark, [pasted 1: 213 lines], for which the text is put in when the line
+ * is taken. Alt-Enter begins a new line. History is kept over runs in $XDG_STATE_HOME/ntx/history (else
+ * ~/.local/state/ntx/history), for nobody else's eyes: the newest NTX_HISTORY_MOST entries.
  *
- * Between two lines the terminal shows nothing that is typed; it waits for the next line. One editor at a time: signals and the screen
- * are the process's. It writes to standard error. */
+ * Between two lines the terminal shows nothing that is typed; it waits for the next line. One editor at a time: signals
+ * and the screen are the process's. It writes to standard error. */
 #ifndef NTX_CLIENT_COMMANDS_CHAT_EDITOR_H
 #define NTX_CLIENT_COMMANDS_CHAT_EDITOR_H
 
@@ -24,8 +25,8 @@ bool ntx_editor_fits(void);
 int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err);
 void ntx_editor_close(struct ntx_editor *e); /* the terminal is as it was before */
 
-/* 1: a line, malloc'd, without its end; 0: the end of input; -ECANCELED: Ctrl-C, *n: what stood there had so many bytes; -EINTR: another
- * signal, which ends the program. */
+/* 1: a line, malloc'd, without its end; 0: the end of input; -ECANCELED: Ctrl-C, *n: what stood there had so many
+ * bytes; -EINTR: another signal, which ends the program. */
 int ntx_editor_read(struct ntx_editor *e, const char *prompt, char **text, size_t *n);
 /* Up and Down find it from now on, in later runs too. */
 void ntx_editor_remember(struct ntx_editor *e, const char *text);
@@ -38,8 +39,8 @@ void ntx_history_load(struct ntx_history *h, void (*add)(void *ctx, const char *
 void ntx_history_append(struct ntx_history *h, const char *text);
 void ntx_history_close(struct ntx_history *h);
 
-/* A file of ours in $XDG_STATE_HOME/ntx, else ~/.local/state/ntx; -ENOENT: there is no such place. And every folder on the way to it, for this user alone where it is
- * made here. */
+/* A file of ours in $XDG_STATE_HOME/ntx, else ~/.local/state/ntx; -ENOENT: there is no such place. And every folder on
+ * the way to it, for this user alone where it is made here. */
 int ntx_state_path(const char *file, char *path, size_t n);
 int ntx_state_folders(char *path);
 

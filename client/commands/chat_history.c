@@ -1,5 +1,6 @@
-/* chat_history.c: entries in libedit's own format, one a line. Appended as they come, so that several chats share the file and none loses
- * what another wrote; cut to the newest ones when a run begins. Whoever changes the file holds a lock on it. */
+/* chat_history.c: entries in libedit's own format, one a line. Appended as they come, so that several chats share the
+ * file and none loses what another wrote; cut to the newest ones when a run begins. Whoever changes the file holds a
+ * lock on it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <histedit.h>
@@ -45,7 +46,8 @@ int ntx_state_path(const char *file, char *path, size_t n)
     bool set = state && *state == '/'; /* else it is to be ignored, says the specification */
     if (!set && (!home || *home != '/'))
         return -ENOENT;
-    int len = set ? snprintf(path, n, "%s/ntx/%s", state, file) : snprintf(path, n, "%s/.local/state/ntx/%s", home, file);
+    int len = set ? snprintf(path, n, "%s/ntx/%s", state, file)
+                  : snprintf(path, n, "%s/.local/state/ntx/%s", home, file);
     return len < (int)n ? 0 : -ENOENT;
 }
 

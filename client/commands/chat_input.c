@@ -111,8 +111,8 @@ static char *closing(char *body)
     return n >= 3 && !memcmp(body + n - 3, QUOTES, 3) ? body + n - 3 : NULL;
 }
 
-/* Where a text in quotes begins: at the beginning, or where a command's text does. A paste of several lines that begins with quotes and does
- * not end with them is no such text. */
+/* Where a text in quotes begins: at the beginning, or where a command's text does. A paste of several lines that begins
+ * with quotes and does not end with them is no such text. */
 static char *opening(char *text)
 {
     char *p = strncmp(text, "/system ", 8) ? text : text + 8 + strspn(text + 8, " ");
@@ -128,7 +128,7 @@ static int append(char **text, size_t *n, const char *more_text, size_t k)
         return -ENOMEM;
     p[(*n)++] = '\n';
     memcpy(p + *n, more_text, k);
-    p[*n += k] = 0;
+    p[ *n += k] = 0;
     *text = p;
     return 0;
 }
@@ -153,7 +153,7 @@ static int read_quoted(struct ntx_chat_input *in, char **text, size_t *n)
     size_t len = (size_t)(end - *text) - begin, skip = len && (*text)[begin] == '\n';
     len -= len > skip && end[-1] == '\n'; /* quotes in lines of their own */
     memmove(*text + at, *text + begin + skip, len - skip);
-    (*text)[*n = at + len - skip] = 0;
+    (*text)[ *n = at + len - skip] = 0;
     return 1;
 }
 

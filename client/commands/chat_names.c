@@ -1,4 +1,5 @@
-/* chat_names.c: conversations by name. Their state is not in these files, only what was said: a daemon with --state has the rest by the same text. */
+/* chat_names.c: conversations by name. Their state is not in these files, only what was said: a daemon with --state has
+ * the rest by the same text. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -24,9 +25,14 @@ int ntx_talk_path(const char *name, char path[NTX_TALK_PATH], struct ntx_err *er
 {
     char file[NTX_TALK_NAME + 16];
     if (!ntx_talk_is_name(name))
-        return ntx_err_set(err, -EINVAL, "'%.80s' is no name of a conversation: it has up to %d letters, digits, '-' and '_'", name, NTX_TALK_NAME - 1);
+        return ntx_err_set(err, -EINVAL,
+                           "'%.80s' is no name of a conversation: it has up to %d letters, digits, '-' and '_'", name,
+                           NTX_TALK_NAME - 1);
     snprintf(file, sizeof file, "chats/%s" END, name);
-    return ntx_state_path(file, path, NTX_TALK_PATH) ? ntx_err_set(err, -ENOENT, "conversations have no place: neither XDG_STATE_HOME nor HOME is a folder's path") : 0;
+    return ntx_state_path(file, path, NTX_TALK_PATH)
+               ? ntx_err_set(err, -ENOENT,
+                             "conversations have no place: neither XDG_STATE_HOME nor HOME is a folder's path")
+               : 0;
 }
 
 /* Calls `each` with the names there are. */
@@ -37,7 +43,8 @@ static void each_name(void (*each)(void *ctx, const char *name, time_t saved), v
     DIR *d = ntx_state_path("chats", path, sizeof path) ? NULL : opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {
         size_t n = strlen(e->d_name), end = strlen(END);
-        if (n <= end || strcmp(e->d_name + n - end, END) || fstatat(dirfd(d), e->d_name, &st, 0) || !S_ISREG(st.st_mode))
+        if (n <= end || strcmp(e->d_name + n - end, END) || fstatat(dirfd(d), e->d_name, &st, 0) ||
+            !S_ISREG(st.st_mode))
             continue;
         e->d_name[n - end] = 0;
         if (ntx_talk_is_name(e->d_name))
@@ -93,7 +100,8 @@ int ntx_chat_keep(struct ntx_chat *k, const char *name, struct ntx_err *err)
     char path[NTX_TALK_PATH];
     int rc = ntx_talk_path(name, path, err);
     if (!rc && strcmp(name, k->name) && !access(path, F_OK))
-        return ntx_err_set(err, -EEXIST, "a conversation %s is there already (%s): take another name; /list shows them", name, path);
+        return ntx_err_set(err, -EEXIST, "a conversation %s is there already (%s): take another name; /list shows them",
+                           name, path);
     if (!rc && (rc = ntx_state_folders(path)))
         return ntx_err_set(err, rc, "%s: its folder cannot be made: %s", path, strerror(-rc));
     if (!rc && !(rc = ntx_talk_save(&k->talk, path, err)) && name != k->name)

@@ -9,8 +9,8 @@
 #include "client/commands/chat.h"
 #include "common/util.h"
 
-/* Tokens of context that an answer is to have; the daemon asks for a quarter of the context at most. When turns have to go, as many go as
- * leave that quarter, so that not every further turn costs the computing of all that stays. */
+/* Tokens of context that an answer is to have; the daemon asks for a quarter of the context at most. When turns have to
+ * go, as many go as leave that quarter, so that not every further turn costs the computing of all that stays. */
 #define LEAVE 1024
 
 struct ask { /* a request under way */
@@ -123,7 +123,8 @@ static int ask_once(struct ask *a, uint32_t leave, bool again, struct ntx_answer
 
 static bool too_long(int rc) { return rc == -E2BIG || rc == -EMSGSIZE; }
 
-/* Turns that cannot fit, whatever their words: a token has hardly more than 8 bytes. Spares a long conversation from a file many refusals. */
+/* Turns that cannot fit, whatever their words: a token has hardly more than 8 bytes. Spares a long conversation from a
+ * file many refusals. */
 static void skip_hopeless(struct ask *a)
 {
     struct ntx_chat *k = a->k;
@@ -166,7 +167,10 @@ static void tell_end(const struct ntx_chat *k)
 {
     const char *finish = json_string_value(json_object_get(k->stats, "finish"));
     if (finish && !strcmp(finish, "length") && k->used >= k->ctx)
-        ntx_chat_tell(k, "the context of %u tokens is full, which cut the answer: the next message will leave the oldest turns out; /clear begins anew", k->ctx);
+        ntx_chat_tell(k,
+                      "the context of %u tokens is full, which cut the answer: the next message will leave the oldest "
+                      "turns out; /clear begins anew",
+                      k->ctx);
 }
 
 static int take_answer(struct ntx_chat *k, struct ntx_answered *got, struct ntx_err *err)
@@ -226,7 +230,8 @@ static int send(struct ntx_chat *k, bool again, struct ntx_err *err)
         k->lost = true;
     } else {
         k->first = first;
-        if (got.session || a.dropped || again || rc == -EINTR) /* it may hold half of an answer, or less than what is here */
+        if (got.session || a.dropped || again ||
+            rc == -EINTR) /* it may hold half of an answer, or less than what is here */
             close_session(k);
     }
     if (too_long(rc))

@@ -177,11 +177,13 @@ static int take_message(struct ntx_talk *t, const json_t *m, size_t i, struct nt
         return ntx_err_set(err, -EINVAL, "message %zu has no role, or its content is no text", i + 1);
     bool system = !strcmp(role, "system"), answer = !strcmp(role, "assistant");
     if (!system && !answer && strcmp(role, "user"))
-        return ntx_err_set(err, -EINVAL, "message %zu: the role is system, user or assistant, not \"%.40s\"", i + 1, role);
+        return ntx_err_set(err, -EINVAL, "message %zu: the role is system, user or assistant, not \"%.40s\"", i + 1,
+                           role);
     if (!system && !answer)
         return ntx_talk_ask(t, text, len) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
     if (system ? i > 0 : !t->n || t->turns[t->n - 1].answer)
-        return ntx_err_set(err, -EINVAL, "message %zu: %s", i + 1, system ? "the system's text comes first, once" : "an answer without a question");
+        return ntx_err_set(err, -EINVAL, "message %zu: %s", i + 1,
+                           system ? "the system's text comes first, once" : "an answer without a question");
     char *copy = copy_of(text, len);
     if (!copy)
         return ntx_err_set(err, -ENOMEM, "no memory");
@@ -200,7 +202,8 @@ int ntx_talk_load(struct ntx_talk *t, const char *path, struct ntx_err *err)
     int rc = read_json(path, &j, err);
     if (rc)
         return rc;
-    json_array_foreach(messages_of(j), i, m) if (!rc && (rc = take_message(&got, m, i, err))) ntx_err_prefix(err, "%s", path);
+    json_array_foreach(messages_of(j), i, m) if (!rc && (rc = take_message(&got, m, i, err)))
+        ntx_err_prefix(err, "%s", path);
     json_decref(j);
     struct ntx_talk *gone = rc ? &got : t;
     ntx_talk_clear(gone);

@@ -48,32 +48,40 @@ struct ntx_model_files {
     unsigned n;
     struct ntx_gguf *gguf;
 };
-/* path: o's first argument, whose keys --override-kv may give, or the path of another file that is read beside it. What is no
- * language model is refused (model/kind.h); _any takes it. */
+/* path: o's first argument, whose keys --override-kv may give, or the path of another file that is read beside it. What
+ * is no language model is refused (model/kind.h); _any takes it. */
 int ntx_model_files_open(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err);
 int ntx_model_files_any(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err);
 /* A model that is about to be loaded: o's first argument, and the adapters of --lora behind its parts. */
 int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err);
 /* The files of --also, in order; whether they are the same bytes is for computed to see. No header is read. */
-int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out, struct ntx_err *err);
+int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out,
+                          struct ntx_err *err);
 void ntx_model_files_close(struct ntx_model_files *f);
-/* *model is no file, but a name of `ntx list` (client/pull/store.h): it becomes the path, which lies in `path`. What is neither stays as it is. */
+/* *model is no file, but a name of `ntx list` (client/pull/store.h): it becomes the path, which lies in `path`. What is
+ * neither stays as it is. */
 int ntx_model_by_name(const char **model, char path[1400], struct ntx_err *err);
 
 /* The tokens of a text file, malloc'd; *bos: the token that a text begins with, -1 where there is none. */
-int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos, struct ntx_err *err);
+int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos,
+                       struct ntx_err *err);
 
 /* The sidecar that o's skip policy needs: its descriptor, or -1 when it needs none. */
 int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err);
 /* Likewise, of --draft FILE,...; with auto, the drafter that the model's card names, where it is there. */
-int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd /* [NTX_DRAFT_FILES] */, unsigned *n, struct ntx_err *err);
+int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd /* [NTX_DRAFT_FILES] */,
+                      unsigned *n, struct ntx_err *err);
 
 /* Sends Load with f's descriptors, shows progress on a terminal, waits for Loaded. */
-int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err);
+int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f,
+                   struct ntx_err *err);
 
-/* captive pipeline + load in one: what logits, perplexity and bench begin with, and run, which looks at the files itself before. */
-int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err);
-int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err);
+/* captive pipeline + load in one: what logits, perplexity and bench begin with, and run, which looks at the files
+ * itself before. */
+int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c,
+                      struct ntx_err *err);
+int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c,
+                      struct ntx_err *err);
 
 /* What came of a request; the caller clears it with ntx_answered_free. */
 struct ntx_answered {
@@ -81,17 +89,20 @@ struct ntx_answered {
     uint32_t context, ctx;  /* tokens of the session with the prompt, and how many it can have */
     char *text;             /* malloc'd; what came of it, where it was interrupted, NULL when nothing came */
     size_t len;
-    json_t *stats;          /* NULL when it has not ended */
+    json_t *stats; /* NULL when it has not ended */
     /* set by the caller: */
     void (*begun)(void *arg); /* or NULL; called when the request was accepted, before anything is printed */
     void *arg;
-    bool patient;             /* after Ctrl-C waits for the end of the pass under way, however long, or for another Ctrl-C; else 5 s at most */
+    bool patient; /* after Ctrl-C waits for the end of the pass under way, however long, or for another Ctrl-C; else 5 s
+                     at most */
 };
 void ntx_answered_free(struct ntx_answered *a);
 
-/* One answer: sends m (its id is set), prints text as it comes, then statistics as o asks. Ctrl-C ends the answer, not the client:
- * -EINTR is returned after what was generated has been printed. -ESHUTDOWN: the daemons' end cut it, likewise. `a` may be NULL; filled in as far as it went, whatever is returned. */
-int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a, struct ntx_err *err);
+/* One answer: sends m (its id is set), prints text as it comes, then statistics as o asks. Ctrl-C ends the answer, not
+ * the client: -EINTR is returned after what was generated has been printed. -ESHUTDOWN: the daemons' end cut it,
+ * likewise. `a` may be NULL; filled in as far as it went, whatever is returned. */
+int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a,
+               struct ntx_err *err);
 
 /* What options say of a request: all but what is asked. s belongs to m. */
 void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s);

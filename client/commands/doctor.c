@@ -24,10 +24,12 @@ static void print_kernels(const struct ntx_hw *hw)
         const struct ntx_hw_kernel *k = &hw->kernels[i];
         const struct ntx_type_info *t = ntx_type_info(k->type);
         const struct ntx_hw_kernel *before = i ? k - 1 : NULL, *next = i + 1 < hw->n_kernels ? k + 1 : NULL;
-        bool first = !before || before->type != k->type || before->interleaved != k->interleaved, last = !next || next->type != k->type || next->interleaved != k->interleaved;
+        bool first = !before || before->type != k->type || before->interleaved != k->interleaved,
+             last = !next || next->type != k->type || next->interleaved != k->interleaved;
         if (first)
             printf("  %-5s%s", t->name, k->interleaved ? " interleaved" : "            ");
-        printf("  %u row%s %6.2f GB/s %5.0f", k->rows, k->rows == 1 ? " " : "s", k->bps / 1e9, 2.0 * k->rows * t->block / t->block_bytes * k->bps / 1e9);
+        printf("  %u row%s %6.2f GB/s %5.0f", k->rows, k->rows == 1 ? " " : "s", k->bps / 1e9,
+               2.0 * k->rows * t->block / t->block_bytes * k->bps / 1e9);
         if (last)
             putchar('\n');
     }
@@ -38,8 +40,8 @@ static void print_report(const struct ntx_doctor_report *r)
     const struct ntx_hw *hw = &r->hw;
     char size[32];
     printf("cpu      %s, %u threads, kernels: %s\n", hw->cpu, hw->threads, hw->kernel);
-    printf("memory   %s, read at %.1f GB/s with one thread, %.1f with all\n", ntx_format_size(hw->ram_bytes, size, sizeof size), hw->ram_bps_1 / 1e9,
-           hw->ram_bps / 1e9);
+    printf("memory   %s, read at %.1f GB/s with one thread, %.1f with all\n",
+           ntx_format_size(hw->ram_bytes, size, sizeof size), hw->ram_bps_1 / 1e9, hw->ram_bps / 1e9);
     printf("drive    ");
     for (unsigned i = 0; i < hw->n_reads; i++)
         printf("%s%u KiB %.2f", i ? ", " : "", hw->reads[i].bytes >> 10, hw->reads[i].bps / 1e9);
@@ -68,7 +70,9 @@ static int store(const struct ntx_hw *hw, const char *json, char *where, size_t 
     if (rc && !service)
         snprintf(where, n, "%s", NTX_HW_SERVICE_PATH);
     if (none && service)
-        return ntx_err_set(err, rc, "neither XDG_CACHE_HOME nor HOME is a path that can be used: there is no place to store the profile");
+        return ntx_err_set(
+            err, rc,
+            "neither XDG_CACHE_HOME nor HOME is a path that can be used: there is no place to store the profile");
     return service ? rc : 0;
 }
 

@@ -1,5 +1,5 @@
-/* ntx eval: how many questions a model answers exactly. Several are under way at once, so that they share each pass; since a row's
- * value does not depend on its neighbours, the figure does not depend on how many. */
+/* ntx eval: how many questions a model answers exactly. Several are under way at once, so that they share each pass;
+ * since a row's value does not depend on its neighbours, the figure does not depend on how many. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -12,9 +12,10 @@
 #include "common/util.h"
 #include "model/tokenizer.h"
 
-#define IN_FLIGHT 16u   /* requests of one client that the daemon takes at once */
-#define ANSWER_SLACK 16 /* tokens beyond those that the right answer can have at most (a byte each) */
-#define FORM_TOKENS 256 /* what a chat template adds to a prompt: harmony most, even in a vocabulary that is not its own */
+#define IN_FLIGHT    16u /* requests of one client that the daemon takes at once */
+#define ANSWER_SLACK 16  /* tokens beyond those that the right answer can have at most (a byte each) */
+#define FORM_TOKENS                                                                                                    \
+    256 /* what a chat template adds to a prompt: harmony most, even in a vocabulary that is not its own */
 
 struct question {
     char *prompt, *answer;
@@ -61,7 +62,8 @@ static int take_answer(struct question *q, const char *answer)
     return *q->answer && !strpbrk(q->answer, ".\n") ? 0 : -EINVAL;
 }
 
-static int take_line(struct eval *e, const char *path, size_t line_no, const char *line, size_t len, struct ntx_err *err)
+static int take_line(struct eval *e, const char *path, size_t line_no, const char *line, size_t len,
+                     struct ntx_err *err)
 {
     json_error_t je;
     const char *prompt, *answer;
@@ -71,7 +73,8 @@ static int take_line(struct eval *e, const char *path, size_t line_no, const cha
     if (!j)
         return ntx_err_set(err, -EINVAL, "%s, line %zu: no JSON: %s", path, line_no, je.text);
     if (json_unpack(j, "{s:s%, s:s}", "prompt", &prompt, &q->prompt_len, "answer", &answer) || !q->prompt_len)
-        rc = ntx_err_set(err, -EINVAL, "%s, line %zu: not of the form {\"prompt\": \"...\", \"answer\": \"...\"}", path, line_no);
+        rc = ntx_err_set(err, -EINVAL, "%s, line %zu: not of the form {\"prompt\": \"...\", \"answer\": \"...\"}", path,
+                         line_no);
     e->n += !rc; /* freed with the others from here on */
     if (!rc && !(q->prompt = strdup(prompt)))
         rc = -ENOMEM;
@@ -80,8 +83,10 @@ static int take_line(struct eval *e, const char *path, size_t line_no, const cha
     if (rc == -ENOMEM)
         ntx_err_set(err, rc, "no memory for the questions");
     else if (rc && q->answer)
-        ntx_err_set(err, rc, "%s, line %zu: the answer '%.100s' is empty, or holds a newline or a '.' that is not its end: no continuation could equal it", path,
-                    line_no, q->answer);
+        ntx_err_set(err, rc,
+                    "%s, line %zu: the answer '%.100s' is empty, or holds a newline or a '.' that is not its end: no "
+                    "continuation could equal it",
+                    path, line_no, q->answer);
     json_decref(j);
     return rc;
 }
@@ -117,7 +122,8 @@ static int read_questions(struct eval *e, const char *path, struct ntx_err *err)
     }
     free(text);
     if (!rc && !e->n)
-        rc = ntx_err_set(err, -EINVAL, "%s: no questions in it; each line is {\"prompt\": \"...\", \"answer\": \"...\"}", path);
+        rc = ntx_err_set(err, -EINVAL,
+                         "%s: no questions in it; each line is {\"prompt\": \"...\", \"answer\": \"...\"}", path);
     return rc;
 }
 
@@ -160,7 +166,8 @@ static int longest(const struct eval *e, const struct ntx_model_files *f, uint32
     return rc;
 }
 
-/* KV for all that are under way at once where the budget allows it; else for one. What --ctx and --sessions say is taken. */
+/* KV for all that are under way at once where the budget allows it; else for one. What --ctx and --sessions say is
+ * taken. */
 static int load(struct eval *e, struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err)
 {
     bool free_choice = !o->load.sessions && !o->load.ctx;
@@ -209,7 +216,8 @@ static int ask(struct eval *e, struct question *q, struct ntx_err *err)
         m.prompt = prompt;
     } else {
         if (o->system)
-            msg[m.n_messages++] = (Ntx__Message){.base = msg[0].base, .role = (char *)"system", .text = {strlen(o->system), (uint8_t *)o->system}};
+            msg[m.n_messages++] = (Ntx__Message){
+                .base = msg[0].base, .role = (char *)"system", .text = {strlen(o->system), (uint8_t *)o->system}};
         msg[m.n_messages] = (Ntx__Message){.base = msg[1].base, .role = (char *)"user", .text = prompt};
         m.n_messages++;
         m.messages = list;
@@ -259,7 +267,8 @@ static int take_reply(struct eval *e, const Ntx__Reply *r, struct ntx_err *err)
     if (!q)
         return 0;
     if (r->body_case == NTX__REPLY__BODY_ERROR)
-        return ntx_err_set(err, r->error->err < 0 ? r->error->err : -EIO, "question %zu: %s", (size_t)(q - e->q) + 1, r->error->text);
+        return ntx_err_set(err, r->error->err < 0 ? r->error->err : -EIO, "question %zu: %s", (size_t)(q - e->q) + 1,
+                           r->error->text);
     if (r->body_case == NTX__REPLY__BODY_TOKEN && add_text(q, &r->token->text))
         return ntx_err_set(err, -ENOMEM, "no memory");
     return r->body_case == NTX__REPLY__BODY_DONE ? judge(e, q, r->done, err) : 0;
@@ -288,16 +297,19 @@ static json_t *wrong_answers(const struct eval *e)
     json_t *list = json_array();
     for (size_t i = 0; i < e->n; i++)
         if (!e->q[i].right)
-            json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "prompt", e->q[i].prompt, "answer", e->q[i].answer, "got", e->q[i].got));
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "prompt", e->q[i].prompt, "answer", e->q[i].answer,
+                                                  "got", e->q[i].got));
     return list;
 }
 
 /* The figures, and of the statistics what holds for all answers alike. */
 static json_t *results(const struct eval *e, double seconds)
 {
-    static const char *const same[] = {"model", "arch", "backend", "kernel", "threads", "bytes_model", "bytes_host", "bytes_storage", "lossy", "commit"};
-    json_t *j = json_pack("{s:f, s:I, s:I, s:I, s:f}", "accuracy", (double)e->right / e->n, "correct", (json_int_t)e->right, "questions", (json_int_t)e->n,
-                          "generated_tokens", (json_int_t)e->tokens, "seconds", seconds);
+    static const char *const same[] = {"model",       "arch",       "backend",       "kernel", "threads",
+                                       "bytes_model", "bytes_host", "bytes_storage", "lossy",  "commit"};
+    json_t *j = json_pack("{s:f, s:I, s:I, s:I, s:f}", "accuracy", (double)e->right / e->n, "correct",
+                          (json_int_t)e->right, "questions", (json_int_t)e->n, "generated_tokens",
+                          (json_int_t)e->tokens, "seconds", seconds);
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         json_t *v = json_object_get(e->last, same[i]);
         if (v)
@@ -310,7 +322,8 @@ static json_t *results(const struct eval *e, double seconds)
 
 static void print_wrong(const struct question *q)
 {
-    const char *const head[] = {"wrong: ", "\n  answer: ", "\n  got:    "}, *const text[] = {q->prompt, q->answer, q->got};
+    const char *const head[] = {"wrong: ", "\n  answer: ", "\n  got:    "}, *const text[] = {q->prompt, q->answer,
+                                                                                             q->got};
     for (int i = 0; i < 3; i++) {
         fputs(head[i], stdout);
         ntx_out_text(text[i], strlen(text[i]));
@@ -329,7 +342,8 @@ static int report(const struct eval *e, double seconds, struct ntx_err *err)
     if (e->o->json)
         ntx_out_json(j, JSON_COMPACT);
     else
-        printf("accuracy %.4f: %zu of %zu answers are exact (%.1f s)\n", (double)e->right / e->n, e->right, e->n, seconds);
+        printf("accuracy %.4f: %zu of %zu answers are exact (%.1f s)\n", (double)e->right / e->n, e->right, e->n,
+               seconds);
     int rc = ntx_write_stats(e->o, j, err);
     json_decref(j);
     return rc;
@@ -341,7 +355,8 @@ int ntx_cmd_eval(struct ntx_options *o)
     struct ntx_model_files f = {0};
     struct eval e = {.o = o};
     if (!o->questions || o->prompt_file)
-        return fputs("ntx eval: --questions FILE is needed, and -f has no meaning; see ntx eval --help\n", stderr), NTX_EXIT_USAGE;
+        return fputs("ntx eval: --questions FILE is needed, and -f has no meaning; see ntx eval --help\n", stderr),
+               NTX_EXIT_USAGE;
     if (o->system && !o->chat_template)
         return fputs("ntx eval: --system has a meaning only with --chat-template\n", stderr), NTX_EXIT_USAGE;
     int rc = read_questions(&e, o->questions, &err);

@@ -1,5 +1,5 @@
-/* ntx imatrix: windows of a text through the daemons, which sum what every matrix is multiplied by; then the sums, a tensor at a time, into a file
- * (client/quantize/imatrix.h). */
+/* ntx imatrix: windows of a text through the daemons, which sum what every matrix is multiplied by; then the sums, a
+ * tensor at a time, into a file (client/quantize/imatrix.h). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -55,8 +55,8 @@ static int all_windows(struct run *r, struct ntx_err *err)
         if ((rc = window(r, i, err)))
             break;
         double left = (double)(ntx_now_ns() - r->began) * 1e-9 * (r->windows - i - 1) / (i + 1);
-        ntx_progress_say(&r->line, "window %u of %u, perplexity %.3f, %.0f %s left", i + 1, r->windows, exp(r->nll / NTX_MAX(r->scored, 1u)), left < 120 ? left : left / 60,
-                         left < 120 ? "s" : "min");
+        ntx_progress_say(&r->line, "window %u of %u, perplexity %.3f, %.0f %s left", i + 1, r->windows,
+                         exp(r->nll / NTX_MAX(r->scored, 1u)), left < 120 ? left : left / 60, left < 120 ? "s" : "min");
     }
     ntx_progress_clear(&r->line);
     return rc;
@@ -66,7 +66,9 @@ static int all_windows(struct run *r, struct ntx_err *err)
 static int take_row(struct ntx_importance *k, const Ntx__StatesRow *m, struct ntx_err *err)
 {
     if (m->row >= k->n_mat || m->state.len != k->n * sizeof(float) || m->similar.len != sizeof(float))
-        return ntx_err_set(err, -EPROTO, "the daemon sent sums of %zu bytes of matrix %u, expected %u floats of %u matrices", m->state.len, m->row, k->n, k->n_mat);
+        return ntx_err_set(err, -EPROTO,
+                           "the daemon sent sums of %zu bytes of matrix %u, expected %u floats of %u matrices",
+                           m->state.len, m->row, k->n, k->n_mat);
     memcpy(k->sum2 + (size_t)m->row * k->n, m->state.data, m->state.len);
     memcpy(&k->count[m->row], m->similar.data, sizeof(float));
     return 0;
@@ -98,7 +100,8 @@ static int take_tensor(struct run *r, uint32_t tensor, struct ntx_imatrix *out, 
     snprintf(k.name, sizeof k.name, "%s", t->name);
     k.sum2 = calloc((size_t)k.n * k.n_mat, sizeof *k.sum2);
     k.count = calloc(k.n_mat, sizeof *k.count);
-    int rc = k.sum2 && k.count ? ask(r, tensor, &k, &got, err) : ntx_err_set(err, -ENOMEM, "no memory for tensor '%s'", t->name);
+    int rc = k.sum2 && k.count ? ask(r, tensor, &k, &got, err)
+                               : ntx_err_set(err, -ENOMEM, "no memory for tensor '%s'", t->name);
     const bool experts = ntx_is_experts(t->name); /* heads have theirs, too, and are all seen */
     for (uint32_t i = 0; !rc && got && experts && i < k.n_mat; i++) {
         r->n_unseen += k.count[i] == 0;
@@ -115,7 +118,8 @@ static int cut_windows(struct run *r, const char *path, struct ntx_err *err)
 {
     int n = 0, rc = ntx_tokens_of_file(&r->f, path, &r->ids, &n, &r->bos, err);
     if (!rc && n < 2)
-        rc = ntx_err_set(err, -EINVAL, "%s: %d tokens are no text; some hundred thousand make a good importance matrix", path, n);
+        rc = ntx_err_set(err, -EINVAL, "%s: %d tokens are no text; some hundred thousand make a good importance matrix",
+                         path, n);
     if (rc)
         return rc;
     r->n = NTX_MIN((uint32_t)n, r->o->limit ? NTX_MAX(r->o->limit, 2u) : UINT32_MAX);
@@ -133,7 +137,8 @@ static int write_sums(struct run *r, const char *text, struct ntx_err *err)
     if (!rc)
         rc = ntx_imatrix_write(m, r->o->out, err);
     if (!rc && !r->o->quiet)
-        printf("%u matrices, %u tokens in %u windows, perplexity %.4f\n", ntx_imatrix_n(m), r->windows * r->ctx, r->windows, exp(r->nll / NTX_MAX(r->scored, 1u)));
+        printf("%u matrices, %u tokens in %u windows, perplexity %.4f\n", ntx_imatrix_n(m), r->windows * r->ctx,
+               r->windows, exp(r->nll / NTX_MAX(r->scored, 1u)));
     ntx_imatrix_free(m);
     return rc;
 }
@@ -156,7 +161,9 @@ int ntx_cmd_imatrix(struct ntx_options *o)
     }
     ntx_client_free(r.c);
     if (!rc && r.n_unseen && !o->quiet)
-        ntx_say("%u of %u experts were never chosen: a longer text would reach more; ntx quantize goes by their own values", r.n_unseen, r.n_experts);
+        ntx_say(
+            "%u of %u experts were never chosen: a longer text would reach more; ntx quantize goes by their own values",
+            r.n_unseen, r.n_experts);
     ntx_model_files_close(&loaded);
     ntx_model_files_close(&r.f);
     free(r.ids);

@@ -36,7 +36,16 @@ static json_t *unsigned_number(uint64_t v)
 static json_t *value(const struct ntx_gguf_kv *kv)
 {
     union {
-        uint8_t u8; int8_t i8; uint16_t u16; int16_t i16; uint32_t u32; int32_t i32; uint64_t u64; int64_t i64; float f32; double f64;
+        uint8_t u8;
+        int8_t i8;
+        uint16_t u16;
+        int16_t i16;
+        uint32_t u32;
+        int32_t i32;
+        uint64_t u64;
+        int64_t i64;
+        float f32;
+        double f64;
     } v = {0};
     size_t n = kv->type == NTX_GGUF_ARR ? 0 : ntx_gguf_scalar_bytes(kv->type);
     if (n)
@@ -80,11 +89,13 @@ static json_t *describe(const struct ntx_model_files *m)
         for (uint32_t d = 0; d < t->n_dims; d++)
             json_array_append_new(shape, json_integer((json_int_t)t->ne[d]));
         bytes += t->bytes;
-        json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:I, s:I, s:I}", "name", t->name, "type", ntx_type_info(t->type)->name, "shape", shape,
-                                                 "bytes", (json_int_t)t->bytes, "offset", (json_int_t)t->offset, "file", (json_int_t)t->file));
+        json_array_append_new(tensors,
+                              json_pack("{s:s, s:s, s:o, s:I, s:I, s:I}", "name", t->name, "type",
+                                        ntx_type_info(t->type)->name, "shape", shape, "bytes", (json_int_t)t->bytes,
+                                        "offset", (json_int_t)t->offset, "file", (json_int_t)t->file));
     }
-    return json_pack("{s:I, s:I, s:I, s:o, s:o}", "gguf_version", (json_int_t)ntx_gguf_version(g), "files", (json_int_t)m->n, "tensor_bytes",
-                     (json_int_t)bytes, "metadata", meta, "tensors", tensors);
+    return json_pack("{s:I, s:I, s:I, s:o, s:o}", "gguf_version", (json_int_t)ntx_gguf_version(g), "files",
+                     (json_int_t)m->n, "tensor_bytes", (json_int_t)bytes, "metadata", meta, "tensors", tensors);
 }
 
 #define SHOWN 120 /* characters of a value */
@@ -93,7 +104,9 @@ static void print_key(const struct ntx_gguf *g, const char *key, const json_t *v
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(g, key);
     bool number = json_is_string(v) && kv && kv->type != NTX_GGUF_STR;
-    char *s = number ? strdup(json_string_value(v)) : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(7)), line[4 * SHOWN], name[512];
+    char *s = number ? strdup(json_string_value(v))
+                     : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(7)),
+         line[4 * SHOWN], name[512];
     size_t n = s ? strlen(s) : 0, shown = NTX_MIN(n, (size_t)SHOWN);
     while (shown < n && shown && ((unsigned char)s[shown] & 0xc0) == 0x80) /* whole characters */
         shown--;
@@ -112,8 +125,9 @@ static void print_plain(const struct ntx_gguf *g, const json_t *j)
     json_array_foreach(json_object_get(j, "tensors"), i, v)
     {
         char *shape = json_dumps(json_object_get(v, "shape"), JSON_COMPACT);
-        ntx_out_format("%-40s %-5s %-22s %s\n", json_string_value(json_object_get(v, "name")), json_string_value(json_object_get(v, "type")), shape,
-               ntx_format_size((uint64_t)json_integer_value(json_object_get(v, "bytes")), size, sizeof size));
+        ntx_out_format("%-40s %-5s %-22s %s\n", json_string_value(json_object_get(v, "name")),
+                       json_string_value(json_object_get(v, "type")), shape,
+                       ntx_format_size((uint64_t)json_integer_value(json_object_get(v, "bytes")), size, sizeof size));
         free(shape);
     }
     printf("GGUF version %lld, %lld file(s), %zu tensors, %s\n", json_integer_value(json_object_get(j, "gguf_version")),

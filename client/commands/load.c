@@ -34,7 +34,8 @@ static void tell_loaded(struct ntx_client *c, const struct ntx_options *o, const
     if (!o->quiet && !o->load.ctx && ctx)
         ntx_say("context of %lld tokens (--ctx)", (long long)ctx);
     for (size_t i = 0; i < l->n_notes && !o->quiet; i++)
-        if (o->load.backend || strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1)) /* why no GPU computes: for those who ask for one */
+        if (o->load.backend ||
+            strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1)) /* why no GPU computes: for those who ask for one */
             ntx_say("%s", l->notes[i]);
     for (size_t i = 0; i < l->n_notes && ntx_client_supervisor(c); i++)
         if (!strncmp(l->notes[i], predictor, sizeof predictor - 1))
@@ -63,12 +64,14 @@ static void tell_long(const struct ntx_options *o, const struct ntx_model_files 
         return;
     snprintf(key, sizeof key, "%.*s.context_length", (int)NTX_MIN(arch.n, (size_t)64), arch.p);
     if (!ntx_gguf_u64(f->gguf, key, &trained) && o->load.ctx > trained)
-        ntx_say("--ctx %u is beyond the %llu tokens that the model was trained for: what comes after those may make no sense", o->load.ctx,
-                (unsigned long long)trained);
+        ntx_say("--ctx %u is beyond the %llu tokens that the model was trained for: what comes after those may make no "
+                "sense",
+                o->load.ctx, (unsigned long long)trained);
 }
 
 /* The Load request with all descriptors: the model's, then those of its copies. */
-static int send_load(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint64_t *id, struct ntx_err *err)
+static int send_load(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint64_t *id,
+                     struct ntx_err *err)
 {
     Ntx__Load load = NTX__LOAD__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
@@ -106,7 +109,8 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     return rc;
 }
 
-int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
+int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f,
+                   struct ntx_err *err)
 {
     struct ntx_replies w = {.client = c, .last = NTX__REPLY__BODY_LOADED};
     int rc = check_options(o, err);
@@ -130,7 +134,8 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
     return rc;
 }
 
-int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err)
+int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c,
+                      struct ntx_err *err)
 {
     struct ntx_client *k = NULL;
     int rc = check_options(o, err);
@@ -148,7 +153,8 @@ int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files 
     return 0;
 }
 
-int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c, struct ntx_err *err)
+int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c,
+                      struct ntx_err *err)
 {
     int rc = check_options(o, err);
     if (rc || (rc = ntx_model_files_load(o, f, err)))

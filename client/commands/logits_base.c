@@ -11,13 +11,13 @@
 
 #include "common/util.h"
 
-#define MAGIC "ntxlogit"
-#define VERSION 1
+#define MAGIC      "ntxlogit"
+#define VERSION    1
 #define HEAD_BYTES 256
-#define ROW_HEAD 16
-#define SPAN 32.0   /* logits further below the largest are all rounded to this */
-#define LEVELS 65535.0
-#define MAX_VOCAB (1u << 24)
+#define ROW_HEAD   16
+#define SPAN       32.0 /* logits further below the largest are all rounded to this */
+#define LEVELS     65535.0
+#define MAX_VOCAB  (1u << 24)
 #define MAX_TOKENS (1u << 30)
 
 /* ------------------------------------------------------------------------------------------------ rows */
@@ -109,7 +109,8 @@ static bool write_head(FILE *f, const struct ntx_base_head *h, const int32_t *to
     return fwrite(head, sizeof head, 1, f) == 1 && fwrite(tokens, sizeof *tokens, n, f) == n;
 }
 
-int ntx_base_create(const char *path, const struct ntx_base_head *h, const int32_t *tokens, struct ntx_base_writer **out, struct ntx_err *err)
+int ntx_base_create(const char *path, const struct ntx_base_head *h, const int32_t *tokens,
+                    struct ntx_base_writer **out, struct ntx_err *err)
 {
     struct ntx_base_writer *w = calloc(1, sizeof *w);
     char *copy = strdup(path);
@@ -118,7 +119,8 @@ int ntx_base_create(const char *path, const struct ntx_base_head *h, const int32
         rc = ntx_err_set(err, -ENOMEM, "no memory");
         goto fail;
     }
-    *w = (struct ntx_base_writer){.f = fopen(path, "wbe"), .path = copy, .n_vocab = h->n_vocab, .left = (uint64_t)h->windows * h->scored};
+    *w = (struct ntx_base_writer){
+        .f = fopen(path, "wbe"), .path = copy, .n_vocab = h->n_vocab, .left = (uint64_t)h->windows * h->scored};
     if (!w->f) {
         rc = ntx_err_set(err, -errno, "%s: %s", path, strerror(errno));
         goto fail;
@@ -144,7 +146,8 @@ int ntx_base_write(struct ntx_base_writer *w, const struct ntx_base_row *r, stru
     memcpy(head + 8, &r->step, 4);
     put32(head + 12, r->top);
     errno = 0;
-    if (!w->left || fwrite(head, sizeof head, 1, w->f) != 1 || fwrite(r->q, sizeof *r->q, w->n_vocab, w->f) != w->n_vocab)
+    if (!w->left || fwrite(head, sizeof head, 1, w->f) != 1 ||
+        fwrite(r->q, sizeof *r->q, w->n_vocab, w->f) != w->n_vocab)
         return write_failed(w, err);
     w->left--;
     return 0;
@@ -189,13 +192,14 @@ static int read_head(struct ntx_base_reader *b, uint64_t size, struct ntx_err *e
         return bad(b, err, "not a file of logits");
     if (get32(p + 8) != VERSION)
         return bad(b, err, "logits of another version of ntx");
-    *h = (struct ntx_base_head){.n_vocab = get32(p + 12), .ctx = get32(p + 16), .windows = get32(p + 20), .scored = get32(p + 24)};
+    *h = (struct ntx_base_head){
+        .n_vocab = get32(p + 12), .ctx = get32(p + 16), .windows = get32(p + 20), .scored = get32(p + 24)};
     memcpy(h->model, p + 32, sizeof h->model - 1);
     for (char *c = h->model; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
-    if (!h->n_vocab || h->n_vocab > MAX_VOCAB || h->ctx < 4 || h->ctx > MAX_TOKENS || !h->windows || h->windows > MAX_TOKENS / h->ctx ||
-        h->scored != h->ctx - (h->ctx / 2 + 1))
+    if (!h->n_vocab || h->n_vocab > MAX_VOCAB || h->ctx < 4 || h->ctx > MAX_TOKENS || !h->windows ||
+        h->windows > MAX_TOKENS / h->ctx || h->scored != h->ctx - (h->ctx / 2 + 1))
         return bad(b, err, "its header is damaged");
     uint64_t rows = (uint64_t)h->windows * h->scored; /* below 2^29, times a row below 2^26 bytes */
     uint64_t want = HEAD_BYTES + 4ull * h->windows * h->ctx + rows * (ROW_HEAD + 2ull * h->n_vocab);

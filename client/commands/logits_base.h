@@ -1,5 +1,5 @@
-/* logits_base.h: a file of what one model says of every scored token of a text, so that another run can be held against it
- * (`ntx perplexity --save-logits BASE`, then `--kl BASE`). Blocking, one thread, little-endian.
+/* logits_base.h: a file of what one model says of every scored token of a text, so that another run can be held against
+ * it (`ntx perplexity --save-logits BASE`, then `--kl BASE`). Blocking, one thread, little-endian.
  *
  *   0     magic "ntxlogit", then uint32: version 1, n_vocab, ctx, windows, scored tokens per window, 0
  *   32    the model's name, zero-padded to 224 bytes
@@ -7,9 +7,10 @@
  *   then, for each scored token of each window in order, one row:
  *         double nll of the token itself (exact); float step; uint32 likeliest token; uint16 q[n_vocab]
  *
- * A row's logits are rounded to 16 bits, counted downwards from the largest: logit[v] = max - step * q[v], over at most 32 (what is
- * further down has no weight: e^-32). The run that is compared is rounded in the same way, so equal runs differ by exactly 0; else the
- * rounding moves a divergence by at most half a step (2.4e-4) times the difference of the two distributions, and far less on average. */
+ * A row's logits are rounded to 16 bits, counted downwards from the largest: logit[v] = max - step * q[v], over at most
+ * 32 (what is further down has no weight: e^-32). The run that is compared is rounded in the same way, so equal runs
+ * differ by exactly 0; else the rounding moves a divergence by at most half a step (2.4e-4) times the difference of the
+ * two distributions, and far less on average. */
 #ifndef NTX_CLIENT_COMMANDS_LOGITS_BASE_H
 #define NTX_CLIENT_COMMANDS_LOGITS_BASE_H
 
@@ -37,7 +38,8 @@ int ntx_base_round(struct ntx_base_row *r, const float *logits, uint32_t n_vocab
 double ntx_base_kl(const struct ntx_base_row *base, const struct ntx_base_row *run, uint32_t n_vocab);
 
 struct ntx_base_writer;
-int ntx_base_create(const char *path, const struct ntx_base_head *h, const int32_t *tokens, struct ntx_base_writer **out, struct ntx_err *err);
+int ntx_base_create(const char *path, const struct ntx_base_head *h, const int32_t *tokens,
+                    struct ntx_base_writer **out, struct ntx_err *err);
 int ntx_base_write(struct ntx_base_writer *w, const struct ntx_base_row *r, struct ntx_err *err);
 /* Closes and frees. A file that lacks rows (keep false, or an error) is removed. */
 int ntx_base_finish(struct ntx_base_writer *w, int keep, struct ntx_err *err);
@@ -47,7 +49,8 @@ struct ntx_base_reader;
 int ntx_base_open(const char *path, struct ntx_base_reader **out, struct ntx_err *err);
 const struct ntx_base_head *ntx_base_head(const struct ntx_base_reader *b);
 const int32_t *ntx_base_tokens(const struct ntx_base_reader *b); /* [windows * ctx] */
-int ntx_base_read(struct ntx_base_reader *b, struct ntx_base_row *r, struct ntx_err *err); /* the next row, into r->q of n_vocab */
+int ntx_base_read(struct ntx_base_reader *b, struct ntx_base_row *r,
+                  struct ntx_err *err); /* the next row, into r->q of n_vocab */
 void ntx_base_close(struct ntx_base_reader *b);
 
 #endif

@@ -36,8 +36,8 @@ static int parse_ids(const char *s, int32_t **ids, size_t *n, struct ntx_err *er
 
 /* Where the answer goes. */
 struct sheets {
-    int fd;                   /* -o, or -1 */
-    FILE *steps;              /* --steps, or NULL */
+    int fd;      /* -o, or -1 */
+    FILE *steps; /* --steps, or NULL */
     const char *out, *steps_path;
     struct ntx_steps all;
 };
@@ -109,7 +109,9 @@ int ntx_cmd_logits(struct ntx_options *o)
     if (o->compare)
         return compare(o);
     if (!o->tokens || !(o->out || o->steps))
-        return fputs("ntx logits: --tokens IDS and -o FILE or --steps FILE are needed; see ntx logits --help\n", stderr), NTX_EXIT_USAGE;
+        return fputs("ntx logits: --tokens IDS and -o FILE or --steps FILE are needed; see ntx logits --help\n",
+                     stderr),
+               NTX_EXIT_USAGE;
     int rc = parse_ids(o->tokens, &m.tokens, &m.n_tokens, &err);
     if (!rc)
         rc = open_sheets(o, &w, &err);

@@ -18,7 +18,8 @@ static int open_part(const char *path, int *fd, struct ntx_err *err)
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a pipe is refused below, not waited for */
     if (f < 0)
         return ntx_err_set(err, -errno, "%s: %s; %s", path, strerror(errno),
-                           errno == EACCES ? "you may not read the file, or not look into a folder on its way" : "give the path of a GGUF file, or a name of `ntx list`");
+                           errno == EACCES ? "you may not read the file, or not look into a folder on its way"
+                                           : "give the path of a GGUF file, or a name of `ntx list`");
     if (fstat(f, &st) || !S_ISREG(st.st_mode)) {
         close(f);
         return ntx_err_set(err, -EINVAL, "%s: not a regular file; give the path of a GGUF file", path);
@@ -45,7 +46,8 @@ static int open_parts(const char *path, struct ntx_model_files *m, struct ntx_er
     for (int i = 0; i < n && !rc; i++) {
         if ((rc = open_part(paths[i], &m->fds[m->n], err)))
             break;
-        char *real = realpath(paths[i], NULL); /* relative paths are the client's: the daemon's messages need the whole */
+        char *real = realpath(paths[i],
+                              NULL); /* relative paths are the client's: the daemon's messages need the whole */
         m->names[m->n++] = real ? real : strdup(paths[i]);
     }
     for (int i = 0; i < n; i++)
@@ -60,7 +62,10 @@ static int look_at_adapter(int fd, const char *path, struct ntx_err *err)
     struct ntx_str type;
     int rc = ntx_gguf_open(&fd, 1, &path, &g, err);
     if (!rc && (ntx_gguf_str(g, "general.type", &type) || type.n != 7 || memcmp(type.p, "adapter", 7)))
-        rc = ntx_err_set(err, -EINVAL, "%s: is no adapter (key general.type is not 'adapter'): --lora wants what llama.cpp's convert_lora_to_gguf.py or ntx pack --delta --base wrote", path);
+        rc = ntx_err_set(err, -EINVAL,
+                         "%s: is no adapter (key general.type is not 'adapter'): --lora wants what llama.cpp's "
+                         "convert_lora_to_gguf.py or ntx pack --delta --base wrote",
+                         path);
     ntx_gguf_free(g);
     return rc;
 }
@@ -100,7 +105,8 @@ static int override(const struct ntx_options *o, const char *path, struct ntx_mo
 }
 
 /* lora: adapters, or NULL. any: it need not be a language model. */
-static int open_all(const struct ntx_options *o, const char *path, const char *lora, bool any, struct ntx_model_files *f, struct ntx_err *err)
+static int open_all(const struct ntx_options *o, const char *path, const char *lora, bool any,
+                    struct ntx_model_files *f, struct ntx_err *err)
 {
     struct ntx_model_files m = {0};
     int rc = open_parts(path, &m, err);
@@ -137,7 +143,8 @@ int ntx_model_files_any(const struct ntx_options *o, const char *path, struct nt
     return open_all(o, path, NULL, true, f, err);
 }
 
-/* --ffn-sparse predicted by the sidecar's networks: named so, or what else there is to go by is in the groups themselves. */
+/* --ffn-sparse predicted by the sidecar's networks: named so, or what else there is to go by is in the groups
+ * themselves. */
 static bool learned_ffn(const struct ntx_options *o, const struct ntx_model_files *f)
 {
     const char *m = o->load.ffn_sparse;
@@ -163,7 +170,9 @@ static void open_card(const struct ntx_model_files *f, int *fd, unsigned *n)
     char file[NTX_OPTION_MAX];
     struct stat st;
     *n = 0;
-    int at = f->n && ntx_drafter_file_card(f->gguf, f->names[0], file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    int at = f->n && ntx_drafter_file_card(f->gguf, f->names[0], file, sizeof file)
+                 ? open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+                 : -1;
     if (at >= 0 && (fstat(at, &st) || !S_ISREG(st.st_mode))) {
         close(at);
         at = -1;
@@ -172,7 +181,8 @@ static void open_card(const struct ntx_model_files *f, int *fd, unsigned *n)
         fd[(*n)++] = at;
 }
 
-int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, unsigned *n, struct ntx_err *err)
+int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, unsigned *n,
+                      struct ntx_err *err)
 {
     char file[NTX_OPTION_MAX];
     if (ntx_draft_auto(o->load.draft))
@@ -183,7 +193,11 @@ int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files 
         if ((rc = ntx_draft_file(o->load.draft, *n, file, sizeof file, err)))
             break;
         int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        rc = at < 0 ? ntx_err_set(err, -errno, "--draft %s: %s; there are auto, off, lookup, nextn, and files that guess, with commas between them", file, strerror(errno)) : regular(at, file, &fd[*n], err);
+        rc = at < 0 ? ntx_err_set(err, -errno,
+                                  "--draft %s: %s; there are auto, off, lookup, nextn, and files that guess, with "
+                                  "commas between them",
+                                  file, strerror(errno))
+                    : regular(at, file, &fd[*n], err);
     }
     while (rc && *n)
         close(fd[--*n]);
@@ -196,7 +210,10 @@ int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *
     size_t len = strlen(f->names[0]);
     *fd = -1;
     if (!ntx_skip_learned(o->load.skip) && !learned_ffn(o, f))
-        return o->sidecar ? ntx_err_set(err, -EINVAL, "--sidecar has a meaning with --skip static or predictive, and with --ffn-sparse predicted where that is learned") : 0;
+        return o->sidecar ? ntx_err_set(err, -EINVAL,
+                                        "--sidecar has a meaning with --skip static or predictive, and with "
+                                        "--ffn-sparse predicted where that is learned")
+                          : 0;
     if (len > 5 && !strcmp(f->names[0] + len - 5, ".gguf"))
         len -= 5;
     int n = snprintf(path, sizeof path, "%.*s.skip.gguf", (int)len, f->names[0]);
@@ -205,12 +222,16 @@ int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *
         return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for a sidecar beside it", f->names[0]);
     int at = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (at < 0)
-        return ntx_err_set(err, -errno, "%s: %s; %s %s needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR", name, strerror(errno), ntx_skip_learned(o->load.skip) ? "--skip" : "--ffn-sparse", ntx_skip_learned(o->load.skip) ? o->load.skip : o->load.ffn_sparse);
+        return ntx_err_set(err, -errno,
+                           "%s: %s; %s %s needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR",
+                           name, strerror(errno), ntx_skip_learned(o->load.skip) ? "--skip" : "--ffn-sparse",
+                           ntx_skip_learned(o->load.skip) ? o->load.skip : o->load.ffn_sparse);
     return regular(at, name, fd, err);
 }
 
 /* The copies of a model, without those that f has. */
-int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out, struct ntx_err *err)
+int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out,
+                          struct ntx_err *err)
 {
     struct ntx_model_files m = {0};
     int rc = 0;

@@ -1,4 +1,5 @@
-/* output_guard.c: what a command writes is none of the files that it reads. A model of 40 GB that took a day to fetch must not become its own statistics. */
+/* output_guard.c: what a command writes is none of the files that it reads. A model of 40 GB that took a day to fetch
+ * must not become its own statistics. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -51,8 +52,9 @@ static bool a_part(const struct written *w, const char *model)
 
 static bool read_by(const struct ntx_options *o, unsigned n_args, const struct written *w)
 {
-    const char *const given[] = {o->sidecar, o->prompt_file, o->json_schema, o->grammar, o->questions, o->kl, o->text, o->compare, o->profile, o->key_file,
-                                 o->imatrix, o->from, o->order, o->delta_base};
+    const char *const given[] = {o->sidecar, o->prompt_file, o->json_schema, o->grammar,   o->questions,
+                                 o->kl,      o->text,        o->compare,     o->profile,   o->key_file,
+                                 o->imatrix, o->from,        o->order,       o->delta_base};
     bool found = among(w, o->load.draft) || among(w, o->load.lora);
     for (unsigned i = 0; i < sizeof given / sizeof *given; i++)
         found |= given[i] && is(w, given[i], strlen(given[i]));
@@ -65,9 +67,12 @@ static bool read_by(const struct ntx_options *o, unsigned n_args, const struct w
 
 int ntx_check_output_guard(const struct ntx_command *c, const struct ntx_options *o, struct ntx_err *err)
 {
-    const bool makes = strstr(c->args, " OUT"), asks = strstr(c->args, "PROMPT"); /* MODEL OUT, MODEL PROMPT: behind the model stands no file that is read */
+    const bool makes = strstr(c->args, " OUT"),
+               asks = strstr(c->args,
+                             "PROMPT"); /* MODEL OUT, MODEL PROMPT: behind the model stands no file that is read */
     const unsigned n_args = makes || asks ? NTX_MIN(o->n_args, ntx_command_takes_model(c) ? 1u : 0u) : o->n_args;
-    const char *const out[] = {o->stats, o->trace, o->out, o->steps, o->save_logits, makes && o->n_args > 1 ? o->args[1] : NULL};
+    const char *const out[] = {o->stats, o->trace,       o->out,
+                               o->steps, o->save_logits, makes && o->n_args > 1 ? o->args[1] : NULL};
     for (unsigned i = 0; i < sizeof out / sizeof *out; i++) {
         struct written w = {.path = out[i]};
         if (!w.path || stat(w.path, &w.st) || !S_ISREG(w.st.st_mode))
@@ -75,7 +80,8 @@ int ntx_check_output_guard(const struct ntx_command *c, const struct ntx_options
         if (ntx_command_takes_model(c) && o->n_args && a_part(&w, o->args[0]))
             return ntx_err_set(err, -EINVAL, "%s: this is the model itself; give another name", w.path);
         if (read_by(o, n_args, &w))
-            return ntx_err_set(err, -EINVAL, "%s: ntx %s reads this file; give what it writes another name", w.path, c->name);
+            return ntx_err_set(err, -EINVAL, "%s: ntx %s reads this file; give what it writes another name", w.path,
+                               c->name);
     }
     return 0;
 }

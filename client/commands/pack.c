@@ -17,7 +17,9 @@
 #include "model/share_file.h"
 
 #define GROUP_DEFAULT (16u << 10) /* without a profile */
-#define WORTH 0.4                 /* of the drive's best rate: half of what is gained by larger reads is paid for in neurons that nobody asked for */
+#define WORTH                                                                                                          \
+    0.4 /* of the drive's best rate: half of what is gained by larger reads is paid for in neurons that nobody asked   \
+           for */
 
 /* The smallest read that is worth its cost on this drive. */
 static int group_bytes(const struct ntx_options *o, uint64_t *bytes, struct ntx_err *err)
@@ -53,18 +55,23 @@ static void report(const struct ntx_options *o, const struct ntx_pack_report *r)
     char bytes[32], padding[32];
     ntx_clear_progress();
     if (o->json) {
-        json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i, s:s, s:I}", "down_error", r->error, "down_error_worst", r->worst, "worst_layer", (int)r->worst_layer, "group",
-                              (int)r->group, "group_bytes", (int)r->group_bytes, "down_type", ntx_type_info(r->down_type)->name, "padding", (json_int_t)r->padding);
+        json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i, s:s, s:I}", "down_error", r->error, "down_error_worst",
+                              r->worst, "worst_layer", (int)r->worst_layer, "group", (int)r->group, "group_bytes",
+                              (int)r->group_bytes, "down_type", ntx_type_info(r->down_type)->name, "padding",
+                              (json_int_t)r->padding);
         ntx_out_json(j, JSON_COMPACT);
         json_decref(j);
     } else if (!o->quiet) {
-        printf("groups of %u neurons, %s each (%s of padding in all)\n", r->group, ntx_format_size(r->group_bytes, bytes, sizeof bytes),
+        printf("groups of %u neurons, %s each (%s of padding in all)\n", r->group,
+               ntx_format_size(r->group_bytes, bytes, sizeof bytes),
                ntx_format_size(r->padding, padding, sizeof padding));
-        printf("down matrices, now %s by columns: relative error %.4f; worst %.4f, layer %u\n", ntx_type_info(r->down_type)->name, r->error, r->worst, r->worst_layer);
+        printf("down matrices, now %s by columns: relative error %.4f; worst %.4f, layer %u\n",
+               ntx_type_info(r->down_type)->name, r->error, r->worst, r->worst_layer);
     }
 }
 
-static int read_order(const struct ntx_options *o, const struct ntx_model *m, const struct ntx_model_files *f, uint32_t **order, struct ntx_err *err)
+static int read_order(const struct ntx_options *o, const struct ntx_model *m, const struct ntx_model_files *f,
+                      uint32_t **order, struct ntx_err *err)
 {
     char digest[NTX_DIGEST_TEXT];
     int fd = open(o->order, O_RDONLY | O_CLOEXEC);
@@ -77,12 +84,14 @@ static int read_order(const struct ntx_options *o, const struct ntx_model *m, co
     return rc;
 }
 
-static int pack_groups(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err)
+static int pack_groups(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m,
+                       struct ntx_err *err)
 {
     struct ntx_model_files precise = {0};
     struct ntx_pack_report r;
     uint32_t *order = NULL;
-    struct ntx_pack_options p = {.gate_in_bundle = o->gate_in_bundle, .tell = !o->quiet && isatty(STDERR_FILENO) ? tell : NULL};
+    struct ntx_pack_options p = {.gate_in_bundle = o->gate_in_bundle,
+                                 .tell = !o->quiet && isatty(STDERR_FILENO) ? tell : NULL};
     int rc = group_bytes(o, &p.group_bytes, err);
     if (!rc)
         rc = type_named(o->down_type, &p.down_type, err);

@@ -1,4 +1,5 @@
-/* pack.h: what `ntx pack` does by its options: groups of neurons (pack.c), a machine's share (pack_share.c), or bases and deltas (pack_delta.c). */
+/* pack.h: what `ntx pack` does by its options: groups of neurons (pack.c), a machine's share (pack_share.c), or bases
+ * and deltas (pack_delta.c). */
 #ifndef NTX_CLIENT_COMMANDS_PACK_H
 #define NTX_CLIENT_COMMANDS_PACK_H
 
@@ -6,8 +7,10 @@
 #include "model/arch.h"
 
 /* --share I/N, with the parts that --machines FILE leads to, or equal ones. */
-int ntx__pack_share(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err);
+int ntx__pack_share(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m,
+                    struct ntx_err *err);
 /* --delta. */
-int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err);
+int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m,
+                    struct ntx_err *err);
 
 #endif

@@ -11,15 +11,18 @@
 #include "common/util.h"
 
 #define ERROR_OF_LAYERS 0.1
-#define ERROR_OF_TUNED 0.2
+#define ERROR_OF_TUNED  0.2
 
 static void show(void *ctx, uint32_t done, uint32_t total) { ntx_progress_say(ctx, "%u of %u matrices", done, total); }
 
 static void report_json(const struct ntx_delta_report *r)
 {
-    json_t *j = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:f, s:f}", "matrices", (int)r->n_matrices, "low_rank", (int)r->n_low, "few_bits", (int)r->n_typed,
-                          "equal", (int)r->n_equal, "rank_least", (int)r->rank_least, "rank_most", (int)r->rank_most, "layers", (int)r->n_layers, "distinct_layers", (int)r->n_distinct, "bytes",
-                          (json_int_t)r->bytes, "alone_bytes", (json_int_t)r->alone_bytes, "base_bytes", (json_int_t)r->base_bytes, "delta_bytes", (json_int_t)r->delta_bytes, "error", r->error,
+    json_t *j = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:f, s:f}",
+                          "matrices", (int)r->n_matrices, "low_rank", (int)r->n_low, "few_bits", (int)r->n_typed,
+                          "equal", (int)r->n_equal, "rank_least", (int)r->rank_least, "rank_most", (int)r->rank_most,
+                          "layers", (int)r->n_layers, "distinct_layers", (int)r->n_distinct, "bytes",
+                          (json_int_t)r->bytes, "alone_bytes", (json_int_t)r->alone_bytes, "base_bytes",
+                          (json_int_t)r->base_bytes, "delta_bytes", (json_int_t)r->delta_bytes, "error", r->error,
                           "error_worst", r->worst, "worst", r->worst_name, "change", r->change, "rest", r->rest);
     ntx_out_json(j, JSON_COMPACT);
     json_decref(j);
@@ -32,27 +35,42 @@ static void report_text(const struct ntx_delta_report *r, bool tuned)
     ntx_format_size(r->base_bytes, base, sizeof base);
     ntx_format_size(r->delta_bytes, delta, sizeof delta);
     if (r->n_distinct < r->n_layers) {
-        printf("%u layers are %u: their matrices take %s instead of %s, and nothing is lost\n", r->n_layers, r->n_distinct, base, bytes);
+        printf("%u layers are %u: their matrices take %s instead of %s, and nothing is lost\n", r->n_layers,
+               r->n_distinct, base, bytes);
         return;
     }
-    printf("%u matrices of %s: %s of differences, beside %s of %s that stay in memory\n", r->n_matrices, bytes, delta, base, tuned ? "the base's" : "bases");
-    printf("%u by thin matrices of rank %u to %u, %u in few bits, %u by the base alone\n", r->n_low, r->rank_least, r->rank_most, r->n_typed, r->n_equal);
+    printf("%u matrices of %s: %s of differences, beside %s of %s that stay in memory\n", r->n_matrices, bytes, delta,
+           base, tuned ? "the base's" : "bases");
+    printf("%u by thin matrices of rank %u to %u, %u in few bits, %u by the base alone\n", r->n_low, r->rank_least,
+           r->rank_most, r->n_typed, r->n_equal);
     if (tuned)
-        ntx_out_format("the fine-tune differs by %.4f of the matrices' size; of that %.4f is lost; worst %.4f, %s\n", r->change, r->error, r->worst, *r->worst_name ? r->worst_name : "none");
+        ntx_out_format("the fine-tune differs by %.4f of the matrices' size; of that %.4f is lost; worst %.4f, %s\n",
+                       r->change, r->error, r->worst, *r->worst_name ? r->worst_name : "none");
     else
-        ntx_out_format("lost: %.4f of the matrices' size; worst %.4f, %s\n", r->error, r->worst, *r->worst_name ? r->worst_name : "none");
+        ntx_out_format("lost: %.4f of the matrices' size; worst %.4f, %s\n", r->error, r->worst,
+                       *r->worst_name ? r->worst_name : "none");
     if (tuned && r->rest > 0)
-        ntx_out_format("left as the base has it: what is no matrix of attention or FFN; it differs by %.5f at most, %s\n", r->rest, r->rest_name);
+        ntx_out_format(
+            "left as the base has it: what is no matrix of attention or FFN; it differs by %.5f at most, %s\n", r->rest,
+            r->rest_name);
 }
 
-int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m, struct ntx_err *err)
+int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m,
+                    struct ntx_err *err)
 {
     struct ntx_model_files base = {0};
     struct ntx_progress line = ntx_progress_begin(o);
     struct ntx_delta_report r;
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    struct ntx_delta_options q = {.rank = o->delta_rank, .error = o->delta_error > 0 ? (double)o->delta_error : o->delta_base ? ERROR_OF_TUNED : ERROR_OF_LAYERS, .force = o->force,
-                                  .threads = (uint32_t)NTX_MAX(cpus, 1), .progress = show, .ctx = &line, .stop = ntx_interrupt_catch()};
+    struct ntx_delta_options q = {.rank = o->delta_rank,
+                                  .error = o->delta_error > 0 ? (double)o->delta_error
+                                           : o->delta_base    ? ERROR_OF_TUNED
+                                                              : ERROR_OF_LAYERS,
+                                  .force = o->force,
+                                  .threads = (uint32_t)NTX_MAX(cpus, 1),
+                                  .progress = show,
+                                  .ctx = &line,
+                                  .stop = ntx_interrupt_catch()};
     int rc = o->delta_base ? ntx_model_files_open(o, o->delta_base, &base, err) : 0;
     if (!rc && o->delta_base)
         q.base = (struct ntx_delta_source){base.gguf, base.fds};

@@ -1,4 +1,5 @@
-/* ntx perplexity: windows of a text through the daemons, alone or against the logits of an earlier run (logits_base.h). */
+/* ntx perplexity: windows of a text through the daemons, alone or against the logits of an earlier run (logits_base.h).
+ * */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +27,8 @@ struct run {
     double *kl; /* [windows * scored] */
     uint32_t same_top;
     double base_nll;
-    bool decode; /* a skip policy, or groups of neurons chosen for generated tokens: the scored half is fed token by token, as if written */
+    bool decode; /* a skip policy, or groups of neurons chosen for generated tokens: the scored half is fed token by
+                    token, as if written */
     double decoded, skipped, bytes, seconds; /* with it */
     double early, late, wasted; /* chunks of skipped layers: not read, read all the same; bytes of the latter */
 };
@@ -37,7 +39,8 @@ static size_t scored_from(const struct run *r) { return r->ctx / 2 + 1; }
 static void take_stats(struct run *r, const char *text)
 {
     json_t *j = json_loads(text && *text ? text : "{}", 0, NULL);
-    double n = json_number_value(json_object_get(j, "generated_tokens")), rate = json_number_value(json_object_get(j, "decode_tok_s"));
+    double n = json_number_value(json_object_get(j, "generated_tokens")),
+           rate = json_number_value(json_object_get(j, "decode_tok_s"));
     if (n > 1 && r->decode) {
         r->decoded += n;
         r->skipped += n * json_number_value(json_object_get(j, "skipped_layers_per_token"));
@@ -77,7 +80,8 @@ static int take_row(struct run *r, const Ntx__LogitsRow *m, int32_t next, struct
 {
     int rc = 0;
     if (m->f32.len != r->n_vocab * sizeof(float))
-        return ntx_err_set(err, -EPROTO, "the daemon sent %zu bytes of logits for a vocabulary of %u", m->f32.len, r->n_vocab);
+        return ntx_err_set(err, -EPROTO, "the daemon sent %zu bytes of logits for a vocabulary of %u", m->f32.len,
+                           r->n_vocab);
     if (ntx_base_round(&r->row, (const float *)m->f32.data, r->n_vocab, next))
         return ntx_err_set(err, -EDOM, "the model's logits are not finite: its weights are damaged");
     if (r->save)
@@ -111,15 +115,18 @@ static int logits_window(struct run *r, int32_t *ids, struct ntx_err *err)
             take_stats(r, p.reply->done->stats_json);
         if (p.reply->body_case == NTX__REPLY__BODY_LOGITS && p.reply->logits->row != next++)
             rc = ntx_err_set(err, -EPROTO, "the daemon sent rows of logits out of order");
-        else if (p.reply->body_case == NTX__REPLY__BODY_LOGITS && next < r->ctx) /* after the last token comes none of this window */
+        else if (p.reply->body_case == NTX__REPLY__BODY_LOGITS &&
+                 next < r->ctx) /* after the last token comes none of this window */
             rc = take_row(r, p.reply->logits, ids[next], err);
     }
     if (!rc && next != r->ctx)
-        rc = ntx_err_set(err, -EPROTO, "the daemon sent %u rows of logits instead of %zu", next - m.from, r->ctx - m.from);
+        rc = ntx_err_set(err, -EPROTO, "the daemon sent %u rows of logits instead of %zu", next - m.from,
+                         r->ctx - m.from);
     return rc;
 }
 
-int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos, struct ntx_err *err)
+int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos,
+                       struct ntx_err *err)
 {
     struct ntx_tokenizer *t = NULL;
     char *text = NULL;
@@ -146,7 +153,8 @@ static int tokens_of_file(const struct ntx_model_files *f, const char *path, str
     if (!rc)
         r->n = (size_t)n;
     if (!rc && r->n < 2 * r->ctx)
-        rc = ntx_err_set(err, -EINVAL, "%s: %zu tokens; at least %zu are needed for windows of %zu (--ctx)", path, r->n, 2 * r->ctx, r->ctx);
+        rc = ntx_err_set(err, -EINVAL, "%s: %zu tokens; at least %zu are needed for windows of %zu (--ctx)", path, r->n,
+                         2 * r->ctx, r->ctx);
     if (rc)
         return rc;
     r->windows = (uint32_t)(r->n / r->ctx);
@@ -160,20 +168,25 @@ static int same_text(const struct run *r, const char *base, const char *text, st
     const struct ntx_base_head *h = ntx_base_head(r->base);
     const int32_t *ids = ntx_base_tokens(r->base);
     if (h->n_vocab != r->n_vocab)
-        return ntx_err_set(err, -EINVAL, "%s: logits of a model with %u tokens in its vocabulary, this one has %u: they cannot be compared", base, h->n_vocab,
-                           r->n_vocab);
+        return ntx_err_set(
+            err, -EINVAL,
+            "%s: logits of a model with %u tokens in its vocabulary, this one has %u: they cannot be compared", base,
+            h->n_vocab, r->n_vocab);
     for (size_t i = 0; i < (size_t)h->windows * h->ctx && i < (size_t)r->windows * r->ctx; i++)
         if (ids[i] != r->ids[i])
-            return ntx_err_set(err, -EINVAL, "%s: made from another text or vocabulary than %s (token %zu is %d there, %d here)", base, text, i, ids[i],
-                               r->ids[i]);
+            return ntx_err_set(err, -EINVAL,
+                               "%s: made from another text or vocabulary than %s (token %zu is %d there, %d here)",
+                               base, text, i, ids[i], r->ids[i]);
     if (h->windows != r->windows)
-        return ntx_err_set(err, -EINVAL, "%s: made from another text than %s (%u windows there, %u here)", base, text, h->windows, r->windows);
+        return ntx_err_set(err, -EINVAL, "%s: made from another text than %s (%u windows there, %u here)", base, text,
+                           h->windows, r->windows);
     return 0;
 }
 
-/* The size of the output is known by the vocabulary's: the daemons refuse a model where it is not at least that, and a row that is
- * longer is refused in take_row. */
-static int prepare_rows(struct run *r, const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
+/* The size of the output is known by the vocabulary's: the daemons refuse a model where it is not at least that, and a
+ * row that is longer is refused in take_row. */
+static int prepare_rows(struct run *r, const struct ntx_options *o, const struct ntx_model_files *f,
+                        struct ntx_err *err)
 {
     const struct ntx_gguf_tensor *out = ntx_end_tensor(f->gguf, NTX_END_token_embd);
     uint32_t scored = (uint32_t)(r->ctx - scored_from(r));
@@ -220,8 +233,8 @@ static double quantile(const double *v, uint32_t n, double q)
 
 static json_t *results(struct run *r)
 {
-    json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i}", "perplexity", exp(r->nll / r->count), "nll", r->nll / r->count, "tokens", (int)r->count, "windows",
-                          (int)r->windows, "ctx", (int)r->ctx);
+    json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i}", "perplexity", exp(r->nll / r->count), "nll", r->nll / r->count,
+                          "tokens", (int)r->count, "windows", (int)r->windows, "ctx", (int)r->ctx);
     if (r->decoded > 0 && j) {
         json_object_set_new(j, "skipped_layers_per_token", json_real(r->skipped / r->decoded));
         json_object_set_new(j, "bytes_read_per_token", json_real(r->bytes / r->decoded));
@@ -237,9 +250,11 @@ static json_t *results(struct run *r)
         sum += r->kl[i];
     qsort(r->kl, r->count, sizeof *r->kl, by_value);
     char name[512];
-    json_t *k = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "base", ntx_out_line(ntx_base_head(r->base)->model, name, sizeof name), "base_perplexity", exp(r->base_nll / r->count),
-                          "base_nll", r->base_nll / r->count, "kl_mean", sum / r->count, "kl_median", quantile(r->kl, r->count, 0.5), "kl_99",
-                          quantile(r->kl, r->count, 0.99), "kl_max", r->kl[r->count - 1], "top1_agreement", (double)r->same_top / r->count);
+    json_t *k = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "base",
+                          ntx_out_line(ntx_base_head(r->base)->model, name, sizeof name), "base_perplexity",
+                          exp(r->base_nll / r->count), "base_nll", r->base_nll / r->count, "kl_mean", sum / r->count,
+                          "kl_median", quantile(r->kl, r->count, 0.5), "kl_99", quantile(r->kl, r->count, 0.99),
+                          "kl_max", r->kl[r->count - 1], "top1_agreement", (double)r->same_top / r->count);
     json_object_update(j, k);
     json_decref(k);
     return j;
@@ -255,14 +270,17 @@ static int report(struct run *r, const struct ntx_options *o, struct ntx_err *er
     if (o->json)
         ntx_out_json(j, JSON_COMPACT);
     else
-        printf("perplexity %.4f over %u tokens in %u windows of %zu\n", number(j, "perplexity"), r->count, r->windows, r->ctx);
+        printf("perplexity %.4f over %u tokens in %u windows of %zu\n", number(j, "perplexity"), r->count, r->windows,
+               r->ctx);
     if (r->decoded > 0 && !o->json)
-        printf("%.3f layers skipped and %.0f bytes read per token, %.2f tok/s (the scored half, token by token)\n", number(j, "skipped_layers_per_token"),
-               number(j, "bytes_read_per_token"), number(j, "decode_tok_s"));
+        printf("%.3f layers skipped and %.0f bytes read per token, %.2f tok/s (the scored half, token by token)\n",
+               number(j, "skipped_layers_per_token"), number(j, "bytes_read_per_token"), number(j, "decode_tok_s"));
     if (r->base && !o->json) {
-        ntx_out_format("base %.4f (%s), ratio %.4f\n", number(j, "base_perplexity"), json_string_value(json_object_get(j, "base")), number(j, "perplexity") / number(j, "base_perplexity"));
-        printf("KL divergence mean %.6f, median %.6f, 99%% %.6f, largest %.6f\n", number(j, "kl_mean"), number(j, "kl_median"), number(j, "kl_99"),
-               number(j, "kl_max"));
+        ntx_out_format("base %.4f (%s), ratio %.4f\n", number(j, "base_perplexity"),
+                       json_string_value(json_object_get(j, "base")),
+                       number(j, "perplexity") / number(j, "base_perplexity"));
+        printf("KL divergence mean %.6f, median %.6f, 99%% %.6f, largest %.6f\n", number(j, "kl_mean"),
+               number(j, "kl_median"), number(j, "kl_99"), number(j, "kl_max"));
         printf("likeliest token agrees %.2f %%\n", 100 * number(j, "top1_agreement"));
     }
     int rc = ntx_write_stats(o, j, err);
@@ -278,14 +296,16 @@ static int open_base(struct run *r, struct ntx_options *o, struct ntx_err *err)
         return rc;
     uint32_t ctx = ntx_base_head(r->base)->ctx;
     if (o->load.ctx && o->load.ctx != ctx)
-        return ntx_err_set(err, -EINVAL, "%s: made with windows of %u tokens: leave --ctx out, or give that", o->kl, ctx);
+        return ntx_err_set(err, -EINVAL, "%s: made with windows of %u tokens: leave --ctx out, or give that", o->kl,
+                           ctx);
     o->load.ctx = ctx;
     return 0;
 }
 
 static bool chooses_groups(const struct ntx_options *o)
 {
-    return o->load.ffn_sparse && (!strncmp(o->load.ffn_sparse, "predicted", 9) || !strncmp(o->load.ffn_sparse, "prompt", 6));
+    return o->load.ffn_sparse &&
+           (!strncmp(o->load.ffn_sparse, "predicted", 9) || !strncmp(o->load.ffn_sparse, "prompt", 6));
 }
 
 int ntx_cmd_perplexity(struct ntx_options *o)

@@ -37,7 +37,8 @@ static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, s
     else if (base)
         rc = ntx__plan_profile(directory(o, a, dir, sizeof dir), a, err);
     if (!base && o->profile)
-        return ntx_err_set(err, -EINVAL, "--profile and --machine are two machines; --machine this,... changes the profile's");
+        return ntx_err_set(err, -EINVAL,
+                           "--profile and --machine are two machines; --machine this,... changes the profile's");
     a->here = !o->machine && !o->profile;
     if (!rc)
         ntx__plan_note_busy(a);
@@ -49,7 +50,8 @@ static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, s
 }
 
 /* The model's file, or its name. */
-static int get_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_plan_answer *a, struct ntx_err *err)
+static int get_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_plan_answer *a,
+                     struct ntx_err *err)
 {
     const char *path = o->args[0], *slash = strrchr(path, '/');
     bool absent = access(path, F_OK) && errno == ENOENT;
@@ -62,7 +64,9 @@ static int get_model(const struct ntx_options *o, struct ntx_model_files *f, str
 
 static enum ntx_multiply multiply(const struct ntx_options *o)
 {
-    return !o->load.backend || !strcmp(o->load.backend, "auto") ? NTX_MULTIPLY_BEST : !strcmp(o->load.backend, "cpu") ? NTX_MULTIPLY_CPU : NTX_MULTIPLY_GPU;
+    return !o->load.backend || !strcmp(o->load.backend, "auto") ? NTX_MULTIPLY_BEST
+           : !strcmp(o->load.backend, "cpu")                    ? NTX_MULTIPLY_CPU
+                                                                : NTX_MULTIPLY_GPU;
 }
 
 static uint32_t main_type(const struct ntx_outline *m)
@@ -92,7 +96,8 @@ static double weight_bytes(const struct ntx_outline *m, uint32_t main_type_)
     return bytes / values;
 }
 
-/* The GPU's roof where it is known, else the CPU's: memory's rate, and the best arithmetic that any row count reaches. */
+/* The GPU's roof where it is known, else the CPU's: memory's rate, and the best arithmetic that any row count reaches.
+ * */
 static void set_roof(struct ntx_plan_answer *a)
 {
     const struct ntx_outline *m = &a->model;
@@ -100,8 +105,16 @@ static void set_roof(struct ntx_plan_answer *a)
     const struct ntx_hparams *hp = &m->model->hp;
     uint32_t type = main_type(m);
     const struct ntx_type_info *t = ntx_type_info(type);
-    a->roof_model = (struct ntx_roof_model){hp->n_embd, hp->n_head, hp->n_head_kv, hp->head_k, hp->n_expert ? hp->n_ff_exp * hp->n_expert_used : hp->n_ff, hp->n_vocab,
-                                            hp->n_layers, weight_bytes(m, type), 2, a->place.kv_token_bytes / (double)ntx_outline_kv_values(m)};
+    a->roof_model = (struct ntx_roof_model){hp->n_embd,
+                                            hp->n_head,
+                                            hp->n_head_kv,
+                                            hp->head_k,
+                                            hp->n_expert ? hp->n_ff_exp * hp->n_expert_used : hp->n_ff,
+                                            hp->n_vocab,
+                                            hp->n_layers,
+                                            weight_bytes(m, type),
+                                            2,
+                                            a->place.kv_token_bytes / (double)ntx_outline_kv_values(m)};
     if (hw->gpu.bps > 0 && hw->gpu.flops > 0 && a->place.on_device) {
         a->roof = (struct ntx_roof_machine){hw->gpu.bps, hw->gpu.flops, hw->gpu.int8_ops};
         a->roof_gpu = true;
@@ -118,8 +131,12 @@ static void set_roof(struct ntx_plan_answer *a)
 /* What a lossy pass reads depends on the text. */
 static int refuse_lossy(const struct ntx_options *o, struct ntx_err *err)
 {
-    const char *named = !ntx_skip_off(o->load.skip) ? "--skip" : o->load.ffn_sparse && strcmp(o->load.ffn_sparse, "off") ? "--ffn-sparse" : NULL;
-    return named ? ntx_err_set(err, -EINVAL, "%s is not predicted: what it reads depends on the text (ntx bench measures it)", named) : 0;
+    const char *named = !ntx_skip_off(o->load.skip)                               ? "--skip"
+                        : o->load.ffn_sparse && strcmp(o->load.ffn_sparse, "off") ? "--ffn-sparse"
+                                                                                  : NULL;
+    return named ? ntx_err_set(err, -EINVAL,
+                               "%s is not predicted: what it reads depends on the text (ntx bench measures it)", named)
+                 : 0;
 }
 
 /* More than there is: what the machine has, or here what may still be taken. */
@@ -132,12 +149,15 @@ static void note_budget(const struct ntx_options *o, struct ntx_plan_answer *a)
     uint64_t most = NTX_MIN(a->hw.ram_bytes ? a->hw.ram_bytes : UINT64_MAX, m.cgroup_limit);
     if (o->load.ram > most)
         snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0],
-                 "--ram %s is more memory than %s, %s: it would not run so.", ntx_format_size(o->load.ram, asked, sizeof asked),
-                 m.cgroup_limit < a->hw.ram_bytes ? "this process may take" : a->here ? "this machine has" : "that machine has", ntx_format_size(most, has, sizeof has));
+                 "--ram %s is more memory than %s, %s: it would not run so.",
+                 ntx_format_size(o->load.ram, asked, sizeof asked),
+                 m.cgroup_limit < a->hw.ram_bytes ? "this process may take"
+                 : a->here                        ? "this machine has"
+                                                  : "that machine has",
+                 ntx_format_size(most, has, sizeof has));
     else if (a->here && o->load.ram > m.available)
-        snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0],
-                 "--ram %s is more memory than is free now, %s.", ntx_format_size(o->load.ram, asked, sizeof asked),
-                 ntx_format_size(m.available, has, sizeof has));
+        snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0], "--ram %s is more memory than is free now, %s.",
+                 ntx_format_size(o->load.ram, asked, sizeof asked), ntx_format_size(m.available, has, sizeof has));
 }
 
 static int no_model(const struct ntx_options *o)
@@ -149,7 +169,8 @@ static int no_model(const struct ntx_options *o)
 }
 
 /* The model's own block: as computed/engine/load_drafter.c. */
-static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m, uint32_t ctx, uint64_t ram, uint64_t *bytes, struct ntx_err *err)
+static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m, uint32_t ctx, uint64_t ram,
+                       uint64_t *bytes, struct ntx_err *err)
 {
     bool named = ntx_draft_nextn(o->load.draft);
     struct ntx_err why = {0};
@@ -165,7 +186,8 @@ static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m,
 }
 
 /* As computed/engine/load_drafter.c. */
-static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_outline *m, uint64_t ram, uint64_t *bytes, struct ntx_err *err)
+static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_outline *m,
+                          uint64_t ram, uint64_t *bytes, struct ntx_err *err)
 {
     uint32_t ctx = o->load.ctx ? o->load.ctx : NTX_MIN(m->model->hp.ctx_train, 4096u);
     int fd[NTX_DRAFT_FILES];
@@ -175,7 +197,8 @@ static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_fi
         enum ntx_drafter_file_kind kind = NTX_DRAFTER_FILE_MODEL;
         struct ntx_drafter_needs needs;
         struct ntx_err why = {0};
-        int no = ntx_drafter_file_look(fd[i], m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &kind, &needs, &why);
+        int no = ntx_drafter_file_look(fd[i], m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &kind, &needs,
+                                       &why);
         uint64_t its = needs.bytes + ntx_drafter_left_bytes(needs.n_taps * m->model->hp.n_embd, o->load.rows);
         its += kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx) : 0;
         bool take = !ntx_draft_auto(o->load.draft) || (!no && ntx_drafter_file_small(its, ram));
@@ -208,14 +231,28 @@ static void learn_guesses(const struct ntx_options *o, const struct ntx_model_fi
 }
 
 /* As computed/engine/load.c asks. */
-static int request(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
+static int request(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_plan_answer *a,
+                   struct ntx_place_request *r, struct ntx_err *err)
 {
     *r = (struct ntx_place_request){
-        .plan = {.ram_bytes = o->load.ram, .ctx = o->load.ctx, .sessions = o->load.sessions, .threads = o->load.threads, .max_rows = o->load.rows,
-                 .chunk_bytes = o->load.chunk, .ring_slots = o->load.ring, .prefetch = !o->load.no_prefetch, .multiply = multiply(o)},
-        .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes), .trees = ntx_draft_trees(o->load.draft, o->load.draft_nodes), .vram = o->load.vram, .smallest = true,
-        .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses, .draft_nodes = o->load.draft_nodes,
-        .draft_kind = !ntx_draft_files(o->load.draft) && !ntx_draft_nextn(o->load.draft) ? 0 : ntx_draft_looks_up(o->load.draft) ? 2 : 1,
+        .plan = {.ram_bytes = o->load.ram,
+                 .ctx = o->load.ctx,
+                 .sessions = o->load.sessions,
+                 .threads = o->load.threads,
+                 .max_rows = o->load.rows,
+                 .chunk_bytes = o->load.chunk,
+                 .ring_slots = o->load.ring,
+                 .prefetch = !o->load.no_prefetch,
+                 .multiply = multiply(o)},
+        .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes),
+        .trees = ntx_draft_trees(o->load.draft, o->load.draft_nodes),
+        .vram = o->load.vram,
+        .smallest = true,
+        .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses,
+        .draft_nodes = o->load.draft_nodes,
+        .draft_kind = !ntx_draft_files(o->load.draft) && !ntx_draft_nextn(o->load.draft) ? 0
+                      : ntx_draft_looks_up(o->load.draft)                                ? 2
+                                                                                         : 1,
     };
     if (a->here && !r->plan.ram_bytes)
         r->plan.ram_bytes = ntx_budget_default(0);
@@ -225,7 +262,8 @@ static int request(const struct ntx_options *o, const struct ntx_model_files *f,
 }
 
 /* Where each part goes. */
-static int place(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a, struct ntx_err *err)
+static int place(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
+                 struct ntx_err *err)
 {
     struct ntx_place_request r;
     int rc = request(o, f, a, &r, err);
@@ -236,12 +274,12 @@ static int place(const struct ntx_options *o, const struct ntx_model_files *f, s
         snprintf(a->notes[NTX_PLAN_NOTE_MODEL], sizeof a->notes[0],
                  "ntx does not run this file (%.240s); the figures are an estimate.", a->model.why);
     if (*a->place.note)
-        snprintf(a->notes[NTX_PLAN_NOTE_GPU], sizeof a->notes[0],
-                 "%s.", a->place.note);
+        snprintf(a->notes[NTX_PLAN_NOTE_GPU], sizeof a->notes[0], "%s.", a->place.note);
     if (a->place.constrains_from) {
         char from[32];
         snprintf(a->notes[NTX_PLAN_NOTE_CONSTRAINED], sizeof a->notes[0],
-                 "Grammars, schemas and tool calls are refused with so little memory; from --ram %s on there is room for one.",
+                 "Grammars, schemas and tool calls are refused with so little memory; from --ram %s on there is room "
+                 "for one.",
                  ntx_format_size(NTX_ROUND_UP(a->place.constrains_from, 1ull << 20), from, sizeof from));
     }
     r.plan.ram_bytes = a->place.ram;
@@ -252,7 +290,8 @@ static int place(const struct ntx_options *o, const struct ntx_model_files *f, s
     return 0;
 }
 
-int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name, struct ntx_plan_answer *a, struct ntx_err *err)
+int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name,
+                    struct ntx_plan_answer *a, struct ntx_err *err)
 {
     int rc = ntx_outline_gguf(f->gguf, name, &a->model, err);
     if (!rc)
@@ -280,7 +319,8 @@ int ntx_cmd_plan(struct ntx_options *o)
         rc = ntx__plan_machines(o, a, &err);
         goto done;
     }
-    if (!rc && (rc = get_machine(o, a, &err)) && *a->model.why) /* which matters more than a machine that is not known */
+    if (!rc && (rc = get_machine(o, a, &err)) &&
+        *a->model.why) /* which matters more than a machine that is not known */
         rc = ntx_err_set(&err, rc, "%s: ntx does not run this file: %s", o->args[0], a->model.why);
     if (!rc) {
         learn_guesses(o, &f, a);

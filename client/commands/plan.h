@@ -9,22 +9,28 @@
 #include "model/share.h"
 
 enum {
-    NTX_PLAN_NOTE_BUDGET, NTX_PLAN_NOTE_MODEL, NTX_PLAN_NOTE_GPU, NTX_PLAN_NOTE_CONSTRAINED,
-    NTX_PLAN_NOTE_PROFILE, NTX_PLAN_NOTE_BUSY, NTX_PLAN_NOTES
+    NTX_PLAN_NOTE_BUDGET,
+    NTX_PLAN_NOTE_MODEL,
+    NTX_PLAN_NOTE_GPU,
+    NTX_PLAN_NOTE_CONSTRAINED,
+    NTX_PLAN_NOTE_PROFILE,
+    NTX_PLAN_NOTE_BUSY,
+    NTX_PLAN_NOTES
 };
 
 struct ntx_plan_answer {
     struct ntx_hw hw;
     struct ntx_outline model;
     struct ntx_layout place;
-    struct ntx_draft_stats guesses;      /* what earlier loads of the model learned (--draft) */
-    bool exact;                      /* to the byte as `ntx run` would place it: the file is at hand, and there is no GPU */
-    bool named, here;                /* the model has no file; the machine is this one */
-    char notes[NTX_PLAN_NOTES][300]; /* what should be known before the figures are believed; "" where there is nothing */
+    struct ntx_draft_stats guesses; /* what earlier loads of the model learned (--draft) */
+    bool exact;       /* to the byte as `ntx run` would place it: the file is at hand, and there is no GPU */
+    bool named, here; /* the model has no file; the machine is this one */
+    char notes[NTX_PLAN_NOTES]
+              [300]; /* what should be known before the figures are believed; "" where there is nothing */
     struct ntx_advice advice[NTX_ADVICE_MAX];
     unsigned n_advice;
     struct ntx_roof_model roof_model;
-    struct ntx_roof_machine roof;    /* bps 0: unknown, no table */
+    struct ntx_roof_machine roof; /* bps 0: unknown, no table */
     bool roof_gpu, compat;
     bool show_roof;
     uint32_t batch;
@@ -35,9 +41,12 @@ struct ntx_model_files;
 /* --machines. */
 int ntx__plan_machines(const struct ntx_options *o, const struct ntx_plan_answer *a, struct ntx_err *err);
 /* Its parts of a model that is at hand. */
-int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const char *name, struct ntx_share *parts, struct ntx_err *err);
-/* Of files that are open: all that ntx_plan_print_words needs, on this machine. Afterwards, failed or not, ntx__plan_done. */
-int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name, struct ntx_plan_answer *a, struct ntx_err *err);
+int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const char *name, struct ntx_share *parts,
+                    struct ntx_err *err);
+/* Of files that are open: all that ntx_plan_print_words needs, on this machine. Afterwards, failed or not,
+ * ntx__plan_done. */
+int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name,
+                    struct ntx_plan_answer *a, struct ntx_err *err);
 
 /* plan_profile.c: a->hw, and a note where it is not the stored one of a whole measurement. dir: where it is measured,
  * where nothing is stored. */

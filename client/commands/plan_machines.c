@@ -1,4 +1,5 @@
-/* ntx plan MODEL --machines FILE: several machines as one, from a file of their words (computed/plan/machine.h), a machine a line behind its name:
+/* ntx plan MODEL --machines FILE: several machines as one, from a file of their words (computed/plan/machine.h), a
+ * machine a line behind its name:
  *
  *     net=117M,100us
  *     a ram=16G,drive=3.3G
@@ -97,9 +98,11 @@ static void print_others(const struct found *found)
         if (s == NTX_SPLIT_HEADS && found->heads)
             printf("  %-7s  not this model: %s\n", ntx_split_names[s], found->heads);
         else if (f->lacks)
-            printf("  %-7s  K and V of machine %u have no room in its memory: --ctx, --kv-type\n", ntx_split_names[s], f->lacks);
+            printf("  %-7s  K and V of machine %u have no room in its memory: --ctx, --kv-type\n", ntx_split_names[s],
+                   f->lacks);
         else
-            printf("  %-7s %9.4g %14.4g %14.4g%s\n", ntx_split_names[s], f->token_s, f->prompt_pass_s, ntx_machines_turn(f), (enum ntx_split)s == found->split ? "  *" : "");
+            printf("  %-7s %9.4g %14.4g %14.4g%s\n", ntx_split_names[s], f->token_s, f->prompt_pass_s,
+                   ntx_machines_turn(f), (enum ntx_split)s == found->split ? "  *" : "");
     }
 }
 
@@ -107,7 +110,8 @@ static void print(const struct ntx_plan_answer *a, const struct machines *m, con
 {
     char bytes[32];
     const struct ntx_machines_forecast *f = &found->by[found->split];
-    ntx_out_format("%s over %u machines, split by %s: %.3g tokens/s, by the %s\n\n", a->model.name, m->n, ntx_split_names[found->split], 1 / f->token_s, f->limit);
+    ntx_out_format("%s over %u machines, split by %s: %.3g tokens/s, by the %s\n\n", a->model.name, m->n,
+                   ntx_split_names[found->split], 1 / f->token_s, f->limit);
     printf("%-20s %8s %10s %10s %10s %10s\n", "machine", "share", "weights", "in memory", "reads", "K and V");
     for (uint32_t i = 0; i < m->n; i++) {
         printf("%-20s %6.1f %%", m->name[i], 100 * f->of[i].share);
@@ -116,17 +120,25 @@ static void print(const struct ntx_plan_answer *a, const struct machines *m, con
         printf(" %10s", ntx_format_size((uint64_t)f->of[i].reads, bytes, sizeof bytes));
         printf(" %10s\n", ntx_format_size((uint64_t)f->of[i].kv, bytes, sizeof bytes));
     }
-    printf("\nA token: drives read ahead for %.4g s; meanwhile products take %.4g s (%s), attention to %u tokens %.4g s and messages %.4g s (%u exchanges, %s).\n", f->drives_s, f->products_s,
-           found->split != NTX_SPLIT_LAYERS ? "each machine its rows of every matrix, at once" : "whole layers, one machine after another", found->ctx / 2, f->attend_s, f->messages_s, f->runs,
+    printf("\nA token: drives read ahead for %.4g s; meanwhile products take %.4g s (%s), attention to %u tokens %.4g "
+           "s and messages %.4g s (%u exchanges, %s).\n",
+           f->drives_s, f->products_s,
+           found->split != NTX_SPLIT_LAYERS ? "each machine its rows of every matrix, at once"
+                                            : "whole layers, one machine after another",
+           found->ctx / 2, f->attend_s, f->messages_s, f->runs,
            ntx_format_size((uint64_t)f->crosses, bytes, sizeof bytes));
     if (f->lacks)
-        printf("%s has no room for its keys and values in a context of %u tokens: say --ctx or --kv-type.\n", m->name[f->lacks - 1], found->ctx);
+        printf("%s has no room for its keys and values in a context of %u tokens: say --ctx or --kv-type.\n",
+               m->name[f->lacks - 1], found->ctx);
     if (f->experts_s > 0)
         printf("Experts that are not in memory take another %.4g s.\n", f->experts_s);
     if (f->prompt_products_s > 0)
-        printf("A prompt of %u tokens: products take %.3g s, its messages %.3g s.\n", NTX_MACHINES_PROMPT, f->prompt_products_s, NTX_MACHINES_PROMPT * f->prompt_s);
+        printf("A prompt of %u tokens: products take %.3g s, its messages %.3g s.\n", NTX_MACHINES_PROMPT,
+               f->prompt_products_s, NTX_MACHINES_PROMPT * f->prompt_s);
     else
-        printf("A prompt of %u tokens: its messages take %.3g s; what its products take is not in these machines' profiles.\n", NTX_MACHINES_PROMPT, NTX_MACHINES_PROMPT * f->prompt_s);
+        printf("A prompt of %u tokens: its messages take %.3g s; what its products take is not in these machines' "
+               "profiles.\n",
+               NTX_MACHINES_PROMPT, NTX_MACHINES_PROMPT * f->prompt_s);
     printf("\n  split    a token s   prompt of %u   and %u tokens\n", NTX_MACHINES_PROMPT, NTX_MACHINES_ANSWER);
     print_others(found);
     puts("Predicted; rates of networks were not measured with it.");
@@ -137,22 +149,30 @@ static void print_json(const struct ntx_plan_answer *a, const struct machines *m
     const struct ntx_machines_forecast *f = &found->by[found->split];
     json_t *of = json_array(), *j;
     for (uint32_t i = 0; i < m->n; i++)
-        json_array_append_new(of, json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "name", m->name[i], "share", f->of[i].share, "bytes", f->of[i].bytes, "bytes_host", f->of[i].keeps, "bytes_storage",
-                                            f->of[i].reads, "bytes_kv", f->of[i].kv));
+        json_array_append_new(of, json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "name", m->name[i], "share",
+                                            f->of[i].share, "bytes", f->of[i].bytes, "bytes_host", f->of[i].keeps,
+                                            "bytes_storage", f->of[i].reads, "bytes_kv", f->of[i].kv));
     json_t *all = json_object();
     for (int k = NTX_SPLIT_ROWS; k < NTX_SPLITS; k++)
         if (k != NTX_SPLIT_HEADS || !found->heads)
-            json_object_set_new(all, ntx_split_names[k], json_pack("{s:f, s:f, s:b, s:f}", "predicted_tok_s", 1 / found->by[k].token_s, "prompt_s", found->by[k].prompt_pass_s, "fits", !found->by[k].lacks, "turn_s", ntx_machines_turn(&found->by[k])));
-    j = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:o, s:o}", "model", a->model.name, "split", ntx_split_names[found->split], "predicted_tok_s", 1 / f->token_s, "limit", f->limit,
-                  "drives_s", f->drives_s, "products_s", f->products_s, "experts_s", f->experts_s, "messages_s", f->messages_s, "messages_s_prompt_token", f->prompt_s, "attend_s", f->attend_s, "prompt_products_s", f->prompt_products_s, "prompt_pass_s", f->prompt_pass_s, "exchanges", (int)f->runs, "rank_bytes",
-                  f->crosses, "splits", all, "machines", of);
+            json_object_set_new(all, ntx_split_names[k],
+                                json_pack("{s:f, s:f, s:b, s:f}", "predicted_tok_s", 1 / found->by[k].token_s,
+                                          "prompt_s", found->by[k].prompt_pass_s, "fits", !found->by[k].lacks, "turn_s",
+                                          ntx_machines_turn(&found->by[k])));
+    j = json_pack("{s:s, s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:o, s:o}", "model",
+                  a->model.name, "split", ntx_split_names[found->split], "predicted_tok_s", 1 / f->token_s, "limit",
+                  f->limit, "drives_s", f->drives_s, "products_s", f->products_s, "experts_s", f->experts_s,
+                  "messages_s", f->messages_s, "messages_s_prompt_token", f->prompt_s, "attend_s", f->attend_s,
+                  "prompt_products_s", f->prompt_products_s, "prompt_pass_s", f->prompt_pass_s, "exchanges",
+                  (int)f->runs, "rank_bytes", f->crosses, "splits", all, "machines", of);
     char *text = json_dumps(j, JSON_INDENT(2));
     puts(text ? text : "{}");
     free(text);
     json_decref(j);
 }
 
-static int forecast(const struct ntx_options *o, const struct ntx_outline *model, struct machines **out, struct found *f, struct ntx_err *err)
+static int forecast(const struct ntx_options *o, const struct ntx_outline *model, struct machines **out,
+                    struct found *f, struct ntx_err *err)
 {
     struct machines *m = *out = calloc(1, sizeof *m);
     int rc = m ? read_file(o->machines, o, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
@@ -172,7 +192,10 @@ static int forecast(const struct ntx_options *o, const struct ntx_outline *model
     if (!rc)
         f->split = ntx_machines_choose(o->load.split, f->by, !f->heads);
     if (!rc && f->split == NTX_SPLIT_HEADS && f->heads)
-        rc = ntx_err_set(err, -ENOTSUP, "--split heads: keys and values of this model stay with the first machine, for %s: use --split rows", f->heads);
+        rc = ntx_err_set(
+            err, -ENOTSUP,
+            "--split heads: keys and values of this model stay with the first machine, for %s: use --split rows",
+            f->heads);
     return rc;
 }
 
@@ -187,7 +210,8 @@ int ntx__plan_machines(const struct ntx_options *o, const struct ntx_plan_answer
     return rc;
 }
 
-int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const char *name, struct ntx_share *parts, struct ntx_err *err)
+int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const char *name, struct ntx_share *parts,
+                    struct ntx_err *err)
 {
     struct ntx_outline model;
     struct machines *m = NULL;

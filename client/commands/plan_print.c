@@ -15,10 +15,13 @@ static struct ntx_roof_run run_of(const struct ntx_plan_answer *a, bool prefill)
 
 /* ---- for people */
 
-static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_forecast *f, const char *what, uint32_t rows)
+static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_forecast *f, const char *what,
+                           uint32_t rows)
 {
-    printf("%-8s %u row%s: %.4g tok/s (%.4g ms a pass), limit: %s\n", what, rows, rows == 1 ? "" : "s", rows / f->pass_s, f->pass_s * 1e3, f->limit);
-    printf("         drive %.4g ms, memory %.4g ms, h2d %.4g ms, compute %.4g ms", f->drive_s * 1e3, f->memory_s * 1e3, f->h2d_s * 1e3, f->compute_s * 1e3);
+    printf("%-8s %u row%s: %.4g tok/s (%.4g ms a pass), limit: %s\n", what, rows, rows == 1 ? "" : "s",
+           rows / f->pass_s, f->pass_s * 1e3, f->limit);
+    printf("         drive %.4g ms, memory %.4g ms, h2d %.4g ms, compute %.4g ms", f->drive_s * 1e3, f->memory_s * 1e3,
+           f->h2d_s * 1e3, f->compute_s * 1e3);
     if (a->hw.gpu.bytes)
         printf(" (GPU %.4g, CPU %.4g)", f->device_s * 1e3, f->cpu_s * 1e3);
     if (f->late_s > 0)
@@ -37,7 +40,8 @@ static const char *smallest(const struct ntx_plan_answer *a, char *buf, size_t n
 {
     char size[32];
     if (a->exact)
-        snprintf(buf, n, "%s (%llu bytes)", ntx_format_size(a->place.smallest, size, sizeof size), (unsigned long long)a->place.smallest);
+        snprintf(buf, n, "%s (%llu bytes)", ntx_format_size(a->place.smallest, size, sizeof size),
+                 (unsigned long long)a->place.smallest);
     else
         snprintf(buf, n, "about %s", ntx_format_size(a->place.smallest, size, sizeof size));
     return buf;
@@ -49,14 +53,16 @@ static void print_table(const struct ntx_plan_answer *a, bool prefill)
     struct ntx_roof_run r = run_of(a, prefill);
     unsigned n = ntx_roof_table(&a->roof_model, &a->roof, &r, ops);
     char b[5][32];
-    printf("\n%-12s %8s %8s %10s %12s  %s\n", prefill ? "prefill" : "decode", "OPs", "bytes", "intensity", "attained", "bound");
+    printf("\n%-12s %8s %8s %10s %12s  %s\n", prefill ? "prefill" : "decode", "OPs", "bytes", "intensity", "attained",
+           "bound");
     for (unsigned i = 0; i < n; i++)
         if (ops[i].listed)
-            printf("%-12s %8s %8s %10s %12s  %s\n", ops[i].name, ntx_roof_si(ops[i].ops, b[0], 32), ntx_roof_si(ops[i].bytes, b[1], 32),
-                   ntx_roof_intensity(ops[i].intensity, b[2], 32), ntx_roof_si(ops[i].attained, b[3], 32), ops[i].compute_bound ? "compute" : "memory");
+            printf("%-12s %8s %8s %10s %12s  %s\n", ops[i].name, ntx_roof_si(ops[i].ops, b[0], 32),
+                   ntx_roof_si(ops[i].bytes, b[1], 32), ntx_roof_intensity(ops[i].intensity, b[2], 32),
+                   ntx_roof_si(ops[i].attained, b[3], 32), ops[i].compute_bound ? "compute" : "memory");
     struct ntx_roof_network s = ntx_roof_sum(&a->roof_model, &r, ops, n);
-    printf("network: %.6g OPs, %.6g bytes, %.5g ms; layers' weights %.5g GB, KV %.5g GB\n", s.ops, s.bytes, s.seconds * 1e3, s.weight_bytes / 1e9,
-           s.kv_bytes / 1e9);
+    printf("network: %.6g OPs, %.6g bytes, %.5g ms; layers' weights %.5g GB, KV %.5g GB\n", s.ops, s.bytes,
+           s.seconds * 1e3, s.weight_bytes / 1e9, s.kv_bytes / 1e9);
 }
 
 static void print_roofs(const struct ntx_plan_answer *a)
@@ -64,14 +70,17 @@ static void print_roofs(const struct ntx_plan_answer *a)
     if (a->roof.bps <= 0)
         return;
     char peak[32];
-    printf("\nRoofline of one layer on the %s, %u sequence%s of %u tokens, activations and KV of 2 bytes, %s formulas:\n", a->roof_gpu ? "GPU" : "CPU", a->batch,
-           a->batch == 1 ? "" : "s", a->place.ctx, a->compat ? "published" : "corrected");
-    printf("peak %sOPS, memory %.4g GB/s, turning point %.4g OPs/byte", ntx_roof_si(a->roof.peak, peak, sizeof peak), a->roof.bps / 1e9,
-           ntx_roof_turn(&a->roof_model, &a->roof));
+    printf(
+        "\nRoofline of one layer on the %s, %u sequence%s of %u tokens, activations and KV of 2 bytes, %s formulas:\n",
+        a->roof_gpu ? "GPU" : "CPU", a->batch, a->batch == 1 ? "" : "s", a->place.ctx,
+        a->compat ? "published" : "corrected");
+    printf("peak %sOPS, memory %.4g GB/s, turning point %.4g OPs/byte", ntx_roof_si(a->roof.peak, peak, sizeof peak),
+           a->roof.bps / 1e9, ntx_roof_turn(&a->roof_model, &a->roof));
     if (a->hw.gpu.h2d_bps > 0 && a->roof_gpu)
         printf("; over PCIe (%.4g GB/s) %.4g", a->hw.gpu.h2d_bps / 1e9, a->roof.peak / a->hw.gpu.h2d_bps);
     if (a->hw.n_reads)
-        printf("; from the drive (%.4g GB/s) %.4g", ntx_hw_drive_bps(&a->hw, 524288) / 1e9, a->roof.peak / ntx_hw_drive_bps(&a->hw, 524288));
+        printf("; from the drive (%.4g GB/s) %.4g", ntx_hw_drive_bps(&a->hw, 524288) / 1e9,
+               a->roof.peak / ntx_hw_drive_bps(&a->hw, 524288));
     putchar('\n');
     print_table(a, true);
     print_table(a, false);
@@ -85,17 +94,24 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
     bool shared = a->hw.gpu.unified;
     char b[4][64], kv[64], name[256], source[256];
     ntx__plan_print_words(a);
-    printf("\nmodel    %s: %.2f GB of weights, KV %.3g MB per token", ntx_out_line(m->name, name, sizeof name), (double)all / 1e9, p->kv_token_bytes / 1e6);
+    printf("\nmodel    %s: %.2f GB of weights, KV %.3g MB per token", ntx_out_line(m->name, name, sizeof name),
+           (double)all / 1e9, p->kv_token_bytes / 1e6);
     if (m->model->hp.n_expert)
         printf(", %u of %u experts used", m->model->hp.n_expert_used, m->model->hp.n_expert);
     printf("\nmachine  %s (%s)\n", ntx_out_line(a->hw.name, name, sizeof name),
            a->hw.source[0] ? ntx_out_line(a->hw.source, source, sizeof source) : "source unknown");
-    printf("budget   RAM %s%s%s; %s would do; context %u tokens, KV %s in %s, work %s\n", ntx_format_size(p->ram, b[0], 32), !p->vram ? "" : shared ? " for processor and GPU" : ", VRAM ",
-           p->vram && !shared ? ntx_format_size(p->vram, b[1], 64) : "", smallest(a, b[2], 64), p->ctx, ntx_format_size(p->kv_bytes, kv, 64),
-           p->on_device && !shared ? "VRAM" : "RAM", ntx_format_size(p->work_bytes, b[3], 32));
+    printf("budget   RAM %s%s%s; %s would do; context %u tokens, KV %s in %s, work %s\n",
+           ntx_format_size(p->ram, b[0], 32),
+           !p->vram ? ""
+           : shared ? " for processor and GPU"
+                    : ", VRAM ",
+           p->vram && !shared ? ntx_format_size(p->vram, b[1], 64) : "", smallest(a, b[2], 64), p->ctx,
+           ntx_format_size(p->kv_bytes, kv, 64), p->on_device && !shared ? "VRAM" : "RAM",
+           ntx_format_size(p->work_bytes, b[3], 32));
     for (int t = 0; t < NTX_N_TIERS; t++)
         if (p->bytes[t])
-            printf("%-8s %9.3f GB  %5.1f %%\n", tier_names[t], (double)p->bytes[t] / 1e9, 100.0 * (double)p->bytes[t] / (double)all);
+            printf("%-8s %9.3f GB  %5.1f %%\n", tier_names[t], (double)p->bytes[t] / 1e9,
+                   100.0 * (double)p->bytes[t] / (double)all);
     if (p->rows_bytes)
         printf("rows     %9.3f GB  of the embedding stay in RAM, too\n", (double)p->rows_bytes / 1e9);
     if (a->place.predicted) {
@@ -110,9 +126,11 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
 
 static json_t *forecast_json(const struct ntx_plan_answer *a, const struct ntx_forecast *f, uint32_t rows)
 {
-    return json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "rows", (json_int_t)rows, "tok_s", rows / f->pass_s, "pass_s", f->pass_s,
-                     "limit", f->limit, "drive_s", f->drive_s, "memory_s", f->memory_s, "h2d_s", f->h2d_s, "compute_s", f->compute_s, "gpu_s", f->device_s,
-                     "cpu_s", f->cpu_s, "late_s", f->late_s, "copied", a->hw.gpu.unified ? 0 : f->copied, "gpu_estimated", f->estimated);
+    return json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "rows", (json_int_t)rows,
+                     "tok_s", rows / f->pass_s, "pass_s", f->pass_s, "limit", f->limit, "drive_s", f->drive_s,
+                     "memory_s", f->memory_s, "h2d_s", f->h2d_s, "compute_s", f->compute_s, "gpu_s", f->device_s,
+                     "cpu_s", f->cpu_s, "late_s", f->late_s, "copied", a->hw.gpu.unified ? 0 : f->copied,
+                     "gpu_estimated", f->estimated);
 }
 
 static json_t *table_json(const struct ntx_plan_answer *a, bool prefill)
@@ -123,11 +141,13 @@ static json_t *table_json(const struct ntx_plan_answer *a, bool prefill)
     json_t *rows = json_array();
     for (unsigned i = 0; i < n; i++)
         if (ops[i].listed)
-            json_array_append_new(rows, json_pack("{s:s, s:f, s:f, s:f, s:f, s:s}", "name", ops[i].name, "ops", ops[i].ops, "bytes", ops[i].bytes, "intensity",
-                                                  ops[i].intensity, "attained", ops[i].attained, "bound", ops[i].compute_bound ? "compute" : "memory"));
+            json_array_append_new(rows,
+                                  json_pack("{s:s, s:f, s:f, s:f, s:f, s:s}", "name", ops[i].name, "ops", ops[i].ops,
+                                            "bytes", ops[i].bytes, "intensity", ops[i].intensity, "attained",
+                                            ops[i].attained, "bound", ops[i].compute_bound ? "compute" : "memory"));
     struct ntx_roof_network s = ntx_roof_sum(&a->roof_model, &r, ops, n);
-    return json_pack("{s:o, s:{s:f, s:f, s:f, s:f, s:f}}", "rows", rows, "network", "ops", s.ops, "bytes", s.bytes, "seconds", s.seconds, "weight_bytes",
-                     s.weight_bytes, "kv_bytes", s.kv_bytes);
+    return json_pack("{s:o, s:{s:f, s:f, s:f, s:f, s:f}}", "rows", rows, "network", "ops", s.ops, "bytes", s.bytes,
+                     "seconds", s.seconds, "weight_bytes", s.weight_bytes, "kv_bytes", s.kv_bytes);
 }
 
 static json_t *notes_json(const struct ntx_plan_answer *a)
@@ -143,17 +163,19 @@ static json_t *advice_json(const struct ntx_plan_answer *a)
 {
     json_t *list = json_array();
     for (unsigned i = 0; i < a->n_advice; i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "kind", ntx_advice_kind_name(a->advice[i].kind), "change", a->advice[i].what, "gain",
-                                              a->advice[i].gain));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "kind", ntx_advice_kind_name(a->advice[i].kind),
+                                              "change", a->advice[i].what, "gain", a->advice[i].gain));
     return list;
 }
 
 void ntx_plan_print_json(const struct ntx_plan_answer *a)
 {
     const struct ntx_layout *p = &a->place;
-    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "model", a->model.name, "profile", a->hw.name, "bytes_model",
-                          (json_int_t)ntx_outline_model_bytes(&a->model), "ram", (json_int_t)p->ram, "vram", (json_int_t)p->vram, "ctx", (json_int_t)p->ctx,
-                          "bytes_kv", (json_int_t)p->kv_bytes, "bytes_work", (json_int_t)p->work_bytes, "bytes_rows", (json_int_t)p->rows_bytes);
+    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "model", a->model.name, "profile",
+                          a->hw.name, "bytes_model", (json_int_t)ntx_outline_model_bytes(&a->model), "ram",
+                          (json_int_t)p->ram, "vram", (json_int_t)p->vram, "ctx", (json_int_t)p->ctx, "bytes_kv",
+                          (json_int_t)p->kv_bytes, "bytes_work", (json_int_t)p->work_bytes, "bytes_rows",
+                          (json_int_t)p->rows_bytes);
     char key[32];
     for (int t = 0; t < NTX_N_TIERS; t++) {
         snprintf(key, sizeof key, "bytes_%s", tiers[t]);
@@ -170,12 +192,15 @@ void ntx_plan_print_json(const struct ntx_plan_answer *a)
         json_object_set_new(j, "prefill", forecast_json(a, &a->place.prefill, p->rows));
     }
     if (p->draft_tok_s > 0)
-        json_object_set_new(j, "draft", json_pack("{s:I, s:f, s:f, s:b}", "nodes", (json_int_t)p->draft_nodes, "tokens_per_pass", p->draft_tokens, "tok_s", p->draft_tok_s,
-                                                  "learned", p->draft_known));
+        json_object_set_new(j, "draft",
+                            json_pack("{s:I, s:f, s:f, s:b}", "nodes", (json_int_t)p->draft_nodes, "tokens_per_pass",
+                                      p->draft_tokens, "tok_s", p->draft_tok_s, "learned", p->draft_known));
     if (a->roof.bps > 0)
-        json_object_set_new(j, "roofline", json_pack("{s:s, s:s, s:f, s:f, s:o, s:o}", "formulas", a->compat ? "published" : "corrected", "of",
-                                                     a->roof_gpu ? "gpu" : "cpu", "peak", a->roof.peak, "bps", a->roof.bps, "prefill", table_json(a, true),
-                                                     "decode", table_json(a, false)));
+        json_object_set_new(j, "roofline",
+                            json_pack("{s:s, s:s, s:f, s:f, s:o, s:o}", "formulas",
+                                      a->compat ? "published" : "corrected", "of", a->roof_gpu ? "gpu" : "cpu", "peak",
+                                      a->roof.peak, "bps", a->roof.bps, "prefill", table_json(a, true), "decode",
+                                      table_json(a, false)));
     ntx_out_json(j, JSON_INDENT(1) | JSON_REAL_PRECISION(10));
     json_decref(j);
 }

@@ -75,18 +75,20 @@ int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err
                  kept ? ", and that is kept" : "");
         return 0;
     }
-    snprintf(note, sizeof a->notes[0],
-             "No hardware profile is there, and none could be measured (%.120s): the figures are those of a common desktop. "
-             "`ntx doctor --dir DIR` measures.",
-             why.text);
+    snprintf(
+        note, sizeof a->notes[0],
+        "No hardware profile is there, and none could be measured (%.120s): the figures are those of a common desktop. "
+        "`ntx doctor --dir DIR` measures.",
+        why.text);
     return estimate(&a->hw, err);
 }
 
 void ntx__plan_note_busy(struct ntx_plan_answer *a)
 {
     if (ntx_hw_busy(&a->hw))
-        snprintf(a->notes[NTX_PLAN_NOTE_BUSY], sizeof a->notes[0],
-                 "The hardware profile is of a busy machine (a load of %.1f per processor), so all figures may be too low: "
-                 "run `ntx doctor` when it is quiet.",
-                 a->hw.load);
+        snprintf(
+            a->notes[NTX_PLAN_NOTE_BUSY], sizeof a->notes[0],
+            "The hardware profile is of a busy machine (a load of %.1f per processor), so all figures may be too low: "
+            "run `ntx doctor` when it is quiet.",
+            a->hw.load);
 }

@@ -9,9 +9,9 @@
 #include "computed/plan/cards.h"
 #include "model/arch.h"
 
-#define ANSWER_WORDS 300
-#define PROMPT_WORDS 500
-#define TOKENS_OF(words) ((words) * 4 / 3) /* in English, about */
+#define ANSWER_WORDS     300
+#define PROMPT_WORDS     500
+#define TOKENS_OF(words) ((words)*4 / 3) /* in English, about */
 
 static const char *duration(double s, char *buf, size_t n)
 {
@@ -65,10 +65,12 @@ static void print_fit(const struct ntx_plan_answer *a)
         printf("%.3g of its %.3g GB lie on the GPU, the others stay in memory.\n", gb(b[NTX_TIER_DEVICE]), all);
     else {
         if (b[NTX_TIER_DEVICE])
-            printf("%.3g of its %.3g GB lie on the GPU, %.3g stay in memory", gb(b[NTX_TIER_DEVICE]), all, gb(b[NTX_TIER_HOST]));
+            printf("%.3g of its %.3g GB lie on the GPU, %.3g stay in memory", gb(b[NTX_TIER_DEVICE]), all,
+                   gb(b[NTX_TIER_HOST]));
         else
             printf("%.3g of its %.3g GB stay there", gb(b[NTX_TIER_HOST]), all);
-        printf("; the other %.3g are read from the drive %s.\n", gb(b[NTX_TIER_STORAGE]), a->model.model->hp.n_expert ? "when a token wants them" : "for every token");
+        printf("; the other %.3g are read from the drive %s.\n", gb(b[NTX_TIER_STORAGE]),
+               a->model.model->hp.n_expert ? "when a token wants them" : "for every token");
     }
 }
 
@@ -76,7 +78,8 @@ static void print_rates(const struct ntx_plan_answer *a)
 {
     char r[64], d[32];
     double pass = a->place.decode.pass_s, per_token = a->place.prefill.pass_s / a->place.rows;
-    printf("Writing: %s; an answer of %d words takes %s.\n", rate(1 / pass, r, sizeof r), ANSWER_WORDS, about(TOKENS_OF(ANSWER_WORDS) * pass, d, sizeof d));
+    printf("Writing: %s; an answer of %d words takes %s.\n", rate(1 / pass, r, sizeof r), ANSWER_WORDS,
+           about(TOKENS_OF(ANSWER_WORDS) * pass, d, sizeof d));
     printf("Reading: %s; a prompt of %d words takes %s.\n", rate(1 / per_token, r, sizeof r), PROMPT_WORDS,
            about(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->place.prefill.pass_s), d, sizeof d));
 }
@@ -87,7 +90,8 @@ static void print_guesses(const struct ntx_plan_answer *a)
     char r[64];
     const char *by = p->draft_known ? "as it was here before" : "if guesses hold as they commonly do";
     if (p->draft_nodes)
-        printf("Guesses: %.1f tokens per pass of %u guesses: %s, %s.\n", p->draft_tokens, p->draft_nodes, rate(p->draft_tok_s, r, sizeof r), by);
+        printf("Guesses: %.1f tokens per pass of %u guesses: %s, %s.\n", p->draft_tokens, p->draft_nodes,
+               rate(p->draft_tok_s, r, sizeof r), by);
     else if (p->draft_tok_s > 0)
         printf("Guesses: they do not pay here, %s.\n", by);
 }
@@ -124,7 +128,8 @@ static void print_advice(const struct ntx_plan_answer *a)
         const struct ntx_advice *v = &a->advice[i];
         if (seen >> v->kind & 1)
             continue;
-        printf("%s %s times as fast with %s: %s.\n", seen ? "        " : "Gain:   ", times(v->gain, t, sizeof t), ntx_out_line(v->what, what, sizeof what), rate(v->gain / a->place.decode.pass_s, r, sizeof r));
+        printf("%s %s times as fast with %s: %s.\n", seen ? "        " : "Gain:   ", times(v->gain, t, sizeof t),
+               ntx_out_line(v->what, what, sizeof what), rate(v->gain / a->place.decode.pass_s, r, sizeof r));
         seen |= 1u << v->kind;
     }
     if (!seen)
@@ -174,7 +179,9 @@ static json_t *names_json(const char *(*at)(size_t i), size_t n)
 void ntx__plan_print_lists(bool json)
 {
     if (json) {
-        json_t *j = json_pack("{s:o, s:o, s:o, s:o}", "models", names_json(ntx_outline_model, SIZE_MAX), "architectures", names_json(ntx_arch_at, SIZE_MAX), "types", names_json(ntx_outline_type, SIZE_MAX), "gpus",
+        json_t *j = json_pack("{s:o, s:o, s:o, s:o}", "models", names_json(ntx_outline_model, SIZE_MAX),
+                              "architectures", names_json(ntx_arch_at, SIZE_MAX), "types",
+                              names_json(ntx_outline_type, SIZE_MAX), "gpus",
                               names_json(ntx_card_name, ntx_card_count()));
         json_dumpf(j, stdout, JSON_INDENT(1));
         putchar('\n');
@@ -186,5 +193,6 @@ void ntx__plan_print_lists(bool json)
     print_names("types:  ", ntx_outline_type, SIZE_MAX);
     print_names("A GGUF is run whose general.architecture is one of these:\n        ", ntx_arch_at, SIZE_MAX);
     print_names("GPUs:   ", ntx_card_name, ntx_card_count());
-    puts("A machine by words: --machine gpu=3090,ram=64G,drive=7G,pcie=4x16; or this one changed: --machine this,gpu=3090");
+    puts("A machine by words: --machine gpu=3090,ram=64G,drive=7G,pcie=4x16; or this one changed: --machine "
+         "this,gpu=3090");
 }

@@ -24,7 +24,8 @@ static int read_file(const char *path, char **text, size_t *len, struct ntx_err 
 static void tell(const Ntx__Done *d, const char *path)
 {
     json_t *j = json_loads(d->stats_json, 0, NULL);
-    ntx_say("%s is kept: %lld tokens, %u of them were there", path, (long long)json_integer_value(json_object_get(j, "prompt_tokens")), d->cached_tokens);
+    ntx_say("%s is kept: %lld tokens, %u of them were there", path,
+            (long long)json_integer_value(json_object_get(j, "prompt_tokens")), d->cached_tokens);
     json_decref(j);
 }
 

@@ -63,7 +63,8 @@ static int add_stream(struct ntx_prompt *p, FILE *f, const char *name, struct nt
     return rc;
 }
 
-int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsigned n, struct ntx_prompt *p, struct ntx_err *err)
+int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsigned n, struct ntx_prompt *p,
+                    struct ntx_err *err)
 {
     bool piped = n && !strcmp(words[n - 1], "-");
     int rc = 0;
@@ -79,7 +80,10 @@ int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsig
     if (!rc && p->took_input)
         rc = add_stream(p, stdin, "standard input", err);
     if (!rc && p->text && !p->len)
-        rc = ntx_err_set(err, -EINVAL, "the prompt is empty: %s", p->took_input ? "nothing came from standard input" : o->prompt_file ? "the file has no text" : "give a text, or none at all on a terminal for a chat");
+        rc = ntx_err_set(err, -EINVAL, "the prompt is empty: %s",
+                         p->took_input    ? "nothing came from standard input"
+                         : o->prompt_file ? "the file has no text"
+                                          : "give a text, or none at all on a terminal for a chat");
     return rc;
 }
 
@@ -97,7 +101,9 @@ void ntx_prompt_tell_left(const struct ntx_options *o, struct ntx_prompt *p)
         return;
     if (ioctl(STDIN_FILENO, FIONREAD, &waits) || waits <= 0)
         return;
-    fputs("ntx: standard input is left unread, though something waits in it; to put it after the prompt, end the command line with -\n", stderr);
+    fputs("ntx: standard input is left unread, though something waits in it; to put it after the prompt, end the "
+          "command line with -\n",
+          stderr);
     p->told = true;
 }
 
@@ -105,21 +111,31 @@ int ntx_prompt_check_form(const struct ntx_options *o, const struct ntx_model_fi
 {
     struct ntx_str jinja;
     if (chat && o->raw)
-        return ntx_err_set(err, -EINVAL, "a chat needs a form, so it cannot be --raw: give a prompt, or leave --raw out (--chat-template plain suits models without a form of their own)");
+        return ntx_err_set(err, -EINVAL,
+                           "a chat needs a form, so it cannot be --raw: give a prompt, or leave --raw out "
+                           "(--chat-template plain suits models without a form of their own)");
     if (o->raw)
         return 0;
     if (o->chat_template)
-        return ntx_chat_by_name(o->chat_template) ? 0 : ntx_err_set(err, -EINVAL, "--chat-template: there is no '%s', but %s", o->chat_template, ntx_chat_names());
+        return ntx_chat_by_name(o->chat_template)
+                   ? 0
+                   : ntx_err_set(err, -EINVAL, "--chat-template: there is no '%s', but %s", o->chat_template,
+                                 ntx_chat_names());
     struct ntx_err why = {0};
-    if (!f || ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) || !jinja.n || !ntx_chat_check(jinja.p, jinja.n, &why))
+    if (!f || ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) || !jinja.n ||
+        !ntx_chat_check(jinja.p, jinja.n, &why))
         return 0;
-    return ntx_err_set(err, -ENOTSUP, "%s: use --raw%s, or --chat-template with one of %s", why.text, chat ? " and a prompt" : "", ntx_chat_names());
+    return ntx_err_set(err, -ENOTSUP, "%s: use --raw%s, or --chat-template with one of %s", why.text,
+                       chat ? " and a prompt" : "", ntx_chat_names());
 }
 
 void ntx_prompt_tell_form(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_prompt *p)
 {
     struct ntx_str jinja;
-    if (o->quiet || o->raw || o->chat_template || o->system || !p->text || (!ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) && jinja.n))
+    if (o->quiet || o->raw || o->chat_template || o->system || !p->text ||
+        (!ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) && jinja.n))
         return;
-    fputs("ntx: the model has no chat template: the text is continued (--raw says nothing of this; --chat-template NAME makes it a conversation)\n", stderr);
+    fputs("ntx: the model has no chat template: the text is continued (--raw says nothing of this; --chat-template "
+          "NAME makes it a conversation)\n",
+          stderr);
 }

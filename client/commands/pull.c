@@ -30,11 +30,11 @@ struct pull {
     struct ntx_model_files heads; /* only their headers */
     char (*etag)[200];            /* [model.n] */
     char dir[1400];
-    int folder;                   /* the same, opened; -1: not yet */
-    uint64_t all, before, whole;  /* bytes: of the model, that were there at the beginning, of files that are done */
+    int folder;                  /* the same, opened; -1: not yet */
+    uint64_t all, before, whole; /* bytes: of the model, that were there at the beginning, of files that are done */
     uint64_t since_ns, shown_ns;
     struct ntx_progress line;
-    char name[300];               /* of the file under way */
+    char name[300]; /* of the file under way */
 };
 
 /* ---- the token */
@@ -56,8 +56,14 @@ static int get_token(const struct ntx_options *o, char token[NTX_KEY_ROOM], stru
     if (o->token_file)
         return ntx_key_read(o->token_file, token, err);
     if (env && *env)
-        return is_token(env) && (size_t)snprintf(token, NTX_KEY_ROOM, "%s", env) < NTX_KEY_ROOM ? 0 : ntx_err_set(err, -EINVAL, "HF_TOKEN is no token");
-    snprintf(path, sizeof path, "%s%s/ntx/token", config && *config ? config : home ? home : "", config && *config ? "" : "/.config");
+        return is_token(env) && (size_t)snprintf(token, NTX_KEY_ROOM, "%s", env) < NTX_KEY_ROOM
+                   ? 0
+                   : ntx_err_set(err, -EINVAL, "HF_TOKEN is no token");
+    snprintf(path, sizeof path, "%s%s/ntx/token",
+             config && *config ? config
+             : home            ? home
+                               : "",
+             config && *config ? "" : "/.config");
     return access(path, F_OK) ? 0 : ntx_key_read(path, token, err);
 }
 
@@ -119,8 +125,12 @@ static int judge(struct pull *p, struct ntx_err *err)
 
 static struct ntx_pull_part part_of(struct pull *p, unsigned i)
 {
-    return (struct ntx_pull_part){.dir = p->dir, .folder = p->folder, .file = &p->model.file[i], .etag = p->etag[i],
-            .arg = p, .wait_ms = p->o->retry_ms};
+    return (struct ntx_pull_part){.dir = p->dir,
+                                  .folder = p->folder,
+                                  .file = &p->model.file[i],
+                                  .etag = p->etag[i],
+                                  .arg = p,
+                                  .wait_ms = p->o->retry_ms};
 }
 
 static int check_space(struct pull *p, struct ntx_err *err)
@@ -141,8 +151,11 @@ static int check_space(struct pull *p, struct ntx_err *err)
     uint64_t room = (uint64_t)v.f_bavail * v.f_frsize, left = p->all - p->before;
     if (!left || (room > SPARE && room - SPARE >= left))
         return 0;
-    return ntx_err_set(err, -ENOSPC, "%s: %s are to come, %s are free there, of which %u MiB stay free: make room, or set XDG_DATA_HOME to another drive", p->dir, ntx_format_size(left, need, sizeof need),
-                       ntx_format_size(room, free_, sizeof free_), (unsigned)(SPARE >> 20));
+    return ntx_err_set(err, -ENOSPC,
+                       "%s: %s are to come, %s are free there, of which %u MiB stay free: make room, or set "
+                       "XDG_DATA_HOME to another drive",
+                       p->dir, ntx_format_size(left, need, sizeof need), ntx_format_size(room, free_, sizeof free_),
+                       (unsigned)(SPARE >> 20));
 }
 
 /* ---- the way */
@@ -162,9 +175,11 @@ static void on_at(void *arg, uint64_t have)
         return;
     p->shown_ns = now;
     uint64_t there = p->whole + have;
-    double s = (double)(now - p->since_ns) / 1e9, rate = there > p->before ? (double)(there - p->before) / NTX_MAX(s, 0.01) : 0;
-    ntx_progress_say(&p->line, "%s of %s (%.0f %%), %.1f MB/s, %s left: %s", ntx_format_size(there, done, sizeof done), ntx_format_size(p->all, all, sizeof all),
-                     100.0 * (double)there / (double)p->all, rate / 1e6, rate > 0 ? time_left((double)(p->all - there) / rate, left, sizeof left) : "?", p->name);
+    double s = (double)(now - p->since_ns) / 1e9,
+           rate = there > p->before ? (double)(there - p->before) / NTX_MAX(s, 0.01) : 0;
+    ntx_progress_say(&p->line, "%s of %s (%.0f %%), %.1f MB/s, %s left: %s", ntx_format_size(there, done, sizeof done),
+                     ntx_format_size(p->all, all, sizeof all), 100.0 * (double)there / (double)p->all, rate / 1e6,
+                     rate > 0 ? time_left((double)(p->all - there) / rate, left, sizeof left) : "?", p->name);
 }
 
 static void on_again(void *arg, const char *why, unsigned seconds)
@@ -208,8 +223,9 @@ static void tell_done(const struct pull *p)
     ntx_store_stem(p->model.file[0].name, stem, &no, &of);
     const char *type = ntx_store_type(stem);
     if (!p->o->quiet)
-        ntx_say("%s%s%s is there (%s): ntx run %s%s%s", p->model.dir, *p->model.dir ? ":" : "", *p->model.dir && *type ? type : stem, ntx_format_size(p->all, size, sizeof size),
-                p->model.dir, *p->model.dir ? ":" : "", *p->model.dir && *type ? type : stem);
+        ntx_say("%s%s%s is there (%s): ntx run %s%s%s", p->model.dir, *p->model.dir ? ":" : "",
+                *p->model.dir && *type ? type : stem, ntx_format_size(p->all, size, sizeof size), p->model.dir,
+                *p->model.dir ? ":" : "", *p->model.dir && *type ? type : stem);
 }
 
 static int set_sha256(struct pull *p, struct ntx_err *err)
@@ -276,8 +292,8 @@ static json_t *json_of(const struct ntx_stored *m)
     char path[1400], name[4 * NTX_STORE_NAME], line[4 * sizeof path]; /* JSON takes no bytes that are no UTF-8 */
     snprintf(path, sizeof path, "%s/%s", m->dir, m->first);
     return json_pack("{s:s, s:s, s:I, s:i, s:b, s:I}", "name", ntx_out_line(m->name, name, sizeof name), "path",
-            ntx_out_line(path, line, sizeof line), "bytes", (json_int_t)(m->bytes + m->pulled), "files", (int)m->of,
-            "whole", ntx_stored_whole(m), "changed", (json_int_t)m->when);
+                     ntx_out_line(path, line, sizeof line), "bytes", (json_int_t)(m->bytes + m->pulled), "files",
+                     (int)m->of, "whole", ntx_stored_whole(m), "changed", (json_int_t)m->when);
 }
 
 int ntx_cmd_list(struct ntx_options *o)

@@ -36,12 +36,14 @@ static void show(void *ctx, const struct ntx_quantize_progress *p)
     t->last = now;
     if (p->looking) {
         t->began = now;
-        ntx_progress_say(&t->line, "looking at %s, %llu of %llu", p->name, (unsigned long long)p->done + 1, (unsigned long long)p->total);
+        ntx_progress_say(&t->line, "looking at %s, %llu of %llu", p->name, (unsigned long long)p->done + 1,
+                         (unsigned long long)p->total);
         return;
     }
     double left = p->done ? (double)(now - t->began) * 1e-9 * (double)(p->total - p->done) / (double)p->done : 0;
-    ntx_progress_say(&t->line, "tensor %u of %u, %s of %s, %.0f %s left", p->tensor + 1, p->n_tensors, ntx_format_size(p->done, done, sizeof done),
-                     ntx_format_size(p->total, total, sizeof total), left < 120 ? left : left / 60, left < 120 ? "s" : "min");
+    ntx_progress_say(&t->line, "tensor %u of %u, %s of %s, %.0f %s left", p->tensor + 1, p->n_tensors,
+                     ntx_format_size(p->done, done, sizeof done), ntx_format_size(p->total, total, sizeof total),
+                     left < 120 ? left : left / 60, left < 120 ? "s" : "min");
 }
 
 static void chosen(void *ctx, const struct ntx_gguf_tensor *t, uint32_t type, double error)
@@ -78,13 +80,15 @@ static int take_type(const char *type, struct ntx_quantize_options *q, struct nt
 }
 
 /* "REGEX=TYPE": the last '=' parts them. */
-static int take_rules(const struct ntx_options *o, struct ntx_quantize_options *q, char *patterns[], struct ntx_err *err)
+static int take_rules(const struct ntx_options *o, struct ntx_quantize_options *q, char *patterns[],
+                      struct ntx_err *err)
 {
     for (unsigned i = 0; i < o->n_tensors; i++) {
         const char *at = strrchr(o->tensors[i], '=');
         uint32_t type = at ? ntx_writable_type(at + 1) : NTX_TYPE_LIMIT;
         if (!at || at == o->tensors[i] || type == NTX_TYPE_LIMIT)
-            return ntx_err_set(err, -EINVAL, "--tensor '%s': write it as REGEX=TYPE, such as 'attn_v=Q6_K'", o->tensors[i]);
+            return ntx_err_set(err, -EINVAL, "--tensor '%s': write it as REGEX=TYPE, such as 'attn_v=Q6_K'",
+                               o->tensors[i]);
         if (!(patterns[i] = strndup(o->tensors[i], (size_t)(at - o->tensors[i]))))
             return ntx_err_set(err, -ENOMEM, "no memory");
         q->rules[q->n_rules++] = (struct ntx_quantize_rule){patterns[i], type};
@@ -94,10 +98,13 @@ static int take_rules(const struct ntx_options *o, struct ntx_quantize_options *
 
 static void report_json(const struct ntx_quantize_report *r, struct told *t)
 {
-    json_t *j = json_pack("{s:I, s:I, s:f, s:f, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "bytes_in", (json_int_t)r->bytes_in, "bytes_out", (json_int_t)r->bytes_out,
-                          "bits_per_weight", (double)r->bytes_out * 8 / (double)NTX_MAX(r->values, 1u), "error", r->error, "worst_tensor", r->worst_name, "worst_error", r->worst,
-                          "parts", (int)r->parts, "other_types", (int)r->n_other, "lossy_twice", (int)r->n_twice, "without_importance", (int)r->n_unknown, "unseen_experts",
-                          (int)r->n_unseen, "experts", (int)r->n_experts, "nextn", (int)r->n_nextn, "tensors", json_incref(t->tensors));
+    json_t *j = json_pack("{s:I, s:I, s:f, s:f, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "bytes_in",
+                          (json_int_t)r->bytes_in, "bytes_out", (json_int_t)r->bytes_out, "bits_per_weight",
+                          (double)r->bytes_out * 8 / (double)NTX_MAX(r->values, 1u), "error", r->error, "worst_tensor",
+                          r->worst_name, "worst_error", r->worst, "parts", (int)r->parts, "other_types",
+                          (int)r->n_other, "lossy_twice", (int)r->n_twice, "without_importance", (int)r->n_unknown,
+                          "unseen_experts", (int)r->n_unseen, "experts", (int)r->n_experts, "nextn", (int)r->n_nextn,
+                          "tensors", json_incref(t->tensors));
     ntx_out_json(j, JSON_COMPACT);
     json_decref(j);
 }
@@ -105,8 +112,8 @@ static void report_json(const struct ntx_quantize_report *r, struct told *t)
 static void report(const struct ntx_options *o, const struct ntx_quantize_report *r)
 {
     char in[32], out[32];
-    printf("%s to %s, %.2f bits per weight", ntx_format_size(r->bytes_in, in, sizeof in), ntx_format_size(r->bytes_out, out, sizeof out),
-           (double)r->bytes_out * 8 / (double)NTX_MAX(r->values, 1u));
+    printf("%s to %s, %.2f bits per weight", ntx_format_size(r->bytes_in, in, sizeof in),
+           ntx_format_size(r->bytes_out, out, sizeof out), (double)r->bytes_out * 8 / (double)NTX_MAX(r->values, 1u));
     if (r->parts > 1)
         printf(", in %u parts", r->parts);
     puts(o->dry_run ? "; nothing was written" : "");
@@ -118,16 +125,22 @@ static void report(const struct ntx_options *o, const struct ntx_quantize_report
 static void warn(const struct ntx_quantize_report *r)
 {
     if (r->n_twice)
-        ntx_say("%u tensors were quantised before: what was lost then stays lost, and this comes on top; take the model in F16 or BF16 where there is one", r->n_twice);
+        ntx_say("%u tensors were quantised before: what was lost then stays lost, and this comes on top; take the "
+                "model in F16 or BF16 where there is one",
+                r->n_twice);
     if (r->n_other)
-        ntx_say("%u tensors have rows that do not divide into the blocks of their type, and got another one", r->n_other);
+        ntx_say("%u tensors have rows that do not divide into the blocks of their type, and got another one",
+                r->n_other);
     if (r->n_unknown)
         ntx_say("of %u tensors the importance matrix says nothing; their values count by their own size", r->n_unknown);
     if (r->n_nextn)
-        ntx_say("%u tensors of next-token blocks, which no importance matrix knows, got types of two and three bits that do without", r->n_nextn);
+        ntx_say("%u tensors of next-token blocks, which no importance matrix knows, got types of two and three bits "
+                "that do without",
+                r->n_nextn);
     if (r->n_unseen)
-        ntx_say("%u of %u experts were never chosen while the importance matrix was made; their values count by their own size. A longer text would reach more", r->n_unseen,
-                r->n_experts);
+        ntx_say("%u of %u experts were never chosen while the importance matrix was made; their values count by their "
+                "own size. A longer text would reach more",
+                r->n_unseen, r->n_experts);
 }
 
 static uint32_t cpus(void)
@@ -155,7 +168,8 @@ static int quantize(struct ntx_options *o, struct ntx_quantize_options *q, struc
     struct ntx_imatrix *imatrix = NULL;
     int rc = o->imatrix ? ntx_imatrix_read(o->imatrix, &imatrix, err) : 0;
     q->imatrix = imatrix;
-    if (!rc && !(rc = ntx_model_files_any(o, o->args[0], &f, err)) && !(rc = check_kind(o, &f, err)) && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], err))) {
+    if (!rc && !(rc = ntx_model_files_any(o, o->args[0], &f, err)) && !(rc = check_kind(o, &f, err)) &&
+        !(rc = ntx_share_file_refuse(f.gguf, f.names[0], err))) {
         q->stop = ntx_interrupt_catch();
         t->began = ntx_now_ns();
         rc = ntx_quantize_model(f.gguf, f.fds, o->args[1], q, &r, err);
@@ -176,8 +190,14 @@ int ntx_cmd_quantize(struct ntx_options *o)
 {
     struct ntx_err err = {0};
     struct told t = {.o = o, .line = ntx_progress_begin(o), .tensors = o->json ? json_array() : NULL};
-    struct ntx_quantize_options q = {.imatrix_path = o->imatrix, .pure = o->pure, .dry = o->dry_run, .split = o->split, .threads = o->load.threads ? o->load.threads : cpus(),
-                                     .progress = show, .chosen = chosen, .ctx = &t};
+    struct ntx_quantize_options q = {.imatrix_path = o->imatrix,
+                                     .pure = o->pure,
+                                     .dry = o->dry_run,
+                                     .split = o->split,
+                                     .threads = o->load.threads ? o->load.threads : cpus(),
+                                     .progress = show,
+                                     .chosen = chosen,
+                                     .ctx = &t};
     char *patterns[NTX_MAX_TENSORS] = {NULL};
     int rc = take_type(o->args[2], &q, &err);
     if (!rc && !(rc = take_rules(o, &q, patterns, &err)))

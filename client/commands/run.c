@@ -73,7 +73,8 @@ static void fill_turn(struct turn *t, Ntx__Generate *m, const char *system, char
     m->n_messages = n;
 }
 
-static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct constraint *must, char *prompt, size_t len, struct ntx_err *err)
+static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct constraint *must, char *prompt,
+                      size_t len, struct ntx_err *err)
 {
     Ntx__Generate m = NTX__GENERATE__INIT;
     Ntx__Sampling s = NTX__SAMPLING__INIT;
@@ -105,7 +106,8 @@ int ntx_cmd_run(struct ntx_options *o)
     if (!rc)
         rc = constraint_read(o, &must, &err);
     if (!rc && must.there && !p.text)
-        rc = ntx_err_set(&err, -EINVAL, "--grammar and --json-schema are for one answer, and not for a chat: give a prompt");
+        rc = ntx_err_set(&err, -EINVAL,
+                         "--grammar and --json-schema are for one answer, and not for a chat: give a prompt");
     if (!rc)
         rc = ntx_model_files_load(o, &f, &err);
     if (!rc)
@@ -161,7 +163,8 @@ int ntx_cmd_chat(struct ntx_options *o)
     struct ntx_client *c = NULL;
     int rc = ntx_prompt_check_form(o, NULL, true, &err);
     if (o->n_args && !o->resume) {
-        ntx_say("unexpected argument '%s': --resume %s goes on with a conversation of that name", o->args[0], o->args[0]);
+        ntx_say("unexpected argument '%s': --resume %s goes on with a conversation of that name", o->args[0],
+                o->args[0]);
         return NTX_EXIT_USAGE;
     }
     o->talk = o->n_args ? o->args[0] : NULL;

@@ -94,7 +94,10 @@ static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
             break;
         }
         if (among) {
-            ntx_err_set(&err, -EPIPE, "ntx-computed ended (%s): the machines that share this model have to be started again, all of them", how);
+            ntx_err_set(
+                &err, -EPIPE,
+                "ntx-computed ended (%s): the machines that share this model have to be started again, all of them",
+                how);
             break;
         }
         ntx_log(NTX_LOG_ERR, "ntx-computed ended (%s); starting it again", how);
@@ -117,7 +120,9 @@ int ntx_cmd_up(struct ntx_options *o)
     struct ntx_err err = {0};
     if (!o->respawn)
         return up(o, NULL);
-    int rc = o->n_args ? ntx_err_set(&err, -EINVAL, "--respawn 'mpirun ... ntx up MODEL ...' starts all machines, this one, too: the model and its options belong into that command")
+    int rc = o->n_args ? ntx_err_set(&err, -EINVAL,
+                                     "--respawn 'mpirun ... ntx up MODEL ...' starts all machines, this one, too: the "
+                                     "model and its options belong into that command")
                        : ntx_respawn(o->respawn, &err);
     return rc ? ntx_fail(&err) : 0;
 }
@@ -126,7 +131,8 @@ int ntx_cmd_serve(struct ntx_options *o)
 {
     struct ntx_err err = {0};
     struct ntx_gateway_child *g;
-    int rc = ntx_gateway_child_new(&(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->http_stall}, &g, &err);
+    int rc = ntx_gateway_child_new(
+        &(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->http_stall}, &g, &err);
     return rc ? ntx_fail(&err) : up(o, g);
 }
 
@@ -177,8 +183,10 @@ int ntx_cmd_stop(struct ntx_options *o)
 
 static void print_value(const char *key, const json_t *v)
 {
-    char *s = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(4)), name[64], line[1024];
-    printf("%-22s %s\n", ntx_out_line(key, name, sizeof name), ntx_out_line(s ? s : json_string_value(v), line, sizeof line));
+    char *s = json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(4)),
+         name[64], line[1024];
+    printf("%-22s %s\n", ntx_out_line(key, name, sizeof name),
+           ntx_out_line(s ? s : json_string_value(v), line, sizeof line));
     free(s);
 }
 
@@ -211,7 +219,8 @@ int ntx_cmd_status(struct ntx_options *o)
         return code;
     if (r->body_case != NTX__REPLY__BODY_STATUS) {
         ntx__reply__free_unpacked(r, NULL);
-        return ntx_fail(&(struct ntx_err){-EPROTO, "the daemon's answer is no status; are ntx and the daemons of one version?"});
+        return ntx_fail(
+            &(struct ntx_err){-EPROTO, "the daemon's answer is no status; are ntx and the daemons of one version?"});
     }
     json_t *j = json_loads(r->status->json, 0, NULL);
     const char *key;

@@ -1,5 +1,6 @@
-/* shown.h: an answer as people see it come: on a terminal, what the model thinks ("<think>...</think>" at its beginning) is dim and without its
- * marks, and an empty line is between it and the answer; elsewhere the text is as it comes. */
+/* shown.h: an answer as people see it come: on a terminal, what the model thinks ("<think>...</think>" at its
+ * beginning) is dim and without its marks, and an empty line is between it and the answer; elsewhere the text is as it
+ * comes. */
 #ifndef NTX_CLIENT_COMMANDS_SHOWN_H
 #define NTX_CLIENT_COMMANDS_SHOWN_H
 

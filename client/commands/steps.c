@@ -78,7 +78,8 @@ int ntx_steps_add(struct ntx_steps *s, const Ntx__StepRow *m, struct ntx_err *er
     if (!t || m->row >= MAX_ROWS || grow(t, m->row + 1))
         return ntx_err_set(err, -ENOMEM, "no memory for what the steps gave");
     if (t->width != m->width || t->row[m->row].there)
-        return ntx_err_set(err, -EPROTO, "the daemon sent step %u of layer %u twice for one token, or of two widths", m->step, m->layer);
+        return ntx_err_set(err, -EPROTO, "the daemon sent step %u of layer %u twice for one token, or of two widths",
+                           m->step, m->layer);
     if (take_values(&t->row[m->row], m))
         return ntx_err_set(err, -ENOMEM, "no memory for the values of the steps");
     t->row[m->row].there = true;

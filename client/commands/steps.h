@@ -1,11 +1,13 @@
 /* steps.h: what each step of a pass gave (`ntx logits --steps`), as a file, and two of them held against each other.
  *
  * The file is lines of JSON, a step each, in the order of the pass:
- *   {"layer": 3, "step": 11, "name": "MM ffn_down.weight", "buffer": "Y", "width": 256, "min": -1.5, "max": 2.25, "mean": 0.01,
+ *   {"layer": 3, "step": 11, "name": "MM ffn_down.weight", "buffer": "Y", "width": 256, "min": -1.5, "max": 2.25,
+ *     "mean": 0.01,
  *    "digests": ["0123456789abcdef", null, ...], "values": ["AACAPw==", null, ...]}
- * digests: by position, of the bits of the row's values; null: the row left the layer out, or its logits were not asked for. values: the same rows,
- * little-endian float32 in base64; only where they were asked for. min, max and mean are those of all rows; null where that is no number. Before the
- * layers comes "EMBED", as of layer 0; behind them, as of the layer that there is not, "OUTPUT". */
+ * digests: by position, of the bits of the row's values; null: the row left the layer out, or its logits were not asked
+ * for. values: the same rows, little-endian float32 in base64; only where they were asked for. min, max and mean are
+ * those of all rows; null where that is no number. Before the layers comes "EMBED", as of layer 0; behind them, as of
+ * the layer that there is not, "OUTPUT". */
 #ifndef NTX_CLIENT_COMMANDS_STEPS_H
 #define NTX_CLIENT_COMMANDS_STEPS_H
 
@@ -20,22 +22,22 @@
 struct ntx_step_row {
     bool there;
     uint64_t digest;
-    float *values;          /* [width], or NULL */
+    float *values; /* [width], or NULL */
 };
 
 struct ntx_step_line {
     uint32_t layer, step, width;
     char name[64], buffer[16];
     float min, max;
-    double sum;             /* of the rows' means */
+    double sum; /* of the rows' means */
     uint32_t n_there;
     struct ntx_step_row *row; /* [n_rows] */
     uint32_t n_rows;
 };
 
 struct ntx_steps {
-    struct ntx_step_line *step;  /* [n] in the order of the pass */
-    size_t n, room, last;   /* last: where the one that was looked for last is */
+    struct ntx_step_line *step; /* [n] in the order of the pass */
+    size_t n, room, last;       /* last: where the one that was looked for last is */
 };
 
 /* Takes up what one step gave for one token. -EPROTO, -ENOMEM. */
@@ -50,7 +52,9 @@ void ntx_steps_free(struct ntx_steps *s);
 int ntx_steps_write(const struct ntx_steps *s, FILE *f, const char *path, struct ntx_err *err);
 int ntx_steps_read(const char *path, struct ntx_steps *s, struct ntx_err *err);
 
-/* steps_compare.c: prints where a and b part first, or that they don't. 0: they are the same within the tolerance, 1: they part. -EINVAL: they can't be compared. */
-int ntx_steps_compare(struct ntx_steps *a, struct ntx_steps *b, const char *name_a, const char *name_b, double tolerance, struct ntx_err *err);
+/* steps_compare.c: prints where a and b part first, or that they don't. 0: they are the same within the tolerance, 1:
+ * they part. -EINVAL: they can't be compared. */
+int ntx_steps_compare(struct ntx_steps *a, struct ntx_steps *b, const char *name_a, const char *name_b,
+                      double tolerance, struct ntx_err *err);
 
 #endif

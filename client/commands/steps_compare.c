@@ -32,7 +32,8 @@ static double apart(const float *a, const float *b, uint32_t n, uint32_t *where)
 }
 
 /* Whether the rows differ by more than is allowed. 1, 0, or -EINVAL: their values would have to be known. */
-static int differ(const struct comparison *c, const struct ntx_step_line *t, const struct ntx_step_row *a, const struct ntx_step_row *b)
+static int differ(const struct comparison *c, const struct ntx_step_line *t, const struct ntx_step_row *a,
+                  const struct ntx_step_row *b)
 {
     uint32_t where = 0;
     if (a->there != b->there)
@@ -63,7 +64,8 @@ static void print_sides(const struct comparison *c, const struct ntx_step_line *
 {
     const struct ntx_step_line *t[] = {a, b};
     for (int i = 0; i < 2; i++)
-        printf("  %s: %u tokens, from %.9g to %.9g, mean %.9g\n", c->name[i], t[i]->n_there, (double)t[i]->min, (double)t[i]->max, t[i]->sum / t[i]->n_there);
+        printf("  %s: %u tokens, from %.9g to %.9g, mean %.9g\n", c->name[i], t[i]->n_there, (double)t[i]->min,
+               (double)t[i]->max, t[i]->sum / t[i]->n_there);
 }
 
 /* They part there: 1. */
@@ -72,17 +74,22 @@ static int part(const struct comparison *c, const struct ntx_step_line *a, const
     const struct ntx_step_row *ra = row_of(a, row), *rb = row_of(b, row);
     uint32_t where = 0;
     print_step(a, "they part");
-    printf(", token %u%s\n", row, ra->there == rb->there ? "" : ra->there ? ", which only the first has" : ", which only the second has");
+    printf(", token %u%s\n", row,
+           ra->there == rb->there ? ""
+           : ra->there            ? ", which only the first has"
+                                  : ", which only the second has");
     if (ra->values && rb->values) {
         double d = apart(ra->values, rb->values, a->width, &where);
-        printf("  most at %u: %.9g and %.9g, %.3g of the row's largest value\n", where, (double)ra->values[where], (double)rb->values[where], d);
+        printf("  most at %u: %.9g and %.9g, %.3g of the row's largest value\n", where, (double)ra->values[where],
+               (double)rb->values[where], d);
     }
     print_sides(c, a, b);
     return 1;
 }
 
 /* 1: they part, and it was told. */
-static int compare_step(struct comparison *c, const struct ntx_step_line *a, const struct ntx_step_line *b, struct ntx_err *err)
+static int compare_step(struct comparison *c, const struct ntx_step_line *a, const struct ntx_step_line *b,
+                        struct ntx_err *err)
 {
     if (a->width != b->width || strcmp(a->name, b->name)) {
         print_step(a, "they part");
@@ -101,7 +108,8 @@ static int compare_step(struct comparison *c, const struct ntx_step_line *a, con
     return 0;
 }
 
-int ntx_steps_compare(struct ntx_steps *a, struct ntx_steps *b, const char *name_a, const char *name_b, double tolerance, struct ntx_err *err)
+int ntx_steps_compare(struct ntx_steps *a, struct ntx_steps *b, const char *name_a, const char *name_b,
+                      double tolerance, struct ntx_err *err)
 {
     struct comparison c = {.name = {name_a, name_b}, .tolerance = tolerance};
     for (size_t i = 0; i < a->n; i++) {

@@ -10,7 +10,7 @@
 #include "common/util.h"
 
 #define MAX_WIDTH (1u << 26)
-#define MAX_ROWS (1u << 24)
+#define MAX_ROWS  (1u << 24)
 
 /* ---- base64 */
 
@@ -67,8 +67,9 @@ static json_t *digest(const struct ntx_step_row *r)
 
 static json_t *line_of(const struct ntx_step_line *t)
 {
-    json_t *j = json_pack("{si si ss ss si so so so}", "layer", (int)t->layer, "step", (int)t->step, "name", t->name, "buffer", t->buffer, "width", (int)t->width,
-                          "min", real((double)t->min), "max", real((double)t->max), "mean", real(t->sum / t->n_there));
+    json_t *j = json_pack("{si si ss ss si so so so}", "layer", (int)t->layer, "step", (int)t->step, "name", t->name,
+                          "buffer", t->buffer, "width", (int)t->width, "min", real((double)t->min), "max",
+                          real((double)t->max), "mean", real(t->sum / t->n_there));
     json_t *digests = json_array(), *values = json_array();
     uint32_t n = t->n_rows;
     bool any = false;
@@ -95,7 +96,8 @@ int ntx_steps_write(const struct ntx_steps *s, FILE *f, const char *path, struct
         rc = j && !json_dumpf(j, f, JSON_COMPACT | JSON_REAL_PRECISION(9)) && putc('\n', f) != EOF ? 0 : -EIO;
         json_decref(j);
     }
-    return rc || fflush(f) ? ntx_err_set(err, -EIO, "%s: cannot be written: %s", path, strerror(errno ? errno : EIO)) : 0;
+    return rc || fflush(f) ? ntx_err_set(err, -EIO, "%s: cannot be written: %s", path, strerror(errno ? errno : EIO))
+                           : 0;
 }
 
 /* ---- reading */
@@ -143,7 +145,8 @@ static void row(struct reader *r, const json_t *digest, const json_t *values, ui
         to->digest = strtoull(hex, &end, 16);
     if (!values)
         return;
-    if (!json_is_string(values) || !(to->values = bytes_of(json_string_value(values), json_string_length(values), width * sizeof(float))))
+    if (!json_is_string(values) ||
+        !(to->values = bytes_of(json_string_value(values), json_string_length(values), width * sizeof(float))))
         r->what = "values";
 }
 
@@ -171,7 +174,8 @@ static int read_line(struct reader *r, const char *line, size_t len, struct ntx_
     struct ntx_step_line t = {0}, *to;
     if (!json_is_object(j)) {
         json_decref(j);
-        return ntx_err_set(err, -EINVAL, "%s:%zu: no line of --steps: %s", r->path, r->line, j ? "it is no object" : je.text);
+        return ntx_err_set(err, -EINVAL, "%s:%zu: no line of --steps: %s", r->path, r->line,
+                           j ? "it is no object" : je.text);
     }
     t.layer = number(r, j, "layer", INT32_MAX);
     t.step = number(r, j, "step", INT32_MAX);
@@ -192,7 +196,9 @@ static int read_line(struct reader *r, const char *line, size_t len, struct ntx_
     }
     *to = t;
     s->last = s->n - 1;
-    return r->what ? ntx_err_set(err, -EINVAL, "%s:%zu: no line of --steps: %s is wrong or missing", r->path, r->line, r->what) : 0;
+    return r->what ? ntx_err_set(err, -EINVAL, "%s:%zu: no line of --steps: %s is wrong or missing", r->path, r->line,
+                                 r->what)
+                   : 0;
 }
 
 int ntx_steps_read(const char *path, struct ntx_steps *s, struct ntx_err *err)

@@ -35,7 +35,8 @@ int ntx_cmd_tokenize(struct ntx_options *o)
     int n = 0, rc = open_tokenizer(o, &t, &err);
     if (!rc && (rc = ntx_read_stream(stdin, &text, &len)))
         ntx_err_set(&err, rc, "cannot read standard input: %s", strerror(-rc));
-    if (!rc && (n = ntx_tokenize(t, text, len, (o->no_bos ? 0 : NTX_TOK_BOS) | (o->no_special ? 0 : NTX_TOK_SPECIAL), &ids)) < 0)
+    if (!rc && (n = ntx_tokenize(t, text, len, (o->no_bos ? 0 : NTX_TOK_BOS) | (o->no_special ? 0 : NTX_TOK_SPECIAL),
+                                 &ids)) < 0)
         rc = ntx_err_set(&err, n, "cannot tokenize: %s", strerror(-n));
     if (!rc) {
         putchar('[');
@@ -93,7 +94,8 @@ int ntx_cmd_detokenize(struct ntx_options *o)
     json_t *list = NULL;
     int rc = open_tokenizer(o, &t, &err);
     if (!rc && (!(list = json_loadf(stdin, 0, &je)) || !json_is_array(list)))
-        rc = ntx_err_set(&err, -EINVAL, "standard input is no JSON array of token ids%s%s", list ? "" : ": ", list ? "" : je.text);
+        rc = ntx_err_set(&err, -EINVAL, "standard input is no JSON array of token ids%s%s", list ? "" : ": ",
+                         list ? "" : je.text);
     if (!rc)
         rc = print_tokens(t, list, &err);
     json_decref(list);

@@ -13,8 +13,9 @@ int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const ch
     int rc = ntx_tracer_write(t, path, &s, err);
     if (rc || o->quiet)
         return rc;
-    ntx_say("%s: %.2f s; reading %.2f s, computing %.2f s, both at once %.2f s (%.0f %% of the computing); open it at ui.perfetto.dev", path, s.wall,
-            s.reading, s.computing, s.both, s.computing > 0 ? 100 * s.both / s.computing : 0);
+    ntx_say("%s: %.2f s; reading %.2f s, computing %.2f s, both at once %.2f s (%.0f %% of the computing); open it at "
+            "ui.perfetto.dev",
+            path, s.wall, s.reading, s.computing, s.both, s.computing > 0 ? 100 * s.both / s.computing : 0);
     if (s.drafting > 0)
         ntx_say("drafting %.2f s, %.0f %% of it while a pass ran", s.drafting, 100 * s.hidden / s.drafting);
     if (s.missed)

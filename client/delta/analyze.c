@@ -12,7 +12,7 @@
 #include "model/tensors.h"
 
 #define MAX_ROLES 256u
-#define FEWEST 32u /* inputs, and outputs: what is smaller is no matrix that anybody streams */
+#define FEWEST    32u /* inputs, and outputs: what is smaller is no matrix that anybody streams */
 
 struct entry { /* a matrix of a layer */
     uint32_t role, layer;
@@ -52,14 +52,16 @@ static bool take_name(const char *name, uint32_t *layer, char *role, size_t len)
 static uint32_t find_role(const struct ntx_analysis *a, const char *name, const struct ntx_gguf_tensor *t)
 {
     uint32_t i = 0;
-    while (i < a->n_roles && (strcmp(a->roles[i].name, name) || a->roles[i].in != t->ne[0] || a->roles[i].out != t->ne[1]))
+    while (i < a->n_roles &&
+           (strcmp(a->roles[i].name, name) || a->roles[i].in != t->ne[0] || a->roles[i].out != t->ne[1]))
         i++;
     return i;
 }
 
 static void choose_types(struct ntx_analyze_role *r)
 {
-    static const uint32_t large[NTX_ANALYZE_TYPES] = {NTX_Q2_K, NTX_Q3_K, NTX_Q4_K, NTX_Q6_K}, small[NTX_ANALYZE_TYPES] = {NTX_Q4_0, NTX_Q5_0, NTX_Q8_0, NTX_TYPE_LIMIT},
+    static const uint32_t large[NTX_ANALYZE_TYPES] = {NTX_Q2_K, NTX_Q3_K, NTX_Q4_K, NTX_Q6_K},
+                          small[NTX_ANALYZE_TYPES] = {NTX_Q4_0, NTX_Q5_0, NTX_Q8_0, NTX_TYPE_LIMIT},
                           none[NTX_ANALYZE_TYPES] = {NTX_TYPE_LIMIT, NTX_TYPE_LIMIT, NTX_TYPE_LIMIT, NTX_TYPE_LIMIT};
     memcpy(r->types, r->in % 256 == 0 ? large : r->in % 32 == 0 ? small : none, sizeof r->types);
 }
@@ -79,7 +81,9 @@ static int find_matrices(struct job *j)
             continue;
         if ((e.role = find_role(j->a, name, t)) == j->a->n_roles) {
             if (e.role == MAX_ROLES)
-                return ntx_err_set(j->err, -E2BIG, "more than %u kinds of matrices; this is no model of layers that are alike", MAX_ROLES);
+                return ntx_err_set(j->err, -E2BIG,
+                                   "more than %u kinds of matrices; this is no model of layers that are alike",
+                                   MAX_ROLES);
             struct ntx_analyze_role *r = &j->a->roles[j->a->n_roles++];
             *r = (struct ntx_analyze_role){.in = t->ne[0], .out = t->ne[1]};
             memcpy(r->name, name, sizeof r->name);
@@ -100,7 +104,10 @@ static const struct entry *find_entry(const struct job *j, uint32_t role, uint32
 
 /* ---- pairs */
 
-static uint32_t experts_looked_at(const struct job *j, const struct ntx_gguf_tensor *t) { return (uint32_t)NTX_MIN(t->ne[2], j->o->experts); }
+static uint32_t experts_looked_at(const struct job *j, const struct ntx_gguf_tensor *t)
+{
+    return (uint32_t)NTX_MIN(t->ne[2], j->o->experts);
+}
 
 /* The layer that B's is compared with; NULL: none. */
 static const struct entry *partner(const struct job *j, const struct entry *b)
@@ -120,7 +127,10 @@ static void add_pairs(struct job *j, uint32_t role)
         const struct entry *b = &j->entries[i], *with = b->role == role ? partner(j, b) : NULL;
         uint32_t n = with ? experts_looked_at(j, b->t) : 0;
         for (uint32_t e = 0; e < n; e++)
-            a->pairs[a->n_pairs++] = (struct ntx_analyze_pair){.role = role, .a = with->layer, .b = b->layer, .matrix = (uint32_t)(e * b->t->ne[2] / n),
+            a->pairs[a->n_pairs++] = (struct ntx_analyze_pair){.role = role,
+                                                               .a = with->layer,
+                                                               .b = b->layer,
+                                                               .matrix = (uint32_t)(e * b->t->ne[2] / n),
                                                                .bytes = b->t->bytes / b->t->ne[2]};
     }
     a->roles[role].n = a->n_pairs - a->roles[role].first;
@@ -136,17 +146,28 @@ static int make_pairs(struct job *j)
     for (uint32_t r = 0; r < j->a->n_roles; r++)
         add_pairs(j, r);
     if (!j->a->n_pairs && j->o->has_base)
-        return ntx_err_set(j->err, -ENOENT, "no layer but %u has matrices of the shapes that layer %u has", j->o->base, j->o->base);
+        return ntx_err_set(j->err, -ENOENT, "no layer but %u has matrices of the shapes that layer %u has", j->o->base,
+                           j->o->base);
     if (!j->a->n_pairs && ntx_gguf_find(j->g, "ntx.delta.base"))
-        return ntx_err_set(j->err, -ENOENT, "the layers of this model share their matrices already (ntx.delta.base): there are none to compare");
-    return j->a->n_pairs ? 0 : ntx_err_set(j->err, -ENOENT, "no two layers that lie %u apart have matrices of one shape", j->o->apart);
+        return ntx_err_set(
+            j->err, -ENOENT,
+            "the layers of this model share their matrices already (ntx.delta.base): there are none to compare");
+    return j->a->n_pairs ? 0
+                         : ntx_err_set(j->err, -ENOENT, "no two layers that lie %u apart have matrices of one shape",
+                                       j->o->apart);
 }
 
 /* ---- the smallest delta within the bound */
 
-static uint64_t factor_bytes(const struct ntx_analyze_role *r, uint64_t rank) { return rank * (r->in + r->out) * 2; /* F16 */ }
+static uint64_t factor_bytes(const struct ntx_analyze_role *r, uint64_t rank)
+{
+    return rank * (r->in + r->out) * 2; /* F16 */
+}
 
-static uint64_t type_bytes(const struct ntx_analyze_role *r, uint32_t t) { return ntx_row_bytes(r->types[t], r->in) * r->out; }
+static uint64_t type_bytes(const struct ntx_analyze_role *r, uint32_t t)
+{
+    return ntx_row_bytes(r->types[t], r->in) * r->out;
+}
 
 static void take_smaller(struct ntx_analyze_pair *p, uint64_t bytes, uint32_t rank, uint32_t type)
 {
@@ -157,7 +178,8 @@ static void take_smaller(struct ntx_analyze_pair *p, uint64_t bytes, uint32_t ra
     p->type = type;
 }
 
-static void choose_delta(const struct ntx_analyze_options *o, const struct ntx_analyze_role *r, struct ntx_analyze_pair *p)
+static void choose_delta(const struct ntx_analyze_options *o, const struct ntx_analyze_role *r,
+                         struct ntx_analyze_pair *p)
 {
     p->alone_bytes = p->bytes;
     for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && r->types[t] != NTX_TYPE_LIMIT; t++)
@@ -186,8 +208,14 @@ static int compare_pair(void *ctx, uint32_t i, struct ntx_err *err)
     struct ntx_quantizer *quantizer[NTX_ANALYZE_TYPES] = {NULL};
     for (uint32_t t = 0; t < NTX_ANALYZE_TYPES && r->types[t] != NTX_TYPE_LIMIT; t++)
         quantizer[t] = j->quantizer[r->types[t]];
-    struct ntx__pair_job k = {.a = {a, j->fds[a->file], p->matrix * r->out}, .b = {b, j->fds[b->file], p->matrix * r->out}, .in = r->in, .out = r->out,
-                              .columns = ntx_is_kin(r->name, NTX_T_down) || ntx_is_kin(r->name, NTX_T_o), .types = r->types, .quantizer = quantizer, .o = j->o};
+    struct ntx__pair_job k = {.a = {a, j->fds[a->file], p->matrix * r->out},
+                              .b = {b, j->fds[b->file], p->matrix * r->out},
+                              .in = r->in,
+                              .out = r->out,
+                              .columns = ntx_is_kin(r->name, NTX_T_down) || ntx_is_kin(r->name, NTX_T_o),
+                              .types = r->types,
+                              .quantizer = quantizer,
+                              .o = j->o};
     int rc = ntx__compare(&k, &p->is, err);
     if (!rc)
         choose_delta(j->o, r, p);
@@ -207,7 +235,12 @@ static int make_quantizers(struct job *j)
 
 static int compare_all(struct job *j)
 {
-    const struct ntx_pieces p = {.n = j->a->n_pairs, .threads = j->o->threads, .one = compare_pair, .ctx = j, .progress = j->o->progress, .progress_ctx = j->o->ctx};
+    const struct ntx_pieces p = {.n = j->a->n_pairs,
+                                 .threads = j->o->threads,
+                                 .one = compare_pair,
+                                 .ctx = j,
+                                 .progress = j->o->progress,
+                                 .progress_ctx = j->o->ctx};
     return ntx_pieces_do(&p, j->err);
 }
 
@@ -240,7 +273,8 @@ static void add_up(struct job *j)
     }
 }
 
-int ntx_analyze(const struct ntx_gguf *g, const int *fds, const struct ntx_analyze_options *o, struct ntx_analysis **out, struct ntx_err *err)
+int ntx_analyze(const struct ntx_gguf *g, const int *fds, const struct ntx_analyze_options *o,
+                struct ntx_analysis **out, struct ntx_err *err)
 {
     struct job j = {.g = g, .fds = fds, .o = o, .a = calloc(1, sizeof *j.a), .err = err};
     int rc = j.a ? find_matrices(&j) : ntx_err_set(err, -ENOMEM, "no memory");

@@ -1,19 +1,27 @@
-/* analyze.h: how alike are the layers of a model, and would it pay to keep one in memory and stream what the others differ by?
+/* analyze.h: how alike are the layers of a model, and would it pay to keep one in memory and stream what the others
+ * differ by?
  *
- * Matrices of one role (the layers' ffn_gate, say) are taken in pairs: neighbours, or one base and each other. Of a pair A, B:
+ * Matrices of one role (the layers' ffn_gate, say) are taken in pairs: neighbours, or one base and each other. Of a
+ * pair A, B:
  *
  *   cosine    of the two, element by element: sum of A B / (|A| |B|); |.| is the root of the sum of squares
  *   change    |B - A| / |B|: what a delta has to hold. Two unrelated matrices of one size have 1.41
- *   docs      the DOCS index: of each neuron's weights the largest |cosine| with any neuron of the other matrix; a Gumbel distribution is fitted to these,
- *             and the index is its location (the mean of both directions). It does not see in which order neurons stand, which an addition of deltas does.
- *             `docs_chance` is what as many random vectors of that length have. Source: Min and Wang, "DOCS: Quantifying Weight Similarity for Deeper
- *             Insights into Large Language Models", 2025. A neuron: of ffn_down and attn_output a column, of others an output's weights
- *   by_rank   |D - D_r| / |B|, D = B - A, D_r the best matrix of rank r: what r pairs of vectors leave. By randomised SVD with one power iteration
+ *   docs      the DOCS index: of each neuron's weights the largest |cosine| with any neuron of the other matrix; a
+ *             Gumbel distribution is fitted to these,
+ *             and the index is its location (the mean of both directions). It does not see in which order neurons
+ *               stand, which an addition of deltas does.
+ *             `docs_chance` is what as many random vectors of that length have. Source: Min and Wang, "DOCS:
+ *               Quantifying Weight Similarity for Deeper
+ *             Insights into Large Language Models", 2025. A neuron: of ffn_down and attn_output a column, of others an
+ *               output's weights
+ *   by_rank   |D - D_r| / |B|, D = B - A, D_r the best matrix of rank r: what r pairs of vectors leave. By randomised
+ *             SVD with one power iteration
  *             (Halko, Martinsson and Tropp, 2011); an upper bound, that is near the truth where the spectrum falls
- *   by_type   the same for D quantised to a type; `own` is B's, quantised to that type without A: what the type costs anyway
+ *   by_type   the same for D quantised to a type; `own` is B's, quantised to that type without A: what the type costs
+ *             anyway
  *
- * The model is streamed: a thread needs some 20 MiB and (2 in + out) x (largest rank + 16) + 512 in floats of the largest matrix, and reads each pair four times.
- * The figures do not depend on the number of threads. */
+ * The model is streamed: a thread needs some 20 MiB and (2 in + out) x (largest rank + 16) + 512 in floats of the
+ * largest matrix, and reads each pair four times. The figures do not depend on the number of threads. */
 #ifndef NTX_CLIENT_DELTA_ANALYZE_H
 #define NTX_CLIENT_DELTA_ANALYZE_H
 
@@ -33,37 +41,39 @@ struct ntx_likeness {
 };
 
 struct ntx_analyze_pair {
-    uint32_t role, a, b;     /* layers */
-    uint32_t matrix;         /* which expert, 0 without experts */
+    uint32_t role, a, b; /* layers */
+    uint32_t matrix;     /* which expert, 0 without experts */
     struct ntx_likeness is;
-    uint64_t bytes;          /* of B as it is */
-    uint64_t alone_bytes;    /* of B without A, in the smallest type within the bound; = bytes where none is smaller */
-    uint64_t delta_bytes;    /* of the smallest delta within the bound; = alone_bytes where none is smaller */
-    uint32_t rank, type;     /* of that delta: rank > 0, or the type; NTX_TYPE_LIMIT and 0: none, or (delta_bytes 0) the two are equal */
+    uint64_t bytes;       /* of B as it is */
+    uint64_t alone_bytes; /* of B without A, in the smallest type within the bound; = bytes where none is smaller */
+    uint64_t delta_bytes; /* of the smallest delta within the bound; = alone_bytes where none is smaller */
+    uint32_t rank, type; /* of that delta: rank > 0, or the type; NTX_TYPE_LIMIT and 0: none, or (delta_bytes 0) the two
+                            are equal */
 };
 
 struct ntx_analyze_role {
-    char name[64];           /* without "blk.N." and ".weight" */
+    char name[64]; /* without "blk.N." and ".weight" */
     uint64_t in, out;
     uint32_t types[NTX_ANALYZE_TYPES]; /* of by_type; NTX_TYPE_LIMIT behind the last */
-    uint32_t first, n;       /* in pairs[] */
+    uint32_t first, n;                 /* in pairs[] */
 };
 
 struct ntx_analysis {
     struct ntx_analyze_role *roles;
     struct ntx_analyze_pair *pairs;
     uint32_t n_roles, n_pairs;
-    uint32_t n_delta;        /* pairs for which a delta is smaller than what the matrix takes alone */
-    double bytes, alone_bytes, delta_bytes; /* of all matrices B that a token uses: of experts its share, those that were left out counted like those that were looked at */
+    uint32_t n_delta;                       /* pairs for which a delta is smaller than what the matrix takes alone */
+    double bytes, alone_bytes, delta_bytes; /* of all matrices B that a token uses: of experts its share, those that
+                                               were left out counted like those that were looked at */
 };
 
 struct ntx_analyze_options {
     uint32_t ranks[NTX_ANALYZE_RANKS], n_ranks; /* rising; those above min(in, out) count as that */
-    uint32_t apart;          /* pairs of layers that lie this far apart (1: neighbours), unless has_base */
+    uint32_t apart; /* pairs of layers that lie this far apart (1: neighbours), unless has_base */
     uint32_t base;
     bool has_base;
-    double bound;            /* largest error of a delta, of |B| */
-    uint32_t experts;        /* of each tensor of experts at most so many, evenly chosen */
+    double bound;     /* largest error of a delta, of |B| */
+    uint32_t experts; /* of each tensor of experts at most so many, evenly chosen */
     uint32_t threads;
     void (*progress)(void *ctx, uint32_t done, uint32_t total); /* under a lock; or NULL */
     void *ctx;
@@ -71,14 +81,15 @@ struct ntx_analyze_options {
 
 /* Whether streaming deltas would pay, beside matrices that are quantised to the same error. */
 enum ntx_analyze_verdict {
-    NTX_ANALYZE_NO,      /* they would save less than a tenth of the bytes */
-    NTX_ANALYZE_LITTLE,  /* less than half */
+    NTX_ANALYZE_NO,     /* they would save less than a tenth of the bytes */
+    NTX_ANALYZE_LITTLE, /* less than half */
     NTX_ANALYZE_YES,
 };
 enum ntx_analyze_verdict ntx_analysis_verdict(const struct ntx_analysis *a);
 
 /* -ENOENT: nothing to compare. The caller frees *out. */
-int ntx_analyze(const struct ntx_gguf *g, const int *fds, const struct ntx_analyze_options *o, struct ntx_analysis **out, struct ntx_err *err);
+int ntx_analyze(const struct ntx_gguf *g, const int *fds, const struct ntx_analyze_options *o,
+                struct ntx_analysis **out, struct ntx_err *err);
 void ntx_analysis_free(struct ntx_analysis *a);
 
 #endif

@@ -13,7 +13,7 @@
 struct ntx__pair_job {
     struct ntx__matrix a, b;
     uint64_t in, out;
-    bool columns;     /* its neurons are columns */
+    bool columns; /* its neurons are columns */
     const uint32_t *types;
     struct ntx_quantizer *const *quantizer; /* [NTX_ANALYZE_TYPES] */
     const struct ntx_analyze_options *o;

@@ -2,7 +2,8 @@
 
 #include "client/delta/analyze_impl.h"
 
-/* What the scale must satisfy (d log likelihood / d scale = 0): mean of x - weighted mean of x - scale = 0, weights e^(-x / scale). */
+/* What the scale must satisfy (d log likelihood / d scale = 0): mean of x - weighted mean of x - scale = 0, weights
+ * e^(-x / scale). */
 static double slope(const double *x, size_t n, double mean, double least, double scale)
 {
     double sum = 0, weighed = 0;

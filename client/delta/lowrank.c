@@ -14,17 +14,19 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-#define PIECE (1u << 20)     /* floats of a piece of one matrix */
-#define SPARE 16u            /* columns of the basis beyond the largest rank */
+#define PIECE (1u << 20) /* floats of a piece of one matrix */
+#define SPARE 16u        /* columns of the basis beyond the largest rank */
 
-int ntx__read_outputs(const struct ntx__matrix *m, uint64_t first, uint64_t n, uint8_t *raw, float *x, struct ntx_err *err)
+int ntx__read_outputs(const struct ntx__matrix *m, uint64_t first, uint64_t n, uint8_t *raw, float *x,
+                      struct ntx_err *err)
 {
     size_t each = ntx_row_bytes(m->t->type, m->t->ne[0]), bytes = each * n, done = 0;
     off_t at = (off_t)(m->t->offset + (m->out0 + first) * each);
     while (done < bytes) {
         ssize_t got = pread(m->fd, raw + done, bytes - done, at + (off_t)done);
         if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", m->t->name, got ? strerror(errno) : "the file ends");
+            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", m->t->name,
+                               got ? strerror(errno) : "the file ends");
         done += (size_t)got;
     }
     const struct ntx_type_info *type = ntx_type_info(m->t->type);
@@ -32,7 +34,9 @@ int ntx__read_outputs(const struct ntx__matrix *m, uint64_t first, uint64_t n, u
     float sum = 0;
     for (size_t i = 0; i < m->t->ne[0] * n; i++)
         sum += x[i] * 0; /* 0, or no number */
-    return sum == 0 ? 0 : ntx_err_set(err, -EINVAL, "tensor '%s' has a weight that is no number; the model is broken", m->t->name);
+    return sum == 0 ? 0
+                    : ntx_err_set(err, -EINVAL, "tensor '%s' has a weight that is no number; the model is broken",
+                                  m->t->name);
 }
 
 size_t ntx__low_columns(uint32_t rank) { return NTX_ROUND_UP(rank + SPARE, 16u); }

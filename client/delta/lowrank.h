@@ -1,5 +1,6 @@
-/* lowrank.h: the matrices of low rank that come nearest to one that is read piece by piece: randomised SVD with one power iteration (Halko, Martinsson and Tropp,
- * 2011). For ntx analyze, and for who writes such matrices (client/delta/make.h). */
+/* lowrank.h: the matrices of low rank that come nearest to one that is read piece by piece: randomised SVD with one
+ * power iteration (Halko, Martinsson and Tropp, 2011). For ntx analyze, and for who writes such matrices
+ * (client/delta/make.h). */
 #ifndef NTX_CLIENT_DELTA_LOWRANK_H
 #define NTX_CLIENT_DELTA_LOWRANK_H
 
@@ -14,10 +15,12 @@
 struct ntx__matrix {
     const struct ntx_gguf_tensor *t;
     int fd;
-    uint64_t out0;    /* its first output, in the tensor */
+    uint64_t out0; /* its first output, in the tensor */
 };
-/* The weights of outputs first .. first + n, as floats x[n x ne[0]]; raw: room for them as they are. -EINVAL: one is no number. */
-int ntx__read_outputs(const struct ntx__matrix *m, uint64_t first, uint64_t n, uint8_t *raw, float *x, struct ntx_err *err);
+/* The weights of outputs first .. first + n, as floats x[n x ne[0]]; raw: room for them as they are. -EINVAL: one is no
+ * number. */
+int ntx__read_outputs(const struct ntx__matrix *m, uint64_t first, uint64_t n, uint8_t *raw, float *x,
+                      struct ntx_err *err);
 
 /* ---- products.c: columns vary fastest; k a multiple of 16 */
 
@@ -36,26 +39,29 @@ void ntx__eigen_free(struct ntx__eigen *e);
 void ntx__orthonormal(float *y, size_t n, size_t k, struct ntx__eigen *e);
 /* Squares of the singular values of y[n x k], falling. value: [k]. */
 void ntx__squared_singular(const float *y, size_t n, size_t k, double *value, struct ntx__eigen *e);
-/* y's columns turn so that they are orthogonal, longest first, and x[m x k]'s with them: x y' stays what it was. value [k]: squares of their lengths. */
+/* y's columns turn so that they are orthogonal, longest first, and x[m x k]'s with them: x y' stays what it was. value
+ * [k]: squares of their lengths. */
 void ntx__transpose_by_size(float *y, size_t n, float *x, size_t m, size_t k, double *value, struct ntx__eigen *e);
 /* Normal values that depend on nothing but their number. */
 void ntx__normal(float *x, size_t n);
 
 /* ---- lowrank.c */
 
-struct ntx__low {         /* of D [out x in] */
+struct ntx__low { /* of D [out x in] */
     uint64_t in, out;
-    size_t k, n;          /* columns of the bases; outputs of a piece */
+    size_t k, n;                                                  /* columns of the bases; outputs of a piece */
     int (*read)(void *ctx, uint64_t first, uint64_t n, float *d); /* outputs of D */
-    void (*seen)(void *ctx, uint64_t n); /* the piece that was read last is in the first round, in which each comes once; or NULL */
+    void (*seen)(
+        void *ctx,
+        uint64_t n); /* the piece that was read last is in the first round, in which each comes once; or NULL */
     void *ctx;
     float *d, *y, *z, *w; /* piece [n x in]; y [out x k], z and w [in x k] */
     struct ntx__eigen eigen;
 };
 
-size_t ntx__low_columns(uint32_t rank);             /* k for that rank */
-size_t ntx__low_piece(uint64_t in, uint64_t out);   /* outputs of a piece of a MiB or so */
-bool ntx__low_init(struct ntx__low *l);             /* takes memory; false: there is none; free it all the same */
+size_t ntx__low_columns(uint32_t rank);           /* k for that rank */
+size_t ntx__low_piece(uint64_t in, uint64_t out); /* outputs of a piece of a MiB or so */
+bool ntx__low_init(struct ntx__low *l);           /* takes memory; false: there is none; free it all the same */
 void ntx__low_free(struct ntx__low *l);
 /* D is read four times; then D is about y w', y orthonormal. Of a D of zeros all is zero. */
 int ntx__low_basis(struct ntx__low *l);

@@ -12,8 +12,10 @@
 #include "model/digest.h"
 #include "model/quant.h"
 
-#define FEWEST 32u    /* outputs, and inputs, in multiples: what is smaller nobody streams */
-#define NOTHING 0.9   /* of what matrices take alone: deltas that save no more than the rest are not worth a lossy file */
+#define FEWEST 32u /* outputs, and inputs, in multiples: what is smaller nobody streams */
+#define NOTHING                                                                                                        \
+    0.9 /* of what matrices take alone: deltas that save no more than the rest are not worth a lossy file \
+                       */
 #define REST_MOST 1e-3
 
 struct entry { /* a matrix of a layer */
@@ -30,17 +32,23 @@ struct maker {
     const struct ntx_delta_options *o;
     struct ntx_delta_report *report;
     struct ntx__spool spool;
-    struct ntx__types types[2];      /* of matrices whose inputs are whole super-blocks, and of others */
+    struct ntx__types types[2]; /* of matrices whose inputs are whole super-blocks, and of others */
     struct entry *entries;
     uint32_t n_entries;
-    uint32_t *entry_of, *same;       /* [tensors] + 1, 0: none; [layers] */
-    char name[96];                   /* of base tensors' lists, while they are read */
+    uint32_t *entry_of, *same; /* [tensors] + 1, 0: none; [layers] */
+    char name[96];             /* of base tensors' lists, while they are read */
     struct ntx_err *err;
 };
 
-static const struct ntx_gguf_tensor *tensor_at(const struct maker *k, uint32_t i) { return ntx_gguf_tensor_at(k->m->gguf, i); }
+static const struct ntx_gguf_tensor *tensor_at(const struct maker *k, uint32_t i)
+{
+    return ntx_gguf_tensor_at(k->m->gguf, i);
+}
 
-static void name_of(char *out, size_t size, uint32_t layer, enum ntx_tensor kind) { snprintf(out, size, "blk.%u.%s", layer, ntx_tensor_kinds[kind].name); }
+static void name_of(char *out, size_t size, uint32_t layer, enum ntx_tensor kind)
+{
+    snprintf(out, size, "blk.%u.%s", layer, ntx_tensor_kinds[kind].name);
+}
 
 /* ---- which matrices */
 
@@ -53,7 +61,9 @@ static uint32_t matrix_of(const struct maker *k, uint32_t layer, enum ntx_tensor
         return NTX_NO_TENSOR;
     const struct ntx_gguf_tensor *t = tensor_at(k, i);
     name_of(name, sizeof name, layer, kind);
-    return !strcmp(name, t->name) && t->ne[0] % FEWEST == 0 && t->ne[1] >= FEWEST && t->ne[2] == 1 && t->ne[3] == 1 ? i : NTX_NO_TENSOR;
+    return !strcmp(name, t->name) && t->ne[0] % FEWEST == 0 && t->ne[1] >= FEWEST && t->ne[2] == 1 && t->ne[3] == 1
+               ? i
+               : NTX_NO_TENSOR;
 }
 
 static bool in_all_layers(const struct maker *k, enum ntx_tensor kind)
@@ -75,22 +85,29 @@ static int find_matrices(struct maker *k)
     if (!k->entries || !k->entry_of)
         return ntx_err_set(k->err, -ENOMEM, "no memory");
     for (int t = 0; t < NTX_N_TENSORS; t++) {
-        if (ntx_low_of((enum ntx_tensor)t) == NTX_N_TENSORS || (!k->o->base.gguf && !in_all_layers(k, (enum ntx_tensor)t)))
+        if (ntx_low_of((enum ntx_tensor)t) == NTX_N_TENSORS ||
+            (!k->o->base.gguf && !in_all_layers(k, (enum ntx_tensor)t)))
             continue;
         for (uint32_t l = 0; l < n; l++) {
             const uint32_t i = matrix_of(k, l, (enum ntx_tensor)t);
             if (i == NTX_NO_TENSOR)
                 continue;
-            k->entries[k->n_entries++] = (struct entry){.kind = (enum ntx_tensor)t, .layer = l, .tensor = i, .base_fd = -1};
+            k->entries[k->n_entries++] = (struct entry){
+                .kind = (enum ntx_tensor)t, .layer = l, .tensor = i, .base_fd = -1};
             k->entry_of[i] = k->n_entries;
         }
     }
-    return k->n_entries ? 0 : ntx_err_set(k->err, -ENOTSUP, "a %s model has no matrices of its own in all layers (attn_q, ffn_up, ...) to which deltas could be added", k->m->hp.arch);
+    return k->n_entries ? 0
+                        : ntx_err_set(k->err, -ENOTSUP,
+                                      "a %s model has no matrices of its own in all layers (attn_q, ffn_up, ...) to "
+                                      "which deltas could be added",
+                                      k->m->hp.arch);
 }
 
 static int make_types(struct maker *k)
 {
-    static const uint32_t lists[2][NTX__TYPES] = {{NTX_Q2_K, NTX_Q3_K, NTX_Q4_K, NTX_Q5_K, NTX_Q6_K, NTX_Q8_0, NTX_F16}, {NTX_Q4_0, NTX_Q5_0, NTX_Q8_0, NTX_F16}};
+    static const uint32_t lists[2][NTX__TYPES] = {{NTX_Q2_K, NTX_Q3_K, NTX_Q4_K, NTX_Q5_K, NTX_Q6_K, NTX_Q8_0, NTX_F16},
+                                                  {NTX_Q4_0, NTX_Q5_0, NTX_Q8_0, NTX_F16}};
     static const uint32_t counts[2] = {7, 4};
     for (int i = 0; i < 2; i++) {
         k->types[i].n = counts[i];
@@ -105,9 +122,13 @@ static int make_types(struct maker *k)
 
 /* ---- bases */
 
-static uint32_t base_type(const struct ntx_gguf_tensor *t) { return ntx_type_info(t->type)->block == 1 ? NTX_F16 : NTX_Q8_0; }
+static uint32_t base_type(const struct ntx_gguf_tensor *t)
+{
+    return ntx_type_info(t->type)->block == 1 ? NTX_F16 : NTX_Q8_0;
+}
 
-static int mean_piece(struct maker *k, const struct entry *first, uint64_t at, uint64_t n, uint8_t *raw, float *x, float *sum)
+static int mean_piece(struct maker *k, const struct entry *first, uint64_t at, uint64_t n, uint8_t *raw, float *x,
+                      float *sum)
 {
     const uint32_t layers = k->m->hp.n_layers;
     const uint64_t in = tensor_at(k, first->tensor)->ne[0];
@@ -165,7 +186,9 @@ static int find_bases(struct maker *k)
         struct entry *e = &k->entries[i];
         const struct ntx_gguf_tensor *t = tensor_at(k, e->tensor), *b = ntx_gguf_tensor(k->o->base.gguf, t->name);
         if (!b || memcmp(b->ne, t->ne, sizeof t->ne) || b->type == NTX_I8)
-            return ntx_err_set(k->err, -EINVAL, "this is no fine-tune of the base: there the tensor '%s' is missing, or of another shape", t->name);
+            return ntx_err_set(
+                k->err, -EINVAL,
+                "this is no fine-tune of the base: there the tensor '%s' is missing, or of another shape", t->name);
         e->base = *b;
         e->base_fd = k->o->base.fds[b->file];
         k->report->base_bytes += b->bytes;
@@ -180,14 +203,24 @@ static int make_entry(void *ctx, uint32_t i, struct ntx_err *err)
     struct maker *k = ctx;
     struct entry *e = &k->entries[i];
     const struct ntx_gguf_tensor *t = tensor_at(k, e->tensor);
-    const struct ntx__matrix_job j = {.m = {t, k->fds[t->file], 0}, .base = {&e->base, e->base_fd, 0}, .in = t->ne[0], .out = t->ne[1],
-                                      .types = &k->types[t->ne[0] % 256 != 0], .o = k->o, .spool = &k->spool};
+    const struct ntx__matrix_job j = {.m = {t, k->fds[t->file], 0},
+                                      .base = {&e->base, e->base_fd, 0},
+                                      .in = t->ne[0],
+                                      .out = t->ne[1],
+                                      .types = &k->types[t->ne[0] % 256 != 0],
+                                      .o = k->o,
+                                      .spool = &k->spool};
     return ntx__make_matrix(&j, &e->made, err);
 }
 
 static int make_all(struct maker *k)
 {
-    const struct ntx_pieces p = {.n = k->n_entries, .threads = k->o->threads, .one = make_entry, .ctx = k, .progress = k->o->progress, .progress_ctx = k->o->ctx};
+    const struct ntx_pieces p = {.n = k->n_entries,
+                                 .threads = k->o->threads,
+                                 .one = make_entry,
+                                 .ctx = k,
+                                 .progress = k->o->progress,
+                                 .progress_ctx = k->o->ctx};
     return ntx_pieces_do(&p, k->err);
 }
 
@@ -231,7 +264,9 @@ static int look_at_rest(struct maker *k, const struct ntx_gguf_tensor *t)
 {
     const struct ntx_gguf_tensor *b = ntx_gguf_tensor(k->o->base.gguf, t->name);
     if (!b || memcmp(b->ne, t->ne, sizeof t->ne))
-        return ntx_err_set(k->err, -EINVAL, "this is no fine-tune of the base: there the tensor '%s' is missing, or of another shape", t->name);
+        return ntx_err_set(k->err, -EINVAL,
+                           "this is no fine-tune of the base: there the tensor '%s' is missing, or of another shape",
+                           t->name);
     const uint64_t in = t->ne[0], out = t->ne[1] * t->ne[2] * t->ne[3], piece = ntx__low_piece(in, out);
     const struct ntx__matrix a = {t, k->fds[t->file], 0}, base = {b, k->o->base.fds[b->file], 0};
     float *x = malloc(piece * in * sizeof *x), *y = malloc(piece * in * sizeof *y);
@@ -240,7 +275,8 @@ static int look_at_rest(struct maker *k, const struct ntx_gguf_tensor *t)
     int rc = x && y && raw ? 0 : ntx_err_set(k->err, -ENOMEM, "no memory");
     for (uint64_t at = 0; at < out && !rc; at += piece) {
         const uint64_t n = NTX_MIN(piece, out - at);
-        if ((rc = ntx__read_outputs(&a, at, n, raw, x, k->err)) || (rc = ntx__read_outputs(&base, at, n, raw, y, k->err)))
+        if ((rc = ntx__read_outputs(&a, at, n, raw, x, k->err)) ||
+            (rc = ntx__read_outputs(&base, at, n, raw, y, k->err)))
             break;
         for (uint64_t i = 0; i < n * in; i++) {
             square += (double)y[i] * (double)y[i];
@@ -264,7 +300,9 @@ static int look_at_the_rest(struct maker *k)
         if (!k->entry_of[i] && tensor_at(k, i)->type != NTX_I8)
             rc = look_at_rest(k, tensor_at(k, i));
     if (!rc && k->report->rest > REST_MOST && !k->o->force)
-        rc = ntx_err_set(k->err, -ENOTSUP, "the fine-tune changed '%s' by %.4f of its size, and differences have matrices of attention and FFNs alone: it would be left out; --force leaves it out",
+        rc = ntx_err_set(k->err, -ENOTSUP,
+                         "the fine-tune changed '%s' by %.4f of its size, and differences have matrices of attention "
+                         "and FFNs alone: it would be left out; --force leaves it out",
                          k->report->rest_name, k->report->rest);
     return rc;
 }
@@ -276,18 +314,25 @@ static int judge(const struct maker *k)
     if (k->o->force)
         return 0;
     if (r->error > k->o->error)
-        return ntx_err_set(k->err, -ENOTSUP, "not written: %.3f of %s would be lost (%s: %.3f), and the bound is %g; allow more (--error), or a higher --rank, or --force it", r->error,
-                           k->o->base.gguf ? "the differences" : "the matrices", r->worst_name, r->worst, k->o->error);
+        return ntx_err_set(k->err, -ENOTSUP,
+                           "not written: %.3f of %s would be lost (%s: %.3f), and the bound is %g; allow more "
+                           "(--error), or a higher --rank, or --force it",
+                           r->error, k->o->base.gguf ? "the differences" : "the matrices", r->worst_name, r->worst,
+                           k->o->error);
     if ((double)r->delta_bytes <= NOTHING * (double)r->alone_bytes)
         return 0;
     ntx_format_size(r->delta_bytes, delta, sizeof delta);
     ntx_format_size(r->alone_bytes, alone, sizeof alone);
     if (k->o->base.gguf)
-        return ntx_err_set(k->err, -ENOTSUP, "not written: the differences would take %s, and the fine-tune's matrices themselves take %s; allow a larger error (--error, now %g), or --force it", delta,
-                           alone, k->o->error);
+        return ntx_err_set(k->err, -ENOTSUP,
+                           "not written: the differences would take %s, and the fine-tune's matrices themselves take "
+                           "%s; allow a larger error (--error, now %g), or --force it",
+                           delta, alone, k->o->error);
     return ntx_err_set(k->err, -ENOTSUP,
-                       "not written: nothing would be gained. For each token %s of deltas would be read, and quantised alone to the same error (%g) the matrices take %s: these layers have too "
-                       "little in common (ntx analyze tells how little). ntx quantize makes models smaller; --force writes it all the same",
+                       "not written: nothing would be gained. For each token %s of deltas would be read, and quantised "
+                       "alone to the same error (%g) the matrices take %s: these layers have too "
+                       "little in common (ntx analyze tells how little). ntx quantize makes models smaller; --force "
+                       "writes it all the same",
                        delta, k->o->error, alone);
 }
 
@@ -297,7 +342,8 @@ static int write_tensor(void *ctx, uint32_t i, int fd, struct ntx_err *err)
 {
     const struct maker *k = ctx;
     const struct ntx_gguf_tensor *t = tensor_at(k, i);
-    return k->o->stop && *k->o->stop ? ntx_err_set(err, -EINTR, "interrupted") : ntx__copy(k->fds[t->file], t->offset, t->bytes, fd, t->name, err);
+    return k->o->stop && *k->o->stop ? ntx_err_set(err, -EINTR, "interrupted")
+                                     : ntx__copy(k->fds[t->file], t->offset, t->bytes, fd, t->name, err);
 }
 
 static int write_base(void *ctx, uint32_t i, int fd, struct ntx_err *err)
@@ -338,7 +384,8 @@ static bool left_out(struct maker *k, const struct ntx_gguf_tensor *t, int *rc)
 {
     uint32_t layer;
     int n = 0;
-    if (!k->same || sscanf(t->name, "blk.%u.%n", &layer, &n) != 1 || !n || layer >= k->m->hp.n_layers || k->same[layer] == layer)
+    if (!k->same || sscanf(t->name, "blk.%u.%n", &layer, &n) != 1 || !n || layer >= k->m->hp.n_layers ||
+        k->same[layer] == layer)
         return false;
     snprintf(k->name, sizeof k->name, "blk.%u.%s", k->same[layer], t->name + n);
     const struct ntx_gguf_tensor *b = ntx_gguf_tensor(k->m->gguf, k->name);
@@ -362,14 +409,18 @@ static int put_tensors(struct ntx_gguf_out *g, struct maker *k)
     return rc;
 }
 
-static bool key_is(const struct ntx_gguf_kv *kv, const char *key, bool begins) { return kv->key.n >= strlen(key) && (begins || kv->key.n == strlen(key)) && !memcmp(kv->key.p, key, strlen(key)); }
+static bool key_is(const struct ntx_gguf_kv *kv, const char *key, bool begins)
+{
+    return kv->key.n >= strlen(key) && (begins || kv->key.n == strlen(key)) && !memcmp(kv->key.p, key, strlen(key));
+}
 
 static int put_keys(struct ntx_gguf_out *g, struct maker *k)
 {
     static const char *const of_adapters[] = {"general.architecture", "general.name"};
     for (uint64_t i = 0; i < ntx_gguf_n_kv(k->m->gguf); i++) {
         const struct ntx_gguf_kv *kv = ntx_gguf_kv_at(k->m->gguf, i);
-        if (k->o->base.gguf ? key_is(kv, of_adapters[0], false) || key_is(kv, of_adapters[1], false) : !key_is(kv, "general.alignment", false) && !key_is(kv, "split.", true))
+        if (k->o->base.gguf ? key_is(kv, of_adapters[0], false) || key_is(kv, of_adapters[1], false)
+                            : !key_is(kv, "general.alignment", false) && !key_is(kv, "split.", true))
             ntx_gguf_out_copy(g, kv);
     }
     if (k->report->error > 0)
@@ -449,19 +500,24 @@ static int make(struct maker *k, const char *out)
         report_same(k);
         return write_file(k, out);
     }
-    if (rc || (rc = look_at_the_rest(k)) || (rc = ntx__spool_open(out, &k->spool, k->err)) || (rc = make_types(k)) || (rc = find_bases(k)) || (rc = make_all(k)))
+    if (rc || (rc = look_at_the_rest(k)) || (rc = ntx__spool_open(out, &k->spool, k->err)) || (rc = make_types(k)) ||
+        (rc = find_bases(k)) || (rc = make_all(k)))
         return rc;
     add_up(k);
     rc = judge(k);
     return rc ? rc : write_file(k, out);
 }
 
-int ntx_delta_make(const struct ntx_model *m, const int *fds, const char *out, const struct ntx_delta_options *o, struct ntx_delta_report *report, struct ntx_err *err)
+int ntx_delta_make(const struct ntx_model *m, const int *fds, const char *out, const struct ntx_delta_options *o,
+                   struct ntx_delta_report *report, struct ntx_err *err)
 {
     struct ntx_delta_report r = {.n_layers = m->hp.n_layers, .n_distinct = m->hp.n_layers};
     struct maker k = {.m = m, .fds = fds, .o = o, .report = &r, .spool = {.fd = -1}, .err = err};
     if (m->pack || m->delta.base || m->delta.any)
-        return ntx_err_set(err, -ENOTSUP, m->pack ? "a packed model (ntx pack) has no matrices of whole FFNs: take the file that it was made from" : "the layers of this model share matrices, or add to them, already");
+        return ntx_err_set(
+            err, -ENOTSUP,
+            m->pack ? "a packed model (ntx pack) has no matrices of whole FFNs: take the file that it was made from"
+                    : "the layers of this model share matrices, or add to them, already");
     int rc = make(&k, out);
     ntx__spool_close(&k.spool);
     for (int i = 0; i < 2; i++)

@@ -1,18 +1,24 @@
 /* make.h: writes what model/layer_delta.h describes, from models that were not made so.
  *
- *   layers of one model    base: of each kind of matrix the mean over all layers, which all of them then have; each layer adds its difference to that. Where layers
- *                          are the very same matrices (recursive models), these are written once, nothing is added, and nothing is lost
- *   a fine-tune            of a base model: OUT has the differences alone. It is an adapter (general.type "adapter", adapter.type "lora"), for --lora
+ *   layers of one model    base: of each kind of matrix the mean over all layers, which all of them then have; each
+ *                          layer adds its difference to that. Where layers
+ *                          are the very same matrices (recursive models), these are written once, nothing is added, and
+ *                            nothing is lost
+ *   a fine-tune            of a base model: OUT has the differences alone. It is an adapter (general.type "adapter",
+ *                          adapter.type "lora"), for --lora
  *
- * A difference D [out x in] is written as two thin matrices in F16 (the best ones of their rank: client/delta/lowrank.h), or in a type of few bits: whichever is
- * smaller for the error that is allowed. Errors are roots of squares, over those of the matrix W itself (layers), or over those of D (a fine-tune, whose D is small
+ * A difference D [out x in] is written as two thin matrices in F16 (the best ones of their rank:
+ * client/delta/lowrank.h), or in a type of few bits: whichever is smaller for the error that is allowed. Errors are
+ * roots of squares, over those of the matrix W itself (layers), or over those of D (a fine-tune, whose D is small
  * beside W). They are measured on what is written, rounding and the base's own rounding included.
  *
- * Refused, unless forced, with the figures: an error above the bound; deltas that would take more than nine tenths of what the matrices take that are quantised alone to
- * the same error; and of a fine-tune, other tensors that differ from the base's by more than a thousandth.
+ * Refused, unless forced, with the figures: an error above the bound; deltas that would take more than nine tenths of
+ * what the matrices take that are quantised alone to the same error; and of a fine-tune, other tensors that differ from
+ * the base's by more than a thousandth.
  *
- * Memory: a piece of some MiB and (2 in + out) x (largest rank + 16) floats for each thread. What was made waits in an unnamed file beside OUT, so there must be
- * room on that drive for OUT twice. After a failure nothing is left behind. What comes out does not depend on threads. */
+ * Memory: a piece of some MiB and (2 in + out) x (largest rank + 16) floats for each thread. What was made waits in an
+ * unnamed file beside OUT, so there must be room on that drive for OUT twice. After a failure nothing is left behind.
+ * What comes out does not depend on threads. */
 #ifndef NTX_CLIENT_DELTA_MAKE_H
 #define NTX_CLIENT_DELTA_MAKE_H
 
@@ -30,8 +36,8 @@ struct ntx_delta_source {
 };
 
 struct ntx_delta_options {
-    uint32_t rank;                /* of all; 0: of each as large as the error wants */
-    double error;                 /* largest that is allowed, over all matrices; each stays below it where ranks are free */
+    uint32_t rank; /* of all; 0: of each as large as the error wants */
+    double error;  /* largest that is allowed, over all matrices; each stays below it where ranks are free */
     bool force;
     struct ntx_delta_source base; /* gguf NULL: layers of one model */
     uint32_t threads;
@@ -41,19 +47,21 @@ struct ntx_delta_options {
 };
 
 struct ntx_delta_report {
-    uint32_t n_matrices, n_low, n_typed, n_equal; /* of layers: looked at; with thin matrices; in few bits; no difference at all */
+    uint32_t n_matrices, n_low, n_typed,
+        n_equal; /* of layers: looked at; with thin matrices; in few bits; no difference at all */
     uint32_t rank_least, rank_most;
     uint32_t n_layers, n_distinct; /* distinct: of a recursive model, else n_layers */
-    uint64_t bytes;           /* of these matrices as they were */
-    uint64_t alone_bytes;     /* quantised to the same error, or as they were where that is smaller */
+    uint64_t bytes;                /* of these matrices as they were */
+    uint64_t alone_bytes;          /* quantised to the same error, or as they were where that is smaller */
     uint64_t base_bytes, delta_bytes;
-    double error, worst;      /* over all; of one */
-    double change;            /* |D| / |W| over all */
+    double error, worst; /* over all; of one */
+    double change;       /* |D| / |W| over all */
     char worst_name[80];
-    double rest;              /* a fine-tune's: the largest difference of a tensor that is left as the base has it */
+    double rest; /* a fine-tune's: the largest difference of a tensor that is left as the base has it */
     char rest_name[80];
 };
 
-int ntx_delta_make(const struct ntx_model *m, const int *fds, const char *out, const struct ntx_delta_options *o, struct ntx_delta_report *report, struct ntx_err *err);
+int ntx_delta_make(const struct ntx_model *m, const int *fds, const char *out, const struct ntx_delta_options *o,
+                   struct ntx_delta_report *report, struct ntx_err *err);
 
 #endif

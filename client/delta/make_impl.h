@@ -20,7 +20,8 @@ struct ntx__spooled {
 int ntx__spool_open(const char *beside, struct ntx__spool *s, struct ntx_err *err);
 void ntx__spool_close(struct ntx__spool *s);
 struct ntx__spooled ntx__spool_take(struct ntx__spool *s, uint64_t bytes); /* room; any thread */
-int ntx__spool_write(const struct ntx__spool *s, const struct ntx__spooled *to, uint64_t at, const void *from, uint64_t n, struct ntx_err *err);
+int ntx__spool_write(const struct ntx__spool *s, const struct ntx__spooled *to, uint64_t at, const void *from,
+                     uint64_t n, struct ntx_err *err);
 /* Bytes of a file behind one another. */
 int ntx__copy(int from, uint64_t at, uint64_t bytes, int to, const char *what, struct ntx_err *err);
 
@@ -28,7 +29,8 @@ int ntx__copy(int from, uint64_t at, uint64_t bytes, int to, const char *what, s
 
 /* base [n_layers]: the first layer whose matrices a layer's are, byte for byte; its own number: there is none. */
 int ntx__same_layers(const struct ntx_model *m, const int *fds, uint32_t *base, struct ntx_err *err);
-bool ntx__same_bytes(const struct ntx_gguf_tensor *a, const struct ntx_gguf_tensor *b, const int *fds, int *rc, struct ntx_err *err);
+bool ntx__same_bytes(const struct ntx_gguf_tensor *a, const struct ntx_gguf_tensor *b, const int *fds, int *rc,
+                     struct ntx_err *err);
 
 /* ---- matrix.c: one matrix, of a layer, and what it is beside its base */
 

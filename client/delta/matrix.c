@@ -7,17 +7,17 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-#define SAMPLE 64u     /* outputs by which the types' errors are judged */
+#define SAMPLE    64u /* outputs by which the types' errors are judged */
 #define RANK_STEP 8u
 #define RANK_MOST 256u /* that is looked for */
-#define CLOSE 0.98     /* of the bound: what rounding to F16 may add */
+#define CLOSE     0.98 /* of the bound: what rounding to F16 may add */
 
 struct work {
     const struct ntx__matrix_job *j;
     struct ntx__low low;
     struct ntx__rounding by;
-    float *x, *one, *b;            /* [piece x in]; [in], an output's weights; [piece x rank] */
-    uint8_t *raw;                  /* [piece] as in a file */
+    float *x, *one, *b; /* [piece x in]; [in], an output's weights; [piece x rank] */
+    uint8_t *raw;       /* [piece] as in a file */
     struct ntx__made *made;
     struct ntx_err *err;
 };
@@ -57,9 +57,13 @@ static double against(const struct work *w) { return w->j->o->base.gguf ? w->mad
 
 /* ---- types */
 
-static uint64_t type_bytes(const struct ntx__matrix_job *j, uint32_t type) { return ntx_row_bytes(type, j->in) * j->out; }
+static uint64_t type_bytes(const struct ntx__matrix_job *j, uint32_t type)
+{
+    return ntx_row_bytes(type, j->in) * j->out;
+}
 
-/* The smallest type within the bound: of the difference, its place in the list; and how many bytes the matrix would take alone. */
+/* The smallest type within the bound: of the difference, its place in the list; and how many bytes the matrix would
+ * take alone. */
 static int judge_types(struct work *w, uint32_t *of_difference)
 {
     const struct ntx__matrix_job *j = w->j;
@@ -129,7 +133,8 @@ static uint32_t judge_ranks(struct work *w, const double *value, uint32_t most)
 }
 
 /* Columns of x [n x k] as they are written, the first `rank` of them, which is where they stay rounded. */
-static void round_columns(float *x, uint64_t n, size_t k, uint32_t rank, const double *factor, uint16_t *half, bool across)
+static void round_columns(float *x, uint64_t n, size_t k, uint32_t rank, const double *factor, uint16_t *half,
+                          bool across)
 {
     for (uint64_t i = 0; i < n; i++)
         for (uint32_t c = 0; c < rank; c++) {
@@ -198,7 +203,8 @@ static int write_low(struct work *w, uint32_t rank, const double *value)
 /* The largest rank that is looked at: thin matrices of more would be larger than the difference in that type. */
 static uint32_t largest_rank(const struct ntx__matrix_job *j, uint32_t type)
 {
-    const uint64_t most = NTX_MIN(j->in, j->out), worth = NTX_MIN(type_bytes(j, j->types->type[type]) / rank_bytes(j, 1), (uint64_t)RANK_MOST);
+    const uint64_t most = NTX_MIN(j->in, j->out),
+                   worth = NTX_MIN(type_bytes(j, j->types->type[type]) / rank_bytes(j, 1), (uint64_t)RANK_MOST);
     return (uint32_t)NTX_MIN(most, j->o->rank ? (uint64_t)j->o->rank : NTX_MAX(worth, 1u));
 }
 
@@ -210,7 +216,8 @@ static int choose(struct work *w, uint32_t type, double *value)
     if (rc || w->made->difference <= 0)
         return rc;
     ntx__transpose_by_size(w->low.w, j->in, w->low.y, j->out, w->low.k, value, &w->low.eigen);
-    if (!j->o->rank && !j->o->base.gguf && w->made->difference <= CLOSE * j->o->error * j->o->error * against(w)) { /* the base alone will do */
+    if (!j->o->rank && !j->o->base.gguf &&
+        w->made->difference <= CLOSE * j->o->error * j->o->error * against(w)) { /* the base alone will do */
         w->made->left = w->made->difference;
         return 0;
     }
@@ -233,7 +240,8 @@ static int make(struct work *w)
     w->low.k = ntx__low_columns(largest_rank(j, type));
     double *value = malloc(w->low.k * sizeof *value);
     w->b = malloc(w->low.n * w->low.k * sizeof *w->b);
-    rc = ntx__low_init(&w->low) && value && w->b ? choose(w, type, value) : ntx_err_set(w->err, -ENOMEM, "no memory for '%s'", j->m.t->name);
+    rc = ntx__low_init(&w->low) && value && w->b ? choose(w, type, value)
+                                                 : ntx_err_set(w->err, -ENOMEM, "no memory for '%s'", j->m.t->name);
     free(value);
     return rc;
 }
@@ -241,12 +249,15 @@ static int make(struct work *w)
 int ntx__make_matrix(const struct ntx__matrix_job *j, struct ntx__made *made, struct ntx_err *err)
 {
     struct work w = {.j = j, .made = made, .err = err};
-    w.low = (struct ntx__low){.in = j->in, .out = j->out, .n = ntx__low_piece(j->in, j->out), .read = read_piece, .seen = see, .ctx = &w};
+    w.low = (struct ntx__low){
+        .in = j->in, .out = j->out, .n = ntx__low_piece(j->in, j->out), .read = read_piece, .seen = see, .ctx = &w};
     *made = (struct ntx__made){.how = NTX__EQUAL};
     w.x = malloc(w.low.n * j->in * sizeof *w.x);
     w.one = malloc(j->in * sizeof *w.one);
     w.raw = malloc(w.low.n * NTX_MAX(ntx_row_bytes(j->m.t->type, j->in), ntx_row_bytes(j->base.t->type, j->in)));
-    int rc = ntx__rounding_init(&w.by, j->in) && w.x && w.one && w.raw ? make(&w) : ntx_err_set(err, -ENOMEM, "no memory for '%s'", j->m.t->name);
+    int rc = ntx__rounding_init(&w.by, j->in) && w.x && w.one && w.raw
+                 ? make(&w)
+                 : ntx_err_set(err, -ENOMEM, "no memory for '%s'", j->m.t->name);
     ntx__low_free(&w.low);
     free(w.b);
     free(w.x);

@@ -1,5 +1,6 @@
-/* One pair of matrices: some outputs' weights are quantised, a sample of neurons is fetched, and the rounds of lowrank.c over the difference do the rest; the first of them
- * sees all of them for the sums and for neurons' cosines. */
+/* One pair of matrices: some outputs' weights are quantised, a sample of neurons is fetched, and the rounds of
+ * lowrank.c over the difference do the rest; the first of them sees all of them for the sums and for neurons' cosines.
+ * */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,31 +10,34 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-#define SAMPLE 256u          /* neurons whose nearest are looked for; a multiple of 16 */
-#define QUANTISED 64u        /* outputs of which types are judged by */
+#define SAMPLE    256u /* neurons whose nearest are looked for; a multiple of 16 */
+#define QUANTISED 64u  /* outputs of which types are judged by */
 
-struct side {                /* of a pair */
+struct side { /* of a pair */
     const struct ntx__matrix *m;
-    float *x;                /* [piece x in] */
-    float *sample;           /* [in x SAMPLE], or of columns [piece x SAMPLE] */
-    float *dots;             /* of the other's neurons with this one's sample: [piece x SAMPLE], or of columns [in x SAMPLE] */
-    double *lengths;         /* squares, of the sample: [SAMPLE] */
-    double *columns;         /* squares, of all columns: [in] */
+    float *x;        /* [piece x in] */
+    float *sample;   /* [in x SAMPLE], or of columns [piece x SAMPLE] */
+    float *dots;     /* of the other's neurons with this one's sample: [piece x SAMPLE], or of columns [in x SAMPLE] */
+    double *lengths; /* squares, of the sample: [SAMPLE] */
+    double *columns; /* squares, of all columns: [in] */
     double nearest[SAMPLE];
 };
 
 struct pair {
     const struct ntx__pair_job *j;
-    struct side side[2];     /* A, B */
+    struct side side[2]; /* A, B */
     uint8_t *raw;
-    struct ntx__low low;     /* of the difference */
+    struct ntx__low low; /* of the difference */
     double dot, square[2], difference;
     struct ntx_err *err;
 };
 
 /* ---- weights of a file */
 
-static int read_outputs(struct pair *p, const struct ntx__matrix *m, uint64_t first, uint64_t n, float *x) { return ntx__read_outputs(m, first, n, p->raw, x, p->err); }
+static int read_outputs(struct pair *p, const struct ntx__matrix *m, uint64_t first, uint64_t n, float *x)
+{
+    return ntx__read_outputs(m, first, n, p->raw, x, p->err);
+}
 
 static int read_piece(void *ctx, uint64_t first, uint64_t n, float *d)
 {
@@ -195,8 +199,12 @@ static bool take_side(struct pair *p, struct side *s, const struct ntx__matrix *
 {
     const struct ntx__pair_job *j = p->j;
     uint64_t sample = j->columns ? p->low.n : j->in, dots = j->columns ? j->in : p->low.n;
-    *s = (struct side){.m = m, .x = malloc(p->low.n * j->in * sizeof *s->x), .sample = calloc(sample * SAMPLE, sizeof *s->sample), .dots = calloc(dots * SAMPLE, sizeof *s->dots),
-                       .lengths = calloc(SAMPLE, sizeof *s->lengths), .columns = calloc(j->in, sizeof *s->columns)};
+    *s = (struct side){.m = m,
+                       .x = malloc(p->low.n * j->in * sizeof *s->x),
+                       .sample = calloc(sample * SAMPLE, sizeof *s->sample),
+                       .dots = calloc(dots * SAMPLE, sizeof *s->dots),
+                       .lengths = calloc(SAMPLE, sizeof *s->lengths),
+                       .columns = calloc(j->in, sizeof *s->columns)};
     return s->x && s->sample && s->dots && s->lengths && s->columns;
 }
 
@@ -223,12 +231,19 @@ static void give_memory(struct pair *p)
 
 int ntx__compare(const struct ntx__pair_job *j, struct ntx_likeness *is, struct ntx_err *err)
 {
-    struct pair p = {.j = j, .low = {.in = j->in, .out = j->out, .k = ntx__low_columns(j->o->ranks[j->o->n_ranks - 1]), .n = ntx__low_piece(j->in, j->out)}, .err = err};
+    struct pair p = {.j = j,
+                     .low = {.in = j->in,
+                             .out = j->out,
+                             .k = ntx__low_columns(j->o->ranks[j->o->n_ranks - 1]),
+                             .n = ntx__low_piece(j->in, j->out)},
+                     .err = err};
     p.low.read = read_piece;
     p.low.seen = first_round;
     p.low.ctx = &p;
     *is = (struct ntx_likeness){0};
-    int rc = take_memory(&p) ? quantised(&p, is) : ntx_err_set(err, -ENOMEM, "no memory to compare '%s' with '%s'", j->a.t->name, j->b.t->name);
+    int rc = take_memory(&p)
+                 ? quantised(&p, is)
+                 : ntx_err_set(err, -ENOMEM, "no memory to compare '%s' with '%s'", j->a.t->name, j->b.t->name);
     for (int s = 0; s < 2 && !rc; s++)
         rc = fetch_sample(&p, &p.side[s]);
     if (!rc && !(rc = ntx__low_basis(&p.low))) {

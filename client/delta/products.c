@@ -6,7 +6,7 @@
 #include "client/delta/analyze_impl.h"
 #include "common/clones.h"
 
-#define SIDE 4   /* lines of a matrix, side by side */
+#define SIDE  4 /* lines of a matrix, side by side */
 #define LANES 16
 
 NTX_CLONES static void four_times(const float *const d[SIDE], size_t n, const float *w, size_t k, float *y)
@@ -26,7 +26,8 @@ void ntx__times(const float *d, size_t m, size_t n, const float *w, size_t k, fl
 {
     size_t r = 0;
     for (; r + SIDE <= m; r += SIDE)
-        four_times((const float *const[SIDE]){d + r * n, d + (r + 1) * n, d + (r + 2) * n, d + (r + 3) * n}, n, w, k, y + r * k);
+        four_times((const float *const[SIDE]){d + r * n, d + (r + 1) * n, d + (r + 2) * n, d + (r + 3) * n}, n, w, k,
+                   y + r * k);
     for (; r < m; r++)
         for (size_t c = 0; c < k; c++) {
             float sum = 0;
@@ -49,20 +50,22 @@ NTX_CLONES static void add_four(const float *const d[SIDE], size_t n, const floa
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < k; c += LANES)
             for (size_t l = 0; l < LANES; l++)
-                z[i * k + c + l] += (d[0][i] * q[c + l] + d[1][i] * q[k + c + l]) + (d[2][i] * q[2 * k + c + l] + d[3][i] * q[3 * k + c + l]);
+                z[i * k + c + l] += (d[0][i] * q[c + l] + d[1][i] * q[k + c + l]) +
+                                    (d[2][i] * q[2 * k + c + l] + d[3][i] * q[3 * k + c + l]);
 }
 
 void ntx__times_transposed(const float *d, size_t m, size_t n, const float *q, size_t k, float *z)
 {
     size_t r = 0;
     for (; r + SIDE <= m; r += SIDE)
-        add_four((const float *const[SIDE]){d + r * n, d + (r + 1) * n, d + (r + 2) * n, d + (r + 3) * n}, n, q + r * k, k, z);
+        add_four((const float *const[SIDE]){d + r * n, d + (r + 1) * n, d + (r + 2) * n, d + (r + 3) * n}, n, q + r * k,
+                 k, z);
     for (; r < m; r++)
         add_one(d + r * n, n, q + r * k, k, z);
 }
 
-/* ---- singular values and bases, from the eigenvalues of y'y by Jacobi's rotations: rounding takes what is below 1e-7 of the largest, which is far
- * below what is asked for here */
+/* ---- singular values and bases, from the eigenvalues of y'y by Jacobi's rotations: rounding takes what is below 1e-7
+ * of the largest, which is far below what is asked for here */
 
 NTX_CLONES static void gram(const float *y, size_t n, size_t k, double *a)
 {
@@ -96,7 +99,8 @@ static bool rotate(double *a, double *v, size_t k, size_t p, size_t q)
     double off = a[p * k + q];
     if (off * off <= 1e-26 * fabs(a[p * k + p] * a[q * k + q]))
         return false;
-    double theta = (a[q * k + q] - a[p * k + p]) / (2 * off), t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1)), c = 1 / sqrt(t * t + 1), s = t * c;
+    double theta = (a[q * k + q] - a[p * k + p]) / (2 * off),
+           t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1)), c = 1 / sqrt(t * t + 1), s = t * c;
     transpose_columns(a, k, p, q, c, s);
     transpose_lines(a, k, p, q, c, s);
     transpose_lines(v, k, p, q, c, s);
@@ -187,7 +191,8 @@ void ntx__orthonormal(float *y, size_t n, size_t k, struct ntx__eigen *e)
 
 bool ntx__eigen_init(struct ntx__eigen *e, size_t k)
 {
-    *e = (struct ntx__eigen){malloc(k * k * sizeof *e->a), malloc(k * k * sizeof *e->v), malloc(k * k * sizeof *e->w), malloc(64 * k * sizeof *e->some)};
+    *e = (struct ntx__eigen){malloc(k * k * sizeof *e->a), malloc(k * k * sizeof *e->v), malloc(k * k * sizeof *e->w),
+                             malloc(64 * k * sizeof *e->some)};
     return e->a && e->v && e->w && e->some;
 }
 

@@ -5,7 +5,10 @@
 
 bool ntx__rounding_init(struct ntx__rounding *r, uint64_t n)
 {
-    *r = (struct ntx__rounding){.n = n, .weights = malloc(n * sizeof *r->weights), .back = malloc(n * sizeof *r->back), .blocks = malloc(n * sizeof(float))};
+    *r = (struct ntx__rounding){.n = n,
+                                .weights = malloc(n * sizeof *r->weights),
+                                .back = malloc(n * sizeof *r->back),
+                                .blocks = malloc(n * sizeof(float))};
     return r->weights && r->back && r->blocks;
 }
 

@@ -20,7 +20,8 @@ static int read_at(int fd, void *buf, size_t n, uint64_t at)
     return 0;
 }
 
-bool ntx__same_bytes(const struct ntx_gguf_tensor *a, const struct ntx_gguf_tensor *b, const int *fds, int *rc, struct ntx_err *err)
+bool ntx__same_bytes(const struct ntx_gguf_tensor *a, const struct ntx_gguf_tensor *b, const int *fds, int *rc,
+                     struct ntx_err *err)
 {
     uint8_t x[PIECE], y[PIECE];
     bool same = a->type == b->type && !memcmp(a->ne, b->ne, sizeof a->ne);
@@ -29,7 +30,8 @@ bool ntx__same_bytes(const struct ntx_gguf_tensor *a, const struct ntx_gguf_tens
         int e = read_at(fds[a->file], x, n, a->offset + at);
         e = e ? e : read_at(fds[b->file], y, n, b->offset + at);
         if (e)
-            *rc = ntx_err_set(err, e, "tensor '%s' cannot be read: %s", a->name, e == -ENODATA ? "the file ends" : strerror(-e));
+            *rc = ntx_err_set(err, e, "tensor '%s' cannot be read: %s", a->name,
+                              e == -ENODATA ? "the file ends" : strerror(-e));
         same = !e && !memcmp(x, y, n);
     }
     return same && !*rc;
@@ -41,9 +43,11 @@ static bool same(const struct ntx_model *m, const int *fds, uint32_t a, uint32_t
     bool any = false;
     for (int t = 0; t < NTX_N_TENSORS; t++) {
         uint32_t i = m->layers[a].tensor[t], k = m->layers[b].tensor[t];
-        if (!ntx_is_matrix((enum ntx_tensor)t) || ntx_is_models((enum ntx_tensor)t) || (i == NTX_NO_TENSOR && k == NTX_NO_TENSOR))
+        if (!ntx_is_matrix((enum ntx_tensor)t) || ntx_is_models((enum ntx_tensor)t) ||
+            (i == NTX_NO_TENSOR && k == NTX_NO_TENSOR))
             continue;
-        if (i == NTX_NO_TENSOR || k == NTX_NO_TENSOR || !ntx__same_bytes(ntx_gguf_tensor_at(m->gguf, i), ntx_gguf_tensor_at(m->gguf, k), fds, rc, err))
+        if (i == NTX_NO_TENSOR || k == NTX_NO_TENSOR ||
+            !ntx__same_bytes(ntx_gguf_tensor_at(m->gguf, i), ntx_gguf_tensor_at(m->gguf, k), fds, rc, err))
             return false;
         any = true;
     }

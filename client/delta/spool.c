@@ -28,14 +28,19 @@ void ntx__spool_close(struct ntx__spool *s)
         close(s->fd);
 }
 
-struct ntx__spooled ntx__spool_take(struct ntx__spool *s, uint64_t bytes) { return (struct ntx__spooled){atomic_fetch_add(&s->end, bytes), bytes}; }
+struct ntx__spooled ntx__spool_take(struct ntx__spool *s, uint64_t bytes)
+{
+    return (struct ntx__spooled){atomic_fetch_add(&s->end, bytes), bytes};
+}
 
-int ntx__spool_write(const struct ntx__spool *s, const struct ntx__spooled *to, uint64_t at, const void *from, uint64_t n, struct ntx_err *err)
+int ntx__spool_write(const struct ntx__spool *s, const struct ntx__spooled *to, uint64_t at, const void *from,
+                     uint64_t n, struct ntx_err *err)
 {
     for (uint64_t done = 0; done < n;) {
         ssize_t got = pwrite(s->fd, (const char *)from + done, n - done, (off_t)(to->at + at + done));
         if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENOSPC, "what was made so far cannot be kept beside the output: %s", strerror(got ? errno : ENOSPC));
+            return ntx_err_set(err, got ? -errno : -ENOSPC, "what was made so far cannot be kept beside the output: %s",
+                               strerror(got ? errno : ENOSPC));
         done += (uint64_t)got;
     }
     return 0;
@@ -48,7 +53,8 @@ int ntx__copy(int from, uint64_t at, uint64_t bytes, int to, const char *what, s
     while (bytes && !rc) {
         ssize_t got = pread(from, buf, NTX_MIN(bytes, (uint64_t)COPY_BYTES), (off_t)at);
         if (got <= 0)
-            rc = ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", what, got ? strerror(errno) : "the file ends");
+            rc = ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", what,
+                             got ? strerror(errno) : "the file ends");
         else if (!(rc = ntx_write_all(to, buf, (size_t)got)))
             at += (uint64_t)got, bytes -= (uint64_t)got;
     }

@@ -9,10 +9,10 @@
 #include "common/util.h"
 #include "shm/memlimit.h"
 
-#define SECONDS 18.0
-#define BUFFER (512ull << 20)     /* more than the caches of large machines hold */
-#define N_STREAMS 2
-#define STEPS_PER_LAYER 9         /* hand-overs to the pool in a layer's forward pass */
+#define SECONDS         18.0
+#define BUFFER          (512ull << 20) /* more than the caches of large machines hold */
+#define N_STREAMS       2
+#define STEPS_PER_LAYER 9 /* hand-overs to the pool in a layer's forward pass */
 
 static const uint32_t stream_reads[N_STREAMS] = {512u << 10, 1u << 20}; /* of which a model's chunks are made */
 
@@ -64,7 +64,8 @@ struct drives {
     struct ntx__doctor_stream *streams[N_STREAMS];
 };
 
-static int open_drives(const struct ntx_doctor_config *c, double seconds, struct ntx_doctor_report *r, struct drives *d, struct ntx_err *err)
+static int open_drives(const struct ntx_doctor_config *c, double seconds, struct ntx_doctor_report *r, struct drives *d,
+                       struct ntx_err *err)
 {
     int rc = ntx__doctor_drive_open(c->dir, seconds, r, &d->plain, err);
     for (unsigned i = 0; !rc && i < N_STREAMS; i++) {
@@ -82,7 +83,8 @@ static void close_drives(struct drives *d)
     ntx__doctor_drive_close(d->plain);
 }
 
-static int measure_drives(const struct drives *d, const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw, struct ntx_err *err)
+static int measure_drives(const struct drives *d, const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw,
+                          struct ntx_err *err)
 {
     int rc = ntx__doctor_drive_measure(d->plain, seconds * 0.4, hw, err);
     for (unsigned i = 0; !rc && i < N_STREAMS; i++) {
@@ -94,7 +96,8 @@ static int measure_drives(const struct drives *d, const struct ntx__doctor_bench
 }
 
 /* What the machine can do at this moment. */
-static int measure(const struct ntx__doctor_bench *b, const struct drives *d, double seconds, struct ntx_hw *hw, struct ntx_err *err)
+static int measure(const struct ntx__doctor_bench *b, const struct drives *d, double seconds, struct ntx_hw *hw,
+                   struct ntx_err *err)
 {
     hw->ram_bps_1 = ntx__doctor_read_rate(b->one, b->buf, b->bytes, seconds * 0.06);
     hw->ram_bps = ntx__doctor_read_rate(b->all, b->buf, b->bytes, seconds * 0.06);
@@ -103,7 +106,8 @@ static int measure(const struct ntx__doctor_bench *b, const struct drives *d, do
     return rc ? ntx_err_set(err, rc, "no memory to measure with") : measure_drives(d, b, seconds * 0.55, hw, err);
 }
 
-static int measure_rounds(const struct ntx_doctor_config *c, double seconds, struct ntx_doctor_report *r, struct ntx_err *err)
+static int measure_rounds(const struct ntx_doctor_config *c, double seconds, struct ntx_doctor_report *r,
+                          struct ntx_err *err)
 {
     struct ntx__doctor_bench b = {0};
     struct drives d = {0};
@@ -112,7 +116,8 @@ static int measure_rounds(const struct ntx_doctor_config *c, double seconds, str
     if (!rc)
         rc = open_drives(c, seconds * 0.4, r, &d, err);
     unsigned n = 0;
-    for (uint64_t end = ntx_now_ns() + (uint64_t)(1.3e9 * seconds); !rc && n < NTX_DOCTOR_ROUNDS && (!n || ntx_now_ns() < end); n++) {
+    for (uint64_t end = ntx_now_ns() + (uint64_t)(1.3e9 * seconds);
+         !rc && n < NTX_DOCTOR_ROUNDS && (!n || ntx_now_ns() < end); n++) {
         char what[64];
         snprintf(what, sizeof what, "memory, kernels, drive: round %u of %d", n + 1, NTX_DOCTOR_ROUNDS);
         tell(c, what);

@@ -12,7 +12,7 @@ void ntx__doctor_say(struct ntx_doctor_report *r, const char *fmt, ...) __attrib
 struct ntx__doctor_bench {
     struct ntx_pool *one, *all; /* of one thread, of all */
     const struct ntx_cpu_ops *ops;
-    void *buf;                  /* far larger than caches */
+    void *buf; /* far larger than caches */
     size_t bytes;
 };
 
@@ -29,21 +29,26 @@ int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struc
 /* Bytes that make finite scales in every type, and no subnormal floats. */
 void ntx__doctor_fill(void *buf, size_t bytes);
 
-/* drive.c: hw->reads, read_s, in_flight. seconds: of all rounds together when it is opened, of this one when it measures. */
+/* drive.c: hw->reads, read_s, in_flight. seconds: of all rounds together when it is opened, of this one when it
+ * measures. */
 struct ntx__doctor_drive;
-int ntx__doctor_drive_open(const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx__doctor_drive **out, struct ntx_err *err);
+int ntx__doctor_drive_open(const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx__doctor_drive **out,
+                           struct ntx_err *err);
 int ntx__doctor_drive_measure(struct ntx__doctor_drive *d, double seconds, struct ntx_hw *hw, struct ntx_err *err);
 void ntx__doctor_drive_close(struct ntx__doctor_drive *d);
 int ntx__doctor_drive_file(const struct ntx__doctor_drive *d, uint64_t *bytes); /* what it reads: borrowed */
 
-/* stream.c: bytes per second of reads of this size that the compute threads multiply as they come. open: a reader's thread runs from then on, asleep
- * between measurements, and what its ring holds when one begins is not counted. */
+/* stream.c: bytes per second of reads of this size that the compute threads multiply as they come. open: a reader's
+ * thread runs from then on, asleep between measurements, and what its ring holds when one begins is not counted. */
 struct ntx__doctor_stream;
-int ntx__doctor_stream_open(int file, uint64_t file_bytes, uint32_t read_bytes, struct ntx__doctor_stream **out, struct ntx_err *err);
-int ntx__doctor_stream_measure(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, double seconds, double *bps, struct ntx_err *err);
+int ntx__doctor_stream_open(int file, uint64_t file_bytes, uint32_t read_bytes, struct ntx__doctor_stream **out,
+                            struct ntx_err *err);
+int ntx__doctor_stream_measure(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, double seconds,
+                               double *bps, struct ntx_err *err);
 void ntx__doctor_stream_close(struct ntx__doctor_stream *s);
 
-/* median.c: each rate of `out` is the median of what the rounds [n] found, all of which measured the same things; the rest is left as it is. */
+/* median.c: each rate of `out` is the median of what the rounds [n] found, all of which measured the same things; the
+ * rest is left as it is. */
 void ntx__doctor_median(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *out);
 
 /* gpu.c: hw.gpu; false: there is none that can be used, and why */

@@ -1,4 +1,5 @@
-/* drive.c: the drive as iod will read it: its source over a region's pages, at random offsets, so much in flight as iod keeps. */
+/* drive.c: the drive as iod will read it: its source over a region's pages, at random offsets, so much in flight as iod
+ * keeps. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +14,8 @@
 #include "common/util.h"
 #include "iod/source.h"
 
-#define IN_FLIGHT (4u << 20)
-#define FILE_LEAST (256u << 20)   /* of a file that is worth reading */
+#define IN_FLIGHT    (4u << 20)
+#define FILE_LEAST   (256u << 20) /* of a file that is worth reading */
 #define FILE_WRITTEN (512u << 20) /* of one that is written for it */
 
 static const uint32_t sizes[] = {4096, 16384, 65536, 131072, 262144, 524288, 1048576};
@@ -46,7 +47,8 @@ static int largest_file(const char *dir, char *name, size_t n, uint64_t *bytes)
         if (fd < 0)
             continue;
         /* a file with holes is read without the drive */
-        if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size <= *bytes || (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size / 10 * 9) {
+        if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size <= *bytes ||
+            (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size / 10 * 9) {
             close(fd);
             continue;
         }
@@ -67,7 +69,9 @@ static int write_file(const char *dir, uint64_t bytes, struct ntx_err *err)
     static const size_t piece = 1u << 20;
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0)
-        return ntx_err_set(err, -errno, "%s: cannot write a file to measure the drive with: %s; give a directory with --dir", dir, strerror(errno));
+        return ntx_err_set(err, -errno,
+                           "%s: cannot write a file to measure the drive with: %s; give a directory with --dir", dir,
+                           strerror(errno));
     uint64_t *buf = malloc(piece), s = 88172645463325252u;
     int rc = buf ? 0 : -ENOMEM;
     for (uint64_t at = 0; !rc && at < bytes; at += piece) {
@@ -85,7 +89,8 @@ static int write_file(const char *dir, uint64_t bytes, struct ntx_err *err)
     return ntx_err_set(err, rc, "%s: cannot write a file to measure the drive with: %s", dir, strerror(-rc));
 }
 
-static int open_file(struct ntx__doctor_drive *d, const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx_err *err)
+static int open_file(struct ntx__doctor_drive *d, const char *dir, double seconds, struct ntx_doctor_report *r,
+                     struct ntx_err *err)
 {
     char name[256];
     int fd = largest_file(dir, name, sizeof name, &d->file_bytes);
@@ -96,7 +101,8 @@ static int open_file(struct ntx__doctor_drive *d, const char *dir, double second
         if ((fd = write_file(dir, d->file_bytes, err)) < 0)
             return fd;
         snprintf(r->drive_note, sizeof r->drive_note,
-                 "read from a file written for it, since there is none of 256 MiB here: a drive's cache may flatter it; --dir DIR names where models are");
+                 "read from a file written for it, since there is none of 256 MiB here: a drive's cache may flatter "
+                 "it; --dir DIR names where models are");
     }
     d->files.n = 1;
     d->files.fd[0] = fd;
@@ -105,8 +111,17 @@ static int open_file(struct ntx__doctor_drive *d, const char *dir, double second
 
 static int open_source(struct ntx__doctor_drive *d, struct ntx_doctor_report *r, struct ntx_err *err)
 {
-    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_chunks = 1, .n_desc = 1, .n_slots = 8, .n_demands = 1, .n_layers = 1,
-                                    .n_embd = 1, .slot_bytes = 1u << 20, .frame_bytes = 4096, .arena_bytes = 1u << 21};
+    struct ntx_region_geometry g = {.block = 4096,
+                                    .n_files = 1,
+                                    .n_chunks = 1,
+                                    .n_desc = 1,
+                                    .n_slots = 8,
+                                    .n_demands = 1,
+                                    .n_layers = 1,
+                                    .n_embd = 1,
+                                    .slot_bytes = 1u << 20,
+                                    .frame_bytes = 4096,
+                                    .arena_bytes = 1u << 21};
     char note[400], files[300], source[300];
     int rc = ntx_region_create(&g, &d->region, note, sizeof note, err);
     if (rc)
@@ -116,13 +131,20 @@ static int open_source(struct ntx__doctor_drive *d, struct ntx_doctor_report *r,
     if ((rc = ntx_source_open("auto", &d->region, &d->files, NULL, &d->source, source, sizeof source, err)))
         return rc;
     if (d->region.huge_share < 0.9)
-        ntx__doctor_say(r, "Only %.0f %% of the buffers are in huge pages, and a drive may be read at half its rate into small ones: free some memory, or "
-                           "reboot, and see that /sys/kernel/mm/transparent_hugepage/enabled is not 'never'; Linux 6.1 or later is needed.",
+        ntx__doctor_say(r,
+                        "Only %.0f %% of the buffers are in huge pages, and a drive may be read at half its rate into "
+                        "small ones: free some memory, or "
+                        "reboot, and see that /sys/kernel/mm/transparent_hugepage/enabled is not 'never'; Linux 6.1 or "
+                        "later is needed.",
                         d->region.huge_share * 100);
     if (!d->files.direct[0])
-        ntx__doctor_say(r, "The directory cannot be read with O_DIRECT (%s): keep models on a file system such as ext4 or xfs on the drive itself.", files);
+        ntx__doctor_say(r,
+                        "The directory cannot be read with O_DIRECT (%s): keep models on a file system such as ext4 or "
+                        "xfs on the drive itself.",
+                        files);
     if (!strcmp(d->source->ops->name, "pread"))
-        ntx__doctor_say(r, "io_uring is refused here, so reads go through threads and cost more CPU: set kernel.io_uring_disabled=0 with sysctl, or allow it "
+        ntx__doctor_say(r, "io_uring is refused here, so reads go through threads and cost more CPU: set "
+                           "kernel.io_uring_disabled=0 with sysctl, or allow it "
                            "in the container's seccomp profile.");
     return 0;
 }
@@ -143,7 +165,10 @@ static void submit(struct ntx__doctor_drive *d, uint32_t size)
 {
     d->random = d->random * 6364136223846793005u + 1442695040888963407u;
     unsigned slot = d->free_slots[--d->n_free];
-    struct ntx_iod_read rd = {.tag = slot, .offset = (d->random >> 16) % (d->file_bytes / size) * size, .len = size, .expect = size,
+    struct ntx_iod_read rd = {.tag = slot,
+                              .offset = (d->random >> 16) % (d->file_bytes / size) * size,
+                              .len = size,
+                              .expect = size,
                               .dest = (uint64_t)slot * size};
     int rc = d->source->ops->submit(d->source, &rd);
     if (rc) {
@@ -163,7 +188,8 @@ static void wait_some(struct ntx__doctor_drive *d)
     d->source->ops->reap(d->source, came, d);
 }
 
-/* Bytes per second of reads of `size`, `depth` at a time, over `seconds`; what is under way at the end is waited for and counted. */
+/* Bytes per second of reads of `size`, `depth` at a time, over `seconds`; what is under way at the end is waited for
+ * and counted. */
 static double read_for(struct ntx__doctor_drive *d, uint32_t size, unsigned depth, double seconds)
 {
     uint64_t t0 = ntx_now_ns(), end = t0 + (uint64_t)(seconds * 1e9);
@@ -184,7 +210,8 @@ static double read_for(struct ntx__doctor_drive *d, uint32_t size, unsigned dept
     return (double)d->done_bytes / ((double)(ntx_now_ns() - t0) * 1e-9);
 }
 
-int ntx__doctor_drive_open(const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx__doctor_drive **out, struct ntx_err *err)
+int ntx__doctor_drive_open(const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx__doctor_drive **out,
+                           struct ntx_err *err)
 {
     struct ntx__doctor_drive *d = calloc(1, sizeof *d);
     if (!d)
@@ -206,7 +233,8 @@ int ntx__doctor_drive_measure(struct ntx__doctor_drive *d, double seconds, struc
     double each = seconds / (N_SIZES + 1);
     read_for(d, sizes[N_SIZES - 1], 4, each / 2); /* wakes it up */
     for (int i = 0; i < N_SIZES; i++)
-        hw->reads[hw->n_reads++] = (struct ntx_hw_read){sizes[i], read_for(d, sizes[i], NTX_MIN(IN_FLIGHT / sizes[i], NTX_IOD_MAX_READS), each)};
+        hw->reads[hw->n_reads++] = (struct ntx_hw_read){
+            sizes[i], read_for(d, sizes[i], NTX_MIN(IN_FLIGHT / sizes[i], NTX_IOD_MAX_READS), each)};
     hw->read_s = 4096 / read_for(d, 4096, 1, each / 2);
     hw->in_flight = IN_FLIGHT;
     return d->error ? ntx_err_set(err, d->error, "%s: the drive cannot be read: %s", d->dir, strerror(-d->error)) : 0;

@@ -1,4 +1,5 @@
-/* gpu.c: a GPU's rates, by the plug-in that will use them: copying within its memory, copying to it, the matrix units, each type's products of one row. */
+/* gpu.c: a GPU's rates, by the plug-in that will use them: copying within its memory, copying to it, the matrix units,
+ * each type's products of one row. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,11 +8,11 @@
 #include "computed/gpu/gpu.h"
 #include "client/doctor/doctor_impl.h"
 
-#define COPY_BYTES (512ull << 20) /* at most, and an eighth of what is free */
-#define ROUNDS 3
-#define LEAST_MS 4.0f             /* of a product that says something about the matrix units */
-#define MOST_WALL_NS 100000000ull
-#define WIDTH 4096u               /* values of a row of weights */
+#define COPY_BYTES      (512ull << 20) /* at most, and an eighth of what is free */
+#define ROUNDS          3
+#define LEAST_MS        4.0f /* of a product that says something about the matrix units */
+#define MOST_WALL_NS    100000000ull
+#define WIDTH           4096u /* values of a row of weights */
 #define PRODUCT_WALL_NS 20000000ull
 
 struct bench {
@@ -46,7 +47,8 @@ static int copy_rate(struct bench *t, bool on_device, double *bps)
     for (int i = 0; i < ROUNDS; i++) {
         int rc = start(t);
         if (!rc)
-            rc = on_device ? t->ops->device_copy(t->s, t->b, t->a, t->bytes) : t->ops->upload(t->s, t->a, t->host, t->bytes);
+            rc = on_device ? t->ops->device_copy(t->s, t->b, t->a, t->bytes)
+                           : t->ops->upload(t->s, t->a, t->host, t->bytes);
         if (rc || (rc = stop(t, &s)))
             return rc;
         *bps = NTX_MAX(*bps, s > 0 ? (on_device ? 2.0 : 1.0) * (double)t->bytes / s : 0);
@@ -85,12 +87,21 @@ static int give_row(struct bench *t, enum ntx_act form)
     return t->ops->upload(t->s, t->b, t->host, ntx_act_row_bytes(form, WIDTH));
 }
 
-/* Bytes of weights per second of a product of one row: of more and more outputs, until weights fill the buffer or a size took long. */
+/* Bytes of weights per second of a product of one row: of more and more outputs, until weights fill the buffer or a
+ * size took long. */
 static int product_rate(struct bench *t, uint32_t type, double *bps)
 {
     const size_t row = ntx_row_bytes(type, WIDTH), x_bytes = ntx_act_row_bytes(ntx_act_for(type), WIDTH);
-    struct ntx_gpu_product p = {.w = t->a, .x = t->b, .y = (float *)((char *)t->b + x_bytes), .row_bytes = row, .x_stride = x_bytes, .type = type, .n_in = WIDTH, .n_rows = 1};
-    for (uint64_t outs = 64; outs * row + NTX_GPU_SLACK <= t->bytes && outs * sizeof(float) + x_bytes <= t->bytes; outs *= 2) {
+    struct ntx_gpu_product p = {.w = t->a,
+                                .x = t->b,
+                                .y = (float *)((char *)t->b + x_bytes),
+                                .row_bytes = row,
+                                .x_stride = x_bytes,
+                                .type = type,
+                                .n_in = WIDTH,
+                                .n_rows = 1};
+    for (uint64_t outs = 64; outs * row + NTX_GPU_SLACK <= t->bytes && outs * sizeof(float) + x_bytes <= t->bytes;
+         outs *= 2) {
         uint64_t began = ntx_now_ns();
         double best = 0, s = 0;
         p.n_out = (uint32_t)outs, p.ldy = outs;
@@ -122,8 +133,9 @@ static int product_rates(struct bench *t, double *type_bps)
 static int prepare(struct bench *t)
 {
     int rc;
-    if ((rc = t->ops->stream_new(t->g, &t->s)) || (rc = t->ops->event_new(t->g, true, &t->from)) || (rc = t->ops->event_new(t->g, true, &t->to)) ||
-        (rc = t->ops->alloc(t->g, t->bytes, &t->a)) || (rc = t->ops->alloc(t->g, t->bytes, &t->b)) || (rc = t->ops->host_alloc(t->g, t->bytes, &t->host)))
+    if ((rc = t->ops->stream_new(t->g, &t->s)) || (rc = t->ops->event_new(t->g, true, &t->from)) ||
+        (rc = t->ops->event_new(t->g, true, &t->to)) || (rc = t->ops->alloc(t->g, t->bytes, &t->a)) ||
+        (rc = t->ops->alloc(t->g, t->bytes, &t->b)) || (rc = t->ops->host_alloc(t->g, t->bytes, &t->host)))
         return rc;
     ntx__doctor_fill(t->host, t->bytes); /* as random as weights, which a card's power is measured by */
     return t->ops->upload(t->s, t->a, t->host, t->bytes);
@@ -150,7 +162,8 @@ bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n)
     struct bench t = {.ops = back.ops, .g = back.gpu, .bytes = NTX_MIN(COPY_BYTES, back.info.free / 8 / 4096 * 4096)};
     double copy = 0, h2d = 0, flops = 0, type_bps[NTX_TYPE_LIMIT] = {0};
     int rc = prepare(&t);
-    if (!rc && !(rc = copy_rate(&t, true, &copy)) && !(rc = copy_rate(&t, false, &h2d)) && !(rc = product_rates(&t, type_bps)))
+    if (!rc && !(rc = copy_rate(&t, true, &copy)) && !(rc = copy_rate(&t, false, &h2d)) &&
+        !(rc = product_rates(&t, type_bps)))
         rc = matrix_rate(&t, &flops);
     if (rc)
         snprintf(why, n, "%s", back.ops->error(back.gpu));

@@ -1,4 +1,5 @@
-/* kernels.c: weights of each type from memory, as the forward pass takes them: pieces from a counter, all threads; of one row with one thread, too. */
+/* kernels.c: weights of each type from memory, as the forward pass takes them: pieces from a counter, all threads; of
+ * one row with one thread, too. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -7,9 +8,9 @@
 #include "client/doctor/doctor_impl.h"
 #include "common/util.h"
 
-#define WIDTH 4096u
-#define PIECE (1u << 20)
-#define ROWS_MAX 64u
+#define WIDTH       4096u
+#define PIECE       (1u << 20)
+#define ROWS_MAX    64u
 #define THREADS_MAX 1024u
 
 struct multiply {
@@ -19,7 +20,7 @@ struct multiply {
     size_t bytes, row_bytes;
     const char *x;
     size_t stride;
-    float *y;                 /* per thread [rows x out] */
+    float *y; /* per thread [rows x out] */
     _Atomic size_t next;
 };
 
@@ -39,7 +40,8 @@ void ntx__doctor_fill(void *buf, size_t bytes)
         s ^= s << 13;
         s ^= s >> 7;
         s ^= s << 17;
-        p[i] = (s & 0x3b3f3b3f3b3f3b3fu) | 0x3010301030103010u; /* halves that are finite, and bytes that as exponents are no subnormal floats */
+        p[i] = (s & 0x3b3f3b3f3b3f3b3fu) |
+               0x3010301030103010u; /* halves that are finite, and bytes that as exponents are no subnormal floats */
     }
 }
 
@@ -49,7 +51,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median rate; a run is as much of the buffer as takes a moment: of one row a quarter, still far more than caches hold. */
+/* The median rate; a run is as much of the buffer as takes a moment: of one row a quarter, still far more than caches
+ * hold. */
 static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double seconds)
 {
     double v[64];
@@ -65,18 +68,24 @@ static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double
         ntx_pool_run(pool, multiply_all, m);
         v[n++] = (double)(m->bytes / piece * piece) / ((double)(ntx_now_ns() - t0) * 1e-9);
         m->w -= from;
-        from = from + 2 * m->bytes <= all ? from + NTX_ROUND_DOWN(m->bytes, 64) : 0; /* other memory each time: not what a cache still holds */
+        from = from + 2 * m->bytes <= all ? from + NTX_ROUND_DOWN(m->bytes, 64)
+                                          : 0; /* other memory each time: not what a cache still holds */
     } while (ntx_now_ns() < end && n < 64);
     qsort(v, (size_t)n, sizeof *v, by_value);
     return v[n / 2];
 }
 
 /* interleaved: as they are kept that stay in memory. The bits mean nothing, so nothing has to be interleaved. */
-static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool interleaved, double seconds, struct ntx_hw *hw)
+static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool interleaved, double seconds,
+                    struct ntx_hw *hw)
 {
     static const uint32_t row_counts[] = {1, 8, ROWS_MAX};
     enum ntx_act form = ntx_act_for(type);
-    struct multiply m = {.matmul = (interleaved ? b->ops->interleaved : b->ops->matmul)[type], .type = type, .w = b->buf, .row_bytes = ntx_row_bytes(type, WIDTH), .stride = ntx_act_row_bytes(form, WIDTH)};
+    struct multiply m = {.matmul = (interleaved ? b->ops->interleaved : b->ops->matmul)[type],
+                         .type = type,
+                         .w = b->buf,
+                         .row_bytes = ntx_row_bytes(type, WIDTH),
+                         .stride = ntx_act_row_bytes(form, WIDTH)};
     m.out = (uint32_t)(PIECE / m.row_bytes) / NTX_SLICE_OUTS * NTX_SLICE_OUTS;
     float *x = ntx__doctor_buffer(WIDTH * sizeof *x);
     char *quantized = ntx__doctor_buffer(ROWS_MAX * m.stride);
@@ -94,7 +103,8 @@ static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool inter
         m.rows = row_counts[i];
         double bps = rate(b->all, &m, b->bytes, seconds);
         double bps_1 = m.rows == 1 && ntx_pool_threads(b->all) > 1 ? rate(b->one, &m, b->bytes, seconds) : 0;
-        hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = type, .rows = m.rows, .interleaved = interleaved, .bps = bps, .bps_1 = bps_1};
+        hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){
+            .type = type, .rows = m.rows, .interleaved = interleaved, .bps = bps, .bps_1 = bps_1};
     }
     free(x);
     free(quantized);

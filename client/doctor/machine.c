@@ -79,22 +79,28 @@ static void judge_limits(struct ntx_doctor_report *r)
     struct rlimit l;
     char size[32], thp[128];
     if (!getrlimit(RLIMIT_MEMLOCK, &l) && l.rlim_cur != RLIM_INFINITY && l.rlim_cur < r->hw.ram_bytes)
-        ntx__doctor_say(r, "Locked memory is limited to %s (ulimit -l), so weights in RAM may be paged out when idle and the drive's buffers are not registered: "
-                           "raise 'memlock' in /etc/security/limits.conf, or run ntx as its service, which asks for it.",
+        ntx__doctor_say(r,
+                        "Locked memory is limited to %s (ulimit -l), so weights in RAM may be paged out when idle and "
+                        "the drive's buffers are not registered: "
+                        "raise 'memlock' in /etc/security/limits.conf, or run ntx as its service, which asks for it.",
                         ntx_format_size(l.rlim_cur, size, sizeof size));
     if (line_of("/sys/kernel/mm/transparent_hugepage/enabled", "", thp, sizeof thp) && strstr(thp, "[never]"))
-        ntx__doctor_say(r, "Transparent huge pages are off: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled.");
+        ntx__doctor_say(r,
+                        "Transparent huge pages are off: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled.");
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     if (online > (long)ntx__doctor_threads())
-        ntx__doctor_say(r, "This process may use %u of the %ld processors (taskset, cpuset): ntx will use no more.", ntx__doctor_threads(), online);
+        ntx__doctor_say(r, "This process may use %u of the %ld processors (taskset, cpuset): ntx will use no more.",
+                        ntx__doctor_threads(), online);
 }
 
 /* Others' work makes everything look slow, and predictions with it. */
 static void judge_quiet(struct ntx_doctor_report *r, double load_before)
 {
     if (ntx_hw_busy(&r->hw))
-        ntx__doctor_say(r, "The machine was busy while it was measured (a load of %.1f on %u processors): run ntx doctor again when it is quiet.", load_before,
-                        ntx__doctor_threads());
+        ntx__doctor_say(r,
+                        "The machine was busy while it was measured (a load of %.1f on %u processors): run ntx doctor "
+                        "again when it is quiet.",
+                        load_before, ntx__doctor_threads());
 }
 
 static void judge_hardware(struct ntx_doctor_report *r)
@@ -103,9 +109,15 @@ static void judge_hardware(struct ntx_doctor_report *r)
     bool driver;
     unsigned nodes = numa_nodes();
     if (!ntx__doctor_gpu(r, why, sizeof why) && find_gpu(gpu, sizeof gpu, &driver))
-        ntx__doctor_say(r, driver ? "There is a GPU (%s) that cannot be used: %s." : "There is %s, but no driver is loaded: install NVIDIA's to use it (%s).", gpu, why);
+        ntx__doctor_say(r,
+                        driver ? "There is a GPU (%s) that cannot be used: %s."
+                               : "There is %s, but no driver is loaded: install NVIDIA's to use it (%s).",
+                        gpu, why);
     if (nodes > 1)
-        ntx__doctor_say(r, "Memory has %u NUMA nodes: start ntx under `numactl --interleave=all`, so that all threads reach the weights at the same rate.", nodes);
+        ntx__doctor_say(r,
+                        "Memory has %u NUMA nodes: start ntx under `numactl --interleave=all`, so that all threads "
+                        "reach the weights at the same rate.",
+                        nodes);
     if (!strcmp(r->hw.kernel, "generic"))
         ntx__doctor_say(r, "This CPU has no AVX2, so plain C kernels are used: they will be the limit.");
 }

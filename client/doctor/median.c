@@ -1,4 +1,5 @@
-/* median.c: the middle of several rounds. A machine that others use, too, changes within seconds: memory, drive and one processor by half at a time. */
+/* median.c: the middle of several rounds. A machine that others use, too, changes within seconds: memory, drive and one
+ * processor by half at a time. */
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -45,7 +46,8 @@ void ntx__doctor_median(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *
         out->kernels[i] = rounds->kernels[i];
         MEDIAN(kernels[i].bps);
         MEDIAN(kernels[i].bps_1);
-        if (out->kernels[i].rows == 1) { /* a kernel whose reads are prefetched better than plain ones shows what memory can do */
+        if (out->kernels[i].rows ==
+            1) { /* a kernel whose reads are prefetched better than plain ones shows what memory can do */
             out->ram_bps = NTX_MAX(out->ram_bps, out->kernels[i].bps);
             out->ram_bps_1 = NTX_MAX(out->ram_bps_1, out->kernels[i].bps_1);
         }

@@ -7,7 +7,7 @@
 #include "common/util.h"
 
 #define PIECE (1u << 20)
-#define HUGE (2u << 20)
+#define HUGE  (2u << 20)
 
 void *ntx__doctor_buffer(size_t bytes)
 {

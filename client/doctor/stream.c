@@ -1,6 +1,7 @@
-/* stream.c: the drive as the pipeline will see it. iod's reader, in a thread, fills a ring as large as models get it; the compute threads take its
- * slots in turn through computed's own stream, multiply each chunk as soon as it is there, and give the slot back. To a reader who looks at
- * them bytes may come at half the rate at which they come to one who does not (docs/log/memory-cap.md). */
+/* stream.c: the drive as the pipeline will see it. iod's reader, in a thread, fills a ring as large as models get it;
+ * the compute threads take its slots in turn through computed's own stream, multiply each chunk as soon as it is there,
+ * and give the slot back. To a reader who looks at them bytes may come at half the rate at which they come to one who
+ * does not (docs/log/memory-cap.md). */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,16 +17,16 @@
 #include "iod/reader.h"
 #include "proto/attach.h"
 
-#define RING_BYTES (32u << 20)  /* RING_GOOD of computed/plan/plan.c */
-#define IN_FLIGHT (4u << 20)
-#define BLOCK 4096u
-#define WIDTH 4096u
-#define TYPE NTX_Q4_K
-#define STEP 8u                 /* chunks that threads share between two barriers: a matrix or two */
-#define CHUNKS_MOST 8192u       /* of the file: a pass reads so many */
+#define RING_BYTES  (32u << 20) /* RING_GOOD of computed/plan/plan.c */
+#define IN_FLIGHT   (4u << 20)
+#define BLOCK       4096u
+#define WIDTH       4096u
+#define TYPE        NTX_Q4_K
+#define STEP        8u    /* chunks that threads share between two barriers: a matrix or two */
+#define CHUNKS_MOST 8192u /* of the file: a pass reads so many */
 
 struct ntx__doctor_stream {
-    struct ntx_region region;   /* computed's mapping of it */
+    struct ntx_region region; /* computed's mapping of it */
     struct ntx_stream *stream;
     struct ntx_weights *weights;
     int wake_fd;
@@ -34,7 +35,7 @@ struct ntx__doctor_stream {
     pthread_t thread;
     struct ntx_reader *reader;
     bool looping, running;
-    uint32_t n_chunks, next;    /* of this pass */
+    uint32_t n_chunks, next; /* of this pass */
     uint64_t pass;
 };
 
@@ -47,7 +48,7 @@ struct step {
     uint32_t first;
     const char *x;
     size_t stride;
-    float *y;                   /* [threads x part] */
+    float *y; /* [threads x part] */
     _Atomic uint32_t next, done[STEP];
     _Atomic int error;
 };
@@ -65,8 +66,8 @@ static void multiply_parts(void *ctx, unsigned thread)
             return;
         }
         if (out0 < t->outs)
-            t->matmul((const char *)bytes + (size_t)out0 * t->row_bytes, t->row_bytes, NTX_MIN(t->part, t->outs - out0), WIDTH, t->x, t->stride, 1,
-                      t->y + (size_t)thread * t->part, t->part);
+            t->matmul((const char *)bytes + (size_t)out0 * t->row_bytes, t->row_bytes, NTX_MIN(t->part, t->outs - out0),
+                      WIDTH, t->x, t->stride, 1, t->y + (size_t)thread * t->part, t->part);
         if (atomic_fetch_add(&t->done[i], 1) + 1 == t->parts)
             ops->release(t->s->weights, t->first + i);
     }
@@ -93,10 +94,14 @@ static int take_step(struct ntx_pool *pool, struct step *t)
     return atomic_load(&t->error);
 }
 
-static int prepare(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, struct step *t, float **x, char **quantized)
+static int prepare(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, struct step *t, float **x,
+                   char **quantized)
 {
     enum ntx_act form = ntx_act_for(TYPE);
-    *t = (struct step){.s = s, .matmul = b->ops->matmul[TYPE], .row_bytes = (uint32_t)ntx_row_bytes(TYPE, WIDTH), .parts = ntx_pool_threads(b->all),
+    *t = (struct step){.s = s,
+                       .matmul = b->ops->matmul[TYPE],
+                       .row_bytes = (uint32_t)ntx_row_bytes(TYPE, WIDTH),
+                       .parts = ntx_pool_threads(b->all),
                        .stride = ntx_act_row_bytes(form, WIDTH)};
     t->outs = (uint32_t)(s->region.chunks[0].bytes / t->row_bytes);
     t->part = NTX_ROUND_UP(t->outs / t->parts + 1, NTX_SLICE_OUTS);
@@ -112,7 +117,8 @@ static int prepare(struct ntx__doctor_stream *s, const struct ntx__doctor_bench 
     return 0;
 }
 
-int ntx__doctor_stream_measure(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, double seconds, double *bps, struct ntx_err *err)
+int ntx__doctor_stream_measure(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, double seconds,
+                               double *bps, struct ntx_err *err)
 {
     struct step t;
     float *x = NULL;
@@ -122,13 +128,15 @@ int ntx__doctor_stream_measure(struct ntx__doctor_stream *s, const struct ntx__d
     for (; !rc && ahead < RING_BYTES; ahead += STEP * s->region.chunks[0].bytes) /* what was read while nobody asked */
         rc = take_step(b->all, &t);
     t0 = now = ntx_now_ns();
-    for (uint64_t end = t0 + (uint64_t)(seconds * 1e9); !rc && now < end; now = ntx_now_ns(), bytes += STEP * s->region.chunks[0].bytes)
+    for (uint64_t end = t0 + (uint64_t)(seconds * 1e9); !rc && now < end;
+         now = ntx_now_ns(), bytes += STEP * s->region.chunks[0].bytes)
         rc = take_step(b->all, &t);
     free(x);
     free(quantized);
     free(t.y);
     if (rc)
-        return ntx_err_set(err, rc, "the drive cannot be read as a model is: %.300s", s->weights->error.text[0] ? s->weights->error.text : strerror(-rc));
+        return ntx_err_set(err, rc, "the drive cannot be read as a model is: %.300s",
+                           s->weights->error.text[0] ? s->weights->error.text : strerror(-rc));
     *bps = (double)bytes / ((double)(now - t0) * 1e-9);
     return 0;
 }
@@ -163,16 +171,19 @@ static void *run_loop(void *ctx)
 
 static int start_reader(struct ntx__doctor_stream *s, int file, uint32_t read_bytes, struct ntx_err *err)
 {
-    int fds[NTX_IOD_FDS + 1] = {[NTX_REGION_PARTS] = fcntl(s->wake_fd, F_DUPFD_CLOEXEC, 0), fcntl(file, F_DUPFD_CLOEXEC, 0)};
+    int fds[NTX_IOD_FDS + 1] = {[NTX_REGION_PARTS] = fcntl(s->wake_fd, F_DUPFD_CLOEXEC, 0),
+                                fcntl(file, F_DUPFD_CLOEXEC, 0)};
     const struct ntx_reader_hooks hooks = {.ctx = s, .told = told, .closed = closed};
-    const struct ntx_reader_config c = {.inflight_bytes = IN_FLIGHT, .piece_bytes = read_bytes, .source = "auto", .fault = "", .start = 1};
+    const struct ntx_reader_config c = {
+        .inflight_bytes = IN_FLIGHT, .piece_bytes = read_bytes, .source = "auto", .fault = "", .start = 1};
     for (int i = 0; i < NTX_REGION_PARTS; i++)
         fds[i] = fcntl(s->region.part[i].fd, F_DUPFD_CLOEXEC, 0);
     int rc = uv_loop_init(&s->loop);
     if (rc)
         return ntx_err_set(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
     s->looping = true;
-    if ((rc = ntx_reader_open(&s->loop, NULL, fds, NTX_IOD_FDS + 1, s->region.hdr->epoch, NULL, &hooks, &s->reader, err)))
+    if ((rc = ntx_reader_open(&s->loop, NULL, fds, NTX_IOD_FDS + 1, s->region.hdr->epoch, NULL, &hooks, &s->reader,
+                              err)))
         return rc;
     uv_async_init(&s->loop, &s->stop, on_stop);
     s->stop.data = s;
@@ -196,21 +207,34 @@ static int make_region(struct ntx__doctor_stream *s, uint64_t file_bytes, uint32
     if (!s->n_chunks)
         return ntx_err_set(err, -ENODATA, "the file is too small to be read as a model is");
     uint32_t n_desc = NTX_MIN((uint32_t)(RING_BYTES / slot), s->n_chunks);
-    struct ntx_region_geometry g = {.block = BLOCK, .n_files = 1, .n_chunks = s->n_chunks, .n_sched = s->n_chunks, .n_desc = n_desc, .n_slots = n_desc + 2,
-                                    .n_demands = 1, .n_layers = 1, .n_embd = 1, .slot_bytes = slot, .frame_bytes = BLOCK, .arena_bytes = NTX_HUGE, .epoch = 1};
+    struct ntx_region_geometry g = {.block = BLOCK,
+                                    .n_files = 1,
+                                    .n_chunks = s->n_chunks,
+                                    .n_sched = s->n_chunks,
+                                    .n_desc = n_desc,
+                                    .n_slots = n_desc + 2,
+                                    .n_demands = 1,
+                                    .n_layers = 1,
+                                    .n_embd = 1,
+                                    .slot_bytes = slot,
+                                    .frame_bytes = BLOCK,
+                                    .arena_bytes = NTX_HUGE,
+                                    .epoch = 1};
     char note[400];
     int rc = ntx_region_create(&g, &s->region, note, sizeof note, err);
     if (rc)
         return rc;
     s->region.hdr->file_bytes[0] = file_bytes;
     for (uint32_t i = 0; i < s->n_chunks; i++) {
-        s->region.chunks[i] = (struct ntx_plan_chunk){.offset = (uint64_t)i * read_bytes, .bytes = read_bytes, .placement = NTX_PLACE_STORAGE, .sched = i};
+        s->region.chunks[i] = (struct ntx_plan_chunk){
+            .offset = (uint64_t)i * read_bytes, .bytes = read_bytes, .placement = NTX_PLACE_STORAGE, .sched = i};
         s->region.sched[i] = i;
     }
     return ntx_region_publish(&s->region, err);
 }
 
-int ntx__doctor_stream_open(int file, uint64_t file_bytes, uint32_t read_bytes, struct ntx__doctor_stream **out, struct ntx_err *err)
+int ntx__doctor_stream_open(int file, uint64_t file_bytes, uint32_t read_bytes, struct ntx__doctor_stream **out,
+                            struct ntx_err *err)
 {
     struct ntx__doctor_stream *s = calloc(1, sizeof *s);
     if (!s)

@@ -31,7 +31,9 @@ json_t *ntx_answer_calls(const struct ntx_choice *c, unsigned from, bool index)
     json_t *list = json_array();
     for (unsigned i = from; i < c->n_calls; i++) {
         json_t *j = index ? json_pack("{s:i}", "index", (int)i) : json_object();
-        json_t *rest = json_pack("{s:s, s:s, s:{s:O, s:o}}", "id", c->call[i].id, "type", "function", "function", "name", c->call[i].name, "arguments", ntx_json_text(c->call[i].text, strlen(c->call[i].text)));
+        json_t *rest = json_pack("{s:s, s:s, s:{s:O, s:o}}", "id", c->call[i].id, "type", "function", "function",
+                                 "name", c->call[i].name, "arguments",
+                                 ntx_json_text(c->call[i].text, strlen(c->call[i].text)));
         json_object_update(j, rest);
         json_decref(rest);
         json_array_append_new(list, j);
@@ -51,7 +53,8 @@ static json_t *bytes_of(const struct ntx_event_token *t)
 
 static json_t *told(const struct ntx_event_token *t)
 {
-    return json_pack("{s:o, s:f, s:o}", "token", ntx_json_text(t->text, t->len), "logprob", (double)t->logprob, "bytes", bytes_of(t));
+    return json_pack("{s:o, s:f, s:o}", "token", ntx_json_text(t->text, t->len), "logprob", (double)t->logprob, "bytes",
+                     bytes_of(t));
 }
 
 static void add_chat(struct ntx_choice *c, const struct ntx_event *e)
@@ -72,7 +75,9 @@ static void add_text(struct ntx_choice *c, const struct ntx_event *e)
         json_object_set_new(top, json_string_value(text), json_real((double)e->token[i].logprob));
         json_decref(text);
     }
-    c->logprobs = c->logprobs ? c->logprobs : json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs", "top_logprobs", "text_offset");
+    c->logprobs = c->logprobs ? c->logprobs
+                              : json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs", "top_logprobs",
+                                          "text_offset");
     json_array_append_new(json_object_get(c->logprobs, "tokens"), ntx_json_text(e->token[0].text, e->token[0].len));
     json_array_append_new(json_object_get(c->logprobs, "token_logprobs"), json_real((double)e->token[0].logprob));
     json_array_append_new(json_object_get(c->logprobs, "top_logprobs"), top);
@@ -129,7 +134,8 @@ static void name_call(const struct ntx_answer *a, struct ntx_tool_call *call, co
     if (*id && strlen(id) < sizeof call->id)
         snprintf(call->id, sizeof call->id, "%s", id);
     else
-        snprintf(call->id, sizeof call->id, "%s%016llx", a->ask->api == NTX_API_MESSAGES ? "toolu_" : "call_", (unsigned long long)r);
+        snprintf(call->id, sizeof call->id, "%s%016llx", a->ask->api == NTX_API_MESSAGES ? "toolu_" : "call_",
+                 (unsigned long long)r);
 }
 
 static int add_call(struct ntx_part_taker *t, const struct ntx_reply_part *p)
@@ -140,7 +146,10 @@ static int add_call(struct ntx_part_taker *t, const struct ntx_reply_part *p)
         return -ENOMEM;
     c->call = call;
     call += c->n_calls++;
-    *call = (struct ntx_tool_call){.name = ntx_json_text(p->name, strlen(p->name)), .arguments = object_of(p), .text = strndup(p->len ? p->text : "", p->len), .cut = p->cut};
+    *call = (struct ntx_tool_call){.name = ntx_json_text(p->name, strlen(p->name)),
+                                   .arguments = object_of(p),
+                                   .text = strndup(p->len ? p->text : "", p->len),
+                                   .cut = p->cut};
     name_call(t->a, call, p->id);
     if (!call->name || !call->arguments || !call->text)
         return -ENOMEM;
@@ -157,20 +166,24 @@ static int on_part(void *arg, const struct ntx_reply_part *p)
     return 0;
 }
 
-int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, const struct ntx_shape *shape, const char *model, const struct ntx_reply_format *format)
+int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, const struct ntx_shape *shape,
+                    const char *model, const struct ntx_reply_format *format)
 {
     uint64_t r[2] = {0};
     while (getrandom(r, sizeof r, 0) < 0)
         ;
-    *a = (struct ntx_answer){.ask = ask, .shape = shape, .created = time(NULL), .since_ns = ntx_now_ns(), .n = ntx_api_request_choices(ask)};
+    *a = (struct ntx_answer){
+        .ask = ask, .shape = shape, .created = time(NULL), .since_ns = ntx_now_ns(), .n = ntx_api_request_choices(ask)};
     a->left = a->n;
-    snprintf(a->id, sizeof a->id, "%s%016llx%08llx", shape->prefix, (unsigned long long)r[0], (unsigned long long)r[1] & 0xffffffff);
+    snprintf(a->id, sizeof a->id, "%s%016llx%08llx", shape->prefix, (unsigned long long)r[0],
+             (unsigned long long)r[1] & 0xffffffff);
     snprintf(a->model, sizeof a->model, "%s", model);
     int rc = 0;
     for (unsigned i = 0; i < a->n; i++) {
         struct ntx_choice *c = &a->choice[i];
         c->taker = (struct ntx_part_taker){.a = a, .choice = i};
-        struct ntx_reply_ask with = {.format = format ? format : ntx_reply_by_name("plain"), .part = on_part, .arg = &c->taker};
+        struct ntx_reply_ask with = {
+            .format = format ? format : ntx_reply_by_name("plain"), .part = on_part, .arg = &c->taker};
         if (!rc && shape->thinks)
             rc = ntx_reply_new(&with, &c->reply);
     }
@@ -233,13 +246,11 @@ int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_
             (a->ask->api == NTX_API_CHAT ? add_chat : add_text)(&a->choice[e->choice], e);
         feed(a, e, out);
         return 0;
-    case NTX_EVENT_DONE:
-        return finish(a, e, out, err);
+    case NTX_EVENT_DONE: return finish(a, e, out, err);
     case NTX_EVENT_PROGRESS:
         if (a->ask->stream && a->shape->alive)
             a->shape->alive(a, e, out);
         return 0;
-    default:
-        return 0;
+    default: return 0;
     }
 }

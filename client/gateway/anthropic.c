@@ -1,5 +1,6 @@
-/* Anthropic's shapes. A thought is a block of type thinking, without a signature; a stream's events name themselves twice. A call that max_tokens cut is the last
- * block: with its whole members as input, or in a stream, with as much of the JSON as was written. */
+/* Anthropic's shapes. A thought is a block of type thinking, without a signature; a stream's events name themselves
+ * twice. A call that max_tokens cut is the last block: with its whole members as input, or in a stream, with as much of
+ * the JSON as was written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,25 +18,40 @@ static void event(struct ntx_buf *out, const char *name, json_t *data)
 static json_t *usage(const struct ntx_answer *a)
 {
     json_int_t cached = NTX_MIN(a->cached_tokens, a->prompt_tokens), in = a->prompt_tokens - cached;
-    return json_pack("{s:I, s:i, s:I, s:I}", "input_tokens", in, "cache_creation_input_tokens", 0, "cache_read_input_tokens", cached, "output_tokens",
-                     (json_int_t)ntx_answer_tokens(a));
+    return json_pack("{s:I, s:i, s:I, s:I}", "input_tokens", in, "cache_creation_input_tokens", 0,
+                     "cache_read_input_tokens", cached, "output_tokens", (json_int_t)ntx_answer_tokens(a));
 }
 
-static const char *reason(const struct ntx_choice *c) { return !c->finish ? NULL : *c->finish == 'l' ? "max_tokens" : ntx_answer_called(c) ? "tool_use" : c->stop ? "stop_sequence" : "end_turn"; }
-static json_t *stop_of(const struct ntx_choice *c) { return c->stop && !ntx_answer_called(c) ? ntx_json_text(c->stop, strlen(c->stop)) : json_null(); }
+static const char *reason(const struct ntx_choice *c)
+{
+    return !c->finish             ? NULL
+           : *c->finish == 'l'    ? "max_tokens"
+           : ntx_answer_called(c) ? "tool_use"
+           : c->stop              ? "stop_sequence"
+                                  : "end_turn";
+}
+static json_t *stop_of(const struct ntx_choice *c)
+{
+    return c->stop && !ntx_answer_called(c) ? ntx_json_text(c->stop, strlen(c->stop)) : json_null();
+}
 
 static json_t *message(const struct ntx_answer *a, json_t *content)
 {
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s?, s:o, s:o}", "id", a->id, "type", "message", "role", "assistant", "model", ntx_json_text(a->model, strlen(a->model)), "content",
-                     content, "stop_reason", reason(&a->choice[0]), "stop_sequence", stop_of(&a->choice[0]), "usage", usage(a));
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s?, s:o, s:o}", "id", a->id, "type", "message", "role", "assistant",
+                     "model", ntx_json_text(a->model, strlen(a->model)), "content", content, "stop_reason",
+                     reason(&a->choice[0]), "stop_sequence", stop_of(&a->choice[0]), "usage", usage(a));
 }
 
 static json_t *block(bool thought, json_t *text)
 {
-    return thought ? json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", text, "signature", "") : json_pack("{s:s, s:o}", "type", "text", "text", text);
+    return thought ? json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", text, "signature", "")
+                   : json_pack("{s:s, s:o}", "type", "text", "text", text);
 }
 
-static json_t *call_block(const struct ntx_tool_call *c, json_t *input) { return json_pack("{s:s, s:s, s:O, s:o}", "type", "tool_use", "id", c->id, "name", c->name, "input", input); }
+static json_t *call_block(const struct ntx_tool_call *c, json_t *input)
+{
+    return json_pack("{s:s, s:s, s:O, s:o}", "type", "tool_use", "id", c->id, "name", c->name, "input", input);
+}
 
 static void whole(struct ntx_answer *a, struct ntx_buf *out)
 {
@@ -65,17 +81,22 @@ static void close_block(struct ntx_answer *a, struct ntx_buf *out)
     a->block_open = false;
 }
 
-static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out)
+static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
+                  struct ntx_buf *out)
 {
     (void)choice;
     if (a->block_open && a->block_thought != thought)
         close_block(a, out);
     if (!a->block_open)
-        event(out, "content_block_start", json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", a->block, "content_block", block(thought, json_string(""))));
+        event(out, "content_block_start",
+              json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", a->block, "content_block",
+                        block(thought, json_string(""))));
     a->block_open = true;
     a->block_thought = thought;
-    event(out, "content_block_delta", json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", a->block, "delta", "type", thought ? "thinking_delta" : "text_delta",
-                                                thought ? "thinking" : "text", ntx_json_text(text, len)));
+    event(out, "content_block_delta",
+          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", a->block, "delta", "type",
+                    thought ? "thinking_delta" : "text_delta", thought ? "thinking" : "text",
+                    ntx_json_text(text, len)));
 }
 
 static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out)
@@ -84,9 +105,13 @@ static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_b
     char *text = c->cut ? NULL : json_dumps(c->arguments, JSON_COMPACT);
     json_t *partial = text ? ntx_json_text(text, strlen(text)) : ntx_json_text(c->text, strlen(c->text));
     close_block(a, out);
-    event(out, "content_block_start", json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", a->block, "content_block", call_block(c, json_object())));
+    event(out, "content_block_start",
+          json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", a->block, "content_block",
+                    call_block(c, json_object())));
     a->block_open = true;
-    event(out, "content_block_delta", json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", a->block, "delta", "type", "input_json_delta", "partial_json", partial));
+    event(out, "content_block_delta",
+          json_pack("{s:s, s:i, s:{s:s, s:o}}", "type", "content_block_delta", "index", a->block, "delta", "type",
+                    "input_json_delta", "partial_json", partial));
     close_block(a, out);
     free(text);
 }
@@ -94,7 +119,9 @@ static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_b
 static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
 {
     close_block(a, out);
-    event(out, "message_delta", json_pack("{s:s, s:{s:s?, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason", reason(&a->choice[choice]), "stop_sequence", stop_of(&a->choice[choice]), "usage", usage(a)));
+    event(out, "message_delta",
+          json_pack("{s:s, s:{s:s?, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason",
+                    reason(&a->choice[choice]), "stop_sequence", stop_of(&a->choice[choice]), "usage", usage(a)));
     event(out, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 
@@ -107,7 +134,9 @@ static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_bu
 
 static void fault(const struct ntx_fault *f, struct ntx_buf *out)
 {
-    ntx_buf_json(out, json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", ntx_fault_info(f->kind)->anthropic, "message", ntx_json_text(f->text, strlen(f->text))));
+    ntx_buf_json(out,
+                 json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", ntx_fault_info(f->kind)->anthropic,
+                           "message", ntx_json_text(f->text, strlen(f->text))));
 }
 
 static void broken(const struct ntx_fault *f, struct ntx_buf *out)
@@ -118,7 +147,12 @@ static void broken(const struct ntx_fault *f, struct ntx_buf *out)
 }
 
 /* The count is known when computed has taken the prompt: the answer itself is not waited for. */
-static void counted(struct ntx_answer *a, struct ntx_buf *out) { ntx_buf_json(out, json_pack("{s:I}", "input_tokens", (json_int_t)a->prompt_tokens)); }
+static void counted(struct ntx_answer *a, struct ntx_buf *out)
+{
+    ntx_buf_json(out, json_pack("{s:I}", "input_tokens", (json_int_t)a->prompt_tokens));
+}
 
-const struct ntx_shape ntx_anthropic = {"msg_", "text/event-stream", true, begin, piece, call, finish, NULL, alive, whole, fault, broken, false};
-const struct ntx_shape ntx_anthropic_count = {"msg_", "text/event-stream", false, NULL, NULL, NULL, NULL, NULL, NULL, counted, fault, broken, true};
+const struct ntx_shape ntx_anthropic = {
+    "msg_", "text/event-stream", true, begin, piece, call, finish, NULL, alive, whole, fault, broken, false};
+const struct ntx_shape ntx_anthropic_count = {
+    "msg_", "text/event-stream", false, NULL, NULL, NULL, NULL, NULL, NULL, counted, fault, broken, true};

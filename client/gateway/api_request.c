@@ -30,8 +30,10 @@ static unsigned deepest(const char *p, size_t n)
 json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
 {
     json_error_t e;
-    if (deepest(body, len) > NTX_API_REQUEST_DEPTH) { /* what is written again needs a stack, and templates take no more */
-        ntx_fault(f, NTX_FAULT_INVALID, NULL, "no JSON with more than %u values within each other is taken", NTX_API_REQUEST_DEPTH);
+    if (deepest(body, len) >
+        NTX_API_REQUEST_DEPTH) { /* what is written again needs a stack, and templates take no more */
+        ntx_fault(f, NTX_FAULT_INVALID, NULL, "no JSON with more than %u values within each other is taken",
+                  NTX_API_REQUEST_DEPTH);
         return NULL;
     }
     ntx_json_memory_begin(NTX_MIN(24 * len + (64u << 10), 6 * len + (16u << 20)));
@@ -42,9 +44,13 @@ json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
     if (full)
         ntx_fault(f, NTX_FAULT_LARGE, NULL, "the body would take too much memory for its length");
     else if (json_error_code(&e) == json_error_numeric_overflow && !j)
-        ntx_fault(f, NTX_FAULT_INVALID, NULL, "a number of the body is beyond what is taken (integers from -2^63 to 2^63 - 1, of a seed, too): %.120s (line %d)", e.text, e.line);
+        ntx_fault(f, NTX_FAULT_INVALID, NULL,
+                  "a number of the body is beyond what is taken (integers from -2^63 to 2^63 - 1, of a seed, too): "
+                  "%.120s (line %d)",
+                  e.text, e.line);
     else
-        ntx_fault(f, NTX_FAULT_INVALID, NULL, j ? "the body must be a JSON object" : "the body is no JSON: %.120s (line %d)", e.text, e.line);
+        ntx_fault(f, NTX_FAULT_INVALID, NULL,
+                  j ? "the body must be a JSON object" : "the body is no JSON: %.120s (line %d)", e.text, e.line);
     json_decref(j);
     return NULL;
 }
@@ -58,13 +64,18 @@ static uint64_t random_seed(void)
 }
 
 static int (*const readers[NTX_N_APIS])(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f) = {
-    [NTX_API_CHAT] = ntx__request_chat,      [NTX_API_TEXT] = ntx__request_text,           [NTX_API_MESSAGES] = ntx__request_messages,
-    [NTX_API_COUNT] = ntx__request_messages, [NTX_API_OLLAMA_CHAT] = ntx__request_ollama_chat, [NTX_API_OLLAMA_TEXT] = ntx__request_ollama_text,
+    [NTX_API_CHAT] = ntx__request_chat,
+    [NTX_API_TEXT] = ntx__request_text,
+    [NTX_API_MESSAGES] = ntx__request_messages,
+    [NTX_API_COUNT] = ntx__request_messages,
+    [NTX_API_OLLAMA_CHAT] = ntx__request_ollama_chat,
+    [NTX_API_OLLAMA_TEXT] = ntx__request_ollama_text,
     [NTX_API_INFILL] = ntx__request_infill,
     [NTX_API_RESPONSES] = ntx__request_responses,
 };
 
-int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out, struct ntx_fault *f)
+int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out,
+                         struct ntx_fault *f)
 {
     struct ntx_api_request *a = calloc(1, sizeof *a);
     json_t *j = a ? ntx__json_read(body, len, f) : NULL;
@@ -72,7 +83,15 @@ int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t 
     if (!a)
         return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     /* As `ntx run`. */
-    *a = (struct ntx_api_request){.api = api, .n = 1, .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .parallel = true, .seed = random_seed()};
+    *a = (struct ntx_api_request){.api = api,
+                                  .n = 1,
+                                  .temp = 0.8f,
+                                  .top_k = 40,
+                                  .top_p = 0.95f,
+                                  .min_p = 0.05f,
+                                  .repeat_penalty = 1,
+                                  .parallel = true,
+                                  .seed = random_seed()};
     const json_t *named = json_object_get(j, "model");
     if (named && !json_is_null(named) && !json_is_string(named))
         ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
@@ -83,7 +102,8 @@ int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t 
         rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     json_decref(j);
     if (!rc && ntx_api_request_choices(a) > NTX_API_REQUEST_CHOICES)
-        rc = ntx_fault(f, NTX_FAULT_INVALID, "n", "%u answers are asked for, %u can be given", ntx_api_request_choices(a), NTX_API_REQUEST_CHOICES);
+        rc = ntx_fault(f, NTX_FAULT_INVALID, "n", "%u answers are asked for, %u can be given",
+                       ntx_api_request_choices(a), NTX_API_REQUEST_CHOICES);
     if (rc)
         ntx_api_request_free(a);
     else

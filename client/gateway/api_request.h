@@ -1,4 +1,5 @@
-/* api_request.h: a request for an answer, whatever API it came in: one plain struct, checked field by field, that owns all it names.
+/* api_request.h: a request for an answer, whatever API it came in: one plain struct, checked field by field, that owns
+ * all it names.
  *
  *   body --jansson--> ask_*.c --> struct ntx_api_request --> call.c
  *
@@ -14,18 +15,28 @@
 #include "client/gateway/fault.h"
 #include "client/gateway/field.h"
 
-#define NTX_API_REQUEST_DEPTH 190u /* values within each other, at most */
-#define NTX_API_REQUEST_CHOICES 16u /* answers of one request: as many as computed runs for a client */
-#define NTX_API_REQUEST_STOPS 16u
-#define NTX_API_REQUEST_BIASES 1024u
+#define NTX_API_REQUEST_DEPTH   190u /* values within each other, at most */
+#define NTX_API_REQUEST_CHOICES 16u  /* answers of one request: as many as computed runs for a client */
+#define NTX_API_REQUEST_STOPS   16u
+#define NTX_API_REQUEST_BIASES  1024u
 
-enum ntx_api_request_api { NTX_API_CHAT, NTX_API_TEXT, NTX_API_MESSAGES, NTX_API_COUNT, NTX_API_OLLAMA_CHAT, NTX_API_OLLAMA_TEXT, NTX_API_INFILL, NTX_API_RESPONSES, NTX_N_APIS };
+enum ntx_api_request_api {
+    NTX_API_CHAT,
+    NTX_API_TEXT,
+    NTX_API_MESSAGES,
+    NTX_API_COUNT,
+    NTX_API_OLLAMA_CHAT,
+    NTX_API_OLLAMA_TEXT,
+    NTX_API_INFILL,
+    NTX_API_RESPONSES,
+    NTX_N_APIS
+};
 
 struct ntx_api_request_message {
     const char *role; /* system, user, assistant or tool */
     char *text;       /* [len] */
     size_t len;
-    char *fields;     /* a JSON object for the model's template (tool_calls, tool_call_id), or NULL */
+    char *fields; /* a JSON object for the model's template (tool_calls, tool_call_id), or NULL */
 };
 
 struct ntx_api_request_prompt { /* a text, or tokens */
@@ -39,10 +50,10 @@ struct ntx_api_request_prompt { /* a text, or tokens */
  * set it, or NULL. */
 struct ntx_api_request_think {
     enum { NTX_THINK_UNSAID, NTX_THINK_OFF, NTX_THINK_ON } state;
-    char effort[12];     /* "": unsaid */
-    json_int_t budget;   /* tokens; 0: unsaid */
+    char effort[12];   /* "": unsaid */
+    json_int_t budget; /* tokens; 0: unsaid */
     const char *state_by, *effort_by, *budget_by;
-    json_t *more;        /* chat_template_kwargs, or NULL */
+    json_t *more; /* chat_template_kwargs, or NULL */
 };
 
 struct ntx_api_request {
@@ -57,36 +68,42 @@ struct ntx_api_request {
     unsigned n_stops;
     uint32_t max_tokens, top_k; /* max_tokens 0: as far as the context reaches */
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    uint64_t seed;              /* choice i has seed + i */
-    char *variables;            /* a JSON object for the model's template, or NULL */
-    bool parallel;              /* several calls in one answer */
-    bool tools;                 /* are among them: calls are looked for in the answer */
+    uint64_t seed;   /* choice i has seed + i */
+    char *variables; /* a JSON object for the model's template, or NULL */
+    bool parallel;   /* several calls in one answer */
+    bool tools;      /* are among them: calls are looked for in the answer */
     struct ntx_api_request_think think;
     struct ntx_ignored ignored; /* what is not followed */
     char *model;                /* as it is named; NULL: it is not */
-    char *suffix;               /* [n_suffix] infill: what stands behind the answer, where the one prompt stands before it; else NULL */
+    char *
+        suffix; /* [n_suffix] infill: what stands behind the answer, where the one prompt stands before it; else NULL */
     size_t n_suffix;
     const char *constraint_kind; /* of ntx.proto's Constraint, and its text; constraint NULL: none */
     char *constraint;
-    bool constraint_soft;       /* where it cannot be had, there is none */
+    bool constraint_soft; /* where it cannot be had, there is none */
     struct ntx_api_request_bias {
         int32_t token;
         float add;
-    } *bias;                    /* [n_bias] */
+    } * bias; /* [n_bias] */
     size_t n_bias;
-    bool logprobs;              /* each token's is told, and those of so many likeliest */
+    bool logprobs; /* each token's is told, and those of so many likeliest */
     uint32_t top_logprobs;
-    json_t *echo;               /* Responses: fields of the request that its answer tells again; else NULL */
-    bool ignore_eos, raw;       /* raw: Ollama's, no template */
+    json_t *echo;         /* Responses: fields of the request that its answer tells again; else NULL */
+    bool ignore_eos, raw; /* raw: Ollama's, no template */
 };
 
-static inline unsigned ntx_api_request_choices(const struct ntx_api_request *a) { return a->n * (unsigned)(a->messages ? 1 : a->n_prompts); }
+static inline unsigned ntx_api_request_choices(const struct ntx_api_request *a)
+{
+    return a->n * (unsigned)(a->messages ? 1 : a->n_prompts);
+}
 
 /* 0, or -1 with f. Parsing takes memory in proportion to len at most. */
-int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out, struct ntx_fault *f);
+int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out,
+                         struct ntx_fault *f);
 void ntx_api_request_free(struct ntx_api_request *a);
 void ntx_api_request_clear(struct ntx_api_request *a); /* all that it owns, but not itself */
-/* think.c. Whether the template must be looked at; and what is asked as its variables, where names (a list of those that it reads) has them. */
+/* think.c. Whether the template must be looked at; and what is asked as its variables, where names (a list of those
+ * that it reads) has them. */
 bool ntx_api_request_thinks(const struct ntx_api_request *a);
 int ntx_api_request_think(struct ntx_api_request *a, const json_t *names);
 
@@ -100,21 +117,31 @@ int ntx__request_ollama_chat(struct ntx_api_request *a, const json_t *body, stru
 int ntx__request_ollama_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_responses(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_infill(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
-int ntx__request_openai_messages(struct ntx_api_request *a, const json_t *messages, struct ntx_fault *f); /* a list of them, as OpenAI and Ollama have it */
+int ntx__request_openai_messages(struct ntx_api_request *a, const json_t *messages,
+                                 struct ntx_fault *f); /* a list of them, as OpenAI and Ollama have it */
 int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthropic, struct ntx_fault *f);
 int ntx__request_schema(struct ntx_api_request *a, const json_t *schema, const char *param, struct ntx_fault *f);
 int ntx__request_format(struct ntx_api_request *a, const json_t *format, const char *param, struct ntx_fault *f);
-int ntx__request_tool_choice(const json_t *v, const char **choice, struct ntx_fault *f); /* none, auto, required, or a tool's name */
-int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel, struct ntx_fault *f); /* once the tools are there; not none */
+int ntx__request_tool_choice(const json_t *v, const char **choice,
+                             struct ntx_fault *f); /* none, auto, required, or a tool's name */
+int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel,
+                         struct ntx_fault *f); /* once the tools are there; not none */
 int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f);
 int ntx__request_logprobs(struct ntx_api_request *a, const json_t *body, bool chat, struct ntx_fault *f);
-int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields, struct ntx_fault *f); /* of the message that was added last; fields is taken */
-json_t *ntx__request_calls(const json_t *calls, struct ntx_fault *f);                /* a list of tool_calls as templates read it, or NULL with f */
+int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields,
+                            struct ntx_fault *f); /* of the message that was added last; fields is taken */
+json_t *ntx__request_calls(const json_t *calls,
+                           struct ntx_fault *f); /* a list of tool_calls as templates read it, or NULL with f */
 int ntx__request_prompts(struct ntx_api_request *a, const json_t *prompt, struct ntx_fault *f);
-int ntx__request_texts(struct ntx_api_request *a, const json_t *v, const char *name, size_t most, struct ntx_fault *f); /* the same, of a field of this name */
-int ntx__request_effort(struct ntx_api_request *a, const json_t *v, const char *name, struct ntx_fault *f); /* think.c: a word: none, low, ... */
-int ntx__request_switch(struct ntx_api_request *a, const json_t *v, const char *name, struct ntx_fault *f); /* true or false */
-int ntx__request_ends(const struct ntx_api_request *a, struct ntx_fault *f); /* whether the messages end so that there is something to answer */
-int ntx__request_message(struct ntx_api_request *a, const char *role, const json_t *content, const char *param, struct ntx_fault *f); /* adds one; content: a string or parts of type text */
+int ntx__request_texts(struct ntx_api_request *a, const json_t *v, const char *name, size_t most,
+                       struct ntx_fault *f); /* the same, of a field of this name */
+int ntx__request_effort(struct ntx_api_request *a, const json_t *v, const char *name,
+                        struct ntx_fault *f); /* think.c: a word: none, low, ... */
+int ntx__request_switch(struct ntx_api_request *a, const json_t *v, const char *name,
+                        struct ntx_fault *f); /* true or false */
+int ntx__request_ends(const struct ntx_api_request *a,
+                      struct ntx_fault *f); /* whether the messages end so that there is something to answer */
+int ntx__request_message(struct ntx_api_request *a, const char *role, const json_t *content, const char *param,
+                         struct ntx_fault *f); /* adds one; content: a string or parts of type text */
 
 #endif

@@ -1,5 +1,5 @@
-/* buf.h: bytes that grow at their end. Zero-initialised is empty. A buffer that memory failed is bad: it takes nothing more, and whoever sends it
- * looks once, at the end. */
+/* buf.h: bytes that grow at their end. Zero-initialised is empty. A buffer that memory failed is bad: it takes nothing
+ * more, and whoever sends it looks once, at the end. */
 #ifndef NTX_CLIENT_GATEWAY_BUF_H
 #define NTX_CLIENT_GATEWAY_BUF_H
 

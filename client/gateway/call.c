@@ -76,7 +76,8 @@ static int gone(const struct ntx_call *c, const struct pollfd p[3], struct ntx_e
 /* Until fd is readable (POLLIN), or takes more (POLLOUT). */
 static int wait_for(const struct ntx_call *c, int fd, short events, int timeout_ms, struct ntx_err *err)
 {
-    struct pollfd p[3] = {{.fd = fd, .events = events}, {.fd = c->client, .events = POLLRDHUP}, {.fd = c->gate->quit, .events = POLLIN}};
+    struct pollfd p[3] = {
+        {.fd = fd, .events = events}, {.fd = c->client, .events = POLLRDHUP}, {.fd = c->gate->quit, .events = POLLIN}};
     int n = poll(p, 3, timeout_ms);
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
@@ -102,7 +103,10 @@ static int take_seat(struct ntx_call *c, struct ntx_err *err)
 {
     int rc = ntx_seat_new(&c->gate->seats, c->client, ntx_now_ns(), &c->seat);
     if (rc)
-        return ntx_err_set(err, rc, rc == -EBUSY ? "busy: as many requests as there are seats for are under way, and none waits here ([clients] queue_wait = no); try again later" : "no seat: %s",
+        return ntx_err_set(err, rc,
+                           rc == -EBUSY ? "busy: as many requests as there are seats for are under way, and none waits "
+                                          "here ([clients] queue_wait = no); try again later"
+                                        : "no seat: %s",
                            strerror(-rc));
     return have_seat(c, -1, err);
 }
@@ -121,7 +125,8 @@ static int reach(struct ntx_gate *g, const char *dir, struct ntx_err *err)
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0)
         return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
-    const struct timeval patience = {.tv_sec = SEND_MS / 1000}; /* of connect, where too many wait before us: sends do not block */
+    const struct timeval patience = {
+        .tv_sec = SEND_MS / 1000}; /* of connect, where too many wait before us: sends do not block */
     setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (!connect(s, (struct sockaddr *)&a, sizeof a)) {
         atomic_store(&g->gone_ns, 0);
@@ -213,7 +218,10 @@ int ntx_call_status(struct ntx_call *c, struct ntx_err *err)
     return send_request(c, &q, err);
 }
 
-static ProtobufCBinaryData bytes_of(const char *p, size_t n) { return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)p}; }
+static ProtobufCBinaryData bytes_of(const char *p, size_t n)
+{
+    return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)p};
+}
 
 int ntx_call_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_err *err)
 {
@@ -251,7 +259,8 @@ static void set_sampling(const struct ntx_api_request *a, Ntx__Sampling *s)
     s->top_k = a->top_k;
     s->top_p = a->top_p > 0 ? a->top_p : 1e-6f; /* 0: the best token alone; in the message it means off */
     s->min_p = a->min_p;
-    s->repeat_penalty = a->repeat_penalty > 0 ? NTX_MAX(a->repeat_penalty, 0.01f) : 0; /* the least that the daemons take */
+    s->repeat_penalty = a->repeat_penalty > 0 ? NTX_MAX(a->repeat_penalty, 0.01f)
+                                              : 0; /* the least that the daemons take */
     s->presence_penalty = a->presence_penalty;
     s->frequency_penalty = a->frequency_penalty;
     s->seed = a->seed;
@@ -341,7 +350,8 @@ static void take_logprobs(const Ntx__Token *t, struct ntx_event *e)
     e->has_logprob = t->own.len > 0;
     e->token[0] = (struct ntx_event_token){(const char *)t->own.data, t->own.len, t->logprob};
     for (size_t i = 0; i < t->n_top && e->n_top < 20; i++)
-        e->token[++e->n_top] = (struct ntx_event_token){t->top[i]->own.len ? (const char *)t->top[i]->own.data : "", t->top[i]->own.len, t->top[i]->logprob};
+        e->token[++e->n_top] = (struct ntx_event_token){t->top[i]->own.len ? (const char *)t->top[i]->own.data : "",
+                                                        t->top[i]->own.len, t->top[i]->logprob};
 }
 
 static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
@@ -350,9 +360,7 @@ static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
     switch (r->body_case) {
     case NTX__REPLY__BODY_ERROR:
         return ntx_err_set(err, r->error->err < 0 ? r->error->err : -EIO, "%s", r->error->text);
-    case NTX__REPLY__BODY_PROGRESS:
-        take_progress(r->progress, e);
-        return 0;
+    case NTX__REPLY__BODY_PROGRESS: take_progress(r->progress, e); return 0;
     case NTX__REPLY__BODY_STARTED:
         e->kind = NTX_EVENT_STARTED;
         e->prompt_tokens = r->started->prompt_tokens;
@@ -386,8 +394,7 @@ static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
         e->floats = r->states->state.data;
         e->n_floats = r->states->state.len / sizeof(float);
         return 0;
-    default:
-        return ntx_err_set(err, -EPROTO, "ntx-computed answers with what was not asked for");
+    default: return ntx_err_set(err, -EPROTO, "ntx-computed answers with what was not asked for");
     }
 }
 

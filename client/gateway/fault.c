@@ -35,23 +35,23 @@ static const struct {
     /* the request's own */
     {EINVAL, NTX_FAULT_INVALID},
     {ENOTSUP, NTX_FAULT_INVALID},
-    {E2BIG, NTX_FAULT_CONTEXT},       /* more tokens than the context holds */
-    {ENOSPC, NTX_FAULT_CONTEXT},      /* more K and V than there is memory for at all */
-    {ENOBUFS, NTX_FAULT_CONTEXT},     /* a prompt that wants more memory than there is for reading or keeping it */
+    {E2BIG, NTX_FAULT_CONTEXT},        /* more tokens than the context holds */
+    {ENOSPC, NTX_FAULT_CONTEXT},       /* more K and V than there is memory for at all */
+    {ENOBUFS, NTX_FAULT_CONTEXT},      /* a prompt that wants more memory than there is for reading or keeping it */
     {EOVERFLOW, NTX_FAULT_CONSTRAINT}, /* a constraint that wants more memory than there is for one */
     {EMSGSIZE, NTX_FAULT_LARGE},
     {EFBIG, NTX_FAULT_LARGE},
     /* shared with others, and not waited for: the queue is full, or [clients] queue_wait is no */
     {EAGAIN, NTX_FAULT_BUSY},
     {EBUSY, NTX_FAULT_BUSY},
-    {EUSERS, NTX_FAULT_BUSY},         /* connections of ntx-computed */
-    {EMFILE, NTX_FAULT_BUSY},         /* sessions, descriptors */
+    {EUSERS, NTX_FAULT_BUSY}, /* connections of ntx-computed */
+    {EMFILE, NTX_FAULT_BUSY}, /* sessions, descriptors */
     {ENFILE, NTX_FAULT_BUSY},
     {ENOMEM, NTX_FAULT_MEMORY},
     /* nobody is there who could answer */
-    {ENOENT, NTX_FAULT_EMPTY},        /* no model is loaded */
-    {ESTALE, NTX_FAULT_EMPTY},        /* its files have been changed: it has to be loaded again */
-    {EHOSTDOWN, NTX_FAULT_LOADING},   /* the daemons or the model will be there soon */
+    {ENOENT, NTX_FAULT_EMPTY},      /* no model is loaded */
+    {ESTALE, NTX_FAULT_EMPTY},      /* its files have been changed: it has to be loaded again */
+    {EHOSTDOWN, NTX_FAULT_LOADING}, /* the daemons or the model will be there soon */
     {ECONNREFUSED, NTX_FAULT_DOWN},
     {ECONNRESET, NTX_FAULT_DOWN},
     {EPIPE, NTX_FAULT_DOWN},

@@ -14,13 +14,13 @@ enum ntx_fault_kind {
     NTX_FAULT_FORBIDDEN,
     NTX_FAULT_PATH,
     NTX_FAULT_METHOD,
-    NTX_FAULT_SLOW,        /* the body did not come in time */
+    NTX_FAULT_SLOW, /* the body did not come in time */
     NTX_FAULT_LARGE,
-    NTX_FAULT_BUSY,        /* a limit that others share is reached, and it is not waited for */
-    NTX_FAULT_MEMORY,      /* there is no memory now */
-    NTX_FAULT_DOWN,        /* no daemons, or they are shutting down */
-    NTX_FAULT_LOADING,     /* they are there soon, or the model is */
-    NTX_FAULT_EMPTY,       /* no model, and none is on its way */
+    NTX_FAULT_BUSY,    /* a limit that others share is reached, and it is not waited for */
+    NTX_FAULT_MEMORY,  /* there is no memory now */
+    NTX_FAULT_DOWN,    /* no daemons, or they are shutting down */
+    NTX_FAULT_LOADING, /* they are there soon, or the model is */
+    NTX_FAULT_EMPTY,   /* no model, and none is on its way */
     NTX_FAULT_INTERNAL,
 };
 
@@ -31,15 +31,16 @@ struct ntx_fault {
 };
 
 struct ntx_fault_info {
-    unsigned status;          /* of HTTP */
+    unsigned status;           /* of HTTP */
     const char *openai, *code; /* type and code in OpenAI's errors; code NULL: null */
     const char *anthropic;
-    unsigned retry_s;          /* the header Retry-After; 0: none, the same request fails again */
+    unsigned retry_s; /* the header Retry-After; 0: none, the same request fails again */
 };
 const struct ntx_fault_info *ntx_fault_info(enum ntx_fault_kind kind);
 
 /* Fills f and returns -1, so that a caller can write `return ntx_fault(...)`. param may be NULL. */
-int ntx_fault(struct ntx_fault *f, enum ntx_fault_kind kind, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+int ntx_fault(struct ntx_fault *f, enum ntx_fault_kind kind, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* Of a negative errno that computed, or the way to it, gave. A limit that one request exceeds by itself is 400; one
  * that requests share is waited for, and

@@ -30,7 +30,8 @@ static int read_count(const struct ntx_field *d, const json_t *v, void *at, stru
 {
     json_int_t n = json_integer_value(v);
     if (!json_is_integer(v) || (double)n < d->least || (double)n > d->most)
-        return ntx_fault(f, NTX_FAULT_INVALID, d->name, "'%s' must be an integer from %.0f to %.0f", d->name, d->least, d->most);
+        return ntx_fault(f, NTX_FAULT_INVALID, d->name, "'%s' must be an integer from %.0f to %.0f", d->name, d->least,
+                         d->most);
     *(uint32_t *)at = (uint32_t)n;
     return 0;
 }
@@ -39,7 +40,8 @@ static int read_real(const struct ntx_field *d, const json_t *v, void *at, struc
 {
     double x = json_number_value(v);
     if (!json_is_number(v) || !isfinite(x) || x < d->least || x > d->most)
-        return ntx_fault(f, NTX_FAULT_INVALID, d->name, "'%s' must be a number from %g to %g", d->name, d->least, d->most);
+        return ntx_fault(f, NTX_FAULT_INVALID, d->name, "'%s' must be a number from %g to %g", d->name, d->least,
+                         d->most);
     *(float *)at = (float)x;
     return 0;
 }
@@ -47,10 +49,12 @@ static int read_real(const struct ntx_field *d, const json_t *v, void *at, struc
 static int refuse(enum ntx_fields of, const struct ntx_field *d, struct ntx_fault *f)
 {
     const char *within = ntx_fields_info[of].within;
-    return ntx_fault(f, NTX_FAULT_UNSUPPORTED, d->name, "'%s' is not supported%s%s%s%s%s", d->name, *within ? " in '" : "", within, *within ? "'" : "", d->note ? ": " : "", d->note ? d->note : "");
+    return ntx_fault(f, NTX_FAULT_UNSUPPORTED, d->name, "'%s' is not supported%s%s%s%s%s", d->name,
+                     *within ? " in '" : "", within, *within ? "'" : "", d->note ? ": " : "", d->note ? d->note : "");
 }
 
-static int read_one(enum ntx_fields of, const struct ntx_field *d, const json_t *v, void *to, struct ntx_ignored *g, struct ntx_fault *f)
+static int read_one(enum ntx_fields of, const struct ntx_field *d, const json_t *v, void *to, struct ntx_ignored *g,
+                    struct ntx_fault *f)
 {
     void *at = to ? (char *)to + d->at : NULL;
     switch (d->kind) {
@@ -80,10 +84,13 @@ int ntx_fields_read(enum ntx_fields of, const json_t *body, void *to, struct ntx
     const struct ntx_fields_info *info = &ntx_fields_info[of];
     const char *name;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)body, name, v) {
+    json_object_foreach((json_t *)(uintptr_t)body, name, v)
+    {
         const struct ntx_field *d = find(of, name);
         if (!d && info->strict)
-            return ntx_fault(f, NTX_FAULT_UNSUPPORTED, name, "unknown field '%.40s'%s%s%s: ntx refuses what it would have to ignore", name, *info->within ? " in '" : "", info->within, *info->within ? "'" : "");
+            return ntx_fault(f, NTX_FAULT_UNSUPPORTED, name,
+                             "unknown field '%.40s'%s%s%s: ntx refuses what it would have to ignore", name,
+                             *info->within ? " in '" : "", info->within, *info->within ? "'" : "");
         if (!d && !asks_nothing(v, 0))
             ntx_ignored_add(g, info->within, name);
         if (d && !json_is_null(v) && read_one(of, d, v, to, g, f))
@@ -144,21 +151,32 @@ static void print_type(const struct ntx_field *d, FILE *out)
 
 static const char *effect(const struct ntx_field *d)
 {
-    return d->kind == NTX_FIELD_LABEL ? "no effect" : d->kind == NTX_FIELD_HINT ? "not followed" : d->kind == NTX_FIELD_ABSENT ? "refused" : "honoured";
+    return d->kind == NTX_FIELD_LABEL    ? "no effect"
+           : d->kind == NTX_FIELD_HINT   ? "not followed"
+           : d->kind == NTX_FIELD_ABSENT ? "refused"
+                                         : "honoured";
 }
 
 void ntx_fields_print(FILE *out)
 {
-    fputs("# Fields of requests\n\nThis is the output of `ntx-gateway --fields`: the table that the gateway itself reads requests by.\n\n"
+    fputs("# Fields of requests\n\nThis is the output of `ntx-gateway --fields`: the table that the gateway itself "
+          "reads requests by.\n\n"
           "- *honoured*: the field changes the answer, or how it is told. A value of another type is refused.\n"
           "- *no effect*: the field is a label, or advice on loading or caching. It cannot change an answer.\n"
-          "- *not followed*: ntx has not what the field asks for, and answers without it. The answer says so: the header\n"
-          "  `Warning: 299 ntx \"ignored: NAME, ...\"`, and in an answer that is no stream the member `ntx.ignored`, a list of names.\n"
-          "- *refused*: ntx has not what the field asks for, and the answer would be another one with it: status 400, which names the field.\n\n"
-          "A field of the last two kinds that asks for nothing (null, false, 0, an empty text, list or object) is taken.\n", out);
+          "- *not followed*: ntx has not what the field asks for, and answers without it. The answer says so: the "
+          "header\n"
+          "  `Warning: 299 ntx \"ignored: NAME, ...\"`, and in an answer that is no stream the member `ntx.ignored`, a "
+          "list of names.\n"
+          "- *refused*: ntx has not what the field asks for, and the answer would be another one with it: status 400, "
+          "which names the field.\n\n"
+          "A field of the last two kinds that asks for nothing (null, false, 0, an empty text, list or object) is "
+          "taken.\n",
+          out);
     for (int of = 0; of < NTX_N_FIELDS; of++) {
-        fprintf(out, "\n## %s\n\n%s\n\n| field | type | what happens | |\n|---|---|---|---|\n", ntx_fields_info[of].title,
-                ntx_fields_info[of].strict ? "A field that is not listed is refused." : "A field that is not listed is not followed, and told.");
+        fprintf(out, "\n## %s\n\n%s\n\n| field | type | what happens | |\n|---|---|---|---|\n",
+                ntx_fields_info[of].title,
+                ntx_fields_info[of].strict ? "A field that is not listed is refused."
+                                           : "A field that is not listed is not followed, and told.");
         for (const struct ntx_field *d = ntx_field_table; d->name; d++) {
             if (!(d->of >> of & 1))
                 continue;

@@ -1,10 +1,13 @@
-/* field.h: the members of requests' bodies. One table (fields.c) says of each what must stand there and what becomes of it, one walk checks a body
- * against the table, and `ntx-gateway --fields` prints the table: docs/http-fields.md is that text.
+/* field.h: the members of requests' bodies. One table (fields.c) says of each what must stand there and what becomes of
+ * it, one walk checks a body against the table, and `ntx-gateway --fields` prints the table: docs/http-fields.md is
+ * that text.
  *
  *   honoured      it changes the answer, or how it is told
  *   no effect     a label, or advice on loading and caching: it cannot change what is answered
- *   not followed  it asks for something that ntx has not, which an answer can do without: the answer says so (struct ntx_ignored)
- *   refused       it asks for something that ntx has not, without which the answer would be another one: 400, by its name */
+ *   not followed  it asks for something that ntx has not, which an answer can do without: the answer says so (struct
+ *                 ntx_ignored)
+ *   refused       it asks for something that ntx has not, without which the answer would be another one: 400, by its
+ *                 name */
 #ifndef NTX_CLIENT_GATEWAY_FIELD_H
 #define NTX_CLIENT_GATEWAY_FIELD_H
 
@@ -18,13 +21,38 @@
 
 /* The objects that have members: bodies of requests, and what lies within them. */
 enum ntx_fields {
-    NTX_FIELDS_CHAT, NTX_FIELDS_TEXT, NTX_FIELDS_RESPONSES, NTX_FIELDS_EMBEDDINGS,
-    NTX_FIELDS_MESSAGES, NTX_FIELDS_COUNT,
-    NTX_FIELDS_OLLAMA_CHAT, NTX_FIELDS_OLLAMA_TEXT, NTX_FIELDS_OLLAMA_EMBED, NTX_FIELDS_OLLAMA_EMBEDDINGS, NTX_FIELDS_OLLAMA_SHOW,
-    NTX_FIELDS_INFILL, NTX_FIELDS_TOKENIZE, NTX_FIELDS_DETOKENIZE,
-    NTX_FIELDS_OPTIONS, NTX_FIELDS_STREAM_OPTIONS, NTX_FIELDS_CHAT_MESSAGE, NTX_FIELDS_CHAT_CALL, NTX_FIELDS_CLAUDE_MESSAGE, NTX_FIELDS_PART,
-    NTX_FIELDS_ITEM, NTX_FIELDS_TOOL, NTX_FIELDS_FUNCTION, NTX_FIELDS_RESPONSE_TOOL, NTX_FIELDS_CLAUDE_TOOL, NTX_FIELDS_FORMAT,
-    NTX_FIELDS_SCHEMA, NTX_FIELDS_TEXT_CONFIG, NTX_FIELDS_TEXT_FORMAT, NTX_FIELDS_REASONING, NTX_FIELDS_THINKING, NTX_FIELDS_OUTPUT_CONFIG,
+    NTX_FIELDS_CHAT,
+    NTX_FIELDS_TEXT,
+    NTX_FIELDS_RESPONSES,
+    NTX_FIELDS_EMBEDDINGS,
+    NTX_FIELDS_MESSAGES,
+    NTX_FIELDS_COUNT,
+    NTX_FIELDS_OLLAMA_CHAT,
+    NTX_FIELDS_OLLAMA_TEXT,
+    NTX_FIELDS_OLLAMA_EMBED,
+    NTX_FIELDS_OLLAMA_EMBEDDINGS,
+    NTX_FIELDS_OLLAMA_SHOW,
+    NTX_FIELDS_INFILL,
+    NTX_FIELDS_TOKENIZE,
+    NTX_FIELDS_DETOKENIZE,
+    NTX_FIELDS_OPTIONS,
+    NTX_FIELDS_STREAM_OPTIONS,
+    NTX_FIELDS_CHAT_MESSAGE,
+    NTX_FIELDS_CHAT_CALL,
+    NTX_FIELDS_CLAUDE_MESSAGE,
+    NTX_FIELDS_PART,
+    NTX_FIELDS_ITEM,
+    NTX_FIELDS_TOOL,
+    NTX_FIELDS_FUNCTION,
+    NTX_FIELDS_RESPONSE_TOOL,
+    NTX_FIELDS_CLAUDE_TOOL,
+    NTX_FIELDS_FORMAT,
+    NTX_FIELDS_SCHEMA,
+    NTX_FIELDS_TEXT_CONFIG,
+    NTX_FIELDS_TEXT_FORMAT,
+    NTX_FIELDS_REASONING,
+    NTX_FIELDS_THINKING,
+    NTX_FIELDS_OUTPUT_CONFIG,
     NTX_FIELDS_OUTPUT_FORMAT,
     NTX_N_FIELDS
 };
@@ -58,7 +86,8 @@ struct ntx_fields_info {
 };
 extern const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS];
 
-/* Names of what is not followed, each once, with ", " between them: "verbosity, messages.annotations". Of characters that a header may have. */
+/* Names of what is not followed, each once, with ", " between them: "verbosity, messages.annotations". Of characters
+ * that a header may have. */
 struct ntx_ignored {
     unsigned n;
     char text[480];

@@ -1,37 +1,67 @@
-/* fields.c: all members of requests that ntx knows, and what becomes of each: see field.h. Names are those of the APIs' own documents
- * (OpenAI, Anthropic, Ollama, llama-server), whether ntx has what they ask for or not. */
+/* fields.c: all members of requests that ntx knows, and what becomes of each: see field.h. Names are those of the APIs'
+ * own documents (OpenAI, Anthropic, Ollama, llama-server), whether ntx has what they ask for or not. */
 #include "client/gateway/request_fields.h"
 #include "client/gateway/field.h"
 
 /* Objects, short for the rows. */
-#define OF(x) ((uint64_t)1 << NTX_FIELDS_##x)
-#define CHAT OF(CHAT)
-#define TEXT OF(TEXT)
-#define RESP OF(RESPONSES)
+#define OF(x)  ((uint64_t)1 << NTX_FIELDS_##x)
+#define CHAT   OF(CHAT)
+#define TEXT   OF(TEXT)
+#define RESP   OF(RESPONSES)
 #define CLAUDE (OF(MESSAGES) | OF(COUNT))
 #define OLLAMA (OF(OLLAMA_CHAT) | OF(OLLAMA_TEXT))
-#define EMBED (OF(OLLAMA_EMBED) | OF(OLLAMA_EMBEDDINGS))
-#define FILL OF(INFILL)
-#define OPT OF(OPTIONS)
-#define WORDS (OF(TOKENIZE) | OF(DETOKENIZE))
+#define EMBED  (OF(OLLAMA_EMBED) | OF(OLLAMA_EMBEDDINGS))
+#define FILL   OF(INFILL)
+#define OPT    OF(OPTIONS)
+#define WORDS  (OF(TOKENIZE) | OF(DETOKENIZE))
 #define OPENAI (CHAT | TEXT | RESP)
 
-#define READ(of, name, type, note) {of, name, NTX_FIELD_READ, 0, 0, 0, type, note}
-#define BOOL(of, name, at) {of, name, NTX_FIELD_BOOL, at, 0, 0, NULL, NULL}
-#define COUNT(of, name, at, least, most) {of, name, NTX_FIELD_COUNT, at, least, most, NULL, NULL}
-#define REAL(of, name, at, least, most) {of, name, NTX_FIELD_REAL, at, least, most, NULL, NULL}
-#define SEED(of, name, at) {of, name, NTX_FIELD_SEED, at, 0, 0, NULL, NULL}
-#define LABEL(of, name, note) {of, name, NTX_FIELD_LABEL, 0, 0, 0, NULL, note}
-#define HINT(of, name, note) {of, name, NTX_FIELD_HINT, 0, 0, 0, NULL, note}
-#define HINT1(of, name, neutral, note) {of, name, NTX_FIELD_HINT, 0, neutral, 0, NULL, note}
-#define ABSENT(of, name, note) {of, name, NTX_FIELD_ABSENT, 0, 0, 0, NULL, note}
-#define ABSENT1(of, name, neutral, note) {of, name, NTX_FIELD_ABSENT, 0, neutral, 0, NULL, note}
+#define READ(of, name, type, note)                                                                                     \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_READ, 0, 0, 0, type, note                                                                  \
+    }
+#define BOOL(of, name, at)                                                                                             \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_BOOL, at, 0, 0, NULL, NULL                                                                 \
+    }
+#define COUNT(of, name, at, least, most)                                                                               \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_COUNT, at, least, most, NULL, NULL                                                         \
+    }
+#define REAL(of, name, at, least, most)                                                                                \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_REAL, at, least, most, NULL, NULL                                                          \
+    }
+#define SEED(of, name, at)                                                                                             \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_SEED, at, 0, 0, NULL, NULL                                                                 \
+    }
+#define LABEL(of, name, note)                                                                                          \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_LABEL, 0, 0, 0, NULL, note                                                                 \
+    }
+#define HINT(of, name, note)                                                                                           \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_HINT, 0, 0, 0, NULL, note                                                                  \
+    }
+#define HINT1(of, name, neutral, note)                                                                                 \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_HINT, 0, neutral, 0, NULL, note                                                            \
+    }
+#define ABSENT(of, name, note)                                                                                         \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_ABSENT, 0, 0, 0, NULL, note                                                                \
+    }
+#define ABSENT1(of, name, neutral, note)                                                                               \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_ABSENT, 0, neutral, 0, NULL, note                                                          \
+    }
 
-#define KEPT "nothing is kept: send the items of the conversation"
-#define LOADED "of loading a model: the one that is there was loaded with its own"
+#define KEPT        "nothing is kept: send the items of the conversation"
+#define LOADED      "of loading a model: the one that is there was loaded with its own"
 #define OF_TEMPLATE "a variable of the model's own template; told as not followed where that lacks it"
-#define A_LABEL "a label of the client's"
-#define OF_CACHE "prompts are found again by themselves"
+#define A_LABEL     "a label of the client's"
+#define OF_CACHE    "prompts are found again by themselves"
 #define ANSWER_ONLY "of answers only"
 
 const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS] = {
@@ -50,9 +80,11 @@ const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS] = {
     [NTX_FIELDS_TOKENIZE] = {"POST /tokenize", "", true},
     [NTX_FIELDS_DETOKENIZE] = {"POST /detokenize", "", true},
     [NTX_FIELDS_OPTIONS] = {"`options` of /api/chat and /api/generate", "options", true},
-    [NTX_FIELDS_STREAM_OPTIONS] = {"`stream_options` of /v1/chat/completions, /v1/completions and /v1/responses", "stream_options", true},
+    [NTX_FIELDS_STREAM_OPTIONS] = {"`stream_options` of /v1/chat/completions, /v1/completions and /v1/responses",
+                                   "stream_options", true},
     [NTX_FIELDS_CHAT_MESSAGE] = {"one of `messages` of /v1/chat/completions and /api/chat", "messages", false},
-    [NTX_FIELDS_CHAT_CALL] = {"one of `tool_calls` of a message of /v1/chat/completions and /api/chat", "messages.tool_calls", false},
+    [NTX_FIELDS_CHAT_CALL] = {"one of `tool_calls` of a message of /v1/chat/completions and /api/chat",
+                              "messages.tool_calls", false},
     [NTX_FIELDS_CLAUDE_MESSAGE] = {"one of `messages` of /v1/messages", "messages", false},
     [NTX_FIELDS_PART] = {"a part or block of a message's `content`, in every API", "messages.content", false},
     [NTX_FIELDS_ITEM] = {"one of `input` of /v1/responses", "input", false},
@@ -72,7 +104,8 @@ const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS] = {
 
 const struct ntx_field ntx_field_table[] = {
     /* ---- what is asked */
-    READ(OPENAI | CLAUDE | OLLAMA | FILL, "model", "string", "NAME:ADAPTER picks an adapter; any other name is the loaded model's"),
+    READ(OPENAI | CLAUDE | OLLAMA | FILL, "model", "string",
+         "NAME:ADAPTER picks an adapter; any other name is the loaded model's"),
     READ(OF(EMBEDDINGS), "model", "string", "told again in the answer"),
     LABEL(EMBED | OF(OLLAMA_SHOW) | WORDS, "model", "there is one model"),
     READ(CHAT | CLAUDE | OF(OLLAMA_CHAT), "messages", "list of messages", NULL),
@@ -163,7 +196,8 @@ const struct ntx_field ntx_field_table[] = {
     /* ---- thinking */
     READ(CHAT, "reasoning_effort", "none, minimal, low, medium, high, xhigh or max", OF_TEMPLATE),
     READ(CHAT, "enable_thinking", "true or false", OF_TEMPLATE),
-    READ(CHAT, "chat_template_kwargs", "object", "variables of the model's own template; told as not followed where that lacks them"),
+    READ(CHAT, "chat_template_kwargs", "object",
+         "variables of the model's own template; told as not followed where that lacks them"),
     HINT(CHAT, "reasoning_format", "thoughts come apart, as 'reasoning_content'"),
     READ(RESP, "reasoning", "object", NULL),
     READ(CLAUDE, "thinking", "object", OF_TEMPLATE),

@@ -1,8 +1,10 @@
-/* guests.h: who has a connection, and who must leave when they are many. A stranger costs us a connection for as long as he likes: a header that comes byte by
- * byte, one that never comes, an answer that nobody reads. So one that is served is kept, and of the others the oldest goes as soon as there are more than
- * some: whoever sends what he has to say at once gets his place, and strangers take it from each other.
+/* guests.h: who has a connection, and who must leave when they are many. A stranger costs us a connection for as long
+ * as he likes: a header that comes byte by byte, one that never comes, an answer that nobody reads. So one that is
+ * served is kept, and of the others the oldest goes as soon as there are more than some: whoever sends what he has to
+ * say at once gets his place, and strangers take it from each other.
  *
- *   accepted --> stranger --request whole, its key right--> kept --answered--> stranger, of the youngest age      more than MOST: the oldest stranger is cut off
+ *   accepted --> stranger --request whole, its key right--> kept --answered--> stranger, of the youngest age more than
+ *     MOST: the oldest stranger is cut off
  *
  * Of all threads. */
 #ifndef NTX_CLIENT_GATEWAY_GUESTS_H
@@ -27,7 +29,7 @@ int ntx_guests_init(struct ntx_guests *g, unsigned most);
 void ntx_guests_end(struct ntx_guests *g); /* when all have gone */
 /* A new one, a stranger. fd: its socket, open until ntx_guest_gone. NULL: no memory; such a one is not counted. */
 struct ntx_guest *ntx_guest_new(struct ntx_guests *g, int fd);
-void ntx_guest_gone(struct ntx_guests *g, struct ntx_guest *s); /* NULL is fine */
+void ntx_guest_gone(struct ntx_guests *g, struct ntx_guest *s);            /* NULL is fine */
 void ntx_guest_keep(struct ntx_guests *g, struct ntx_guest *s, bool kept); /* NULL is fine; false: a stranger again */
 
 #endif

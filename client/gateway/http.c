@@ -18,8 +18,17 @@
  * megabytes each.
  * WITH_STRANGERS: of the connections, so many at most while there are some that are not served: the rest is for those
  * who come meanwhile. */
-enum { CONNECTIONS = 256, WITH_STRANGERS = 192, PER_ADDRESS = 64, BODY_S = 60, HEADER_BYTES = 32 << 10, STACK_BYTES = 2 << 20, SEND_BYTES = 128 << 10, LAST_WORDS_MS = 1000 };
-#define BODY_MOST (16u << 20)
+enum {
+    CONNECTIONS = 256,
+    WITH_STRANGERS = 192,
+    PER_ADDRESS = 64,
+    BODY_S = 60,
+    HEADER_BYTES = 32 << 10,
+    STACK_BYTES = 2 << 20,
+    SEND_BYTES = 128 << 10,
+    LAST_WORDS_MS = 1000
+};
+#define BODY_MOST   (16u << 20)
 #define BODIES_MOST (64u << 20) /* of all requests that are being read */
 
 struct ntx_http {
@@ -29,7 +38,7 @@ struct ntx_http {
     struct ntx_http_guard guard;
     struct MHD_Daemon *daemon;
     atomic_size_t bodies;
-    atomic_uint busy;     /* requests */
+    atomic_uint busy; /* requests */
     atomic_bool draining;
 };
 
@@ -58,7 +67,9 @@ static const struct ntx_route routes[] = {
     {"POST", "/api/embed", ntx__serve_ollama_embed, &ntx_ollama, NTX_API_CHAT, false},
     {"POST", "/api/embeddings", ntx__serve_ollama_embeddings, &ntx_ollama, NTX_API_CHAT, false},
 };
-static const struct ntx_route nowhere = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, false}, nowhere_ollama = {"", "", NULL, &ntx_ollama, NTX_API_CHAT, false}, asking = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, true};
+static const struct ntx_route nowhere = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, false},
+                              nowhere_ollama = {"", "", NULL, &ntx_ollama, NTX_API_CHAT, false},
+                              asking = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, true};
 
 struct ntx_gate *ntx__http_gate(struct ntx_http *h) { return &h->gate; }
 
@@ -66,12 +77,16 @@ int ntx__http_client(struct MHD_Connection *c) { return ntx_http_socket(c); }
 
 void ntx__http_patience(const struct ntx_http *h, struct MHD_Connection *c, bool ours)
 {
-    MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, ours ? 0u : h->c->stall_s); /* after 0 its clock starts anew */
+    MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT,
+                              ours ? 0u : h->c->stall_s); /* after 0 its clock starts anew */
 }
 
 /* ---- who may ask */
 
-static const char *header(const struct ntx_request *q, const char *name) { return MHD_lookup_connection_value(q->conn, MHD_HEADER_KIND, name); }
+static const char *header(const struct ntx_request *q, const char *name)
+{
+    return MHD_lookup_connection_value(q->conn, MHD_HEADER_KIND, name);
+}
 
 /* Takes as long for a wrong key as for the right one. */
 static bool same_key(const char *given, const char *key)
@@ -96,7 +111,9 @@ static bool has_key(const struct ntx_request *q)
 /* The page's own server is its origin. */
 static bool own_origin(const struct ntx_request *q, const char *origin)
 {
-    const char *host = header(q, "Host"), *rest = !strncmp(origin, "http://", 7) ? origin + 7 : !strncmp(origin, "https://", 8) ? origin + 8 : NULL;
+    const char *host = header(q, "Host"), *rest = !strncmp(origin, "http://", 7)    ? origin + 7
+                                                  : !strncmp(origin, "https://", 8) ? origin + 8
+                                                                                    : NULL;
     return host && rest && !strcmp(rest, host);
 }
 
@@ -125,11 +142,14 @@ static int check(struct ntx_request *q, struct ntx_fault *f)
     const char *host = header(q, "Host");
     const struct ntx_http_config *c = q->http->c;
     if (c->local && !c->key && host && !ntx_host_is_local(host) && !host_may(c, host))
-        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "the Host header does not name this machine: without a key, only localhost, loopback addresses and the names of --hosts are answered");
+        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL,
+                         "the Host header does not name this machine: without a key, only localhost, loopback "
+                         "addresses and the names of --hosts are answered");
     if (!origin_may(q))
         return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "pages of this origin may not ask: --cors names those that may");
     if (!q->route->open && !has_key(q))
-        return ntx_fault(f, NTX_FAULT_KEY, NULL, "an API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
+        return ntx_fault(f, NTX_FAULT_KEY, NULL,
+                         "an API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
     return 0;
 }
 
@@ -172,7 +192,8 @@ static enum MHD_Result preflight(struct ntx_request *q)
     if (r && q->origin) {
         MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, OPTIONS");
         const char *asked = header(q, "Access-Control-Request-Headers");
-        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, asked ? asked : "Authorization, Content-Type");
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
+                                asked ? asked : "Authorization, Content-Type");
         MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, "600");
     }
     return ntx__reply_queue(q, MHD_HTTP_NO_CONTENT, r);
@@ -212,7 +233,8 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
     bool options = !strcmp(method, "OPTIONS");
     const char *path = path_of(q, target, &denied);
     q->route = options ? &asking : find(q, method, path, &f);
-    if (!denied.kind && !check_framing(q, version, &denied) && !check(q, &denied) && !f.kind && length && strtoull(length, NULL, 10) > BODY_MOST)
+    if (!denied.kind && !check_framing(q, version, &denied) && !check(q, &denied) && !f.kind && length &&
+        strtoull(length, NULL, 10) > BODY_MOST)
         ntx_fault(&f, NTX_FAULT_LARGE, NULL, "the body is longer than %u MiB", BODY_MOST >> 20);
     if (atomic_load(&q->http->draining) && !denied.kind) {
         ntx_fault(&denied, NTX_FAULT_DOWN, NULL, "the gateway is shutting down");
@@ -220,7 +242,8 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
     }
     q->refused = options || denied.kind || f.kind;
     q->lingers = q->refused && ntx_http_has_body(q->conn);
-    q->ends |= q->lingers || (!strcmp(method, "POST") && !length && !header(q, "Transfer-Encoding")); /* what follows is in doubt */
+    q->ends |= q->lingers ||
+               (!strcmp(method, "POST") && !length && !header(q, "Transfer-Encoding")); /* what follows is in doubt */
     if (denied.kind || f.kind)
         return ntx__reply_fault(q, denied.kind ? &denied : &f);
     if (q->http->c->key && !q->route->open)
@@ -275,7 +298,9 @@ static enum MHD_Result refuse_body(struct ntx_request *q)
     else if (q->spoilt == NTX_FAULT_SLOW)
         ntx_fault(&f, q->spoilt, NULL, "the body did not come within %u s", (unsigned)BODY_S);
     else if (q->spoilt == NTX_FAULT_BUSY)
-        ntx_fault(&f, q->spoilt, NULL, "busy: the bodies of all requests that are being read take more than %u MiB; try again later", BODIES_MOST >> 20);
+        ntx_fault(&f, q->spoilt, NULL,
+                  "busy: the bodies of all requests that are being read take more than %u MiB; try again later",
+                  BODIES_MOST >> 20);
     else
         ntx_fault(&f, q->spoilt, NULL, "no memory for the body; try again later");
     return ntx__reply_fault(q, &f);
@@ -287,8 +312,8 @@ void ntx__http_body_done(struct ntx_request *q)
     ntx_buf_free(&q->body);
 }
 
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const char *url, const char *method, const char *version, const char *data, size_t *n,
-                                  void **state)
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const char *url, const char *method,
+                                  const char *version, const char *data, size_t *n, void **state)
 {
     struct ntx_request *q = *state;
     if (!q) {
@@ -327,7 +352,8 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
     *state = NULL;
 }
 
-static void on_connection(void *arg, struct MHD_Connection *conn, void **guest, enum MHD_ConnectionNotificationCode what)
+static void on_connection(void *arg, struct MHD_Connection *conn, void **guest,
+                          enum MHD_ConnectionNotificationCode what)
 {
     struct ntx_http *h = arg;
     const int room = SEND_BYTES;
@@ -370,12 +396,14 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     }
     ntx_json_memory_init();
     h->c = c;
-    h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, h,
-                                 MHD_OPTION_EXTERNAL_LOGGER, ntx_http_guard_log, &h->guard, MHD_OPTION_URI_LOG_CALLBACK, ntx_http_guard_uri, &h->guard, MHD_OPTION_LISTEN_SOCKET, fd,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, c->local ? 0u : (unsigned)PER_ADDRESS,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, c->stall_s,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
-                                 MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
+    h->daemon = MHD_start_daemon(
+        MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+        on_request, h, MHD_OPTION_EXTERNAL_LOGGER, ntx_http_guard_log, &h->guard, MHD_OPTION_URI_LOG_CALLBACK,
+        ntx_http_guard_uri, &h->guard, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, c->local ? 0u : (unsigned)PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT,
+        c->stall_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_THREAD_STACK_SIZE,
+        (size_t)STACK_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
     if (!h->daemon) {
         close(fd);
         ntx_http_guard_end(&h->guard);
@@ -404,7 +432,8 @@ void ntx_http_stop(struct ntx_http *h)
         return;
     const struct timespec look = {.tv_nsec = 10000000};
     ntx_gate_quit(&h->gate);
-    for (unsigned i = 0; i < LAST_WORDS_MS / 10 && atomic_load(&h->busy); i++) /* MHD_stop_daemon would take the sockets away from under them */
+    for (unsigned i = 0; i < LAST_WORDS_MS / 10 && atomic_load(&h->busy);
+         i++) /* MHD_stop_daemon would take the sockets away from under them */
         nanosleep(&look, NULL);
     MHD_stop_daemon(h->daemon); /* closes the socket; its threads end with their waits */
     ntx_http_guard_end(&h->guard);

@@ -6,11 +6,13 @@
 static json_t *one(const struct ntx_answer *a, const char *text, size_t len)
 {
     const struct ntx_choice *c = &a->choice[0];
-    json_t *j = json_pack("{s:o, s:b, s:i}", "content", ntx_json_text(text, len), "stop", c->finish != NULL, "index", 0);
+    json_t *j = json_pack("{s:o, s:b, s:i}", "content", ntx_json_text(text, len), "stop", c->finish != NULL, "index",
+                          0);
     if (!j || !c->finish)
         return j;
-    json_t *end = json_pack("{s:o, s:I, s:I, s:s, s:b}", "model", ntx_json_text(a->model, strlen(a->model)), "tokens_predicted", (json_int_t)c->tokens, "tokens_evaluated",
-                            (json_int_t)a->prompt_tokens, "stop_type", *c->finish == 'l' ? "limit" : "eos", "truncated", 0);
+    json_t *end = json_pack("{s:o, s:I, s:I, s:s, s:b}", "model", ntx_json_text(a->model, strlen(a->model)),
+                            "tokens_predicted", (json_int_t)c->tokens, "tokens_evaluated", (json_int_t)a->prompt_tokens,
+                            "stop_type", *c->finish == 'l' ? "limit" : "eos", "truncated", 0);
     json_object_update(j, end);
     json_decref(end);
     return j;
@@ -23,7 +25,8 @@ static void send_one(struct ntx_buf *out, json_t *j)
     ntx_buf_text(out, "\n\n");
 }
 
-static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out)
+static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
+                  struct ntx_buf *out)
 {
     (void)choice;
     (void)thought;
@@ -36,10 +39,17 @@ static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
     send_one(out, one(a, "", 0));
 }
 
-static void whole(struct ntx_answer *a, struct ntx_buf *out) { ntx_buf_json(out, one(a, a->choice[0].text.p, a->choice[0].text.n)); }
+static void whole(struct ntx_answer *a, struct ntx_buf *out)
+{
+    ntx_buf_json(out, one(a, a->choice[0].text.p, a->choice[0].text.n));
+}
 
-static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out) { ntx_openai_text.alive(a, e, out); }
+static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
+{
+    ntx_openai_text.alive(a, e, out);
+}
 static void fault(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_text.fault(f, out); }
 static void broken(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_text.broken(f, out); }
 
-const struct ntx_shape ntx_llama_infill = {"infill-", "text/event-stream", false, NULL, piece, NULL, finish, NULL, alive, whole, fault, broken, false};
+const struct ntx_shape ntx_llama_infill = {
+    "infill-", "text/event-stream", false, NULL, piece, NULL, finish, NULL, alive, whole, fault, broken, false};

@@ -56,5 +56,6 @@ int ntx_gate_look(struct ntx_gate *g, json_t **out, struct ntx_err *err)
     if (rc)
         *err = g->look.err;
     pthread_mutex_unlock(&g->look.lock);
-    return rc || *out ? rc : ntx_err_set(err, -EPROTO, "ntx-computed's status is no JSON, or there is no memory for it");
+    return rc || *out ? rc
+                      : ntx_err_set(err, -EPROTO, "ntx-computed's status is no JSON, or there is no memory for it");
 }

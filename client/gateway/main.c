@@ -1,5 +1,6 @@
-/* ntx-gateway: ntx over HTTP, in the words of the APIs that editors, agents and chat pages speak. A client of computed's socket like any other, in a process
- * of its own: a web server has no place in the daemon that holds the sessions. */
+/* ntx-gateway: ntx over HTTP, in the words of the APIs that editors, agents and chat pages speak. A client of
+ * computed's socket like any other, in a process of its own: a web server has no place in the daemon that holds the
+ * sessions. */
 #include <argp.h>
 #include <errno.h>
 #include <ini.h>
@@ -31,10 +32,10 @@ static const char like[] = "127.0.0.1:8080";
 struct options {
     struct ntx_http_config http;
     const char *config;
-    int fd; /* that listens there already, else -1 */
+    int fd;                 /* that listens there already, else -1 */
     unsigned max, per_user; /* connections of ntx-computed, by ntx.conf; 0: not said */
-    bool stall;  /* said on the command line */
-    unsigned grace_s; /* for answers under way, at the end of a service */
+    bool stall;             /* said on the command line */
+    unsigned grace_s;       /* for answers under way, at the end of a service */
     char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
 };
 
@@ -64,9 +65,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
             ntx_usage_error(st, "--stall '%s': seconds from 1 to %d are possible", arg, NTX_STALL_MOST);
         o->stall = true;
         return 0;
-    case O_FIELDS:
-        ntx_fields_print(stdout);
-        exit(fflush(stdout) ? NTX_EXIT_FAILED : 0);
+    case O_FIELDS: ntx_fields_print(stdout); exit(fflush(stdout) ? NTX_EXIT_FAILED : 0);
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -103,7 +102,10 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
 
 /* ---- origins and names */
 
-static bool is_origin(const char *s) { return !strcmp(s, "*") || !strcmp(s, "null") || (strstr(s, "://") && !strchr(strstr(s, "://") + 3, '/')); }
+static bool is_origin(const char *s)
+{
+    return !strcmp(s, "*") || !strcmp(s, "null") || (strstr(s, "://") && !strchr(strstr(s, "://") + 3, '/'));
+}
 static bool is_host(const char *s) { return ntx_host_is(s, s); }
 
 struct list {
@@ -130,21 +132,25 @@ static int split(char *text, const struct list *l, struct ntx_err *err)
 
 static int split_all(struct options *o, struct ntx_err *err)
 {
-    const struct list origins = {o->http.cors, &o->http.n_cors, NTX_HTTP_CORS, is_origin, "origin", "https://example.org, or * for all"};
-    const struct list hosts = {o->http.hosts, &o->http.n_hosts, NTX_HTTP_HOSTS, is_host, "host", "its name alone, as in example.org"};
+    const struct list origins = {o->http.cors, &o->http.n_cors, NTX_HTTP_CORS,
+                                 is_origin,    "origin",        "https://example.org, or * for all"};
+    const struct list hosts = {o->http.hosts, &o->http.n_hosts, NTX_HTTP_HOSTS,
+                               is_host,       "host",           "its name alone, as in example.org"};
     int rc = split(o->cors, &origins, err);
     return rc ? rc : split(o->hosts, &hosts, err);
 }
 
 /* ---- serving */
 
-/* Answers under way have the time that ntx-computed gives them, and a moment more to tell how they ended; then, or at another signal, they are cut short. */
+/* Answers under way have the time that ntx-computed gives them, and a moment more to tell how they ended; then, or at
+ * another signal, they are cut short. */
 static void drain(struct ntx_http *h, const struct options *o, const sigset_t *set)
 {
     const struct timespec look = {.tv_nsec = 20000000};
     char text[80];
     uint64_t left_ms = o->grace_s * 1000ull + TELL_MS, end = ntx_now_ns() + left_ms * 1000000;
-    snprintf(text, sizeof text, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu", (unsigned long long)(left_ms + LEAVE_MS) * 1000);
+    snprintf(text, sizeof text, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
+             (unsigned long long)(left_ms + LEAVE_MS) * 1000);
     ntx_notify(text);
     ntx_http_drain(h);
     while (ntx_http_busy(h) && ntx_now_ns() < end && sigtimedwait(set, NULL, &look) < 0)
@@ -167,7 +173,10 @@ static int serve(struct options *o, struct ntx_err *err)
         return fd;
     if (!o->http.local && !o->http.key) {
         close(fd);
-        return ntx_err_set(err, -EINVAL, "%s is reached from other machines: give an API key (--api-key-file FILE, or [gateway] api_key_file), or listen at %s", o->listen, like);
+        return ntx_err_set(err, -EINVAL,
+                           "%s is reached from other machines: give an API key (--api-key-file FILE, or [gateway] "
+                           "api_key_file), or listen at %s",
+                           o->listen, like);
     }
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
@@ -191,7 +200,9 @@ static int run(struct options *o, struct ntx_err *err)
 {
     int bad = o->config ? ini_parse(o->config, on_pair, o) : 0;
     if (bad)
-        return ntx_err_set(err, -EINVAL, bad < 0 ? "%s: cannot be read" : "%s:%d: neither '[section]' nor 'key = value'", o->config, bad);
+        return ntx_err_set(err, -EINVAL,
+                           bad < 0 ? "%s: cannot be read" : "%s:%d: neither '[section]' nor 'key = value'", o->config,
+                           bad);
     if (!*o->listen && o->config) {
         ntx_log(NTX_LOG_INFO, "%s names no address in [gateway] listen: nothing to do", o->config);
         ntx_notify("READY=1");
@@ -214,19 +225,38 @@ int main(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"listen", 'l', "WHERE", 0, "127.0.0.1:8080, [::1]:8080 or unix:/path (default: 127.0.0.1:8080)", 0},
-        {"api-key-file", 'k', "FILE", 0, "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", 0},
-        {"cors", 'o', "ORIGINS", 0, "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", 0},
-        {"hosts", 'n', "NAMES", 0, "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback addresses: example.org, several with blanks between them", 0},
-        {"stall", O_STALL, "SECONDS", 0, "for a client to send more of a request, and to take more of an answer; then its connection is closed (default: 30). A stream that nobody takes gives its place to who waits after one second", 0},
-        {"config", 'c', "FILE", 0, "take from [gateway] of this ntx.conf what is not given here; without listen there, nothing is served", 0},
-        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)", 0},
+        {"api-key-file", 'k', "FILE", 0,
+         "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE", 0},
+        {"cors", 'o', "ORIGINS", 0,
+         "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", 0},
+        {"hosts", 'n', "NAMES", 0,
+         "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback "
+         "addresses: example.org, several with blanks between them",
+         0},
+        {"stall", O_STALL, "SECONDS", 0,
+         "for a client to send more of a request, and to take more of an answer; then its connection is closed "
+         "(default: 30). A stream that nobody takes gives its place to who waits after one second",
+         0},
+        {"config", 'c', "FILE", 0,
+         "take from [gateway] of this ntx.conf what is not given here; without listen there, nothing is served", 0},
+        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)",
+         0},
         {"fields", O_FIELDS, NULL, 0, "print what becomes of each field of each API's requests, and exit", 0},
         {"listen-fd", O_FD, "N", OPTION_HIDDEN, "a socket that listens at WHERE, from `ntx serve`", 0},
         {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
         {0},
     };
-    static const struct argp argp = {options, parse_opt, "", "ntx over HTTP: a chat page at /, OpenAI's API (/v1/models, /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings), Anthropic's (/v1/messages, /v1/messages/count_tokens), "
-                                     "Ollama's (/api/chat, /api/generate, /api/embed, /api/tags, /api/ps, /api/show, /api/version); llama-server's /infill, /tokenize and /detokenize; /health, /metrics.", NULL, NULL, NULL};
+    static const struct argp argp = {
+        options,
+        parse_opt,
+        "",
+        "ntx over HTTP: a chat page at /, OpenAI's API (/v1/models, /v1/chat/completions, /v1/completions, "
+        "/v1/responses, /v1/embeddings), Anthropic's (/v1/messages, /v1/messages/count_tokens), "
+        "Ollama's (/api/chat, /api/generate, /api/embed, /api/tags, /api/ps, /api/show, /api/version); llama-server's "
+        "/infill, /tokenize and /detokenize; /health, /metrics.",
+        NULL,
+        NULL,
+        NULL};
     static struct options o = {.fd = -1};
     struct ntx_err err = {0};
     ntx_stdio_init();

@@ -18,10 +18,14 @@ static json_t *created(void)
     return json_string(text);
 }
 
-static json_t *head(const struct ntx_answer *a) { return json_pack("{s:o, s:o}", "model", ntx_json_text(a->model, strlen(a->model)), "created_at", created()); }
+static json_t *head(const struct ntx_answer *a)
+{
+    return json_pack("{s:o, s:o}", "model", ntx_json_text(a->model, strlen(a->model)), "created_at", created());
+}
 
 /* Into a message, or beside it. */
-static void set_text(const struct ntx_answer *a, json_t *j, const char *text, size_t n, const char *thought, size_t n_thought)
+static void set_text(const struct ntx_answer *a, json_t *j, const char *text, size_t n, const char *thought,
+                     size_t n_thought)
 {
     bool chat = a->ask->api == NTX_API_OLLAMA_CHAT;
     json_t *to = chat ? json_pack("{s:s}", "role", "assistant") : json_incref(j);
@@ -34,13 +38,15 @@ static void set_text(const struct ntx_answer *a, json_t *j, const char *text, si
         json_decref(to);
 }
 
-/* Ollama's calls have no ids, and arguments that are an object. One that was cut is left out: no object would say so, and clients do what they are told. */
+/* Ollama's calls have no ids, and arguments that are an object. One that was cut is left out: no object would say so,
+ * and clients do what they are told. */
 static void set_calls(const struct ntx_choice *c, unsigned from, json_t *j)
 {
     json_t *list = json_array();
     for (unsigned i = from; i < c->n_calls; i++)
         if (!c->call[i].cut)
-            json_array_append_new(list, json_pack("{s:{s:O, s:O}}", "function", "name", c->call[i].name, "arguments", c->call[i].arguments));
+            json_array_append_new(list, json_pack("{s:{s:O, s:O}}", "function", "name", c->call[i].name, "arguments",
+                                                  c->call[i].arguments));
     if (json_array_size(list))
         json_object_set(json_object_get(j, "message"), "tool_calls", list);
     json_decref(list);
@@ -49,9 +55,11 @@ static void set_calls(const struct ntx_choice *c, unsigned from, json_t *j)
 static void set_end(const struct ntx_answer *a, json_t *j)
 {
     uint64_t now = ntx_now_ns(), first = a->first_ns ? a->first_ns : now;
-    json_t *end = json_pack("{s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "done", 1, "done_reason", a->choice[0].finish, "total_duration", (json_int_t)(now - a->since_ns), "load_duration",
-                            (json_int_t)0, "prompt_eval_count", (json_int_t)a->prompt_tokens, "prompt_eval_duration", (json_int_t)(first - a->since_ns), "eval_count",
-                            (json_int_t)ntx_answer_tokens(a), "eval_duration", (json_int_t)(now - first));
+    json_t *end = json_pack("{s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "done", 1, "done_reason", a->choice[0].finish,
+                            "total_duration", (json_int_t)(now - a->since_ns), "load_duration", (json_int_t)0,
+                            "prompt_eval_count", (json_int_t)a->prompt_tokens, "prompt_eval_duration",
+                            (json_int_t)(first - a->since_ns), "eval_count", (json_int_t)ntx_answer_tokens(a),
+                            "eval_duration", (json_int_t)(now - first));
     json_object_update(j, end);
     json_decref(end);
 }
@@ -62,7 +70,8 @@ static void send_line(struct ntx_buf *out, json_t *j)
     ntx_buf_text(out, "\n");
 }
 
-static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out)
+static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
+                  struct ntx_buf *out)
 {
     json_t *j = head(a);
     (void)choice;
@@ -101,7 +110,10 @@ static void whole(struct ntx_answer *a, struct ntx_buf *out)
     ntx_buf_json(out, j);
 }
 
-static void fault(const struct ntx_fault *f, struct ntx_buf *out) { ntx_buf_json(out, json_pack("{s:o}", "error", ntx_json_text(f->text, strlen(f->text)))); }
+static void fault(const struct ntx_fault *f, struct ntx_buf *out)
+{
+    ntx_buf_json(out, json_pack("{s:o}", "error", ntx_json_text(f->text, strlen(f->text))));
+}
 
 static void broken(const struct ntx_fault *f, struct ntx_buf *out)
 {
@@ -109,4 +121,5 @@ static void broken(const struct ntx_fault *f, struct ntx_buf *out)
     ntx_buf_text(out, "\n");
 }
 
-const struct ntx_shape ntx_ollama = {"", "application/x-ndjson", true, NULL, piece, call, finish, NULL, NULL, whole, fault, broken, false};
+const struct ntx_shape ntx_ollama = {
+    "", "application/x-ndjson", true, NULL, piece, call, finish, NULL, NULL, whole, fault, broken, false};

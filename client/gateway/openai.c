@@ -1,4 +1,5 @@
-/* OpenAI's shapes: chat completions and completions. What a model thinks is `reasoning_content`, as others who serve such models have it. */
+/* OpenAI's shapes: chat completions and completions. What a model thinks is `reasoning_content`, as others who serve
+ * such models have it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,16 +9,19 @@
 static json_t *usage(const struct ntx_answer *a)
 {
     json_int_t in = a->prompt_tokens, out = ntx_answer_tokens(a);
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out, "total_tokens", in + out, "prompt_tokens_details", "cached_tokens", (json_int_t)a->cached_tokens);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out, "total_tokens",
+                     in + out, "prompt_tokens_details", "cached_tokens", (json_int_t)a->cached_tokens);
 }
 
 static json_t *head(const struct ntx_answer *a, const char *object, json_t *choices)
 {
-    return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o}", "id", a->id, "object", object, "created", (json_int_t)a->created, "model", ntx_json_text(a->model, strlen(a->model)),
-                     "system_fingerprint", "ntx-" NTX_BUILD, "choices", choices);
+    return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o}", "id", a->id, "object", object, "created", (json_int_t)a->created,
+                     "model", ntx_json_text(a->model, strlen(a->model)), "system_fingerprint", "ntx-" NTX_BUILD,
+                     "choices", choices);
 }
 
-static void send_chunk(const struct ntx_answer *a, const char *object, json_t *choices, json_t *use, struct ntx_buf *out)
+static void send_chunk(const struct ntx_answer *a, const char *object, json_t *choices, json_t *use,
+                       struct ntx_buf *out)
 {
     json_t *j = head(a, object, choices);
     if (j && a->ask->usage)
@@ -41,12 +45,18 @@ static void end(const struct ntx_answer *a, const char *object, struct ntx_buf *
 static const char chunk[] = "chat.completion.chunk";
 
 /* An answer that calls is not at its end before it knows what comes back. */
-static const char *reason(const struct ntx_choice *c) { return c->finish && *c->finish == 's' && ntx_answer_called(c) ? "tool_calls" : c->finish; }
+static const char *reason(const struct ntx_choice *c)
+{
+    return c->finish && *c->finish == 's' && ntx_answer_called(c) ? "tool_calls" : c->finish;
+}
 
 static void send_delta(struct ntx_answer *a, unsigned i, json_t *delta, struct ntx_buf *out)
 {
     const char *why = reason(&a->choice[i]);
-    send_chunk(a, chunk, json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)i, "delta", delta, "logprobs", ntx_answer_logprobs(&a->choice[i]), "finish_reason", why), NULL, out);
+    send_chunk(a, chunk,
+               json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)i, "delta", delta, "logprobs",
+                         ntx_answer_logprobs(&a->choice[i]), "finish_reason", why),
+               NULL, out);
 }
 
 static void chat_begin(struct ntx_answer *a, struct ntx_buf *out)
@@ -55,7 +65,8 @@ static void chat_begin(struct ntx_answer *a, struct ntx_buf *out)
         send_delta(a, i, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), out);
 }
 
-static void chat_piece(struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len, struct ntx_buf *out)
+static void chat_piece(struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len,
+                       struct ntx_buf *out)
 {
     send_delta(a, i, json_pack("{s:o}", thought ? "reasoning_content" : "content", ntx_json_text(text, len)), out);
 }
@@ -72,7 +83,8 @@ static void chat_end(struct ntx_answer *a, struct ntx_buf *out) { end(a, chunk, 
 static json_t *message(const struct ntx_choice *c)
 {
     bool silent = c->n_calls && !c->text.n;
-    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", silent ? json_null() : ntx_json_text(c->text.p, c->text.n));
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
+                          silent ? json_null() : ntx_json_text(c->text.p, c->text.n));
     if (m && c->thought.n)
         json_object_set_new(m, "reasoning_content", ntx_json_text(c->thought.p, c->thought.n));
     if (m && c->n_calls)
@@ -80,7 +92,8 @@ static json_t *message(const struct ntx_choice *c)
     return m;
 }
 
-static void whole(struct ntx_answer *a, const char *object, json_t *(*choice)(struct ntx_choice *c, int i), struct ntx_buf *out)
+static void whole(struct ntx_answer *a, const char *object, json_t *(*choice)(struct ntx_choice *c, int i),
+                  struct ntx_buf *out)
 {
     json_t *choices = json_array();
     for (unsigned i = 0; i < a->n; i++)
@@ -93,7 +106,8 @@ static void whole(struct ntx_answer *a, const char *object, json_t *(*choice)(st
 
 static json_t *chat_choice(struct ntx_choice *c, int i)
 {
-    return json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", message(c), "logprobs", ntx_answer_logprobs(c), "finish_reason", reason(c));
+    return json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", message(c), "logprobs", ntx_answer_logprobs(c),
+                     "finish_reason", reason(c));
 }
 
 static void chat_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "chat.completion", chat_choice, out); }
@@ -102,15 +116,18 @@ static void chat_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "ch
 
 static json_t *text_choice(struct ntx_choice *c, int i)
 {
-    return json_pack("{s:o, s:i, s:o, s:s}", "text", ntx_json_text(c->text.p, c->text.n), "index", i, "logprobs", ntx_answer_logprobs(c), "finish_reason", c->finish);
+    return json_pack("{s:o, s:i, s:o, s:s}", "text", ntx_json_text(c->text.p, c->text.n), "index", i, "logprobs",
+                     ntx_answer_logprobs(c), "finish_reason", c->finish);
 }
 
 static void text_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "text_completion", text_choice, out); }
 
-static void text_piece(struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len, struct ntx_buf *out)
+static void text_piece(struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len,
+                       struct ntx_buf *out)
 {
     (void)thought;
-    json_t *choices = json_pack("[{s:o, s:i, s:o, s:s?}]", "text", ntx_json_text(text, len), "index", (int)i, "logprobs", ntx_answer_logprobs(&a->choice[i]), "finish_reason", a->choice[i].finish);
+    json_t *choices = json_pack("[{s:o, s:i, s:o, s:s?}]", "text", ntx_json_text(text, len), "index", (int)i,
+                                "logprobs", ntx_answer_logprobs(&a->choice[i]), "finish_reason", a->choice[i].finish);
     send_chunk(a, "text_completion", choices, NULL, out);
 }
 
@@ -133,7 +150,8 @@ static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_bu
 static void fault(const struct ntx_fault *f, struct ntx_buf *out)
 {
     const struct ntx_fault_info *i = ntx_fault_info(f->kind);
-    ntx_buf_json(out, json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", ntx_json_text(f->text, strlen(f->text)), "type", i->openai, "param",
+    ntx_buf_json(out, json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message",
+                                ntx_json_text(f->text, strlen(f->text)), "type", i->openai, "param",
                                 *f->param ? ntx_json_text(f->param, strlen(f->param)) : json_null(), "code", i->code));
 }
 
@@ -145,8 +163,10 @@ static void broken(const struct ntx_fault *f, struct ntx_buf *out)
 }
 
 const struct ntx_shape ntx_openai_chat = {
-    "chatcmpl-", "text/event-stream", true, chat_begin, chat_piece, chat_call, chat_finish, chat_end, alive, chat_whole, fault, broken, false,
+    "chatcmpl-", "text/event-stream", true,  chat_begin, chat_piece, chat_call, chat_finish, chat_end,
+    alive,       chat_whole,          fault, broken,     false,
 };
 const struct ntx_shape ntx_openai_text = {
-    "cmpl-", "text/event-stream", false, NULL, text_piece, NULL, text_finish, text_end, alive, text_whole, fault, broken, false,
+    "cmpl-", "text/event-stream", false, NULL,   text_piece, NULL, text_finish, text_end,
+    alive,   text_whole,          fault, broken, false,
 };

@@ -13,12 +13,14 @@ int ntx__request_stops(struct ntx_api_request *a, const json_t *v, const char *n
     if (!v || json_is_null(v))
         return 0;
     if (n > NTX_API_REQUEST_STOPS)
-        return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' has %zu strings, %u are possible", name, n, NTX_API_REQUEST_STOPS);
+        return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' has %zu strings, %u are possible", name, n,
+                         NTX_API_REQUEST_STOPS);
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
         size_t len = json_string_length(s);
         if (!len || len > STOP_MOST || strlen(json_string_value(s)) != len)
-            return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be a string, or several, of 1 to %d bytes without NUL", name, STOP_MOST);
+            return ntx_fault(f, NTX_FAULT_INVALID, name,
+                             "'%s' must be a string, or several, of 1 to %d bytes without NUL", name, STOP_MOST);
         if (!(a->stops[a->n_stops++] = strdup(json_string_value(s))))
             return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     }
@@ -34,12 +36,16 @@ int ntx__request_openai(struct ntx_api_request *a, const json_t *body, struct nt
         return ntx_fault(f, NTX_FAULT_INVALID, "stream_options", "'stream_options' is for streams only");
     if (json_is_object(so) && ntx_fields_read(NTX_FIELDS_STREAM_OPTIONS, so, a, &a->ignored, f))
         return -1;
-    return ntx__request_stops(a, json_object_get(body, "stop"), "stop", f) || ntx__request_bias(a, json_object_get(body, "logit_bias"), f) ? -1 : 0;
+    return ntx__request_stops(a, json_object_get(body, "stop"), "stop", f) ||
+                   ntx__request_bias(a, json_object_get(body, "logit_bias"), f)
+               ? -1
+               : 0;
 }
 
 /* ---- messages */
 
-static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *part, const char *param, struct ntx_fault *f)
+static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *part, const char *param,
+                    struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     const json_t *text = json_object_get(part, "text");
@@ -57,7 +63,8 @@ static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *
     return 0;
 }
 
-static int content_of(struct ntx_api_request *a, struct ntx_buf *b, const json_t *content, const char *param, struct ntx_fault *f)
+static int content_of(struct ntx_api_request *a, struct ntx_buf *b, const json_t *content, const char *param,
+                      struct ntx_fault *f)
 {
     size_t i;
     json_t *part;
@@ -66,15 +73,15 @@ static int content_of(struct ntx_api_request *a, struct ntx_buf *b, const json_t
         return 0;
     }
     if (!json_is_array(content))
-        return ntx_fault(f, NTX_FAULT_INVALID, param, "%s%s must be a string, or a list of parts of type text", strcmp(param, "messages") ? param : "the content of a message",
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "%s%s must be a string, or a list of parts of type text",
+                         strcmp(param, "messages") ? param : "the content of a message",
                          strcmp(param, "messages") ? ":" : "");
-    json_array_foreach((json_t *)(uintptr_t)content, i, part)
-        if (add_part(a, b, part, param, f))
-            return -1;
+    json_array_foreach((json_t *)(uintptr_t)content, i, part) if (add_part(a, b, part, param, f)) return -1;
     return 0;
 }
 
-int ntx__request_message(struct ntx_api_request *a, const char *role, const json_t *content, const char *param, struct ntx_fault *f)
+int ntx__request_message(struct ntx_api_request *a, const char *role, const json_t *content, const char *param,
+                         struct ntx_fault *f)
 {
     struct ntx_buf b = {0};
     struct ntx_api_request_message *m;
@@ -95,12 +102,14 @@ int ntx__request_message(struct ntx_api_request *a, const char *role, const json
 
 static const char *role_of(const json_t *m, struct ntx_fault *f)
 {
-    static const char *const roles[][2] = {{"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}};
+    static const char *const roles[][2] = {
+        {"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}};
     const char *role = json_string_value(json_object_get(m, "role"));
     for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
         if (!strcmp(role, roles[i][0]))
             return roles[i][1];
-    ntx_fault(f, role ? NTX_FAULT_UNSUPPORTED : NTX_FAULT_INVALID, "messages", role ? "messages of role '%.40s' are not supported" : "a message has no role", role);
+    ntx_fault(f, role ? NTX_FAULT_UNSUPPORTED : NTX_FAULT_INVALID, "messages",
+              role ? "messages of role '%.40s' are not supported" : "a message has no role", role);
     return NULL;
 }
 
@@ -113,15 +122,15 @@ static json_t *thought_of(const json_t *m)
 }
 
 /* What a template wants to know of a message besides its text. */
-static int add_fields(struct ntx_api_request *a, const json_t *m, const json_t *calls, const char *role, struct ntx_fault *f)
+static int add_fields(struct ntx_api_request *a, const json_t *m, const json_t *calls, const char *role,
+                      struct ntx_fault *f)
 {
     bool tool = !strcmp(role, "tool");
     json_t *id = tool ? json_object_get(m, "tool_call_id") : NULL, *name = json_object_get(m, "name"), *call;
     json_t *thought = strcmp(role, "assistant") ? NULL : thought_of(m), *list;
     size_t i;
-    json_array_foreach((json_t *)(uintptr_t)calls, i, call)
-        if (ntx_fields_read(NTX_FIELDS_CHAT_CALL, call, NULL, &a->ignored, f))
-            return -1;
+    json_array_foreach((json_t *)(uintptr_t)calls, i,
+                       call) if (ntx_fields_read(NTX_FIELDS_CHAT_CALL, call, NULL, &a->ignored, f)) return -1;
     name = name ? name : json_object_get(m, "tool_name");
     name = tool || json_string_length(name) ? name : NULL;
     if (name && !json_is_null(name) && !json_is_string(name))
@@ -130,7 +139,10 @@ static int add_fields(struct ntx_api_request *a, const json_t *m, const json_t *
         return -1;
     if (!list && !thought && !name && !tool)
         return 0;
-    return ntx__request_set_fields(a, json_pack("{s:o*, s:O*, s:O*, s:O*}", "tool_calls", list, "reasoning_content", thought, "tool_call_id", id, "name", name), f);
+    return ntx__request_set_fields(a,
+                                   json_pack("{s:o*, s:O*, s:O*, s:O*}", "tool_calls", list, "reasoning_content",
+                                             thought, "tool_call_id", id, "name", name),
+                                   f);
 }
 
 static int add_message(struct ntx_api_request *a, const json_t *m, struct ntx_fault *f)
@@ -165,7 +177,9 @@ static int check_words(const json_t *body, struct ntx_fault *f)
 int ntx__request_ends(const struct ntx_api_request *a, struct ntx_fault *f)
 {
     if (!strcmp(a->messages[a->n_messages - 1].role, "assistant"))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages", "the last message is the assistant's own: ntx does not continue it; end with a message of the user");
+        return ntx_fault(
+            f, NTX_FAULT_UNSUPPORTED, "messages",
+            "the last message is the assistant's own: ntx does not continue it; end with a message of the user");
     return 0;
 }
 
@@ -175,9 +189,7 @@ int ntx__request_openai_messages(struct ntx_api_request *a, const json_t *messag
     json_t *m;
     if (!json_array_size(messages))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "'messages' must be a list of at least one message");
-    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
-        if (add_message(a, m, f))
-            return -1;
+    json_array_foreach((json_t *)(uintptr_t)messages, i, m) if (add_message(a, m, f)) return -1;
     return ntx__request_ends(a, f);
 }
 
@@ -188,18 +200,23 @@ static int read_thinking(struct ntx_api_request *a, const json_t *body, struct n
         return ntx_fault(f, NTX_FAULT_INVALID, "chat_template_kwargs", "'chat_template_kwargs' must be an object");
     a->think.more = json_is_object(more) ? json_incref(more) : NULL;
     return ntx__request_effort(a, json_object_get(body, "reasoning_effort"), "reasoning_effort", f) ||
-           ntx__request_switch(a, json_object_get(body, "enable_thinking"), "enable_thinking", f) ? -1 : 0;
+                   ntx__request_switch(a, json_object_get(body, "enable_thinking"), "enable_thinking", f)
+               ? -1
+               : 0;
 }
 
 int ntx__request_chat(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
-    if (ntx_fields_read(NTX_FIELDS_CHAT, body, a, &a->ignored, f) || ntx__request_openai(a, body, f) || check_words(body, f) || read_thinking(a, body, f))
+    if (ntx_fields_read(NTX_FIELDS_CHAT, body, a, &a->ignored, f) || ntx__request_openai(a, body, f) ||
+        check_words(body, f) || read_thinking(a, body, f))
         return -1;
     const char *choice;
-    if (ntx__request_logprobs(a, body, true, f) || ntx__request_format(a, json_object_get(body, "response_format"), "response_format", f) ||
+    if (ntx__request_logprobs(a, body, true, f) ||
+        ntx__request_format(a, json_object_get(body, "response_format"), "response_format", f) ||
         ntx__request_tool_choice(json_object_get(body, "tool_choice"), &choice, f))
         return -1;
-    if (strcmp(choice, "none") && (ntx__request_tools(a, json_object_get(body, "tools"), false, f) || ntx__request_calling(a, choice, a->parallel, f)))
+    if (strcmp(choice, "none") && (ntx__request_tools(a, json_object_get(body, "tools"), false, f) ||
+                                   ntx__request_calling(a, choice, a->parallel, f)))
         return -1;
     return ntx__request_openai_messages(a, json_object_get(body, "messages"), f);
 }

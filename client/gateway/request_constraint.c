@@ -1,4 +1,5 @@
-/* What an answer must be like (response_format, format, tool_choice, strict tools), biases, and what is to be told of its tokens. */
+/* What an answer must be like (response_format, format, tool_choice, strict tools), biases, and what is to be told of
+ * its tokens. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +26,11 @@ int ntx__request_format(struct ntx_api_request *a, const json_t *format, const c
 {
     const char *type = json_string_value(json_object_get(format, "type"));
     const json_t *inner = json_object_get(format, "json_schema");
-    if (!strcmp(param, "response_format") && json_is_object(format) && ntx_fields_read(NTX_FIELDS_FORMAT, format, NULL, &a->ignored, f))
+    if (!strcmp(param, "response_format") && json_is_object(format) &&
+        ntx_fields_read(NTX_FIELDS_FORMAT, format, NULL, &a->ignored, f))
         return -1;
-    if (!strcmp(param, "response_format") && json_is_object(inner) && ntx_fields_read(NTX_FIELDS_SCHEMA, inner, NULL, &a->ignored, f))
+    if (!strcmp(param, "response_format") && json_is_object(inner) &&
+        ntx_fields_read(NTX_FIELDS_SCHEMA, inner, NULL, &a->ignored, f))
         return -1;
     if (!format || json_is_null(format) || (type && !strcmp(type, "text")))
         return 0;
@@ -45,9 +48,9 @@ static bool any_strict(const json_t *tools)
 {
     size_t i;
     json_t *tool;
-    json_array_foreach((json_t *)(uintptr_t)tools, i, tool)
-        if (json_is_true(json_object_get(json_object_get(tool, "function"), "strict")))
-            return true;
+    json_array_foreach(
+        (json_t *)(uintptr_t)tools, i,
+        tool) if (json_is_true(json_object_get(json_object_get(tool, "function"), "strict"))) return true;
     return false;
 }
 
@@ -55,14 +58,17 @@ static bool any_strict(const json_t *tools)
 int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel, struct ntx_fault *f)
 {
     bool is_auto = !choice || !strcmp(choice, "auto");
-    json_t *variables = a->variables ? json_loads(a->variables, 0, NULL) : NULL, *tools = json_object_get(variables, "tools");
+    json_t *variables = a->variables ? json_loads(a->variables, 0, NULL) : NULL,
+           *tools = json_object_get(variables, "tools");
     int rc = 0;
     if (!tools && !is_auto)
         rc = ntx_fault(f, NTX_FAULT_INVALID, "tool_choice", "'tool_choice' asks for a tool, and there is none");
     else if (tools && a->constraint && !is_auto)
-        rc = ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "an answer cannot be both a JSON text and calls: leave one of them out");
+        rc = ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice",
+                       "an answer cannot be both a JSON text and calls: leave one of them out");
     else if (tools && !a->constraint) {
-        json_t *what = json_pack("{s:O, s:s, s:b}", "tools", tools, "choice", is_auto ? "auto" : choice, "parallel", parallel);
+        json_t *what = json_pack("{s:O, s:s, s:b}", "tools", tools, "choice", is_auto ? "auto" : choice, "parallel",
+                                 parallel);
         a->constraint_soft = is_auto && parallel && !any_strict(tools);
         rc = what ? constrain(a, "calls", what, f) : no_memory(f);
         json_decref(what);
@@ -78,13 +84,16 @@ int ntx__request_tool_choice(const json_t *v, const char **choice, struct ntx_fa
     const json_t *name = json_object_get(json_object_get(v, "function"), "name");
     name = name ? name : json_object_get(v, "name");
     *choice = word ? word : "auto";
-    if (!v || json_is_null(v) || (word && (!strcmp(word, "none") || !strcmp(word, "auto") || !strcmp(word, "required"))))
+    if (!v || json_is_null(v) ||
+        (word && (!strcmp(word, "none") || !strcmp(word, "auto") || !strcmp(word, "required"))))
         return 0;
     if (!type || strcmp(type, "function") || !json_string_length(name))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "'tool_choice' is none, auto, required, or names a function");
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice",
+                         "'tool_choice' is none, auto, required, or names a function");
     *choice = json_string_value(name);
     if (!strcmp(*choice, "auto") || !strcmp(*choice, "required") || !strcmp(*choice, "none"))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice", "a tool that must be called cannot have the name '%s'", *choice);
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice",
+                         "a tool that must be called cannot have the name '%s'", *choice);
     return 0;
 }
 
@@ -96,15 +105,18 @@ int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fau
     if (!v || json_is_null(v))
         return 0;
     if (!json_is_object(v) || json_object_size(v) > NTX_API_REQUEST_BIASES)
-        return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias", "'logit_bias' must be an object of at most %u tokens", NTX_API_REQUEST_BIASES);
+        return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias", "'logit_bias' must be an object of at most %u tokens",
+                         NTX_API_REQUEST_BIASES);
     if (!(a->bias = calloc(json_object_size(v) + 1, sizeof *a->bias)))
         return no_memory(f);
-    json_object_foreach((json_t *)(uintptr_t)v, key, one) {
+    json_object_foreach((json_t *)(uintptr_t)v, key, one)
+    {
         char *end;
         unsigned long id = strtoul(key, &end, 10);
         double add = json_number_value(one);
         if (*key < '0' || *key > '9' || *end || id > INT32_MAX || !json_is_number(one) || !(add >= -100 && add <= 100))
-            return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias", "'logit_bias' must give each token, by its number, a bias from -100 to 100");
+            return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias",
+                             "'logit_bias' must give each token, by its number, a bias from -100 to 100");
         a->bias[a->n_bias].token = (int32_t)id;
         a->bias[a->n_bias++].add = (float)add;
     }
@@ -121,7 +133,8 @@ int ntx__request_logprobs(struct ntx_api_request *a, const json_t *body, bool ch
     if (!chat && json_is_false(v)) /* some say so */
         return 0;
     if (top && !json_is_null(top) && (!json_is_integer(top) || n < 0 || n > most))
-        return ntx_fault(f, NTX_FAULT_INVALID, chat ? "top_logprobs" : "logprobs", "'%s' must be an integer from 0 to %d", chat ? "top_logprobs" : "logprobs", (int)most);
+        return ntx_fault(f, NTX_FAULT_INVALID, chat ? "top_logprobs" : "logprobs",
+                         "'%s' must be an integer from 0 to %d", chat ? "top_logprobs" : "logprobs", (int)most);
     a->logprobs = chat ? json_is_true(v) : v && !json_is_null(v);
     if (n > 0 && !a->logprobs)
         return ntx_fault(f, NTX_FAULT_INVALID, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true");

@@ -8,12 +8,12 @@
 #include "client/gateway/field.h"
 
 #define NTX_MOST_TOKENS 268435456.0 /* beyond any context (proto/frame.h) */
-#define AT(x) offsetof(struct ntx_api_request, x)
+#define AT(x)           offsetof(struct ntx_api_request, x)
 
 struct ntx_api_request_tokenize {
     bool bos, special;
 };
-#define NTX_TOKENIZE_BOS offsetof(struct ntx_api_request_tokenize, bos)
+#define NTX_TOKENIZE_BOS     offsetof(struct ntx_api_request_tokenize, bos)
 #define NTX_TOKENIZE_SPECIAL offsetof(struct ntx_api_request_tokenize, special)
 
 /* The lists that both have: stop (a string or strings) and stream_options.include_usage. */

@@ -16,12 +16,17 @@ static int add_result(struct ntx_api_request *a, const json_t *block, struct ntx
     int rc = ntx__request_message(a, "tool", none ? none : content, "messages", f);
     json_decref(none);
     json_t *failed = json_object_get(block, "is_error");
-    return rc ? rc : ntx__request_set_fields(a, json_pack("{s:O*, s:O*}", "tool_call_id", json_object_get(block, "tool_use_id"), "is_error", json_is_true(failed) ? failed : NULL), f);
+    return rc ? rc
+              : ntx__request_set_fields(a,
+                                        json_pack("{s:O*, s:O*}", "tool_call_id", json_object_get(block, "tool_use_id"),
+                                                  "is_error", json_is_true(failed) ? failed : NULL),
+                                        f);
 }
 
 static json_t *call_of(const json_t *block)
 {
-    return json_pack("{s:O*, s:{s:O*, s:O*}}", "id", json_object_get(block, "id"), "function", "name", json_object_get(block, "name"), "arguments", json_object_get(block, "input"));
+    return json_pack("{s:O*, s:{s:O*, s:O*}}", "id", json_object_get(block, "id"), "function", "name",
+                     json_object_get(block, "name"), "arguments", json_object_get(block, "input"));
 }
 
 /* What was thought, one block after the other: text is taken, and given back with it. */
@@ -41,8 +46,11 @@ static int add_blocks(struct ntx_api_request *a, const char *role, const json_t 
     json_t *rest = json_array(), *calls = json_array(), *list = NULL, *thought = NULL, *block;
     size_t i;
     int rc = 0;
-    json_array_foreach((json_t *)(uintptr_t)content, i, block) {
-        rc = rc || is_block(block, "text") ? rc : ntx_fields_read(NTX_FIELDS_PART, block, NULL, &a->ignored, f); /* of texts: where they are added */
+    json_array_foreach((json_t *)(uintptr_t)content, i, block)
+    {
+        rc = rc || is_block(block, "text")
+                 ? rc
+                 : ntx_fields_read(NTX_FIELDS_PART, block, NULL, &a->ignored, f); /* of texts: where they are added */
         if (*role == 'u' && is_block(block, "tool_result"))
             rc = rc ? rc : add_result(a, block, f);
         else if (*role == 'a' && is_block(block, "tool_use"))
@@ -58,7 +66,10 @@ static int add_blocks(struct ntx_api_request *a, const char *role, const json_t 
     if (!rc && json_array_size(calls) && !(list = ntx__request_calls(calls, f)))
         rc = -1;
     if (!rc && (list || json_string_length(thought)))
-        rc = ntx__request_set_fields(a, json_pack("{s:o*, s:O*}", "tool_calls", list, "reasoning_content", json_string_length(thought) ? thought : NULL), f);
+        rc = ntx__request_set_fields(a,
+                                     json_pack("{s:o*, s:O*}", "tool_calls", list, "reasoning_content",
+                                               json_string_length(thought) ? thought : NULL),
+                                     f);
     json_decref(thought);
     json_decref(rest);
     json_decref(calls);
@@ -75,14 +86,18 @@ static int add_message(struct ntx_api_request *a, const json_t *m, struct ntx_fa
     if (!role || (strcmp(role, "user") && strcmp(role, "assistant")))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: a role is user or assistant");
     const json_t *content = json_object_get(m, "content");
-    return json_is_array(content) ? add_blocks(a, *role == 'u' ? "user" : "assistant", content, f) : ntx__request_message(a, *role == 'u' ? "user" : "assistant", content, "messages", f);
+    return json_is_array(content)
+               ? add_blocks(a, *role == 'u' ? "user" : "assistant", content, f)
+               : ntx__request_message(a, *role == 'u' ? "user" : "assistant", content, "messages", f);
 }
 
 static int check(const struct ntx_api_request *a, const json_t *body, bool counts, struct ntx_fault *f)
 {
     if (!counts && !a->max_tokens)
         return ntx_fault(f, NTX_FAULT_INVALID, "max_tokens", "max_tokens: is required");
-    return json_array_size(json_object_get(body, "messages")) ? 0 : ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: at least one message is required");
+    return json_array_size(json_object_get(body, "messages"))
+               ? 0
+               : ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: at least one message is required");
 }
 
 static int read_thinking(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
@@ -92,7 +107,8 @@ static int read_thinking(struct ntx_api_request *a, const json_t *v, struct ntx_
     if (!v || json_is_null(v))
         return 0;
     if (!type || (strcmp(type, "enabled") && strcmp(type, "adaptive") && strcmp(type, "disabled")))
-        return ntx_fault(f, NTX_FAULT_INVALID, "thinking", "thinking: is an object of type enabled, adaptive or disabled");
+        return ntx_fault(f, NTX_FAULT_INVALID, "thinking",
+                         "thinking: is an object of type enabled, adaptive or disabled");
     if (budget && !json_is_null(budget) && (!json_is_integer(budget) || json_integer_value(budget) < 1))
         return ntx_fault(f, NTX_FAULT_INVALID, "thinking", "thinking.budget_tokens: must be an integer of at least 1");
     a->think.state = *type == 'd' ? NTX_THINK_OFF : NTX_THINK_ON;
@@ -109,7 +125,8 @@ static int read_config(struct ntx_api_request *a, const json_t *v, struct ntx_fa
         return 0;
     if (!json_is_object(v))
         return ntx_fault(f, NTX_FAULT_INVALID, "output_config", "output_config: must be an object");
-    if (ntx_fields_read(NTX_FIELDS_OUTPUT_CONFIG, v, NULL, &a->ignored, f) || ntx__request_effort(a, json_object_get(v, "effort"), "output_config.effort", f))
+    if (ntx_fields_read(NTX_FIELDS_OUTPUT_CONFIG, v, NULL, &a->ignored, f) ||
+        ntx__request_effort(a, json_object_get(v, "effort"), "output_config.effort", f))
         return -1;
     if (json_is_object(format) && ntx_fields_read(NTX_FIELDS_OUTPUT_FORMAT, format, NULL, &a->ignored, f))
         return -1;
@@ -120,14 +137,20 @@ static int read_config(struct ntx_api_request *a, const json_t *v, struct ntx_fa
 static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
     const json_t *v = json_object_get(body, "tool_choice");
-    const char *type = v && !json_is_null(v) ? json_string_value(json_object_get(v, "type")) : "auto", *name = json_string_value(json_object_get(v, "name"));
+    const char *type = v && !json_is_null(v) ? json_string_value(json_object_get(v, "type")) : "auto",
+               *name = json_string_value(json_object_get(v, "name"));
     bool parallel = !json_is_true(json_object_get(v, "disable_parallel_tool_use"));
-    if (!type || (strcmp(type, "auto") && strcmp(type, "any") && strcmp(type, "none") && !(!strcmp(type, "tool") && name)))
-        return ntx_fault(f, NTX_FAULT_INVALID, "tool_choice", "tool_choice: is of type auto, any, none, or tool with a name");
+    if (!type ||
+        (strcmp(type, "auto") && strcmp(type, "any") && strcmp(type, "none") && !(!strcmp(type, "tool") && name)))
+        return ntx_fault(f, NTX_FAULT_INVALID, "tool_choice",
+                         "tool_choice: is of type auto, any, none, or tool with a name");
     if (!strcmp(type, "none"))
         return 0;
     const char *choice = !strcmp(type, "any") ? "required" : !strcmp(type, "tool") ? name : "auto";
-    return ntx__request_tools(a, json_object_get(body, "tools"), true, f) || ntx__request_calling(a, choice, parallel, f) ? -1 : 0;
+    return ntx__request_tools(a, json_object_get(body, "tools"), true, f) ||
+                   ntx__request_calling(a, choice, parallel, f)
+               ? -1
+               : 0;
 }
 
 int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
@@ -135,15 +158,16 @@ int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct 
     const json_t *system = json_object_get(body, "system");
     size_t i;
     json_t *m;
-    if (ntx_fields_read(a->api == NTX_API_COUNT ? NTX_FIELDS_COUNT : NTX_FIELDS_MESSAGES, body, a, &a->ignored, f) || check(a, body, a->api == NTX_API_COUNT, f) || ntx__request_stops(a, json_object_get(body, "stop_sequences"), "stop_sequences", f))
+    if (ntx_fields_read(a->api == NTX_API_COUNT ? NTX_FIELDS_COUNT : NTX_FIELDS_MESSAGES, body, a, &a->ignored, f) ||
+        check(a, body, a->api == NTX_API_COUNT, f) ||
+        ntx__request_stops(a, json_object_get(body, "stop_sequences"), "stop_sequences", f))
         return -1;
     if (system && !json_is_null(system) && ntx__request_message(a, "system", system, "system", f))
         return -1;
-    if (read_thinking(a, json_object_get(body, "thinking"), f) || read_config(a, json_object_get(body, "output_config"), f) || read_tools(a, body, f))
+    if (read_thinking(a, json_object_get(body, "thinking"), f) ||
+        read_config(a, json_object_get(body, "output_config"), f) || read_tools(a, body, f))
         return -1;
-    json_array_foreach(json_object_get(body, "messages"), i, m)
-        if (add_message(a, m, f))
-            return -1;
+    json_array_foreach(json_object_get(body, "messages"), i, m) if (add_message(a, m, f)) return -1;
     if (a->api == NTX_API_COUNT) {
         a->max_tokens = 1; /* the count comes with the answer's beginning, and nobody waits for more */
         a->stream = false;

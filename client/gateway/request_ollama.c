@@ -15,7 +15,8 @@ static int read_options(struct ntx_api_request *a, const json_t *o, struct ntx_f
     if (ntx_fields_read(NTX_FIELDS_OPTIONS, o, a, &a->ignored, f))
         return -1;
     if (most && !json_is_null(most) && (!json_is_integer(most) || n < -2 || n == 0 || (double)n > NTX_MOST_TOKENS))
-        return ntx_fault(f, NTX_FAULT_INVALID, "num_predict", "'num_predict' must be an integer of at least 1, or -1: no limit");
+        return ntx_fault(f, NTX_FAULT_INVALID, "num_predict",
+                         "'num_predict' must be an integer of at least 1, or -1: no limit");
     a->max_tokens = n > 0 ? (uint32_t)n : 0;
     return ntx__request_stops(a, json_object_get(o, "stop"), "stop", f);
 }
@@ -45,12 +46,17 @@ static int read_think(struct ntx_api_request *a, const json_t *v, struct ntx_fau
 static int begin(struct ntx_api_request *a, enum ntx_fields of, const json_t *body, struct ntx_fault *f)
 {
     a->stream = true;
-    return ntx_fields_read(of, body, a, &a->ignored, f) || read_think(a, json_object_get(body, "think"), f) || read_options(a, json_object_get(body, "options"), f) || read_format(a, json_object_get(body, "format"), f) ? -1 : 0;
+    return ntx_fields_read(of, body, a, &a->ignored, f) || read_think(a, json_object_get(body, "think"), f) ||
+                   read_options(a, json_object_get(body, "options"), f) ||
+                   read_format(a, json_object_get(body, "format"), f)
+               ? -1
+               : 0;
 }
 
 int ntx__request_ollama_chat(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
-    if (begin(a, NTX_FIELDS_OLLAMA_CHAT, body, f) || ntx__request_tools(a, json_object_get(body, "tools"), false, f) || ntx__request_calling(a, "auto", true, f))
+    if (begin(a, NTX_FIELDS_OLLAMA_CHAT, body, f) || ntx__request_tools(a, json_object_get(body, "tools"), false, f) ||
+        ntx__request_calling(a, "auto", true, f))
         return -1;
     return ntx__request_openai_messages(a, json_object_get(body, "messages"), f);
 }

@@ -1,4 +1,5 @@
-/* OpenAI's Responses: items become the messages of a chat, whose reader takes them. Nothing is kept here, so a conversation comes with each request. */
+/* OpenAI's Responses: items become the messages of a chat, whose reader takes them. Nothing is kept here, so a
+ * conversation comes with each request. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,8 +8,8 @@
 
 struct items {
     struct ntx_api_request *a;
-    json_t *messages; /* as chat completions have them */
-    bool thinks;      /* there is */
+    json_t *messages;       /* as chat completions have them */
+    bool thinks;            /* there is */
     struct ntx_buf thought; /* a text that belongs to the assistant's next message */
 };
 
@@ -42,7 +43,8 @@ static void add_message(struct items *x, json_t *m)
 /* Calls of one answer follow each other, and the text that came with them. */
 static void add_call(struct items *x, const json_t *item)
 {
-    json_t *call = json_pack("{s:O*, s:s, s:{s:O*, s:O*}}", "id", json_object_get(item, "call_id"), "type", "function", "function", "name", json_object_get(item, "name"), "arguments",
+    json_t *call = json_pack("{s:O*, s:s, s:{s:O*, s:O*}}", "id", json_object_get(item, "call_id"), "type", "function",
+                             "function", "name", json_object_get(item, "name"), "arguments",
                              json_object_get(item, "arguments"));
     json_t *m = x->thinks ? NULL : last_of_assistant(x);
     if (!m) {
@@ -59,7 +61,8 @@ static void add_thought(struct items *x, const json_t *item)
 {
     json_t *parts = json_object_get(item, "content"), *part;
     size_t i;
-    json_array_foreach(parts, i, part) {
+    json_array_foreach(parts, i, part)
+    {
         const json_t *text = json_object_get(part, "text");
         if (!json_is_string(text))
             continue;
@@ -76,15 +79,18 @@ static int add_item(struct items *x, const json_t *item, struct ntx_fault *f)
     if (ntx_fields_read(NTX_FIELDS_ITEM, item, NULL, &x->a->ignored, f))
         return -1;
     if (!type || !strcmp(type, "message"))
-        add_message(x, json_pack("{s:O*, s:O*}", "role", json_object_get(item, "role"), "content", json_object_get(item, "content")));
+        add_message(x, json_pack("{s:O*, s:O*}", "role", json_object_get(item, "role"), "content",
+                                 json_object_get(item, "content")));
     else if (!strcmp(type, "function_call"))
         add_call(x, item);
     else if (!strcmp(type, "function_call_output"))
-        add_message(x, json_pack("{s:s, s:O*, s:O*}", "role", "tool", "tool_call_id", json_object_get(item, "call_id"), "content", json_object_get(item, "output")));
+        add_message(x, json_pack("{s:s, s:O*, s:O*}", "role", "tool", "tool_call_id", json_object_get(item, "call_id"),
+                                 "content", json_object_get(item, "output")));
     else if (!strcmp(type, "reasoning"))
         add_thought(x, item);
     else
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "input", "items of type '%.40s' are not supported%s", type, !strcmp(type, "item_reference") ? ": nothing is kept" : "");
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "input", "items of type '%.40s' are not supported%s", type,
+                         !strcmp(type, "item_reference") ? ": nothing is kept" : "");
     return 0;
 }
 
@@ -98,9 +104,7 @@ static int add_input(struct items *x, const json_t *input, struct ntx_fault *f)
     }
     if (!json_array_size(input))
         return ntx_fault(f, NTX_FAULT_INVALID, "input", "'input' must be a string, or a list of at least one item");
-    json_array_foreach((json_t *)(uintptr_t)input, i, item)
-        if (add_item(x, item, f))
-            return -1;
+    json_array_foreach((json_t *)(uintptr_t)input, i, item) if (add_item(x, item, f)) return -1;
     return 0;
 }
 
@@ -129,7 +133,8 @@ static json_t *nested(const json_t *tool)
     const char *type = json_string_value(json_object_get(tool, "type"));
     if (!type || strcmp(type, "function"))
         return json_incref((json_t *)(uintptr_t)tool); /* to be refused by its type */
-    return json_pack("{s:s, s:{s:O*, s:O*, s:O*, s:O*}}", "type", "function", "function", "name", json_object_get(tool, "name"), "description", json_object_get(tool, "description"), "parameters",
+    return json_pack("{s:s, s:{s:O*, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
+                     json_object_get(tool, "name"), "description", json_object_get(tool, "description"), "parameters",
                      json_object_get(tool, "parameters"), "strict", json_object_get(tool, "strict"));
 }
 
@@ -149,7 +154,8 @@ static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_
         return ntx__request_tools(a, list, false, f); /* which refuses it */
     json_t *all = json_array();
     int rc = 0;
-    json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, tool)
+    {
         rc = rc ? rc : ntx_fields_read(NTX_FIELDS_RESPONSE_TOOL, tool, NULL, &a->ignored, f);
         json_array_append_new(all, nested(tool));
     }
@@ -164,7 +170,8 @@ static int check_words(const json_t *body, struct ntx_fault *f)
     const json_t *cut = json_object_get(body, "truncation");
     const char *word = json_string_value(cut);
     if (cut && !json_is_null(cut) && !(word && !strcmp(word, "disabled")))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "truncation", "'truncation' other than disabled is not supported: what does not fit is refused");
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "truncation",
+                         "'truncation' other than disabled is not supported: what does not fit is refused");
     return 0;
 }
 
@@ -174,7 +181,9 @@ static int read_objects(struct ntx_api_request *a, const json_t *body, struct nt
     static const struct {
         const char *name;
         enum ntx_fields of;
-    } all[] = {{"stream_options", NTX_FIELDS_STREAM_OPTIONS}, {"reasoning", NTX_FIELDS_REASONING}, {"text", NTX_FIELDS_TEXT_CONFIG}};
+    } all[] = {{"stream_options", NTX_FIELDS_STREAM_OPTIONS},
+               {"reasoning", NTX_FIELDS_REASONING},
+               {"text", NTX_FIELDS_TEXT_CONFIG}};
     const json_t *format = json_object_get(json_object_get(body, "text"), "format");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const json_t *v = json_object_get(body, all[i].name);
@@ -192,7 +201,8 @@ static int read_objects(struct ntx_api_request *a, const json_t *body, struct nt
 
 static int keep_echo(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
-    static const char *const told[] = {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "tool_choice"};
+    static const char *const told[] = {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls",
+                                       "tool_choice"};
     const json_t *about = json_object_get(body, "metadata");
     if (about && !json_is_null(about) && !json_is_object(about))
         return ntx_fault(f, NTX_FAULT_INVALID, "metadata", "'metadata' must be an object");
@@ -208,7 +218,8 @@ static int keep_echo(struct ntx_api_request *a, const json_t *body, struct ntx_f
 
 int ntx__request_responses(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
-    if (ntx_fields_read(NTX_FIELDS_RESPONSES, body, a, &a->ignored, f) || check_words(body, f) || read_objects(a, body, f) || read_tools(a, body, f))
+    if (ntx_fields_read(NTX_FIELDS_RESPONSES, body, a, &a->ignored, f) || check_words(body, f) ||
+        read_objects(a, body, f) || read_tools(a, body, f))
         return -1;
     return keep_echo(a, body, f) ? -1 : read_messages(a, body, f);
 }

@@ -6,7 +6,11 @@
 
 enum { TOKENS_MOST = 1 << 20 }; /* as frame_valid.c has it */
 
-static int wrong(const char *name, struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be a string, a list of tokens, or a list of either, and not empty", name); }
+static int wrong(const char *name, struct ntx_fault *f)
+{
+    return ntx_fault(f, NTX_FAULT_INVALID, name,
+                     "'%s' must be a string, a list of tokens, or a list of either, and not empty", name);
+}
 
 static int read_text(struct ntx_api_request_prompt *p, const json_t *v, const char *name, struct ntx_fault *f)
 {
@@ -38,7 +42,9 @@ static int read_tokens(struct ntx_api_request_prompt *p, const json_t *v, const 
 
 static int read_prompt(struct ntx_api_request_prompt *p, const json_t *v, const char *name, struct ntx_fault *f)
 {
-    return json_is_string(v) ? read_text(p, v, name, f) : json_is_array(v) ? read_tokens(p, v, name, f) : wrong(name, f);
+    return json_is_string(v)  ? read_text(p, v, name, f)
+           : json_is_array(v) ? read_tokens(p, v, name, f)
+                              : wrong(name, f);
 }
 
 /* [1, 2] is one prompt of tokens; ["a", "b"] and [[1], [2]] are two. */
@@ -49,7 +55,8 @@ int ntx__request_texts(struct ntx_api_request *a, const json_t *v, const char *n
     if (!v || !n)
         return wrong(name, f);
     if (n > most)
-        return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' has %zu prompts, %zu can be answered at once", name, n, most);
+        return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' has %zu prompts, %zu can be answered at once", name, n,
+                         most);
     if (!(a->prompts = calloc(n, sizeof *a->prompts)))
         return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     for (size_t i = 0; i < n; i++) {
@@ -60,11 +67,15 @@ int ntx__request_texts(struct ntx_api_request *a, const json_t *v, const char *n
     return 0;
 }
 
-int ntx__request_prompts(struct ntx_api_request *a, const json_t *prompt, struct ntx_fault *f) { return ntx__request_texts(a, prompt, "prompt", NTX_API_REQUEST_CHOICES, f); }
+int ntx__request_prompts(struct ntx_api_request *a, const json_t *prompt, struct ntx_fault *f)
+{
+    return ntx__request_texts(a, prompt, "prompt", NTX_API_REQUEST_CHOICES, f);
+}
 
 int ntx__request_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
-    if (ntx_fields_read(NTX_FIELDS_TEXT, body, a, &a->ignored, f) || ntx__request_openai(a, body, f) || ntx__request_logprobs(a, body, false, f))
+    if (ntx_fields_read(NTX_FIELDS_TEXT, body, a, &a->ignored, f) || ntx__request_openai(a, body, f) ||
+        ntx__request_logprobs(a, body, false, f))
         return -1;
     return ntx__request_prompts(a, json_object_get(body, "prompt"), f);
 }

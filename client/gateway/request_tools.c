@@ -1,4 +1,5 @@
-/* Tools: what a request offers, as the model's own template reads it (OpenAI's form, which is transformers'), and the calls and results of earlier turns. */
+/* Tools: what a request offers, as the model's own template reads it (OpenAI's form, which is transformers'), and the
+ * calls and results of earlier turns. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,8 @@ static int check_openai(const json_t *tool, struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(tool, "type"));
     if (!type || strcmp(type, "function"))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "tools of type '%.40s' are not supported: functions are", type ? type : "");
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "tools of type '%.40s' are not supported: functions are",
+                         type ? type : "");
     return check_function(json_object_get(tool, "function"), f);
 }
 
@@ -34,16 +36,15 @@ static json_t *only(const json_t *from, const char *const *names)
 {
     const char *name;
     json_t *out = json_object(), *v;
-    json_object_foreach((json_t *)(uintptr_t)from, name, v)
-        for (size_t i = 0; names[i]; i++)
-            if (!strcmp(name, names[i]))
-                json_object_set(out, name, v);
+    json_object_foreach((json_t *)(uintptr_t)from, name,
+                        v) for (size_t i = 0; names[i]; i++) if (!strcmp(name, names[i])) json_object_set(out, name, v);
     return out;
 }
 
 static json_t *from_openai(const json_t *tool)
 {
-    static const char *const mine[] = {"type", "function", NULL}, *const of_function[] = {"name", "description", "parameters", "strict", NULL};
+    static const char *const mine[] = {"type", "function", NULL}, *const of_function[] = {"name", "description",
+                                                                                          "parameters", "strict", NULL};
     json_t *out = only(tool, mine);
     json_object_set_new(out, "function", only(json_object_get(tool, "function"), of_function));
     return out;
@@ -53,12 +54,15 @@ static json_t *from_openai(const json_t *tool)
 static json_t *from_anthropic(const json_t *tool, struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(tool, "type"));
-    json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description"), *schema = json_object_get(tool, "input_schema");
+    json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description"),
+           *schema = json_object_get(tool, "input_schema");
     if (type && strcmp(type, "custom")) {
         ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "tools of type '%.40s' are not supported: one's own are", type);
         return NULL;
     }
-    json_t *fn = json_pack("{s:O*, s:O*, s:O*, s:O*}", "name", name, "description", about, "parameters", schema, "strict", json_object_get(tool, "strict")), *out = NULL;
+    json_t *fn = json_pack("{s:O*, s:O*, s:O*, s:O*}", "name", name, "description", about, "parameters", schema,
+                           "strict", json_object_get(tool, "strict")),
+           *out = NULL;
     if (!check_function(fn, f))
         out = json_pack("{s:s, s:O}", "type", "function", "function", fn);
     json_decref(fn);
@@ -74,10 +78,12 @@ int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthr
         return ntx_fault(f, NTX_FAULT_INVALID, "tools", "'tools' must be a list");
     }
     int rc = 0;
-    json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, tool)
+    {
         if ((rc = ntx_fields_read(anthropic ? NTX_FIELDS_CLAUDE_TOOL : NTX_FIELDS_TOOL, tool, NULL, &a->ignored, f)))
             break;
-        if (!anthropic && (rc = ntx_fields_read(NTX_FIELDS_FUNCTION, json_object_get(tool, "function"), NULL, &a->ignored, f)))
+        if (!anthropic &&
+            (rc = ntx_fields_read(NTX_FIELDS_FUNCTION, json_object_get(tool, "function"), NULL, &a->ignored, f)))
             break;
         json_t *one = anthropic ? from_anthropic(tool, f) : check_openai(tool, f) ? NULL : from_openai(tool);
         if (!one) {
@@ -112,22 +118,28 @@ int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields, struct nt
 static json_t *arguments_of(const json_t *v)
 {
     struct ntx_fault f;
-    return json_is_string(v) ? ntx__json_read(json_string_value(v), json_string_length(v), &f) : json_is_object(v) ? json_incref((json_t *)(uintptr_t)v) : NULL;
+    return json_is_string(v)   ? ntx__json_read(json_string_value(v), json_string_length(v), &f)
+           : json_is_object(v) ? json_incref((json_t *)(uintptr_t)v)
+                               : NULL;
 }
 
 json_t *ntx__request_calls(const json_t *calls, struct ntx_fault *f)
 {
     size_t i;
     json_t *call, *out = json_array();
-    json_array_foreach((json_t *)(uintptr_t)calls, i, call) {
-        json_t *fn = json_object_get(call, "function"), *name = json_object_get(fn, "name"), *arguments = arguments_of(json_object_get(fn, "arguments"));
+    json_array_foreach((json_t *)(uintptr_t)calls, i, call)
+    {
+        json_t *fn = json_object_get(call, "function"), *name = json_object_get(fn, "name"),
+               *arguments = arguments_of(json_object_get(fn, "arguments"));
         if (!json_is_string(name) || !arguments) {
             json_decref(arguments);
             json_decref(out);
-            ntx_fault(f, NTX_FAULT_INVALID, "messages", "a call of tool_calls must have a function with a name, and arguments that are an object");
+            ntx_fault(f, NTX_FAULT_INVALID, "messages",
+                      "a call of tool_calls must have a function with a name, and arguments that are an object");
             return NULL;
         }
-        json_array_append_new(out, json_pack("{s:O*, s:s, s:{s:O, s:o}}", "id", json_object_get(call, "id"), "type", "function", "function", "name", name, "arguments", arguments));
+        json_array_append_new(out, json_pack("{s:O*, s:s, s:{s:O, s:o}}", "id", json_object_get(call, "id"), "type",
+                                             "function", "function", "name", name, "arguments", arguments));
     }
     return out;
 }

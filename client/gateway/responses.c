@@ -1,5 +1,5 @@
-/* OpenAI's Responses: an answer as a list of items: what was thought, what is said, what is called. A stream tells each item from its beginning to its
- * end in numbered events. */
+/* OpenAI's Responses: an answer as a list of items: what was thought, what is said, what is called. A stream tells each
+ * item from its beginning to its end in numbered events. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,27 +14,34 @@ static const char *item_id(const struct ntx_answer *a, const char *prefix, int i
     return buf;
 }
 
-static json_t *text_part(json_t *text) { return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", text, "annotations", "logprobs"); }
+static json_t *text_part(json_t *text)
+{
+    return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", text, "annotations", "logprobs");
+}
 
 /* content: taken. */
 static json_t *message_item(const struct ntx_answer *a, int i, const char *status, json_t *content)
 {
     char id[80];
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", item_id(a, "msg", i, id), "status", status, "role", "assistant", "content", content);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", item_id(a, "msg", i, id), "status", status,
+                     "role", "assistant", "content", content);
 }
 
 static json_t *thought_item(const struct ntx_answer *a, int i, const char *status, json_t *content)
 {
     char id[80];
-    return json_pack("{s:s, s:s, s:s, s:[], s:o}", "type", "reasoning", "id", item_id(a, "rs", i, id), "status", status, "summary", "content", content);
+    return json_pack("{s:s, s:s, s:s, s:[], s:o}", "type", "reasoning", "id", item_id(a, "rs", i, id), "status", status,
+                     "summary", "content", content);
 }
 
 static json_t *thought_part(json_t *text) { return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", text); }
 
-static json_t *call_item(const struct ntx_answer *a, int i, const char *status, const struct ntx_tool_call *c, bool whole)
+static json_t *call_item(const struct ntx_answer *a, int i, const char *status, const struct ntx_tool_call *c,
+                         bool whole)
 {
     char id[80];
-    return json_pack("{s:s, s:s, s:s, s:O, s:s, s:o}", "type", "function_call", "id", item_id(a, "fc", i, id), "call_id", c->id, "name", c->name, "status", status, "arguments",
+    return json_pack("{s:s, s:s, s:s, s:O, s:s, s:o}", "type", "function_call", "id", item_id(a, "fc", i, id),
+                     "call_id", c->id, "name", c->name, "status", status, "arguments",
                      ntx_json_text(whole ? c->text : "", whole ? strlen(c->text) : 0));
 }
 
@@ -43,7 +50,8 @@ static json_t *call_item(const struct ntx_answer *a, int i, const char *status, 
 static json_t *usage(const struct ntx_answer *a)
 {
     json_int_t in = a->prompt_tokens, out = ntx_answer_tokens(a);
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", in, "input_tokens_details", "cached_tokens", (json_int_t)a->cached_tokens, "output_tokens", out, "output_tokens_details", "reasoning_tokens", 0,
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", in, "input_tokens_details", "cached_tokens",
+                     (json_int_t)a->cached_tokens, "output_tokens", out, "output_tokens_details", "reasoning_tokens", 0,
                      "total_tokens", in + out);
 }
 
@@ -52,7 +60,8 @@ static json_t *tools(const struct ntx_answer *a)
 {
     json_t *v = a->ask->variables ? json_loads(a->ask->variables, 0, NULL) : NULL, *list = json_array(), *tool;
     size_t i;
-    json_array_foreach(json_object_get(v, "tools"), i, tool) {
+    json_array_foreach(json_object_get(v, "tools"), i, tool)
+    {
         json_t *flat = json_pack("{s:s}", "type", "function");
         json_object_update_missing(flat, json_object_get(tool, "function"));
         json_array_append_new(list, flat);
@@ -66,9 +75,14 @@ static json_t *response(const struct ntx_answer *a, json_t *output)
 {
     const char *finish = a->choice[0].finish;
     bool cut = finish && *finish == 'l';
-    json_t *j = json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:n, s:n, s:n, s:{}, s:b, s:f, s:s, s:o, s:f, s:n}", "id", a->id, "object", "response", "created_at", (json_int_t)a->created, "status",
-                          !finish ? "in_progress" : cut ? "incomplete" : "completed", "model", ntx_json_text(a->model, strlen(a->model)), "output", output, "error", "instructions",
-                          "previous_response_id", "metadata", "parallel_tool_calls", 1, "temperature", (double)a->ask->temp, "tool_choice", "auto", "tools", tools(a), "top_p",
+    json_t *j = json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:n, s:n, s:n, s:{}, s:b, s:f, s:s, s:o, s:f, s:n}", "id",
+                          a->id, "object", "response", "created_at", (json_int_t)a->created, "status",
+                          !finish ? "in_progress"
+                          : cut   ? "incomplete"
+                                  : "completed",
+                          "model", ntx_json_text(a->model, strlen(a->model)), "output", output, "error", "instructions",
+                          "previous_response_id", "metadata", "parallel_tool_calls", 1, "temperature",
+                          (double)a->ask->temp, "tool_choice", "auto", "tools", tools(a), "top_p",
                           (double)a->ask->top_p, "max_output_tokens");
     json_object_set_new(j, "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
     json_object_update_existing(j, a->ask->echo);
@@ -80,14 +94,20 @@ static void whole(struct ntx_answer *a, struct ntx_buf *out)
 {
     const struct ntx_choice *c = &a->choice[0];
     json_t *output = json_array();
-    const char *status = *c->finish == 'l' && !(c->n_calls && c->call[c->n_calls - 1].cut) ? "incomplete" : "completed"; /* of what is said; where a call was cut it is that */
+    const char *status = *c->finish == 'l' && !(c->n_calls && c->call[c->n_calls - 1].cut)
+                             ? "incomplete"
+                             : "completed"; /* of what is said; where a call was cut it is that */
     int n = 0;
     if (c->thought.n)
-        json_array_append_new(output, thought_item(a, n++, "completed", json_pack("[o]", thought_part(ntx_json_text(c->thought.p, c->thought.n)))));
+        json_array_append_new(output,
+                              thought_item(a, n++, "completed",
+                                           json_pack("[o]", thought_part(ntx_json_text(c->thought.p, c->thought.n)))));
     if (c->text.n || !c->n_calls)
-        json_array_append_new(output, message_item(a, n++, status, json_pack("[o]", text_part(ntx_json_text(c->text.p, c->text.n)))));
+        json_array_append_new(
+            output, message_item(a, n++, status, json_pack("[o]", text_part(ntx_json_text(c->text.p, c->text.n)))));
     for (unsigned i = 0; i < c->n_calls; i++)
-        json_array_append_new(output, call_item(a, n++, c->call[i].cut ? "incomplete" : "completed", &c->call[i], true));
+        json_array_append_new(output,
+                              call_item(a, n++, c->call[i].cut ? "incomplete" : "completed", &c->call[i], true));
     ntx_buf_json(out, response(a, output));
 }
 
@@ -113,7 +133,8 @@ static void begin(struct ntx_answer *a, struct ntx_buf *out)
 static json_t *about(const struct ntx_answer *a, const char *prefix)
 {
     char id[80];
-    return json_pack("{s:s, s:i, s:i}", "item_id", item_id(a, prefix, a->block, id), "output_index", a->block, "content_index", 0);
+    return json_pack("{s:s, s:i, s:i}", "item_id", item_id(a, prefix, a->block, id), "output_index", a->block,
+                     "content_index", 0);
 }
 
 static void item_event(struct ntx_answer *a, struct ntx_buf *out, const char *name, json_t *item)
@@ -124,7 +145,9 @@ static void item_event(struct ntx_answer *a, struct ntx_buf *out, const char *na
 static void open_item(struct ntx_answer *a, bool thought, struct ntx_buf *out)
 {
     json_t *j = about(a, thought ? "rs" : "msg");
-    item_event(a, out, "response.output_item.added", thought ? thought_item(a, a->block, "in_progress", json_array()) : message_item(a, a->block, "in_progress", json_array()));
+    item_event(a, out, "response.output_item.added",
+               thought ? thought_item(a, a->block, "in_progress", json_array())
+                       : message_item(a, a->block, "in_progress", json_array()));
     json_object_set_new(j, "part", thought ? thought_part(json_string("")) : text_part(json_string("")));
     event(a, out, "response.content_part.added", j);
     a->block_open = true;
@@ -138,7 +161,8 @@ static void close_item(struct ntx_answer *a, struct ntx_buf *out)
     const char *prefix = thought ? "rs" : "msg", *finish = a->choice[0].finish;
     if (!a->block_open)
         return;
-    json_t *said = ntx_json_text(text->p, text->n), *part = thought ? thought_part(json_incref(said)) : text_part(json_incref(said)), *j = about(a, prefix);
+    json_t *said = ntx_json_text(text->p, text->n),
+           *part = thought ? thought_part(json_incref(said)) : text_part(json_incref(said)), *j = about(a, prefix);
     json_object_set_new(j, "text", said);
     if (!thought)
         json_object_set_new(j, "logprobs", json_array());
@@ -147,7 +171,8 @@ static void close_item(struct ntx_answer *a, struct ntx_buf *out)
     json_object_set(j, "part", part);
     event(a, out, "response.content_part.done", j);
     const char *status = finish && *finish == 'l' ? "incomplete" : "completed";
-    json_t *item = thought ? thought_item(a, a->block, status, json_pack("[o]", part)) : message_item(a, a->block, status, json_pack("[o]", part));
+    json_t *item = thought ? thought_item(a, a->block, status, json_pack("[o]", part))
+                           : message_item(a, a->block, status, json_pack("[o]", part));
     json_array_append(a->items, item);
     item_event(a, out, "response.output_item.done", item);
     a->block++;
@@ -155,7 +180,8 @@ static void close_item(struct ntx_answer *a, struct ntx_buf *out)
     ntx_buf_free(text);
 }
 
-static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len, struct ntx_buf *out)
+static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
+                  struct ntx_buf *out)
 {
     if (a->block_open && a->block_thought != thought)
         close_item(a, out);
@@ -176,9 +202,12 @@ static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_b
     close_item(a, out);
     item_id(a, "fc", a->block, id);
     item_event(a, out, "response.output_item.added", call_item(a, a->block, "in_progress", c, false));
-    event(a, out, "response.function_call_arguments.delta", json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", a->block, "delta", ntx_json_text(c->text, strlen(c->text))));
+    event(a, out, "response.function_call_arguments.delta",
+          json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", a->block, "delta",
+                    ntx_json_text(c->text, strlen(c->text))));
     event(a, out, "response.function_call_arguments.done",
-          json_pack("{s:s, s:i, s:O, s:o}", "item_id", id, "output_index", a->block, "name", c->name, "arguments", ntx_json_text(c->text, strlen(c->text))));
+          json_pack("{s:s, s:i, s:O, s:o}", "item_id", id, "output_index", a->block, "name", c->name, "arguments",
+                    ntx_json_text(c->text, strlen(c->text))));
     json_t *item = call_item(a, a->block, c->cut ? "incomplete" : "completed", c, true);
     json_array_append(a->items, item);
     item_event(a, out, "response.output_item.done", item);
@@ -191,17 +220,23 @@ static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
     if (!a->block_open && !json_array_size(a->items)) /* an answer without a word */
         open_item(a, false, out);
     close_item(a, out);
-    event(a, out, *c->finish == 'l' ? "response.incomplete" : "response.completed", json_pack("{s:o}", "response", response(a, json_incref(a->items))));
+    event(a, out, *c->finish == 'l' ? "response.incomplete" : "response.completed",
+          json_pack("{s:o}", "response", response(a, json_incref(a->items))));
 }
 
-static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out) { ntx_openai_chat.alive(a, e, out); }
+static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
+{
+    ntx_openai_chat.alive(a, e, out);
+}
 static void fault(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_chat.fault(f, out); }
 
 static void broken(const struct ntx_fault *f, struct ntx_buf *out)
 {
     ntx_buf_text(out, "event: error\ndata: ");
-    ntx_buf_json(out, json_pack("{s:s, s:s?, s:o, s:n}", "type", "error", "code", ntx_fault_info(f->kind)->code, "message", ntx_json_text(f->text, strlen(f->text)), "param"));
+    ntx_buf_json(out, json_pack("{s:s, s:s?, s:o, s:n}", "type", "error", "code", ntx_fault_info(f->kind)->code,
+                                "message", ntx_json_text(f->text, strlen(f->text)), "param"));
     ntx_buf_text(out, "\n\n");
 }
 
-const struct ntx_shape ntx_openai_responses = {"resp_", "text/event-stream", true, begin, piece, call, finish, NULL, alive, whole, fault, broken, false};
+const struct ntx_shape ntx_openai_responses = {
+    "resp_", "text/event-stream", true, begin, piece, call, finish, NULL, alive, whole, fault, broken, false};

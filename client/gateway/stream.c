@@ -1,4 +1,5 @@
-/* A request for an answer, from its body to the last byte: whole, or as a stream that begins when computed has taken the prompt. */
+/* A request for an answer, from its body to the last byte: whole, or as a stream that begins when computed has taken
+ * the prompt. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,9 @@ static void job_free(void *arg)
 
 static int take_fault(const struct job *j, int rc, const struct ntx_err *err, struct ntx_fault *f)
 {
-    return ntx_fault(f, ntx_fault_of(rc), ntx_fault_of(rc) == NTX_FAULT_CONTEXT ? (j->ask->messages ? "messages" : "prompt") : NULL, "%s", err->text[0] ? err->text : strerror(-rc));
+    return ntx_fault(f, ntx_fault_of(rc),
+                     ntx_fault_of(rc) == NTX_FAULT_CONTEXT ? (j->ask->messages ? "messages" : "prompt") : NULL, "%s",
+                     err->text[0] ? err->text : strerror(-rc));
 }
 
 /* How the loaded model writes calls, and what its template has for its thinking. */
@@ -56,7 +59,8 @@ static int infill(struct ntx_call *c, struct ntx_api_request *a, struct ntx_err 
 {
     struct ntx_event e;
     struct ntx_api_request_prompt *p = a->prompts;
-    struct ntx_call_text t = {.text = p->text, .len = p->len, .suffix = a->suffix, .n_suffix = a->n_suffix, .bos = true, .infill = true};
+    struct ntx_call_text t = {
+        .text = p->text, .len = p->len, .suffix = a->suffix, .n_suffix = a->n_suffix, .bos = true, .infill = true};
     int rc = ntx_call_text(c, &t, err);
     if (!rc)
         rc = ntx_call_next(c, -1, &e, err);
@@ -206,7 +210,8 @@ static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t room)
     return (ssize_t)n;
 }
 
-/* Until computed has taken the prompt, so that a refusal has a status of HTTP of its own; but a client is not kept waiting for a first byte. */
+/* Until computed has taken the prompt, so that a refusal has a status of HTTP of its own; but a client is not kept
+ * waiting for a first byte. */
 static int await(struct job *j, struct ntx_err *err)
 {
     struct ntx_event e = {.kind = NTX_EVENT_PROGRESS};
@@ -245,7 +250,9 @@ enum MHD_Result ntx__serve_answer(struct ntx_request *q)
     struct ntx_fault f = {0};
     ntx__http_patience(q->http, q->conn, true);
     struct job *j = job_new(q, &f);
-    enum MHD_Result rc = j ? (j->ask->stream ? serve_stream(q, j) : serve_whole(q, j)) : f.kind ? ntx__reply_fault(q, &f) : MHD_NO;
+    enum MHD_Result rc = j        ? (j->ask->stream ? serve_stream(q, j) : serve_whole(q, j))
+                         : f.kind ? ntx__reply_fault(q, &f)
+                                  : MHD_NO;
     ntx__http_patience(q->http, q->conn, false);
     return rc;
 }

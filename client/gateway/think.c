@@ -1,5 +1,6 @@
-/* Thinking. Every API has its own words for it; a model's template has variables, if any: enable_thinking (Qwen, GLM), thinking (DeepSeek, Granite),
- * reasoning_effort (gpt-oss), thinking_budget (Seed). What the template lacks is not followed, and told. */
+/* Thinking. Every API has its own words for it; a model's template has variables, if any: enable_thinking (Qwen, GLM),
+ * thinking (DeepSeek, Granite), reasoning_effort (gpt-oss), thinking_budget (Seed). What the template lacks is not
+ * followed, and told. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,21 +32,23 @@ int ntx__request_switch(struct ntx_api_request *a, const json_t *v, const char *
     if (!v || json_is_null(v))
         return 0;
     if (!json_is_boolean(v))
-        return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be true or false%s", name, strcmp(name, "think") ? "" : ", or a word: low, medium, high");
+        return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be true or false%s", name,
+                         strcmp(name, "think") ? "" : ", or a word: low, medium, high");
     a->think.state = json_is_true(v) ? NTX_THINK_ON : NTX_THINK_OFF;
     a->think.state_by = name;
     return 0;
 }
 
-bool ntx_api_request_thinks(const struct ntx_api_request *a) { return a->think.state || a->think.effort[0] || a->think.budget || json_object_size(a->think.more); }
+bool ntx_api_request_thinks(const struct ntx_api_request *a)
+{
+    return a->think.state || a->think.effort[0] || a->think.budget || json_object_size(a->think.more);
+}
 
 static bool has(const json_t *names, const char *name)
 {
     size_t i;
     json_t *one;
-    json_array_foreach((json_t *)(uintptr_t)names, i, one)
-        if (!strcmp(json_string_value(one), name))
-            return true;
+    json_array_foreach((json_t *)(uintptr_t)names, i, one) if (!strcmp(json_string_value(one), name)) return true;
     return false;
 }
 
@@ -74,9 +77,8 @@ static void set_more(struct ntx_api_request *a, json_t *vars, const json_t *name
 {
     const char *name;
     json_t *v;
-    json_object_foreach(a->think.more, name, v)
-        if (is_own(name) || !set(vars, names, name, json_incref(v)))
-            ntx_ignored_add(&a->ignored, "chat_template_kwargs", name);
+    json_object_foreach(a->think.more, name, v) if (is_own(name) || !set(vars, names, name, json_incref(v)))
+        ntx_ignored_add(&a->ignored, "chat_template_kwargs", name);
 }
 
 int ntx_api_request_think(struct ntx_api_request *a, const json_t *names)
@@ -86,7 +88,8 @@ int ntx_api_request_think(struct ntx_api_request *a, const json_t *names)
     bool off = t->state == NTX_THINK_OFF, on = t->state == NTX_THINK_ON || (t->effort[0] && !off);
     names = a->messages ? names : NULL; /* a text has no template */
     set_more(a, vars, names);
-    bool first = (off || on) && set(vars, names, "enable_thinking", json_boolean(on)), second = (off || on) && set(vars, names, "thinking", json_boolean(on));
+    bool first = (off || on) && set(vars, names, "enable_thinking", json_boolean(on)),
+         second = (off || on) && set(vars, names, "thinking", json_boolean(on));
     bool degrees = t->effort[0] && !off && set(vars, names, "reasoning_effort", json_string(t->effort));
     if (t->state && !first && !second && !degrees)
         ntx_ignored_add(&a->ignored, "", t->state_by);

@@ -72,15 +72,20 @@ static void no_model(const json_t *status, struct ntx_fault *f)
 /* The loaded model, if there is one. */
 static json_t *models(const json_t *status)
 {
-    const json_t *name = json_object_get(status, "model"), *ctx = json_object_get(status, "ctx"), *up = json_object_get(status, "uptime_s");
+    const json_t *name = json_object_get(status, "model"), *ctx = json_object_get(status, "ctx"),
+                 *up = json_object_get(status, "uptime_s");
     if (!json_is_string(name))
         return json_array();
     json_int_t since = (json_int_t)((double)time(NULL) - json_number_value(up));
-    json_t *list = json_pack("[{s:O, s:s, s:I, s:s, s:I}]", "id", name, "object", "model", "created", since, "owned_by", "ntx", "context_length", json_integer_value(ctx)), *adapter;
+    json_t *list = json_pack("[{s:O, s:s, s:I, s:s, s:I}]", "id", name, "object", "model", "created", since, "owned_by",
+                             "ntx", "context_length", json_integer_value(ctx)),
+           *adapter;
     size_t i;
-    json_array_foreach(json_object_get(status, "adapters"), i, adapter)
-        json_array_append_new(list, json_pack("{s:o, s:s, s:I, s:s, s:I, s:O}", "id", json_sprintf("%s:%s", json_string_value(name), json_string_value(adapter)), "object", "model", "created", since,
-                                              "owned_by", "ntx", "context_length", json_integer_value(ctx), "parent", name));
+    json_array_foreach(json_object_get(status, "adapters"), i, adapter) json_array_append_new(
+        list,
+        json_pack("{s:o, s:s, s:I, s:s, s:I, s:O}", "id",
+                  json_sprintf("%s:%s", json_string_value(name), json_string_value(adapter)), "object", "model",
+                  "created", since, "owned_by", "ntx", "context_length", json_integer_value(ctx), "parent", name));
     return list;
 }
 
@@ -100,9 +105,8 @@ enum MHD_Result ntx__serve_model(struct ntx_request *q)
     struct ntx_fault f;
     json_t *j = status(q, &f), *list = j ? models(j) : NULL, *m, *found = NULL;
     size_t i;
-    json_array_foreach(list, i, m)
-        if (!strcmp(json_string_value(json_object_get(m, "id")), q->of))
-            found = json_incref(m);
+    json_array_foreach(list, i, m) if (!strcmp(json_string_value(json_object_get(m, "id")), q->of))
+        found = json_incref(m);
     if (j && !found)
         ntx_fault(&f, NTX_FAULT_PATH, NULL, "no model '%.100s' is loaded: /v1/models tells what is", q->of);
     json_decref(list);
@@ -116,10 +120,12 @@ static json_t *details(const json_t *status)
 {
     const char *arch = json_string_value(json_object_get(status, "arch"));
     arch = arch ? arch : "";
-    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family", arch, "families", arch, "parameter_size", "", "quantization_level", "");
+    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family", arch,
+                     "families", arch, "parameter_size", "", "quantization_level", "");
 }
 
-/* Ollama's own client shows the first twelve characters, and must have them. Of what is told of the model, not of its bytes. */
+/* Ollama's own client shows the first twelve characters, and must have them. Of what is told of the model, not of its
+ * bytes. */
 static json_t *digest(const json_t *status)
 {
     char *text = json_dumps(json_object_get(status, "model"), JSON_ENCODE_ANY), hex[65] = "";
@@ -140,7 +146,8 @@ static json_t *entry(const json_t *status, json_int_t size)
     json_t *name = json_object_get(status, "model");
     if (!json_is_string(name))
         return NULL;
-    return json_pack("{s:O, s:O, s:I, s:o, s:o}", "name", name, "model", name, "size", size, "digest", digest(status), "details", details(status));
+    return json_pack("{s:O, s:O, s:I, s:o, s:o}", "name", name, "model", name, "size", size, "digest", digest(status),
+                     "details", details(status));
 }
 
 /* {"models": []} with one, or none. one, more: taken. */
@@ -155,9 +162,13 @@ static enum MHD_Result list_of(struct ntx_request *q, json_t *one, json_t *more)
     return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:o}", "models", list));
 }
 
-static json_int_t bytes_in(const json_t *status, const char *what) { return json_integer_value(json_object_get(status, what)); }
+static json_int_t bytes_in(const json_t *status, const char *what)
+{
+    return json_integer_value(json_object_get(status, what));
+}
 
-/* A model stays until it is unloaded: in a hundred years, which Ollama's client calls for ever. What streams is nowhere for long, and not counted. */
+/* A model stays until it is unloaded: in a hundred years, which Ollama's client calls for ever. What streams is nowhere
+ * for long, and not counted. */
 enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q)
 {
     struct ntx_fault f;
@@ -169,14 +180,19 @@ enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q)
         return ntx__reply_fault(q, &f);
     strftime(until, sizeof until, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&then, &tm));
     const char *back = json_string_value(json_object_get(j, "backend"));
-    json_int_t kv = bytes_in(j, "bytes_kv"), card = bytes_in(j, "bytes_device"), size = bytes_in(j, "bytes_host") + card + kv;
-    json_t *more = json_pack("{s:s, s:I, s:I}", "expires_at", until, "size_vram", back && strcmp(back, "cpu") ? card + kv : 0, "context_length", bytes_in(j, "ctx"));
+    json_int_t kv = bytes_in(j, "bytes_kv"), card = bytes_in(j, "bytes_device"),
+               size = bytes_in(j, "bytes_host") + card + kv;
+    json_t *more = json_pack("{s:s, s:I, s:I}", "expires_at", until, "size_vram",
+                             back && strcmp(back, "cpu") ? card + kv : 0, "context_length", bytes_in(j, "ctx"));
     json_t *one = entry(j, size);
     json_decref(j);
     return list_of(q, one, more);
 }
 
-enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q) { return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:s}", "version", NTX_BUILD)); }
+enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q)
+{
+    return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:s}", "version", NTX_BUILD));
+}
 
 enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q)
 {
@@ -211,12 +227,14 @@ enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
         return ntx__reply_fault(q, &f);
     }
     snprintf(key, sizeof key, "%.64s.context_length", arch);
-    json_t *info = json_pack("{s:s, s:I}", "general.architecture", arch, key, json_integer_value(json_object_get(j, "ctx")));
+    json_t *info = json_pack("{s:s, s:I}", "general.architecture", arch, key,
+                             json_integer_value(json_object_get(j, "ctx")));
     const char *format = json_string_value(json_object_get(j, "reply_format"));
     json_t *can = json_pack("[s]", "completion");
     if (format && strcmp(format, "plain"))
         json_array_append_new(can, json_string("tools"));
-    json_t *show = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template", "", "details", details(j), "model_info", info, "capabilities", can);
+    json_t *show = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template", "",
+                             "details", details(j), "model_info", info, "capabilities", can);
     json_decref(j);
     return ntx__reply_json(q, MHD_HTTP_OK, show);
 }
@@ -262,11 +280,14 @@ extern const size_t ntx_gateway_page_len;
 
 enum MHD_Result ntx__serve_home(struct ntx_request *q)
 {
-    struct MHD_Response *r = MHD_create_response_from_buffer(ntx_gateway_page_len, (void *)(uintptr_t)ntx_gateway_page, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *r = MHD_create_response_from_buffer(ntx_gateway_page_len, (void *)(uintptr_t)ntx_gateway_page,
+                                                             MHD_RESPMEM_PERSISTENT);
     if (!r)
         return MHD_NO;
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/html; charset=utf-8");
-    MHD_add_response_header(r, "Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; form-action 'none'; "
+    MHD_add_response_header(r, "Content-Security-Policy",
+                            "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+                            "connect-src 'self'; form-action 'none'; "
                             "base-uri 'none'; frame-ancestors 'none'");
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(r, "Referrer-Policy", "no-referrer");

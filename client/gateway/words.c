@@ -10,7 +10,10 @@
 
 enum { INPUTS_MOST = 256, WAIT_MS = 5000 };
 
-static int fault_of(int rc, const struct ntx_err *err, struct ntx_fault *f) { return ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err->text[0] ? err->text : strerror(-rc)); }
+static int fault_of(int rc, const struct ntx_err *err, struct ntx_fault *f)
+{
+    return ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err->text[0] ? err->text : strerror(-rc));
+}
 
 /* The next event of a kind; progress is passed over. */
 static int await(struct ntx_call *c, enum ntx_event_kind kind, struct ntx_event *e, struct ntx_fault *f)
@@ -53,7 +56,8 @@ static int begin(struct ntx_request *q, bool seat, json_t **body, struct ntx_cal
 }
 
 /* made: what is answered, or NULL with f. */
-static enum MHD_Result end(struct ntx_request *q, json_t *body, struct ntx_call *c, json_t *made, const struct ntx_fault *f)
+static enum MHD_Result end(struct ntx_request *q, json_t *body, struct ntx_call *c, json_t *made,
+                           const struct ntx_fault *f)
 {
     json_decref(body);
     ntx_call_close(c);
@@ -62,16 +66,19 @@ static enum MHD_Result end(struct ntx_request *q, json_t *body, struct ntx_call 
     return rc;
 }
 
-/* ---- llama-server's, and vLLM's under the same names: the first one says content, the second prompt, asked for as answered */
+/* ---- llama-server's, and vLLM's under the same names: the first one says content, the second prompt, asked for as
+ * answered */
 
 static json_t *counted(const struct ntx_event *e, const json_t *status)
 {
-    return json_pack("{s:I, s:I, s:o, s:n}", "count", (json_int_t)e->n_ids, "max_model_len", json_integer_value(json_object_get(status, "ctx")), "tokens", ids_json(e), "token_strs");
+    return json_pack("{s:I, s:I, s:o, s:n}", "count", (json_int_t)e->n_ids, "max_model_len",
+                     json_integer_value(json_object_get(status, "ctx")), "tokens", ids_json(e), "token_strs");
 }
 
 static json_t *tokenize(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
-    const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt"), *text = content ? content : prompt;
+    const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt"),
+                 *text = content ? content : prompt;
     struct ntx_api_request_tokenize t = {.special = true, .bos = !content}; /* each as its own server has it */
     struct ntx_err err = {0};
     struct ntx_event e;
@@ -82,7 +89,8 @@ static json_t *tokenize(struct ntx_request *q, struct ntx_call *c, const json_t 
         ntx_fault(f, NTX_FAULT_INVALID, "content", "'content' must be a string ('prompt' instead: as vLLM has it)");
         return NULL;
     }
-    struct ntx_call_text ask = {.text = json_string_value(text), .len = json_string_length(text), .bos = t.bos, .special = t.special};
+    struct ntx_call_text ask = {
+        .text = json_string_value(text), .len = json_string_length(text), .bos = t.bos, .special = t.special};
     if (ask_text(c, &ask, &e, f))
         return NULL;
     if (content)
@@ -126,7 +134,9 @@ static json_t *detokenize(struct ntx_request *q, struct ntx_call *c, const json_
     return made;
 }
 
-static enum MHD_Result serve(struct ntx_request *q, bool seat, json_t *(*answer)(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f))
+static enum MHD_Result serve(struct ntx_request *q, bool seat,
+                             json_t *(*answer)(struct ntx_request *q, struct ntx_call *c, const json_t *body,
+                                               struct ntx_fault *f))
 {
     struct ntx_fault f = {0};
     struct ntx_call *c = NULL;
@@ -150,8 +160,10 @@ static json_t *base64(const float *v, size_t n)
     struct ntx_buf b = {0};
     size_t bytes = n * sizeof *v;
     for (size_t i = 0; i < bytes; i += 3) {
-        unsigned left = (unsigned)NTX_MIN(bytes - i, (size_t)3), x = p[i] << 16 | (left > 1 ? p[i + 1] << 8 : 0) | (left > 2 ? p[i + 2] : 0);
-        char four[4] = {digits[x >> 18], digits[x >> 12 & 63], left > 1 ? digits[x >> 6 & 63] : '=', left > 2 ? digits[x & 63] : '='};
+        unsigned left = (unsigned)NTX_MIN(bytes - i, (size_t)3),
+                 x = p[i] << 16 | (left > 1 ? p[i + 1] << 8 : 0) | (left > 2 ? p[i + 2] : 0);
+        char four[4] = {digits[x >> 18], digits[x >> 12 & 63], left > 1 ? digits[x >> 6 & 63] : '=',
+                        left > 2 ? digits[x & 63] : '='};
         ntx_buf_add(&b, four, 4);
     }
     json_t *j = b.bad ? NULL : json_stringn(b.p, b.n);
@@ -202,7 +214,8 @@ struct embedding {
     size_t tokens; /* of all that were made */
 };
 
-static json_t *embed(struct ntx_call *c, const struct ntx_api_request_prompt *p, struct embedding *as, struct ntx_fault *f)
+static json_t *embed(struct ntx_call *c, const struct ntx_api_request_prompt *p, struct embedding *as,
+                     struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     struct ntx_event e;
@@ -253,8 +266,8 @@ static json_t *numbered(json_t *list)
 {
     json_t *all = json_array(), *v;
     size_t i;
-    json_array_foreach(list, i, v)
-        json_array_append_new(all, json_pack("{s:s, s:I, s:O}", "object", "embedding", "index", (json_int_t)i, "embedding", v));
+    json_array_foreach(list, i, v) json_array_append_new(
+        all, json_pack("{s:s, s:I, s:O}", "object", "embedding", "index", (json_int_t)i, "embedding", v));
     json_decref(list);
     return all;
 }
@@ -268,18 +281,25 @@ static json_t *embeddings(struct ntx_request *q, struct ntx_call *c, const json_
     (void)q;
     if (model && !json_is_null(model) && !json_is_string(model))
         ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
-    else if (!ntx_fields_read(NTX_FIELDS_EMBEDDINGS, body, NULL, &q->ignored, f) && !read_form(body, &as.coded, f) && !ntx__request_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
+    else if (!ntx_fields_read(NTX_FIELDS_EMBEDDINGS, body, NULL, &q->ignored, f) && !read_form(body, &as.coded, f) &&
+             !ntx__request_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
         list = embed_all(c, &a, &as, f);
     ntx_api_request_clear(&a);
-    return list ? json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", numbered(list), "model", json_is_string(model) ? json_string_value(model) : "", "usage", "prompt_tokens",
-                            (json_int_t)as.tokens, "total_tokens", (json_int_t)as.tokens) : NULL;
+    return list ? json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", numbered(list), "model",
+                            json_is_string(model) ? json_string_value(model) : "", "usage", "prompt_tokens",
+                            (json_int_t)as.tokens, "total_tokens", (json_int_t)as.tokens)
+                : NULL;
 }
 
 enum MHD_Result ntx__serve_embeddings(struct ntx_request *q) { return serve(q, true, embeddings); }
 
-/* Ollama's: what says how to write, or how to load, has no meaning for these. A text that is too long is cut unless `truncate` says otherwise, and of none there is no embedding. */
+/* Ollama's: what says how to write, or how to load, has no meaning for these. A text that is too long is cut unless
+ * `truncate` says otherwise, and of none there is no embedding. */
 
-static bool is_nothing(const json_t *v) { return (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)); }
+static bool is_nothing(const json_t *v)
+{
+    return (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v));
+}
 
 /* The tokens of a context. */
 static int read_most(struct ntx_request *q, size_t *most, struct ntx_fault *f)
@@ -309,8 +329,10 @@ static json_t *ollama_embed(struct ntx_request *q, struct ntx_call *c, const jso
         list = embed_all(c, &a, &as, f);
     ntx_api_request_clear(&a);
     ntx__model_name(ntx__http_gate(q->http), model);
-    return list ? json_pack("{s:o, s:o, s:I, s:i, s:I}", "model", ntx_json_text(model, strlen(model)), "embeddings", list, "total_duration", (json_int_t)(ntx_now_ns() - since), "load_duration", 0,
-                            "prompt_eval_count", (json_int_t)as.tokens) : NULL;
+    return list ? json_pack("{s:o, s:o, s:I, s:i, s:I}", "model", ntx_json_text(model, strlen(model)), "embeddings",
+                            list, "total_duration", (json_int_t)(ntx_now_ns() - since), "load_duration", 0,
+                            "prompt_eval_count", (json_int_t)as.tokens)
+                : NULL;
 }
 
 static json_t *ollama_embeddings(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)

@@ -1,5 +1,6 @@
-/* ntx-metrics: the daemons' counters for Prometheus, over HTTP or once on standard output. A process of its own, with nothing but the
- * right to read the counters' file: a web server has no place in the daemon that holds the sessions. HTTP is libmicrohttpd's. */
+/* ntx-metrics: the daemons' counters for Prometheus, over HTTP or once on standard output. A process of its own, with
+ * nothing but the right to read the counters' file: a web server has no place in the daemon that holds the sessions.
+ * HTTP is libmicrohttpd's. */
 #include <argp.h>
 #include <errno.h>
 #include <ini.h>
@@ -58,9 +59,11 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
 
 /* ---- answers */
 
-static enum MHD_Result answer(struct MHD_Connection *conn, unsigned status, const char *type, char *text, size_t len, bool ours)
+static enum MHD_Result answer(struct MHD_Connection *conn, unsigned status, const char *type, char *text, size_t len,
+                              bool ours)
 {
-    struct MHD_Response *r = MHD_create_response_from_buffer(len, text, ours ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *r = MHD_create_response_from_buffer(len, text,
+                                                             ours ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
     if (!r)
         return MHD_NO;
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
@@ -97,8 +100,8 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
         ntx_http_linger(ntx_http_socket(conn));
 }
 
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const char *url, const char *method, const char *version, const char *upload,
-                                  size_t *upload_size, void **state)
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const char *url, const char *method,
+                                  const char *version, const char *upload, size_t *upload_size, void **state)
 {
     const struct options *o = arg;
     const struct ntx_counters *c = NULL;
@@ -113,7 +116,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
             return refuse(conn, MHD_HTTP_BAD_REQUEST, why);
         if (strcmp(method, "GET") && strcmp(method, "HEAD"))
             return refuse(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "there is GET /metrics");
-        return ntx_http_has_body(conn) ? refuse(conn, MHD_HTTP_BAD_REQUEST, "a request for metrics has no body") : MHD_YES;
+        return ntx_http_has_body(conn) ? refuse(conn, MHD_HTTP_BAD_REQUEST, "a request for metrics has no body")
+                                       : MHD_YES;
     }
     if (strcmp(url, "/metrics"))
         return say(conn, MHD_HTTP_NOT_FOUND, "ntx: what there is to see is at /metrics\n");
@@ -139,12 +143,16 @@ static int serve(struct options *o, struct ntx_err *err)
     sigprocmask(SIG_BLOCK, &set, NULL); /* before MHD's thread is made */
     ntx_seats_init(&seats, MAX_CONNECTIONS);
     int rc = ntx_http_guard_init(&guard);
-    struct MHD_Daemon *d = rc ? NULL : MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, o,
-                                            MHD_OPTION_EXTERNAL_LOGGER, ntx_http_guard_log, &guard, MHD_OPTION_URI_LOG_CALLBACK, ntx_http_guard_uri, &guard,
-                                            MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_done, NULL,
-                                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)(MAX_CONNECTIONS + LEAVING), MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
-                                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION, ntx_seats_notify,
-                                            &seats, MHD_OPTION_END);
+    struct MHD_Daemon *d = rc ? NULL
+                              : MHD_start_daemon(
+                                    MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_ERROR_LOG, 0,
+                                    NULL, NULL, on_request, o, MHD_OPTION_EXTERNAL_LOGGER, ntx_http_guard_log, &guard,
+                                    MHD_OPTION_URI_LOG_CALLBACK, ntx_http_guard_uri, &guard, MHD_OPTION_LISTEN_SOCKET,
+                                    fd, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
+                                    on_done, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)(MAX_CONNECTIONS + LEAVING),
+                                    MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
+                                    MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+                                    MHD_OPTION_NOTIFY_CONNECTION, ntx_seats_notify, &seats, MHD_OPTION_END);
     if (!d) {
         close(fd);
         return ntx_err_set(err, -EIO, "%s: the HTTP server does not start", o->listen);
@@ -175,7 +183,9 @@ static int run(struct options *o, struct ntx_err *err)
 {
     int bad = o->config ? ini_parse(o->config, on_pair, o) : 0;
     if (bad)
-        return ntx_err_set(err, -EINVAL, bad < 0 ? "%s: cannot be read" : "%s:%d: neither '[section]' nor 'key = value'", o->config, bad);
+        return ntx_err_set(err, -EINVAL,
+                           bad < 0 ? "%s: cannot be read" : "%s:%d: neither '[section]' nor 'key = value'", o->config,
+                           bad);
     if (*o->listen)
         return serve(o, err);
     if (!o->config)
@@ -188,13 +198,21 @@ static int run(struct options *o, struct ntx_err *err)
 int main(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"listen", 'l', "WHERE", 0, "serve http://WHERE/metrics: 127.0.0.1:9464, [::1]:9464 or unix:/path (default: print once and exit)", 0},
+        {"listen", 'l', "WHERE", 0,
+         "serve http://WHERE/metrics: 127.0.0.1:9464, [::1]:9464 or unix:/path (default: print once and exit)", 0},
         {"config", 'c', "FILE", 0, "take the address from [metrics] listen of this ntx.conf", 0},
-        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of yours)", 0},
+        {"runtime", 'r', "DIR", 0,
+         "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of "
+         "yours)",
+         0},
         {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
         {0},
     };
-    static const struct argp argp = {options, parse_opt, "", "The daemons' counters as Prometheus text. Reads them from shared memory and asks nobody anything.", NULL, NULL, NULL};
+    static const struct argp argp = {
+        options, parse_opt,
+        "",      "The daemons' counters as Prometheus text. Reads them from shared memory and asks nobody anything.",
+        NULL,    NULL,
+        NULL};
     struct options o = {0};
     struct ntx_err err = {0};
     struct ntx_where w;

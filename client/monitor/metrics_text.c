@@ -48,7 +48,10 @@ static void head(FILE *f, const char *name, const char *type, const char *help)
     fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static uint64_t get(const _Atomic uint64_t *v) { return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed); }
+static uint64_t get(const _Atomic uint64_t *v)
+{
+    return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed);
+}
 
 static void counters(FILE *f, const struct ntx_counters *c)
 {
@@ -80,7 +83,8 @@ static void histogram(FILE *f, const struct ntx_hist *h, enum ntx_histogram whic
         fprintf(f, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, (double)ntx_hist_bound(which, i) / 1e6, n);
     }
     n += get(&h->bucket[NTX_HIST_BOUNDS]);
-    fprintf(f, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, n, name, (double)get(&h->sum) / 1e6, name, n);
+    fprintf(f, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, n, name,
+            (double)get(&h->sum) / 1e6, name, n);
 }
 
 /* A label's value from bytes [room] that anybody may have put into a file. */
@@ -119,10 +123,14 @@ static void model(FILE *f, const struct ntx_counters *c)
 
 static void sessions(FILE *f, const struct ntx_counters *c)
 {
-    static const char *const names[] = {[NTX_MON_WAITING] = "waiting", [NTX_MON_READING] = "reading", [NTX_MON_WRITING] = "writing", [NTX_MON_KEPT] = "kept"};
+    static const char *const names[] = {[NTX_MON_WAITING] = "waiting",
+                                        [NTX_MON_READING] = "reading",
+                                        [NTX_MON_WRITING] = "writing",
+                                        [NTX_MON_KEPT] = "kept"};
     unsigned n[NTX_MON_KEPT + 1] = {0};
     for (unsigned i = 0; i < NTX_MON_SESSIONS; i++) {
-        uint32_t s = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.session[i].state, memory_order_relaxed);
+        uint32_t s = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.session[i].state,
+                                          memory_order_relaxed);
         n[s <= NTX_MON_KEPT ? s : 0]++;
     }
     head(f, "ntx_sessions", "gauge", "sessions by what they do");
@@ -140,26 +148,36 @@ static void layers(FILE *f, const struct ntx_counters *c)
         fprintf(f, "ntx_layer_skipped_total{layer=\"%u\"} %" PRIu64 "\n", i, get(&c->mon.layer[i].skipped));
 }
 
-static void rank_metric(FILE *f, const struct ntx_counters *c, uint32_t n, const char *name, const char *help, size_t at, double by)
+static void rank_metric(FILE *f, const struct ntx_counters *c, uint32_t n, const char *name, const char *help,
+                        size_t at, double by)
 {
     head(f, name, strstr(name, "_total") ? "counter" : "gauge", help);
     for (uint32_t i = 1; i < n; i++) {
         fprintf(f, "%s{", name);
         label(f, "machine", c->mon.rank[i].name, sizeof c->mon.rank[i].name);
-        fprintf(f, "} %.9g\n", by * (double)get((const _Atomic uint64_t *)(const void *)((const char *)&c->mon.rank[i] + at)));
+        fprintf(f, "} %.9g\n",
+                by * (double)get((const _Atomic uint64_t *)(const void *)((const char *)&c->mon.rank[i] + at)));
     }
 }
 
 static void ranks(FILE *f, const struct ntx_counters *c)
 {
-    uint32_t n = NTX_MIN(atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.n_ranks, memory_order_acquire), (uint32_t)NTX_MON_RANKS);
+    uint32_t n = NTX_MIN(atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.n_ranks, memory_order_acquire),
+                         (uint32_t)NTX_MON_RANKS);
     if (!n)
         return;
-    rank_metric(f, c, n, "ntx_machine_read_bytes_total", "bytes that another machine that shares the model has read from its drive", offsetof(struct ntx_mon_rank, bytes_read), 1);
-    rank_metric(f, c, n, "ntx_machine_stall_seconds_total", "time that it waited for its drive", offsetof(struct ntx_mon_rank, stall_ns), 1e-9);
-    rank_metric(f, c, n, "ntx_machine_multiply_seconds_total", "time that it was at products, waiting in it", offsetof(struct ntx_mon_rank, multiply_ns), 1e-9);
-    rank_metric(f, c, n, "ntx_machine_message_seconds_total", "time that the first machine waited for its answers while it was not at products", offsetof(struct ntx_mon_rank, message_ns), 1e-9);
-    rank_metric(f, c, n, "ntx_machine_kv_bytes", "its memory for keys and values (--split heads)", offsetof(struct ntx_mon_rank, kv_bytes), 1);
+    rank_metric(f, c, n, "ntx_machine_read_bytes_total",
+                "bytes that another machine that shares the model has read from its drive",
+                offsetof(struct ntx_mon_rank, bytes_read), 1);
+    rank_metric(f, c, n, "ntx_machine_stall_seconds_total", "time that it waited for its drive",
+                offsetof(struct ntx_mon_rank, stall_ns), 1e-9);
+    rank_metric(f, c, n, "ntx_machine_multiply_seconds_total", "time that it was at products, waiting in it",
+                offsetof(struct ntx_mon_rank, multiply_ns), 1e-9);
+    rank_metric(f, c, n, "ntx_machine_message_seconds_total",
+                "time that the first machine waited for its answers while it was not at products",
+                offsetof(struct ntx_mon_rank, message_ns), 1e-9);
+    rank_metric(f, c, n, "ntx_machine_kv_bytes", "its memory for keys and values (--split heads)",
+                offsetof(struct ntx_mon_rank, kv_bytes), 1);
 }
 
 /* The process whose counters these are. One of another user is there, too. */
@@ -182,8 +200,8 @@ static void service(FILE *f, const struct ntx_counters *c, bool dead)
          "what troubles the service: 0 nothing, 1 something, but requests are answered, 2 they are not (`ntx status` "
          "tells why)");
     for (int i = 0; i < NTX_MON_N_PARTS; i++) {
-        uint32_t grade =
-            atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.trouble[i].grade, memory_order_acquire);
+        uint32_t grade = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.trouble[i].grade,
+                                              memory_order_acquire);
         fprintf(f, "ntx_trouble{part=\"%s\"} %u\n", ntx_mon_part_name[i], dead ? 0 : grade);
     }
 }

@@ -1,7 +1,8 @@
-/* metrics_text.h: the counters' file as Prometheus text (exposition format 0.0.4), all of it generated from the tables in shm/.
+/* metrics_text.h: the counters' file as Prometheus text (exposition format 0.0.4), all of it generated from the tables
+ * in shm/.
  *
- * A counter X(iod_busy_ns, c, "ns", ...) becomes ntx_iod_busy_seconds_total; gauges have no _total; times are seconds, rates
- * bytes_per_second. Processes' numbers are left out. */
+ * A counter X(iod_busy_ns, c, "ns", ...) becomes ntx_iod_busy_seconds_total; gauges have no _total; times are seconds,
+ * rates bytes_per_second. Processes' numbers are left out. */
 #ifndef NTX_CLIENT_MONITOR_METRICS_TEXT_H
 #define NTX_CLIENT_MONITOR_METRICS_TEXT_H
 

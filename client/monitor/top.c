@@ -1,5 +1,5 @@
-/* ntx-top: the pipeline at a glance. Reads the counters' file (read-only shared memory) and /proc; asks the daemons nothing, so it
- * works while they are busy and costs them nothing. This file: options, and the loops that show. */
+/* ntx-top: the pipeline at a glance. Reads the counters' file (read-only shared memory) and /proc; asks the daemons
+ * nothing, so it works while they are busy and costs them nothing. This file: options, and the loops that show. */
 #include <argp.h>
 #include <errno.h>
 #include <langinfo.h>
@@ -188,14 +188,23 @@ int main(int argc, char **argv)
         {"interval", 'd', "SECONDS", 0, "time between samples (default 1)", 0},
         {"ascii", 'a', NULL, 0, "no characters beyond ASCII (default: as the locale says)", 0},
         {"no-color", 'n', NULL, 0, "no colours (also with NO_COLOR in the environment)", 0},
-        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of yours)", 0},
+        {"runtime", 'r', "DIR", 0,
+         "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of "
+         "yours)",
+         0},
         {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
         {0},
     };
-    static const struct argp argp = {options, parse_opt, "",
-                                     "What the daemons do right now: rates on each link and their ceilings, memory, placement by layer, sessions, and what "
-                                     "limits.\vPress h for what the picture says. It reads the daemons' counters and asks them nothing.",
-                                     NULL, NULL, NULL};
+    static const struct argp argp = {
+        options,
+        parse_opt,
+        "",
+        "What the daemons do right now: rates on each link and their ceilings, memory, placement by layer, sessions, "
+        "and what "
+        "limits.\vPress h for what the picture says. It reads the daemons' counters and asks them nothing.",
+        NULL,
+        NULL,
+        NULL};
     struct options o = {.interval = 1};
     struct ntx_err err = {0};
     const struct ntx_counters *c;

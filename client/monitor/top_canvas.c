@@ -23,7 +23,8 @@ void ntx_canvas_put(struct ntx_canvas *c, int x, int y, enum ntx_mark mark, wcha
         c->cell[y][x] = (struct ntx_cell){c->ascii ? (wchar_t)ascii : ch, mark};
 }
 
-/* The next character of UTF-8 text, '?' for what is none or has not one column; returns the bytes it took. No locale is needed. */
+/* The next character of UTF-8 text, '?' for what is none or has not one column; returns the bytes it took. No locale is
+ * needed. */
 static int decode(const char *s, wchar_t *out)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -99,11 +100,13 @@ void ntx_canvas_arrow(struct ntx_canvas *c, int x, int y, int w, double share)
 {
     int heavy = (int)(NTX_MAX(0.0, NTX_MIN(1.0, share)) * (w - 1) + 0.5);
     for (int i = 0; i < w - 1; i++)
-        ntx_canvas_put(c, x + i, y, i < heavy ? NTX_MARK_FLOW : NTX_MARK_DIM, i < heavy ? L'━' : L'─', i < heavy ? '=' : '-');
+        ntx_canvas_put(c, x + i, y, i < heavy ? NTX_MARK_FLOW : NTX_MARK_DIM, i < heavy ? L'━' : L'─',
+                       i < heavy ? '=' : '-');
     ntx_canvas_put(c, x + w - 1, y, heavy ? NTX_MARK_FLOW : NTX_MARK_DIM, L'▶', '>');
 }
 
-double ntx_canvas_spark(struct ntx_canvas *c, int x, int y, int w, enum ntx_mark mark, const float *v, unsigned n, double least)
+double ntx_canvas_spark(struct ntx_canvas *c, int x, int y, int w, enum ntx_mark mark, const float *v, unsigned n,
+                        double least)
 {
     static const wchar_t fine[] = L" ▁▂▃▄▅▆▇█";
     static const char coarse[] = " _.-:=+*#";

@@ -1,5 +1,6 @@
-/* top_canvas.h: a picture made of characters, the same for the live screen, for --once and for the tests. A cell holds one
- * character of one column and what it means; colour is given by whoever shows it. Whatever lies outside is cut off. */
+/* top_canvas.h: a picture made of characters, the same for the live screen, for --once and for the tests. A cell holds
+ * one character of one column and what it means; colour is given by whoever shows it. Whatever lies outside is cut off.
+ * */
 #ifndef NTX_CLIENT_MONITOR_TOP_CANVAS_H
 #define NTX_CLIENT_MONITOR_TOP_CANVAS_H
 
@@ -11,7 +12,16 @@
 #define NTX_CANVAS_W 240
 #define NTX_CANVAS_H 100
 
-enum ntx_mark { NTX_MARK_PLAIN, NTX_MARK_TITLE, NTX_MARK_DIM, NTX_MARK_GOOD, NTX_MARK_BUSY, NTX_MARK_BAD, NTX_MARK_FLOW, NTX_N_MARKS };
+enum ntx_mark {
+    NTX_MARK_PLAIN,
+    NTX_MARK_TITLE,
+    NTX_MARK_DIM,
+    NTX_MARK_GOOD,
+    NTX_MARK_BUSY,
+    NTX_MARK_BAD,
+    NTX_MARK_FLOW,
+    NTX_N_MARKS
+};
 
 struct ntx_cell {
     wchar_t ch;
@@ -25,10 +35,13 @@ struct ntx_canvas {
 };
 
 void ntx_canvas_begin(struct ntx_canvas *c, int w, int h, bool ascii); /* empty; cut to what there is room for */
-/* UTF-8 text at column x of row y; returns the column behind it. What is not one column wide, or no text, becomes '?'. */
-int ntx_canvas_text(struct ntx_canvas *c, int x, int y, enum ntx_mark mark, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* UTF-8 text at column x of row y; returns the column behind it. What is not one column wide, or no text, becomes '?'.
+ * */
+int ntx_canvas_text(struct ntx_canvas *c, int x, int y, enum ntx_mark mark, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 /* The same, ending before column end. */
-void ntx_canvas_right(struct ntx_canvas *c, int end, int y, enum ntx_mark mark, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void ntx_canvas_right(struct ntx_canvas *c, int end, int y, enum ntx_mark mark, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 /* One character, with what stands for it in ASCII. */
 void ntx_canvas_put(struct ntx_canvas *c, int x, int y, enum ntx_mark mark, wchar_t ch, char ascii);
 void ntx_canvas_bar(struct ntx_canvas *c, int x, int y, int w, enum ntx_mark mark, double share);
@@ -36,7 +49,8 @@ void ntx_canvas_box(struct ntx_canvas *c, int x, int y, int w, int h, const char
 /* An arrow of w columns; the share of it that is heavy is the share of the link's ceiling that is used. */
 void ntx_canvas_arrow(struct ntx_canvas *c, int x, int y, int w, double share);
 /* The last w values, the greatest of which fills its cell; `least` is what fills it at least. Returns the greatest. */
-double ntx_canvas_spark(struct ntx_canvas *c, int x, int y, int w, enum ntx_mark mark, const float *v, unsigned n, double least);
+double ntx_canvas_spark(struct ntx_canvas *c, int x, int y, int w, enum ntx_mark mark, const float *v, unsigned n,
+                        double least);
 
 void ntx_canvas_print(const struct ntx_canvas *c, FILE *to); /* UTF-8, blanks at the ends of lines left out */
 

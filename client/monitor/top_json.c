@@ -10,8 +10,8 @@ static json_t *layers(const struct ntx_top *t)
     json_t *list = json_array();
     for (unsigned i = 0; i < t->n_layers; i++) {
         const struct ntx_top_layer *l = &t->layer[i];
-        json_array_append_new(list, json_pack("{s:f,s:f,s:f,s:f,s:f}", "device", l->device, "host", l->host, "storage", l->storage, "skipped", l->skipped,
-                                              "predicted", l->predicted));
+        json_array_append_new(list, json_pack("{s:f,s:f,s:f,s:f,s:f}", "device", l->device, "host", l->host, "storage",
+                                              l->storage, "skipped", l->skipped, "predicted", l->predicted));
     }
     return list;
 }
@@ -22,9 +22,10 @@ static json_t *sessions(const struct ntx_top *t)
     json_t *list = json_array();
     for (unsigned i = 0; i < t->n_sessions; i++) {
         const struct ntx_top_session *s = &t->session[i];
-        json_array_append_new(list, json_pack("{s:I,s:s,s:i,s:i,s:i,s:f,s:f,s:f}", "session", (json_int_t)s->id, "state", names[s->state], "prompt_tokens",
-                                              (int)s->prompt, "generated_tokens", (int)s->generated, "context", (int)s->past, "ttft_s", s->ttft_s,
-                                              "decode_tok_s", s->tok_s, "age_s", s->age_s));
+        json_array_append_new(list, json_pack("{s:I,s:s,s:i,s:i,s:i,s:f,s:f,s:f}", "session", (json_int_t)s->id,
+                                              "state", names[s->state], "prompt_tokens", (int)s->prompt,
+                                              "generated_tokens", (int)s->generated, "context", (int)s->past, "ttft_s",
+                                              s->ttft_s, "decode_tok_s", s->tok_s, "age_s", s->age_s));
     }
     return list;
 }
@@ -34,19 +35,23 @@ static json_t *machines(const struct ntx_top *t)
     json_t *list = json_array();
     for (unsigned i = 1; i < t->n_ranks; i++) {
         json_t *name = json_stringn(t->rank[i].name, strnlen(t->rank[i].name, sizeof t->c->mon.rank->name));
-        json_array_append_new(list, json_pack("{s:o,s:f,s:f,s:f,s:f,s:I,s:i,s:i}", "name", name ? name : json_string("?"), "drive_bps", t->rank[i].drive_bps, "stall", t->rank[i].stall, "multiply",
-                                              t->rank[i].multiply, "message", t->rank[i].message, "bytes_kv", (json_int_t)t->rank[i].kv_bytes, "ring_ready", (int)t->rank[i].ring_ready, "ring_slots",
-                                              (int)t->rank[i].ring_slots));
+        json_array_append_new(
+            list, json_pack("{s:o,s:f,s:f,s:f,s:f,s:I,s:i,s:i}", "name", name ? name : json_string("?"), "drive_bps",
+                            t->rank[i].drive_bps, "stall", t->rank[i].stall, "multiply", t->rank[i].multiply, "message",
+                            t->rank[i].message, "bytes_kv", (json_int_t)t->rank[i].kv_bytes, "ring_ready",
+                            (int)t->rank[i].ring_ready, "ring_slots", (int)t->rank[i].ring_slots));
     }
-    return json_pack("{s:i,s:f,s:f,s:o}", "ranks", (int)t->n_ranks, "rank_bps", t->rank_bps, "wait", t->rank_wait, "others", list);
+    return json_pack("{s:i,s:f,s:f,s:o}", "ranks", (int)t->n_ranks, "rank_bps", t->rank_bps, "wait", t->rank_wait,
+                     "others", list);
 }
 
 static json_t *processes(const struct ntx_top *t)
 {
     json_t *j = json_object();
     for (int i = 0; i < 3; i++)
-        json_object_set_new(j, t->process[i].name, json_pack("{s:I,s:I,s:f}", "pid", (json_int_t)t->process[i].pid, "memory", (json_int_t)t->process[i].memory,
-                                                             "cpu", t->process[i].cpu));
+        json_object_set_new(j, t->process[i].name,
+                            json_pack("{s:I,s:I,s:f}", "pid", (json_int_t)t->process[i].pid, "memory",
+                                      (json_int_t)t->process[i].memory, "cpu", t->process[i].cpu));
     return j;
 }
 
@@ -60,17 +65,22 @@ static json_t *experts(const struct ntx_top *t)
 {
     double wanted = (double)(ntx_top_now(t, NTX_C_comp_expert_hits) + ntx_top_now(t, NTX_C_comp_expert_misses));
     return json_pack("{s:o,s:o,s:o}", "hit_rate", share(t, NTX_C_comp_expert_hits, wanted), "prefetch_recall",
-                     share(t, NTX_C_comp_prefetch_right, (double)ntx_top_now(t, NTX_C_comp_prefetch_wanted)), "prefetch_hit_rate",
+                     share(t, NTX_C_comp_prefetch_right, (double)ntx_top_now(t, NTX_C_comp_prefetch_wanted)),
+                     "prefetch_hit_rate",
                      share(t, NTX_C_comp_prefetch_used_bytes, (double)ntx_top_now(t, NTX_C_comp_prefetch_bytes)));
 }
 
 /* Likewise; the names are those of a request's statistics. */
 static json_t *drafts(const struct ntx_top *t)
 {
-    double passes = (double)ntx_top_now(t, NTX_C_comp_draft_passes), held = (double)ntx_top_now(t, NTX_C_comp_draft_hits);
-    return json_pack("{s:o,s:o,s:f,s:{s:o,s:o}}", "accepted_per_pass", passes > 0 ? json_real(1 + held / passes) : json_null(), "draft_nodes_per_pass",
-                     share(t, NTX_C_comp_draft_nodes, passes), "draft_s", (double)ntx_top_now(t, NTX_C_comp_draft_wait_ns) / 1e9, "draft_hits", "lookup",
-                     number(ntx_top_now(t, NTX_C_comp_draft_hits_lookup)), "file", number(ntx_top_now(t, NTX_C_comp_draft_hits_file)));
+    double passes = (double)ntx_top_now(t, NTX_C_comp_draft_passes),
+           held = (double)ntx_top_now(t, NTX_C_comp_draft_hits);
+    return json_pack("{s:o,s:o,s:f,s:{s:o,s:o}}", "accepted_per_pass",
+                     passes > 0 ? json_real(1 + held / passes) : json_null(), "draft_nodes_per_pass",
+                     share(t, NTX_C_comp_draft_nodes, passes), "draft_s",
+                     (double)ntx_top_now(t, NTX_C_comp_draft_wait_ns) / 1e9, "draft_hits", "lookup",
+                     number(ntx_top_now(t, NTX_C_comp_draft_hits_lookup)), "file",
+                     number(ntx_top_now(t, NTX_C_comp_draft_hits_file)));
 }
 
 static json_t *reasons(const struct ntx_top *t)
@@ -90,10 +100,13 @@ char *ntx_top_json(const struct ntx_top *t)
     for (int i = 0; i < NTX_N_COUNTERS; i++)
         json_object_set_new(counters, ntx_counter_info[i].name, number(t->b.v[i]));
     json_t *model = json_stringn(t->c->mon.model, t->n_layers ? strnlen(t->c->mon.model, sizeof t->c->mon.model) : 0);
-    json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "model", model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
-                          t->drive_bps, "drive_ceiling_bps", t->drive_ceiling_bps, "emulated", t->emulated, "ring_bps", t->ring_bps, "ram_bps", t->ram_bps,
-                          "tok_s", t->tok_s, "prompt_tok_s", t->prompt_s, "stall", t->stall, "decisions_s", t->decisions_s, "layers", layers(t), "sessions",
-                          sessions(t), "processes", processes(t), "experts", experts(t), "machines", machines(t), "drafts", drafts(t), "counters", counters);
+    json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "model",
+                          model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
+                          t->drive_bps, "drive_ceiling_bps", t->drive_ceiling_bps, "emulated", t->emulated, "ring_bps",
+                          t->ring_bps, "ram_bps", t->ram_bps, "tok_s", t->tok_s, "prompt_tok_s", t->prompt_s, "stall",
+                          t->stall, "decisions_s", t->decisions_s, "layers", layers(t), "sessions", sessions(t),
+                          "processes", processes(t), "experts", experts(t), "machines", machines(t), "drafts",
+                          drafts(t), "counters", counters);
     json_object_set_new(j, "state", json_string(ntx_mon_service_name[t->service]));
     json_object_set_new(j, "reasons", reasons(t));
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;

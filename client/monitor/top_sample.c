@@ -7,11 +7,17 @@
 
 #include "common/util.h"
 
-#define NOW(name) (t->b.v[NTX_C_##name])
+#define NOW(name)        (t->b.v[NTX_C_##name])
 #define DIFF(from, name) ((double)(t->b.v[NTX_C_##name] - (from)->v[NTX_C_##name]))
 
-static uint64_t get(const _Atomic uint64_t *v) { return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed); }
-static uint32_t get32(const _Atomic uint32_t *v) { return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)v, memory_order_acquire); }
+static uint64_t get(const _Atomic uint64_t *v)
+{
+    return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed);
+}
+static uint32_t get32(const _Atomic uint32_t *v)
+{
+    return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)v, memory_order_acquire);
+}
 
 static void take(const struct ntx_counters *c, struct ntx_top_sample *s)
 {
@@ -63,7 +69,9 @@ static void processes(struct ntx_top *t, double s)
     static const struct {
         const char *name;
         enum ntx_counter pid, cpu;
-    } of[] = {{"computed", NTX_C_comp_pid, NTX_C_comp_cpu_ns}, {"iod", NTX_C_iod_pid, NTX_C_iod_cpu_ns}, {"predictor", NTX_C_pred_pid, NTX_C_pred_cpu_ns}};
+    } of[] = {{"computed", NTX_C_comp_pid, NTX_C_comp_cpu_ns},
+              {"iod", NTX_C_iod_pid, NTX_C_iod_cpu_ns},
+              {"predictor", NTX_C_pred_pid, NTX_C_pred_cpu_ns}};
     for (int i = 0; i < 3; i++) {
         uint64_t pid = t->b.v[of[i].pid];
         double cpu = (double)(t->b.v[of[i].cpu] - t->a.v[of[i].cpu]) / 1e9 / s;
@@ -71,8 +79,8 @@ static void processes(struct ntx_top *t, double s)
     }
 }
 
-/* What the pipeline waits for, from where the time went. A pass may last longer than the interval, and is counted at its end:
- * while sessions generate, all of the interval is theirs. */
+/* What the pipeline waits for, from where the time went. A pass may last longer than the interval, and is counted at
+ * its end: while sessions generate, all of the interval is theirs. */
 /* Several machines: who is waited for. */
 static const char *slowest(struct ntx_top *t)
 {
@@ -82,7 +90,9 @@ static const char *slowest(struct ntx_top *t)
     const struct ntx_top_rank *r = &t->rank[worst];
     if (r->multiply < 0.5)
         return "the network between the machines";
-    snprintf(t->limit_text, sizeof t->limit_text, "%s%.*s", r->stall > 0.5 * r->multiply ? "the drive of " : "computing on ", (int)sizeof t->c->mon.rank->name, r->name);
+    snprintf(t->limit_text, sizeof t->limit_text, "%s%.*s",
+             r->stall > 0.5 * r->multiply ? "the drive of " : "computing on ", (int)sizeof t->c->mon.rank->name,
+             r->name);
     return t->limit_text;
 }
 
@@ -100,7 +110,8 @@ static const char *limit(struct ntx_top *t)
     return stall > 0.1 * pass ? "drive and computing alike" : "computing";
 }
 
-/* What is counted when a pass ends. While one lasts, the rates of the last one stand, but never more than one pass in all that time. */
+/* What is counted when a pass ends. While one lasts, the rates of the last one stand, but never more than one pass in
+ * all that time. */
 static void pass_rates(struct ntx_top *t)
 {
     double p = (double)(t->b.t_ns - t->pass.t_ns) / 1e9;
@@ -134,11 +145,15 @@ static void ranks(struct ntx_top *t)
     t->rank_bps = DIFF(&t->pass, comp_rank_bytes) / s;
     t->rank_wait = NTX_MIN(DIFF(&t->pass, comp_rank_wait_ns) / 1e9 / s, 1.0);
     for (unsigned i = 1; i < t->n_ranks; i++)
-        t->rank[i] = (struct ntx_top_rank){t->c->mon.rank[i].name, (double)(t->b.rank[i].read - t->pass.rank[i].read) / s,
-                                           NTX_MIN((double)(t->b.rank[i].stall - t->pass.rank[i].stall) / 1e9 / s, 1.0),
-                                           NTX_MIN((double)(t->b.rank[i].multiply - t->pass.rank[i].multiply) / 1e9 / s, 1.0),
-                                           NTX_MIN((double)(t->b.rank[i].message - t->pass.rank[i].message) / 1e9 / s, 1.0),
-                                           get(&t->c->mon.rank[i].kv_bytes), get32(&t->c->mon.rank[i].ring_ready), get32(&t->c->mon.rank[i].ring_slots)};
+        t->rank[i] = (struct ntx_top_rank){
+            t->c->mon.rank[i].name,
+            (double)(t->b.rank[i].read - t->pass.rank[i].read) / s,
+            NTX_MIN((double)(t->b.rank[i].stall - t->pass.rank[i].stall) / 1e9 / s, 1.0),
+            NTX_MIN((double)(t->b.rank[i].multiply - t->pass.rank[i].multiply) / 1e9 / s, 1.0),
+            NTX_MIN((double)(t->b.rank[i].message - t->pass.rank[i].message) / 1e9 / s, 1.0),
+            get(&t->c->mon.rank[i].kv_bytes),
+            get32(&t->c->mon.rank[i].ring_ready),
+            get32(&t->c->mon.rank[i].ring_slots)};
 }
 
 static void rates(struct ntx_top *t)
@@ -169,12 +184,14 @@ static void service(struct ntx_top *t)
 
 static void layers(struct ntx_top *t)
 {
-    double passes = (double)(NOW(comp_passes) - t->layer_passes), decisions = (double)(NOW(comp_decisions) - t->layer_decisions);
+    double passes = (double)(NOW(comp_passes) - t->layer_passes),
+           decisions = (double)(NOW(comp_decisions) - t->layer_decisions);
     bool fresh = NOW(comp_passes) != t->layer_passes;
     t->n_layers = NTX_MIN(get32(&t->c->mon.n_layers), (uint32_t)NTX_MON_LAYERS);
     for (unsigned i = 0; i < t->n_layers; i++) {
         const struct ntx_mon_layer *m = &t->c->mon.layer[i];
-        double d = (double)get(&m->device), h = (double)get(&m->host), s = (double)get(&m->storage), all = NTX_MAX(d + h + s, 1.0);
+        double d = (double)get(&m->device), h = (double)get(&m->host), s = (double)get(&m->storage),
+               all = NTX_MAX(d + h + s, 1.0);
         uint64_t skipped = get(&m->skipped), predicted = get(&m->predicted);
         struct ntx_top_layer *l = &t->layer[i];
         l->device = d / all;
@@ -183,7 +200,9 @@ static void layers(struct ntx_top *t)
         if (!fresh)
             continue;
         l->skipped = skipped > t->layer_skipped[i] ? (double)(skipped - t->layer_skipped[i]) / passes : 0;
-        l->predicted = predicted > t->layer_predicted[i] && decisions > 0 ? (double)(predicted - t->layer_predicted[i]) / decisions : 0;
+        l->predicted = predicted > t->layer_predicted[i] && decisions > 0
+                           ? (double)(predicted - t->layer_predicted[i]) / decisions
+                           : 0;
         t->layer_skipped[i] = skipped;
         t->layer_predicted[i] = predicted;
     }

@@ -13,7 +13,8 @@ static attr_t attr_of(enum ntx_mark m)
 {
     static const attr_t plain[NTX_N_MARKS] = {
         [NTX_MARK_TITLE] = A_BOLD, [NTX_MARK_DIM] = A_DIM, [NTX_MARK_GOOD] = A_BOLD, [NTX_MARK_BAD] = A_REVERSE};
-    static const short pair[NTX_N_MARKS] = {[NTX_MARK_GOOD] = 1, [NTX_MARK_BUSY] = 2, [NTX_MARK_BAD] = 3, [NTX_MARK_FLOW] = 4};
+    static const short pair[NTX_N_MARKS] = {
+        [NTX_MARK_GOOD] = 1, [NTX_MARK_BUSY] = 2, [NTX_MARK_BAD] = 3, [NTX_MARK_FLOW] = 4};
     return plain[m] | (COLORS ? (attr_t)COLOR_PAIR(pair[m]) : 0);
 }
 
@@ -39,7 +40,9 @@ int ntx_screen_open(bool colour, struct ntx_err *err)
         del_curterm(cur_term);
     }
     if (!fit || !newterm(NULL, stdout, stdin))
-        return ntx_err_set(err, -ENOTTY, "the terminal '%s' cannot show a live picture; try --once or --json, or set TERM", term ? term : "");
+        return ntx_err_set(err, -ENOTTY,
+                           "the terminal '%s' cannot show a live picture; try --once or --json, or set TERM",
+                           term ? term : "");
     cbreak();
     noecho();
     curs_set(0);
@@ -48,15 +51,9 @@ int ntx_screen_open(bool colour, struct ntx_err *err)
     return 0;
 }
 
-void ntx_screen_close(void)
-{
-    endwin();
-}
+void ntx_screen_close(void) { endwin(); }
 
-void ntx_screen_size(int *w, int *h)
-{
-    getmaxyx(stdscr, *h, *w);
-}
+void ntx_screen_size(int *w, int *h) { getmaxyx(stdscr, *h, *w); }
 
 void ntx_screen_show(const struct ntx_canvas *c)
 {
@@ -77,7 +74,8 @@ int ntx_screen_key(int timeout_ms)
     timeout(NTX_MAX(timeout_ms, 0));
     int k = getch();
     struct pollfd gone = {.fd = STDIN_FILENO};
-    if (k == ERR && poll(&gone, 1, 0) > 0) /* closed, while SIGHUP is ignored: getch() would come back at once from now on */
+    if (k == ERR &&
+        poll(&gone, 1, 0) > 0) /* closed, while SIGHUP is ignored: getch() would come back at once from now on */
         return NTX_KEY_GONE;
     return k == ERR ? NTX_KEY_NONE : k == KEY_RESIZE ? NTX_KEY_SIZE : k;
 }

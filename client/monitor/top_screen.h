@@ -7,7 +7,11 @@
 #include "client/monitor/top_canvas.h"
 #include "common/err.h"
 
-enum { NTX_KEY_NONE = -1, NTX_KEY_SIZE = -2, NTX_KEY_GONE = -3 }; /* no key came; the terminal has another size, or is gone */
+enum {
+    NTX_KEY_NONE = -1,
+    NTX_KEY_SIZE = -2,
+    NTX_KEY_GONE = -3
+}; /* no key came; the terminal has another size, or is gone */
 
 int ntx_screen_open(bool colour, struct ntx_err *err); /* fails where there is no terminal, or it cannot do it */
 void ntx_screen_close(void);

@@ -1,5 +1,5 @@
-/* The picture, from top to bottom: title, pipeline, layers, history, counters, sessions, keys. 80 x 24 holds all of it; a wider terminal
- * gets longer arrows and more history, a higher one more sessions. */
+/* The picture, from top to bottom: title, pipeline, layers, history, counters, sessions, keys. 80 x 24 holds all of it;
+ * a wider terminal gets longer arrows and more history, a higher one more sessions. */
 #include "client/monitor/top_view.h"
 
 #include <inttypes.h>
@@ -8,9 +8,9 @@
 #include "common/util.h"
 #include "ntx_version.h"
 
-#define BOX 17
-#define TAIL 10 /* the arrow to the text */
-#define LABEL 11
+#define BOX       17
+#define TAIL      10 /* the arrow to the text */
+#define LABEL     11
 #define GUESS_BAR 8
 #define LINK_TEXT 9 /* columns of an arrow that a rate fits over */
 
@@ -25,11 +25,13 @@ static void title(struct ntx_canvas *c, const struct ntx_top *t)
     uint64_t s = (uint64_t)t->uptime_s; /* 0 to 2^64 ns */
     int x = ntx_canvas_text(c, 1, 0, NTX_MARK_TITLE, "ntx-top");
     if (t->n_layers)
-        ntx_canvas_text(c, x + 2, 0, NTX_MARK_PLAIN, "%.28s (%.12s, %.10s)", t->c->mon.model, t->c->mon.arch, t->c->mon.kernel);
+        ntx_canvas_text(c, x + 2, 0, NTX_MARK_PLAIN, "%.28s (%.12s, %.10s)", t->c->mon.model, t->c->mon.arch,
+                        t->c->mon.kernel);
     else
         ntx_canvas_text(c, x + 2, 0, NTX_MARK_DIM,
                         t->service == NTX_MON_SERVICE_LOADING ? "a model is being loaded" : "no model is loaded");
-    ntx_canvas_right(c, c->w - 1, 0, NTX_MARK_DIM, "up %" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60, s % 60);
+    ntx_canvas_right(c, c->w - 1, 0, NTX_MARK_DIM, "up %" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60,
+                     s % 60);
 }
 
 /* ---- the pipeline */
@@ -41,7 +43,8 @@ static void drive_box(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_bar(c, 2, y + 1, BOX - 10, load_mark(used), used);
     ntx_canvas_right(c, BOX - 2, y + 1, NTX_MARK_PLAIN, "%3.0f %%", used * 100);
     if (t->drive_ceiling_bps > 0)
-        ntx_canvas_text(c, 2, y + 2, NTX_MARK_DIM, "of %.2f %s", t->drive_ceiling_bps / 1e9, t->emulated ? "(set)" : "GB/s");
+        ntx_canvas_text(c, 2, y + 2, NTX_MARK_DIM, "of %.2f %s", t->drive_ceiling_bps / 1e9,
+                        t->emulated ? "(set)" : "GB/s");
     else
         ntx_canvas_text(c, 2, y + 2, NTX_MARK_DIM, "ceiling unseen");
 }
@@ -55,7 +58,8 @@ static void ring_box(struct ntx_canvas *c, const struct ntx_top *t, int x, int y
     if (NOW(comp_quarantined_slots))
         ntx_canvas_text(c, x + 2, y + 2, NTX_MARK_BAD, "%" PRIu64 " tainted", NOW(comp_quarantined_slots));
     else
-        ntx_canvas_text(c, x + 2, y + 2, NTX_MARK_DIM, "%" PRIu64 " of %" PRIu64 " ready", NOW(comp_ring_ready), NOW(comp_ring_slots));
+        ntx_canvas_text(c, x + 2, y + 2, NTX_MARK_DIM, "%" PRIu64 " of %" PRIu64 " ready", NOW(comp_ring_ready),
+                        NOW(comp_ring_slots));
 }
 
 static void compute_box(struct ntx_canvas *c, const struct ntx_top *t, int x, int y)
@@ -152,8 +156,11 @@ static void layers(struct ntx_canvas *c, const struct ntx_top *t, int y)
     unsigned per = (t->n_layers + (unsigned)room - 1) / (unsigned)room;
     for (unsigned i = 0, x = LABEL; i < t->n_layers; i += per, x++)
         layer_cell(c, (int)x, y, &t->layer[i], NTX_MIN(per, t->n_layers - i));
-    int x = ntx_canvas_text(c, LABEL, y + 2, NTX_MARK_DIM, c->ascii ? "# RAM . drive D GPU s skipped p predicted" : "█ RAM · drive D GPU s skipped p predicted");
-    ntx_canvas_text(c, x + 2, y + 2, NTX_MARK_DIM, "%s, %s a pass", ntx_format_size(NOW(comp_bytes_model), model, sizeof model),
+    int x = ntx_canvas_text(c, LABEL, y + 2, NTX_MARK_DIM,
+                            c->ascii ? "# RAM . drive D GPU s skipped p predicted"
+                                     : "█ RAM · drive D GPU s skipped p predicted");
+    ntx_canvas_text(c, x + 2, y + 2, NTX_MARK_DIM, "%s, %s a pass",
+                    ntx_format_size(NOW(comp_bytes_model), model, sizeof model),
                     ntx_format_size(NOW(comp_bytes_storage), storage, sizeof storage));
 }
 
@@ -167,7 +174,8 @@ static void guesses(struct ntx_canvas *c, const struct ntx_top *t, int y)
         return;
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "guesses");
     ntx_canvas_bar(c, LABEL, y, GUESS_BAR, NTX_MARK_GOOD, share(t->draft_hits, t->draft_nodes));
-    ntx_canvas_text(c, LABEL + GUESS_BAR + 1, y, NTX_MARK_PLAIN, "%.1f of %.0f a pass held: look-up %.1f, file %.1f; waited %.0f %%", t->draft_hits / passes,
+    ntx_canvas_text(c, LABEL + GUESS_BAR + 1, y, NTX_MARK_PLAIN,
+                    "%.1f of %.0f a pass held: look-up %.1f, file %.1f; waited %.0f %%", t->draft_hits / passes,
                     t->draft_nodes / passes, t->draft_lookup / passes, t->draft_file / passes, 100 * t->draft_wait);
 }
 
@@ -175,10 +183,12 @@ static void history(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     int w = c->w - LABEL - 13;
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "drive");
-    ntx_canvas_right(c, c->w - 1, y, NTX_MARK_DIM, "max %.2f",
-                     ntx_canvas_spark(c, LABEL, y, w, NTX_MARK_FLOW, t->drive_history, t->n_history, t->drive_ceiling_bps / 1e9));
+    ntx_canvas_right(
+        c, c->w - 1, y, NTX_MARK_DIM, "max %.2f",
+        ntx_canvas_spark(c, LABEL, y, w, NTX_MARK_FLOW, t->drive_history, t->n_history, t->drive_ceiling_bps / 1e9));
     ntx_canvas_text(c, 1, y + 1, NTX_MARK_TITLE, "tok/s");
-    ntx_canvas_right(c, c->w - 1, y + 1, NTX_MARK_DIM, "max %.2f", ntx_canvas_spark(c, LABEL, y + 1, w, NTX_MARK_GOOD, t->tok_history, t->n_history, 0));
+    ntx_canvas_right(c, c->w - 1, y + 1, NTX_MARK_DIM, "max %.2f",
+                     ntx_canvas_spark(c, LABEL, y + 1, w, NTX_MARK_GOOD, t->tok_history, t->n_history, 0));
     ntx_canvas_text(c, 1, y + 2, NTX_MARK_TITLE, "waiting");
     ntx_canvas_right(c, c->w - 1, y + 2, NTX_MARK_DIM, "max %.0f %%",
                      100 * ntx_canvas_spark(c, LABEL, y + 2, w, NTX_MARK_BUSY, t->stall_history, t->n_history, 1));
@@ -188,18 +198,22 @@ static void figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     char m[3][32];
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "predictor");
-    ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%.1f/s  chunks %" PRIu64 " early, %" PRIu64 " late; wasted %s read, %" PRIu64 " decisions", t->decisions_s,
-                    NOW(comp_skip_early), NOW(comp_skip_late), ntx_format_size(NOW(comp_skip_wasted), m[0], sizeof m[0]), NOW(comp_decisions_late));
+    ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN,
+                    "%.1f/s  chunks %" PRIu64 " early, %" PRIu64 " late; wasted %s read, %" PRIu64 " decisions",
+                    t->decisions_s, NOW(comp_skip_early), NOW(comp_skip_late),
+                    ntx_format_size(NOW(comp_skip_wasted), m[0], sizeof m[0]), NOW(comp_decisions_late));
     ntx_canvas_text(c, 1, y + 1, NTX_MARK_TITLE, "memory");
     int x = LABEL;
     for (int i = 0; i < 3; i++) {
         const struct ntx_top_process *p = &t->process[i];
         if (p->pid)
-            x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_PLAIN, "%s %s", p->name, ntx_format_size(p->memory, m[i], sizeof m[i]));
+            x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_PLAIN, "%s %s", p->name,
+                                    ntx_format_size(p->memory, m[i], sizeof m[i]));
         else
             x = 2 + ntx_canvas_text(c, x, y + 1, NTX_MARK_BAD, "%s gone", p->name);
     }
-    x = ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "KV %" PRIu64 "/%" PRIu64, NOW(comp_kv_blocks_used), NOW(comp_kv_blocks));
+    x = ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, "KV %" PRIu64 "/%" PRIu64, NOW(comp_kv_blocks_used),
+                        NOW(comp_kv_blocks));
     if (NOW(comp_kv_blocks_kept))
         ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, ", %" PRIu64 " kept", NOW(comp_kv_blocks_kept));
 }
@@ -212,9 +226,11 @@ static void experts(struct ntx_canvas *c, const struct ntx_top *t, int y)
     if (wanted <= 0)
         return;
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "experts");
-    int x = ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%.0f %% were there, in %" PRIu64 " frames", 100 * hits / wanted, NOW(comp_frames));
+    int x = ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%.0f %% were there, in %" PRIu64 " frames",
+                            100 * hits / wanted, NOW(comp_frames));
     if (predictable > 0)
-        ntx_canvas_text(c, x, y, NTX_MARK_PLAIN, "; predicted %.0f %%, %.0f %% of it read in vain", 100 * (double)NOW(comp_prefetch_right) / predictable,
+        ntx_canvas_text(c, x, y, NTX_MARK_PLAIN, "; predicted %.0f %%, %.0f %% of it read in vain",
+                        100 * (double)NOW(comp_prefetch_right) / predictable,
                         ahead > 0 ? 100 * (1 - (double)NOW(comp_prefetch_used_bytes) / ahead) : 0);
 }
 
@@ -224,11 +240,15 @@ static int machines(struct ntx_canvas *c, const struct ntx_top *t, int y)
     if (!t->n_ranks)
         return 0;
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "machines");
-    ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%u; %.2f MB/s between them; this one waits for the others %.0f %%", t->n_ranks, t->rank_bps / 1e6, 100 * t->rank_wait);
+    ntx_canvas_text(c, LABEL, y, NTX_MARK_PLAIN, "%u; %.2f MB/s between them; this one waits for the others %.0f %%",
+                    t->n_ranks, t->rank_bps / 1e6, 100 * t->rank_wait);
     for (unsigned i = 1; i < t->n_ranks; i++) {
         const struct ntx_top_rank *r = &t->rank[i];
-        ntx_canvas_text(c, LABEL, y + (int)i, NTX_MARK_PLAIN, "%-22.22s drive %.2f GB/s, waits %.0f %%; products %.0f %%; messages %.0f %%; ring %u of %u; KV %.0f MB", r->name, r->drive_bps / 1e9, 100 * r->stall,
-                        100 * r->multiply, 100 * r->message, r->ring_ready, r->ring_slots, (double)r->kv_bytes / 1e6);
+        ntx_canvas_text(
+            c, LABEL, y + (int)i, NTX_MARK_PLAIN,
+            "%-22.22s drive %.2f GB/s, waits %.0f %%; products %.0f %%; messages %.0f %%; ring %u of %u; KV %.0f MB",
+            r->name, r->drive_bps / 1e9, 100 * r->stall, 100 * r->multiply, 100 * r->message, r->ring_ready,
+            r->ring_slots, (double)r->kv_bytes / 1e6);
     }
     return (int)t->n_ranks;
 }
@@ -254,12 +274,16 @@ static void session_row(struct ntx_canvas *c, const struct ntx_top_session *s, i
 
 static void sessions(struct ntx_canvas *c, const struct ntx_top *t, int y, int end)
 {
-    ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "session   state    prompt  written   context      TTFT      tok/s      age");
-    unsigned room = end > y + 1 ? (unsigned)(end - y - 1) : 0, shown = t->n_sessions <= room ? t->n_sessions : room ? room - 1 : 0;
+    ntx_canvas_text(c, 1, y, NTX_MARK_TITLE,
+                    "session   state    prompt  written   context      TTFT      tok/s      age");
+    unsigned room = end > y + 1 ? (unsigned)(end - y - 1) : 0, shown = t->n_sessions <= room ? t->n_sessions
+                                                                       : room                ? room - 1
+                                                                                             : 0;
     for (unsigned i = 0; i < shown; i++)
         session_row(c, &t->session[i], ++y);
     if (shown < t->n_sessions)
-        ntx_canvas_text(c, LABEL, y + (room > 0), NTX_MARK_BUSY, "%u%s more not shown: a taller terminal, or ntx-top --once", t->n_sessions - shown,
+        ntx_canvas_text(c, LABEL, y + (room > 0), NTX_MARK_BUSY,
+                        "%u%s more not shown: a taller terminal, or ntx-top --once", t->n_sessions - shown,
                         t->n_sessions == NTX_MON_SESSIONS ? " or" : "");
     if (!t->n_sessions)
         ntx_canvas_text(c, LABEL, y + 1, NTX_MARK_DIM, "none");

@@ -1,6 +1,6 @@
-/* Chrome's trace format: slices ("X") on threads of processes. Ours: process 1 is the drive, with as many lanes as reads were under way
- * at once; process 2 the ring, a thread per slot; process 3 computing; process 4 the other machines, if there are any, a thread each; process 5 the predictor's
- * drafters. Slices of one thread never overlap. */
+/* Chrome's trace format: slices ("X") on threads of processes. Ours: process 1 is the drive, with as many lanes as
+ * reads were under way at once; process 2 the ring, a thread per slot; process 3 computing; process 4 the other
+ * machines, if there are any, a thread each; process 5 the predictor's drafters. Slices of one thread never overlap. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,14 +35,15 @@ static void separator(struct out *o)
 static void slice(struct out *o, int pid, unsigned tid, uint64_t t0, uint64_t t1, const char *name, const char *args)
 {
     separator(o);
-    fprintf(o->f, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\",\"args\":{%s}}", pid, tid, (double)(t0 - o->begin) / 1e3,
-            (double)(t1 > t0 ? t1 - t0 : 0) / 1e3, name, args);
+    fprintf(o->f, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\",\"args\":{%s}}", pid,
+            tid, (double)(t0 - o->begin) / 1e3, (double)(t1 > t0 ? t1 - t0 : 0) / 1e3, name, args);
 }
 
 static void name(struct out *o, const char *what, int pid, unsigned tid, const char *text)
 {
     separator(o);
-    fprintf(o->f, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%u,\"name\":\"%s\",\"args\":{\"name\":\"%s\"}}", pid, tid, what, text);
+    fprintf(o->f, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%u,\"name\":\"%s\",\"args\":{\"name\":\"%s\"}}", pid, tid, what,
+            text);
 }
 
 static unsigned lane_for(struct out *o, uint64_t t0, uint64_t t1)
@@ -56,7 +57,8 @@ static unsigned lane_for(struct out *o, uint64_t t0, uint64_t t1)
     return i;
 }
 
-/* iod looked at its clock a moment before it looked at the slot, so it may seem to have taken it before it was let go. */
+/* iod looked at its clock a moment before it looked at the slot, so it may seem to have taken it before it was let go.
+ * */
 static void slot_slice(struct out *o, uint32_t slot, uint64_t t0, uint64_t t1, const char *text)
 {
     if (slot >= MAX_NAMED)
@@ -74,7 +76,8 @@ static void read_event(struct out *o, const struct ntx_trace_record *r)
         snprintf(text, sizeof text, "rows on demand");
     else
         snprintf(text, sizeof text, "%s %u", to == NTX_TR_TO_ARENA ? "to arena, chunk" : "chunk", chunk);
-    snprintf(args, sizeof args, "\"bytes\":%" PRIu64 ",\"gb_s\":%.3f", r->c, r->t1 > r->t0 ? (double)r->c / (double)(r->t1 - r->t0) : 0);
+    snprintf(args, sizeof args, "\"bytes\":%" PRIu64 ",\"gb_s\":%.3f", r->c,
+             r->t1 > r->t0 ? (double)r->c / (double)(r->t1 - r->t0) : 0);
     slice(o, DRIVE, lane_for(o, r->t0, r->t1), r->t0, r->t1, text, args);
     snprintf(text, sizeof text, "fill %u", chunk);
     if (to == NTX_TR_TO_SLOT)
@@ -145,7 +148,8 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
         slice(o, COMPUTE, T_WAITS, r->t0, r->t1, "waits for a read", args);
         return;
     case NTX_TR_DECISION:
-        snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"layers_left_out\":%u", r->b, r->c, r->a);
+        snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"layers_left_out\":%u", r->b, r->c,
+                 r->a);
         slice(o, COMPUTE, T_DECISIONS, r->t0, r->t1, "decision", args);
         return;
     case NTX_TR_TOKEN:
@@ -160,29 +164,25 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
         return;
     case NTX_TR_DRAFT:
         snprintf(text, sizeof text, "%u guesses", r->a & 0xff);
-        snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"held\":%u,\"by_lookup\":%u,\"by_file\":%u", r->b, r->a >> 8 & 0xff, r->a >> 16 & 0xff, r->a >> 24);
+        snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"held\":%u,\"by_lookup\":%u,\"by_file\":%u", r->b,
+                 r->a >> 8 & 0xff, r->a >> 16 & 0xff, r->a >> 24);
         slice(o, COMPUTE, tree_track(o, r->c), r->t0, r->t1, text, args);
         return;
-    case NTX_TR_PATH:
-        path_event(o, r);
-        return;
+    case NTX_TR_PATH: path_event(o, r); return;
     case NTX_TR_RANK:
         snprintf(text, sizeof text, "layer %" PRIu64, r->b);
         snprintf(args, sizeof args, "\"waits_us\":%.1f", (double)r->c / 1e3);
         o->rank[r->a % 64] = true;
         slice(o, MACHINES, r->a % 64, NTX_MAX(r->t0, o->begin), r->t1, text, args);
         return;
-    case NTX_TR_EXPERTS:
-        experts_event(o, r);
-        return;
+    case NTX_TR_EXPERTS: experts_event(o, r); return;
     case NTX_TR_DRAFTING:
         snprintf(text, sizeof text, "%u rows", r->a);
         snprintf(args, sizeof args, "\"session\":%" PRIu64, r->c);
         o->drafter[r->b % 64] = true;
         slice(o, PREDICT, (unsigned)(r->b % 64), r->t0, r->t1, text, args);
         return;
-    default:
-        return;
+    default: return;
     }
 }
 
@@ -198,7 +198,8 @@ static void event(struct out *o, const struct ntx_trace_event *e)
 
 static void names(struct out *o)
 {
-    static const char *const threads[] = {[T_PASSES] = "passes", [T_LAYERS] = "layers", [T_WAITS] = "waits", [T_DECISIONS] = "decisions", [T_COPIES] = "copies", [T_EXPERTS] = "experts"};
+    static const char *const threads[] = {[T_PASSES] = "passes",       [T_LAYERS] = "layers", [T_WAITS] = "waits",
+                                          [T_DECISIONS] = "decisions", [T_COPIES] = "copies", [T_EXPERTS] = "experts"};
     char text[64];
     name(o, "process_name", DRIVE, 0, "drive (ntx-iod)");
     name(o, "process_name", RING, 0, "ring");
@@ -258,7 +259,8 @@ static int summarize(const struct ntx_trace_event *e, size_t n, struct ntx_trace
     if (!edges)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        int r = e[i].r.kind == NTX_TR_READ, p = e[i].r.kind == NTX_TR_PASS, w = e[i].r.kind == NTX_TR_STALL, d = e[i].r.kind == NTX_TR_DRAFTING;
+        int r = e[i].r.kind == NTX_TR_READ, p = e[i].r.kind == NTX_TR_PASS, w = e[i].r.kind == NTX_TR_STALL,
+            d = e[i].r.kind == NTX_TR_DRAFTING;
         if (!r && !p && !w && !d)
             continue;
         edges[k++] = (struct edge){e[i].r.t0, r, p, w, d};
@@ -295,7 +297,8 @@ void ntx_trace_sort(struct ntx_trace_event *e, size_t n)
         qsort(e, n, sizeof *e, by_begin);
 }
 
-int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n, uint64_t missed, struct ntx_trace_summary *s, struct ntx_err *err)
+int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n, uint64_t missed,
+                     struct ntx_trace_summary *s, struct ntx_err *err)
 {
     struct ntx_trace_summary sum = {.records = n, .missed = missed};
     struct out *o = calloc(1, sizeof *o);
@@ -315,8 +318,10 @@ int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n
     for (size_t i = 0; i < n; i++)
         event(o, &e[i]);
     names(o);
-    fprintf(o->f, "\n],\"otherData\":{\"wall_s\":%.6f,\"reading_s\":%.6f,\"computing_s\":%.6f,\"both_s\":%.6f,\"drafting_s\":%.6f,\"drafting_in_passes_s\":%.6f,\"records\":%" PRIu64 ",\"missed\":%" PRIu64 "}}\n", sum.wall,
-            sum.reading, sum.computing, sum.both, sum.drafting, sum.hidden, sum.records, sum.missed);
+    fprintf(o->f,
+            "\n],\"otherData\":{\"wall_s\":%.6f,\"reading_s\":%.6f,\"computing_s\":%.6f,\"both_s\":%.6f,\"drafting_s\":"
+            "%.6f,\"drafting_in_passes_s\":%.6f,\"records\":%" PRIu64 ",\"missed\":%" PRIu64 "}}\n",
+            sum.wall, sum.reading, sum.computing, sum.both, sum.drafting, sum.hidden, sum.records, sum.missed);
     bool bad = ferror(o->f);
     if (fclose(o->f) || bad)
         rc = ntx_err_set(err, -EIO, "%s: cannot be written: %s", path, strerror(errno));

@@ -1,4 +1,5 @@
-/* curl.h: libcurl, loaded when it is first asked for. The thirty libraries that it brings take longer to load than all else of ntx, which mostly pulls nothing. */
+/* curl.h: libcurl, loaded when it is first asked for. The thirty libraries that it brings take longer to load than all
+ * else of ntx, which mostly pulls nothing. */
 #ifndef NTX_CLIENT_PULL_CURL_H
 #define NTX_CLIENT_PULL_CURL_H
 
@@ -6,9 +7,16 @@
 
 #include "common/err.h"
 
-#define NTX__CURL_FUNCTIONS(X) \
-    X(easy_cleanup) X(easy_escape) X(easy_getinfo) X(easy_init) X(easy_perform) X(easy_setopt) X(easy_strerror) X(easy_unescape) X(free) X(global_init) \
-    X(slist_append) X(slist_free_all) X(url) X(url_cleanup) X(url_get) X(url_set)
+#define NTX__CURL_FUNCTIONS(X)                                                                                         \
+    X(easy_cleanup)                                                                                                    \
+    X(easy_escape)                                                                                                     \
+    X(easy_getinfo)                                                                                                    \
+    X(easy_init)                                                                                                       \
+    X(easy_perform)                                                                                                    \
+    X(easy_setopt)                                                                                                     \
+    X(easy_strerror)                                                                                                   \
+    X(easy_unescape)                                                                                                   \
+    X(free) X(global_init) X(slist_append) X(slist_free_all) X(url) X(url_cleanup) X(url_get) X(url_set)
 
 struct ntx__curl {
 #define NTX__CURL_MEMBER(f) __typeof__(curl_##f) *f;

@@ -11,7 +11,7 @@
 #include "common/util.h"
 
 #define FIRST (1u << 20)
-#define MOST (256u << 20)
+#define MOST  (256u << 20)
 
 /* ---- where it ends */
 
@@ -45,7 +45,10 @@ static void pass(struct cursor *c, uint64_t bytes)
 }
 
 /* Bytes of a value of GGUF's type, 0 for a string, an array and what there is not. */
-static unsigned width(uint64_t type) { return type < 13 ? (unsigned[]){1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}[type] : 0; }
+static unsigned width(uint64_t type)
+{
+    return type < 13 ? (unsigned[]){1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}[type] : 0;
+}
 
 static void value(struct cursor *c)
 {
@@ -103,7 +106,8 @@ static int take(void *arg, const struct ntx_web_answer *a, const void *p, size_t
     return h->n == h->room ? -ECANCELED : 0; /* enough */
 }
 
-static int more(struct ntx_web *w, const struct ntx_hub_file *f, struct head *h, size_t room, struct ntx_web_answer *a, struct ntx_err *err)
+static int more(struct ntx_web *w, const struct ntx_hub_file *f, struct head *h, size_t room, struct ntx_web_answer *a,
+                struct ntx_err *err)
 {
     uint8_t *p = realloc(h->p, room);
     if (!p)
@@ -119,7 +123,8 @@ static int check_size(struct ntx_hub_file *f, const struct ntx_web_answer *a, st
     if (a->size == NTX_WEB_UNKNOWN)
         return ntx_err_set(err, -EMSGSIZE, "%s: the server does not tell how long it is", f->name);
     if (f->size != NTX_WEB_UNKNOWN && f->size != a->size)
-        return ntx_err_set(err, -EMSGSIZE, "%s: the server has %llu bytes of it, the list tells %llu", f->name, (unsigned long long)a->size, (unsigned long long)f->size);
+        return ntx_err_set(err, -EMSGSIZE, "%s: the server has %llu bytes of it, the list tells %llu", f->name,
+                           (unsigned long long)a->size, (unsigned long long)f->size);
     f->size = a->size;
     if (*a->sha256 && !*f->sha256)
         memcpy(f->sha256, a->sha256, sizeof f->sha256);

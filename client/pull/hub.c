@@ -14,7 +14,7 @@
 #include "common/util.h"
 
 #define LIST_MOST (16u << 20) /* bytes of a repository's list */
-#define LIST_S 120            /* seconds for all of it */
+#define LIST_S    120         /* seconds for all of it */
 
 /* One GGUF of a list: all its parts. */
 struct offer {
@@ -29,7 +29,7 @@ struct list {
     json_t *files;
     struct offer *offer;
     unsigned n;
-    uint64_t seed;  /* of the hash, so that a list cannot be made whose names all fall together */
+    uint64_t seed; /* of the hash, so that a list cannot be made whose names all fall together */
     /* [slots], a power of two and more than n: by its names' hash, the number of an offer from 1 on; 0: free */
     uint32_t *slot;
     unsigned slots;
@@ -50,11 +50,16 @@ static bool is_word(const char *s, size_t n)
 static int read_name(const char *what, struct list *l, struct ntx_err *err)
 {
     const char *slash = strchr(what, '/'), *colon = strchr(what, ':'), *end = colon ? colon : what + strlen(what);
-    bool good = slash && slash < end && is_word(what, (size_t)(slash - what)) && is_word(slash + 1, (size_t)(end - slash - 1)) && (!colon || is_word(colon + 1, strlen(colon + 1)));
+    bool good = slash && slash < end && is_word(what, (size_t)(slash - what)) &&
+                is_word(slash + 1, (size_t)(end - slash - 1)) && (!colon || is_word(colon + 1, strlen(colon + 1)));
     if (good)
-        good = (size_t)(slash - what) < sizeof l->owner && (size_t)(end - slash - 1) < sizeof l->repo && (!colon || strlen(colon + 1) < sizeof l->type);
+        good = (size_t)(slash - what) < sizeof l->owner && (size_t)(end - slash - 1) < sizeof l->repo &&
+               (!colon || strlen(colon + 1) < sizeof l->type);
     if (!good)
-        return ntx_err_set(err, -EINVAL, "'%.120s' names no model of the hub: write hf:OWNER/REPO or hf:OWNER/REPO:TYPE, as hf:someone/Some-Model-GGUF:Q4_K_M", what);
+        return ntx_err_set(err, -EINVAL,
+                           "'%.120s' names no model of the hub: write hf:OWNER/REPO or hf:OWNER/REPO:TYPE, as "
+                           "hf:someone/Some-Model-GGUF:Q4_K_M",
+                           what);
     snprintf(l->owner, sizeof l->owner, "%.*s", (int)(slash - what), what);
     snprintf(l->repo, sizeof l->repo, "%.*s", (int)(end - slash - 1), slash + 1);
     snprintf(l->type, sizeof l->type, "%s", colon ? colon + 1 : "");
@@ -97,7 +102,11 @@ static int get_list(struct ntx_web *w, struct list *l, struct ntx_err *err)
     if (!rc && a.more)
         rc = ntx_err_set(&why, -E2BIG, "it has more files than one list holds; give the address of the file");
     free(t.p);
-    return rc ? ntx_err_set(err, rc, "%s/%s: %.300s", l->owner, l->repo, *why.text ? why.text : rc == -E2BIG ? "its list is too long" : strerror(-rc)) : 0;
+    return rc ? ntx_err_set(err, rc, "%s/%s: %.300s", l->owner, l->repo,
+                            *why.text      ? why.text
+                            : rc == -E2BIG ? "its list is too long"
+                                           : strerror(-rc))
+              : 0;
 }
 
 static const char *path_of(const json_t *file)
@@ -119,10 +128,14 @@ static bool read_path(const char *path, struct offer *o, unsigned *no)
     if (slash && (size_t)(slash - path) >= sizeof o->folder)
         return false;
     snprintf(o->folder, sizeof o->folder, "%.*s", slash ? (int)(slash - path) : 0, path);
-    return ntx_store_stem(file, o->stem, no, &o->of) && strncasecmp(o->stem, "mmproj", 6) && strncasecmp(o->stem, "imatrix", 7);
+    return ntx_store_stem(file, o->stem, no, &o->of) && strncasecmp(o->stem, "mmproj", 6) &&
+           strncasecmp(o->stem, "imatrix", 7);
 }
 
-static bool same_offer(const struct offer *a, const struct offer *b) { return a->of == b->of && !strcmp(a->stem, b->stem) && !strcmp(a->folder, b->folder); }
+static bool same_offer(const struct offer *a, const struct offer *b)
+{
+    return a->of == b->of && !strcmp(a->stem, b->stem) && !strcmp(a->folder, b->folder);
+}
 
 static uint64_t hash_of(const struct list *l, const struct offer *o)
 {
@@ -179,14 +192,17 @@ static int list_offers(struct list *l, struct ntx_err *err)
 {
     size_t i;
     json_t *file;
-    json_array_foreach(l->files, i, file) {
+    json_array_foreach(l->files, i, file)
+    {
         struct offer o = {0};
         unsigned no;
         const char *path = path_of(file);
         if (path && read_path(path, &o, &no) && add_offer(l, &o, size_of(file)))
             return ntx_err_set(err, -ENOMEM, "no memory");
     }
-    return l->n ? 0 : ntx_err_set(err, -ENOENT, "%s/%s has no GGUF: look for a repository of this model that has", l->owner, l->repo);
+    return l->n ? 0
+                : ntx_err_set(err, -ENOENT, "%s/%s has no GGUF: look for a repository of this model that has", l->owner,
+                              l->repo);
 }
 
 /* ---- which one */
@@ -225,7 +241,8 @@ static int tell_choice(const struct list *l, const char *why, struct ntx_err *er
     for (unsigned i = 0; i < l->n && strlen(all) < sizeof all - 60; i++) {
         const char *type = ntx_store_type(l->offer[i].stem);
         size_t n = strlen(all);
-        snprintf(all + n, sizeof all - n, "%s%.80s (%s)", n ? ", " : "", *type ? type : l->offer[i].stem, ntx_format_size(l->offer[i].bytes, size, sizeof size));
+        snprintf(all + n, sizeof all - n, "%s%.80s (%s)", n ? ", " : "", *type ? type : l->offer[i].stem,
+                 ntx_format_size(l->offer[i].bytes, size, sizeof size));
     }
     return ntx_err_set(err, -ENOTUNIQ, "%s/%s: %s; there are %s: hf:OWNER/REPO:TYPE", l->owner, l->repo, why, all);
 }
@@ -298,10 +315,12 @@ static int take_offer(const struct list *l, const struct offer *want, struct ntx
     json_t *file;
     int rc = 0;
     if (want->of > NTX_HUB_PARTS || !(m->file = calloc(want->of, sizeof *m->file)))
-        return ntx_err_set(err, -E2BIG, "%s: %u parts are too many; %u is the most", want->stem, want->of, NTX_HUB_PARTS);
+        return ntx_err_set(err, -E2BIG, "%s: %u parts are too many; %u is the most", want->stem, want->of,
+                           NTX_HUB_PARTS);
     m->n = want->of;
     snprintf(m->dir, sizeof m->dir, "%s/%s", l->owner, l->repo);
-    json_array_foreach(l->files, i, file) {
+    json_array_foreach(l->files, i, file)
+    {
         struct offer o = {0};
         unsigned no = 1;
         const char *path = path_of(file);
@@ -310,7 +329,8 @@ static int take_offer(const struct list *l, const struct offer *want, struct ntx
     }
     for (unsigned k = 0; !rc && k < m->n; k++)
         if (!m->file[k].url)
-            return ntx_err_set(err, -ENOENT, "%s/%s lacks part %u of %u of %s", l->owner, l->repo, k + 1, m->n, want->stem);
+            return ntx_err_set(err, -ENOENT, "%s/%s lacks part %u of %u of %s", l->owner, l->repo, k + 1, m->n,
+                               want->stem);
     return rc ? ntx_err_set(err, rc, "%s/%s: its list is in no order", l->owner, l->repo) : 0;
 }
 
@@ -364,11 +384,14 @@ static int find_url(const char *url, struct ntx_hub_model *m, struct ntx_err *er
     if (lib)
         lib->free(plain);
     if (!good)
-        return ntx_err_set(err, -EINVAL, "the address does not end with the name of a GGUF that can be kept: letters, digits and such, then .gguf");
+        return ntx_err_set(
+            err, -EINVAL,
+            "the address does not end with the name of a GGUF that can be kept: letters, digits and such, then .gguf");
     if (no != 1 || of > NTX_HUB_PARTS || strlen(url) >= sizeof each)
         return ntx_err_set(err, -EINVAL, "%s: give the address of the first part, of %u at most", name, NTX_HUB_PARTS);
     if (of > 1 && (n < 20 || memcmp(at + n - 20, name + strlen(name) - 20, 20)))
-        return ntx_err_set(err, -EINVAL, "%s: its number and ending must stand in the address as they are, not percent-encoded", name);
+        return ntx_err_set(
+            err, -EINVAL, "%s: its number and ending must stand in the address as they are, not percent-encoded", name);
     if (!(m->file = calloc(of, sizeof *m->file)))
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (m->n = 0; m->n < of; m->n++) {

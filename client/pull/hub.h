@@ -1,11 +1,11 @@
-/* hub.h: what a person asks to be pulled, as files: "hf:OWNER/REPO[:TYPE]" by the hub's list of that repository, or the address of a GGUF. All parts of a
- * split one. */
+/* hub.h: what a person asks to be pulled, as files: "hf:OWNER/REPO[:TYPE]" by the hub's list of that repository, or the
+ * address of a GGUF. All parts of a split one. */
 #ifndef NTX_CLIENT_PULL_HUB_H
 #define NTX_CLIENT_PULL_HUB_H
 
 #include "client/pull/web.h"
 
-#define NTX_HUB "https://huggingface.co" /* $NTX_HUB may name a mirror */
+#define NTX_HUB       "https://huggingface.co" /* $NTX_HUB may name a mirror */
 #define NTX_HUB_PARTS 128u
 
 struct ntx_hub_file {
@@ -16,7 +16,7 @@ struct ntx_hub_file {
 };
 
 struct ntx_hub_model {
-    char dir[300];   /* "OWNER/REPO", or "" for another address */
+    char dir[300];             /* "OWNER/REPO", or "" for another address */
     struct ntx_hub_file *file; /* [n], in order */
     unsigned n;
 };

@@ -17,12 +17,12 @@ enum { TRIES = 6, WAIT_MOST_MS = 30000, GAIN = 64 << 10 };
 
 struct pulling {
     const struct ntx_pull_part *p;
-    int fd;               /* .FILE.part */
+    int fd; /* .FILE.part */
     char part[300], from[300];
-    uint64_t have, most;  /* bytes; the most that there were */
+    uint64_t have, most; /* bytes; the most that there were */
     struct sha256_ctx sha;
-    bool begun;           /* the answer under way has sent something */
-    struct ntx_err why;   /* of take() */
+    bool begun;         /* the answer under way has sent something */
+    struct ntx_err why; /* of take() */
 };
 
 static void set_names(struct pulling *x)
@@ -145,11 +145,13 @@ static int begin(struct pulling *x, const struct ntx_web_answer *a)
     const struct ntx_hub_file *f = x->p->file;
     x->begun = true;
     if (a->size != NTX_WEB_UNKNOWN && a->size != f->size)
-        return ntx_err_set(&x->why, -EMSGSIZE, "the server has %llu bytes of it, where %llu were told", (unsigned long long)a->size, (unsigned long long)f->size);
+        return ntx_err_set(&x->why, -EMSGSIZE, "the server has %llu bytes of it, where %llu were told",
+                           (unsigned long long)a->size, (unsigned long long)f->size);
     if (a->from == x->have)
         return 0;
     if (a->from)
-        return ntx_err_set(&x->why, -EPROTO, "the server sends it from byte %llu, which was not asked for", (unsigned long long)a->from);
+        return ntx_err_set(&x->why, -EPROTO, "the server sends it from byte %llu, which was not asked for",
+                           (unsigned long long)a->from);
     int rc = start_over(x);
     return rc ? ntx_err_set(&x->why, rc, "%s/%s: %s", x->p->dir, x->part, strerror(-rc)) : 0;
 }
@@ -160,11 +162,13 @@ static int take(void *arg, const struct ntx_web_answer *a, const void *p, size_t
     const struct ntx_hub_file *f = x->p->file;
     int rc = x->begun ? 0 : begin(x, a);
     if (!rc && n > f->size - x->have)
-        rc = ntx_err_set(&x->why, -EMSGSIZE, "the server sends more than the %llu bytes that were told", (unsigned long long)f->size);
+        rc = ntx_err_set(&x->why, -EMSGSIZE, "the server sends more than the %llu bytes that were told",
+                         (unsigned long long)f->size);
     if (rc)
         return rc;
     if ((rc = write_all(x->fd, p, n)))
-        return ntx_err_set(&x->why, rc, "%s/%s: %s; what has come stays, ntx pull goes on with it", x->p->dir, x->part, strerror(-rc));
+        return ntx_err_set(&x->why, rc, "%s/%s: %s; what has come stays, ntx pull goes on with it", x->p->dir, x->part,
+                           strerror(-rc));
     x->have += n;
     if (*f->sha256)
         sha256_update(&x->sha, n, p);
@@ -177,9 +181,11 @@ static int take(void *arg, const struct ntx_web_answer *a, const void *p, size_t
 static int get_rest(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
 {
     struct ntx_web_answer a;
-    bool sure = *x->p->file->sha256, same = sure || *x->p->etag; /* a hash tells at the end whether all parts were of one version */
+    bool sure = *x->p->file->sha256,
+         same = sure || *x->p->etag; /* a hash tells at the end whether all parts were of one version */
     int rc = same || !x->have ? 0 : start_over(x);
-    struct ntx_web_ask q = {.url = x->p->file->url, .from = x->have, .if_range = sure ? "" : x->p->etag, .take = take, .arg = x};
+    struct ntx_web_ask q = {
+        .url = x->p->file->url, .from = x->have, .if_range = sure ? "" : x->p->etag, .take = take, .arg = x};
     x->begun = false;
     x->why = (struct ntx_err){0};
     if (!rc)
@@ -187,7 +193,8 @@ static int get_rest(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
     if (x->why.code)
         *err = x->why;
     if (!rc && x->have < x->p->file->size)
-        rc = ntx_err_set(err, -EAGAIN, "the server sent %llu of %llu bytes", (unsigned long long)x->have, (unsigned long long)x->p->file->size);
+        rc = ntx_err_set(err, -EAGAIN, "the server sent %llu of %llu bytes", (unsigned long long)x->have,
+                         (unsigned long long)x->p->file->size);
     return rc;
 }
 
@@ -235,7 +242,8 @@ static int check_hash(struct pulling *x, struct ntx_err *err)
         return 0;
     unlinkat(x->p->folder, x->part, 0);
     unlinkat(x->p->folder, x->from, 0);
-    return ntx_err_set(err, -EBADMSG, "%s: its SHA-256 is %s, not %s: what came is thrown away", x->p->file->name, text, x->p->file->sha256);
+    return ntx_err_set(err, -EBADMSG, "%s: its SHA-256 is %s, not %s: what came is thrown away", x->p->file->name, text,
+                       x->p->file->sha256);
 }
 
 static int name_it(struct pulling *x, struct ntx_err *err)
@@ -277,8 +285,10 @@ int ntx_part_pull(struct ntx_web *w, const struct ntx_pull_part *p, struct ntx_e
     set_names(&x);
     int rc = lock_part(&x);
     if (rc == -EPERM)
-        ntx_err_set(err, rc, "%s/%s: the file has a second name elsewhere (a hard link): take it away first (ntx "
-                    "rm)", p->dir, x.part);
+        ntx_err_set(err, rc,
+                    "%s/%s: the file has a second name elsewhere (a hard link): take it away first (ntx "
+                    "rm)",
+                    p->dir, x.part);
     else if (rc == -EBUSY)
         ntx_err_set(err, rc, "%s is being pulled by another ntx", p->file->name);
     else if (rc)

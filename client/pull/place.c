@@ -12,8 +12,8 @@ enum { LINKS_MOST = 40, FOLDER = O_PATH | O_NOFOLLOW | O_CLOEXEC };
 
 struct walk {
     char rest[2 * PATH_MAX], name[NAME_MAX + 1]; /* components to come, and the one that is being opened */
-    int at;         /* the folder that was reached */
-    unsigned links; /* that were followed */
+    int at;                                      /* the folder that was reached */
+    unsigned links;                              /* that were followed */
     bool make, follow;
 };
 
@@ -44,11 +44,15 @@ static int follow(struct walk *w, int link, const struct stat *st, struct ntx_er
     char to[PATH_MAX];
     ssize_t n = readlinkat(link, "", to, sizeof to - 1);
     if (!w->follow)
-        return ntx_err_set(err, -ELOOP, "%s is a symbolic link: nothing is written or removed through one within "
-                           "the store; put a folder in its place", w->name);
+        return ntx_err_set(err, -ELOOP,
+                           "%s is a symbolic link: nothing is written or removed through one within "
+                           "the store; put a folder in its place",
+                           w->name);
     if (st->st_uid && st->st_uid != geteuid())
-        return ntx_err_set(err, -ELOOP, "%s is a symbolic link of another user (uid %u): set XDG_DATA_HOME to the "
-                           "folder that it leads to", w->name, (unsigned)st->st_uid);
+        return ntx_err_set(err, -ELOOP,
+                           "%s is a symbolic link of another user (uid %u): set XDG_DATA_HOME to the "
+                           "folder that it leads to",
+                           w->name, (unsigned)st->st_uid);
     if (n < 0)
         return -errno;
     to[n] = 0;
@@ -105,5 +109,6 @@ int ntx_place_open(const char *root, const char *within, bool make, struct ntx_e
     if (w.at >= 0)
         close(w.at);
     return rc ? ntx_err_set(err, rc, "%s%s%s: %s", root, *within ? "/" : "", within,
-                            *why.text ? why.text : strerror(-rc)) : fd;
+                            *why.text ? why.text : strerror(-rc))
+              : fd;
 }

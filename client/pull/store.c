@@ -94,7 +94,8 @@ int ntx_store_dir(char *buf, size_t n, struct ntx_err *err)
     const char *data = getenv("XDG_DATA_HOME");
     bool known = geteuid() || (data && *data == '/') ? own_dir(buf, n) : service_dir(buf, n);
     if (!known)
-        return ntx_err_set(err, -EINVAL, "no folder for models: neither XDG_DATA_HOME nor HOME is a path that can be used");
+        return ntx_err_set(err, -EINVAL,
+                           "no folder for models: neither XDG_DATA_HOME nor HOME is a path that can be used");
     return 0;
 }
 
@@ -154,14 +155,18 @@ static void scan(struct ntx_store *s, const char *dir, const char *within, unsig
             continue;
         if (S_ISREG(st.st_mode))
             add_file(s, dir, within, e->d_name, &st);
-        else if (S_ISDIR(st.st_mode) && *e->d_name != '.' && depth && (size_t)snprintf(name, sizeof name, "%s%s%s", within, *within ? "/" : "", e->d_name) < sizeof name)
+        else if (S_ISDIR(st.st_mode) && *e->d_name != '.' && depth &&
+                 (size_t)snprintf(name, sizeof name, "%s%s%s", within, *within ? "/" : "", e->d_name) < sizeof name)
             scan(s, path, name, depth - 1);
     }
     if (d)
         closedir(d);
 }
 
-static int by_name(const void *a, const void *b) { return strcasecmp(((const struct ntx_stored *)a)->name, ((const struct ntx_stored *)b)->name); }
+static int by_name(const void *a, const void *b)
+{
+    return strcasecmp(((const struct ntx_stored *)a)->name, ((const struct ntx_stored *)b)->name);
+}
 
 int ntx_store_scan(struct ntx_store *s, struct ntx_err *err)
 {
@@ -196,8 +201,9 @@ static int remove_file(const struct ntx_stored *m, int dir, const char *form, un
     else
         snprintf(name, sizeof name, "%s", m->first);
     snprintf(path, sizeof path, form, name);
-    return unlinkat(dir, path, 0) && errno != ENOENT ? ntx_err_set(err, -errno, "%s/%s: %s", m->dir, path,
-                                                                   strerror(errno)) : 0;
+    return unlinkat(dir, path, 0) && errno != ENOENT
+               ? ntx_err_set(err, -errno, "%s/%s: %s", m->dir, path, strerror(errno))
+               : 0;
 }
 
 /* "OWNER/REPO", then "OWNER", as far as they are empty. */
@@ -246,7 +252,8 @@ static bool means(const char *name, const struct ntx_stored *m)
     tail = tail ? tail + 1 : m->name;
     if (!n)
         return false; /* as the first file of a model that lacks it */
-    if (!strcasecmp(name, m->name) || !strcasecmp(name, tail) || !strcasecmp(name, m->stem) || !strcasecmp(name, m->first))
+    if (!strcasecmp(name, m->name) || !strcasecmp(name, tail) || !strcasecmp(name, m->stem) ||
+        !strcasecmp(name, m->first))
         return true;
     return repo < all && ((n == repo && !strncasecmp(name, m->name, n)) || same(tail, strcspn(tail, ":"), name));
 }
@@ -258,7 +265,8 @@ int ntx_store_find(const struct ntx_store *s, const char *name, const struct ntx
     if (!strncasecmp(name, "hf:", 3))
         name += 3;
     for (unsigned i = 0; i < s->n; i++) {
-        if (!means(name, &s->m[i]) || (found && !strcmp(s->m[i].name, (*m)->name) && !strcmp(s->m[i].stem, (*m)->stem))) /* the same in both folders */
+        if (!means(name, &s->m[i]) || (found && !strcmp(s->m[i].name, (*m)->name) &&
+                                       !strcmp(s->m[i].stem, (*m)->stem))) /* the same in both folders */
             continue;
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%.150s", n ? ", " : "", s->m[i].name);

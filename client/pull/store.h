@@ -4,9 +4,10 @@
  *   STORE/FILE.gguf                   of another address
  *   STORE/.../.FILE.gguf.part         not whole yet (part.h)
  *
- * STORE is $XDG_DATA_HOME/ntx/models (~/.local/share without it), and for root and the service /var/lib/ntx/models; names are looked for in both. There
- * is no index: the name of a model is read off its path, OWNER/REPO:TYPE where the file's name ends with its type, so files may be put there and taken away
- * by hand. A name may be shortened as long as it means one model: without the type, without OWNER/, or the file's own name. Upper and lower case are one. */
+ * STORE is $XDG_DATA_HOME/ntx/models (~/.local/share without it), and for root and the service /var/lib/ntx/models;
+ * names are looked for in both. There is no index: the name of a model is read off its path, OWNER/REPO:TYPE where the
+ * file's name ends with its type, so files may be put there and taken away by hand. A name may be shortened as long as
+ * it means one model: without the type, without OWNER/, or the file's own name. Upper and lower case are one. */
 #ifndef NTX_CLIENT_PULL_STORE_H
 #define NTX_CLIENT_PULL_STORE_H
 
@@ -33,7 +34,7 @@ struct ntx_stored {
 struct ntx_store {
     struct ntx_stored *m; /* [n], by name */
     unsigned n;
-    bool lack;            /* memory failed */
+    bool lack; /* memory failed */
 };
 
 /* Where models that are pulled go. It may not be there yet (place.h makes it). */
@@ -49,8 +50,8 @@ static inline bool ntx_stored_whole(const struct ntx_stored *m) { return m->part
 
 /* "llama-3-8b-Q4_K_M" -> "Q4_K_M", within stem; "" when it does not end with a type. */
 const char *ntx_store_type(const char *stem);
-/* A file's name without ".gguf" and without "-00001-of-00003", which *no and *of then tell (else 1 and 1). false: no name of a GGUF that may be kept: it
- * is empty, hidden, too long, or has '/', '\\' or characters that do not print. */
+/* A file's name without ".gguf" and without "-00001-of-00003", which *no and *of then tell (else 1 and 1). false: no
+ * name of a GGUF that may be kept: it is empty, hidden, too long, or has '/', '\\' or characters that do not print. */
 bool ntx_store_stem(const char *file, char stem[256], unsigned *no, unsigned *of);
 
 #endif

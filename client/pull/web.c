@@ -52,10 +52,13 @@ bool ntx_web_origin(const char *url, char origin[300])
     char scheme[16], host[256], port[16];
     const struct ntx__curl *lib = ntx__curl(NULL);
     CURLU *u = lib ? lib->url() : NULL;
-    bool good = u && !lib->url_set(u, CURLUPART_URL, url, 0) && part_of(lib, u, CURLUPART_SCHEME, 0, scheme, sizeof scheme) && part_of(lib, u, CURLUPART_HOST, 0, host, sizeof host) &&
+    bool good = u && !lib->url_set(u, CURLUPART_URL, url, 0) &&
+                part_of(lib, u, CURLUPART_SCHEME, 0, scheme, sizeof scheme) &&
+                part_of(lib, u, CURLUPART_HOST, 0, host, sizeof host) &&
                 part_of(lib, u, CURLUPART_PORT, CURLU_DEFAULT_PORT, port, sizeof port);
     if (good)
-        good = (!strcmp(scheme, "http") || !strcmp(scheme, "https")) && lacks(lib, u, CURLUPART_USER) && lacks(lib, u, CURLUPART_PASSWORD);
+        good = (!strcmp(scheme, "http") || !strcmp(scheme, "https")) && lacks(lib, u, CURLUPART_USER) &&
+               lacks(lib, u, CURLUPART_PASSWORD);
     for (char *c = host; good && *c; c++)
         *c = (char)tolower((unsigned char)*c);
     if (good)
@@ -104,7 +107,8 @@ static void take_sha256(struct ntx_web_answer *a, const char *v, size_t n)
 static void take_range(struct ntx_web *w, const char *v)
 {
     unsigned long long from, last, size;
-    if (sscanf(v, "bytes %20llu-%20llu/%20llu", &from, &last, &size) != 3 || last < from || last >= size || size >= (1ull << 62))
+    if (sscanf(v, "bytes %20llu-%20llu/%20llu", &from, &last, &size) != 3 || last < from || last >= size ||
+        size >= (1ull << 62))
         return;
     w->ranged = true;
     w->a.from = from;
@@ -195,8 +199,11 @@ static int curl_fault(const struct ntx_web *w, CURLcode c, const char *origin, s
         return ntx_err_set(err, -EPROTO, "%s sends a header that does not end within %d KiB", origin,
                            HEADER_MOST >> 10);
     switch (c) {
-    case CURLE_OUT_OF_MEMORY: return ntx_err_set(err, -EPROTO, "%s: a line of the header is longer than libcurl "
-                                                 "takes, or there is no memory", origin);
+    case CURLE_OUT_OF_MEMORY:
+        return ntx_err_set(err, -EPROTO,
+                           "%s: a line of the header is longer than libcurl "
+                           "takes, or there is no memory",
+                           origin);
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
     case CURLE_OPERATION_TIMEDOUT:
@@ -214,8 +221,9 @@ static int curl_fault(const struct ntx_web *w, CURLcode c, const char *origin, s
 static int status_fault(long status, const char *origin, bool token, struct ntx_err *err)
 {
     if (status == 401 || status == 403)
-        return ntx_err_set(err, -EACCES, "%s refuses (%ld): %s", origin, status, token ? "the token has no right to it, or its terms have to be accepted there first" :
-                           "it is not there, or wants a token: HF_TOKEN, or --token-file FILE");
+        return ntx_err_set(err, -EACCES, "%s refuses (%ld): %s", origin, status,
+                           token ? "the token has no right to it, or its terms have to be accepted there first"
+                                 : "it is not there, or wants a token: HF_TOKEN, or --token-file FILE");
     if (status == 404 || status == 410)
         return ntx_err_set(err, -ENOENT, "%s has no such file (%ld)", origin, status);
     if (status == 416)
@@ -232,7 +240,8 @@ static struct curl_slist *headers_of(struct ntx_web *w, const struct ntx_web_ask
     if (w->home_now && *w->authorization)
         h = w->lib->slist_append(h, w->authorization);
     if (q->from || q->to) {
-        snprintf(range, sizeof range, q->to ? "Range: bytes=%llu-%llu" : "Range: bytes=%llu-", (unsigned long long)q->from, (unsigned long long)q->to - 1);
+        snprintf(range, sizeof range, q->to ? "Range: bytes=%llu-%llu" : "Range: bytes=%llu-",
+                 (unsigned long long)q->from, (unsigned long long)q->to - 1);
         h = w->lib->slist_append(h, range);
     }
     if (q->from && q->if_range && *q->if_range) {
@@ -254,7 +263,8 @@ static int perform(struct ntx_web *w, const char *url, const char *origin, char 
     w->lib->easy_setopt(w->curl, CURLOPT_URL, url);
     w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, h);
     w->lib->easy_setopt(w->curl, CURLOPT_TIMEOUT, (long)w->ask->most_s);
-    w->lib->easy_setopt(w->curl, CURLOPT_NOPROXY, is_loopback(origin) && w->home_now ? "*" : NULL); /* no proxy is to read its token */
+    w->lib->easy_setopt(w->curl, CURLOPT_NOPROXY,
+                        is_loopback(origin) && w->home_now ? "*" : NULL); /* no proxy is to read its token */
     CURLcode c = w->lib->easy_perform(w->curl);
     w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, NULL);
     w->lib->slist_free_all(h);
@@ -262,7 +272,8 @@ static int perform(struct ntx_web *w, const char *url, const char *origin, char 
     if (w->taken == -ECANCELED && !w->ask->take)
         return 0;
     if (w->taken)
-        return w->taken == -EPROTO ? ntx_err_set(err, -EPROTO, "%s sends a part without saying which", origin) : w->taken;
+        return w->taken == -EPROTO ? ntx_err_set(err, -EPROTO, "%s sends a part without saying which", origin)
+                                   : w->taken;
     if (c)
         return curl_fault(w, c, origin, err);
     if (status >= 300 && status < 400 && !w->lib->easy_getinfo(w->curl, CURLINFO_REDIRECT_URL, &to) && to) {
@@ -285,7 +296,9 @@ int ntx_web_get(struct ntx_web *w, const struct ntx_web_ask *q, struct ntx_web_a
     w->a = (struct ntx_web_answer){.size = NTX_WEB_UNKNOWN};
     for (int hops = 0; !rc; hops++) {
         if (!ntx_web_origin(url, origin))
-            rc = ntx_err_set(err, -EINVAL, "%s", hops ? "a redirect leads to no address of HTTP" : "this is no address of HTTP, or has a password in it");
+            rc = ntx_err_set(err, -EINVAL, "%s",
+                             hops ? "a redirect leads to no address of HTTP"
+                                  : "this is no address of HTTP, or has a password in it");
         else if (hops && is_plain(origin) && !plain)
             rc = ntx_err_set(err, -EPROTO, "a redirect leads from HTTPS to HTTP (%.200s)", origin);
         else if (hops == REDIRECTS)
@@ -344,7 +357,8 @@ int ntx_web_open(const char *home, const char *token, unsigned stall_s, struct n
         return ntx_err_set(err, -EINVAL, "'%.200s' is no address of HTTP", home);
     if (token && is_plain(w->home) && !is_loopback(w->home))
         return ntx_err_set(err, -EINVAL, "%s: a token is not sent over HTTP, which others read", w->home);
-    if (token && (size_t)snprintf(w->authorization, sizeof w->authorization, "Authorization: Bearer %s", token) >= sizeof w->authorization)
+    if (token && (size_t)snprintf(w->authorization, sizeof w->authorization, "Authorization: Bearer %s", token) >=
+                     sizeof w->authorization)
         return ntx_err_set(err, -EINVAL, "the token is too long");
     return 0;
 }

@@ -14,8 +14,8 @@
 #include "model/gguf_out.h"
 #include "model/quant.h"
 
-#define SUMS ".in_sum2"
-#define COUNTS ".counts"
+#define SUMS         ".in_sum2"
+#define COUNTS       ".counts"
 #define MAX_MATRICES (1u << 16)
 
 struct ntx_imatrix {
@@ -58,7 +58,10 @@ static struct ntx_importance *append(struct ntx_imatrix *m, const char *name, ui
         m->room = room;
     }
     struct ntx_importance *i = &m->list[m->n];
-    *i = (struct ntx_importance){.n = n, .n_mat = n_mat, .sum2 = malloc((size_t)n * n_mat * sizeof(float)), .count = malloc(n_mat * sizeof(float))};
+    *i = (struct ntx_importance){.n = n,
+                                 .n_mat = n_mat,
+                                 .sum2 = malloc((size_t)n * n_mat * sizeof(float)),
+                                 .count = malloc(n_mat * sizeof(float))};
     if (!i->sum2 || !i->count) {
         free(i->sum2);
         free(i->count);
@@ -98,12 +101,14 @@ static int read_values(int fd, const struct ntx_gguf_tensor *t, float *v, struct
     for (size_t done = 0; done < t->bytes;) {
         ssize_t got = pread(fd, (char *)v + done, t->bytes - done, (off_t)(t->offset + done));
         if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", t->name, got ? strerror(errno) : "the file ends");
+            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", t->name,
+                               got ? strerror(errno) : "the file ends");
         done += (size_t)got;
     }
     for (size_t i = 0; i < t->bytes / sizeof *v; i++)
         if (!isfinite(v[i]) || v[i] < 0)
-            return ntx_err_set(err, -EINVAL, "tensor '%s': value %zu is %g, which is no sum of squares and no count", t->name, i, (double)v[i]);
+            return ntx_err_set(err, -EINVAL, "tensor '%s': value %zu is %g, which is no sum of squares and no count",
+                               t->name, i, (double)v[i]);
     return 0;
 }
 
@@ -114,7 +119,8 @@ static bool ends_with(const char *name, const char *end, size_t *stem)
     return n > e && !strcmp(name + n - e, end);
 }
 
-static int read_matrix(int fd, const struct ntx_gguf *g, const struct ntx_gguf_tensor *sums, size_t stem, struct ntx_imatrix *m, struct ntx_err *err)
+static int read_matrix(int fd, const struct ntx_gguf *g, const struct ntx_gguf_tensor *sums, size_t stem,
+                       struct ntx_imatrix *m, struct ntx_err *err)
 {
     char name[96], of[80];
     if (stem >= sizeof of)
@@ -123,9 +129,12 @@ static int read_matrix(int fd, const struct ntx_gguf *g, const struct ntx_gguf_t
     snprintf(name, sizeof name, "%s" COUNTS, of);
     const struct ntx_gguf_tensor *counts = ntx_gguf_tensor(g, name);
     uint64_t n_mat = sums->ne[1] * sums->ne[2] * sums->ne[3];
-    if (!counts || counts->bytes / sizeof(float) != n_mat || n_mat > MAX_MATRICES || sums->ne[0] > UINT32_MAX || sums->type != NTX_F32 || counts->type != NTX_F32)
-        return ntx_err_set(err, -EINVAL, "tensor '%s' [%llu x %llu] needs '%s' beside it, with a count for each of its matrices, both F32", sums->name,
-                           (unsigned long long)sums->ne[0], (unsigned long long)n_mat, name);
+    if (!counts || counts->bytes / sizeof(float) != n_mat || n_mat > MAX_MATRICES || sums->ne[0] > UINT32_MAX ||
+        sums->type != NTX_F32 || counts->type != NTX_F32)
+        return ntx_err_set(
+            err, -EINVAL,
+            "tensor '%s' [%llu x %llu] needs '%s' beside it, with a count for each of its matrices, both F32",
+            sums->name, (unsigned long long)sums->ne[0], (unsigned long long)n_mat, name);
     struct ntx_importance *i = append(m, of, (uint32_t)sums->ne[0], (uint32_t)n_mat);
     if (!i)
         return ntx_err_set(err, -ENOMEM, "no memory for tensor '%s'", sums->name);
@@ -142,7 +151,8 @@ static void read_keys(const struct ntx_gguf *g, struct ntx_imatrix *m)
     if (!ntx_gguf_u64(g, "imatrix.chunk_size", &v) && v <= UINT32_MAX)
         m->chunk_tokens = (uint32_t)v;
     if (sets && sets->type == NTX_GGUF_ARR && sets->elem == NTX_GGUF_STR && sets->count)
-        snprintf(m->dataset, sizeof m->dataset, "%.*s", (int)NTX_MIN(sets->strs[0].n, sizeof m->dataset - 1), sets->strs[0].p);
+        snprintf(m->dataset, sizeof m->dataset, "%.*s", (int)NTX_MIN(sets->strs[0].n, sizeof m->dataset - 1),
+                 sets->strs[0].p);
 }
 
 static int read_all(int fd, const struct ntx_gguf *g, struct ntx_imatrix *m, struct ntx_err *err)
@@ -152,7 +162,8 @@ static int read_all(int fd, const struct ntx_gguf *g, struct ntx_imatrix *m, str
     int rc = 0;
     ntx_gguf_str(g, "general.type", &type);
     if (type.n != 7 || memcmp(type.p, "imatrix", 7))
-        return ntx_err_set(err, -EINVAL, "this GGUF is no importance matrix; make one with ntx imatrix MODEL TEXT -o FILE");
+        return ntx_err_set(err, -EINVAL,
+                           "this GGUF is no importance matrix; make one with ntx imatrix MODEL TEXT -o FILE");
     read_keys(g, m);
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(g) && !rc; i++)
         if (ends_with(ntx_gguf_tensor_at(g, i)->name, SUMS, &stem))
@@ -169,7 +180,8 @@ int ntx_imatrix_read(const char *path, struct ntx_imatrix **out, struct ntx_err 
     struct stat st;
     int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return ntx_err_set(err, -errno, "%s: %s; an importance matrix is made with ntx imatrix MODEL TEXT -o FILE", path, strerror(errno));
+        return ntx_err_set(err, -errno, "%s: %s; an importance matrix is made with ntx imatrix MODEL TEXT -o FILE",
+                           path, strerror(errno));
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         rc = ntx_err_set(err, -EINVAL, "%s: not a regular file", path);
     else if ((rc = ntx_gguf_open(&fd, 1, &path, &g, err)) == -EINVAL)
@@ -198,7 +210,9 @@ int ntx_imatrix_write(const struct ntx_imatrix *m, const char *path, struct ntx_
         return ntx_err_set(err, -ENOMEM, "no memory");
     struct ntx_str set = {m->dataset, strlen(m->dataset)};
     ntx_gguf_out_str(g, "general.type", "imatrix");
-    ntx_gguf_out_copy(g, &(struct ntx_gguf_kv){.key = {"imatrix.datasets", 16}, .type = NTX_GGUF_ARR, .elem = NTX_GGUF_STR, .count = 1, .strs = &set});
+    ntx_gguf_out_copy(
+        g, &(struct ntx_gguf_kv){
+               .key = {"imatrix.datasets", 16}, .type = NTX_GGUF_ARR, .elem = NTX_GGUF_STR, .count = 1, .strs = &set});
     ntx_gguf_out_u32(g, "imatrix.chunk_count", m->chunks);
     ntx_gguf_out_u32(g, "imatrix.chunk_size", m->chunk_tokens);
     for (uint32_t i = 0; i < m->n; i++) {

@@ -19,7 +19,7 @@
 #include "model/gguf_out.h"
 #include "model/tensors.h"
 
-#define MAX_PARTS 128u
+#define MAX_PARTS   128u
 #define HEADER_ROOM (64u << 10) /* of a part besides its tensors: their names */
 
 /* ---- types by pattern */
@@ -32,7 +32,8 @@ static int match_rule(const struct ntx__job *j, const struct ntx_quantize_rule *
     pcre2_code *re = pcre2_compile((PCRE2_SPTR)r->pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &number, &at, NULL);
     if (!re) {
         pcre2_get_error_message(number, (PCRE2_UCHAR *)words, sizeof words);
-        return ntx_err_set(err, -EINVAL, "'%s' is no regular expression: %s at character %zu", r->pattern, words, at + 1);
+        return ntx_err_set(err, -EINVAL, "'%s' is no regular expression: %s at character %zu", r->pattern, words,
+                           at + 1);
     }
     pcre2_match_data *m = pcre2_match_data_create(1, NULL);
     uint32_t matched = 0;
@@ -47,7 +48,10 @@ static int match_rule(const struct ntx__job *j, const struct ntx_quantize_rule *
     pcre2_code_free(re);
     if (!m)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    return matched ? 0 : ntx_err_set(err, -EINVAL, "'%s' is the name of no tensor that can be quantised; ntx inspect MODEL shows them", r->pattern);
+    return matched ? 0
+                   : ntx_err_set(err, -EINVAL,
+                                 "'%s' is the name of no tensor that can be quantised; ntx inspect MODEL shows them",
+                                 r->pattern);
 }
 
 static int take_rules(const struct ntx__job *j, uint32_t *given, struct ntx_err *err)
@@ -70,8 +74,10 @@ static int take_importance(struct ntx__job *j, struct ntx_err *err)
         const uint64_t n_mat = t->ne[2] * t->ne[3];
         const bool counted_once = k && k->n_mat == 1 && k->n == t->ne[0] * n_mat; /* llama.cpp's, of heads */
         if (k && !counted_once && (k->n != t->ne[0] || (k->n_mat != 1 && k->n_mat != n_mat)))
-            return ntx_err_set(err, -EINVAL, "the importance matrix is another model's: it has %u x %u values for tensor '%s', which has %llu x %llu inputs; make one with ntx imatrix MODEL TEXT -o FILE", k->n_mat, k->n,
-                               t->name, (unsigned long long)n_mat, (unsigned long long)t->ne[0]);
+            return ntx_err_set(err, -EINVAL,
+                               "the importance matrix is another model's: it has %u x %u values for tensor '%s', which "
+                               "has %llu x %llu inputs; make one with ntx imatrix MODEL TEXT -o FILE",
+                               k->n_mat, k->n, t->name, (unsigned long long)n_mat, (unsigned long long)t->ne[0]);
         j->target[i].importance = k;
     }
     return 0;
@@ -86,10 +92,14 @@ static int look_at_importance(struct ntx__job *j, struct ntx_err *err)
         if (k->type == k->t->type)
             continue;
         if (!j->o->dry && !k->importance && ntx_mix_needs_importance(j->o->mix, k->t->name, k->type))
-            return ntx_err_set(err, -EINVAL, "tensor '%s' would be %s, which is worth little without an importance matrix%s; make one with ntx imatrix MODEL TEXT -o FILE, and give it with --imatrix FILE",
-                               k->t->name, ntx_type_info(k->type)->name, j->o->imatrix ? ", and this one says nothing about it" : "");
+            return ntx_err_set(err, -EINVAL,
+                               "tensor '%s' would be %s, which is worth little without an importance matrix%s; make "
+                               "one with ntx imatrix MODEL TEXT -o FILE, and give it with --imatrix FILE",
+                               k->t->name, ntx_type_info(k->type)->name,
+                               j->o->imatrix ? ", and this one says nothing about it" : "");
         r->n_unknown += j->o->imatrix && !k->importance;
-        for (uint32_t m = 0; k->importance && ntx_is_experts(k->t->name) && k->importance->n_mat > 1 && m < k->importance->n_mat; m++) {
+        for (uint32_t m = 0;
+             k->importance && ntx_is_experts(k->t->name) && k->importance->n_mat > 1 && m < k->importance->n_mat; m++) {
             r->n_unseen += k->importance->count[m] == 0;
             r->n_experts++;
         }
@@ -113,7 +123,8 @@ static int fold_scale(struct ntx__job *j, struct ntx__target *s, struct ntx__tar
 {
     uint64_t n = s->t->bytes / sizeof(float);
     if (s->t->type != NTX_F32 || (n != 1 && n != w->t->ne[2] * w->t->ne[3]))
-        return ntx_err_set(err, -EINVAL, "tensor '%s' has %llu values of type %s; F32 is wanted, and 1 or %llu", s->t->name, (unsigned long long)n, ntx_type_info(s->t->type)->name,
+        return ntx_err_set(err, -EINVAL, "tensor '%s' has %llu values of type %s; F32 is wanted, and 1 or %llu",
+                           s->t->name, (unsigned long long)n, ntx_type_info(s->t->type)->name,
                            (unsigned long long)(w->t->ne[2] * w->t->ne[3]));
     if (!(w->scale = malloc(s->t->bytes)))
         return ntx_err_set(err, -ENOMEM, "no memory");
@@ -130,7 +141,8 @@ static int fold_scales(struct ntx__job *j, struct ntx_err *err)
         const char *name = j->target[i].t->name;
         for (int e = 0; e < 2; e++) {
             size_t len = strlen(name), end = strlen(ends[e]);
-            int32_t at = len > end && !strcmp(name + len - end, ends[e]) ? find_target(j, name, len - end, ".weight") : -1;
+            int32_t at = len > end && !strcmp(name + len - end, ends[e]) ? find_target(j, name, len - end, ".weight")
+                                                                         : -1;
             if (at < 0 || j->target[at].type == j->target[at].t->type)
                 continue;
             if (e)
@@ -152,7 +164,8 @@ static uint64_t bytes_of(const struct ntx__target *k)
 /* Of blocks behind the layers, which predict tokens, no text tells anything: nobody runs them for it. */
 static uint32_t seen_or_safe(struct ntx__job *j, const struct ntx__target *k, uint32_t type)
 {
-    if (!j->o->imatrix || k->importance || type == k->t->type || !ntx_mix_is_nextn(j->g, k->t->name) || !ntx_mix_needs_importance(j->o->mix, k->t->name, type))
+    if (!j->o->imatrix || k->importance || type == k->t->type || !ntx_mix_is_nextn(j->g, k->t->name) ||
+        !ntx_mix_needs_importance(j->o->mix, k->t->name, type))
         return type;
     j->report->n_nextn++;
     return type == NTX_IQ3_XXS || type == NTX_Q2_K ? NTX_Q3_K : NTX_Q2_K;
@@ -194,11 +207,14 @@ static int prepare(struct ntx__job *j, struct ntx_err *err)
     struct ntx_quantize_report *r = j->report;
     j->n = r->n_tensors = (uint32_t)ntx_gguf_n_tensors(j->g);
     if (ntx_gguf_find(j->g, "ntx.pack.version"))
-        return ntx_err_set(err, -EINVAL, "the model is packed (ntx pack): quantise the one that it was made from, ntx quantize MODEL OUT.gguf TYPE, and pack that, ntx pack OUT.gguf PACKED.gguf");
+        return ntx_err_set(err, -EINVAL,
+                           "the model is packed (ntx pack): quantise the one that it was made from, ntx quantize MODEL "
+                           "OUT.gguf TYPE, and pack that, ntx pack OUT.gguf PACKED.gguf");
     if (!(j->target = calloc((size_t)j->n + 1, sizeof *j->target)))
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (uint32_t i = 0; i < j->n; i++) {
-        j->target[i] = (struct ntx__target){.t = ntx_gguf_tensor_at(j->g, i), .type = ntx_gguf_tensor_at(j->g, i)->type};
+        j->target[i] = (struct ntx__target){.t = ntx_gguf_tensor_at(j->g, i),
+                                            .type = ntx_gguf_tensor_at(j->g, i)->type};
         r->bytes_in += j->target[i].t->bytes;
     }
     int rc = take_importance(j, err);
@@ -211,7 +227,7 @@ static int prepare(struct ntx__job *j, struct ntx_err *err)
 
 struct part {
     struct ntx_gguf_out *g;
-    uint32_t first, n;   /* tensors */
+    uint32_t first, n; /* tensors */
     char path[NTX_NEW_FILE_PATH], older[NTX_NEW_FILE_PATH + 32];
     struct ntx_new_file file;
     bool named, had_older;
@@ -222,14 +238,17 @@ struct files {
     uint32_t n;
 };
 
-static bool starts(struct ntx_str s, const char *with) { return s.n >= strlen(with) && !memcmp(s.p, with, strlen(with)); }
+static bool starts(struct ntx_str s, const char *with)
+{
+    return s.n >= strlen(with) && !memcmp(s.p, with, strlen(with));
+}
 static bool is(struct ntx_str s, const char *what) { return s.n == strlen(what) && !memcmp(s.p, what, s.n); }
 
 /* Keys that this file has values of its own for. */
 static bool replaced(const struct ntx__job *j, struct ntx_str key)
 {
-    return is(key, "general.file_type") || is(key, "general.quantization_version") || is(key, "general.alignment") || starts(key, "split.") ||
-           (j->o->imatrix && starts(key, "quantize.imatrix."));
+    return is(key, "general.file_type") || is(key, "general.quantization_version") || is(key, "general.alignment") ||
+           starts(key, "split.") || (j->o->imatrix && starts(key, "quantize.imatrix."));
 }
 
 static void put_keys(const struct ntx__job *j, struct ntx_gguf_out *g)
@@ -253,9 +272,12 @@ static void put_split(struct ntx_gguf_out *g, uint32_t no, uint32_t n, uint32_t 
 {
     uint16_t number = (uint16_t)no, count = (uint16_t)n;
     int32_t tensors = (int32_t)n_tensors;
-    ntx_gguf_out_copy(g, &(struct ntx_gguf_kv){.key = {"split.no", 8}, .type = NTX_GGUF_U16, .count = 1, .data = &number});
-    ntx_gguf_out_copy(g, &(struct ntx_gguf_kv){.key = {"split.count", 11}, .type = NTX_GGUF_U16, .count = 1, .data = &count});
-    ntx_gguf_out_copy(g, &(struct ntx_gguf_kv){.key = {"split.tensors.count", 19}, .type = NTX_GGUF_I32, .count = 1, .data = &tensors});
+    ntx_gguf_out_copy(g,
+                      &(struct ntx_gguf_kv){.key = {"split.no", 8}, .type = NTX_GGUF_U16, .count = 1, .data = &number});
+    ntx_gguf_out_copy(
+        g, &(struct ntx_gguf_kv){.key = {"split.count", 11}, .type = NTX_GGUF_U16, .count = 1, .data = &count});
+    ntx_gguf_out_copy(g, &(struct ntx_gguf_kv){
+                             .key = {"split.tensors.count", 19}, .type = NTX_GGUF_I32, .count = 1, .data = &tensors});
 }
 
 static uint64_t largest(const struct ntx__job *j)
@@ -283,11 +305,15 @@ static int cut(const struct ntx__job *j, struct files *f, struct ntx_err *err)
     for (uint32_t i = 0; i < j->n; i++) {
         uint64_t bytes = NTX_ROUND_UP(bytes_of(&j->target[i]), 32u);
         if (bytes > room - NTX_MIN(room, HEADER_ROOM))
-            return ntx_err_set(err, -EINVAL, "tensor '%s' alone takes %llu bytes: parts of %llu are too small; --split %llu is the least", j->target[i].t->name, (unsigned long long)bytes, (unsigned long long)room,
-                               (unsigned long long)largest(j) + HEADER_ROOM);
+            return ntx_err_set(
+                err, -EINVAL,
+                "tensor '%s' alone takes %llu bytes: parts of %llu are too small; --split %llu is the least",
+                j->target[i].t->name, (unsigned long long)bytes, (unsigned long long)room,
+                (unsigned long long)largest(j) + HEADER_ROOM);
         if (f->part[f->n - 1].n && bytes > room - NTX_MIN(room, used)) {
             if (f->n == MAX_PARTS)
-                return ntx_err_set(err, -E2BIG, "more than %u parts; --split %llu or more is few enough", MAX_PARTS, (unsigned long long)few_enough(j));
+                return ntx_err_set(err, -E2BIG, "more than %u parts; --split %llu or more is few enough", MAX_PARTS,
+                                   (unsigned long long)few_enough(j));
             f->part[f->n++].first = i;
             used = HEADER_ROOM;
         }
@@ -313,7 +339,10 @@ static int name_part(struct part *p, const char *out, uint32_t no, uint32_t n, s
     return k >= (int)sizeof path ? ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", out) : 0;
 }
 
-static int write_tensor(void *ctx, uint32_t tensor, int fd, struct ntx_err *err) { return ntx__write_tensor(ctx, tensor, fd, err); }
+static int write_tensor(void *ctx, uint32_t tensor, int fd, struct ntx_err *err)
+{
+    return ntx__write_tensor(ctx, tensor, fd, err);
+}
 
 static int make_part(struct ntx__job *j, struct files *f, uint32_t no, const char *out, struct ntx_err *err)
 {
@@ -376,7 +405,8 @@ static int check_space(const struct ntx__job *j, const char *path, struct ntx_er
     if ((size = fits(j, bytes)))
         snprintf(fit, sizeof fit, "; fit:%llu as TYPE makes a file that fits", (unsigned long long)size);
     return ntx_err_set(err, -ENOSPC, "%s needs %s, and %s are free there; make room, or take another drive%s", path,
-                       ntx_format_size(j->report->bytes_out, want, sizeof want), ntx_format_size(bytes, have, sizeof have), fit);
+                       ntx_format_size(j->report->bytes_out, want, sizeof want),
+                       ntx_format_size(bytes, have, sizeof have), fit);
 }
 
 static int write_part(struct part *p, struct ntx_err *err)
@@ -401,7 +431,8 @@ static void sync_folder(const char *path)
     }
 }
 
-/* A file that has the part's name already gets a second one until all parts are named (or, where drives know no second names, another). */
+/* A file that has the part's name already gets a second one until all parts are named (or, where drives know no second
+ * names, another). */
 static int keep_older(struct part *p)
 {
     struct stat st;
@@ -468,7 +499,8 @@ static int write_model(struct ntx__job *j, const char *out, struct ntx_err *err)
     return rc;
 }
 
-int ntx_quantize_model(const struct ntx_gguf *g, const int *fds, const char *out, const struct ntx_quantize_options *o, struct ntx_quantize_report *report, struct ntx_err *err)
+int ntx_quantize_model(const struct ntx_gguf *g, const int *fds, const char *out, const struct ntx_quantize_options *o,
+                       struct ntx_quantize_report *report, struct ntx_err *err)
 {
     struct ntx_quantize_report r = {0};
     struct ntx__job j = {.g = g, .fds = fds, .o = o, .report = &r, .threads = NTX_MAX(o->threads, 1u)};

@@ -1,12 +1,16 @@
-/* job.h: rewrites a model in other types, tensor after tensor, piece by piece: memory is bounded by a piece (some MiB) and a few outputs' weights of each thread,
- * however large the model is.
+/* job.h: rewrites a model in other types, tensor after tensor, piece by piece: memory is bounded by a piece (some MiB)
+ * and a few outputs' weights of each thread, however large the model is.
  *
- *   the model's header -> a type for each tensor (mix.h, patterns, or by size) -> room on the drive is looked for -> pieces, of whole outputs:
- *   read -> floats -> threads quantise them -> written to files without names (common/new_file.h) -> on the drive -> all get their names
+ *   the model's header -> a type for each tensor (mix.h, patterns, or by size) -> room on the drive is looked for ->
+ *     pieces, of whole outputs:
+ *   read -> floats -> threads quantise them -> written to files without names (common/new_file.h) -> on the drive ->
+ *     all get their names
  *
- * Scales of whole matrices, which NVFP4 has in tensors of their own (X.scale), go into the weights where these get another type.
+ * Scales of whole matrices, which NVFP4 has in tensors of their own (X.scale), go into the weights where these get
+ * another type.
  *
- * After a failure, or when it was told to stop, nothing is left behind; nor when it is killed, where the file system has files without names. What comes out depends on neither threads nor pieces. */
+ * After a failure, or when it was told to stop, nothing is left behind; nor when it is killed, where the file system
+ * has files without names. What comes out depends on neither threads nor pieces. */
 #ifndef NTX_CLIENT_QUANTIZE_JOB_H
 #define NTX_CLIENT_QUANTIZE_JOB_H
 
@@ -23,7 +27,8 @@
 #define NTX_QUANTIZE_RULES 64
 
 struct ntx_quantize_rule {
-    const char *pattern;  /* of the tensor's name, a regular expression that any part of it may match; the first rule that does counts */
+    const char *pattern; /* of the tensor's name, a regular expression that any part of it may match; the first rule
+                            that does counts */
     uint32_t type;
 };
 
@@ -31,39 +36,43 @@ struct ntx_quantize_progress {
     uint64_t done, total; /* bytes of the model that was given */
     uint32_t tensor, n_tensors;
     const char *name;
-    bool looking;         /* types are being chosen by what they cost */
+    bool looking; /* types are being chosen by what they cost */
 };
 
 struct ntx_quantize_options {
-    const struct ntx_mix *mix;          /* NULL: by size */
-    uint64_t fit;                       /* bytes that the file may have, where there is no mix */
-    const struct ntx_imatrix *imatrix;  /* or NULL */
-    const char *imatrix_path;           /* for the file's keys */
+    const struct ntx_mix *mix;         /* NULL: by size */
+    uint64_t fit;                      /* bytes that the file may have, where there is no mix */
+    const struct ntx_imatrix *imatrix; /* or NULL */
+    const char *imatrix_path;          /* for the file's keys */
     struct ntx_quantize_rule rules[NTX_QUANTIZE_RULES];
     uint32_t n_rules;
-    bool pure;                          /* no rules of the mix */
-    bool dry;                           /* nothing is written: the report only */
-    uint64_t split;                     /* bytes of a part at most; 0: one file */
+    bool pure;      /* no rules of the mix */
+    bool dry;       /* nothing is written: the report only */
+    uint64_t split; /* bytes of a part at most; 0: one file */
     uint32_t threads;
     void (*progress)(void *ctx, const struct ntx_quantize_progress *p); /* or NULL */
-    void (*chosen)(void *ctx, const struct ntx_gguf_tensor *t, uint32_t type, double error); /* or NULL: of each tensor, when it is done; dry: before. error < 0: it stays as it is */
+    void (*chosen)(
+        void *ctx, const struct ntx_gguf_tensor *t, uint32_t type,
+        double error); /* or NULL: of each tensor, when it is done; dry: before. error < 0: it stays as it is */
     void *ctx;
-    const volatile sig_atomic_t *stop;  /* not 0: ends with -EINTR */
+    const volatile sig_atomic_t *stop; /* not 0: ends with -EINTR */
 };
 
 struct ntx_quantize_report {
     uint64_t bytes_in, bytes_out, values; /* of the tensors; of the files; all weights */
     uint32_t n_tensors, n_changed;
-    uint32_t n_other;       /* matrices whose inputs do not divide into the blocks of the type that was wanted */
-    uint32_t n_twice;       /* quantised before: what they lost then is lost, and this comes on top */
-    uint32_t n_unknown;     /* quantised matrices of which the importance matrix says nothing */
-    uint32_t n_nextn;    /* matrices of next-token blocks, of which it cannot know: they got types that do without it */
+    uint32_t n_other;   /* matrices whose inputs do not divide into the blocks of the type that was wanted */
+    uint32_t n_twice;   /* quantised before: what they lost then is lost, and this comes on top */
+    uint32_t n_unknown; /* quantised matrices of which the importance matrix says nothing */
+    uint32_t n_nextn;   /* matrices of next-token blocks, of which it cannot know: they got types that do without it */
     uint32_t n_unseen, n_experts; /* experts that it never saw, which count by their own values alone; of how many */
     uint32_t parts;
-    double error, worst;    /* root of the squares of what changed by those of all, over all that was quantised; the worst tensor's */
+    double error, worst; /* root of the squares of what changed by those of all, over all that was quantised; the worst
+                            tensor's */
     char worst_name[80];
 };
 
-int ntx_quantize_model(const struct ntx_gguf *g, const int *fds, const char *out, const struct ntx_quantize_options *o, struct ntx_quantize_report *report, struct ntx_err *err);
+int ntx_quantize_model(const struct ntx_gguf *g, const int *fds, const char *out, const struct ntx_quantize_options *o,
+                       struct ntx_quantize_report *report, struct ntx_err *err);
 
 #endif

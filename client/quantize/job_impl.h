@@ -13,9 +13,9 @@ struct ntx__target {
     const struct ntx_gguf_tensor *t;
     uint32_t type;
     const struct ntx_importance *importance; /* or NULL */
-    float *scale;                            /* [n_scale] what its file multiplies the products by, for the weights themselves; NULL: nothing */
-    uint32_t n_scale;                        /* 1, or one for each of its matrices */
-    bool dropped;                            /* such a scale, which is in the weights now */
+    float *scale; /* [n_scale] what its file multiplies the products by, for the weights themselves; NULL: nothing */
+    uint32_t n_scale; /* 1, or one for each of its matrices */
+    bool dropped;     /* such a scale, which is in the weights now */
 };
 
 struct ntx__job {
@@ -24,19 +24,20 @@ struct ntx__job {
     const struct ntx_quantize_options *o;
     struct ntx_quantize_report *report;
     uint32_t n;
-    struct ntx__target *target;              /* [n] */
+    struct ntx__target *target; /* [n] */
     struct ntx_quantizer *quantizer[NTX_TYPE_LIMIT];
     uint32_t threads;
     uint64_t done;
-    double error, squares;                   /* over all */
+    double error, squares; /* over all */
 };
 
 /* ---- pieces.c */
 
-int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n, struct ntx_err *err);
+int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n,
+                 struct ntx_err *err);
 
-/* The weights of n outputs, which lie in `in`: the tensor's output `first` and every `step`-th from there, to `out` (NULL: only what is lost is wanted). error and
- * squares are added to, weighed by importance or not. */
+/* The weights of n outputs, which lie in `in`: the tensor's output `first` and every `step`-th from there, to `out`
+ * (NULL: only what is lost is wanted). error and squares are added to, weighed by importance or not. */
 struct ntx__piece {
     const struct ntx__target *target;
     uint32_t type;

@@ -10,16 +10,17 @@
 #include "client/quantize/job_impl.h"
 #include "common/util.h"
 
-#define PIECE (8u << 20)   /* bytes of a piece as floats, about */
-#define LEAST_SHARE 1e-4f  /* of the mean: what an input counts that was always about 0 */
+#define PIECE       (8u << 20) /* bytes of a piece as floats, about */
+#define LEAST_SHARE 1e-4f      /* of the mean: what an input counts that was always about 0 */
 
-int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n, struct ntx_err *err)
+int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n,
+                 struct ntx_err *err)
 {
     for (size_t done = 0; done < n;) {
         ssize_t got = pread(j->fds[t->file], (char *)p + done, n - done, (off_t)(t->offset + at + done));
         if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read at byte %llu: %s", t->name, (unsigned long long)(t->offset + at + done),
-                               got ? strerror(errno) : "the file ends");
+            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read at byte %llu: %s", t->name,
+                               (unsigned long long)(t->offset + at + done), got ? strerror(errno) : "the file ends");
         done += (size_t)got;
     }
     return 0;
@@ -60,8 +61,11 @@ static int fail(struct work *k, int rc, const char *what, uint64_t output)
 {
     pthread_mutex_lock(&k->lock);
     if (!k->rc)
-        ntx_err_set(k->err, rc, rc == -ERANGE ? "tensor '%s', matrix row %llu: %s; keep it as it is with --tensor '%s=%s'" : "tensor '%s', matrix row %llu: %s", k->r->target->t->name,
-                    (unsigned long long)output, what, k->r->target->t->name, ntx_type_info(k->r->target->t->type)->name);
+        ntx_err_set(k->err, rc,
+                    rc == -ERANGE ? "tensor '%s', matrix row %llu: %s; keep it as it is with --tensor '%s=%s'"
+                                  : "tensor '%s', matrix row %llu: %s",
+                    k->r->target->t->name, (unsigned long long)output, what, k->r->target->t->name,
+                    ntx_type_info(k->r->target->t->type)->name);
     k->rc = rc;
     pthread_mutex_unlock(&k->lock);
     return rc;
@@ -80,7 +84,8 @@ static void take_importance(const struct ntx__target *t, uint64_t matrix, struct
 {
     const struct ntx_importance *from = t->importance;
     const uint64_t n = t->t->ne[0];
-    const float count = from->count[from->n_mat > 1 ? matrix : 0], *sum2 = from->sum2 + (from->n_mat > 1 || from->n > n ? matrix * n : 0);
+    const float count = from->count[from->n_mat > 1 ? matrix : 0],
+                *sum2 = from->sum2 + (from->n_mat > 1 || from->n > n ? matrix * n : 0);
     double mean = 0;
     s->matrix = matrix;
     s->seen = count > 0;
@@ -167,7 +172,8 @@ int ntx__quantize_piece(struct ntx__job *j, struct ntx__piece *r, struct ntx_err
     while (n)
         pthread_join(thread[--n], NULL);
     pthread_mutex_destroy(&k.lock);
-    for (uint64_t i = 0; i < r->n; i++) { /* in their order: fit:SIZE chooses by these, and not by which thread was first */
+    for (uint64_t i = 0; i < r->n;
+         i++) { /* in their order: fit:SIZE chooses by these, and not by which thread was first */
         r->error += k.sums[i].error;
         r->squares += k.sums[i].squares;
     }
@@ -186,7 +192,8 @@ static void tell(struct ntx__job *j, uint32_t tensor, uint64_t bytes)
 {
     j->done += bytes;
     if (j->o->progress)
-        j->o->progress(j->o->ctx, &(struct ntx_quantize_progress){j->done, j->report->bytes_in, tensor, j->n, j->target[tensor].t->name, false});
+        j->o->progress(j->o->ctx, &(struct ntx_quantize_progress){j->done, j->report->bytes_in, tensor, j->n,
+                                                                  j->target[tensor].t->name, false});
 }
 
 static int copy_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct ntx_err *err)
@@ -221,15 +228,24 @@ static int quantize_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct n
 {
     const struct ntx__target *k = &j->target[tensor];
     const struct ntx_gguf_tensor *t = k->t;
-    uint64_t outputs = t->ne[1] * t->ne[2] * t->ne[3], in_bytes = ntx_row_bytes(t->type, t->ne[0]), out_bytes = ntx_row_bytes(k->type, t->ne[0]);
+    uint64_t outputs = t->ne[1] * t->ne[2] * t->ne[3], in_bytes = ntx_row_bytes(t->type, t->ne[0]),
+             out_bytes = ntx_row_bytes(k->type, t->ne[0]);
     uint64_t each = NTX_MIN(NTX_MAX(PIECE / (t->ne[0] * sizeof(float)), 1u), outputs);
     uint8_t *in = malloc(each * in_bytes), *out = malloc(each * out_bytes);
     double error = 0, squares = 0;
     int rc = in && out ? 0 : ntx_err_set(err, -ENOMEM, "no memory for outputs of tensor '%s'", t->name);
     for (uint64_t first = 0; first < outputs && !rc; first += each) {
-        struct ntx__piece r = {.target = k, .type = k->type, .first = first, .step = 1, .n = NTX_MIN(each, outputs - first), .in = in, .out = out};
-        posix_fadvise(j->fds[t->file], (off_t)(t->offset + (first + r.n) * in_bytes), (off_t)(each * in_bytes), POSIX_FADV_WILLNEED); /* the next piece */
-        if (!(rc = stopped(j, err)) && !(rc = ntx__read_at(j, t, first * in_bytes, in, r.n * in_bytes, err)) && !(rc = ntx__quantize_piece(j, &r, err)))
+        struct ntx__piece r = {.target = k,
+                               .type = k->type,
+                               .first = first,
+                               .step = 1,
+                               .n = NTX_MIN(each, outputs - first),
+                               .in = in,
+                               .out = out};
+        posix_fadvise(j->fds[t->file], (off_t)(t->offset + (first + r.n) * in_bytes), (off_t)(each * in_bytes),
+                      POSIX_FADV_WILLNEED); /* the next piece */
+        if (!(rc = stopped(j, err)) && !(rc = ntx__read_at(j, t, first * in_bytes, in, r.n * in_bytes, err)) &&
+            !(rc = ntx__quantize_piece(j, &r, err)))
             rc = ntx_write_all(fd, out, r.n * out_bytes);
         error += r.error;
         squares += r.squares;

@@ -1,5 +1,5 @@
-/* amx.c: many rows of x at once, with matrix tiles. The same order as everywhere (cpu.h): a tile holds the exact integer sums
- * of one block for 16 rows and 16 outputs, which then go to the float accumulators of lane b % 16.
+/* amx.c: many rows of x at once, with matrix tiles. The same order as everywhere (cpu.h): a tile holds the exact
+ * integer sums of one block for 16 rows and 16 outputs, which then go to the float accumulators of lane b % 16.
  *
  * A band of rows (as many as keep x and the accumulators in the second-level cache) passes over 16 outputs at a time:
  *
@@ -11,9 +11,9 @@
 
 enum {
     TILE_ROWS = 16,
-    MIN_ROWS = 5,             /* below, the vector kernels are faster */
-    MAX_TILES = 16,           /* of rows in a band */
-    BAND_BYTES = 3 << 19,     /* of x in a band */
+    MIN_ROWS = 5,         /* below, the vector kernels are faster */
+    MAX_TILES = 16,       /* of rows in a band */
+    BAND_BYTES = 3 << 19, /* of x in a band */
 };
 
 /* acc[tile][lane][row][out] */
@@ -39,19 +39,19 @@ static void configure(uint32_t rows, uint32_t cols)
 
 struct kind {
     struct panel_kind weights;
-    uint32_t high_bits;   /* 0: one plane */
+    uint32_t high_bits; /* 0: one plane */
     bool has_min;
-    uint32_t min_pairs;   /* super-blocks: 4 (minima of 32 values) or 8 (of 16) */
-    bool halves;          /* simple blocks: each 16 values have their scale */
+    uint32_t min_pairs; /* super-blocks: 4 (minima of 32 values) or 8 (of 16) */
+    bool halves;        /* simple blocks: each 16 values have their scale */
 };
 
 /* One pass over a band: 16 outputs. */
 struct pass {
     const struct kind *kind;
-    const char *x;            /* first row of the band */
+    const char *x; /* first row of the band */
     size_t x_stride;
     struct x_parts at;
-    uint32_t rows;            /* in a tile: 16, or all of x */
+    uint32_t rows; /* in a tile: 16, or all of x */
     uint32_t n_tiles;
     uint32_t first[MAX_TILES]; /* row of each tile */
     tile_acc *acc;
@@ -73,7 +73,8 @@ INLINE void store_tiles(const uint32_t high_bits, struct sums out[2])
 }
 
 /* Sums of a super-block for two sets of rows. */
-INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, size_t stride, const uint32_t high_bits, struct sums out[2])
+INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, size_t stride, const uint32_t high_bits,
+                        struct sums out[2])
 {
     _tile_zero(0);
     _tile_zero(1);
@@ -102,8 +103,10 @@ INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, s
     store_tiles(high_bits, out);
 }
 
-/* The same for one set of rows: out[0] has the first half of the columns, out[1] the second, since a tile's products wait for one another. */
-INLINE void tiles_halves(const struct panel *p, const char *x, size_t stride, const uint32_t high_bits, struct sums out[2])
+/* The same for one set of rows: out[0] has the first half of the columns, out[1] the second, since a tile's products
+ * wait for one another. */
+INLINE void tiles_halves(const struct panel *p, const char *x, size_t stride, const uint32_t high_bits,
+                         struct sums out[2])
 {
     _tile_zero(0);
     _tile_zero(1);
@@ -135,7 +138,8 @@ INLINE void tiles_halves(const struct panel *p, const char *x, size_t stride, co
 }
 
 /* Sums of the columns from a panel's row `row` on, as many as a tile has, for two sets of rows. */
-INLINE void tiles_simple(const struct panel *p, uint32_t row, const char *xa, const char *xb, size_t stride, struct sums out[2])
+INLINE void tiles_simple(const struct panel *p, uint32_t row, const char *xa, const char *xb, size_t stride,
+                         struct sums out[2])
 {
     _tile_zero(0);
     _tile_zero(2);
@@ -154,7 +158,8 @@ INLINE __m512 start_or_add(__m512 a, __m512 b, const float *acc, bool start)
     return _mm512_fmadd_ps(a, b, start ? _mm512_setzero_ps() : _mm512_load_ps(acc));
 }
 
-/* The tree over the 16 lanes of one row, whose accumulators lie `apart` floats from one lane to the next; n_out outputs to y. */
+/* The tree over the 16 lanes of one row, whose accumulators lie `apart` floats from one lane to the next; n_out outputs
+ * to y. */
 INLINE void join_row(const float *acc, size_t apart, uint32_t blocks, uint32_t n_out, float *y)
 {
     __m512 v[LANES];
@@ -187,8 +192,8 @@ INLINE __m512i sums_of(const struct sums *s, uint32_t r, const bool halves, cons
 }
 
 /* Sums of super-block b (halves: in two parts) to the accumulators of a tile. */
-INLINE void scale_super(const struct pass *ps, const struct panel *p, const struct sums *s, const bool halves, uint32_t b, uint32_t tile,
-                        const uint32_t high_bits, const uint32_t min_pairs)
+INLINE void scale_super(const struct pass *ps, const struct panel *p, const struct sums *s, const bool halves,
+                        uint32_t b, uint32_t tile, const uint32_t high_bits, const uint32_t min_pairs)
 {
     const char *x = ps->x + ps->first[tile] * ps->x_stride;
     __m512 d = _mm512_load_ps(p->d[0]), m = _mm512_load_ps(p->m[0]);
@@ -212,15 +217,16 @@ INLINE void scale_super(const struct pass *ps, const struct panel *p, const stru
 }
 
 /* Sums of simple block b, the k-th of its panel, or of a half of it, to the accumulators of a tile. */
-INLINE void scale_simple(const struct pass *ps, const struct panel *p, const struct sums *s, uint32_t b, uint32_t k, uint32_t tile,
-                         const bool has_min, const bool second)
+INLINE void scale_simple(const struct pass *ps, const struct panel *p, const struct sums *s, uint32_t b, uint32_t k,
+                         uint32_t tile, const bool has_min, const bool second)
 {
     const char *x = ps->x + ps->first[tile] * ps->x_stride;
     __m512 d = _mm512_load_ps(second ? p->m[k] : p->d[k]), m = _mm512_load_ps(p->m[k]);
     for (uint32_t r = 0; r < ps->rows; r++, x += ps->x_stride) {
         float *acc = ps->acc[tile][b % LANES][r];
         __m512 dx = _mm512_set1_ps(x_scale(ps, x, b));
-        __m512 v = start_or_add(_mm512_cvtepi32_ps(_mm512_load_si512(s->low[r])), _mm512_mul_ps(d, dx), acc, b < LANES && !second);
+        __m512 v = start_or_add(_mm512_cvtepi32_ps(_mm512_load_si512(s->low[r])), _mm512_mul_ps(d, dx), acc,
+                                b < LANES && !second);
         if (has_min) {
             int32_t xs;
             memcpy(&xs, x + ps->at.sums_at + 4 * (size_t)b, 4);
@@ -230,9 +236,11 @@ INLINE void scale_simple(const struct pass *ps, const struct panel *p, const str
     }
 }
 
-/* Two tiles of rows, t and u (which may be the same), against a panel whose first block is b. halves: 2 where each half of a simple block has its scale. */
-INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t n_blocks, uint32_t t, uint32_t u,
-                       const bool super, const uint32_t halves, const uint32_t high_bits, const uint32_t min_pairs)
+/* Two tiles of rows, t and u (which may be the same), against a panel whose first block is b. halves: 2 where each half
+ * of a simple block has its scale. */
+INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t n_blocks, uint32_t t,
+                       uint32_t u, const bool super, const uint32_t halves, const uint32_t high_bits,
+                       const uint32_t min_pairs)
 {
     struct sums s[2];
     const char *xa = ps->x + ps->first[t] * ps->x_stride, *xb = ps->x + ps->first[u] * ps->x_stride;
@@ -314,28 +322,33 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
             multiply_panels(&kind->weights, s, o, 1, &ps, panel_all_rows);
             for (uint32_t t = 0; t < ps.n_tiles; t++)
                 for (uint32_t k = 0; k < ps.rows; k++)
-                    join_row(acc[t][0][k], TILE_ROWS * PANEL_OUTS, s->n_in / kind->weights.block, s->n_out - o < PANEL_OUTS ? s->n_out - o : PANEL_OUTS,
-                             y + (ps.first[t] + k) * s->ldy + o);
+                    join_row(acc[t][0][k], TILE_ROWS * PANEL_OUTS, s->n_in / kind->weights.block,
+                             s->n_out - o < PANEL_OUTS ? s->n_out - o : PANEL_OUTS, y + (ps.first[t] + k) * s->ldy + o);
         }
         _tile_release();
         r += here;
     }
 }
 
-#define AMX_KIND(name, interleaved, fill, few, block, high_bits, has_min, min_pairs, halves)                          \
-    DECLARE_MATMUL(name)                                                                                              \
-    {                                                                                                                 \
-        static const struct kind kind = {{fill, block, interleaved}, high_bits, has_min, min_pairs, halves};                \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes}; \
-        if (n_rows < MIN_ROWS)                                                                                        \
-            few(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                              \
-        else                                                                                                          \
-            mm_tiles(&kind, few, &s, n_rows);                                                                         \
+#define AMX_KIND(name, interleaved, fill, few, block, high_bits, has_min, min_pairs, halves)                           \
+    DECLARE_MATMUL(name)                                                                                               \
+    {                                                                                                                  \
+        static const struct kind kind = {{fill, block, interleaved}, high_bits, has_min, min_pairs, halves};           \
+        const struct shape s = {                                                                                       \
+            w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes};                   \
+        if (n_rows < MIN_ROWS)                                                                                         \
+            few(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                               \
+        else                                                                                                           \
+            mm_tiles(&kind, few, &s, n_rows);                                                                          \
     }
 
-#define AMX_MATMUL(type, ...) AMX_KIND(ntx__mmamx_##type, false, ntx__panel_##type, ntx__mm512_##type, __VA_ARGS__, false)
-#define AMX_HALVES(type) AMX_KIND(ntx__mmamx_##type, false, ntx__panel_##type, ntx__mm512_##type, NTX_QK, 0, false, 0, true)
-#define AMX_INTERLEAVED(type, ...) AMX_KIND(ntx__interleaved_amx_##type, true, ntx__panel_interleaved_##type, ntx__interleaved_##type, __VA_ARGS__, false)
+#define AMX_MATMUL(type, ...)                                                                                          \
+    AMX_KIND(ntx__mmamx_##type, false, ntx__panel_##type, ntx__mm512_##type, __VA_ARGS__, false)
+#define AMX_HALVES(type)                                                                                               \
+    AMX_KIND(ntx__mmamx_##type, false, ntx__panel_##type, ntx__mm512_##type, NTX_QK, 0, false, 0, true)
+#define AMX_INTERLEAVED(type, ...)                                                                                     \
+    AMX_KIND(ntx__interleaved_amx_##type, true, ntx__panel_interleaved_##type, ntx__interleaved_##type, __VA_ARGS__,   \
+             false)
 
 AMX_MATMUL(q4_0, NTX_QK, 0, false, 0)
 AMX_MATMUL(q4_1, NTX_QK, 0, true, 0)
@@ -355,8 +368,8 @@ AMX_INTERLEAVED(q8_0, NTX_QK, 0, false, 0)
 AMX_INTERLEAVED(q4_k, NTX_QKK, 3, true, 4)
 AMX_INTERLEAVED(q5_k, NTX_QKK, 3, true, 4)
 AMX_INTERLEAVED(q6_k, NTX_QKK, 8, false, 0)
-#define AMX_LOOKUP(TYPE, type, scale, raise) \
-    AMX_MATMUL(type, NTX_QK, 0, false, 0)    \
+#define AMX_LOOKUP(TYPE, type, scale, raise)                                                                           \
+    AMX_MATMUL(type, NTX_QK, 0, false, 0)                                                                              \
     AMX_INTERLEAVED(type, NTX_QK, 0, false, 0)
 NTX_LOOKUPS(AMX_LOOKUP)
 AMX_MATMUL(iq4_xs, NTX_QKK, 8, false, 0)

@@ -1,10 +1,10 @@
-/* attn.h: attention of the query heads that share a KV head, over one row's context, K and V in F16 (Q8_0: attn_q8.h). Included by ops.h, compiled per
- * instruction set.
+/* attn.h: attention of the query heads that share a KV head, over one row's context, K and V in F16 (Q8_0: attn_q8.h).
+ * Included by ops.h, compiled per instruction set.
  *
- * Online softmax over parts of PART positions, counted from 0: per part the scores of all heads, then the new maximum m, the sums of
- * weights and of weighted values scaled to it, and the part's own added. So K and V are read once, and nothing grows with the
- * context. Parts, lanes and the order of positions are fixed, hence so are the bits: however heads and rows are grouped into tiles, which
- * only saves loads and joins. Several rows together: attn_rows.h. */
+ * Online softmax over parts of PART positions, counted from 0: per part the scores of all heads, then the new maximum
+ * m, the sums of weights and of weighted values scaled to it, and the part's own added. So K and V are read once, and
+ * nothing grows with the context. Parts, lanes and the order of positions are fixed, hence so are the bits: however
+ * heads and rows are grouped into tiles, which only saves loads and joins. Several rows together: attn_rows.h. */
 #ifndef NTX_COMPUTED_CPU_ATTN_H
 #define NTX_COMPUTED_CPU_ATTN_H
 
@@ -13,22 +13,25 @@
 #include "model/arch.h"
 
 enum {
-    PART = 256,   /* positions: as many as NTX_GPU_SPLIT, so that up to there a GPU gives the same bits */
-    HEADS = 4,    /* of a tile, at most */
-    TILE = 16,    /* scores, or vecs of 16 values, at once, at most: accumulators that registers hold */
+    PART = 256, /* positions: as many as NTX_GPU_SPLIT, so that up to there a GPU gives the same bits */
+    HEADS = 4,  /* of a tile, at most */
+    TILE = 16,  /* scores, or vecs of 16 values, at once, at most: accumulators that registers hold */
     VECS = 4,   /* of 16 values, of a tile of values, at most */
-    BATCH = 32,   /* rows that go through all heads' scores, or are unpacked, at a time */
+    BATCH = 32, /* rows that go through all heads' scores, or are unpacked, at a time */
 };
 
-INLINE int rows_of_tile(const int heads) { return WIDTH == 16 ? (heads == 3 ? 4 : TILE / heads) : heads == 3 ? 2 : 4 / heads; }
+INLINE int rows_of_tile(const int heads)
+{
+    return WIDTH == 16 ? (heads == 3 ? 4 : TILE / heads) : heads == 3 ? 2 : 4 / heads;
+}
 INLINE int vecs_of_tile(const int heads) { return WIDTH == 16 ? VECS : heads == 4 ? 1 : 2; }
 
-struct part { /* one part of the context, for all heads of the call */
-    float w[NTX_ATTN_HEADS][PART]; /* scores, then weights; minus infinity and 0 for holes and behind the end */
-    float by[NTX_ATTN_HEADS];      /* what the sums so far are multiplied by */
+struct part {                            /* one part of the context, for all heads of the call */
+    float w[NTX_ATTN_HEADS][PART];       /* scores, then weights; minus infinity and 0 for holes and behind the end */
+    float by[NTX_ATTN_HEADS];            /* what the sums so far are multiplied by */
     const uint8_t *k[2][PART], *v[PART]; /* rows, NULL for holes; of K of this part and the next, in turn */
     uint32_t first, n, n_next;
-    bool gaps;                     /* among k and v are some that are NULL */
+    bool gaps; /* among k and v are some that are NULL */
 };
 
 struct rows { /* n <= BATCH of them, from place p of the part on */
@@ -46,14 +49,17 @@ INLINE struct f16 kv_load(const uint8_t *at, uint32_t n)
 }
 
 /* Where the rows first .. first + n of K or V are; NULL for holes, and for those that no row of the call sees. */
-INLINE void find_rows(const struct ntx_attn *a, const void *const *blocks, size_t row_bytes, uint32_t first, uint32_t n, const uint8_t **rows)
+INLINE void find_rows(const struct ntx_attn *a, const void *const *blocks, size_t row_bytes, uint32_t first, uint32_t n,
+                      const uint8_t **rows)
 {
     const uint32_t from = ntx_attn_from(a, 0);
     for (uint32_t i = 0; i < n;) {
         uint32_t p = first + i, in = p % a->block_tokens, end = NTX_MIN(n, i + a->block_tokens - in);
         const uint8_t *at = first + end > from ? blocks[p / a->block_tokens] : NULL;
         for (; i < end; i++, in++)
-            rows[i] = first + i < from || (a->hole && a->hole[(first + i) / 8] >> ((first + i) % 8) & 1) ? NULL : at + in * row_bytes;
+            rows[i] = first + i < from || (a->hole && a->hole[(first + i) / 8] >> ((first + i) % 8) & 1)
+                          ? NULL
+                          : at + in * row_bytes;
     }
 }
 
@@ -65,8 +71,9 @@ INLINE bool has_gaps(const struct ntx_attn *a, uint32_t first) { return a->hole 
 /* The part to begin with: that of the first position that is seen. */
 INLINE uint32_t first_part(const struct ntx_attn *a) { return ntx_attn_from(a, 0) / PART * PART; }
 
-/* V is fetched while its part is scored, the next part's K while values are summed: a head's runs are too short for the processor to see them all. One line
- * at a time between the products: many at once keep the products' own loads waiting (docs/log/kernels-x86.md). */
+/* V is fetched while its part is scored, the next part's K while values are summed: a head's runs are too short for the
+ * processor to see them all. One line at a time between the products: many at once keep the products' own loads waiting
+ * (docs/log/kernels-x86.md). */
 INLINE void fetch_at(const uint8_t *row, size_t at)
 {
     if (row)
@@ -80,8 +87,10 @@ INLINE void join_all(struct f16 *v, int n, float *out)
 {
 #if defined(__AVX512F__)
     if (n > 4) { /* each level halves the lanes of a vector, so two share one from then on */
-        const ipart lo8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23}, lo4 = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
-        const ipart lo2 = {0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29}, lo1 = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
+        const ipart lo8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23},
+                    lo4 = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
+        const ipart lo2 = {0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29},
+                    lo1 = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
         const ipart *lo[] = {&lo8, &lo4, &lo2, &lo1};
         fpart x[16];
         n = n > 8 ? 16 : 8;
@@ -100,8 +109,8 @@ INLINE void join_all(struct f16 *v, int n, float *out)
 }
 
 /* q.k of `heads` heads from g on with n rows from row r on: 16 lanes over the head's elements, then the fixed tree. */
-INLINE void score_tile(const struct ntx_attn *a, struct part *t, const float *q, const struct rows *rows, uint32_t g, const int heads, uint32_t r,
-                       const int n)
+INLINE void score_tile(const struct ntx_attn *a, struct part *t, const float *q, const struct rows *rows, uint32_t g,
+                       const int heads, uint32_t r, const int n)
 {
     struct f16 acc[TILE];
     float sum[TILE], *w = t->w[g] + rows->p + r;
@@ -132,7 +141,8 @@ INLINE void score_tile(const struct ntx_attn *a, struct part *t, const float *q,
         memcpy(w + h * PART, sum + h * n, (size_t)n * sizeof *sum);
 }
 
-INLINE void scores(const struct ntx_attn *a, struct part *t, const float *q, const struct rows *rows, uint32_t g, const int heads)
+INLINE void scores(const struct ntx_attn *a, struct part *t, const float *q, const struct rows *rows, uint32_t g,
+                   const int heads)
 {
     const uint32_t n = (uint32_t)rows_of_tile(heads);
     for (uint32_t r = 0; r < rows->n;) {
@@ -190,8 +200,8 @@ INLINE void cap_scores(float *w, uint32_t n, float most)
         store16(w + p, cap16(load16(w + p), most));
 }
 
-/* Turns n scores of a head into weights e^(score - max); the maximum and the 16 lanes of their sum go on from the parts before. Returns
- * what sums of those are multiplied by. w is written up to a multiple of 16. */
+/* Turns n scores of a head into weights e^(score - max); the maximum and the 16 lanes of their sum go on from the parts
+ * before. Returns what sums of those are multiplied by. w is written up to a multiple of 16. */
 INLINE float weigh(const struct ntx_attn *a, float *w, uint32_t n, float *max, struct f16 *sum)
 {
     uint32_t end = round_up(n, 16);
@@ -220,9 +230,10 @@ INLINE float weigh(const struct ntx_attn *a, float *w, uint32_t n, float *max, s
 
 /* ---- values */
 
-/* out[e .. e + 16 * vecs) of `heads` heads += weight * v over the rows, in their order. part: of a last vec only so many. */
-INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g, const int heads, uint32_t e,
-                       const int vecs, uint32_t part)
+/* out[e .. e + 16 * vecs) of `heads` heads += weight * v over the rows, in their order. part: of a last vec only so
+ * many. */
+INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g,
+                       const int heads, uint32_t e, const int vecs, uint32_t part)
 {
     struct f16 acc[TILE];
     float *out = a->out + (size_t)g * a->head_v + e;
@@ -333,6 +344,9 @@ INLINE void attend_row(const struct ntx_attn *a)
     }
 }
 
-static void f16_store_row(const float *x, void *block, uint32_t at, uint32_t n) { f16_store(x, (uint16_t *)block + (size_t)at * n, n); }
+static void f16_store_row(const float *x, void *block, uint32_t at, uint32_t n)
+{
+    f16_store(x, (uint16_t *)block + (size_t)at * n, n);
+}
 
 #endif

@@ -1,8 +1,10 @@
-/* attn_q4.h: K and V in Q4_0: what attn_q8.h multiplies, two values a byte. Included by attn_q8.h, compiled per instruction set.
+/* attn_q4.h: K and V in Q4_0: what attn_q8.h multiplies, two values a byte. Included by attn_q8.h, compiled per
+ * instruction set.
  *
- * Four bits hold no channel that is far larger than the others, as K has them. So K and V are rotated before they are rounded: by the orthonormal Walsh-Hadamard
- * transform of a head's values, which spreads each of them over all (QuaRot: Ashkboos et al. 2024). It is symmetric, hence its own inverse: q that is rotated likewise
- * has the same products with K, and the weighted sum of V is rotated back.
+ * Four bits hold no channel that is far larger than the others, as K has them. So K and V are rotated before they are
+ * rounded: by the orthonormal Walsh-Hadamard transform of a head's values, which spreads each of them over all (QuaRot:
+ * Ashkboos et al. 2024). It is symmetric, hence its own inverse: q that is rotated likewise has the same products with
+ * K, and the weighted sum of V is rotated back.
  *
  * A byte has two values of the same position, so that threads which store neighbouring positions share no byte. */
 #ifndef NTX_COMPUTED_CPU_ATTN_Q4_H
@@ -15,7 +17,7 @@
 
 enum { Q4_BYTES = NTX_KV_Q8_TOKENS * (NTX_KV_Q4_HEAD + NTX_KV_Q4_HEAD / 16) }; /* of the widest block, unpacked */
 
-struct q4 { /* blocks as Q8_0 has them */
+struct q4 {                                                    /* blocks as Q8_0 has them */
     uint8_t k[Q4_BYTES], v[PART / NTX_KV_Q8_TOKENS][Q4_BYTES]; /* K's that is multiplied; V's of the part */
 };
 
@@ -35,7 +37,8 @@ INLINE void turn(float *x, uint32_t n)
         x[k] *= by;
 }
 
-/* 32 values as q + 8, rounded to even; returns their scale. The largest lies half a step beyond what there is, and so is off by no more than the others may be. */
+/* 32 values as q + 8, rounded to even; returns their scale. The largest lies half a step beyond what there is, and so
+ * is off by no more than the others may be. */
 INLINE uint16_t q4_quantise(const float *x, uint8_t *q)
 {
     float most = 0, inverse = 0;
@@ -75,7 +78,10 @@ static void q4_store_k(const float *x, void *to, uint32_t at, uint32_t n)
 }
 
 /* Half of the values of the panel of V that value i is in. */
-INLINE uint32_t q4_half(uint32_t n, uint32_t i) { return NTX_MIN(n - i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, (uint32_t)NTX_KV_Q8_PANEL) / 2; }
+INLINE uint32_t q4_half(uint32_t n, uint32_t i)
+{
+    return NTX_MIN(n - i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, (uint32_t)NTX_KV_Q8_PANEL) / 2;
+}
 
 static void q4_store_v(const float *x, void *to, uint32_t at, uint32_t n)
 {

@@ -1,13 +1,15 @@
-/* attn_q8.h: attention over K and V in Q8_0, and in Q4_0 once unpacked (attn_q4.h), by integer products: of the query heads that share a KV head, of one row or of several at neighbouring
- * positions. Included by ops.h, compiled per instruction set.
+/* attn_q8.h: attention over K and V in Q8_0, and in Q4_0 once unpacked (attn_q4.h), by integer products: of the query
+ * heads that share a KV head, of one row or of several at neighbouring positions. Included by ops.h, compiled per
+ * instruction set.
  *
- * As attn.h it goes by parts of PART positions and keeps a maximum and sums on the way. Products are sums of integers, hence exact:
- * a score is, for each 32 values of the head in turn, the integer product of q's and K's, multiplied by both scales and added, fused. V is
- * weighed by integers, too: for each 32 values of V what a position weighs is its weight times its scale, as 15 bits of the part's largest.
- * So bits depend neither on the instruction set nor on how heads and rows are grouped: they only share what is read.
+ * As attn.h it goes by parts of PART positions and keeps a maximum and sums on the way. Products are sums of integers,
+ * hence exact: a score is, for each 32 values of the head in turn, the integer product of q's and K's, multiplied by
+ * both scales and added, fused. V is weighed by integers, too: for each 32 values of V what a position weighs is its
+ * weight times its scale, as 15 bits of the part's largest. So bits depend neither on the instruction set nor on how
+ * heads and rows are grouped: they only share what is read.
  *
- * K's bytes lie in the order in which products by four take them, positions side by side, V's values side by side, of four positions (cpu.h): both are
- * read from start to end. A vector here is a query head of a row. */
+ * K's bytes lie in the order in which products by four take them, positions side by side, V's values side by side, of
+ * four positions (cpu.h): both are read from start to end. A vector here is a query head of a row. */
 #ifndef NTX_COMPUTED_CPU_ATTN_Q8_H
 #define NTX_COMPUTED_CPU_ATTN_Q8_H
 
@@ -17,19 +19,21 @@
 enum {
     BLOCKS = NTX_MAX_HEAD / 32,
     TOKENS = NTX_KV_Q8_TOKENS,
-    SCORED = WIDTH == 16 ? 4 : 2,  /* vectors of a tile of scores */
-    SUMMED = 6,                    /* that go over V together, a block of positions at a time */
-    TILED = WIDTH == 16 ? 2 : 1,   /* of a tile of values */
+    SCORED = WIDTH == 16 ? 4 : 2, /* vectors of a tile of scores */
+    SUMMED = 6,                   /* that go over V together, a block of positions at a time */
+    TILED = WIDTH == 16 ? 2 : 1,  /* of a tile of values */
     PANEL = NTX_KV_Q8_PANEL,
     PAIR = PANEL / 32,
     SPANS = WIDTH == 16 ? PANEL / 16 : 2, /* of 16 values, of it */
     WEIGHT_MAX = 32767,
 };
-#define WEIGHT_LEAST 0x1p-100f /* parts whose largest weight, scaled, is less are nothing beside the others; its inverse could overflow */
+#define WEIGHT_LEAST                                                                                                   \
+    0x1p-100f /* parts whose largest weight, scaled, is less are nothing beside the others; its inverse could overflow \
+               */
 
 #if defined(__AVX512VNNI__)
 enum { BIAS = 128 }; /* K's bytes are unsigned; what that adds is taken off before the products */
-struct weights { /* of four positions for PAIR times 32 values of V */
+struct weights {     /* of four positions for PAIR times 32 values of V */
     struct {
         uint8_t high[4], low[4];
     } of[PAIR];
@@ -57,18 +61,18 @@ struct q8 {
     int8_t q[NTX_ATTN_VECTORS][NTX_MAX_HEAD];
     float q_scale[NTX_ATTN_VECTORS][BLOCKS];
     int32_t q_start[NTX_ATTN_VECTORS][BLOCKS]; /* what a sum of products begins with */
-    float w[NTX_ATTN_VECTORS][PART]; /* scores, then weights */
+    float w[NTX_ATTN_VECTORS][PART];           /* scores, then weights */
     float v_scale[BLOCKS][PART];
     struct weights u[NTX_MAX_HEAD / PANEL][PART / 4][SUMMED];
     struct sums sums[SUMMED][NTX_MAX_HEAD / 16];
-    float step[SUMMED][BLOCKS];      /* what 1 of such a weight means */
+    float step[SUMMED][BLOCKS]; /* what 1 of such a weight means */
     float max[NTX_ATTN_VECTORS];
     struct f16 sum[NTX_ATTN_VECTORS];
     uint32_t n_vectors, end, first, n; /* end: positions that the last row sees; n: of the part */
-    uint32_t lines_k, lines_v;       /* of a block, for each step through the other: fetch_lines */
-    uint32_t fetch_k, fetch_v;       /* values of a head, as if all were of 8 bits */
-    const uint8_t *v[PART / TOKENS]; /* blocks of the part */
-    bool odd;                        /* a scale of V is no number */
+    uint32_t lines_k, lines_v;         /* of a block, for each step through the other: fetch_lines */
+    uint32_t fetch_k, fetch_v;         /* values of a head, as if all were of 8 bits */
+    const uint8_t *v[PART / TOKENS];   /* blocks of the part */
+    bool odd;                          /* a scale of V is no number */
 };
 
 /* ---- integer products */
@@ -89,7 +93,8 @@ INLINE struct i16 add_scores(struct i16 acc, const uint8_t *k, int32_t q)
     EACH_PART
     {
         __m256i x = _mm256_xor_si256(_mm256_loadu_si256((const void *)(k + 32 * i)), _mm256_set1_epi8(-128));
-        __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(_mm256_set1_epi32(q), x)); /* two products of 127 * 127 fit */
+        __m256i pairs = _mm256_maddubs_epi16(
+            _mm256_abs_epi8(x), _mm256_sign_epi8(_mm256_set1_epi32(q), x)); /* two products of 127 * 127 fit */
         acc.p[i] += (ipart)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
     }
 #else
@@ -130,7 +135,9 @@ INLINE struct sums add_values(struct sums s, const struct weights *u, const int 
     int64_t w;
     memcpy(&w, u->of[which], sizeof w);
     for (int i = 0; i < 4; i++)
-        s.four[i] = _mm256_add_epi32(s.four[i], _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(v + 16 * i))), _mm256_set1_epi64x(w)));
+        s.four[i] = _mm256_add_epi32(
+            s.four[i], _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(v + 16 * i))),
+                                         _mm256_set1_epi64x(w)));
 #else
     for (int i = 0; i < 64; i++)
         s.one[i / 4] += u->of[which][i % 4] * (int8_t)v[i];
@@ -151,7 +158,8 @@ INLINE struct f16 all_sums(struct sums s)
     return as_floats(v);
 }
 
-/* The low 15 bits of two times sixteen integers, as a vector's weights of 16 positions for a pair; those of four positions are `apart`. */
+/* The low 15 bits of two times sixteen integers, as a vector's weights of 16 positions for a pair; those of four
+ * positions are `apart`. */
 INLINE void store_weights(struct weights *u, const size_t apart, struct i16 first, struct i16 second)
 {
     _Static_assert(PAIR == 2 && sizeof *u == 16, "as stored");
@@ -164,7 +172,8 @@ INLINE void store_weights(struct weights *u, const size_t apart, struct i16 firs
     _mm_storeu_si128((void *)(u + 2 * apart), _mm512_extracti32x4_epi32(v, 2));
     _mm_storeu_si128((void *)(u + 3 * apart), _mm512_extracti32x4_epi32(v, 3));
 #elif defined(__AVX2__)
-    const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     EACH_PART
     {
         __m256i v = _mm256_blend_epi16((__m256i)first.p[i], _mm256_slli_epi32((__m256i)second.p[i], 16), 0xaa);
@@ -184,7 +193,10 @@ INLINE void store_weights(struct weights *u, const size_t apart, struct i16 firs
 
 /* Values of the panel of V that value i is in. */
 INLINE uint32_t q8_panel(uint32_t n, uint32_t i) { return NTX_MIN(n - i / PANEL * PANEL, (uint32_t)PANEL); }
-INLINE const uint16_t *q8_scales(const uint8_t *block, uint32_t n) { return (const uint16_t *)(const void *)(block + (size_t)TOKENS * n); }
+INLINE const uint16_t *q8_scales(const uint8_t *block, uint32_t n)
+{
+    return (const uint16_t *)(const void *)(block + (size_t)TOKENS * n);
+}
 
 INLINE void q8_scale_store(uint8_t *block, uint32_t at, uint32_t n, uint32_t b, float d)
 {
@@ -211,7 +223,8 @@ static void q8_store_v(const float *x, void *to, uint32_t at, uint32_t n)
         int8_t q[32];
         int32_t sums[2];
         q8_scale_store(block, at, n, b, quantize_block(x + 32 * b, 2, q, sums));
-        uint8_t *v = block + (size_t)TOKENS * (32 * b / PANEL * PANEL) + (at / 4 * q8_panel(n, 32 * b) + 32 * b % PANEL) * 4 + at % 4;
+        uint8_t *v = block + (size_t)TOKENS * (32 * b / PANEL * PANEL) +
+                     (at / 4 * q8_panel(n, 32 * b) + 32 * b % PANEL) * 4 + at % 4;
         for (uint32_t i = 0; i < 32; i++)
             v[4 * i] = (uint8_t)q[i];
     }
@@ -219,7 +232,8 @@ static void q8_store_v(const float *x, void *to, uint32_t at, uint32_t n)
 
 INLINE uint32_t q8_lines(uint32_t n) { return TOKENS * (n + n / 16) / 64; }
 
-/* Lines of a block that will be needed, `some` for each step, while the other of K and V is multiplied: V of a block whose K is, K of the next part. */
+/* Lines of a block that will be needed, `some` for each step, while the other of K and V is multiplied: V of a block
+ * whose K is, K of the next part. */
 INLINE void fetch_lines(const uint8_t *block, uint32_t n, uint32_t step, uint32_t some)
 {
     for (uint32_t i = step * some, end = NTX_MIN(i + some, q8_lines(n)); block && i < end; i++)
@@ -229,7 +243,8 @@ INLINE void fetch_lines(const uint8_t *block, uint32_t n, uint32_t step, uint32_
 /* ---- scores */
 
 /* Scores of `vectors` vectors from m on with the TOKENS positions from place p of the part on, whose K is k. */
-INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, const uint8_t *k, uint32_t m, const int vectors, uint32_t p)
+INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, const uint8_t *k, uint32_t m, const int vectors,
+                          uint32_t p)
 {
     const uint8_t *v = m ? NULL : a->v[(t->first + p) / TOKENS];
     const uint16_t *scale = q8_scales(k, a->head_k);
@@ -298,8 +313,8 @@ INLINE void q8_scores(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
 
 /* ---- values */
 
-/* x[p] = weight * scale of n positions, a multiple of 16, and the largest; 0 where there is no weight. odd: among scales are some that are no number. Returns whether
- * one of them has a weight. */
+/* x[p] = weight * scale of n positions, a multiple of 16, and the largest; 0 where there is no weight. odd: among
+ * scales are some that are no number. Returns whether one of them has a weight. */
 INLINE bool q8_scaled(const float *w, const float *scale, uint32_t n, const bool odd, float *x, float *most)
 {
     struct f16 top = splat(0);
@@ -328,7 +343,8 @@ INLINE float q8_step(const struct q8 *t, uint32_t m, uint32_t n, uint32_t b, flo
 {
     float most;
     *inverse = 0;
-    if (t->odd ? q8_scaled(t->w[m], t->v_scale[b], n, true, x, &most) : q8_scaled(t->w[m], t->v_scale[b], n, false, x, &most))
+    if (t->odd ? q8_scaled(t->w[m], t->v_scale[b], n, true, x, &most)
+               : q8_scaled(t->w[m], t->v_scale[b], n, false, x, &most))
         return NAN;
     if (!(most > WEIGHT_LEAST))
         return 0;
@@ -337,7 +353,8 @@ INLINE float q8_step(const struct q8 *t, uint32_t m, uint32_t n, uint32_t b, flo
 }
 
 /* A part's weights of vector m, n of them, as integers for a panel of V, into place h; 0 behind them, up to end. */
-INLINE void q8_weights(const struct ntx_attn *a, struct q8 *t, uint32_t m, uint32_t n, uint32_t end, uint32_t h, uint32_t panel)
+INLINE void q8_weights(const struct ntx_attn *a, struct q8 *t, uint32_t m, uint32_t n, uint32_t end, uint32_t h,
+                       uint32_t panel)
 {
     const struct i16 zero = bits16(splat(0x1.8p23f)); /* adding this rounds to an integer, left in the low bits */
     struct weights *u = &t->u[panel][0][h];
@@ -353,8 +370,10 @@ INLINE void q8_weights(const struct ntx_attn *a, struct q8 *t, uint32_t m, uint3
     }
 }
 
-/* Sums of `vectors` vectors over 16 * spans values, of which s is the first span: their weights of `tokens` positions from place p of the part on times V. */
-INLINE void q8_value_tile(const struct ntx_attn *a, struct q8 *t, uint32_t h, const int vectors, const uint8_t *v, uint32_t width, uint32_t p, uint32_t tokens, uint32_t s, const int spans)
+/* Sums of `vectors` vectors over 16 * spans values, of which s is the first span: their weights of `tokens` positions
+ * from place p of the part on times V. */
+INLINE void q8_value_tile(const struct ntx_attn *a, struct q8 *t, uint32_t h, const int vectors, const uint8_t *v,
+                          uint32_t width, uint32_t p, uint32_t tokens, uint32_t s, const int spans)
 {
     struct sums acc[TILED][SPANS];
     for (int i = 0; i < vectors; i++)
@@ -375,7 +394,8 @@ INLINE void q8_value_tile(const struct ntx_attn *a, struct q8 *t, uint32_t h, co
             t->sums[h + (uint32_t)i][s + (uint32_t)j] = acc[i][j];
 }
 
-INLINE void q8_value_spans(const struct ntx_attn *a, struct q8 *t, uint32_t h, const int vectors, const uint8_t *v, uint32_t width, uint32_t p, uint32_t tokens, uint32_t s, uint32_t spans)
+INLINE void q8_value_spans(const struct ntx_attn *a, struct q8 *t, uint32_t h, const int vectors, const uint8_t *v,
+                           uint32_t width, uint32_t p, uint32_t tokens, uint32_t s, uint32_t spans)
 {
     if (spans == 2)
         q8_value_tile(a, t, h, vectors, v, width, p, tokens, s, 2);
@@ -384,7 +404,8 @@ INLINE void q8_value_spans(const struct ntx_attn *a, struct q8 *t, uint32_t h, c
 }
 
 /* Sums of n vectors over some of a block's positions, panel by panel. */
-INLINE void q8_value_block(const struct ntx_attn *a, struct q8 *t, uint32_t n, const uint8_t *v, uint32_t p, uint32_t tokens)
+INLINE void q8_value_block(const struct ntx_attn *a, struct q8 *t, uint32_t n, const uint8_t *v, uint32_t p,
+                           uint32_t tokens)
 {
     for (uint32_t e = 0, spans; e < a->head_v; e += 16 * spans) {
         uint32_t width = q8_panel(a->head_v, e), in = e % PANEL;
@@ -407,7 +428,10 @@ INLINE uint32_t q8_seen(const struct ntx_attn *a, const struct q8 *t, uint32_t v
     return q8_unseen(a, t, vector) < n ? n : 0;
 }
 
-INLINE float *q8_out(const struct ntx_attn *a, uint32_t vector) { return a->out + vector / a->n_q * a->ld_out + (size_t)(vector % a->n_q) * a->head_v; }
+INLINE float *q8_out(const struct ntx_attn *a, uint32_t vector)
+{
+    return a->out + vector / a->n_q * a->ld_out + (size_t)(vector % a->n_q) * a->head_v;
+}
 
 INLINE void q8_values(const struct ntx_attn *a, struct q8 *t)
 {

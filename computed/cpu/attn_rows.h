@@ -1,9 +1,11 @@
-/* attn_rows.h: attention of several rows of a pass, at neighbouring positions of one context, together: what attn.h does for each, with the
- * same bits, but K and V are read and unpacked once for all. Included by ops.h, compiled per instruction set.
+/* attn_rows.h: attention of several rows of a pass, at neighbouring positions of one context, together: what attn.h
+ * does for each, with the same bits, but K and V are read and unpacked once for all. Included by ops.h, compiled per
+ * instruction set.
  *
- * A vector here is a query head of a row. K of BATCH positions is turned over, so that the lanes of a register are positions: lane l
- * of the sums of attn.h is then a register, and their tree sums of registers, whatever the order of its 16 lanes. V is unpacked as it lies. Rows end
- * one after another: behind a row's end its scores are not looked at, and its sums leave V out. */
+ * A vector here is a query head of a row. K of BATCH positions is turned over, so that the lanes of a register are
+ * positions: lane l of the sums of attn.h is then a register, and their tree sums of registers, whatever the order of
+ * its 16 lanes. V is unpacked as it lies. Rows end one after another: behind a row's end its scores are not looked at,
+ * and its sums leave V out. */
 #ifndef NTX_COMPUTED_CPU_ATTN_ROWS_H
 #define NTX_COMPUTED_CPU_ATTN_ROWS_H
 
@@ -16,13 +18,15 @@ enum {
     SPREAD = WIDTH == 16 ? 4 : 1,  /* vecs of 16 values of it */
     FEW = 10,                      /* vectors that are not worth turning K over */
 };
-_Static_assert(NTX_ATTN_VECTORS % VECTORS == 0 && NTX_ATTN_VECTORS % WEIGHED == 0 && BATCH % (COLUMNS * WIDTH) == 0, "whole tiles");
+_Static_assert(NTX_ATTN_VECTORS % VECTORS == 0 && NTX_ATTN_VECTORS % WEIGHED == 0 && BATCH % (COLUMNS * WIDTH) == 0,
+               "whole tiles");
 
 struct many {
-    float q[NTX_ATTN_VECTORS * NTX_MAX_HEAD], out[NTX_ATTN_VECTORS * NTX_MAX_HEAD]; /* filled up with 0 to a multiple of 16 values, and of VECTORS */
-    float w[NTX_ATTN_VECTORS][PART];    /* as a part's */
-    float rows[BATCH * NTX_MAX_HEAD];   /* of K or V, unpacked */
-    float turned[NTX_MAX_HEAD * BATCH]; /* K: [values][BATCH] */
+    float q[NTX_ATTN_VECTORS * NTX_MAX_HEAD],
+        out[NTX_ATTN_VECTORS * NTX_MAX_HEAD]; /* filled up with 0 to a multiple of 16 values, and of VECTORS */
+    float w[NTX_ATTN_VECTORS][PART];          /* as a part's */
+    float rows[BATCH * NTX_MAX_HEAD];         /* of K or V, unpacked */
+    float turned[NTX_MAX_HEAD * BATCH];       /* K: [values][BATCH] */
     float max[NTX_ATTN_VECTORS];
     struct f16 sum[NTX_ATTN_VECTORS];
     const uint8_t *k[PART], *v[PART];
@@ -66,7 +70,8 @@ INLINE void unpack_batch(struct many *t, const uint8_t *const *rows, uint32_t p,
 
 /* ---- scores */
 
-/* WIDTH rows of WIDTH values to as many columns: each step is the same perfect shuffle, and after as many as WIDTH has bits, rows are columns. */
+/* WIDTH rows of WIDTH values to as many columns: each step is the same perfect shuffle, and after as many as WIDTH has
+ * bits, rows are columns. */
 INLINE void transpose_square(const float *x, size_t ld, float *y, size_t ld_y)
 {
     fpart v[WIDTH], u[WIDTH];
@@ -95,8 +100,8 @@ INLINE void transpose_batch(struct many *t, uint32_t ld)
             transpose_square(t->rows + r * ld + i, ld, t->turned + i * BATCH + r, BATCH);
 }
 
-/* q.k of VECTORS vectors from m on with COLUMNS * WIDTH turned positions. Lanes of the 16 come in the order of the tree: 0 8 4 12 2 10 6 14 1 ..., so
- * that a sum waits only for the next of its level. */
+/* q.k of VECTORS vectors from m on with COLUMNS * WIDTH turned positions. Lanes of the 16 come in the order of the
+ * tree: 0 8 4 12 2 10 6 14 1 ..., so that a sum waits only for the next of its level. */
 INLINE void score_vectors(const struct ntx_attn *a, struct many *t, uint32_t ld, uint32_t m, uint32_t column, float *w)
 {
     static const uint8_t order[16] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
@@ -150,8 +155,10 @@ INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t)
 
 /* ---- values */
 
-/* out[e .. e + 16 * vecs) of `vectors` vectors from m on += weight * v over unpacked rows r .. end, which are at place p + r of the part. */
-INLINE void value_vectors(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t e, const int vecs, uint32_t p, uint32_t r, uint32_t end)
+/* out[e .. e + 16 * vecs) of `vectors` vectors from m on += weight * v over unpacked rows r .. end, which are at place
+ * p + r of the part. */
+INLINE void value_vectors(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t e, const int vecs,
+                          uint32_t p, uint32_t r, uint32_t end)
 {
     struct f16 acc[WEIGHED * SPREAD];
     float *out = t->out + (size_t)m * ld + e;
@@ -176,7 +183,8 @@ INLINE void value_vectors(struct many *t, uint32_t ld, uint32_t m, const int vec
             store16(out + (size_t)h * ld + 16 * j, acc[h * vecs + j]);
 }
 
-INLINE void value_columns(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t p, uint32_t r, uint32_t end)
+INLINE void value_columns(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t p, uint32_t r,
+                          uint32_t end)
 {
     uint32_t e = 0;
     for (; r < end && e + 16 * SPREAD <= ld; e += 16 * SPREAD)
@@ -188,12 +196,14 @@ INLINE void value_columns(struct many *t, uint32_t ld, uint32_t m, const int vec
 /* Place n of the part in the batch from p on. */
 INLINE uint32_t in_batch(uint32_t n, uint32_t p) { return n <= p ? 0 : NTX_MIN(n - p, (uint32_t)BATCH); }
 
-/* WEIGHED vectors from m on with the batch from p on: what all of them see together, the rest each for itself. Later ones begin as late and end as late, or later. */
+/* WEIGHED vectors from m on with the batch from p on: what all of them see together, the rest each for itself. Later
+ * ones begin as late and end as late, or later. */
 INLINE void values_of_batch(const struct ntx_attn *a, struct many *t, uint32_t ld, uint32_t m, uint32_t p)
 {
     const uint32_t from = in_batch(unseen(a, t, m + WEIGHED - 1), p), to = NTX_MAX(in_batch(seen(a, t, m), p), from);
     for (uint32_t h = 0; h + 1 < WEIGHED; h++)
-        value_columns(t, ld, m + h, 1, p, in_batch(unseen(a, t, m + h), p), NTX_MIN(from, in_batch(seen(a, t, m + h), p)));
+        value_columns(t, ld, m + h, 1, p, in_batch(unseen(a, t, m + h), p),
+                      NTX_MIN(from, in_batch(seen(a, t, m + h), p)));
     value_columns(t, ld, m, WEIGHED, p, from, to);
     for (uint32_t h = 0; h < WEIGHED; h++)
         value_columns(t, ld, m + h, 1, p, to, in_batch(seen(a, t, m + h), p));
@@ -219,7 +229,8 @@ INLINE void begin_rows(const struct ntx_attn *a, struct many *t)
     memset(t->out, 0, (size_t)t->n_vectors * ld_out * sizeof(float));
     memset(t->w[n], 0, (t->n_vectors - n) * sizeof t->w[0]);
     for (uint32_t m = 0; m < n; m++) {
-        memcpy(t->q + (size_t)m * ld, a->q + m / a->n_q * a->ld_q + (size_t)(m % a->n_q) * a->head_k, a->head_k * sizeof(float));
+        memcpy(t->q + (size_t)m * ld, a->q + m / a->n_q * a->ld_q + (size_t)(m % a->n_q) * a->head_k,
+               a->head_k * sizeof(float));
         begin_head(a, m % a->n_q, &t->max[m], &t->sum[m]);
     }
 }

@@ -6,7 +6,7 @@
 NTX_TYPES(PLAIN)
 
 #define ENTRY(TYPE, type, ...) [NTX_##TYPE] = ntx__mm256_##type,
-#define OWN(TYPE, type, ...) [NTX_##TYPE] = true,
+#define OWN(TYPE, type, ...)   [NTX_##TYPE] = true,
 
 OVERRIDES_BEGIN
 const struct ntx_cpu_ops ntx__cpu_avx2 = {

@@ -1,5 +1,6 @@
-/* avx2.h: what the AVX2 files share. They follow cpu.h's order with the 16 lanes in two registers: integer sums of 8 blocks
- * are brought into the 8 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all at once. */
+/* avx2.h: what the AVX2 files share. They follow cpu.h's order with the 16 lanes in two registers: integer sums of 8
+ * blocks are brought into the 8 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all
+ * at once. */
 #ifndef NTX_COMPUTED_CPU_AVX2_H
 #define NTX_COMPUTED_CPU_AVX2_H
 
@@ -66,39 +67,53 @@ struct shape {
 };
 
 /* The kernels, by file. */
-#define DECLARE_MATMUL(name)                                                                                          \
-    void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
-              float *y, size_t ldy)
-#define AVX2_TYPES(X)                                                               \
-    X(F32, f32) X(F16, f16) X(BF16, bf16)                         /* avx2_float.c */ \
-    X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1)       /* avx2_simple.c */ \
-    X(Q8_0, q8_0) NTX_LOOKUPS(X) X(Q1_0, q1_0) X(Q2_0, q2_0) X(NVFP4, nvfp4)          \
-    X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_XS, iq4_xs) /* avx2_super.c */ \
-    AVX2_CODES(X)                                                                     \
-    X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0) /* there, too */
+#define DECLARE_MATMUL(name)                                                                                           \
+    void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,          \
+              uint32_t n_rows, float *y, size_t ldy)
+#define AVX2_TYPES(X)                                                                                                  \
+    X(F32, f32)                                                                                                        \
+    X(F16, f16)                                                                                                        \
+    X(BF16, bf16) /* avx2_float.c */                                                                                   \
+    X(Q4_0, q4_0)                                                                                                      \
+    X(Q4_1, q4_1)                                                                                                      \
+    X(Q5_0, q5_0)                                                                                                      \
+    X(Q5_1, q5_1) /* avx2_simple.c */                                                                                  \
+    X(Q8_0, q8_0)                                                                                                      \
+    NTX_LOOKUPS(X)                                                                                                     \
+    X(Q1_0, q1_0)                                                                                                      \
+    X(Q2_0, q2_0)                                                                                                      \
+    X(NVFP4, nvfp4)                                                                                                    \
+    X(Q2_K, q2_k)                                                                                                      \
+    X(Q3_K, q3_k)                                                                                                      \
+    X(Q4_K, q4_k)                                                                                                      \
+    X(Q5_K, q5_k)                                                                                                      \
+    X(Q6_K, q6_k)                                                                                                      \
+    X(IQ4_XS, iq4_xs)                                                             /* avx2_super.c */                   \
+    AVX2_CODES(X) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0) /* there, too */
 /* i-quants of code books (avx2_codes.c), and what their d is to be multiplied by. */
-#define AVX2_CODES(X) \
-    X(IQ2_XXS, iq2_xxs, 0.125f) X(IQ2_XS, iq2_xs, 0.125f) X(IQ2_S, iq2_s, 0.125f) X(IQ3_XXS, iq3_xxs, 0.25f) X(IQ3_S, iq3_s, 1)
+#define AVX2_CODES(X)                                                                                                  \
+    X(IQ2_XXS, iq2_xxs, 0.125f)                                                                                        \
+    X(IQ2_XS, iq2_xs, 0.125f) X(IQ2_S, iq2_s, 0.125f) X(IQ3_XXS, iq3_xxs, 0.25f) X(IQ3_S, iq3_s, 1)
 #define AVX2_DECLARE(TYPE, type, ...) DECLARE_MATMUL(ntx__mm256_##type);
 AVX2_TYPES(AVX2_DECLARE)
 
-/* ntx__mm256_<type> from rows<k>_<type>(shape, first row), k = 1, 2: bands of outputs whose weights stay in the cache while
- * all rows pass over them. */
+/* ntx__mm256_<type> from rows<k>_<type>(shape, first row), k = 1, 2: bands of outputs whose weights stay in the cache
+ * while all rows pass over them. */
 enum { BAND = 128 << 10 };
 
-#define MATMUL_BY_ROWS(type)                                                                                          \
-    DECLARE_MATMUL(ntx__mm256_##type)                                                                                 \
-    {                                                                                                                 \
-        uint32_t band = row_bytes < BAND ? (uint32_t)(BAND / row_bytes) : 1;                                          \
-        for (uint32_t o = 0; o < n_out; o += band) {                                                                  \
-            const uint8_t *from = (const uint8_t *)w + o * row_bytes;                                                 \
-            struct shape s = {from, x, y + o, row_bytes, x_stride, ldy, n_out - o < band ? n_out - o : band, n_in};   \
-            uint32_t r = 0;                                                                                           \
-            for (; n_rows - r >= 2; r += 2)                                                                           \
-                rows2_##type(&s, r);                                                                                  \
-            if (r < n_rows)                                                                                           \
-                rows1_##type(&s, r);                                                                                  \
-        }                                                                                                             \
+#define MATMUL_BY_ROWS(type)                                                                                           \
+    DECLARE_MATMUL(ntx__mm256_##type)                                                                                  \
+    {                                                                                                                  \
+        uint32_t band = row_bytes < BAND ? (uint32_t)(BAND / row_bytes) : 1;                                           \
+        for (uint32_t o = 0; o < n_out; o += band) {                                                                   \
+            const uint8_t *from = (const uint8_t *)w + o * row_bytes;                                                  \
+            struct shape s = {from, x, y + o, row_bytes, x_stride, ldy, n_out - o < band ? n_out - o : band, n_in};    \
+            uint32_t r = 0;                                                                                            \
+            for (; n_rows - r >= 2; r += 2)                                                                            \
+                rows2_##type(&s, r);                                                                                   \
+            if (r < n_rows)                                                                                            \
+                rows1_##type(&s, r);                                                                                   \
+        }                                                                                                              \
     }
 
 #endif

@@ -1,5 +1,6 @@
-/* avx2_float.c: products with F32, F16 and BF16: the 32 lanes in four registers per output and row of x; two outputs, or two
- * rows, at once. The last n % 32 elements are copied to a padded buffer, and lanes without one keep their bits. */
+/* avx2_float.c: products with F32, F16 and BF16: the 32 lanes in four registers per output and row of x; two outputs,
+ * or two rows, at once. The last n % 32 elements are copied to a padded buffer, and lanes without one keep their bits.
+ * */
 #include "computed/cpu/avx2.h"
 
 enum { STEP = 32 };
@@ -24,7 +25,8 @@ struct pair {
 };
 
 /* The last n < 32 elements from k on, of output o and row r. */
-INLINE void tail_step(const struct pair *p, size_t k, uint32_t n, int o, int r, size_t bytes, load_fn *load, struct lanes *acc)
+INLINE void tail_step(const struct pair *p, size_t k, uint32_t n, int o, int r, size_t bytes, load_fn *load,
+                      struct lanes *acc)
 {
     uint8_t w[STEP * 4] = {0};
     float x[STEP] = {0};
@@ -34,7 +36,8 @@ INLINE void tail_step(const struct pair *p, size_t k, uint32_t n, int o, int r, 
         acc->a[g] = fma_live(load(w + 8 * g * bytes), _mm256_loadu_ps(x + 8 * g), acc->a[g], first_lanes(n - 8 * g));
 }
 
-INLINE void dots(const struct pair *p, uint32_t n, const int outs, const int rows, size_t bytes, load_fn *load, float out[2][2])
+INLINE void dots(const struct pair *p, uint32_t n, const int outs, const int rows, size_t bytes, load_fn *load,
+                 float out[2][2])
 {
     struct lanes acc[2][2];
     for (int o = 0; o < outs; o++)
@@ -82,14 +85,11 @@ INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, size_t 
     }
 }
 
-#define FLOAT_ROWS(type, k, bytes)                                                                                    \
-    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
-    {                                                                                                                 \
-        mm_rows(s, r, k, bytes, load_##type);                                                                         \
-    }
-#define FLOAT_MATMUL(type, bytes)                                                                                     \
-    FLOAT_ROWS(type, 1, bytes)                                                                                        \
-    FLOAT_ROWS(type, 2, bytes)                                                                                        \
+#define FLOAT_ROWS(type, k, bytes)                                                                                     \
+    static void rows##k##_##type(const struct shape *s, uint32_t r) { mm_rows(s, r, k, bytes, load_##type); }
+#define FLOAT_MATMUL(type, bytes)                                                                                      \
+    FLOAT_ROWS(type, 1, bytes)                                                                                         \
+    FLOAT_ROWS(type, 2, bytes)                                                                                         \
     MATMUL_BY_ROWS(type)
 
 FLOAT_MATMUL(f32, 4)

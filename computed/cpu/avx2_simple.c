@@ -1,6 +1,7 @@
-/* avx2_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head (Q1_0 Q2_0 NVFP4), one or
- * two rows of x at a time. A 32 is one register; eight make half a set of lanes. A last octet that is not full points again at the row's last
- * 32; those lanes are left out at the end, so nothing behind the weights is read. */
+/* avx2_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head
+ * (Q1_0 Q2_0 NVFP4), one or two rows of x at a time. A 32 is one register; eight make half a set of lanes. A last octet
+ * that is not full points again at the row's last 32; those lanes are left out at the end, so nothing behind the
+ * weights is read. */
 #include "computed/cpu/avx2.h"
 
 enum { AHEAD = 2048 }; /* bytes to fetch ahead of use */
@@ -15,7 +16,8 @@ struct simple_kind {
     uint32_t parts; /* of a block: 1, 2 or 4 */
     block_fn *block;
     enum scales scales;
-    int log2_offset; /* what was added to each integer; 0: nothing, and they are signed; -1: nothing, the type has a minimum at byte 2 instead */
+    int log2_offset; /* what was added to each integer; 0: nothing, and they are signed; -1: nothing, the type has a
+                        minimum at byte 2 instead */
 };
 
 INLINE __m256i nibbles(const uint8_t *p)
@@ -29,25 +31,45 @@ INLINE __m256i bit_mask(const uint8_t *p)
 {
     int bits;
     memcpy(&bits, p, 4);
-    __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202,
-                                                                                    0x0101010101010101, 0));
+    __m256i spread = _mm256_shuffle_epi8(
+        _mm256_set1_epi32(bits), _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0));
     __m256i mask = _mm256_set1_epi64x((long long)0x8040201008040201u);
     return _mm256_cmpeq_epi8(_mm256_and_si256(spread, mask), mask);
 }
 
 INLINE __m256i fifths(const uint8_t *p) { return _mm256_and_si256(bit_mask(p), bytes256(16)); }
 
-INLINE __m256i block_q4_0(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 2); }
-INLINE __m256i block_q4_1(const uint8_t *w, uint32_t part) { (void)part; return nibbles(w + 4); }
-INLINE __m256i block_q5_0(const uint8_t *w, uint32_t part) { (void)part; return _mm256_or_si256(nibbles(w + 6), fifths(w + 2)); }
-INLINE __m256i block_q5_1(const uint8_t *w, uint32_t part) { (void)part; return _mm256_or_si256(nibbles(w + 8), fifths(w + 4)); }
-INLINE __m256i block_q8_0(const uint8_t *w, uint32_t part) { (void)part; return load256(w + 2); }
-#define BLOCK_LOOKUP(TYPE, type, scale, raise)                                                                                       \
-    INLINE __m256i block_##type(const uint8_t *w, uint32_t part)                                                                     \
-    {                                                                                                                                \
-        (void)part;                                                                                                                  \
-        const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(NTX_VALUES_##type));                                        \
-        return _mm256_shuffle_epi8(values, nibbles(w + offsetof(struct ntx_block_##type, qs)));                                      \
+INLINE __m256i block_q4_0(const uint8_t *w, uint32_t part)
+{
+    (void)part;
+    return nibbles(w + 2);
+}
+INLINE __m256i block_q4_1(const uint8_t *w, uint32_t part)
+{
+    (void)part;
+    return nibbles(w + 4);
+}
+INLINE __m256i block_q5_0(const uint8_t *w, uint32_t part)
+{
+    (void)part;
+    return _mm256_or_si256(nibbles(w + 6), fifths(w + 2));
+}
+INLINE __m256i block_q5_1(const uint8_t *w, uint32_t part)
+{
+    (void)part;
+    return _mm256_or_si256(nibbles(w + 8), fifths(w + 4));
+}
+INLINE __m256i block_q8_0(const uint8_t *w, uint32_t part)
+{
+    (void)part;
+    return load256(w + 2);
+}
+#define BLOCK_LOOKUP(TYPE, type, scale, raise)                                                                         \
+    INLINE __m256i block_##type(const uint8_t *w, uint32_t part)                                                       \
+    {                                                                                                                  \
+        (void)part;                                                                                                    \
+        const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(NTX_VALUES_##type));                          \
+        return _mm256_shuffle_epi8(values, nibbles(w + offsetof(struct ntx_block_##type, qs)));                        \
     }
 NTX_LOOKUPS(BLOCK_LOOKUP)
 
@@ -61,7 +83,8 @@ INLINE __m256i block_q1_0(const uint8_t *w, uint32_t part)
 INLINE __m256i block_q2_0(const uint8_t *w, uint32_t part)
 {
     __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(w + 2 + 8 * part)));
-    v = _mm256_or_si256(_mm256_or_si256(v, _mm256_slli_epi32(v, 6)), _mm256_or_si256(_mm256_slli_epi32(v, 12), _mm256_slli_epi32(v, 18)));
+    v = _mm256_or_si256(_mm256_or_si256(v, _mm256_slli_epi32(v, 6)),
+                        _mm256_or_si256(_mm256_slli_epi32(v, 12), _mm256_slli_epi32(v, 18)));
     return _mm256_sub_epi8(_mm256_and_si256(v, bytes256(3)), bytes256(1));
 }
 
@@ -69,7 +92,8 @@ INLINE __m256i block_q2_0(const uint8_t *w, uint32_t part)
 INLINE __m256i block_nvfp4(const uint8_t *w, uint32_t part)
 {
     const __m128i v = load128(w + 4 + 16 * part), nibble = _mm_set1_epi8(15), values = _mm_setr_epi8(NTX_VALUES_mxfp4);
-    const __m128i low = _mm_shuffle_epi8(values, _mm_and_si128(v, nibble)), high = _mm_shuffle_epi8(values, _mm_and_si128(_mm_srli_epi16(v, 4), nibble));
+    const __m128i low = _mm_shuffle_epi8(values, _mm_and_si128(v, nibble)),
+                  high = _mm_shuffle_epi8(values, _mm_and_si128(_mm_srli_epi16(v, 4), nibble));
     return _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high));
 }
 
@@ -77,7 +101,8 @@ INLINE __m256i block_nvfp4(const uint8_t *w, uint32_t part)
 INLINE __m256 widen_exponents(__m256i heads)
 {
     __m256i e = _mm256_slli_epi32(_mm256_and_si256(heads, _mm256_set1_epi32(255)), 23);
-    __m256i low = _mm256_add_epi32(_mm256_srli_epi32(e, 2), _mm256_set1_epi32(0x00200000)), high = _mm256_sub_epi32(e, _mm256_set1_epi32(1 << 23));
+    __m256i low = _mm256_add_epi32(_mm256_srli_epi32(e, 2), _mm256_set1_epi32(0x00200000)),
+            high = _mm256_sub_epi32(e, _mm256_set1_epi32(1 << 23));
     __m256i is_low = _mm256_cmpeq_epi32(_mm256_and_si256(heads, _mm256_set1_epi32(254)), _mm256_setzero_si256());
     return _mm256_castsi256_ps(_mm256_blendv_epi8(high, low, is_low));
 }
@@ -85,8 +110,10 @@ INLINE __m256 widen_exponents(__m256i heads)
 /* Half of E4M3s without a sign, a byte of a dword each; 0x7f counts as 0 (ntx_e4m3_half_float). */
 INLINE __m256 widen_e4m3(__m256i x)
 {
-    const __m256i bits = _mm256_add_epi32(_mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(127)), 20), _mm256_set1_epi32(119 << 23));
-    const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_and_si256(x, _mm256_set1_epi32(7))), _mm256_set1_ps(0x1p-10f));
+    const __m256i bits = _mm256_add_epi32(_mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(127)), 20),
+                                          _mm256_set1_epi32(119 << 23));
+    const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_and_si256(x, _mm256_set1_epi32(7))),
+                                       _mm256_set1_ps(0x1p-10f));
     const __m256i is_small = _mm256_cmpeq_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0x78)), _mm256_setzero_si256());
     __m256 v = _mm256_blendv_ps(_mm256_castsi256_ps(bits), small, _mm256_castsi256_ps(is_small));
     return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(x, _mm256_set1_epi32(127))), v);
@@ -95,7 +122,8 @@ INLINE __m256 widen_e4m3(__m256i x)
 /* 32 products in 8 sums. Signed weights: |w| times x with w's sign; 128 * 127 twice still fits an int16. */
 INLINE __m256i dot32(__m256i w, __m256i x, const bool is_signed)
 {
-    __m256i pairs = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+    __m256i pairs = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+                              : _mm256_maddubs_epi16(w, x);
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
@@ -112,8 +140,8 @@ INLINE void widen_heads(__m256i heads, enum scales scales, __m256 *d, __m256 *m)
 }
 
 /* 32s b .. b + 7 for each row; n of them exist. */
-INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row *x, const int rows, const struct simple_kind *kind,
-                      __m256 *acc)
+INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row *x, const int rows,
+                   const struct simple_kind *kind, __m256 *acc)
 {
     const bool halves = kind->scales == TWO_E4M3;
     __m256i i[2][8];
@@ -130,8 +158,10 @@ INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row
     widen_heads(_mm256_load_si256((const void *)heads), kind->scales, &d, &m);
     for (int r = 0; r < rows; r++) {
         __m256 dx = _mm256_loadu_ps(x[r].d + b);
-        __m256i first = sum4x4(i[r]), last = sum4x4(i[r] + 4), s = load256(x[r].s + b); /* of four each, the first 16 values in the lower lane */
-        __m256i sum = _mm256_permute2x128_si256(first, last, 0x20), second = _mm256_permute2x128_si256(first, last, 0x31);
+        __m256i first = sum4x4(i[r]), last = sum4x4(i[r] + 4),
+                s = load256(x[r].s + b); /* of four each, the first 16 values in the lower lane */
+        __m256i sum = _mm256_permute2x128_si256(first, last, 0x20),
+                second = _mm256_permute2x128_si256(first, last, 0x31);
         if (!halves)
             sum = _mm256_add_epi32(sum, second);
         if (kind->log2_offset > 0)
@@ -143,8 +173,8 @@ INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row
 }
 
 /* One output for `rows` rows of x; acc[half][row]. */
-INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, const int rows, const struct simple_kind *kind,
-                       __m256 acc[2][2])
+INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, const int rows,
+                       const struct simple_kind *kind, __m256 acc[2][2])
 {
     for (int r = 0; r < rows; r++)
         acc[0][r] = acc[1][r] = _mm256_setzero_ps();
@@ -172,15 +202,15 @@ INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const s
     }
 }
 
-#define SIMPLE_ROWS(type, k, parts, scales, log2_offset)                                                              \
-    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
-    {                                                                                                                 \
-        const struct simple_kind kind = {sizeof(struct ntx_block_##type), parts, block_##type, scales, log2_offset};  \
-        mm_rows(s, r, k, &kind);                                                                                      \
+#define SIMPLE_ROWS(type, k, parts, scales, log2_offset)                                                               \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
+    {                                                                                                                  \
+        const struct simple_kind kind = {sizeof(struct ntx_block_##type), parts, block_##type, scales, log2_offset};   \
+        mm_rows(s, r, k, &kind);                                                                                       \
     }
-#define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                               \
-    SIMPLE_ROWS(type, 1, parts, scales, log2_offset)                                                                  \
-    SIMPLE_ROWS(type, 2, parts, scales, log2_offset)                                                                  \
+#define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                                \
+    SIMPLE_ROWS(type, 1, parts, scales, log2_offset)                                                                   \
+    SIMPLE_ROWS(type, 2, parts, scales, log2_offset)                                                                   \
     MATMUL_BY_ROWS(type)
 
 SIMPLE_MATMUL(q4_0, 1, HALF_WORD, 3)
@@ -191,7 +221,7 @@ SIMPLE_MATMUL(q8_0, 1, HALF_WORD, 0)
 SIMPLE_MATMUL(q1_0, 4, HALF_WORD, 0)
 SIMPLE_MATMUL(q2_0, 2, HALF_WORD, 0)
 SIMPLE_MATMUL(nvfp4, 2, TWO_E4M3, 0)
-#define SCALES_OF_half HALF_WORD
-#define SCALES_OF_e8m0 EXPONENT
+#define SCALES_OF_half                          HALF_WORD
+#define SCALES_OF_e8m0                          EXPONENT
 #define MATMUL_LOOKUP(TYPE, type, scale, raise) SIMPLE_MATMUL(type, 1, SCALES_OF_##scale, 0)
 NTX_LOOKUPS(MATMUL_LOOKUP)

@@ -1,7 +1,7 @@
 /* avx2_super.c: products with super-blocks of 256 (Q2_K .. Q6_K, IQ4_XS), one or two rows of x at a time.
  *
- * 32 products at a time are summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their sub-block's scale and added up in
- * int32. */
+ * 32 products at a time are summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their sub-block's
+ * scale and added up in int32. */
 #include "computed/cpu/avx2_x8.h"
 
 INLINE __m256i shifted_right(__m256i v, int bits) { return bits ? _mm256_srli_epi16(v, bits) : v; }
@@ -25,7 +25,8 @@ INLINE __m128i unpack_scales(__m128i h)
     return _mm_or_si128(low, top);
 }
 
-INLINE void block_q45(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low, bool five)
+INLINE void block_q45(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low,
+                      bool five)
 {
     const uint8_t *qs = w + (five ? 48 : 16);
     __m128i sm = unpack_scales(load128(w)), mins = _mm_unpackhi_epi8(sm, _mm_setzero_si128());
@@ -82,7 +83,8 @@ INLINE __m256i scales_q3_k(__m128i tail)
     __m128i low = _mm_shuffle_epi8(tail, _mm_set_epi32(0x09080706, 0x05040302, 0x09080706, 0x05040302));
     __m128i top = _mm_shuffle_epi8(tail, _mm_set1_epi32(0x0d0c0b0a));
     low = _mm_and_si128(_mm_blend_epi32(low, _mm_srli_epi32(low, 4), 12), _mm_set1_epi8(15));
-    top = _mm_or_si128(_mm_sllv_epi32(top, _mm_set_epi32(32, 0, 2, 4)), _mm_srlv_epi32(top, _mm_set_epi32(2, 32, 32, 32)));
+    top = _mm_or_si128(_mm_sllv_epi32(top, _mm_set_epi32(32, 0, 2, 4)),
+                       _mm_srlv_epi32(top, _mm_set_epi32(2, 32, 32, 32)));
     top = _mm_and_si128(top, _mm_set1_epi8(48));
     return _mm256_cvtepi8_epi16(_mm_sub_epi8(_mm_or_si128(low, top), _mm_set1_epi8(32)));
 }
@@ -135,7 +137,8 @@ INLINE void block_iq4_xs(const uint8_t *w, size_t b, const struct q8k_row *x, in
     for (int t = 0; t < 8; t++) {
         int scale = (int)((low4 >> 4 * t & 15) | ((uint32_t)(w[2 + t / 4] >> t % 4 * 2) & 3) << 4) - 32;
         __m128i q = load128(w + 8 + 16 * t);
-        __m256i v = _mm256_set_m128i(_mm_shuffle_epi8(values, _mm_and_si128(_mm_srli_epi16(q, 4), nibble)), _mm_shuffle_epi8(values, _mm_and_si128(q, nibble)));
+        __m256i v = _mm256_set_m128i(_mm_shuffle_epi8(values, _mm_and_si128(_mm_srli_epi16(q, 4), nibble)),
+                                     _mm_shuffle_epi8(values, _mm_and_si128(q, nibble)));
         for (int r = 0; r < rows; r++)
             acc[r] = scaled_signed(acc[r], v, x[r].q + b * 256 + 32 * t, _mm256_set1_epi16((short)scale));
     }

@@ -1,5 +1,6 @@
-/* avx2_x8.h: what the files of super-block kernels share: eight super-blocks make half a set of lanes. A last octet that is not full points
- * again at the row's last block; those lanes are left out at the end, so nothing behind the weights is read. */
+/* avx2_x8.h: what the files of super-block kernels share: eight super-blocks make half a set of lanes. A last octet
+ * that is not full points again at the row's last block; those lanes are left out at the end, so nothing behind the
+ * weights is read. */
 #ifndef NTX_COMPUTED_CPU_AVX2_X8_H
 #define NTX_COMPUTED_CPU_AVX2_X8_H
 
@@ -37,7 +38,8 @@ INLINE struct scales both_lanes(__m256i s16)
 INLINE __m256i scale_pair(const struct scales *s, int t)
 {
     int at = t % 4 * 4;
-    __m256i low = _mm256_set1_epi16((short)(at | (at + 1) << 8)), high = _mm256_set1_epi16((short)((at + 2) | (at + 3) << 8));
+    __m256i low = _mm256_set1_epi16((short)(at | (at + 1) << 8)),
+            high = _mm256_set1_epi16((short)((at + 2) | (at + 3) << 8));
     return _mm256_shuffle_epi8(s->half[t / 4], _mm256_blend_epi32(low, high, 0xf0));
 }
 
@@ -58,8 +60,8 @@ struct super_kind {
 };
 
 /* Blocks b .. b + 7 for each row; n of them exist. */
-INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k_row *x, const int rows, const struct super_kind *kind,
-                      __m256 *acc)
+INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k_row *x, const int rows,
+                   const struct super_kind *kind, __m256 *acc)
 {
     __m256i i[2][8], j[2][8];
     uint32_t heads[8] __attribute__((aligned(32)));
@@ -115,15 +117,15 @@ INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const s
     }
 }
 
-#define SUPER_ROWS(type, k, d_at, has_min, factor)                                                                    \
-    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
-    {                                                                                                                 \
-        const struct super_kind kind = {sizeof(struct ntx_block_##type), d_at, has_min, factor, block_##type};        \
-        mm_rows(s, r, k, &kind);                                                                                      \
+#define SUPER_ROWS(type, k, d_at, has_min, factor)                                                                     \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
+    {                                                                                                                  \
+        const struct super_kind kind = {sizeof(struct ntx_block_##type), d_at, has_min, factor, block_##type};         \
+        mm_rows(s, r, k, &kind);                                                                                       \
     }
-#define SUPER_MATMUL(type, d_at, has_min, factor)                                                                     \
-    SUPER_ROWS(type, 1, d_at, has_min, factor)                                                                        \
-    SUPER_ROWS(type, 2, d_at, has_min, factor)                                                                        \
+#define SUPER_MATMUL(type, d_at, has_min, factor)                                                                      \
+    SUPER_ROWS(type, 1, d_at, has_min, factor)                                                                         \
+    SUPER_ROWS(type, 2, d_at, has_min, factor)                                                                         \
     MATMUL_BY_ROWS(type)
 
 #endif

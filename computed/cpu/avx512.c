@@ -6,13 +6,13 @@
 
 NTX_TYPES(PLAIN)
 
-#define FLOAT_ENTRY(TYPE, type, ...) [NTX_##TYPE] = ntx__mm512_##type,
-#define OWN(TYPE, type, ...) [NTX_##TYPE] = true,
-#define VEC(TYPE, type, ...) [NTX_##TYPE] = ntx__mmvec_##type,
+#define FLOAT_ENTRY(TYPE, type, ...)     [NTX_##TYPE] = ntx__mm512_##type,
+#define OWN(TYPE, type, ...)             [NTX_##TYPE] = true,
+#define VEC(TYPE, type, ...)             [NTX_##TYPE] = ntx__mmvec_##type,
 #define VEC_INTERLEAVED(TYPE, type, ...) [NTX_##TYPE] = ntx__interleaved_vec_##type,
-#define AMX(TYPE, type, ...) [NTX_##TYPE] = ntx__mmamx_##type,
+#define AMX(TYPE, type, ...)             [NTX_##TYPE] = ntx__mmamx_##type,
 #define AMX_INTERLEAVED(TYPE, type, ...) [NTX_##TYPE] = ntx__interleaved_amx_##type,
-#define INTERLEAVE(TYPE, type, ...) [NTX_##TYPE] = ntx__interleave_##type,
+#define INTERLEAVE(TYPE, type, ...)      [NTX_##TYPE] = ntx__interleave_##type,
 
 OVERRIDES_BEGIN
 const struct ntx_cpu_ops ntx__cpu_avx512 = {

@@ -12,7 +12,8 @@ INLINE void store128(void *p, __m128i v) { _mm_storeu_si128(p, v); }
 
 INLINE __m512i halves(int low, int high) { return _mm512_set_epi64(high, high, high, high, low, low, low, low); }
 
-/* 32 bytes twice, the upper copy shifted right by `high` bits, the lower by `low`: two sub-blocks' bits at the bottom. */
+/* 32 bytes twice, the upper copy shifted right by `high` bits, the lower by `low`: two sub-blocks' bits at the bottom.
+ * */
 INLINE __m512i twice_shifted(const uint8_t *p, int low, int high)
 {
     __m512i v = _mm512_broadcast_i64x4(load256(p));
@@ -43,20 +44,27 @@ INLINE void transpose16(const uint8_t *const w[NTX_SLICE_OUTS], size_t at, __m51
     turn_quads(r, v);
 }
 
-/* IQ4_XS's scale of values 32 t .. of each of 16 blocks, as int32. first: their first dwords, d below eight pairs of bits; second: eight nibbles. */
+/* IQ4_XS's scale of values 32 t .. of each of 16 blocks, as int32. first: their first dwords, d below eight pairs of
+ * bits; second: eight nibbles. */
 INLINE __m512i scales_iq4_xs_16(__m512i first, __m512i second, const unsigned t)
 {
-    __m512i low = _mm512_and_si512(_mm512_srli_epi32(second, 4 * t), _mm512_set1_epi32(15)), high = _mm512_slli_epi32(_mm512_srli_epi32(first, 16 + 2 * t), 4);
-    return _mm512_sub_epi32(_mm512_ternarylogic_epi32(low, high, _mm512_set1_epi32(48), 0xf8), _mm512_set1_epi32(32)); /* low | (high & 48) */
+    __m512i low = _mm512_and_si512(_mm512_srli_epi32(second, 4 * t), _mm512_set1_epi32(15)),
+            high = _mm512_slli_epi32(_mm512_srli_epi32(first, 16 + 2 * t), 4);
+    return _mm512_sub_epi32(_mm512_ternarylogic_epi32(low, high, _mm512_set1_epi32(48), 0xf8),
+                            _mm512_set1_epi32(32)); /* low | (high & 48) */
 }
 
 /* The low half of each dword in both of its halves. */
-INLINE __m512i low_twice(__m512i v) { return _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi32(0xffff)), _mm512_slli_epi32(v, 16)); }
+INLINE __m512i low_twice(__m512i v)
+{
+    return _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi32(0xffff)), _mm512_slli_epi32(v, 16));
+}
 
 /* 16 pairs of dwords apart: the first of each, the second of each. */
 INLINE void part_pairs(const uint8_t *p, __m512i v[2])
 {
-    __m512i a = load512(p), b = load512(p + 64), even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    __m512i a = load512(p), b = load512(p + 64),
+            even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     v[0] = _mm512_permutex2var_epi32(a, even, b);
     v[1] = _mm512_permutex2var_epi32(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
 }
@@ -107,7 +115,8 @@ INLINE __m512i unpack_scales_q3_k(__m512i tail)
     __m512i low = _mm512_shuffle_epi8(tail, _mm512_set4_epi32(0x09080706, 0x05040302, 0x09080706, 0x05040302));
     __m512i top = _mm512_shuffle_epi8(tail, _mm512_set1_epi32(0x0d0c0b0a));
     low = _mm512_and_si512(_mm512_srlv_epi64(low, _mm512_set4_epi64(4, 0, 4, 0)), bytes512(15));
-    top = _mm512_and_si512(_mm512_rolv_epi32(top, _mm512_set4_epi32(30, 0, 2, 4)), bytes512(48)); /* bit pairs 2 j to bit 4 */
+    top = _mm512_and_si512(_mm512_rolv_epi32(top, _mm512_set4_epi32(30, 0, 2, 4)),
+                           bytes512(48)); /* bit pairs 2 j to bit 4 */
     return _mm512_sub_epi8(_mm512_or_si512(low, top), bytes512(32));
 }
 
@@ -115,8 +124,8 @@ INLINE __m512i unpack_scales_q3_k(__m512i tail)
 INLINE __m512i spread_scales(__m256i s16, int t)
 {
     __m512i at = _mm512_add_epi16(_mm512_set1_epi16((short)(4 * t)),
-                                  _mm512_set_epi16(3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0,
-                                                   0, 0, 0, 0, 0, 0));
+                                  _mm512_set_epi16(3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1,
+                                                   1, 0, 0, 0, 0, 0, 0, 0, 0));
     return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s16));
 }
 

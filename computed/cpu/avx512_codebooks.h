@@ -1,18 +1,20 @@
-/* avx512_codebooks.h: the books of codes of i-quants (model/codes.h) in registers, and what their codes stand for. For files that want VBMI and BITALG.
+/* avx512_codebooks.h: the books of codes of i-quants (model/codes.h) in registers, and what their codes stand for. For
+ * files that want VBMI and BITALG.
  *
- * Codes are looked up 64 at a time by permutes of bytes: a book of 256 is four registers for the codes' low bytes and four for their high ones.
- * A code is an entry of eight values of two bits (IQ2, IQ1) or of four of three (IQ3, whose low and high "bytes" are two values each). Values are
- * 64 too many, and signs are masks that put 64 - v in place of 64 + v: seven bits. */
+ * Codes are looked up 64 at a time by permutes of bytes: a book of 256 is four registers for the codes' low bytes and
+ * four for their high ones. A code is an entry of eight values of two bits (IQ2, IQ1) or of four of three (IQ3, whose
+ * low and high "bytes" are two values each). Values are 64 too many, and signs are masks that put 64 - v in place of 64
+ * + v: seven bits. */
 #ifndef NTX_COMPUTED_CPU_AVX512_CODEBOOKS_H
 #define NTX_COMPUTED_CPU_AVX512_CODEBOOKS_H
 
 #include "computed/cpu/avx512_bits.h"
 
-#define LOW_BYTE(c) (uint8_t)(c),
+#define LOW_BYTE(c)  (uint8_t)(c),
 #define HIGH_BYTE(c) (uint8_t)((c) >> 8),
-#define LOW_PAIR(c) (c) & 63, /* of four levels of three bits two to a byte */
+#define LOW_PAIR(c)  (c) & 63, /* of four levels of three bits two to a byte */
 #define HIGH_PAIR(c) (c) >> 6 & 63,
-#define BOOK(type, LOW, HIGH) \
+#define BOOK(type, LOW, HIGH)                                                                                          \
     static const _Alignas(64) uint8_t low_##type[] = {NTX_CODES_##type(LOW)}, high_##type[] = {NTX_CODES_##type(HIGH)};
 BOOK(iq2_xxs, LOW_BYTE, HIGH_BYTE)
 BOOK(iq2_xs, LOW_BYTE, HIGH_BYTE)
@@ -21,17 +23,19 @@ BOOK(iq3_xxs, LOW_PAIR, HIGH_PAIR)
 BOOK(iq3_s, LOW_PAIR, HIGH_PAIR)
 BOOK(iq1, LOW_BYTE, HIGH_BYTE)
 
-/* Bytes of a book of 256 at 64 places, as is best where one look-up is all; of 256 again, with two operations less, one after the other; of 512,
- * the ninth bit of each in a mask; of 1024. */
+/* Bytes of a book of 256 at 64 places, as is best where one look-up is all; of 256 again, with two operations less, one
+ * after the other; of 512, the ninth bit of each in a mask; of 1024. */
 INLINE __m512i look_up_256_apart(const uint8_t *codebook, __m512i at)
 {
-    __m512i a = _mm512_permutex2var_epi8(load512(codebook), at, load512(codebook + 64)), b = _mm512_permutex2var_epi8(load512(codebook + 128), at, load512(codebook + 192));
+    __m512i a = _mm512_permutex2var_epi8(load512(codebook), at, load512(codebook + 64)),
+            b = _mm512_permutex2var_epi8(load512(codebook + 128), at, load512(codebook + 192));
     return _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), a, b);
 }
 
 INLINE __m512i look_up_256(const uint8_t *codebook, __m512i at)
 {
-    const __mmask64 upper = _mm512_movepi8_mask(at); /* a masked permute leaves places where it looks nothing up, so the other one finds them there */
+    const __mmask64 upper = _mm512_movepi8_mask(
+        at); /* a masked permute leaves places where it looks nothing up, so the other one finds them there */
     __m512i v = _mm512_mask2_permutex2var_epi8(load512(codebook), at, _knot_mask64(upper), load512(codebook + 64));
     return _mm512_mask2_permutex2var_epi8(load512(codebook + 128), v, upper, load512(codebook + 192));
 }
@@ -48,7 +52,8 @@ INLINE __m512i look_up_1024(const uint8_t *codebook, __m512i at, __mmask64 ninth
 
 INLINE __m512i look_up_2048(const uint8_t *codebook, __m512i at, __mmask64 ninth, __mmask64 tenth, __mmask64 eleventh)
 {
-    return _mm512_mask_blend_epi8(eleventh, look_up_1024(codebook, at, ninth, tenth), look_up_1024(codebook + 1024, at, ninth, tenth));
+    return _mm512_mask_blend_epi8(eleventh, look_up_1024(codebook, at, ninth, tenth),
+                                  look_up_1024(codebook + 1024, at, ninth, tenth));
 }
 
 /* From seven signs in each byte, whatever its top bit, eight: the number of minuses is even. */
@@ -60,20 +65,26 @@ INLINE __m512i eight_signs(__m512i v)
 
 /* The levels of a type's values, raised, over and over: what else is in the upper bits of a place does not matter. */
 INLINE __m512i levels_2(void) { return _mm512_set1_epi32((RAISED + 8) | (RAISED + 25) << 8 | (RAISED + 43) << 16); }
-INLINE __m512i levels_1(void) { return _mm512_set1_epi32((RAISED - 7) | (RAISED + 1) << 8 | (RAISED + 9) << 16); } /* in eighths, one more */
+INLINE __m512i levels_1(void)
+{
+    return _mm512_set1_epi32((RAISED - 7) | (RAISED + 1) << 8 | (RAISED + 9) << 16);
+} /* in eighths, one more */
 INLINE __m512i levels_3_xxs(void) { return _mm512_set1_epi64(0x7e746c645c544c44); } /* RAISED + 4, 12, ..., 52, 62 */
 INLINE __m512i levels_3_s(void) { return _mm512_set1_epi64(0x4f4d4b4947454341); }   /* RAISED + 1, 3, ..., 15 */
 
-INLINE __m512i with_signs(__m512i v, __mmask64 minus) { return _mm512_mask_sub_epi8(v, minus, bytes512((char)(2 * RAISED)), v); }
+INLINE __m512i with_signs(__m512i v, __mmask64 minus)
+{
+    return _mm512_mask_sub_epi8(v, minus, bytes512((char)(2 * RAISED)), v);
+}
 
 /* ---- ternary */
 
 /* Of a byte its digits after the first, two bits each. */
 #define DIGIT(v, power) (((v) * (power) % 256 * 3) >> 8)
-#define DIGITS_1(v) DIGIT(v, 3) | DIGIT(v, 9) << 2 | DIGIT(v, 27) << 4 | DIGIT(v, 81) << 6,
-#define DIGITS_4(v) DIGITS_1(v) DIGITS_1((v) + 1) DIGITS_1((v) + 2) DIGITS_1((v) + 3)
-#define DIGITS_16(v) DIGITS_4(v) DIGITS_4((v) + 4) DIGITS_4((v) + 8) DIGITS_4((v) + 12)
-#define DIGITS_64(v) DIGITS_16(v) DIGITS_16((v) + 16) DIGITS_16((v) + 32) DIGITS_16((v) + 48)
+#define DIGITS_1(v)     DIGIT(v, 3) | DIGIT(v, 9) << 2 | DIGIT(v, 27) << 4 | DIGIT(v, 81) << 6,
+#define DIGITS_4(v)     DIGITS_1(v) DIGITS_1((v) + 1) DIGITS_1((v) + 2) DIGITS_1((v) + 3)
+#define DIGITS_16(v)    DIGITS_4(v) DIGITS_4((v) + 4) DIGITS_4((v) + 8) DIGITS_4((v) + 12)
+#define DIGITS_64(v)    DIGITS_16(v) DIGITS_16((v) + 16) DIGITS_16((v) + 32) DIGITS_16((v) + 48)
 static const _Alignas(64) uint8_t digits_tq1_0[] = {DIGITS_64(0) DIGITS_64(64) DIGITS_64(128) DIGITS_64(192)};
 
 INLINE __m512i first_digit(__m512i v)
@@ -92,7 +103,7 @@ INLINE uint32_t half_word(const uint8_t *p)
     return h;
 }
 
-#define D_AT(type, w) half_word((w) + offsetof(struct ntx_block_##type, d))
+#define D_AT(type, w)     half_word((w) + offsetof(struct ntx_block_##type, d))
 #define D_SPREAD(type, w) ntx__spread_half((w) + offsetof(struct ntx_block_##type, scales))
 
 #endif

@@ -1,16 +1,18 @@
-/* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a time, by quads of super-blocks
- * (avx512_quads.h).
+/* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a
+ * time, by quads of super-blocks (avx512_quads.h).
  *
- * Codes are looked up as avx512_codebooks.h says. Values are taken by planes: a register has the i-th value of each of the 64 entries, which is a shift
- * of the codes and a permute of the levels, and meets a copy of x that lies by planes, too. What is whole in a lane then has one scale. Raised values
- * have seven bits and meet x as those of Q6_K do. TQ1_0's digits lie by planes as they are.
+ * Codes are looked up as avx512_codebooks.h says. Values are taken by planes: a register has the i-th value of each of
+ * the 64 entries, which is a shift of the codes and a permute of the levels, and meets a copy of x that lies by planes,
+ * too. What is whole in a lane then has one scale. Raised values have seven bits and meet x as those of Q6_K do.
+ * TQ1_0's digits lie by planes as they are.
  *
- * Wants VBMI and BITALG besides what the other files want; without them, and for rows of more than 65536 columns, AVX2's stand in. */
+ * Wants VBMI and BITALG besides what the other files want; without them, and for rows of more than 65536 columns,
+ * AVX2's stand in. */
 #include "computed/cpu/avx512_codebooks.h"
 #include "computed/cpu/avx512_quads.h"
 
-/* 64 codes, by bytes; the signs of their values, a bit each, in the values' order (of IQ1 all ones where a code's values are one less); scales of 16
- * values each, as int16. */
+/* 64 codes, by bytes; the signs of their values, a bit each, in the values' order (of IQ1 all ones where a code's
+ * values are one less); scales of 16 values each, as int16. */
 struct codes {
     __m512i low, high, signs, scales;
 };
@@ -41,7 +43,10 @@ INLINE __m256i odd_nibbles(const uint8_t *p)
 INLINE __m512i two_halves(__m256i a, __m256i b) { return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1); }
 
 /* Bytes 8 t .. 8 t + 3 of 64, and of 64 more. */
-INLINE __m512i first_halves(__m512i a, __m512i b) { return two_halves(_mm512_cvtepi64_epi32(a), _mm512_cvtepi64_epi32(b)); }
+INLINE __m512i first_halves(__m512i a, __m512i b)
+{
+    return two_halves(_mm512_cvtepi64_epi32(a), _mm512_cvtepi64_epi32(b));
+}
 
 INLINE void codes_iq2_xxs(const uint8_t *const w[2], struct codes *c)
 {
@@ -57,7 +62,8 @@ INLINE void codes_iq2_xs(const uint8_t *const w[2], struct codes *c)
 {
     __m512i a = load512(w[0] + 2), b = load512(w[1] + 2);
     __m512i at = two_halves(_mm512_cvtepi16_epi8(a), _mm512_cvtepi16_epi8(b));
-    __m512i up = two_halves(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8)), _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)));
+    __m512i up = two_halves(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8)),
+                            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)));
     __mmask64 ninth = _mm512_test_epi8_mask(up, bytes512(1));
     c->low = look_up_512(low_iq2_xs, at, ninth);
     c->high = look_up_512(high_iq2_xs, at, ninth);
@@ -67,12 +73,15 @@ INLINE void codes_iq2_xs(const uint8_t *const w[2], struct codes *c)
 
 INLINE void codes_iq2_s(const uint8_t *const w[2], struct codes *c)
 {
-    const __m512i four = _mm512_set_epi64(0x0f0f0f0f0e0e0e0e, 0x0d0d0d0d0c0c0c0c, 0x0b0b0b0b0a0a0a0a, 0x0909090908080808, 0x0707070706060606, 0x0505050504040404,
+    const __m512i four = _mm512_set_epi64(0x0f0f0f0f0e0e0e0e, 0x0d0d0d0d0c0c0c0c, 0x0b0b0b0b0a0a0a0a,
+                                          0x0909090908080808, 0x0707070706060606, 0x0505050504040404,
                                           0x0303030302020202, 0x0101010100000000);
     __m512i at = two_halves(load256(w[0] + 2), load256(w[1] + 2));
-    __m128i up16 = _mm_unpacklo_epi64(_mm_loadl_epi64((const void *)(w[0] + 66)), _mm_loadl_epi64((const void *)(w[1] + 66)));
+    __m128i up16 = _mm_unpacklo_epi64(_mm_loadl_epi64((const void *)(w[0] + 66)),
+                                      _mm_loadl_epi64((const void *)(w[1] + 66)));
     __m512i up = _mm512_permutexvar_epi8(four, _mm512_castsi128_si512(up16));
-    __mmask64 ninth = _mm512_test_epi8_mask(up, _mm512_set1_epi32(0x40100401)), tenth = _mm512_test_epi8_mask(up, _mm512_set1_epi32((int)0x80200802));
+    __mmask64 ninth = _mm512_test_epi8_mask(up, _mm512_set1_epi32(0x40100401)),
+              tenth = _mm512_test_epi8_mask(up, _mm512_set1_epi32((int)0x80200802));
     c->low = look_up_1024(low_iq2_s, at, ninth, tenth);
     c->high = look_up_1024(high_iq2_s, at, ninth, tenth);
     c->signs = two_halves(load256(w[0] + 34), load256(w[1] + 34));
@@ -105,7 +114,8 @@ INLINE void codes_iq3_s(const uint8_t *w, struct codes *c)
 /* ups: of each byte of qs, in its three lowest bits, what goes above it. */
 INLINE void look_up_iq1(struct codes *c, __m512i qs, __m512i ups)
 {
-    __mmask64 ninth = _mm512_test_epi8_mask(ups, bytes512(1)), tenth = _mm512_test_epi8_mask(ups, bytes512(2)), eleventh = _mm512_test_epi8_mask(ups, bytes512(4));
+    __mmask64 ninth = _mm512_test_epi8_mask(ups, bytes512(1)), tenth = _mm512_test_epi8_mask(ups, bytes512(2)),
+              eleventh = _mm512_test_epi8_mask(ups, bytes512(4));
     c->low = look_up_2048(low_iq1, qs, ninth, tenth, eleventh);
     c->high = look_up_2048(high_iq1, qs, ninth, tenth, eleventh);
 }
@@ -113,7 +123,8 @@ INLINE void look_up_iq1(struct codes *c, __m512i qs, __m512i ups)
 INLINE void codes_iq1_s(const uint8_t *const w[2], struct codes *c)
 {
     __m512i qs = two_halves(load256(w[0] + 2), load256(w[1] + 2));
-    __m256i words = _mm256_set_m128i(load128(w[1] + 34), load128(w[0] + 34)); /* of 32 values each: 4 x 3 bits, scale, less */
+    __m256i words = _mm256_set_m128i(load128(w[1] + 34),
+                                     load128(w[0] + 34)); /* of 32 values each: 4 x 3 bits, scale, less */
     __m512i twos = _mm512_cvtepu32_epi64(words), dwords = _mm512_cvtepu16_epi32(words);
     look_up_iq1(c, qs, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x1916131009060300), twos));
     c->signs = _mm512_srai_epi32(_mm512_slli_epi32(dwords, 16), 31);
@@ -124,7 +135,8 @@ INLINE void codes_iq1_s(const uint8_t *const w[2], struct codes *c)
 INLINE __m256i odd_triples(const uint8_t *p)
 {
     __m256i v = _mm256_broadcastsi128_si256(_mm_loadl_epi64((const void *)p));
-    v = _mm256_shuffle_epi8(v, _mm256_set_epi64x(0x0706070607060706, 0x0504050405040504, 0x0302030203020302, 0x0100010001000100));
+    v = _mm256_shuffle_epi8(
+        v, _mm256_set_epi64x(0x0706070607060706, 0x0504050405040504, 0x0302030203020302, 0x0100010001000100));
     v = _mm256_and_si256(_mm256_srlv_epi16(v, _mm256_set1_epi64x(0x0009000600030000)), _mm256_set1_epi16(7));
     return _mm256_add_epi16(_mm256_add_epi16(v, v), _mm256_set1_epi16(1));
 }
@@ -141,23 +153,34 @@ INLINE void codes_iq1_m(const uint8_t *const w[2], struct codes *c)
 
 /* ---- values by planes, against rows of x by planes */
 
-/* Values of two bits with signs from one table for both: at a place whose two low bits are a code, and whose bit `sign`, of 2 to 5, is its sign. What
- * the other bits are does not matter. */
-#define SIGNED_2(at, sign) (((at) & 3) == 3 ? 0 : RAISED + ((at) >> (sign) & 1 ? -1 : 1) * (((at) & 3) == 0 ? 8 : ((at) & 3) == 1 ? 25 : 43)),
+/* Values of two bits with signs from one table for both: at a place whose two low bits are a code, and whose bit
+ * `sign`, of 2 to 5, is its sign. What the other bits are does not matter. */
+#define SIGNED_2(at, sign)                                                                                             \
+    (((at)&3) == 3 ? 0 : RAISED + ((at) >> (sign)&1 ? -1 : 1) * (((at)&3) == 0 ? 8 : ((at)&3) == 1 ? 25 : 43)),
 #define SIGNED_2_4(at, sign) SIGNED_2(at, sign) SIGNED_2(at + 1, sign) SIGNED_2(at + 2, sign) SIGNED_2(at + 3, sign)
-#define SIGNED_2_16(at, sign) SIGNED_2_4(at, sign) SIGNED_2_4(at + 4, sign) SIGNED_2_4(at + 8, sign) SIGNED_2_4(at + 12, sign)
+#define SIGNED_2_16(at, sign)                                                                                          \
+    SIGNED_2_4(at, sign) SIGNED_2_4(at + 4, sign) SIGNED_2_4(at + 8, sign) SIGNED_2_4(at + 12, sign)
 #define SIGNED_2_64(sign) {SIGNED_2_16(0, sign) SIGNED_2_16(16, sign) SIGNED_2_16(32, sign) SIGNED_2_16(48, sign)},
 static const _Alignas(64) uint8_t signed_2[4][64] = {SIGNED_2_64(2) SIGNED_2_64(3) SIGNED_2_64(4) SIGNED_2_64(5)};
 
 /* The same of three bits, for signs at bits 3 to 5. */
-#define LEVEL_3_xxs(code) ((code) == 7 ? 62 : 4 + 8 * (code))
-#define LEVEL_3_s(code) (2 * (code) + 1)
-#define SIGNED_3(LEVEL, at, sign) (RAISED + ((at) >> (sign) & 1 ? -1 : 1) * LEVEL((at) & 7)),
-#define SIGNED_3_4(LEVEL, at, sign) SIGNED_3(LEVEL, at, sign) SIGNED_3(LEVEL, at + 1, sign) SIGNED_3(LEVEL, at + 2, sign) SIGNED_3(LEVEL, at + 3, sign)
-#define SIGNED_3_16(LEVEL, at, sign) SIGNED_3_4(LEVEL, at, sign) SIGNED_3_4(LEVEL, at + 4, sign) SIGNED_3_4(LEVEL, at + 8, sign) SIGNED_3_4(LEVEL, at + 12, sign)
-#define SIGNED_3_64(LEVEL, sign) {SIGNED_3_16(LEVEL, 0, sign) SIGNED_3_16(LEVEL, 16, sign) SIGNED_3_16(LEVEL, 32, sign) SIGNED_3_16(LEVEL, 48, sign)},
-#define SIGNED_3_ALL(LEVEL) {SIGNED_3_64(LEVEL, 3) SIGNED_3_64(LEVEL, 4) SIGNED_3_64(LEVEL, 5)}
-static const _Alignas(64) uint8_t signed_3_xxs[3][64] = SIGNED_3_ALL(LEVEL_3_xxs), signed_3_s[3][64] = SIGNED_3_ALL(LEVEL_3_s);
+#define LEVEL_3_xxs(code)         ((code) == 7 ? 62 : 4 + 8 * (code))
+#define LEVEL_3_s(code)           (2 * (code) + 1)
+#define SIGNED_3(LEVEL, at, sign) (RAISED + ((at) >> (sign)&1 ? -1 : 1) * LEVEL((at)&7)),
+#define SIGNED_3_4(LEVEL, at, sign)                                                                                    \
+    SIGNED_3(LEVEL, at, sign) SIGNED_3(LEVEL, at + 1, sign) SIGNED_3(LEVEL, at + 2, sign) SIGNED_3(LEVEL, at + 3, sign)
+#define SIGNED_3_16(LEVEL, at, sign)                                                                                   \
+    SIGNED_3_4(LEVEL, at, sign)                                                                                        \
+    SIGNED_3_4(LEVEL, at + 4, sign) SIGNED_3_4(LEVEL, at + 8, sign) SIGNED_3_4(LEVEL, at + 12, sign)
+#define SIGNED_3_64(LEVEL, sign)                                                                                       \
+    {SIGNED_3_16(LEVEL, 0, sign) SIGNED_3_16(LEVEL, 16, sign) SIGNED_3_16(LEVEL, 32, sign)                             \
+         SIGNED_3_16(LEVEL, 48, sign)},
+#define SIGNED_3_ALL(LEVEL)                                                                                            \
+    {                                                                                                                  \
+        SIGNED_3_64(LEVEL, 3) SIGNED_3_64(LEVEL, 4) SIGNED_3_64(LEVEL, 5)                                              \
+    }
+static const _Alignas(64) uint8_t signed_3_xxs[3][64] = SIGNED_3_ALL(LEVEL_3_xxs), signed_3_s[3][64] =
+                                                                                       SIGNED_3_ALL(LEVEL_3_s);
 
 /* Bits where the mask has them of a, elsewhere of b. */
 INLINE __m512i bits_or(__m512i a, __m512i b, __m512i mask) { return _mm512_ternarylogic_epi32(a, b, mask, 0xe4); }
@@ -170,19 +193,25 @@ INLINE __m512i plane_of_x8(const struct codes *c, const __m512i signs[3], const 
     return _mm512_permutexvar_epi8(bits_or(code, signs[way], bytes512(3)), load512(signed_2[bit - 2]));
 }
 
-/* Two blocks against x from block b on: a register of sums, the first block's in the lower half. sub: values that share a scale. */
-INLINE void multiply_x8(const struct codes *c, const bool iq1, const int sub, const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
+/* Two blocks against x from block b on: a register of sums, the first block's in the lower half. sub: values that share
+ * a scale. */
+INLINE void multiply_x8(const struct codes *c, const bool iq1, const int sub, const struct q8k_row *x, size_t b,
+                        const int rows, __m512i *acc)
 {
     const __m512i less = _mm512_and_si512(c->signs, bytes512(2));
     const __m512i signs[3] = {_mm512_slli_epi16(c->signs, 4), c->signs, _mm512_srli_epi16(c->signs, 4)};
     __m512i sum[4];
     for (int r = 0; r < rows; r++) {
         sum[r] = _mm512_setzero_si512();
-        acc[r] = _mm512_sub_epi32(sum[r], _mm512_slli_epi32(_mm512_madd_epi16(c->scales, load512(x[r].s16 + b * 16)), RAISED_LOG2));
+        acc[r] = _mm512_sub_epi32(
+            sum[r], _mm512_slli_epi32(_mm512_madd_epi16(c->scales, load512(x[r].s16 + b * 16)), RAISED_LOG2));
     }
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        __m512i v = iq1 ? _mm512_sub_epi8(_mm512_permutexvar_epi8(_mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (unsigned)(i % 4)), levels_1()), less)
+        __m512i v = iq1 ? _mm512_sub_epi8(
+                              _mm512_permutexvar_epi8(
+                                  _mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (unsigned)(i % 4)), levels_1()),
+                              less)
                         : plane_of_x8(c, signs, i);
         for (int r = 0; r < rows; r++) {
             const __m512i q = load512(x[r].q + b * NTX_QKK + 64 * (size_t)i);
@@ -197,18 +226,22 @@ INLINE void multiply_x8(const struct codes *c, const bool iq1, const int sub, co
 }
 
 /* One block; its scales are of 32 values, 16 bytes of two planes or two lanes. */
-INLINE void multiply_x4(const struct codes *c, const uint8_t (*levels)[64], const struct q8k_row *x, size_t b, const int rows, __m512i *acc)
+INLINE void multiply_x4(const struct codes *c, const uint8_t (*levels)[64], const struct q8k_row *x, size_t b,
+                        const int rows, __m512i *acc)
 {
     const __m256i s16 = _mm512_castsi512_si256(c->scales);
-    const __m512i scale = _mm512_permutexvar_epi32(_mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0), _mm512_srli_epi32(c->scales, 16));
-    const __m512i words = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(c->signs)), signs = _mm512_or_si512(words, _mm512_slli_epi16(words, 4)); /* a nibble to a byte */
+    const __m512i scale = _mm512_permutexvar_epi32(_mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0),
+                                                   _mm512_srli_epi32(c->scales, 16));
+    const __m512i words = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(c->signs)),
+                  signs = _mm512_or_si512(words, _mm512_slli_epi16(words, 4)); /* a nibble to a byte */
     const __m512i signs_up = _mm512_slli_epi16(signs, 3);
     __m512i sum[4];
     for (int r = 0; r < rows; r++)
         sum[r] = _mm512_setzero_si512();
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        const __m512i at = bits_or(_mm512_srli_epi16(i < 2 ? c->low : c->high, 3 * (unsigned)(i % 2)), i < 3 ? signs_up : signs, bytes512(7));
+        const __m512i at = bits_or(_mm512_srli_epi16(i < 2 ? c->low : c->high, 3 * (unsigned)(i % 2)),
+                                   i < 3 ? signs_up : signs, bytes512(7));
         const __m512i v = _mm512_permutexvar_epi8(at, load512(levels[i % 3]));
         for (int r = 0; r < rows; r++)
             sum[r] = _mm512_dpbusd_epi32(sum[r], v, load512(x[r].q + b * NTX_QKK + 64 * (size_t)i));
@@ -259,8 +292,9 @@ INLINE void multiply_digits(__m512i v, const int8_t *const x[4], size_t at, cons
     }
 }
 
-/* Four blocks of x for TQ1_0, as their weights' digits lie: of the first 32 bytes of two blocks all first digits, all second ones, ..., of the
- * other two likewise; of the next 16 bytes of all four; of their last four, whose digits are four, the first of each block, the second ... */
+/* Four blocks of x for TQ1_0, as their weights' digits lie: of the first 32 bytes of two blocks all first digits, all
+ * second ones, ..., of the other two likewise; of the next 16 bytes of all four; of their last four, whose digits are
+ * four, the first of each block, the second ... */
 INLINE void by_digits(const int8_t *q, size_t n, int8_t *to)
 {
     for (size_t b = 0; b < n; b += 4 * NTX_QKK)
@@ -292,18 +326,22 @@ INLINE void quad_sums_tq1_0(const struct quad *q, const struct q8k_row *x, const
     for (int k = 0; k < 4; k++)
         memcpy(&tails[k], q->w[k] + 48, 4);
     __m512i last = _mm512_broadcast_i32x4(load128(tails));
-    __m512i digits = _mm512_and_si512(_mm512_srlv_epi64(look_up_256_apart(digits_tq1_0, last), _mm512_set_epi64(4, 4, 2, 2, 0, 0, 0, 0)), bytes512(3));
+    __m512i digits = _mm512_and_si512(
+        _mm512_srlv_epi64(look_up_256_apart(digits_tq1_0, last), _mm512_set_epi64(4, 4, 2, 2, 0, 0, 0, 0)),
+        bytes512(3));
     last = _mm512_mask_blend_epi64(3, digits, first_digit(last)); /* the digits of a lane */
     for (int r = 0; r < rows; r++) {
         __m512i sums = _mm512_madd_epi16(_mm512_loadu_si512(x[r].s32 + (size_t)q->block * 8), _mm512_set1_epi16(1));
         __m512i ends = _mm512_dpbusd_epi32(_mm512_setzero_si512(), last, load512(from[r] + at + 960));
-        out[r].i = _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(fold_pairs(acc[0][r], acc[1][r]), acc[2][r]), natural_order(ends)), sums);
+        out[r].i = _mm512_sub_epi32(
+            _mm512_add_epi32(_mm512_add_epi32(fold_pairs(acc[0][r], acc[1][r]), acc[2][r]), natural_order(ends)), sums);
     }
 }
 
 /* ---- the common part */
 
-INLINE void multiply_quad(const struct quad *q, const struct raised *u, const struct q8k_row *x, int rows, struct quad_sums *out)
+INLINE void multiply_quad(const struct quad *q, const struct raised *u, const struct q8k_row *x, int rows,
+                          struct quad_sums *out)
 {
     __m512i acc[4][4];
     for (int k = 0; k < 4; k++) {
@@ -326,54 +364,57 @@ INLINE void multiply_quad(const struct quad *q, const struct raised *u, const st
 INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     __m128i v = _mm_set_epi32((int)d, (int)c, (int)b, (int)a);
-    return _mm512_permutexvar_epi32(_mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0), _mm512_castsi128_si512(v));
+    return _mm512_permutexvar_epi32(_mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0),
+                                    _mm512_castsi128_si512(v));
 }
 
-#define QUAD_BEGIN(type)                                                                                                                                         \
-    INLINE void quad_##type(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)          \
-    {                                                                                                                                                            \
+#define QUAD_BEGIN(type)                                                                                               \
+    INLINE void quad_##type(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out,            \
+                            __m512i *d, const struct quad_heads *heads)                                                \
+    {                                                                                                                  \
         (void)heads;
-#define QUAD_END(type, D)                                                                                                                                        \
-        *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                                                                 \
+#define QUAD_END(type, D)                                                                                              \
+    *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                           \
     }
 
 /* unroll: 2 where both pairs' look-ups at once were measured to be faster, else 1 (docs/log/kernels-x86.md). */
-#define EIGHTS(type, D, iq1, sub, unroll)                                                            \
-    QUAD_BEGIN(type)                                                                                 \
-        __m512i acc[2][4];                                                                           \
-        _Pragma(unroll) for (size_t k = 0; k < 2; k++) {                                             \
-            struct codes c;                                                                          \
-            codes_##type(q->w + 2 * k, &c);                                                          \
-            multiply_x8(&c, iq1, sub, x, q->block + 2 * k, rows, acc[k]);                        \
-        }                                                                                            \
-        for (int r = 0; r < rows; r++)                                                               \
-            out[r].i = fold_pairs(acc[0][r], acc[1][r]);                                             \
+#define EIGHTS(type, D, iq1, sub, unroll)                                                                              \
+    QUAD_BEGIN(type)                                                                                                   \
+    __m512i acc[2][4];                                                                                                 \
+    _Pragma(unroll) for (size_t k = 0; k < 2; k++)                                                                     \
+    {                                                                                                                  \
+        struct codes c;                                                                                                \
+        codes_##type(q->w + 2 * k, &c);                                                                                \
+        multiply_x8(&c, iq1, sub, x, q->block + 2 * k, rows, acc[k]);                                                  \
+    }                                                                                                                  \
+    for (int r = 0; r < rows; r++)                                                                                     \
+        out[r].i = fold_pairs(acc[0][r], acc[1][r]);                                                                   \
     QUAD_END(type, D)
 
-#define FOURS(type, D, levels)                                                                       \
-    QUAD_BEGIN(type)                                                                                 \
-        __m512i acc[4][4];                                                                           \
-        for (size_t k = 0; k < 4; k++) {                                                             \
-            struct codes c;                                                                          \
-            __m512i one[4];                                                                          \
-            codes_##type(q->w[k], &c);                                                               \
-            multiply_x4(&c, levels, x, q->block + k, rows, one);                                  \
-            for (int r = 0; r < rows; r++)                                                           \
-                acc[r][k] = one[r];                                                                  \
-        }                                                                                            \
-        for (int r = 0; r < rows; r++)                                                               \
-            out[r].i = fold4(acc[r]);                                                                \
+#define FOURS(type, D, levels)                                                                                         \
+    QUAD_BEGIN(type)                                                                                                   \
+    __m512i acc[4][4];                                                                                                 \
+    for (size_t k = 0; k < 4; k++) {                                                                                   \
+        struct codes c;                                                                                                \
+        __m512i one[4];                                                                                                \
+        codes_##type(q->w[k], &c);                                                                                     \
+        multiply_x4(&c, levels, x, q->block + k, rows, one);                                                           \
+        for (int r = 0; r < rows; r++)                                                                                 \
+            acc[r][k] = one[r];                                                                                        \
+    }                                                                                                                  \
+    for (int r = 0; r < rows; r++)                                                                                     \
+        out[r].i = fold4(acc[r]);                                                                                      \
     QUAD_END(type, D)
 
 QUAD_BEGIN(tq1_0)
-    quad_sums_tq1_0(q, x, rows, out);
+quad_sums_tq1_0(q, x, rows, out);
 QUAD_END(tq1_0, D_AT)
 
 QUAD_BEGIN(tq2_0)
-    struct raised u; /* four of it */
-    for (int k = 0; k < 4; k++)
-        one_tq2_0(q->w[k], &u, k);
-    multiply_quad(q, &u, x, rows, out);
+struct raised u; /* four of it */
+for (int k = 0; k < 4; k++)
+    one_tq2_0(q->w[k], &u, k);
+multiply_quad(q, &u, x, rows, out);
 QUAD_END(tq2_0, D_AT)
 
 EIGHTS(iq2_xxs, D_AT, false, 32, "GCC unroll 1")
@@ -388,10 +429,21 @@ FOURS(iq3_s, D_AT, signed_3_s)
 
 enum { PLANES_MAX = 64 << 10 }; /* bytes of a row of x by planes, on the stack */
 
-enum entry_of { ENTRY_iq2_xxs = 8, ENTRY_iq2_xs = 8, ENTRY_iq2_s = 8, ENTRY_iq1_s = 8, ENTRY_iq1_m = 8, ENTRY_iq3_xxs = 4, ENTRY_iq3_s = 4, ENTRY_tq1_0 = 5, ENTRY_tq2_0 = 0 };
+enum entry_of {
+    ENTRY_iq2_xxs = 8,
+    ENTRY_iq2_xs = 8,
+    ENTRY_iq2_s = 8,
+    ENTRY_iq1_s = 8,
+    ENTRY_iq1_m = 8,
+    ENTRY_iq3_xxs = 4,
+    ENTRY_iq3_s = 4,
+    ENTRY_tq1_0 = 5,
+    ENTRY_tq2_0 = 0
+};
 
 /* As mm_rows, with x by planes. */
-INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const float factor, const size_t entry, quad_fn *quad)
+INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const float factor,
+                      const size_t entry, quad_fn *quad)
 {
     int8_t planes[4][PLANES_MAX] __attribute__((aligned(64)));
     struct q8k_row x[4];
@@ -412,25 +464,25 @@ INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t 
     }
 }
 
-#define CODES_ROWS(type, k, factor)                                                                                   \
-    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
-    {                                                                                                                 \
-        if (ENTRY_##type)                                                                                             \
-            mm_planes(s, r, k, sizeof(struct ntx_block_##type), factor, ENTRY_##type, quad_##type);                   \
-        else                                                                                                          \
-            mm_rows(s, r, k, sizeof(struct ntx_block_##type), false, factor, NULL, quad_##type);                      \
+#define CODES_ROWS(type, k, factor)                                                                                    \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
+    {                                                                                                                  \
+        if (ENTRY_##type)                                                                                              \
+            mm_planes(s, r, k, sizeof(struct ntx_block_##type), factor, ENTRY_##type, quad_##type);                    \
+        else                                                                                                           \
+            mm_rows(s, r, k, sizeof(struct ntx_block_##type), false, factor, NULL, quad_##type);                       \
     }
 
-#define CODES_MATMUL(TYPE, type, factor, ...)                                                       \
-    CODES_ROWS(type, 1, factor)                                                                     \
-    CODES_ROWS(type, 2, factor)                                                                     \
-    CODES_ROWS(type, 4, factor)                                                                     \
-    DECLARE_MATMUL(ntx__mm512_##type)                                                               \
-    {                                                                                               \
-        if (!ntx__cpu_permutes_bytes || n_in > PLANES_MAX) {                                        \
-            ntx__mm256_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);              \
-            return;                                                                                 \
-        }                                                                                           \
-        MATMUL_BODY(type)                                                                           \
+#define CODES_MATMUL(TYPE, type, factor, ...)                                                                          \
+    CODES_ROWS(type, 1, factor)                                                                                        \
+    CODES_ROWS(type, 2, factor)                                                                                        \
+    CODES_ROWS(type, 4, factor)                                                                                        \
+    DECLARE_MATMUL(ntx__mm512_##type)                                                                                  \
+    {                                                                                                                  \
+        if (!ntx__cpu_permutes_bytes || n_in > PLANES_MAX) {                                                           \
+            ntx__mm256_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                 \
+            return;                                                                                                    \
+        }                                                                                                              \
+        MATMUL_BODY(type)                                                                                              \
     }
 AVX512_CODES(CODES_MATMUL)

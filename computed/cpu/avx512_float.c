@@ -1,14 +1,11 @@
-/* avx512_float.c: products with F32, F16 and BF16: two registers of 16 lanes per output and row of x; several outputs and
- * rows at once, so that a loaded weight and a loaded x are each used more than once and the adds overlap. */
+/* avx512_float.c: products with F32, F16 and BF16: two registers of 16 lanes per output and row of x; several outputs
+ * and rows at once, so that a loaded weight and a loaded x are each used more than once and the adds overlap. */
 #include "computed/cpu/avx512.h"
 
 /* 16 weights from element k on, those in `live`. */
 typedef __m512 load_fn(const uint8_t *w, size_t k, __mmask16 live);
 
-INLINE __m512 load_f32(const uint8_t *w, size_t k, __mmask16 live)
-{
-    return _mm512_maskz_loadu_ps(live, w + 4 * k);
-}
+INLINE __m512 load_f32(const uint8_t *w, size_t k, __mmask16 live) { return _mm512_maskz_loadu_ps(live, w + 4 * k); }
 
 INLINE __m512 load_f16(const uint8_t *w, size_t k, __mmask16 live)
 {
@@ -37,11 +34,13 @@ INLINE void tile_step(const struct tile *t, size_t k, __mmask16 live, const int 
     for (int o = 0; o < outs; o++) {
         __m512 w = load(t->w[o], k, live);
         for (int r = 0; r < rows; r++)
-            acc[o][r] = live == 0xffff ? _mm512_fmadd_ps(w, x[r], acc[o][r]) : _mm512_mask3_fmadd_ps(w, x[r], acc[o][r], live);
+            acc[o][r] = live == 0xffff ? _mm512_fmadd_ps(w, x[r], acc[o][r])
+                                       : _mm512_mask3_fmadd_ps(w, x[r], acc[o][r], live);
     }
 }
 
-/* Of outputs side by side those that come next are fetched: a distance that is the same for all would fetch some twice and others late. */
+/* Of outputs side by side those that come next are fetched: a distance that is the same for all would fetch some twice
+ * and others late. */
 INLINE void fetch_next(const uint8_t *w, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += 64)
@@ -49,8 +48,8 @@ INLINE void fetch_next(const uint8_t *w, size_t bytes)
 }
 
 /* next: bytes from these outputs' weights to those of the next ones. */
-INLINE void tile_dots(const struct tile *t, uint32_t n, size_t next, const int outs, const int rows, size_t bytes, load_fn *load,
-                      float out[MAX_OUTS][MAX_ROWS])
+INLINE void tile_dots(const struct tile *t, uint32_t n, size_t next, const int outs, const int rows, size_t bytes,
+                      load_fn *load, float out[MAX_OUTS][MAX_ROWS])
 {
     __m512 low[MAX_OUTS][MAX_ROWS], high[MAX_OUTS][MAX_ROWS];
     for (int o = 0; o < outs; o++)
@@ -98,15 +97,12 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t by
     }
 }
 
-#define FLOAT_ROWS(type, k, bytes)                                                                                    \
-    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
-    {                                                                                                                 \
-        mm_rows(s, r, k, bytes, load_##type);                                                                         \
-    }
-#define FLOAT_MATMUL(type, bytes)                                                                                     \
-    FLOAT_ROWS(type, 1, bytes)                                                                                        \
-    FLOAT_ROWS(type, 2, bytes)                                                                                        \
-    FLOAT_ROWS(type, 4, bytes)                                                                                        \
+#define FLOAT_ROWS(type, k, bytes)                                                                                     \
+    static void rows##k##_##type(const struct shape *s, uint32_t r) { mm_rows(s, r, k, bytes, load_##type); }
+#define FLOAT_MATMUL(type, bytes)                                                                                      \
+    FLOAT_ROWS(type, 1, bytes)                                                                                         \
+    FLOAT_ROWS(type, 2, bytes)                                                                                         \
+    FLOAT_ROWS(type, 4, bytes)                                                                                         \
     MATMUL_BY_ROWS(type)
 
 FLOAT_MATMUL(f32, 4)

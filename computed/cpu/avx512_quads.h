@@ -1,9 +1,9 @@
-/* avx512_quads.h: what the files of super-block kernels share: four super-blocks, a quad, are unpacked together, one to a 128-bit lane where
- * their headers are concerned, and the quad's sums end in one register, super-block k in 128-bit lane k. Four quads are 16 blocks: a full set of
- * lanes.
+/* avx512_quads.h: what the files of super-block kernels share: four super-blocks, a quad, are unpacked together, one to
+ * a 128-bit lane where their headers are concerned, and the quad's sums end in one register, super-block k in 128-bit
+ * lane k. Four quads are 16 blocks: a full set of lanes.
  *
- * A last quad that is not full points again at the row's last block: x is zero there and those lanes are masked at the end, so nothing behind the
- * weights is read. */
+ * A last quad that is not full points again at the row's last block: x is zero there and those lanes are masked at the
+ * end, so nothing behind the weights is read. */
 #ifndef NTX_COMPUTED_CPU_AVX512_QUADS_H
 #define NTX_COMPUTED_CPU_AVX512_QUADS_H
 
@@ -22,11 +22,14 @@ struct quad_sums {
 
 /* What a quad's headers hold, for types that unpack them ahead. */
 struct quad_heads {
-    int32_t scales[2][4][4] __attribute__((aligned(64))); /* pairs of int16: [half of the sub-blocks][block][sub-block] */
+    int32_t scales[2][4][4]
+        __attribute__((aligned(64))); /* pairs of int16: [half of the sub-blocks][block][sub-block] */
 };
 
-typedef void head_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, struct quad_heads *heads);
-typedef void quad_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads);
+typedef void head_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
+                     struct quad_heads *heads);
+typedef void quad_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
+                     const struct quad_heads *heads);
 
 INLINE __m512i four_lanes(const struct quad *q, size_t at)
 {
@@ -56,8 +59,9 @@ INLINE __m512i natural_order(__m512i v)
 }
 
 /* One output for `rows` rows of x. */
-INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const struct q8k_row *x, const int rows, __m512 *acc, size_t block_bytes,
-                       const bool has_min, const float factor, head_fn *head, quad_fn *quad)
+INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const struct q8k_row *x, const int rows,
+                       __m512 *acc, size_t block_bytes, const bool has_min, const float factor, head_fn *head,
+                       quad_fn *quad)
 {
     const bool follows = ntx__cpu_follows && rows == 1;
     for (int r = 0; r < rows; r++)
@@ -91,7 +95,8 @@ INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const 
         }
         for (uint32_t g = 0; g < 4 && quads[g].block < nb; g++)
             quad(&quads[g], x, rows, sums[g], &d[g], &heads[g]);
-        __m512i dw = natural_order(_mm512_unpacklo_epi64(_mm512_unpacklo_epi32(d[0], d[1]), _mm512_unpacklo_epi32(d[2], d[3])));
+        __m512i dw = natural_order(
+            _mm512_unpacklo_epi64(_mm512_unpacklo_epi32(d[0], d[1]), _mm512_unpacklo_epi32(d[2], d[3])));
         __m512 scale = widen_low_halves(dw), min = widen_low_halves(_mm512_srli_epi32(dw, 16));
         __mmask16 live = first_lanes(nb - b);
         if (factor != 1)
@@ -110,24 +115,26 @@ INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const 
 }
 
 /* All outputs for rows r .. r + rows - 1. */
-INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const bool has_min, const float factor, head_fn *head, quad_fn *quad)
+INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const bool has_min,
+                    const float factor, head_fn *head, quad_fn *quad)
 {
     struct q8k_row x[4];
     for (int k = 0; k < rows; k++)
         x[k] = q8k_view(s->x + (r + (size_t)k) * s->x_stride, s->n_in);
     for (uint32_t o = 0; o < s->n_out; o++) {
         __m512 acc[4];
-        dot_blocks(s->w + o * s->row_bytes, s->end, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, factor, head, quad);
+        dot_blocks(s->w + o * s->row_bytes, s->end, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, factor, head,
+                   quad);
         for (int k = 0; k < rows; k++)
             s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
     }
 }
 
 /* rows<k>_<type>; factor: what d is to be multiplied by, a power of two. */
-#define SUPER_ROWS(type, k, has_min, factor, head)                                                                    \
-    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
-    {                                                                                                                 \
-        mm_rows(s, r, k, sizeof(struct ntx_block_##type), has_min, factor, head, quad_##type);                        \
+#define SUPER_ROWS(type, k, has_min, factor, head)                                                                     \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
+    {                                                                                                                  \
+        mm_rows(s, r, k, sizeof(struct ntx_block_##type), has_min, factor, head, quad_##type);                         \
     }
 
 #endif

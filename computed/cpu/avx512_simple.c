@@ -1,12 +1,13 @@
-/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head (Q1_0 Q2_0 NVFP4), one to
- * four rows of x at a time.
+/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head
+ * (Q1_0 Q2_0 NVFP4), one to four rows of x at a time.
  *
  * Two 32s fill a register as unsigned bytes (an offset of 1, 8, 16 or 128 is taken back through the sum of x); sixteen
- * of them have their products brought into one lane each by a tree of shuffles. A last run that is not full points again at the
- * row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
+ * of them have their products brought into one lane each by a tree of shuffles. A last run that is not full points
+ * again at the row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
 #include "computed/cpu/avx512.h"
 
-/* Two 32s as unsigned bytes in natural order: of the blocks at w and next, or (types whose blocks have several) the part-th of w and the one behind it. */
+/* Two 32s as unsigned bytes in natural order: of the blocks at w and next, or (types whose blocks have several) the
+ * part-th of w and the one behind it. */
 typedef __m512i pair_fn(const uint8_t *w, const uint8_t *next, uint32_t part);
 
 enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values each */ };
@@ -41,24 +42,41 @@ INLINE __m512i fives(const uint8_t *qs, const uint8_t *next)
     return _mm512_mask_add_epi8(v, _cvtu64_mask64(fifth[0] | (uint64_t)fifth[1] << 32), v, _mm512_set1_epi8(16));
 }
 
-INLINE __m512i pair_q4_0(const uint8_t *w, const uint8_t *next, uint32_t part) { (void)part; return nibbles(w + 2, next + 2); }
-INLINE __m512i pair_q4_1(const uint8_t *w, const uint8_t *next, uint32_t part) { (void)part; return nibbles(w + 4, next + 4); }
-INLINE __m512i pair_q5_0(const uint8_t *w, const uint8_t *next, uint32_t part) { (void)part; return fives(w + 6, next + 6); }
-INLINE __m512i pair_q5_1(const uint8_t *w, const uint8_t *next, uint32_t part) { (void)part; return fives(w + 8, next + 8); }
+INLINE __m512i pair_q4_0(const uint8_t *w, const uint8_t *next, uint32_t part)
+{
+    (void)part;
+    return nibbles(w + 2, next + 2);
+}
+INLINE __m512i pair_q4_1(const uint8_t *w, const uint8_t *next, uint32_t part)
+{
+    (void)part;
+    return nibbles(w + 4, next + 4);
+}
+INLINE __m512i pair_q5_0(const uint8_t *w, const uint8_t *next, uint32_t part)
+{
+    (void)part;
+    return fives(w + 6, next + 6);
+}
+INLINE __m512i pair_q5_1(const uint8_t *w, const uint8_t *next, uint32_t part)
+{
+    (void)part;
+    return fives(w + 8, next + 8);
+}
 
 INLINE __m512i pair_q8_0(const uint8_t *w, const uint8_t *next, uint32_t part)
 {
     (void)part;
     __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(w + 2)));
-    return _mm512_xor_si512(_mm512_inserti64x4(v, _mm256_loadu_si256((const void *)(next + 2)), 1), _mm512_set1_epi8((char)0x80));
+    return _mm512_xor_si512(_mm512_inserti64x4(v, _mm256_loadu_si256((const void *)(next + 2)), 1),
+                            _mm512_set1_epi8((char)0x80));
 }
 
-#define PAIR_LOOKUP(TYPE, type, scale, raise)                                                              \
-    INLINE __m512i pair_##type(const uint8_t *w, const uint8_t *next, uint32_t part)                       \
-    {                                                                                                      \
-        (void)part;                                                                                        \
-        const size_t at = offsetof(struct ntx_block_##type, qs);                                           \
-        return _mm512_shuffle_epi8(raised_##type(), nibbles(w + at, next + at));                           \
+#define PAIR_LOOKUP(TYPE, type, scale, raise)                                                                          \
+    INLINE __m512i pair_##type(const uint8_t *w, const uint8_t *next, uint32_t part)                                   \
+    {                                                                                                                  \
+        (void)part;                                                                                                    \
+        const size_t at = offsetof(struct ntx_block_##type, qs);                                                       \
+        return _mm512_shuffle_epi8(raised_##type(), nibbles(w + at, next + at));                                       \
     }
 NTX_LOOKUPS(PAIR_LOOKUP)
 
@@ -75,7 +93,8 @@ INLINE __m512i pair_q2_0(const uint8_t *w, const uint8_t *next, uint32_t part)
 {
     (void)next;
     __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(w + 2 + 8 * part)));
-    v = _mm512_or_si512(_mm512_or_si512(v, _mm512_slli_epi32(v, 6)), _mm512_or_si512(_mm512_slli_epi32(v, 12), _mm512_slli_epi32(v, 18)));
+    v = _mm512_or_si512(_mm512_or_si512(v, _mm512_slli_epi32(v, 6)),
+                        _mm512_or_si512(_mm512_slli_epi32(v, 12), _mm512_slli_epi32(v, 18)));
     return _mm512_and_si512(v, _mm512_set1_epi8(3));
 }
 
@@ -96,20 +115,25 @@ struct run {
     uint32_t last; /* number of the last that exists, counted from w; 15 or more: all do */
 };
 
-INLINE uint32_t run_number(const struct run *g, uint32_t k, const bool full) { return full || k <= g->last ? k : g->last; }
+INLINE uint32_t run_number(const struct run *g, uint32_t k, const bool full)
+{
+    return full || k <= g->last ? k : g->last;
+}
 
 INLINE const uint8_t *run_at(const struct run *g, uint32_t k, const bool full)
 {
     return g->w + run_number(g, k, full) / g->kind->parts * g->kind->block_bytes;
 }
 
-/* 64 products in fours: each 128-bit lane has those of 16 values. Where each 16 have their scale, what the values have too many is taken back here. */
+/* 64 products in fours: each 128-bit lane has those of 16 values. Where each 16 have their scale, what the values have
+ * too many is taken back here. */
 INLINE __m512i pair_dot(const struct kind *kind, __m512i v, const int8_t *x)
 {
     __m512i q = _mm512_loadu_si512(x), z = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v, q);
     if (kind->scales != TWO_E4M3)
         return z;
-    return _mm512_sub_epi32(z, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)(1 << kind->log2_offset)), q));
+    return _mm512_sub_epi32(
+        z, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)(1 << kind->log2_offset)), q));
 }
 
 /* The k-th and the next of 16 times 32 values, k even. */
@@ -122,8 +146,10 @@ INLINE __m512i run_pair(const struct run *g, uint32_t k, const bool full)
     return g->kind->pair(run_at(g, k, true), NULL, k % g->kind->parts);
 }
 
-/* Integer products of 16 times 32 values, a lane each; of TWO_E4M3 those of each first 16 and, in second, of the others. */
-INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows, const bool full, __m512i *out, __m512i *second)
+/* Integer products of 16 times 32 values, a lane each; of TWO_E4M3 those of each first 16 and, in second, of the
+ * others. */
+INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows, const bool full, __m512i *out,
+                     __m512i *second)
 {
     /* of eight 32s: (0 2 4 6)'s first halves, their second ones, (1 3 5 7)'s first and second ones */
     const __m512i natural = _mm512_set_epi32(15, 11, 14, 10, 13, 9, 12, 8, 7, 3, 6, 2, 5, 1, 4, 0);
@@ -139,7 +165,8 @@ INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows
             eight[r][h] = sum4x4(z[r][0], z[r][1], z[r][2], z[r][3]);
     }
     for (int r = 0; r < rows; r++) {
-        __m512i low = _mm512_shuffle_i32x4(eight[r][0], eight[r][1], 0x88), high = _mm512_shuffle_i32x4(eight[r][0], eight[r][1], 0xdd);
+        __m512i low = _mm512_shuffle_i32x4(eight[r][0], eight[r][1], 0x88),
+                high = _mm512_shuffle_i32x4(eight[r][0], eight[r][1], 0xdd);
         if (g->kind->scales != TWO_E4M3) {
             out[r] = _mm512_permutexvar_epi32(natural, _mm512_add_epi32(low, high));
             continue;
@@ -149,17 +176,19 @@ INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows
     }
 }
 
-/* Heads of 16 blocks of `words` half words that follow one another: four at a time out of a register, or two, since 16 small loads and
- * the wide one behind them cost more than all the rest. */
+/* Heads of 16 blocks of `words` half words that follow one another: four at a time out of a register, or two, since 16
+ * small loads and the wide one behind them cost more than all the rest. */
 INLINE __m512i heads_of_words(const uint8_t *w, const int words)
 {
-    const __m512i at = _mm512_set4_epi32(3 * words | (3 * words + 1) << 16, 2 * words | (2 * words + 1) << 16, words | (words + 1) << 16, 1 << 16);
+    const __m512i at = _mm512_set4_epi32(3 * words | (3 * words + 1) << 16, 2 * words | (2 * words + 1) << 16,
+                                         words | (words + 1) << 16, 1 << 16);
     __m512i v[4];
     for (int k = 0; k < 4; k++) {
         const uint8_t *p = w + 8 * k * words;
         const __mmask32 lanes = (__mmask32)0xff << 8 * k;
         __m512i low = _mm512_loadu_si512(p);
-        v[k] = 3 * words + 1 < 32 ? _mm512_maskz_permutexvar_epi16(lanes, at, low) : _mm512_maskz_permutex2var_epi16(lanes, low, at, _mm512_loadu_si512(p + 64));
+        v[k] = 3 * words + 1 < 32 ? _mm512_maskz_permutexvar_epi16(lanes, at, low)
+                                  : _mm512_maskz_permutex2var_epi16(lanes, low, at, _mm512_loadu_si512(p + 64));
     }
     return _mm512_or_si512(_mm512_or_si512(v[0], v[1]), _mm512_or_si512(v[2], v[3]));
 }
@@ -182,7 +211,8 @@ INLINE __m128i run_exponents(const struct run *g, const bool full)
     const __mmask64 first = 1 | 1ull << 17 | 1ull << 34 | 1ull << 51;
     __m512i v = _mm512_setzero_si512();
     for (uint32_t k = 0; k < 4; k++) { /* of a run that is not full those that there are */
-        uint64_t left = 17 * (uint64_t)g->last + 1 - 64 * k, there = full || left - 1 >= 63 ? ~0ull : (1ull << left) - 1;
+        uint64_t left = 17 * (uint64_t)g->last + 1 - 64 * k,
+                 there = full || left - 1 >= 63 ? ~0ull : (1ull << left) - 1;
         if (full || 64 * k <= 17 * g->last)
             v = _mm512_mask_loadu_epi8(v, first << 4 * k & there, g->w + 64 * k);
     }
@@ -211,7 +241,8 @@ INLINE void run_scales(const struct run *g, const bool full, __m512 *d, __m512 *
     *m = widen_e4m3(_mm512_srli_epi32(v, 8));
 }
 
-INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, const int rows, const bool full, __m512 *acc)
+INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, const int rows, const bool full,
+                    __m512 *acc)
 {
     const struct kind *kind = g->kind;
     const int8_t *q[4];
@@ -236,7 +267,8 @@ INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, con
 }
 
 /* One output for `rows` rows of x; nb: of 32 values. */
-INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const struct q8_row *x, const int rows, const struct kind *kind, __m512 *acc)
+INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const struct q8_row *x, const int rows,
+                       const struct kind *kind, __m512 *acc)
 {
     struct run g = {w, kind, LANES - 1};
     const size_t run_bytes = LANES / kind->parts * kind->block_bytes;
@@ -268,16 +300,16 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const str
     }
 }
 
-#define SIMPLE_ROWS(type, k, parts, scales, log2_offset)                                                              \
-    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                   \
-    {                                                                                                                 \
-        const struct kind kind = {sizeof(struct ntx_block_##type), parts, pair_##type, scales, log2_offset};         \
-        mm_rows(s, r, k, &kind);                                                                                      \
+#define SIMPLE_ROWS(type, k, parts, scales, log2_offset)                                                               \
+    static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
+    {                                                                                                                  \
+        const struct kind kind = {sizeof(struct ntx_block_##type), parts, pair_##type, scales, log2_offset};           \
+        mm_rows(s, r, k, &kind);                                                                                       \
     }
-#define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                               \
-    SIMPLE_ROWS(type, 1, parts, scales, log2_offset)                                                                  \
-    SIMPLE_ROWS(type, 2, parts, scales, log2_offset)                                                                  \
-    SIMPLE_ROWS(type, 4, parts, scales, log2_offset)                                                                  \
+#define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                                \
+    SIMPLE_ROWS(type, 1, parts, scales, log2_offset)                                                                   \
+    SIMPLE_ROWS(type, 2, parts, scales, log2_offset)                                                                   \
+    SIMPLE_ROWS(type, 4, parts, scales, log2_offset)                                                                   \
     MATMUL_BY_ROWS(type)
 
 SIMPLE_MATMUL(q4_0, 1, HALF_WORD, 3)
@@ -288,7 +320,7 @@ SIMPLE_MATMUL(q8_0, 1, HALF_WORD, 7)
 SIMPLE_MATMUL(q1_0, 4, HALF_WORD, 0)
 SIMPLE_MATMUL(q2_0, 2, HALF_WORD, 0)
 SIMPLE_MATMUL(nvfp4, 2, TWO_E4M3, 4)
-#define SCALES_OF_half HALF_WORD
-#define SCALES_OF_e8m0 EXPONENT
+#define SCALES_OF_half                          HALF_WORD
+#define SCALES_OF_e8m0                          EXPONENT
 #define MATMUL_LOOKUP(TYPE, type, scale, raise) SIMPLE_MATMUL(type, 1, SCALES_OF_##scale, raise)
 NTX_LOOKUPS(MATMUL_LOOKUP)

@@ -1,7 +1,7 @@
 /* avx512_super.c: products with super-blocks of 256 (Q2_K .. Q6_K, IQ4_XS), one to four rows of x at a time.
  *
- * Each block's 256 products are summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their sub-block's scale and added up in
- * int32; four blocks, a quad, end in one register (avx512_quads.h). */
+ * Each block's 256 products are summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their
+ * sub-block's scale and added up in int32; four blocks, a quad, end in one register (avx512_quads.h). */
 #include "computed/cpu/avx512_quads.h"
 
 /* Index for byte shuffles: unsigned bytes s .. s + 3 of each lane as int16, one for each 128-bit lane. */
@@ -11,8 +11,9 @@ INLINE __m512i pick_quarters(int s)
     return _mm512_set_epi64(v + 3 * one, v + 3 * one, v + 2 * one, v + 2 * one, v + one, v + one, v, v);
 }
 
-/* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima. By half registers, a sub-block each: its scale is then one pair of
- * int16 that the multiplication itself spreads from memory, where whole ones would need a shuffle. ---- */
+/* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima. By half registers, a sub-block each: its scale is
+ * then one pair of int16 that the multiplication itself spreads from memory, where whole ones would need a shuffle.
+ * ---- */
 
 /* Sub-blocks 2 t and 2 t + 1 of block w. */
 INLINE void two_sub_blocks(const uint8_t *w, const int t, const bool five, __m256i out[2])
@@ -23,8 +24,10 @@ INLINE void two_sub_blocks(const uint8_t *w, const int t, const bool five, __m25
     out[1] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
     if (five) { /* bits 2 t and 2 t + 1 of 32 bytes */
         __m256i h = load256(w + 16);
-        out[0] = _mm256_ternarylogic_epi32(out[0], t < 2 ? _mm256_slli_epi16(h, 4 - 2 * t) : _mm256_srli_epi16(h, 2 * t - 4), top, 0xf8);
-        out[1] = _mm256_ternarylogic_epi32(out[1], t < 2 ? _mm256_slli_epi16(h, 3 - 2 * t) : _mm256_srli_epi16(h, 2 * t - 3), top, 0xf8);
+        out[0] = _mm256_ternarylogic_epi32(
+            out[0], t < 2 ? _mm256_slli_epi16(h, 4 - 2 * t) : _mm256_srli_epi16(h, 2 * t - 4), top, 0xf8);
+        out[1] = _mm256_ternarylogic_epi32(
+            out[1], t < 2 ? _mm256_slli_epi16(h, 3 - 2 * t) : _mm256_srli_epi16(h, 2 * t - 3), top, 0xf8);
     }
 }
 
@@ -35,7 +38,8 @@ INLINE __m512i scale_pairs(__m512i scales, int s)
     return _mm512_shuffle_epi8(scales, _mm512_add_epi8(at, _mm512_set1_epi16((short)s)));
 }
 
-INLINE void head_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, struct quad_heads *heads)
+INLINE void head_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
+                     struct quad_heads *heads)
 {
     __m512i head = four_lanes(q, 0), sm = unpack_scales(head);
     __m512i mins = _mm512_unpackhi_epi8(sm, _mm512_setzero_si512());
@@ -47,7 +51,8 @@ INLINE void head_q45(const struct quad *q, const struct q8k_row *x, int rows, st
         out[r].j = _mm512_madd_epi16(mins, load512(x[r].s32 + (size_t)q->block * 8));
 }
 
-INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, const struct quad_heads *heads, const bool five)
+INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out,
+                     const struct quad_heads *heads, const bool five)
 {
     __m256i acc[4][4];
     for (int r = 0; r < rows; r++)
@@ -61,21 +66,25 @@ INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, st
             two_sub_blocks(q->w[k], t, five, v);
             for (int h = 0; h < 2; h++)
                 for (int r = 0; r < rows; r++) {
-                    __m256i p = _mm256_maddubs_epi16(v[h], load256(x[r].q + (size_t)(q->block + k) * 256 + 64 * t + 32 * h));
-                    acc[r][k] = _mm256_dpwssd_epi32(acc[r][k], p, _mm256_set1_epi32(heads->scales[t / 2][k][t % 2 * 2 + h]));
+                    __m256i p = _mm256_maddubs_epi16(v[h],
+                                                     load256(x[r].q + (size_t)(q->block + k) * 256 + 64 * t + 32 * h));
+                    acc[r][k] = _mm256_dpwssd_epi32(acc[r][k], p,
+                                                    _mm256_set1_epi32(heads->scales[t / 2][k][t % 2 * 2 + h]));
                 }
         }
     for (int r = 0; r < rows; r++)
         out[r].i = fold_halves(acc[r]);
 }
 
-INLINE void quad_q4_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
+INLINE void quad_q4_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
+                      const struct quad_heads *heads)
 {
     (void)d;
     quad_q45(q, x, rows, out, heads, false);
 }
 
-INLINE void quad_q5_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
+INLINE void quad_q5_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
+                      const struct quad_heads *heads)
 {
     (void)d;
     quad_q45(q, x, rows, out, heads, true);
@@ -83,7 +92,8 @@ INLINE void quad_q5_k(const struct quad *q, const struct q8k_row *x, int rows, s
 
 /* ---- Q6_K: w = scale * (q - 32) = scale * q - 32 * scale, the latter through x's sums of 16 ---- */
 
-INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
+INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
+                      const struct quad_heads *heads)
 {
     (void)heads;
     __m512i acc[4][4];
@@ -100,14 +110,16 @@ INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, s
                 acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
         }
     }
-    *d = _mm512_shuffle_epi32(_mm512_srli_epi32(four_lanes(q, 194), 16), _MM_PERM_AAAD); /* d is the block's last half word */
+    *d = _mm512_shuffle_epi32(_mm512_srli_epi32(four_lanes(q, 194), 16),
+                              _MM_PERM_AAAD); /* d is the block's last half word */
     for (int r = 0; r < rows; r++)
         out[r].i = fold4(acc[r]);
 }
 
 /* ---- Q3_K: w = scale * (q - 4), q of 3 bits, scales of 6 bits minus 32 ---- */
 
-INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
+INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
+                      const struct quad_heads *heads)
 {
     (void)heads;
     int8_t scales[64] __attribute__((aligned(64)));
@@ -133,7 +145,8 @@ INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, s
 
 /* ---- Q2_K: nibbles of scale and minimum per 16 values ---- */
 
-INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
+INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
+                      const struct quad_heads *heads)
 {
     (void)heads;
     uint8_t scales[64] __attribute__((aligned(64))), mins[64] __attribute__((aligned(64)));
@@ -165,22 +178,28 @@ INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, s
         out[r].i = fold4(acc[r]);
 }
 
-/* ---- IQ4_XS: d, bit pairs and nibbles of 8 scales, then nibbles that stand for values, 128 too many: eight bits, so sums of four meet the
- * scale, as int32. ---- */
+/* ---- IQ4_XS: d, bit pairs and nibbles of 8 scales, then nibbles that stand for values, 128 too many: eight bits, so
+ * sums of four meet the scale, as int32. ---- */
 
 /* 8 scales as int16, from the header's 8 bytes. */
 INLINE __m128i scales_iq4_xs(const uint8_t *w)
 {
     uint32_t low, high = w[2] | (uint32_t)w[3] << 8;
     memcpy(&low, w + 4, 4);
-    __m256i v = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)low), _mm256_set_epi32(28, 24, 20, 16, 12, 8, 4, 0)), _mm256_set1_epi32(15));
-    __m256i h = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)(high << 4)), _mm256_set_epi32(14, 12, 10, 8, 6, 4, 2, 0)), _mm256_set1_epi32(48));
+    __m256i v = _mm256_and_si256(
+        _mm256_srlv_epi32(_mm256_set1_epi32((int)low), _mm256_set_epi32(28, 24, 20, 16, 12, 8, 4, 0)),
+        _mm256_set1_epi32(15));
+    __m256i h = _mm256_and_si256(
+        _mm256_srlv_epi32(_mm256_set1_epi32((int)(high << 4)), _mm256_set_epi32(14, 12, 10, 8, 6, 4, 2, 0)),
+        _mm256_set1_epi32(48));
     return _mm256_cvtepi32_epi16(_mm256_sub_epi32(_mm256_or_si256(v, h), _mm256_set1_epi32(32)));
 }
 
-INLINE void quad_iq4_xs(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d, const struct quad_heads *heads)
+INLINE void quad_iq4_xs(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
+                        const struct quad_heads *heads)
 {
-    const __m512i values = raised_iq4_nl(), turn = _mm512_set_epi64(3, 2, 3, 2, 1, 0, 1, 0), shift = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
+    const __m512i values = raised_iq4_nl(), turn = _mm512_set_epi64(3, 2, 3, 2, 1, 0, 1, 0),
+                  shift = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
     const __m512i halves16 = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
     __m512i acc[4][4];
     (void)heads;
@@ -211,10 +230,10 @@ INLINE void quad_iq4_xs(const struct quad *q, const struct q8k_row *x, int rows,
 
 /* ---- all of them ---- */
 
-#define SUPER_MATMUL(type, has_min, head)    \
-    SUPER_ROWS(type, 1, has_min, 1, head)    \
-    SUPER_ROWS(type, 2, has_min, 1, head)    \
-    SUPER_ROWS(type, 4, has_min, 1, head)    \
+#define SUPER_MATMUL(type, has_min, head)                                                                              \
+    SUPER_ROWS(type, 1, has_min, 1, head)                                                                              \
+    SUPER_ROWS(type, 2, has_min, 1, head)                                                                              \
+    SUPER_ROWS(type, 4, has_min, 1, head)                                                                              \
     MATMUL_BY_ROWS(type)
 
 SUPER_MATMUL(q2_k, true, NULL)

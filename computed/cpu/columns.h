@@ -1,6 +1,7 @@
-/* columns.h: sums of weighted columns, for FFNs whose down matrix lies column by column (model/fill.h). One source for every
- * instruction set, like ops.h. Columns are widened to floats a segment at a time (exactly the values of ntx_type_info(type)->dequant), 16 columns
- * together, and added to each row that has a use for them: who has none costs nothing. */
+/* columns.h: sums of weighted columns, for FFNs whose down matrix lies column by column (model/fill.h). One source for
+ * every instruction set, like ops.h. Columns are widened to floats a segment at a time (exactly the values of
+ * ntx_type_info(type)->dequant), 16 columns together, and added to each row that has a use for them: who has none costs
+ * nothing. */
 #ifndef NTX_COMPUTED_CPU_COLUMNS_H
 #define NTX_COMPUTED_CPU_COLUMNS_H
 
@@ -11,39 +12,39 @@ enum { SEGMENT = 256, TOGETHER = 16 }; /* values of a column, columns */
 /* ---- n values (whole blocks) of a column as floats */
 
 #define WIDEN_FLOAT(type, ...)
-#define WIDEN_SIMPLE(type, values, scale_, minimum)                                                                        \
-    static void widen_##type(const void *w, float *out, uint32_t n)                                                        \
-    {                                                                                                                      \
-        const struct ntx_block_##type *b = w;                                                                              \
-        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                         \
-            struct ntx_part p;                                                                                             \
-            ntx_unpack_##type(b + k / (values), k % (values) / NTX_QK, &p);                                                \
-            for (uint32_t i = 0; i < NTX_QK; i++)                                                                          \
-                out[k + i] = NTX_HAS_##minimum ? p.d * (float)p.q[i] + p.m : p.d * (float)p.q[i];                          \
-        }                                                                                                                  \
+#define WIDEN_SIMPLE(type, values, scale_, minimum)                                                                    \
+    static void widen_##type(const void *w, float *out, uint32_t n)                                                    \
+    {                                                                                                                  \
+        const struct ntx_block_##type *b = w;                                                                          \
+        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                     \
+            struct ntx_part p;                                                                                         \
+            ntx_unpack_##type(b + k / (values), k % (values) / NTX_QK, &p);                                            \
+            for (uint32_t i = 0; i < NTX_QK; i++)                                                                      \
+                out[k + i] = NTX_HAS_##minimum ? p.d * (float)p.q[i] + p.m : p.d * (float)p.q[i];                      \
+        }                                                                                                              \
     }
 
-#define WIDEN_HALVES(type, values, scale_, minimum)                                                                        \
-    static void widen_##type(const void *w, float *out, uint32_t n)                                                        \
-    {                                                                                                                      \
-        const struct ntx_block_##type *b = w;                                                                              \
-        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                         \
-            struct ntx_part p;                                                                                             \
-            ntx_unpack_##type(b + k / (values), k % (values) / NTX_QK, &p);                                                \
-            for (uint32_t i = 0; i < NTX_QK; i++)                                                                          \
-                out[k + i] = (i < 16 ? p.d : p.m) * (float)p.q[i];                                                         \
-        }                                                                                                                  \
+#define WIDEN_HALVES(type, values, scale_, minimum)                                                                    \
+    static void widen_##type(const void *w, float *out, uint32_t n)                                                    \
+    {                                                                                                                  \
+        const struct ntx_block_##type *b = w;                                                                          \
+        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                     \
+            struct ntx_part p;                                                                                         \
+            ntx_unpack_##type(b + k / (values), k % (values) / NTX_QK, &p);                                            \
+            for (uint32_t i = 0; i < NTX_QK; i++)                                                                      \
+                out[k + i] = (i < 16 ? p.d : p.m) * (float)p.q[i];                                                     \
+        }                                                                                                              \
     }
 
-#define WIDEN_SUPER(type, values, scale_, minimum)                                                                         \
-    static void widen_##type(const void *w, float *out, uint32_t n)                                                        \
-    {                                                                                                                      \
-        const struct ntx_block_##type *b = w;                                                                              \
-        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                         \
-            struct ntx_part p;                                                                                             \
-            ntx_unpack_##type(b + k / NTX_QKK, k % NTX_QKK / NTX_QK, &p);                                                  \
-            widen_32(&p, NTX_HAS_##minimum, out + k);                                                                     \
-        }                                                                                                                  \
+#define WIDEN_SUPER(type, values, scale_, minimum)                                                                     \
+    static void widen_##type(const void *w, float *out, uint32_t n)                                                    \
+    {                                                                                                                  \
+        const struct ntx_block_##type *b = w;                                                                          \
+        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                     \
+            struct ntx_part p;                                                                                         \
+            ntx_unpack_##type(b + k / NTX_QKK, k % NTX_QKK / NTX_QK, &p);                                              \
+            widen_32(&p, NTX_HAS_##minimum, out + k);                                                                  \
+        }                                                                                                              \
     }
 
 INLINE void widen_32(const struct ntx_part *p, const bool has_min, float *out)
@@ -84,7 +85,8 @@ struct widened {
 };
 
 /* y[0..n) += sum of a[i] * w[column[i]], one after the other; n at most SEGMENT. */
-INLINE void add_columns_to_row(const struct widened *s, const uint8_t *column, const float *a, uint32_t n_columns, float *y, uint32_t n)
+INLINE void add_columns_to_row(const struct widened *s, const uint8_t *column, const float *a, uint32_t n_columns,
+                               float *y, uint32_t n)
 {
     uint32_t k = 0;
     for (; k + 64 <= n; k += 64) {
@@ -117,8 +119,8 @@ INLINE uint32_t list_columns(const float *a, uint32_t n, uint8_t *column, float 
 }
 
 /* Columns [0, n_cols), n_cols <= TOGETHER, over values [k, k + n). */
-INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a, size_t lda, uint32_t n_rows, float *y, size_t ldy,
-                        void (*widen)(const void *, float *, uint32_t))
+INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a, size_t lda,
+                        uint32_t n_rows, float *y, size_t ldy, void (*widen)(const void *, float *, uint32_t))
 {
     struct widened s;
     uint32_t have = 0;
@@ -136,27 +138,30 @@ INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uin
     }
 }
 
-#define COLUMNS_OF(name, block, block_bytes)                                                                                              \
-    static void columns_##name(const void *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a, size_t lda, uint32_t n_rows, \
-                               float *y, size_t ldy)                                                                                   \
-    {                                                                                                                                  \
-        for (uint32_t k = 0; k < n; k += SEGMENT) {                                                                                    \
-            const uint8_t *at = (const uint8_t *)w + (size_t)k / block * (block_bytes);                                                \
-            uint32_t here = n - k < SEGMENT ? n - k : SEGMENT;                                                                         \
-            for (uint32_t c = 0; c < n_cols; c += TOGETHER)                                                                            \
-                add_segment(at + c * col_bytes, col_bytes, n_cols - c < TOGETHER ? n_cols - c : TOGETHER, here, a + c, lda, n_rows, y + k, ldy, \
-                            widen_##name);                                                                                             \
-        }                                                                                                                              \
+#define COLUMNS_OF(name, block, block_bytes)                                                                           \
+    static void columns_##name(const void *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a,           \
+                               size_t lda, uint32_t n_rows, float *y, size_t ldy)                                      \
+    {                                                                                                                  \
+        for (uint32_t k = 0; k < n; k += SEGMENT) {                                                                    \
+            const uint8_t *at = (const uint8_t *)w + (size_t)k / block * (block_bytes);                                \
+            uint32_t here = n - k < SEGMENT ? n - k : SEGMENT;                                                         \
+            for (uint32_t c = 0; c < n_cols; c += TOGETHER)                                                            \
+                add_segment(at + c * col_bytes, col_bytes, n_cols - c < TOGETHER ? n_cols - c : TOGETHER, here, a + c, \
+                            lda, n_rows, y + k, ldy, widen_##name);                                                    \
+        }                                                                                                              \
     }
 
-#define COLUMNS_FLOAT(type, values, bytes, min) COLUMNS_OF(type, 1, bytes)
+#define COLUMNS_FLOAT(type, values, bytes, min)  COLUMNS_OF(type, 1, bytes)
 #define COLUMNS_SIMPLE(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
 #define COLUMNS_HALVES(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
-#define COLUMNS_SUPER(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
-#define COLUMNS(rule, TYPE, type, ...) COLUMNS_##rule(type, __VA_ARGS__)
-#define COLUMNS_ROW(rule, TYPE, type, ...) [NTX_##TYPE] = columns_##type,
+#define COLUMNS_SUPER(type, values, scale, min)  COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
+#define COLUMNS(rule, TYPE, type, ...)           COLUMNS_##rule(type, __VA_ARGS__)
+#define COLUMNS_ROW(rule, TYPE, type, ...)       [NTX_##TYPE] = columns_##type,
 
 NTX_TYPES(COLUMNS)
-#define COLUMNS_TABLE {NTX_TYPES(COLUMNS_ROW)}
+#define COLUMNS_TABLE                                                                                                  \
+    {                                                                                                                  \
+        NTX_TYPES(COLUMNS_ROW)                                                                                         \
+    }
 
 #endif

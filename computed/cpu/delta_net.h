@@ -1,10 +1,8 @@
-/* delta_net.h: gated delta nets: part of ops.h. A panel of a head's matrix, 16 or 32 columns, goes through its rows (keys) in their order; columns do not see one
- * another. So a value depends neither on the width of registers nor on which thread has which columns. */
+/* delta_net.h: gated delta nets: part of ops.h. A panel of a head's matrix, 16 or 32 columns, goes through its rows
+ * (keys) in their order; columns do not see one another. So a value depends neither on the width of registers nor on
+ * which thread has which columns. */
 
-INLINE struct f16 silu16(struct f16 x)
-{
-    return div16(x, add16(exp16(sub16(splat(-0.0f), x)), splat(1.0f)));
-}
+INLINE struct f16 silu16(struct f16 x) { return div16(x, add16(exp16(sub16(splat(-0.0f), x)), splat(1.0f))); }
 
 static void conv(const float *w, const float *const *x, uint32_t taps, uint32_t n, float *y)
 {
@@ -43,7 +41,8 @@ INLINE void delta_fold(const struct ntx_delta_net *a, const uint32_t vecs, const
     for (uint32_t v = 0; v < vecs; v++)
         d[v] = load16(a->d + 16 * v);
     for (uint32_t i = 0; i < a->n_keys; i++, from += 16 * vecs, to += 16 * vecs) {
-        const struct f16 k = splat(a->k[i]), q = splat(a->q[i]), next = splat(a->next_k[i]), keeps = by_key ? splat(a->decays[i]) : decay;
+        const struct f16 k = splat(a->k[i]), q = splat(a->q[i]), next = splat(a->next_k[i]),
+                         keeps = by_key ? splat(a->decays[i]) : decay;
         for (uint32_t v = 0; v < vecs; v++) {
             struct f16 s = fma16(k, d[v], mul16(load16(from + 16 * v), keeps));
             store16(to + 16 * v, s);

@@ -1,8 +1,11 @@
-/* i8mm.c: products of many rows by SMMLA, which multiplies two rows of eight bytes by two: two rows of x meet two outputs, and four integer sums come of it at once.
+/* i8mm.c: products of many rows by SMMLA, which multiplies two rows of eight bytes by two: two rows of x meet two
+ * outputs, and four integer sums come of it at once.
  *
- * Rows of x are taken four or eight at a time, interleaved by pairs once for all outputs: of each eight values first one row's, then the other's. Weights of four outputs are unpacked
- * as two pairs interleaved likewise (struct from), and meet the pairs; those that are interleaved in memory (interleaved.h) come by quarters of tiles, which are four outputs. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), so that of each two pairs one register of
- * sums is alive:
+ * Rows of x are taken four or eight at a time, interleaved by pairs once for all outputs: of each eight values first
+ * one row's, then the other's. Weights of four outputs are unpacked as two pairs interleaved likewise (struct from),
+ * and meet the pairs; those that are interleaved in memory (interleaved.h) come by quarters of tiles, which are four
+ * outputs. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), so that of each two pairs one register
+ * of sums is alive:
  *
  *   element    0            1            2            3
  *              x0 . w0      x0 . w1      x1 . w0      x1 . w1
@@ -14,25 +17,26 @@ SIMPLE_KINDS
 SUPER_KINDS
 
 enum {
-    PAIRS = 4,               /* of rows of x, at most: a batch of them */
-    TWINS = 2,               /* pairs of outputs */
+    PAIRS = 4, /* of rows of x, at most: a batch of them */
+    TWINS = 2, /* pairs of outputs */
     LEAST_ROWS = 3,
-    ROOM = 448 << 10,        /* bytes of interleaved rows, on the stack */
-    BLOCK = 96,              /* of them, of a pair of SIMPLE rows */
+    ROOM = 448 << 10, /* bytes of interleaved rows, on the stack */
+    BLOCK = 96,       /* of them, of a pair of SIMPLE rows */
     BLOCKS = ROOM / 2 / BLOCK,
 };
 
 /* Of a pair of rows of x: their bytes, interleaved; with scales and sums behind. */
 struct paired {
-    const int8_t *q;         /* SIMPLE: behind the 64 bytes of each block four scales, d0 d0 d1 d1, and four times likewise what integer sums begin with, as bits of floats; or sums of x, of types with minima */
-    const float *d;          /* SUPER: [super-blocks][4] d0 d0 d1 d1 */
-    const int8_t *s;         /*   and [super-blocks][64]: sums of x below 128 and the rest, in a pair's order */
+    const int8_t *q; /* SIMPLE: behind the 64 bytes of each block four scales, d0 d0 d1 d1, and four times likewise what
+                        integer sums begin with, as bits of floats; or sums of x, of types with minima */
+    const float *d;  /* SUPER: [super-blocks][4] d0 d0 d1 d1 */
+    const int8_t *s; /*   and [super-blocks][64]: sums of x below 128 and the rest, in a pair's order */
 };
 
 struct pass {
     struct shape s;
     struct paired x[PAIRS];
-    uint32_t row;            /* the batch's first */
+    uint32_t row; /* the batch's first */
 };
 
 INLINE int32x4_t meet(int32x4_t sum, const int8x16_t x[4], const struct quad *w, const int from, const int to)
@@ -42,16 +46,20 @@ INLINE int32x4_t meet(int32x4_t sum, const int8x16_t x[4], const struct quad *w,
     return sum;
 }
 
-/* A sum that begins with what four_ints are, which are loaded: of values in a register the compiler makes a copy, a step of those that multiply. In one piece: loads by themselves would be taken
- * for one value, and spilt. */
-INLINE int32x4_t first_meet(const int32_t *four_ints, const int8x16_t x[4], const struct quad *w, const int from, const int to)
+/* A sum that begins with what four_ints are, which are loaded: of values in a register the compiler makes a copy, a
+ * step of those that multiply. In one piece: loads by themselves would be taken for one value, and spilt. */
+INLINE int32x4_t first_meet(const int32_t *four_ints, const int8x16_t x[4], const struct quad *w, const int from,
+                            const int to)
 {
     int32x4_t sum;
-    __asm__("ldr %q0, %1\n\tsmmla %0.4s, %2.16b, %3.16b" : "=&w"(sum) : "m"(*(const int32x4_t *)(const void *)four_ints), "w"(x[from]), "w"(w->v[from]));
+    __asm__("ldr %q0, %1\n\tsmmla %0.4s, %2.16b, %3.16b"
+            : "=&w"(sum)
+            : "m"(*(const int32x4_t *)(const void *)four_ints), "w"(x[from]), "w"(w->v[from]));
     return meet(sum, x, w, from + 1, to);
 }
 
-/* The same from 0: by first_meet, with a place for its zero that is handed in, and the 32s in an order out of an array, Q6_K takes 5 to 10 % more (GCC 12). */
+/* The same from 0: by first_meet, with a place for its zero that is handed in, and the 32s in an order out of an array,
+ * Q6_K takes 5 to 10 % more (GCC 12). */
 INLINE int32x4_t zero_meet(const int8x16_t x[4], const struct quad *w, const int from, const int to)
 {
     static const int32x4_t zero;
@@ -77,7 +85,8 @@ INLINE void load_quad(const int8_t *p, int8x16_t x[4])
 INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to, size_t step)
 {
     for (size_t k = 0; k < n; k += 32, to += step) {
-        const struct from first = two_rows((const uint8_t *)a + k, (const uint8_t *)b + k, FIRST), last = two_rows(first.a, first.b, LAST);
+        const struct from first = two_rows((const uint8_t *)a + k, (const uint8_t *)b + k, FIRST),
+                          last = two_rows(first.a, first.b, LAST);
         const uint8x16x4_t v = {{bytes16(first, 0), bytes16(last, 0), bytes16(first, 16), bytes16(last, 16)}};
         for (int i = 0; i < 4; i++)
             vst1q_u8((uint8_t *)to + 16 * i, v.val[i]);
@@ -104,7 +113,8 @@ INLINE void join(const struct pass *p, uint32_t o, const uint32_t pairs, float32
                     lanes[l][i][h] = vaddq_f32(lanes[l][i][h], lanes[l + step][i][h]);
     for (uint32_t i = 0; i < pairs; i++) {
         const float32x4_t a = lanes[0][i][0], b = lanes[0][i][1];
-        const float32x4_t rows[2] = {vcombine_f32(vget_low_f32(a), vget_low_f32(b)), vcombine_f32(vget_high_f32(a), vget_high_f32(b))};
+        const float32x4_t rows[2] = {vcombine_f32(vget_low_f32(a), vget_low_f32(b)),
+                                     vcombine_f32(vget_high_f32(a), vget_high_f32(b))};
         for (uint32_t k = 0; k < 2 && p->row + 2 * i + k < p->s.n_rows; k++) {
             float *y = p->s.y + (p->row + 2 * i + k) * p->s.ldy + o, v[4];
             vst1q_f32(v, rows[k]);
@@ -113,11 +123,13 @@ INLINE void join(const struct pass *p, uint32_t o, const uint32_t pairs, float32
     }
 }
 
-/* ---- blocks of 32. Sums of a block are below 2^22: added to MAGIC's bits they are those of a float that is greater by MAGIC. */
+/* ---- blocks of 32. Sums of a block are below 2^22: added to MAGIC's bits they are those of a float that is greater by
+ * MAGIC. */
 
 static size_t simple_bytes(uint32_t n_in) { return (size_t)round_up(n_in / NTX_QK, 4) * BLOCK; }
 
-INLINE void spread_scales(const struct q8_row *x, const struct q8_row *z, uint32_t nb, const bool sums, const int offset, char *room)
+INLINE void spread_scales(const struct q8_row *x, const struct q8_row *z, uint32_t nb, const bool sums,
+                          const int offset, char *room)
 {
     const int32x4_t magic = vdupq_n_s32(MAGIC_BITS), offsets = vdupq_n_s32(offset);
     const size_t step = BLOCK / sizeof(float);
@@ -128,11 +140,13 @@ INLINE void spread_scales(const struct q8_row *x, const struct q8_row *z, uint32
         if (sums)
             spread(vcvtq_f32_s32(xs), vcvtq_f32_s32(zs), head + 4, step);
         else
-            spread(vreinterpretq_f32_s32(vmlsq_s32(magic, xs, offsets)), vreinterpretq_f32_s32(vmlsq_s32(magic, zs, offsets)), head + 4, step);
+            spread(vreinterpretq_f32_s32(vmlsq_s32(magic, xs, offsets)),
+                   vreinterpretq_f32_s32(vmlsq_s32(magic, zs, offsets)), head + 4, step);
     }
 }
 
-static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, const struct simple_kind *kind, char *room, struct paired *to)
+static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, const struct simple_kind *kind, char *room,
+                              struct paired *to)
 {
     const struct q8_row x = q8_view(s->x + a * s->x_stride, s->n_in), z = q8_view(s->x + b * s->x_stride, s->n_in);
     interleave(x.q, z.q, s->n_in, (int8_t *)room, BLOCK);
@@ -140,10 +154,14 @@ static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, con
     *to = (struct paired){(const int8_t *)room, NULL, NULL};
 }
 
-INLINE float32x4_t two_halves(uint16_t a, uint16_t b) { return four_halves((a | (uint64_t)b << 16) * 0x100000001); } /* a b a b */
+INLINE float32x4_t two_halves(uint16_t a, uint16_t b)
+{
+    return four_halves((a | (uint64_t)b << 16) * 0x100000001);
+} /* a b a b */
 
 /* d, and m: d0 d1 d0 d1. */
-INLINE void two_heads(const uint8_t *a, const uint8_t *b, uint32_t part, const struct simple_kind *kind, float32x4_t *d, float32x4_t *m)
+INLINE void two_heads(const uint8_t *a, const uint8_t *b, uint32_t part, const struct simple_kind *kind, float32x4_t *d,
+                      float32x4_t *m)
 {
     if (kind->scales == HALF_WORD && !kind->has_min) {
         *d = two_halves(half_at(a), half_at(b));
@@ -162,8 +180,10 @@ INLINE void two_heads(const uint8_t *a, const uint8_t *b, uint32_t part, const s
     }
 }
 
-/* A block of four outputs, or the part-th 32 of one, by all pairs. d, m: of each two outputs, as two_heads gives them. */
-INLINE void simple_block(const struct pass *p, uint32_t b, const uint32_t pairs, const struct simple_kind *kind, const struct quad v[TWINS], const float32x4_t d[TWINS], const float32x4_t m[TWINS],
+/* A block of four outputs, or the part-th 32 of one, by all pairs. d, m: of each two outputs, as two_heads gives them.
+ * */
+INLINE void simple_block(const struct pass *p, uint32_t b, const uint32_t pairs, const struct simple_kind *kind,
+                         const struct quad v[TWINS], const float32x4_t d[TWINS], const float32x4_t m[TWINS],
                          float32x4_t acc[PAIRS][TWINS])
 {
     const bool halves = kind->scales == TWO_E4M3;
@@ -173,7 +193,9 @@ INLINE void simple_block(const struct pass *p, uint32_t b, const uint32_t pairs,
         const int8_t *block = held(p->x[i].q + (size_t)b * BLOCK);
         const float *head = (const float *)(const void *)(block + 64);
         const float32x4_t dx = vld1q_f32(head), behind = vld1q_f32(head + 4);
-        const int32x4_t begins[TWINS] = {kind->has_min ? magic : vreinterpretq_s32_f32(behind), kind->has_min ? magic : loaded_again((const int32_t *)(const void *)(head + 4))};
+        const int32x4_t begins[TWINS] = {kind->has_min ? magic : vreinterpretq_s32_f32(behind),
+                                         kind->has_min ? magic
+                                                       : loaded_again((const int32_t *)(const void *)(head + 4))};
         int8x16_t x[4];
         load_quad(block, x);
 #pragma GCC unroll 2
@@ -211,7 +233,8 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
     outputs_at(&p->s, o, w);
     for (uint32_t k = 0; shared && k < nb / kind->parts; k++)
         for (int h = 0; h < TWINS; h++)
-            heads[k][h] = two_halves(half_at(w[2 * h] + k * kind->block_bytes), half_at(w[2 * h + 1] + k * kind->block_bytes));
+            heads[k][h] = two_halves(half_at(w[2 * h] + k * kind->block_bytes),
+                                     half_at(w[2 * h + 1] + k * kind->block_bytes));
     for (uint32_t l = 0; l < LANES; l++) {
         float32x4_t acc[PAIRS][TWINS];
         const uint32_t part = l % kind->parts; /* of all blocks of this lane */
@@ -237,11 +260,12 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
 /* ---- the same of a quarter of interleaved tiles */
 
 /* 32 values of a quarter's first two outputs, or of its last two, by eights. */
-#define TILE_QUAD(kind, words, h, part, pattern)                                                                                                          \
-    ({                                                                                                                                                    \
-        const int two_ = (h) ? LAST_TWO : FIRST_TWO;                                                                                                      \
-        const struct pair first_ = (kind)->values(quarter(words, two_, 0, pattern), part), last_ = (kind)->values(quarter(words, two_, 2, pattern), part); \
-        (struct quad){{first_.v[0], last_.v[0], first_.v[1], last_.v[1]}};                                                                                \
+#define TILE_QUAD(kind, words, h, part, pattern)                                                                       \
+    ({                                                                                                                 \
+        const int two_ = (h) ? LAST_TWO : FIRST_TWO;                                                                   \
+        const struct pair first_ = (kind)->values(quarter(words, two_, 0, pattern), part),                             \
+                          last_ = (kind)->values(quarter(words, two_, 2, pattern), part);                              \
+        (struct quad){{first_.v[0], last_.v[0], first_.v[1], last_.v[1]}};                                             \
     })
 
 /* Of four outputs the first two, twice, and the last two. */
@@ -256,7 +280,8 @@ INLINE struct tiles slice_tiles(const struct pass *p, uint32_t o, uint32_t block
     return tiles_of(p->s.w + o / NTX_SLICE_OUTS * NTX_SLICE_OUTS * p->s.row_bytes, blocks, block_bytes);
 }
 
-INLINE void simple_quarter(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind, const struct ntx__interleave_pattern *pattern)
+INLINE void simple_quarter(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind,
+                           const struct ntx__interleave_pattern *pattern)
 {
     const uint32_t nb = p->s.n_in / NTX_QK, q = o / 4 % QUARTERS;
     struct tiles tile = slice_tiles(p, o, nb, kind->block_bytes);
@@ -277,13 +302,15 @@ INLINE void simple_quarter(const struct pass *p, uint32_t o, const uint32_t pair
     join(p, o, pairs, lanes);
 }
 
-/* ---- the same of Q1_0 (neon_tiles.h): of each two outputs both have their words twice, so that of each eight bytes, which meet eight of x, four have one bit and four the next. Sums are doubled,
- * and have those of x, as floats, added. */
+/* ---- the same of Q1_0 (neon_tiles.h): of each two outputs both have their words twice, so that of each eight bytes,
+ * which meet eight of x, four have one bit and four the next. Sums are doubled, and have those of x, as floats, added.
+ * */
 
-#define bits_q1_0 simple_q1_0
+#define bits_q1_0  simple_q1_0
 #define bits_bytes simple_bytes
 
-static void interleave_bits(const struct shape *s, uint32_t a, uint32_t b, const struct simple_kind *kind, char *room, struct paired *to)
+static void interleave_bits(const struct shape *s, uint32_t a, uint32_t b, const struct simple_kind *kind, char *room,
+                            struct paired *to)
 {
     const struct q8_row x = q8_view(s->x + a * s->x_stride, s->n_in), z = q8_view(s->x + b * s->x_stride, s->n_in);
     const uint32_t nb = s->n_in / NTX_QK;
@@ -299,9 +326,11 @@ static void interleave_bits(const struct shape *s, uint32_t a, uint32_t b, const
     *to = (struct paired){(const int8_t *)room, NULL, NULL};
 }
 
-INLINE void bits_block(const struct pass *p, uint32_t b, const uint32_t pairs, const struct quad v[TWINS], const float32x4_t d[TWINS], float32x4_t acc[PAIRS][TWINS])
+INLINE void bits_block(const struct pass *p, uint32_t b, const uint32_t pairs, const struct quad v[TWINS],
+                       const float32x4_t d[TWINS], float32x4_t acc[PAIRS][TWINS])
 {
-    static const int32_t twice_magic[4] __attribute__((aligned(16))) = {MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23)};
+    static const int32_t twice_magic[4] __attribute__((aligned(16))) = {MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23),
+                                                                        MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23)};
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < pairs; i++) {
         const int8_t *block = held(p->x[i].q + (size_t)b * BLOCK);
@@ -311,7 +340,8 @@ INLINE void bits_block(const struct pass *p, uint32_t b, const uint32_t pairs, c
         load_quad(block, x);
 #pragma GCC unroll 2
         for (int h = 0; h < TWINS; h++) {
-            const float32x4_t sum = vsubq_f32(vreinterpretq_f32_s32(first_meet(twice_magic, x, &v[h], 0, 4)), vdupq_n_f32(2 * MAGIC));
+            const float32x4_t sum = vsubq_f32(vreinterpretq_f32_s32(first_meet(twice_magic, x, &v[h], 0, 4)),
+                                              vdupq_n_f32(2 * MAGIC));
             acc[i][h] = vfmaq_f32(acc[i][h], vaddq_f32(sum, sum_of_x), vmulq_f32(d[h], dx));
         }
     }
@@ -329,7 +359,8 @@ INLINE void bits_quarter(const struct pass *p, uint32_t o, const uint32_t pairs,
         no_sums(pairs, acc);
         for (uint32_t b = l; b < nb; b += LANES) {
             const uint32x4_t words = vreinterpretq_u32_u8(vld1q_u8(slice + bits_at(b).words + 16 * q));
-            const uint8x16_t twice[TWINS] = {vreinterpretq_u8_u32(vzip1q_u32(words, words)), vreinterpretq_u8_u32(vzip2q_u32(words, words))};
+            const uint8x16_t twice[TWINS] = {vreinterpretq_u8_u32(vzip1q_u32(words, words)),
+                                             vreinterpretq_u8_u32(vzip2q_u32(words, words))};
             struct quad v[TWINS];
             for (int h = 0; h < TWINS; h++)
                 for (int k = 0; k < 4; k++)
@@ -353,7 +384,8 @@ INLINE void interleave_sums(const int16_t *a, const int16_t *b, int8_t *to)
     vst1q_s8(to + 16, vcombine_s8(vshrn_n_s16(va, 7), vshrn_n_s16(vb, 7)));
 }
 
-static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, const struct super_kind *kind, char *room, struct paired *to)
+static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, const struct super_kind *kind, char *room,
+                             struct paired *to)
 {
     const struct q8k_row x = q8k_view(s->x + a * s->x_stride, s->n_in), z = q8k_view(s->x + b * s->x_stride, s->n_in);
     const uint32_t nb = s->n_in / NTX_QKK, parts = kind->by_16 ? 2 : 1;
@@ -371,8 +403,8 @@ static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, cons
 
 /* What two outputs have of each sub-block. */
 struct subs {
-    int32_t scale[16 * 2];   /* of each sub-block both outputs' */
-    int8x16_t by[2];         /* of eights of them, what meets the sums of x: minima, or scales where all values are too large */
+    int32_t scale[16 * 2]; /* of each sub-block both outputs' */
+    int8x16_t by[2]; /* of eights of them, what meets the sums of x: minima, or scales where all values are too large */
 };
 
 INLINE int8x16_t bytes_of_two(int16x8_t a, int16x8_t b) { return vcombine_s8(vmovn_s16(a), vmovn_s16(b)); }
@@ -392,7 +424,12 @@ INLINE void two_scales(const uint8_t *a, const uint8_t *b, const struct super_ki
     }
 }
 
-INLINE int32x4_t scale_of(const struct subs *s, int k) { int64_t both; memcpy(&both, s->scale + 2 * k, 8); return vreinterpretq_s32_s64(vdupq_n_s64(both)); }
+INLINE int32x4_t scale_of(const struct subs *s, int k)
+{
+    int64_t both;
+    memcpy(&both, s->scale + 2 * k, 8);
+    return vreinterpretq_s32_s64(vdupq_n_s64(both));
+}
 
 INLINE int32x4_t sums_meet(const struct subs *s, const int8_t *sums, const bool by_16)
 {
@@ -405,16 +442,20 @@ INLINE int32x4_t sums_meet(const struct subs *s, const int8_t *sums, const bool 
 }
 
 /* What sums of super-block b begin with. */
-INLINE void super_begin(const struct pass *p, uint32_t b, const uint32_t pairs, const struct super_kind *kind, const struct subs subs[TWINS], int32x4_t dot[PAIRS][TWINS])
+INLINE void super_begin(const struct pass *p, uint32_t b, const uint32_t pairs, const struct super_kind *kind,
+                        const struct subs subs[TWINS], int32x4_t dot[PAIRS][TWINS])
 {
     for (int h = 0; h < TWINS; h++)
         for (uint32_t i = 0; i < pairs; i++) {
             const int8_t *sums = p->x[i].s + 64 * (size_t)b;
-            dot[i][h] = kind->dmin_at == ADDED ? sums_meet(&subs[h], sums, kind->by_16) : kind->offset ? vmulq_n_s32(sums_meet(&subs[h], sums, kind->by_16), -kind->offset) : vdupq_n_s32(0);
+            dot[i][h] = kind->dmin_at == ADDED ? sums_meet(&subs[h], sums, kind->by_16)
+                        : kind->offset         ? vmulq_n_s32(sums_meet(&subs[h], sums, kind->by_16), -kind->offset)
+                                               : vdupq_n_s32(0);
         }
 }
 
-INLINE void super_32(const struct pass *p, uint32_t b, const int t, const uint32_t pairs, const struct super_kind *kind, const struct quad v[TWINS], const struct subs subs[TWINS], int32x4_t dot[PAIRS][TWINS])
+INLINE void super_32(const struct pass *p, uint32_t b, const int t, const uint32_t pairs, const struct super_kind *kind,
+                     const struct quad v[TWINS], const struct subs subs[TWINS], int32x4_t dot[PAIRS][TWINS])
 {
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < pairs; i++) {
@@ -432,7 +473,8 @@ INLINE void super_32(const struct pass *p, uint32_t b, const int t, const uint32
     }
 }
 
-INLINE void super_sums(const struct pass *p, uint32_t b, const uint32_t pairs, const struct super_kind *kind, const struct subs subs[TWINS], const float32x4_t d[TWINS], const float32x4_t m[TWINS],
+INLINE void super_sums(const struct pass *p, uint32_t b, const uint32_t pairs, const struct super_kind *kind,
+                       const struct subs subs[TWINS], const float32x4_t d[TWINS], const float32x4_t m[TWINS],
                        int32x4_t dot[PAIRS][TWINS], float32x4_t acc[PAIRS][TWINS])
 {
 #pragma GCC unroll 2 /* not unrolled, GCC 12 loses stores to dot at -O1 */
@@ -476,7 +518,9 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
             }
             for (int h = 0; h < TWINS; h++) {
                 d[h] = vmulq_n_f32(two_halves(kind->d(at[2 * h]), kind->d(at[2 * h + 1])), kind->times);
-                m[h] = kind->dmin_at >= 0 ? two_halves(half_at(at[2 * h] + kind->dmin_at), half_at(at[2 * h + 1] + kind->dmin_at)) : d[h];
+                m[h] = kind->dmin_at >= 0
+                           ? two_halves(half_at(at[2 * h] + kind->dmin_at), half_at(at[2 * h + 1] + kind->dmin_at))
+                           : d[h];
             }
             super_sums(p, b, pairs, kind, subs, d, m, dot, acc);
         }
@@ -493,18 +537,22 @@ INLINE void quarter_subs(const struct quarter_heads *q, const struct super_kind 
         int16x8_t s[4];
         widen_bytes(q->scale + 2 * k, kind, s);
         for (int i = 0; i < 8; i += 2) { /* sub-blocks i and i + 1 of this eight */
-            const int64x2_t a = vreinterpretq_s64_s32(i < 4 ? vmovl_s16(vget_low_s16(s[i % 4])) : vmovl_high_s16(s[i % 4]));
-            const int64x2_t b = vreinterpretq_s64_s32(i < 4 ? vmovl_s16(vget_low_s16(s[i % 4 + 1])) : vmovl_high_s16(s[i % 4 + 1]));
+            const int64x2_t a = vreinterpretq_s64_s32(i < 4 ? vmovl_s16(vget_low_s16(s[i % 4]))
+                                                            : vmovl_high_s16(s[i % 4]));
+            const int64x2_t b = vreinterpretq_s64_s32(i < 4 ? vmovl_s16(vget_low_s16(s[i % 4 + 1]))
+                                                            : vmovl_high_s16(s[i % 4 + 1]));
             vst1q_s32(to[0].scale + 16 * k + 2 * i, vreinterpretq_s32_s64(vtrn1q_s64(a, b)));
             vst1q_s32(to[1].scale + 16 * k + 2 * i, vreinterpretq_s32_s64(vtrn2q_s64(a, b)));
         }
-        const uint32x4_t low = vreinterpretq_u32_u8(minima ? q->min[0] : q->scale[2 * k]), high = vreinterpretq_u32_u8(minima ? q->min[1] : q->scale[2 * k + 1]);
+        const uint32x4_t low = vreinterpretq_u32_u8(minima ? q->min[0] : q->scale[2 * k]),
+                         high = vreinterpretq_u32_u8(minima ? q->min[1] : q->scale[2 * k + 1]);
         to[0].by[k] = vreinterpretq_s8_u32(vzip1q_u32(low, high));
         to[1].by[k] = vreinterpretq_s8_u32(vzip2q_u32(low, high));
     }
 }
 
-INLINE void super_quarter(const struct pass *p, uint32_t o, const uint32_t pairs, const struct super_kind *kind, const struct ntx__interleave_pattern *pattern, heads_fn *heads_of)
+INLINE void super_quarter(const struct pass *p, uint32_t o, const uint32_t pairs, const struct super_kind *kind,
+                          const struct ntx__interleave_pattern *pattern, heads_fn *heads_of)
 {
     const uint32_t nb = p->s.n_in / NTX_QKK, q = o / 4 % QUARTERS;
     struct tiles tile = slice_tiles(p, o, nb, kind->block_bytes);
@@ -523,7 +571,10 @@ INLINE void super_quarter(const struct pass *p, uint32_t o, const uint32_t pairs
             super_begin(p, b, pairs, kind, subs, dot);
 #pragma GCC unroll 8
             for (int k = 0; k < 8; k++) {
-                const int t = kind->by_16 ? (k & 4) + (k % 4 == 1 ? 2 : k % 4 == 2 ? 1 : k % 4) : k; /* Q6_K: those that share nibbles, so that fewer registers are alive */
+                const int t = kind->by_16 ? (k & 4) + (k % 4 == 1   ? 2
+                                                       : k % 4 == 2 ? 1
+                                                                    : k % 4)
+                                          : k; /* Q6_K: those that share nibbles, so that fewer registers are alive */
                 struct quad v[TWINS];
                 for (int h = 0; h < TWINS; h++)
                     v[h] = TILE_QUAD(kind, words, h, t, pattern);
@@ -541,38 +592,54 @@ INLINE void super_quarter(const struct pass *p, uint32_t o, const uint32_t pairs
 
 typedef void outputs_fn(const struct pass *p);
 
-/* Batches of eight rows, the last of which may be of four; rows that it lacks are its last once more. name, few: of a call, and who makes one row or two. outputs: four outputs by pairs of rows. */
-#define I8MM_MATMUL(name, few, type, rule, outputs)                                                                                                          \
-    static void name##_4(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) outputs(p, o, 2, &rule##_##type); }                     \
-    static void name##_8(const struct pass *p) { for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS) outputs(p, o, PAIRS, &rule##_##type); }                 \
-    DECLARE_MATMUL(name)                                                                                                                                     \
-    {                                                                                                                                                        \
-        char room[ROOM] __attribute__((aligned(64)));                                                                                                        \
-        const size_t each = rule##_bytes(n_in);                                                                                                              \
-        if (n_rows < LEAST_ROWS || 2 * each > ROOM) {                                                                                                        \
-            few(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                                                                     \
-            return;                                                                                                                                          \
-        }                                                                                                                                                    \
-        struct pass p = {.s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}};                                                                     \
-        for (uint32_t rows; p.row < n_rows; p.row += rows) {                                                                                                 \
-            rows = n_rows - p.row > 4 && PAIRS * each <= ROOM ? 8 : 4;                                                                                       \
-            for (uint32_t i = 0; i < rows / 2; i++) {                                                                                                        \
-                const uint32_t a = p.row + 2 * i < n_rows ? p.row + 2 * i : n_rows - 1, b = a + 1 < n_rows ? a + 1 : a;                                      \
-                interleave_##rule(&p.s, a, b, &rule##_##type, room + i * each, &p.x[i]);                                                                     \
-            }                                                                                                                                                \
-            (rows == 8 ? name##_8 : name##_4)(&p);                                                                                                           \
-        }                                                                                                                                                    \
+/* Batches of eight rows, the last of which may be of four; rows that it lacks are its last once more. name, few: of a
+ * call, and who makes one row or two. outputs: four outputs by pairs of rows. */
+#define I8MM_MATMUL(name, few, type, rule, outputs)                                                                    \
+    static void name##_4(const struct pass *p)                                                                         \
+    {                                                                                                                  \
+        for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS)                                                           \
+            outputs(p, o, 2, &rule##_##type);                                                                          \
+    }                                                                                                                  \
+    static void name##_8(const struct pass *p)                                                                         \
+    {                                                                                                                  \
+        for (uint32_t o = 0; o < p->s.n_out; o += 2 * TWINS)                                                           \
+            outputs(p, o, PAIRS, &rule##_##type);                                                                      \
+    }                                                                                                                  \
+    DECLARE_MATMUL(name)                                                                                               \
+    {                                                                                                                  \
+        char room[ROOM] __attribute__((aligned(64)));                                                                  \
+        const size_t each = rule##_bytes(n_in);                                                                        \
+        if (n_rows < LEAST_ROWS || 2 * each > ROOM) {                                                                  \
+            few(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                               \
+            return;                                                                                                    \
+        }                                                                                                              \
+        struct pass p = {.s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}};                               \
+        for (uint32_t rows; p.row < n_rows; p.row += rows) {                                                           \
+            rows = n_rows - p.row > 4 && PAIRS * each <= ROOM ? 8 : 4;                                                 \
+            for (uint32_t i = 0; i < rows / 2; i++) {                                                                  \
+                const uint32_t a = p.row + 2 * i < n_rows ? p.row + 2 * i : n_rows - 1,                                \
+                               b = a + 1 < n_rows ? a + 1 : a;                                                         \
+                interleave_##rule(&p.s, a, b, &rule##_##type, room + i * each, &p.x[i]);                               \
+            }                                                                                                          \
+            (rows == 8 ? name##_8 : name##_4)(&p);                                                                     \
+        }                                                                                                              \
     }
 #define I8MM_SIMPLE(TYPE, type) I8MM_MATMUL(ntx__i8mm_##type, ntx__neon_##type, type, simple, simple_outputs)
-#define I8MM_SUPER(TYPE, type) I8MM_MATMUL(ntx__i8mm_##type, ntx__neon_##type, type, super, super_outputs)
+#define I8MM_SUPER(TYPE, type)  I8MM_MATMUL(ntx__i8mm_##type, ntx__neon_##type, type, super, super_outputs)
 NEON_SIMPLE(I8MM_SIMPLE)
 NEON_SUPER(I8MM_SUPER)
 
-#define I8MM_INTERLEAVED_SIMPLE(TYPE, type, ...)                                                                                      \
-    INLINE void quarter_##type(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind) { simple_quarter(p, o, pairs, kind, &ntx__pattern_##type); } \
+#define I8MM_INTERLEAVED_SIMPLE(TYPE, type, ...)                                                                       \
+    INLINE void quarter_##type(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind) \
+    {                                                                                                                  \
+        simple_quarter(p, o, pairs, kind, &ntx__pattern_##type);                                                       \
+    }                                                                                                                  \
     I8MM_MATMUL(ntx__interleaved_i8mm_##type, ntx__interleaved_##type, type, simple, quarter_##type)
-#define I8MM_INTERLEAVED_SUPER(TYPE, type, ...)                                                                                       \
-    INLINE void quarter_##type(const struct pass *p, uint32_t o, const uint32_t pairs, const struct super_kind *kind) { super_quarter(p, o, pairs, kind, &ntx__pattern_##type, heads_##type); } \
+#define I8MM_INTERLEAVED_SUPER(TYPE, type, ...)                                                                        \
+    INLINE void quarter_##type(const struct pass *p, uint32_t o, const uint32_t pairs, const struct super_kind *kind)  \
+    {                                                                                                                  \
+        super_quarter(p, o, pairs, kind, &ntx__pattern_##type, heads_##type);                                          \
+    }                                                                                                                  \
     I8MM_MATMUL(ntx__interleaved_i8mm_##type, ntx__interleaved_##type, type, super, quarter_##type)
 INTERLEAVED_SIMPLE_TYPES(I8MM_INTERLEAVED_SIMPLE)
 INTERLEAVED_SUPER_TYPES(I8MM_INTERLEAVED_SUPER)

@@ -1,5 +1,5 @@
-/* index.h: scores that positions are chosen by: part of ops.h. A lane is a query, and a query's product goes through the values in their order: so nothing is
- * joined but the sum over queries, once for each position. */
+/* index.h: scores that positions are chosen by: part of ops.h. A lane is a query, and a query's product goes through
+ * the values in their order: so nothing is joined but the sum over queries, once for each position. */
 
 enum { INDEX_KEYS = 4 /* positions at a time */, INDEX_VECS = NTX_INDEX_HEADS_MAX / 16 };
 
@@ -13,7 +13,8 @@ INLINE void index_turn(const struct ntx_index *a, uint32_t vecs, float *turned)
 }
 
 /* 16 or 32 queries' part of n positions' sums. */
-INLINE void index_tile(const float *q, uint32_t vecs, uint32_t width, const float (*key)[NTX_INDEX_HEAD_MAX], const float *weights, struct f16 *sum, const int wide)
+INLINE void index_tile(const float *q, uint32_t vecs, uint32_t width, const float (*key)[NTX_INDEX_HEAD_MAX],
+                       const float *weights, struct f16 *sum, const int wide)
 {
     struct f16 acc[INDEX_KEYS][2];
     for (int j = 0; j < INDEX_KEYS; j++)
@@ -32,7 +33,8 @@ INLINE void index_tile(const float *q, uint32_t vecs, uint32_t width, const floa
 }
 
 /* Positions whose keys are given, INDEX_KEYS of them; those that are NULL count as 0 here. */
-INLINE void index_keys(const struct ntx_index *a, const float *turned, const float *weights, uint32_t vecs, const uint16_t *const *key, float *score)
+INLINE void index_keys(const struct ntx_index *a, const float *turned, const float *weights, uint32_t vecs,
+                       const uint16_t *const *key, float *score)
 {
     float wide[INDEX_KEYS][NTX_INDEX_HEAD_MAX];
     struct f16 sum[INDEX_KEYS];

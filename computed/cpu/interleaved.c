@@ -1,5 +1,5 @@
-/* interleaved.c: weights interleaved (interleaved.h), and their products with one to four rows of x at a time: the four columns of 16 outputs in a register
- * meet four values of x, spread over another. For many rows: vnni.c. */
+/* interleaved.c: weights interleaved (interleaved.h), and their products with one to four rows of x at a time: the four
+ * columns of 16 outputs in a register meet four values of x, spread over another. For many rows: vnni.c. */
 #include "computed/cpu/interleaved.h"
 
 #include "common/util.h"
@@ -29,7 +29,8 @@ struct tile {
 };
 
 /* head: the tile's heads. */
-typedef void tile_fn(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out);
+typedef void tile_fn(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                     struct tile *out);
 
 INLINE __m512i spread(const char *x)
 {
@@ -61,7 +62,8 @@ INLINE __m512i byte_of(__m512i v, const int k, const bool is_signed)
 INLINE __m512i pair_of(__m512i v, const int k, const bool is_signed)
 {
     const int at = k ? 0x03800280 : 0x01800080; /* byte j into the upper half of its int16 */
-    __m512i p = _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set1_epi32(at & ~0), _mm512_set4_epi32(0x0c000c00, 0x08000800, 0x04000400, 0)));
+    __m512i p = _mm512_shuffle_epi8(
+        v, _mm512_add_epi8(_mm512_set1_epi32(at & ~0), _mm512_set4_epi32(0x0c000c00, 0x08000800, 0x04000400, 0)));
     return is_signed ? _mm512_srai_epi16(p, 8) : _mm512_srli_epi16(p, 8);
 }
 
@@ -79,11 +81,13 @@ INLINE void join_chains(__m512i *v, const int n)
     }
 }
 
-/* ---- Q4_K, Q5_K: dwords: d and dmin | 12 bytes of scales and minima | Q5_K: 32 bytes of fifth bits | 128 bytes of nibbles */
+/* ---- Q4_K, Q5_K: dwords: d and dmin | 12 bytes of scales and minima | Q5_K: 32 bytes of fifth bits | 128 bytes of
+ * nibbles */
 
 INLINE void tile_q45(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct tile *out, const bool five)
 {
-    const __m512i low = bytes512(15), high = bytes512((char)0xf0), top = bytes512(16), six = bytes512(63), two = bytes512(48);
+    const __m512i low = bytes512(15), high = bytes512((char)0xf0), top = bytes512(16), six = bytes512(63),
+                  two = bytes512(48);
     const __m512i head = dword(w, 0), u0 = dword(w, 1), u1 = dword(w, 2), u2 = dword(w, 3);
     const size_t q = (size_t)b * NTX_QKK, sums = x->at.sums_at + (size_t)b * 16;
     const int at = five ? 12 : 4;
@@ -91,7 +95,8 @@ INLINE void tile_q45(const uint8_t *w, const struct rows *x, uint32_t b, const i
     scale[0] = _mm512_and_si512(u0, six);
     min[0] = _mm512_and_si512(u1, six);
     scale[1] = _mm512_or_si512(_mm512_and_si512(u2, low), _mm512_and_si512(_mm512_srli_epi16(u0, 2), two));
-    min[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(u2, 4), low), _mm512_and_si512(_mm512_srli_epi16(u1, 2), two));
+    min[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(u2, 4), low),
+                             _mm512_and_si512(_mm512_srli_epi16(u1, 2), two));
     out->d = widen_low_halves(head);
     out->m = widen_low_halves(_mm512_srli_epi32(head, 16));
     for (int r = 0; r < n; r++)
@@ -108,8 +113,10 @@ INLINE void tile_q45(const uint8_t *w, const struct rows *x, uint32_t b, const i
             if (five) {
                 __m512i h = dword(w, 4 + k);
                 hi = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-                lo = _mm512_ternarylogic_epi32(lo, t < 2 ? _mm512_slli_epi16(h, 4 - 2 * t) : _mm512_srli_epi16(h, 2 * t - 4), top, 0xf8);
-                hi = _mm512_ternarylogic_epi32(hi, t < 2 ? _mm512_slli_epi16(h, 3 - 2 * t) : _mm512_srli_epi16(h, 2 * t - 3), top, 0xf8);
+                lo = _mm512_ternarylogic_epi32(
+                    lo, t < 2 ? _mm512_slli_epi16(h, 4 - 2 * t) : _mm512_srli_epi16(h, 2 * t - 4), top, 0xf8);
+                hi = _mm512_ternarylogic_epi32(
+                    hi, t < 2 ? _mm512_slli_epi16(h, 3 - 2 * t) : _mm512_srli_epi16(h, 2 * t - 3), top, 0xf8);
             }
 #pragma GCC unroll 4
             for (int r = 0; r < n; r++) {
@@ -129,17 +136,29 @@ INLINE void tile_q45(const uint8_t *w, const struct rows *x, uint32_t b, const i
     for (int r = 0; r < n; r++) {
         out->j[r] = _mm512_setzero_si512();
         for (int k = 0; k < 4; k++)
-            out->j[r] = _mm512_dpwssd_epi32(out->j[r], pair_of(min[k / 2], k % 2, false), spread(x->x[r] + sums + 4 * (size_t)k));
+            out->j[r] = _mm512_dpwssd_epi32(out->j[r], pair_of(min[k / 2], k % 2, false),
+                                            spread(x->x[r] + sums + 4 * (size_t)k));
     }
 }
 
-INLINE void tile_q4_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out) { (void)head; tile_q45(w, x, b, n, out, false); }
-INLINE void tile_q5_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out) { (void)head; tile_q45(w, x, b, n, out, true); }
+INLINE void tile_q4_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                      struct tile *out)
+{
+    (void)head;
+    tile_q45(w, x, b, n, out, false);
+}
+INLINE void tile_q5_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                      struct tile *out)
+{
+    (void)head;
+    tile_q45(w, x, b, n, out, true);
+}
 
-/* ---- Q6_K: dwords: 16 scales | of each half, of each 16 columns (of 32): bit pairs, then nibbles of the first and third 32, then of the
- * second and fourth; and d. Values are 32 too many. */
+/* ---- Q6_K: dwords: 16 scales | of each half, of each 16 columns (of 32): bit pairs, then nibbles of the first and
+ * third 32, then of the second and fourth; and d. Values are 32 too many. */
 
-INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                      struct tile *out)
 {
     const __m512i low = bytes512(15), two = bytes512(48);
     const size_t q = (size_t)b * NTX_QKK, sums = x->at.sums_at + (size_t)b * 32;
@@ -166,8 +185,10 @@ INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
             __m512i h = dword(w, at + k), v = dword(w, at + 4 + 4 * j + k);
-            __m512i lo = _mm512_ternarylogic_epi32(_mm512_and_si512(v, low), _mm512_slli_epi16(h, j ? 2 : 4), two, 0xf8);
-            __m512i hi = _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi16(v, 4), low), j ? _mm512_srli_epi16(h, 2) : h, two, 0xf8);
+            __m512i lo = _mm512_ternarylogic_epi32(_mm512_and_si512(v, low), _mm512_slli_epi16(h, j ? 2 : 4), two,
+                                                   0xf8);
+            __m512i hi = _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi16(v, 4), low),
+                                                   j ? _mm512_srli_epi16(h, 2) : h, two, 0xf8);
 #pragma GCC unroll 4
             for (int r = 0; r < n; r++) {
                 const char *from = x->x[r] + q + (size_t)(128 * part + 32 * j + 16 * i + 4 * k);
@@ -175,7 +196,8 @@ INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *
                 e[r] = _mm512_dpbusd_epi32(e[r], hi, spread(from + 64));
             }
         }
-        const __m512i sa = byte_of(scale[2 * part], 2 * j + i, true), se = byte_of(scale[2 * part + 1], 2 * j + i, true);
+        const __m512i sa = byte_of(scale[2 * part], 2 * j + i, true),
+                      se = byte_of(scale[2 * part + 1], 2 * j + i, true);
         for (int r = 0; r < n; r++) {
             out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(a[r], sa));
             out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(e[r], se));
@@ -185,14 +207,19 @@ INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *
 
 /* ---- IQ4_XS: heads of d and scales; nibbles, whose values are raised by 128 */
 
-/* permutes: bytes are looked up across a register, by the lower six bits of each place, so the sixteen values stand there four times and nothing needs masking. */
+/* permutes: bytes are looked up across a register, by the lower six bits of each place, so the sixteen values stand
+ * there four times and nothing needs masking. */
 #define VBMI __attribute__((target("avx512vbmi")))
 INLINE VBMI __m512i looked_up_across(__m512i values, __m512i v) { return _mm512_permutexvar_epi8(v, values); }
-INLINE __m512i looked_up_within(__m512i values, __m512i v) { return _mm512_shuffle_epi8(values, _mm512_and_si512(v, bytes512(15))); }
+INLINE __m512i looked_up_within(__m512i values, __m512i v)
+{
+    return _mm512_shuffle_epi8(values, _mm512_and_si512(v, bytes512(15)));
+}
 
 typedef __m512i look_up_fn(__m512i values, __m512i v);
 
-INLINE void tile_iq4_xs_by(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out, look_up_fn *look_up)
+INLINE void tile_iq4_xs_by(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                           struct tile *out, look_up_fn *look_up)
 {
     const __m512i values = raised_iq4_nl();
     const size_t q = (size_t)b * NTX_QKK, sums = x->at.sums_at + (size_t)b * 32;
@@ -207,10 +234,13 @@ INLINE void tile_iq4_xs_by(const uint8_t *w, const uint8_t *head, const struct r
         const __m512i scale = scales_iq4_xs_16(h[0], h[1], t);
         __m512i a[ROWS];
         for (int p = 0; p < n * parts; p++) /* begins with minus 128 times the sum of x */
-            a[p] = p % parts ? _mm512_setzero_si512() : _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi16(-128), spread(x->x[p / parts] + sums + 4 * t));
+            a[p] = p % parts ? _mm512_setzero_si512()
+                             : _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi16(-128),
+                                                   spread(x->x[p / parts] + sums + 4 * t));
 #pragma GCC unroll 4
         for (unsigned k = 0; k < 4; k++) {
-            const __m512i v = dword(w, (int)(4 * t + k)), lo = look_up(values, v), hi = look_up(values, _mm512_srli_epi16(v, 4));
+            const __m512i v = dword(w, (int)(4 * t + k)), lo = look_up(values, v),
+                          hi = look_up(values, _mm512_srli_epi16(v, 4));
 #pragma GCC unroll 4
             for (int r = 0; r < n; r++) {
                 const char *from = x->x[r] + q + 32 * t + 4 * k;
@@ -219,16 +249,19 @@ INLINE void tile_iq4_xs_by(const uint8_t *w, const uint8_t *head, const struct r
             }
         }
         for (int r = 0; r < n; r++)
-            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(parts > 1 ? _mm512_add_epi32(a[2 * r], a[2 * r + 1]) : a[r], scale));
+            out->i[r] = _mm512_add_epi32(
+                out->i[r], _mm512_mullo_epi32(parts > 1 ? _mm512_add_epi32(a[2 * r], a[2 * r + 1]) : a[r], scale));
     }
 }
 
-INLINE void tile_iq4_xs(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+INLINE void tile_iq4_xs(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                        struct tile *out)
 {
     tile_iq4_xs_by(w, head, x, b, n, out, looked_up_within);
 }
 
-INLINE VBMI void tile_iq4_xs_across(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+INLINE VBMI void tile_iq4_xs_across(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b,
+                                    const int n, struct tile *out)
 {
     tile_iq4_xs_by(w, head, x, b, n, out, looked_up_across);
 }
@@ -238,11 +271,13 @@ INLINE VBMI void tile_iq4_xs_across(const uint8_t *w, const uint8_t *head, const
 INLINE void start_simple(const struct rows *x, uint32_t b, const int n, struct tile *out, const int offset)
 {
     for (int r = 0; r < n; r++)
-        out->i[r] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi32(-offset & 0xffff), spread(x->x[r] + x->at.sums_at + 4 * (size_t)b));
+        out->i[r] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi32(-offset & 0xffff),
+                                        spread(x->x[r] + x->at.sums_at + 4 * (size_t)b));
 }
 
 /* values: what a nibble means, or NULL: itself. */
-INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct tile *out, const __m512i *values)
+INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct tile *out,
+                    const __m512i *values)
 {
     const __m512i low = bytes512(15);
 #pragma GCC unroll 4
@@ -261,7 +296,8 @@ INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const in
     }
 }
 
-INLINE void tile_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+INLINE void tile_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                      struct tile *out)
 {
     out->d = half_words(head);
     start_simple(x, b, n, out, 8);
@@ -270,17 +306,19 @@ INLINE void tile_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *
 
 #define SCALES_half(head) half_words(head)
 #define SCALES_e8m0(head) widen_exponents(load128(head))
-#define TILE_LOOKUP(TYPE, type, scale, raise)                                                                                              \
-    INLINE void tile_##type(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)       \
-    {                                                                                                                                       \
-        const __m512i values = raised_##type();                                                                                             \
-        out->d = SCALES_##scale(head);                                                                                                      \
-        start_simple(x, b, n, out, 1 << raise);                                                                                             \
-        nibbles(w, x, b, n, out, &values);                                                                                                  \
+#define TILE_LOOKUP(TYPE, type, scale, raise)                                                                          \
+    INLINE void tile_##type(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,      \
+                            struct tile *out)                                                                          \
+    {                                                                                                                  \
+        const __m512i values = raised_##type();                                                                        \
+        out->d = SCALES_##scale(head);                                                                                 \
+        start_simple(x, b, n, out, 1 << raise);                                                                        \
+        nibbles(w, x, b, n, out, &values);                                                                             \
     }
 NTX_LOOKUPS(TILE_LOOKUP)
 
-INLINE void tile_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+INLINE void tile_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                      struct tile *out)
 {
     out->d = half_words(head);
     start_simple(x, b, n, out, 128);
@@ -295,7 +333,8 @@ INLINE void tile_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *
 
 /* ---- the common part ---- */
 
-/* A tile's share of what comes FAR bytes behind it, up to the end of all the weights: behind that lies what nobody may want. */
+/* A tile's share of what comes FAR bytes behind it, up to the end of all the weights: behind that lies what nobody may
+ * want. */
 INLINE void fetch_far(const uint8_t *w, size_t bytes, const uint8_t *end, const enum fetch fetch)
 {
     if (FAR >= end - w)
@@ -319,8 +358,9 @@ INLINE void fetch_tile(const uint8_t *w, size_t bytes, const uint8_t *end, const
 }
 
 /* n rows against the `blocks` tiles of a slice; end: of the weights. */
-INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks, const struct rows *x, const int n, float *y, size_t ldy, const size_t block_bytes,
-                           const bool has_min, const enum fetch fetch, tile_fn *tile)
+INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks, const struct rows *x, const int n,
+                           float *y, size_t ldy, const size_t block_bytes, const bool has_min, const enum fetch fetch,
+                           tile_fn *tile)
 {
     float tree[TREE_LEVELS][ROWS][OUTS] __attribute__((aligned(64)));
     uint32_t turns_log2;
@@ -381,31 +421,35 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
 }
 
 /* how: the block's type, or another way to multiply it, which wants more of the processor. */
-#define INTERLEAVED_ROWS(type, how, wants, n, has_min, fetch)                                                                          \
-    static __attribute__((noinline)) wants void rows##n##_##how(const struct turn *t)                                        \
-    {                                                                                                                            \
-        multiply_slice(t->w, t->end, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), has_min, fetch, tile_##how);   \
+#define INTERLEAVED_ROWS(type, how, wants, n, has_min, fetch)                                                          \
+    static __attribute__((noinline)) wants void rows##n##_##how(const struct turn *t)                                  \
+    {                                                                                                                  \
+        multiply_slice(t->w, t->end, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), has_min,      \
+                       fetch, tile_##how);                                                                             \
     }
 
-#define INTERLEAVED_TURNS(type, how, wants, has_min, fetch)                                                                            \
-    INTERLEAVED_ROWS(type, how, wants, 1, has_min, fetch)                                                                                     \
-    INTERLEAVED_ROWS(type, how, wants, 2, has_min, fetch)                                                                                     \
-    INTERLEAVED_ROWS(type, how, wants, 4, has_min, fetch)                                                                                     \
+#define INTERLEAVED_TURNS(type, how, wants, has_min, fetch)                                                            \
+    INTERLEAVED_ROWS(type, how, wants, 1, has_min, fetch)                                                              \
+    INTERLEAVED_ROWS(type, how, wants, 2, has_min, fetch)                                                              \
+    INTERLEAVED_ROWS(type, how, wants, 4, has_min, fetch)                                                              \
     static turn_fn *const by_rows_##how[] = {rows1_##how, rows2_##how, rows4_##how};
 
-#define INTERLEAVED_MATMUL(type, super, sums32, by_rows)                                                                               \
-    DECLARE_MATMUL(ntx__interleaved_##type)                                                                                            \
-    {                                                                                                                            \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes}; \
-        struct turn t = {.blocks = n_in / (super ? NTX_QKK : NTX_QK), .ldy = ldy, .x.at = x_parts_of(x, n_in, super, sums32)};   \
-        all_slices(&s, n_rows, &t, by_rows);                                                                                     \
+#define INTERLEAVED_MATMUL(type, super, sums32, by_rows)                                                               \
+    DECLARE_MATMUL(ntx__interleaved_##type)                                                                            \
+    {                                                                                                                  \
+        const struct shape s = {                                                                                       \
+            w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes};                   \
+        struct turn t = {                                                                                              \
+            .blocks = n_in / (super ? NTX_QKK : NTX_QK), .ldy = ldy, .x.at = x_parts_of(x, n_in, super, sums32)};      \
+        all_slices(&s, n_rows, &t, by_rows);                                                                           \
     }
 
-#define INTERLEAVED(type, super, sums32, has_min, fetch)                                                                               \
-    INTERLEAVED_TURNS(type, type, , has_min, fetch)                                                                                      \
+#define INTERLEAVED(type, super, sums32, has_min, fetch)                                                               \
+    INTERLEAVED_TURNS(type, type, , has_min, fetch)                                                                    \
     INTERLEAVED_MATMUL(type, super, sums32, by_rows_##type)
 
-/* As measured: simple blocks are followed well by the processor's own prefetchers (Q8_0 loses a sixth by help), the scales in front of each super-block's values are not, but by Zen 4's. */
+/* As measured: simple blocks are followed well by the processor's own prefetchers (Q8_0 loses a sixth by help), the
+ * scales in front of each super-block's values are not, but by Zen 4's. */
 INTERLEAVED(q4_0, false, false, false, NOT_FETCHED)
 INTERLEAVED(q8_0, false, false, false, NOT_FETCHED)
 #define INTERLEAVED_LOOKUP(TYPE, type, scale, raise) INTERLEAVED(type, false, false, false, NOT_FETCHED)
@@ -437,13 +481,14 @@ INLINE void interleave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const st
                     _mm512_storeu_si512(to + at.words + 64 * (4 * k + i), v[i]);
             }
             for (size_t o = 0; p->head_at >= 0 && o < OUTS; o++)
-                memcpy(to + at.head + ntx__head_bytes(p->block_bytes) * o, w[o] + p->head_at, ntx__head_bytes(p->block_bytes));
+                memcpy(to + at.head + ntx__head_bytes(p->block_bytes) * o, w[o] + p->head_at,
+                       ntx__head_bytes(p->block_bytes));
         }
 }
 
-#define INTERLEAVE(TYPE, type, ...)                                                   \
-    void ntx__interleave_##type(void *slice, size_t row_bytes, void *scratch)         \
-    {                                                                            \
-        interleave(slice, row_bytes, scratch, &ntx__pattern_##type);                  \
+#define INTERLEAVE(TYPE, type, ...)                                                                                    \
+    void ntx__interleave_##type(void *slice, size_t row_bytes, void *scratch)                                          \
+    {                                                                                                                  \
+        interleave(slice, row_bytes, scratch, &ntx__pattern_##type);                                                   \
     }
 INTERLEAVED_TYPES(INTERLEAVE)

@@ -1,5 +1,6 @@
-/* kern.h: what the kernel files of cpu/ share: how a quantised row of activations lies in memory, and the tables of each
- * instruction set. Everything here is static inline or plain data, since each file is compiled with its own -m flags.
+/* kern.h: what the kernel files of cpu/ share: how a quantised row of activations lies in memory, and the tables of
+ * each instruction set. Everything here is static inline or plain data, since each file is compiled with its own -m
+ * flags.
  *
  * One row, NTX_ACT_Q8 (n = 32 * nb; `up(nb, 16)` is nb rounded up to 16, so that kernels may load 16 scales at once):
  *
@@ -27,10 +28,11 @@ enum { LANES = 16 }; /* float accumulators of a quantised dot product (cpu.h) */
 
 INLINE uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 
-/* Fetching weights ahead of use, in one pass over them, as measured (docs/log/kernels-x86.md). To the first level `near` bytes ahead: as far as the memory's
- * latency asks for but within 4 KiB, from where on every type loses on Intel. To the second, FAR_AHEAD, on AMD, where fetching to the first got two thirds of the memory's
- * rate. Intel has both for one row of x, by AVX-512: the first level's misses under way are too few for the memory's rate. Zen 4's own prefetchers follow the
- * weights of one row of x: far fetching takes a fifth to nearly a half of it there. */
+/* Fetching weights ahead of use, in one pass over them, as measured (docs/log/kernels-x86.md). To the first level
+ * `near` bytes ahead: as far as the memory's latency asks for but within 4 KiB, from where on every type loses on
+ * Intel. To the second, FAR_AHEAD, on AMD, where fetching to the first got two thirds of the memory's rate. Intel has
+ * both for one row of x, by AVX-512: the first level's misses under way are too few for the memory's rate. Zen 4's own
+ * prefetchers follow the weights of one row of x: far fetching takes a fifth to nearly a half of it there. */
 extern bool ntx__cpu_fetch_far, ntx__cpu_follows; /* pick.c: AMD; Zen 4 */
 enum reach { REACH_NEAR, REACH_FAR, REACH_BOTH };
 enum { FAR_AHEAD = 16384, /* bytes */ FAR_AHEAD_OF_NEAR = 8192 /* before they are fetched to the first level */ };

@@ -1,8 +1,8 @@
 /* lanes.h: sixteen floats that behave alike on every instruction set.
  *
- * They lie in as many registers as the file's flags allow (one with AVX-512, two with AVX, four with SSE), each a GCC vector,
- * whose + - * / are exact IEEE operations lane by lane. Only the fused multiply-add and the F16 conversions need a spelling per
- * instruction set. Nothing re-associates, so the same source gives the same bits everywhere. */
+ * They lie in as many registers as the file's flags allow (one with AVX-512, two with AVX, four with SSE), each a GCC
+ * vector, whose + - * / are exact IEEE operations lane by lane. Only the fused multiply-add and the F16 conversions
+ * need a spelling per instruction set. Nothing re-associates, so the same source gives the same bits everywhere. */
 #ifndef NTX_COMPUTED_CPU_LANES_H
 #define NTX_COMPUTED_CPU_LANES_H
 
@@ -35,11 +35,11 @@ struct i16 { /* 16 x int32 */
 };
 
 #define EACH_PART for (int i = 0; i < PARTS; i++)
-#define LANEWISE(name, type, expression)                                                                              \
-    INLINE struct type name(struct type a, struct type b)                                                             \
-    {                                                                                                                 \
-        EACH_PART a.p[i] = expression;                                                                                \
-        return a;                                                                                                     \
+#define LANEWISE(name, type, expression)                                                                               \
+    INLINE struct type name(struct type a, struct type b)                                                              \
+    {                                                                                                                  \
+        EACH_PART a.p[i] = expression;                                                                                 \
+        return a;                                                                                                      \
     }
 
 /* a where the mask is all ones, b where it is zero. */
@@ -83,10 +83,7 @@ INLINE struct f16 load16(const float *p)
     return v;
 }
 
-INLINE void store16(float *p, struct f16 v)
-{
-    EACH_PART memcpy(p + i * WIDTH, &v.p[i], sizeof v.p[i]);
-}
+INLINE void store16(float *p, struct f16 v) { EACH_PART memcpy(p + i * WIDTH, &v.p[i], sizeof v.p[i]); }
 
 /* The first n < 16 values; the rest are +0. */
 INLINE struct f16 load_part(const float *p, uint32_t n)
@@ -181,34 +178,34 @@ INLINE void store16_f16(uint16_t *p, struct f16 v)
 
 /* 16 lanes to one value by the fixed tree: l with l + 8, then 4, 2, 1. */
 #if defined(__AVX512F__)
-#define HALVINGS(v, op)                                                                                               \
-    v = op(v, __builtin_shuffle(v, (ipart){8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15}));             \
-    v = op(v, __builtin_shuffle(v, (ipart){4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7}));                         \
-    v = op(v, __builtin_shuffle(v, (ipart){2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3}));                         \
+#define HALVINGS(v, op)                                                                                                \
+    v = op(v, __builtin_shuffle(v, (ipart){8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15}));              \
+    v = op(v, __builtin_shuffle(v, (ipart){4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7}));                          \
+    v = op(v, __builtin_shuffle(v, (ipart){2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3}));                          \
     v = op(v, __builtin_shuffle(v, (ipart){1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}))
 #elif defined(__AVX2__)
-#define HALVINGS(v, op)                                                                                               \
-    v = op(v, __builtin_shuffle(v, (ipart){4, 5, 6, 7, 4, 5, 6, 7}));                                                 \
-    v = op(v, __builtin_shuffle(v, (ipart){2, 3, 2, 3, 2, 3, 2, 3}));                                                 \
+#define HALVINGS(v, op)                                                                                                \
+    v = op(v, __builtin_shuffle(v, (ipart){4, 5, 6, 7, 4, 5, 6, 7}));                                                  \
+    v = op(v, __builtin_shuffle(v, (ipart){2, 3, 2, 3, 2, 3, 2, 3}));                                                  \
     v = op(v, __builtin_shuffle(v, (ipart){1, 1, 1, 1, 1, 1, 1, 1}))
 #else
-#define HALVINGS(v, op)                                                                                               \
-    v = op(v, __builtin_shuffle(v, (ipart){2, 3, 2, 3}));                                                             \
+#define HALVINGS(v, op)                                                                                                \
+    v = op(v, __builtin_shuffle(v, (ipart){2, 3, 2, 3}));                                                              \
     v = op(v, __builtin_shuffle(v, (ipart){1, 1, 1, 1}))
 #endif
-#define JOIN(name, type, part, scalar, op)                                                                            \
-    INLINE scalar name(struct type v)                                                                                 \
-    {                                                                                                                 \
-        for (int n = PARTS / 2; n; n /= 2)                                                                            \
-            for (int i = 0; i < n; i++)                                                                               \
-                v.p[i] = op(v.p[i], v.p[i + n]);                                                                      \
-        part s = v.p[0];                                                                                              \
-        HALVINGS(s, op);                                                                                              \
-        return s[0];                                                                                                  \
+#define JOIN(name, type, part, scalar, op)                                                                             \
+    INLINE scalar name(struct type v)                                                                                  \
+    {                                                                                                                  \
+        for (int n = PARTS / 2; n; n /= 2)                                                                             \
+            for (int i = 0; i < n; i++)                                                                                \
+                v.p[i] = op(v.p[i], v.p[i + n]);                                                                       \
+        part s = v.p[0];                                                                                               \
+        HALVINGS(s, op);                                                                                               \
+        return s[0];                                                                                                   \
     }
 
-#define PLUS(a, b) ((a) + (b))
-#define LARGER(a, b) pick((b) > (a), b, a)
+#define PLUS(a, b)    ((a) + (b))
+#define LARGER(a, b)  pick((b) > (a), b, a)
 #define ILARGER(a, b) ((ipart)pick((b) > (a), (fpart)(b), (fpart)(a)))
 JOIN(join16, f16, fpart, float, PLUS)
 JOIN(top16, f16, fpart, float, LARGER)

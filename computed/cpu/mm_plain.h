@@ -1,5 +1,6 @@
-/* mm_plain.h: matrix products in plain C of every type, made from its unpacking (model/unpack.h): the oracle of every other kernel. It follows
- * cpu.h's accumulation order word for word. Included by generic.c, and by each instruction set for types without a kernel of their own. */
+/* mm_plain.h: matrix products in plain C of every type, made from its unpacking (model/unpack.h): the oracle of every
+ * other kernel. It follows cpu.h's accumulation order word for word. Included by generic.c, and by each instruction set
+ * for types without a kernel of their own. */
 #ifndef NTX_COMPUTED_CPU_MM_PLAIN_H
 #define NTX_COMPUTED_CPU_MM_PLAIN_H
 
@@ -50,7 +51,8 @@ INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n)
 #endif
 
 /* values: of a block, whose 32s each have a lane. */
-INLINE void dot_simple(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
+INLINE void dot_simple(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min,
+                       plain_unpack_fn *unpack)
 {
     float acc[PLAIN_ROWS][LANES] = {{0}};
     struct ntx_part p;
@@ -68,7 +70,8 @@ INLINE void dot_simple(const struct plain_dot *d, size_t block_bytes, uint32_t v
         d->y[r * d->ldy] = join_lanes(acc[r]);
 }
 
-INLINE void dot_halves(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
+INLINE void dot_halves(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min,
+                       plain_unpack_fn *unpack)
 {
     float acc[PLAIN_ROWS][LANES] = {{0}};
     struct ntx_part p;
@@ -86,7 +89,8 @@ INLINE void dot_halves(const struct plain_dot *d, size_t block_bytes, uint32_t v
         d->y[r * d->ldy] = join_lanes(acc[r]);
 }
 
-INLINE void dot_super(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min, plain_unpack_fn *unpack)
+INLINE void dot_super(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min,
+                      plain_unpack_fn *unpack)
 {
     float acc[PLAIN_ROWS][LANES] = {{0}};
     struct ntx_part p[NTX_QKK / NTX_QK];
@@ -113,9 +117,24 @@ INLINE void dot_super(const struct plain_dot *d, size_t block_bytes, uint32_t va
         d->y[r * d->ldy] = join_lanes(acc[r]);
 }
 
-INLINE float plain_f32(const void *p) { float f; memcpy(&f, p, 4); return f; }
-INLINE float plain_f16(const void *p) { uint16_t h; memcpy(&h, p, 2); return f16_to_f32(h); }
-INLINE float plain_bf16(const void *p) { uint16_t h; memcpy(&h, p, 2); return bf16_to_f32(h); }
+INLINE float plain_f32(const void *p)
+{
+    float f;
+    memcpy(&f, p, 4);
+    return f;
+}
+INLINE float plain_f16(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return f16_to_f32(h);
+}
+INLINE float plain_bf16(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return bf16_to_f32(h);
+}
 
 INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(const void *))
 {
@@ -130,34 +149,39 @@ INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(co
     }
 }
 
-#define PLAIN_MATMUL(type, dot_call)                                                                                  \
-    static void plain_mm_##type(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x,        \
-                                size_t x_stride, uint32_t n_rows, float *y, size_t ldy)                               \
-    {                                                                                                                 \
-        for (uint32_t o = 0; o < n_out; o++)                                                                          \
-            for (uint32_t r = 0; r < n_rows; r += PLAIN_ROWS) {                                                       \
-                const struct plain_dot d = {(const char *)w + o * row_bytes, (const char *)x + r * x_stride, x_stride, n_in, \
-                                            n_rows - r < PLAIN_ROWS ? n_rows - r : PLAIN_ROWS, y + r * ldy + o, ldy}; \
-                dot_call;                                                                                             \
-            }                                                                                                         \
+#define PLAIN_MATMUL(type, dot_call)                                                                                   \
+    static void plain_mm_##type(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x,         \
+                                size_t x_stride, uint32_t n_rows, float *y, size_t ldy)                                \
+    {                                                                                                                  \
+        for (uint32_t o = 0; o < n_out; o++)                                                                           \
+            for (uint32_t r = 0; r < n_rows; r += PLAIN_ROWS) {                                                        \
+                const struct plain_dot d = {(const char *)w + o * row_bytes,                                           \
+                                            (const char *)x + r * x_stride,                                            \
+                                            x_stride,                                                                  \
+                                            n_in,                                                                      \
+                                            n_rows - r < PLAIN_ROWS ? n_rows - r : PLAIN_ROWS,                         \
+                                            y + r * ldy + o,                                                           \
+                                            ldy};                                                                      \
+                dot_call;                                                                                              \
+            }                                                                                                          \
     }
 #ifndef PLAIN_CLONES
 #define PLAIN_CLONES /* of those that need fmaf() for each weight, where the file's own flags lack it */
 #endif
 #define PLAIN_FLOAT(type, values, bytes, min) PLAIN_CLONES PLAIN_MATMUL(type, dot_float(&d, bytes, plain_##type))
-#define PLAIN_SIMPLE(type, values, scale, min) \
+#define PLAIN_SIMPLE(type, values, scale, min)                                                                         \
     PLAIN_MATMUL(type, dot_simple(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
-#define PLAIN_HALVES(type, values, scale, min) \
+#define PLAIN_HALVES(type, values, scale, min)                                                                         \
     PLAIN_MATMUL(type, dot_halves(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
-#define PLAIN_SUPER(type, values, scale, min) \
+#define PLAIN_SUPER(type, values, scale, min)                                                                          \
     PLAIN_MATMUL(type, dot_super(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
 
 /* For NTX_TYPES: the products of all types, and their places in a table. */
-#define PLAIN(rule, TYPE, type, ...) PLAIN_##rule(type, __VA_ARGS__)
+#define PLAIN(rule, TYPE, type, ...)       PLAIN_##rule(type, __VA_ARGS__)
 #define PLAIN_ENTRY(rule, TYPE, type, ...) [NTX_##TYPE] = plain_mm_##type,
 
 /* Around a table whose plain rows give way to better ones that follow. */
-#define OVERRIDES_BEGIN _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")
-#define OVERRIDES_END _Pragma("GCC diagnostic pop")
+#define OVERRIDES_BEGIN                    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")
+#define OVERRIDES_END                      _Pragma("GCC diagnostic pop")
 
 #endif

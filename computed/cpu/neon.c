@@ -3,12 +3,12 @@
 #include "computed/cpu/mm_plain.h"
 #include "computed/cpu/ops.h"
 
-#define ENTRY(TYPE, type) [NTX_##TYPE] = ntx__neon_##type,
-#define OWN(TYPE, type) [NTX_##TYPE] = true,
-#define ENTRY_I8MM(TYPE, type) [NTX_##TYPE] = ntx__i8mm_##type,
-#define ENTRY_INTERLEAVED(TYPE, type, ...) [NTX_##TYPE] = ntx__interleaved_##type,
+#define ENTRY(TYPE, type)                       [NTX_##TYPE] = ntx__neon_##type,
+#define OWN(TYPE, type)                         [NTX_##TYPE] = true,
+#define ENTRY_I8MM(TYPE, type)                  [NTX_##TYPE] = ntx__i8mm_##type,
+#define ENTRY_INTERLEAVED(TYPE, type, ...)      [NTX_##TYPE] = ntx__interleaved_##type,
 #define ENTRY_INTERLEAVED_I8MM(TYPE, type, ...) [NTX_##TYPE] = ntx__interleaved_i8mm_##type,
-#define INTERLEAVE(TYPE, type, ...) [NTX_##TYPE] = ntx__interleave_##type,
+#define INTERLEAVE(TYPE, type, ...)             [NTX_##TYPE] = ntx__interleave_##type,
 
 const struct ntx_cpu_ops ntx__cpu_neon = {
     .name = "neon",

@@ -1,6 +1,7 @@
-/* neon.h: what the files for 64-bit Arm share: how 32 neighbouring values of a row become bytes in two registers, by type, and their scales. neon_simple.c and neon_super.c
- * multiply them by SDOT, a row of x or two at a time, neon_many.c many rows, i8mm.c many rows by SMMLA. All follow cpu.h's order; integer sums are exact, so it does
- * not matter which instruction makes them. */
+/* neon.h: what the files for 64-bit Arm share: how 32 neighbouring values of a row become bytes in two registers, by
+ * type, and their scales. neon_simple.c and neon_super.c multiply them by SDOT, a row of x or two at a time,
+ * neon_many.c many rows, i8mm.c many rows by SMMLA. All follow cpu.h's order; integer sums are exact, so it does not
+ * matter which instruction makes them. */
 #ifndef NTX_COMPUTED_CPU_NEON_H
 #define NTX_COMPUTED_CPU_NEON_H
 
@@ -8,9 +9,9 @@
 
 #include "computed/cpu/interleaved.h"
 
-enum { NEON_ROWS = 2 };  /* of x at a time, at most */
+enum { NEON_ROWS = 2 }; /* of x at a time, at most */
 enum {
-    MANY_ROWS = 3,       /* from so many on neon_many.c is faster */
+    MANY_ROWS = 3, /* from so many on neon_many.c is faster */
     MANY_AT_ONCE = 8,
     MANY_ROOM = 768 << 10, /* bytes of x in its order, on the stack */
 };
@@ -28,14 +29,25 @@ struct shape {
     uint32_t n_out, n_in, n_rows;
 };
 
-#define DECLARE_MATMUL(name)                                                                                          \
-    void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride, uint32_t n_rows, \
-              float *y, size_t ldy)
-#define NEON_SIMPLE(X) X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q8_0, q8_0) X(MXFP4, mxfp4) X(IQ4_NL, iq4_nl) X(Q1_0, q1_0) X(Q2_0, q2_0) X(NVFP4, nvfp4)
-#define NEON_SUPER(X) X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_XS, iq4_xs) NEON_CODES(X) X(TQ2_0, tq2_0)
-#define NEON_CODES(X) X(IQ2_XXS, iq2_xxs) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0)
+#define DECLARE_MATMUL(name)                                                                                           \
+    void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,          \
+              uint32_t n_rows, float *y, size_t ldy)
+#define NEON_SIMPLE(X)                                                                                                 \
+    X(Q4_0, q4_0)                                                                                                      \
+    X(Q4_1, q4_1)                                                                                                      \
+    X(Q5_0, q5_0)                                                                                                      \
+    X(Q5_1, q5_1) X(Q8_0, q8_0) X(MXFP4, mxfp4) X(IQ4_NL, iq4_nl) X(Q1_0, q1_0) X(Q2_0, q2_0) X(NVFP4, nvfp4)
+#define NEON_SUPER(X)                                                                                                  \
+    X(Q2_K, q2_k)                                                                                                      \
+    X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_XS, iq4_xs) NEON_CODES(X) X(TQ2_0, tq2_0)
+#define NEON_CODES(X)                                                                                                  \
+    X(IQ2_XXS, iq2_xxs)                                                                                                \
+    X(IQ2_XS, iq2_xs)                                                                                                  \
+    X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0)
 #define NEON_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
-#define NEON_DECLARE(TYPE, type) DECLARE_MATMUL(ntx__neon_##type); DECLARE_MATMUL(ntx__i8mm_##type);
+#define NEON_DECLARE(TYPE, type)                                                                                       \
+    DECLARE_MATMUL(ntx__neon_##type);                                                                                  \
+    DECLARE_MATMUL(ntx__i8mm_##type);
 #define MANY_DECLARE(TYPE, type) DECLARE_MATMUL(ntx__many_##type);
 NEON_SIMPLE(NEON_DECLARE)
 NEON_SIMPLE(MANY_DECLARE)
@@ -43,22 +55,37 @@ NEON_SUPER(NEON_DECLARE)
 NEON_SUPER(MANY_DECLARE)
 NEON_FLOAT(NEON_DECLARE)
 
-/* Where 32 values are read: of one row; or of two at once: of each 16 the first or the last eight, first one row's, then the other's; or of a quarter of an interleaved
- * tile, whose words are of four outputs: of each 16 the word-th four of each output, or from there on eight of the first two outputs, or of the last two.
- * What is done to each byte by itself is written once for all. */
+/* Where 32 values are read: of one row; or of two at once: of each 16 the first or the last eight, first one row's,
+ * then the other's; or of a quarter of an interleaved tile, whose words are of four outputs: of each 16 the word-th
+ * four of each output, or from there on eight of the first two outputs, or of the last two. What is done to each byte
+ * by itself is written once for all. */
 struct from {
     const uint8_t *a, *b;
-    enum {ALONE, FIRST, LAST, FOURS, FIRST_TWO, LAST_TWO} take;
+    enum { ALONE, FIRST, LAST, FOURS, FIRST_TWO, LAST_TWO } take;
     int word;
     const struct ntx__interleave_pattern *tile;
 };
 
 INLINE struct from one_row(const uint8_t *w) { return (struct from){.a = w, .b = w, .take = ALONE}; }
-INLINE struct from two_rows(const uint8_t *a, const uint8_t *b, const int take) { return (struct from){.a = a, .b = b, .take = take}; }
-INLINE uint64_t word64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
-INLINE uint32_t word32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return v; }
+INLINE struct from two_rows(const uint8_t *a, const uint8_t *b, const int take)
+{
+    return (struct from){.a = a, .b = b, .take = take};
+}
+INLINE uint64_t word64(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+INLINE uint32_t word32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
 
-/* Both first halves, and both last: TRN, which older cores do in one step where ZIP, the compiler's choice, takes three. */
+/* Both first halves, and both last: TRN, which older cores do in one step where ZIP, the compiler's choice, takes
+ * three. */
 INLINE uint64x2_t first_halves(uint64x2_t a, uint64x2_t b)
 {
     uint64x2_t v;
@@ -73,12 +100,16 @@ INLINE uint64x2_t last_halves(uint64x2_t a, uint64x2_t b)
     return v;
 }
 
-INLINE struct from quarter(const uint8_t *words, const int take, int word, const struct ntx__interleave_pattern *tile) { return (struct from){words, words, take, word, tile}; }
+INLINE struct from quarter(const uint8_t *words, const int take, int word, const struct ntx__interleave_pattern *tile)
+{
+    return (struct from){words, words, take, word, tile};
+}
 
 /* Of a quarter, the word of bytes `at` of a block, or a later one. */
 INLINE uint32x4_t tile_word(struct from w, size_t at, int later)
 {
-    const size_t behind = at - ntx__behind_head(w.tile), group = w.tile->place ? w.tile->place[behind / 16] : behind / 16;
+    const size_t behind = at - ntx__behind_head(w.tile),
+                 group = w.tile->place ? w.tile->place[behind / 16] : behind / 16;
     return vreinterpretq_u32_u8(vld1q_u8(w.a + 64 * (4 * group + behind % 16 / 4 + (size_t)later)));
 }
 
@@ -99,7 +130,10 @@ INLINE uint8x16_t bytes16(struct from w, size_t at)
 
 INLINE struct pair load_pair(const void *p) { return (struct pair){{vld1q_s8(p), vld1q_s8((const int8_t *)p + 16)}}; }
 INLINE uint8x16_t low_nibbles(uint8x16_t v) { return vandq_u8(v, vdupq_n_u8(15)); }
-INLINE struct pair pair_u8(uint8x16_t a, uint8x16_t b) { return (struct pair){{vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b)}}; }
+INLINE struct pair pair_u8(uint8x16_t a, uint8x16_t b)
+{
+    return (struct pair){{vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b)}};
+}
 INLINE struct pair nibbles(struct from w, size_t at)
 {
     uint8x16_t v = bytes16(w, at);
@@ -109,9 +143,13 @@ INLINE struct pair nibbles(struct from w, size_t at)
 /* Of 32 bits, the byte of each. */
 INLINE struct pair bytes_of_bits(struct from w, size_t at)
 {
-    static const uint8_t spread[3][16] = {{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4}, {1, 1, 1, 1, 1, 1, 1, 1, 5, 5, 5, 5, 5, 5, 5, 5}};
+    static const uint8_t spread[3][16] = {{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
+                                          {0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4},
+                                          {1, 1, 1, 1, 1, 1, 1, 1, 5, 5, 5, 5, 5, 5, 5, 5}};
     const uint8x16_t which = vld1q_u8(spread[w.take]);
-    const uint8x16_t all = w.take == ALONE ? vreinterpretq_u8_u32(vdupq_n_u32(word32(w.a + at))) : vreinterpretq_u8_u64(vdupq_n_u64(word32(w.a + at) | (uint64_t)word32(w.b + at) << 32));
+    const uint8x16_t all = w.take == ALONE
+                               ? vreinterpretq_u8_u32(vdupq_n_u32(word32(w.a + at)))
+                               : vreinterpretq_u8_u64(vdupq_n_u64(word32(w.a + at) | (uint64_t)word32(w.b + at) << 32));
     return pair_u8(vqtbl1q_u8(all, which), vqtbl1q_u8(all, vaddq_u8(which, vdupq_n_u8(2))));
 }
 
@@ -126,43 +164,71 @@ INLINE struct pair bit_masks(struct from w, size_t at)
 INLINE struct pair looked_up(struct pair p, const int8_t *values)
 {
     const int8x16_t table = vld1q_s8(values);
-    return (struct pair){{vqtbl1q_s8(table, vreinterpretq_u8_s8(p.v[0])), vqtbl1q_s8(table, vreinterpretq_u8_s8(p.v[1]))}};
+    return (struct pair){
+        {vqtbl1q_s8(table, vreinterpretq_u8_s8(p.v[0])), vqtbl1q_s8(table, vreinterpretq_u8_s8(p.v[1]))}};
 }
 
-/* ---- blocks of 32, and of some 32s that share a head. values(w, part): the part-th 32 values of a block, `offset` too large each. */
+/* ---- blocks of 32, and of some 32s that share a head. values(w, part): the part-th 32 values of a block, `offset` too
+ * large each. */
 
 enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values each */ };
 
 struct simple_kind {
     size_t block_bytes;
-    uint32_t parts;      /* of a block */
+    uint32_t parts; /* of a block */
     struct pair (*values)(struct from w, uint32_t part);
     enum scales scales;
-    int offset_log2;     /* 0: none */
-    bool has_min;        /* a half word behind the scale */
+    int offset_log2; /* 0: none */
+    bool has_min;    /* a half word behind the scale */
 };
 
 static const int8_t neon_mxfp4[16] __attribute__((unused)) = {NTX_VALUES_mxfp4};
 static const int8_t neon_iq4_nl[16] __attribute__((unused)) = {NTX_VALUES_iq4_nl};
 
-INLINE struct pair values_q4_0(struct from w, uint32_t part) { (void)part; return nibbles(w, 2); }
-INLINE struct pair values_q4_1(struct from w, uint32_t part) { (void)part; return nibbles(w, 4); }
-INLINE struct pair values_q8_0(struct from w, uint32_t part) { (void)part; return pair_u8(bytes16(w, 2), bytes16(w, 18)); }
-INLINE struct pair values_mxfp4(struct from w, uint32_t part) { (void)part; return looked_up(nibbles(w, 1), neon_mxfp4); }
-INLINE struct pair values_iq4_nl(struct from w, uint32_t part) { (void)part; return looked_up(nibbles(w, 2), neon_iq4_nl); }
+INLINE struct pair values_q4_0(struct from w, uint32_t part)
+{
+    (void)part;
+    return nibbles(w, 2);
+}
+INLINE struct pair values_q4_1(struct from w, uint32_t part)
+{
+    (void)part;
+    return nibbles(w, 4);
+}
+INLINE struct pair values_q8_0(struct from w, uint32_t part)
+{
+    (void)part;
+    return pair_u8(bytes16(w, 2), bytes16(w, 18));
+}
+INLINE struct pair values_mxfp4(struct from w, uint32_t part)
+{
+    (void)part;
+    return looked_up(nibbles(w, 1), neon_mxfp4);
+}
+INLINE struct pair values_iq4_nl(struct from w, uint32_t part)
+{
+    (void)part;
+    return looked_up(nibbles(w, 2), neon_iq4_nl);
+}
 
 /* Four to a byte: each is spread over four bytes, which take their own two bits. */
 INLINE struct pair values_q2_0(struct from w, uint32_t part)
 {
-    static const uint8_t spread[3][16] = {{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1, 8, 8, 8, 8, 9, 9, 9, 9}, {2, 2, 2, 2, 3, 3, 3, 3, 10, 10, 10, 10, 11, 11, 11, 11}};
+    static const uint8_t spread[3][16] = {{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3},
+                                          {0, 0, 0, 0, 1, 1, 1, 1, 8, 8, 8, 8, 9, 9, 9, 9},
+                                          {2, 2, 2, 2, 3, 3, 3, 3, 10, 10, 10, 10, 11, 11, 11, 11}};
     static const int8_t right[16] = {0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6};
-    const uint8x16_t v = vcombine_u8(vld1_u8(w.a + 2 + 8 * part), w.take == ALONE ? vdup_n_u8(0) : vld1_u8(w.b + 2 + 8 * part)), at = vld1q_u8(spread[w.take]), three = vdupq_n_u8(3);
+    const uint8x16_t v = vcombine_u8(vld1_u8(w.a + 2 + 8 * part),
+                                     w.take == ALONE ? vdup_n_u8(0) : vld1_u8(w.b + 2 + 8 * part)),
+                     at = vld1q_u8(spread[w.take]), three = vdupq_n_u8(3);
     const int8x16_t by = vld1q_s8(right);
-    const uint8x16_t a = vandq_u8(vshlq_u8(vqtbl1q_u8(v, at), by), three), b = vandq_u8(vshlq_u8(vqtbl1q_u8(v, vaddq_u8(at, vdupq_n_u8(4))), by), three);
+    const uint8x16_t a = vandq_u8(vshlq_u8(vqtbl1q_u8(v, at), by), three),
+                     b = vandq_u8(vshlq_u8(vqtbl1q_u8(v, vaddq_u8(at, vdupq_n_u8(4))), by), three);
     return pair_u8(a, b);
 }
 
-/* Eight bytes of low and of high nibbles for each 16 values. Of one row the first eight of both 16s, then the others. */
+/* Eight bytes of low and of high nibbles for each 16 values. Of one row the first eight of both 16s, then the others.
+ * */
 INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 {
     const size_t at = 4 + 16 * part;
@@ -174,19 +240,22 @@ INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 }
 
 #define KIND static const __attribute__((unused))
-#define SIMPLE_KINDS                                                                                                    \
-    KIND struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false};                            \
-    KIND struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true};                             \
-    KIND struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false};                            \
-    KIND struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true};                             \
-    KIND struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false};                            \
-    KIND struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false};                           \
-    KIND struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false};                        \
-    KIND struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false};                            \
-    KIND struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false};                 \
+#define SIMPLE_KINDS                                                                                                   \
+    KIND struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false};                                   \
+    KIND struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true};                                    \
+    KIND struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false};                                   \
+    KIND struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true};                                    \
+    KIND struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false};                                   \
+    KIND struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false};                                  \
+    KIND struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false};                               \
+    KIND struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false};                                   \
+    KIND struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false};                        \
     KIND struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false};
 
-INLINE int offset_of(const struct simple_kind *kind) { return kind->offset_log2 < 0 ? 1 : kind->offset_log2 ? 1 << kind->offset_log2 : 0; }
+INLINE int offset_of(const struct simple_kind *kind)
+{
+    return kind->offset_log2 < 0 ? 1 : kind->offset_log2 ? 1 << kind->offset_log2 : 0;
+}
 
 INLINE float head_float(const uint8_t *p)
 {
@@ -244,10 +313,11 @@ struct quad {
     int8x16_t v[4];
 };
 
-#define QUAD(kind, w0, w1, part)                                                                                            \
-    ({                                                                                                                      \
-        const struct pair first = (kind)->values(two_rows(w0, w1, FIRST), part), last = (kind)->values(two_rows(w0, w1, LAST), part); \
-        (struct quad){{first.v[0], last.v[0], first.v[1], last.v[1]}};                                                      \
+#define QUAD(kind, w0, w1, part)                                                                                       \
+    ({                                                                                                                 \
+        const struct pair first = (kind)->values(two_rows(w0, w1, FIRST), part),                                       \
+                          last = (kind)->values(two_rows(w0, w1, LAST), part);                                         \
+        (struct quad){{first.v[0], last.v[0], first.v[1], last.v[1]}};                                                 \
     })
 
 /* Where the weights of four outputs are; the last again where there are not four. */
@@ -257,7 +327,8 @@ INLINE void outputs_at(const struct shape *s, uint32_t o, const uint8_t *w[4])
         w[k] = s->w + (size_t)(o + k < s->n_out ? o + k : s->n_out - 1) * s->row_bytes;
 }
 
-/* ---- super-blocks of 256. values(w, t): values 32 t .. 32 t + 31, `offset` too large each; scales(w, s, min): 16 of each, or 8 where 32 values share one. */
+/* ---- super-blocks of 256. values(w, t): values 32 t .. 32 t + 31, `offset` too large each; scales(w, s, min): 16 of
+ * each, or 8 where 32 values share one. */
 
 enum { ADDED = -2 };
 
@@ -266,11 +337,11 @@ struct super_kind {
     struct pair (*values)(struct from w, int t);
     void (*scales)(const uint8_t *w, int16x8_t s[2], int16x8_t min[2]);
     uint16_t (*d)(const uint8_t *w);
-    float times;         /* that many d */
+    float times; /* that many d */
     int offset;
-    int dmin_at;         /* -1: no minima; ADDED: min times sums of x is part of the integer sum */
+    int dmin_at; /* -1: no minima; ADDED: min times sums of x is part of the integer sum */
     bool by_16;
-    bool flat;           /* all scales are 1 */
+    bool flat; /* all scales are 1 */
 };
 
 INLINE uint8x16_t shifted(uint8x16_t v, int right) /* negative: to the left */
@@ -288,7 +359,8 @@ INLINE struct pair two_bits(struct from w, size_t at, int shift)
 INLINE struct pair with_bits(struct pair p, struct from w, size_t at, int shift, uint8_t mask)
 {
     const uint8x16_t m = vdupq_n_u8(mask);
-    return pair_u8(vbslq_u8(m, shifted(bytes16(w, at), shift), vreinterpretq_u8_s8(p.v[0])), vbslq_u8(m, shifted(bytes16(w, at + 16), shift), vreinterpretq_u8_s8(p.v[1])));
+    return pair_u8(vbslq_u8(m, shifted(bytes16(w, at), shift), vreinterpretq_u8_s8(p.v[0])),
+                   vbslq_u8(m, shifted(bytes16(w, at + 16), shift), vreinterpretq_u8_s8(p.v[1])));
 }
 
 INLINE struct pair some_nibbles(struct from w, size_t at, bool high)
@@ -298,9 +370,15 @@ INLINE struct pair some_nibbles(struct from w, size_t at, bool high)
 }
 
 INLINE struct pair values_q4_k(struct from w, int t) { return some_nibbles(w, 16 + t / 2 * 32, t % 2); }
-INLINE struct pair values_q5_k(struct from w, int t) { return with_bits(some_nibbles(w, 48 + t / 2 * 32, t % 2), w, 16, t - 4, 16); }
+INLINE struct pair values_q5_k(struct from w, int t)
+{
+    return with_bits(some_nibbles(w, 48 + t / 2 * 32, t % 2), w, 16, t - 4, 16);
+}
 INLINE struct pair values_q2_k(struct from w, int t) { return two_bits(w, 16 + t / 4 * 32, t % 4 * 2); }
-INLINE struct pair values_q3_k(struct from w, int t) { return with_bits(two_bits(w, 32 + t / 4 * 32, t % 4 * 2), w, 0, t - 2, 4); }
+INLINE struct pair values_q3_k(struct from w, int t)
+{
+    return with_bits(two_bits(w, 32 + t / 4 * 32, t % 4 * 2), w, 0, t - 2, 4);
+}
 INLINE struct pair values_tq2_0(struct from w, int t) { return two_bits(w, t / 4 * 32, t % 4 * 2); }
 
 /* A nibble of q below two bits of h. */
@@ -362,7 +440,8 @@ INLINE void scales_q3_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
     memcpy(&pairs, w + 104, 4);
     const uint8x8_t n = vld1_u8(w + 96);
     const uint8x16_t low = vcombine_u8(vand_u8(n, vdup_n_u8(15)), vshr_n_u8(n, 4));
-    const uint8x16_t high = vandq_u8(vshlq_u8(vreinterpretq_u8_u32(vdupq_n_u32(pairs)), vld1q_s8(right)), vdupq_n_u8(3));
+    const uint8x16_t high = vandq_u8(vshlq_u8(vreinterpretq_u8_u32(vdupq_n_u32(pairs)), vld1q_s8(right)),
+                                     vdupq_n_u8(3));
     widen_scales(vsubq_s8(vreinterpretq_s8_u8(vorrq_u8(low, vshlq_n_u8(high, 4))), vdupq_n_s8(32)), s);
 }
 
@@ -395,7 +474,12 @@ INLINE void scales_one(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
     s[0] = vdupq_n_s16(1);
 }
 
-INLINE uint16_t half_at(const uint8_t *p) { uint16_t h; memcpy(&h, p, 2); return h; }
+INLINE uint16_t half_at(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return h;
+}
 INLINE uint16_t d_first(const uint8_t *w) { return half_at(w); }
 INLINE uint16_t d_q2_k(const uint8_t *w) { return half_at(w + 80); }
 INLINE uint16_t d_q3_k(const uint8_t *w) { return half_at(w + 108); }
@@ -409,21 +493,21 @@ INLINE float32x4_t four_halves(uint64_t h) { return vcvt_f32_f16(vcreate_f16(h))
 
 #include "computed/cpu/neon_codes.h"
 
-#define SUPER_KINDS                                                                                                        \
-    KIND struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 1, 0, 82, true, false};             \
-    KIND struct super_kind super_q3_k = {110, values_q3_k, scales_q3_k, d_q3_k, 1, 4, -1, true, false};            \
-    KIND struct super_kind super_q4_k = {144, values_q4_k, scales_k, d_first, 1, 0, 2, false, false};              \
-    KIND struct super_kind super_q5_k = {176, values_q5_k, scales_k, d_first, 1, 0, 2, false, false};              \
-    KIND struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 1, 32, -1, true, false};           \
-    KIND struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 1, 0, -1, false, false};    \
-    KIND struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, 1, -1, false, true};           \
-    KIND struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_first, 0.125f, 0, -1, false, false};\
-    KIND struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_first, 0.125f, 0, -1, true, false}; \
-    KIND struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_first, 0.125f, 0, -1, true, false};    \
-    KIND struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_first, 0.25f, 0, -1, false, false};\
-    KIND struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 1, 0, -1, false, false};       \
-    KIND struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_first, 0.125f, 0, ADDED, false, false};\
-    KIND struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0.125f, 0, -1, true, false};    \
+#define SUPER_KINDS                                                                                                    \
+    KIND struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 1, 0, 82, true, false};                 \
+    KIND struct super_kind super_q3_k = {110, values_q3_k, scales_q3_k, d_q3_k, 1, 4, -1, true, false};                \
+    KIND struct super_kind super_q4_k = {144, values_q4_k, scales_k, d_first, 1, 0, 2, false, false};                  \
+    KIND struct super_kind super_q5_k = {176, values_q5_k, scales_k, d_first, 1, 0, 2, false, false};                  \
+    KIND struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 1, 32, -1, true, false};               \
+    KIND struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 1, 0, -1, false, false};        \
+    KIND struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, 1, -1, false, true};               \
+    KIND struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_first, 0.125f, 0, -1, false, false}; \
+    KIND struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_first, 0.125f, 0, -1, true, false};     \
+    KIND struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_first, 0.125f, 0, -1, true, false};        \
+    KIND struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_first, 0.25f, 0, -1, false, false};  \
+    KIND struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 1, 0, -1, false, false};           \
+    KIND struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_first, 0.125f, 0, ADDED, false, false};    \
+    KIND struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0.125f, 0, -1, true, false};        \
     KIND struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, 0, -1, false, true};
 
 /* ---- sums */
@@ -453,11 +537,15 @@ INLINE float32x4_t fma_first(float32x4_t acc, float32x4_t a, float32x4_t b, uint
     return n < 4 ? vbslq_f32(first_lanes(n), v, acc) : v;
 }
 
-/* Blocks b .. b + 3 of one output's weights with `rows` rows of x, into a quarter of their lanes; n of the blocks exist. x, kind: what its file makes of them. */
-typedef void quad_fn(const uint8_t *w, uint32_t b, uint32_t n, const void *x, const int rows, const void *kind, float32x4_t *acc);
+/* Blocks b .. b + 3 of one output's weights with `rows` rows of x, into a quarter of their lanes; n of the blocks
+ * exist. x, kind: what its file makes of them. */
+typedef void quad_fn(const uint8_t *w, uint32_t b, uint32_t n, const void *x, const int rows, const void *kind,
+                     float32x4_t *acc);
 
-/* All outputs, nb blocks each. ahead: bytes of 16 blocks, which are then asked for early and gone through without a loop; 0: a quad at a time, which looks ahead by itself. */
-INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const uint32_t nb, const void *x, const void *kind, quad_fn *quad, const size_t ahead)
+/* All outputs, nb blocks each. ahead: bytes of 16 blocks, which are then asked for early and gone through without a
+ * loop; 0: a quad at a time, which looks ahead by itself. */
+INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const uint32_t nb, const void *x,
+                    const void *kind, quad_fn *quad, const size_t ahead)
 {
     for (uint32_t o = 0; o < s->n_out; o++) {
         const uint8_t *w = s->w + o * s->row_bytes;
@@ -504,7 +592,8 @@ INLINE void by_rows(const struct shape *all, rows_fn *four, rows_fn *two, rows_f
     }
 }
 
-/* What neon_many.c keeps of `rows` rows of x: of each block their bytes twice, what integer sums begin with, or a sum of x, and scales. */
+/* What neon_many.c keeps of `rows` rows of x: of each block their bytes twice, what integer sums begin with, or a sum
+ * of x, and scales. */
 enum { MANY_BYTES = 2 * NTX_QK + 16 + 4 };
 
 INLINE size_t many_bytes(uint32_t n_in, uint32_t rows) { return (size_t)n_in / NTX_QK * MANY_BYTES * rows; }

@@ -1,11 +1,14 @@
-/* neon_interleaved.c: products of interleaved weights (interleaved.h) with blocks of 32 by SDOT, and interleaving itself. A word of x is multiplied by four values of each of four outputs, a
- * quarter of a tile, and element k of the sum is output k's; sums begin with what makes them floats and takes the values' offset off. One row of x, or two, pass over whole tiles; four over a
- * quarter of a slice after the other, and are first put into the order in which they are wanted. Super-blocks: neon_interleaved_super.c. */
+/* neon_interleaved.c: products of interleaved weights (interleaved.h) with blocks of 32 by SDOT, and interleaving
+ * itself. A word of x is multiplied by four values of each of four outputs, a quarter of a tile, and element k of the
+ * sum is output k's; sums begin with what makes them floats and takes the values' offset off. One row of x, or two,
+ * pass over whole tiles; four over a quarter of a slice after the other, and are first put into the order in which they
+ * are wanted. Super-blocks: neon_interleaved_super.c. */
 #include "computed/cpu/neon_many.h"
 
 SIMPLE_KINDS
 
-/* A block of four rows of x. They lie as lanes l and l + 8 are gone through at once, which are the tree's first sums: blocks l, l + 8, l + 16, ... */
+/* A block of four rows of x. They lie as lanes l and l + 8 are gone through at once, which are the tree's first sums:
+ * blocks l, l + 8, l + 16, ... */
 struct ordered {
     int8_t q[4][NTX_QK];
     int32_t begin[4][4]; /* what each row's sums begin with */
@@ -15,13 +18,18 @@ struct ordered {
 
 INLINE int32x4_t beginning(const struct simple_kind *kind, int32_t sum_of_x)
 {
-    return kind->parts > 1 ? vreinterpretq_s32_f32(vdupq_n_f32((float)sum_of_x)) : vdupq_n_s32(MAGIC_BITS - offset_of(kind) * sum_of_x);
+    return kind->parts > 1 ? vreinterpretq_s32_f32(vdupq_n_f32((float)sum_of_x))
+                           : vdupq_n_s32(MAGIC_BITS - offset_of(kind) * sum_of_x);
 }
 
-INLINE struct pair ordered_x(const int8_t *x, const struct simple_kind *kind) { return kind->parts > 1 ? by_bits(x) : load_pair(x); }
+INLINE struct pair ordered_x(const int8_t *x, const struct simple_kind *kind)
+{
+    return kind->parts > 1 ? by_bits(x) : load_pair(x);
+}
 
 /* 32 values of a quarter. parts > 1: of Q1_0. */
-INLINE struct x8 x8_of(const struct simple_kind *kind, const uint8_t *words, const struct ntx__interleave_pattern *pattern)
+INLINE struct x8 x8_of(const struct simple_kind *kind, const uint8_t *words,
+                       const struct ntx__interleave_pattern *pattern)
 {
     if (kind->parts == 1)
         return TILE_OCTET(kind->values, words, 0, pattern);
@@ -35,9 +43,13 @@ INLINE struct x8 x8_of(const struct simple_kind *kind, const uint8_t *words, con
 /* begin: what sums begin with; of Q1_0, whose sums are doubled, the sum of x as a float. */
 INLINE float32x4_t dot_32(const struct simple_kind *kind, int32x4_t begin, const struct x8 *v, struct pair x)
 {
-    static const int32_t twice_magic[4] = {MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23)};
-    const int32x4_t sum = dot_16_values(dot_16_values(kind->parts > 1 ? loaded_again(twice_magic) : begin, v->v, x.v[0]), v->v + 4, x.v[1]);
-    return kind->parts > 1 ? vaddq_f32(vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(2 * MAGIC)), vreinterpretq_f32_s32(begin)) : float_sum(sum);
+    static const int32_t twice_magic[4] = {MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23),
+                                           MAGIC_BITS + (1 << 23)};
+    const int32x4_t sum = dot_16_values(
+        dot_16_values(kind->parts > 1 ? loaded_again(twice_magic) : begin, v->v, x.v[0]), v->v + 4, x.v[1]);
+    return kind->parts > 1
+               ? vaddq_f32(vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(2 * MAGIC)), vreinterpretq_f32_s32(begin))
+               : float_sum(sum);
 }
 
 /* ---- four rows */
@@ -58,7 +70,8 @@ static void order_rows(const struct pass *p, const struct simple_kind *kind, str
                 vst1q_s32(to->begin[r], beginning(kind, x[r].s[b]));
                 to->d[r] = x[r].d[b];
             }
-            to->tile = kind->parts > 1 ? bits_at(b) : ntx__tile_at(blocks, place + i / 2 + (i % 2 ? of_lane : 0), kind->block_bytes);
+            to->tile = kind->parts > 1 ? bits_at(b)
+                                       : ntx__tile_at(blocks, place + i / 2 + (i % 2 ? of_lane : 0), kind->block_bytes);
         }
         place += of_lane;
         if (lane + LANES / 2 < blocks)
@@ -66,18 +79,21 @@ static void order_rows(const struct pass *p, const struct simple_kind *kind, str
     }
 }
 
-INLINE void tile_by_four(const uint8_t *slice, uint32_t q, const struct ordered *x, const struct simple_kind *kind, const struct ntx__interleave_pattern *pattern, float32x4_t *acc)
+INLINE void tile_by_four(const uint8_t *slice, uint32_t q, const struct ordered *x, const struct simple_kind *kind,
+                         const struct ntx__interleave_pattern *pattern, float32x4_t *acc)
 {
     const struct x8 v = x8_of(kind, slice + x->tile.words + 16 * q, pattern);
     const float32x4_t d = quarter_scales(slice + x->tile.head, q, kind), dx = vld1q_f32(x->d);
-#define ROW(r)                                                                                                              \
-    __asm__ volatile("" ::: "memory"); /* loads for all rows drawn to the beginning are more than the registers hold */     \
+#define ROW(r)                                                                                                         \
+    __asm__ volatile("" ::                                                                                             \
+                         : "memory"); /* loads for all rows drawn to the beginning are more than the registers hold */ \
     acc[r] = vfmaq_f32(acc[r], dot_32(kind, vld1q_s32(x->begin[r]), &v, load_pair(x->q[r])), vmulq_laneq_f32(d, dx, r));
     ROW(0) ROW(1) ROW(2) ROW(3)
 #undef ROW
 }
 
-INLINE void four_rows(const struct pass *p, const struct simple_kind *kind, const struct ntx__interleave_pattern *pattern, struct ordered *room)
+INLINE void four_rows(const struct pass *p, const struct simple_kind *kind,
+                      const struct ntx__interleave_pattern *pattern, struct ordered *room)
 {
     const uint32_t blocks = p->s.n_in / NTX_QK;
     order_rows(p, kind, room);
@@ -106,7 +122,8 @@ INLINE void four_rows(const struct pass *p, const struct simple_kind *kind, cons
 
 /* ---- one row, or two */
 
-INLINE void tile_by_few(const uint8_t *words, const uint8_t *heads, const struct q8_row *x, uint32_t b, const int rows, const struct simple_kind *kind, const struct ntx__interleave_pattern *pattern,
+INLINE void tile_by_few(const uint8_t *words, const uint8_t *heads, const struct q8_row *x, uint32_t b, const int rows,
+                        const struct simple_kind *kind, const struct ntx__interleave_pattern *pattern,
                         float32x4_t acc[4], float32x4_t second[4])
 {
     struct pair xs[NEON_ROWS];
@@ -117,20 +134,21 @@ INLINE void tile_by_few(const uint8_t *words, const uint8_t *heads, const struct
         begin[r] = beginning(kind, x[r].s[b]);
         dx[r] = vdupq_n_f32(x[r].d[b]);
     }
-#define QUARTER(q)                                                                                                                                   \
-    {                                                                                                                                                \
-        __asm__ volatile("" ::: "memory");                                                                                                           \
-        const struct x8 v = x8_of(kind, words + 16 * q, pattern);                                                                 \
-        const float32x4_t d = quarter_scales(heads, q, kind);                                                                                        \
-        acc[q] = vfmaq_f32(acc[q], dot_32(kind, begin[0], &v, xs[0]), vmulq_f32(d, dx[0]));                                                                \
-        if (rows == 2)                                                                                                                               \
-            second[q] = vfmaq_f32(second[q], dot_32(kind, begin[1], &v, xs[1]), vmulq_f32(d, dx[1]));                                                      \
+#define QUARTER(q)                                                                                                     \
+    {                                                                                                                  \
+        __asm__ volatile("" ::: "memory");                                                                             \
+        const struct x8 v = x8_of(kind, words + 16 * q, pattern);                                                      \
+        const float32x4_t d = quarter_scales(heads, q, kind);                                                          \
+        acc[q] = vfmaq_f32(acc[q], dot_32(kind, begin[0], &v, xs[0]), vmulq_f32(d, dx[0]));                            \
+        if (rows == 2)                                                                                                 \
+            second[q] = vfmaq_f32(second[q], dot_32(kind, begin[1], &v, xs[1]), vmulq_f32(d, dx[1]));                  \
     }
     QUARTER(0) QUARTER(1) QUARTER(2) QUARTER(3)
 #undef QUARTER
 }
 
-INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const struct simple_kind *kind, const struct ntx__interleave_pattern *pattern)
+INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const struct simple_kind *kind,
+                     const struct ntx__interleave_pattern *pattern)
 {
     const uint32_t blocks = s->n_in / NTX_QK;
     struct q8_row x[NEON_ROWS];
@@ -145,7 +163,8 @@ INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const 
                 acc[q] = second[q] = vdupq_n_f32(0);
             for (uint32_t b = ntx__lane_order[turn]; b < blocks; b += LANES) {
                 if (kind->parts > 1) {
-                    tile_by_few(slice + bits_at(b).words, slice + bits_at(b).head, x, b, rows, kind, pattern, acc, second);
+                    tile_by_few(slice + bits_at(b).words, slice + bits_at(b).head, x, b, rows, kind, pattern, acc,
+                                second);
                 } else {
                     tile_by_few(tile.words, tile.heads, x, b, rows, kind, pattern, acc, second);
                     next_tile(&tile, kind->block_bytes);
@@ -163,18 +182,28 @@ INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const 
     }
 }
 
-#define INTERLEAVED_SIMPLE(TYPE, type, ...)                                                                                                                     \
-    static void rows1_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 1, &simple_##type, &ntx__pattern_##type); }                            \
-    static void rows2_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 2, &simple_##type, &ntx__pattern_##type); }                            \
-    static void rows4_##type(const struct pass *p, char *room) { four_rows(p, &simple_##type, &ntx__pattern_##type, (struct ordered *)(void *)room); }            \
-    FEW_BY_TWOS(type)                                                                                                                                       \
-    DECLARE_MATMUL(ntx__interleaved_##type)                                                                                                                 \
-    {                                                                                                                                                       \
-        char room[MANY_ROOM] __attribute__((aligned(64)));                                                                                                  \
-        if (n_rows < MANY_ROWS || n_in / NTX_QK * sizeof(struct ordered) > MANY_ROOM)                                                                       \
-            few_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                                                             \
-        else                                                                                                                                                \
-            many(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NTX_SLICE_OUTS, NULL, rows4_##type, few_##type, room);                \
+#define INTERLEAVED_SIMPLE(TYPE, type, ...)                                                                            \
+    static void rows1_##type(const struct shape *s, uint32_t row)                                                      \
+    {                                                                                                                  \
+        few_rows(s, row, 1, &simple_##type, &ntx__pattern_##type);                                                     \
+    }                                                                                                                  \
+    static void rows2_##type(const struct shape *s, uint32_t row)                                                      \
+    {                                                                                                                  \
+        few_rows(s, row, 2, &simple_##type, &ntx__pattern_##type);                                                     \
+    }                                                                                                                  \
+    static void rows4_##type(const struct pass *p, char *room)                                                         \
+    {                                                                                                                  \
+        four_rows(p, &simple_##type, &ntx__pattern_##type, (struct ordered *)(void *)room);                            \
+    }                                                                                                                  \
+    FEW_BY_TWOS(type)                                                                                                  \
+    DECLARE_MATMUL(ntx__interleaved_##type)                                                                            \
+    {                                                                                                                  \
+        char room[MANY_ROOM] __attribute__((aligned(64)));                                                             \
+        if (n_rows < MANY_ROWS || n_in / NTX_QK * sizeof(struct ordered) > MANY_ROOM)                                  \
+            few_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                        \
+        else                                                                                                           \
+            many(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NTX_SLICE_OUTS, NULL,        \
+                 rows4_##type, few_##type, room);                                                                      \
     }
 INTERLEAVED_SIMPLE_TYPES(INTERLEAVED_SIMPLE)
 INTERLEAVED_SIMPLE(Q1_0, q1_0)
@@ -207,13 +236,17 @@ static void interleave(uint8_t *slice, size_t row_bytes, uint8_t *scratch, const
                 const uint8_t *w = scratch + o * row_bytes + b * p->block_bytes, *behind = w + ntx__behind_head(p);
                 for (size_t k = 0; k < p->block_bytes / 16; k++)
                     for (size_t i = 0; i < 4; i++)
-                        memcpy(slice + at.words + 64 * (4 * k + i) + 4 * o, behind + 16 * (p->order ? p->order[k] : k) + 4 * i, 4);
+                        memcpy(slice + at.words + 64 * (4 * k + i) + 4 * o,
+                               behind + 16 * (p->order ? p->order[k] : k) + 4 * i, 4);
                 if (p->head_at >= 0)
                     memcpy(slice + at.head + head * o, w + p->head_at, head);
             }
         }
 }
 
-#define INTERLEAVE(TYPE, type, ...) \
-    void ntx__interleave_##type(void *slice, size_t row_bytes, void *scratch) { interleave(slice, row_bytes, scratch, &ntx__pattern_##type); }
+#define INTERLEAVE(TYPE, type, ...)                                                                                    \
+    void ntx__interleave_##type(void *slice, size_t row_bytes, void *scratch)                                          \
+    {                                                                                                                  \
+        interleave(slice, row_bytes, scratch, &ntx__pattern_##type);                                                   \
+    }
 INTERLEAVED_TYPES(INTERLEAVE)

@@ -1,5 +1,6 @@
-/* neon_interleaved_super.c: products of interleaved weights (interleaved.h) with super-blocks of 256 by SDOT: neon_outs.h by a quarter of a tile at a time, one, two or four rows of x. Scales and minima of
- * four outputs stand in the bytes of one register, and are widened together. */
+/* neon_interleaved_super.c: products of interleaved weights (interleaved.h) with super-blocks of 256 by SDOT:
+ * neon_outs.h by a quarter of a tile at a time, one, two or four rows of x. Scales and minima of four outputs stand in
+ * the bytes of one register, and are widened together. */
 #include "computed/cpu/neon_outs.h"
 
 SUPER_KINDS
@@ -10,7 +11,8 @@ struct tile_kind {
     x8_fn *x8;
 };
 
-INLINE void quarter_by_rows(const struct tiles *tile, uint32_t q, const struct q8k_row *x, uint32_t b, const int rows, const struct tile_kind *of, float32x4_t *acc)
+INLINE void quarter_by_rows(const struct tiles *tile, uint32_t q, const struct q8k_row *x, uint32_t b, const int rows,
+                            const struct tile_kind *of, float32x4_t *acc)
 {
     const uint8_t *words = tile->words + 16 * q;
     struct quarter_heads bytes;
@@ -33,7 +35,8 @@ INLINE void four_rows(const struct pass *p, const struct tile_kind *of)
     for (uint32_t r = 0; r < 4; r++)
         x[r] = q8k_view(row_at(p, r), p->s.n_in);
     for (uint32_t o = 0; o < p->s.n_out; o += OUTS) {
-        struct tiles tile = tiles_of(p->s.w + o / NTX_SLICE_OUTS * NTX_SLICE_OUTS * p->s.row_bytes, blocks, of->kind->block_bytes);
+        struct tiles tile = tiles_of(p->s.w + o / NTX_SLICE_OUTS * NTX_SLICE_OUTS * p->s.row_bytes, blocks,
+                                     of->kind->block_bytes);
         float32x4_t tree[TREE_LEVELS][4], acc[4];
         for (uint32_t turn = 0; turn < LANES; turn++) {
             for (int r = 0; r < 4; r++)
@@ -78,19 +81,23 @@ INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const 
     }
 }
 
-#define INTERLEAVED_SUPER(TYPE, type, ...)                                                                                                                      \
-    INLINE struct x8 x8_##type(const struct super_kind *kind, const uint8_t *const *w, int t) { return TILE_OCTET(kind->values, *w, t, &ntx__pattern_##type); } \
-    static const struct tile_kind tile_##type = {&super_##type, heads_##type, x8_##type};                                                                     \
-    static void rows1_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 1, &tile_##type); }                                                    \
-    static void rows2_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 2, &tile_##type); }                                                    \
-    static void rows4_##type(const struct pass *p, char *room)                                                                                              \
-    {                                                                                                                                                       \
-        (void)room;                                                                                                                                         \
-        four_rows(p, &tile_##type);                                                                                                                         \
-    }                                                                                                                                                       \
-    FEW_BY_TWOS(type)                                                                                                                                       \
-    DECLARE_MATMUL(ntx__interleaved_##type)                                                                                                                 \
-    {                                                                                                                                                       \
-        many(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NTX_SLICE_OUTS, NULL, rows4_##type, few_##type, NULL);                \
+#define INTERLEAVED_SUPER(TYPE, type, ...)                                                                             \
+    INLINE struct x8 x8_##type(const struct super_kind *kind, const uint8_t *const *w, int t)                          \
+    {                                                                                                                  \
+        return TILE_OCTET(kind->values, *w, t, &ntx__pattern_##type);                                                  \
+    }                                                                                                                  \
+    static const struct tile_kind tile_##type = {&super_##type, heads_##type, x8_##type};                              \
+    static void rows1_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 1, &tile_##type); }               \
+    static void rows2_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 2, &tile_##type); }               \
+    static void rows4_##type(const struct pass *p, char *room)                                                         \
+    {                                                                                                                  \
+        (void)room;                                                                                                    \
+        four_rows(p, &tile_##type);                                                                                    \
+    }                                                                                                                  \
+    FEW_BY_TWOS(type)                                                                                                  \
+    DECLARE_MATMUL(ntx__interleaved_##type)                                                                            \
+    {                                                                                                                  \
+        many(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NTX_SLICE_OUTS, NULL,            \
+             rows4_##type, few_##type, NULL);                                                                          \
     }
 INTERLEAVED_SUPER_TYPES(INTERLEAVED_SUPER)

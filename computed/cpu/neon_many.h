@@ -1,5 +1,6 @@
-/* neon_many.h: what neon_many.c and neon_many_super.c share: batches of rows by bands of outputs, four of these at a time, and how lanes are joined. Lanes are gone through in turn (blocks l,
- * l + 16, ... are lane l's), as in i8mm.c. The order within a lane, and the tree over the lanes, are cpu.h's. */
+/* neon_many.h: what neon_many.c and neon_many_super.c share: batches of rows by bands of outputs, four of these at a
+ * time, and how lanes are joined. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), as in i8mm.c.
+ * The order within a lane, and the tree over the lanes, are cpu.h's. */
 #ifndef NTX_COMPUTED_CPU_NEON_MANY_H
 #define NTX_COMPUTED_CPU_NEON_MANY_H
 
@@ -17,7 +18,8 @@ struct pass {
 };
 
 /* The tree over the lanes, whose first sums are made, then y. */
-INLINE void join(const struct pass *p, uint32_t o, const int rows, float32x4_t lanes[LANES][MANY_AT_ONCE], const int first_step)
+INLINE void join(const struct pass *p, uint32_t o, const int rows, float32x4_t lanes[LANES][MANY_AT_ONCE],
+                 const int first_step)
 {
     for (int step = first_step; step; step /= 2)
         for (int l = 0; l < step; l++)
@@ -48,19 +50,19 @@ struct x8 {
 };
 
 /* The same of a quarter of a tile: values(w, part) of a struct from. */
-#define TILE_OCTET(values, words, part, pattern)                                                                             \
-    ({                                                                                                                       \
-        struct x8 o_;                                                                                                     \
-        for (int k_ = 0; k_ < 4; k_++) {                                                                                     \
-            const struct pair p_ = (values)(quarter(words, FOURS, k_, pattern), part);                                       \
-            o_.v[k_] = p_.v[0];                                                                                              \
-            o_.v[4 + k_] = p_.v[1];                                                                                          \
-        }                                                                                                                    \
-        o_;                                                                                                                  \
+#define TILE_OCTET(values, words, part, pattern)                                                                       \
+    ({                                                                                                                 \
+        struct x8 o_;                                                                                                  \
+        for (int k_ = 0; k_ < 4; k_++) {                                                                               \
+            const struct pair p_ = (values)(quarter(words, FOURS, k_, pattern), part);                                 \
+            o_.v[k_] = p_.v[0];                                                                                        \
+            o_.v[4 + k_] = p_.v[1];                                                                                    \
+        }                                                                                                              \
+        o_;                                                                                                            \
     })
 
-/* Four sums of the lane of turn `turn` (ntx__lane_order), or of lanes of 1 << level turns that were joined, which end with it, join those before them as far as the tree goes. After the last turn they
- * are those of all lanes. */
+/* Four sums of the lane of turn `turn` (ntx__lane_order), or of lanes of 1 << level turns that were joined, which end
+ * with it, join those before them as far as the tree goes. After the last turn they are those of all lanes. */
 INLINE void join_turn(float32x4_t tree[TREE_LEVELS][4], float32x4_t sums[4], const uint32_t turn, uint32_t level)
 {
     for (; turn >> level & 1; level++)
@@ -79,11 +81,14 @@ INLINE const char *row_at(const struct pass *p, uint32_t r)
 
 typedef void batch_fn(const struct pass *p, char *room);
 
-/* Batches of eight rows, or of four: all, or the last; a row that it lacks is its last once more, but one row or two are left to `few`. Bands are of whole
- * `together` outputs. */
-INLINE void many(const struct shape *all, const uint32_t together, batch_fn *eight, batch_fn *four, ntx_matmul_fn *few, char *room)
+/* Batches of eight rows, or of four: all, or the last; a row that it lacks is its last once more, but one row or two
+ * are left to `few`. Bands are of whole `together` outputs. */
+INLINE void many(const struct shape *all, const uint32_t together, batch_fn *eight, batch_fn *four, ntx_matmul_fn *few,
+                 char *room)
 {
-    const uint32_t band = all->row_bytes * together < BAND_BYTES ? (uint32_t)(BAND_BYTES / all->row_bytes / together * together) : together;
+    const uint32_t band = all->row_bytes * together < BAND_BYTES
+                              ? (uint32_t)(BAND_BYTES / all->row_bytes / together * together)
+                              : together;
     for (uint32_t o = 0; o < all->n_out; o += band) {
         struct pass p = {.s = *all, .x = room};
         p.s.w += o * all->row_bytes;
@@ -93,7 +98,8 @@ INLINE void many(const struct shape *all, const uint32_t together, batch_fn *eig
             const uint32_t left = all->n_rows - p.row;
             rows = left < MANY_ROWS ? left : eight && left > 4 ? 8 : 4;
             if (left < MANY_ROWS)
-                few(p.s.w, p.s.row_bytes, p.s.n_out, p.s.n_in, p.s.x + p.row * p.s.x_stride, p.s.x_stride, rows, p.s.y + p.row * p.s.ldy, p.s.ldy);
+                few(p.s.w, p.s.row_bytes, p.s.n_out, p.s.n_in, p.s.x + p.row * p.s.x_stride, p.s.x_stride, rows,
+                    p.s.y + p.row * p.s.ldy, p.s.ldy);
             else
                 (rows == 8 ? eight : four)(&p, room);
         }

@@ -1,6 +1,7 @@
-/* neon_outs.h: super-blocks of four outputs side by side, whose values come from rows (neon_many_super.c) or from interleaved tiles (neon_interleaved_super.c). A register has four neighbouring
- * values of each output; a word of x, as it lies in its row, is multiplied by all of them, and element k of the sum is output k's. So scales are one register, too, and nothing is added up
- * across a register. */
+/* neon_outs.h: super-blocks of four outputs side by side, whose values come from rows (neon_many_super.c) or from
+ * interleaved tiles (neon_interleaved_super.c). A register has four neighbouring values of each output; a word of x, as
+ * it lies in its row, is multiplied by all of them, and element k of the sum is output k's. So scales are one register,
+ * too, and nothing is added up across a register. */
 #ifndef NTX_COMPUTED_CPU_NEON_OUTS_H
 #define NTX_COMPUTED_CPU_NEON_OUTS_H
 
@@ -14,8 +15,10 @@ struct by_outs {
 INLINE void by_outputs(const int16x8_t s[OUTS][2], const bool by_16, struct by_outs *to)
 {
     for (int k = 0; k < (by_16 ? 2 : 1); k++) {
-        const int32x4_t a = vreinterpretq_s32_s16(vtrn1q_s16(s[0][k], s[1][k])), b = vreinterpretq_s32_s16(vtrn2q_s16(s[0][k], s[1][k]));
-        const int32x4_t c = vreinterpretq_s32_s16(vtrn1q_s16(s[2][k], s[3][k])), d = vreinterpretq_s32_s16(vtrn2q_s16(s[2][k], s[3][k]));
+        const int32x4_t a = vreinterpretq_s32_s16(vtrn1q_s16(s[0][k], s[1][k])),
+                        b = vreinterpretq_s32_s16(vtrn2q_s16(s[0][k], s[1][k]));
+        const int32x4_t c = vreinterpretq_s32_s16(vtrn1q_s16(s[2][k], s[3][k])),
+                        d = vreinterpretq_s32_s16(vtrn2q_s16(s[2][k], s[3][k]));
         to->v[4 * k] = vreinterpretq_s16_s32(vtrn1q_s32(a, c));
         to->v[4 * k + 1] = vreinterpretq_s16_s32(vtrn1q_s32(b, d));
         to->v[4 * k + 2] = vreinterpretq_s16_s32(vtrn2q_s32(a, c));
@@ -56,7 +59,8 @@ struct heads {
 typedef struct x8 x8_fn(const struct super_kind *kind, const uint8_t *const *w, int t);
 
 /* Super-block b of four outputs, by `rows` rows, at most four. */
-INLINE void outs_by_rows(const struct super_kind *kind, const struct heads *h, x8_fn *x8, const uint8_t *const *w, uint32_t b, const struct q8k_row *x, const int rows, float32x4_t *acc)
+INLINE void outs_by_rows(const struct super_kind *kind, const struct heads *h, x8_fn *x8, const uint8_t *const *w,
+                         uint32_t b, const struct q8k_row *x, const int rows, float32x4_t *acc)
 {
     int32x4_t dot[4], low[4];
     for (int r = 0; r < rows; r++) {
@@ -66,7 +70,8 @@ INLINE void outs_by_rows(const struct super_kind *kind, const struct heads *h, x
         else if (kind->flat)
             dot[r] = vdupq_n_s32(-kind->offset * vaddlvq_s16(vld1q_s16(x[r].s32 + 8 * b)));
         else
-            dot[r] = kind->offset ? vmulq_n_s32(weighed(&h->scale, &x[r], b, kind->by_16), -kind->offset) : vdupq_n_s32(0);
+            dot[r] = kind->offset ? vmulq_n_s32(weighed(&h->scale, &x[r], b, kind->by_16), -kind->offset)
+                                  : vdupq_n_s32(0);
     }
 #pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
@@ -79,9 +84,11 @@ INLINE void outs_by_rows(const struct super_kind *kind, const struct heads *h, x
                 dot[r] = dot_16_values(first, v.v + 4, q.v[1]);
             } else if (kind->by_16) {
                 dot[r] = vmlaq_s32(dot[r], first, vmovl_s16(of_sub_block(&h->scale, 2 * t)));
-                dot[r] = vmlaq_s32(dot[r], dot_16_values(none, v.v + 4, q.v[1]), vmovl_s16(of_sub_block(&h->scale, 2 * t + 1)));
+                dot[r] = vmlaq_s32(dot[r], dot_16_values(none, v.v + 4, q.v[1]),
+                                   vmovl_s16(of_sub_block(&h->scale, 2 * t + 1)));
             } else {
-                dot[r] = vmlaq_s32(dot[r], dot_16_values(first, v.v + 4, q.v[1]), vmovl_s16(of_sub_block(&h->scale, t)));
+                dot[r] = vmlaq_s32(dot[r], dot_16_values(first, v.v + 4, q.v[1]),
+                                   vmovl_s16(of_sub_block(&h->scale, t)));
             }
         }
     }

@@ -1,5 +1,6 @@
-/* neon_simple.c: products with blocks of 32 by SDOT, one or two rows of x at a time; more of them by neon_many.c. Four blocks make a quarter of the lanes: their integer sums come into one register
- * by three pairwise additions, and are scaled together. Of a last quarter that is not full the lanes without a block are left as they are. */
+/* neon_simple.c: products with blocks of 32 by SDOT, one or two rows of x at a time; more of them by neon_many.c. Four
+ * blocks make a quarter of the lanes: their integer sums come into one register by three pairwise additions, and are
+ * scaled together. Of a last quarter that is not full the lanes without a block are left as they are. */
 #include "computed/cpu/neon.h"
 
 SIMPLE_KINDS
@@ -12,7 +13,8 @@ INLINE struct pair x8(struct pair p)
 }
 
 /* 32s b .. b + 3 for each row; n of them exist. */
-INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const void *all, const int rows, const void *of, float32x4_t *acc)
+INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const void *all, const int rows, const void *of,
+                     float32x4_t *acc)
 {
     const struct q8_row *x = all;
     const struct simple_kind *kind = of;
@@ -73,14 +75,15 @@ INLINE void simple_rows(const struct shape *s, uint32_t row, const int rows, con
     mm_rows(s, row, rows, s->n_in / NTX_QK, x, kind, dot_quad, 16 / kind->parts * kind->block_bytes);
 }
 
-#define SIMPLE_MATMUL(TYPE, type)                                                                             \
-    static void rows1_##type(const struct shape *s, uint32_t row) { simple_rows(s, row, 1, &simple_##type); } \
-    static void rows2_##type(const struct shape *s, uint32_t row) { simple_rows(s, row, 2, &simple_##type); } \
-    DECLARE_MATMUL(ntx__neon_##type)                                                                          \
-    {                                                                                                         \
-        if (n_rows >= MANY_ROWS && many_bytes(n_in, 4) <= MANY_ROOM)                                          \
-            ntx__many_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                         \
-        else                                                                                                  \
-            by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NULL, rows2_##type, rows1_##type); \
+#define SIMPLE_MATMUL(TYPE, type)                                                                                      \
+    static void rows1_##type(const struct shape *s, uint32_t row) { simple_rows(s, row, 1, &simple_##type); }          \
+    static void rows2_##type(const struct shape *s, uint32_t row) { simple_rows(s, row, 2, &simple_##type); }          \
+    DECLARE_MATMUL(ntx__neon_##type)                                                                                   \
+    {                                                                                                                  \
+        if (n_rows >= MANY_ROWS && many_bytes(n_in, 4) <= MANY_ROOM)                                                   \
+            ntx__many_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                  \
+        else                                                                                                           \
+            by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NULL, rows2_##type,       \
+                    rows1_##type);                                                                                     \
     }
 NEON_SIMPLE(SIMPLE_MATMUL)

@@ -1,5 +1,6 @@
-/* neon_super.c: products with super-blocks of 256 by SDOT, one or two rows of x at a time, more of them by neon_many.c: sums of 32 or of 16 products in four lanes, times their scale, are added
- * up for the super-block; four super-blocks make a quarter of the lanes, as in neon_simple.c. Floats, too. */
+/* neon_super.c: products with super-blocks of 256 by SDOT, one or two rows of x at a time, more of them by neon_many.c:
+ * sums of 32 or of 16 products in four lanes, times their scale, are added up for the super-block; four super-blocks
+ * make a quarter of the lanes, as in neon_simple.c. Floats, too. */
 #include <math.h>
 
 #include "computed/cpu/neon.h"
@@ -21,28 +22,30 @@ INLINE int32x4_t dot_16(int16x8_t a, const int16_t *s, int32x4_t acc)
 INLINE int32x4_t weighed_sums(const int16x8_t by[2], const struct q8k_row *x, uint32_t b, bool by_16)
 {
     const int32x4_t none = vdupq_n_s32(0);
-    return by_16 ? dot_16(by[1], x->s16 + b * 16 + 8, dot_16(by[0], x->s16 + b * 16, none)) : dot_16(by[0], x->s32 + b * 8, none);
+    return by_16 ? dot_16(by[1], x->s16 + b * 16 + 8, dot_16(by[0], x->s16 + b * 16, none))
+                 : dot_16(by[0], x->s32 + b * 8, none);
 }
 
-#define ONE_32(t)                                                                                                                                   \
-    {                                                                                                                                               \
-        const struct pair v = kind->values(one_row(w), t);                                                                                          \
-        for (int r = 0; r < rows; r++) {                                                                                                            \
-            const struct pair xs = load_pair(x[r].q + (size_t)b * NTX_QKK + 32 * t);                                                                \
-            const int32x4_t none = vdupq_n_s32(0), first = vdotq_s32(kind->flat ? acc[r] : none, v.v[0], xs.v[0]);                                  \
-            if (kind->flat) {                                                                                                                       \
-                acc[r] = first;                                                                                                                     \
-                low[r] = vdotq_s32(low[r], v.v[1], xs.v[1]);                                                                                        \
-            } else if (kind->by_16) {                                                                                                               \
-                acc[r] = vmlaq_laneq_s32(acc[r], first, wide[(t) / 2], 2 * (t) % 4);                                                                \
-                acc[r] = vmlaq_laneq_s32(acc[r], vdotq_s32(none, v.v[1], xs.v[1]), wide[(t) / 2], 2 * (t) % 4 + 1);                                 \
-            } else {                                                                                                                                \
-                acc[r] = vmlaq_laneq_s32(acc[r], vdotq_s32(first, v.v[1], xs.v[1]), wide[(t) / 4], (t) % 4);                                        \
-            }                                                                                                                                       \
-        }                                                                                                                                           \
+#define ONE_32(t)                                                                                                      \
+    {                                                                                                                  \
+        const struct pair v = kind->values(one_row(w), t);                                                             \
+        for (int r = 0; r < rows; r++) {                                                                               \
+            const struct pair xs = load_pair(x[r].q + (size_t)b * NTX_QKK + 32 * t);                                   \
+            const int32x4_t none = vdupq_n_s32(0), first = vdotq_s32(kind->flat ? acc[r] : none, v.v[0], xs.v[0]);     \
+            if (kind->flat) {                                                                                          \
+                acc[r] = first;                                                                                        \
+                low[r] = vdotq_s32(low[r], v.v[1], xs.v[1]);                                                           \
+            } else if (kind->by_16) {                                                                                  \
+                acc[r] = vmlaq_laneq_s32(acc[r], first, wide[(t) / 2], 2 * (t) % 4);                                   \
+                acc[r] = vmlaq_laneq_s32(acc[r], vdotq_s32(none, v.v[1], xs.v[1]), wide[(t) / 2], 2 * (t) % 4 + 1);    \
+            } else {                                                                                                   \
+                acc[r] = vmlaq_laneq_s32(acc[r], vdotq_s32(first, v.v[1], xs.v[1]), wide[(t) / 4], (t) % 4);           \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 
-INLINE void dot_super(const uint8_t *w, uint32_t b, const struct q8k_row *x, const int rows, const struct super_kind *kind, int32x4_t *acc, int32x4_t *low)
+INLINE void dot_super(const uint8_t *w, uint32_t b, const struct q8k_row *x, const int rows,
+                      const struct super_kind *kind, int32x4_t *acc, int32x4_t *low)
 {
     int16x8_t s[2], min[2];
     int32x4_t wide[4];
@@ -57,24 +60,36 @@ INLINE void dot_super(const uint8_t *w, uint32_t b, const struct q8k_row *x, con
         low[r] = kind->dmin_at >= 0 ? weighed_sums(min, &x[r], b, kind->by_16) : vdupq_n_s32(0);
         acc[r] = kind->dmin_at == ADDED ? weighed_sums(min, &x[r], b, kind->by_16) : vdupq_n_s32(0);
     }
-    ONE_32(0) ONE_32(1) ONE_32(2) ONE_32(3) ONE_32(4) ONE_32(5) ONE_32(6) ONE_32(7)
+    ONE_32(0)
+    ONE_32(1)
+    ONE_32(2)
+    ONE_32(3)
+    ONE_32(4)
+    ONE_32(5)
+    ONE_32(6)
+    ONE_32(7)
     for (int r = 0; (kind->flat || kind->offset) && r < rows; r++)
-        acc[r] = kind->flat ? vaddq_s32(acc[r], low[r]) : vmlsq_n_s32(acc[r], weighed_sums(s, &x[r], b, kind->by_16), kind->offset);
+        acc[r] = kind->flat ? vaddq_s32(acc[r], low[r])
+                            : vmlsq_n_s32(acc[r], weighed_sums(s, &x[r], b, kind->by_16), kind->offset);
 }
 
 /* Element k: the sum of super-block k's values of x, of four. */
 INLINE int32x4_t four_totals(const int16_t *s32)
 {
-    return vpaddlq_s16(vpaddq_s16(vpaddq_s16(vld1q_s16(s32), vld1q_s16(s32 + 8)), vpaddq_s16(vld1q_s16(s32 + 16), vld1q_s16(s32 + 24))));
+    return vpaddlq_s16(vpaddq_s16(vpaddq_s16(vld1q_s16(s32), vld1q_s16(s32 + 8)),
+                                  vpaddq_s16(vld1q_s16(s32 + 16), vld1q_s16(s32 + 24))));
 }
 
 /* Super-block k of four that begin at w and x. d, m: halves of them all. */
-INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, const int rows, const struct super_kind *kind, struct sums *sums, uint64_t *d, uint64_t *m)
+INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, const int rows,
+                        const struct super_kind *kind, struct sums *sums, uint64_t *d, uint64_t *m)
 {
     const uint8_t *p = w + (size_t)k * kind->block_bytes;
     int32x4_t dot[NEON_ROWS], low[NEON_ROWS];
     if (kind->flat)
-        __asm__ volatile("" ::: "memory"); /* four blocks' loads drawn to the beginning are more than the registers hold */
+        __asm__ volatile(
+            "" ::
+                : "memory"); /* four blocks' loads drawn to the beginning are more than the registers hold */
     else
         prefetch_weights(p, kind->block_bytes, 1024, REACH_NEAR);
     dot_super(p, k, x, rows, kind, dot, low);
@@ -88,7 +103,8 @@ INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, c
 }
 
 /* Super-blocks b .. b + 3; n of them exist. */
-INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const void *all, const int rows, const void *of, float32x4_t *acc)
+INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const void *all, const int rows, const void *of,
+                     float32x4_t *acc)
 {
     const struct super_kind *kind = of;
     const uint8_t *w = row + (size_t)b * kind->block_bytes;
@@ -97,7 +113,8 @@ INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const void *all
     struct sums sums[NEON_ROWS];
     uint64_t d = 0, m = 0;
     for (int r = 0; r < rows; r++)
-        x[r] = (struct q8k_row){whole[r].q + (size_t)b * NTX_QKK, whole[r].d + b, whole[r].s16 + (size_t)b * 16, whole[r].s32 + (size_t)b * 8};
+        x[r] = (struct q8k_row){whole[r].q + (size_t)b * NTX_QKK, whole[r].d + b, whole[r].s16 + (size_t)b * 16,
+                                whole[r].s32 + (size_t)b * 8};
     if (kind->flat)
         prefetch_weights(w, 4 * kind->block_bytes, 1024, REACH_NEAR);
     if (kind->flat && n == 4) {
@@ -111,7 +128,8 @@ INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const void *all
         for (uint32_t k = 0; k < n; k++)
             one_of_quad(w, k, x, rows, kind, sums, &d, &m);
     }
-    const float32x4_t vd = kind->times != 1 ? vmulq_n_f32(four_halves(d), kind->times) : four_halves(d), vm = four_halves(m);
+    const float32x4_t vd = kind->times != 1 ? vmulq_n_f32(four_halves(d), kind->times) : four_halves(d),
+                      vm = four_halves(m);
     for (int r = 0; r < rows; r++) {
         const float32x4_t dx = vld1q_f32(x[r].d);
         int32x4_t dot = sum4x4(sums[r].dot);
@@ -131,15 +149,16 @@ INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, cons
     mm_rows(s, row, rows, s->n_in / NTX_QKK, x, kind, dot_quad, 0);
 }
 
-#define SUPER_MATMUL(TYPE, type)                                                                              \
-    static void rows1_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 1, &super_##type); }   \
-    static void rows2_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 2, &super_##type); }   \
-    DECLARE_MATMUL(ntx__neon_##type)                                                                          \
-    {                                                                                                         \
-        if (n_rows >= MANY_ROWS)                                                                              \
-            ntx__many_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                         \
-        else                                                                                                  \
-            by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NULL, rows2_##type, rows1_##type); \
+#define SUPER_MATMUL(TYPE, type)                                                                                       \
+    static void rows1_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 1, &super_##type); }            \
+    static void rows2_##type(const struct shape *s, uint32_t row) { super_rows(s, row, 2, &super_##type); }            \
+    DECLARE_MATMUL(ntx__neon_##type)                                                                                   \
+    {                                                                                                                  \
+        if (n_rows >= MANY_ROWS)                                                                                       \
+            ntx__many_##type(w, row_bytes, n_out, n_in, x, x_stride, n_rows, y, ldy);                                  \
+        else                                                                                                           \
+            by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, NULL, rows2_##type,       \
+                    rows1_##type);                                                                                     \
     }
 NEON_SUPER(SUPER_MATMUL)
 
@@ -147,12 +166,26 @@ NEON_SUPER(SUPER_MATMUL)
 
 INLINE float32x4_t floats_f32(const uint8_t *w) { return vreinterpretq_f32_u8(vld1q_u8(w)); }
 INLINE float32x4_t floats_f16(const uint8_t *w) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(w))); }
-INLINE float32x4_t floats_bf16(const uint8_t *w) { return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(w)), 16)); }
-INLINE float float_f32(const uint8_t *w) { float f; memcpy(&f, w, 4); return f; }
+INLINE float32x4_t floats_bf16(const uint8_t *w)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(w)), 16));
+}
+INLINE float float_f32(const uint8_t *w)
+{
+    float f;
+    memcpy(&f, w, 4);
+    return f;
+}
 INLINE float float_f16(const uint8_t *w) { return head_float(w); }
-INLINE float float_bf16(const uint8_t *w) { uint16_t h; memcpy(&h, w, 2); return bf16_to_f32(h); }
+INLINE float float_bf16(const uint8_t *w)
+{
+    uint16_t h;
+    memcpy(&h, w, 2);
+    return bf16_to_f32(h);
+}
 
-INLINE void mm_floats(const struct shape *s, uint32_t row, const int rows, const size_t bytes, float32x4_t (*four)(const uint8_t *), float (*one)(const uint8_t *))
+INLINE void mm_floats(const struct shape *s, uint32_t row, const int rows, const size_t bytes,
+                      float32x4_t (*four)(const uint8_t *), float (*one)(const uint8_t *))
 {
     const float *x[NEON_ROWS];
     for (int r = 0; r < rows; r++)
@@ -187,9 +220,23 @@ INLINE void mm_floats(const struct shape *s, uint32_t row, const int rows, const
     }
 }
 
-#define FLOAT_MATMUL(TYPE, type)                                                                                                                                \
-    static void rows1_##type(const struct shape *s, uint32_t row) { mm_floats(s, row, 1, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type); }         \
-    static void rows2_##type(const struct shape *s, uint32_t row) { mm_floats(s, row, 2, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type); }         \
-    static void rows4_##type(const struct shape *s, uint32_t row) { mm_floats(s, row, 2, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type); mm_floats(s, row + 2, 2, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type); } \
-    DECLARE_MATMUL(ntx__neon_##type) { by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, rows4_##type, rows2_##type, rows1_##type); }
+#define FLOAT_MATMUL(TYPE, type)                                                                                       \
+    static void rows1_##type(const struct shape *s, uint32_t row)                                                      \
+    {                                                                                                                  \
+        mm_floats(s, row, 1, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type);                              \
+    }                                                                                                                  \
+    static void rows2_##type(const struct shape *s, uint32_t row)                                                      \
+    {                                                                                                                  \
+        mm_floats(s, row, 2, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type);                              \
+    }                                                                                                                  \
+    static void rows4_##type(const struct shape *s, uint32_t row)                                                      \
+    {                                                                                                                  \
+        mm_floats(s, row, 2, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type);                              \
+        mm_floats(s, row + 2, 2, NTX_##TYPE == NTX_F32 ? 4 : 2, floats_##type, float_##type);                          \
+    }                                                                                                                  \
+    DECLARE_MATMUL(ntx__neon_##type)                                                                                   \
+    {                                                                                                                  \
+        by_rows(&(struct shape){w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows}, rows4_##type, rows2_##type,   \
+                rows1_##type);                                                                                         \
+    }
 NEON_FLOAT(FLOAT_MATMUL)

@@ -1,5 +1,5 @@
-/* neon_tiles.h: interleaved weights (interleaved.h) as 64-bit Arm takes them: the tiles of a slice in turn, and the heads of a quarter of a tile, four outputs. Their values come by neon.h's struct
- * from. */
+/* neon_tiles.h: interleaved weights (interleaved.h) as 64-bit Arm takes them: the tiles of a slice in turn, and the
+ * heads of a quarter of a tile, four outputs. Their values come by neon.h's struct from. */
 #ifndef NTX_COMPUTED_CPU_NEON_TILES_H
 #define NTX_COMPUTED_CPU_NEON_TILES_H
 
@@ -15,7 +15,8 @@ struct tiles {
 
 INLINE void next_heads(struct tiles *t, const size_t block_bytes)
 {
-    const uint32_t heads = NTX_SLICE_OUTS * (uint32_t)ntx__head_bytes(block_bytes), most = heads && heads < 64 ? 64 / heads : 1;
+    const uint32_t heads = NTX_SLICE_OUTS * (uint32_t)ntx__head_bytes(block_bytes),
+                   most = heads && heads < 64 ? 64 / heads : 1;
     t->together = t->left < most ? t->left : most;
     t->heads = t->words;
     t->words += t->together * heads;
@@ -41,7 +42,8 @@ INLINE void next_tile(struct tiles *t, const size_t block_bytes)
 INLINE float32x4_t four_exponents(const uint8_t *p)
 {
     const uint32x4_t e = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word32(p)))));
-    const int32x4_t normal = vreinterpretq_s32_u32(vshlq_n_u32(vsubq_u32(e, vdupq_n_u32(1)), 23)), least = vshlq_s32(vdupq_n_s32(0x00200000), vreinterpretq_s32_u32(vandq_u32(e, vdupq_n_u32(1))));
+    const int32x4_t normal = vreinterpretq_s32_u32(vshlq_n_u32(vsubq_u32(e, vdupq_n_u32(1)), 23)),
+                    least = vshlq_s32(vdupq_n_s32(0x00200000), vreinterpretq_s32_u32(vandq_u32(e, vdupq_n_u32(1))));
     return vreinterpretq_f32_s32(vmaxq_s32(normal, least));
 }
 
@@ -53,7 +55,8 @@ INLINE float32x4_t quarter_scales(const uint8_t *heads, uint32_t q, const struct
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(heads + 8 * q)));
 }
 
-/* ---- Q1_0 (interleaved.h): blocks' tiles as they come. A bit of each of four bytes that is inverted makes four values, columns t, 8 + t, 16 + t and 24 + t of each output; x is put in that order. */
+/* ---- Q1_0 (interleaved.h): blocks' tiles as they come. A bit of each of four bytes that is inverted makes four
+ * values, columns t, 8 + t, 16 + t and 24 + t of each output; x is put in that order. */
 
 /* Where block b of 32 values of a slice lies. */
 INLINE struct ntx__tile_at bits_at(uint32_t b)
@@ -64,13 +67,14 @@ INLINE struct ntx__tile_at bits_at(uint32_t b)
 
 INLINE struct pair by_bits(const int8_t *x)
 {
-    static const uint8_t from[32] = {0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27, 4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31};
+    static const uint8_t from[32] = {0, 8,  16, 24, 1, 9,  17, 25, 2, 10, 18, 26, 3, 11, 19, 27,
+                                     4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31};
     const int8x16x2_t v = {{vld1q_s8(x), vld1q_s8(x + 16)}};
     return (struct pair){{vqtbl2q_s8(v, vld1q_u8(from)), vqtbl2q_s8(v, vld1q_u8(from + 16))}};
 }
 
-/* -1 where `unset` has one of the bits, else 0: with the sum of x once and the sum of these products twice, that is what -1 and 1 make. CMTST as assembly: the compiler writes two instructions
- * for it. */
+/* -1 where `unset` has one of the bits, else 0: with the sum of x once and the sum of these products twice, that is
+ * what -1 and 1 make. CMTST as assembly: the compiler writes two instructions for it. */
 INLINE int8x16_t where_unset(uint8x16_t unset, uint8x16_t bits)
 {
     int8x16_t v;
@@ -87,13 +91,20 @@ struct quarter_heads {
 /* words: the quarter's; heads: the tile's. */
 typedef void heads_fn(const uint8_t *words, const uint8_t *heads, uint32_t q, struct quarter_heads *to);
 
-INLINE float32x4_t low_halves(uint8x16_t v) { return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_u8(v)))); }
-INLINE float32x4_t high_halves(uint8x16_t v) { return vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(vreinterpretq_u32_u8(v), 16))); }
+INLINE float32x4_t low_halves(uint8x16_t v)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_u8(v))));
+}
+INLINE float32x4_t high_halves(uint8x16_t v)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(vreinterpretq_u32_u8(v), 16)));
+}
 
 /* Words: d and dmin, then scales_k's twelve bytes. */
 INLINE void heads_q4_k(const uint8_t *words, const uint8_t *heads, uint32_t q, struct quarter_heads *to)
 {
-    const uint8x16_t floats = vld1q_u8(words), a = vld1q_u8(words + 64), b = vld1q_u8(words + 128), c = vld1q_u8(words + 192), six = vdupq_n_u8(63);
+    const uint8x16_t floats = vld1q_u8(words), a = vld1q_u8(words + 64), b = vld1q_u8(words + 128),
+                     c = vld1q_u8(words + 192), six = vdupq_n_u8(63);
     (void)heads;
     (void)q;
     to->d = low_halves(floats);
@@ -117,14 +128,20 @@ INLINE void heads_q6_k(const uint8_t *words, const uint8_t *heads, uint32_t q, s
 INLINE void heads_iq4_xs(const uint8_t *words, const uint8_t *heads, uint32_t q, struct quarter_heads *to)
 {
     static const uint8_t spread[16] = {2, 2, 3, 3, 6, 6, 7, 7, 10, 10, 11, 11, 14, 14, 15, 15};
-    static const int8_t even[16] = {0, -4, 0, -4, 0, -4, 0, -4, 0, -4, 0, -4, 0, -4, 0, -4}, odd[16] = {-2, -6, -2, -6, -2, -6, -2, -6, -2, -6, -2, -6, -2, -6, -2, -6};
+    static const int8_t even[16] = {0, -4, 0, -4, 0, -4, 0, -4, 0, -4, 0, -4, 0, -4, 0, -4},
+                        odd[16] = {-2, -6, -2, -6, -2, -6, -2, -6, -2, -6, -2, -6, -2, -6, -2, -6};
     const uint8_t *p = heads + 32 * q;
     const uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8(p)), b = vreinterpretq_u32_u8(vld1q_u8(p + 16));
-    const uint8x16_t first = vreinterpretq_u8_u32(vuzp1q_u32(a, b)), n = vreinterpretq_u8_u32(vuzp2q_u32(a, b)), three = vdupq_n_u8(3), less = vdupq_n_u8(32);
+    const uint8x16_t first = vreinterpretq_u8_u32(vuzp1q_u32(a, b)), n = vreinterpretq_u8_u32(vuzp2q_u32(a, b)),
+                     three = vdupq_n_u8(3), less = vdupq_n_u8(32);
     const uint8x16_t tops = vqtbl1q_u8(first, vld1q_u8(spread));
-    const uint8x16_t of_even = vsubq_u8(vsliq_n_u8(low_nibbles(n), vandq_u8(vshlq_u8(tops, vld1q_s8(even)), three), 4), less);
-    const uint8x16_t of_odd = vsubq_u8(vsliq_n_u8(vshrq_n_u8(n, 4), vandq_u8(vshlq_u8(tops, vld1q_s8(odd)), three), 4), less);
-    const uint32x4_t low = vreinterpretq_u32_u8(vzip1q_u8(of_even, of_odd)), high = vreinterpretq_u32_u8(vzip2q_u8(of_even, of_odd)); /* of the first two outputs, of the others */
+    const uint8x16_t of_even = vsubq_u8(vsliq_n_u8(low_nibbles(n), vandq_u8(vshlq_u8(tops, vld1q_s8(even)), three), 4),
+                                        less);
+    const uint8x16_t of_odd = vsubq_u8(vsliq_n_u8(vshrq_n_u8(n, 4), vandq_u8(vshlq_u8(tops, vld1q_s8(odd)), three), 4),
+                                       less);
+    const uint32x4_t low = vreinterpretq_u32_u8(vzip1q_u8(of_even, of_odd)),
+                     high = vreinterpretq_u32_u8(
+                         vzip2q_u8(of_even, of_odd)); /* of the first two outputs, of the others */
     (void)words;
     to->d = to->m = low_halves(first);
     to->scale[0] = vreinterpretq_u8_u32(vuzp1q_u32(low, high));
@@ -138,7 +155,8 @@ INLINE void widen_bytes(const uint8x16_t bytes[2], const struct super_kind *kind
     int16x8_t even[2], odd[2];
     for (int k = 0; k < 2; k++) {
         const uint16x8_t v = vreinterpretq_u16_u8(bytes[k]);
-        even[k] = positive ? vreinterpretq_s16_u16(vandq_u16(v, vdupq_n_u16(255))) : vshrq_n_s16(vreinterpretq_s16_u16(vshlq_n_u16(v, 8)), 8);
+        even[k] = positive ? vreinterpretq_s16_u16(vandq_u16(v, vdupq_n_u16(255)))
+                           : vshrq_n_s16(vreinterpretq_s16_u16(vshlq_n_u16(v, 8)), 8);
         odd[k] = vshrq_n_s16(vreinterpretq_s16_u16(v), 8);
     }
     to[0] = vuzp1q_s16(even[0], even[1]);
@@ -148,12 +166,12 @@ INLINE void widen_bytes(const uint8x16_t bytes[2], const struct super_kind *kind
 }
 
 /* few_TYPE: rows two at a time, and the last of an odd number alone, by rows2_TYPE and rows1_TYPE. */
-#define FEW_BY_TWOS(type)                                                                        \
-    static DECLARE_MATMUL(few_##type)                                                            \
-    {                                                                                            \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows};         \
-        for (uint32_t r = 0; r < n_rows; r += 2)                                                 \
-            (n_rows - r == 1 ? rows1_##type : rows2_##type)(&s, r);                              \
+#define FEW_BY_TWOS(type)                                                                                              \
+    static DECLARE_MATMUL(few_##type)                                                                                  \
+    {                                                                                                                  \
+        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, n_rows};                               \
+        for (uint32_t r = 0; r < n_rows; r += 2)                                                                       \
+            (n_rows - r == 1 ? rows1_##type : rows2_##type)(&s, r);                                                    \
     }
 
 #endif

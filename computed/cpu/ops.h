@@ -35,10 +35,7 @@ INLINE float quantize_block(const float *x, const int vecs, int8_t *q, int32_t *
     return d;
 }
 
-static void quantize_f32(const float *x, void *dst, uint32_t n)
-{
-    memcpy(dst, x, n * sizeof *x);
-}
+static void quantize_f32(const float *x, void *dst, uint32_t n) { memcpy(dst, x, n * sizeof *x); }
 
 static void quantize_q8(const float *x, void *dst, uint32_t n)
 {
@@ -137,11 +134,13 @@ INLINE struct f16 clamped_silu_times(struct f16 gate, struct f16 up)
 
 INLINE struct f16 gelu_times(struct f16 gate, struct f16 up)
 {
-    struct f16 z = mul16(gate, fma16(mul16(gate, gate), splat(-2 * NTX_GELU_SCALE * NTX_GELU_CUBE), splat(-2 * NTX_GELU_SCALE)));
+    struct f16 z = mul16(
+        gate, fma16(mul16(gate, gate), splat(-2 * NTX_GELU_SCALE * NTX_GELU_CUBE), splat(-2 * NTX_GELU_SCALE)));
     return mul16(div16(gate, add16(exp16(z), splat(1.0f))), up);
 }
 
-INLINE void glu_all(const float *gate, const float *up, uint32_t n, float *y, struct f16 (*const act_times)(struct f16 gate, struct f16 up))
+INLINE void glu_all(const float *gate, const float *up, uint32_t n, float *y,
+                    struct f16 (*const act_times)(struct f16 gate, struct f16 up))
 {
     uint32_t k = 0;
     for (; k + 16 <= n; k += 16)
@@ -151,7 +150,10 @@ INLINE void glu_all(const float *gate, const float *up, uint32_t n, float *y, st
 }
 
 static void swiglu(const float *gate, const float *up, uint32_t n, float *y) { glu_all(gate, up, n, y, silu_times); }
-static void clamped_swiglu(const float *gate, const float *up, uint32_t n, float *y) { glu_all(gate, up, n, y, clamped_silu_times); }
+static void clamped_swiglu(const float *gate, const float *up, uint32_t n, float *y)
+{
+    glu_all(gate, up, n, y, clamped_silu_times);
+}
 
 static void geglu(const float *gate, const float *up, uint32_t n, float *y) { glu_all(gate, up, n, y, gelu_times); }
 
@@ -179,7 +181,10 @@ static void mul(float *x, const float *y, uint32_t n)
         x[k] *= y[k];
 }
 
-INLINE struct f16 sigmoid16(struct f16 x) { return div16(splat(1.0f), add16(exp16(sub16(splat(-0.0f), x)), splat(1.0f))); }
+INLINE struct f16 sigmoid16(struct f16 x)
+{
+    return div16(splat(1.0f), add16(exp16(sub16(splat(-0.0f), x)), splat(1.0f)));
+}
 
 static void sigmoid(float *x, uint32_t n)
 {
@@ -227,11 +232,18 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 #include "computed/cpu/index.h"
 
 /* The part of a table that this file fills. */
-#define OPS_TABLE                                                             \
-    .act_quantize = {[NTX_ACT_F32] = quantize_f32, [NTX_ACT_Q8] = quantize_q8, [NTX_ACT_Q8K] = quantize_q8k}, \
-    .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox, .glu = {[NTX_FFN_SILU] = swiglu, [NTX_FFN_RELU] = reglu, [NTX_FFN_SILU_CLAMPED] = clamped_swiglu, [NTX_FFN_GELU] = geglu}, .add = add, .add_scaled = add_scaled, .exp_of = exp_of, .cap = cap, \
-    .f16_store = f16_store, .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k, [NTX_KV_Q4_0] = q4_store_k}, .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v, [NTX_KV_Q4_0] = q4_store_v}, \
-    .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0, [NTX_KV_Q4_0] = attend_q4_0}, \
-    .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul, .conv = conv, .unit = unit, .delta = delta, .index = index_scores
+#define OPS_TABLE                                                                                                      \
+    .act_quantize = {[NTX_ACT_F32] = quantize_f32, [NTX_ACT_Q8] = quantize_q8, [NTX_ACT_Q8K] = quantize_q8k},          \
+    .rmsnorm = rmsnorm, .rope_norm = rope_norm, .rope_neox = rope_neox,                                                \
+    .glu = {[NTX_FFN_SILU] = swiglu,                                                                                   \
+            [NTX_FFN_RELU] = reglu,                                                                                    \
+            [NTX_FFN_SILU_CLAMPED] = clamped_swiglu,                                                                   \
+            [NTX_FFN_GELU] = geglu},                                                                                   \
+    .add = add, .add_scaled = add_scaled, .exp_of = exp_of, .cap = cap, .f16_store = f16_store,                        \
+    .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k, [NTX_KV_Q4_0] = q4_store_k},                 \
+    .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v, [NTX_KV_Q4_0] = q4_store_v},                 \
+    .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0, [NTX_KV_Q4_0] = attend_q4_0},                   \
+    .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul, .conv = conv, .unit = unit, .delta = delta,              \
+    .index = index_scores
 
 #endif

@@ -1,7 +1,8 @@
 /* panel.c: weights to panels (panel.h), for tiles and for vectors, from rows or from interleaved slices. Plain AVX-512.
  *
- * The bits of 16 rows are transposed as they are stored (or come interleaved, which is the same), 4 bytes of each row to a register, and only
- * then taken apart: so each lane of 32 bits belongs to one output, whose scale lies in the same lane of another register. */
+ * The bits of 16 rows are transposed as they are stored (or come interleaved, which is the same), 4 bytes of each row
+ * to a register, and only then taken apart: so each lane of 32 bits belongs to one output, whose scale lies in the same
+ * lane of another register. */
 #include "computed/cpu/avx512_bits.h"
 #include "computed/cpu/panel.h"
 
@@ -16,13 +17,15 @@ INLINE void widen_heads(__m512i heads, float *d, float *m)
 /* One block of each of 16 rows. */
 struct blocks {
     const uint8_t *row[PANEL_OUTS];
-    uint32_t part;               /* of a block of several 32s the one that is meant: lanes are 16, so of all the panel's blocks the same */
-    const uint8_t *words, *head; /* interleaved: the tile's */
+    uint32_t
+        part; /* of a block of several 32s the one that is meant: lanes are 16, so of all the panel's blocks the same */
+    const uint8_t *words, *head;                   /* interleaved: the tile's */
     const struct ntx__interleave_pattern *pattern; /* NULL: rows */
 };
 
 /* Those of the k-th of a panel. parts: of a block, the panel's 32s. */
-INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const uint32_t parts, const size_t block_bytes, const struct ntx__interleave_pattern *pattern)
+INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const uint32_t parts,
+                               const size_t block_bytes, const struct ntx__interleave_pattern *pattern)
 {
     struct blocks w = {.part = from->b % parts, .pattern = pattern};
     if (pattern) {
@@ -32,7 +35,8 @@ INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const 
         return w;
     }
     for (uint32_t o = 0; o < PANEL_OUTS; o++)
-        w.row[o] = from->w + (o < from->n_out ? o : from->n_out - 1) * from->row_bytes + (from->b + k * LANES) / parts * block_bytes;
+        w.row[o] = from->w + (o < from->n_out ? o : from->n_out - 1) * from->row_bytes +
+                   (from->b + k * LANES) / parts * block_bytes;
     return w;
 }
 
@@ -43,7 +47,8 @@ INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
         transpose16(w->row, at, v);
         return;
     }
-    size_t group = (at - ntx__behind_head(w->pattern)) / 16, place = w->pattern->place ? w->pattern->place[group] : group;
+    size_t group = (at - ntx__behind_head(w->pattern)) / 16,
+           place = w->pattern->place ? w->pattern->place[group] : group;
     for (size_t i = 0; i < 4; i++)
         v[i] = load512(w->words + 64 * (4 * place + i));
 }
@@ -52,7 +57,8 @@ INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
 INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
 {
     if (w->pattern)
-        return ntx__head_bytes(w->pattern->block_bytes) == 1 ? _mm512_cvtepu8_epi32(load128(w->head)) : _mm512_cvtepu16_epi32(load256(w->head));
+        return ntx__head_bytes(w->pattern->block_bytes) == 1 ? _mm512_cvtepu8_epi32(load128(w->head))
+                                                             : _mm512_cvtepu16_epi32(load256(w->head));
     uint32_t h[PANEL_OUTS] __attribute__((aligned(64))) = {0};
     for (uint32_t o = 0; o < PANEL_OUTS; o++)
         memcpy(&h[o], w->row[o] + at, n);
@@ -69,7 +75,8 @@ enum simple_bits { BITS_4, BITS_5, BITS_8, BITS_LOOKUP };
 /* Of columns 4 k .. 4 k + 3 bits 4 k .. of their output's dword. */
 INLINE __mmask64 bits_of(__m512i dword, uint32_t k)
 {
-    __m512i spread = _mm512_shuffle_epi8(dword, _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), bytes512((int)k / 2)));
+    __m512i spread = _mm512_shuffle_epi8(
+        dword, _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), bytes512((int)k / 2)));
     return _mm512_test_epi8_mask(spread, dwords512(k % 2 ? 0x80402010 : 0x08040201));
 }
 
@@ -80,9 +87,10 @@ INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool 
     return minus ? _mm512_mask_sub_epi8(v, ~set, v, bytes512(16)) : _mm512_mask_add_epi8(v, set, v, bytes512(16));
 }
 
-/* One block of each row to 8 panel rows. at: where its bits are. has_min: the type has no offset. values: of BITS_LOOKUP. */
-INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PANEL_OUTS * 4], const enum simple_bits bits, const bool has_min, const bool tiles,
-                       __m512i values)
+/* One block of each row to 8 panel rows. at: where its bits are. has_min: the type has no offset. values: of
+ * BITS_LOOKUP. */
+INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PANEL_OUTS * 4],
+                       const enum simple_bits bits, const bool has_min, const bool tiles, __m512i values)
 {
     const bool minus = tiles && !has_min;
     __m512i v[8], fifth = _mm512_setzero_si512();
@@ -111,8 +119,9 @@ INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PA
     }
 }
 
-INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct panel *p, const size_t block_bytes, const enum simple_bits bits,
-                        const bool has_min, const bool tiles, const __m512i values, const struct ntx__interleave_pattern *pattern)
+INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct panel *p, const size_t block_bytes,
+                        const enum simple_bits bits, const bool has_min, const bool tiles, const __m512i values,
+                        const struct ntx__interleave_pattern *pattern)
 {
     const bool scale_byte = block_bytes % 2; /* d is an exponent, not an F16 */
     for (uint32_t k = 0; k < n_blocks; k++) {
@@ -125,24 +134,25 @@ INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct
     }
 }
 
-#define PANEL_SIMPLE(name, type, bits, has_min, tiles, values, pattern)                                               \
-    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                      \
-    {                                                                                                                 \
-        fill_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, values, pattern);       \
+#define PANEL_SIMPLE(name, type, bits, has_min, tiles, values, pattern)                                                \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                       \
+    {                                                                                                                  \
+        fill_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, values, pattern);        \
     }
 
 #define NO_VALUES _mm512_setzero_si512()
-#define PANEL_ROWS(type, bits, has_min)                                             \
-    PANEL_SIMPLE(ntx__panel_##type, type, bits, has_min, true, NO_VALUES, NULL)     \
+#define PANEL_ROWS(type, bits, has_min)                                                                                \
+    PANEL_SIMPLE(ntx__panel_##type, type, bits, has_min, true, NO_VALUES, NULL)                                        \
     PANEL_SIMPLE(ntx__panel_vec_##type, type, bits, has_min, false, NO_VALUES, NULL)
-#define PANEL_SLICES(type, bits)                                                                           \
-    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, bits, false, true, NO_VALUES, &ntx__pattern_##type)        \
+#define PANEL_SLICES(type, bits)                                                                                       \
+    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, bits, false, true, NO_VALUES, &ntx__pattern_##type)              \
     PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, bits, false, false, NO_VALUES, &ntx__pattern_##type)
-#define PANEL_LOOKUP(TYPE, type, scale, raise)                                                                      \
-    PANEL_SIMPLE(ntx__panel_##type, type, BITS_LOOKUP, false, true, values_##type(), NULL)                          \
-    PANEL_SIMPLE(ntx__panel_vec_##type, type, BITS_LOOKUP, false, false, raised_##type(), NULL)                     \
-    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, BITS_LOOKUP, false, true, values_##type(), &ntx__pattern_##type)    \
-    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, BITS_LOOKUP, false, false, raised_##type(), &ntx__pattern_##type)
+#define PANEL_LOOKUP(TYPE, type, scale, raise)                                                                         \
+    PANEL_SIMPLE(ntx__panel_##type, type, BITS_LOOKUP, false, true, values_##type(), NULL)                             \
+    PANEL_SIMPLE(ntx__panel_vec_##type, type, BITS_LOOKUP, false, false, raised_##type(), NULL)                        \
+    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, BITS_LOOKUP, false, true, values_##type(), &ntx__pattern_##type) \
+    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, BITS_LOOKUP, false, false, raised_##type(),                  \
+                 &ntx__pattern_##type)
 
 PANEL_ROWS(q4_0, BITS_4, false)
 PANEL_ROWS(q4_1, BITS_4, true)
@@ -161,7 +171,8 @@ INLINE void fill_q1_0(const struct blocks *w, struct panel *p, uint32_t k, const
     const __m512i bits = heads_at(w, 2 + 4 * (size_t)w->part, 4);
     widen_heads(heads_at(w, 0, 2), p->d[k], p->m[k]);
     for (uint32_t i = 0; i < 8; i++)
-        _mm512_store_si512(p->low[8 * k + i], _mm512_mask_mov_epi8(bytes512(tiles ? -1 : 0), bits_of(bits, i), bytes512(tiles ? 1 : 2)));
+        _mm512_store_si512(p->low[8 * k + i],
+                           _mm512_mask_mov_epi8(bytes512(tiles ? -1 : 0), bits_of(bits, i), bytes512(tiles ? 1 : 2)));
 }
 
 /* Four values to a byte, which becomes the dword of all of them; one too many. */
@@ -172,7 +183,8 @@ INLINE void fill_q2_0(const struct blocks *w, struct panel *p, uint32_t k, const
         const __m512i bytes = heads_at(w, 2 + 8 * (size_t)w->part + 4 * (size_t)half, 4);
         for (uint32_t i = 0; i < 4; i++) {
             __m512i v = _mm512_and_si512(_mm512_srli_epi32(bytes, 8 * i), dwords512(255));
-            v = _mm512_or_si512(_mm512_or_si512(v, _mm512_slli_epi32(v, 6)), _mm512_or_si512(_mm512_slli_epi32(v, 12), _mm512_slli_epi32(v, 18)));
+            v = _mm512_or_si512(_mm512_or_si512(v, _mm512_slli_epi32(v, 6)),
+                                _mm512_or_si512(_mm512_slli_epi32(v, 12), _mm512_slli_epi32(v, 18)));
             v = _mm512_and_si512(v, bytes512(3));
             _mm512_store_si512(p->low[8 * k + 4 * half + i], tiles ? _mm512_sub_epi8(v, bytes512(1)) : v);
         }
@@ -190,7 +202,8 @@ INLINE void fill_nvfp4(const struct blocks *w, struct panel *p, uint32_t k, cons
     for (uint32_t half = 0; half < 2; half++) {
         __m512i sum = _mm512_setzero_si512();
         for (uint32_t i = 0; i < 4; i++) {
-            const __m512i from = v[2 * half + i % 2], q = _mm512_shuffle_epi8(values, i < 2 ? low_nibbles(from) : high_nibbles(from));
+            const __m512i from = v[2 * half + i % 2],
+                          q = _mm512_shuffle_epi8(values, i < 2 ? low_nibbles(from) : high_nibbles(from));
             _mm512_store_si512(p->low[8 * k + 4 * half + i], q);
             sum = _mm512_dpbusd_epi32(sum, bytes512(128), q);
         }
@@ -199,16 +212,16 @@ INLINE void fill_nvfp4(const struct blocks *w, struct panel *p, uint32_t k, cons
     }
 }
 
-#define PANEL_PARTS_OF(name, type, parts, tiles)                                                         \
-    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                         \
-    {                                                                                                    \
-        for (uint32_t k = 0; k < n_blocks; k++) {                                                        \
-            struct blocks w = blocks_at(from, k, parts, sizeof(struct ntx_block_##type), NULL);          \
-            fill_##type(&w, p, k, tiles);                                                                \
-        }                                                                                                \
+#define PANEL_PARTS_OF(name, type, parts, tiles)                                                                       \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                       \
+    {                                                                                                                  \
+        for (uint32_t k = 0; k < n_blocks; k++) {                                                                      \
+            struct blocks w = blocks_at(from, k, parts, sizeof(struct ntx_block_##type), NULL);                        \
+            fill_##type(&w, p, k, tiles);                                                                              \
+        }                                                                                                              \
     }
-#define PANEL_PARTS(type, parts)                             \
-    PANEL_PARTS_OF(ntx__panel_##type, type, parts, true)     \
+#define PANEL_PARTS(type, parts)                                                                                       \
+    PANEL_PARTS_OF(ntx__panel_##type, type, parts, true)                                                               \
     PANEL_PARTS_OF(ntx__panel_vec_##type, type, parts, false)
 
 PANEL_PARTS(q1_0, 4)
@@ -220,15 +233,20 @@ PANEL_PARTS(nvfp4, 2)
 /* Byte j of each dword in both of its int16. */
 INLINE __m512i byte_twice(__m512i v, int j)
 {
-    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0), dwords512(0x80008000u + 0x00010001u * (unsigned)j)));
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0),
+                                                  dwords512(0x80008000u + 0x00010001u * (unsigned)j)));
 }
 
-INLINE __m512i signed_byte_twice(__m512i v, int j) { return _mm512_srai_epi16(_mm512_slli_epi16(byte_twice(v, j), 8), 8); }
+INLINE __m512i signed_byte_twice(__m512i v, int j)
+{
+    return _mm512_srai_epi16(_mm512_slli_epi16(byte_twice(v, j), 8), 8);
+}
 
 /* Bytes j and j + 1 of each dword as int16. */
 INLINE __m512i byte_pair(__m512i v, int j)
 {
-    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0), dwords512(0x80018000u + 0x00010001u * (unsigned)j)));
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0),
+                                                  dwords512(0x80018000u + 0x00010001u * (unsigned)j)));
 }
 
 /* Minima, four to a register, as pairs for VNNI. */
@@ -247,8 +265,8 @@ INLINE void store_scales(const __m512i *scales, const bool is_signed, uint32_t n
     }
 }
 
-/* Q4_K, Q5_K, for tiles: a scale of 6 bits is two of 3 bits; times 5 bits that is a byte, so two bytes are multiplied at a time, and neither
- * carries into the other. */
+/* Q4_K, Q5_K, for tiles: a scale of 6 bits is two of 3 bits; times 5 bits that is a byte, so two bytes are multiplied
+ * at a time, and neither carries into the other. */
 struct two_scales {
     __m512i low, high;
 };
@@ -264,7 +282,8 @@ INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scale
     __m512i h[4], mins[2], six = dwords512(0x3f3f3f3f), top = dwords512(0x30303030), three = bytes512(7);
     take16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima, as model/unpack.h says */
     widen_heads(h[0], p->d[0], p->m[0]);
-    __m512i scales[2] = {_mm512_and_si512(h[1], six), _mm512_or_si512(low_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[1], 2), top))};
+    __m512i scales[2] = {_mm512_and_si512(h[1], six),
+                         _mm512_or_si512(low_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[1], 2), top))};
     mins[0] = _mm512_and_si512(h[2], six);
     mins[1] = _mm512_or_si512(high_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[2], 2), top));
     store_mins(mins, 4, p);
@@ -346,7 +365,8 @@ INLINE void fill_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
         take16(w, 128 + 16 * (size_t)c, h);
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
-            __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i), sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
+            __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i),
+                    sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
             take16(w, (size_t)(64 * n + 32 * j + 16 * i), v);
             for (int k = 0; k < 4; k++) {
                 size_t row = (size_t)(32 * n + 8 * j + 4 * i + k);
@@ -379,7 +399,8 @@ INLINE void fill_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
             __m512i s = signed_byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
             for (int k = 0; k < 4; k++) {
                 __m512i q = _mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three);
-                store_scaled(p, (size_t)(32 * n + 8 * j + 4 * i + k), with_bits(q, h[i][k], 4 * n + j, 2, 4), s, 4, tiles);
+                store_scaled(p, (size_t)(32 * n + 8 * j + 4 * i + k), with_bits(q, h[i][k], 4 * n + j, 2, 4), s, 4,
+                             tiles);
             }
         }
     }
@@ -404,8 +425,9 @@ INLINE void fill_q2_k(const struct blocks *w, struct panel *p)
         for (int j = 0; j < 4; j++) {
             __m512i s = byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
             for (int k = 0; k < 4; k++)
-                _mm512_store_si512(p->low[32 * n + 8 * j + 4 * i + k],
-                                   _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three), s));
+                _mm512_store_si512(
+                    p->low[32 * n + 8 * j + 4 * i + k],
+                    _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(v[k], (unsigned)(2 * j)), three), s));
         }
     }
 }
@@ -437,13 +459,15 @@ INLINE void fill_iq4_xs(const struct blocks *w, struct panel *p, const bool tile
 
 typedef void unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
 
-/* The values and scales of 16 super-blocks as ntx__transpose512_ gives them. The unpacking as it is defined has d times the type's factor. */
+/* The values and scales of 16 super-blocks as ntx__transpose512_ gives them. The unpacking as it is defined has d times
+ * the type's factor. */
 struct turned {
     uint8_t values[PANEL_COLS / 4][PANEL_OUTS * 4];
     int32_t scales[16][PANEL_OUTS];
 } __attribute__((aligned(64)));
 
-INLINE void transpose_plain(const uint8_t *const row[PANEL_OUTS], uint8_t (*values)[PANEL_OUTS * 4], int32_t (*scales)[PANEL_OUTS], float *d, const int sub, unpack_fn *unpack)
+INLINE void transpose_plain(const uint8_t *const row[PANEL_OUTS], uint8_t (*values)[PANEL_OUTS * 4],
+                            int32_t (*scales)[PANEL_OUTS], float *d, const int sub, unpack_fn *unpack)
 {
     for (uint32_t o = 0; o < PANEL_OUTS; o++) {
         struct ntx_part part;
@@ -470,12 +494,12 @@ INLINE void scale_transposed(const struct turned *u, struct panel *p, const int 
     }
 }
 
-#define PANEL_SUPER(name, type, pattern, call)                                                         \
-    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                       \
-    {                                                                                                  \
-        struct blocks blocks = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), pattern), *w = &blocks; \
-        (void)n_blocks;                                                                                \
-        call;                                                                                          \
+#define PANEL_SUPER(name, type, pattern, call)                                                                         \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                       \
+    {                                                                                                                  \
+        struct blocks blocks = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), pattern), *w = &blocks;          \
+        (void)n_blocks;                                                                                                \
+        call;                                                                                                          \
     }
 
 PANEL_SUPER(ntx__panel_q2_k, q2_k, NULL, fill_q2_k(w, p))
@@ -504,25 +528,25 @@ INLINE void times(float *d, const float factor)
     _mm512_store_ps(d, _mm512_mul_ps(_mm512_load_ps(d), _mm512_set1_ps(factor)));
 }
 
-#define PANEL_TURN(type, values, scales, factor, sub)                                     \
-    struct blocks w = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), NULL);       \
-    (void)n_blocks;                                                                       \
-    if (ntx__cpu_permutes_bytes) {                                                        \
-        ntx__transpose512_##type(w.row, values, scales, p->d[0]);                              \
-        times(p->d[0], factor);                                                           \
-    } else {                                                                              \
-        transpose_plain(w.row, values, scales, p->d[0], sub, ntx_unpack_##type);               \
+#define PANEL_TURN(type, values, scales, factor, sub)                                                                  \
+    struct blocks w = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), NULL);                                    \
+    (void)n_blocks;                                                                                                    \
+    if (ntx__cpu_permutes_bytes) {                                                                                     \
+        ntx__transpose512_##type(w.row, values, scales, p->d[0]);                                                      \
+        times(p->d[0], factor);                                                                                        \
+    } else {                                                                                                           \
+        transpose_plain(w.row, values, scales, p->d[0], sub, ntx_unpack_##type);                                       \
     }
 
-#define PANEL_CODES(TYPE, type, factor, sub)                                              \
-    void ntx__panel_vec_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p) \
-    {                                                                                     \
-        PANEL_TURN(type, p->low, p->scale, factor, sub)                                   \
-    }                                                                                     \
-    void ntx__panel_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p) \
-    {                                                                                     \
-        struct turned u;                                                                  \
-        PANEL_TURN(type, u.values, u.scales, factor, sub)                                 \
-        scale_transposed(&u, p, sub);                                                         \
+#define PANEL_CODES(TYPE, type, factor, sub)                                                                           \
+    void ntx__panel_vec_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                      \
+    {                                                                                                                  \
+        PANEL_TURN(type, p->low, p->scale, factor, sub)                                                                \
+    }                                                                                                                  \
+    void ntx__panel_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                          \
+    {                                                                                                                  \
+        struct turned u;                                                                                               \
+        PANEL_TURN(type, u.values, u.scales, factor, sub)                                                              \
+        scale_transposed(&u, p, sub);                                                                                  \
     }
 AVX512_CODES(PANEL_CODES)

@@ -1,16 +1,17 @@
-/* panel.h: products for many rows, by panels: 16 outputs by 256 columns of weights as small integers, unpacked once for all rows
- * (panel.c). Multiplied by matrix tiles (AMX-INT8, amx.c) or by vectors (VNNI, vnni.c). In a plane, row k holds columns
- * 4 k .. 4 k + 3 of each of the 16 outputs: what a tile wants as its right factor, and VNNI as its left one.
+/* panel.h: products for many rows, by panels: 16 outputs by 256 columns of weights as small integers, unpacked once for
+ * all rows (panel.c). Multiplied by matrix tiles (AMX-INT8, amx.c) or by vectors (VNNI, vnni.c). In a plane, row k
+ * holds columns 4 k .. 4 k + 3 of each of the 16 outputs: what a tile wants as its right factor, and VNNI as its left
+ * one.
  *
- * Simple blocks: one plane, for tiles of signed bytes, for vectors of unsigned ones (more by the type's offset). Blocks of several 32s are taken apart
- * into these. NVFP4, whose 16 values share a scale (d of the first, m of the others): signed bytes, for vectors, too, which meet x raised by 128.
- * Super-blocks, for tiles: scale * q has up to 14 bits, so it goes into two planes of bytes; the exact sum over a block is then
- * (low plane . x) + 2^high_bits * (high plane . x), with no scale left inside the integers. Q4_K, Q5_K: q times the scale's low and
- * high three bits, both unsigned (high_bits 3). Q3_K, Q6_K, the i-quants and ternary types: the product's low byte, unsigned, and its high
- * byte, signed (high_bits 8).
- * Q2_K needs one plane.
- * Super-blocks, for vectors: q as it is in the low plane; each sub-block's sum is multiplied by its scale. What q has too much is taken back where a
- * sub-block's sum begins. Q2_K as for tiles. */
+ * Simple blocks: one plane, for tiles of signed bytes, for vectors of unsigned ones (more by the type's offset). Blocks
+ * of several 32s are taken apart into these. NVFP4, whose 16 values share a scale (d of the first, m of the others):
+ * signed bytes, for vectors, too, which meet x raised by 128. Super-blocks, for tiles: scale * q has up to 14 bits, so
+ * it goes into two planes of bytes; the exact sum over a block is then (low plane . x) + 2^high_bits * (high plane .
+ * x), with no scale left inside the integers. Q4_K, Q5_K: q times the scale's low and high three bits, both unsigned
+ * (high_bits 3). Q3_K, Q6_K, the i-quants and ternary types: the product's low byte, unsigned, and its high byte,
+ * signed (high_bits 8). Q2_K needs one plane. Super-blocks, for vectors: q as it is in the low plane; each sub-block's
+ * sum is multiplied by its scale. What q has too much is taken back where a sub-block's sum begins. Q2_K as for tiles.
+ * */
 #ifndef NTX_COMPUTED_CPU_PANEL_H
 #define NTX_COMPUTED_CPU_PANEL_H
 
@@ -26,19 +27,21 @@ enum {
 struct panel {
     uint8_t low[PANEL_COLS / 4][PANEL_OUTS * 4] __attribute__((aligned(64)));
     uint8_t high[PANEL_COLS / 4][PANEL_OUTS * 4]; /* for tiles */
-    int32_t scale[16][PANEL_OUTS];                /* for vectors: of each sub-block; NVFP4: -128 times the sum of each 16 values */
+    int32_t scale[16][PANEL_OUTS]; /* for vectors: of each sub-block; NVFP4: -128 times the sum of each 16 values */
     float d[MAX_BLOCKS][PANEL_OUTS], m[MAX_BLOCKS][PANEL_OUTS];
     int32_t mins[8][PANEL_OUTS]; /* super-blocks with minima: pairs of int16, to meet pairs of sums of x */
 };
 
-/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or an interleaved slice. */
+/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or an interleaved
+ * slice. */
 struct panel_from {
     const uint8_t *w;
     size_t row_bytes;
     uint32_t n_out;
     uint32_t blocks; /* of a row */
-    uint32_t b;      /* the first of the panel, by 32 values or by super-blocks; the others are b + LANES, ..., of the same lane (cpu.h) */
-    uint32_t place;  /* interleaved: which tile that is; the others come behind it */
+    uint32_t b; /* the first of the panel, by 32 values or by super-blocks; the others are b + LANES, ..., of the same
+                   lane (cpu.h) */
+    uint32_t place; /* interleaved: which tile that is; the others come behind it */
 };
 
 /* Fills p with n_blocks blocks. */
@@ -46,13 +49,15 @@ typedef void panel_fn(const struct panel_from *from, uint32_t n_blocks, struct p
 
 /* From rows, from interleaved slices; for tiles, for vectors. */
 #define PANEL_DECLARE(TYPE, type, ...) panel_fn ntx__panel_##type, ntx__panel_vec_##type;
-#define PANEL_DECLARE_INTERLEAVED(TYPE, type, ...) panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type;
+#define PANEL_DECLARE_INTERLEAVED(TYPE, type, ...)                                                                     \
+    panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type;
 AVX512_BLOCKS(PANEL_DECLARE)
 INTERLEAVED_TYPES(PANEL_DECLARE_INTERLEAVED)
 
 /* ---- what amx.c and vnni.c share */
 
-/* Where a quantised row of x has its scales and its sums (int32 of 32, int16 of 32 or of 16), in bytes from its start. */
+/* Where a quantised row of x has its scales and its sums (int32 of 32, int16 of 32 or of 16), in bytes from its start.
+ * */
 struct x_parts {
     size_t d_at, sums_at;
 };
@@ -89,8 +94,8 @@ struct panels {
 
 typedef void panels_fn(const void *pass, const struct panels *p);
 
-/* Fetches share t of n of the next weights to the second-level cache: all at once the processor would wait. Behind the weights' end a
- * fetch reads nothing. */
+/* Fetches share t of n of the next weights to the second-level cache: all at once the processor would wait. Behind the
+ * weights' end a fetch reads nothing. */
 INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)
 {
     for (uint32_t k = 0; k < p->slices; k++)
@@ -98,9 +103,10 @@ INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)
             _mm_prefetch((const char *)p->next[k] + at, _MM_HINT_T1);
 }
 
-/* What to fetch while the n blocks before the done-th are multiplied. Of interleaved slices the next panels; of rows, where a panel is spread
- * over many lines, as much of the next slices as was done of these. */
-INLINE void fetch_ahead(struct panels *p, const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t done, uint32_t blocks)
+/* What to fetch while the n blocks before the done-th are multiplied. Of interleaved slices the next panels; of rows,
+ * where a panel is spread over many lines, as much of the next slices as was done of these. */
+INLINE void fetch_ahead(struct panels *p, const struct panel_kind *kind, const struct shape *s, uint32_t o,
+                        uint32_t done, uint32_t blocks)
 {
     const size_t slice = PANEL_OUTS * s->row_bytes, tile = slice / blocks;
     for (uint32_t k = 0; k < p->slices; k++) {
@@ -111,7 +117,8 @@ INLINE void fetch_ahead(struct panels *p, const struct panel_kind *kind, const s
 }
 
 /* One or two slices from output o on: each panel in turn against all rows, by `rows`, lane by lane. */
-INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t slices, const void *pass, panels_fn *rows)
+INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t slices,
+                            const void *pass, panels_fn *rows)
 {
     struct panels p;
     const uint32_t blocks = s->n_in / kind->block, most = PANEL_COLS / kind->block;
@@ -127,7 +134,8 @@ INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s
             p.last = left <= most;
             for (uint32_t k = 0; k < slices; k++) {
                 uint32_t at = o + k * PANEL_OUTS, n_out = s->n_out - at < PANEL_OUTS ? s->n_out - at : PANEL_OUTS;
-                kind->fill(&(struct panel_from){s->w + at * s->row_bytes, s->row_bytes, n_out, blocks, p.b, done}, p.n, &p.of[k]);
+                kind->fill(&(struct panel_from){s->w + at * s->row_bytes, s->row_bytes, n_out, blocks, p.b, done}, p.n,
+                           &p.of[k]);
             }
             done += p.n;
             fetch_ahead(&p, kind, s, o, done, blocks);

@@ -1,12 +1,13 @@
-/* panel_codes.c: i-quants of code books (model/codes.h) and ternary types to panels (panel.h): values of 16 super-blocks, RAISED too many, in a panel's
- * order, and their scales.
+/* panel_codes.c: i-quants of code books (model/codes.h) and ternary types to panels (panel.h): values of 16
+ * super-blocks, RAISED too many, in a panel's order, and their scales.
  *
- * Indices, signs and scales are transposed as they are stored, four bytes of each output to a register (take16 of panel.c), and looked up and
- * taken apart only then: so nothing that is unpacked has to be moved, and of a register of four indices of 16 outputs each
- * index becomes one or two rows of the panel. */
+ * Indices, signs and scales are transposed as they are stored, four bytes of each output to a register (take16 of
+ * panel.c), and looked up and taken apart only then: so nothing that is unpacked has to be moved, and of a register of
+ * four indices of 16 outputs each index becomes one or two rows of the panel. */
 #include "computed/cpu/avx512_codebooks.h"
 
-/* Bytes 4 o .. 4 o + 3 of a panel's row are output o's: two outputs to eight bytes. at: of an output, where to begin each of its four bytes. */
+/* Bytes 4 o .. 4 o + 3 of a panel's row are output o's: two outputs to eight bytes. at: of an output, where to begin
+ * each of its four bytes. */
 INLINE __m512i four_of_each(unsigned a, unsigned b, unsigned c, unsigned d)
 {
     const uint64_t at = a | b << 8 | c << 16 | (uint64_t)d << 24;
@@ -41,7 +42,8 @@ INLINE void store_x8(panel_rows *to, __m512i low, __m512i high, __m512i signs, _
 #pragma GCC unroll 4
     for (unsigned j = 0; j < 4; j++) {
         const __m512i at = four_of_each(8 * j, 8 * j + 2, 8 * j + 4, 8 * j + 6);
-        __m512i a = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(at, low), levels), b = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(at, high), levels);
+        __m512i a = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(at, low), levels),
+                b = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(at, high), levels);
         _mm512_store_si512(to[2 * j], with_signs(a, signs_at(signs, 8 * j)));
         _mm512_store_si512(to[2 * j + 1], with_signs(b, signs_at(signs, 8 * j + 4)));
     }
@@ -66,8 +68,10 @@ INLINE void store_ones(panel_rows *to, __m512i low, __m512i high, __m512i less)
 #pragma GCC unroll 4
     for (unsigned j = 0; j < 4; j++) {
         const __m512i at = four_of_each(8 * j, 8 * j + 2, 8 * j + 4, 8 * j + 6);
-        const __m512i by = _mm512_and_si512(_mm512_multishift_epi64_epi8(four_of_each(8 * j, 8 * j, 8 * j, 8 * j), less), two);
-        __m512i a = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(at, low), levels), b = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(at, high), levels);
+        const __m512i by = _mm512_and_si512(
+            _mm512_multishift_epi64_epi8(four_of_each(8 * j, 8 * j, 8 * j, 8 * j), less), two);
+        __m512i a = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(at, low), levels),
+                b = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(at, high), levels);
         _mm512_store_si512(to[2 * j], _mm512_sub_epi8(a, by));
         _mm512_store_si512(to[2 * j + 1], _mm512_sub_epi8(b, by));
     }
@@ -89,7 +93,8 @@ INLINE void transpose_iq2_xxs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows
         for (size_t h = 0; h < 2; h++) {
             const __m512i at = v[2 * h], words = v[2 * h + 1];
             store_odd(scales[2 * g + h], _mm512_srli_epi32(words, 28), 15);
-            store_x8(to + 16 * g + 8 * h, look_up_256(low_iq2_xxs, at), look_up_256(high_iq2_xxs, at), signs_of_dwords(words), levels_2());
+            store_x8(to + 16 * g + 8 * h, look_up_256(low_iq2_xxs, at), look_up_256(high_iq2_xxs, at),
+                     signs_of_dwords(words), levels_2());
         }
     }
 }
@@ -104,7 +109,10 @@ INLINE void store_nibbles(panel_scales *to, const __m512i v[2])
 
 INLINE void transpose_iq2_xs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
-    const __m512i even = _mm512_add_epi8(_mm512_set1_epi32(0x42400200), _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi32(0x04040404)));
+    const __m512i even = _mm512_add_epi8(
+        _mm512_set1_epi32(0x42400200),
+        _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                           _mm512_set1_epi32(0x04040404)));
     __m512i v[4];
     transpose16(w, 58, v);
     store_nibbles(scales, v + 2);
@@ -113,9 +121,11 @@ INLINE void transpose_iq2_xs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows 
         transpose16(w, 2 + 16 * g, v);
 #pragma GCC unroll 2
         for (size_t h = 0; h < 2; h++) { /* four words: nine bits of index, seven of signs */
-            const __m512i at = _mm512_permutex2var_epi8(v[2 * h], even, v[2 * h + 1]), up = _mm512_permutex2var_epi8(v[2 * h], _mm512_add_epi8(even, bytes512(1)), v[2 * h + 1]);
+            const __m512i at = _mm512_permutex2var_epi8(v[2 * h], even, v[2 * h + 1]),
+                          up = _mm512_permutex2var_epi8(v[2 * h], _mm512_add_epi8(even, bytes512(1)), v[2 * h + 1]);
             const __mmask64 ninth = _mm512_test_epi8_mask(up, bytes512(1));
-            store_x8(to + 16 * g + 8 * h, look_up_512(low_iq2_xs, at, ninth), look_up_512(high_iq2_xs, at, ninth), eight_signs(_mm512_srli_epi16(up, 1)), levels_2());
+            store_x8(to + 16 * g + 8 * h, look_up_512(low_iq2_xs, at, ninth), look_up_512(high_iq2_xs, at, ninth),
+                     eight_signs(_mm512_srli_epi16(up, 1)), levels_2());
         }
     }
 }
@@ -131,8 +141,10 @@ INLINE void transpose_iq2_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
         transpose16(w, 34 + 16 * g, signs);
 #pragma GCC unroll 4
         for (size_t k = 0; k < 4; k++) {
-            const __mmask64 ninth = bits_at(tail[g], 8 * (unsigned)k, 2), tenth = bits_at(tail[g], 8 * (unsigned)k + 1, 2);
-            store_x8(to + 32 * g + 8 * k, look_up_1024(low_iq2_s, at[k], ninth, tenth), look_up_1024(high_iq2_s, at[k], ninth, tenth), signs[k], levels_2());
+            const __mmask64 ninth = bits_at(tail[g], 8 * (unsigned)k, 2),
+                            tenth = bits_at(tail[g], 8 * (unsigned)k + 1, 2);
+            store_x8(to + 32 * g + 8 * k, look_up_1024(low_iq2_s, at[k], ninth, tenth),
+                     look_up_1024(high_iq2_s, at[k], ninth, tenth), signs[k], levels_2());
         }
     }
 }
@@ -153,7 +165,8 @@ INLINE void transpose_iq3_xxs(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows
         transpose16(w, 2 + 16 * g, v);
 #pragma GCC unroll 4
         for (size_t k = 0; k < 4; k++)
-            store_x4(to + 16 * g + 4 * k, look_up_256(low_iq3_xxs, v[k]), look_up_256(high_iq3_xxs, v[k]), words[2 * g + k / 2], 16 * (k % 2), levels_3_xxs());
+            store_x4(to + 16 * g + 4 * k, look_up_256(low_iq3_xxs, v[k]), look_up_256(high_iq3_xxs, v[k]),
+                     words[2 * g + k / 2], 16 * (k % 2), levels_3_xxs());
     }
 }
 
@@ -174,7 +187,8 @@ INLINE void transpose_iq3_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
 #pragma GCC unroll 4
         for (size_t k = 0; k < 4; k++) {
             const __mmask64 ninth = bits_at(first[g / 2], 16 * (g % 2) + 4 * k, 1);
-            store_x4(to + 16 * g + 4 * k, look_up_512(low_iq3_s, v[k], ninth), look_up_512(high_iq3_s, v[k], ninth), signs[2 * g + k / 2], 16 * (k % 2), levels_3_s());
+            store_x4(to + 16 * g + 4 * k, look_up_512(low_iq3_s, v[k], ninth), look_up_512(high_iq3_s, v[k], ninth),
+                     signs[2 * g + k / 2], 16 * (k % 2), levels_3_s());
         }
     }
 }
@@ -190,9 +204,11 @@ INLINE void transpose_iq1_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
         for (size_t k = 0; k < 4; k++) {
             const __m512i pair = ups[2 * g + k / 2];
             const unsigned first = 16 * (k % 2);
-            const __mmask64 ninth = bits_at(pair, first, 3), tenth = bits_at(pair, first + 1, 3), eleventh = bits_at(pair, first + 2, 3);
+            const __mmask64 ninth = bits_at(pair, first, 3), tenth = bits_at(pair, first + 1, 3),
+                            eleventh = bits_at(pair, first + 2, 3);
             store_odd(scales[4 * g + k], _mm512_srli_epi32(pair, first + 12), 7);
-            store_ones(to + 32 * g + 8 * k, look_up_2048(low_iq1, at[k], ninth, tenth, eleventh), look_up_2048(high_iq1, at[k], ninth, tenth, eleventh),
+            store_ones(to + 32 * g + 8 * k, look_up_2048(low_iq1, at[k], ninth, tenth, eleventh),
+                       look_up_2048(high_iq1, at[k], ninth, tenth, eleventh),
                        _mm512_movm_epi8(bits_at(pair, first + 15, 0)));
         }
     }
@@ -213,8 +229,10 @@ INLINE void transpose_iq1_m(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
         for (size_t k = 0; k < 4; k++) { /* a nibble for each code: three bits of index, less */
             const __m512i pair = ups[2 * g + k / 2];
             const unsigned first = 16 * (k % 2);
-            const __mmask64 ninth = bits_at(pair, first, 4), tenth = bits_at(pair, first + 1, 4), eleventh = bits_at(pair, first + 2, 4);
-            store_ones(to + 32 * g + 8 * k, look_up_2048(low_iq1, at[k], ninth, tenth, eleventh), look_up_2048(high_iq1, at[k], ninth, tenth, eleventh),
+            const __mmask64 ninth = bits_at(pair, first, 4), tenth = bits_at(pair, first + 1, 4),
+                            eleventh = bits_at(pair, first + 2, 4);
+            store_ones(to + 32 * g + 8 * k, look_up_2048(low_iq1, at[k], ninth, tenth, eleventh),
+                       look_up_2048(high_iq1, at[k], ninth, tenth, eleventh),
                        _mm512_movm_epi8(bits_at(pair, first + 3, 4)));
         }
     }
@@ -232,7 +250,10 @@ INLINE void transpose_tq2_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
 #pragma GCC unroll 4
         for (size_t n = 0; n < 4; n++)
             for (size_t k = 0; k < 4; k++)
-                _mm512_store_si512(to[g / 2 * 32 + 8 * n + g % 2 * 4 + k], _mm512_add_epi8(_mm512_and_si512(_mm512_srli_epi16(v[k], 2 * (unsigned)n), bytes512(3)), bytes512(RAISED - 1)));
+                _mm512_store_si512(
+                    to[g / 2 * 32 + 8 * n + g % 2 * 4 + k],
+                    _mm512_add_epi8(_mm512_and_si512(_mm512_srli_epi16(v[k], 2 * (unsigned)n), bytes512(3)),
+                                    bytes512(RAISED - 1)));
     }
 }
 
@@ -243,7 +264,8 @@ INLINE void store_digits(panel_rows *to, size_t apart, __m512i v, const unsigned
     _mm512_store_si512(to[0], _mm512_add_epi8(first_digit(v), base));
 #pragma GCC unroll 4
     for (unsigned d = 1; d < n; d++)
-        _mm512_store_si512(to[d * apart], _mm512_add_epi8(_mm512_and_si512(_mm512_srli_epi16(later, 2 * (d - 1)), bytes512(3)), base));
+        _mm512_store_si512(to[d * apart],
+                           _mm512_add_epi8(_mm512_and_si512(_mm512_srli_epi16(later, 2 * (d - 1)), bytes512(3)), base));
 }
 
 INLINE void transpose_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
@@ -257,7 +279,7 @@ INLINE void transpose_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
         for (size_t k = 0; k < 4; k++)
             store_digits(to + (g < 2 ? 4 * g : 40) + k, g < 2 ? 8 : 4, v[k], 5);
     }
-    transpose16(w, 38, v); /* with d behind it */
+    transpose16(w, 38, v);              /* with d behind it */
     v[2] = _mm512_srli_epi32(v[2], 16); /* 46..49 48.. */
     v[2] = _mm512_or_si512(v[2], _mm512_slli_epi32(v[3], 16));
     store_digits(to + 60, 1, v[2], 4);
@@ -265,14 +287,15 @@ INLINE void transpose_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
 
 /* ---- all types */
 
-#define TURNED(type, D)                                                                                                                \
-    void ntx__transpose512_##type(const uint8_t *const w[NTX_SLICE_OUTS], uint8_t (*values)[64], int32_t (*scales)[NTX_SLICE_OUTS], float *d) \
-    {                                                                                                                                  \
-        uint32_t heads[NTX_SLICE_OUTS];                                                                                                \
-        for (int k = 0; k < NTX_SLICE_OUTS; k++)                                                                                       \
-            heads[k] = D(type, w[k]);                                                                                                  \
-        _mm512_store_ps(d, widen_low_halves(load512(heads)));                                                                          \
-        transpose_##type(w, values, scales);                                                                                                \
+#define TURNED(type, D)                                                                                                \
+    void ntx__transpose512_##type(const uint8_t *const w[NTX_SLICE_OUTS], uint8_t(*values)[64],                        \
+                                  int32_t(*scales)[NTX_SLICE_OUTS], float *d)                                          \
+    {                                                                                                                  \
+        uint32_t heads[NTX_SLICE_OUTS];                                                                                \
+        for (int k = 0; k < NTX_SLICE_OUTS; k++)                                                                       \
+            heads[k] = D(type, w[k]);                                                                                  \
+        _mm512_store_ps(d, widen_low_halves(load512(heads)));                                                          \
+        transpose_##type(w, values, scales);                                                                           \
     }
 TURNED(iq2_xxs, D_AT)
 TURNED(iq2_xs, D_AT)

@@ -9,10 +9,7 @@
 
 #include "computed/cpu/kern.h"
 
-static bool have_generic(void)
-{
-    return true;
-}
+static bool have_generic(void) { return true; }
 
 #if defined(__x86_64__)
 bool ntx__cpu_fetch_far, ntx__cpu_follows;
@@ -22,7 +19,8 @@ bool ntx__cpu_permutes_bytes;
 static bool is_zen4(void)
 {
     unsigned a, b, c, d;
-    return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") && __get_cpuid(1, &a, &b, &c, &d) && (a >> 8 & 15) + (a >> 20 & 255) < 26;
+    return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") && __get_cpuid(1, &a, &b, &c, &d) &&
+           (a >> 8 & 15) + (a >> 20 & 255) < 26;
 }
 
 static bool have_avx2(void)
@@ -52,15 +50,9 @@ static bool have_amx(void)
     return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_TILEDATA) == 0;
 }
 #elif defined(__aarch64__)
-static bool have_neon(void)
-{
-    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
-}
+static bool have_neon(void) { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
 
-static bool have_i8mm(void)
-{
-    return have_neon() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
-}
+static bool have_i8mm(void) { return have_neon() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM); }
 #endif
 
 /* Best first. */
@@ -98,10 +90,10 @@ const char *ntx_cpu_names(void)
 #endif
 }
 
-#define FORM_FLOAT NTX_ACT_F32
-#define FORM_SIMPLE NTX_ACT_Q8
-#define FORM_HALVES NTX_ACT_Q8
-#define FORM_SUPER NTX_ACT_Q8K
+#define FORM_FLOAT                NTX_ACT_F32
+#define FORM_SIMPLE               NTX_ACT_Q8
+#define FORM_HALVES               NTX_ACT_Q8
+#define FORM_SUPER                NTX_ACT_Q8K
 #define FORM_ROW(rule, TYPE, ...) [NTX_##TYPE] = FORM_##rule,
 
 enum ntx_act ntx_act_for(uint32_t type)
@@ -114,12 +106,8 @@ size_t ntx_act_row_bytes(enum ntx_act form, uint32_t n)
 {
     size_t nb;
     switch (form) {
-    case NTX_ACT_Q8:
-        return (size_t)round_up(n / NTX_QK, LANES) * (NTX_QK + 4 + 4);
-    case NTX_ACT_Q8K:
-        nb = n / NTX_QKK;
-        return (nb + 3) / 4 * 4 * (NTX_QKK + 32 + 16) + (nb + 15) / 16 * 16 * 4;
-    default:
-        return ((size_t)n * 4 + 63) / 64 * 64;
+    case NTX_ACT_Q8: return (size_t)round_up(n / NTX_QK, LANES) * (NTX_QK + 4 + 4);
+    case NTX_ACT_Q8K: nb = n / NTX_QKK; return (nb + 3) / 4 * 4 * (NTX_QKK + 32 + 16) + (nb + 15) / 16 * 16 * 4;
+    default: return ((size_t)n * 4 + 63) / 64 * 64;
     }
 }

@@ -1,6 +1,6 @@
-/* pool.c: fork and join by two words. `round` counts the functions started and wakes the workers; `gate` is open while a function may
- * be entered and counts the workers inside. Each has a word for sleepers beside it, so that a futex call is made only for
- * who really sleeps. */
+/* pool.c: fork and join by two words. `round` counts the functions started and wakes the workers; `gate` is open while
+ * a function may be entered and counts the workers inside. Each has a word for sleepers beside it, so that a futex call
+ * is made only for who really sleeps. */
 #include "computed/cpu/pool.h"
 
 #include <errno.h>
@@ -19,9 +19,10 @@
 
 #include "common/util.h"
 
-#define SPIN_NS 50000
+#define SPIN_NS    50000
 #define SPIN_POLLS 64 /* looks at the word between two looks at the clock */
-#define STACK_BYTES (2u << 20) /* attention of several rows takes 900 KiB, and the thread sanitizer keeps 700 of its own there */
+#define STACK_BYTES                                                                                                    \
+    (2u << 20) /* attention of several rows takes 900 KiB, and the thread sanitizer keeps 700 of its own there */
 #define OPEN (1u << 31)
 
 struct worker {
@@ -32,15 +33,15 @@ struct worker {
 
 struct ntx_pool {
     unsigned n_threads, n_started;
-    bool spin; /* not where threads outnumber processors: a spinner would hold up whom it waits for */
+    bool spin;       /* not where threads outnumber processors: a spinner would hold up whom it waits for */
     ntx_pool_fn *fn; /* caller, while the gate is closed and nobody inside; so the next two */
     void *ctx;
-    uint32_t run;    /* what `round` is or, between the opening of the gate and the count, is about to be */
-    _Alignas(64) _Atomic uint32_t round;  /* caller */
-    _Atomic uint32_t round_sleepers;      /* workers */
-    _Atomic bool stop;                    /* caller, before `round` */
-    _Alignas(64) _Atomic uint32_t gate;   /* OPEN: caller; the count below it: workers */
-    _Atomic uint32_t caller_sleeps;       /* caller */
+    uint32_t run; /* what `round` is or, between the opening of the gate and the count, is about to be */
+    _Alignas(64) _Atomic uint32_t round; /* caller */
+    _Atomic uint32_t round_sleepers;     /* workers */
+    _Atomic bool stop;                   /* caller, before `round` */
+    _Alignas(64) _Atomic uint32_t gate;  /* OPEN: caller; the count below it: workers */
+    _Atomic uint32_t caller_sleeps;      /* caller */
     struct worker workers[];
 };
 
@@ -49,10 +50,7 @@ static void sleep_on(_Atomic uint32_t *word, uint32_t seen)
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
-static void wake_all(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
+static void wake_all(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
 static void pause_cpu(void)
 {
@@ -81,7 +79,8 @@ static void wait_round(struct ntx_pool *p, uint32_t seen)
 {
     if (spin_until(p, &p->round, seen, false))
         return;
-    atomic_fetch_add(&p->round_sleepers, 1); /* seq_cst, pairs with next_round(): it sees the sleeper or we the new round */
+    atomic_fetch_add(&p->round_sleepers,
+                     1); /* seq_cst, pairs with next_round(): it sees the sleeper or we the new round */
     while (atomic_load(&p->round) == seen)
         sleep_on(&p->round, seen);
     atomic_fetch_sub(&p->round_sleepers, 1);
@@ -116,7 +115,8 @@ static void *work(void *arg)
             return NULL;
         if (seen == ran || !enter(p))
             continue;
-        ran = p->run; /* a late one may enter a later round than it saw, even before that is counted: it is not to come twice */
+        ran = p->run; /* a late one may enter a later round than it saw, even before that is counted: it is not to come
+                         twice */
         p->fn(p->ctx, w->index);
         leave(p);
     }
@@ -155,10 +155,7 @@ void ntx_pool_run(struct ntx_pool *p, ntx_pool_fn *fn, void *ctx)
     join(p);
 }
 
-unsigned ntx_pool_threads(const struct ntx_pool *p)
-{
-    return p->n_threads;
-}
+unsigned ntx_pool_threads(const struct ntx_pool *p) { return p->n_threads; }
 
 static bool enough_processors(unsigned n)
 {

@@ -6,9 +6,10 @@
  *   worker 3                (held up by the system: comes when the caller is through, and is not let in)
  *
  * fn takes its share of the work from a counter, so that it does not matter how many come: a worker without a processor
- * holds nobody up. Each thread is in fn at most once per run. A return of ntx_pool_run is the barrier between two steps:
- * what any thread wrote before it, all see after it. Who waits spins for some 50 us (steps follow one another much faster
- * than a wake-up takes), then sleeps on a futex, so that threads held up by a slow drive cost nothing. One caller at a time. */
+ * holds nobody up. Each thread is in fn at most once per run. A return of ntx_pool_run is the barrier between two
+ * steps: what any thread wrote before it, all see after it. Who waits spins for some 50 us (steps follow one another
+ * much faster than a wake-up takes), then sleeps on a futex, so that threads held up by a slow drive cost nothing. One
+ * caller at a time. */
 #ifndef NTX_COMPUTED_CPU_POOL_H
 #define NTX_COMPUTED_CPU_POOL_H
 
@@ -18,7 +19,7 @@ struct ntx_pool;
 typedef void ntx_pool_fn(void *ctx, unsigned thread /* 0: the caller */);
 
 int ntx_pool_new(unsigned n_threads, struct ntx_pool **out, struct ntx_err *err); /* 1: no worker */
-void ntx_pool_free(struct ntx_pool *p); /* not while it runs */
+void ntx_pool_free(struct ntx_pool *p);                                           /* not while it runs */
 unsigned ntx_pool_threads(const struct ntx_pool *p);
 void ntx_pool_run(struct ntx_pool *p, ntx_pool_fn *fn, void *ctx);
 

@@ -1,10 +1,11 @@
-/* vnni.c: many rows of x at once, with vectors. The same order as everywhere (cpu.h): a register holds the exact integer sums of one
- * block for a row and 16 outputs, which then go to the float accumulators of lane b % 16.
+/* vnni.c: many rows of x at once, with vectors. The same order as everywhere (cpu.h): a register holds the exact
+ * integer sums of one block for a row and 16 outputs, which then go to the float accumulators of lane b % 16.
  *
- * A band of rows, as many as leave room in the second-level cache, passes over two slices of 16 outputs at a time. Of each slice a panel
- * (panel.h) is unpacked and meets the band's rows, six or four at a time: four values of x, spread over a register, serve both slices.
- * (Spread from memory for each product alone they would cost as much as the product.) A panel has blocks of one lane, whose accumulators
- * stay in registers for it; lanes come in such an order that the tree over them is done on the way. */
+ * A band of rows, as many as leave room in the second-level cache, passes over two slices of 16 outputs at a time. Of
+ * each slice a panel (panel.h) is unpacked and meets the band's rows, six or four at a time: four values of x, spread
+ * over a register, serve both slices. (Spread from memory for each product alone they would cost as much as the
+ * product.) A panel has blocks of one lane, whose accumulators stay in registers for it; lanes come in such an order
+ * that the tree over them is done on the way. */
 #include "common/util.h"
 #include "computed/cpu/panel.h"
 
@@ -21,13 +22,14 @@ typedef float tile_sums[TILE][SLICES][PANEL_OUTS];
 
 struct pass {
     const struct shape *shape;
-    const char *x; /* first row of the band */
-    float *y;      /* of that row, the first output of the slices */
+    const char *x;                   /* first row of the band */
+    float *y;                        /* of that row, the first output of the slices */
     uint32_t n_rows, n_tiles, n_out; /* n_out: of the slices */
     struct x_parts at;
     struct {
         const char *x[TILE];
-        uint32_t first, rows; /* 6 or 4, of which the last may be one behind the end: then it has the last row's x, and no y */
+        uint32_t first,
+            rows; /* 6 or 4, of which the last may be one behind the end: then it has the last row's x, and no y */
     } tiles[MAX_TILES];
     tile_sums *lane, (*tree)[MAX_TILES]; /* [tile], [level][tile] */
 };
@@ -48,15 +50,15 @@ INLINE void rows_of(const struct pass *ps, uint32_t t, const int rows, const cha
 }
 
 /* All sums of a tile, without a loop: else the compiler keeps them in memory. */
-#define EACH_SUM(what)                                                                                                \
-    {                                                                                                                 \
-        _Pragma("GCC unroll 2") for (int s = 0; s < slices; s++)                                                      \
-            _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++)                                                    \
-                what;                                                                                                 \
+#define EACH_SUM(what)                                                                                                 \
+    {                                                                                                                  \
+        _Pragma("GCC unroll 2") for (int s = 0; s < slices; s++)                                                       \
+            _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) what;                                               \
     }
 
 /* A lane's sums as they are before its panel p: none, or what earlier panels gave. */
-INLINE void start_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int slices, __m512 v[SLICES][TILE])
+INLINE void start_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int slices,
+                       __m512 v[SLICES][TILE])
 {
     if (p->first)
         EACH_SUM(v[s][r] = _mm512_setzero_ps())
@@ -65,7 +67,8 @@ INLINE void start_lane(const struct pass *ps, const struct panels *p, uint32_t t
 }
 
 /* After panel p: they wait for the lane's next panel, or join those of other lanes, and after the last lane are y. */
-INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int slices, __m512 v[SLICES][TILE])
+INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int slices,
+                     __m512 v[SLICES][TILE])
 {
     tile_sums *to = &ps->lane[t];
     if (p->last) {
@@ -75,9 +78,9 @@ INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, 
         for (; p->turn >> level & 1; level++)
             EACH_SUM(v[s][r] = _mm512_add_ps(_mm512_load_ps(ps->tree[level][t][r][s]), v[s][r]))
         if (level == TREE_LEVELS) {
-            EACH_SUM(if (ps->tiles[t].first + (uint32_t)r < ps->n_rows)
-                     _mm512_mask_storeu_ps(ps->y + (ps->tiles[t].first + (uint32_t)r) * ps->shape->ldy + s * PANEL_OUTS,
-                                           first_lanes(ps->n_out - (uint32_t)s * PANEL_OUTS), v[s][r]))
+            EACH_SUM(if (ps->tiles[t].first + (uint32_t)r < ps->n_rows) _mm512_mask_storeu_ps(
+                ps->y + (ps->tiles[t].first + (uint32_t)r) * ps->shape->ldy + s * PANEL_OUTS,
+                first_lanes(ps->n_out - (uint32_t)s * PANEL_OUTS), v[s][r]))
             return;
         }
         to = &ps->tree[level][t];
@@ -85,9 +88,10 @@ INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, 
     EACH_SUM(_mm512_store_ps((*to)[r][s], v[s][r]))
 }
 
-/* n rows of the panels from `from` on against x at x[r]. raise_x: the panels' values have signs, and x gets 128 more instead. */
-INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t from, const int n, const char *const x[TILE], size_t at, const int rows,
-                     const int slices, const bool raise_x)
+/* n rows of the panels from `from` on against x at x[r]. raise_x: the panels' values have signs, and x gets 128 more
+ * instead. */
+INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t from, const int n,
+                     const char *const x[TILE], size_t at, const int rows, const int slices, const bool raise_x)
 {
 #pragma GCC unroll 8
     for (int k = 0; k < n; k++) {
@@ -107,17 +111,23 @@ INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t fr
     }
 }
 
-/* What the sums of a row's sub-blocks begin with: minus the offset, 2^offset, times the sum of x. Of 16 values each, or of 32. */
+/* What the sums of a row's sub-blocks begin with: minus the offset, 2^offset, times the sum of x. Of 16 values each, or
+ * of 32. */
 INLINE void less_offset(const char *sums, const bool of_16, const unsigned offset, int32_t *start)
 {
     const __m256i s = _mm256_loadu_si256((const void *)sums);
     if (of_16)
-        _mm512_store_si512(start, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), _mm512_cvtepi16_epi32(s)), offset));
+        _mm512_store_si512(
+            start, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), _mm512_cvtepi16_epi32(s)), offset));
     else
-        _mm256_store_si256((void *)start, _mm256_slli_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), _mm256_cvtepi16_epi32(_mm256_castsi256_si128(s))), offset));
+        _mm256_store_si256(
+            (void *)start,
+            _mm256_slli_epi32(
+                _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_cvtepi16_epi32(_mm256_castsi256_si128(s))), offset));
 }
 
-INLINE void begin(__m512i acc[SLICES][TILE], const int32_t start[TILE][16], const size_t i, const int rows, const int slices, const bool offset)
+INLINE void begin(__m512i acc[SLICES][TILE], const int32_t start[TILE][16], const size_t i, const int rows,
+                  const int slices, const bool offset)
 {
     for (int r = 0; r < rows; r++) {
         acc[0][r] = offset ? _mm512_set1_epi32(start[r][i]) : _mm512_setzero_si512();
@@ -126,9 +136,10 @@ INLINE void begin(__m512i acc[SLICES][TILE], const int32_t start[TILE][16], cons
     }
 }
 
-/* One super-block; sub: values that share a scale, 0: none is left inside the integers. offset: log2 of what the weights have too much, 0: nothing. */
-INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices, const int sub, const unsigned offset,
-                       const int min_pairs)
+/* One super-block; sub: values that share a scale, 0: none is left inside the integers. offset: log2 of what the
+ * weights have too much, 0: nothing. */
+INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices,
+                       const int sub, const unsigned offset, const int min_pairs)
 {
     const char *x[TILE];
     __m512 v[SLICES][TILE];
@@ -136,7 +147,8 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
     _Alignas(64) int32_t start[TILE][16];
     const struct panel *p = panels->of;
     const bool of_16 = sub == 16;
-    const size_t b = panels->b, q_at = b * NTX_QKK, sums_at = ps->at.sums_at + b * 4 * (size_t)(offset ? of_16 ? 8 : 4 : min_pairs);
+    const size_t b = panels->b, q_at = b * NTX_QKK,
+                 sums_at = ps->at.sums_at + b * 4 * (size_t)(offset ? of_16 ? 8 : 4 : min_pairs);
     rows_of(ps, t, rows, x);
     for (int r = 0; offset && r < rows; r++)
         less_offset(x[r] + sums_at, of_16, offset, start[r]);
@@ -164,19 +176,22 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
     for (int s = 0; s < slices; s++)
         for (int r = 0; r < rows; r++) {
             __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
-            v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[0]), dx), v[s][r]);
+            v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[0]), dx),
+                                      v[s][r]);
             if (min_pairs) {
                 __m512i j = _mm512_setzero_si512();
                 for (int k = 0; k < min_pairs; k++)
                     j = _mm512_dpwssd_epi32(j, load512(p[s].mins[k]), spread(x[r] + sums_at + 4 * k));
-                v[s][r] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(_mm512_load_ps(p[s].m[0]), dx), v[s][r]);
+                v[s][r] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(_mm512_load_ps(p[s].m[0]), dx),
+                                           v[s][r]);
             }
         }
     end_lane(ps, panels, t, rows, slices, v);
 }
 
 /* The simple blocks of a panel; offset: what the weights have too much, 0: the type has minima. */
-INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices, const int offset)
+INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows,
+                        const int slices, const int offset)
 {
     const char *x[TILE];
     __m512 v[SLICES][TILE];
@@ -188,7 +203,8 @@ INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint
         for (int r = 0; r < rows; r++) { /* the sum of 32 bytes fits an int16, so a pair of them is it and its sign */
             acc[0][r] = _mm512_setzero_si512();
             if (offset)
-                acc[0][r] = _mm512_dpwssd_epi32(acc[0][r], _mm512_set1_epi32(-offset & 0xffff), spread(x[r] + ps->at.sums_at + 4 * b));
+                acc[0][r] = _mm512_dpwssd_epi32(acc[0][r], _mm512_set1_epi32(-offset & 0xffff),
+                                                spread(x[r] + ps->at.sums_at + 4 * b));
             if (slices > 1)
                 acc[1][r] = acc[0][r];
         }
@@ -196,16 +212,19 @@ INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint
         for (int r = 0; r < rows; r++)
             for (int s = 0; s < slices; s++) {
                 __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
-                v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[k]), dx), v[s][r]);
+                v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[k]), dx),
+                                          v[s][r]);
                 if (!offset)
-                    v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(spread(x[r] + ps->at.sums_at + 4 * b)), _mm512_mul_ps(_mm512_load_ps(p[s].m[k]), dx), v[s][r]);
+                    v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(spread(x[r] + ps->at.sums_at + 4 * b)),
+                                              _mm512_mul_ps(_mm512_load_ps(p[s].m[k]), dx), v[s][r]);
             }
     }
     end_lane(ps, panels, t, rows, slices, v);
 }
 
 /* The same, where each 16 values have their scale. */
-INLINE void tile_halves(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices)
+INLINE void tile_halves(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows,
+                        const int slices)
 {
     const char *x[TILE];
     __m512 v[SLICES][TILE];
@@ -222,16 +241,19 @@ INLINE void tile_halves(const struct pass *ps, const struct panels *panels, uint
             for (int r = 0; r < rows; r++) {
                 __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
                 for (int s = 0; s < slices; s++)
-                    v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]), _mm512_mul_ps(_mm512_load_ps(half ? p[s].m[k] : p[s].d[k]), dx), v[s][r]);
+                    v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]),
+                                              _mm512_mul_ps(_mm512_load_ps(half ? p[s].m[k] : p[s].d[k]), dx), v[s][r]);
             }
         }
     end_lane(ps, panels, t, rows, slices, v);
 }
 
-/* Of a band's rows: tiles of six and up to two of four, for an even number of rows, one more than there are if that is odd. */
+/* Of a band's rows: tiles of six and up to two of four, for an even number of rows, one more than there are if that is
+ * odd. */
 static void lay_tiles(struct pass *ps)
 {
-    uint32_t even = NTX_ROUND_UP(ps->n_rows, 2u), small = even % TILE ? (TILE - even % TILE) / 2 : 0, big = (even - SMALL * small) / TILE;
+    uint32_t even = NTX_ROUND_UP(ps->n_rows, 2u), small = even % TILE ? (TILE - even % TILE) / 2 : 0,
+             big = (even - SMALL * small) / TILE;
     ps->n_tiles = big + small;
     for (uint32_t t = 0, r = 0; t < ps->n_tiles; r += ps->tiles[t++].rows) {
         ps->tiles[t].rows = t < big ? TILE : SMALL;
@@ -255,8 +277,12 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
         return;
     }
     _Alignas(64) tile_sums lane[MAX_TILES], tree[TREE_LEVELS][MAX_TILES];
-    struct pass ps = {.shape = s, .lane = lane, .tree = tree, .at = x_parts_of(s->x, s->n_in, kind->weights.block == NTX_QKK, kind->sums32)};
-    const uint32_t most = NTX_MIN(NTX_MAX((uint32_t)(BAND_BYTES / s->x_stride), 4u * TILE), (uint32_t)MAX_TILES * TILE), bands = (n_rows + most - 1) / most;
+    struct pass ps = {.shape = s,
+                      .lane = lane,
+                      .tree = tree,
+                      .at = x_parts_of(s->x, s->n_in, kind->weights.block == NTX_QKK, kind->sums32)};
+    const uint32_t most = NTX_MIN(NTX_MAX((uint32_t)(BAND_BYTES / s->x_stride), 4u * TILE), (uint32_t)MAX_TILES * TILE),
+                   bands = (n_rows + most - 1) / most;
     for (uint32_t band = 0, r = 0; band < bands; band++, r += ps.n_rows) {
         ps.n_rows = (n_rows - r + bands - band - 1) / (bands - band); /* as equal as can be, so never under 5 */
         ps.x = s->x + r * s->x_stride;
@@ -270,51 +296,54 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
 }
 
 /* All tiles of a band; with the number of rows and slices known, the compiler keeps their sums in registers. */
-#define TILE_OF(r, s, call)                                                                                           \
-    {                                                                                                                 \
-        enum { R = r, S = s };                                                                                        \
-        call;                                                                                                         \
+#define TILE_OF(r, s, call)                                                                                            \
+    {                                                                                                                  \
+        enum { R = r, S = s };                                                                                         \
+        call;                                                                                                          \
     }
 
-#define ROWS(type, call)                                                                                              \
-    static void rows_##type(const void *pass, const struct panels *p)                                                 \
-    {                                                                                                                 \
-        const struct pass *ps = pass;                                                                                 \
-        for (uint32_t t = 0; t < ps->n_tiles; t++) {                                                                  \
-            fetch_share(p, t, ps->n_tiles);                                                                           \
-            if (ps->tiles[t].rows == TILE && p->slices == SLICES)                                                     \
-                TILE_OF(TILE, SLICES, call)                                                                           \
-            else if (p->slices == SLICES)                                                                             \
-                TILE_OF(SMALL, SLICES, call)                                                                          \
-            else if (ps->tiles[t].rows == TILE)                                                                       \
-                TILE_OF(TILE, 1, call)                                                                                \
-            else                                                                                                      \
-                TILE_OF(SMALL, 1, call)                                                                               \
-        }                                                                                                             \
+#define ROWS(type, call)                                                                                               \
+    static void rows_##type(const void *pass, const struct panels *p)                                                  \
+    {                                                                                                                  \
+        const struct pass *ps = pass;                                                                                  \
+        for (uint32_t t = 0; t < ps->n_tiles; t++) {                                                                   \
+            fetch_share(p, t, ps->n_tiles);                                                                            \
+            if (ps->tiles[t].rows == TILE && p->slices == SLICES)                                                      \
+                TILE_OF(TILE, SLICES, call)                                                                            \
+            else if (p->slices == SLICES)                                                                              \
+                TILE_OF(SMALL, SLICES, call)                                                                           \
+            else if (ps->tiles[t].rows == TILE)                                                                        \
+                TILE_OF(TILE, 1, call)                                                                                 \
+            else                                                                                                       \
+                TILE_OF(SMALL, 1, call)                                                                                \
+        }                                                                                                              \
     }
 
-#define MATMUL(name, type, fill, few, least, block, interleaved, sums32)                                                    \
-    DECLARE_MATMUL(name)                                                                                              \
-    {                                                                                                                 \
-        static const struct kind kind = {{fill, block, interleaved}, few, least, sums32};                                   \
-        const struct shape s = {w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes}; \
-        mm_panels(&kind, &s, n_rows, rows_##type);                                                                    \
+#define MATMUL(name, type, fill, few, least, block, interleaved, sums32)                                               \
+    DECLARE_MATMUL(name)                                                                                               \
+    {                                                                                                                  \
+        static const struct kind kind = {{fill, block, interleaved}, few, least, sums32};                              \
+        const struct shape s = {                                                                                       \
+            w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes};                   \
+        mm_panels(&kind, &s, n_rows, rows_##type);                                                                     \
     }
 
-#define VNNI(type, block, sums32, call)                                                                               \
-    ROWS(type, call)                                                                                                  \
+#define VNNI(type, block, sums32, call)                                                                                \
+    ROWS(type, call)                                                                                                   \
     MATMUL(ntx__mmvec_##type, type, ntx__panel_vec_##type, ntx__mm512_##type, 5, block, false, sums32)
 
-#define VNNI_INTERLEAVED(type, least, block, sums32, call)                                                                  \
-    VNNI(type, block, sums32, call)                                                                                   \
-    MATMUL(ntx__interleaved_vec_##type, type, ntx__panel_vec_interleaved_##type, ntx__interleaved_##type, least, block, true, sums32)
+#define VNNI_INTERLEAVED(type, least, block, sums32, call)                                                             \
+    VNNI(type, block, sums32, call)                                                                                    \
+    MATMUL(ntx__interleaved_vec_##type, type, ntx__panel_vec_interleaved_##type, ntx__interleaved_##type, least,       \
+           block, true, sums32)
 
 VNNI_INTERLEAVED(q4_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 8))
 VNNI(q4_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
 VNNI(q5_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 16))
 VNNI(q5_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
 VNNI_INTERLEAVED(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128))
-#define VNNI_LOOKUP(TYPE, type, scale, raise) VNNI_INTERLEAVED(type, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 1 << raise))
+#define VNNI_LOOKUP(TYPE, type, scale, raise)                                                                          \
+    VNNI_INTERLEAVED(type, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 1 << raise))
 NTX_LOOKUPS(VNNI_LOOKUP)
 VNNI(q1_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1))
 VNNI(q2_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1))
@@ -325,5 +354,6 @@ VNNI_INTERLEAVED(q4_k, 13, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, 0, 4))
 VNNI_INTERLEAVED(q5_k, 7, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, 0, 4))
 VNNI_INTERLEAVED(q6_k, 5, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, 5, 0))
 VNNI_INTERLEAVED(iq4_xs, 7, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, 7, 0))
-#define VNNI_CODES(TYPE, type, factor, sub) VNNI(type, NTX_QKK, sub != 16, tile_super(ps, p, t, R, S, sub, RAISED_LOG2, 0))
+#define VNNI_CODES(TYPE, type, factor, sub)                                                                            \
+    VNNI(type, NTX_QKK, sub != 16, tile_super(ps, p, t, R, S, sub, RAISED_LOG2, 0))
 AVX512_CODES(VNNI_CODES)

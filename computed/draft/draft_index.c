@@ -8,9 +8,9 @@
 #include "computed/draft/drafter_file_impl.h"
 
 #define LIKE_MOST 32u  /* tokens that are compared */
-#define WAYS 8u        /* that a text may go on, at most */
-#define LOOKED 256u    /* places on either side of where the text would stand */
-#define FAR 48u        /* tokens behind a place */
+#define WAYS      8u   /* that a text may go on, at most */
+#define LOOKED    256u /* places on either side of where the text would stand */
+#define FAR       48u  /* tokens behind a place */
 
 struct head {
     char magic[8];
@@ -56,19 +56,22 @@ static int by_past(const void *a, const void *b, void *ctx)
     return x < y ? -1 : x > y;
 }
 
-int ntx_draft_index_write(FILE *to, const int32_t *tokens, uint32_t n, uint32_t n_vocab, uint64_t vocab, struct ntx_err *err)
+int ntx_draft_index_write(FILE *to, const int32_t *tokens, uint32_t n, uint32_t n_vocab, uint64_t vocab,
+                          struct ntx_err *err)
 {
     struct head h = {.version = NTX_DRAFT_INDEX_VERSION, .n_vocab = n_vocab, .vocab = vocab, .n = n};
     uint32_t *order = malloc(n * sizeof *order + 1);
     if (!order || n > NTX_DRAFT_INDEX_MOST) {
         free(order);
-        return ntx_err_set(err, order ? -E2BIG : -ENOMEM, order ? "more than %u tokens" : "no memory", NTX_DRAFT_INDEX_MOST);
+        return ntx_err_set(err, order ? -E2BIG : -ENOMEM, order ? "more than %u tokens" : "no memory",
+                           NTX_DRAFT_INDEX_MOST);
     }
     memcpy(h.magic, NTX_DRAFT_INDEX_MAGIC, sizeof h.magic);
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
     qsort_r(order, n, sizeof *order, by_past, (void *)(uintptr_t)tokens);
-    bool good = fwrite(&h, sizeof h, 1, to) == 1 && fwrite(tokens, sizeof *tokens, n, to) == n && fwrite(order, sizeof *order, n, to) == n && !fflush(to);
+    bool good = fwrite(&h, sizeof h, 1, to) == 1 && fwrite(tokens, sizeof *tokens, n, to) == n &&
+                fwrite(order, sizeof *order, n, to) == n && !fflush(to);
     free(order);
     return good ? 0 : ntx_err_set(err, errno ? -errno : -EIO, "%s", strerror(errno ? errno : EIO));
 }
@@ -87,7 +90,8 @@ static int open_index(uint8_t *bytes, size_t n, uint32_t n_vocab, uint64_t vocab
     if (h.n > NTX_DRAFT_INDEX_MOST || n != sizeof h + h.n * 8)
         return ntx_err_set(err, -EINVAL, "an index that is cut off, or longer than it says");
     if (h.n_vocab != n_vocab || h.vocab != vocab)
-        return ntx_err_set(err, -EINVAL, "the index was made for another vocabulary: make it anew with ntx draft-index MODEL");
+        return ntx_err_set(err, -EINVAL,
+                           "the index was made for another vocabulary: make it anew with ntx draft-index MODEL");
     const int32_t *tokens = (const int32_t *)(bytes + sizeof h);
     const uint32_t *order = (const uint32_t *)(tokens + h.n);
     for (uint64_t i = 0; i < h.n; i++)
@@ -107,7 +111,8 @@ static void free_index(void *self)
     free(x);
 }
 
-/* Tokens that are alike before place `at` and at the text's end; *less: where they part the place's is the smaller one, as by_past has it. */
+/* Tokens that are alike before place `at` and at the text's end; *less: where they part the place's is the smaller one,
+ * as by_past has it. */
 static uint32_t alike(const struct index *x, const struct ntx_drafter_file_text *t, uint32_t at, bool *less)
 {
     uint32_t k = 0;

@@ -1,4 +1,5 @@
-/* What texts will be, and how often that is guessed: so that what trees cost and give can be tested and measured apart from how well anybody guesses.
+/* What texts will be, and how often that is guessed: so that what trees cost and give can be tested and measured apart
+ * from how well anybody guesses.
  *
  *   ntx-script 1
  *   chance 0.9 0.8       that the next token is guessed, by depth; the last one holds for all that are deeper
@@ -6,8 +7,9 @@
  *   seed 7
  *   text 12 55 90        the tokens of an answer; another line for each that there may be
  *
- * A text is the first line that begins with what its answer has so far. Whether a token of it is guessed is drawn once, from seed and place. Where it is not another stands
- * there, and the tree goes on below that as if it were the right one. */
+ * A text is the first line that begins with what its answer has so far. Whether a token of it is guessed is drawn once,
+ * from seed and place. Where it is not another stands there, and the tree goes on below that as if it were the right
+ * one. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +18,7 @@
 #include "common/util.h"
 #include "computed/draft/drafter_file_impl.h"
 
-#define DEPTHS 64u
+#define DEPTHS      64u
 #define BESIDE_MOST 16u
 
 struct line {
@@ -108,7 +110,9 @@ static int take_lines(struct script *s, char *text, uint32_t n_vocab, struct ntx
             return ntx_err_set(err, -EINVAL, "a script of another version: its first line is not 'ntx-script 1'");
         int rc = n == 1 ? 0 : take_line(s, line, n_vocab);
         if (rc)
-            return ntx_err_set(err, rc, "line %u of the script: %s", n, rc == -ERANGE ? "a number is out of bounds" : "it is none of chance, beside, seed and text with their numbers");
+            return ntx_err_set(err, rc, "line %u of the script: %s", n,
+                               rc == -ERANGE ? "a number is out of bounds"
+                                             : "it is none of chance, beside, seed and text with their numbers");
     }
     return 0;
 }
@@ -127,7 +131,8 @@ static int open_script(uint8_t *bytes, size_t n, uint32_t n_vocab, uint64_t voca
     }
     s->chance[0] = 1;
     s->n_chances = 1;
-    int rc = memchr(bytes, 0, n) ? ntx_err_set(err, -EINVAL, "a script is text") : take_lines(s, (char *)bytes, n_vocab, err);
+    int rc = memchr(bytes, 0, n) ? ntx_err_set(err, -EINVAL, "a script is text")
+                                 : take_lines(s, (char *)bytes, n_vocab, err);
     if (rc) {
         free_script(s);
         return rc;
@@ -162,10 +167,12 @@ static uint32_t script_tree(const void *self, const struct ntx_drafter_file_text
     uint32_t n = 1, up = 0, at = t->n - t->n_prompt;
     for (uint32_t k = 0; l && k < DEPTHS && at + k < l->n; k++) {
         double chance = s->chance[NTX_MIN(k, s->n_chances - 1)];
-        uint32_t token = (uint32_t)s->tokens[l->first + at + k], right = draw(s, (uint32_t)(l - s->line), at + k) < chance ? 0 : 1, next = n;
+        uint32_t token = (uint32_t)s->tokens[l->first + at + k],
+                 right = draw(s, (uint32_t)(l - s->line), at + k) < chance ? 0 : 1, next = n;
         n = ntx__draft_node_add(out, n, up, (int32_t)((token + right) % t->n_vocab), (float)chance);
         for (uint32_t b = 0; b < s->beside; b++)
-            n = ntx__draft_node_add(out, n, up, (int32_t)((token + 2 + b) % t->n_vocab), (float)((1 - chance) / (s->beside + 1)));
+            n = ntx__draft_node_add(out, n, up, (int32_t)((token + 2 + b) % t->n_vocab),
+                                    (float)((1 - chance) / (s->beside + 1)));
         up = next;
     }
     return n;

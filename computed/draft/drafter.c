@@ -55,7 +55,8 @@ static void replant(struct ntx__drafter_text *t, uint32_t root)
     t->n_nodes = n;
 }
 
-/* The text's last token was read with a state of the large model's, and lies where it belongs; what was guessed below it does not. */
+/* The text's last token was read with a state of the large model's, and lies where it belongs; what was guessed below
+ * it does not. */
 static int go_on_anew(const struct ntx_drafter *d, struct ntx__drafter_text *t, const int32_t *tokens, uint32_t n)
 {
     t->kv_n += n > t->n && t->node[0].expanded && !ntx__drafter_block_of(d);
@@ -135,11 +136,14 @@ static struct ntx__drafter_text *place_for(struct ntx_drafter *d, uint64_t sessi
 static bool as_before(const struct ntx__drafter_text *t, const struct ntx_drafter_text *x)
 {
     const struct ntx_sampling *a = &t->sampling, *b = &x->sampling;
-    return t->used && t->n_prompt == x->n_prompt && a->temp == b->temp && a->top_k == b->top_k && a->top_p == b->top_p && a->min_p == b->min_p && a->seed == b->seed &&
-           a->repeat_penalty == b->repeat_penalty && a->repeat_last == b->repeat_last && a->presence_penalty == b->presence_penalty && a->frequency_penalty == b->frequency_penalty;
+    return t->used && t->n_prompt == x->n_prompt && a->temp == b->temp && a->top_k == b->top_k &&
+           a->top_p == b->top_p && a->min_p == b->min_p && a->seed == b->seed &&
+           a->repeat_penalty == b->repeat_penalty && a->repeat_last == b->repeat_last &&
+           a->presence_penalty == b->presence_penalty && a->frequency_penalty == b->frequency_penalty;
 }
 
-/* Whether what was shown goes from what has been read up to the last token but one; else it is read from where it begins, if that is before. */
+/* Whether what was shown goes from what has been read up to the last token but one; else it is read from where it
+ * begins, if that is before. */
 static bool states_there(const struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t n)
 {
     const uint32_t first = t->shown_at + ntx__drafter_behind(d);
@@ -189,7 +193,10 @@ static int read_text(struct ntx_drafter *d, struct ntx__drafter_text *t)
     const float *states = NULL;
     int rc = d->states ? ntx__drafter_states(d, t, from, n, &states) : 0;
     for (uint32_t i = 0; i < n; i++)
-        rows[i] = (struct ntx_row){.token = t->tokens[from + i], .pos = t->kv_n + i, .kv = t->kv, .state = states ? states + (size_t)i * d->model->hp.n_embd : NULL};
+        rows[i] = (struct ntx_row){.token = t->tokens[from + i],
+                                   .pos = t->kv_n + i,
+                                   .kv = t->kv,
+                                   .state = states ? states + (size_t)i * d->model->hp.n_embd : NULL};
     rc = rc < 0 || ntx__drafter_block_of(d) ? rc : ntx__drafter_run(d, d->f, rows, n);
     t->kv_n += rc > 0 ? n : 0;
     return rc;
@@ -221,7 +228,8 @@ static uint32_t choose(const struct ntx_drafter *d, const struct ntx__drafter_te
     return n;
 }
 
-/* Slots for nodes that are about to be expanded: behind their parents', ascending, and none that the spine or another node has. What the text left behind is free. */
+/* Slots for nodes that are about to be expanded: behind their parents', ascending, and none that the spine or another
+ * node has. What the text left behind is free. */
 static bool find_slots(const struct ntx__drafter_text *t, const uint32_t *node, uint32_t n, uint32_t *slot)
 {
     bool taken[SLOTS] = {false};
@@ -245,14 +253,20 @@ static bool find_slots(const struct ntx__drafter_text *t, const uint32_t *node, 
 }
 
 /* root: the state that comes with node 0. */
-static struct ntx_row row_of(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t node, const float *root, uint32_t *path, float *logits)
+static struct ntx_row row_of(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t node, const float *root,
+                             uint32_t *path, float *logits)
 {
     const struct ntx__drafter_node *x = &t->node[node];
     uint32_t n = t->n_spine + x->depth + 1;
     memcpy(path, t->spine, t->n_spine * sizeof *path);
     for (uint32_t i = node, k = n; k-- > t->n_spine; i = t->node[i].parent)
         path[k] = t->node[i].slot;
-    struct ntx_row row = {.token = x->token, .pos = t->n - 1 - t->skip + x->depth, .n_path = n, .path = path, .kv = t->kv, .logits = logits};
+    struct ntx_row row = {.token = x->token,
+                          .pos = t->n - 1 - t->skip + x->depth,
+                          .n_path = n,
+                          .path = path,
+                          .kv = t->kv,
+                          .logits = logits};
     if (d->states) {
         const size_t width = d->model->hp.n_embd;
         row.state = node ? t->left + (t->node[x->parent].slot - t->kv_n) * width : root;
@@ -269,7 +283,11 @@ static void add_children(struct ntx__drafter_text *t, uint32_t node, const float
     for (uint32_t i = 0; i < n && t->n_nodes < NTX_DRAFTER_NODES; i++) {
         float path = t->node[node].path * kid[i].logit;
         if (path >= LEAST / 8)
-            t->node[t->n_nodes++] = (struct ntx__drafter_node){.token = kid[i].id, .parent = node, .depth = t->node[node].depth + 1, .chance = kid[i].logit, .path = path};
+            t->node[t->n_nodes++] = (struct ntx__drafter_node){.token = kid[i].id,
+                                                               .parent = node,
+                                                               .depth = t->node[node].depth + 1,
+                                                               .chance = kid[i].logit,
+                                                               .path = path};
     }
 }
 
@@ -329,13 +347,16 @@ static int read_shown(struct ntx_drafter *d, const struct ntx_drafter_text *x)
     int rc = ntx_drafter_follow(d, &known);
     while (rc >= 0 && t->skip + t->kv_n + 1 < t->n)
         rc = read_text(d, t);
-    uint32_t next = t->skip + t->kv_n - ntx__drafter_behind(d); /* the token that is to be read: its state is the first that is still wanted */
+    uint32_t next = t->skip + t->kv_n -
+                    ntx__drafter_behind(
+                        d); /* the token that is to be read: its state is the first that is still wanted */
     if (rc >= 0 && next > t->shown_at)
         let_go(d, t, next - t->shown_at);
     return rc < 0 ? rc : 0;
 }
 
-int ntx_drafter_saw(struct ntx_drafter *d, const struct ntx_drafter_text *x, uint32_t pos, const float *state, bool read)
+int ntx_drafter_saw(struct ntx_drafter *d, const struct ntx_drafter_text *x, uint32_t pos, const float *state,
+                    bool read)
 {
     struct ntx__drafter_text *t = place_for(d, x->session);
     int rc = 0;

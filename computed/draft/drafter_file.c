@@ -15,7 +15,7 @@
 static const struct {
     const char *magic, *name;
     const struct ntx_drafter_file_ops *ops; /* NULL: works in ntx-predictor */
-    unsigned times; /* its file's bytes, it takes */
+    unsigned times;                         /* its file's bytes, it takes */
 } kinds[NTX_DRAFTER_FILE_KINDS] = {
     [NTX_DRAFTER_FILE_MODEL] = {"GGUF", "model", NULL, 0},
     [NTX_DRAFTER_FILE_INDEX] = {NTX_DRAFT_INDEX_MAGIC, "index", &ntx__draft_index, 1},
@@ -60,7 +60,9 @@ int ntx__drafter_file_kind(int fd, enum ntx_drafter_file_kind *kind, uint64_t *b
             *bytes = (uint64_t)st.st_size;
             return 0;
         }
-    return ntx_err_set(err, -EINVAL, "it is no file that guesses: neither a small model (GGUF), nor what `ntx draft-index` made, nor a script");
+    return ntx_err_set(
+        err, -EINVAL,
+        "it is no file that guesses: neither a small model (GGUF), nor what `ntx draft-index` made, nor a script");
 }
 
 unsigned ntx__drafter_file_times(enum ntx_drafter_file_kind kind) { return kinds[kind].times; }
@@ -69,9 +71,11 @@ bool ntx_drafter_file_card(const struct ntx_gguf *model, const char *model_path,
 {
     struct ntx_str name;
     const char *slash = strrchr(model_path, '/');
-    if (ntx_gguf_str(model, "ntx.drafter", &name) || !name.n || memchr(name.p, '/', name.n) || memchr(name.p, 0, name.n) || name.n > 255)
+    if (ntx_gguf_str(model, "ntx.drafter", &name) || !name.n || memchr(name.p, '/', name.n) ||
+        memchr(name.p, 0, name.n) || name.n > 255)
         return false;
-    int n = snprintf(path, room, "%.*s%.*s", slash ? (int)(slash + 1 - model_path) : 0, model_path, (int)name.n, name.p);
+    int n = snprintf(path, room, "%.*s%.*s", slash ? (int)(slash + 1 - model_path) : 0, model_path, (int)name.n,
+                     name.p);
     return n > 0 && (size_t)n < room;
 }
 
@@ -102,7 +106,8 @@ static int read_whole(int fd, uint64_t n, uint8_t **out, struct ntx_err *err)
     ssize_t got = bytes ? read_at(fd, bytes, n, 0) : -ENOMEM;
     if (got != (ssize_t)n) {
         free(bytes);
-        return ntx_err_set(err, got < 0 ? (int)got : -EIO, "%s", got < 0 ? strerror((int)-got) : "it became shorter while it was read");
+        return ntx_err_set(err, got < 0 ? (int)got : -EIO, "%s",
+                           got < 0 ? strerror((int)-got) : "it became shorter while it was read");
     }
     bytes[n] = 0;
     *out = bytes;
@@ -143,7 +148,8 @@ void ntx_drafter_file_free(struct ntx_drafter_file *g)
     free(g);
 }
 
-uint32_t ntx_drafter_file_tree(const struct ntx_drafter_file *g, const struct ntx_drafter_file_text *t, struct ntx_draft_node *out)
+uint32_t ntx_drafter_file_tree(const struct ntx_drafter_file *g, const struct ntx_drafter_file_text *t,
+                               struct ntx_draft_node *out)
 {
     out[0] = (struct ntx_draft_node){t->tokens[t->n - 1], 0, 1};
     return g->ops->tree(g->self, t, out);

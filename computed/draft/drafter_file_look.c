@@ -1,4 +1,5 @@
-/* What a file that guesses is, and takes; apart from drafter_file.c, since a small model brings the whole pass with it. */
+/* What a file that guesses is, and takes; apart from drafter_file.c, since a small model brings the whole pass with it.
+ * */
 #include <errno.h>
 #include <inttypes.h>
 
@@ -17,7 +18,8 @@ static bool goes_by_states(int fd)
     return yes;
 }
 
-int ntx_drafter_file_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, enum ntx_drafter_file_kind *kind, struct ntx_drafter_needs *needs, struct ntx_err *err)
+int ntx_drafter_file_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint32_t threads,
+                          enum ntx_drafter_file_kind *kind, struct ntx_drafter_needs *needs, struct ntx_err *err)
 {
     *needs = (struct ntx_drafter_needs){0};
     uint64_t n = 0;
@@ -35,7 +37,8 @@ int ntx_drafter_file_look(int fd, const struct ntx_gguf *model, uint32_t ctx, ui
     if (*kind == NTX_DRAFTER_FILE_MODEL)
         return ntx_drafter_look(fd, model, ctx, &needs->bytes, err);
     if (n > BYTES_MOST)
-        return ntx_err_set(err, -EFBIG, "the drafter: %" PRIu64 " bytes are more than any %s has", n, ntx_drafter_file_name(*kind));
+        return ntx_err_set(err, -EFBIG, "the drafter: %" PRIu64 " bytes are more than any %s has", n,
+                           ntx_drafter_file_name(*kind));
     needs->bytes = ntx__drafter_file_times(*kind) * n + MORE_BYTES;
     return 0;
 }

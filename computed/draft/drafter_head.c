@@ -1,7 +1,10 @@
-/* drafter_head.c: drafters that go by states of the large model: how these are kept and what is made of them, and files of the EAGLE-3 and DFlash kinds.
+/* drafter_head.c: drafters that go by states of the large model: how these are kept and what is made of them, and files
+ * of the EAGLE-3 and DFlash kinds.
  *
- * Such a file is two models (model/arch.h): one makes of the states of several layers, for each position, a state of its own width; the other is as a next-token block, or (DFlash) an ordinary model of which rows see one another. What it
- * has not, its embedding or its output, is the large model's. The first one's rows are at the positions of the second one's, and leave nothing there, or (DFlash) K and V of its layers. */
+ * Such a file is two models (model/arch.h): one makes of the states of several layers, for each position, a state of
+ * its own width; the other is as a next-token block, or (DFlash) an ordinary model of which rows see one another. What
+ * it has not, its embedding or its output, is the large model's. The first one's rows are at the positions of the
+ * second one's, and leave nothing there, or (DFlash) K and V of its layers. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,10 +17,20 @@
 
 /* ---- states */
 
-static uint32_t shown_width(const struct ntx_hparams *hp) { return hp->head.n_taps ? hp->head.n_taps * hp->head.width : hp->n_embd; }
-static uint64_t state_floats(const struct ntx_hparams *hp) { return 2ull * hp->n_embd + NTX_DRAFTER_TEXTS * ((uint64_t)SHOWN * shown_width(hp) + (uint64_t)OWN_NODES * hp->n_embd); }
+static uint32_t shown_width(const struct ntx_hparams *hp)
+{
+    return hp->head.n_taps ? hp->head.n_taps * hp->head.width : hp->n_embd;
+}
+static uint64_t state_floats(const struct ntx_hparams *hp)
+{
+    return 2ull * hp->n_embd +
+           NTX_DRAFTER_TEXTS * ((uint64_t)SHOWN * shown_width(hp) + (uint64_t)OWN_NODES * hp->n_embd);
+}
 
-uint64_t ntx__drafter_state_bytes(const struct ntx_model *m) { return m->hp.by_state || m->hp.head.n_taps ? 4 * state_floats(&m->hp) : 0; }
+uint64_t ntx__drafter_state_bytes(const struct ntx_model *m)
+{
+    return m->hp.by_state || m->hp.head.n_taps ? 4 * state_floats(&m->hp) : 0;
+}
 
 int ntx__drafter_state_room(struct ntx_drafter *d)
 {
@@ -51,7 +64,8 @@ void ntx__drafter_left(struct ntx_drafter *d, float *left)
         d->ops->rmsnorm(left, d->norms + hp->n_embd, hp->rms_eps, hp->n_embd, left);
 }
 
-int ntx__drafter_states(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t token, uint32_t n, const float **out)
+int ntx__drafter_states(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t token, uint32_t n,
+                        const float **out)
 {
     struct ntx_row rows[READ];
     const bool block = ntx__drafter_block_of(d);
@@ -60,7 +74,10 @@ int ntx__drafter_states(struct ntx_drafter *d, struct ntx__drafter_text *t, uint
     if (!d->head)
         return 0;
     for (uint32_t i = 0; i < n; i++)
-        rows[i] = (struct ntx_row){.pos = token - t->skip + i, .kv = t->kv, .state = shown + (size_t)i * d->shown_width, .left = block ? NULL : d->head->fused + (size_t)i * d->model->hp.n_embd};
+        rows[i] = (struct ntx_row){.pos = token - t->skip + i,
+                                   .kv = t->kv,
+                                   .state = shown + (size_t)i * d->shown_width,
+                                   .left = block ? NULL : d->head->fused + (size_t)i * d->model->hp.n_embd};
     *out = d->head->fused;
     return ntx__drafter_run(d, d->head->f, rows, n);
 }
@@ -87,7 +104,11 @@ static int guess_block(struct ntx_drafter *d, struct ntx__drafter_text *t, struc
     const uint32_t block = ntx__drafter_block_of(d), at = t->n - 1 - t->skip;
     struct ntx_row rows[BLOCK];
     for (uint32_t i = 0; i < block; i++)
-        rows[i] = (struct ntx_row){.token = i ? (int32_t)d->model->hp.head.mask : t->node[0].token, .pos = at + i, .kv = t->kv, .ahead = d->model->hp.head.causal ? 0 : block - 1 - i, .logits = i ? d->logits + (size_t)(i - 1) * d->n_vocab : NULL};
+        rows[i] = (struct ntx_row){.token = i ? (int32_t)d->model->hp.head.mask : t->node[0].token,
+                                   .pos = at + i,
+                                   .kv = t->kv,
+                                   .ahead = d->model->hp.head.causal ? 0 : block - 1 - i,
+                                   .logits = i ? d->logits + (size_t)(i - 1) * d->n_vocab : NULL};
     int rc = ntx__drafter_run(d, d->f, rows, block);
     for (uint32_t i = 1; i < block && rc > 0; i++) {
         ntx_sampler_take(t->sampler, ntx__drafter_logits(d, rows[i].logits));
@@ -109,10 +130,15 @@ int ntx__drafter_block(struct ntx_drafter *d, struct ntx__drafter_text *t, uint3
         t->node[best].expanded = true;
         t->n_expanded++;
         for (uint32_t k = 0; k < column[depth].n && t->n_nodes < NTX_DRAFTER_NODES; k++)
-            t->node[t->n_nodes++] = (struct ntx__drafter_node){.token = column[depth].kid[k].id, .parent = best, .depth = depth, .chance = column[depth].kid[k].logit, .path = t->node[best].path * column[depth].kid[k].logit};
+            t->node[t->n_nodes++] = (struct ntx__drafter_node){.token = column[depth].kid[k].id,
+                                                               .parent = best,
+                                                               .depth = depth,
+                                                               .chance = column[depth].kid[k].logit,
+                                                               .path = t->node[best].path * column[depth].kid[k].logit};
         best = UINT32_MAX;
         for (uint32_t i = 1; i < t->n_nodes; i++)
-            if (!t->node[i].expanded && t->node[i].depth + 1 < block && t->node[i].path >= LEAST && (best == UINT32_MAX || t->node[i].path > t->node[best].path))
+            if (!t->node[i].expanded && t->node[i].depth + 1 < block && t->node[i].path >= LEAST &&
+                (best == UINT32_MAX || t->node[i].path > t->node[best].path))
                 best = i;
     }
     return rc;
@@ -124,7 +150,8 @@ int ntx__drafter_block(struct ntx_drafter *d, struct ntx__drafter_text *t, uint3
 static int borrow(struct ntx_gguf *g, const struct ntx_gguf *model, struct ntx_err *err)
 {
     const char *embd = ntx_end_kinds[NTX_END_token_embd].name, *output = ntx_end_kinds[NTX_END_output].name;
-    const struct ntx_gguf_loan loans[] = {{embd, embd}, {output, ntx_gguf_tensor(model, output) ? output : embd}, {"output.scale", "output.scale"}};
+    const struct ntx_gguf_loan loans[] = {
+        {embd, embd}, {output, ntx_gguf_tensor(model, output) ? output : embd}, {"output.scale", "output.scale"}};
     return ntx_gguf_lend(g, model, loans, ntx_gguf_tensor(g, output) ? 1 : 3, err);
 }
 
@@ -136,9 +163,11 @@ static int fits(const struct ntx_gguf *g, const struct ntx_gguf *model, struct n
     if (!rc)
         rc = ntx_model_open_keys(model, &m, err);
     if (!rc && d->hp.head.width != m->hp.n_embd)
-        rc = ntx_err_set(err, -EINVAL, "it goes by states of %u values, the model's have %u: it is another model's", d->hp.head.width, m->hp.n_embd);
+        rc = ntx_err_set(err, -EINVAL, "it goes by states of %u values, the model's have %u: it is another model's",
+                         d->hp.head.width, m->hp.n_embd);
     if (!rc && d->hp.head.tap[d->hp.head.n_taps - 1] > m->hp.n_layers)
-        rc = ntx_err_set(err, -EINVAL, "it goes by the state at layer %u, the model has %u: it is another model's", d->hp.head.tap[d->hp.head.n_taps - 1], m->hp.n_layers);
+        rc = ntx_err_set(err, -EINVAL, "it goes by the state at layer %u, the model has %u: it is another model's",
+                         d->hp.head.tap[d->hp.head.n_taps - 1], m->hp.n_layers);
     ntx_model_free(d);
     ntx_model_free(m);
     return rc;
@@ -176,9 +205,13 @@ static int parts_open(struct parts *p, int fd, const struct ntx_gguf *model, str
     return rc;
 }
 
-static uint64_t more_bytes(const struct ntx_hparams *hp) { return 4ull * READ * hp->n_embd + 4ull * hp->head.n_out + 4ull * hp->n_vocab; }
+static uint64_t more_bytes(const struct ntx_hparams *hp)
+{
+    return 4ull * READ * hp->n_embd + 4ull * hp->head.n_out + 4ull * hp->n_vocab;
+}
 
-int ntx_drafter_head_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, struct ntx_drafter_needs *out, struct ntx_err *err)
+int ntx_drafter_head_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint32_t threads,
+                          struct ntx_drafter_needs *out, struct ntx_err *err)
 {
     struct parts p;
     struct ntx_chunks *c = NULL;
@@ -191,7 +224,9 @@ int ntx_drafter_head_look(int fd, const struct ntx_gguf *model, uint32_t ctx, ui
     if (!rc) {
         const struct ntx_forward_config f = ntx__drafter_pass(p.first, c, ctx, threads);
         const struct ntx_hparams *hp = &p.first->hp;
-        *out = (struct ntx_drafter_needs){.bytes = bytes + ntx_gguf_header_bytes(p.g) + ntx_ram_weights_pick_bytes(c) + c->n * sizeof *c->list + ntx_forward_bytes(&f) + more_bytes(hp), .n_taps = hp->head.n_taps};
+        *out = (struct ntx_drafter_needs){.bytes = bytes + ntx_gguf_header_bytes(p.g) + ntx_ram_weights_pick_bytes(c) +
+                                                   c->n * sizeof *c->list + ntx_forward_bytes(&f) + more_bytes(hp),
+                                          .n_taps = hp->head.n_taps};
         memcpy(out->tap, hp->head.tap, sizeof out->tap);
     }
     ntx_chunks_free(c);
@@ -217,7 +252,8 @@ static int read_tokens(struct ntx_drafter_head *h, int fd, uint32_t n_vocab, str
             return ntx_err_set(err, -EIO, "tensor 'd2t' cannot be read");
         for (uint64_t k = 0; k < n; k++) {
             if (some[k] < 0 || some[k] >= n_vocab)
-                return ntx_err_set(err, -EINVAL, "tensor 'd2t' has token %lld, of %u that there are", (long long)some[k], n_vocab);
+                return ntx_err_set(err, -EINVAL, "tensor 'd2t' has token %lld, of %u that there are",
+                                   (long long)some[k], n_vocab);
             h->token[i + k] = (int32_t)some[k];
         }
     }
@@ -246,7 +282,8 @@ static int make_second(struct ntx_drafter *d, struct ntx_err *err)
     return rc ? rc : ntx__drafter_state_room(d) ? ntx_err_set(err, -ENOMEM, "no memory for states") : 0;
 }
 
-static int open_parts(struct ntx_drafter *d, int fd, const struct ntx_gguf *model, const int *fds, unsigned n_fds, struct ntx_err *err)
+static int open_parts(struct ntx_drafter *d, int fd, const struct ntx_gguf *model, const int *fds, unsigned n_fds,
+                      struct ntx_err *err)
 {
     struct parts p;
     struct ntx_drafter_head *h = d->head = calloc(1, sizeof *h);
@@ -263,7 +300,8 @@ static int open_parts(struct ntx_drafter *d, int fd, const struct ntx_gguf *mode
     return read_tokens(h, fd, d->model->hp.n_vocab, err);
 }
 
-int ntx_drafter_head_new(int fd, const struct ntx_gguf *model, const int *fds, unsigned n_fds, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err)
+int ntx_drafter_head_new(int fd, const struct ntx_gguf *model, const int *fds, unsigned n_fds, uint32_t ctx,
+                         uint32_t threads, struct ntx_drafter **out, struct ntx_err *err)
 {
     struct ntx_drafter *d = calloc(1, sizeof *d);
     int rc = d ? open_parts(d, fd, model, fds, n_fds, err) : ntx_err_set(err, -ENOMEM, "no memory for a drafter");

@@ -1,4 +1,5 @@
-/* drafter_open.c: whether a small model, or a model's own block, can guess for a model, and what it takes; and making it. */
+/* drafter_open.c: whether a small model, or a model's own block, can guess for a model, and what it takes; and making
+ * it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +24,19 @@ int ntx__drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *mode
     if (!a || !b || !a->strs || !b->strs || ntx_gguf_str(draft, kind, &x) || ntx_gguf_str(model, kind, &y))
         return ntx_err_set(err, -EINVAL, "it has no vocabulary");
     if (!same_text(x, y))
-        return ntx_err_set(err, -EINVAL, "its vocabulary is of the kind '%.*s', the model's of '%.*s'", (int)NTX_MIN(x.n, (size_t)40), x.p, (int)NTX_MIN(y.n, (size_t)40), y.p);
+        return ntx_err_set(err, -EINVAL, "its vocabulary is of the kind '%.*s', the model's of '%.*s'",
+                           (int)NTX_MIN(x.n, (size_t)40), x.p, (int)NTX_MIN(y.n, (size_t)40), y.p);
     if (a->count != b->count)
-        return ntx_err_set(err, -EINVAL, "its vocabulary has %llu tokens, the model's %llu: a drafter must have the very same", (unsigned long long)a->count, (unsigned long long)b->count);
+        return ntx_err_set(err, -EINVAL,
+                           "its vocabulary has %llu tokens, the model's %llu: a drafter must have the very same",
+                           (unsigned long long)a->count, (unsigned long long)b->count);
     for (uint64_t i = 0; i < a->count; i++)
         if (!same_text(a->strs[i], b->strs[i]))
-            return ntx_err_set(err, -EINVAL, "its token %llu is '%.*s', the model's '%.*s': a drafter must have the very same vocabulary", (unsigned long long)i,
-                               (int)NTX_MIN(a->strs[i].n, (size_t)40), a->strs[i].p, (int)NTX_MIN(b->strs[i].n, (size_t)40), b->strs[i].p);
+            return ntx_err_set(
+                err, -EINVAL,
+                "its token %llu is '%.*s', the model's '%.*s': a drafter must have the very same vocabulary",
+                (unsigned long long)i, (int)NTX_MIN(a->strs[i].n, (size_t)40), a->strs[i].p,
+                (int)NTX_MIN(b->strs[i].n, (size_t)40), b->strs[i].p);
     return 0;
 }
 
@@ -38,9 +45,11 @@ static struct ntx_kv_shape shape_of(uint32_t ctx)
     return (struct ntx_kv_shape){.blocks = NTX_DRAFTER_TEXTS * ((ctx + SLOTS + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK)};
 }
 
-struct ntx_forward_config ntx__drafter_pass(const struct ntx_model *m, const struct ntx_chunks *c, uint32_t ctx, uint32_t threads)
+struct ntx_forward_config ntx__drafter_pass(const struct ntx_model *m, const struct ntx_chunks *c, uint32_t ctx,
+                                            uint32_t threads)
 {
-    return (struct ntx_forward_config){.model = m, .chunks = c, .ops = ntx_cpu_pick(NULL), .threads = threads, .max_rows = READ, .ctx = ctx + SLOTS};
+    return (struct ntx_forward_config){
+        .model = m, .chunks = c, .ops = ntx_cpu_pick(NULL), .threads = threads, .max_rows = READ, .ctx = ctx + SLOTS};
 }
 
 int ntx__drafter_chunks(const struct ntx_model *m, struct ntx_chunks **out, struct ntx_err *err)
@@ -50,7 +59,8 @@ int ntx__drafter_chunks(const struct ntx_model *m, struct ntx_chunks **out, stru
     return ntx_chunks_make(m, 1 << 20, out, err);
 }
 
-int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, uint32_t threads, uint64_t *bytes,
+                       struct ntx_err *err)
 {
     struct ntx_chunks *c;
     int rc = ntx__drafter_chunks(m, &c, err);
@@ -58,8 +68,11 @@ int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t 
         return rc;
     struct ntx_forward_config f = ntx__drafter_pass(m, c, ctx, threads);
     struct ntx_kv_shape kv = shape_of(ctx);
-    *bytes = (m->hp.by_state || m->hp.head.n_taps ? ntx_ram_weights_pick_bytes(c) : file_bytes) + ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
-             (uint64_t)m->hp.n_vocab * 4 * (NTX_MAX(STEP, m->hp.head.block) + 3 * NTX_DRAFTER_TEXTS) + 8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
+    *bytes = (m->hp.by_state || m->hp.head.n_taps ? ntx_ram_weights_pick_bytes(c) : file_bytes) +
+             ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) +
+             sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
+             (uint64_t)m->hp.n_vocab * 4 * (NTX_MAX(STEP, m->hp.head.block) + 3 * NTX_DRAFTER_TEXTS) +
+             8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
     ntx_chunks_free(c);
     return 0;
 }
@@ -67,12 +80,17 @@ int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t 
 /* Drafters of which none is computed here. */
 static int other_kind(const struct ntx_gguf *g, struct ntx_err *err)
 {
-    static const struct { const char *arch, *name; } kinds[] = {{"gemma4-assistant", "Gemma 4 assistant"}};
+    static const struct {
+        const char *arch, *name;
+    } kinds[] = {{"gemma4-assistant", "Gemma 4 assistant"}};
     struct ntx_str arch = {0};
     for (size_t i = 0; !ntx_gguf_str(g, "general.architecture", &arch) && i < sizeof kinds / sizeof *kinds; i++)
         if (same_text(arch, (struct ntx_str){kinds[i].arch, strlen(kinds[i].arch)}))
-            return ntx_err_set(err, -ENOTSUP, "it is of the %s kind, which guesses by what happens inside the model: ntx has none such. Name a small model of the same vocabulary, "
-                               "a drafter of the EAGLE-3 or DFlash kind, or nextn where the model has such a block", kinds[i].name);
+            return ntx_err_set(err, -ENOTSUP,
+                               "it is of the %s kind, which guesses by what happens inside the model: ntx has none "
+                               "such. Name a small model of the same vocabulary, "
+                               "a drafter of the EAGLE-3 or DFlash kind, or nextn where the model has such a block",
+                               kinds[i].name);
     return 0;
 }
 
@@ -93,7 +111,9 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
     if (!rc)
         rc = ntx__drafter_suits(g, model, err);
     if (!rc && !ntx_keeps_rows_only(&m->hp))
-        rc = ntx_err_set(err, -ENOTSUP, "the recurrent state of a %s model does not go back to where its guesses part from the text", m->hp.arch);
+        rc = ntx_err_set(err, -ENOTSUP,
+                         "the recurrent state of a %s model does not go back to where its guesses part from the text",
+                         m->hp.arch);
     if (!rc)
         rc = ntx__drafter_bytes(m, (uint64_t)st.st_size + ntx_gguf_header_bytes(g), ctx, 1, bytes, err);
     ntx_model_free(m);
@@ -103,7 +123,8 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
     return rc;
 }
 
-int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t threads, uint64_t *bytes,
+                           struct ntx_err *err)
 {
     struct ntx_model *m = NULL;
     int rc = ntx_share_file_refuse(model, "a next-token block", err);
@@ -150,10 +171,13 @@ static int rest(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, struct nt
         d->text[i].tokens = malloc(d->ctx * sizeof *d->text[i].tokens);
         rc = d->text[i].tokens ? ntx_kv_seq_new(d->pool, d->ctx + SLOTS, &d->text[i].kv) : -ENOMEM;
     }
-    return rc || !d->logits ? ntx_err_set(err, rc ? rc : -ENOMEM, "%s", err->text[0] ? err->text : "no memory for a drafter") : 0;
+    return rc || !d->logits
+               ? ntx_err_set(err, rc ? rc : -ENOMEM, "%s", err->text[0] ? err->text : "no memory for a drafter")
+               : 0;
 }
 
-int ntx__drafter_made(struct ntx_drafter *d, int rc, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err)
+int ntx__drafter_made(struct ntx_drafter *d, int rc, uint32_t ctx, uint32_t threads, struct ntx_drafter **out,
+                      struct ntx_err *err)
 {
     if (!rc)
         rc = rest(d, ctx, threads, err);
@@ -176,7 +200,8 @@ static int read_norm(const struct ntx_drafter *d, uint32_t tensor, float *out)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(d->model->gguf, tensor);
     const int32_t first = 0;
-    return d->weights.w.ops->entries((struct ntx_weights *)&d->weights.w, t->file, t->offset, d->model->hp.n_embd * 4, &first, 1, out);
+    return d->weights.w.ops->entries((struct ntx_weights *)&d->weights.w, t->file, t->offset, d->model->hp.n_embd * 4,
+                                     &first, 1, out);
 }
 
 static int open_nextn(struct ntx_drafter *d, const struct ntx_gguf *model, const int *fds, struct ntx_err *err)
@@ -198,7 +223,8 @@ static int open_nextn(struct ntx_drafter *d, const struct ntx_gguf *model, const
     return 0;
 }
 
-int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t ctx, uint32_t threads, struct ntx_drafter **out, struct ntx_err *err)
+int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t ctx, uint32_t threads,
+                          struct ntx_drafter **out, struct ntx_err *err)
 {
     struct ntx_drafter *d = calloc(1, sizeof *d);
     int rc = d ? open_nextn(d, model, fds, err) : ntx_err_set(err, -ENOMEM, "no memory for what predicts tokens");

@@ -21,7 +21,8 @@ struct ntx_words {
     uint32_t n_kept;
 };
 
-/* Control tokens by their names; what ends an answer never as text. A token that has the byte with which these names begin would pass for one: it never comes. */
+/* Control tokens by their names; what ends an answer never as text. A token that has the byte with which these names
+ * begin would pass for one: it never comes. */
 static int bytes_of(void *ctx, int32_t id, char *buf, size_t room)
 {
     const struct ntx_tokenizer *tok = ctx;
@@ -142,7 +143,8 @@ static int compile(void *ctx, struct ntx_grammar **out, struct ntx_err *err)
     if (!strcmp(a->m->constraint, "grammar"))
         return ntx_grammar_compile(text, len, out, err);
     if (!strcmp(a->m->constraint, "schema"))
-        rc = ntx__constraint_schema(a->reply, a->chat, ntx_tokenizer_has_control(a->tok, "<|channel|>"), text, len, &made, err);
+        rc = ntx__constraint_schema(a->reply, a->chat, ntx_tokenizer_has_control(a->tok, "<|channel|>"), text, len,
+                                    &made, err);
     else if (!strcmp(a->m->constraint, "calls"))
         rc = ntx__constraint_calls(a->reply, text, len, &made, err);
     else
@@ -174,7 +176,9 @@ static int share_words(const struct ntx_constraint_ask *a, struct ntx_words **ou
     *out = w;
     if (w->tokens)
         return 0;
-    return ntx_err_set(err, -EOVERFLOW, "a grammar, a schema or calls need %llu KiB for this model's vocabulary, and --ram leaves %llu KiB for it: load the model with a larger --ram",
+    return ntx_err_set(err, -EOVERFLOW,
+                       "a grammar, a schema or calls need %llu KiB for this model's vocabulary, and --ram leaves %llu "
+                       "KiB for it: load the model with a larger --ram",
                        (unsigned long long)(w->wants + 1023) >> 10, (unsigned long long)a->words_most >> 10);
 }
 
@@ -190,9 +194,12 @@ static int constrain(struct ntx_constraint *c, const struct ntx_constraint_ask *
         return rc;
     size_t bytes = ntx_grammar_bytes(ntx_grammars_of(c->grammar));
     if (a->memory < LEAST || bytes > a->memory)
-        return ntx_err_set(err, -EOVERFLOW, "the grammar or schema takes %zu KiB, and --ram leaves %llu KiB for one: make it smaller, or load the model with a larger --ram",
+        return ntx_err_set(err, -EOVERFLOW,
+                           "the grammar or schema takes %zu KiB, and --ram leaves %llu KiB for one: make it smaller, "
+                           "or load the model with a larger --ram",
                            (NTX_MAX(bytes, (size_t)LEAST) + 1023) >> 10, (unsigned long long)a->memory >> 10);
-    struct ntx_match_config m = {.grammar = ntx_grammars_of(c->grammar), .tokens = w->tokens, .memory = a->memory, .thinking = a->thinks};
+    struct ntx_match_config m = {
+        .grammar = ntx_grammars_of(c->grammar), .tokens = w->tokens, .memory = a->memory, .thinking = a->thinks};
     rc = ntx_match_new(&m, &c->match);
     return rc ? ntx_err_set(err, rc, "%s", rc == -ENOMEM ? "no memory for the grammar" : ntx_constraint_why(rc)) : 0;
 }
@@ -210,7 +217,8 @@ static int copy_biases(struct ntx_constraint *c, const struct ntx_constraint_ask
 {
     for (size_t i = 0; i < a->m->n_bias; i++)
         if (a->m->bias[i].token < 0 || (uint32_t)a->m->bias[i].token >= a->n_vocab)
-            return ntx_err_set(err, -EINVAL, "a bias is for token %d, which is not one of the vocabulary's %u", a->m->bias[i].token, a->n_vocab);
+            return ntx_err_set(err, -EINVAL, "a bias is for token %d, which is not one of the vocabulary's %u",
+                               a->m->bias[i].token, a->n_vocab);
     if (!a->m->n_bias)
         return 0;
     if (!(c->bias = malloc(a->m->n_bias * sizeof *c->bias)))
@@ -225,7 +233,12 @@ int ntx_constraint_new(const struct ntx_constraint_ask *a, struct ntx_constraint
     struct ntx_constraint *c = calloc(1, sizeof *c);
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory for a request");
-    *c = (struct ntx_constraint){.tok = a->tok, .n_vocab = a->n_vocab, .memory = a->memory, .ignore_eos = a->m->ignore_eos, .logprobs = a->m->logprobs, .top = NTX_MIN(a->m->top_logprobs, NTX_TOP_MOST)};
+    *c = (struct ntx_constraint){.tok = a->tok,
+                                 .n_vocab = a->n_vocab,
+                                 .memory = a->memory,
+                                 .ignore_eos = a->m->ignore_eos,
+                                 .logprobs = a->m->logprobs,
+                                 .top = NTX_MIN(a->m->top_logprobs, NTX_TOP_MOST)};
     int rc = a->m->constraint ? constrain(c, a, err) : 0;
     if (rc && rc != -ENOMEM && a->m->constraint_soft) {
         let_go(c);
@@ -283,7 +296,10 @@ static void weigh(struct ntx_constraint *c, const float *logits)
     c->log_sum = log(sum);
 }
 
-static float logprob(const struct ntx_constraint *c, float logit) { return (float)((double)logit - c->max - c->log_sum); }
+static float logprob(const struct ntx_constraint *c, float logit)
+{
+    return (float)((double)logit - c->max - c->log_sum);
+}
 
 /* The largest, of equal ones those of least id. */
 static void find_top(struct ntx_constraint *c, const float *logits)
@@ -303,7 +319,10 @@ static void find_top(struct ntx_constraint *c, const float *logits)
     c->told.n = n;
 }
 
-const struct ntx_told *ntx_constraint_told(const struct ntx_constraint *c) { return c && c->logprobs ? &c->told : NULL; }
+const struct ntx_told *ntx_constraint_told(const struct ntx_constraint *c)
+{
+    return c && c->logprobs ? &c->told : NULL;
+}
 
 /* ---- the draw */
 
@@ -348,7 +367,8 @@ static int commit(struct ntx_constraint *c, int32_t token, bool lead)
     return rc == -EINVAL ? -EILSEQ : rc;
 }
 
-int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_t position, const float *logits, bool lead, int32_t *token)
+int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_t position, const float *logits,
+                        bool lead, int32_t *token)
 {
     int rc = 0;
     if (c->logprobs) {
@@ -373,6 +393,8 @@ bool ntx_constraint_over(const struct ntx_constraint *c) { return c && c->over; 
 
 const char *ntx_constraint_why(int rc)
 {
-    return rc == -EILSEQ ? "the grammar allows nothing here that this model's vocabulary can write" :
-           rc == -E2BIG ? "the grammar is too ambiguous: what it may mean here takes more memory or work than there is for it" : strerror(-rc);
+    return rc == -EILSEQ ? "the grammar allows nothing here that this model's vocabulary can write"
+           : rc == -E2BIG
+               ? "the grammar is too ambiguous: what it may mean here takes more memory or work than there is for it"
+               : strerror(-rc);
 }

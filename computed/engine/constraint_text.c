@@ -1,5 +1,5 @@
-/* constraint_text.c: what is asked of a whole answer, written as a grammar's text: a JSON text where a model thinks or has channels, and calls of tools in the form in
- * which the model writes them. */
+/* constraint_text.c: what is asked of a whole answer, written as a grammar's text: a JSON text where a model thinks or
+ * has channels, and calls of tools in the form in which the model writes them. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -10,7 +10,9 @@
 #include "model/reply/reply.h"
 
 /* at: @, or @@ where the vocabulary has these tokens. */
-#define ANALYSIS(at) "analysis ::= " at "\"<|channel|>\" \"analysis\" " at "\"<|message|>\" ~\"<|end|>\" " at "\"<|end|>\" " at "\"<|start|>\" \"assistant\"\n"
+#define ANALYSIS(at)                                                                                                   \
+    "analysis ::= " at "\"<|channel|>\" \"analysis\" " at "\"<|message|>\" ~\"<|end|>\" " at "\"<|end|>\" " at         \
+    "\"<|start|>\" \"assistant\"\n"
 #define FINAL(at) ANALYSIS(at) "root ::= analysis? " at "\"<|channel|>\" \"final\" " at "\"<|message|>\" value\n"
 
 struct text {
@@ -53,7 +55,8 @@ static void put_thinking(struct text *t, const struct ntx_reply_writing *w)
         fprintf(t->f, "thinking ::= ~\"%s\" @\"%s\" [ \\n]* root\n", w->think_end, w->think_end);
 }
 
-int ntx__constraint_schema(const char *reply, bool chat, bool guarded, const char *json, size_t len, char **out, struct ntx_err *err)
+int ntx__constraint_schema(const char *reply, bool chat, bool guarded, const char *json, size_t len, char **out,
+                           struct ntx_err *err)
 {
     struct text t;
     bool calls;
@@ -68,7 +71,8 @@ int ntx__constraint_schema(const char *reply, bool chat, bool guarded, const cha
         fputs("root ::= value\n", t.f);
     put_thinking(&t, &w);
     json_error_t e;
-    json_t *whole = json_loadb(json, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &e); /* so that nothing behind it is of the grammar */
+    json_t *whole = json_loadb(json, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES,
+                               &e); /* so that nothing behind it is of the grammar */
     if (!whole)
         rc = ntx_err_set(err, -EINVAL, "the schema is no JSON: %.120s (line %d)", e.text, e.line);
     json_decref(whole);
@@ -113,7 +117,8 @@ static void put_text_value(struct text *t, const struct ntx_reply_writing *w, co
         return;
     }
     fputc('(', t->f);
-    json_array_foreach((json_t *)(uintptr_t)list, i, v) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, v)
+    {
         fputs(i ? "| " : "", t->f);
         put_literal(t, json_is_string(v) ? json_string_value(v) : "");
     }
@@ -124,11 +129,13 @@ static void put_text_value(struct text *t, const struct ntx_reply_writing *w, co
 static const char *end_of(const struct ntx_reply_writing *w, bool text, const json_t *schema)
 {
     static const char newline[] = "\"\\n</";
-    bool own = text && !json_array_size(json_object_get(schema, "enum")) && !strncmp(w->parameter_end, newline, sizeof newline - 1);
+    bool own = text && !json_array_size(json_object_get(schema, "enum")) &&
+               !strncmp(w->parameter_end, newline, sizeof newline - 1);
     return own ? "\"</parameter>\\n\"" : w->parameter_end;
 }
 
-static void put_parameter(struct text *t, const struct ntx_reply_writing *w, const char *key, json_t *schema, const json_t *all)
+static void put_parameter(struct text *t, const struct ntx_reply_writing *w, const char *key, json_t *schema,
+                          const json_t *all)
 {
     bool text = is_text(schema);
     json_t *with = json_is_object(schema) ? json_copy(schema) : json_incref(schema);
@@ -154,9 +161,8 @@ static bool required(const json_t *schema, const char *key)
 {
     size_t i;
     json_t *v;
-    json_array_foreach(json_object_get(schema, "required"), i, v)
-        if (json_is_string(v) && !strcmp(json_string_value(v), key))
-            return true;
+    json_array_foreach(json_object_get(schema, "required"), i,
+                       v) if (json_is_string(v) && !strcmp(json_string_value(v), key)) return true;
     return false;
 }
 
@@ -166,13 +172,15 @@ static void put_arguments(struct text *t, const struct ntx_reply_writing *w, jso
     json_t *v;
     if (!w->parameter) {
         json_t *object = schema ? json_copy(schema) : json_object();
-        if (!json_object_get(object, "$ref") && !json_object_get(object, "anyOf") && !json_object_get(object, "oneOf") && !json_object_get(object, "allOf"))
+        if (!json_object_get(object, "$ref") && !json_object_get(object, "anyOf") &&
+            !json_object_get(object, "oneOf") && !json_object_get(object, "allOf"))
             json_object_set_new(object, "type", json_string("object"));
         put_json(t, object);
         json_decref(object);
         return;
     }
-    json_object_foreach(json_object_get(schema, "properties"), key, v) {
+    json_object_foreach(json_object_get(schema, "properties"), key, v)
+    {
         if (too_long(t)) /* what references lead to stands in each */
             return;
         put_parameter(t, w, key, v, schema);
@@ -181,13 +189,15 @@ static void put_arguments(struct text *t, const struct ntx_reply_writing *w, jso
 }
 
 /* Rules call ::= ... and calls ::= ...; -EINVAL: there is no tool of that name; -E2BIG. */
-static int put_calls(struct text *t, const struct ntx_reply_writing *w, const json_t *ask, const char *only, struct ntx_err *err)
+static int put_calls(struct text *t, const struct ntx_reply_writing *w, const json_t *ask, const char *only,
+                     struct ntx_err *err)
 {
     bool several = !json_is_false(json_object_get(ask, "parallel")) && w->think_end, any = false;
     size_t i;
     json_t *tool;
     fputs("call ::= ", t->f);
-    json_array_foreach(json_object_get(ask, "tools"), i, tool) {
+    json_array_foreach(json_object_get(ask, "tools"), i, tool)
+    {
         json_t *fn = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(fn, "name"));
         if (!name || (only && strcmp(name, only)))
@@ -200,19 +210,22 @@ static int put_calls(struct text *t, const struct ntx_reply_writing *w, const js
         fprintf(t->f, "%s\n", w->close);
         any = true;
         if (too_long(t))
-            return ntx_err_set(err, -E2BIG, "the grammar of the tools has more than the %u bytes that are possible", NTX_GRAMMAR_TEXT);
+            return ntx_err_set(err, -E2BIG, "the grammar of the tools has more than the %u bytes that are possible",
+                               NTX_GRAMMAR_TEXT);
     }
     fprintf(t->f, "\ncalls ::= %s call ", w->before ? w->before : "");
     if (several)
         fprintf(t->f, "(%s call)* ", w->between ? w->between : "");
     fprintf(t->f, "%s\n", w->after ? w->after : "");
-    return any ? 0 : ntx_err_set(err, -EINVAL, "there is no tool '%.100s' among those of the request", only ? only : "");
+    return any ? 0
+               : ntx_err_set(err, -EINVAL, "there is no tool '%.100s' among those of the request", only ? only : "");
 }
 
 static void put_root(struct text *t, const struct ntx_reply_writing *w, bool must)
 {
     if (!w->think_end) {
-        fprintf(t->f, ANALYSIS("@") "root ::= analysis* %s\n", must ? "calls" : "(calls | @\"<|channel|>\" \"final\" @\"<|message|>\" ~\"<|end|>\")");
+        fprintf(t->f, ANALYSIS("@") "root ::= analysis* %s\n",
+                must ? "calls" : "(calls | @\"<|channel|>\" \"final\" @\"<|message|>\" ~\"<|end|>\")");
         return;
     }
     fprintf(t->f, "thought ::= @\"%s\" ~\"%s\" @\"%s\" [ \\n]*\n", w->think, w->think_end, w->think_end);
@@ -233,8 +246,11 @@ int ntx__constraint_calls(const char *reply, const char *json, size_t len, char 
     json_t *ask = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
     const char *choice = json_string_value(json_object_get(ask, "choice"));
     bool must = choice && strcmp(choice, "auto");
-    int rc = !ask ? ntx_err_set(err, -EINVAL, "the tools are no JSON") : calls ? text_begin(&t, err) :
-             ntx_err_set(err, -ENOTSUP, "this model's chat template has no calls of a known form, so they cannot be asked for");
+    int rc = !ask ? ntx_err_set(err, -EINVAL, "the tools are no JSON")
+             : calls
+                 ? text_begin(&t, err)
+                 : ntx_err_set(err, -ENOTSUP,
+                               "this model's chat template has no calls of a known form, so they cannot be asked for");
     if (rc) {
         json_decref(ask);
         return rc;

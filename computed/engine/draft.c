@@ -6,13 +6,15 @@
 
 #include "common/util.h"
 
-#define WAYS 4u          /* places that the text goes on from, at most */
-#define LIKE_MOST 64u    /* tokens that are compared */
-#define REPLACED 4u      /* the last token is another one: what was alike before it counts so much less (a name that is changed throughout a text) */
-#define FORGET 0.02f     /* what a chance was learned from counts so much less with each node that should have held */
+#define WAYS      4u  /* places that the text goes on from, at most */
+#define LIKE_MOST 64u /* tokens that are compared */
+#define REPLACED                                                                                                       \
+    4u /* the last token is another one: what was alike before it counts so much less (a name that is changed          \
+          throughout a text) */
+#define FORGET       0.02f /* what a chance was learned from counts so much less with each node that should have held */
 #define FORGET_DEPTH 0.005f
-#define PACE_FORGET 0.95
-#define DRIFT 0.0002f      /* a kind that never pays is tried in one pass of a hundred or so */
+#define PACE_FORGET  0.95
+#define DRIFT        0.0002f /* a kind that never pays is tried in one pass of a hundred or so */
 
 /* ---- chances: by how many tokens were alike; those of the first way and of the others apart */
 
@@ -63,7 +65,10 @@ static uint32_t deep(uint32_t depth)
     return k;
 }
 
-static float by_kind(const struct ntx_draft_chances *c, uint32_t kind, float said) { return said * c->held[kind] / c->said[kind]; }
+static float by_kind(const struct ntx_draft_chances *c, uint32_t kind, float said)
+{
+    return said * c->held[kind] / c->said[kind];
+}
 
 double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
 {
@@ -177,7 +182,8 @@ static void meet(struct ntx_draft *d, struct part *h, uint32_t node)
     }
 }
 
-void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n, const struct ntx_draft_chances *c, uint32_t most, double cost)
+void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n, const struct ntx_draft_chances *c,
+                    uint32_t most, double cost)
 {
     struct part part[NTX_DRAFT_SOURCES] = {0};
     double path[NTX_DRAFT_NODES] = {1};
@@ -198,7 +204,8 @@ void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n,
         if (!best)
             return;
         struct part *h = &part[by];
-        uint32_t node = ntx_draft_add(d, h->at[h->d->parent[best]], h->d->kind[best], h->d->token[best], h->d->said[best]);
+        uint32_t node = ntx_draft_add(d, h->at[h->d->parent[best]], h->d->kind[best], h->d->token[best],
+                                      h->d->said[best]);
         path[node] = chance;
         enter(h, best, node);
         for (unsigned s = 0; s < n; s++)
@@ -223,21 +230,27 @@ double ntx_pace_row(const struct ntx_pace *p)
 {
     if (p->n == 0)
         return 0;
-    double rows = p->rows / p->n, ns = p->ns / p->n, spread = p->rows2 / p->n - rows * rows, with = p->rows_ns / p->n - rows * ns, weight = 0.05;
+    double rows = p->rows / p->n, ns = p->ns / p->n, spread = p->rows2 / p->n - rows * rows,
+           with = p->rows_ns / p->n - rows * ns, weight = 0.05;
     double guess = ns / ((p->guess > 0 ? 1 / p->guess : 16) - 1 + rows);
     return NTX_MAX((with + weight * guess) / (spread + weight), 0.0);
 }
 
-double ntx_pace_union(double share, double rows) { return share > 0 && share < 1 ? (1 - pow(1 - share, rows)) / share : rows; }
+double ntx_pace_union(double share, double rows)
+{
+    return share > 0 && share < 1 ? (1 - pow(1 - share, rows)) / share : rows;
+}
 
-uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows, double plain, double share, double row, double least, double surer)
+uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows, double plain,
+                        double share, double row, double least, double surer)
 {
     double path[NTX_DRAFT_NODES] = {1}, tokens = rows, best = surer * rows / plain;
     uint32_t n = 1;
     for (uint32_t i = 1; i < d->n; i++) {
         path[i] = path[d->parent[i]] * ntx_draft_chance(c, d->kind[i], d->depth[i], d->said[i]);
         tokens += path[i];
-        double more = row * (ntx_pace_union(share, rows + i) - ntx_pace_union(share, rows)), rate = tokens / (plain + more + least * i);
+        double more = row * (ntx_pace_union(share, rows + i) - ntx_pace_union(share, rows)),
+               rate = tokens / (plain + more + least * i);
         n = rate > best ? i + 1 : n;
         best = NTX_MAX(best, rate);
     }
@@ -252,21 +265,24 @@ double ntx_pace_of(const struct ntx_pace *p, double rows)
 
 /* ---- turns */
 
-#define TURN 16u         /* passes that a rate is taken from */
-#define TRIAL_OFF 4u     /* passes of a trial, */
-#define TRIAL_ON 6u      /*   with their first ones, which */
-#define TRIAL_MOST 16u   /*   or more, while they have taken no longer than */
-#define TRIAL_NS 4e7
-#define SETTLE 2u        /*   do not count: no tree stands yet, or the drafter is still at work */
-#define REST_FIRST 256u  /* passes between trials */
-#define REST_LAST 16384u
-#define SHARE 0.01       /* of the time that may be lost by trials */
+#define TURN         16u /* passes that a rate is taken from */
+#define TRIAL_OFF    4u  /* passes of a trial, */
+#define TRIAL_ON     6u  /*   with their first ones, which */
+#define TRIAL_MOST   16u /*   or more, while they have taken no longer than */
+#define TRIAL_NS     4e7
+#define SETTLE       2u   /*   do not count: no tree stands yet, or the drafter is still at work */
+#define REST_FIRST   256u /* passes between trials */
+#define REST_LAST    16384u
+#define SHARE        0.01 /* of the time that may be lost by trials */
 #define AGAIN_BETTER 1.2
-#define SURE 1.1         /* so many times what passes without guesses can give at most, and no trial is needed */
+#define SURE         1.1 /* so many times what passes without guesses can give at most, and no trial is needed */
 
-void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on) { *t = (struct ntx_draft_turn){.on = on, .left = on ? TURN : SETTLE + TRIAL_OFF, .rest = REST_FIRST}; }
+void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on)
+{
+    *t = (struct ntx_draft_turn){.on = on, .left = on ? TURN : SETTLE + TRIAL_OFF, .rest = REST_FIRST};
+}
 
-#define AGAIN 128u       /* passes between a trial that lost and one that is promised to gain */
+#define AGAIN 128u /* passes between a trial that lost and one that is promised to gain */
 
 void ntx_draft_turn_promise(struct ntx_draft_turn *t)
 {
@@ -318,7 +334,8 @@ void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, d
         end_trial(t);
         return;
     }
-    bool sure = t->on && t->tokens / t->ns * t->least > SURE * counted, lost = t->on && t->rate[0] > 0 && t->rate[1] < t->rate[0];
+    bool sure = t->on && t->tokens / t->ns * t->least > SURE * counted,
+         lost = t->on && t->rate[0] > 0 && t->rate[1] < t->rate[0];
     if (sure)
         t->left = REST_FIRST;
     if (!t->on && *rate * AGAIN_BETTER < t->rate[1]) /* what seemed better changed for the worse */
@@ -333,9 +350,9 @@ void ntx_draft_look_pass(struct ntx_draft_look *l, double ns) { l->over_ns = NTX
 /* ---- look-up */
 
 struct way {
-    uint32_t at, alike;  /* the text before `at` is like its end, so many tokens of it */
-    uint32_t node, len;  /* what was taken of it so far: its last node, and how many */
-    double chance;       /* that this one held */
+    uint32_t at, alike; /* the text before `at` is like its end, so many tokens of it */
+    uint32_t node, len; /* what was taken of it so far: its last node, and how many */
+    double chance;      /* that this one held */
     int32_t taken[NTX_DRAFT_NODES];
 };
 
@@ -371,7 +388,9 @@ static uint32_t find(struct way *ways, const int32_t *text, uint32_t n)
 {
     uint32_t found = 0;
     for (uint32_t at = n - 1; at; at--) {
-        uint32_t k = text[at - 1] == text[n - 1] ? alike(text, n, at) : at > 1 && text[at - 2] == text[n - 2] ? alike(text, n - 1, at - 1) / REPLACED : 0;
+        uint32_t k = text[at - 1] == text[n - 1]             ? alike(text, n, at)
+                     : at > 1 && text[at - 2] == text[n - 2] ? alike(text, n - 1, at - 1) / REPLACED
+                                                             : 0;
         if (k)
             found = keep(ways, found, text, (struct way){.at = at, .alike = k, .chance = 1});
     }
@@ -391,7 +410,8 @@ static void add(struct ntx_draft *d, struct way *w, uint32_t kind, int32_t token
     w->taken[w->len++] = token;
 }
 
-void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, const int32_t *text, uint32_t n, uint32_t most, uint32_t deepest, double cost)
+void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, const int32_t *text, uint32_t n,
+                      uint32_t most, uint32_t deepest, double cost)
 {
     struct way ways[WAYS];
     ntx_draft_root(d, text[n - 1], n);

@@ -24,15 +24,26 @@ void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t
     unsigned i = place_of(f, t->session);
     const struct ntx_sampling *s = t->sampling;
     f->text[i].asked = ++f->asked;
-    if (!t->n || t->n > f->part->ctx || (f->text[i].n == t->n && f->text[i].n_prompt == t->n_prompt && f->text[i].seed == s->seed))
+    if (!t->n || t->n > f->part->ctx ||
+        (f->text[i].n == t->n && f->text[i].n_prompt == t->n_prompt && f->text[i].seed == s->seed))
         return;
     f->text[i].n = t->n;
     f->text[i].n_prompt = t->n_prompt;
     f->text[i].seed = s->seed;
     const struct ntx_drafts_text ask = {
-        .n = t->n, .n_prompt = t->n_prompt, .top_k = s->top_k, .repeat_last = s->repeat_last, .temp = s->temp, .top_p = s->top_p, .min_p = s->min_p,
-        .repeat_penalty = s->repeat_penalty, .presence_penalty = s->presence_penalty, .frequency_penalty = s->frequency_penalty, .most = most,
-        .session = t->session, .seed = s->seed,
+        .n = t->n,
+        .n_prompt = t->n_prompt,
+        .top_k = s->top_k,
+        .repeat_last = s->repeat_last,
+        .temp = s->temp,
+        .top_p = s->top_p,
+        .min_p = s->min_p,
+        .repeat_penalty = s->repeat_penalty,
+        .presence_penalty = s->presence_penalty,
+        .frequency_penalty = s->frequency_penalty,
+        .most = most,
+        .session = t->session,
+        .seed = s->seed,
     };
     ntx_drafts_ask(f->part, i, &ask, t->tokens);
 }
@@ -55,14 +66,16 @@ static bool look(struct ntx_draft_file *f, const struct ntx_draft_text *t)
     struct ntx_drafts_tree *x = &f->tree;
     if (!ntx_drafts_answered(f->part, place_of(f, t->session), x))
         return false;
-    return x->session == t->session && x->n_nodes && x->n_text && x->n_text <= t->n && x->node[0].token == t->tokens[x->n_text - 1];
+    return x->session == t->session && x->n_nodes && x->n_text && x->n_text <= t->n &&
+           x->node[0].token == t->tokens[x->n_text - 1];
 }
 
 /* Told once, in words that may be anybody's. */
 static bool failed(struct ntx_draft_file *f)
 {
     char why[sizeof f->part->answers->why];
-    if (atomic_load_explicit(&f->part->answers->state, memory_order_acquire) != NTX_DRAFTS_FAILED) /* pairs with the drafter's release */
+    if (atomic_load_explicit(&f->part->answers->state, memory_order_acquire) !=
+        NTX_DRAFTS_FAILED) /* pairs with the drafter's release */
         return false;
     memcpy(why, f->part->answers->why, sizeof why);
     why[sizeof why - 1] = 0;
@@ -95,11 +108,13 @@ bool ntx__draft_settled(const struct ntx_drafts_tree *x, uint32_t most, double c
     return n >= most || (double)(open * CHILD) <= cost;
 }
 
-bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost, uint64_t ns)
+bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost,
+                         uint64_t ns)
 {
     uint64_t now = ntx_now_ns(), end = now + ns;
     for (;; now = ntx_now_ns()) {
-        uint32_t bell = atomic_load_explicit(&f->part->answers->bell, memory_order_acquire); /* pairs with the ring: what changed before it is seen */
+        uint32_t bell = atomic_load_explicit(
+            &f->part->answers->bell, memory_order_acquire); /* pairs with the ring: what changed before it is seen */
         if (failed(f))
             return false;
         if (look(f, t) && f->tree.n_text == t->n && (f->tree.done || ntx__draft_settled(&f->tree, most, cost)))
@@ -130,14 +145,15 @@ static uint32_t child(const struct ntx_drafts_tree *x, uint32_t node, int32_t to
     return UINT32_MAX;
 }
 
-struct spot { /* of a node of the tree: where it stands in the proposal */
-    uint8_t at;      /* its row, */
-    bool in, open;   /*   if it is in; or its parent is, and it may come in */
+struct spot {      /* of a node of the tree: where it stands in the proposal */
+    uint8_t at;    /* its row, */
+    bool in, open; /*   if it is in; or its parent is, and it may come in */
     uint8_t kind;
-    double path;     /* the chance of all its path, as learned */
+    double path; /* the chance of all its path, as learned */
 };
 
-static void open_children(const struct ntx_draft_file *f, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, struct spot *s, uint32_t node, uint32_t depth)
+static void open_children(const struct ntx_draft_file *f, const struct ntx_draft_chances *c,
+                          const struct ntx_draft_text *t, struct spot *s, uint32_t node, uint32_t depth)
 {
     const struct ntx_drafts_tree *x = &f->tree;
     for (uint32_t i = node + 1; i < x->n_nodes; i++) {
@@ -162,11 +178,16 @@ static bool guess(struct ntx_draft_file *f, const struct ntx_draft_text *t)
     return true;
 }
 
-void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const struct ntx_draft_chances *c, const struct ntx_draft_text *t, uint32_t most, uint32_t deepest, double cost)
+void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const struct ntx_draft_chances *c,
+                         const struct ntx_draft_text *t, uint32_t most, uint32_t deepest, double cost)
 {
     struct spot s[NTX_DRAFTS_NODES] = {0};
     const struct ntx_drafts_tree *x = &f->tree;
-    uint32_t root = (f->by_states ? f->tree.n_nodes && f->tree.n_text == t->n : f->drafter_file ? guess(f, t) : look(f, t)) ? 0 : UINT32_MAX;
+    uint32_t root = (f->by_states      ? f->tree.n_nodes && f->tree.n_text == t->n
+                     : f->drafter_file ? guess(f, t)
+                                       : look(f, t))
+                        ? 0
+                        : UINT32_MAX;
     ntx_draft_root(d, t->tokens[t->n - 1], t->n);
     most = NTX_MIN(most, NTX_DRAFT_NODES);
     for (uint32_t i = x->n_text; root != UINT32_MAX && i < t->n; i++)
@@ -178,13 +199,15 @@ void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const st
     while (d->n < most) {
         uint32_t best = UINT32_MAX;
         for (uint32_t i = root + 1; i < x->n_nodes; i++)
-            if (s[i].open && s[i].path > (best == UINT32_MAX ? cost : s[best].path) && d->depth[s[x->node[i].parent].at] < deepest)
+            if (s[i].open && s[i].path > (best == UINT32_MAX ? cost : s[best].path) &&
+                d->depth[s[x->node[i].parent].at] < deepest)
                 best = i;
         if (best == UINT32_MAX)
             return;
         s[best].open = false;
         s[best].in = true;
-        s[best].at = (uint8_t)ntx_draft_add(d, s[x->node[best].parent].at, s[best].kind, x->node[best].token, NTX_MIN(x->node[best].chance, 1.0f));
+        s[best].at = (uint8_t)ntx_draft_add(d, s[x->node[best].parent].at, s[best].kind, x->node[best].token,
+                                            NTX_MIN(x->node[best].chance, 1.0f));
         open_children(f, c, t, s, best, d->depth[s[best].at] + 1u);
     }
 }

@@ -1,4 +1,5 @@
-/* draft_states.c: what goes by the model's states, its own next-token block or a file, as one of those that guess (draft_file.h). */
+/* draft_states.c: what goes by the model's states, its own next-token block or a file, as one of those that guess
+ * (draft_file.h). */
 #include <errno.h>
 #include <string.h>
 
@@ -7,7 +8,8 @@
 
 static struct ntx_drafter_text shown_text(const struct ntx_draft_text *t)
 {
-    return (struct ntx_drafter_text){.session = t->session, .tokens = t->tokens, .n = t->n, .n_prompt = t->n_prompt, .sampling = *t->sampling};
+    return (struct ntx_drafter_text){
+        .session = t->session, .tokens = t->tokens, .n = t->n, .n_prompt = t->n_prompt, .sampling = *t->sampling};
 }
 
 static void take_tree(struct ntx_draft_file *f, const struct ntx_draft_text *t, unsigned number)
@@ -29,15 +31,18 @@ bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *
         return false;
     do
         take_tree(f, t, number);
-    while (!ntx__draft_settled(&f->tree, most, cost) && (rc = ntx_drafter_grow(f->by_states, number, NTX_DRAFT_NODES)) > 0);
+    while (!ntx__draft_settled(&f->tree, most, cost) &&
+           (rc = ntx_drafter_grow(f->by_states, number, NTX_DRAFT_NODES)) > 0);
     if (rc < 0 && !f->told)
         ntx_log(NTX_LOG_WARN, "no drafts of what goes by the model's states: %s", strerror(-rc));
     f->told |= rc < 0;
     return rc >= 0;
 }
 
-void ntx_draft_file_show(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t pos, const float *state, bool read)
+void ntx_draft_file_show(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t pos, const float *state,
+                         bool read)
 {
     const struct ntx_drafter_text x = shown_text(t);
-    (void)ntx_drafter_saw(f->by_states, &x, pos, state, read && !f->told); /* what failed to be read shows when it is wanted */
+    (void)ntx_drafter_saw(f->by_states, &x, pos, state,
+                          read && !f->told); /* what failed to be read shows when it is wanted */
 }

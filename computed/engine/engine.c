@@ -8,8 +8,11 @@
 #include "computed/engine/engine_impl.h"
 #include "model/state.h"
 
-#define EXPERTS_ROW 0.95 /* of what a pass reads of experts: what a row more takes that shares none of them, until it is known (measured: 0.95 to 1.1, where nothing else is read) */
-#define LATER 300u      /* passes: a small model that works beside them in memory takes a core from them, and is tried late */
+#define EXPERTS_ROW                                                                                                    \
+    0.95 /* of what a pass reads of experts: what a row more takes that shares none of them, until it is known         \
+            (measured: 0.95 to 1.1, where nothing else is read) */
+#define LATER                                                                                                          \
+    300u /* passes: a small model that works beside them in memory takes a core from them, and is tried late */
 #define SAVE_NS 5000000000u /* for what was computed, at the end */
 
 static void free_job(struct ntx_job *j)
@@ -90,7 +93,8 @@ static void *engine_main(void *arg)
     return NULL;
 }
 
-/* Of a plain pass, that a row more takes: bytes of experts that are not in memory, as far as these are what a pass reads; matrices that are read for every pass are read once for all rows. */
+/* Of a plain pass, that a row more takes: bytes of experts that are not in memory, as far as these are what a pass
+ * reads; matrices that are read for every pass are read once for all rows. */
 static double experts_row(const struct ntx_plan *p, double share)
 {
     double always = 0;
@@ -116,11 +120,15 @@ static int make_buffers(struct ntx_engine *e)
     e->drafting = e->n_files || e->lookup;
     e->automatic = ntx_draft_auto(e->l->set.draft) && !e->l->set.draft_nodes;
     if (never && ntx_draft_looks_up(e->l->set.draft) && !ntx_draft_auto(e->l->set.draft))
-        ntx_log(NTX_LOG_WARN, "--draft lookup is off: layers of a %s model keep a recurrent state, and %s", e->l->model->hp.arch, never);
+        ntx_log(NTX_LOG_WARN, "--draft lookup is off: layers of a %s model keep a recurrent state, and %s",
+                e->l->model->hp.arch, never);
     bool model = false;
     for (unsigned i = 0; i < e->n_files; i++) {
         struct ntx_load_drafter *d = &e->l->drafter[i];
-        e->file[i] = (struct ntx_draft_file){.number = i, .drafter_file = d->drafter_file, .by_states = d->by_states, .part = d->drafter_file || d->by_states ? NULL : &d->drafts};
+        e->file[i] = (struct ntx_draft_file){.number = i,
+                                             .drafter_file = d->drafter_file,
+                                             .by_states = d->by_states,
+                                             .part = d->drafter_file || d->by_states ? NULL : &d->drafts};
         e->by_states = d->by_states ? &e->file[i] : e->by_states;
         e->left_width += d->by_states ? d->needs.n_taps * e->l->model->hp.n_embd : 0;
         model |= !d->drafter_file;
@@ -143,7 +151,10 @@ static int make_buffers(struct ntx_engine *e)
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
-    return (!e->by_states || e->left) && e->drafts && e->parts && e->live && e->rows && e->logits && e->best && e->captures && e->capture_memory && e->members ? 0 : -ENOMEM;
+    return (!e->by_states || e->left) && e->drafts && e->parts && e->live && e->rows && e->logits && e->best &&
+                   e->captures && e->capture_memory && e->members
+               ? 0
+               : -ENOMEM;
 }
 
 static void free_engine(struct ntx_engine *e)
@@ -211,14 +222,16 @@ int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, s
     return 0;
 }
 
-static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_reply_queue *replies, struct ntx_request *req)
+static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_reply_queue *replies,
+                  struct ntx_request *req)
 {
     struct ntx_job *j = calloc(1, sizeof *j);
     if (!j) {
         ntx_request_free(req);
         return -ENOMEM;
     }
-    *j = (struct ntx_job){.kind = kind, .replies = replies ? ntx_reply_queue_ref(replies) : NULL, .req = req, .asked_ns = ntx_now_ns()};
+    *j = (struct ntx_job){
+        .kind = kind, .replies = replies ? ntx_reply_queue_ref(replies) : NULL, .req = req, .asked_ns = ntx_now_ns()};
     if (kind == NTX_JOB_REQUEST)
         atomic_fetch_add(&e->n_working, 1);
     pthread_mutex_lock(&e->lock);
@@ -251,7 +264,10 @@ void ntx_engine_poke(struct ntx_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-uint64_t ntx_engine_saved(const struct ntx_engine *e) { return atomic_load_explicit(&((struct ntx_engine *)(uintptr_t)e)->saved, memory_order_relaxed); }
+uint64_t ntx_engine_saved(const struct ntx_engine *e)
+{
+    return atomic_load_explicit(&((struct ntx_engine *)(uintptr_t)e)->saved, memory_order_relaxed);
+}
 
 bool ntx_engine_busy(const struct ntx_engine *e)
 {

@@ -15,7 +15,8 @@ static uint32_t deepest(const struct ntx_engine *e, const struct ntx_session *s)
     return s->max_tokens ? NTX_MIN(room, s->max_tokens - s->generated - 1) : room;
 }
 
-/* Each so many tokens one skips nothing, and what it shows moves the policy: guesses end before it, and begin anew behind it. */
+/* Each so many tokens one skips nothing, and what it shows moves the policy: guesses end before it, and begin anew
+ * behind it. */
 static uint32_t until_moved(const struct ntx_engine *e, const struct ntx_session *s)
 {
     uint32_t every = e->l->skips ? e->l->set.skip_verify : 0, left = every ? every - 1 - s->decoded % every : 0;
@@ -25,26 +26,30 @@ static uint32_t until_moved(const struct ntx_engine *e, const struct ntx_session
 /* Nothing is proposed: on a device the rows of a tree do not skip layers each for itself. */
 static bool dumb(const struct ntx_engine *e) { return e->l->skips && e->l->device; }
 
-#define GUESS (1 / 16.0)   /* of a plain pass's time, that a row more takes, where experts are not read */
-#define UNKNOWN 0.1        /* of a plain pass's time, that a row more takes */
-#define SURER 1.15         /* that it pays, where nobody asked for it */
-#define MANY_ROWS 4u
-#define SHADOW_NODES 16u
-#define SHADOW_LEAST 0.05
-#define PROMISE 0.3        /* tokens a pass, that are worth a trial */
+#define GUESS         (1 / 16.0) /* of a plain pass's time, that a row more takes, where experts are not read */
+#define UNKNOWN       0.1        /* of a plain pass's time, that a row more takes */
+#define SURER         1.15       /* that it pays, where nobody asked for it */
+#define MANY_ROWS     4u
+#define SHADOW_NODES  16u
+#define SHADOW_LEAST  0.05
+#define PROMISE       0.3  /* tokens a pass, that are worth a trial */
 #define EXPANDED_MOST 320u /* nodes of a drafter's tree */
-#define LEAST 0.02         /* chance of a node that is asked for, where a tree is cut afterwards */
-#define FEW_NODES 16u
-#define COLD_MOST 64u      /* passes */
+#define LEAST         0.02 /* chance of a node that is asked for, where a tree is cut afterwards */
+#define FEW_NODES     16u
+#define COLD_MOST     64u /* passes */
 static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct ntx_session *s)
 {
-    return (struct ntx_draft_text){s->id, s->tokens, s->n_tokens, s->n_tokens - s->generated, e->l->env.n_vocab, &s->sampling};
+    return (struct ntx_draft_text){s->id,       s->tokens, s->n_tokens, s->n_tokens - s->generated, e->l->env.n_vocab,
+                                   &s->sampling};
 }
 
-/* Of a tree that is to give as many guesses as lately: some more, for the next one. What nobody takes costs the others a core. */
+/* Of a tree that is to give as many guesses as lately: some more, for the next one. What nobody takes costs the others
+ * a core. */
 static uint32_t to_expand(const struct ntx_engine *e)
 {
-    uint32_t lately = e->drafted < 1 ? NTX_DRAFT_NODES / 2 : (uint32_t)(1.5 * e->drafted), nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes : NTX_MIN(NTX_MAX(lately, FEW_NODES), NTX_DRAFT_NODES / 2);
+    uint32_t lately = e->drafted < 1 ? NTX_DRAFT_NODES / 2 : (uint32_t)(1.5 * e->drafted),
+             nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes
+                                           : NTX_MIN(NTX_MAX(lately, FEW_NODES), NTX_DRAFT_NODES / 2);
     return NTX_MIN(5 * nodes, EXPANDED_MOST);
 }
 
@@ -56,11 +61,15 @@ void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s)
             ntx_draft_file_ask(&e->file[i], &t, to_expand(e));
 }
 
-/* A tree is worth a part of a pass, or of the plain ones that it spares, as long as trees bring something: who never answers in time, or guesses wrong, is not waited for. */
+/* A tree is worth a part of a pass, or of the plain ones that it spares, as long as trees bring something: who never
+ * answers in time, or guesses wrong, is not waited for. */
 static uint64_t patience(const struct ntx_engine *e, double plain)
 {
-    double pass = NTX_MAX(plain, ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, 1 + e->drafted))); /* with as many guesses as lately */
-    double worth = NTX_MIN(e->draft_gain * plain / 2, pass), most = e->l->set.draft_nodes ? NTX_MAX(pass, 1e8) : NTX_MAX(pass / 4, worth);
+    double pass = NTX_MAX(
+        plain,
+        ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, 1 + e->drafted))); /* with as many guesses as lately */
+    double worth = NTX_MIN(e->draft_gain * plain / 2, pass),
+           most = e->l->set.draft_nodes ? NTX_MAX(pass, 1e8) : NTX_MAX(pass / 4, worth);
     return (uint64_t)(NTX_MIN(most, 1e9) * NTX_MIN(e->draft_gain / 2, 1.0));
 }
 
@@ -100,7 +109,8 @@ static void propose(struct ntx_engine *e, struct ntx_session *s, struct ntx_draf
     double cost = n > 1 ? w->cost / 4 : w->cost; /* below what several guess it is worth more */
     wait_for_models(e, s, w);
     if (e->lookup)
-        ntx_draft_lookup(n > 1 ? &e->parts[k++] : d, &e->guesses.chances, s->tokens, s->n_tokens, w->most, w->deep, cost);
+        ntx_draft_lookup(n > 1 ? &e->parts[k++] : d, &e->guesses.chances, s->tokens, s->n_tokens, w->most, w->deep,
+                         cost);
     for (unsigned i = 0; i < e->n_files; i++)
         ntx_draft_from_file(&e->file[i], n > 1 ? &e->parts[k++] : d, &e->guesses.chances, &t, w->most, w->deep, cost);
     if (n > 1)
@@ -110,7 +120,8 @@ static void propose(struct ntx_engine *e, struct ntx_session *s, struct ntx_draf
 /* What was measured while nobody guessed goes first: a drafter at work slows down the others. */
 static double plain_pass(const struct ntx_engine *e, uint32_t writers)
 {
-    double paced = ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, writers)), measured = e->turn.rate[0] > 0 ? writers / e->turn.rate[0] : paced;
+    double paced = ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, writers)),
+           measured = e->turn.rate[0] > 0 ? writers / e->turn.rate[0] : paced;
     return NTX_MIN(paced, measured);
 }
 
@@ -118,18 +129,21 @@ static double plain_pass(const struct ntx_engine *e, uint32_t writers)
 static bool warm(const struct ntx_engine *e)
 {
     const struct ntx_counters *c = e->c.counters;
-    return e->pass > COLD_MOST || ntx_counter_get(c, NTX_C_comp_expert_misses) + ntx_counter_get(c, NTX_C_comp_prefetch_hits) >= e->l->plan->frames.n;
+    return e->pass > COLD_MOST ||
+           ntx_counter_get(c, NTX_C_comp_expert_misses) + ntx_counter_get(c, NTX_C_comp_prefetch_hits) >=
+               e->l->plan->frames.n;
 }
 
-/* A trial would show nothing of guesses, were they as dear as what seemed so when they were last made: there they cost what is believed before anything is known, at most. */
+/* A trial would show nothing of guesses, were they as dear as what seemed so when they were last made: there they cost
+ * what is believed before anything is known, at most. */
 static double row_of(const struct ntx_engine *e, double plain)
 {
     double row = ntx_pace_row(&e->pace), believed = plain * (e->pace.guess > 0 ? e->pace.guess : GUESS);
     return e->turn.trial && e->turn.on ? NTX_MIN(row, believed) : row;
 }
 
-/* Of the time of a plain token, that a row more takes: as passes have shown it, but not less than its arithmetic where rows are many. Of experts the next row reads those that no
- * row before it wants: fewer, the more rows there are. */
+/* Of the time of a plain token, that a row more takes: as passes have shown it, but not less than its arithmetic where
+ * rows are many. Of experts the next row reads those that no row before it wants: fewer, the more rows there are. */
 static double cost_of(const struct ntx_engine *e, double plain)
 {
     bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n;
@@ -137,23 +151,33 @@ static double cost_of(const struct ntx_engine *e, double plain)
         return 0;
     if (plain <= 0) /* behind a prompt no pass has been measured yet */
         return e->automatic && (!reads || e->expert_share > 0) ? 1 : UNKNOWN;
-    double row = row_of(e, plain) * (ntx_pace_union(e->expert_share, e->drafted + 1) - ntx_pace_union(e->expert_share, e->drafted));
+    double row = row_of(e, plain) *
+                 (ntx_pace_union(e->expert_share, e->drafted + 1) - ntx_pace_union(e->expert_share, e->drafted));
     double cost = NTX_MAX(row, e->row_ns) / plain;
     return e->automatic ? cost * SURER + 0.005 : cost;
 }
 
-/* Of experts many rows share what they read: a few guesses may not pay where many do. So a tree is asked for by what its rows cost in arithmetic, and cut where it makes the most of its pass. */
-static bool cuts(const struct ntx_engine *e, double pass) { return e->expert_share > 0 && !e->l->set.draft_nodes && pass > 0; }
+/* Of experts many rows share what they read: a few guesses may not pay where many do. So a tree is asked for by what
+ * its rows cost in arithmetic, and cut where it makes the most of its pass. */
+static bool cuts(const struct ntx_engine *e, double pass)
+{
+    return e->expert_share > 0 && !e->l->set.draft_nodes && pass > 0;
+}
 
 /* No pass tells yet what one takes: then what is predicted of a row's experts decides, in plain passes. */
-static bool unmeasured(const struct ntx_engine *e, double pass) { return e->expert_share > 0 && !e->l->set.draft_nodes && pass <= 0; }
+static bool unmeasured(const struct ntx_engine *e, double pass)
+{
+    return e->expert_share > 0 && !e->l->set.draft_nodes && pass <= 0;
+}
 
 static void cut(const struct ntx_engine *e, struct ntx_draft *d, double pass, uint32_t writers)
 {
-    d->n = ntx_draft_best(d, &e->guesses.chances, writers, pass, e->expert_share, row_of(e, pass / writers), e->row_ns, e->automatic ? SURER : 1);
+    d->n = ntx_draft_best(d, &e->guesses.chances, writers, pass, e->expert_share, row_of(e, pass / writers), e->row_ns,
+                          e->automatic ? SURER : 1);
 }
 
-/* What look-up would have guessed is learned from, though no row was spent on it: it takes no more than a look over the text. Where that is long, or passes are short, not in each pass. */
+/* What look-up would have guessed is learned from, though no row was spent on it: it takes no more than a look over the
+ * text. Where that is long, or passes are short, not in each pass. */
 static void shadow(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t deep, double cost)
 {
     if (!e->lookup || !ntx_draft_look_due(&e->look))
@@ -170,7 +194,8 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
 {
     struct ntx_session *s = e->live[i];
     struct ntx_draft *d = &e->drafts[i];
-    uint32_t deep = NTX_MIN(deepest(e, s), until_moved(e, s)), room = ntx_kv_seq_room(s->kv) + 1 - s->n_tokens, writers = 0;
+    uint32_t deep = NTX_MIN(deepest(e, s), until_moved(e, s)), room = ntx_kv_seq_room(s->kv) + 1 - s->n_tokens,
+             writers = 0;
     if (dumb(e) || !deep)
         return 1;
     for (uint32_t k = 0; k < e->n_live; k++)
@@ -184,9 +209,15 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     }
     d->asked_ns = ntx_now_ns();
     const bool cold = unmeasured(e, pass);
-    propose(e, s, d, &(struct wanted){most, deep, cold ? LEAST : cuts(e, pass) ? NTX_MAX(e->row_ns * writers / pass, LEAST) : cost, cold ? e->last_ns : pass});
+    propose(e, s, d,
+            &(struct wanted){most, deep,
+                             cold            ? LEAST
+                             : cuts(e, pass) ? NTX_MAX(e->row_ns * writers / pass, LEAST)
+                                             : cost,
+                             cold ? e->last_ns : pass});
     if (cold)
-        d->n = ntx_draft_best(d, &e->guesses.chances, writers, writers, e->expert_share, e->pace.guess, 0, e->automatic ? SURER : 1);
+        d->n = ntx_draft_best(d, &e->guesses.chances, writers, writers, e->expert_share, e->pace.guess, 0,
+                              e->automatic ? SURER : 1);
     else if (cuts(e, pass))
         cut(e, d, pass, writers);
     if (e->chains)
@@ -209,7 +240,8 @@ static void many_rows(struct ntx_engine *e, double ns)
     if (e->n_rows < MANY_ROWS || e->n_rows < e->row_ns_of)
         return;
     double row = NTX_MAX(ns - waited, 0.0) / e->n_rows;
-    e->row_ns = e->row_ns_of ? NTX_MIN(e->row_ns, row) : row; /* the more rows, the less each; and what disturbed a pass only adds */
+    e->row_ns = e->row_ns_of ? NTX_MIN(e->row_ns, row)
+                             : row; /* the more rows, the less each; and what disturbed a pass only adds */
     e->row_ns_of = e->n_rows;
 }
 
@@ -231,7 +263,8 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
     e->stall_ns = stall;
     bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens, on = e->turn.on;
     ntx_draft_look_pass(&e->look, (double)ns);
-    if (e->drafting && writing && !e->l->set.draft_nodes && warm(e)) /* a number of nodes was asked for wherever there is anything to guess by */
+    if (e->drafting && writing && !e->l->set.draft_nodes &&
+        warm(e)) /* a number of nodes was asked for wherever there is anything to guess by */
         ntx_draft_turn_pass(&e->turn, e->pass_tokens, (double)ns, (double)waited);
     for (unsigned i = 0; i < e->n_files && on && !e->turn.on; i++)
         if (e->file[i].part)
@@ -265,7 +298,7 @@ static void tell(struct ntx_engine *e, struct ntx_session *s, const struct drawn
         ntx__engine_finish(e, s, t->finish);
 }
 
-struct held { /* the path through a session's tree */
+struct held {                          /* the path through a session's tree */
     uint32_t n, by[NTX_DRAFT_SOURCES]; /* nodes with node 0; those guessed by whom: by several is a hit of each */
     uint32_t by_files;                 /* by any file */
     uint64_t nodes[2];                 /* bits */
@@ -298,12 +331,15 @@ static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct 
     ntx_count(c, NTX_C_comp_draft_hits, h->n - 1);
     ntx_count(c, NTX_C_comp_draft_hits_lookup, lookup);
     ntx_count(c, NTX_C_comp_draft_hits_file, file);
-    ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_DRAFT, d->asked_ns, d->taken_ns, (d->n - 1) | (h->n - 1) << 8 | lookup << 16 | file << 24, e->pass - 1, s->id);
-    ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_PATH, d->taken_ns, ntx_traced_now(c, NTX_TRACE_COMPUTED), (uint32_t)s->id, h->nodes[0], h->nodes[1]);
+    ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_DRAFT, d->asked_ns, d->taken_ns,
+               (d->n - 1) | (h->n - 1) << 8 | lookup << 16 | file << 24, e->pass - 1, s->id);
+    ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_PATH, d->taken_ns, ntx_traced_now(c, NTX_TRACE_COMPUTED), (uint32_t)s->id,
+               h->nodes[0], h->nodes[1]);
 }
 
-/* The rows that held are what the session goes on with. Where what it keeps has gone beyond them, and goes back only to where the pass began, the rows that held
- * are computed once more, as the first of the next pass, to the same values. */
+/* The rows that held are what the session goes on with. Where what it keeps has gone beyond them, and goes back only to
+ * where the pass began, the rows that held are computed once more, as the first of the next pass, to the same values.
+ * */
 static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, const struct held *h)
 {
     uint32_t n = h->n;
@@ -325,7 +361,9 @@ static int draw(struct ntx_engine *e, struct ntx_session *s, const struct ntx_ro
 {
     int rc = ntx_session_sample(s, &e->l->env, row, &t->token, &t->finish, &t->text, &t->len);
     if (rc)
-        ntx__engine_fail(e, s, s->constraint && (rc == -E2BIG || rc == -EILSEQ) ? -EINVAL : rc, s->constraint ? ntx_constraint_why(rc) : strerror(-rc)); /* the request's grammar, not its prompt */
+        ntx__engine_fail(e, s, s->constraint && (rc == -E2BIG || rc == -EILSEQ) ? -EINVAL : rc,
+                         s->constraint ? ntx_constraint_why(rc)
+                                       : strerror(-rc)); /* the request's grammar, not its prompt */
     return rc;
 }
 

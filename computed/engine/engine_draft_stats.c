@@ -1,4 +1,5 @@
-/* What is learned of guesses (computed/plan/draft_stats.h) outlives the load: so a short run, too, begins with chances that hold for its model, and with what paid. */
+/* What is learned of guesses (computed/plan/draft_stats.h) outlives the load: so a short run, too, begins with chances
+ * that hold for its model, and with what paid. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,22 +8,29 @@
 
 #define NEWS 8u /* passes; fewer are not worth a file */
 
-unsigned ntx__engine_draft_place(const struct ntx_engine *e) { return e->lookup && e->n_files ? 2 : e->n_files ? 1 : 0; }
+unsigned ntx__engine_draft_place(const struct ntx_engine *e)
+{
+    return e->lookup && e->n_files ? 2 : e->n_files ? 1 : 0;
+}
 
 static const struct ntx_draft_stats_place *place(const struct ntx_engine *e)
 {
-    return ntx_draft_stats_place(&e->guesses, ntx__engine_draft_place(e), e->l->plan->threads, e->l->plan->bytes_storage);
+    return ntx_draft_stats_place(&e->guesses, ntx__engine_draft_place(e), e->l->plan->threads,
+                                 e->l->plan->bytes_storage);
 }
 
-/* A turn goes on where the one before ended: what did not pay then is tried again when its rest is over. That it paid in memory is not believed, where what a few short
- * passes took decided it: that is tried anew. */
+/* A turn goes on where the one before ended: what did not pay then is tried again when its rest is over. That it paid
+ * in memory is not believed, where what a few short passes took decided it: that is tried anew. */
 static void resume(struct ntx_engine *e, const struct ntx_draft_stats_place *p)
 {
     e->pace = (struct ntx_pace){p->pace[0], p->pace[1], p->pace[2], p->pace[3], p->pace[4], e->pace.guess};
     bool doubtful = p->on && !e->l->plan->geo.n_sched;
     if (e->l->set.draft_nodes || p->rate[p->on] <= 0 || doubtful)
         return;
-    e->turn = (struct ntx_draft_turn){.on = p->on, .rate = {p->rate[0], p->rate[1]}, .left = NTX_MAX(p->left, 1u), .rest = NTX_MAX(p->rest, e->turn.rest)};
+    e->turn = (struct ntx_draft_turn){.on = p->on,
+                                      .rate = {p->rate[0], p->rate[1]},
+                                      .left = NTX_MAX(p->left, 1u),
+                                      .rest = NTX_MAX(p->rest, e->turn.rest)};
     if (p->tries && !p->on) /* taken again to be tried */
         e->turn.left = 1;
 }
@@ -45,8 +53,14 @@ static void settle(struct ntx_engine *e)
 {
     const struct ntx_draft_turn *t = &e->turn;
     struct ntx_draft_stats_place p = {
-        .way = ntx__engine_draft_place(e), .threads = e->l->plan->threads, .streamed = e->l->plan->bytes_storage, .on = t->trial ? !t->on : t->on, .left = t->trial ? 1 : t->left,
-        .rest = t->rest, .rate = {t->rate[0], t->rate[1]}, .pace = {e->pace.n, e->pace.rows, e->pace.rows2, e->pace.ns, e->pace.rows_ns},
+        .way = ntx__engine_draft_place(e),
+        .threads = e->l->plan->threads,
+        .streamed = e->l->plan->bytes_storage,
+        .on = t->trial ? !t->on : t->on,
+        .left = t->trial ? 1 : t->left,
+        .rest = t->rest,
+        .rate = {t->rate[0], t->rate[1]},
+        .pace = {e->pace.n, e->pace.rows, e->pace.rows2, e->pace.ns, e->pace.rows_ns},
     };
     const struct ntx_draft_stats_place *before = place(e);
     p.tries = before && !p.on ? before->tries : 0;

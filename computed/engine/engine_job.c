@@ -44,7 +44,8 @@ static struct ntx_session *find(struct ntx_engine *e, const struct ntx_reply_que
     return NULL;
 }
 
-/* A request counts as business from its submission until just before its last reply: so whoever has that reply sees it counted off. */
+/* A request counts as business from its submission until just before its last reply: so whoever has that reply sees it
+ * counted off. */
 static void count_off(struct ntx_engine *e) { atomic_fetch_sub(&e->n_working, 1); }
 
 static void leave(struct ntx_engine *e, struct ntx_session *s)
@@ -85,11 +86,13 @@ static void confirm(struct ntx_engine *e, const struct ntx_job *j)
 static struct ntx_token_prob prob_of(const struct ntx_engine *e, int32_t token, float logprob, bool top, char *buf)
 {
     const struct ntx_tokenizer *tok = e->l->env.tok;
-    int n = !top && ntx_tokenizer_is_eog(tok, token) ? 0 : ntx_detokenize_one(tok, token, false, true, buf, NTX_TOKEN_MAX);
+    int n = !top && ntx_tokenizer_is_eog(tok, token) ? 0
+                                                     : ntx_detokenize_one(tok, token, false, true, buf, NTX_TOKEN_MAX);
     return (struct ntx_token_prob){token, logprob, buf, n > 0 ? (size_t)n : 0};
 }
 
-static void send_told(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len, const struct ntx_told *t)
+static void send_told(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len,
+                      const struct ntx_told *t)
 {
     struct ntx_token_prob top[NTX_TOP_MOST];
     char *buf = malloc((t->n + 1) * (size_t)NTX_TOKEN_MAX);
@@ -158,7 +161,8 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
     ntx_monitor_answer(e->c.counters, s);
     char *stats = ntx_stats_run(&s->run, e->l, e->c.counters);
     leave(e, s);
-    const struct ntx_answered d = {.finish = finish, .stop = ntx_text_stop(s->text), .stats_json = stats, .cached_tokens = s->run.cached_tokens};
+    const struct ntx_answered d = {
+        .finish = finish, .stop = ntx_text_stop(s->text), .stats_json = stats, .cached_tokens = s->run.cached_tokens};
     ntx_mail_answered(e->c.mail, s->replies, s->request, &d);
     free(stats);
     if (s->kind != NTX_SESSION_GENERATE || !s->keep) {
@@ -175,7 +179,8 @@ void ntx__engine_fail(struct ntx_engine *e, struct ntx_session *s, int err, cons
     ntx__engine_drop(e, s);
 }
 
-/* The session that a request works on: a new one, or the client's kept one; NULL when it has been answered with an error. */
+/* The session that a request works on: a new one, or the client's kept one; NULL when it has been answered with an
+ * error. */
 static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_job *j)
 {
     uint64_t id = j->req->kind == NTX_REQUEST_GENERATE ? j->req->session : 0;
@@ -195,7 +200,9 @@ static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_jo
     s = find(e, j->replies, id);
     if (s && s->state == NTX_SESSION_IDLE)
         return s;
-    snprintf(text, sizeof text, s ? "session %llu is still busy with a request" : "session %llu is not there any more: begin a new one", (unsigned long long)id);
+    snprintf(text, sizeof text,
+             s ? "session %llu is still busy with a request" : "session %llu is not there any more: begin a new one",
+             (unsigned long long)id);
     refuse(e, j, s ? -EBUSY : -ENOENT, text);
     return NULL;
 }
@@ -222,7 +229,11 @@ static bool rests(const struct ntx_session *s) { return s->put_by && ntx_reply_q
 
 static void send_started(struct ntx_engine *e, struct ntx_session *s)
 {
-    const struct ntx_started m = {.session = s->id, .prompt_tokens = s->run.prompt_tokens, .seed = s->run.seed, .context = s->n_tokens, .ctx = e->l->env.ctx};
+    const struct ntx_started m = {.session = s->id,
+                                  .prompt_tokens = s->run.prompt_tokens,
+                                  .seed = s->run.seed,
+                                  .context = s->n_tokens,
+                                  .ctx = e->l->env.ctx};
     ntx_mail_started(e->c.mail, s->replies, s->request, &m);
 }
 
@@ -230,7 +241,8 @@ static void send_started(struct ntx_engine *e, struct ntx_session *s)
 
 static uint64_t bytes_of(const struct ntx_engine *e, const struct ntx_session *s)
 {
-    return ntx_session_bytes(s, &e->l->env) + (s->ffn && s->state == NTX_SESSION_IDLE ? ntx_ffn_set_bytes(e->l->model) : 0);
+    return ntx_session_bytes(s, &e->l->env) +
+           (s->ffn && s->state == NTX_SESSION_IDLE ? ntx_ffn_set_bytes(e->l->model) : 0);
 }
 
 static uint64_t bytes_held(const struct ntx_engine *e, const struct ntx_reply_queue *replies)
@@ -241,8 +253,8 @@ static uint64_t bytes_held(const struct ntx_engine *e, const struct ntx_reply_qu
     return bytes;
 }
 
-/* The conversation that nobody has gone on with for longest, of the client that holds most and has any: sessions stand in the order of their
- * requests. */
+/* The conversation that nobody has gone on with for longest, of the client that holds most and has any: sessions stand
+ * in the order of their requests. */
 static struct ntx_session *least_wanted(const struct ntx_engine *e)
 {
     struct ntx_session *best = NULL;
@@ -280,15 +292,22 @@ static bool too_big(struct ntx_engine *e, const struct ntx_session *s, struct nt
     if (bytes + more + shared <= e->l->kept_bytes)
         return false;
     if (more)
-        ntx_err_set(err, -EOVERFLOW, "an answer held to a grammar, a schema or calls takes up to %llu KiB here, %llu KiB of them for the vocabulary: more memory than --ram leaves for requests "
-                    "(%llu KiB); load the model with a larger --ram", (unsigned long long)(bytes + more + shared) >> 10, (unsigned long long)shared >> 10, (unsigned long long)e->l->kept_bytes >> 10);
+        ntx_err_set(err, -EOVERFLOW,
+                    "an answer held to a grammar, a schema or calls takes up to %llu KiB here, %llu KiB of them for "
+                    "the vocabulary: more memory than --ram leaves for requests "
+                    "(%llu KiB); load the model with a larger --ram",
+                    (unsigned long long)(bytes + more + shared) >> 10, (unsigned long long)shared >> 10,
+                    (unsigned long long)e->l->kept_bytes >> 10);
     else
-        ntx_err_set(err, -ENOBUFS, "the request's %u tokens take %llu KiB, and --ram leaves %llu KiB for requests: shorten it, or load the model with a larger --ram", s->n_tokens,
-                    (unsigned long long)(bytes + 1023) >> 10, (unsigned long long)e->l->kept_bytes >> 10);
+        ntx_err_set(err, -ENOBUFS,
+                    "the request's %u tokens take %llu KiB, and --ram leaves %llu KiB for requests: shorten it, or "
+                    "load the model with a larger --ram",
+                    s->n_tokens, (unsigned long long)(bytes + 1023) >> 10, (unsigned long long)e->l->kept_bytes >> 10);
     return true;
 }
 
-static const char no_room[] = "busy: requests under way take all the memory that --ram leaves for what they hold; try again later, or load the model with a larger --ram";
+static const char no_room[] = "busy: requests under way take all the memory that --ram leaves for what they hold; try "
+                              "again later, or load the model with a larger --ram";
 
 /* ---- from a request to a session that waits for its turn */
 
@@ -322,8 +341,8 @@ static void stand_in_line(struct ntx_engine *e, struct ntx_session *s, uint64_t 
         return;
     if (waiting > e->c.max_queue) {
         char text[256];
-        snprintf(text, sizeof text, "busy: %u of %u KV blocks are taken and %u requests wait already; try again later", ntx_kv_pool_used(e->l->kv),
-                 ntx_kv_pool_blocks(e->l->kv), waiting - 1);
+        snprintf(text, sizeof text, "busy: %u of %u KV blocks are taken and %u requests wait already; try again later",
+                 ntx_kv_pool_used(e->l->kv), ntx_kv_pool_blocks(e->l->kv), waiting - 1);
         ntx__engine_fail(e, s, -EBUSY, text);
         return;
     }
@@ -348,7 +367,8 @@ static void read_prompt(struct ntx_engine *e, struct ntx_session *s)
 {
     struct ntx_err err = {0};
     struct ntx_reading *r = calloc(1, sizeof *r);
-    int rc = r ? ntx_session_prompt(s, &e->l->env, s->unread, &r->unwanted, &r->prompt, &err) : ntx_err_set(&err, -ENOMEM, "no memory for a prompt");
+    int rc = r ? ntx_session_prompt(s, &e->l->env, s->unread, &r->unwanted, &r->prompt, &err)
+               : ntx_err_set(&err, -ENOMEM, "no memory for a prompt");
     if (rc) {
         ntx_reading_free(r);
         refuse_session(e, s, rc, err.text);
@@ -479,8 +499,9 @@ static void begin(struct ntx_engine *e, struct ntx_job *j)
         ntx_mail_progress(e->c.mail, s->replies, s->request, "queue", 0, waiting);
 }
 
-/* Idle sessions give up their KV for somebody who waits; their tokens stay, and are computed again when they go on. The values are the
- * same then, but for layers that were skipped, and groups of neurons that only decode rows leave out: so not with those. */
+/* Idle sessions give up their KV for somebody who waits; their tokens stay, and are computed again when they go on. The
+ * values are the same then, but for layers that were skipped, and groups of neurons that only decode rows leave out: so
+ * not with those. */
 static bool push_out_idle(struct ntx_engine *e)
 {
     bool same = !e->l->skips && !ntx_ffn_mode_groups(&e->l->ffn);
@@ -522,7 +543,8 @@ static bool may_put_by(const struct ntx_engine *e, const struct ntx_session *s)
 
 static void put_by(struct ntx_engine *e, struct ntx_session *s)
 {
-    ntx_log(NTX_LOG_DEBUG, "session %llu: its client takes nothing, and others wait: it gives way", (unsigned long long)s->id);
+    ntx_log(NTX_LOG_DEBUG, "session %llu: its client takes nothing, and others wait: it gives way",
+            (unsigned long long)s->id);
     ntx__engine_keep(e, s, true);
     ntx_kv_seq_free(s->kv);
     s->kv = NULL;
@@ -567,10 +589,13 @@ static int get_all(struct ntx_engine *e, struct ntx_session *s, struct ntx_err *
     if (rc == -EAGAIN)
         return rc;
     if (rc == -ENOSPC)
-        return ntx_err_set(err, rc, "KV for %u tokens does not fit: %u blocks of %d tokens are all there are; load the model with a smaller --ctx or a larger --ram",
+        return ntx_err_set(err, rc,
+                           "KV for %u tokens does not fit: %u blocks of %d tokens are all there are; load the model "
+                           "with a smaller --ctx or a larger --ram",
                            s->reserve, ntx_kv_pool_blocks(e->l->kv), NTX_KV_BLOCK);
     if (rc)
-        return ntx_err_set(err, rc, "what was computed of this text before cannot be had again: %s; ask again", strerror(-rc));
+        return ntx_err_set(err, rc, "what was computed of this text before cannot be had again: %s; ask again",
+                           strerror(-rc));
     if (!make_set(e, s))
         return ntx_err_set(err, -ENOMEM, "no memory for what the session's prompt shows of its neurons");
     if (s->kind == NTX_SESSION_GENERATE && ntx_session_start(s, &e->l->env))
@@ -681,12 +706,8 @@ static void cancel_all(struct ntx_engine *e)
 void ntx__engine_job(struct ntx_engine *e, struct ntx_job *j)
 {
     switch (j->kind) {
-    case NTX_JOB_GONE:
-        drop_client(e, j->replies);
-        return;
-    case NTX_JOB_CANCEL_ALL:
-        cancel_all(e);
-        return;
+    case NTX_JOB_GONE: drop_client(e, j->replies); return;
+    case NTX_JOB_CANCEL_ALL: cancel_all(e); return;
     case NTX_JOB_QUIT:
         cancel_all(e);
         e->quit = true;

@@ -1,9 +1,11 @@
-/* Whose rows are in the pass that runs: its members, who join it and leave it. The main thread looks at it when a request is cancelled or a client leaves: once nobody in the pass is
- * wanted any more, the pass is cut short at its next chunk, since with a slow drive its end may be many seconds away. A pass that carries anybody
- * else goes on to its end. Either way the job that was queued does the rest, before the next pass: what a pass that was cut short has
+/* Whose rows are in the pass that runs: its members, who join it and leave it. The main thread looks at it when a
+ * request is cancelled or a client leaves: once nobody in the pass is wanted any more, the pass is cut short at its
+ * next chunk, since with a slow drive its end may be many seconds away. A pass that carries anybody else goes on to its
+ * end. Either way the job that was queued does the rest, before the next pass: what a pass that was cut short has
  * written to the KV lies behind n_past and is written again, should the session go on.
  *
- * All of it is guarded by the lock, under which jobs are queued, too: a job is either seen by ntx__engine_join(), or finds the members there. */
+ * All of it is guarded by the lock, under which jobs are queued, too: a job is either seen by ntx__engine_join(), or
+ * finds the members there. */
 #include "computed/engine/engine_impl.h"
 
 static bool concerns(const struct ntx_job *j, const struct ntx__member *r)
@@ -31,7 +33,12 @@ static bool take_off(struct ntx_engine *e, const struct ntx_job *j)
 static struct ntx__member member(const struct ntx_session *s)
 {
     bool writes = ntx_session_decoding(s);
-    return (struct ntx__member){.replies = s->replies, .request = s->request, .session = s->id, .prompt = writes ? 0 : s->n_prompt, .todo = ntx_session_todo(s), .take = s->take};
+    return (struct ntx__member){.replies = s->replies,
+                                .request = s->request,
+                                .session = s->id,
+                                .prompt = writes ? 0 : s->n_prompt,
+                                .todo = ntx_session_todo(s),
+                                .take = s->take};
 }
 
 bool ntx__engine_join(struct ntx_engine *e)

@@ -8,10 +8,7 @@
 #include "computed/pass/finite.h"
 #include "computed/engine/monitor.h"
 
-static size_t logits_reply_bytes(const struct ntx_engine *e)
-{
-    return e->l->env.n_vocab * sizeof(float) + 64;
-}
+static size_t logits_reply_bytes(const struct ntx_engine *e) { return e->l->env.n_vocab * sizeof(float) + 64; }
 
 static size_t states_reply_bytes(const struct ntx_engine *e)
 {
@@ -23,7 +20,8 @@ static void collect(struct ntx_engine *e)
 {
     e->n_live = 0;
     for (struct ntx_session *s = e->sessions; s; s = s->next)
-        if (s->state == NTX_SESSION_RUNNING && ntx_reply_queue_room(s->replies) && !ntx_reply_queue_closed(s->replies)) {
+        if (s->state == NTX_SESSION_RUNNING && ntx_reply_queue_room(s->replies) &&
+            !ntx_reply_queue_closed(s->replies)) {
             s->take = 0;
             s->draft = NULL;
             s->shadow = NULL;
@@ -37,7 +35,8 @@ struct budget {
     const struct ntx_session *shown; /* whose steps this pass shows */
 };
 
-/* What its steps gave may be tens of MiB a row, more than a writer holds: one session's in a pass. They come first in turn. */
+/* What its steps gave may be tens of MiB a row, more than a writer holds: one session's in a pass. They come first in
+ * turn. */
 static bool may_show(struct budget *b, const struct ntx_session *s)
 {
     if (s->steps && !b->shown)
@@ -70,13 +69,14 @@ static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
     return s->take > before;
 }
 
-/* Rows whose logits the client's writer has room for, and those before them that give none; one at least, or it would never
- * go on. Writers share what is free, so each gets a part of it in this pass. */
+/* Rows whose logits the client's writer has room for, and those before them that give none; one at least, or it would
+ * never go on. Writers share what is free, so each gets a part of it in this pass. */
 static uint32_t reply_room(const struct ntx_engine *e, const struct ntx_session *s)
 {
     if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
         return UINT32_MAX;
-    size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) + ntx__engine_steps_bytes(e, s) : states_reply_bytes(e);
+    size_t reply = s->kind == NTX_SESSION_LOGITS ? logits_reply_bytes(e) + ntx__engine_steps_bytes(e, s)
+                                                 : states_reply_bytes(e);
     size_t room = ntx_reply_queue_room(s->replies) / e->n_live / reply;
     size_t silent = s->kind == NTX_SESSION_LOGITS && !s->steps && s->n_past < s->from ? s->from - s->n_past : 0;
     return (uint32_t)NTX_MAX(room + silent, (size_t)1);
@@ -103,7 +103,8 @@ static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
         ntx__engine_draft_ahead(e, s);
     if (s->take < ntx_session_todo(s) || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
         return;
-    uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), NTX_MIN(b->decode, b->probes))) - 1;
+    uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), NTX_MIN(b->decode, b->probes))) -
+                    1;
     b->rows -= more;
     b->logits -= more;
     b->decode -= more;
@@ -111,12 +112,17 @@ static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
     s->take += more;
 }
 
-/* One row for each session that writes, and those that it computes again (engine_draft.c); the rest for prompts: at least one row where the pass has two. Begins with another session each
- * time, so that a pass too small for all serves all in turn. */
+/* One row for each session that writes, and those that it computes again (engine_draft.c); the rest for prompts: at
+ * least one row where the pass has two. Begins with another session each time, so that a pass too small for all serves
+ * all in turn. */
 static void share_rows(struct ntx_engine *e)
 {
-    struct budget b = {e->max_rows, e->l->logits_rows, e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX, state_rows(e),
-                       e->l->ffn.kind == NTX_FFN_PREDICTED ? NTX_DECODE_ROWS : UINT32_MAX, NULL};
+    struct budget b = {e->max_rows,
+                       e->l->logits_rows,
+                       e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX,
+                       state_rows(e),
+                       e->l->ffn.kind == NTX_FFN_PREDICTED ? NTX_DECODE_ROWS : UINT32_MAX,
+                       NULL};
     uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
     for (uint32_t i = 0; i < e->n_live; i++)
         n_prompts += !ntx_session_decoding(e->live[i]) && !e->live[i]->waits;
@@ -143,13 +149,15 @@ static bool verifies(const struct ntx_engine *e, const struct ntx_session *s)
 
 static bool captures(const struct ntx_engine *e, const struct ntx_session *s, uint32_t pos)
 {
-    return s->kind == NTX_SESSION_STATES || (e->l->skips && e->l->set.skip_adapt && pos % CAPTURE_EVERY == CAPTURE_EVERY - 1);
+    return s->kind == NTX_SESSION_STATES ||
+           (e->l->skips && e->l->set.skip_adapt && pos % CAPTURE_EVERY == CAPTURE_EVERY - 1);
 }
 
 /* There is one for every row that wants it: share_rows left out what goes beyond. */
 static struct ntx_capture *next_capture(struct ntx_engine *e, const struct ntx_session *s, uint32_t i)
 {
-    ntx_capture_place(&e->captures[i], e->capture_memory + i * ntx_capture_floats(e->l->model, e->l->capture_ffns), s->state_layer, e->l->model, e->l->capture_ffns);
+    ntx_capture_place(&e->captures[i], e->capture_memory + i * ntx_capture_floats(e->l->model, e->l->capture_ffns),
+                      s->state_layer, e->l->model, e->l->capture_ffns);
     if (s->kind == NTX_SESSION_STATES) {
         e->captures[i].ffn_first = s->ffn_first;
         e->captures[i].ffn_layers = s->ffn_layers;
@@ -167,7 +175,8 @@ static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session
     return s->ffn;
 }
 
-static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32_t k, bool decoding, uint32_t *n_logits, uint32_t *n_captures)
+static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32_t k, bool decoding, uint32_t *n_logits,
+                             uint32_t *n_captures)
 {
     uint32_t again = s->draft ? ntx_session_todo(s) - 1 : 0, node = k - NTX_MIN(k, again);
     const struct ntx_draft *d = k < again ? NULL : s->draft;
@@ -181,7 +190,9 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .kv = s->kv,
         .logits = logits ? e->logits + (size_t)*n_logits * e->l->env.n_vocab : NULL,
         .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,
-        .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE && !s->constraint ? ntx_sampler_enough(s->sampler, more) : 0,
+        .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE && !s->constraint
+                      ? ntx_sampler_enough(s->sampler, more)
+                      : 0,
         .adapter = s->adapter,
         .may_skip = decoding && !s->predictor_lost && !verify,
         .rounded = !decoding,
@@ -191,7 +202,9 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .session = s->id,
         .similar = s->similar,
         .pool = s->pool,
-        .left = e->left && s->kind == NTX_SESSION_GENERATE && !s->pinned ? e->left + (size_t)(s->first_row + k) * e->left_width : NULL,
+        .left = e->left && s->kind == NTX_SESSION_GENERATE && !s->pinned
+                    ? e->left + (size_t)(s->first_row + k) * e->left_width
+                    : NULL,
         .watched = s->steps != NTX_STEPS_NONE,
         .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, (*n_captures)++) : NULL,
     };
@@ -283,7 +296,9 @@ static int give_pool(struct ntx_engine *e, struct ntx_session *s)
     for (uint32_t i = 0; i < n; i++)
         s->pool[i] /= (float)s->n_tokens;
     if (!ntx_floats_finite(s->pool, n)) {
-        ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds, though its weights are numbers");
+        ntx__engine_fail(
+            e, s, -EDOM,
+            "the model's values for this text went beyond what a float holds, though its weights are numbers");
         return -EDOM;
     }
     ntx_mail_states(e->c.mail, s->replies, s->request, &m);
@@ -291,10 +306,12 @@ static int give_pool(struct ntx_engine *e, struct ntx_session *s)
 }
 
 /* What the pass showed of a session's rows, whatever kind it is. */
-void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n, bool decoding)
+void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n,
+                       bool decoding)
 {
     for (uint32_t k = 0; k < n; k++)
-        if (rows[k].capture && s->kind != NTX_SESSION_STATES && ntx_session_saw(s, rows[k].capture->similar, e->l->model->hp.n_layers))
+        if (rows[k].capture && s->kind != NTX_SESSION_STATES &&
+            ntx_session_saw(s, rows[k].capture->similar, e->l->model->hp.n_layers))
             ntx_log(NTX_LOG_WARN, "no memory for what a session has seen: its skip policy does not adapt");
     if (!decoding)
         return;
@@ -321,8 +338,10 @@ int ntx__engine_finite(struct ntx_engine *e, struct ntx_session *s, const struct
 {
     for (uint32_t k = 0; k < n; k++)
         if (!logits_finite(e, &rows[k])) {
-            ntx__engine_fail(e, s, -EDOM, "the model's values for this text went beyond what a float holds (a logit is a NaN or an infinity), though its weights are numbers: "
-                                          "it cannot answer; is it a damaged or unfinished model?");
+            ntx__engine_fail(e, s, -EDOM,
+                             "the model's values for this text went beyond what a float holds (a logit is a NaN or an "
+                             "infinity), though its weights are numbers: "
+                             "it cannot answer; is it a damaged or unfinished model?");
             return -EDOM;
         }
     return 0;
@@ -356,7 +375,8 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
         ntx__engine_show(e, s, rows, take);
     if (ntx_session_todo(s)) {
         if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES && !s->again)
-            ntx_mail_progress(e->c.mail, s->replies, s->request, "prompt", s->n_prompt - ntx_session_todo(s), s->n_prompt);
+            ntx_mail_progress(e->c.mail, s->replies, s->request, "prompt", s->n_prompt - ntx_session_todo(s),
+                              s->n_prompt);
         return;
     }
     if (s->pool && give_pool(e, s))

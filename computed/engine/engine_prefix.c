@@ -1,8 +1,9 @@
-/* What sessions share: the beginnings of their texts (computed/state/prefix.h). A session begins with what is kept of its tokens; after each pass what it has computed is kept
- * for others; and one that reads its prompt while another is ahead of it in the same text waits for that one, and takes over what it has (not where it takes a mark).
+/* What sessions share: the beginnings of their texts (computed/state/prefix.h). A session begins with what is kept of
+ * its tokens; after each pass what it has computed is kept for others; and one that reads its prompt while another is
+ * ahead of it in the same text waits for that one, and takes over what it has (not where it takes a mark).
  *
- * Shared is only what every text that begins so would have: rows of prompts, and generated ones where those are the same. They are not under a layer skip, and
- * where groups of neurons are left out. */
+ * Shared is only what every text that begins so would have: rows of prompts, and generated ones where those are the
+ * same. They are not under a layer skip, and where groups of neurons are left out. */
 #include <errno.h>
 #include <string.h>
 
@@ -24,7 +25,8 @@ static const char *why_unshared(const struct ntx_loaded *l)
 int ntx__engine_prefix_new(struct ntx_engine *e)
 {
     const struct ntx_plan *p = e->l->plan;
-    const struct ntx_prefix_config c = {.pool = e->l->kv, .block_cost = p->block_s > 0 ? p->block_s : 1, .token_cost = p->block_token_s};
+    const struct ntx_prefix_config c = {
+        .pool = e->l->kv, .block_cost = p->block_s > 0 ? p->block_s : 1, .token_cost = p->block_token_s};
     const char *why = why_unshared(e->l);
     e->exact = !e->l->skips && !ntx_ffn_mode_groups(&e->l->ffn);
     if (why)
@@ -39,7 +41,10 @@ static uint64_t scope_of(const struct ntx_session *s)
     return s->adapter ? (scope + 1) * 0x9e3779b97f4a7c15u + s->adapter : scope;
 }
 
-static bool shares(const struct ntx_engine *e, const struct ntx_session *s) { return e->prefix && s->kind == NTX_SESSION_GENERATE && s->kv; }
+static bool shares(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    return e->prefix && s->kind == NTX_SESSION_GENERATE && s->kv;
+}
 
 /* It has n tokens now that it need not compute. */
 static void took_over(struct ntx_engine *e, struct ntx_session *s, uint32_t n)
@@ -57,7 +62,8 @@ static void took_over(struct ntx_engine *e, struct ntx_session *s, uint32_t n)
 /* Where it was cut back, others may see what it goes on from. A block whose copy has no room is computed again. */
 static int go_on(struct ntx_session *s)
 {
-    s->n_past = ntx_kv_return(s->kv, s->n_past); /* what a pass gave it may have been refused: then it stands before that pass */
+    s->n_past = ntx_kv_return(
+        s->kv, s->n_past); /* what a pass gave it may have been refused: then it stands before that pass */
     uint32_t whole = NTX_ROUND_DOWN(s->n_past, NTX_KV_BLOCK);
     int rc = ntx_kv_own(s->kv, s->n_past);
     if (rc != -EAGAIN || whole == s->n_past)
@@ -128,8 +134,8 @@ static bool reads(const struct ntx_engine *e, const struct ntx_session *s)
 static bool leads(const struct ntx_session *o, const struct ntx_session *s, bool before)
 {
     uint32_t end = NTX_ROUND_DOWN(s->n_past, NTX_KV_BLOCK) + NTX_KV_BLOCK;
-    return (o->n_past > s->n_past || (o->n_past == s->n_past && before)) && scope_of(o) == scope_of(s) && end < s->n_tokens &&
-           end <= o->n_tokens && !memcmp(o->tokens, s->tokens, end * sizeof *s->tokens);
+    return (o->n_past > s->n_past || (o->n_past == s->n_past && before)) && scope_of(o) == scope_of(s) &&
+           end < s->n_tokens && end <= o->n_tokens && !memcmp(o->tokens, s->tokens, end * sizeof *s->tokens);
 }
 
 /* Not where a pass would take all their rows and streams its weights: then it costs less than one more. */

@@ -1,4 +1,5 @@
-/* Prefixes on disk (prefix_store.h): what texts that end leave is written when nobody waits, and read when a text begins so that memory has less of it than a file. */
+/* Prefixes on disk (prefix_store.h): what texts that end leave is written when nobody waits, and read when a text
+ * begins so that memory has less of it than a file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,13 +21,15 @@ static const char *unkept(const struct ntx_engine *e)
     return !e->prefix ? "prefixes are not shared" : !e->exact ? "layers or neurons are left out" : NULL;
 }
 
-/* Values are the same for the same model, KV type and build; rotations may depend on the context. What was everybody's is nobody's once users share no more. */
+/* Values are the same for the same model, KV type and build; rotations may depend on the context. What was everybody's
+ * is nobody's once users share no more. */
 static int describe(const struct ntx_loaded *l, bool share_all, char *of, size_t n, struct ntx_err *err)
 {
     char digest[NTX_DIGEST_TEXT];
     int rc = ntx_model_digest(l->gguf, l->fds, digest, err);
     if (!rc)
-        snprintf(of, n, "%s model %s-%016" PRIx64 " kv %s ctx %u ring %u of %s", NTX_BUILD, digest, ntx_model_keys(l->gguf), ntx_kv_type_name(l->plan->kv_type), l->plan->ctx, l->plan->kv.ring,
+        snprintf(of, n, "%s model %s-%016" PRIx64 " kv %s ctx %u ring %u of %s", NTX_BUILD, digest,
+                 ntx_model_keys(l->gguf), ntx_kv_type_name(l->plan->kv_type), l->plan->ctx, l->plan->kv.ring,
                  share_all ? "all" : "each");
     return rc;
 }
@@ -36,10 +39,12 @@ static void say_what_there_is(const struct ntx_prefix_store *s, const char *dir)
 {
     const struct ntx_prefix_store_others o = ntx_prefix_store_others(s);
     char size[32];
-    ntx_log(NTX_LOG_INFO, "%s has the state of %u texts, and %u files of no use here", dir, ntx_prefix_store_files(s), ntx_prefix_store_useless(s));
+    ntx_log(NTX_LOG_INFO, "%s has the state of %u texts, and %u files of no use here", dir, ntx_prefix_store_files(s),
+            ntx_prefix_store_useless(s));
     if (o.build + o.model + o.options)
         ntx_log(ntx_prefix_store_files(s) ? NTX_LOG_INFO : NTX_LOG_WARN,
-                "%s has %u files of another build of ntx, %u of another model and %u of other options (--kv-type, --ctx, [clients] share), %s: they are of no use here and are left alone, "
+                "%s has %u files of another build of ntx, %u of another model and %u of other options (--kv-type, "
+                "--ctx, [clients] share), %s: they are of no use here and are left alone, "
                 "but count for --state-max, and go first. Remove them, or give each its own directory",
                 dir, o.build, o.model, o.options, ntx_format_size(o.bytes, size, sizeof size));
 }
@@ -49,7 +54,13 @@ void ntx__engine_prefix_store_new(struct ntx_engine *e)
     const struct ntx_plan *p = e->l->plan;
     char of[200];
     struct ntx_err err = {0};
-    struct ntx_prefix_store_config c = {.dir = e->l->set.state, .most = e->l->set.state_max ? e->l->set.state_max : NTX_STATE_MAX, .of = of, .whole = ntx_kv_pool_snapshots(e->l->kv), .block_cost = p->block_s > 0 ? p->block_s : 1, .token_cost = p->block_token_s, .written = &e->saved};
+    struct ntx_prefix_store_config c = {.dir = e->l->set.state,
+                                        .most = e->l->set.state_max ? e->l->set.state_max : NTX_STATE_MAX,
+                                        .of = of,
+                                        .whole = ntx_kv_pool_snapshots(e->l->kv),
+                                        .block_cost = p->block_s > 0 ? p->block_s : 1,
+                                        .token_cost = p->block_token_s,
+                                        .written = &e->saved};
     if (!c.dir || !*c.dir)
         return;
     if (unkept(e))
@@ -68,7 +79,8 @@ void ntx__engine_prefix_store_free(struct ntx_engine *e)
     ntx_prefix_store_free(e->prefix_store);
 }
 
-/* What the file has becomes what is kept; `wanted` of its n tokens are to be gone on from. Without room for it now, it is computed. */
+/* What the file has becomes what is kept; `wanted` of its n tokens are to be gone on from. Without room for it now, it
+ * is computed. */
 static void restore(struct ntx_engine *e, uint32_t file, uint32_t n, uint32_t wanted)
 {
     struct ntx_kv_snapshot *snapshots[NTX_PREFIX_STORE_MARKS];
@@ -88,7 +100,10 @@ static void restore(struct ntx_engine *e, uint32_t file, uint32_t n, uint32_t wa
 
 void ntx__engine_prefix_store_find(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n)
 {
-    uint32_t file, n_tokens, most = e->prefix_store && n ? ntx_prefix_store_find(e->prefix_store, scope, ids, n - 1, ntx_kv_pool_snapshots(e->l->kv), &file, &n_tokens) : 0;
+    uint32_t file, n_tokens,
+        most = e->prefix_store && n ? ntx_prefix_store_find(e->prefix_store, scope, ids, n - 1,
+                                                            ntx_kv_pool_snapshots(e->l->kv), &file, &n_tokens)
+                                    : 0;
     if (most && most >= ntx_prefix_found(e->prefix, scope, ids, n) + NTX_KV_BLOCK)
         restore(e, file, n_tokens, most);
 }
@@ -123,7 +138,9 @@ static void save(struct ntx_engine *e, const struct ntx__ended *x)
     ids[x->n] = -1;
     if (!ntx_prefix_begin(e->prefix, x->scope, ids, x->n + 1, x->n + 1, &kv, &n_past)) {
         if (n_past == x->n)
-            (void)ntx_prefix_store_write(e->prefix_store, x->scope, x->ids, x->n, kv, snapshots, ntx_prefix_snapshots(e->prefix, x->scope, x->ids, x->n, snapshots, NTX_PREFIX_STORE_MARKS)); /* it says what is wrong */
+            (void)ntx_prefix_store_write(e->prefix_store, x->scope, x->ids, x->n, kv, snapshots,
+                                         ntx_prefix_snapshots(e->prefix, x->scope, x->ids, x->n, snapshots,
+                                                              NTX_PREFIX_STORE_MARKS)); /* it says what is wrong */
         ntx_kv_seq_free(kv);
     }
     free(ids);

@@ -1,21 +1,26 @@
-/* How far a pass is, for those who wait for it. The engine thread says only which layer it has come to; all else is worked out by the main
- * thread, a few times a second, from the counters. Nobody is told of passes that end before a person wonders. */
+/* How far a pass is, for those who wait for it. The engine thread says only which layer it has come to; all else is
+ * worked out by the main thread, a few times a second, from the counters. Nobody is told of passes that end before a
+ * person wonders. */
 #include "common/util.h"
 #include "computed/engine/engine_impl.h"
 
-#define PROMPT_NS 250000000ull  /* who waits for an answer to begin is told soon */
+#define PROMPT_NS  250000000ull /* who waits for an answer to begin is told soon */
 #define WRITING_NS 1000000000ull
-#define KNOWN 0.05              /* of a pass: from here on its own pace says when it will end, before that the planner does */
+#define KNOWN      0.05 /* of a pass: from here on its own pace says when it will end, before that the planner does */
 
-struct pace { /* of the pass that runs */
+struct pace {                             /* of the pass that runs */
     double elapsed_s, bps, share, left_s; /* share: of its work; left_s < 0: unknown */
     uint64_t done, total;                 /* bytes of its stream; total 0: none, then done is what was read on demand */
     uint32_t layer, layers;
 };
 
-static uint64_t get(const _Atomic uint64_t *v) { return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed); }
+static uint64_t get(const _Atomic uint64_t *v)
+{
+    return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed);
+}
 
-/* iod prefetches, also for the pass after this one: what counts lies between the bounds of the layer that is being computed. */
+/* iod prefetches, also for the pass after this one: what counts lies between the bounds of the layer that is being
+ * computed. */
 static void bytes_so_far(const struct ntx_engine *e, struct pace *p, uint64_t read)
 {
     const struct ntx_monitor *m = &e->c.counters->mon;
@@ -31,7 +36,8 @@ static void bytes_so_far(const struct ntx_engine *e, struct pace *p, uint64_t re
 
 static struct pace pace_of(const struct ntx_engine *e, uint64_t now)
 {
-    struct pace p = {.elapsed_s = (double)(now - e->joined_ns) / 1e9, .layers = e->l->model->hp.n_layers + 1, .left_s = -1};
+    struct pace p = {
+        .elapsed_s = (double)(now - e->joined_ns) / 1e9, .layers = e->l->model->hp.n_layers + 1, .left_s = -1};
     uint64_t read = ntx_counter_get(e->c.counters, NTX_C_iod_bytes_read) - e->joined_bytes;
     double predicted = e->l->plan->predicted_tok_s;
     p.layer = (uint32_t)NTX_MAX(ntx_counter_get(e->c.counters, NTX_C_comp_pass_layer), (uint64_t)1);
@@ -47,9 +53,16 @@ static struct pace pace_of(const struct ntx_engine *e, uint64_t now)
 
 static void tell(struct ntx_engine *e, const struct ntx__member *r, const struct pace *p)
 {
-    uint32_t later = r->todo > r->take ? (r->todo - r->take + r->take - 1) / r->take : 0; /* passes until its first token */
-    struct ntx_how_far m = {.phase = "pass", .done = p->done, .total = p->total, .bytes_per_s = p->bps, .layer = p->layer, .layers = p->layers,
-                            .prompt_done = r->prompt - NTX_MIN(r->todo, r->prompt), .prompt_total = r->prompt};
+    uint32_t later = r->todo > r->take ? (r->todo - r->take + r->take - 1) / r->take
+                                       : 0; /* passes until its first token */
+    struct ntx_how_far m = {.phase = "pass",
+                            .done = p->done,
+                            .total = p->total,
+                            .bytes_per_s = p->bps,
+                            .layer = p->layer,
+                            .layers = p->layers,
+                            .prompt_done = r->prompt - NTX_MIN(r->todo, r->prompt),
+                            .prompt_total = r->prompt};
     if (p->left_s >= 0)
         m.left_s = p->left_s + later * (p->elapsed_s + p->left_s);
     ntx_mail_how_far(e->c.mail, r->replies, r->request, &m);
@@ -63,7 +76,8 @@ void ntx_engine_tell_progress(struct ntx_engine *e)
     if (since >= PROMPT_NS) {
         struct pace p = pace_of(e, now);
         for (uint32_t i = 0; i < e->n_members; i++)
-            if (since >= (e->members[i].prompt ? PROMPT_NS : WRITING_NS) && ntx_reply_queue_room(e->members[i].replies) > NTX_REPLY_QUEUE_FULL / 2)
+            if (since >= (e->members[i].prompt ? PROMPT_NS : WRITING_NS) &&
+                ntx_reply_queue_room(e->members[i].replies) > NTX_REPLY_QUEUE_FULL / 2)
                 tell(e, &e->members[i], &p);
     }
     pthread_mutex_unlock(&e->lock);

@@ -10,7 +10,7 @@
 #include "common/util.h"
 
 #define ASK_AGAIN_NS 100000000ull
-#define WAIT_MS 5000
+#define WAIT_MS      5000
 
 struct asked { /* a place on the probe board; index = place */
     uint32_t gen;
@@ -22,16 +22,16 @@ struct asked { /* a place on the probe board; index = place */
 struct ntx_skip {
     struct ntx_skip_config c;
     uint32_t n_embd, room;
-    size_t floats; /* of a row of the board */
+    size_t floats;        /* of a row of the board */
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t answered;
     uint64_t pass;
-    struct asked *asked;  /* [room] */
+    struct asked *asked; /* [room] */
     uint32_t n_asked, n_waiting;
     bool given_up, away;
-    uint64_t cancelled;   /* 1 + the pass that nobody wants any more, 0 none */
-    uint32_t *layers;     /* [max_rows] of the last pass; engine thread only */
-    bool *lost;           /* [max_rows] */
+    uint64_t cancelled; /* 1 + the pass that nobody wants any more, 0 none */
+    uint32_t *layers;   /* [max_rows] of the last pass; engine thread only */
+    bool *lost;         /* [max_rows] */
 };
 
 int ntx_skip_new(const struct ntx_skip_config *c, struct ntx_skip **out)
@@ -74,8 +74,9 @@ void ntx_skip_free(struct ntx_skip *s)
     free(s);
 }
 
-/* Writes one row to the board. The word goes out of READY before the data changes (the exchange's acquire keeps what follows behind it),
- * and into it after (release): the predictor, who reads the word before and after the data, takes nothing torn. */
+/* Writes one row to the board. The word goes out of READY before the data changes (the exchange's acquire keeps what
+ * follows behind it), and into it after (release): the predictor, who reads the word before and after the data, takes
+ * nothing torn. */
 static void show(struct ntx_skip *s, uint32_t i, const struct ntx_batch *b, uint32_t row, const float *hidden)
 {
     struct ntx_probe *p = &s->c.region->board.probe[i];
@@ -168,7 +169,8 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
 
 struct ntx_skip_hooks ntx_skip_hooks(struct ntx_skip *s)
 {
-    return (struct ntx_skip_hooks){.ctx = s, .probe_layer = s->c.probe_layer, .propagate = s->c.propagate, .probe = probe, .decide = decide};
+    return (struct ntx_skip_hooks){
+        .ctx = s, .probe_layer = s->c.probe_layer, .propagate = s->c.propagate, .probe = probe, .decide = decide};
 }
 
 uint32_t ntx_skip_layers(const struct ntx_skip *s, uint32_t row) { return s->layers[row]; }

@@ -3,9 +3,10 @@
  *   engine: probe board row, word READY(gen) --mail--> main --ProbeNotice--> predictor
  *   engine: waits                            <-------- main <--Decision----- predictor
  *
- * Every decode row is shown. When the policy may skip, the pass waits for all answers, asks again every 100 ms and at once when a new
- * predictor says hello, and goes on without skipping after 5 s: those rows are then `lost`, and their sessions skip no more.
- * When the policy cannot skip, nothing waits. An answer that came late, but before the pass asked for it, is as good as an early one. */
+ * Every decode row is shown. When the policy may skip, the pass waits for all answers, asks again every 100 ms and at
+ * once when a new predictor says hello, and goes on without skipping after 5 s: those rows are then `lost`, and their
+ * sessions skip no more. When the policy cannot skip, nothing waits. An answer that came late, but before the pass
+ * asked for it, is as good as an early one. */
 #ifndef NTX_COMPUTED_ENGINE_ENGINE_SKIP_H
 #define NTX_COMPUTED_ENGINE_ENGINE_SKIP_H
 
@@ -24,9 +25,9 @@ struct ntx_skip_config {
     struct ntx_counters *counters;
     struct ntx_mailbox *mail;
     uint32_t probe_layer, n_layers, max_rows;
-    bool propagate;         /* K and V at skipped layers (forward.h) */
-    bool skips;             /* the policy may skip: wait for decisions */
-    uint32_t wait_ms;       /* 0: 5000 */
+    bool propagate;   /* K and V at skipped layers (forward.h) */
+    bool skips;       /* the policy may skip: wait for decisions */
+    uint32_t wait_ms; /* 0: 5000 */
 };
 
 int ntx_skip_new(const struct ntx_skip_config *c, struct ntx_skip **out);
@@ -48,9 +49,10 @@ struct ntx_skip_answer { /* a predictor's: of probe `index`, what row `row` of t
 };
 void ntx_skip_decision(struct ntx_skip *s, const struct ntx_skip_answer *m);
 void ntx_skip_ask_again(struct ntx_skip *s); /* a predictor is there (again) */
-void ntx_skip_away(struct ntx_skip *s, bool away); /* it is lost: nobody waits for it, rows are lost at once; or it is back */
-bool ntx_skip_waits(struct ntx_skip *s); /* a pass has asked something that is not answered yet */
-void ntx_skip_give_up(struct ntx_skip *s);   /* shutdown: nobody waits any more */
+void ntx_skip_away(struct ntx_skip *s,
+                   bool away);             /* it is lost: nobody waits for it, rows are lost at once; or it is back */
+bool ntx_skip_waits(struct ntx_skip *s);   /* a pass has asked something that is not answered yet */
+void ntx_skip_give_up(struct ntx_skip *s); /* shutdown: nobody waits any more */
 void ntx_skip_cancel(struct ntx_skip *s, uint64_t pass); /* nobody waits for that pass's answers any more */
 
 #endif

@@ -1,5 +1,5 @@
-/* What each step gave for the rows of a LogitsReq that asks for it, to its client while the pass runs: a pass that fails ends in an error, and who
- * asked throws away what came. */
+/* What each step gave for the rows of a LogitsReq that asks for it, to its client while the pass runs: a pass that
+ * fails ends in an error, and who asked throws away what came. */
 #include <math.h>
 #include <string.h>
 
@@ -46,7 +46,12 @@ void ntx__engine_step(void *ctx, const struct ntx_row *row, const struct ntx_ste
     const struct ntx_session *s = session_of(e, (uint32_t)(row - e->rows));
     if (!s)
         return;
-    struct ntx_step_row m = {.row = row->pos, .layer = v->layer, .step = v->step, .width = v->width, .name = v->name, .buffer = v->buffer,
+    struct ntx_step_row m = {.row = row->pos,
+                             .layer = v->layer,
+                             .step = v->step,
+                             .width = v->width,
+                             .name = v->name,
+                             .buffer = v->buffer,
                              .values = s->steps == NTX_STEPS_VALUES ? v->values : NULL};
     put_values(&m, v->values, v->width);
     ntx_mail_step(e->c.mail, s->replies, s->request, &m);
@@ -57,5 +62,7 @@ size_t ntx__engine_steps_bytes(const struct ntx_engine *e, const struct ntx_sess
     enum { SHOWN = 24, EACH = 200 }; /* of a layer, at most; of a reply without values */
     const struct ntx_hparams *hp = &e->l->model->hp;
     size_t layer = 8 * (size_t)hp->n_embd + 3 * (size_t)hp->n_head * (hp->head_k + hp->head_v) + 3 * (size_t)hp->n_ff;
-    return s->steps ? (hp->n_layers + 1) * (size_t)SHOWN * EACH + (s->steps == NTX_STEPS_VALUES ? (hp->n_layers * layer + hp->n_vocab) * sizeof(float) : 0) : 0;
+    return s->steps ? (hp->n_layers + 1) * (size_t)SHOWN * EACH +
+                          (s->steps == NTX_STEPS_VALUES ? (hp->n_layers * layer + hp->n_vocab) * sizeof(float) : 0)
+                    : 0;
 }

@@ -50,7 +50,10 @@ void ntx_grammars_free(struct ntx_grammars *g)
     free(g);
 }
 
-static size_t bytes_of(const struct ntx_shared_grammar *s) { return sizeof *s + s->len + ntx_grammar_bytes(s->grammar); }
+static size_t bytes_of(const struct ntx_shared_grammar *s)
+{
+    return sizeof *s + s->len + ntx_grammar_bytes(s->grammar);
+}
 
 static bool is(const struct ntx_shared_grammar *s, const struct ntx_grammar_key *k)
 {

@@ -26,6 +26,7 @@ int ntx_grammars_take(struct ntx_grammars *g, const struct ntx_grammar_key *key,
 void ntx_grammars_give(struct ntx_grammars *g, struct ntx_shared_grammar *s); /* s NULL is fine */
 const struct ntx_grammar *ntx_grammars_of(const struct ntx_shared_grammar *s);
 size_t ntx_grammars_bytes(struct ntx_grammars *g); /* of all that are there */
-bool ntx_grammars_trim(struct ntx_grammars *g);    /* the one that nobody has and nobody had for longest goes; false: all are in use */
+bool ntx_grammars_trim(
+    struct ntx_grammars *g); /* the one that nobody has and nobody had for longest goes; false: all are in use */
 
 #endif

@@ -29,7 +29,8 @@ static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, s
 {
     bool forced = *r->set.kernel;
     if (!(l->ops = ntx_cpu_pick(forced ? r->set.kernel : NULL)))
-        return ntx_err_set(err, -EINVAL, "kernel set '%s' is unknown, or this CPU lacks it: there are %s", forced ? r->set.kernel : "", ntx_cpu_names());
+        return ntx_err_set(err, -EINVAL, "kernel set '%s' is unknown, or this CPU lacks it: there are %s",
+                           forced ? r->set.kernel : "", ntx_cpu_names());
     return 0;
 }
 
@@ -39,14 +40,17 @@ static int name_adapters(struct ntx_loaded *l, const char *lora, struct ntx_err 
     char path[NTX_OPTION_MAX];
     const unsigned n = ntx_gguf_adapters(l->gguf);
     if (ntx_lora_files(lora) != n)
-        return ntx_err_set(err, -EINVAL, "%u adapters came with the model, and --lora names %u: a file for each "
-                           "name must stand behind the model's", n, ntx_lora_files(lora));
+        return ntx_err_set(err, -EINVAL,
+                           "%u adapters came with the model, and --lora names %u: a file for each "
+                           "name must stand behind the model's",
+                           n, ntx_lora_files(lora));
     l->env.n_adapters = n;
     for (unsigned i = 0; i < n; i++) {
         int rc = ntx_lora_file(lora, i, l->env.adapter[i], sizeof l->env.adapter[i], path, sizeof path, err);
         for (unsigned k = 0; k < i && !rc; k++)
             if (!strcmp(l->env.adapter[i], l->env.adapter[k]))
-                rc = ntx_err_set(err, -EINVAL, "--lora %s: two adapters are called '%s'; give NAME=FILE", lora, l->env.adapter[i]);
+                rc = ntx_err_set(err, -EINVAL, "--lora %s: two adapters are called '%s'; give NAME=FILE", lora,
+                                 l->env.adapter[i]);
         if (rc)
             return rc;
     }
@@ -54,7 +58,8 @@ static int name_adapters(struct ntx_loaded *l, const char *lora, struct ntx_err 
 }
 
 /* shared: with other machines, which look at whose share it is (machines.c). */
-static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_machines *shared, struct ntx_err *err)
+static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_machines *shared,
+                      struct ntx_err *err)
 {
     struct ntx_str jinja;
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &l->gguf, err);
@@ -87,22 +92,31 @@ static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set,
             l->env.chat = l->chat;
     }
     if (ntx_tokenizer_n_vocab(l->tok) > l->env.n_vocab)
-        return ntx_err_set(err, -EINVAL, "%s: the vocabulary has %u tokens, the output matrix %u rows", l->names[0], ntx_tokenizer_n_vocab(l->tok),
-                           l->env.n_vocab);
+        return ntx_err_set(err, -EINVAL, "%s: the vocabulary has %u tokens, the output matrix %u rows", l->names[0],
+                           ntx_tokenizer_n_vocab(l->tok), l->env.n_vocab);
     return 0;
 }
 
 /* What a grammar and its automaton may take: a part of what sessions may hold. */
 #define CHOICE_LEAST ((uint64_t)256 << 10)
-#define CHOICE_MOST ((uint64_t)6 << 20)
+#define CHOICE_MOST  ((uint64_t)6 << 20)
 
 /* Bytes of a row that a pass looks at closely. */
-static uint64_t look_bytes(const struct ntx_loaded *l) { return ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture); }
+static uint64_t look_bytes(const struct ntx_loaded *l)
+{
+    return ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture);
+}
 
-static bool looks(const struct ntx_load_request *r) { return r->set.capture || r->set.skip_adapt || r->set.skip_verify; }
+static bool looks(const struct ntx_load_request *r)
+{
+    return r->set.capture || r->set.skip_adapt || r->set.skip_verify;
+}
 
 /* Rows that a pass may look at closely, beside two of each session: some for calibration. */
-static uint32_t look_rows(const struct ntx_load_request *r) { return looks(r) ? (r->set.rows ? r->set.rows : 512) / 8 + (r->set.capture ? 32 : 0) : 0; }
+static uint32_t look_rows(const struct ntx_load_request *r)
+{
+    return looks(r) ? (r->set.rows ? r->set.rows : 512) / 8 + (r->set.capture ? 32 : 0) : 0;
+}
 
 /* What the plan found room for. */
 static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
@@ -121,7 +135,10 @@ static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
     l->env.capture_ffns = l->capture_ffns;
 }
 
-static uint64_t sums_bytes(const struct ntx_load_request *r, const struct ntx_loaded *l) { return r->set.sum_inputs ? ntx_input_sums_bytes(l->model) : 0; }
+static uint64_t sums_bytes(const struct ntx_load_request *r, const struct ntx_loaded *l)
+{
+    return r->set.sum_inputs ? ntx_input_sums_bytes(l->model) : 0;
+}
 
 /* A model that we opened has its sidecar beside it, with .skip.gguf for .gguf. */
 static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *ffn, struct ntx_err *err)
@@ -136,7 +153,8 @@ static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *f
         return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for a sidecar beside it", r->path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
-        return ntx_err_set(err, -errno, "%s: cannot open the sidecar: %s; make it with ntx calibrate", path, strerror(errno));
+        return ntx_err_set(err, -errno, "%s: cannot open the sidecar: %s; make it with ntx calibrate", path,
+                           strerror(errno));
     r->sidecar_fd = fd;
     return 0;
 }
@@ -144,13 +162,17 @@ static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *f
 /* What the sidecar says of layers is the predictor's to read; we only say which model it must be of. */
 static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    l->kv_propagate = *r->set.skip_kv ? !strcmp(r->set.skip_kv, "propagate") : ntx_skip_learned(r->set.skip); /* measured: docs/log/skip.md */
+    l->kv_propagate = *r->set.skip_kv ? !strcmp(r->set.skip_kv, "propagate")
+                                      : ntx_skip_learned(r->set.skip); /* measured: docs/log/skip.md */
     int rc = r->path && r->sidecar_fd < 0 ? open_sidecar(r, &l->ffn, err) : 0;
     if (!rc && r->sidecar_fd < 0 && ntx_skip_learned(r->set.skip))
-        rc = ntx_err_set(err, -ENOENT, "skip '%.100s' goes by what a sidecar says, and none came: make one with ntx "
-                         "calibrate, and send it (--sidecar)", r->set.skip);
+        rc = ntx_err_set(err, -ENOENT,
+                         "skip '%.100s' goes by what a sidecar says, and none came: make one with ntx "
+                         "calibrate, and send it (--sidecar)",
+                         r->set.skip);
     if (!rc && r->sidecar_fd >= 0 && !ntx_skip_learned(r->set.skip) && !l->ffn.learned)
-        rc = ntx_err_set(err, -EINVAL, "a sidecar came, and nothing goes by it: it has a meaning with --skip static "
+        rc = ntx_err_set(err, -EINVAL,
+                         "a sidecar came, and nothing goes by it: it has a meaning with --skip static "
                          "or predictive, and with --ffn-sparse predicted where that is learned");
     if (rc)
         return rc;
@@ -165,38 +187,57 @@ static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
     if (!l->ffn.learned)
         return 0;
     if (l->sidecar_fd < 0)
-        return ntx_err_set(err, -ENOENT, "--ffn-sparse predicted needs a sidecar here: make it with ntx calibrate MODEL --ffn --text FILE -o SIDECAR");
+        return ntx_err_set(err, -ENOENT,
+                           "--ffn-sparse predicted needs a sidecar here: make it with ntx calibrate MODEL --ffn --text "
+                           "FILE -o SIDECAR");
     int rc = ntx_ffn_nets_read(l->sidecar_fd, l->model, l->digest, &l->nets, err);
     l->ffn.nets = l->nets;
     return rc;
 }
 
-/* Where a conversation goes back further than its windows reach, it is computed again: not with modes that would then come to other values. (On a GPU answers that
- * are read again as prompts are rounded as such, as those of a session are that was pushed out.) */
-static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_loaded *l) { return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn); }
+/* Where a conversation goes back further than its windows reach, it is computed again: not with modes that would then
+ * come to other values. (On a GPU answers that are read again as prompts are rounded as such, as those of a session are
+ * that was pushed out.) */
+static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_loaded *l)
+{
+    return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn);
+}
 
 const char *ntx__load_undrafted(const struct ntx_loaded *l)
 {
     if (ntx_keeps_rows_only(&l->model->hp))
         return NULL;
-    return l->back.gpu ? "a GPU's does not go back to where a pass began" : ntx_ffn_mode_groups(&l->ffn) ? "rows that are computed again would use other neurons" : NULL;
+    return l->back.gpu                    ? "a GPU's does not go back to where a pass began"
+           : ntx_ffn_mode_groups(&l->ffn) ? "rows that are computed again would use other neurons"
+                                          : NULL;
 }
 
 /* What every token is folded into has no holes. */
 static int check_recurrent(const struct ntx_load_request *r, const struct ntx_loaded *l, struct ntx_err *err)
 {
-    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL, *never = l->n_drafters && !ntx_draft_auto(r->set.draft) ? ntx__load_undrafted(l) : NULL;
+    const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL,
+               *never = l->n_drafters && !ntx_draft_auto(r->set.draft) ? ntx__load_undrafted(l) : NULL;
     if (never)
-        return ntx_err_set(err, -ENOTSUP, "--draft FILE or nextn: layers of a %s model keep a recurrent state, and %s: such a model runs without", l->model->hp.arch, never);
+        return ntx_err_set(
+            err, -ENOTSUP,
+            "--draft FILE or nextn: layers of a %s model keep a recurrent state, and %s: such a model runs without",
+            l->model->hp.arch, never);
     if (named && l->model->hp.streams.n && ntx_keeps_rows_only(&l->model->hp))
-        return ntx_err_set(err, -ENOTSUP, "%s: a %s model has several residual streams, from which no layer's part is predicted: such a model runs without", named, l->model->hp.arch);
+        return ntx_err_set(err, -ENOTSUP,
+                           "%s: a %s model has several residual streams, from which no layer's part is predicted: such "
+                           "a model runs without",
+                           named, l->model->hp.arch);
     if (!named || ntx_keeps_rows_only(&l->model->hp))
         return 0;
-    return ntx_err_set(err, -ENOTSUP, "%s: layers of a %s model keep a recurrent state, which every token goes into and none comes out of: such a model runs without", named, l->model->hp.arch);
+    return ntx_err_set(err, -ENOTSUP,
+                       "%s: layers of a %s model keep a recurrent state, which every token goes into and none comes "
+                       "out of: such a model runs without",
+                       named, l->model->hp.arch);
 }
 
 /* What guesses is only worth its memory where guessing pays. */
-static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan_request *q, struct ntx_plan_clients *clients, uint64_t bytes, struct ntx_err *err)
+static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan_request *q,
+                          struct ntx_plan_clients *clients, uint64_t bytes, struct ntx_err *err)
 {
     struct ntx_plan_clients fewer = *q->clients;
     struct ntx_plan_request less = *q;
@@ -224,7 +265,8 @@ static int no_room_to_draft(const struct ntx_loaded *l, uint64_t bytes, struct n
     for (unsigned i = 0; i < l->n_drafters; i++)
         own |= l->drafter[i].kind == NTX_DRAFTER_FILE_NEXTN;
     memcpy(text, err->text, sizeof text);
-    return ntx_err_set(err, err->code, "%s, or --draft off: what guesses lies in memory whole, of that %s%s", text, ntx_format_size(bytes, size, sizeof size),
+    return ntx_err_set(err, err->code, "%s, or --draft off: what guesses lies in memory whole, of that %s%s", text,
+                       ntx_format_size(bytes, size, sizeof size),
                        own ? " (the model's next-token block, with a copy of the output matrix)" : "");
 }
 
@@ -252,11 +294,12 @@ static void say_unconstrained(const struct ntx_loaded *l, const struct ntx_plan_
     char has[32], from[32];
     uint64_t bytes = l->plan->clients.constrains || l->machines ? 0 : ntx_plan_constrains_from(l->model, q);
     if (bytes)
-        ntx_log(NTX_LOG_WARN,
-                "grammars, schemas and tool calls are refused: --ram %s has no room for what they want of %u tokens; from "
-                "--ram %s on it has",
-                ntx_format_size(q->ram_bytes, has, sizeof has), l->model->hp.n_vocab,
-                ntx_format_size(NTX_ROUND_UP(bytes, 1ull << 20), from, sizeof from));
+        ntx_log(
+            NTX_LOG_WARN,
+            "grammars, schemas and tool calls are refused: --ram %s has no room for what they want of %u tokens; from "
+            "--ram %s on it has",
+            ntx_format_size(q->ram_bytes, has, sizeof has), l->model->hp.n_vocab,
+            ntx_format_size(NTX_ROUND_UP(bytes, 1ull << 20), from, sizeof from));
 }
 
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
@@ -268,11 +311,14 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     if (!l->ram_bytes)
         return ntx_budget_nothing(err);
     if (r->set.kv_ram && !*r->set.state)
-        return ntx_err_set(err, -EINVAL, "--kv-ram keeps older keys and values in a file: say in which directory with --state DIR (ntx.conf: state under [prefix])");
+        return ntx_err_set(err, -EINVAL,
+                           "--kv-ram keeps older keys and values in a file: say in which directory with --state DIR "
+                           "(ntx.conf: state under [prefix])");
     struct ntx_hw hw;
     const bool have = find_profile(r, &hw);
     const uint32_t threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus();
-    uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0), drafter = 0;
+    uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0),
+             drafter = 0;
     enum ntx_kv_type kv_type;
     rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
     if (!rc)
@@ -282,8 +328,10 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         return rc;
     l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
     struct ntx_plan_clients clients = {
-        .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0, .watched_bytes = looks(r) ? 2 * look_bytes(l) : 0,
-        .least_rows = ntx_draft_rows(r->set.draft, r->set.draft_nodes), .trees = ntx_draft_trees(r->set.draft, r->set.draft_nodes),
+        .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0,
+        .watched_bytes = looks(r) ? 2 * look_bytes(l) : 0,
+        .least_rows = ntx_draft_rows(r->set.draft, r->set.draft_nodes),
+        .trees = ntx_draft_trees(r->set.draft, r->set.draft_nodes),
     };
     struct ntx_plan_request q = {
         .kv_type = kv_type,
@@ -401,7 +449,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
     l->plan->geo.epoch = epoch;
     l->counters = counters;
     bool by_parts = !l->back.gpu; /* a GPU has all of it locked */
-    int rc = by_parts ? ntx__load_begin_region(l, err) : ntx_region_create(&l->plan->geo, &l->region, l->note, sizeof l->note, err);
+    int rc = by_parts ? ntx__load_begin_region(l, err)
+                      : ntx_region_create(&l->plan->geo, &l->region, l->note, sizeof l->note, err);
     if (rc)
         return rc;
     fill_tables(l);
@@ -435,7 +484,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         return rc;
     if (l->model->hp.kv_share)
         ntx_ranks_keep(l->ranks, l->kv);
-    const struct ntx_drive drive = {l->set.link_nvme > 0 ? &l->region.ring->drive_until : NULL, 1e9 / NTX_MAX(l->set.link_nvme, 1.0)};
+    const struct ntx_drive drive = {l->set.link_nvme > 0 ? &l->region.ring->drive_until : NULL,
+                                    1e9 / NTX_MAX(l->set.link_nvme, 1.0)};
     if (l->plan->kv.ram && (rc = ntx_kv_pool_spill(l->kv, l->set.state, l->plan->kv.ram, drive, err)))
         return rc;
     return ntx__load_build_gpu(l, err);
@@ -444,7 +494,9 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
 int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err)
 {
     if (l->set.sum_inputs && (l->device || !(l->sums = ntx_input_sums_new(l->model))))
-        return ntx_err_set(err, l->device ? -ENOTSUP : -ENOMEM, l->device ? "sums of inputs are made by the CPU: --backend cpu" : "no memory for sums of inputs");
+        return ntx_err_set(err, l->device ? -ENOTSUP : -ENOMEM,
+                           l->device ? "sums of inputs are made by the CPU: --backend cpu"
+                                     : "no memory for sums of inputs");
     struct ntx_forward_config c = {
         .model = l->model,
         .chunks = l->plan->chunks,
@@ -469,7 +521,8 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         }
     if (l->ranks && ntx__load_is_first(l->machines))
         c.backend = ntx_ranks_backend(l->ranks);
-    if (l->device && !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */
+    if (l->device &&
+        !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */
         c.skip = (struct ntx_skip_hooks){0};
     int rc = ntx_forward_new(&c, &l->forward, err);
     if (!rc)
@@ -513,10 +566,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     free(l);
 }
 
-static bool same_time(struct timespec a, struct timespec b)
-{
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
+static bool same_time(struct timespec a, struct timespec b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
 
 bool ntx_loaded_changed(const struct stat *was, const struct stat *now)
 {
@@ -534,7 +584,8 @@ int ntx_loaded_check(const struct ntx_loaded *l, struct ntx_err *err)
         if (fstat(l->fds[i], &now))
             return ntx_err_set(err, -errno, "%s: %s", l->names[i], strerror(errno));
         if (ntx_loaded_changed(was, &now))
-            return ntx_err_set(err, -ESTALE, "%s: the file has been changed while it was loaded: load the model again", l->names[i]);
+            return ntx_err_set(err, -ESTALE, "%s: the file has been changed while it was loaded: load the model again",
+                               l->names[i]);
     }
     return 0;
 }

@@ -1,5 +1,5 @@
-/* load_arena.c: the arena's memory comes in by a thread of its own, part by part, while the workers attach and iod reads into the parts that are there: zeroing
- * runs at about 12 GB/s, the fastest drives fill them at half of that. */
+/* load_arena.c: the arena's memory comes in by a thread of its own, part by part, while the workers attach and iod
+ * reads into the parts that are there: zeroing runs at about 12 GB/s, the fastest drives fill them at half of that. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,13 +11,14 @@
 #include "computed/engine/load.h"
 
 #define PART_LEAST (32ull << 20)
-#define PARTS 64u /* at most: both sides look at all chunks for each */
+#define PARTS      64u /* at most: both sides look at all chunks for each */
 
 struct ntx_arena {
     struct ntx_loaded *l;
     pthread_t thread;
     _Atomic bool stop; /* who frees it */
-    _Atomic bool done; /* the thread, last of all; then rc and err are constant, and so are the region's pages and the note */
+    _Atomic bool
+        done; /* the thread, last of all; then rc and err are constant, and so are the region's pages and the note */
     int rc;
     struct ntx_err err;
 };
@@ -33,7 +34,8 @@ static void *bring_in(void *arg)
     struct ntx_arena *a = arg;
     struct ntx_loaded *l = a->l;
     uint64_t part = NTX_MAX(PART_LEAST, l->region.bytes / PARTS);
-    ntx_stream_memory_there(l->stream, l->region.pages.at); /* a small arena may share the last page of what came first */
+    ntx_stream_memory_there(l->stream,
+                            l->region.pages.at); /* a small arena may share the last page of what came first */
     while (!a->rc && l->region.pages.at < l->region.bytes && !atomic_load_explicit(&a->stop, memory_order_relaxed))
         if (!(a->rc = ntx_region_bring_in(&l->region, part, &a->err)))
             ntx_stream_memory_there(l->stream, l->region.pages.at);

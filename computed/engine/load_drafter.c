@@ -1,4 +1,5 @@
-/* load_drafter.c: files that guess (--draft FILE): found to suit the model and counted in the budget; small models are then the predictor's. */
+/* load_drafter.c: files that guess (--draft FILE): found to suit the model and counted in the budget; small models are
+ * then the predictor's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -19,7 +20,9 @@ static int open_path(const struct ntx_load_request *r, unsigned i, int *fd, stru
     if (rc)
         return rc;
     if (!r->path)
-        return ntx_err_set(err, -EINVAL, "--draft '%.100s': the drafter's file did not come with the request; there are also off and lookup", file);
+        return ntx_err_set(
+            err, -EINVAL,
+            "--draft '%.100s': the drafter's file did not come with the request; there are also off and lookup", file);
     *fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     return *fd < 0 ? ntx_err_set(err, -errno, "%s: cannot open the drafter: %s", file, strerror(errno)) : 0;
 }
@@ -28,7 +31,9 @@ static int open_path(const struct ntx_load_request *r, unsigned i, int *fd, stru
 static void open_card(const struct ntx_load_request *r, struct ntx_loaded *l)
 {
     char file[NTX_OPTION_MAX];
-    int fd = ntx_drafter_file_card(l->gguf, r->path, file, sizeof file) ? open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1;
+    int fd = ntx_drafter_file_card(l->gguf, r->path, file, sizeof file)
+                 ? open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
+                 : -1;
     if (fd >= 0)
         l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = fd};
 }
@@ -63,13 +68,16 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
     return rc ? rc : open_nextn(r, l, err);
 }
 
-/* Of the model's own block that is a copy of the output matrix, too. What goes by states has those that rows of a pass leave. */
-static int look(const struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_load_drafter *d, uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+/* Of the model's own block that is a copy of the output matrix, too. What goes by states has those that rows of a pass
+ * leave. */
+static int look(const struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_load_drafter *d,
+                uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
 {
     const bool own = d->kind == NTX_DRAFTER_FILE_NEXTN;
     if (own)
         d->needs.n_taps = 1, d->needs.tap[0] = l->model->hp.n_layers;
-    int rc = own ? ntx_drafter_nextn_look(l->gguf, ctx, threads, &d->needs.bytes, err) : ntx_drafter_file_look(d->fd, l->gguf, ctx, threads, &d->kind, &d->needs, err);
+    int rc = own ? ntx_drafter_nextn_look(l->gguf, ctx, threads, &d->needs.bytes, err)
+                 : ntx_drafter_file_look(d->fd, l->gguf, ctx, threads, &d->kind, &d->needs, err);
     *bytes = d->needs.bytes + ntx_drafter_left_bytes(d->needs.n_taps * l->model->hp.n_embd, set->rows);
     return rc;
 }
@@ -79,7 +87,9 @@ static int check_states(const struct ntx_loaded *l, unsigned i, struct ntx_err *
 {
     for (unsigned k = 0; k < i && l->drafter[i].needs.n_taps; k++)
         if (l->drafter[k].needs.n_taps)
-            return ntx_err_set(err, -ENOTSUP, "there is one already that goes by the model's states: name one of nextn and files of the EAGLE-3 or DFlash kind");
+            return ntx_err_set(err, -ENOTSUP,
+                               "there is one already that goes by the model's states: name one of nextn and files of "
+                               "the EAGLE-3 or DFlash kind");
     return 0;
 }
 
@@ -101,7 +111,8 @@ static const char *left_out(const struct ntx_loaded *l, int rc, uint64_t bytes, 
 }
 
 /* Where nobody names a context the plan may have 4096 tokens at most. */
-int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t threads,
+                             uint64_t *bytes, struct ntx_err *err)
 {
     bool unasked = ntx_draft_auto(set->draft);
     const uint32_t ctx = set->ctx ? set->ctx : NTX_MIN(l->model->hp.ctx_train, 4096u);
@@ -117,7 +128,8 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
         its += d->kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx) : 0;
         const char *why = unasked ? left_out(l, rc, its, err) : NULL;
         if (why) {
-            ntx_log(NTX_LOG_INFO, "%s is not used: %s", own ? "the model's own next-token block" : "the drafter that the model's card names", why);
+            ntx_log(NTX_LOG_INFO, "%s is not used: %s",
+                    own ? "the model's own next-token block" : "the drafter that the model's card names", why);
             *err = (struct ntx_err){0};
             let_go(l, i);
             continue;
@@ -156,7 +168,8 @@ static double reads(const struct ntx_loaded *l, const struct ntx_plan *p)
     return sum;
 }
 
-/* How much faster plain passes are without what guesses, where its memory holds weights: as predicted, or as the drive would have it. */
+/* How much faster plain passes are without what guesses, where its memory holds weights: as predicted, or as the drive
+ * would have it. */
 static double faster(const struct ntx_loaded *l, const struct ntx_plan *with, const struct ntx_plan *without)
 {
     if (with->predicted_tok_s > 0 && without->predicted_tok_s > 0)
@@ -172,7 +185,8 @@ static void leave_out(struct ntx_loaded *l)
             l->left_out[l->n_left_out++] = l->drafter[i].fd;
     l->n_drafters = 0;
     l->drafters_left_out = true;
-    ntx_log(NTX_LOG_INFO, "what guesses by --draft is left out: here it brought less than weights do in its memory; after some loads it is tried again (--draft-nodes N has it in any case)");
+    ntx_log(NTX_LOG_INFO, "what guesses by --draft is left out: here it brought less than weights do in its memory; "
+                          "after some loads it is tried again (--draft-nodes N has it in any case)");
 }
 
 void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without)
@@ -183,7 +197,8 @@ void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settin
     const struct ntx_draft_stats_place *at;
     bool lookup = ntx_draft_looks_up(set->draft) && !ntx__load_undrafted(l), leave = false;
     ntx_draft_stats_begin(&g, ntx_draft_believed);
-    if (!ntx_load_draft_stats(l, &g, digest, &err) && (at = ntx_draft_stats_place(&g, lookup ? 2 : 1, l->plan->threads, l->plan->bytes_storage))) {
+    if (!ntx_load_draft_stats(l, &g, digest, &err) &&
+        (at = ntx_draft_stats_place(&g, lookup ? 2 : 1, l->plan->threads, l->plan->bytes_storage))) {
         struct ntx_draft_stats_place p = *at;
         leave = ntx_draft_stats_leave_out(&p, faster(l, l->plan, without));
         if (p.away != at->away) {
@@ -208,8 +223,11 @@ static int build_one(struct ntx_loaded *l, struct ntx_load_drafter *d, uint64_t 
 {
     switch (d->kind) {
     case NTX_DRAFTER_FILE_MODEL: return ntx_drafts_make(epoch, l->plan->ctx, &d->drafts, err);
-    case NTX_DRAFTER_FILE_NEXTN: return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->by_states, err);
-    case NTX_DRAFTER_FILE_STATES: return ntx_drafter_head_new(d->fd, l->gguf, l->fds, l->n_files, l->plan->ctx, l->plan->threads, &d->by_states, err);
+    case NTX_DRAFTER_FILE_NEXTN:
+        return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->by_states, err);
+    case NTX_DRAFTER_FILE_STATES:
+        return ntx_drafter_head_new(d->fd, l->gguf, l->fds, l->n_files, l->plan->ctx, l->plan->threads, &d->by_states,
+                                    err);
     default: return ntx_drafter_file_new(d->fd, l->gguf, &d->drafter_file, err);
     }
 }

@@ -1,6 +1,7 @@
-/* load_files.c: the files of a load, as descriptors that came or paths that are opened here. Of several copies each must be the same
- * bytes: compared are the sizes and a sample (start, end, and blocks between at places that follow from the size), since a copy cut
- * short, of another quantisation or of another version would otherwise give answers that mix both. */
+/* load_files.c: the files of a load, as descriptors that came or paths that are opened here. Of several copies each
+ * must be the same bytes: compared are the sizes and a sample (start, end, and blocks between at places that follow
+ * from the size), since a copy cut short, of another quantisation or of another version would otherwise give answers
+ * that mix both. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "computed/engine/load.h"
 #include "proto/frame.h"
 
-#define SAMPLES 64
+#define SAMPLES      64
 #define SAMPLE_BYTES 4096
 
 /* A path is opened with all its parts, as a client would have done it. */
@@ -22,7 +23,10 @@ static int open_path(struct ntx_load_request *r, const char *path, struct ntx_er
     if (n + (int)r->n_files > NTX_MAX_FILES)
         rc = ntx_err_set(err, -E2BIG, "%s: %d parts, at most %d are supported", path, n, NTX_MAX_FILES);
     for (int i = 0; i < n; i++) {
-        int fd = rc ? -1 : open(paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* no pipe is waited for: what is no file is refused when it is read */
+        int fd = rc ? -1
+                    : open(paths[i],
+                           O_RDONLY | O_CLOEXEC | O_NOCTTY |
+                               O_NONBLOCK); /* no pipe is waited for: what is no file is refused when it is read */
         if (fd >= 0)
             fcntl(fd, F_SETFL, 0);
         if (!rc && fd < 0)
@@ -70,7 +74,8 @@ static int check_file(int fd, const char *name, struct stat *st, struct ntx_err 
     return 0;
 }
 
-/* Place of the i-th sample of a file: the first and the last block, and between them one at random out of each stretch. */
+/* Place of the i-th sample of a file: the first and the last block, and between them one at random out of each stretch.
+ * */
 static uint64_t place(uint64_t bytes, unsigned i)
 {
     uint64_t room = bytes > SAMPLE_BYTES ? bytes - SAMPLE_BYTES : 0, stretch = room / (SAMPLES - 1);
@@ -80,21 +85,22 @@ static uint64_t place(uint64_t bytes, unsigned i)
     return stretch * i + (random >> 20) % (stretch + 1);
 }
 
-static int same_file(const struct ntx_load_request *r, const struct stat *stamps, unsigned a, unsigned b, struct ntx_err *err)
+static int same_file(const struct ntx_load_request *r, const struct stat *stamps, unsigned a, unsigned b,
+                     struct ntx_err *err)
 {
     uint8_t x[SAMPLE_BYTES], y[SAMPLE_BYTES];
     uint64_t bytes = (uint64_t)stamps[a].st_size;
     if (stamps[a].st_size != stamps[b].st_size)
-        return ntx_err_set(err, -EINVAL, "%s has %llu bytes and %s %llu: they are not copies of one model", r->names[a], (unsigned long long)bytes, r->names[b],
-                           (unsigned long long)stamps[b].st_size);
+        return ntx_err_set(err, -EINVAL, "%s has %llu bytes and %s %llu: they are not copies of one model", r->names[a],
+                           (unsigned long long)bytes, r->names[b], (unsigned long long)stamps[b].st_size);
     for (unsigned i = 0; i < SAMPLES; i++) {
         uint64_t at = place(bytes, i);
         ssize_t n = pread(r->fds[a], x, sizeof x, (off_t)at), m = pread(r->fds[b], y, sizeof y, (off_t)at);
         if (n < 0 || m < 0)
             return ntx_err_set(err, -errno, "%s: cannot be read: %s", r->names[n < 0 ? a : b], strerror(errno));
         if (n != m || memcmp(x, y, (size_t)n))
-            return ntx_err_set(err, -EINVAL, "%s and %s differ near byte %llu: they are not copies of one model", r->names[a], r->names[b],
-                               (unsigned long long)at);
+            return ntx_err_set(err, -EINVAL, "%s and %s differ near byte %llu: they are not copies of one model",
+                               r->names[a], r->names[b], (unsigned long long)at);
     }
     return 0;
 }
@@ -103,7 +109,8 @@ int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx
 {
     int rc = r->n_files ? 0 : open_all(r, err);
     if (!rc && r->n_files % r->copies)
-        rc = ntx_err_set(err, -EINVAL, "%u files are not %u copies of a model: each path must have as many parts", r->n_files, r->copies);
+        rc = ntx_err_set(err, -EINVAL, "%u files are not %u copies of a model: each path must have as many parts",
+                         r->n_files, r->copies);
     for (unsigned i = 0; !rc && i < r->n_files; i++)
         rc = check_file(r->fds[i], r->names[i], &l->stamps[i], err);
     unsigned parts = r->n_files / r->copies;

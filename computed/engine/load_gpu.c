@@ -13,12 +13,12 @@
 #define BLOCK 4096u
 #define SPARE (256ull << 20) /* of the card's memory, for its driver, its context and cuBLAS */
 
-static bool is(const char *s, const char *name)
-{
-    return s && !strcmp(s, name);
-}
+static bool is(const char *s, const char *name) { return s && !strcmp(s, name); }
 
-static bool named(const struct ntx_load_request *r) { return r->set.backend && *r->set.backend && !is(r->set.backend, "auto"); }
+static bool named(const struct ntx_load_request *r)
+{
+    return r->set.backend && *r->set.backend && !is(r->set.backend, "auto");
+}
 
 /* `auto` goes on with the CPU and says why; a back end that is named fails with the reason. */
 static int do_without(const struct ntx_load_request *r, struct ntx_loaded *l, const char *why, struct ntx_err *err)
@@ -31,13 +31,16 @@ static int do_without(const struct ntx_load_request *r, struct ntx_loaded *l, co
 }
 
 /* Whether it is there, and can do what this model's layers are made of. */
-static int try_kind(const struct ntx_load_request *r, struct ntx_loaded *l, const struct ntx_back_kind *k, struct ntx_err *why)
+static int try_kind(const struct ntx_load_request *r, struct ntx_loaded *l, const struct ntx_back_kind *k,
+                    struct ntx_err *why)
 {
     int rc = ntx_backend_can(k->table, l->model, ntx_plan_ctx(&l->model->hp, r->set.ctx), why);
     if (rc)
         return rc;
     if (r->set.capture || r->set.skip_adapt || r->set.skip_verify)
-        return ntx_err_set(why, -ENOTSUP, "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)");
+        return ntx_err_set(
+            why, -ENOTSUP,
+            "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)");
     if (!strcmp(r->set.kv_type, ntx_kv_type_name(NTX_KV_Q4_0)))
         return ntx_err_set(why, -ENOTSUP, "KV in q4_0 has no kernels there");
     if (r->set.kv_ram)
@@ -55,22 +58,36 @@ int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, s
         if (k->library ? (wanted || !named(r)) && !try_kind(r, l, k, &why) : wanted)
             return 0;
     }
-    return known ? do_without(r, l, why.text, err) : ntx_err_set(err, -EINVAL, "there is no back end '%s'", r->set.backend);
+    return known ? do_without(r, l, why.text, err)
+                 : ntx_err_set(err, -EINVAL, "there is no back end '%s'", r->set.backend);
 }
 
 static struct ntx_device_config device_config(const struct ntx_loaded *l)
 {
     uint32_t n = l->plan->geo.n_desc;
     return (struct ntx_device_config){
-        .ops = l->back.ops, .gpu = l->back.gpu, .model = l->model, .chunks = l->plan->chunks, .table = l->plan->table,
-        .max_rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv,
-        .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows), .in_flight = n > 1 ? NTX_MIN(n - 1, NTX_PLAN_IN_FLIGHT) : 1,
-        .kv_type = l->plan->kv_type, .ffn = l->ffn, .h2d_bps = l->set.link_h2d, .share = &l->share, .no_graphs = l->set.no_gpu_graphs,
-        .in_place = l->registered && l->back.info.integrated ? l->region.base : NULL, .in_place_bytes = l->region.bytes,
+        .ops = l->back.ops,
+        .gpu = l->back.gpu,
+        .model = l->model,
+        .chunks = l->plan->chunks,
+        .table = l->plan->table,
+        .max_rows = l->plan->max_rows,
+        .ctx = l->plan->ctx,
+        .kv = l->plan->kv,
+        .logits_rows = NTX_MIN(l->logits_rows, l->plan->max_rows),
+        .in_flight = n > 1 ? NTX_MIN(n - 1, NTX_PLAN_IN_FLIGHT) : 1,
+        .kv_type = l->plan->kv_type,
+        .ffn = l->ffn,
+        .h2d_bps = l->set.link_h2d,
+        .share = &l->share,
+        .no_graphs = l->set.no_gpu_graphs,
+        .in_place = l->registered && l->back.info.integrated ? l->region.base : NULL,
+        .in_place_bytes = l->region.bytes,
     };
 }
 
-/* What the cost model says of each type of the model and number of rows; where the profile lacks a rate, the rule of thumb. */
+/* What the cost model says of each type of the model and number of rows; where the profile lacks a rate, the rule of
+ * thumb. */
 static void choose_share(struct ntx_loaded *l, const struct ntx_hw *hw)
 {
     ntx_copy_share_default(&l->share);
@@ -94,7 +111,8 @@ uint64_t ntx__load_vram(const struct ntx_load_request *r, const struct ntx_loade
     return r->set.vram ? NTX_MIN(r->set.vram, card) : card;
 }
 
-int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, const struct ntx_plan_request *q, struct ntx_err *err)
+int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, const struct ntx_plan_request *q,
+                       struct ntx_err *err)
 {
     if (!l->back.gpu)
         return 0;
@@ -103,8 +121,12 @@ int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, c
         return 0;
     char a[32], b[32], why[240];
     uint64_t need = l->plan->device_need;
-    snprintf(why, sizeof why, "KV and work of this model take %s (%llu bytes) of %s, and the budget is %s: use a smaller --ctx, or a larger %s",
-             ntx_format_size(need, a, sizeof a), (unsigned long long)need, q->unified ? "memory for the GPU beside all else" : "GPU memory", ntx_format_size(q->vram_bytes, b, sizeof b), q->unified && !r->set.vram ? "--ram" : "--vram");
+    snprintf(why, sizeof why,
+             "KV and work of this model take %s (%llu bytes) of %s, and the budget is %s: use a smaller --ctx, or a "
+             "larger %s",
+             ntx_format_size(need, a, sizeof a), (unsigned long long)need,
+             q->unified ? "memory for the GPU beside all else" : "GPU memory",
+             ntx_format_size(q->vram_bytes, b, sizeof b), q->unified && !r->set.vram ? "--ram" : "--vram");
     return do_without(r, l, why, err);
 }
 
@@ -118,8 +140,9 @@ static int read_chunk(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return ntx_err_set(err, n ? -errno : -EIO, "%s: %llu bytes at %llu cannot be read: %s", l->names[c->file], (unsigned long long)c->bytes,
-                               (unsigned long long)c->offset, n ? strerror(errno) : "the file ends before");
+            return ntx_err_set(err, n ? -errno : -EIO, "%s: %llu bytes at %llu cannot be read: %s", l->names[c->file],
+                               (unsigned long long)c->bytes, (unsigned long long)c->offset,
+                               n ? strerror(errno) : "the file ends before");
         done += (uint64_t)n;
     }
     /* what is on the GPU needs no page cache */
@@ -134,8 +157,8 @@ static bool lock(struct ntx_loaded *l, void *p, uint64_t bytes)
     if (!l->back.ops->host_register(l->back.gpu, p, bytes))
         return true;
     l->pageable += bytes;
-    snprintf(l->lock_note, sizeof l->lock_note, "copies to the GPU are slow: %s cannot be locked for them (%.200s)", ntx_format_size(l->pageable, size, sizeof size),
-             l->back.ops->error(l->back.gpu));
+    snprintf(l->lock_note, sizeof l->lock_note, "copies to the GPU are slow: %s cannot be locked for them (%.200s)",
+             ntx_format_size(l->pageable, size, sizeof size), l->back.ops->error(l->back.gpu));
     return false;
 }
 
@@ -148,7 +171,8 @@ int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err)
     int rc = ntx_device_new(&c, &l->device, err);
     const char *graphs = rc ? NULL : ntx_device_graphs(l->device);
     if (graphs && *graphs)
-        snprintf(l->graph_note, sizeof l->graph_note, "the GPU's kernels are launched one by one, not as graphs (%s)", graphs);
+        snprintf(l->graph_note, sizeof l->graph_note, "the GPU's kernels are launched one by one, not as graphs (%s)",
+                 graphs);
     if (rc || (rc = ntx_device_fill(l->device, read_chunk, l, err)))
         return rc;
     return 0;

@@ -1,4 +1,5 @@
-/* load_machines.c: a load on several machines: every step that could fail on one of them is told to all, so that none waits for one that has given up. */
+/* load_machines.c: a load on several machines: every step that could fail on one of them is told to all, so that none
+ * waits for one that has given up. */
 #include <errno.h>
 
 #include "common/util.h"
@@ -13,7 +14,8 @@ int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx
     struct ntx_err mine = {0}, ignored = {0};
     struct ntx_hw hw;
     bool have = !ntx_hw_find(&hw, &ignored);
-    const char *why = ntx_machines_refusal(r->machines, &r->set, l->model->pack != NULL, l->model->delta.any || l->model->delta.base);
+    const char *why = ntx_machines_refusal(r->machines, &r->set, l->model->pack != NULL,
+                                           l->model->delta.any || l->model->delta.base);
     if (have)
         ntx_hw_cap(&hw, r->set.link_nvme, r->set.link_h2d);
     if (why)
@@ -52,7 +54,8 @@ static int plan_first(struct ntx_loaded *l, const struct ntx_plan_request *asked
     if (rc)
         return rc;
     for (q.max_rows = p->max_rows;; q.max_rows = q.max_rows / 2) {
-        q.other_bytes = asked->other_bytes + ntx_ranks_bytes(l->model, q.max_rows, NTX_MIN(q.max_rows, NTX_MAX(p->clients.logits_rows, 1u)));
+        q.other_bytes = asked->other_bytes +
+                        ntx_ranks_bytes(l->model, q.max_rows, NTX_MIN(q.max_rows, NTX_MAX(p->clients.logits_rows, 1u)));
         rc = ntx_plan_make(l->model, &q, &l->plan, err);
         if (rc != -ENOMEM || q.max_rows < 2)
             break;
@@ -61,7 +64,8 @@ static int plan_first(struct ntx_loaded *l, const struct ntx_plan_request *asked
     return rc;
 }
 
-static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked, const struct ntx_machines_pass *pass, struct ntx_err *err)
+static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked, const struct ntx_machines_pass *pass,
+                      struct ntx_err *err)
 {
     const bool heads = l->machine_share.split == NTX_SPLIT_HEADS;
     const uint32_t rows = pass->rows;
@@ -76,7 +80,10 @@ static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked
     return ntx_plan_make(l->model, &q, &l->plan, err);
 }
 
-static struct ntx_machines_planned planned(const struct ntx_loaded *l, bool keeps_kv) { return (struct ntx_machines_planned){keeps_kv ? l->plan->bytes_kv : 0, l->plan->bytes_host, l->plan->bytes_storage}; }
+static struct ntx_machines_planned planned(const struct ntx_loaded *l, bool keeps_kv)
+{
+    return (struct ntx_machines_planned){keeps_kv ? l->plan->bytes_kv : 0, l->plan->bytes_host, l->plan->bytes_storage};
+}
 
 static int plan_all(struct ntx_loaded *l, const struct ntx_plan_request *q, struct ntx_err *err)
 {
@@ -84,7 +91,8 @@ static int plan_all(struct ntx_loaded *l, const struct ntx_plan_request *q, stru
     struct ntx_machines_pass pass = {0};
     bool first = !ntx_machines_rank(l->machines);
     if (first && !plan_first(l, q, &mine)) {
-        pass = (struct ntx_machines_pass){.rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv, .of = planned(l, false)};
+        pass = (struct ntx_machines_pass){
+            .rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv, .of = planned(l, false)};
         pass.kv.states = 0; /* recurrent states are rank 0's */
     }
     int rc = ntx_machines_pass(l->machines, &pass, &mine, err);

@@ -12,7 +12,7 @@
 #include "common/util.h"
 #include "computed/engine/load.h"
 
-#define LIBRARY "libntx-mpi.so"
+#define LIBRARY  "libntx-mpi.so"
 #define VARIABLE "NTX_MPI_LIBRARY"
 
 static int open_plugin(struct ntx_machines *m, struct ntx_err *err)
@@ -21,7 +21,10 @@ static int open_plugin(struct ntx_machines *m, struct ntx_err *err)
     struct ntx_err why = {0};
     const struct ntx_net_ops *(*table)(void);
     if (ntx_plugin_open(LIBRARY, VARIABLE, NTX_NET_SYMBOL, true, path, sizeof path, &m->library, (void **)&table, &why))
-        return ntx_err_set(err, -ENODEV, "several machines need MPI, and this build's plug-in for it cannot be loaded: %s; install libopenmpi-dev and build again", why.text);
+        return ntx_err_set(err, -ENODEV,
+                           "several machines need MPI, and this build's plug-in for it cannot be loaded: %s; install "
+                           "libopenmpi-dev and build again",
+                           why.text);
     if (table()->abi != NTX_NET_ABI)
         return ntx_err_set(err, -ENODEV, "%s is not the MPI plug-in of this build", path);
     m->ops = table();
@@ -57,7 +60,9 @@ int ntx_machines_join(struct ntx_machines **out, struct ntx_err *err)
     if (!rc) {
         m->rank = m->ops->rank(m->net);
         m->size = m->ops->size(m->net);
-        rc = m->size > NTX_RANKS_MAX ? ntx_err_set(err, -E2BIG, "%u machines: at most %u can share a model", m->size, NTX_RANKS_MAX) : learn_names(m, err);
+        rc = m->size > NTX_RANKS_MAX
+                 ? ntx_err_set(err, -E2BIG, "%u machines: at most %u can share a model", m->size, NTX_RANKS_MAX)
+                 : learn_names(m, err);
     }
     if (rc) {
         ntx_machines_leave(m, false);
@@ -86,7 +91,8 @@ bool ntx_machines_ended(const struct ntx_machines *m) { return m && m->over; }
 uint32_t ntx_machines_rank(const struct ntx_machines *m) { return m->rank; }
 const char *ntx_machines_name(const struct ntx_machines *m, uint32_t rank) { return m->names[rank]; }
 
-const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_load_settings *set, bool packed, bool deltas)
+const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_load_settings *set, bool packed,
+                                 bool deltas)
 {
     if (m->stage != NTX_MACHINES_JOINED)
         return "machines that share a model have it for as long as they run: start them again for another one";
@@ -96,7 +102,9 @@ const char *ntx_machines_refusal(const struct ntx_machines *m, const struct ntx_
         return "--lora: adapters run on one machine only";
     if (deltas)
         return "a model whose layers share matrices, or add to them, runs on one machine only";
-    return *set->backend && strcmp(set->backend, "cpu") && strcmp(set->backend, "auto") ? "several machines compute on their CPUs only: --backend cpu" : NULL;
+    return *set->backend && strcmp(set->backend, "cpu") && strcmp(set->backend, "auto")
+               ? "several machines compute on their CPUs only: --backend cpu"
+               : NULL;
 }
 
 uint64_t ntx_machines_kv_bytes(const struct ntx_machines *m, uint32_t rank) { return m->planned_of[rank].kv; }
@@ -116,7 +124,8 @@ static void *follow(void *arg)
     return NULL;
 }
 
-int ntx_machines_follow(struct ntx_machines *m, struct ntx_loaded *l, void (*ended)(void *ctx, int rc, const char *text), void *ctx)
+int ntx_machines_follow(struct ntx_machines *m, struct ntx_loaded *l,
+                        void (*ended)(void *ctx, int rc, const char *text), void *ctx)
 {
     m->loaded = l;
     m->ended = ended;

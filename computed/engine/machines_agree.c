@@ -1,4 +1,5 @@
-/* machines_agree.c: is it the same model everywhere? Then the first machine measures the network, decides who has what of it (computed/plan/machines.h), and tells the others. */
+/* machines_agree.c: is it the same model everywhere? Then the first machine measures the network, decides who has what
+ * of it (computed/plan/machines.h), and tells the others. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "model/share_file.h"
 #include "ntx_version.h"
 
-#define CHUNK (4u << 20) /* for counting */
+#define CHUNK    (4u << 20) /* for counting */
 #define LIMIT_MS 60000u
 
 /* What machines tell each other before they share a model. */
@@ -18,9 +19,9 @@ struct hello {
     int32_t rc;
     char text[256];
     char digest[NTX_DIGEST_TEXT], commit[48];
-    uint64_t keys;               /* ntx_model_keys */
+    uint64_t keys; /* ntx_model_keys */
     struct ntx_share_machine can;
-    char split[8];               /* the first machine's --split, where it said so */
+    char split[8]; /* the first machine's --split, where it said so */
     struct ntx_machines_pass pass;
     struct ntx_share file; /* n 0: it has the whole model */
 };
@@ -46,24 +47,32 @@ static int check_same(const struct ntx_machines *m, const struct hello *all, str
 {
     for (uint32_t i = 1; i < m->size; i++) {
         if (memcmp(all[i].commit, all[0].commit, sizeof all[i].commit))
-            return ntx_err_set(err, -EPROTO, "%s runs ntx %.47s, %s ntx %.47s: install the same on all machines", m->names[i], all[i].commit, m->names[0], all[0].commit);
+            return ntx_err_set(err, -EPROTO, "%s runs ntx %.47s, %s ntx %.47s: install the same on all machines",
+                               m->names[i], all[i].commit, m->names[0], all[0].commit);
         if (memcmp(all[i].digest, all[0].digest, sizeof all[i].digest))
-            return ntx_err_set(err, -EINVAL, "%s has another model than %s under this name (digests %.32s and %.32s): copy the same file to all machines", m->names[i], m->names[0], all[i].digest,
-                               all[0].digest);
+            return ntx_err_set(err, -EINVAL,
+                               "%s has another model than %s under this name (digests %.32s and %.32s): copy the same "
+                               "file to all machines",
+                               m->names[i], m->names[0], all[i].digest, all[0].digest);
         if (all[i].keys != all[0].keys)
-            return ntx_err_set(err, -EINVAL, "%s has other settings than %s in its model file (keys beside the same weights): copy the same file to all machines", m->names[i], m->names[0]);
+            return ntx_err_set(err, -EINVAL,
+                               "%s has other settings than %s in its model file (keys beside the same weights): copy "
+                               "the same file to all machines",
+                               m->names[i], m->names[0]);
     }
     return 0;
 }
 
 /* Where a profile is missing anywhere, all get the same part. */
-static void tell_rates(const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, struct hello *h)
+static void tell_rates(const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw,
+                       struct hello *h)
 {
     snprintf(h->split, sizeof h->split, "%s", set->sum_inputs ? "rows" : set->split ? set->split : "");
     if (hw)
         h->can = ntx_machines_can(l->model, hw, l->ram_bytes);
     else if (set->link_nvme > 0) /* played: that is all that is known, and memory is faster */
-        h->can = (struct ntx_share_machine){.keeps = NTX_SHARE_KEEPS * (double)l->ram_bytes, .drive = set->link_nvme, .memory = 100 * set->link_nvme};
+        h->can = (struct ntx_share_machine){
+            .keeps = NTX_SHARE_KEEPS * (double)l->ram_bytes, .drive = set->link_nvme, .memory = 100 * set->link_nvme};
 }
 
 /* Why K and V of what is loaded stay with the first machine; NULL: they can be dealt by heads. */
@@ -78,7 +87,8 @@ static const char *holds_heads(const struct ntx_loaded *l, const struct ntx_load
     return ntx_heads_refuse(l->model);
 }
 
-static int work_of(const struct ntx_loaded *of, const struct ntx_load_settings *set, struct ntx_share_work *work, struct ntx_err *err)
+static int work_of(const struct ntx_loaded *of, const struct ntx_load_settings *set, struct ntx_share_work *work,
+                   struct ntx_err *err)
 {
     const struct ntx_model *model = of->model;
     enum ntx_kv_type type = NTX_KV_F16;
@@ -91,7 +101,8 @@ static int work_of(const struct ntx_loaded *of, const struct ntx_load_settings *
     *work = (struct ntx_share_work){.used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
     for (uint32_t l = 0; l < hp->n_layers; l++)
         for (int part = 0; part < NTX_EXPERT_PARTS; part++)
-            work->experts += (double)c->layers[l].expert[part].n_out * c->layers[l].expert[part].row_bytes * hp->n_expert;
+            work->experts += (double)c->layers[l].expert[part].n_out * c->layers[l].expert[part].row_bytes *
+                             hp->n_expert;
     work->dense = (double)c->matrix_bytes + (double)c->fixed_bytes - work->experts;
     ntx_chunks_free(c);
     if ((rc = ntx_kv_type_of(set->kv_type, hp, &type, err)))
@@ -152,7 +163,7 @@ struct decided {
     int32_t rc;
     char text[256];
     struct ntx_share share;
-    bool again, last;        /* all are to plan with this; and that is it */
+    bool again, last; /* all are to plan with this; and that is it */
 };
 
 /* Where nothing is known of a machine, all get the same. */
@@ -165,7 +176,8 @@ static bool rates_known(const struct ntx_machines *m, const struct hello *all)
 }
 
 /* heads: why K and V cannot be dealt, or NULL. */
-static int by_rates(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, const struct ntx_machines_link *link, const char *heads, struct ntx_share *share,
+static int by_rates(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model,
+                    const struct ntx_machines_link *link, const char *heads, struct ntx_share *share,
                     struct ntx_err *err)
 {
     struct ntx_machines_forecast by[NTX_SPLITS];
@@ -177,7 +189,8 @@ static int by_rates(const struct ntx_machines *m, const struct hello *all, const
     return rc;
 }
 
-static int equal_parts(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model, struct ntx_share *share, struct ntx_err *err)
+static int equal_parts(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model,
+                       struct ntx_share *share, struct ntx_err *err)
 {
     for (uint32_t i = 0; i < m->size; i++)
         share->part[i] = 1;
@@ -186,13 +199,16 @@ static int equal_parts(const struct ntx_machines *m, const struct hello *all, co
 }
 
 /* Rank 0. Files of shares have decided, where there are such, but not about K and V. */
-static int choose(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_machines_link *link, struct ntx_share *share,
+static int choose(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l,
+                  const struct ntx_load_settings *set, const struct ntx_machines_link *link, struct ntx_share *share,
                   struct ntx_err *err)
 {
     const char *heads = holds_heads(l, set);
     int rc = 0;
     if (heads && !strcmp(all[0].split, "heads"))
-        return ntx_err_set(err, -ENOTSUP, "--split heads: keys and values stay with the first machine, for %s: use --split rows", heads);
+        return ntx_err_set(err, -ENOTSUP,
+                           "--split heads: keys and values stay with the first machine, for %s: use --split rows",
+                           heads);
     if (share->part[0] && share->split == NTX_SPLIT_ROWS && !strcmp(all[0].split, "heads"))
         share->split = NTX_SPLIT_HEADS;
     if (share->part[0])
@@ -203,7 +219,9 @@ static int choose(struct ntx_machines *m, const struct hello *all, const struct 
 }
 
 /* files: what is decided already; n 0: nothing. */
-static int decide(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_share *files, struct ntx_share *share, struct ntx_err *err)
+static int decide(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l,
+                  const struct ntx_load_settings *set, const struct ntx_share *files, struct ntx_share *share,
+                  struct ntx_err *err)
 {
     const bool known = !files->n && m->size > 1 && rates_known(m, all);
     struct decided d = {.share = {.n = m->size}}, told[NTX_RANKS_MAX];
@@ -216,7 +234,9 @@ static int decide(struct ntx_machines *m, const struct hello *all, const struct 
         m->can[i] = all[i].can;
     if (files->n)
         d.share = *files;
-    if (known && (rc = m->rank ? be_measured(m, err) : buf ? measure(m, buf, &link, err) : ntx_err_set(err, -ENOMEM, "no memory"))) {
+    if (known && (rc = m->rank ? be_measured(m, err)
+                       : buf   ? measure(m, buf, &link, err)
+                               : ntx_err_set(err, -ENOMEM, "no memory"))) {
         free(buf);
         return rc;
     }
@@ -232,7 +252,8 @@ static int decide(struct ntx_machines *m, const struct hello *all, const struct 
     *share = told[0].share;
     share->rank = m->rank;
     if (known && !m->rank)
-        ntx_log(NTX_LOG_INFO, "%u machines, %.0f MB/s and %.0f us between them: split by %s", m->size, link.bytes_per_s / 1e6, link.latency_s * 1e6, ntx_split_names[share->split]);
+        ntx_log(NTX_LOG_INFO, "%u machines, %.0f MB/s and %.0f us between them: split by %s", m->size,
+                link.bytes_per_s / 1e6, link.latency_s * 1e6, ntx_split_names[share->split]);
     return 0;
 }
 
@@ -245,10 +266,16 @@ static int of_files(const struct ntx_machines *m, const struct hello *all, struc
         if (!s->n)
             continue;
         if (s->n != m->size || s->rank != i)
-            return ntx_err_set(err, -EINVAL, "%s has the file of machine %u of %u, and is machine %u of %u: start the machines in the order of their files (ntx pack --share)", m->names[i], s->rank + 1,
-                               s->n, i + 1, m->size);
-        if (parts->n && (memcmp(s->part, parts->part, sizeof s->part) || s->split != parts->split || memcmp(s->owner, parts->owner, sizeof s->owner)))
-            return ntx_err_set(err, -EINVAL, "%s has a file of other parts than another machine: make them all with the same ntx pack --share ... --machines FILE", m->names[i]);
+            return ntx_err_set(err, -EINVAL,
+                               "%s has the file of machine %u of %u, and is machine %u of %u: start the machines in "
+                               "the order of their files (ntx pack --share)",
+                               m->names[i], s->rank + 1, s->n, i + 1, m->size);
+        if (parts->n && (memcmp(s->part, parts->part, sizeof s->part) || s->split != parts->split ||
+                         memcmp(s->owner, parts->owner, sizeof s->owner)))
+            return ntx_err_set(err, -EINVAL,
+                               "%s has a file of other parts than another machine: make them all with the same ntx "
+                               "pack --share ... --machines FILE",
+                               m->names[i]);
         *parts = *s;
     }
     return 0;
@@ -256,7 +283,8 @@ static int of_files(const struct ntx_machines *m, const struct hello *all, struc
 
 enum ntx_machines_stage ntx_machines_stage(const struct ntx_machines *m) { return m->stage; }
 
-int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw, const struct ntx_err *mine, struct ntx_share *share,
+int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const struct ntx_load_settings *set,
+                       const struct ntx_hw *hw, const struct ntx_err *mine, struct ntx_share *share,
                        struct ntx_err *err)
 {
     struct hello h = hello_of(mine), all[NTX_RANKS_MAX];
@@ -283,7 +311,8 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
     return decide(m, all, l, set, &parts, share, err);
 }
 
-int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, const struct ntx_err *mine, struct ntx_err *err)
+int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, const struct ntx_err *mine,
+                      struct ntx_err *err)
 {
     struct hello h = hello_of(mine), all[NTX_RANKS_MAX];
     h.pass = *pass;
@@ -301,7 +330,7 @@ int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, co
 
 /* ---- once more */
 
-#define DEAL_GAIN 1.02 /* for less nobody plans again */
+#define DEAL_GAIN  1.02 /* for less nobody plans again */
 #define MOST_DEALS 3
 
 /* What the slowest one's drive or memory takes. */
@@ -312,7 +341,8 @@ static double token_s(const struct ntx_machines *m, const struct ntx_share *s)
         all += s->part[i];
     for (uint32_t i = 0; i < s->n; i++) {
         const double part = s->part[i] / all;
-        most = NTX_MAX(most, NTX_MAX(ntx_share_reads(&m->can[i], &m->work, part) / m->can[i].drive, part * ntx_share_taken(&m->work) / m->can[i].memory));
+        most = NTX_MAX(most, NTX_MAX(ntx_share_reads(&m->can[i], &m->work, part) / m->can[i].drive,
+                                     part * ntx_share_taken(&m->work) / m->can[i].memory));
     }
     return most;
 }
@@ -327,16 +357,21 @@ static void learn_keeps(struct ntx_machines *m)
             m->can[i].keeps = NTX_MAX(m->can[i].keeps, (double)m->planned_of[i].keeps);
 }
 
-static bool same_parts(const struct ntx_share *a, const struct ntx_share *b) { return !memcmp(a->part, b->part, sizeof a->part); }
+static bool same_parts(const struct ntx_share *a, const struct ntx_share *b)
+{
+    return !memcmp(a->part, b->part, sizeof a->part);
+}
 
-/* Rank 0, when all have planned with this share. A guess that was too high shows only when its machine has got too much: then there is one more. */
+/* Rank 0, when all have planned with this share. A guess that was too high shows only when its machine has got too
+ * much: then there is one more. */
 static void deal_better(struct ntx_machines *m, struct decided *d)
 {
     struct ntx_share better = d->share;
     learn_keeps(m);
     if (!m->deals++ || token_s(m, &d->share) <= token_s(m, &m->best))
         m->best = d->share;
-    if (m->deals <= MOST_DEALS && ntx_share_even(m->can, m->size, &m->work, &better) > 0 && token_s(m, &better) * DEAL_GAIN < token_s(m, &m->best)) {
+    if (m->deals <= MOST_DEALS && ntx_share_even(m->can, m->size, &m->work, &better) > 0 &&
+        token_s(m, &better) * DEAL_GAIN < token_s(m, &m->best)) {
         d->share = better;
         d->again = true;
     } else if (!same_parts(&m->best, &d->share)) {
@@ -345,7 +380,8 @@ static void deal_better(struct ntx_machines *m, struct decided *d)
     }
 }
 
-/* With K and V by heads what a machine keeps beside them goes by its part; whole layers are too few to be dealt so finely. */
+/* With K and V by heads what a machine keeps beside them goes by its part; whole layers are too few to be dealt so
+ * finely. */
 int ntx_machines_deal_again(struct ntx_machines *m, struct ntx_share *share, bool *again, struct ntx_err *err)
 {
     struct decided d = {.share = *share}, told[NTX_RANKS_MAX];

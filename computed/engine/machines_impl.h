@@ -1,4 +1,5 @@
-/* machines_impl.h: what machines.c (they come together, and part) and machines_agree.c (who has what of a model) share. */
+/* machines_impl.h: what machines.c (they come together, and part) and machines_agree.c (who has what of a model) share.
+ * */
 #ifndef NTX_COMPUTED_ENGINE_MACHINES_IMPL_H
 #define NTX_COMPUTED_ENGINE_MACHINES_IMPL_H
 
@@ -18,7 +19,7 @@ struct ntx_machines {
     bool over;        /* rank 0 has said so, or was told to */
     unsigned planned; /* times that rows were told */
     struct ntx_machines_planned planned_of[NTX_RANKS_MAX];
-    bool by_rates;    /* the share is by rates, and may be dealt again. Of rank 0: */
+    bool by_rates; /* the share is by rates, and may be dealt again. Of rank 0: */
     struct ntx_share_machine can[NTX_RANKS_MAX];
     struct ntx_share_work work;
     struct ntx_share best; /* of the `deals` that all have planned with */

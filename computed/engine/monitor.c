@@ -23,7 +23,9 @@ static void put_layers(struct ntx_monitor *m, const struct ntx_plan *p, uint32_t
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         const struct ntx_plan_chunk *c = &p->table[i];
         struct ntx_mon_layer *l = &m->layer[c->layer < n ? c->layer : n - 1];
-        _Atomic uint64_t *to = c->placement == NTX_PLACE_STORAGE ? &l->storage : c->placement == NTX_PLACE_HOST ? &l->host : &l->device;
+        _Atomic uint64_t *to = c->placement == NTX_PLACE_STORAGE ? &l->storage
+                               : c->placement == NTX_PLACE_HOST  ? &l->host
+                                                                 : &l->device;
         atomic_fetch_add_explicit(to, c->bytes, memory_order_relaxed);
     }
 }

@@ -1,5 +1,5 @@
-/* monitor.h: what ntx-computed tells the monitors beside plain counters (shm/monitor.h): the model's layers, the sessions, how long
- * tokens took. Counters may be NULL: then nothing is told. */
+/* monitor.h: what ntx-computed tells the monitors beside plain counters (shm/monitor.h): the model's layers, the
+ * sessions, how long tokens took. Counters may be NULL: then nothing is told. */
 #ifndef NTX_COMPUTED_ENGINE_MONITOR_H
 #define NTX_COMPUTED_ENGINE_MONITOR_H
 

@@ -13,20 +13,20 @@
 
 #include "common/util.h"
 
-#define MAGIC "ntxstate"
-#define MOST_FILES 4096
+#define MAGIC       "ntxstate"
+#define MOST_FILES  4096
 #define MOST_TOKENS (1u << 22) /* of one: 16 MiB of ids */
-#define BUFFER (1u << 20)
-#define COVERED 16
+#define BUFFER      (1u << 20)
+#define COVERED     16
 
 struct file {
     char name[32];
     uint64_t scope, bytes, body_bytes;
     uint32_t n;
-    int32_t *ids;   /* NULL: it is not of this model or build, or torn */
+    int32_t *ids;                                /* NULL: it is not of this model or build, or torn */
     struct ntx_prefix_store_snapshot *snapshots; /* [n_snapshots], behind ids */
     uint32_t n_snapshots;
-    double worth;   /* the clock when it was last wanted, and its cost for its bytes; without ids: -1 */
+    double worth;       /* the clock when it was last wanted, and its cost for its bytes; without ids: -1 */
     struct timespec at; /* of its last use before this process */
 };
 
@@ -51,8 +51,8 @@ struct flow {
     bool out;
     atomic_ullong *written;
     uint8_t *buffer;
-    uint32_t n, at;    /* in the buffer; of them given out */
-    uint64_t left;     /* to be read */
+    uint32_t n, at; /* in the buffer; of them given out */
+    uint64_t left;  /* to be read */
     struct umac64_ctx sum;
 };
 
@@ -63,7 +63,10 @@ static void begin_sum(struct umac64_ctx *sum)
 }
 
 /* Of ids and marks, which lie behind them. */
-static size_t table_bytes(uint32_t n_tokens, uint32_t n_snapshots) { return n_tokens * sizeof(int32_t) + n_snapshots * sizeof(struct ntx_prefix_store_snapshot); }
+static size_t table_bytes(uint32_t n_tokens, uint32_t n_snapshots)
+{
+    return n_tokens * sizeof(int32_t) + n_snapshots * sizeof(struct ntx_prefix_store_snapshot);
+}
 
 static void head_sum(const struct ntx_prefix_store_head *h, const void *table, uint8_t out[8])
 {
@@ -84,7 +87,10 @@ static double cost_of(const struct ntx_prefix_store *s, uint32_t n)
     return blocks * (s->c.block_cost + s->c.token_cost * n / 2);
 }
 
-static void want(struct ntx_prefix_store *s, struct file *f) { f->worth = f->ids ? s->clock + cost_of(s, f->n) / (double)f->bytes : -1; }
+static void want(struct ntx_prefix_store *s, struct file *f)
+{
+    f->worth = f->ids ? s->clock + cost_of(s, f->n) / (double)f->bytes : -1;
+}
 
 static void forget(struct ntx_prefix_store *s, uint32_t i)
 {
@@ -153,7 +159,8 @@ static uint32_t has_whole(const struct file *f, uint32_t same)
     return most;
 }
 
-uint32_t ntx_prefix_store_find(const struct ntx_prefix_store *s, uint64_t scope, const int32_t *ids, uint32_t n, bool whole, uint32_t *file, uint32_t *n_tokens)
+uint32_t ntx_prefix_store_find(const struct ntx_prefix_store *s, uint64_t scope, const int32_t *ids, uint32_t n,
+                               bool whole, uint32_t *file, uint32_t *n_tokens)
 {
     uint32_t most = 0;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -224,7 +231,9 @@ static int open_file(const struct ntx_prefix_store *s, const char *name, struct 
     int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         return errno == ELOOP ? -EPERM : -errno; /* a link */
-    int rc = fstat(fd, st) ? -errno : !S_ISREG(st->st_mode) || st->st_uid != geteuid() || st->st_mode & 077 ? -EPERM : 0;
+    int rc = fstat(fd, st)                                                           ? -errno
+             : !S_ISREG(st->st_mode) || st->st_uid != geteuid() || st->st_mode & 077 ? -EPERM
+                                                                                     : 0;
     if (rc)
         close(fd);
     return rc ? rc : fd;
@@ -237,12 +246,17 @@ static int check_head(const struct ntx_prefix_store *s, const struct ntx_prefix_
         return -EBADMSG;
     if (h->version != NTX_PREFIX_STORE_VERSION || strcmp(h->of, s->of))
         return -ESTALE;
-    const uint64_t before = sizeof *h + table_bytes(NTX_MIN(h->n_tokens, MOST_TOKENS), NTX_MIN(h->n_snapshots, (uint32_t)NTX_PREFIX_STORE_MARKS));
-    return !h->n_tokens || h->n_tokens > MOST_TOKENS || h->n_snapshots > NTX_PREFIX_STORE_MARKS || h->body_bytes > size || size - h->body_bytes < before ? -EBADMSG : 0;
+    const uint64_t before = sizeof *h + table_bytes(NTX_MIN(h->n_tokens, MOST_TOKENS),
+                                                    NTX_MIN(h->n_snapshots, (uint32_t)NTX_PREFIX_STORE_MARKS));
+    return !h->n_tokens || h->n_tokens > MOST_TOKENS || h->n_snapshots > NTX_PREFIX_STORE_MARKS ||
+                   h->body_bytes > size || size - h->body_bytes < before
+               ? -EBADMSG
+               : 0;
 }
 
 /* Of one text each, longer and longer, and all that lies behind the body. */
-static bool good_snapshots(const struct ntx_prefix_store_head *h, const struct ntx_prefix_store_snapshot *m, uint64_t size)
+static bool good_snapshots(const struct ntx_prefix_store_head *h, const struct ntx_prefix_store_snapshot *m,
+                           uint64_t size)
 {
     uint64_t left = size - sizeof *h - table_bytes(h->n_tokens, h->n_snapshots) - h->body_bytes;
     for (uint32_t i = 0, n = 0; i < h->n_snapshots; n = m[i++].n_tokens) {
@@ -254,7 +268,8 @@ static bool good_snapshots(const struct ntx_prefix_store_head *h, const struct n
 }
 
 /* f: ids and marks. */
-static int read_head(const struct ntx_prefix_store *s, int fd, uint64_t size, struct ntx_prefix_store_head *h, struct file *f)
+static int read_head(const struct ntx_prefix_store *s, int fd, uint64_t size, struct ntx_prefix_store_head *h,
+                     struct file *f)
 {
     uint8_t sum[8];
     int rc = ntx_read_all(fd, h, sizeof *h);
@@ -274,11 +289,15 @@ static int read_head(const struct ntx_prefix_store *s, int fd, uint64_t size, st
         free(snapshots);
         return rc;
     }
-    *f = (struct file){.ids = ids, .snapshots = snapshots, .n = h->n_tokens, .n_snapshots = h->n_snapshots, .scope = h->scope};
+    *f = (struct file){
+        .ids = ids, .snapshots = snapshots, .n = h->n_tokens, .n_snapshots = h->n_snapshots, .scope = h->scope};
     return 0;
 }
 
-static const char *why(int rc) { return torn(rc) ? "it is torn, or no file of ours" : rc == -EPERM ? "it is not ours alone" : strerror(-rc); }
+static const char *why(int rc)
+{
+    return torn(rc) ? "it is torn, or no file of ours" : rc == -EPERM ? "it is not ours alone" : strerror(-rc);
+}
 
 /* What comes, ends so: all of it was wanted, and its sum is right. */
 static int end_flow(struct flow *f, int rc, const uint8_t sum[8])
@@ -299,7 +318,8 @@ static int read_body(struct ntx_prefix_store *s, int fd, const struct ntx_prefix
     return end_flow(&f, ntx_kv_each_part(kv, h->n_tokens, true, part, &f), h->body_sum);
 }
 
-static int read_snapshot(struct ntx_prefix_store *s, int fd, const struct ntx_prefix_store_snapshot *m, struct ntx_kv_pool *pool, bool must, struct ntx_kv_snapshot **out)
+static int read_snapshot(struct ntx_prefix_store *s, int fd, const struct ntx_prefix_store_snapshot *m,
+                         struct ntx_kv_pool *pool, bool must, struct ntx_kv_snapshot **out)
 {
     struct flow f = {.fd = fd, .buffer = s->buffer, .left = m->bytes};
     int rc = ntx_kv_snapshot_blank(pool, m->n_tokens, must, out);
@@ -312,7 +332,8 @@ static int read_snapshot(struct ntx_prefix_store *s, int fd, const struct ntx_pr
     return rc;
 }
 
-static int read_snapshots(struct ntx_prefix_store *s, int fd, const struct file *x, struct ntx_kv_pool *pool, uint32_t wanted, struct ntx_kv_snapshot **snapshots, uint32_t *n)
+static int read_snapshots(struct ntx_prefix_store *s, int fd, const struct file *x, struct ntx_kv_pool *pool,
+                          uint32_t wanted, struct ntx_kv_snapshot **snapshots, uint32_t *n)
 {
     int rc = 0;
     for (uint32_t i = 0; i < x->n_snapshots && !rc; i++) {
@@ -326,10 +347,13 @@ static int read_snapshots(struct ntx_prefix_store *s, int fd, const struct file 
 /* The very file that was found. */
 static bool same_file(const struct file *a, const struct file *b)
 {
-    return a->n == b->n && a->scope == b->scope && a->n_snapshots == b->n_snapshots && !memcmp(a->ids, b->ids, table_bytes(a->n, a->n_snapshots));
+    return a->n == b->n && a->scope == b->scope && a->n_snapshots == b->n_snapshots &&
+           !memcmp(a->ids, b->ids, table_bytes(a->n, a->n_snapshots));
 }
 
-int ntx_prefix_store_read(struct ntx_prefix_store *s, uint32_t file, struct ntx_kv_pool *pool, struct ntx_kv_seq *kv, uint32_t wanted, struct ntx_kv_snapshot *snapshots[NTX_PREFIX_STORE_MARKS], uint32_t *n_snapshots)
+int ntx_prefix_store_read(struct ntx_prefix_store *s, uint32_t file, struct ntx_kv_pool *pool, struct ntx_kv_seq *kv,
+                          uint32_t wanted, struct ntx_kv_snapshot *snapshots[NTX_PREFIX_STORE_MARKS],
+                          uint32_t *n_snapshots)
 {
     struct file *x = &s->file[file], is = {0};
     struct ntx_prefix_store_head h;
@@ -338,7 +362,8 @@ int ntx_prefix_store_read(struct ntx_prefix_store *s, uint32_t file, struct ntx_
     *n_snapshots = 0;
     if (!rc && !same_file(&is, x))
         rc = -EBADMSG;
-    if (!rc && !(rc = read_body(s, fd, &h, kv)) && !(rc = read_snapshots(s, fd, x, pool, wanted, snapshots, n_snapshots))) {
+    if (!rc && !(rc = read_body(s, fd, &h, kv)) &&
+        !(rc = read_snapshots(s, fd, x, pool, wanted, snapshots, n_snapshots))) {
         (void)futimens(fd, NULL);
         ntx_kv_restored(kv, x->n);
         want(s, x);
@@ -367,7 +392,8 @@ static int write_flow(struct flow *f, int rc, uint8_t sum[8])
 }
 
 /* table: ids, and behind them the marks, whose sums come now. */
-static int write_body(struct ntx_prefix_store *s, int fd, struct ntx_kv_seq *kv, struct ntx_kv_snapshot *const *snapshots, int32_t *table, struct ntx_prefix_store_head *h)
+static int write_body(struct ntx_prefix_store *s, int fd, struct ntx_kv_seq *kv,
+                      struct ntx_kv_snapshot *const *snapshots, int32_t *table, struct ntx_prefix_store_head *h)
 {
     struct flow f = {.fd = fd, .out = true, .written = s->c.written, .buffer = s->buffer};
     const off_t at = (off_t)(sizeof *h + table_bytes(h->n_tokens, h->n_snapshots));
@@ -377,7 +403,8 @@ static int write_body(struct ntx_prefix_store *s, int fd, struct ntx_kv_seq *kv,
     int rc = write_flow(&f, ntx_kv_each_part(kv, h->n_tokens, false, part, &f), h->body_sum);
     h->body_bytes = (uint64_t)(lseek(fd, 0, SEEK_CUR) - at);
     for (uint32_t i = 0; i < h->n_snapshots && !rc; i++) {
-        struct ntx_prefix_store_snapshot m = {.n_tokens = ntx_kv_snapshot_tokens(snapshots[i]), .bytes = ntx_kv_snapshot_bytes_of(snapshots[i])};
+        struct ntx_prefix_store_snapshot m = {.n_tokens = ntx_kv_snapshot_tokens(snapshots[i]),
+                                              .bytes = ntx_kv_snapshot_bytes_of(snapshots[i])};
         begin_sum(&f.sum);
         rc = write_flow(&f, ntx_kv_snapshot_each_part(snapshots[i], false, part, &f), m.sum);
         memcpy((uint8_t *)table + table_bytes(h->n_tokens, i), &m, sizeof m);
@@ -392,15 +419,23 @@ static int write_body(struct ntx_prefix_store *s, int fd, struct ntx_kv_seq *kv,
 }
 
 /* Of a text with so many tokens one that goes on from `most` of them is nearly as good. */
-static bool near_enough(const struct ntx_prefix_store *s, uint32_t n, uint32_t most) { return cost_of(s, n) - cost_of(s, most) <= cost_of(s, n) / COVERED; }
+static bool near_enough(const struct ntx_prefix_store *s, uint32_t n, uint32_t most)
+{
+    return cost_of(s, n) - cost_of(s, most) <= cost_of(s, n) / COVERED;
+}
 
 /* Nearly all that f is good for can be had of the new one. */
-static bool covers(const struct ntx_prefix_store *s, const struct file *new, const struct file *f) { return near_enough(s, f->n, s->c.whole ? has_whole(new, f->n) : f->n); }
+static bool covers(const struct ntx_prefix_store *s, const struct file *new, const struct file *f)
+{
+    return near_enough(s, f->n, s->c.whole ? has_whole(new, f->n) : f->n);
+}
 
 static void drop_covered(struct ntx_prefix_store *s, const struct file *new)
 {
     for (uint32_t i = s->n; i--;)
-        if (s->file[i].ids && s->file[i].scope == new->scope && s->file[i].n < new->n && alike(s->file[i].ids, new->ids, s->file[i].n) == s->file[i].n && covers(s, new, &s->file[i]))
+        if (s->file[i].ids && s->file[i].scope == new->scope &&
+            s->file[i].n < new->n &&alike(s->file[i].ids, new->ids, s->file[i].n) ==
+                s->file[i].n &&covers(s, new, &s->file[i]))
             drop(s, i);
 }
 
@@ -416,10 +451,12 @@ static void name_file(char out[32], uint64_t scope, const int32_t *ids, uint32_t
     snprintf(out, 32, "%02x%02x%02x%02x%02x%02x%02x%02x.prefix", d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]);
 }
 
-static int write_new(struct ntx_prefix_store *s, struct file *x, struct ntx_kv_seq *kv, struct ntx_kv_snapshot *const *snapshots)
+static int write_new(struct ntx_prefix_store *s, struct file *x, struct ntx_kv_seq *kv,
+                     struct ntx_kv_snapshot *const *snapshots)
 {
     char tmp[40];
-    struct ntx_prefix_store_head h = {.version = NTX_PREFIX_STORE_VERSION, .n_tokens = x->n, .scope = x->scope, .n_snapshots = x->n_snapshots};
+    struct ntx_prefix_store_head h = {
+        .version = NTX_PREFIX_STORE_VERSION, .n_tokens = x->n, .scope = x->scope, .n_snapshots = x->n_snapshots};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     memcpy(h.of, s->of, sizeof h.of);
     snprintf(tmp, sizeof tmp, "%s.new", x->name);
@@ -437,8 +474,11 @@ static int write_new(struct ntx_prefix_store *s, struct file *x, struct ntx_kv_s
     return rc;
 }
 
-/* Those that save half as much for their bytes as the text's own do at least: by what lies between one and the one before. */
-static uint32_t choose_snapshots(const struct ntx_prefix_store *s, const struct file *f, struct ntx_kv_snapshot *const *snapshots, uint32_t n, struct ntx_kv_snapshot *out[NTX_PREFIX_STORE_MARKS], uint64_t *bytes)
+/* Those that save half as much for their bytes as the text's own do at least: by what lies between one and the one
+ * before. */
+static uint32_t choose_snapshots(const struct ntx_prefix_store *s, const struct file *f,
+                                 struct ntx_kv_snapshot *const *snapshots, uint32_t n,
+                                 struct ntx_kv_snapshot *out[NTX_PREFIX_STORE_MARKS], uint64_t *bytes)
 {
     const double least = cost_of(s, f->n) / (double)f->bytes / 2;
     uint32_t k = 0, last = 0;
@@ -477,11 +517,13 @@ static void free_tables(struct file *f)
 static void say_full(struct ntx_prefix_store *s, int rc)
 {
     if (rc && !s->full_said)
-        ntx_log(NTX_LOG_WARN, "what was computed cannot be kept in %s, and is lost when the model goes: %s", s->c.dir, strerror(-rc));
+        ntx_log(NTX_LOG_WARN, "what was computed cannot be kept in %s, and is lost when the model goes: %s", s->c.dir,
+                strerror(-rc));
     s->full_said = rc;
 }
 
-int ntx_prefix_store_write(struct ntx_prefix_store *s, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_seq *kv, struct ntx_kv_snapshot *const *snapshots, uint32_t n_snapshots)
+int ntx_prefix_store_write(struct ntx_prefix_store *s, uint64_t scope, const int32_t *ids, uint32_t n,
+                           struct ntx_kv_seq *kv, struct ntx_kv_snapshot *const *snapshots, uint32_t n_snapshots)
 {
     struct file f = {.scope = scope, .n = n};
     struct ntx_kv_snapshot *chosen[NTX_PREFIX_STORE_MARKS];
@@ -532,11 +574,13 @@ static int open_dir(struct ntx_prefix_store *s, struct ntx_err *err)
     return 0;
 }
 
-/* What the first thing is in which it differs from ours: "BUILD model DIGEST options". Files of another version are another build's. */
+/* What the first thing is in which it differs from ours: "BUILD model DIGEST options". Files of another version are
+ * another build's. */
 static void note_other(struct ntx_prefix_store *s, const struct ntx_prefix_store_head *h, uint64_t bytes)
 {
     static const char model[] = " model ";
-    const char *ours = strstr(s->of, model), *its = h->version == NTX_PREFIX_STORE_VERSION ? strstr(h->of, model) : NULL;
+    const char *ours = strstr(s->of, model),
+               *its = h->version == NTX_PREFIX_STORE_VERSION ? strstr(h->of, model) : NULL;
     const size_t build = ours ? (size_t)(ours - s->of) : 0, digest = ours ? strcspn(ours + strlen(model), " ") : 0;
     s->others.bytes += bytes;
     if (!ours || !its || (size_t)(its - h->of) != build || memcmp(s->of, h->of, build))
@@ -547,7 +591,8 @@ static void note_other(struct ntx_prefix_store *s, const struct ntx_prefix_store
         s->others.options++;
 }
 
-/* One that cannot be believed is said, once; one that is torn has its bytes counted. One of another model is not looked at more closely. */
+/* One that cannot be believed is said, once; one that is torn has its bytes counted. One of another model is not looked
+ * at more closely. */
 static void take_up(struct ntx_prefix_store *s, const char *name)
 {
     struct file f = {0};
@@ -574,7 +619,8 @@ static void take_up(struct ntx_prefix_store *s, const char *name)
 static int by_use(const void *a, const void *b)
 {
     const struct timespec *x = &((const struct file *)a)->at, *y = &((const struct file *)b)->at;
-    return x->tv_sec != y->tv_sec ? (x->tv_sec > y->tv_sec) - (x->tv_sec < y->tv_sec) : (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+    return x->tv_sec != y->tv_sec ? (x->tv_sec > y->tv_sec) - (x->tv_sec < y->tv_sec)
+                                  : (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -583,7 +629,8 @@ static bool ends_with(const char *name, const char *end)
     return n > k && n < sizeof((struct file *)0)->name && !strcmp(name + n - k, end);
 }
 
-/* As if one file of the mean had gone while they were wanted, in the order of their last use: of files that cost about the same, the one that was not wanted for longest goes. */
+/* As if one file of the mean had gone while they were wanted, in the order of their last use: of files that cost about
+ * the same, the one that was not wanted for longest goes. */
 static void want_all(struct ntx_prefix_store *s)
 {
     double sum = 0;
@@ -605,7 +652,10 @@ static void say_aliens(const struct ntx_prefix_store *s)
     if (s->n_aliens > 1)
         snprintf(more, sizeof more, ", and %u more are not", s->n_aliens - 1);
     if (s->n_aliens)
-        ntx_log(NTX_LOG_WARN, "%s/%s is not used%s: not ours alone. They must be files, no links, of user %u and of mode 600: chown and chmod them, or remove them", s->c.dir, s->alien, more, (unsigned)geteuid());
+        ntx_log(NTX_LOG_WARN,
+                "%s/%s is not used%s: not ours alone. They must be files, no links, of user %u and of mode 600: chown "
+                "and chmod them, or remove them",
+                s->c.dir, s->alien, more, (unsigned)geteuid());
 }
 
 static int read_dir(struct ntx_prefix_store *s, struct ntx_err *err)

@@ -1,9 +1,11 @@
-/* reader.h: the thread that finds the tokens of prompts, one prompt after the other, so that a long one keeps no pass from beginning. What it
- * takes is bounded by the prompt's limits: it ends as soon as there are more tokens than the context holds.
+/* reader.h: the thread that finds the tokens of prompts, one prompt after the other, so that a long one keeps no pass
+ * from beginning. What it takes is bounded by the prompt's limits: it ends as soon as there are more tokens than the
+ * context holds.
  *
  *   engine --put--> [reader thread: ntx_prompt_read] --done--> engine
  *
- * A reading is the reader's from put until done is called in its thread, which hands it back; only `unwanted` may be set meanwhile. */
+ * A reading is the reader's from put until done is called in its thread, which hands it back; only `unwanted` may be
+ * set meanwhile. */
 #ifndef NTX_COMPUTED_ENGINE_READER_H
 #define NTX_COMPUTED_ENGINE_READER_H
 
@@ -14,9 +16,9 @@
 struct ntx_reading {
     struct ntx_reading *next;
     struct ntx_session *session; /* the engine's; NULL: nobody wants it any more */
-    struct ntx_request *req;         /* owned: a generate */
+    struct ntx_request *req;     /* owned: a generate */
     uint64_t asked_ns;
-    atomic_bool unwanted;        /* ends it soon */
+    atomic_bool unwanted; /* ends it soon */
     struct ntx_prompt prompt;
 };
 

@@ -1,4 +1,5 @@
-/* reply.h: any reply, by the main thread's own files (reply_queue.c encodes it); what the engine says has functions of its own (reply_queue.h). */
+/* reply.h: any reply, by the main thread's own files (reply_queue.c encodes it); what the engine says has functions of
+ * its own (reply_queue.h). */
 #ifndef NTX_COMPUTED_ENGINE_REPLY_H
 #define NTX_COMPUTED_ENGINE_REPLY_H
 

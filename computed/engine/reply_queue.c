@@ -59,13 +59,20 @@ static size_t less(size_t limit, size_t used) { return used < limit ? limit - us
 
 static size_t room(const struct ntx_output_budget *o, size_t pending, size_t all)
 {
-    return NTX_MAX(less(o->share, pending), NTX_MIN(less(NTX_REPLY_QUEUE_FULL, pending), less(NTX_OUTPUT_BUDGET_FULL / 2, all)));
+    return NTX_MAX(less(o->share, pending),
+                   NTX_MIN(less(NTX_REPLY_QUEUE_FULL, pending), less(NTX_OUTPUT_BUDGET_FULL / 2, all)));
 }
 
-size_t ntx_reply_queue_room(const struct ntx_reply_queue *s) { return room(s->output_budget, atomic_load(&s->pending), atomic_load(&s->output_budget->pending)); }
+size_t ntx_reply_queue_room(const struct ntx_reply_queue *s)
+{
+    return room(s->output_budget, atomic_load(&s->pending), atomic_load(&s->output_budget->pending));
+}
 
 void ntx_reply_queue_stall(struct ntx_reply_queue *s, bool stalls) { atomic_store(&s->stalls, stalls); }
-bool ntx_reply_queue_stalls(const struct ntx_reply_queue *s) { return atomic_load(&s->stalls) || !ntx_reply_queue_room(s); }
+bool ntx_reply_queue_stalls(const struct ntx_reply_queue *s)
+{
+    return atomic_load(&s->stalls) || !ntx_reply_queue_room(s);
+}
 
 /* Whoever comes second of these two sees the other: the last byte is taken, or that it rests. */
 void ntx_reply_queue_rest(struct ntx_reply_queue *s)
@@ -77,15 +84,16 @@ void ntx_reply_queue_rest(struct ntx_reply_queue *s)
 
 bool ntx_reply_queue_rests(const struct ntx_reply_queue *s) { return atomic_load(&s->rests); }
 
-/* Whether it was full is told by the very values that are taken down here: had they been looked at before, the engine might have filled it in
- * between and gone to rest, and nobody would wake it. */
+/* Whether it was full is told by the very values that are taken down here: had they been looked at before, the engine
+ * might have filled it in between and gone to rest, and nobody would wake it. */
 bool ntx_reply_queue_sent(struct ntx_reply_queue *s, size_t bytes)
 {
     struct ntx_output_budget *o = s->output_budget;
     bytes += NTX_REPLY_QUEUE_FRAME;
     size_t pending = atomic_fetch_sub(&s->pending, bytes), all = atomic_fetch_sub(&o->pending, bytes);
     bool wakes = pending == bytes && atomic_exchange(&s->rests, false);
-    return wakes || !room(o, pending, all) || (all >= NTX_OUTPUT_BUDGET_FULL / 2 && all - bytes < NTX_OUTPUT_BUDGET_FULL / 2);
+    return wakes || !room(o, pending, all) ||
+           (all >= NTX_OUTPUT_BUDGET_FULL / 2 && all - bytes < NTX_OUTPUT_BUDGET_FULL / 2);
 }
 
 struct ntx_mailbox {
@@ -189,7 +197,8 @@ void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_reply_queue *replies, cons
     post(b, m);
 }
 
-static void mail_error(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int err, const char *text, bool last)
+static void mail_error(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int err, const char *text,
+                       bool last)
 {
     Ntx__Error e = NTX__ERROR__INIT;
     e.err = err;
@@ -216,7 +225,8 @@ void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_reply_queue *replies, ui
     mail_error(b, replies, id, err, text, false);
 }
 
-void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const struct ntx_answered *a)
+void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id,
+                       const struct ntx_answered *a)
 {
     Ntx__Done d = NTX__DONE__INIT;
     d.finish = (char *)(uintptr_t)a->finish;
@@ -230,7 +240,8 @@ void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_reply_queue *replies, u
     ntx_mail_reply(b, replies, &r, true);
 }
 
-void ntx_mail_done(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const char *finish, const char *stats_json)
+void ntx_mail_done(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const char *finish,
+                   const char *stats_json)
 {
     ntx_mail_answered(b, replies, id, &(struct ntx_answered){.finish = finish, .stats_json = stats_json});
 }
@@ -254,7 +265,8 @@ void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_reply_queue *replies, ui
     ntx_mail_reply(b, replies, &r, false);
 }
 
-void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const char *phase, uint64_t done, uint64_t total)
+void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const char *phase,
+                       uint64_t done, uint64_t total)
 {
     ntx_mail_how_far(b, replies, id, &(struct ntx_how_far){.phase = phase, .done = done, .total = total});
 }
@@ -276,7 +288,8 @@ void ntx_mail_started(struct ntx_mailbox *b, struct ntx_reply_queue *replies, ui
 
 enum { TOP_MOST = 20 };
 
-void ntx_mail_token(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int32_t token, const char *text, size_t len, const struct ntx_token_told *told)
+void ntx_mail_token(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int32_t token,
+                    const char *text, size_t len, const struct ntx_token_told *told)
 {
     Ntx__Token t = NTX__TOKEN__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
@@ -301,7 +314,8 @@ void ntx_mail_token(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint
     ntx_mail_reply(b, replies, &r, false);
 }
 
-void ntx_mail_score(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, double nll, const float *each, uint32_t n, const char *stats_json)
+void ntx_mail_score(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, double nll, const float *each,
+                    uint32_t n, const char *stats_json)
 {
     Ntx__Score m = NTX__SCORE__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
@@ -317,9 +331,13 @@ void ntx_mail_score(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint
     ntx_mail_reply(b, replies, &r, true);
 }
 
-static ProtobufCBinaryData floats(struct ntx_floats f) { return (ProtobufCBinaryData){f.n * sizeof *f.v, (uint8_t *)(uintptr_t)f.v}; }
+static ProtobufCBinaryData floats(struct ntx_floats f)
+{
+    return (ProtobufCBinaryData){f.n * sizeof *f.v, (uint8_t *)(uintptr_t)f.v};
+}
 
-void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, uint32_t row, const float *logits, uint32_t n)
+void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, uint32_t row,
+                     const float *logits, uint32_t n)
 {
     Ntx__LogitsRow m = NTX__LOGITS_ROW__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
@@ -331,7 +349,8 @@ void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uin
     ntx_mail_reply(b, replies, &r, false);
 }
 
-void ntx_mail_states(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const struct ntx_states_row *s)
+void ntx_mail_states(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id,
+                     const struct ntx_states_row *s)
 {
     Ntx__StatesRow m = NTX__STATES_ROW__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;

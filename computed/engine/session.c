@@ -9,7 +9,6 @@
 
 #include "common/util.h"
 
-
 int ntx_session_new(struct ntx_reply_queue *replies, uint64_t id, struct ntx_session **out)
 {
     struct ntx_session *s = calloc(1, sizeof *s);
@@ -61,11 +60,14 @@ void ntx_session_rest(struct ntx_session *s)
 }
 
 /* Room for n more tokens, and for one that is sampled but never fed. */
-static int add_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, uint32_t n, struct ntx_err *err)
+static int add_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, uint32_t n,
+                      struct ntx_err *err)
 {
     if (n > e->ctx || s->n_tokens + n > e->ctx)
-        return ntx_err_set(err, -E2BIG, "the prompt has %u tokens%s, the context holds %u: shorten it, or load the model with a larger --ctx",
-                           s->n_tokens + n, s->n_tokens ? " with the conversation before it" : "", e->ctx);
+        return ntx_err_set(
+            err, -E2BIG,
+            "the prompt has %u tokens%s, the context holds %u: shorten it, or load the model with a larger --ctx",
+            s->n_tokens + n, s->n_tokens ? " with the conversation before it" : "", e->ctx);
     if (s->n_tokens + n + 1 > s->room) {
         uint32_t room = s->n_tokens + n + 1;
         int32_t *p = realloc(s->tokens, room * sizeof *p);
@@ -82,8 +84,9 @@ static int add_tokens(struct ntx_session *s, const struct ntx_session_env *e, co
 
 static char *options_of(const struct ntx_request *m, const struct ntx_sampling *p, const char *adapter)
 {
-    json_t *j = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i, s:i, s:b, s:b}", "temp", (double)p->temp, "top_k", (int)p->top_k, "top_p", (double)p->top_p,
-                          "min_p", (double)p->min_p, "repeat_penalty", (double)p->repeat_penalty, "repeat_last", (int)p->repeat_last, "max_tokens",
+    json_t *j = json_pack("{s:f, s:i, s:f, s:f, s:f, s:i, s:i, s:b, s:b}", "temp", (double)p->temp, "top_k",
+                          (int)p->top_k, "top_p", (double)p->top_p, "min_p", (double)p->min_p, "repeat_penalty",
+                          (double)p->repeat_penalty, "repeat_last", (int)p->repeat_last, "max_tokens",
                           (int)m->max_tokens, "raw", m->raw, "ignore_eos", m->ignore_eos);
     if (p->presence_penalty != 0)
         json_object_set_new(j, "presence_penalty", json_real((double)p->presence_penalty));
@@ -96,11 +99,13 @@ static char *options_of(const struct ntx_request *m, const struct ntx_sampling *
     return text;
 }
 
-static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
+static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
+                      struct ntx_err *err)
 {
     struct ntx_sampling p = m->sampling;
     p.repeat_last = NTX_MIN(p.repeat_last, e->ctx);
-    if (!isfinite(p.temp) || p.temp < 0 || !isfinite(p.top_p) || !isfinite(p.min_p) || !isfinite(p.repeat_penalty) || !isfinite(p.presence_penalty) || !isfinite(p.frequency_penalty))
+    if (!isfinite(p.temp) || p.temp < 0 || !isfinite(p.top_p) || !isfinite(p.min_p) || !isfinite(p.repeat_penalty) ||
+        !isfinite(p.presence_penalty) || !isfinite(p.frequency_penalty))
         return ntx_err_set(err, -EINVAL, "sampling options must be finite numbers, and the temperature at least 0");
     free_request(s);
     s->options = options_of(m, &p, s->adapter ? e->adapter[s->adapter - 1] : NULL);
@@ -112,7 +117,8 @@ static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, co
     return 0;
 }
 
-/* KV for all that this request may need; a kept session takes a full context at once, since blocks are never added later. */
+/* KV for all that this request may need; a kept session takes a full context at once, since blocks are never added
+ * later. */
 static uint32_t tokens_to_reserve(const struct ntx_session *s, const struct ntx_session_env *e)
 {
     if (s->keep || !s->max_tokens || s->max_tokens > e->ctx - s->n_tokens)
@@ -121,13 +127,15 @@ static uint32_t tokens_to_reserve(const struct ntx_session *s, const struct ntx_
 }
 
 /* An answer needs room, too. */
-static int check_room(const struct ntx_session *s, const struct ntx_session_env *e, uint32_t n, uint32_t leave, struct ntx_err *err)
+static int check_room(const struct ntx_session *s, const struct ntx_session_env *e, uint32_t n, uint32_t leave,
+                      struct ntx_err *err)
 {
     leave = NTX_MIN(leave, e->ctx / 4);
     if ((uint64_t)s->n_tokens + n + leave <= e->ctx || !leave)
         return 0;
-    return ntx_err_set(err, -E2BIG, "the prompt has %u tokens%s, which leaves fewer than %u of the context's %u for the answer", s->n_tokens + n,
-                       s->n_tokens ? " with the conversation before it" : "", leave, e->ctx);
+    return ntx_err_set(err, -E2BIG,
+                       "the prompt has %u tokens%s, which leaves fewer than %u of the context's %u for the answer",
+                       s->n_tokens + n, s->n_tokens ? " with the conversation before it" : "", leave, e->ctx);
 }
 
 /* By its name, from 1 on; 0: "base"; -ENOENT. */
@@ -151,14 +159,16 @@ static const char *asked_adapter(const struct ntx_session_env *e, const struct n
 }
 
 /* Which adapter its rows have: what is there of the session was computed with it. */
-static int choose_adapter(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
+static int choose_adapter(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
+                          struct ntx_err *err)
 {
     const char *name = asked_adapter(e, m);
     const int k = name ? adapter_named(e, name) : e->n_adapters > 0;
     if (k < 0 && !e->n_adapters)
         return ntx_err_set(err, -EINVAL, "there is no adapter '%.60s': none was loaded (--lora)", name);
     if (k < 0)
-        return ntx_err_set(err, -EINVAL, "there is no adapter '%.60s': the first of %u is '%s', and 'base' is none", name, e->n_adapters, e->adapter[0]);
+        return ntx_err_set(err, -EINVAL, "there is no adapter '%.60s': the first of %u is '%s', and 'base' is none",
+                           name, e->n_adapters, e->adapter[0]);
     if (s->n_tokens && name && s->adapter != k)
         return ntx_err_set(err, -EINVAL, "a conversation stays with the adapter that it began with: begin a new one");
     if (!s->n_tokens)
@@ -166,7 +176,8 @@ static int choose_adapter(struct ntx_session *s, const struct ntx_session_env *e
     return 0;
 }
 
-int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_prompt *p, struct ntx_err *err)
+int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
+                         struct ntx_prompt *p, struct ntx_err *err)
 {
     bool ends = ntx__session_ends(s, e, m);
     uint32_t had = s->n_tokens, spoken = s->dialog.n, n = (uint32_t)NTX_MAX(p->n, 0);
@@ -178,8 +189,11 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
         s->n_tokens = had;
         return rc;
     }
-    rc = s->n_tokens + n > s->n_past ? 0 :
-        ntx_err_set(err, -EINVAL, "the prompt is empty and the vocabulary has no token to begin with: give at least one character");
+    rc = s->n_tokens + n > s->n_past
+             ? 0
+             : ntx_err_set(
+                   err, -EINVAL,
+                   "the prompt is empty and the vocabulary has no token to begin with: give at least one character");
     if (!rc)
         rc = check_room(s, e, n, m->leave, err);
     if (!rc && p->chat && (rc = ntx__dialog_add(&s->dialog, m->n_messages, s->n_tokens)))
@@ -203,7 +217,10 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->pinned = m->prefix;
     s->max_tokens = m->max_tokens;
     s->ignore_eos = m->ignore_eos;
-    s->view = (struct ntx_chat_view){.chat = p->chat, .thinks = p->more.thinks, .marks = m->variables.len && memmem(m->variables.data, m->variables.len, "\"tools\"", 7)};
+    s->view = (struct ntx_chat_view){.chat = p->chat,
+                                     .thinks = p->more.thinks,
+                                     .marks = m->variables.len &&
+                                              memmem(m->variables.data, m->variables.len, "\"tools\"", 7)};
     s->skip_space = p->chat || s->n_tokens <= 1;
     s->n_prompt = ntx_session_todo(s);
     s->generated = s->decoded = 0;
@@ -223,7 +240,8 @@ int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e)
 
 uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session_env *e)
 {
-    uint64_t tokens = s->room; /* what a running one writes comes on top: a small part of the KV that is reserved for it */
+    uint64_t tokens =
+        s->room; /* what a running one writes comes on top: a small part of the KV that is reserved for it */
     uint64_t bytes = sizeof *s + (tokens + s->dialog.room) * sizeof *s->tokens;
     if (s->state == NTX_SESSION_READING)
         bytes += s->reading_tokens * sizeof *s->tokens;
@@ -249,16 +267,19 @@ uint64_t ntx_session_wants(const struct ntx_session_env *e, const struct ntx_req
     for (size_t i = 0; i < m->n_messages; i++)
         most += m->messages[i].text.len + m->messages[i].fields.len + 64;
     most = NTX_MIN(most, 2 * (uint64_t)e->ctx);
-    return most * sizeof(int32_t) + (m->pool ? e->n_embd * sizeof(float) : 0) + (m->kind == NTX_REQUEST_SCORE ? m->n_tokens * sizeof(float) : 0);
+    return most * sizeof(int32_t) + (m->pool ? e->n_embd * sizeof(float) : 0) +
+           (m->kind == NTX_REQUEST_SCORE ? m->n_tokens * sizeof(float) : 0);
 }
 
-static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, size_t n, struct ntx_err *err)
+static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, size_t n,
+                       struct ntx_err *err)
 {
     if (!n)
         return ntx_err_set(err, -EINVAL, "no tokens were given");
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint32_t)ids[i] >= e->n_vocab)
-            return ntx_err_set(err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u", ids[i], i, e->n_vocab);
+            return ntx_err_set(err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u", ids[i], i,
+                               e->n_vocab);
     int rc = add_tokens(s, e, ids, (uint32_t)NTX_MIN(n, (size_t)UINT32_MAX), err);
     if (rc)
         return rc;
@@ -268,14 +289,17 @@ static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, c
     return 0;
 }
 
-int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
+int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
+                       struct ntx_err *err)
 {
     if (m->steps >= NTX_STEPS_KINDS)
         return ntx_err_set(err, -EINVAL, "steps %u: 0, 1 or 2 can be asked for", m->steps);
     if (m->from && m->from >= m->n_tokens)
-        return ntx_err_set(err, -EINVAL, "logits from token %u on cannot be given: there are %zu", m->from, m->n_tokens);
+        return ntx_err_set(err, -EINVAL, "logits from token %u on cannot be given: there are %zu", m->from,
+                           m->n_tokens);
     float *pool = m->pool ? calloc(e->n_embd, sizeof *pool) : NULL;
-    int rc = m->pool && !pool ? ntx_err_set(err, -ENOMEM, "no memory for the states") : only_tokens(s, e, m->tokens, m->n_tokens, err);
+    int rc = m->pool && !pool ? ntx_err_set(err, -ENOMEM, "no memory for the states")
+                              : only_tokens(s, e, m->tokens, m->n_tokens, err);
     if (rc) {
         free(pool);
         return rc;
@@ -288,12 +312,16 @@ int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, c
     return 0;
 }
 
-int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
+int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
+                      struct ntx_err *err)
 {
     if (m->from < 1 || m->from >= m->n_tokens)
-        return ntx_err_set(err, -EINVAL, "tokens %u to %zu cannot be scored: the first needs one before it, and there must be one", m->from, m->n_tokens);
+        return ntx_err_set(err, -EINVAL,
+                           "tokens %u to %zu cannot be scored: the first needs one before it, and there must be one",
+                           m->from, m->n_tokens);
     float *each = calloc(m->n_tokens - m->from, sizeof *each);
-    int rc = each ? only_tokens(s, e, m->tokens, m->n_tokens, err) : ntx_err_set(err, -ENOMEM, "no memory for the scores");
+    int rc = each ? only_tokens(s, e, m->tokens, m->n_tokens, err)
+                  : ntx_err_set(err, -ENOMEM, "no memory for the scores");
     if (rc) {
         free(each);
         return rc;
@@ -306,12 +334,15 @@ int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, co
     return 0;
 }
 
-int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, struct ntx_err *err)
+int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
+                       struct ntx_err *err)
 {
     if (m->layer >= e->n_layers)
-        return ntx_err_set(err, -EINVAL, "there is no layer %u, the model has layers 0 to %u", m->layer, e->n_layers - 1);
+        return ntx_err_set(err, -EINVAL, "there is no layer %u, the model has layers 0 to %u", m->layer,
+                           e->n_layers - 1);
     if (m->ffn_layers > e->capture_ffns || m->ffn_first > e->n_layers - m->ffn_layers)
-        return ntx_err_set(err, -EINVAL, "the FFNs of %u layers from %u on: the load said %u at most, of %u", m->ffn_layers, m->ffn_first, e->capture_ffns, e->n_layers);
+        return ntx_err_set(err, -EINVAL, "the FFNs of %u layers from %u on: the load said %u at most, of %u",
+                           m->ffn_layers, m->ffn_first, e->capture_ffns, e->n_layers);
     int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
     if (rc)
         return rc;
@@ -336,7 +367,8 @@ int ntx_session_saw(struct ntx_session *s, const float *similar, uint32_t n_laye
     for (uint32_t l = 0; l < n_layers; l++) {
         if (isnan(similar[l]))
             continue;
-        s->similar[l] = isnan(s->similar[l]) ? similar[l] : s->similar[l] + (similar[l] - s->similar[l]) / (float)s->n_seen;
+        s->similar[l] = isnan(s->similar[l]) ? similar[l]
+                                             : s->similar[l] + (similar[l] - s->similar[l]) / (float)s->n_seen;
     }
     return 0;
 }
@@ -383,12 +415,13 @@ static int draw(struct ntx_session *s, const struct ntx_row *row, int32_t *t)
 {
     if (s->constraint)
         return ntx_constraint_draw(s->constraint, s->sampler, s->n_tokens, row->logits, s->skip_space, t);
-    *t = row->n_best ? ntx_sampler_next_of(s->sampler, s->n_tokens, row->best, row->n_best) : ntx_sampler_next(s->sampler, s->n_tokens, row->logits);
+    *t = row->n_best ? ntx_sampler_next_of(s->sampler, s->n_tokens, row->best, row->n_best)
+                     : ntx_sampler_next(s->sampler, s->n_tokens, row->logits);
     return 0;
 }
 
-int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row, int32_t *token, const char **finish,
-                       const char **text, size_t *text_len)
+int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row,
+                       int32_t *token, const char **finish, const char **text, size_t *text_len)
 {
     int32_t t;
     int rc = draw(s, row, &t);
@@ -401,7 +434,8 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
     if (rc)
         return rc;
     stopped |= ntx_constraint_over(s->constraint);
-    bool full = s->n_tokens > NTX_MIN(e->ctx, ntx_kv_seq_room(s->kv)) || (s->max_tokens && s->generated >= s->max_tokens);
+    bool full = s->n_tokens > NTX_MIN(e->ctx, ntx_kv_seq_room(s->kv)) ||
+                (s->max_tokens && s->generated >= s->max_tokens);
     const char *why = stopped ? "stop" : full ? "length" : NULL;
     rc = ntx_text_take(s->text, why != NULL, text, text_len);
     if (rc)

@@ -1,5 +1,5 @@
-/* From what a person or a program asked to the tokens that are added to a session: raw text, tokens, or the next messages
- * of a conversation by the model's template. */
+/* From what a person or a program asked to the tokens that are added to a session: raw text, tokens, or the next
+ * messages of a conversation by the model's template. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,9 @@ static int forget_from(struct ntx_session *s, uint32_t n, struct ntx_err *err)
 {
     uint32_t at = n < s->dialog.n ? s->dialog.begins[n] : UINT32_MAX;
     if (at == UINT32_MAX)
-        return ntx_err_set(err, -EINVAL, "the conversation cannot be cut back to %u messages: it has %u, and no request began there", n, s->dialog.n);
+        return ntx_err_set(err, -EINVAL,
+                           "the conversation cannot be cut back to %u messages: it has %u, and no request began there",
+                           n, s->dialog.n);
     s->dialog.n = n;
     s->n_tokens = at;
     s->n_past = NTX_MIN(s->n_past, at);
@@ -41,8 +43,8 @@ static int forget_from(struct ntx_session *s, uint32_t n, struct ntx_err *err)
     return 0;
 }
 
-/* The token that ended the last answer is not fed when the conversation goes on: its template closes the answer itself. Nor is the
- * end of a message of several (harmony), when the answer was cut just there. */
+/* The token that ended the last answer is not fed when the conversation goes on: its template closes the answer itself.
+ * Nor is the end of a message of several (harmony), when the answer was cut just there. */
 bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
 {
     if (m->cut_to || !s->dialog.n || !m->n_messages || s->n_tokens <= s->n_past)
@@ -54,16 +56,19 @@ bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env
 /* ---- what is to be read, and how */
 
 /* The template to render by. */
-static int pick_template(const struct ntx_session_env *e, const struct ntx_request *m, const struct ntx_chat_template **chat, struct ntx_err *err)
+static int pick_template(const struct ntx_session_env *e, const struct ntx_request *m,
+                         const struct ntx_chat_template **chat, struct ntx_err *err)
 {
     *chat = e->chat;
     if (m->chat_template && *m->chat_template) {
         if (!(*chat = ntx_chat_by_name(m->chat_template)))
-            return ntx_err_set(err, -EINVAL, "unknown chat template '%s': there are %s", m->chat_template, ntx_chat_names());
+            return ntx_err_set(err, -EINVAL, "unknown chat template '%s': there are %s", m->chat_template,
+                               ntx_chat_names());
         return 0;
     }
     if (!*chat && e->has_template)
-        return ntx_err_set(err, -ENOTSUP, "%s: use --raw, or --chat-template with one of %s", e->chat_err.text, ntx_chat_names());
+        return ntx_err_set(err, -ENOTSUP, "%s: use --raw, or --chat-template with one of %s", e->chat_err.text,
+                           ntx_chat_names());
     if (!*chat)
         *chat = ntx_chat_by_name("plain");
     return 0;
@@ -72,14 +77,24 @@ static int pick_template(const struct ntx_session_env *e, const struct ntx_reque
 /* A model without a template continues a single prompt as a text; only a conversation needs a form. */
 static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
 {
-    return !m->variables.len && !s->n_tokens && !m->keep && !e->chat && !e->has_template && !(m->chat_template && *m->chat_template) && m->n_messages == 1 &&
-           m->messages[0].role && !strcmp(m->messages[0].role, "user");
+    return !m->variables.len && !s->n_tokens && !m->keep && !e->chat && !e->has_template &&
+           !(m->chat_template && *m->chat_template) && m->n_messages == 1 && m->messages[0].role &&
+           !strcmp(m->messages[0].role, "user");
 }
 
-int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m, const atomic_bool *unwanted, struct ntx_prompt *p,
-                       struct ntx_err *err)
+int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
+                       const atomic_bool *unwanted, struct ntx_prompt *p, struct ntx_err *err)
 {
-    *p = (struct ntx_prompt){.tok = e->tok, .m = m, .ctx = e->ctx, .n_vocab = e->n_vocab, .follows = s->dialog.n, .constraint_bytes = e->constraint_bytes, .words_most = e->words_most, .words = e->words, .reply = ntx_chat_reply(e->chat), .limits = {.memory = e->read_bytes, .cancel = unwanted}};
+    *p = (struct ntx_prompt){.tok = e->tok,
+                             .m = m,
+                             .ctx = e->ctx,
+                             .n_vocab = e->n_vocab,
+                             .follows = s->dialog.n,
+                             .constraint_bytes = e->constraint_bytes,
+                             .words_most = e->words_most,
+                             .words = e->words,
+                             .reply = ntx_chat_reply(e->chat),
+                             .limits = {.memory = e->read_bytes, .cancel = unwanted}};
     int rc = m->cut_to ? forget_from(s, m->cut_to, err) : 0;
     if (rc)
         return rc;
@@ -95,7 +110,11 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
 
 static struct ntx_chat_msg message_of(const struct ntx_request_message *m)
 {
-    return (struct ntx_chat_msg){.role = m->role, .text = m->text.len ? m->text.data : "", .len = m->text.len, .fields = m->fields.data, .n_fields = m->fields.len};
+    return (struct ntx_chat_msg){.role = m->role,
+                                 .text = m->text.len ? m->text.data : "",
+                                 .len = m->text.len,
+                                 .fields = m->fields.data,
+                                 .n_fields = m->fields.len};
 }
 
 /* An answer stands before the messages of a conversation that goes on: all that its template wants to know of it. */
@@ -109,7 +128,8 @@ static int chat_tokens(struct ntx_prompt *p)
     for (size_t i = 0; i < n; i++)
         msgs[before + i] = message_of(&p->m->messages[i]);
     p->more = (struct ntx_chat_more){.variables = p->m->variables.data, .n_variables = p->m->variables.len};
-    int rc = ntx_chat_tokens_with(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->more, &p->limits, &p->ids, &p->err);
+    int rc = ntx_chat_tokens_with(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->more, &p->limits,
+                                  &p->ids, &p->err);
     free(msgs);
     return rc;
 }
@@ -121,7 +141,8 @@ static int given_tokens(struct ntx_prompt *p)
         return -E2BIG;
     for (size_t i = 0; i < m->n_tokens; i++)
         if (m->tokens[i] < 0 || (uint32_t)m->tokens[i] >= p->n_vocab)
-            return ntx_err_set(&p->err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u", m->tokens[i], i, p->n_vocab);
+            return ntx_err_set(&p->err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u",
+                               m->tokens[i], i, p->n_vocab);
     if (!(p->ids = malloc(m->n_tokens * sizeof *p->ids)))
         return -ENOMEM;
     memcpy(p->ids, m->tokens, m->n_tokens * sizeof *p->ids);
@@ -138,18 +159,31 @@ static int text_tokens(struct ntx_prompt *p)
 static int explain(struct ntx_prompt *p, int rc)
 {
     if (rc == -E2BIG)
-        return ntx_err_set(&p->err, rc, "the prompt has more than %zu tokens, the context holds %u: shorten it, or load the model with a larger --ctx", p->limits.ids, p->ctx);
+        return ntx_err_set(&p->err, rc,
+                           "the prompt has more than %zu tokens, the context holds %u: shorten it, or load the model "
+                           "with a larger --ctx",
+                           p->limits.ids, p->ctx);
     if (rc == -ENOBUFS)
-        return ntx_err_set(&p->err, rc, "the prompt is too long in one piece for the memory that --ram leaves for finding its tokens (%zu KiB): put blanks or newlines into it, "
-                           "shorten it, or load the model with a larger --ram", p->limits.memory >> 10);
+        return ntx_err_set(&p->err, rc,
+                           "the prompt is too long in one piece for the memory that --ram leaves for finding its "
+                           "tokens (%zu KiB): put blanks or newlines into it, "
+                           "shorten it, or load the model with a larger --ram",
+                           p->limits.memory >> 10);
     return ntx_err_set(&p->err, rc, "cannot tokenize the prompt: %s", strerror(-rc));
 }
 
 /* What is asked of the answer's tokens; its fault is the prompt's. */
 static void read_constraint(struct ntx_prompt *p)
 {
-    const struct ntx_constraint_ask ask = {.m = p->m, .tok = p->tok, .words = p->words, .n_vocab = p->n_vocab, .reply = p->chat ? ntx_chat_reply(p->chat) : p->reply, .chat = p->chat,
-                                       .thinks = p->more.thinks, .memory = p->constraint_bytes, .words_most = p->words_most};
+    const struct ntx_constraint_ask ask = {.m = p->m,
+                                           .tok = p->tok,
+                                           .words = p->words,
+                                           .n_vocab = p->n_vocab,
+                                           .reply = p->chat ? ntx_chat_reply(p->chat) : p->reply,
+                                           .chat = p->chat,
+                                           .thinks = p->more.thinks,
+                                           .memory = p->constraint_bytes,
+                                           .words_most = p->words_most};
     int rc = ntx_constraint_new(&ask, &p->constraint, &p->err);
     if (rc)
         p->n = rc == -E2BIG ? -EINVAL : rc; /* the grammar is too large: no shorter prompt helps */

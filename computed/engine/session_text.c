@@ -11,12 +11,12 @@ struct ntx_text {
     char **stops;
     size_t *stop_len;
     size_t n_stops;
-    char *held;     /* fed, not yet shown */
+    char *held; /* fed, not yet shown */
     size_t n, room;
-    char *out;      /* the cleaned text of the last take */
+    char *out; /* the cleaned text of the last take */
     size_t out_room;
     bool stopped;
-    size_t by;      /* which of stops, once it is */
+    size_t by; /* which of stops, once it is */
 };
 
 int ntx_text_new(char *const *stops, size_t n_stops, struct ntx_text **out)

@@ -1,7 +1,8 @@
 /* session_text.h: from the bytes of tokens to the text that a client may see. Pure.
  *
  * Held back: what may still turn out to be the beginning of a stop string, and a UTF-8 character that is not complete.
- * A stop string and all after it is never shown. Bytes that are no UTF-8 come out as U+FFFD, so that the text is always valid. */
+ * A stop string and all after it is never shown. Bytes that are no UTF-8 come out as U+FFFD, so that the text is always
+ * valid. */
 #ifndef NTX_COMPUTED_ENGINE_SESSION_TEXT_H
 #define NTX_COMPUTED_ENGINE_SESSION_TEXT_H
 

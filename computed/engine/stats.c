@@ -10,15 +10,9 @@
 #include "computed/engine/machines.h"
 #include "ntx_version.h"
 
-static double seconds(uint64_t from, uint64_t to)
-{
-    return to > from ? (double)(to - from) / 1e9 : 0;
-}
+static double seconds(uint64_t from, uint64_t to) { return to > from ? (double)(to - from) / 1e9 : 0; }
 
-static double per(double a, double b)
-{
-    return b > 0 ? a / b : 0;
-}
+static double per(double a, double b) { return b > 0 ? a / b : 0; }
 
 static const char *model_name(const struct ntx_loaded *l)
 {
@@ -37,10 +31,7 @@ static void set_str(json_t *j, const char *key, const char *v)
     json_object_set_new(j, key, s ? s : json_string("(not UTF-8)"));
 }
 
-static void set_real(json_t *j, const char *key, double v)
-{
-    json_object_set_new(j, key, json_real(v));
-}
+static void set_real(json_t *j, const char *key, double v) { json_object_set_new(j, key, json_real(v)); }
 
 /* Where older K and V lie in a file: since the model was loaded. */
 static void add_kv_file(json_t *j, const struct ntx_loaded *l)
@@ -61,7 +52,8 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     json_t *lossy = json_array();
     if (l->skips) {
         char text[600];
-        int n = snprintf(text, sizeof text, "skip:%.500s%s%s", l->set.skip, l->kv_propagate ? " kv=propagate" : "", l->set.skip_adapt ? " adapt" : "");
+        int n = snprintf(text, sizeof text, "skip:%.500s%s%s", l->set.skip, l->kv_propagate ? " kv=propagate" : "",
+                         l->set.skip_adapt ? " adapt" : "");
         if (l->set.skip_verify)
             snprintf(text + n, sizeof text - (size_t)n, " verify=%u", l->set.skip_verify);
         json_array_append_new(lossy, json_string(text));
@@ -76,7 +68,8 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     for (uint32_t i = 0; i < l->env.n_adapters; i++) {
         json_array_append_new(adapters, json_string(l->env.adapter[i]));
         if (l->model->delta.adapter_error[i + 1] > 0)
-            json_array_append_new(lossy, json_sprintf("delta:%s:error=%.4f", l->env.adapter[i], (double)l->model->delta.adapter_error[i + 1]));
+            json_array_append_new(lossy, json_sprintf("delta:%s:error=%.4f", l->env.adapter[i],
+                                                      (double)l->model->delta.adapter_error[i + 1]));
     }
     json_object_set_new(j, "adapters", adapters);
     set_str(j, "model", model_name(l));
@@ -108,27 +101,35 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
 static void add_times(json_t *j, const struct ntx_run_stats *r)
 {
     uint32_t later = r->generated > 1 ? r->generated - 1 : 0;
-    uint64_t read = r->at_end.bytes_read - r->at_start.bytes_read, decode = r->at_end.bytes_read - r->at_first.bytes_read;
+    uint64_t read = r->at_end.bytes_read - r->at_start.bytes_read,
+             decode = r->at_end.bytes_read - r->at_first.bytes_read;
     uint64_t prefill_end = r->first_ns ? r->first_ns : r->last_ns;
     uint64_t stall = r->at_end.stall_ns - r->at_start.stall_ns, pass = r->at_end.pass_ns - r->at_start.pass_ns;
     set_real(j, "ttft_s", r->first_ns ? seconds(r->asked_ns, r->first_ns) : 0);
-    set_real(j, "prefill_tok_s", r->admitted_ns ? per(r->prompt_tokens - NTX_MIN(r->cached_tokens, r->prompt_tokens), seconds(r->admitted_ns, prefill_end)) : 0);
+    set_real(j, "prefill_tok_s",
+             r->admitted_ns ? per(r->prompt_tokens - NTX_MIN(r->cached_tokens, r->prompt_tokens),
+                                  seconds(r->admitted_ns, prefill_end))
+                            : 0);
     set_real(j, "decode_tok_s", per(later, seconds(r->first_ns, r->last_ns)));
     set_int(j, "passes", r->at_end.passes - r->at_start.passes);
     set_int(j, "bytes_read", read);
     set_real(j, "bytes_read_per_token", later ? (double)decode / later : (double)read);
-    set_real(j, "reads_per_token", later ? (double)(r->at_end.reads - r->at_first.reads) / later : (double)(r->at_end.reads - r->at_start.reads));
+    set_real(j, "reads_per_token",
+             later ? (double)(r->at_end.reads - r->at_first.reads) / later
+                   : (double)(r->at_end.reads - r->at_start.reads));
     set_real(j, "io_gb_s", per((double)read / 1e9, seconds(r->at_start.busy_ns, r->at_end.busy_ns)));
     set_real(j, "io_stall_s", (double)stall / 1e9);
     set_real(j, "compute_s", pass > stall ? (double)(pass - stall) / 1e9 : 0);
 }
 
-/* Of the experts that layers wanted, those that the layer before had predicted; of the bytes read on such predictions, those that were wanted. */
+/* Of the experts that layers wanted, those that the layer before had predicted; of the bytes read on such predictions,
+ * those that were wanted. */
 static void add_prefetch(json_t *j, const struct ntx_run_stats *r)
 {
     const struct ntx_counts *a = &r->at_start, *b = &r->at_end;
     uint64_t read = b->prefetch_bytes - a->prefetch_bytes, used = b->prefetch_used_bytes - a->prefetch_used_bytes;
-    set_real(j, "prefetch_recall", per((double)(b->prefetch_right - a->prefetch_right), (double)(b->prefetch_wanted - a->prefetch_wanted)));
+    set_real(j, "prefetch_recall",
+             per((double)(b->prefetch_right - a->prefetch_right), (double)(b->prefetch_wanted - a->prefetch_wanted)));
     set_real(j, "prefetch_hit_rate", per((double)used, (double)read));
     set_int(j, "prefetch_bytes", read);
     set_int(j, "prefetch_wasted_bytes", read > used ? read - used : 0);
@@ -138,7 +139,8 @@ static void add_prefetch(json_t *j, const struct ntx_run_stats *r)
 /* Of the experts that layers wanted; where all are in RAM there is nothing to count. */
 static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
-    uint64_t hits = r->at_end.expert_hits - r->at_start.expert_hits, misses = r->at_end.expert_misses - r->at_start.expert_misses;
+    uint64_t hits = r->at_end.expert_hits - r->at_start.expert_hits,
+             misses = r->at_end.expert_misses - r->at_start.expert_misses;
     if (!l->model->hp.n_expert)
         return;
     set_real(j, "expert_hit_rate", l->plan->frames.n ? per((double)hits, (double)(hits + misses)) : 1);
@@ -147,20 +149,26 @@ static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct n
         add_prefetch(j, r);
 }
 
-/* --ffn-sparse, while writing: shares of neurons (per row) and of their groups (per pass) that were used, and bytes read between. */
+/* --ffn-sparse, while writing: shares of neurons (per row) and of their groups (per pass) that were used, and bytes
+ * read between. */
 static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
     const struct ntx_counts *a = r->generated > 1 ? &r->at_first : &r->at_start, *b = &r->at_end;
     if (l->ffn.kind == NTX_FFN_ALL)
         return;
     set_str(j, "ffn_sparse", l->set.ffn_sparse);
-    set_real(j, "active_neurons", per((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
-    set_real(j, "active_groups", per((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
-    uint64_t predicted = b->ffn_predicted - a->ffn_predicted, wanted = b->ffn_predicted_wanted - a->ffn_predicted_wanted;
+    set_real(j, "active_neurons",
+             per((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
+    set_real(j, "active_groups",
+             per((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
+    uint64_t predicted = b->ffn_predicted - a->ffn_predicted,
+             wanted = b->ffn_predicted_wanted - a->ffn_predicted_wanted;
     uint64_t right = b->ffn_predicted_right - a->ffn_predicted_right;
-    set_real(j, "ffn_precision", per((double)right, (double)predicted)); /* of groups that were prefetched; 0 where nothing was predicted */
+    set_real(j, "ffn_precision",
+             per((double)right, (double)predicted)); /* of groups that were prefetched; 0 where nothing was predicted */
     set_real(j, "ffn_recall", per((double)right, (double)wanted));
-    set_real(j, "ffn_bytes_between_per_token", per((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
+    set_real(j, "ffn_bytes_between_per_token",
+             per((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
 }
 
 /* Of passes that wrote: tokens by which the text advanced, and those that were guessed. */
@@ -195,9 +203,11 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
     set_real(j, "draft_s", (double)r->draft_ns / 1e9);
 }
 
-/* Several machines: bytes between them, and how long the first waited for the others; of each other, since it has the model, what its drive gave, what it waited for
- * that, how long it was at products, how long its messages were waited for, and its memory for K and V. */
-static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l, const struct ntx_counters *c)
+/* Several machines: bytes between them, and how long the first waited for the others; of each other, since it has the
+ * model, what its drive gave, what it waited for that, how long it was at products, how long its messages were waited
+ * for, and its memory for K and V. */
+static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l,
+                      const struct ntx_counters *c)
 {
     if (!l->machines || !c)
         return;
@@ -231,7 +241,8 @@ static void add_skips(json_t *j, const struct ntx_run_stats *r)
 char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, const struct ntx_counters *c)
 {
     json_t *j = json_object(), *options = r->options ? json_loads(r->options, 0, NULL) : NULL;
-    pid_t pids[] = {(pid_t)ntx_counter_get(c, NTX_C_comp_pid), (pid_t)ntx_counter_get(c, NTX_C_iod_pid), (pid_t)ntx_counter_get(c, NTX_C_pred_pid)};
+    pid_t pids[] = {(pid_t)ntx_counter_get(c, NTX_C_comp_pid), (pid_t)ntx_counter_get(c, NTX_C_iod_pid),
+                    (pid_t)ntx_counter_get(c, NTX_C_pred_pid)};
     if (!j)
         return NULL;
     ntx_stats_add_model(j, l);

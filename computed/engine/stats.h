@@ -1,4 +1,5 @@
-/* stats.h: the numbers that people see, as JSON with the names of the interface: of a model, of one request, of the daemon. */
+/* stats.h: the numbers that people see, as JSON with the names of the interface: of a model, of one request, of the
+ * daemon. */
 #ifndef NTX_COMPUTED_ENGINE_STATS_H
 #define NTX_COMPUTED_ENGINE_STATS_H
 

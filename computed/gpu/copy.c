@@ -3,8 +3,9 @@
  *   copies    wait until the stage's last user is through | upload | event copied
  *   compute   wait for copied | products | event used
  *
- * A stage is used again when the compute behind its event is over; a ring's slot is given back when its copy is. Never more chunks
- * are held than in_flight, so the ring never waits for us while we wait for it. What a GPU reads in place is copied nowhere; its stage only holds it, until it is used. */
+ * A stage is used again when the compute behind its event is over; a ring's slot is given back when its copy is. Never
+ * more chunks are held than in_flight, so the ring never waits for us while we wait for it. What a GPU reads in place
+ * is copied nowhere; its stage only holds it, until it is used. */
 #include <errno.h>
 #include <time.h>
 
@@ -17,7 +18,8 @@
 static void trace_copy(struct ntx_device *d, const struct ntx__stage *s)
 {
     uint64_t now = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
-    ntx_traced(d->f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_COPY, NTX_MAX(s->queued_ns, d->copied_ns), now, 0, s->chunk, s->copied_bytes);
+    ntx_traced(d->f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_COPY, NTX_MAX(s->queued_ns, d->copied_ns), now, 0, s->chunk,
+               s->copied_bytes);
     d->copied_ns = now;
 }
 
@@ -79,7 +81,8 @@ static void emulate_link(struct ntx_device *d, uint64_t bytes)
 }
 
 /* Groups that are neighbours go together. */
-static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const uint8_t *bytes, const struct ntx__device_part *part, struct ntx__stage *s)
+static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const uint8_t *bytes,
+                       const struct ntx__device_part *part, struct ntx__stage *s)
 {
     int rc = 0;
     for (uint32_t i = 0, n; !rc && i < part->n; i += n) {
@@ -91,7 +94,8 @@ static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const ui
     return rc;
 }
 
-static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const struct ntx__device_part *part, struct ntx__stage *s)
+static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const struct ntx__device_part *part,
+                struct ntx__stage *s)
 {
     const struct ntx_chunk *c = &d->c.chunks->list[chunk];
     bool whole = !part || !part->list;
@@ -100,7 +104,8 @@ static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const s
     s->copied_bytes = whole ? c->bytes : part->n * part->each;
     emulate_link(d, s->copied_bytes);
     d->copied = true;
-    if ((rc = d->ops->stream_wait(d->copies, s->used)) || (rc = whole ? d->ops->upload(d->copies, s->own, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
+    if ((rc = d->ops->stream_wait(d->copies, s->used)) ||
+        (rc = whole ? d->ops->upload(d->copies, s->own, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
         (rc = d->ops->event_record(s->copied, d->copies)))
         return rc;
     return d->ops->stream_wait(ntx__queue(d), s->copied);
@@ -124,11 +129,13 @@ static int look(struct ntx_forward *f, uint32_t chunk, const uint8_t *bytes, con
 /* Where kernels find a chunk, and the bytes behind it that they may read; NULL: it is to be copied. */
 static const uint8_t *in_place(const struct ntx_device *d, uint32_t chunk, const void *bytes)
 {
-    uint64_t at = (uint64_t)((uintptr_t)bytes - (uintptr_t)d->c.in_place), n = d->c.chunks->list[chunk].bytes + NTX_GPU_SLACK;
+    uint64_t at = (uint64_t)((uintptr_t)bytes - (uintptr_t)d->c.in_place),
+             n = d->c.chunks->list[chunk].bytes + NTX_GPU_SLACK;
     return d->in_place && at <= d->c.in_place_bytes && n <= d->c.in_place_bytes - at ? d->in_place + at : NULL;
 }
 
-int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__device_part *part, struct ntx__stage **stage)
+int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__device_part *part,
+                      struct ntx__stage **stage)
 {
     struct ntx__stage *s = &d->stages[d->next_stage];
     const void *bytes;

@@ -1,5 +1,6 @@
-/* delta.c: layers that keep a recurrent state (computed/pass/forward_delta.c) on a device. The host keeps the books of the states, which side of a session counts and how
- * many tokens are in it (computed/state/recur.h); their values are on the device alone, in the same places. */
+/* delta.c: layers that keep a recurrent state (computed/pass/forward_delta.c) on a device. The host keeps the books of
+ * the states, which side of a session counts and how many tokens are in it (computed/state/recur.h); their values are
+ * on the device alone, in the same places. */
 #include "computed/gpu/device_impl.h"
 
 int ntx__device_turns(struct ntx_device *d)
@@ -9,7 +10,10 @@ int ntx__device_turns(struct ntx_device *d)
     for (uint32_t i = 0; i < f->n_turns; i++) {
         const uint32_t first = f->m.turns[i], row = f->m.turn_rows[first];
         const struct ntx_kv_seq *r = f->b->rows[row].kv;
-        d->host.turns[i] = (struct ntx_gpu_turn){.from = ntx_recur_buffer(r, false), .to = ntx_recur_buffer(r, true), .first = first, .n = f->m.turns[i + 1] - first,
+        d->host.turns[i] = (struct ntx_gpu_turn){.from = ntx_recur_buffer(r, false),
+                                                 .to = ntx_recur_buffer(r, true),
+                                                 .first = first,
+                                                 .n = f->m.turns[i + 1] - first,
                                                  .fresh = !ntx_recur_at(r)};
     }
     if (!f->n_turns)
@@ -18,13 +22,23 @@ int ntx__device_turns(struct ntx_device *d)
     return rc ? rc : d->ops->upload(ntx__queue(d), d->m.turn_rows, f->m.turn_rows, f->b->n_rows * 4ull);
 }
 
-const uint32_t *ntx__device_turn_places(const struct ntx_device *d) { return d->ends && ntx__is_last(d->f, d->f->layer) ? d->m.turn_places : d->m.turn_rows; }
+const uint32_t *ntx__device_turn_places(const struct ntx_device *d)
+{
+    return d->ends && ntx__is_last(d->f, d->f->layer) ? d->m.turn_places : d->m.turn_rows;
+}
 
 static struct ntx_gpu_recur recur(const struct ntx_device *d, uint8_t in, uint8_t out)
 {
     return (struct ntx_gpu_recur){
-        .x = d->m.buf[in], .y = d->m.buf[out], .states = d->m.states, .turns = d->m.turns, .rows = ntx__device_turn_places(d), .layer_offset = ntx_recur_layer(d->hp, d->f->layer, NTX_KEEP_TAIL),
-        .ld_x = d->f->buf[in].ld, .ld_y = d->f->buf[out].ld, .n_turns = d->f->n_turns,
+        .x = d->m.buf[in],
+        .y = d->m.buf[out],
+        .states = d->m.states,
+        .turns = d->m.turns,
+        .rows = ntx__device_turn_places(d),
+        .layer_offset = ntx_recur_layer(d->hp, d->f->layer, NTX_KEEP_TAIL),
+        .ld_x = d->f->buf[in].ld,
+        .ld_y = d->f->buf[out].ld,
+        .n_turns = d->f->n_turns,
     };
 }
 
@@ -53,7 +67,11 @@ int ntx__device_grams(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_device *d = f->c.device;
     const struct ntx_step *s = ntx__steps_of(f, r);
-    const struct ntx__rows rows = {.buf = s->out, .set = NTX__OF_LAYER, .n = d->now.n_all, .forms = r->forms | 1u << NTX_ACT_F32, .width = r->width};
+    const struct ntx__rows rows = {.buf = s->out,
+                                   .set = NTX__OF_LAYER,
+                                   .n = d->now.n_all,
+                                   .forms = r->forms | 1u << NTX_ACT_F32,
+                                   .width = r->width};
     int rc = ntx__cpu_grams(f, r);
     return rc ? rc : ntx__device_send(f, &rows);
 }

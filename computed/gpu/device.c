@@ -20,10 +20,7 @@ static void *place(struct cursor *c, uint64_t bytes)
     return c->base ? c->base + at : NULL;
 }
 
-static float *floats(struct cursor *c, uint64_t n)
-{
-    return place(c, n * sizeof(float));
-}
+static float *floats(struct cursor *c, uint64_t n) { return place(c, n * sizeof(float)); }
 
 void ntx_copy_share_default(struct ntx_copy_share *s)
 {
@@ -32,12 +29,16 @@ void ntx_copy_share_default(struct ntx_copy_share *s)
             s->of[type][rows] = rows < 4 ? 0 : 64;
 }
 
-bool ntx__device_has_ring(const struct ntx_device *d, uint32_t layer) { return d->c.kv.ring && ntx_windowed(d->hp, layer); }
+bool ntx__device_has_ring(const struct ntx_device *d, uint32_t layer)
+{
+    return d->c.kv.ring && ntx_windowed(d->hp, layer);
+}
 
 /* Of the longest session. */
 static uint32_t splits_of(const struct ntx_device *d)
 {
-    const uint64_t most = d->c.ctx + (d->hp->v_is_k ? (uint64_t)d->c.ctx / NTX_POOL_OVERLAPS : 0); /* positions, and what is pooled of them */
+    const uint64_t most = d->c.ctx + (d->hp->v_is_k ? (uint64_t)d->c.ctx / NTX_POOL_OVERLAPS
+                                                    : 0); /* positions, and what is pooled of them */
     return (uint32_t)((most + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT);
 }
 
@@ -52,7 +53,8 @@ static void look_at(struct sizes *s, const struct ntx_device *d, const struct nt
     if (w->tensor == NTX_NO_TENSOR)
         return;
     const uint64_t outs = ntx__device_panel(d, w);
-    s->chunk_bytes = NTX_MAX(s->chunk_bytes, w->n_chunks && c->list[w->chunk0].fixed ? 0 : (uint64_t)w->chunk_outs * w->row_bytes);
+    s->chunk_bytes = NTX_MAX(s->chunk_bytes,
+                             w->n_chunks && c->list[w->chunk0].fixed ? 0 : (uint64_t)w->chunk_outs * w->row_bytes);
     s->panel_values = NTX_MAX(s->panel_values, outs * w->n_in);
     s->panel_outs = NTX_MAX(s->panel_outs, outs);
     s->n_in = NTX_MAX(s->n_in, (uint64_t)w->n_in);
@@ -88,7 +90,10 @@ static uint32_t most_groups(const struct ntx_model *m)
 static uint64_t path_slots(const struct ntx_device *d) { return NTX_MAX((uint64_t)d->c.max_rows, 2) * NTX_PATH_MAX; }
 
 /* Rows of a buffer, as the host has them. */
-static void place_buf(struct ntx_device *d, struct cursor *c, uint8_t buf, uint64_t rows) { d->m.buf[buf] = floats(c, rows * ntx__buf_ld(d->c.model, buf)); }
+static void place_buf(struct ntx_device *d, struct cursor *c, uint8_t buf, uint64_t rows)
+{
+    d->m.buf[buf] = floats(c, rows * ntx__buf_ld(d->c.model, buf));
+}
 
 /* Forms of as wide rows as any matrix multiplies by. Those that are predicted with lie behind the pass's. */
 static void place_forms(struct ntx_device *d, struct cursor *c, const struct sizes *s)
@@ -104,7 +109,10 @@ static void place_forms(struct ntx_device *d, struct cursor *c, const struct siz
 }
 
 /* A buffer's rows that lie behind those of the pass. */
-static float *behind(const struct ntx_device *d, uint8_t buf) { return d->m.buf[buf] ? d->m.buf[buf] + d->c.max_rows * ntx__buf_ld(d->c.model, buf) : NULL; }
+static float *behind(const struct ntx_device *d, uint8_t buf)
+{
+    return d->m.buf[buf] ? d->m.buf[buf] + d->c.max_rows * ntx__buf_ld(d->c.model, buf) : NULL;
+}
 
 static void place_rows(struct ntx_device *d, struct cursor *c)
 {
@@ -128,7 +136,8 @@ static void place_lists(struct ntx_device *d, struct cursor *c)
     }
     m->input_entry = floats(c, r * hp->n_layers * hp->n_input);
     m->best = place(c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
-    m->best_some = place(c, (uint64_t)d->c.logits_rows * ((hp->n_vocab + NTX_GPU_BEST_PART - 1) / NTX_GPU_BEST_PART) * NTX_BEST_MAX * sizeof *m->best_some);
+    m->best_some = place(c, (uint64_t)d->c.logits_rows * ((hp->n_vocab + NTX_GPU_BEST_PART - 1) / NTX_GPU_BEST_PART) *
+                                NTX_BEST_MAX * sizeof *m->best_some);
     m->rows = place(c, hp->n_layers * r * 4);
     m->all_rows = place(c, r * 4);
     m->out_rows = place(c, r * 4);
@@ -204,7 +213,8 @@ static void place_large(struct ntx_device *d, struct cursor *c, const struct siz
     const struct ntx_hparams *hp = d->hp;
     struct ntx__device_mem *m = &d->m;
     uint64_t padded = NTX_ROUND_UP((uint64_t)d->c.max_rows, NTX__DENSE_ROWS);
-    uint64_t partial = (uint64_t)hp->n_head * splits_of(d) * ((hp->kv_lora ? hp->kv_lora : hp->head_v) + 2) * sizeof(float);
+    uint64_t partial = (uint64_t)hp->n_head * splits_of(d) * ((hp->kv_lora ? hp->kv_lora : hp->head_v) + 2) *
+                       sizeof(float);
     d->attend_rows = (uint32_t)NTX_MIN(NTX_MAX(NTX__PARTIAL_BYTES / partial, 1), (uint64_t)d->c.max_rows);
     m->partial = place(c, d->attend_rows * partial);
     place_mla(d, c);
@@ -261,8 +271,11 @@ static void set_config(struct ntx_device *d, const struct ntx_device_config *c)
     d->ops = c->ops;
     d->hp = &c->model->hp;
     d->choices = NTX_MAX(c->max_rows, d->hp->n_expert_used);
-    d->predict_rows = c->ffn.kind == NTX_FFN_ALL ? 0 : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX_DECODE_ROWS) : NTX__PREFETCH_ROWS;
-    d->tiled = !d->hp->dims && !d->hp->kv_lora && !d->hp->index.head && d->hp->head_k <= NTX_GPU_TILE_HEAD && d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
+    d->predict_rows = c->ffn.kind == NTX_FFN_ALL         ? 0
+                      : c->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(c->max_rows, NTX_DECODE_ROWS)
+                                                         : NTX__PREFETCH_ROWS;
+    d->tiled = !d->hp->dims && !d->hp->kv_lora && !d->hp->index.head && d->hp->head_k <= NTX_GPU_TILE_HEAD &&
+               d->hp->head_v <= NTX_GPU_TILE_HEAD && d->hp->n_head / d->hp->n_head_kv <= NTX_GPU_TILE;
     if (c->in_place)
         memset(d->share.of, 64, sizeof d->share.of);
     else if (c->share)
@@ -289,7 +302,8 @@ static uint64_t lay_out_host(struct ntx_device *d, uint8_t *base)
     struct ntx__device_host *m = &d->host;
     uint64_t r = d->c.max_rows, holes = (uint64_t)d->hp->n_layers * d->c.kv.blocks;
     for (int t = 0; t < NTX_N_TURNS; t++)
-        m->freq[t] = place(&c, ntx__device_pools(d->hp) ? ntx_rope_dim(d->hp, (enum ntx_rotation)t) / 2 * sizeof(double) : 0);
+        m->freq[t] = place(&c, ntx__device_pools(d->hp) ? ntx_rope_dim(d->hp, (enum ntx_rotation)t) / 2 * sizeof(double)
+                                                        : 0);
     m->logits = floats(&c, (uint64_t)d->c.logits_rows * d->hp->n_vocab);
     m->best = place(&c, (uint64_t)d->c.logits_rows * NTX_BEST_MAX * sizeof *m->best);
     m->rows = place(&c, d->hp->n_layers * r * 4);
@@ -344,7 +358,8 @@ static int make_memory(struct ntx_device *d)
     d->at = NULL;
     d->bytes = lay_out(d, NULL, true);
     d->at = at;
-    if ((rc = d->ops->alloc(d->c.gpu, d->bytes, &d->arena)) || (rc = d->ops->host_alloc(d->c.gpu, lay_out_host(d, NULL), &d->host_arena)))
+    if ((rc = d->ops->alloc(d->c.gpu, d->bytes, &d->arena)) ||
+        (rc = d->ops->host_alloc(d->c.gpu, lay_out_host(d, NULL), &d->host_arena)))
         return rc;
     lay_out(d, d->arena, true);
     lay_out_host(d, d->host_arena);
@@ -358,8 +373,8 @@ static int make_streams(struct ntx_device *d)
     int rc;
     if (d->c.in_place && (rc = ops->host_address(d->c.gpu, (void *)(uintptr_t)d->c.in_place, (void **)&d->in_place)))
         return rc;
-    if ((rc = ops->stream_new(d->c.gpu, &d->compute)) || (rc = ops->stream_new(d->c.gpu, &d->copies)) || (rc = ops->event_new(d->c.gpu, false, &d->input)) ||
-        (rc = ops->event_new(d->c.gpu, false, &d->lists)))
+    if ((rc = ops->stream_new(d->c.gpu, &d->compute)) || (rc = ops->stream_new(d->c.gpu, &d->copies)) ||
+        (rc = ops->event_new(d->c.gpu, false, &d->input)) || (rc = ops->event_new(d->c.gpu, false, &d->lists)))
         return rc;
     for (uint32_t i = 0; i < d->n_stages; i++) {
         struct ntx__stage *s = &d->stages[i];
@@ -390,7 +405,8 @@ int ntx_device_new(const struct ntx_device_config *c, struct ntx_device **out, s
     if (rc) {
         char size[32];
         const char *why = c->ops->error(c->gpu);
-        ntx_err_set(err, rc, "the GPU cannot hold %s of this model: %s", ntx_format_size(d->bytes, size, sizeof size), *why ? why : strerror(-rc));
+        ntx_err_set(err, rc, "the GPU cannot hold %s of this model: %s", ntx_format_size(d->bytes, size, sizeof size),
+                    *why ? why : strerror(-rc));
         ntx_device_free(d);
         return rc;
     }
@@ -421,12 +437,10 @@ void ntx_device_free(struct ntx_device *d)
     free(d);
 }
 
-bool ntx_device_lost(const struct ntx_device *d)
-{
-    return d->lost;
-}
+bool ntx_device_lost(const struct ntx_device *d) { return d->lost; }
 
-int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk, void *to, struct ntx_err *err), void *ctx, struct ntx_err *err)
+int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk, void *to, struct ntx_err *err),
+                    void *ctx, struct ntx_err *err)
 {
     uint64_t most = 0;
     void *buffer;
@@ -439,7 +453,8 @@ int ntx_device_fill(struct ntx_device *d, int (*read)(void *ctx, uint32_t chunk,
         if (!d->at[i] || (rc = read(ctx, i, buffer, err)) ||
             (rc = ntx_chunk_finite(d->c.model, d->c.chunks, i, buffer, 0, d->c.chunks->list[i].n_out, err)))
             continue;
-        if ((rc = d->ops->upload(d->copies, d->at[i], buffer, d->c.chunks->list[i].bytes)) || (rc = d->ops->stream_sync(d->copies)))
+        if ((rc = d->ops->upload(d->copies, d->at[i], buffer, d->c.chunks->list[i].bytes)) ||
+            (rc = d->ops->stream_sync(d->copies)))
             ntx_err_set(err, rc, "weights to the GPU: %s", d->ops->error(d->c.gpu));
     }
     d->ops->host_free(d->c.gpu, buffer);

@@ -1,20 +1,23 @@
 /* experts.c: experts on a device: their rows, their products, their sum.
  *
  *   all of a layer's experts on the device   router -> ROUTE: who goes where stays there
- *     few rows                               a choice alone reads its expert's matrices, also where another row chose the same: most are of different experts
- *     more                                   -> SORT, by expert, then wave by wave, each of as many choices as buffers hold: rows gathered, tiles of one expert's rows by its matrices, their sum
- *   else                                     the host chooses, from the router's logits, and sends lists; a product an expert (mm.c)
+ *     few rows                               a choice alone reads its expert's matrices, also where another row chose
+ *                                            the same: most are of different experts
+ *     more                                   -> SORT, by expert, then wave by wave, each of as many choices as buffers
+ *                                            hold: rows gathered, tiles of one expert's rows by its matrices, their sum
+ *   else                                     the host chooses, from the router's logits, and sends lists; a product an
+ *                                            expert (mm.c)
  *
  * Either way gates and ups are one launch, and downs one, of all that is there. */
 #include "common/util.h"
 #include "computed/gpu/device_impl.h"
 
-static const struct ntx_layer_weights *layer(const struct ntx_device *d)
-{
-    return &d->c.chunks->layers[d->f->layer];
-}
+static const struct ntx_layer_weights *layer(const struct ntx_device *d) { return &d->c.chunks->layers[d->f->layer]; }
 
-static const float *vector(const struct ntx_device *d, enum ntx_tensor t) { return ntx__device_vector(d, &layer(d)->of[t]); }
+static const float *vector(const struct ntx_device *d, enum ntx_tensor t)
+{
+    return ntx__device_vector(d, &layer(d)->of[t]);
+}
 
 /* ---- chosen by the host */
 
@@ -25,7 +28,8 @@ int ntx__device_routed(struct ntx_forward *f)
     const struct ntx__moe_mem *m = &f->m.moe;
     uint64_t bytes = (uint64_t)f->n_live * d->hp->n_expert_used * 4;
     int rc;
-    if ((rc = d->ops->upload(ntx__queue(d), d->m.moe.row, m->row, bytes)) || (rc = d->ops->upload(ntx__queue(d), d->m.moe.place, m->place, bytes)) ||
+    if ((rc = d->ops->upload(ntx__queue(d), d->m.moe.row, m->row, bytes)) ||
+        (rc = d->ops->upload(ntx__queue(d), d->m.moe.place, m->place, bytes)) ||
         (rc = d->ops->upload(ntx__queue(d), d->m.moe.weight, m->weight, bytes)))
         return ntx__device_fail(d, rc, "the choice of experts");
     if (layer(d)->expert_bias[NTX_EXPERT_DOWN].tensor == NTX_NO_TENSOR) /* then nobody asks whose a choice is */
@@ -37,7 +41,12 @@ int ntx__device_routed(struct ntx_forward *f)
 static int gather_form(struct ntx_device *d, enum ntx_act form, const void *from, void *to)
 {
     uint64_t stride = ntx__stride(d->f, NTX_BUF_X, form, d->hp->n_embd);
-    const struct ntx_gpu_gather g = {.from = from, .to = to, .rows = d->m.moe.row + d->f->moe.first, .from_stride = stride, .to_stride = stride, .bytes = stride,
+    const struct ntx_gpu_gather g = {.from = from,
+                                     .to = to,
+                                     .rows = d->m.moe.row + d->f->moe.first,
+                                     .from_stride = stride,
+                                     .to_stride = stride,
+                                     .bytes = stride,
                                      .n_rows = d->f->moe.n};
     return ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
 }
@@ -48,11 +57,24 @@ static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, 
 static int gather_weighed(struct ntx_device *d, uint32_t forms)
 {
     const uint64_t stride = ntx__stride(d->f, NTX_BUF_X, NTX_ACT_F32, d->hp->n_embd);
-    const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_X], .to = d->m.buf[NTX__BUF_ROUTED_X], .rows = d->m.moe.row + d->f->moe.first, .weight = d->m.moe.weight,
-                                     .place = d->m.moe.place, .from_stride = stride, .to_stride = stride, .bytes = d->hp->n_embd * sizeof(float), .n_rows = d->f->moe.n,
-                                     .used = d->hp->n_expert_used, .first = d->f->moe.first};
+    const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_X],
+                                     .to = d->m.buf[NTX__BUF_ROUTED_X],
+                                     .rows = d->m.moe.row + d->f->moe.first,
+                                     .weight = d->m.moe.weight,
+                                     .place = d->m.moe.place,
+                                     .from_stride = stride,
+                                     .to_stride = stride,
+                                     .bytes = d->hp->n_embd * sizeof(float),
+                                     .n_rows = d->f->moe.n,
+                                     .used = d->hp->n_expert_used,
+                                     .first = d->f->moe.first};
     int rc = ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
-    return rc ? rc : ntx__device_glu(d->f, &(struct ntx__glu){.gate = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n = d->hp->n_embd, .n_rows = d->f->moe.n, .forms = forms});
+    return rc ? rc
+              : ntx__device_glu(d->f, &(struct ntx__glu){.gate = NTX__BUF_ROUTED_X,
+                                                         .set = NTX__OF_ROUTED,
+                                                         .n = d->hp->n_embd,
+                                                         .n_rows = d->f->moe.n,
+                                                         .forms = forms});
 }
 
 int ntx__device_gather(struct ntx_forward *f)
@@ -64,10 +86,12 @@ int ntx__device_gather(struct ntx_forward *f)
         return gather_weighed(d, forms);
     if (f->moe.by_back && !d->tile_rows) /* products find them */
         return 0;
-    int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, NTX_ACT_F32, d->m.buf[NTX_BUF_X], d->m.buf[NTX__BUF_ROUTED_X]) : 0;
+    int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, NTX_ACT_F32, d->m.buf[NTX_BUF_X], d->m.buf[NTX__BUF_ROUTED_X])
+                                      : 0;
     for (int form = NTX_ACT_F32 + 1; !rc && form < NTX_N_ACTS; form++)
         if (forms >> form & 1)
-            rc = gather_form(d, (enum ntx_act)form, d->m.quantized[NTX__OF_LAYER][form], d->m.quantized[NTX__OF_ROUTED][form]);
+            rc = gather_form(d, (enum ntx_act)form, d->m.quantized[NTX__OF_LAYER][form],
+                             d->m.quantized[NTX__OF_ROUTED][form]);
     return rc;
 }
 
@@ -75,9 +99,19 @@ int ntx__device_combine(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_gpu_combine g = {
-        .y = d->m.buf[NTX_BUF_Y], .z = d->m.buf[NTX__BUF_ROUTED_Y], .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL, .weight = weighs_input(f) ? NULL : d->m.moe.weight,
-        .place = d->m.moe.place, .bias = ntx__device_vector(d, &layer(d)->expert_bias[NTX_EXPERT_DOWN]), .expert = d->m.moe.expert,
-        .ld_y = d->hp->n_embd, .used = d->hp->n_expert_used, .first = f->moe.first, .n_choices = f->moe.n, .n = d->hp->n_embd, .n_rows = f->n_live,
+        .y = d->m.buf[NTX_BUF_Y],
+        .z = d->m.buf[NTX__BUF_ROUTED_Y],
+        .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL,
+        .weight = weighs_input(f) ? NULL : d->m.moe.weight,
+        .place = d->m.moe.place,
+        .bias = ntx__device_vector(d, &layer(d)->expert_bias[NTX_EXPERT_DOWN]),
+        .expert = d->m.moe.expert,
+        .ld_y = d->hp->n_embd,
+        .used = d->hp->n_expert_used,
+        .first = f->moe.first,
+        .n_choices = f->moe.n,
+        .n = d->hp->n_embd,
+        .n_rows = f->n_live,
     };
     return ntx__device_go(d, NTX_GPU_COMBINE, &g, "experts' sum");
 }
@@ -94,10 +128,13 @@ int ntx__device_clear(struct ntx_forward *f, enum ntx_buf b)
 /* From one expert to the next, where the layer's all lie so. */
 static uint64_t apart(const struct ntx_device *d, const struct ntx_layer_weights *w)
 {
-    const uint64_t bytes = d->c.chunks->n_expert > 1 ? (uint64_t)(d->at[ntx_expert_chunk(w, 1, NTX_EXPERT_GATE)] - d->at[ntx_expert_chunk(w, 0, NTX_EXPERT_GATE)]) : 1;
+    const uint64_t bytes = d->c.chunks->n_expert > 1 ? (uint64_t)(d->at[ntx_expert_chunk(w, 1, NTX_EXPERT_GATE)] -
+                                                                  d->at[ntx_expert_chunk(w, 0, NTX_EXPERT_GATE)])
+                                                     : 1;
     for (int part = 0; part < NTX_EXPERT_PARTS; part++)
         for (uint32_t e = 0; e < d->c.chunks->n_expert; e++)
-            if (d->at[ntx_expert_chunk(w, e, (enum ntx_expert_part)part)] != d->at[ntx_expert_chunk(w, 0, (enum ntx_expert_part)part)] + e * bytes)
+            if (d->at[ntx_expert_chunk(w, e, (enum ntx_expert_part)part)] !=
+                d->at[ntx_expert_chunk(w, 0, (enum ntx_expert_part)part)] + e * bytes)
                 return 0;
     return bytes;
 }
@@ -106,7 +143,8 @@ void ntx__device_find_experts(struct ntx_device *d)
 {
     for (uint32_t l = 0; l < d->hp->n_layers; l++) {
         const struct ntx_layer_weights *w = &d->c.chunks->layers[l];
-        bool here = w->router.tensor != NTX_NO_TENSOR && w->token_experts.tensor == NTX_NO_TENSOR && d->hp->n_expert <= NTX_GPU_EXPERTS && d->hp->n_expert_used <= NTX_GPU_EXPERTS_USED;
+        bool here = w->router.tensor != NTX_NO_TENSOR && w->token_experts.tensor == NTX_NO_TENSOR &&
+                    d->hp->n_expert <= NTX_GPU_EXPERTS && d->hp->n_expert_used <= NTX_GPU_EXPERTS_USED;
         for (int part = 0; part < NTX_EXPERT_PARTS && here; part++) {
             here = w->expert[part].n_chunks == 1 && !w->expert[part].scaled && !w->expert[part].dealt;
             for (uint32_t e = 0; e < d->hp->n_expert && here; e++)
@@ -122,7 +160,8 @@ bool ntx__device_routes(const struct ntx_forward *f)
     return d->expert_bytes[f->layer] != 0;
 }
 
-/* Of a tile of choices, by how many an expert has on average: kernels take 1, 2, 4 or 8 rows, of integers more than those. 0: each choice goes alone. */
+/* Of a tile of choices, by how many an expert has on average: kernels take 1, 2, 4 or 8 rows, of integers more than
+ * those. 0: each choice goes alone. */
 static uint32_t tile_rows(const struct ntx_device *d)
 {
     const uint32_t n = d->f->n_live * d->hp->n_expert_used, experts = d->hp->n_expert;
@@ -134,13 +173,25 @@ static uint32_t tile_rows(const struct ntx_device *d)
     return n <= experts ? 2 : n <= 2 * experts ? 4 : floats ? NTX_GPU_ROWS : NTX_GPU_MANY;
 }
 
-static uint32_t tiles_of_wave(const struct ntx_device *d) { return NTX_GPU_TILES(d->choices, d->hp->n_expert, d->tile_rows); }
+static uint32_t tiles_of_wave(const struct ntx_device *d)
+{
+    return NTX_GPU_TILES(d->choices, d->hp->n_expert, d->tile_rows);
+}
 
 static int sort(struct ntx_device *d)
 {
     const struct ntx_gpu_sort g = {
-        .chosen = d->m.moe.chosen, .place = d->m.moe.place, .row = d->m.moe.row, .expert = d->m.moe.expert, .tiles = d->m.moe.tiles,
-        .n_rows = d->f->n_live, .used = d->hp->n_expert_used, .n_expert = d->hp->n_expert, .wave = d->choices, .high = d->tile_rows, .n_tiles = tiles_of_wave(d),
+        .chosen = d->m.moe.chosen,
+        .place = d->m.moe.place,
+        .row = d->m.moe.row,
+        .expert = d->m.moe.expert,
+        .tiles = d->m.moe.tiles,
+        .n_rows = d->f->n_live,
+        .used = d->hp->n_expert_used,
+        .n_expert = d->hp->n_expert,
+        .wave = d->choices,
+        .high = d->tile_rows,
+        .n_tiles = tiles_of_wave(d),
     };
     return ntx__device_go(d, NTX_GPU_SORT, &g, "experts' rows");
 }
@@ -150,9 +201,19 @@ int ntx__device_route(struct ntx_forward *f)
     struct ntx_device *d = f->c.device;
     d->tile_rows = tile_rows(d);
     const struct ntx_gpu_route g = {
-        .logits = d->m.buf[NTX__BUF_PROBS], .bias = vector(d, NTX_T_router_bias), .choice = vector(d, NTX_T_router_select), .factor = vector(d, NTX_T_expert_scale),
-        .weight = d->m.moe.weight, .place = d->m.moe.place, .row = d->m.moe.row, .expert = d->tile_rows ? d->m.moe.chosen : d->m.moe.expert, .ld_logits = f->buf[NTX__BUF_PROBS].ld,
-        .n_rows = f->n_live, .n_expert = f->hp->n_expert, .used = f->hp->n_expert_used, .by = ntx__steps_of(f, f->run)->router,
+        .logits = d->m.buf[NTX__BUF_PROBS],
+        .bias = vector(d, NTX_T_router_bias),
+        .choice = vector(d, NTX_T_router_select),
+        .factor = vector(d, NTX_T_expert_scale),
+        .weight = d->m.moe.weight,
+        .place = d->m.moe.place,
+        .row = d->m.moe.row,
+        .expert = d->tile_rows ? d->m.moe.chosen : d->m.moe.expert,
+        .ld_logits = f->buf[NTX__BUF_PROBS].ld,
+        .n_rows = f->n_live,
+        .n_expert = f->hp->n_expert,
+        .used = f->hp->n_expert_used,
+        .by = ntx__steps_of(f, f->run)->router,
     };
     const int rc = ntx__device_go(d, NTX_GPU_ROUTE, &g, "the choice of experts");
     return rc || !d->tile_rows ? rc : sort(d);
@@ -161,7 +222,8 @@ int ntx__device_route(struct ntx_forward *f)
 /* Of the wave, of which there may be fewer than of a whole one. */
 static struct ntx_gpu_tiles tiles(const struct ntx_device *d)
 {
-    return (struct ntx_gpu_tiles){.of = d->m.moe.tiles + (uint64_t)(d->f->moe.first / d->choices) * tiles_of_wave(d), .bytes = d->expert_bytes[d->f->layer],
+    return (struct ntx_gpu_tiles){.of = d->m.moe.tiles + (uint64_t)(d->f->moe.first / d->choices) * tiles_of_wave(d),
+                                  .bytes = d->expert_bytes[d->f->layer],
                                   .n = NTX_GPU_TILES(d->f->moe.n, d->hp->n_expert, d->tile_rows)};
 }
 
@@ -169,18 +231,33 @@ static struct ntx_gpu_product product_of(const struct ntx_device *d, enum ntx_ex
 {
     const struct ntx_forward *f = d->f;
     const struct ntx_weight *w = &layer(d)->expert[part];
-    const bool rows = part != NTX_EXPERT_DOWN && !weighs_input(f) && !d->tile_rows; /* of the layer; else a choice has its own */
-    const uint8_t buf = rows ? NTX_BUF_X : part == NTX_EXPERT_DOWN ? NTX__BUF_ROUTED_GATE : NTX__BUF_ROUTED_X, to = (uint8_t)(NTX__BUF_ROUTED_GATE + part);
+    const bool rows = part != NTX_EXPERT_DOWN && !weighs_input(f) &&
+                      !d->tile_rows; /* of the layer; else a choice has its own */
+    const uint8_t buf = rows                      ? NTX_BUF_X
+                        : part == NTX_EXPERT_DOWN ? NTX__BUF_ROUTED_GATE
+                                                  : NTX__BUF_ROUTED_X,
+                  to = (uint8_t)(NTX__BUF_ROUTED_GATE + part);
     const enum ntx_act form = ntx_act_for(w->type);
     struct ntx_gpu_product g = {
-        .w = d->at[ntx_expert_chunk(layer(d), 0, part)], .x = form == NTX_ACT_F32 ? (const void *)d->m.buf[buf] : d->m.quantized[rows ? NTX__OF_LAYER : NTX__OF_ROUTED][form], .y = d->m.buf[to],
-        .row_bytes = w->row_bytes, .x_stride = ntx__stride(f, buf, form, w->n_in), .ldy = f->buf[to].ld, .type = w->type, .n_out = w->n_out, .n_in = w->n_in,
+        .w = d->at[ntx_expert_chunk(layer(d), 0, part)],
+        .x = form == NTX_ACT_F32 ? (const void *)d->m.buf[buf]
+                                 : d->m.quantized[rows ? NTX__OF_LAYER : NTX__OF_ROUTED][form],
+        .y = d->m.buf[to],
+        .row_bytes = w->row_bytes,
+        .x_stride = ntx__stride(f, buf, form, w->n_in),
+        .ldy = f->buf[to].ld,
+        .type = w->type,
+        .n_out = w->n_out,
+        .n_in = w->n_in,
         .n_rows = NTX_MAX(d->tile_rows, 1u),
     };
     if (d->tile_rows)
         g.tiles = tiles(d);
     else
-        g.chosen = (struct ntx_gpu_routed){.expert = d->m.moe.expert, .bytes = d->expert_bytes[f->layer], .n = f->moe.n, .each = rows ? d->hp->n_expert_used : 1};
+        g.chosen = (struct ntx_gpu_routed){.expert = d->m.moe.expert,
+                                           .bytes = d->expert_bytes[f->layer],
+                                           .n = f->moe.n,
+                                           .each = rows ? d->hp->n_expert_used : 1};
     return g;
 }
 
@@ -192,7 +269,8 @@ int ntx__device_multiply_routed(struct ntx_forward *f, const enum ntx_expert_par
     for (unsigned i = 1; i < n; i++) {
         const struct ntx_gpu_product more = product_of(d, parts[i]);
         if (more.type == g.type && more.row_bytes == g.row_bytes) {
-            g.others[g.n_others++] = (struct ntx_gpu_another){.w = more.w, .x = more.x, .y = more.y, .ldy = more.ldy, .n_out = more.n_out, .n_rows = more.n_rows};
+            g.others[g.n_others++] = (struct ntx_gpu_another){
+                .w = more.w, .x = more.x, .y = more.y, .ldy = more.ldy, .n_out = more.n_out, .n_rows = more.n_rows};
             continue;
         }
         int rc = ntx__device_go(d, NTX_GPU_PRODUCT, &more, "experts");

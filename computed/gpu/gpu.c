@@ -9,7 +9,7 @@
 #include <limits.h>
 
 #define ENTRY(name, library, variable) {name, library, variable, (library) ? &ntx_device_backend : NULL},
-const struct ntx_back_kind ntx_back_kinds[] = {NTX_BACKENDS(ENTRY) {0}};
+const struct ntx_back_kind ntx_back_kinds[] = {NTX_BACKENDS(ENTRY){0}};
 #undef ENTRY
 
 static int open_library(struct ntx_gpu_back *b, struct ntx_err *err)
@@ -17,7 +17,8 @@ static int open_library(struct ntx_gpu_back *b, struct ntx_err *err)
     char path[PATH_MAX + 64];
     struct ntx_err why = {0};
     const struct ntx_gpu_ops *(*table)(void);
-    if (ntx_plugin_open(b->kind->library, b->kind->variable, NTX_GPU_SYMBOL, false, path, sizeof path, &b->library, (void **)&table, &why))
+    if (ntx_plugin_open(b->kind->library, b->kind->variable, NTX_GPU_SYMBOL, false, path, sizeof path, &b->library,
+                        (void **)&table, &why))
         return ntx_err_set(err, -ENODEV, "the %s plug-in cannot be loaded: %s", b->kind->name, why.text);
     if (table()->abi != NTX_GPU_ABI)
         return ntx_err_set(err, -ENODEV, "%s is not the plug-in of this build for back end %s", path, b->kind->name);

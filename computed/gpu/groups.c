@@ -1,29 +1,45 @@
 /* groups.c: groups of a packed layer's neurons (sparse.c) on a device.
  *
- *   lists up -> groups on the device, or brought there: up (and gate, where it is in them) -> hidden values -> their columns are added to y
+ *   lists up -> groups on the device, or brought there: up (and gate, where it is in them) -> hidden values -> their
+ *     columns are added to y
  *
- * A layer's groups are all on the device, or none is: so the sum goes over the neurons in one order. Those on the host or the drive are left to the CPU
- * for few rows, and copied for as many as the cost model says. */
+ * A layer's groups are all on the device, or none is: so the sum goes over the neurons in one order. Those on the host
+ * or the drive are left to the CPU for few rows, and copied for as many as the cost model says. */
 #include <string.h>
 
 #include "computed/gpu/device_impl.h"
 
 static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
 
-static bool on_device(const struct ntx_device *d, uint32_t l) { return d->at[d->c.chunks->layers[l].groups.chunk0] != NULL; }
+static bool on_device(const struct ntx_device *d, uint32_t l)
+{
+    return d->at[d->c.chunks->layers[l].groups.chunk0] != NULL;
+}
 
 /* ---- groups on the device */
 
-static const void *part_of(const void *groups, const struct ntx_pack_layer *p, enum ntx_pack_part part) { return (const uint8_t *)groups + p->at[part]; }
+static const void *part_of(const void *groups, const struct ntx_pack_layer *p, enum ntx_pack_part part)
+{
+    return (const uint8_t *)groups + p->at[part];
+}
 
-static int multiply_part(struct ntx_device *d, const void *w, const struct ntx_gpu_groups *g, enum ntx_pack_part part, enum ntx_buf to)
+static int multiply_part(struct ntx_device *d, const void *w, const struct ntx_gpu_groups *g, enum ntx_pack_part part,
+                         enum ntx_buf to)
 {
     const struct ntx_pack_layer *p = &layer(d->f)->pack;
     enum ntx_act form = ntx_act_for(p->type[part]);
     const struct ntx_gpu_product k = {
-        .w = part_of(w, p, part), .x = form == NTX_ACT_F32 ? (const void *)d->m.buf[NTX_BUF_X] : d->m.quantized[NTX__OF_LAYER][form], .y = d->m.buf[to], .groups = *g,
-        .row_bytes = p->row_bytes[part], .x_stride = ntx__stride(d->f, NTX_BUF_X, form, d->hp->n_embd), .ldy = d->f->buf[to].ld, .type = p->type[part],
-        .n_out = g->n * g->size, .n_in = d->hp->n_embd, .n_rows = d->f->n_live,
+        .w = part_of(w, p, part),
+        .x = form == NTX_ACT_F32 ? (const void *)d->m.buf[NTX_BUF_X] : d->m.quantized[NTX__OF_LAYER][form],
+        .y = d->m.buf[to],
+        .groups = *g,
+        .row_bytes = p->row_bytes[part],
+        .x_stride = ntx__stride(d->f, NTX_BUF_X, form, d->hp->n_embd),
+        .ldy = d->f->buf[to].ld,
+        .type = p->type[part],
+        .n_out = g->n * g->size,
+        .n_in = d->hp->n_embd,
+        .n_rows = d->f->n_live,
     };
     return ntx__device_go(d, NTX_GPU_PRODUCT, &k, "groups of neurons");
 }
@@ -33,17 +49,34 @@ static int compute_groups(struct ntx_device *d, const void *w, const uint32_t *l
 {
     const struct ntx_forward *f = d->f;
     const struct ntx_pack_layer *p = &layer(f)->pack;
-    const struct ntx_gpu_groups g = {.list = list, .bytes = p->group_bytes, .first = first, .n = n, .size = p->group, .n_neurons = d->hp->n_ff};
+    const struct ntx_gpu_groups g = {
+        .list = list, .bytes = p->group_bytes, .first = first, .n = n, .size = p->group, .n_neurons = d->hp->n_ff};
     const struct ntx_gpu_hidden hidden = {
-        .gate = d->m.buf[NTX_BUF_GATE], .up = d->m.buf[NTX_BUF_UP], .uses = d->masked ? d->m.uses : NULL, .groups = g, .ld_gate = f->ld_gate, .ld_up = f->buf[NTX_BUF_UP].ld, .ld_uses = p->n_groups,
-        .n_rows = f->n_live, .act = ntx__packed_act(f, f->layer),
+        .gate = d->m.buf[NTX_BUF_GATE],
+        .up = d->m.buf[NTX_BUF_UP],
+        .uses = d->masked ? d->m.uses : NULL,
+        .groups = g,
+        .ld_gate = f->ld_gate,
+        .ld_up = f->buf[NTX_BUF_UP].ld,
+        .ld_uses = p->n_groups,
+        .n_rows = f->n_live,
+        .act = ntx__packed_act(f, f->layer),
     };
     const struct ntx_gpu_columns columns = {
-        .w = part_of(w, p, NTX_PACK_DOWN), .hidden = d->m.buf[NTX_BUF_GATE], .y = d->m.buf[NTX_BUF_Y], .groups = g, .row_bytes = p->row_bytes[NTX_PACK_DOWN], .ld_hidden = f->ld_gate,
-        .ld_y = d->hp->n_embd, .type = p->type[NTX_PACK_DOWN], .n = d->hp->n_embd, .n_rows = f->n_live,
+        .w = part_of(w, p, NTX_PACK_DOWN),
+        .hidden = d->m.buf[NTX_BUF_GATE],
+        .y = d->m.buf[NTX_BUF_Y],
+        .groups = g,
+        .row_bytes = p->row_bytes[NTX_PACK_DOWN],
+        .ld_hidden = f->ld_gate,
+        .ld_y = d->hp->n_embd,
+        .type = p->type[NTX_PACK_DOWN],
+        .n = d->hp->n_embd,
+        .n_rows = f->n_live,
     };
     int rc = ntx_pack_has_gate(p) ? multiply_part(d, w, &g, NTX_PACK_GATE, NTX_BUF_GATE) : 0;
-    if (rc || (rc = multiply_part(d, w, &g, NTX_PACK_UP, NTX_BUF_UP)) || (rc = ntx__device_go(d, NTX_GPU_HIDDEN, &hidden, "hidden values")))
+    if (rc || (rc = multiply_part(d, w, &g, NTX_PACK_UP, NTX_BUF_UP)) ||
+        (rc = ntx__device_go(d, NTX_GPU_HIDDEN, &hidden, "hidden values")))
         return rc;
     return ntx__device_go(d, NTX_GPU_COLUMNS, &columns, "columns");
 }
@@ -52,7 +85,8 @@ static int compute_groups(struct ntx_device *d, const void *w, const uint32_t *l
 static int compute_chunk(struct ntx_device *d, uint32_t chunk, const uint32_t *wanted, uint32_t i, uint32_t n)
 {
     const struct ntx_chunk *c = &d->c.chunks->list[chunk];
-    const struct ntx__device_part part = {.list = wanted ? wanted + i : NULL, .n = n, .each = layer(d->f)->pack.group_bytes};
+    const struct ntx__device_part part = {
+        .list = wanted ? wanted + i : NULL, .n = n, .each = layer(d->f)->pack.group_bytes};
     struct ntx__stage *s;
     int rc = ntx__device_bring(d, chunk, &part, &s);
     if (!rc)
@@ -71,7 +105,9 @@ static int compute_all(struct ntx_device *d, const uint32_t *wanted, uint32_t n)
     if ((rc = ntx__device_zero(d, d->m.buf[NTX_BUF_Y], (uint64_t)d->f->n_live * d->hp->n_embd * sizeof(float))))
         return ntx__device_fail(d, rc, "the FFN's sum");
     if (on_device(d, d->f->layer))
-        return wanted && !n ? 0 : compute_groups(d, d->at[w->chunk0], wanted ? d->m.groups : NULL, 0, wanted ? n : w->n_out);
+        return wanted && !n
+                   ? 0
+                   : compute_groups(d, d->at[w->chunk0], wanted ? d->m.groups : NULL, 0, wanted ? n : w->n_out);
     for (uint32_t c = w->chunk0, i = 0; !rc && c < w->chunk0 + w->n_chunks; c++) {
         uint32_t first = i;
         while (wanted && i < n && wanted[i] < list[c].out0 + list[c].n_out)

@@ -1,5 +1,6 @@
-/* index_topk.c: attention to chosen positions (computed/pass/index_topk.c) on a device. Keys lie where the host's layout has them, behind K of the layer or in one of their own; scores and
- * choices never leave the device. A row's choice lasts until a later layer of the pass chooses for it anew. */
+/* index_topk.c: attention to chosen positions (computed/pass/index_topk.c) on a device. Keys lie where the host's
+ * layout has them, behind K of the layer or in one of their own; scores and choices never leave the device. A row's
+ * choice lasts until a later layer of the pass chooses for it anew. */
 #include "computed/gpu/device_impl.h"
 
 struct ntx_gpu_kv ntx__device_keys(const struct ntx_device *d, uint32_t row)
@@ -10,7 +11,10 @@ struct ntx_gpu_kv ntx__device_keys(const struct ntx_device *d, uint32_t row)
         kv.base = d->m.kv[0];
         kv.block_bytes = d->kv_block_bytes[0];
         kv.tables = d->m.tables[0];
-        kv.layer_offset = d->kv_at[hp->n_layers + d->f->layer] + (hp->v_is_k ? NTX_MAX(NTX_KV_BLOCK / NTX_MAX(hp->pool[d->f->layer], 1u), 1u) * 2ull * hp->head_k : 0);
+        kv.layer_offset = d->kv_at[hp->n_layers + d->f->layer] +
+                          (hp->v_is_k
+                               ? NTX_MAX(NTX_KV_BLOCK / NTX_MAX(hp->pool[d->f->layer], 1u), 1u) * 2ull * hp->head_k
+                               : 0);
     } else {
         kv.layer_offset += (uint64_t)kv.n_head_kv * NTX_KV_BLOCK * 2 * kv.head_k;
     }
@@ -19,7 +23,10 @@ struct ntx_gpu_kv ntx__device_keys(const struct ntx_device *d, uint32_t row)
     return kv;
 }
 
-int ntx__device_forget(struct ntx_device *d) { return d->m.n_topk ? d->ops->fill(ntx__queue(d), d->m.n_topk, 0xff, d->f->b->n_rows * 4ull) : 0; }
+int ntx__device_forget(struct ntx_device *d)
+{
+    return d->m.n_topk ? d->ops->fill(ntx__queue(d), d->m.n_topk, 0xff, d->f->b->n_rows * 4ull) : 0;
+}
 
 /* Live rows [row, row + n). */
 static int choose_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t row, uint32_t n)
@@ -28,12 +35,33 @@ static int choose_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
     const uint8_t q = s->in[0], weights = s->in[1];
     const struct ntx_gpu_kv keys = ntx__device_keys(d, row);
     const struct ntx_gpu_index score = {
-        .q = d->m.buf[q] + row * f->buf[q].ld, .weights = weights ? d->m.buf[weights] + row * f->buf[weights].ld : NULL, .score = d->m.scores, .kv = keys, .ld_q = f->buf[q].ld,
-        .ld_weights = f->buf[weights].ld, .ld_score = d->c.ctx, .n_rows = n, .most_pos = ntx__device_whole_splits(d), .heads = s->heads, .width = s->width,
-        .every = s->every, .pooled = s->every && !s->keys, .scale = s->scale,
+        .q = d->m.buf[q] + row * f->buf[q].ld,
+        .weights = weights ? d->m.buf[weights] + row * f->buf[weights].ld : NULL,
+        .score = d->m.scores,
+        .kv = keys,
+        .ld_q = f->buf[q].ld,
+        .ld_weights = f->buf[weights].ld,
+        .ld_score = d->c.ctx,
+        .n_rows = n,
+        .most_pos = ntx__device_whole_splits(d),
+        .heads = s->heads,
+        .width = s->width,
+        .every = s->every,
+        .pooled = s->every && !s->keys,
+        .scale = s->scale,
     };
-    const struct ntx_gpu_index_topk choice = {.score = d->m.scores, .n_topk = d->m.n_topk, .chosen = d->m.chosen, .kv = keys, .ld_score = d->c.ctx, .n_rows = n, .most = s->most,
-                                          .max_topk = d->max_topk, .every = s->every, .each = s->keys ? s->every : 1, .tail = s->keys, .pooled = s->every && !s->keys};
+    const struct ntx_gpu_index_topk choice = {.score = d->m.scores,
+                                              .n_topk = d->m.n_topk,
+                                              .chosen = d->m.chosen,
+                                              .kv = keys,
+                                              .ld_score = d->c.ctx,
+                                              .n_rows = n,
+                                              .most = s->most,
+                                              .max_topk = d->max_topk,
+                                              .every = s->every,
+                                              .each = s->keys ? s->every : 1,
+                                              .tail = s->keys,
+                                              .pooled = s->every && !s->keys};
     int rc = ntx__device_go(d, NTX_GPU_INDEX, &score, "scores of positions");
     return rc ? rc : ntx__device_go(d, NTX_GPU_INDEX_TOPK, &choice, "the choice of positions");
 }
@@ -51,8 +79,13 @@ static bool lists(const struct ntx_device *d, const struct ntx_step *s) { return
 
 int ntx__device_drop_holes(struct ntx_device *d, const struct ntx_step *s)
 {
-    const struct ntx_gpu_index_topk g = {.n_topk = d->m.n_left, .chosen = d->m.left, .from_n = d->m.n_topk, .from = d->m.chosen, .kv = ntx__device_kv(d, 0), .n_rows = d->now.n_live,
-                                     .max_topk = d->max_topk};
+    const struct ntx_gpu_index_topk g = {.n_topk = d->m.n_left,
+                                         .chosen = d->m.left,
+                                         .from_n = d->m.n_topk,
+                                         .from = d->m.chosen,
+                                         .kv = ntx__device_kv(d, 0),
+                                         .n_rows = d->now.n_live,
+                                         .max_topk = d->max_topk};
     return lists(d, s) && d->with_holes ? ntx__device_go(d, NTX_GPU_INDEX_TOPK, &g, "holes of what was chosen") : 0;
 }
 

@@ -1,5 +1,6 @@
-/* mla.c: attention over latents (computed/pass/mla.c) on a device: q through the one matrix of its head, all heads to the one of latents, and what was
- * attended through the other. The matrices always lie on the device. A launch takes all heads, and as many rows as the memory beside them serves. */
+/* mla.c: attention over latents (computed/pass/mla.c) on a device: q through the one matrix of its head, all heads to
+ * the one of latents, and what was attended through the other. The matrices always lie on the device. A launch takes
+ * all heads, and as many rows as the memory beside them serves. */
 #include "computed/gpu/device_impl.h"
 
 static const struct ntx_layer_weights *layer(const struct ntx_device *d) { return &d->c.chunks->layers[d->f->layer]; }
@@ -13,7 +14,8 @@ uint64_t ntx__device_mla_form(const struct ntx_device *d)
     return bytes;
 }
 
-/* y [n x heads] = W x, a matrix of each head, outputs out0.. of a head's n_outs. x: n rows of heads, which lie one after another, `each` floats apart. */
+/* y [n x heads] = W x, a matrix of each head, outputs out0.. of a head's n_outs. x: n rows of heads, which lie one
+ * after another, `each` floats apart. */
 struct heads {
     const struct ntx_weight *w;
     uint32_t n_outs, out0, n_out;
@@ -26,10 +28,22 @@ struct heads {
 static int form_heads(struct ntx_device *d, const struct heads *h, enum ntx_act form, size_t stride)
 {
     const uint32_t n = h->n * d->hp->n_head;
-    const struct ntx_gpu_gather f32 = {.from = h->x, .to = d->m.mla_x, .from_stride = h->each * sizeof(float), .to_stride = stride, .bytes = h->w->n_in * sizeof(float), .n_rows = n};
-    const struct ntx_gpu_quantize g = {.x = h->x, .q8 = form == NTX_ACT_Q8 ? d->m.mla_x : NULL, .q8k = form == NTX_ACT_Q8K ? d->m.mla_x : NULL, .ld_x = h->each,
-                                       .q8_stride = stride, .q8k_stride = stride, .n = h->w->n_in, .n_rows = n};
-    return form == NTX_ACT_F32 ? ntx__device_go(d, NTX_GPU_GATHER, &f32, "q of heads") : ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising");
+    const struct ntx_gpu_gather f32 = {.from = h->x,
+                                       .to = d->m.mla_x,
+                                       .from_stride = h->each * sizeof(float),
+                                       .to_stride = stride,
+                                       .bytes = h->w->n_in * sizeof(float),
+                                       .n_rows = n};
+    const struct ntx_gpu_quantize g = {.x = h->x,
+                                       .q8 = form == NTX_ACT_Q8 ? d->m.mla_x : NULL,
+                                       .q8k = form == NTX_ACT_Q8K ? d->m.mla_x : NULL,
+                                       .ld_x = h->each,
+                                       .q8_stride = stride,
+                                       .q8k_stride = stride,
+                                       .n = h->w->n_in,
+                                       .n_rows = n};
+    return form == NTX_ACT_F32 ? ntx__device_go(d, NTX_GPU_GATHER, &f32, "q of heads")
+                               : ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising");
 }
 
 static int multiply(struct ntx_device *d, const struct heads *h)
@@ -38,8 +52,17 @@ static int multiply(struct ntx_device *d, const struct heads *h)
     size_t stride = ntx_act_row_bytes(form, h->w->n_in);
     int rc = form_heads(d, h, form, stride);
     const struct ntx_gpu_product g = {
-        .w = d->at[h->w->chunk0] + (uint64_t)h->out0 * h->w->row_bytes, .x = d->m.mla_x, .y = h->y, .heads = {.w = (uint64_t)h->n_outs * h->w->row_bytes, .x = stride, .y = h->y_each, .n = d->hp->n_head},
-        .row_bytes = h->w->row_bytes, .x_stride = d->hp->n_head * stride, .ldy = h->ldy, .type = h->w->type, .n_out = h->n_out, .n_in = h->w->n_in, .n_rows = h->n,
+        .w = d->at[h->w->chunk0] + (uint64_t)h->out0 * h->w->row_bytes,
+        .x = d->m.mla_x,
+        .y = h->y,
+        .heads = {.w = (uint64_t)h->n_outs * h->w->row_bytes, .x = stride, .y = h->y_each, .n = d->hp->n_head},
+        .row_bytes = h->w->row_bytes,
+        .x_stride = d->hp->n_head * stride,
+        .ldy = h->ldy,
+        .type = h->w->type,
+        .n_out = h->n_out,
+        .n_in = h->w->n_in,
+        .n_rows = h->n,
     };
     return rc ? rc : ntx__device_go(d, NTX_GPU_PRODUCT, &g, "heads' matrices");
 }
@@ -51,20 +74,33 @@ static int add_columns(struct ntx_device *d, const float *q, uint64_t ld_q, uint
     const struct ntx_weight *w = &layer(d)->kv_b;
     const uint32_t plain = hp->head_k - hp->rope_dim, kept = ntx_kept_k(hp, 0);
     const struct ntx_gpu_columns g = {
-        .w = d->at[w->chunk0], .hidden = q, .y = d->m.mla_q, .groups = {.bytes = w->row_bytes, .n = plain, .size = 1, .n_neurons = plain},
+        .w = d->at[w->chunk0],
+        .hidden = q,
+        .y = d->m.mla_q,
+        .groups = {.bytes = w->row_bytes, .n = plain, .size = 1, .n_neurons = plain},
         .heads = {.w = (uint64_t)(plain + hp->head_v) * w->row_bytes, .x = hp->head_k, .y = kept, .n = hp->n_head},
-        .row_bytes = w->row_bytes, .ld_hidden = ld_q, .ld_y = (uint64_t)hp->n_head * kept, .type = w->type, .n = hp->kv_lora, .n_rows = n,
+        .row_bytes = w->row_bytes,
+        .ld_hidden = ld_q,
+        .ld_y = (uint64_t)hp->n_head * kept,
+        .type = w->type,
+        .n = hp->kv_lora,
+        .n_rows = n,
     };
     int rc = ntx__device_zero(d, d->m.mla_q, (uint64_t)n * hp->n_head * kept * sizeof(float));
     return rc ? ntx__device_fail(d, rc, "q for latents") : ntx__device_go(d, NTX_GPU_COLUMNS, &g, "heads' columns");
 }
 
-/* q of n rows from `row` on, heads one after another: where another layer's rows are wider there is room between them. */
+/* q of n rows from `row` on, heads one after another: where another layer's rows are wider there is room between them.
+ * */
 static int close_up(struct ntx_device *d, uint32_t row, uint32_t n, float **q)
 {
     const uint64_t ld = d->f->buf[NTX_BUF_Q].ld, each = (uint64_t)d->hp->n_head * d->hp->head_k;
-    const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_Q] + row * ld, .to = d->m.mla_rows, .from_stride = ld * sizeof(float), .to_stride = each * sizeof(float),
-                                     .bytes = each * sizeof(float), .n_rows = n};
+    const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_Q] + row * ld,
+                                     .to = d->m.mla_rows,
+                                     .from_stride = ld * sizeof(float),
+                                     .to_stride = each * sizeof(float),
+                                     .bytes = each * sizeof(float),
+                                     .n_rows = n};
     *q = ld == each ? d->m.buf[NTX_BUF_Q] + row * ld : d->m.mla_rows;
     return ld == each ? 0 : ntx__device_go(d, NTX_GPU_GATHER, &g, "q of heads");
 }
@@ -79,11 +115,22 @@ static int absorb(struct ntx_device *d, uint32_t row, uint32_t n)
     int rc = close_up(d, row, n, &q);
     if (rc)
         return rc;
-    const struct heads k = {.w = &layer(d)->k_b, .n_outs = hp->kv_lora, .n_out = hp->kv_lora, .x = q, .y = d->m.mla_q, .each = hp->head_k,
-                            .ldy = (uint64_t)hp->n_head * kept, .y_each = kept, .n = n};
+    const struct heads k = {.w = &layer(d)->k_b,
+                            .n_outs = hp->kv_lora,
+                            .n_out = hp->kv_lora,
+                            .x = q,
+                            .y = d->m.mla_q,
+                            .each = hp->head_k,
+                            .ldy = (uint64_t)hp->n_head * kept,
+                            .y_each = kept,
+                            .n = n};
     rc = hp->kv_joined ? add_columns(d, q, ld_q, n) : multiply(d, &k);
-    const struct ntx_gpu_gather turned = {.from = q + plain, .to = d->m.mla_q + hp->kv_lora, .from_stride = hp->head_k * sizeof(float), .to_stride = kept * sizeof(float),
-                                          .bytes = hp->rope_dim * sizeof(float), .n_rows = n * hp->n_head};
+    const struct ntx_gpu_gather turned = {.from = q + plain,
+                                          .to = d->m.mla_q + hp->kv_lora,
+                                          .from_stride = hp->head_k * sizeof(float),
+                                          .to_stride = kept * sizeof(float),
+                                          .bytes = hp->rope_dim * sizeof(float),
+                                          .n_rows = n * hp->n_head};
     return rc || !hp->rope_dim ? rc : ntx__device_go(d, NTX_GPU_GATHER, &turned, "q of heads");
 }
 
@@ -92,12 +139,27 @@ static int attend_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
     const struct ntx_hparams *hp = d->hp;
     const uint32_t plain = hp->kv_joined ? hp->head_k - hp->rope_dim : 0;
     struct ntx_gpu_attend g = {
-        .q = d->m.mla_q, .out = d->m.mla_out, .partial = d->m.partial, .kv = ntx__device_kv(d, row), .ld_q = (uint64_t)hp->n_head * ntx_kept_k(hp, 0),
-        .ld_out = (uint64_t)hp->n_head * hp->kv_lora, .n_rows = n, .most_pos = ntx__device_whole_splits(d), .sinks = ntx__device_vector(d, &layer(d)->sinks), .scale = s->scale,
+        .q = d->m.mla_q,
+        .out = d->m.mla_out,
+        .partial = d->m.partial,
+        .kv = ntx__device_kv(d, row),
+        .ld_q = (uint64_t)hp->n_head * ntx_kept_k(hp, 0),
+        .ld_out = (uint64_t)hp->n_head * hp->kv_lora,
+        .n_rows = n,
+        .most_pos = ntx__device_whole_splits(d),
+        .sinks = ntx__device_vector(d, &layer(d)->sinks),
+        .scale = s->scale,
     };
-    const struct heads v = {.w = hp->kv_joined ? &layer(d)->kv_b : &layer(d)->v_b, .n_outs = plain + hp->head_v, .out0 = plain, .n_out = hp->head_v, .x = d->m.mla_out,
-                            .y = d->m.buf[NTX_BUF_ATTN] + (uint64_t)row * d->f->ld_attn, .each = hp->kv_lora, .ldy = d->f->ld_attn,
-                            .y_each = hp->head_v, .n = n};
+    const struct heads v = {.w = hp->kv_joined ? &layer(d)->kv_b : &layer(d)->v_b,
+                            .n_outs = plain + hp->head_v,
+                            .out0 = plain,
+                            .n_out = hp->head_v,
+                            .x = d->m.mla_out,
+                            .y = d->m.buf[NTX_BUF_ATTN] + (uint64_t)row * d->f->ld_attn,
+                            .each = hp->kv_lora,
+                            .ldy = d->f->ld_attn,
+                            .y_each = hp->head_v,
+                            .n = n};
     int rc = absorb(d, row, n);
     ntx__device_lists(d, s, &g);
     if (!rc)

@@ -1,11 +1,15 @@
 /* mm.c: a step that multiplies, with each chunk where it lives.
  *
- *   engine thread   input down -> launches for device chunks -> wait for the input -> copied chunks: acquire, copy, launch -> helps
- *   pool            (the CPU's share of host chunks, tile by tile) .................................................... -> results up
+ *   engine thread   input down -> launches for device chunks -> wait for the input -> copied chunks: acquire, copy,
+ *                   launch -> helps
+ *   pool            (the CPU's share of host chunks, tile by tile) ....................................................
+ *                   -> results up
  *
- * Prompts' rows go through the matrix units panel by panel: outputs [i P, (i + 1) P) of a matrix, P by its shape alone (ntx__device_panel), and NTX__DENSE_ROWS rows. Chunks are widened into the panel where
- * they are of it; it is multiplied when it is full, or when what comes is of another one: then those outputs of it count that are there. So what the library is asked for depends on the matrix, and a
- * value's place in it on its output: where chunks are cut and where they live changes no bit. */
+ * Prompts' rows go through the matrix units panel by panel: outputs [i P, (i + 1) P) of a matrix, P by its shape alone
+ * (ntx__device_panel), and NTX__DENSE_ROWS rows. Chunks are widened into the panel where they are of it; it is
+ * multiplied when it is full, or when what comes is of another one: then those outputs of it count that are there. So
+ * what the library is asked for depends on the matrix, and a value's place in it on its output: where chunks are cut
+ * and where they live changes no bit. */
 #include <errno.h>
 #include <string.h>
 
@@ -14,21 +18,25 @@
 
 struct job {
     struct ntx_device *d;
-    struct ntx__mm mm;             /* products, input, and the CPU's share */
-    uint32_t dense_from, dense_to; /* rows that go through the matrix units; x16 holds them */
+    struct ntx__mm mm;                /* products, input, and the CPU's share */
+    uint32_t dense_from, dense_to;    /* rows that go through the matrix units; x16 holds them */
     struct ntx_gpu_product *together; /* not launched yet; type NTX_TYPE_LIMIT: none */
     struct panel *panel;
 };
 
 struct panel { /* that w16 holds outputs [from, to) of, which are not multiplied yet */
     const struct ntx__product *p;
-    uint32_t first, from, to, rows_to; /* its first output; from == to: there are none. Rows dense_from .. rows_to - 1 */
+    uint32_t first, from, to,
+        rows_to; /* its first output; from == to: there are none. Rows dense_from .. rows_to - 1 */
 };
 
 static size_t ld_of(const struct job *j, const struct ntx__product *p) { return j->d->f->buf[p->to].ld; }
 static float *y_of(const struct job *j, const struct ntx__product *p) { return j->d->m.buf[p->to] + p->at; }
 
-static uint32_t rows_of(const struct job *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->mm.in->n_rows; }
+static uint32_t rows_of(const struct job *j, const struct ntx__product *p)
+{
+    return p->n_rows ? p->n_rows : j->mm.in->n_rows;
+}
 
 /* Input rows in the form of a product, on the device. */
 static size_t stride_of(const struct job *j, const struct ntx__product *p)
@@ -38,12 +46,16 @@ static size_t stride_of(const struct job *j, const struct ntx__product *p)
 }
 
 /* Outputs from `row` on are of this part of the input's rows, whole: of the only one. */
-static uint32_t part_at(const struct ntx__product *p, uint32_t row) { return p->parts ? row / (p->w->n_out / p->parts) : 0; }
+static uint32_t part_at(const struct ntx__product *p, uint32_t row)
+{
+    return p->parts ? row / (p->w->n_out / p->parts) : 0;
+}
 
 static const uint8_t *x_of(const struct job *j, const struct ntx__product *p, uint32_t row)
 {
     enum ntx_act form = ntx_act_for(p->w->type);
-    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)(j->d->m.buf[j->mm.in->buf] + j->mm.in->at) : j->d->m.quantized[j->mm.in->set][form];
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)(j->d->m.buf[j->mm.in->buf] + j->mm.in->at)
+                                           : j->d->m.quantized[j->mm.in->set][form];
     return x + part_at(p, row) * ntx_act_row_bytes(form, p->w->n_in);
 }
 
@@ -59,27 +71,41 @@ static int launch_together(const struct job *j)
 }
 
 /* Of rows that a kernel for 1, 2, 4 or 8 takes, or for more. */
-static uint32_t row_class(uint32_t n) { return n <= 2 ? n : n <= 4 ? 4 : n <= NTX_GPU_ROWS ? NTX_GPU_ROWS : UINT32_MAX; }
+static uint32_t row_class(uint32_t n)
+{
+    return n <= 2 ? n : n <= 4 ? 4 : n <= NTX_GPU_ROWS ? NTX_GPU_ROWS : UINT32_MAX;
+}
 
 static bool go_together(const struct ntx_gpu_product *a, const struct ntx_gpu_product *b)
 {
-    return a->type == b->type && a->row_bytes == b->row_bytes && a->x_stride == b->x_stride && a->n_in == b->n_in && a->n_others + 1 < NTX_GPU_TOGETHER && row_class(a->n_rows) == row_class(b->n_rows);
+    return a->type == b->type && a->row_bytes == b->row_bytes && a->x_stride == b->x_stride && a->n_in == b->n_in &&
+           a->n_others + 1 < NTX_GPU_TOGETHER && row_class(a->n_rows) == row_class(b->n_rows);
 }
 
 /* Matrices of a step do not see one another: those that are alike wait for one another, and are launched together. */
-static int launch_exact(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out, uint32_t from, uint32_t to)
+static int launch_exact(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0,
+                        uint32_t n_out, uint32_t from, uint32_t to)
 {
     struct ntx_gpu_product *t = j->together, g = {
-        .w = w, .x = x_of(j, p, out0) + from * stride_of(j, p), .y = y_of(j, p) + from * ld_of(j, p) + out0, .row_bytes = p->w->row_bytes,
-        .x_stride = stride_of(j, p), .ldy = ld_of(j, p), .type = p->w->type, .n_out = n_out, .n_in = p->w->n_in, .n_rows = to - from,
-    };
+                                                 .w = w,
+                                                 .x = x_of(j, p, out0) + from * stride_of(j, p),
+                                                 .y = y_of(j, p) + from * ld_of(j, p) + out0,
+                                                 .row_bytes = p->w->row_bytes,
+                                                 .x_stride = stride_of(j, p),
+                                                 .ldy = ld_of(j, p),
+                                                 .type = p->w->type,
+                                                 .n_out = n_out,
+                                                 .n_in = p->w->n_in,
+                                                 .n_rows = to - from,
+                                             };
     if (from >= to)
         return 0;
     int rc = go_together(t, &g) ? 0 : launch_together(j);
     if (!rc && t->type == NTX_TYPE_LIMIT)
         *t = g;
     else if (!rc)
-        t->others[t->n_others++] = (struct ntx_gpu_another){.w = g.w, .x = g.x, .y = g.y, .ldy = g.ldy, .n_out = g.n_out, .n_rows = g.n_rows};
+        t->others[t->n_others++] = (struct ntx_gpu_another){
+            .w = g.w, .x = g.x, .y = g.y, .ldy = g.ldy, .n_out = g.n_out, .n_rows = g.n_rows};
     return rc;
 }
 
@@ -90,10 +116,16 @@ static int dense_batch(const struct job *j, const struct panel *l, uint32_t outs
     struct ntx_device *d = j->d;
     const uint32_t at = first - j->dense_from;
     const struct ntx_gpu_scale s = {
-        .z = d->m.z + (l->from - l->first), .y = y_of(j, l->p) + first * ld_of(j, l->p) + l->from, .exponents = d->m.exponents + at, .ldz = outs, .ldy = ld_of(j, l->p),
-        .n_out = l->to - l->from, .n_rows = NTX_MIN(l->rows_to - first, NTX__DENSE_ROWS),
+        .z = d->m.z + (l->from - l->first),
+        .y = y_of(j, l->p) + first * ld_of(j, l->p) + l->from,
+        .exponents = d->m.exponents + at,
+        .ldz = outs,
+        .ldy = ld_of(j, l->p),
+        .n_out = l->to - l->from,
+        .n_rows = NTX_MIN(l->rows_to - first, NTX__DENSE_ROWS),
     };
-    int rc = d->ops->dense(ntx__queue(d), d->m.w16, d->m.x16 + (uint64_t)at * l->p->w->n_in, d->m.z, outs, l->p->w->n_in, NTX__DENSE_ROWS);
+    int rc = d->ops->dense(ntx__queue(d), d->m.w16, d->m.x16 + (uint64_t)at * l->p->w->n_in, d->m.z, outs,
+                           l->p->w->n_in, NTX__DENSE_ROWS);
     return rc ? rc : ntx__device_launch(d, NTX_GPU_SCALE, &s);
 }
 
@@ -109,19 +141,27 @@ static int launch_panel(const struct job *j)
 }
 
 /* Into the panel that they are of, behind what it has. */
-static int widen(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out, uint32_t to)
+static int widen(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out,
+                 uint32_t to)
 {
     struct panel *l = j->panel;
     const uint32_t first = out0 - out0 % ntx__device_panel(j->d, p->w);
-    const struct ntx_gpu_widen g = {.w = w, .out = j->d->m.w16 + (uint64_t)(out0 - first) * p->w->n_in, .row_bytes = p->w->row_bytes, .type = p->w->type, .n_out = n_out, .n_in = p->w->n_in};
+    const struct ntx_gpu_widen g = {.w = w,
+                                    .out = j->d->m.w16 + (uint64_t)(out0 - first) * p->w->n_in,
+                                    .row_bytes = p->w->row_bytes,
+                                    .type = p->w->type,
+                                    .n_out = n_out,
+                                    .n_in = p->w->n_in};
     int rc = l->p == p && l->first == first && l->to == out0 && l->rows_to == to ? 0 : launch_panel(j);
     if (rc || (rc = ntx__device_launch(j->d, NTX_GPU_WIDEN, &g)))
         return rc;
-    *l = (struct panel){.p = p, .first = first, .from = l->from < l->to ? l->from : out0, .to = out0 + n_out, .rows_to = to};
+    *l = (struct panel){
+        .p = p, .first = first, .from = l->from < l->to ? l->from : out0, .to = out0 + n_out, .rows_to = to};
     return l->to == NTX_MIN(first + ntx__device_panel(j->d, p->w), p->w->n_out) ? launch_panel(j) : 0;
 }
 
-static int launch_dense(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out, uint32_t to)
+static int launch_dense(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0,
+                        uint32_t n_out, uint32_t to)
 {
     int rc = 0;
     for (uint32_t o = out0, some; o < out0 + n_out && j->dense_from < to && !rc; o += some) {
@@ -137,8 +177,13 @@ static int launch_dense(const struct job *j, const struct ntx__product *p, const
 static int launch_scale(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out)
 {
     float *y = y_of(j, p) + p->row0 * ld_of(j, p) + out0;
-    const struct ntx_gpu_step g = {.out = y, .in = y, .ld_out = ld_of(j, p), .ld_in = ld_of(j, p), .n_rows = rows_of(j, p),
-                                   .s = {.op = NTX_OP_SCALE, .width = n_out, .scale = j->mm.f->m.tiles[p->w->chunk0].scale}};
+    const struct ntx_gpu_step g = {
+        .out = y,
+        .in = y,
+        .ld_out = ld_of(j, p),
+        .ld_in = ld_of(j, p),
+        .n_rows = rows_of(j, p),
+        .s = {.op = NTX_OP_SCALE, .width = n_out, .scale = j->mm.f->m.tiles[p->w->chunk0].scale}};
     int rc = p->w->scaled ? launch_together(j) : 0;
     if (!rc && p->w->scaled)
         rc = launch_panel(j);
@@ -168,7 +213,12 @@ static int narrow(struct job *j)
     if (!n || d->no_dense || j->mm.products->parts)
         return 0;
     struct ntx_gpu_narrow g = {
-        .x = d->m.buf[in->buf] + in->rounded0 * ld, .out = d->m.x16, .exponents = d->m.exponents, .ld_x = ld, .n = n_in, .n_rows = n,
+        .x = d->m.buf[in->buf] + in->rounded0 * ld,
+        .out = d->m.x16,
+        .exponents = d->m.exponents,
+        .ld_x = ld,
+        .n = n_in,
+        .n_rows = n,
         .n_padded = NTX_ROUND_UP(n, NTX__DENSE_ROWS),
     };
     j->dense_from = in->rounded0;
@@ -184,7 +234,9 @@ static int launch_resident(const struct job *j)
         for (uint32_t c = p->w->chunk0; c < end;) {
             const struct ntx_chunk *list = j->d->c.chunks->list;
             uint32_t first = c, outs = 0;
-            for (; c < end && j->d->where[c] == NTX__ON_DEVICE && part_at(p, list[c].out0) == part_at(p, list[first].out0); c++)
+            for (; c < end && j->d->where[c] == NTX__ON_DEVICE &&
+                   part_at(p, list[c].out0) == part_at(p, list[first].out0);
+                 c++)
                 outs += list[c].n_out;
             int rc = outs ? launch(j, p, j->d->at[first], list[first].out0, outs) : 0;
             if (rc)
@@ -238,7 +290,8 @@ static void work(void *ctx, unsigned thread)
 
 /* ---- who multiplies what */
 
-/* How many 64ths of a product's host bytes are copied. Prompts': all, for a row's value must not depend on who shares its pass. */
+/* How many 64ths of a product's host bytes are copied. Prompts': all, for a row's value must not depend on who shares
+ * its pass. */
 static uint32_t share_of(const struct job *j, const struct ntx__product *p)
 {
     if (j->mm.in->n_rounded && !j->d->no_dense)
@@ -260,7 +313,8 @@ static enum ntx__where decide(const struct job *j, uint32_t chunk, uint32_t shar
     return NTX__COPIED;
 }
 
-/* Where each chunk of the step is multiplied: host chunks by the share, spread evenly, rounded at the half of one. Returns how many are in place. */
+/* Where each chunk of the step is multiplied: host chunks by the share, spread evenly, rounded at the half of one.
+ * Returns how many are in place. */
 static uint32_t decide_all(const struct job *j)
 {
     int64_t debt = 0; /* bytes x 64 that should have been copied and were not */
@@ -281,7 +335,8 @@ static int bring_input(const struct job *j)
 {
     struct ntx_device *d = j->d;
     uint32_t parts = j->mm.products->parts; /* then there is one product */
-    struct ntx__rows r = {.buf = j->mm.in->buf, .set = j->mm.in->set, .n = j->mm.in->n_rows, .width = j->mm.products->w->n_in};
+    struct ntx__rows r = {
+        .buf = j->mm.in->buf, .set = j->mm.in->set, .n = j->mm.in->n_rows, .width = j->mm.products->w->n_in};
     for (unsigned i = 0; i < j->mm.n; i++)
         r.forms |= 1u << ntx_act_for(j->mm.products[i].w->type);
     if (r.forms == 1u << NTX_ACT_F32 || !j->mm.products->parts)
@@ -295,7 +350,9 @@ static int send_outs(const struct job *j, const struct ntx__product *p, uint32_t
 {
     size_t ld = ld_of(j, p), at = p->row0 * ld + out0;
     const float *from = p->to == NTX__BUF_LOGITS ? j->d->host.logits : j->d->f->buf[p->to].at + p->at;
-    return n_out ? j->d->ops->upload_rows(ntx__queue(j->d), y_of(j, p) + at, ld * sizeof(float), from + at, ld * sizeof(float), n_out * sizeof(float), rows_of(j, p)) : 0;
+    return n_out ? j->d->ops->upload_rows(ntx__queue(j->d), y_of(j, p) + at, ld * sizeof(float), from + at,
+                                          ld * sizeof(float), n_out * sizeof(float), rows_of(j, p))
+                 : 0;
 }
 
 static int send_results(const struct job *j)
@@ -321,7 +378,10 @@ int ntx__device_multiply(struct ntx_forward *f, const struct ntx__product *p, un
     struct ntx_device *d = f->c.device;
     struct ntx_gpu_product together = {.type = NTX_TYPE_LIMIT};
     struct panel panel = {0};
-    struct job j = {.d = d, .together = &together, .panel = &panel, .mm = {.f = f, .products = p, .n = n, .in = in, .where = d->where}};
+    struct job j = {.d = d,
+                    .together = &together,
+                    .panel = &panel,
+                    .mm = {.f = f, .products = p, .n = n, .in = in, .where = d->where}};
     uint32_t in_place = decide_all(&j);
     int rc = ntx__mm_begin(&j.mm);
     if (rc)

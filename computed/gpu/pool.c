@@ -1,5 +1,6 @@
-/* pool.c: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c, computed/pass/index_topk.c) on a device. What is still to be pooled is a
- * recurrent state (delta.c); what was pooled lies behind what layers keep of positions, in blocks of layers without a window. */
+/* pool.c: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c,
+ * computed/pass/index_topk.c) on a device. What is still to be pooled is a recurrent state (delta.c); what was pooled
+ * lies behind what layers keep of positions, in blocks of layers without a window. */
 #include <string.h>
 
 #include "computed/gpu/device_impl.h"
@@ -21,7 +22,10 @@ int ntx__device_bring_freq(struct ntx_device *d)
     return rc;
 }
 
-static const struct ntx_weight *weight_of(const struct ntx_device *d, const struct ntx_step *s, int i) { return &d->c.chunks->layers[d->f->layer].of[s->weight[i]]; }
+static const struct ntx_weight *weight_of(const struct ntx_device *d, const struct ntx_step *s, int i)
+{
+    return &d->c.chunks->layers[d->f->layer].of[s->weight[i]];
+}
 
 static void set_places(const struct ntx_device *d, const struct ntx_weight *w, struct ntx_gpu_pool *g)
 {
@@ -32,7 +36,12 @@ static void set_places(const struct ntx_device *d, const struct ntx_weight *w, s
 
 int ntx__device_join_keys(struct ntx_device *d, const struct ntx_step *s)
 {
-    struct ntx_gpu_pool g = {.kv = ntx__device_keys(d, 0), .n_rows = d->now.n_all, .every = s->every, .spans = 1, .width = s->width, .eps = d->hp->rms_eps};
+    struct ntx_gpu_pool g = {.kv = ntx__device_keys(d, 0),
+                             .n_rows = d->now.n_all,
+                             .every = s->every,
+                             .spans = 1,
+                             .width = s->width,
+                             .eps = d->hp->rms_eps};
     if (!s->mean) {
         set_places(d, weight_of(d, s, 0), &g);
     } else {
@@ -61,11 +70,29 @@ int ntx__device_pool(struct ntx_forward *f, const struct ntx__run *r)
     const struct ntx_step *s = ntx__steps_of(f, r);
     const uint64_t span = (uint64_t)s->every * s->spans;
     struct ntx_gpu_pool g = {
-        .value = d->m.buf[s->in[0]], .weight = d->m.buf[s->in[1]], .norm = ntx__device_vector(d, weight_of(d, s, 1)), .freq = d->m.freq[s->turn], .states = d->m.states, .turns = d->m.turns,
-        .turn_rows = d->m.turn_rows, .places_of_rows = ntx__device_turn_places(d), .kv = s->keys ? ntx__device_keys(d, 0) : ntx__device_pooled(d), .magnitude = ntx_rope_magnitude(f->hp, (enum ntx_rotation)s->turn),
-        .state_offset = ntx_recur_layer(f->hp, f->layer, NTX_KEEP_TAIL) + (s->keys ? span * 2 * s->spans * f->hp->head_k * sizeof(float) : 0), .ld_value = f->buf[s->in[0]].ld,
-        .ld_weight = f->buf[s->in[1]].ld, .n_rows = f->b->n_rows, .n_turns = f->n_turns, .every = s->every, .spans = s->spans, .width = s->width, .rotated = s->rotated, .offset = s->offset,
-        .hadamard = s->keys, .eps = f->hp->rms_eps,
+        .value = d->m.buf[s->in[0]],
+        .weight = d->m.buf[s->in[1]],
+        .norm = ntx__device_vector(d, weight_of(d, s, 1)),
+        .freq = d->m.freq[s->turn],
+        .states = d->m.states,
+        .turns = d->m.turns,
+        .turn_rows = d->m.turn_rows,
+        .places_of_rows = ntx__device_turn_places(d),
+        .kv = s->keys ? ntx__device_keys(d, 0) : ntx__device_pooled(d),
+        .magnitude = ntx_rope_magnitude(f->hp, (enum ntx_rotation)s->turn),
+        .state_offset = ntx_recur_layer(f->hp, f->layer, NTX_KEEP_TAIL) +
+                        (s->keys ? span * 2 * s->spans * f->hp->head_k * sizeof(float) : 0),
+        .ld_value = f->buf[s->in[0]].ld,
+        .ld_weight = f->buf[s->in[1]].ld,
+        .n_rows = f->b->n_rows,
+        .n_turns = f->n_turns,
+        .every = s->every,
+        .spans = s->spans,
+        .width = s->width,
+        .rotated = s->rotated,
+        .offset = s->offset,
+        .hadamard = s->keys,
+        .eps = f->hp->rms_eps,
     };
     set_places(d, weight_of(d, s, 0), &g);
     int rc = ntx__device_go(d, NTX_GPU_POOL, &g, "pooled K");

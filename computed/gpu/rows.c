@@ -1,6 +1,6 @@
-/* rows.c: what comes to a device for a pass, and goes from it: rows in, the rows of each layer once they are decided, rows out.
- * What the host writes for the device stands in locked memory that nobody writes again before the pass is over, or before
- * something behind its copy was waited for. */
+/* rows.c: what comes to a device for a pass, and goes from it: rows in, the rows of each layer once they are decided,
+ * rows out. What the host writes for the device stands in locked memory that nobody writes again before the pass is
+ * over, or before something behind its copy was waited for. */
 #include <errno.h>
 #include <string.h>
 
@@ -29,13 +29,15 @@ static int up(struct ntx_device *d, void *dev, const void *host, uint64_t bytes)
 
 /* ---- rows in */
 
-/* A session's blocks, from `at` on. Of windows it has a ring, which each of its blocks has a place in: kernels know of none. */
+/* A session's blocks, from `at` on. Of windows it has a ring, which each of its blocks has a place in: kernels know of
+ * none. */
 static int lay_table(struct ntx_device *d, const struct ntx_kv_seq *kv, uint32_t at, uint32_t *n)
 {
     uint32_t ring;
     const uint32_t *blocks = ntx_kv_seq_blocks(kv, n), *window = ntx_kv_seq_ring(kv, &ring);
     if (*n > d->c.kv.blocks - at)
-        return ntx_err_set(&d->f->c.weights->error, -E2BIG, "the sessions of a pass have more than the pool's %u KV blocks", d->c.kv.blocks);
+        return ntx_err_set(&d->f->c.weights->error, -E2BIG,
+                           "the sessions of a pass have more than the pool's %u KV blocks", d->c.kv.blocks);
     memcpy(d->host.tables[0] + at, blocks, *n * sizeof *blocks);
     for (uint32_t i = 0; i < *n && ring; i++)
         d->host.tables[1][at + i] = window[i % ring];
@@ -83,8 +85,10 @@ static void lay_paths(struct ntx_device *d, const struct ntx_batch *b)
     }
 }
 
-/* Prompts' rows of one session whose positions follow one another, as many as a tile takes: of those in the list, behind the exact ones. Returns how many tiles. */
-static uint32_t lay_tiles(const struct ntx_device *d, const uint32_t *list, const struct ntx__device_rows *of, uint32_t *t)
+/* Prompts' rows of one session whose positions follow one another, as many as a tile takes: of those in the list,
+ * behind the exact ones. Returns how many tiles. */
+static uint32_t lay_tiles(const struct ntx_device *d, const uint32_t *list, const struct ntx__device_rows *of,
+                          uint32_t *t)
 {
     const uint32_t most = NTX_GPU_TILE / (d->hp->n_head / d->hp->n_head_kv);
     uint32_t n = 0;
@@ -106,7 +110,9 @@ static int bring_angles(struct ntx_device *d)
     const struct ntx_forward *f = d->f;
     int rc = 0;
     for (int t = 0; t < NTX_N_TURNS && !rc; t++) {
-        uint64_t bytes = f->m.cs[t] ? f->b->n_rows * (uint64_t)(ntx_rope_dim(d->hp, (enum ntx_rotation)t) / 2) * sizeof(float) : 0;
+        uint64_t bytes = f->m.cs[t]
+                             ? f->b->n_rows * (uint64_t)(ntx_rope_dim(d->hp, (enum ntx_rotation)t) / 2) * sizeof(float)
+                             : 0;
         if (!(rc = up(d, d->m.cs[t], f->m.cs[t], bytes)))
             rc = up(d, d->m.sn[t], f->m.sn[t], bytes);
     }
@@ -120,7 +126,8 @@ static int bring_inputs(struct ntx_device *d)
     const struct ntx_weight *w = &d->c.chunks->input_embd;
     const uint32_t width = d->hp->n_layers * d->hp->n_input;
     for (uint32_t i = 0; width && i < f->b->n_rows; i++)
-        ntx_type_info(w->type)->dequant(f->m.input_embd + (size_t)i * w->row_bytes, f->m.input_entry + (size_t)i * width, width / ntx_type_info(w->type)->block);
+        ntx_type_info(w->type)->dequant(f->m.input_embd + (size_t)i * w->row_bytes,
+                                        f->m.input_entry + (size_t)i * width, width / ntx_type_info(w->type)->block);
     return up(d, d->m.input_entry, f->m.input_entry, (uint64_t)f->b->n_rows * width * sizeof(float));
 }
 
@@ -134,11 +141,13 @@ static int bring_rows(struct ntx_device *d)
         return rc;
     lay_paths(d, f->b);
     d->n_tiles = lay_tiles(d, d->host.all_rows, &d->all, d->host.tiles);
-    if ((rc = up(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) || (rc = bring_angles(d)) || (rc = bring_inputs(d)) || (rc = ntx__device_turns(d)) ||
-        (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
+    if ((rc = up(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) || (rc = bring_angles(d)) ||
+        (rc = bring_inputs(d)) || (rc = ntx__device_turns(d)) || (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
         (rc = up(d, d->m.pos, d->host.pos, n * 4)) || (rc = up(d, d->m.table_at, d->host.table_at, n * 4)) ||
-        (d->n_paths && (rc = up(d, d->m.path_from, d->host.path_from, n * 4))) || (d->n_paths && (rc = up(d, d->m.path_at, d->host.path_at, n * 4))) ||
-        (rc = up(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) || (rc = bring_tables(d, d->c.kv.blocks)) || (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
+        (d->n_paths && (rc = up(d, d->m.path_from, d->host.path_from, n * 4))) ||
+        (d->n_paths && (rc = up(d, d->m.path_at, d->host.path_at, n * 4))) ||
+        (rc = up(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) || (rc = bring_tables(d, d->c.kv.blocks)) ||
+        (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
         return ntx__device_fail(d, rc, "rows in");
     return 0;
 }
@@ -156,7 +165,8 @@ int ntx__device_copy_rows(struct ntx_device *d, const struct ntx__rows *r, bool 
     int rc = 0;
     for (int form = 0; !rc && form < NTX_N_ACTS; form++) {
         size_t row = ntx__stride(f, r->buf, (enum ntx_act)form, r->width);
-        void *dev = form == NTX_ACT_F32 ? (void *)d->m.buf[r->buf] : d->m.quantized[r->set][form], *host = form == NTX_ACT_F32 ? (void *)f->buf[r->buf].at : f->quantized[r->set][form];
+        void *dev = form == NTX_ACT_F32 ? (void *)d->m.buf[r->buf] : d->m.quantized[r->set][form],
+             *host = form == NTX_ACT_F32 ? (void *)f->buf[r->buf].at : f->quantized[r->set][form];
         if (r->forms >> form & 1)
             rc = copy(d, (uint8_t *)dev + r->row0 * row, (uint8_t *)host + r->row0 * row, r->n * row, to_device);
     }
@@ -210,7 +220,9 @@ static int bring_last(struct ntx_device *d)
     f->layer = d->hp->n_layers - 1;
     d->ends = lay_layer(d);
     f->layer = layer;
-    d->n_end_tiles = d->ends ? lay_tiles(d, d->host.rows + at, &d->layer[d->hp->n_layers - 1], d->host.tiles + 2 * d->c.max_rows) : 0;
+    d->n_end_tiles = d->ends ? lay_tiles(d, d->host.rows + at, &d->layer[d->hp->n_layers - 1],
+                                         d->host.tiles + 2 * d->c.max_rows)
+                             : 0;
     for (uint32_t i = 0; d->ends && f->n_turns && i < f->b->n_rows; i++)
         d->host.turn_places[i] = f->m.place[f->m.turn_rows[i]];
     int rc = d->ends ? up(d, d->m.rows + at, d->host.rows + at, f->b->n_rows * 4ull) : 0;
@@ -271,10 +283,7 @@ int ntx__device_let_go(struct ntx_forward *f)
 
 /* ---- rows out */
 
-static struct ntx_row *out_row(const struct ntx_device *d, uint32_t i)
-{
-    return &d->f->b->rows[d->host.out_rows[i]];
-}
+static struct ntx_row *out_row(const struct ntx_device *d, uint32_t i) { return &d->f->b->rows[d->host.out_rows[i]]; }
 
 /* All logits of the rows that want them, and of the others so many of the largest as any of them wants. */
 static int download_logits(struct ntx_device *d, uint32_t n, uint32_t best)
@@ -282,14 +291,21 @@ static int download_logits(struct ntx_device *d, uint32_t n, uint32_t best)
     uint64_t n_vocab = d->hp->n_vocab;
     int rc = 0;
     if (best) {
-        const struct ntx_gpu_best g = {.x = d->m.buf[NTX__BUF_LOGITS], .out = d->m.best, .some = d->m.best_some, .ld_x = n_vocab, .k = best, .n = d->hp->n_vocab, .n_rows = n};
+        const struct ntx_gpu_best g = {.x = d->m.buf[NTX__BUF_LOGITS],
+                                       .out = d->m.best,
+                                       .some = d->m.best_some,
+                                       .ld_x = n_vocab,
+                                       .k = best,
+                                       .n = d->hp->n_vocab,
+                                       .n_rows = n};
         if ((rc = ntx__device_go(d, NTX_GPU_BEST, &g, "the best logits")))
             return rc;
         rc = d->ops->download(ntx__queue(d), d->host.best, d->m.best, (uint64_t)n * best * sizeof *d->m.best);
     }
     for (uint32_t i = 0; !rc && i < n; i++)
         if (!out_row(d, i)->n_best)
-            rc = d->ops->download(ntx__queue(d), d->host.logits + i * n_vocab, d->m.buf[NTX__BUF_LOGITS] + i * n_vocab, n_vocab * sizeof(float));
+            rc = d->ops->download(ntx__queue(d), d->host.logits + i * n_vocab, d->m.buf[NTX__BUF_LOGITS] + i * n_vocab,
+                                  n_vocab * sizeof(float));
     if (!rc)
         rc = d->ops->stream_sync(ntx__queue(d));
     d->over = !rc;
@@ -317,7 +333,10 @@ static int give_logits(struct ntx_device *d, uint32_t n)
 
 static int cap_logits(struct ntx_device *d, uint32_t n)
 {
-    const struct ntx_gpu_step g = {.out = d->m.buf[NTX__BUF_LOGITS], .ld_out = d->hp->n_vocab, .n_rows = n, .s = {.op = NTX_GPU_CAP, .width = d->hp->n_vocab, .scale = d->hp->logit_cap}};
+    const struct ntx_gpu_step g = {.out = d->m.buf[NTX__BUF_LOGITS],
+                                   .ld_out = d->hp->n_vocab,
+                                   .n_rows = n,
+                                   .s = {.op = NTX_GPU_CAP, .width = d->hp->n_vocab, .scale = d->hp->logit_cap}};
     return d->hp->logit_cap != 0 ? ntx__device_step(d, &g) : 0;
 }
 
@@ -329,14 +348,15 @@ int ntx__device_output(struct ntx_forward *f)
     const struct ntx__input in = {.buf = NTX_BUF_X, .n_rows = n, .rounded0 = f->n_exact, .n_rounded = n - f->n_exact};
     int rc;
     if (n > d->c.logits_rows)
-        return ntx_err_set(&f->c.weights->error, -E2BIG, "%u rows want logits, and there is room for %u", n, d->c.logits_rows);
+        return ntx_err_set(&f->c.weights->error, -E2BIG, "%u rows want logits, and there is room for %u", n,
+                           d->c.logits_rows);
     for (uint32_t i = 0; i < n; i++) /* where the CPU leaves what it multiplied */
         f->m.logits[i] = d->host.logits + (uint64_t)i * d->hp->n_vocab;
     memcpy(d->host.out_rows, f->m.live, n * sizeof *f->m.live);
     if ((rc = up(d, d->m.out_rows, d->host.out_rows, n * 4ull)))
         return ntx__device_fail(d, rc, "rows out");
-    if ((rc = ntx__device_add_pending(d)) || (rc = ntx__device_output_norm(d, n)) || (rc = ntx__device_multiply(f, &p, 1, &in)) ||
-        (rc = cap_logits(d, n)))
+    if ((rc = ntx__device_add_pending(d)) || (rc = ntx__device_output_norm(d, n)) ||
+        (rc = ntx__device_multiply(f, &p, 1, &in)) || (rc = cap_logits(d, n)))
         return rc;
     return give_logits(d, n);
 }
@@ -381,11 +401,14 @@ static int move_layers(struct ntx_device *d, uint32_t l, uint32_t n)
     int rc = 0;
     for (uint32_t next, same; l < hp->n_layers && !rc; l = next) {
         uint64_t bytes = ntx_kv_layer_bytes(hp, d->c.kv_type, l, false);
-        for (next = next_beside(d, l), same = 1; next < hp->n_layers && ntx_kv_layer_bytes(hp, d->c.kv_type, next, false) == bytes && ntx_kept_k(hp, next) == ntx_kept_k(hp, l) &&
-                                                 ntx_kept_heads(hp, next) == ntx_kept_heads(hp, l); same++)
+        for (next = next_beside(d, l), same = 1;
+             next < hp->n_layers && ntx_kv_layer_bytes(hp, d->c.kv_type, next, false) == bytes &&
+             ntx_kept_k(hp, next) == ntx_kept_k(hp, l) && ntx_kept_heads(hp, next) == ntx_kept_heads(hp, l);
+             same++)
             next = next_beside(d, next);
         d->f->layer = l;
-        struct ntx_gpu_move g = {.kv = ntx__device_kv(d, 0), .slots = d->m.paths, .layer_bytes = bytes, .n = n, .n_layers = same};
+        struct ntx_gpu_move g = {
+            .kv = ntx__device_kv(d, 0), .slots = d->m.paths, .layer_bytes = bytes, .n = n, .n_layers = same};
         rc = bytes ? ntx__device_launch(d, NTX_GPU_MOVE, &g) : 0;
         g.kv = ntx__device_keys(d, 0);
         if (!rc && ntx_chooses(hp, l))
@@ -418,8 +441,9 @@ int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_
         d->host.paths[2 * i] = from[i];
         d->host.paths[2 * i + 1] = to[i];
     }
-    if ((rc = up(d, d->m.table_at, d->host.table_at, 4)) || (rc = bring_tables(d, n_blocks)) || (rc = up(d, d->m.paths, d->host.paths, n * 8ull)) ||
-        (rc = move_all(d, n)) || (rc = d->ops->stream_sync(ntx__queue(d))))
+    if ((rc = up(d, d->m.table_at, d->host.table_at, 4)) || (rc = bring_tables(d, n_blocks)) ||
+        (rc = up(d, d->m.paths, d->host.paths, n * 8ull)) || (rc = move_all(d, n)) ||
+        (rc = d->ops->stream_sync(ntx__queue(d))))
         return ntx__device_fail(d, rc, "an accepted path");
     return 0;
 }

@@ -1,12 +1,16 @@
-/* tape.c: what a pass of a few rows launches, kept from pass to pass: where it is what the last such pass launched, it is launched as graphs.
+/* tape.c: what a pass of a few rows launches, kept from pass to pass: where it is what the last such pass launched, it
+ * is launched as graphs.
  *
  *   a launch     the same as in the pass before: nothing is done yet
  *                another: what was put off is launched, and so is this, and all that follows in this part
- *   a part ends  all was the same: its graph is launched, which is recorded once this has come twice in a row. A part has NTX__TAPE_PART launches at most, so that the device has begun while the
+ *   a part ends  all was the same: its graph is launched, which is recorded once this has come twice in a row. A part
+ *                has NTX__TAPE_PART launches at most, so that the device has begun while the
  *                host goes on, and ends before all that is no launch (ntx__queue)
  *
- * So a graph holds what it was recorded with, and a pass that differs (a context that has grown by a split of attention, another session's adapters) is launched as it is. The
- * arguments of a launch do not depend on positions, sessions or choices: those lie in the device's memory. Where nothing can be recorded passes are launched as they are, for good. */
+ * So a graph holds what it was recorded with, and a pass that differs (a context that has grown by a split of
+ * attention, another session's adapters) is launched as it is. The arguments of a launch do not depend on positions,
+ * sessions or choices: those lie in the device's memory. Where nothing can be recorded passes are launched as they are,
+ * for good. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +18,26 @@
 #include "common/util.h"
 #include "computed/gpu/device_impl.h"
 
-#define KERNELS(X)                                                                                                                                                      \
-    X(PRODUCT, product) X(NORM, norm) X(QUANTIZE, quantize) X(ROTATE, rotate) X(ATTEND, attend) X(PREFILL, prefill) X(WIDEN, widen) X(NARROW, narrow) X(SCALE, scale)    \
-    X(GATHER, gather) X(COMBINE, combine) X(BEST, best) X(HIDDEN, hidden) X(COLUMNS, columns) X(MOVE, move) X(STEP, step) X(CONV, recur) X(DELTA, recur) X(INDEX, index) \
-    X(INDEX_TOPK, index_topk) X(POOL, pool) X(UNPOOLED, pool) X(ROUTE, route) X(SORT, sort)
+#define KERNELS(X)                                                                                                     \
+    X(PRODUCT, product)                                                                                                \
+    X(NORM, norm)                                                                                                      \
+    X(QUANTIZE, quantize)                                                                                              \
+    X(ROTATE, rotate)                                                                                                  \
+    X(ATTEND, attend)                                                                                                  \
+    X(PREFILL, prefill)                                                                                                \
+    X(WIDEN, widen)                                                                                                    \
+    X(NARROW, narrow)                                                                                                  \
+    X(SCALE, scale)                                                                                                    \
+    X(GATHER, gather)                                                                                                  \
+    X(COMBINE, combine)                                                                                                \
+    X(BEST, best)                                                                                                      \
+    X(HIDDEN, hidden)                                                                                                  \
+    X(COLUMNS, columns)                                                                                                \
+    X(MOVE, move)                                                                                                      \
+    X(STEP, step)                                                                                                      \
+    X(CONV, recur)                                                                                                     \
+    X(DELTA, recur)                                                                                                    \
+    X(INDEX, index) X(INDEX_TOPK, index_topk) X(POOL, pool) X(UNPOOLED, pool) X(ROUTE, route) X(SORT, sort)
 #define FILL NTX_GPU_N_KERNELS /* beside those */
 
 struct fill {
@@ -45,11 +65,15 @@ static const uint16_t bytes_of[FILL + 1] = {KERNELS(X)[FILL] = sizeof(struct fil
 #define CLEAR_PADDING(p) (void)(p) /* some passes may be launched as they are that need not be */
 #endif
 
-#define X(name, type) case NTX_GPU_##name: memcpy(&to->name, args, sizeof to->name); CLEAR_PADDING(&to->name); break;
+#define X(name, type)                                                                                                  \
+    case NTX_GPU_##name:                                                                                               \
+        memcpy(&to->name, args, sizeof to->name);                                                                      \
+        CLEAR_PADDING(&to->name);                                                                                      \
+        break;
 static void take_args(union args *to, uint32_t what, const void *args)
 {
     switch (what) {
-    KERNELS(X)
+        KERNELS(X)
     default: memcpy(&to->fill, args, sizeof to->fill);
     }
 }
@@ -57,10 +81,10 @@ static void take_args(union args *to, uint32_t what, const void *args)
 
 struct ntx__tape_part {
     struct ntx_gpu_graph *graph;
-    bool fresh;                 /* it holds these launches */
+    bool fresh; /* it holds these launches */
     uint32_t n;
     struct {
-        uint32_t what;          /* enum ntx_gpu_kernel, or FILL: with zeros */
+        uint32_t what; /* enum ntx_gpu_kernel, or FILL: with zeros */
         union args args;
     } launch[NTX__TAPE_PART];
 };
@@ -70,7 +94,8 @@ static int issue(struct ntx_device *d, const struct ntx__tape_part *p, uint32_t 
     int rc = 0;
     for (uint32_t i = from; i < to && !rc; i++) {
         const union args *a = &p->launch[i].args;
-        rc = p->launch[i].what == FILL ? d->ops->fill(d->compute, a->fill.dev, 0, a->fill.bytes) : d->ops->launch(d->compute, (enum ntx_gpu_kernel)p->launch[i].what, a);
+        rc = p->launch[i].what == FILL ? d->ops->fill(d->compute, a->fill.dev, 0, a->fill.bytes)
+                                       : d->ops->launch(d->compute, (enum ntx_gpu_kernel)p->launch[i].what, a);
     }
     return rc;
 }
@@ -143,10 +168,14 @@ static int put(struct ntx_device *d, uint32_t what, const void *args)
     union args a;
     if (rc || !p) {
         t->on = false; /* nothing is put off now */
-        return rc ? rc : what == FILL ? d->ops->fill(d->compute, ((const struct fill *)args)->dev, 0, ((const struct fill *)args)->bytes) : d->ops->launch(d->compute, (enum ntx_gpu_kernel)what, args);
+        return rc ? rc
+               : what == FILL
+                   ? d->ops->fill(d->compute, ((const struct fill *)args)->dev, 0, ((const struct fill *)args)->bytes)
+                   : d->ops->launch(d->compute, (enum ntx_gpu_kernel)what, args);
     }
     take_args(&a, what, args);
-    if (t->same && t->at < p->n && p->launch[t->at].what == what && !memcmp(&p->launch[t->at].args, &a, bytes_of[what])) {
+    if (t->same && t->at < p->n && p->launch[t->at].what == what &&
+        !memcmp(&p->launch[t->at].args, &a, bytes_of[what])) {
         t->at++;
         return 0;
     }
@@ -158,7 +187,10 @@ static int put(struct ntx_device *d, uint32_t what, const void *args)
     return rc ? rc : issue(d, p, t->at - 1, t->at);
 }
 
-int ntx__device_launch(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args) { return d->tapes.on ? put(d, k, args) : d->ops->launch(d->compute, k, args); }
+int ntx__device_launch(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args)
+{
+    return d->tapes.on ? put(d, k, args) : d->ops->launch(d->compute, k, args);
+}
 
 int ntx__device_zero(struct ntx_device *d, void *dev, uint64_t bytes)
 {
@@ -191,7 +223,8 @@ int ntx__device_tape_end(struct ntx_device *d, int rc)
     return rc ? rc : d->tapes.rc ? d->tapes.rc : late;
 }
 
-/* Of models that the device has whole: where something is copied the copies are what takes time. Tried once, that it may be said at load. */
+/* Of models that the device has whole: where something is copied the copies are what takes time. Tried once, that it
+ * may be said at load. */
 int ntx__device_tape_try(struct ntx_device *d)
 {
     struct ntx_gpu_graph *g = NULL;
@@ -225,4 +258,7 @@ void ntx__device_tape_free(struct ntx_device *d)
             }
 }
 
-const char *ntx_device_graphs(const struct ntx_device *d) { return d->tapes.refused ? d->tapes.why : d->tapes.possible ? "" : NULL; }
+const char *ntx_device_graphs(const struct ntx_device *d)
+{
+    return d->tapes.refused ? d->tapes.why : d->tapes.possible ? "" : NULL;
+}

@@ -1,4 +1,5 @@
-/* build.c: the tree as states, each made when what follows it is there: so a state's followers within its rule have lower numbers, but for loops. */
+/* build.c: the tree as states, each made when what follows it is there: so a state's followers within its rule have
+ * lower numbers, but for loops. */
 #include "computed/grammar/impl.h"
 
 #include <errno.h>
@@ -23,7 +24,8 @@ uint32_t ntx__build_state(struct ntx_grammar *g, enum state_kind kind, uint32_t 
 
 static uint32_t set_of(struct ntx_grammar *g, const struct set *s)
 {
-    uint64_t h = (s->bit[0] * 0x9e3779b97f4a7c15u) ^ (s->bit[1] * 0xbf58476d1ce4e5b9u) ^ (s->bit[2] * 0x94d049bb133111ebu) ^ (s->bit[3] * 0xd6e8feb86659fd93u);
+    uint64_t h = (s->bit[0] * 0x9e3779b97f4a7c15u) ^ (s->bit[1] * 0xbf58476d1ce4e5b9u) ^
+                 (s->bit[2] * 0x94d049bb133111ebu) ^ (s->bit[3] * 0xd6e8feb86659fd93u);
     uint32_t at = (uint32_t)(h >> 40) % SET_SLOTS;
     for (; g->set_slots[at]; at = (at + 1) % SET_SLOTS)
         if (!memcmp(&g->sets[g->set_slots[at] - 1], s, sizeof *s))
@@ -102,7 +104,8 @@ static uint32_t build_repeat(struct builder *b, const struct tree_node *n, uint3
     return at;
 }
 
-/* How much of the mark stands at the end of what was read, once c comes behind the first n bytes of the mark (Knuth, Morris and Pratt). */
+/* How much of the mark stands at the end of what was read, once c comes behind the first n bytes of the mark (Knuth,
+ * Morris and Pratt). */
 static unsigned follows(const char *mark, unsigned n, unsigned char c)
 {
     char text[65];
@@ -194,7 +197,10 @@ static int build_rules(struct tree *t, struct ntx_grammar *g, uint32_t *starts)
     for (uint32_t i = 0; i < t->n_rules && !t->failed && g->n < STATES_MOST; i++)
         starts[i] = build(&b, t->rules[i].body, 0);
     if (g->n >= STATES_MOST || g->n_sets >= SETS_MOST || b.steps >= STEPS_MOST)
-        ntx__tree_fail(t, -E2BIG, "the grammar has more than %d states: fewer repetitions within each other, or fewer alternatives, make it smaller", STATES_MOST);
+        ntx__tree_fail(t, -E2BIG,
+                       "the grammar has more than %d states: fewer repetitions within each other, or fewer "
+                       "alternatives, make it smaller",
+                       STATES_MOST);
     return t->failed;
 }
 
@@ -228,7 +234,9 @@ int ntx__build(struct tree *t, struct ntx_grammar **out)
     uint32_t *starts = calloc(t->n_rules + 1, sizeof *starts);
     if (g)
         g->set_slots = calloc(SET_SLOTS, sizeof *g->set_slots);
-    int rc = t->failed ? t->failed : g && starts && g->set_slots ? 0 : ntx_err_set(t->err, -ENOMEM, "no memory for the grammar");
+    int rc = t->failed                     ? t->failed
+             : g && starts && g->set_slots ? 0
+                                           : ntx_err_set(t->err, -ENOMEM, "no memory for the grammar");
     if (!rc)
         rc = build_rules(t, g, starts);
     if (!rc)
@@ -258,7 +266,8 @@ void ntx_grammar_free(struct ntx_grammar *g)
 
 size_t ntx_grammar_bytes(const struct ntx_grammar *g) { return g->bytes; }
 
-static int compile(const char *text, size_t len, int (*read)(struct tree *t, const char *text, size_t len), struct ntx_grammar **out, struct ntx_err *err)
+static int compile(const char *text, size_t len, int (*read)(struct tree *t, const char *text, size_t len),
+                   struct ntx_grammar **out, struct ntx_err *err)
 {
     struct tree t;
     if (len > NTX_GRAMMAR_TEXT)
@@ -273,7 +282,10 @@ static int compile(const char *text, size_t len, int (*read)(struct tree *t, con
     return rc;
 }
 
-int ntx_grammar_compile(const char *text, size_t len, struct ntx_grammar **out, struct ntx_err *err) { return compile(text, len, ntx__text_read, out, err); }
+int ntx_grammar_compile(const char *text, size_t len, struct ntx_grammar **out, struct ntx_err *err)
+{
+    return compile(text, len, ntx__text_read, out, err);
+}
 
 static int schema_alone(struct tree *t, const char *json, size_t len)
 {
@@ -282,4 +294,7 @@ static int schema_alone(struct tree *t, const char *json, size_t len)
     return t->failed;
 }
 
-int ntx_grammar_of_schema(const char *json, size_t len, struct ntx_grammar **out, struct ntx_err *err) { return compile(json, len, schema_alone, out, err); }
+int ntx_grammar_of_schema(const char *json, size_t len, struct ntx_grammar **out, struct ntx_err *err)
+{
+    return compile(json, len, schema_alone, out, err);
+}

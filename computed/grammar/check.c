@@ -1,11 +1,12 @@
-/* check.c: how deep calls must go from each state (so that what can never end is never begun), and whether a rule calls itself before a byte has come. */
+/* check.c: how deep calls must go from each state (so that what can never end is never begun), and whether a rule calls
+ * itself before a byte has come. */
 #include "computed/grammar/impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NEVER UINT16_MAX
+#define NEVER      UINT16_MAX
 #define STEPS_MOST (1u << 27)
 
 struct checked {
@@ -56,16 +57,19 @@ static int settle(const struct checked *c, struct ntx_err *err)
             c->empty[i] = empty;
         }
         if ((steps += g->n) > STEPS_MOST)
-            return ntx_err_set(err, -E2BIG, "the grammar is too complicated: its rules go through each other in too long chains");
+            return ntx_err_set(err, -E2BIG,
+                               "the grammar is too complicated: its rules go through each other in too long chains");
     }
     return 0;
 }
 
-/* ---- recursion to the left: a call in a circle of steps that take no byte (R. Tarjan, "Depth-first search and linear graph algorithms") */
+/* ---- recursion to the left: a call in a circle of steps that take no byte (R. Tarjan, "Depth-first search and linear
+ * graph algorithms") */
 
 struct walk {
     const struct checked *c;
-    uint32_t *index, *low, *stack, *path; /* [n] index 0: not seen. path: with the number of the next edge in the upper bits of edge */
+    uint32_t *index, *low, *stack,
+        *path; /* [n] index 0: not seen. path: with the number of the next edge in the upper bits of edge */
     uint8_t *edge, *on;
     uint32_t n, n_stack, n_path;
 };
@@ -134,13 +138,22 @@ static int no_left_recursion(const struct checked *c, struct ntx_err *err)
     uint32_t n = c->g->n;
     uint32_t *all = calloc(4 * (size_t)n, sizeof *all);
     uint8_t *marks = calloc(2 * (size_t)n, 1);
-    struct walk w = {.c = c, .index = all, .low = all + n, .stack = all + 2 * (size_t)n, .path = all + 3 * (size_t)n, .edge = marks, .on = marks + n};
+    struct walk w = {.c = c,
+                     .index = all,
+                     .low = all + n,
+                     .stack = all + 2 * (size_t)n,
+                     .path = all + 3 * (size_t)n,
+                     .edge = marks,
+                     .on = marks + n};
     bool left = false;
     for (uint32_t i = 0; all && marks && i < n && !left; i++)
         if (!w.index[i] && c->g->need[i] != NEVER)
             left = left_from(&w, i);
-    int rc = !all || !marks ? ntx_err_set(err, -ENOMEM, "no memory for the grammar") :
-             left ? ntx_err_set(err, -EINVAL, "the grammar has a rule that begins with itself (left recursion), which is not possible: write it with * or +, or let it end with itself") : 0;
+    int rc = !all || !marks ? ntx_err_set(err, -ENOMEM, "no memory for the grammar")
+             : left         ? ntx_err_set(err, -EINVAL,
+                                          "the grammar has a rule that begins with itself (left recursion), which is not "
+                                                  "possible: write it with * or +, or let it end with itself")
+                            : 0;
     free(all);
     free(marks);
     return rc;
@@ -149,8 +162,13 @@ static int no_left_recursion(const struct checked *c, struct ntx_err *err)
 static int ends(const struct ntx_grammar *g, uint32_t at, struct ntx_err *err)
 {
     if (g->need[at] == NEVER)
-        return ntx_err_set(err, -EINVAL, "nothing can be written that the grammar (or the schema) holds for: it contradicts itself, or goes on without an end");
-    return g->need[at] <= NTX_GRAMMAR_DEPTH ? 0 : ntx_err_set(err, -E2BIG, "the grammar's rules must go %u levels deep, %u are possible", g->need[at], NTX_GRAMMAR_DEPTH);
+        return ntx_err_set(err, -EINVAL,
+                           "nothing can be written that the grammar (or the schema) holds for: it contradicts itself, "
+                           "or goes on without an end");
+    return g->need[at] <= NTX_GRAMMAR_DEPTH
+               ? 0
+               : ntx_err_set(err, -E2BIG, "the grammar's rules must go %u levels deep, %u are possible", g->need[at],
+                             NTX_GRAMMAR_DEPTH);
 }
 
 int ntx__check(struct ntx_grammar *g, const uint32_t *starts, struct ntx_err *err)

@@ -2,7 +2,8 @@
  *
  *   tree.c       the tree that texts and schemas become
  *   text.c       grammar text -> tree
- *   schema.c     JSON schema -> tree: types, references, unions; schema_object.c, schema_string.c, schema_number.c; schema_merge.c: several schemas as one
+ *   schema.c     JSON schema -> tree: types, references, unions; schema_object.c, schema_string.c, schema_number.c;
+ *                schema_merge.c: several schemas as one
  *   regex.c      a regular expression (of a schema's pattern) -> tree
  *   build.c      tree -> automaton; utf8.c: characters -> bytes
  *   check.c      what an automaton must be: productive, without recursion to the left
@@ -14,9 +15,10 @@
 #include "computed/grammar/grammar.h"
 
 #define NO_LIMIT UINT32_MAX
-#define NEST 200u            /* of parentheses, of values in a schema */
+#define NEST     200u /* of parentheses, of values in a schema */
 
-/* ---- tree.c. Once something failed (err is set then), nothing more is added, and what is returned is of no meaning. */
+/* ---- tree.c. Once something failed (err is set then), nothing more is added, and what is returned is of no meaning.
+ * */
 
 enum node_kind { N_EMPTY, N_NEVER, N_BYTES, N_CHARS, N_SEQ, N_ALT, N_REPEAT, N_RULE, N_UNTIL };
 
@@ -24,7 +26,8 @@ typedef uint32_t node;
 
 struct tree_node {
     enum node_kind kind;
-    uint32_t a, b, c; /* BYTES, UNTIL: offset and length in pool. CHARS: offset and number in ranges. SEQ, ALT: first and last. REPEAT: what, min, max. RULE: which */
+    uint32_t a, b, c; /* BYTES, UNTIL: offset and length in pool. CHARS: offset and number in ranges. SEQ, ALT: first
+                         and last. REPEAT: what, min, max. RULE: which */
     node next;        /* of a list; 0: none */
 };
 
@@ -58,30 +61,35 @@ void ntx__tree_free(struct tree *t);
 node ntx__tree_fail(struct tree *t, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 node ntx__tree_bytes(struct tree *t, const char *p, size_t n);
 node ntx__tree_text(struct tree *t, const char *text);
-node ntx__tree_chars(struct tree *t, const struct range *r, size_t n); /* in any order, overlapping or not; surrogates are left out */
+node ntx__tree_chars(struct tree *t, const struct range *r,
+                     size_t n); /* in any order, overlapping or not; surrogates are left out */
 node ntx__tree_until(struct tree *t, const char *mark, size_t n);
 node ntx__tree_list(struct tree *t, enum node_kind kind);
 void ntx__tree_add(struct tree *t, node list, node what);
 node ntx__tree_of(struct tree *t, enum node_kind kind, const node *what, size_t n);
 node ntx__tree_repeat(struct tree *t, node what, uint32_t min, uint32_t max);
 node ntx__tree_rule(struct tree *t, uint32_t rule);
-uint32_t ntx__tree_rule_new(struct tree *t, const char *name, size_t n); /* name NULL: one that nobody can name */
+uint32_t ntx__tree_rule_new(struct tree *t, const char *name, size_t n);   /* name NULL: one that nobody can name */
 uint32_t ntx__tree_rule_named(struct tree *t, const char *name, size_t n); /* there already, or new */
 void ntx__tree_define(struct tree *t, uint32_t rule, node body);
 
-#define SEQ(t, ...) ntx__tree_of(t, N_SEQ, (const node[]){__VA_ARGS__}, sizeof((const node[]){__VA_ARGS__}) / sizeof(node))
-#define ALT(t, ...) ntx__tree_of(t, N_ALT, (const node[]){__VA_ARGS__}, sizeof((const node[]){__VA_ARGS__}) / sizeof(node))
+#define SEQ(t, ...)                                                                                                    \
+    ntx__tree_of(t, N_SEQ, (const node[]){__VA_ARGS__}, sizeof((const node[]){__VA_ARGS__}) / sizeof(node))
+#define ALT(t, ...)                                                                                                    \
+    ntx__tree_of(t, N_ALT, (const node[]){__VA_ARGS__}, sizeof((const node[]){__VA_ARGS__}) / sizeof(node))
 
 /* ---- text.c, schema.c, regex.c */
 int ntx__text_read(struct tree *t, const char *text, size_t len); /* rules of a whole grammar */
-node ntx__schema_read(struct tree *t, const char *json, size_t len, size_t *took); /* a schema at the beginning of the text; took NULL: it must be all */
+node ntx__schema_read(struct tree *t, const char *json, size_t len,
+                      size_t *took); /* a schema at the beginning of the text; took NULL: it must be all */
 void ntx__schema_free(struct tree *t);
 struct regex_ask {
     const char *text;
     size_t len;
     uint32_t min, max; /* characters; where the expression cannot be held to them it is refused */
 };
-node ntx__regex_read(struct tree *t, const struct regex_ask *ask); /* the inside of a JSON string in which the expression is found */
+node ntx__regex_read(struct tree *t,
+                     const struct regex_ask *ask); /* the inside of a JSON string in which the expression is found */
 /* Our own, in which characters stand for themselves, and which are found at both ends. */
 node ntx__regex_plain(struct tree *t, const char *text);
 
@@ -91,7 +99,8 @@ enum state_kind { S_END, S_DEAD, S_BYTES, S_SPLIT, S_CALL };
 
 struct state {
     enum state_kind kind;
-    uint32_t x, next; /* BYTES: set x, then next. SPLIT: both. CALL: rule x (its first state, once all is built), then next; next 0 (END): in its place */
+    uint32_t x, next; /* BYTES: set x, then next. SPLIT: both. CALL: rule x (its first state, once all is built), then
+                         next; next 0 (END): in its place */
 };
 
 struct set {
@@ -114,9 +123,11 @@ struct ntx_grammar {
 };
 
 int ntx__build(struct tree *t, struct ntx_grammar **out);
-uint32_t ntx__build_bytes(struct ntx_grammar *g, const struct set *s, uint32_t next);      /* utf8.c and build.c */
-uint32_t ntx__build_state(struct ntx_grammar *g, enum state_kind kind, uint32_t x, uint32_t next); /* 1 (DEAD) once there are too many */
+uint32_t ntx__build_bytes(struct ntx_grammar *g, const struct set *s, uint32_t next); /* utf8.c and build.c */
+uint32_t ntx__build_state(struct ntx_grammar *g, enum state_kind kind, uint32_t x,
+                          uint32_t next); /* 1 (DEAD) once there are too many */
 uint32_t ntx__utf8_build(struct ntx_grammar *g, const struct range *r, uint32_t n, uint32_t next);
-int ntx__check(struct ntx_grammar *g, const uint32_t *starts, struct ntx_err *err); /* makes need; left recursion and no end are refused */
+int ntx__check(struct ntx_grammar *g, const uint32_t *starts,
+               struct ntx_err *err); /* makes need; left recursion and no end are refused */
 
 #endif

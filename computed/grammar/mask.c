@@ -1,9 +1,11 @@
 /* mask.c: the vocabulary sorted by its bytes, each token as what it does not share with the one before; and masks.
  *
- * A walk goes through them in order with a set of stacks for each byte of the last path: what fails at some depth is passed over until less is shared.
- * Two kinds are bins of their own: plain tokens (of at most RUN characters, of printable ASCII but for quote and backslash), and those that have whole
- * characters beyond ASCII, too. In a JSON string, or wherever all such characters lead to one and the same set, a mask made beforehand has all that are as long as
- * characters may come (so a counted string costs little at each of its characters, though none of their sets comes again), and only the others are walked through. */
+ * A walk goes through them in order with a set of stacks for each byte of the last path: what fails at some depth is
+ * passed over until less is shared. Two kinds are bins of their own: plain tokens (of at most RUN characters, of
+ * printable ASCII but for quote and backslash), and those that have whole characters beyond ASCII, too. In a JSON
+ * string, or wherever all such characters lead to one and the same set, a mask made beforehand has all that are as long
+ * as characters may come (so a counted string costs little at each of its characters, though none of their sets comes
+ * again), and only the others are walked through. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,18 +20,23 @@ struct bin {
     int32_t *ids;
     uint16_t *shared, *more; /* [n] bytes shared with the one before; and those that come behind, in text */
     char *text;
-    uint32_t first[257], at[257]; /* those that begin with byte c are [first[c], first[c + 1]), their text begins at at[c] */
+    uint32_t first[257],
+        at[257]; /* those that begin with byte c are [first[c], first[c + 1]), their text begins at at[c] */
 };
 
 struct ntx_tokens {
     uint32_t n_vocab;
     struct bin bin[KINDS];
-    uint32_t *upto; /* [2 x RUN x words] masks: of the plain ones of ASCII, and of those with others, of at most 1, 2, ... RUN characters */
+    uint32_t *upto; /* [2 x RUN x words] masks: of the plain ones of ASCII, and of those with others, of at most 1, 2,
+                       ... RUN characters */
     size_t bytes;
 };
 
 static uint32_t words(const struct ntx_tokens *t) { return (t->n_vocab + 31) / 32; }
-static uint32_t *upto(const struct ntx_tokens *t, enum kind kind, unsigned chars) { return t->upto + (size_t)(kind * RUN + chars - 1) * words(t); }
+static uint32_t *upto(const struct ntx_tokens *t, enum kind kind, unsigned chars)
+{
+    return t->upto + (size_t)(kind * RUN + chars - 1) * words(t);
+}
 
 static bool plain_char(unsigned char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
 
@@ -56,7 +63,8 @@ static unsigned wide_char(const char *p, size_t n)
 {
     for (size_t i = 0; i < sizeof utf8 / sizeof *utf8; i++) {
         unsigned k = 0;
-        while (k < utf8[i].n && k < n && (unsigned char)p[k] >= utf8[i].span[k].lo && (unsigned char)p[k] <= utf8[i].span[k].hi)
+        while (k < utf8[i].n && k < n && (unsigned char)p[k] >= utf8[i].span[k].lo &&
+               (unsigned char)p[k] <= utf8[i].span[k].hi)
             k++;
         if (k == utf8[i].n)
             return k;
@@ -88,7 +96,7 @@ struct raw {
         uint32_t len;
         int32_t id;
         uint8_t kind, chars;
-    } *list; /* [n] */
+    } * list; /* [n] */
     uint32_t n, n_kind[KINDS];
 };
 
@@ -260,7 +268,8 @@ static uint32_t all_unicode(struct ntx_match *m, uint32_t set)
     return to;
 }
 
-/* How many characters of this kind may come whatever they are, RUN at most; *sure: no more may, whatever they are, or RUN may. */
+/* How many characters of this kind may come whatever they are, RUN at most; *sure: no more may, whatever they are, or
+ * RUN may. */
 static unsigned run_of(struct ntx_match *m, enum kind kind, bool *sure)
 {
     uint32_t set = m->now;
@@ -385,7 +394,8 @@ static const struct kept_mask *mask(struct ntx_match *m, bool lead)
         fill(m, lead, k->bits);
     if (m->failed)
         return NULL;
-    *k = (struct kept_mask){.bits = k->bits, .set = m->now, .used = ++m->uses, .lead = lead, .none = none_of(k->bits, words(m->c.tokens))};
+    *k = (struct kept_mask){
+        .bits = k->bits, .set = m->now, .used = ++m->uses, .lead = lead, .none = none_of(k->bits, words(m->c.tokens))};
     return k;
 }
 

@@ -1,5 +1,6 @@
-/* match.c: where an answer is: a set of stacks. Stacks are chains of frames that are shared; sets are numbered, and from each there is a list of what a class
- * of bytes leads to, found when it is first asked for. All of it is made anew from the set that counts once there is too much. */
+/* match.c: where an answer is: a set of stacks. Stacks are chains of frames that are shared; sets are numbered, and
+ * from each there is a list of what a class of bytes leads to, found when it is first asked for. All of it is made anew
+ * from the set that counts once there is too much. */
 #include "computed/grammar/match.h"
 
 #include <errno.h>
@@ -7,9 +8,9 @@
 #include <string.h>
 
 #define FRAMES_MOST (1u << 20)
-#define ITEMS_MOST 4096u   /* stacks of a set */
-#define WORK_MOST 65536u   /* frames that one byte may lead through */
-#define NONE UINT32_MAX
+#define ITEMS_MOST  4096u  /* stacks of a set */
+#define WORK_MOST   65536u /* frames that one byte may lead through */
+#define NONE        UINT32_MAX
 
 static void *bigger(struct ntx_match *m, void *p, uint32_t *room, size_t size, size_t least)
 {
@@ -28,7 +29,13 @@ static void *bigger(struct ntx_match *m, void *p, uint32_t *room, size_t size, s
     return q;
 }
 
-#define GROW(m, list, n, room, least) ((n) < (room) || ({ void *q_ = bigger(m, list, &(room), sizeof *(list), least); if (q_) (list) = q_; q_ != NULL; }))
+#define GROW(m, list, n, room, least)                                                                                  \
+    ((n) < (room) || ({                                                                                                \
+         void *q_ = bigger(m, list, &(room), sizeof *(list), least);                                                   \
+         if (q_)                                                                                                       \
+             (list) = q_;                                                                                              \
+         q_ != NULL;                                                                                                   \
+     }))
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
@@ -72,7 +79,8 @@ static uint32_t frame(struct ntx_match *m, uint32_t state, uint32_t under)
     }
     if (!GROW(m, m->frames, m->n_frames, m->frames_room, 512))
         return NONE;
-    m->frames[m->n_frames] = (struct frame){.state = state, .under = under, .depth = under == NONE ? 0 : m->frames[under].depth + 1};
+    m->frames[m->n_frames] = (struct frame){
+        .state = state, .under = under, .depth = under == NONE ? 0 : m->frames[under].depth + 1};
     m->frame_slots[at] = m->n_frames + 1;
     return m->n_frames++;
 }
@@ -109,8 +117,7 @@ static void follow(struct ntx_match *m, uint32_t f)
         else
             push(m, m->frames[top.under].state, m->frames[top.under].under);
         return;
-    case S_DEAD:
-        return;
+    case S_DEAD: return;
     case S_SPLIT:
         push(m, s->x, top.under);
         push(m, s->next, top.under);
@@ -208,16 +215,19 @@ static uint32_t number(struct ntx_match *m)
     uint32_t at = (uint32_t)hash_of(m->found, m->n_found, m->ends) & m->set_mask;
     for (; m->set_slots[at]; at = (at + 1) & m->set_mask) {
         const struct stacks *s = &m->sets[m->set_slots[at] - 1];
-        if (s->n == m->n_found && s->ends == m->ends && (!s->n || !memcmp(m->items + s->first, m->found, s->n * sizeof *m->found)))
+        if (s->n == m->n_found && s->ends == m->ends &&
+            (!s->n || !memcmp(m->items + s->first, m->found, s->n * sizeof *m->found)))
             return m->set_slots[at] - 1;
     }
     if (!room_for_set(m))
         return NTX__STUCK;
-    m->sets[m->n_sets] = (struct stacks){.first = m->n_items, .n = m->n_found, .ends = m->ends, .all = {NTX__UNKNOWN, NTX__UNKNOWN}};
+    m->sets[m->n_sets] = (struct stacks){
+        .first = m->n_items, .n = m->n_found, .ends = m->ends, .all = {NTX__UNKNOWN, NTX__UNKNOWN}};
     if (m->n_found)
         memcpy(m->items + m->n_items, m->found, m->n_found * sizeof *m->found);
     m->n_items += m->n_found;
-    memset(m->next + (size_t)m->n_sets * m->c.grammar->n_classes, 0xff, m->c.grammar->n_classes * sizeof *m->next); /* NTX__UNKNOWN */
+    memset(m->next + (size_t)m->n_sets * m->c.grammar->n_classes, 0xff,
+           m->c.grammar->n_classes * sizeof *m->next); /* NTX__UNKNOWN */
     m->set_slots[at] = m->n_sets + 1;
     return m->n_sets++;
 }
@@ -256,10 +266,7 @@ static void drop(struct ntx_match *m)
         free(m->masks[i].bits);
 }
 
-static void clear(struct ntx_match *m)
-{
-    *m = (struct ntx_match){.c = m->c, .bytes = sizeof *m};
-}
+static void clear(struct ntx_match *m) { *m = (struct ntx_match){.c = m->c, .bytes = sizeof *m}; }
 
 /* The stack under a frame of old, in m. */
 static uint32_t again(struct ntx_match *m, const struct ntx_match *old, uint32_t f)

@@ -5,10 +5,10 @@
 #include "computed/grammar/impl.h"
 
 #define NTX__UNKNOWN UINT32_MAX       /* not looked for yet */
-#define NTX__STUCK (UINT32_MAX - 1)   /* no set: the byte may not come, or m has failed */
-#define NTX__MASKS 24u
-#define NTX__STEPS (1u << 21)
-#define NTX__MIXED (UINT32_MAX - 2)   /* not all bytes that are asked for lead to one set */
+#define NTX__STUCK   (UINT32_MAX - 1) /* no set: the byte may not come, or m has failed */
+#define NTX__MASKS   24u
+#define NTX__STEPS   (1u << 21)
+#define NTX__MIXED   (UINT32_MAX - 2) /* not all bytes that are asked for lead to one set */
 
 struct frame {
     uint32_t state, under; /* the one below; UINT32_MAX: none */
@@ -18,7 +18,8 @@ struct frame {
 struct stacks {
     uint32_t first, n; /* of items: frames whose states read a byte, in order */
     bool ends;         /* it may end here */
-    uint32_t all[2];   /* the set that every plain character leads to, and that every one of Unicode does: NTX__STUCK: none may come; NTX__MIXED; NTX__UNKNOWN */
+    uint32_t all[2];   /* the set that every plain character leads to, and that every one of Unicode does: NTX__STUCK:
+                          none may come; NTX__MIXED; NTX__UNKNOWN */
 };
 
 struct kept_mask {
@@ -31,7 +32,7 @@ struct kept_mask {
 struct ntx_match {
     struct ntx_match_config c;
     size_t bytes;
-    int failed; /* the work at hand */
+    int failed;     /* the work at hand */
     uint32_t steps; /* of one mask, or of bytes that are taken at once; beyond NTX__STEPS it is given up, with -E2BIG */
     struct frame *frames;
     uint32_t n_frames, frames_room, *frame_slots, frame_mask;

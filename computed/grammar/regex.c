@@ -1,6 +1,7 @@
-/* regex.c: regular expressions as schemas have them (ECMA-262): literals, classes, groups, alternatives, quantifiers; ^ and $ at the ends of an alternative of
- * the whole. \d, \w, \s and what is not them are of ASCII, so that every dialect agrees. Lookaround, backreferences and \b are refused.
- * In a JSON string a character that must be escaped is written by its escape. */
+/* regex.c: regular expressions as schemas have them (ECMA-262): literals, classes, groups, alternatives, quantifiers; ^
+ * and $ at the ends of an alternative of the whole. \d, \w, \s and what is not them are of ASCII, so that every dialect
+ * agrees. Lookaround, backreferences and \b are refused. In a JSON string a character that must be escaped is written
+ * by its escape. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +20,10 @@ struct reader {
 
 struct part {
     node n;
-    uint64_t lo, hi;      /* characters */
-    node what;            /* the only thing of it, one character, is repeated from to to times */
+    uint64_t lo, hi; /* characters */
+    node what;       /* the only thing of it, one character, is repeated from to to times */
     uint32_t from, to;
-    bool starts, ends;    /* anchors stood there */
+    bool starts, ends; /* anchors stood there */
 };
 
 static struct part fail(struct reader *r, const char *why)
@@ -137,7 +138,13 @@ static bool class_escape(char e, struct chars *c)
     return true;
 }
 
-static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
 
 static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
 {
@@ -163,7 +170,8 @@ static bool escaped(struct reader *r, uint32_t *out)
     if (e == 'x' || e == 'u')
         return hex_digits(r, e == 'x' ? 2 : 4, out);
     *out = (unsigned char)e;
-    return !((e >= '0' && e <= '9') || (e >= 'a' && e <= 'z') || (e >= 'A' && e <= 'Z') || (unsigned char)e >= 0x80); /* punctuation stands for itself */
+    return !((e >= '0' && e <= '9') || (e >= 'a' && e <= 'z') || (e >= 'A' && e <= 'Z') ||
+             (unsigned char)e >= 0x80); /* punctuation stands for itself */
 }
 
 /* jansson has seen to it that the text is UTF-8. */
@@ -196,7 +204,7 @@ static struct part brackets(struct reader *r)
 {
     struct chars c = {.n = 0};
     bool not = r->p < r->end && *r->p == '^', class, class2;
-    r->p += not;
+    r->p += not ;
     while (r->p < r->end && *r->p != ']') {
         uint32_t lo, hi;
         if (!bracket_char(r, &c, &lo, &class))
@@ -213,7 +221,7 @@ static struct part brackets(struct reader *r)
     }
     if (r->p++ >= r->end)
         return fail(r, "has brackets without an end");
-    if (not)
+    if (not )
         invert(&c);
     return one(r, &c);
 }
@@ -381,7 +389,11 @@ static struct part alternatives(struct reader *r)
         struct part p = framed(r, sequence(r));
         list = list ? list : ALT(r->t, out.n);
         ntx__tree_add(r->t, list, p.n);
-        out = (struct part){.n = list, .lo = p.lo < out.lo ? p.lo : out.lo, .hi = p.hi > out.hi ? p.hi : out.hi, .starts = out.starts | p.starts, .ends = out.ends | p.ends};
+        out = (struct part){.n = list,
+                            .lo = p.lo < out.lo ? p.lo : out.lo,
+                            .hi = p.hi > out.hi ? p.hi : out.hi,
+                            .starts = out.starts | p.starts,
+                            .ends = out.ends | p.ends};
     }
     return out;
 }
@@ -399,7 +411,9 @@ node ntx__regex_read(struct tree *t, const struct regex_ask *a)
         return ntx__tree_list(t, N_NEVER);
     if (p.what && p.starts && p.ends) /* ^x*$ */
         return ntx__tree_repeat(t, p.what, p.from > a->min ? p.from : a->min, p.to < a->max ? p.to : a->max);
-    return ntx__tree_fail(t, -EINVAL, "pattern together with minLength or maxLength is not supported, but where the pattern keeps to them itself or is one class that is repeated (^[a-z]+$)");
+    return ntx__tree_fail(t, -EINVAL,
+                          "pattern together with minLength or maxLength is not supported, but where the pattern keeps "
+                          "to them itself or is one class that is repeated (^[a-z]+$)");
 }
 
 node ntx__regex_plain(struct tree *t, const char *text)

@@ -1,10 +1,12 @@
 /* schema.c: JSON Schema as the tree of the JSON texts for which it holds, or of some of them: never of others.
  *
- * There is: type (one or several), properties, required, additionalProperties, minProperties and maxProperties (where the members that are declared decide),
- * items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf (of schemas that exclude each other), allOf, $ref within the document, minLength, maxLength,
- * pattern, format (date, time, date-time, duration, email, hostname, ipv4, ipv6, uuid, uri), minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf of integers.
- * Where properties are declared and additionalProperties is not, there are no others. Members come in the order in which they are declared.
- * Annotations and unknown keywords say nothing; keywords that say something and are not there are refused by name. */
+ * There is: type (one or several), properties, required, additionalProperties, minProperties and maxProperties (where
+ * the members that are declared decide), items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf (of schemas
+ * that exclude each other), allOf, $ref within the document, minLength, maxLength, pattern, format (date, time,
+ * date-time, duration, email, hostname, ipv4, ipv6, uuid, uri), minimum, maximum, exclusiveMinimum, exclusiveMaximum,
+ * multipleOf of integers. Where properties are declared and additionalProperties is not, there are no others. Members
+ * come in the order in which they are declared. Annotations and unknown keywords say nothing; keywords that say
+ * something and are not there are refused by name. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +24,9 @@ bool ntx__schema_step(struct tree *t, uint64_t n)
     uint64_t *steps = &of(t)->steps;
     *steps = n > STEPS_MOST - *steps ? STEPS_MOST : *steps + n;
     if (*steps == STEPS_MOST)
-        ntx__tree_fail(t, -E2BIG, "the schema takes too much work: too many schemas, members or values are joined or compared (allOf, anyOf, oneOf, $ref, enum)");
+        ntx__tree_fail(t, -E2BIG,
+                       "the schema takes too much work: too many schemas, members or values are joined or compared "
+                       "(allOf, anyOf, oneOf, $ref, enum)");
     return !t->failed;
 }
 
@@ -34,12 +38,14 @@ uint64_t ntx__schema_weigh(struct tree *t, const json_t *v)
     size_t i;
     if (!ntx__schema_step(t, out))
         return out;
-    json_array_foreach((json_t *)(uintptr_t)v, i, one) {
+    json_array_foreach((json_t *)(uintptr_t)v, i, one)
+    {
         if (t->failed)
             break;
         out += ntx__schema_weigh(t, one);
     }
-    json_object_foreach((json_t *)(uintptr_t)v, key, one) {
+    json_object_foreach((json_t *)(uintptr_t)v, key, one)
+    {
         if (!ntx__schema_step(t, strlen(key) / 16))
             break;
         out += strlen(key) / 16 + ntx__schema_weigh(t, one);
@@ -53,8 +59,7 @@ json_t *ntx__schema_copy(struct tree *t, const json_t *v)
     uint64_t steps = 32 + 8 * json_object_size(v) + json_array_size(v);
     const char *key;
     json_t *one;
-    json_object_foreach((json_t *)(uintptr_t)v, key, one)
-        steps += strlen(key) / 8;
+    json_object_foreach((json_t *)(uintptr_t)v, key, one) steps += strlen(key) / 8;
     json_t *out = ntx__schema_step(t, steps) ? json_copy((json_t *)(uintptr_t)v) : NULL;
     if (!out)
         ntx__tree_fail(t, -ENOMEM, "no memory for the schema");
@@ -72,8 +77,10 @@ json_t *ntx__schema_keep(struct tree *t, json_t *made)
 
 bool ntx__schema_annotation(const char *key)
 {
-    static const char *const all[] = {"title", "description", "default", "examples", "example", "$schema", "$id", "$comment", "$anchor", "deprecated", "readOnly", "writeOnly",
-                                      "$defs", "definitions", "strict", "name", "nullable", "contentEncoding", "contentMediaType", "discriminator", "id"};
+    static const char *const all[] = {
+        "title",    "description", "default",    "examples",        "example",          "$schema",       "$id",
+        "$comment", "$anchor",     "deprecated", "readOnly",        "writeOnly",        "$defs",         "definitions",
+        "strict",   "name",        "nullable",   "contentEncoding", "contentMediaType", "discriminator", "id"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(key, all[i]))
             return true;
@@ -84,9 +91,8 @@ bool ntx__schema_says(const json_t *schema, const char *except)
 {
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)schema, key, v)
-        if (!ntx__schema_annotation(key) && !(except && !strcmp(key, except)))
-            return true;
+    json_object_foreach((json_t *)(uintptr_t)schema, key,
+                        v) if (!ntx__schema_annotation(key) && !(except && !strcmp(key, except))) return true;
     return false;
 }
 
@@ -108,14 +114,17 @@ static node make_common(struct tree *t, enum common which)
     switch (which) {
     case C_SPACE: return ntx__regex_plain(t, "( |\n {0,16})?");
     case C_CHAR:
-        return ntx__regex_plain(t, "[^\"\\\\\\x00-\\x1f]|\\\\([\"\\\\/bfnrt]|u(0(0(0[1-9a-fA-F]|[1-9a-fA-F][0-9a-fA-F])|[1-9a-fA-F][0-9a-fA-F]{2})"
+        return ntx__regex_plain(t, "[^\"\\\\\\x00-\\x1f]|\\\\([\"\\\\/"
+                                   "bfnrt]|u(0(0(0[1-9a-fA-F]|[1-9a-fA-F][0-9a-fA-F])|[1-9a-fA-F][0-9a-fA-F]{2})"
                                    "|[1-9a-cA-CeEfF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}))");
-    case C_STRING: return SEQ(t, ntx__tree_text(t, "\""), ntx__tree_repeat(t, ntx__schema_common(t, C_CHAR), 0, NO_LIMIT), ntx__tree_text(t, "\""));
+    case C_STRING:
+        return SEQ(t, ntx__tree_text(t, "\""), ntx__tree_repeat(t, ntx__schema_common(t, C_CHAR), 0, NO_LIMIT),
+                   ntx__tree_text(t, "\""));
     case C_NUMBER: return ntx__regex_plain(t, "-?(0|[1-9][0-9]{0,15})(\\.[0-9]{1,15})?([eE][-+]?[0-9]{1,2})?");
     case C_INTEGER: return ntx__regex_plain(t, "0|-?[1-9][0-9]{0,15}");
     case C_ANY:
-        return ALT(t, ntx__schema_common(t, C_OBJECT), ntx__schema_common(t, C_ARRAY), ntx__schema_common(t, C_STRING), ntx__schema_common(t, C_NUMBER),
-                   ntx__regex_plain(t, "true|false|null"));
+        return ALT(t, ntx__schema_common(t, C_OBJECT), ntx__schema_common(t, C_ARRAY), ntx__schema_common(t, C_STRING),
+                   ntx__schema_common(t, C_NUMBER), ntx__regex_plain(t, "true|false|null"));
     case C_OBJECT: return ntx__schema_object(t, NULL);
     case C_ARRAY: return ntx__schema_array(t, NULL);
     }
@@ -177,7 +186,8 @@ const json_t *ntx__schema_target(struct tree *t, const char *ref)
 {
     const json_t *at = of(t)->doc;
     if (*ref != '#' || (ref[1] && ref[1] != '/')) {
-        ntx__tree_fail(t, -EINVAL, "$ref '%.80s' is not supported: references within the schema (#/$defs/NAME) are", ref);
+        ntx__tree_fail(t, -EINVAL, "$ref '%.80s' is not supported: references within the schema (#/$defs/NAME) are",
+                       ref);
         return NULL;
     }
     for (const char *p = ref + 1; *p && at && ntx__schema_step(t, 4 + strcspn(p + 1, "/") / 8);) {
@@ -226,7 +236,8 @@ static json_t *without(struct tree *t, const json_t *schema, const char *key)
 static node reference_with(struct tree *t, const json_t *schema)
 {
     const json_t *target = ntx__schema_target(t, json_string_value(json_object_get(schema, "$ref")));
-    const json_t *rest = target ? without(t, schema, "$ref") : NULL, *both = rest ? ntx__schema_both(t, rest, target) : NULL;
+    const json_t *rest = target ? without(t, schema, "$ref") : NULL,
+                 *both = rest ? ntx__schema_both(t, rest, target) : NULL;
     return both ? ntx__schema_value(t, both) : 0;
 }
 
@@ -250,9 +261,8 @@ static node all_of(struct tree *t, const json_t *schema)
     json_t *one;
     if (!json_is_array(list) || !json_array_size(list))
         return ntx__tree_fail(t, -EINVAL, "the schema's 'allOf' must be a list with something in it");
-    json_array_foreach((json_t *)(uintptr_t)list, i, one)
-        if (!both || !(both = ntx__schema_both(t, both, one)))
-            return 0;
+    json_array_foreach((json_t *)(uintptr_t)list, i,
+                       one) if (!both || !(both = ntx__schema_both(t, both, one))) return 0;
     return ntx__schema_value(t, both);
 }
 
@@ -264,7 +274,9 @@ static void check_apart(struct tree *t, const json_t *list)
     for (size_t i = 0; i < n && !t->failed; i++)
         for (size_t k = i + 1; k < n && !t->failed; k++)
             if (!ntx__schema_apart(t, json_array_get(list, i), json_array_get(list, k)))
-                ntx__tree_fail(t, -EINVAL, "oneOf is supported where its alternatives exclude each other (by type, or by a required member with different constants): use anyOf");
+                ntx__tree_fail(t, -EINVAL,
+                               "oneOf is supported where its alternatives exclude each other (by type, or by a "
+                               "required member with different constants): use anyOf");
 }
 
 static node any_of(struct tree *t, const json_t *schema, const char *key)
@@ -279,7 +291,8 @@ static node any_of(struct tree *t, const json_t *schema, const char *key)
         return ntx__tree_fail(t, -EINVAL, "the schema's '%s' must be a list with something in it", key);
     if (*key == 'o')
         check_apart(t, list);
-    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, one)
+    {
         const json_t *both = more && rest ? ntx__schema_both(t, rest, one) : one;
         if (t->failed || !both)
             return 0;
@@ -311,8 +324,10 @@ static unsigned type_bit(struct tree *t, const json_t *name)
     for (unsigned i = 0; i < N_TYPES && json_is_string(name); i++)
         if (!strcmp(json_string_value(name), types[i]))
             return 1u << i;
-    ntx__tree_fail(t, -EINVAL, "the schema's type '%.40s' is none: there are object, array, string, number, integer, boolean and null",
-                   json_is_string(name) ? json_string_value(name) : "?");
+    ntx__tree_fail(
+        t, -EINVAL,
+        "the schema's type '%.40s' is none: there are object, array, string, number, integer, boolean and null",
+        json_is_string(name) ? json_string_value(name) : "?");
     return 0;
 }
 
@@ -322,9 +337,12 @@ static unsigned meant(const json_t *schema)
     static const struct {
         const char *key;
         unsigned type;
-    } keys[] = {{"properties", 0}, {"required", 0}, {"additionalProperties", 0}, {"minProperties", 0}, {"maxProperties", 0}, {"items", 1}, {"prefixItems", 1}, {"minItems", 1},
-                {"maxItems", 1}, {"minLength", 2}, {"maxLength", 2}, {"pattern", 2}, {"format", 2}, {"minimum", 3}, {"maximum", 3}, {"exclusiveMinimum", 3},
-                {"exclusiveMaximum", 3}, {"multipleOf", 3}};
+    } keys[] = {{"properties", 0},       {"required", 0},         {"additionalProperties", 0},
+                {"minProperties", 0},    {"maxProperties", 0},    {"items", 1},
+                {"prefixItems", 1},      {"minItems", 1},         {"maxItems", 1},
+                {"minLength", 2},        {"maxLength", 2},        {"pattern", 2},
+                {"format", 2},           {"minimum", 3},          {"maximum", 3},
+                {"exclusiveMinimum", 3}, {"exclusiveMaximum", 3}, {"multipleOf", 3}};
     unsigned out = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_object_get(schema, keys[i].key))
@@ -342,8 +360,7 @@ static unsigned types_of(struct tree *t, const json_t *schema)
         return meant(schema);
     if (!json_is_array(type))
         return type_bit(t, type);
-    json_array_foreach((json_t *)(uintptr_t)type, i, one)
-        out |= type_bit(t, one);
+    json_array_foreach((json_t *)(uintptr_t)type, i, one) out |= type_bit(t, one);
     if (!out)
         ntx__tree_fail(t, -EINVAL, "the schema's list of types is empty");
     return out & 1u << 3 ? out & ~(1u << 4) : out; /* an integer is a number */
@@ -399,9 +416,8 @@ static node constants(struct tree *t, const json_t *schema)
         return ntx__tree_fail(t, -EINVAL, "the schema's 'enum' must be a list with something in it");
     if (list && one)
         ntx__schema_weigh(t, list);
-    json_array_foreach((json_t *)(uintptr_t)list, i, v)
-        if (!t->failed && (!one || json_equal(one, v)))
-            add_constant(t, schema, v, out);
+    json_array_foreach((json_t *)(uintptr_t)list, i, v) if (!t->failed && (!one || json_equal(one, v)))
+        add_constant(t, schema, v, out);
     if (!list)
         add_constant(t, schema, one, out);
     return out;
@@ -411,8 +427,24 @@ static node constants(struct tree *t, const json_t *schema)
 
 static bool supported(struct tree *t, const json_t *schema)
 {
-    static const char *const absent[] = {"not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "patternProperties", "propertyNames", "contains",
-                                         "minContains", "maxContains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef", "$dynamicAnchor", "additionalItems"};
+    static const char *const absent[] = {"not",
+                                         "if",
+                                         "then",
+                                         "else",
+                                         "dependentRequired",
+                                         "dependentSchemas",
+                                         "dependencies",
+                                         "patternProperties",
+                                         "propertyNames",
+                                         "contains",
+                                         "minContains",
+                                         "maxContains",
+                                         "unevaluatedProperties",
+                                         "unevaluatedItems",
+                                         "$dynamicRef",
+                                         "$recursiveRef",
+                                         "$dynamicAnchor",
+                                         "additionalItems"};
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (json_object_get(schema, absent[i]))
             return ntx__tree_fail(t, -EINVAL, "the schema's '%s' is not supported", absent[i]), false;
@@ -440,7 +472,8 @@ static node dispatch(struct tree *t, const json_t *schema)
         return any_of(t, schema, "anyOf");
     if (json_object_get(schema, "oneOf"))
         return any_of(t, schema, "oneOf");
-    return json_object_get(schema, "enum") || json_object_get(schema, "const") ? constants(t, schema) : by_type(t, schema);
+    return json_object_get(schema, "enum") || json_object_get(schema, "const") ? constants(t, schema)
+                                                                               : by_type(t, schema);
 }
 
 node ntx__schema_value(struct tree *t, const json_t *schema)
@@ -448,7 +481,8 @@ node ntx__schema_value(struct tree *t, const json_t *schema)
     if (t->failed || !ntx__schema_step(t, 4 + json_object_size(schema)))
         return 0;
     if (++of(t)->depth > NEST)
-        return ntx__tree_fail(t, -E2BIG, "the schema has more than %u schemas within each other, or goes in a circle", NEST);
+        return ntx__tree_fail(t, -E2BIG, "the schema has more than %u schemas within each other, or goes in a circle",
+                              NEST);
     node out = dispatch(t, schema);
     of(t)->depth--;
     return out;
@@ -470,7 +504,8 @@ node ntx__schema_read(struct tree *t, const char *json, size_t len, size_t *took
         return 0;
     if (!begin(t))
         return ntx__tree_fail(t, -ENOMEM, "no memory for the schema");
-    json_t *doc = json_loadb(json, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | (took ? JSON_DISABLE_EOF_CHECK : 0), &e);
+    json_t *doc = json_loadb(json, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | (took ? JSON_DISABLE_EOF_CHECK : 0),
+                             &e);
     if (!doc)
         return ntx__tree_fail(t, -EINVAL, "the schema is no JSON: %.120s (line %d)", e.text, e.line);
     if (took)

@@ -1,4 +1,5 @@
-/* schema_merge.c: several schemas as one that holds where all of them do (allOf, and what stands beside $ref and anyOf), and whether two exclude each other. */
+/* schema_merge.c: several schemas as one that holds where all of them do (allOf, and what stands beside $ref and
+ * anyOf), and whether two exclude each other. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,9 +13,21 @@ static enum how how(const char *key)
     static const struct {
         const char *key;
         enum how how;
-    } table[] = {{"minimum", HOW_MOST}, {"exclusiveMinimum", HOW_MOST}, {"minLength", HOW_MOST}, {"minItems", HOW_MOST}, {"minProperties", HOW_MOST},
-                 {"maximum", HOW_LEAST}, {"exclusiveMaximum", HOW_LEAST}, {"maxLength", HOW_LEAST}, {"maxItems", HOW_LEAST}, {"maxProperties", HOW_LEAST},
-                 {"required", HOW_UNION}, {"type", HOW_TYPE}, {"enum", HOW_ENUM}, {"properties", HOW_PROPERTIES}, {"items", HOW_ALL}};
+    } table[] = {{"minimum", HOW_MOST},
+                 {"exclusiveMinimum", HOW_MOST},
+                 {"minLength", HOW_MOST},
+                 {"minItems", HOW_MOST},
+                 {"minProperties", HOW_MOST},
+                 {"maximum", HOW_LEAST},
+                 {"exclusiveMaximum", HOW_LEAST},
+                 {"maxLength", HOW_LEAST},
+                 {"maxItems", HOW_LEAST},
+                 {"maxProperties", HOW_LEAST},
+                 {"required", HOW_UNION},
+                 {"type", HOW_TYPE},
+                 {"enum", HOW_ENUM},
+                 {"properties", HOW_PROPERTIES},
+                 {"items", HOW_ALL}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(key, table[i].key))
             return table[i].how;
@@ -27,9 +40,7 @@ static bool in_list(const json_t *list, const json_t *v)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(own(list), i, one)
-        if (json_equal(one, v))
-            return true;
+    json_array_foreach(own(list), i, one) if (json_equal(one, v)) return true;
     return false;
 }
 
@@ -46,12 +57,8 @@ static json_t *both_in(struct tree *t, const json_t *a, const json_t *b, bool jo
         json_decref(out);
         return NULL;
     }
-    json_array_foreach(x, i, one)
-        if (join || in_list(y, one))
-            json_array_append(out, one);
-    json_array_foreach(y, i, one)
-        if (join && !in_list(x, one))
-            json_array_append(out, one);
+    json_array_foreach(x, i, one) if (join || in_list(y, one)) json_array_append(out, one);
+    json_array_foreach(y, i, one) if (join && !in_list(x, one)) json_array_append(out, one);
     json_decref(x);
     json_decref(y);
     return out;
@@ -83,11 +90,13 @@ static json_t *both_properties(struct tree *t, const json_t *a, const json_t *b)
 {
     json_t *out = ntx__schema_copy(t, a), *v;
     const char *key;
-    json_object_foreach(own(b), key, v) {
+    json_object_foreach(own(b), key, v)
+    {
         if (!ntx__schema_step(t, 8 + strlen(key) / 8))
             break;
         const json_t *mine = json_object_get(a, key);
-        json_t *both = mine && !equal(t, mine, v) && ntx__schema_step(t, 48) ? json_pack("{s:[O, O]}", "allOf", mine, v) : NULL;
+        json_t *both = mine && !equal(t, mine, v) && ntx__schema_step(t, 48) ? json_pack("{s:[O, O]}", "allOf", mine, v)
+                                                                             : NULL;
         if (both && !ntx__schema_keep(t, json_incref(both)))
             break;
         json_object_set(out, key, both ? both : v);
@@ -137,9 +146,9 @@ static void check_closed(struct tree *t, const json_t *closed, const json_t *oth
     json_t *v;
     if (!more || json_is_true(more) || !ntx__schema_step(t, json_object_size(json_object_get(other, "properties"))))
         return;
-    json_object_foreach(json_object_get(other, "properties"), key, v)
-        if (!json_object_get(mine, key))
-            ntx__tree_fail(t, -EINVAL, "two schemas must both hold, and one has no member '%.60s', which the other has: that is not supported", key);
+    json_object_foreach(json_object_get(other, "properties"), key, v) if (!json_object_get(mine, key)) ntx__tree_fail(
+        t, -EINVAL,
+        "two schemas must both hold, and one has no member '%.60s', which the other has: that is not supported", key);
 }
 
 const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
@@ -152,7 +161,9 @@ const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
         ntx__tree_fail(t, -EINVAL, "a schema must be an object, true or false");
         return NULL;
     }
-    if (json_object_get(b, "$ref") && !ntx__schema_says(b, "$ref")) /* so that what stands beside it is joined with what it means, not with its name */
+    if (json_object_get(b, "$ref") &&
+        !ntx__schema_says(b,
+                          "$ref")) /* so that what stands beside it is joined with what it means, not with its name */
         if (!json_object_get(a, "$ref") && json_is_string(json_object_get(b, "$ref")))
             b = ntx__schema_target(t, json_string_value(json_object_get(b, "$ref")));
     if (!b || !json_is_object(b))
@@ -162,7 +173,8 @@ const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
         return NULL;
     check_closed(t, a, b);
     check_closed(t, b, a);
-    json_object_foreach(own(b), key, v) {
+    json_object_foreach(own(b), key, v)
+    {
         const json_t *mine = json_object_get(a, key);
         if (!ntx__schema_step(t, 8 + strlen(key) / 8))
             return NULL;
@@ -237,11 +249,13 @@ bool ntx__schema_apart(struct tree *t, const json_t *a, const json_t *b)
         return false;
     if (types_apart(t, a, b) || values_apart(t, a, b))
         return true;
-    json_object_foreach(json_object_get(a, "properties"), key, v) {
+    json_object_foreach(json_object_get(a, "properties"), key, v)
+    {
         const json_t *other = json_object_get(json_object_get(b, "properties"), key);
         if (!ntx__schema_step(t, 4))
             return false;
-        if (other && requires(t, a, key) && requires(t, b, key) && (values_apart(t, behind(t, v), behind(t, other)) || types_apart(t, behind(t, v), behind(t, other))))
+        if (other && requires(t, a, key) && requires(t, b, key) &&
+            (values_apart(t, behind(t, v), behind(t, other)) || types_apart(t, behind(t, v), behind(t, other))))
             return true;
     }
     return false;

@@ -1,7 +1,7 @@
 /* schema_number.c: numbers between bounds, digit by digit.
  *
- * Bounds are taken as whole numbers of 10^-places; a number is written as its whole part and, where that is next to a bound, exactly so many places. Numbers with
- * an exponent come only where there are no bounds. */
+ * Bounds are taken as whole numbers of 10^-places; a number is written as its whole part and, where that is next to a
+ * bound, exactly so many places. Numbers with an exponent come only where there are no bounds. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -29,7 +29,8 @@ static node digits(struct tree *t, const char *lo, const char *hi, unsigned n)
         return ntx__tree_repeat(t, digit(t, '0', '9'), n, n);
     if (*lo == *hi)
         return SEQ(t, digit(t, *lo, *lo), digits(t, lo + 1, hi + 1, n - 1));
-    node out = ALT(t, SEQ(t, digit(t, *lo, *lo), digits(t, lo + 1, nines, n - 1)), SEQ(t, digit(t, *hi, *hi), digits(t, zeros, hi + 1, n - 1)));
+    node out = ALT(t, SEQ(t, digit(t, *lo, *lo), digits(t, lo + 1, nines, n - 1)),
+                   SEQ(t, digit(t, *hi, *hi), digits(t, zeros, hi + 1, n - 1)));
     if (*hi - *lo > 1)
         ntx__tree_add(t, out, SEQ(t, digit(t, (char)(*lo + 1), (char)(*hi - 1)), digits(t, zeros, nines, n - 1)));
     return out;
@@ -118,7 +119,8 @@ static double number(struct tree *t, const json_t *v, const char *key)
 static struct bounds bounds_of(struct tree *t, const json_t *s)
 {
     struct bounds b = {0};
-    const json_t *min = json_object_get(s, "minimum"), *max = json_object_get(s, "maximum"), *above = json_object_get(s, "exclusiveMinimum"), *below = json_object_get(s, "exclusiveMaximum");
+    const json_t *min = json_object_get(s, "minimum"), *max = json_object_get(s, "maximum"),
+                 *above = json_object_get(s, "exclusiveMinimum"), *below = json_object_get(s, "exclusiveMaximum");
     if (min)
         b.lo = number(t, min, "minimum"), b.has_lo = true;
     if (max)
@@ -138,11 +140,20 @@ static struct bounds bounds_of(struct tree *t, const json_t *s)
     return b;
 }
 
-static int64_t clamp(double x, int64_t lo, int64_t hi) { return x > (double)hi ? hi : x < (double)lo ? lo : (int64_t)x; }
+static int64_t clamp(double x, int64_t lo, int64_t hi)
+{
+    return x > (double)hi ? hi : x < (double)lo ? lo : (int64_t)x;
+}
 
 /* Within what a sum of digits is sure to be exact; and where a bound leaves nothing there, lowest is above highest. */
-static int64_t lowest(const struct bounds *b) { return !b->has_lo ? -FURTHEST : clamp(b->open_lo ? floor(b->lo) + 1 : ceil(b->lo), -FURTHEST, FURTHEST + 1); }
-static int64_t highest(const struct bounds *b) { return !b->has_hi ? FURTHEST : clamp(b->open_hi ? ceil(b->hi) - 1 : floor(b->hi), -FURTHEST - 1, FURTHEST); }
+static int64_t lowest(const struct bounds *b)
+{
+    return !b->has_lo ? -FURTHEST : clamp(b->open_lo ? floor(b->lo) + 1 : ceil(b->lo), -FURTHEST, FURTHEST + 1);
+}
+static int64_t highest(const struct bounds *b)
+{
+    return !b->has_hi ? FURTHEST : clamp(b->open_hi ? ceil(b->hi) - 1 : floor(b->hi), -FURTHEST - 1, FURTHEST);
+}
 
 /* Places that a bound has, at most PLACES_MOST + 1. */
 static int places_of(double x)
@@ -153,7 +164,8 @@ static int places_of(double x)
     return n;
 }
 
-/* The least and the most that may be written as whole numbers of 1 / p: n / p rounds to the very double that a reader of its text has. */
+/* The least and the most that may be written as whole numbers of 1 / p: n / p rounds to the very double that a reader
+ * of its text has. */
 static int64_t least_of(double lo, int64_t p, bool open)
 {
     int64_t n = (int64_t)llround(lo * (double)p);
@@ -200,7 +212,8 @@ static node listed(struct tree *t, int64_t k, int64_t lo, int64_t hi)
     return out;
 }
 
-/* Positive multiples of k with at most DIGITS digits: rule r of `left` is what may follow a remainder of r, in so many digits. */
+/* Positive multiples of k with at most DIGITS digits: rule r of `left` is what may follow a remainder of r, in so many
+ * digits. */
 static node remainders(struct tree *t, uint32_t k)
 {
     uint32_t after = 0, here = 0;
@@ -213,7 +226,9 @@ static node remainders(struct tree *t, uint32_t k)
             if (!r)
                 ntx__tree_add(t, any, ntx__tree_list(t, N_EMPTY));
             for (uint32_t d = 0; d < 10 && left; d++)
-                ntx__tree_add(t, any, SEQ(t, digit(t, (char)('0' + d), (char)('0' + d)), ntx__tree_rule(t, after + (10 * r + d) % k)));
+                ntx__tree_add(
+                    t, any,
+                    SEQ(t, digit(t, (char)('0' + d), (char)('0' + d)), ntx__tree_rule(t, after + (10 * r + d) % k)));
             ntx__tree_define(t, here + r, any);
         }
     }
@@ -233,12 +248,17 @@ static node multiples(struct tree *t, const struct bounds *b, double of)
     if (b->has_lo && b->has_hi && (hi - lo) / k <= LISTED_MOST)
         return listed(t, k, lo, hi);
     if (b->has_hi || (b->has_lo && lo > 1) || (b->has_lo && lo < 0))
-        return ntx__tree_fail(t, -EINVAL, "multipleOf together with bounds is supported where at most %d numbers are possible, or the minimum is 0", LISTED_MOST);
+        return ntx__tree_fail(
+            t, -EINVAL,
+            "multipleOf together with bounds is supported where at most %d numbers are possible, or the minimum is 0",
+            LISTED_MOST);
     unsigned zeros = 0;
     for (; k % 10 == 0; k /= 10)
         zeros++;
     if (k > REMAINDERS)
-        return ntx__tree_fail(t, -EINVAL, "multipleOf without bounds is supported for 1 to %d, and 10, 100 and 1000 times these", REMAINDERS);
+        return ntx__tree_fail(t, -EINVAL,
+                              "multipleOf without bounds is supported for 1 to %d, and 10, 100 and 1000 times these",
+                              REMAINDERS);
     node out = SEQ(t, remainders(t, (uint32_t)k), ntx__tree_repeat(t, digit(t, '0', '0'), zeros, zeros));
     if (!b->has_lo)
         out = ALT(t, SEQ(t, ntx__tree_repeat(t, ntx__tree_text(t, "-"), 0, 1), out));

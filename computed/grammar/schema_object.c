@@ -1,5 +1,6 @@
-/* schema_object.c: objects and arrays. Members come in their order; those that need not come may be left out, so what is still to come after member i is a rule,
- * once for when something stands before it, which takes a comma, and once for when nothing does. */
+/* schema_object.c: objects and arrays. Members come in their order; those that need not come may be left out, so what
+ * is still to come after member i is a rule, once for when something stands before it, which takes a comma, and once
+ * for when nothing does. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@ enum { MEMBERS_MOST = 2000 };
 static node space(struct tree *t) { return ntx__schema_common(t, C_SPACE); }
 static node comma(struct tree *t) { return SEQ(t, ntx__tree_text(t, ","), space(t)); }
 
-/* ---- names of members that are not declared: plain characters without escapes, so that none is a declared one written otherwise */
+/* ---- names of members that are not declared: plain characters without escapes, so that none is a declared one written
+ * otherwise */
 
 struct names {
     struct tree *t;
@@ -37,8 +39,9 @@ static node none_of(struct tree *t, const bool taken[128], bool beyond)
     return ntx__tree_chars(t, list, n);
 }
 
-/* All texts of which no list[from..to) is left, of which `depth` bytes are behind. A byte of UTF-8 beyond ASCII is only gone on with as a whole character would be:
- * names with such are told from others by their ASCII, or else nothing that begins like them comes. */
+/* All texts of which no list[from..to) is left, of which `depth` bytes are behind. A byte of UTF-8 beyond ASCII is only
+ * gone on with as a whole character would be: names with such are told from others by their ASCII, or else nothing that
+ * begins like them comes. */
 static node other_names(struct names *s, size_t from, size_t to, size_t depth)
 {
     struct tree *t = s->t;
@@ -46,7 +49,9 @@ static node other_names(struct names *s, size_t from, size_t to, size_t depth)
     size_t i = from;
     node out = ntx__tree_list(t, N_ALT);
     if (depth > NEST)
-        return ntx__tree_fail(t, -EINVAL, "additionalProperties beside a member with a name of more than %u bytes is not supported", NEST);
+        return ntx__tree_fail(t, -EINVAL,
+                              "additionalProperties beside a member with a name of more than %u bytes is not supported",
+                              NEST);
     if (i < to && !s->list[i][depth])
         i++;
     else
@@ -74,11 +79,11 @@ static node other_name(struct tree *t, const json_t *properties)
     json_t *v;
     if (!list)
         return ntx__tree_fail(t, -ENOMEM, "no memory for the schema");
-    json_object_foreach((json_t *)(uintptr_t)properties, key, v)
-        list[n++] = key;
+    json_object_foreach((json_t *)(uintptr_t)properties, key, v) list[n++] = key;
     qsort(list, n, sizeof *list, by_text);
     struct names s = {t, list};
-    node out = n ? SEQ(t, ntx__tree_text(t, "\""), other_names(&s, 0, n, 0), ntx__tree_text(t, "\"")) : ntx__schema_common(t, C_STRING);
+    node out = n ? SEQ(t, ntx__tree_text(t, "\""), other_names(&s, 0, n, 0), ntx__tree_text(t, "\""))
+                 : ntx__schema_common(t, C_STRING);
     free(list);
     return out;
 }
@@ -88,21 +93,23 @@ static node other_name(struct tree *t, const json_t *properties)
 struct object {
     struct tree *t;
     const json_t *properties, *required;
-    uint32_t extra;      /* rule + 1 of one member more; 0: there are none */
-    uint32_t extras;     /* how many at most */
+    uint32_t extra;  /* rule + 1 of one member more; 0: there are none */
+    uint32_t extras; /* how many at most */
 };
 
 static bool is_required(const struct object *o, const char *key)
 {
     size_t i;
     json_t *v;
-    json_array_foreach((json_t *)(uintptr_t)o->required, i, v)
-        if (json_is_string(v) && !strcmp(json_string_value(v), key))
-            return true;
+    json_array_foreach((json_t *)(uintptr_t)o->required, i,
+                       v) if (json_is_string(v) && !strcmp(json_string_value(v), key)) return true;
     return false;
 }
 
-static node pair(struct tree *t, node name, node value) { return SEQ(t, name, ntx__tree_text(t, ":"), space(t), value); }
+static node pair(struct tree *t, node name, node value)
+{
+    return SEQ(t, name, ntx__tree_text(t, ":"), space(t), value);
+}
 
 static node extras(struct object *o, bool first)
 {
@@ -128,13 +135,13 @@ static node members(struct object *o)
     const char *keys[MEMBERS_MOST], *key;
     json_t *v;
     size_t n = 0;
-    json_object_foreach((json_t *)(uintptr_t)o->properties, key, v)
-        keys[n++] = key; /* they are counted already */
+    json_object_foreach((json_t *)(uintptr_t)o->properties, key, v) keys[n++] = key; /* they are counted already */
     uint32_t later = rule_of(t, extras(o, false)), first = rule_of(t, extras(o, true));
     while (n-- > 0 && !t->failed) {
         node name = ntx__schema_literal(t, ntx__schema_keep(t, json_string(keys[n])));
         uint32_t member = rule_of(t, pair(t, name, ntx__schema_value(t, json_object_get(o->properties, keys[n]))));
-        node with = SEQ(t, ntx__tree_rule(t, member), ntx__tree_rule(t, later)), behind = SEQ(t, comma(t), ntx__tree_rule(t, member), ntx__tree_rule(t, later));
+        node with = SEQ(t, ntx__tree_rule(t, member), ntx__tree_rule(t, later)),
+             behind = SEQ(t, comma(t), ntx__tree_rule(t, member), ntx__tree_rule(t, later));
         if (!is_required(o, keys[n])) {
             with = ALT(t, with, ntx__tree_rule(t, first));
             behind = ALT(t, behind, ntx__tree_rule(t, later));
@@ -150,11 +157,11 @@ static void check_counts(struct object *o, const json_t *schema)
 {
     struct tree *t = o->t;
     uint32_t declared = (uint32_t)json_object_size(o->properties), required = 0;
-    uint32_t min = ntx__schema_count(t, schema, "minProperties", 0), max = ntx__schema_count(t, schema, "maxProperties", NO_LIMIT);
+    uint32_t min = ntx__schema_count(t, schema, "minProperties", 0),
+             max = ntx__schema_count(t, schema, "maxProperties", NO_LIMIT);
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)o->properties, key, v)
-        required += is_required(o, key);
+    json_object_foreach((json_t *)(uintptr_t)o->properties, key, v) required += is_required(o, key);
     if (min > required)
         ntx__tree_fail(t, -EINVAL, "minProperties is supported where as many declared members are required");
     if (max < declared)
@@ -168,24 +175,28 @@ static void check_required(struct object *o)
     json_t *v;
     if (o->required && !json_is_array(o->required))
         ntx__tree_fail(o->t, -EINVAL, "the schema's 'required' must be a list");
-    json_array_foreach((json_t *)(uintptr_t)o->required, i, v)
-        if (!json_is_string(v))
-            ntx__tree_fail(o->t, -EINVAL, "the schema's 'required' must be a list of names");
-        else if (!json_object_get(o->properties, json_string_value(v)))
-            ntx__tree_fail(o->t, -EINVAL, "the member '%.60s' is required, but not declared in properties", json_string_value(v));
+    json_array_foreach((json_t *)(uintptr_t)o->required, i, v) if (!json_is_string(v))
+        ntx__tree_fail(o->t, -EINVAL, "the schema's 'required' must be a list of names");
+    else if (!json_object_get(o->properties, json_string_value(v))) ntx__tree_fail(
+        o->t, -EINVAL, "the member '%.60s' is required, but not declared in properties", json_string_value(v));
 }
 
 node ntx__schema_object(struct tree *t, const json_t *schema)
 {
     const json_t *more = json_object_get(schema, "additionalProperties");
-    struct object o = {.t = t, .properties = json_object_get(schema, "properties"), .required = json_object_get(schema, "required"), .extras = NO_LIMIT};
+    struct object o = {.t = t,
+                       .properties = json_object_get(schema, "properties"),
+                       .required = json_object_get(schema, "required"),
+                       .extras = NO_LIMIT};
     if (o.properties && !json_is_object(o.properties))
         return ntx__tree_fail(t, -EINVAL, "the schema's 'properties' must be an object");
     if (json_object_size(o.properties) > MEMBERS_MOST)
         return ntx__tree_fail(t, -E2BIG, "a schema has more than %d members", MEMBERS_MOST);
     if (!json_is_false(more) && (more || !json_object_size(o.properties)))
-        o.extra = 1 + rule_of(t, pair(t, other_name(t, o.properties), more ? ntx__schema_value(t, more) : ntx__schema_common(t, C_ANY)));
-    if (!ntx__schema_step(t, json_object_size(o.properties) * json_array_size(o.required) / 4)) /* each is looked for in the other */
+        o.extra = 1 + rule_of(t, pair(t, other_name(t, o.properties),
+                                      more ? ntx__schema_value(t, more) : ntx__schema_common(t, C_ANY)));
+    if (!ntx__schema_step(t, json_object_size(o.properties) * json_array_size(o.required) /
+                                 4)) /* each is looked for in the other */
         return 0;
     check_required(&o);
     check_counts(&o, schema);
@@ -196,36 +207,46 @@ node ntx__schema_object(struct tree *t, const json_t *schema)
 
 /* ---- arrays */
 
-static node of_item(struct tree *t, const json_t *schema) { return schema ? ntx__schema_value(t, schema) : ntx__schema_common(t, C_ANY); }
+static node of_item(struct tree *t, const json_t *schema)
+{
+    return schema ? ntx__schema_value(t, schema) : ntx__schema_common(t, C_ANY);
+}
 
 /* [a, b, c, c, ...]: items after the first n of prefixItems; from item i on, min of all and max. */
 static node items_from(struct tree *t, const json_t *prefix, size_t i, uint32_t item, uint32_t min, uint32_t max)
 {
     size_t n = json_array_size(prefix);
     if (i >= n || i >= max) {
-        uint32_t least = min > i ? min - (uint32_t)i : 0, most = max == NO_LIMIT ? NO_LIMIT : max > i ? max - (uint32_t)i : 0;
+        uint32_t least = min > i ? min - (uint32_t)i : 0, most = max == NO_LIMIT ? NO_LIMIT
+                                                                 : max > i       ? max - (uint32_t)i
+                                                                                 : 0;
         if (i)
             return ntx__tree_repeat(t, SEQ(t, comma(t), ntx__tree_rule(t, item)), least, most);
         if (!most)
             return ntx__tree_list(t, N_EMPTY);
-        node rest = ntx__tree_repeat(t, SEQ(t, comma(t), ntx__tree_rule(t, item)), least ? least - 1 : 0, most == NO_LIMIT ? NO_LIMIT : most - 1);
+        node rest = ntx__tree_repeat(t, SEQ(t, comma(t), ntx__tree_rule(t, item)), least ? least - 1 : 0,
+                                     most == NO_LIMIT ? NO_LIMIT : most - 1);
         node some = SEQ(t, ntx__tree_rule(t, item), rest);
         return least ? some : ntx__tree_repeat(t, some, 0, 1);
     }
     node one = of_item(t, json_array_get(prefix, i));
-    node some = i ? SEQ(t, comma(t), one, items_from(t, prefix, i + 1, item, min, max)) : SEQ(t, one, items_from(t, prefix, i + 1, item, min, max));
+    node some = i ? SEQ(t, comma(t), one, items_from(t, prefix, i + 1, item, min, max))
+                  : SEQ(t, one, items_from(t, prefix, i + 1, item, min, max));
     return i < min ? some : ntx__tree_repeat(t, some, 0, 1);
 }
 
 node ntx__schema_array(struct tree *t, const json_t *schema)
 {
     const json_t *prefix = json_object_get(schema, "prefixItems"), *items = json_object_get(schema, "items");
-    uint32_t min = ntx__schema_count(t, schema, "minItems", 0), max = ntx__schema_count(t, schema, "maxItems", NO_LIMIT);
+    uint32_t min = ntx__schema_count(t, schema, "minItems", 0),
+             max = ntx__schema_count(t, schema, "maxItems", NO_LIMIT);
     if (json_is_array(items) || (prefix && !json_is_array(prefix)) || json_array_size(prefix) > 100)
-        return ntx__tree_fail(t, -EINVAL, "the schema's 'items' must be a schema, and 'prefixItems' a list of at most 100");
+        return ntx__tree_fail(t, -EINVAL,
+                              "the schema's 'items' must be a schema, and 'prefixItems' a list of at most 100");
     if (max < min)
         return ntx__tree_list(t, N_NEVER);
     uint32_t item = ntx__tree_rule_new(t, NULL, 0);
     ntx__tree_define(t, item, of_item(t, items));
-    return SEQ(t, ntx__tree_text(t, "["), space(t), items_from(t, prefix, 0, item, min, max), space(t), ntx__tree_text(t, "]"));
+    return SEQ(t, ntx__tree_text(t, "["), space(t), items_from(t, prefix, 0, item, min, max), space(t),
+               ntx__tree_text(t, "]"));
 }

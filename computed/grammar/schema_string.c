@@ -4,13 +4,13 @@
 
 #include "computed/grammar/schema.h"
 
-#define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+#define OCTET     "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define YEAR_DATE "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])" /* there is no year 0 */
-#define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define DAY "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
-#define LABEL "[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?"
-#define HOST LABEL "(\\." LABEL "){0,4}"
-#define H16 "[0-9a-f]{1,4}"
+#define TIME      "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])"
+#define DAY       "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+#define LABEL     "[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?"
+#define HOST      LABEL "(\\." LABEL "){0,4}"
+#define H16       "[0-9a-f]{1,4}"
 
 /* A format as texts that have it, or the usual ones of them. */
 static const struct {
@@ -19,17 +19,22 @@ static const struct {
     {"date", YEAR_DATE DAY},
     {"time", TIME},
     {"date-time", YEAR_DATE DAY "T" TIME},
-    {"duration", "P([0-9]{1,4}W|[0-9]{1,4}Y([0-9]{1,4}M([0-9]{1,4}D)?)?(T[0-9]{1,4}H)?|[0-9]{1,4}M([0-9]{1,4}D)?|[0-9]{1,4}D(T[0-9]{1,4}H)?"
+    {"duration", "P([0-9]{1,4}W|[0-9]{1,4}Y([0-9]{1,4}M([0-9]{1,4}D)?)?(T[0-9]{1,4}H)?|[0-9]{1,4}M([0-9]{1,4}D)?|[0-9]{"
+                 "1,4}D(T[0-9]{1,4}H)?"
                  "|T([0-9]{1,4}H([0-9]{1,4}M([0-9]{1,4}S)?)?|[0-9]{1,4}M([0-9]{1,4}S)?|[0-9]{1,4}S))"},
     {"email", "[A-Za-z0-9]([A-Za-z0-9_+-]{0,30})(\\.[A-Za-z0-9_+-]{1,30}){0,2}@" LABEL "(\\." LABEL "){1,3}"},
     {"hostname", HOST},
     {"ipv4", OCTET "(\\." OCTET "){3}"},
     {"ipv6", "(" H16 ":){7}" H16 "|::(" H16 "(:" H16 "){0,5})?|" H16 "(:" H16 "){0,2}::" H16 "(:" H16 "){0,2}"},
     {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"},
-    {"uri", "https?://" HOST "(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]{0,60}){0,8}(\\?[A-Za-z0-9._~=&-]{1,120})?(#[A-Za-z0-9._~-]{1,60})?"},
+    {"uri", "https?://" HOST
+            "(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]{0,60}){0,8}(\\?[A-Za-z0-9._~=&-]{1,120})?(#[A-Za-z0-9._~-]{1,60})?"},
 };
 
-static node quoted(struct tree *t, node inside) { return SEQ(t, ntx__tree_text(t, "\""), inside, ntx__tree_text(t, "\"")); }
+static node quoted(struct tree *t, node inside)
+{
+    return SEQ(t, ntx__tree_text(t, "\""), inside, ntx__tree_text(t, "\""));
+}
 
 static node by_format(struct tree *t, const char *name)
 {
@@ -42,7 +47,8 @@ static node by_format(struct tree *t, const char *name)
 node ntx__schema_string(struct tree *t, const json_t *schema)
 {
     const json_t *pattern = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format");
-    uint32_t min = ntx__schema_count(t, schema, "minLength", 0), max = ntx__schema_count(t, schema, "maxLength", NO_LIMIT);
+    uint32_t min = ntx__schema_count(t, schema, "minLength", 0),
+             max = ntx__schema_count(t, schema, "maxLength", NO_LIMIT);
     bool long_enough = json_object_get(schema, "minLength") || json_object_get(schema, "maxLength");
     node known = t->failed ? 0 : by_format(t, json_string_value(format));
     if (known && (pattern || long_enough))

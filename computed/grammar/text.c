@@ -46,7 +46,11 @@ static bool take(struct reader *r, const char *text)
     return true;
 }
 
-static bool name_char(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.'; }
+static bool name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+}
 
 static size_t name_length(const struct reader *r)
 {
@@ -71,7 +75,13 @@ static bool rule_begins(const struct reader *r)
 
 /* ---- characters */
 
-static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; }
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
 
 static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
 {
@@ -117,7 +127,8 @@ static bool one_char(struct reader *r, uint32_t *out)
         *out = (unsigned char)to[f - from];
         return true;
     }
-    return (c == 'x' && hex_digits(r, 2, out)) || (c == 'u' && hex_digits(r, 4, out)) || (c == 'U' && hex_digits(r, 8, out));
+    return (c == 'x' && hex_digits(r, 2, out)) || (c == 'u' && hex_digits(r, 4, out)) ||
+           (c == 'U' && hex_digits(r, 8, out));
 }
 
 static size_t utf8(uint32_t c, char out[4])
@@ -265,7 +276,8 @@ static node symbol(struct reader *r)
     if (take(r, "."))
         return ntx__tree_chars(r->t, &any, 1);
     if (!(n = name_length(r)))
-        return fail(r, "a text, brackets, a parenthesis or a rule's name is missing, or a character has no meaning here");
+        return fail(r,
+                    "a text, brackets, a parenthesis or a rule's name is missing, or a character has no meaning here");
     node out = ntx__tree_rule(r->t, ntx__tree_rule_named(r->t, r->p, n));
     r->p += n;
     return out;

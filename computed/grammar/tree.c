@@ -112,7 +112,8 @@ node ntx__tree_chars(struct tree *t, const struct range *r, size_t n)
     struct range *to = t->ranges + t->n_ranges;
     uint32_t k = 0;
     for (size_t i = 0; i < n; i++) {
-        struct range low = {r[i].lo, r[i].hi < 0xd7ff ? r[i].hi : 0xd7ff}, high = {r[i].lo > 0xe000 ? r[i].lo : 0xe000, r[i].hi < 0x10ffff ? r[i].hi : 0x10ffff};
+        struct range low = {r[i].lo, r[i].hi < 0xd7ff ? r[i].hi : 0xd7ff},
+                     high = {r[i].lo > 0xe000 ? r[i].lo : 0xe000, r[i].hi < 0x10ffff ? r[i].hi : 0x10ffff};
         if (low.lo <= low.hi)
             to[k++] = low;
         if (high.lo <= high.hi)
@@ -239,7 +240,8 @@ static node power(struct many *m, uint32_t k)
         m->power[0] = rule_of(m, m->what);
     for (uint32_t i = 1; i <= k; i++)
         if (!m->power[i])
-            m->power[i] = rule_of(m, SEQ(m->t, ntx__tree_rule(m->t, m->power[i - 1] - 1), ntx__tree_rule(m->t, m->power[i - 1] - 1)));
+            m->power[i] = rule_of(
+                m, SEQ(m->t, ntx__tree_rule(m->t, m->power[i - 1] - 1), ntx__tree_rule(m->t, m->power[i - 1] - 1)));
     return ntx__tree_rule(m->t, m->power[k] - 1);
 }
 
@@ -247,8 +249,10 @@ static node below(struct many *m, uint32_t k)
 {
     for (uint32_t i = 0; i <= k; i++)
         if (!m->below[i])
-            m->below[i] = rule_of(m, !i ? ntx__tree_list(m->t, N_EMPTY) :
-                                  ALT(m->t, SEQ(m->t, power(m, i - 1), ntx__tree_rule(m->t, m->below[i - 1] - 1)), ntx__tree_rule(m->t, m->below[i - 1] - 1)));
+            m->below[i] = rule_of(m,
+                                  !i ? ntx__tree_list(m->t, N_EMPTY)
+                                     : ALT(m->t, SEQ(m->t, power(m, i - 1), ntx__tree_rule(m->t, m->below[i - 1] - 1)),
+                                           ntx__tree_rule(m->t, m->below[i - 1] - 1)));
     return ntx__tree_rule(m->t, m->below[k] - 1);
 }
 

@@ -19,7 +19,10 @@ static float share_of(const struct ntx_forward *f, uint32_t c)
 
 static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, f->run)->weighs_input; }
 
-float ntx__routed_weight(const struct ntx_forward *f, uint32_t i) { return weighs_input(f) ? 1 : share_of(f, f->moe.first + i); }
+float ntx__routed_weight(const struct ntx_forward *f, uint32_t i)
+{
+    return weighs_input(f) ? 1 : share_of(f, f->moe.first + i);
+}
 
 /* The row times the choice's share. */
 static void weigh_row(struct ntx_forward *f, uint32_t i, uint32_t row, uint32_t forms)
@@ -45,7 +48,8 @@ static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++) {
         size_t bytes = ntx_act_row_bytes((enum ntx_act)form, n);
         if (forms >> form & 1)
-            memcpy((uint8_t *)m->quantized[form] + i * bytes, (const uint8_t *)f->m.quantized[form] + row * bytes, bytes);
+            memcpy((uint8_t *)m->quantized[form] + i * bytes, (const uint8_t *)f->m.quantized[form] + row * bytes,
+                   bytes);
     }
 }
 
@@ -73,7 +77,8 @@ static void limit(float *gate, float *up, float gates, float ups, uint32_t n)
     }
 }
 
-void ntx__activate(const struct ntx_forward *f, const struct ntx_activation *by, float *gate, float *up, uint32_t n, float *out)
+void ntx__activate(const struct ntx_forward *f, const struct ntx_activation *by, float *gate, float *up, uint32_t n,
+                   float *out)
 {
     if (by->limit != 0)
         limit(gate, up, by->gate_limit, by->limit, n);
@@ -136,7 +141,8 @@ void ntx__so_far(struct ntx_forward *f, uint32_t i, float *y)
     for (uint32_t h = 0; h < f->moe.n_here; h++)
         for (uint32_t c = m->first[m->order[h]]; c < m->first[m->order[h] + 1]; c++)
             if (m->row[c] == i)
-                f->c.ops->add_scaled(y, ntx__routed_weight(f, c - f->moe.first), m->y + (size_t)(c - f->moe.first) * n, n);
+                f->c.ops->add_scaled(y, ntx__routed_weight(f, c - f->moe.first), m->y + (size_t)(c - f->moe.first) * n,
+                                     n);
 }
 
 /* A row's choices are in order of expert, and so are the waves. */

@@ -26,7 +26,8 @@ static bool parse(const char *text, bool gate_in_groups, struct ntx_ffn_mode *m)
     *m = (struct ntx_ffn_mode){.kind = NTX_FFN_ALL};
     if (!text || !*text || !strcmp(text, "off"))
         return true;
-    bool plain = number(text, "predicted", LEAST, 1, "", &m->value), all = !strcmp(text, "predicted") || !strcmp(text, "predicted,learned");
+    bool plain = number(text, "predicted", LEAST, 1, "", &m->value),
+         all = !strcmp(text, "predicted") || !strcmp(text, "predicted,learned");
     m->learned = all || number(text, "predicted", LEAST, 1, ",learned", &m->value) || (plain && gate_in_groups);
     if (number(text, "threshold", 0, 1e30f, "", &m->value))
         m->kind = NTX_FFN_THRESHOLD;
@@ -44,15 +45,23 @@ int ntx_ffn_mode_parse(const char *text, const struct ntx_model *m, struct ntx_f
     struct ntx_ffn_mode mode;
     bool gate_in_groups = m->pack && ntx_pack_has_gate(m->pack);
     if (!parse(text, gate_in_groups, &mode))
-        return ntx_err_set(err, -EINVAL, "--ffn-sparse %.60s: there are off, threshold=T (T not negative), topk=F (F up to 1), predicted[=F][,gate|,learned] and prompt=F",
+        return ntx_err_set(err, -EINVAL,
+                           "--ffn-sparse %.60s: there are off, threshold=T (T not negative), topk=F (F up to 1), "
+                           "predicted[=F][,gate|,learned] and prompt=F",
                            text);
     if (mode.kind != NTX_FFN_ALL && !m->pack)
         return ntx_err_set(err, -EINVAL, "--ffn-sparse needs a packed model: make one with `ntx pack MODEL OUT`");
-    bool by_gate = mode.kind == NTX_FFN_THRESHOLD || mode.kind == NTX_FFN_TOPK || (mode.kind == NTX_FFN_PREDICTED && !mode.learned);
+    bool by_gate = mode.kind == NTX_FFN_THRESHOLD || mode.kind == NTX_FFN_TOPK ||
+                   (mode.kind == NTX_FFN_PREDICTED && !mode.learned);
     if (by_gate && gate_in_groups)
-        return ntx_err_set(err, -EINVAL, "--ffn-sparse %.60s needs the gate matrix in one piece: pack the model without --gate-in-bundle", text);
+        return ntx_err_set(
+            err, -EINVAL,
+            "--ffn-sparse %.60s needs the gate matrix in one piece: pack the model without --gate-in-bundle", text);
     if (mode.kind == NTX_FFN_PREDICTED && !mode.learned && m->pack[0].adds)
-        return ntx_err_set(err, -ENOTSUP, "--ffn-sparse %.60s: the layers share their gates, and a gate without what its layer adds to it predicts nothing; take threshold, topk, prompt or predicted,learned", text);
+        return ntx_err_set(err, -ENOTSUP,
+                           "--ffn-sparse %.60s: the layers share their gates, and a gate without what its layer adds "
+                           "to it predicts nothing; take threshold, topk, prompt or predicted,learned",
+                           text);
     *out = mode;
     return 0;
 }

@@ -3,14 +3,19 @@
  *   off                all
  *   threshold=T        those with |act(gate)| > T. T 0 leaves out exact zeros only: not a bit changes
  *   topk=F             the share F (0 to 1) of them with the largest |act(gate)|, rounded up; of equal ones the first
- * These two need the gate matrix in one piece. The next two choose whole groups, and for decode rows only: those of a prompt use all.
- *   predicted=F[,HOW]  the share F of the groups that are predicted to be the most active, by the row's state as it goes into the FFN of the layer
- *                      before. HOW: gate, this layer's norm and gate on that state (the default where the gate matrix is in one piece), or
+ * These two need the gate matrix in one piece. The next two choose whole groups, and for decode rows only: those of a
+ * prompt use all.
+ *   predicted=F[,HOW]  the share F of the groups that are predicted to be the most active, by the row's state as it
+ *                      goes into the FFN of the layer
+ *                      before. HOW: gate, this layer's norm and gate on that state (the default where the gate matrix
+ *                        is in one piece), or
  *                      learned, by the sidecar's networks (ntx calibrate --ffn; the default where it is not)
  *   predicted[,learned]  those from the sidecar's limit on, by the same networks
- *   prompt=F           the share F of the groups that were the most active while the session's prompt was read; all where there was none
+ *   prompt=F           the share F of the groups that were the most active while the session's prompt was read; all
+ *                      where there was none
  *
- * What is used is a function of the row's own values and its session's tokens: the same for every budget, batch, thread count and prefetch. */
+ * What is used is a function of the row's own values and its session's tokens: the same for every budget, batch, thread
+ * count and prefetch. */
 #ifndef NTX_COMPUTED_PASS_FFN_MODE_H
 #define NTX_COMPUTED_PASS_FFN_MODE_H
 
@@ -24,8 +29,8 @@ enum ntx_ffn_kind { NTX_FFN_ALL, NTX_FFN_THRESHOLD, NTX_FFN_TOPK, NTX_FFN_PREDIC
 
 struct ntx_ffn_mode {
     enum ntx_ffn_kind kind;
-    float value;  /* T or F; 0: the sidecar's limit */
-    bool learned; /* needs a sidecar's networks: */
+    float value;                     /* T or F; 0: the sidecar's limit */
+    bool learned;                    /* needs a sidecar's networks: */
     const struct ntx_ffn_nets *nets; /* borrowed, set by who has read them */
 };
 
@@ -34,6 +39,9 @@ int ntx_ffn_mode_parse(const char *text, const struct ntx_model *m, struct ntx_f
 /* Whether the text may differ from that with all neurons. */
 bool ntx_ffn_mode_lossy(const struct ntx_ffn_mode *mode);
 /* Whether whole groups are chosen, for decode rows. */
-static inline bool ntx_ffn_mode_groups(const struct ntx_ffn_mode *m) { return m->kind == NTX_FFN_PREDICTED || m->kind == NTX_FFN_PROMPT; }
+static inline bool ntx_ffn_mode_groups(const struct ntx_ffn_mode *m)
+{
+    return m->kind == NTX_FFN_PREDICTED || m->kind == NTX_FFN_PROMPT;
+}
 
 #endif

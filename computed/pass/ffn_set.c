@@ -16,7 +16,8 @@ static uint32_t most_groups(const struct ntx_model *m)
 
 uint64_t ntx_ffn_set_bytes(const struct ntx_model *m)
 {
-    return (uint64_t)m->hp.n_layers * most_groups(m) * (sizeof(float) + 1) + most_groups(m) * sizeof(float) + sizeof(struct ntx_ffn_set);
+    return (uint64_t)m->hp.n_layers * most_groups(m) * (sizeof(float) + 1) + most_groups(m) * sizeof(float) +
+           sizeof(struct ntx_ffn_set);
 }
 
 struct ntx_ffn_set *ntx_ffn_set_new(const struct ntx_model *m)
@@ -25,7 +26,8 @@ struct ntx_ffn_set *ntx_ffn_set_new(const struct ntx_model *m)
     if (!s)
         return NULL;
     *s = (struct ntx_ffn_set){.model = m, .stride = most_groups(m)};
-    s->seen = calloc((size_t)m->hp.n_layers * s->stride + s->stride, sizeof *s->seen); /* the last row is ntx_cut_at's */
+    s->seen = calloc((size_t)m->hp.n_layers * s->stride + s->stride,
+                     sizeof *s->seen); /* the last row is ntx_cut_at's */
     s->uses = calloc((size_t)m->hp.n_layers, s->stride);
     if (s->seen && s->uses)
         return s;

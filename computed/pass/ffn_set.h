@@ -1,9 +1,10 @@
-/* ffn_set.h: the groups of neurons that a session uses with --ffn-sparse prompt=F. While its prompt is read each row adds what each group did
- * (the energy of its hidden values, as a share of the row's in that layer: GRIFFIN, arXiv 2404.01365, does so by neuron); then the
- * share F with the largest sums is chosen, layer by layer, and stays until the session reads its next prompt.
+/* ffn_set.h: the groups of neurons that a session uses with --ffn-sparse prompt=F. While its prompt is read each row
+ * adds what each group did (the energy of its hidden values, as a share of the row's in that layer: GRIFFIN, arXiv
+ * 2404.01365, does so by neuron); then the share F with the largest sums is chosen, layer by layer, and stays until the
+ * session reads its next prompt.
  *
- * Rows are added in the order of the text, one after the other, so the sums do not depend on how the prompt was split into passes. Owned by a
- * session; the engine thread. */
+ * Rows are added in the order of the text, one after the other, so the sums do not depend on how the prompt was split
+ * into passes. Owned by a session; the engine thread. */
 #ifndef NTX_COMPUTED_PASS_FFN_SET_H
 #define NTX_COMPUTED_PASS_FFN_SET_H
 

@@ -6,14 +6,14 @@
 #include "model/quant.h"
 #include "model/unpack.h"
 
-#define EXPONENT_F32 0x7f800000u
-#define EXPONENT_F16 0x7c00u
+#define EXPONENT_F32  0x7f800000u
+#define EXPONENT_F16  0x7c00u
 #define EXPONENT_BF16 0x7f80u
-#define NAN_E8M0 0xff /* of MXFP4's scale */
+#define NAN_E8M0      0xff /* of MXFP4's scale */
 
-/* The bytes of a block that will be looked at soon, and then multiplied by, are asked for so far ahead; the loops below take a byte or two of many,
- * which no processor foresees well. Measured in docs/log/kernels-x86.md. */
-#define AHEAD 4096
+/* The bytes of a block that will be looked at soon, and then multiplied by, are asked for so far ahead; the loops below
+ * take a byte or two of many, which no processor foresees well. Measured in docs/log/kernels-x86.md. */
+#define AHEAD         4096
 
 static inline void ask_for(const void *block, size_t size)
 {
@@ -92,7 +92,4 @@ bool ntx_blocks_finite(uint32_t type, const void *blocks, size_t bytes)
     return scales(info, blocks, n);
 }
 
-bool ntx_floats_finite(const float *v, size_t n)
-{
-    return words((const uint8_t *)v, n);
-}
+bool ntx_floats_finite(const float *v, size_t n) { return words((const uint8_t *)v, n); }

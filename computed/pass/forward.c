@@ -1,4 +1,5 @@
-/* forward.c: a pass from begin to end: rows in, layers one after the other with the skips decided on the way, rows out. */
+/* forward.c: a pass from begin to end: rows in, layers one after the other with the skips decided on the way, rows out.
+ * */
 #include "computed/pass/forward_impl.h"
 
 #include <errno.h>
@@ -19,8 +20,8 @@ uint64_t ntx_forward_bytes(const struct ntx_forward_config *c)
 static int check_config(const struct ntx_forward_config *c, struct ntx_err *err)
 {
     if (!c->max_rows || !c->ctx || !c->threads)
-        return ntx_err_set(err, -EINVAL, "%u rows, %u positions, %u threads: a forward pass needs at least one of each", c->max_rows,
-                           c->ctx, c->threads);
+        return ntx_err_set(err, -EINVAL, "%u rows, %u positions, %u threads: a forward pass needs at least one of each",
+                           c->max_rows, c->ctx, c->threads);
     return 0;
 }
 
@@ -40,9 +41,37 @@ static void name_buffers(struct ntx_forward *f)
 {
     const struct ntx__mem *m = &f->m;
     float *const at[NTX__N_BUFS] = {
-        [NTX_BUF_H] = m->h, [NTX_BUF_X] = m->x, [NTX_BUF_Q_LOW] = m->q_low, [NTX_BUF_Q] = m->q, [NTX_BUF_K] = m->k, [NTX_BUF_V] = m->v, [NTX_BUF_ATTN] = m->attn, [NTX_BUF_GATE] = m->gate,
-        [NTX_BUF_UP] = m->up, [NTX_BUF_Y] = m->y, [NTX_BUF_Z] = m->z, [NTX_BUF_A] = m->a, [NTX_BUF_BESIDE] = m->beside, [NTX_BUF_INPUTS] = m->inputs, [NTX_BUF_STREAMS] = m->streams, [NTX_BUF_MIX] = m->mix, [NTX_BUF_POOL] = m->pool, [NTX_BUF_POOL_GATE] = m->pool_gate, [NTX_BUF_KEYS] = m->keys, [NTX_BUF_KEYS_GATE] = m->keys_gate, [NTX_BUF_NORMED] = m->normed, [NTX_BUF_GATES] = m->gates, [NTX_BUF_LOW] = m->low, [NTX_BUF_LORA] = m->lora, [NTX__BUF_PROBS] = m->moe.probs, [NTX__BUF_SHARED] = m->moe.shared, [NTX__BUF_ROUTED_X] = m->moe.x,
-        [NTX__BUF_ROUTED_GATE] = m->moe.gate, [NTX__BUF_ROUTED_UP] = m->moe.up, [NTX__BUF_ROUTED_Y] = m->moe.y, [NTX__BUF_EARLY_X] = m->groups.x,
+        [NTX_BUF_H] = m->h,
+        [NTX_BUF_X] = m->x,
+        [NTX_BUF_Q_LOW] = m->q_low,
+        [NTX_BUF_Q] = m->q,
+        [NTX_BUF_K] = m->k,
+        [NTX_BUF_V] = m->v,
+        [NTX_BUF_ATTN] = m->attn,
+        [NTX_BUF_GATE] = m->gate,
+        [NTX_BUF_UP] = m->up,
+        [NTX_BUF_Y] = m->y,
+        [NTX_BUF_Z] = m->z,
+        [NTX_BUF_A] = m->a,
+        [NTX_BUF_BESIDE] = m->beside,
+        [NTX_BUF_INPUTS] = m->inputs,
+        [NTX_BUF_STREAMS] = m->streams,
+        [NTX_BUF_MIX] = m->mix,
+        [NTX_BUF_POOL] = m->pool,
+        [NTX_BUF_POOL_GATE] = m->pool_gate,
+        [NTX_BUF_KEYS] = m->keys,
+        [NTX_BUF_KEYS_GATE] = m->keys_gate,
+        [NTX_BUF_NORMED] = m->normed,
+        [NTX_BUF_GATES] = m->gates,
+        [NTX_BUF_LOW] = m->low,
+        [NTX_BUF_LORA] = m->lora,
+        [NTX__BUF_PROBS] = m->moe.probs,
+        [NTX__BUF_SHARED] = m->moe.shared,
+        [NTX__BUF_ROUTED_X] = m->moe.x,
+        [NTX__BUF_ROUTED_GATE] = m->moe.gate,
+        [NTX__BUF_ROUTED_UP] = m->moe.up,
+        [NTX__BUF_ROUTED_Y] = m->moe.y,
+        [NTX__BUF_EARLY_X] = m->groups.x,
         [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
     };
     for (uint8_t b = NTX_BUF_H; b < NTX__N_BUFS; b++) {
@@ -103,12 +132,10 @@ void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes)
     return f->arena;
 }
 
-uint64_t ntx_forward_skipped(const struct ntx_forward *f)
-{
-    return f->skipped;
-}
+uint64_t ntx_forward_skipped(const struct ntx_forward *f) { return f->skipped; }
 
-void ntx_forward_trace(struct ntx_forward *f, void (*cb)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows), void *ctx)
+void ntx_forward_trace(struct ntx_forward *f,
+                       void (*cb)(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows), void *ctx)
 {
     f->trace = cb;
     f->trace_ctx = ctx;
@@ -139,17 +166,25 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         if (f->hp->by_state && !r->state)
             return ntx_err_set(err, -EINVAL, "row %u comes without a state, which this model predicts by", i);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
-            return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos, NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
-        if (r->ahead && (r->n_path || r->rounded || r->pos + (uint64_t)r->ahead >= NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv))))
-            return ntx_err_set(err, -EINVAL, "row %u: the %u positions ahead of position %u are beyond the context, or it has a path", i, r->ahead, r->pos);
+            return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos,
+                               NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
+        if (r->ahead &&
+            (r->n_path || r->rounded || r->pos + (uint64_t)r->ahead >= NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv))))
+            return ntx_err_set(err, -EINVAL,
+                               "row %u: the %u positions ahead of position %u are beyond the context, or it has a path",
+                               i, r->ahead, r->pos);
         if ((r->n_path && r->rounded) || ntx__check_path(r))
-            return ntx_err_set(err, -EINVAL, "row %u: the %u slots of its path do not ascend, or lie before their positions or beyond the session's %u", i, r->n_path,
-                               ntx_kv_seq_room(r->kv));
+            return ntx_err_set(err, -EINVAL,
+                               "row %u: the %u slots of its path do not ascend, or lie before their positions or "
+                               "beyond the session's %u",
+                               i, r->n_path, ntx_kv_seq_room(r->kv));
         ntx_kv_seq_reach(r->kv, ntx_row_slot(r));
         if (ntx_kv_shared(r->kv, ntx_row_slot(r)))
             return ntx_err_set(err, -EINVAL, "row %u: slot %u is shared with another sequence", i, ntx_row_slot(r));
         if (!ascends(b->rows, i))
-            return ntx_err_set(err, -EINVAL, "row %u: slot %u does not come after those of its sequence's rows before it", i, ntx_row_slot(r));
+            return ntx_err_set(err, -EINVAL,
+                               "row %u: slot %u does not come after those of its sequence's rows before it", i,
+                               ntx_row_slot(r));
     }
     if (f->c.ffn.kind == NTX_FFN_PREDICTED && decode > NTX_DECODE_ROWS)
         return ntx_err_set(err, -EINVAL, "%u decode rows; %u can be predicted for", decode, NTX_DECODE_ROWS);
@@ -164,7 +199,8 @@ static int copy_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8
         const uint32_t id = (uint32_t)f->m.ids[i]; /* check_rows saw to it that there is one */
         const void *bytes;
         if (!(rc = f->c.weights->ops->acquire(f->c.weights, w->chunk0 + id / w->chunk_outs, &bytes)))
-            memcpy(out + (size_t)i * w->row_bytes, (const uint8_t *)bytes + (size_t)(id % w->chunk_outs) * w->row_bytes, w->row_bytes);
+            memcpy(out + (size_t)i * w->row_bytes, (const uint8_t *)bytes + (size_t)(id % w->chunk_outs) * w->row_bytes,
+                   w->row_bytes);
     }
     return rc;
 }
@@ -173,7 +209,9 @@ static int copy_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8
 static int read_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
-    int rc = w->n_chunks ? copy_entries(f, w, out) : f->c.weights->ops->entries(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids, f->b->n_rows, out);
+    int rc = w->n_chunks ? copy_entries(f, w, out)
+                         : f->c.weights->ops->entries(f->c.weights, t->file, t->offset, w->row_bytes, f->m.ids,
+                                                      f->b->n_rows, out);
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
         rc = ntx__finite_token(f, w, out + (size_t)i * w->row_bytes, f->m.ids[i]);
     return rc;
@@ -184,7 +222,8 @@ static int embed(struct ntx_forward *f)
     const struct ntx_weight *w = &f->c.chunks->token_embd;
     const struct ntx_type_info *type = ntx_type_info(w->type);
     const bool fuses = f->hp->head.fuses;
-    const uint32_t at = fuses ? 0 : f->hp->n_embd, width = fuses ? f->hp->head.n_taps * f->hp->head.width : f->hp->n_embd;
+    const uint32_t at = fuses ? 0 : f->hp->n_embd,
+                   width = fuses ? f->hp->head.n_taps * f->hp->head.width : f->hp->n_embd;
     for (uint32_t i = 0; f->hp->by_state && i < f->b->n_rows; i++)
         memcpy(f->m.normed + i * f->buf[NTX_BUF_NORMED].ld + at, f->b->rows[i].state, width * sizeof *f->m.normed);
     if (fuses)
@@ -195,7 +234,8 @@ static int embed(struct ntx_forward *f)
     if (!rc && f->hp->n_input)
         rc = read_entries(f, &f->c.chunks->input_embd, f->m.input_embd);
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
-        type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd / type->block);
+        type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd,
+                      f->hp->n_embd / type->block);
     for (size_t k = 0; !rc && f->hp->embd_scale != 1 && k < (size_t)f->b->n_rows * f->hp->n_embd; k++)
         f->m.h[k] *= f->hp->embd_scale;
     return rc;
@@ -258,7 +298,10 @@ bool ntx__asked(const struct ntx_forward *f, uint32_t row)
     return f->all_asked || left || r->logits || r->pool || r->capture || r->add || r->watched;
 }
 
-static bool in_layer(const struct ntx_forward *f, uint32_t row, uint32_t layer) { return !ntx__skips(f, row, layer) && (!ntx__is_last(f, layer) || ntx__asked(f, row)); }
+static bool in_layer(const struct ntx_forward *f, uint32_t row, uint32_t layer)
+{
+    return !ntx__skips(f, row, layer) && (!ntx__is_last(f, layer) || ntx__asked(f, row));
+}
 
 bool ntx__last_idle(const struct ntx_forward *f)
 {
@@ -277,8 +320,8 @@ static void drop_end(struct ntx_forward *f)
     f->c.weights->ops->drop_layer(f->c.weights, NTX_END_OF_LAST(f->hp->n_layers));
 }
 
-/* What the decisions mean for the layers to come: announces those that no row needs; rows leave a hole where they skip a layer, unless they leave
- * their K and V. */
+/* What the decisions mean for the layers to come: announces those that no row needs; rows leave a hole where they skip
+ * a layer, unless they leave their K and V. */
 static void apply_skips(struct ntx_forward *f)
 {
     for (uint32_t l = f->layer + 1; l < f->hp->n_layers; l++) {
@@ -304,7 +347,8 @@ static void consult(struct ntx_forward *f)
         any |= b->rows[i].may_skip;
     if (hooks->probe)
         hooks->probe(hooks->ctx, b, f->m.h);
-    if (!any || !hooks->decide || f->layer + 1 >= f->hp->n_layers || f->n_turns) /* a recurrent state has no holes: such models are loaded without skips */
+    if (!any || !hooks->decide || f->layer + 1 >= f->hp->n_layers ||
+        f->n_turns) /* a recurrent state has no holes: such models are loaded without skips */
         return;
     hooks->decide(hooks->ctx, b, f->m.skip);
     for (uint32_t i = 0; i < b->n_rows; i++)
@@ -339,11 +383,13 @@ static int probe(struct ntx_forward *f)
 static void add_kv_only(struct ntx_forward *f, bool rounded)
 {
     for (uint32_t i = 0; i < f->b->n_rows; i++)
-        if (f->b->rows[i].rounded == rounded && !in_layer(f, i, f->layer) && (f->c.skip.propagate || !ntx__skips(f, i, f->layer)))
+        if (f->b->rows[i].rounded == rounded && !in_layer(f, i, f->layer) &&
+            (f->c.skip.propagate || !ntx__skips(f, i, f->layer)))
             f->m.live[f->n_live + f->n_kv_only++] = i;
 }
 
-/* Fills live with the rows of this layer; behind them those that skip it, or of which nobody wants more, and leave only their K and V in it. */
+/* Fills live with the rows of this layer; behind them those that skip it, or of which nobody wants more, and leave only
+ * their K and V in it. */
 void ntx__choose_rows(struct ntx_forward *f)
 {
     f->n_live = f->n_kv_only = f->n_kv_rounded = f->n_exact = 0;
@@ -377,7 +423,8 @@ static void keep_states(struct ntx_forward *f)
     }
 }
 
-/* Of the last layer. In the order of the rows, so that a sum has the same bits however its rows were cut into passes. */
+/* Of the last layer. In the order of the rows, so that a sum has the same bits however its rows were cut into passes.
+ * */
 static int last_states(struct ntx_forward *f)
 {
     bool wanted = false;
@@ -409,7 +456,8 @@ static int leave_states(struct ntx_forward *f, uint32_t layer)
         rc = wanted ? states(f) : 0;
         for (uint32_t i = 0; wanted && !rc && i < f->b->n_rows; i++)
             if (f->b->rows[i].left)
-                memcpy(f->b->rows[i].left + (size_t)t * f->hp->n_embd, f->m.h + (size_t)i * f->hp->n_embd, f->hp->n_embd * sizeof(float));
+                memcpy(f->b->rows[i].left + (size_t)t * f->hp->n_embd, f->m.h + (size_t)i * f->hp->n_embd,
+                       f->hp->n_embd * sizeof(float));
     }
     return rc;
 }
@@ -443,7 +491,8 @@ static bool reads(const struct ntx_step *s, uint8_t b) { return s->in[0] == b ||
 static bool passes(const struct ntx_forward *f, const struct ntx_step *glu, const struct ntx_step *end)
 {
     const struct ntx_step *t = glu + 1;
-    if (f->c.sums || t >= end || t->op != NTX_OP_MM || t->in[0] != glu->out || t->parts || ntx_tensor_kinds[t->weight[0]].use != NTX_USE_MATRIX)
+    if (f->c.sums || t >= end || t->op != NTX_OP_MM || t->in[0] != glu->out || t->parts ||
+        ntx_tensor_kinds[t->weight[0]].use != NTX_USE_MATRIX)
         return false;
     for (t++; t < end; t++)
         if (reads(t, glu->out))
@@ -456,24 +505,34 @@ static bool passes(const struct ntx_forward *f, const struct ntx_step *glu, cons
 /* A GLU comes behind these two products, in place, and nothing else sees what they give. */
 static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, struct ntx__glu *g)
 {
-    const struct ntx_step *s = ntx__steps_of(f, r), *glu = s + r->n, *end = f->c.model->layers[f->layer].step + f->c.model->layers[f->layer].n_steps;
-    if (f->watched || r->n != 2 || glu >= end || glu->op != NTX_OP_GLU || glu->in[0] != s[0].out || glu->in[1] != s[1].out || s[0].out == s[1].out || glu->out != s[0].out || glu->from ||
-        s[0].offset || s[1].offset)
+    const struct ntx_step *s = ntx__steps_of(f, r), *glu = s + r->n,
+                          *end = f->c.model->layers[f->layer].step + f->c.model->layers[f->layer].n_steps;
+    if (f->watched || r->n != 2 || glu >= end || glu->op != NTX_OP_GLU || glu->in[0] != s[0].out ||
+        glu->in[1] != s[1].out || s[0].out == s[1].out || glu->out != s[0].out || glu->from || s[0].offset ||
+        s[1].offset)
         return false;
     for (const struct ntx_step *t = glu + 1; t < end && t->out != s[1].out; t++)
         if (reads(t, s[1].out))
             return false;
-    *g = (struct ntx__glu){.gate = s[0].out, .up = s[1].out, .step = glu, .n = glu->width, .n_rows = f->n_live, .passes = passes(f, glu, end)};
+    *g = (struct ntx__glu){.gate = s[0].out,
+                           .up = s[1].out,
+                           .step = glu,
+                           .n = glu->width,
+                           .n_rows = f->n_live,
+                           .passes = passes(f, glu, end)};
     return true;
 }
 
-/* Rows that leave no more than K and V in the layer have no use for q: it is left out where they are alone. What came before is multiplied then, and given back, for
- * chunks are in the order of the list. */
+/* Rows that leave no more than K and V in the layer have no use for q: it is left out where they are alone. What came
+ * before is multiplied then, and given back, for chunks are in the order of the list. */
 int ntx__run_mm(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
     struct ntx__glu glu;
-    const struct ntx__input in = {.buf = s->in[0], .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0), .rounded0 = f->n_exact, .n_rounded = f->n_live - f->n_exact + (r->feeds ? f->n_kv_rounded : 0),
+    const struct ntx__input in = {.buf = s->in[0],
+                                  .n_rows = f->n_live + (r->feeds ? f->n_kv_only : 0),
+                                  .rounded0 = f->n_exact,
+                                  .n_rounded = f->n_live - f->n_exact + (r->feeds ? f->n_kv_rounded : 0),
                                   .glu = glu_behind(f, r, &glu) ? &glu : NULL};
     struct ntx__product p[NTX_LAYER_STEPS];
     unsigned n = 0;
@@ -481,7 +540,8 @@ int ntx__run_mm(struct ntx_forward *f, const struct ntx__run *r)
     for (uint32_t k = 0; k < r->n && !rc; k++) {
         const struct ntx_weight *w = ntx__weight_of(f, &s[k]);
         if (s[k].feeds || f->n_live) {
-            p[n++] = (struct ntx__product){.w = w, .to = s[k].out, .at = s[k].offset, .parts = s[k].parts, .n_rows = s[k].feeds ? 0 : f->n_live};
+            p[n++] = (struct ntx__product){
+                .w = w, .to = s[k].out, .at = s[k].offset, .parts = s[k].parts, .n_rows = s[k].feeds ? 0 : f->n_live};
             continue;
         }
         rc = n ? f->back->multiply(f, p, n, &in) : 0;
@@ -494,14 +554,17 @@ int ntx__run_mm(struct ntx_forward *f, const struct ntx__run *r)
 
 static int say_kv(struct ntx_forward *f, int rc)
 {
-    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of layer %u cannot be read back from the drive of --state, or written to it: %s; the text is lost from there on, ask again", f->layer,
-                            strerror(-rc)) : 0;
+    return rc ? ntx_err_set(&f->c.weights->error, rc,
+                            "K and V of layer %u cannot be read back from the drive of --state, or written to it: %s; "
+                            "the text is lost from there on, ask again",
+                            f->layer, strerror(-rc))
+              : 0;
 }
 
 /* Those that lie in a file have come. */
 static int kv_there(struct ntx_forward *f) { return say_kv(f, ntx_kv_pass_wants(f->b->rows->kv, f->layer)); }
 
-#define X(name, symbol, by, width, does, device) NTX__IF_PASS_##by([NTX_OP_##name] = ntx__run_##symbol,)
+#define X(name, symbol, by, width, does, device) NTX__IF_PASS_##by([NTX_OP_##name] = ntx__run_##symbol, )
 static int (*const by_pass[NTX_N_OPS])(struct ntx_forward *, const struct ntx__run *) = {NTX_OPS(X)};
 #undef X
 
@@ -622,7 +685,8 @@ static void reset(struct ntx_forward *f)
     f->ended_ns = 0;
     f->next_chunk = 0;
     f->end_dropped = false;
-    f->all_asked = f->trace || f->c.sums || ((f->c.skip.probe || f->c.skip.decide) && ntx__is_last(f, f->c.skip.probe_layer));
+    f->all_asked = f->trace || f->c.sums ||
+                   ((f->c.skip.probe || f->c.skip.decide) && ntx__is_last(f, f->c.skip.probe_layer));
     ntx__begin_groups(f);
     ntx__watch_begin(f);
     atomic_store(&f->failed, 0);
@@ -647,7 +711,8 @@ static void begin_kv(const struct ntx_forward *f, const struct ntx_batch *b)
         ntx_kv_pass_add(b->rows[i].kv, from, to + 1);
         positions += to + 1;
     }
-    ntx_kv_pass_begin(b->rows->kv, f->hp->n_layers - ntx__last_idle(f), ntx_kv_pass_has_topk(f->hp, b->n_rows, positions));
+    ntx_kv_pass_begin(b->rows->kv, f->hp->n_layers - ntx__last_idle(f),
+                      ntx_kv_pass_has_topk(f->hp, b->n_rows, positions));
 }
 
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)

@@ -7,7 +7,8 @@
 
 #define LANES 8 /* sums in a fixed order: the same for every thread and machine */
 
-/* What the FFN of a layer is made of: groups of neurons where it is packed, else neurons. The most that a layer of the model has. */
+/* What the FFN of a layer is made of: groups of neurons where it is packed, else neurons. The most that a layer of the
+ * model has. */
 static uint32_t n_units(const struct ntx_model *m)
 {
     uint32_t most = 0;
@@ -22,10 +23,15 @@ size_t ntx_capture_floats(const struct ntx_model *m, uint32_t ffn_layers)
     return 2 * n_embd + 3 * (size_t)m->hp.n_layers + ffn_layers * (n_embd + n_units(m));
 }
 
-void ntx_capture_place(struct ntx_capture *s, float *memory, uint32_t layer, const struct ntx_model *m, uint32_t ffn_layers)
+void ntx_capture_place(struct ntx_capture *s, float *memory, uint32_t layer, const struct ntx_model *m,
+                       uint32_t ffn_layers)
 {
     size_t n_embd = m->hp.n_embd;
-    *s = (struct ntx_capture){.layer = layer, .state = memory, .before = memory + n_embd, .similar = memory + 2 * n_embd, .units = n_units(m)};
+    *s = (struct ntx_capture){.layer = layer,
+                              .state = memory,
+                              .before = memory + n_embd,
+                              .similar = memory + 2 * n_embd,
+                              .units = n_units(m)};
     s->ffn_state = s->similar + 3 * (size_t)m->hp.n_layers;
     s->ffn_energy = s->ffn_state + ffn_layers * n_embd;
     for (uint32_t i = 0; i < 3 * m->hp.n_layers; i++)
@@ -49,7 +55,8 @@ static float cosine(double ab, double aa, double bb)
 
 void ntx__capture_begin(struct ntx_capture *s, const float *x, uint32_t n) { memcpy(s->before, x, n * sizeof *x); }
 
-void ntx__capture_part(struct ntx_capture *s, unsigned part, uint32_t layer, uint32_t n_layers, const float *x, const float *y, uint32_t n)
+void ntx__capture_part(struct ntx_capture *s, unsigned part, uint32_t layer, uint32_t n_layers, const float *x,
+                       const float *y, uint32_t n)
 {
     double xx = dot(x, x, n), xy = dot(x, y, n), yy = dot(y, y, n); /* the output is x + y */
     s->similar[(size_t)part * n_layers + layer] = cosine(xx + xy, xx, xx + 2 * xy + yy);
@@ -60,7 +67,10 @@ void ntx__capture_end(struct ntx_capture *s, uint32_t layer, const float *x, uin
     s->similar[layer] = cosine(dot(s->before, x, n), dot(s->before, s->before, n), dot(x, x, n));
 }
 
-static bool captures_ffn(const struct ntx_capture *s, uint32_t layer) { return layer >= s->ffn_first && layer - s->ffn_first < s->ffn_layers; }
+static bool captures_ffn(const struct ntx_capture *s, uint32_t layer)
+{
+    return layer >= s->ffn_first && layer - s->ffn_first < s->ffn_layers;
+}
 
 void ntx__capture_ffn_state(struct ntx_capture *s, uint32_t layer, const float *x, uint32_t n)
 {

@@ -1,6 +1,7 @@
 /* forward_cpu.c: the operations of a layer's steps (model/layer.h) on the CPU.
  *
- * Steps that are done row by row are done in a run: a thread takes a row through all of them. Products of one input are a run, too. */
+ * Steps that are done row by row are done in a run: a thread takes a row through all of them. Products of one input are
+ * a run, too. */
 #include <math.h>
 #include <string.h>
 
@@ -9,10 +10,7 @@
 
 enum { ITEMS_PER_THREAD = 4 }; /* of attention, at least, so that threads end together */
 
-static const struct ntx_row *row_of(const struct ntx_forward *f, uint32_t i)
-{
-    return &f->b->rows[f->m.live[i]];
-}
+static const struct ntx_row *row_of(const struct ntx_forward *f, uint32_t i) { return &f->b->rows[f->m.live[i]]; }
 
 /* Row i of the layer. */
 static float *at(const struct ntx_forward *f, enum ntx_buf b, uint32_t i)
@@ -77,25 +75,29 @@ void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     float back[NTX_MAX_HEAD / 2];
     for (uint32_t k = 0; s->back && k < s->rotated / 2; k++)
         back[k] = -sn[k];
-    (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(at(f, s->out, i) + s->offset, s->heads, s->width, s->rotated, f->m.cs[s->turn] + angles,
-                                                                            s->back ? back : sn);
+    (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(
+        at(f, s->out, i) + s->offset, s->heads, s->width, s->rotated, f->m.cs[s->turn] + angles, s->back ? back : sn);
 }
 
 void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     if (s->keys) {
-        f->c.ops->f16_store(at(f, s->in[0], i), ntx__index_kept(f, row_of(f, i), ntx_row_slot(row_of(f, i))), f->hp->index.head);
+        f->c.ops->f16_store(at(f, s->in[0], i), ntx__index_kept(f, row_of(f, i), ntx_row_slot(row_of(f, i))),
+                            f->hp->index.head);
         return;
     }
-    const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer), n_v = ntx_kept_v(f->hp, f->layer), first = ntx_own_heads(f->hp, f->layer).first;
-    const float *k = at(f, s->in[0], i) + (size_t)first * n_k, *v = n_v ? at(f, s->in[1], i) + (size_t)first * n_v : NULL;
+    const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer),
+                   n_v = ntx_kept_v(f->hp, f->layer), first = ntx_own_heads(f->hp, f->layer).first;
+    const float *k = at(f, s->in[0], i) + (size_t)first * n_k,
+                *v = n_v ? at(f, s->in[1], i) + (size_t)first * n_v : NULL;
     const struct ntx_row *row = row_of(f, i);
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
     uint32_t slot = ntx_row_slot(row);
     for (uint32_t h = 0; h < heads; h++) {
         f->c.ops->k_store[type](k + (size_t)h * n_k, ntx_kv_k(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n_k);
         if (n_v)
-            f->c.ops->v_store[type](v + (size_t)h * n_v, ntx_kv_v(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n_v);
+            f->c.ops->v_store[type](v + (size_t)h * n_v, ntx_kv_v(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK,
+                                    n_v);
     }
 }
 
@@ -181,7 +183,10 @@ void ntx__hadamard(float *x, uint32_t heads, uint32_t width)
         x[k] *= by;
 }
 
-void ntx__row_hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { ntx__hadamard(at(f, s->out, i), s->heads, s->width); }
+void ntx__row_hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    ntx__hadamard(at(f, s->out, i), s->heads, s->width);
+}
 
 static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
 
@@ -212,7 +217,7 @@ void ntx__row_add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         ntx__capture_end(capture, f->layer, h, s->width);
 }
 
-#define X(name, symbol, by, width, does, device) NTX__IF_ROWS_##by([NTX_OP_##name] = ntx__row_##symbol,)
+#define X(name, symbol, by, width, does, device) NTX__IF_ROWS_##by([NTX_OP_##name] = ntx__row_##symbol, )
 static void (*const by_row[NTX_N_OPS])(struct ntx_forward *, const struct ntx_step *, uint32_t) = {NTX_OPS(X)};
 #undef X
 
@@ -242,10 +247,11 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     return 0;
 }
 
-/* ---- attention, a few heads of a row at a time, which share a KV head, or of several rows at neighbouring positions of a session. K and V of
- * all rows are stored by now: a row sees those of its batch up to its own position. */
+/* ---- attention, a few heads of a row at a time, which share a KV head, or of several rows at neighbouring positions
+ * of a session. K and V of all rows are stored by now: a row sees those of its batch up to its own position. */
 
-/* Query heads of an item: all that share a KV head, so that its K and V are read once, but fewer where threads would stand idle. */
+/* Query heads of an item: all that share a KV head, so that its K and V are read once, but fewer where threads would
+ * stand idle. */
 static uint32_t heads_at_once(const struct ntx_forward *f)
 {
     const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
@@ -265,7 +271,10 @@ static uint32_t rows_at_once(const struct ntx_forward *f)
 }
 
 /* A row with a choice of its own is attended alone. */
-static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i) { return f->hp->v_is_k || (s->chosen && ntx__has_topk(f, f->m.live[i])); }
+static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    return f->hp->v_is_k || (s->chosen && ntx__has_topk(f, f->m.live[i]));
+}
 
 /* Position pos may begin another stretch, or a temperature: rows before it, and it, are not attended together. */
 static bool turns_at(const struct ntx_step *s, uint32_t pos)
@@ -286,8 +295,9 @@ static uint32_t group_rows(struct ntx_forward *f)
     uint32_t n = 0, most = rows_at_once(f), *first = f->m.attn_rows;
     for (uint32_t i = 0; i < f->n_live; i++) {
         const struct ntx_row *row = row_of(f, i), *before = i ? row_of(f, i - 1) : NULL;
-        if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 || !ntx__in_place(row) ||
-            !ntx__in_place(before) || row->ahead || before->ahead || turns_at(step, row->pos) || alone(f, step, i) || alone(f, step, i - 1))
+        if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 ||
+            !ntx__in_place(row) || !ntx__in_place(before) || row->ahead || before->ahead || turns_at(step, row->pos) ||
+            alone(f, step, i) || alone(f, step, i - 1))
             first[n++] = i;
     }
     first[n] = f->n_live;
@@ -302,7 +312,8 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     struct ntx__lane *lane = &f->m.lanes[thread];
     const uint32_t *group = f->m.attn_rows + item % f->n_attn_groups;
     const uint32_t shared = w.n_head / w.n_head_kv, first = ntx_own_heads(f->hp, f->layer).first;
-    uint32_t n_q = heads_at_once(f), head = first * shared + item / f->n_attn_groups * n_q, kv_head = head / shared - first;
+    uint32_t n_q = heads_at_once(f), head = first * shared + item / f->n_attn_groups * n_q,
+             kv_head = head / shared - first;
     const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
     struct ntx_attn a = {
         .q = f->m.q + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * w.head_k,
@@ -328,7 +339,8 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
     else if (alone(f, step, group[0]))
         ntx__attend_topk(f, f->m.live[group[0]], kv_head, lane, &a);
-    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK; a.block_tokens > 1 && b <= (last->pos + last->ahead) / NTX_KV_BLOCK; b++) {
+    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK;
+         a.block_tokens > 1 && b <= (last->pos + last->ahead) / NTX_KV_BLOCK; b++) {
         lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
         lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
     }
@@ -436,17 +448,20 @@ static int clear(struct ntx_forward *f, enum ntx_buf b)
     return 0;
 }
 
-#define X(name, symbol, by, width, does, device) NTX__IF_BACK_##by([NTX_OP_##name] = ntx__cpu_##symbol,)
+#define X(name, symbol, by, width, does, device) NTX__IF_BACK_##by([NTX_OP_##name] = ntx__cpu_##symbol, )
 const struct ntx_backend ntx__cpu_backend = {
     .rows = rows,
     .run = {NTX_OPS(X)},
     .multiply = ntx__cpu_multiply,
-    .glu = ntx__cpu_glu, .low = ntx__cpu_low, .lora = ntx__cpu_lora,
+    .glu = ntx__cpu_glu,
+    .low = ntx__cpu_low,
+    .lora = ntx__cpu_lora,
     .clear = clear,
     .gather = ntx__cpu_gather,
     .combine = ntx__cpu_combine,
     .output = output,
     .move = ntx__cpu_move,
-    .waits = true, .in_turns = true,
+    .waits = true,
+    .in_turns = true,
 };
 #undef X

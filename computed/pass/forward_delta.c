@@ -1,5 +1,6 @@
-/* forward_delta.c: layers that keep a recurrent state (recur.h): the convolution, and the gated delta net behind it. Tokens of a session go one after the other, in
- * one order; channels, heads, and the columns of a head side by side. So values do not depend on how a text was cut into passes. */
+/* forward_delta.c: layers that keep a recurrent state (recur.h): the convolution, and the gated delta net behind it.
+ * Tokens of a session go one after the other, in one order; channels, heads, and the columns of a head side by side. So
+ * values do not depend on how a text was cut into passes. */
 #include <errno.h>
 #include <string.h>
 
@@ -20,8 +21,10 @@ static int check_row(struct ntx_forward *f, uint32_t i, uint32_t pos)
 {
     const struct ntx_row *r = &f->b->rows[i];
     if (r->pos != pos || r->n_path > 1 || !ntx__in_place(r))
-        return ntx_err_set(&f->c.weights->error, -EINVAL, "row %u: position %u of a session whose recurrent state goes on at %u: there are no trees of rows, and none is computed again", i,
-                           r->pos, pos);
+        return ntx_err_set(&f->c.weights->error, -EINVAL,
+                           "row %u: position %u of a session whose recurrent state goes on at %u: there are no trees "
+                           "of rows, and none is computed again",
+                           i, r->pos, pos);
     return 0;
 }
 
@@ -99,10 +102,12 @@ static void turn_four(const float *from, float *to, size_t ld)
 {
     float4 c[4];
     memcpy(c, from, sizeof c);
-    const float4 a = __builtin_shuffle(c[0], c[1], (int4){0, 4, 1, 5}), b = __builtin_shuffle(c[2], c[3], (int4){0, 4, 1, 5});
-    const float4 d = __builtin_shuffle(c[0], c[1], (int4){2, 6, 3, 7}), e = __builtin_shuffle(c[2], c[3], (int4){2, 6, 3, 7});
-    const float4 taps[4] = {__builtin_shuffle(a, b, (int4){0, 1, 4, 5}), __builtin_shuffle(a, b, (int4){2, 3, 6, 7}), __builtin_shuffle(d, e, (int4){0, 1, 4, 5}),
-                            __builtin_shuffle(d, e, (int4){2, 3, 6, 7})};
+    const float4 a = __builtin_shuffle(c[0], c[1], (int4){0, 4, 1, 5}),
+                 b = __builtin_shuffle(c[2], c[3], (int4){0, 4, 1, 5});
+    const float4 d = __builtin_shuffle(c[0], c[1], (int4){2, 6, 3, 7}),
+                 e = __builtin_shuffle(c[2], c[3], (int4){2, 6, 3, 7});
+    const float4 taps[4] = {__builtin_shuffle(a, b, (int4){0, 1, 4, 5}), __builtin_shuffle(a, b, (int4){2, 3, 6, 7}),
+                            __builtin_shuffle(d, e, (int4){0, 1, 4, 5}), __builtin_shuffle(d, e, (int4){2, 3, 6, 7})};
     for (uint32_t j = 0; j < 4; j++)
         memcpy(to + j * ld, &taps[j], sizeof taps[j]);
 }
@@ -125,13 +130,20 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t each = s->width / s->n_weights, blocks = blocks_of(s), block = item % (s->n_weights * blocks), of = block / blocks, at0 = block % blocks * CHANNELS;
+    const uint32_t each = s->width / s->n_weights, blocks = blocks_of(s), block = item % (s->n_weights * blocks),
+                   of = block / blocks, at0 = block % blocks * CHANNELS;
     const uint32_t first = of * each + at0;
     const uint32_t apart = s->apart ? s->apart : 1;
-    struct channels c = {.f = f, .turn = ntx__turn_of(f, item / (s->n_weights * blocks)), .first = first, .n = NTX_MIN(each - at0, (uint32_t)CHANNELS), .step = s, .back = (s->taps - 1) * apart};
+    struct channels c = {.f = f,
+                         .turn = ntx__turn_of(f, item / (s->n_weights * blocks)),
+                         .first = first,
+                         .n = NTX_MIN(each - at0, (uint32_t)CHANNELS),
+                         .step = s,
+                         .back = (s->taps - 1) * apart};
     const uint32_t at = ntx_recur_at(c.turn.kv);
     float w[NTX_DELTA_TAPS_MAX * CHANNELS];
-    const float *x[NTX_DELTA_TAPS_MAX], *all = (s->apart ? f->m.gram_taps : f->vec[s->weight[of]]) + (size_t)at0 * s->taps;
+    const float *x[NTX_DELTA_TAPS_MAX],
+        *all = (s->apart ? f->m.gram_taps : f->vec[s->weight[of]]) + (size_t)at0 * s->taps;
     c.tail = s->apart ? ntx__grams_in(f, ntx_recur_fold(c.turn.kv, f->layer)) : ntx_recur_tail(c.turn.kv, f->layer);
     turn_taps(all, c.n, s->taps, w);
     for (uint32_t k = 0; k < c.turn.n; k++) {
@@ -139,9 +151,13 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
             x[j] = input(&c, k, (s->taps - 1 - j) * apart);
         f->c.ops->conv(w, x, s->taps, c.n, ntx__of_batch(f, s->out, c.turn.row[k]) + first);
     }
-    put_tail(&c, c.turn.n, s->apart ? ntx__grams_in(f, ntx_recur_next_fold(c.turn.kv, f->layer)) : ntx_recur_next_tail(c.turn.kv, f->layer));
+    put_tail(&c, c.turn.n,
+             s->apart ? ntx__grams_in(f, ntx_recur_next_fold(c.turn.kv, f->layer))
+                      : ntx_recur_next_tail(c.turn.kv, f->layer));
     for (uint32_t k = 1; k <= c.turn.n; k++)
-        put_tail(&c, k, s->apart ? ntx__grams_in(f, ntx_recur_stop_fold(c.turn.kv, at + k, f->layer)) : ntx_recur_stop_tail(c.turn.kv, at + k, f->layer));
+        put_tail(&c, k,
+                 s->apart ? ntx__grams_in(f, ntx_recur_stop_fold(c.turn.kv, at + k, f->layer))
+                          : ntx_recur_stop_tail(c.turn.kv, at + k, f->layer));
 }
 
 int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
@@ -177,8 +193,10 @@ static const float *keeps_of(const struct ntx_forward *f, const struct ntx_step 
     return ntx__of_batch(f, NTX_BUF_A, row) + h->head * (s->by_key ? s->width : 1);
 }
 
-/* The keys that S is looked at by before the row is folded in. Where keys keep each their own part, that is theirs by it: then S need not be multiplied first. */
-static const float *looks_by(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h, float *keys)
+/* The keys that S is looked at by before the row is folded in. Where keys keep each their own part, that is theirs by
+ * it: then S need not be multiplied first. */
+static const float *looks_by(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h,
+                             float *keys)
 {
     const float *k = mix_of(f, row) + (s->key_heads + h->key_head) * (size_t)s->width, *g = keeps_of(f, s, row, h);
     for (uint32_t i = 0; s->by_key && i < s->width; i++)
@@ -187,7 +205,8 @@ static const float *looks_by(const struct ntx_forward *f, const struct ntx_step 
 }
 
 /* What of v is new: b (v - g S'k) */
-static void difference(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h, const float *v, const float *seen, float *d)
+static void difference(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h,
+                       const float *v, const float *seen, float *d)
 {
     float g = s->by_key ? 1 : *keeps_of(f, s, row, h), b = ntx__of_batch(f, NTX_BUF_K, row)[h->head];
     for (uint32_t i = 0; i < h->n; i++)
@@ -200,12 +219,21 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     const struct head h = head_of(f, s, item);
     const struct ntx__turn t = ntx__turn_of(f, item / (s->heads * (s->width / h.n)));
-    size_t at = ((size_t)h.head * s->width + h.first) * s->width, k0 = (s->key_heads + h.key_head) * (size_t)s->width, q0 = h.key_head * (size_t)s->width;
+    size_t at = ((size_t)h.head * s->width + h.first) * s->width, k0 = (s->key_heads + h.key_head) * (size_t)s->width,
+           q0 = h.key_head * (size_t)s->width;
     size_t v0 = (2 * s->key_heads + h.head) * (size_t)s->width + h.first, out0 = h.head * (size_t)s->width + h.first;
     const float *from = ntx_recur_fold(t.kv, f->layer);
     const uint32_t pos = ntx_recur_at(t.kv);
-    float *to = ntx_recur_next_fold(t.kv, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST], keys[NTX_MAX_HEAD];
-    struct ntx_delta_net a = {.from = from ? from + at : to, .to = to, .n_keys = s->width, .n_values = h.n, .d = d, .out = out, .seen = seen, .next_k = looks_by(f, s, t.row[0], &h, keys)};
+    float *to = ntx_recur_next_fold(t.kv, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST],
+          keys[NTX_MAX_HEAD];
+    struct ntx_delta_net a = {.from = from ? from + at : to,
+                              .to = to,
+                              .n_keys = s->width,
+                              .n_values = h.n,
+                              .d = d,
+                              .out = out,
+                              .seen = seen,
+                              .next_k = looks_by(f, s, t.row[0], &h, keys)};
     if (!from)
         memset(to, 0, (size_t)s->width * h.n * sizeof *to);
     f->c.ops->delta(&a);

@@ -8,7 +8,8 @@
 static bool group_finite(const struct ntx_pack_layer *p, const uint8_t *group)
 {
     for (int part = 0; part < NTX_PACK_PARTS; part++)
-        if (p->row_bytes[part] && !ntx_blocks_finite(p->type[part], group + p->at[part], (size_t)p->group * p->row_bytes[part]))
+        if (p->row_bytes[part] &&
+            !ntx_blocks_finite(p->type[part], group + p->at[part], (size_t)p->group * p->row_bytes[part]))
             return false;
     return true;
 }
@@ -16,23 +17,30 @@ static bool group_finite(const struct ntx_pack_layer *p, const uint8_t *group)
 static bool added_finite(const struct ntx_pack_layer *p, const uint8_t *group)
 {
     for (int part = NTX_PACK_UP; part <= NTX_PACK_DOWN; part++)
-        if (ntx_pack_adds(p, (enum ntx_pack_part)part) && !ntx_blocks_finite(p->added[part].type, group + p->added[part].at, (size_t)p->group * p->added[part].row_bytes))
+        if (ntx_pack_adds(p, (enum ntx_pack_part)part) &&
+            !ntx_blocks_finite(p->added[part].type, group + p->added[part].at,
+                               (size_t)p->group * p->added[part].row_bytes))
             return false;
     return true;
 }
 
 static int no_number(const struct ntx_gguf_tensor *t, const char *what, uint32_t at, struct ntx_err *err)
 {
-    return ntx_err_set(err, -EDOM, "tensor '%s' holds a NaN or an infinity (%s %u): the file is damaged or was converted wrongly; get it, or convert it, anew", t->name, what, at);
+    return ntx_err_set(err, -EDOM,
+                       "tensor '%s' holds a NaN or an infinity (%s %u): the file is damaged or was converted wrongly; "
+                       "get it, or convert it, anew",
+                       t->name, what, at);
 }
 
-int ntx_chunk_finite(const struct ntx_model *m, const struct ntx_chunks *k, uint32_t chunk, const void *bytes, uint32_t out, uint32_t n, struct ntx_err *err)
+int ntx_chunk_finite(const struct ntx_model *m, const struct ntx_chunks *k, uint32_t chunk, const void *bytes,
+                     uint32_t out, uint32_t n, struct ntx_err *err)
 {
     const struct ntx_chunk *c = &k->list[chunk];
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, c->tensor);
     const bool groups = t->type == NTX_I8;
     const struct ntx_layer_weights *w = &k->layers[groups ? c->layer : 0];
-    bool (*const finite)(const struct ntx_pack_layer *, const uint8_t *) = w->groups_added.tensor == c->tensor ? added_finite : group_finite;
+    bool (*const finite)(const struct ntx_pack_layer *,
+                         const uint8_t *) = w->groups_added.tensor == c->tensor ? added_finite : group_finite;
     size_t row_bytes = c->bytes / c->n_out;
     const uint8_t *p = bytes;
     if (!groups && ntx_blocks_finite(t->type, p, n * row_bytes))
@@ -58,12 +66,14 @@ static int look(struct ntx_forward *f, uint8_t *seen, uint32_t chunk, const void
     return !*seen && ntx_chunk_finite(f->c.model, f->c.chunks, chunk, bytes, out, n, &err) ? tell(f, &err) : 0;
 }
 
-/* In a pass that was broken off, slices of it may have been looked at, and then interleaved: their scales are elsewhere since. */
+/* In a pass that was broken off, slices of it may have been looked at, and then interleaved: their scales are elsewhere
+ * since. */
 static bool interleaved(const struct ntx_forward *f, uint32_t chunk, uint32_t out, uint32_t n)
 {
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
     enum ntx_act form = ntx_act_for(ntx_gguf_tensor_at(f->c.model->gguf, c->tensor)->type);
-    return !c->fixed && form != NTX_ACT_F32 && n == NTX_SLICE_OUTS && f->m.interleaved[f->m.first_slice[chunk] + out / NTX_SLICE_OUTS];
+    return !c->fixed && form != NTX_ACT_F32 && n == NTX_SLICE_OUTS &&
+           f->m.interleaved[f->m.first_slice[chunk] + out / NTX_SLICE_OUTS];
 }
 
 int ntx__finite_outs(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t out, uint32_t n)

@@ -23,26 +23,25 @@ static uint32_t width_of(const struct ntx_model *m, uint8_t buf)
 {
     switch (buf) {
     case NTX_BUF_UP: /* of the shared expert, as wide as those of gate */
-    case NTX__BUF_EARLY_GATE:
-        return ntx_buf_width(m, NTX_BUF_GATE);
-    case NTX__BUF_PROBS:
-        return m->hp.n_expert;
-    case NTX__BUF_SHARED:
-        return 1;
+    case NTX__BUF_EARLY_GATE: return ntx_buf_width(m, NTX_BUF_GATE);
+    case NTX__BUF_PROBS: return m->hp.n_expert;
+    case NTX__BUF_SHARED: return 1;
     case NTX__BUF_ROUTED_GATE:
-    case NTX__BUF_ROUTED_UP:
-        return m->hp.n_ff_exp;
-    case NTX__BUF_LOGITS:
-        return m->hp.n_vocab;
+    case NTX__BUF_ROUTED_UP: return m->hp.n_ff_exp;
+    case NTX__BUF_LOGITS: return m->hp.n_vocab;
     default:
-        return buf < NTX_N_BUFS && buf != NTX_BUF_H && buf != NTX_BUF_X ? ntx_buf_width(m, (enum ntx_buf)buf) : m->hp.n_embd;
+        return buf < NTX_N_BUFS && buf != NTX_BUF_H && buf != NTX_BUF_X ? ntx_buf_width(m, (enum ntx_buf)buf)
+                                                                        : m->hp.n_embd;
     }
 }
 
 size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf)
 {
-    static const bool padded[NTX__N_BUFS] = {[NTX_BUF_X] = true, [NTX_BUF_Q_LOW] = true, [NTX_BUF_NORMED] = true, [NTX_BUF_LOW] = true, [NTX_BUF_ATTN] = true, [NTX_BUF_GATE] = true, [NTX__BUF_ROUTED_X] = true,
-                                             [NTX__BUF_ROUTED_GATE] = true, [NTX__BUF_ROUTED_UP] = true, [NTX__BUF_EARLY_X] = true, [NTX__BUF_EARLY_GATE] = true};
+    static const bool padded[NTX__N_BUFS] = {
+        [NTX_BUF_X] = true,         [NTX_BUF_Q_LOW] = true,        [NTX_BUF_NORMED] = true,
+        [NTX_BUF_LOW] = true,       [NTX_BUF_ATTN] = true,         [NTX_BUF_GATE] = true,
+        [NTX__BUF_ROUTED_X] = true, [NTX__BUF_ROUTED_GATE] = true, [NTX__BUF_ROUTED_UP] = true,
+        [NTX__BUF_EARLY_X] = true,  [NTX__BUF_EARLY_GATE] = true};
     uint32_t n = width_of(m, buf);
     return padded[buf] ? ntx_act_row_bytes(NTX_ACT_F32, n) / sizeof(float) : n;
 }
@@ -87,7 +86,8 @@ static size_t quantized_choice(const struct ntx_chunks *chunks, enum ntx_act for
     size_t most = 0;
     for (uint32_t l = 0; l < chunks->n_layers; l++)
         for (int t = 0; t < NTX_N_TENSORS; t++)
-            if (of_choices((enum ntx_tensor)t) || ntx_tensor_kinds[t].use == NTX_USE_EXPERT || ntx_tensor_kinds[t].use == NTX_USE_RESIDENT)
+            if (of_choices((enum ntx_tensor)t) || ntx_tensor_kinds[t].use == NTX_USE_EXPERT ||
+                ntx_tensor_kinds[t].use == NTX_USE_RESIDENT)
                 most = widest(most, &chunks->layers[l].of[t], form);
     return most;
 }
@@ -96,7 +96,8 @@ static size_t quantized_choice(const struct ntx_chunks *chunks, enum ntx_act for
 static uint64_t slices_of(const struct ntx_model *m, const struct ntx_chunk *k)
 {
     uint32_t type = ntx_gguf_tensor_at(m->gguf, k->tensor)->type;
-    return (k->fixed && k->users < 2) || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0 : k->n_out / NTX_SLICE_OUTS;
+    return (k->fixed && k->users < 2) || type == NTX_I8 || ntx_act_for(type) == NTX_ACT_F32 ? 0
+                                                                                            : k->n_out / NTX_SLICE_OUTS;
 }
 
 /* What is multiplied by the second of two thin matrices. */
@@ -168,7 +169,8 @@ static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_
 
 uint32_t ntx__most_topk(const struct ntx_hparams *hp, uint32_t ctx)
 {
-    const bool any = hp->index.head && ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u));
+    const bool any = hp->index.head &&
+                     ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u));
     return !any ? 0 : hp->index.every ? (hp->index.most + 1) * hp->index.every : hp->index.most;
 }
 
@@ -225,7 +227,8 @@ static void place_lookahead(struct cursor *c, const struct ntx_forward_config *c
 {
     const uint32_t buffers = ntx__lookahead_buffers(cfg->model);
     for (uint8_t b = 0; b < NTX_N_BUFS; b++)
-        m->lookahead[b] = buffers >> b & 1 ? place(c, NTX__WAY_ROWS * ntx__buf_ld(cfg->model, b) * sizeof(float)) : NULL;
+        m->lookahead[b] = buffers >> b & 1 ? place(c, NTX__WAY_ROWS * ntx__buf_ld(cfg->model, b) * sizeof(float))
+                                           : NULL;
     m->lookahead_quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         m->lookahead_quantized[form] = buffers ? place(c, NTX__WAY_ROWS * cfg->widths->row[form]) : NULL;
@@ -376,7 +379,8 @@ static void place_grams(struct cursor *c, const struct ntx_forward_config *cfg, 
     m->gram_at = place(c, most * sizeof *m->gram_at);
     m->gram_ids = place(c, most * sizeof *m->gram_ids);
     m->gram_entries = place(c, most * cfg->chunks->gram_embd.row_bytes);
-    m->gram_taps = place(c, hp->grams.layer ? (uint64_t)hp->grams.taps * hp->streams.n * hp->n_embd * sizeof *m->gram_taps : 0);
+    m->gram_taps = place(
+        c, hp->grams.layer ? (uint64_t)hp->grams.taps * hp->streams.n * hp->n_embd * sizeof *m->gram_taps : 0);
 }
 
 static bool turns(const struct ntx_model *m, enum ntx_rotation turn)
@@ -388,9 +392,12 @@ static bool turns(const struct ntx_model *m, enum ntx_rotation turn)
     return false;
 }
 
-static void place_angles(struct cursor *c, const struct ntx_forward_config *cfg, enum ntx_rotation turn, struct ntx__mem *m)
+static void place_angles(struct cursor *c, const struct ntx_forward_config *cfg, enum ntx_rotation turn,
+                         struct ntx__mem *m)
 {
-    uint64_t n = turn != NTX_TURN_ALL && !turns(cfg->model, turn) ? 0 : (uint64_t)cfg->max_rows * (ntx_rope_dim(&cfg->model->hp, turn) / 2);
+    uint64_t n = turn != NTX_TURN_ALL && !turns(cfg->model, turn)
+                     ? 0
+                     : (uint64_t)cfg->max_rows * (ntx_rope_dim(&cfg->model->hp, turn) / 2);
     m->cs[turn] = n ? place(c, n * sizeof(float)) : NULL;
     m->sn[turn] = n ? place(c, n * sizeof(float)) : NULL;
 }

@@ -1,9 +1,9 @@
 /* forward_mm.c: the parts of a step that threads share.
  *
- * Multiplying: a chunk's rows are cut into tiles, which threads take from a counter. A thread that finds no tile left goes on to the
- * next chunk at once, so a thread is at most held up by bytes that have not arrived, never by another thread. It asks for a
- * chunk's bytes only when it holds a tile of it; whoever finishes the last tile releases the chunk. After an error nobody
- * takes a tile any more: the chunks left half done are let go by ntx_weights' end. */
+ * Multiplying: a chunk's rows are cut into tiles, which threads take from a counter. A thread that finds no tile left
+ * goes on to the next chunk at once, so a thread is at most held up by bytes that have not arrived, never by another
+ * thread. It asks for a chunk's bytes only when it holds a tile of it; whoever finishes the last tile releases the
+ * chunk. After an error nobody takes a tile any more: the chunks left half done are let go by ntx_weights' end. */
 #include <errno.h>
 
 #include "common/util.h"
@@ -16,11 +16,13 @@ static bool stays(const struct ntx_forward *f, uint32_t chunk)
     return ops->stays && ops->stays(f->c.weights, chunk);
 }
 
-/* Outputs to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory fastest in one long
- * run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of its share of what the
- * step has left, at most its share of the chunk, or all of one that stays, for which nobody waits; towards the end the tiles shrink, and the threads
- * finish together. Never less than outweighs the counter; whole sixteens. */
-static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left, uint64_t behind, bool staying)
+/* Outputs to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory
+ * fastest in one long run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of
+ * its share of what the step has left, at most its share of the chunk, or all of one that stays, for which nobody
+ * waits; towards the end the tiles shrink, and the threads finish together. Never less than outweighs the counter;
+ * whole sixteens. */
+static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left,
+                          uint64_t behind, bool staying)
 {
     uint64_t step = (uint64_t)left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_outs * w->row_bytes;
     uint64_t bytes = NTX_MIN(step / (2 * f->c.threads), staying ? chunk : chunk / f->c.threads);
@@ -29,7 +31,10 @@ static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *
     return NTX_MIN(outs, left);
 }
 
-static uint32_t rows_of(const struct ntx__mm *j, const struct ntx__product *p) { return p->n_rows ? p->n_rows : j->in->n_rows; }
+static uint32_t rows_of(const struct ntx__mm *j, const struct ntx__product *p)
+{
+    return p->n_rows ? p->n_rows : j->in->n_rows;
+}
 
 /* Rows of a chunk, or what they have become. */
 struct bytes {
@@ -46,25 +51,29 @@ static void scale_outputs(float by, uint32_t n, float *y, size_t ld, uint32_t ro
 }
 
 /* part: of the input's rows; a chunk's outputs are of one. */
-static void multiply(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t part, uint32_t n, float *y, size_t ld)
+static void multiply(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t part, uint32_t n,
+                     float *y, size_t ld)
 {
     const struct ntx_cpu_ops *ops = j->f->c.ops;
     const uint32_t type = p->w->type, n_in = p->w->n_in;
     enum ntx_act form = ntx_act_for(type);
-    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)(j->f->buf[j->in->buf].at + j->in->at) : j->f->quantized[j->in->set][form];
+    const uint8_t *x = form == NTX_ACT_F32 ? (const uint8_t *)(j->f->buf[j->in->buf].at + j->in->at)
+                                           : j->f->quantized[j->in->set][form];
     size_t stride = ntx__stride(j->f, j->in->buf, form, n_in) * (p->parts && form != NTX_ACT_F32 ? p->parts : 1);
     x += p->row0 * stride + part * ntx_act_row_bytes(form, n_in);
     uint32_t slices = w.interleaved ? n / NTX_SLICE_OUTS * NTX_SLICE_OUTS : 0;
     if (slices)
         ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, rows_of(j, p), y, ld);
     if (n > slices)
-        ops->matmul[type](w.at + (size_t)slices * p->w->row_bytes, p->w->row_bytes, n - slices, n_in, x, stride, rows_of(j, p), y + slices, ld);
+        ops->matmul[type](w.at + (size_t)slices * p->w->row_bytes, p->w->row_bytes, n - slices, n_in, x, stride,
+                          rows_of(j, p), y + slices, ld);
     if (p->w->scaled)
         scale_outputs(j->f->m.tiles[p->w->chunk0].scale, n, y, ld, rows_of(j, p));
 }
 
 /* The same for logits of several rows, each of which has its own place. */
-static void multiply_apart(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, float *y)
+static void multiply_apart(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row,
+                           uint32_t n, float *y)
 {
     for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
         uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
@@ -75,24 +84,30 @@ static void multiply_apart(const struct ntx__mm *j, const struct ntx__product *p
 }
 
 /* Outputs [row, row + n) of a product, from the bytes of those rows. */
-static void compute(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n, unsigned thread)
+static void compute(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n,
+                    unsigned thread)
 {
     const size_t ld = j->f->buf[p->to].ld;
     bool logits = p->to == NTX__BUF_LOGITS;
     if (logits && j->in->n_rows > 1)
         multiply_apart(j, p, w, row, n, j->f->m.lanes[thread].logits);
     else
-        multiply(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n, (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld);
+        multiply(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n,
+                 (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld);
 }
 
-/* What stays in memory is interleaved when it is first multiplied: outputs [out, out + n) of a chunk, a tile, of which no other thread has any. */
-static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes, uint32_t out, uint32_t n, unsigned thread)
+/* What stays in memory is interleaved when it is first multiplied: outputs [out, out + n) of a chunk, a tile, of which
+ * no other thread has any. */
+static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes,
+                                uint32_t out, uint32_t n, unsigned thread)
 {
-    struct bytes b = {bytes + (size_t)out * w->row_bytes, f->c.ops->interleave[w->type] && !f->back->own_bytes && stays(f, chunk)};
+    struct bytes b = {bytes + (size_t)out * w->row_bytes,
+                      f->c.ops->interleave[w->type] && !f->back->own_bytes && stays(f, chunk)};
     for (uint32_t i = 0; b.interleaved && i < n / NTX_SLICE_OUTS; i++) {
         uint8_t *done = &f->m.interleaved[f->m.first_slice[chunk] + out / NTX_SLICE_OUTS + i];
         if (!*done)
-            f->c.ops->interleave[w->type]((uint8_t *)(uintptr_t)b.at + (size_t)i * NTX_SLICE_OUTS * w->row_bytes, w->row_bytes, f->m.lanes[thread].slice);
+            f->c.ops->interleave[w->type]((uint8_t *)(uintptr_t)b.at + (size_t)i * NTX_SLICE_OUTS * w->row_bytes,
+                                          w->row_bytes, f->m.lanes[thread].slice);
         *done = 1;
     }
     return b;
@@ -105,7 +120,8 @@ void ntx__fail(struct ntx_forward *f, int rc)
 }
 
 /* Takes a tile: its first output and their number; 0 when none is left. */
-static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, uint32_t *out)
+static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind,
+                          uint32_t *out)
 {
     struct ntx__tile *t = &j->f->m.tiles[chunk];
     uint32_t n_out = j->f->c.chunks->list[chunk].n_out, n;
@@ -115,12 +131,14 @@ static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p,
         if (*out >= n_out)
             return 0;
         n = tile_rows(j->f, p->w, rows_of(j, p), n_out - *out, behind, staying);
-    } while (!atomic_compare_exchange_weak_explicit(&t->next, out, *out + n, memory_order_relaxed, memory_order_relaxed));
+    } while (
+        !atomic_compare_exchange_weak_explicit(&t->next, out, *out + n, memory_order_relaxed, memory_order_relaxed));
     return n;
 }
 
 /* Takes tiles of one chunk until none is left. False after a failure, here or elsewhere. */
-static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind, unsigned thread)
+static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind,
+                       unsigned thread)
 {
     struct ntx_forward *f = j->f;
     struct ntx__tile *t = &f->m.tiles[chunk];
@@ -173,8 +191,10 @@ static const char *tensor_of(const struct ntx_forward *f, uint32_t chunk)
 static int early(struct ntx_forward *f, uint32_t chunk, uint32_t turn)
 {
     uint32_t last = f->c.chunks->n - 1;
-    return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u takes tensor '%s' when it is the turn of '%s': weights are read in the order of the steps", f->layer,
-                       tensor_of(f, chunk), tensor_of(f, NTX_MIN(turn, last)));
+    return ntx_err_set(
+        &f->c.weights->error, -EPROTO,
+        "layer %u takes tensor '%s' when it is the turn of '%s': weights are read in the order of the steps", f->layer,
+        tensor_of(f, chunk), tensor_of(f, NTX_MIN(turn, last)));
 }
 
 int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n)
@@ -229,7 +249,8 @@ int ntx__mm_begin(struct ntx__mm *j)
     return 0;
 }
 
-/* Which of its tensor's matrices it begins; UINT32_MAX: none, it is a part behind the first of one whose inputs that one has added. */
+/* Which of its tensor's matrices it begins; UINT32_MAX: none, it is a part behind the first of one whose inputs that
+ * one has added. */
 static uint32_t number_of(const struct ntx_forward *f, const struct ntx_weight *w)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
@@ -237,7 +258,8 @@ static uint32_t number_of(const struct ntx_forward *f, const struct ntx_weight *
     return at % matrix ? UINT32_MAX : (uint32_t)(at / matrix);
 }
 
-/* The choices' rows have floats of their own only where a matrix wants them or they were weighed; what they were made of is there in any case. */
+/* The choices' rows have floats of their own only where a matrix wants them or they were weighed; what they were made
+ * of is there in any case. */
 static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in)
 {
     uint32_t matrix = number_of(f, p->w), n = p->n_rows ? p->n_rows : in->n_rows;
@@ -245,7 +267,10 @@ static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, cons
     for (uint32_t i = p->row0; i < p->row0 + n && matrix != UINT32_MAX; i++)
         for (uint32_t part = 0; part < NTX_MAX(p->parts, 1u); part++)
             ntx_input_sums_add(f->c.sums, p->w->tensor, matrix,
-                               chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x : f->buf[in->buf].at + in->at + (size_t)i * f->buf[in->buf].ld + (size_t)part * p->w->n_in, 0, 1);
+                               chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x
+                                      : f->buf[in->buf].at + in->at + (size_t)i * f->buf[in->buf].ld +
+                                            (size_t)part * p->w->n_in,
+                               0, 1);
 }
 
 static void walk(void *ctx, unsigned thread) { ntx__mm_walk(ctx, thread); }
@@ -263,11 +288,13 @@ int ntx__cpu_multiply(struct ntx_forward *f, const struct ntx__product *p, unsig
     return atomic_load_explicit(&f->failed, memory_order_relaxed);
 }
 
-void ntx__quantize_into(struct ntx_forward *f, void *const *quantized, uint32_t forms, const float *x, uint32_t n, uint32_t i)
+void ntx__quantize_into(struct ntx_forward *f, void *const *quantized, uint32_t forms, const float *x, uint32_t n,
+                        uint32_t i)
 {
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
         if (forms >> form & 1)
-            f->c.ops->act_quantize[form](x, (uint8_t *)quantized[form] + i * ntx_act_row_bytes((enum ntx_act)form, n), n);
+            f->c.ops->act_quantize[form](x, (uint8_t *)quantized[form] + i * ntx_act_row_bytes((enum ntx_act)form, n),
+                                         n);
 }
 
 void ntx__quantize(struct ntx_forward *f, uint32_t forms, const float *x, uint32_t n, uint32_t i)

@@ -1,6 +1,6 @@
-/* forward_path.c: rows of a tree. Attention sums in the order of positions, and by their parts (cpu/cpu.h): so for a row whose path does not lie at
- * its positions the blocks of the path are copied, a head at a time, with each slot at its position. Then kernels, and bits, are those of
- * plain rows. What is copied does not grow with the context. */
+/* forward_path.c: rows of a tree. Attention sums in the order of positions, and by their parts (cpu/cpu.h): so for a
+ * row whose path does not lie at its positions the blocks of the path are copied, a head at a time, with each slot at
+ * its position. Then kernels, and bits, are those of plain rows. What is copied does not grow with the context. */
 #include <errno.h>
 #include <string.h>
 
@@ -37,7 +37,8 @@ static void place_holes(const struct ntx_row *r, struct ntx__lane *lane, struct 
     a->hole = lane->path_holes;
 }
 
-void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint32_t kv_head, struct ntx__lane *lane, struct ntx_attn *a)
+void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint32_t kv_head, struct ntx__lane *lane,
+                      struct ntx_attn *a)
 {
     uint32_t first = NTX_MAX(r->pos + 1 - r->n_path, ntx_attn_from(a, 0)), block = first / NTX_KV_BLOCK;
     size_t k_bytes = ntx_kv_k_bytes(r->kv, f->layer), v_bytes = ntx_kv_v_bytes(r->kv, f->layer);
@@ -49,8 +50,10 @@ void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint
         uint32_t slot = r->path[r->n_path - 1 - (r->pos - p)], to = p / NTX_KV_BLOCK - block;
         if (slot == p)
             continue;
-        ntx_kv_copy_k(r->kv, f->layer, ntx_kv_k(r->kv, f->layer, kv_head, slot), slot % NTX_KV_BLOCK, lane->path_k + to * k_bytes, p % NTX_KV_BLOCK);
-        ntx_kv_copy_v(r->kv, f->layer, ntx_kv_v(r->kv, f->layer, kv_head, slot), slot % NTX_KV_BLOCK, lane->path_v + to * v_bytes, p % NTX_KV_BLOCK);
+        ntx_kv_copy_k(r->kv, f->layer, ntx_kv_k(r->kv, f->layer, kv_head, slot), slot % NTX_KV_BLOCK,
+                      lane->path_k + to * k_bytes, p % NTX_KV_BLOCK);
+        ntx_kv_copy_v(r->kv, f->layer, ntx_kv_v(r->kv, f->layer, kv_head, slot), slot % NTX_KV_BLOCK,
+                      lane->path_v + to * v_bytes, p % NTX_KV_BLOCK);
     }
     if (a->hole)
         place_holes(r, lane, a);
@@ -60,8 +63,10 @@ void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint
 
 static void move_slot(const struct ntx_kv_seq *kv, uint32_t layer, uint32_t head, uint32_t from, uint32_t to)
 {
-    ntx_kv_copy_k(kv, layer, ntx_kv_k(kv, layer, head, from), from % NTX_KV_BLOCK, ntx_kv_k(kv, layer, head, to), to % NTX_KV_BLOCK);
-    ntx_kv_copy_v(kv, layer, ntx_kv_v(kv, layer, head, from), from % NTX_KV_BLOCK, ntx_kv_v(kv, layer, head, to), to % NTX_KV_BLOCK);
+    ntx_kv_copy_k(kv, layer, ntx_kv_k(kv, layer, head, from), from % NTX_KV_BLOCK, ntx_kv_k(kv, layer, head, to),
+                  to % NTX_KV_BLOCK);
+    ntx_kv_copy_v(kv, layer, ntx_kv_v(kv, layer, head, from), from % NTX_KV_BLOCK, ntx_kv_v(kv, layer, head, to),
+                  to % NTX_KV_BLOCK);
 }
 
 int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n)
@@ -74,7 +79,9 @@ int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *
             for (uint32_t h = 0; h < heads; h++)
                 move_slot(kv, l, h, from[i], to[i]);
         }
-    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of guesses cannot be kept on the drive of --state: %s", strerror(-rc)) : 0;
+    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of guesses cannot be kept on the drive of --state: %s",
+                            strerror(-rc))
+              : 0;
 }
 
 int ntx_forward_commit(struct ntx_forward *f, struct ntx_kv_seq *kv, uint32_t pos, const uint32_t *slots, uint32_t n)
@@ -86,7 +93,8 @@ int ntx_forward_commit(struct ntx_forward *f, struct ntx_kv_seq *kv, uint32_t po
         rc = ntx_kv_shared(kv, pos + i) && slots[i] != pos + i ? -EINVAL : 0;
     if (rc)
         return ntx_err_set(&f->c.weights->error, rc, "a path of %u slots from position %u on cannot be kept", n, pos);
-    for (uint32_t i = 0; i < n; i++) /* none is written before it was read: they ascend, and none lies before its position */
+    for (uint32_t i = 0; i < n;
+         i++) /* none is written before it was read: they ascend, and none lies before its position */
         if (slots[i] != pos + i) {
             from[moved] = slots[i];
             to[moved++] = pos + i;

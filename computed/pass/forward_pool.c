@@ -1,13 +1,15 @@
-/* forward_pool.c: K that stand for several positions (DeepSeek-V4's compressors). Behind each `every` positions a layer keeps one more K, of the values of the last
- * `spans` x `every` positions:
+/* forward_pool.c: K that stand for several positions (DeepSeek-V4's compressors). Behind each `every` positions a layer
+ * keeps one more K, of the values of the last `spans` x `every` positions:
  *
  *   x[c] = sum over these of softmax(weight[c] + place[c]) value[c]         K = rotated(norm(x))
  *
- * With two spans the earlier one's values and weights are the first half of its rows, the later one's the second; before the first position there is nothing. It is rotated
- * by the first position of its last span, and where it is a key that others are chosen by, turned as a whole (HADAMARD).
+ * With two spans the earlier one's values and weights are the first half of its rows, the later one's the second;
+ * before the first position there is nothing. It is rotated by the first position of its last span, and where it is a
+ * key that others are chosen by, turned as a whole (HADAMARD).
  *
- * Such K lie in the blocks of the positions that they are behind, of a layer of their own (kv.h): they are taken back with these. What is still to be pooled is a
- * state as a convolution's is (recur.h): of each of the last `spans` x `every` positions, at its number modulo that, values and weights of the K, and then of the keys. */
+ * Such K lie in the blocks of the positions that they are behind, of a layer of their own (kv.h): they are taken back
+ * with these. What is still to be pooled is a state as a convolution's is (recur.h): of each of the last `spans` x
+ * `every` positions, at its number modulo that, values and weights of the K, and then of the keys. */
 #include <math.h>
 #include <string.h>
 
@@ -31,8 +33,15 @@ static struct pooling pooling_of(struct ntx_forward *f, uint32_t turn)
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     const uint32_t *row = f->m.turn_rows + f->m.turns[turn], span = s->every * s->spans;
     const struct ntx_row *r = &f->b->rows[*row];
-    return (struct pooling){.f = f, .s = s, .kv = r->kv, .row = row, .n = f->m.turns[turn + 1] - f->m.turns[turn], .first = r->pos, .width = s->spans * s->width,
-                            .span = span, .at = s->keys ? (size_t)span * 2 * s->spans * f->hp->head_k : 0};
+    return (struct pooling){.f = f,
+                            .s = s,
+                            .kv = r->kv,
+                            .row = row,
+                            .n = f->m.turns[turn + 1] - f->m.turns[turn],
+                            .first = r->pos,
+                            .width = s->spans * s->width,
+                            .span = span,
+                            .at = s->keys ? (size_t)span * 2 * s->spans * f->hp->head_k : 0};
 }
 
 /* Values of position pos; weights lie width behind in the state, in a buffer of their own else. */
@@ -52,7 +61,8 @@ static uint32_t sources_of(const struct pooling *p, uint32_t last, struct ntx__p
     uint32_t n = 0;
     for (uint32_t pos = from; pos < end; pos++, n++) {
         size_t half = pos + p->s->every >= end ? p->width - p->s->width : 0;
-        of[n] = (struct ntx__pool_source){input(p, pos, false) + half, input(p, pos, true) + half, place + (size_t)(pos % p->s->every) * p->width + half};
+        of[n] = (struct ntx__pool_source){input(p, pos, false) + half, input(p, pos, true) + half,
+                                          place + (size_t)(pos % p->s->every) * p->width + half};
     }
     return n;
 }
@@ -60,7 +70,8 @@ static uint32_t sources_of(const struct pooling *p, uint32_t last, struct ntx__p
 enum { SOURCES = 128, CHANNELS = NTX__POOL_CHANNELS };
 
 /* Channels [first, first + n). */
-void ntx__pool_channels(const struct ntx_cpu_ops *ops, const struct ntx__pool_source *of, uint32_t n_of, uint32_t first, uint32_t n, float *out)
+void ntx__pool_channels(const struct ntx_cpu_ops *ops, const struct ntx__pool_source *of, uint32_t n_of, uint32_t first,
+                        uint32_t n, float *out)
 {
     float most[CHANNELS], e[CHANNELS], sum[CHANNELS] = {0};
     for (uint32_t k = 0; k < n_of; k++)
@@ -162,20 +173,26 @@ int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r)
 
 /* ---- to be read */
 
-uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, uint32_t number, uint32_t every, bool key)
+uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, uint32_t number, uint32_t every,
+                     bool key)
 {
-    const uint32_t layer = f->hp->n_layers + f->layer, pos = (number + 1) * every - 1, place = pos % NTX_KV_BLOCK / every;
-    return key ? (uint8_t *)ntx_kv_v(kv, layer, 0, pos) + (size_t)place * 2 * f->hp->index.head : (uint8_t *)ntx_kv_k(kv, layer, 0, pos) + (size_t)place * 2 * f->hp->head_k;
+    const uint32_t layer = f->hp->n_layers + f->layer, pos = (number + 1) * every - 1,
+                   place = pos % NTX_KV_BLOCK / every;
+    return key ? (uint8_t *)ntx_kv_v(kv, layer, 0, pos) + (size_t)place * 2 * f->hp->index.head
+               : (uint8_t *)ntx_kv_k(kv, layer, 0, pos) + (size_t)place * 2 * f->hp->head_k;
 }
 
 /* Slots of the window, and then such K. */
-void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct ntx__lane *lane, struct ntx_attn *a)
+void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row,
+                        const struct ntx__lane *lane, struct ntx_attn *a)
 {
     const struct ntx_row *r = &f->b->rows[row];
     const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
-    const uint32_t from = r->pos + 1 > s->window ? r->pos + 1 - s->window : 0, all = s->every ? (r->pos + 1) / s->every : 0;
+    const uint32_t from = r->pos + 1 > s->window ? r->pos + 1 - s->window : 0,
+                   all = s->every ? (r->pos + 1) / s->every : 0;
     const bool chosen = s->chosen && ntx__has_topk(f, row);
-    const uint32_t more = chosen ? f->m.n_topk[row] : all, *which = chosen ? f->m.chosen + (size_t)row * f->m.max_topk : NULL;
+    const uint32_t more = chosen ? f->m.n_topk[row] : all,
+                   *which = chosen ? f->m.chosen + (size_t)row * f->m.max_topk : NULL;
     uint32_t n = 0;
     for (uint32_t pos = from; pos <= r->pos; pos++)
         lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, 0, pos) + pos % NTX_KV_BLOCK * bytes;

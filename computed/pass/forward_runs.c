@@ -11,7 +11,8 @@ static bool goes_on(const struct ntx_step *first, const struct ntx_step *s)
     const struct ntx_op_kind *k = &ntx_op_kinds[first->op];
     if (k->by == NTX_BY_ROWS)
         return ntx_op_kinds[s->op].by == NTX_BY_ROWS;
-    return s->op == first->op && (k->does & NTX_DOES_JOIN || (k->does & NTX_DOES_JOIN_INPUT && s->in[0] == first->in[0]));
+    return s->op == first->op &&
+           (k->does & NTX_DOES_JOIN || (k->does & NTX_DOES_JOIN_INPUT && s->in[0] == first->in[0]));
 }
 
 /* Without chunks and forms. */
@@ -20,7 +21,8 @@ static void make_runs(const struct ntx_layer *l, struct ntx__runs *out)
     out->n = 0;
     for (uint32_t i = 0, n; i < l->n_steps; i += n) {
         struct ntx__run *r = &out->run[out->n++];
-        *r = (struct ntx__run){.op = l->step[i].op, .by = ntx_op_kinds[l->step[i].op].by, .first = (uint8_t)i, .feeds = l->step[i].feeds};
+        *r = (struct ntx__run){
+            .op = l->step[i].op, .by = ntx_op_kinds[l->step[i].op].by, .first = (uint8_t)i, .feeds = l->step[i].feeds};
         for (n = 1; i + n < l->n_steps && goes_on(&l->step[i], &l->step[i + n]); n++)
             r->feeds |= l->step[i + n].feeds;
         r->n = (uint8_t)n;
@@ -44,24 +46,30 @@ int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint
             if (!b->can(m, &m->layers[l], r)) {
                 char steps[128];
                 if (r->op == NTX_OP_GROUPS && (m->delta.base || m->delta.any))
-                    return ntx_err_set(why, -ENOTSUP, "groups of neurons that layers share, and add to (ntx pack of a model with deltas), are computed on the CPU only");
+                    return ntx_err_set(why, -ENOTSUP,
+                                       "groups of neurons that layers share, and add to (ntx pack of a model with "
+                                       "deltas), are computed on the CPU only");
                 name_steps(&m->layers[l].step[r->first], r->n, steps, sizeof steps);
                 return ntx_err_set(why, -ENOTSUP, "what layer %u does (%s) is computed on the CPU only", l, steps);
             }
     }
     if (b && b->can && m->hp.ctx_plain && ctx > m->hp.ctx_plain)
-        return ntx_err_set(why, -ENOTSUP, "attention of a %s model in a context of more than %u tokens is computed on the CPU only", m->hp.arch, m->hp.ctx_plain);
+        return ntx_err_set(why, -ENOTSUP,
+                           "attention of a %s model in a context of more than %u tokens is computed on the CPU only",
+                           m->hp.arch, m->hp.ctx_plain);
     return 0;
 }
 
 /* A run's chunks reach to the next run's. */
-static void find_chunks(const struct ntx_layer *l, uint32_t layer, const struct ntx_layer_weights *w, uint32_t end, struct ntx__runs *out)
+static void find_chunks(const struct ntx_layer *l, uint32_t layer, const struct ntx_layer_weights *w, uint32_t end,
+                        struct ntx__runs *out)
 {
     for (uint32_t k = out->n; k-- > 0;) {
         struct ntx__run *r = &out->run[k];
         r->chunk0 = r->end = end;
         for (uint32_t i = r->first + r->n; i-- > r->first;)
-            if (l->step[i].n_weights && w->of[l->step[i].weight[0]].layer == layer) /* else the chunks are another layer's */
+            if (l->step[i].n_weights &&
+                w->of[l->step[i].weight[0]].layer == layer) /* else the chunks are another layer's */
                 r->chunk0 = w->of[l->step[i].weight[0]].chunk0;
         end = r->chunk0;
     }
@@ -70,7 +78,8 @@ static void find_chunks(const struct ntx_layer *l, uint32_t layer, const struct 
 /* A weight that is multiplied by what a step reads, not by what comes of it within the step. */
 static bool takes_input(const struct ntx_step *s, enum ntx_tensor t)
 {
-    return ntx_is_matrix(t) && !(ntx_op_kinds[s->op].does & NTX_DOES_WITHIN) && (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
+    return ntx_is_matrix(t) && !(ntx_op_kinds[s->op].does & NTX_DOES_WITHIN) &&
+           (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
 }
 
 static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_weights *w)
@@ -80,7 +89,8 @@ static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_w
         if (takes_input(s, (enum ntx_tensor)s->weight[i]))
             forms |= 1u << ntx_act_for(w->of[s->weight[i]].type);
     if (s->op == NTX_OP_GROUPS)
-        forms |= ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2) | (w->pack.added[NTX_PACK_UP].whole ? 1u << ntx_act_for(w->pack.added[NTX_PACK_UP].type) : 0);
+        forms |= ntx__forms((const struct ntx_weight *const[]){&w->gate, &w->up}, 2) |
+                 (w->pack.added[NTX_PACK_UP].whole ? 1u << ntx_act_for(w->pack.added[NTX_PACK_UP].type) : 0);
     return forms;
 }
 

@@ -1,13 +1,35 @@
-/* forward_steps.c: shows what steps gave, for the rows that are watched. A run's steps are shown when the run is over, for a back end may do them
- * in one go: of each buffer that it wrote, what stands there then. */
+/* forward_steps.c: shows what steps gave, for the rows that are watched. A run's steps are shown when the run is over,
+ * for a back end may do them in one go: of each buffer that it wrote, what stands there then. */
 #include <stdio.h>
 
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
 
 static const char *const buffers[NTX_N_BUFS] = {
-    [NTX_BUF_H] = "H", [NTX_BUF_X] = "X", [NTX_BUF_Q_LOW] = "Q_LOW", [NTX_BUF_Q] = "Q", [NTX_BUF_K] = "K", [NTX_BUF_V] = "V", [NTX_BUF_ATTN] = "ATTN", [NTX_BUF_GATE] = "GATE",
-    [NTX_BUF_UP] = "UP", [NTX_BUF_Y] = "Y", [NTX_BUF_Z] = "Z", [NTX_BUF_A] = "A", [NTX_BUF_BESIDE] = "BESIDE", [NTX_BUF_INPUTS] = "INPUTS", [NTX_BUF_STREAMS] = "STREAMS", [NTX_BUF_MIX] = "MIX", [NTX_BUF_POOL] = "POOL", [NTX_BUF_POOL_GATE] = "POOL_GATE", [NTX_BUF_KEYS] = "KEYS", [NTX_BUF_KEYS_GATE] = "KEYS_GATE", [NTX_BUF_NORMED] = "NORMED", [NTX_BUF_GATES] = "GATES", [NTX_BUF_LOW] = "LOW", [NTX_BUF_LORA] = "PLUS",
+    [NTX_BUF_H] = "H",
+    [NTX_BUF_X] = "X",
+    [NTX_BUF_Q_LOW] = "Q_LOW",
+    [NTX_BUF_Q] = "Q",
+    [NTX_BUF_K] = "K",
+    [NTX_BUF_V] = "V",
+    [NTX_BUF_ATTN] = "ATTN",
+    [NTX_BUF_GATE] = "GATE",
+    [NTX_BUF_UP] = "UP",
+    [NTX_BUF_Y] = "Y",
+    [NTX_BUF_Z] = "Z",
+    [NTX_BUF_A] = "A",
+    [NTX_BUF_BESIDE] = "BESIDE",
+    [NTX_BUF_INPUTS] = "INPUTS",
+    [NTX_BUF_STREAMS] = "STREAMS",
+    [NTX_BUF_MIX] = "MIX",
+    [NTX_BUF_POOL] = "POOL",
+    [NTX_BUF_POOL_GATE] = "POOL_GATE",
+    [NTX_BUF_KEYS] = "KEYS",
+    [NTX_BUF_KEYS_GATE] = "KEYS_GATE",
+    [NTX_BUF_NORMED] = "NORMED",
+    [NTX_BUF_GATES] = "GATES",
+    [NTX_BUF_LOW] = "LOW",
+    [NTX_BUF_LORA] = "PLUS",
 };
 
 void ntx_forward_watch(struct ntx_forward *f, ntx_watch_fn *fn, void *ctx)
@@ -28,7 +50,7 @@ struct shown {
     struct ntx_step_values v; /* but for the values */
     const float *at;
     size_t ld;
-    bool by_batch;            /* its rows are the batch's, not the layer's */
+    bool by_batch; /* its rows are the batch's, not the layer's */
     uint32_t n;
 };
 
@@ -58,7 +80,11 @@ static int show_step(struct ntx_forward *f, const struct ntx_step *s)
     char name[NTX_STEP_NAME];
     const char *weight = s->n_weights ? ntx_tensor_kinds[s->weight[0]].name : "";
     struct shown out = {
-        .v = {.layer = f->layer, .step = (uint32_t)(s - f->c.model->layers[f->layer].step), .name = name, .buffer = buffers[s->out], .width = ntx_step_width(f->hp, f->layer, s)},
+        .v = {.layer = f->layer,
+              .step = (uint32_t)(s - f->c.model->layers[f->layer].step),
+              .name = name,
+              .buffer = buffers[s->out],
+              .width = ntx_step_width(f->hp, f->layer, s)},
         .n = f->n_live + (s->feeds ? f->n_kv_only : 0),
     };
     snprintf(name, sizeof name, "%s%s%s", ntx_op_name((enum ntx_op)s->op), *weight ? " " : "", weight);
@@ -75,7 +101,8 @@ static void show_route(struct ntx_forward *f, const struct ntx_step *s)
 {
     uint32_t used = f->hp->n_expert_used, n = NTX_MIN(used, (uint32_t)MOST_EXPERTS);
     float ids[MOST_EXPERTS];
-    struct ntx_step_values v = {.layer = f->layer, .step = (uint32_t)(s - f->c.model->layers[f->layer].step), .name = "ROUTE", .width = n};
+    struct ntx_step_values v = {
+        .layer = f->layer, .step = (uint32_t)(s - f->c.model->layers[f->layer].step), .name = "ROUTE", .width = n};
     for (uint32_t i = 0; i < f->n_live; i++) {
         const struct ntx_row *row = &f->b->rows[f->m.live[i]];
         for (uint32_t k = 0; k < n; k++)
@@ -123,7 +150,8 @@ void ntx__watch_embedded(struct ntx_forward *f)
 
 void ntx__watch_logits(struct ntx_forward *f)
 {
-    struct ntx_step_values v = {.layer = f->hp->n_layers, .name = "OUTPUT", .buffer = "LOGITS", .width = f->hp->n_vocab};
+    struct ntx_step_values v = {
+        .layer = f->hp->n_layers, .name = "OUTPUT", .buffer = "LOGITS", .width = f->hp->n_vocab};
     for (uint32_t i = 0; i < f->b->n_rows; i++) {
         const struct ntx_row *row = &f->b->rows[i];
         v.values = row->logits;

@@ -1,12 +1,14 @@
-/* grams.c: entries of a table that follow from the last tokens (n-gram embeddings; qwen4exp). Of each n-gram, n being 2 to the most, a few heads: with t0 the row's own
- * token, t1 the one before it, and so on,
+/* grams.c: entries of a table that follow from the last tokens (n-gram embeddings; qwen4exp). Of each n-gram, n being 2
+ * to the most, a few heads: with t0 the row's own token, t1 the one before it, and so on,
  *
  *   x = t0 by[0] xor t1 by[1] xor .. t(n-1) by[n-1]           entry of head h: first[h] + x modulo size[h]
  *
- * Where a text ended (a token `eos` before the row's), what lies before that, and it, count as `eos`, as does what lies before the first token. So entries follow from tokens
- * alone: they are asked for when the pass begins, and awaited where they are used; of a table that no memory holds a pass reads these, each once.
+ * Where a text ended (a token `eos` before the row's), what lies before that, and it, count as `eos`, as does what lies
+ * before the first token. So entries follow from tokens alone: they are asked for when the pass begins, and awaited
+ * where they are used; of a table that no memory holds a pass reads these, each once.
  *
- * A session keeps its last tokens in its recurrent state (recur.h), behind the inputs of the convolution of what comes of them. */
+ * A session keeps its last tokens in its recurrent state (recur.h), behind the inputs of the convolution of what comes
+ * of them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +86,8 @@ int ntx__grams_ask(struct ntx_forward *f)
     }
     sort_out(f, f->b->n_rows * f->hp->grams.heads);
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
-    int rc = (ops->ask_entries ? ops->ask_entries : ops->entries)(f->c.weights, t->file, t->offset, w->row_bytes, f->m.gram_ids, f->n_grams, f->m.gram_entries);
+    int rc = (ops->ask_entries ? ops->ask_entries : ops->entries)(f->c.weights, t->file, t->offset, w->row_bytes,
+                                                                  f->m.gram_ids, f->n_grams, f->m.gram_entries);
     f->grams_asked = !rc && ops->ask_entries;
     return rc;
 }
@@ -100,7 +103,8 @@ static void use_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const uint32_t *entry = f->m.gram_at + (size_t)f->m.live[i] * s->heads;
     float *out = f->buf[s->out].at + i * f->buf[s->out].ld;
     for (uint32_t h = 0; h < s->heads; h++)
-        type->dequant(f->m.gram_entries + (size_t)entry[h] * w->row_bytes, out + (size_t)h * f->hp->grams.width, f->hp->grams.width / type->block);
+        type->dequant(f->m.gram_entries + (size_t)entry[h] * w->row_bytes, out + (size_t)h * f->hp->grams.width,
+                      f->hp->grams.width / type->block);
     ntx__quantize(f, f->run->forms, out, f->run->width, i);
 }
 

@@ -1,19 +1,24 @@
-/* hyper_connections.c: several residual streams (hyper-connections; arXiv 2409.19606, held to doubly stochastic matrices as in arXiv 2512.24880). Before attention, and before the FFN,
- * what each stream weighs follows from all of them, normed together: their weighed sum is what goes in, and what comes out is spread over them again, each being
+/* hyper_connections.c: several residual streams (hyper-connections; arXiv 2409.19606, held to doubly stochastic
+ * matrices as in arXiv 2512.24880). Before attention, and before the FFN, what each stream weighs follows from all of
+ * them, normed together: their weighed sum is what goes in, and what comes out is spread over them again, each being
  * mixed with the others:
  *
  *   in = sum of pre[i] S[i]              S'[d] = post[d] out + sum of comb[d][s] S[s]
  *
- * or, each as it was (hy_v4): S'[d] = S[d] + post[d] out; or, by two small products of all of them (qwen4exp): in = mean of sigmoid(gate) S, value by value, S being normed, and S'[d] = S[d] + 2 sigmoid(x[d] / n) out.
+ * or, each as it was (hy_v4): S'[d] = S[d] + post[d] out; or, by two small products of all of them (qwen4exp): in =
+ * mean of sigmoid(gate) S, value by value, S being normed, and S'[d] = S[d] + 2 sigmoid(x[d] / n) out.
  *
- * comb's columns, and nearly its rows, have the sum 1: a softmax over d for each s, plus e, its columns divided by their sums plus e, and then `rounds` - 1 times its rows
- * and its columns. Sums go in the order of the streams. */
+ * comb's columns, and nearly its rows, have the sum 1: a softmax over d for each s, plus e, its columns divided by
+ * their sums plus e, and then `rounds` - 1 times its rows and its columns. Sums go in the order of the streams. */
 #include <math.h>
 #include <string.h>
 
 #include "computed/pass/forward_impl.h"
 
-static float *row_at(const struct ntx_forward *f, enum ntx_buf b, uint32_t i) { return f->buf[b].at + (ntx__by_batch(b) ? f->m.live[i] : i) * f->buf[b].ld; }
+static float *row_at(const struct ntx_forward *f, enum ntx_buf b, uint32_t i)
+{
+    return f->buf[b].at + (ntx__by_batch(b) ? f->m.live[i] : i) * f->buf[b].ld;
+}
 
 void ntx__row_streams(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
@@ -76,7 +81,8 @@ void ntx__row_mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_mix(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *in = row_at(f, (enum ntx_buf)s->in[0], i), *by = s->in[1] ? row_at(f, (enum ntx_buf)s->in[1], i) : NULL;
+    const float *in = row_at(f, (enum ntx_buf)s->in[0], i),
+                *by = s->in[1] ? row_at(f, (enum ntx_buf)s->in[1], i) : NULL;
     float *out = row_at(f, (enum ntx_buf)s->out, i);
     for (uint32_t k = 0; k < s->heads; k++, in += s->width) {
         const float weight = by ? by[k] : 1 / (float)s->heads;
@@ -128,7 +134,8 @@ void ntx__row_spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i
         (s->scale != 0 ? spread_apart : spread_onto)(f, s, i);
         return;
     }
-    const float *y = row_at(f, (enum ntx_buf)s->in[0], i), *post = row_at(f, (enum ntx_buf)s->in[1], i) + s->heads, *comb = post + s->heads;
+    const float *y = row_at(f, (enum ntx_buf)s->in[0], i), *post = row_at(f, (enum ntx_buf)s->in[1], i) + s->heads,
+                *comb = post + s->heads;
     float *to = row_at(f, (enum ntx_buf)s->out, i), was[NTX_STREAMS];
     for (uint32_t c = 0; c < s->width; c++) {
         for (uint32_t k = 0; k < NTX_STREAMS; k++)

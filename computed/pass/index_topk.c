@@ -1,12 +1,15 @@
-/* index_topk.c: attention to chosen positions (DeepSeek-V3.2's lightning indexer). Each position leaves a small key in a layer's state, in V's place; a row's small
- * queries score the keys of all positions up to its own, and its attention reads the `most` best of them (of equal ones the first), in the order of positions.
- * Where there are no more than that it reads all, as any attention does, and nothing is scored.
+/* index_topk.c: attention to chosen positions (DeepSeek-V3.2's lightning indexer). Each position leaves a small key in
+ * a layer's state, in V's place; a row's small queries score the keys of all positions up to its own, and its attention
+ * reads the `most` best of them (of equal ones the first), in the order of positions. Where there are no more than that
+ * it reads all, as any attention does, and nothing is scored.
  *
- * Where several positions have one key (GLM-5.3-Flash), they are chosen together, and those that have none yet are read in any case. Likewise where it is their mean
- * (qwen4exp); there keys lie in a layer of their own, since V is the layer's.
+ * Where several positions have one key (GLM-5.3-Flash), they are chosen together, and those that have none yet are read
+ * in any case. Likewise where it is their mean (qwen4exp); there keys lie in a layer of their own, since V is the
+ * layer's.
  *
- * A row's choice lasts until a later layer of the pass chooses for it anew: layers that do not choose go by it. A row that has skipped all layers that choose
- * has no choice, and reads all. Scores are computed by parts of the positions, so that one row has work for all threads; who computes which changes no bit. */
+ * A row's choice lasts until a later layer of the pass chooses for it anew: layers that do not choose go by it. A row
+ * that has skipped all layers that choose has no choice, and reads all. Scores are computed by parts of the positions,
+ * so that one row has work for all threads; who computes which changes no bit. */
 #include <math.h>
 #include <string.h>
 
@@ -33,11 +36,14 @@ static uint32_t choices_at(const struct ntx_step *s, uint32_t pos) { return s->e
 uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot)
 {
     if (f->hp->index_beside)
-        return (uint16_t *)(void *)ntx_kv_k(r->kv, f->hp->n_layers + f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * f->hp->index.head;
-    return (uint16_t *)(void *)ntx_kv_v(r->kv, f->layer, 0, slot) + (size_t)(slot % NTX_KV_BLOCK) * ntx_kept_v(f->hp, f->layer);
+        return (uint16_t *)(void *)ntx_kv_k(r->kv, f->hp->n_layers + f->layer, 0, slot) +
+               (size_t)(slot % NTX_KV_BLOCK) * f->hp->index.head;
+    return (uint16_t *)(void *)ntx_kv_v(r->kv, f->layer, 0, slot) +
+           (size_t)(slot % NTX_KV_BLOCK) * ntx_kept_v(f->hp, f->layer);
 }
 
-static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step *s, const struct ntx_row *r, const uint8_t *hole, uint32_t p)
+static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step *s, const struct ntx_row *r,
+                              const uint8_t *hole, uint32_t p)
 {
     if (s->keys)
         return ntx__index_kept(f, r, (p + 1) * s->every - 1);
@@ -47,7 +53,8 @@ static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step
     return is_hole(hole, slot) ? NULL : ntx__index_kept(f, r, slot);
 }
 
-/* The key of `every` positions, in the place of the last one's: of what stands in the cache, as it was rounded, so that it does not matter how passes were cut. */
+/* The key of `every` positions, in the place of the last one's: of what stands in the cache, as it was rounded, so that
+ * it does not matter how passes were cut. */
 static void join_keys(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
@@ -58,7 +65,8 @@ static void join_keys(struct ntx_forward *f, uint32_t i, unsigned thread)
     if ((r->pos + 1) % s->every)
         return;
     for (uint32_t k = 0; k < s->every; k++) {
-        ntx_type_info(NTX_F16)->dequant(ntx__index_kept(f, r, r->pos + 1 - s->every + k), kept[k], 2 * (size_t)s->width);
+        ntx_type_info(NTX_F16)->dequant(ntx__index_kept(f, r, r->pos + 1 - s->every + k), kept[k],
+                                        2 * (size_t)s->width);
         of[k] = (struct ntx__pool_source){kept[k], kept[k] + s->width, f->m.places + (size_t)k * s->width};
     }
     _Static_assert(NTX_INDEX_HEAD_MAX <= NTX__POOL_CHANNELS, "in one go");
@@ -72,7 +80,8 @@ static void join_mean(struct ntx_forward *f, uint32_t i, unsigned thread)
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     const struct ntx_row *r = &f->b->rows[f->m.live[i]];
-    float kept[NTX_INDEX_HEAD_MAX], mean[NTX_INDEX_HEAD_MAX] = {0}, key[NTX_INDEX_HEAD_MAX], cs[NTX_INDEX_HEAD_MAX / 2], sn[NTX_INDEX_HEAD_MAX / 2];
+    float kept[NTX_INDEX_HEAD_MAX], mean[NTX_INDEX_HEAD_MAX] = {0}, key[NTX_INDEX_HEAD_MAX], cs[NTX_INDEX_HEAD_MAX / 2],
+                                    sn[NTX_INDEX_HEAD_MAX / 2];
     if ((r->pos + 1) % s->every)
         return;
     const uint32_t first = r->pos + 1 - s->every;
@@ -95,7 +104,8 @@ static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t spans = f->choice.spans, at = item / spans, i = f->choice.first + at, live = f->m.choosers[i], first = item % spans * SPAN;
+    const uint32_t spans = f->choice.spans, at = item / spans, i = f->choice.first + at, live = f->m.choosers[i],
+                   first = item % spans * SPAN;
     const struct ntx_row *r = &f->b->rows[chooser(f, i)];
     const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
     const uint16_t *key[SPAN];
@@ -107,15 +117,21 @@ static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
         key[k] = key_of(f, s, r, hole, first + k);
     for (uint32_t h = 0; h < s->heads; h++)
         weights[h] = s->in[1] ? f->buf[s->in[1]].at[live * f->buf[s->in[1]].ld + h] * s->scale : s->scale;
-    f->c.ops->index(&(struct ntx_index){.q = f->buf[s->in[0]].at + live * f->buf[s->in[0]].ld, .weights = weights, .heads = s->heads, .width = s->width, .key = key,
-                                        .score = f->m.scores + at * f->c.ctx + first, .n = n});
+    f->c.ops->index(&(struct ntx_index){.q = f->buf[s->in[0]].at + live * f->buf[s->in[0]].ld,
+                                        .weights = weights,
+                                        .heads = s->heads,
+                                        .width = s->width,
+                                        .key = key,
+                                        .score = f->m.scores + at * f->c.ctx + first,
+                                        .n = n});
 }
 
 static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t row = chooser(f, f->choice.first + at), pos = f->b->rows[row].pos, n = choices_at(s, pos), each = s->keys ? s->every : 1;
+    const uint32_t row = chooser(f, f->choice.first + at), pos = f->b->rows[row].pos, n = choices_at(s, pos),
+                   each = s->keys ? s->every : 1;
     const float *score = f->m.scores + (size_t)at * f->c.ctx;
     struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->most);
     uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, k = 0;
@@ -179,10 +195,15 @@ static void ask_row(const struct ntx_forward *f, const struct ntx_step *s, uint3
 {
     const struct ntx_row *r = &f->b->rows[row];
     const bool some = ntx__has_topk(f, row), pooled = f->hp->v_is_k;
-    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, n = some ? f->m.n_topk[row] : pooled ? choices_at(s, r->pos) : r->pos / NTX_KV_BLOCK + 1;
+    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, n = some     ? f->m.n_topk[row]
+                                                                            : pooled ? choices_at(s, r->pos)
+                                                                                     : r->pos / NTX_KV_BLOCK + 1;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t which = some ? chosen[i] : pooled ? i : i * NTX_KV_BLOCK;
-        ntx_kv_pass_set_topk(r->kv, pooled ? f->hp->n_layers + f->layer : f->layer, pooled ? (which + 1) * s->every - 1 : some ? slot_of(r, which) : which);
+        ntx_kv_pass_set_topk(r->kv, pooled ? f->hp->n_layers + f->layer : f->layer,
+                             pooled ? (which + 1) * s->every - 1
+                             : some ? slot_of(r, which)
+                                    : which);
     }
 }
 
@@ -196,19 +217,22 @@ int ntx__ask_topk(struct ntx_forward *f)
     return ntx_kv_pass_topk(f->b->rows->kv);
 }
 
-void ntx__attend_topk(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane, struct ntx_attn *a)
+void ntx__attend_topk(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane,
+                      struct ntx_attn *a)
 {
     const struct ntx_row *r = &f->b->rows[row];
     const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
     const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk;
-    const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK, v_bytes = ntx_kv_v_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
+    const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK,
+                 v_bytes = ntx_kv_v_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->m.n_topk[row]; i++) {
         uint32_t slot = slot_of(r, chosen[i]);
         if (is_hole(hole, slot))
             continue;
         if (lane->chosen_v)
-            lane->chosen_v[n] = (const uint8_t *)ntx_kv_v(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * v_bytes;
+            lane->chosen_v[n] = (const uint8_t *)ntx_kv_v(r->kv, f->layer, kv_head, slot) +
+                                slot % NTX_KV_BLOCK * v_bytes;
         lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * bytes;
     }
     a->k = lane->chosen;

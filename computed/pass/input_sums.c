@@ -5,9 +5,9 @@
 #include "common/clones.h"
 
 struct of_tensor {
-    uint32_t n, n_mat;   /* inputs; matrices; n_mat 0: not summed */
-    uint64_t at;         /* in sum */
-    uint64_t count_at;   /* in count */
+    uint32_t n, n_mat; /* inputs; matrices; n_mat 0: not summed */
+    uint64_t at;       /* in sum */
+    uint64_t count_at; /* in count */
 };
 
 struct ntx_input_sums {
@@ -16,14 +16,18 @@ struct ntx_input_sums {
     float *sum, *count;
 };
 
-/* Tensors that layers multiply by; not routers, which stay as precise as they are, nor a head's K and V in one (mla.c), whose K is multiplied from the
- * other side. */
+/* Tensors that layers multiply by; not routers, which stay as precise as they are, nor a head's K and V in one (mla.c),
+ * whose K is multiplied from the other side. */
 static bool is_summed(const struct ntx_model *m, uint32_t layer, uint32_t kind)
 {
-    return m->layers[layer].tensor[kind] != NTX_NO_TENSOR && ntx_is_matrix((enum ntx_tensor)kind) && kind != NTX_T_router && kind != NTX_T_kv_b;
+    return m->layers[layer].tensor[kind] != NTX_NO_TENSOR && ntx_is_matrix((enum ntx_tensor)kind) &&
+           kind != NTX_T_router && kind != NTX_T_kv_b;
 }
 
-static bool has_several(uint32_t kind) { return ntx_tensor_kinds[kind].use == NTX_USE_EXPERT || ntx_tensor_kinds[kind].use == NTX_USE_HEADS; }
+static bool has_several(uint32_t kind)
+{
+    return ntx_tensor_kinds[kind].use == NTX_USE_EXPERT || ntx_tensor_kinds[kind].use == NTX_USE_HEADS;
+}
 
 /* Numbers them; of: NULL where only the sizes are wanted. */
 static void lay(const struct ntx_model *m, struct of_tensor *of, uint64_t *sums, uint64_t *counts)
@@ -84,7 +88,8 @@ NTX_CLONES static void add_squares(float *restrict sum, const float *restrict x,
         sum[i] += x[i] * x[i];
 }
 
-void ntx_input_sums_add(struct ntx_input_sums *s, uint32_t tensor, uint32_t number, const float *x, size_t ld, uint32_t n_rows)
+void ntx_input_sums_add(struct ntx_input_sums *s, uint32_t tensor, uint32_t number, const float *x, size_t ld,
+                        uint32_t n_rows)
 {
     const struct of_tensor *t = &s->of[tensor];
     if (number >= t->n_mat)
@@ -94,9 +99,13 @@ void ntx_input_sums_add(struct ntx_input_sums *s, uint32_t tensor, uint32_t numb
     s->count[t->count_at + number] += (float)n_rows;
 }
 
-uint32_t ntx_input_sums_matrices(const struct ntx_input_sums *s, uint32_t tensor) { return tensor < s->n_tensors ? s->of[tensor].n_mat : 0; }
+uint32_t ntx_input_sums_matrices(const struct ntx_input_sums *s, uint32_t tensor)
+{
+    return tensor < s->n_tensors ? s->of[tensor].n_mat : 0;
+}
 
-const float *ntx_input_sums_of(const struct ntx_input_sums *s, uint32_t tensor, uint32_t number, uint32_t *n, float *count)
+const float *ntx_input_sums_of(const struct ntx_input_sums *s, uint32_t tensor, uint32_t number, uint32_t *n,
+                               float *count)
 {
     const struct of_tensor *t = &s->of[tensor];
     *n = t->n;

@@ -1,5 +1,5 @@
-/* lora.c: PLUS: what is added to a matrix's outputs (model/layer_delta.h), for all back ends; and the CPU's part of it. The first of two thin matrices was a product like any other,
- * into the part of LOW that this step reads. */
+/* lora.c: PLUS: what is added to a matrix's outputs (model/layer_delta.h), for all back ends; and the CPU's part of it.
+ * The first of two thin matrices was a product like any other, into the part of LOW that this step reads. */
 #include <math.h>
 
 #include "computed/pass/forward_impl.h"
@@ -12,7 +12,8 @@ static void quantize_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     (void)thread;
     const struct ntx_step *s = step_of(f);
     const struct ntx_weight *w = ntx__weight_of(f, s);
-    ntx__quantize_into(f, f->m.low_quantized, ntx__forms(&w, 1), f->m.low + i * f->buf[NTX_BUF_LOW].ld + s->from, w->n_in, i);
+    ntx__quantize_into(f, f->m.low_quantized, ntx__forms(&w, 1), f->m.low + i * f->buf[NTX_BUF_LOW].ld + s->from,
+                       w->n_in, i);
 }
 
 static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -22,7 +23,8 @@ static void add_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     if (!ntx__adds_to(f, s, i))
         return;
     const uint32_t n = s->n_weights ? ntx__weight_of(f, s)->n_out : s->width;
-    const float *y = s->n_weights ? f->m.lora + i * f->buf[NTX_BUF_LORA].ld : f->m.low + i * f->buf[NTX_BUF_LOW].ld + s->from;
+    const float *y = s->n_weights ? f->m.lora + i * f->buf[NTX_BUF_LORA].ld
+                                  : f->m.low + i * f->buf[NTX_BUF_LOW].ld + s->from;
     float *out = f->buf[s->out].at + i * f->buf[s->out].ld + s->offset;
     for (uint32_t k = 0; k < n; k++)
         out[k] = fmaf(s->scale, y[k], out[k]);

@@ -1,17 +1,20 @@
-/* moe.c: the FFN of a layer with experts, by the operations of any back end. The CPU chooses, from the router's logits; or
- * a back end that has all experts, and then nothing comes to the host.
+/* moe.c: the FFN of a layer with experts, by the operations of any back end. The CPU chooses, from the router's logits;
+ * or a back end that has all experts, and then nothing comes to the host.
  *
- *   x -> router (+ bias) -> softmax, sigmoid or root of softplus -> the n_expert_used largest, or those of the row's token (of equal ones the first) -> weights
- *   y = sigmoid(shared gate . x) * shared(x)                     where there is a shared expert, else 0; where it has no gate, shared(x)
+ *   x -> router (+ bias) -> softmax, sigmoid or root of softplus -> the n_expert_used largest, or those of the row's
+ *     token (of equal ones the first) -> weights
+ *   y = sigmoid(shared gate . x) * shared(x) where there is a shared expert, else 0; where it has no gate, shared(x)
  *   y += weight * expert(x)   for the row's experts IN ORDER OF THEIR NUMBER
  *   or expert(weight * x), where the layer says so
- *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias)          gates and ups within the layer's limit, where it has one
+ *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias) gates and ups within the layer's limit, where it
+ *     has one
  *
- * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch, threads
- * and where experts lay change no bit. Scores are the softmax over all experts, or the sigmoid of each, or the root of its softplus; where the layer has a bias for the choice,
- * those are chosen whose score with it is the largest; where experts are in groups, out of those groups whose two largest
- * have the largest sum, or whose largest one is the largest, as the router says. Weights are the scores of those chosen (without it), divided by their
- * sum where the layer says so (a sum below the least normal half is taken as that), times its scale, and the expert's.
+ * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch,
+ * threads and where experts lay change no bit. Scores are the softmax over all experts, or the sigmoid of each, or the
+ * root of its softplus; where the layer has a bias for the choice, those are chosen whose score with it is the largest;
+ * where experts are in groups, out of those groups whose two largest have the largest sum, or whose largest one is the
+ * largest, as the router says. Weights are the scores of those chosen (without it), divided by their sum where the
+ * layer says so (a sum below the least normal half is taken as that), times its scale, and the expert's.
  *
  * Choices of all rows are sorted by expert: an expert is asked for once and multiplies all rows that chose it together.
  * Those whose bytes are there already go first while others are being read, and the shared expert before all. */
@@ -23,12 +26,9 @@
 #include "computed/pass/forward_impl.h"
 #include "model/numbers.h"
 
-#define TAKEN (-1.0f)     /* in place of a score, which is never negative */
+#define TAKEN (-1.0f) /* in place of a score, which is never negative */
 
-static const struct ntx_layer_weights *layer(const struct ntx_forward *f)
-{
-    return &f->c.chunks->layers[f->layer];
-}
+static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
 
 /* ---- which experts */
 
@@ -117,7 +117,8 @@ void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *mo
         uint32_t least = 0;
         float score = INFINITY;
         for (uint32_t g = 0; g < r->n_expert_groups; g++) { /* of equal ones the last goes first */
-            float s = p[g * each] == TAKEN ? INFINITY : group_score(r, p + g * each, more ? more + g * each : NULL, each);
+            float s = p[g * each] == TAKEN ? INFINITY
+                                           : group_score(r, p + g * each, more ? more + g * each : NULL, each);
             if (s <= score) {
                 score = s;
                 least = g;
@@ -146,7 +147,8 @@ static float take_largest(struct ntx_forward *f, const struct ntx_router *r, flo
 static const int32_t *numbers_of(const struct ntx_forward *f, uint32_t i)
 {
     const float *all = f->vec[NTX_T_token_experts];
-    return all ? (const int32_t *)(const void *)all + (size_t)f->b->rows[f->m.live[i]].token * f->hp->n_expert_used : NULL;
+    return all ? (const int32_t *)(const void *)all + (size_t)f->b->rows[f->m.live[i]].token * f->hp->n_expert_used
+               : NULL;
 }
 
 /* id[] has them already, in the table's order, as check_numbers() copied them. */
@@ -162,7 +164,10 @@ static float take_numbered(struct ntx_forward *f, const float *p, uint32_t *id, 
 }
 
 /* Somebody keeps experts by what rows choose, and nearly choose. */
-static bool tells_scores(const struct ntx_forward *f) { return f->c.weights->ops->chosen && !ntx__moe_held(f, f->layer) && !f->vec[NTX_T_token_experts]; }
+static bool tells_scores(const struct ntx_forward *f)
+{
+    return f->c.weights->ops->chosen && !ntx__moe_held(f, f->layer) && !f->vec[NTX_T_token_experts];
+}
 
 /* x [n]: as so many standard deviations above their mean; where there is no such thing, 0. */
 static void standardize(float *x, uint32_t n)
@@ -195,7 +200,8 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     (void)thread;
     const struct ntx_hparams *hp = f->hp;
     const struct ntx_router *r = &ntx__steps_of(f, f->run)->router;
-    float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used, sum;
+    float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used,
+          sum;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;
     const bool tells = tells_scores(f), by_logits = r->score == NTX_SCORE_SOFTMAX && !f->vec[NTX_T_router_select];
     if (tells && by_logits)
@@ -246,26 +252,40 @@ static bool weighs_shared(const struct ntx_forward *f) { return layer(f)->shared
 static int shared(struct ntx_forward *f)
 {
     const struct ntx_layer_weights *w = layer(f);
-    const struct ntx__product gate = {.w = &w->shared_gate, .to = NTX__BUF_SHARED}, out = {.w = &w->down_shared, .to = NTX_BUF_Y};
-    const struct ntx__product in[] = {{.w = &w->gate_shared, .to = NTX_BUF_GATE}, {.w = &w->up_shared, .to = NTX_BUF_UP}};
-    const struct ntx__glu glu = {.gate = NTX_BUF_GATE, .up = NTX_BUF_UP, .set = NTX__OF_ROUTED, .step = ntx__steps_of(f, f->run), .of_shared = true, .n = f->hp->n_ff_shexp,
-                                 .n_rows = f->n_live, .forms = forms_of(out.w), .passes = true};
+    const struct ntx__product gate = {.w = &w->shared_gate, .to = NTX__BUF_SHARED},
+                              out = {.w = &w->down_shared, .to = NTX_BUF_Y};
+    const struct ntx__product in[] = {{.w = &w->gate_shared, .to = NTX_BUF_GATE},
+                                      {.w = &w->up_shared, .to = NTX_BUF_UP}};
+    const struct ntx__glu glu = {.gate = NTX_BUF_GATE,
+                                 .up = NTX_BUF_UP,
+                                 .set = NTX__OF_ROUTED,
+                                 .step = ntx__steps_of(f, f->run),
+                                 .of_shared = true,
+                                 .n = f->hp->n_ff_shexp,
+                                 .n_rows = f->n_live,
+                                 .forms = forms_of(out.w),
+                                 .passes = true};
     const struct ntx__input x = {.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .n_rows = f->n_live, .glu = &glu};
     const struct ntx__input hidden = {.buf = NTX_BUF_GATE, .set = NTX__OF_ROUTED, .n_rows = f->n_live, .summed = true};
     int rc;
     if (!has_shared(f))
         return f->back->clear(f, NTX_BUF_Y);
-    if ((weighs_shared(f) && (rc = ntx__multiply(f, &gate, 1, NTX_BUF_X))) || (rc = f->back->multiply(f, in, 2, &x)) || (rc = f->back->glu(f, &glu)))
+    if ((weighs_shared(f) && (rc = ntx__multiply(f, &gate, 1, NTX_BUF_X))) || (rc = f->back->multiply(f, in, 2, &x)) ||
+        (rc = f->back->glu(f, &glu)))
         return rc;
     return f->back->multiply(f, &out, 1, &hidden);
 }
 
-/* ---- a wave of experts: choices [first, first + n) by number; buffers begin with the first. Every row is exact, whoever shares its pass: a choice must
- * not depend on rounding. */
+/* ---- a wave of experts: choices [first, first + n) by number; buffers begin with the first. Every row is exact,
+ * whoever shares its pass: a choice must not depend on rounding. */
 
-static uint32_t rows_of(const struct ntx__moe_mem *m, uint32_t expert) { return m->first[expert + 1] - m->first[expert]; }
+static uint32_t rows_of(const struct ntx__moe_mem *m, uint32_t expert)
+{
+    return m->first[expert + 1] - m->first[expert];
+}
 
-/* Experts wanted[at .. at + n), those that are there first; of the others those first that more rows share, as they are read. */
+/* Experts wanted[at .. at + n), those that are there first; of the others those first that more rows share, as they are
+ * read. */
 static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
 {
     struct ntx__moe_mem *m = &f->m.moe;
@@ -286,7 +306,8 @@ static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
 }
 
 /* One product per expert m.order[from .. from + n) and part, for the choices that fell on it. */
-static unsigned list_products(struct ntx_forward *f, uint32_t from, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts)
+static unsigned list_products(struct ntx_forward *f, uint32_t from, uint32_t n, const enum ntx_expert_part *parts,
+                              unsigned n_parts)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     unsigned k = 0;
@@ -294,13 +315,16 @@ static unsigned list_products(struct ntx_forward *f, uint32_t from, uint32_t n, 
         for (unsigned part = 0; part < n_parts; part++, k++) {
             uint32_t e = m->order[i];
             m->weights[k] = ntx_expert_weight(layer(f), e, parts[part]);
-            m->products[k] = (struct ntx__product){.w = &m->weights[k], .to = (uint8_t)(NTX__BUF_ROUTED_GATE + parts[part]), .row0 = m->first[e] - f->moe.first,
+            m->products[k] = (struct ntx__product){.w = &m->weights[k],
+                                                   .to = (uint8_t)(NTX__BUF_ROUTED_GATE + parts[part]),
+                                                   .row0 = m->first[e] - f->moe.first,
                                                    .n_rows = m->first[e + 1] - m->first[e]};
         }
     return k;
 }
 
-static int multiply_parts(struct ntx_forward *f, uint32_t from, uint32_t n, const enum ntx_expert_part *parts, unsigned n_parts, const struct ntx__input *in)
+static int multiply_parts(struct ntx_forward *f, uint32_t from, uint32_t n, const enum ntx_expert_part *parts,
+                          unsigned n_parts, const struct ntx__input *in)
 {
     if (f->moe.by_back)
         return f->back->multiply_routed(f, parts, n_parts);
@@ -325,10 +349,18 @@ static int glu_in_turn(struct ntx_forward *f, const struct ntx__glu *all, uint32
 static int run_experts(struct ntx_forward *f, uint32_t from, uint32_t n, bool all)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
-    const struct ntx__glu glu = {.gate = NTX__BUF_ROUTED_GATE, .up = NTX__BUF_ROUTED_UP, .set = NTX__OF_ROUTED, .of_choices = true, .step = ntx__steps_of(f, f->run), .n = f->hp->n_ff_exp,
-                                 .n_rows = f->moe.n, .forms = forms_of(&layer(f)->expert[NTX_EXPERT_DOWN]), .passes = true};
+    const struct ntx__glu glu = {.gate = NTX__BUF_ROUTED_GATE,
+                                 .up = NTX__BUF_ROUTED_UP,
+                                 .set = NTX__OF_ROUTED,
+                                 .of_choices = true,
+                                 .step = ntx__steps_of(f, f->run),
+                                 .n = f->hp->n_ff_exp,
+                                 .n_rows = f->moe.n,
+                                 .forms = forms_of(&layer(f)->expert[NTX_EXPERT_DOWN]),
+                                 .passes = true};
     const struct ntx__input x = {.buf = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n_rows = f->moe.n, .glu = &glu};
-    const struct ntx__input hidden = {.buf = NTX__BUF_ROUTED_GATE, .set = NTX__OF_ROUTED, .n_rows = f->moe.n, .summed = true};
+    const struct ntx__input hidden = {
+        .buf = NTX__BUF_ROUTED_GATE, .set = NTX__OF_ROUTED, .n_rows = f->moe.n, .summed = true};
     int rc = multiply_parts(f, from, n, in, 2, &x);
     if (rc || (rc = all ? f->back->glu(f, &glu) : glu_in_turn(f, &glu, from, n)))
         return rc;
@@ -406,7 +438,8 @@ static void say_chosen(struct ntx_forward *f)
         return;
     for (uint32_t i = 0; i < f->moe.n_wanted; i++)
         m->order[i] = rows_of(m, m->wanted[i]); /* not in use yet */
-    w->ops->chosen(w, f->layer, m->wanted, m->order, f->moe.n_wanted, f->n_live, layer(f)->token_experts.tensor == NTX_NO_TENSOR ? mean_scores(f) : NULL);
+    w->ops->chosen(w, f->layer, m->wanted, m->order, f->moe.n_wanted, f->n_live,
+                   layer(f)->token_experts.tensor == NTX_NO_TENSOR ? mean_scores(f) : NULL);
 }
 
 /* Asks for experts wanted[taken .. n); returns how many are taken now. */
@@ -464,16 +497,19 @@ static int check_numbers(struct ntx_forward *f)
     return 0;
 }
 
-static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_select, NTX_T_expert_scale, NTX_T_token_experts};
+static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_select, NTX_T_expert_scale,
+                                              NTX_T_token_experts};
 #define N_WITH_ROUTER (sizeof with_router / sizeof *with_router)
 
-/* Nobody on the host asks who was chosen: not who reads what the next layer with experts will want, nor who looks on. */
+/* Nobody on the host asks who was chosen: not who reads what the next layer with experts will want, nor who looks on.
+ * */
 static bool routed_by_back(const struct ntx_forward *f)
 {
     uint32_t next = f->layer + 1;
     while (next < f->hp->n_layers && f->c.chunks->layers[next].router.tensor == NTX_NO_TENSOR)
         next++;
-    return f->back->routes && !f->c.trace_experts && !f->c.sums && !f->watched && (next == f->hp->n_layers || ntx__moe_held(f, next)) && f->back->routes(f);
+    return f->back->routes && !f->c.trace_experts && !f->c.sums && !f->watched &&
+           (next == f->hp->n_layers || ntx__moe_held(f, next)) && f->back->routes(f);
 }
 
 int ntx__run_route(struct ntx_forward *f, const struct ntx__run *r)
@@ -498,14 +534,16 @@ int ntx__run_route(struct ntx_forward *f, const struct ntx__run *r)
     return f->back->chosen ? f->back->chosen(f) : 0;
 }
 
-/* Few rows, of whose experts some are being read: then what is there is made use of before it is guessed what the next layer wants. */
+/* Few rows, of whose experts some are being read: then what is there is made use of before it is guessed what the next
+ * layer wants. */
 static bool guesses_later(const struct ntx_forward *f)
 {
     const uint32_t n = f->moe.n_wanted;
     bool late = false;
     for (uint32_t i = 0; i < n; i++)
         late |= f->m.moe.late[i];
-    return late && f->back->in_turns && (uint64_t)f->n_live * f->hp->n_expert_used < 4 * (uint64_t)f->hp->n_expert && ntx__moe_predicted(f);
+    return late && f->back->in_turns && (uint64_t)f->n_live * f->hp->n_expert_used < 4 * (uint64_t)f->hp->n_expert &&
+           ntx__moe_predicted(f);
 }
 
 static int waves_in_turn(struct ntx_forward *f)
@@ -523,7 +561,8 @@ static int waves_in_turn(struct ntx_forward *f)
             return more;
         taken += (uint32_t)more;
         later = !in_turn && !at && taken == n && guesses_later(f);
-        if (more && taken == n && (!later || f->moe.rests) && (rc = ntx__moe_predict(f))) /* behind the last reads of this layer */
+        if (more && taken == n && (!later || f->moe.rests) &&
+            (rc = ntx__moe_predict(f))) /* behind the last reads of this layer */
             return rc;
         if (!at && (rc = shared(f)))
             return rc;

@@ -1,15 +1,19 @@
-/* moe_predict.c: which experts the next layer will probably want: its router, applied to what would go into it if attention and FFNs added nothing until then (router_lookahead.c): the state that goes into
- * this layer's FFN, or the residual streams. The stream counts how often the prediction is right.
+/* moe_predict.c: which experts the next layer will probably want: its router, applied to what would go into it if
+ * attention and FFNs added nothing until then (router_lookahead.c): the state that goes into this layer's FFN, or the
+ * residual streams. The stream counts how often the prediction is right.
  *
- * Where a prompt's rows are so many that as good as all experts are wanted, nothing is predicted: all are asked for, those of the first layer that has any when the pass begins.
+ * Where a prompt's rows are so many that as good as all experts are wanted, nothing is predicted: all are asked for,
+ * those of the first layer that has any when the pass begins.
  *
  * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins.
  *
- * Where some of this layer's experts have yet to be read, it is made when the others, and the shared one, have given what they give: that goes in (moe.c). The drive has enough to do until then; where it has not,
- * of late, it is made twice.
+ * Where some of this layer's experts have yet to be read, it is made when the others, and the shared one, have given
+ * what they give: that goes in (moe.c). The drive has enough to do until then; where it has not, of late, it is made
+ * twice.
  *
- * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router, and those on the way there. Only reads follow from it, no values:
- * they may begin before the layer asks (weights.h). Its buffers are those of the experts, which are not in use yet. */
+ * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router, and those on
+ * the way there. Only reads follow from it, no values: they may begin before the layer asks (weights.h). Its buffers
+ * are those of the experts, which are not in use yet. */
 #include <math.h>
 #include <string.h>
 
@@ -17,14 +21,22 @@
 
 #include "common/util.h"
 
-static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
+static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f)
+{
+    return &f->c.chunks->layers[f->layer + 1];
+}
 
-static bool there(struct ntx_weights *w, const struct ntx_weight *bias) { return bias->tensor == NTX_NO_TENSOR || w->ops->there(w, bias->chunk0); }
+static bool there(struct ntx_weights *w, const struct ntx_weight *bias)
+{
+    return bias->tensor == NTX_NO_TENSOR || w->ops->there(w, bias->chunk0);
+}
 
 /* Somebody would read them: this machine, or others. */
 static bool of_use(const struct ntx_forward *f, uint32_t layer)
 {
-    return f->c.weights->ops->prefetch_experts && (!ntx__moe_held(f, layer) || (f->back->prefetch && f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt));
+    return f->c.weights->ops->prefetch_experts &&
+           (!ntx__moe_held(f, layer) ||
+            (f->back->prefetch && f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt));
 }
 
 static int prefetch(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
@@ -38,7 +50,8 @@ static bool possible(const struct ntx_forward *f, struct ntx__lookahead *lookahe
 {
     struct ntx_weights *w = f->c.weights;
     const struct ntx_layer_weights *next = next_layer(f);
-    return w->ops->there(w, next->router.chunk0) && there(w, &next->router_bias) && there(w, &next->router_select) && ntx__find_lookahead(f->c.model, f->layer, lookahead) && ntx__lookahead_open(f, lookahead);
+    return w->ops->there(w, next->router.chunk0) && there(w, &next->router_bias) && there(w, &next->router_select) &&
+           ntx__find_lookahead(f->c.model, f->layer, lookahead) && ntx__lookahead_open(f, lookahead);
 }
 
 static void arrived(struct ntx_forward *f, uint32_t row, unsigned i)
@@ -70,7 +83,8 @@ static float *join_rows(struct ntx_forward *f, uint32_t n)
     return sum;
 }
 
-/* The n likeliest; those taken become -INFINITY, which no score is. Nothing is greater than a NaN, so there are always as many. */
+/* The n likeliest; those taken become -INFINITY, which no score is. Nothing is greater than a NaN, so there are always
+ * as many. */
 static void rank(float *p, uint32_t n_expert, uint32_t *best, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
@@ -97,8 +111,10 @@ static void give_biases(struct ntx_forward *f, const struct ntx_layer_weights *w
     ntx__give(f, &w->router_select);
 }
 
-/* Those of a layer for these tokens' rows of the batch (NULL: all): 0: it does not go by them, or they are not in memory. */
-static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows, uint32_t *list)
+/* Those of a layer for these tokens' rows of the batch (NULL: all): 0: it does not go by them, or they are not in
+ * memory. */
+static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows,
+                              uint32_t *list)
 {
     const struct ntx_weight *w = &f->c.chunks->layers[layer].token_experts;
     const float *all = NULL;
@@ -107,7 +123,8 @@ static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint3
         return 0;
     for (uint32_t i = 0; i < n_rows * used; i++) {
         const uint32_t row = rows ? rows[i / used] : i / used;
-        uint32_t at = 0, e = (uint32_t)((const int32_t *)(const void *)all)[(size_t)f->b->rows[row].token * used + i % used];
+        uint32_t at = 0,
+                 e = (uint32_t)((const int32_t *)(const void *)all)[(size_t)f->b->rows[row].token * used + i % used];
         while (at < n && list[at] != e)
             at++;
         if (at == n && e < f->hp->n_expert)
@@ -126,7 +143,8 @@ static bool few_asked(const struct ntx_forward *f)
     return n * f->hp->n_expert_used < 4 * (uint64_t)f->hp->n_expert;
 }
 
-/* Of the next layer from `layer` on that has any, for these rows of the batch (NULL: all). False: they are not asked for here, or not only. */
+/* Of the next layer from `layer` on that has any, for these rows of the batch (NULL: all). False: they are not asked
+ * for here, or not only. */
 static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows)
 {
     const struct ntx_weights_ops *ops = f->c.weights->ops;
@@ -155,10 +173,12 @@ static uint32_t find_ahead(struct ntx_forward *f)
     return n;
 }
 
-/* So many rows that as good as every expert is chosen by one, and this layer's were: a text that repeats itself has many rows and wants few. */
+/* So many rows that as good as every expert is chosen by one, and this layer's were: a text that repeats itself has
+ * many rows and wants few. */
 static bool wants_all(const struct ntx_forward *f, uint32_t n)
 {
-    return (uint64_t)n * f->hp->n_expert_used >= 4 * (uint64_t)f->hp->n_expert && 16 * (uint64_t)f->moe.n_wanted >= 15 * (uint64_t)f->hp->n_expert;
+    return (uint64_t)n * f->hp->n_expert_used >= 4 * (uint64_t)f->hp->n_expert &&
+           16 * (uint64_t)f->moe.n_wanted >= 15 * (uint64_t)f->hp->n_expert;
 }
 
 /* Before any layer: by chance alone one in 55 is not chosen where there are so many different tokens. */
@@ -176,7 +196,8 @@ static bool will_want_all(const struct ntx_forward *f)
 
 bool ntx__moe_predicted(const struct ntx_forward *f)
 {
-    return f->layer + 1 < f->hp->n_layers && next_layer(f)->router.tensor != NTX_NO_TENSOR && next_layer(f)->token_experts.tensor == NTX_NO_TENSOR && of_use(f, f->layer + 1);
+    return f->layer + 1 < f->hp->n_layers && next_layer(f)->router.tensor != NTX_NO_TENSOR &&
+           next_layer(f)->token_experts.tensor == NTX_NO_TENSOR && of_use(f, f->layer + 1);
 }
 
 int ntx__moe_predict(struct ntx_forward *f)
@@ -186,14 +207,17 @@ int ntx__moe_predict(struct ntx_forward *f)
         return 0;
     struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx__input in = {.buf = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n_rows = n_rows};
-    const uint32_t named = f->hp->n_expert_used + f->hp->n_expert_used / 3; /* the last ones are read where the drive would rest otherwise */
+    const uint32_t named = f->hp->n_expert_used +
+                           f->hp->n_expert_used / 3; /* the last ones are read where the drive would rest otherwise */
     const uint32_t n = (uint32_t)NTX_MIN((uint64_t)named * n_rows, f->hp->n_expert);
     struct ntx__lookahead lookahead;
     int rc;
-    if (!n_rows || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR || !of_use(f, f->layer + 1))
+    if (!n_rows || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR ||
+        !of_use(f, f->layer + 1))
         return 0;
     if (next_layer(f)->token_experts.tensor != NTX_NO_TENSOR)
-        return prefetch(f, f->layer + 1, m->predicted, list_numbered(f, f->layer + 1, f->m.ahead, n_rows, m->predicted));
+        return prefetch(f, f->layer + 1, m->predicted,
+                        list_numbered(f, f->layer + 1, f->m.ahead, n_rows, m->predicted));
     if (!possible(f, &lookahead))
         return 0;
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
@@ -212,5 +236,6 @@ int ntx__moe_begin(struct ntx_forward *f)
     uint32_t *list = f->m.moe.predicted;
     if (f->hp->n_expert && will_want_all(f) && stage(f, 0, NULL, f->b->n_rows))
         return 0;
-    return f->hp->n_token_experts && of_use(f, 0) ? prefetch(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list)) : 0;
+    return f->hp->n_token_experts && of_use(f, 0) ? prefetch(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list))
+                                                  : 0;
 }

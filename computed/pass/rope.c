@@ -59,7 +59,8 @@ double ntx_rope_magnitude(const struct ntx_hparams *hp, enum ntx_rotation turn)
     return magnitude;
 }
 
-void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_rotation turn, const double *freq, uint32_t pos, float *cs, float *sn)
+void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_rotation turn, const double *freq, uint32_t pos, float *cs,
+                     float *sn)
 {
     const struct table t = table_of(hp, turn);
     const double magnitude = ntx_rope_magnitude(hp, turn);

@@ -1,8 +1,11 @@
-/* router_lookahead.c: what would go into the next layer's router if the next layer's attention gave nothing, nor this one's FFN more than is known of it (f->moe.some). The steps on the way from this layer's experts to
- * that router are found from the router back: what it takes is made by a step, what that takes by one before it, up to the residual stream, or streams and what they weigh, which are
- * known. What attention adds to the stream is left out; where streams are mixed with one another (SPREAD), they are mixed with nothing coming in.
+/* router_lookahead.c: what would go into the next layer's router if the next layer's attention gave nothing, nor this
+ * one's FFN more than is known of it (f->moe.some). The steps on the way from this layer's experts to that router are
+ * found from the router back: what it takes is made by a step, what that takes by one before it, up to the residual
+ * stream, or streams and what they weigh, which are known. What attention adds to the stream is left out; where streams
+ * are mixed with one another (SPREAD), they are mixed with nothing coming in.
  *
- * These steps are done by the CPU, a few rows at a time, in buffers of their own, which lie beside those of the experts. No value of the pass follows from them, only what is read (moe_predict.c). */
+ * These steps are done by the CPU, a few rows at a time, in buffers of their own, which lie beside those of the
+ * experts. No value of the pass follows from them, only what is read (moe_predict.c). */
 #include <string.h>
 
 #include "common/util.h"
@@ -12,17 +15,23 @@
 
 /* Kinds of steps that may lie on the way, by what they do to `out`. */
 enum change { NO_WAY, MAKES /* of its inputs alone */, CHANGES /* what was there counts, too */ };
-static const uint8_t changes[NTX_N_OPS] = {[NTX_OP_NORM] = MAKES, [NTX_OP_MM] = MAKES, [NTX_OP_MIXW] = MAKES, [NTX_OP_MIX] = MAKES, [NTX_OP_MAP] = MAKES, [NTX_OP_SCALE] = MAKES,
-                                           [NTX_OP_GATE] = CHANGES, [NTX_OP_BIAS] = CHANGES, [NTX_OP_SPREAD] = CHANGES, [NTX_OP_ADD] = CHANGES};
+static const uint8_t changes[NTX_N_OPS] = {
+    [NTX_OP_NORM] = MAKES,     [NTX_OP_MM] = MAKES,    [NTX_OP_MIXW] = MAKES,   [NTX_OP_MIX] = MAKES,
+    [NTX_OP_MAP] = MAKES,      [NTX_OP_SCALE] = MAKES, [NTX_OP_GATE] = CHANGES, [NTX_OP_BIAS] = CHANGES,
+    [NTX_OP_SPREAD] = CHANGES, [NTX_OP_ADD] = CHANGES};
 
 static uint32_t bit(uint8_t buf) { return buf ? 1u << buf : 0; }
 
 /* Where nothing comes in, it leaves the streams as they are. */
-static bool adds_alone(const struct ntx_step *s) { return s->op == NTX_OP_ADD || (s->op == NTX_OP_SPREAD && (s->scale != 0 || s->each)); }
+static bool adds_alone(const struct ntx_step *s)
+{
+    return s->op == NTX_OP_ADD || (s->op == NTX_OP_SPREAD && (s->scale != 0 || s->each));
+}
 
-/* Steps [first, end) of a layer that make any of the buffers *wanted, which become those that are wanted before them; with_y: what is added of Y is known, in part. False: there is
- * no way. */
-static bool walk_back(struct ntx__lookahead *lookahead, uint32_t layer, const struct ntx_step *first, const struct ntx_step *end, bool with_y, uint32_t *wanted)
+/* Steps [first, end) of a layer that make any of the buffers *wanted, which become those that are wanted before them;
+ * with_y: what is added of Y is known, in part. False: there is no way. */
+static bool walk_back(struct ntx__lookahead *lookahead, uint32_t layer, const struct ntx_step *first,
+                      const struct ntx_step *end, bool with_y, uint32_t *wanted)
 {
     for (const struct ntx_step *s = end; s-- > first;) {
         const bool comes = with_y && s->in[0] == NTX_BUF_Y;
@@ -40,15 +49,22 @@ static bool walk_back(struct ntx__lookahead *lookahead, uint32_t layer, const st
 
 static bool find_lookahead(const struct ntx_model *m, uint32_t layer, bool with_y, struct ntx__lookahead *lookahead)
 {
-    *lookahead = (struct ntx__lookahead){.first = NTX__WAY_STEPS, .buffers = bit(NTX_BUF_X), .from = bit(NTX_BUF_X), .with_y = with_y};
+    *lookahead = (struct ntx__lookahead){
+        .first = NTX__WAY_STEPS, .buffers = bit(NTX_BUF_X), .from = bit(NTX_BUF_X), .with_y = with_y};
     const struct ntx_layer *l = &m->layers[layer], *next = l + 1;
-    const struct ntx_step *experts = ntx_layer_find(l, NTX_OP_EXPERTS), *route = layer + 1 < m->hp.n_layers ? ntx_layer_find(next, NTX_OP_ROUTE) : NULL;
-    const bool found = experts && route && walk_back(lookahead, layer + 1, next->step, route, false, &lookahead->from) && walk_back(lookahead, layer, experts + 1, l->step + l->n_steps, with_y, &lookahead->from);
+    const struct ntx_step *experts = ntx_layer_find(l, NTX_OP_EXPERTS),
+                          *route = layer + 1 < m->hp.n_layers ? ntx_layer_find(next, NTX_OP_ROUTE) : NULL;
+    const bool found = experts && route &&
+                       walk_back(lookahead, layer + 1, next->step, route, false, &lookahead->from) &&
+                       walk_back(lookahead, layer, experts + 1, l->step + l->n_steps, with_y, &lookahead->from);
     lookahead->from &= ~bit(NTX_BUF_Y); /* what is known of it (set_out), or nothing */
     return found && !(lookahead->from & ~(bit(NTX_BUF_H) | bit(NTX_BUF_STREAMS) | bit(NTX_BUF_MIX)));
 }
 
-bool ntx__find_lookahead(const struct ntx_model *m, uint32_t layer, struct ntx__lookahead *lookahead) { return find_lookahead(m, layer, true, lookahead) || find_lookahead(m, layer, false, lookahead); }
+bool ntx__find_lookahead(const struct ntx_model *m, uint32_t layer, struct ntx__lookahead *lookahead)
+{
+    return find_lookahead(m, layer, true, lookahead) || find_lookahead(m, layer, false, lookahead);
+}
 
 uint32_t ntx__lookahead_buffers(const struct ntx_model *m)
 {
@@ -62,7 +78,10 @@ uint32_t ntx__lookahead_buffers(const struct ntx_model *m)
 
 /* ---- doing them */
 
-static const struct ntx_weight *weight_of(const struct ntx_forward *f, const struct ntx__lookahead_step *at, uint8_t i) { return &f->c.chunks->layers[at->layer].of[at->step->weight[i]]; }
+static const struct ntx_weight *weight_of(const struct ntx_forward *f, const struct ntx__lookahead_step *at, uint8_t i)
+{
+    return &f->c.chunks->layers[at->layer].of[at->step->weight[i]];
+}
 
 /* All of it, in this machine's memory. */
 static bool there(const struct ntx_forward *f, const struct ntx_weight *w)
@@ -75,7 +94,8 @@ static bool there(const struct ntx_forward *f, const struct ntx_weight *w)
 
 bool ntx__lookahead_open(const struct ntx_forward *f, const struct ntx__lookahead *lookahead)
 {
-    for (const struct ntx__lookahead_step *at = lookahead->step + lookahead->first; at < lookahead->step + NTX__WAY_STEPS; at++)
+    for (const struct ntx__lookahead_step *at = lookahead->step + lookahead->first;
+         at < lookahead->step + NTX__WAY_STEPS; at++)
         for (uint8_t i = 0; i < at->step->n_weights; i++)
             if (!there(f, weight_of(f, at, i)))
                 return false;
@@ -89,7 +109,8 @@ static int multiply(struct ntx_forward *f, const struct ntx__lookahead_step *at,
     const struct ntx__product p = {.w = w, .to = s->out};
     const struct ntx__input in = {.buf = s->in[0], .set = NTX__OF_WAY, .n_rows = n};
     for (uint32_t i = 0; i < n; i++)
-        ntx__quantize_into(f, f->m.moe.lookahead_quantized, ntx__forms(&w, 1), f->buf[s->in[0]].at + i * f->buf[s->in[0]].ld, w->n_in, i);
+        ntx__quantize_into(f, f->m.moe.lookahead_quantized, ntx__forms(&w, 1),
+                           f->buf[s->in[0]].at + i * f->buf[s->in[0]].ld, w->n_in, i);
     f->predicts = true;
     const int rc = ntx__cpu_multiply(f, &p, 1, &in);
     f->predicts = false;
@@ -131,7 +152,8 @@ static void set_out(struct ntx_forward *f, const struct ntx__lookahead *lookahea
 {
     for (uint8_t b = 1; b < NTX_N_BUFS; b++)
         for (uint32_t i = 0; lookahead->from >> b & 1 && i < n; i++)
-            memcpy(f->m.moe.lookahead[b] + i * f->buf[b].ld, ntx__of_batch(f, b, rows[i]), f->buf[b].ld * sizeof(float));
+            memcpy(f->m.moe.lookahead[b] + i * f->buf[b].ld, ntx__of_batch(f, b, rows[i]),
+                   f->buf[b].ld * sizeof(float));
     for (uint32_t i = 0; lookahead->with_y && f->moe.some && lookahead->buffers >> NTX_BUF_Y & 1 && i < n; i++)
         ntx__so_far(f, f->m.place[rows[i]], f->m.moe.lookahead[NTX_BUF_Y] + i * f->buf[NTX_BUF_Y].ld);
 }
@@ -143,7 +165,8 @@ static void forget_y(struct ntx_forward *f, const struct ntx__lookahead *lookahe
         memset(f->m.moe.lookahead[NTX_BUF_Y], 0, n * f->buf[NTX_BUF_Y].ld * sizeof(float));
 }
 
-int ntx__run_lookahead(struct ntx_forward *f, const struct ntx__lookahead *lookahead, const uint32_t *rows, uint32_t n, ntx__item_fn *arrived)
+int ntx__run_lookahead(struct ntx_forward *f, const struct ntx__lookahead *lookahead, const uint32_t *rows, uint32_t n,
+                       ntx__item_fn *arrived)
 {
     uint32_t own[NTX__WAY_ROWS], *numbers = own;
     int rc = 0;
@@ -153,7 +176,8 @@ int ntx__run_lookahead(struct ntx_forward *f, const struct ntx__lookahead *looka
     for (uint32_t i = 0; i < NTX__WAY_ROWS; i++)
         own[i] = i;
     for (uint32_t first = 0, some; first < n && !rc; first += some) {
-        const struct ntx__lookahead_step *at = lookahead->step + lookahead->first, *end = lookahead->step + NTX__WAY_STEPS;
+        const struct ntx__lookahead_step *at = lookahead->step + lookahead->first,
+                                         *end = lookahead->step + NTX__WAY_STEPS;
         some = NTX_MIN(n - first, NTX__WAY_ROWS);
         forget_y(f, lookahead, some);
         set_out(f, lookahead, rows + first, some);

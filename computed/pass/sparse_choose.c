@@ -1,4 +1,5 @@
-/* sparse_choose.c: which neurons of a packed layer rows use, by the values of their own gates (--ffn-sparse threshold, topk). */
+/* sparse_choose.c: which neurons of a packed layer rows use, by the values of their own gates (--ffn-sparse threshold,
+ * topk). */
 #include <math.h>
 
 #include "common/util.h"
@@ -52,7 +53,8 @@ static void choose_neurons(struct ntx_forward *f, uint32_t i, unsigned thread)
 static void mark_group(struct ntx_forward *f, uint32_t g, unsigned thread)
 {
     (void)thread;
-    uint32_t each = f->c.chunks->layers[f->groups.layer].pack.group, first = g * each, end = NTX_MIN(first + each, f->hp->n_ff);
+    uint32_t each = f->c.chunks->layers[f->groups.layer].pack.group, first = g * each,
+             end = NTX_MIN(first + each, f->hp->n_ff);
     bool used = false;
     for (uint32_t r = 0; r < f->n_live && !used; r++)
         for (uint32_t j = first; j < end; j++)

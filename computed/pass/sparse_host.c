@@ -1,23 +1,27 @@
-/* sparse_host.c: groups of a packed layer's neurons (sparse.c) on the CPU, in place. Groups that rows do not use are left out, and not read.
+/* sparse_host.c: groups of a packed layer's neurons (sparse.c) on the CPU, in place. Groups that rows do not use are
+ * left out, and not read.
  *
  *   batch by batch of groups, in order of their numbers:
  *     each group:   up = its up rows . x;  hidden = act(gate) * up, 0 where act is 0
  *     each part of the width, by one thread:   y += hidden_j * down_j, j increasing, hidden_j that are 0 left out
  *
- * Where layers share groups and add to them (model/pack.h), what is added is in groups of the same neurons, which are read for the pass instead; the shared ones are all there:
- *   up = fmaf(s, added up rows . z, up), then hidden values as before;  v += hidden_j * added down_j, j increasing, by one thread
+ * Where layers share groups and add to them (model/pack.h), what is added is in groups of the same neurons, which are
+ * read for the pass instead; the shared ones are all there:
+ *   up = fmaf(s, added up rows . z, up), then hidden values as before; v += hidden_j * added down_j, j increasing, by
+ *     one thread
  *
- * Threads share the width in the second step, so that the sum of one value of y goes over the neurons in one order, whoever
- * computes it and however groups fall into batches and chunks. Weights are used where they lie, whole groups at a time: nothing is gathered. */
+ * Threads share the width in the second step, so that the sum of one value of y goes over the neurons in one order,
+ * whoever computes it and however groups fall into batches and chunks. Weights are used where they lie, whole groups at
+ * a time: nothing is gathered. */
 #include <math.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
 
-#define PART_LEAST 256u /* values of a part of the width: a whole block of any type */
+#define PART_LEAST  256u         /* values of a part of the width: a whole block of any type */
 #define BATCH_BYTES (512u << 10) /* of the groups that a batch has at least, where they are picked */
-#define MANY_ROWS 8u    /* from so many on a part is as small as possible, so that its y stay in a cache */
+#define MANY_ROWS   8u           /* from so many on a part is as small as possible, so that its y stay in a cache */
 
 static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
 static float *gate_of(const struct ntx_forward *f, uint32_t row) { return f->m.gate + row * f->ld_gate; }
@@ -43,13 +47,15 @@ static uint32_t neurons_of(const struct ntx_forward *f, uint32_t group, uint32_t
 }
 
 /* y[row][first ..) = rows of one part of a group . x of each live row */
-static void multiply_part(struct ntx_forward *f, const uint8_t *group, enum ntx_pack_part part, uint32_t n, float *y, size_t ld)
+static void multiply_part(struct ntx_forward *f, const uint8_t *group, enum ntx_pack_part part, uint32_t n, float *y,
+                          size_t ld)
 {
     const struct ntx_pack_layer *p = &layer(f)->pack;
     enum ntx_act form = ntx_act_for(p->type[part]);
     const void *x = form == NTX_ACT_F32 ? f->m.x : f->m.quantized[form];
     size_t stride = form == NTX_ACT_F32 ? f->ld_x * sizeof(float) : ntx_act_row_bytes(form, f->hp->n_embd);
-    f->c.ops->matmul[p->type[part]](group + p->at[part], p->row_bytes[part], n, f->hp->n_embd, x, stride, f->n_live, y, ld);
+    f->c.ops->matmul[p->type[part]](group + p->at[part], p->row_bytes[part], n, f->hp->n_embd, x, stride, f->n_live, y,
+                                    ld);
 }
 
 /* To the ups of the i-th group's n neurons from `first` on. */
@@ -60,7 +66,8 @@ static void add_ups(struct ntx_forward *f, uint32_t i, uint32_t first, uint32_t 
     const uint8_t buf = a->whole ? NTX_BUF_X : NTX_BUF_LOW;
     const void *z = form == NTX_ACT_F32 ? f->buf[buf].at : (a->whole ? f->m.quantized : f->m.low_quantized)[form];
     const float by = ntx__steps_of(f, f->run)->scale;
-    f->c.ops->matmul[a->type](f->m.groups.at[i] + a->at, a->row_bytes, n, a->rank, z, ntx__stride(f, buf, form, a->rank), f->n_live, f->m.groups.added + first, f->hp->n_ff);
+    f->c.ops->matmul[a->type](f->m.groups.at[i] + a->at, a->row_bytes, n, a->rank, z,
+                              ntx__stride(f, buf, form, a->rank), f->n_live, f->m.groups.added + first, f->hp->n_ff);
     for (uint32_t r = 0; r < f->n_live; r++) {
         float *up = up_of(f, r) + first;
         const float *added = f->m.groups.added + (size_t)r * f->hp->n_ff + first;
@@ -83,7 +90,8 @@ static void hidden_of_group(struct ntx_forward *f, uint32_t i, unsigned thread)
         if (uses && !uses[group_at(f, i)])
             memset(gate_of(f, r) + first, 0, n * sizeof(float));
         else
-            f->c.ops->glu[ntx__packed_act(f, f->layer)](gate_of(f, r) + first, up_of(f, r) + first, n, gate_of(f, r) + first);
+            f->c.ops->glu[ntx__packed_act(f, f->layer)](gate_of(f, r) + first, up_of(f, r) + first, n,
+                                                        gate_of(f, r) + first);
     }
 }
 
@@ -91,7 +99,8 @@ static void hidden_of_group(struct ntx_forward *f, uint32_t i, unsigned thread)
 
 static uint32_t part_width(const struct ntx_forward *f)
 {
-    uint32_t n = f->hp->n_embd, each = f->n_live < MANY_ROWS ? NTX_ROUND_UP(n, f->c.threads) / f->c.threads : PART_LEAST;
+    uint32_t n = f->hp->n_embd,
+             each = f->n_live < MANY_ROWS ? NTX_ROUND_UP(n, f->c.threads) / f->c.threads : PART_LEAST;
     return NTX_MIN(NTX_ROUND_UP(each, PART_LEAST), n);
 }
 
@@ -104,7 +113,8 @@ static void add_thin_columns(struct ntx_forward *f)
     uint32_t first;
     for (uint32_t g = 0; g < f->groups.n; g++) {
         uint32_t n = neurons_of(f, group_at(f, g), &first);
-        f->c.ops->columns[a->type](f->m.groups.at[g] + a->at, a->row_bytes, n, a->rank, f->m.gate + first, f->ld_gate, f->n_live, v, f->buf[NTX_BUF_LOW].ld);
+        f->c.ops->columns[a->type](f->m.groups.at[g] + a->at, a->row_bytes, n, a->rank, f->m.gate + first, f->ld_gate,
+                                   f->n_live, v, f->buf[NTX_BUF_LOW].ld);
     }
 }
 
@@ -117,12 +127,13 @@ static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
         return;
     }
     const struct ntx_pack_layer *p = &layer(f)->pack;
-    uint32_t type = p->type[NTX_PACK_DOWN], k = i * part_width(f), width = NTX_MIN(part_width(f), f->hp->n_embd - k), first;
+    uint32_t type = p->type[NTX_PACK_DOWN], k = i * part_width(f), width = NTX_MIN(part_width(f), f->hp->n_embd - k),
+             first;
     size_t at = p->at[NTX_PACK_DOWN] + ntx_row_bytes(type, k);
     for (uint32_t g = 0; g < f->groups.n; g++) {
         uint32_t n = neurons_of(f, group_at(f, g), &first);
-        f->c.ops->columns[type](group_of(f, g) + at, p->row_bytes[NTX_PACK_DOWN], n, width, f->m.gate + first, f->ld_gate, f->n_live,
-                                f->m.y + k, f->hp->n_embd);
+        f->c.ops->columns[type](group_of(f, g) + at, p->row_bytes[NTX_PACK_DOWN], n, width, f->m.gate + first,
+                                f->ld_gate, f->n_live, f->m.y + k, f->hp->n_embd);
     }
 }
 
@@ -171,7 +182,8 @@ static uint32_t chunk_of(const struct ntx_forward *f, uint32_t i)
     return w->chunk0 + f->m.groups.wanted[i] / w->chunk_outs;
 }
 
-/* Takes groups wanted[i ..) into the batch, chunk by chunk, until it is large enough. *end: the first that is not in it. */
+/* Takes groups wanted[i ..) into the batch, chunk by chunk, until it is large enough. *end: the first that is not in
+ * it. */
 static int take_batch(struct ntx_forward *f, uint32_t i, uint32_t n, uint32_t *end)
 {
     uint32_t bytes = ntx_read_groups(layer(f))->row_bytes;

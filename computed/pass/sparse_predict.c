@@ -1,12 +1,16 @@
-/* sparse_predict.c: which groups of neurons a decode row uses, where that is known before its layer is computed (--ffn-sparse predicted, prompt).
+/* sparse_predict.c: which groups of neurons a decode row uses, where that is known before its layer is computed
+ * (--ffn-sparse predicted, prompt).
  *
- * predicted: from the row's state as the FFN of layer l - 1 finds it (of layer 0: the embedding). A row that skips that layer has had the same
- * state since. The prediction for layer l is made there, so that the reads begin while layer l - 1 is computed, and l asks for nothing else:
+ * predicted: from the row's state as the FFN of layer l - 1 finds it (of layer 0: the embedding). A row that skips that
+ * layer has had the same state since. The prediction for layer l is made there, so that the reads begin while layer l -
+ * 1 is computed, and l asks for nothing else:
  *
- *     FFN of l - 1: wants its groups -> predicts those of l -> they are prefetched -> its products        FFN of l: wants what was predicted
+ *     FFN of l - 1: wants its groups -> predicts those of l -> they are prefetched -> its products FFN of l: wants what
+ *       was predicted
  *
- * By the gate: layer l's norm and gate matrix on that state. Where the gate matrix does not stay in memory it is multiplied once, when its turn
- * has come, by the rows' own states and by the kept ones: the same values, only later. Learned: the sidecar's network of layer l.
+ * By the gate: layer l's norm and gate matrix on that state. Where the gate matrix does not stay in memory it is
+ * multiplied once, when its turn has come, by the rows' own states and by the kept ones: the same values, only later.
+ * Learned: the sidecar's network of layer l.
  *
  * prompt: the session's set (ffn_set.h), to which rows add that use all groups: a prompt's. */
 #include <math.h>
@@ -16,8 +20,14 @@
 #include "computed/pass/forward_impl.h"
 #include "computed/sample/largest.h"
 
-static float *state_of(const struct ntx_forward *f, uint32_t k) { return f->m.h + (size_t)f->m.groups.decode[k] * f->hp->n_embd; }
-static uint8_t *uses_of(const struct ntx_forward *f, uint32_t layer, uint32_t k) { return f->m.groups.uses[layer % 2] + (size_t)k * f->m.groups.stride; }
+static float *state_of(const struct ntx_forward *f, uint32_t k)
+{
+    return f->m.h + (size_t)f->m.groups.decode[k] * f->hp->n_embd;
+}
+static uint8_t *uses_of(const struct ntx_forward *f, uint32_t layer, uint32_t k)
+{
+    return f->m.groups.uses[layer % 2] + (size_t)k * f->m.groups.stride;
+}
 static bool known(const struct ntx_forward *f, uint32_t layer) { return f->groups.known[layer % 2] == layer; }
 
 void ntx__begin_groups(struct ntx_forward *f)
@@ -36,7 +46,8 @@ const uint8_t *ntx__groups_of(const struct ntx_forward *f, uint32_t row, uint32_
     const struct ntx_row *r = &f->b->rows[row];
     if (r->all_groups || !ntx_ffn_mode_groups(&f->c.ffn))
         return NULL;
-    return f->c.ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_uses(r->ffn, layer) : uses_of(f, layer, f->m.groups.number[row]);
+    return f->c.ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_uses(r->ffn, layer)
+                                           : uses_of(f, layer, f->m.groups.number[row]);
 }
 
 /* ---- from scores to groups */
@@ -100,7 +111,10 @@ static void choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate)
 
 /* ---- predicting */
 
-static const struct ntx_layer_weights *weights_of(const struct ntx_forward *f, uint32_t layer) { return &f->c.chunks->layers[layer]; }
+static const struct ntx_layer_weights *weights_of(const struct ntx_forward *f, uint32_t layer)
+{
+    return &f->c.chunks->layers[layer];
+}
 
 static void norm_kept(struct ntx_forward *f, uint32_t k, unsigned thread)
 {
@@ -149,7 +163,8 @@ static uint32_t kept_rows(const struct ntx_forward *f)
 /* Behind the rows' own inputs the kept ones, of whose gates only the prediction is made. */
 static int lay_kept(struct ntx_forward *f, uint32_t kept, uint32_t forms)
 {
-    const struct ntx__rows behind = {.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .row0 = f->n_live, .n = kept, .forms = forms, .width = f->hp->n_embd};
+    const struct ntx__rows behind = {
+        .buf = NTX_BUF_X, .set = NTX__OF_LAYER, .row0 = f->n_live, .n = kept, .forms = forms, .width = f->hp->n_embd};
     for (uint32_t k = 0; k < kept; k++) {
         float *x = f->m.x + (f->n_live + k) * f->ld_x;
         memcpy(x, f->m.groups.x + k * f->ld_x, f->hp->n_embd * sizeof *x);
@@ -222,13 +237,15 @@ int ntx__predict_groups(struct ntx_forward *f, uint32_t l)
         return 0;
     f->groups.predicted = l;
     int rc = predict(f, l);
-    if (rc || !f->c.weights->ops->prefetch_groups || some_use_all(f) || (f->c.ffn.kind == NTX_FFN_PREDICTED && !known(f, l)))
+    if (rc || !f->c.weights->ops->prefetch_groups || some_use_all(f) ||
+        (f->c.ffn.kind == NTX_FFN_PREDICTED && !known(f, l)))
         return rc;
     memset(f->m.groups.used, 0, weights_of(f, l)->pack.n_groups);
     for (uint32_t i = 0; i < f->b->n_rows; i++)
         if (!ntx__skips(f, i, l))
             add_groups(f, i, l, f->m.groups.used);
-    return f->c.weights->ops->prefetch_groups(f->c.weights, l, f->m.groups.predicted, list_used(f, l, f->m.groups.predicted));
+    return f->c.weights->ops->prefetch_groups(f->c.weights, l, f->m.groups.predicted,
+                                              list_used(f, l, f->m.groups.predicted));
 }
 
 /* ---- what groups did */

@@ -1,13 +1,17 @@
-/* sparse_prefetch.c: which groups of neurons the next layer will probably use: its norm and its gate, applied to the state that goes into this
- * layer's FFN, and the same choice as will be made then. What attention and the FFN will still add to that state is not known; the stream
- * counts how often the prediction is right.
+/* sparse_prefetch.c: which groups of neurons the next layer will probably use: its norm and its gate, applied to the
+ * state that goes into this layer's FFN, and the same choice as will be made then. What attention and the FFN will
+ * still add to that state is not known; the stream counts how often the prediction is right.
  *
- * It is made while the drive reads what this layer uses, and costs a product with the next gate, which must be in memory. Only reads follow
- * from it, no values. A gate that layers share, without what the next one adds to it, says little: nothing is prefetched by it. */
+ * It is made while the drive reads what this layer uses, and costs a product with the next gate, which must be in
+ * memory. Only reads follow from it, no values. A gate that layers share, without what the next one adds to it, says
+ * little: nothing is prefetched by it. */
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
 
-static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer + 1]; }
+static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f)
+{
+    return &f->c.chunks->layers[f->layer + 1];
+}
 
 bool ntx__gate_there(const struct ntx_forward *f, uint32_t layer)
 {
@@ -26,7 +30,8 @@ int ntx__gates_early(struct ntx_forward *f, uint32_t layer, uint32_t n_rows)
     const struct ntx_weight *gate = &f->c.chunks->layers[layer].gate;
     const struct ntx__product p = {.w = gate, .to = NTX__BUF_EARLY_GATE};
     const struct ntx__input in = {.buf = NTX__BUF_EARLY_X, .set = NTX__OF_EARLY, .n_rows = n_rows};
-    const struct ntx__rows x = {.buf = in.buf, .set = in.set, .n = n_rows, .forms = ntx__forms(&gate, 1), .width = f->hp->n_embd};
+    const struct ntx__rows x = {
+        .buf = in.buf, .set = in.set, .n = n_rows, .forms = ntx__forms(&gate, 1), .width = f->hp->n_embd};
     int rc = f->back->send ? f->back->send(f, &x) : 0;
     f->predicts = true;
     if (!rc)
@@ -40,14 +45,16 @@ static void norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     (void)thread;
     const struct ntx_weight *gate = &next_layer(f)->gate;
     float *x = f->m.groups.x + i * f->ld_x;
-    f->c.ops->rmsnorm(f->m.h + (size_t)f->m.live[i] * f->hp->n_embd, f->vec[NTX_T_ffn_norm], f->hp->rms_eps, f->hp->n_embd, x);
+    f->c.ops->rmsnorm(f->m.h + (size_t)f->m.live[i] * f->hp->n_embd, f->vec[NTX_T_ffn_norm], f->hp->rms_eps,
+                      f->hp->n_embd, x);
     ntx__quantize_into(f, f->m.groups.quantized, ntx__forms(&gate, 1), x, f->hp->n_embd, i);
 }
 
 int ntx__prefetch_groups(struct ntx_forward *f)
 {
     struct ntx__group_mem *m = &f->m.groups;
-    if (!f->c.weights->ops->prefetch_groups || f->n_live > NTX__PREFETCH_ROWS || f->layer + 1 == f->hp->n_layers || next_layer(f)->pack.adds || !ntx__gate_there(f, f->layer + 1))
+    if (!f->c.weights->ops->prefetch_groups || f->n_live > NTX__PREFETCH_ROWS || f->layer + 1 == f->hp->n_layers ||
+        next_layer(f)->pack.adds || !ntx__gate_there(f, f->layer + 1))
         return 0;
     int rc = ntx__take(f, &next_layer(f)->ffn_norm, &f->vec[NTX_T_ffn_norm]);
     if (rc)

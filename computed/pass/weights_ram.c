@@ -31,7 +31,8 @@ enum { PAGE = 4096, BOUNCE = 1 << 20 };
 static int read_some(const struct ntx_ram_weights *w, int fd, uint64_t from, uint64_t n, uint8_t *out)
 {
     for (uint64_t done = 0; done < n;) {
-        uint64_t at = from + done, page = at / PAGE * PAGE, skip = at - page, want = NTX_MIN((uint64_t)BOUNCE, (skip + n - done + PAGE - 1) / PAGE * PAGE);
+        uint64_t at = from + done, page = at / PAGE * PAGE, skip = at - page,
+                 want = NTX_MIN((uint64_t)BOUNCE, (skip + n - done + PAGE - 1) / PAGE * PAGE);
         ssize_t got = pread(fd, w->page, want, (off_t)page);
         if (got < 0 && errno == EINTR)
             continue;
@@ -44,15 +45,18 @@ static int read_some(const struct ntx_ram_weights *w, int fd, uint64_t from, uin
     return 0;
 }
 
-static int entries_of_file(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
+static int entries_of_file(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes,
+                           const int32_t *ids, uint32_t n, void *out)
 {
     int rc = 0;
     for (uint32_t i = 0; i < n && !rc; i++)
-        rc = read_some(of(w), of(w)->fds[file], offset + (uint64_t)(uint32_t)ids[i] * entry_bytes, entry_bytes, (uint8_t *)out + (size_t)i * entry_bytes);
+        rc = read_some(of(w), of(w)->fds[file], offset + (uint64_t)(uint32_t)ids[i] * entry_bytes, entry_bytes,
+                       (uint8_t *)out + (size_t)i * entry_bytes);
     return rc;
 }
 
-static int entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
+static int entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
+                   uint32_t n, void *out)
 {
     (void)file;
     for (uint32_t i = 0; i < n; i++) {
@@ -64,26 +68,41 @@ static int entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32
     return 0;
 }
 
-static const struct ntx_weights_ops ops = {.begin = begin, .acquire = acquire, .release = nothing, .drop_layer = nothing, .skip = nothing, .end = end, .entries = entries};
+static const struct ntx_weights_ops ops = {.begin = begin,
+                                           .acquire = acquire,
+                                           .release = nothing,
+                                           .drop_layer = nothing,
+                                           .skip = nothing,
+                                           .end = end,
+                                           .entries = entries};
 
-int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, const struct ntx_chunks *chunks, struct ntx_err *err)
+int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, const struct ntx_chunks *chunks,
+                         struct ntx_err *err)
 {
     *w = (struct ntx_ram_weights){.w.ops = &ops, .chunks = chunks, .n = bytes};
     for (uint32_t i = 0; i < chunks->n; i++)
-        if (chunks->list[i].file || chunks->list[i].offset > bytes || chunks->list[i].bytes > bytes - chunks->list[i].offset)
+        if (chunks->list[i].file || chunks->list[i].offset > bytes ||
+            chunks->list[i].bytes > bytes - chunks->list[i].offset)
             return ntx_err_set(err, -EINVAL, "it does not lie in one file");
     if (!(w->bytes = malloc(bytes)))
         return ntx_err_set(err, -ENOMEM, "no memory for %llu bytes of weights", (unsigned long long)bytes);
     for (uint64_t at = 0; at < bytes;) {
         ssize_t n = pread(fd, w->bytes + at, bytes - at, (off_t)at);
         if (n <= 0 && !(n < 0 && errno == EINTR))
-            return ntx_err_set(err, n ? -errno : -EIO, "its weights cannot be read: %s", n ? strerror(errno) : "the file is shorter than it was");
+            return ntx_err_set(err, n ? -errno : -EIO, "its weights cannot be read: %s",
+                               n ? strerror(errno) : "the file is shorter than it was");
         at += n > 0 ? (uint64_t)n : 0;
     }
     return 0;
 }
 
-static const struct ntx_weights_ops pick_ops = {.begin = begin, .acquire = acquire, .release = nothing, .drop_layer = nothing, .skip = nothing, .end = end, .entries = entries_of_file};
+static const struct ntx_weights_ops pick_ops = {.begin = begin,
+                                                .acquire = acquire,
+                                                .release = nothing,
+                                                .drop_layer = nothing,
+                                                .skip = nothing,
+                                                .end = end,
+                                                .entries = entries_of_file};
 
 /* Kernels read whole registers. */
 static uint64_t placed(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -96,9 +115,11 @@ uint64_t ntx_ram_weights_pick_bytes(const struct ntx_chunks *chunks)
     return n;
 }
 
-int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct ntx_chunks *chunks, struct ntx_err *err)
+int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct ntx_chunks *chunks,
+                         struct ntx_err *err)
 {
-    *w = (struct ntx_ram_weights){.w.ops = &pick_ops, .chunks = chunks, .fds = fds, .at = calloc(chunks->n, sizeof *w->at)};
+    *w = (struct ntx_ram_weights){
+        .w.ops = &pick_ops, .chunks = chunks, .fds = fds, .at = calloc(chunks->n, sizeof *w->at)};
     for (uint32_t i = 0; w->at && i < chunks->n; i++) {
         w->at[i] = w->n;
         w->n += placed(chunks->list[i].bytes);
@@ -108,9 +129,11 @@ int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct
     if (!w->at || !w->bytes || !w->page)
         return ntx_err_set(err, -ENOMEM, "no memory for %llu bytes of weights", (unsigned long long)w->n);
     for (uint32_t i = 0; i < chunks->n; i++) {
-        int rc = read_some(w, fds[chunks->list[i].file], chunks->list[i].offset, chunks->list[i].bytes, w->bytes + w->at[i]);
+        int rc = read_some(w, fds[chunks->list[i].file], chunks->list[i].offset, chunks->list[i].bytes,
+                           w->bytes + w->at[i]);
         if (rc)
-            return ntx_err_set(err, rc, "its weights cannot be read: %s", rc == -EIO ? "the file is shorter than it was" : strerror(-rc));
+            return ntx_err_set(err, rc, "its weights cannot be read: %s",
+                               rc == -EIO ? "the file is shorter than it was" : strerror(-rc));
     }
     return 0;
 }

@@ -9,8 +9,8 @@
 #include "common/util.h"
 #include "computed/plan/machine.h"
 
-#define GIB (1ull << 30)
-#define LEAST_GAIN 1.05
+#define GIB           (1ull << 30)
+#define LEAST_GAIN    1.05
 #define USABLE(bytes) ((bytes) - (bytes) / 100 * 15) /* of a machine's memory: as place.c takes it */
 
 const char *ntx_advice_kind_name(enum ntx_advice_kind k)
@@ -29,14 +29,15 @@ struct trial {
 struct list {
     const struct ntx_advice_request *r;
     struct trial *trial;
-    double pass_s;             /* as it is */
+    double pass_s; /* as it is */
     struct ntx_layout layout;
     struct ntx_advice *out;
     unsigned n;
 };
 
 /* Seconds of a pass of one row; INFINITY where there is none. */
-static double pass_of(const struct ntx_hw *hw, const struct ntx_outline *m, const struct ntx_place_request *r, struct ntx_layout *l)
+static double pass_of(const struct ntx_hw *hw, const struct ntx_outline *m, const struct ntx_place_request *r,
+                      struct ntx_layout *l)
 {
     struct ntx_err ignored;
     return ntx_place(hw, m, r, l, &ignored) || !l->predicted ? INFINITY : l->decode.pass_s;
@@ -70,7 +71,8 @@ static bool streams(const struct list *a) { return a->layout.bytes[NTX_TIER_STOR
 /* A budget under which nothing has to be read: some more than its parts, which the planner rounds. */
 static uint64_t whole(const struct list *a)
 {
-    uint64_t bytes = a->layout.bytes[NTX_TIER_HOST] + a->layout.bytes[NTX_TIER_STORAGE] + a->layout.kv_bytes + a->layout.work_bytes;
+    uint64_t bytes = a->layout.bytes[NTX_TIER_HOST] + a->layout.bytes[NTX_TIER_STORAGE] + a->layout.kv_bytes +
+                     a->layout.work_bytes;
     return bytes + bytes / 50;
 }
 
@@ -83,7 +85,8 @@ static void try_budget(struct list *a)
     if (!streams(a) || !usable || a->layout.ram >= usable)
         return;
     t->place.plan.ram_bytes = NTX_MIN(usable, want);
-    keep(a, NTX_ADVICE_SETTING, "--ram %s%s", ntx_format_size(t->place.plan.ram_bytes, size, sizeof size), want <= usable ? ", which holds all of it" : "");
+    keep(a, NTX_ADVICE_SETTING, "--ram %s%s", ntx_format_size(t->place.plan.ram_bytes, size, sizeof size),
+         want <= usable ? ", which holds all of it" : "");
 }
 
 static void try_type(struct list *a)
@@ -92,9 +95,11 @@ static void try_type(struct list *a)
     struct ntx_outline smaller;
     struct ntx_err ignored;
     uint32_t n_other;
-    if (ntx_outline_retyped(a->r->model->model->gguf, ntx_mix_named("Q4_K_M"), true, "smaller", &n_other, &smaller, &ignored))
+    if (ntx_outline_retyped(a->r->model->model->gguf, ntx_mix_named("Q4_K_M"), true, "smaller", &n_other, &smaller,
+                            &ignored))
         return;
-    double gb = (double)ntx_outline_model_bytes(&smaller) / 1e9, is = (double)ntx_outline_model_bytes(a->r->model) / 1e9;
+    double gb = (double)ntx_outline_model_bytes(&smaller) / 1e9,
+           is = (double)ntx_outline_model_bytes(a->r->model) / 1e9;
     smaller.held_bytes = a->r->model->held_bytes;
     t->model = &smaller;
     if (gb < 0.85 * is)
@@ -120,7 +125,8 @@ static void try_vram(struct list *a)
         return;
     t->place.vram = 0;
     t->place.plan.multiply = unused ? NTX_MULTIPLY_BEST : t->place.plan.multiply;
-    keep(a, NTX_ADVICE_SETTING, "%s", unused ? "--backend auto, which uses the GPU" : "all of the GPU's memory (no --vram)");
+    keep(a, NTX_ADVICE_SETTING, "%s",
+         unused ? "--backend auto, which uses the GPU" : "all of the GPU's memory (no --vram)");
 }
 
 /* With a budget that is no more than the machine's part of it, more memory is for the budget. */
@@ -136,7 +142,8 @@ static void try_memory(struct list *a)
         struct trial *t = begin(a);
         t->hw.ram_bytes = bytes;
         t->place.plan.ram_bytes = USABLE(bytes);
-        keep(a, NTX_ADVICE_MEMORY, "%u GiB of memory instead of %s", sizes[i], ntx_format_size(a->r->hw->ram_bytes, have, sizeof have));
+        keep(a, NTX_ADVICE_MEMORY, "%u GiB of memory instead of %s", sizes[i],
+             ntx_format_size(a->r->hw->ram_bytes, have, sizeof have));
         done = USABLE(bytes) >= whole(a) || bytes >= 4 * a->r->hw->ram_bytes;
     }
 }
@@ -171,7 +178,8 @@ static void try_gpu(struct list *a)
         ntx_machine_set_gpu(&t->hw, c, hw->gpu.bytes ? 0 : ntx_pcie_bps(4, 16));
         t->place.vram = 0;
         t->place.plan.multiply = NTX_MULTIPLY_BEST;
-        keep(a, NTX_ADVICE_GPU, "a GPU with %u GiB (%s)%s%s", c->gib, c->name, hw->gpu.bytes ? " instead of " : "", hw->gpu.bytes ? hw->gpu.name : "");
+        keep(a, NTX_ADVICE_GPU, "a GPU with %u GiB (%s)%s%s", c->gib, c->name, hw->gpu.bytes ? " instead of " : "",
+             hw->gpu.bytes ? hw->gpu.name : "");
     }
 }
 
@@ -199,7 +207,8 @@ static void sort(struct ntx_advice *list, unsigned n)
 
 unsigned ntx_advise(const struct ntx_advice_request *r, struct ntx_advice out[NTX_ADVICE_MAX])
 {
-    static void (*const tries[])(struct list *) = {try_budget, try_threads, try_vram, try_type, try_slot, try_drive, try_memory, try_gpu};
+    static void (*const tries[])(struct list *) = {try_budget, try_threads, try_vram,   try_type,
+                                                   try_slot,   try_drive,   try_memory, try_gpu};
     struct list a = {.r = r, .out = out, .trial = calloc(1, sizeof *a.trial)};
     if (!a.trial)
         return 0;

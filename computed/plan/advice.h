@@ -1,4 +1,5 @@
-/* advice.h: what to change about a machine, a budget or a model's type so that it writes faster: each change is tried with the cost model. */
+/* advice.h: what to change about a machine, a budget or a model's type so that it writes faster: each change is tried
+ * with the cost model. */
 #ifndef NTX_COMPUTED_PLAN_ADVICE_H
 #define NTX_COMPUTED_PLAN_ADVICE_H
 
@@ -18,8 +19,8 @@ enum ntx_advice_kind {
 
 struct ntx_advice {
     enum ntx_advice_kind kind;
-    char what[120];  /* "64 GiB of memory instead of 32.0 GiB" */
-    double gain;     /* the rate of decoding, as a multiple of what it is */
+    char what[120]; /* "64 GiB of memory instead of 32.0 GiB" */
+    double gain;    /* the rate of decoding, as a multiple of what it is */
 };
 
 struct ntx_advice_request {
@@ -31,8 +32,8 @@ struct ntx_advice_request {
 /* "setting", "type", "memory", "drive", "gpu" */
 const char *ntx_advice_kind_name(enum ntx_advice_kind k);
 
-/* The best first. Returns how many bring at least a twentieth; of changes that bring the same within a twentieth, the one comes first that costs
- * less to make. 0 also where the profile lacks a rate. */
+/* The best first. Returns how many bring at least a twentieth; of changes that bring the same within a twentieth, the
+ * one comes first that costs less to make. 0 also where the profile lacks a rate. */
 unsigned ntx_advise(const struct ntx_advice_request *r, struct ntx_advice out[NTX_ADVICE_MAX]);
 
 #endif

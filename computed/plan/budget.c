@@ -29,19 +29,26 @@ int ntx_budget_nothing(struct ntx_err *err)
     ntx_format_size(NTX_MIN(m.available, m.mem_available), left, sizeof left);
     ntx_format_size(PROCESS_BYTES, need, sizeof need);
     if (m.cgroup_limit == UINT64_MAX)
-        return ntx_err_set(err, -ENOMEM, "this machine has %s of memory available, and the daemons take up to %s beside a model: end other programs", left, need);
+        return ntx_err_set(
+            err, -ENOMEM,
+            "this machine has %s of memory available, and the daemons take up to %s beside a model: end other programs",
+            left, need);
     return ntx_err_set(err, -ENOMEM,
-                       "the memory limit of this cgroup (memory.max) is %s, of which %s are left, and the daemons take up to %s beside a model: raise the limit, or name a budget with --ram at your own risk",
+                       "the memory limit of this cgroup (memory.max) is %s, of which %s are left, and the daemons take "
+                       "up to %s beside a model: raise the limit, or name a budget with --ram at your own risk",
                        ntx_format_size(m.cgroup_limit, limit, sizeof limit), left, need);
 }
 
-static uint64_t part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most) { return NTX_MIN(NTX_MAX(ram / of, least), most); }
+static uint64_t part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most)
+{
+    return NTX_MIN(NTX_MAX(ram / of, least), most);
+}
 
-/* Of a token: a bit in each of 32 masks, 8 bytes of lists, and of its text what it does not share with its neighbour in the
- * alphabet: 2 bytes of English, 4 where many scripts are mixed. */
-#define WORD_BYTES 18u
-#define ANSWER_BYTES (768ull << 10) /* of a grammar, and of where its answer is */
-#define CONSTRAINED_SHARE 16u       /* of the budget, at most */
+/* Of a token: a bit in each of 32 masks, 8 bytes of lists, and of its text what it does not share with its neighbour in
+ * the alphabet: 2 bytes of English, 4 where many scripts are mixed. */
+#define WORD_BYTES        18u
+#define ANSWER_BYTES      (768ull << 10) /* of a grammar, and of where its answer is */
+#define CONSTRAINED_SHARE 16u            /* of the budget, at most */
 
 uint64_t ntx_budget_words(uint32_t n_vocab) { return (uint64_t)WORD_BYTES * n_vocab + (64u << 10); }
 uint64_t ntx_budget_constrained(uint32_t n_vocab) { return ntx_budget_words(n_vocab) + ANSWER_BYTES; }
@@ -55,11 +62,13 @@ void ntx_budget_constrain(uint32_t n_vocab, struct ntx_budget_clients *c)
     c->constrains = true;
 }
 
-struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, bool trees, uint64_t ram)
+struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, bool trees,
+                                             uint64_t ram)
 {
     uint64_t row = 4ull * n_vocab, session = 4 * row + (64u << 10) + session_more;
     uint64_t n = ram / 128 / session, rows = ram / 128 / row;
-    struct ntx_budget_clients c = {.sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_BUDGET_SESSIONS_MAX), (uint64_t)NTX_BUDGET_SESSIONS_MIN)};
+    struct ntx_budget_clients c = {.sessions = (uint32_t)NTX_MAX(NTX_MIN(n, (uint64_t)NTX_BUDGET_SESSIONS_MAX),
+                                                                 (uint64_t)NTX_BUDGET_SESSIONS_MIN)};
     if (trees)
         rows = NTX_MAX(rows, ram / 16 / row);
     c.logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)NTX_MAX(c.sessions, least_rows));

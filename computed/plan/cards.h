@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 struct ntx_card {
-    const char *name;   /* as people write it: "3090", "4060ti-16g", "a100-80g" */
+    const char *name; /* as people write it: "3090", "4060ti-16g", "a100-80g" */
     uint32_t gib;
-    double gb_s;        /* of its memory */
-    double tflops;      /* FP16 by the matrix units, sums in FP32, dense matrices */
-    double tops;        /* INT8 likewise */
-    uint8_t pcie, lanes;/* generation and width of its own plug */
+    double gb_s;         /* of its memory */
+    double tflops;       /* FP16 by the matrix units, sums in FP32, dense matrices */
+    double tops;         /* INT8 likewise */
+    uint8_t pcie, lanes; /* generation and width of its own plug */
 };
 
 size_t ntx_card_count(void);
@@ -20,7 +20,8 @@ const char *ntx_card_name(size_t i);
 /* "RTX 3090", "rtx-3090" and "3090" are one. NULL: not in the table. */
 const struct ntx_card *ntx_card_find(const char *name);
 
-/* Bytes per second that a plug of this generation and width carries, one way, as published (128b/130b coding; generation 6 has its own). */
+/* Bytes per second that a plug of this generation and width carries, one way, as published (128b/130b coding;
+ * generation 6 has its own). */
 double ntx_pcie_bps(unsigned generation, unsigned lanes);
 
 #endif

@@ -10,15 +10,15 @@
 #include "common/util.h"
 #include "computed/plan/hw.h"
 
-#define SOME 20.0f      /* what of depths is believed at first counts as so many nodes */
-#define PASSES 2000.0   /* that ranks are of, about; older ones count half, and half again */
-#define SEEN 8.0        /* times that a rank was tried: less says nothing */
-#define FALLS 0.95      /* behind what was seen */
-#define LIKE 0.1        /* places whose streamed bytes differ by less of them are one */
-#define BIG 1e18
-#define PAYS 1.02       /* so much more than without, at least */
-#define WORTH 1.005     /* memory that makes plain passes so much faster is worth giving back */
-#define AWAY 16u        /* loads that leave out what did not pay, at first; twice as many each time, three times at most */
+#define SOME   20.0f  /* what of depths is believed at first counts as so many nodes */
+#define PASSES 2000.0 /* that ranks are of, about; older ones count half, and half again */
+#define SEEN   8.0    /* times that a rank was tried: less says nothing */
+#define FALLS  0.95   /* behind what was seen */
+#define LIKE   0.1    /* places whose streamed bytes differ by less of them are one */
+#define BIG    1e18
+#define PAYS   1.02  /* so much more than without, at least */
+#define WORTH  1.005 /* memory that makes plain passes so much faster is worth giving back */
+#define AWAY   16u   /* loads that leave out what did not pay, at first; twice as many each time, three times at most */
 
 void ntx_draft_stats_begin(struct ntx_draft_stats *g, float (*first)(uint32_t kind))
 {
@@ -51,7 +51,8 @@ void ntx_draft_stats_rank(struct ntx_draft_stats_ranks *r, uint32_t n, const uin
 /* As the demo's drafter, and look-up in ordinary texts, have it. */
 static double common(uint32_t way, uint32_t i) { return way ? 0.75 / (1 + 0.25 * i) : 0.4 / ((1.0 + i) * (1.0 + i)); }
 
-/* Look-up proposes what there is; a drafter's tree ends where the pass's time made it end, which says nothing of what would have come. */
+/* Look-up proposes what there is; a drafter's tree ends where the pass's time made it end, which says nothing of what
+ * would have come. */
 double ntx_draft_stats_gain(const struct ntx_draft_stats *g, uint32_t way, uint32_t i, bool *known)
 {
     const struct ntx_draft_stats_ranks *r = &g->ranks[way];
@@ -68,11 +69,13 @@ double ntx_draft_stats_gain(const struct ntx_draft_stats *g, uint32_t way, uint3
 
 /* ---- places */
 
-const struct ntx_draft_stats_place *ntx_draft_stats_place(const struct ntx_draft_stats *g, uint32_t way, uint32_t threads, uint64_t streamed)
+const struct ntx_draft_stats_place *ntx_draft_stats_place(const struct ntx_draft_stats *g, uint32_t way,
+                                                          uint32_t threads, uint64_t streamed)
 {
     for (uint32_t i = 0; i < g->n_places; i++) {
         const struct ntx_draft_stats_place *p = &g->place[i];
-        if (p->way == way && p->threads == threads && fabs((double)p->streamed - (double)streamed) <= LIKE * (double)streamed)
+        if (p->way == way && p->threads == threads &&
+            fabs((double)p->streamed - (double)streamed) <= LIKE * (double)streamed)
             return p;
     }
     return NULL;
@@ -121,8 +124,10 @@ static json_t *list(const double *x, size_t n)
 
 static json_t *place_json(const struct ntx_draft_stats_place *p)
 {
-    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "way", (json_int_t)p->way, "threads", (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on,
-                     "left", (json_int_t)p->left, "rest", (json_int_t)p->rest, "away", (json_int_t)p->away, "tries", (json_int_t)p->tries, "rate", list(p->rate, 2), "pace", list(p->pace, 5));
+    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "way", (json_int_t)p->way, "threads",
+                     (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on, "left",
+                     (json_int_t)p->left, "rest", (json_int_t)p->rest, "away", (json_int_t)p->away, "tries",
+                     (json_int_t)p->tries, "rate", list(p->rate, 2), "pace", list(p->pace, 5));
 }
 
 char *ntx_draft_stats_dump(const struct ntx_draft_stats *g)
@@ -130,16 +135,19 @@ char *ntx_draft_stats_dump(const struct ntx_draft_stats *g)
     const struct ntx_draft_chances *c = &g->chances;
     json_t *ranks = json_array(), *places = json_array();
     for (uint32_t w = 0; w < NTX_DRAFT_STATS_WAYS; w++)
-        json_array_append_new(ranks, json_pack("{s:f, s:o, s:o}", "passes", g->ranks[w].passes, "tried", list(g->ranks[w].tried, NTX_DRAFT_STATS_RANKS), "held",
+        json_array_append_new(ranks, json_pack("{s:f, s:o, s:o}", "passes", g->ranks[w].passes, "tried",
+                                               list(g->ranks[w].tried, NTX_DRAFT_STATS_RANKS), "held",
                                                list(g->ranks[w].held, NTX_DRAFT_STATS_RANKS)));
     for (uint32_t i = 0; i < g->n_places; i++)
         json_array_append_new(places, place_json(&g->place[i]));
     json_t *drafters = json_array();
     for (unsigned i = 0; i < NTX_DRAFT_STATS_FILES && *g->drafter[i]; i++)
         json_array_append_new(drafters, json_string(g->drafter[i]));
-    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ntx_guesses", 2, "drafters", drafters, "held", list_f(c->held, NTX_DRAFT_KINDS),
-                          "said", list_f(c->said, NTX_DRAFT_KINDS), "deep_held", list_f(c->deep_held[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "deep_said",
-                          list_f(c->deep_said[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "ranks", ranks, "places", places);
+    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ntx_guesses", 2, "drafters", drafters, "held",
+                          list_f(c->held, NTX_DRAFT_KINDS), "said", list_f(c->said, NTX_DRAFT_KINDS), "deep_held",
+                          list_f(c->deep_held[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "deep_said",
+                          list_f(c->deep_said[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "ranks", ranks, "places",
+                          places);
     char *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
     json_decref(j);
     return text;
@@ -190,8 +198,10 @@ static bool take_place(const json_t *o, struct ntx_draft_stats_place *p)
 {
     uint64_t way = 0, threads = 0, left = 0, rest = 0, away = 0, tries = 0; /* the last two came later */
     const json_t *a = json_object_get(o, "away"), *b = json_object_get(o, "tries");
-    bool good = take_whole(json_object_get(o, "way"), NTX_DRAFT_STATS_WAYS - 1, &way) && take_whole(json_object_get(o, "threads"), 65536, &threads) &&
-                take_whole(json_object_get(o, "streamed"), 1ull << 50, &p->streamed) && take_whole(json_object_get(o, "left"), 1u << 20, &left) &&
+    bool good = take_whole(json_object_get(o, "way"), NTX_DRAFT_STATS_WAYS - 1, &way) &&
+                take_whole(json_object_get(o, "threads"), 65536, &threads) &&
+                take_whole(json_object_get(o, "streamed"), 1ull << 50, &p->streamed) &&
+                take_whole(json_object_get(o, "left"), 1u << 20, &left) &&
                 take_whole(json_object_get(o, "rest"), 1u << 20, &rest) && (!a || take_whole(a, 1u << 20, &away)) &&
                 (!b || take_whole(b, 1u << 20, &tries)) && take_list(json_object_get(o, "rate"), 2, false, p->rate) &&
                 take_list(json_object_get(o, "pace"), 5, false, p->pace);
@@ -222,13 +232,18 @@ static bool take_all(const json_t *j, struct ntx_draft_stats *g)
 {
     struct ntx_draft_chances *c = &g->chances;
     const json_t *ranks = json_object_get(j, "ranks"), *places = json_object_get(j, "places");
-    bool good = json_integer_value(json_object_get(j, "ntx_guesses")) == 2 && take_drafters(json_object_get(j, "drafters"), g) &&
-                take_chances(json_object_get(j, "held"), json_object_get(j, "said"), NTX_DRAFT_KINDS, c->held, c->said) &&
-                take_chances(json_object_get(j, "deep_held"), json_object_get(j, "deep_said"), NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS, c->deep_held[0], c->deep_said[0]) &&
-                json_array_size(ranks) == NTX_DRAFT_STATS_WAYS && json_is_array(places) && json_array_size(places) <= NTX_DRAFT_STATS_PLACES;
+    bool good = json_integer_value(json_object_get(j, "ntx_guesses")) == 2 &&
+                take_drafters(json_object_get(j, "drafters"), g) &&
+                take_chances(json_object_get(j, "held"), json_object_get(j, "said"), NTX_DRAFT_KINDS, c->held,
+                             c->said) &&
+                take_chances(json_object_get(j, "deep_held"), json_object_get(j, "deep_said"),
+                             NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS, c->deep_held[0], c->deep_said[0]) &&
+                json_array_size(ranks) == NTX_DRAFT_STATS_WAYS && json_is_array(places) &&
+                json_array_size(places) <= NTX_DRAFT_STATS_PLACES;
     for (uint32_t w = 0; w < NTX_DRAFT_STATS_WAYS && good; w++) {
         const json_t *r = json_array_get(ranks, w);
-        good = take_number(json_object_get(r, "passes"), 0, BIG, &g->ranks[w].passes) && take_list(json_object_get(r, "tried"), NTX_DRAFT_STATS_RANKS, false, g->ranks[w].tried) &&
+        good = take_number(json_object_get(r, "passes"), 0, BIG, &g->ranks[w].passes) &&
+               take_list(json_object_get(r, "tried"), NTX_DRAFT_STATS_RANKS, false, g->ranks[w].tried) &&
                take_list(json_object_get(r, "held"), NTX_DRAFT_STATS_RANKS, false, g->ranks[w].held);
     }
     g->n_places = good ? (uint32_t)json_array_size(places) : 0;
@@ -276,7 +291,8 @@ static int read_file(const char *path, char *text)
 /* What was learned of one file's guesses. */
 static void take_file(struct ntx_draft_stats *g, unsigned i, const struct ntx_draft_stats *from, unsigned k)
 {
-    const uint32_t to = NTX_DRAFT_STATS_LOOKUP_KINDS + i * NTX_DRAFT_STATS_FILE_KINDS, at = NTX_DRAFT_STATS_LOOKUP_KINDS + k * NTX_DRAFT_STATS_FILE_KINDS;
+    const uint32_t to = NTX_DRAFT_STATS_LOOKUP_KINDS + i * NTX_DRAFT_STATS_FILE_KINDS,
+                   at = NTX_DRAFT_STATS_LOOKUP_KINDS + k * NTX_DRAFT_STATS_FILE_KINDS;
     memcpy(g->chances.held + to, from->chances.held + at, NTX_DRAFT_STATS_FILE_KINDS * sizeof *g->chances.held);
     memcpy(g->chances.said + to, from->chances.said + at, NTX_DRAFT_STATS_FILE_KINDS * sizeof *g->chances.said);
     memcpy(g->chances.deep_held[1 + i], from->chances.deep_held[1 + k], sizeof g->chances.deep_held[0]);

@@ -19,7 +19,10 @@ static double rate(const struct ntx_hw_read *r, unsigned n, uint64_t bytes)
     return r[i - 1].bps + t * (r[i].bps - r[i - 1].bps);
 }
 
-double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes) { return rate(hw->reads, hw->n_reads, read_bytes); }
+double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes)
+{
+    return rate(hw->reads, hw->n_reads, read_bytes);
+}
 
 double ntx_hw_stream_bps(const struct ntx_hw *hw, uint64_t read_bytes)
 {
@@ -47,7 +50,8 @@ uint64_t ntx_hw_read_gap(const struct ntx_hw *hw)
         best = NTX_MAX(best, hw->reads[i].bps);
     if (best <= 0)
         return 0;
-    double small = hw->reads[0].bytes, s = small / hw->reads[0].bps - small / best; /* of the smallest read: mostly what is not its bytes */
+    double small = hw->reads[0].bytes,
+           s = small / hw->reads[0].bps - small / best; /* of the smallest read: mostly what is not its bytes */
     return s > 0 ? (uint64_t)(s * best / 2) : 0;
 }
 
@@ -58,8 +62,8 @@ double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads)
     return NTX_MIN(hw->ram_bps_1 * threads, hw->ram_bps);
 }
 
-/* A kernel's seconds per byte of `type`. Fewer threads than were measured have their share, or what one has for each: where all wait for
- * memory, that is more. */
+/* A kernel's seconds per byte of `type`. Fewer threads than were measured have their share, or what one has for each:
+ * where all wait for memory, that is more. */
 static double kernel_byte_s(const struct ntx_hw *hw, const struct ntx_hw_kernel *k, uint32_t type, uint32_t threads)
 {
     const struct ntx_type_info *t = ntx_type_info(type);
@@ -70,7 +74,8 @@ static double kernel_byte_s(const struct ntx_hw *hw, const struct ntx_hw_kernel 
 }
 
 /* Of one kernel entry list (a type's own, or the general one). */
-static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool interleaved, uint32_t type, uint32_t rows, uint32_t threads)
+static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool interleaved, uint32_t type, uint32_t rows,
+                          uint32_t threads)
 {
     const struct ntx_hw_kernel *below = NULL, *above = NULL;
     for (unsigned i = 0; i < hw->n_kernels; i++) {

@@ -1,26 +1,33 @@
-/* hw.h: what a machine can do, as numbers: the hardware profile. `ntx doctor` measures and stores it, people may edit it, and for
- * machines that nobody here has it is written by hand (bench/profiles/). Plain values; nothing here measures.
+/* hw.h: what a machine can do, as numbers: the hardware profile. `ntx doctor` measures and stores it, people may edit
+ * it, and for machines that nobody here has it is written by hand (bench/profiles/). Plain values; nothing here
+ * measures.
  *
- * The file is JSON. Rates are GB/s (1e9 bytes), operations are GFLOP/s (a multiply-add is two), sizes GiB where they are memory:
+ * The file is JSON. Rates are GB/s (1e9 bytes), operations are GFLOP/s (a multiply-add is two), sizes GiB where they
+ * are memory:
  *
  *   { "ntx_profile": 1, "name": "...", "source": "measured" | "brief" | "estimated", "load": 0.1, "notes": "...",
  *     "cpu":    {"model": "...", "threads": 2, "kernel": "avx512"},
  *     "ram":    {"gib": 23.4, "gb_s_1": 16.1, "gb_s": 31.0},             one thread, all threads
- *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...], "read_us": 95, "in_flight": 4194304,    by size of a read; of one read alone
- *                "streams": [{"bytes": 524288, "gb_s": 1.9}, ...]},   of reads whose bytes are multiplied as they come; without it: as "reads"
- *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],   weights from memory, all threads
- *                ("gb_s_1": one thread; without it in proportion); with "interleaved": true of those that stay in memory, where they are
+ *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...], "read_us": 95, "in_flight": 4194304, by size of a read;
+ *               of one read alone
+ *                "streams": [{"bytes": 524288, "gb_s": 1.9}, ...]}, of reads whose bytes are multiplied as they come;
+ *                  without it: as "reads"
+ *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...], weights
+ *       from memory, all threads
+ *                ("gb_s_1": one thread; without it in proportion); with "interleaved": true of those that stay in
+ *                  memory, where they are
  *                kept in another order (computed/cpu/interleaved.h)
- *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5, "rates": {"Q4_K": 510}},    absent without one;
- *                with "unified": true its memory is the host's: it reads weights where they are, "gib" is how much of that it can use
+ *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5, "rates":
+ *               {"Q4_K": 510}}, absent without one;
+ *                with "unified": true its memory is the host's: it reads weights where they are, "gib" is how much of
+ *                  that it can use
  *     "pass":   {"layer_us": 12, "token_us": 100} }                       what overlaps nothing: per layer, per pass
  *
- * "load" is others' work per processor when it was measured: beyond a half the machine was busy, and such a profile replaces
- * none of a quiet one.
- * "brief" is what `ntx plan` measures within a moment, where there is no profile yet.
+ * "load" is others' work per processor when it was measured: beyond a half the machine was busy, and such a profile
+ * replaces none of a quiet one. "brief" is what `ntx plan` measures within a moment, where there is no profile yet.
  *
- * All but "ntx_profile" may be absent: 0 then means unknown, and what depends on it is not predicted. Other keys are kept out of
- * the way: they are ignored here (doctor adds "findings" and "date" for people). */
+ * All but "ntx_profile" may be absent: 0 then means unknown, and what depends on it is not predicted. Other keys are
+ * kept out of the way: they are ignored here (doctor adds "findings" and "date" for people). */
 #ifndef NTX_COMPUTED_PLAN_HW_H
 #define NTX_COMPUTED_PLAN_HW_H
 
@@ -30,10 +37,10 @@
 #include "common/err.h"
 #include "model/quant.h"
 
-#define NTX_HW_READS 12
+#define NTX_HW_READS   12
 #define NTX_HW_STREAMS 4
 #define NTX_HW_KERNELS 160
-#define NTX_HW_ANY UINT32_MAX /* kernel type "*": all types that have no entry of their own */
+#define NTX_HW_ANY     UINT32_MAX /* kernel type "*": all types that have no entry of their own */
 
 struct ntx_hw_read {
     uint32_t bytes; /* of one read */
@@ -41,11 +48,11 @@ struct ntx_hw_read {
 };
 
 struct ntx_hw_kernel {
-    uint32_t type;  /* enum ntx_type, or NTX_HW_ANY */
-    uint32_t rows;  /* activations that a weight is multiplied with while it is at hand */
-    bool interleaved;     /* of weights that stay in memory */
-    double bps;     /* bytes of weights per second, 0 where flops is given */
-    double bps_1;   /* the same of one thread; 0: in proportion */
+    uint32_t type;    /* enum ntx_type, or NTX_HW_ANY */
+    uint32_t rows;    /* activations that a weight is multiplied with while it is at hand */
+    bool interleaved; /* of weights that stay in memory */
+    double bps;       /* bytes of weights per second, 0 where flops is given */
+    double bps_1;     /* the same of one thread; 0: in proportion */
     double flops;
 };
 
@@ -58,7 +65,7 @@ struct ntx_hw {
     unsigned n_reads;
     struct ntx_hw_read streams[NTX_HW_STREAMS]; /* by increasing size; of what is multiplied as it comes */
     unsigned n_streams;
-    double read_s;                          /* one read alone, from request to result */
+    double read_s; /* one read alone, from request to result */
     uint64_t in_flight;
     struct ntx_hw_kernel kernels[NTX_HW_KERNELS];
     unsigned n_kernels;
@@ -76,24 +83,29 @@ struct ntx_hw {
 #define NTX_HW_BRIEF "brief"
 static inline bool ntx_hw_busy(const struct ntx_hw *hw) { return hw->load > 0.5; }
 
-/* Bytes per second of the drive for reads of this size, between the measured sizes by the logarithm of the size; 0: unknown. */
+/* Bytes per second of the drive for reads of this size, between the measured sizes by the logarithm of the size; 0:
+ * unknown. */
 double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);
 
-/* The same of a model that streams, whose bytes are multiplied as they come: on some machines they come slower so. Beyond the sizes for which that was
- * measured in proportion to the drive's own rates; where it was not measured at all, these. */
+/* The same of a model that streams, whose bytes are multiplied as they come: on some machines they come slower so.
+ * Beyond the sizes for which that was measured in proportion to the drive's own rates; where it was not measured at
+ * all, these. */
 double ntx_hw_stream_bps(const struct ntx_hw *hw, uint64_t read_bytes);
 
-/* Of a read while a model streams: 512 KiB, or 1 MiB where the profile has them no slower, since they cost ntx-iod less. hw may be NULL. */
+/* Of a read while a model streams: 512 KiB, or 1 MiB where the profile has them no slower, since they cost ntx-iod
+ * less. hw may be NULL. */
 uint64_t ntx_hw_read_bytes(const struct ntx_hw *hw);
 
-/* Two reads that lie less than this apart are better one: half of the bytes that the drive reads at its best rate in the time that a read costs beside
- * its bytes. At all of them nothing is gained any more; half keeps three quarters of the time that merging can save, for a quarter of the bytes that
- * nobody asked for (gaps of any size being as likely; measured: docs/log/sparse.md). 0: unknown. */
+/* Two reads that lie less than this apart are better one: half of the bytes that the drive reads at its best rate in
+ * the time that a read costs beside its bytes. At all of them nothing is gained any more; half keeps three quarters of
+ * the time that merging can save, for a quarter of the bytes that nobody asked for (gaps of any size being as likely;
+ * measured: docs/log/sparse.md). 0: unknown. */
 uint64_t ntx_hw_read_gap(const struct ntx_hw *hw);
 
-/* Seconds to multiply one byte of weights of `type` with `rows` rows, from memory, with `threads` threads (0: as measured). stays: weights that
- * live in memory, which may have rates of their own; those that are only passing have not. Between measured
- * row counts linear in the row count, above the largest one proportional; never faster than memory. 0: unknown. */
+/* Seconds to multiply one byte of weights of `type` with `rows` rows, from memory, with `threads` threads (0: as
+ * measured). stays: weights that live in memory, which may have rates of their own; those that are only passing have
+ * not. Between measured row counts linear in the row count, above the largest one proportional; never faster than
+ * memory. 0: unknown. */
 double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads, bool stays);
 
 /* Memory read rate with that many threads: in proportion from one thread up to the measured maximum. */
@@ -102,15 +114,16 @@ double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads);
 /* A slower drive or link is emulated: no rate above this is believed. 0 changes nothing. */
 void ntx_hw_cap(struct ntx_hw *hw, double nvme_bps, double h2d_bps);
 
-/* Reading validates each number (finite, not negative, in the range of things that exist). -ENOENT when there is no such file. */
+/* Reading validates each number (finite, not negative, in the range of things that exist). -ENOENT when there is no
+ * such file. */
 int ntx_hw_parse(const char *json, struct ntx_hw *out, struct ntx_err *err);
 int ntx_hw_load(const char *path, struct ntx_hw *out, struct ntx_err *err);
 /* malloc'd JSON text. */
 char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings);
 /* Makes the directories, writes beside and renames. */
 int ntx_hw_store(const char *path, const char *json, struct ntx_err *err);
-/* Of what was measured just now. *kept: it is of a busy machine, and the one that is there, of the same machine while it was
- * quiet, stays. */
+/* Of what was measured just now. *kept: it is of a busy machine, and the one that is there, of the same machine while
+ * it was quiet, stays. */
 int ntx_hw_store_measured(const char *path, const struct ntx_hw *hw, const char *json, bool *kept, struct ntx_err *err);
 
 /* Where the profile lies: $XDG_CACHE_HOME/ntx/profile.json ($HOME/.cache without it), else the service's. */

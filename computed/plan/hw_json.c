@@ -13,8 +13,8 @@
 #include "computed/plan/hw.h"
 #include "model/quant.h"
 
-#define GIB 1073741824.0
-#define RATE_MAX 1e6   /* GB/s; nothing is that fast */
+#define GIB        1073741824.0
+#define RATE_MAX   1e6 /* GB/s; nothing is that fast */
 #define GFLOPS_MAX 1e9
 
 /* The first thing that is wrong stops all further reading. */
@@ -108,8 +108,11 @@ static void read_kernels(struct reader *r, const json_t *k, struct ntx_hw *hw)
     json_t *v;
     json_array_foreach(k, i, v)
     {
-        struct ntx_hw_kernel e = {.rows = (uint32_t)number(r, v, "rows", 1e6), .bps = number(r, v, "gb_s", RATE_MAX) * 1e9, .bps_1 = number(r, v, "gb_s_1", RATE_MAX) * 1e9,
-                                  .flops = number(r, v, "gflops", GFLOPS_MAX) * 1e9, .interleaved = json_is_true(json_object_get(v, "interleaved"))};
+        struct ntx_hw_kernel e = {.rows = (uint32_t)number(r, v, "rows", 1e6),
+                                  .bps = number(r, v, "gb_s", RATE_MAX) * 1e9,
+                                  .bps_1 = number(r, v, "gb_s_1", RATE_MAX) * 1e9,
+                                  .flops = number(r, v, "gflops", GFLOPS_MAX) * 1e9,
+                                  .interleaved = json_is_true(json_object_get(v, "interleaved"))};
         char name[16] = "";
         text(r, v, "type", name, sizeof name);
         if (!type_by_name(name, &e.type) || !e.rows || (e.bps <= 0 && e.flops <= 0))
@@ -184,7 +187,8 @@ int ntx_hw_load(const char *path, struct ntx_hw *out, struct ntx_err *err)
     bool failed = ferror(f), more = !feof(f);
     fclose(f);
     if (failed || more)
-        return ntx_err_set(err, failed ? -EIO : -EFBIG, "%s: %s", path, failed ? "cannot be read" : "too long for a hardware profile");
+        return ntx_err_set(err, failed ? -EIO : -EFBIG, "%s: %s", path,
+                           failed ? "cannot be read" : "too long for a hardware profile");
     buf[n] = 0;
     int rc = ntx_hw_parse(buf, out, err);
     if (rc)
@@ -234,7 +238,8 @@ static json_t *kernels_json(const struct ntx_hw *hw)
     json_t *a = json_array();
     for (unsigned i = 0; i < hw->n_kernels; i++) {
         const struct ntx_hw_kernel *k = &hw->kernels[i];
-        json_t *e = json_pack("{s:s, s:I}", "type", k->type == NTX_HW_ANY ? "*" : ntx_type_info(k->type)->name, "rows", (json_int_t)k->rows);
+        json_t *e = json_pack("{s:s, s:I}", "type", k->type == NTX_HW_ANY ? "*" : ntx_type_info(k->type)->name, "rows",
+                              (json_int_t)k->rows);
         put(e, "gb_s_1", k->bps_1 / 1e9);
         put(e, "gb_s", k->bps / 1e9);
         put(e, "gflops", k->flops / 1e9);
@@ -267,14 +272,15 @@ static json_t *gpu_json(const struct ntx_hw *hw)
 
 char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings)
 {
-    json_t *j = json_pack("{s:i, s:s, s:s}", "ntx_profile", 1, "name", hw->name, "source", hw->source), *ram = json_object(), *pass = json_object(),
-           *said = json_array();
+    json_t *j = json_pack("{s:i, s:s, s:s}", "ntx_profile", 1, "name", hw->name, "source", hw->source),
+           *ram = json_object(), *pass = json_object(), *said = json_array();
     time_t now = time(NULL);
     char date[32];
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_object_set_new(j, "date", json_string(date));
     put(j, "load", hw->load);
-    json_object_set_new(j, "cpu", json_pack("{s:s, s:i, s:s}", "model", hw->cpu, "threads", (int)hw->threads, "kernel", hw->kernel));
+    json_object_set_new(
+        j, "cpu", json_pack("{s:s, s:i, s:s}", "model", hw->cpu, "threads", (int)hw->threads, "kernel", hw->kernel));
     put(ram, "gib", (double)hw->ram_bytes / GIB);
     put(ram, "gb_s_1", hw->ram_bps_1 / 1e9);
     put(ram, "gb_s", hw->ram_bps / 1e9);
@@ -347,7 +353,7 @@ int ntx_hw_user_path(char *buf, unsigned n)
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int k = cache && *cache == '/' ? snprintf(buf, n, "%s/ntx/profile.json", cache)
             : home && *home == '/' ? snprintf(buf, n, "%s/.cache/ntx/profile.json", home)
-                            : -1;
+                                   : -1;
     return k < 0 || (unsigned)k >= n ? -ENOENT : 0;
 }
 

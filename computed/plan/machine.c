@@ -9,11 +9,11 @@
 #include "common/nearest.h"
 #include "common/util.h"
 
-#define BELIEVED 0.8            /* of published rates of memory and links */
+#define BELIEVED       0.8 /* of published rates of memory and links */
 #define BELIEVED_FLOPS 0.7
-#define KERNEL_SHARE 0.8        /* of memory's rate that weights of one row come at */
-#define DDR4_BPS 51.2e9
-#define DDR5_BPS 96e9
+#define KERNEL_SHARE   0.8 /* of memory's rate that weights of one row come at */
+#define DDR4_BPS       51.2e9
+#define DDR5_BPS       96e9
 
 static const char *const keys[] = {"this", "gpu", "ram", "memory", "cores", "drive", "pcie"};
 enum { THIS, GPU, RAM, MEMORY, CORES, DRIVE, PCIE, N_KEYS };
@@ -31,7 +31,8 @@ static void set_kernels(struct ntx_hw *hw, uint32_t cores)
 {
     hw->threads = cores;
     hw->n_kernels = 0;
-    hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = NTX_HW_ANY, .rows = 1, .bps = KERNEL_SHARE * hw->ram_bps};
+    hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){
+        .type = NTX_HW_ANY, .rows = 1, .bps = KERNEL_SHARE * hw->ram_bps};
     hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = NTX_HW_ANY, .rows = 8, .flops = 50e9 * cores};
     hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){.type = NTX_HW_ANY, .rows = 64, .flops = 75e9 * cores};
     snprintf(hw->cpu, sizeof hw->cpu, "%u cores, AVX2", cores);
@@ -61,7 +62,8 @@ void ntx_machine_set_gpu(struct ntx_hw *hw, const struct ntx_card *card, double 
 
 static void desktop(struct ntx_hw *hw)
 {
-    *hw = (struct ntx_hw){.source = "estimated", .kernel = "avx2", .ram_bytes = 32ull << 30, .layer_s = 30e-6, .token_s = 200e-6};
+    *hw = (struct ntx_hw){
+        .source = "estimated", .kernel = "avx2", .ram_bytes = 32ull << 30, .layer_s = 30e-6, .token_s = 200e-6};
     set_memory(hw, BELIEVED * DDR4_BPS);
     set_kernels(hw, 8);
     ntx_machine_set_drive(hw, 3.3e9);
@@ -86,8 +88,8 @@ static int say_gpu(const char *value, struct said *s, struct ntx_err *err)
     if (s->no_gpu || (s->card = ntx_card_find(value)))
         return 0;
     const char *near = ntx_nearest(value, ntx_card_name, ntx_card_count());
-    return ntx_err_set(err, -EINVAL, "--machine: no GPU '%.40s' is known%s%s%s; `ntx plan --list` shows them", value, near ? " (did you mean '" : "",
-                       near ? near : "", near ? "'?)" : "");
+    return ntx_err_set(err, -EINVAL, "--machine: no GPU '%.40s' is known%s%s%s; `ntx plan --list` shows them", value,
+                       near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
 static int say_memory(const char *value, struct said *s, struct ntx_err *err)
@@ -106,7 +108,8 @@ static int say_pcie(const char *value, struct said *s, struct ntx_err *err)
     unsigned long generation = strtoul(value, &end, 10), lanes = 16;
     if (end != value && *end == 'x')
         lanes = strtoul(end + 1, &end, 10);
-    if (*end || lanes < 1 || lanes > 16 || generation > 6 || !(s->slot_bps = ntx_pcie_bps((unsigned)generation, (unsigned)lanes)))
+    if (*end || lanes < 1 || lanes > 16 || generation > 6 ||
+        !(s->slot_bps = ntx_pcie_bps((unsigned)generation, (unsigned)lanes)))
         return bad("pcie", value, "generation x lanes, such as 4x16", err);
     return 0;
 }
@@ -116,30 +119,32 @@ static int say(size_t key, const char *value, struct ntx_hw *hw, struct said *s,
     char *end;
     double bps;
     switch (key) {
-    case GPU:
-        return say_gpu(value, s, err);
+    case GPU: return say_gpu(value, s, err);
     case RAM:
-        return ntx_parse_size(value, &hw->ram_bytes) || !hw->ram_bytes ? bad("ram", value, "a size such as 64G", err) : 0;
-    case MEMORY:
-        return say_memory(value, s, err);
+        return ntx_parse_size(value, &hw->ram_bytes) || !hw->ram_bytes ? bad("ram", value, "a size such as 64G", err)
+                                                                       : 0;
+    case MEMORY: return say_memory(value, s, err);
     case CORES:
         s->cores = (uint32_t)strtoul(value, &end, 10);
-        return end == value || *end || !s->cores || s->cores > 1024 ? bad("cores", value, "a number of cores, such as 8", err) : 0;
+        return end == value || *end || !s->cores || s->cores > 1024
+                   ? bad("cores", value, "a number of cores, such as 8", err)
+                   : 0;
     case DRIVE:
         if (ntx_parse_rate(value, &bps) || bps <= 0)
             return bad("drive", value, "bytes per second, such as 7G", err);
         ntx_machine_set_drive(hw, bps);
         return 0;
-    default:
-        return say_pcie(value, s, err);
+    default: return say_pcie(value, s, err);
     }
 }
 
 static int unknown(const char *word, struct ntx_err *err)
 {
     const char *near = ntx_nearest(word, key_at, N_KEYS);
-    return ntx_err_set(err, -EINVAL, "--machine: '%.40s' is no word of it%s%s%s; the words are this, gpu=, ram=, memory=, cores=, drive=, pcie=, with commas between them", word,
-                       near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+    return ntx_err_set(err, -EINVAL,
+                       "--machine: '%.40s' is no word of it%s%s%s; the words are this, gpu=, ram=, memory=, cores=, "
+                       "drive=, pcie=, with commas between them",
+                       word, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
 /* One "key=value". */
@@ -183,7 +188,7 @@ int ntx_machine_parse(const char *words, bool have_this, struct ntx_hw *hw, stru
         desktop(&m);
     snprintf(text, sizeof text, "%s", words + (ntx_machine_is_this(words) ? 4 + (words[4] == ',') : 0));
     int rc = 0;
-    for (char *word; !rc && rest && *rest && (word = strsep(&rest, ",")); )
+    for (char *word; !rc && rest && *rest && (word = strsep(&rest, ","));)
         rc = take_word(word, &m, &s, err);
     if (rc)
         return rc;

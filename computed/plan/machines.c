@@ -9,7 +9,7 @@
 #include "model/share_file.h"
 
 #define KEEPS_BESIDE_KV 0.9 /* of a budget, beside K and V */
-#define HEAD_BYTES 150     /* of an exchange's two messages, beside the values */
+#define HEAD_BYTES      150 /* of an exchange's two messages, beside the values */
 
 /* A layer's messages. */
 struct flow {
@@ -17,7 +17,8 @@ struct flow {
     const struct ntx_share *s;
     uint32_t l;
     struct ntx_machines_forecast *f;
-    bool asked; /* of a row of which somebody asks something: others leave no more than what feeds the last layer's state (computed/pass/forward.c) */
+    bool asked; /* of a row of which somebody asks something: others leave no more than what feeds the last layer's
+                   state (computed/pass/forward.c) */
 };
 
 static bool whole(const struct flow *x) { return x->s->split == NTX_SPLIT_LAYERS; }
@@ -36,12 +37,21 @@ static void begin_run(const struct flow *x, bool answered)
 
 static bool has(const struct flow *x, int tensor) { return x->m->layers[x->l].tensor[tensor] != NTX_NO_TENSOR; }
 
-static enum ntx_act form_of(const struct ntx_model *m, uint32_t tensor) { return ntx_act_for(ntx_gguf_tensor_at(m->gguf, tensor)->type); }
+static enum ntx_act form_of(const struct ntx_model *m, uint32_t tensor)
+{
+    return ntx_act_for(ntx_gguf_tensor_at(m->gguf, tensor)->type);
+}
 
 /* `n` inputs of n_in values go out, in the form that the matrix multiplies by. */
-static void add_input(const struct flow *x, uint32_t tensor, double n, uint32_t n_in) { x->f->crosses += n * (double)ntx_act_row_bytes(form_of(x->m, tensor), n_in) * receivers(x); }
+static void add_input(const struct flow *x, uint32_t tensor, double n, uint32_t n_in)
+{
+    x->f->crosses += n * (double)ntx_act_row_bytes(form_of(x->m, tensor), n_in) * receivers(x);
+}
 
-static void add_output_values(const struct flow *x, double n, uint32_t n_out) { x->f->crosses += sizeof(float) * n * elsewhere(x, n_out); }
+static void add_output_values(const struct flow *x, double n, uint32_t n_out)
+{
+    x->f->crosses += sizeof(float) * n * elsewhere(x, n_out);
+}
 
 /* Products of a layer's tensor: so many inputs go out, so many outputs come back. */
 static void add_run(const struct flow *x, int tensor, double in, double out)
@@ -54,12 +64,14 @@ static void add_run(const struct flow *x, int tensor, double in, double out)
     add_output_values(x, out, shape.n_out);
 }
 
-/* Experts are dealt by rows where all of their matrices can be. Of gate and up one value comes back, and Y once for all experts of a row; but where experts have biases, everything
- * does. Who has the whole layer keeps what its down matrices take. */
+/* Experts are dealt by rows where all of their matrices can be. Of gate and up one value comes back, and Y once for all
+ * experts of a row; but where experts have biases, everything does. Who has the whole layer keeps what its down
+ * matrices take. */
 static void add_experts(const struct flow *x, const struct ntx_step *step)
 {
     const struct ntx_hparams *hp = &x->m->hp;
-    const bool dealt = deals(x, hp->n_ff_exp) && deals(x, hp->n_embd), biases = has(x, NTX_T_expert_gate_bias), sums = dealt && !has(x, NTX_T_expert_down_bias);
+    const bool dealt = deals(x, hp->n_ff_exp) && deals(x, hp->n_embd), biases = has(x, NTX_T_expert_gate_bias),
+               sums = dealt && !has(x, NTX_T_expert_down_bias);
     const double used = hp->n_expert_used;
     if (has(x, NTX_T_down_shared)) {
         add_run(x, NTX_T_gate_shared, 1, whole(x) ? 0 : 1);
@@ -76,13 +88,15 @@ static void add_experts(const struct flow *x, const struct ntx_step *step)
 static bool hides(const struct ntx_layer *l, uint32_t i)
 {
     const struct ntx_step *s = &l->step[i];
-    return i && i + 1 < l->n_steps && s[-1].op == NTX_OP_MM && s[1].op == NTX_OP_GLU && s[-1].in[0] == s->in[0] && s[1].in[0] == s[-1].out && s[1].in[1] == s->out && !s[1].from;
+    return i && i + 1 < l->n_steps && s[-1].op == NTX_OP_MM && s[1].op == NTX_OP_GLU && s[-1].in[0] == s->in[0] &&
+           s[1].in[0] == s[-1].out && s[1].in[1] == s->out && !s[1].from;
 }
 
 /* And a matrix alone takes what the GLU makes. */
 static bool keeps(const struct flow *x, const struct ntx_layer *l, uint32_t i)
 {
-    return whole(x) && hides(l, i) && i + 2 < l->n_steps && l->step[i + 2].op == NTX_OP_MM && l->step[i + 2].in[0] == l->step[i + 1].out;
+    return whole(x) && hides(l, i) && i + 2 < l->n_steps && l->step[i + 2].op == NTX_OP_MM &&
+           l->step[i + 2].in[0] == l->step[i + 1].out;
 }
 
 /* K and V of a layer go out with q, and what attention gives comes back. */
@@ -96,7 +110,8 @@ static void add_attention(const struct flow *x)
     if (!asked)
         return;
     x->f->runs++;
-    x->f->crosses += HEAD_BYTES * asked + sizeof(float) * (queries * (w.head_k + w.head_v) + (w.kv_of == x->l ? away * (w.head_k + w.head_v) : 0));
+    x->f->crosses += HEAD_BYTES * asked + sizeof(float) * (queries * (w.head_k + w.head_v) +
+                                                           (w.kv_of == x->l ? away * (w.head_k + w.head_v) : 0));
 }
 
 /* Products of a layer with the same input are one exchange; forms: those that it has sent. */
@@ -145,7 +160,8 @@ static void add_output(const struct flow *x)
 }
 
 /* ahead: of what it could keep so much is read ahead instead. */
-static void tell_machine(const struct ntx_share_machine *m, const struct ntx_share_work *w, double share, double ahead, struct ntx_machines_of *of)
+static void tell_machine(const struct ntx_share_machine *m, const struct ntx_share_work *w, double share, double ahead,
+                         struct ntx_machines_of *of)
 {
     const struct ntx_share_machine left = {.keeps = m->keeps - ahead, .memory = m->memory, .drive = m->drive};
     of->share = share;
@@ -169,8 +185,11 @@ static double kv_part(const struct ntx_model *m, const struct ntx_share *s, uint
     return all > 0 ? own / all : 0;
 }
 
-/* Bytes of what rows go through of which somebody asks something, and no others: of the last layer what does not feed its state, and the output. */
-struct end { double dense, experts; };
+/* Bytes of what rows go through of which somebody asks something, and no others: of the last layer what does not feed
+ * its state, and the output. */
+struct end {
+    double dense, experts;
+};
 
 static bool is_fed_by(const struct ntx_layer *l, uint32_t tensor)
 {
@@ -189,20 +208,29 @@ static struct end end_of(const struct ntx_model *m)
         for (uint8_t i = 0; !s->feeds && i < s->n_weights; i++) {
             const uint32_t tensor = l->tensor[s->weight[i]];
             if (tensor != NTX_NO_TENSOR && !is_fed_by(l, tensor))
-                *(ntx_tensor_kinds[s->weight[i]].use == NTX_USE_EXPERT ? &end.experts : &end.dense) += (double)ntx_gguf_tensor_at(m->gguf, tensor)->bytes;
+                *(ntx_tensor_kinds[s->weight[i]].use == NTX_USE_EXPERT
+                      ? &end.experts
+                      : &end.dense) += (double)ntx_gguf_tensor_at(m->gguf, tensor)->bytes;
         }
     return end;
 }
 
-/* Of a prompt's pass, of whose rows the last one alone is asked: a machine's products; and what it reads, if nothing stayed. */
+/* Of a prompt's pass, of whose rows the last one alone is asked: a machine's products; and what it reads, if nothing
+ * stayed. */
 static double prompt_products(const struct ntx_share_machine *m, const struct ntx_share_work *w, const struct end *end)
 {
-    return NTX_MAX(w->dense - end->dense, 0.0) * m->prompt_s + NTX_MAX(w->experts - end->experts, 0.0) * m->prompt_expert_s + (end->dense + w->used * end->experts) / m->memory;
+    return NTX_MAX(w->dense - end->dense, 0.0) * m->prompt_s +
+           NTX_MAX(w->experts - end->experts, 0.0) * m->prompt_expert_s +
+           (end->dense + w->used * end->experts) / m->memory;
 }
-static double prompt_bytes(const struct ntx_share_work *w, const struct end *end) { return ntx_share_bytes(w) - (1 - w->used) * end->experts; }
+static double prompt_bytes(const struct ntx_share_work *w, const struct end *end)
+{
+    return ntx_share_bytes(w) - (1 - w->used) * end->experts;
+}
 
 /* Drives read side by side. Rows are multiplied so, too; of whole layers one machine's at a time. */
-static void tell_times(const struct ntx_model *model, const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w, struct ntx_machines_forecast *f)
+static void tell_times(const struct ntx_model *model, const struct ntx_share_machine *m, uint32_t n,
+                       const struct ntx_share_work *w, struct ntx_machines_forecast *f)
 {
     const bool in_turn = f->parts.split == NTX_SPLIT_LAYERS;
     const struct end end = end_of(model);
@@ -212,7 +240,8 @@ static void tell_times(const struct ntx_model *model, const struct ntx_share_mac
     for (uint32_t i = 0; i < n; i++) {
         const double part = kv_part(model, &f->parts, i), share = f->of[i].share;
         double products = share * ntx_share_taken(w) / m[i].memory, prompt = share * prompt_products(&m[i], w, &end);
-        double dense = NTX_MAX(share * w->dense - f->of[i].keeps, 0), experts = (f->of[i].reads - dense) / m[i].drive; /* dense ones stay first */
+        double dense = NTX_MAX(share * w->dense - f->of[i].keeps, 0),
+               experts = (f->of[i].reads - dense) / m[i].drive; /* dense ones stay first */
         f->of[i].kv = part * w->kv_kept;
         if (!f->lacks && f->of[i].kv > m[i].kv_room)
             f->lacks = i + 1;
@@ -229,17 +258,21 @@ static void tell_times(const struct ntx_model *model, const struct ntx_share_mac
 }
 
 /* What a machine can keep beside its K and V: NTX_SHARE_KEEPS leaves room for some. */
-static void leave_room(const struct ntx_model *m, const struct ntx_share *parts, const struct ntx_share_work *w, const struct ntx_share_machine *of, uint32_t n, struct ntx_share_machine *out)
+static void leave_room(const struct ntx_model *m, const struct ntx_share *parts, const struct ntx_share_work *w,
+                       const struct ntx_share_machine *of, uint32_t n, struct ntx_share_machine *out)
 {
     for (uint32_t i = 0; i < n; i++) {
         out[i] = of[i];
         out[i].kv_room = of[i].keeps / NTX_SHARE_KEEPS * KEEPS_BESIDE_KV;
-        out[i].keeps = NTX_MAX(NTX_MIN(of[i].keeps, of[i].keeps / NTX_SHARE_KEEPS * KEEPS_BESIDE_KV - kv_part(m, parts, i) * w->kv_kept), 0.0);
+        out[i].keeps = NTX_MAX(
+            NTX_MIN(of[i].keeps, of[i].keeps / NTX_SHARE_KEEPS * KEEPS_BESIDE_KV - kv_part(m, parts, i) * w->kv_kept),
+            0.0);
     }
 }
 
 /* share [n]: of all bytes, as the layers fall. */
-static int deal_layers(const struct ntx_model *m, const struct ntx_share_work *work, struct ntx_share *s, double *share, struct ntx_err *err)
+static int deal_layers(const struct ntx_model *m, const struct ntx_share_work *work, struct ntx_share *s, double *share,
+                       struct ntx_err *err)
 {
     uint64_t bytes[NTX_SHARE_LAYERS];
     double all = ntx_share_bytes(work), rest = all;
@@ -262,7 +295,8 @@ static uint32_t main_type(const struct ntx_model *m, bool experts)
     uint32_t best = 0;
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         for (int t = 0; t < NTX_N_TENSORS; t++)
-            if (m->layers[l].tensor[t] != NTX_NO_TENSOR && ntx_is_matrix((enum ntx_tensor)t) && (t >= NTX_T_expert_gate && t <= NTX_T_expert_down) == experts) {
+            if (m->layers[l].tensor[t] != NTX_NO_TENSOR && ntx_is_matrix((enum ntx_tensor)t) &&
+                (t >= NTX_T_expert_gate && t <= NTX_T_expert_down) == experts) {
                 const struct ntx_gguf_tensor *g = ntx_gguf_tensor_at(m->gguf, m->layers[l].tensor[t]);
                 of[g->type] += (double)g->bytes;
                 best = of[g->type] > of[best] ? g->type : best;
@@ -273,26 +307,35 @@ static uint32_t main_type(const struct ntx_model *m, bool experts)
 struct ntx_share_machine ntx_machines_can(const struct ntx_model *m, const struct ntx_hw *hw, uint64_t budget)
 {
     const struct ntx_hparams *hp = &m->hp;
-    const uint32_t each = hp->n_expert ? NTX_MAX(NTX_MACHINES_PROMPT * hp->n_expert_used / hp->n_expert, 1u) : 0; /* rows of an expert */
-    return (struct ntx_share_machine){.keeps = NTX_SHARE_KEEPS * (double)budget, .memory = ntx_hw_ram_bps(hw, 0), .drive = ntx_hw_stream_bps(hw, ntx_hw_read_bytes(hw)),
-                                      .prompt_s = ntx_hw_byte_s(hw, main_type(m, false), NTX_MACHINES_PROMPT, 0, true), .prompt_expert_s = each ? ntx_hw_byte_s(hw, main_type(m, true), each, 0, true) : 0};
+    const uint32_t each = hp->n_expert ? NTX_MAX(NTX_MACHINES_PROMPT * hp->n_expert_used / hp->n_expert, 1u)
+                                       : 0; /* rows of an expert */
+    return (struct ntx_share_machine){.keeps = NTX_SHARE_KEEPS * (double)budget,
+                                      .memory = ntx_hw_ram_bps(hw, 0),
+                                      .drive = ntx_hw_stream_bps(hw, ntx_hw_read_bytes(hw)),
+                                      .prompt_s = ntx_hw_byte_s(hw, main_type(m, false), NTX_MACHINES_PROMPT, 0, true),
+                                      .prompt_expert_s = each ? ntx_hw_byte_s(hw, main_type(m, true), each, 0, true)
+                                                              : 0};
 }
 
-void ntx_machines_text(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t ctx, uint32_t sessions, struct ntx_share_work *work)
+void ntx_machines_text(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t ctx, uint32_t sessions,
+                       struct ntx_share_work *work)
 {
     const uint32_t all = ntx_plan_ctx(hp, ctx), text = all / 2;
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        const double token = (double)(ntx_kv_layer_bytes(hp, type, l, false) + ntx_kv_layer_bytes(hp, type, l, true)) / NTX_KV_BLOCK;
+        const double token = (double)(ntx_kv_layer_bytes(hp, type, l, false) + ntx_kv_layer_bytes(hp, type, l, true)) /
+                             NTX_KV_BLOCK;
         const uint32_t most = ntx_windowed(hp, l) ? hp->window : UINT32_MAX;
         work->kv_read += ntx_kv_layer_reads(hp, type, l, text);
         work->kv_kept += token * NTX_MIN(all, most) * sessions;
     }
 }
 
-int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work *work, const struct ntx_share_machine *can, uint32_t n, const struct ntx_machines_link *link, enum ntx_split split,
-                         struct ntx_machines_forecast *out, struct ntx_err *err)
+int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work *work,
+                         const struct ntx_share_machine *can, uint32_t n, const struct ntx_machines_link *link,
+                         enum ntx_split split, struct ntx_machines_forecast *out, struct ntx_err *err)
 {
-    struct ntx_machines_forecast f = {.parts = {.n = n, .split = split == NTX_SPLIT_HEADS && ntx_heads_refuse(m) ? NTX_SPLIT_ROWS : split}};
+    struct ntx_machines_forecast f = {
+        .parts = {.n = n, .split = split == NTX_SPLIT_HEADS && ntx_heads_refuse(m) ? NTX_SPLIT_ROWS : split}};
     struct ntx_share_machine of[NTX_RANKS_MAX];
     double all = 0, share[NTX_RANKS_MAX];
     int rc = 0;
@@ -301,7 +344,8 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
     for (int round = 0; round < 2; round++) { /* heads are dealt by parts, which depend on what is left beside them */
         leave_room(m, &f.parts, work, can, n, of);
         if (!(ntx_share_even(of, n, work, &f.parts) > 0))
-            return ntx_err_set(err, -ENODATA, "a machine's memory or drive has no rate: say memory=RATE and drive=RATE");
+            return ntx_err_set(err, -ENODATA,
+                               "a machine's memory or drive has no rate: say memory=RATE and drive=RATE");
     }
     for (uint32_t i = 0; i < n; i++)
         all += f.parts.part[i];
@@ -310,7 +354,9 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
     if (split == NTX_SPLIT_LAYERS && (rc = deal_layers(m, work, &f.parts, share, err)))
         return rc;
     for (uint32_t i = 0; i < n; i++) {
-        double ahead = split == NTX_SPLIT_LAYERS ? ntx_share_ahead(&f.parts, i, m->hp.n_layers, ntx_share_reads(&of[i], work, share[i])) : 0;
+        double ahead = split == NTX_SPLIT_LAYERS
+                           ? ntx_share_ahead(&f.parts, i, m->hp.n_layers, ntx_share_reads(&of[i], work, share[i]))
+                           : 0;
         tell_machine(&of[i], work, share[i], NTX_MIN(ahead, of[i].keeps), &f.of[i]);
     }
     struct ntx_machines_forecast unasked = {0};
@@ -322,15 +368,22 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
     tell_times(m, of, n, work, &f);
     f.prompt_s = link->bytes_per_s > 0 ? unasked.crosses / link->bytes_per_s : 0;
     f.messages_s = f.runs * 2 * link->latency_s + (link->bytes_per_s > 0 ? f.crosses / link->bytes_per_s : 0);
-    const double products = f.products_s + f.attend_s, prompt = f.prompt_products_s + f.messages_s + (NTX_MACHINES_PROMPT - 1) * f.prompt_s; /* one row is asked */
+    const double products = f.products_s + f.attend_s,
+                 prompt = f.prompt_products_s + f.messages_s +
+                          (NTX_MACHINES_PROMPT - 1) * f.prompt_s; /* one row is asked */
     f.token_s = NTX_MAX(f.drives_s, products + f.messages_s) + f.experts_s;
     f.prompt_pass_s = NTX_MAX(f.prompt_pass_s, prompt);
-    f.limit = NTX_MAX(f.drives_s, f.experts_s) >= products + f.messages_s ? "drives" : f.messages_s > products ? "network" : "memories";
+    f.limit = NTX_MAX(f.drives_s, f.experts_s) >= products + f.messages_s ? "drives"
+              : f.messages_s > products                                   ? "network"
+                                                                          : "memories";
     *out = f;
     return 0;
 }
 
-double ntx_machines_turn(const struct ntx_machines_forecast *f) { return f->prompt_pass_s + NTX_MACHINES_ANSWER * f->token_s; }
+double ntx_machines_turn(const struct ntx_machines_forecast *f)
+{
+    return f->prompt_pass_s + NTX_MACHINES_ANSWER * f->token_s;
+}
 
 enum ntx_split ntx_machines_choose(const char *split, const struct ntx_machines_forecast *by, bool heads)
 {
@@ -341,7 +394,8 @@ enum ntx_split ntx_machines_choose(const char *split, const struct ntx_machines_
             return (enum ntx_split)s;
     for (int s = NTX_SPLIT_HEADS; s < NTX_SPLITS; s++)
         if ((s != NTX_SPLIT_HEADS || heads) && !by[s].lacks >= !by[best].lacks &&
-            (!by[s].lacks > !by[best].lacks || ntx_machines_turn(&by[s]) * (best == NTX_SPLIT_ROWS ? gain : 1) < ntx_machines_turn(&by[best])))
+            (!by[s].lacks > !by[best].lacks ||
+             ntx_machines_turn(&by[s]) * (best == NTX_SPLIT_ROWS ? gain : 1) < ntx_machines_turn(&by[best])))
             best = (enum ntx_split)s;
     return best;
 }

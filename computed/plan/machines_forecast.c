@@ -6,11 +6,14 @@
 static struct ntx_share_work work_of(const struct ntx_outline *o)
 {
     const struct ntx_hparams *hp = &o->model->hp;
-    return (struct ntx_share_work){.dense = (double)(ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_HEAD)), .experts = (double)ntx_outline_bytes(o, NTX_PART_EXPERT),
-                                   .used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
+    return (struct ntx_share_work){
+        .dense = (double)(ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_HEAD)),
+        .experts = (double)ntx_outline_bytes(o, NTX_PART_EXPERT),
+        .used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
 }
 
-int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_machines_ask *ask, enum ntx_split split, struct ntx_machines_forecast *out, struct ntx_err *err)
+int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_machines_ask *ask, enum ntx_split split,
+                          struct ntx_machines_forecast *out, struct ntx_err *err)
 {
     struct ntx_share_machine of[NTX_RANKS_MAX];
     struct ntx_share_work work = work_of(o);

@@ -12,7 +12,7 @@
 #include "model/tokenizer.h"
 
 #define TOKEN_BYTES 100u /* of a vocabulary that is not there, with its part of the header */
-#define WIDEST (1u << 20)
+#define WIDEST      (1u << 20)
 
 uint64_t ntx_outline_bytes(const struct ntx_outline *o, enum ntx_part part)
 {
@@ -33,7 +33,8 @@ uint64_t ntx_outline_values(const struct ntx_outline *o, enum ntx_part part)
 
 uint64_t ntx_outline_model_bytes(const struct ntx_outline *o)
 {
-    return ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_EXPERT) + ntx_outline_bytes(o, NTX_PART_HEAD);
+    return ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_EXPERT) +
+           ntx_outline_bytes(o, NTX_PART_HEAD);
 }
 
 uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
@@ -43,7 +44,8 @@ uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
     uint64_t n = 0;
     for (uint32_t l = 0; l < hp->n_layers; l++)
         for (uint32_t i = ntx_states_of(hp, l, kept); i--;)
-            if (kept[i].keep == NTX_KEEP_ROWS && !(hp->v_is_k && kept[i].windowed)) /* windows of such are little beside K of several positions */
+            if (kept[i].keep == NTX_KEEP_ROWS &&
+                !(hp->v_is_k && kept[i].windowed)) /* windows of such are little beside K of several positions */
                 n += (uint64_t)kept[i].heads * (kept[i].k + kept[i].v) / kept[i].every;
     return n;
 }
@@ -71,14 +73,19 @@ static void sum(struct ntx_outline *o)
     for (int t = 0; t < NTX_N_ENDS; t++) {
         const uint8_t use = ntx_end_kinds[t].use;
         if (t == NTX_END_output || m->end[t] != m->output)
-            add(o, use == NTX_USE_LOOKUP ? NTX_PART_EMBED : use == NTX_USE_MATRIX ? NTX_PART_HEAD : NTX_PART_DENSE, m->end[t]);
+            add(o,
+                use == NTX_USE_LOOKUP   ? NTX_PART_EMBED
+                : use == NTX_USE_MATRIX ? NTX_PART_HEAD
+                                        : NTX_PART_DENSE,
+                m->end[t]);
     }
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         for (int t = 0; t < NTX_N_TENSORS; t++) {
             struct ntx_whole w = {.out0 = 0};
             ntx_whole_of(&m->hp, l, (enum ntx_tensor)t, &w);
             if (!w.out0 && !is_bases(m, l, t)) /* else it is a part of one that is counted */
-                add(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE, m->layers[l].tensor[t]);
+                add(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE,
+                    m->layers[l].tensor[t]);
         }
 }
 
@@ -121,16 +128,21 @@ static int read_widths(const struct ntx_gguf *g, struct ntx_model *m, struct ntx
     hp->n_expert_used = key(g, "expert_used_count");
     hp->n_vocab = embd && embd->ne[1] <= UINT32_MAX ? (uint32_t)embd->ne[1] : 0;
     if (!hp->n_layers || hp->n_layers > NTX_MAX_LAYERS || !hp->n_embd || !hp->n_head || !hp->head_k || !hp->n_vocab)
-        return ntx_err_set(err, -EINVAL, "block_count, embedding_length, head_count or token_embd.weight is missing or out of range");
-    if (NTX_MAX(NTX_MAX(hp->n_embd, hp->n_ff), NTX_MAX(hp->n_head, hp->n_head_kv)) > WIDEST || NTX_MAX(hp->head_k, hp->head_v) > NTX_MAX_HEAD)
+        return ntx_err_set(err, -EINVAL,
+                           "block_count, embedding_length, head_count or token_embd.weight is missing or out of range");
+    if (NTX_MAX(NTX_MAX(hp->n_embd, hp->n_ff), NTX_MAX(hp->n_head, hp->n_head_kv)) > WIDEST ||
+        NTX_MAX(hp->head_k, hp->head_v) > NTX_MAX_HEAD)
         return ntx_err_set(err, -EINVAL, "rows or heads are wider than what is possible");
     if (hp->n_expert_used > hp->n_expert || hp->n_expert > NTX_MAX_EXPERTS)
-        return ntx_err_set(err, -EINVAL, "%u of %u experts are used: more than there can be", hp->n_expert_used, hp->n_expert);
+        return ntx_err_set(err, -EINVAL, "%u of %u experts are used: more than there can be", hp->n_expert_used,
+                           hp->n_expert);
     return 0;
 }
 
-/* Where a tensor of a layer is counted: experts by their names; others by what they are used for, wherever there is room for one. */
-static uint32_t *place_of(struct ntx_layer *l, const struct ntx_hparams *hp, const struct ntx_gguf_tensor *t, const char *name)
+/* Where a tensor of a layer is counted: experts by their names; others by what they are used for, wherever there is
+ * room for one. */
+static uint32_t *place_of(struct ntx_layer *l, const struct ntx_hparams *hp, const struct ntx_gguf_tensor *t,
+                          const char *name)
 {
     uint32_t dims = t->n_dims;
     while (dims > 1 && t->ne[dims - 1] == 1)
@@ -149,7 +161,8 @@ static uint32_t *place_of(struct ntx_layer *l, const struct ntx_hparams *hp, con
 static bool has_experts(const struct ntx_layer *l)
 {
     bool apart = l->expert_gate != NTX_NO_TENSOR && l->expert_up != NTX_NO_TENSOR && l->expert_gate_up == NTX_NO_TENSOR;
-    bool joined = l->expert_gate == NTX_NO_TENSOR && l->expert_up == NTX_NO_TENSOR && l->expert_gate_up != NTX_NO_TENSOR;
+    bool joined = l->expert_gate == NTX_NO_TENSOR && l->expert_up == NTX_NO_TENSOR &&
+                  l->expert_gate_up != NTX_NO_TENSOR;
     return l->expert_down != NTX_NO_TENSOR && (apart || joined);
 }
 
@@ -203,7 +216,9 @@ static int take_tensors(const struct ntx_gguf *g, struct ntx_model *m, struct nt
 static void take_ends(const struct ntx_gguf *g, struct ntx_model *m)
 {
     for (int t = 0; t < NTX_N_ENDS; t++) {
-        const struct ntx_gguf_tensor *of = ntx_end_has(&m->hp, (enum ntx_end)t) != NTX_NEVER ? ntx_end_tensor(g, (enum ntx_end)t) : NULL;
+        const struct ntx_gguf_tensor *of = ntx_end_has(&m->hp, (enum ntx_end)t) != NTX_NEVER
+                                               ? ntx_end_tensor(g, (enum ntx_end)t)
+                                               : NULL;
         m->end[t] = of ? (uint32_t)(of - ntx_gguf_tensor_at(g, 0)) : NTX_NO_TENSOR;
     }
     m->output = m->output != NTX_NO_TENSOR ? m->output : m->token_embd;
@@ -232,16 +247,20 @@ static int stand_in(const struct ntx_gguf *g, struct ntx_model **out, struct ntx
 
 /* ---- making one */
 
-static int of_header(const struct ntx_gguf *g, struct ntx_gguf *own, const char *name, struct ntx_outline *out, struct ntx_err *err)
+static int of_header(const struct ntx_gguf *g, struct ntx_gguf *own, const char *name, struct ntx_outline *out,
+                     struct ntx_err *err)
 {
     struct ntx_outline o = {.own = own};
     struct ntx_tokenizer *tok = NULL;
     struct ntx_err why = {0}, other = {0};
     if (ntx_model_open(g, &o.model, &why) && stand_in(g, &o.model, &other))
-        return ntx_err_set(err, other.code, "%.200s: %.300s; nor can it be estimated: %.300s", name, why.text, other.text);
+        return ntx_err_set(err, other.code, "%.200s: %.300s; nor can it be estimated: %.300s", name, why.text,
+                           other.text);
     snprintf(o.name, sizeof o.name, "%s", name);
-    int rc = ntx_gguf_find(g, "tokenizer.ggml.tokens") || !own ? ntx_tokenizer_open(g, &tok, why.code ? &other : &why) : -ENOENT;
-    o.held_bytes = ntx_gguf_header_bytes(g) + (rc ? (uint64_t)o.model->hp.n_vocab * TOKEN_BYTES : ntx_tokenizer_bytes(tok));
+    int rc = ntx_gguf_find(g, "tokenizer.ggml.tokens") || !own ? ntx_tokenizer_open(g, &tok, why.code ? &other : &why)
+                                                               : -ENOENT;
+    o.held_bytes = ntx_gguf_header_bytes(g) +
+                   (rc ? (uint64_t)o.model->hp.n_vocab * TOKEN_BYTES : ntx_tokenizer_bytes(tok));
     snprintf(o.why, sizeof o.why, "%.239s", why.code ? why.text : "");
     ntx_tokenizer_free(tok);
     sum(&o);
@@ -249,7 +268,10 @@ static int of_header(const struct ntx_gguf *g, struct ntx_gguf *own, const char 
     return 0;
 }
 
-int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err) { return of_header(g, NULL, name, out, err); }
+int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err)
+{
+    return of_header(g, NULL, name, out, err);
+}
 
 void ntx_outline_free(struct ntx_outline *o)
 {
@@ -260,8 +282,8 @@ void ntx_outline_free(struct ntx_outline *o)
 
 static uint64_t bytes_as(const struct ntx_gguf_tensor *t, uint32_t type) { return ntx_row_bytes(type, t->ne[0]); }
 
-int ntx_outline_retyped(const struct ntx_gguf *g, const struct ntx_mix *mix, bool smaller, const char *name, uint32_t *n_other, struct ntx_outline *out,
-                        struct ntx_err *err)
+int ntx_outline_retyped(const struct ntx_gguf *g, const struct ntx_mix *mix, bool smaller, const char *name,
+                        uint32_t *n_other, struct ntx_outline *out, struct ntx_err *err)
 {
     uint64_t n = ntx_gguf_n_tensors(g);
     struct ntx_mix_model of = ntx_mix_model_of(g, false);
@@ -269,7 +291,8 @@ int ntx_outline_retyped(const struct ntx_gguf *g, const struct ntx_mix *mix, boo
     uint32_t *given = malloc((n + 1) * sizeof *given), *type = malloc((n + 1) * sizeof *type);
     for (uint64_t i = 0; given && i < n; i++)
         given[i] = NTX_TYPE_LIMIT;
-    int rc = given && type ? ntx_mix_choose(mix, g, &of, false, given, type, n_other, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = given && type ? ntx_mix_choose(mix, g, &of, false, given, type, n_other, err)
+                           : ntx_err_set(err, -ENOMEM, "no memory");
     for (uint64_t i = 0; !rc && smaller && i < n; i++) {
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
         type[i] = bytes_as(t, type[i]) < bytes_as(t, t->type) ? type[i] : t->type;

@@ -1,5 +1,6 @@
-/* outline_builtin.c: models by name. Widths are those of the published configurations, in their architectures' files (model/arch.h); which tensors there are, and of which
- * shape, the architecture's layers say (computed/plan/sketch.h); which gets which type, what ntx quantize would choose (model/mix.h). */
+/* outline_builtin.c: models by name. Widths are those of the published configurations, in their architectures' files
+ * (model/arch.h); which tensors there are, and of which shape, the architecture's layers say (computed/plan/sketch.h);
+ * which gets which type, what ntx quantize would choose (model/mix.h). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 #include "model/mix.h"
 
 /* As they are called here, in the order of the list; all others of model/mix.h go, too. */
-static const char *const types[] = {"f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "iq4_xs", "q3_k_m", "q2_k", "mxfp4"};
+static const char *const types[] = {"f16",  "bf16",   "q8_0",   "q6_k", "q5_k_m", "q4_k_m",
+                                    "q4_0", "iq4_xs", "q3_k_m", "q2_k", "mxfp4"};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -40,8 +42,8 @@ static int unknown(const char *what, const char *word, const char *(*at)(size_t 
     size_t used = 0;
     for (size_t i = 0; (name = at(i)) && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", name);
-    return ntx_err_set(err, -ENOENT, "there is no %s '%.80s'%s%s%s: there are %s; a GGUF's path goes, too", what, word, near ? " (did you mean '" : "", near ? near : "",
-                       near ? "'?)" : "", list);
+    return ntx_err_set(err, -ENOENT, "there is no %s '%.80s'%s%s%s: there are %s; a GGUF's path goes, too", what, word,
+                       near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", list);
 }
 
 /* A key of the table's columns: 0 is none. */
@@ -82,7 +84,8 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
     if (!k)
         return unknown("model", model, ntx_outline_model, n_models(), err);
     if (!at)
-        return ntx_err_set(err, -ENOENT, "%s: of which type? For example %s@q4_k_m; `ntx plan --list` shows them", model, model);
+        return ntx_err_set(err, -ENOENT, "%s: of which type? For example %s@q4_k_m; `ntx plan --list` shows them",
+                           model, model);
     bool experts_only = !strcasecmp(at + 1, "mxfp4");
     const struct ntx_mix *mix = ntx_mix_named(experts_only ? "MXFP4_MOE" : at + 1);
     if (!mix)
@@ -97,7 +100,9 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
     ntx_gguf_free(floats);
     if (!rc && n_other && k->embd % 256) {
         ntx_outline_free(out);
-        return ntx_err_set(err, -EINVAL, "%.80s: rows of %u values are no whole blocks of that type; mxfp4, q8_0 and f16 are possible", name, k->embd);
+        return ntx_err_set(
+            err, -EINVAL, "%.80s: rows of %u values are no whole blocks of that type; mxfp4, q8_0 and f16 are possible",
+            name, k->embd);
     }
     return rc;
 }

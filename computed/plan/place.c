@@ -10,7 +10,8 @@
 #define THREADS_MOST 256u
 
 /* What the GPU has for us: nothing where it is not to compute, or cannot. */
-static uint64_t vram_of(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_layout *l)
+static uint64_t vram_of(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r,
+                        struct ntx_layout *l)
 {
     struct ntx_err why = {0};
     if (!hw->gpu.bytes || r->vram == UINT64_MAX || r->plan.multiply == NTX_MULTIPLY_CPU)
@@ -44,21 +45,27 @@ static void sum_up(const struct ntx_hw *hw, const struct ntx_outline *o, const s
     l->threads = p->threads;
     l->kv_token_bytes = (double)ntx_kv_block_bytes(&o->model->hp, p->kv_type) / NTX_KV_BLOCK;
     l->on_device = p->on_device;
-    l->predicted = ntx_plan_load(o->model, p, 1, 1, text, &one) && ntx_plan_load(o->model, p, p->max_rows, p->kv.ram ? 0 : 1, text, &many) && !ntx_predict(hw, &one, &l->decode) &&
-                   !ntx_predict(hw, &many, &l->prefill);
+    l->predicted = ntx_plan_load(o->model, p, 1, 1, text, &one) &&
+                   ntx_plan_load(o->model, p, p->max_rows, p->kv.ram ? 0 : 1, text, &many) &&
+                   !ntx_predict(hw, &one, &l->decode) && !ntx_predict(hw, &many, &l->prefill);
 }
 
-static double draft_rate(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, double tokens)
+static double draft_rate(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows,
+                         double tokens)
 {
     struct ntx_load_bytes load;
     struct ntx_forecast f;
-    return ntx_plan_load(m, p, rows, rows, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &load) && !ntx_predict(hw, &load, &f) ? tokens / f.pass_s : 0;
+    return ntx_plan_load(m, p, rows, rows, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &load) && !ntx_predict(hw, &load, &f)
+               ? tokens / f.pass_s
+               : 0;
 }
 
 /* The number of guesses that gives the most tokens a second, or the one that was asked for. */
-static void guess(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p, const struct ntx_place_request *r, struct ntx_layout *l)
+static void guess(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p,
+                  const struct ntx_place_request *r, struct ntx_layout *l)
 {
-    uint32_t most = NTX_MIN(r->draft_nodes ? r->draft_nodes : NTX_DRAFT_STATS_RANKS, NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows), 1u) - 1);
+    uint32_t most = NTX_MIN(r->draft_nodes ? r->draft_nodes : NTX_DRAFT_STATS_RANKS,
+                            NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows), 1u) - 1);
     double tokens = 1;
     for (uint32_t n = 0; n <= most; n++) {
         tokens += n ? ntx_draft_stats_gain(r->guesses, r->draft_kind, n - 1, &l->draft_known) : 0;
@@ -75,11 +82,12 @@ static void note_small_gpu(const struct ntx_plan *p, struct ntx_layout *l)
 {
     char need[32], have[32];
     if (l->vram && !p->on_device)
-        snprintf(l->note, sizeof l->note, "the GPU is not used: KV and work take %s of its memory, and it has %s", ntx_format_size(p->device_need, need, sizeof need),
-                 ntx_format_size(l->vram, have, sizeof have));
+        snprintf(l->note, sizeof l->note, "the GPU is not used: KV and work take %s of its memory, and it has %s",
+                 ntx_format_size(p->device_need, need, sizeof need), ntx_format_size(l->vram, have, sizeof have));
 }
 
-int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r, struct ntx_layout *out, struct ntx_err *err)
+int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r,
+              struct ntx_layout *out, struct ntx_err *err)
 {
     const struct ntx_plan_clients clients = {.least_rows = r->logits_rows, .trees = r->trees};
     struct ntx_plan_request q = r->plan;

@@ -1,8 +1,10 @@
-/* plan.c: the choices, in this order: chunk size and context, rows per pass, ring, and the rest of the budget to chunks that stay.
+/* plan.c: the choices, in this order: chunk size and context, rows per pass, ring, and the rest of the budget to chunks
+ * that stay.
  *
- * Chunk sizes are tried from the preferred one downwards, past the size for streaming when not all stays, until the ring that
- * they need is small beside what is left for weights. For each size there is a least memory (one row, the smallest ring, or no ring where the whole model is
- * smaller than that); the least of all sizes is the budget that a refusal names, and the very number that succeeds. */
+ * Chunk sizes are tried from the preferred one downwards, past the size for streaming when not all stays, until the
+ * ring that they need is small beside what is left for weights. For each size there is a least memory (one row, the
+ * smallest ring, or no ring where the whole model is smaller than that); the least of all sizes is the budget that a
+ * refusal names, and the very number that succeeds. */
 #include "computed/plan/plan_impl.h"
 
 #include <errno.h>
@@ -14,30 +16,33 @@
 #include "computed/gpu/device.h"
 #include "computed/state/kv.h"
 
-#define CHUNK_MAX (4ull << 20)   /* of a model that is all in memory: one long run per thread */
-#define CHUNK_MIN (64ull << 10)
+#define CHUNK_MAX        (4ull << 20) /* of a model that is all in memory: one long run per thread */
+#define CHUNK_MIN        (64ull << 10)
 #define CHUNKS_PER_LAYER 8
-#define RING_GOOD (8 * NTX__INFLIGHT) /* evens out layers that compute takes longer for */
-#define RING_BUSY (4 * NTX__INFLIGHT)
-#define RING_LEAST (NTX__INFLIGHT / 4) /* below that the drive waits for slots: it comes before rows and chunks that stay */
-#define ROWS_FEW 16u /* these come before that ring: a prompt is read for each so many of its tokens */
-#define DESC_MIN 3u
+#define RING_GOOD        (8 * NTX__INFLIGHT) /* evens out layers that compute takes longer for */
+#define RING_BUSY        (4 * NTX__INFLIGHT)
+#define RING_LEAST                                                                                                     \
+    (NTX__INFLIGHT / 4) /* below that the drive waits for slots: it comes before rows and chunks that stay */
+#define ROWS_FEW  16u   /* these come before that ring: a prompt is read for each so many of its tokens */
+#define DESC_MIN  3u
 #define DESC_GOOD 8u
-#define ROWS_MAX 512u
-#define CTX_MOST 4096u /* that nobody asked for */
+#define ROWS_MAX  512u
+#define CTX_MOST  4096u /* that nobody asked for */
 #define CTX_LEAST 128u
-#define LISTS_LEAST (24ull << 20) /* lists that may be made under any budget, within what the processes have beside it */
+#define LISTS_LEAST                                                                                                    \
+    (24ull << 20) /* lists that may be made under any budget, within what the processes have beside it */
 
 struct planner {
     const struct ntx_model *m;
     const struct ntx_plan_request *r;
     struct ntx_err *err;
-    uint32_t ctx;       /* wanted */
-    uint64_t read_bytes; /* of a read, and of a chunk of a model that is not all in memory: few bytes then lie in the ring at a time, so the drive writes to what a cache has */
-    uint64_t smallest;  /* budget of all sizes tried so far */
+    uint32_t ctx;        /* wanted */
+    uint64_t read_bytes; /* of a read, and of a chunk of a model that is not all in memory: few bytes then lie in the
+                            ring at a time, so the drive writes to what a cache has */
+    uint64_t smallest;   /* budget of all sizes tried so far */
     bool on_device;
-    bool too_many;      /* of a size; smaller ones have more chunks still */
-    uint64_t listed;    /* that the lists of a size alone take, where they were more than could do */
+    bool too_many;   /* of a size; smaller ones have more chunks still */
+    uint64_t listed; /* that the lists of a size alone take, where they were more than could do */
 };
 
 /* A chunk size with the choices made for it. */
@@ -47,7 +52,7 @@ struct option {
     struct ntx__sizes sizes;
     struct ntx__shape shape;
     struct ntx_frames one, classes; /* kinds of frames: a single one for all experts, or by size; none of them yet */
-    uint64_t window;    /* for groups on demand, when none of them stays */
+    uint64_t window;                /* for groups on demand, when none of them stays */
     uint32_t n_desc;
     bool resident; /* everything fits: no ring, no frames */
     bool dense;    /* everything but experts fits: no ring */
@@ -60,7 +65,10 @@ struct option {
 static bool bundles(const struct option *o) { return o->sizes.n_bundles || o->sizes.groups; }
 
 /* Those of one layer that a row wants. */
-static uint32_t least_frames(const struct option *o) { return o->sizes.n_bundles ? o->shape.model->hp.n_expert_used : 0; }
+static uint32_t least_frames(const struct option *o)
+{
+    return o->sizes.n_bundles ? o->shape.model->hp.n_expert_used : 0;
+}
 
 /* n frames: by size where each class has twice as many as a row wants, else all of one size. */
 static struct ntx_frames frames_of(const struct option *o, uint32_t n)
@@ -76,8 +84,8 @@ static struct ntx_frames frames_of(const struct option *o, uint32_t n)
     return f;
 }
 
-/* Groups of the next layer are prefetched where they are known, or where its gate is sure to be in memory: else its window is of more use to the
- * ring, which keeps the drive busy while a layer waits for what its gate asked for. */
+/* Groups of the next layer are prefetched where they are known, or where its gate is sure to be in memory: else its
+ * window is of more use to the ring, which keeps the drive busy while a layer waits for what its gate asked for. */
 static uint32_t windows(const struct option *o, bool streamed)
 {
     return o->prefetch && (!streamed || ntx_ffn_mode_groups(&o->shape.ffn)) ? NTX__WINDOWS : 1;
@@ -118,15 +126,9 @@ static uint64_t resident_total(const struct option *o)
     return ntx__plan_bill(&s).total;
 }
 
-static uint32_t least_desc(const struct planner *p)
-{
-    return p->r->ring_slots ? p->r->ring_slots : DESC_MIN;
-}
+static uint32_t least_desc(const struct planner *p) { return p->r->ring_slots ? p->r->ring_slots : DESC_MIN; }
 
-static uint64_t ring_bytes(uint32_t n_desc, uint64_t slot)
-{
-    return (n_desc + ntx__plan_spares(n_desc, slot)) * slot;
-}
+static uint64_t ring_bytes(uint32_t n_desc, uint64_t slot) { return (n_desc + ntx__plan_spares(n_desc, slot)) * slot; }
 
 /* Streamed with so many descriptors, or without a ring where that takes less. */
 static uint64_t total_with(const struct option *o, uint32_t n_desc, uint32_t ctx, uint32_t rows)
@@ -134,7 +136,8 @@ static uint64_t total_with(const struct option *o, uint32_t n_desc, uint32_t ctx
     struct option t = *o;
     t.shape.ctx = ctx;
     t.shape.rows = rows;
-    uint64_t streamed = streamed_total(&t, n_desc), resident = resident_total(&t), dense = dense_total(&t, least_frames(&t), 0);
+    uint64_t streamed = streamed_total(&t, n_desc), resident = resident_total(&t),
+             dense = dense_total(&t, least_frames(&t), 0);
     return NTX_MIN(NTX_MIN(streamed, resident), dense);
 }
 
@@ -165,18 +168,24 @@ static uint32_t least_ctx(const struct planner *p)
     return p->r->ctx ? p->r->ctx : most ? NTX_MIN(most, CTX_LEAST) : CTX_LEAST;
 }
 
-uint32_t ntx_plan_ctx(const struct ntx_hparams *hp, uint32_t ctx) { return ctx ? ctx : hp->ctx_train ? NTX_MIN(hp->ctx_train, CTX_MOST) : CTX_MOST; }
+uint32_t ntx_plan_ctx(const struct ntx_hparams *hp, uint32_t ctx)
+{
+    return ctx ? ctx : hp->ctx_train ? NTX_MIN(hp->ctx_train, CTX_MOST) : CTX_MOST;
+}
 
-/* Where nobody asked for so many tokens: the smallest of the model's own, 4096 and what a quarter of the budget holds for all sessions; in whole blocks. */
+/* Where nobody asked for so many tokens: the smallest of the model's own, 4096 and what a quarter of the budget holds
+ * for all sessions; in whole blocks. */
 static uint32_t default_ctx(const struct planner *p)
 {
     uint32_t most = ntx_plan_ctx(&p->m->hp, 0);
-    double blocks = floor((double)(p->r->ram_bytes / 4) / (double)ntx_kv_block_bytes(&p->m->hp, p->r->kv_type) / NTX_MAX(p->r->sessions, 1u));
+    double blocks = floor((double)(p->r->ram_bytes / 4) / (double)ntx_kv_block_bytes(&p->m->hp, p->r->kv_type) /
+                          NTX_MAX(p->r->sessions, 1u));
     return (uint32_t)NTX_MAX(NTX_MIN(blocks * NTX_KV_BLOCK, (double)most), (double)least_ctx(p));
 }
 
 /* The largest n in [low, high] for which fits(n), where fits(low) is known. */
-static uint32_t largest(uint32_t low, uint32_t high, bool (*fits)(const struct planner *, const struct option *, uint32_t), const struct planner *p,
+static uint32_t largest(uint32_t low, uint32_t high,
+                        bool (*fits)(const struct planner *, const struct option *, uint32_t), const struct planner *p,
                         const struct option *o)
 {
     while (low < high) {
@@ -189,18 +198,15 @@ static uint32_t largest(uint32_t low, uint32_t high, bool (*fits)(const struct p
     return low;
 }
 
-static uint32_t least_rows(const struct planner *p)
-{
-    return p->r->max_rows ? p->r->max_rows : 1;
-}
+static uint32_t least_rows(const struct planner *p) { return p->r->max_rows ? p->r->max_rows : 1; }
 
 static bool ctx_fits(const struct planner *p, const struct option *o, uint32_t ctx)
 {
     return least_total(p, o, ctx, least_rows(p)) <= p->r->ram_bytes;
 }
 
-/* Rows cost activations, a probe and an embedding frame each: together at most so much of the budget. Where experts stream, each pass of a prompt reads nearly all of
- * them, so that fewer passes are worth some frames. */
+/* Rows cost activations, a probe and an embedding frame each: together at most so much of the budget. Where experts
+ * stream, each pass of a prompt reads nearly all of them, so that fewer passes are worth some frames. */
 static uint64_t rows_most(const struct planner *p, const struct option *one)
 {
     bool experts_stream = p->m->hp.n_expert && resident_total(one) > p->r->ram_bytes;
@@ -218,17 +224,20 @@ static bool rows_fit(const struct planner *p, const struct option *o, uint32_t r
 
 /* ---- ring */
 
-/* With layers that go round over several machines (model/share.h) the drive reads ahead while others compute: into all that is free, if need be. */
+/* With layers that go round over several machines (model/share.h) the drive reads ahead while others compute: into all
+ * that is free, if need be. */
 static uint64_t ahead(const struct planner *p, uint64_t must_stream)
 {
     const struct ntx_share *s = p->r->share;
-    return s && s->split == NTX_SPLIT_LAYERS ? (uint64_t)ntx_share_ahead(s, s->rank, p->m->hp.n_layers, (double)must_stream) : 0;
+    return s && s->split == NTX_SPLIT_LAYERS
+               ? (uint64_t)ntx_share_ahead(s, s->rank, p->m->hp.n_layers, (double)must_stream)
+               : 0;
 }
 
-/* Descriptors for four times what is in flight, when there is room: all slots together take an eighth of what is free. Where
- * that is too little to keep the drive busy (half of it being read, half ready), they take up to half of it, since
- * a drive kept half busy costs more time than the chunks that would stay instead save. The least that keeps it busy at all they
- * take whatever is free. Never more than must be streamed, but where it is read ahead of a turn. */
+/* Descriptors for four times what is in flight, when there is room: all slots together take an eighth of what is free.
+ * Where that is too little to keep the drive busy (half of it being read, half ready), they take up to half of it,
+ * since a drive kept half busy costs more time than the chunks that would stay instead save. The least that keeps it
+ * busy at all they take whatever is free. Never more than must be streamed, but where it is read ahead of a turn. */
 static void choose_ring(const struct planner *p, struct option *o)
 {
     uint64_t slot = o->sizes.slot, resident = resident_total(o), ram = p->r->ram_bytes;
@@ -244,14 +253,15 @@ static void choose_ring(const struct planner *p, struct option *o)
     target = NTX_MAX(target, NTX_MAX(RING_LEAST, ring_bytes(fair_desc(p, o), slot)));
     target = NTX_MIN(NTX_MAX(target, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, ring_bytes(DESC_GOOD, slot)));
     const uint64_t in_turn = ahead(p, resident - ram), most = NTX_MAX(RING_GOOD, in_turn);
-    while (o->n_desc * slot < most && (ring_bytes(o->n_desc + 1, slot) <= target || o->n_desc * slot < in_turn) && streamed_total(o, o->n_desc + 1) <= ram)
+    while (o->n_desc * slot < most && (ring_bytes(o->n_desc + 1, slot) <= target || o->n_desc * slot < in_turn) &&
+           streamed_total(o, o->n_desc + 1) <= ram)
         o->n_desc++;
 }
 
 /* ---- marks */
 
-/* From them texts that begin as others did go on (computed/state/prefix.h), where layers keep windows or recurrent states: a few thousand tokens of a long prompt are worth more
- * than the weights that would stay in their place. */
+/* From them texts that begin as others did go on (computed/state/prefix.h), where layers keep windows or recurrent
+ * states: a few thousand tokens of a long prompt are worth more than the weights that would stay in their place. */
 enum { MARKS_MOST = 30, MARKS_SHARE = 32 };
 
 static bool snapshots_fit(const struct planner *p, const struct option *o, uint32_t n)
@@ -259,14 +269,18 @@ static bool snapshots_fit(const struct planner *p, const struct option *o, uint3
     struct option t = *o;
     const struct ntx_kv_shape kv = ntx__plan_kv(&o->shape);
     t.shape.snapshots = n;
-    uint64_t total = o->resident ? resident_total(&t) : o->dense ? dense_total(&t, least_frames(&t), 0) : streamed_total(&t, t.n_desc);
-    return n * ntx_kv_snapshot_bytes(&p->m->hp, p->r->kv_type, &kv) <= p->r->ram_bytes / MARKS_SHARE && total <= p->r->ram_bytes;
+    uint64_t total = o->resident ? resident_total(&t)
+                     : o->dense  ? dense_total(&t, least_frames(&t), 0)
+                                 : streamed_total(&t, t.n_desc);
+    return n * ntx_kv_snapshot_bytes(&p->m->hp, p->r->kv_type, &kv) <= p->r->ram_bytes / MARKS_SHARE &&
+           total <= p->r->ram_bytes;
 }
 
 static void choose_snapshots(const struct planner *p, struct option *o)
 {
     const struct ntx_kv_shape kv = ntx__plan_kv(&o->shape);
-    if (!p->r->no_prefixes && !p->r->vram_bytes && !p->on_device && ntx_kv_snapshot_bytes(&p->m->hp, p->r->kv_type, &kv))
+    if (!p->r->no_prefixes && !p->r->vram_bytes && !p->on_device &&
+        ntx_kv_snapshot_bytes(&p->m->hp, p->r->kv_type, &kv))
         o->shape.snapshots = largest(0, MARKS_MOST, snapshots_fit, p, o);
 }
 
@@ -278,11 +292,13 @@ static void measure(struct option *o)
     o->shape.widths = ntx_forward_widths(o->shape.model, o->chunks);
 }
 
-/* All entries of a table stay, where the whole model does and there is room beside it. A matrix that is a table, too, is not there twice. */
+/* All entries of a table stay, where the whole model does and there is room beside it. A matrix that is a table, too,
+ * is not there twice. */
 static int keep_entries(const struct planner *p, struct option *o, enum ntx_end table)
 {
     struct ntx_weight *w = &o->chunks->end[table];
-    if (w->tensor == NTX_NO_TENSOR || w->tensor == o->chunks->output.tensor || (uint64_t)w->n_out * w->row_bytes > p->r->ram_bytes)
+    if (w->tensor == NTX_NO_TENSOR || w->tensor == o->chunks->output.tensor ||
+        (uint64_t)w->n_out * w->row_bytes > p->r->ram_bytes)
         return 0;
     int rc = ntx_chunks_keep_entries(o->chunks, p->m, w, o->chunk_bytes, p->err);
     if (rc)
@@ -306,21 +322,30 @@ static int keep_tables(const struct planner *p, struct option *o)
 
 /* ---- one chunk size */
 
-/* Read in whole blocks, wherever in the file it lies, a chunk of so many bytes is still no more than size: one read, not two halves. */
+/* Read in whole blocks, wherever in the file it lies, a chunk of so many bytes is still no more than size: one read,
+ * not two halves. */
 static uint64_t in_blocks(uint64_t size) { return size > 2 * NTX__BLOCK ? size - NTX__BLOCK : size; }
 
-static bool stopped(const struct planner *p) { return p->r->stop && atomic_load_explicit(p->r->stop, memory_order_relaxed); }
+static bool stopped(const struct planner *p)
+{
+    return p->r->stop && atomic_load_explicit(p->r->stop, memory_order_relaxed);
+}
 
-/* The chunks of a size. One whose lists alone take more than the budget, and more than a size that was tried before needs, can neither be chosen nor be the
- * smallest: it is not made, which bounds what a model that claims to be huge costs here. -ENOSPC then. */
+/* The chunks of a size. One whose lists alone take more than the budget, and more than a size that was tried before
+ * needs, can neither be chosen nor be the smallest: it is not made, which bounds what a model that claims to be huge
+ * costs here. -ENOSPC then. */
 static int cut(struct planner *p, uint64_t chunk_bytes, struct ntx_chunks **out)
 {
     uint64_t useful = NTX_MAX(p->r->ram_bytes, p->smallest == UINT64_MAX ? LISTS_LEAST : p->smallest) / NTX__LIST_BYTES;
-    struct ntx_chunk_bounds b = {.most = NTX_MIN(useful, (uint64_t)NTX_CHUNKS_MAX), .stop = p->r->stop, .share = p->r->share, .apart = p->r->apart};
+    struct ntx_chunk_bounds b = {.most = NTX_MIN(useful, (uint64_t)NTX_CHUNKS_MAX),
+                                 .stop = p->r->stop,
+                                 .share = p->r->share,
+                                 .apart = p->r->apart};
     int rc = ntx_chunks_make_bounded(p->m, in_blocks(chunk_bytes), &b, out, p->err);
     if (rc != -E2BIG)
         return rc;
-    b = (struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .stop = p->r->stop, .share = p->r->share, .apart = p->r->apart, .count_only = true};
+    b = (struct ntx_chunk_bounds){
+        .most = NTX_CHUNKS_MAX, .stop = p->r->stop, .share = p->r->share, .apart = p->r->apart, .count_only = true};
     struct ntx_chunks *c;
     p->too_many = true;
     if (p->smallest != UINT64_MAX)
@@ -346,8 +371,19 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     o->one = ntx__plan_classes(o->chunks, 1);
     o->classes = ntx__plan_classes(o->chunks, NTX_FRAME_CLASSES);
     o->shape = (struct ntx__shape){
-        .model = p->m, .chunks = o->chunks, .other = p->r->other_bytes, .ctx = least_ctx(p), .sessions = NTX_MAX(p->r->sessions, 1u), .kv_type = p->r->kv_type,
-        .kv = p->r->kv, .kv_all = p->r->kv_all, .kv_ram = p->r->kv_ram, .ffn = p->r->ffn, .threads = NTX_MAX(p->r->threads, 1u), .rows = least_rows(p), .widths = ntx_forward_widths(p->m, o->chunks),
+        .model = p->m,
+        .chunks = o->chunks,
+        .other = p->r->other_bytes,
+        .ctx = least_ctx(p),
+        .sessions = NTX_MAX(p->r->sessions, 1u),
+        .kv_type = p->r->kv_type,
+        .kv = p->r->kv,
+        .kv_all = p->r->kv_all,
+        .kv_ram = p->r->kv_ram,
+        .ffn = p->r->ffn,
+        .threads = NTX_MAX(p->r->threads, 1u),
+        .rows = least_rows(p),
+        .widths = ntx_forward_widths(p->m, o->chunks),
     };
     ntx__plan_groups(o->chunks, 0, &o->window);
     if (stopped(p))
@@ -380,12 +416,14 @@ static uint64_t preferred_chunk(const struct planner *p)
 /* The largest chunk size with a comfortable ring, else the one with the longest ring. */
 static int choose(struct planner *p, struct option *best)
 {
-    uint64_t size = p->r->chunk_bytes ? p->r->chunk_bytes : preferred_chunk(p), last = p->r->chunk_bytes ? size : CHUNK_MIN;
+    uint64_t size = p->r->chunk_bytes ? p->r->chunk_bytes : preferred_chunk(p),
+             last = p->r->chunk_bytes ? size : CHUNK_MIN;
     memset(best, 0, sizeof *best);
     for (; size >= last && !p->too_many; size /= 2) {
         struct option o;
         int rc = consider(p, size, &o);
-        if (!rc && (!best->chunks || o.resident || (o.dense && !best->resident) || (!best->dense && o.n_desc > best->n_desc))) {
+        if (!rc && (!best->chunks || o.resident || (o.dense && !best->resident) ||
+                    (!best->dense && o.n_desc > best->n_desc))) {
             struct ntx_chunks *other = best->chunks;
             *best = o;
             o.chunks = other;
@@ -395,7 +433,8 @@ static int choose(struct planner *p, struct option *best)
             ntx_chunks_free(best->chunks);
             return rc;
         }
-        if (best->chunks && (best->resident || best->dense || (size <= p->read_bytes && (best->n_desc >= DESC_GOOD || p->r->ring_slots))))
+        if (best->chunks && (best->resident || best->dense ||
+                             (size <= p->read_bytes && (best->n_desc >= DESC_GOOD || p->r->ring_slots))))
             break;
     }
     return best->chunks ? 0 : -ENOSPC;
@@ -404,19 +443,24 @@ static int choose(struct planner *p, struct option *best)
 static int refuse(const struct planner *p)
 {
     char need[32], have[32], kv[32];
-    struct ntx_kv_shape shape = ntx_kv_shape_for(&p->m->hp, least_ctx(p), NTX_MAX(p->r->sessions, 1u), least_rows(p), p->r->kv_all);
+    struct ntx_kv_shape shape = ntx_kv_shape_for(&p->m->hp, least_ctx(p), NTX_MAX(p->r->sessions, 1u), least_rows(p),
+                                                 p->r->kv_all);
     if (ntx_kv_shape_limit(&p->m->hp, p->r->kv_type, p->r->kv_ram, &shape, p->err))
         return p->err->code;
     uint64_t kv_bytes = ntx_kv_shape_bytes(&p->m->hp, p->r->kv_type, &shape);
     if (p->smallest == UINT64_MAX && p->listed)
-        return ntx_err_set(p->err, -ENOMEM, "the smallest memory budget that would do is more than %s (%llu bytes), for the lists of the model's chunks alone; the "
-                           "budget is %s (%llu bytes)", ntx_format_size(p->listed, need, sizeof need), (unsigned long long)p->listed,
+        return ntx_err_set(p->err, -ENOMEM,
+                           "the smallest memory budget that would do is more than %s (%llu bytes), for the lists of "
+                           "the model's chunks alone; the "
+                           "budget is %s (%llu bytes)",
+                           ntx_format_size(p->listed, need, sizeof need), (unsigned long long)p->listed,
                            ntx_format_size(p->r->ram_bytes, have, sizeof have), (unsigned long long)p->r->ram_bytes);
     if (p->smallest == UINT64_MAX)
-        return ntx_err_set(p->err, -EOVERFLOW, "a context of %u tokens for %u sessions is more than any memory holds", least_ctx(p),
-                           NTX_MAX(p->r->sessions, 1u));
+        return ntx_err_set(p->err, -EOVERFLOW, "a context of %u tokens for %u sessions is more than any memory holds",
+                           least_ctx(p), NTX_MAX(p->r->sessions, 1u));
     return ntx_err_set(p->err, -ENOMEM,
-                       "the smallest memory budget that would do is %s (%llu bytes), of which a context of %u tokens takes %s; the budget is %s "
+                       "the smallest memory budget that would do is %s (%llu bytes), of which a context of %u tokens "
+                       "takes %s; the budget is %s "
                        "(%llu bytes): use --ram with at least that, or a smaller --ctx",
                        ntx_format_size(p->smallest, need, sizeof need), (unsigned long long)p->smallest, least_ctx(p),
                        ntx_format_size(kv_bytes, kv, sizeof kv), ntx_format_size(p->r->ram_bytes, have, sizeof have),
@@ -480,7 +524,9 @@ static void sum_placement(struct ntx_plan *p)
         uint32_t place = p->table[i].placement;
         if (p->chunks->list[i].lookup)
             continue;
-        *(place == NTX_PLACE_HOST ? &p->bytes_host : place == NTX_PLACE_DEVICE ? &p->bytes_device : &p->bytes_storage) += p->table[i].bytes;
+        *(place == NTX_PLACE_HOST     ? &p->bytes_host
+          : place == NTX_PLACE_DEVICE ? &p->bytes_device
+                                      : &p->bytes_storage) += p->table[i].bytes;
     }
     p->bytes_model = p->bytes_host + p->bytes_storage + p->bytes_device;
     p->bytes_rows = p->chunks->lookup_bytes;
@@ -529,7 +575,8 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
 }
 
 /* For this request as it is: beside a GPU, which has device_bytes left, or without one. */
-static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r, bool on_device, struct ntx_plan **out, struct ntx_err *err)
+static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r, bool on_device, struct ntx_plan **out,
+                     struct ntx_err *err)
 {
     struct planner q = {.m = m, .r = r, .err = err, .smallest = UINT64_MAX, .on_device = on_device};
     struct option o;
@@ -560,7 +607,8 @@ static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r
 
 /* ---- clients, and a GPU */
 
-/* The request with what clients take within `ram`; 0: the fewest, and with `constrains` room for a constrained answer. */
+/* The request with what clients take within `ram`; 0: the fewest, and with `constrains` room for a constrained answer.
+ * */
 static struct ntx_plan_request with_clients(const struct ntx_model *m, const struct ntx_plan_request *r, uint64_t ram,
                                             bool constrains, struct ntx_budget_clients *n)
 {
@@ -575,13 +623,22 @@ static struct ntx_plan_request with_clients(const struct ntx_model *m, const str
     return q;
 }
 
-/* The first plan was made as if there were no GPU: it gives context, rows and chunks. What the GPU's memory then has left takes matrices. */
+/* The first plan was made as if there were no GPU: it gives context, rows and chunks. What the GPU's memory then has
+ * left takes matrices. */
 static int plan_gpu(const struct ntx_model *m, struct ntx_plan_request *q, struct ntx_plan **plan, struct ntx_err *err)
 {
     struct ntx_plan *first = *plan, *p = NULL;
     const struct ntx_device_config c = {
-        .model = m, .chunks = first->chunks, .table = first->table, .max_rows = first->max_rows, .ctx = first->ctx, .kv = first->kv,
-        .logits_rows = NTX_MIN(NTX_MAX(first->clients.logits_rows, 1u), first->max_rows), .in_flight = NTX_PLAN_IN_FLIGHT, .kv_type = first->kv_type, .ffn = q->ffn,
+        .model = m,
+        .chunks = first->chunks,
+        .table = first->table,
+        .max_rows = first->max_rows,
+        .ctx = first->ctx,
+        .kv = first->kv,
+        .logits_rows = NTX_MIN(NTX_MAX(first->clients.logits_rows, 1u), first->max_rows),
+        .in_flight = NTX_PLAN_IN_FLIGHT,
+        .kv_type = first->kv_type,
+        .ffn = q->ffn,
     };
     const uint64_t need = ntx_device_bytes(&c), host = ntx_device_host_bytes(&c);
     first->device_need = need;
@@ -607,7 +664,8 @@ static int plan_gpu(const struct ntx_model *m, struct ntx_plan_request *q, struc
     return 0;
 }
 
-int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out, struct ntx_err *err)
+int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, struct ntx_plan **out,
+                  struct ntx_err *err)
 {
     struct ntx_budget_clients clients;
     struct ntx_plan_request q = with_clients(m, r, r->ram_bytes, false, &clients);
@@ -622,7 +680,8 @@ int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, s
         q.apart = m->delta.base != NULL;
         rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
     }
-    if (rc == -ENOMEM && r->clients) { /* so the smallest budget that a refusal names does not depend on the one given */
+    if (rc == -ENOMEM &&
+        r->clients) { /* so the smallest budget that a refusal names does not depend on the one given */
         q = with_clients(m, r, 0, false, &clients);
         q.apart = m->delta.base != NULL;
         rc = plan_once(m, &q, r->device_bytes > 0, &p, err);

@@ -1,4 +1,5 @@
-/* plan_fit.c: what choices cost, exactly as the region, the KV pool and the forward pass will take it, and where chunks go. */
+/* plan_fit.c: what choices cost, exactly as the region, the KV pool and the forward pass will take it, and where chunks
+ * go. */
 #include "computed/plan/plan_impl.h"
 
 #include "common/util.h"
@@ -59,12 +60,18 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
         .n_desc = s->n_desc,
         .n_slots = s->n_desc + ntx__plan_spares(s->n_desc, s->slot_bytes),
         .n_demands = NTX_MAX(s->rows, s->model->hp.grams.heads) + NTX__SPARE_DEMANDS,
-        .n_bundle_demands = s->frames.n ? NTX__BUNDLE_READS : s->window_bytes ? NTX__GROUP_READS : 0,
+        .n_bundle_demands = s->frames.n       ? NTX__BUNDLE_READS
+                            : s->window_bytes ? NTX__GROUP_READS
+                                              : 0,
         .n_probes = s->rows,
         .n_layers = s->model->hp.n_layers,
         .n_embd = s->model->hp.n_embd,
         .slot_bytes = s->n_desc ? s->slot_bytes : 0,
-        .frame_bytes = NTX_ROUND_UP((uint64_t)NTX_MAX(s->chunks->token_embd.row_bytes, NTX_MAX(s->chunks->input_embd.row_bytes, s->chunks->gram_embd.row_bytes)) + NTX__BLOCK - 1, NTX__BLOCK),
+        .frame_bytes = NTX_ROUND_UP(
+            (uint64_t)NTX_MAX(s->chunks->token_embd.row_bytes,
+                              NTX_MAX(s->chunks->input_embd.row_bytes, s->chunks->gram_embd.row_bytes)) +
+                NTX__BLOCK - 1,
+            NTX__BLOCK),
         .arena_bytes = s->arena_bytes + ntx_frames_bytes(&s->frames) + s->n_windows * s->window_bytes,
     };
 }
@@ -72,8 +79,13 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
 static uint64_t activations(const struct ntx__shape *s)
 {
     const struct ntx_forward_config c = {
-        .model = s->model, .chunks = s->chunks, .threads = s->threads, .max_rows = s->rows, .ctx = s->ctx,
-        .ffn = s->ffn, .widths = &s->widths,
+        .model = s->model,
+        .chunks = s->chunks,
+        .threads = s->threads,
+        .max_rows = s->rows,
+        .ctx = s->ctx,
+        .ffn = s->ffn,
+        .widths = &s->widths,
     };
     return ntx_forward_bytes(&c);
 }
@@ -82,8 +94,11 @@ static uint64_t activations(const struct ntx__shape *s)
 static uint64_t kv_bytes(const struct ntx__shape *s)
 {
     const struct ntx_kv_shape kv = ntx__plan_kv(s);
-    uint64_t bytes = ntx_kv_shape_bytes(&s->model->hp, s->kv_type, &kv), more = s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 13 + ntx_prefix_block_bytes();
-    return bytes == UINT64_MAX || __builtin_add_overflow(bytes, more * ((uint64_t)kv.blocks + kv.window_blocks), &bytes) ? UINT64_MAX : bytes;
+    uint64_t bytes = ntx_kv_shape_bytes(&s->model->hp, s->kv_type, &kv),
+             more = s->model->hp.n_layers * (NTX_KV_BLOCK / 8) + 13 + ntx_prefix_block_bytes();
+    return bytes == UINT64_MAX || __builtin_add_overflow(bytes, more * ((uint64_t)kv.blocks + kv.window_blocks), &bytes)
+               ? UINT64_MAX
+               : bytes;
 }
 
 struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
@@ -91,10 +106,12 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
     struct ntx_region_geometry g = ntx__plan_geometry(s);
     uint64_t lists = (uint64_t)s->chunks->n * NTX__LIST_BYTES;
     if (s->frames.n) /* and of what is in frames: stream_experts.c */
-        lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->frames.n) + (uint64_t)s->frames.n * FRAME_LIST_BYTES;
+        lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->frames.n) +
+                 (uint64_t)s->frames.n * FRAME_LIST_BYTES;
     if (s->window_bytes) /* stream_groups.c: a word for each group of a window, a list, and the reads */
         lists += s->window_bytes / NTX_PACK_BLOCK * (s->n_windows + 3) * sizeof(uint32_t) + NTX__GROUP_READS * 16;
-    struct ntx__bill b = {.region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activations(s), .other = lists};
+    struct ntx__bill b = {
+        .region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activations(s), .other = lists};
     bool over = !b.region;
     over |= __builtin_add_overflow(b.other, s->other, &b.other);
     over |= __builtin_add_overflow(b.region, b.kv, &b.total);
@@ -109,7 +126,10 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
 static bool stays(const struct ntx_chunk *c) { return c->fixed || c->expert || c->on_demand; }
 
 /* Chunks of a layer's groups that stay. */
-static uint32_t kept_of(const struct ntx_weight *groups, uint32_t kept) { return (uint32_t)((uint64_t)groups->n_chunks * kept / NTX__ALL); }
+static uint32_t kept_of(const struct ntx_weight *groups, uint32_t kept)
+{
+    return (uint32_t)((uint64_t)groups->n_chunks * kept / NTX__ALL);
+}
 
 static bool kept_group(const struct ntx_chunks *c, uint32_t i, uint32_t kept)
 {
@@ -169,7 +189,8 @@ struct ntx_frames ntx__plan_classes(const struct ntx_chunks *c, uint32_t n_class
 
 static bool is_group(const struct ntx_chunks *c, const struct ntx_chunk *k)
 {
-    return k->layer < c->n_layers && (c->layers[k->layer].groups.tensor == k->tensor || c->layers[k->layer].groups_added.tensor == k->tensor);
+    return k->layer < c->n_layers &&
+           (c->layers[k->layer].groups.tensor == k->tensor || c->layers[k->layer].groups_added.tensor == k->tensor);
 }
 
 /* Matrices of the output, or of the layers in turn, until one does not fit. Returns the bytes that are left. */
@@ -200,8 +221,9 @@ static uint64_t device_bundle(struct ntx_chunks *c, uint32_t first, uint32_t n, 
     return bytes - all;
 }
 
-/* What every row of decoding needs goes first: the output, then all else but experts and groups of neurons. A layer's experts are all there or none
- * is, so nobody has to be asked for them; so are its groups, whose values are added up in one order. */
+/* What every row of decoding needs goes first: the output, then all else but experts and groups of neurons. A layer's
+ * experts are all there or none is, so nobody has to be asked for them; so are its groups, whose values are added up in
+ * one order. */
 void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra)
 {
     bytes = device_matrices(c, true, bytes, extra);
@@ -232,10 +254,11 @@ struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
     return s;
 }
 
-/* A chunk stays in RAM when the share of bytes that may stay, taken of all bytes up to and with this chunk, leaves room for it.
- * So at any point of the list what is streamed so far is within a chunk of its fair share: over layers and within them. */
-uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool frames, uint32_t kept_groups, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
-                         uint64_t *arena)
+/* A chunk stays in RAM when the share of bytes that may stay, taken of all bytes up to and with this chunk, leaves room
+ * for it. So at any point of the list what is streamed so far is within a chunk of its fair share: over layers and
+ * within them. */
+uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool frames, uint32_t kept_groups,
+                         struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot, uint64_t *arena)
 {
     struct ntx__sizes all = ntx__plan_sizes(c);
     uint64_t room = NTX_MIN(arena_bytes - all.fixed, all.matrix), seen = 0, kept = 0, used = 0, most = 0;

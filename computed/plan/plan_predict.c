@@ -1,4 +1,5 @@
-/* plan_predict.c: how fast a plan will be, by the cost model of computed/plan/predict.h, from the placement of every chunk. */
+/* plan_predict.c: how fast a plan will be, by the cost model of computed/plan/predict.h, from the placement of every
+ * chunk. */
 #include <math.h>
 
 #include "computed/plan/plan_impl.h"
@@ -17,7 +18,8 @@ static double experts_used(const struct ntx_model *m, uint32_t rows)
 /* Of so many rows, those that an expert gets which some row wants. */
 static uint32_t expert_rows(const struct ntx_model *m, uint32_t rows, double used)
 {
-    return m->hp.n_expert ? NTX_MAX(1u, (uint32_t)lround(rows * (double)m->hp.n_expert_used / m->hp.n_expert / used)) : 0;
+    return m->hp.n_expert ? NTX_MAX(1u, (uint32_t)lround(rows * (double)m->hp.n_expert_used / m->hp.n_expert / used))
+                          : 0;
 }
 
 /* few: for asked rows alone, where not all are. */
@@ -42,13 +44,23 @@ static double framed_share(const struct ntx_plan *p)
 static uint32_t type_of(const struct ntx_model *m, const struct ntx_chunk *c)
 {
     uint32_t type = ntx_gguf_tensor_at(m->gguf, c->tensor)->type;
-    const struct ntx_pack_layer *p = type == NTX_I8 ? &m->pack[c->layer] : NULL; /* groups of neurons, mostly of one type */
-    return !p ? type : c->tensor != m->layers[c->layer].groups_added ? p->type[NTX_PACK_UP] : p->added[ntx_pack_adds(p, NTX_PACK_UP) ? NTX_PACK_UP : NTX_PACK_DOWN].type;
+    const struct ntx_pack_layer *p = type == NTX_I8 ? &m->pack[c->layer]
+                                                    : NULL; /* groups of neurons, mostly of one type */
+    return !p ? type
+           : c->tensor != m->layers[c->layer].groups_added
+               ? p->type[NTX_PACK_UP]
+               : p->added[ntx_pack_adds(p, NTX_PACK_UP) ? NTX_PACK_UP : NTX_PACK_DOWN].type;
 }
 
-bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t asked, uint32_t positions, struct ntx_load_bytes *out)
+bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t asked,
+                   uint32_t positions, struct ntx_load_bytes *out)
 {
-    struct ntx_load_bytes l = {.rows = rows, .asked = asked, .n_layers = m->hp.n_layers, .threads = p->threads, .multiply = p->multiply, .kv_on_device = p->on_device};
+    struct ntx_load_bytes l = {.rows = rows,
+                               .asked = asked,
+                               .n_layers = m->hp.n_layers,
+                               .threads = p->threads,
+                               .multiply = p->multiply,
+                               .kv_on_device = p->on_device};
     double streamed = 0, of_all = experts_used(m, rows), of_asked = experts_used(m, asked), framed = framed_share(p);
     l.expert_rows = expert_rows(m, rows, of_all);
     if (p->n_windows) /* how much of it rows will use, nobody knows before */
@@ -57,7 +69,8 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
         const struct ntx_chunk *c = &p->chunks->list[i];
         if (c->lookup) /* a row of it is nothing */
             continue;
-        bool storage = p->table[i].placement == NTX_PLACE_STORAGE, few = asked < rows && (c->end || c->layer == m->hp.n_layers);
+        bool storage = p->table[i].placement == NTX_PLACE_STORAGE,
+             few = asked < rows && (c->end || c->layer == m->hp.n_layers);
         const double used = few ? of_asked : of_all;
         streamed += storage ? (double)c->bytes : 0;
         if (few && !asked)
@@ -71,7 +84,11 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
             continue;
         }
         bool there = c->device || (c->fixed && p->on_device); /* a GPU has what is always in memory, too */
-        add_bytes(&l, there ? NTX_TIER_DEVICE : storage ? NTX_TIER_STORAGE : NTX_TIER_HOST, type, c->expert, few, bytes);
+        add_bytes(&l,
+                  there     ? NTX_TIER_DEVICE
+                  : storage ? NTX_TIER_STORAGE
+                            : NTX_TIER_HOST,
+                  type, c->expert, few, bytes);
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);

@@ -16,7 +16,8 @@ static double sum(const double *bytes)
     return n;
 }
 
-/* What the type's kernel reads a second: as measured, which was with one row; of a few rows no more than is estimated of so many. More rows are limited by arithmetic. */
+/* What the type's kernel reads a second: as measured, which was with one row; of a few rows no more than is estimated
+ * of so many. More rows are limited by arithmetic. */
 static double kernel_bps(const struct ntx_hw *hw, uint32_t type, uint32_t rows)
 {
     double measured = hw->gpu.type_bps[type], few = rows <= NTX_ESTIMATE_ROWS ? ntx_estimate_bps(type, rows) : 0;
@@ -42,12 +43,14 @@ struct costs {
 };
 
 /* Of a type's bytes that so many rows are multiplied by. */
-static void add_costs(struct costs *c, const struct ntx_hw *hw, const struct ntx_load_bytes *l, uint32_t t, uint32_t rows, const double *bytes)
+static void add_costs(struct costs *c, const struct ntx_hw *hw, const struct ntx_load_bytes *l, uint32_t t,
+                      uint32_t rows, const double *bytes)
 {
     double rest = bytes[NTX_TIER_HOST] + bytes[NTX_TIER_STORAGE], device = bytes[NTX_TIER_DEVICE];
     if (rest + device <= 0)
         return;
-    double cpu = ntx_hw_byte_s(hw, t, rows, l->threads, false), stays = ntx_hw_byte_s(hw, t, rows, l->threads, !hw->gpu.bytes);
+    double cpu = ntx_hw_byte_s(hw, t, rows, l->threads, false),
+           stays = ntx_hw_byte_s(hw, t, rows, l->threads, !hw->gpu.bytes);
     double gpu = device_byte_s(hw, t, rows);
     c->unknown |= rest > 0 && l->multiply != NTX_MULTIPLY_GPU && cpu <= 0;
     c->unknown |= device > 0 && gpu <= 0;
@@ -81,7 +84,10 @@ static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct nt
     const struct {
         const char *name;
         double s;
-    } terms[] = {{"drive", f->drive_s + f->late_s}, {"memory", f->memory_s}, {"h2d", f->h2d_s}, {reads_vram ? hw->gpu.unified ? "memory" : "vram" : "compute", f->compute_s}};
+    } terms[] = {{"drive", f->drive_s + f->late_s},
+                 {"memory", f->memory_s},
+                 {"h2d", f->h2d_s},
+                 {reads_vram ? hw->gpu.unified ? "memory" : "vram" : "compute", f->compute_s}};
     double most = 0;
     f->limit = "";
     for (unsigned i = 0; i < sizeof terms / sizeof *terms; i++)
@@ -91,15 +97,22 @@ static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct nt
         }
 }
 
-static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_load_bytes *l, const struct costs *c, double share)
+static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_load_bytes *l, const struct costs *c,
+                                      double share)
 {
-    double host = sum(l->bytes[NTX_TIER_HOST]), storage = sum(l->bytes[NTX_TIER_STORAGE]), streamed = NTX_MAX(storage - l->late_bytes, 0);
+    double host = sum(l->bytes[NTX_TIER_HOST]), storage = sum(l->bytes[NTX_TIER_STORAGE]),
+           streamed = NTX_MAX(storage - l->late_bytes, 0);
     double drive = ntx_hw_stream_bps(hw, l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
-    double late = ntx_hw_stream_bps(hw, l->late_read_bytes ? l->late_read_bytes : l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
-    double ram = hw->gpu.unified && l->kv_on_device ? NTX_MAX(ntx_hw_ram_bps(hw, 0), hw->gpu.bps) : ntx_hw_ram_bps(hw, 0); /* such a GPU takes more of it than all cores */
+    double late = ntx_hw_stream_bps(hw, l->late_read_bytes ? l->late_read_bytes
+                                        : l->read_bytes    ? l->read_bytes
+                                                           : ntx_hw_read_bytes(hw));
+    double ram = hw->gpu.unified && l->kv_on_device
+                     ? NTX_MAX(ntx_hw_ram_bps(hw, 0), hw->gpu.bps)
+                     : ntx_hw_ram_bps(hw, 0); /* such a GPU takes more of it than all cores */
     double attend = l->kv_on_device ? hw->gpu.bps : ntx_hw_ram_bps(hw, l->threads);
     struct ntx_forecast f = {.copied = share};
-    f.drive_s = (streamed > 1 ? streamed / drive : 0) + (drive > 0 ? l->kv_read_bytes / drive : 0); /* a byte of weights is rounding */
+    f.drive_s = (streamed > 1 ? streamed / drive : 0) +
+                (drive > 0 ? l->kv_read_bytes / drive : 0); /* a byte of weights is rounding */
     f.late_s = l->late_bytes > 0 ? l->late_bytes / late : 0;
     f.memory_s = ram > 0 ? (host + 2 * storage + (l->kv_on_device ? 0 : l->kv_bytes)) / ram : 0;
     f.h2d_s = share > 0 && !hw->gpu.unified ? share * (host + storage) / hw->gpu.h2d_bps : 0;
@@ -116,9 +129,11 @@ int ntx_predict(const struct ntx_hw *hw, const struct ntx_load_bytes *l, struct 
 {
     struct costs c = all_costs(hw, l);
     double rest = sum(l->bytes[NTX_TIER_HOST]) + sum(l->bytes[NTX_TIER_STORAGE]);
-    bool can_copy = hw->gpu.bytes && (hw->gpu.h2d_bps > 0 || hw->gpu.unified) && hw->gpu.bps > 0 && l->multiply != NTX_MULTIPLY_CPU && rest > 0;
+    bool can_copy = hw->gpu.bytes && (hw->gpu.h2d_bps > 0 || hw->gpu.unified) && hw->gpu.bps > 0 &&
+                    l->multiply != NTX_MULTIPLY_CPU && rest > 0;
     bool all = l->multiply == NTX_MULTIPLY_GPU || hw->gpu.unified; /* that one multiplies by all of it */
-    if (c.unknown || (sum(l->bytes[NTX_TIER_STORAGE]) > 0 && !hw->n_reads && !hw->n_streams) || (l->multiply == NTX_MULTIPLY_GPU && rest > 0 && !can_copy))
+    if (c.unknown || (sum(l->bytes[NTX_TIER_STORAGE]) > 0 && !hw->n_reads && !hw->n_streams) ||
+        (l->multiply == NTX_MULTIPLY_GPU && rest > 0 && !can_copy))
         return -ENODATA;
     struct ntx_forecast best = with_share(hw, l, &c, can_copy && all ? 1 : 0);
     for (int i = 1; can_copy && !all && i <= SHARES; i++) {

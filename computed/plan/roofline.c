@@ -26,7 +26,13 @@ double ntx_roof_turn(const struct ntx_roof_model *m, const struct ntx_roof_machi
 static void add(struct table *t, const char *name, double count, bool listed, double ops, double bytes)
 {
     double i = ops / bytes, turn = t->peak / t->hw->bps;
-    struct ntx_roof_op op = {.name = name, .ops = ops, .bytes = bytes, .intensity = i, .compute_bound = i >= turn, .count = count, .listed = listed};
+    struct ntx_roof_op op = {.name = name,
+                             .ops = ops,
+                             .bytes = bytes,
+                             .intensity = i,
+                             .compute_bound = i >= turn,
+                             .count = count,
+                             .listed = listed};
     op.attained = op.compute_bound ? t->peak : i * t->hw->bps;
     op.seconds = ops / op.attained;
     t->ops[t->n++] = op;
@@ -36,7 +42,8 @@ static void add(struct table *t, const char *name, double count, bool listed, do
 static void linear(struct table *t, const char *name, double in, double out, double out_bytes)
 {
     double rows = t->b * t->tok;
-    add(t, name, t->m->layers, true, 2 * in * out * rows, in * out * t->m->w + in * rows * t->m->a + out * rows * out_bytes);
+    add(t, name, t->m->layers, true, 2 * in * out * rows,
+        in * out * t->m->w + in * rows * t->m->a + out * rows * out_bytes);
 }
 
 static void attention(struct table *t)
@@ -66,12 +73,21 @@ static void head(struct table *t)
 {
     const struct ntx_roof_model *m = t->m;
     double d = m->d, v = m->vocab, rows = t->r->published ? 1 : t->b;
-    add(t, "lm_head", 1, !t->r->published, (t->r->published ? 1 : 2) * t->b * d * v, d * v * m->w + rows * (d + v) * m->a);
+    add(t, "lm_head", 1, !t->r->published, (t->r->published ? 1 : 2) * t->b * d * v,
+        d * v * m->w + rows * (d + v) * m->a);
 }
 
-unsigned ntx_roof_table(const struct ntx_roof_model *m, const struct ntx_roof_machine *hw, const struct ntx_roof_run *r, struct ntx_roof_op *ops)
+unsigned ntx_roof_table(const struct ntx_roof_model *m, const struct ntx_roof_machine *hw, const struct ntx_roof_run *r,
+                        struct ntx_roof_op *ops)
 {
-    struct table t = {.m = m, .hw = hw, .r = r, .ops = ops, .peak = peak_of(m, hw), .b = r->batch, .tok = r->prefill ? r->seq : 1, .s = r->seq};
+    struct table t = {.m = m,
+                      .hw = hw,
+                      .r = r,
+                      .ops = ops,
+                      .peak = peak_of(m, hw),
+                      .b = r->batch,
+                      .tok = r->prefill ? r->seq : 1,
+                      .s = r->seq};
     double q = (double)m->head * m->heads, kv = (double)m->head * m->kv_heads;
     if (r->prefill && !r->published)
         t.s = ((double)r->seq + 1) / 2;
@@ -88,7 +104,8 @@ unsigned ntx_roof_table(const struct ntx_roof_model *m, const struct ntx_roof_ma
     return t.n;
 }
 
-struct ntx_roof_network ntx_roof_sum(const struct ntx_roof_model *m, const struct ntx_roof_run *r, const struct ntx_roof_op *ops, unsigned n)
+struct ntx_roof_network ntx_roof_sum(const struct ntx_roof_model *m, const struct ntx_roof_run *r,
+                                     const struct ntx_roof_op *ops, unsigned n)
 {
     struct ntx_roof_network s = {0};
     double q = (double)m->head * m->heads, kv = (double)m->head * m->kv_heads;

@@ -16,7 +16,8 @@ static int parse(const struct ntx_gguf_out *o, struct ntx_gguf **out, struct ntx
 {
     size_t n;
     void *header = o ? ntx_gguf_out_header(o, &n) : NULL;
-    int rc = header ? ntx_gguf_parse(header, n, ntx_gguf_out_bytes(o), out, err) : ntx_err_set(err, -ENOMEM, "no memory for a model's header");
+    int rc = header ? ntx_gguf_parse(header, n, ntx_gguf_out_bytes(o), out, err)
+                    : ntx_err_set(err, -ENOMEM, "no memory for a model's header");
     free(header);
     return rc;
 }
@@ -45,7 +46,8 @@ static void put_list(struct ntx_gguf_out *o, const char *key, const char *text, 
     uint32_t v[NTX_MAX_LAYERS], k = 0;
     for (const char *at = text; k < n;) {
         char *end;
-        uint32_t value = (uint32_t)strtoul(at, &end, 10), times = *end == 'x' ? (uint32_t)strtoul(end + 1, &end, 10) : 1;
+        uint32_t value = (uint32_t)strtoul(at, &end, 10),
+                 times = *end == 'x' ? (uint32_t)strtoul(end + 1, &end, 10) : 1;
         while (times-- && k < n)
             v[k++] = value;
         at = *end == ',' ? end + 1 : text;
@@ -107,7 +109,8 @@ static void put(struct ntx_gguf_out *o, const char *name, uint32_t type, uint32_
     ntx_gguf_out_data(o, name, type, (const uint64_t[4]){s.n_in, s.n_out, s.n_each, 1}, n_dims, NULL, NULL, 0);
 }
 
-static void put_tensor(struct ntx_gguf_out *o, const char *arch, const struct ntx_hparams *hp, uint32_t l, enum ntx_tensor t)
+static void put_tensor(struct ntx_gguf_out *o, const char *arch, const struct ntx_hparams *hp, uint32_t l,
+                       enum ntx_tensor t)
 {
     enum ntx_use use = (enum ntx_use)ntx_tensor_kinds[t].use;
     struct ntx_whole w = {.name = ntx_tensor_name(arch, t), .shape = ntx_shape_of(hp, l, t)};
@@ -119,7 +122,14 @@ static void put_tensor(struct ntx_gguf_out *o, const char *arch, const struct nt
     else
         snprintf(name, sizeof name, "blk.%u.%s", l, w.name);
     if (!w.out0) /* else the first of several that are one in the file was it */
-        put(o, name, matrix ? NTX_F16 : use == NTX_USE_NUMBERS ? NTX_I32 : NTX_F32, use == NTX_USE_VECTOR ? 1 : w.shape.n_each > 1 ? 3 : 2, w.shape);
+        put(o, name,
+            matrix                   ? NTX_F16
+            : use == NTX_USE_NUMBERS ? NTX_I32
+                                     : NTX_F32,
+            use == NTX_USE_VECTOR ? 1
+            : w.shape.n_each > 1  ? 3
+                                  : 2,
+            w.shape);
 }
 
 static void put_layer(struct ntx_gguf_out *o, const char *arch, const struct ntx_hparams *hp, uint32_t l)
@@ -142,17 +152,20 @@ static void put_ends(struct ntx_gguf_out *o, const struct ntx_hparams *hp)
     for (int t = 0; t < NTX_N_ENDS; t++) {
         const bool vector = ntx_end_kinds[t].use == NTX_USE_VECTOR;
         if (ntx_end_has(hp, (enum ntx_end)t) == NTX_ALWAYS || t == NTX_END_output)
-            put(o, ntx_end_kinds[t].name, vector ? NTX_F32 : NTX_F16, vector ? 1 : 2, ntx_end_shape(hp, (enum ntx_end)t));
+            put(o, ntx_end_kinds[t].name, vector ? NTX_F32 : NTX_F16, vector ? 1 : 2,
+                ntx_end_shape(hp, (enum ntx_end)t));
     }
 }
 
 static void put_embedding(struct ntx_gguf_out *o, const char *keys)
 {
-    put(o, ntx_end_kinds[NTX_END_token_embd].name, NTX_F16, 2, (struct ntx_shape){number(keys, "embedding_length"), number(keys, "vocab_size"), 1});
+    put(o, ntx_end_kinds[NTX_END_token_embd].name, NTX_F16, 2,
+        (struct ntx_shape){number(keys, "embedding_length"), number(keys, "vocab_size"), 1});
 }
 
 /* Its keys, and what is needed to read them: from these the architecture knows its layers. */
-static int read_keys(const char *arch, const char *keys, const char *has, struct ntx_gguf **g, struct ntx_model **m, struct ntx_err *err)
+static int read_keys(const char *arch, const char *keys, const char *has, struct ntx_gguf **g, struct ntx_model **m,
+                     struct ntx_err *err)
 {
     struct ntx_gguf_out *o = begin(arch, keys);
     for (const char *at = has; o && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
@@ -195,7 +208,8 @@ int ntx_sketch_retype(const struct ntx_gguf *g, const uint32_t *type, struct ntx
         const struct ntx_gguf_kv *kv = ntx_gguf_kv_at(g, i);
         if (kv->key.n > 6 && !memcmp(kv->key.p, "split.", 6)) /* it is one file */
             continue;
-        if (kv->key.n == 17 && !memcmp(kv->key.p, "general.alignment", 17) && !ntx_gguf_u64(g, "general.alignment", &align))
+        if (kv->key.n == 17 && !memcmp(kv->key.p, "general.alignment", 17) &&
+            !ntx_gguf_u64(g, "general.alignment", &align))
             ntx_gguf_out_align(o, (uint32_t)align);
         else
             ntx_gguf_out_copy(o, kv);

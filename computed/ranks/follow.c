@@ -7,23 +7,29 @@
 #include "common/util.h"
 #include "computed/ranks/ranks_impl.h"
 
-/* In a pass the first machine waits for one after another, and for its own drive: it is not gone before that has had its time. */
+/* In a pass the first machine waits for one after another, and for its own drive: it is not gone before that has had
+ * its time. */
 #define FIRST_SILENT 5
 
 struct follower {
     struct ntx_ranks *r;
     struct ntx_forward *f;
-    bool passing;               /* a pass has begun */
-    int failed;                 /* it has failed here: what comes of it is answered with that */
+    bool passing; /* a pass has begun */
+    int failed;   /* it has failed here: what comes of it is answered with that */
     struct ntx__said_head h;
     struct ntx__said_product said[2 * 1024]; /* of the message; */
     struct ntx__product p[2 * 1024];         /* what is multiplied of it, */
     struct ntx_weight w[2 * 1024];           /* by these */
     uint32_t wanted[1024];
-    uint32_t prefetch[1024], prefetched_layer, n_prefetched; /* experts that will probably be wanted, once those of the layer before are on their way */
+    uint32_t prefetch[1024], prefetched_layer,
+        n_prefetched; /* experts that will probably be wanted, once those of the layer before are on their way */
     uint8_t late[1024];
-    struct ntx__glu glu;        /* HIDDEN */
-    struct { uint32_t layer, n_rows, n; uint8_t buf; bool here; } hidden; /* KEPT: what the next products may take */
+    struct ntx__glu glu; /* HIDDEN */
+    struct {
+        uint32_t layer, n_rows, n;
+        uint8_t buf;
+        bool here;
+    } hidden;                   /* KEPT: what the next products may take */
     const uint8_t *number;      /* of the message: n_rows u32, where rows were sent once */
     const uint8_t *choice, *by; /* SUMMED: n_rows choices, n_live floats; */
     uint8_t *kept;              /* a copy of both, for the message does not last */
@@ -32,12 +38,15 @@ struct follower {
 
 static int wrong(struct ntx_forward *f, const char *what)
 {
-    return ntx_err_set(&f->c.weights->error, -EBADMSG, "a message from the first machine has %s: are all machines of the same build, with the same model?", what);
+    return ntx_err_set(
+        &f->c.weights->error, -EBADMSG,
+        "a message from the first machine has %s: are all machines of the same build, with the same model?", what);
 }
 
 /* ---- what came */
 
-static const struct ntx_weight *weight_of(const struct ntx_forward *f, uint32_t layer, const struct ntx__said_product *s)
+static const struct ntx_weight *weight_of(const struct ntx_forward *f, uint32_t layer,
+                                          const struct ntx__said_product *s)
 {
     if (s->kind == NTX_N_TENSORS)
         return &f->c.chunks->output;
@@ -47,15 +56,18 @@ static const struct ntx_weight *weight_of(const struct ntx_forward *f, uint32_t 
 static int check_product(struct follower *x, const struct ntx__said_product *s)
 {
     const struct ntx_weight *w = weight_of(x->f, x->h.layer, s);
-    if (!w || w->tensor == NTX_NO_TENSOR || !w->dealt || w->n_in != x->h.n_in || !(x->h.forms >> ntx_act_for(w->type) & 1))
+    if (!w || w->tensor == NTX_NO_TENSOR || !w->dealt || w->n_in != x->h.n_in ||
+        !(x->h.forms >> ntx_act_for(w->type) & 1))
         return wrong(x->f, "a matrix that is not dealt");
     if (ntx__is_expert(s->kind) && s->expert >= x->f->hp->n_expert)
         return wrong(x->f, "an expert that is not there");
     bool logits = s->kind == NTX_N_TENSORS;
-    if ((logits != (s->to == NTX__BUF_LOGITS)) || s->to >= NTX__N_BUFS || (!logits && (!x->f->buf[s->to].at || s->at + (uint64_t)w->n_out > x->f->buf[s->to].ld)))
+    if ((logits != (s->to == NTX__BUF_LOGITS)) || s->to >= NTX__N_BUFS ||
+        (!logits && (!x->f->buf[s->to].at || s->at + (uint64_t)w->n_out > x->f->buf[s->to].ld)))
         return wrong(x->f, "outputs that have no place");
     bool choices = s->to >= NTX__BUF_ROUTED_X && s->to <= NTX__BUF_ROUTED_Y;
-    if (!s->n_rows || (x->h.n_rows > x->f->c.max_rows && !choices) || s->row0 + (uint64_t)s->n_rows > x->h.n_rows || (logits && s->row0))
+    if (!s->n_rows || (x->h.n_rows > x->f->c.max_rows && !choices) || s->row0 + (uint64_t)s->n_rows > x->h.n_rows ||
+        (logits && s->row0))
         return wrong(x->f, "rows that are not there");
     return 0;
 }
@@ -63,7 +75,8 @@ static int check_product(struct follower *x, const struct ntx__said_product *s)
 static bool is_hidden(const struct follower *x, uint32_t i)
 {
     const struct ntx__said_product *s = &x->said[i];
-    return s->to == (i % 2 ? x->h.up : x->h.gate) && !s->at && weight_of(x->f, x->h.layer, s)->n_out == weight_of(x->f, x->h.layer, x->said)->n_out;
+    return s->to == (i % 2 ? x->h.up : x->h.gate) && !s->at &&
+           weight_of(x->f, x->h.layer, s)->n_out == weight_of(x->f, x->h.layer, x->said)->n_out;
 }
 
 static bool is_glu(const struct ntx__said_head *h) { return h->then == NTX__THEN_HIDDEN || h->then == NTX__THEN_KEPT; }
@@ -88,9 +101,11 @@ static int check_then(const struct follower *x)
             right = is_hidden(x, i);
     } else if (right && x->h.then != NTX__THEN_NOTHING) {
         uint8_t to = x->h.then == NTX__THEN_STAY ? NTX_BUF_Y : NTX__BUF_ROUTED_Y;
-        right = x->h.n_live && x->h.n_live <= x->f->c.max_rows && x->f->buf[NTX_BUF_Y].at && l->expert[NTX_EXPERT_DOWN].dealt && (x->h.then == NTX__THEN_SUMMED || !x->h.flags);
+        right = x->h.n_live && x->h.n_live <= x->f->c.max_rows && x->f->buf[NTX_BUF_Y].at &&
+                l->expert[NTX_EXPERT_DOWN].dealt && (x->h.then == NTX__THEN_SUMMED || !x->h.flags);
         for (uint32_t i = 0; i < x->h.n && right; i++)
-            right = x->said[i].to == to && !x->said[i].at && weight_of(x->f, x->h.layer, &x->said[i])->n_out == x->f->hp->n_embd;
+            right = x->said[i].to == to && !x->said[i].at &&
+                    weight_of(x->f, x->h.layer, &x->said[i])->n_out == x->f->hp->n_embd;
     }
     return right ? 0 : wrong(x->f, "outputs of another kind");
 }
@@ -98,7 +113,8 @@ static int check_then(const struct follower *x)
 /* Numbers of rows and choices, which stand before the input. */
 static int take_lists(struct follower *x, const uint8_t **at, const uint8_t *end)
 {
-    const size_t numbers = x->h.n_distinct ? x->h.n_rows * sizeof(uint32_t) : 0, choices = x->h.then == NTX__THEN_SUMMED ? x->h.n_rows * sizeof(struct ntx__sent_routed) : 0;
+    const size_t numbers = x->h.n_distinct ? x->h.n_rows * sizeof(uint32_t) : 0,
+                 choices = x->h.then == NTX__THEN_SUMMED ? x->h.n_rows * sizeof(struct ntx__sent_routed) : 0;
     const size_t by = x->h.flags & NTX__SUM_WEIGHS ? x->h.n_live * sizeof(float) : 0, all = numbers + choices + by;
     if (x->h.n_distinct > x->h.n_rows || all > (size_t)(end - *at))
         return wrong(x->f, "lists of another length");
@@ -144,7 +160,8 @@ static void quantize_kept(struct ntx_forward *f, uint32_t i, unsigned thread)
 static int take_kept(struct follower *x)
 {
     struct ntx_forward *f = x->f;
-    const bool right = x->hidden.here && x->hidden.buf == x->h.buf && x->hidden.layer == x->h.layer && x->hidden.n_rows == x->h.n_rows && x->hidden.n == x->h.n_in && !x->h.n_distinct;
+    const bool right = x->hidden.here && x->hidden.buf == x->h.buf && x->hidden.layer == x->h.layer &&
+                       x->hidden.n_rows == x->h.n_rows && x->hidden.n == x->h.n_in && !x->h.n_distinct;
     x->hidden.here = false;
     for (uint32_t form = NTX_ACT_F32 + 1; form < NTX_N_ACTS && right; form++)
         if (x->h.forms >> form & 1 && !f->quantized[x->h.set][form])
@@ -161,7 +178,8 @@ static int take_input(struct follower *x, const uint8_t *at, const uint8_t *end)
 {
     struct ntx_forward *f = x->f;
     uint64_t most = NTX_MAX(f->c.max_rows, f->hp->n_expert_used);
-    if (x->h.buf >= NTX__N_BUFS || !f->buf[x->h.buf].at || x->h.set > NTX__OF_ROUTED || !x->h.n_rows || x->h.n_rows > most || x->h.n_in > f->buf[x->h.buf].ld)
+    if (x->h.buf >= NTX__N_BUFS || !f->buf[x->h.buf].at || x->h.set > NTX__OF_ROUTED || !x->h.n_rows ||
+        x->h.n_rows > most || x->h.n_in > f->buf[x->h.buf].ld)
         return wrong(f, "an input that has no place");
     if (x->h.n_rows > f->c.max_rows && x->h.set != NTX__OF_ROUTED)
         return wrong(f, "more rows than a pass has");
@@ -227,7 +245,9 @@ static int pass_over(struct ntx_forward *f, uint32_t end)
 static unsigned add(struct follower *x, unsigned n, const struct ntx__said_product *s)
 {
     const struct ntx_weight *w = weight_of(x->f, x->h.layer, s);
-    x->w[n] = ntx__is_expert(s->kind) ? ntx_expert_weight(&x->f->c.chunks->layers[x->h.layer], s->expert, (enum ntx_expert_part)(s->kind - NTX_T_expert_gate)) : *w;
+    x->w[n] = ntx__is_expert(s->kind) ? ntx_expert_weight(&x->f->c.chunks->layers[x->h.layer], s->expert,
+                                                          (enum ntx_expert_part)(s->kind - NTX_T_expert_gate))
+                                      : *w;
     x->p[n] = (struct ntx__product){.w = &x->w[n], .to = s->to, .at = s->at, .row0 = s->row0, .n_rows = s->n_rows};
     return n + 1;
 }
@@ -282,7 +302,8 @@ static void on_prefetch(struct follower *x, const uint8_t *bytes, size_t n)
     const struct ntx_forward *f = x->f;
     const uint32_t l = x->h.layer, many = x->h.n;
     x->n_prefetched = 0;
-    if (!x->passing || x->failed || l >= f->hp->n_layers || !f->c.chunks->layers[l].expert[NTX_EXPERT_GATE].n_chunks || many > sizeof x->prefetch / sizeof *x->prefetch || n != many * sizeof *x->prefetch)
+    if (!x->passing || x->failed || l >= f->hp->n_layers || !f->c.chunks->layers[l].expert[NTX_EXPERT_GATE].n_chunks ||
+        many > sizeof x->prefetch / sizeof *x->prefetch || n != many * sizeof *x->prefetch)
         return;
     memcpy(x->prefetch, bytes, n);
     for (uint32_t i = 0; i < many; i++)
@@ -290,7 +311,9 @@ static void on_prefetch(struct follower *x, const uint8_t *bytes, size_t n)
             return;
     x->n_prefetched = many;
     x->prefetched_layer = l;
-    if (!l || !f->c.chunks->layers[l - 1].expert[NTX_EXPERT_GATE].n_chunks) /* no experts of this machine's are wanted before */
+    if (!l || !f->c.chunks->layers[l - 1]
+                   .expert[NTX_EXPERT_GATE]
+                   .n_chunks) /* no experts of this machine's are wanted before */
         prefetch(x);
 }
 
@@ -347,7 +370,10 @@ static int run_experts(struct follower *x)
 
 /* ---- what becomes of their outputs */
 
-static struct ntx_share_range outs_of(const struct ntx_forward *f, const struct follower *x, uint32_t n_out) { return ntx_share_of(&f->c.chunks->share, x->h.layer, n_out, x->r->rank); }
+static struct ntx_share_range outs_of(const struct ntx_forward *f, const struct follower *x, uint32_t n_out)
+{
+    return ntx_share_of(&f->c.chunks->share, x->h.layer, n_out, x->r->rank);
+}
 
 static void hide(struct follower *x)
 {
@@ -373,7 +399,9 @@ static void sum(struct follower *x)
         if (x->h.flags & NTX__SUM_WEIGHS)
             memcpy(&by, x->by + i * sizeof by, sizeof by);
         for (uint32_t k = 0; k < own.n; k++)
-            y[i * ld + k] = x->h.flags & NTX__SUM_CLEARS ? 0 : x->h.flags & NTX__SUM_WEIGHS ? y[i * ld + k] * by : y[i * ld + k];
+            y[i * ld + k] = x->h.flags & NTX__SUM_CLEARS   ? 0
+                            : x->h.flags & NTX__SUM_WEIGHS ? y[i * ld + k] * by
+                                                           : y[i * ld + k];
     }
     for (uint32_t i = 0; i < x->h.n_rows; i++) {
         struct ntx__sent_routed c;
@@ -385,7 +413,8 @@ static void sum(struct follower *x)
 static int attend(struct follower *x, const uint8_t *bytes, size_t n)
 {
     uint64_t t0 = ntx_now_ns();
-    int rc = x->passing ? ntx__ranks_kv_attend(x->r, x->f, &x->h, bytes, n) : wrong(x->f, "attention that belongs to no pass");
+    int rc = x->passing ? ntx__ranks_kv_attend(x->r, x->f, &x->h, bytes, n)
+                        : wrong(x->f, "attention that belongs to no pass");
     x->r->multiply_ns += ntx_now_ns() - t0;
     return rc;
 }
@@ -428,7 +457,9 @@ static void write_outputs(const struct follower *x, float *y)
         const struct ntx__said_product *s = &x->said[i];
         const struct ntx_share_range own = outs_of(f, x, weight_of(f, x->h.layer, s)->n_out);
         for (uint32_t row = 0; row < s->n_rows && ntx__answered(&x->h, s->to); row++, y += own.n) {
-            const float *from = s->to == NTX__BUF_LOGITS ? f->m.logits[row] : f->buf[s->to].at + (size_t)(s->row0 + row) * f->buf[s->to].ld + s->at;
+            const float *from = s->to == NTX__BUF_LOGITS
+                                    ? f->m.logits[row]
+                                    : f->buf[s->to].at + (size_t)(s->row0 + row) * f->buf[s->to].ld + s->at;
             memcpy(y, from + own.first, own.n * sizeof *y);
         }
     }
@@ -441,15 +472,22 @@ static int answer(struct follower *x, int failed)
 {
     struct ntx_ranks *r = x->r;
     const struct ntx_counters *c = x->f->c.counters;
-    struct ntx__answer a = {.rc = failed, .ring_ready = (uint16_t)ntx_counter_get(c, NTX_C_comp_ring_ready), .ring_slots = (uint16_t)ntx_counter_get(c, NTX_C_comp_ring_slots), .bytes_read = ntx_counter_get(c, NTX_C_iod_bytes_read), .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns), .multiply_ns = r->multiply_ns,
-                            .begin_ns = r->begin_ns, .end_ns = ntx_now_ns()};
+    struct ntx__answer a = {.rc = failed,
+                            .ring_ready = (uint16_t)ntx_counter_get(c, NTX_C_comp_ring_ready),
+                            .ring_slots = (uint16_t)ntx_counter_get(c, NTX_C_comp_ring_slots),
+                            .bytes_read = ntx_counter_get(c, NTX_C_iod_bytes_read),
+                            .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns),
+                            .multiply_ns = r->multiply_ns,
+                            .begin_ns = r->begin_ns,
+                            .end_ns = ntx_now_ns()};
     size_t bytes = sizeof a + (failed ? NTX__ANSWER_TEXT : answer_floats(x) * sizeof(float));
     int rc = ntx__ranks_room(&r->out, &r->out_bytes, bytes);
     if (rc)
         return ntx_err_set(&x->f->c.weights->error, rc, "no memory for an answer of %zu bytes", bytes);
     memcpy(r->out, &a, sizeof a);
     if (failed)
-        snprintf((char *)r->out + sizeof a, NTX__ANSWER_TEXT, "%.*s", (int)NTX__ANSWER_TEXT - 1, x->f->c.weights->error.text);
+        snprintf((char *)r->out + sizeof a, NTX__ANSWER_TEXT, "%.*s", (int)NTX__ANSWER_TEXT - 1,
+                 x->f->c.weights->error.text);
     else if (x->h.said == NTX__SAID_ATTEND)
         ntx__ranks_kv_write(r, x->f, &x->h, (float *)(void *)(r->out + sizeof a));
     else
@@ -457,7 +495,9 @@ static int answer(struct follower *x, int failed)
     atomic_fetch_add_explicit(&r->messages, 1, memory_order_relaxed);
     if (!(rc = r->c.ops->send(r->c.net, 0, r->out, bytes)))
         rc = r->c.ops->wait(r->c.net, r->c.limit_ms);
-    return rc ? ntx_err_set(&x->f->c.weights->error, rc, "the first machine cannot be reached: %s", r->c.ops->error(r->c.net)) : 0;
+    return rc ? ntx_err_set(&x->f->c.weights->error, rc, "the first machine cannot be reached: %s",
+                            r->c.ops->error(r->c.net))
+              : 0;
 }
 
 /* whole: it did not fail elsewhere. */
@@ -482,7 +522,8 @@ static void begin_pass(struct follower *x, const uint8_t *bytes, size_t n)
     atomic_store(&x->f->failed, 0);
     x->failed = w->ops->begin(w, x->h.pass);
     x->passing = !x->failed;
-    int rc = x->r->kv ? ntx__ranks_kv_take_pass(x->r, x->f, &x->h, bytes, n) : 0; /* what was done to blocks is done whatever fails */
+    int rc = x->r->kv ? ntx__ranks_kv_take_pass(x->r, x->f, &x->h, bytes, n)
+                      : 0; /* what was done to blocks is done whatever fails */
     x->failed = x->failed ? x->failed : rc;
 }
 
@@ -510,7 +551,9 @@ static int on_message(struct follower *x, const uint8_t *bytes, size_t n)
 int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bool *stop)
 {
     struct follower *x = calloc(1, sizeof *x);
-    int rc = x && (!r->pool || (r->kv = ntx__ranks_kv_new(r, f))) ? 0 : ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory");
+    int rc = x && (!r->pool || (r->kv = ntx__ranks_kv_new(r, f)))
+                 ? 0
+                 : ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory");
     struct ntx_err first = {0};
     while (!rc) {
         const void *bytes;
@@ -518,7 +561,8 @@ int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bo
         rc = r->c.ops->next(r->c.net, 0, &bytes, &n, x->passing ? FIRST_SILENT * r->c.limit_ms : 0, stop);
         if (rc) {
             if (rc != -ECANCELED)
-                ntx_err_set(&f->c.weights->error, rc, "the first machine cannot be reached: %s", r->c.ops->error(r->c.net));
+                ntx_err_set(&f->c.weights->error, rc, "the first machine cannot be reached: %s",
+                            r->c.ops->error(r->c.net));
             break;
         }
         if (n < sizeof x->h) {

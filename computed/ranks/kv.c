@@ -1,6 +1,8 @@
-/* kv.c: K and V by heads (ranks.h). Which block has which position of which text is rank 0's to know, and to decide: the others have the same blocks, with K and V of their
- * heads in them, and know no texts. With a pass comes what rank 0 has done to blocks since the last one, to be done there, too, and where its rows' positions lie; with each layer's
- * attention the rows' K and V, to be put there, and their q. So whatever becomes of a text (cut, forked, shared, guessed on, marked) is numbers of blocks. */
+/* kv.c: K and V by heads (ranks.h). Which block has which position of which text is rank 0's to know, and to decide:
+ * the others have the same blocks, with K and V of their heads in them, and know no texts. With a pass comes what rank
+ * 0 has done to blocks since the last one, to be done there, too, and where its rows' positions lie; with each layer's
+ * attention the rows' K and V, to be put there, and their q. So whatever becomes of a text (cut, forked, shared,
+ * guessed on, marked) is numbers of blocks. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,12 +33,22 @@ static struct widths widths_of(const struct ntx_forward *f, uint32_t rank)
     const struct ntx_share_range own = ntx_share_heads(f->hp->kv_share, w.n_head_kv, rank);
     const size_t heads = (size_t)own.n * (w.n_head / w.n_head_kv), first = (size_t)own.first * (w.n_head / w.n_head_kv);
     const bool puts = step_of(f, NTX_OP_PUT) != NULL;
-    return (struct widths){.own = own, .q = heads * w.head_k, .k = puts ? own.n * (size_t)w.head_k : 0, .v = puts ? own.n * (size_t)w.head_v : 0, .out = heads * w.head_v,
-                           .q0 = first * w.head_k, .k0 = own.first * (size_t)w.head_k, .v0 = own.first * (size_t)w.head_v, .out0 = first * w.head_v};
+    return (struct widths){.own = own,
+                           .q = heads * w.head_k,
+                           .k = puts ? own.n * (size_t)w.head_k : 0,
+                           .v = puts ? own.n * (size_t)w.head_v : 0,
+                           .out = heads * w.head_v,
+                           .q0 = first * w.head_k,
+                           .k0 = own.first * (size_t)w.head_k,
+                           .v0 = own.first * (size_t)w.head_v,
+                           .out0 = first * w.head_v};
 }
 
 static bool asks(const struct ntx_forward *f, uint32_t rank) { return widths_of(f, rank).own.n > 0; }
-static size_t sinks_of(const struct ntx_forward *f) { return f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? ntx_dims_of(f->hp, f->layer).n_head : 0; }
+static size_t sinks_of(const struct ntx_forward *f)
+{
+    return f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? ntx_dims_of(f->hp, f->layer).n_head : 0;
+}
 
 /* Of so many live rows, and of others that only leave K and V. */
 static size_t said_bytes(const struct ntx_forward *f, uint32_t rank, uint32_t n_live, uint32_t n_kv_only)
@@ -80,7 +92,8 @@ static uint32_t first_with(const struct ntx_batch *b, uint32_t row)
 static size_t words_of(const struct ntx_batch *b, uint32_t row)
 {
     const struct ntx_kv_seq *s = b->rows[row].kv;
-    return 3 + (size_t)b->rows[row].n_path + (first_with(b, row) == row ? 2 + (size_t)s->n_units[NTX__KV_ALL] + s->n_units[NTX__KV_WINDOW] : 0);
+    return 3 + (size_t)b->rows[row].n_path +
+           (first_with(b, row) == row ? 2 + (size_t)s->n_units[NTX__KV_ALL] + s->n_units[NTX__KV_WINDOW] : 0);
 }
 
 static uint32_t *put_words(uint32_t *to, const uint32_t *from, size_t n)
@@ -110,12 +123,14 @@ int ntx__ranks_kv_begin(struct ntx_ranks *r, struct ntx_forward *f, struct ntx__
     const struct ntx_batch *b = f->b;
     size_t words = 0;
     if (r->changes_lost)
-        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory to tell other machines what became of texts: start all of them again");
+        return ntx_err_set(&f->c.weights->error, -ENOMEM,
+                           "no memory to tell other machines what became of texts: start all of them again");
     for (uint32_t i = 0; i < b->n_rows; i++)
         words += words_of(b, i);
     *bytes = sizeof *h + r->n_changes * sizeof(struct ntx_kv_change) + words * sizeof(uint32_t);
     if (ntx__ranks_room(&r->out, &r->out_bytes, *bytes))
-        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines", *bytes);
+        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines",
+                           *bytes);
     h->n = r->n_changes;
     h->n_rows = b->n_rows;
     memcpy(r->out, h, sizeof *h);
@@ -150,7 +165,8 @@ static uint8_t *put_layer(const struct ntx_forward *f, uint32_t rank, uint8_t *t
     const struct widths w = widths_of(f, rank);
     const struct ntx_step *put = step_of(f, NTX_OP_PUT);
     const uint32_t n = f->n_live + f->n_kv_only;
-    const struct ntx__said_head h = {.said = NTX__SAID_ATTEND, .layer = f->layer, .pass = f->b->pass, .n_rows = f->n_live, .n = f->n_kv_only};
+    const struct ntx__said_head h = {
+        .said = NTX__SAID_ATTEND, .layer = f->layer, .pass = f->b->pass, .n_rows = f->n_live, .n = f->n_kv_only};
     memcpy(to, &h, sizeof h);
     memcpy(to += sizeof h, f->m.live, n * sizeof *f->m.live);
     to += n * sizeof *f->m.live;
@@ -187,11 +203,13 @@ static int expect(struct ntx_ranks *r, struct ntx_forward *f)
 {
     int rc = r->broken;
     for (uint32_t from = 1; from < r->size && !rc; from++) {
-        size_t bytes = sizeof(struct ntx__answer) + NTX_MAX(f->n_live * widths_of(f, from).out * sizeof(float), (size_t)NTX__ANSWER_TEXT);
+        size_t bytes = sizeof(struct ntx__answer) +
+                       NTX_MAX(f->n_live * widths_of(f, from).out * sizeof(float), (size_t)NTX__ANSWER_TEXT);
         if (!asks(f, from))
             continue;
         if (ntx__ranks_room(&r->in[from], &r->in_bytes[from], bytes))
-            return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for an answer of %zu bytes from another machine", bytes);
+            return ntx_err_set(&f->c.weights->error, -ENOMEM,
+                               "no memory for an answer of %zu bytes from another machine", bytes);
         rc = r->c.ops->take(r->c.net, from, r->in[from], bytes);
         ntx_count(f->c.counters, NTX_C_comp_rank_bytes, bytes);
     }
@@ -268,7 +286,7 @@ void ntx__ranks_kv_table(struct ntx_backend *table)
 /* ---- the others */
 
 struct ntx__ranks_kv {
-    uint32_t *words;          /* of the pass: lists of blocks and paths are in it */
+    uint32_t *words; /* of the pass: lists of blocks and paths are in it */
     size_t words_bytes;
     struct ntx_row *rows;     /* [max_rows] */
     struct ntx_kv_seq *texts; /* [max_rows] by the first row of each */
@@ -340,7 +358,8 @@ static bool take_text(struct ntx_ranks *r, struct reader *x, struct ntx_kv_seq *
 {
     const uint32_t *n = take_words(x, 2);
     *s = (struct ntx_kv_seq){.pool = r->pool, .n_holes = r->kv->n_holes};
-    if (!n || !n[0] || (r->pool->ring && !n[1]) || !take_blocks(r, x, NTX__KV_ALL, n[0], s) || !take_blocks(r, x, NTX__KV_WINDOW, n[1], s))
+    if (!n || !n[0] || (r->pool->ring && !n[1]) || !take_blocks(r, x, NTX__KV_ALL, n[0], s) ||
+        !take_blocks(r, x, NTX__KV_WINDOW, n[1], s))
         return false;
     s->most = n[0];
     return true;
@@ -354,14 +373,21 @@ static bool take_row(struct ntx_ranks *r, const struct ntx_forward *f, struct re
     if (!w || w[0] > i || w[1] >= f->c.ctx || w[2] > NTX_PATH_MAX)
         return false;
     *row = (struct ntx_row){.pos = w[1], .n_path = w[2], .kv = &k->texts[w[0]], .path = take_words(x, w[2])};
-    if (!row->path || (w[0] == i && !take_text(r, x, &k->texts[i])) || (w[0] != i && k->rows[w[0]].kv != &k->texts[w[0]]))
+    if (!row->path || (w[0] == i && !take_text(r, x, &k->texts[i])) ||
+        (w[0] != i && k->rows[w[0]].kv != &k->texts[w[0]]))
         return false;
     return !ntx__check_path(row) && row->pos < ntx_kv_seq_room(row->kv) && ntx_row_slot(row) < ntx_kv_seq_room(row->kv);
 }
 
-static int wrong(struct ntx_forward *f) { return ntx_err_set(&f->c.weights->error, -EBADMSG, "a message from the first machine has keys and values that have no place: are all machines of the same build, with the same model?"); }
+static int wrong(struct ntx_forward *f)
+{
+    return ntx_err_set(&f->c.weights->error, -EBADMSG,
+                       "a message from the first machine has keys and values that have no place: are all machines of "
+                       "the same build, with the same model?");
+}
 
-int ntx__ranks_kv_take_pass(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h, const uint8_t *bytes, size_t n)
+int ntx__ranks_kv_take_pass(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h,
+                            const uint8_t *bytes, size_t n)
 {
     struct ntx__ranks_kv *k = r->kv;
     struct ntx_kv_change c;
@@ -385,7 +411,8 @@ int ntx__ranks_kv_take_pass(struct ntx_ranks *r, struct ntx_forward *f, const st
     return x.at == x.end ? 0 : wrong(f);
 }
 
-static const uint8_t *take_part(struct ntx_forward *f, uint8_t buf, uint32_t n_rows, size_t at, size_t n, const uint8_t *from)
+static const uint8_t *take_part(struct ntx_forward *f, uint8_t buf, uint32_t n_rows, size_t at, size_t n,
+                                const uint8_t *from)
 {
     for (uint32_t i = 0; i < n_rows && n; i++, from += n * sizeof(float))
         memcpy(f->buf[buf].at + i * f->buf[buf].ld + at, from, n * sizeof(float));
@@ -413,7 +440,8 @@ static bool take_rows(struct ntx_forward *f, const struct ntx__said_head *h, con
     return true;
 }
 
-int ntx__ranks_kv_attend(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h, const uint8_t *bytes, size_t n)
+int ntx__ranks_kv_attend(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h,
+                         const uint8_t *bytes, size_t n)
 {
     if (!r->kv || h->layer >= f->hp->n_layers || h->n_rows > f->c.max_rows || h->n > f->c.max_rows - h->n_rows)
         return wrong(f);
@@ -438,9 +466,13 @@ int ntx__ranks_kv_attend(struct ntx_ranks *r, struct ntx_forward *f, const struc
     return 0;
 }
 
-size_t ntx__ranks_kv_floats(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__said_head *h) { return h->n_rows * widths_of(f, r->rank).out; }
+size_t ntx__ranks_kv_floats(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__said_head *h)
+{
+    return h->n_rows * widths_of(f, r->rank).out;
+}
 
-void ntx__ranks_kv_write(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__said_head *h, float *y)
+void ntx__ranks_kv_write(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__said_head *h,
+                         float *y)
 {
     const struct widths w = widths_of(f, r->rank);
     for (uint32_t i = 0; i < h->n_rows; i++, y += w.out)

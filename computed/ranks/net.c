@@ -1,10 +1,11 @@
 /* net.c: net.h over MPI. A plug-in of its own, so that only who starts ntx under mpirun needs MPI.
  *
- * Waiting: MPI's own waiting spins, and would take a core from who computes. Here requests are tested, the core is offered to others between tests (sched_yield) for
- * as long as an answer may well be near, and after that the thread sleeps a little, longer each time.
+ * Waiting: MPI's own waiting spins, and would take a core from who computes. Here requests are tested, the core is
+ * offered to others between tests (sched_yield) for as long as an answer may well be near, and after that the thread
+ * sleeps a little, longer each time.
  *
- * A played link: each message then carries, on the way, the time at which it would be there: its sender's link has been free, its bytes have passed, and the latency is
- * over. The clock is the machine's, so all ranks must be on one. */
+ * A played link: each message then carries, on the way, the time at which it would be there: its sender's link has been
+ * free, its bytes have passed, and the latency is over. The clock is the machine's, so all ranks must be on one. */
 #include "computed/ranks/net.h"
 
 #include <errno.h>
@@ -16,15 +17,15 @@
 #include <string.h>
 #include <time.h>
 
-#define TAG 1
-#define MOST_REQUESTS 64
-#define YIELD_NS 1000000ull      /* so long others are offered the core, before the first sleep */
+#define TAG            1
+#define MOST_REQUESTS  64
+#define YIELD_NS       1000000ull /* so long others are offered the core, before the first sleep */
 #define SLEEP_LEAST_NS 20000ull
-#define SLEEP_MOST_NS 1000000ull
+#define SLEEP_MOST_NS  1000000ull
 
-struct request { /* beside the MPI_Request of the same number */
-    void *to;        /* of a played link: where what came goes */
-    uint8_t *bytes;  /* and where it is until then; or of what is sent. Owned */
+struct request {    /* beside the MPI_Request of the same number */
+    void *to;       /* of a played link: where what came goes */
+    uint8_t *bytes; /* and where it is until then; or of what is sent. Owned */
     size_t n;
     uint32_t peer;
 };
@@ -93,7 +94,10 @@ static int failed(struct ntx_net *net, int rc, const char *what)
 
 static bool played(const struct ntx_net *net) { return net->link.bytes_per_s > 0 || net->link.latency_s > 0; }
 
-static uint64_t passing_ns(const struct ntx_net *net, size_t n) { return net->link.bytes_per_s > 0 ? (uint64_t)((double)n * 1e9 / net->link.bytes_per_s) : 0; }
+static uint64_t passing_ns(const struct ntx_net *net, size_t n)
+{
+    return net->link.bytes_per_s > 0 ? (uint64_t)((double)n * 1e9 / net->link.bytes_per_s) : 0;
+}
 
 /* When a message that is sent now has left, and when it is there. */
 static uint64_t arrival(struct ntx_net *net, size_t n)
@@ -165,7 +169,10 @@ static int take(struct ntx_net *net, uint32_t from, void *bytes, size_t n)
         return rc;
     if (played(net) && !(copy = malloc(n + sizeof(uint64_t))))
         return -ENOMEM;
-    rc = failed(net, MPI_Irecv(copy ? copy : bytes, (int)(n + (copy ? sizeof(uint64_t) : 0)), MPI_BYTE, (int)from, TAG, net->comm, &net->mpi[net->n]), "receiving");
+    rc = failed(net,
+                MPI_Irecv(copy ? copy : bytes, (int)(n + (copy ? sizeof(uint64_t) : 0)), MPI_BYTE, (int)from, TAG,
+                          net->comm, &net->mpi[net->n]),
+                "receiving");
     if (rc) {
         free(copy);
         return rc;
@@ -235,7 +242,8 @@ static int room(struct ntx_net *net, size_t n)
     return 0;
 }
 
-static int next(struct ntx_net *net, uint32_t from, const void **bytes, size_t *n, uint32_t limit_ms, const atomic_bool *stop)
+static int next(struct ntx_net *net, uint32_t from, const void **bytes, size_t *n, uint32_t limit_ms,
+                const atomic_bool *stop)
 {
     struct patience p = {0};
     MPI_Message message;
@@ -282,7 +290,8 @@ static int gather(struct ntx_net *net, const void *mine, size_t n, void *all)
 {
     struct patience p = {0};
     MPI_Request request;
-    int done = 0, rc = failed(net, MPI_Iallgather(mine, (int)n, MPI_BYTE, all, (int)n, MPI_BYTE, net->comm, &request), "meeting");
+    int done = 0,
+        rc = failed(net, MPI_Iallgather(mine, (int)n, MPI_BYTE, all, (int)n, MPI_BYTE, net->comm, &request), "meeting");
     while (!rc && !done)
         if (!(rc = failed(net, MPI_Test(&request, &done, MPI_STATUS_IGNORE), "meeting")) && !done)
             be_patient(&p);
@@ -332,7 +341,19 @@ static int open_net(struct ntx_net **out, char *why, size_t n)
 }
 
 static const struct ntx_net_ops ops = {
-    .abi = NTX_NET_ABI, .open = open_net, .close = close_net, .link = set_link, .rank = rank, .size = size, .name = name, .gather = gather, .send = send, .take = take, .wait = wait, .next = next, .error = error,
+    .abi = NTX_NET_ABI,
+    .open = open_net,
+    .close = close_net,
+    .link = set_link,
+    .rank = rank,
+    .size = size,
+    .name = name,
+    .gather = gather,
+    .send = send,
+    .take = take,
+    .wait = wait,
+    .next = next,
+    .error = error,
 };
 
 const struct ntx_net_ops *ntx_net_ops(void);

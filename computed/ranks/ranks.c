@@ -33,7 +33,8 @@ uint64_t ntx_ranks_bytes(const struct ntx_model *m, uint32_t max_rows, uint32_t 
                 in = NTX_MAX(in, (uint64_t)s.n_in);
                 out = NTX_MAX(out, (uint64_t)s.n_out);
             }
-    uint64_t answer = NTX_MAX(rows * 3 * out, (uint64_t)logits_rows * m->hp.n_vocab) * sizeof(float); /* q, k and v at most */
+    uint64_t answer = NTX_MAX(rows * 3 * out, (uint64_t)logits_rows * m->hp.n_vocab) *
+                      sizeof(float);                                         /* q, k and v at most */
     const uint64_t kv = m->hp.kv_share ? rows * 3 * out * sizeof(float) : 0; /* and what goes out with attention */
     return rows * in * 2 * sizeof(float) + kv + answer + answer / 2;
 }
@@ -46,18 +47,23 @@ int ntx__ranks_broken(struct ntx_ranks *r, struct ntx_forward *f, int rc)
         r->broken = rc;
         snprintf(r->why, sizeof r->why, "%s", r->c.ops->error(r->c.net));
     }
-    return ntx_err_set(&f->c.weights->error, r->broken, "the other machines cannot be reached any more: %s; start all of them again", r->why);
+    return ntx_err_set(&f->c.weights->error, r->broken,
+                       "the other machines cannot be reached any more: %s; start all of them again", r->why);
 }
 
 /* That machine is asked for products of this layer. */
-static bool asks(const struct ntx_forward *f, uint32_t rank) { return ntx_share_asks(&f->c.chunks->share, f->layer, rank); }
+static bool asks(const struct ntx_forward *f, uint32_t rank)
+{
+    return ntx_share_asks(&f->c.chunks->share, f->layer, rank);
+}
 
 /* To those who have rows of a layer; NTX__ALL: to all. */
 static int send_all(struct ntx_ranks *r, struct ntx_forward *f, const void *bytes, size_t n, uint32_t layer)
 {
     int rc = r->broken;
     for (uint32_t to = 1; to < r->size && !rc; to++)
-        if ((layer == NTX__ALL || ntx_share_asks(&f->c.chunks->share, layer, to)) && !(rc = r->c.ops->send(r->c.net, to, bytes, n)))
+        if ((layer == NTX__ALL || ntx_share_asks(&f->c.chunks->share, layer, to)) &&
+            !(rc = r->c.ops->send(r->c.net, to, bytes, n)))
             ntx_count(f->c.counters, NTX_C_comp_rank_bytes, n);
     return rc ? ntx__ranks_broken(r, f, rc) : 0;
 }
@@ -133,13 +139,15 @@ static bool hides(const struct ntx_forward *f, const struct ntx__product *p, uns
 static bool sums(const struct ntx_forward *f)
 {
     const struct ntx_layer_weights *l = layer(f);
-    return l->expert[NTX_EXPERT_DOWN].dealt && !f->vec[NTX_T_expert_gate_bias + NTX_EXPERT_DOWN] && (l->down_shared.tensor == NTX_NO_TENSOR || l->down_shared.dealt);
+    return l->expert[NTX_EXPERT_DOWN].dealt && !f->vec[NTX_T_expert_gate_bias + NTX_EXPERT_DOWN] &&
+           (l->down_shared.tensor == NTX_NO_TENSOR || l->down_shared.dealt);
 }
 
 /* One machine has all of the layer's matrices that are dealt. */
 static bool layer_is_whole(const struct ntx_forward *f) { return ntx_share_whole(&f->c.chunks->share, f->layer); }
 
-static void set_then(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, struct ntx__said_head *h)
+static void set_then(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in,
+                     struct ntx__said_head *h)
 {
     if (hides(f, p, n, in)) {
         h->then = in->glu->passes && layer_is_whole(f) ? NTX__THEN_KEPT : NTX__THEN_HIDDEN;
@@ -152,20 +160,23 @@ static void set_then(const struct ntx_forward *f, const struct ntx__product *p, 
         h->then = choices ? NTX__THEN_SUMMED : NTX__THEN_STAY;
         h->n_live = f->n_live;
         if (choices)
-            h->flags = (uint8_t)((!f->moe.first && layer(f)->down_shared.tensor == NTX_NO_TENSOR ? NTX__SUM_CLEARS : 0) | (f->moe.weigh ? NTX__SUM_WEIGHS : 0) |
-                                 (f->moe.last ? NTX__SUM_LAST : 0));
+            h->flags = (uint8_t)((!f->moe.first && layer(f)->down_shared.tensor == NTX_NO_TENSOR ? NTX__SUM_CLEARS
+                                                                                                 : 0) |
+                                 (f->moe.weigh ? NTX__SUM_WEIGHS : 0) | (f->moe.last ? NTX__SUM_LAST : 0));
     }
 }
 
 /* ---- the message: header, products, which of the input's rows choices have, choices, rows of each form as they lie */
 
-/* Choices of the same row have the same input, but where it is weighed: it is sent once. number [n_rows]: each one's place among those that are, of which `from` says
- * where they lie. Returns how many. */
-static uint32_t distinct(struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__input *in, uint32_t **number, uint32_t **from)
+/* Choices of the same row have the same input, but where it is weighed: it is sent once. number [n_rows]: each one's
+ * place among those that are, of which `from` says where they lie. Returns how many. */
+static uint32_t distinct(struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__input *in,
+                         uint32_t **number, uint32_t **from)
 {
     const uint32_t *row = f->m.moe.row + f->moe.first, most = f->n_live;
     uint32_t n = 0;
-    if (in->buf != NTX__BUF_ROUTED_X || ntx__steps_of(f, f->run)->weighs_input || ntx__ranks_room(&r->rows, &r->rows_bytes, (2 * (size_t)in->n_rows + most) * sizeof **number))
+    if (in->buf != NTX__BUF_ROUTED_X || ntx__steps_of(f, f->run)->weighs_input ||
+        ntx__ranks_room(&r->rows, &r->rows_bytes, (2 * (size_t)in->n_rows + most) * sizeof **number))
         return 0;
     *number = (uint32_t *)(void *)r->rows;
     *from = *number + in->n_rows;
@@ -190,7 +201,8 @@ static uint8_t *put(uint8_t *to, const void *bytes, size_t n)
 static uint8_t *put_choices(const struct ntx_forward *f, const struct ntx__said_head *h, uint8_t *to)
 {
     for (uint32_t i = 0; i < h->n_rows; i++)
-        to = put(to, &(struct ntx__sent_routed){f->m.moe.row[f->moe.first + i], ntx__routed_weight(f, i)}, sizeof(struct ntx__sent_routed));
+        to = put(to, &(struct ntx__sent_routed){f->m.moe.row[f->moe.first + i], ntx__routed_weight(f, i)},
+                 sizeof(struct ntx__sent_routed));
     for (uint32_t i = 0; h->flags & NTX__SUM_WEIGHS && i < h->n_live; i++)
         to = put(to, &(float){ntx__shared_weight(f, i)}, sizeof(float));
     return to;
@@ -215,14 +227,23 @@ static size_t length(const struct ntx_forward *f, const struct ntx__said_head *h
     if (h->then == NTX__THEN_SUMMED)
         n += h->n_rows * sizeof(struct ntx__sent_routed) + (h->flags & NTX__SUM_WEIGHS ? h->n_live * sizeof(float) : 0);
     for (uint32_t form = 0; form < NTX_N_ACTS && !h->kept; form++)
-        n += h->forms >> form & 1 ? (h->n_distinct ? h->n_distinct : h->n_rows) * ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in) : 0;
+        n += h->forms >> form & 1
+                 ? (h->n_distinct ? h->n_distinct : h->n_rows) * ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in)
+                 : 0;
     return n;
 }
 
-static int write_products(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, struct ntx__said_head *h, size_t *bytes)
+static int write_products(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
+                          const struct ntx__input *in, struct ntx__said_head *h, size_t *bytes)
 {
     uint32_t *number = NULL, *from = NULL;
-    *h = (struct ntx__said_head){.said = NTX__SAID_PRODUCTS, .layer = f->layer, .pass = f->b->pass, .n_rows = in->n_rows, .buf = in->buf, .set = in->set, .kept = r->kept};
+    *h = (struct ntx__said_head){.said = NTX__SAID_PRODUCTS,
+                                 .layer = f->layer,
+                                 .pass = f->b->pass,
+                                 .n_rows = in->n_rows,
+                                 .buf = in->buf,
+                                 .set = in->set,
+                                 .kept = r->kept};
     h->forms = forms_of(p, n, &h->n_in);
     for (unsigned i = 0; i < n; i++)
         h->n += p[i].w->dealt;
@@ -230,11 +251,18 @@ static int write_products(struct ntx_ranks *r, struct ntx_forward *f, const stru
     h->n_distinct = distinct(r, f, in, &number, &from);
     *bytes = length(f, h);
     if (ntx__ranks_room(&r->out, &r->out_bytes, *bytes))
-        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines", *bytes);
+        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines",
+                           *bytes);
     uint8_t *to = put(r->out, h, sizeof *h);
     for (unsigned i = 0; i < n; i++)
         if (p[i].w->dealt)
-            to = put(to, &(struct ntx__said_product){.kind = p[i].w->kind, .to = p[i].to, .expert = p[i].w->scale_at, .at = p[i].at, .row0 = p[i].row0, .n_rows = ntx__product_rows(&p[i], in)},
+            to = put(to,
+                     &(struct ntx__said_product){.kind = p[i].w->kind,
+                                                 .to = p[i].to,
+                                                 .expert = p[i].w->scale_at,
+                                                 .at = p[i].at,
+                                                 .row0 = p[i].row0,
+                                                 .n_rows = ntx__product_rows(&p[i], in)},
                      sizeof(struct ntx__said_product));
     if (h->n_distinct)
         to = put(to, number, h->n_rows * sizeof *number);
@@ -249,16 +277,20 @@ bool ntx__answered(const struct ntx__said_head *h, uint8_t to)
     return h->then == NTX__THEN_NOTHING || (h->then == NTX__THEN_HIDDEN && to == h->gate);
 }
 
-static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h, uint32_t rank)
+static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__product *p, unsigned n,
+                           const struct ntx__input *in, const struct ntx__said_head *h, uint32_t rank)
 {
-    size_t floats = h->flags & NTX__SUM_LAST ? (size_t)h->n_live * ntx_share_of(&f->c.chunks->share, f->layer, f->hp->n_embd, rank).n : 0;
+    size_t floats = h->flags & NTX__SUM_LAST
+                        ? (size_t)h->n_live * ntx_share_of(&f->c.chunks->share, f->layer, f->hp->n_embd, rank).n
+                        : 0;
     for (unsigned i = 0; i < n; i++)
         if (p[i].w->dealt && ntx__answered(h, p[i].to))
             floats += (size_t)ntx__product_rows(&p[i], in) * outs_of(f, &p[i], rank).n;
     return sizeof(struct ntx__answer) + NTX_MAX(floats * sizeof(float), (size_t)NTX__ANSWER_TEXT);
 }
 
-static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
+static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
+                  const struct ntx__input *in, const struct ntx__said_head *h)
 {
     int rc = r->broken;
     for (uint32_t from = 1; from < r->size && !rc; from++) {
@@ -266,7 +298,8 @@ static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__
             continue;
         size_t bytes = answer_bytes(f, p, n, in, h, from);
         if (ntx__ranks_room(&r->in[from], &r->in_bytes[from], bytes))
-            return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for an answer of %zu bytes from another machine", bytes);
+            return ntx_err_set(&f->c.weights->error, -ENOMEM,
+                               "no memory for an answer of %zu bytes from another machine", bytes);
         rc = r->c.ops->take(r->c.net, from, r->in[from], bytes);
         ntx_count(f->c.counters, NTX_C_comp_rank_bytes, bytes);
     }
@@ -274,10 +307,12 @@ static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__
 }
 
 /* To where the product's outputs go. */
-static void place(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in, struct ntx_share_range own, const float **y)
+static void place(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in,
+                  struct ntx_share_range own, const float **y)
 {
     for (uint32_t i = 0; i < ntx__product_rows(p, in); i++, *y += own.n) {
-        float *row = p->to == NTX__BUF_LOGITS ? f->m.logits[i] : f->buf[p->to].at + (size_t)(p->row0 + i) * f->buf[p->to].ld + p->at;
+        float *row = p->to == NTX__BUF_LOGITS ? f->m.logits[i]
+                                              : f->buf[p->to].at + (size_t)(p->row0 + i) * f->buf[p->to].ld + p->at;
         memcpy(row + own.first, *y, own.n * sizeof **y);
     }
 }
@@ -318,10 +353,13 @@ int ntx__ranks_see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, ui
     uint64_t ahead = (uint64_t)r->clock[from].ahead_ns, stall = a->stall_ns - r->clock[from].stall_ns;
     ntx_traced(c, NTX_TRACE_COMPUTED, NTX_TR_RANK, a->begin_ns - ahead, a->end_ns - ahead, from, f->layer, stall);
     r->clock[from].stall_ns = a->stall_ns;
-    return a->rc ? ntx_err_set(&f->c.weights->error, a->rc, "%s: %.*s", r->c.names[from], (int)NTX__ANSWER_TEXT - 1, (const char *)r->in[from] + sizeof *a) : 0;
+    return a->rc ? ntx_err_set(&f->c.weights->error, a->rc, "%s: %.*s", r->c.names[from], (int)NTX__ANSWER_TEXT - 1,
+                               (const char *)r->in[from] + sizeof *a)
+                 : 0;
 }
 
-static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
+static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
+                   const struct ntx__input *in, const struct ntx__said_head *h)
 {
     uint64_t now = ntx_now_ns();
     for (uint32_t from = 1; from < r->size; from++) {
@@ -347,14 +385,16 @@ static void hide_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     ntx__hidden(f, r->glu, i, r->own.first, r->own.n);
 }
 
-void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__glu *glu, struct ntx_share_range own, uint32_t n_rows)
+void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__glu *glu, struct ntx_share_range own,
+                     uint32_t n_rows)
 {
     r->glu = glu;
     r->own = own;
     ntx__each(f, hide_row, n_rows);
 }
 
-static int multiply_own(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in, const struct ntx__said_head *h)
+static int multiply_own(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
+                        const struct ntx__input *in, const struct ntx__said_head *h)
 {
     int rc = ntx__cpu_multiply(f, p, n, in);
     if (!rc && h->then == NTX__THEN_HIDDEN && outs_of(f, p, 0).n)
@@ -369,7 +409,8 @@ static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigne
     struct ntx__said_head h;
     size_t bytes = 0;
     if (!f->predicts && r->kept && !dealt(p, n))
-        return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u: another machine has kept what products here want", f->layer);
+        return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u: another machine has kept what products here want",
+                           f->layer);
     if (f->predicts || !dealt(p, n))
         return ntx__cpu_multiply(f, p, n, in);
     int rc = write_products(r, f, p, n, in, &h, &bytes);
@@ -417,7 +458,8 @@ static int prefetch(struct ntx_forward *f, uint32_t layer, const uint32_t *exper
     if (!f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt)
         return 0;
     if (ntx__ranks_room(&r->out, &r->out_bytes, bytes))
-        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines", bytes);
+        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines",
+                           bytes);
     put(put(r->out, &h, sizeof h), experts, n * sizeof *experts);
     int rc = send_all(r, f, r->out, bytes, layer);
     return rc ? rc : ntx__ranks_wait(r, f);
@@ -438,7 +480,10 @@ static int drop(struct ntx_ranks *r, struct ntx_forward *f, uint32_t layer)
     return say(r, f, &(struct ntx__said_head){.said = NTX__SAID_DROP, .layer = layer, .pass = f->b->pass});
 }
 
-static int drop_end(struct ntx_forward *f) { return ntx__last_idle(f) ? drop(f->c.ranks, f, NTX_END_OF_LAST(f->hp->n_layers)) : 0; }
+static int drop_end(struct ntx_forward *f)
+{
+    return ntx__last_idle(f) ? drop(f->c.ranks, f, NTX_END_OF_LAST(f->hp->n_layers)) : 0;
+}
 
 static int begin(struct ntx_forward *f)
 {
@@ -513,7 +558,10 @@ void ntx_ranks_free(struct ntx_ranks *r)
 
 const struct ntx_backend *ntx_ranks_backend(struct ntx_ranks *r) { return &r->table; }
 bool ntx_ranks_lost(const struct ntx_ranks *r) { return r->broken; }
-uint64_t ntx_ranks_messages(const struct ntx_ranks *r) { return atomic_load_explicit(&r->messages, memory_order_relaxed); }
+uint64_t ntx_ranks_messages(const struct ntx_ranks *r)
+{
+    return atomic_load_explicit(&r->messages, memory_order_relaxed);
+}
 
 int ntx_ranks_quit(struct ntx_ranks *r)
 {

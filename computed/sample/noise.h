@@ -1,10 +1,12 @@
-/* noise.h: the noise that a token's logit gets before the largest is taken, so that the draw has the law of the softmax (Gumbel, "Statistical theory of extreme
- * values", 1954; "the Gumbel-max trick"). It is a function of (seed, position, token id) and of nothing else: whoever knows the seed can tell what would be
- * drawn from other logits, in any order, and as often as it likes. A drafter does.
+/* noise.h: the noise that a token's logit gets before the largest is taken, so that the draw has the law of the softmax
+ * (Gumbel, "Statistical theory of extreme values", 1954; "the Gumbel-max trick"). It is a function of (seed, position,
+ * token id) and of nothing else: whoever knows the seed can tell what would be drawn from other logits, in any order,
+ * and as often as it likes. A drafter does.
  *
- * Bits are the same on every machine: integers and IEEE operations in a fixed order, no function of libm. Per token two words of 32 bits are hashed from the keys
- * of the position (finalizer of 2022 found by C. Wellons' hash-prospector, a key between its two products); together they are v, uniform in (0, 1), and the
- * noise is -log(-log(1 - v)), to about 1e-13. */
+ * Bits are the same on every machine: integers and IEEE operations in a fixed order, no function of libm. Per token two
+ * words of 32 bits are hashed from the keys of the position (finalizer of 2022 found by C. Wellons' hash-prospector, a
+ * key between its two products); together they are v, uniform in (0, 1), and the noise is -log(-log(1 - v)), to about
+ * 1e-13. */
 #ifndef NTX_COMPUTED_SAMPLE_NOISE_H
 #define NTX_COMPUTED_SAMPLE_NOISE_H
 
@@ -22,7 +24,8 @@ double ntx_noise_log(double x); /* the same on every machine; of a normal number
 
 /* ---- which tokens cannot win, in few operations, many at once */
 
-/* x = logit / temp + noise may reach `least` where, in units of log2, (logit - least * temp) / temp >= log2(v): noise <= -log(v). `slack` covers rounding. */
+/* x = logit / temp + noise may reach `least` where, in units of log2, (logit - least * temp) / temp >= log2(v): noise
+ * <= -log(v). `slack` covers rounding. */
 struct ntx_noise_bar {
     float z, a, slack;
 };
@@ -37,7 +40,8 @@ static inline uint32_t ntx__noise_word(const uint32_t key[2], uint32_t token)
 }
 
 /* log2 of v's first 24 bits from below: exponent, and mantissa taken for its own logarithm. */
-static inline bool ntx_noise_may_reach(const struct ntx_noise *n, const struct ntx_noise_bar *b, float logit, uint32_t token)
+static inline bool ntx_noise_may_reach(const struct ntx_noise *n, const struct ntx_noise_bar *b, float logit,
+                                       uint32_t token)
 {
     float v = (float)(int32_t)(ntx__noise_word(n->high, token) >> 8);
     int32_t bits;

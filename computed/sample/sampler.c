@@ -1,5 +1,6 @@
-/* sampler.c: nothing is sorted. Top-k and top-p are selections by count and by mass; both, min-p and the draw look at most tokens once, many at a time, and closely
- * at few: where top-p keeps many of a vocabulary, only at those of the bin of logits in which its set ends. Masses are integers, so that sums do not depend on their order. */
+/* sampler.c: nothing is sorted. Top-k and top-p are selections by count and by mass; both, min-p and the draw look at
+ * most tokens once, many at a time, and closely at few: where top-p keeps many of a vocabulary, only at those of the
+ * bin of logits in which its set ends. Masses are integers, so that sums do not depend on their order. */
 #include "computed/sample/sampler.h"
 
 #include <errno.h>
@@ -12,19 +13,19 @@
 #include "computed/sample/noise.h"
 
 #define BLOCK 64u   /* tokens looked at together */
-#define NEAR 8.0f   /* nats below the best: where top-p mostly ends */
-#define FAR 22.0f   /* has no mass: 2^30 e^-22 < 1 */
+#define NEAR  8.0f  /* nats below the best: where top-p mostly ends */
+#define FAR   22.0f /* has no mass: 2^30 e^-22 < 1 */
 
 struct ntx_sampler {
     struct ntx_sampling s;
     uint32_t n_vocab;
-    float far;        /* struct scale's */
-    float *l;         /* [n_vocab] the logits as they compete */
-    int32_t *list;    /* [n_vocab] ids of the candidates */
-    uint32_t n;       /* of them; ALL: every token is, and none is listed */
-    int32_t *recent;  /* [repeat_last] ring of tokens */
+    float far;       /* struct scale's */
+    float *l;        /* [n_vocab] the logits as they compete */
+    int32_t *list;   /* [n_vocab] ids of the candidates */
+    uint32_t n;      /* of them; ALL: every token is, and none is listed */
+    int32_t *recent; /* [repeat_last] ring of tokens */
     uint32_t n_recent, at_recent;
-    uint32_t *written; /* [n_vocab] how often each token was written; NULL: no penalty wants that */
+    uint32_t *written;  /* [n_vocab] how often each token was written; NULL: no penalty wants that */
     uint32_t n_written; /* different ones */
 };
 #define ALL UINT32_MAX
@@ -120,7 +121,8 @@ static void take_some(struct ntx_sampler *s, const struct ntx_candidate *best, u
     for (uint32_t i = 0; i < n; i++) {
         float l = number(best[i].logit);
         s->list[i] = best[i].id;
-        s->l[best[i].id] = less_written(s, punishes(s) && is_recent(s, best[i].id) ? penalised(l, s->s.repeat_penalty) : l, best[i].id);
+        s->l[best[i].id] = less_written(
+            s, punishes(s) && is_recent(s, best[i].id) ? penalised(l, s->s.repeat_penalty) : l, best[i].id);
     }
 }
 
@@ -179,10 +181,12 @@ static int32_t best(const struct ntx_sampler *s)
 
 struct scale {
     float most, rate; /* the best logit; 1 / temp */
-    float far;        /* -FAR, as a value that the compiler does not know: a constant would give the loops a branch, and they would go one by one */
+    float far; /* -FAR, as a value that the compiler does not know: a constant would give the loops a branch, and they
+                  would go one by one */
 };
 
-/* 2^n e^r by x = n log 2 + r, |r| <= log 2 / 2, and the series for e^r. log 2 in two parts, of which n times the first is exact. */
+/* 2^n e^r by x = n log 2 + r, |r| <= log 2 / 2, and the series for e^r. log 2 in two parts, of which n times the first
+ * is exact. */
 static inline uint32_t mass(const struct scale *c, float logit)
 {
     float x = (logit - c->most) * c->rate;
@@ -215,13 +219,18 @@ static uint64_t mass_of_list(const struct ntx_sampler *s, const struct scale *c)
 
 /* ---- selection */
 
-static uint64_t weigh(const struct ntx_sampler *s, const struct scale *c, int32_t id) { return c ? mass(c, s->l[id]) : 1; }
+static uint64_t weigh(const struct ntx_sampler *s, const struct scale *c, int32_t id)
+{
+    return c ? mass(c, s->l[id]) : 1;
+}
 
-/* Puts those of list[low, high) that come before one of them to the front, and that one behind them: its place is returned, and the weight before it. */
+/* Puts those of list[low, high) that come before one of them to the front, and that one behind them: its place is
+ * returned, and the weight before it. */
 static uint32_t divide(struct ntx_sampler *s, const struct scale *c, uint32_t low, uint32_t high, uint64_t *weight)
 {
     int32_t *v = s->list;
-    uint32_t at = low + (uint32_t)((uint64_t)(high * 0x9e3779b1u) * (high - low) >> 32), end = low; /* anywhere: no order of the logits is a bad one */
+    uint32_t at = low + (uint32_t)((uint64_t)(high * 0x9e3779b1u) * (high - low) >> 32),
+             end = low; /* anywhere: no order of the logits is a bad one */
     int32_t pivot = v[at];
     v[at] = v[high - 1];
     for (uint32_t i = low; i < high - 1; i++) {
@@ -237,7 +246,8 @@ static uint32_t divide(struct ntx_sampler *s, const struct scale *c, uint32_t lo
     return end;
 }
 
-/* Keeps the fewest candidates, best first, whose weights and `sum` reach `need`: masses, or with c NULL, how many they are. */
+/* Keeps the fewest candidates, best first, whose weights and `sum` reach `need`: masses, or with c NULL, how many they
+ * are. */
 static void keep_best(struct ntx_sampler *s, const struct scale *c, uint64_t sum, double need)
 {
     uint32_t low = 0, high = s->n;
@@ -264,7 +274,8 @@ static bool any_above(const float *l, float bar)
     return any;
 }
 
-/* Lists those of all tokens from i on that are above, for as long as there is room for a block; returns where it stopped. */
+/* Lists those of all tokens from i on that are above, for as long as there is room for a block; returns where it
+ * stopped. */
 static uint32_t list_above(struct ntx_sampler *s, float bar, uint32_t i, uint32_t room)
 {
     while (i < s->n_vocab && s->n + BLOCK <= room) {
@@ -297,7 +308,8 @@ static float least_listed(const struct ntx_sampler *s)
     return least;
 }
 
-/* A token that equals the least of k which come earlier loses to it: so only what is above is looked at, once k were found. */
+/* A token that equals the least of k which come earlier loses to it: so only what is above is looked at, once k were
+ * found. */
 static void keep_k_of_all(struct ntx_sampler *s, uint32_t k)
 {
     uint32_t room = k < s->n_vocab / 4 ? 2 * k + 16 * BLOCK : s->n_vocab, i = 0;
@@ -394,7 +406,8 @@ static bool is_flat(const struct ntx_sampler *s, float bar)
     return n > s->n_vocab / 16;
 }
 
-static inline void add_masses(const struct scale *scale, const float *l, uint32_t n, float bar, uint64_t *total, uint64_t *above)
+static inline void add_masses(const struct scale *scale, const float *l, uint32_t n, float bar, uint64_t *total,
+                              uint64_t *above)
 {
     const struct scale c = *scale;
     uint32_t m[BLOCK], higher[BLOCK];
@@ -451,7 +464,10 @@ static void keep_from(struct ntx_sampler *s, float least)
     s->n = n;
 }
 
-static struct scale scale_of(const struct ntx_sampler *s, float most) { return (struct scale){most, 1 / s->s.temp < FLT_MAX ? 1 / s->s.temp : FLT_MAX, s->far}; }
+static struct scale scale_of(const struct ntx_sampler *s, float most)
+{
+    return (struct scale){most, 1 / s->s.temp < FLT_MAX ? 1 / s->s.temp : FLT_MAX, s->far};
+}
 
 static float least_by_min_p(const struct ntx_sampler *s, float most)
 {
@@ -521,11 +537,13 @@ static struct draw begin_draw(const struct ntx_sampler *s, uint64_t position, in
     return d;
 }
 
-/* Of all tokens, where top-p keeps many, and would first have to find them: what is drawn from all and is kept, as it mostly is, is what would be drawn from those that are kept. */
+/* Of all tokens, where top-p keeps many, and would first have to find them: what is drawn from all and is kept, as it
+ * mostly is, is what would be drawn from those that are kept. */
 static bool draw_kept(const struct ntx_sampler *s, struct draw *d, int32_t top)
 {
     const struct scale c = scale_of(s, s->l[top]);
-    if (s->n != ALL || s->s.top_p >= 1 || (s->s.top_k && s->s.top_k < s->n_vocab) || !is_flat(s, c.most - NEAR / c.rate))
+    if (s->n != ALL || s->s.top_p >= 1 || (s->s.top_k && s->s.top_k < s->n_vocab) ||
+        !is_flat(s, c.most - NEAR / c.rate))
         return false;
     draw_of_all(s, d);
     return s->l[d->id] >= least_by_min_p(s, c.most) && is_kept(s, &c, d->id);
@@ -571,7 +589,8 @@ static uint32_t rank(struct ntx_candidate *out, uint32_t n, uint32_t most, struc
     return n;
 }
 
-uint32_t ntx_sampler_draft(struct ntx_sampler *s, uint64_t position, float sharp, struct ntx_candidate *out, uint32_t most)
+uint32_t ntx_sampler_draft(struct ntx_sampler *s, uint64_t position, float sharp, struct ntx_candidate *out,
+                           uint32_t most)
 {
     int32_t top = best(s);
     uint32_t n = 0;
@@ -594,8 +613,8 @@ uint32_t ntx_sampler_draft(struct ntx_sampler *s, uint64_t position, float sharp
     return n;
 }
 
-/* A repeat penalty above 1 only lowers, so each recent token makes room for one more candidate; one below 1 may lift any token. So it is with tokens written,
- * and 0. */
+/* A repeat penalty above 1 only lowers, so each recent token makes room for one more candidate; one below 1 may lift
+ * any token. So it is with tokens written, and 0. */
 uint32_t ntx_sampler_enough(const struct ntx_sampler *s, uint32_t more)
 {
     uint64_t n = s->s.temp == 0 ? 1 : s->s.top_k;

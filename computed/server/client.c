@@ -1,4 +1,5 @@
-/* A connection: bytes and descriptors in, frames out. Descriptors come by recvmsg, which libuv's streams cannot do: so uv_poll. */
+/* A connection: bytes and descriptors in, frames out. Descriptors come by recvmsg, which libuv's streams cannot do: so
+ * uv_poll. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,12 @@
 
 #define READ_BYTES 65536
 #define STALLED_NS 500000000ull /* without a byte taken: it is looked at every second */
-#define READS 16 /* at a time, before others have their turn */
+#define READS      16           /* at a time, before others have their turn */
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
-/* While a client's replies pile up, or there is no room for its requests, they wait in the kernel; a broken connection is noticed all the same. */
+/* While a client's replies pile up, or there is no room for its requests, they wait in the kernel; a broken connection
+ * is noticed all the same. */
 void ntx__conn_update(struct ntx_conn *c)
 {
     int events = UV_DISCONNECT;
@@ -143,7 +145,8 @@ void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
 
 static void garbage(struct ntx_conn *c, const char *why)
 {
-    ntx_log(NTX_LOG_WARN, "client %llu: %s; connection closed", (unsigned long long)ntx_reply_queue_client(c->replies), why);
+    ntx_log(NTX_LOG_WARN, "client %llu: %s; connection closed", (unsigned long long)ntx_reply_queue_client(c->replies),
+            why);
     ntx__conn_close(c);
 }
 
@@ -195,7 +198,8 @@ static ssize_t receive(int fd, void *to, size_t n, int flags, bool *dropped)
     return got < 0 ? -errno : got;
 }
 
-/* The next request comes with descriptors, which are not for this process to have. False: nobody can take it, and it goes on without them. */
+/* The next request comes with descriptors, which are not for this process to have. False: nobody can take it, and it
+ * goes on without them. */
 static bool hand_over(struct ntx_conn *c)
 {
     int rc = ntx__fd_receiver_new(c->server, c, &c->receiver);
@@ -285,7 +289,8 @@ void ntx__conn_new(struct ntx_server *s, int fd)
     c->last_out = &c->out;
     c->since_ns = ntx_now_ns();
     c->active_ns = ntx__server_awake(s);
-    if (!(c->replies = ntx_reply_queue_new(&s->output_budget, ++s->last_client)) || !ntx__seat_take(c) || uv_poll_init(s->loop, &c->poll, fd)) {
+    if (!(c->replies = ntx_reply_queue_new(&s->output_budget, ++s->last_client)) || !ntx__seat_take(c) ||
+        uv_poll_init(s->loop, &c->poll, fd)) {
         ntx__seat_leave(c);
         ntx_reply_queue_unref(c->replies);
         free(c);
@@ -327,13 +332,15 @@ void ntx__conns_check(struct ntx_server *s)
         if (ntx_reply_queue_lost(c->replies)) {
             garbage(c, "no memory for a reply");
         } else if (c->out && now - c->moved_ns > bound) {
-            ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed", (unsigned long long)ntx_reply_queue_client(c->replies), s->c.stall_s);
+            ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed",
+                    (unsigned long long)ntx_reply_queue_client(c->replies), s->c.stall_s);
             ntx__conn_close(c);
         } else if (c->part && !ntx__admission_room(c)) { /* the rest has to wait */
             c->part_ns = now;
         } else if (c->part && now - c->part_ns > bound) {
-            ntx_log(NTX_LOG_WARN, "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed", (unsigned long long)ntx_reply_queue_client(c->replies),
-                    c->part, s->c.stall_s);
+            ntx_log(NTX_LOG_WARN,
+                    "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed",
+                    (unsigned long long)ntx_reply_queue_client(c->replies), c->part, s->c.stall_s);
             ntx__conn_close(c);
         } else if (c->guest && !c->requests && ntx_now_ns() - c->since_ns > NTX_GUEST_S * 1000000000ull) {
             ntx__conn_close(c);

@@ -9,8 +9,8 @@
 #include "computed/server/server_impl.h"
 
 #define SILENT_S 5 /* a worker that has not answered for so long is told of */
-#define AWAY_S 2   /* a worker that died is back long before that */
-#define SECOND 1000000000ull
+#define AWAY_S   2 /* a worker that died is back long before that */
+#define SECOND   1000000000ull
 
 void ntx__health_well(struct ntx_server *s, enum ntx_mon_part part)
 {
@@ -49,8 +49,8 @@ static void look_at_worker(struct ntx_server *s, enum ntx_role role, uint64_t aw
 {
     const bool iod = role == NTX_ROLE_IOD;
     const enum ntx_mon_part part = iod ? NTX_MON_PART_IOD : NTX_MON_PART_PREDICTOR;
-    const enum ntx_mon_grade grade =
-        iod ? NTX_MON_STOPPED : NTX_MON_SERVED; /* without decisions and guesses, everything is computed */
+    const enum ntx_mon_grade grade = iod ? NTX_MON_STOPPED
+                                         : NTX_MON_SERVED; /* without decisions and guesses, everything is computed */
     const char *name = iod ? "ntx-iod" : "ntx-predictor",
                *so = iod ? "no weights are read" : "nothing is skipped or guessed by it";
     const pid_t pid = ntx_workers_pid(s->workers, role);
@@ -125,10 +125,7 @@ void ntx__health_tick(struct ntx_server *s)
     ntx__files_look(s);
 }
 
-void ntx__health_heard(struct ntx_server *s, enum ntx_role role)
-{
-    s->heard_ns[role] = ntx__server_awake(s);
-}
+void ntx__health_heard(struct ntx_server *s, enum ntx_role role) { s->heard_ns[role] = ntx__server_awake(s); }
 
 bool ntx__health_serves(const struct ntx_server *s)
 {

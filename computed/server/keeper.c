@@ -12,9 +12,9 @@
 
 #include "common/util.h"
 
-#define NAME "ntx-model" /* in systemd's store */
-#define FIRST_FD 3       /* of those that systemd passes on */
-#define MAX_FDS (NTX_MAX_FILES + 1)
+#define NAME     "ntx-model" /* in systemd's store */
+#define FIRST_FD 3           /* of those that systemd passes on */
+#define MAX_FDS  (NTX_MAX_FILES + 1)
 
 static const uint64_t magic = 0x3170656b78746e6eull;
 
@@ -64,10 +64,7 @@ static int write_memo(const struct ntx_kept *what, int *out)
     return rc;
 }
 
-static bool read_at(int fd, void *to, size_t n, size_t at)
-{
-    return pread(fd, to, n, (off_t)at) == (ssize_t)n;
-}
+static bool read_at(int fd, void *to, size_t n, size_t at) { return pread(fd, to, n, (off_t)at) == (ssize_t)n; }
 
 static bool is_memo(int fd, struct memo *m)
 {

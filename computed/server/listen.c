@@ -22,13 +22,15 @@ static void on_again(uv_timer_t *t)
         uv_poll_start(&s->listen_poll, UV_READABLE, on_connect);
 }
 
-/* There is no descriptor, or no memory, for a client. It stays in the queue, and the socket readable: so it is not looked at for a while. */
+/* There is no descriptor, or no memory, for a client. It stays in the queue, and the socket readable: so it is not
+ * looked at for a while. */
 static void rest(struct ntx_server *s, int err)
 {
     uint64_t now = ntx_now_ns();
     s->n_refused++;
     if (s->n_refused == 1 || now - s->refused_ns > SAY_NS) {
-        ntx_log(NTX_LOG_WARN, "cannot accept a client: %s (so far %llu times)", strerror(err), (unsigned long long)s->n_refused);
+        ntx_log(NTX_LOG_WARN, "cannot accept a client: %s (so far %llu times)", strerror(err),
+                (unsigned long long)s->n_refused);
         s->refused_ns = now;
     }
     uv_poll_stop(&s->listen_poll);
@@ -67,12 +69,17 @@ static int clear_path(const struct sockaddr_un *a, struct ntx_err *err)
     bool alive = !connect(fd, (const struct sockaddr *)a, sizeof *a) || errno == EAGAIN;
     close(fd);
     if (alive)
-        return ntx_err_set(err, -EADDRINUSE, "%s: another ntx-computed answers there: stop it (ntx stop), or choose another --runtime directory", a->sun_path);
-    return unlink(a->sun_path) ? ntx_err_set(err, -errno, "%s: cannot remove the stale socket: %s", a->sun_path, strerror(errno)) : 0;
+        return ntx_err_set(
+            err, -EADDRINUSE,
+            "%s: another ntx-computed answers there: stop it (ntx stop), or choose another --runtime directory",
+            a->sun_path);
+    return unlink(a->sun_path)
+               ? ntx_err_set(err, -errno, "%s: cannot remove the stale socket: %s", a->sun_path, strerror(errno))
+               : 0;
 }
 
-/* The socket gets its name when it can be connected to: made under another one and moved, so that a client that sees the name never
- * meets a refusal in between. */
+/* The socket gets its name when it can be connected to: made under another one and moved, so that a client that sees
+ * the name never meets a refusal in between. */
 static int bind_and_listen(struct ntx_server *s, const struct sockaddr_un *a, struct ntx_err *err)
 {
     mode_t mode = s->c.service ? 0660 : 0600, mask = umask(0777 & ~mode);
@@ -91,14 +98,16 @@ static int bind_and_listen(struct ntx_server *s, const struct sockaddr_un *a, st
     return 0;
 }
 
-/* The addresses of links carry numbers that are never used again; those of killed daemons stay until somebody takes them away. */
+/* The addresses of links carry numbers that are never used again; those of killed daemons stay until somebody takes
+ * them away. */
 void ntx__clear_links(const char *dir)
 {
     DIR *d = opendir(dir);
     struct dirent *e;
     struct stat st;
     while (d && (e = readdir(d)))
-        if (strlen(e->d_name) > 3 && e->d_name[2] == '.' && (!strncmp(e->d_name, "ci", 2) || !strncmp(e->d_name, "cp", 2) || !strncmp(e->d_name, "pi", 2)) &&
+        if (strlen(e->d_name) > 3 && e->d_name[2] == '.' &&
+            (!strncmp(e->d_name, "ci", 2) || !strncmp(e->d_name, "cp", 2) || !strncmp(e->d_name, "pi", 2)) &&
             !fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) && S_ISSOCK(st.st_mode))
             unlinkat(dirfd(d), e->d_name, 0);
     if (d)
@@ -109,7 +118,8 @@ int ntx__listen(struct ntx_server *s, struct ntx_err *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if ((size_t)snprintf(a.sun_path, sizeof a.sun_path, "%s/ntx.sock", s->c.dir) >= sizeof a.sun_path)
-        return ntx_err_set(err, -ENAMETOOLONG, "%s: too long for a socket's path; choose a shorter --runtime directory", s->c.dir);
+        return ntx_err_set(err, -ENAMETOOLONG, "%s: too long for a socket's path; choose a shorter --runtime directory",
+                           s->c.dir);
     int rc = clear_path(&a, err);
     if (rc)
         return rc;

@@ -61,8 +61,10 @@ static int check_drafters(const Ntx__Load *m, struct ntx_err *err)
     if (named > NTX_DRAFT_FILES)
         return ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES);
     if (m->drafters > named || (m->drafters < named && !automatic))
-        return ntx_err_set(err, -EINVAL, "--draft '%.100s' names %u files that guess, and %u are announced with the "
-                           "request: each must come", m->draft ? m->draft : "", named, m->drafters);
+        return ntx_err_set(err, -EINVAL,
+                           "--draft '%.100s' names %u files that guess, and %u are announced with the "
+                           "request: each must come",
+                           m->draft ? m->draft : "", named, m->drafters);
     return 0;
 }
 
@@ -73,28 +75,35 @@ int ntx_load_request_check(const Ntx__Load *m, unsigned came, struct ntx_err *er
     if (!came && !m->n_names && !last && m->copies <= 1)
         return 0; /* the model that the configuration names */
     if (!model)
-        return ntx_err_set(err, -EINVAL, "neither a path nor descriptors of a model were given: %u descriptors "
-                           "came, and announced are %zu names, %u drafters and %s sidecar", came, m->n_names,
-                           m->drafters, m->sidecar ? "a" : "no");
+        return ntx_err_set(err, -EINVAL,
+                           "neither a path nor descriptors of a model were given: %u descriptors "
+                           "came, and announced are %zu names, %u drafters and %s sidecar",
+                           came, m->n_names, m->drafters, m->sidecar ? "a" : "no");
     if (m->n_names && m->n_names != model)
-        return ntx_err_set(err, -EINVAL, "%zu files of the model are named, and %llu came: send a descriptor for "
-                           "each name", m->n_names, (unsigned long long)model);
+        return ntx_err_set(err, -EINVAL,
+                           "%zu files of the model are named, and %llu came: send a descriptor for "
+                           "each name",
+                           m->n_names, (unsigned long long)model);
     if (lora && m->copies > 1)
         return ntx_err_set(err, -ENOTSUP, "--lora and --also do not go together: an adapter has no copies");
     if (lora >= model)
-        return ntx_err_set(err, -EINVAL, "--lora names %u adapters, and %llu files came with the model's: each "
-                           "adapter's file must stand behind those of the model", lora, (unsigned long long)model);
+        return ntx_err_set(err, -EINVAL,
+                           "--lora names %u adapters, and %llu files came with the model's: each "
+                           "adapter's file must stand behind those of the model",
+                           lora, (unsigned long long)model);
     return check_drafters(m, err);
 }
 
-int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out, struct ntx_err *err)
+int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, struct ntx_load_request **out,
+                         struct ntx_err *err)
 {
     struct ntx_load_request *r = calloc(1, sizeof *r);
     if (!r || n_fds > NTX_MAX_FILES) {
         for (unsigned i = 0; i < n_fds; i++)
             close(fds[i]);
         free(r);
-        return ntx_err_set(err, r ? -E2BIG : -ENOMEM, r ? "a model of %u files: at most %d are supported" : "no memory", n_fds, NTX_MAX_FILES);
+        return ntx_err_set(err, r ? -E2BIG : -ENOMEM, r ? "a model of %u files: at most %d are supported" : "no memory",
+                           n_fds, NTX_MAX_FILES);
     }
     if (n_fds)
         memcpy(r->fds, fds, n_fds * sizeof *fds);

@@ -1,4 +1,5 @@
-/* The states of the model, as the main thread sees them (server.h has the picture). What blocks runs in a work thread. */
+/* The states of the model, as the main thread sees them (server.h has the picture). What blocks runs in a work thread.
+ * */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -14,8 +15,8 @@
 #include "computed/engine/stats.h"
 #include "computed/server/server_impl.h"
 
-#define TICK_MS 10
-#define PROGRESS_NS 100000000ull
+#define TICK_MS      10
+#define PROGRESS_NS  100000000ull
 #define FILL_LIMIT_S 60u /* as long as a chunk is waited for */
 
 static void on_tick(uv_timer_t *t)
@@ -65,7 +66,9 @@ static void log_plain_types(const struct ntx_loaded *l)
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(l->gguf); i++) {
         uint32_t type = ntx_gguf_tensor_at(l->gguf, i)->type;
         if (type != NTX_I8 && !l->ops->own[type] && !told[type])
-            ntx_log(NTX_LOG_INFO, "%s has no kernel of its own in %s: it is multiplied from its plain unpacking, to the same bits but slower",
+            ntx_log(NTX_LOG_INFO,
+                    "%s has no kernel of its own in %s: it is multiplied from its plain unpacking, to the same bits "
+                    "but slower",
                     ntx_type_info(type)->name, l->ops->name);
         told[type] = true;
     }
@@ -127,11 +130,11 @@ static void keep_served(struct ntx_server *s)
     struct ntx_err err = {0};
     if (!s->c.keep || s->c.machines)
         return;
-    int rc =
-        keep(s, &k)
-            ? ntx_err_set(&err, -ENOMEM,
-                          "should ntx-computed die, its model is not loaded again: no memory, or too few descriptors")
-            : ntx_keeper_put(s->c.keep, &k, &err);
+    int rc = keep(s, &k)
+                 ? ntx_err_set(
+                       &err, -ENOMEM,
+                       "should ntx-computed die, its model is not loaded again: no memory, or too few descriptors")
+                 : ntx_keeper_put(s->c.keep, &k, &err);
     if (rc)
         ntx_log(NTX_LOG_WARN, "%s", err.text);
     ntx_kept_free(&k);
@@ -146,7 +149,8 @@ static void tell_loaded(struct ntx_server *s)
     s->revived = false;
     ntx__health_well(s, NTX_MON_PART_LOAD);
     keep_served(s);
-    ntx_log(NTX_LOG_INFO, "%s is loaded: %u tokens of context, %s", s->loaded->names[0], s->loaded->env.ctx, s->loaded->ops->name);
+    ntx_log(NTX_LOG_INFO, "%s is loaded: %u tokens of context, %s", s->loaded->names[0], s->loaded->env.ctx,
+            s->loaded->ops->name);
     log_plain_types(s->loaded);
     if (!s->loaded->env.chat && !s->loaded->env.has_template)
         ntx_log(NTX_LOG_INFO, "it has no chat template: a single prompt is continued as a text");
@@ -190,7 +194,8 @@ static void forget_notes(struct ntx_server *s)
 
 static void build(struct ntx_server *s);
 
-void ntx__model_switch(struct ntx_server *s, const struct ntx_requester *requester, struct ntx_loaded *next, Ntx__Load *load)
+void ntx__model_switch(struct ntx_server *s, const struct ntx_requester *requester, struct ntx_loaded *next,
+                       Ntx__Load *load)
 {
     s->loader = *requester;
     s->next = next;
@@ -216,7 +221,8 @@ static unsigned models_that_draft(const struct ntx_loaded *l, int fds[NTX_DRAFTE
     for (unsigned i = 0; i < l->n_drafters; i++) {
         const struct ntx_load_drafter *d = &l->drafter[i];
         if (d->kind == NTX_DRAFTER_FILE_MODEL)
-            memcpy(fds[n++], (const int[NTX_DRAFTER_FDS]){d->drafts.part[0].fd, d->drafts.part[1].fd, d->fd}, sizeof *fds);
+            memcpy(fds[n++], (const int[NTX_DRAFTER_FDS]){d->drafts.part[0].fd, d->drafts.part[1].fd, d->fd},
+                   sizeof *fds);
     }
     return n;
 }
@@ -323,7 +329,12 @@ static int start(struct ntx_server *s, struct ntx_err *err)
         s->following = !rc;
         return rc ? ntx_err_set(err, rc, "cannot start a thread: %s", strerror(-rc)) : 0;
     }
-    struct ntx_engine_config e = {.loaded = l, .skip = s->skip, .counters = s->counters, .mail = s->mail, .share_all = s->c.share_all, .max_queue = s->c.max_queue};
+    struct ntx_engine_config e = {.loaded = l,
+                                  .skip = s->skip,
+                                  .counters = s->counters,
+                                  .mail = s->mail,
+                                  .share_all = s->c.share_all,
+                                  .max_queue = s->c.max_queue};
     return ntx_engine_new(&e, &s->engine, err);
 }
 
@@ -377,13 +388,14 @@ static uint64_t arena_failed(const struct ntx_loaded *l)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < l->region.hdr->n_chunks; i++)
-        if (l->region.chunks[i].placement == NTX_PLACE_HOST && ntx_word_state(atomic_load(&l->region.state[i])) == NTX_FAILED)
+        if (l->region.chunks[i].placement == NTX_PLACE_HOST &&
+            ntx_word_state(atomic_load(&l->region.state[i])) == NTX_FAILED)
             bytes += l->region.chunks[i].bytes;
     return bytes;
 }
 
-/* Who asked for the model is told and may ask again. A service that loads by itself has nobody to do so: it stays up, and the
- * next request has the failed parts read once more (stream.c, begin). */
+/* Who asked for the model is told and may ask again. A service that loads by itself has nobody to do so: it stays up,
+ * and the next request has the failed parts read once more (stream.c, begin). */
 static void on_arena_failed(struct ntx_server *s, bool settled)
 {
     char why[sizeof s->iod_text] = "a part of the model could not be read";
@@ -431,7 +443,8 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         return;
     }
     uint64_t total = s->loaded->plan->bytes_at_load, done = NTX_MIN(ntx_stream_host_ready(s->loaded->stream), total);
-    if (done == total && !rc && s->full_ticks++) { /* the second look: what iod has to say of the files has arrived, too */
+    if (done == total && !rc &&
+        s->full_ticks++) { /* the second look: what iod has to say of the files has arrived, too */
         s->state = NTX_MODEL_READY;
         ntx__model_note(s, s->loaded->note);
         tell_loaded(s);
@@ -460,7 +473,8 @@ void ntx__model_tick(struct ntx_server *s)
     else if (s->state == NTX_MODEL_FILLING)
         check_arena(s, now);
     else if (s->state == NTX_MODEL_UNLOADING && !s->engine && !s->following && s->loaded && now > s->deadline_ns) {
-        ntx_log(NTX_LOG_WARN, "a worker has not let go of the region within %d s; going on without it", NTX_DETACH_MS / 1000);
+        ntx_log(NTX_LOG_WARN, "a worker has not let go of the region within %d s; going on without it",
+                NTX_DETACH_MS / 1000);
         ntx__model_detached(s);
     }
     keep_ticking(s);
@@ -480,7 +494,8 @@ static void load_failed(struct ntx_server *s, const Ntx__Load *failed)
     bool again = s->old.load && !s->draining;
     size_t n = strlen(s->load_err.text);
     if (again)
-        snprintf(s->load_err.text + n, sizeof s->load_err.text - n, "; the model that was there before is loaded again");
+        snprintf(s->load_err.text + n, sizeof s->load_err.text - n,
+                 "; the model that was there before is loaded again");
     if (!s->loader.replies && !s->draining)
         ntx__load_untold(s, failed, &s->load_err);
     ntx__requester_tell(s, &s->loader, &s->load_err);

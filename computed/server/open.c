@@ -1,10 +1,11 @@
-/* Loads on their way to the model: looked at by a taker (takers.c), then opened and planned in a work thread. The model that is there serves on meanwhile.
+/* Loads on their way to the model: looked at by a taker (takers.c), then opened and planned in a work thread. The model
+ * that is there serves on meanwhile.
  *
  *   Load -> taker -> verdict -> ntx_load_open -> ntx__model_switch
  *
- * Several may be under way. One that is ready waits for a model that is coming or going; one that brings back an old model comes to nothing where another one
- * was faster. Whoever asked may leave at any time: the taker is killed, or the thread told to stop;
- * it owns what it works on, so that nothing is freed under it. */
+ * Several may be under way. One that is ready waits for a model that is coming or going; one that brings back an old
+ * model comes to nothing where another one was faster. Whoever asked may leave at any time: the taker is killed, or the
+ * thread told to stop; it owns what it works on, so that nothing is freed under it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -165,7 +166,8 @@ Ntx__Load *ntx__load_copy(const Ntx__Load *m)
     return copy;
 }
 
-static struct ntx_pending_load *pending_load_new(struct ntx_server *s, struct ntx_reply_queue *replies, uint64_t id, const Ntx__Load *m)
+static struct ntx_pending_load *pending_load_new(struct ntx_server *s, struct ntx_reply_queue *replies, uint64_t id,
+                                                 const Ntx__Load *m)
 {
     struct ntx_pending_load *o = calloc(1, sizeof *o);
     Ntx__Load *copy = o ? ntx__load_copy(m) : NULL;
@@ -173,7 +175,10 @@ static struct ntx_pending_load *pending_load_new(struct ntx_server *s, struct nt
         free(o);
         return NULL;
     }
-    *o = (struct ntx_pending_load){.next = s->pending_loads, .server = s, .requester = {replies ? ntx_reply_queue_ref(replies) : NULL, id}, .load = copy};
+    *o = (struct ntx_pending_load){.next = s->pending_loads,
+                                   .server = s,
+                                   .requester = {replies ? ntx_reply_queue_ref(replies) : NULL, id},
+                                   .load = copy};
     s->pending_loads = o;
     return o;
 }
@@ -226,7 +231,8 @@ static void drop(struct ntx_pending_load *o)
         end(o);
 }
 
-/* One of this client, or of anybody; the end of one may bring others' end about, so the list is looked at anew each time. */
+/* One of this client, or of anybody; the end of one may bring others' end about, so the list is looked at anew each
+ * time. */
 static struct ntx_pending_load *find(const struct ntx_server *s, const struct ntx_reply_queue *replies)
 {
     struct ntx_pending_load *o = s->pending_loads;
@@ -235,7 +241,10 @@ static struct ntx_pending_load *find(const struct ntx_server *s, const struct nt
     return o;
 }
 
-bool ntx__pending_load_of(const struct ntx_server *s, const struct ntx_reply_queue *replies) { return find(s, replies); }
+bool ntx__pending_load_of(const struct ntx_server *s, const struct ntx_reply_queue *replies)
+{
+    return find(s, replies);
+}
 
 void ntx__pending_loads_drop(struct ntx_server *s, const struct ntx_reply_queue *replies)
 {

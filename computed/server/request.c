@@ -16,7 +16,8 @@ static void fail(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Req
 }
 
 /* Of a request that was never counted as one under way: so its reply ends none. */
-static void turn_away(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req, int err, const char *text)
+static void turn_away(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req, int err,
+                      const char *text)
 {
     ntx_mail_refusal(s->mail, replies, req->id, err, text);
     ntx__request__free_unpacked(req, NULL);
@@ -123,10 +124,7 @@ static void cancel(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__R
     ntx__request__free_unpacked(req, NULL);
 }
 
-bool ntx__in_transit(const struct ntx_server *s)
-{
-    return s->state != NTX_MODEL_EMPTY && s->state != NTX_MODEL_READY;
-}
+bool ntx__in_transit(const struct ntx_server *s) { return s->state != NTX_MODEL_EMPTY && s->state != NTX_MODEL_READY; }
 
 const char *ntx__load_refusal(const struct ntx_server *s)
 {
@@ -155,7 +153,8 @@ static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d, bool own)
     return q;
 }
 
-/* A private pipeline has one user. Of a service its own user and root have the say, and the group where ntx.conf gives it to them. */
+/* A private pipeline has one user. Of a service its own user and root have the say, and the group where ntx.conf gives
+ * it to them. */
 static bool administers(const struct ntx_conn *c)
 {
     const struct ntx_server_config *s = &c->server->c;
@@ -169,7 +168,8 @@ static uint64_t ram_limit(const struct ntx_server *s)
     return named ? named : ntx_budget_default(s->loaded_bytes);
 }
 
-/* What a client may not ask of a load, whatever model it brings. A path would be opened with the daemon's rights, which are not the client's. */
+/* What a client may not ask of a load, whatever model it brings. A path would be opened with the daemon's rights, which
+ * are not the client's. */
 static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *err)
 {
     char asked[32], most[32];
@@ -177,16 +177,22 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
     if ((m->path && *m->path) || m->n_also)
         return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
     if (!c->receiver && (ntx_lora_files(m->lora) || ntx_draft_files(m->draft)))
-        return ntx_err_set(err, -EPERM, "a client passes descriptors of adapters (--lora) and of files that guess "
+        return ntx_err_set(err, -EPERM,
+                           "a client passes descriptors of adapters (--lora) and of files that guess "
                            "(--draft), not their paths; they come with those of the model");
     if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
         return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
     if (c->server->c.service && ((m->state && *m->state) || m->kv_ram))
-        return ntx_err_set(err, -EPERM, "where this service keeps state, and how much of K and V it has in memory, is said in its ntx.conf ([prefix] state, kv_ram), not by --state or --kv-ram");
+        return ntx_err_set(err, -EPERM,
+                           "where this service keeps state, and how much of K and V it has in memory, is said in its "
+                           "ntx.conf ([prefix] state, kv_ram), not by --state or --kv-ram");
     if (administers(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
         return 0;
-    return ntx_err_set(err, -EPERM, "--ram %s is more than the %s that this service may use ([model] ram in its ntx.conf): ask for less; only its "
-                       "administrators may exceed that", ntx_format_size(m->ram_bytes, asked, sizeof asked), ntx_format_size(limit, most, sizeof most));
+    return ntx_err_set(
+        err, -EPERM,
+        "--ram %s is more than the %s that this service may use ([model] ram in its ntx.conf): ask for less; only its "
+        "administrators may exceed that",
+        ntx_format_size(m->ram_bytes, asked, sizeof asked), ntx_format_size(limit, most, sizeof most));
 }
 
 static void load(struct ntx_conn *c, Ntx__Request *req)
@@ -218,8 +224,9 @@ static void load(struct ntx_conn *c, Ntx__Request *req)
 static void unload(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
-    const char *why = s->state == NTX_MODEL_EMPTY ? "no model is loaded" :
-                      ntx__in_transit(s) ? "a model is being loaded or unloaded: wait until that is done" : ntx__load_refusal(s);
+    const char *why = s->state == NTX_MODEL_EMPTY ? "no model is loaded"
+                      : ntx__in_transit(s)        ? "a model is being loaded or unloaded: wait until that is done"
+                                                  : ntx__load_refusal(s);
     if (why) {
         fail(s, c->replies, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
         return;
@@ -252,7 +259,9 @@ static void stop(struct ntx_conn *c, Ntx__Request *req)
     struct ntx_server *s = c->server;
     uint32_t grace = req->stop->grace_ms ? req->stop->grace_ms : s->c.grace_ms;
     if (!administers(c)) {
-        fail(s, c->replies, req, -EPERM, "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = group)");
+        fail(s, c->replies, req, -EPERM,
+             "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = "
+             "group)");
         return;
     }
     if (s->stopper.replies) {
@@ -268,16 +277,20 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
 {
     struct ntx_server *s = c->server;
     if (c->requests >= NTX_MIN(s->c.max_requests, (uint32_t)NTX_MAX_REQUESTS)) {
-        turn_away(s, c->replies, req, -EAGAIN, "too many requests of this client are under way: wait for their answers");
+        turn_away(s, c->replies, req, -EAGAIN,
+                  "too many requests of this client are under way: wait for their answers");
         return;
     }
-    if (ntx__admission_has(c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
-        turn_away(s, c->replies, req, -EEXIST, "a request of this client with the same id is under way: give each its own");
+    if (ntx__admission_has(
+            c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
+        turn_away(s, c->replies, req, -EEXIST,
+                  "a request of this client with the same id is under way: give each its own");
         return;
     }
     if ((c->receiver || c->no_receiver) && req->body_case != NTX__REQUEST__BODY_LOAD) {
-        turn_away(s, c->replies, req, -EINVAL, "descriptors came with a request that takes none: only a load brings "
-                "files");
+        turn_away(s, c->replies, req, -EINVAL,
+                  "descriptors came with a request that takes none: only a load brings "
+                  "files");
         return;
     }
     c->requests++;

@@ -1,6 +1,7 @@
-/* Who gets a connection when there are fewer than people want. A user has only so many of them where the socket serves several users. Where
- * all are taken, a connection that nobody uses gives its place to the newcomer; where there is none, the newcomer is a guest: it may ask for the
- * status and for the end, and anything else is answered with the reason why it cannot be had. Of guests, too, who says nothing makes room. */
+/* Who gets a connection when there are fewer than people want. A user has only so many of them where the socket serves
+ * several users. Where all are taken, a connection that nobody uses gives its place to the newcomer; where there is
+ * none, the newcomer is a guest: it may ask for the status and for the end, and anything else is answered with the
+ * reason why it cannot be had. Of guests, too, who says nothing makes room. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -46,7 +47,8 @@ static void forget_user(struct ntx_server *s, struct ntx_user *u)
 static bool idle(struct ntx_server *s, const struct ntx_conn *c, uint64_t now, uint64_t *ns)
 {
     uint64_t least = c->guest ? 0 : (c->talks ? s->c.idle_s : QUIET_S) * 1000000000ull;
-    if ((!c->guest && (c->requests || c->out)) || c->closing || c->ours) /* a guest is answered at once, or takes none of it */
+    if ((!c->guest && (c->requests || c->out)) || c->closing ||
+        c->ours) /* a guest is answered at once, or takes none of it */
         return false;
     *ns = now - c->active_ns;
     return *ns >= least;
@@ -59,7 +61,8 @@ static bool hung_up(const struct ntx_conn *c)
     return poll(&p, 1, 0) > 0 && (p.revents & POLLHUP);
 }
 
-/* Of the idle ones, the one that has been so for longest, of the user who has most; before those, one whose client is gone. only: of this user. */
+/* Of the idle ones, the one that has been so for longest, of the user who has most; before those, one whose client is
+ * gone. only: of this user. */
 static struct ntx_conn *most_idle(struct ntx_server *s, const struct ntx_user *only, bool guests)
 {
     uint64_t now = ntx__server_awake(s), longest = 0, ns;
@@ -71,7 +74,9 @@ static struct ntx_conn *most_idle(struct ntx_server *s, const struct ntx_user *o
             return c;
         if (!idle(s, c, now, &ns))
             continue;
-        uint32_t has = guests ? c->user->guests : c->user->n, had = !best ? 0 : guests ? best->user->guests : best->user->n;
+        uint32_t has = guests ? c->user->guests : c->user->n, had = !best    ? 0
+                                                                    : guests ? best->user->guests
+                                                                             : best->user->n;
         if (has > had || (has == had && ns > longest)) {
             best = c;
             longest = ns;
@@ -85,7 +90,8 @@ static bool make_room(struct ntx_server *s, const struct ntx_user *only, bool gu
     struct ntx_conn *c = most_idle(s, only, guests);
     if (!c)
         return false;
-    ntx_log(NTX_LOG_DEBUG, "client %llu of user %u was idle: another one takes its place", (unsigned long long)ntx_reply_queue_client(c->replies), c->user->uid);
+    ntx_log(NTX_LOG_DEBUG, "client %llu of user %u was idle: another one takes its place",
+            (unsigned long long)ntx_reply_queue_client(c->replies), c->user->uid);
     ntx__conn_close(c);
     return true;
 }
@@ -133,9 +139,11 @@ void ntx__seat_refuse(struct ntx_conn *c, uint64_t id)
 {
     struct ntx_server *s = c->server;
     if (c->user->n >= s->c.max_per_user)
-        ntx_mail_error(s->mail, c->replies, id, -EUSERS, "too many clients of one user: %u are connected, the limit; try again later", c->user->n);
+        ntx_mail_error(s->mail, c->replies, id, -EUSERS,
+                       "too many clients of one user: %u are connected, the limit; try again later", c->user->n);
     else
-        ntx_mail_error(s->mail, c->replies, id, -EUSERS, "too many clients: %u are connected, the limit; try again later", s->n_conns);
+        ntx_mail_error(s->mail, c->replies, id, -EUSERS,
+                       "too many clients: %u are connected, the limit; try again later", s->n_conns);
     ntx_mailbox_flush(s->mail);
     ntx__conn_finish(c);
 }

@@ -10,9 +10,11 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-#define SLOW_MS 1000
+#define SLOW_MS  1000
 #define FLUSH_MS 500 /* for clients to take their last replies */
-#define HARD_MS 8000 /* beyond the grace: then the loop is left whatever is open. Of a state that is being written: beyond the last byte of it */
+#define HARD_MS                                                                                                        \
+    8000 /* beyond the grace: then the loop is left whatever is open. Of a state that is being written: beyond the     \
+            last byte of it */
 #define LEAVE_MS 4000 /* beyond that: for the process to go */
 
 static void tell_predictor(struct ntx_server *s, const struct ntx_mail *m)
@@ -45,9 +47,7 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         ntx__conn_send(c, m->frame, m->len);
         m->frame = NULL;
         return;
-    case NTX_MAIL_PROBE:
-        tell_predictor(s, m);
-        return;
+    case NTX_MAIL_PROBE: tell_predictor(s, m); return;
     case NTX_MAIL_IDLE:
         ntx__conns_check(s);
         ntx__server_step(s);
@@ -60,12 +60,8 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         s->lost = "another machine is lost: ending, so that all may be started again";
         ntx_server_shutdown(s, 0);
         return;
-    case NTX_MAIL_FOLLOWED:
-        ntx__model_followed(s);
-        return;
-    case NTX_MAIL_STOPPED:
-        ntx__model_engine_stopped(s);
-        return;
+    case NTX_MAIL_FOLLOWED: ntx__model_followed(s); return;
+    case NTX_MAIL_STOPPED: ntx__model_engine_stopped(s); return;
     }
 }
 
@@ -93,7 +89,8 @@ static void extend(const char *state, uint64_t ms)
     ntx_notify(text);
 }
 
-/* What is being written of a text when the end comes is waited for as long as it grows: a large state on a slow drive takes minutes. */
+/* What is being written of a text when the end comes is waited for as long as it grows: a large state on a slow drive
+ * takes minutes. */
 static void wait_for_state(struct ntx_server *s)
 {
     const uint64_t saved = s->draining && s->engine ? ntx_engine_saved(s->engine) : s->saved;
@@ -142,7 +139,8 @@ static void init_timers(struct ntx_server *s)
     uv_unref((uv_handle_t *)&s->again);
 }
 
-/* Numbers of regions differ between daemons that follow each other in one directory, too. (Time since boot: the clock on the wall may jump.) */
+/* Numbers of regions differ between daemons that follow each other in one directory, too. (Time since boot: the clock
+ * on the wall may jump.) */
 static uint64_t first_epoch(void) { return ntx_now_ns() / 1000; }
 
 static int open_parts(struct ntx_server *s, struct ntx_err *err)
@@ -162,7 +160,8 @@ static int open_parts(struct ntx_server *s, struct ntx_err *err)
 
 static void close_handles(struct ntx_server *s)
 {
-    uv_handle_t *timers[] = {(uv_handle_t *)&s->tick, (uv_handle_t *)&s->pulse, (uv_handle_t *)&s->slow, (uv_handle_t *)&s->grace, (uv_handle_t *)&s->hard, (uv_handle_t *)&s->again};
+    uv_handle_t *timers[] = {(uv_handle_t *)&s->tick,  (uv_handle_t *)&s->pulse, (uv_handle_t *)&s->slow,
+                             (uv_handle_t *)&s->grace, (uv_handle_t *)&s->hard,  (uv_handle_t *)&s->again};
     for (unsigned i = 0; i < sizeof timers / sizeof *timers; i++)
         if (!uv_is_closing(timers[i]))
             uv_close(timers[i], NULL);
@@ -293,15 +292,9 @@ void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms)
     ntx__server_step(s);
 }
 
-const char *ntx_server_lost(const struct ntx_server *s)
-{
-    return s->lost;
-}
+const char *ntx_server_lost(const struct ntx_server *s) { return s->lost; }
 
-bool ntx_server_stuck(const struct ntx_server *s)
-{
-    return s->stuck;
-}
+bool ntx_server_stuck(const struct ntx_server *s) { return s->stuck; }
 
 static void remove_files(const struct ntx_server *s)
 {

@@ -39,7 +39,8 @@ static void add_totals(json_t *j, struct ntx_server *s)
 {
     struct ntx_counters *c = s->counters;
     struct ntx_counts now;
-    pid_t pids[] = {(pid_t)ntx_counter_get(c, NTX_C_comp_pid), (pid_t)ntx_counter_get(c, NTX_C_iod_pid), (pid_t)ntx_counter_get(c, NTX_C_pred_pid)};
+    pid_t pids[] = {(pid_t)ntx_counter_get(c, NTX_C_comp_pid), (pid_t)ntx_counter_get(c, NTX_C_iod_pid),
+                    (pid_t)ntx_counter_get(c, NTX_C_pred_pid)};
     ntx_counts_now(c, &now);
     json_object_set_new(j, "passes", json_integer((json_int_t)(now.passes - s->at_load.passes)));
     json_object_set_new(j, "bytes_read", json_integer((json_int_t)(now.bytes_read - s->at_load.bytes_read)));
@@ -77,8 +78,7 @@ static json_t *template_names(const struct ntx_chat_template *t)
     json_t *seen = json_object(), *list = json_array(), *v;
     const char *name;
     ntx_chat_reads(t, add_name, seen);
-    json_object_foreach(seen, name, v)
-        json_array_append_new(list, json_string(name));
+    json_object_foreach(seen, name, v) json_array_append_new(list, json_string(name));
     json_decref(seen);
     return list;
 }

@@ -100,8 +100,11 @@ static int check_kind(int fd, const char *name, struct ntx_err *err)
         return ntx_err_set(err, -errno, "%s: %s", name, strerror(errno));
     if (s.f_type != FUSE_SUPER_MAGIC && s.f_type != OVERLAYFS_SUPER_MAGIC)
         return 0;
-    return ntx_err_set(err, -EPERM, "%s: lies on a file system that some user's program serves (FUSE), or over one (overlay): it could stop everybody's answers at any time. "
-                       "Copy it to a disk, run it with ntx run, or have it named in the service's ntx.conf", name);
+    return ntx_err_set(err, -EPERM,
+                       "%s: lies on a file system that some user's program serves (FUSE), or over one (overlay): it "
+                       "could stop everybody's answers at any time. "
+                       "Copy it to a disk, run it with ntx run, or have it named in the service's ntx.conf",
+                       name);
 }
 
 static int read_header(int fd, const char *what, struct ntx_err *err)
@@ -121,7 +124,8 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &g, err);
     if (rc)
         return rc;
-    for (unsigned i = 0; i < r->n_drafters && !rc && !ntx_draft_auto(r->set.draft); i++) { /* what a card names is looked at later, and left where it does not suit */
+    for (unsigned i = 0; i < r->n_drafters && !rc && !ntx_draft_auto(r->set.draft);
+         i++) { /* what a card names is looked at later, and left where it does not suit */
         enum ntx_drafter_file_kind kind;
         struct ntx_drafter_needs needs;
         rc = ntx_drafter_file_look(r->drafter_fd[i], g, 1, 1, &kind, &needs, err);
@@ -139,7 +143,11 @@ static int look(struct taken *t, bool foreign, struct ntx_err *err)
     if (!rc)
         rc = ntx_load_request_new(t->load, t->fds, t->n, &r, err);
     for (unsigned i = 0; !rc && foreign && i < t->n; i++)
-        rc = check_kind(t->fds[i], i < r->n_files ? r->names[i] : t->fds[i] == r->sidecar_fd ? "the sidecar" : "the drafter", err);
+        rc = check_kind(t->fds[i],
+                        i < r->n_files               ? r->names[i]
+                        : t->fds[i] == r->sidecar_fd ? "the sidecar"
+                                                     : "the drafter",
+                        err);
     if (!rc)
         rc = ntx__load_files(r, &l, err);
     return rc ? rc : read_headers(&l, r, err);

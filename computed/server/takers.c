@@ -15,10 +15,10 @@
 #include "computed/server/server_impl.h"
 #include "computed/server/take.h"
 
-#define REQUEST_S 10 /* for a client to send all of a request that brings descriptors */
-#define LOOK_S 60    /* to read headers */
+#define REQUEST_S    10 /* for a client to send all of a request that brings descriptors */
+#define LOOK_S       60 /* to read headers */
 #define MOST_OF_USER 4
-#define MOST 16
+#define MOST         16
 
 extern char **environ;
 
@@ -30,7 +30,8 @@ static int spawn(struct ntx_fd_receiver *t, int theirs, int conn)
     posix_spawn_file_actions_t a;
     posix_spawnattr_t attr;
     sigset_t none, all;
-    int high[2] = {fcntl(theirs, F_DUPFD_CLOEXEC, first_free), conn >= 0 ? fcntl(conn, F_DUPFD_CLOEXEC, first_free) : -1};
+    int high[2] = {fcntl(theirs, F_DUPFD_CLOEXEC, first_free),
+                   conn >= 0 ? fcntl(conn, F_DUPFD_CLOEXEC, first_free) : -1};
     sigemptyset(&none);
     sigfillset(&all);
     posix_spawn_file_actions_init(&a);
@@ -43,7 +44,9 @@ static int spawn(struct ntx_fd_receiver *t, int theirs, int conn)
     posix_spawn_file_actions_adddup2(&a, high[0], NTX_TAKE_SOCK);
     if (conn >= 0)
         posix_spawn_file_actions_adddup2(&a, high[1], NTX_TAKE_CONN);
-    int rc = high[0] < 0 || (conn >= 0 && high[1] < 0) ? -EMFILE : -posix_spawn(&t->pid, "/proc/self/exe", &a, &attr, argv, environ);
+    int rc = high[0] < 0 || (conn >= 0 && high[1] < 0)
+                 ? -EMFILE
+                 : -posix_spawn(&t->pid, "/proc/self/exe", &a, &attr, argv, environ);
     posix_spawn_file_actions_destroy(&a);
     posix_spawnattr_destroy(&attr);
     for (int i = 0; i < 2; i++)
@@ -114,7 +117,8 @@ static void failed(struct ntx_fd_receiver *t, int rc, const char *why)
     struct ntx_pending_load *o = t->pending_load;
     ntx__fd_receiver_end(t);
     if (c) {
-        ntx_log(NTX_LOG_WARN, "client %llu: a request with descriptors that is none, or did not come as a whole; connection closed",
+        ntx_log(NTX_LOG_WARN,
+                "client %llu: a request with descriptors that is none, or did not come as a whole; connection closed",
                 (unsigned long long)ntx_reply_queue_client(c->replies));
         ntx__conn_close(c);
     } else if (o) {
@@ -168,7 +172,9 @@ static void on_io(uv_poll_t *h, int status, int events)
     (void)events;
     int rc = status < 0 ? status : t->conn && !t->asked ? read_body(t) : t->pending_load ? read_verdict(t) : -EPIPE;
     if (rc && rc != -EAGAIN && rc != -EINTR)
-        failed(t, -EIO, "the process that was to look at the model ended: the file may be damaged in a way that is not known yet");
+        failed(
+            t, -EIO,
+            "the process that was to look at the model ended: the file may be damaged in a way that is not known yet");
 }
 
 static bool too_many(const struct ntx_server *s, uid_t uid)
@@ -209,7 +215,8 @@ int ntx__fd_receiver_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_fd
         free(t);
         return t ? -errno : -ENOMEM;
     }
-    *t = (struct ntx_fd_receiver){.server = s, .uid = uid, .sock = pair[0], .conn = c, .asked = !c, .since_ns = ntx_now_ns()};
+    *t = (struct ntx_fd_receiver){
+        .server = s, .uid = uid, .sock = pair[0], .conn = c, .asked = !c, .since_ns = ntx_now_ns()};
     rc = spawn(t, pair[1], c ? c->fd : -1);
     close(pair[1]);
     if (!rc && (rc = watch(t)))
@@ -227,7 +234,8 @@ int ntx__fd_receiver_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_fd
 
 int ntx__fd_receiver_order(struct ntx_fd_receiver *t, struct ntx_pending_load *o, const Ntx__Load *m, bool foreign)
 {
-    struct ntx_take_order order = {.foreign = foreign, .load_bytes = t->conn ? 0 : (uint32_t)ntx__load__get_packed_size(m)};
+    struct ntx_take_order order = {.foreign = foreign,
+                                   .load_bytes = t->conn ? 0 : (uint32_t)ntx__load__get_packed_size(m)};
     uint8_t *body = malloc(sizeof order + order.load_bytes);
     if (!body)
         return -ENOMEM;
@@ -253,7 +261,9 @@ void ntx__fd_receivers_check(struct ntx_server *s)
         if (t->conn && now - t->since_ns > REQUEST_S * 1000000000ull)
             failed(t, -ETIMEDOUT, "");
         else if (t->pending_load && now - t->since_ns > LOOK_S * 1000000000ull)
-            failed(t, -ETIMEDOUT, "the model's files did not let themselves be read within a minute: does their file system still answer?");
+            failed(t, -ETIMEDOUT,
+                   "the model's files did not let themselves be read within a minute: does their file system still "
+                   "answer?");
     }
 }
 

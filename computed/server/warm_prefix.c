@@ -1,5 +1,6 @@
-/* The text of [prefix] in ntx.conf, which conversations of all users begin with: it is computed as soon as the model is there, before anybody waits for it. What a
- * template writes behind the system's text is computed, too, and is nobody's beginning: a block at most is in vain. */
+/* The text of [prefix] in ntx.conf, which conversations of all users begin with: it is computed as soon as the model is
+ * there, before anybody waits for it. What a template writes behind the system's text is computed, too, and is nobody's
+ * beginning: a block at most is in vain. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -45,7 +46,12 @@ static struct ntx_request *request_of(struct ntx_server *s, struct warm_prefix *
         free(p);
         return NULL;
     }
-    *q = (struct ntx_request){.kind = NTX_REQUEST_GENERATE, .id = 1, .prefix = true, .max_tokens = 1, .release = free, .owner = p,
+    *q = (struct ntx_request){.kind = NTX_REQUEST_GENERATE,
+                              .id = 1,
+                              .prefix = true,
+                              .max_tokens = 1,
+                              .release = free,
+                              .owner = p,
                               .sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}};
     p->messages[0] = (struct ntx_request_message){.role = "system", .text = {p->text, p->n}};
     p->messages[1] = (struct ntx_request_message){.role = "user", .text = {".", 1}};
@@ -69,7 +75,8 @@ void ntx__warm_prefix_begin(struct ntx_server *s)
     if (q && !s->warm_prefix)
         s->warm_prefix = ntx_reply_queue_new(&s->output_budget, 0);
     if (!q || !s->warm_prefix || ntx_engine_submit(s->engine, s->warm_prefix, q))
-        ntx_log(NTX_LOG_WARN, "%s ([prefix] file) is not computed: %s", s->c.warm_prefix, err.code ? err.text : "no memory");
+        ntx_log(NTX_LOG_WARN, "%s ([prefix] file) is not computed: %s", s->c.warm_prefix,
+                err.code ? err.text : "no memory");
 }
 
 void ntx__warm_prefix_reply(struct ntx_server *s, const uint8_t *body, size_t n)

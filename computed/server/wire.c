@@ -12,17 +12,25 @@ static struct ntx_sampling sampling_of(const Ntx__Sampling *m)
     struct ntx_sampling_settings s = {0};
     if (m)
         ntx_settings_from_wire(&ntx_sampling_settings, m, &s);
-    return (struct ntx_sampling){.temp = s.temp, .top_k = s.top_k, .top_p = s.top_p > 0 ? s.top_p : 1, .min_p = s.min_p,
-                                 .repeat_penalty = s.repeat_penalty > 0 ? s.repeat_penalty : 1, .repeat_last = s.repeat_last ? s.repeat_last : 64, .seed = s.seed,
-                                 .presence_penalty = s.presence_penalty, .frequency_penalty = s.frequency_penalty};
+    return (struct ntx_sampling){.temp = s.temp,
+                                 .top_k = s.top_k,
+                                 .top_p = s.top_p > 0 ? s.top_p : 1,
+                                 .min_p = s.min_p,
+                                 .repeat_penalty = s.repeat_penalty > 0 ? s.repeat_penalty : 1,
+                                 .repeat_last = s.repeat_last ? s.repeat_last : 64,
+                                 .seed = s.seed,
+                                 .presence_penalty = s.presence_penalty,
+                                 .frequency_penalty = s.frequency_penalty};
 }
 
 static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct ntx_request_message *messages)
 {
     struct ntx_request_bias *bias = (struct ntx_request_bias *)(void *)(messages + m->n_messages);
     for (size_t i = 0; i < m->n_messages; i++)
-        messages[i] = (struct ntx_request_message){m->messages[i]->role, {(const char *)m->messages[i]->text.data, m->messages[i]->text.len},
-                                                   {(const char *)m->messages[i]->fields.data, m->messages[i]->fields.len}};
+        messages[i] = (struct ntx_request_message){
+            m->messages[i]->role,
+            {(const char *)m->messages[i]->text.data, m->messages[i]->text.len},
+            {(const char *)m->messages[i]->fields.data, m->messages[i]->fields.len}};
     a->kind = NTX_REQUEST_GENERATE;
     a->session = m->session;
     a->keep = m->keep && !m->prefix;
@@ -57,7 +65,8 @@ static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct 
     a->top_logprobs = m->top_logprobs;
 }
 
-static void take_tokens(struct ntx_request *a, enum ntx_request_kind kind, const int32_t *tokens, size_t n, uint32_t from, bool decode)
+static void take_tokens(struct ntx_request *a, enum ntx_request_kind kind, const int32_t *tokens, size_t n,
+                        uint32_t from, bool decode)
 {
     a->kind = kind;
     a->tokens = tokens;
@@ -75,7 +84,9 @@ static void take(struct ntx_request *a, const Ntx__Request *q, struct ntx_reques
         a->steps = q->logits->steps;
         a->pool = q->logits->pool;
         return;
-    case NTX__REQUEST__BODY_SCORE: take_tokens(a, NTX_REQUEST_SCORE, q->score->tokens, q->score->n_tokens, q->score->from, q->score->decode); return;
+    case NTX__REQUEST__BODY_SCORE:
+        take_tokens(a, NTX_REQUEST_SCORE, q->score->tokens, q->score->n_tokens, q->score->from, q->score->decode);
+        return;
     case NTX__REQUEST__BODY_STATES:
         take_tokens(a, NTX_REQUEST_STATES, q->states->tokens, q->states->n_tokens, 0, false);
         a->layer = q->states->layer;
@@ -98,7 +109,8 @@ struct ntx_request *ntx_request_of(Ntx__Request *req)
 {
     size_t n = req->body_case == NTX__REQUEST__BODY_GENERATE ? req->generate->n_messages : 0;
     size_t n_bias = req->body_case == NTX__REQUEST__BODY_GENERATE ? req->generate->n_bias : 0;
-    struct ntx_request *a = calloc(1, sizeof *a + n * sizeof(struct ntx_request_message) + n_bias * sizeof(struct ntx_request_bias));
+    struct ntx_request *a = calloc(1, sizeof *a + n * sizeof(struct ntx_request_message) +
+                                          n_bias * sizeof(struct ntx_request_bias));
     if (!a)
         return NULL;
     a->id = req->id;

@@ -70,7 +70,8 @@ static void iod_is_back(struct ntx_server *s)
     s->no_iod = false;
 }
 
-/* Before its hello already: a request that comes between the two waits for it, and is not told of one that was refused. */
+/* Before its hello already: a request that comes between the two waits for it, and is not told of one that was refused.
+ * */
 static void on_admitted(void *ctx, enum ntx_role role)
 {
     struct ntx_server *s = ctx;
@@ -106,7 +107,8 @@ static void on_policy(struct ntx_server *s, const Ntx__PolicyState *m)
             return;
         }
         if (m->probe_layer >= l->model->hp.n_layers) {
-            ntx__model_fail(s, -EPROTO, "ntx-predictor looks at layer %u of a model of %u", m->probe_layer, l->model->hp.n_layers);
+            ntx__model_fail(s, -EPROTO, "ntx-predictor looks at layer %u of a model of %u", m->probe_layer,
+                            l->model->hp.n_layers);
             return;
         }
         l->skips = m->skips;
@@ -141,7 +143,8 @@ static void on_iod_error(struct ntx_server *s, const Ntx__IodError *m)
 
 static void on_decision(struct ntx_server *s, const Ntx__Decision *m)
 {
-    const struct ntx_skip_answer a = {.index = m->index, .gen = m->gen, .row = m->row, .pass = m->pass, .skip = m->skip.data, .n_skip = m->skip.len};
+    const struct ntx_skip_answer a = {
+        .index = m->index, .gen = m->gen, .row = m->row, .pass = m->pass, .skip = m->skip.data, .n_skip = m->skip.len};
     ntx_skip_decision(s->skip, &a);
 }
 
@@ -179,7 +182,8 @@ static void on_died(void *ctx, enum ntx_role role)
     struct ntx_server *s = ctx;
     s->refused[role][0] = 0;
     ntx__health_heard(s, role); /* since when it is away */
-    ntx_gauge(s->counters, role == NTX_ROLE_IOD ? NTX_C_iod_pid : NTX_C_pred_pid, 0); /* the number may become another process's */
+    ntx_gauge(s->counters, role == NTX_ROLE_IOD ? NTX_C_iod_pid : NTX_C_pred_pid,
+              0); /* the number may become another process's */
     if (role == NTX_ROLE_IOD) {
         s->iod_ready = s->iod_owed = false;
         if (has_stream(s))
@@ -192,7 +196,8 @@ static void on_died(void *ctx, enum ntx_role role)
             s->policy_ready = false;
     }
     if (!s->closed)
-        ntx_log(NTX_LOG_INFO, "%s is gone; waiting for its successor", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor");
+        ntx_log(NTX_LOG_INFO, "%s is gone; waiting for its successor",
+                role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor");
 }
 
 /* What keeps a predictor busy: layers of a pass under way, or guesses for who is writing. */
@@ -211,8 +216,8 @@ static bool on_done(void *ctx, enum ntx_role role, uint64_t *done)
     if (role == NTX_ROLE_IOD && has_stream(s))
         *done = ntx_stream_delivered(s->loaded->stream, &wanted);
     if (role == NTX_ROLE_PREDICTOR)
-        *done =
-            ntx_counter_get(s->counters, NTX_C_comp_decisions) + ntx_counter_get(s->counters, NTX_C_pred_draft_rows);
+        *done = ntx_counter_get(s->counters, NTX_C_comp_decisions) +
+                ntx_counter_get(s->counters, NTX_C_pred_draft_rows);
     return has_region(s) && (role == NTX_ROLE_IOD ? wanted : predictor_wanted(s));
 }
 
@@ -291,14 +296,16 @@ static void on_refused(void *ctx, enum ntx_role role, const char *text)
     struct ntx_server *s = ctx;
     if (ntx_workers_present(s->workers, role))
         return;
-    snprintf(s->refused[role], sizeof s->refused[role], "%s was refused: %s", role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor", text);
+    snprintf(s->refused[role], sizeof s->refused[role], "%s was refused: %s",
+             role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor", text);
     if (s->state == NTX_MODEL_WAITING) {
         ntx__model_fail(s, -EPROTO, "%s", s->refused[role]);
     } else if (role == NTX_ROLE_IOD && s->engine && has_region(s) && !s->draining) {
         s->no_iod = true;
         ntx_stream_abort(s->loaded->stream, -EPROTO, s->refused[role]);
     }
-    if (role == NTX_ROLE_IOD && s->had_iod && s->c.service && !s->draining) { /* what is installed has changed since we were started */
+    if (role == NTX_ROLE_IOD && s->had_iod && s->c.service &&
+        !s->draining) { /* what is installed has changed since we were started */
         s->lost = "no ntx-iod of this build is there any more: ending, so that what is installed now is started";
         ntx_server_shutdown(s, TELL_MS);
     }

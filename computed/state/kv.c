@@ -1,5 +1,5 @@
-/* kv.c: pools, sequences and marks, by the table of kinds (kv_impl.h). The units of a kind are one anonymous mapping, advised to huge pages, and are handed out from a stack
- * of free numbers. */
+/* kv.c: pools, sequences and marks, by the table of kinds (kv_impl.h). The units of a kind are one anonymous mapping,
+ * advised to huge pages, and are handed out from a stack of free numbers. */
 #include "computed/state/kv.h"
 
 #include <errno.h>
@@ -13,7 +13,8 @@
 
 enum { ALL = NTX__KV_ALL, WINDOW = NTX__KV_WINDOW, SIDES = NTX__KV_SIDES, KINDS = NTX__KV_KINDS };
 
-const struct ntx__kv_ops *const ntx__kv_kinds[KINDS] = {[ALL] = &ntx__kv_all, [WINDOW] = &ntx__kv_window, [SIDES] = &ntx__kv_recur_buffers};
+const struct ntx__kv_ops *const ntx__kv_kinds[KINDS] = {
+    [ALL] = &ntx__kv_all, [WINDOW] = &ntx__kv_window, [SIDES] = &ntx__kv_recur_buffers};
 
 /* ---- pools */
 
@@ -41,15 +42,18 @@ static int make_spaces(struct ntx_kv_pool *p, const struct ntx_hparams *hp, cons
     int rc = 0;
     for (uint32_t k = 0; k < KINDS && !rc; k++)
         if (k == ALL || (ntx__kv_kinds[k]->units(s) && ntx__kv_kinds[k]->unit_bytes(hp, p->type, s)))
-            rc = make_space(&p->space[k], ntx__kv_kind_bytes(hp, p->type, s, k), ntx__kv_kinds[k]->units(s), k == ALL && (s->ram || !ntx__kv_kind_bytes(hp, p->type, s, k)));
+            rc = make_space(&p->space[k], ntx__kv_kind_bytes(hp, p->type, s, k), ntx__kv_kinds[k]->units(s),
+                            k == ALL && (s->ram || !ntx__kv_kind_bytes(hp, p->type, s, k)));
     return rc;
 }
 
-int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, struct ntx_kv_pool **out, struct ntx_err *err)
+int ntx_kv_pool_new(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s,
+                    struct ntx_kv_pool **out, struct ntx_err *err)
 {
     uint64_t bytes = ntx_kv_shape_bytes(hp, type, s);
     if (!s->blocks || bytes > SIZE_MAX / 2)
-        return ntx_err_set(err, -EINVAL, "a KV pool of %u blocks of %llu bytes is not possible", s->blocks, (unsigned long long)ntx_kv_block_bytes(hp, type));
+        return ntx_err_set(err, -EINVAL, "a KV pool of %u blocks of %llu bytes is not possible", s->blocks,
+                           (unsigned long long)ntx_kv_block_bytes(hp, type));
     struct ntx_kv_pool *p = calloc(1, sizeof *p);
     int rc = p ? 0 : -ENOMEM;
     if (p)
@@ -87,7 +91,8 @@ int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, stru
     const struct ntx__kv_space *x = &p->space[ALL];
     struct ntx_kv_layout l;
     p->rated = calloc(x->n / NTX_KV_CLUSTER + 1, sizeof *p->rated);
-    int fd = ntx__kv_make_layout(p, x->n, &l) || !p->rated ? ntx_err_set(err, -ENOMEM, "no memory") : ntx_kv_file_open(dir, ntx_kv_file_bytes(&l), err);
+    int fd = ntx__kv_make_layout(p, x->n, &l) || !p->rated ? ntx_err_set(err, -ENOMEM, "no memory")
+                                                           : ntx_kv_file_open(dir, ntx_kv_file_bytes(&l), err);
     int rc = fd < 0 ? fd : ntx_kv_file_new(fd, &l, ram, drive, &p->file, err);
     ntx__kv_free_layout(&l);
     return rc;
@@ -98,7 +103,8 @@ struct ntx_kv_file *ntx_kv_pool_file(const struct ntx_kv_pool *p) { return p->fi
 void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t from, uint32_t n_tokens)
 {
     if (s->pool->file)
-        ntx_kv_file_add(s->pool->file, s->units[ALL], NTX_MIN((uint32_t)ntx__kv_blocks_of(n_tokens), s->n_units[ALL]), from / NTX_KV_BLOCK);
+        ntx_kv_file_add(s->pool->file, s->units[ALL], NTX_MIN((uint32_t)ntx__kv_blocks_of(n_tokens), s->n_units[ALL]),
+                        from / NTX_KV_BLOCK);
 }
 
 void ntx_kv_pass_begin(const struct ntx_kv_seq *any, uint32_t attends, bool chooses)
@@ -107,15 +113,27 @@ void ntx_kv_pass_begin(const struct ntx_kv_seq *any, uint32_t attends, bool choo
         ntx_kv_file_begin(any->pool->file, attends, chooses);
 }
 
-bool ntx_kv_pass_requests_topk(const struct ntx_kv_seq *any) { return any->pool->file && ntx_kv_file_has_topk(any->pool->file); }
+bool ntx_kv_pass_requests_topk(const struct ntx_kv_seq *any)
+{
+    return any->pool->file && ntx_kv_file_has_topk(any->pool->file);
+}
 
-void ntx_kv_pass_set_topk(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos) { ntx_kv_file_set_topk(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], s->pool->rows[layer].of); }
+void ntx_kv_pass_set_topk(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos)
+{
+    ntx_kv_file_set_topk(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], s->pool->rows[layer].of);
+}
 
 int ntx_kv_pass_topk(const struct ntx_kv_seq *any) { return ntx_kv_file_topk(any->pool->file); }
 
-int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer) { return any->pool->file ? ntx_kv_file_starts(any->pool->file, layer) : 0; }
+int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer)
+{
+    return any->pool->file ? ntx_kv_file_starts(any->pool->file, layer) : 0;
+}
 
-int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer) { return any->pool->file ? ntx_kv_file_wants(any->pool->file, layer) : 0; }
+int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer)
+{
+    return any->pool->file ? ntx_kv_file_wants(any->pool->file, layer) : 0;
+}
 
 void ntx_kv_pass_done(const struct ntx_kv_seq *any, uint32_t layer)
 {
@@ -132,7 +150,10 @@ void ntx_kv_pass_end(const struct ntx_kv_seq *any)
 int ntx_kv_touch(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos, bool written)
 {
     const uint16_t of = s->pool->rows[layer].of;
-    return s->pool->file && s->pool->rows[of].kind == ALL ? ntx_kv_file_touch(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], of, ntx__kv_keys_part(s->pool, of), written) : 0;
+    return s->pool->file && s->pool->rows[of].kind == ALL
+               ? ntx_kv_file_touch(s->pool->file, s->units[ALL][pos / NTX_KV_BLOCK], of, ntx__kv_keys_part(s->pool, of),
+                                   written)
+               : 0;
 }
 
 bool ntx_kv_lost(const struct ntx_kv_pool *p, uint32_t block) { return p->file && ntx_kv_file_lost(p->file, block); }
@@ -145,9 +166,13 @@ uint32_t ntx_kv_pool_used(const struct ntx_kv_pool *p) { return p->space[ALL].n 
 
 /* ---- units and their users */
 
-static uint32_t cluster_blocks(const struct ntx__kv_space *x, uint32_t cluster) { return NTX_MIN(x->n - cluster * NTX_KV_CLUSTER, (uint32_t)NTX_KV_CLUSTER); }
+static uint32_t cluster_blocks(const struct ntx__kv_space *x, uint32_t cluster)
+{
+    return NTX_MIN(x->n - cluster * NTX_KV_CLUSTER, (uint32_t)NTX_KV_CLUSTER);
+}
 
-/* How good each cluster is to take a block of: by its free ones; the last resort is one that others have something of that cannot be read. */
+/* How good each cluster is to take a block of: by its free ones; the last resort is one that others have something of
+ * that cannot be read. */
 static void rate_clusters(struct ntx_kv_pool *p, uint32_t near)
 {
     const struct ntx__kv_space *x = &p->space[ALL];
@@ -161,7 +186,8 @@ static void rate_clusters(struct ntx_kv_pool *p, uint32_t near)
         p->rated[near / NTX_KV_CLUSTER] += NTX_KV_CLUSTER;
 }
 
-/* Where runs of clusters are read, a sequence's blocks lie together: in the cluster of its last one, or in the one that is free most. Goes on top of the stack. */
+/* Where runs of clusters are read, a sequence's blocks lie together: in the cluster of its last one, or in the one that
+ * is free most. Goes on top of the stack. */
 static void find_near(struct ntx_kv_pool *p, uint32_t near)
 {
     struct ntx__kv_space *x = &p->space[ALL];
@@ -178,7 +204,10 @@ static void find_near(struct ntx_kv_pool *p, uint32_t near)
         ntx_kv_file_forget(p->file, found); /* all of it is free */
 }
 
-static uint32_t last_block(const struct ntx_kv_seq *s) { return s->n_units[ALL] ? s->units[ALL][s->n_units[ALL] - 1] : UINT32_MAX; }
+static uint32_t last_block(const struct ntx_kv_seq *s)
+{
+    return s->n_units[ALL] ? s->units[ALL][s->n_units[ALL] - 1] : UINT32_MAX;
+}
 
 uint32_t ntx__kv_take(struct ntx_kv_pool *p, uint32_t kind, uint32_t near)
 {
@@ -224,7 +253,8 @@ bool ntx__kv_find(struct ntx_kv_pool *p, uint32_t kind, uint32_t n)
     return true;
 }
 
-void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_snapshot)(void *keeper), void *keeper)
+void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bool (*give_up_snapshot)(void *keeper),
+                        void *keeper)
 {
     p->give_up = give_up;
     p->give_up_snapshot = give_up_snapshot;
@@ -245,7 +275,10 @@ void ntx_kv_unkeep(struct ntx_kv_pool *p, uint32_t block)
     leave(x, block);
 }
 
-bool ntx_kv_spare(const struct ntx_kv_pool *p, uint32_t block) { return p->space[ALL].kept[block] && p->space[ALL].users[block] == 1; }
+bool ntx_kv_spare(const struct ntx_kv_pool *p, uint32_t block)
+{
+    return p->space[ALL].kept[block] && p->space[ALL].users[block] == 1;
+}
 
 /* ---- sequences */
 
@@ -276,7 +309,8 @@ static void take_own(struct ntx_kv_seq *s, const uint32_t *n)
 }
 
 /* n_shared blocks are others', too; the rest of them is promised. Of windows and sides it has all of its own. */
-static int make_seq(struct ntx_kv_pool *p, uint32_t blocks, const uint32_t *shared, uint32_t n_shared, struct ntx_kv_seq **out)
+static int make_seq(struct ntx_kv_pool *p, uint32_t blocks, const uint32_t *shared, uint32_t n_shared,
+                    struct ntx_kv_seq **out)
 {
     uint32_t room[KINDS], spare = 0;
     struct ntx__kv_space *x = &p->space[ALL];
@@ -307,7 +341,8 @@ static int make_seq(struct ntx_kv_pool *p, uint32_t blocks, const uint32_t *shar
 
 static uint32_t blocks_for(uint32_t n_tokens) { return (uint32_t)NTX_MAX(ntx__kv_blocks_of(n_tokens), (uint64_t)1); }
 
-int ntx_kv_seq_promise(struct ntx_kv_pool *p, uint32_t n_tokens, const uint32_t *shared, uint32_t n_shared, struct ntx_kv_seq **out)
+int ntx_kv_seq_promise(struct ntx_kv_pool *p, uint32_t n_tokens, const uint32_t *shared, uint32_t n_shared,
+                       struct ntx_kv_seq **out)
 {
     return make_seq(p, blocks_for(n_tokens), shared, n_shared, out);
 }
@@ -364,15 +399,9 @@ const uint32_t *ntx_kv_seq_ring(const struct ntx_kv_seq *s, uint32_t *n)
     return s->units[WINDOW];
 }
 
-uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s)
-{
-    return s->most * NTX_KV_BLOCK;
-}
+uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s) { return s->most * NTX_KV_BLOCK; }
 
-enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s)
-{
-    return s->pool->type;
-}
+enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s) { return s->pool->type; }
 
 /* ---- blocks that several have */
 
@@ -400,13 +429,18 @@ bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos)
 }
 
 /* The block as if it were all that a sequence has. */
-static struct ntx_kv_seq alone(struct ntx_kv_pool *p, uint32_t *block) { return (struct ntx_kv_seq){.pool = p, .units = {block}, .n_units = {1}, .most = 1}; }
+static struct ntx_kv_seq alone(struct ntx_kv_pool *p, uint32_t *block)
+{
+    return (struct ntx_kv_seq){.pool = p, .units = {block}, .n_units = {1}, .most = 1};
+}
 
 int ntx_kv_seq_copy(struct ntx_kv_seq *s, uint32_t block)
 {
     uint32_t own = ntx__kv_take(s->pool, ALL, last_block(s));
     const struct ntx_kv_seq before = alone(s->pool, &block), after = alone(s->pool, &own);
-    int rc = own == block ? 0 : ntx__kv_copy_block(&before, &after, ALL, 0); /* taking it may have made the keeper give up this very one */
+    int rc = own == block ? 0
+                          : ntx__kv_copy_block(&before, &after, ALL,
+                                               0); /* taking it may have made the keeper give up this very one */
     if (rc) {
         leave(&s->pool->space[ALL], own);
         return rc;
@@ -451,7 +485,8 @@ int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos)
 
 uint32_t ntx_kv_reach(const struct ntx_kv_seq *s, uint32_t n_tokens)
 {
-    for (uint32_t k = 0, n; k < KINDS; k = n < n_tokens ? 0 : k + 1, n_tokens = n) /* if it is fewer, those before it may not reach that */
+    for (uint32_t k = 0, n; k < KINDS;
+         k = n < n_tokens ? 0 : k + 1, n_tokens = n) /* if it is fewer, those before it may not reach that */
         n = ntx__kv_kinds[k]->reach(s, n_tokens);
     return n_tokens;
 }
@@ -481,7 +516,9 @@ uint64_t ntx_kv_parts_bytes(const struct ntx_kv_seq *s, uint32_t n_tokens)
 {
     uint64_t block = 0, sum = 0;
     for (uint32_t l = 0; l < s->pool->n_layers; l++)
-        block += s->pool->rows[l].kind == ALL ? s->pool->rows[l].heads * NTX_KV_BLOCK * (uint64_t)(s->pool->rows[l].row_k + s->pool->rows[l].row_v) : 0;
+        block += s->pool->rows[l].kind == ALL ? s->pool->rows[l].heads * NTX_KV_BLOCK *
+                                                    (uint64_t)(s->pool->rows[l].row_k + s->pool->rows[l].row_v)
+                                              : 0;
     for (uint32_t k = 0; k < KINDS; k++) /* of ALL without a look at its blocks, which may lie in a file */
         if (k != ALL)
             (void)ntx__kv_kinds[k]->each_part(s, n_tokens, false, count_bytes, &sum);
@@ -550,7 +587,8 @@ uint32_t ntx_kv_snapshot_tokens(const struct ntx_kv_snapshot *m) { return m->n_t
 
 int ntx_kv_snapshot_blank(struct ntx_kv_pool *p, uint32_t n_tokens, bool must, struct ntx_kv_snapshot **out)
 {
-    const struct ntx_kv_seq any = {.pool = p, .n_units = {[SIDES] = p->space[SIDES].n > 0}}; /* of the shape that it is to be of */
+    const struct ntx_kv_seq any = {.pool = p,
+                                   .n_units = {[SIDES] = p->space[SIDES].n > 0}}; /* of the shape that it is to be of */
     uint32_t n[KINDS];
     bool free = true;
     for (uint32_t k = 0; k < KINDS; k++) {

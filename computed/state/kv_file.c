@@ -1,7 +1,8 @@
-/* kv_file.c: a turn is a layer of the pass. The thread is at most `ahead` turns before the one that is computed; what it holds for turns is what `keep` leaves of
- * the memory. All of it is counted by runs, each of which has a slot while it is in memory (kv_slots.h), and one place in the file: a part's runs lie there one after the other, so
- * that what a layer reads are long reads, into slots that lie anywhere.
- * A turn is given room for all of it, also where a pass chooses: how much that will be nobody knows before. */
+/* kv_file.c: a turn is a layer of the pass. The thread is at most `ahead` turns before the one that is computed; what
+ * it holds for turns is what `keep` leaves of the memory. All of it is counted by runs, each of which has a slot while
+ * it is in memory (kv_slots.h), and one place in the file: a part's runs lie there one after the other, so that what a
+ * layer reads are long reads, into slots that lie anywhere. A turn is given room for all of it, also where a pass
+ * chooses: how much that will be nobody knows before. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,8 @@ static int copy_layout(struct ntx_kv_file *f, const struct ntx_kv_layout *l)
     f->list = malloc(f->n_clusters * sizeof *f->list);
     f->in_file = malloc(f->n_clusters * sizeof *f->in_file);
     f->pending = calloc(l->n_layers + 1, sizeof *f->pending);
-    if (!f->state || !f->slot || !f->age || !f->writes || !f->lost || !f->list || !f->in_file || !f->pending || !f->wanted)
+    if (!f->state || !f->slot || !f->age || !f->writes || !f->lost || !f->list || !f->in_file || !f->pending ||
+        !f->wanted)
         return -ENOMEM;
     memset(f->age, 0xff, f->n_clusters * sizeof *f->age);
     for (uint32_t layer = 0; layer < l->n_layers; layer++)
@@ -87,7 +89,8 @@ static int copy_layout(struct ntx_kv_file *f, const struct ntx_kv_layout *l)
     return 0;
 }
 
-int ntx_kv_file_new(int fd, const struct ntx_kv_layout *l, uint64_t most, struct ntx_drive drive, struct ntx_kv_file **out, struct ntx_err *err)
+int ntx_kv_file_new(int fd, const struct ntx_kv_layout *l, uint64_t most, struct ntx_drive drive,
+                    struct ntx_kv_file **out, struct ntx_err *err)
 {
     struct ntx_kv_file *f = calloc(1, sizeof *f);
     if (!f) {
@@ -159,7 +162,7 @@ static void give_up_bad(struct ntx_kv_file *f)
             for (ntx__kv_file_runs_of(f, c, p, &r, &to); r.i < to; r.i++)
                 if (*ntx__kv_file_state_of(f, r) & NTX__KV_BAD) {
                     ntx__kv_file_give_up(f, r, &m);
-                    *ntx__kv_file_state_of(f, r) &= (uint8_t)~(NTX__KV_BAD | NTX__KV_CHANGED);
+                    *ntx__kv_file_state_of(f, r) &= (uint8_t) ~(NTX__KV_BAD | NTX__KV_CHANGED);
                 }
     f->n_bad = 0;
     ntx__kv_file_count(f, &m);
@@ -223,7 +226,8 @@ static int drop_others(struct ntx_kv_file *f, struct ntx__kv_moved *m)
     return rc;
 }
 
-/* Where the pass writes, and whether its layers must wait for that. If not, what they write to for the first time has its memory now. */
+/* Where the pass writes, and whether its layers must wait for that. If not, what they write to for the first time has
+ * its memory now. */
 static int note_written(struct ntx_kv_file *f, struct ntx__kv_moved *m)
 {
     struct ntx__kv_run r;
@@ -233,7 +237,8 @@ static int note_written(struct ntx_kv_file *f, struct ntx__kv_moved *m)
     for (; n < f->n_list && f->writes[f->list[n]]; n++)
         for (uint32_t p = 0; p < f->l.n_parts; p++)
             for (ntx__kv_file_runs_of(f, f->list[n], p, &r, &to); r.i < to; r.i++) {
-                f->early |= *ntx__kv_file_state_of(f, r) & NTX__KV_STORED && !(*ntx__kv_file_state_of(f, r) & NTX__KV_IN);
+                f->early |= *ntx__kv_file_state_of(f, r) & NTX__KV_STORED &&
+                            !(*ntx__kv_file_state_of(f, r) & NTX__KV_IN);
                 *ntx__kv_file_state_of(f, r) |= NTX__KV_CHANGED;
             }
     f->early |= n > f->keep;
@@ -348,7 +353,8 @@ static int be_guest(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2
     struct guest *g = &f->guest[f->next_guest];
     int rc = 0;
     for (uint32_t i = 0; i < NTX__KV_GUESTS; i++)
-        if (f->guest[i].block != NTX__KV_NOBODY && !memcmp(f->guest[i].part, part, sizeof g->part) && ntx__kv_file_run_at(f, f->guest[i].block, *part).i == ntx__kv_file_run_at(f, block, *part).i)
+        if (f->guest[i].block != NTX__KV_NOBODY && !memcmp(f->guest[i].part, part, sizeof g->part) &&
+            ntx__kv_file_run_at(f, f->guest[i].block, *part).i == ntx__kv_file_run_at(f, block, *part).i)
             return 0;
     for (uint32_t i = 0; i < 2 && g->block != NTX__KV_NOBODY && !rc; i++)
         rc = g->part[i] == NTX_KV_NO_PART ? 0 : ntx__kv_file_drop(f, ntx__kv_file_run_at(f, g->block, g->part[i]), m);

@@ -1,4 +1,5 @@
-/* kv_file_impl.h: what kv_file.c (its life, and what a pass asks of it), kv_file_turns.c (runs, and the thread that brings a layer's) and kv_file_shape.c (bytes) share. */
+/* kv_file_impl.h: what kv_file.c (its life, and what a pass asks of it), kv_file_turns.c (runs, and the thread that
+ * brings a layer's) and kv_file_shape.c (bytes) share. */
 #ifndef NTX_COMPUTED_STATE_KV_FILE_IMPL_H
 #define NTX_COMPUTED_STATE_KV_FILE_IMPL_H
 
@@ -9,24 +10,33 @@
 #include "computed/state/kv_io.h"
 #include "computed/state/kv_slots.h"
 
-enum { NTX__KV_AHEAD = 3, NTX__KV_LEAST_AHEAD = 2, NTX__KV_FAR = UINT32_MAX, NTX__KV_GUESTS = 2, NTX__KV_NOBODY = UINT32_MAX };
-/* Of a run: in memory, or on its way; as the file does not have it; the file has had it; it was chosen, and is not asked for yet; a read of it failed. */
+enum {
+    NTX__KV_AHEAD = 3,
+    NTX__KV_LEAST_AHEAD = 2,
+    NTX__KV_FAR = UINT32_MAX,
+    NTX__KV_GUESTS = 2,
+    NTX__KV_NOBODY = UINT32_MAX
+};
+/* Of a run: in memory, or on its way; as the file does not have it; the file has had it; it was chosen, and is not
+ * asked for yet; a read of it failed. */
 enum { NTX__KV_IN = 1, NTX__KV_CHANGED = 2, NTX__KV_STORED = 4, NTX__KV_WANTED = 8, NTX__KV_BAD = 16 };
 
-struct ntx__kv_run { uint32_t part, i; /* of the part's; NTX__KV_NOBODY: none */ };
+struct ntx__kv_run {
+    uint32_t part, i; /* of the part's; NTX__KV_NOBODY: none */
+};
 
 struct ntx_kv_file {
     int fd;
     struct ntx_kv_layout l; /* its arrays are ours */
     uint64_t most;
     uint32_t n_clusters;
-    struct place {          /* [n_parts] */
-        uint64_t at, bytes; /* in the file, and of a run there and in memory */
+    struct place {            /* [n_parts] */
+        uint64_t at, bytes;   /* in the file, and of a run there and in memory */
         uint32_t first, size; /* its first run's number among all; of slots */
-        uint32_t last;      /* layer that reads it */
-    } *place;
-    uint8_t *state;         /* [all runs] */
-    uint32_t *slot;         /* [all runs] of those that are NTX__KV_IN */
+        uint32_t last;        /* layer that reads it */
+    } * place;
+    uint8_t *state; /* [all runs] */
+    uint32_t *slot; /* [all runs] of those that are NTX__KV_IN */
     struct ntx__kv_slots *slots;
     uint32_t n_bad;
     uint32_t *age;          /* [n_clusters] blocks behind the youngest of a sequence; NTX__KV_FAR: not in this pass */
@@ -36,48 +46,90 @@ struct ntx_kv_file {
     uint32_t *in_file;      /* and as they lie there: of several texts, too, neighbours are read together */
     uint32_t keep;          /* of them, those that stay */
     bool early;             /* what is written to must be read, or dropped, as its layer's turn comes */
-    struct guest { uint32_t block, part[2]; } guest[NTX__KV_GUESTS];
+    struct guest {
+        uint32_t block, part[2];
+    } guest[NTX__KV_GUESTS];
     uint32_t next_guest;
 
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct ntx__kv_io *io;  /* the thread's */
-    uint32_t *pending;      /* [n_layers + 1] reads under way for the turn, and for what was chosen, the thread's */
-    uint32_t cursor;        /* in the turn that is asked for: parts x clusters x blocks */
-    struct batch {          /* runs that are neighbours in the file */
+    struct ntx__kv_io *io; /* the thread's */
+    uint32_t *pending;     /* [n_layers + 1] reads under way for the turn, and for what was chosen, the thread's */
+    uint32_t cursor;       /* in the turn that is asked for: parts x clusters x blocks */
+    struct batch {         /* runs that are neighbours in the file */
         struct ntx__kv_run first;
         uint32_t n, turn;
-        uint64_t asked;     /* bytes, where one run is several reads */
-    } now;                  /* is being asked for; n 0: none */
-    bool chooses;           /* the pass */
-    uint32_t attends;       /* layers of it */
-    uint32_t *wanted, n_wanted, next_wanted, wanted_part; /* [n_blocks] runs that were chosen; the engine's until it waits for them */
-    bool fetching;          /* it waits */
-    bool serving;           /* the thread's: likewise, as its step began; and the turns that it may ask for before this one */
+        uint64_t asked; /* bytes, where one run is several reads */
+    } now;              /* is being asked for; n 0: none */
+    bool chooses;       /* the pass */
+    uint32_t attends;   /* layers of it */
+    uint32_t *wanted, n_wanted, next_wanted,
+        wanted_part; /* [n_blocks] runs that were chosen; the engine's until it waits for them */
+    bool fetching;   /* it waits */
+    bool serving;    /* the thread's: likewise, as its step began; and the turns that it may ask for before this one */
     uint32_t until;
-    uint32_t ahead, asked, loaded, done, dropped; /* turns: dropped <= done and loaded, loaded <= asked <= dropped + ahead */
+    uint32_t ahead, asked, loaded, done,
+        dropped; /* turns: dropped <= done and loaded, loaded <= asked <= dropped + ahead */
     bool started, paused, busy, stop;
     int error;
     struct ntx_kv_file_stats stats;
 };
 /* What a turn did. */
-struct ntx__kv_moved { uint64_t taken, read, written, dropped; struct ntx__kv_run lost; uint32_t n_lost; };
+struct ntx__kv_moved {
+    uint64_t taken, read, written, dropped;
+    struct ntx__kv_run lost;
+    uint32_t n_lost;
+};
 
-static inline uint32_t ntx__kv_file_run_blocks(const struct ntx_kv_layout *l, uint32_t part) { return l->part[part].run ? l->part[part].run : l->cluster; }
-static inline uint64_t ntx__kv_file_run_bytes(const struct ntx_kv_layout *l, uint32_t part) { return NTX_ROUND_UP((uint64_t)l->part[part].row * ntx__kv_file_run_blocks(l, part), ntx_page_bytes()); }
-static inline uint32_t ntx__kv_file_clusters(const struct ntx_kv_layout *l, uint32_t n_blocks) { return (n_blocks + l->cluster - 1) / l->cluster; }
-static inline uint16_t ntx__kv_file_part_of(const struct ntx_kv_layout *l, uint32_t layer, uint32_t i) { return l->reads[layer][i]; }
+static inline uint32_t ntx__kv_file_run_blocks(const struct ntx_kv_layout *l, uint32_t part)
+{
+    return l->part[part].run ? l->part[part].run : l->cluster;
+}
+static inline uint64_t ntx__kv_file_run_bytes(const struct ntx_kv_layout *l, uint32_t part)
+{
+    return NTX_ROUND_UP((uint64_t)l->part[part].row * ntx__kv_file_run_blocks(l, part), ntx_page_bytes());
+}
+static inline uint32_t ntx__kv_file_clusters(const struct ntx_kv_layout *l, uint32_t n_blocks)
+{
+    return (n_blocks + l->cluster - 1) / l->cluster;
+}
+static inline uint16_t ntx__kv_file_part_of(const struct ntx_kv_layout *l, uint32_t layer, uint32_t i)
+{
+    return l->reads[layer][i];
+}
 
-static inline struct ntx__kv_run ntx__kv_file_run_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part) { return (struct ntx__kv_run){part, block / ntx__kv_file_run_blocks(&f->l, part)}; }
-static inline uint8_t *ntx__kv_file_state_of(const struct ntx_kv_file *f, struct ntx__kv_run r) { return &f->state[f->place[r.part].first + r.i]; }
-static inline uint32_t *ntx__kv_file_slot_of(const struct ntx_kv_file *f, struct ntx__kv_run r) { return &f->slot[f->place[r.part].first + r.i]; }
-static inline uint64_t ntx__kv_file_bytes_of(const struct ntx_kv_file *f, struct ntx__kv_run r) { return f->place[r.part].bytes; }
-static inline uint64_t ntx__kv_file_place_of(const struct ntx_kv_file *f, struct ntx__kv_run r) { return f->place[r.part].at + r.i * ntx__kv_file_bytes_of(f, r); }
-static inline uint8_t *ntx__kv_file_memory_of(const struct ntx_kv_file *f, struct ntx__kv_run r) { return ntx__kv_slots_at(f->slots, f->place[r.part].size, *ntx__kv_file_slot_of(f, r)); }
-static inline uint32_t ntx__kv_file_cluster_of(const struct ntx_kv_file *f, struct ntx__kv_run r) { return r.i * ntx__kv_file_run_blocks(&f->l, r.part) / f->l.cluster; }
+static inline struct ntx__kv_run ntx__kv_file_run_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part)
+{
+    return (struct ntx__kv_run){part, block / ntx__kv_file_run_blocks(&f->l, part)};
+}
+static inline uint8_t *ntx__kv_file_state_of(const struct ntx_kv_file *f, struct ntx__kv_run r)
+{
+    return &f->state[f->place[r.part].first + r.i];
+}
+static inline uint32_t *ntx__kv_file_slot_of(const struct ntx_kv_file *f, struct ntx__kv_run r)
+{
+    return &f->slot[f->place[r.part].first + r.i];
+}
+static inline uint64_t ntx__kv_file_bytes_of(const struct ntx_kv_file *f, struct ntx__kv_run r)
+{
+    return f->place[r.part].bytes;
+}
+static inline uint64_t ntx__kv_file_place_of(const struct ntx_kv_file *f, struct ntx__kv_run r)
+{
+    return f->place[r.part].at + r.i * ntx__kv_file_bytes_of(f, r);
+}
+static inline uint8_t *ntx__kv_file_memory_of(const struct ntx_kv_file *f, struct ntx__kv_run r)
+{
+    return ntx__kv_slots_at(f->slots, f->place[r.part].size, *ntx__kv_file_slot_of(f, r));
+}
+static inline uint32_t ntx__kv_file_cluster_of(const struct ntx_kv_file *f, struct ntx__kv_run r)
+{
+    return r.i * ntx__kv_file_run_blocks(&f->l, r.part) / f->l.cluster;
+}
 /* Of a cluster, those of a part: [from, to). */
-static inline void ntx__kv_file_runs_of(const struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct ntx__kv_run *from, uint32_t *to)
+static inline void ntx__kv_file_runs_of(const struct ntx_kv_file *f, uint32_t cluster, uint32_t part,
+                                        struct ntx__kv_run *from, uint32_t *to)
 {
     const uint32_t n = f->l.cluster / ntx__kv_file_run_blocks(&f->l, part);
     *from = (struct ntx__kv_run){part, cluster * n};

@@ -13,7 +13,10 @@
 
 /* ---- bytes: of a cluster, where nothing else is said */
 
-static uint64_t part_bytes(const struct ntx_kv_layout *l, uint32_t part) { return l->cluster / ntx__kv_file_run_blocks(l, part) * ntx__kv_file_run_bytes(l, part); }
+static uint64_t part_bytes(const struct ntx_kv_layout *l, uint32_t part)
+{
+    return l->cluster / ntx__kv_file_run_blocks(l, part) * ntx__kv_file_run_bytes(l, part);
+}
 
 uint64_t ntx__kv_file_all_parts(const struct ntx_kv_layout *l)
 {
@@ -23,7 +26,10 @@ uint64_t ntx__kv_file_all_parts(const struct ntx_kv_layout *l)
     return n;
 }
 
-uint64_t ntx_kv_file_bytes(const struct ntx_kv_layout *l) { return ntx__kv_file_all_parts(l) * ntx__kv_file_clusters(l, l->n_blocks); }
+uint64_t ntx_kv_file_bytes(const struct ntx_kv_layout *l)
+{
+    return ntx__kv_file_all_parts(l) * ntx__kv_file_clusters(l, l->n_blocks);
+}
 
 static uint64_t largest_turn(const struct ntx_kv_layout *l)
 {
@@ -31,7 +37,8 @@ static uint64_t largest_turn(const struct ntx_kv_layout *l)
     for (uint32_t layer = 0; layer < l->n_layers; layer++) {
         uint64_t n = 0;
         for (uint32_t i = 0; i < NTX_KV_READS; i++)
-            n += ntx__kv_file_part_of(l, layer, i) == NTX_KV_NO_PART ? 0 : part_bytes(l, ntx__kv_file_part_of(l, layer, i));
+            n += ntx__kv_file_part_of(l, layer, i) == NTX_KV_NO_PART ? 0
+                                                                     : part_bytes(l, ntx__kv_file_part_of(l, layer, i));
         most = NTX_MAX(most, n);
     }
     return most;
@@ -67,12 +74,17 @@ static uint64_t guests_bytes(const struct ntx_kv_layout *l)
     return NTX__KV_GUESTS * (most + chosen);
 }
 
-uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l) { return (NTX__KV_LEAST_AHEAD * largest_turn(l) + shared_parts(l)) * ntx__kv_file_clusters(l, l->n_blocks) + ntx__kv_file_all_parts(l) + guests_bytes(l); }
+uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l)
+{
+    return (NTX__KV_LEAST_AHEAD * largest_turn(l) + shared_parts(l)) * ntx__kv_file_clusters(l, l->n_blocks) +
+           ntx__kv_file_all_parts(l) + guests_bytes(l);
+}
 
 /* Turns that are held, and clusters that stay, where a pass has so many clusters. */
 uint32_t ntx__kv_file_turns(const struct ntx_kv_layout *l, uint32_t n_clusters, uint64_t most, uint32_t *keep)
 {
-    uint64_t turn = largest_turn(l) * n_clusters, cluster = ntx__kv_file_all_parts(l), other = shared_parts(l) * n_clusters + guests_bytes(l);
+    uint64_t turn = largest_turn(l) * n_clusters, cluster = ntx__kv_file_all_parts(l),
+             other = shared_parts(l) * n_clusters + guests_bytes(l);
     if (cluster * n_clusters + guests_bytes(l) <= most) {
         *keep = n_clusters;
         return l->n_layers;
@@ -89,13 +101,19 @@ static double share_chosen(uint32_t n_blocks, uint32_t run, double places)
     return runs > 1 ? 1 - pow(1 - 1 / runs, places) : 1;
 }
 
-uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most, uint32_t attends, uint32_t rows)
+uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uint64_t most, uint32_t attends,
+                           uint32_t rows)
 {
     uint32_t n = ntx__kv_file_clusters(l, n_blocks), keep;
     double of_cluster = 0;
     ntx__kv_file_turns(l, n, most, &keep);
     for (uint32_t i = 0; i < l->n_parts; i++)
-        of_cluster += !readers_of(l, i, attends) ? 0 : (double)part_bytes(l, i) * (rows && l->part[i].chosen ? share_chosen(n_blocks, ntx__kv_file_run_blocks(l, i), (double)rows * l->choices) : 1);
+        of_cluster += !readers_of(l, i, attends)
+                          ? 0
+                          : (double)part_bytes(l, i) *
+                                (rows && l->part[i].chosen
+                                     ? share_chosen(n_blocks, ntx__kv_file_run_blocks(l, i), (double)rows * l->choices)
+                                     : 1);
     return (uint64_t)((double)(n - keep) * of_cluster);
 }
 
@@ -112,13 +130,15 @@ int ntx_kv_file_open(const char *dir, uint64_t bytes, struct ntx_err *err)
         return ntx_err_set(err, -errno, "--kv-ram: no file for K and V can be made in %s: %s", dir, strerror(errno));
     if (!fstatfs(fd, &fs) && fs.f_type == FS_TMPFS) {
         close(fd);
-        return ntx_err_set(err, -EINVAL, "--kv-ram: %s lies in memory itself (tmpfs): --state needs a directory on a drive", dir);
+        return ntx_err_set(err, -EINVAL,
+                           "--kv-ram: %s lies in memory itself (tmpfs): --state needs a directory on a drive", dir);
     }
     int rc = posix_fallocate(fd, 0, (off_t)NTX_ROUND_UP(bytes, ntx_page_bytes()));
     if (rc) {
         char size[32];
         close(fd);
-        return ntx_err_set(err, -rc, "--kv-ram: K and V need %s in %s: %s; make room, or use a smaller --ctx", ntx_format_size(bytes, size, sizeof size), dir, strerror(rc));
+        return ntx_err_set(err, -rc, "--kv-ram: K and V need %s in %s: %s; make room, or use a smaller --ctx",
+                           ntx_format_size(bytes, size, sizeof size), dir, strerror(rc));
     }
     return fd;
 }

@@ -18,7 +18,9 @@ int ntx__kv_file_bring(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__
     *state = (uint8_t)((*state & ~NTX__KV_WANTED) | NTX__KV_IN);
     m->taken += ntx__kv_file_bytes_of(f, r);
     if (!(*state & NTX__KV_STORED))
-        memset(ntx__kv_file_memory_of(f, r), 0, ntx__kv_file_bytes_of(f, r)); /* places that nobody has written count nothing, be they what they may but no number */
+        memset(ntx__kv_file_memory_of(f, r), 0,
+               ntx__kv_file_bytes_of(
+                   f, r)); /* places that nobody has written count nothing, be they what they may but no number */
     return 0;
 }
 
@@ -36,7 +38,8 @@ int ntx__kv_file_drop(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__k
     if (!(*state & NTX__KV_IN))
         return 0;
     if (*state & NTX__KV_CHANGED) {
-        int rc = ntx__kv_io_now(f->fd, true, ntx__kv_file_place_of(f, r), ntx__kv_file_bytes_of(f, r), ntx__kv_file_memory_of(f, r));
+        int rc = ntx__kv_io_now(f->fd, true, ntx__kv_file_place_of(f, r), ntx__kv_file_bytes_of(f, r),
+                                ntx__kv_file_memory_of(f, r));
         if (rc)
             return rc;
         m->written += ntx__kv_file_bytes_of(f, r);
@@ -63,7 +66,8 @@ int ntx__kv_file_load_run(struct ntx_kv_file *f, struct ntx__kv_run r, struct nt
     int rc = state & NTX__KV_IN ? 0 : ntx__kv_file_bring(f, r, m);
     if (rc || state & NTX__KV_IN || !(state & NTX__KV_STORED))
         return rc;
-    if (!(rc = ntx__kv_io_now(f->fd, false, ntx__kv_file_place_of(f, r), ntx__kv_file_bytes_of(f, r), ntx__kv_file_memory_of(f, r)))) {
+    if (!(rc = ntx__kv_io_now(f->fd, false, ntx__kv_file_place_of(f, r), ntx__kv_file_bytes_of(f, r),
+                              ntx__kv_file_memory_of(f, r)))) {
         m->read += ntx__kv_file_bytes_of(f, r);
         return 0;
     }
@@ -86,8 +90,16 @@ void ntx__kv_file_count(struct ntx_kv_file *f, const struct ntx__kv_moved *m)
 /* ---- turns, done by the thread without the lock: meanwhile nobody else changes the list, or what is in memory */
 
 /* turn: 11 bits, part: 13, runs less one: 7, the first: 32 */
-static uint64_t tag_of(const struct batch *b) { return b->turn | (uint64_t)b->first.part << 11 | (uint64_t)(b->n - 1) << 24 | (uint64_t)b->first.i << 32; }
-static struct batch batch_of(uint64_t tag) { return (struct batch){.first = {(uint32_t)(tag >> 11 & 0x1fff), (uint32_t)(tag >> 32)}, .n = (uint32_t)(tag >> 24 & 0x7f) + 1, .turn = (uint32_t)(tag & 0x7ff)}; }
+static uint64_t tag_of(const struct batch *b)
+{
+    return b->turn | (uint64_t)b->first.part << 11 | (uint64_t)(b->n - 1) << 24 | (uint64_t)b->first.i << 32;
+}
+static struct batch batch_of(uint64_t tag)
+{
+    return (struct batch){.first = {(uint32_t)(tag >> 11 & 0x1fff), (uint32_t)(tag >> 32)},
+                          .n = (uint32_t)(tag >> 24 & 0x7f) + 1,
+                          .turn = (uint32_t)(tag & 0x7ff)};
+}
 
 /* false: no more reads may be under way. */
 static bool ask_batch(struct ntx_kv_file *f)
@@ -99,7 +111,8 @@ static bool ask_batch(struct ntx_kv_file *f)
         if (!ntx__kv_io_room(f->io))
             return false;
         for (uint32_t i = 0; i < b->n; i++)
-            to[i] = (struct iovec){ntx__kv_file_memory_of(f, (struct ntx__kv_run){b->first.part, b->first.i + i}) + b->asked, piece};
+            to[i] = (struct iovec){
+                ntx__kv_file_memory_of(f, (struct ntx__kv_run){b->first.part, b->first.i + i}) + b->asked, piece};
         ntx__kv_io_read(f->io, ntx__kv_file_place_of(f, b->first) + b->asked, to, b->n, tag_of(b));
         f->pending[b->turn]++;
         if ((b->asked += piece) == bytes)
@@ -124,7 +137,8 @@ static struct ntx__kv_run next_of_turn(struct ntx_kv_file *f)
 {
     const uint32_t cluster = f->l.cluster, each = f->n_list * cluster;
     while (f->cursor < NTX_KV_READS * each) {
-        const uint32_t part = ntx__kv_file_part_of(&f->l, f->asked, f->cursor / each), c = f->in_file[f->cursor % each / cluster], block = c * cluster + f->cursor % cluster;
+        const uint32_t part = ntx__kv_file_part_of(&f->l, f->asked, f->cursor / each),
+                       c = f->in_file[f->cursor % each / cluster], block = c * cluster + f->cursor % cluster;
         if (part == NTX_KV_NO_PART) {
             f->cursor = NTX_ROUND_DOWN(f->cursor, each) + each;
             continue;
@@ -144,11 +158,12 @@ static struct ntx__kv_run next_of_turn(struct ntx_kv_file *f)
 
 static bool goes_on(const struct ntx_kv_file *f, const struct batch *b, struct ntx__kv_run r, bool stored)
 {
-    return stored && r.part == b->first.part && r.i == b->first.i + b->n && b->n < NTX__KV_IO_PARTS && (b->n + 1) * ntx__kv_file_bytes_of(f, r) <= NTX__KV_IO_PIECE;
+    return stored && r.part == b->first.part && r.i == b->first.i + b->n && b->n < NTX__KV_IO_PARTS &&
+           (b->n + 1) * ntx__kv_file_bytes_of(f, r) <= NTX__KV_IO_PIECE;
 }
 
-/* What is next, and the neighbours that a read has room for. Nobody looks before it has come; what was never written is there at once. 1: it is to be asked for; 0: nothing is
- * left; or negative errno. */
+/* What is next, and the neighbours that a read has room for. Nobody looks before it has come; what was never written is
+ * there at once. 1: it is to be asked for; 0: nothing is left; or negative errno. */
 static int begin_batch(struct ntx_kv_file *f, bool chosen, struct ntx__kv_moved *m)
 {
     struct batch b = {.turn = chosen ? f->l.n_layers : f->asked};
@@ -214,20 +229,31 @@ int ntx__kv_file_drop_turn(struct ntx_kv_file *f, uint32_t layer, struct ntx__kv
     for (uint32_t i = f->keep; i < f->n_list; i++)
         for (uint32_t k = 0; k < NTX_KV_READS; k++) {
             const uint32_t part = ntx__kv_file_part_of(&f->l, layer, k);
-            int failed = part == NTX_KV_NO_PART || f->place[part].last != layer ? 0 : ntx__kv_file_drop_part(f, f->list[i], part, m);
+            int failed = part == NTX_KV_NO_PART || f->place[part].last != layer
+                             ? 0
+                             : ntx__kv_file_drop_part(f, f->list[i], part, m);
             rc = rc ? rc : failed;
         }
     return rc;
 }
 
 /* Nothing is on its way into what is dropped, also of a layer that did not wait for it. */
-static bool may_drop(const struct ntx_kv_file *f) { return !f->paused && !f->error && f->dropped < NTX_MIN(f->done, f->loaded); }
+static bool may_drop(const struct ntx_kv_file *f)
+{
+    return !f->paused && !f->error && f->dropped < NTX_MIN(f->done, f->loaded);
+}
 
-static uint32_t until(const struct ntx_kv_file *f) { return f->paused || f->error ? 0 : NTX_MIN(f->l.n_layers, f->dropped + f->ahead); }
+static uint32_t until(const struct ntx_kv_file *f)
+{
+    return f->paused || f->error ? 0 : NTX_MIN(f->l.n_layers, f->dropped + f->ahead);
+}
 static bool serves(const struct ntx_kv_file *f) { return f->fetching && !f->error && f->next_wanted < f->n_wanted; }
 
 /* A batch that was begun is gone through with. */
-static bool may_ask(const struct ntx_kv_file *f) { return f->io && ntx__kv_io_room(f->io) && (f->now.n || serves(f) || f->asked < until(f)); }
+static bool may_ask(const struct ntx_kv_file *f)
+{
+    return f->io && ntx__kv_io_room(f->io) && (f->now.n || serves(f) || f->asked < until(f));
+}
 
 static void step(struct ntx_kv_file *f)
 {
@@ -252,7 +278,8 @@ static void step(struct ntx_kv_file *f)
     f->error = f->error ? f->error : rc;
     while (f->loaded < f->asked && !f->pending[f->loaded])
         f->loaded++;
-    f->fetching = f->fetching && (f->next_wanted < f->n_wanted || f->pending[f->l.n_layers] || (f->now.n && f->now.turn == f->l.n_layers));
+    f->fetching = f->fetching && (f->next_wanted < f->n_wanted || f->pending[f->l.n_layers] ||
+                                  (f->now.n && f->now.turn == f->l.n_layers));
     ntx__kv_file_count(f, &m);
     pthread_cond_broadcast(&f->changed);
 }

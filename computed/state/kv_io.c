@@ -11,9 +11,13 @@
 
 enum { DEPTH = 32 };
 #define NOTHING UINT64_MAX
-#define FLYING ((uint64_t)8 << 20) /* bytes: what drives want (DESIGN) */
+#define FLYING  ((uint64_t)8 << 20) /* bytes: what drives want (DESIGN) */
 
-struct piece { uint64_t at, tag, due; uint32_t bytes, n; struct iovec to[NTX__KV_IO_PARTS]; };
+struct piece {
+    uint64_t at, tag, due;
+    uint32_t bytes, n;
+    struct iovec to[NTX__KV_IO_PARTS];
+};
 
 struct ntx__kv_io {
     int fd;
@@ -33,7 +37,8 @@ static void give_back(int fd, bool write, uint64_t at, uint64_t bytes)
     if (fcntl(fd, F_GETFL) & O_DIRECT)
         return;
     if (write)
-        (void)sync_file_range(fd, (off_t)at, (off_t)bytes, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+        (void)sync_file_range(fd, (off_t)at, (off_t)bytes,
+                              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
     (void)posix_fadvise(fd, (off_t)at, (off_t)bytes, POSIX_FADV_DONTNEED);
 }
 
@@ -41,7 +46,8 @@ int ntx__kv_io_now(int fd, bool write, uint64_t at, uint64_t bytes, void *memory
 {
     uint8_t *p = memory;
     for (uint64_t done = 0; done < bytes;) {
-        ssize_t n = write ? pwrite(fd, p + done, bytes - done, (off_t)(at + done)) : pread(fd, p + done, bytes - done, (off_t)(at + done));
+        ssize_t n = write ? pwrite(fd, p + done, bytes - done, (off_t)(at + done))
+                          : pread(fd, p + done, bytes - done, (off_t)(at + done));
         if (n < 0 && errno != EINTR)
             return -errno;
         if (!n)
@@ -117,7 +123,7 @@ static int do_now(const struct ntx__kv_io *io, const struct piece *p)
 /* One that was never begun is done now. */
 static int do_waiting(struct ntx__kv_io *io, uint32_t *piece)
 {
-    const struct piece *p = &io->piece[*piece = io->waiting[0]];
+    const struct piece *p = &io->piece[ *piece = io->waiting[0]];
     for (uint32_t k = 1; k < io->n_waiting; k++)
         io->waiting[k - 1] = io->waiting[k];
     io->n_waiting--;
@@ -133,7 +139,7 @@ static int reap(struct ntx__kv_io *io, uint32_t *piece)
             io_uring_cqe_seen(&io->ring, c);
     if (rc)
         return rc;
-    const struct piece *p = &io->piece[*piece = (uint32_t)io_uring_cqe_get_data64(c)];
+    const struct piece *p = &io->piece[ *piece = (uint32_t)io_uring_cqe_get_data64(c)];
     int32_t n = c->res;
     io_uring_cqe_seen(&io->ring, c);
     if (n < 0 && n != -EAGAIN && n != -EINTR)

@@ -1,5 +1,6 @@
-/* kv_io.h: reads of a file's pages into memory, some at a time: by io_uring, or one after the other where that is refused. O_DIRECT where the file system has it,
- * so that pages are ours and counted once; elsewhere what the kernel keeps of them is given back. One thread calls. */
+/* kv_io.h: reads of a file's pages into memory, some at a time: by io_uring, or one after the other where that is
+ * refused. O_DIRECT where the file system has it, so that pages are ours and counted once; elsewhere what the kernel
+ * keeps of them is given back. One thread calls. */
 #ifndef NTX_COMPUTED_STATE_KV_IO_H
 #define NTX_COMPUTED_STATE_KV_IO_H
 
@@ -15,11 +16,14 @@
 
 struct ntx__kv_io;
 
-int ntx__kv_io_new(int fd, struct ntx_drive drive, struct ntx__kv_io **out); /* fd: borrowed; drive: it is read as if from that one */
+int ntx__kv_io_new(int fd, struct ntx_drive drive,
+                   struct ntx__kv_io **out); /* fd: borrowed; drive: it is read as if from that one */
 void ntx__kv_io_free(struct ntx__kv_io *io); /* none is under way */
-bool ntx__kv_io_room(const struct ntx__kv_io *io);   /* for one more; what is under way besides is no more than drives want */
+bool ntx__kv_io_room(
+    const struct ntx__kv_io *io); /* for one more; what is under way besides is no more than drives want */
 uint32_t ntx__kv_io_flying(const struct ntx__kv_io *io);
-void ntx__kv_io_read(struct ntx__kv_io *io, uint64_t at, const struct iovec *to, uint32_t n, uint64_t tag); /* whole blocks of the drive each */
+void ntx__kv_io_read(struct ntx__kv_io *io, uint64_t at, const struct iovec *to, uint32_t n,
+                     uint64_t tag); /* whole blocks of the drive each */
 /* One that is under way has ended: its tag. 0, or what went wrong; -EIO also where the file ends before. */
 int ntx__kv_io_wait(struct ntx__kv_io *io, uint64_t *tag);
 

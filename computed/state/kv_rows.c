@@ -1,5 +1,6 @@
-/* kv_rows.c: rows of layers, in blocks of positions: kinds ALL and WINDOW of kv_impl.h. What ALL has of a position is there until it is written anew, but where the
- * layer was skipped: its holes are one bitmap per layer, made with the sequence so that setting one cannot fail. */
+/* kv_rows.c: rows of layers, in blocks of positions: kinds ALL and WINDOW of kv_impl.h. What ALL has of a position is
+ * there until it is written anew, but where the layer was skipped: its holes are one bitmap per layer, made with the
+ * sequence so that setting one cannot fail. */
 #include "computed/state/kv_impl.h"
 
 #include <errno.h>
@@ -23,7 +24,10 @@ static struct ntx__kv_rows rows_of(const struct ntx_kept_state *k, enum ntx_kv_t
 {
     const uint32_t n = NTX_MAX(NTX_KV_BLOCK / k->every, 1u);
     const enum ntx_kv_type as = k->beside ? NTX_KV_F16 : type;
-    return (struct ntx__kv_rows){.row_k = row_bytes(as, k->k) * n / NTX_KV_BLOCK, .row_v = row_bytes(as, k->v) * n / NTX_KV_BLOCK, .heads = k->heads, .of = of};
+    return (struct ntx__kv_rows){.row_k = row_bytes(as, k->k) * n / NTX_KV_BLOCK,
+                                 .row_v = row_bytes(as, k->v) * n / NTX_KV_BLOCK,
+                                 .heads = k->heads,
+                                 .of = of};
 }
 
 static uint64_t kept_bytes(const struct ntx_kept_state *k, enum ntx_kv_type type)
@@ -59,21 +63,27 @@ static bool keeps_more_rows(const struct ntx_hparams *hp)
     return any;
 }
 
-/* Layers that choose, and those behind the first that does, which go by its choice. Of one head, or where keys lie beside K and V. */
+/* Layers that choose, and those behind the first that does, which go by its choice. Of one head, or where keys lie
+ * beside K and V. */
 static bool reads_chosen(const struct ntx_hparams *hp, uint32_t l, bool beside)
 {
     bool any = false;
     for (uint32_t k = 0; k <= l; k++)
         any |= ntx_has_indexer(hp, k);
-    return hp->index.head && (hp->index_beside ? !beside && any : ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_has_indexer(hp, l) : any));
+    return hp->index.head &&
+           (hp->index_beside ? !beside && any
+                             : ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_has_indexer(hp, l) : any));
 }
 
-/* Of a window its positions; where positions are chosen these, and all that they are chosen by: which lies in V's place, or beside. */
-static double kept_reads(const struct ntx_hparams *hp, const struct ntx_kept_state *k, enum ntx_kv_type type, uint32_t l, uint32_t positions)
+/* Of a window its positions; where positions are chosen these, and all that they are chosen by: which lies in V's
+ * place, or beside. */
+static double kept_reads(const struct ntx_hparams *hp, const struct ntx_kept_state *k, enum ntx_kv_type type,
+                         uint32_t l, uint32_t positions)
 {
     const struct ntx__kv_rows r = rows_of(k, type, 0);
     const bool chosen = reads_chosen(hp, l, k->beside);
-    const double all = k->windowed ? NTX_MIN(positions, hp->window) : positions, most = (double)hp->index.most * (hp->v_is_k ? k->every : NTX_MAX(hp->index.every, 1u));
+    const double all = k->windowed ? NTX_MIN(positions, hp->window) : positions,
+                 most = (double)hp->index.most * (hp->v_is_k ? k->every : NTX_MAX(hp->index.every, 1u));
     const double of = chosen ? NTX_MIN(all, most) : all;
     return r.heads * ((double)r.row_k * of + (double)r.row_v * (chosen && !hp->index_beside ? all : of));
 }
@@ -85,7 +95,9 @@ double ntx_kv_layer_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, u
     double bytes = 0;
     for (int beside = 0; beside < 2; beside++)
         for (uint32_t of = beside ? layer : own, i = ntx_states_of(hp, of, kept); i--;)
-            bytes += kept[i].keep == NTX_KEEP_ROWS && kept[i].beside == !!beside ? kept_reads(hp, &kept[i], type, of, positions) : 0;
+            bytes += kept[i].keep == NTX_KEEP_ROWS && kept[i].beside == !!beside
+                         ? kept_reads(hp, &kept[i], type, of, positions)
+                         : 0;
     return bytes;
 }
 
@@ -115,7 +127,10 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
                 p->rows[l].kind = p->ring && kept[i].windowed ? WINDOW : ALL;
                 p->rows[l].chosen = p->rows[l].kind == ALL && reads_chosen(hp, of, l != of);
                 p->rows[l].keyed = p->rows[l].chosen && p->rows[l].row_v && !hp->index_beside;
-                p->rows[l].run = p->rows[l].chosen ? run_of(NTX_KV_BLOCK * p->rows[l].heads * (p->rows[l].row_k + (p->rows[l].keyed ? 0 : p->rows[l].row_v))) : 0;
+                p->rows[l].run = p->rows[l].chosen
+                                     ? run_of(NTX_KV_BLOCK * p->rows[l].heads *
+                                              (p->rows[l].row_k + (p->rows[l].keyed ? 0 : p->rows[l].row_v)))
+                                     : 0;
                 p->rows[l].before = before[p->rows[l].kind];
                 before[p->rows[l].kind] += p->rows[l].heads * (p->rows[l].row_k + p->rows[l].row_v);
             }
@@ -125,10 +140,15 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 
 /* ---- where they lie */
 
-static const struct ntx__kv_rows *rows_at(const struct ntx_kv_seq *s, uint32_t layer) { return &s->pool->rows[s->pool->rows[layer].of]; }
+static const struct ntx__kv_rows *rows_at(const struct ntx_kv_seq *s, uint32_t layer)
+{
+    return &s->pool->rows[s->pool->rows[layer].of];
+}
 
-/* In the run of its cluster; what is chosen from has runs of its own, and what it is chosen by, in V's place, has another part. */
-static void *in_file(const struct ntx_kv_seq *s, const struct ntx__kv_rows *l, uint32_t block, size_t tokens, uint32_t head, bool value)
+/* In the run of its cluster; what is chosen from has runs of its own, and what it is chosen by, in V's place, has
+ * another part. */
+static void *in_file(const struct ntx_kv_seq *s, const struct ntx__kv_rows *l, uint32_t block, size_t tokens,
+                     uint32_t head, bool value)
 {
     const bool apart = l->keyed && value;
     const uint32_t run = l->chosen && !apart ? l->run : NTX_KV_CLUSTER;
@@ -136,7 +156,8 @@ static void *in_file(const struct ntx_kv_seq *s, const struct ntx__kv_rows *l, u
     if (l->chosen)
         tokens = (size_t)run * NTX_KV_BLOCK;
     if (to)
-        to += (l->keyed ? 0 : tokens * (head * (l->row_k + l->row_v) + (value ? l->row_k : 0))) + (size_t)(block % run) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
+        to += (l->keyed ? 0 : tokens * (head * (l->row_k + l->row_v) + (value ? l->row_k : 0))) +
+              (size_t)(block % run) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
     return to;
 }
 
@@ -159,7 +180,8 @@ static void *block_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head,
     if (p->file && kind == ALL)
         return in_file(s, l, block, tokens, head, value);
     uint8_t *to = x->base + first * x->unit_bytes + tokens * (l->before + head * (l->row_k + l->row_v));
-    return to + (value ? tokens * l->row_k : 0) + (size_t)(block - first) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
+    return to + (value ? tokens * l->row_k : 0) +
+           (size_t)(block - first) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
 }
 
 void *ntx_kv_k(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos)
@@ -186,10 +208,12 @@ static size_t values_of(enum ntx_kv_type type, size_t row) { return row / row_by
 static void copy_scales(const uint8_t *block, uint32_t from, uint8_t *to_block, uint32_t to, size_t n, size_t ints)
 {
     for (size_t b = 0; b < n / 32; b++)
-        memcpy(to_block + NTX_KV_BLOCK * ints + 2 * (b * NTX_KV_BLOCK + to), block + NTX_KV_BLOCK * ints + 2 * (b * NTX_KV_BLOCK + from), 2);
+        memcpy(to_block + NTX_KV_BLOCK * ints + 2 * (b * NTX_KV_BLOCK + to),
+               block + NTX_KV_BLOCK * ints + 2 * (b * NTX_KV_BLOCK + from), 2);
 }
 
-void ntx_kv_copy_k(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block, uint32_t to)
+void ntx_kv_copy_k(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block,
+                   uint32_t to)
 {
     const enum ntx_kv_type type = s->pool->type;
     const uint8_t *x = block;
@@ -204,12 +228,14 @@ void ntx_kv_copy_k(const struct ntx_kv_seq *s, uint32_t layer, const void *block
     copy_scales(x, from, y, to, n, n / per_byte(type));
 }
 
-void ntx_kv_copy_v(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block, uint32_t to)
+void ntx_kv_copy_v(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block,
+                   uint32_t to)
 {
     const enum ntx_kv_type type = s->pool->type;
     const uint8_t *x = block;
     uint8_t *y = to_block;
-    size_t row = rows_at(s, layer)->row_v, n = values_of(type, row), most = NTX_KV_Q8_PANEL / per_byte(type), all = n / per_byte(type);
+    size_t row = rows_at(s, layer)->row_v, n = values_of(type, row), most = NTX_KV_Q8_PANEL / per_byte(type),
+           all = n / per_byte(type);
     if (type == NTX_KV_F16) {
         memcpy(y + to * row, x + from * row, row);
         return;
@@ -221,10 +247,7 @@ void ntx_kv_copy_v(const struct ntx_kv_seq *s, uint32_t layer, const void *block
     copy_scales(x, from, y, to, n, all);
 }
 
-static size_t hole_bytes(const struct ntx_kv_seq *s)
-{
-    return (size_t)s->most * (NTX_KV_BLOCK / 8);
-}
+static size_t hole_bytes(const struct ntx_kv_seq *s) { return (size_t)s->most * (NTX_KV_BLOCK / 8); }
 
 void ntx_kv_move_holes(struct ntx_kv_seq *s, uint32_t from, uint32_t to)
 {
@@ -274,7 +297,8 @@ int ntx__kv_copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *t
     const struct ntx_kv_pool *p = from->pool;
     int rc;
     for (uint32_t l = 0; l < p->n_layers; l++) {
-        if (p->rows[l].heads && p->rows[l].kind == kind && kind == ALL && ((rc = ntx_kv_touch(from, l, pos, false)) || (rc = ntx_kv_touch(to, l, pos, true))))
+        if (p->rows[l].heads && p->rows[l].kind == kind && kind == ALL &&
+            ((rc = ntx_kv_touch(from, l, pos, false)) || (rc = ntx_kv_touch(to, l, pos, true))))
             return rc;
         for (uint32_t h = 0; h < p->rows[l].heads && p->rows[l].kind == kind; h++) {
             memcpy(block_of(to, l, h, pos, false), block_of(from, l, h, pos, false), NTX_KV_BLOCK * p->rows[l].row_k);
@@ -282,7 +306,8 @@ int ntx__kv_copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *t
         }
     }
     if (p->changed)
-        p->changed(p->changed_ctx, &(struct ntx_kv_change){kind, unit_at(from, kind, pos), unit_at(to, kind, pos), NTX_KV_WHOLE, NTX_KV_WHOLE});
+        p->changed(p->changed_ctx, &(struct ntx_kv_change){kind, unit_at(from, kind, pos), unit_at(to, kind, pos),
+                                                           NTX_KV_WHOLE, NTX_KV_WHOLE});
     return 0;
 }
 
@@ -299,7 +324,8 @@ void ntx_kv_moved(const struct ntx_kv_seq *s, uint32_t from, uint32_t to)
     const struct ntx_kv_pool *p = s->pool;
     for (uint32_t kind = ALL; p->changed && kind <= WINDOW; kind++)
         if (s->n_units[kind])
-            p->changed(p->changed_ctx, &(struct ntx_kv_change){kind, unit_at(s, kind, from), unit_at(s, kind, to), from % NTX_KV_BLOCK, to % NTX_KV_BLOCK});
+            p->changed(p->changed_ctx, &(struct ntx_kv_change){kind, unit_at(s, kind, from), unit_at(s, kind, to),
+                                                               from % NTX_KV_BLOCK, to % NTX_KV_BLOCK});
 }
 
 static void copy_position(const struct ntx_kv_seq *s, uint32_t kind, uint32_t from, uint32_t to)
@@ -307,15 +333,18 @@ static void copy_position(const struct ntx_kv_seq *s, uint32_t kind, uint32_t fr
     const struct ntx_kv_pool *p = s->pool;
     for (uint32_t l = 0; l < p->n_layers; l++)
         for (uint32_t h = 0; p->rows[l].kind == kind && h < p->rows[l].heads; h++) {
-            ntx_kv_copy_k(s, l, block_of(s, l, h, from, false), from % NTX_KV_BLOCK, block_of(s, l, h, to, false), to % NTX_KV_BLOCK);
-            ntx_kv_copy_v(s, l, block_of(s, l, h, from, true), from % NTX_KV_BLOCK, block_of(s, l, h, to, true), to % NTX_KV_BLOCK);
+            ntx_kv_copy_k(s, l, block_of(s, l, h, from, false), from % NTX_KV_BLOCK, block_of(s, l, h, to, false),
+                          to % NTX_KV_BLOCK);
+            ntx_kv_copy_v(s, l, block_of(s, l, h, from, true), from % NTX_KV_BLOCK, block_of(s, l, h, to, true),
+                          to % NTX_KV_BLOCK);
         }
 }
 
 int ntx_kv_pool_change(struct ntx_kv_pool *p, const struct ntx_kv_change *c)
 {
     const bool whole = c->from_at == NTX_KV_WHOLE && c->to_at == NTX_KV_WHOLE;
-    if (c->kind > WINDOW || c->from >= p->space[c->kind].n || c->to >= p->space[c->kind].n || (!whole && (c->from_at >= NTX_KV_BLOCK || c->to_at >= NTX_KV_BLOCK)))
+    if (c->kind > WINDOW || c->from >= p->space[c->kind].n || c->to >= p->space[c->kind].n ||
+        (!whole && (c->from_at >= NTX_KV_BLOCK || c->to_at >= NTX_KV_BLOCK)))
         return -EINVAL;
     uint32_t both[] = {c->from, c->to};
     struct ntx_kv_seq s = {.pool = p}, to = s; /* of two blocks */
@@ -338,7 +367,11 @@ const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer)
 
 /* ---- what both kinds can do */
 
-struct parts { ntx_kv_part_fn *part; void *ctx; bool filled; };
+struct parts {
+    ntx_kv_part_fn *part;
+    void *ctx;
+    bool filled;
+};
 
 static int layer_parts(const struct ntx_kv_seq *s, uint32_t l, uint32_t pos, const struct parts *x)
 {
@@ -350,8 +383,10 @@ static int layer_parts(const struct ntx_kv_seq *s, uint32_t l, uint32_t pos, con
     return rc;
 }
 
-/* Those of positions [from, n_tokens): a layer of as many blocks as lie together where they lie in a file, and then the next: so each run is read once. */
-static int parts_from(const struct ntx_kv_seq *s, uint32_t kind, uint32_t from, uint32_t n_tokens, const struct parts *x)
+/* Those of positions [from, n_tokens): a layer of as many blocks as lie together where they lie in a file, and then the
+ * next: so each run is read once. */
+static int parts_from(const struct ntx_kv_seq *s, uint32_t kind, uint32_t from, uint32_t n_tokens,
+                      const struct parts *x)
 {
     const uint32_t end = (uint32_t)ntx__kv_blocks_of(n_tokens);
     int rc = 0;
@@ -387,12 +422,16 @@ static uint32_t all_room(const struct ntx_kv_pool *p, uint32_t blocks)
     return blocks;
 }
 
-static uint32_t all_reach(const struct ntx_kv_seq *s, uint32_t n_tokens) { return NTX_MIN(n_tokens, s->n_units[ALL] * NTX_KV_BLOCK); }
+static uint32_t all_reach(const struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    return NTX_MIN(n_tokens, s->n_units[ALL] * NTX_KV_BLOCK);
+}
 
 static void copy_holes(const struct ntx_kv_seq *from, struct ntx_kv_seq *to, uint32_t n_tokens)
 {
     for (uint32_t l = 0; l < from->pool->n_layers; l++) {
-        memcpy(to->holes + l * hole_bytes(to), from->holes + l * hole_bytes(from), ntx__kv_blocks_of(n_tokens) * (NTX_KV_BLOCK / 8));
+        memcpy(to->holes + l * hole_bytes(to), from->holes + l * hole_bytes(from),
+               ntx__kv_blocks_of(n_tokens) * (NTX_KV_BLOCK / 8));
         to->n_holes[l] = count_bits(to->holes + l * hole_bytes(to), hole_bytes(to));
     }
     ntx_kv_truncate(to, n_tokens);
@@ -408,19 +447,39 @@ static void all_copy(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq 
     copy_holes(s, to, n_tokens);
 }
 
-static int all_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx) { return parts_from(s, ALL, 0, n_tokens, &(struct parts){part, ctx, filled}); }
+static int all_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
+{
+    return parts_from(s, ALL, 0, n_tokens, &(struct parts){part, ctx, filled});
+}
 
-const struct ntx__kv_ops ntx__kv_all = {.unit_bytes = all_bytes, .units = all_units, .has_room = all_room, .reach = all_reach, .back = ntx_kv_truncate, .snapshots = nothing, .copy = all_copy,
-                                        .each_part = all_parts, .restored = no_news, .writes = ntx_kv_truncate};
+const struct ntx__kv_ops ntx__kv_all = {.unit_bytes = all_bytes,
+                                        .units = all_units,
+                                        .has_room = all_room,
+                                        .reach = all_reach,
+                                        .back = ntx_kv_truncate,
+                                        .snapshots = nothing,
+                                        .copy = all_copy,
+                                        .each_part = all_parts,
+                                        .restored = no_news,
+                                        .writes = ntx_kv_truncate};
 
 /* ---- WINDOW */
 
-static uint64_t window_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s) { return s->window_blocks ? ntx__kv_rows_bytes(hp, type, true) : 0; }
+static uint64_t window_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s)
+{
+    return s->window_blocks ? ntx__kv_rows_bytes(hp, type, true) : 0;
+}
 static uint32_t window_units(const struct ntx_kv_shape *s) { return s->window_blocks; }
 static uint32_t window_room(const struct ntx_kv_pool *p, uint32_t blocks) { return NTX_MIN(blocks, p->ring); }
-static uint32_t window_from(const struct ntx_kv_pool *p, uint32_t n_tokens) { return p->ring && n_tokens > p->window ? n_tokens - p->window : 0; }
+static uint32_t window_from(const struct ntx_kv_pool *p, uint32_t n_tokens)
+{
+    return p->ring && n_tokens > p->window ? n_tokens - p->window : 0;
+}
 
-static uint32_t window_reach(const struct ntx_kv_seq *s, uint32_t n_tokens) { return window_from(s->pool, n_tokens) < s->oldest ? 0 : n_tokens; }
+static uint32_t window_reach(const struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    return window_from(s->pool, n_tokens) < s->oldest ? 0 : n_tokens;
+}
 
 static void window_back(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
@@ -437,14 +496,17 @@ static void window_restored(struct ntx_kv_seq *s, uint32_t n_tokens) { s->oldest
 
 static void window_copy(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq *to)
 {
-    for (uint32_t b = window_from(s->pool, n_tokens) / NTX_KV_BLOCK; s->pool->ring && b < ntx__kv_blocks_of(n_tokens); b++)
+    for (uint32_t b = window_from(s->pool, n_tokens) / NTX_KV_BLOCK; s->pool->ring && b < ntx__kv_blocks_of(n_tokens);
+         b++)
         (void)ntx__kv_copy_block(s, to, WINDOW, b * NTX_KV_BLOCK);
     window_restored(to, n_tokens);
 }
 
 static int window_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
 {
-    return s->pool->ring ? parts_from(s, WINDOW, window_from(s->pool, n_tokens), n_tokens, &(struct parts){part, ctx, filled}) : 0;
+    return s->pool->ring
+               ? parts_from(s, WINDOW, window_from(s->pool, n_tokens), n_tokens, &(struct parts){part, ctx, filled})
+               : 0;
 }
 
 /* The ring has it where what lay a whole turn before it was. */
@@ -455,5 +517,13 @@ static void window_writes(struct ntx_kv_seq *s, uint32_t pos)
         s->oldest = NTX_MAX(s->oldest, pos + 1 - ring);
 }
 
-const struct ntx__kv_ops ntx__kv_window = {.unit_bytes = window_bytes, .units = window_units, .has_room = window_room, .reach = window_reach, .back = window_back, .snapshots = window_snapshots,
-                                           .copy = window_copy, .each_part = window_parts, .restored = window_restored, .writes = window_writes};
+const struct ntx__kv_ops ntx__kv_window = {.unit_bytes = window_bytes,
+                                           .units = window_units,
+                                           .has_room = window_room,
+                                           .reach = window_reach,
+                                           .back = window_back,
+                                           .snapshots = window_snapshots,
+                                           .copy = window_copy,
+                                           .each_part = window_parts,
+                                           .restored = window_restored,
+                                           .writes = window_writes};

@@ -18,30 +18,49 @@ int ntx_kv_type_of(const char *name, const struct ntx_hparams *hp, enum ntx_kv_t
     if (t == NTX_N_KV)
         return ntx_err_set(err, -EINVAL, "'%.60s' is not a type of KV: there are f16, q8_0 and q4_0", name);
     if (t != NTX_KV_F16 && hp->v_is_k)
-        return ntx_err_set(err, -ENOTSUP, "K of a %s model is its V, too, and is kept in f16 only: leave --kv-type out", hp->arch);
+        return ntx_err_set(err, -ENOTSUP, "K of a %s model is its V, too, and is kept in f16 only: leave --kv-type out",
+                           hp->arch);
     if (t != NTX_KV_F16 && hp->index_beside)
-        return ntx_err_set(err, -ENOTSUP, "positions of a %s model are chosen, and their KV is kept in f16 only: leave --kv-type out", hp->arch);
+        return ntx_err_set(err, -ENOTSUP,
+                           "positions of a %s model are chosen, and their KV is kept in f16 only: leave --kv-type out",
+                           hp->arch);
     if (t != NTX_KV_F16 && hp->kv_lora)
-        return ntx_err_set(err, -ENOTSUP, "latent KV in %s would be no smaller, since V could not lie in K: leave --kv-type out", type_names[t]);
+        return ntx_err_set(err, -ENOTSUP,
+                           "latent KV in %s would be no smaller, since V could not lie in K: leave --kv-type out",
+                           type_names[t]);
     for (uint32_t l = 0; t != NTX_KV_F16 && l < (hp->dims ? hp->n_layers : 1); l++) {
         struct ntx_dims w = ntx_dims_of(hp, l);
         if (w.head_k % 32 || w.head_v % 32)
-            return ntx_err_set(err, -EINVAL, "KV in %s needs heads of a multiple of 32 values, this model's have %u and %u: leave --kv-type out", type_names[t], w.head_k, w.head_v);
+            return ntx_err_set(
+                err, -EINVAL,
+                "KV in %s needs heads of a multiple of 32 values, this model's have %u and %u: leave --kv-type out",
+                type_names[t], w.head_k, w.head_v);
         if (t == NTX_KV_Q4_0 && NTX_MAX(w.head_k, w.head_v) > NTX_KV_Q4_HEAD)
-            return ntx_err_set(err, -EINVAL, "KV in q4_0 needs heads of at most %d values, this model's have %u and %u: q8_0 takes them", NTX_KV_Q4_HEAD, w.head_k, w.head_v);
+            return ntx_err_set(
+                err, -EINVAL,
+                "KV in q4_0 needs heads of at most %d values, this model's have %u and %u: q8_0 takes them",
+                NTX_KV_Q4_HEAD, w.head_k, w.head_v);
     }
     *type = (enum ntx_kv_type)t;
     return 0;
 }
 
-uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type) { return ntx__kv_rows_bytes(hp, type, false) + ntx__kv_rows_bytes(hp, type, true); }
+uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
+{
+    return ntx__kv_rows_bytes(hp, type, false) + ntx__kv_rows_bytes(hp, type, true);
+}
 
 /* A ring more than there are sessions with a full context: so two short ones have room at once. */
-struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows, bool all)
+struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows,
+                                     bool all)
 {
-    uint64_t blocks = ntx__kv_blocks_of(ctx) * sessions, ring = NTX_MIN(ntx__kv_blocks_of((uint64_t)hp->window + rows), ntx__kv_blocks_of(ctx));
-    struct ntx_kv_shape s = {.blocks = (uint32_t)NTX_MIN(blocks, (uint64_t)UINT32_MAX), .states = ntx_recur_bytes(hp) ? (uint32_t)NTX_MIN(2 * ((uint64_t)sessions + 1), (uint64_t)UINT32_MAX) : 0};
-    if (!all && ntx__kv_rows_bytes(hp, NTX_KV_F16, true) && ntx__kv_rows_bytes(hp, NTX_KV_F16, false) && ring * (sessions + 1) < s.blocks) {
+    uint64_t blocks = ntx__kv_blocks_of(ctx) * sessions,
+             ring = NTX_MIN(ntx__kv_blocks_of((uint64_t)hp->window + rows), ntx__kv_blocks_of(ctx));
+    struct ntx_kv_shape s = {
+        .blocks = (uint32_t)NTX_MIN(blocks, (uint64_t)UINT32_MAX),
+        .states = ntx_recur_bytes(hp) ? (uint32_t)NTX_MIN(2 * ((uint64_t)sessions + 1), (uint64_t)UINT32_MAX) : 0};
+    if (!all && ntx__kv_rows_bytes(hp, NTX_KV_F16, true) && ntx__kv_rows_bytes(hp, NTX_KV_F16, false) &&
+        ring * (sessions + 1) < s.blocks) {
         s.ring = (uint32_t)ring;
         s.window_blocks = (uint32_t)ring * (sessions + 1);
     }
@@ -64,10 +83,13 @@ uint64_t ntx_kv_snapshot_bytes(const struct ntx_hparams *hp, enum ntx_kv_type ty
     return (s->states ? ntx_recur_bytes(hp) / 2 : 0) + snapshot_blocks(hp, s) * ntx__kv_rows_bytes(hp, type, true);
 }
 
-uint64_t ntx__kv_kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t kind)
+uint64_t ntx__kv_kind_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s,
+                            uint32_t kind)
 {
     uint64_t bytes;
-    return __builtin_mul_overflow(ntx__kv_kinds[kind]->unit_bytes(hp, type, s), ntx__kv_kinds[kind]->units(s), &bytes) ? UINT64_MAX : bytes;
+    return __builtin_mul_overflow(ntx__kv_kinds[kind]->unit_bytes(hp, type, s), ntx__kv_kinds[kind]->units(s), &bytes)
+               ? UINT64_MAX
+               : bytes;
 }
 
 uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s)
@@ -85,18 +107,25 @@ uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type,
 
 /* ---- in a file */
 
-/* Layers that keep all positions are its parts; of those that read chosen K these are one, and behind all layers is another, of what they are chosen by in V's place. A layer reads
- * its own, or another's, and K of several positions, or keys, beside it. */
+/* Layers that keep all positions are its parts; of those that read chosen K these are one, and behind all layers is
+ * another, of what they are chosen by in V's place. A layer reads its own, or another's, and K of several positions, or
+ * keys, beside it. */
 int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, struct ntx_kv_layout *out)
 {
     struct ntx_kv_part *part = calloc(2 * p->n_layers, sizeof *part);
     uint16_t(*reads)[NTX_KV_READS] = calloc(p->n_turns, sizeof *reads);
-    *out = (struct ntx_kv_layout){.n_blocks = n_blocks, .cluster = NTX_KV_CLUSTER, .n_layers = p->n_turns, .n_parts = 2 * p->n_layers, .part = part, .reads = (const uint16_t(*)[NTX_KV_READS])reads};
+    *out = (struct ntx_kv_layout){.n_blocks = n_blocks,
+                                  .cluster = NTX_KV_CLUSTER,
+                                  .n_layers = p->n_turns,
+                                  .n_parts = 2 * p->n_layers,
+                                  .part = part,
+                                  .reads = (const uint16_t(*)[NTX_KV_READS])reads};
     if (!part || !reads)
         return -ENOMEM;
     for (uint32_t l = 0; l < p->n_layers; l++) {
         const struct ntx__kv_rows *k = &p->rows[l];
-        const size_t all = k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0, chosen = k->keyed ? NTX_KV_BLOCK * k->row_k : all;
+        const size_t all = k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0,
+                     chosen = k->keyed ? NTX_KV_BLOCK * k->row_k : all;
         part[l] = (struct ntx_kv_part){.row = k->chosen ? chosen : all, .run = k->run, .chosen = k->chosen};
         part[p->n_layers + l] = (struct ntx_kv_part){.row = k->chosen ? all - chosen : 0};
     }
@@ -104,7 +133,8 @@ int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, struct n
         const uint16_t own = p->rows[l].of, pooled = (uint16_t)(l + p->n_turns);
         reads[l][0] = part[own].row ? own : NTX_KV_NO_PART;
         reads[l][1] = pooled < p->n_layers && part[pooled].row ? pooled : NTX_KV_NO_PART;
-        reads[l][2] = ntx__kv_keys_part(p, reads[l][1] != NTX_KV_NO_PART && p->rows[reads[l][1]].chosen ? reads[l][1] : own);
+        reads[l][2] = ntx__kv_keys_part(p, reads[l][1] != NTX_KV_NO_PART && p->rows[reads[l][1]].chosen ? reads[l][1]
+                                                                                                        : own);
     }
     return 0;
 }
@@ -116,7 +146,8 @@ void ntx__kv_free_layout(struct ntx_kv_layout *l)
 }
 
 /* Of a pool that is not there yet. */
-static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, struct ntx_kv_layout *out)
+static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s,
+                     struct ntx_kv_layout *out)
 {
     struct ntx_kv_pool p = {.type = type, .ring = s->ring};
     *out = (struct ntx_kv_layout){.n_blocks = 0};
@@ -128,14 +159,16 @@ static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const 
     return rc;
 }
 
-/* Where rows choose less than a quarter at most: what is chosen is known late, and is read in small pieces while the layer waits. */
+/* Where rows choose less than a quarter at most: what is chosen is known late, and is read in small pieces while the
+ * layer waits. */
 bool ntx_kv_pass_has_topk(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions)
 {
     const uint64_t each = hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u);
     return hp->index.head && 4 * rows * each * hp->index.most < positions;
 }
 
-int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *s, struct ntx_err *err)
+int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *s,
+                       struct ntx_err *err)
 {
     struct ntx_kv_layout l;
     char have[32], need[32];
@@ -147,16 +180,23 @@ int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
     if (rc)
         return ntx_err_set(err, rc, "no memory");
     if (least > ram)
-        return ntx_err_set(err, -ENOSPC, "--kv-ram: %s is too little for this context: two layers' K and V and what is being written take %s (%llu bytes)", ntx_format_size(ram, have, sizeof have),
-                           ntx_format_size(least, need, sizeof need), (unsigned long long)least);
+        return ntx_err_set(err, -ENOSPC,
+                           "--kv-ram: %s is too little for this context: two layers' K and V and what is being written "
+                           "take %s (%llu bytes)",
+                           ntx_format_size(ram, have, sizeof have), ntx_format_size(least, need, sizeof need),
+                           (unsigned long long)least);
     s->ram = ram;
     return 0;
 }
 
-uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s, uint32_t positions, uint32_t rows, bool asked)
+uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s,
+                            uint32_t positions, uint32_t rows, bool asked)
 {
     struct ntx_kv_layout l;
-    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l) ? ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram, hp->n_layers - !asked, ntx_kv_pass_has_topk(hp, rows, positions) ? rows : 0) : 0;
+    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l)
+                         ? ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram, hp->n_layers - !asked,
+                                             ntx_kv_pass_has_topk(hp, rows, positions) ? rows : 0)
+                         : 0;
     if (s->ram)
         ntx__kv_free_layout(&l);
     return bytes;

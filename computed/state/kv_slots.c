@@ -30,12 +30,15 @@ static int make_size(struct size *x, const struct ntx__kv_size *of, uint64_t mos
     x->warm = malloc((x->n + 1) * sizeof *x->warm);
     x->cold = malloc((x->n + 1) * sizeof *x->cold);
     x->map_bytes = x->n * x->bytes + HUGE;
-    void *map = x->warm && x->cold ? mmap(NULL, x->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
+    void *map = x->warm && x->cold ? mmap(NULL, x->map_bytes, PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                                   : MAP_FAILED;
     if (map == MAP_FAILED)
         return -ENOMEM;
     x->map = map;
     x->base = (uint8_t *)map + (HUGE - (uintptr_t)map % HUGE) % HUGE;
-    (void)madvise(map, x->map_bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* what is given back is less than a huge page */
+    (void)madvise(map, x->map_bytes,
+                  huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* what is given back is less than a huge page */
     while (x->n_cold < x->n) {
         x->cold[x->n_cold] = x->n - 1 - x->n_cold;
         x->n_cold++;
@@ -98,6 +101,12 @@ uint32_t ntx__kv_slots_take(struct ntx__kv_slots *s, uint32_t size)
     return x->cold[--x->n_cold];
 }
 
-void ntx__kv_slots_leave(struct ntx__kv_slots *s, uint32_t size, uint32_t slot) { s->size[size].warm[s->size[size].n_warm++] = slot; }
+void ntx__kv_slots_leave(struct ntx__kv_slots *s, uint32_t size, uint32_t slot)
+{
+    s->size[size].warm[s->size[size].n_warm++] = slot;
+}
 
-void *ntx__kv_slots_at(const struct ntx__kv_slots *s, uint32_t size, uint32_t slot) { return s->size[size].base + slot * s->size[size].bytes; }
+void *ntx__kv_slots_at(const struct ntx__kv_slots *s, uint32_t size, uint32_t slot)
+{
+    return s->size[size].base + slot * s->size[size].bytes;
+}

@@ -1,4 +1,5 @@
-/* prefix.c: a node is found by the number of its block, so that none is ever allocated. Siblings are a list; few texts part at one place. */
+/* prefix.c: a node is found by the number of its block, so that none is ever allocated. Siblings are a list; few texts
+ * part at one place. */
 #include "computed/state/prefix.h"
 
 #include <errno.h>
@@ -11,15 +12,15 @@
 
 struct node {
     uint64_t scope;
-    uint32_t parent, child, next; /* block numbers; parent NONE: the root */
-    uint32_t depth;               /* blocks before it */
-    uint32_t n;                   /* tokens in it; 0: the block is no node */
-    double worth;                 /* when it was last wanted: the clock, and its cost */
-    uint64_t wanted;              /* and which want that was */
-    struct ntx_kv_snapshot *snapshot;     /* at its end, or NULL */
+    uint32_t parent, child, next;     /* block numbers; parent NONE: the root */
+    uint32_t depth;                   /* blocks before it */
+    uint32_t n;                       /* tokens in it; 0: the block is no node */
+    double worth;                     /* when it was last wanted: the clock, and its cost */
+    uint64_t wanted;                  /* and which want that was */
+    struct ntx_kv_snapshot *snapshot; /* at its end, or NULL */
     double snapshot_clock;            /* when the mark was last wanted */
-    bool pinned;                  /* others go first */
-    bool parts, parted;           /* a text parted here, and had to begin before: the next one leaves a mark; it did */
+    bool pinned;                      /* others go first */
+    bool parts, parted; /* a text parted here, and had to begin before: the next one leaves a mark; it did */
     int32_t ids[NTX_KV_BLOCK];
 };
 
@@ -30,9 +31,9 @@ struct ntx_prefix {
     uint32_t n_kept;
     double clock, snapshot_clock; /* the most that anything was worth that was given up */
     uint64_t wants;
-    uint32_t *path;    /* [blocks of the pool] scratch */
+    uint32_t *path; /* [blocks of the pool] scratch */
     bool snapshots;
-    uint32_t held;     /* its mark is about to be used */
+    uint32_t held; /* its mark is about to be used */
 };
 
 uint64_t ntx_prefix_block_bytes(void) { return sizeof(struct node) + sizeof(uint32_t); }
@@ -40,7 +41,10 @@ uint32_t ntx_prefix_blocks(const struct ntx_prefix *p) { return p->n_kept; }
 
 /* ---- the tree */
 
-static uint32_t *children_of(struct ntx_prefix *p, uint32_t parent) { return parent == NONE ? &p->first : &p->node[parent].child; }
+static uint32_t *children_of(struct ntx_prefix *p, uint32_t parent)
+{
+    return parent == NONE ? &p->first : &p->node[parent].child;
+}
 
 /* What nobody in particular computed is for all. */
 static bool for_scope(const struct node *x, uint64_t scope) { return x->scope == scope || x->scope == NTX_PREFIX_ALL; }
@@ -72,7 +76,8 @@ static bool give_up(void *keeper)
     struct ntx_prefix *p = keeper;
     uint32_t least = NONE;
     for (uint32_t b = 0; b < ntx_kv_pool_blocks(p->c.pool); b++)
-        if (p->node[b].n && p->node[b].child == NONE && ntx_kv_spare(p->c.pool, b) && (least == NONE || worth_less(&p->node[b], &p->node[least])))
+        if (p->node[b].n && p->node[b].child == NONE && ntx_kv_spare(p->c.pool, b) &&
+            (least == NONE || worth_less(&p->node[b], &p->node[least])))
             least = b;
     if (least == NONE)
         return false;
@@ -134,19 +139,23 @@ static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
-/* Of two with the same tokens the scope's own one: who is on its way must not be led off it, or what hangs below would be in use, and its parent not. */
+/* Of two with the same tokens the scope's own one: who is on its way must not be led off it, or what hangs below would
+ * be in use, and its parent not. */
 static bool nearer(const struct node *a, const struct node *b, uint64_t scope)
 {
     return a->scope != b->scope ? a->scope == scope : a->n < b->n;
 }
 
 /* The child that has most of ids[0 .. n), *same of them; NONE: none has any. */
-static uint32_t closest(struct ntx_prefix *p, uint64_t scope, uint32_t parent, const int32_t *ids, uint32_t n, uint32_t *same)
+static uint32_t closest(struct ntx_prefix *p, uint64_t scope, uint32_t parent, const int32_t *ids, uint32_t n,
+                        uint32_t *same)
 {
     uint32_t best = NONE;
     *same = 0;
     for (uint32_t b = *children_of(p, parent); b != NONE; b = p->node[b].next) {
-        uint32_t k = for_scope(&p->node[b], scope) && !ntx_kv_lost(p->c.pool, b) ? alike(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n)) : 0;
+        uint32_t k = for_scope(&p->node[b], scope) && !ntx_kv_lost(p->c.pool, b)
+                         ? alike(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n))
+                         : 0;
         if (k > *same || (k && k == *same && nearer(&p->node[b], &p->node[best], scope))) {
             *same = k;
             best = b;
@@ -174,12 +183,14 @@ static void drop_covered(struct ntx_prefix *p, uint64_t scope, uint32_t parent, 
     uint32_t next;
     for (uint32_t b = *children_of(p, parent); b != NONE; b = next) {
         next = p->node[b].next;
-        if (p->node[b].scope == scope && p->node[b].n < n && !p->node[b].snapshot && alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
+        if (p->node[b].scope == scope && p->node[b].n < n && !p->node[b].snapshot &&
+            alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
             take_out(p, b);
     }
 }
 
-static bool put_in(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth, const int32_t *ids, uint32_t n)
+static bool put_in(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth,
+                   const int32_t *ids, uint32_t n)
 {
     struct node *x = &p->node[b];
     if (x->n)
@@ -197,8 +208,10 @@ static bool put_in(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32
 
 /* ---- for sequences */
 
-/* kv has the blocks down to `last`: so many tokens more, of a block that is kept and has some of what comes, as a copy. */
-static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, uint32_t last, const int32_t *ids, uint32_t n)
+/* kv has the blocks down to `last`: so many tokens more, of a block that is kept and has some of what comes, as a copy.
+ * */
+static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, uint32_t last,
+                          const int32_t *ids, uint32_t n)
 {
     uint32_t same, b = closest(p, scope, last, ids, NTX_MIN(n, (uint32_t)NTX_KV_BLOCK), &same);
     if (!same)
@@ -207,14 +220,17 @@ static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_se
     return ntx_kv_seq_copy(kv, b) ? 0 : same; /* what cannot be read is computed */
 }
 
-/* Where to go on from, of what lies down to p->path[k]: the furthest mark. Returns the node that it is at the end of, *tokens and *whole blocks from the root. */
-static uint32_t furthest_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t k, uint32_t *whole, uint32_t *tokens)
+/* Where to go on from, of what lies down to p->path[k]: the furthest mark. Returns the node that it is at the end of,
+ * *tokens and *whole blocks from the root. */
+static uint32_t furthest_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t k,
+                                  uint32_t *whole, uint32_t *tokens)
 {
     for (*whole = k;; --*whole) {
         uint32_t up = *whole ? p->path[*whole - 1] : NONE, at = *whole * NTX_KV_BLOCK, best = NONE;
         for (uint32_t b = *children_of(p, up); b != NONE; b = p->node[b].next) {
             const struct node *x = &p->node[b];
-            if (for_scope(x, scope) && x->n < NTX_KV_BLOCK && x->snapshot && !ntx_kv_lost(p->c.pool, b) && x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
+            if (for_scope(x, scope) && x->n < NTX_KV_BLOCK && x->snapshot && !ntx_kv_lost(p->c.pool, b) &&
+                x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
                 best = b;
         }
         if (best == NONE && up != NONE && p->node[up].snapshot)
@@ -225,9 +241,11 @@ static uint32_t furthest_snapshot(struct ntx_prefix *p, uint64_t scope, const in
     }
 }
 
-static int begin_at_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
+static int begin_at_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room,
+                             struct ntx_kv_seq **out, uint32_t *n_past)
 {
-    uint32_t last, k = descend(p, scope, ids, n, &last), whole, tokens, b = furthest_snapshot(p, scope, ids, n, k, &whole, &tokens);
+    uint32_t last, k = descend(p, scope, ids, n, &last), whole, tokens,
+                   b = furthest_snapshot(p, scope, ids, n, k, &whole, &tokens);
     p->held = b;
     if (b != NONE) {
         want(p, b);
@@ -255,7 +273,8 @@ static int begin_at_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t
 
 uint32_t ntx_prefix_found(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n)
 {
-    uint32_t last, same, whole, tokens, most = n ? n - 1 : 0, k = descend(p, scope, ids, most, &last), at = k * NTX_KV_BLOCK;
+    uint32_t last, same, whole, tokens, most = n ? n - 1 : 0, k = descend(p, scope, ids, most, &last),
+                                        at = k * NTX_KV_BLOCK;
     if (p->snapshots) {
         furthest_snapshot(p, scope, ids, most, k, &whole, &tokens);
         return tokens;
@@ -264,7 +283,8 @@ uint32_t ntx_prefix_found(struct ntx_prefix *p, uint64_t scope, const int32_t *i
     return at + same;
 }
 
-int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room, struct ntx_kv_seq **out, uint32_t *n_past)
+int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t n_room,
+                     struct ntx_kv_seq **out, uint32_t *n_past)
 {
     uint32_t last, most = n ? n - 1 : 0;
     if (p->snapshots)
@@ -276,7 +296,8 @@ int ntx_prefix_begin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, u
     return rc;
 }
 
-uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t n_past)
+uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n,
+                           uint32_t n_past)
 {
     uint32_t has, last, whole = n_past / NTX_KV_BLOCK, part = n_past % NTX_KV_BLOCK > 0;
     const uint32_t *own = ntx_kv_seq_blocks(kv, &has);
@@ -295,7 +316,8 @@ uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_s
 /* ---- keeping */
 
 /* Of the block that ids end in: the node that has them, or NONE. */
-static uint32_t keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth, const int32_t *ids, uint32_t n)
+static uint32_t keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth,
+                          const int32_t *ids, uint32_t n)
 {
     uint32_t same, has = closest(p, scope, parent, ids, n, &same);
     if (same == n && (!p->snapshots || p->node[has].n == n))
@@ -327,7 +349,8 @@ static void put_snapshots(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t 
         snapshot(p, kv, at);
 }
 
-void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, enum ntx_prefix_when when)
+void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n,
+                     enum ntx_prefix_when when)
 {
     uint32_t has, at, k = descend(p, scope, ids, n, &at);
     const uint32_t *own = ntx_kv_seq_blocks(kv, &has);
@@ -345,7 +368,8 @@ void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv
         put_snapshots(p, kv, at, when);
 }
 
-uint32_t ntx_prefix_snapshots(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, struct ntx_kv_snapshot **out, uint32_t most)
+uint32_t ntx_prefix_snapshots(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n,
+                              struct ntx_kv_snapshot **out, uint32_t most)
 {
     uint32_t last, found = 0, k = descend(p, scope, ids, n, &last);
     for (uint32_t i = 0; i < k && found < most; i++)
@@ -366,7 +390,8 @@ void ntx_prefix_put_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t
     want_snapshot(p, last);
 }
 
-void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n_past, uint32_t to)
+void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids,
+                        uint32_t n_past, uint32_t to)
 {
     uint32_t last, whole = NTX_ROUND_DOWN(to, NTX_KV_BLOCK);
     if (!p->snapshots)
@@ -378,7 +403,10 @@ void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq 
             ntx_kv_snapshot_ahead(kv, k * NTX_KV_BLOCK);
 }
 
-static bool pins(const struct ntx_prefix *p, uint32_t b) { return p->node[b].n && p->node[b].pinned && p->node[b].scope != NTX_PREFIX_ALL; }
+static bool pins(const struct ntx_prefix *p, uint32_t b)
+{
+    return p->node[b].n && p->node[b].pinned && p->node[b].scope != NTX_PREFIX_ALL;
+}
 
 static bool leads_to_pinned(const struct ntx_prefix *p, uint32_t b)
 {
@@ -388,7 +416,8 @@ static bool leads_to_pinned(const struct ntx_prefix *p, uint32_t b)
     return false;
 }
 
-/* Pins of scopes may be a part of the pool, or who asks for more and more would have all of it: the end of the one that was not wanted for longest is as any other. */
+/* Pins of scopes may be a part of the pool, or who asks for more and more would have all of it: the end of the one that
+ * was not wanted for longest is as any other. */
 static void bound_pins(struct ntx_prefix *p)
 {
     uint32_t n = 0, blocks = ntx_kv_pool_blocks(p->c.pool);

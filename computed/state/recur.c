@@ -37,12 +37,19 @@ int ntx__kv_make_floats(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
     if (!(p->floats = calloc(hp->n_layers, sizeof *p->floats)))
         return -ENOMEM;
     for (uint32_t l = 0; l < hp->n_layers; l++)
-        p->floats[l] = (struct ntx__kv_floats){.tail = ntx_recur_layer(hp, l, NTX_KEEP_TAIL) / sizeof(float), .fold = ntx_recur_layer(hp, l, NTX_KEEP_FOLD) / sizeof(float)};
+        p->floats[l] = (struct ntx__kv_floats){.tail = ntx_recur_layer(hp, l, NTX_KEEP_TAIL) / sizeof(float),
+                                               .fold = ntx_recur_layer(hp, l, NTX_KEEP_FOLD) / sizeof(float)};
     return 0;
 }
 
-static void *place_of(const struct ntx_kv_pool *p, uint32_t unit) { return p->space[SIDES].base + unit * p->space[SIDES].unit_bytes; }
-static void copy(const struct ntx_kv_pool *p, uint32_t from, uint32_t to) { memcpy(place_of(p, to), place_of(p, from), p->space[SIDES].unit_bytes); }
+static void *place_of(const struct ntx_kv_pool *p, uint32_t unit)
+{
+    return p->space[SIDES].base + unit * p->space[SIDES].unit_bytes;
+}
+static void copy(const struct ntx_kv_pool *p, uint32_t from, uint32_t to)
+{
+    memcpy(place_of(p, to), place_of(p, from), p->space[SIDES].unit_bytes);
+}
 
 uint32_t ntx_recur_at(const struct ntx_kv_seq *s) { return s->at[s->now]; }
 
@@ -65,7 +72,8 @@ static bool stops(const struct ntx_kv_seq *s, uint32_t n)
 
 void ntx_kv_snapshot_ahead(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
-    if (s->n_units[SIDES] && s->n_stops < NTX_RECUR_STOPS && ntx__kv_find(s->pool, SIDES, 1)) /* without it, there will be no mark */
+    if (s->n_units[SIDES] && s->n_stops < NTX_RECUR_STOPS &&
+        ntx__kv_find(s->pool, SIDES, 1)) /* without it, there will be no mark */
         s->stop[s->n_stops++] = (struct ntx__kv_stop){.at = n_tokens, .unit = ntx__kv_take(s->pool, SIDES, UINT32_MAX)};
 }
 
@@ -78,7 +86,10 @@ void ntx_kv_snapshot_passed(struct ntx_kv_seq *s)
 /* ---- what the kind can do */
 
 /* Which side has the first n tokens; -1: none. */
-static int find(const struct ntx_kv_seq *s, uint32_t n) { return s->at[s->now] == n ? s->now : s->at[!s->now] == n ? !s->now : -1; }
+static int find(const struct ntx_kv_seq *s, uint32_t n)
+{
+    return s->at[s->now] == n ? s->now : s->at[!s->now] == n ? !s->now : -1;
+}
 
 static uint64_t unit_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape)
 {
@@ -117,7 +128,10 @@ static void back(struct ntx_kv_seq *s, uint32_t n_tokens)
 }
 
 /* A stop's it takes over. */
-static uint32_t snapshots(const struct ntx_kv_seq *s, uint32_t n_tokens) { return s->n_units[SIDES] && !stops(s, n_tokens); }
+static uint32_t snapshots(const struct ntx_kv_seq *s, uint32_t n_tokens)
+{
+    return s->n_units[SIDES] && !stops(s, n_tokens);
+}
 
 static void became(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
@@ -144,14 +158,23 @@ static int each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled,
 {
     (void)filled;
     (void)n_tokens;
-    return s->n_units[SIDES] ? part(ctx, place_of(s->pool, s->units[SIDES][s->now]), s->pool->space[SIDES].unit_bytes) : 0;
+    return s->n_units[SIDES] ? part(ctx, place_of(s->pool, s->units[SIDES][s->now]), s->pool->space[SIDES].unit_bytes)
+                             : 0;
 }
 
 /* A pass writes its next side, which nobody sees before it is over. */
 static void writes(struct ntx_kv_seq *s, uint32_t pos) { (void)s, (void)pos; }
 
-const struct ntx__kv_ops ntx__kv_recur_buffers = {.unit_bytes = unit_bytes, .units = units, .has_room = room, .reach = reach, .back = back, .snapshots = snapshots, .copy = copy_buffer, .each_part = each_part,
-                                          .restored = became, .writes = writes};
+const struct ntx__kv_ops ntx__kv_recur_buffers = {.unit_bytes = unit_bytes,
+                                                  .units = units,
+                                                  .has_room = room,
+                                                  .reach = reach,
+                                                  .back = back,
+                                                  .snapshots = snapshots,
+                                                  .copy = copy_buffer,
+                                                  .each_part = each_part,
+                                                  .restored = became,
+                                                  .writes = writes};
 
 /* ---- passes */
 
@@ -176,15 +199,36 @@ void ntx_recur_step(struct ntx_kv_seq *s, uint32_t n)
 
 static uint32_t unit_of(const struct ntx_kv_seq *s, bool next) { return s->units[SIDES][next ? !s->now : s->now]; }
 
-uint64_t ntx_recur_buffer(const struct ntx_kv_seq *s, bool next) { return unit_of(s, next) * s->pool->space[SIDES].unit_bytes; }
+uint64_t ntx_recur_buffer(const struct ntx_kv_seq *s, bool next)
+{
+    return unit_of(s, next) * s->pool->space[SIDES].unit_bytes;
+}
 
-static float *tail_in(const struct ntx_kv_pool *p, uint32_t unit, uint32_t layer) { return (float *)place_of(p, unit) + p->floats[layer].tail; }
-static float *fold_in(const struct ntx_kv_pool *p, uint32_t unit, uint32_t layer) { return (float *)place_of(p, unit) + p->floats[layer].fold; }
+static float *tail_in(const struct ntx_kv_pool *p, uint32_t unit, uint32_t layer)
+{
+    return (float *)place_of(p, unit) + p->floats[layer].tail;
+}
+static float *fold_in(const struct ntx_kv_pool *p, uint32_t unit, uint32_t layer)
+{
+    return (float *)place_of(p, unit) + p->floats[layer].fold;
+}
 
-const float *ntx_recur_tail(const struct ntx_kv_seq *s, uint32_t layer) { return ntx_recur_at(s) ? tail_in(s->pool, unit_of(s, false), layer) : NULL; }
-const float *ntx_recur_fold(const struct ntx_kv_seq *s, uint32_t layer) { return ntx_recur_at(s) ? fold_in(s->pool, unit_of(s, false), layer) : NULL; }
-float *ntx_recur_next_tail(const struct ntx_kv_seq *s, uint32_t layer) { return tail_in(s->pool, unit_of(s, true), layer); }
-float *ntx_recur_next_fold(const struct ntx_kv_seq *s, uint32_t layer) { return fold_in(s->pool, unit_of(s, true), layer); }
+const float *ntx_recur_tail(const struct ntx_kv_seq *s, uint32_t layer)
+{
+    return ntx_recur_at(s) ? tail_in(s->pool, unit_of(s, false), layer) : NULL;
+}
+const float *ntx_recur_fold(const struct ntx_kv_seq *s, uint32_t layer)
+{
+    return ntx_recur_at(s) ? fold_in(s->pool, unit_of(s, false), layer) : NULL;
+}
+float *ntx_recur_next_tail(const struct ntx_kv_seq *s, uint32_t layer)
+{
+    return tail_in(s->pool, unit_of(s, true), layer);
+}
+float *ntx_recur_next_fold(const struct ntx_kv_seq *s, uint32_t layer)
+{
+    return fold_in(s->pool, unit_of(s, true), layer);
+}
 
 float *ntx_recur_stop_tail(const struct ntx_kv_seq *s, uint32_t n, uint32_t layer)
 {

@@ -8,18 +8,19 @@
 #include "common/util.h"
 
 #define NOT_IN_HEAP UINT32_MAX
-#define END NTX_NO_FRAME /* of a list */
+#define END         NTX_NO_FRAME /* of a list */
 
 enum { MOST_HALVES = 4, FEW_ROWS = 16 };
-#define LEARNS (1.0f / 1024) /* of a use that was foretold well by one half-life, for that */
-#define STEP 0.02f           /* of what scores and counts are multiplied by */
-#define LEAST_CHANCE 1e-3f   /* of a smaller one no logarithm is taken */
+#define LEARNS       (1.0f / 1024) /* of a use that was foretold well by one half-life, for that */
+#define STEP         0.02f         /* of what scores and counts are multiplied by */
+#define LEAST_CHANCE 1e-3f         /* of a smaller one no logarithm is taken */
 enum { N_SCORES = 2, N_BY = N_SCORES + 1 };
 static const float score_half[N_SCORES] = {8, 128}; /* rows */
 static const float by_at_first[N_BY] = {0.5f, 0.4f, 0.5f};
-#define NO_COUNT 1e-20f      /* smaller floats would be slow */
+#define NO_COUNT 1e-20f /* smaller floats would be slow */
 
-/* Half-lives, in rows, and how much each is believed at first; what is left to 1: that all bundles of a layer are used alike. */
+/* Half-lives, in rows, and how much each is believed at first; what is left to 1: that all bundles of a layer are used
+ * alike. */
 struct policy {
     const char *name;
     uint32_t n;
@@ -54,20 +55,20 @@ struct layer {
 struct ntx_cache {
     uint32_t n_layers, n_expert;
     struct ntx_frames frames;
-    struct policy policy;   /* its shares as they have been learned */
-    float all_alike;        /* the share that is left */
-    bool all_fit;           /* nothing ever goes: nothing is counted */
-    uint64_t counted;       /* how often: lru's time */
-    float *count;           /* [n_layers x halves x n_expert] rows that chose each, ageing by every half-life */
-    float *score;           /* [n_layers x N_SCORES x n_expert] sums over rows, likewise */
-    float *log_chance;      /* [bundles] of what counts say, when keys were made of it and of scores */
-    float by[N_BY];         /* what scores and log_chance are multiplied by */
-    double *key;            /* [bundles] the chance that the layer's next row chooses it; lru: when one last did */
-    uint32_t *frame_of;     /* [bundles] */
-    uint32_t *heap_at;      /* [bundles] where in its heap */
-    uint32_t *heap_room;    /* [bundles] what the heaps lie in */
-    struct layer *layer;    /* [n_layers] */
-    struct place *place;    /* [frames] */
+    struct policy policy; /* its shares as they have been learned */
+    float all_alike;      /* the share that is left */
+    bool all_fit;         /* nothing ever goes: nothing is counted */
+    uint64_t counted;     /* how often: lru's time */
+    float *count;         /* [n_layers x halves x n_expert] rows that chose each, ageing by every half-life */
+    float *score;         /* [n_layers x N_SCORES x n_expert] sums over rows, likewise */
+    float *log_chance;    /* [bundles] of what counts say, when keys were made of it and of scores */
+    float by[N_BY];       /* what scores and log_chance are multiplied by */
+    double *key;          /* [bundles] the chance that the layer's next row chooses it; lru: when one last did */
+    uint32_t *frame_of;   /* [bundles] */
+    uint32_t *heap_at;    /* [bundles] where in its heap */
+    uint32_t *heap_room;  /* [bundles] what the heaps lie in */
+    struct layer *layer;  /* [n_layers] */
+    struct place *place;  /* [frames] */
     struct {
         uint32_t n_used, n_prefetched; /* frames with such bundles */
         uint32_t spare;                /* kept for those that are prefetched */
@@ -78,9 +79,15 @@ struct ntx_cache {
 static uint32_t layer_of(const struct ntx_cache *c, uint32_t bundle) { return bundle / c->n_expert; }
 static uint8_t class_of(const struct ntx_cache *c, uint32_t bundle) { return c->frames.class_of[layer_of(c, bundle)]; }
 static bool by_last(const struct ntx_cache *c) { return !c->policy.n; }
-static float *counts(const struct ntx_cache *c, uint32_t layer, uint32_t half) { return c->count + ((size_t)layer * c->policy.n + half) * c->n_expert; }
+static float *counts(const struct ntx_cache *c, uint32_t layer, uint32_t half)
+{
+    return c->count + ((size_t)layer * c->policy.n + half) * c->n_expert;
+}
 
-static float *scores_of(const struct ntx_cache *c, uint32_t layer, uint32_t half) { return c->score + ((size_t)layer * N_SCORES + half) * c->n_expert; }
+static float *scores_of(const struct ntx_cache *c, uint32_t layer, uint32_t half)
+{
+    return c->score + ((size_t)layer * N_SCORES + half) * c->n_expert;
+}
 
 /* On average 1 / chance - 1 rows go by without, before the one that does. */
 static double value(const struct ntx_cache *c, uint32_t layer, double key, uint32_t now)
@@ -141,7 +148,10 @@ static void heap_remove(struct ntx_cache *c, uint32_t bundle)
 /* ---- counts */
 
 /* What one of the last n rows counts, on average: each is older than the next. */
-static float row_of(float half, uint32_t n) { return (1 - exp2f(-(float)n / half)) / (1 - exp2f(-1 / half)) / (float)n; }
+static float row_of(float half, uint32_t n)
+{
+    return (1 - exp2f(-(float)n / half)) / (1 - exp2f(-1 / half)) / (float)n;
+}
 
 /* Each is believed as much as it foretold what was chosen (expectation, maximisation, a use at a time). */
 static void learn(struct ntx_cache *c, uint32_t layer, uint32_t expert)
@@ -200,7 +210,8 @@ static void lean_on_scores(struct ntx_cache *c, uint32_t layer)
     const struct layer *l = &c->layer[layer];
     double *key = c->key + (size_t)layer * c->n_expert, sum = 0, most = -INFINITY;
     float *log_chance = c->log_chance + (size_t)layer * c->n_expert;
-    const float *some = scores_of(c, layer, 0), *many = scores_of(c, layer, 1), by_some = c->by[0] / l->scored[0], by_many = c->by[1] / l->scored[1];
+    const float *some = scores_of(c, layer, 0), *many = scores_of(c, layer, 1), by_some = c->by[0] / l->scored[0],
+                by_many = c->by[1] / l->scored[1];
     for (uint32_t e = 0; e < c->n_expert; e++) {
         log_chance[e] = logf(fmaxf((float)key[e], LEAST_CHANCE));
         key[e] = by_some * some[e] + by_many * many[e] + c->by[2] * log_chance[e];
@@ -221,10 +232,13 @@ static void make_keys(struct ntx_cache *c, uint32_t layer)
 }
 
 /* A step up the gradient of the likelihood of what was chosen: what it had, less what was to be expected. */
-static void learn_scores(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, float used)
+static void learn_scores(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n,
+                         float used)
 {
     const struct layer *l = &c->layer[layer];
-    const float *x[N_BY] = {scores_of(c, layer, 0), scores_of(c, layer, 1), c->log_chance + (size_t)layer * c->n_expert}, per[N_BY] = {1 / l->scored[0], 1 / l->scored[1], 1};
+    const float *x[N_BY] = {scores_of(c, layer, 0), scores_of(c, layer, 1),
+                            c->log_chance + (size_t)layer * c->n_expert},
+                per[N_BY] = {1 / l->scored[0], 1 / l->scored[1], 1};
     const double *key = c->key + (size_t)layer * c->n_expert;
     double all = 0;
     for (uint32_t e = 0; e < c->n_expert; e++)
@@ -239,7 +253,8 @@ static void learn_scores(struct ntx_cache *c, uint32_t layer, const uint32_t *ex
     }
 }
 
-void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n, uint32_t n_rows, const float *scores)
+void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n,
+                     uint32_t n_rows, const float *scores)
 {
     struct layer *l = &c->layer[layer];
     uint64_t used = 0;
@@ -305,7 +320,10 @@ static uint32_t least(struct ntx_cache *c, uint8_t class, uint32_t now)
 
 /* ---- lists of frames */
 
-static struct list *list_of(struct ntx_cache *c, const struct place *p) { return p->prefetched ? &c->class[p->class].prefetched : &c->class[p->class].empty; }
+static struct list *list_of(struct ntx_cache *c, const struct place *p)
+{
+    return p->prefetched ? &c->class[p->class].prefetched : &c->class[p->class].empty;
+}
 
 static void list_add(struct ntx_cache *c, uint32_t frame)
 {
@@ -408,7 +426,8 @@ static uint32_t choose(struct ntx_cache *c, uint8_t class, uint32_t now)
     return victim != NTX_NO_FRAME ? victim : empty->first != END ? empty->first : prefetched->first;
 }
 
-/* Prefetched bundles hold no more frames than are kept for them, so that an empty one is always there for what is wanted, until all are used. */
+/* Prefetched bundles hold no more frames than are kept for them, so that an empty one is always there for what is
+ * wanted, until all are used. */
 static uint32_t choose_for_prefetch(struct ntx_cache *c, uint8_t class, uint32_t now)
 {
     const struct ntx_frame_class *k = &c->frames.class[class];
@@ -427,13 +446,18 @@ static uint32_t choose_for_staged(struct ntx_cache *c, uint8_t class, uint32_t n
     return empty != END ? empty : least(c, class, now);
 }
 
-void ntx_cache_keep_spare(struct ntx_cache *c, uint32_t class, bool keep) { c->class[class].spare = keep ? c->frames.class[class].spare : 0; }
+void ntx_cache_keep_spare(struct ntx_cache *c, uint32_t class, bool keep)
+{
+    c->class[class].spare = keep ? c->frames.class[class].spare : 0;
+}
 
 uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, uint32_t now, enum ntx_cache_for why)
 {
     uint8_t class = class_of(c, bundle);
     const bool prefetched = why != NTX_CACHE_WANTED;
-    uint32_t frame = why == NTX_CACHE_STAGED ? choose_for_staged(c, class, now) : prefetched ? choose_for_prefetch(c, class, now) : choose(c, class, now);
+    uint32_t frame = why == NTX_CACHE_STAGED ? choose_for_staged(c, class, now)
+                     : prefetched            ? choose_for_prefetch(c, class, now)
+                                             : choose(c, class, now);
     if (frame == NTX_NO_FRAME)
         return frame;
     struct place *p = &c->place[frame];
@@ -450,7 +474,9 @@ uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, uint32_t now, enum
 
 uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames)
 {
-    return sizeof(struct ntx_cache) + NTX_MAX_LAYERS * sizeof(struct layer) + (uint64_t)n_bundles * ((policies[0].n + N_SCORES + 1) * sizeof(float) + sizeof(double) + 3 * sizeof(uint32_t)) +
+    return sizeof(struct ntx_cache) + NTX_MAX_LAYERS * sizeof(struct layer) +
+           (uint64_t)n_bundles *
+               ((policies[0].n + N_SCORES + 1) * sizeof(float) + sizeof(double) + 3 * sizeof(uint32_t)) +
            (uint64_t)n_frames * sizeof(struct place);
 }
 
@@ -460,7 +486,8 @@ static bool find(const char *text, struct policy *p)
     const size_t len = strcspn(text, ":");
     size_t i = 0;
     char *end = NULL;
-    while (i < sizeof policies / sizeof *policies && (strlen(policies[i].name) != len || strncmp(policies[i].name, text, len)))
+    while (i < sizeof policies / sizeof *policies &&
+           (strlen(policies[i].name) != len || strncmp(policies[i].name, text, len)))
         i++;
     if (i == sizeof policies / sizeof *policies)
         return false;
@@ -487,12 +514,13 @@ static void lay_out(struct ntx_cache *c)
     for (uint32_t f = 0; f < c->frames.n; f++) {
         uint32_t class;
         ntx_frames_place(&c->frames, f, &class);
-        c->place[f] = (struct place){.bundle = NTX_NO_BUNDLE, .class = (uint8_t)class};
+        c->place[f] = (struct place){.bundle = NTX_NO_BUNDLE, .class = (uint8_t) class};
         list_add(c, f);
     }
 }
 
-int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy, struct ntx_cache **out)
+int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy,
+                  struct ntx_cache **out)
 {
     struct policy p = policies[0];
     size_t n = (size_t)n_layers * n_expert;
@@ -514,7 +542,8 @@ int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expe
     c->layer = calloc(n_layers, sizeof *c->layer);
     c->place = calloc(f->n, sizeof *c->place);
     memcpy(c->by, by_at_first, sizeof c->by);
-    if (!c->count || !c->score || !c->log_chance || !c->key || !c->frame_of || !c->heap_at || !c->heap_room || !c->layer || !c->place) {
+    if (!c->count || !c->score || !c->log_chance || !c->key || !c->frame_of || !c->heap_at || !c->heap_room ||
+        !c->layer || !c->place) {
         ntx_cache_free(c);
         return -ENOMEM;
     }

@@ -15,7 +15,8 @@ static uint64_t next_size(const uint64_t *layer_bytes, uint32_t n_layers, uint64
     return size;
 }
 
-void ntx_frames_sort(struct ntx_frames *f, const uint64_t *layer_bytes, uint32_t n_layers, uint32_t per_layer, uint32_t n_classes)
+void ntx_frames_sort(struct ntx_frames *f, const uint64_t *layer_bytes, uint32_t n_layers, uint32_t per_layer,
+                     uint32_t n_classes)
 {
     uint64_t below = UINT64_MAX, size;
     *f = (struct ntx_frames){0};

@@ -1,5 +1,5 @@
-/* Passes and the ring. A scheduled chunk of pass p is sequence p * n_sched + its schedule index, whoever waits for it and in
- * whatever order; so nothing but the words has to be kept between two calls. */
+/* Passes and the ring. A scheduled chunk of pass p is sequence p * n_sched + its schedule index, whoever waits for it
+ * and in whatever order; so nothing but the words has to be kept between two calls. */
 #include "computed/weights/stream.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "common/util.h"
 #include "computed/weights/stream_impl.h"
 
-#define MAPS_AHEAD 2      /* passes after this one whose maps are clean when iod prefetches into them */
+#define MAPS_AHEAD      2    /* passes after this one whose maps are clean when iod prefetches into them */
 #define PASSES_LEFT_OUT 1000 /* more unused pass numbers in a row are a mistake of the caller */
 
 static struct ntx_stream *of(struct ntx_weights *w) { return (struct ntx_stream *)w; }
@@ -104,7 +104,8 @@ static void skip(struct ntx_weights *w, uint32_t chunk)
     const struct ntx_plan_chunk *c = &s->r->chunks[chunk];
     if (c->placement != NTX_PLACE_STORAGE || !take_hold(s, c->sched, NTX__NONE, NTX__GONE))
         return;
-    add_late(s, sequence(s, c), true); /* a read that is under way already ends when it ends: nobody waits for it here */
+    add_late(s, sequence(s, c),
+             true); /* a read that is under way already ends when it ends: nobody waits for it here */
     ntx__stream_free_late(s);
 }
 
@@ -149,8 +150,9 @@ static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
 static int refuse_desc(struct ntx_stream *s, const struct ntx_desc *d, uint32_t chunk, const struct ntx_plan_chunk *c)
 {
     if (d->pass != s->pass || d->sched != c->sched || d->chunk != chunk)
-        return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u (pass %llu, index %u) in place of chunk %u (pass %llu, index %u)", d->chunk,
-                                (unsigned long long)d->pass, d->sched, chunk, (unsigned long long)s->pass, c->sched);
+        return ntx__stream_fail(
+            s, -EPROTO, "ntx-iod delivered chunk %u (pass %llu, index %u) in place of chunk %u (pass %llu, index %u)",
+            d->chunk, (unsigned long long)d->pass, d->sched, chunk, (unsigned long long)s->pass, c->sched);
     return ntx__stream_fail(s, -EPROTO, "ntx-iod delivered chunk %u at slot %u + %u, which cannot be", chunk, d->slot,
                             d->shift);
 }
@@ -194,25 +196,25 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
     struct ntx_stream *s = of(w);
     if (chunk >= s->r->hdr->n_chunks)
         return ntx__stream_fail(s, -EINVAL, "there is no chunk %u", chunk);
-    int rc = ntx__stream_check_abort(s); /* also where nothing has to be waited for: a pass over a resident model can be long, too */
+    int rc = ntx__stream_check_abort(
+        s); /* also where nothing has to be waited for: a pass over a resident model can be long, too */
     if (rc)
         return rc;
     const struct ntx_plan_chunk *c = &s->r->chunks[chunk];
     switch (c->placement) {
-    case NTX_PLACE_HOST:
-        return acquire_host(s, chunk, c, bytes);
-    case NTX_PLACE_STORAGE:
-        return acquire_ring(s, chunk, c, bytes);
+    case NTX_PLACE_HOST: return acquire_host(s, chunk, c, bytes);
+    case NTX_PLACE_STORAGE: return acquire_ring(s, chunk, c, bytes);
     case NTX_PLACE_FRAME:
-        return s->groups ? ntx__stream_acquire_groups(s, chunk, c, bytes) : ntx__stream_acquire_expert(s, chunk, c, bytes);
-    default:
-        return ntx__stream_fail(s, -ENOTSUP, "chunk %u has its place on a device", chunk);
+        return s->groups ? ntx__stream_acquire_groups(s, chunk, c, bytes)
+                         : ntx__stream_acquire_expert(s, chunk, c, bytes);
+    default: return ntx__stream_fail(s, -ENOTSUP, "chunk %u has its place on a device", chunk);
     }
 }
 
 /* ---- passes */
 
-/* iod obeys a map only while it bears the pass's number, so the bits are cleared first; its acquire of `pass` pairs with this. */
+/* iod obeys a map only while it bears the pass's number, so the bits are cleared first; its acquire of `pass` pairs
+ * with this. */
 static void prepare_map(struct ntx_stream *s, uint64_t pass)
 {
     struct ntx_pass_map *m = &s->r->pass_map[pass % NTX_PASS_MAPS];
@@ -229,7 +231,8 @@ static void drop_layer(struct ntx_weights *w, uint32_t layer)
     if (layer < NTX_MON_LAYERS && s->counters)
         atomic_fetch_add_explicit(&s->counters->mon.layer[layer].skipped, 1, memory_order_relaxed);
     if (layer < NTX_MAP_WORDS * 64)
-        atomic_fetch_or_explicit(&s->r->pass_map[s->pass % NTX_PASS_MAPS].drop[layer / 64], (uint64_t)1 << (layer % 64), memory_order_relaxed);
+        atomic_fetch_or_explicit(&s->r->pass_map[s->pass % NTX_PASS_MAPS].drop[layer / 64], (uint64_t)1 << (layer % 64),
+                                 memory_order_relaxed);
 }
 
 static void start(struct ntx_stream *s, uint64_t pass)
@@ -242,8 +245,8 @@ static void start(struct ntx_stream *s, uint64_t pass)
         prepare_map(s, p);
 }
 
-/* What the pass did not use is dropped where iod has not begun it, and let go when it is through: the sequences of the next pass stay
- * where they are. */
+/* What the pass did not use is dropped where iod has not begun it, and let go when it is through: the sequences of the
+ * next pass stay where they are. */
 static void leave_rest(struct ntx_stream *s)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
@@ -273,13 +276,14 @@ static int make_room(struct ntx_stream *s)
     ntx__stream_free_late(s);
     while (!rc && atomic_load_explicit(&s->n_late, memory_order_relaxed) > s->r->hdr->n_sched) {
         struct ntx_desc *d = ntx__desc_of(s, s->late[0].seq);
-        rc = ntx__stream_pause(s, &d->word, atomic_load_explicit(&d->word, memory_order_relaxed), &patience, "the end of pass", s->late[0].seq / s->r->hdr->n_sched);
+        rc = ntx__stream_pause(s, &d->word, atomic_load_explicit(&d->word, memory_order_relaxed), &patience,
+                               "the end of pass", s->late[0].seq / s->r->hdr->n_sched);
     }
     return rc;
 }
 
-/* Host chunks that could not be read are wanted once more: what ailed the drive may be over. The words before the count, which iod takes for a
- * sign to look at all words anew; before iod_asleep is looked at, too. */
+/* Host chunks that could not be read are wanted once more: what ailed the drive may be over. The words before the
+ * count, which iod takes for a sign to look at all words anew; before iod_asleep is looked at, too. */
 static void read_again(struct ntx_stream *s)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
@@ -328,7 +332,8 @@ static int begin(struct ntx_weights *w, uint64_t pass)
     atomic_store_explicit(&s->failed, 0, memory_order_relaxed);
     s->begun = pass;
     if (s->in_pass || pass < s->next_pass || pass - s->next_pass > PASSES_LEFT_OUT)
-        return ntx__stream_fail(s, -EINVAL, "pass %llu cannot begin: %llu is the next", (unsigned long long)pass, (unsigned long long)s->next_pass);
+        return ntx__stream_fail(s, -EINVAL, "pass %llu cannot begin: %llu is the next", (unsigned long long)pass,
+                                (unsigned long long)s->next_pass);
     if ((rc = ntx__stream_check_abort(s)))
         return rc;
     for (uint64_t p = s->next_pass; p <= pass; p++) {
@@ -369,13 +374,21 @@ static bool there(struct ntx_weights *w, uint32_t chunk)
 static bool stays(struct ntx_weights *w, uint32_t chunk)
 {
     struct ntx_stream *s = of(w);
-    return s->r->chunks[chunk].placement == NTX_PLACE_HOST && !atomic_load_explicit(&s->quarantined_host[chunk], memory_order_acquire);
+    return s->r->chunks[chunk].placement == NTX_PLACE_HOST &&
+           !atomic_load_explicit(&s->quarantined_host[chunk], memory_order_acquire);
 }
 
-#define OPS                                                                                                                              \
-    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .entries = ntx__stream_entries, \
-    .ask_entries = ntx__stream_ask_entries, .more_entries = ntx__stream_more_entries, .entries_there = ntx__stream_entries_there, .stays = stays, .chosen = ntx__stream_routed, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
-static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS, .prefetch_experts = ntx__stream_prefetch_experts, .stage_experts = ntx__stream_stage_experts, .more_experts = ntx__stream_more_experts, .prefetch_groups = ntx__stream_prefetch_groups, .there = there};
+#define OPS                                                                                                            \
+    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end,        \
+    .entries = ntx__stream_entries, .ask_entries = ntx__stream_ask_entries, .more_entries = ntx__stream_more_entries,  \
+    .entries_there = ntx__stream_entries_there, .stays = stays, .chosen = ntx__stream_routed,                          \
+    .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
+static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS,
+                                                                    .prefetch_experts = ntx__stream_prefetch_experts,
+                                                                    .stage_experts = ntx__stream_stage_experts,
+                                                                    .more_experts = ntx__stream_more_experts,
+                                                                    .prefetch_groups = ntx__stream_prefetch_groups,
+                                                                    .there = there};
 #undef OPS
 
 static int init_lock(struct ntx_stream *s)

@@ -1,12 +1,16 @@
-/* Entries of a table that is looked up (an embedding, n-grams) on demand: posted to as many frames as there are, each copied out when it has come (an entry is some
- * kilobytes, so the copy is nothing; a frame is free again at once). Those that are known ahead (computed/pass/grams.c) are asked for by one call and collected as they come. */
+/* Entries of a table that is looked up (an embedding, n-grams) on demand: posted to as many frames as there are, each
+ * copied out when it has come (an entry is some kilobytes, so the copy is nothing; a frame is free again at once).
+ * Those that are known ahead (computed/pass/grams.c) are asked for by one call and collected as they come. */
 #include <errno.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "computed/weights/stream_impl.h"
 
-static uint64_t entry_offset(const struct ntx__entry_query *q, uint32_t entry) { return q->offset + (uint64_t)(uint32_t)q->ids[entry] * q->entry_bytes; }
+static uint64_t entry_offset(const struct ntx__entry_query *q, uint32_t entry)
+{
+    return q->offset + (uint64_t)(uint32_t)q->ids[entry] * q->entry_bytes;
+}
 
 static int check_query(struct ntx_stream *s, const struct ntx__entry_query *q)
 {
@@ -15,9 +19,11 @@ static int check_query(struct ntx_stream *s, const struct ntx__entry_query *q)
     for (uint32_t i = 0; i < q->n; i++) {
         uint64_t at = entry_offset(q, i);
         if (q->ids[i] < 0 || q->offset > size || at > size || size - at < q->entry_bytes)
-            return ntx__stream_fail(s, -EINVAL, "entry %d of %u bytes lies outside file %u", q->ids[i], q->entry_bytes, q->file);
+            return ntx__stream_fail(s, -EINVAL, "entry %d of %u bytes lies outside file %u", q->ids[i], q->entry_bytes,
+                                    q->file);
         if (at % h->block + q->entry_bytes > h->frame_bytes)
-            return ntx__stream_fail(s, -EINVAL, "an entry of %u bytes does not fit the frames of %llu", q->entry_bytes, (unsigned long long)h->frame_bytes);
+            return ntx__stream_fail(s, -EINVAL, "an entry of %u bytes does not fit the frames of %llu", q->entry_bytes,
+                                    (unsigned long long)h->frame_bytes);
     }
     return 0;
 }
@@ -94,11 +100,13 @@ static int collect(struct ntx_stream *s, const struct ntx__entry_query *q, uint3
     if (rc)
         return rc;
     if (ntx__demand_state(word) == NTX_FAILED)
-        rc = ntx__stream_fail_read(s, NTX__NO_CHUNK, q->file, entry_offset(q, entry), q->entry_bytes, ntx__iod_errno(d->err));
+        rc = ntx__stream_fail_read(s, NTX__NO_CHUNK, q->file, entry_offset(q, entry), q->entry_bytes,
+                                   ntx__iod_errno(d->err));
     else if (d->shift != entry_offset(q, entry) % h->block)
         rc = ntx__stream_fail(s, -EPROTO, "ntx-iod delivered an entry at %u, which cannot be", d->shift);
     else
-        memcpy(q->out + (size_t)entry * q->entry_bytes, ntx_region_frame(s->r, frame) + entry_offset(q, entry) % h->block, q->entry_bytes);
+        memcpy(q->out + (size_t)entry * q->entry_bytes,
+               ntx_region_frame(s->r, frame) + entry_offset(q, entry) % h->block, q->entry_bytes);
     ntx__own_free_demand(s, frame); /* our copy is made */
     return rc;
 }
@@ -116,7 +124,8 @@ static int collect_all(struct ntx_stream *s, const struct ntx__entry_query *q)
 static int wait_for_frame(struct ntx_stream *s, const struct ntx__entry_query *q, struct ntx_patience *patience)
 {
     _Atomic uint32_t *t = &s->r->ask[0].quarantined;
-    return ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), patience, "a free frame for entry", (uint64_t)q->ids[q->next]);
+    return ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), patience, "a free frame for entry",
+                             (uint64_t)q->ids[q->next]);
 }
 
 /* ---- ahead */
@@ -124,13 +133,16 @@ static int wait_for_frame(struct ntx_stream *s, const struct ntx__entry_query *q
 static int check_frames(struct ntx_stream *s, const struct ntx__entry_query *q)
 {
     int rc = check_query(s, q);
-    return rc || !q->n || s->r->hdr->n_demands ? rc : ntx__stream_fail(s, -EINVAL, "the region has no frames for entries");
+    return rc || !q->n || s->r->hdr->n_demands ? rc
+                                               : ntx__stream_fail(s, -EINVAL, "the region has no frames for entries");
 }
 
-int ntx__stream_ask_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
+int ntx__stream_ask_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes,
+                            const int32_t *ids, uint32_t n, void *out)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
-    s->asked = (struct ntx__entry_query){.file = file, .entry_bytes = entry_bytes, .n = n, .offset = offset, .ids = ids, .out = out, .left = n};
+    s->asked = (struct ntx__entry_query){
+        .file = file, .entry_bytes = entry_bytes, .n = n, .offset = offset, .ids = ids, .out = out, .left = n};
     for (uint32_t i = 0; i < s->r->hdr->n_demands; i++)
         s->entry_frame[i] = UINT32_MAX;
     int rc = check_frames(s, &s->asked);
@@ -191,10 +203,12 @@ int ntx__stream_entries_there(struct ntx_weights *w)
     return rc;
 }
 
-int ntx__stream_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
+int ntx__stream_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
+                        uint32_t n, void *out)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
-    struct ntx__entry_query q = {.file = file, .entry_bytes = entry_bytes, .n = n, .offset = offset, .ids = ids, .out = out};
+    struct ntx__entry_query q = {
+        .file = file, .entry_bytes = entry_bytes, .n = n, .offset = offset, .ids = ids, .out = out};
     int rc = check_frames(s, &q);
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     while (!rc && q.next < n) {

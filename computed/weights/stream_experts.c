@@ -1,10 +1,11 @@
-/* Experts on demand. A frame of the arena holds the three parts of one expert, each widened to whole blocks, one behind the
- * other; cache.c says which expert is in which frame. Each part that is being read has a demand of the region; when it
- * has come, the demand is given back and the bytes stay.
+/* Experts on demand. A frame of the arena holds the three parts of one expert, each widened to whole blocks, one behind
+ * the other; cache.c says which expert is in which frame. Each part that is being read has a demand of the region; when
+ * it has come, the demand is given back and the bytes stay.
  *
- * All by the engine thread, between steps, but ntx__stream_acquire_expert: compute threads only look. A frame whose expert is in use, or
- * one of whose parts has a demand (posted, being read, or tainted), is not replaced. So the death of iod needs nothing here: what
- * it was reading is posted again for the same place (stream_death.c), and its late DMA finds the same expert there. */
+ * All by the engine thread, between steps, but ntx__stream_acquire_expert: compute threads only look. A frame whose
+ * expert is in use, or one of whose parts has a demand (posted, being read, or tainted), is not replaced. So the death
+ * of iod needs nothing here: what it was reading is posted again for the same place (stream_death.c), and its late DMA
+ * finds the same expert there. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,8 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
     if (atomic_load_explicit(&ntx__request_of(s, i)->quarantined, memory_order_acquire))
         return;
     if (st == NTX_READY || f->cancelled)
-        ntx__prefetch_settled(s, i, st == NTX_READY ? ntx__request_of(s, i)->bytes : NTX_MIN(d->got, ntx__request_of(s, i)->bytes));
+        ntx__prefetch_settled(
+            s, i, st == NTX_READY ? ntx__request_of(s, i)->bytes : NTX_MIN(d->got, ntx__request_of(s, i)->bytes));
     ntx__own_free_demand(s, ntx__number_of(s, i));
     ntx__release_demand(s, i);
 }
@@ -164,8 +166,10 @@ static void post_added(struct ntx_stream *s, uint32_t n)
 enum { CACHED, LOADING, ABSENT };
 #define GIVE_WAY 8 /* experts: their reads keep a drive busy */
 
-/* Where all frames hold experts that are wanted later, the last of them [*end) lets its own go to one that is wanted now. */
-static uint32_t place_of_later(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t now, uint32_t *end)
+/* Where all frames hold experts that are wanted later, the last of them [*end) lets its own go to one that is wanted
+ * now. */
+static uint32_t place_of_later(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t now,
+                               uint32_t *end)
 {
     struct ntx__experts *x = s->experts;
     uint32_t f = NTX_NO_FRAME;
@@ -180,8 +184,10 @@ static uint32_t place_of_later(struct ntx_stream *s, uint32_t layer, const uint3
     return f;
 }
 
-/* Pins the first experts of the list that are there or can be given a frame; returns how many: `must`: one at least, unless frames are tainted or being read into. */
-static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)
+/* Pins the first experts of the list that are there or can be given a frame; returns how many: `must`: one at least,
+ * unless frames are tainted or being read into. */
+static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n, bool must,
+                     uint8_t *late)
 {
     struct ntx__experts *x = s->experts;
     uint8_t *where = x->where;
@@ -199,7 +205,8 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     for (taken = 0; taken < n; taken++) {
         uint32_t bundle = ntx__bundle_of(x, layer, experts[taken]);
         if (where[taken] == ABSENT) {
-            uint32_t held = ntx_cache_frame(x->cache, bundle); /* a failed one, or one that was given up, that is not settled yet */
+            uint32_t held = ntx_cache_frame(
+                x->cache, bundle); /* a failed one, or one that was given up, that is not settled yet */
             uint32_t f = held == NTX_NO_FRAME ? ntx__make_place(s, layer, bundle, NTX_CACHE_WANTED) : NTX_NO_FRAME;
             if (f == NTX_NO_FRAME && held == NTX_NO_FRAME && must && taken < GIVE_WAY)
                 f = place_of_later(s, layer, experts, taken, &end);
@@ -209,7 +216,8 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
             add_place(x, added++, f, late[taken]);
             x->n_free -= NTX_EXPERT_PARTS; /* promised */
         }
-        hits += ntx__count_prefetched(s, layer, experts[taken], where[taken] == ABSENT ? NTX_NO_FRAME : ntx_cache_frame(x->cache, bundle));
+        hits += ntx__count_prefetched(s, layer, experts[taken],
+                                      where[taken] == ABSENT ? NTX_NO_FRAME : ntx_cache_frame(x->cache, bundle));
         ntx_cache_use(x->cache, bundle);
     }
     for (uint32_t i = taken; i < n; i++)
@@ -224,27 +232,31 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     return taken;
 }
 
-void ntx__stream_routed(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *times, uint32_t n, uint32_t of, const float *scores)
+void ntx__stream_routed(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *times,
+                        uint32_t n, uint32_t of, const float *scores)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     if (s->experts)
         ntx_cache_count(s->experts->cache, layer, experts, times, n, of, scores);
 }
 
-/* What changes when the expert may be had: the end of a read that was given up, or of what a dead iod may still write. */
+/* What changes when the expert may be had: the end of a read that was given up, or of what a dead iod may still write.
+ * */
 static _Atomic uint32_t *obstacle(struct ntx_stream *s, uint32_t layer, uint32_t expert)
 {
     struct ntx__experts *x = s->experts;
     const uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, expert));
     for (int p = 0; f != NTX_NO_FRAME && p < NTX_EXPERT_PARTS; p++) {
         const uint32_t i = x->frame[f].part[p].demand;
-        if (i != NTX__NO_DEMAND && ntx__demand_state(atomic_load_explicit(&ntx__demand_of(s, i)->word, memory_order_acquire)) == NTX_FILLING)
+        if (i != NTX__NO_DEMAND &&
+            ntx__demand_state(atomic_load_explicit(&ntx__demand_of(s, i)->word, memory_order_acquire)) == NTX_FILLING)
             return &ntx__demand_of(s, i)->word;
     }
     return &ntx__request_of(s, 0)->quarantined;
 }
 
-int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must, uint8_t *late)
+int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n, bool must,
+                     uint8_t *late)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     struct ntx_patience patience = ntx_patience(s->limit_ns);
@@ -255,9 +267,11 @@ int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *expe
     s->experts->staged_layer = NTX__NO_LAYER;
     ntx__settle(s);
     uint32_t taken = take(s, layer, experts, n, must, late);
-    while (!taken && must) { /* all frames are tainted, or still being read into: for what was given up, or a pass that failed */
+    while (!taken &&
+           must) { /* all frames are tainted, or still being read into: for what was given up, or a pass that failed */
         _Atomic uint32_t *t = obstacle(s, layer, experts[0]);
-        int rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience, "a free frame for expert", experts[0]);
+        int rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience,
+                                   "a free frame for expert", experts[0]);
         if (rc)
             return rc;
         ntx__settle(s);
@@ -323,11 +337,13 @@ bool ntx__expert_there(struct ntx_stream *s, uint32_t chunk)
     struct ntx__experts *x = s->experts;
     if (!x || !x->chunks->list[chunk].expert)
         return false;
-    const uint32_t l = x->chunks->list[chunk].layer, k = chunk - x->chunks->layers[l].expert[NTX_EXPERT_GATE].chunk0, f = ntx_cache_frame(x->cache, ntx__bundle_of(x, l, k / NTX_EXPERT_PARTS));
+    const uint32_t l = x->chunks->list[chunk].layer, k = chunk - x->chunks->layers[l].expert[NTX_EXPERT_GATE].chunk0,
+                   f = ntx_cache_frame(x->cache, ntx__bundle_of(x, l, k / NTX_EXPERT_PARTS));
     if (f == NTX_NO_FRAME)
         return false;
     const struct ntx__part *p = &x->frame[f].part[k % NTX_EXPERT_PARTS];
-    return p->demand == NTX__NO_DEMAND || ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, p->demand)->word, memory_order_relaxed)) == NTX_READY;
+    return p->demand == NTX__NO_DEMAND ||
+           ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, p->demand)->word, memory_order_relaxed)) == NTX_READY;
 }
 
 /* ---- making */
@@ -338,8 +354,13 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
     uint32_t n_expert = c->chunks->n_expert, n = s->r->hdr->n_bundle_demands;
     if (!x)
         return -ENOMEM;
-    *x = (struct ntx__experts){.chunks = c->chunks, .frames = *c->frames, .at = c->frames_at, .n_demands = n, .n_free = n,
-                               .predicted_layer = NTX__NO_LAYER, .staged_layer = NTX__NO_LAYER};
+    *x = (struct ntx__experts){.chunks = c->chunks,
+                               .frames = *c->frames,
+                               .at = c->frames_at,
+                               .n_demands = n,
+                               .n_free = n,
+                               .predicted_layer = NTX__NO_LAYER,
+                               .staged_layer = NTX__NO_LAYER};
     x->frame = calloc(x->frames.n, sizeof *x->frame);
     x->owner = malloc((n + 1) * sizeof *x->owner);
     x->added = calloc(n_expert, sizeof *x->added);
@@ -348,7 +369,10 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
     x->predicted = calloc(n_expert, sizeof *x->predicted);
     x->stage = calloc(n_expert, sizeof *x->stage);
     x->recall = malloc(c->chunks->n_layers * sizeof *x->recall);
-    int rc = x->frame && x->owner && x->added && x->added_rows && x->where && x->predicted && x->stage && x->recall && n >= NTX_EXPERT_PARTS ? 0 : -ENOMEM;
+    int rc = x->frame && x->owner && x->added && x->added_rows && x->where && x->predicted && x->stage && x->recall &&
+                     n >= NTX_EXPERT_PARTS
+                 ? 0
+                 : -ENOMEM;
     if (!rc)
         rc = ntx_cache_new(c->frames, c->chunks->n_layers, n_expert, NULL, &x->cache);
     if (rc) {

@@ -1,15 +1,18 @@
-/* Groups of a packed model's neurons on demand (--ffn-sparse). A layer's groups that do not stay in the arena have their places in a window,
- * in the order of the file, so that any run of them can come in one read; layer l uses window l % n_windows: of two, or of one where nothing is prefetched.
+/* Groups of a packed model's neurons on demand (--ffn-sparse). A layer's groups that do not stay in the arena have
+ * their places in a window, in the order of the file, so that any run of them can come in one read; layer l uses window
+ * l % n_windows: of two, or of one where nothing is prefetched.
  *
  *   layer's tensor   | chunks that stay | groups on demand ...            |
  *   window                              | places of the same, same order  |
  *
- * Wanted groups that are neighbours, or so near that reading what lies between costs less than another read (read_gap), are one demand of the
- * region, up to READ_MOST. A window is given to another layer only when none of its reads is on its way, or tainted; so the death of iod needs
- * nothing here: what it was reading is posted again for the same place (stream_death.c), and its late DMA finds the same bytes there.
+ * Wanted groups that are neighbours, or so near that reading what lies between costs less than another read (read_gap),
+ * are one demand of the region, up to READ_MOST. A window is given to another layer only when none of its reads is on
+ * its way, or tainted; so the death of iod needs nothing here: what it was reading is posted again for the same place
+ * (stream_death.c), and its late DMA finds the same bytes there.
  *
- * What the next layer is predicted to use is read into its window behind what this one wants (--prefetch). When that layer then asks, only
- * what is missing is demanded; what was not needed was read in vain. Which groups are computed does not depend on it.
+ * What the next layer is predicted to use is read into its window behind what this one wants (--prefetch). When that
+ * layer then asks, only what is missing is demanded; what was not needed was read in vain. Which groups are computed
+ * does not depend on it.
  *
  * All by the engine thread. */
 #include <errno.h>
@@ -20,40 +23,49 @@
 #include "computed/weights/stream_impl.h"
 
 #define READ_MOST (512u << 10)
-#define NO_LAYER UINT32_MAX
+#define NO_LAYER  UINT32_MAX
 
 /* State of a group in its window: a demand's number, or */
-#define ABSENT UINT32_MAX
-#define CACHED (UINT32_MAX - 1)
+#define ABSENT    UINT32_MAX
+#define CACHED    (UINT32_MAX - 1)
 
 struct read { /* what a demand is for; n 0: nothing */
     uint32_t window, first, n;
     bool done; /* its bytes are there, but a dead iod may still write them */
 };
 
-struct list { /* groups of a layer, from its first on demand; ascending */
+struct list {                          /* groups of a layer, from its first on demand; ascending */
     uint32_t layer, *group, n, posted; /* those before `posted` are there, or on their way */
 };
 
 struct ntx__groups {
     const struct ntx_chunks *chunks;
     uint64_t at, window_bytes, gap;
-    uint32_t n_windows, most;      /* most: groups of a window */
-    uint32_t *layer;               /* [n_windows] whose groups it has */
-    uint32_t *state;               /* [n_windows x most], by group from the layer's first on demand */
-    struct read *reads;            /* [n_reads] */
+    uint32_t n_windows, most; /* most: groups of a window */
+    uint32_t *layer;          /* [n_windows] whose groups it has */
+    uint32_t *state;          /* [n_windows x most], by group from the layer's first on demand */
+    struct read *reads;       /* [n_reads] */
     uint32_t n_reads, n_free, next;
-    struct list wanted;            /* by the layer that is computed */
-    struct list predicted;          /* of the next one */
-    bool *is_predicted;             /* [most] of predicted.layer */
+    struct list wanted;    /* by the layer that is computed */
+    struct list predicted; /* of the next one */
+    bool *is_predicted;    /* [most] of predicted.layer */
 };
 
-static struct ntx_demand *demand_of(struct ntx_stream *s, uint32_t i) { return &s->r->demand[s->r->hdr->n_demands + i]; }
-static struct ntx_read_request *request_of(struct ntx_stream *s, uint32_t i) { return &s->r->ask[s->r->hdr->n_demands + i]; }
+static struct ntx_demand *demand_of(struct ntx_stream *s, uint32_t i)
+{
+    return &s->r->demand[s->r->hdr->n_demands + i];
+}
+static struct ntx_read_request *request_of(struct ntx_stream *s, uint32_t i)
+{
+    return &s->r->ask[s->r->hdr->n_demands + i];
+}
 
 /* ---- a layer's part that is on demand */
 
-static const struct ntx_weight *groups_of(const struct ntx__groups *x, uint32_t layer) { return ntx_read_groups(&x->chunks->layers[layer]); }
+static const struct ntx_weight *groups_of(const struct ntx__groups *x, uint32_t layer)
+{
+    return ntx_read_groups(&x->chunks->layers[layer]);
+}
 
 static uint32_t first_on_demand(const struct ntx_stream *s, uint32_t layer)
 {
@@ -116,7 +128,8 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
             bool quarantined = atomic_load_explicit(&a->quarantined, memory_order_acquire);
             if (ntx_word_state(w) == NTX_POSTED && !quarantined) {
                 if (ntx__own_take_back(s, number_of(s, i))) {
-                    set_states(x, &x->reads[i], ABSENT); /* the window stays this layer's where the pass fails before all is over */
+                    set_states(x, &x->reads[i],
+                               ABSENT); /* the window stays this layer's where the pass fails before all is over */
                     x->reads[i].n = 0;
                     x->n_free++;
                 }
@@ -126,7 +139,8 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
             if (!x->reads[i].n)
                 break;
             bool done = x->reads[i].done;
-            int rc = ntx__stream_pause(s, done ? &a->quarantined : &d->word, done ? 1 : w, &patience, "the end of a read for layer", x->layer[window]);
+            int rc = ntx__stream_pause(s, done ? &a->quarantined : &d->word, done ? 1 : w, &patience,
+                                       "the end of a read for layer", x->layer[window]);
             if (rc)
                 return rc;
         }
@@ -165,8 +179,10 @@ static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t 
     ntx__own_post(s, number_of(s, i));
 }
 
-/* How many groups the k-th one's run takes: its neighbours in the list, and those not far behind. *next: the first that is not in it. */
-static uint32_t run_from(const struct ntx__groups *x, const struct list *l, uint32_t k, uint32_t *next, uint64_t *between)
+/* How many groups the k-th one's run takes: its neighbours in the list, and those not far behind. *next: the first that
+ * is not in it. */
+static uint32_t run_from(const struct ntx__groups *x, const struct list *l, uint32_t k, uint32_t *next,
+                         uint64_t *between)
 {
     const uint32_t *state = states(x, l->layer % x->n_windows);
     uint32_t each = groups_of(x, l->layer)->row_bytes, first = l->group[k], last = first;
@@ -288,7 +304,8 @@ static int wait_read(struct ntx_stream *s, uint32_t i)
     post_wanted(s);
     if (ntx__demand_state(word) == NTX_FAILED)
         return ntx__stream_fail_read(s, NTX__NO_CHUNK, file, offset, bytes, err);
-    return shifted ? ntx__stream_fail(s, -EPROTO, "ntx-iod delivered groups of neurons between blocks, which cannot be") : 0;
+    return shifted ? ntx__stream_fail(s, -EPROTO, "ntx-iod delivered groups of neurons between blocks, which cannot be")
+                   : 0;
 }
 
 /* All demands are taken, though none by a group before this one: by reads for another layer, or tainted. */
@@ -300,7 +317,8 @@ static int wait_any(struct ntx_stream *s)
             return wait_read(s, i);
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     while (!x->n_free) {
-        int rc = ntx__stream_pause(s, &request_of(s, 0)->quarantined, 1, &patience, "a free demand for layer", x->wanted.layer);
+        int rc = ntx__stream_pause(s, &request_of(s, 0)->quarantined, 1, &patience, "a free demand for layer",
+                                   x->wanted.layer);
         if (rc)
             return rc;
         for (uint32_t i = 0; i < x->n_reads; i++)
@@ -324,7 +342,8 @@ int ntx__stream_acquire_groups(struct ntx_stream *s, uint32_t chunk, const struc
     struct ntx__groups *x = s->groups;
     const struct ntx_chunk *k = &x->chunks->list[chunk];
     if (x->wanted.layer != c->layer)
-        return ntx__stream_fail(s, -EINVAL, "chunk %u is of layer %u, whose groups nobody has asked for", chunk, c->layer);
+        return ntx__stream_fail(s, -EINVAL, "chunk %u is of layer %u, whose groups nobody has asked for", chunk,
+                                c->layer);
     uint32_t first = k->out0 - first_on_demand(s, c->layer);
     int rc = 0;
     for (uint32_t i = 0; i < x->wanted.n && !rc && x->wanted.group[i] < first + k->n_out; i++)
@@ -343,8 +362,15 @@ int ntx__groups_new(struct ntx_stream *s, const struct ntx_stream_config *c, str
     uint32_t n = s->r->hdr->n_bundle_demands;
     if (!x)
         return -ENOMEM;
-    *x = (struct ntx__groups){.chunks = c->chunks, .at = c->windows_at, .window_bytes = c->window_bytes, .gap = c->read_gap, .n_windows = c->n_windows,
-                              .n_reads = n, .n_free = n, .wanted.layer = NO_LAYER, .predicted.layer = NO_LAYER};
+    *x = (struct ntx__groups){.chunks = c->chunks,
+                              .at = c->windows_at,
+                              .window_bytes = c->window_bytes,
+                              .gap = c->read_gap,
+                              .n_windows = c->n_windows,
+                              .n_reads = n,
+                              .n_free = n,
+                              .wanted.layer = NO_LAYER,
+                              .predicted.layer = NO_LAYER};
     for (uint32_t l = 0; l < c->chunks->n_layers; l++)
         x->most = NTX_MAX(x->most, c->chunks->layers[l].pack.n_groups);
     x->layer = malloc(x->n_windows * sizeof *x->layer);

@@ -109,8 +109,8 @@ bool ntx__own_take_back(struct ntx_stream *s, uint32_t i)
 {
     pthread_mutex_lock(&s->own);
     uint32_t posted = s->said[i], next = ntx_word(ntx_word_gen(posted) + 1, NTX_FREE);
-    bool back =
-        ntx_word_state(posted) == NTX_POSTED && atomic_compare_exchange_strong(&s->r->demand[i].word, &posted, next);
+    bool back = ntx_word_state(posted) == NTX_POSTED &&
+                atomic_compare_exchange_strong(&s->r->demand[i].word, &posted, next);
     if (back)
         s->said[i] = next;
     pthread_mutex_unlock(&s->own);

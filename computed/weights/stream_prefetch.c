@@ -1,8 +1,10 @@
-/* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: enum ntx_early). What the
- * cache holds is not touched by them (cache.h); when the layer has come, those that it wants are read like any that are missing, and those
- * that it does not want are taken back, or given up where iod has begun them: it then asks the drive for no more of them. A layer whose predictions have mostly been wrong of late has nothing read for it until they are right again:
- * what has begun holds up what is wanted. Frames that were kept for that are the cache's then. Whether a prediction was right, was in time, or was made
- * at all, changes no byte that is computed with. All by the engine thread. */
+/* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: enum
+ * ntx_early). What the cache holds is not touched by them (cache.h); when the layer has come, those that it wants are
+ * read like any that are missing, and those that it does not want are taken back, or given up where iod has begun them:
+ * it then asks the drive for no more of them. A layer whose predictions have mostly been wrong of late has nothing read
+ * for it until they are right again: what has begun holds up what is wanted. Frames that were kept for that are the
+ * cache's then. Whether a prediction was right, was in time, or was made at all, changes no byte that is computed with.
+ * All by the engine thread. */
 #include "common/util.h"
 #include "computed/weights/stream_experts.h"
 
@@ -30,7 +32,8 @@ static bool count_part(struct ntx_stream *s, uint32_t frame, int part)
 {
     const struct ntx__experts *x = s->experts;
     uint32_t i = x->frame[frame].part[part].demand, bytes = part_bytes(x, frame, part);
-    bool begun = i == NTX__NO_DEMAND || ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, i)->word, memory_order_relaxed)) != NTX_POSTED;
+    bool begun = i == NTX__NO_DEMAND ||
+                 ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, i)->word, memory_order_relaxed)) != NTX_POSTED;
     if (begun)
         ntx_count(s->counters, NTX_C_comp_prefetch_used_bytes, bytes);
     if (begun && i != NTX__NO_DEMAND) /* else it was counted when it settled */
@@ -101,7 +104,9 @@ static bool take_demand_back(struct ntx_stream *s, uint32_t i)
 static bool begun(struct ntx_stream *s, const struct ntx__frame *f)
 {
     for (int p = 0; p < NTX_EXPERT_PARTS; p++)
-        if (f->part[p].demand == NTX__NO_DEMAND || ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, f->part[p].demand)->word, memory_order_relaxed)) != NTX_POSTED)
+        if (f->part[p].demand == NTX__NO_DEMAND ||
+            ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, f->part[p].demand)->word, memory_order_relaxed)) !=
+                NTX_POSTED)
             return true;
     return false;
 }
@@ -119,7 +124,9 @@ void ntx__cancel_prefetches(struct ntx_stream *s, uint32_t but_layer)
     for (uint32_t i = 0; i < x->n_demands && x->n_free < x->n_demands; i++) {
         const uint32_t f = x->owner[i];
         if (f == NTX_NO_FRAME || x->frame[f].pins || !is_early(s, i) || still_predicted(s, but_layer, f) ||
-            atomic_load_explicit(&ntx__request_of(s, i)->quarantined, memory_order_acquire) /* after a death it is tainted before it is posted again */ || take_demand_back(s, i))
+            atomic_load_explicit(&ntx__request_of(s, i)->quarantined,
+                                 memory_order_acquire) /* after a death it is tainted before it is posted again */
+            || take_demand_back(s, i))
             continue;
         atomic_store_explicit(&ntx__request_of(s, i)->early, NTX_CANCELLED, memory_order_relaxed);
         x->frame[f].cancelled = true;
@@ -159,7 +166,8 @@ static uint32_t post_prefetches(struct ntx_stream *s, uint32_t layer, const uint
     return added;
 }
 
-/* Those of the next layer's that are there already are not the ones to go for the others. experts: NULL: all of them. Returns how many are kept, in x->added. */
+/* Those of the next layer's that are there already are not the ones to go for the others. experts: NULL: all of them.
+ * Returns how many are kept, in x->added. */
 static uint32_t keep(struct ntx__experts *x, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     uint32_t n_kept = 0;

@@ -9,8 +9,8 @@
 #include "common/util.h"
 #include "computed/weights/stream_impl.h"
 
-#define SPIN_NS 20000u       /* a chunk takes a millisecond: only what is nearly there is worth spinning for */
-#define SLICE_NS 10000000u   /* so often a sleeper looks whether the wait has become pointless */
+#define SPIN_NS  20000u    /* a chunk takes a millisecond: only what is nearly there is worth spinning for */
+#define SLICE_NS 10000000u /* so often a sleeper looks whether the wait has become pointless */
 
 static void relax(void)
 {
@@ -89,11 +89,13 @@ static bool wait_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n
     return have;
 }
 
-void ntx__stream_describe_read(const struct ntx_stream *s, uint32_t file, uint64_t offset, uint64_t bytes, int err, char *text, size_t n)
+void ntx__stream_describe_read(const struct ntx_stream *s, uint32_t file, uint64_t offset, uint64_t bytes, int err,
+                               char *text, size_t n)
 {
     char number[32];
     snprintf(number, sizeof number, "file %u of the model", file);
-    snprintf(text, n, "%s: cannot read %llu bytes at offset %llu: %s", s->names && file < NTX_MAX_FILES && s->names[file] ? s->names[file] : number, (unsigned long long)bytes,
+    snprintf(text, n, "%s: cannot read %llu bytes at offset %llu: %s",
+             s->names && file < NTX_MAX_FILES && s->names[file] ? s->names[file] : number, (unsigned long long)bytes,
              (unsigned long long)offset, strerror(-err));
 }
 
@@ -166,13 +168,15 @@ void ntx__stream_stall_end(struct ntx_stream *s, uint64_t since, enum ntx_trace_
     atomic_store(&s->stalling, false);
 }
 
-int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t seen, struct ntx_patience *patience, const char *what, uint64_t number)
+int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t seen, struct ntx_patience *patience,
+                      const char *what, uint64_t number)
 {
     int rc = ntx__stream_check_abort(s);
     if (rc)
         return rc;
     if (ntx_patience_over(patience))
-        return ntx__stream_fail(s, -ETIMEDOUT, "%s %llu did not come within %llu s: the drive hangs, or ntx-iod does not run", what,
+        return ntx__stream_fail(s, -ETIMEDOUT,
+                                "%s %llu did not come within %llu s: the drive hangs, or ntx-iod does not run", what,
                                 (unsigned long long)number, (unsigned long long)(s->limit_ns / 1000000000u));
     ntx__stream_free_late(s); /* iod may need just their slots to go on */
     ntx__stream_wake(s);      /* less than half of the ring may be free, but now it is needed */
@@ -180,7 +184,8 @@ int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t see
     return 0;
 }
 
-int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen, enum ntx_trace_wait what, uint64_t number, uint32_t *seen)
+int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen, enum ntx_trace_wait what,
+                     uint64_t number, uint32_t *seen)
 {
     static const char *const names[NTX_WAITS] = {"chunk", "chunk", "groups of neurons at", "entry"};
     int rc = ntx__stream_check_abort(s);

@@ -13,7 +13,7 @@
 #include "common/util.h"
 #include "computed/workers/workers_impl.h"
 
-#define DRAIN_LOOK_MS 5
+#define DRAIN_LOOK_MS      5
 #define DETACH_PATIENCE_MS 5000
 #define PING_AGAIN                                                                                                     \
     4 /* calls until a worker that has not answered is asked again: a stopped one does not get a heap of them */
@@ -134,14 +134,16 @@ void ntx__workers_check_detached(struct ntx_workers *w)
         uv_timer_start(&w->detach_timer, on_detach_timer, 0, 0);
 }
 
-int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wake_fd, const int *files, unsigned n_files)
+int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wake_fd, const int *files,
+                       unsigned n_files)
 {
     struct ntx__region_offer *o = &w->offer;
     if (o->there || w->detaching)
         return -EBUSY;
     if (!n_files || n_files > NTX_MAX_FILES)
         return -EINVAL;
-    *o = (struct ntx__region_offer){.there = true, .epoch = r->hdr->epoch, .n_files = n_files, .board = r->board.part.fd};
+    *o = (struct ntx__region_offer){
+        .there = true, .epoch = r->hdr->epoch, .n_files = n_files, .board = r->board.part.fd};
     for (int i = 0; i < NTX_REGION_PARTS; i++)
         o->to_iod[i] = r->part[i].fd;
     o->to_iod[NTX_REGION_PARTS] = wake_fd;
@@ -204,10 +206,7 @@ static void ping(struct ntx__peer *p)
     (void)ntx_link_send(p->link, &m);
 }
 
-void ntx_workers_ping(struct ntx_workers *w)
-{
-    for_workers(w, ping);
-}
+void ntx_workers_ping(struct ntx_workers *w) { for_workers(w, ping); }
 
 int ntx_workers_send(struct ntx_workers *w, enum ntx_role role, Ntx__Peer *m)
 {
@@ -232,8 +231,8 @@ static void close_all(struct ntx_workers *w)
         uv_close((uv_handle_t *)&w->trials[role].timer, on_closed);
 }
 
-int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct ntx_counters *counters, const struct ntx_workers_cb *cb,
-                    struct ntx_workers **out, struct ntx_err *err)
+int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct ntx_counters *counters,
+                    const struct ntx_workers_cb *cb, struct ntx_workers **out, struct ntx_err *err)
 {
     struct ntx_workers *w = calloc(1, sizeof *w);
     if (!w)
@@ -267,7 +266,8 @@ int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct nt
         w->trials[role].timer.data = w;
         ntx__trials_forget_end(w, role);
     }
-    uv_timer_start(&w->drain_timer, on_drain_timer, DRAIN_LOOK_MS, DRAIN_LOOK_MS); /* sets the period for uv_timer_again */
+    uv_timer_start(&w->drain_timer, on_drain_timer, DRAIN_LOOK_MS,
+                   DRAIN_LOOK_MS); /* sets the period for uv_timer_again */
     uv_timer_stop(&w->drain_timer);
     if ((rc = uv_poll_start(&w->listen_poll, UV_READABLE, on_listen))) {
         ntx_err_set(err, rc, "cannot watch the workers' socket: %s", uv_strerror(rc));

@@ -1,6 +1,7 @@
 /* workers.h: computed's side of its two workers: the attach socket, their credentials, instances, deaths and links.
- * Runs in the main thread's libuv loop. It owns: the listening region.sock, per worker the connection, a pidfd, the nanomsg
- * link, and of iod a duplicate of its io_uring (pidfd_getfd), by which old reads are proved finished after its death. */
+ * Runs in the main thread's libuv loop. It owns: the listening region.sock, per worker the connection, a pidfd, the
+ * nanomsg link, and of iod a duplicate of its io_uring (pidfd_getfd), by which old reads are proved finished after its
+ * death. */
 #ifndef NTX_COMPUTED_WORKERS_WORKERS_H
 #define NTX_COMPUTED_WORKERS_WORKERS_H
 
@@ -19,16 +20,18 @@ struct ntx_workers;
 
 struct ntx_workers_cb {
     void *ctx;
-    /* A process was taken as this worker: it will say Hello, or die. What was said of those refused before it is out of date. May be NULL. */
+    /* A process was taken as this worker: it will say Hello, or die. What was said of those refused before it is out of
+     * date. May be NULL. */
     void (*admitted)(void *ctx, enum ntx_role role);
-    /* A worker said Hello on its link and is ready to be configured (answer with ntx_workers_send); again after each restart. */
+    /* A worker said Hello on its link and is ready to be configured (answer with ntx_workers_send); again after each
+     * restart. */
     void (*hello)(void *ctx, enum ntx_role role, uint32_t instance);
     /* A worker was admitted, or said anything at all: it is alive. May be NULL. */
     void (*heard)(void *ctx, enum ntx_role role);
     /* Any other message of a worker. */
     void (*message)(void *ctx, enum ntx_role role, const Ntx__Peer *m);
-    /* The process is gone (once; a worker whose socket closed is killed, and reported when its pidfd says so). For iod: call ntx_stream_iod_died here;
-     * no new iod is attached before this returns. */
+    /* The process is gone (once; a worker whose socket closed is killed, and reported when its pidfd says so). For iod:
+     * call ntx_stream_iod_died here; no new iod is attached before this returns. */
     void (*died)(void *ctx, enum ntx_role role);
     /* All reads of dead iods are proved finished: taint may be lifted. */
     void (*drained)(void *ctx);
@@ -48,15 +51,16 @@ struct ntx_workers_cb {
     void (*found)(void *ctx, enum ntx_role role);
 };
 
-int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct ntx_counters *counters, const struct ntx_workers_cb *cb,
-                    struct ntx_workers **out, struct ntx_err *err);
+int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct ntx_counters *counters,
+                    const struct ntx_workers_cb *cb, struct ntx_workers **out, struct ntx_err *err);
 /* Handles close in the loop: run it once more. Connected workers see their socket close and exit. */
 void ntx_workers_free(struct ntx_workers *w);
 
-/* A region is there: hand it to each worker that is connected now or connects later, until detach. Descriptors are borrowed until
- * detached. -EBUSY: another region is attached or not yet let go of. The plan has been published. The predictor gets the probe board, the
- * sidecar, and of each drafter its two parts and its file. */
-int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wake_fd, const int *files, unsigned n_files);
+/* A region is there: hand it to each worker that is connected now or connects later, until detach. Descriptors are
+ * borrowed until detached. -EBUSY: another region is attached or not yet let go of. The plan has been published. The
+ * predictor gets the probe board, the sidecar, and of each drafter its two parts and its file. */
+int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wake_fd, const int *files,
+                       unsigned n_files);
 /* The skip policy's sidecar, for the predictor, with the next attach; borrowed until detached, -1: none. */
 void ntx_workers_sidecar(struct ntx_workers *w, int fd);
 /* Drafters, for the predictor, likewise: of each asks, answers (shm/drafts.h) and its file; n at most NTX_DRAFTERS. */

@@ -8,7 +8,8 @@
  *   newcomer --HELLO--> worker --ATTACH--> holds region --ATTACHED--> attached (its Hello is passed on)
  *                         |                     |
  *                         +------ dead <--------+   pidfd readable. A closed socket alone is not death: the process is
- *                                                   killed, and dead when it is gone; until then its reads may begin. */
+ *                                                   killed, and dead when it is gone; until then its reads may begin.
+ *                                                     */
 #ifndef NTX_COMPUTED_WORKERS_WORKERS_IMPL_H
 #define NTX_COMPUTED_WORKERS_WORKERS_IMPL_H
 
@@ -18,7 +19,7 @@
 #include "proto/link.h"
 #include "shm/region.h"
 
-#define NTX__ROLES 3 /* indexed by enum ntx_role */
+#define NTX__ROLES     3   /* indexed by enum ntx_role */
 #define NTX__NEWCOMERS 16u /* connections that have not been admitted */
 
 /* A worker's io_uring, held open so that it stays when the worker dies. */
@@ -42,31 +43,31 @@ struct ntx__peer {
     pid_t pid;
     uid_t uid;
     uv_poll_t sock_poll, pid_poll;
-    unsigned handles;       /* open uv handles: the memory goes with the last */
+    unsigned handles; /* open uv handles: the memory goes with the last */
     bool closing;
-    enum ntx_role role;     /* 0: a newcomer */
-    enum ntx_role asks;     /* said HELLO */
-    enum ntx_role wants;    /* said HELLO, and waits for its predecessor to be gone */
+    enum ntx_role role;  /* 0: a newcomer */
+    enum ntx_role asks;  /* said HELLO */
+    enum ntx_role wants; /* said HELLO, and waits for its predecessor to be gone */
     uint32_t instance;
     struct ntx_link *link;
-    bool leaving;           /* socket closed, or thrown out: death is awaited */
-    bool holds;             /* was given the region, and has not let go */
-    bool attached;          /* and said so */
-    bool hello_seen;        /* its Hello came before that */
-    struct ntx__ring ring;  /* iod's */
-    uint64_t pings;         /* sent */
-    unsigned unanswered;    /* calls of ntx_workers_ping since it was heard */
-    bool ring_missing;      /* it has one, but no duplicate could be had */
+    bool leaving;          /* socket closed, or thrown out: death is awaited */
+    bool holds;            /* was given the region, and has not let go */
+    bool attached;         /* and said so */
+    bool hello_seen;       /* its Hello came before that */
+    struct ntx__ring ring; /* iod's */
+    uint64_t pings;        /* sent */
+    unsigned unanswered;   /* calls of ntx_workers_ping since it was heard */
+    bool ring_missing;     /* it has one, but no duplicate could be had */
 };
 
-struct ntx__trials { /* of a role, since the region is offered */
-    unsigned deaths;        /* in a row, without anything done */
-    uint64_t done;          /* cb.done's measure at the last death */
-    uint64_t since_ns;      /* the first of these deaths */
-    uint64_t offered_ns;    /* when the present one got the region */
+struct ntx__trials {     /* of a role, since the region is offered */
+    unsigned deaths;     /* in a row, without anything done */
+    uint64_t done;       /* cb.done's measure at the last death */
+    uint64_t since_ns;   /* the first of these deaths */
+    uint64_t offered_ns; /* when the present one got the region */
     bool lost;
-    char why[400];          /* it is */
-    uv_timer_t timer;       /* none has come; or: it gets the region; or, of a lost one: has it done something? */
+    char why[400];    /* it is */
+    uv_timer_t timer; /* none has come; or: it gets the region; or, of a lost one: has it done something? */
 };
 
 struct ntx__region_offer {
@@ -91,15 +92,15 @@ struct ntx_workers {
     struct ntx__peer *worker[NTX__ROLES], *newcomers;
     uint32_t instance[NTX__ROLES];
     uint32_t told_iod, told_predictor; /* the instances that the workers were told of */
-    char refused[256];       /* the last refusal that was logged: whoever starts them may try for ever */
+    char refused[256];                 /* the last refusal that was logged: whoever starts them may try for ever */
     struct ntx__region_offer offer;
-    int sidecar;             /* of the next or present offer; -1: none */
+    int sidecar;                                /* of the next or present offer; -1: none */
     int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS]; /* likewise */
     unsigned n_drafters;
     struct ntx__trials trials[NTX__ROLES];
     struct ntx__ring *dead_rings; /* of iods that died with reads under way */
     unsigned n_dead_rings;
-    bool unproved;           /* an iod died whose reads can never be proved finished: taint stays until detach */
+    bool unproved; /* an iod died whose reads can never be proved finished: taint stays until detach */
 };
 
 /* Takes sock over, unless it fails. */
@@ -107,15 +108,15 @@ int ntx__peer_new(struct ntx_workers *w, int sock, const struct ucred *who);
 void ntx__peer_close(struct ntx__peer *p);
 void ntx__peer_refuse(struct ntx__peer *p, bool for_good, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void ntx__peer_expel(struct ntx__peer *p, const char *why); /* kills the process; death follows */
-void ntx__peer_offer(struct ntx__peer *p); /* the region, if there is one */
-bool ntx__peer_gone(const struct ntx__peer *p); /* its process has ended */
+void ntx__peer_offer(struct ntx__peer *p);                  /* the region, if there is one */
+bool ntx__peer_gone(const struct ntx__peer *p);             /* its process has ended */
 void ntx__peer_dead(struct ntx__peer *p);
 void ntx__peer_admit(struct ntx__peer *p, enum ntx_role role);
 
 void ntx__trials_begin(struct ntx_workers *w); /* a region is about to be offered */
 void ntx__trials_end(struct ntx_workers *w);
 void ntx__trials_died(struct ntx_workers *w, enum ntx_role role); /* cb.died has returned */
-void ntx__trials_admitted(struct ntx__peer *p); /* offers it the region, now or later */
+void ntx__trials_admitted(struct ntx__peer *p);                   /* offers it the region, now or later */
 void ntx__trials_forget_end(const struct ntx_workers *w, enum ntx_role role);
 
 void ntx__workers_unlink_pair(struct ntx_workers *w); /* the socket between the two that were told of each other */

@@ -15,16 +15,16 @@
 #include "common/util.h"
 #include "computed/workers/workers_impl.h"
 
-#define AT_ONCE 2    /* deaths in a row after which the next one has the region at once */
-#define PAUSE_MS 50u /* after one more; then doubled */
-#define PAUSE_MOST_MS 2000u
-#define DEATHS_MOST 10          /* in a row; then it is lost, and so it is after */
-#define DEATHS_MOST_PREDICTOR 6 /* without whom one can do */
-#define FRUITLESS_S 30u         /*   so long, if it ended three times meanwhile */
-#define ABSENT_MS 10000u        /* or when none has come for so long */
-#define LOST_MS 5000u /* the next one of a lost one waits so long; who has lived so long is not lost any more */
-#define LOOK_MS 500u
-#define SECOND 1000000000ull
+#define AT_ONCE               2   /* deaths in a row after which the next one has the region at once */
+#define PAUSE_MS              50u /* after one more; then doubled */
+#define PAUSE_MOST_MS         2000u
+#define DEATHS_MOST           10     /* in a row; then it is lost, and so it is after */
+#define DEATHS_MOST_PREDICTOR 6      /* without whom one can do */
+#define FRUITLESS_S           30u    /*   so long, if it ended three times meanwhile */
+#define ABSENT_MS             10000u /* or when none has come for so long */
+#define LOST_MS               5000u /* the next one of a lost one waits so long; who has lived so long is not lost any more */
+#define LOOK_MS               500u
+#define SECOND                1000000000ull
 
 static const char *name_of(enum ntx_role role) { return role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor"; }
 

@@ -90,7 +90,8 @@ static void keep_ring(struct ntx__peer *p)
     }
     if (p->ring_missing) {
         w->unproved = true;
-        ntx_log(NTX_LOG_WARN, "ntx-iod died, and its reads cannot be proved finished: their slots stay out of use until the model is loaded again");
+        ntx_log(NTX_LOG_WARN, "ntx-iod died, and its reads cannot be proved finished: their slots stay out of use "
+                              "until the model is loaded again");
     }
 }
 
@@ -156,7 +157,8 @@ void ntx__peer_dead(struct ntx__peer *p)
         tell_peers(w);
 }
 
-/* A closed socket is not death: until the process is gone it may hand over reads. It is of no use any more, so it is ended. */
+/* A closed socket is not death: until the process is gone it may hand over reads. It is of no use any more, so it is
+ * ended. */
 static void leave(struct ntx__peer *p)
 {
     p->leaving = true;
@@ -193,7 +195,8 @@ void ntx__peer_refuse(struct ntx__peer *p, bool for_good, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(m.text, sizeof m.text, fmt, ap);
     va_end(ap);
-    ntx_log(strcmp(w->refused, m.text) ? NTX_LOG_WARN : NTX_LOG_DEBUG, "refused a worker (pid %d): %s", (int)p->pid, m.text);
+    ntx_log(strcmp(w->refused, m.text) ? NTX_LOG_WARN : NTX_LOG_DEBUG, "refused a worker (pid %d): %s", (int)p->pid,
+            m.text);
     snprintf(w->refused, sizeof w->refused, "%s", m.text);
     ntx_attach_send(p->sock, &m, NULL, 0);
     if (for_good && p->asks && w->cb.refused)
@@ -211,7 +214,8 @@ void ntx__peer_offer(struct ntx__peer *p)
     if (iod) /* the one before may have changed what is shared with it: a wake never blocks */
         fcntl(o->to_iod[NTX_REGION_PARTS], F_SETFL, O_NONBLOCK);
     int to_predictor[2 + NTX_DRAFTERS * NTX_DRAFTER_FDS] = {o->board, p->w->sidecar};
-    struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = p->role, .epoch = o->epoch, .n_files = iod ? o->n_files : p->w->sidecar >= 0};
+    struct ntx_attach_msg m = {
+        .kind = NTX_AT_ATTACH, .role = p->role, .epoch = o->epoch, .n_files = iod ? o->n_files : p->w->sidecar >= 0};
     unsigned n = (iod ? NTX_IOD_FDS : NTX_PREDICTOR_FDS) + m.n_files;
     m.drafters = iod ? 0 : p->w->n_drafters;
     for (unsigned i = 0; i < m.drafters * NTX_DRAFTER_FDS; i++)
@@ -270,7 +274,9 @@ static void on_attached(struct ntx__peer *p, const struct ntx_attach_msg *m)
         ntx__ring_close(&p->ring);
         p->ring_missing = ntx__ring_duplicate(p->pidfd, m, &p->ring, &why) != 0;
         if (p->ring_missing)
-            ntx_log(NTX_LOG_WARN, "no duplicate of ntx-iod's ring (%s): should it die, the slots it was reading into stay out of use", why.text);
+            ntx_log(NTX_LOG_WARN,
+                    "no duplicate of ntx-iod's ring (%s): should it die, the slots it was reading into stay out of use",
+                    why.text);
     }
     p->attached = true;
     if (p->hello_seen && w->cb.hello)
@@ -289,7 +295,9 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
         return;
     }
     if (strcmp(m->build, NTX_BUILD)) {
-        ntx__peer_refuse(p, true, "it is build %s, ntx-computed is build %s; install daemons of one build and restart them", m->build, NTX_BUILD);
+        ntx__peer_refuse(p, true,
+                         "it is build %s, ntx-computed is build %s; install daemons of one build and restart them",
+                         m->build, NTX_BUILD);
         return;
     }
     if ((old = w->worker[m->role]) && ntx__peer_gone(old))
@@ -320,8 +328,7 @@ static void on_message(struct ntx__peer *p, const struct ntx_attach_msg *m)
         ntx__ring_close(&p->ring); /* it comes again with the next region */
         ntx__workers_check_detached(w);
         return;
-    default: /* what only computed says */
-        ntx__peer_expel(p, "it sent a message that no worker sends");
+    default: /* what only computed says */ ntx__peer_expel(p, "it sent a message that no worker sends");
     }
 }
 
@@ -350,7 +357,8 @@ static void on_socket(uv_poll_t *h, int status, int events)
 
 /* ---- life */
 
-/* A worker says at once who it is: of too many who say nothing, the first to come makes room. False: all wait for their predecessors. */
+/* A worker says at once who it is: of too many who say nothing, the first to come makes room. False: all wait for their
+ * predecessors. */
 static bool make_room(struct ntx_workers *w)
 {
     struct ntx__peer *first = NULL;

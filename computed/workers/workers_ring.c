@@ -1,6 +1,6 @@
-/* How old reads are proved finished. Reads that were handed to the kernel outlive the process: their data lands when the drive
- * delivers it. But the ring outlives it too, as long as somebody holds a descriptor of it, and the kernel posts a
- * completion only after the data has landed. So: hold one, and count. */
+/* How old reads are proved finished. Reads that were handed to the kernel outlive the process: their data lands when
+ * the drive delivers it. But the ring outlives it too, as long as somebody holds a descriptor of it, and the kernel
+ * posts a completion only after the data has landed. So: hold one, and count. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,13 +24,15 @@ static bool is_ring(int fd)
 
 static bool words_fit(const struct ntx_attach_msg *m)
 {
-    return m->ring_bytes >= 8 && m->ring_bytes <= RING_BYTES_MAX && m->ring_sq_head % 4 == 0 && m->ring_cq_tail % 4 == 0 &&
-           m->ring_sq_head <= m->ring_bytes - 4 && m->ring_cq_tail <= m->ring_bytes - 4 && m->ring_sq_head != m->ring_cq_tail;
+    return m->ring_bytes >= 8 && m->ring_bytes <= RING_BYTES_MAX && m->ring_sq_head % 4 == 0 &&
+           m->ring_cq_tail % 4 == 0 && m->ring_sq_head <= m->ring_bytes - 4 && m->ring_cq_tail <= m->ring_bytes - 4 &&
+           m->ring_sq_head != m->ring_cq_tail;
 }
 
 static int map_words(int fd, const struct ntx_attach_msg *m, struct ntx__ring *r)
 {
-    void *map = mmap(NULL, m->ring_bytes, PROT_READ, MAP_SHARED, fd, 0 /* IORING_OFF_SQ_RING: with SINGLE_MMAP both rings */);
+    void *map = mmap(NULL, m->ring_bytes, PROT_READ, MAP_SHARED, fd,
+                     0 /* IORING_OFF_SQ_RING: with SINGLE_MMAP both rings */);
     if (map == MAP_FAILED)
         return -errno;
     r->map = map;
@@ -70,8 +72,8 @@ int ntx__ring_duplicate(int pidfd, const struct ntx_attach_msg *m, struct ntx__r
 {
     struct ntx__ring r = {0};
     if (m->ring_bytes && !words_fit(m))
-        return ntx_err_set(err, -EINVAL, "its words cannot lie at %u and %u of %llu bytes", m->ring_sq_head, m->ring_cq_tail,
-                           (unsigned long long)m->ring_bytes);
+        return ntx_err_set(err, -EINVAL, "its words cannot lie at %u and %u of %llu bytes", m->ring_sq_head,
+                           m->ring_cq_tail, (unsigned long long)m->ring_bytes);
     if (pidfd < 0)
         return ntx_err_set(err, -ENOSYS, "this kernel has no pidfd");
     r.fd = (int)syscall(SYS_pidfd_getfd, pidfd, m->ring_fd, 0);

@@ -1,5 +1,5 @@
-/* arch.c: a model out of a validated file: its keys, then the layers' steps, then the tensors that these take. Every tensor of the file must be
- * one of them: what is not computed with would make the output silently wrong. */
+/* arch.c: a model out of a validated file: its keys, then the layers' steps, then the tensors that these take. Every
+ * tensor of the file must be one of them: what is not computed with would make the output silently wrong. */
 #include "model/arch.h"
 
 #include <errno.h>
@@ -81,7 +81,7 @@ struct opening {
     const struct ntx__arch *arch;
     const char *name; /* of the architecture */
     struct ntx_model *m;
-    uint8_t *used; /* per tensor of the file */
+    uint8_t *used;   /* per tensor of the file */
     uint32_t block0; /* the file's number of layer 0 */
     struct ntx_err *err;
 };
@@ -105,7 +105,8 @@ static int find_arch(struct opening *o)
     for (size_t i = 0; i < n; i++)
         name[i] = s.p[i] > 0x20 && s.p[i] < 0x7f ? s.p[i] : '?';
     name[n] = 0;
-    return ntx_err_set(o->err, -ENOTSUP, "architecture '%s' is not supported; `ntx plan --list` has those that are", name);
+    return ntx_err_set(o->err, -ENOTSUP, "architecture '%s' is not supported; `ntx plan --list` has those that are",
+                       name);
 }
 
 static int get_keys(struct opening *o)
@@ -133,8 +134,10 @@ static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum n
         return (struct ntx_shape){o->m->pack[layer].added_bytes, o->m->pack[layer].n_groups, 1};
     struct ntx_shape s = ntx_shape_of(&o->m->hp, layer, t);
     if (ntx_is_low(t) && ntx_low_part_of(t) != NTX_REST)
-        *(ntx_low_part_of(t) == NTX_LOW ? &s.n_out : &s.n_in) = ntx_layer_delta_rank(o->g, layer, (enum ntx_tensor)(t - ntx_low_part_of(t)));
-    if (t == NTX_T_down_high && o->m->pack && ntx_pack_adds(&o->m->pack[layer], NTX_PACK_DOWN)) /* the first one is in the groups */
+        *(ntx_low_part_of(t) == NTX_LOW ? &s.n_out : &s.n_in) = ntx_layer_delta_rank(
+            o->g, layer, (enum ntx_tensor)(t - ntx_low_part_of(t)));
+    if (t == NTX_T_down_high && o->m->pack &&
+        ntx_pack_adds(&o->m->pack[layer], NTX_PACK_DOWN)) /* the first one is in the groups */
         s.n_in = o->m->pack[layer].added[NTX_PACK_DOWN].rank;
     return s;
 }
@@ -143,14 +146,16 @@ static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum n
 static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t, struct ntx_shape s, enum ntx_use use)
 {
     char each[16] = "";
-    bool apart = t->ne[1] == s.n_out && t->ne[2] == s.n_each, as_one = use == NTX_USE_HEADS && t->ne[1] == (uint64_t)s.n_out * s.n_each && t->ne[2] == 1;
+    bool apart = t->ne[1] == s.n_out && t->ne[2] == s.n_each,
+         as_one = use == NTX_USE_HEADS && t->ne[1] == (uint64_t)s.n_out * s.n_each && t->ne[2] == 1;
     bool between = use == NTX_USE_VECTORS && t->ne[1] == 1 && t->ne[2] == s.n_out;
     if (t->ne[0] == s.n_in && (apart || as_one || between) && t->ne[3] == 1)
         return 0;
     if (s.n_each > 1)
         snprintf(each, sizeof each, " x %u", s.n_each);
-    return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %llu x %llu x %llu x %llu, expected %u x %u%s", t->name, (unsigned long long)t->ne[0],
-                       (unsigned long long)t->ne[1], (unsigned long long)t->ne[2], (unsigned long long)t->ne[3], s.n_in, s.n_out, each);
+    return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %llu x %llu x %llu x %llu, expected %u x %u%s", t->name,
+                       (unsigned long long)t->ne[0], (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
+                       (unsigned long long)t->ne[3], s.n_in, s.n_out, each);
 }
 
 /* What is used as it is must be F32. */
@@ -163,20 +168,24 @@ static int check_type(const struct opening *o, const struct ntx_gguf_tensor *t, 
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be F32", t->name, type);
     if (use == NTX_USE_NUMBERS && t->type != NTX_I32)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' is %s; it must be I32", t->name, type);
-    if ((t->type == NTX_I8) != (use == NTX_USE_GROUPS) || (t->type == NTX_I32) != (use == NTX_USE_NUMBERS) || t->type == NTX_I64)
+    if ((t->type == NTX_I8) != (use == NTX_USE_GROUPS) || (t->type == NTX_I32) != (use == NTX_USE_NUMBERS) ||
+        t->type == NTX_I64)
         return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' is %s, which nothing can be multiplied by", t->name, type);
     if (use == NTX_USE_GROUPS && t->offset % NTX_PACK_BLOCK)
-        return ntx_err_set(o->err, -EINVAL, "tensor '%s' does not begin on a block of %u bytes, as a packed one must", t->name, NTX_PACK_BLOCK);
+        return ntx_err_set(o->err, -EINVAL, "tensor '%s' does not begin on a block of %u bytes, as a packed one must",
+                           t->name, NTX_PACK_BLOCK);
     return 0;
 }
 
-static int get_tensor(struct opening *o, const char *name, struct ntx_shape s, enum ntx_use use, bool required, uint32_t *out)
+static int get_tensor(struct opening *o, const char *name, struct ntx_shape s, enum ntx_use use, bool required,
+                      uint32_t *out)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor(o->g, name);
     int rc;
     *out = NTX_NO_TENSOR;
     if (!t)
-        return required ? ntx_err_set(o->err, -EINVAL, "tensor '%s' is missing; a %s model needs it", name, o->name) : 0;
+        return required ? ntx_err_set(o->err, -EINVAL, "tensor '%s' is missing; a %s model needs it", name, o->name)
+                        : 0;
     if ((rc = check_shape(o, t, s, use)) || (rc = check_type(o, t, use)))
         return rc;
     *out = (uint32_t)(t - ntx_gguf_tensor_at(o->g, 0));
@@ -190,7 +199,10 @@ static int get_end(struct opening *o, enum ntx_end t, bool required)
     return get_tensor(o, k->name, ntx_end_shape(&o->m->hp, t), (enum ntx_use)k->use, required, &o->m->end[t]);
 }
 
-static const char *name_of(const struct ntx__arch *a, enum ntx_tensor t) { return a && a->names[t] ? a->names[t] : ntx_tensor_kinds[t].name; }
+static const char *name_of(const struct ntx__arch *a, enum ntx_tensor t)
+{
+    return a && a->names[t] ? a->names[t] : ntx_tensor_kinds[t].name;
+}
 
 static const struct ntx__arch *arch_called(const char *name)
 {
@@ -243,11 +255,13 @@ static int get_scale(struct opening *o, const char *weight, uint32_t each, uint3
 /* A packed layer's groups are multiplied without. gemma4 multiplies shares by that of its experts' last matrices. */
 static bool has_scale(const struct opening *o, const struct ntx_layer *l, enum ntx_tensor t)
 {
-    return l->tensor[t] != NTX_NO_TENSOR && ntx_is_scalable(t) && !(o->m->pack && t == NTX_T_gate) && (t != NTX_T_expert_down || l->expert_scale == NTX_NO_TENSOR);
+    return l->tensor[t] != NTX_NO_TENSOR && ntx_is_scalable(t) && !(o->m->pack && t == NTX_T_gate) &&
+           (t != NTX_T_expert_down || l->expert_scale == NTX_NO_TENSOR);
 }
 
 /* Where the layer has none of its own, its base's. */
-static void name_in_layer(const struct opening *o, uint32_t layer, enum ntx_tensor t, const char *of, char *name, size_t size)
+static void name_in_layer(const struct opening *o, uint32_t layer, enum ntx_tensor t, const char *of, char *name,
+                          size_t size)
 {
     snprintf(name, size, "blk.%u.%s", o->block0 + layer, of);
     if (o->m->delta.base && !ntx_is_low(t) && t != NTX_T_groups_added && !ntx_gguf_tensor(o->g, name))
@@ -266,7 +280,8 @@ static int get_step(struct opening *o, uint32_t layer, const struct ntx_step *s)
             snprintf(name, sizeof name, "%s", name_of(o->arch, t));
         else
             name_in_layer(o, layer, t, whole.name, name, sizeof name);
-        int rc = get_tensor(o, name, whole.shape, (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1), &l->tensor[t]);
+        int rc = get_tensor(o, name, whole.shape, (enum ntx_use)ntx_tensor_kinds[t].use, !(s->maybe >> i & 1),
+                            &l->tensor[t]);
         if (!rc && has_scale(o, l, t))
             rc = get_scale(o, name, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? o->m->hp.n_expert : 1, &l->scale[t]);
         if (rc)
@@ -283,7 +298,8 @@ static int get_layer(struct opening *o, uint32_t layer)
     if (o->m->hp.by_state && !o->m->hp.head.n_taps)
         ntx__add_nextn(&o->m->hp, l);
     o->arch->layer(o->m, layer, l);
-    int rc = o->m->hp.by_state || o->m->hp.head.n_taps ? 0 : ntx_layer_delta_steps(o->g, &o->m->delta, layer, l, o->err);
+    int rc = o->m->hp.by_state || o->m->hp.head.n_taps ? 0
+                                                       : ntx_layer_delta_steps(o->g, &o->m->delta, layer, l, o->err);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < l->n_steps; i++) {
@@ -323,12 +339,14 @@ static const struct ntx_gguf_tensor *of_matrix(const struct opening *o, const ch
     return ntx_gguf_tensor(o->g, weight);
 }
 
-/* A tensor of a block behind the layers, which predicts tokens: what a layer may have, and what else such a block has. */
+/* A tensor of a block behind the layers, which predicts tokens: what a layer may have, and what else such a block has.
+ * */
 static bool predicts(const struct opening *o, const char *name)
 {
     unsigned block;
     int n = 0;
-    if (sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block < o->m->hp.n_layers || block - o->m->hp.n_layers >= o->m->hp.n_nextn)
+    if (sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block < o->m->hp.n_layers ||
+        block - o->m->hp.n_layers >= o->m->hp.n_nextn)
         return false;
     bool known = !strncmp(name + n, "nextn.", 6);
     for (int t = 0; t < NTX_N_TENSORS; t++)
@@ -341,7 +359,8 @@ static bool is_unread(const struct opening *o, const char *name)
 {
     unsigned block;
     int n = 0, t = NTX_T_index_q;
-    if (!o->m->hp.index.head || sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block >= o->m->hp.n_layers || ntx_has_indexer(&o->m->hp, block))
+    if (!o->m->hp.index.head || sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block >= o->m->hp.n_layers ||
+        ntx_has_indexer(&o->m->hp, block))
         return false;
     while (t <= NTX_T_index_heads && strcmp(name + n, name_of(o->arch, (enum ntx_tensor)t)))
         t++;
@@ -365,14 +384,16 @@ static bool is_of_images(const struct opening *o, const char *name)
     return false;
 }
 
-/* Nobody's place. Scales of matrices where they have none (ntx_is_scalable) are for ntx quantize to put into the weights, where these
- * get another type. */
+/* Nobody's place. Scales of matrices where they have none (ntx_is_scalable) are for ntx quantize to put into the
+ * weights, where these get another type. */
 static int no_place(const struct opening *o, const char *name)
 {
-    return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers%s", name, o->name, o->m->hp.n_layers,
-                       !of_matrix(o, name, ".scale") ? "" :
-                       of_matrix(o, name, ".scale")->type == NTX_Q8_0 ? "; ntx quantize MODEL OUT.gguf F16 puts such scales into the weights" :
-                                                                        "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights");
+    return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers%s", name, o->name,
+                       o->m->hp.n_layers,
+                       !of_matrix(o, name, ".scale") ? ""
+                       : of_matrix(o, name, ".scale")->type == NTX_Q8_0
+                           ? "; ntx quantize MODEL OUT.gguf F16 puts such scales into the weights"
+                           : "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights");
 }
 
 /* What no step takes, and what need not be computed. "X.input_scale" is for those who round a matrix's inputs to four
@@ -380,7 +401,8 @@ static int no_place(const struct opening *o, const char *name)
 static bool has_place(const struct opening *o, uint64_t i)
 {
     const char *name = ntx_gguf_tensor_at(o->g, i)->name;
-    return o->used[i] || predicts(o, name) || is_unread(o, name) || is_of_images(o, name) || of_matrix(o, name, ".input_scale");
+    return o->used[i] || predicts(o, name) || is_unread(o, name) || is_of_images(o, name) ||
+           of_matrix(o, name, ".input_scale");
 }
 
 static int get_tensors(struct opening *o)
@@ -403,7 +425,8 @@ static int get_layers(struct opening *o)
         return rc;
     o->m->layers = calloc(o->m->hp.n_layers, sizeof *o->m->layers);
     o->used = calloc(ntx_gguf_n_tensors(o->g) + 1, 1);
-    rc = o->m->layers && o->used ? get_tensors(o) : ntx_err_set(o->err, -ENOMEM, "no memory for %u layers", o->m->hp.n_layers);
+    rc = o->m->layers && o->used ? get_tensors(o)
+                                 : ntx_err_set(o->err, -ENOMEM, "no memory for %u layers", o->m->hp.n_layers);
     free(o->used);
     return rc;
 }
@@ -428,17 +451,22 @@ static int open_as(const struct ntx_gguf *g, get_fn *find, get_fn *get, struct n
     return rc;
 }
 
-static int open_model(const struct ntx_gguf *g, get_fn *get, struct ntx_model **out, struct ntx_err *err) { return open_as(g, find_arch, get, out, err); }
+static int open_model(const struct ntx_gguf *g, get_fn *get, struct ntx_model **out, struct ntx_err *err)
+{
+    return open_as(g, find_arch, get, out, err);
+}
 
 /* ---- a next-token block */
 
-/* From the numbers of the model that it follows to its own: a layer that is neither dense, where others have experts, nor recurrent. */
+/* From the numbers of the model that it follows to its own: a layer that is neither dense, where others have experts,
+ * nor recurrent. */
 static int nextn_keys(struct opening *o)
 {
     struct ntx_hparams *hp = &o->m->hp;
     char fused[64];
     if (!hp->n_nextn)
-        return ntx_err_set(o->err, -ENOENT, "the model has no next-token block (key '%s.nextn_predict_layers')", o->name);
+        return ntx_err_set(o->err, -ENOENT, "the model has no next-token block (key '%s.nextn_predict_layers')",
+                           o->name);
     if (!o->arch->nextn || hp->dims)
         return ntx_err_set(o->err, -ENOTSUP, "what predicts tokens in a %s model is not computed", o->name);
     o->block0 = hp->n_layers;
@@ -470,7 +498,8 @@ static int nextn_ends(struct opening *o)
 {
     int rc = get_ends(o);
     o->m->trunk_norm = o->m->output_norm;
-    if (rc || (rc = nextn_end(o, "embed_tokens", NTX_END_token_embd)) || (rc = nextn_end(o, "shared_head_norm", NTX_END_output_norm)))
+    if (rc || (rc = nextn_end(o, "embed_tokens", NTX_END_token_embd)) ||
+        (rc = nextn_end(o, "shared_head_norm", NTX_END_output_norm)))
         return rc;
     return nextn_end(o, "shared_head_head", NTX_END_output);
 }
@@ -529,7 +558,8 @@ static int get_head(struct opening *o, bool fuses)
     hp->by_state = fuses || !hp->head.block;
     o->m->layers = calloc(hp->n_layers, sizeof *o->m->layers);
     o->used = calloc(ntx_gguf_n_tensors(o->g) + 1, 1);
-    int rc = o->m->layers && o->used ? get_ends(o) : ntx_err_set(o->err, -ENOMEM, "no memory for %u layers", hp->n_layers);
+    int rc = o->m->layers && o->used ? get_ends(o)
+                                     : ntx_err_set(o->err, -ENOMEM, "no memory for %u layers", hp->n_layers);
     for (uint32_t l = 0; !rc && l < hp->n_layers; l++)
         rc = get_layer(o, l);
     rc = rc ? rc : check_places(o, fuses);
@@ -542,11 +572,23 @@ static int get_head(struct opening *o, bool fuses)
 static int get_first_part(struct opening *o) { return get_head(o, true); }
 static int get_second_part(struct opening *o) { return get_head(o, false); }
 
-int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_as(g, ntx_head_kind(g) ? find_head : find_arch, NULL, out, err); }
-int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err) { return open_as(g, find_head, fuses ? get_first_part : get_second_part, out, err); }
+int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err)
+{
+    return open_as(g, ntx_head_kind(g) ? find_head : find_arch, NULL, out, err);
+}
+int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err)
+{
+    return open_as(g, find_head, fuses ? get_first_part : get_second_part, out, err);
+}
 
-int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, get_layers, out, err); }
-int ntx_model_open_nextn(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err) { return open_model(g, get_nextn, out, err); }
+int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err)
+{
+    return open_model(g, get_layers, out, err);
+}
+int ntx_model_open_nextn(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err)
+{
+    return open_model(g, get_nextn, out, err);
+}
 
 void ntx_model_free(struct ntx_model *m)
 {

@@ -1,5 +1,5 @@
-/* deepseek.c: DeepSeek MoE, the first: llama's attention, the first layers dense, then experts by a softmax that is left as it is, and some more that every
- * row goes through. */
+/* deepseek.c: DeepSeek MoE, the first: llama's attention, the first layers dense, then experts by a softmax that is
+ * left as it is, and some more that every row goes through. */
 #include "model/arch/arch_impl.h"
 
 static int keys(struct ntx__keys *k)
@@ -32,4 +32,5 @@ static const struct ntx_known models[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_deepseek = {.experts = NTX__ALWAYS, .keys = keys, .own = {"leading_dense_block_count"}, .layer = layer, .models = models};
+const struct ntx__arch ntx__arch_deepseek = {
+    .experts = NTX__ALWAYS, .keys = keys, .own = {"leading_dense_block_count"}, .layer = layer, .models = models};

@@ -1,15 +1,18 @@
-/* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash; Mistral 4, whose scores grow with the position; and DeepSeek V3.2 and GLM-5, which attend to positions that they choose: attention over latents, the first layers dense, then experts, of which a row's are chosen in some of
- * their groups, by a softmax or a sigmoid with a bias for the choice, and some more that every row goes through. Next-token blocks may follow.
+/* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash; Mistral 4, whose scores grow with the position; and
+ * DeepSeek V3.2 and GLM-5, which attend to positions that they choose: attention over latents, the first layers dense,
+ * then experts, of which a row's are chosen in some of their groups, by a softmax or a sigmoid with a bias for the
+ * choice, and some more that every row goes through. Next-token blocks may follow.
  *
- * Files say the widths of heads in one of two ways: attention.key_length_mla and value_length_mla, beside matrices that are apart (k_b, v_b); older ones
- * attention.key_length and value_length, beside those that are one (kv_b). */
+ * Files say the widths of heads in one of two ways: attention.key_length_mla and value_length_mla, beside matrices that
+ * are apart (k_b, v_b); older ones attention.key_length and value_length, beside those that are one (kv_b). */
 #include <errno.h>
 #include <math.h>
 
 #include "model/arch/arch_impl.h"
 
-/* Scores have the square of a magnitude that a key tells the multiplier of, in tenths; then what is rotated has none. (As llama.cpp does, whatever
- * the scaling.) Where the file tells what is rotated by, that stays, and scores have the multiplier's alone, as transformers does it. */
+/* Scores have the square of a magnitude that a key tells the multiplier of, in tenths; then what is rotated has none.
+ * (As llama.cpp does, whatever the scaling.) Where the file tells what is rotated by, that stays, and scores have the
+ * multiplier's alone, as transformers does it. */
 static int scale_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -17,11 +20,14 @@ static int scale_keys(struct ntx__keys *k)
     int rc;
     if ((rc = ntx__key_f32(k, "rope.scaling.yarn_log_multiplier", 0, 0, 1e3f, &tenth)) ||
         (rc = ntx__key_f32(k, "attention.temperature_scale", 0, 0, 1e3f, &hp->temperature.scale)) ||
-        (hp->temperature.scale != 0 && (rc = ntx__key_u32(k, "attention.temperature_length", -1, 1, INT32_MAX, &hp->temperature.length))))
+        (hp->temperature.scale != 0 &&
+         (rc = ntx__key_u32(k, "attention.temperature_length", -1, 1, INT32_MAX, &hp->temperature.length))))
         return rc;
     hp->ctx_plain = hp->temperature.length;
-    if ((k->arch == &ntx__arch_mistral4 || k->arch == &ntx__arch_deepseek32) && tenth != 0 && !(fabsf(tenth - 0.1f) < 1e-6f)) /* llama.cpp takes it otherwise there */
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %g: 0.1 is supported with a %s model", ntx__key_of(k, "rope.scaling.yarn_log_multiplier"), (double)tenth, k->name);
+    if ((k->arch == &ntx__arch_mistral4 || k->arch == &ntx__arch_deepseek32) && tenth != 0 &&
+        !(fabsf(tenth - 0.1f) < 1e-6f)) /* llama.cpp takes it otherwise there */
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %g: 0.1 is supported with a %s model",
+                           ntx__key_of(k, "rope.scaling.yarn_log_multiplier"), (double)tenth, k->name);
     double by = (double)tenth / (double)0.1f, rotated = hp->rope_attn_factor;
     if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 && by != 0 && !hp->yarn_magnitude_told)
         rotated /= ntx__yarn_magnitude(hp, 1);
@@ -42,8 +48,8 @@ static void find_score(struct ntx__keys *k)
 }
 
 /* DeepSeek-V2's group_limited_greedy (a softmax, no bias for the choice) takes the groups whose best expert is the best
- * (transformers' modeling_deepseek_v2.py); DeepSeek-V3's noaux_tc, and Mistral 4, those whose two best have the largest sum
- * (modeling_deepseek_v3.py). llama.cpp takes the sum for all of them: the model's own code is right. */
+ * (transformers' modeling_deepseek_v2.py); DeepSeek-V3's noaux_tc, and Mistral 4, those whose two best have the largest
+ * sum (modeling_deepseek_v3.py). llama.cpp takes the sum for all of them: the model's own code is right. */
 static void find_worth_of_groups(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
@@ -57,7 +63,8 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc = ntx__key_nextn(k);
-    if (rc || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) || (rc = ntx__key_mla(k)) || (rc = scale_keys(k)))
+    if (rc || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
+        (rc = ntx__key_mla(k)) || (rc = scale_keys(k)))
         return rc;
     find_score(k);
     if (!hp->n_expert)
@@ -75,12 +82,16 @@ static int choosing_keys(struct ntx__keys *k)
 {
     const bool each = k->arch == &ntx__arch_deepseek32;
     int rc = keys(k);
-    return rc ? rc : ntx__key_indexer(k, &(struct ntx__indexer){.all = each, .fourth = !each && k->hp->ctx_train >= 1u << 20, .pairs = each ? NTX_ROPE_NEOX : NTX_ROPE_NORM});
+    return rc ? rc
+              : ntx__key_indexer(k, &(struct ntx__indexer){.all = each,
+                                                           .fourth = !each && k->hp->ctx_train >= 1u << 20,
+                                                           .pairs = each ? NTX_ROPE_NEOX : NTX_ROPE_NORM});
 }
 
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
-    const struct ntx__experts experts = {.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = m->hp.n_ff_shexp ? NTX__ALWAYS : NTX__NEVER};
+    const struct ntx__experts experts = {
+        .act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = m->hp.n_ff_shexp ? NTX__ALWAYS : NTX__NEVER};
     ntx__add_mla_attention(&m->hp, l, out, &(struct ntx__mla){0});
     if (!m->hp.n_expert || l < m->hp.n_dense)
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
@@ -88,18 +99,25 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
         ntx__add_experts(m, out, &experts);
 }
 
-#define SAME                                                                                                                                                   \
-    .experts = NTX__MAYBE, .score = NTX_SCORE_SOFTMAX, .any_score = true, .keys = keys, .layer = layer, \
-    .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers", \
-            "rope.scaling.yarn_log_multiplier", "attention.temperature_scale", "attention.temperature_length"}
+#define SAME                                                                                                           \
+    .experts = NTX__MAYBE, .score = NTX_SCORE_SOFTMAX, .any_score = true, .keys = keys, .layer = layer,                \
+    .own = {"attention.key_length_mla",         "attention.value_length_mla",                                          \
+            "attention.kv_lora_rank",           "attention.q_lora_rank",                                               \
+            "leading_dense_block_count",        "nextn_predict_layers",                                                \
+            "rope.scaling.yarn_log_multiplier", "attention.temperature_scale",                                         \
+            "attention.temperature_length"}
 
 /* ---- models by name (model/arch.h) */
 
-#define WIDTHS_GLM5 NTX__MLA "attention.q_lora_rank=2048 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=3 expert_shared_count=1" NTX__INDEXER("32")
+#define WIDTHS_GLM5                                                                                                    \
+    NTX__MLA "attention.q_lora_rank=2048 attention.key_length_mla=256 attention.value_length_mla=256 "                 \
+             "leading_dense_block_count=3 expert_shared_count=1" NTX__INDEXER("32")
 #define WIDTHS_R1 NTX__MLA "attention.q_lora_rank=1536 attention.key_length_mla=192 attention.value_length_mla=128"
 static const struct ntx_known models_deepseek2[] = {
     {"deepseek-v2-lite", 27, 2048, 10944, 16, 1, 576, 102400, 163840, 64, 6, 1408,
-     "leading_dense_block_count=1 expert_shared_count=2 " NTX__MLA "attention.key_length_mla=192 attention.value_length_mla=128", ""},
+     "leading_dense_block_count=1 expert_shared_count=2 " NTX__MLA
+     "attention.key_length_mla=192 attention.value_length_mla=128",
+     ""},
     {"deepseek-v2", 60, 5120, 12288, 128, 1, 576, 102400, 163840, 160, 6, 1536,
      "leading_dense_block_count=1 expert_shared_count=2 " WIDTHS_R1, ""},
     {"deepseek-v3", 61, 7168, 18432, 128, 1, 576, 129280, 163840, 256, 8, 2048,
@@ -109,7 +127,9 @@ static const struct ntx_known models_deepseek2[] = {
     {"kimi-k2", 61, 7168, 18432, 64, 1, 576, 163840, 131072, 384, 8, 2048,
      "leading_dense_block_count=1 expert_shared_count=1 " WIDTHS_R1, ""},
     {"glm-4.7-flash", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 64, 4, 1536,
-     "leading_dense_block_count=1 expert_shared_count=1 " NTX__MLA "attention.q_lora_rank=768 attention.key_length_mla=256 attention.value_length_mla=256", ""},
+     "leading_dense_block_count=1 expert_shared_count=1 " NTX__MLA
+     "attention.q_lora_rank=768 attention.key_length_mla=256 attention.value_length_mla=256",
+     ""},
     {0},
 };
 static const struct ntx_known models_deepseek32[] = {
@@ -124,8 +144,10 @@ static const struct ntx_known models_glm_dsa[] = {
 };
 static const struct ntx_known models_mistral4[] = {
     {"mistral-small-4", 36, 4096, 12288, 32, 1, 320, 131072, 1048576, 128, 4, 2048,
-     "leading_dense_block_count=0 expert_shared_count=1 attention.kv_lora_rank=256 rope.dimension_count=64 attention.q_lora_rank=1024 "
-     "attention.key_length_mla=128 attention.value_length_mla=128", ""},
+     "leading_dense_block_count=0 expert_shared_count=1 attention.kv_lora_rank=256 rope.dimension_count=64 "
+     "attention.q_lora_rank=1024 "
+     "attention.key_length_mla=128 attention.value_length_mla=128",
+     ""},
     {0},
 };
 
@@ -133,10 +155,12 @@ const struct ntx__arch ntx__arch_deepseek2 = {SAME, .nextn = true, .models = mod
 const struct ntx__arch ntx__arch_mistral4 = {SAME, .models = models_mistral4};
 
 /* llama.cpp takes no multiplier of YaRN with GLM-5, whose files have none: it is refused. */
-#define CHOOSING(...)                                                                                                                                               \
-    .experts = NTX__MAYBE, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = choosing_keys, .layer = layer, \
-    .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "nextn_predict_layers", \
-            "attention.indexer.head_count", "attention.indexer.top_k", __VA_ARGS__}
+#define CHOOSING(...)                                                                                                  \
+    .experts = NTX__MAYBE, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = choosing_keys, .layer = layer,       \
+    .own = {"attention.key_length_mla",     "attention.value_length_mla", "attention.kv_lora_rank",                    \
+            "attention.q_lora_rank",        "leading_dense_block_count",  "nextn_predict_layers",                      \
+            "attention.indexer.head_count", "attention.indexer.top_k",    __VA_ARGS__}
 
-const struct ntx__arch ntx__arch_deepseek32 = {CHOOSING("rope.scaling.yarn_log_multiplier"), .models = models_deepseek32};
+const struct ntx__arch ntx__arch_deepseek32 = {CHOOSING("rope.scaling.yarn_log_multiplier"),
+                                               .models = models_deepseek32};
 const struct ntx__arch ntx__arch_glm_dsa = {CHOOSING(NULL), .models = models_glm_dsa};

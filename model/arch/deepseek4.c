@@ -1,7 +1,9 @@
-/* deepseek4.c: DeepSeek V4. Residual streams that are mixed anew before and behind attention and experts (computed/pass/hyper_connections.c). All heads share one K, which is V, too; a row
- * sees a window of them, and K that stand for 4 positions each, of which it chooses by small keys that are made in the same way, or for 128 (computed/pass/forward_pool.c).
- * Since V is rotated with K, what was attended is rotated back. The first layers' experts follow from the token. Layers without such K turn by a base of their own, without YaRN;
- * where there is YaRN it scales no magnitudes. */
+/* deepseek4.c: DeepSeek V4. Residual streams that are mixed anew before and behind attention and experts
+ * (computed/pass/hyper_connections.c). All heads share one K, which is V, too; a row sees a window of them, and K that
+ * stand for 4 positions each, of which it chooses by small keys that are made in the same way, or for 128
+ * (computed/pass/forward_pool.c). Since V is rotated with K, what was attended is rotated back. The first layers'
+ * experts follow from the token. Layers without such K turn by a base of their own, without YaRN; where there is YaRN
+ * it scales no magnitudes. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -17,7 +19,8 @@ static int ratio_of(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint32_t 
     uint32_t ratio;
     memcpy(&ratio, (const uint8_t *)kv->data + 4 * (size_t)l, sizeof ratio);
     if (ratio != 0 && ratio != NTX_POOL_OVERLAPS && ratio != RATIOS_FAR)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u of layer %u: 0, %d and %d are supported", k->key, ratio, l, NTX_POOL_OVERLAPS, RATIOS_FAR);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u of layer %u: 0, %d and %d are supported", k->key, ratio, l,
+                           NTX_POOL_OVERLAPS, RATIOS_FAR);
     hp->pool[l] = (uint16_t)ratio;
     hp->index.in[l / 64] |= (uint64_t)(ratio == NTX_POOL_OVERLAPS) << l % 64;
     hp->windowed[l / 64] |= (uint64_t)1 << l % 64;
@@ -28,14 +31,19 @@ static int ratios(struct ntx__keys *k)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.compress_ratios"));
     int rc = 0;
-    if (!kv || kv->type != NTX_GGUF_ARR || (kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32) || kv->count < k->hp->n_layers)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of a number for each of %u layers", k->key, k->hp->n_layers);
+    if (!kv || kv->type != NTX_GGUF_ARR || (kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32) ||
+        kv->count < k->hp->n_layers)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of a number for each of %u layers", k->key,
+                           k->hp->n_layers);
     if (k->hp->n_layers > NTX_MAX_LAYERS / 2)
-        return ntx_err_set(k->err, -ENOTSUP, "%u layers that pool what they keep: up to %d are supported", k->hp->n_layers, NTX_MAX_LAYERS / 2);
+        return ntx_err_set(k->err, -ENOTSUP, "%u layers that pool what they keep: up to %d are supported",
+                           k->hp->n_layers, NTX_MAX_LAYERS / 2);
     for (uint32_t l = 0; l < k->hp->n_layers && !rc; l++)
         rc = ratio_of(k, kv, l);
     if (!rc && !ntx_count_recurrent(k->hp))
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model whose layers see nothing but their windows is not supported", k->key, k->name);
+        return ntx_err_set(k->err, -ENOTSUP,
+                           "key '%s': a %s model whose layers see nothing but their windows is not supported", k->key,
+                           k->name);
     return rc;
 }
 
@@ -46,7 +54,11 @@ static int output_keys(struct ntx__keys *k)
     if (rc || (rc = ntx__key_u32(k, "attention.output_lora_rank", -1, 1, NTX__MAX_WIDTH / hp->o_parts, &hp->o_lora)))
         return rc;
     const uint32_t n_in = hp->n_head / hp->o_parts * hp->head_v;
-    return hp->n_head % hp->o_parts || n_in % 16 ? ntx_err_set(k->err, -ENOTSUP, "%u heads of %u values in %u parts: equal parts of a multiple of 16 are supported", hp->n_head, hp->head_v, hp->o_parts) : 0;
+    return hp->n_head % hp->o_parts || n_in % 16
+               ? ntx_err_set(k->err, -ENOTSUP,
+                             "%u heads of %u values in %u parts: equal parts of a multiple of 16 are supported",
+                             hp->n_head, hp->head_v, hp->o_parts)
+               : 0;
 }
 
 static int index_keys(struct ntx__keys *k)
@@ -54,11 +66,14 @@ static int index_keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     int rc;
     if ((rc = ntx__key_u32(k, "attention.indexer.head_count", -1, 1, NTX_INDEX_HEADS_MAX, &hp->index.heads)) ||
-        (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX, &hp->index.head)) ||
+        (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX,
+                           &hp->index.head)) ||
         (rc = ntx__key_u32(k, "attention.indexer.top_k", -1, 1, UINT32_MAX / RATIOS_FAR, &hp->index.most)))
         return rc;
     hp->index.pairs = NTX_ROPE_NORM;
-    return hp->index.head % 16 ? ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported", ntx__key_of(k, "attention.indexer.key_length"), hp->index.head) : 0;
+    return hp->index.head % 16 ? ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported",
+                                             ntx__key_of(k, "attention.indexer.key_length"), hp->index.head)
+                               : 0;
 }
 
 /* Layers that pool have the model's base and YaRN, the others a plain one. */
@@ -70,7 +85,9 @@ static int turn_keys(struct ntx__keys *k)
     hp->rope_factor_window = 1;
     hp->plain_window = true;
     if (!hp->yarn_magnitude_told)
-        hp->rope_attn_factor = hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 ? (float)(1 / ntx__yarn_magnitude(hp, 1)) : 1;
+        hp->rope_attn_factor = hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0
+                                   ? (float)(1 / ntx__yarn_magnitude(hp, 1))
+                                   : 1;
     return ntx__key_f32(k, "attention.compress_rope_freq_base", NAN, 1, 1e12f, &hp->rope_base);
 }
 
@@ -80,7 +97,8 @@ static int expert_keys(struct ntx__keys *k)
     uint32_t shared;
     int rc;
     if ((rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX__MAX_WIDTH / hp->n_ff_exp, &shared)) ||
-        (rc = ntx__key_u32(k, "hash_layer_count", -1, 0, hp->n_layers, &hp->n_token_experts)) || (rc = ntx__key_limit(k, "swiglu_clamp_exp", NAN, &hp->limit)) ||
+        (rc = ntx__key_u32(k, "hash_layer_count", -1, 0, hp->n_layers, &hp->n_token_experts)) ||
+        (rc = ntx__key_limit(k, "swiglu_clamp_exp", NAN, &hp->limit)) ||
         (rc = ntx__key_limit(k, "swiglu_clamp_shexp", hp->limit, &hp->shared_limit)))
         return rc;
     hp->n_ff_shexp = shared * hp->n_ff_exp;
@@ -91,19 +109,25 @@ static int keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc = ntx__key_nextn(k);
-    if (rc || (rc = ntx__key_u32(k, "attention.q_lora_rank", -1, 1, NTX__MAX_WIDTH, &hp->q_lora)) || (rc = ntx__key_u32(k, "attention.sliding_window", -1, 1, INT32_MAX, &hp->window)) ||
-        (rc = ntx__key_streams(k)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) || (rc = expert_keys(k)))
+    if (rc || (rc = ntx__key_u32(k, "attention.q_lora_rank", -1, 1, NTX__MAX_WIDTH, &hp->q_lora)) ||
+        (rc = ntx__key_u32(k, "attention.sliding_window", -1, 1, INT32_MAX, &hp->window)) ||
+        (rc = ntx__key_streams(k)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) ||
+        (rc = expert_keys(k)))
         return rc;
     hp->v_is_k = true;
     if (hp->n_head_kv != 1 || hp->head_k != hp->head_v || hp->head_k % 16)
-        return ntx_err_set(k->err, -ENOTSUP, "%u heads of K of %u values, and V of %u: one of a multiple of 16, which is both, is supported with a %s model", hp->n_head_kv, hp->head_k, hp->head_v, k->name);
+        return ntx_err_set(k->err, -ENOTSUP,
+                           "%u heads of K of %u values, and V of %u: one of a multiple of 16, which is both, is "
+                           "supported with a %s model",
+                           hp->n_head_kv, hp->head_k, hp->head_v, k->name);
     return ratios(k);
 }
 
 /* ---- a layer */
 
 /* The last values of each run of `width`. */
-static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_op op, enum ntx_buf b, uint32_t heads, uint32_t width)
+static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_op op,
+                               enum ntx_buf b, uint32_t heads, uint32_t width)
 {
     struct ntx_step *s = ntx_layer_add(l, op, b == NTX_BUF_POOL || b == NTX_BUF_KEYS ? NTX_BUF_NONE : b, b);
     s->heads = heads;
@@ -117,7 +141,8 @@ static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, str
 
 static void pool(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, bool keys_of)
 {
-    struct ntx_step *s = rotate(hp, layer, l, NTX_OP_POOL, keys_of ? NTX_BUF_KEYS : NTX_BUF_POOL, 1, keys_of ? hp->index.head : hp->head_k);
+    struct ntx_step *s = rotate(hp, layer, l, NTX_OP_POOL, keys_of ? NTX_BUF_KEYS : NTX_BUF_POOL, 1,
+                                keys_of ? hp->index.head : hp->head_k);
     s->in[1] = keys_of ? NTX_BUF_KEYS_GATE : NTX_BUF_POOL_GATE;
     s->every = hp->pool[layer];
     s->spans = ntx_pool_spans(hp, layer);
@@ -197,7 +222,10 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 {
     const struct ntx_hparams *hp = &m->hp;
     const bool numbered = at < hp->n_token_experts;
-    const struct ntx__experts experts = {.act = NTX_FFN_SILU, .choice = numbered ? NTX__NEVER : NTX__ALWAYS, .numbered = numbered ? NTX__ALWAYS : NTX__NEVER, .shared = NTX__ALWAYS};
+    const struct ntx__experts experts = {.act = NTX_FFN_SILU,
+                                         .choice = numbered ? NTX__NEVER : NTX__ALWAYS,
+                                         .numbered = numbered ? NTX__ALWAYS : NTX__NEVER,
+                                         .shared = NTX__ALWAYS};
     if (!at)
         ntx__streams_begin(hp, l);
     ntx__streams_enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
@@ -215,12 +243,17 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 
 /* ---- models by name (model/arch.h) */
 
-#define V4(heads, parts, lora, most) "expert_shared_count=1 rope.dimension_count=64 attention.sliding_window=128 attention.q_lora_rank=" lora " attention.output_group_count=" parts " attention.output_lora_rank=1024" \
-    " attention.indexer.head_count=64 attention.indexer.key_length=128 attention.indexer.top_k=" most " attention.compress_rope_freq_base=160000.0 hyper_connection.count=4" \
-    " hyper_connection.sinkhorn_iterations=20 hyper_connection.epsilon=0.000001 hash_layer_count=3 expert_gating_func=4 swiglu_clamp_exp=10.0 attention.compress_ratios="
+#define V4(heads, parts, lora, most)                                                                                   \
+    "expert_shared_count=1 rope.dimension_count=64 attention.sliding_window=128 attention.q_lora_rank=" lora           \
+    " attention.output_group_count=" parts " attention.output_lora_rank=1024"                                          \
+    " attention.indexer.head_count=64 attention.indexer.key_length=128 attention.indexer.top_k=" most                  \
+    " attention.compress_rope_freq_base=160000.0 hyper_connection.count=4"                                             \
+    " hyper_connection.sinkhorn_iterations=20 hyper_connection.epsilon=0.000001 hash_layer_count=3 "                   \
+    "expert_gating_func=4 swiglu_clamp_exp=10.0 attention.compress_ratios="
 #define IN_TURN "4,128,4,128,4,128,4,128,4,128,"
 static const struct ntx_known models[] = {
-    {"deepseek-v4-flash", 43, 4096, 0, 64, 1, 512, 129280, 1048576, 256, 6, 2048, V4("64", "8", "1024", "512") "0x2," IN_TURN IN_TURN IN_TURN IN_TURN "4", ""},
+    {"deepseek-v4-flash", 43, 4096, 0, 64, 1, 512, 129280, 1048576, 256, 6, 2048,
+     V4("64", "8", "1024", "512") "0x2," IN_TURN IN_TURN IN_TURN IN_TURN "4", ""},
     {"deepseek-v4-pro", 61, 7168, 0, 128, 1, 512, 129280, 1048576, 384, 6, 3072,
      V4("128", "16", "1536", "1024") "128x3," IN_TURN IN_TURN IN_TURN IN_TURN IN_TURN "4,128,4,128,4,128,4,128", ""},
     {0},
@@ -228,8 +261,12 @@ static const struct ntx_known models[] = {
 
 const struct ntx__arch ntx__arch_deepseek4 = {
     .models = models,
-    .experts = NTX__ALWAYS, .score = NTX_SCORE_SQRT_SOFTPLUS, .keys = keys, .layer = layer,
-    .own = {"attention.q_lora_rank", "attention.sliding_window", "attention.indexer.head_count", "attention.indexer.top_k", "attention.compress_ratios", "nextn_predict_layers",
-            "hash_layer_count", "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},
+    .experts = NTX__ALWAYS,
+    .score = NTX_SCORE_SQRT_SOFTPLUS,
+    .keys = keys,
+    .layer = layer,
+    .own = {"attention.q_lora_rank", "attention.sliding_window", "attention.indexer.head_count",
+            "attention.indexer.top_k", "attention.compress_ratios", "nextn_predict_layers", "hash_layer_count",
+            "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},
     .images = {"exp_probs_b_vl.bias"}, /* the router's bias for tokens of images, beside exp_probs_b.bias */
 };

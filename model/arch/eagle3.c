@@ -1,5 +1,6 @@
-/* eagle3.c: a drafter of the EAGLE-3 kind: of what goes into three layers of the large model it makes a state, and of that and of the next token's embedding one layer says what comes then. It may
- * know a part of the vocabulary only. Not a model by itself. Source: the EAGLE-3 paper (arXiv 2503.01840), and the graph of llama.cpp. */
+/* eagle3.c: a drafter of the EAGLE-3 kind: of what goes into three layers of the large model it makes a state, and of
+ * that and of the next token's embedding one layer says what comes then. It may know a part of the vocabulary only. Not
+ * a model by itself. Source: the EAGLE-3 paper (arXiv 2503.01840), and the graph of llama.cpp. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@ enum { TAPS = 3 };
 static int read_taps(struct ntx__keys *k)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "target_layers"));
-    if (!kv || kv->type != NTX_GGUF_ARR || (kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32) || !kv->count || kv->count > NTX_TAPS_MAX)
+    if (!kv || kv->type != NTX_GGUF_ARR || (kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32) || !kv->count ||
+        kv->count > NTX_TAPS_MAX)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of 1 to %d layers", k->key, NTX_TAPS_MAX);
     k->hp->head.n_taps = (uint32_t)kv->count;
     for (uint32_t i = 0; i < kv->count; i++) {
@@ -28,7 +30,8 @@ int ntx__key_taps(struct ntx__keys *k)
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor(k->g, "d2t");
     k->hp->head.n_out = k->hp->n_vocab;
     if (t && (t->type != NTX_I64 || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1 || t->ne[0] > k->hp->n_vocab))
-        return ntx_err_set(k->err, -EINVAL, "tensor 'd2t' is not a list of 64-bit numbers of 1 to %u tokens", k->hp->n_vocab);
+        return ntx_err_set(k->err, -EINVAL, "tensor 'd2t' is not a list of 64-bit numbers of 1 to %u tokens",
+                           k->hp->n_vocab);
     if (t)
         k->hp->head.n_out = (uint32_t)t->ne[0];
     return read_taps(k);
@@ -43,11 +46,15 @@ int ntx__key_truth(struct ntx__keys *k, const char *suffix, bool *out)
 static int keys(struct ntx__keys *k)
 {
     int rc = ntx__key_taps(k);
-    if (rc || (rc = ntx__key_u32(k, "target_hidden_size", -1, 1, NTX__MAX_WIDTH, &k->hp->head.width)) || (rc = ntx__key_truth(k, "norm_before_residual", &k->hp->head.norm_residual)) ||
+    if (rc || (rc = ntx__key_u32(k, "target_hidden_size", -1, 1, NTX__MAX_WIDTH, &k->hp->head.width)) ||
+        (rc = ntx__key_truth(k, "norm_before_residual", &k->hp->head.norm_residual)) ||
         (rc = ntx__key_truth(k, "norm_before_fc", &k->hp->head.norm_first)))
         return rc;
     if (k->hp->head.n_taps != TAPS || k->hp->n_layers != 1)
-        return ntx_err_set(k->err, -EINVAL, "it goes by %u layers' states, and has %u layers: a drafter of the EAGLE-3 kind goes by %d, and has one", k->hp->head.n_taps, k->hp->n_layers, TAPS);
+        return ntx_err_set(
+            k->err, -EINVAL,
+            "it goes by %u layers' states, and has %u layers: a drafter of the EAGLE-3 kind goes by %d, and has one",
+            k->hp->head.n_taps, k->hp->n_layers, TAPS);
     return 0;
 }
 
@@ -61,4 +68,5 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
-const struct ntx__arch ntx__arch_eagle3 = {.keys = keys, .layer = layer, .names = {[NTX_T_nextn_hnorm] = "attn_norm_2.weight"}};
+const struct ntx__arch ntx__arch_eagle3 = {
+    .keys = keys, .layer = layer, .names = {[NTX_T_nextn_hnorm] = "attn_norm_2.weight"}};

@@ -1,5 +1,6 @@
-/* gemma.c: Gemma 2 and 3: norms before and behind attention and FFN, GELU, the embedding scaled, most layers within a window; 2: scores and logits are capped;
- * 3: each head's q and k are normed, and layers with a window turn by a base of their own, unscaled. */
+/* gemma.c: Gemma 2 and 3: norms before and behind attention and FFN, GELU, the embedding scaled, most layers within a
+ * window; 2: scores and logits are capped; 3: each head's q and k are normed, and layers with a window turn by a base
+ * of their own, unscaled. */
 #include <errno.h>
 #include <math.h>
 
@@ -7,14 +8,15 @@
 
 enum { EVERY_2 = 2, WINDOW_2 = 4096, LAYERS_2_27B = 46, EVERY_3 = 6, LAYERS_3_27B = 62 };
 
-/* The largest ones divide scores by the root of the embedding's share of a head, not of a head's width: files do not say so. */
+/* The largest ones divide scores by the root of the embedding's share of a head, not of a head's width: files do not
+ * say so. */
 static void scale(struct ntx_hparams *hp, uint32_t layers_27b)
 {
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->score_scale = 1 / sqrtf((float)(hp->n_layers == layers_27b ? hp->n_embd / hp->n_head : hp->head_k));
 }
 
-struct own { /* of Gemma 2 */
+struct own {         /* of Gemma 2 */
     float score_cap; /* scores x become cap * tanh(x / cap) */
 };
 
@@ -24,7 +26,8 @@ static int keys2(struct ntx__keys *k)
     int rc;
     if (!own)
         return -ENOMEM;
-    if ((rc = ntx__key_windows(k, WINDOW_2, EVERY_2)) || (rc = ntx__key_f32(k, "attn_logit_softcapping", 50, 1e-3f, 1e6f, &own->score_cap)) ||
+    if ((rc = ntx__key_windows(k, WINDOW_2, EVERY_2)) ||
+        (rc = ntx__key_f32(k, "attn_logit_softcapping", 50, 1e-3f, 1e6f, &own->score_cap)) ||
         (rc = ntx__key_f32(k, "final_logit_softcapping", 30, 1e-3f, 1e6f, &k->hp->logit_cap)))
         return rc;
     scale(k->hp, LAYERS_2_27B);
@@ -34,7 +37,8 @@ static int keys2(struct ntx__keys *k)
 static int keys3(struct ntx__keys *k)
 {
     int rc;
-    if ((rc = ntx__key_windows(k, 0, EVERY_3)) || (rc = ntx__key_f32(k, "rope.freq_base_swa", 10000, 1, 1e12f, &k->hp->rope_base_window)) ||
+    if ((rc = ntx__key_windows(k, 0, EVERY_3)) ||
+        (rc = ntx__key_f32(k, "rope.freq_base_swa", 10000, 1, 1e12f, &k->hp->rope_base_window)) ||
         (rc = ntx__key_f32(k, "final_logit_softcapping", 0, 0, 1e6f, &k->hp->logit_cap)))
         return rc;
     k->hp->rope_factor_window = 1;
@@ -47,7 +51,10 @@ static void layer2(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
     const struct own *own = hp->own;
-    const struct ntx__attention has = {.rope = NTX_ROPE_NEOX, .post_norm = true, .scale = hp->score_scale, .cap = own ? own->score_cap : 0,
+    const struct ntx__attention has = {.rope = NTX_ROPE_NEOX,
+                                       .post_norm = true,
+                                       .scale = hp->score_scale,
+                                       .cap = own ? own->score_cap : 0,
                                        .window = ntx_windowed(hp, l) ? hp->window : 0};
     ntx__add_attention(hp, out, &has);
     ntx__add_dense_normed(m, l, out, NTX_FFN_GELU);
@@ -57,8 +64,12 @@ static void layer3(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
     bool windowed = ntx_windowed(hp, l);
-    const struct ntx__attention has = {.rope = NTX_ROPE_NEOX, .qk_norm = NTX__ALWAYS, .post_norm = true, .scale = hp->score_scale,
-                                       .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL, .window = windowed ? hp->window : 0};
+    const struct ntx__attention has = {.rope = NTX_ROPE_NEOX,
+                                       .qk_norm = NTX__ALWAYS,
+                                       .post_norm = true,
+                                       .scale = hp->score_scale,
+                                       .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL,
+                                       .window = windowed ? hp->window : 0};
     ntx__add_attention(hp, out, &has);
     ntx__add_dense_normed(m, l, out, NTX_FFN_GELU);
 }
@@ -79,5 +90,7 @@ static const struct ntx_known models_gemma3[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_gemma2 = {.keys = keys2, .own = {WINDOWS, "attn_logit_softcapping"}, .layer = layer2, .models = models_gemma2};
-const struct ntx__arch ntx__arch_gemma3 = {.keys = keys3, .own = {WINDOWS, "rope.freq_base_swa"}, .layer = layer3, .models = models_gemma3};
+const struct ntx__arch ntx__arch_gemma2 = {
+    .keys = keys2, .own = {WINDOWS, "attn_logit_softcapping"}, .layer = layer2, .models = models_gemma2};
+const struct ntx__arch ntx__arch_gemma3 = {
+    .keys = keys3, .own = {WINDOWS, "rope.freq_base_swa"}, .layer = layer3, .models = models_gemma3};

@@ -1,6 +1,7 @@
-/* gemma4.c: Gemma 4's text: as Gemma 3 (gemma.c), but layers without a window have wider heads, fewer of K and V, and maybe no V of their own; V is normed; scores
- * are not scaled; the last layers may read K and V of earlier ones and have wider FFNs; experts stand beside the dense FFN; each layer may get an input of the
- * token of its own; and what a layer gives may be scaled. */
+/* gemma4.c: Gemma 4's text: as Gemma 3 (gemma.c), but layers without a window have wider heads, fewer of K and V, and
+ * maybe no V of their own; V is normed; scores are not scaled; the last layers may read K and V of earlier ones and
+ * have wider FFNs; experts stand beside the dense FFN; each layer may get an input of the token of its own; and what a
+ * layer gives may be scaled. */
 #include <errno.h>
 #include <math.h>
 
@@ -14,29 +15,37 @@ static int window_keys(struct ntx__keys *k, uint32_t *head_k, uint32_t *head_v)
     int rc;
     if (!pattern || pattern->type != NTX_GGUF_ARR)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is missing, or no array", k->key);
-    if ((rc = ntx__key_windows(k, -1, 1)) || (rc = ntx__key_u32(k, "attention.key_length_swa", hp->head_k, 1, NTX_MAX_HEAD, head_k)) ||
+    if ((rc = ntx__key_windows(k, -1, 1)) ||
+        (rc = ntx__key_u32(k, "attention.key_length_swa", hp->head_k, 1, NTX_MAX_HEAD, head_k)) ||
         (rc = ntx__key_u32(k, "attention.value_length_swa", hp->head_v, 1, NTX_MAX_HEAD, head_v)) ||
-        (rc = ntx__key_u32(k, "rope.dimension_count_swa", NTX_MIN(hp->rope_dim, *head_k), 2, *head_k, &hp->rope_dim_window)))
+        (rc = ntx__key_u32(k, "rope.dimension_count_swa", NTX_MIN(hp->rope_dim, *head_k), 2, *head_k,
+                           &hp->rope_dim_window)))
         return rc;
     if (*head_k != *head_v || hp->head_k != hp->head_v || hp->rope_dim_window % 2)
-        return ntx_err_set(k->err, -ENOTSUP, "heads of %u and %u values, within a window of %u and %u, of which %u turn, are not supported", hp->head_k, hp->head_v,
-                           *head_k, *head_v, hp->rope_dim_window);
+        return ntx_err_set(
+            k->err, -ENOTSUP,
+            "heads of %u and %u values, within a window of %u and %u, of which %u turn, are not supported", hp->head_k,
+            hp->head_v, *head_k, *head_v, hp->rope_dim_window);
     hp->rope_factor_window = 1;
     return ntx__key_f32(k, "rope.freq_base_swa", 10000, 1, 1e12f, &hp->rope_base_window);
 }
 
-/* The last layers read what the last layer with a window, or the last one without, kept that has K and V: the two before them. */
+/* The last layers read what the last layer with a window, or the last one without, kept that has K and V: the two
+ * before them. */
 static int share(struct ntx__keys *k, uint32_t n_shared)
 {
     struct ntx_hparams *hp = k->hp;
     struct ntx_dims *d = k->m->dims;
     uint32_t own = hp->n_layers - n_shared;
     if (n_shared && own < 2)
-        return ntx_err_set(k->err, -EINVAL, "%u of %u layers read what others keep: two at least must keep something", n_shared, hp->n_layers);
+        return ntx_err_set(k->err, -EINVAL, "%u of %u layers read what others keep: two at least must keep something",
+                           n_shared, hp->n_layers);
     for (uint32_t l = own; l < hp->n_layers; l++) {
         d[l].kv_of = own - (ntx_windowed(hp, l) ? 2 : 1);
         if (ntx_windowed(hp, d[l].kv_of) != ntx_windowed(hp, l) || d[d[l].kv_of].n_head_kv != d[l].n_head_kv)
-            return ntx_err_set(k->err, -ENOTSUP, "layer %u would read what layer %u keeps, which is of another kind: not supported", l, d[l].kv_of);
+            return ntx_err_set(k->err, -ENOTSUP,
+                               "layer %u would read what layer %u keeps, which is of another kind: not supported", l,
+                               d[l].kv_of);
     }
     return 0;
 }
@@ -68,7 +77,8 @@ static int keys(struct ntx__keys *k)
     uint32_t head_k, head_v;
     int rc;
     if ((rc = window_keys(k, &head_k, &head_v)) || (rc = dims(k, head_k, head_v)) ||
-        (rc = ntx__key_u32(k, "embedding_length_per_layer_input", -1, 0, NTX__MAX_WIDTH / hp->n_layers, &hp->n_input)) ||
+        (rc = ntx__key_u32(k, "embedding_length_per_layer_input", -1, 0, NTX__MAX_WIDTH / hp->n_layers,
+                           &hp->n_input)) ||
         (rc = ntx__key_f32(k, "final_logit_softcapping", 30, 0, 1e6f, &hp->logit_cap)))
         return rc;
     hp->embd_scale = sqrtf((float)hp->n_embd);
@@ -84,8 +94,16 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     const struct ntx_hparams *hp = &m->hp;
     bool windowed = ntx_windowed(hp, l);
     const struct ntx__attention attention = {
-        .layer = l, .rope = NTX_ROPE_NEOX, .qk_norm = NTX__ALWAYS, .post_norm = true, .scale = 1, .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL,
-        .window = windowed ? hp->window : 0, .borrows = ntx_dims_of(hp, l).kv_of != l, .v_of_k = hp->v_of_k && !windowed, .v_norm = ntx_dims_of(hp, l).kv_of == l,
+        .layer = l,
+        .rope = NTX_ROPE_NEOX,
+        .qk_norm = NTX__ALWAYS,
+        .post_norm = true,
+        .scale = 1,
+        .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL,
+        .window = windowed ? hp->window : 0,
+        .borrows = ntx_dims_of(hp, l).kv_of != l,
+        .v_of_k = hp->v_of_k && !windowed,
+        .v_norm = ntx_dims_of(hp, l).kv_of == l,
     };
     if (hp->n_input && !l)
         ntx__add_inputs(m, out);
@@ -106,19 +124,31 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 #define HEADS_SWA "attention.key_length_swa=256 attention.value_length_swa=256 "
 static const struct ntx_known models[] = {
     {"gemma-4-e2b", 35, 1536, 0, 8, 1, 512, 262144, 131072, 0, 0, 0,
-     "attention.sliding_window=512 attention.sliding_window_pattern=1x4,0 " HEADS_SWA "embedding_length_per_layer_input=256 attention.shared_kv_layers=20 feed_forward_length=6144x15,12288x20", "blk.4.attn_v.weight"},
+     "attention.sliding_window=512 attention.sliding_window_pattern=1x4,0 " HEADS_SWA
+     "embedding_length_per_layer_input=256 attention.shared_kv_layers=20 feed_forward_length=6144x15,12288x20",
+     "blk.4.attn_v.weight"},
     {"gemma-4-e4b", 42, 2560, 10240, 8, 2, 512, 262144, 131072, 0, 0, 0,
-     "attention.sliding_window=512 attention.sliding_window_pattern=1x5,0 " HEADS_SWA "embedding_length_per_layer_input=256 attention.shared_kv_layers=18", "blk.5.attn_v.weight"},
+     "attention.sliding_window=512 attention.sliding_window_pattern=1x5,0 " HEADS_SWA
+     "embedding_length_per_layer_input=256 attention.shared_kv_layers=18",
+     "blk.5.attn_v.weight"},
     {"gemma-4-26b-a4b", 30, 2816, 2112, 16, 0, 512, 262144, 262144, 128, 8, 704,
-     "attention.sliding_window=1024 attention.sliding_window_pattern=1x5,0 " HEADS_SWA "embedding_length_per_layer_input=0 attention.head_count_kv=8x5,2", ""},
+     "attention.sliding_window=1024 attention.sliding_window_pattern=1x5,0 " HEADS_SWA
+     "embedding_length_per_layer_input=0 attention.head_count_kv=8x5,2",
+     ""},
     {"gemma-4-31b", 60, 5376, 21504, 32, 0, 512, 262144, 262144, 0, 0, 0,
-     "attention.sliding_window=1024 attention.sliding_window_pattern=1x5,0 " HEADS_SWA "embedding_length_per_layer_input=0 attention.head_count_kv=16x5,4", ""},
+     "attention.sliding_window=1024 attention.sliding_window_pattern=1x5,0 " HEADS_SWA
+     "embedding_length_per_layer_input=0 attention.head_count_kv=16x5,4",
+     ""},
     {0},
 };
 
 const struct ntx__arch ntx__arch_gemma4 = {
     .models = models,
-    .experts = NTX__MAYBE, .per_layer = true, .keys = keys, .layer = layer,
-    .own = {"attention.sliding_window", "attention.sliding_window_pattern", "final_logit_softcapping", "rope.freq_base_swa", "attention.key_length_swa",
-            "attention.value_length_swa", "rope.dimension_count_swa", "attention.shared_kv_layers"},
+    .experts = NTX__MAYBE,
+    .per_layer = true,
+    .keys = keys,
+    .layer = layer,
+    .own = {"attention.sliding_window", "attention.sliding_window_pattern", "final_logit_softcapping",
+            "rope.freq_base_swa", "attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa",
+            "attention.shared_kv_layers"},
 };

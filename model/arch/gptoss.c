@@ -1,11 +1,12 @@
-/* gptoss.c: gpt-oss: attention with sinks, in a window in every layer but each second; experts with biases and a clamped activation. */
+/* gptoss.c: gpt-oss: attention with sinks, in a window in every layer but each second; experts with biases and a
+ * clamped activation. */
 #include "model/arch/arch_impl.h"
 
 enum { WINDOW_EVERY = 2 };
 
-/* The published configurations say "truncate": false of YaRN (transformers' configuration_gpt_oss.py, and the model's own
- * code, which has no floor and no ceiling there); no key of a file tells it. llama.cpp rounds the ends of the ramp all the
- * same: the model's own code is right. */
+/* The published configurations say "truncate": false of YaRN (transformers' configuration_gpt_oss.py, and the model's
+ * own code, which has no floor and no ceiling there); no key of a file tells it. llama.cpp rounds the ends of the ramp
+ * all the same: the model's own code is right. */
 static int keys(struct ntx__keys *k)
 {
     k->hp->yarn_exact = true;
@@ -16,7 +17,11 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
     const struct ntx__attention has = {
-        .rope = NTX_ROPE_NEOX, .qkv_bias = NTX__ALWAYS, .o_bias = NTX__ALWAYS, .sinks = NTX__ALWAYS, .window = ntx_windowed(hp, l) ? hp->window : 0,
+        .rope = NTX_ROPE_NEOX,
+        .qkv_bias = NTX__ALWAYS,
+        .o_bias = NTX__ALWAYS,
+        .sinks = NTX__ALWAYS,
+        .window = ntx_windowed(hp, l) ? hp->window : 0,
     };
     ntx__add_attention(hp, out, &has);
     ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU_CLAMPED, .biases = NTX__ALWAYS});
@@ -32,6 +37,10 @@ static const struct ntx_known models[] = {
 
 const struct ntx__arch ntx__arch_gpt_oss = {
     .models = models,
-    .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = {"attention.sliding_window", "attention.sliding_window_pattern"}, .layer = layer,
+    .experts = NTX__ALWAYS,
+    .expert_norm = true,
+    .keys = keys,
+    .own = {"attention.sliding_window", "attention.sliding_window_pattern"},
+    .layer = layer,
     .names = {[NTX_T_ffn_norm] = "post_attention_norm.weight"},
 };

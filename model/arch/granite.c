@@ -1,8 +1,8 @@
-/* granite.c: Granite 3 and 4 without state, dense or with experts: llama's layers, with scales of the embedding, of scores, of what a layer adds and of
- * logits.
+/* granite.c: Granite 3 and 4 without state, dense or with experts: llama's layers, with scales of the embedding, of
+ * scores, of what a layer adds and of logits.
  *
- * What a layer adds is not scaled: the residual stream is kept divided by that scale from the embedding on. A norm does not see the difference, but for
- * its epsilon, which is divided by the scale's square. */
+ * What a layer adds is not scaled: the residual stream is kept divided by that scale from the embedding on. A norm does
+ * not see the difference, but for its epsilon, which is divided by the scale's square. */
 #include <errno.h>
 #include <math.h>
 
@@ -14,14 +14,18 @@ static int keys(struct ntx__keys *k)
     float embedding, residual, logits;
     bool turned = true;
     int rc;
-    if ((rc = ntx__key_f32(k, "embedding_scale", 1, 0, 1e6f, &embedding)) || (rc = ntx__key_f32(k, "residual_scale", 1, 0, 1e3f, &residual)) ||
-        (rc = ntx__key_f32(k, "logit_scale", NAN, 1e-6f, 1e6f, &logits)) || (rc = ntx__key_f32(k, "attention.scale", 0, 0, 1e3f, &hp->score_scale)))
+    if ((rc = ntx__key_f32(k, "embedding_scale", 1, 0, 1e6f, &embedding)) ||
+        (rc = ntx__key_f32(k, "residual_scale", 1, 0, 1e3f, &residual)) ||
+        (rc = ntx__key_f32(k, "logit_scale", NAN, 1e-6f, 1e6f, &logits)) ||
+        (rc = ntx__key_f32(k, "attention.scale", 0, 0, 1e3f, &hp->score_scale)))
         return rc;
     if (!ntx_gguf_bool(k->g, ntx__key_of(k, "rope.scaling.finetuned"), &turned) && !turned)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is false: a %s model without rotation is not supported", k->key, k->name);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is false: a %s model without rotation is not supported", k->key,
+                           k->name);
     residual = residual == 0 ? 1 : residual; /* how some writers say "none" */
-    if (residual < 1e-4f) /* its square divides */
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0.0001 to 1000 are possible", ntx__key_of(k, "residual_scale"), (double)residual);
+    if (residual < 1e-4f)                    /* its square divides */
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0.0001 to 1000 are possible",
+                           ntx__key_of(k, "residual_scale"), (double)residual);
     hp->embd_scale = (embedding == 0 ? 1 : embedding) / residual;
     hp->rms_eps /= residual * residual;
     hp->logit_scale = 1 / logits;
@@ -33,14 +37,21 @@ static int keys(struct ntx__keys *k)
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
-    ntx__add_attention(hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE, .scale = hp->score_scale});
+    ntx__add_attention(
+        hp, out,
+        &(struct ntx__attention){
+            .rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE, .scale = hp->score_scale});
     if (hp->n_expert)
-        ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = hp->n_ff_shexp ? NTX__ALWAYS : NTX__NEVER});
+        ntx__add_experts(
+            m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = hp->n_ff_shexp ? NTX__ALWAYS : NTX__NEVER});
     else
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
-#define OWN {"embedding_scale", "residual_scale", "logit_scale", "attention.scale"}
+#define OWN                                                                                                            \
+    {                                                                                                                  \
+        "embedding_scale", "residual_scale", "logit_scale", "attention.scale"                                          \
+    }
 /* ---- models by name (model/arch.h) */
 
 static const struct ntx_known models[] = {
@@ -48,5 +59,7 @@ static const struct ntx_known models[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_granite = {.experts = NTX__MAYBE, .expert_norm = true, .keys = keys, .own = OWN, .layer = layer, .models = models};
-const struct ntx__arch ntx__arch_granitemoe = {.experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = OWN, .layer = layer};
+const struct ntx__arch ntx__arch_granite = {
+    .experts = NTX__MAYBE, .expert_norm = true, .keys = keys, .own = OWN, .layer = layer, .models = models};
+const struct ntx__arch ntx__arch_granitemoe = {
+    .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = OWN, .layer = layer};

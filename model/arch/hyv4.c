@@ -1,7 +1,8 @@
-/* hyv4.c: Hy 4: attention over latents, with a sink of each head and a gate of each value that comes out, to all positions or to some that are chosen; residual streams of
- * which each gets what comes out, weighed, and which are not mixed with one another (computed/pass/hyper_connections.c); the first layers dense, then experts, of which a row's are chosen by a
- * sigmoid with a bias for the choice, with limits of gates, and some more that every row goes through. Rotated pairs are neighbours, as llama.cpp, vLLM and MLX have them;
- * transformers 5.23 turns halves. */
+/* hyv4.c: Hy 4: attention over latents, with a sink of each head and a gate of each value that comes out, to all
+ * positions or to some that are chosen; residual streams of which each gets what comes out, weighed, and which are not
+ * mixed with one another (computed/pass/hyper_connections.c); the first layers dense, then experts, of which a row's
+ * are chosen by a sigmoid with a bias for the choice, with limits of gates, and some more that every row goes through.
+ * Rotated pairs are neighbours, as llama.cpp, vLLM and MLX have them; transformers 5.23 turns halves. */
 #include <errno.h>
 #include <math.h>
 
@@ -38,13 +39,18 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc;
-    if ((rc = ntx__key_mla(k)) || (rc = stream_keys(k)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
-        (rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX_MAX(1u, NTX__MAX_WIDTH / hp->n_ff_exp), &shared)) || (rc = ntx__key_limit(k, "swiglu_clamp_exp", 0, &hp->limit)))
+    if ((rc = ntx__key_mla(k)) || (rc = stream_keys(k)) ||
+        (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
+        (rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX_MAX(1u, NTX__MAX_WIDTH / hp->n_ff_exp), &shared)) ||
+        (rc = ntx__key_limit(k, "swiglu_clamp_exp", 0, &hp->limit)))
         return rc;
     if (hp->kv_joined || !hp->q_lora)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is missing; a %s model needs it", ntx__key_of(k, hp->q_lora ? "attention.value_length_mla" : "attention.q_lora_rank"), k->name);
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is missing; a %s model needs it",
+                           ntx__key_of(k, hp->q_lora ? "attention.value_length_mla" : "attention.q_lora_rank"),
+                           k->name);
     if (hp->rope_scaling != NTX_ROPE_SCALE_NONE)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model with scaled rotation is not supported", ntx__key_of(k, "rope.scaling.type"), k->name);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model with scaled rotation is not supported",
+                           ntx__key_of(k, "rope.scaling.type"), k->name);
     hp->n_ff_shexp = shared * hp->n_ff_exp;
     hp->score_scale = 1.0f / sqrtf((float)hp->head_k);
     return indexer_keys(k);
@@ -72,7 +78,8 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     if (at < hp->n_dense)
         ntx__add_dense_alone(m, at, l, NTX_FFN_SILU);
     else
-        ntx__add_experts_alone(m, l, &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = NTX__ALWAYS});
+        ntx__add_experts_alone(
+            m, l, &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = NTX__ALWAYS});
     ntx__streams_leave(hp, l);
     ntx__streams_join(hp, at, l);
     keep_apart(hp->own, l);
@@ -83,14 +90,22 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 static const struct ntx_known models[] = {
     /* transformers' defaults */
     {"hy-4", 34, 2816, 6912, 32, 1, 576, 120832, 262144, 256, 8, 768,
-     NTX__MLA "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 leading_dense_block_count=1 expert_shared_count=1 swiglu_clamp_exp=10.0 hyper_connection.count=4 "
-     "hyper_connection.magnitude=2.0 hyper_connection.epsilon=0.000001 attention.indexer.types=1x2,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1" NTX__INDEXER("16"), ""},
+     NTX__MLA "attention.q_lora_rank=1536 attention.key_length_mla=256 attention.value_length_mla=256 "
+              "leading_dense_block_count=1 expert_shared_count=1 swiglu_clamp_exp=10.0 hyper_connection.count=4 "
+              "hyper_connection.magnitude=2.0 hyper_connection.epsilon=0.000001 "
+              "attention.indexer.types=1x2,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1,0x3,1" NTX__INDEXER("16"),
+     ""},
     {0},
 };
 
 const struct ntx__arch ntx__arch_hy_v4 = {
     .models = models,
-    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .layer = layer,
-    .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "leading_dense_block_count", "attention.indexer.head_count",
-            "attention.indexer.top_k", "hyper_connection.count", "swiglu_clamp_exp"},
+    .experts = NTX__ALWAYS,
+    .score = NTX_SCORE_SIGMOID,
+    .any_score = true,
+    .keys = keys,
+    .layer = layer,
+    .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank",
+            "leading_dense_block_count", "attention.indexer.head_count", "attention.indexer.top_k",
+            "hyper_connection.count", "swiglu_clamp_exp"},
 };

@@ -1,4 +1,5 @@
-/* keys.c: hyper-parameters. Names of keys: the GGUF specification. What ntx would compute wrongly is refused by name. */
+/* keys.c: hyper-parameters. Names of keys: the GGUF specification. What ntx would compute wrongly is refused by name.
+ * */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +24,11 @@ static int bad_key(struct ntx__keys *k, const char *what)
 }
 
 /* Layers may differ in the key's number. */
-static bool differs(const struct ntx__keys *k) { return k->arch->per_layer || (k->arch->kv_heads_tell && !strcmp(k->key + strlen(k->name), ".attention.head_count_kv")); }
+static bool differs(const struct ntx__keys *k)
+{
+    return k->arch->per_layer ||
+           (k->arch->kv_heads_tell && !strcmp(k->key + strlen(k->name), ".attention.head_count_kv"));
+}
 
 /* One number for all layers, given as an array of equal ones; where they may differ, the largest. */
 static int u64_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint64_t *v)
@@ -60,8 +65,8 @@ int ntx__key_u32(struct ntx__keys *k, const char *suffix, int64_t fallback, uint
         return bad_key(k, "is not a positive integer");
     }
     if (v < min || v > max)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is %llu; %llu to %llu are possible", k->key, (unsigned long long)v,
-                           (unsigned long long)min, (unsigned long long)max);
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %llu; %llu to %llu are possible", k->key,
+                           (unsigned long long)v, (unsigned long long)min, (unsigned long long)max);
     *out = (uint32_t)v;
     return 0;
 }
@@ -75,7 +80,8 @@ int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float 
     if (rc && isnan(fallback))
         return bad_key(k, "is missing");
     if (!(v >= min && v <= max))
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; %g to %g are possible", k->key, (double)v, (double)min, (double)max);
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; %g to %g are possible", k->key, (double)v, (double)min,
+                           (double)max);
     *out = v;
     return 0;
 }
@@ -88,8 +94,8 @@ static void copy_name(struct ntx__keys *k)
         ntx_printable(k->hp->name, sizeof k->hp->name, s.p, s.n);
 }
 
-/* Keys that change what a model computes, and that no architecture here computes: refused, unless their value changes nothing. What a key wants of
- * tensors of its own needs no entry: every tensor must have its place. */
+/* Keys that change what a model computes, and that no architecture here computes: refused, unless their value changes
+ * nothing. What a key wants of tensors of its own needs no entry: every tensor must have its place. */
 static const struct {
     const char *suffix;
     double neutral[2]; /* numbers and truth values that change nothing; NAN: no other does */
@@ -148,7 +154,10 @@ static double number_of(struct ntx__keys *k)
 
 static int not_supported(struct ntx__keys *k)
 {
-    return ntx_err_set(k->err, -ENOTSUP, "key '%s' changes what a model computes, and ntx does not compute it: this %s model is not supported", k->key, k->name);
+    return ntx_err_set(
+        k->err, -ENOTSUP,
+        "key '%s' changes what a model computes, and ntx does not compute it: this %s model is not supported", k->key,
+        k->name);
 }
 
 /* The architecture's file reads it. */
@@ -177,7 +186,8 @@ static int refuse_sections(struct ntx__keys *k)
 
 static int refuse_unsupported(struct ntx__keys *k)
 {
-    if (!is_own(k, "attention.sliding_window_pattern") && ntx_gguf_find(k->g, ntx__key_of(k, "attention.sliding_window_pattern")))
+    if (!is_own(k, "attention.sliding_window_pattern") &&
+        ntx_gguf_find(k->g, ntx__key_of(k, "attention.sliding_window_pattern")))
         return ntx_err_set(k->err, -ENOTSUP, "key '%s': a sliding window with a pattern is not supported", k->key);
     for (size_t i = 0; i < sizeof not_computed / sizeof *not_computed; i++) {
         if (is_own(k, not_computed[i].suffix) || !ntx_gguf_find(k->g, ntx__key_of(k, not_computed[i].suffix)))
@@ -193,10 +203,15 @@ static int refuse_unsupported(struct ntx__keys *k)
 static int refuse_window_widths(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
-    const struct { const char *suffix; uint32_t same; } widths[] = {
-        {"attention.key_length_swa", hp->head_k}, {"attention.value_length_swa", hp->head_v}, {"rope.dimension_count_swa", hp->rope_dim}};
+    const struct {
+        const char *suffix;
+        uint32_t same;
+    } widths[] = {{"attention.key_length_swa", hp->head_k},
+                  {"attention.value_length_swa", hp->head_v},
+                  {"rope.dimension_count_swa", hp->rope_dim}};
     for (size_t i = 0; hp->window && i < sizeof widths / sizeof *widths; i++)
-        if (!is_own(k, widths[i].suffix) && ntx_gguf_find(k->g, ntx__key_of(k, widths[i].suffix)) && number_of(k) != widths[i].same)
+        if (!is_own(k, widths[i].suffix) && ntx_gguf_find(k->g, ntx__key_of(k, widths[i].suffix)) &&
+            number_of(k) != widths[i].same)
             return not_supported(k);
     return 0;
 }
@@ -207,10 +222,13 @@ static int refuse_scales(struct ntx__keys *k)
     const struct ntx_hparams *hp = k->hp;
     float scale = 0, base = hp->rope_base;
     int rc = ntx_gguf_f32(k->g, ntx__key_of(k, "attention.scale"), &scale);
-    if ((rc && rc != -ENOENT) || (!is_own(k, "attention.scale") && scale != 0 && !(fabs((double)scale * sqrt(hp->head_k) - 1) < 1e-5)))
+    if ((rc && rc != -ENOENT) ||
+        (!is_own(k, "attention.scale") && scale != 0 && !(fabs((double)scale * sqrt(hp->head_k) - 1) < 1e-5)))
         return not_supported(k);
     rc = ntx_gguf_f32(k->g, ntx__key_of(k, "rope.freq_base_swa"), &base);
-    return (rc && rc != -ENOENT) || (!is_own(k, "rope.freq_base_swa") && hp->window && base != hp->rope_base) ? not_supported(k) : 0;
+    return (rc && rc != -ENOENT) || (!is_own(k, "rope.freq_base_swa") && hp->window && base != hp->rope_base)
+               ? not_supported(k)
+               : 0;
 }
 
 static int get_vocab(struct ntx__keys *k)
@@ -221,10 +239,12 @@ static int get_vocab(struct ntx__keys *k)
     if (!t)
         return ntx_err_set(k->err, -EINVAL, "tensor 'token_embd.weight' is missing");
     if (t->ne[1] > MAX_VOCAB)
-        return ntx_err_set(k->err, -EINVAL, "tensor 'token_embd.weight' has %llu rows; %u are possible", (unsigned long long)t->ne[1], MAX_VOCAB);
+        return ntx_err_set(k->err, -EINVAL, "tensor 'token_embd.weight' has %llu rows; %u are possible",
+                           (unsigned long long)t->ne[1], MAX_VOCAB);
     if (tokens && tokens->type == NTX_GGUF_ARR) {
         if (tokens->count != t->ne[1])
-            return ntx_err_set(k->err, -EINVAL, "the vocabulary has %llu tokens, but tensor 'token_embd.weight' has %llu rows",
+            return ntx_err_set(k->err, -EINVAL,
+                               "the vocabulary has %llu tokens, but tensor 'token_embd.weight' has %llu rows",
                                (unsigned long long)tokens->count, (unsigned long long)t->ne[1]);
         n = (uint32_t)t->ne[1];
     } else {
@@ -245,12 +265,14 @@ static int get_heads(struct ntx__keys *k)
     if (rc)
         return rc;
     if (!k->arch->per_layer && hp->n_head % hp->n_head_kv)
-        return ntx_err_set(k->err, -EINVAL, "%u heads are not a multiple of %u key/value heads", hp->n_head, hp->n_head_kv);
+        return ntx_err_set(k->err, -EINVAL, "%u heads are not a multiple of %u key/value heads", hp->n_head,
+                           hp->n_head_kv);
     int64_t even = hp->n_embd % hp->n_head ? -1 : (int64_t)(hp->n_embd / hp->n_head);
     if (!(rc = ntx__key_u32(k, "attention.key_length", even, 1, NTX__MAX_WIDTH / hp->n_head, &hp->head_k)))
         rc = ntx__key_u32(k, "attention.value_length", even, 1, NTX__MAX_WIDTH / hp->n_head, &hp->head_v);
     if (!rc && NTX_MAX(hp->head_k, hp->head_v) > NTX_MAX_HEAD)
-        return ntx_err_set(k->err, -EINVAL, "heads of %u and %u values: up to %d are supported", hp->head_k, hp->head_v, NTX_MAX_HEAD);
+        return ntx_err_set(k->err, -EINVAL, "heads of %u and %u values: up to %d are supported", hp->head_k, hp->head_v,
+                           NTX_MAX_HEAD);
     return rc;
 }
 
@@ -258,7 +280,8 @@ static int get_heads(struct ntx__keys *k)
 static int get_ffn_width(struct ntx__keys *k)
 {
     bool left_out = k->arch->experts == NTX__ALWAYS && !ntx_gguf_find(k->g, ntx__key_of(k, "feed_forward_length"));
-    return ntx__key_u32(k, left_out ? "expert_feed_forward_length" : "feed_forward_length", -1, 1, NTX__MAX_WIDTH, &k->hp->n_ff);
+    return ntx__key_u32(k, left_out ? "expert_feed_forward_length" : "feed_forward_length", -1, 1, NTX__MAX_WIDTH,
+                        &k->hp->n_ff);
 }
 
 static int get_sizes(struct ntx__keys *k)
@@ -267,13 +290,13 @@ static int get_sizes(struct ntx__keys *k)
     uint32_t window;
     int rc;
     if ((rc = ntx__key_u32(k, "block_count", -1, 1, NTX_MAX_LAYERS, &hp->n_layers)) ||
-        (rc = ntx__key_u32(k, "embedding_length", -1, 1, NTX__MAX_WIDTH, &hp->n_embd)) ||
-        (rc = get_ffn_width(k)) ||
+        (rc = ntx__key_u32(k, "embedding_length", -1, 1, NTX__MAX_WIDTH, &hp->n_embd)) || (rc = get_ffn_width(k)) ||
         (rc = ntx__key_u32(k, "context_length", -1, 1, INT32_MAX, &hp->ctx_train)) ||
         (rc = ntx__key_u32(k, "attention.sliding_window", 0, 0, UINT32_MAX, &window)) ||
         (rc = ntx__key_f32(k, "attention.layer_norm_rms_epsilon", NAN, 0, 1, &hp->rms_eps)))
         return rc;
-    if (!is_own(k, "attention.sliding_window") && window && window < hp->ctx_train) /* within the window, full attention is the same thing */
+    if (!is_own(k, "attention.sliding_window") && window &&
+        window < hp->ctx_train) /* within the window, full attention is the same thing */
         hp->ctx_train = window;
     return 0;
 }
@@ -294,8 +317,10 @@ static bool can_score(const struct ntx__arch *a, uint32_t function)
     bool softmax = function == SOFTMAX || function == SOFTMAX_OF_CHOSEN;
     if (a->score == NTX_SCORE_SQRT_SOFTPLUS)
         return function == SQRT_SOFTPLUS;
-    return a->any_score ? function == SOFTMAX || function == SIGMOID : /* with a bias for the choice, a softmax of those chosen is another */
-            a->score == NTX_SCORE_SIGMOID ? function == SIGMOID : softmax;
+    return a->any_score ? function == SOFTMAX || function == SIGMOID
+                        : /* with a bias for the choice, a softmax of those chosen is another */
+               a->score == NTX_SCORE_SIGMOID ? function == SIGMOID
+                                             : softmax;
 }
 
 /* Where a row takes experts out of all groups there might be none. */
@@ -307,11 +332,14 @@ static int get_groups(struct ntx__keys *k)
     if (rc || n < 2)
         return rc;
     if (hp->n_expert % n || hp->n_expert / n < 2)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: %u experts are not so many groups of two or more", k->key, n, hp->n_expert);
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: %u experts are not so many groups of two or more", k->key,
+                           n, hp->n_expert);
     if ((rc = ntx__key_u32(k, "expert_group_used_count", -1, 1, n, &used)))
         return rc;
     if (hp->n_expert_used > used * (hp->n_expert / n))
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: a row uses %u experts, more than there are in so many of %u groups", k->key, used, hp->n_expert_used, n);
+        return ntx_err_set(k->err, -EINVAL,
+                           "key '%s' is %u: a row uses %u experts, more than there are in so many of %u groups", k->key,
+                           used, hp->n_expert_used, n);
     k->hp->router.n_expert_groups = used < n ? n : 0;
     k->hp->router.expert_groups_used = used < n ? used : 0;
     return 0;
@@ -324,14 +352,19 @@ static int get_router(struct ntx__keys *k)
     if (rc || (rc = ntx__key_u32(k, "expert_gating_func", 0, 0, UINT32_MAX, &function)))
         return rc;
     if (!function)
-        function = k->arch->score == NTX_SCORE_SIGMOID ? SIGMOID : k->arch->score == NTX_SCORE_SQRT_SOFTPLUS ? SQRT_SOFTPLUS : SOFTMAX;
+        function = k->arch->score == NTX_SCORE_SIGMOID         ? SIGMOID
+                   : k->arch->score == NTX_SCORE_SQRT_SOFTPLUS ? SQRT_SOFTPLUS
+                                                               : SOFTMAX;
     if (!can_score(k->arch, function))
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %s supported", ntx__key_of(k, "expert_gating_func"), function,
-                           k->arch->any_score                       ? "only a softmax (1) or a sigmoid (2) is"
-                           : k->arch->score == NTX_SCORE_SQRT_SOFTPLUS ? "with this architecture only the root of a softplus (4) is"
-                           : k->arch->score == NTX_SCORE_SIGMOID ? "with this architecture only a sigmoid (2) is"
-                                                                 : "only a softmax (1), or one of those chosen (3), is");
-    k->hp->router.score = function == SIGMOID ? NTX_SCORE_SIGMOID : function == SQRT_SOFTPLUS ? NTX_SCORE_SQRT_SOFTPLUS : NTX_SCORE_SOFTMAX;
+        return ntx_err_set(
+            k->err, -ENOTSUP, "key '%s' is %u: %s supported", ntx__key_of(k, "expert_gating_func"), function,
+            k->arch->any_score                          ? "only a softmax (1) or a sigmoid (2) is"
+            : k->arch->score == NTX_SCORE_SQRT_SOFTPLUS ? "with this architecture only the root of a softplus (4) is"
+            : k->arch->score == NTX_SCORE_SIGMOID       ? "with this architecture only a sigmoid (2) is"
+                                                        : "only a softmax (1), or one of those chosen (3), is");
+    k->hp->router.score = function == SIGMOID         ? NTX_SCORE_SIGMOID
+                          : function == SQRT_SOFTPLUS ? NTX_SCORE_SQRT_SOFTPLUS
+                                                      : NTX_SCORE_SOFTMAX;
     k->hp->router.norm |= function == SOFTMAX_OF_CHOSEN; /* the same as a softmax divided by the sum of those chosen */
     return 0;
 }
@@ -344,7 +377,8 @@ static int get_experts(struct ntx__keys *k)
     if (rc || !hp->n_expert)
         return rc;
     if (never)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: a %s model has no experts", k->key, hp->n_expert, k->name);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: a %s model has no experts", k->key, hp->n_expert,
+                           k->name);
     if ((rc = ntx__key_u32(k, "expert_used_count", -1, 1, hp->n_expert, &hp->n_expert_used)) || (rc = get_router(k)) ||
         (rc = get_expert_widths(k)) || (rc = ntx__key_f32(k, "expert_weights_scale", 1, 0, 1e6f, &hp->router.scale)))
         return rc;
@@ -364,14 +398,16 @@ static int get_scaling(struct ntx__keys *k)
     int rc = ntx_gguf_str(k->g, ntx__key_of(k, "rope.scaling.type"), &type);
     if (rc == -EINVAL)
         return bad_key(k, "is not a string");
-    if ((rc = ntx__key_f32(k, "rope.scale_linear", 0, 0, 1e6f, &old)) || (rc = ntx__key_f32(k, "rope.scaling.factor", old, 0, 1e6f, &factor)))
+    if ((rc = ntx__key_f32(k, "rope.scale_linear", 0, 0, 1e6f, &old)) ||
+        (rc = ntx__key_f32(k, "rope.scaling.factor", old, 0, 1e6f, &factor)))
         return rc;
     factor = factor == 0 ? 1 : factor;
     hp->rope_factor = 1;
     if (type.n == 4 && !memcmp(type.p, "none", 4))
         return 0;
     if (factor < 1)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; a scaling of at least 1 is possible", k->key, (double)factor);
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; a scaling of at least 1 is possible", k->key,
+                           (double)factor);
     if (type.n == 6 && !memcmp(type.p, "linear", 6)) {
         hp->rope_scaling = factor == 1 ? NTX_ROPE_SCALE_NONE : NTX_ROPE_SCALE_LINEAR;
     } else if (type.n == 4 && !memcmp(type.p, "yarn", 4)) {
@@ -384,10 +420,14 @@ static int get_scaling(struct ntx__keys *k)
     return 0;
 }
 
-double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by) { return 1 + 0.1 * by * log((double)hp->rope_factor); }
+double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by)
+{
+    return 1 + 0.1 * by * log((double)hp->rope_factor);
+}
 
-/* attn_factor multiplies the magnitude that follows from YaRN's factor (so files of Phi 3 say theirs, which have no YaRN). yarn_attn_factor is all of it:
- * converters write there what transformers calls attention_factor, which takes the formula's place. Without YaRN transformers has none, and it says nothing. */
+/* attn_factor multiplies the magnitude that follows from YaRN's factor (so files of Phi 3 say theirs, which have no
+ * YaRN). yarn_attn_factor is all of it: converters write there what transformers calls attention_factor, which takes
+ * the formula's place. Without YaRN transformers has none, and it says nothing. */
 static int get_yarn(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -406,7 +446,8 @@ static int get_yarn(struct ntx__keys *k)
     hp->rope_attn_factor = a;
     hp->yarn_magnitude_told = yarn && whole != 0;
     if (hp->yarn_magnitude_told)
-        hp->rope_attn_factor = (float)((double)a * (double)whole / (hp->yarn_ext_factor != 0 ? ntx__yarn_magnitude(hp, 1) : 1));
+        hp->rope_attn_factor = (float)((double)a * (double)whole /
+                                       (hp->yarn_ext_factor != 0 ? ntx__yarn_magnitude(hp, 1) : 1));
     return 0;
 }
 
@@ -414,7 +455,8 @@ static int get_rope(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc;
-    if ((rc = ntx__key_u32(k, "rope.dimension_count", hp->head_k, k->arch->unturned ? 0 : 2, hp->head_k, &hp->rope_dim)) ||
+    if ((rc = ntx__key_u32(k, "rope.dimension_count", hp->head_k, k->arch->unturned ? 0 : 2, hp->head_k,
+                           &hp->rope_dim)) ||
         (rc = ntx__key_f32(k, "rope.freq_base", 10000, 1, 1e12f, &hp->rope_base)))
         return rc;
     if (hp->rope_dim % 2)
@@ -472,7 +514,9 @@ static int get_dims(struct ntx__keys *k, uint32_t l, struct ntx_dims *d)
     of_layer(k, "attention.head_count_kv", l, &d->n_head_kv);
     of_layer(k, "feed_forward_length", l, &d->n_ff);
     if (!d->n_head || !d->n_head_kv || d->n_head % d->n_head_kv || !d->n_ff)
-        return ntx_err_set(k->err, -EINVAL, "layer %u has %u heads, %u of keys and values, and an FFN of %u: that is not possible", l, d->n_head, d->n_head_kv, d->n_ff);
+        return ntx_err_set(k->err, -EINVAL,
+                           "layer %u has %u heads, %u of keys and values, and an FFN of %u: that is not possible", l,
+                           d->n_head, d->n_head_kv, d->n_ff);
     return 0;
 }
 
@@ -507,10 +551,16 @@ int ntx__key_recurrent_kv(struct ntx__keys *k)
         uint32_t n = 0;
         of_layer(k, "attention.head_count_kv", l, &n);
         if (n > 1)
-            return ntx_err_set(k->err, -EINVAL, "key '%s' is %u for layer %u: 1 where it keeps latents, and 0 where it keeps a state, are possible", k->key, n, l);
+            return ntx_err_set(
+                k->err, -EINVAL,
+                "key '%s' is %u for layer %u: 1 where it keeps latents, and 0 where it keeps a state, are possible",
+                k->key, n, l);
         hp->recurrent[l / 64] |= (uint64_t)!n << l % 64;
     }
-    return ntx_count_recurrent(hp) < hp->n_layers ? 0 : ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a layer of attention is not supported", k->key, k->name);
+    return ntx_count_recurrent(hp) < hp->n_layers
+               ? 0
+               : ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a layer of attention is not supported",
+                             k->key, k->name);
 }
 
 bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name)
@@ -540,7 +590,8 @@ int ntx__read_keys(struct ntx__keys *k)
     k->hp->embd_scale = k->hp->logit_scale = 1;
     snprintf(k->hp->arch, sizeof k->hp->arch, "%s", k->name);
     copy_name(k);
-    if ((rc = refuse_unsupported(k)) || (rc = get_sizes(k)) || (rc = get_experts(k)) || (rc = get_heads(k)) || (rc = get_vocab(k)))
+    if ((rc = refuse_unsupported(k)) || (rc = get_sizes(k)) || (rc = get_experts(k)) || (rc = get_heads(k)) ||
+        (rc = get_vocab(k)))
         return rc;
     if ((rc = get_rope(k)) || (k->arch->keys && (rc = k->arch->keys(k))))
         return rc;
@@ -560,5 +611,7 @@ int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, floa
     for (uint64_t i = 1; i < kv->count; i++)
         if (memcmp(kv->data, (const uint8_t *)kv->data + 4 * i, 4))
             return ntx_err_set(k->err, -ENOTSUP, "key '%s' differs between layers, which is not supported", k->key);
-    return *out >= 0 && *out <= 1e6f ? 0 : ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0 to 1e+06 are possible", k->key, (double)*out);
+    return *out >= 0 && *out <= 1e6f
+               ? 0
+               : ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0 to 1e+06 are possible", k->key, (double)*out);
 }

@@ -1,7 +1,8 @@
-/* llama4.c: Llama 4: each fourth layer turns nothing by its position, and its scores grow with it, by stretches of 8,192; rows of the others see their own stretch
- * only, and their q and k are normed without a scale behind the rotation (where there are not 128 experts); of so many layers one has experts, whose input is
- * multiplied by the share before them, and one more without a gate. attention.sliding_window: 0: there are no stretches. (llama.cpp takes 8,192 for whatever else
- * it says; nobody is known to write another.) */
+/* llama4.c: Llama 4: each fourth layer turns nothing by its position, and its scores grow with it, by stretches of
+ * 8,192; rows of the others see their own stretch only, and their q and k are normed without a scale behind the
+ * rotation (where there are not 128 experts); of so many layers one has experts, whose input is multiplied by the share
+ * before them, and one more without a gate. attention.sliding_window: 0: there are no stretches. (llama.cpp takes 8,192
+ * for whatever else it says; nobody is known to write another.) */
 #include <errno.h>
 
 #include "model/arch/arch_impl.h"
@@ -23,11 +24,16 @@ static int keys(struct ntx__keys *k)
         (rc = ntx__key_u32(k, "interleave_moe_layer_step", -1, 0, NTX_MAX_LAYERS, &hp->expert_every)))
         return rc;
     if (hp->window == 1)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is 1: a stretch of one token is none", ntx__key_of(k, "attention.sliding_window"));
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is 1: a stretch of one token is none",
+                           ntx__key_of(k, "attention.sliding_window"));
     own->unturned_every = hp->window ? UNTURNED_EVERY : hp->n_layers;
     for (uint32_t l = 0; l < hp->n_layers && hp->window; l++)
-        if (ntx_windowed(hp, l) != ((l + 1) % UNTURNED_EVERY != 0)) /* others take it for both, or for stretches alone: no file is known that has another */
-            return ntx_err_set(k->err, -ENOTSUP, "key '%s' has layer %u otherwise than each fourth without stretches: not supported", ntx__key_of(k, "attention.sliding_window_pattern"), l);
+        if (ntx_windowed(hp, l) !=
+            ((l + 1) % UNTURNED_EVERY !=
+             0)) /* others take it for both, or for stretches alone: no file is known that has another */
+            return ntx_err_set(k->err, -ENOTSUP,
+                               "key '%s' has layer %u otherwise than each fourth without stretches: not supported",
+                               ntx__key_of(k, "attention.sliding_window_pattern"), l);
     if (hp->window) {
         hp->temperature = (struct ntx_temperature){.scale = 0.1f, .length = hp->window, .ahead = 1};
         hp->ctx_plain = hp->window - 1;
@@ -42,14 +48,16 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     const struct ntx_hparams *hp = &m->hp;
     const struct own *own = hp->own;
     bool turned = (l + 1) % (own ? own->unturned_every : UNTURNED_EVERY);
-    struct ntx__attention has = {.rope = NTX_ROPE_NORM, .unturned = !turned, .bare_norm = turned && hp->n_expert != UNNORMED_EXPERTS};
+    struct ntx__attention has = {
+        .rope = NTX_ROPE_NORM, .unturned = !turned, .bare_norm = turned && hp->n_expert != UNNORMED_EXPERTS};
     if (!turned)
         has.temperature = hp->temperature;
     if (ntx_windowed(hp, l))
         has.window = has.stretch = hp->window;
     ntx__add_attention(hp, out, &has);
     if (hp->expert_every && (l + 1) % hp->expert_every == 0)
-        ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = NTX__ALWAYS, .weighs_input = true});
+        ntx__add_experts(m, out,
+                         &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = NTX__ALWAYS, .weighs_input = true});
     else
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
@@ -64,5 +72,9 @@ static const struct ntx_known models[] = {
 
 const struct ntx__arch ntx__arch_llama4 = {
     .models = models,
-    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .keys = keys, .own = {"attention.sliding_window", "attention.sliding_window_pattern", "interleave_moe_layer_step"}, .layer = layer,
+    .experts = NTX__ALWAYS,
+    .score = NTX_SCORE_SIGMOID,
+    .keys = keys,
+    .own = {"attention.sliding_window", "attention.sliding_window_pattern", "interleave_moe_layer_step"},
+    .layer = layer,
 };

@@ -1,4 +1,5 @@
-/* minimax.c: MiniMax-M2: norms of q and k over all heads, half of each head rotated, experts chosen by a sigmoid with a bias for the choice. */
+/* minimax.c: MiniMax-M2: norms of q and k over all heads, half of each head rotated, experts chosen by a sigmoid with a
+ * bias for the choice. */
 #include "model/arch/arch_impl.h"
 
 static int keys(struct ntx__keys *k)
@@ -22,4 +23,9 @@ static const struct ntx_known models[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_minimax_m2 = {.experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = keys, .layer = layer, .models = models};
+const struct ntx__arch ntx__arch_minimax_m2 = {.experts = NTX__ALWAYS,
+                                               .score = NTX_SCORE_SIGMOID,
+                                               .any_score = true,
+                                               .keys = keys,
+                                               .layer = layer,
+                                               .models = models};

@@ -1,4 +1,5 @@
-/* mistral3.c: Ministral 3: llama's layers, whose scores grow with the position, in steps of the context that was before YaRN. */
+/* mistral3.c: Ministral 3: llama's layers, whose scores grow with the position, in steps of the context that was before
+ * YaRN. */
 #include "model/arch/arch_impl.h"
 
 static int keys(struct ntx__keys *k)
@@ -11,14 +12,18 @@ static int keys(struct ntx__keys *k)
         return rc;
     if (hp->temperature.scale != 0)
         hp->ctx_plain = hp->temperature.length = hp->rope_ctx_orig;
-    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 && !hp->yarn_magnitude_told) /* it is divided by what it would be with this multiplier */
+    if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 &&
+        !hp->yarn_magnitude_told) /* it is divided by what it would be with this multiplier */
         hp->rope_attn_factor = (float)(hp->rope_attn_factor / ntx__yarn_magnitude(hp, (double)log_multiplier));
     return 0;
 }
 
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
-    ntx__add_attention(&m->hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE, .temperature = m->hp.temperature});
+    ntx__add_attention(
+        &m->hp, out,
+        &(struct ntx__attention){
+            .rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE, .temperature = m->hp.temperature});
     if (m->hp.n_expert)
         ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU});
     else
@@ -35,5 +40,9 @@ static const struct ntx_known models[] = {
 
 const struct ntx__arch ntx__arch_mistral3 = {
     .models = models,
-    .experts = NTX__MAYBE, .expert_norm = true, .keys = keys, .own = {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}, .layer = layer,
+    .experts = NTX__MAYBE,
+    .expert_norm = true,
+    .keys = keys,
+    .own = {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"},
+    .layer = layer,
 };

@@ -1,4 +1,5 @@
-/* olmoe.c: OLMoE: norms of q and k over all heads, experts of a softmax that is not divided by the sum of those chosen. */
+/* olmoe.c: OLMoE: norms of q and k over all heads, experts of a softmax that is not divided by the sum of those chosen.
+ * */
 #include "model/arch/arch_impl.h"
 
 static int keys(struct ntx__keys *k)

@@ -1,5 +1,6 @@
-/* phi3.c: Phi 3 and 4: llama's layers, whose q, k and v are one matrix in the file, and gate and up one other; rotation may be divided by one of two lists of
- * factors, one for contexts beyond what it was before. A window that files name is not computed by others either: it bounds the context that nobody asked for. */
+/* phi3.c: Phi 3 and 4: llama's layers, whose q, k and v are one matrix in the file, and gate and up one other; rotation
+ * may be divided by one of two lists of factors, one for contexts beyond what it was before. A window that files name
+ * is not computed by others either: it bounds the context that nobody asked for. */
 #include "model/arch/arch_impl.h"
 
 static int keys(struct ntx__keys *k)

@@ -13,7 +13,8 @@ void ntx__add_product(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, en
     ntx_step_takes(ntx_layer_add(l, NTX_OP_MM, out, in), t, false);
 }
 
-static void bias(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t, enum ntx__presence has)
+static void bias(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t,
+                 enum ntx__presence has)
 {
     if (has == NTX__NEVER)
         return;
@@ -28,7 +29,8 @@ void ntx__add_state(const struct ntx_hparams *hp, struct ntx_layer *l)
     ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y)->width = hp->n_embd;
 }
 
-void ntx__norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t, enum ntx__presence has, uint32_t heads, uint32_t width)
+void ntx__norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor t, enum ntx__presence has,
+               uint32_t heads, uint32_t width)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_NORM, out, in);
     s->heads = heads;
@@ -77,7 +79,8 @@ static void add_pair(const struct ntx_hparams *hp, struct ntx_layer *l)
     l->step[l->n_steps - 1].offset = hp->n_embd;
 }
 
-static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has, enum ntx_buf b, uint32_t heads)
+static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has, enum ntx_buf b,
+                   uint32_t heads)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = heads;
@@ -186,14 +189,16 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     ntx__add_state(hp, l);
 }
 
-/* Where layers add to what they share, the gate is a product like any other (and gets what is added to it: delta.c), and the first thin matrix of up is, too; what comes
- * of down's first one begins behind that in LOW, and its second one is added behind the groups. */
+/* Where layers add to what they share, the gate is a product like any other (and gets what is added to it: delta.c),
+ * and the first thin matrix of up is, too; what comes of down's first one begins behind that in LOW, and its second one
+ * is added behind the groups. */
 static void add_groups(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
     const struct ntx_pack_layer *p = &m->pack[at];
     const struct ntx_pack_added *up = &p->added[NTX_PACK_UP], *down = &p->added[NTX_PACK_DOWN];
     struct ntx_step *s;
-    const bool thin_up = ntx_pack_adds(p, NTX_PACK_UP) && !up->whole, thin_down = ntx_pack_adds(p, NTX_PACK_DOWN) && !down->whole;
+    const bool thin_up = ntx_pack_adds(p, NTX_PACK_UP) && !up->whole,
+               thin_down = ntx_pack_adds(p, NTX_PACK_DOWN) && !down->whole;
     if (thin_up) {
         s = ntx_layer_add(l, NTX_OP_MM, NTX_BUF_LOW, NTX_BUF_X);
         s->width = up->rank;

@@ -1,4 +1,5 @@
-/* pieces_delta.c: delta nets that forget by the head (gated ones) or by the key (KDA), behind a convolution: their keys, and their steps. */
+/* pieces_delta.c: delta nets that forget by the head (gated ones) or by the key (KDA), behind a convolution: their
+ * keys, and their steps. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -16,7 +17,8 @@ static int listed(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
     if (kv->type != NTX_GGUF_ARR || (kv->elem != NTX_GGUF_BOOL && kv->elem != NTX_GGUF_U32 && kv->elem != NTX_GGUF_I32))
         return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of truth values", k->key);
     if (kv->count != hp->n_layers + hp->n_nextn)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' tells of %llu layers; there are %u", k->key, (unsigned long long)kv->count, hp->n_layers + hp->n_nextn);
+        return ntx_err_set(k->err, -EINVAL, "key '%s' tells of %llu layers; there are %u", k->key,
+                           (unsigned long long)kv->count, hp->n_layers + hp->n_nextn);
     for (uint32_t l = 0; l < hp->n_layers; l++) {
         uint32_t is = 0;
         memcpy(&is, (const uint8_t *)kv->data + l * size, size);
@@ -35,7 +37,10 @@ int ntx__key_recurrent(struct ntx__keys *k)
         return rc;
     if (!kv)
         ntx_set_recurrent(hp, every);
-    return ntx_count_recurrent(hp) < hp->n_layers ? 0 : ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a layer of attention is not supported", k->key, k->name);
+    return ntx_count_recurrent(hp) < hp->n_layers
+               ? 0
+               : ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a layer of attention is not supported",
+                             k->key, k->name);
 }
 
 int ntx__key_delta(struct ntx__keys *k)
@@ -49,8 +54,11 @@ int ntx__key_delta(struct ntx__keys *k)
         (rc = ntx__key_u32(k, "ssm.group_count", -1, 1, hp->delta.heads, &hp->delta.key_heads)) ||
         (rc = ntx__key_u32(k, "ssm.inner_size", -1, 1, NTX__MAX_WIDTH, &inner)))
         return rc;
-    if (hp->delta.head % NTX_DELTA_HEAD_STEP || hp->delta.heads % hp->delta.key_heads || inner != hp->delta.heads * hp->delta.head)
-        return ntx_err_set(k->err, -ENOTSUP, "a delta net of %u values in %u heads of %u over %u key heads is not supported: the width of a head is a multiple of %u, and key heads divide the others",
+    if (hp->delta.head % NTX_DELTA_HEAD_STEP || hp->delta.heads % hp->delta.key_heads ||
+        inner != hp->delta.heads * hp->delta.head)
+        return ntx_err_set(k->err, -ENOTSUP,
+                           "a delta net of %u values in %u heads of %u over %u key heads is not supported: the width "
+                           "of a head is a multiple of %u, and key heads divide the others",
                            inner, hp->delta.heads, hp->delta.head, hp->delta.key_heads, NTX_DELTA_HEAD_STEP);
     return 0;
 }
@@ -61,11 +69,13 @@ int ntx__key_kda(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     int rc;
     if ((rc = ntx__key_u32(k, "ssm.conv_kernel", -1, 2, NTX_DELTA_TAPS_MAX, &hp->delta.taps)) ||
-        (rc = ntx__key_u32(k, "kda.head_dim", -1, NTX_DELTA_HEAD_STEP, NTX_MIN((uint64_t)NTX_MAX_HEAD, NTX__MAX_WIDTH / 3 / hp->n_head), &hp->delta.head)))
+        (rc = ntx__key_u32(k, "kda.head_dim", -1, NTX_DELTA_HEAD_STEP,
+                           NTX_MIN((uint64_t)NTX_MAX_HEAD, NTX__MAX_WIDTH / 3 / hp->n_head), &hp->delta.head)))
         return rc;
     hp->delta.heads = hp->delta.key_heads = hp->n_head;
     if (hp->delta.head % NTX_DELTA_HEAD_STEP)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of %u are supported", k->key, hp->delta.head, NTX_DELTA_HEAD_STEP);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of %u are supported", k->key, hp->delta.head,
+                           NTX_DELTA_HEAD_STEP);
     return 0;
 }
 
@@ -107,7 +117,8 @@ void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool join
 static void gate_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool sigmoid)
 {
     ntx__norm(l, NTX_BUF_ATTN, NTX_BUF_ATTN, NTX_T_delta_norm, NTX__ALWAYS, hp->delta.heads, hp->delta.head);
-    struct ntx_step *s = ntx_layer_add(l, sigmoid ? NTX_OP_GATE : NTX_OP_GLU, NTX_BUF_ATTN, sigmoid ? NTX_BUF_ATTN : NTX_BUF_Z);
+    struct ntx_step *s = ntx_layer_add(l, sigmoid ? NTX_OP_GATE : NTX_OP_GLU, NTX_BUF_ATTN,
+                                       sigmoid ? NTX_BUF_ATTN : NTX_BUF_Z);
     s->in[1] = sigmoid ? NTX_BUF_Z : NTX_BUF_ATTN;
     s->width = hp->delta.heads * hp->delta.head;
     s->hidden.act = NTX_FFN_SILU;
@@ -134,7 +145,8 @@ void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *l, boo
 }
 
 /* A product of n values of which comes the next one: in the form that is multiplied. */
-static void multiply_twice(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf between, uint32_t n, enum ntx_tensor second)
+static void multiply_twice(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf between, uint32_t n,
+                           enum ntx_tensor second)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, between, between);
     s->width = n;

@@ -8,13 +8,16 @@
 
 /* ---- keys */
 
-/* Of a head, as keys tell that llama.cpp made for attention over latents: then those of heads in general are the latents'. */
+/* Of a head, as keys tell that llama.cpp made for attention over latents: then those of heads in general are the
+ * latents'. */
 static int own_widths(struct ntx__keys *k, uint32_t head_k, uint32_t head_v)
 {
     struct ntx_hparams *hp = k->hp;
     if (hp->head_k != hp->kv_lora + hp->rope_dim || hp->n_head_kv != 1)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u, of %u heads: latents of %u values with %u rotated ones, of one head, are possible", ntx__key_of(k, "attention.key_length"),
-                           hp->head_k, hp->n_head_kv, hp->kv_lora, hp->rope_dim);
+        return ntx_err_set(
+            k->err, -EINVAL,
+            "key '%s' is %u, of %u heads: latents of %u values with %u rotated ones, of one head, are possible",
+            ntx__key_of(k, "attention.key_length"), hp->head_k, hp->n_head_kv, hp->kv_lora, hp->rope_dim);
     hp->head_k = head_k;
     hp->head_v = head_v;
     return 0;
@@ -28,13 +31,15 @@ int ntx__key_mla(struct ntx__keys *k)
     if ((rc = ntx__key_u32(k, "attention.kv_lora_rank", -1, 1, NTX_MAX_HEAD - hp->rope_dim, &hp->kv_lora)) ||
         (rc = ntx__key_u32(k, "attention.q_lora_rank", 0, 0, NTX__MAX_WIDTH, &hp->q_lora)) ||
         (rc = ntx__key_u32(k, "attention.value_length_mla", 0, 0, NTX_MAX_HEAD, &head_v)) ||
-        (rc = ntx__key_u32(k, "attention.key_length_mla", head_v ? -1 : 0, head_v != 0, head_v ? NTX_MAX_HEAD : 0, &head_k)))
+        (rc = ntx__key_u32(k, "attention.key_length_mla", head_v ? -1 : 0, head_v != 0, head_v ? NTX_MAX_HEAD : 0,
+                           &head_k)))
         return rc;
     hp->kv_joined = !head_v;
     if (head_v && (rc = own_widths(k, head_k, head_v)))
         return rc;
     if (hp->head_k <= hp->rope_dim)
-        return ntx_err_set(k->err, -EINVAL, "%u of a head's %u values are rotated: some are not in a %s model", hp->rope_dim, hp->head_k, k->name);
+        return ntx_err_set(k->err, -EINVAL, "%u of a head's %u values are rotated: some are not in a %s model",
+                           hp->rope_dim, hp->head_k, k->name);
     hp->n_head_kv = 1;
     return 0;
 }
@@ -53,12 +58,19 @@ static int check_types(struct ntx__keys *k, const struct ntx_gguf_kv *kv, const 
     const struct ntx_hparams *hp = k->hp;
     const enum ntx_gguf_vtype elem = kv->type == NTX_GGUF_ARR ? kv->elem : kv->type;
     if (has->all)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is not supported with a %s model, where each layer chooses", k->key, k->name);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is not supported with a %s model, where each layer chooses",
+                           k->key, k->name);
     if (elem != NTX_GGUF_BOOL && elem != NTX_GGUF_U32 && elem != NTX_GGUF_I32)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of numbers or truth values", k->key);
     if (kv->type == NTX_GGUF_ARR && kv->count != hp->n_layers && kv->count != hp->n_layers + hp->n_nextn)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' tells of %llu layers; there are %u", k->key, (unsigned long long)kv->count, hp->n_layers);
-    return type_of(kv, 0) ? 0 : ntx_err_set(k->err, -EINVAL, "key '%s': the first layer does not choose positions, and has nobody before it to choose for it", k->key);
+        return ntx_err_set(k->err, -EINVAL, "key '%s' tells of %llu layers; there are %u", k->key,
+                           (unsigned long long)kv->count, hp->n_layers);
+    return type_of(kv, 0)
+               ? 0
+               : ntx_err_set(
+                     k->err, -EINVAL,
+                     "key '%s': the first layer does not choose positions, and has nobody before it to choose for it",
+                     k->key);
 }
 
 static int find_choosing(struct ntx__keys *k, const struct ntx__indexer *has)
@@ -78,13 +90,17 @@ int ntx__key_indexer(struct ntx__keys *k, const struct ntx__indexer *has)
     struct ntx_hparams *hp = k->hp;
     int rc;
     if ((rc = ntx__key_u32(k, "attention.indexer.head_count", -1, 1, NTX_INDEX_HEADS_MAX, &hp->index.heads)) ||
-        (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX, &hp->index.head)) ||
+        (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX,
+                           &hp->index.head)) ||
         (rc = ntx__key_u32(k, "attention.indexer.top_k", -1, 1, UINT32_MAX, &hp->index.most)))
         return rc;
     if (hp->kv_joined || !hp->q_lora)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is missing; a %s model needs it", ntx__key_of(k, hp->q_lora ? "attention.value_length_mla" : "attention.q_lora_rank"), k->name);
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is missing; a %s model needs it",
+                           ntx__key_of(k, hp->q_lora ? "attention.value_length_mla" : "attention.q_lora_rank"),
+                           k->name);
     if (hp->index.head % 16)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported", ntx__key_of(k, "attention.indexer.key_length"), hp->index.head);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported",
+                           ntx__key_of(k, "attention.indexer.key_length"), hp->index.head);
     hp->index.pairs = has->pairs;
     return find_choosing(k, has);
 }
@@ -92,7 +108,8 @@ int ntx__key_indexer(struct ntx__keys *k, const struct ntx__indexer *has)
 /* ---- steps */
 
 /* The last values of each run of `width`. */
-static void rotate_behind(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads, uint32_t width)
+static void rotate_behind(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads,
+                          uint32_t width)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = heads;
@@ -102,8 +119,10 @@ static void rotate_behind(const struct ntx_hparams *hp, struct ntx_layer *l, enu
     s->pairs = NTX_ROPE_NORM;
 }
 
-/* What is chosen by: its beginning is rotated, then it is turned as a whole, which leaves products of two as they are, but their roundings; or its end is, and no more. */
-static void turn_index(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__mla *has, enum ntx_buf b, uint32_t heads)
+/* What is chosen by: its beginning is rotated, then it is turned as a whole, which leaves products of two as they are,
+ * but their roundings; or its end is, and no more. */
+static void turn_index(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__mla *has, enum ntx_buf b,
+                       uint32_t heads)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->rotated = hp->rope_dim;
@@ -155,7 +174,8 @@ static void add_indexer(const struct ntx_hparams *hp, struct ntx_layer *l, const
     ntx__takes(s, NTX_T_index_place, hp->index.every ? NTX__ALWAYS : NTX__NEVER);
 }
 
-void ntx__add_mla_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, const struct ntx__mla *has)
+void ntx__add_mla_attention(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l,
+                            const struct ntx__mla *has)
 {
     ntx__norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
     ntx__add_mla_alone(hp, layer, l, has);

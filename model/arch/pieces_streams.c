@@ -1,4 +1,5 @@
-/* pieces_streams.c: residual streams that are mixed anew before and behind attention and FFNs (computed/pass/hyper_connections.c): their keys, and their steps. */
+/* pieces_streams.c: residual streams that are mixed anew before and behind attention and FFNs
+ * (computed/pass/hyper_connections.c): their keys, and their steps. */
 #include <errno.h>
 #include <math.h>
 
@@ -8,7 +9,8 @@ int ntx__key_stream_count(struct ntx__keys *k)
 {
     int rc = ntx__key_u32(k, "hyper_connection.count", -1, 1, UINT32_MAX, &k->hp->streams.n);
     if (!rc && k->hp->streams.n != NTX_STREAMS)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; %d residual streams are supported", k->key, k->hp->streams.n, NTX_STREAMS);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; %d residual streams are supported", k->key,
+                           k->hp->streams.n, NTX_STREAMS);
     return rc;
 }
 
@@ -20,7 +22,8 @@ int ntx__key_streams(struct ntx__keys *k)
     return ntx__key_u32(k, "hyper_connection.sinkhorn_iterations", -1, 1, 1000, &k->hp->streams.rounds);
 }
 
-static struct ntx_step *streams_step(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in)
+static struct ntx_step *streams_step(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_op op,
+                                     enum ntx_buf out, enum ntx_buf in)
 {
     struct ntx_step *s = ntx_layer_add(l, op, out, in);
     s->heads = hp->streams.n;
@@ -50,11 +53,20 @@ void ntx__streams_enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum 
     ntx_step_takes(ntx__add_norm(l, NTX_BUF_X, NTX_BUF_X, 1, hp->n_embd), norm, false);
 }
 
-void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y)->in[1] = NTX_BUF_MIX; }
+void ntx__streams_leave(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    streams_step(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y)->in[1] = NTX_BUF_MIX;
+}
 
-void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_STREAMS, NTX_BUF_STREAMS, NTX_BUF_H); }
+void ntx__streams_begin(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    streams_step(hp, l, NTX_OP_STREAMS, NTX_BUF_STREAMS, NTX_BUF_H);
+}
 
-void ntx__streams_mean(const struct ntx_hparams *hp, struct ntx_layer *l) { streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS); }
+void ntx__streams_mean(const struct ntx_hparams *hp, struct ntx_layer *l)
+{
+    streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS);
+}
 
 /* H: what the streams weigh together in the end; before it their mean, for those who look. */
 void ntx__streams_join(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)

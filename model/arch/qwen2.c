@@ -18,7 +18,8 @@ static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     (void)l;
     const struct ntx__attention has = {.rope = NTX_ROPE_NEOX, .qkv_bias = NTX__MAYBE, .o_bias = NTX__MAYBE};
     ntx__add_attention(&m->hp, out, &has);
-    ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = NTX__ALWAYS, .shared_gate = NTX__ALWAYS});
+    ntx__add_experts(m, out,
+                     &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = NTX__ALWAYS, .shared_gate = NTX__ALWAYS});
 }
 
 const struct ntx__arch ntx__arch_qwen2 = {.layer = dense};

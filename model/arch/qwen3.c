@@ -25,4 +25,5 @@ static const struct ntx_known models[] = {
 };
 
 const struct ntx__arch ntx__arch_qwen3 = {.layer = dense};
-const struct ntx__arch ntx__arch_qwen3moe = {.experts = NTX__ALWAYS, .expert_norm = true, .layer = moe, .models = models};
+const struct ntx__arch ntx__arch_qwen3moe = {
+    .experts = NTX__ALWAYS, .expert_norm = true, .layer = moe, .models = models};

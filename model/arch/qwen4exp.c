@@ -1,8 +1,11 @@
-/* qwen4exp.c: Qwen3.8-Flash-Next (transformers' qwen4_exp): three of four layers are gated delta nets, the others attention with a gate of its output to blocks of positions
- * that are chosen by small keys; four residual streams, of which each value goes in as two small products of all of them say (computed/pass/hyper_connections.c); experts of which one,
- * weighed by a gate, takes every row. One layer adds what follows from the last tokens together, by entries of a large table (computed/pass/grams.c).
+/* qwen4exp.c: Qwen3.8-Flash-Next (transformers' qwen4_exp): three of four layers are gated delta nets, the others
+ * attention with a gate of its output to blocks of positions that are chosen by small keys; four residual streams, of
+ * which each value goes in as two small products of all of them say (computed/pass/hyper_connections.c); experts of
+ * which one, weighed by a gate, takes every row. One layer adds what follows from the last tokens together, by entries
+ * of a large table (computed/pass/grams.c).
  *
- * The last layer mixes the streams once more, which is the output's norm, too. Rotation is for texts, pictures and their places at once, as in qwen35.c. */
+ * The last layer mixes the streams once more, which is the output's norm, too. Rotation is for texts, pictures and
+ * their places at once, as in qwen35.c. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -14,36 +17,43 @@
 static int numbers(struct ntx__keys *k, const char *suffix, uint32_t n, uint64_t most, uint64_t *out)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
-    const bool wide = kv && (kv->elem == NTX_GGUF_U64 || kv->elem == NTX_GGUF_I64), narrow = kv && (kv->elem == NTX_GGUF_U32 || kv->elem == NTX_GGUF_I32);
+    const bool wide = kv && (kv->elem == NTX_GGUF_U64 || kv->elem == NTX_GGUF_I64),
+               narrow = kv && (kv->elem == NTX_GGUF_U32 || kv->elem == NTX_GGUF_I32);
     if (!kv || kv->type != NTX_GGUF_ARR || (!wide && !narrow) || kv->count < n)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is missing, or not a list of %u integers", k->key, n);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t v = 0;
         memcpy(&v, (const uint8_t *)kv->data + (size_t)i * (wide ? 8 : 4), wide ? 8 : 4);
         if (v > most)
-            return ntx_err_set(k->err, -EINVAL, "key '%s' has %llu; up to %llu is possible", k->key, (unsigned long long)v, (unsigned long long)most);
+            return ntx_err_set(k->err, -EINVAL, "key '%s' has %llu; up to %llu is possible", k->key,
+                               (unsigned long long)v, (unsigned long long)most);
         out[i] = v;
     }
     return 0;
 }
 
-/* Which entries tokens lead to. Products of hashes stay below 2^63, so that it does not matter who takes them with a sign. */
+/* Which entries tokens lead to. Products of hashes stay below 2^63, so that it does not matter who takes them with a
+ * sign. */
 static int table_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint64_t first[NTX_GRAM_HEADS_MAX], size[NTX_GRAM_HEADS_MAX];
     int rc = numbers(k, "ple.layer_multipliers", hp->grams.n, INT64_MAX / hp->n_vocab, hp->grams.by);
-    if (rc || (rc = numbers(k, "ple.head_offsets", hp->grams.heads, INT32_MAX, first)) || (rc = numbers(k, "ple.head_vocab_sizes", hp->grams.heads, INT32_MAX, size)))
+    if (rc || (rc = numbers(k, "ple.head_offsets", hp->grams.heads, INT32_MAX, first)) ||
+        (rc = numbers(k, "ple.head_vocab_sizes", hp->grams.heads, INT32_MAX, size)))
         return rc;
     for (uint32_t h = 0; h < hp->grams.heads; h++) {
         if (!size[h] || first[h] + size[h] > INT32_MAX)
-            return ntx_err_set(k->err, -EINVAL, "key '%s': head %u has %llu entries from %llu on; 1 to %d in all are possible", k->key, h, (unsigned long long)size[h], (unsigned long long)first[h], INT32_MAX);
+            return ntx_err_set(k->err, -EINVAL,
+                               "key '%s': head %u has %llu entries from %llu on; 1 to %d in all are possible", k->key,
+                               h, (unsigned long long)size[h], (unsigned long long)first[h], INT32_MAX);
         hp->grams.first[h] = (uint32_t)first[h];
         hp->grams.size[h] = (uint32_t)size[h];
         hp->grams.entries = NTX_MAX(hp->grams.entries, (uint32_t)(first[h] + size[h]));
     }
     const struct ntx_gguf_tensor *t = ntx_end_tensor(k->g, NTX_END_gram_embd);
-    if (t && t->ne[1] > hp->grams.entries && t->ne[1] <= INT32_MAX) /* entries behind those that tokens lead to fill it up */
+    if (t && t->ne[1] > hp->grams.entries &&
+        t->ne[1] <= INT32_MAX) /* entries behind those that tokens lead to fill it up */
         hp->grams.entries = (uint32_t)t->ne[1];
     return 0;
 }
@@ -55,7 +65,9 @@ static int gram_keys(struct ntx__keys *k)
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "ple.layers"));
     uint64_t layer = 0;
     uint32_t each;
-    int rc = kv ? numbers(k, "ple.layers", kv->type == NTX_GGUF_ARR ? (uint32_t)NTX_MIN(kv->count, 1u) : 1, hp->n_layers - 1, &layer) : 0;
+    int rc = kv ? numbers(k, "ple.layers", kv->type == NTX_GGUF_ARR ? (uint32_t)NTX_MIN(kv->count, 1u) : 1,
+                          hp->n_layers - 1, &layer)
+                : 0;
     if (rc || !kv || !kv->count)
         return rc;
     if (kv->count > 1 || !ntx_is_recurrent(hp, (uint32_t)layer))
@@ -69,7 +81,8 @@ static int gram_keys(struct ntx__keys *k)
     hp->grams.layer = (uint32_t)layer + 1;
     hp->grams.heads = (hp->grams.n - 1) * each;
     if ((uint64_t)hp->grams.heads * hp->grams.width != hp->n_embd)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %u entries of a table, %u values together, are supported", k->key, hp->grams.width, hp->grams.heads, hp->n_embd);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %u entries of a table, %u values together, are supported",
+                           k->key, hp->grams.width, hp->grams.heads, hp->n_embd);
     return table_keys(k);
 }
 
@@ -83,7 +96,10 @@ static int block_keys(struct ntx__keys *k)
         if (ntx_is_recurrent(hp, l))
             continue;
         if (every[l] < 2 || every[l] > NTX_INDEX_BLOCK_MAX || (hp->index.every && hp->index.every != every[l]))
-            return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %llu for layer %u: blocks of 2 to %d positions, the same in all layers, are supported", k->key, (unsigned long long)every[l], l, NTX_INDEX_BLOCK_MAX);
+            return ntx_err_set(
+                k->err, -ENOTSUP,
+                "key '%s' is %llu for layer %u: blocks of 2 to %d positions, the same in all layers, are supported",
+                k->key, (unsigned long long)every[l], l, NTX_INDEX_BLOCK_MAX);
         hp->index.every = (uint32_t)every[l];
         hp->index.in[l / 64] |= (uint64_t)1 << l % 64;
     }
@@ -94,14 +110,18 @@ static int index_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc;
-    if ((rc = block_keys(k)) || (rc = ntx__key_u32(k, "attention.indexer.head_count", -1, 1, NTX_INDEX_HEADS_MAX, &hp->index.heads)) ||
-        (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX, &hp->index.head)) ||
+    if ((rc = block_keys(k)) ||
+        (rc = ntx__key_u32(k, "attention.indexer.head_count", -1, 1, NTX_INDEX_HEADS_MAX, &hp->index.heads)) ||
+        (rc = ntx__key_u32(k, "attention.indexer.key_length", -1, NTX_MAX(hp->rope_dim, 16u), NTX_INDEX_HEAD_MAX,
+                           &hp->index.head)) ||
         (rc = ntx__key_u32(k, "attention.indexer.top_k", -1, hp->index.every, INT32_MAX, &hp->index.most)))
         return rc;
     if (hp->index.most % hp->index.every)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: positions are chosen %u at a time", k->key, hp->index.most, hp->index.every);
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: positions are chosen %u at a time", k->key, hp->index.most,
+                           hp->index.every);
     if (hp->index.head % 16)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported", ntx__key_of(k, "attention.indexer.key_length"), hp->index.head);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of 16 are supported",
+                           ntx__key_of(k, "attention.indexer.key_length"), hp->index.head);
     hp->index.most /= hp->index.every;
     hp->index.pairs = NTX_ROPE_NEOX;
     hp->index_beside = true;
@@ -122,11 +142,14 @@ static int keys(struct ntx__keys *k)
     if (hp->n_layers > NTX_MAX_LAYERS / 2)
         return ntx_err_set(k->err, -ENOTSUP, "%u layers: up to %d are supported", hp->n_layers, NTX_MAX_LAYERS / 2);
     if (hp->head_k != hp->head_v) /* the gate of the output lies beside q */
-        return ntx_err_set(k->err, -ENOTSUP, "heads of %u values of K and %u of V are not supported", hp->head_k, hp->head_v);
-    if ((rc = ntx__key_recurrent(k)) || (rc = ntx__key_delta(k)) || (rc = ntx__check_sections(k)) || (rc = stream_keys(k)) || (rc = index_keys(k)) || (rc = gram_keys(k)))
+        return ntx_err_set(k->err, -ENOTSUP, "heads of %u values of K and %u of V are not supported", hp->head_k,
+                           hp->head_v);
+    if ((rc = ntx__key_recurrent(k)) || (rc = ntx__key_delta(k)) || (rc = ntx__check_sections(k)) ||
+        (rc = stream_keys(k)) || (rc = index_keys(k)) || (rc = gram_keys(k)))
         return rc;
     if (!ntx_count_recurrent(hp))
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a delta net is not supported", ntx__key_of(k, "full_attention_interval"), k->name);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a delta net is not supported",
+                           ntx__key_of(k, "full_attention_interval"), k->name);
     hp->no_output_norm = true;
     ntx__find_fused_experts(k);
     return ntx__key_u32(k, "expert_shared_feed_forward_length", hp->n_ff, 1, NTX__MAX_WIDTH, &hp->n_ff_shexp);
@@ -134,7 +157,8 @@ static int keys(struct ntx__keys *k)
 
 /* ---- a layer */
 
-static struct ntx_step *step(struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in, uint32_t heads, uint32_t width)
+static struct ntx_step *step(struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in, uint32_t heads,
+                             uint32_t width)
 {
     struct ntx_step *s = ntx_layer_add(l, op, out, in);
     s->heads = heads;
@@ -142,9 +166,14 @@ static struct ntx_step *step(struct ntx_layer *l, enum ntx_op op, enum ntx_buf o
     return s;
 }
 
-static struct ntx_step *of_streams(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in) { return step(l, op, out, in, hp->streams.n, hp->n_embd); }
+static struct ntx_step *of_streams(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_op op, enum ntx_buf out,
+                                   enum ntx_buf in)
+{
+    return step(l, op, out, in, hp->streams.n, hp->n_embd);
+}
 
-static void norm_streams(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_tensor scale)
+static void norm_streams(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in,
+                         enum ntx_tensor scale)
 {
     struct ntx_step *s = of_streams(hp, l, NTX_OP_NORM, out, in);
     s->each = true;
@@ -197,7 +226,10 @@ static void add_grams(const struct ntx_hparams *hp, struct ntx_layer *l)
     step(l, NTX_OP_ADD, NTX_BUF_STREAMS, NTX_BUF_NORMED, 1, all);
 }
 
-static void norm_heads(struct ntx_layer *l, enum ntx_buf b, enum ntx_tensor scale, uint32_t heads, uint32_t width) { ntx_step_takes(step(l, NTX_OP_NORM, b, b, heads, width), scale, false); }
+static void norm_heads(struct ntx_layer *l, enum ntx_buf b, enum ntx_tensor scale, uint32_t heads, uint32_t width)
+{
+    ntx_step_takes(step(l, NTX_OP_NORM, b, b, heads, width), scale, false);
+}
 
 static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads, uint32_t width)
 {
@@ -219,7 +251,14 @@ static void choose(const struct ntx_hparams *hp, struct ntx_layer *l)
 
 static void attention(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
-    const struct { enum ntx_buf to; enum ntx_tensor by; } products[] = {{NTX_BUF_Q, NTX_T_q_gated}, {NTX_BUF_K, NTX_T_k}, {NTX_BUF_V, NTX_T_v}, {NTX_BUF_POOL, NTX_T_block_q}, {NTX_BUF_KEYS, NTX_T_block_k}};
+    const struct {
+        enum ntx_buf to;
+        enum ntx_tensor by;
+    } products[] = {{NTX_BUF_Q, NTX_T_q_gated},
+                    {NTX_BUF_K, NTX_T_k},
+                    {NTX_BUF_V, NTX_T_v},
+                    {NTX_BUF_POOL, NTX_T_block_q},
+                    {NTX_BUF_KEYS, NTX_T_block_k}};
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         ntx__add_product(l, products[i].to, NTX_BUF_X, products[i].by);
     step(l, NTX_OP_SPLIT, NTX_BUF_Q, NTX_BUF_Q, hp->n_head, hp->head_k)->in[1] = NTX_BUF_Z;
@@ -264,7 +303,8 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
         attention(hp, l);
     leave(hp, l);
     enter(hp, l, NTX_T_ffn_low_norm);
-    ntx__add_experts_alone(m, l, &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = NTX__ALWAYS, .shared_gate = NTX__ALWAYS});
+    ntx__add_experts_alone(
+        m, l, &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = NTX__ALWAYS, .shared_gate = NTX__ALWAYS});
     leave(hp, l);
     join(hp, at, l);
 }
@@ -272,16 +312,24 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 /* ---- models by name (model/arch.h) */
 
 static const struct ntx_known models[] = {
-    /* The table's 51B give the width, and transformers' defaults the streams and entries of the table; what chooses, and an expert's width, are guesses that its 125B and 6B at a time leave. */
+    /* The table's 51B give the width, and transformers' defaults the streams and entries of the table; what chooses,
+     * and an expert's width, are guesses that its 125B and 6B at a time leave. */
     {"qwen3.8-flash-next", 48, 2560, 0, 16, 2, 256, 248320, 262144, 512, 10, 384,
-     "expert_shared_feed_forward_length=384 ssm.time_step_rank=32 ssm.inner_size=4096 hyper_connection.count=4 hyper_connection.low_rank=320 attention.compress_ratios=0x3,16 "
-     "ple.layers=1, ple.ngram_size=3 ple.heads_per_ngram=8 ple.conv_kernel=4 ple.eos_token_id=0 embedding_length_per_layer_input=160 ple.layer_multipliers=1,3,5, ple.head_offsets=0x15,300000045 "
-     "ple.head_vocab_sizes=20000003x16" NTX__INDEXER("16") NTX__QWEN_DELTA NTX__QWEN_TURN, ""},
+     "expert_shared_feed_forward_length=384 ssm.time_step_rank=32 ssm.inner_size=4096 hyper_connection.count=4 "
+     "hyper_connection.low_rank=320 attention.compress_ratios=0x3,16 "
+     "ple.layers=1, ple.ngram_size=3 ple.heads_per_ngram=8 ple.conv_kernel=4 ple.eos_token_id=0 "
+     "embedding_length_per_layer_input=160 ple.layer_multipliers=1,3,5, ple.head_offsets=0x15,300000045 "
+     "ple.head_vocab_sizes=20000003x16" NTX__INDEXER("16") NTX__QWEN_DELTA NTX__QWEN_TURN,
+     ""},
     {0},
 };
 
 const struct ntx__arch ntx__arch_qwen4exp = {
     .models = models,
-    .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .layer = layer,
-    .own = {"full_attention_interval", "rope.dimension_sections", "attention.compress_ratios", "attention.indexer.head_count", "attention.indexer.top_k", "hyper_connection.count"},
+    .experts = NTX__ALWAYS,
+    .expert_norm = true,
+    .keys = keys,
+    .layer = layer,
+    .own = {"full_attention_interval", "rope.dimension_sections", "attention.compress_ratios",
+            "attention.indexer.head_count", "attention.indexer.top_k", "hyper_connection.count"},
 };

@@ -8,7 +8,9 @@ const char *ntx_pack_refuses(const struct ntx_hparams *hp)
 {
     if (hp->dims)
         return "the number of neurons may differ from layer to layer, and groups are made for one number";
-    return hp->gate_up_fused ? "gates and ups are one matrix in its file, and a neuron's rows of both are read as if they were two" : NULL;
+    return hp->gate_up_fused
+               ? "gates and ups are one matrix in its file, and a neuron's rows of both are read as if they were two"
+               : NULL;
 }
 
 /* What is put is still there when attention comes. */
@@ -63,8 +65,9 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
     if (own)
         return own;
     switch (d) {
-#define X(name, values) case NTX_DIM_##name: return values;
-    NTX_DIMS(X)
+#define X(name, values)                                                                                                \
+    case NTX_DIM_##name: return values;
+        NTX_DIMS(X)
 #undef X
     }
     return 1;
@@ -73,7 +76,8 @@ uint32_t ntx_width(const struct ntx_hparams *hp, uint32_t layer, enum ntx_dim d)
 uint32_t ntx_step_width(const struct ntx_hparams *hp, uint32_t layer, const struct ntx_step *s)
 {
     switch (ntx_op_kinds[s->op].writes) {
-    case NTX_WRITES_MATRIX: return s->width ? s->width : ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
+    case NTX_WRITES_MATRIX:
+        return s->width ? s->width : ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
     case NTX_WRITES_HEADS: return s->heads * s->width;
     case NTX_WRITES_STATE: return hp->n_embd;
     default: return s->width;
@@ -90,7 +94,9 @@ static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, con
 {
     bool hidden = b == NTX_BUF_GATE || b == NTX_BUF_UP;
     if (b == NTX_BUF_LORA)
-        return s->op == NTX_OP_LORA && s->n_weights ? ntx_width(&m->hp, (uint32_t)(l - m->layers), (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out) : 0;
+        return s->op == NTX_OP_LORA && s->n_weights
+                   ? ntx_width(&m->hp, (uint32_t)(l - m->layers), (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out)
+                   : 0;
     if (s->op == NTX_OP_LORA)
         return 0; /* it is there already */
     if (s->out == b || (ntx_op_kinds[s->op].does & NTX_DOES_BOTH && s->in[1] == b))
@@ -114,21 +120,27 @@ uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b)
 struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t)
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
-    uint32_t n_each = k->use == NTX_USE_EXPERT ? hp->n_expert : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head : 1;
-    bool paired = hp->by_state && hp->head.n_taps && !hp->head.block && t >= NTX_T_q && t <= NTX_T_v; /* of the token's embedding and of a state */
-    return (struct ntx_shape){(paired ? 2 : 1) * ntx_width(hp, layer, (enum ntx_dim)k->in), ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
+    uint32_t n_each = k->use == NTX_USE_EXPERT  ? hp->n_expert
+                      : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head
+                                                : 1;
+    bool paired = hp->by_state && hp->head.n_taps && !hp->head.block && t >= NTX_T_q &&
+                  t <= NTX_T_v; /* of the token's embedding and of a state */
+    return (struct ntx_shape){(paired ? 2 : 1) * ntx_width(hp, layer, (enum ntx_dim)k->in),
+                              ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
 }
 
 struct ntx_shape ntx_end_shape(const struct ntx_hparams *hp, enum ntx_end t)
 {
-    return (struct ntx_shape){ntx_width(hp, 0, (enum ntx_dim)ntx_end_kinds[t].in), ntx_width(hp, 0, (enum ntx_dim)ntx_end_kinds[t].out), 1};
+    return (struct ntx_shape){ntx_width(hp, 0, (enum ntx_dim)ntx_end_kinds[t].in),
+                              ntx_width(hp, 0, (enum ntx_dim)ntx_end_kinds[t].out), 1};
 }
 
 enum ntx_has ntx_end_has(const struct ntx_hparams *hp, enum ntx_end t)
 {
     switch (t) {
-#define X(field, name, in, out, use, has) case NTX_END_##field: return has;
-    NTX_END_TENSORS(X)
+#define X(field, name, in, out, use, has)                                                                              \
+    case NTX_END_##field: return has;
+        NTX_END_TENSORS(X)
 #undef X
     default: return NTX_NEVER;
     }
@@ -141,18 +153,20 @@ uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t
     const uint32_t keys = hp->delta.key_heads, each = hp->delta.heads / keys, of_key = 2 + 2 * each;
     const bool qk = t == NTX_T_delta_mix && i < 2 * keys;
     uint32_t head = t == NTX_T_delta_mix && !qk ? i - 2 * keys : i;
-    uint32_t at = qk ? i % keys * of_key + i / keys : head / each * of_key + 2 + (t == NTX_T_delta_gate ? each : 0) + head % each;
+    uint32_t at = qk ? i % keys * of_key + i / keys
+                     : head / each * of_key + 2 + (t == NTX_T_delta_gate ? each : 0) + head % each;
     return at * hp->delta.head;
 }
 
-static bool find_whole(const struct ntx_hparams *hp, enum ntx_tensor t, enum ntx_tensor *first, enum ntx_tensor *last, struct ntx_whole *out)
+static bool find_whole(const struct ntx_hparams *hp, enum ntx_tensor t, enum ntx_tensor *first, enum ntx_tensor *last,
+                       struct ntx_whole *out)
 {
-#define X(symbol, its_name, has, from, to, of_run) \
-    if ((has) && t >= NTX_T_##from && t <= NTX_T_##to) { \
-        *first = NTX_T_##from; \
-        *last = NTX_T_##to; \
-        *out = (struct ntx_whole){.name = its_name, .run = of_run}; \
-        return true; \
+#define X(symbol, its_name, has, from, to, of_run)                                                                     \
+    if ((has) && t >= NTX_T_##from && t <= NTX_T_##to) {                                                               \
+        *first = NTX_T_##from;                                                                                         \
+        *last = NTX_T_##to;                                                                                            \
+        *out = (struct ntx_whole){.name = its_name, .run = of_run};                                                    \
+        return true;                                                                                                   \
     }
     NTX_WHOLES(X)
 #undef X

@@ -5,7 +5,8 @@ enum { UNTURNED_EVERY = 4 };
 
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
-    const struct ntx__attention has = {.rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .unturned = l % UNTURNED_EVERY == UNTURNED_EVERY - 1};
+    const struct ntx__attention has = {
+        .rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .unturned = l % UNTURNED_EVERY == UNTURNED_EVERY - 1};
     ntx__add_attention(&m->hp, out, &has);
     ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }

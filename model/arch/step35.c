@@ -1,5 +1,6 @@
-/* step35.c: Step 3.5 Flash: attention with a gate of each head's output; layers with a window have more heads, turn whole ones and by another base, others turn half of each; experts
- * chosen by a sigmoid beside a shared one; and of some layers, what an activation gives is bounded, and what it is multiplied by. */
+/* step35.c: Step 3.5 Flash: attention with a gate of each head's output; layers with a window have more heads, turn
+ * whole ones and by another base, others turn half of each; experts chosen by a sigmoid beside a shared one; and of
+ * some layers, what an activation gives is bounded, and what it is multiplied by. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -7,7 +8,8 @@
 #include "model/arch/arch_impl.h"
 
 struct own {
-    float limit[NTX_MAX_LAYERS], shared_limit[NTX_MAX_LAYERS]; /* of what experts' activations give, and of what it is multiplied by; of the shared one's. 0: none */
+    float limit[NTX_MAX_LAYERS], shared_limit[NTX_MAX_LAYERS]; /* of what experts' activations give, and of what it is
+                                                                  multiplied by; of the shared one's. 0: none */
 };
 
 static int window_keys(struct ntx__keys *k)
@@ -17,13 +19,18 @@ static int window_keys(struct ntx__keys *k)
     int rc;
     if (!pattern || pattern->type != NTX_GGUF_ARR)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is missing, or no array", k->key);
-    if ((rc = ntx__key_windows(k, -1, 1)) || (rc = ntx__key_u32(k, "rope.dimension_count_swa", hp->rope_dim, 2, hp->head_k, &hp->rope_dim_window)) ||
+    if ((rc = ntx__key_windows(k, -1, 1)) ||
+        (rc = ntx__key_u32(k, "rope.dimension_count_swa", hp->rope_dim, 2, hp->head_k, &hp->rope_dim_window)) ||
         (rc = ntx__key_f32(k, "rope.freq_base_swa", hp->rope_base, 1, 1e12f, &hp->rope_base_window)))
         return rc;
     if (!hp->window)
-        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is 0: a %s model without a window is not supported", ntx__key_of(k, "attention.sliding_window"), k->name);
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is 0: a %s model without a window is not supported",
+                           ntx__key_of(k, "attention.sliding_window"), k->name);
     if (hp->rope_dim % 4 || hp->rope_dim_window % 2 || hp->rope_scaling != NTX_ROPE_SCALE_NONE)
-        return ntx_err_set(k->err, -ENOTSUP, "%u rotated values of a head, of which layers without a window turn half, %u within a window%s: not supported", hp->rope_dim, hp->rope_dim_window,
+        return ntx_err_set(k->err, -ENOTSUP,
+                           "%u rotated values of a head, of which layers without a window turn half, %u within a "
+                           "window%s: not supported",
+                           hp->rope_dim, hp->rope_dim_window,
                            hp->rope_scaling != NTX_ROPE_SCALE_NONE ? ", and rope.scaling" : "");
     hp->rope_factor_window = 1;
     hp->rope_dim /= 2;
@@ -48,7 +55,8 @@ static int limits_of(struct ntx__keys *k, const char *suffix, float *out)
         if (kv && kv->type == NTX_GGUF_ARR)
             memcpy(&v, (const uint8_t *)kv->data + l * sizeof v, sizeof v);
         if (!(v >= 0 && v <= 1e6f))
-            return ntx_err_set(k->err, -EINVAL, "key '%s' is %g for layer %u; 0 to 1e+06 are possible", k->key, (double)v, l);
+            return ntx_err_set(k->err, -EINVAL, "key '%s' is %g for layer %u; 0 to 1e+06 are possible", k->key,
+                               (double)v, l);
         out[l] = v;
     }
     return 0;
@@ -59,7 +67,8 @@ static int keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     struct own *own = ntx__own(k, sizeof *own);
     int rc = own ? ntx__key_nextn(k) : -ENOMEM;
-    if (rc || (rc = window_keys(k)) || (rc = ntx__make_dims(k)) || (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
+    if (rc || (rc = window_keys(k)) || (rc = ntx__make_dims(k)) ||
+        (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
         (rc = ntx__key_u32(k, "expert_shared_feed_forward_length", -1, 1, NTX__MAX_WIDTH, &hp->n_ff_shexp)) ||
         (rc = limits_of(k, "swiglu_clamp_exp", own->limit)))
         return rc;
@@ -81,11 +90,14 @@ static float silu_reaches(float limit)
 static void bound(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l)
 {
     const struct own *own = hp->own;
-    const float limit = own && own->limit[at] > 1e-6f ? own->limit[at] : 0, shared = own && own->shared_limit[at] > 1e-6f ? own->shared_limit[at] : 0;
+    const float limit = own && own->limit[at] > 1e-6f ? own->limit[at] : 0,
+                shared = own && own->shared_limit[at] > 1e-6f ? own->shared_limit[at] : 0;
     for (struct ntx_step *s = l->step; s < l->step + l->n_steps; s++) {
         if (s->op != NTX_OP_GLU && s->op != NTX_OP_EXPERTS)
             continue;
-        s->hidden.limit = s->op == NTX_OP_GLU ? shared : limit; /* a dense FFN's is that of the shared expert, as llama.cpp has it */
+        s->hidden.limit = s->op == NTX_OP_GLU
+                              ? shared
+                              : limit; /* a dense FFN's is that of the shared expert, as llama.cpp has it */
         s->hidden.gate_limit = s->hidden.limit > 0 ? silu_reaches(s->hidden.limit) : 0;
         s->shared.limit = shared;
         s->shared.gate_limit = shared > 0 ? silu_reaches(shared) : 0;
@@ -95,13 +107,18 @@ static void bound(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l
 static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const bool windowed = ntx_windowed(&m->hp, l);
-    const struct ntx__attention attention = {.layer = l, .rope = NTX_ROPE_NEOX, .qk_norm = NTX__MAYBE, .head_gates = true, .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL,
+    const struct ntx__attention attention = {.layer = l,
+                                             .rope = NTX_ROPE_NEOX,
+                                             .qk_norm = NTX__MAYBE,
+                                             .head_gates = true,
+                                             .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL,
                                              .window = windowed ? m->hp.window : 0};
     ntx__add_attention(&m->hp, out, &attention);
     if (l < m->hp.n_dense)
         ntx__add_dense(m, l, out, NTX_FFN_SILU);
     else
-        ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = NTX__ALWAYS});
+        ntx__add_experts(m, out,
+                         &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = NTX__ALWAYS});
     bound(&m->hp, l, out);
 }
 
@@ -109,13 +126,22 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 
 static const struct ntx_known models[] = {
     {"step-3.5-flash", 45, 4096, 11264, 0, 8, 128, 128896, 262144, 288, 8, 1280,
-     "attention.head_count=64x1,96x3 attention.sliding_window=512 attention.sliding_window_pattern=0x1,1x3 leading_dense_block_count=3 expert_shared_feed_forward_length=1280", ""},
+     "attention.head_count=64x1,96x3 attention.sliding_window=512 attention.sliding_window_pattern=0x1,1x3 "
+     "leading_dense_block_count=3 expert_shared_feed_forward_length=1280",
+     ""},
     {0},
 };
 
 const struct ntx__arch ntx__arch_step35 = {
     .models = models,
-    .experts = NTX__ALWAYS, .score = NTX_SCORE_SIGMOID, .any_score = true, .per_layer = true, .keys = keys, .layer = layer, .width = width,
-    .own = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_count_swa", "leading_dense_block_count", "nextn_predict_layers",
-            "swiglu_clamp_exp", "swiglu_clamp_shexp"},
+    .experts = NTX__ALWAYS,
+    .score = NTX_SCORE_SIGMOID,
+    .any_score = true,
+    .per_layer = true,
+    .keys = keys,
+    .layer = layer,
+    .width = width,
+    .own = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
+            "rope.dimension_count_swa", "leading_dense_block_count", "nextn_predict_layers", "swiglu_clamp_exp",
+            "swiglu_clamp_shexp"},
 };

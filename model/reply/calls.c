@@ -1,4 +1,5 @@
-/* calls.c: the insides of calls, a reader per format. A reader first sees whether it can read all, so that nothing is handed out of what cannot. */
+/* calls.c: the insides of calls, a reader per format. A reader first sees whether it can read all, so that nothing is
+ * handed out of what cannot. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,12 @@ static bool hand_out(struct calls *c, struct span name, struct span id, struct s
     char called[NAME_MAX], ident[NAME_MAX] = "";
     if (!put_name(called, name) || (id.n && !put_name(ident, id)))
         return false;
-    struct ntx_reply_part part = {.kind = NTX_REPLY_CALL, .name = called, .id = ident, .text = arguments.p, .len = arguments.n, .cut = c->cut && !is_whole(arguments)};
+    struct ntx_reply_part part = {.kind = NTX_REPLY_CALL,
+                                  .name = called,
+                                  .id = ident,
+                                  .text = arguments.p,
+                                  .len = arguments.n,
+                                  .cut = c->cut && !is_whole(arguments)};
     if (!c->rc)
         c->rc = c->ask->part(c->ask->arg, &part);
     return true;
@@ -67,7 +73,8 @@ static bool object_call(struct calls *c, struct span object, bool only_look)
 static bool cut_object(struct calls *c, struct span object, bool only_look)
 {
     struct span name, arguments = {"", 0}, id = {"", 0}, v;
-    if (!ntx__reply_begun(object, "name", &v) || !ntx__reply_value(&v, &name) || !ntx__reply_text(name, &name) || !name.n)
+    if (!ntx__reply_begun(object, "name", &v) || !ntx__reply_value(&v, &name) || !ntx__reply_text(name, &name) ||
+        !name.n)
         return false;
     if (!ntx__reply_begun(object, "arguments", &arguments))
         ntx__reply_begun(object, "parameters", &arguments);
@@ -120,14 +127,16 @@ bool ntx__calls_mistral(struct calls *c)
 
 /* ---- parameters as XML */
 
-static void add_parameter(struct calls *c, struct bytes *b, const char *tool, struct span name, struct span v, int is_string)
+static void add_parameter(struct calls *c, struct bytes *b, const char *tool, struct span name, struct span v,
+                          int is_string)
 {
     char parameter[NAME_MAX] = "";
     struct span at = v, json = {NULL, 0};
     put_name(parameter, name);
     if (is_string < 0 && c->ask->is_string)
         is_string = c->ask->is_string(c->ask->arg, tool, parameter);
-    bool is_json = is_string <= 0 && ntx__reply_value(&at, &json) && !ntx__reply_trim(at).n && (is_string == 0 || json.p[0] != '"');
+    bool is_json = is_string <= 0 && ntx__reply_value(&at, &json) && !ntx__reply_trim(at).n &&
+                   (is_string == 0 || json.p[0] != '"');
     ntx__reply_add_text(b, b->n > 1 ? ", " : "");
     ntx__reply_add_string(b, ntx__reply_trim(name));
     ntx__reply_add_text(b, ": ");
@@ -167,7 +176,8 @@ bool ntx__calls_coder(struct calls *c)
     char tool[NAME_MAX];
     if (starts(at, "{"))
         return ntx__calls_hermes(c);
-    if (!starts(at, "<function=") || !ntx__reply_until(&at, "=", &gap) || !ntx__reply_until(&at, ">", &name) || !put_name(tool, name))
+    if (!starts(at, "<function=") || !ntx__reply_until(&at, "=", &gap) || !ntx__reply_until(&at, ">", &name) ||
+        !put_name(tool, name))
         return false;
     ntx__reply_add_text(&b, "{");
     while (ntx__reply_until(&at, "<parameter=", &gap)) {
@@ -195,7 +205,8 @@ bool ntx__calls_glm(struct calls *c)
         return false;
     ntx__reply_add_text(&b, "{");
     while (ntx__reply_until(&at, "<arg_key>", &gap)) {
-        if (!ntx__reply_until(&at, "</arg_key>", &key) || !ntx__reply_until(&at, "<arg_value>", &gap) || !ntx__reply_until(&at, "</arg_value>", &v))
+        if (!ntx__reply_until(&at, "</arg_key>", &key) || !ntx__reply_until(&at, "<arg_value>", &gap) ||
+            !ntx__reply_until(&at, "</arg_value>", &v))
             return finish(c, &b, name, c->cut, c->cut);
         add_parameter(c, &b, tool, key, v, -1);
     }
@@ -213,7 +224,8 @@ struct tags {
     const char *invoke, *invoke_end, *parameter, *parameter_end;
 };
 
-static bool invoke(struct calls *c, const struct tags *t, struct span tag, struct span inside, bool open, bool only_look)
+static bool invoke(struct calls *c, const struct tags *t, struct span tag, struct span inside, bool open,
+                   bool only_look)
 {
     struct span name, key, v, gap, said;
     struct bytes b = {0};
@@ -222,7 +234,8 @@ static bool invoke(struct calls *c, const struct tags *t, struct span tag, struc
         return false;
     ntx__reply_add_text(&b, "{");
     while (ntx__reply_until(&inside, t->parameter, &gap)) {
-        bool read = ntx__reply_until(&inside, ">", &tag) && quoted(tag, "name=\"", &key) && ntx__reply_until(&inside, t->parameter_end, &v);
+        bool read = ntx__reply_until(&inside, ">", &tag) && quoted(tag, "name=\"", &key) &&
+                    ntx__reply_until(&inside, t->parameter_end, &v);
         if (!read && open)
             break;
         if (!read) {
@@ -258,10 +271,14 @@ bool ntx__calls_minimax(struct calls *c)
     return invokes(c, &t, true) && invokes(c, &t, false);
 }
 
-#define DSML "\xef\xbd\x9c" "DSML" "\xef\xbd\x9c"
+#define DSML                                                                                                           \
+    "\xef\xbd\x9c"                                                                                                     \
+    "DSML"                                                                                                             \
+    "\xef\xbd\x9c"
 bool ntx__calls_dsml(struct calls *c)
 {
-    static const struct tags t = {"<" DSML "invoke ", "</" DSML "invoke>", "<" DSML "parameter ", "</" DSML "parameter>"};
+    static const struct tags t = {"<" DSML "invoke ", "</" DSML "invoke>", "<" DSML "parameter ",
+                                  "</" DSML "parameter>"};
     return invokes(c, &t, true) && invokes(c, &t, false);
 }
 
@@ -275,7 +292,8 @@ bool ntx__calls_deepseek(struct calls *c)
     struct span at = c->body, name, v, gap, fenced;
     if (!ntx__reply_until(&at, SEP, &name))
         return false;
-    if (c->cut && starts(ntx__reply_trim(name), "function") && !starts(at, "{")) { /* the fence may not be closed, or not yet there */
+    if (c->cut && starts(ntx__reply_trim(name), "function") &&
+        !starts(at, "{")) {                      /* the fence may not be closed, or not yet there */
         if (!ntx__reply_until(&at, "\n", &name)) /* which may go on */
             return false;
         if (!ntx__reply_until(&at, "```", &gap) || !ntx__reply_until(&at, "\n", &gap))
@@ -283,7 +301,8 @@ bool ntx__calls_deepseek(struct calls *c)
         else if (ntx__reply_until(&at, "```", &fenced))
             at = fenced;
     } else if (memmem(at.p, at.n, "```", 3)) {
-        if (!ntx__reply_until(&at, "\n", &name) || !ntx__reply_until(&at, "```", &gap) || !ntx__reply_until(&at, "\n", &gap) || !ntx__reply_until(&at, "```", &fenced))
+        if (!ntx__reply_until(&at, "\n", &name) || !ntx__reply_until(&at, "```", &gap) ||
+            !ntx__reply_until(&at, "\n", &gap) || !ntx__reply_until(&at, "```", &fenced))
             return false;
         at = fenced;
     }
@@ -294,7 +313,8 @@ bool ntx__calls_deepseek(struct calls *c)
 bool ntx__calls_kimi(struct calls *c)
 {
     struct span at = c->body, id, name, v, gap;
-    if (!ntx__reply_until(&at, "<|tool_call_argument_begin|>", &id) || !take_value(c, &at, &v) || (v.n && v.p[0] != '{'))
+    if (!ntx__reply_until(&at, "<|tool_call_argument_begin|>", &id) || !take_value(c, &at, &v) ||
+        (v.n && v.p[0] != '{'))
         return false;
     name = id = ntx__reply_trim(id);
     if (starts(name, "functions."))

@@ -1,4 +1,5 @@
-/* impl.h: what the files of the room share: reply.c the formats and the marks, calls.c the insides of calls, scan.c JSON and XML. */
+/* impl.h: what the files of the room share: reply.c the formats and the marks, calls.c the insides of calls, scan.c
+ * JSON and XML. */
 #ifndef NTX_MODEL_REPLY_IMPL_H
 #define NTX_MODEL_REPLY_IMPL_H
 
@@ -20,13 +21,16 @@ void ntx__reply_add_string(struct bytes *b, struct span s); /* as JSON */
 
 /* ---- scan.c */
 struct span ntx__reply_trim(struct span s);
-bool ntx__reply_value(struct span *s, struct span *value);                  /* the JSON value at the beginning of s, which is left out of s */
+bool ntx__reply_value(struct span *s,
+                      struct span *value); /* the JSON value at the beginning of s, which is left out of s */
 bool ntx__reply_member(struct span object, const char *key, struct span *value);
-bool ntx__reply_begun(struct span object, const char *key, struct span *value); /* of an object that may end too early: as much as there is of it */
-bool ntx__reply_text(struct span value, struct span *text);                 /* a JSON string without escapes: what is in the quotes */
+bool ntx__reply_begun(struct span object, const char *key,
+                      struct span *value); /* of an object that may end too early: as much as there is of it */
+bool ntx__reply_text(struct span value, struct span *text); /* a JSON string without escapes: what is in the quotes */
 bool ntx__reply_until(struct span *s, const char *mark, struct span *before); /* s goes on behind the mark */
 
-/* ---- calls.c: what is between the marks of a call; false: it cannot be read. part() is called for each of them; *rc: what it answered. */
+/* ---- calls.c: what is between the marks of a call; false: it cannot be read. part() is called for each of them; *rc:
+ * what it answered. */
 struct calls {
     const struct ntx_reply_ask *ask;
     struct span body;

@@ -12,39 +12,81 @@
 
 #include "model/reply/impl.h"
 
-#define MARKS 4
+#define MARKS     4
 #define DS(words) "<\xef\xbd\x9c" words "\xef\xbd\x9c>"
-#define LOW "\xe2\x96\x81" /* U+2581 */
-#define DSML "\xef\xbd\x9c" "DSML" "\xef\xbd\x9c"
+#define LOW       "\xe2\x96\x81" /* U+2581 */
+#define DSML                                                                                                           \
+    "\xef\xbd\x9c"                                                                                                     \
+    "DSML"                                                                                                             \
+    "\xef\xbd\x9c"
 
 struct ntx_reply_format {
     const char *name;
-    const char *all[3];                 /* its templates hold all of these; the first row that fits is taken */
+    const char *all[3]; /* its templates hold all of these; the first row that fits is taken */
     const char *think, *think_end;
-    const char *open, *close;           /* around a call, or several; close NULL: up to the next one, or the end */
-    bool (*read)(struct calls *c);      /* what is between them; NULL: there are no calls */
-    const char *skip[MARKS];            /* marks that mean nothing */
-    bool whole;                         /* a reply that begins as JSON is calls */
-    bool channels;                      /* harmony: <|channel|>HEAD<|message|>TEXT<|end|> */
+    const char *open, *close;      /* around a call, or several; close NULL: up to the next one, or the end */
+    bool (*read)(struct calls *c); /* what is between them; NULL: there are no calls */
+    const char *skip[MARKS];       /* marks that mean nothing */
+    bool whole;                    /* a reply that begins as JSON is calls */
+    bool channels;                 /* harmony: <|channel|>HEAD<|message|>TEXT<|end|> */
 };
 
-#define THINK .think = "<think>", .think_end = "</think>"
+#define THINK     .think = "<think>", .think_end = "</think>"
 #define TOOL_CALL .open = "<tool_call>", .close = "</tool_call>"
 
 static const struct ntx_reply_format table[] = {
     {.name = "harmony", .all = {"<|start|>", "<|channel|>", "<|message|>"}, .channels = true},
-    {.name = "deepseek-v4", .all = {DSML, "tool_calls>"}, THINK, .open = "<" DSML "tool_calls>", .close = "</" DSML "tool_calls>", .read = ntx__calls_dsml},
-    {.name = "deepseek-v3.2", .all = {DSML}, THINK, .open = "<" DSML "function_calls>", .close = "</" DSML "function_calls>", .read = ntx__calls_dsml},
-    {.name = "deepseek", .all = {DS("tool" LOW "call" LOW "begin")}, THINK, .open = DS("tool" LOW "call" LOW "begin"), .close = DS("tool" LOW "call" LOW "end"),
-     .read = ntx__calls_deepseek, .skip = {DS("tool" LOW "calls" LOW "begin"), DS("tool" LOW "calls" LOW "end")}},
-    {.name = "kimi", .all = {"<|tool_call_begin|>", "<|tool_calls_section_begin|>"}, THINK, .open = "<|tool_call_begin|>", .close = "<|tool_call_end|>",
-     .read = ntx__calls_kimi, .skip = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"}},
-    {.name = "minimax", .all = {"<minimax:tool_call>", "<invoke name="}, THINK, .open = "<minimax:tool_call>", .close = "</minimax:tool_call>", .read = ntx__calls_minimax},
+    {.name = "deepseek-v4",
+     .all = {DSML, "tool_calls>"},
+     THINK,
+     .open = "<" DSML "tool_calls>",
+     .close = "</" DSML "tool_calls>",
+     .read = ntx__calls_dsml},
+    {.name = "deepseek-v3.2",
+     .all = {DSML},
+     THINK,
+     .open = "<" DSML "function_calls>",
+     .close = "</" DSML "function_calls>",
+     .read = ntx__calls_dsml},
+    {.name = "deepseek",
+     .all = {DS("tool" LOW "call" LOW "begin")},
+     THINK,
+     .open = DS("tool" LOW "call" LOW "begin"),
+     .close = DS("tool" LOW "call" LOW "end"),
+     .read = ntx__calls_deepseek,
+     .skip = {DS("tool" LOW "calls" LOW "begin"), DS("tool" LOW "calls" LOW "end")}},
+    {.name = "kimi",
+     .all = {"<|tool_call_begin|>", "<|tool_calls_section_begin|>"},
+     THINK,
+     .open = "<|tool_call_begin|>",
+     .close = "<|tool_call_end|>",
+     .read = ntx__calls_kimi,
+     .skip = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"}},
+    {.name = "minimax",
+     .all = {"<minimax:tool_call>", "<invoke name="},
+     THINK,
+     .open = "<minimax:tool_call>",
+     .close = "</minimax:tool_call>",
+     .read = ntx__calls_minimax},
     {.name = "glm", .all = {"<arg_key>", "<tool_call>"}, THINK, TOOL_CALL, .read = ntx__calls_glm},
-    {.name = "qwen3-coder", .all = {"<function=", "<parameter=", "<tool_call>"}, THINK, TOOL_CALL, .read = ntx__calls_coder},
-    {.name = "mistral", .all = {"[TOOL_CALLS]"}, .think = "[THINK]", .think_end = "[/THINK]", .open = "[TOOL_CALLS]", .read = ntx__calls_mistral},
+    {.name = "qwen3-coder",
+     .all = {"<function=", "<parameter=", "<tool_call>"},
+     THINK,
+     TOOL_CALL,
+     .read = ntx__calls_coder},
+    {.name = "mistral",
+     .all = {"[TOOL_CALLS]"},
+     .think = "[THINK]",
+     .think_end = "[/THINK]",
+     .open = "[TOOL_CALLS]",
+     .read = ntx__calls_mistral},
     {.name = "hermes", .all = {"<tool_call>"}, THINK, TOOL_CALL, .read = ntx__calls_hermes},
-    {.name = "llama-3", .all = {"<|start_header_id|>", "parameters"}, THINK, .open = "<|python_tag|>", .read = ntx__calls_llama, .whole = true},
+    {.name = "llama-3",
+     .all = {"<|start_header_id|>", "parameters"},
+     THINK,
+     .open = "<|python_tag|>",
+     .read = ntx__calls_llama,
+     .whole = true},
     {.name = "plain", THINK},
 };
 #define N_FORMATS (sizeof table / sizeof *table)
@@ -73,9 +115,17 @@ const char *ntx_reply_name(const struct ntx_reply_format *f) { return f->name; }
 
 bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_t len)
 {
-    static const char *const within[] = {DS("tool" LOW "sep"), "<|tool_call_argument_begin|>", "[ARGS]", "[CALL_ID]", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+    static const char *const within[] = {DS("tool" LOW "sep"),
+                                         "<|tool_call_argument_begin|>",
+                                         "[ARGS]",
+                                         "[CALL_ID]",
+                                         "<arg_key>",
+                                         "</arg_key>",
+                                         "<arg_value>",
+                                         "</arg_value>"};
     static const char *const heads[] = {"<|start|>", "<|channel|>", "<|message|>"};
-    const char *const own[] = {f->think, f->think_end, f->open, f->close, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
+    const char *const own[] = {f->think,   f->think_end, f->open,    f->close,
+                               f->skip[0], f->skip[1],   f->skip[2], f->skip[3]};
     for (size_t i = 0; i < 8; i++)
         if (own[i] && strlen(own[i]) == len && !memcmp(own[i], text, len))
             return true;
@@ -235,7 +285,8 @@ static int finish_call(struct ntx_reply *r, size_t n, const char *close)
 static int step_text(struct ntx_reply *r, bool *more)
 {
     const struct ntx_reply_format *f = r->ask.format;
-    const char *const marks[] = {r->at == BEGIN ? f->think : NULL, f->open, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
+    const char *const marks[] = {
+        r->at == BEGIN ? f->think : NULL, f->open, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
     size_t which = 0, at = find(&r->held, marks, 6, &which), first = 0;
     while (r->at == BEGIN && f->whole && first < r->held.n && blank(r->held.p[first]))
         first++;
@@ -258,7 +309,8 @@ static int step_text(struct ntx_reply *r, bool *more)
 static int step_thought(struct ntx_reply *r, bool *more)
 {
     const struct ntx_reply_format *f = r->ask.format;
-    const char *const marks[] = {f->think_end, r->after ? f->think : NULL}; /* it may be opened twice, by the template and by the model */
+    const char *const marks[] = {
+        f->think_end, r->after ? f->think : NULL}; /* it may be opened twice, by the template and by the model */
     size_t which = 0, at = find(&r->held, marks, 2, &which);
     if (at != SIZE_MAX && which == 1 && without_blanks(&r->held, at)) {
         which = 0;
@@ -326,7 +378,9 @@ static int step_body(struct ntx_reply *r, bool *more)
     size_t which = 0, at = find(&r->held, body_ends, 5, &which);
     if (at == SIZE_MAX) {
         *more = false;
-        return says(&r->head, "to=functions.") ? 0 : put(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, certain(&r->held, body_ends, 5));
+        return says(&r->head, "to=functions.") ? 0
+                                               : put(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT,
+                                                     certain(&r->held, body_ends, 5));
     }
     int rc = end_body(r, at);
     drop(&r->held, strlen(body_ends[which]));
@@ -341,14 +395,10 @@ static int step(struct ntx_reply *r, bool *more)
     if (r->ask.format->channels && (r->at == BEGIN || r->at == THOUGHT || r->at == HEAD))
         return step_head(r, more);
     switch (r->at) {
-    case BODY:
-        return step_body(r, more);
-    case THOUGHT:
-        return step_thought(r, more);
-    case CALL:
-        return step_call(r, more);
-    default:
-        return step_text(r, more);
+    case BODY: return step_body(r, more);
+    case THOUGHT: return step_thought(r, more);
+    case CALL: return step_call(r, more);
+    default: return step_text(r, more);
     }
 }
 

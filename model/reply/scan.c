@@ -213,7 +213,8 @@ size_t ntx_reply_whole(const char *text, size_t len)
     size_t n = 0;
     for (char before = '{'; take(&at, before); before = ',') {
         n = before == '{' ? (size_t)(at.p - text) : n;
-        if (!ntx__reply_value(&at, &v) || v.p[0] != '"' || !take(&at, ':') || !ntx__reply_value(&at, &v) || (!at.n && digit(v.p[v.n - 1]))) /* the number may go on */
+        if (!ntx__reply_value(&at, &v) || v.p[0] != '"' || !take(&at, ':') || !ntx__reply_value(&at, &v) ||
+            (!at.n && digit(v.p[v.n - 1]))) /* the number may go on */
             break;
         n = (size_t)(at.p - text);
     }

@@ -39,7 +39,8 @@ struct args ntx__tpl_args(struct ntx__tpl *t, const struct node *n)
         else
             ntx__tpl_push(t, by_place, v);
     }
-    struct args a = {.n = by_place->n, .v = by_place->v, .n_kw = by_name.n, .kw = ntx__tpl_alloc(t, by_name.n * sizeof *a.kw)};
+    struct args a = {
+        .n = by_place->n, .v = by_place->v, .n_kw = by_name.n, .kw = ntx__tpl_alloc(t, by_name.n * sizeof *a.kw)};
     for (size_t i = 0; i < by_name.n; i++)
         a.kw[i] = (struct kwarg){by_name.e[i].k.s, by_name.e[i].v};
     return a;
@@ -67,7 +68,10 @@ int64_t ntx__tpl_given_int(struct ntx__tpl *t, const struct args *a, size_t plac
 
 /* ---- macros */
 
-static void put(struct ntx__tpl *t, struct scope *s, const char *name, struct val v) { ntx__tpl_put(t, &s->vars, ntx__tpl_text(t, name), v); }
+static void put(struct ntx__tpl *t, struct scope *s, const char *name, struct val v)
+{
+    ntx__tpl_put(t, &s->vars, ntx__tpl_text(t, name), v);
+}
 
 static bool is_parameter(const struct node *n, const struct str *name)
 {
@@ -86,8 +90,8 @@ static void by_name(struct ntx__tpl *t, const struct node *n, const struct args 
         else if (n->kwargs)
             ntx__tpl_put(t, kwargs.d, ntx__tpl_of(a->kw[i].name), a->kw[i].v);
         else
-            ntx__tpl_fail(t, -EINVAL, "macro '%.*s' takes no argument '%.*s'", (int)(n->name->n < 40 ? n->name->n : 40), n->name->p,
-                          (int)(a->kw[i].name->n < 40 ? a->kw[i].name->n : 40), a->kw[i].name->p);
+            ntx__tpl_fail(t, -EINVAL, "macro '%.*s' takes no argument '%.*s'", (int)(n->name->n < 40 ? n->name->n : 40),
+                          n->name->p, (int)(a->kw[i].name->n < 40 ? a->kw[i].name->n : 40), a->kw[i].name->p);
     }
     if (n->kwargs)
         put(t, s, "kwargs", kwargs);
@@ -102,7 +106,8 @@ static void by_place(struct ntx__tpl *t, const struct node *n, const struct args
         else if (n->flag)
             ntx__tpl_push(t, more.l, a->v[i]);
         else
-            ntx__tpl_fail(t, -EINVAL, "macro '%.*s' takes %u arguments, not %zu", (int)(n->name->n < 40 ? n->name->n : 40), n->name->p, n->n_args, a->n);
+            ntx__tpl_fail(t, -EINVAL, "macro '%.*s' takes %u arguments, not %zu",
+                          (int)(n->name->n < 40 ? n->name->n : 40), n->name->p, n->n_args, a->n);
     }
     more.type = V_TUPLE;
     if (n->flag)
@@ -124,7 +129,8 @@ static struct val call_macro(struct ntx__tpl *t, const struct macro *m, const st
     for (uint32_t i = 0; i < n->n_args; i++)
         if (!ntx__tpl_find_name(t, &s->vars, n->args[i].name))
             ntx__tpl_put(t, &s->vars, ntx__tpl_of(n->args[i].name),
-                         n->args[i].value ? ntx__tpl_eval(t, n->args[i].value) : (struct val){.type = V_UNDEF, .s = n->args[i].name});
+                         n->args[i].value ? ntx__tpl_eval(t, n->args[i].value)
+                                          : (struct val){.type = V_UNDEF, .s = n->args[i].name});
     t->buf = &text;
     ntx__tpl_exec(t, n->b);
     t->buf = buf;
@@ -207,13 +213,15 @@ static struct val f_now(struct ntx__tpl *t, const struct args *a)
 }
 
 static const struct func functions[] = {
-    {"range", f_range}, {"dict", f_dict}, {"namespace", f_namespace}, {"raise_exception", f_raise}, {"strftime_now", f_now},
+    {"range", f_range},           {"dict", f_dict},        {"namespace", f_namespace},
+    {"raise_exception", f_raise}, {"strftime_now", f_now},
 };
 
 void ntx__tpl_globals(struct ntx__tpl *t)
 {
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        ntx__tpl_put(t, &t->globals, ntx__tpl_text(t, functions[i].name), (struct val){.type = V_FUNC, .func = &functions[i]});
+        ntx__tpl_put(t, &t->globals, ntx__tpl_text(t, functions[i].name),
+                     (struct val){.type = V_FUNC, .func = &functions[i]});
 }
 
 struct val ntx__tpl_call(struct ntx__tpl *t, struct val f, const struct args *a)
@@ -221,22 +229,12 @@ struct val ntx__tpl_call(struct ntx__tpl *t, struct val f, const struct args *a)
     struct val r;
     ntx__tpl_enter(t);
     switch (f.type) {
-    case V_MACRO:
-        r = call_macro(t, f.m, a);
-        break;
-    case V_METHOD:
-        r = ntx__tpl_method_call(t, f.bound, a);
-        break;
-    case V_FUNC:
-        r = f.func->call(t, a);
-        break;
-    case V_LOOP:
-        r = ntx__tpl_recurse(t, f.loop, ntx__tpl_given(a, 0, "iterable", (struct val){0}));
-        break;
-    case V_UNDEF:
-        ntx__tpl_undefined(t, f);
-    default:
-        ntx__tpl_fail(t, -EINVAL, "a %s cannot be called", ntx__tpl_type(f));
+    case V_MACRO: r = call_macro(t, f.m, a); break;
+    case V_METHOD: r = ntx__tpl_method_call(t, f.bound, a); break;
+    case V_FUNC: r = f.func->call(t, a); break;
+    case V_LOOP: r = ntx__tpl_recurse(t, f.loop, ntx__tpl_given(a, 0, "iterable", (struct val){0})); break;
+    case V_UNDEF: ntx__tpl_undefined(t, f);
+    default: ntx__tpl_fail(t, -EINVAL, "a %s cannot be called", ntx__tpl_type(f));
     }
     t->depth--;
     return r;

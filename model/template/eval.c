@@ -84,10 +84,12 @@ struct val ntx__tpl_slice(struct ntx__tpl *t, struct val v, const struct val bou
     int64_t n = (int64_t)ntx__tpl_length(t, v), step = ntx__tpl_whole(bounds[2]) ? ntx__tpl_i(bounds[2]) : 1;
     if (!step || step == INT64_MIN)
         ntx__tpl_fail(t, -EINVAL, "a slice cannot have this step");
-    int64_t from = bound(t, bounds[0], step < 0 ? n - 1 : 0, n, step < 0), to = bound(t, bounds[1], step < 0 ? -1 : n, n, step < 0);
+    int64_t from = bound(t, bounds[0], step < 0 ? n - 1 : 0, n, step < 0),
+            to = bound(t, bounds[1], step < 0 ? -1 : n, n, step < 0);
     if (v.type == V_STR && step == 1) {
         size_t a = ntx__tpl_offset(v.s->p, v.s->n, (size_t)from);
-        return from < to ? ntx__tpl_sub(t, v.s, a, a + ntx__tpl_offset(v.s->p + a, v.s->n - a, (size_t)(to - from))) : ntx__tpl_text(t, "");
+        return from < to ? ntx__tpl_sub(t, v.s, a, a + ntx__tpl_offset(v.s->p + a, v.s->n - a, (size_t)(to - from)))
+                         : ntx__tpl_text(t, "");
     }
     const struct list *all = ntx__tpl_iterate(t, v);
     struct val r = ntx__tpl_list(t, 0);
@@ -207,42 +209,26 @@ static struct val two(struct ntx__tpl *t, const struct node *n)
 static struct val eval(struct ntx__tpl *t, const struct node *n)
 {
     switch (n->kind) {
-    case E_CONST:
-        return n->value;
-    case E_NAME:
-        return variable(t, n->name);
+    case E_CONST: return n->value;
+    case E_NAME: return variable(t, n->name);
     case E_LIST:
-    case E_TUPLE:
-        return elements(t, n);
-    case E_DICT:
-        return pairs(t, n);
-    case E_ATTR:
-        return ntx__tpl_attr(t, ntx__tpl_eval(t, n->a), n->name);
+    case E_TUPLE: return elements(t, n);
+    case E_DICT: return pairs(t, n);
+    case E_ATTR: return ntx__tpl_attr(t, ntx__tpl_eval(t, n->a), n->name);
     case E_ITEM:
-    case E_BINARY:
-        return two(t, n);
-    case E_SLICE:
-        return slice(t, n);
-    case E_CALL:
-        return called(t, n);
-    case E_FILTER:
-        return filtered(t, n);
-    case E_TEST:
-        return tested(t, n);
+    case E_BINARY: return two(t, n);
+    case E_SLICE: return slice(t, n);
+    case E_CALL: return called(t, n);
+    case E_FILTER: return filtered(t, n);
+    case E_TEST: return tested(t, n);
     case E_NEG:
-    case E_POS:
-        return sign(t, n);
-    case E_NOT:
-        return ntx__tpl_bool(!ntx__tpl_truth(ntx__tpl_eval(t, n->a)));
+    case E_POS: return sign(t, n);
+    case E_NOT: return ntx__tpl_bool(!ntx__tpl_truth(ntx__tpl_eval(t, n->a)));
     case E_AND:
-    case E_OR:
-        return either(t, n);
-    case E_COND:
-        return chosen(t, n);
-    case E_COMPARE:
-        return chain(t, n);
-    default:
-        return concat(t, n);
+    case E_OR: return either(t, n);
+    case E_COND: return chosen(t, n);
+    case E_COMPARE: return chain(t, n);
+    default: return concat(t, n);
     }
 }
 

@@ -1,7 +1,7 @@
 /* exec.c: statements, and the rendering as a whole.
  *
- * Scopes are Jinja's: a loop's body, a macro, and the blocks of call, filter, with and set have their own, if has none; what is set inside is
- * not seen outside. An iteration begins with a fresh scope. */
+ * Scopes are Jinja's: a loop's body, a macro, and the blocks of call, filter, with and set have their own, if has none;
+ * what is set inside is not seen outside. An iteration begins with a fresh scope. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -120,11 +120,21 @@ struct val ntx__tpl_recurse(struct ntx__tpl *t, struct loop *l, struct val items
 struct val ntx__tpl_loop_attr(struct ntx__tpl *t, struct loop *l, const struct str *name)
 {
     size_t n = l->items->n, i = l->i;
-    const struct { const char *name; struct val v; } fields[] = {
-        {"index", ntx__tpl_int((int64_t)i + 1)}, {"index0", ntx__tpl_int((int64_t)i)}, {"revindex", ntx__tpl_int((int64_t)(n - i))},
-        {"revindex0", ntx__tpl_int((int64_t)(n - i) - 1)}, {"first", ntx__tpl_bool(!i)}, {"last", ntx__tpl_bool(i + 1 == n)},
-        {"length", ntx__tpl_int((int64_t)n)}, {"depth", ntx__tpl_int(l->depth + 1)}, {"depth0", ntx__tpl_int(l->depth)},
-        {"previtem", i ? l->items->v[i - 1] : (struct val){0}}, {"nextitem", i + 1 < n ? l->items->v[i + 1] : (struct val){0}},
+    const struct {
+        const char *name;
+        struct val v;
+    } fields[] = {
+        {"index", ntx__tpl_int((int64_t)i + 1)},
+        {"index0", ntx__tpl_int((int64_t)i)},
+        {"revindex", ntx__tpl_int((int64_t)(n - i))},
+        {"revindex0", ntx__tpl_int((int64_t)(n - i) - 1)},
+        {"first", ntx__tpl_bool(!i)},
+        {"last", ntx__tpl_bool(i + 1 == n)},
+        {"length", ntx__tpl_int((int64_t)n)},
+        {"depth", ntx__tpl_int(l->depth + 1)},
+        {"depth0", ntx__tpl_int(l->depth)},
+        {"previtem", i ? l->items->v[i - 1] : (struct val){0}},
+        {"nextitem", i + 1 < n ? l->items->v[i + 1] : (struct val){0}},
     };
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
         if (ntx__tpl_is(name, fields[k].name))
@@ -232,39 +242,19 @@ static enum flow group(struct ntx__tpl *t, const struct node *n)
 static enum flow exec(struct ntx__tpl *t, const struct node *n)
 {
     switch (n->kind) {
-    case S_TEXT:
-        ntx__tpl_add_str(t, t->buf, n->value.s);
-        break;
-    case S_PRINT:
-        ntx__tpl_add_val(t, t->buf, ntx__tpl_eval(t, n->a));
-        break;
-    case S_IF:
-        return branch(t, n);
-    case S_FOR:
-        return run_loop(t, n, ntx__tpl_eval(t, n->a), 0);
-    case S_SET:
-        assign(t, n->b, ntx__tpl_eval(t, n->a));
-        break;
-    case S_SET_BLOCK:
-        set_block(t, n);
-        break;
-    case S_MACRO:
-        set(t, n->name, macro_of(t, n));
-        break;
-    case S_CALL:
-        call_block(t, n);
-        break;
-    case S_FILTER:
-        ntx__tpl_add_val(t, t->buf, piped(t, n->a, captured(t, n->b)));
-        break;
-    case S_WITH:
-        return with(t, n);
-    case S_BREAK:
-        return FLOW_BREAK;
-    case S_CONTINUE:
-        return FLOW_CONTINUE;
-    default:
-        return group(t, n);
+    case S_TEXT: ntx__tpl_add_str(t, t->buf, n->value.s); break;
+    case S_PRINT: ntx__tpl_add_val(t, t->buf, ntx__tpl_eval(t, n->a)); break;
+    case S_IF: return branch(t, n);
+    case S_FOR: return run_loop(t, n, ntx__tpl_eval(t, n->a), 0);
+    case S_SET: assign(t, n->b, ntx__tpl_eval(t, n->a)); break;
+    case S_SET_BLOCK: set_block(t, n); break;
+    case S_MACRO: set(t, n->name, macro_of(t, n)); break;
+    case S_CALL: call_block(t, n); break;
+    case S_FILTER: ntx__tpl_add_val(t, t->buf, piped(t, n->a, captured(t, n->b))); break;
+    case S_WITH: return with(t, n);
+    case S_BREAK: return FLOW_BREAK;
+    case S_CONTINUE: return FLOW_CONTINUE;
+    default: return group(t, n);
     }
     return FLOW_ON;
 }
@@ -280,7 +270,8 @@ enum flow ntx__tpl_exec(struct ntx__tpl *t, const struct node *n)
 
 /* ---- a rendering */
 
-static int hand_out(const struct buf *b, const struct ntx_template_limits *limits, struct ntx_template_text *out, struct ntx_err *err)
+static int hand_out(const struct buf *b, const struct ntx_template_limits *limits, struct ntx_template_text *out,
+                    struct ntx_err *err)
 {
     if (b->n > limits->output)
         return ntx_err_set(err, -ENOBUFS, "chat template: it writes more than %zu KiB", limits->output >> 10);
@@ -305,8 +296,8 @@ static struct ntx_template_limits with_defaults(const struct ntx_template_limits
     return l;
 }
 
-int ntx_template_render(const struct ntx_template *tpl, const char *variables, size_t len, const struct ntx_template_limits *limits,
-                        struct ntx_template_text *out, struct ntx_err *err)
+int ntx_template_render(const struct ntx_template *tpl, const char *variables, size_t len,
+                        const struct ntx_template_limits *limits, struct ntx_template_text *out, struct ntx_err *err)
 {
     struct ntx_template_limits l = with_defaults(limits);
     struct arena arena = {.limit = l.memory};

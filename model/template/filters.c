@@ -9,11 +9,11 @@ static const struct val nothing = {.type = V_NONE};
 
 #define FILTER(name) static struct val f_##name(struct ntx__tpl *t, struct val v, const struct args *a)
 /* One that takes no argument. */
-#define PLAIN(name, result) \
-    FILTER(name)            \
-    {                       \
-        (void)a;            \
-        return result;      \
+#define PLAIN(name, result)                                                                                            \
+    FILTER(name)                                                                                                       \
+    {                                                                                                                  \
+        (void)a;                                                                                                       \
+        return result;                                                                                                 \
     }
 
 PLAIN(length, ntx__tpl_int((int64_t)ntx__tpl_length(t, v)))
@@ -47,21 +47,20 @@ FILTER(default)
     return ntx__tpl_given(a, 0, "default_value", ntx__tpl_text(t, ""));
 }
 
-FILTER(trim)
-{
-    return ntx__tpl_strip(t, ntx__tpl_string(t, v), ntx__tpl_given(a, 0, "chars", nothing), true, true);
-}
+FILTER(trim) { return ntx__tpl_strip(t, ntx__tpl_string(t, v), ntx__tpl_given(a, 0, "chars", nothing), true, true); }
 
 FILTER(replace)
 {
-    const struct str *old = ntx__tpl_string(t, ntx__tpl_given(a, 0, "old", nothing)), *by = ntx__tpl_string(t, ntx__tpl_given(a, 1, "new", nothing));
+    const struct str *old = ntx__tpl_string(t, ntx__tpl_given(a, 0, "old", nothing)),
+                     *by = ntx__tpl_string(t, ntx__tpl_given(a, 1, "new", nothing));
     return ntx__tpl_replace(t, ntx__tpl_string(t, v), old, by, ntx__tpl_given_int(t, a, 2, "count", -1));
 }
 
 FILTER(indent)
 {
     struct val width = ntx__tpl_given(a, 0, "width", ntx__tpl_int(4));
-    bool first = ntx__tpl_truth(ntx__tpl_given(a, 1, "first", nothing)), blank = ntx__tpl_truth(ntx__tpl_given(a, 2, "blank", nothing));
+    bool first = ntx__tpl_truth(ntx__tpl_given(a, 1, "first", nothing)),
+         blank = ntx__tpl_truth(ntx__tpl_given(a, 2, "blank", nothing));
     struct val by = width.type == V_STR ? width : ntx__tpl_binary(t, OP_MUL, ntx__tpl_text(t, " "), width);
     struct buf text = {0}, out = {0};
     ntx__tpl_add_val(t, &text, v);
@@ -82,7 +81,8 @@ FILTER(tojson)
     struct buf b = {0};
     struct json_form f = {.ascii = ntx__tpl_truth(ntx__tpl_given(a, 0, "ensure_ascii", nothing)),
                           .sort = ntx__tpl_truth(ntx__tpl_given(a, 3, "sort_keys", nothing))};
-    struct val indent = ntx__tpl_given(a, 1, "indent", nothing), separators = ntx__tpl_given(a, 2, "separators", nothing);
+    struct val indent = ntx__tpl_given(a, 1, "indent", nothing),
+               separators = ntx__tpl_given(a, 2, "separators", nothing);
     if (indent.type != V_NONE) {
         f.indented = true;
         f.indent = indent.type == V_STR ? indent.s : ntx__tpl_binary(t, OP_MUL, ntx__tpl_text(t, " "), indent).s;
@@ -136,7 +136,8 @@ FILTER(int)
     if (v.type == V_FLOAT) {
         f = v.f;
         whole = false;
-    } else if (v.type != V_STR || !read_number(v.s, &f, &i, &whole, (int)ntx__tpl_given_int(t, a, 1, "base", 10) == 16 ? 16 : 10)) {
+    } else if (v.type != V_STR ||
+               !read_number(v.s, &f, &i, &whole, (int)ntx__tpl_given_int(t, a, 1, "base", 10) == 16 ? 16 : 10)) {
         return otherwise;
     }
     if (whole)
@@ -178,7 +179,10 @@ FILTER(round)
         ntx__tpl_fail(t, -EINVAL, "round of a %s", ntx__tpl_type(v));
     if (ntx__tpl_whole(v) && ntx__tpl_is(how, "common"))
         return v;
-    return ntx__tpl_float((ntx__tpl_is(how, "ceil") ? ceil(f * by) : ntx__tpl_is(how, "floor") ? floor(f * by) : nearbyint(f * by)) / by);
+    return ntx__tpl_float((ntx__tpl_is(how, "ceil")    ? ceil(f * by)
+                           : ntx__tpl_is(how, "floor") ? floor(f * by)
+                                                       : nearbyint(f * by)) /
+                          by);
 }
 
 FILTER(format)
@@ -215,14 +219,50 @@ static const struct {
     const char *name;
     ntx__tpl_filter_fn *filter;
 } rows[] = {
-    {"tojson", f_tojson}, {"trim", f_trim}, {"length", f_length}, {"count", f_length}, {"string", f_string}, {"default", f_default}, {"d", f_default},
-    {"join", ntx__tpl_f_join}, {"items", ntx__tpl_f_items}, {"upper", f_upper}, {"lower", f_lower}, {"title", f_title}, {"capitalize", f_capitalize},
-    {"safe", f_safe}, {"escape", f_escape}, {"e", f_escape}, {"dictsort", ntx__tpl_f_dictsort}, {"list", ntx__tpl_f_list}, {"replace", f_replace},
-    {"select", ntx__tpl_f_select}, {"reject", ntx__tpl_f_reject}, {"selectattr", ntx__tpl_f_selectattr}, {"rejectattr", ntx__tpl_f_rejectattr},
-    {"map", ntx__tpl_f_map}, {"indent", f_indent}, {"from_json", f_fromjson}, {"fromjson", f_fromjson}, {"int", f_int}, {"float", f_float},
-    {"abs", f_abs}, {"round", f_round}, {"unique", ntx__tpl_f_unique}, {"sort", ntx__tpl_f_sort}, {"min", ntx__tpl_f_min}, {"max", ntx__tpl_f_max},
-    {"sum", ntx__tpl_f_sum}, {"first", ntx__tpl_f_first}, {"last", ntx__tpl_f_last}, {"reverse", ntx__tpl_f_reverse}, {"batch", ntx__tpl_f_batch},
-    {"groupby", ntx__tpl_f_groupby}, {"format", f_format}, {"attr", f_attr}, {"wordcount", f_wordcount},
+    {"tojson", f_tojson},
+    {"trim", f_trim},
+    {"length", f_length},
+    {"count", f_length},
+    {"string", f_string},
+    {"default", f_default},
+    {"d", f_default},
+    {"join", ntx__tpl_f_join},
+    {"items", ntx__tpl_f_items},
+    {"upper", f_upper},
+    {"lower", f_lower},
+    {"title", f_title},
+    {"capitalize", f_capitalize},
+    {"safe", f_safe},
+    {"escape", f_escape},
+    {"e", f_escape},
+    {"dictsort", ntx__tpl_f_dictsort},
+    {"list", ntx__tpl_f_list},
+    {"replace", f_replace},
+    {"select", ntx__tpl_f_select},
+    {"reject", ntx__tpl_f_reject},
+    {"selectattr", ntx__tpl_f_selectattr},
+    {"rejectattr", ntx__tpl_f_rejectattr},
+    {"map", ntx__tpl_f_map},
+    {"indent", f_indent},
+    {"from_json", f_fromjson},
+    {"fromjson", f_fromjson},
+    {"int", f_int},
+    {"float", f_float},
+    {"abs", f_abs},
+    {"round", f_round},
+    {"unique", ntx__tpl_f_unique},
+    {"sort", ntx__tpl_f_sort},
+    {"min", ntx__tpl_f_min},
+    {"max", ntx__tpl_f_max},
+    {"sum", ntx__tpl_f_sum},
+    {"first", ntx__tpl_f_first},
+    {"last", ntx__tpl_f_last},
+    {"reverse", ntx__tpl_f_reverse},
+    {"batch", ntx__tpl_f_batch},
+    {"groupby", ntx__tpl_f_groupby},
+    {"format", f_format},
+    {"attr", f_attr},
+    {"wordcount", f_wordcount},
 };
 
 bool ntx__tpl_has_filter(const struct str *name)

@@ -52,18 +52,23 @@ static struct args rest(const struct args *a, size_t n)
 }
 
 /* Elements, where none and 0 have none either. */
-static const struct list *some(struct ntx__tpl *t, struct val v) { return ntx__tpl_iterate(t, ntx__tpl_truth(v) ? v : (struct val){0}); }
+static const struct list *some(struct ntx__tpl *t, struct val v)
+{
+    return ntx__tpl_iterate(t, ntx__tpl_truth(v) ? v : (struct val){0});
+}
 
 struct val ntx__tpl_f_map(struct ntx__tpl *t, struct val v, const struct args *a)
 {
-    struct val attribute = ntx__tpl_given(a, SIZE_MAX, "attribute", nothing), otherwise = ntx__tpl_given(a, SIZE_MAX, "default", nothing);
+    struct val attribute = ntx__tpl_given(a, SIZE_MAX, "attribute", nothing),
+               otherwise = ntx__tpl_given(a, SIZE_MAX, "default", nothing);
     const struct list *l = some(t, v);
     struct val r = ntx__tpl_list(t, l->n);
     struct args more = rest(a, 1);
     if (attribute.type == V_NONE && !a->n)
         ntx__tpl_fail(t, -EINVAL, "map wants a filter or an attribute");
     for (size_t i = 0; i < l->n; i++) {
-        struct val e = attribute.type == V_NONE ? ntx__tpl_filter(t, ntx__tpl_string(t, a->v[0]), l->v[i], &more) : path(t, l->v[i], attribute);
+        struct val e = attribute.type == V_NONE ? ntx__tpl_filter(t, ntx__tpl_string(t, a->v[0]), l->v[i], &more)
+                                                : path(t, l->v[i], attribute);
         ntx__tpl_push(t, r.l, e.type == V_UNDEF && otherwise.type != V_NONE ? otherwise : e);
     }
     return r;
@@ -78,17 +83,30 @@ static struct val pick(struct ntx__tpl *t, struct val v, const struct args *a, b
         ntx__tpl_fail(t, -EINVAL, "an attribute is missing");
     for (size_t i = 0; i < l->n; i++) {
         struct val e = by_attribute ? path(t, l->v[i], a->v[0]) : l->v[i];
-        bool holds = a->n > by_attribute ? ntx__tpl_test(t, ntx__tpl_string(t, a->v[by_attribute]), e, &more) : ntx__tpl_truth(e);
+        bool holds = a->n > by_attribute ? ntx__tpl_test(t, ntx__tpl_string(t, a->v[by_attribute]), e, &more)
+                                         : ntx__tpl_truth(e);
         if (holds == want)
             ntx__tpl_push(t, r.l, l->v[i]);
     }
     return r;
 }
 
-struct val ntx__tpl_f_select(struct ntx__tpl *t, struct val v, const struct args *a) { return pick(t, v, a, false, true); }
-struct val ntx__tpl_f_reject(struct ntx__tpl *t, struct val v, const struct args *a) { return pick(t, v, a, false, false); }
-struct val ntx__tpl_f_selectattr(struct ntx__tpl *t, struct val v, const struct args *a) { return pick(t, v, a, true, true); }
-struct val ntx__tpl_f_rejectattr(struct ntx__tpl *t, struct val v, const struct args *a) { return pick(t, v, a, true, false); }
+struct val ntx__tpl_f_select(struct ntx__tpl *t, struct val v, const struct args *a)
+{
+    return pick(t, v, a, false, true);
+}
+struct val ntx__tpl_f_reject(struct ntx__tpl *t, struct val v, const struct args *a)
+{
+    return pick(t, v, a, false, false);
+}
+struct val ntx__tpl_f_selectattr(struct ntx__tpl *t, struct val v, const struct args *a)
+{
+    return pick(t, v, a, true, true);
+}
+struct val ntx__tpl_f_rejectattr(struct ntx__tpl *t, struct val v, const struct args *a)
+{
+    return pick(t, v, a, true, false);
+}
 
 static struct val folded(struct ntx__tpl *t, struct val v, bool case_sensitive)
 {
@@ -133,7 +151,8 @@ static struct val sorted(struct ntx__tpl *t, const struct list *l, struct val at
 
 struct val ntx__tpl_f_sort(struct ntx__tpl *t, struct val v, const struct args *a)
 {
-    bool down = ntx__tpl_truth(ntx__tpl_given(a, 0, "reverse", nothing)), exact = ntx__tpl_truth(ntx__tpl_given(a, 1, "case_sensitive", nothing));
+    bool down = ntx__tpl_truth(ntx__tpl_given(a, 0, "reverse", nothing)),
+         exact = ntx__tpl_truth(ntx__tpl_given(a, 1, "case_sensitive", nothing));
     return sorted(t, ntx__tpl_iterate(t, v), ntx__tpl_given(a, 2, "attribute", nothing), exact, down);
 }
 
@@ -162,7 +181,8 @@ struct val ntx__tpl_f_items(struct ntx__tpl *t, struct val v, const struct args 
 
 struct val ntx__tpl_f_dictsort(struct ntx__tpl *t, struct val v, const struct args *a)
 {
-    bool exact = ntx__tpl_truth(ntx__tpl_given(a, 0, "case_sensitive", nothing)), down = ntx__tpl_truth(ntx__tpl_given(a, 2, "reverse", nothing));
+    bool exact = ntx__tpl_truth(ntx__tpl_given(a, 0, "case_sensitive", nothing)),
+         down = ntx__tpl_truth(ntx__tpl_given(a, 2, "reverse", nothing));
     bool by_value = ntx__tpl_is(ntx__tpl_string(t, ntx__tpl_given(a, 1, "by", nothing)), "value");
     if (v.type == V_UNDEF)
         ntx__tpl_undefined(t, v);
@@ -227,7 +247,8 @@ struct val ntx__tpl_f_max(struct ntx__tpl *t, struct val v, const struct args *a
 
 struct val ntx__tpl_f_sum(struct ntx__tpl *t, struct val v, const struct args *a)
 {
-    struct val attribute = ntx__tpl_given(a, 0, "attribute", nothing), total = ntx__tpl_given(a, 1, "start", ntx__tpl_int(0));
+    struct val attribute = ntx__tpl_given(a, 0, "attribute", nothing),
+               total = ntx__tpl_given(a, 1, "start", ntx__tpl_int(0));
     const struct list *l = ntx__tpl_iterate(t, v);
     for (size_t i = 0; i < l->n; i++)
         total = ntx__tpl_binary(t, OP_ADD, total, attribute.type == V_NONE ? l->v[i] : path(t, l->v[i], attribute));
@@ -265,7 +286,8 @@ struct val ntx__tpl_f_batch(struct ntx__tpl *t, struct val v, const struct args 
 
 struct val ntx__tpl_f_groupby(struct ntx__tpl *t, struct val v, const struct args *a)
 {
-    struct val attribute = ntx__tpl_given(a, 0, "attribute", nothing), r = ntx__tpl_list(t, 0), group = nothing, last = nothing;
+    struct val attribute = ntx__tpl_given(a, 0, "attribute", nothing), r = ntx__tpl_list(t, 0), group = nothing,
+               last = nothing;
     const struct list *l = sorted(t, ntx__tpl_iterate(t, v), attribute, false, false).l;
     for (size_t i = 0; i < l->n; i++) {
         struct val key = key_of(t, l->v[i], attribute, false);

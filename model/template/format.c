@@ -38,32 +38,19 @@ static struct val bare(struct ntx__tpl *t, const struct spec *s, struct val v)
     struct buf b = {0};
     switch (s->kind) {
     case 'd':
-    case 'i':
-        snprintf(text, sizeof text, s->plus ? "%+lld" : "%lld", (long long)whole(t, v));
-        break;
-    case 'x':
-        snprintf(text, sizeof text, "%llx", (unsigned long long)whole(t, v));
-        break;
+    case 'i': snprintf(text, sizeof text, s->plus ? "%+lld" : "%lld", (long long)whole(t, v)); break;
+    case 'x': snprintf(text, sizeof text, "%llx", (unsigned long long)whole(t, v)); break;
     case 'f':
-    case 'F':
-        snprintf(text, sizeof text, s->plus ? "%+.*f" : "%.*f", precision, real(t, v));
-        break;
-    case 'e':
-        snprintf(text, sizeof text, "%.*e", precision, real(t, v));
-        break;
-    case 'g':
-        snprintf(text, sizeof text, "%.*g", precision, real(t, v));
-        break;
-    case 'r':
-        ntx__tpl_add_repr(t, &b, v);
-        return ntx__tpl_taken(t, &b);
+    case 'F': snprintf(text, sizeof text, s->plus ? "%+.*f" : "%.*f", precision, real(t, v)); break;
+    case 'e': snprintf(text, sizeof text, "%.*e", precision, real(t, v)); break;
+    case 'g': snprintf(text, sizeof text, "%.*g", precision, real(t, v)); break;
+    case 'r': ntx__tpl_add_repr(t, &b, v); return ntx__tpl_taken(t, &b);
     case 's':
         ntx__tpl_add_val(t, &b, v);
         if (s->precision >= 0)
             b.n = ntx__tpl_offset(b.p ? b.p : "", b.n, (size_t)s->precision);
         return ntx__tpl_taken(t, &b);
-    default:
-        ntx__tpl_fail(t, -EINVAL, "a format that is not known: '%c'", s->kind);
+    default: ntx__tpl_fail(t, -EINVAL, "a format that is not known: '%c'", s->kind);
     }
     return ntx__tpl_text(t, text);
 }
@@ -201,7 +188,8 @@ static struct val field(struct ntx__tpl *t, const struct str *name, const struct
     return v;
 }
 
-static size_t replacement(struct ntx__tpl *t, const struct str *f, size_t i, const struct args *a, size_t *next, struct buf *out)
+static size_t replacement(struct ntx__tpl *t, const struct str *f, size_t i, const struct args *a, size_t *next,
+                          struct buf *out)
 {
     const char *close = memchr(f->p + i, '}', f->n - i);
     if (!close)

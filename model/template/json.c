@@ -186,7 +186,10 @@ struct val ntx__tpl_json(struct ntx__tpl *t, const char *p, size_t n, uint8_t ma
 }
 
 /* The same text as the template's own. */
-static struct val trusted(struct ntx__tpl *t, const struct str *s) { return ntx__tpl_of(ntx__tpl_str(t, s->p, s->n, 0)); }
+static struct val trusted(struct ntx__tpl *t, const struct str *s)
+{
+    return ntx__tpl_of(ntx__tpl_str(t, s->p, s->n, 0));
+}
 
 static bool is_role(const struct str *s)
 {

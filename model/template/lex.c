@@ -1,6 +1,6 @@
-/* lex.c: the template's text as tokens. What stands outside of the marks is data, from which blanks are taken here: all of them where a mark
- * has a '-', the newline after a block or comment (trim_blocks), and the blanks before a block or comment that begins its line
- * (lstrip_blocks; a '+' keeps them). A newline at the very end of the text is dropped. */
+/* lex.c: the template's text as tokens. What stands outside of the marks is data, from which blanks are taken here: all
+ * of them where a mark has a '-', the newline after a block or comment (trim_blocks), and the blanks before a block or
+ * comment that begins its line (lstrip_blocks; a '+' keeps them). A newline at the very end of the text is dropped. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -149,7 +149,8 @@ static void raw(struct lexer *l, size_t begin)
 
 static bool name_byte(char c, bool first)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (unsigned char)c >= 0x80 || (!first && c >= '0' && c <= '9');
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (unsigned char)c >= 0x80 ||
+           (!first && c >= '0' && c <= '9');
 }
 
 static bool digit(const struct lexer *l, size_t at) { return at < l->n && l->p[at] >= '0' && l->p[at] <= '9'; }
@@ -204,7 +205,9 @@ static bool code_point(const char *p, size_t n, uint32_t *c, size_t *used)
     *c = 0;
     for (; i < n && i < most; i++) {
         char ch = (char)(p[i] | 0x20);
-        unsigned v = p[i] >= '0' && p[i] <= '9' ? (unsigned)(p[i] - '0') : ch >= 'a' && ch <= 'f' ? (unsigned)(ch - 'a' + 10) : 99;
+        unsigned v = p[i] >= '0' && p[i] <= '9' ? (unsigned)(p[i] - '0')
+                     : ch >= 'a' && ch <= 'f'   ? (unsigned)(ch - 'a' + 10)
+                                                : 99;
         if (v >= base)
             break;
         *c = *c * base + v;
@@ -246,7 +249,8 @@ static void string(struct lexer *l)
         end += 1 + (l->p[end] == '\\');
     if (end >= l->n)
         ntx__tpl_fail(l->t, -EINVAL, "a string has no end");
-    struct str *s = ntx__tpl_str(l->t, NULL, end - l->at, 0); /* no escape makes more than it takes, but for one byte at the end of \7 */
+    struct str *s = ntx__tpl_str(l->t, NULL, end - l->at,
+                                 0); /* no escape makes more than it takes, but for one byte at the end of \7 */
     char *out = s->p;
     for (size_t i = l->at + 1; i < end; i++) {
         if (l->p[i] == '\\' && i + 1 < end)
@@ -260,11 +264,16 @@ static void string(struct lexer *l)
 
 static void operator(struct lexer *l, unsigned *open)
 {
-    static const struct { char text[3]; uint8_t op; } ops[] = {
-        {"//", OP_FLOORDIV}, {"**", OP_POW}, {"==", OP_EQ}, {"!=", OP_NE}, {">=", OP_GE}, {"<=", OP_LE},
-        {"+", OP_ADD}, {"-", OP_SUB}, {"*", OP_MUL}, {"/", OP_DIV}, {"%", OP_MOD}, {"~", OP_TILDE}, {"<", OP_LT}, {">", OP_GT}, {"=", OP_ASSIGN},
-        {".", OP_DOT}, {",", OP_COMMA}, {":", OP_COLON}, {"|", OP_PIPE}, {"(", OP_LPAREN}, {")", OP_RPAREN}, {"[", OP_LBRACKET},
-        {"]", OP_RBRACKET}, {"{", OP_LBRACE}, {"}", OP_RBRACE}, {";", OP_SEMICOLON},
+    static const struct {
+        char text[3];
+        uint8_t op;
+    } ops[] = {
+        {"//", OP_FLOORDIV}, {"**", OP_POW},     {"==", OP_EQ},      {"!=", OP_NE},    {">=", OP_GE},
+        {"<=", OP_LE},       {"+", OP_ADD},      {"-", OP_SUB},      {"*", OP_MUL},    {"/", OP_DIV},
+        {"%", OP_MOD},       {"~", OP_TILDE},    {"<", OP_LT},       {">", OP_GT},     {"=", OP_ASSIGN},
+        {".", OP_DOT},       {",", OP_COMMA},    {":", OP_COLON},    {"|", OP_PIPE},   {"(", OP_LPAREN},
+        {")", OP_RPAREN},    {"[", OP_LBRACKET}, {"]", OP_RBRACKET}, {"{", OP_LBRACE}, {"}", OP_RBRACE},
+        {";", OP_SEMICOLON},
     };
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         if (begins(l, l->at, ops[i].text)) {

@@ -43,7 +43,8 @@ struct val ntx__tpl_strip(struct ntx__tpl *t, const struct str *s, struct val ch
     return ntx__tpl_sub(t, s, from, right ? to : s->n);
 }
 
-struct val ntx__tpl_replace(struct ntx__tpl *t, const struct str *s, const struct str *old, const struct str *by, int64_t most)
+struct val ntx__tpl_replace(struct ntx__tpl *t, const struct str *s, const struct str *old, const struct str *by,
+                            int64_t most)
 {
     struct buf b = {0};
     const uint8_t *marks = ntx__tpl_marks(s);
@@ -69,10 +70,12 @@ struct val ntx__tpl_replace(struct ntx__tpl *t, const struct str *s, const struc
 
 static bool letter_of_case(uint32_t c)
 {
-    return utf8proc_tolower((utf8proc_int32_t)c) != (utf8proc_int32_t)c || utf8proc_toupper((utf8proc_int32_t)c) != (utf8proc_int32_t)c;
+    return utf8proc_tolower((utf8proc_int32_t)c) != (utf8proc_int32_t)c ||
+           utf8proc_toupper((utf8proc_int32_t)c) != (utf8proc_int32_t)c;
 }
 
-/* words: they begin after blanks and opening brackets, as for the filter title; else after what is no letter, as for the method. */
+/* words: they begin after blanks and opening brackets, as for the filter title; else after what is no letter, as for
+ * the method. */
 static struct val cased(struct ntx__tpl *t, const struct str *s, uint32_t (*change)(uint32_t c, bool word), bool words)
 {
     struct buf b = {0};
@@ -105,7 +108,10 @@ static uint32_t to_lower(uint32_t c, bool word)
     return (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
 }
 
-static uint32_t to_title(uint32_t c, bool word) { return word ? to_lower(c, word) : (uint32_t)utf8proc_totitle((utf8proc_int32_t)c); }
+static uint32_t to_title(uint32_t c, bool word)
+{
+    return word ? to_lower(c, word) : (uint32_t)utf8proc_totitle((utf8proc_int32_t)c);
+}
 
 struct val ntx__tpl_upper(struct ntx__tpl *t, const struct str *s) { return cased(t, s, to_upper, false); }
 struct val ntx__tpl_lower(struct ntx__tpl *t, const struct str *s) { return cased(t, s, to_lower, false); }
@@ -114,7 +120,8 @@ struct val ntx__tpl_title(struct ntx__tpl *t, const struct str *s, bool words) {
 struct val ntx__tpl_capital(struct ntx__tpl *t, const struct str *s)
 {
     size_t first = ntx__tpl_offset(s->p, s->n, 1);
-    return ntx__tpl_binary(t, OP_ADD, ntx__tpl_title(t, ntx__tpl_sub(t, s, 0, first).s, false), ntx__tpl_lower(t, ntx__tpl_sub(t, s, first, s->n).s));
+    return ntx__tpl_binary(t, OP_ADD, ntx__tpl_title(t, ntx__tpl_sub(t, s, 0, first).s, false),
+                           ntx__tpl_lower(t, ntx__tpl_sub(t, s, first, s->n).s));
 }
 
 struct val ntx__tpl_lines(struct ntx__tpl *t, const struct str *s, bool keep_ends)
@@ -154,12 +161,12 @@ struct val ntx__tpl_escape(struct ntx__tpl *t, const struct str *s)
 /* ---- methods of str */
 
 #define METHOD(name) static struct val m_##name(struct ntx__tpl *t, struct val self, const struct args *a)
-#define PLAIN(name, result) \
-    METHOD(name)            \
-    {                       \
-        (void)t;            \
-        (void)a;            \
-        return result;      \
+#define PLAIN(name, result)                                                                                            \
+    METHOD(name)                                                                                                       \
+    {                                                                                                                  \
+        (void)t;                                                                                                       \
+        (void)a;                                                                                                       \
+        return result;                                                                                                 \
     }
 
 static const struct str *text_arg(struct ntx__tpl *t, const struct args *a, size_t place, const char *name)
@@ -180,7 +187,8 @@ PLAIN(lower, ntx__tpl_lower(t, self.s))
 PLAIN(title, ntx__tpl_title(t, self.s, false))
 PLAIN(capitalize, ntx__tpl_capital(t, self.s))
 PLAIN(splitlines, ntx__tpl_lines(t, self.s, ntx__tpl_truth(ntx__tpl_given(a, 0, "keepends", nothing))))
-PLAIN(replace, ntx__tpl_replace(t, self.s, text_arg(t, a, 0, "old"), text_arg(t, a, 1, "new"), ntx__tpl_given_int(t, a, 2, "count", -1)))
+PLAIN(replace, ntx__tpl_replace(t, self.s, text_arg(t, a, 0, "old"), text_arg(t, a, 1, "new"),
+                                ntx__tpl_given_int(t, a, 2, "count", -1)))
 PLAIN(format, ntx__tpl_str_format(t, self.s, a))
 
 /* At blanks; most < 0: all. */
@@ -362,7 +370,8 @@ METHOD(join)
     for (size_t i = 0; i < l->n; i++)
         if (l->v[i].type != V_STR)
             ntx__tpl_fail(t, -EINVAL, "only strs can be joined, not a %s", ntx__tpl_type(l->v[i]));
-    return ntx__tpl_f_join(t, (struct val){.type = V_LIST, .l = (struct list *)(uintptr_t)l}, &(struct args){.n = 1, .v = &with});
+    return ntx__tpl_f_join(t, (struct val){.type = V_LIST, .l = (struct list *)(uintptr_t)l},
+                           &(struct args){.n = 1, .v = &with});
 }
 
 /* Whether there are characters, and all are of the class. */
@@ -380,7 +389,10 @@ static bool all(const struct str *s, bool (*is)(uint32_t c))
 static utf8proc_category_t category(uint32_t c) { return utf8proc_category((utf8proc_int32_t)c); }
 static bool digit(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 static bool letter(uint32_t c) { return category(c) >= UTF8PROC_CATEGORY_LU && category(c) <= UTF8PROC_CATEGORY_LO; }
-static bool alnum(uint32_t c) { return letter(c) || digit(c) || category(c) == UTF8PROC_CATEGORY_NL || category(c) == UTF8PROC_CATEGORY_NO; }
+static bool alnum(uint32_t c)
+{
+    return letter(c) || digit(c) || category(c) == UTF8PROC_CATEGORY_NL || category(c) == UTF8PROC_CATEGORY_NO;
+}
 
 PLAIN(isdigit, ntx__tpl_bool(all(self.s, digit)))
 PLAIN(isalpha, ntx__tpl_bool(all(self.s, letter)))
@@ -396,7 +408,10 @@ static struct val padded(struct ntx__tpl *t, const struct str *s, const struct a
     struct val fill = ntx__tpl_given(a, 1, "fillchar", ntx__tpl_text(t, " "));
     if (missing <= 0)
         return ntx__tpl_of(s);
-    int64_t width = ntx__tpl_given_int(t, a, 0, "width", 0), before = left && right ? missing / 2 + (missing & width & 1) : left ? missing : 0;
+    int64_t width = ntx__tpl_given_int(t, a, 0, "width", 0), before = left && right
+                                                                          ? missing / 2 + (missing & width & 1)
+                                                                      : left ? missing
+                                                                             : 0;
     struct val v = ntx__tpl_binary(t, OP_ADD, ntx__tpl_binary(t, OP_MUL, fill, ntx__tpl_int(before)), ntx__tpl_of(s));
     return ntx__tpl_binary(t, OP_ADD, v, ntx__tpl_binary(t, OP_MUL, fill, ntx__tpl_int(missing - before)));
 }
@@ -522,19 +537,57 @@ struct method_row {
 };
 
 static const struct method_row rows[] = {
-    {V_STR, "strip", m_strip}, {V_STR, "lstrip", m_lstrip}, {V_STR, "rstrip", m_rstrip}, {V_STR, "split", m_split}, {V_STR, "rsplit", m_rsplit},
-    {V_STR, "startswith", m_startswith}, {V_STR, "endswith", m_endswith}, {V_STR, "replace", m_replace}, {V_STR, "upper", m_upper},
-    {V_STR, "lower", m_lower}, {V_STR, "title", m_title}, {V_STR, "capitalize", m_capitalize}, {V_STR, "splitlines", m_splitlines},
-    {V_STR, "format", m_format}, {V_STR, "join", m_join}, {V_STR, "find", m_find}, {V_STR, "rfind", m_rfind}, {V_STR, "index", m_index},
-    {V_STR, "count", m_count}, {V_STR, "partition", m_partition}, {V_STR, "rpartition", m_rpartition}, {V_STR, "removeprefix", m_removeprefix},
-    {V_STR, "removesuffix", m_removesuffix}, {V_STR, "isdigit", m_isdigit}, {V_STR, "isnumeric", m_isdigit}, {V_STR, "isdecimal", m_isdigit},
-    {V_STR, "isalpha", m_isalpha}, {V_STR, "isalnum", m_isalnum}, {V_STR, "isspace", m_isspace}, {V_STR, "isupper", m_isupper},
-    {V_STR, "islower", m_islower}, {V_STR, "ljust", m_ljust}, {V_STR, "rjust", m_rjust}, {V_STR, "center", m_center},
-    {V_DICT, "get", m_get}, {V_DICT, "items", m_items}, {V_DICT, "keys", m_keys}, {V_DICT, "values", m_values}, {V_DICT, "copy", m_copy},
-    {V_DICT, "update", m_update}, {V_DICT, "pop", m_dict_pop},
-    {V_LIST, "append", m_append}, {V_LIST, "extend", m_extend}, {V_LIST, "pop", m_list_pop}, {V_LIST, "insert", m_insert},
-    {V_LIST, "count", m_list_count}, {V_LIST, "index", m_list_index}, {V_TUPLE, "count", m_list_count}, {V_TUPLE, "index", m_list_index},
-    {V_LOOP, "cycle", m_cycle}, {V_LOOP, "changed", m_changed},
+    {V_STR, "strip", m_strip},
+    {V_STR, "lstrip", m_lstrip},
+    {V_STR, "rstrip", m_rstrip},
+    {V_STR, "split", m_split},
+    {V_STR, "rsplit", m_rsplit},
+    {V_STR, "startswith", m_startswith},
+    {V_STR, "endswith", m_endswith},
+    {V_STR, "replace", m_replace},
+    {V_STR, "upper", m_upper},
+    {V_STR, "lower", m_lower},
+    {V_STR, "title", m_title},
+    {V_STR, "capitalize", m_capitalize},
+    {V_STR, "splitlines", m_splitlines},
+    {V_STR, "format", m_format},
+    {V_STR, "join", m_join},
+    {V_STR, "find", m_find},
+    {V_STR, "rfind", m_rfind},
+    {V_STR, "index", m_index},
+    {V_STR, "count", m_count},
+    {V_STR, "partition", m_partition},
+    {V_STR, "rpartition", m_rpartition},
+    {V_STR, "removeprefix", m_removeprefix},
+    {V_STR, "removesuffix", m_removesuffix},
+    {V_STR, "isdigit", m_isdigit},
+    {V_STR, "isnumeric", m_isdigit},
+    {V_STR, "isdecimal", m_isdigit},
+    {V_STR, "isalpha", m_isalpha},
+    {V_STR, "isalnum", m_isalnum},
+    {V_STR, "isspace", m_isspace},
+    {V_STR, "isupper", m_isupper},
+    {V_STR, "islower", m_islower},
+    {V_STR, "ljust", m_ljust},
+    {V_STR, "rjust", m_rjust},
+    {V_STR, "center", m_center},
+    {V_DICT, "get", m_get},
+    {V_DICT, "items", m_items},
+    {V_DICT, "keys", m_keys},
+    {V_DICT, "values", m_values},
+    {V_DICT, "copy", m_copy},
+    {V_DICT, "update", m_update},
+    {V_DICT, "pop", m_dict_pop},
+    {V_LIST, "append", m_append},
+    {V_LIST, "extend", m_extend},
+    {V_LIST, "pop", m_list_pop},
+    {V_LIST, "insert", m_insert},
+    {V_LIST, "count", m_list_count},
+    {V_LIST, "index", m_list_index},
+    {V_TUPLE, "count", m_list_count},
+    {V_TUPLE, "index", m_list_index},
+    {V_LOOP, "cycle", m_cycle},
+    {V_LOOP, "changed", m_changed},
 };
 
 struct val ntx__tpl_method(struct ntx__tpl *t, struct val v, const struct str *name)
@@ -548,7 +601,7 @@ struct val ntx__tpl_method(struct ntx__tpl *t, struct val v, const struct str *n
     return (struct val){.type = V_UNDEF, .s = name};
 }
 
-struct val ntx__tpl_method_call(struct ntx__tpl *t, const struct method *m, const struct args *a) 
+struct val ntx__tpl_method_call(struct ntx__tpl *t, const struct method *m, const struct args *a)
 {
     ntx__tpl_charge_text(t, m->self);
     return m->row->call(t, m->self, a);

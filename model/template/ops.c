@@ -35,26 +35,16 @@ static struct val integers(struct ntx__tpl *t, enum op op, int64_t a, int64_t b)
     if (over)
         ntx__tpl_fail(t, -EINVAL, "a number is too large");
     switch (op) {
-    case OP_ADD:
-        over = __builtin_add_overflow(a, b, &r);
-        break;
-    case OP_SUB:
-        over = __builtin_sub_overflow(a, b, &r);
-        break;
-    case OP_MUL:
-        over = __builtin_mul_overflow(a, b, &r);
-        break;
-    case OP_DIV:
-        return ntx__tpl_float((double)a / (double)b);
-    case OP_FLOORDIV:
-        r = a / b - (a % b && (a < 0) != (b < 0));
-        break;
+    case OP_ADD: over = __builtin_add_overflow(a, b, &r); break;
+    case OP_SUB: over = __builtin_sub_overflow(a, b, &r); break;
+    case OP_MUL: over = __builtin_mul_overflow(a, b, &r); break;
+    case OP_DIV: return ntx__tpl_float((double)a / (double)b);
+    case OP_FLOORDIV: r = a / b - (a % b && (a < 0) != (b < 0)); break;
     case OP_MOD:
         r = a % b;
         r += r && (r < 0) != (b < 0) ? b : 0;
         break;
-    default:
-        return power(t, a, b);
+    default: return power(t, a, b);
     }
     if (over)
         ntx__tpl_fail(t, -EINVAL, "a number is too large");
@@ -67,21 +57,13 @@ static struct val reals(struct ntx__tpl *t, enum op op, double a, double b)
     if ((op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD) && b == 0)
         ntx__tpl_fail(t, -EINVAL, "a division by zero");
     switch (op) {
-    case OP_ADD:
-        return ntx__tpl_float(a + b);
-    case OP_SUB:
-        return ntx__tpl_float(a - b);
-    case OP_MUL:
-        return ntx__tpl_float(a * b);
-    case OP_DIV:
-        return ntx__tpl_float(a / b);
-    case OP_FLOORDIV:
-        return ntx__tpl_float(floor(a / b));
-    case OP_MOD:
-        r = fmod(a, b);
-        return ntx__tpl_float(r != 0 && (r < 0) != (b < 0) ? r + b : r);
-    default:
-        return ntx__tpl_float(pow(a, b));
+    case OP_ADD: return ntx__tpl_float(a + b);
+    case OP_SUB: return ntx__tpl_float(a - b);
+    case OP_MUL: return ntx__tpl_float(a * b);
+    case OP_DIV: return ntx__tpl_float(a / b);
+    case OP_FLOORDIV: return ntx__tpl_float(floor(a / b));
+    case OP_MOD: r = fmod(a, b); return ntx__tpl_float(r != 0 && (r < 0) != (b < 0) ? r + b : r);
+    default: return ntx__tpl_float(pow(a, b));
     }
 }
 
@@ -166,21 +148,13 @@ bool ntx__tpl_in(struct ntx__tpl *t, struct val a, struct val b)
 bool ntx__tpl_compare(struct ntx__tpl *t, enum op op, struct val a, struct val b)
 {
     switch (op) {
-    case OP_EQ:
-        return ntx__tpl_equal(t, a, b);
-    case OP_NE:
-        return !ntx__tpl_equal(t, a, b);
-    case OP_IN:
-        return ntx__tpl_in(t, a, b);
-    case OP_NOT_IN:
-        return !ntx__tpl_in(t, a, b);
-    case OP_LT:
-        return ntx__tpl_order(t, a, b) < 0;
-    case OP_LE:
-        return ntx__tpl_order(t, a, b) <= 0;
-    case OP_GT:
-        return ntx__tpl_order(t, a, b) > 0;
-    default:
-        return ntx__tpl_order(t, a, b) >= 0;
+    case OP_EQ: return ntx__tpl_equal(t, a, b);
+    case OP_NE: return !ntx__tpl_equal(t, a, b);
+    case OP_IN: return ntx__tpl_in(t, a, b);
+    case OP_NOT_IN: return !ntx__tpl_in(t, a, b);
+    case OP_LT: return ntx__tpl_order(t, a, b) < 0;
+    case OP_LE: return ntx__tpl_order(t, a, b) <= 0;
+    case OP_GT: return ntx__tpl_order(t, a, b) > 0;
+    default: return ntx__tpl_order(t, a, b) >= 0;
     }
 }

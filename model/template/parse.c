@@ -96,7 +96,8 @@ static struct node *parse_set(struct parser *p)
     }
     n->kind = S_SET_BLOCK;
     n->b = target;
-    if (ntx__tpl_take(p, OP_PIPE)) { /* filters around the text, which stands as a name without letters at their beginning */
+    if (ntx__tpl_take(
+            p, OP_PIPE)) { /* filters around the text, which stands as a name without letters at their beginning */
         n->c = ntx__tpl_node(p, E_NAME);
         n->a = ntx__tpl_filters(p, n->c, true);
     }
@@ -207,9 +208,20 @@ static struct node *parse_generation(struct parser *p) /* marks what the model w
 
 static struct node *statement(struct parser *p)
 {
-    static const struct { const char *word; struct node *(*parse)(struct parser *); } rows[] = {
-        {"if", parse_if}, {"for", parse_for}, {"set", parse_set}, {"macro", parse_macro}, {"call", parse_call}, {"filter", parse_filter},
-        {"with", parse_with}, {"break", parse_break}, {"continue", parse_continue}, {"generation", parse_generation},
+    static const struct {
+        const char *word;
+        struct node *(*parse)(struct parser *);
+    } rows[] = {
+        {"if", parse_if},
+        {"for", parse_for},
+        {"set", parse_set},
+        {"macro", parse_macro},
+        {"call", parse_call},
+        {"filter", parse_filter},
+        {"with", parse_with},
+        {"break", parse_break},
+        {"continue", parse_continue},
+        {"generation", parse_generation},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (ntx__tpl_take_word(p, rows[i].word))
@@ -217,7 +229,8 @@ static struct node *statement(struct parser *p)
     if (p->at->kind != T_NAME)
         bad(p, "a block begins with a word");
     p->t->line = p->at->line;
-    ntx__tpl_fail(p->t, -EINVAL, "there is no block '%.*s' here", (int)(p->at->v.s->n < 40 ? p->at->v.s->n : 40), p->at->v.s->p);
+    ntx__tpl_fail(p->t, -EINVAL, "there is no block '%.*s' here", (int)(p->at->v.s->n < 40 ? p->at->v.s->n : 40),
+                  p->at->v.s->p);
 }
 
 static bool ends_here(const struct parser *p, const char *const *ends)
@@ -303,4 +316,3 @@ void ntx_template_free(struct ntx_template *t)
     ntx__tpl_arena_free(&t->arena);
     free(t);
 }
-

@@ -1,6 +1,7 @@
 /* parse_expr.c: expressions, by descent; each level binds tighter than the one that calls it:
  *
- *      a if b else c,  or,  and,  not,  == != < <= > >= in (chained),  + -,  ~,  * / // %,  **,  unary - +,  postfix . [] (),  | filter, is test
+ *      a if b else c,  or, and, not, == != < <= > >= in (chained), + -, ~, * / // %, **, unary - +, postfix . [] (), |
+ *                      filter, is test
  *
  * As in Jinja, a filter binds tighter than any operator: a + b|f is a + (b|f). */
 #include <errno.h>
@@ -31,7 +32,10 @@ bool ntx__tpl_take(struct parser *p, enum op op)
     return is;
 }
 
-bool ntx__tpl_word(const struct parser *p, const char *word) { return p->at->kind == T_NAME && ntx__tpl_is(p->at->v.s, word); }
+bool ntx__tpl_word(const struct parser *p, const char *word)
+{
+    return p->at->kind == T_NAME && ntx__tpl_is(p->at->v.s, word);
+}
 
 bool ntx__tpl_take_word(struct parser *p, const char *word)
 {
@@ -109,9 +113,16 @@ static struct node *constant(struct parser *p, struct val v)
 
 static struct node *name(struct parser *p)
 {
-    static const struct { const char *word; struct val v; } words[] = {
-        {"true", {.type = V_BOOL, .b = true}}, {"True", {.type = V_BOOL, .b = true}}, {"false", {.type = V_BOOL}}, {"False", {.type = V_BOOL}},
-        {"none", {.type = V_NONE}}, {"None", {.type = V_NONE}},
+    static const struct {
+        const char *word;
+        struct val v;
+    } words[] = {
+        {"true", {.type = V_BOOL, .b = true}},
+        {"True", {.type = V_BOOL, .b = true}},
+        {"false", {.type = V_BOOL}},
+        {"False", {.type = V_BOOL}},
+        {"none", {.type = V_NONE}},
+        {"None", {.type = V_NONE}},
     };
     const struct str *s = p->at->v.s;
     struct node *n = ntx__tpl_node(p, E_NAME);
@@ -165,7 +176,8 @@ static struct node *tuple(struct parser *p, bool explicit, struct node *(*elemen
 {
     struct node *n = ntx__tpl_node(p, E_TUPLE), *first = NULL;
     bool comma = false;
-    while (!(p->at->kind >= T_PRINT_END && p->at->kind <= T_BLOCK_END && p->at->kind != T_BLOCK) && !ntx__tpl_op(p, OP_RPAREN) && !ntx__tpl_word(p, "in")) {
+    while (!(p->at->kind >= T_PRINT_END && p->at->kind <= T_BLOCK_END && p->at->kind != T_BLOCK) &&
+           !ntx__tpl_op(p, OP_RPAREN) && !ntx__tpl_word(p, "in")) {
         first = element(p);
         ntx__tpl_list_add(p, n, first);
         if (!ntx__tpl_take(p, OP_COMMA))
@@ -211,10 +223,8 @@ struct node *ntx__tpl_primary(struct parser *p)
 {
     struct node *n;
     switch (p->at->kind) {
-    case T_NAME:
-        return name(p);
-    case T_STRING:
-        return strings(p);
+    case T_NAME: return name(p);
+    case T_STRING: return strings(p);
     case T_INT:
     case T_FLOAT:
         n = constant(p, p->at->v);
@@ -339,11 +349,12 @@ static struct node *test(struct parser *p, struct node *a)
     struct node *n = binary(p, E_TEST, OP_NONE, a, NULL);
     n->flag = ntx__tpl_take_word(p, "not");
     n->name = dotted(p);
-    bool value = p->at->kind == T_NAME || p->at->kind == T_STRING || p->at->kind == T_INT || p->at->kind == T_FLOAT || ntx__tpl_op(p, OP_LBRACKET) ||
-                 ntx__tpl_op(p, OP_LBRACE);
+    bool value = p->at->kind == T_NAME || p->at->kind == T_STRING || p->at->kind == T_INT || p->at->kind == T_FLOAT ||
+                 ntx__tpl_op(p, OP_LBRACKET) || ntx__tpl_op(p, OP_LBRACE);
     if (ntx__tpl_take(p, OP_LPAREN))
         arguments(p, n);
-    else if (value && !ntx__tpl_word(p, "else") && !ntx__tpl_word(p, "or") && !ntx__tpl_word(p, "and") && !ntx__tpl_word(p, "if") && !ntx__tpl_word(p, "is"))
+    else if (value && !ntx__tpl_word(p, "else") && !ntx__tpl_word(p, "or") && !ntx__tpl_word(p, "and") &&
+             !ntx__tpl_word(p, "if") && !ntx__tpl_word(p, "is"))
         ntx__tpl_arg_add(p, n, (struct arg){.value = ntx__tpl_postfix(p, ntx__tpl_primary(p))});
     return n;
 }
@@ -390,7 +401,8 @@ static struct node *power(struct parser *p)
 static struct node *product(struct parser *p)
 {
     struct node *n = power(p);
-    while (p->at->kind == T_OP && (p->at->op == OP_MUL || p->at->op == OP_DIV || p->at->op == OP_FLOORDIV || p->at->op == OP_MOD)) {
+    while (p->at->kind == T_OP &&
+           (p->at->op == OP_MUL || p->at->op == OP_DIV || p->at->op == OP_FLOORDIV || p->at->op == OP_MOD)) {
         enum op op = p->at++->op;
         n = binary(p, E_BINARY, op, n, power(p));
     }

@@ -18,7 +18,8 @@ static bool all_case(const struct str *s, bool upper)
     uint32_t c;
     for (size_t i = 0; i < s->n;) {
         i += ntx__tpl_char(s->p + i, s->n - i, &c);
-        bool is_upper = utf8proc_tolower((utf8proc_int32_t)c) != (utf8proc_int32_t)c, is_lower = utf8proc_toupper((utf8proc_int32_t)c) != (utf8proc_int32_t)c;
+        bool is_upper = utf8proc_tolower((utf8proc_int32_t)c) != (utf8proc_int32_t)c,
+             is_lower = utf8proc_toupper((utf8proc_int32_t)c) != (utf8proc_int32_t)c;
         if (upper ? is_lower : is_upper)
             return false;
         any |= upper ? is_upper : is_lower;
@@ -26,12 +27,12 @@ static bool all_case(const struct str *s, bool upper)
     return any;
 }
 
-#define TEST(name, condition)                                                                \
-    static bool t_##name(struct ntx__tpl *t, struct val v, const struct args *a)             \
-    {                                                                                        \
-        (void)t;                                                                             \
-        (void)a;                                                                             \
-        return condition;                                                                    \
+#define TEST(name, condition)                                                                                          \
+    static bool t_##name(struct ntx__tpl *t, struct val v, const struct args *a)                                       \
+    {                                                                                                                  \
+        (void)t;                                                                                                       \
+        (void)a;                                                                                                       \
+        return condition;                                                                                              \
     }
 
 TEST(defined, v.type != V_UNDEF)
@@ -67,12 +68,44 @@ static const struct {
     const char *name;
     bool (*test)(struct ntx__tpl *t, struct val v, const struct args *a);
 } rows[] = {
-    {"defined", t_defined}, {"undefined", t_undefined}, {"none", t_none}, {"string", t_string}, {"mapping", t_mapping}, {"iterable", t_iterable},
-    {"sequence", t_iterable}, {"number", t_number}, {"integer", t_integer}, {"float", t_float}, {"boolean", t_boolean}, {"true", t_true},
-    {"false", t_false}, {"callable", t_callable}, {"odd", t_odd}, {"even", t_even}, {"divisibleby", t_divisibleby},
-    {"eq", t_eq}, {"equalto", t_eq}, {"==", t_eq}, {"ne", t_ne}, {"!=", t_ne}, {"lt", t_lt}, {"lessthan", t_lt}, {"<", t_lt},
-    {"le", t_le}, {"<=", t_le}, {"gt", t_gt}, {"greaterthan", t_gt}, {">", t_gt}, {"ge", t_ge}, {">=", t_ge}, {"in", t_in}, {"sameas", t_sameas},
-    {"lower", t_lower}, {"upper", t_upper}, {"filter", t_filter}, {"test", t_test},
+    {"defined", t_defined},
+    {"undefined", t_undefined},
+    {"none", t_none},
+    {"string", t_string},
+    {"mapping", t_mapping},
+    {"iterable", t_iterable},
+    {"sequence", t_iterable},
+    {"number", t_number},
+    {"integer", t_integer},
+    {"float", t_float},
+    {"boolean", t_boolean},
+    {"true", t_true},
+    {"false", t_false},
+    {"callable", t_callable},
+    {"odd", t_odd},
+    {"even", t_even},
+    {"divisibleby", t_divisibleby},
+    {"eq", t_eq},
+    {"equalto", t_eq},
+    {"==", t_eq},
+    {"ne", t_ne},
+    {"!=", t_ne},
+    {"lt", t_lt},
+    {"lessthan", t_lt},
+    {"<", t_lt},
+    {"le", t_le},
+    {"<=", t_le},
+    {"gt", t_gt},
+    {"greaterthan", t_gt},
+    {">", t_gt},
+    {"ge", t_ge},
+    {">=", t_ge},
+    {"in", t_in},
+    {"sameas", t_sameas},
+    {"lower", t_lower},
+    {"upper", t_upper},
+    {"filter", t_filter},
+    {"test", t_test},
 };
 
 bool ntx__tpl_has_test(const struct str *name)

@@ -40,8 +40,14 @@ void ntx__tpl_add(struct ntx__tpl *t, struct buf *b, const char *p, size_t n, co
     ntx__tpl_charge(t, n);
 }
 
-void ntx__tpl_add_str(struct ntx__tpl *t, struct buf *b, const struct str *s) { ntx__tpl_add(t, b, s->p, s->n, ntx__tpl_marks(s)); }
-void ntx__tpl_add_text(struct ntx__tpl *t, struct buf *b, const char *text) { ntx__tpl_add(t, b, text, strlen(text), NULL); }
+void ntx__tpl_add_str(struct ntx__tpl *t, struct buf *b, const struct str *s)
+{
+    ntx__tpl_add(t, b, s->p, s->n, ntx__tpl_marks(s));
+}
+void ntx__tpl_add_text(struct ntx__tpl *t, struct buf *b, const char *text)
+{
+    ntx__tpl_add(t, b, text, strlen(text), NULL);
+}
 
 struct val ntx__tpl_taken(struct ntx__tpl *t, const struct buf *b)
 {
@@ -102,10 +108,8 @@ static bool printable(uint32_t c)
     case UTF8PROC_CATEGORY_CN:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS:
-        return false;
-    default:
-        return true;
+    case UTF8PROC_CATEGORY_ZS: return false;
+    default: return true;
     }
 }
 
@@ -175,35 +179,21 @@ void ntx__tpl_add_repr(struct ntx__tpl *t, struct buf *b, struct val v)
 void ntx__tpl_add_val(struct ntx__tpl *t, struct buf *b, struct val v)
 {
     switch (v.type) {
-    case V_UNDEF:
-        return;
-    case V_NONE:
-        ntx__tpl_add_text(t, b, "None");
-        return;
-    case V_BOOL:
-        ntx__tpl_add_text(t, b, v.b ? "True" : "False");
-        return;
-    case V_INT:
-        add_int(t, b, v.i);
-        return;
-    case V_FLOAT:
-        add_float(t, b, v.f);
-        return;
-    case V_STR:
-        ntx__tpl_add_str(t, b, v.s);
-        return;
+    case V_UNDEF: return;
+    case V_NONE: ntx__tpl_add_text(t, b, "None"); return;
+    case V_BOOL: ntx__tpl_add_text(t, b, v.b ? "True" : "False"); return;
+    case V_INT: add_int(t, b, v.i); return;
+    case V_FLOAT: add_float(t, b, v.f); return;
+    case V_STR: ntx__tpl_add_str(t, b, v.s); return;
     case V_LIST:
     case V_TUPLE:
-    case V_DICT:
-        ntx__tpl_add_repr(t, b, v);
-        return;
+    case V_DICT: ntx__tpl_add_repr(t, b, v); return;
     case V_SPACE:
         ntx__tpl_add_text(t, b, "<Namespace ");
         add_mapping(t, b, v.d);
         ntx__tpl_add_text(t, b, ">");
         return;
-    default:
-        ntx__tpl_fail(t, -EINVAL, "a %s cannot be written", ntx__tpl_type(v));
+    default: ntx__tpl_fail(t, -EINVAL, "a %s cannot be written", ntx__tpl_type(v));
     }
 }
 
@@ -262,7 +252,8 @@ static void between(struct ntx__tpl *t, struct buf *b, const struct json_form *f
         ntx__tpl_add_text(t, b, f->indented ? "," : ", ");
 }
 
-static void json_list(struct ntx__tpl *t, struct buf *b, const struct list *l, const struct json_form *f, unsigned level)
+static void json_list(struct ntx__tpl *t, struct buf *b, const struct list *l, const struct json_form *f,
+                      unsigned level)
 {
     if (!l->n) {
         ntx__tpl_add_text(t, b, "[]");
@@ -298,7 +289,8 @@ static void json_dict(struct ntx__tpl *t, struct buf *b, struct val v, const str
     }
     struct val keys = {.type = V_LIST, .l = ntx__tpl_iterate(t, v)};
     if (f->sort)
-        keys = ntx__tpl_f_sort(t, keys, &(struct args){.n = 2, .v = (struct val[]){ntx__tpl_bool(false), ntx__tpl_bool(true)}});
+        keys = ntx__tpl_f_sort(t, keys,
+                               &(struct args){.n = 2, .v = (struct val[]){ntx__tpl_bool(false), ntx__tpl_bool(true)}});
     ntx__tpl_add_text(t, b, "{");
     for (size_t i = 0; i < keys.l->n; i++) {
         if (i)
@@ -318,33 +310,20 @@ void ntx__tpl_add_json(struct ntx__tpl *t, struct buf *b, struct val v, const st
 {
     ntx__tpl_enter(t);
     switch (v.type) {
-    case V_NONE:
-        ntx__tpl_add_text(t, b, "null");
-        break;
-    case V_BOOL:
-        ntx__tpl_add_text(t, b, v.b ? "true" : "false");
-        break;
+    case V_NONE: ntx__tpl_add_text(t, b, "null"); break;
+    case V_BOOL: ntx__tpl_add_text(t, b, v.b ? "true" : "false"); break;
     case V_FLOAT:
         if (isfinite(v.f))
             add_float(t, b, v.f);
         else
             ntx__tpl_add_text(t, b, isnan(v.f) ? "NaN" : v.f > 0 ? "Infinity" : "-Infinity");
         break;
-    case V_INT:
-        add_int(t, b, v.i);
-        break;
-    case V_STR:
-        json_string(t, b, v.s, f->ascii);
-        break;
+    case V_INT: add_int(t, b, v.i); break;
+    case V_STR: json_string(t, b, v.s, f->ascii); break;
     case V_LIST:
-    case V_TUPLE:
-        json_list(t, b, v.l, f, level);
-        break;
-    case V_DICT:
-        json_dict(t, b, v, f, level);
-        break;
-    default:
-        ntx__tpl_fail(t, -EINVAL, "what is %s has no JSON", ntx__tpl_type(v));
+    case V_TUPLE: json_list(t, b, v.l, f, level); break;
+    case V_DICT: json_dict(t, b, v, f, level); break;
+    default: ntx__tpl_fail(t, -EINVAL, "what is %s has no JSON", ntx__tpl_type(v));
     }
     t->depth--;
 }

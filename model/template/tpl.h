@@ -6,8 +6,9 @@
  *      ops.c    operators                              json.c    JSON in
  *      filters.c, filters_seq.c, tests.c, methods.c    the tables      format.c   "%" and str.format
  *
- * All memory of a parse or a rendering comes from one arena, which is freed as a whole, so a failure leaves by longjmp from wherever it is
- * noticed: nothing between has anything to clean up. Values are small and passed by value; strings are never changed once made. */
+ * All memory of a parse or a rendering comes from one arena, which is freed as a whole, so a failure leaves by longjmp
+ * from wherever it is noticed: nothing between has anything to clean up. Values are small and passed by value; strings
+ * are never changed once made. */
 #ifndef NTX_MODEL_TEMPLATE_TPL_H
 #define NTX_MODEL_TEMPLATE_TPL_H
 
@@ -17,16 +18,31 @@
 #include "model/template/template.h"
 
 #define NTX__TPL_SOURCE_MAX ((size_t)1 << 20)
-#define NTX__TPL_STEPS 50000000u
-#define NTX__TPL_DEPTH 600 /* of expressions, statements and calls in each other */
-#define NTX__TPL_NEST 200  /* of parentheses, blocks, JSON values */
+#define NTX__TPL_STEPS      50000000u
+#define NTX__TPL_DEPTH      600 /* of expressions, statements and calls in each other */
+#define NTX__TPL_NEST       200 /* of parentheses, blocks, JSON values */
 
 struct str { /* n bytes of text, then n marks (1: people's) */
     size_t n;
     char p[];
 };
 
-enum vtype { V_UNDEF, V_NONE, V_BOOL, V_INT, V_FLOAT, V_STR, V_LIST, V_TUPLE, V_DICT, V_SPACE, V_MACRO, V_METHOD, V_FUNC, V_LOOP };
+enum vtype {
+    V_UNDEF,
+    V_NONE,
+    V_BOOL,
+    V_INT,
+    V_FLOAT,
+    V_STR,
+    V_LIST,
+    V_TUPLE,
+    V_DICT,
+    V_SPACE,
+    V_MACRO,
+    V_METHOD,
+    V_FUNC,
+    V_LOOP
+};
 
 struct val {
     uint8_t type;
@@ -35,9 +51,9 @@ struct val {
         bool b;
         int64_t i;
         double f;
-        const struct str *s;  /* V_UNDEF: what it was to be, or NULL */
-        struct list *l;       /* V_LIST, V_TUPLE */
-        struct dict *d;       /* V_DICT, V_SPACE */
+        const struct str *s; /* V_UNDEF: what it was to be, or NULL */
+        struct list *l;      /* V_LIST, V_TUPLE */
+        struct dict *d;      /* V_DICT, V_SPACE */
         struct macro *m;
         struct method *bound;
         struct loop *loop;
@@ -80,18 +96,75 @@ struct arena {
 
 enum nkind {
     /* expressions */
-    E_CONST, E_NAME, E_LIST, E_TUPLE, E_DICT, E_ATTR, E_ITEM, E_SLICE, E_CALL, E_FILTER, E_TEST, E_BINARY, E_NEG, E_POS, E_NOT, E_AND, E_OR,
-    E_COND, E_COMPARE, E_CONCAT,
+    E_CONST,
+    E_NAME,
+    E_LIST,
+    E_TUPLE,
+    E_DICT,
+    E_ATTR,
+    E_ITEM,
+    E_SLICE,
+    E_CALL,
+    E_FILTER,
+    E_TEST,
+    E_BINARY,
+    E_NEG,
+    E_POS,
+    E_NOT,
+    E_AND,
+    E_OR,
+    E_COND,
+    E_COMPARE,
+    E_CONCAT,
     /* statements */
-    S_TEXT, S_PRINT, S_IF, S_FOR, S_SET, S_SET_BLOCK, S_MACRO, S_CALL, S_FILTER, S_WITH, S_BREAK, S_CONTINUE, S_GROUP,
+    S_TEXT,
+    S_PRINT,
+    S_IF,
+    S_FOR,
+    S_SET,
+    S_SET_BLOCK,
+    S_MACRO,
+    S_CALL,
+    S_FILTER,
+    S_WITH,
+    S_BREAK,
+    S_CONTINUE,
+    S_GROUP,
 };
 
 enum op {
-    OP_NONE, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_TILDE, OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN,
-    OP_ASSIGN, OP_DOT, OP_COMMA, OP_COLON, OP_PIPE, OP_LPAREN, OP_RPAREN, OP_LBRACKET, OP_RBRACKET, OP_LBRACE, OP_RBRACE, OP_SEMICOLON,
+    OP_NONE,
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOORDIV,
+    OP_MOD,
+    OP_POW,
+    OP_TILDE,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_IN,
+    OP_NOT_IN,
+    OP_ASSIGN,
+    OP_DOT,
+    OP_COMMA,
+    OP_COLON,
+    OP_PIPE,
+    OP_LPAREN,
+    OP_RPAREN,
+    OP_LBRACKET,
+    OP_RBRACKET,
+    OP_LBRACE,
+    OP_RBRACE,
+    OP_SEMICOLON,
 };
 
-struct arg { /* of a call, or a parameter of a macro with its default */
+struct arg {                /* of a call, or a parameter of a macro with its default */
     const struct str *name; /* NULL: by position */
     struct node *value;     /* NULL: a parameter without default */
     uint8_t stars;          /* *value, **value */
@@ -99,13 +172,14 @@ struct arg { /* of a call, or a parameter of a macro with its default */
 
 struct node {
     uint8_t kind, op;
-    bool flag;     /* E_TEST: is not; S_FOR: recursive; S_MACRO, S_CALL: varargs is used */
+    bool flag;           /* E_TEST: is not; S_FOR: recursive; S_MACRO, S_CALL: varargs is used */
     bool kwargs, caller; /* S_MACRO, S_CALL: are used */
     uint32_t line;
     uint32_t n, n_args;
     const struct str *name;
     struct node *a, *b, *c;
-    struct node **list; /* [n]: elements; E_COMPARE, E_DICT: operands in turn; S_IF: condition, body, ..., and an else if n is odd */
+    struct node **list; /* [n]: elements; E_COMPARE, E_DICT: operands in turn; S_IF: condition, body, ..., and an else
+                           if n is odd */
     struct arg *args;   /* [n_args] */
     uint8_t *ops;       /* E_COMPARE: [n - 1] */
     struct val value;
@@ -135,9 +209,9 @@ struct ntx__tpl {
 };
 
 _Noreturn void ntx__tpl_fail(struct ntx__tpl *t, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void ntx__tpl_charge(struct ntx__tpl *t, size_t bytes); /* a step, and those for the bytes */
+void ntx__tpl_charge(struct ntx__tpl *t, size_t bytes);      /* a step, and those for the bytes */
 void ntx__tpl_charge_text(struct ntx__tpl *t, struct val v); /* a look at each character of v, where it is a text */
-void ntx__tpl_enter(struct ntx__tpl *t);                /* one level deeper; what enters leaves by t->depth-- */
+void ntx__tpl_enter(struct ntx__tpl *t);                     /* one level deeper; what enters leaves by t->depth-- */
 
 /* ---- value.c */
 void *ntx__tpl_alloc(struct ntx__tpl *t, size_t bytes); /* zeroed */
@@ -176,7 +250,8 @@ bool ntx__tpl_space(uint32_t c);                               /* as Python's st
 bool ntx__tpl_line_end(uint32_t c);                            /* as Python's str.splitlines */
 
 /* ---- text.c */
-void ntx__tpl_add(struct ntx__tpl *t, struct buf *b, const char *p, size_t n, const uint8_t *marks); /* marks NULL: the template's */
+void ntx__tpl_add(struct ntx__tpl *t, struct buf *b, const char *p, size_t n,
+                  const uint8_t *marks); /* marks NULL: the template's */
 void ntx__tpl_add_str(struct ntx__tpl *t, struct buf *b, const struct str *s);
 void ntx__tpl_add_text(struct ntx__tpl *t, struct buf *b, const char *text);
 void ntx__tpl_add_val(struct ntx__tpl *t, struct buf *b, struct val v);  /* str() */
@@ -216,17 +291,17 @@ struct parser {
 };
 struct node *ntx__tpl_parse(struct ntx__tpl *t, struct tokens *tokens);
 struct node *ntx__tpl_node(struct parser *p, enum nkind kind);
-struct node *ntx__tpl_expr(struct parser *p);              /* with "a if b else c" */
-struct node *ntx__tpl_tuple_expr(struct parser *p);        /* "a, b", too */
-struct node *ntx__tpl_or_expr(struct parser *p);           /* without "if" */
-struct node *ntx__tpl_target(struct parser *p);            /* of for and set */
+struct node *ntx__tpl_expr(struct parser *p);                               /* with "a if b else c" */
+struct node *ntx__tpl_tuple_expr(struct parser *p);                         /* "a, b", too */
+struct node *ntx__tpl_or_expr(struct parser *p);                            /* without "if" */
+struct node *ntx__tpl_target(struct parser *p);                             /* of for and set */
 struct node *ntx__tpl_filters(struct parser *p, struct node *a, bool open); /* a|f|g; open: the first has no '|' */
 struct node *ntx__tpl_postfix(struct parser *p, struct node *a);
 struct node *ntx__tpl_primary(struct parser *p);
 void ntx__tpl_list_add(struct parser *p, struct node *n, struct node *child);
 void ntx__tpl_arg_add(struct parser *p, struct node *n, struct arg a);
-bool ntx__tpl_op(const struct parser *p, enum op op);      /* the next token is it */
-bool ntx__tpl_take(struct parser *p, enum op op);          /* and goes on, if so */
+bool ntx__tpl_op(const struct parser *p, enum op op); /* the next token is it */
+bool ntx__tpl_take(struct parser *p, enum op op);     /* and goes on, if so */
 bool ntx__tpl_word(const struct parser *p, const char *word);
 bool ntx__tpl_take_word(struct parser *p, const char *word);
 void ntx__tpl_expect(struct parser *p, enum op op, const char *what);
@@ -293,13 +368,15 @@ struct val ntx__tpl_str_format(struct ntx__tpl *t, const struct str *format, con
 
 /* filters_seq.c */
 typedef struct val ntx__tpl_filter_fn(struct ntx__tpl *t, struct val v, const struct args *a);
-ntx__tpl_filter_fn ntx__tpl_f_join, ntx__tpl_f_map, ntx__tpl_f_select, ntx__tpl_f_reject, ntx__tpl_f_selectattr, ntx__tpl_f_rejectattr,
-    ntx__tpl_f_sort, ntx__tpl_f_dictsort, ntx__tpl_f_unique, ntx__tpl_f_items, ntx__tpl_f_list, ntx__tpl_f_first, ntx__tpl_f_last, ntx__tpl_f_min,
-    ntx__tpl_f_max, ntx__tpl_f_sum, ntx__tpl_f_reverse, ntx__tpl_f_batch, ntx__tpl_f_groupby;
+ntx__tpl_filter_fn ntx__tpl_f_join, ntx__tpl_f_map, ntx__tpl_f_select, ntx__tpl_f_reject, ntx__tpl_f_selectattr,
+    ntx__tpl_f_rejectattr, ntx__tpl_f_sort, ntx__tpl_f_dictsort, ntx__tpl_f_unique, ntx__tpl_f_items, ntx__tpl_f_list,
+    ntx__tpl_f_first, ntx__tpl_f_last, ntx__tpl_f_min, ntx__tpl_f_max, ntx__tpl_f_sum, ntx__tpl_f_reverse,
+    ntx__tpl_f_batch, ntx__tpl_f_groupby;
 
 /* text operations that filters and methods share (methods.c) */
 struct val ntx__tpl_strip(struct ntx__tpl *t, const struct str *s, struct val chars, bool left, bool right);
-struct val ntx__tpl_replace(struct ntx__tpl *t, const struct str *s, const struct str *old, const struct str *by, int64_t most);
+struct val ntx__tpl_replace(struct ntx__tpl *t, const struct str *s, const struct str *old, const struct str *by,
+                            int64_t most);
 struct val ntx__tpl_upper(struct ntx__tpl *t, const struct str *s);
 struct val ntx__tpl_lower(struct ntx__tpl *t, const struct str *s);
 struct val ntx__tpl_title(struct ntx__tpl *t, const struct str *s, bool words);

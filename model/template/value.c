@@ -22,7 +22,8 @@ void ntx__tpl_fail(struct ntx__tpl *t, int rc, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    t->rc = t->line ? ntx_err_set(t->err, rc, "chat template, line %u: %s", t->line, text) : ntx_err_set(t->err, rc, "chat template: %s", text);
+    t->rc = t->line ? ntx_err_set(t->err, rc, "chat template, line %u: %s", t->line, text)
+                    : ntx_err_set(t->err, rc, "chat template: %s", text);
     longjmp(t->out, 1);
 }
 
@@ -113,10 +114,7 @@ struct val ntx__tpl_sub(struct ntx__tpl *t, const struct str *s, size_t from, si
     return ntx__tpl_of(r);
 }
 
-bool ntx__tpl_is(const struct str *s, const char *text)
-{
-    return strlen(text) == s->n && !memcmp(s->p, text, s->n);
-}
+bool ntx__tpl_is(const struct str *s, const char *text) { return strlen(text) == s->n && !memcmp(s->p, text, s->n); }
 
 struct val ntx__tpl_list(struct ntx__tpl *t, size_t room)
 {
@@ -200,23 +198,15 @@ bool ntx__tpl_truth(struct val v)
 {
     switch (v.type) {
     case V_UNDEF:
-    case V_NONE:
-        return false;
-    case V_BOOL:
-        return v.b;
-    case V_INT:
-        return v.i != 0;
-    case V_FLOAT:
-        return v.f != 0;
-    case V_STR:
-        return v.s->n != 0;
+    case V_NONE: return false;
+    case V_BOOL: return v.b;
+    case V_INT: return v.i != 0;
+    case V_FLOAT: return v.f != 0;
+    case V_STR: return v.s->n != 0;
     case V_LIST:
-    case V_TUPLE:
-        return v.l->n != 0;
-    case V_DICT:
-        return v.d->n != 0;
-    default:
-        return true;
+    case V_TUPLE: return v.l->n != 0;
+    case V_DICT: return v.d->n != 0;
+    default: return true;
     }
 }
 
@@ -294,7 +284,8 @@ int ntx__tpl_order(struct ntx__tpl *t, struct val a, struct val b)
 
 const char *ntx__tpl_type(struct val v)
 {
-    static const char *const names[] = {"undefined", "none", "bool", "int", "float", "str", "list", "tuple", "dict", "namespace", "macro", "method", "function", "loop"};
+    static const char *const names[] = {"undefined", "none", "bool",      "int",   "float",  "str",      "list",
+                                        "tuple",     "dict", "namespace", "macro", "method", "function", "loop"};
     return names[v.type];
 }
 
@@ -308,18 +299,12 @@ void ntx__tpl_undefined(struct ntx__tpl *t, struct val v)
 size_t ntx__tpl_length(struct ntx__tpl *t, struct val v)
 {
     switch (v.type) {
-    case V_UNDEF:
-        return 0;
-    case V_STR:
-        ntx__tpl_charge(t, v.s->n);
-        return ntx__tpl_count(v.s->p, v.s->n);
+    case V_UNDEF: return 0;
+    case V_STR: ntx__tpl_charge(t, v.s->n); return ntx__tpl_count(v.s->p, v.s->n);
     case V_LIST:
-    case V_TUPLE:
-        return v.l->n;
-    case V_DICT:
-        return v.d->n;
-    default:
-        ntx__tpl_fail(t, -EINVAL, "a %s has no length", ntx__tpl_type(v));
+    case V_TUPLE: return v.l->n;
+    case V_DICT: return v.d->n;
+    default: ntx__tpl_fail(t, -EINVAL, "a %s has no length", ntx__tpl_type(v));
     }
 }
 
@@ -338,19 +323,15 @@ struct list *ntx__tpl_iterate(struct ntx__tpl *t, struct val v)
 {
     struct list *l;
     switch (v.type) {
-    case V_UNDEF:
-        return ntx__tpl_list(t, 0).l;
-    case V_STR:
-        return chars(t, v.s);
+    case V_UNDEF: return ntx__tpl_list(t, 0).l;
+    case V_STR: return chars(t, v.s);
     case V_LIST:
-    case V_TUPLE:
-        return v.l;
+    case V_TUPLE: return v.l;
     case V_DICT:
         l = ntx__tpl_list(t, v.d->n).l;
         for (size_t i = 0; i < v.d->n; i++)
             ntx__tpl_push(t, l, v.d->e[i].k);
         return l;
-    default:
-        ntx__tpl_fail(t, -EINVAL, "a %s is nothing to go through", ntx__tpl_type(v));
+    default: ntx__tpl_fail(t, -EINVAL, "a %s is nothing to go through", ntx__tpl_type(v));
     }
 }

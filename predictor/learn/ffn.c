@@ -1,4 +1,5 @@
-/* What the FFN of a layer does: of a packed model which groups of neurons will be active, of any other which neurons are so together. */
+/* What the FFN of a layer does: of a packed model which groups of neurons will be active, of any other which neurons
+ * are so together. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +55,8 @@ static int limit_for(const float *logits, const uint8_t *y, uint32_t n, uint32_t
     return 0;
 }
 
-static void score_limit(const float *logits, const uint8_t *y, uint32_t n, uint32_t units, float limit, struct ntx_ffn_score *s)
+static void score_limit(const float *logits, const uint8_t *y, uint32_t n, uint32_t units, float limit,
+                        struct ntx_ffn_score *s)
 {
     double all = 0, active = 0, predicted = 0, right = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -110,7 +112,8 @@ static int on_epoch(void *ctx, uint32_t epoch, double loss)
     return 0;
 }
 
-static int learn_groups(struct ntx_ffn_capture *f, uint32_t layer, float *x, const float *energy, uint32_t n, const struct ntx_learning *l)
+static int learn_groups(struct ntx_ffn_capture *f, uint32_t layer, float *x, const float *energy, uint32_t n,
+                        const struct ntx_learning *l)
 {
     uint32_t units = f->units[layer];
     struct ntx_mlp_weights *net = &f->learned.net[layer];
@@ -118,14 +121,16 @@ static int learn_groups(struct ntx_ffn_capture *f, uint32_t layer, float *x, con
     uint8_t *y = malloc((size_t)n * units);
     float *logits = malloc((size_t)n * units * sizeof *logits), level;
     *net = (struct ntx_mlp_weights){.n_in = f->n_embd, .n_hidden = l->ffn_rank, .n_out = units};
-    int rc = !y || !logits || ntx_mlp_weights_alloc(net) ? -ENOMEM : level_of(energy, (size_t)n * units, l->ffn_active, &level);
+    int rc = !y || !logits || ntx_mlp_weights_alloc(net) ? -ENOMEM
+                                                         : level_of(energy, (size_t)n * units, l->ffn_active, &level);
     for (size_t i = 0; i < (size_t)n * units && !rc; i++)
         y[i] = energy[i] > level;
     if (!rc) {
         ntx_learn_standardize(net, x, n);
         rc = ntx_learn_train(l, x, y, n, on_epoch, net);
     }
-    if (!rc && !(rc = ntx_learn_ask(net, x, n, logits)) && !(rc = limit_for(logits, y, n, units, l->ffn_recall, &f->learned.limit[layer]))) {
+    if (!rc && !(rc = ntx_learn_ask(net, x, n, logits)) &&
+        !(rc = limit_for(logits, y, n, units, l->ffn_recall, &f->learned.limit[layer]))) {
         score_limit(logits, y, n, units, f->learned.limit[layer], s);
         rc = score_top(logits, energy, n, units, s);
     }
@@ -134,14 +139,18 @@ static int learn_groups(struct ntx_ffn_capture *f, uint32_t layer, float *x, con
     return rc;
 }
 
-static int learn_order(struct ntx_ffn_capture *f, uint32_t layer, const float *energy, uint32_t n, const struct ntx_learning *l)
+static int learn_order(struct ntx_ffn_capture *f, uint32_t layer, const float *energy, uint32_t n,
+                       const struct ntx_learning *l)
 {
     float level;
     int rc = level_of(energy, (size_t)n * f->n_ff, l->ffn_active, &level);
-    return rc ? rc : ntx_learn_order(energy, n, f->n_ff, level, f->learned.order + (size_t)layer * f->n_ff, &f->score[layer]);
+    return rc ? rc
+              : ntx_learn_order(energy, n, f->n_ff, level, f->learned.order + (size_t)layer * f->n_ff,
+                                &f->score[layer]);
 }
 
-int ntx_learn_ffn(struct ntx_ffn_capture *f, uint32_t layer, float *x, const float *energy, uint32_t n, const struct ntx_learning *l)
+int ntx_learn_ffn(struct ntx_ffn_capture *f, uint32_t layer, float *x, const float *energy, uint32_t n,
+                  const struct ntx_learning *l)
 {
     return f->packed ? learn_groups(f, layer, x, energy, n, l) : learn_order(f, layer, energy, n, l);
 }

@@ -9,7 +9,10 @@
 #include "common/util.h"
 #include "predictor/learn/learn.h"
 
-static float whole(const struct ntx_samples *a, uint32_t i, uint32_t layer) { return a->similar[(size_t)i * 3 * a->n_layers + layer]; }
+static float whole(const struct ntx_samples *a, uint32_t i, uint32_t layer)
+{
+    return a->similar[(size_t)i * 3 * a->n_layers + layer];
+}
 
 static int by_value(const void *a, const void *b)
 {
@@ -107,7 +110,8 @@ static float choose_threshold(const struct ntx_samples *a, const struct ntx_side
 int ntx_learn_layers(struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_err *err)
 {
     if (a->n < 320)
-        return ntx_err_set(err, -EINVAL, "only %u tokens to learn from: give a longer text, some thousand words at least", a->n);
+        return ntx_err_set(err, -EINVAL,
+                           "only %u tokens to learn from: give a longer text, some thousand words at least", a->n);
     int rc = choose_similarity(a, l->share, s);
     if (!rc) {
         measure_layers(a, s);

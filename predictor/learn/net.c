@@ -27,8 +27,8 @@ void ntx_learn_standardize(const struct ntx_mlp_weights *net, float *x, uint32_t
         }
 }
 
-int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t *y, uint32_t n_samples, int (*progress)(void *ctx, uint32_t epoch, double loss),
-                        const struct ntx_mlp_weights *net)
+int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t *y, uint32_t n_samples,
+                    int (*progress)(void *ctx, uint32_t epoch, double loss), const struct ntx_mlp_weights *net)
 {
     uint32_t *order = malloc(n_samples * sizeof *order), n = 0;
     if (!order)
@@ -36,8 +36,17 @@ int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t 
     for (uint32_t i = 0; i < n_samples; i++)
         if (!ntx_sample_held_out(i))
             order[n++] = i;
-    struct ntx_train t = {.x = x, .y = y, .order = order, .n = n, .epochs = l->epochs, .batch = 64, .threads = l->threads, .rate = 1e-3f,
-                          .seed = l->seed, .progress = progress, .ctx = (void *)(uintptr_t)l};
+    struct ntx_train t = {.x = x,
+                          .y = y,
+                          .order = order,
+                          .n = n,
+                          .epochs = l->epochs,
+                          .batch = 64,
+                          .threads = l->threads,
+                          .rate = 1e-3f,
+                          .seed = l->seed,
+                          .progress = progress,
+                          .ctx = (void *)(uintptr_t)l};
     int rc = ntx_train_run(&t, net);
     free(order);
     return rc;

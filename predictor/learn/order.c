@@ -1,7 +1,9 @@
-/* An order of neurons in which those that are active together lie together, so that a token uses fewer groups of neighbours (ntx pack --order).
+/* An order of neurons in which those that are active together lie together, so that a token uses fewer groups of
+ * neighbours (ntx pack --order).
  *
- * Each neuron is a row of bits, one per token: active or not. The most active one comes first; behind the last few placed comes the one
- * most like them (mean of |both| / |either|), and so on: often used neurons gather at the front, and those of one kind beside each other. */
+ * Each neuron is a row of bits, one per token: active or not. The most active one comes first; behind the last few
+ * placed comes the one most like them (mean of |both| / |either|), and so on: often used neurons gather at the front,
+ * and those of one kind beside each other. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +87,8 @@ static void link_up(struct chain *c, uint32_t *order)
     }
 }
 
-static double groups_used(const float *energy, uint32_t n_tokens, uint32_t n, float level, const uint32_t *order, uint32_t group)
+static double groups_used(const float *energy, uint32_t n_tokens, uint32_t n, float level, const uint32_t *order,
+                          uint32_t group)
 {
     uint64_t used = 0, all = 0;
     for (uint32_t t = 0; t < n_tokens; t++)
@@ -99,7 +102,8 @@ static double groups_used(const float *energy, uint32_t n_tokens, uint32_t n, fl
     return all ? (double)used / (double)all : 0;
 }
 
-int ntx_learn_order(const float *energy, uint32_t n_tokens, uint32_t n, float level, uint32_t *order, struct ntx_ffn_score *score)
+int ntx_learn_order(const float *energy, uint32_t n_tokens, uint32_t n, float level, uint32_t *order,
+                    struct ntx_ffn_score *score)
 {
     struct chain c = {.n = n, .words = NTX_MIN(n_tokens, BITS_MOST) / 64 + 1};
     c.bits = calloc((size_t)n * c.words, sizeof *c.bits);

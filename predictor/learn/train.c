@@ -10,11 +10,11 @@
 #include "common/clones.h"
 #include "common/util.h"
 
-#define BETA1 0.9f
-#define BETA2 0.999f
+#define BETA1   0.9f
+#define BETA2   0.999f
 #define EPSILON 1e-8f
-#define DECAY 1e-4f /* of weights per step, times the rate */
-#define LANES 16
+#define DECAY   1e-4f /* of weights per step, times the rate */
+#define LANES   16
 
 struct moments { /* first and second, beside an array of weights */
     float *m, *v;
@@ -25,16 +25,16 @@ struct run {
     const struct ntx_mlp_weights *s;
     uint32_t n_in, n_hidden, n_out, batch;
     struct moments w1_moments, b1_moments, w2_moments, b2_moments;
-    uint32_t *order;     /* [n] shuffled */
-    float *z;            /* [batch x n_hidden] after the relu */
-    float *d;            /* [batch x n_out] p - y, over the batch */
-    double *loss;        /* [batch] */
-    float *grads;        /* [threads x (n_in + n_out)] */
-    float *w2;           /* [n_hidden x n_out], by unit; goes back into s at the end */
+    uint32_t *order; /* [n] shuffled */
+    float *z;        /* [batch x n_hidden] after the relu */
+    float *d;        /* [batch x n_out] p - y, over the batch */
+    double *loss;    /* [batch] */
+    float *grads;    /* [threads x (n_in + n_out)] */
+    float *w2;       /* [n_hidden x n_out], by unit; goes back into s at the end */
     double sum;
     uint64_t rng;
     pthread_barrier_t barrier;
-    int rc;              /* written by thread 0 before a barrier */
+    int rc; /* written by thread 0 before a barrier */
     /* of the step at hand */
     uint32_t at, n;
     float lr, fix1, fix2;
@@ -237,8 +237,9 @@ static bool make_buffers(struct run *r)
     r->loss = calloc(r->batch, sizeof(double));
     r->grads = calloc((size_t)r->t->threads * (r->n_in + r->n_out), sizeof(float));
     r->w2 = calloc(out, sizeof(float));
-    return make_moments(&r->w1_moments, (size_t)r->n_hidden * r->n_in) && make_moments(&r->b1_moments, r->n_hidden) && make_moments(&r->w2_moments, out) &&
-           make_moments(&r->b2_moments, r->n_out) && r->order && r->z && r->d && r->loss && r->grads && r->w2;
+    return make_moments(&r->w1_moments, (size_t)r->n_hidden * r->n_in) && make_moments(&r->b1_moments, r->n_hidden) &&
+           make_moments(&r->w2_moments, out) && make_moments(&r->b2_moments, r->n_out) && r->order && r->z && r->d &&
+           r->loss && r->grads && r->w2;
 }
 
 static void free_buffers(struct run *r)
@@ -255,7 +256,8 @@ static void free_buffers(struct run *r)
     free(r->w2);
 }
 
-/* The first layer as is usual for a relu; the outputs begin at the share of ones, so that nothing has to be unlearned. */
+/* The first layer as is usual for a relu; the outputs begin at the share of ones, so that nothing has to be unlearned.
+ * */
 static void begin(struct run *r)
 {
     float w1 = sqrtf(6.0f / (float)r->n_in), w2 = sqrtf(1.0f / (float)r->n_hidden);
@@ -273,7 +275,8 @@ static void begin(struct run *r)
     memcpy(r->order, r->t->order, r->t->n * sizeof *r->order);
 }
 
-/* All or none: a thread that is missing would hold the others up at the first barrier, so they are made before any begins. */
+/* All or none: a thread that is missing would hold the others up at the first barrier, so they are made before any
+ * begins. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t open;
@@ -324,7 +327,13 @@ int ntx_train_run(const struct ntx_train *t, const struct ntx_mlp_weights *s)
 {
     struct ntx_train own = *t;
     own.threads = NTX_MAX(NTX_MIN(t->threads, s->n_hidden), 1u);
-    struct run r = {.t = &own, .s = s, .n_in = s->n_in, .n_hidden = s->n_hidden, .n_out = s->n_out, .batch = NTX_MAX(t->batch, 1u), .rng = t->seed};
+    struct run r = {.t = &own,
+                    .s = s,
+                    .n_in = s->n_in,
+                    .n_hidden = s->n_hidden,
+                    .n_out = s->n_out,
+                    .batch = NTX_MAX(t->batch, 1u),
+                    .rng = t->seed};
     int rc = t->n && t->epochs ? 0 : -EINVAL;
     if (!rc && !make_buffers(&r))
         rc = -ENOMEM;

@@ -1,5 +1,6 @@
-/* adapter.c: files that are loaded beside a model (--lora), and models whose layers share matrices and add to them, in groups of neurons or not. The first byte says
- * which: 0 an adapter, with room for its tensors behind it or without, behind a small model that is right; 1 a model. */
+/* adapter.c: files that are loaded beside a model (--lora), and models whose layers share matrices and add to them, in
+ * groups of neurons or not. The first byte says which: 0 an adapter, with room for its tensors behind it or without,
+ * behind a small model that is right; 1 a model. */
 #include <math.h>
 
 #include "common/util.h"
@@ -21,10 +22,12 @@ static int no_bytes(void *ctx, uint32_t tensor, int fd, struct ntx_err *err)
 
 static void put(struct ntx_gguf_out *g, const char *name, uint32_t type, uint64_t n_in, uint64_t n_out)
 {
-    ntx_gguf_out_data(g, name, type, (const uint64_t[4]){n_in, n_out ? n_out : 1, 1, 1}, n_out ? 2 : 1, no_bytes, NULL, 0);
+    ntx_gguf_out_data(g, name, type, (const uint64_t[4]){n_in, n_out ? n_out : 1, 1, 1}, n_out ? 2 : 1, no_bytes, NULL,
+                      0);
 }
 
-static void put_in_layer(struct ntx_gguf_out *g, uint32_t layer, const char *name, uint32_t type, uint64_t n_in, uint64_t n_out)
+static void put_in_layer(struct ntx_gguf_out *g, uint32_t layer, const char *name, uint32_t type, uint64_t n_in,
+                         uint64_t n_out)
 {
     char whole[64];
     snprintf(whole, sizeof whole, "blk.%u.%s", layer, name);

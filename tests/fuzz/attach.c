@@ -1,5 +1,5 @@
-/* attach.c: packets on the socket by which workers get the region, with descriptors, under libFuzzer. The first byte is how many
- * descriptors come along. What is taken is whole and terminated; what is refused leaves no descriptor open. */
+/* attach.c: packets on the socket by which workers get the region, with descriptors, under libFuzzer. The first byte is
+ * how many descriptors come along. What is taken is whole and terminated; what is refused leaves no descriptor open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -20,7 +20,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     if (!fuzz_seed_dir())
         return 0;
     for (int kind = NTX_AT_HELLO; kind <= NTX_AT_DETACHED; kind++) {
-        struct ntx_attach_msg m = {.magic = NTX_ATTACH_MAGIC, .version = NTX_ATTACH_VERSION, .kind = (uint32_t)kind, .role = NTX_ROLE_IOD, .build = "build"};
+        struct ntx_attach_msg m = {.magic = NTX_ATTACH_MAGIC,
+                                   .version = NTX_ATTACH_VERSION,
+                                   .kind = (uint32_t)kind,
+                                   .role = NTX_ROLE_IOD,
+                                   .build = "build"};
         m.n_files = kind == NTX_AT_ATTACH ? 3 : 0;
         uint8_t seed[1 + sizeof m] = {kind == NTX_AT_WELCOME ? 1 : kind == NTX_AT_ATTACH ? NTX_IOD_FDS + 3 : 0};
         char name[16];
@@ -60,7 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc = ntx_attach_recv(pair[1], &m, fds, &n);
     MUST(rc == 1 || rc == -EPROTO);
     if (rc == 1) {
-        MUST(size - 1 == sizeof m && n == data[0] % 120 && n <= MOST && m.n_files <= 100 && m.kind >= NTX_AT_HELLO && m.kind <= NTX_AT_DETACHED);
+        MUST(size - 1 == sizeof m && n == data[0] % 120 && n <= MOST && m.n_files <= 100 && m.kind >= NTX_AT_HELLO &&
+             m.kind <= NTX_AT_DETACHED);
         MUST(memchr(m.build, 0, sizeof m.build) && memchr(m.text, 0, sizeof m.text));
         while (n)
             close(fds[--n]);

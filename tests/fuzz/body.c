@@ -1,4 +1,5 @@
-/* body.c: the bodies of HTTP requests under libFuzzer, in every API: the first byte picks it. A body is refused with a reason, or all that it asks for is within bounds. */
+/* body.c: the bodies of HTTP requests under libFuzzer, in every API: the first byte picks it. A body is refused with a
+ * reason, or all that it asks for is within bounds. */
 #include "client/gateway/api_request.h"
 #include "client/gateway/json_memory.h"
 #include "tests/fuzz/fuzz.h"
@@ -13,7 +14,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void check_message(const struct ntx_api_request_message *m)
 {
-    MUST(!strcmp(m->role, "system") || !strcmp(m->role, "user") || !strcmp(m->role, "tool") || !strcmp(m->role, "assistant"));
+    MUST(!strcmp(m->role, "system") || !strcmp(m->role, "user") || !strcmp(m->role, "tool") ||
+         !strcmp(m->role, "assistant"));
     MUST(m->text && !m->text[m->len]);
 }
 

@@ -1,4 +1,5 @@
-/* config.c: ntx.conf under libFuzzer. A file is refused with its line, or taken; nothing in between, and a refusal changes nothing. */
+/* config.c: ntx.conf under libFuzzer. A file is refused with its line, or taken; nothing in between, and a refusal
+ * changes nothing. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

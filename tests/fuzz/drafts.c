@@ -1,5 +1,6 @@
-/* drafts.c: the parts in which computed asks for drafts and the predictor answers (shm/drafts.h), under libFuzzer: right ones with changes (fuzz.h), those of the asks
- * first, as many as the first byte says. What the predictor takes is of the size that it says; what computed makes of any tree is a proposal that is well formed. */
+/* drafts.c: the parts in which computed asks for drafts and the predictor answers (shm/drafts.h), under libFuzzer:
+ * right ones with changes (fuzz.h), those of the asks first, as many as the first byte says. What the predictor takes
+ * is of the size that it says; what computed makes of any tree is a proposal that is well formed. */
 #include "computed/engine/draft_file.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -20,7 +21,8 @@ static uint8_t *copy_of(const struct ntx_segment *p)
 static void answer(unsigned i)
 {
     struct ntx_drafts_tree *t = &made.answers->tree[i];
-    static const struct ntx_drafts_node node[] = {{7, 0, 1}, {11, 0, 0.6f}, {3, 0, 0.2f}, {12, 1, 0.5f}, {5, 1, 0.3f}, {6, 3, 0.9f}};
+    static const struct ntx_drafts_node node[] = {{7, 0, 1},     {11, 0, 0.6f}, {3, 0, 0.2f},
+                                                  {12, 1, 0.5f}, {5, 1, 0.3f},  {6, 3, 0.9f}};
     ntx_drafts_open_seq(&t->seq);
     t->session = 3;
     t->n_text = N_TEXT;
@@ -33,7 +35,8 @@ static void answer(unsigned i)
 static void change(uint8_t *seed, const void *part, const void *at, uint8_t how, uint32_t value)
 {
     uint32_t place = (uint32_t)((const uint8_t *)at - (const uint8_t *)part) / 4;
-    const uint8_t c[8] = {(uint8_t)place, (uint8_t)(place >> 8), (uint8_t)(place >> 16), how, (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16), (uint8_t)(value >> 24)};
+    const uint8_t c[8] = {(uint8_t)place, (uint8_t)(place >> 8), (uint8_t)(place >> 16), how,
+                          (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16), (uint8_t)(value >> 24)};
     memcpy(seed + 1, c, sizeof c);
 }
 
@@ -109,7 +112,8 @@ static void take_answers(void)
     for (unsigned i = 0; i < NTX_DRAFT_KINDS; i++)
         chances.held[i] = chances.said[i] = 1;
     for (unsigned i = 0; i < NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS; i++)
-        chances.deep_held[i / NTX_DRAFT_DEPTHS][i % NTX_DRAFT_DEPTHS] = chances.deep_said[i / NTX_DRAFT_DEPTHS][i % NTX_DRAFT_DEPTHS] = 1;
+        chances.deep_held[i / NTX_DRAFT_DEPTHS][i % NTX_DRAFT_DEPTHS] =
+            chances.deep_said[i / NTX_DRAFT_DEPTHS][i % NTX_DRAFT_DEPTHS] = 1;
     for (uint32_t n = N_TEXT; n <= N_TEXT + 2; n++) {
         f = (struct ntx_draft_file){.part = &made, .told = true};
         f.text[n % NTX_DRAFTS_TEXTS].session = 3;

@@ -1,5 +1,6 @@
-/* files.c: files that come from elsewhere: a sidecar, read and then used by skip policies and for FFNs, a base of logits, a list of steps, and an importance matrix.
- * The first byte says which. What is taken is whole, finite and of the sizes that it says. */
+/* files.c: files that come from elsewhere: a sidecar, read and then used by skip policies and for FFNs, a base of
+ * logits, a list of steps, and an importance matrix. The first byte says which. What is taken is whole, finite and of
+ * the sizes that it says. */
 #include <errno.h>
 #include <math.h>
 
@@ -35,7 +36,14 @@ static void read_back(const char *path, const char *name, uint8_t first)
 
 static void seed_ffn(const char *path, const char *name, struct ntx_ffn_learned *f)
 {
-    struct ntx_sidecar s = {.n_layers = 5, .n_embd = 6, .n_hidden = 3, .first = 2, .last = 3, .threshold = 0.5f, .similarity = 0.9f, .ffn = f};
+    struct ntx_sidecar s = {.n_layers = 5,
+                            .n_embd = 6,
+                            .n_hidden = 3,
+                            .first = 2,
+                            .last = 3,
+                            .threshold = 0.5f,
+                            .similarity = 0.9f,
+                            .ffn = f};
     struct ntx_err err = {0};
     memcpy(s.model, model, sizeof s.model);
     MUST(!ntx_sidecar_alloc(&s) && !ntx_sidecar_write(&s, path, &err));
@@ -62,7 +70,14 @@ static void seed_ffns(const char *path)
 
 static void seed_sidecar(const char *path)
 {
-    struct ntx_sidecar s = {.n_layers = 5, .n_embd = 6, .n_hidden = 3, .first = 2, .last = 3, .n_tokens = 9, .threshold = 0.5f, .similarity = 0.9f};
+    struct ntx_sidecar s = {.n_layers = 5,
+                            .n_embd = 6,
+                            .n_hidden = 3,
+                            .first = 2,
+                            .last = 3,
+                            .n_tokens = 9,
+                            .threshold = 0.5f,
+                            .similarity = 0.9f};
     struct ntx_err err = {0};
     memcpy(s.model, model, sizeof s.model);
     MUST(!ntx_sidecar_alloc(&s) && !ntx_sidecar_write(&s, path, &err));
@@ -78,7 +93,8 @@ static void seed_base(const char *path)
     struct ntx_base_writer *w;
     struct ntx_base_row row;
     struct ntx_err err = {0};
-    MUST(!ntx_base_create(path, &h, tokens, &w, &err) && !ntx_base_row_new(5, &row) && !ntx_base_round(&row, logits, 5, 2));
+    MUST(!ntx_base_create(path, &h, tokens, &w, &err) && !ntx_base_row_new(5, &row) &&
+         !ntx_base_round(&row, logits, 5, 2));
     for (int i = 0; i < 4; i++)
         MUST(!ntx_base_write(w, &row, &err));
     MUST(!ntx_base_finish(w, 1, &err));
@@ -113,8 +129,12 @@ static void seed_imatrix(const char *path)
     struct ntx_imatrix *m = ntx_imatrix_new("some text", 3, 512);
     struct ntx_err err = {0};
     float sum2[6] = {1, 2, 3, 4, 5, 6}, count[2] = {7, 0};
-    MUST(m && !ntx_imatrix_add(m, &(struct ntx_importance){.name = "blk.0.attn_q.weight", .n = 6, .n_mat = 1, .sum2 = sum2, .count = count}));
-    MUST(!ntx_imatrix_add(m, &(struct ntx_importance){.name = "blk.0.ffn_up_exps.weight", .n = 3, .n_mat = 2, .sum2 = sum2, .count = count}));
+    MUST(m &&
+         !ntx_imatrix_add(m, &(struct ntx_importance){
+                                 .name = "blk.0.attn_q.weight", .n = 6, .n_mat = 1, .sum2 = sum2, .count = count}));
+    MUST(
+        !ntx_imatrix_add(m, &(struct ntx_importance){
+                                .name = "blk.0.ffn_up_exps.weight", .n = 3, .n_mat = 2, .sum2 = sum2, .count = count}));
     MUST(!ntx_imatrix_write(m, path, &err));
     ntx_imatrix_free(m);
     read_back(path, "imatrix", 4);
@@ -232,7 +252,8 @@ static void use_steps(const char *path)
     }
     for (size_t i = 0; i < s.n; i++) {
         const struct ntx_step_line *t = &s.step[i];
-        MUST(ntx_steps_find(&s, t->layer, t->step, t->buffer) == t && t->n_there <= t->n_rows && memchr(t->name, 0, sizeof t->name));
+        MUST(ntx_steps_find(&s, t->layer, t->step, t->buffer) == t && t->n_there <= t->n_rows &&
+             memchr(t->name, 0, sizeof t->name));
         float sum = 0;
         for (uint32_t r = 0; r < t->n_rows; r++)
             for (uint32_t k = 0; t->row[r].values && k < t->width; k++)

@@ -1,5 +1,6 @@
-/* frame.c: what comes from outside a daemon's own memory, under libFuzzer: the byte stream of clients, their requests, our replies, and
- * the messages between daemons. The first byte of the input says which; for the stream the second says how it is cut. */
+/* frame.c: what comes from outside a daemon's own memory, under libFuzzer: the byte stream of clients, their requests,
+ * our replies, and the messages between daemons. The first byte of the input says which; for the stream the second says
+ * how it is cut. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What was accepted and packed must mean the same when it is read again. (It may be refused: protobuf-c takes an unknown field
- * with the number 0 when its tag is written in two bytes, and packs it in one, which it does not take.) */
+/* What was accepted and packed must mean the same when it is read again. (It may be refused: protobuf-c takes an
+ * unknown field with the number 0 when its tag is written in two bytes, and packs it in one, which it does not take.)
+ * */
 static void use_request(const uint8_t *data, size_t size)
 {
     Ntx__Request *m = ntx_request_decode(data, size, NULL);
@@ -56,7 +58,8 @@ static void use_peer(const uint8_t *data, size_t size)
     if (ntx_peer_validate(m) == 0) {
         if (m->body_case == NTX__PEER__BODY_DECISION && m->decision->skip.len > 8 * NTX_MAP_WORDS)
             abort();
-        if (m->body_case == NTX__PEER__BODY_HELLO && strcmp(m->hello->role, "iod") && strcmp(m->hello->role, "predictor"))
+        if (m->body_case == NTX__PEER__BODY_HELLO && strcmp(m->hello->role, "iod") &&
+            strcmp(m->hello->role, "predictor"))
             abort();
     }
     ntx__peer__free_unpacked(m, NULL);
@@ -89,17 +92,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2)
         return 0;
     switch (data[0] % 4) {
-    case 0:
-        use_stream(data + 2, size - 2, 1u + data[1]);
-        break;
-    case 1:
-        use_request(data + 1, size - 1);
-        break;
-    case 2:
-        use_reply(data + 1, size - 1);
-        break;
-    default:
-        use_peer(data + 1, size - 1);
+    case 0: use_stream(data + 2, size - 2, 1u + data[1]); break;
+    case 1: use_request(data + 1, size - 1); break;
+    case 2: use_reply(data + 1, size - 1); break;
+    default: use_peer(data + 1, size - 1);
     }
     return 0;
 }

@@ -12,12 +12,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-#define MUST(cond)                                                                   \
-    do {                                                                             \
-        if (!(cond)) {                                                               \
-            fprintf(stderr, "%s:%d: must hold: %s\n", __FILE__, __LINE__, #cond);    \
-            abort();                                                                 \
-        }                                                                            \
+#define MUST(cond)                                                                                                     \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            fprintf(stderr, "%s:%d: must hold: %s\n", __FILE__, __LINE__, #cond);                                      \
+            abort();                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 /* The input as a file, with a path for those who want one. */
@@ -39,8 +39,9 @@ static inline void fuzz_seed(const char *name, const void *data, size_t size)
     MUST(f && fwrite(data, 1, size, f) == size && !fclose(f));
 }
 
-/* Memory that another process could have written, as a list of changes to what is right: each 8 bytes, a place (in steps of 4
- * bytes, 24 bits), how (8 bits: 0 to 3 set 1, 2, 4 or 8 bytes; else add the value, as a signed byte), and 4 bytes of value. */
+/* Memory that another process could have written, as a list of changes to what is right: each 8 bytes, a place (in
+ * steps of 4 bytes, 24 bits), how (8 bits: 0 to 3 set 1, 2, 4 or 8 bytes; else add the value, as a signed byte), and 4
+ * bytes of value. */
 static inline size_t fuzz_place(const uint8_t *change, size_t bytes)
 {
     return ((size_t)change[0] | (size_t)change[1] << 8 | (size_t)change[2] << 16) * 4 % (bytes - 8);

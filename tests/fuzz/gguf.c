@@ -1,6 +1,7 @@
 /* gguf.c: the GGUF reader, the architecture table and the chunk list under libFuzzer.
  *
- * And a header made anew of it, with other types, as ntx plan --type has it. The input is the beginning of a file, once with nothing behind it and once with plenty, so that offsets can be right. */
+ * And a header made anew of it, with other types, as ntx plan --type has it. The input is the beginning of a file, once
+ * with nothing behind it and once with plenty, so that offsets can be right. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,8 @@ static void use_retyped(const struct ntx_gguf *g)
         abort();
     for (uint64_t i = 0; !rc && i < n; i++) {
         const struct ntx_gguf_tensor *a = ntx_gguf_tensor_at(g, i), *b = ntx_gguf_tensor_at(made, i);
-        if (ntx_gguf_n_tensors(made) != n || strcmp(a->name, b->name) || b->type != type[i] || memcmp(a->ne, b->ne, sizeof a->ne))
+        if (ntx_gguf_n_tensors(made) != n || strcmp(a->name, b->name) || b->type != type[i] ||
+            memcmp(a->ne, b->ne, sizeof a->ne))
             abort();
     }
     if (!rc)

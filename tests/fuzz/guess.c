@@ -1,10 +1,11 @@
-/* guess.c: files that guess: an index, or a script, read and then looked in. What is taken gives trees that are well formed, of tokens that there are. */
+/* guess.c: files that guess: an index, or a script, read and then looked in. What is taken gives trees that are well
+ * formed, of tokens that there are. */
 #include "common/err.h"
 #include "computed/draft/draft_index.h"
 #include "computed/draft/drafter_file_impl.h"
 #include "tests/fuzz/fuzz.h"
 
-#define VOCAB 50u
+#define VOCAB  50u
 #define DIGEST 0x1122334455667788u
 
 static const char script[] = "ntx-script 1\nchance 0.5 0.25\nbeside 2\nseed 7\ntext 1 2 3 4 5 6 7\ntext 9 8\n";
@@ -55,7 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint32_t k = ops->tree(self, &t, guess);
         MUST(k >= 1 && k <= NTX_DRAFTER_NODES);
         for (uint32_t i = 1; i < k; i++)
-            MUST(guess[i].parent < i && guess[i].token >= 0 && guess[i].token < (int32_t)VOCAB && guess[i].chance >= 0 && guess[i].chance <= 1);
+            MUST(guess[i].parent < i && guess[i].token >= 0 && guess[i].token < (int32_t)VOCAB &&
+                 guess[i].chance >= 0 && guess[i].chance <= 1);
     }
     ops->free(self);
     return 0;

@@ -1,6 +1,7 @@
-/* monitor.c: the counters' file of somebody else's daemons, as ntx-top, ntx-metrics and ntx trace read it, under libFuzzer: a
- * right one with changes (fuzz.h), one half of them before the first look of ntx-top, the other before its next two. Behind the changes
- * a byte says how large the terminal is. The metrics are lines of text and nothing else, the JSON parses, the picture fits. */
+/* monitor.c: the counters' file of somebody else's daemons, as ntx-top, ntx-metrics and ntx trace read it, under
+ * libFuzzer: a right one with changes (fuzz.h), one half of them before the first look of ntx-top, the other before its
+ * next two. Behind the changes a byte says how large the terminal is. The metrics are lines of text and nothing else,
+ * the JSON parses, the picture fits. */
 #include <fcntl.h>
 #include <jansson.h>
 
@@ -35,7 +36,9 @@ static void fill(struct ntx_counters *c)
     atomic_store(&c->mon.session[1].generated, 5);
     for (unsigned i = 0; i < RECORDS; i++)
         for (unsigned who = 0; who < NTX_N_TRACES; who++)
-            ntx_trace_put(&c->trace[who], who == NTX_TRACE_IOD ? NTX_TR_READ : (enum ntx_trace_kind)(1 + i % (NTX_TR_KINDS - 1)), 1000 * i, 1000 * i + 900, i % 5, i, i);
+            ntx_trace_put(&c->trace[who],
+                          who == NTX_TRACE_IOD ? NTX_TR_READ : (enum ntx_trace_kind)(1 + i % (NTX_TR_KINDS - 1)),
+                          1000 * i, 1000 * i + 900, i % 5, i, i);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -45,10 +48,16 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     if (fuzz_seed_dir()) {
-        static const uint32_t zones[] = {0, offsetof(struct ntx_counters, v), offsetof(struct ntx_counters, mon), offsetof(struct ntx_counters, mon.layer),
-                                         offsetof(struct ntx_counters, mon.session), offsetof(struct ntx_counters, trace), offsetof(struct ntx_counters, trace[1].r)};
+        static const uint32_t zones[] = {0,
+                                         offsetof(struct ntx_counters, v),
+                                         offsetof(struct ntx_counters, mon),
+                                         offsetof(struct ntx_counters, mon.layer),
+                                         offsetof(struct ntx_counters, mon.session),
+                                         offsetof(struct ntx_counters, trace),
+                                         offsetof(struct ntx_counters, trace[1].r)};
         for (unsigned i = 0; i < sizeof zones / sizeof *zones; i++) {
-            const uint8_t seed[8] = {(uint8_t)(zones[i] / 4), (uint8_t)(zones[i] / 4 >> 8), (uint8_t)(zones[i] / 4 >> 16), 4, 1};
+            const uint8_t seed[8] = {(uint8_t)(zones[i] / 4), (uint8_t)(zones[i] / 4 >> 8),
+                                     (uint8_t)(zones[i] / 4 >> 16), 4, 1};
             char name[16];
             snprintf(name, sizeof name, "zone%u", i);
             fuzz_seed(name, seed, sizeof seed);
@@ -57,15 +66,21 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         static const struct {
             uint32_t at;
             uint8_t bits, value;
-        } later[] = {{offsetof(struct ntx_counters, v[NTX_C_comp_sessions]), 2, 1}, {offsetof(struct ntx_counters, v[NTX_C_comp_decisions]), 2, 9},
-                     {offsetof(struct ntx_counters, v[NTX_C_comp_passes]), 2, 7}, {offsetof(struct ntx_counters, v[NTX_C_comp_stall_ns]), 2, 99},
-                     {offsetof(struct ntx_counters, mon.layer[3].skipped), 2, 5}, {offsetof(struct ntx_counters, mon.layer[4].predicted), 2, 5},
-                     {offsetof(struct ntx_counters, v[NTX_C_comp_expert_hits]), 2, 50}, {offsetof(struct ntx_counters, v[NTX_C_comp_prefetch_wanted]), 2, 5},
-                     {offsetof(struct ntx_counters, v[NTX_C_comp_prefetch_bytes]), 2, 5}, {offsetof(struct ntx_counters, mon.session[2].state), 1, 4}};
+        } later[] = {{offsetof(struct ntx_counters, v[NTX_C_comp_sessions]), 2, 1},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_decisions]), 2, 9},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_passes]), 2, 7},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_stall_ns]), 2, 99},
+                     {offsetof(struct ntx_counters, mon.layer[3].skipped), 2, 5},
+                     {offsetof(struct ntx_counters, mon.layer[4].predicted), 2, 5},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_expert_hits]), 2, 50},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_prefetch_wanted]), 2, 5},
+                     {offsetof(struct ntx_counters, v[NTX_C_comp_prefetch_bytes]), 2, 5},
+                     {offsetof(struct ntx_counters, mon.session[2].state), 1, 4}};
         enum { N = sizeof later / sizeof *later };
         uint8_t seed[2 * N * 8 + 1] = {0};
         for (unsigned i = 0; i < N; i++) {
-            const uint8_t change[8] = {(uint8_t)(later[i].at / 4), (uint8_t)(later[i].at / 4 >> 8), (uint8_t)(later[i].at / 4 >> 16), later[i].bits, later[i].value};
+            const uint8_t change[8] = {(uint8_t)(later[i].at / 4), (uint8_t)(later[i].at / 4 >> 8),
+                                       (uint8_t)(later[i].at / 4 >> 16), later[i].bits, later[i].value};
             memcpy(seed + 8 * (N + i), change, 8);
         }
         for (unsigned i = 0; i < 8; i++) {
@@ -95,7 +110,8 @@ static void use_metrics(const struct ntx_counters *c)
     char *text = ntx_metrics_text(c, &len);
     MUST(text && len == strlen(text) && text[len - 1] == '\n');
     for (char *save = NULL, *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save), lines++) {
-        MUST(!strncmp(l, "# HELP ntx_", 11) || !strncmp(l, "# TYPE ntx_", 11) || (!strncmp(l, "ntx_", 4) && strchr(l, ' ')));
+        MUST(!strncmp(l, "# HELP ntx_", 11) || !strncmp(l, "# TYPE ntx_", 11) ||
+             (!strncmp(l, "ntx_", 4) && strchr(l, ' ')));
         MUST(strlen(l) < 600);
         for (const char *p = l; *p; p++)
             MUST((unsigned char)*p >= 0x20);

@@ -1,4 +1,5 @@
-/* policy.h: one decision of a skip policy, with what must hold of any: only layers behind the one that it looks at are skipped. */
+/* policy.h: one decision of a skip policy, with what must hold of any: only layers behind the one that it looks at are
+ * skipped. */
 #ifndef NTX_TESTS_FUZZ_POLICY_H
 #define NTX_TESTS_FUZZ_POLICY_H
 

@@ -1,5 +1,6 @@
 /* region.c: a shared region made by somebody else, under libFuzzer: a right one with changes (fuzz.h). What attaching
- * takes is used as ntx-iod and ntx-predictor do: every read asked for lies in its file and in the region, and a probe is whole. */
+ * takes is used as ntx-iod and ntx-predictor do: every read asked for lies in its file and in the region, and a probe
+ * is whole. */
 #include <errno.h>
 
 #include "iod/core.h"
@@ -13,11 +14,14 @@
 static struct ntx_region right;
 static uint8_t *image, *now; /* of all that is looked at: plan, orders, ring, board, one behind the other */
 
-#define BOARD NTX_REGION_PARTS
+#define BOARD    NTX_REGION_PARTS
 #define N_PIECES 4
 static const int pieces[N_PIECES] = {NTX_REGION_PLAN, NTX_REGION_ORDERS, NTX_REGION_RING, BOARD};
 
-static uint8_t *at_of(int part) { return part == NTX_REGION_PLAN ? right.own : part == BOARD ? right.board.part.at : right.part[part].at; }
+static uint8_t *at_of(int part)
+{
+    return part == NTX_REGION_PLAN ? right.own : part == BOARD ? right.board.part.at : right.part[part].at;
+}
 static size_t bytes_of(int part)
 {
     return part == NTX_REGION_PLAN ? right.own_bytes : part == BOARD ? right.board.part.bytes : right.part[part].bytes;
@@ -58,33 +62,57 @@ static void take_up(uint8_t *to)
 
 static void seed_tables(void)
 {
-    const void *const at[] = {&right.hdr->n_chunks, right.chunks, right.sched, (void *)right.state, right.desc, (void *)right.quarantine, right.pass_map, right.demand, right.board.probe,
-                              right.ask, &((struct ntx_board_hdr *)right.board.part.at)->n_probes};
+    const void *const at[] = {&right.hdr->n_chunks,
+                              right.chunks,
+                              right.sched,
+                              (void *)right.state,
+                              right.desc,
+                              (void *)right.quarantine,
+                              right.pass_map,
+                              right.demand,
+                              right.board.probe,
+                              right.ask,
+                              &((struct ntx_board_hdr *)right.board.part.at)->n_probes};
     for (unsigned i = 0; i < sizeof at / sizeof *at; i++) {
         uint32_t w = in_image(at[i]) / 4;
-        uint8_t seed[16] = {(uint8_t)w, (uint8_t)(w >> 8), 0, 2, (uint8_t)(i == 7 ? NTX_POSTED : NTX_READY), 0, 0, 0, 1, 0, 0, 9};
+        uint8_t seed[16] = {
+            (uint8_t)w, (uint8_t)(w >> 8), 0, 2, (uint8_t)(i == 7 ? NTX_POSTED : NTX_READY), 0, 0, 0, 1, 0, 0, 9};
         char name[16];
         snprintf(name, sizeof name, "table%u", i);
         fuzz_seed(name, seed, sizeof seed);
     }
 }
 
-/* A demand for the arena, posted: 4 bytes each of word, offset, bytes, dest, early, as iod finds them when it begins. */
+/* A demand for the arena, posted: 4 bytes each of word, offset, bytes, dest, early, as iod finds them when it begins.
+ * */
 static void seed_bundle(uint8_t early)
 {
     const struct ntx_read_request *a = &right.ask[2];
     const struct {
         const void *at;
         uint32_t value;
-    } set[] = {{&right.demand[2], ntx_word(0, NTX_POSTED)}, {&a->offset, 5000}, {&a->bytes, 6000}, {&a->dest, (uint32_t)right.hdr->off_arena},
-               {(const void *)&a->early, early}, {(const void *)&right.control->demand_posted, 1}, {(uint8_t *)right.pass_map + 8, 2}};
+    } set[] = {{&right.demand[2], ntx_word(0, NTX_POSTED)},
+               {&a->offset, 5000},
+               {&a->bytes, 6000},
+               {&a->dest, (uint32_t)right.hdr->off_arena},
+               {(const void *)&a->early, early},
+               {(const void *)&right.control->demand_posted, 1},
+               {(uint8_t *)right.pass_map + 8, 2}};
     uint8_t seed[8 * sizeof set / sizeof *set] = {0};
     for (unsigned i = 0; i < sizeof set / sizeof *set; i++) {
         const uint32_t at = in_image(set[i].at) / 4;
-        const uint8_t change[8] = {(uint8_t)at, (uint8_t)(at >> 8), (uint8_t)(at >> 16), 2, (uint8_t)set[i].value, (uint8_t)(set[i].value >> 8), (uint8_t)(set[i].value >> 16), (uint8_t)(set[i].value >> 24)};
+        const uint8_t change[8] = {(uint8_t)at,
+                                   (uint8_t)(at >> 8),
+                                   (uint8_t)(at >> 16),
+                                   2,
+                                   (uint8_t)set[i].value,
+                                   (uint8_t)(set[i].value >> 8),
+                                   (uint8_t)(set[i].value >> 16),
+                                   (uint8_t)(set[i].value >> 24)};
         memcpy(seed + 8 * i, change, 8);
     }
-    static const char *const names[] = {[NTX_DEMAND_READ] = "bundle", [NTX_PREFETCH_READ] = "early", [NTX_CANCELLED] = "given_up"};
+    static const char *const names[] = {
+        [NTX_DEMAND_READ] = "bundle", [NTX_PREFETCH_READ] = "early", [NTX_CANCELLED] = "given_up"};
     fuzz_seed(names[early], seed, sizeof seed);
 }
 
@@ -92,7 +120,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    const struct shape shape = {.n_layers = 3, .per_layer = 3, .n_desc = 4, .n_slots = 6, .n_demands = 2, .n_bundle_demands = 2, .chunk_bytes = 12000, .host = true};
+    const struct shape shape = {.n_layers = 3,
+                                .per_layer = 3,
+                                .n_desc = 4,
+                                .n_slots = 6,
+                                .n_demands = 2,
+                                .n_bundle_demands = 2,
+                                .chunk_bytes = 12000,
+                                .host = true};
     make_region(&shape, &right);
     image = malloc(image_bytes());
     now = malloc(image_bytes());
@@ -135,11 +170,16 @@ static void use_core(const struct ntx_region *r, unsigned how)
     ntx_iod_core_hint(c, how % 3, skip, how % 4);
     for (unsigned i = 0; i < READS && ntx_iod_core_next(c, i, &rd); i++) {
         MUST(rd.len && rd.file < h->n_files && rd.dest + rd.len <= h->bytes);
-        MUST(rd.offset < h->file_bytes[rd.file] && rd.expect <= rd.len && rd.offset + rd.expect <= h->file_bytes[rd.file]);
+        MUST(rd.offset < h->file_bytes[rd.file] && rd.expect <= rd.len &&
+             rd.offset + rd.expect <= h->file_bytes[rd.file]);
         if (how & 64 && i % 5 == 4 && ntx_iod_core_next(c, i, &got)) /* two at once; the later one is through first */
             ntx_iod_core_done(c, i, got.tag, (int32_t)got.len, &last);
         MUST(!ntx_iod_core_idle(c) || ntx_iod_core_inflight(c) >= rd.len);
-        ntx_iod_core_done(c, i, rd.tag, how & 32 && i < 20 ? -EIO : (i + how) % 7 ? (int32_t)rd.len : (int32_t)rd.expect / 2, &last);
+        ntx_iod_core_done(c, i, rd.tag,
+                          how & 32 && i < 20 ? -EIO
+                          : (i + how) % 7    ? (int32_t)rd.len
+                                             : (int32_t)rd.expect / 2,
+                          &last);
         ntx_iod_core_done(c, i, rd.tag, -EIO, &last); /* told twice */
     }
     ntx_iod_core_free(c);

@@ -1,5 +1,6 @@
-/* reply.c: what a model writes, under libFuzzer. The first byte says the format and how it begins, the second in what pieces it comes, and whether it was cut; the rest
- * is the reply. Whole and in pieces it gives the same, and no text is lost but marks and blanks. */
+/* reply.c: what a model writes, under libFuzzer. The first byte says the format and how it begins, the second in what
+ * pieces it comes, and whether it was cut; the rest is the reply. Whole and in pieces it gives the same, and no text is
+ * lost but marks and blanks. */
 #include "model/reply/reply.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -20,7 +21,8 @@ static int part(void *arg, const struct ntx_reply_part *p)
     return 0;
 }
 
-static struct sum run(const struct ntx_reply_format *f, bool thinks, const char *text, size_t len, size_t piece, bool cut)
+static struct sum run(const struct ntx_reply_format *f, bool thinks, const char *text, size_t len, size_t piece,
+                      bool cut)
 {
     struct sum s = {.bytes = 0};
     struct ntx_reply *r;
@@ -35,12 +37,14 @@ static struct sum run(const struct ntx_reply_format *f, bool thinks, const char 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"harmony", "deepseek-v4", "deepseek-v3.2", "deepseek", "kimi", "minimax", "glm", "qwen3-coder", "mistral", "hermes", "llama-3", "plain"};
+    static const char *const names[] = {"harmony", "deepseek-v4", "deepseek-v3.2", "deepseek", "kimi",    "minimax",
+                                        "glm",     "qwen3-coder", "mistral",       "hermes",   "llama-3", "plain"};
     if (size < 2 || size > 4000)
         return 0;
     const struct ntx_reply_format *f = ntx_reply_by_name(names[data[0] % (sizeof names / sizeof *names)]);
     const char *text = (const char *)data + 2;
-    struct sum a = run(f, data[0] & 0x80, text, size - 2, size, data[1] & 0x80), b = run(f, data[0] & 0x80, text, size - 2, 1 + data[1] % 16, data[1] & 0x80);
+    struct sum a = run(f, data[0] & 0x80, text, size - 2, size, data[1] & 0x80),
+               b = run(f, data[0] & 0x80, text, size - 2, 1 + data[1] % 16, data[1] & 0x80);
     MUST(!memcmp(&a, &b, sizeof a));
     (void)ntx_reply_by_template(text, size - 2);
     return 0;

@@ -1,6 +1,7 @@
-/* ring.c: what ntx-iod says in the region, read by ntx-computed, under libFuzzer: descriptors and states of chunks with changes (fuzz.h),
- * and, in ring_demands.c, answers to demands. The first byte says which. Bytes that are handed out lie in a slot or in the arena, or the
- * pass fails with its reason. Nobody sleeps: instead of waiting for a word, iod is played (the linker wraps ntx_futex_wait). */
+/* ring.c: what ntx-iod says in the region, read by ntx-computed, under libFuzzer: descriptors and states of chunks with
+ * changes (fuzz.h), and, in ring_demands.c, answers to demands. The first byte says which. Bytes that are handed out
+ * lie in a slot or in the arena, or the pass fails with its reason. Nobody sleeps: instead of waiting for a word, iod
+ * is played (the linker wraps ntx_futex_wait). */
 #include <errno.h>
 #include <sys/eventfd.h>
 
@@ -96,7 +97,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     ntx_log_init("fuzz_ring", NTX_LOG_ERR); /* of each death with nonsense there is a warning */
-    const struct shape shape = {.n_layers = 2, .per_layer = 3, .n_desc = 6, .n_slots = 8, .n_demands = 2, .chunk_bytes = 12000, .host = true};
+    const struct shape shape = {
+        .n_layers = 2, .per_layer = 3, .n_desc = 6, .n_slots = 8, .n_demands = 2, .chunk_bytes = 12000, .host = true};
     make_region(&shape, &r);
     wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     fill();
@@ -114,7 +116,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     }
     fuzz_seed("host", (const uint8_t[]){1, 0, 0, 0, 4, 1}, 6);
     /* want, entries, prediction of all; each wait serves what is posted, or a demand fails, comes for another, dies */
-    static const uint8_t steps[] = {0x05, 0xcf, 0, 0x12, 0x3f, 0, 0x15, 0xcf, 0, 0x01, 0x47, 0x35, 0x25, 0xf8, 0, 0x00, 0, 0, 0x15, 0xd5, 0};
+    static const uint8_t steps[] = {0x05, 0xcf, 0,    0x12, 0x3f, 0, 0x15, 0xcf, 0,    0x01, 0x47,
+                                    0x35, 0x25, 0xf8, 0,    0x00, 0, 0,    0x15, 0xd5, 0};
     for (uint8_t kind = 2; kind < 4; kind++)
         for (uint8_t how = 0; how < 8; how++) {
             uint8_t seed[1 + sizeof steps + 40];
@@ -137,7 +140,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         snprintf(name, sizeof name, "scribble%u", fill);
         fuzz_seed(name, seed, sizeof seed);
     }
-    for (uint8_t kind = 2; kind < 4; kind++) { /* demands that iod says it left out: once, that was waited for without end */
+    for (uint8_t kind = 2; kind < 4;
+         kind++) { /* demands that iod says it left out: once, that was waited for without end */
         uint8_t seed[4 + 2 * 14] = {kind, 0x05, 0xff, 0};
         for (uint8_t i = 0; i < 14; i++) {
             seed[4 + 2 * i] = i;
@@ -160,7 +164,8 @@ static void use_chunk(struct ntx_weights *w, uint32_t chunk, bool must)
     MUST(p >= low && p + c->bytes <= r.base + r.hdr->bytes);
     MUST((size_t)(p - r.base) % r.hdr->block == c->offset % r.hdr->block);
     if (c->placement == NTX_PLACE_STORAGE)
-        MUST((size_t)(p - low) % r.hdr->slot_bytes + c->bytes <= r.hdr->slot_bytes && p < low + r.hdr->n_slots * r.hdr->slot_bytes);
+        MUST((size_t)(p - low) % r.hdr->slot_bytes + c->bytes <= r.hdr->slot_bytes &&
+             p < low + r.hdr->n_slots * r.hdr->slot_bytes);
     w->ops->release(w, chunk);
 }
 
@@ -176,7 +181,8 @@ static void fuzz_ring(const uint8_t *data, size_t size)
     /* what is ntx-iod's to write, all of it; the first byte says where the changes begin */
     uint8_t *from = size && data[0] & 1 ? (uint8_t *)r.state : (uint8_t *)r.desc;
     if (size)
-        fuzz_patch(from, (size_t)(r.part[NTX_REGION_RING].at + r.part[NTX_REGION_RING].bytes - from), data + 1, size - 1);
+        fuzz_patch(from, (size_t)(r.part[NTX_REGION_RING].at + r.part[NTX_REGION_RING].bytes - from), data + 1,
+                   size - 1);
     for (uint32_t i = 0; i < r.hdr->n_chunks; i++) {
         if (size > 1 && data[1] & 1)
             ntx_stream_io_error(s, i, "told");
@@ -189,7 +195,8 @@ static void fuzz_ring(const uint8_t *data, size_t size)
     ntx_stream_end_quarantine(s);
     MUST(ntx_stream_host_ready(s) <= r.hdr->bytes);
     fuzz_successor(s, &r);
-    for (uint64_t pass = 1; pass < 4; pass++) { /* that a chunk of the first one failed or was left out can be true; then all is well */
+    for (uint64_t pass = 1; pass < 4;
+         pass++) { /* that a chunk of the first one failed or was left out can be true; then all is well */
         MUST(!w->ops->begin(w, pass));
         for (uint32_t i = 0; i < r.hdr->n_chunks; i++)
             use_chunk(w, i, pass > 1);

@@ -1,7 +1,8 @@
-/* ring_demands.c: demands of ntx-computed (entries, experts, groups of neurons) and what ntx-iod answers to them, part of fuzz_ring. The
- * input is read from both ends: from the front what the engine does, three bytes each, from the back what iod does whenever the engine
- * waits, two bytes each; when they meet, nobody answers any more. An answer may be right, late, failed, misplaced, of another generation, or
- * a word that says nothing; iod may die in the midst of it. Whatever it is, what is handed out lies in the arena, in a place for its kind. */
+/* ring_demands.c: demands of ntx-computed (entries, experts, groups of neurons) and what ntx-iod answers to them, part
+ * of fuzz_ring. The input is read from both ends: from the front what the engine does, three bytes each, from the back
+ * what iod does whenever the engine waits, two bytes each; when they meet, nobody answers any more. An answer may be
+ * right, late, failed, misplaced, of another generation, or a word that says nothing; iod may die in the midst of it.
+ * Whatever it is, what is handed out lies in the arena, in a place for its kind. */
 #include <errno.h>
 #include <limits.h>
 #include <sys/eventfd.h>
@@ -14,7 +15,19 @@
 #include "tests/fuzz/saved.h"
 #include "tests/unit/weights/list_experts.h"
 
-enum { LAYERS = 3, EXPERTS = 6, PARTS = NTX_EXPERT_PARTS, DEMANDS = 12, ROWS = 2, GROUPS = 24, PER_CHUNK = 6, STAY = 1, WINDOWS = 2, BLOCK = 4096, ENTRY = 1000 };
+enum {
+    LAYERS = 3,
+    EXPERTS = 6,
+    PARTS = NTX_EXPERT_PARTS,
+    DEMANDS = 12,
+    ROWS = 2,
+    GROUPS = 24,
+    PER_CHUNK = 6,
+    STAY = 1,
+    WINDOWS = 2,
+    BLOCK = 4096,
+    ENTRY = 1000
+};
 
 struct rig {
     struct ntx_region r;
@@ -43,14 +56,26 @@ static struct { /* this run's */
 
 static void make(struct rig *t, uint32_t n_chunks, uint64_t file, uint64_t arena)
 {
-    struct ntx_region_geometry g = {.block = BLOCK, .n_files = 1, .n_chunks = n_chunks, .n_demands = ROWS, .n_bundle_demands = DEMANDS, .n_probes = 1,
-                                    .n_layers = LAYERS, .n_embd = 1, .frame_bytes = BLOCK, .arena_bytes = arena, .epoch = 1};
+    struct ntx_region_geometry g = {.block = BLOCK,
+                                    .n_files = 1,
+                                    .n_chunks = n_chunks,
+                                    .n_demands = ROWS,
+                                    .n_bundle_demands = DEMANDS,
+                                    .n_probes = 1,
+                                    .n_layers = LAYERS,
+                                    .n_embd = 1,
+                                    .frame_bytes = BLOCK,
+                                    .arena_bytes = arena,
+                                    .epoch = 1};
     struct ntx_err err = {0};
     char note[512];
     MUST(!ntx_region_create(&g, &t->r, note, sizeof note, &err));
     t->r.hdr->file_bytes[0] = file;
     for (uint32_t i = 0; i < n_chunks; i++)
-        t->r.chunks[i] = (struct ntx_plan_chunk){.offset = t->list[i].offset, .bytes = t->list[i].bytes, .layer = t->list[i].layer, .placement = NTX_PLACE_FRAME};
+        t->r.chunks[i] = (struct ntx_plan_chunk){.offset = t->list[i].offset,
+                                                 .bytes = t->list[i].bytes,
+                                                 .layer = t->list[i].layer,
+                                                 .placement = NTX_PLACE_FRAME};
 }
 
 static void keep(struct rig *t)
@@ -65,7 +90,8 @@ static void make_experts(struct rig *t)
 {
     t->list = calloc((size_t)LAYERS * EXPERTS * PARTS, sizeof *t->list);
     MUST(t->list);
-    t->chunks = (struct ntx_chunks){.list = t->list, .n = LAYERS * EXPERTS * PARTS, .layers = t->layers, .n_layers = LAYERS, .n_expert = EXPERTS};
+    t->chunks = (struct ntx_chunks){
+        .list = t->list, .n = LAYERS * EXPERTS * PARTS, .layers = t->layers, .n_layers = LAYERS, .n_expert = EXPERTS};
     uint64_t offset = list_experts(&t->chunks, t->list, t->layers, BLOCK, &t->frames);
     ntx_frames_share(&t->frames, 8, 2, 1);
     make(t, t->chunks.n, offset, ntx_frames_bytes(&t->frames));
@@ -84,9 +110,18 @@ static void make_groups(struct rig *t)
     MUST(t->list);
     t->chunks = (struct ntx_chunks){.list = t->list, .n = LAYERS * per_layer, .layers = t->layers, .n_layers = LAYERS};
     for (uint32_t i = 0; i < t->chunks.n; i++)
-        t->list[i] = (struct ntx_chunk){.layer = i / per_layer, .out0 = i % per_layer * PER_CHUNK, .n_out = PER_CHUNK, .offset = i * stay, .bytes = stay, .on_demand = true};
+        t->list[i] = (struct ntx_chunk){.layer = i / per_layer,
+                                        .out0 = i % per_layer * PER_CHUNK,
+                                        .n_out = PER_CHUNK,
+                                        .offset = i * stay,
+                                        .bytes = stay,
+                                        .on_demand = true};
     for (uint32_t l = 0; l < LAYERS; l++) {
-        t->layers[l].groups = (struct ntx_weight){.n_out = GROUPS, .chunk0 = l * per_layer, .n_chunks = per_layer, .chunk_outs = PER_CHUNK, .row_bytes = each};
+        t->layers[l].groups = (struct ntx_weight){.n_out = GROUPS,
+                                                  .chunk0 = l * per_layer,
+                                                  .n_chunks = per_layer,
+                                                  .chunk_outs = PER_CHUNK,
+                                                  .row_bytes = each};
         t->layers[l].groups_added.tensor = NTX_NO_TENSOR;
         t->layers[l].pack = (struct ntx_pack_layer){.group = 4, .n_groups = GROUPS, .group_bytes = each};
     }
@@ -133,18 +168,13 @@ static void answer(uint32_t i, uint8_t how)
         d->shift += how >> 3;
         atomic_store(&d->word, ntx_word(gen, NTX_READY));
         break;
-    case 4:
-        atomic_store(&d->word, ntx_word(gen + (how >> 3), NTX_READY));
-        break;
+    case 4: atomic_store(&d->word, ntx_word(gen + (how >> 3), NTX_READY)); break;
     case 5:
         now.forged = true;
         atomic_store(&d->word, ntx_word(gen, (enum ntx_state)(how >> 3 & 7)));
         break;
-    case 6:
-        ntx_stream_iod_died(now.s);
-        break;
-    default:
-        ntx_stream_end_quarantine(now.s);
+    case 6: ntx_stream_iod_died(now.s); break;
+    default: ntx_stream_end_quarantine(now.s);
     }
 }
 
@@ -169,9 +199,11 @@ static void check_posted(void)
         const struct ntx_read_request *a = &now.t->r.ask[i];
         if (ntx_word_state(now.t->r.demand[i].word) != NTX_POSTED)
             continue;
-        MUST(a->bytes && a->file < h->n_files && a->offset < h->file_bytes[a->file] && a->bytes <= h->file_bytes[a->file] - a->offset);
+        MUST(a->bytes && a->file < h->n_files && a->offset < h->file_bytes[a->file] &&
+             a->bytes <= h->file_bytes[a->file] - a->offset);
         if (i >= ROWS)
-            MUST(a->dest % BLOCK == 0 && a->dest >= now.t->places && a->dest + NTX_ROUND_UP(a->offset % BLOCK + a->bytes, (uint64_t)BLOCK) <= now.t->places_end);
+            MUST(a->dest % BLOCK == 0 && a->dest >= now.t->places &&
+                 a->dest + NTX_ROUND_UP(a->offset % BLOCK + a->bytes, (uint64_t)BLOCK) <= now.t->places_end);
     }
 }
 
@@ -281,22 +313,14 @@ static void step(const uint8_t *b)
 {
     uint32_t layer = (b[0] >> 4) % LAYERS;
     switch (b[0] & 7) {
-    case 0:
-        begin();
-        break;
-    case 1:
-        entries(b[1], b[2]);
-        break;
-    case 2:
-        ahead(layer, b[1], b[2] & 1);
-        break;
+    case 0: begin(); break;
+    case 1: entries(b[1], b[2]); break;
+    case 2: ahead(layer, b[1], b[2] & 1); break;
     case 3:
         (void)fuzz_demands_wait(); /* iod does something though nobody waits */
         now.w->ops->more_experts(now.w);
         break;
-    case 4:
-        ntx_stream_cancel(now.s, now.pass - (b[1] & 1));
-        break;
+    case 4: ntx_stream_cancel(now.s, now.pass - (b[1] & 1)); break;
     default:
         if (now.t == &experts_rig)
             want(layer, b[1]);
@@ -344,7 +368,12 @@ static void recover(void)
 void fuzz_demands(const uint8_t *data, size_t size, bool groups)
 {
     struct rig *t = groups ? &groups_rig : &experts_rig;
-    struct ntx_stream_config c = {.region = &t->r, .wake_fd = t->wake_fd, .wait_limit_s = 60, .text_wait_ms = 1, .chunks = &t->chunks, .prefetch = true};
+    struct ntx_stream_config c = {.region = &t->r,
+                                  .wake_fd = t->wake_fd,
+                                  .wait_limit_s = 60,
+                                  .text_wait_ms = 1,
+                                  .chunks = &t->chunks,
+                                  .prefetch = true};
     if (groups) {
         c.windows_at = t->places;
         c.window_bytes = t->window_bytes;

@@ -1,5 +1,6 @@
-/* shelf.c: the file of a text's state, as another hand left it: right but for some changes, or anything at all; its sums made right again or not, so that sizes and numbers that lie are met,
- * too. What is taken without a sum that was made right has the values that were written. */
+/* shelf.c: the file of a text's state, as another hand left it: right but for some changes, or anything at all; its
+ * sums made right again or not, so that sizes and numbers that lie are met, too. What is taken without a sum that was
+ * made right has the values that were written. */
 #include <errno.h>
 #include <fcntl.h>
 #include <nettle/umac.h>
@@ -8,7 +9,7 @@
 #include "computed/engine/prefix_store.h"
 #include "tests/fuzz/fuzz.h"
 
-#define DIR "shelf" /* in the folder that run.sh made */
+#define DIR  "shelf" /* in the folder that run.sh made */
 #define NAME DIR "/0123456789abcdef.prefix"
 #define MOST (1u << 16)
 
@@ -22,7 +23,9 @@ static struct world { /* a model that keeps all positions, and one with a recurr
 } world[2];
 static int32_t ids[TEXT];
 
-struct pattern { uint32_t at, wrong; };
+struct pattern {
+    uint32_t at, wrong;
+};
 
 static int fill(void *ctx, void *at, size_t bytes)
 {
@@ -42,7 +45,12 @@ static int compare(void *ctx, void *at, size_t bytes)
 
 static struct ntx_prefix_store *open_prefix_store(const struct world *w)
 {
-    const struct ntx_prefix_store_config c = {.dir = DIR, .most = 1 << 20, .of = "the very model", .whole = ntx_kv_pool_snapshots(w->pool), .block_cost = 1, .token_cost = 0.001};
+    const struct ntx_prefix_store_config c = {.dir = DIR,
+                                              .most = 1 << 20,
+                                              .of = "the very model",
+                                              .whole = ntx_kv_pool_snapshots(w->pool),
+                                              .block_cost = 1,
+                                              .token_cost = 0.001};
     struct ntx_prefix_store *s = NULL;
     struct ntx_err err = {0};
     MUST(!ntx_prefix_store_open(&c, &s, &err));
@@ -75,14 +83,17 @@ static void make(struct world *w, bool recurrent)
     struct ntx_prefix_store *s = open_prefix_store(w);
     MUST(kv && !ntx_kv_each_part(kv, TEXT, true, fill, &p));
     ntx_kv_restored(kv, TEXT);
-    MUST(!recurrent || (!ntx_kv_snapshot_blank(w->pool, MARKED, true, &mark) && !ntx_kv_snapshot_each_part(mark, true, fill, &q)));
-    MUST(!ntx_prefix_store_write(s, 7, ids, TEXT, kv, &mark, recurrent) && ntx_prefix_store_find(s, 7, ids, TEXT, true, &file, &n) == TEXT);
+    MUST(!recurrent ||
+         (!ntx_kv_snapshot_blank(w->pool, MARKED, true, &mark) && !ntx_kv_snapshot_each_part(mark, true, fill, &q)));
+    MUST(!ntx_prefix_store_write(s, 7, ids, TEXT, kv, &mark, recurrent) &&
+         ntx_prefix_store_find(s, 7, ids, TEXT, true, &file, &n) == TEXT);
     MUST(ntx_prefix_store_find(s, 7, ids, TEXT - 1, true, &file, &n) == (recurrent ? MARKED : 0));
     ntx_kv_snapshot_free(mark);
     ntx_kv_seq_free(kv);
     ntx_prefix_store_free(s);
     FILE *f = popen("cat " DIR "/*.prefix && rm " DIR "/*.prefix", "r");
-    MUST(f && (w->bytes = fread(w->file, 1, MOST, f)) > sizeof(struct ntx_prefix_store_head) && w->bytes < MOST && !pclose(f));
+    MUST(f && (w->bytes = fread(w->file, 1, MOST, f)) > sizeof(struct ntx_prefix_store_head) && w->bytes < MOST &&
+         !pclose(f));
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -133,7 +144,8 @@ static void make_right(uint8_t *file, size_t bytes, uint8_t how)
     if (bytes < sizeof h)
         return;
     memcpy(&h, file, sizeof h);
-    size_t n = (size_t)h.n_tokens * sizeof(int32_t) + (size_t)h.n_marks * sizeof(struct ntx_prefix_store_snapshot), left = bytes - sizeof h;
+    size_t n = (size_t)h.n_tokens * sizeof(int32_t) + (size_t)h.n_marks * sizeof(struct ntx_prefix_store_snapshot),
+           left = bytes - sizeof h;
     if (n > left)
         return;
     if (how & BODY_SUM)
@@ -164,7 +176,8 @@ static void meet(struct world *w, bool sums_made)
     if (kv && !ntx_prefix_store_read(s, 0, w->pool, kv, MARKED, marks, &n_marks) && !sums_made) {
         struct pattern p = {0}, q = {0};
         MUST(!ntx_kv_each_part(kv, n, false, compare, &p) && !p.wrong);
-        MUST(n_marks == ntx_kv_pool_snapshots(w->pool) && (!n_marks || (!ntx_kv_snapshot_each_part(marks[0], false, compare, &q) && !q.wrong)));
+        MUST(n_marks == ntx_kv_pool_snapshots(w->pool) &&
+             (!n_marks || (!ntx_kv_snapshot_each_part(marks[0], false, compare, &q) && !q.wrong)));
     }
     while (n_marks)
         ntx_kv_snapshot_free(marks[--n_marks]);

@@ -1,12 +1,15 @@
-/* template.c: a stranger's chat template, and a stranger's variables, under libFuzzer. The input is the template; behind a NUL, if there is one,
- * the variables as JSON, else those of a conversation. What is written keeps to its limit, and its marks are 0 and 1. */
+/* template.c: a stranger's chat template, and a stranger's variables, under libFuzzer. The input is the template;
+ * behind a NUL, if there is one, the variables as JSON, else those of a conversation. What is written keeps to its
+ * limit, and its marks are 0 and 1. */
 #include "model/template/template.h"
 #include "tests/fuzz/fuzz.h"
 
-static const char talk[] =
-    "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"\\u00e9<x>\"}, {\"role\": \"assistant\", \"content\": \"a\", "
-    "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"k\": [1, 2.5, null]}}}]}, {\"role\": \"tool\", \"content\": \"r\"}], "
-    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}], \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"n\": 3, \"xs\": [3, 1, 2]}";
+static const char talk[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", "
+                           "\"content\": \"\\u00e9<x>\"}, {\"role\": \"assistant\", \"content\": \"a\", "
+                           "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": "
+                           "{\"k\": [1, 2.5, null]}}}]}, {\"role\": \"tool\", \"content\": \"r\"}], "
+                           "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}], "
+                           "\"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"n\": 3, \"xs\": [3, 1, 2]}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

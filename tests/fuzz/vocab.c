@@ -1,5 +1,6 @@
-/* vocab.c: a vocabulary and a chat template out of a stranger's GGUF, and a stranger's text, under libFuzzer. The input is a GGUF, and behind
- * it the text; its last byte says how long that is, in fours. Ids are of the vocabulary, and bytes come back. */
+/* vocab.c: a vocabulary and a chat template out of a stranger's GGUF, and a stranger's text, under libFuzzer. The input
+ * is a GGUF, and behind it the text; its last byte says how long that is, in fours. Ids are of the vocabulary, and
+ * bytes come back. */
 #include "model/chat.h"
 #include "model/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
@@ -27,7 +28,8 @@ static void use_own(const struct ntx_gguf *g, const struct ntx_tokenizer *t, con
     struct ntx_str jinja;
     struct ntx_chat_template *own;
     struct ntx_err err = {0};
-    if (ntx_gguf_str(g, "tokenizer.chat_template", &jinja) || jinja.n > 4096 || ntx_chat_open(jinja.p, jinja.n, t, &own, &err))
+    if (ntx_gguf_str(g, "tokenizer.chat_template", &jinja) || jinja.n > 4096 ||
+        ntx_chat_open(jinja.p, jinja.n, t, &own, &err))
         return;
     for (unsigned from = 0; from <= 3; from += 3) {
         int32_t *ids;
@@ -49,7 +51,10 @@ static void use_chat(const struct ntx_gguf *g, const struct ntx_tokenizer *t, co
         shape = ntx_chat_by_shape(jinja.p, jinja.n);
     if (!shape)
         shape = ntx_chat_by_name("plain");
-    const struct ntx_chat_msg msgs[] = {{"system", text, len / 2, NULL, 0}, {"user", text + len / 2, len - len / 2, NULL, 0}, {"assistant", text, len / 3, NULL, 0}, {"user", text, len, NULL, 0}};
+    const struct ntx_chat_msg msgs[] = {{"system", text, len / 2, NULL, 0},
+                                        {"user", text + len / 2, len - len / 2, NULL, 0},
+                                        {"assistant", text, len / 3, NULL, 0},
+                                        {"user", text, len, NULL, 0}};
     use_own(g, t, msgs);
     for (unsigned n = 1; n <= 4; n++)
         for (unsigned from = 0; from < n; from++) {

@@ -1,6 +1,5 @@
-/* words.c: short texts that a client sends or a person writes into a file: faults, skip policies, sizes and rates, a hardware profile,
- * the strings of a Load message.
- * The first byte says which. */
+/* words.c: short texts that a client sends or a person writes into a file: faults, skip policies, sizes and rates, a
+ * hardware profile, the strings of a Load message. The first byte says which. */
 #include <math.h>
 
 #include "common/util.h"
@@ -130,13 +129,16 @@ static void use_override(char *text)
     MUST(ntx_gguf_override(g, text, &err) == rc && (!rc || err.text[0]));
     MUST(ntx_gguf_n_kv(g) >= 1 && ntx_gguf_n_kv(g) <= 1 + n);
     const struct ntx_gguf_kv *kv = n ? ntx_gguf_find(g, last.key) : NULL;
-    MUST(!n || (kv && kv->type == last.type && (last.type != NTX_GGUF_STR || (kv->strs->n == last.str.n && !memcmp(kv->strs->p, last.str.p, last.str.n)))));
+    MUST(!n ||
+         (kv && kv->type == last.type &&
+          (last.type != NTX_GGUF_STR || (kv->strs->n == last.str.n && !memcmp(kv->strs->p, last.str.p, last.str.n)))));
     ntx_gguf_free(g);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const use[])(char *) = {use_iod_fault, use_predictor_fault, use_policy, use_numbers, use_profile, use_load, use_override};
+    static void (*const use[])(char *) = {use_iod_fault, use_predictor_fault, use_policy, use_numbers, use_profile,
+                                          use_load,      use_override};
     if (!size)
         return 0;
     char *text = malloc(size);

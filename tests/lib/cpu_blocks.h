@@ -21,20 +21,30 @@ KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool 
     uint32_t bits;
     uint8_t e;
     switch (type) {
-    case NTX_F32:
-        memcpy(p, &d, 4);
-        break;
+    case NTX_F32: memcpy(p, &d, 4); break;
     case NTX_BF16:
         memcpy(&bits, &d, 4);
         bits >>= 16;
         memcpy(p, &bits, 2);
         break;
-    case NTX_Q4_1: case NTX_Q5_1: case NTX_Q4_K: case NTX_Q5_K:
-        put_f16(p + 2, m); /* fall through */
-    case NTX_F16: case NTX_Q4_0: case NTX_Q5_0: case NTX_Q8_0: case NTX_IQ4_NL: case NTX_IQ4_XS: case NTX_IQ3_XXS:
-    case NTX_IQ3_S: case NTX_IQ2_XXS: case NTX_IQ2_XS: case NTX_IQ2_S: case NTX_IQ1_S: case NTX_Q1_0: case NTX_Q2_0:
-        put_f16(p, d);
-        break;
+    case NTX_Q4_1:
+    case NTX_Q5_1:
+    case NTX_Q4_K:
+    case NTX_Q5_K: put_f16(p + 2, m); /* fall through */
+    case NTX_F16:
+    case NTX_Q4_0:
+    case NTX_Q5_0:
+    case NTX_Q8_0:
+    case NTX_IQ4_NL:
+    case NTX_IQ4_XS:
+    case NTX_IQ3_XXS:
+    case NTX_IQ3_S:
+    case NTX_IQ2_XXS:
+    case NTX_IQ2_XS:
+    case NTX_IQ2_S:
+    case NTX_IQ1_S:
+    case NTX_Q1_0:
+    case NTX_Q2_0: put_f16(p, d); break;
     case NTX_Q2_K:
         put_f16(p + 82, m);
         put_f16(p + 80, d);
@@ -49,10 +59,8 @@ KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool 
             *at = (char)((*at & 15) | (ntx_f32_to_f16(d) >> 4 * i & 15) << 4);
         }
         break;
-    case NTX_NVFP4: /* every byte is a number */
-        break;
-    default: /* Q3_K, Q6_K, TQ1_0, TQ2_0: at the end */
-        put_f16(p + bytes - 2, d);
+    case NTX_NVFP4: /* every byte is a number */ break;
+    default: /* Q3_K, Q6_K, TQ1_0, TQ2_0: at the end */ put_f16(p + bytes - 2, d);
     }
 }
 

@@ -44,10 +44,7 @@ KIT struct guarded guard_new(size_t bytes)
     return (struct guarded){map, map + size - page, size};
 }
 
-KIT void guard_free(struct guarded g)
-{
-    munmap(g.map, g.size);
-}
+KIT void guard_free(struct guarded g) { munmap(g.map, g.size); }
 
 /* The k-th instruction set besides generic that this CPU has; NULL after the last. */
 KIT const struct ntx_cpu_ops *isa_at(unsigned k)

@@ -34,7 +34,8 @@ KIT void gpu_open(struct gpu *u, const char *library)
     CHECK_MSG(!rc, "%s", why);
     OK(u, u->ops->stream_new(u->g, &u->s));
     OK(u, u->ops->info(u->g, &u->info));
-    printf("%s: %s, compute capability %u.%u\n", u->ops->name, u->info.name, u->info.capability / 10, u->info.capability % 10);
+    printf("%s: %s, compute capability %u.%u\n", u->ops->name, u->info.name, u->info.capability / 10,
+           u->info.capability % 10);
 }
 
 KIT void gpu_close(struct gpu *u)
@@ -66,10 +67,7 @@ KIT void gpu_get(struct gpu *u, void *host, const void *dev, size_t bytes)
     OK(u, u->ops->stream_sync(u->s));
 }
 
-KIT void gpu_drop(struct gpu *u, void *p)
-{
-    u->ops->free(u->g, p);
-}
+KIT void gpu_drop(struct gpu *u, void *p) { u->ops->free(u->g, p); }
 
 KIT void fill_random(struct rng *r, float *x, size_t n)
 {
@@ -82,8 +80,8 @@ KIT void check_rows(const char *what, const float *got, size_t ld, const float *
 {
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t k = 0; k < n; k++)
-            CHECK_MSG(!memcmp(&got[r * ld + k], &want[(size_t)r * n + k], 4), "%s: row %u value %u: %.9g, not %.9g", what, r, k,
-                      (double)got[r * ld + k], (double)want[(size_t)r * n + k]);
+            CHECK_MSG(!memcmp(&got[r * ld + k], &want[(size_t)r * n + k], 4), "%s: row %u value %u: %.9g, not %.9g",
+                      what, r, k, (double)got[r * ld + k], (double)want[(size_t)r * n + k]);
         for (size_t k = n; k < ld; k++)
             CHECK_MSG(isnan(got[r * ld + k]), "%s: row %u: written behind its end", what, r);
     }

@@ -21,8 +21,8 @@
 #include "tests/lib/temporary.h"
 
 #define DEADLINE_NS 30000000000ull
-#define BLOCK 4096u
-#define N_LAYERS 500u
+#define BLOCK       4096u
+#define N_LAYERS    500u
 
 /* ---- region */
 
@@ -56,8 +56,19 @@ static void make_region(struct harness *h, const struct harness_shape *s)
     uint64_t slot = NTX_ROUND_UP(s->chunk_bytes, BLOCK) + 2 * BLOCK;
     struct ntx_err err = {0};
     struct ntx_region_geometry g = {
-        .block = BLOCK, .n_files = 1, .n_chunks = n, .n_sched = n - host, .n_desc = s->n_desc, .n_slots = s->n_slots, .n_demands = s->n_demands,
-        .n_layers = N_LAYERS, .n_embd = 1, .slot_bytes = slot, .frame_bytes = s->frame_bytes, .arena_bytes = host * slot, .epoch = 42,
+        .block = BLOCK,
+        .n_files = 1,
+        .n_chunks = n,
+        .n_sched = n - host,
+        .n_desc = s->n_desc,
+        .n_slots = s->n_slots,
+        .n_demands = s->n_demands,
+        .n_layers = N_LAYERS,
+        .n_embd = 1,
+        .slot_bytes = slot,
+        .frame_bytes = s->frame_bytes,
+        .arena_bytes = host * slot,
+        .epoch = 42,
     };
     CHECK_MSG(!ntx_region_create(&g, &h->region, h->note, sizeof(h->note), &err), "%s", err.text);
     plan(h, s, n);
@@ -361,7 +372,8 @@ enum ntx_state harness_wait_word(struct harness *h, _Atomic uint32_t *word, uint
 
 enum ntx_state harness_wait_seq(struct harness *h)
 {
-    return harness_wait_word(h, &h->region.desc[h->seq % h->region.hdr->n_desc].word, 1u << NTX_READY | 1u << NTX_FAILED | 1u << NTX_SKIPPED);
+    return harness_wait_word(h, &h->region.desc[h->seq % h->region.hdr->n_desc].word,
+                             1u << NTX_READY | 1u << NTX_FAILED | 1u << NTX_SKIPPED);
 }
 
 const uint8_t *harness_bytes(struct harness *h, const struct ntx_plan_chunk **chunk)

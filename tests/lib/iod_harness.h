@@ -31,22 +31,22 @@ struct harness {
     int listener, counters_fd, wake_fd, file_fd;
     struct ntx_counters *counters;
     struct ntx_region region;
-    uint64_t seq;             /* the next one to consume */
+    uint64_t seq; /* the next one to consume */
 
     struct harness_config config;
-    pid_t pid;                /* 0: no iod is there */
+    pid_t pid; /* 0: no iod is there */
     int sock, alive[2], exit_status;
     uint32_t instance;
     struct ntx_link *link;
     bool attached, configured;
     unsigned n_errors, n_notices;
-    int err;                  /* of the last IodError that is one */
-    char text[512];           /* of the last IodError */
+    int err;        /* of the last IodError that is one */
+    char text[512]; /* of the last IodError */
 
-    int ring_dup;             /* duplicate of iod's io_uring, -1 none */
+    int ring_dup; /* duplicate of iod's io_uring, -1 none */
     void *ring_map;
     struct ntx_attach_msg ring; /* the ATTACHED that told of it */
-    char note[256];           /* how the region came about */
+    char note[256];             /* how the region came about */
 };
 
 /* Region and runtime directory. file: a descriptor of the model, taken over (each iod gets its own duplicate of it). */

@@ -1,4 +1,5 @@
-/* others.h: how busy the machine is with something else, for tests of rates: what is missing of one may have gone there. */
+/* others.h: how busy the machine is with something else, for tests of rates: what is missing of one may have gone
+ * there. */
 #ifndef NTX_TESTS_LIB_OTHERS_H
 #define NTX_TESTS_LIB_OTHERS_H
 
@@ -19,12 +20,15 @@ static inline struct others others_now(void)
     double t[8]; /* user nice system idle iowait irq softirq steal */
     FILE *f = fopen("/proc/stat", "r");
     CHECK(f && !getrusage(RUSAGE_SELF, &u));
-    CHECK(fscanf(f, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7]) == 8);
+    CHECK(fscanf(f, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7]) ==
+          8);
     fclose(f);
     for (int i = 0; i < 8; i++)
         o.all += t[i];
     o.idle = t[3] + t[4];
-    o.own = ((double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6) * (double)sysconf(_SC_CLK_TCK);
+    o.own = ((double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+             (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6) *
+            (double)sysconf(_SC_CLK_TCK);
     return o;
 }
 

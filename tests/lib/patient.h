@@ -37,7 +37,8 @@ static inline double patient_factor_now(void)
             load = 0;
         fclose(f);
     }
-    const double others = (double)running - 1, wants = (load > others ? load : others) / (double)sysconf(_SC_NPROCESSORS_ONLN);
+    const double others = (double)running - 1,
+                 wants = (load > others ? load : others) / (double)sysconf(_SC_NPROCESSORS_ONLN);
     took = took > wants ? took : wants;
     return took > 1 ? took : 1;
 }
@@ -58,7 +59,8 @@ static inline double patient_factor(void)
 /* A time that an idle machine needs at most, as long as it may take here. */
 static inline uint64_t patient_ns(uint64_t ns) { return (uint64_t)((double)ns * patient_factor()); }
 
-/* One step of waiting for `moved`, with the lock held. False: *waited_ms, 0 before the first step, has come to the limit. */
+/* One step of waiting for `moved`, with the lock held. False: *waited_ms, 0 before the first step, has come to the
+ * limit. */
 static inline bool patient_wait(pthread_cond_t *moved, pthread_mutex_t *lock, unsigned *waited_ms, unsigned limit_ms)
 {
     struct timespec t;

@@ -45,7 +45,8 @@ static void on_predictor(void *ctx, const Ntx__Peer *m)
     } else if (m->body_case == NTX__PEER__BODY_DECISION) {
         const Ntx__Decision *d = m->decision;
         CHECK(h->decisions < sizeof h->decision / sizeof *h->decision);
-        h->decision[h->decisions++] = (struct harness_decision){d->index, d->gen, d->row, d->pass, first_word(d->skip), ntx_now_ns()};
+        h->decision[h->decisions++] = (struct harness_decision){
+            d->index, d->gen, d->row, d->pass, first_word(d->skip), ntx_now_ns()};
     }
 }
 
@@ -72,7 +73,8 @@ void harness_start(struct harness *h) { harness_start_for(h, HARNESS_LAYERS, 32)
 
 void harness_start_for(struct harness *h, uint32_t n_layers, uint32_t n_embd)
 {
-    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = n_layers, .n_embd = n_embd, .n_probes = 8, .epoch = HARNESS_EPOCH};
+    struct ntx_region_geometry g = {
+        .block = 4096, .n_files = 1, .n_layers = n_layers, .n_embd = n_embd, .n_probes = 8, .epoch = HARNESS_EPOCH};
     struct ntx_err err = {0};
     char note[256];
     *h = (struct harness){.listener = -1, .sock = -1, .sidecar = -1, .model = ""};
@@ -139,7 +141,8 @@ void harness_spawn(struct harness *h)
 void harness_attach(struct harness *h)
 {
     struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = NTX_ROLE_PREDICTOR, .epoch = HARNESS_EPOCH, .n_files = 1};
-    int fds[2] = {h->region.board.part.fd, h->sidecar >= 0 ? h->sidecar : h->wake_fd}; /* the latter is no sidecar: only learned policies look */
+    int fds[2] = {h->region.board.part.fd,
+                  h->sidecar >= 0 ? h->sidecar : h->wake_fd}; /* the latter is no sidecar: only learned policies look */
     CHECK_EQ(ntx_attach_send(h->sock, &m, fds, 2), 0);
     CHECK(harness_recv(h, &m));
     CHECK_EQ(m.kind, NTX_AT_ATTACHED);

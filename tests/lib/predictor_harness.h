@@ -1,5 +1,5 @@
-/* harness.h: ntx-computed as the predictor sees it: region, attach socket, link; and iod's end of the hints. A test calls
- * harness_start, then talks; every wait has a deadline and fails the test when it passes. */
+/* harness.h: ntx-computed as the predictor sees it: region, attach socket, link; and iod's end of the hints. A test
+ * calls harness_start, then talks; every wait has a deadline and fails the test when it passes. */
 #ifndef NTX_TESTS_LIB_PREDICTOR_HARNESS_H
 #define NTX_TESTS_LIB_PREDICTOR_HARNESS_H
 
@@ -13,7 +13,7 @@
 #include "shm/counters.h"
 #include "shm/region.h"
 
-#define HARNESS_EPOCH 21
+#define HARNESS_EPOCH  21
 #define HARNESS_LAYERS 8
 
 struct harness_decision {
@@ -42,18 +42,23 @@ struct harness {
     uint64_t hint_pass, hint_skip;
 };
 
-void harness_start(struct harness *h);     /* directory, region (8 layers of width 32), listening socket; no predictor yet */
+void harness_start(
+    struct harness *h); /* directory, region (8 layers of width 32), listening socket; no predictor yet */
 void harness_start_for(struct harness *h, uint32_t n_layers, uint32_t n_embd);
-void harness_spawn(struct harness *h);     /* the program, and its HELLO and our WELCOME; instance counts up */
-void harness_attach(struct harness *h);    /* ATTACH, and its ATTACHED */
-void harness_policy(struct harness *h, const char *policy, const char *fault); /* waits for Hello; then for PolicyState */
+void harness_spawn(struct harness *h);  /* the program, and its HELLO and our WELCOME; instance counts up */
+void harness_attach(struct harness *h); /* ATTACH, and its ATTACHED */
+void harness_policy(struct harness *h, const char *policy,
+                    const char *fault); /* waits for Hello; then for PolicyState */
 void harness_peers(struct harness *h, uint32_t iod_instance);
-void harness_show(struct harness *h, uint32_t index, uint32_t gen, uint64_t pass, uint32_t row); /* on the board, no message */
+void harness_show(struct harness *h, uint32_t index, uint32_t gen, uint64_t pass,
+                  uint32_t row); /* on the board, no message */
 void harness_notice(struct harness *h, uint32_t index, uint32_t gen, uint64_t pass);
-void harness_wait(struct harness *h, const unsigned *count, unsigned want); /* runs the loop; *count must become `want` */
-void harness_run(struct harness *h, unsigned ms);                           /* for "nothing more comes" */
-bool harness_recv(struct harness *h, struct ntx_attach_msg *m);             /* false: end of file */
-int harness_reap(struct harness *h);   /* waits for its end (not by us); returns waitpid's status, lets go of its link and socket */
+void harness_wait(struct harness *h, const unsigned *count,
+                  unsigned want);                               /* runs the loop; *count must become `want` */
+void harness_run(struct harness *h, unsigned ms);               /* for "nothing more comes" */
+bool harness_recv(struct harness *h, struct ntx_attach_msg *m); /* false: end of file */
+int harness_reap(
+    struct harness *h); /* waits for its end (not by us); returns waitpid's status, lets go of its link and socket */
 void harness_end(struct harness *h);
 
 #endif

@@ -1,5 +1,6 @@
-/* slow_drive.h: a cgroup in which the drive under a file is slow, so that reads outlive the process that asked for them. The block layer
- * throttles it: blkio of cgroup v1, or io of v2. Needs root and one of the two; slow_drive_make() says false where that is not to be had. */
+/* slow_drive.h: a cgroup in which the drive under a file is slow, so that reads outlive the process that asked for
+ * them. The block layer throttles it: blkio of cgroup v1, or io of v2. Needs root and one of the two; slow_drive_make()
+ * says false where that is not to be had. */
 #ifndef NTX_TESTS_LIB_SLOW_DRIVE_H
 #define NTX_TESTS_LIB_SLOW_DRIVE_H
 
@@ -64,7 +65,8 @@ static inline bool slow_drive_make(struct slow_drive *s, int fd, uint32_t rate)
     if (slow__try(s, "/sys/fs/cgroup/blkio", "blkio.throttle.read_bps_device", rule))
         return true;
     snprintf(rule, sizeof rule, "%u:%u rbps=%u", maj, min, rate);
-    slow__write("/sys/fs/cgroup", "cgroup.subtree_control", "+io"); /* where it is on already, or cannot be, the next line tells */
+    slow__write("/sys/fs/cgroup", "cgroup.subtree_control",
+                "+io"); /* where it is on already, or cannot be, the next line tells */
     return slow__try(s, "/sys/fs/cgroup", "io.max", rule);
 }
 

@@ -1,4 +1,5 @@
-/* temporary.h: where a test puts its files: in $TMPDIR, or where there is none, or its name is too long for the path's room, in /tmp. */
+/* temporary.h: where a test puts its files: in $TMPDIR, or where there is none, or its name is too long for the path's
+ * room, in /tmp. */
 #ifndef NTX_TESTS_LIB_TEMPORARY_H
 #define NTX_TESTS_LIB_TEMPORARY_H
 

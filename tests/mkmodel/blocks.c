@@ -1,7 +1,7 @@
 /* blocks.c: uniform random quants under a scale that gives the deviation wanted.
  *
- * The divisors below are the deviation of a block's values with scale 1: of q uniform over its range, times the
- * root mean square of the sub-block scales, plus, where there are minimums, their spread. A minimum's own scale is chosen so
+ * The divisors below are the deviation of a block's values with scale 1: of q uniform over its range, times the root
+ * mean square of the sub-block scales, plus, where there are minimums, their spread. A minimum's own scale is chosen so
  * that it takes away the mean; types without one get a random sign per block, since their range is lopsided by one. */
 #include "tests/mkmodel/blocks.h"
 
@@ -36,34 +36,28 @@ static void fill(struct mk_rng *r, void *out, size_t bytes)
 }
 
 /* A scale near d: between 0.5 and 1.5 times (1.04 is that factor's root mean square). */
-static float vary(struct mk_rng *r, float d)
-{
-    return d / 1.04f * (0.5f + (float)(mk_next(r) >> 40) * 0x1p-24f);
-}
+static float vary(struct mk_rng *r, float d) { return d / 1.04f * (0.5f + (float)(mk_next(r) >> 40) * 0x1p-24f); }
 
-static float vary_signed(struct mk_rng *r, float d)
-{
-    return vary(r, mk_next(r) >> 63 ? d : -d);
-}
+static float vary_signed(struct mk_rng *r, float d) { return vary(r, mk_next(r) >> 63 ? d : -d); }
 
-#define PLAIN(TYPE, DIVISOR)                                                          \
-    static void TYPE(struct mk_rng *r, size_t n, float std, struct ntx_block_##TYPE *b) \
-    {                                                                                 \
-        fill(r, b, n * sizeof *b);                                                    \
-        for (size_t i = 0; i < n; i++)                                                \
-            b[i].d = ntx_f32_to_f16(vary_signed(r, std / (DIVISOR)));                 \
+#define PLAIN(TYPE, DIVISOR)                                                                                           \
+    static void TYPE(struct mk_rng *r, size_t n, float std, struct ntx_block_##TYPE *b)                                \
+    {                                                                                                                  \
+        fill(r, b, n * sizeof *b);                                                                                     \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            b[i].d = ntx_f32_to_f16(vary_signed(r, std / (DIVISOR)));                                                  \
     }
 
 /* MEAN of the quants times the scale goes into the minimum, with the sign that the type applies it with. */
-#define WITH_MIN(TYPE, MIN, DIVISOR, MEAN)                                            \
-    static void TYPE(struct mk_rng *r, size_t n, float std, struct ntx_block_##TYPE *b) \
-    {                                                                                 \
-        fill(r, b, n * sizeof *b);                                                    \
-        for (size_t i = 0; i < n; i++) {                                              \
-            float d = vary(r, std / (DIVISOR));                                       \
-            b[i].d = ntx_f32_to_f16(d);                                               \
-            b[i].MIN = ntx_f32_to_f16(d * (MEAN));                                    \
-        }                                                                             \
+#define WITH_MIN(TYPE, MIN, DIVISOR, MEAN)                                                                             \
+    static void TYPE(struct mk_rng *r, size_t n, float std, struct ntx_block_##TYPE *b)                                \
+    {                                                                                                                  \
+        fill(r, b, n * sizeof *b);                                                                                     \
+        for (size_t i = 0; i < n; i++) {                                                                               \
+            float d = vary(r, std / (DIVISOR));                                                                        \
+            b[i].d = ntx_f32_to_f16(d);                                                                                \
+            b[i].MIN = ntx_f32_to_f16(d * (MEAN));                                                                     \
+        }                                                                                                              \
     }
 
 PLAIN(q4_0, 4.64f)
@@ -119,7 +113,8 @@ static void nvfp4(struct mk_rng *r, size_t n, float std, struct ntx_block_nvfp4 
     uint8_t byte = 0;
     while (byte < 125 && e4m3((uint8_t)(byte + 1)) <= want)
         byte++;
-    float below = e4m3(byte), above = e4m3((uint8_t)(byte + 1)), share = (want * want - below * below) / (above * above - below * below);
+    float below = e4m3(byte), above = e4m3((uint8_t)(byte + 1)),
+          share = (want * want - below * below) / (above * above - below * below);
     fill(r, b, n * sizeof *b);
     for (size_t i = 0; i < 4 * n; i++)
         b[i / 4].d[i % 4] = (uint8_t)(byte + ((float)(mk_next(r) >> 40) * 0x1p-24f < share));

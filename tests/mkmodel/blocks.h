@@ -1,7 +1,7 @@
 /* blocks.h: random weights of every type, straight as blocks, fast enough to fill a drive.
  *
- * The bytes are a function of the seed alone, on any machine: golden numbers in the tests rest on it. Never change what a
- * seed gives. */
+ * The bytes are a function of the seed alone, on any machine: golden numbers in the tests rest on it. Never change what
+ * a seed gives. */
 #ifndef NTX_TESTS_MKMODEL_BLOCKS_H
 #define NTX_TESTS_MKMODEL_BLOCKS_H
 

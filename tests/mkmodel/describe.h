@@ -6,35 +6,57 @@
 
 struct mk_options {
     const char *arch, *type, *name, *chat_template, *vocab_from;
-    const char *rope_scaling; /* "none", "linear", "yarn" */
+    const char *rope_scaling;                                        /* "none", "linear", "yarn" */
     uint32_t layers, embd, ff, heads, kv, head_dim, ctx, vocab_size; /* head_dim, vocab_size: 0 for the default */
-    uint32_t experts, experts_used, expert_ff, shared_ff; /* experts 0: none; widths 0: ff */
-    uint32_t q_lora, kv_lora, value_dim, expert_groups, expert_groups_used; /* attention over latents; value_dim 0: head_dim; experts in groups */
-    bool kv_joined, sigmoid; /* one tensor for both matrices of a head; the router is one, with shares divided by their sum */
-    uint32_t window, dense, nextn, rotated; /* dense: leading layers without experts; nextn: blocks behind the layers; rotated 0: whole heads */
-    uint32_t delta_head, delta_heads, delta_keys, delta_taps, attention_every; /* where layers are delta nets; 0: 32, 4, 2, 4, 4 */
-    uint32_t window_head, full_kv, shared_kv, layer_input; /* gemma4: widths of heads within a window; K and V heads of layers without one; last layers that have
-                                                               none; per-layer inputs. 0: head_dim, kv, none, none */
+    uint32_t experts, experts_used, expert_ff, shared_ff;            /* experts 0: none; widths 0: ff */
+    uint32_t q_lora, kv_lora, value_dim, expert_groups,
+        expert_groups_used; /* attention over latents; value_dim 0: head_dim; experts in groups */
+    bool kv_joined,
+        sigmoid; /* one tensor for both matrices of a head; the router is one, with shares divided by their sum */
+    uint32_t window, dense, nextn,
+        rotated; /* dense: leading layers without experts; nextn: blocks behind the layers; rotated 0: whole heads */
+    uint32_t delta_head, delta_heads, delta_keys, delta_taps,
+        attention_every; /* where layers are delta nets; 0: 32, 4, 2, 4, 4 */
+    uint32_t window_head, full_kv, shared_kv,
+        layer_input; /* gemma4: widths of heads within a window; K and V heads of layers without one; last layers that
+                        have none; per-layer inputs. 0: head_dim, kv, none, none */
     uint32_t window_heads; /* step35: heads of layers with a window; 0: heads */
-    float rope_base, rope_factor, logit_scale, expert_scale, log_multiplier, yarn_magnitude; /* log_multiplier: of YaRN, where the architecture has one; yarn_magnitude: yarn_attn_factor. 0: no key */
+    float rope_base, rope_factor, logit_scale, expert_scale, log_multiplier,
+        yarn_magnitude; /* log_multiplier: of YaRN, where the architecture has one; yarn_magnitude: yarn_attn_factor. 0:
+                           no key */
     uint32_t rope_orig; /* context before scaling; 0: ctx / factor */
-    uint32_t expert_every; /* llama4: of so many layers the last has experts; 0: 1 */
-    uint32_t stretch, stretch_pattern, temperature; /* llama4: attention.sliding_window and its pattern; deepseek2, mistral4: attention.temperature_length. 0: no key */
-    uint32_t index_heads, index_head, index_most, index_every, index_pool; /* deepseek32, glm-dsa: queries that positions are chosen by, their width, how many are chosen, of so many layers the
-                                                                  first chooses; glm5-next: so many are chosen together, index_most times; 0: 8, 64, 24, no key: all do, 4 */
+    uint32_t expert_every;                          /* llama4: of so many layers the last has experts; 0: 1 */
+    uint32_t stretch, stretch_pattern, temperature; /* llama4: attention.sliding_window and its pattern; deepseek2,
+                                                       mistral4: attention.temperature_length. 0: no key */
+    uint32_t index_heads, index_head, index_most, index_every,
+        index_pool; /* deepseek32, glm-dsa: queries that positions are chosen by, their width, how many are chosen, of
+           so many layers the first chooses; glm5-next: so many are chosen together, index_most times; 0: 8, 64, 24, no
+           key: all do, 4 */
     float delta_bound; /* glm5-next: of what a delta net keeps, with a minus; 0: none */
-    uint32_t hashed, o_parts, o_lora; /* deepseek4: first layers whose experts follow from the token; parts of attention's output, and values of each between its two products; 0: none, 2, 32 */
-    uint32_t low_rank, gram_layer, gram_heads, gram_entries; /* qwen4exp: values between the two products of streams; the layer, from 1 on, that adds what follows from the last three tokens, entries of its
-                                                             table for each of two n-grams, and how many there are of each; 0: 16, none, 2, 97 */
-    bool fused, no_v; /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v are not one */
+    uint32_t hashed, o_parts,
+        o_lora; /* deepseek4: first layers whose experts follow from the token; parts of attention's output, and values
+                   of each between its two products; 0: none, 2, 32 */
+    uint32_t low_rank, gram_layer, gram_heads,
+        gram_entries;  /* qwen4exp: values between the two products of streams; the layer, from 1 on, that adds what
+                       follows from the last three tokens, entries of its  table for each of two n-grams, and how many
+                       there are of each; 0: 16, none, 2, 97 */
+    bool fused, no_v;  /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v
+                          are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */
-    uint32_t plus; bool shared; /* model/layer_delta.h: rank of what is added to matrices, but for ffn_up, to which a whole one is; all layers have the first one's. No options of the program */
-    bool holes; /* of the file: weights are zeros that take no room on the drive */
-    float nextn_agrees; /* what layers add is so much smaller, and the block behind them goes by the token alone: both mostly say the same; 0: it is not so */
-    const char *taps; uint32_t state_width, draft_vocab, block; /* of drafters that go by states: the layers, as text; how wide states are; tokens that it knows, and guesses at once. NULL, 0: "0,1,2", embd, all, 8 */
+    uint32_t plus;
+    bool shared; /* model/layer_delta.h: rank of what is added to matrices, but for ffn_up, to which a whole one is; all
+                    layers have the first one's. No options of the program */
+    bool holes;  /* of the file: weights are zeros that take no room on the drive */
+    float nextn_agrees; /* what layers add is so much smaller, and the block behind them goes by the token alone: both
+                           mostly say the same; 0: it is not so */
+    const char *taps;
+    uint32_t state_width, draft_vocab,
+        block; /* of drafters that go by states: the layers, as text; how wide states are; tokens that it knows, and
+                  guesses at once. NULL, 0: "0,1,2", embd, all, 8 */
     bool norm_first, norm_residual, bare; /* bare: its embedding and output are the model's */
-    bool scales; /* "X.scale" beside matrices "X.weight", and an "X.input_scale" */
-    bool tied, rope_freqs, biases, qk_norms, repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
+    bool scales;                          /* "X.scale" beside matrices "X.weight", and an "X.input_scale" */
+    bool tied, rope_freqs, biases, qk_norms,
+        repeat_layers; /* biases, qk_norms: where the architecture leaves them open */
     uint32_t version, parts;
     uint64_t seed;
 };

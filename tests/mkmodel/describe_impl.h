@@ -1,4 +1,5 @@
-/* describe_impl.h: what tensors.c (types, tensors), widths.c (a model's numbers, as far as widths go) and keys.c (keys) share. */
+/* describe_impl.h: what tensors.c (types, tensors), widths.c (a model's numbers, as far as widths go) and keys.c (keys)
+ * share. */
 #ifndef NTX_TESTS_MKMODEL_DESCRIBE_IMPL_H
 #define NTX_TESTS_MKMODEL_DESCRIBE_IMPL_H
 
@@ -22,19 +23,48 @@ struct model {
     const struct mk_options *o;
     const struct recipe *recipe;
     uint32_t head, n_vocab;
-    struct ntx_hparams hp;    /* as far as widths go */
+    struct ntx_hparams hp; /* as far as widths go */
     struct ntx_dims dims[NTX_MAX_LAYERS];
 };
 
 /* Keys that not all architectures' files have. */
-enum { UNSAID_LENGTH = 1 /* of heads, where it follows from the others */, SHARED_WIDTH = 2, WINDOW = 4, SHARED_COUNT = 8, SIGMOID = 16, DENSE = 32, TEMPERATURE = 64 /* with YaRN */, SCALES = 128,
-       CAPS = 256, WINDOW_BASE = 512, EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */, MLA = 4096, DELTA = 2048, SECTIONS = 8192 /* of pairs */, GEMMA4 = 16384, EXPERT_EVERY = 32768, CHOICE = 65536 /* of positions */, POOLED = 131072, KDA = 262144, STREAMED = 524288, BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */, STEP = 2097152, GATED = 4194304 /* latents */ };
+enum {
+    UNSAID_LENGTH = 1 /* of heads, where it follows from the others */,
+    SHARED_WIDTH = 2,
+    WINDOW = 4,
+    SHARED_COUNT = 8,
+    SIGMOID = 16,
+    DENSE = 32,
+    TEMPERATURE = 64 /* with YaRN */,
+    SCALES = 128,
+    CAPS = 256,
+    WINDOW_BASE = 512,
+    EMBED_SCALED = 1024 /* no key, but the embedding's values are smaller */,
+    MLA = 4096,
+    DELTA = 2048,
+    SECTIONS = 8192 /* of pairs */,
+    GEMMA4 = 16384,
+    EXPERT_EVERY = 32768,
+    CHOICE = 65536 /* of positions */,
+    POOLED = 131072,
+    KDA = 262144,
+    STREAMED = 524288,
+    BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */,
+    STEP = 2097152,
+    GATED = 4194304 /* latents */
+};
 bool mk__says(const struct mk_options *o, unsigned key);
 
 static inline bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->arch, "gpt-oss"); }
 static inline uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
-static inline uint32_t shared_ff(const struct mk_options *o) { return !strcmp(o->arch, "llama4") ? expert_ff(o) : o->shared_ff ? o->shared_ff : o->ff; }
-static inline uint32_t value_dim(const struct mk_options *o, uint32_t head) { return o->value_dim ? o->value_dim : head; }
+static inline uint32_t shared_ff(const struct mk_options *o)
+{
+    return !strcmp(o->arch, "llama4") ? expert_ff(o) : o->shared_ff ? o->shared_ff : o->ff;
+}
+static inline uint32_t value_dim(const struct mk_options *o, uint32_t head)
+{
+    return o->value_dim ? o->value_dim : head;
+}
 static inline uint32_t or_else(uint32_t n, uint32_t fallback) { return n ? n : fallback; }
 static inline uint32_t attention_every(const struct mk_options *o) { return or_else(o->attention_every, 4); }
 static inline bool is_phi3(const struct mk_options *o) { return !strcmp(o->arch, "phi3"); }
@@ -42,7 +72,10 @@ static inline bool is_gemma4(const struct mk_options *o) { return !strcmp(o->arc
 static inline bool is_pooled(const struct mk_options *o) { return !strcmp(o->arch, "deepseek4"); }
 static inline uint32_t ratio_of(uint32_t layer) { return layer % 3 == 1 ? 4 : layer % 3 == 2 ? 128 : 0; }
 /* With gates, where heads that choose are asked for. */
-static inline bool chooses(const struct mk_options *o) { return mk__says(o, CHOICE) && (!mk__says(o, GATED) || o->index_heads); }
+static inline bool chooses(const struct mk_options *o)
+{
+    return mk__says(o, CHOICE) && (!mk__says(o, GATED) || o->index_heads);
+}
 
 /* ---- widths.c */
 void mk__find_widths(struct model *m);

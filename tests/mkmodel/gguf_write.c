@@ -50,15 +50,9 @@ static struct mk_buf *start_kv(struct mk_file *f, const char *key, uint32_t type
     return &f->kv;
 }
 
-void mk_kv_u32(struct mk_file *f, const char *key, uint32_t v)
-{
-    put_u32(start_kv(f, key, NTX_GGUF_U32), v);
-}
+void mk_kv_u32(struct mk_file *f, const char *key, uint32_t v) { put_u32(start_kv(f, key, NTX_GGUF_U32), v); }
 
-void mk_kv_f32(struct mk_file *f, const char *key, float v)
-{
-    mk_put(start_kv(f, key, NTX_GGUF_F32), &v, sizeof v);
-}
+void mk_kv_f32(struct mk_file *f, const char *key, float v) { mk_put(start_kv(f, key, NTX_GGUF_F32), &v, sizeof v); }
 
 void mk_kv_bool(struct mk_file *f, const char *key, bool v)
 {
@@ -74,9 +68,14 @@ void mk_kv_str(struct mk_file *f, const char *key, const char *v)
 static size_t scalar_bytes(uint32_t type)
 {
     switch (type) {
-    case NTX_GGUF_U8: case NTX_GGUF_I8: case NTX_GGUF_BOOL: return 1;
-    case NTX_GGUF_U16: case NTX_GGUF_I16: return 2;
-    case NTX_GGUF_U64: case NTX_GGUF_I64: case NTX_GGUF_F64: return 8;
+    case NTX_GGUF_U8:
+    case NTX_GGUF_I8:
+    case NTX_GGUF_BOOL: return 1;
+    case NTX_GGUF_U16:
+    case NTX_GGUF_I16: return 2;
+    case NTX_GGUF_U64:
+    case NTX_GGUF_I64:
+    case NTX_GGUF_F64: return 8;
     default: return 4;
     }
 }
@@ -116,7 +115,8 @@ void mk_kv_copy(struct mk_file *f, const struct ntx_gguf_kv *kv)
         mk_put(b, kv->data, kv->count * scalar_bytes(leaf));
 }
 
-struct mk_tensor *mk_tensor_add(struct mk_file *f, const char *name, uint32_t type, uint64_t n_in, uint64_t n_out, float std)
+struct mk_tensor *mk_tensor_add(struct mk_file *f, const char *name, uint32_t type, uint64_t n_in, uint64_t n_out,
+                                float std)
 {
     if (f->n_tensors == f->room) {
         size_t room = f->room ? f->room * 2 : 64;
@@ -271,7 +271,8 @@ static int write_part(const struct mk_file *f, const char *path, size_t from, si
     rc = fd < 0 ? -errno : ntx_write_all(fd, head.p, head.n);
     for (size_t i = from; i < to && !rc; i++)
         if (bytes_of(f, from, i) == i)
-            rc = f->holes && f->tensors[i].type != NTX_I32 /* tables are looked at */ ? leave_hole(fd, &f->tensors[i]) : write_tensor(fd, f, i, piece);
+            rc = f->holes && f->tensors[i].type != NTX_I32 /* tables are looked at */ ? leave_hole(fd, &f->tensors[i])
+                                                                                      : write_tensor(fd, f, i, piece);
     off_t end = rc ? 0 : lseek(fd, 0, SEEK_END);
     *bytes += (uint64_t)end;
 done:
@@ -283,10 +284,7 @@ done:
 }
 
 /* First tensor of a part: tensors are shared out evenly by number. */
-static size_t part_start(const struct mk_file *f, unsigned part, unsigned parts)
-{
-    return f->n_tensors * part / parts;
-}
+static size_t part_start(const struct mk_file *f, unsigned part, unsigned parts) { return f->n_tensors * part / parts; }
 
 int mk_write(const struct mk_file *f, const char *path, unsigned parts, uint64_t *bytes, struct ntx_err *err)
 {

@@ -30,8 +30,9 @@ struct mk_file {
     uint64_t seed;
     struct mk_buf kv; /* encoded keys and values */
     uint64_t n_kv;
-    bool repeat; /* tensors of later layers are the bytes of the first alike one of a layer: a large shape in a small file */
-    bool holes; /* weights are not written: the file has holes in their place, which read as zeros */
+    bool repeat; /* tensors of later layers are the bytes of the first alike one of a layer: a large shape in a small
+                    file */
+    bool holes;  /* weights are not written: the file has holes in their place, which read as zeros */
     struct mk_tensor *tensors;
     size_t n_tensors, room;
     bool failed;
@@ -48,7 +49,8 @@ void mk_kv_strs(struct mk_file *f, const char *key, const char *const *v, size_t
 void mk_kv_copy(struct mk_file *f, const struct ntx_gguf_kv *kv);
 
 /* A matrix has n_out > 0. Returns NULL when out of memory. */
-struct mk_tensor *mk_tensor_add(struct mk_file *f, const char *name, uint32_t type, uint64_t n_in, uint64_t n_out, float std);
+struct mk_tensor *mk_tensor_add(struct mk_file *f, const char *name, uint32_t type, uint64_t n_in, uint64_t n_out,
+                                float std);
 
 /* Writes path, or with parts > 1 path's stem with "-00001-of-0000N.gguf" for each. *bytes of all files together. */
 int mk_write(const struct mk_file *f, const char *path, unsigned parts, uint64_t *bytes, struct ntx_err *err);

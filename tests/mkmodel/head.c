@@ -1,4 +1,5 @@
-/* head.c: drafters that go by states of another model's layers: their keys and tensors. The vocabulary is the model's, so files are made with the same --vocab-size or --vocab-from. */
+/* head.c: drafters that go by states of another model's layers: their keys and tensors. The vocabulary is the model's,
+ * so files are made with the same --vocab-size or --vocab-from. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -44,7 +45,10 @@ static void same(struct maker *m, const char *name, uint64_t n_in, uint64_t n_ou
 static void add_attention(struct maker *m, uint32_t l, uint64_t n_in)
 {
     const struct mk_options *o = m->o;
-    const struct { const char *name; uint32_t out; } of[] = {{"attn_q", o->heads * m->head}, {"attn_k", o->kv * m->head}, {"attn_v", o->kv * m->head}};
+    const struct {
+        const char *name;
+        uint32_t out;
+    } of[] = {{"attn_q", o->heads * m->head}, {"attn_k", o->kv * m->head}, {"attn_v", o->kv * m->head}};
     char name[64];
     for (unsigned i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "blk.%u.%s.weight", l, of[i].name);
@@ -110,7 +114,10 @@ static void add_dflash(struct maker *m)
     matrix(m, "fc.weight", (uint64_t)m->taps * m->width, o->embd, 1);
     vector(m, "enc.output_norm.weight", o->embd, 1);
     for (uint32_t l = 0; l < o->layers; l++) {
-        static const struct { const char *name; bool head; } norms[] = {{"attn_norm", false}, {"attn_q_norm", true}, {"attn_k_norm", true}};
+        static const struct {
+            const char *name;
+            bool head;
+        } norms[] = {{"attn_norm", false}, {"attn_q_norm", true}, {"attn_k_norm", true}};
         for (unsigned i = 0; i < 3; i++) {
             snprintf(name, sizeof name, "blk.%u.%s.weight", l, norms[i].name);
             vector(m, name, norms[i].head ? m->head : o->embd, 1);
@@ -177,7 +184,11 @@ static uint32_t type_called(const char *name)
 int mk_describe_head(struct mk_file *f, const struct mk_options *o, struct ntx_err *err)
 {
     uint32_t taps[NTX_TAPS_MAX], n_vocab;
-    struct maker m = {.f = f, .o = o, .type = type_called(o->type), .head = o->head_dim ? o->head_dim : o->embd / o->heads, .width = o->state_width ? o->state_width : o->embd};
+    struct maker m = {.f = f,
+                      .o = o,
+                      .type = type_called(o->type),
+                      .head = o->head_dim ? o->head_dim : o->embd / o->heads,
+                      .width = o->state_width ? o->state_width : o->embd};
     for (const char *p = o->taps ? o->taps : "0,1,2"; m.taps < NTX_TAPS_MAX && *p;) {
         char *end;
         taps[m.taps++] = (uint32_t)strtoul(p, &end, 10);

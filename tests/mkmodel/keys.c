@@ -6,15 +6,33 @@
 
 #include "tests/mkmodel/describe_impl.h"
 
-static const struct { const char *arch; unsigned keys; } own_keys[] = {
-    {"llama", UNSAID_LENGTH}, {"llama-relu", UNSAID_LENGTH}, {"qwen2", UNSAID_LENGTH}, {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH}, {"gpt-oss", WINDOW},
-    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE}, {"minimax-m2", SIGMOID}, {"mistral3", TEMPERATURE}, {"granite", SCALES},
-    {"granitemoe", SCALES | SHARED_WIDTH}, {"gemma2", WINDOW | CAPS | EMBED_SCALED}, {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED}, {"deepseek", SHARED_COUNT | DENSE}, {"deepseek2", SHARED_COUNT | DENSE | MLA}, {"mistral4", SHARED_COUNT | DENSE | MLA},
-    {"deepseek32", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE}, {"glm-dsa", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE},
+static const struct {
+    const char *arch;
+    unsigned keys;
+} own_keys[] = {
+    {"llama", UNSAID_LENGTH},
+    {"llama-relu", UNSAID_LENGTH},
+    {"qwen2", UNSAID_LENGTH},
+    {"qwen2moe", UNSAID_LENGTH | SHARED_WIDTH},
+    {"gpt-oss", WINDOW},
+    {"glm4moe", SHARED_COUNT | SIGMOID | DENSE},
+    {"minimax-m2", SIGMOID},
+    {"mistral3", TEMPERATURE},
+    {"granite", SCALES},
+    {"granitemoe", SCALES | SHARED_WIDTH},
+    {"gemma2", WINDOW | CAPS | EMBED_SCALED},
+    {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED},
+    {"deepseek", SHARED_COUNT | DENSE},
+    {"deepseek2", SHARED_COUNT | DENSE | MLA},
+    {"mistral4", SHARED_COUNT | DENSE | MLA},
+    {"deepseek32", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE},
+    {"glm-dsa", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE},
     {"deepseek4", SHARED_COUNT | WINDOW | POOLED},
     {"kimi-linear", SHARED_COUNT | DENSE | MLA | SIGMOID | KDA},
     {"glm5-next", SHARED_COUNT | DENSE | MLA | SIGMOID | KDA | CHOICE | STREAMED},
-    {"qwen3next", SHARED_WIDTH | DELTA}, {"qwen35", DELTA | SECTIONS}, {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
+    {"qwen3next", SHARED_WIDTH | DELTA},
+    {"qwen35", DELTA | SECTIONS},
+    {"qwen35moe", SHARED_WIDTH | DELTA | SECTIONS},
     {"qwen4exp", SHARED_WIDTH | DELTA | SECTIONS | BLOCKS},
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},

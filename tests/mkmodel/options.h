@@ -6,7 +6,8 @@
 
 #define MK_HELP 0
 
-/* Sets what argv[1 ..] says; texts stay argv's. The number of the first argument that is no option; MK_HELP; or -1, said on stderr. */
+/* Sets what argv[1 ..] says; texts stay argv's. The number of the first argument that is no option; MK_HELP; or -1,
+ * said on stderr. */
 int mk_options_take(struct mk_options *o, int argc, char **argv);
 
 #endif

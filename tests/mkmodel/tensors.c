@@ -1,7 +1,7 @@
 /* tensors.c: tensors of the architectures, types as llama.cpp's quantiser picks them for its mixes.
  *
- * Which tensors a layer has, their names and shapes are the product's own (model/tensors.h, and the architecture's layers); here is in which order they
- * are written, how large their values are, and which keys say so. */
+ * Which tensors a layer has, their names and shapes are the product's own (model/tensors.h, and the architecture's
+ * layers); here is in which order they are written, how large their values are, and which keys say so. */
 #include "tests/mkmodel/describe_impl.h"
 
 #include <errno.h>
@@ -13,14 +13,22 @@
 #include "model/quant.h"
 
 static const struct recipe recipes[] = {
-    {"F32", 0, NTX_F32, NTX_F32, false},     {"F16", 1, NTX_F16, NTX_F16, false},
-    {"BF16", 32, NTX_BF16, NTX_BF16, false}, {"Q4_0", 2, NTX_Q4_0, NTX_Q6_K, false},
-    {"Q4_1", 3, NTX_Q4_1, NTX_Q6_K, false},  {"Q5_0", 8, NTX_Q5_0, NTX_Q6_K, false},
-    {"Q5_1", 9, NTX_Q5_1, NTX_Q6_K, false},  {"Q8_0", 7, NTX_Q8_0, NTX_Q8_0, false},
-    {"Q2_K", 10, NTX_Q2_K, NTX_Q6_K, false}, {"Q3_K", 11, NTX_Q3_K, NTX_Q6_K, false},
-    {"Q4_K", 14, NTX_Q4_K, NTX_Q6_K, false}, {"Q5_K", 16, NTX_Q5_K, NTX_Q6_K, false},
-    {"Q6_K", 18, NTX_Q6_K, NTX_Q6_K, false}, {"Q4_K_M", 15, NTX_Q4_K, NTX_Q6_K, true},
-    {"Q5_K_M", 17, NTX_Q5_K, NTX_Q6_K, true}, {"MXFP4", 38, NTX_MXFP4, NTX_Q8_0, false},
+    {"F32", 0, NTX_F32, NTX_F32, false},
+    {"F16", 1, NTX_F16, NTX_F16, false},
+    {"BF16", 32, NTX_BF16, NTX_BF16, false},
+    {"Q4_0", 2, NTX_Q4_0, NTX_Q6_K, false},
+    {"Q4_1", 3, NTX_Q4_1, NTX_Q6_K, false},
+    {"Q5_0", 8, NTX_Q5_0, NTX_Q6_K, false},
+    {"Q5_1", 9, NTX_Q5_1, NTX_Q6_K, false},
+    {"Q8_0", 7, NTX_Q8_0, NTX_Q8_0, false},
+    {"Q2_K", 10, NTX_Q2_K, NTX_Q6_K, false},
+    {"Q3_K", 11, NTX_Q3_K, NTX_Q6_K, false},
+    {"Q4_K", 14, NTX_Q4_K, NTX_Q6_K, false},
+    {"Q5_K", 16, NTX_Q5_K, NTX_Q6_K, false},
+    {"Q6_K", 18, NTX_Q6_K, NTX_Q6_K, false},
+    {"Q4_K_M", 15, NTX_Q4_K, NTX_Q6_K, true},
+    {"Q5_K_M", 17, NTX_Q5_K, NTX_Q6_K, true},
+    {"MXFP4", 38, NTX_MXFP4, NTX_Q8_0, false},
     {"IQ4_NL", 25, NTX_IQ4_NL, NTX_Q6_K, false},
     {"IQ4_XS", 30, NTX_IQ4_XS, NTX_Q6_K, false},
     {"IQ3_XXS", 23, NTX_IQ3_XXS, NTX_Q6_K, false},
@@ -52,10 +60,7 @@ const char *mk_type_names(void)
            "IQ4_XS IQ3_XXS IQ3_S IQ2_XXS IQ2_XS IQ2_S IQ1_S IQ1_M TQ1_0 TQ2_0 NVFP4 NVFP4_ALL Q1_0 Q2_0";
 }
 
-bool mk_type_known(const char *type)
-{
-    return find_recipe(type) != NULL;
-}
+bool mk_type_known(const char *type) { return find_recipe(type) != NULL; }
 
 /* Rows that are no whole blocks get a simpler type, as other writers do it. */
 static uint32_t fitting(uint32_t type, uint64_t n_in)
@@ -65,7 +70,8 @@ static uint32_t fitting(uint32_t type, uint64_t n_in)
     if (n_in % NTX_QK)
         return NTX_F16;
     switch (type) {
-    case NTX_Q2_K: case NTX_Q3_K: return NTX_Q4_0;
+    case NTX_Q2_K:
+    case NTX_Q3_K: return NTX_Q4_0;
     case NTX_Q4_K: return NTX_Q5_0;
     case NTX_Q5_K: return NTX_Q5_1;
     case NTX_IQ4_XS: return NTX_IQ4_NL;
@@ -96,13 +102,15 @@ static void add_vector(struct model *m, const char *name, uint64_t n, float mean
 
 enum spread { PLAIN, OF_IN /* divided by the root of the row's length */, OF_EMBD /* or of the layer's width */ };
 
-/* In the order in which converters write a layer: not the order of execution. Each expert's output is as large as a dense FFN's; the router is decided
- * enough that rounding seldom turns it; biases of gates are so large that some reach the limit of the activation. */
+/* In the order in which converters write a layer: not the order of execution. Each expert's output is as large as a
+ * dense FFN's; the router is decided enough that rounding seldom turns it; biases of gates are so large that some reach
+ * the limit of the activation. */
 static const struct {
     enum ntx_tensor tensor;
     float mean, std;
     enum spread spread;
-    bool more, not_experts; /* of the recipe's better type: in some layers of a mix; where only experts are of the other */
+    bool more,
+        not_experts; /* of the recipe's better type: in some layers of a mix; where only experts are of the other */
 } values[] = {
     {NTX_T_attn_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_router, 0, 2, OF_EMBD, false, false},
@@ -238,9 +246,11 @@ static const struct {
 /* What the architecture leaves open. */
 static bool chosen(const struct mk_options *o, enum ntx_tensor t)
 {
-    bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm, bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
+    bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm,
+         bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
     bool always = !strcmp(o->arch, "qwen2moe"); /* its published files have them all */
-    return t == NTX_T_layer_scale || t == NTX_T_expert_scale || (t == NTX_T_router_select && o->biases) || (norm && o->qk_norms) || (bias && (o->biases || always));
+    return t == NTX_T_layer_scale || t == NTX_T_expert_scale || (t == NTX_T_router_select && o->biases) ||
+           (norm && o->qk_norms) || (bias && (o->biases || always));
 }
 
 static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum ntx_tensor t)
@@ -261,10 +271,17 @@ static struct mk_tensor *add_kind(struct model *m, const char *name, uint32_t la
     ntx_whole_of(&m->hp, layer, kind, &whole);
     const struct ntx_shape shape = whole.shape;
     uint32_t n_in = shape.n_in, n_out = shape.n_out;
-    bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_VECTORS || kind == NTX_T_index_place;
-    uint32_t type = k->use == NTX_USE_NUMBERS ? NTX_I32 : floats ? NTX_F32 : fitting(more ? m->recipe->more : m->recipe->base, n_in);
+    bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_VECTORS ||
+                  kind == NTX_T_index_place;
+    uint32_t type = k->use == NTX_USE_NUMBERS ? NTX_I32
+                    : floats                  ? NTX_F32
+                                              : fitting(more ? m->recipe->more : m->recipe->base, n_in);
     bool joined = kind == NTX_T_kv_b; /* its heads are written as one matrix */
-    struct mk_tensor *t = mk_tensor_add(m->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : joined ? n_out * shape.n_each : n_out, 0);
+    struct mk_tensor *t = mk_tensor_add(m->f, name, type, n_in,
+                                        k->use == NTX_USE_VECTOR ? 0
+                                        : joined                 ? n_out * shape.n_each
+                                                                 : n_out,
+                                        0);
     if (t && k->use == NTX_USE_NUMBERS)
         t->below = m->hp.n_expert;
     if (t && kind >= NTX_T_kda_conv_q && kind <= NTX_T_kda_conv_v) { /* with a dimension of one between */
@@ -281,7 +298,9 @@ static struct mk_tensor *add_kind(struct model *m, const char *name, uint32_t la
 
 static float deviation(const struct mk_options *o, size_t i, uint64_t n_in)
 {
-    float by = values[i].spread == OF_EMBD ? 1 / sqrtf((float)o->embd) : values[i].spread == OF_IN ? 1 / sqrtf((float)n_in) : 1;
+    float by = values[i].spread == OF_EMBD ? 1 / sqrtf((float)o->embd)
+               : values[i].spread == OF_IN ? 1 / sqrtf((float)n_in)
+                                           : 1;
     return values[i].std * by;
 }
 
@@ -302,7 +321,8 @@ static void add_scale(struct model *m, const char *weight, uint64_t n)
 /* What it gives is added to the residual stream. */
 static bool leads_out(enum ntx_tensor t)
 {
-    return t == NTX_T_o || t == NTX_T_o_b || t == NTX_T_down || t == NTX_T_down_shared || t == NTX_T_expert_down || t == NTX_T_delta_out || t == NTX_T_kda_out;
+    return t == NTX_T_o || t == NTX_T_o_b || t == NTX_T_down || t == NTX_T_down_shared || t == NTX_T_expert_down ||
+           t == NTX_T_delta_out || t == NTX_T_kda_out;
 }
 
 /* What is added to a matrix's outputs. */
@@ -332,7 +352,8 @@ static void add_layer(struct model *m, uint32_t l)
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         struct ntx_whole whole = {.name = ntx_tensor_name(o->arch, values[i].tensor)};
         bool mixes = values[i].tensor >= NTX_T_attn_mix && values[i].tensor <= NTX_T_ffn_mix_base;
-        if ((mixes && l >= o->layers && mk__says(o, STREAMED)) || !takes(o, &layer, values[i].tensor) || (ntx_whole_of(&m->hp, l, values[i].tensor, &whole) && whole.out0))
+        if ((mixes && l >= o->layers && mk__says(o, STREAMED)) || !takes(o, &layer, values[i].tensor) ||
+            (ntx_whole_of(&m->hp, l, values[i].tensor, &whole) && whole.out0))
             continue;
         if (ntx_is_models(values[i].tensor))
             snprintf(name, sizeof name, "%s", ntx_tensor_name(o->arch, values[i].tensor));
@@ -341,12 +362,15 @@ static void add_layer(struct model *m, uint32_t l)
         add_lora(m, l, values[i].tensor);
         if (o->shared && l && ntx_is_matrix(values[i].tensor))
             continue;
-        struct mk_tensor *t = add_kind(m, name, l, values[i].tensor, (values[i].more && mixed) || (values[i].not_experts && experts_only));
+        struct mk_tensor *t = add_kind(m, name, l, values[i].tensor,
+                                       (values[i].more && mixed) || (values[i].not_experts && experts_only));
         if (!t)
             return;
-        bool unscaled = is_gemma4(o) && (values[i].tensor == NTX_T_q_norm || values[i].tensor == NTX_T_k_norm); /* scores are not divided */
+        bool unscaled = is_gemma4(o) && (values[i].tensor == NTX_T_q_norm ||
+                                         values[i].tensor == NTX_T_k_norm); /* scores are not divided */
         t->mean = unscaled ? 0.35f : values[i].mean;
-        t->std = deviation(o, i, t->ne[0]) * (o->nextn_agrees != 0 && leads_out(values[i].tensor) ? o->nextn_agrees : 1);
+        t->std = deviation(o, i, t->ne[0]) *
+                 (o->nextn_agrees != 0 && leads_out(values[i].tensor) ? o->nextn_agrees : 1);
         if (ntx_is_scalable(values[i].tensor))
             add_scale(m, name, ntx_tensor_kinds[values[i].tensor].use == NTX_USE_EXPERT ? o->experts : 1);
     }
@@ -355,12 +379,18 @@ static void add_layer(struct model *m, uint32_t l)
 /* A block behind the layers, which predicts tokens. */
 static void add_nextn(struct model *m, uint32_t l)
 {
-    static const struct { const char *name; uint32_t n_in; bool matrix; } more[] = {{"eh_proj", 2, true}, {"enorm", 1, false}, {"hnorm", 1, false}, {"shared_head_norm", 1, false}};
+    static const struct {
+        const char *name;
+        uint32_t n_in;
+        bool matrix;
+    } more[] = {{"eh_proj", 2, true}, {"enorm", 1, false}, {"hnorm", 1, false}, {"shared_head_norm", 1, false}};
     char name[64];
     add_layer(m, l);
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         snprintf(name, sizeof name, "blk.%u.nextn.%s.weight", l, more[i].name);
-        struct mk_tensor *t = more[i].matrix && m->o->nextn_agrees != 0 ? mk_tensor_add(m->f, name, NTX_F32, 2 * (uint64_t)m->o->embd, m->o->embd, 0) : NULL;
+        struct mk_tensor *t = more[i].matrix && m->o->nextn_agrees != 0
+                                  ? mk_tensor_add(m->f, name, NTX_F32, 2 * (uint64_t)m->o->embd, m->o->embd, 0)
+                                  : NULL;
         if (t)
             t->unit = true;
         else if (more[i].matrix)
@@ -382,7 +412,8 @@ static int check_values(const struct model *m, struct ntx_err *err)
             has[values[i].tensor] = true;
         for (int t = 0; t < NTX_N_TENSORS; t++)
             if (!has[t] && takes(m->o, &layer, (enum ntx_tensor)t))
-                return ntx_err_set(err, -EINVAL, "nothing says how large the values of '%s' are", ntx_tensor_kinds[t].name);
+                return ntx_err_set(err, -EINVAL, "nothing says how large the values of '%s' are",
+                                   ntx_tensor_kinds[t].name);
     }
     return 0;
 }
@@ -471,7 +502,8 @@ int mk_describe(struct mk_file *f, const struct mk_options *o, float **freqs, st
 {
     if (mk_is_head(o->arch))
         return mk_describe_head(f, o, err);
-    struct model m = {.f = f, .o = o, .recipe = find_recipe(o->type), .head = o->head_dim ? o->head_dim : o->embd / o->heads};
+    struct model m = {
+        .f = f, .o = o, .recipe = find_recipe(o->type), .head = o->head_dim ? o->head_dim : o->embd / o->heads};
     uint32_t orig = o->rope_orig ? o->rope_orig : (uint32_t)((float)o->ctx / o->rope_factor);
     float *v = NULL;
     mk__find_widths(&m);
@@ -490,7 +522,10 @@ int mk_describe(struct mk_file *f, const struct mk_options *o, float **freqs, st
     mk__kv_u32(&m, "vocab_size", m.n_vocab);
     m.hp.n_vocab = m.n_vocab;
     mk__add_gram_keys(&m);
-    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o) ? quarter_freqs(m.head) : mk__says(o, STEP) ? half_freqs(o, m.head, orig) : is_phi3(o) ? two_freqs(o->rotated ? o->rotated : m.head) : llama3_freqs(o, m.head, orig)))
+    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o)        ? quarter_freqs(m.head)
+                                                 : mk__says(o, STEP) ? half_freqs(o, m.head, orig)
+                                                 : is_phi3(o)        ? two_freqs(o->rotated ? o->rotated : m.head)
+                                                                     : llama3_freqs(o, m.head, orig)))
         return ntx_err_set(err, -ENOMEM, "out of memory");
     add_tensors(&m, v);
     *freqs = v;

@@ -1,8 +1,8 @@
 /* vocab.c: a small SentencePiece-like vocabulary, or another file's.
  *
- * Built in: unknown, begin, end; 256 bytes; single characters; then, for each of a few dozen common words, its beginnings
- * from the space on, each a piece, so that the word can be merged from its letters; control tokens of the chat template;
- * unused pieces up to the size asked for. Scores fall with the number, as merges are ranked. */
+ * Built in: unknown, begin, end; 256 bytes; single characters; then, for each of a few dozen common words, its
+ * beginnings from the space on, each a piece, so that the word can be merged from its letters; control tokens of the
+ * chat template; unused pieces up to the size asked for. Scores fall with the number, as merges are ranked. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,16 +13,18 @@
 #include "tests/mkmodel/describe.h"
 
 #define MAX_PIECES 200000
-#define SPACE "\xe2\x96\x81" /* U+2581, which stands for a space */
+#define SPACE      "\xe2\x96\x81" /* U+2581, which stands for a space */
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, UNUSED = 5, BYTE = 6 };
 
 static const char *const words[] = {
-    "the", "and", "to", "of", "in", "is", "it", "that", "was", "for", "you", "with", "he", "she", "they", "his", "her", "on", "as",
-    "at", "be", "this", "have", "from", "one", "had", "not", "but", "what", "all", "were", "when", "we", "there", "can", "an",
-    "your", "which", "their", "said", "if", "do", "will", "each", "about", "how", "up", "out", "them", "then", "many", "some",
-    "so", "would", "make", "like", "him", "into", "time", "look", "two", "more", "write", "go", "see", "no", "way", "could",
-    "people", "little", "day", "once", "upon", "big", "girl", "boy", "play", "happy", "friend", "model", "language", "hello", "world",
+    "the",  "and",   "to",    "of",   "in",   "is",    "it",     "that",  "was",      "for",    "you",   "with",
+    "he",   "she",   "they",  "his",  "her",  "on",    "as",     "at",    "be",       "this",   "have",  "from",
+    "one",  "had",   "not",   "but",  "what", "all",   "were",   "when",  "we",       "there",  "can",   "an",
+    "your", "which", "their", "said", "if",   "do",    "will",   "each",  "about",    "how",    "up",    "out",
+    "them", "then",  "many",  "some", "so",   "would", "make",   "like",  "him",      "into",   "time",  "look",
+    "two",  "more",  "write", "go",   "see",  "no",    "way",    "could", "people",   "little", "day",   "once",
+    "upon", "big",   "girl",  "boy",  "play", "happy", "friend", "model", "language", "hello",  "world",
 };
 
 struct chat {
@@ -33,25 +35,36 @@ struct chat {
 
 static const struct chat chats[] = {
     {"llama-2",
-     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ '[INST] <<SYS>>\\n' + m['content'] + '\\n<</SYS>>\\n\\n' }}"
-     "{% elif m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% else %}{{ ' ' + m['content'] + ' ' + eos_token }}"
-     "{% endif %}{% endfor %}", {NULL}, NULL},
+     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ '[INST] <<SYS>>\\n' + m['content'] + "
+     "'\\n<</SYS>>\\n\\n' }}"
+     "{% elif m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% else %}{{ ' ' + m['content'] + ' ' + "
+     "eos_token }}"
+     "{% endif %}{% endfor %}",
+     {NULL},
+     NULL},
     {"llama-3",
-     "{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n' + m['content'] + '<|eot_id|>' }}"
+     "{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n' + "
+     "m['content'] + '<|eot_id|>' }}"
      "{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}",
-     {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, "<|eot_id|>"},
+     {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+     "<|eot_id|>"},
     {"chatml",
      "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
-     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}", {"<|im_start|>", "<|im_end|>"}, "<|im_end|>"},
+     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+     {"<|im_start|>", "<|im_end|>"},
+     "<|im_end|>"},
     {"mistral",
      "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' [/INST]' }}"
-     "{% else %}{{ m['content'] + eos_token }}{% endif %}{% endfor %}", {NULL}, NULL},
+     "{% else %}{{ m['content'] + eos_token }}{% endif %}{% endfor %}",
+     {NULL},
+     NULL},
     {"harmony",
      "{{ '<|start|>system<|message|>You are a model.<|end|>' }}{% for m in messages %}{% if m['role'] == 'assistant' %}"
      "{{ '<|start|>assistant<|channel|>final<|message|>' + m['content'] + '<|end|>' }}{% else %}"
      "{{ '<|start|>' + m['role'] + '<|message|>' + m['content'] + '<|end|>' }}{% endif %}{% endfor %}"
      "{% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}",
-     {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>"}, "<|return|>"},
+     {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>"},
+     "<|return|>"},
 };
 
 static const struct chat *find_chat(const char *name)
@@ -154,7 +167,8 @@ static int built_in(struct mk_file *f, const struct mk_options *o, uint32_t *n, 
 {
     const struct chat *chat = find_chat(o->chat_template);
     uint32_t room = MAX_PIECES;
-    struct pieces v = {calloc(room, sizeof(char *)), calloc(room, sizeof(int32_t)), calloc(room, sizeof(float)), 0, room, false};
+    struct pieces v = {
+        calloc(room, sizeof(char *)), calloc(room, sizeof(int32_t)), calloc(room, sizeof(float)), 0, room, false};
     int rc = 0;
     if (!v.text || !v.type || !v.score)
         v.failed = true;
@@ -169,7 +183,8 @@ static int built_in(struct mk_file *f, const struct mk_options *o, uint32_t *n, 
     if (v.failed)
         rc = ntx_err_set(err, -ENOMEM, "no room for the vocabulary");
     else if (o->vocab_size && o->vocab_size != v.n)
-        rc = ntx_err_set(err, -EINVAL, "the built-in vocabulary has %u tokens; --vocab-size %u is too small", v.n, o->vocab_size);
+        rc = ntx_err_set(err, -EINVAL, "the built-in vocabulary has %u tokens; --vocab-size %u is too small", v.n,
+                         o->vocab_size);
     else
         put_keys(f, &v, chat);
     *n = v.n;
@@ -215,6 +230,8 @@ static int copied(struct mk_file *f, const struct mk_options *o, uint32_t *n, st
 int mk_vocab(struct mk_file *f, const struct mk_options *o, uint32_t *n, struct ntx_err *err)
 {
     if (o->chat_template && !find_chat(o->chat_template))
-        return ntx_err_set(err, -EINVAL, "chat template '%s' is not known; known are llama-2, llama-3, chatml, mistral, harmony", o->chat_template);
+        return ntx_err_set(err, -EINVAL,
+                           "chat template '%s' is not known; known are llama-2, llama-3, chatml, mistral, harmony",
+                           o->chat_template);
     return o->vocab_from ? copied(f, o, n, err) : built_in(f, o, n, err);
 }

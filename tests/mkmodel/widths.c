@@ -4,7 +4,8 @@
 
 #include "tests/mkmodel/describe_impl.h"
 
-/* Each third layer has no window, wider heads and other K and V heads; the last ones read what others keep, and have wider FFNs. */
+/* Each third layer has no window, wider heads and other K and V heads; the last ones read what others keep, and have
+ * wider FFNs. */
 static void gemma4_widths(struct model *m)
 {
     const struct mk_options *o = m->o;
@@ -13,7 +14,8 @@ static void gemma4_widths(struct model *m)
     for (uint32_t l = 0; l < o->layers; l++) {
         bool full = l % 3 == 2;
         struct ntx_dims *d = &m->dims[l];
-        *d = (struct ntx_dims){o->heads, full && o->full_kv ? o->full_kv : o->kv, m->head, m->head, l < own ? o->ff : 2 * o->ff, l};
+        *d = (struct ntx_dims){
+            o->heads, full && o->full_kv ? o->full_kv : o->kv, m->head, m->head, l < own ? o->ff : 2 * o->ff, l};
         if (!full && o->window_head)
             d->head_k = d->head_v = o->window_head;
         if (l >= own)
@@ -30,7 +32,8 @@ static void step_widths(struct model *m)
     m->hp.dims = m->dims;
     for (uint32_t l = 0; l < o->layers + o->nextn; l++) {
         bool full = l % 3 == 0;
-        m->dims[l] = (struct ntx_dims){full ? o->heads : or_else(o->window_heads, o->heads), o->kv, m->head, m->head, o->ff, l};
+        m->dims[l] = (struct ntx_dims){
+            full ? o->heads : or_else(o->window_heads, o->heads), o->kv, m->head, m->head, o->ff, l};
         m->hp.windowed[l / 64] |= (uint64_t)!full << l % 64;
     }
 }
@@ -64,7 +67,8 @@ static void streamed_widths(struct model *m)
     m->hp.index.every = or_else(o->index_pool, 4);
     memset(m->hp.index.in, 0, sizeof m->hp.index.in);
     for (uint32_t l = 0; l < o->layers + o->nextn; l++)
-        if (l >= o->layers || (!ntx_is_recurrent(&m->hp, l) && l / attention_every(o) % or_else(o->index_every, 1) == 0))
+        if (l >= o->layers ||
+            (!ntx_is_recurrent(&m->hp, l) && l / attention_every(o) % or_else(o->index_every, 1) == 0))
             m->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
 }
 
@@ -101,10 +105,28 @@ static void block_widths(struct model *m)
 void mk__find_widths(struct model *m)
 {
     const struct mk_options *o = m->o;
-    m->hp = (struct ntx_hparams){.n_layers = o->layers, .n_embd = o->embd, .n_ff = o->ff, .n_head = o->heads, .n_head_kv = o->kv, .head_k = m->head, .head_v = value_dim(o, m->head),
-                                 .rope_dim = o->kv_lora ? o->rotated : m->head, .kv_lora = o->kv_lora, .q_lora = o->q_lora, .kv_joined = o->kv_joined, .n_dense = o->dense, .n_expert = o->experts, .n_ff_exp = expert_ff(o), .n_ff_shexp = shared_ff(o),
-                                 .n_input = o->layer_input, .v_of_k = o->no_v, .experts_fused = o->fused, .delta_joined = o->delta_joined,
-                                 .qkv_fused = is_phi3(o) && !o->no_v, .gate_up_fused = is_phi3(o), .expert_every = o->expert_every ? o->expert_every : 1};
+    m->hp = (struct ntx_hparams){.n_layers = o->layers,
+                                 .n_embd = o->embd,
+                                 .n_ff = o->ff,
+                                 .n_head = o->heads,
+                                 .n_head_kv = o->kv,
+                                 .head_k = m->head,
+                                 .head_v = value_dim(o, m->head),
+                                 .rope_dim = o->kv_lora ? o->rotated : m->head,
+                                 .kv_lora = o->kv_lora,
+                                 .q_lora = o->q_lora,
+                                 .kv_joined = o->kv_joined,
+                                 .n_dense = o->dense,
+                                 .n_expert = o->experts,
+                                 .n_ff_exp = expert_ff(o),
+                                 .n_ff_shexp = shared_ff(o),
+                                 .n_input = o->layer_input,
+                                 .v_of_k = o->no_v,
+                                 .experts_fused = o->fused,
+                                 .delta_joined = o->delta_joined,
+                                 .qkv_fused = is_phi3(o) && !o->no_v,
+                                 .gate_up_fused = is_phi3(o),
+                                 .expert_every = o->expert_every ? o->expert_every : 1};
     m->hp.delta.head = or_else(o->delta_head, 32);
     m->hp.delta.heads = or_else(o->delta_heads, 4);
     m->hp.delta.key_heads = or_else(o->delta_keys, 2);
@@ -142,5 +164,6 @@ bool mk_arch_known(const char *arch)
 bool mk_arch_experts(const char *arch, uint32_t n)
 {
     struct ntx_layer l;
-    return ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = n, .expert_every = 1}, 0, &l) && ntx_layer_find(&l, NTX_OP_EXPERTS);
+    return ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = n, .expert_every = 1}, 0, &l) &&
+           ntx_layer_find(&l, NTX_OP_EXPERTS);
 }

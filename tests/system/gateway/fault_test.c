@@ -58,8 +58,10 @@ int main(void)
 {
     for (unsigned i = 0; i < sizeof want / sizeof *want; i++) {
         const struct ntx_fault_info *got = ntx_fault_info(ntx_fault_of(-want[i].err));
-        CHECK_MSG(got->status == want[i].status, "%s: status %u, not %u", strerror(want[i].err), got->status, want[i].status);
-        CHECK_MSG(got->retry_s == want[i].retry_s, "%s: Retry-After %u, not %u", strerror(want[i].err), got->retry_s, want[i].retry_s);
+        CHECK_MSG(got->status == want[i].status, "%s: status %u, not %u", strerror(want[i].err), got->status,
+                  want[i].status);
+        CHECK_MSG(got->retry_s == want[i].retry_s, "%s: Retry-After %u, not %u", strerror(want[i].err), got->retry_s,
+                  want[i].retry_s);
         CHECK_STR(got->code ? got->code : "", want[i].code);
         CHECK_STR(got->openai, want[i].openai);
         CHECK_STR(got->anthropic, want[i].anthropic);

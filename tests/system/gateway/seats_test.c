@@ -21,7 +21,8 @@ static int from(unsigned x, int *theirs)
     socklen_t n = sizeof a;
     int l = socket(AF_INET, SOCK_STREAM, 0), c = socket(AF_INET, SOCK_STREAM, 0);
     b.sin_addr.s_addr = htonl(0x7f000000 | x);
-    CHECK(l >= 0 && c >= 0 && !bind(l, (struct sockaddr *)&a, sizeof a) && !listen(l, 1) && !getsockname(l, (struct sockaddr *)&a, &n));
+    CHECK(l >= 0 && c >= 0 && !bind(l, (struct sockaddr *)&a, sizeof a) && !listen(l, 1) &&
+          !getsockname(l, (struct sockaddr *)&a, &n));
     CHECK(!bind(c, (struct sockaddr *)&b, sizeof b) && !connect(c, (struct sockaddr *)&a, sizeof a));
     int s = accept(l, NULL, NULL);
     CHECK(s >= 0);
@@ -55,7 +56,8 @@ static void test_addresses(void)
     struct ntx_seats s;
     int other[2], a = from(1, &other[0]), b = from(2, &other[1]);
     CHECK_EQ(ntx_seats_init(&s, &(struct ntx_seats_config){.most = 2, .address_most = 2, .parked_most = 1}), 0);
-    struct ntx_seat *a1 = seat(&s, a), *a2 = seat(&s, a), *a3 = seat(&s, a), *a4 = seat(&s, a), *b1 = seat(&s, b), *b2 = seat(&s, b);
+    struct ntx_seat *a1 = seat(&s, a), *a2 = seat(&s, a), *a3 = seat(&s, a), *a4 = seat(&s, a), *b1 = seat(&s, b),
+                    *b2 = seat(&s, b);
     CHECK(ntx_seat_held(a1) && ntx_seat_held(a2) && !ntx_seat_held(a3) && !ntx_seat_held(a4) && !ntx_seat_held(b1));
     ntx_seat_free(a1);
     CHECK(readable(b1) && ntx_seat_held(b1) && !ntx_seat_held(a3));
@@ -158,7 +160,8 @@ static void test_shares(void)
     CHECK(c.most == 3 && c.address_most == 2 && c.parked_most == 0);
     for (unsigned n = 1; n < 100; n++) {
         c = ntx_seats_share(n, n & 1);
-        CHECK(c.most >= 1 && c.address_most >= 1 && c.address_most <= c.most && (n < 4 || c.most + c.parked_most + 2 <= n));
+        CHECK(c.most >= 1 && c.address_most >= 1 && c.address_most <= c.most &&
+              (n < 4 || c.most + c.parked_most + 2 <= n));
     }
 }
 

@@ -1,4 +1,5 @@
-/* scarce_memory.c: to be preloaded: madvise has no memory for huge pages nor small ones of a shared mapping any more, once NTX_PAGES pieces have been brought in. */
+/* scarce_memory.c: to be preloaded: madvise has no memory for huge pages nor small ones of a shared mapping any more,
+ * once NTX_PAGES pieces have been brought in. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include <unistd.h>
 
 #define POPULATE_WRITE 23
-#define HUGE (2ul << 20)
+#define HUGE           (2ul << 20)
 
 int madvise(void *p, size_t n, int advice)
 {

@@ -1,4 +1,5 @@
-/* slow_write.c: to be preloaded: each write of a MiB or more takes NTX_WRITE_MS, as on a drive that can hardly write. */
+/* slow_write.c: to be preloaded: each write of a MiB or more takes NTX_WRITE_MS, as on a drive that can hardly write.
+ * */
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>

@@ -1,4 +1,5 @@
-/* The arithmetic behind ntx analyze: singular values, bases and Gumbel's location against what they are by construction. */
+/* The arithmetic behind ntx analyze: singular values, bases and Gumbel's location against what they are by
+ * construction. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,8 @@ static void singular_values(void)
     ntx__times_transposed(a, M, N, z, K, out);
     ntx__squared_singular(out, N, K, found, &e);
     for (size_t k = 0; k < K; k++)
-        CHECK_MSG(fabs(sqrt(found[k]) - (double)value[k]) < 1e-4 * (double)value[0], "value %zu: %g, expected %g", k, sqrt(found[k]), (double)value[k]);
+        CHECK_MSG(fabs(sqrt(found[k]) - (double)value[k]) < 1e-4 * (double)value[0], "value %zu: %g, expected %g", k,
+                  sqrt(found[k]), (double)value[k]);
     ntx__eigen_free(&e);
 }
 
@@ -94,7 +96,8 @@ static void locations(void)
     for (int i = 0; i < MANY; i++)
         x[i] = 0.7;
     CHECK(fabs(ntx__gumbel_location(x, MANY) - 0.7) < 1e-12);
-    CHECK(fabs(ntx__chance_cosine(1000, 400) - 3.2905267 / 20) < 1e-6); /* two-sided: 1 of 1000 is beyond 3.29 standard deviations */
+    CHECK(fabs(ntx__chance_cosine(1000, 400) - 3.2905267 / 20) <
+          1e-6); /* two-sided: 1 of 1000 is beyond 3.29 standard deviations */
     CHECK(ntx__chance_cosine(1e9, 4) == 1);
 }
 

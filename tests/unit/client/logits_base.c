@@ -11,7 +11,8 @@ enum { V = 5 };
 
 static void rounding(void)
 {
-    const float a[V] = {1, 3, -2, 3, 0}, b[V] = {1, 2.5f, -2, 3.5f, 0}, far[V] = {0, -1000, 10, 0, 0}, flat[V] = {2, 2, 2, 2, 2};
+    const float a[V] = {1, 3, -2, 3, 0}, b[V] = {1, 2.5f, -2, 3.5f, 0}, far[V] = {0, -1000, 10, 0, 0},
+                flat[V] = {2, 2, 2, 2, 2};
     struct ntx_base_row x, y;
     CHECK_EQ(ntx_base_row_new(V, &x), 0);
     CHECK_EQ(ntx_base_row_new(V, &y), 0);

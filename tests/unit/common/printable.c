@@ -24,12 +24,14 @@ static const struct {
      "31m\xff\xc0\x80",
      "\\x9b"
      "31m\\xff\\xc0\\x80"},
-    {"\xed\xa0\x80 \xe2\x82 \xf4\x90\x80\x80 \xe0\x80\xaf", "\\xed\\xa0\\x80 \\xe2\\x82 \\xf4\\x90\\x80\\x80 \\xe0\\x80\\xaf"},
+    {"\xed\xa0\x80 \xe2\x82 \xf4\x90\x80\x80 \xe0\x80\xaf",
+     "\\xed\\xa0\\x80 \\xe2\\x82 \\xf4\\x90\\x80\\x80 \\xe0\\x80\\xaf"},
     {"\\x1b stays", "\\x1b stays"},
     {"a\u202egpj.exe", "a\\xe2\\x80\\xaegpj.exe"}, /* shown as aexe.jpg otherwise */
     {"\u061c\u200e\u200f\u202a", "\\xd8\\x9c\\xe2\\x80\\x8e\\xe2\\x80\\x8f\\xe2\\x80\\xaa"},
     {"\u2028\u2029\u2066\u2069", "\\xe2\\x80\\xa8\\xe2\\x80\\xa9\\xe2\\x81\\xa6\\xe2\\x81\\xa9"},
-    {"\u05d0\u200d\u2027\u202f\u2065\u2070", "\u05d0\u200d\u2027\u202f\u2065\u2070"}, /* letters, joiners, and what stands beside the marks */
+    {"\u05d0\u200d\u2027\u202f\u2065\u2070",
+     "\u05d0\u200d\u2027\u202f\u2065\u2070"}, /* letters, joiners, and what stands beside the marks */
 };
 
 static void made_printable(void)

@@ -76,11 +76,17 @@ static void defaults(const struct dir *d)
 static void values(const struct dir *d)
 {
     struct ntx_config c;
-    write_file(d->file,
-               "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = 64\n"
-               "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nlora = x=/m/l.gguf\noverride_kv = a.b=int:5,c=str:x y\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
-               "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = /var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
-               "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\nhosts = b.example\nstall = 7\n");
+    write_file(
+        d->file,
+        "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = "
+        "64\n"
+        "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nlora = "
+        "x=/m/l.gguf\noverride_kv = a.b=int:5,c=str:x y\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
+        "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = "
+        "all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = "
+        "/var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
+        "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\nhosts = "
+        "b.example\nstall = 7\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
     CHECK_EQ(c.load.ram, 3ll << 30);
@@ -186,7 +192,8 @@ static void missing(const struct dir *d)
     CHECK_EQ(c.load.ctx, 77);
 }
 
-/* With every "#key = value" made real, the shipped file still gives the defaults; without, too; and no key is left out. */
+/* With every "#key = value" made real, the shipped file still gives the defaults; without, too; and no key is left out.
+ * */
 static void shipped(const struct dir *d)
 {
     struct ntx_config c, def;

@@ -1,5 +1,5 @@
-/* attend.c: attention of the heads that share a KV head against float64, F16 and Q8_0, with holes, windows, sinks and odd widths; equal bits on every
- * instruction set and however heads and rows are grouped; K and V are read only where
+/* attend.c: attention of the heads that share a KV head against float64, F16 and Q8_0, with holes, windows, sinks and
+ * odd widths; equal bits on every instruction set and however heads and rows are grouped; K and V are read only where
  * they are. */
 #include "model/arch.h"
 #include "model/quant.h"
@@ -17,10 +17,15 @@ struct kv {
 
 static const char *const ntx_kind[] = {"F16", "Q8_0", "Q4_0"};
 
-static size_t row_bytes(enum ntx_kv_type type, uint32_t width) { return type == NTX_KV_F16 ? 2 * width : width / 32 * (type == NTX_KV_Q8_0 ? 34 : 18); }
+static size_t row_bytes(enum ntx_kv_type type, uint32_t width)
+{
+    return type == NTX_KV_F16 ? 2 * width : width / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
+}
 
-/* key: K, not V. F16: a last block that is part full ends at its page; Q8_0: there are whole blocks, with noise behind the last position. */
-static void kv_fill(struct kv *kv, struct rng *r, uint32_t n_pos, uint32_t tokens, uint32_t width, const uint8_t *hole, enum ntx_kv_type type, bool key)
+/* key: K, not V. F16: a last block that is part full ends at its page; Q8_0: there are whole blocks, with noise behind
+ * the last position. */
+static void kv_fill(struct kv *kv, struct rng *r, uint32_t n_pos, uint32_t tokens, uint32_t width, const uint8_t *hole,
+                    enum ntx_kv_type type, bool key)
 {
     float x[MAX_HEAD];
     const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
@@ -57,10 +62,13 @@ static double kv_at(const struct kv *kv, uint32_t p, uint32_t i)
     double v = (double)ntx_f16_to_f32(h);
     if (kv->type == NTX_KV_F16)
         return v;
-    uint32_t panel = i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, width = n - panel < NTX_KV_Q8_PANEL ? n - panel : NTX_KV_Q8_PANEL, in = i - panel;
+    uint32_t panel = i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL,
+             width = n - panel < NTX_KV_Q8_PANEL ? n - panel : NTX_KV_Q8_PANEL, in = i - panel;
     if (per == 1)
-        return v * (kv->key ? block[i / 4 * 128 + 4 * t + i % 4] - 128 : (int8_t)block[32 * panel + t / 4 * 4 * width + 4 * in + t % 4]);
-    uint8_t two = kv->key ? block[i / 8 * 128 + 4 * t + i % 4] : block[16 * panel + t / 4 * 2 * width + 4 * (in % (width / 2)) + t % 4];
+        return v * (kv->key ? block[i / 4 * 128 + 4 * t + i % 4] - 128
+                            : (int8_t)block[32 * panel + t / 4 * 4 * width + 4 * in + t % 4]);
+    uint8_t two = kv->key ? block[i / 8 * 128 + 4 * t + i % 4]
+                          : block[16 * panel + t / 4 * 2 * width + 4 * (in % (width / 2)) + t % 4];
     return v * ((kv->key ? i / 4 % 2 : in >= width / 2) ? (two >> 4) - 8 : (two & 15) - 8);
 }
 
@@ -78,7 +86,8 @@ static void turn(double *x, uint32_t n)
     memcpy(x, y, n * sizeof *x);
 }
 
-/* q as Q4_0 multiplies it: the same floats in the same order, since a value at the bound between two integers may go either way. */
+/* q as Q4_0 multiplies it: the same floats in the same order, since a value at the bound between two integers may go
+ * either way. */
 static void transpose_floats(const float *q, uint32_t n, float *x)
 {
     uint32_t piece = n & -n;
@@ -124,7 +133,8 @@ static void reference(const struct ntx_attn *a, const struct kv *k, const struct
         s[p] = 0;
         for (uint32_t i = 0; i < a->head_k && p >= ntx_attn_from(a, 0); i++)
             s[p] += q[i] * kv_at(k, p, i);
-        s[p] = p < ntx_attn_from(a, 0) || (a->hole && a->hole[p / 8] >> (p % 8) & 1) ? -INFINITY : s[p] * (double)a->scale;
+        s[p] = p < ntx_attn_from(a, 0) || (a->hole && a->hole[p / 8] >> (p % 8) & 1) ? -INFINITY
+                                                                                     : s[p] * (double)a->scale;
         if (a->cap != 0 && s[p] != -INFINITY)
             s[p] = (double)a->cap * tanh(s[p] / (double)a->cap);
         max = fmax(max, s[p]);
@@ -157,7 +167,9 @@ static void near(const struct ntx_attn *a, const struct kv *k, const struct kv *
         one.sinks = a->sinks ? a->sinks + g : NULL;
         reference(&one, k, v, want);
         for (uint32_t i = 0; i < a->head_v; i++)
-            CHECK_MSG(fabs((double)one.out[i] - want[i]) < (k->type == NTX_KV_F16 ? 3e-6 : 2e-5 /* weights have 15 bits */), "%u positions, head %u of %u: %g, expected %g", a->n_pos, g, a->n_q, (double)one.out[i], want[i]);
+            CHECK_MSG(fabs((double)one.out[i] - want[i]) <
+                          (k->type == NTX_KV_F16 ? 3e-6 : 2e-5 /* weights have 15 bits */),
+                      "%u positions, head %u of %u: %g, expected %g", a->n_pos, g, a->n_q, (double)one.out[i], want[i]);
     }
 }
 
@@ -183,7 +195,8 @@ static void same_bits(const struct ntx_cpu_ops *ops, const struct ntx_attn *a, e
     CHECK_MSG(!memcmp(out, a->out, n * sizeof *out), "%s, %u heads one by one", ops->name, a->n_q);
 }
 
-/* With a window; an odd one comes with sinks. Every third length has capped scores. Blocks before what the first row sees are nowhere. */
+/* With a window; an odd one comes with sinks. Every third length has capped scores. Blocks before what the first row
+ * sees are nowhere. */
 static void narrow(struct rng *r, struct ntx_attn *a, uint32_t window, float *sinks, struct kv *k, struct kv *v)
 {
     a->window = window;
@@ -208,7 +221,8 @@ static void v_in_k(struct ntx_attn *a, const struct kv *k)
         same_bits(ops, a, NTX_KV_F16);
 }
 
-static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes, uint32_t window)
+static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_pos, uint32_t tokens,
+                       uint32_t head_k, uint32_t head_v, int holes, uint32_t window)
 {
     static float q[MAX_Q * MAX_HEAD], out[MAX_Q * MAX_HEAD];
     float sinks[MAX_Q];
@@ -223,8 +237,18 @@ static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
     for (uint32_t i = 0; i < n_q * head_k; i++)
         q[i] = rng_float(r) * 4;
     struct ntx_attn a = {
-        .q = q, .out = out, .n_q = n_q, .n_rows = 1, .k = k.at, .v = v.at, .block_tokens = tokens, .n_pos = n_pos, .head_k = head_k, .head_v = head_v,
-        .scale = 1 / sqrtf((float)head_k), .hole = holes ? hole : NULL,
+        .q = q,
+        .out = out,
+        .n_q = n_q,
+        .n_rows = 1,
+        .k = k.at,
+        .v = v.at,
+        .block_tokens = tokens,
+        .n_pos = n_pos,
+        .head_k = head_k,
+        .head_v = head_v,
+        .scale = 1 / sqrtf((float)head_k),
+        .hole = holes ? hole : NULL,
     };
     narrow(r, &a, window, sinks, &k, &v);
     ntx_cpu_pick("generic")->attend[type](&a);
@@ -239,9 +263,10 @@ static void check_case(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
     kv_free(&v, n_pos);
 }
 
-/* Rows that end with n_pos positions and those before, in one call, against each alone by the oracle. Between rows lie `gap` floats that
- * nobody may touch. */
-static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_rows, uint32_t n_pos, uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes, uint32_t window)
+/* Rows that end with n_pos positions and those before, in one call, against each alone by the oracle. Between rows lie
+ * `gap` floats that nobody may touch. */
+static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint32_t n_rows, uint32_t n_pos,
+                       uint32_t tokens, uint32_t head_k, uint32_t head_v, int holes, uint32_t window)
 {
     enum { GAP = 5, ROOM = NTX_ATTN_VECTORS * (MAX_HEAD + GAP) };
     static float q[ROOM], out[ROOM], want[ROOM];
@@ -260,8 +285,21 @@ static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
     }
     bool in_k = type == NTX_KV_F16 && head_v <= head_k && n_pos % 2;
     struct ntx_attn a = {
-        .q = q, .out = want, .n_q = n_q, .n_rows = n_rows, .v_in_k = in_k, .ld_q = n_q * head_k + GAP, .ld_out = n_q * head_v + GAP, .k = k.at, .v = in_k ? k.at : v.at, .block_tokens = tokens,
-        .n_pos = n_pos - n_rows + 1, .head_k = head_k, .head_v = head_v, .scale = 1 / sqrtf((float)head_k), .hole = holes ? hole : NULL,
+        .q = q,
+        .out = want,
+        .n_q = n_q,
+        .n_rows = n_rows,
+        .v_in_k = in_k,
+        .ld_q = n_q * head_k + GAP,
+        .ld_out = n_q * head_v + GAP,
+        .k = k.at,
+        .v = in_k ? k.at : v.at,
+        .block_tokens = tokens,
+        .n_pos = n_pos - n_rows + 1,
+        .head_k = head_k,
+        .head_v = head_v,
+        .scale = 1 / sqrtf((float)head_k),
+        .hole = holes ? hole : NULL,
     };
     narrow(r, &a, window, sinks, &k, &v);
     for (uint32_t i = 0; i < n_rows; i++) {
@@ -279,14 +317,16 @@ static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
             out[i] = 77;
         if (ops)
             ops->attend[type](&a);
-        CHECK_MSG(!ops || !memcmp(out, want, sizeof out), "%s, %s: %u rows of %u heads of %u and %u, up to %u positions, holes %d, window %u", ops->name, ntx_kind[type],
-                  n_rows, n_q, head_k, head_v, n_pos, holes, window);
+        CHECK_MSG(!ops || !memcmp(out, want, sizeof out),
+                  "%s, %s: %u rows of %u heads of %u and %u, up to %u positions, holes %d, window %u", ops->name,
+                  ntx_kind[type], n_rows, n_q, head_k, head_v, n_pos, holes, window);
     }
     kv_free(&k, n_pos);
     kv_free(&v, n_pos);
 }
 
-/* Values come back within half a step of their block, and the same bytes on every instruction set; nothing but a position's own is written. */
+/* Values come back within half a step of their block, and the same bytes on every instruction set; nothing but a
+ * position's own is written. */
 static void check_store(struct rng *r, bool key)
 {
     enum { N = 160, TOKENS = NTX_KV_Q8_TOKENS };
@@ -301,7 +341,10 @@ static void check_store(struct rng *r, bool key)
         (key ? ops->k_store : ops->v_store)[NTX_KV_Q8_0](x[t * 7 % TOKENS], a, t * 7 % TOKENS, N);
     for (uint32_t t = 0; t < TOKENS; t++)
         for (uint32_t i = 0; i < N; i++)
-            CHECK(fabs(kv_at(&kv, t, i) - (double)x[t][i]) <= (i < 32 ? 1 : i < 64 ? 1000 : 0) * (0.5 / 127 + 1.0 / 2048));
+            CHECK(fabs(kv_at(&kv, t, i) - (double)x[t][i]) <= (i < 32   ? 1
+                                                               : i < 64 ? 1000
+                                                                        : 0) *
+                                                                  (0.5 / 127 + 1.0 / 2048));
     for (unsigned n = 0; (ops = isa_at(n)); n++) {
         memset(b, 0x55, sizeof b);
         for (uint32_t t = 0; t < TOKENS; t++)
@@ -310,8 +353,9 @@ static void check_store(struct rng *r, bool key)
     }
 }
 
-/* Rotated back, values of a position whose largest is the block's own come back within half a step of their block: a step is 1 / 7.5 of the largest rotated one, which is at
- * most the sum of all by the root of their number. Instruction sets agree; a position's store touches nothing else. */
+/* Rotated back, values of a position whose largest is the block's own come back within half a step of their block: a
+ * step is 1 / 7.5 of the largest rotated one, which is at most the sum of all by the root of their number. Instruction
+ * sets agree; a position's store touches nothing else. */
 static void check_store_four(struct rng *r, bool key)
 {
     enum { N = 160, TOKENS = NTX_KV_Q8_TOKENS };
@@ -331,7 +375,9 @@ static void check_store_four(struct rng *r, bool key)
         for (uint32_t i = 0; i < N; i++)
             most[i / 32] = fmaxf(most[i / 32], fabsf(turned[i]));
         for (uint32_t i = 0; i < N; i++)
-            CHECK_MSG(fabs(kv_at(&kv, t, i) - (double)turned[i]) <= (double)most[i / 32] * (0.501 / 7.5 + 8.0 / 7.5 / 2048), "%g for %g", kv_at(&kv, t, i), (double)turned[i]);
+            CHECK_MSG(fabs(kv_at(&kv, t, i) - (double)turned[i]) <=
+                          (double)most[i / 32] * (0.501 / 7.5 + 8.0 / 7.5 / 2048),
+                      "%g for %g", kv_at(&kv, t, i), (double)turned[i]);
     }
     for (unsigned n = 0; (ops = isa_at(n)); n++) {
         memset(b, 0xaa, sizeof b);
@@ -341,8 +387,8 @@ static void check_store_four(struct rng *r, bool key)
     }
 }
 
-/* A value that is none in K or V shows in every head that sees it, and nowhere else; and weights far below the part's largest, or below what integers hold, do no
- * harm. */
+/* A value that is none in K or V shows in every head that sees it, and nowhere else; and weights far below the part's
+ * largest, or below what integers hold, do no harm. */
 static void check_odd_values(struct rng *r)
 {
     enum { N = 64, POS = 300 };
@@ -356,17 +402,30 @@ static void check_odd_values(struct rng *r)
             bad[i] = i == 40 ? INFINITY : 1;
         }
         if (where < 2)
-            (where ? ntx_cpu_pick("generic")->v_store : ntx_cpu_pick("generic")->k_store)[NTX_KV_Q8_0](bad, (void *)(uintptr_t)(where ? v : k).at[8], 7, N);
+            (where ? ntx_cpu_pick("generic")->v_store : ntx_cpu_pick("generic")->k_store)[NTX_KV_Q8_0](
+                bad, (void *)(uintptr_t)(where ? v : k).at[8], 7, N);
         for (unsigned n = 0; n < 4; n++) {
             const struct ntx_cpu_ops *ops = n ? isa_at(n - 1) : ntx_cpu_pick("generic");
-            struct ntx_attn a = {.q = q, .out = n ? out : want, .n_q = 1, .n_rows = 1, .ld_q = N, .ld_out = N, .k = k.at, .v = v.at, .block_tokens = 32, .n_pos = POS,
-                                 .head_k = N, .head_v = N, .scale = 0.125f};
+            struct ntx_attn a = {.q = q,
+                                 .out = n ? out : want,
+                                 .n_q = 1,
+                                 .n_rows = 1,
+                                 .ld_q = N,
+                                 .ld_out = N,
+                                 .k = k.at,
+                                 .v = v.at,
+                                 .block_tokens = 32,
+                                 .n_pos = POS,
+                                 .head_k = N,
+                                 .head_v = N,
+                                 .scale = 0.125f};
             if (!ops)
                 continue;
             ops->attend[NTX_KV_Q8_0](&a);
             CHECK_MSG(!n || where < 2 || !memcmp(out, want, sizeof out), "%s", ops->name);
             for (int i = 0; i < N; i++)
-                CHECK_MSG(!isnan(a.out[i]) == (where == 2 || (where == 1 && i < 32)), "%s: value %d in %d is %g", ops->name, i, where, (double)a.out[i]);
+                CHECK_MSG(!isnan(a.out[i]) == (where == 2 || (where == 1 && i < 32)), "%s: value %d in %d is %g",
+                          ops->name, i, where, (double)a.out[i]);
             if (where == 2)
                 near(&a, &k, &v);
         }
@@ -375,7 +434,8 @@ static void check_odd_values(struct rng *r)
     }
 }
 
-/* Scores of positions, in the order that cpu.h tells, to the bit; keys that are NULL are minus infinity, and none is read beyond its end. */
+/* Scores of positions, in the order that cpu.h tells, to the bit; keys that are NULL are minus infinity, and none is
+ * read beyond its end. */
 static void check_index(struct rng *r, uint32_t heads, uint32_t width, uint32_t n)
 {
     static float q[NTX_INDEX_HEADS_MAX * NTX_INDEX_HEAD_MAX], weights[NTX_INDEX_HEADS_MAX], score[64];
@@ -405,7 +465,8 @@ static void check_index(struct rng *r, uint32_t heads, uint32_t width, uint32_t 
             for (int step = 8; step; step /= 2)
                 for (int l = 0; l < step; l++)
                     lane[l] += lane[l + step];
-            CHECK_MSG(score[p] == (key[p] ? lane[0] : -INFINITY), "%s, %u x %u, position %u of %u: %g, expected %g", ops->name, heads, width, p, n, (double)score[p], (double)lane[0]);
+            CHECK_MSG(score[p] == (key[p] ? lane[0] : -INFINITY), "%s, %u x %u, position %u of %u: %g, expected %g",
+                      ops->name, heads, width, p, n, (double)score[p], (double)lane[0]);
         }
     }
     guard_free(mem);
@@ -422,7 +483,17 @@ static void check_one_by_one(struct rng *r)
     kv_fill(&v, r, POS, 32, 64, NULL, NTX_KV_F16, false);
     for (uint32_t i = 0; i < 4 * 96; i++)
         q[i] = rng_float(r);
-    struct ntx_attn a = {.q = q, .out = want, .n_q = 4, .n_rows = 1, .k = k.at, .v = v.at, .block_tokens = 32, .n_pos = POS, .head_k = 96, .head_v = 64, .scale = 0.1f};
+    struct ntx_attn a = {.q = q,
+                         .out = want,
+                         .n_q = 4,
+                         .n_rows = 1,
+                         .k = k.at,
+                         .v = v.at,
+                         .block_tokens = 32,
+                         .n_pos = POS,
+                         .head_k = 96,
+                         .head_v = 64,
+                         .scale = 0.1f};
     ntx_cpu_pick("generic")->attend[NTX_KV_F16](&a);
     for (uint32_t p = 0; p < POS; p++) {
         each_k[p] = (const uint16_t *)k.at[p / 32] + p % 32 * 96;
@@ -440,25 +511,35 @@ static void check_one_by_one(struct rng *r)
 
 int main(void)
 {
-    static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256}, quantised[] = {32, 64, 96, 128, 256, 160};
+    static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256},
+                          quantised[] = {32, 64, 96, 128, 256, 160};
     static const uint32_t lengths[] = {1, 2, 7, 15, 16, 17, 33, 64, 129, 200, 255, 256, 257, 513, 600};
-    enum { N_WIDTHS = sizeof widths / sizeof *widths, N_LENGTHS = sizeof lengths / sizeof *lengths, N_Q8 = sizeof quantised / sizeof *quantised };
+    enum {
+        N_WIDTHS = sizeof widths / sizeof *widths,
+        N_LENGTHS = sizeof lengths / sizeof *lengths,
+        N_Q8 = sizeof quantised / sizeof *quantised
+    };
     static const uint32_t windows[] = {0, 1, 0, 2, 31, 0, 128, UINT32_MAX, 0, 255, 64, 0, 257, 100, 0, 45, 300};
     uint32_t w_at = 0;
     struct rng r = {5};
     for (uint32_t w = 0; w < N_WIDTHS; w++)
         for (uint32_t n = 0; n < N_LENGTHS; n++)
             for (int holes = 0; holes < 4; holes++) {
-                uint32_t window = windows[w_at++ % (sizeof windows / sizeof *windows)], tokens = n % 2 ? 16 : 32, n_q = 1 + (w + n + (uint32_t)holes) % MAX_Q;
-                check_case(&r, NTX_KV_F16, n_q, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes, window);
+                uint32_t window = windows[w_at++ % (sizeof windows / sizeof *windows)], tokens = n % 2 ? 16 : 32,
+                         n_q = 1 + (w + n + (uint32_t)holes) % MAX_Q;
+                check_case(&r, NTX_KV_F16, n_q, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes,
+                           window);
                 for (int type = NTX_KV_Q8_0; type < NTX_N_KV && w < N_Q8; type++)
-                    check_case(&r, (enum ntx_kv_type)type, n_q, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes, window);
+                    check_case(&r, (enum ntx_kv_type)type, n_q, lengths[n], NTX_KV_Q8_TOKENS, quantised[w],
+                               quantised[(w + n) % N_Q8], holes, window);
                 uint32_t n_rows = 1 + (3 * w + 5 * n) % (NTX_ATTN_VECTORS / n_q);
                 if (n_rows > lengths[n])
                     n_rows = lengths[n];
-                check_rows(&r, NTX_KV_F16, n_q, n_rows, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS], holes, window);
+                check_rows(&r, NTX_KV_F16, n_q, n_rows, lengths[n], tokens, widths[w], widths[(w + n) % N_WIDTHS],
+                           holes, window);
                 for (int type = NTX_KV_Q8_0; type < NTX_N_KV && w < N_Q8; type++)
-                    check_rows(&r, (enum ntx_kv_type)type, n_q, n_rows, lengths[n], NTX_KV_Q8_TOKENS, quantised[w], quantised[(w + n) % N_Q8], holes, window);
+                    check_rows(&r, (enum ntx_kv_type)type, n_q, n_rows, lengths[n], NTX_KV_Q8_TOKENS, quantised[w],
+                               quantised[(w + n) % N_Q8], holes, window);
             }
     for (uint32_t n_pos = 250; n_pos < 290; n_pos++) { /* rows on both sides of a part's end */
         for (uint32_t window = 0; window < 40; window += 3 + window / 2) {

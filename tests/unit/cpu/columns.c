@@ -1,5 +1,5 @@
-/* columns.c: sums of columns against their definition, for every type and instruction set, bit by bit; nothing is read behind the
- * last column or written beside y, zeros cost no bit, and the width may be cut anywhere. */
+/* columns.c: sums of columns against their definition, for every type and instruction set, bit by bit; nothing is read
+ * behind the last column or written beside y, zeros cost no bit, and the width may be cut anywhere. */
 #include "model/quant.h"
 #include "tests/lib/cpu_blocks.h"
 #include "tests/lib/cpu_kit.h"
@@ -59,8 +59,10 @@ static void check_isa(const struct problem *p, const struct ntx_cpu_ops *ops)
         memcpy(y, p->start, values * sizeof *y);
         y[values] = 12345;
         for (uint32_t k = 0; k < p->n; k = !k && cuts ? cut : p->n)
-            ops->columns[p->type](p->columns + ntx_row_bytes(p->type, k), p->col_bytes, p->n_cols, (!k && cuts ? cut : p->n) - k, p->a, COLS, p->n_rows, y + k, p->n);
-        CHECK_MSG(!memcmp(y, p->want, values * sizeof *y), "%s, %s: %u columns of %u, %u rows", ops->name, ntx_type_info(p->type)->name, p->n_cols, p->n, p->n_rows);
+            ops->columns[p->type](p->columns + ntx_row_bytes(p->type, k), p->col_bytes, p->n_cols,
+                                  (!k && cuts ? cut : p->n) - k, p->a, COLS, p->n_rows, y + k, p->n);
+        CHECK_MSG(!memcmp(y, p->want, values * sizeof *y), "%s, %s: %u columns of %u, %u rows", ops->name,
+                  ntx_type_info(p->type)->name, p->n_cols, p->n, p->n_rows);
         CHECK(y[values] == 12345);
     }
     free(y);
@@ -83,7 +85,10 @@ int main(void)
         uint32_t block = ntx_type_info(types[t])->block;
         for (uint32_t n_cols = 1; n_cols <= COLS; n_cols += n_cols < 4 ? 1 : 11)
             for (uint32_t n_rows = 1; n_rows <= ROWS; n_rows += 2) {
-                check((struct problem){.type = types[t], .n = block == 1 ? 83 : 3 * block, .n_cols = n_cols, .n_rows = n_rows}, &r);
+                check(
+                    (struct problem){
+                        .type = types[t], .n = block == 1 ? 83 : 3 * block, .n_cols = n_cols, .n_rows = n_rows},
+                    &r);
                 check((struct problem){.type = types[t], .n = 1024, .n_cols = n_cols, .n_rows = n_rows}, &r);
             }
     }

@@ -13,8 +13,8 @@ struct problem {
     uint32_t type, n_in, n_out, n_rows;
     size_t row_bytes, x_stride;
     struct guarded w;
-    char *x;       /* packed rows */
-    float *y;      /* [n_rows x n_out] by the oracle */
+    char *x;  /* packed rows */
+    float *y; /* [n_rows x n_out] by the oracle */
     bool extreme;
 };
 
@@ -38,8 +38,8 @@ static void problem_new(struct problem *p, struct rng *r)
         g->act_quantize[form](x, p->x + row * p->x_stride, p->n_in);
     }
     free(x);
-    g->matmul[p->type](p->w.end - p->row_bytes * p->n_out, p->row_bytes, p->n_out, p->n_in, p->x, p->x_stride, p->n_rows, p->y,
-                       p->n_out);
+    g->matmul[p->type](p->w.end - p->row_bytes * p->n_out, p->row_bytes, p->n_out, p->n_in, p->x, p->x_stride,
+                       p->n_rows, p->y, p->n_out);
 }
 
 static void problem_free(struct problem *p)
@@ -84,9 +84,10 @@ static void check_float64(const struct problem *p)
     free(w);
 }
 
-/* The last n_out weight rows and the first n_rows of x must give those outputs of the whole. `matmul` is of `ops`, and `w` has those rows,
- * as it wants them. */
-static void check_outputs(const struct problem *p, const struct ntx_cpu_ops *ops, ntx_matmul_fn *matmul, const char *w, uint32_t n_out, uint32_t n_rows)
+/* The last n_out weight rows and the first n_rows of x must give those outputs of the whole. `matmul` is of `ops`, and
+ * `w` has those rows, as it wants them. */
+static void check_outputs(const struct problem *p, const struct ntx_cpu_ops *ops, ntx_matmul_fn *matmul, const char *w,
+                          uint32_t n_out, uint32_t n_rows)
 {
     size_t ldy = n_out + 3;
     static uint32_t y[(MAX_OUT + 3) * 300];
@@ -98,8 +99,8 @@ static void check_outputs(const struct problem *p, const struct ntx_cpu_ops *ops
             uint32_t want = POISON;
             if (o < n_out)
                 memcpy(&want, &p->y[r * p->n_out + p->n_out - n_out + o], 4);
-            CHECK_MSG(y[r * ldy + o] == want, "%s %s n_in %u n_out %u n_rows %u: y[%zu][%zu] is %08x, expected %08x", ops->name,
-                      ntx_type_info(p->type)->name, p->n_in, n_out, n_rows, r, o, y[r * ldy + o], want);
+            CHECK_MSG(y[r * ldy + o] == want, "%s %s n_in %u n_out %u n_rows %u: y[%zu][%zu] is %08x, expected %08x",
+                      ops->name, ntx_type_info(p->type)->name, p->n_in, n_out, n_rows, r, o, y[r * ldy + o], want);
         }
 }
 
@@ -109,7 +110,8 @@ static void check_shape(const struct problem *p, const struct ntx_cpu_ops *ops, 
 }
 
 /* The same rows interleaved, whole slices of them. */
-static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, const uint32_t *rows, unsigned n)
+static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out,
+                              const uint32_t *rows, unsigned n)
 {
     size_t bytes = p->row_bytes * n_out;
     struct guarded w = guard_new(bytes), scratch = guard_new(p->row_bytes * NTX_SLICE_OUTS);
@@ -123,12 +125,10 @@ static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops 
     guard_free(scratch);
 }
 
-static bool wants_vbmi(uint32_t type)
-{
-    return type >= NTX_IQ2_XXS && type != NTX_IQ4_NL && type != NTX_BF16;
-}
+static bool wants_vbmi(uint32_t type) { return type >= NTX_IQ2_XXS && type != NTX_IQ4_NL && type != NTX_BF16; }
 
-/* Those of isa_at, then for types that want VBMI and BITALG the last of them as it is without. (No processor with tiles is.) */
+/* Those of isa_at, then for types that want VBMI and BITALG the last of them as it is without. (No processor with tiles
+ * is.) */
 static const struct ntx_cpu_ops *build_at(uint32_t type, unsigned k)
 {
     const struct ntx_cpu_ops *ops = isa_at(k);
@@ -150,7 +150,8 @@ static const struct ntx_cpu_ops *build_at(uint32_t type, unsigned k)
 
 static void check_all_shapes(struct problem *p, struct rng *r)
 {
-    static const uint32_t outs[] = {1, 2, 3, 5, 16, 17, MAX_OUT}, rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, MAX_ROWS};
+    static const uint32_t outs[] = {1, 2, 3, 5, 16, 17, MAX_OUT},
+                          rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, MAX_ROWS};
     problem_new(p, r);
     check_float64(p);
     const struct ntx_cpu_ops *ops;
@@ -158,7 +159,8 @@ static void check_all_shapes(struct problem *p, struct rng *r)
         CHECK(!ops->interleaved[p->type] == !ops->interleave[p->type]);
         for (unsigned i = 0; i < sizeof outs / sizeof *outs; i++)
             for (unsigned j = 0; j < sizeof rows / sizeof *rows; j++)
-                if (outs[i] <= p->n_out && rows[j] <= p->n_rows && (ops->own[p->type] || (i % 3 == 0 && j % 5 == 0))) /* the plain one takes its time */
+                if (outs[i] <= p->n_out && rows[j] <= p->n_rows &&
+                    (ops->own[p->type] || (i % 3 == 0 && j % 5 == 0))) /* the plain one takes its time */
                     check_shape(p, ops, outs[i], rows[j]);
         for (uint32_t n = NTX_SLICE_OUTS; ops->interleaved[p->type] && n <= p->n_out; n += NTX_SLICE_OUTS)
             check_interleaved(p, ops, n, rows, sizeof rows / sizeof *rows);
@@ -182,17 +184,25 @@ static void check_many_rows(uint32_t type, struct rng *r)
     problem_free(&p);
 }
 
-/* What an emulator does in seconds: a few shapes; prints the oracle's bits in short, which are the same on every machine. */
+/* What an emulator does in seconds: a few shapes; prints the oracle's bits in short, which are the same on every
+ * machine. */
 static int few(struct rng *r)
 {
-    static const uint32_t values[] = {40960, 81920}; /* rows of which eight, and four, are more than neon_many.c holds */
+    static const uint32_t values[] = {40960,
+                                      81920}; /* rows of which eight, and four, are more than neon_many.c holds */
     static const uint32_t blocks[] = {1, 5, 18}, outs[] = {1, 5}, rows[] = {1, 2, 3, 4, 5, 7};
     enum { N_ROWS = sizeof rows / sizeof *rows };
     for (unsigned t = 0; t < sizeof types / sizeof *types; t++) {
         uint64_t bits = 14695981039346656037u; /* FNV-1a */
         for (unsigned b = 0; b < (types[t] == NTX_Q4_0 ? 5 : 3); b++) {
             const uint32_t block = ntx_type_info(types[t])->block;
-            struct problem p = {.type = types[t], .n_in = b >= 3 ? values[b - 3] : block == 1 ? blocks[b] * 7 + 1 : blocks[b] * block, .n_out = 2 * NTX_SLICE_OUTS, .n_rows = 7, .extreme = b == 1 && block > 1};
+            struct problem p = {.type = types[t],
+                                .n_in = b >= 3       ? values[b - 3]
+                                        : block == 1 ? blocks[b] * 7 + 1
+                                                     : blocks[b] * block,
+                                .n_out = 2 * NTX_SLICE_OUTS,
+                                .n_rows = 7,
+                                .extreme = b == 1 && block > 1};
             problem_new(&p, r);
             const struct ntx_cpu_ops *ops;
             for (unsigned k = 0; (ops = build_at(types[t], k)); k++) {
@@ -228,12 +238,17 @@ int main(int argc, char **argv)
             struct problem p = {.type = types[t], .n_in = n_in, .n_out = MAX_OUT, .n_rows = MAX_ROWS};
             check_all_shapes(&p, &r);
         }
-        struct problem wide = {.type = types[t], .n_in = 256 * 37, .n_out = 33, .n_rows = 7}; /* several panels to a lane */
+        struct problem wide = {
+            .type = types[t], .n_in = 256 * 37, .n_out = 33, .n_rows = 7}; /* several panels to a lane */
         check_all_shapes(&wide, &r);
-        struct problem hard = {.type = types[t], .n_in = 256 * 6, .n_out = MAX_OUT, .n_rows = MAX_ROWS, .extreme = block > 1};
+        struct problem hard = {
+            .type = types[t], .n_in = 256 * 6, .n_out = MAX_OUT, .n_rows = MAX_ROWS, .extreme = block > 1};
         check_all_shapes(&hard, &r);
         check_many_rows(types[t], &r);
-        struct problem endless = {.type = types[t], .n_in = 256 * 257, .n_out = 3, .n_rows = 2}; /* more than kernels keep a copy of (avx512_codes.c) */
+        struct problem endless = {.type = types[t],
+                                  .n_in = 256 * 257,
+                                  .n_out = 3,
+                                  .n_rows = 2}; /* more than kernels keep a copy of (avx512_codes.c) */
         if (wants_vbmi(types[t]))
             check_all_shapes(&endless, &r);
     }

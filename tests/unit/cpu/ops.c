@@ -31,7 +31,8 @@ static void check_exp(void)
     CHECK(worst <= 1.5);
     float e[16] = {-INFINITY, INFINITY, NAN, 0, -0.0f, 1000, -1000, -150};
     store16(e, exp16(load16(e)));
-    CHECK(e[0] == 0 && e[1] == INFINITY && isnan(e[2]) && e[3] == 1 && e[4] == 1 && e[5] == INFINITY && e[6] == 0 && e[7] == 0);
+    CHECK(e[0] == 0 && e[1] == INFINITY && isnan(e[2]) && e[3] == 1 && e[4] == 1 && e[5] == INFINITY && e[6] == 0 &&
+          e[7] == 0);
 }
 
 static void check_half(void)

@@ -1,5 +1,5 @@
-/* tiles.c: computed/cpu/amx.c with matrix tiles done one number at a time, so that what it does with them is tested on every machine with
- * AVX-512. Linked before the library, whose amx.c is left out then. */
+/* tiles.c: computed/cpu/amx.c with matrix tiles done one number at a time, so that what it does with them is tested on
+ * every machine with AVX-512. Linked before the library, whose amx.c is left out then. */
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -33,7 +33,8 @@ static void tiles_store(int t, void *to, size_t stride)
         memcpy((uint8_t *)to + r * stride, emulated.at[t][r], emulated.row_bytes[t]);
 }
 
-/* c += a * b: bytes of a signed; of b, too, or unsigned. Within `emulated`, by the hundred million: no work for sanitizers. */
+/* c += a * b: bytes of a signed; of b, too, or unsigned. Within `emulated`, by the hundred million: no work for
+ * sanitizers. */
 __attribute__((no_sanitize("address", "undefined"))) static void tiles_multiply(int c, int a, int b, int b_signed)
 {
     int16_t bytes[MOST_ROWS][4][ROW_BYTES / 4]; /* of b: [k / 4][k % 4][n] */
@@ -55,12 +56,12 @@ __attribute__((no_sanitize("address", "undefined"))) static void tiles_multiply(
 #undef _tile_zero
 #undef _tile_dpbssd
 #undef _tile_dpbsud
-#define _tile_loadconfig tiles_configure
-#define _tile_release() memset(&emulated, 0, sizeof emulated)
+#define _tile_loadconfig             tiles_configure
+#define _tile_release()              memset(&emulated, 0, sizeof emulated)
 #define _tile_loadd(t, from, stride) tiles_load(t, from, stride)
-#define _tile_stored(t, to, stride) tiles_store(t, to, stride)
-#define _tile_zero(t) memset(emulated.at[t], 0, sizeof emulated.at[t])
-#define _tile_dpbssd(c, a, b) tiles_multiply(c, a, b, 1)
-#define _tile_dpbsud(c, a, b) tiles_multiply(c, a, b, 0)
+#define _tile_stored(t, to, stride)  tiles_store(t, to, stride)
+#define _tile_zero(t)                memset(emulated.at[t], 0, sizeof emulated.at[t])
+#define _tile_dpbssd(c, a, b)        tiles_multiply(c, a, b, 1)
+#define _tile_dpbsud(c, a, b)        tiles_multiply(c, a, b, 0)
 
 #include "computed/cpu/amx.c"

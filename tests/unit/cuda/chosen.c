@@ -1,4 +1,6 @@
-/* chosen.c: experts chosen on a device (argument: the plug-in's path): the choice, and the order of choices by expert, against what computed/pass/moe.c says; and products of choices, and of tiles of them, of every type, which are the CPU's bits. */
+/* chosen.c: experts chosen on a device (argument: the plug-in's path): the choice, and the order of choices by expert,
+ * against what computed/pass/moe.c says; and products of choices, and of tiles of them, of every type, which are the
+ * CPU's bits. */
 #include "common/util.h"
 #include "computed/cpu/cpu.h"
 #include "tests/lib/cuda_kit.h"
@@ -15,7 +17,8 @@ static void chosen(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in,
     enum { EXPERTS = 5, N = 6, OUT = 9, LDY = 12 };
     static const uint32_t expert[N] = {4, 0, 3, 3, 1, 4};
     enum ntx_act form = ntx_act_for(type);
-    const size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64, bytes = NTX_ROUND_UP(2 * OUT * row_bytes, 256);
+    const size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64,
+                 bytes = NTX_ROUND_UP(2 * OUT * row_bytes, 256);
     uint8_t *w = calloc(EXPERTS, bytes);
     char *x = aligned_bytes(stride * N);
     float *row = malloc(n_in * sizeof *row), want[2][N * OUT], got[N * LDY];
@@ -30,10 +33,24 @@ static void chosen(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in,
     }
     for (uint32_t c = 0; c < N; c++)
         for (uint32_t i = 0; i < 2; i++)
-            oracle->matmul[type](w + expert[c] * bytes + i * OUT * row_bytes, row_bytes, OUT, n_in, x + c / each * stride, stride, 1, want[i] + c * OUT, OUT);
-    void *dw = gpu_put(u, w, EXPERTS * bytes, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * N, 0), *list = gpu_put(u, expert, sizeof expert, 0), *dy[2] = {gpu_new(u, sizeof got), gpu_new(u, sizeof got)};
-    struct ntx_gpu_product p = {.w = dw, .x = dx, .y = dy[0], .chosen = {list, bytes, N, each}, .row_bytes = row_bytes, .x_stride = stride, .ldy = LDY, .type = type, .n_out = OUT, .n_in = n_in,
-                                .n_rows = 1, .n_others = 1, .others = {{.w = (uint8_t *)dw + OUT * row_bytes, .x = dx, .y = dy[1], .ldy = LDY, .n_out = OUT, .n_rows = 1}}};
+            oracle->matmul[type](w + expert[c] * bytes + i * OUT * row_bytes, row_bytes, OUT, n_in,
+                                 x + c / each * stride, stride, 1, want[i] + c * OUT, OUT);
+    void *dw = gpu_put(u, w, EXPERTS * bytes, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * N, 0),
+         *list = gpu_put(u, expert, sizeof expert, 0), *dy[2] = {gpu_new(u, sizeof got), gpu_new(u, sizeof got)};
+    struct ntx_gpu_product p = {
+        .w = dw,
+        .x = dx,
+        .y = dy[0],
+        .chosen = {list, bytes, N, each},
+        .row_bytes = row_bytes,
+        .x_stride = stride,
+        .ldy = LDY,
+        .type = type,
+        .n_out = OUT,
+        .n_in = n_in,
+        .n_rows = 1,
+        .n_others = 1,
+        .others = {{.w = (uint8_t *)dw + OUT * row_bytes, .x = dx, .y = dy[1], .ldy = LDY, .n_out = OUT, .n_rows = 1}}};
     OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p));
     for (uint32_t i = 0; i < 2; i++) {
         gpu_get(u, got, dy[i], sizeof got);
@@ -50,9 +67,16 @@ static void chosen(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in,
 static void tiles(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t high)
 {
     enum { EXPERTS = 4, N = 45, OUT = 9, LDY = 12, TILES = 7 };
-    const struct ntx_gpu_tile list[TILES] = {{3, 2, high, 0}, {0, 0, 0, 0}, {1, 2 + high, 1, 0}, {3, 3 + high, high - high / 4, 0}, {7, 99, 0, 0}, {0, 0, 1, 0}, {2, 4 + 2 * high - high / 4 < N ? N - 1 : 1, 1, 0}};
+    const struct ntx_gpu_tile list[TILES] = {{3, 2, high, 0},
+                                             {0, 0, 0, 0},
+                                             {1, 2 + high, 1, 0},
+                                             {3, 3 + high, high - high / 4, 0},
+                                             {7, 99, 0, 0},
+                                             {0, 0, 1, 0},
+                                             {2, 4 + 2 * high - high / 4 < N ? N - 1 : 1, 1, 0}};
     enum ntx_act form = ntx_act_for(type);
-    const size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64, bytes = NTX_ROUND_UP(2 * OUT * row_bytes, 256);
+    const size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64,
+                 bytes = NTX_ROUND_UP(2 * OUT * row_bytes, 256);
     uint8_t *w = calloc(EXPERTS, bytes);
     char *x = aligned_bytes(stride * 2 * N);
     float *row = malloc(n_in * sizeof *row), want[2][2 * N * LDY], got[2 * N * LDY];
@@ -65,20 +89,37 @@ static void tiles(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, 
         fill_random(rng, row, n_in);
         oracle->act_quantize[form](row, x + r * stride, n_in);
     }
-    void *dw = gpu_put(u, w, EXPERTS * bytes, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * 2 * N, 0), *dl = gpu_put(u, list, sizeof list, 0), *dy[2];
+    void *dw = gpu_put(u, w, EXPERTS * bytes, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * 2 * N, 0),
+         *dl = gpu_put(u, list, sizeof list, 0), *dy[2];
     for (uint32_t i = 0; i < 2; i++) {
         memset(want[i], 0x11, sizeof want[i]);
         dy[i] = gpu_put(u, want[i], sizeof want[i], 0);
         for (uint32_t t = 0; t < TILES; t++)
             if (list[t].n)
-                oracle->matmul[type](w + list[t].expert * bytes + i * OUT * row_bytes, row_bytes, OUT, n_in, x + list[t].first * stride, stride, list[t].n, want[i] + list[t].first * LDY, LDY);
+                oracle->matmul[type](w + list[t].expert * bytes + i * OUT * row_bytes, row_bytes, OUT, n_in,
+                                     x + list[t].first * stride, stride, list[t].n, want[i] + list[t].first * LDY, LDY);
     }
-    struct ntx_gpu_product p = {.w = dw, .x = dx, .y = dy[0], .tiles = {dl, bytes, TILES}, .row_bytes = row_bytes, .x_stride = stride, .ldy = LDY, .type = type, .n_out = OUT, .n_in = n_in,
-                                .n_rows = high, .n_others = 1, .others = {{.w = (uint8_t *)dw + OUT * row_bytes, .x = dx, .y = dy[1], .ldy = LDY, .n_out = OUT, .n_rows = high}}};
+    struct ntx_gpu_product p = {
+        .w = dw,
+        .x = dx,
+        .y = dy[0],
+        .tiles = {dl, bytes, TILES},
+        .row_bytes = row_bytes,
+        .x_stride = stride,
+        .ldy = LDY,
+        .type = type,
+        .n_out = OUT,
+        .n_in = n_in,
+        .n_rows = high,
+        .n_others = 1,
+        .others = {
+            {.w = (uint8_t *)dw + OUT * row_bytes, .x = dx, .y = dy[1], .ldy = LDY, .n_out = OUT, .n_rows = high}}};
     OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p));
     for (uint32_t i = 0; i < 2; i++) {
         gpu_get(u, got, dy[i], sizeof got);
-        CHECK_MSG(!memcmp(got, want[i], sizeof got), "%s, tiles of %u rows, matrix %u: not the CPU's bits, or what is none of theirs", ntx_type_info(type)->name, high, i);
+        CHECK_MSG(!memcmp(got, want[i], sizeof got),
+                  "%s, tiles of %u rows, matrix %u: not the CPU's bits, or what is none of theirs",
+                  ntx_type_info(type)->name, high, i);
     }
     p.n_rows = p.others[0].n_rows = NTX_GPU_MANY + 1;
     CHECK_EQ(u->ops->launch(u->s, NTX_GPU_PRODUCT, &p), -22); /* EINVAL */
@@ -88,7 +129,8 @@ static void tiles(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, 
 
 /* ---- choices sorted by expert, and their tiles wave by wave */
 
-static void sorted(struct gpu *u, struct rng *rng, uint32_t n_rows, uint32_t used, uint32_t n_expert, uint32_t wave, uint32_t high)
+static void sorted(struct gpu *u, struct rng *rng, uint32_t n_rows, uint32_t used, uint32_t n_expert, uint32_t wave,
+                   uint32_t high)
 {
     enum { MOST = 4000 };
     static uint32_t chosen[MOST], place[MOST], row[MOST], expert[MOST], lists[3][MOST];
@@ -104,9 +146,20 @@ static void sorted(struct gpu *u, struct rng *rng, uint32_t n_rows, uint32_t use
                 row[at] = c / used;
                 expert[at++] = e;
             }
-    void *dc = gpu_put(u, chosen, n * 4, 0), *dl = gpu_new(u, sizeof lists), *dt = gpu_new(u, waves * n_tiles * sizeof *got);
+    void *dc = gpu_put(u, chosen, n * 4, 0), *dl = gpu_new(u, sizeof lists),
+         *dt = gpu_new(u, waves * n_tiles * sizeof *got);
     uint32_t *const list = dl;
-    struct ntx_gpu_sort g = {.chosen = dc, .place = list, .row = list + MOST, .expert = list + 2 * MOST, .tiles = dt, .n_rows = n_rows, .used = used, .n_expert = n_expert, .wave = wave, .high = high, .n_tiles = n_tiles};
+    struct ntx_gpu_sort g = {.chosen = dc,
+                             .place = list,
+                             .row = list + MOST,
+                             .expert = list + 2 * MOST,
+                             .tiles = dt,
+                             .n_rows = n_rows,
+                             .used = used,
+                             .n_expert = n_expert,
+                             .wave = wave,
+                             .high = high,
+                             .n_tiles = n_tiles};
     OK(u, u->ops->launch(u->s, NTX_GPU_SORT, &g));
     gpu_get(u, lists, dl, sizeof lists);
     gpu_get(u, got, dt, waves * n_tiles * sizeof *got);
@@ -180,7 +233,8 @@ static void leave_groups(const struct router *r, const float *v, bool *taken)
         bool some[64] = {false};
         const uint32_t first = largest_left(v + g * each, some, each);
         some[first] = true;
-        sum[g] = v[g * each + first] + (r->by.expert_groups_by_best ? 0 : v[g * each + largest_left(v + g * each, some, each)]);
+        sum[g] = v[g * each + first] +
+                 (r->by.expert_groups_by_best ? 0 : v[g * each + largest_left(v + g * each, some, each)]);
     }
     for (uint32_t k = 0; k < r->by.expert_groups_used; k++)
         in[largest_left(sum, in, r->by.n_expert_groups)] = true;
@@ -205,7 +259,8 @@ static void choose(const struct router *r, const float *logits, uint32_t *id, fl
     for (uint32_t e = 0, k = 0; e < r->n; e++)
         if (mine[e]) {
             id[k] = e;
-            weight[k++] = p[e] * (r->by.norm ? 1 / fmaxf(sum, NTX_LEAST_WEIGHTS) : 1) * r->by.scale * (r->factor ? r->factor[e] : 1);
+            weight[k++] = p[e] * (r->by.norm ? 1 / fmaxf(sum, NTX_LEAST_WEIGHTS) : 1) * r->by.scale *
+                          (r->factor ? r->factor[e] : 1);
         }
 }
 
@@ -222,21 +277,36 @@ static void route(struct gpu *u, struct rng *rng, struct router r, uint32_t more
         x[3 * r.n + e] = e % 2 ? -200 : 200;
         x[4 * r.n + e] = -60 - (float)(e % 7) / 8; /* sums below the least */
     }
-    const float *const on_host[3] = {more & 1 ? vectors[0] : NULL, more & 2 ? vectors[1] : NULL, more & 4 ? vectors[2] : NULL};
-    void *dv = gpu_put(u, vectors, sizeof vectors, 0), *dx = gpu_put(u, x, ROWS * r.n * sizeof *x, 0), *dw = gpu_new(u, sizeof got_weight), *dl = gpu_new(u, sizeof lists);
+    const float *const on_host[3] = {more & 1 ? vectors[0] : NULL, more & 2 ? vectors[1] : NULL,
+                                     more & 4 ? vectors[2] : NULL};
+    void *dv = gpu_put(u, vectors, sizeof vectors, 0), *dx = gpu_put(u, x, ROWS * r.n * sizeof *x, 0),
+         *dw = gpu_new(u, sizeof got_weight), *dl = gpu_new(u, sizeof lists);
     float *const of = dv;
     uint32_t *const list = dl;
     r.bias = on_host[0], r.choice = on_host[1], r.factor = on_host[2];
-    const struct ntx_gpu_route g = {.logits = dx, .bias = more & 1 ? of : NULL, .choice = more & 2 ? of + 64 : NULL, .factor = more & 4 ? of + 128 : NULL, .weight = dw, .place = list,
-                                    .row = list + ROWS * MOST, .expert = list + 2 * ROWS * MOST, .ld_logits = r.n, .n_rows = ROWS, .n_expert = r.n, .used = r.used, .by = r.by};
+    const struct ntx_gpu_route g = {.logits = dx,
+                                    .bias = more & 1 ? of : NULL,
+                                    .choice = more & 2 ? of + 64 : NULL,
+                                    .factor = more & 4 ? of + 128 : NULL,
+                                    .weight = dw,
+                                    .place = list,
+                                    .row = list + ROWS * MOST,
+                                    .expert = list + 2 * ROWS * MOST,
+                                    .ld_logits = r.n,
+                                    .n_rows = ROWS,
+                                    .n_expert = r.n,
+                                    .used = r.used,
+                                    .by = r.by};
     OK(u, u->ops->launch(u->s, NTX_GPU_ROUTE, &g));
     gpu_get(u, got_weight, dw, sizeof got_weight);
     gpu_get(u, lists, dl, sizeof lists);
     for (uint32_t i = 0; i < ROWS; i++) {
         choose(&r, x + i * r.n, id, weight);
         for (uint32_t k = 0, c = i * r.used; k < r.used; k++, c++)
-            CHECK_MSG(lists[2][c] == id[k] && lists[1][c] == i && lists[0][c] == c && !memcmp(&got_weight[c], &weight[k], 4), "score %u, row %u, choice %u: expert %u by %.9g, not %u by %.9g",
-                      r.by.score, i, k, lists[2][c], (double)got_weight[c], id[k], (double)weight[k]);
+            CHECK_MSG(lists[2][c] == id[k] && lists[1][c] == i && lists[0][c] == c &&
+                          !memcmp(&got_weight[c], &weight[k], 4),
+                      "score %u, row %u, choice %u: expert %u by %.9g, not %u by %.9g", r.by.score, i, k, lists[2][c],
+                      (double)got_weight[c], id[k], (double)weight[k]);
     }
     CHECK(isnan(got_weight[ROWS * r.used]));
     gpu_drop(u, dv), gpu_drop(u, dx), gpu_drop(u, dw), gpu_drop(u, dl);
@@ -246,12 +316,32 @@ static void routers(struct gpu *u, struct rng *rng)
 {
     for (uint32_t by = NTX_SCORE_SOFTMAX; by <= NTX_SCORE_SQRT_SOFTPLUS; by++)
         for (uint32_t more = 0; more < 8; more++) {
-            route(u, rng, (struct router){.n = 60, .used = 6, .by = {.score = (uint8_t)by, .norm = more % 3, .scale = 2.5f}}, more);
-            route(u, rng, (struct router){.n = 5, .used = 5, .by = {.score = (uint8_t)by, .norm = more % 2, .scale = 1}}, more);
-            route(u, rng, (struct router){.n = 48, .used = 4, .by = {.score = (uint8_t)by, .norm = true, .scale = 1, .n_expert_groups = 6, .expert_groups_used = 2}}, more);
-            route(u, rng, (struct router){.n = 48, .used = 4, .by = {.score = (uint8_t)by, .expert_groups_by_best = true, .scale = 1, .n_expert_groups = 8, .expert_groups_used = 3}}, more);
+            route(u, rng,
+                  (struct router){.n = 60, .used = 6, .by = {.score = (uint8_t)by, .norm = more % 3, .scale = 2.5f}},
+                  more);
+            route(u, rng,
+                  (struct router){.n = 5, .used = 5, .by = {.score = (uint8_t)by, .norm = more % 2, .scale = 1}}, more);
+            route(u, rng,
+                  (struct router){.n = 48,
+                                  .used = 4,
+                                  .by = {.score = (uint8_t)by,
+                                         .norm = true,
+                                         .scale = 1,
+                                         .n_expert_groups = 6,
+                                         .expert_groups_used = 2}},
+                  more);
+            route(u, rng,
+                  (struct router){.n = 48,
+                                  .used = 4,
+                                  .by = {.score = (uint8_t)by,
+                                         .expert_groups_by_best = true,
+                                         .scale = 1,
+                                         .n_expert_groups = 8,
+                                         .expert_groups_used = 3}},
+                  more);
         }
-    const struct ntx_gpu_route few = {.n_rows = 1, .n_expert = 8, .used = 3, .by = {.n_expert_groups = 4, .expert_groups_used = 1}};
+    const struct ntx_gpu_route few = {
+        .n_rows = 1, .n_expert = 8, .used = 3, .by = {.n_expert_groups = 4, .expert_groups_used = 1}};
     CHECK_EQ(u->ops->launch(u->s, NTX_GPU_ROUTE, &few), -22); /* EINVAL: there are two to choose from */
 }
 

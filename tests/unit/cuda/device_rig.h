@@ -12,12 +12,13 @@ struct world {
     struct ntx_fake_control *fake; /* NULL: it is a card */
     struct ntx_device *device;
     struct ntx_plan_chunk *table;
-    const char *mix;         /* of "d", "h", "s": chunk i lives at mix[i % its length]; experts: host where it says s; all groups of neurons of layer i */
+    const char *mix; /* of "d", "h", "s": chunk i lives at mix[i % its length]; experts: host where it says s; all
+                        groups of neurons of layer i */
     uint32_t in_flight, share; /* share: 64ths of the host's bytes that are copied; UINT32_MAX: the default's */
     double h2d_bps;
-    uint32_t panel_outs;     /* 0: the device's */
+    uint32_t panel_outs; /* 0: the device's */
     bool no_graphs;
-    bool in_place;           /* all memory is the GPU's, too */
+    bool in_place; /* all memory is the GPU's, too */
 };
 
 KIT int world_read(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
@@ -37,19 +38,37 @@ KIT void world_table(struct world *w, struct rig *r)
         const struct ntx_chunk *c = &r->chunks->list[i];
         bool group = c->layer < r->chunks->n_layers && r->chunks->layers[c->layer].groups.tensor == c->tensor;
         char at = c->fixed ? 'h' : w->mix[(group ? c->layer : matrix++) % strlen(w->mix)];
-        w->table[i].placement = at == 'd' ? NTX_PLACE_DEVICE : c->on_demand ? NTX_PLACE_FRAME : at == 'h' || c->expert ? NTX_PLACE_HOST : NTX_PLACE_STORAGE;
+        w->table[i].placement = at == 'd'                ? NTX_PLACE_DEVICE
+                                : c->on_demand           ? NTX_PLACE_FRAME
+                                : at == 'h' || c->expert ? NTX_PLACE_HOST
+                                                         : NTX_PLACE_STORAGE;
     }
     mem_weights_table(&r->w, w->table);
 }
 
-KIT struct ntx_device_config world_config(struct world *w, struct rig *r, const struct rig_options *o, struct ntx_copy_share *share)
+KIT struct ntx_device_config world_config(struct world *w, struct rig *r, const struct rig_options *o,
+                                          struct ntx_copy_share *share)
 {
     memset(share->of, (int)w->share, sizeof share->of);
     return (struct ntx_device_config){
-        .ops = w->gpu.ops, .gpu = w->gpu.g, .model = r->model, .chunks = r->chunks, .table = w->table, .max_rows = o->max_rows ? o->max_rows : 64,
-        .ctx = o->ctx ? o->ctx : 512, .kv = r->kv, .logits_rows = 64, .in_flight = w->in_flight, .kv_type = o->kv_type,
-        .ffn = r->ffn, .h2d_bps = w->h2d_bps, .panel_outs = w->panel_outs, .no_graphs = w->no_graphs, .share = w->share == UINT32_MAX ? NULL : share,
-        .in_place = w->in_place ? (const void *)1 : NULL, .in_place_bytes = UINT64_MAX,
+        .ops = w->gpu.ops,
+        .gpu = w->gpu.g,
+        .model = r->model,
+        .chunks = r->chunks,
+        .table = w->table,
+        .max_rows = o->max_rows ? o->max_rows : 64,
+        .ctx = o->ctx ? o->ctx : 512,
+        .kv = r->kv,
+        .logits_rows = 64,
+        .in_flight = w->in_flight,
+        .kv_type = o->kv_type,
+        .ffn = r->ffn,
+        .h2d_bps = w->h2d_bps,
+        .panel_outs = w->panel_outs,
+        .no_graphs = w->no_graphs,
+        .share = w->share == UINT32_MAX ? NULL : share,
+        .in_place = w->in_place ? (const void *)1 : NULL,
+        .in_place_bytes = UINT64_MAX,
     };
 }
 
@@ -125,7 +144,12 @@ KIT float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint32_t
     for (uint32_t i = 0; i < n; i += step) {
         uint32_t k = n - i < step ? n - i : step;
         for (uint32_t j = 0; j < k; j++)
-            rows[j] = (struct ntx_row){.token = ids[i + j], .pos = i + j, .kv = kv, .logits = logits + (size_t)(i + j) * r.n_vocab, .rounded = prompt, .all_groups = prompt};
+            rows[j] = (struct ntx_row){.token = ids[i + j],
+                                       .pos = i + j,
+                                       .kv = kv,
+                                       .logits = logits + (size_t)(i + j) * r.n_vocab,
+                                       .rounded = prompt,
+                                       .all_groups = prompt};
         CHECK_MSG(!rig_run(&r, rows, k), "%s", r.w.w.error.text);
     }
     ntx_kv_seq_free(kv);
@@ -178,7 +202,8 @@ KIT void asked_alone(struct world *w, struct rig_options o, bool prompt, const f
 }
 
 /* The CPU's logits, which the device gives in each of these ways, bit for bit. */
-KIT float *same_every_way(struct world *w, const struct rig_options *o, const struct way *ways, size_t n_ways, const char *what, const char *which)
+KIT float *same_every_way(struct world *w, const struct rig_options *o, const struct way *ways, size_t n_ways,
+                          const char *what, const char *which)
 {
     size_t n;
     float *want = logits_of(NULL, *o, N, N, false, &n);
@@ -189,7 +214,8 @@ KIT float *same_every_way(struct world *w, const struct rig_options *o, const st
         w->share = ways[i].share;
         on.window = ways[i].window;
         float *got = logits_of(w, on, N, ways[i].step, false, &n);
-        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s %s, mixture %s: not the CPU's bits (off by %g)", what, which, w->mix, worst(got, want, n));
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s %s, mixture %s: not the CPU's bits (off by %g)", what, which,
+                  w->mix, worst(got, want, n));
         free(got);
         if (!i && !o->ffn)
             asked_alone(w, on, false, want, what);

@@ -4,49 +4,64 @@
 #include "tests/unit/cuda/fake.h"
 #include "tests/unit/cuda/fiber.h"
 
-#define DEV static inline __attribute__((unused))
+#define DEV          static inline __attribute__((unused))
 #define DEV_AND_HOST DEV
-#define DEV_APART static __attribute__((unused))
+#define DEV_APART    static __attribute__((unused))
 #define DEVICE_TABLE static const
 DEV void copies_over(void);
-#define KERNEL(name, type) KERNEL_OF(256, name, type) /* whose registers nobody bounds: 255 of each of 256 threads there are */
-#define KERNEL_(name, type)                                                     \
-    static void name##_body(const type a);                                      \
-    static void name(const void *p)                                             \
-    {                                                                           \
-        name##_body(*(const type *)p);                                          \
-        copies_over();                                                          \
-    }                                                                           \
+#define KERNEL(name, type)                                                                                             \
+    KERNEL_OF(256, name, type) /* whose registers nobody bounds: 255 of each of 256 threads there are */
+#define KERNEL_(name, type)                                                                                            \
+    static void name##_body(const type a);                                                                             \
+    static void name(const void *p)                                                                                    \
+    {                                                                                                                  \
+        name##_body(*(const type *)p);                                                                                 \
+        copies_over();                                                                                                 \
+    }                                                                                                                  \
     static void name##_body(const type a)
-#define KERNEL_OF(most, name, type)                                             \
-    enum { name##_most = most };                                                \
+#define KERNEL_OF(most, name, type)                                                                                    \
+    enum { name##_most = most };                                                                                       \
     KERNEL_(name, type)
-#define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args) RETURN_LAUNCH_WITH(stream, name, gx, gy, gz, threads, 0, args)
-#define RETURN_LAUNCH_WITH(stream, name, gx, gy, gz, threads, bytes, args) \
-    return ntx__fake_launch(stream, name, (const uint32_t[4]){gx, gy, gz, threads}, name##_most, bytes, &(args), sizeof(args))
+#define RETURN_LAUNCH(stream, name, gx, gy, gz, threads, args)                                                         \
+    RETURN_LAUNCH_WITH(stream, name, gx, gy, gz, threads, 0, args)
+#define RETURN_LAUNCH_WITH(stream, name, gx, gy, gz, threads, bytes, args)                                             \
+    return ntx__fake_launch(stream, name, (const uint32_t[4]){gx, gy, gz, threads}, name##_most, bytes, &(args),       \
+                            sizeof(args))
 #define ALLOW_SHARED(stream, name, bytes) ntx__fake_allow_shared(stream, name, bytes)
-#define SHARED_OF_LAUNCH(name) uint8_t *const name = ntx_fiber_block()->shared
-#define SHARED static _Thread_local
-#define ALIGNED16 _Alignas(16)
+#define SHARED_OF_LAUNCH(name)            uint8_t *const name = ntx_fiber_block()->shared
+#define SHARED                            static _Thread_local
+#define ALIGNED16                         _Alignas(16)
 #define UNROLL
 #ifdef NTX_FAKE_FORMER /* as a card before 8.0 has it */
-#define BOOK_COPIES 1u
+#define BOOK_COPIES  1u
 #define COPIES_GO_ON 0
 #else
-#define BOOK_COPIES 16u
+#define BOOK_COPIES  16u
 #define COPIES_GO_ON 1
 #endif
-#define TID ntx_fiber_tid()
-#define BLOCK_DIM ntx_fiber_block()->threads
-#define BX ntx_fiber_block()->x
-#define BLOCKS ntx_fiber_block()->blocks
-#define BY ntx_fiber_block()->y
-#define BZ ntx_fiber_block()->z
-#define SYNC() ntx_fiber_sync()
+#define TID         ntx_fiber_tid()
+#define BLOCK_DIM   ntx_fiber_block()->threads
+#define BX          ntx_fiber_block()->x
+#define BLOCKS      ntx_fiber_block()->blocks
+#define BY          ntx_fiber_block()->y
+#define BZ          ntx_fiber_block()->z
+#define SYNC()      ntx_fiber_sync()
 #define SYNC_WARP() ntx_fiber_all("", 1)
-DEV float xor_f(float v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
-DEV double xor_d(double v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
-DEV int32_t xor_i(int32_t v, uint32_t m) { ntx_fiber_xor(&v, sizeof v, m); return v; }
+DEV float xor_f(float v, uint32_t m)
+{
+    ntx_fiber_xor(&v, sizeof v, m);
+    return v;
+}
+DEV double xor_d(double v, uint32_t m)
+{
+    ntx_fiber_xor(&v, sizeof v, m);
+    return v;
+}
+DEV int32_t xor_i(int32_t v, uint32_t m)
+{
+    ntx_fiber_xor(&v, sizeof v, m);
+    return v;
+}
 DEV int all_of_warp(int is)
 {
     const uint8_t(*all)[16] = ntx_fiber_all(&(uint8_t){is != 0}, 1);
@@ -63,10 +78,16 @@ DEV int32_t dot4(uint32_t x, uint32_t y, int32_t c)
         c += (int8_t)(x >> i) * (int8_t)(y >> i);
     return c;
 }
-DEV int32_t dot2(uint32_t x, uint32_t y, int32_t c) { return c + (int16_t)x * (int8_t)y + (int16_t)(x >> 16) * (int8_t)(y >> 8); }
+DEV int32_t dot2(uint32_t x, uint32_t y, int32_t c)
+{
+    return c + (int16_t)x * (int8_t)y + (int16_t)(x >> 16) * (int8_t)(y >> 8);
+}
 DEV int32_t dot2_low(uint32_t x, uint32_t y, int32_t c) { return dot2(x, y, c); }
 DEV int32_t dot2_high(uint32_t x, uint32_t y, int32_t c) { return dot2(x, y >> 16, c); }
-DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits) { return (uint32_t)((((uint64_t)hi << 32) | lo) >> (bits & 31)); }
+DEV uint32_t shift_pair(uint32_t lo, uint32_t hi, uint32_t bits)
+{
+    return (uint32_t)((((uint64_t)hi << 32) | lo) >> (bits & 31));
+}
 DEV uint32_t pick_bytes(uint32_t lo, uint32_t hi, uint32_t at)
 {
     uint32_t v = 0;
@@ -95,8 +116,18 @@ DEV uint32_t twice_high(uint32_t v, uint32_t c) { return c + 2 * (v >> 16); }
 DEV uint32_t pick_bits(uint32_t v, uint32_t w, uint32_t mask) { return (v & mask) | (w & ~mask); }
 DEV uint32_t bits_of_both(uint32_t v, uint32_t w, uint32_t mask) { return (v | w) & mask; }
 DEV uint32_t signs_of_bytes(uint32_t v) { return pick_bytes_or_signs(v, 0, 0xba98u); }
-DEV float bits_f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
-DEV uint32_t f_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+DEV float bits_f(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+DEV uint32_t f_bits(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
 DEV float widen_half(uint32_t h) { return ntx_f16_to_f32((uint16_t)h); }
 DEV uint32_t narrow_half(float f) { return ntx_f32_to_f16(f); }
 DEV void load_words4(const void *p, uint32_t *v)
@@ -179,7 +210,8 @@ DEV void matrix_units_16(int32_t *c, uint32_t up, uint32_t down, uint32_t b)
     const uint8_t(*all)[16] = ntx_fiber_all(mine, sizeof mine);
     for (uint32_t i = 0; i < 4; i++)
         for (uint32_t k = 0; k < 16; k++)
-            c[i] += (int8_t)all[g * 4 + k / 4][4 * (i / 2) + k % 4] * (int8_t)all[(2 * t + i % 2) * 4 + k / 4][8 + k % 4];
+            c[i] += (int8_t)all[g * 4 + k / 4][4 * (i / 2) + k % 4] *
+                    (int8_t)all[(2 * t + i % 2) * 4 + k / 4][8 + k % 4];
 }
 DEV void matrix_units_32(int32_t *c, const uint32_t *a, const uint32_t *b)
 {

@@ -27,7 +27,13 @@ struct op {
     uint64_t until;
 };
 
-enum { LOCKS = 8, KERNELS = 8, SHARED_UNASKED = 48 << 10, SHARED_MOST = 227 << 10 /* of a card of 9.0 */, SHARED_FORMER = 64 << 10 /* of 7.5 */ };
+enum {
+    LOCKS = 8,
+    KERNELS = 8,
+    SHARED_UNASKED = 48 << 10,
+    SHARED_MOST = 227 << 10 /* of a card of 9.0 */,
+    SHARED_FORMER = 64 << 10 /* of 7.5 */
+};
 
 struct ntx_gpu {
     int backwards, locks;
@@ -51,10 +57,7 @@ struct ntx_gpu {
 
 static struct ntx_fake_control control; /* there is one device */
 
-struct ntx_fake_control *ntx_fake_control(void)
-{
-    return &control;
-}
+struct ntx_fake_control *ntx_fake_control(void) { return &control; }
 
 struct ntx_gpu_stream {
     struct ntx_gpu *g;
@@ -128,9 +131,11 @@ static int is_zero(const uint16_t *x, uint32_t n)
 static void run_dense(const struct dense *d)
 {
     for (uint32_t r = 0; r < d->n_rows; r++)
-        for (uint32_t o = 0, zero = is_zero(d->x + (size_t)r * d->n_in, d->n_in); o < d->n_out; o++) { /* most rows pad */
+        for (uint32_t o = 0, zero = is_zero(d->x + (size_t)r * d->n_in, d->n_in); o < d->n_out;
+             o++) { /* most rows pad */
             float sum = 0;
-            for (uint32_t i = 0, k = (7 * o + 13 * d->n_out) % d->n_in; !zero && i < d->n_in; i++, k = k + 1 < d->n_in ? k + 1 : 0)
+            for (uint32_t i = 0, k = (7 * o + 13 * d->n_out) % d->n_in; !zero && i < d->n_in;
+                 i++, k = k + 1 < d->n_in ? k + 1 : 0)
                 sum += ntx_f16_to_f32(d->w[(size_t)o * d->n_in + k]) * ntx_f16_to_f32(d->x[(size_t)r * d->n_in + k]);
             d->z[(size_t)r * d->n_out + o] = sum;
         }
@@ -215,8 +220,11 @@ static int fake_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
     struct ntx_gpu *g = calloc(1, sizeof *g);
     if (!g)
         return -ENOMEM;
-    control = (struct ntx_fake_control){.total = number("NTX_FAKE_GPU_MEMORY", 1ull << 30), .fail_at = number("NTX_FAKE_GPU_FAIL", UINT64_MAX),
-                                        .processors = 1, .shared = FORMER ? SHARED_FORMER : SHARED_MOST, .no_dense = getenv("NTX_FAKE_GPU_NO_DENSE") != NULL,
+    control = (struct ntx_fake_control){.total = number("NTX_FAKE_GPU_MEMORY", 1ull << 30),
+                                        .fail_at = number("NTX_FAKE_GPU_FAIL", UINT64_MAX),
+                                        .processors = 1,
+                                        .shared = FORMER ? SHARED_FORMER : SHARED_MOST,
+                                        .no_dense = getenv("NTX_FAKE_GPU_NO_DENSE") != NULL,
                                         .no_graphs = getenv("NTX_FAKE_GPU_NO_GRAPHS") != NULL};
     g->backwards = getenv("NTX_FAKE_GPU_BACKWARDS") != NULL;
     *out = g;
@@ -237,15 +245,17 @@ static void fake_close(struct ntx_gpu *g)
 
 static int fake_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
 {
-    *out = (struct ntx_gpu_info){.name = "fake GPU", .total = control.total, .free = control.total - control.used, .capability = 75, .driver = 13000, .processors = control.processors,
+    *out = (struct ntx_gpu_info){.name = "fake GPU",
+                                 .total = control.total,
+                                 .free = control.total - control.used,
+                                 .capability = 75,
+                                 .driver = 13000,
+                                 .processors = control.processors,
                                  .integrated = getenv("NTX_FAKE_GPU_INTEGRATED") != NULL};
     return check_lost(g);
 }
 
-static const char *fake_error(const struct ntx_gpu *g)
-{
-    return g->error;
-}
+static const char *fake_error(const struct ntx_gpu *g) { return g->error; }
 
 /* Its size stands before it, for the account. */
 static int fake_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
@@ -255,8 +265,8 @@ static int fake_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
     if (rc)
         return rc;
     if (bytes > control.total - control.used)
-        return fail(g, -ENOMEM, "no memory for %llu bytes: %llu of %llu are free", (unsigned long long)bytes, (unsigned long long)(control.total - control.used),
-                    (unsigned long long)control.total);
+        return fail(g, -ENOMEM, "no memory for %llu bytes: %llu of %llu are free", (unsigned long long)bytes,
+                    (unsigned long long)(control.total - control.used), (unsigned long long)control.total);
     if (posix_memalign((void **)&p, 256, bytes + 256))
         return -ENOMEM;
     memcpy(p, &bytes, sizeof bytes);
@@ -300,7 +310,8 @@ static void fake_host_free(struct ntx_gpu *g, void *p)
 static int fake_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
 {
     const char *most = getenv("NTX_FAKE_GPU_NO_LOCK"); /* so many there are */
-    const uintptr_t page = 4096, from = (uintptr_t)p / page * page, to = ((uintptr_t)p + bytes + page - 1) / page * page;
+    const uintptr_t page = 4096, from = (uintptr_t)p / page * page,
+                    to = ((uintptr_t)p + bytes + page - 1) / page * page;
     unsigned i = 0;
     if (most && g->locks++ >= atoi(most))
         return fail(g, -EIO, "the fake GPU locks no more");
@@ -430,21 +441,33 @@ static int fake_stream_wait(struct ntx_gpu_stream *s, struct ntx_gpu_event *e)
 
 /* ---- work */
 
-static int copy(struct ntx_gpu_stream *s, void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint64_t width, uint64_t rows)
+static int copy(struct ntx_gpu_stream *s, void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
+                uint64_t width, uint64_t rows)
 {
-    return push(s, &(struct op){.kind = COPY_OP, .to = to, .from = from, .to_stride = to_stride, .from_stride = from_stride, .width = width, .rows = rows}, NULL, 0);
+    return push(s,
+                &(struct op){.kind = COPY_OP,
+                             .to = to,
+                             .from = from,
+                             .to_stride = to_stride,
+                             .from_stride = from_stride,
+                             .width = width,
+                             .rows = rows},
+                NULL, 0);
 }
 
 static int fake_upload(struct ntx_gpu_stream *s, void *dev, const void *host, uint64_t bytes)
 {
     control.uploaded += bytes;
-    return push(s, &(struct op){.kind = COPY_OP, .to = dev, .from = host, .width = bytes, .rows = 1, .upload = 1}, NULL, 0);
+    return push(s, &(struct op){.kind = COPY_OP, .to = dev, .from = host, .width = bytes, .rows = 1, .upload = 1}, NULL,
+                0);
 }
 
-static int fake_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host, uint64_t host_stride, uint64_t width, uint32_t rows)
+static int fake_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host,
+                            uint64_t host_stride, uint64_t width, uint32_t rows)
 {
     if (width > dev_stride || width > host_stride || dev_stride > INT32_MAX || host_stride > INT32_MAX)
-        return fail(s->g, -EINVAL, "rows of %llu bytes cannot be %llu and %llu apart", (unsigned long long)width, (unsigned long long)dev_stride, (unsigned long long)host_stride);
+        return fail(s->g, -EINVAL, "rows of %llu bytes cannot be %llu and %llu apart", (unsigned long long)width,
+                    (unsigned long long)dev_stride, (unsigned long long)host_stride);
     return copy(s, dev, dev_stride, host, host_stride, width, rows);
 }
 
@@ -476,7 +499,8 @@ int ntx__fake_allow_shared(struct ntx_gpu_stream *s, void (*fn)(const void *args
     while (i < KERNELS && g->allowed[i].kernel && g->allowed[i].kernel != fn)
         i++;
     if (i == KERNELS || bytes > control.shared)
-        return fail(g, -EINVAL, "a block may not have %u bytes of shared memory: at most %u are", bytes, control.shared);
+        return fail(g, -EINVAL, "a block may not have %u bytes of shared memory: at most %u are", bytes,
+                    control.shared);
     g->allowed[i].kernel = fn;
     g->allowed[i].shared = bytes;
     return check_lost(g);
@@ -491,7 +515,8 @@ static uint32_t allowed(const struct ntx_gpu *g, void (*fn)(const void *args))
 }
 
 /* Refused as a card would. */
-int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4], uint32_t most_threads, uint32_t shared, const void *args, size_t bytes)
+int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4],
+                     uint32_t most_threads, uint32_t shared, const void *args, size_t bytes)
 {
     if (!dims[0] || !dims[1] || !dims[2] || dims[0] > INT32_MAX || dims[1] > 65535 || dims[2] > 65535)
         return fail(s->g, -EINVAL, "a launch of %u x %u x %u blocks is not possible", dims[0], dims[1], dims[2]);
@@ -500,10 +525,13 @@ int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), con
     if (bytes > 4096)
         return fail(s->g, -EINVAL, "a launch with %zu bytes of arguments is not possible", bytes);
     if (shared > allowed(s->g, fn))
-        return fail(s->g, -EINVAL, "a launch with %u bytes of shared memory a block is not possible: %u were asked for", shared, allowed(s->g, fn));
+        return fail(s->g, -EINVAL, "a launch with %u bytes of shared memory a block is not possible: %u were asked for",
+                    shared, allowed(s->g, fn));
     control.launches += !s->recorded;
     control.persistent += shared != 0;
-    return push(s, &(struct op){.kind = KERNEL_OP, .fn = fn, .dims = {dims[0], dims[1], dims[2], dims[3]}, .shared = shared}, args, bytes);
+    return push(
+        s, &(struct op){.kind = KERNEL_OP, .fn = fn, .dims = {dims[0], dims[1], dims[2], dims[3]}, .shared = shared},
+        args, bytes);
 }
 
 /* ---- graphs */
@@ -566,7 +594,8 @@ static int fake_graph_launch(struct ntx_gpu_stream *s, struct ntx_gpu_graph *g)
     return rc;
 }
 
-static int fake_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out, uint32_t n_in, uint32_t n_rows)
+static int fake_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_t *x, float *z, uint32_t n_out,
+                      uint32_t n_in, uint32_t n_rows)
 {
     struct dense d = {w, x, z, n_out, n_in, n_rows};
     if (control.no_dense)
@@ -576,17 +605,40 @@ static int fake_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_
 }
 
 static const struct ntx_gpu_ops ops = {
-    .abi = NTX_GPU_ABI, .name = "fake", .open = fake_open, .close = fake_close, .info = fake_info, .error = fake_error,
-    .alloc = fake_alloc, .free = fake_free, .host_alloc = fake_host_alloc, .host_free = fake_host_free,
-    .host_register = fake_host_register, .host_unregister = fake_host_unregister, .host_address = fake_host_address,
-    .stream_new = fake_stream_new, .stream_free = fake_stream_free, .stream_sync = fake_stream_sync,
-    .event_new = fake_event_new, .event_free = fake_event_free, .event_record = fake_event_record, .event_query = fake_event_query,
-    .event_sync = fake_event_sync, .event_ms = fake_event_ms, .stream_wait = fake_stream_wait,
-    .upload = fake_upload, .upload_rows = fake_upload_rows, .download = fake_download, .fill = fake_fill, .device_copy = fake_device_copy,
-    .launch = ntx__launch, .capture = fake_capture, .captured = fake_captured, .graph_launch = fake_graph_launch, .graph_free = fake_graph_free, .dense = fake_dense,
+    .abi = NTX_GPU_ABI,
+    .name = "fake",
+    .open = fake_open,
+    .close = fake_close,
+    .info = fake_info,
+    .error = fake_error,
+    .alloc = fake_alloc,
+    .free = fake_free,
+    .host_alloc = fake_host_alloc,
+    .host_free = fake_host_free,
+    .host_register = fake_host_register,
+    .host_unregister = fake_host_unregister,
+    .host_address = fake_host_address,
+    .stream_new = fake_stream_new,
+    .stream_free = fake_stream_free,
+    .stream_sync = fake_stream_sync,
+    .event_new = fake_event_new,
+    .event_free = fake_event_free,
+    .event_record = fake_event_record,
+    .event_query = fake_event_query,
+    .event_sync = fake_event_sync,
+    .event_ms = fake_event_ms,
+    .stream_wait = fake_stream_wait,
+    .upload = fake_upload,
+    .upload_rows = fake_upload_rows,
+    .download = fake_download,
+    .fill = fake_fill,
+    .device_copy = fake_device_copy,
+    .launch = ntx__launch,
+    .capture = fake_capture,
+    .captured = fake_captured,
+    .graph_launch = fake_graph_launch,
+    .graph_free = fake_graph_free,
+    .dense = fake_dense,
 };
 
-const struct ntx_gpu_ops *ntx_gpu_table(void)
-{
-    return &ops;
-}
+const struct ntx_gpu_ops *ntx_gpu_table(void) { return &ops; }

@@ -1,5 +1,6 @@
-/* faults.c: the host's side of a pass on the fake device (argument: its path): when slots are given back, that CPU and GPU work at once,
- * what a share of copied chunks is, the emulated link, and what becomes of a device that is lost at any call, or too small. */
+/* faults.c: the host's side of a pass on the fake device (argument: its path): when slots are given back, that CPU and
+ * GPU work at once, what a share of copied chunks is, the emulated link, and what becomes of a device that is lost at
+ * any call, or too small. */
 #include <errno.h>
 
 #include "tests/unit/cuda/device_rig.h"
@@ -60,7 +61,8 @@ static struct ntx_weights_ops watch(struct world *w, struct rig *r)
     return ops;
 }
 
-/* Every streamed chunk is uploaded after it was acquired and before it is released; a later one is brought before an earlier one is given back. */
+/* Every streamed chunk is uploaded after it was acquired and before it is released; a later one is brought before an
+ * earlier one is given back. */
 static void check_slots(uint32_t in_flight)
 {
     uint32_t held = 0, most = 0, streamed = 0;
@@ -76,7 +78,8 @@ static void check_slots(uint32_t in_flight)
             up++;
         while (a->what == 'A' && down < seen.n && !(seen.e[down].what == 'R' && seen.e[down].chunk == a->chunk))
             down++;
-        CHECK_MSG(a->what != 'A' || (up < down && down < seen.n), "chunk %u: acquired at %u, uploaded at %u, released at %u", a->chunk, i, up, down);
+        CHECK_MSG(a->what != 'A' || (up < down && down < seen.n),
+                  "chunk %u: acquired at %u, uploaded at %u, released at %u", a->chunk, i, up, down);
         streamed += a->what == 'A';
     }
     CHECK(streamed > 8);
@@ -94,7 +97,8 @@ static void check_overlap(void)
             together += seen.e[i].waiting > 0;
         }
     CHECK(in_place > 8);
-    CHECK_MSG(together == in_place, "the CPU began %u of %u chunks with nothing queued on the GPU", in_place - together, in_place);
+    CHECK_MSG(together == in_place, "the CPU began %u of %u chunks with nothing queued on the GPU", in_place - together,
+              in_place);
 }
 
 static void run_row(struct rig *r, struct ntx_kv_seq *kv, uint32_t pos, float *logits)
@@ -159,11 +163,13 @@ static void shares(struct world *w)
 {
     uint64_t host;
     double s;
-    uint64_t none = uploaded(w, 0, 0, &s, &host), half = uploaded(w, 32, 0, &s, &host), all = uploaded(w, 64, 0, &s, &host);
+    uint64_t none = uploaded(w, 0, 0, &s, &host), half = uploaded(w, 32, 0, &s, &host),
+             all = uploaded(w, 64, 0, &s, &host);
     CHECK_EQ(all - none, host);
     double part = (double)(half - none) / (double)host;
     CHECK_MSG(part > 0.45 && part < 0.55, "a share of half copies %.3f", part);
-    uploaded(w, 64, (double)host / 0.4, &s, &host); /* a link that takes 0.4 s for it; sleeping too long is made up for */
+    uploaded(w, 64, (double)host / 0.4, &s,
+             &host); /* a link that takes 0.4 s for it; sleeping too long is made up for */
     CHECK_MSG(s >= 0.39, "the emulated link took %.3f s instead of 0.4", s);
     printf("half of the host's bytes: %.3f copied; 0.4 s of an emulated link: %.3f s\n", part, s);
 }
@@ -189,13 +195,21 @@ static bool lost_at(struct world *w, const struct rig_options *given, uint64_t n
     else if (rc)
         CHECK_MSG(strstr(err.text, "fake GPU is lost") && strstr(err.text, "iB of this model"), "%s", err.text);
     if (!rc) {
-        struct ntx_forward_config f = {.model = r.model, .chunks = r.chunks, .ops = ntx_cpu_pick(NULL), .weights = &r.w.w, .threads = 2, .max_rows = 8,
-                                       .ctx = 64, .backend = &ntx_device_backend, .device = w->device};
+        struct ntx_forward_config f = {.model = r.model,
+                                       .chunks = r.chunks,
+                                       .ops = ntx_cpu_pick(NULL),
+                                       .weights = &r.w.w,
+                                       .threads = 2,
+                                       .max_rows = 8,
+                                       .ctx = 64,
+                                       .backend = &ntx_device_backend,
+                                       .device = w->device};
         struct ntx_forward *forward;
         CHECK_MSG(!ntx_forward_new(&f, &forward, &err), "%s", err.text);
         struct ntx_kv_seq *kv = rig_seq(&r, 4);
         float *logits = malloc(2 * r.n_vocab * sizeof *logits);
-        struct ntx_row rows[2] = {{.token = 3, .kv = kv, .logits = logits}, {.token = 4, .pos = 1, .kv = kv, .logits = logits + r.n_vocab}};
+        struct ntx_row rows[2] = {{.token = 3, .kv = kv, .logits = logits},
+                                  {.token = 4, .pos = 1, .kv = kv, .logits = logits + r.n_vocab}};
         struct ntx_batch b = {.rows = rows, .n_rows = 2};
         r.w.forgive = true;
         rc = ntx_forward_run(forward, &b);
@@ -274,7 +288,8 @@ static void failing_read(struct world *w)
     free(logits);
 }
 
-/* A step that takes another weight than the one whose turn it is says so at once, wherever chunks live; and then the device is as it was. */
+/* A step that takes another weight than the one whose turn it is says so at once, wherever chunks live; and then the
+ * device is as it was. */
 static void out_of_order(struct world *w, const char *mix)
 {
     struct rig r;
@@ -291,7 +306,8 @@ static void out_of_order(struct world *w, const char *mix)
     gate->weight[0] = NTX_T_up;
     r.w.forgive = true; /* the pass ends with chunks that nobody took */
     CHECK_EQ(rig_run(&r, &row, 1), -EPROTO);
-    CHECK_STR(r.w.w.error.text, "layer 2 takes tensor 'blk.2.ffn_up.weight' when it is the turn of 'blk.2.ffn_gate.weight': weights are read in the order of the steps");
+    CHECK_STR(r.w.w.error.text, "layer 2 takes tensor 'blk.2.ffn_up.weight' when it is the turn of "
+                                "'blk.2.ffn_gate.weight': weights are read in the order of the steps");
     CHECK(!ntx_device_lost(w->device));
     gate->weight[0] = NTX_T_gate;
     run_row(&r, kv, 0, logits);

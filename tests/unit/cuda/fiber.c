@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* An odd number of cache lines more than a power of two, so that the tops of stacks do not all fall into the same sets. */
+/* An odd number of cache lines more than a power of two, so that the tops of stacks do not all fall into the same sets.
+ * */
 #define STACK ((128u << 10) + 17 * 64)
 
 struct world {
@@ -13,8 +14,8 @@ struct world {
     uint8_t *stacks;
     void (*fn)(const void *args);
     const void *args;
-    uint32_t first, n, step;          /* the warp that runs, and what leads from one thread to the next */
-    uint32_t came[NTX_FIBER_PLACES];  /* of its threads, since all of them went on */
+    uint32_t first, n, step;         /* the warp that runs, and what leads from one thread to the next */
+    uint32_t came[NTX_FIBER_PLACES]; /* of its threads, since all of them went on */
 };
 
 _Thread_local struct ntx_fiber_seen *ntx__fiber_seen;
@@ -26,7 +27,8 @@ static struct world *world(void) /* its first member is what all see */
 
 /* Saves what a function must keep, and goes on where `to` was saved. */
 void ntx__fiber_switch(void **from, void *to);
-__asm__(".text\n.globl ntx__fiber_switch\n.hidden ntx__fiber_switch\n.type ntx__fiber_switch,@function\nntx__fiber_switch:\n"
+__asm__(".text\n.globl ntx__fiber_switch\n.hidden ntx__fiber_switch\n.type "
+        "ntx__fiber_switch,@function\nntx__fiber_switch:\n"
         "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
         "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
@@ -76,14 +78,16 @@ static enum ntx_fiber_place run_warp(struct world *w, uint32_t first, uint32_t n
         return NTX_FIBER_BLOCK;
     if (w->came[NTX_FIBER_DONE] == n)
         return NTX_FIBER_DONE;
-    fprintf(stderr, "fiber: the %u threads of the warp at %u, of 32, did not all come to the same barrier or shuffle\n", n, first);
+    fprintf(stderr, "fiber: the %u threads of the warp at %u, of 32, did not all come to the same barrier or shuffle\n",
+            n, first);
     abort();
 }
 
 static struct world *make_world(void)
 {
     size_t stacks = ((size_t)NTX_FIBERS * STACK + 4095) / 4096 * 4096;
-    uint8_t *p = mmap(NULL, stacks + sizeof(struct world), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *p = mmap(NULL, stacks + sizeof(struct world), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         abort();
     struct world *w = (void *)(p + stacks);
@@ -116,7 +120,8 @@ void ntx_fiber_run(const struct ntx_fiber_block *b, void (*fn)(const void *args)
         at_block = 0;
         for (uint32_t k = 0; k < warps; k++) {
             uint32_t first = (backwards ? warps - 1 - k : k) * NTX_FIBER_LANES;
-            at_block += run_warp(w, first, n - first < NTX_FIBER_LANES ? n - first : NTX_FIBER_LANES, backwards) == NTX_FIBER_BLOCK;
+            at_block += run_warp(w, first, n - first < NTX_FIBER_LANES ? n - first : NTX_FIBER_LANES, backwards) ==
+                        NTX_FIBER_BLOCK;
         }
         if (at_block && at_block < warps) {
             fprintf(stderr, "fiber: some threads of the block wait for others that have ended\n");

@@ -1,6 +1,7 @@
-/* fiber.h: a block of a kernel's threads on one thread of the CPU: each has a stack of its own and runs until it comes to a
- * barrier or a shuffle; it goes on when its warp, or the block, has come there too. A block whose threads do not all come there is a
- * bug in the kernel and ends the program with the place's kind. One block at a time per thread of the CPU. x86-64 only. */
+/* fiber.h: a block of a kernel's threads on one thread of the CPU: each has a stack of its own and runs until it comes
+ * to a barrier or a shuffle; it goes on when its warp, or the block, has come there too. A block whose threads do not
+ * all come there is a bug in the kernel and ends the program with the place's kind. One block at a time per thread of
+ * the CPU. x86-64 only. */
 #ifndef NTX_TESTS_UNIT_CUDA_FIBER_H
 #define NTX_TESTS_UNIT_CUDA_FIBER_H
 
@@ -12,11 +13,12 @@ enum { NTX_FIBERS = 1024, NTX_FIBER_LANES = 32 };
 
 struct ntx_fiber_block {
     uint32_t x, y, z, threads;
-    uint32_t blocks;  /* in x */
-    uint8_t *shared;  /* what the launch gives a block of shared memory; 16-aligned */
+    uint32_t blocks; /* in x */
+    uint8_t *shared; /* what the launch gives a block of shared memory; 16-aligned */
 };
 
-/* backwards: threads run in descending order between barriers. A kernel without a race gives the same bits both ways. */
+/* backwards: threads run in descending order between barriers. A kernel without a race gives the same bits both ways.
+ * */
 void ntx_fiber_run(const struct ntx_fiber_block *b, void (*fn)(const void *args), const void *args, int backwards);
 void ntx_fiber_free(void); /* this thread's stacks */
 
@@ -27,7 +29,8 @@ struct ntx_fiber_seen {
     struct ntx_fiber_block block;
     uint32_t current;
     uint32_t parity[NTX_FIBERS];
-    uint8_t swap[2][NTX_FIBERS][16]; /* values of shuffles: two, so that the next one's do not overwrite what a slower lane still reads */
+    uint8_t swap[2][NTX_FIBERS][16]; /* values of shuffles: two, so that the next one's do not overwrite what a slower
+                                        lane still reads */
 };
 
 /* Of this thread of the CPU. */
@@ -38,7 +41,8 @@ static inline uint32_t ntx_fiber_tid(void) { return ntx__fiber_seen->current; }
 static inline const struct ntx_fiber_block *ntx_fiber_block(void) { return &ntx__fiber_seen->block; }
 static inline void ntx_fiber_sync(void) { ntx__fiber_leave(NTX_FIBER_BLOCK); }
 
-/* The values of the warp's 32 threads, 16 bytes apart, until the next but one shuffle; all threads are there; n <= 16. */
+/* The values of the warp's 32 threads, 16 bytes apart, until the next but one shuffle; all threads are there; n <= 16.
+ * */
 static inline const uint8_t (*ntx_fiber_all(const void *v, size_t n))[16]
 {
     struct ntx_fiber_seen *s = ntx__fiber_seen;

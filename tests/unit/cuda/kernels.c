@@ -1,5 +1,5 @@
-/* kernels.c: every kernel of a plug-in library (argument: its path) against the CPU's, on random data, odd sizes and poisoned
- * outputs. Where the header promises the CPU's bits, the bits. */
+/* kernels.c: every kernel of a plug-in library (argument: its path) against the CPU's, on random data, odd sizes and
+ * poisoned outputs. Where the header promises the CPU's bits, the bits. */
 #include "computed/cpu/cpu.h"
 #include "tests/lib/cpu_blocks.h"
 #include "tests/lib/cuda_kit.h"
@@ -13,21 +13,32 @@ static const struct ntx_cpu_ops *oracle;
 
 /* ---- products */
 
-static void product(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t n_out, uint32_t rows, bool extreme)
+static void product(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t n_out, uint32_t rows,
+                    bool extreme)
 {
     enum ntx_act form = ntx_act_for(type);
     size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64, ldy = n_out + 5;
     uint8_t *w = random_weights(rng, type, row_bytes * n_out, extreme);
     char *x = aligned_bytes(stride * rows);
-    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * n_out * rows), *got = malloc(sizeof *got * ldy * rows);
+    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * n_out * rows),
+          *got = malloc(sizeof *got * ldy * rows);
     for (uint32_t r = 0; r < rows; r++) {
         fill_random(rng, row, n_in);
         oracle->act_quantize[form](row, x + r * stride, n_in);
     }
     oracle->matmul[type](w, row_bytes, n_out, n_in, x, stride, rows, want, n_out);
-    void *dw = gpu_put(u, w, row_bytes * n_out, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * rows, 0), *dy = gpu_new(u, sizeof *got * ldy * rows);
-    struct ntx_gpu_product p = {.w = dw, .x = dx, .y = dy, .row_bytes = row_bytes, .x_stride = stride, .ldy = ldy,
-                                .type = type, .n_out = n_out, .n_in = n_in, .n_rows = rows};
+    void *dw = gpu_put(u, w, row_bytes * n_out, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * rows, 0),
+         *dy = gpu_new(u, sizeof *got * ldy * rows);
+    struct ntx_gpu_product p = {.w = dw,
+                                .x = dx,
+                                .y = dy,
+                                .row_bytes = row_bytes,
+                                .x_stride = stride,
+                                .ldy = ldy,
+                                .type = type,
+                                .n_out = n_out,
+                                .n_in = n_in,
+                                .n_rows = rows};
     OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p));
     gpu_get(u, got, dy, sizeof *got * ldy * rows);
     char what[64];
@@ -45,9 +56,11 @@ static void products(struct gpu *u, struct rng *rng)
         for (unsigned k = 0; k < 6; k++) {
             product(u, rng, types[i], (block == 1 ? 37 : block) * (1 + 3 * k), outs[k % 3], rows[k], false);
             product(u, rng, types[i], block == 1 ? 64 : block * 17, outs[(k + 1) % 3], rows[5 - k], k % 2);
-            product(u, rng, types[i], block == 1 ? 64 : block * (39 + k), outs[k % 3], rows[5 - k], false); /* pieces, turns, and what is left of them */
+            product(u, rng, types[i], block == 1 ? 64 : block * (39 + k), outs[k % 3], rows[5 - k],
+                    false); /* pieces, turns, and what is left of them */
         }
-        product(u, rng, types[i], block == 1 ? 64 : block * 5, 66, 41, true); /* tiles of rows and of outputs that are not full; lanes without a block */
+        product(u, rng, types[i], block == 1 ? 64 : block * 5, 66, 41,
+                true); /* tiles of rows and of outputs that are not full; lanes without a block */
         product(u, rng, types[i], block == 1 ? 64 : block * 35, 9, 16, false);
     }
 }
@@ -61,7 +74,8 @@ static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_i
     enum ntx_act form = ntx_act_for(type);
     size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in);
     char *x = aligned_bytes(stride * rows * N);
-    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * LDY * rows), *got = malloc(sizeof *got * LDY * rows);
+    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * LDY * rows),
+          *got = malloc(sizeof *got * LDY * rows);
     uint8_t *w[N];
     void *dw[N], *dy[N], *dx;
     for (uint32_t r = 0; r < rows * N; r++) {
@@ -69,7 +83,8 @@ static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_i
         oracle->act_quantize[form](row, x + r * stride, n_in);
     }
     dx = gpu_put(u, x, stride * rows * N, 0);
-    struct ntx_gpu_product p = {.row_bytes = row_bytes, .x_stride = stride, .ldy = LDY, .type = type, .n_in = n_in, .n_others = N - 1};
+    struct ntx_gpu_product p = {
+        .row_bytes = row_bytes, .x_stride = stride, .ldy = LDY, .type = type, .n_in = n_in, .n_others = N - 1};
     for (uint32_t i = 0; i < N; i++) {
         w[i] = random_weights(rng, type, row_bytes * outs[i], false);
         dw[i] = gpu_put(u, w[i], row_bytes * outs[i], NTX_GPU_SLACK);
@@ -77,7 +92,12 @@ static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_i
         if (!i)
             p.w = dw[i], p.x = dx, p.y = dy[i], p.n_out = outs[i], p.n_rows = rows;
         else
-            p.others[i - 1] = (struct ntx_gpu_another){.w = dw[i], .x = (char *)dx + i * rows * stride, .y = dy[i], .ldy = LDY, .n_out = outs[i], .n_rows = i == 2 ? rows - rows / 2 : rows};
+            p.others[i - 1] = (struct ntx_gpu_another){.w = dw[i],
+                                                       .x = (char *)dx + i * rows * stride,
+                                                       .y = dy[i],
+                                                       .ldy = LDY,
+                                                       .n_out = outs[i],
+                                                       .n_rows = i == 2 ? rows - rows / 2 : rows};
     }
     OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p));
     for (uint32_t i = 0; i < N; i++) {
@@ -93,17 +113,22 @@ static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_i
     free(x), free(row), free(want), free(got);
 }
 
-/* ---- so much of IQ1 that blocks stay with a book of many copies (cuda/persistent.h): two matrices of each choice's expert, and of x one row for two choices; or two matrices by a row or two */
+/* ---- so much of IQ1 that blocks stay with a book of many copies (cuda/persistent.h): two matrices of each choice's
+ * expert, and of x one row for two choices; or two matrices by a row or two */
 
-static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *fake, uint32_t type, uint32_t n_in, const uint32_t *expert, uint32_t n, uint32_t few, bool persistent)
+static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *fake, uint32_t type, uint32_t n_in,
+                 const uint32_t *expert, uint32_t n, uint32_t few, bool persistent)
 {
     enum { EXPERTS = 3, EACH = 2, LEAST = 256 << 10 /* weights of a multiprocessor */ };
     const enum ntx_act form = ntx_act_for(type);
-    const uint32_t rows = n ? n : few, outs = (uint32_t)((uint64_t)LEAST * u->info.processors / n_in / (n ? n : 1)) + 1, out[2] = {outs / 3, outs - outs / 3 + (persistent ? 0 : -3u)}, ldy = outs + 5;
-    const size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64, bytes = ((size_t)(out[0] + out[1]) * row_bytes + 255) / 256 * 256;
+    const uint32_t rows = n ? n : few, outs = (uint32_t)((uint64_t)LEAST * u->info.processors / n_in / (n ? n : 1)) + 1,
+                   out[2] = {outs / 3, outs - outs / 3 + (persistent ? 0 : -3u)}, ldy = outs + 5;
+    const size_t row_bytes = ntx_row_bytes(type, n_in), stride = ntx_act_row_bytes(form, n_in) + 64,
+                 bytes = ((size_t)(out[0] + out[1]) * row_bytes + 255) / 256 * 256;
     uint8_t *w = calloc(EXPERTS, bytes);
     char *x = aligned_bytes(stride * rows);
-    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * ldy * rows), *got = malloc(sizeof *got * ldy * rows);
+    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * ldy * rows),
+          *got = malloc(sizeof *got * ldy * rows);
     struct ntx_gpu_graph *graph = NULL;
     const uint64_t before = fake ? fake->persistent : 0;
     for (uint32_t e = 0; e < (n ? EXPERTS : 1); e++) {
@@ -115,18 +140,35 @@ static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *
         fill_random(rng, row, n_in);
         oracle->act_quantize[form](row, x + r * stride, n_in);
     }
-    void *dw = gpu_put(u, w, (n ? EXPERTS : 1) * bytes, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * rows, 0), *dl = n ? gpu_put(u, expert, n * sizeof *expert, 0) : NULL, *dy[2];
+    void *dw = gpu_put(u, w, (n ? EXPERTS : 1) * bytes, NTX_GPU_SLACK), *dx = gpu_put(u, x, stride * rows, 0),
+         *dl = n ? gpu_put(u, expert, n * sizeof *expert, 0) : NULL, *dy[2];
     for (int i = 0; i < 2; i++)
         dy[i] = gpu_new(u, sizeof *got * ldy * rows);
-    struct ntx_gpu_product p = {.w = dw, .x = dx, .y = dy[0], .row_bytes = row_bytes, .x_stride = stride, .ldy = ldy, .type = type, .n_out = out[0], .n_in = n_in, .n_rows = few, .n_others = 1,
-                                .others = {{.w = (uint8_t *)dw + out[0] * row_bytes, .x = dx, .y = dy[1], .ldy = ldy, .n_out = out[1], .n_rows = few}}};
+    struct ntx_gpu_product p = {.w = dw,
+                                .x = dx,
+                                .y = dy[0],
+                                .row_bytes = row_bytes,
+                                .x_stride = stride,
+                                .ldy = ldy,
+                                .type = type,
+                                .n_out = out[0],
+                                .n_in = n_in,
+                                .n_rows = few,
+                                .n_others = 1,
+                                .others = {{.w = (uint8_t *)dw + out[0] * row_bytes,
+                                            .x = dx,
+                                            .y = dy[1],
+                                            .ldy = ldy,
+                                            .n_out = out[1],
+                                            .n_rows = few}}};
     if (n)
         p.chosen = (struct ntx_gpu_routed){dl, bytes, n, EACH};
     OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p)); /* what is recorded has run before */
     for (int recorded = 0; recorded < 2; recorded++) {
         for (uint32_t i = 0; i < 2; i++) {
             for (uint32_t c = 0; c < rows; c++)
-                oracle->matmul[type](w + (n ? expert[c] : 0) * bytes + i * out[0] * row_bytes, row_bytes, out[i], n_in, x + (n ? c / EACH : c) * stride, stride, 1, want + c * out[i], out[i]);
+                oracle->matmul[type](w + (n ? expert[c] : 0) * bytes + i * out[0] * row_bytes, row_bytes, out[i], n_in,
+                                     x + (n ? c / EACH : c) * stride, stride, 1, want + c * out[i], out[i]);
             gpu_get(u, got, dy[i], sizeof *got * ldy * rows);
             check_rows("much", got, ldy, want, out[i], rows);
             if (!recorded)
@@ -196,7 +238,8 @@ static void make_groups(struct gpu *u, struct rng *rng, uint32_t type, uint32_t 
     uint32_t first = listed ? FIRST : 0;
     s->dev = gpu_put(u, s->bytes + first * group, (GROUPS - first) * group, NTX_GPU_SLACK);
     s->list = listed ? gpu_put(u, some, sizeof some, 0) : NULL;
-    s->g = (struct ntx_gpu_groups){.list = s->list, .bytes = group, .first = first, .n = listed ? 3 : GROUPS, .size = EACH, .n_neurons = NEURONS};
+    s->g = (struct ntx_gpu_groups){
+        .list = s->list, .bytes = group, .first = first, .n = listed ? 3 : GROUPS, .size = EACH, .n_neurons = NEURONS};
 }
 
 static bool in_list(const struct groups *s, uint32_t j)
@@ -205,7 +248,10 @@ static bool in_list(const struct groups *s, uint32_t j)
     return !s->list || g == 2 || g == 3 || g == 5;
 }
 
-static const uint8_t *neuron(const struct groups *s, uint32_t j) { return s->bytes + j / EACH * s->group_bytes + AT + j % EACH * s->row_bytes; }
+static const uint8_t *neuron(const struct groups *s, uint32_t j)
+{
+    return s->bytes + j / EACH * s->group_bytes + AT + j % EACH * s->row_bytes;
+}
 
 static void drop_groups(struct gpu *u, struct groups *s)
 {
@@ -223,7 +269,8 @@ static void group_product(struct gpu *u, struct rng *rng, uint32_t type, uint32_
     struct groups s;
     make_groups(u, rng, type, n_in, listed, &s);
     char *x = aligned_bytes(stride * rows);
-    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * NEURONS * rows), *got = malloc(sizeof *got * LDY * rows);
+    float *row = malloc(n_in * sizeof *row), *want = malloc(sizeof *want * NEURONS * rows),
+          *got = malloc(sizeof *got * LDY * rows);
     memset(want, 0xff, sizeof *want * NEURONS * rows);
     for (uint32_t r = 0; r < rows; r++) {
         fill_random(rng, row, n_in);
@@ -233,8 +280,17 @@ static void group_product(struct gpu *u, struct rng *rng, uint32_t type, uint32_
         if (in_list(&s, j))
             oracle->matmul[type](neuron(&s, j), s.row_bytes, 1, n_in, x, stride, rows, want + j, NEURONS);
     void *dx = gpu_put(u, x, stride * rows, 0), *dy = gpu_new(u, sizeof *got * LDY * rows);
-    const struct ntx_gpu_product p = {.w = (uint8_t *)s.dev + AT, .x = dx, .y = dy, .groups = s.g, .row_bytes = s.row_bytes, .x_stride = stride, .ldy = LDY,
-                                      .type = type, .n_out = s.g.n * EACH, .n_in = n_in, .n_rows = rows};
+    const struct ntx_gpu_product p = {.w = (uint8_t *)s.dev + AT,
+                                      .x = dx,
+                                      .y = dy,
+                                      .groups = s.g,
+                                      .row_bytes = s.row_bytes,
+                                      .x_stride = stride,
+                                      .ldy = LDY,
+                                      .type = type,
+                                      .n_out = s.g.n * EACH,
+                                      .n_in = n_in,
+                                      .n_rows = rows};
     OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p));
     gpu_get(u, got, dy, sizeof *got * LDY * rows);
     check_rows("groups", got, LDY, want, NEURONS, rows);
@@ -250,7 +306,8 @@ static void columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, u
     uint32_t ldh = NEURONS + 3, ldy = n + 5;
     struct groups s;
     make_groups(u, rng, type, n, listed, &s);
-    OK(u, u->ops->fill(u->s, (uint8_t *)s.dev + (neuron(&s, POISON) - s.bytes) - s.g.first * s.group_bytes, 0xff, s.row_bytes));
+    OK(u, u->ops->fill(u->s, (uint8_t *)s.dev + (neuron(&s, POISON) - s.bytes) - s.g.first * s.group_bytes, 0xff,
+                       s.row_bytes));
     float *h = malloc(sizeof *h * ldh * rows), *y = malloc(sizeof *y * n * rows), *in = malloc(sizeof *in * ldy * rows);
     memset(in, 0xff, sizeof *in * ldy * rows);
     fill_random(rng, h, (size_t)ldh * rows), fill_random(rng, y, (size_t)n * rows);
@@ -264,8 +321,16 @@ static void columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, u
                 oracle->columns[type](neuron(&s, j), s.row_bytes, 1, n, h + r * ldh + j, ldh, 1, y + r * n, n);
     }
     void *dh = gpu_put(u, h, sizeof *h * ldh * rows, 0), *dy = gpu_put(u, in, sizeof *in * ldy * rows, 0);
-    const struct ntx_gpu_columns p = {.w = (uint8_t *)s.dev + AT, .hidden = dh, .y = dy, .groups = s.g, .row_bytes = s.row_bytes, .ld_hidden = ldh, .ld_y = ldy,
-                                      .type = type, .n = n, .n_rows = rows};
+    const struct ntx_gpu_columns p = {.w = (uint8_t *)s.dev + AT,
+                                      .hidden = dh,
+                                      .y = dy,
+                                      .groups = s.g,
+                                      .row_bytes = s.row_bytes,
+                                      .ld_hidden = ldh,
+                                      .ld_y = ldy,
+                                      .type = type,
+                                      .n = n,
+                                      .n_rows = rows};
     OK(u, u->ops->launch(u->s, NTX_GPU_COLUMNS, &p));
     gpu_get(u, in, dy, sizeof *in * ldy * rows);
     check_rows("columns", in, ldy, y, n, rows);
@@ -280,14 +345,24 @@ static void deep_columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t
     enum { DEEP = 301 };
     const size_t row_bytes = ntx_row_bytes(type, n);
     uint8_t *w = random_weights(rng, type, row_bytes * DEEP, false);
-    float *h = malloc(sizeof *h * DEEP * rows), *y = malloc(sizeof *y * n * rows), *got = malloc(sizeof *got * n * rows);
+    float *h = malloc(sizeof *h * DEEP * rows), *y = malloc(sizeof *y * n * rows),
+          *got = malloc(sizeof *got * n * rows);
     fill_random(rng, h, (size_t)DEEP * rows), fill_random(rng, y, (size_t)n * rows);
     for (size_t i = 0; i < (size_t)DEEP * rows; i += 3)
         h[i] = i % 2 ? 0 : -0.0f;
-    void *dw = gpu_put(u, w, row_bytes * DEEP, NTX_GPU_SLACK), *dh = gpu_put(u, h, sizeof *h * DEEP * rows, 0), *dy = gpu_put(u, y, sizeof *y * n * rows, 0);
+    void *dw = gpu_put(u, w, row_bytes * DEEP, NTX_GPU_SLACK), *dh = gpu_put(u, h, sizeof *h * DEEP * rows, 0),
+         *dy = gpu_put(u, y, sizeof *y * n * rows, 0);
     oracle->columns[type](w, row_bytes, DEEP, n, h, DEEP, rows, y, n);
-    const struct ntx_gpu_columns p = {.w = dw, .hidden = dh, .y = dy, .groups = {.bytes = row_bytes, .n = DEEP, .size = 1, .n_neurons = DEEP}, .row_bytes = row_bytes, .ld_hidden = DEEP, .ld_y = n,
-                                      .type = type, .n = n, .n_rows = rows};
+    const struct ntx_gpu_columns p = {.w = dw,
+                                      .hidden = dh,
+                                      .y = dy,
+                                      .groups = {.bytes = row_bytes, .n = DEEP, .size = 1, .n_neurons = DEEP},
+                                      .row_bytes = row_bytes,
+                                      .ld_hidden = DEEP,
+                                      .ld_y = n,
+                                      .type = type,
+                                      .n = n,
+                                      .n_rows = rows};
     OK(u, u->ops->launch(u->s, NTX_GPU_COLUMNS, &p));
     gpu_get(u, got, dy, sizeof *got * n * rows);
     check_rows("deep columns", got, n, y, n, rows);
@@ -305,8 +380,16 @@ static void hidden(struct gpu *u, struct rng *rng, enum ntx_ffn_act act, bool ma
     fill_random(rng, gate, ROWS * LD), fill_random(rng, up, ROWS * LDU);
     for (int i = 0; i < ROWS * GROUPS; i++)
         uses[i] = rng_u32(rng) % 2;
-    void *dg = gpu_put(u, gate, sizeof gate, 0), *du = gpu_put(u, up, sizeof up, 0), *dm = gpu_put(u, uses, sizeof uses, 0);
-    const struct ntx_gpu_hidden p = {.gate = dg, .up = du, .uses = masked ? dm : NULL, .groups = s.g, .ld_gate = LD, .ld_up = LDU, .ld_uses = GROUPS, .n_rows = ROWS,
+    void *dg = gpu_put(u, gate, sizeof gate, 0), *du = gpu_put(u, up, sizeof up, 0),
+         *dm = gpu_put(u, uses, sizeof uses, 0);
+    const struct ntx_gpu_hidden p = {.gate = dg,
+                                     .up = du,
+                                     .uses = masked ? dm : NULL,
+                                     .groups = s.g,
+                                     .ld_gate = LD,
+                                     .ld_up = LDU,
+                                     .ld_uses = GROUPS,
+                                     .n_rows = ROWS,
                                      .act = act};
     OK(u, u->ops->launch(u->s, NTX_GPU_HIDDEN, &p));
     gpu_get(u, got, dg, sizeof got);
@@ -317,7 +400,8 @@ static void hidden(struct gpu *u, struct rng *rng, enum ntx_ffn_act act, bool ma
                 want = 0;
             else if (j < NEURONS && in_list(&s, j))
                 oracle->glu[act](&want, &up[r * LDU + j], 1, &want);
-            CHECK_MSG(!memcmp(&got[r * LD + j], &want, 4), "hidden values: row %u neuron %u: %.9g, not %.9g", r, j, (double)got[r * LD + j], (double)want);
+            CHECK_MSG(!memcmp(&got[r * LD + j], &want, 4), "hidden values: row %u neuron %u: %.9g, not %.9g", r, j,
+                      (double)got[r * LD + j], (double)want);
         }
     gpu_drop(u, dg), gpu_drop(u, du), gpu_drop(u, dm);
     drop_groups(u, &s);
@@ -357,7 +441,8 @@ static void widen(struct gpu *u, struct rng *rng, uint32_t type)
     for (uint32_t o = 0; o < n_out; o++) {
         ntx_type_info(type)->dequant(w + o * row_bytes, row, n_in / ntx_type_info(type)->block);
         for (uint32_t k = 0; k < n_in; k++)
-            CHECK_MSG(got[o * n_in + k] == ntx_f32_to_f16(row[k]), "%s widened: row %u value %u", ntx_type_info(type)->name, o, k);
+            CHECK_MSG(got[o * n_in + k] == ntx_f32_to_f16(row[k]), "%s widened: row %u value %u",
+                      ntx_type_info(type)->name, o, k);
     }
     gpu_drop(u, dw), gpu_drop(u, out);
     free(w), free(got), free(row);
@@ -375,10 +460,13 @@ static void dense(struct gpu *u, struct rng *rng)
         w[i] = ntx_f32_to_f16(rng_float(rng));
         wf[i] = ntx_f16_to_f32(w[i]);
     }
-    void *dx = gpu_put(u, x, sizeof x, 0), *dw = gpu_put(u, w, sizeof w, 0), *x16 = gpu_new(u, PADDED * IN * 2), *e = gpu_new(u, PADDED * 4);
+    void *dx = gpu_put(u, x, sizeof x, 0), *dw = gpu_put(u, w, sizeof w, 0), *x16 = gpu_new(u, PADDED * IN * 2),
+         *e = gpu_new(u, PADDED * 4);
     void *z = gpu_new(u, PADDED * OUT * 4), *dy = gpu_new(u, sizeof y);
-    struct ntx_gpu_narrow narrow = {.x = dx, .out = x16, .exponents = e, .ld_x = LD, .n = IN, .n_rows = ROWS, .n_padded = PADDED};
-    struct ntx_gpu_scale scale = {.z = z, .y = dy, .exponents = e, .ldz = OUT, .ldy = LDY, .n_out = OUT, .n_rows = ROWS};
+    struct ntx_gpu_narrow narrow = {
+        .x = dx, .out = x16, .exponents = e, .ld_x = LD, .n = IN, .n_rows = ROWS, .n_padded = PADDED};
+    struct ntx_gpu_scale scale = {
+        .z = z, .y = dy, .exponents = e, .ldz = OUT, .ldy = LDY, .n_out = OUT, .n_rows = ROWS};
     OK(u, u->ops->launch(u->s, NTX_GPU_NARROW, &narrow));
     int rc = u->ops->dense(u->s, dw, x16, z, OUT, IN, PADDED);
     if (rc == -38) { /* ENOSYS */
@@ -394,7 +482,8 @@ static void dense(struct gpu *u, struct rng *rng)
                     want += (double)wf[o * IN + k] * (double)x[r * LD + k];
                     size += fabs((double)wf[o * IN + k] * (double)x[r * LD + k]);
                 }
-                CHECK_MSG(o < OUT ? fabs(y[r * LDY + o] - want) < 6e-4 * size : isnan(y[r * LDY + o]), "dense: row %d output %d", r, o);
+                CHECK_MSG(o < OUT ? fabs(y[r * LDY + o] - want) < 6e-4 * size : isnan(y[r * LDY + o]),
+                          "dense: row %d output %d", r, o);
             }
     }
     gpu_drop(u, dx), gpu_drop(u, dw), gpu_drop(u, x16), gpu_drop(u, e), gpu_drop(u, z), gpu_drop(u, dy);
@@ -402,7 +491,8 @@ static void dense(struct gpu *u, struct rng *rng)
 
 /* ---- norms and packing: whole packed rows, their padding included */
 
-static void check_packed(struct gpu *u, enum ntx_act form, const void *dev, size_t stride, const float *x, uint32_t n, uint32_t rows, const char *what)
+static void check_packed(struct gpu *u, enum ntx_act form, const void *dev, size_t stride, const float *x, uint32_t n,
+                         uint32_t rows, const char *what)
 {
     size_t bytes = ntx_act_row_bytes(form, n);
     uint8_t *got = malloc(stride * rows), *want = aligned_bytes(bytes);
@@ -410,7 +500,8 @@ static void check_packed(struct gpu *u, enum ntx_act form, const void *dev, size
     for (uint32_t r = 0; r < rows; r++) {
         oracle->act_quantize[form](x + (size_t)r * n, want, n);
         for (size_t i = 0; i < bytes; i++)
-            CHECK_MSG(got[r * stride + i] == want[i], "%s: row %u of %u values, form %d: byte %zu is %d, not %d", what, r, n, (int)form, i, got[r * stride + i], want[i]);
+            CHECK_MSG(got[r * stride + i] == want[i], "%s: row %u of %u values, form %d: byte %zu is %d, not %d", what,
+                      r, n, (int)form, i, got[r * stride + i], want[i]);
     }
     free(got), free(want);
 }
@@ -420,15 +511,34 @@ static void norm(struct gpu *u, struct rng *rng, uint32_t n, bool add, bool bias
     enum { ROWS = 3, ALL = 5 };
     static const uint32_t rows[ROWS] = {4, 0, 2};
     size_t s8 = ntx_act_row_bytes(NTX_ACT_Q8, n) + 64, s8k = ntx_act_row_bytes(NTX_ACT_Q8K, n) + 64, ld = n + 3;
-    float *h = malloc(sizeof *h * n * ALL), *y = malloc(sizeof *y * n * ROWS), *b = malloc(sizeof *b * n), *w = malloc(sizeof *w * n);
-    float *x = malloc(sizeof *x * n * ROWS), *got = malloc(sizeof *got * ld * ROWS), *got_h = malloc(sizeof *h * n * ALL);
-    fill_random(rng, h, (size_t)n * ALL), fill_random(rng, y, (size_t)n * ROWS), fill_random(rng, b, n), fill_random(rng, w, n);
-    void *dh = gpu_put(u, h, sizeof *h * n * ALL, 0), *dy = gpu_put(u, y, sizeof *y * n * ROWS, 0), *db = gpu_put(u, b, sizeof *b * n, 0);
-    void *dw = gpu_put(u, w, sizeof *w * n, 0), *dr = gpu_put(u, rows, sizeof rows, 0), *dx = gpu_new(u, sizeof *x * ld * ROWS);
+    float *h = malloc(sizeof *h * n * ALL), *y = malloc(sizeof *y * n * ROWS), *b = malloc(sizeof *b * n),
+          *w = malloc(sizeof *w * n);
+    float *x = malloc(sizeof *x * n * ROWS), *got = malloc(sizeof *got * ld * ROWS),
+          *got_h = malloc(sizeof *h * n * ALL);
+    fill_random(rng, h, (size_t)n * ALL), fill_random(rng, y, (size_t)n * ROWS), fill_random(rng, b, n),
+        fill_random(rng, w, n);
+    void *dh = gpu_put(u, h, sizeof *h * n * ALL, 0), *dy = gpu_put(u, y, sizeof *y * n * ROWS, 0),
+         *db = gpu_put(u, b, sizeof *b * n, 0);
+    void *dw = gpu_put(u, w, sizeof *w * n, 0), *dr = gpu_put(u, rows, sizeof rows, 0),
+         *dx = gpu_new(u, sizeof *x * ld * ROWS);
     void *q8 = gpu_new(u, s8 * ROWS), *q8k = gpu_new(u, s8k * ROWS);
-    struct ntx_gpu_norm p = {.h = dh, .y = add ? dy : NULL, .bias = bias ? db : NULL, .w = dw, .times = 1, .rows = dr, .x = dx, .q8 = q8,
-                             .q8k = n % 256 ? NULL : q8k, .ld_h = n, .ld_y = n, .ld_x = ld, .q8_stride = s8, .q8k_stride = s8k,
-                             .n = n, .n_rows = ROWS, .eps = 1e-5f};
+    struct ntx_gpu_norm p = {.h = dh,
+                             .y = add ? dy : NULL,
+                             .bias = bias ? db : NULL,
+                             .w = dw,
+                             .times = 1,
+                             .rows = dr,
+                             .x = dx,
+                             .q8 = q8,
+                             .q8k = n % 256 ? NULL : q8k,
+                             .ld_h = n,
+                             .ld_y = n,
+                             .ld_x = ld,
+                             .q8_stride = s8,
+                             .q8k_stride = s8k,
+                             .n = n,
+                             .n_rows = ROWS,
+                             .eps = 1e-5f};
     OK(u, u->ops->launch(u->s, NTX_GPU_NORM, &p));
     for (uint32_t i = 0; i < ROWS; i++) {
         float *row = h + (size_t)rows[i] * n, *yi = y + (size_t)i * n;
@@ -445,7 +555,8 @@ static void norm(struct gpu *u, struct rng *rng, uint32_t n, bool add, bool bias
     check_packed(u, NTX_ACT_Q8, q8, s8, x, n, ROWS, "norm");
     if (n % 256 == 0)
         check_packed(u, NTX_ACT_Q8K, q8k, s8k, x, n, ROWS, "norm");
-    gpu_drop(u, dh), gpu_drop(u, dy), gpu_drop(u, db), gpu_drop(u, dw), gpu_drop(u, dr), gpu_drop(u, dx), gpu_drop(u, q8), gpu_drop(u, q8k);
+    gpu_drop(u, dh), gpu_drop(u, dy), gpu_drop(u, db), gpu_drop(u, dw), gpu_drop(u, dr), gpu_drop(u, dx),
+        gpu_drop(u, q8), gpu_drop(u, q8k);
     free(h), free(y), free(b), free(w), free(x), free(got), free(got_h);
 }
 
@@ -463,13 +574,23 @@ static void pack(struct gpu *u, struct rng *rng, uint32_t n, enum ntx_ffn_act ac
     memset(x + n - 32, 0, 32 * sizeof *x);
     if (!glu)
         x[n + 5] = NAN, x[n + 40] = INFINITY;
-    void *dx = gpu_put(u, x, sizeof *x * n * ROWS, 0), *du = gpu_put(u, up, sizeof *x * n * ROWS, 0), *q8 = gpu_new(u, s8 * ROWS), *q8k = gpu_new(u, s8k * ROWS);
+    void *dx = gpu_put(u, x, sizeof *x * n * ROWS, 0), *du = gpu_put(u, up, sizeof *x * n * ROWS, 0),
+         *q8 = gpu_new(u, s8 * ROWS), *q8k = gpu_new(u, s8k * ROWS);
     float *bias = malloc(sizeof *bias * n * EXPERTS * 2);
     fill_random(rng, bias, (size_t)n * EXPERTS * 2);
     float *db = gpu_put(u, bias, sizeof *bias * n * EXPERTS * 2, 0);
     void *d_of = gpu_put(u, of, sizeof of, 0);
-    struct ntx_gpu_quantize p = {.x = dx, .up = glu ? du : NULL, .q8 = q8, .q8k = n % 256 ? NULL : q8k, .ld_x = n, .ld_up = n,
-                             .q8_stride = s8, .q8k_stride = s8k, .n = n, .n_rows = ROWS, .by.act = (uint8_t)act};
+    struct ntx_gpu_quantize p = {.x = dx,
+                                 .up = glu ? du : NULL,
+                                 .q8 = q8,
+                                 .q8k = n % 256 ? NULL : q8k,
+                                 .ld_x = n,
+                                 .ld_up = n,
+                                 .q8_stride = s8,
+                                 .q8k_stride = s8k,
+                                 .n = n,
+                                 .n_rows = ROWS,
+                                 .by.act = (uint8_t)act};
     if (biases)
         p.x_bias = db, p.up_bias = db + (size_t)n * EXPERTS, p.bias_rows = d_of;
     OK(u, u->ops->launch(u->s, NTX_GPU_QUANTIZE, &p));
@@ -510,7 +631,8 @@ static void gather(struct gpu *u, struct rng *rng)
     for (size_t i = 0; i < sizeof from; i++)
         from[i] = (uint8_t)rng_u32(rng);
     void *df = gpu_put(u, from, sizeof from, 0), *dt = gpu_new(u, sizeof got), *dr = gpu_put(u, rows, sizeof rows, 0);
-    const struct ntx_gpu_gather g = {.from = df, .to = dt, .rows = dr, .from_stride = FROM, .to_stride = TO, .bytes = BYTES, .n_rows = N};
+    const struct ntx_gpu_gather g = {
+        .from = df, .to = dt, .rows = dr, .from_stride = FROM, .to_stride = TO, .bytes = BYTES, .n_rows = N};
     OK(u, u->ops->launch(u->s, NTX_GPU_GATHER, &g));
     gpu_get(u, got, dt, sizeof got);
     for (int i = 0; i < N; i++)
@@ -525,14 +647,25 @@ static void combine(struct gpu *u, struct rng *rng, bool biases)
     enum { ROWS = 3, USED = 2, N = 300, LD = N + 4, CHOICES = ROWS * USED, FIRST_GROUP = 4 };
     static const uint32_t place[CHOICES] = {0, 4, 1, 2, 3, 5}, expert[CHOICES] = {0, 0, 3, 3, 4, 4};
     static float bias[5 * N], y[ROWS * N], z[CHOICES * N], gate[ROWS], weight[CHOICES], in[ROWS * LD], got[ROWS * LD];
-    fill_random(rng, y, ROWS * N), fill_random(rng, z, CHOICES * N), fill_random(rng, gate, ROWS), fill_random(rng, weight, CHOICES);
+    fill_random(rng, y, ROWS * N), fill_random(rng, z, CHOICES * N), fill_random(rng, gate, ROWS),
+        fill_random(rng, weight, CHOICES);
     fill_random(rng, bias, 5 * N);
     memset(in, 0xff, sizeof in);
     for (int r = 0; r < ROWS; r++)
         memcpy(in + r * LD, y + r * N, N * sizeof *y);
     void *dy = gpu_put(u, in, sizeof in, 0), *dz = gpu_put(u, z, sizeof z, 0), *dg = gpu_put(u, gate, sizeof gate, 0);
-    void *dw = gpu_put(u, weight, sizeof weight, 0), *dp = gpu_put(u, place, sizeof place, 0), *db = gpu_put(u, bias, sizeof bias, 0), *de = gpu_put(u, expert, sizeof expert, 0);
-    struct ntx_gpu_combine c = {.y = dy, .z = dz, .gate = dg, .weight = dw, .place = dp, .ld_y = LD, .used = USED, .n_choices = FIRST_GROUP, .n = N, .n_rows = ROWS};
+    void *dw = gpu_put(u, weight, sizeof weight, 0), *dp = gpu_put(u, place, sizeof place, 0),
+         *db = gpu_put(u, bias, sizeof bias, 0), *de = gpu_put(u, expert, sizeof expert, 0);
+    struct ntx_gpu_combine c = {.y = dy,
+                                .z = dz,
+                                .gate = dg,
+                                .weight = dw,
+                                .place = dp,
+                                .ld_y = LD,
+                                .used = USED,
+                                .n_choices = FIRST_GROUP,
+                                .n = N,
+                                .n_rows = ROWS};
     if (biases)
         c.bias = db, c.expert = de;
     OK(u, u->ops->launch(u->s, NTX_GPU_COMBINE, &c));
@@ -554,7 +687,8 @@ static void combine(struct gpu *u, struct rng *rng, bool biases)
     }
     gpu_get(u, got, dy, sizeof got);
     check_rows("combined", got, LD, y, N, ROWS);
-    gpu_drop(u, dy), gpu_drop(u, dz), gpu_drop(u, dg), gpu_drop(u, dw), gpu_drop(u, dp), gpu_drop(u, db), gpu_drop(u, de);
+    gpu_drop(u, dy), gpu_drop(u, dz), gpu_drop(u, dg), gpu_drop(u, dw), gpu_drop(u, dp), gpu_drop(u, db),
+        gpu_drop(u, de);
 }
 
 /* ---- the largest logits */
@@ -577,7 +711,10 @@ static void best(struct gpu *u, struct rng *rng, uint32_t n, uint32_t k, bool co
     x[n / 2] = NAN, x[0] = -INFINITY, x[ld + n - 1] = INFINITY;
     void *dx = gpu_put(u, x, sizeof *x * ld * ROWS, 0), *out = gpu_new(u, sizeof *got * (k * ROWS + 1));
     void *some = gpu_new(u, sizeof *got * k * ROWS * ((n + NTX_GPU_BEST_PART - 1) / NTX_GPU_BEST_PART));
-    OK(u, u->ops->fill(u->s, some, 0x7f, sizeof *got * k * ROWS * ((n + NTX_GPU_BEST_PART - 1) / NTX_GPU_BEST_PART))); /* what an earlier launch left would be chosen */
+    OK(u, u->ops->fill(
+              u->s, some, 0x7f,
+              sizeof *got * k * ROWS *
+                  ((n + NTX_GPU_BEST_PART - 1) / NTX_GPU_BEST_PART))); /* what an earlier launch left would be chosen */
     const struct ntx_gpu_best p = {.x = dx, .out = out, .some = some, .ld_x = ld, .k = k, .n = n, .n_rows = ROWS};
     OK(u, u->ops->launch(u->s, NTX_GPU_BEST, &p));
     gpu_get(u, got, out, sizeof *got * (k * ROWS + 1));
@@ -638,6 +775,7 @@ int main(int argc, char **argv)
     best(&u, &rng, 4200, 110, true); /* the second part has fewer than are wanted */
     best(&u, &rng, 4096 + 40, 9, false);
     gpu_close(&u);
-    puts("products, groups of neurons, widening, dense, norms, packing, experts' gathering and adding, and the best logits agree with the CPU");
+    puts("products, groups of neurons, widening, dense, norms, packing, experts' gathering and adding, and the best "
+         "logits agree with the CPU");
     return 0;
 }

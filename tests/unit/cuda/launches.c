@@ -1,4 +1,5 @@
-/* launches.c: how much a pass asks of a device (argument: the plug-in's path): launches, and how often the host waits. What is chosen, and joined, on the device has the CPU's bits. */
+/* launches.c: how much a pass asks of a device (argument: the plug-in's path): launches, and how often the host waits.
+ * What is chosen, and joined, on the device has the CPU's bits. */
 #include "tests/unit/cuda/device_rig.h"
 
 /* ---- few launches: matrices that are alike, and of experts those of a wave, go together */
@@ -25,9 +26,11 @@ static uint64_t launches_of(struct world *w, const struct mk_options *make, uint
 }
 
 /* Of a layer; the host waits as often in a pass. */
-static void launches_are(struct world *w, const struct mk_options make[2], uint32_t n_rows, uint64_t launches, uint64_t syncs, uint64_t syncs_of_layer)
+static void launches_are(struct world *w, const struct mk_options make[2], uint32_t n_rows, uint64_t launches,
+                         uint64_t syncs, uint64_t syncs_of_layer)
 {
-    uint64_t short_syncs, long_syncs, less = launches_of(w, &make[0], n_rows, &short_syncs), more = launches_of(w, &make[1], n_rows, &long_syncs);
+    uint64_t short_syncs, long_syncs, less = launches_of(w, &make[0], n_rows, &short_syncs),
+                                      more = launches_of(w, &make[1], n_rows, &long_syncs);
     CHECK_EQ((more - less) / 2, launches);
     CHECK_EQ(short_syncs, syncs);
     CHECK_EQ((long_syncs - short_syncs) / 2, syncs_of_layer);
@@ -43,27 +46,33 @@ static void launches(struct world *w)
     }
     if (!w->fake)
         return;
-    /* norm; q, k and v; rotation; attention; its values quantised; o; what it adds, and a norm; gate and up; what they give; down */
+    /* norm; q, k and v; rotation; attention; its values quantised; o; what it adds, and a norm; gate and up; what they
+     * give; down */
     launches_are(w, dense, 1, 10, 1, 0);
     launches_are(w, dense, 5, 10, 1, 0);
     /* in place of the last three: router; its choice; gates and ups of eight; what they give; their downs; their sum */
     launches_are(w, experts, 1, 13, 1, 0);
     launches_are(w, experts, 2, 13, 1, 0);
-    /* more rows: their choices are sorted by expert. Of each wave, of as many as buffers hold, 16 or 64: gathered; gates and ups; what they give; downs; their sum */
+    /* more rows: their choices are sorted by expert. Of each wave, of as many as buffers hold, 16 or 64: gathered;
+     * gates and ups; what they give; downs; their sum */
     launches_are(w, experts, 3, 10 + 2 * 5, 1, 0);
     launches_are(w, experts, 5, 10 + 3 * 5, 1, 0);
     launches_are(w, experts, 64, 10 + 8 * 5, 1, 0);
     puts("few launches: 10 of a dense layer, 13 of one with experts, 5 more a wave of a prompt's; the host waits once");
 }
 
-/* ---- experts chosen on the device: by each kind of router, by few rows; and by the host where they are more, or where it looks on */
+/* ---- experts chosen on the device: by each kind of router, by few rows; and by the host where they are more, or where
+ * it looks on */
 
 static void routes(struct world *w)
 {
     static const struct way ways[] = {{"d", 1, 0, 1, 0}, {"d", 1, 0, 2, 0}, {"d", 1, 0, N, 0}};
     static const struct mixture is[] = {
-        {"qwen2moe", "Q4_K_M", 12, 3, 256}, {"qwen3moe", "Q8_0", 40, 5, 0}, {"gpt-oss", "Q8_0", 13, 3, 0}, {"llama", "F16", 8, 2, 0},
-        {"glm4moe", "Q8_0", 12, 3, 512}, {"minimax-m2", "Q8_0", 9, 2, 0}, {"granitemoe", "Q4_K_M", 12, 3, 256}, {"qwen3moe", "Q8_0", 1, 1, 0}, {"llama4", "Q8_0", 6, 1, 0},
+        {"qwen2moe", "Q4_K_M", 12, 3, 256},   {"qwen3moe", "Q8_0", 40, 5, 0},
+        {"gpt-oss", "Q8_0", 13, 3, 0},        {"llama", "F16", 8, 2, 0},
+        {"glm4moe", "Q8_0", 12, 3, 512},      {"minimax-m2", "Q8_0", 9, 2, 0},
+        {"granitemoe", "Q4_K_M", 12, 3, 256}, {"qwen3moe", "Q8_0", 1, 1, 0},
+        {"llama4", "Q8_0", 6, 1, 0},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = small_mixture(&is[i], 2, i % 2);
@@ -90,7 +99,10 @@ static float *written(struct world *w, const struct mk_options *make, size_t *si
     for (uint32_t i = 0; i < 2 * WRITTEN; i++) {
         const uint32_t n = i < WRITTEN ? 1 : 2;
         for (uint32_t k = 0; k < n; k++, at += r.n_vocab)
-            rows[k] = (struct ntx_row){.token = (int32_t)(5 + i + 7 * k), .pos = n == 1 ? i : 2 * (i - WRITTEN) + k, .kv = kv[n - 1], .logits = at};
+            rows[k] = (struct ntx_row){.token = (int32_t)(5 + i + 7 * k),
+                                       .pos = n == 1 ? i : 2 * (i - WRITTEN) + k,
+                                       .kv = kv[n - 1],
+                                       .logits = at};
         CHECK_MSG(!rig_run(&r, rows, n), "%s", r.w.w.error.text);
     }
     ntx_kv_seq_free(kv[0]), ntx_kv_seq_free(kv[1]);
@@ -102,7 +114,8 @@ static void written_is(struct world *w, const struct mk_options *make, const flo
 {
     size_t n;
     float *got = written(w, make, &n);
-    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s, %s: not the CPU's bits (off by %g)", make->arch, how, worst(got, want, n));
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s, %s: not the CPU's bits (off by %g)", make->arch, how,
+              worst(got, want, n));
     free(got);
 }
 
@@ -122,7 +135,8 @@ static void graphs_of(struct world *w, const struct mk_options *make, uint64_t l
     CHECK_EQ(c->captures, 0);
     const uint64_t before = c->launches;
     written_is(w, make, want, "graphs");
-    /* the first pass of each number of rows is launched as it is, the second is recorded, and all but the first go as graphs */
+    /* the first pass of each number of rows is launched as it is, the second is recorded, and all but the first go as
+     * graphs */
     const uint64_t parts = c->graphs - 1;
     CHECK(parts % 2 == 0 && parts >= 2);
     CHECK_EQ(c->captures, parts + 1); /* at load it is tried */
@@ -148,7 +162,10 @@ static float *written_over(struct world *w, const struct mk_options *make, size_
     for (uint32_t i = 0, n; i < N_ROWS; i += n) {
         n = i < FROM ? STEP : 1;
         for (uint32_t k = 0; k < n; k++)
-            rows[k] = (struct ntx_row){.token = (int32_t)((i + k) % 50 + 5), .pos = i + k, .kv = kv, .logits = i < FROM ? NULL : logits + (size_t)(i - FROM) * r.n_vocab};
+            rows[k] = (struct ntx_row){.token = (int32_t)((i + k) % 50 + 5),
+                                       .pos = i + k,
+                                       .kv = kv,
+                                       .logits = i < FROM ? NULL : logits + (size_t)(i - FROM) * r.n_vocab};
         CHECK_MSG(!rig_run(&r, rows, n), "%s", r.w.w.error.text);
     }
     ntx_kv_seq_free(kv);
@@ -168,7 +185,8 @@ static void graphs_anew(struct world *w)
     w->no_graphs = false;
     c->graphs = c->updates = c->graph_launches = 0;
     float *got = written_over(w, &make, &n);
-    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "over the end of a split: other bits than without graphs (off by %g)", worst(got, want, n));
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got),
+              "over the end of a split: other bits than without graphs (off by %g)", worst(got, want, n));
     CHECK_EQ(c->graphs - 1, 1);
     CHECK_EQ(c->updates, 1);
     CHECK_EQ(c->graph_launches - 1, 10 - 2); /* the first of each kind is launched as it is */

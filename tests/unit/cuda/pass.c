@@ -1,5 +1,6 @@
-/* pass.c: whole passes on a device (argument: the plug-in's path) against the CPU's: chunks on the device, on the host and streamed
- * through a short ring, in every mixture; decoding gives the CPU's bits, prompts its values within F16's rounding. */
+/* pass.c: whole passes on a device (argument: the plug-in's path) against the CPU's: chunks on the device, on the host
+ * and streamed through a short ring, in every mixture; decoding gives the CPU's bits, prompts its values within F16's
+ * rounding. */
 #include <errno.h>
 
 #include "tests/unit/cuda/pass.h"
@@ -9,13 +10,15 @@
 
 static struct rig_options packed_options(const char *ffn, bool gate_in)
 {
-    struct rig_options o = {.make = small_model("Q8_0", 3), .chunk_bytes = 50000, .pack = 6000, .pack_gate = gate_in, .ffn = ffn};
+    struct rig_options o = {
+        .make = small_model("Q8_0", 3), .chunk_bytes = 50000, .pack = 6000, .pack_gate = gate_in, .ffn = ffn};
     o.make.arch = gate_in ? "llama" : "llama-relu";
     o.make.ff = 250 / 32 * 32 + 30; /* the last group is not full */
     return o;
 }
 
-/* Layers that share matrices, and add to them: the shared ones are all on the device; and adapters, of which each row has its own (tests/system/delta/lora_test.py). */
+/* Layers that share matrices, and add to them: the shared ones are all on the device; and adapters, of which each row
+ * has its own (tests/system/delta/lora_test.py). */
 static void deltas(struct world *w)
 {
     static const struct way ways[] = {{"d", 1, 0, 4, 0}, {"hs", 2, 4, N, 64}, {"dsh", 1, 2, 2, UINT32_MAX}};
@@ -32,10 +35,23 @@ static void deltas(struct world *w)
 
 static void packed(struct world *w)
 {
-    static const struct { const char *ffn; bool gate_in; } is[] = {
-        {NULL, false}, {NULL, true}, {"threshold=0.3", false}, {"topk=0.2", false}, {"predicted=0.3", false}, {"predicted=0.3,learned", true}, {"predicted=0.4", true},
+    static const struct {
+        const char *ffn;
+        bool gate_in;
+    } is[] = {
+        {NULL, false},
+        {NULL, true},
+        {"threshold=0.3", false},
+        {"topk=0.2", false},
+        {"predicted=0.3", false},
+        {"predicted=0.3,learned", true},
+        {"predicted=0.4", true},
     };
-    static const struct way ways[] = {{"d", 1, 0, 4, 0}, {"h", 1, 0, 3, 0}, {"hs", 2, 4, N, 64}, {"dsh", 1, 2, 2, UINT32_MAX}, {"sd", 3, 4, 5, UINT32_MAX}};
+    static const struct way ways[] = {{"d", 1, 0, 4, 0},
+                                      {"h", 1, 0, 3, 0},
+                                      {"hs", 2, 4, N, 64},
+                                      {"dsh", 1, 2, 2, UINT32_MAX},
+                                      {"sd", 3, 4, 5, UINT32_MAX}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct rig_options o = packed_options(is[i].ffn, is[i].gate_in);
         free(same_every_way(w, &o, ways, sizeof ways / sizeof *ways, "packed", o.ffn ? o.ffn : "off"));
@@ -60,13 +76,18 @@ static float *prompted(struct world *w, bool gate_in, size_t *size)
         kv[t] = rig_seq(&r, PROMPT + WRITTEN);
         set[t] = ntx_ffn_set_new(r.model);
         for (uint32_t i = 0; i < PROMPT; i++)
-            rows[i] = (struct ntx_row){.token = ids[t][i], .pos = i, .kv = kv[t], .rounded = true, .all_groups = true, .add = set[t]};
+            rows[i] = (struct ntx_row){
+                .token = ids[t][i], .pos = i, .kv = kv[t], .rounded = true, .all_groups = true, .add = set[t]};
         CHECK_MSG(!rig_run(&r, rows, PROMPT), "%s", r.w.w.error.text);
         ntx_ffn_set_choose(set[t], 0.3f);
     }
     for (uint32_t i = 0; i < WRITTEN; i++) {
         for (uint32_t t = 0; t < 2; t++)
-            rows[t] = (struct ntx_row){.token = ids[t][PROMPT + i], .pos = PROMPT + i, .kv = kv[t], .ffn = set[t], .logits = logits + (size_t)(2 * i + t) * r.n_vocab};
+            rows[t] = (struct ntx_row){.token = ids[t][PROMPT + i],
+                                       .pos = PROMPT + i,
+                                       .kv = kv[t],
+                                       .ffn = set[t],
+                                       .logits = logits + (size_t)(2 * i + t) * r.n_vocab};
         CHECK_MSG(!rig_run(&r, rows, 2), "%s", r.w.w.error.text);
     }
     for (uint32_t t = 0; t < 2; t++) {
@@ -77,7 +98,8 @@ static float *prompted(struct world *w, bool gate_in, size_t *size)
     return logits;
 }
 
-/* Prompts through the matrix units may choose otherwise where groups are nearly alike; without them bits are the CPU's. */
+/* Prompts through the matrix units may choose otherwise where groups are nearly alike; without them bits are the CPU's.
+ * */
 static void packed_prompts(struct world *w)
 {
     static const char *const mix[] = {"dhs", "hds", "d"};
@@ -89,7 +111,8 @@ static void packed_prompts(struct world *w)
         if (w->fake)
             w->fake->no_dense = 1;
         float *want = prompted(NULL, i % 2, &n), *exact = prompted(w, i % 2, &n);
-        CHECK_MSG(!w->fake || !memcmp(exact, want, n * sizeof *want), "packed, prompt: not the CPU's bits (off by %g)", worst(exact, want, n));
+        CHECK_MSG(!w->fake || !memcmp(exact, want, n * sizeof *want), "packed, prompt: not the CPU's bits (off by %g)",
+                  worst(exact, want, n));
         if (w->fake)
             w->fake->no_dense = 0;
         float *got = prompted(w, i % 2, &n);
@@ -188,7 +211,8 @@ static void best_logits(struct world *w)
 static void dense_models(struct world *w)
 {
     static const struct way ways[] = {
-        {"d", 1, 0, 4, UINT32_MAX}, {"h", 1, 0, 3, UINT32_MAX}, {"s", 1, 1, 2, UINT32_MAX}, {"s", 3, 4, 7, UINT32_MAX}, {"sdhhd", 1, 2, 3, 32}, {"ddhs", 4, 5, N, 0}, {"h", 2, 0, N, 40},
+        {"d", 1, 0, 4, UINT32_MAX}, {"h", 1, 0, 3, UINT32_MAX}, {"s", 1, 1, 2, UINT32_MAX}, {"s", 3, 4, 7, UINT32_MAX},
+        {"sdhhd", 1, 2, 3, 32},     {"ddhs", 4, 5, N, 0},       {"h", 2, 0, N, 40},
     };
     static const char *const types[] = {"Q8_0", "F16", "Q4_K_M"};
     for (unsigned i = 0; i < 3; i++) {
@@ -198,7 +222,8 @@ static void dense_models(struct world *w)
     }
 }
 
-/* ---- what steps gave (ntx_forward_watch): of every step that a device shows the CPU's bits, and it shows all but what its kernels keep to themselves */
+/* ---- what steps gave (ntx_forward_watch): of every step that a device shows the CPU's bits, and it shows all but what
+ * its kernels keep to themselves */
 
 struct seen {
     uint32_t layer, step, pos, width;
@@ -233,7 +258,8 @@ static void watched(struct world *w, const struct rig_options *o, struct diary *
     struct ntx_kv_seq *kv = rig_seq(&r, N);
     ntx_forward_watch(r.f, note, d);
     for (uint32_t i = 0; i < N; i++)
-        rows[i] = (struct ntx_row){.token = ids[i], .pos = i, .kv = kv, .logits = logits + (size_t)i * r.n_vocab, .watched = i % 2 == 0};
+        rows[i] = (struct ntx_row){
+            .token = ids[i], .pos = i, .kv = kv, .logits = logits + (size_t)i * r.n_vocab, .watched = i % 2 == 0};
     CHECK_MSG(!rig_run(&r, rows, N), "%s", r.w.w.error.text);
     CHECK_SAME(d->seen[d->n - 1].values, logits + (size_t)(N - 1) * r.n_vocab, r.n_vocab);
     ntx_kv_seq_free(kv);
@@ -244,7 +270,8 @@ static void watched(struct world *w, const struct rig_options *o, struct diary *
 static const struct seen *find_seen(const struct diary *d, const struct seen *s)
 {
     for (size_t i = 0; i < d->n; i++)
-        if (d->seen[i].layer == s->layer && d->seen[i].step == s->step && d->seen[i].pos == s->pos && !strcmp(d->seen[i].buffer, s->buffer))
+        if (d->seen[i].layer == s->layer && d->seen[i].step == s->step && d->seen[i].pos == s->pos &&
+            !strcmp(d->seen[i].buffer, s->buffer))
             return &d->seen[i];
     return NULL;
 }
@@ -258,12 +285,13 @@ static void same_steps(struct world *w, const struct rig_options *o, const char 
     watched(w, o, &device);
     for (size_t i = 0; i < device.n; i++) {
         const struct seen *got = &device.seen[i], *want = find_seen(&cpu, got);
-        CHECK_MSG(want && want->width == got->width && !memcmp(want->values, got->values, got->width * sizeof(float)), "%s, %s: layer %u, step %u, %s of row %u", what, mix,
-                  got->layer, got->step, got->buffer, got->pos);
+        CHECK_MSG(want && want->width == got->width && !memcmp(want->values, got->values, got->width * sizeof(float)),
+                  "%s, %s: layer %u, step %u, %s of row %u", what, mix, got->layer, got->step, got->buffer, got->pos);
     }
     for (size_t i = 0; i < cpu.n; i++) { /* K is turned, and Y gets its bias, on the way */
         const struct seen *s = &cpu.seen[i];
-        CHECK_MSG(find_seen(&device, s) || strchr("KVY", *s->buffer), "%s, %s: layer %u, step %u, %s is not shown", what, mix, s->layer, s->step, s->buffer);
+        CHECK_MSG(find_seen(&device, s) || strchr("KVY", *s->buffer), "%s, %s: layer %u, step %u, %s is not shown",
+                  what, mix, s->layer, s->step, s->buffer);
     }
     CHECK(device.n > cpu.n * 3 / 4);
     for (size_t i = 0; i < cpu.n; i++)
@@ -292,9 +320,11 @@ static void steps(struct world *w)
     puts("what steps gave: the CPU's bits");
 }
 
-/* ---- a GPU whose memory is the host's: chunks are multiplied where they are, in a ring that gives each out again once it is used, and none is copied */
+/* ---- a GPU whose memory is the host's: chunks are multiplied where they are, in a ring that gives each out again once
+ * it is used, and none is copied */
 
-static uint64_t uploads(struct world *w, const struct rig_options *o, bool in_place, const float *want, uint64_t *matrices)
+static uint64_t uploads(struct world *w, const struct rig_options *o, bool in_place, const float *want,
+                        uint64_t *matrices)
 {
     struct rig_options on = *o;
     struct rig r;
@@ -309,7 +339,8 @@ static uint64_t uploads(struct world *w, const struct rig_options *o, bool in_pl
     w->in_place = in_place;
     float *got = logits_of(w, on, N, 1, false, &n);
     w->in_place = false;
-    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s, %s: not the CPU's bits", o->make.type, in_place ? "in place" : "copied");
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s, %s: not the CPU's bits", o->make.type,
+              in_place ? "in place" : "copied");
     free(got);
     return w->fake->uploaded - before;
 }
@@ -322,14 +353,19 @@ static void in_place(struct world *w)
         return;
     w->share = 64;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        const struct rig_options o = {.make = small_model(types[i], 2), .chunk_bytes = 20000, .max_rows = N, .window = 5};
-        float *want = logits_of(NULL, (struct rig_options){.make = o.make, .chunk_bytes = o.chunk_bytes, .max_rows = N}, N, N, false, &n);
+        const struct rig_options o = {
+            .make = small_model(types[i], 2), .chunk_bytes = 20000, .max_rows = N, .window = 5};
+        float *want = logits_of(NULL, (struct rig_options){.make = o.make, .chunk_bytes = o.chunk_bytes, .max_rows = N},
+                                N, N, false, &n);
         w->mix = "hss";
         w->in_flight = 2;
-        uint64_t matrices, copied = uploads(w, &o, false, want, &matrices), there = uploads(w, &o, true, want, &matrices);
-        CHECK_MSG(copied - there == N * matrices, "%s: %llu bytes of weights were to be copied in %d passes, and %llu less are in place", types[i],
+        uint64_t matrices, copied = uploads(w, &o, false, want, &matrices),
+                           there = uploads(w, &o, true, want, &matrices);
+        CHECK_MSG(copied - there == N * matrices,
+                  "%s: %llu bytes of weights were to be copied in %d passes, and %llu less are in place", types[i],
                   (unsigned long long)(N * matrices), N, (unsigned long long)(copied - there));
-        printf("%s: in place: the same bits, %llu bytes of weights not copied\n", types[i], (unsigned long long)(copied - there));
+        printf("%s: in place: the same bits, %llu bytes of weights not copied\n", types[i],
+               (unsigned long long)(copied - there));
         free(want);
     }
     struct mk_options moe = small_model("Q4_K_M", 1);
@@ -338,11 +374,13 @@ static void in_place(struct world *w)
     moe.experts_used = 2;
     static const struct way ways[] = {{"h", 1, 0, N, 0}, {"hs", 2, 5, 3, 0}};
     w->in_place = true;
-    free(same_every_way(w, &(struct rig_options){.make = moe, .chunk_bytes = 20000, .max_rows = N}, ways, 2, "experts in place", moe.type));
+    free(same_every_way(w, &(struct rig_options){.make = moe, .chunk_bytes = 20000, .max_rows = N}, ways, 2,
+                        "experts in place", moe.type));
     w->in_place = false;
 }
 
-/* ---- steps that begin within a row: a norm from a value on, in place, and a copy of what lies behind another; no architecture's layers but drafters' have them */
+/* ---- steps that begin within a row: a norm from a value on, in place, and a copy of what lies behind another; no
+ * architecture's layers but drafters' have them */
 
 static struct ntx_step *insert_step(struct ntx_layer *l, uint32_t at)
 {
@@ -351,7 +389,8 @@ static struct ntx_step *insert_step(struct ntx_layer *l, uint32_t at)
     return &l->step[at];
 }
 
-/* The first head of q is not normed; of what attention gives all but the last head are then a half of what q has behind the first. */
+/* The first head of q is not normed; of what attention gives all but the last head are then a half of what q has behind
+ * the first. */
 static struct ntx_device *within_rows(struct rig *r, const struct rig_options *o, void *ctx)
 {
     for (uint32_t l = 0; l < r->model->hp.n_layers; l++) {
@@ -366,7 +405,8 @@ static struct ntx_device *within_rows(struct rig *r, const struct rig_options *o
             s->heads--;
         }
         CHECK(head);
-        *insert_step(layer, i + 1) = (struct ntx_step){.op = NTX_OP_SCALE, .in = {NTX_BUF_Q}, .out = NTX_BUF_ATTN, .width = 3 * head, .from = head, .scale = 0.5f};
+        *insert_step(layer, i + 1) = (struct ntx_step){
+            .op = NTX_OP_SCALE, .in = {NTX_BUF_Q}, .out = NTX_BUF_ATTN, .width = 3 * head, .from = head, .scale = 0.5f};
     }
     return ctx ? world_device(r, o, ctx) : NULL;
 }
@@ -397,8 +437,10 @@ static void within(struct world *w)
     size_t n;
     o.make.arch = "qwen3";
     w->mix = "d";
-    float *want = logits_within(NULL, o, &n), *got = logits_within(w, o, &n), *plain = logits_of(NULL, o, N, N, false, &n);
-    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "steps within rows: not the CPU's bits (off by %g)", worst(got, want, n));
+    float *want = logits_within(NULL, o, &n), *got = logits_within(w, o, &n),
+          *plain = logits_of(NULL, o, N, N, false, &n);
+    CHECK_MSG(!memcmp(got, want, n * sizeof *got), "steps within rows: not the CPU's bits (off by %g)",
+              worst(got, want, n));
     CHECK(memcmp(plain, want, n * sizeof *got));
     free(got), free(want), free(plain);
     puts("steps that begin within a row: bits equal");
@@ -408,7 +450,16 @@ static void within(struct world *w)
 
 static void refusals(struct world *w)
 {
-    static const struct { uint32_t k, v; bool can; } heads[] = {{64, 64, true}, {68, 64, false}, {64, 68, false}, {62, 62, false}, {72, 40, true}, {NTX_GPU_HEAD_MAX + 8, 64, false}, {64, NTX_GPU_HEAD_MAX + 8, false}};
+    static const struct {
+        uint32_t k, v;
+        bool can;
+    } heads[] = {{64, 64, true},
+                 {68, 64, false},
+                 {64, 68, false},
+                 {62, 62, false},
+                 {72, 40, true},
+                 {NTX_GPU_HEAD_MAX + 8, 64, false},
+                 {64, NTX_GPU_HEAD_MAX + 8, false}};
     struct rig r;
     struct rig_options o = {.make = small_model("F16", 2)};
     struct ntx_err err = {0};
@@ -417,20 +468,23 @@ static void refusals(struct world *w)
         r.model->hp.head_k = heads[i].k;
         r.model->hp.head_v = heads[i].v;
         CHECK_EQ(ntx_backend_can(&ntx_device_backend, r.model, 0, &err), heads[i].can ? 0 : -ENOTSUP);
-        CHECK_MSG(heads[i].can || !strcmp(err.text, "what layer 0 does (ATTEND) is computed on the CPU only"), "%s", err.text);
+        CHECK_MSG(heads[i].can || !strcmp(err.text, "what layer 0 does (ATTEND) is computed on the CPU only"), "%s",
+                  err.text);
     }
     world_close(NULL, &r);
     w->mix = "d";
     puts("heads of widths that are no multiples of 8, or too wide, are refused");
 }
 
-/* Prompts have the same bits wherever chunks are cut and live, though the product that a library gives depends on its shape and on an output's place in it (fake.c). */
+/* Prompts have the same bits wherever chunks are cut and live, though the product that a library gives depends on its
+ * shape and on an output's place in it (fake.c). */
 static void panels(struct world *w)
 {
     static const struct {
         uint32_t chunk_bytes, in_flight;
         const char *mix;
-    } cuts[] = {{1 << 20, 1, "d"}, {20000, 1, "d"}, {3000, 3, "dhs"}, {11000, 2, "s"}, {7001, 4, "hsd"}, {1 << 20, 2, "s"}};
+    } cuts[] = {{1 << 20, 1, "d"}, {20000, 1, "d"},  {3000, 3, "dhs"},
+                {11000, 2, "s"},   {7001, 4, "hsd"}, {1 << 20, 2, "s"}};
     static const char *const types[] = {"Q8_0", "Q4_K_M"};
     w->panel_outs = 128;
     for (size_t k = 0; k < 2; k++) {
@@ -445,7 +499,9 @@ static void panels(struct world *w)
             w->in_flight = cuts[i].in_flight;
             w->share = UINT32_MAX;
             float *got = logits_of(w, o, N, i % 2 ? 4 : N, true, &n);
-            CHECK_MSG(!want || !memcmp(got, want, n * sizeof *got), "%s, chunks of %u bytes, mixture %s: a prompt's bits change (off by %g)", types[k], cuts[i].chunk_bytes, w->mix, worst(got, want, n));
+            CHECK_MSG(!want || !memcmp(got, want, n * sizeof *got),
+                      "%s, chunks of %u bytes, mixture %s: a prompt's bits change (off by %g)", types[k],
+                      cuts[i].chunk_bytes, w->mix, worst(got, want, n));
             free(i ? got : NULL);
             want = i ? want : got;
         }
@@ -470,7 +526,25 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct world *w);
-    } parts[] = {{"dense", dense_models}, {"architectures", pass_architectures}, {"experts", pass_experts}, {"crowds", pass_crowds}, {"packed", packed}, {"deltas", deltas}, {"packed-prompts", packed_prompts}, {"company", in_company}, {"long", long_context}, {"skip", pass_skips}, {"best", best_logits}, {"trees", pass_trees}, {"windows", pass_windows}, {"pooled", pass_pooled}, {"steps", steps}, {"panels", panels}, {"in-place", in_place}, {"within", within}, {"refusals", refusals}};
+    } parts[] = {{"dense", dense_models},
+                 {"architectures", pass_architectures},
+                 {"experts", pass_experts},
+                 {"crowds", pass_crowds},
+                 {"packed", packed},
+                 {"deltas", deltas},
+                 {"packed-prompts", packed_prompts},
+                 {"company", in_company},
+                 {"long", long_context},
+                 {"skip", pass_skips},
+                 {"best", best_logits},
+                 {"trees", pass_trees},
+                 {"windows", pass_windows},
+                 {"pooled", pass_pooled},
+                 {"steps", steps},
+                 {"panels", panels},
+                 {"in-place", in_place},
+                 {"within", within},
+                 {"refusals", refusals}};
     struct world w;
     CHECK(argc >= 2);
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -4,7 +4,8 @@
 
 #include "tests/unit/cuda/device_rig.h"
 
-/* ---- pass_kinds.c: the parts; what others have of it: models by kind, and one in all mixtures, its prompts off by so much of the largest logit at most */
+/* ---- pass_kinds.c: the parts; what others have of it: models by kind, and one in all mixtures, its prompts off by so
+ * much of the largest logit at most */
 void pass_experts(struct world *w);
 void pass_crowds(struct world *w);
 void pass_architectures(struct world *w);
@@ -12,7 +13,8 @@ void pass_pooled(struct world *w);
 struct mk_options pass_mla(const char *type, bool joined, uint32_t q_lora);
 struct mk_options pass_choosing(const char *arch, const char *type, uint32_t most, uint32_t every);
 struct mk_options pass_streamed(void);
-void pass_mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways, size_t n_ways, double prompts_off);
+void pass_mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways,
+                   size_t n_ways, double prompts_off);
 
 /* ---- pass_state.c */
 void pass_skips(struct world *w);

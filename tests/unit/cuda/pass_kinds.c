@@ -1,9 +1,11 @@
 /* pass_kinds.c: whole passes of each kind of layer: experts, and what architectures have that no other test has. */
 #include "tests/unit/cuda/pass.h"
 
-void pass_mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways, size_t n_ways, double prompts_off)
+void pass_mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways,
+                   size_t n_ways, double prompts_off)
 {
-    const struct rig_options o = {.make = *make, .chunk_bytes = 20000, .kv_type = kv_type, .max_rows = N}; /* experts come in several groups */
+    const struct rig_options o = {
+        .make = *make, .chunk_bytes = 20000, .kv_type = kv_type, .max_rows = N}; /* experts come in several groups */
     size_t n;
     float *want = same_every_way(w, &o, ways, n_ways, make->arch, make->type);
     w->mix = "dhs";
@@ -17,13 +19,15 @@ void pass_mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_t
     free(got), free(again), free(want);
 }
 
-/* Experts on the device, in place, and copied; a router of random weights may turn either way on a prompt's rounding. */
+/* Experts on the device, in place, and copied; a router of random weights may turn either way on a prompt's rounding.
+ * */
 void pass_experts(struct world *w)
 {
     static const struct way ways[] = {{"hd", 1, 0, 5, 0}, {"dhs", 2, 4, N, 40}};
     static const struct mixture is[] = {
-        {"qwen2moe", "Q4_K_M", 6, 3, 256}, {"llama", "F16", 4, 2, 0}, {"qwen3moe", "Q8_0", 5, 5, 0}, {"gpt-oss", "Q8_0", 5, 3, 0},
-        {"glm4moe", "Q8_0", 6, 3, 512}, {"glm4moe", "Q4_K_M", 6, 3, 256}, {"minimax-m2", "Q8_0", 6, 2, 0}, {"olmoe", "Q4_K_M", 5, 3, 0}, {"granitemoe", "Q8_0", 5, 3, 256},
+        {"qwen2moe", "Q4_K_M", 6, 3, 256}, {"llama", "F16", 4, 2, 0},      {"qwen3moe", "Q8_0", 5, 5, 0},
+        {"gpt-oss", "Q8_0", 5, 3, 0},      {"glm4moe", "Q8_0", 6, 3, 512}, {"glm4moe", "Q4_K_M", 6, 3, 256},
+        {"minimax-m2", "Q8_0", 6, 2, 0},   {"olmoe", "Q4_K_M", 5, 3, 0},   {"granitemoe", "Q8_0", 5, 3, 256},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = small_mixture(&is[i], 1, i % 2);
@@ -32,14 +36,16 @@ void pass_experts(struct world *w)
     }
 }
 
-/* So many rows that experts, and matrices where nothing is widened, take them through the integer matrix units; passes of which are cut at other places, too. Where each has its chunks changes no bit. */
+/* So many rows that experts, and matrices where nothing is widened, take them through the integer matrix units; passes
+ * of which are cut at other places, too. Where each has its chunks changes no bit. */
 void pass_crowds(struct world *w)
 {
     enum { ROWS = 41 };
     static const struct mixture is[] = {{"qwen2moe", "Q4_K_M", 6, 3, 256}, {"gpt-oss", "Q8_0", 5, 3, 0}};
     static const char *const mix[] = {"d", "dhs"};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct rig_options o = {.make = small_mixture(&is[i], 1, false), .chunk_bytes = 20000, .kv_type = NTX_KV_F16, .max_rows = ROWS};
+        struct rig_options o = {
+            .make = small_mixture(&is[i], 1, false), .chunk_bytes = 20000, .kv_type = NTX_KV_F16, .max_rows = ROWS};
         size_t n;
         float *want = logits_of(NULL, o, ROWS, ROWS, false, &n);
         for (uint32_t k = 0; k < 4; k++) {
@@ -47,7 +53,8 @@ void pass_crowds(struct world *w)
             w->in_flight = 2;
             w->share = UINT32_MAX;
             float *got = logits_of(w, o, ROWS, k < 2 ? ROWS : 23, false, &n);
-            CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s, %u rows, mixture %s: not the CPU's bits (off by %g)", is[i].arch, ROWS, w->mix, worst(got, want, n));
+            CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s, %u rows, mixture %s: not the CPU's bits (off by %g)",
+                      is[i].arch, ROWS, w->mix, worst(got, want, n));
             free(got);
         }
         free(want);
@@ -55,9 +62,9 @@ void pass_crowds(struct world *w)
     puts("many rows of experts: bits equal");
 }
 
-/* ---- layers whose steps no kernel does in one go: norms behind attention and FFN, capped scores and logits, two tables of angles, widths, K and V by layer, experts
- * beside a dense FFN, inputs of each layer; matrices that are one in the file; experts whose input is weighed; attention over latents, its matrices apart and one;
- * recurrent states */
+/* ---- layers whose steps no kernel does in one go: norms behind attention and FFN, capped scores and logits, two
+ * tables of angles, widths, K and V by layer, experts beside a dense FFN, inputs of each layer; matrices that are one
+ * in the file; experts whose input is weighed; attention over latents, its matrices apart and one; recurrent states */
 
 static struct mk_options gemma4(uint32_t i)
 {
@@ -90,7 +97,8 @@ struct mk_options pass_mla(const char *type, bool joined, uint32_t q_lora)
     return make;
 }
 
-/* Delta nets, and attention with a gate in every third layer. Of the last layer rows that nobody asks anything leave K, V or state alone: of four it is a delta net. */
+/* Delta nets, and attention with a gate in every third layer. Of the last layer rows that nobody asks anything leave K,
+ * V or state alone: of four it is a delta net. */
 static struct mk_options recurrent(const char *arch, const char *type, uint32_t layers)
 {
     struct mk_options make = small_model(type, layers);
@@ -181,10 +189,27 @@ void pass_architectures(struct world *w)
 {
     static const struct way ways[] = {{"dhs", 2, 4, 5, 40}, {"d", 1, 0, N, 0}};
     const struct mk_options all[] = {
-        other("gemma2", "Q8_0", 2), other("gemma3", "Q4_K_M", 6), gemma4(0), gemma4(1), gemma4(2), other("phi3", "Q4_K_M", 2), other("llama4", "Q8_0", 4),
-        pass_mla("Q8_0", false, 0), pass_mla("Q4_K_M", true, 64), pass_mla("F16", false, 64),
-        recurrent("qwen3next", "Q8_0", 3), recurrent("qwen35", "Q8_0", 4), recurrent("qwen35moe", "Q8_0", 3), deepseek(), step35(),
-        pass_choosing("deepseek32", "Q8_0", 3, 0), pass_choosing("glm-dsa", "Q4_K_M", 4, 2), pass_choosing("hy_v4", "Q8_0", 2, 2), kda(), pass_streamed(), blocks(),
+        other("gemma2", "Q8_0", 2),
+        other("gemma3", "Q4_K_M", 6),
+        gemma4(0),
+        gemma4(1),
+        gemma4(2),
+        other("phi3", "Q4_K_M", 2),
+        other("llama4", "Q8_0", 4),
+        pass_mla("Q8_0", false, 0),
+        pass_mla("Q4_K_M", true, 64),
+        pass_mla("F16", false, 64),
+        recurrent("qwen3next", "Q8_0", 3),
+        recurrent("qwen35", "Q8_0", 4),
+        recurrent("qwen35moe", "Q8_0", 3),
+        deepseek(),
+        step35(),
+        pass_choosing("deepseek32", "Q8_0", 3, 0),
+        pass_choosing("glm-dsa", "Q4_K_M", 4, 2),
+        pass_choosing("hy_v4", "Q8_0", 2, 2),
+        kda(),
+        pass_streamed(),
+        blocks(),
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const struct rig_options o = {.make = all[i], .chunk_bytes = 20000, .max_rows = N};

@@ -1,4 +1,5 @@
-/* pass_state.c: whole passes where what a layer keeps of the tokens before is not one row after another: skipped layers, trees, windows as rings. */
+/* pass_state.c: whole passes where what a layer keeps of the tokens before is not one row after another: skipped
+ * layers, trees, windows as rings. */
 #include "tests/unit/cuda/pass.h"
 #include "tests/unit/pass/trees.h"
 
@@ -31,7 +32,8 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
 }
 
 /* Three sessions decode, a fourth reads its prompt beside them; logits of the three, in all passes. */
-static float *skipping(struct world *w, const char *arch, bool propagate, const char *ffn, struct skipper *s, size_t *size)
+static float *skipping(struct world *w, const char *arch, bool propagate, const char *ffn, struct skipper *s,
+                       size_t *size)
 {
     struct rig r;
     struct rig_options o = {.make = small_model("Q8_0", LAYERS), .window = 6, .ffn = ffn, .pack = ffn ? 6000 : 0};
@@ -42,7 +44,8 @@ static float *skipping(struct world *w, const char *arch, bool propagate, const 
     o.make.layers = LAYERS;
     o.make.arch = arch;
     *s = (struct skipper){0};
-    o.skip = (struct ntx_skip_hooks){.ctx = s, .probe_layer = PROBE, .propagate = propagate, .probe = probe, .decide = decide};
+    o.skip = (struct ntx_skip_hooks){
+        .ctx = s, .probe_layer = PROBE, .propagate = propagate, .probe = probe, .decide = decide};
     world_rig(w, &r, &o);
     *size = (size_t)SKIP_PASSES * SKIP_ROWS * r.n_vocab;
     float *logits = malloc(*size * sizeof *logits);
@@ -50,10 +53,19 @@ static float *skipping(struct world *w, const char *arch, bool propagate, const 
         kv[i] = rig_seq(&r, 2 * SKIP_PASSES);
     for (uint32_t p = 0; p < SKIP_PASSES; p++) {
         for (uint32_t i = 0; i < SKIP_ROWS; i++)
-            rows[i] = (struct ntx_row){.token = (int32_t)(7 * p + i), .pos = p, .kv = kv[i], .logits = logits + (p * SKIP_ROWS + i) * r.n_vocab, .may_skip = true};
+            rows[i] = (struct ntx_row){.token = (int32_t)(7 * p + i),
+                                       .pos = p,
+                                       .kv = kv[i],
+                                       .logits = logits + (p * SKIP_ROWS + i) * r.n_vocab,
+                                       .may_skip = true};
         for (uint32_t i = 0; i < 2; i++)
-            rows[SKIP_ROWS + i] = (struct ntx_row){.token = (int32_t)(3 * p + i), .pos = 2 * p + i, .kv = kv[SKIP_ROWS], .rounded = true, .all_groups = true};
-        CHECK_MSG(!rig_run(&r, rows, p == 1 ? SKIP_ROWS : SKIP_ROWS + 2), "%s", r.w.w.error.text); /* alone in the second: a layer is dropped */
+            rows[SKIP_ROWS + i] = (struct ntx_row){.token = (int32_t)(3 * p + i),
+                                                   .pos = 2 * p + i,
+                                                   .kv = kv[SKIP_ROWS],
+                                                   .rounded = true,
+                                                   .all_groups = true};
+        CHECK_MSG(!rig_run(&r, rows, p == 1 ? SKIP_ROWS : SKIP_ROWS + 2), "%s",
+                  r.w.w.error.text); /* alone in the second: a layer is dropped */
         CHECK_EQ(r.w.n_drops, p == 1);
     }
     CHECK_EQ(ntx_forward_skipped(r.f), SKIP_PASSES * SKIP_ROWS + 2);
@@ -65,7 +77,11 @@ static float *skipping(struct world *w, const char *arch, bool propagate, const 
 
 void pass_skips(struct world *w)
 {
-    static const char *const ffn[] = {NULL, NULL, "predicted=0.4", "topk=0.3", NULL, NULL, NULL, NULL}, *const arch[] = {"llama", "llama", "llama", "llama", "gemma2", "gemma2", "glm-dsa", "glm-dsa"}; /* the third and fourth of packed models, whose groups are predicted from states */
+    static const char *const ffn[] = {NULL, NULL, "predicted=0.4", "topk=0.3", NULL, NULL, NULL, NULL},
+                             *const arch[] = {
+                                 "llama",  "llama",   "llama",  "llama", "gemma2",
+                                 "gemma2", "glm-dsa", "glm-dsa"}; /* the third and fourth of packed models, whose groups
+                                                                     are predicted from states */
     for (int i = 0; i < 8; i++) {
         struct skipper cpu, gpu;
         size_t n;
@@ -73,8 +89,8 @@ void pass_skips(struct world *w)
         w->mix = "dsh";
         w->in_flight = 2;
         float *got = skipping(w, arch[i], i % 2, ffn[i], &gpu, &n);
-        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "skipped layers (%s, %s): not the CPU's bits (off by %g)", i % 2 ? "propagate" : "holes", ffn[i] ? ffn[i] : "dense",
-                  worst(got, want, n));
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "skipped layers (%s, %s): not the CPU's bits (off by %g)",
+                  i % 2 ? "propagate" : "holes", ffn[i] ? ffn[i] : "dense", worst(got, want, n));
         CHECK_EQ(gpu.probes, cpu.probes);
         CHECK(gpu.shown == cpu.shown);
         free(got), free(want);
@@ -94,8 +110,15 @@ static void decide_by_token(void *ctx, const struct ntx_batch *b, uint64_t *skip
 /* The tree's logits of the device are its chains', and the CPU's. */
 void pass_trees(struct world *w)
 {
-    static const struct { const char *arch; enum ntx_kv_type kv; bool skips; uint32_t base; } is[] = {
-        {"qwen3", NTX_KV_F16, true, 29}, {"llama", NTX_KV_Q8_0, true, 30}, {"gpt-oss", NTX_KV_Q8_0, false, 27}, {"deepseek2", NTX_KV_F16, false, 28}, {"deepseek32", NTX_KV_F16, false, 28},
+    static const struct {
+        const char *arch;
+        enum ntx_kv_type kv;
+        bool skips;
+        uint32_t base;
+    } is[] = {
+        {"qwen3", NTX_KV_F16, true, 29},       {"llama", NTX_KV_Q8_0, true, 30},
+        {"gpt-oss", NTX_KV_Q8_0, false, 27},   {"deepseek2", NTX_KV_F16, false, 28},
+        {"deepseek32", NTX_KV_F16, false, 28},
     };
     w->mix = "dhs";
     w->in_flight = 2;
@@ -131,13 +154,15 @@ void pass_trees(struct world *w)
         CHECK_EQ(rig_run(&cpu, rows, TREE_ROWS), 0);
         ntx_kv_seq_free(kv);
         world_close(NULL, &cpu);
-        CHECK_MSG(!memcmp(a.logits, b.logits, n * sizeof *a.logits), "%s: a tree on the device has not the CPU's bits", is[i].arch);
+        CHECK_MSG(!memcmp(a.logits, b.logits, n * sizeof *a.logits), "%s: a tree on the device has not the CPU's bits",
+                  is[i].arch);
         free(a.logits), free(b.logits);
     }
     puts("trees: bits equal to their chains', and to the CPU's");
 }
 
-/* ---- windows that keep no more than they need: a ring that is written over several times has the bits of a cache that keeps all */
+/* ---- windows that keep no more than they need: a ring that is written over several times has the bits of a cache that
+ * keeps all */
 
 enum { WRAPS = 70 };
 
@@ -148,7 +173,8 @@ static void same_in_rings(struct world *w, struct rig_options o, const char *wha
     o.windows = true;
     float *got = logits_of(w, o, WRAPS, 20, false, &n), *cut = logits_of(w, o, WRAPS, 7, true, &n);
     CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s: not the CPU's bits, off by %g", what, worst(got, want, n));
-    CHECK_MSG(!memcmp(cut, prompt, n * sizeof *cut), "%s: prompts are not as where all is kept, off by %g", what, worst(cut, prompt, n));
+    CHECK_MSG(!memcmp(cut, prompt, n * sizeof *cut), "%s: prompts are not as where all is kept, off by %g", what,
+              worst(cut, prompt, n));
     free(want), free(prompt), free(got), free(cut);
 }
 
@@ -169,7 +195,8 @@ static float *tree_behind(struct world *w, const struct rig_options *o, uint32_t
     tree_rows(&t, &r, kv, rows);
     CHECK_MSG(!rig_run(&r, rows, TREE_ROWS), "%s", r.w.w.error.text);
     CHECK_EQ(ntx_forward_commit(r.f, kv, base, t.path[TREE_ROWS - 1], t.depth[TREE_ROWS - 1]), 0);
-    tree_decode(&r, kv, base + t.depth[TREE_ROWS - 1], (const int32_t[]){11}, 1, t.logits + (size_t)TREE_ROWS * r.n_vocab);
+    tree_decode(&r, kv, base + t.depth[TREE_ROWS - 1], (const int32_t[]){11}, 1,
+                t.logits + (size_t)TREE_ROWS * r.n_vocab);
     ntx_kv_seq_free(kv);
     world_close(w, &r);
     return t.logits;

@@ -109,13 +109,15 @@ static void by_depth(void)
         ntx_draft_follow(&d, &chances, 0, i % 10 ? 'a' : 'b');
         ntx_draft_follow(&d, &chances, 8, i % 10 ? 'b' : 'a');
     }
-    double near = ntx_draft_chance(&chances, kind, 1, 0.5f), far = ntx_draft_chance(&chances, kind, 9, 0.5f), unseen = ntx_draft_chance(&chances, kind, 2, 0.5f);
+    double near = ntx_draft_chance(&chances, kind, 1, 0.5f), far = ntx_draft_chance(&chances, kind, 9, 0.5f),
+           unseen = ntx_draft_chance(&chances, kind, 2, 0.5f);
     CHECK_MSG(near > 0.75 && near <= 1 && far < 0.25 && unseen > 0.4 && unseen < 0.6, "%f %f %f", near, far, unseen);
     CHECK(ntx_draft_chance(&chances, kind, 1, 1) == 1); /* no more than sure */
     CHECK(fabs(ntx_draft_chance(&chances, 0, 9, 1) - 0.2) < 1e-6);
 }
 
-/* Two proposals for "..x": look-up has a, ab, abc; the drafter b, bc, and a (said 0.9), from which look-up's b and c become likelier than by themselves. */
+/* Two proposals for "..x": look-up has a, ab, abc; the drafter b, bc, and a (said 0.9), from which look-up's b and c
+ * become likelier than by themselves. */
 static void joined(void)
 {
     static struct ntx_draft d, of[3];
@@ -123,8 +125,9 @@ static void joined(void)
     ntx_draft_chances(&chances);
     for (int i = 0; i < 2; i++)
         ntx_draft_root(&of[i], 'x', 7);
-    uint32_t a = ntx_draft_add(&of[0], 0, 0, 'a', 1), b = ntx_draft_add(&of[0], a, 5, 'b', 1); /* 0.2, and 0.75 below it */
-    ntx_draft_add(&of[0], b, 6, 'c', 1);                                                       /* 0.8 */
+    uint32_t a = ntx_draft_add(&of[0], 0, 0, 'a', 1),
+             b = ntx_draft_add(&of[0], a, 5, 'b', 1); /* 0.2, and 0.75 below it */
+    ntx_draft_add(&of[0], b, 6, 'c', 1);              /* 0.8 */
     a = ntx_draft_add(&of[1], 0, file, 'a', 0.9f);
     b = ntx_draft_add(&of[1], 0, file, 'b', 0.08f);
     ntx_draft_add(&of[1], b, file, 'c', 0.5f); /* 0.04 */
@@ -132,7 +135,8 @@ static void joined(void)
     CHECK_EQ(d.n, 6); /* x, a (0.9), ab (0.675), abc (0.54), b, bc */
     CHECK(d.token[1] == 'a' && d.token[2] == 'b' && d.token[3] == 'c' && d.token[4] == 'b' && d.token[5] == 'c');
     CHECK(d.parent[2] == 1 && d.parent[3] == 2 && !d.parent[4] && d.parent[5] == 4 && d.depth[3] == 3);
-    CHECK(d.kind[1] == file && d.also[1][NTX_DRAFT_BY_LOOKUP] == 0 && d.also[2][NTX_DRAFT_BY_FILE] == NTX_DRAFT_ALONE && ntx_draft_source(d.kind[1]) == NTX_DRAFT_BY_FILE);
+    CHECK(d.kind[1] == file && d.also[1][NTX_DRAFT_BY_LOOKUP] == 0 && d.also[2][NTX_DRAFT_BY_FILE] == NTX_DRAFT_ALONE &&
+          ntx_draft_source(d.kind[1]) == NTX_DRAFT_BY_FILE);
     for (uint32_t k = 0; k < 4; k++)
         CHECK_EQ(d.path[3][k], 6 + k);
     ntx_draft_join(&d, of, 2, &chances, 32, 0.5);
@@ -150,7 +154,8 @@ static void joined(void)
     ntx_draft_add(&of[2], 0, second, 'a', 0.95f);
     ntx_draft_add(&of[1], 0, file, 'a', 0.9f);
     ntx_draft_join(&d, of, 3, &chances, 32, 0);
-    CHECK(d.n == 4 && d.kind[1] == second && ntx_draft_source(second) == NTX_DRAFT_BY_FILE + 1 && d.also[1][NTX_DRAFT_BY_LOOKUP] == 0 && d.also[1][NTX_DRAFT_BY_FILE] == file);
+    CHECK(d.n == 4 && d.kind[1] == second && ntx_draft_source(second) == NTX_DRAFT_BY_FILE + 1 &&
+          d.also[1][NTX_DRAFT_BY_LOOKUP] == 0 && d.also[1][NTX_DRAFT_BY_FILE] == file);
     float of_first = chances.held[file], of_second = chances.held[second], other = chances.held[second - 1];
     CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'b'), 0);
     CHECK(chances.held[file] < of_first && chances.held[second] < of_second && chances.held[second - 1] == other);
@@ -172,7 +177,8 @@ static void paced(void)
     CHECK(ntx_pace_row(&p) < 5);
 }
 
-/* Passes of a machine on which guessing takes `dear` times a plain pass and gives `gain` tokens: which share of its time was lost against the better way. */
+/* Passes of a machine on which guessing takes `dear` times a plain pass and gives `gain` tokens: which share of its
+ * time was lost against the better way. */
 static double lost(double dear, double gain, uint32_t passes, bool begins_on, bool drive)
 {
     struct ntx_draft_turn t;
@@ -192,8 +198,8 @@ static void turns(void)
     for (int on = 0; on < 2; on++) {
         CHECK(lost(1.1, 5, on ? 100 : 2000, on, true) < 0.02); /* a slow drive: nothing is tried */
         CHECK(lost(2, 4, 4000, on, false) < 0.02);
-        CHECK(lost(1.5, 1, 4000, on, true) < 0.02);            /* guesses that never hold */
-        CHECK(lost(6, 4, 8000, on, false) < 0.02);             /* rows that are dear */
+        CHECK(lost(1.5, 1, 4000, on, true) < 0.02); /* guesses that never hold */
+        CHECK(lost(6, 4, 8000, on, false) < 0.02);  /* rows that are dear */
     }
     struct ntx_draft_turn t;
     ntx_draft_turn_begin(&t, true);
@@ -205,7 +211,8 @@ static void turns(void)
     CHECK(t.on);
 }
 
-/* However dear guesses are that never hold, and however often they seem to gain: trials take a hundredth of the time, and what the first one takes. */
+/* However dear guesses are that never hold, and however often they seem to gain: trials take a hundredth of the time,
+ * and what the first one takes. */
 static void bounded(void)
 {
     for (double times = 1.5; times < 100; times *= 2) {
@@ -220,7 +227,8 @@ static void bounded(void)
             trials += on && !t.on;
             ntx_draft_turn_promise(&t);
         }
-        CHECK_MSG(trials && lost <= 0.01 * passes + 6 * (times - 1), "%g times: %u trials lost %g of %u passes", times, trials, lost, passes);
+        CHECK_MSG(trials && lost <= 0.01 * passes + 6 * (times - 1), "%g times: %u trials lost %g of %u passes", times,
+                  trials, lost, passes);
     }
 }
 
@@ -248,10 +256,12 @@ static void promised(void)
     double p = ntx_draft_promise(&d, &chances, 0.3); /* 0.5 and 0.1 more than that; 0.1 is less */
     CHECK_MSG(fabs(p - 0.6) < 1e-6, "%f", p);
     ntx_draft_chances_doubt(&chances);
-    CHECK(fabs(ntx_draft_chance(&chances, 2, 1, 1) - 0.25) < 1e-6 && fabs(ntx_draft_chance(&chances, ntx_draft_first_kind(1), 1, 0.5f) - 0.5) < 1e-6);
+    CHECK(fabs(ntx_draft_chance(&chances, 2, 1, 1) - 0.25) < 1e-6 &&
+          fabs(ntx_draft_chance(&chances, ntx_draft_first_kind(1), 1, 0.5f) - 0.5) < 1e-6);
 }
 
-/* Of experts a few guesses do not pay and many do, where rows share what they read; of dense rows as many as are worth theirs. */
+/* Of experts a few guesses do not pay and many do, where rows share what they read; of dense rows as many as are worth
+ * theirs. */
 static void most_of_a_pass(void)
 {
     struct ntx_draft d;
@@ -263,16 +273,20 @@ static void most_of_a_pass(void)
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 60, 0, 1), 2); /* 1.7 in 160, 2.19 in 220 */
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 80, 0, 1), 1);
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 10, 0, 1), 5); /* 2.773 in 140, 2.941 in 150 */
-    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 0, 1), 9); /* the first two are dear, all others nearly free */
-    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 60, 1), 1); /* but for their arithmetic: 1.7 in 200, 2.19 in 280 */
-    CHECK_EQ(ntx_draft_best(&d, &chances, 4, 100, 0, 10, 0, 1), 3); /* beside three others, who wait: 5.19 in 120, 5.533 in 130 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 0, 1),
+             9); /* the first two are dear, all others nearly free */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 60, 1),
+             1); /* but for their arithmetic: 1.7 in 200, 2.19 in 280 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 4, 100, 0, 10, 0, 1),
+             3); /* beside three others, who wait: 5.19 in 120, 5.533 in 130 */
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 60, 0, 1.1), 1); /* 1.7 in 160 is less than 1.1 times as much */
 }
 
 /* Rows that share experts: a few of them cost nearly a row each, many less and less. */
 static void shared(void)
 {
-    CHECK(ntx_pace_union(0, 7) == 7 && fabs(ntx_pace_union(0.25, 1) - 1) < 1e-9 && fabs(ntx_pace_union(0.25, 2) - 1.75) < 1e-9 && fabs(ntx_pace_union(0.25, 100) - 4) < 1e-6);
+    CHECK(ntx_pace_union(0, 7) == 7 && fabs(ntx_pace_union(0.25, 1) - 1) < 1e-9 &&
+          fabs(ntx_pace_union(0.25, 2) - 1.75) < 1e-9 && fabs(ntx_pace_union(0.25, 100) - 4) < 1e-6);
     struct ntx_pace p = {.guess = 0.5};
     ntx_pace_add(&p, 1, 160);
     CHECK(fabs(ntx_pace_row(&p) - 80) < 1e-9);
@@ -281,7 +295,8 @@ static void shared(void)
     CHECK(fabs(ntx_pace_row(&p) - 40) < 3); /* what was believed at first still weighs a little */
 }
 
-/* The look over a text of 0.05 in passes of 1 takes no more than half a hundredth of the time; one of 0.002 is had in each pass. */
+/* The look over a text of 0.05 in passes of 1 takes no more than half a hundredth of the time; one of 0.002 is had in
+ * each pass. */
 static void looks(void)
 {
     const double ns[] = {5e4, 2e3};

@@ -1,4 +1,5 @@
-/* A drafter's trees as proposals: what is asked, which nodes are taken in which order, and that a tree of any bits at all gives a proposal that is well formed. */
+/* A drafter's trees as proposals: what is asked, which nodes are taken in which order, and that a tree of any bits at
+ * all gives a proposal that is well formed. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -12,7 +13,11 @@ static struct ntx_draft_chances chances;
 static const struct ntx_sampling sampling = {.temp = 0.8f, .top_p = 1, .seed = 5};
 static int32_t text[64];
 
-static struct ntx_draft_text text_of(uint32_t n) { return (struct ntx_draft_text){.session = 3, .tokens = text, .n = n, .n_prompt = 2, .n_vocab = VOCAB, .sampling = &sampling}; }
+static struct ntx_draft_text text_of(uint32_t n)
+{
+    return (struct ntx_draft_text){
+        .session = 3, .tokens = text, .n = n, .n_prompt = 2, .n_vocab = VOCAB, .sampling = &sampling};
+}
 
 static void well_formed(const struct ntx_draft *d, uint32_t n, uint32_t most, uint32_t deepest)
 {
@@ -20,7 +25,8 @@ static void well_formed(const struct ntx_draft *d, uint32_t n, uint32_t most, ui
     CHECK_EQ(d->token[0], text[n - 1]);
     for (uint32_t i = 0; i < d->n; i++) {
         CHECK(d->token[i] >= 0 && d->token[i] < VOCAB && d->kind[i] < NTX_DRAFT_KINDS);
-        CHECK(i ? d->parent[i] < i && d->depth[i] == d->depth[d->parent[i]] + 1 && d->depth[i] <= deepest : !d->depth[0]);
+        CHECK(i ? d->parent[i] < i && d->depth[i] == d->depth[d->parent[i]] + 1 && d->depth[i] <= deepest
+                : !d->depth[0]);
         for (uint32_t k = 0, at = i; k <= d->depth[i]; k++, at = d->parent[at])
             CHECK_EQ(d->path[i][d->depth[i] - k], n - 1 + at);
     }
@@ -87,7 +93,7 @@ static void best_first(void)
     text[5] = 50; /* or beside it */
     CHECK_EQ(propose(6, 32, 32, 0).n, 1);
     CHECK_EQ(propose(4, 32, 32, 0).n, 1); /* a tree of a later text */
-    for (int i = 0; i < 300; i++) { /* 10 never comes: then 20 is the likelier */
+    for (int i = 0; i < 300; i++) {       /* 10 never comes: then 20 is the likelier */
         d = propose(5, 32, 32, 0);
         CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 99), 0);
     }
@@ -101,7 +107,8 @@ static void waits(void)
 {
     const struct ntx_draft_text t = text_of(5);
     answer(5, tree, 5);
-    CHECK(ntx_draft_file_wait(&file, &t, 3, 0, 0)); /* 0.4 has not been expanded: a child may have 0.32, as three have */
+    CHECK(
+        ntx_draft_file_wait(&file, &t, 3, 0, 0)); /* 0.4 has not been expanded: a child may have 0.32, as three have */
     CHECK(!ntx_draft_file_wait(&file, &t, 4, 0, 1000));
     CHECK(!ntx_draft_file_wait(&file, &t, 5, 0.3, 1000));
     CHECK(ntx_draft_file_wait(&file, &t, 5, 0.33, 0));
@@ -127,7 +134,8 @@ static void hostile(void)
             uint32_t v[3];
             for (int k = 0; k < 3; k++)
                 v[k] = (h = h * 1664525u + 1013904223u) >> 3;
-            node[n] = (struct ntx_drafts_node){wild & 2 ? (int32_t)(v[0] << 3) : (int32_t)(v[0] % 120) - 10, wild & 4 ? v[1] : v[1] % (n + 2), 0};
+            node[n] = (struct ntx_drafts_node){wild & 2 ? (int32_t)(v[0] << 3) : (int32_t)(v[0] % 120) - 10,
+                                               wild & 4 ? v[1] : v[1] % (n + 2), 0};
             v[2] = wild & 8 ? v[2] << 3 : 0x3f000000u - v[2] % 0x2000000;
             memcpy(&node[n].chance, &v[2], 4);
         }

@@ -1,5 +1,6 @@
-/* The engine by itself: a small model in memory, requests as structs, no socket and no daemon. Each pass stops where the skip policy would look
- * at it until the test lets it go on, so that who has which rows in which pass is told exactly. */
+/* The engine by itself: a small model in memory, requests as structs, no socket and no daemon. Each pass stops where
+ * the skip policy would look at it until the test lets it go on, so that who has which rows in which pass is told
+ * exactly. */
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
@@ -44,7 +45,7 @@ struct stage {
     struct ntx_mailbox *mail;
     struct ntx_reply_queue *ann, *bob;
     bool stopped;
-    const struct ntx_reply_queue *deaf; /* takes nothing: */
+    const struct ntx_reply_queue *deaf;      /* takes nothing: */
     size_t untaken[MOST_REPLIES], n_untaken; /*   lengths of what waits for it */
     struct reply replies[MOST_REPLIES];
     unsigned n_replies;
@@ -90,7 +91,8 @@ static void on_mail(void *ctx, struct ntx_mail *m)
     if (r->body_case == NTX__REPLY__BODY_ERROR)
         to->err = r->error->err;
     if (r->body_case == NTX__REPLY__BODY_ERROR || r->body_case == NTX__REPLY__BODY_DONE)
-        snprintf(to->text, sizeof to->text, "%s", r->body_case == NTX__REPLY__BODY_ERROR ? r->error->text : r->done->finish);
+        snprintf(to->text, sizeof to->text, "%s",
+                 r->body_case == NTX__REPLY__BODY_ERROR ? r->error->text : r->done->finish);
     if (m->replies == g->deaf)
         g->untaken[g->n_untaken++] = m->len;
     else
@@ -126,7 +128,8 @@ static void load(struct stage *g)
     l->counters = g->counters;
     l->max_sessions = 4;
     l->kept_bytes = 1 << 20;
-    l->env = (struct ntx_session_env){.tok = l->tok, .n_vocab = g->rig.n_vocab, .ctx = CTX, .n_layers = g->rig.n_layers, .read_bytes = 1 << 20};
+    l->env = (struct ntx_session_env){
+        .tok = l->tok, .n_vocab = g->rig.n_vocab, .ctx = CTX, .n_layers = g->rig.n_layers, .read_bytes = 1 << 20};
 }
 
 static void open_any_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue, const char *draft, bool shares)
@@ -148,11 +151,15 @@ static void open_any_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_que
     CHECK_EQ(ntx_mailbox_new(&g->loop, on_mail, g, &g->mail), 0);
     ntx_output_budget_init(&g->output_budget, 4);
     CHECK((g->ann = ntx_reply_queue_new(&g->output_budget, 1)) && (g->bob = ntx_reply_queue_new(&g->output_budget, 2)));
-    struct ntx_engine_config c = {.loaded = &g->l, .skip = g->skip, .counters = g->counters, .mail = g->mail, .max_queue = max_queue};
+    struct ntx_engine_config c = {
+        .loaded = &g->l, .skip = g->skip, .counters = g->counters, .mail = g->mail, .max_queue = max_queue};
     CHECK_MSG(!ntx_engine_new(&c, &g->e, &err), "%s", err.text);
 }
 
-static void open_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue) { open_any_stage(g, kv_tokens, max_queue, NULL, false); }
+static void open_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue)
+{
+    open_any_stage(g, kv_tokens, max_queue, NULL, false);
+}
 
 static void allow(struct stage *g, unsigned passes)
 {
@@ -217,7 +224,10 @@ static const struct reply *reply(struct stage *g, uint64_t id, Ntx__Reply__BodyC
     return find(g, id, kind, nth);
 }
 
-static void ended(struct stage *g, uint64_t id, const char *why) { CHECK_STR(reply(g, id, NTX__REPLY__BODY_DONE, 0)->text, why); }
+static void ended(struct stage *g, uint64_t id, const char *why)
+{
+    CHECK_STR(reply(g, id, NTX__REPLY__BODY_DONE, 0)->text, why);
+}
 
 static void submit(struct stage *g, struct ntx_reply_queue *who, struct ntx_request q)
 {
@@ -229,17 +239,25 @@ static void submit(struct stage *g, struct ntx_reply_queue *who, struct ntx_requ
 
 static struct ntx_request generation(uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n)
 {
-    return (struct ntx_request){.kind = NTX_REQUEST_GENERATE, .id = id, .tokens = ids, .n_tokens = n_ids, .max_tokens = n, .ignore_eos = true, .raw = true,
+    return (struct ntx_request){.kind = NTX_REQUEST_GENERATE,
+                                .id = id,
+                                .tokens = ids,
+                                .n_tokens = n_ids,
+                                .max_tokens = n,
+                                .ignore_eos = true,
+                                .raw = true,
                                 .sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}};
 }
 
 /* An answer of n tokens to `ids`, which have to stay. */
-static void generate(struct stage *g, struct ntx_reply_queue *who, uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n)
+static void generate(struct stage *g, struct ntx_reply_queue *who, uint64_t id, const int32_t *ids, uint32_t n_ids,
+                     uint32_t n)
 {
     submit(g, who, generation(id, ids, n_ids, n));
 }
 
-/* While a pass is held: those of the requests first to last that have not started are read beside it, and wait for its end. */
+/* While a pass is held: those of the requests first to last that have not started are read beside it, and wait for its
+ * end. */
 static void prompts_read(struct stage *g, uint64_t first, uint64_t last)
 {
     unsigned n = 0;
@@ -300,7 +318,8 @@ static const struct seen_pass *next(struct stage *g, unsigned *pass)
     return reached(g, ++*pass);
 }
 
-/* A prompt that takes several passes joins at the next one, and takes no row from who writes; neither changes the other's tokens. */
+/* A prompt that takes several passes joins at the next one, and takes no row from who writes; neither changes the
+ * other's tokens. */
 static void test_share(void)
 {
     static struct stage g;
@@ -347,14 +366,17 @@ static void test_join(void)
     rig_ids(&g.rig, 4, ids, 8);
     generate(&g, g.ann, 1, ids, 2, 5);
     reached(&g, 1);
-    submit(&g, g.bob, (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 2, .tokens = ids, .n_tokens = 3, .from = 1});
+    submit(&g, g.bob,
+           (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 2, .tokens = ids, .n_tokens = 3, .from = 1});
     const struct seen_pass *p = next(&g, &pass);
-    CHECK(p->n == 4 && p->row[0].session == session_of(&g, 1) && !p->row[0].prompt && p->row[1].prompt && p->row[1].pos == 0);
+    CHECK(p->n == 4 && p->row[0].session == session_of(&g, 1) && !p->row[0].prompt && p->row[1].prompt &&
+          p->row[1].pos == 0);
     p = next(&g, &pass);
     CHECK_EQ(p->n, 1);
     ended(&g, 2, "");
     CHECK(find(&g, 2, NTX__REPLY__BODY_LOGITS, 1) && !find(&g, 2, NTX__REPLY__BODY_LOGITS, 2));
-    submit(&g, g.bob, (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 3, .tokens = ids, .n_tokens = 3, .from = 3});
+    submit(&g, g.bob,
+           (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 3, .tokens = ids, .n_tokens = 3, .from = 3});
     next(&g, &pass);
     CHECK_EQ(reply(&g, 3, NTX__REPLY__BODY_ERROR, 0)->err, -EINVAL);
     close_stage(&g);
@@ -475,7 +497,8 @@ static void test_keep(void)
 
 /* ---- prefixes */
 
-static void answers(struct stage *g, struct ntx_reply_queue *who, uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n, uint32_t cached)
+static void answers(struct stage *g, struct ntx_reply_queue *who, uint64_t id, const int32_t *ids, uint32_t n_ids,
+                    uint32_t n, uint32_t cached)
 {
     int32_t want[CTX];
     expected(ids, n_ids, want, n);
@@ -485,7 +508,8 @@ static void answers(struct stage *g, struct ntx_reply_queue *who, uint64_t id, c
     CHECK_EQ(reply(g, id, NTX__REPLY__BODY_DONE, 0)->cached, cached);
 }
 
-/* Who begins as another did computes what is new: from any token on, behind an answer too, with drafts as without. Not another user. */
+/* Who begins as another did computes what is new: from any token on, behind an answer too, with drafts as without. Not
+ * another user. */
 static void test_prefix(const char *draft)
 {
     static struct stage g;
@@ -523,7 +547,8 @@ static uint32_t rows_of(const struct stage *g, uint64_t session, uint32_t from, 
     return n;
 }
 
-/* Who comes while the same is being computed waits for it and takes it over; when who computes it leaves, the next one does. */
+/* Who comes while the same is being computed waits for it and takes it over; when who computes it leaves, the next one
+ * does. */
 static void test_prefix_at_once(void)
 {
     static struct stage g;
@@ -605,7 +630,8 @@ static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
     g->l.env.words = &g->l.words;
     g->l.env.constraint_bytes = 256 << 10;
     g->l.env.words_most = 1 << 20;
-    struct ntx_constraint_ask ask = {.tok = g->l.tok, .words = &g->l.words, .n_vocab = g->rig.n_vocab, .memory = 256 << 10, .words_most = 1 << 20};
+    struct ntx_constraint_ask ask = {
+        .tok = g->l.tok, .words = &g->l.words, .n_vocab = g->rig.n_vocab, .memory = 256 << 10, .words_most = 1 << 20};
     struct ntx_request q = constrained(0, NULL, 0, 0);
     struct ntx_constraint *c;
     struct ntx_err err = {0};
@@ -658,7 +684,8 @@ static void test_memory_refused(void)
     allow(&g, UINT32_MAX);
     submit(&g, g.ann, constrained(1, ids, 5, 6));
     CHECK_EQ(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->err, -EOVERFLOW);
-    CHECK(strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, "takes up to") && strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, " KiB here"));
+    CHECK(strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, "takes up to") &&
+          strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, " KiB here"));
     generate(&g, g.ann, 2, ids, 5, 6);
     ended(&g, 2, "length");
     close_narrow(&g);
@@ -684,7 +711,8 @@ static void test_unread(void)
     g.l.kept_bytes = sizeof(struct ntx_session) * 6 + 64;
     for (uint64_t id = 1; id <= 4; id++)
         generate(&g, id & 1 ? g.ann : g.bob, id, ids, 5, 4);
-    submit(&g, g.bob, (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 5, .tokens = ids, .n_tokens = 3, .from = 2});
+    submit(&g, g.bob,
+           (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 5, .tokens = ids, .n_tokens = 3, .from = 2});
     generate(&g, g.ann, 6, ids, 5, 4);
     submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 7, .target = 6});
     allow(&g, UINT32_MAX);
@@ -723,7 +751,8 @@ static void test_turns(void)
         if (g.pass[i].n && (!n || order[n - 1] != g.pass[i].row[0].session))
             order[n++] = g.pass[i].row[0].session;
     CHECK_EQ(n, 5);
-    CHECK(order[0] == session_of(&g, 1) && order[1] == session_of(&g, 2) && order[2] == session_of(&g, 5) && order[3] == session_of(&g, 3));
+    CHECK(order[0] == session_of(&g, 1) && order[1] == session_of(&g, 2) && order[2] == session_of(&g, 5) &&
+          order[3] == session_of(&g, 3));
     close_stage(&g);
 }
 

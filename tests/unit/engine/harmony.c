@@ -1,11 +1,12 @@
-/* A session with a template of channels, its model played by a script: what a client sees of an answer, and what the next request adds
- * to the tokens in the KV. */
+/* A session with a template of channels, its model played by a script: what a client sees of an answer, and what the
+ * next request adds to the tokens in the KV. */
 #include "computed/engine/session.h"
 #include "computed/pass/forward.h"
 #include "tests/lib/check.h"
 #include "tests/unit/tokenizer/mem_gguf.h"
 
-static const char *const controls[] = {"<|startoftext|>", "<|return|>", "<|call|>", "<|end|>", "<|start|>", "<|channel|>", "<|message|>"};
+static const char *const controls[] = {"<|startoftext|>", "<|return|>",  "<|call|>",   "<|end|>",
+                                       "<|start|>",       "<|channel|>", "<|message|>"};
 
 struct stage {
     struct ntx_output_budget output_budget;
@@ -25,9 +26,15 @@ static void open_stage(struct stage *g, const char *chat)
     *g = (struct stage){.tok = mem_bpe("gpt-4o", controls, sizeof controls / sizeof *controls, &c)};
     ntx_output_budget_init(&g->output_budget, 1);
     CHECK((g->replies = ntx_reply_queue_new(&g->output_budget, 1)));
-    CHECK_MSG(ntx_kv_pool_new(&hp, NTX_KV_F16, &(struct ntx_kv_shape){.blocks = 64}, &g->pool, &err) == 0, "%s", err.text);
-    g->env = (struct ntx_session_env){.tok = g->tok, .chat = ntx_chat_by_name(chat), .has_template = true,
-                                      .n_vocab = ntx_tokenizer_n_vocab(g->tok), .ctx = 1024, .n_layers = 1, .read_bytes = 1 << 20};
+    CHECK_MSG(ntx_kv_pool_new(&hp, NTX_KV_F16, &(struct ntx_kv_shape){.blocks = 64}, &g->pool, &err) == 0, "%s",
+              err.text);
+    g->env = (struct ntx_session_env){.tok = g->tok,
+                                      .chat = ntx_chat_by_name(chat),
+                                      .has_template = true,
+                                      .n_vocab = ntx_tokenizer_n_vocab(g->tok),
+                                      .ctx = 1024,
+                                      .n_layers = 1,
+                                      .read_bytes = 1 << 20};
     CHECK_EQ(ntx_session_new(g->replies, 1, &g->s), 0);
     CHECK_EQ(ntx_kv_seq_new(g->pool, 1024, &g->s->kv), 0);
 }
@@ -108,14 +115,15 @@ static void answer(struct stage *g, const char *script, const char *shown, const
 }
 
 #define THOUGHT "<|channel|>analysis<|message|>hm<|end|>"
-#define NEXT "<|end|><|start|>user<|message|>more<|end|><|start|>assistant"
+#define NEXT    "<|end|><|start|>user<|message|>more<|end|><|start|>assistant"
 
 static void test_turns(void)
 {
     struct stage g;
     open_stage(&g, "harmony");
     ask(&g, "hello", 0);
-    answer(&g, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi<|return|>", "<think>\nhm\n</think>\n\nhi", "stop");
+    answer(&g, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi<|return|>", "<think>\nhm\n</think>\n\nhi",
+           "stop");
     uint32_t first = g.answer;
     ask(&g, "more", 0); /* <|return|> is not fed, <|end|> stands in its place; the thoughts stay */
     check_tokens(&g, first, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi" NEXT);
@@ -163,10 +171,15 @@ static void test_raw(void)
 /* Where tools were offered, the model's own template shows its heads, which name the tool that is called. */
 static void test_tools(void)
 {
-    static const char own[] = "{% for m in messages %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}{% endfor %}{{ '<|start|>assistant' }}{# <|channel|> #}";
-    static const char call[] = THOUGHT "<|start|>assistant<|channel|>commentary to=functions.f json<|message|>{}<|call|>";
+    static const char own[] = "{% for m in messages %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' "
+                              "}}{% endfor %}{{ '<|start|>assistant' }}{# <|channel|> #}";
+    static const char call[] = THOUGHT
+        "<|start|>assistant<|channel|>commentary to=functions.f json<|message|>{}<|call|>";
     const struct ntx_request_message msg = {.role = "user", .text = {"hello", 5}};
-    struct ntx_request m = {.sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}, .messages = &msg, .n_messages = 1, .variables = {"{\"tools\": []}", 13}};
+    struct ntx_request m = {.sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64},
+                            .messages = &msg,
+                            .n_messages = 1,
+                            .variables = {"{\"tools\": []}", 13}};
     struct ntx_chat_template *t;
     struct ntx_err err = {0};
     struct stage g;
@@ -175,10 +188,13 @@ static void test_tools(void)
     CHECK_STR(ntx_chat_reply(t), "harmony");
     g.env.chat = t;
     generate(&g, &m);
-    answer(&g, call, "<|channel|>analysis<|message|>hm<|start|>assistant<|channel|>commentary to=functions.f json<|message|>{}", "stop");
+    answer(&g, call,
+           "<|channel|>analysis<|message|>hm<|start|>assistant<|channel|>commentary to=functions.f json<|message|>{}",
+           "stop");
     m.variables.len = 0;
     generate(&g, &m);
-    answer(&g, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi<|return|>", "<think>\nhm\n</think>\n\nhi", "stop");
+    answer(&g, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi<|return|>", "<think>\nhm\n</think>\n\nhi",
+           "stop");
     close_stage(&g);
     ntx_chat_free(t);
 }

@@ -19,7 +19,8 @@ static bool step(struct ntx_text *t, const char *bytes, bool flush, const char *
     if (bytes)
         CHECK_EQ(ntx_text_feed(t, bytes, strlen(bytes), &stopped), 0);
     CHECK_EQ(ntx_text_take(t, flush, &text, &n), 0);
-    CHECK_MSG(n == strlen(shown) && !memcmp(text, shown, n), "after '%s': '%.*s', not '%s'", bytes ? bytes : "", (int)n, text, shown);
+    CHECK_MSG(n == strlen(shown) && !memcmp(text, shown, n), "after '%s': '%.*s', not '%s'", bytes ? bytes : "", (int)n,
+              text, shown);
     return stopped;
 }
 
@@ -47,7 +48,9 @@ static void stops(void)
     t = make("abab", "");
     CHECK(!step(t, "ababX" + 1, false, "babX"));
     CHECK(!step(t, "aba", false, ""));
-    CHECK(!step(t, "a", false, "ab" "a"));
+    CHECK(!step(t, "a", false,
+                "ab"
+                "a"));
     CHECK(step(t, "bab", false, ""));
     ntx_text_free(t);
     t = make("stop", NULL);
@@ -63,9 +66,16 @@ static void characters(void)
     CHECK(!step(t, "\x82", false, ""));
     CHECK(!step(t, "\xac", false, "")); /* whole, but it may begin the stop string */
     CHECK(!step(t, "?", false, "\xe2\x82\xac?"));
-    CHECK(!step(t, "\xff" "a", false, "\xef\xbf\xbd" "a"));
+    CHECK(!step(t,
+                "\xff"
+                "a",
+                false,
+                "\xef\xbf\xbd"
+                "a"));
     CHECK(!step(t, "\xf0\x9f", false, ""));
-    CHECK(!step(t, "b", false, "\xef\xbf\xbd\xef\xbf\xbd" "b"));
+    CHECK(!step(t, "b", false,
+                "\xef\xbf\xbd\xef\xbf\xbd"
+                "b"));
     CHECK(!step(t, "\xc3", true, "\xef\xbf\xbd"));
     ntx_text_free(t);
 }

@@ -1,4 +1,5 @@
-/* calls.c: what is drawn under the grammar of a request's tools is read by model/reply as calls of these tools, with arguments that are valid, in every form. */
+/* calls.c: what is drawn under the grammar of a request's tools is read by model/reply as calls of these tools, with
+ * arguments that are valid, in every form. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +10,12 @@
 #include "tests/unit/grammar/walk.h"
 
 static const char tools[] =
-    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}, \"days\": {\"type\": \"integer\","
-    " \"minimum\": 1, \"maximum\": 14}, \"unit\": {\"type\": \"string\", \"enum\": [\"C\", \"F\"]}, \"at\": {\"$ref\": \"#/$defs/at\"}}, \"required\": [\"city\", \"days\"], \"$defs\": {\"at\": {\"type\":"
-    " \"array\", \"items\": {\"type\": \"number\"}, \"minItems\": 2, \"maxItems\": 2}}}}}, {\"type\": \"function\", \"function\": {\"name\": \"now\"}}]";
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"parameters\": {\"type\": \"object\", "
+    "\"properties\": {\"city\": {\"type\": \"string\"}, \"days\": {\"type\": \"integer\","
+    " \"minimum\": 1, \"maximum\": 14}, \"unit\": {\"type\": \"string\", \"enum\": [\"C\", \"F\"]}, \"at\": {\"$ref\": "
+    "\"#/$defs/at\"}}, \"required\": [\"city\", \"days\"], \"$defs\": {\"at\": {\"type\":"
+    " \"array\", \"items\": {\"type\": \"number\"}, \"minItems\": 2, \"maxItems\": 2}}}}}, {\"type\": \"function\", "
+    "\"function\": {\"name\": \"now\"}}]";
 
 struct seen {
     unsigned calls, texts;
@@ -62,7 +66,8 @@ static void try_format(const char *format, const json_t *schema, const char *cho
         char *out = walk_text(g, seed, 30, false, &len);
         struct seen s = {.schema = schema};
         struct ntx_reply *r;
-        struct ntx_reply_ask ask = {.format = ntx_reply_by_name(format), .is_string = is_string, .part = part, .arg = &s};
+        struct ntx_reply_ask ask = {
+            .format = ntx_reply_by_name(format), .is_string = is_string, .part = part, .arg = &s};
         CHECK_EQ(ntx_reply_new(&ask, &r), 0);
         CHECK_EQ(ntx_reply_feed(r, out, len), 0);
         CHECK_EQ(ntx_reply_end(r), 0);
@@ -99,7 +104,8 @@ static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
     struct ntx_grammar *g;
     struct ntx_err err = {0};
     char *text, *json = json_dumps(schema, JSON_COMPACT);
-    CHECK_MSG(!ntx__constraint_schema(format, true, false, json, strlen(json), &text, &err), "%s: %s", format, err.text);
+    CHECK_MSG(!ntx__constraint_schema(format, true, false, json, strlen(json), &text, &err), "%s: %s", format,
+              err.text);
     CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s: %s\n%s", format, err.text, text);
     for (int i = 0; i < 6; i++) {
         static struct said s;
@@ -130,7 +136,8 @@ static void too_many(void)
     char *ask, *out;
     struct ntx_err err = {0};
     FILE *f = open_memstream(&ask, &len);
-    fputs("{\"tools\": [{\"function\": {\"name\": \"big\", \"parameters\": {\"type\": \"object\", \"properties\": {", f);
+    fputs("{\"tools\": [{\"function\": {\"name\": \"big\", \"parameters\": {\"type\": \"object\", \"properties\": {",
+          f);
     for (int i = 0; i < 5000; i++)
         fprintf(f, "%s\"p%d\": {\"$ref\": \"#/$defs/a\"}", i ? ", " : "", i);
     fprintf(f, "}, \"$defs\": {\"a\": {\"enum\": [\"%0100000d\"]}}}}}], \"choice\": \"big\"}", 0);
@@ -158,24 +165,32 @@ static bool taken(bool guarded, const char *answer)
     return yes;
 }
 
-/* Marks of channels that are spelled out would be shown before the JSON: where there are tokens for them, only these will do. */
+/* Marks of channels that are spelled out would be shown before the JSON: where there are tokens for them, only these
+ * will do. */
 static void spelled_marks(void)
 {
     CHECK(taken(false, "<|channel|>final<|message|>5") && !taken(true, "<|channel|>final<|message|>5"));
-    CHECK(taken(true, "\xff<|channel|>" "final\xff<|message|>5"));
-    CHECK(taken(true, "\xff<|channel|>analysis\xff<|message|>Hm.\xff<|end|>\xff<|start|>assistant\xff<|channel|>" "final\xff<|message|>5"));
-    CHECK(!taken(true, "\xff<|channel|>analysis\xff<|message|>Hm.<|end|>\xff<|start|>assistant\xff<|channel|>" "final\xff<|message|>5"));
+    CHECK(taken(true, "\xff<|channel|>"
+                      "final\xff<|message|>5"));
+    CHECK(taken(true, "\xff<|channel|>analysis\xff<|message|>Hm.\xff<|end|>\xff<|start|>assistant\xff<|channel|>"
+                      "final\xff<|message|>5"));
+    CHECK(!taken(true, "\xff<|channel|>analysis\xff<|message|>Hm.<|end|>\xff<|start|>assistant\xff<|channel|>"
+                       "final\xff<|message|>5"));
 }
 
 int main(void)
 {
-    static const char *const formats[] = {"hermes", "qwen3-coder", "glm", "minimax", "deepseek", "deepseek-v3.2", "deepseek-v4", "kimi", "mistral", "llama-3", "harmony"};
+    static const char *const formats[] = {"hermes",   "qwen3-coder",   "glm",         "minimax",
+                                          "deepseek", "deepseek-v3.2", "deepseek-v4", "kimi",
+                                          "mistral",  "llama-3",       "harmony"};
     uint64_t seed = 11;
-    walk_marks = walk_printable = true; /* free texts of parameters are not held to UTF-8, which a model keeps to by itself */
+    walk_marks = walk_printable =
+        true; /* free texts of parameters are not held to UTF-8, which a model keeps to by itself */
     char text[2000];
     snprintf(text, sizeof text, "{%s}", tools);
     json_t *all = json_loads(text, 0, NULL);
-    const json_t *schema = json_object_get(json_object_get(json_array_get(json_object_get(all, "tools"), 0), "function"), "parameters");
+    const json_t *schema = json_object_get(
+        json_object_get(json_array_get(json_object_get(all, "tools"), 0), "function"), "parameters");
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         try_format(formats[i], schema, "required", true, &seed);
         try_format(formats[i], schema, "required", false, &seed);
@@ -187,7 +202,8 @@ int main(void)
     char *out, ask[2000];
     snprintf(ask, sizeof ask, "{%s, \"choice\": \"other\"}", tools);
     CHECK(ntx__constraint_calls("hermes", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no tool 'other'"));
-    CHECK(ntx__constraint_calls("plain", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no calls of a known form"));
+    CHECK(ntx__constraint_calls("plain", ask, strlen(ask), &out, &err) < 0 &&
+          strstr(err.text, "no calls of a known form"));
     too_many();
     spelled_marks();
     json_decref(all);

@@ -1,4 +1,5 @@
-/* random.c: schemas drawn from a seed: all that is supported, in all places. One statement draws once: in what order arguments are evaluated is the compiler's, and processors differ. */
+/* random.c: schemas drawn from a seed: all that is supported, in all places. One statement draws once: in what order
+ * arguments are evaluated is the compiler's, and processors differ. */
 #include <stdio.h>
 
 #include "tests/unit/grammar/walk.h"
@@ -9,12 +10,33 @@ static json_t *schema(uint64_t *seed, unsigned depth, unsigned n_refs);
 
 static json_t *string_schema(uint64_t *seed)
 {
-    static const char *const patterns[] = {"^[a-z]+$", "^\\d{3}-\\d{4}$", "^(red|green|blue)$", "[0-9]$", "^x", "a.c", "^[^\\s]{2,5}$", "^$", "^\\w+@\\w+\\.(com|org)$", "^[A-Z][a-z]*( [A-Z][a-z]*)*$",
-                                           "^\"quoted\"$", "^\\\\$", "^[\\\\\"/]+$", "^\\u00e9+$", "^[à-ü]{1,3}$", "^a|b$", "^(?:ab){2,}$", "^[-+]?[0-9]+$", "^.*$", "^[^a-z]$"};
-    static const char *const formats[] = {"date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "hostname", "duration", "uri", "other"};
+    static const char *const patterns[] = {"^[a-z]+$",
+                                           "^\\d{3}-\\d{4}$",
+                                           "^(red|green|blue)$",
+                                           "[0-9]$",
+                                           "^x",
+                                           "a.c",
+                                           "^[^\\s]{2,5}$",
+                                           "^$",
+                                           "^\\w+@\\w+\\.(com|org)$",
+                                           "^[A-Z][a-z]*( [A-Z][a-z]*)*$",
+                                           "^\"quoted\"$",
+                                           "^\\\\$",
+                                           "^[\\\\\"/]+$",
+                                           "^\\u00e9+$",
+                                           "^[à-ü]{1,3}$",
+                                           "^a|b$",
+                                           "^(?:ab){2,}$",
+                                           "^[-+]?[0-9]+$",
+                                           "^.*$",
+                                           "^[^a-z]$"};
+    static const char *const formats[] = {"date",  "time",     "date-time", "uuid", "ipv4", "ipv6",
+                                          "email", "hostname", "duration",  "uri",  "other"};
     json_t *s = json_pack("{s:s}", "type", "string");
     switch (pick(seed, 5)) {
-    case 0: json_object_set_new(s, "pattern", json_string(patterns[pick(seed, sizeof patterns / sizeof *patterns)])); break;
+    case 0:
+        json_object_set_new(s, "pattern", json_string(patterns[pick(seed, sizeof patterns / sizeof *patterns)]));
+        break;
     case 1: json_object_set_new(s, "format", json_string(formats[pick(seed, sizeof formats / sizeof *formats)])); break;
     case 2: {
         unsigned min = pick(seed, 30);
@@ -32,7 +54,8 @@ static json_t *number_schema(uint64_t *seed)
 {
     bool integer = pick(seed, 2);
     static const double steps[] = {1, 0.5, 0.01, 0.001, 10, 250};
-    double step = integer ? 1 + pick(seed, 9) : steps[pick(seed, 6)], a = step * ((double)pick(seed, 4000) - 2000), b = a + step * (double)pick(seed, 3000);
+    double step = integer ? 1 + pick(seed, 9) : steps[pick(seed, 6)], a = step * ((double)pick(seed, 4000) - 2000),
+           b = a + step * (double)pick(seed, 3000);
     json_t *s = json_pack("{s:s}", "type", integer ? "integer" : "number");
     if (integer && pick(seed, 4) == 0) {
         json_object_set_new(s, "multipleOf", json_integer(1 + pick(seed, 40)));
@@ -49,8 +72,10 @@ static json_t *number_schema(uint64_t *seed)
 
 static json_t *object_schema(uint64_t *seed, unsigned depth, unsigned n_refs)
 {
-    static const char *const names[] = {"name", "id", "a", "b", "nam", "names", "caf\xc3\xa9", "quo\"te", "x y", "value", "type", "\xe6\x97\xa5", "item"};
-    json_t *properties = json_object(), *required = json_array(), *s = json_pack("{s:s, s:o}", "type", "object", "properties", properties);
+    static const char *const names[] = {"name",    "id",  "a",     "b",    "nam",          "names", "caf\xc3\xa9",
+                                        "quo\"te", "x y", "value", "type", "\xe6\x97\xa5", "item"};
+    json_t *properties = json_object(), *required = json_array(),
+           *s = json_pack("{s:s, s:o}", "type", "object", "properties", properties);
     unsigned n = pick(seed, 6);
     for (unsigned i = 0; i < n; i++) {
         const char *name = names[pick(seed, sizeof names / sizeof *names)];
@@ -96,9 +121,11 @@ static json_t *union_schema(uint64_t *seed, unsigned depth, unsigned n_refs)
         return json_pack("{s:o}", "anyOf", two_schemas(seed, depth, n_refs));
     json_t *second = schema(seed, depth + 1, n_refs), *first = schema(seed, depth + 1, n_refs);
     if (told_apart)
-        return json_pack("{s:[{s:s, s:{s:{s:s}, s:o}, s:[s]}, {s:s, s:{s:{s:s}, s:o}, s:[s]}]}", "oneOf", "type", "object", "properties", "kind", "const", "one", "v", first, "required", "kind",
-                         "type", "object", "properties", "kind", "const", "two", "w", second, "required", "kind");
-    return json_pack("{s:[{s:s, s:{s:o}, s:[s]}, {s:{s:o}}]}", "allOf", "type", "object", "properties", "p", first, "required", "p", "properties", "q", second);
+        return json_pack("{s:[{s:s, s:{s:{s:s}, s:o}, s:[s]}, {s:s, s:{s:{s:s}, s:o}, s:[s]}]}", "oneOf", "type",
+                         "object", "properties", "kind", "const", "one", "v", first, "required", "kind", "type",
+                         "object", "properties", "kind", "const", "two", "w", second, "required", "kind");
+    return json_pack("{s:[{s:s, s:{s:o}, s:[s]}, {s:{s:o}}]}", "allOf", "type", "object", "properties", "p", first,
+                     "required", "p", "properties", "q", second);
 }
 
 static json_t *leaf(uint64_t *seed)
@@ -127,7 +154,9 @@ static json_t *schema(uint64_t *seed, unsigned depth, unsigned n_refs)
     }
     if (what == 5 && depth > 0)
         return pick(seed, 3) ? json_object() : json_pack("{s:s}", "type", pick(seed, 2) ? "object" : "array");
-    return what < 8 ? object_schema(seed, depth, n_refs) : what == 8 ? array_schema(seed, depth, n_refs) : union_schema(seed, depth, n_refs);
+    return what < 8    ? object_schema(seed, depth, n_refs)
+           : what == 8 ? array_schema(seed, depth, n_refs)
+                       : union_schema(seed, depth, n_refs);
 }
 
 json_t *random_schema(uint64_t *seed)

@@ -1,5 +1,6 @@
-/* schemas.c: 500 schemas, written and drawn, from each of three seeds: what is drawn at random under their masks parses, and is valid by another's judgement. A schema may be refused only
- * where nothing is valid under it, or a combination is not supported; most are not. */
+/* schemas.c: 500 schemas, written and drawn, from each of three seeds: what is drawn at random under their masks
+ * parses, and is valid by another's judgement. A schema may be refused only where nothing is valid under it, or a
+ * combination is not supported; most are not. */
 #include <string.h>
 #include <stdlib.h>
 
@@ -7,25 +8,59 @@
 #include "tests/unit/grammar/walk.h"
 
 static const char *const written[] = {
-    "{}", "true", "{\"type\":\"object\"}", "{\"type\":\"array\"}", "{\"type\":\"string\"}", "{\"type\":\"number\"}", "{\"type\":\"integer\"}", "{\"type\":\"boolean\"}", "{\"type\":\"null\"}",
-    "{\"type\":\"object\",\"properties\":{\"answer\":{\"type\":\"string\"},\"steps\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"explanation\":{\"type\":\"string\"},"
-    "\"output\":{\"type\":\"string\"}},\"required\":[\"explanation\",\"output\"],\"additionalProperties\":false}}},\"required\":[\"answer\",\"steps\"],\"additionalProperties\":false}",
-    "{\"type\":\"object\",\"properties\":{\"value\":{\"type\":\"integer\"},\"next\":{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}},\"required\":[\"value\",\"next\"],\"additionalProperties\":false}",
-    "{\"$ref\":\"#/$defs/tree\",\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":{\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/tree\"}}},\"required\":[\"kids\"]}}}",
-    "{\"type\":\"string\",\"maxLength\":1000000}", "{\"type\":\"string\",\"minLength\":100,\"maxLength\":100}", "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":37,\"maxItems\":1000}",
-    "{\"type\":\"integer\",\"minimum\":-5,\"maximum\":105}", "{\"type\":\"number\",\"minimum\":0,\"maximum\":1}", "{\"type\":\"number\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":0.01}",
-    "{\"type\":\"number\",\"minimum\":-0.5}", "{\"type\":\"number\",\"maximum\":-12.25}", "{\"type\":\"integer\",\"minimum\":100,\"multipleOf\":7,\"maximum\":1000}", "{\"type\":\"integer\",\"multipleOf\":100}",
-    "{\"type\":[\"string\",\"null\"],\"maxLength\":3}", "{\"enum\":[\"a\",\"b\",3,null,{\"x\":[1,2.5]}]}", "{\"const\":{\"a\":\"b\"}}", "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}",
-    "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},\"additionalProperties\":true}", "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}",
-    "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"null\"},\"abc\":{\"type\":\"null\"},\"b\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":\"string\"}}",
-    "{\"allOf\":[{\"$ref\":\"#/$defs/base\"},{\"properties\":{\"more\":{\"type\":\"integer\",\"minimum\":3}},\"required\":[\"more\"]}],\"$defs\":{\"base\":{\"type\":\"object\",\"properties\":{\"more\":"
+    "{}",
+    "true",
+    "{\"type\":\"object\"}",
+    "{\"type\":\"array\"}",
+    "{\"type\":\"string\"}",
+    "{\"type\":\"number\"}",
+    "{\"type\":\"integer\"}",
+    "{\"type\":\"boolean\"}",
+    "{\"type\":\"null\"}",
+    "{\"type\":\"object\",\"properties\":{\"answer\":{\"type\":\"string\"},\"steps\":{\"type\":\"array\",\"items\":{"
+    "\"type\":\"object\",\"properties\":{\"explanation\":{\"type\":\"string\"},"
+    "\"output\":{\"type\":\"string\"}},\"required\":[\"explanation\",\"output\"],\"additionalProperties\":false}}},"
+    "\"required\":[\"answer\",\"steps\"],\"additionalProperties\":false}",
+    "{\"type\":\"object\",\"properties\":{\"value\":{\"type\":\"integer\"},\"next\":{\"anyOf\":[{\"$ref\":\"#\"},{"
+    "\"type\":\"null\"}]}},\"required\":[\"value\",\"next\"],\"additionalProperties\":false}",
+    "{\"$ref\":\"#/$defs/"
+    "tree\",\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":{\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":"
+    "\"#/$defs/tree\"}}},\"required\":[\"kids\"]}}}",
+    "{\"type\":\"string\",\"maxLength\":1000000}",
+    "{\"type\":\"string\",\"minLength\":100,\"maxLength\":100}",
+    "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":37,\"maxItems\":1000}",
+    "{\"type\":\"integer\",\"minimum\":-5,\"maximum\":105}",
+    "{\"type\":\"number\",\"minimum\":0,\"maximum\":1}",
+    "{\"type\":\"number\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":0.01}",
+    "{\"type\":\"number\",\"minimum\":-0.5}",
+    "{\"type\":\"number\",\"maximum\":-12.25}",
+    "{\"type\":\"integer\",\"minimum\":100,\"multipleOf\":7,\"maximum\":1000}",
+    "{\"type\":\"integer\",\"multipleOf\":100}",
+    "{\"type\":[\"string\",\"null\"],\"maxLength\":3}",
+    "{\"enum\":[\"a\",\"b\",3,null,{\"x\":[1,2.5]}]}",
+    "{\"const\":{\"a\":\"b\"}}",
+    "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}",
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},\"additionalProperties\":true}",
+    "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}",
+    "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"null\"},\"abc\":{\"type\":\"null\"},\"b\":{\"type\":"
+    "\"null\"}},\"additionalProperties\":{\"type\":\"string\"}}",
+    "{\"allOf\":[{\"$ref\":\"#/$defs/"
+    "base\"},{\"properties\":{\"more\":{\"type\":\"integer\",\"minimum\":3}},\"required\":[\"more\"]}],\"$defs\":{"
+    "\"base\":{\"type\":\"object\",\"properties\":{\"more\":"
     "{\"type\":\"integer\",\"maximum\":9},\"id\":{\"type\":\"string\"}},\"required\":[\"id\"]}}}",
-    "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"string\"},{\"type\":\"object\",\"properties\":{\"t\":{\"const\":1}},\"required\":[\"t\"]},"
+    "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"string\"},{\"type\":\"object\",\"properties\":{\"t\":{\"const\":1}}"
+    ",\"required\":[\"t\"]},"
     "{\"type\":\"object\",\"properties\":{\"t\":{\"const\":2}},\"required\":[\"t\"]}]}",
-    "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}],\"items\":false,\"minItems\":2}", "{\"type\":\"array\",\"maxItems\":0}", "{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"maxItems\":1}",
-    "{\"$ref\":\"#/definitions/a~1b\",\"definitions\":{\"a/b\":{\"type\":\"boolean\"}}}", "{\"type\":\"object\",\"properties\":{\"a\":false,\"b\":{\"type\":\"null\"}},\"required\":[\"b\"]}",
-    "{\"type\":\"string\",\"pattern\":\"^[a-z]*$\",\"maxLength\":4,\"minLength\":2}", "{\"type\":\"string\",\"pattern\":\"n.?e\"}",
-    "{\"type\":\"object\",\"properties\":{\"e\":{\"type\":\"string\",\"enum\":[\"x\",\"y\"]},\"d\":{\"type\":\"string\",\"format\":\"date-time\"},\"i\":{\"type\":\"integer\"}},\"required\":[\"i\"]}",
+    "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}],\"items\":false,\"minItems\":"
+    "2}",
+    "{\"type\":\"array\",\"maxItems\":0}",
+    "{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"maxItems\":1}",
+    "{\"$ref\":\"#/definitions/a~1b\",\"definitions\":{\"a/b\":{\"type\":\"boolean\"}}}",
+    "{\"type\":\"object\",\"properties\":{\"a\":false,\"b\":{\"type\":\"null\"}},\"required\":[\"b\"]}",
+    "{\"type\":\"string\",\"pattern\":\"^[a-z]*$\",\"maxLength\":4,\"minLength\":2}",
+    "{\"type\":\"string\",\"pattern\":\"n.?e\"}",
+    "{\"type\":\"object\",\"properties\":{\"e\":{\"type\":\"string\",\"enum\":[\"x\",\"y\"]},\"d\":{\"type\":"
+    "\"string\",\"format\":\"date-time\"},\"i\":{\"type\":\"integer\"}},\"required\":[\"i\"]}",
 };
 
 static unsigned refused;
@@ -87,7 +122,8 @@ static void try_all(uint64_t seed, unsigned all)
 
 int main(int argc, char **argv)
 {
-    static const uint64_t seeds[] = {25, 1, 43}; /* any other ends as well: schemas SEED [NUMBER [FILE for what is drawn]] */
+    static const uint64_t seeds[] = {25, 1,
+                                     43}; /* any other ends as well: schemas SEED [NUMBER [FILE for what is drawn]] */
     told = argc > 3 ? fopen(argv[3], "we") : NULL;
     CHECK(argc <= 3 || told);
     json_object_seed(1); /* the order of keys is the same in each run */

@@ -1,4 +1,5 @@
-/* texts.c: grammars as texts: what they hold for and what not, what is refused with which words, what hostile ones take, and that masks say what bytes do. */
+/* texts.c: grammars as texts: what they hold for and what not, what is refused with which words, what hostile ones
+ * take, and that masks say what bytes do. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -36,21 +37,37 @@ static const struct language languages[] = {
     {"root ::= x (\",\" x)*  # a list\nx ::= [0-9]{1,3}", {"1", "12,345,6"}, {"", "1,", "1234"}},
     {"root ::=\n  \"a\" |\n  \"b\" other\nother ::= \"c\"\n  | \"d\"", {"a", "bc", "bd"}, {"b", "ac"}},
     {"root ::= \"(\" root \")\" | \"\"", {"", "()", "((()))"}, {"(", "(()", "())"}},
-    {"root ::= \"x\"{20,40}", {"xxxxxxxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}, {"xxxxxxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}},
+    {"root ::= \"x\"{20,40}",
+     {"xxxxxxxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"},
+     {"xxxxxxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}},
     {"root ::= \"x\"{18,}", {"xxxxxxxxxxxxxxxxxx", "xxxxxxxxxxxxxxxxxxxxxxxxx"}, {"xxxxxxxxxxxxxxxxx"}},
-    {"root ::= [^\\n\\x41-\\x43\\]]+", {"D\xe2\x82\xac[", "-"}, {"A", "xB", "\n", "]", "\xff", "\xc0\x80", "\xed\xa0\x80"}},
+    {"root ::= [^\\n\\x41-\\x43\\]]+",
+     {"D\xe2\x82\xac[", "-"},
+     {"A", "xB", "\n", "]", "\xff", "\xc0\x80", "\xed\xa0\x80"}},
     {"root ::= \"\\u00e9\\U0001F600\\\\\\\"\\t\"", {"\xc3\xa9\xf0\x9f\x98\x80\\\"\t"}, {"\xc3\xa9"}},
     {"root ::= ~\"<end>\" \"<end>\"", {"<end>", "a < b <en<end>", "<<end>"}, {"a<end>b", "<end", "<end><end>"}},
     {"root ::= @\"<x>\" \"y\"", {"<x>y", "\xff<x>y"}, {"<x>", "\xff<y>y"}},
     {"root ::= @@\"<x>\" \"y\"", {"\xff<x>y"}, {"<x>y", "\xff<y>y"}},
     {"root ::= (\"a\"?)* (\"b\"?)+ \"c\"", {"c", "aabc"}, {"abac", ""}},
-    {"root ::= \"v=\" %json {\"type\":\"integer\",\"maximum\":12,\"minimum\":0} \";\"", {"v=0;", "v=12;"}, {"v=13;", "v=;", "v=-1;"}},
-    {"root ::= %json {\"type\":\"number\",\"minimum\":0,\"maximum\":1234567890.7}", {"0", "1234567889.99", "1234567890"}, {"1234567891", "-1"}},
-    {"root ::= %json {\"type\":\"number\",\"minimum\":-1234567890.7,\"maximum\":-1.1}", {"-1.1", "-1234567890"}, {"-1234567891", "-1", "-1.0"}},
-    {"root ::= %json {\"type\":\"number\",\"exclusiveMinimum\":1234567890.7}", {"1234567891"}, {"1234567890", "1234567890.5"}},
-    {"root ::= %json {\"type\":\"string\",\"maxLength\":1e300}", {"\"\"", "\"abc\""}, {"abc"}}, /* counts and whole numbers beyond 2^64 */
+    {"root ::= \"v=\" %json {\"type\":\"integer\",\"maximum\":12,\"minimum\":0} \";\"",
+     {"v=0;", "v=12;"},
+     {"v=13;", "v=;", "v=-1;"}},
+    {"root ::= %json {\"type\":\"number\",\"minimum\":0,\"maximum\":1234567890.7}",
+     {"0", "1234567889.99", "1234567890"},
+     {"1234567891", "-1"}},
+    {"root ::= %json {\"type\":\"number\",\"minimum\":-1234567890.7,\"maximum\":-1.1}",
+     {"-1.1", "-1234567890"},
+     {"-1234567891", "-1", "-1.0"}},
+    {"root ::= %json {\"type\":\"number\",\"exclusiveMinimum\":1234567890.7}",
+     {"1234567891"},
+     {"1234567890", "1234567890.5"}},
+    {"root ::= %json {\"type\":\"string\",\"maxLength\":1e300}",
+     {"\"\"", "\"abc\""},
+     {"abc"}}, /* counts and whole numbers beyond 2^64 */
     {"root ::= %json {\"type\":\"integer\",\"enum\":[1e300,5]}", {"5", "1.0000000000000001e300"}, {"1"}},
-    {"root ::= \"\" | \"a\" dead\ndead ::= dead2\ndead2 ::= \"x\" dead", {""}, {"a", "ax"}}, /* what cannot end is not begun */
+    {"root ::= \"\" | \"a\" dead\ndead ::= dead2\ndead2 ::= \"x\" dead",
+     {""},
+     {"a", "ax"}}, /* what cannot end is not begun */
     {"root ::= a-b.c_1\na-b.c_1 ::= \"z\"", {"z"}, {"a"}},
 };
 
@@ -152,20 +169,29 @@ static void test_hostile(void)
     bounded(repeated("root ::= ", "(", 5000, ""), "");
     bounded(repeated("root ::= \"a\"", "*", 5000, ""), "");
     bounded(repeated("root ::= ", "\"a\"? ", 20000, ""), "aaaa");
-    bounded(repeated("root ::= a b\nb ::= \"x\"\na ::= ", "a2 | a2 \"x\" |\n", 10, " \"y\"\na2 ::= \"y\" | \"y\" a2 | \"y\" a2 \"x\" | \"y\" a2 a2\n"), "yyyyyyyyyyyyyyyyyyyyyy");
-    bounded(repeated("root ::= s{1,500} s ::= ", "(\"x\" | s2)* ", 100, " s2 ::= \"x\"+ \"y\"?"), "xxxxxxxxxxxxxxxxxxxx");
+    bounded(repeated("root ::= a b\nb ::= \"x\"\na ::= ", "a2 | a2 \"x\" |\n", 10,
+                     " \"y\"\na2 ::= \"y\" | \"y\" a2 | \"y\" a2 \"x\" | \"y\" a2 a2\n"),
+            "yyyyyyyyyyyyyyyyyyyyyy");
+    bounded(repeated("root ::= s{1,500} s ::= ", "(\"x\" | s2)* ", 100, " s2 ::= \"x\"+ \"y\"?"),
+            "xxxxxxxxxxxxxxxxxxxx");
     bounded(repeated("root ::= %json ", "{\"items\":", 3000, ""), "");
-    bounded(strdup("root ::= %json {\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"$ref\":\"#/$defs/a\"}}}"), "");
+    bounded(
+        strdup("root ::= %json "
+               "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"$ref\":\"#/$defs/a\"}}}"),
+        "");
     bounded(strdup("root ::= %json {\"allOf\":[{\"$ref\":\"#\"}]}"), "");
     bounded(strdup("root ::= %json {\"$ref\":\"#\",\"type\":\"object\"}"), "");
     bounded(repeated("root ::= %json {\"enum\":[0", ",\"abcdefgh\"", 20000, "]}"), "\"abc");
-    bounded(strdup("root ::= %json {\"type\":\"string\",\"pattern\":\"^(((((a{1000}){1000}){1000}){1000}){1000})$\"}"), "\"a");
-    bounded(strdup("root ::= %json {\"type\":\"string\",\"pattern\":\"^((a|a)*)*(a|aa|aaa){1,300}$\"}"), "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    bounded(strdup("root ::= %json {\"type\":\"string\",\"pattern\":\"^(((((a{1000}){1000}){1000}){1000}){1000})$\"}"),
+            "\"a");
+    bounded(strdup("root ::= %json {\"type\":\"string\",\"pattern\":\"^((a|a)*)*(a|aa|aaa){1,300}$\"}"),
+            "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
     char *big = repeated("root ::= \"", "a", NTX_GRAMMAR_TEXT, "\"");
     bounded(big, "");
 }
 
-/* Each byte of a token leads through little, all of the vocabulary's through much: a mask gives up, and the match is as it was. */
+/* Each byte of a token leads through little, all of the vocabulary's through much: a mask gives up, and the match is as
+ * it was. */
 static void test_work_of_mask(void)
 {
     char *text = repeated("e ::= \"\"", "|\"\"", 20000, "\nroot ::= (. e)*"), more[64 * 96] = "", *at = more;
@@ -217,14 +243,16 @@ static void test_deep(void)
 
 static void test_thinking(void)
 {
-    struct ntx_grammar *g = grammar("root ::= \"a\"\nthinking ::= ~\"</think>\" \"</think>\" root"), *h = grammar("root ::= \"a\"");
+    struct ntx_grammar *g = grammar("root ::= \"a\"\nthinking ::= ~\"</think>\" \"</think>\" root"),
+                       *h = grammar("root ::= \"a\"");
     CHECK(holds(g, "a", 1, false) && !holds(g, "a", 1, true));
     CHECK(holds(g, "hm</think>a", 11, true) && holds(h, "a", 1, true));
     ntx_grammar_free(g);
     ntx_grammar_free(h);
 }
 
-/* A match with as little memory as there may be gives the masks of one with plenty; lead lets a space pass that is not shown. */
+/* A match with as little memory as there may be gives the masks of one with plenty; lead lets a space pass that is not
+ * shown. */
 static void test_memory(void)
 {
     struct ntx_grammar *g = grammar("root ::= %json {}");

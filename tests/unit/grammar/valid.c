@@ -1,4 +1,5 @@
-/* valid.c: JSON Schema by its own words, one keyword after the other; a keyword that it does not know is a failure of the test. */
+/* valid.c: JSON Schema by its own words, one keyword after the other; a keyword that it does not know is a failure of
+ * the test. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <math.h>
 #include <pcre2.h>
@@ -21,7 +22,8 @@ static bool matches(const char *pattern, const char *text)
 {
     int e;
     PCRE2_SIZE at;
-    pcre2_code *re = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALT_BSUX, &e, &at, NULL);
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                                   PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALT_BSUX, &e, &at, NULL);
     CHECK_MSG(re != NULL, "pattern %s", pattern);
     pcre2_match_data *d = pcre2_match_data_create_from_pattern(re, NULL);
     bool yes = pcre2_match(re, (PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, 0, 0, d, NULL) >= 0;
@@ -33,27 +35,36 @@ static bool matches(const char *pattern, const char *text)
 static bool is_type(const json_t *v, const char *type)
 {
     double d = json_number_value(v);
-    return !strcmp(type, "object") ? json_is_object(v) : !strcmp(type, "array") ? json_is_array(v) : !strcmp(type, "string") ? json_is_string(v) :
-           !strcmp(type, "number") ? json_is_number(v) : !strcmp(type, "integer") ? json_is_number(v) && d == floor(d) :
-           !strcmp(type, "boolean") ? json_is_boolean(v) : json_is_null(v);
+    return !strcmp(type, "object")    ? json_is_object(v)
+           : !strcmp(type, "array")   ? json_is_array(v)
+           : !strcmp(type, "string")  ? json_is_string(v)
+           : !strcmp(type, "number")  ? json_is_number(v)
+           : !strcmp(type, "integer") ? json_is_number(v) && d == floor(d)
+           : !strcmp(type, "boolean") ? json_is_boolean(v)
+                                      : json_is_null(v);
 }
 
 static bool is_types(const json_t *v, const json_t *type)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(own(type), i, one)
-        if (is_type(v, json_string_value(one)))
-            return true;
+    json_array_foreach(own(type), i, one) if (is_type(v, json_string_value(one))) return true;
     return json_is_string(type) && is_type(v, json_string_value(type));
 }
 
 static bool format(const char *name, const char *s)
 {
     static const char *const table[][2] = {
-        {"date", "^(?!0000)\\d{4}-(0\\d|1[0-2])-([0-2]\\d|3[01])$"}, {"uuid", "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"}, {"ipv4", "^((25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)(\\.|$)){4}(?<!\\.)$"},
-        {"email", "^[^@\\s]+@[a-z0-9.-]+$"}, {"date-time", "^\\d{4}-\\d\\d-\\d\\dT([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[-+]\\d\\d:\\d\\d)$"}, {"time", "^\\d\\d:\\d\\d:\\d\\d"},
-        {"hostname", "^[a-z0-9.-]+$"}, {"ipv6", "^[0-9a-f:]+$"}, {"duration", "^P(?=.)"}, {"uri", "^https?://"}};
+        {"date", "^(?!0000)\\d{4}-(0\\d|1[0-2])-([0-2]\\d|3[01])$"},
+        {"uuid", "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"},
+        {"ipv4", "^((25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)(\\.|$)){4}(?<!\\.)$"},
+        {"email", "^[^@\\s]+@[a-z0-9.-]+$"},
+        {"date-time", "^\\d{4}-\\d\\d-\\d\\dT([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[-+]\\d\\d:\\d\\d)$"},
+        {"time", "^\\d\\d:\\d\\d:\\d\\d"},
+        {"hostname", "^[a-z0-9.-]+$"},
+        {"ipv6", "^[0-9a-f:]+$"},
+        {"duration", "^P(?=.)"},
+        {"uri", "^https?://"}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(name, table[i][0]))
             return matches(table[i][1], s);
@@ -66,8 +77,7 @@ static bool any(const json_t *root, const json_t *list, const json_t *v, unsigne
     json_t *one;
     const char *why;
     *n = 0;
-    json_array_foreach(own(list), i, one)
-        *n += valid(root, one, v, &why);
+    json_array_foreach(own(list), i, one) *n += valid(root, one, v, &why);
     return *n > 0;
 }
 
@@ -76,7 +86,8 @@ static bool members(const json_t *root, const json_t *s, const json_t *v, const 
     const json_t *properties = json_object_get(s, "properties"), *more = json_object_get(s, "additionalProperties");
     const char *key;
     json_t *one;
-    json_object_foreach(own(v), key, one) {
+    json_object_foreach(own(v), key, one)
+    {
         const json_t *declared = json_object_get(properties, key);
         if (declared ? !valid(root, declared, one, why) : more && !valid(root, more, one, why))
             return false;
@@ -89,7 +100,8 @@ static bool items(const json_t *root, const json_t *s, const json_t *v, const ch
     const json_t *prefix = json_object_get(s, "prefixItems"), *rest = json_object_get(s, "items");
     size_t i;
     json_t *one;
-    json_array_foreach(own(v), i, one) {
+    json_array_foreach(own(v), i, one)
+    {
         const json_t *is = i < json_array_size(prefix) ? json_array_get(prefix, i) : rest;
         if (is && !valid(root, is, one, why))
             return false;
@@ -101,9 +113,7 @@ static bool requires(const json_t *list, const json_t *v)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(own(list), i, one)
-        if (!json_object_get(v, json_string_value(one)))
-            return false;
+    json_array_foreach(own(list), i, one) if (!json_object_get(v, json_string_value(one))) return false;
     return true;
 }
 
@@ -111,13 +121,14 @@ static bool listed(const json_t *list, const json_t *v)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(own(list), i, one)
-        if (json_equal(one, v) || (json_is_number(one) && json_is_number(v) && json_number_value(one) == json_number_value(v)))
-            return true;
+    json_array_foreach(own(list), i,
+                       one) if (json_equal(one, v) || (json_is_number(one) && json_is_number(v) &&
+                                                       json_number_value(one) == json_number_value(v))) return true;
     return false;
 }
 
-static bool holds(const json_t *root, const json_t *s, const char *key, const json_t *k, const json_t *v, const char **why)
+static bool holds(const json_t *root, const json_t *s, const char *key, const json_t *k, const json_t *v,
+                  const char **why)
 {
     double x = json_number_value(v), y = json_number_value(k);
     bool number = json_is_number(v), object = json_is_object(v), array = json_is_array(v);
@@ -125,34 +136,54 @@ static bool holds(const json_t *root, const json_t *s, const char *key, const js
     unsigned n;
     size_t i;
     json_t *one;
-    if (!strcmp(key, "type")) return is_types(v, k);
-    if (!strcmp(key, "enum")) return listed(k, v);
-    if (!strcmp(key, "const")) return json_equal(k, v);
-    if (!strcmp(key, "minimum")) return !number || x >= y;
-    if (!strcmp(key, "maximum")) return !number || x <= y;
-    if (!strcmp(key, "exclusiveMinimum")) return !number || x > y;
-    if (!strcmp(key, "exclusiveMaximum")) return !number || x < y;
-    if (!strcmp(key, "multipleOf")) return !number || fmod(x, y) == 0;
-    if (!strcmp(key, "minLength")) return !text || (double)characters(text) >= y;
-    if (!strcmp(key, "maxLength")) return !text || (double)characters(text) <= y;
-    if (!strcmp(key, "pattern")) return !text || matches(json_string_value(k), text);
-    if (!strcmp(key, "format")) return !text || format(json_string_value(k), text);
-    if (!strcmp(key, "minItems")) return !array || (double)json_array_size(v) >= y;
-    if (!strcmp(key, "maxItems")) return !array || (double)json_array_size(v) <= y;
-    if (!strcmp(key, "minProperties")) return !object || (double)json_object_size(v) >= y;
-    if (!strcmp(key, "maxProperties")) return !object || (double)json_object_size(v) <= y;
-    if (!strcmp(key, "required")) return !object || requires(k, v);
-    if (!strcmp(key, "properties") || !strcmp(key, "additionalProperties")) return !object || members(root, s, v, why);
-    if (!strcmp(key, "items") || !strcmp(key, "prefixItems")) return !array || items(root, s, v, why);
-    if (!strcmp(key, "anyOf")) return any(root, k, v, &n);
-    if (!strcmp(key, "oneOf")) return any(root, k, v, &n) && n == 1;
+    if (!strcmp(key, "type"))
+        return is_types(v, k);
+    if (!strcmp(key, "enum"))
+        return listed(k, v);
+    if (!strcmp(key, "const"))
+        return json_equal(k, v);
+    if (!strcmp(key, "minimum"))
+        return !number || x >= y;
+    if (!strcmp(key, "maximum"))
+        return !number || x <= y;
+    if (!strcmp(key, "exclusiveMinimum"))
+        return !number || x > y;
+    if (!strcmp(key, "exclusiveMaximum"))
+        return !number || x < y;
+    if (!strcmp(key, "multipleOf"))
+        return !number || fmod(x, y) == 0;
+    if (!strcmp(key, "minLength"))
+        return !text || (double)characters(text) >= y;
+    if (!strcmp(key, "maxLength"))
+        return !text || (double)characters(text) <= y;
+    if (!strcmp(key, "pattern"))
+        return !text || matches(json_string_value(k), text);
+    if (!strcmp(key, "format"))
+        return !text || format(json_string_value(k), text);
+    if (!strcmp(key, "minItems"))
+        return !array || (double)json_array_size(v) >= y;
+    if (!strcmp(key, "maxItems"))
+        return !array || (double)json_array_size(v) <= y;
+    if (!strcmp(key, "minProperties"))
+        return !object || (double)json_object_size(v) >= y;
+    if (!strcmp(key, "maxProperties"))
+        return !object || (double)json_object_size(v) <= y;
+    if (!strcmp(key, "required"))
+    return !object || requires(k, v);
+    if (!strcmp(key, "properties") || !strcmp(key, "additionalProperties"))
+        return !object || members(root, s, v, why);
+    if (!strcmp(key, "items") || !strcmp(key, "prefixItems"))
+        return !array || items(root, s, v, why);
+    if (!strcmp(key, "anyOf"))
+        return any(root, k, v, &n);
+    if (!strcmp(key, "oneOf"))
+        return any(root, k, v, &n) && n == 1;
     if (!strcmp(key, "allOf")) {
-        json_array_foreach(own(k), i, one)
-            if (!valid(root, one, v, why))
-                return false;
+        json_array_foreach(own(k), i, one) if (!valid(root, one, v, why)) return false;
         return true;
     }
-    CHECK_MSG(strchr("$dtu", key[0]), "the validator does not know %s", key); /* $defs, description, title, default, uniqueItems */
+    CHECK_MSG(strchr("$dtu", key[0]), "the validator does not know %s",
+              key); /* $defs, description, title, default, uniqueItems */
     return true;
 }
 
@@ -181,8 +212,10 @@ bool valid(const json_t *root, const json_t *s, const json_t *v, const char **wh
     json_t *k;
     if (json_is_boolean(s))
         return json_is_true(s);
-    json_object_foreach(own(s), key, k) {
-        bool is = !strcmp(key, "$ref") ? valid(root, target(root, json_string_value(k)), v, why) : holds(root, s, key, k, v, why);
+    json_object_foreach(own(s), key, k)
+    {
+        bool is = !strcmp(key, "$ref") ? valid(root, target(root, json_string_value(k)), v, why)
+                                       : holds(root, s, key, k, v, why);
         if (!is) {
             *why = key;
             return false;

@@ -13,10 +13,88 @@ uint64_t walk_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-static const char *const pieces[] = {"{\"", "\":", "\": ", "\",", "\", \"", "\"}", "}", "},", "]}", "]", "],", ", ", ",\"", "\":\"", "\": \"", "true", "false", "null", "[{", "[]", "{}",
-                                     "\\\"", "\\n", "\\u", "\\u00", "12", "100", "0.", "-1", "e+", ".5", " the", "the", "name", "\"name", "value", " a", "a\"", "b\",\"", "  ", "    ", "\n",
-                                     "\n  ", "\n    ", "café", "é", "日本", "語", "\xe6\x97", "\xa5", "\xf0\x9f\x98", "\x80", "\xf0\x9f\x98\x80", "2024-", "-01", "T12:", "red", "green", "abc",
-                                     "aaaa", "zzzzzzzz", "00000000", "hello world", "\"\"", "\"]", "\":[", "\":{", "\"a\"", "\"b\"", "item", "id", "\"id\":", " 1", " true", ":", "\xff<|end|>", "</think>", "</parameter>", "</arg_value>", "[/THINK]", "</\xef\xbd\x9c" "DSML\xef\xbd\x9cparameter>"};
+static const char *const pieces[] = {"{\"",
+                                     "\":",
+                                     "\": ",
+                                     "\",",
+                                     "\", \"",
+                                     "\"}",
+                                     "}",
+                                     "},",
+                                     "]}",
+                                     "]",
+                                     "],",
+                                     ", ",
+                                     ",\"",
+                                     "\":\"",
+                                     "\": \"",
+                                     "true",
+                                     "false",
+                                     "null",
+                                     "[{",
+                                     "[]",
+                                     "{}",
+                                     "\\\"",
+                                     "\\n",
+                                     "\\u",
+                                     "\\u00",
+                                     "12",
+                                     "100",
+                                     "0.",
+                                     "-1",
+                                     "e+",
+                                     ".5",
+                                     " the",
+                                     "the",
+                                     "name",
+                                     "\"name",
+                                     "value",
+                                     " a",
+                                     "a\"",
+                                     "b\",\"",
+                                     "  ",
+                                     "    ",
+                                     "\n",
+                                     "\n  ",
+                                     "\n    ",
+                                     "café",
+                                     "é",
+                                     "日本",
+                                     "語",
+                                     "\xe6\x97",
+                                     "\xa5",
+                                     "\xf0\x9f\x98",
+                                     "\x80",
+                                     "\xf0\x9f\x98\x80",
+                                     "2024-",
+                                     "-01",
+                                     "T12:",
+                                     "red",
+                                     "green",
+                                     "abc",
+                                     "aaaa",
+                                     "zzzzzzzz",
+                                     "00000000",
+                                     "hello world",
+                                     "\"\"",
+                                     "\"]",
+                                     "\":[",
+                                     "\":{",
+                                     "\"a\"",
+                                     "\"b\"",
+                                     "item",
+                                     "id",
+                                     "\"id\":",
+                                     " 1",
+                                     " true",
+                                     ":",
+                                     "\xff<|end|>",
+                                     "</think>",
+                                     "</parameter>",
+                                     "</arg_value>",
+                                     "[/THINK]",
+                                     "</\xef\xbd\x9c"
+                                     "DSML\xef\xbd\x9cparameter>"};
 enum { PIECES = sizeof pieces / sizeof *pieces, VOCABULARY = 256 + PIECES, MARKS = 6 /* the last pieces */ };
 
 uint32_t walk_vocabulary(void) { return VOCABULARY; }
@@ -108,15 +186,19 @@ static bool any_of(const uint32_t *mask, uint64_t *seed, const char *bytes, uint
     return n;
 }
 
-/* A byte by which JSON comes to its end soon: of a string its end; else a closing bracket; else a comma, where a number ended and more is wanted; of the values
- * that can begin those without more in them. Mostly: so that nothing goes round in circles. */
+/* A byte by which JSON comes to its end soon: of a string its end; else a closing bracket; else a comma, where a number
+ * ended and more is wanted; of the values that can begin those without more in them. Mostly: so that nothing goes round
+ * in circles. */
 static bool draw_end(const struct walker *w, const uint32_t *mask, uint64_t *seed, uint32_t *id)
 {
     static const char *const outside[] = {"}]", ",:", "\"ntf", "0123456789-", "[{"};
     if (walk_random(seed) % 16 == 0)
         return false;
-    if (walk_marks ? walk_random(seed) % 2 : in_string(w)) /* between the marks of calls stand texts with quotes of their own */
-        return any_of(mask, seed, "\"", id) || (walk_random(seed) % 2 && any_of(mask, seed, "0ac1xe.on", id)); /* patterns want some of these before the end */
+    if (walk_marks ? walk_random(seed) % 2
+                   : in_string(w)) /* between the marks of calls stand texts with quotes of their own */
+        return any_of(mask, seed, "\"", id) ||
+               (walk_random(seed) % 2 &&
+                any_of(mask, seed, "0ac1xe.on", id)); /* patterns want some of these before the end */
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         if (any_of(mask, seed, outside[i], id))
             return true;

@@ -1,4 +1,5 @@
-/* walk.h: a small vocabulary, texts drawn at random under masks, and a validator of JSON schemas that shares nothing with the product's. */
+/* walk.h: a small vocabulary, texts drawn at random under masks, and a validator of JSON schemas that shares nothing
+ * with the product's. */
 #ifndef NTX_TESTS_UNIT_GRAMMAR_WALK_H
 #define NTX_TESTS_UNIT_GRAMMAR_WALK_H
 
@@ -19,7 +20,8 @@ const char *walk_token(uint32_t id, size_t *len);
 /* Set: what is drawn is printable ASCII where it can be; on its way to the end marks of tool calls come, too. */
 extern bool walk_printable, walk_marks;
 
-/* Draws a text that the grammar holds for, malloc'd; after `patience` tokens it makes for the end. check: masks are compared with what each token does. */
+/* Draws a text that the grammar holds for, malloc'd; after `patience` tokens it makes for the end. check: masks are
+ * compared with what each token does. */
 char *walk_text(const struct ntx_grammar *g, uint64_t *seed, unsigned patience, bool check, size_t *len);
 
 /* Whether v is valid under the schema, which is at `root` or in it. *why: a keyword that does not hold. */

@@ -8,7 +8,8 @@
 #define KIB 1024u
 #define MIB (1024u * KIB)
 
-static const struct fake_shape ring = {.n_chunks = 10, .n_desc = 4, .n_slots = 6, .chunk_bytes = 300000, .inflight = 64 * MIB};
+static const struct fake_shape ring = {
+    .n_chunks = 10, .n_desc = 4, .n_slots = 6, .chunk_bytes = 300000, .inflight = 64 * MIB};
 
 static void test_ring_order_and_laps(void)
 {
@@ -29,7 +30,8 @@ static void test_ring_order_and_laps(void)
 /* A chunk of 2.5 MiB in pieces of at most 1 MiB: 3 equal ones that cover its blocks exactly. */
 static void test_pieces(void)
 {
-    struct fake_shape s = {.n_chunks = 2, .n_desc = 1, .n_slots = 1, .chunk_bytes = 5 * MIB / 2, .inflight = 64 * MIB, .piece = MIB};
+    struct fake_shape s = {
+        .n_chunks = 2, .n_desc = 1, .n_slots = 1, .chunk_bytes = 5 * MIB / 2, .inflight = 64 * MIB, .piece = MIB};
     struct fake f;
     fake_new(&f, &s);
     struct ntx_iod_read rd[3];
@@ -72,7 +74,8 @@ static void test_end_of_file(void)
 
 static void test_window(void)
 {
-    struct fake_shape s = {.n_chunks = 20, .n_desc = 16, .n_slots = 16, .chunk_bytes = 4 * MIB - 1000, .inflight = 5 * MIB, .piece = MIB};
+    struct fake_shape s = {
+        .n_chunks = 20, .n_desc = 16, .n_slots = 16, .chunk_bytes = 4 * MIB - 1000, .inflight = 5 * MIB, .piece = MIB};
     struct fake f;
     fake_new(&f, &s);
     struct ntx_iod_read rd[5], more;
@@ -168,7 +171,8 @@ static void test_retry(void)
 /* Fails for good: only after the last of its pieces is back, and the ring goes on. */
 static void test_failure(void)
 {
-    struct fake_shape s = {.n_chunks = 4, .n_desc = 2, .n_slots = 3, .chunk_bytes = 2 * MIB - 1000, .inflight = 64 * MIB, .piece = MIB};
+    struct fake_shape s = {
+        .n_chunks = 4, .n_desc = 2, .n_slots = 3, .chunk_bytes = 2 * MIB - 1000, .inflight = 64 * MIB, .piece = MIB};
     struct fake f;
     fake_new(&f, &s);
     struct ntx_iod_read bad = fake_next(&f), other = fake_next(&f), chunk1 = fake_next(&f);
@@ -197,7 +201,8 @@ static void test_failure(void)
 /* Short four times: the file ended early. A second piece's own retries are forgotten with it. */
 static void test_failure_short(void)
 {
-    struct fake_shape s = {.n_chunks = 2, .n_desc = 1, .n_slots = 2, .chunk_bytes = 2 * MIB - 1000, .inflight = 64 * MIB, .piece = MIB};
+    struct fake_shape s = {
+        .n_chunks = 2, .n_desc = 1, .n_slots = 2, .chunk_bytes = 2 * MIB - 1000, .inflight = 64 * MIB, .piece = MIB};
     struct fake f;
     fake_new(&f, &s);
     struct ntx_iod_read a = fake_next(&f), b = fake_next(&f);
@@ -268,11 +273,17 @@ static uint32_t rnd(uint32_t *s)
     return *s >> 8;
 }
 
-/* Random moments of death, with reads in flight, completed out of order: every sequence comes once, in order, whole, in a slot
- * that no old read can reach. */
+/* Random moments of death, with reads in flight, completed out of order: every sequence comes once, in order, whole, in
+ * a slot that no old read can reach. */
 static void test_restart_anywhere(uint32_t seed)
 {
-    struct fake_shape s = {.n_chunks = 9, .n_desc = 5, .n_slots = 12, .chunk_bytes = 700000, .host_every = 4, .inflight = 4 * MIB, .piece = 512 * KIB};
+    struct fake_shape s = {.n_chunks = 9,
+                           .n_desc = 5,
+                           .n_slots = 12,
+                           .chunk_bytes = 700000,
+                           .host_every = 4,
+                           .inflight = 4 * MIB,
+                           .piece = 512 * KIB};
     struct fake f;
     struct ntx_iod_read fly[64];
     unsigned n = 0;
@@ -283,7 +294,8 @@ static void test_restart_anywhere(uint32_t seed)
         if (what < 8 && n < 64) {
             if ((fly[n] = fake_next(&f)).tag != UINT64_MAX) {
                 for (uint32_t t = 0; t < s.n_slots; t++)
-                    CHECK(!(f.r.quarantine[t] && ntx_iod_tag_kind(fly[n].tag) == NTX_IOD_SLOT && ntx_iod_tag_index(fly[n].tag) == t));
+                    CHECK(!(f.r.quarantine[t] && ntx_iod_tag_kind(fly[n].tag) == NTX_IOD_SLOT &&
+                            ntx_iod_tag_index(fly[n].tag) == t));
                 n++;
             }
         } else if (what < 13 && n) {
@@ -444,8 +456,11 @@ static void test_demands(void)
     CHECK_EQ(rd.expect, (3001000 - 1) % FAKE_BLOCK + 1);
     fake_done(&f, &rd, (int32_t)rd.expect);
     /* Outside the file, wider than a frame, empty, no such file: refused, the ring goes on. */
-    static const struct { uint64_t offset; uint32_t bytes, file; } bad[] = {
-        {3001000, 1, 0}, {3000999, 2, 0}, {4095, 4 * FAKE_BLOCK, 0}, {0, 0, 0}, {0, 1, 1}, {UINT64_MAX, 4096, 0}};
+    static const struct {
+        uint64_t offset;
+        uint32_t bytes, file;
+    } bad[] = {{3001000, 1, 0}, {3000999, 2, 0}, {4095, 4 * FAKE_BLOCK, 0},
+               {0, 0, 0},       {0, 1, 1},       {UINT64_MAX, 4096, 0}};
     for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         f.r.ask[1].file = bad[i].file;
         post(&f, 1, bad[i].offset, bad[i].bytes);
@@ -459,8 +474,14 @@ static void test_demands(void)
     fake_free(&f);
 }
 
-static const struct fake_shape bundles = {.n_chunks = 4, .n_desc = 2, .n_slots = 2, .n_demands = 1, .n_bundle_demands = 6, .chunk_bytes = 4 * MIB,
-                                          .inflight = 4 * MIB, .piece = 512 * KIB};
+static const struct fake_shape bundles = {.n_chunks = 4,
+                                          .n_desc = 2,
+                                          .n_slots = 2,
+                                          .n_demands = 1,
+                                          .n_bundle_demands = 6,
+                                          .chunk_bytes = 4 * MIB,
+                                          .inflight = 4 * MIB,
+                                          .piece = 512 * KIB};
 
 static void post_bundle(struct fake *f, uint32_t i, uint64_t offset, uint32_t bytes, uint64_t dest, bool early)
 {
@@ -472,7 +493,14 @@ static void post_bundle(struct fake *f, uint32_t i, uint64_t offset, uint32_t by
 /* A demand waits behind no more of the ring than keeps the drive busy; without bundles the window alone counts. */
 static void test_ring_beside_demands(void)
 {
-    struct fake_shape s = {.n_chunks = 20, .n_desc = 16, .n_slots = 16, .n_demands = 1, .n_bundle_demands = 6, .chunk_bytes = 60000, .inflight = 4 * MIB, .piece = 512 * KIB};
+    struct fake_shape s = {.n_chunks = 20,
+                           .n_desc = 16,
+                           .n_slots = 16,
+                           .n_demands = 1,
+                           .n_bundle_demands = 6,
+                           .chunk_bytes = 60000,
+                           .inflight = 4 * MIB,
+                           .piece = 512 * KIB};
     struct fake f;
     fake_new(&f, &s);
     struct ntx_iod_read rd[NTX_IOD_RING_READS], demand;
@@ -511,17 +539,35 @@ static void test_bundle_dest(void)
     fake_settle(&f);
     const struct ntx_region_hdr *h = f.r.hdr;
     const uint64_t arena = h->off_arena, end = arena + h->arena_bytes;
-    const struct { uint64_t dest, offset; uint32_t bytes; bool good; } cases[] = {
-        {arena, 0, 4096, true}, {end - 4096, 0, 4096, true}, {arena + 8192, 100, 3996, true}, {arena, 1000, 15000000, true},
-        {end - 8192, 4095, 2, true},        /* two blocks */
-        {0, 0, 1, false}, {4096, 0, 1, false}, {h->off_frames, 0, 1, false},
-        {arena - 4096, 0, 1, false},        /* before the arena */
-        {end, 0, 1, false}, {end + 4096, 0, 1, false}, /* behind it */
-        {end - 4096, 4095, 2, false},       /* begins in it, ends behind it, by the first block's part before the offset */
-        {end - 4096, 0, 4097, false}, {end - 8192, 1, 8192, false},
-        {arena + 1, 0, 1, false}, {arena + 512, 0, 1, false}, {arena + 4095, 0, 1, false}, /* not on a block */
-        {UINT64_MAX, 0, 1, false}, {UINT64_MAX - 4095, 0, 4096, false}, {1ull << 63, 0, 1, false}, /* sums that wrap around */
-        {(1ull << 63) + arena, 0, 1, false}, {arena, 0, 0, false}, {arena, 0, UINT32_MAX, false}, {arena, UINT64_MAX, 4096, false},
+    const struct {
+        uint64_t dest, offset;
+        uint32_t bytes;
+        bool good;
+    } cases[] = {
+        {arena, 0, 4096, true},
+        {end - 4096, 0, 4096, true},
+        {arena + 8192, 100, 3996, true},
+        {arena, 1000, 15000000, true},
+        {end - 8192, 4095, 2, true}, /* two blocks */
+        {0, 0, 1, false},
+        {4096, 0, 1, false},
+        {h->off_frames, 0, 1, false},
+        {arena - 4096, 0, 1, false}, /* before the arena */
+        {end, 0, 1, false},
+        {end + 4096, 0, 1, false},    /* behind it */
+        {end - 4096, 4095, 2, false}, /* begins in it, ends behind it, by the first block's part before the offset */
+        {end - 4096, 0, 4097, false},
+        {end - 8192, 1, 8192, false},
+        {arena + 1, 0, 1, false},
+        {arena + 512, 0, 1, false},
+        {arena + 4095, 0, 1, false}, /* not on a block */
+        {UINT64_MAX, 0, 1, false},
+        {UINT64_MAX - 4095, 0, 4096, false},
+        {1ull << 63, 0, 1, false}, /* sums that wrap around */
+        {(1ull << 63) + arena, 0, 1, false},
+        {arena, 0, 0, false},
+        {arena, 0, UINT32_MAX, false},
+        {arena, UINT64_MAX, 4096, false},
     };
     unsigned refused = 0;
     for (unsigned k = 0; k < sizeof(cases) / sizeof(*cases); k++)
@@ -575,7 +621,8 @@ static void test_early(void)
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_early), 512 * KIB);
     rd[0] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 1);
-    f.r.ask[1].early = NTX_DEMAND_READ; /* now somebody waits for it: all of it at once, before demands that came later */
+    f.r.ask[1].early =
+        NTX_DEMAND_READ; /* now somebody waits for it: all of it at once, before demands that came later */
     f.r.control->demand_posted++;
     post_bundle(&f, 5, 9 * MIB, 4096, arena + 9 * MIB, false);
     CHECK_EQ(ntx_iod_tag_index((rd[n++] = fake_next(&f)).tag), 1);
@@ -616,7 +663,8 @@ static void test_deeper(void)
     fake_free(&f);
 }
 
-/* One that nobody will want ends with the reads in flight, as no error, and the next begins at once; unless all of it had been asked for. */
+/* One that nobody will want ends with the reads in flight, as no error, and the next begins at once; unless all of it
+ * had been asked for. */
 static void test_cancelled(void)
 {
     struct fake f;
@@ -709,7 +757,8 @@ static void test_hint_and_stop(void)
 /* Far more small reads than may be in flight at once. */
 static void test_many_small(void)
 {
-    struct fake_shape s = {.n_chunks = 700, .n_desc = 300, .n_slots = 300, .chunk_bytes = 4096, .n_demands = 4, .inflight = 64 * MIB};
+    struct fake_shape s = {
+        .n_chunks = 700, .n_desc = 300, .n_slots = 300, .chunk_bytes = 4096, .n_demands = 4, .inflight = 64 * MIB};
     struct fake f;
     fake_new(&f, &s);
     struct ntx_iod_read rd[NTX_IOD_MAX_READS];

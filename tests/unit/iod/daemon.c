@@ -1,4 +1,5 @@
-/* A real ntx-iod around a stand-in for computed: every byte of several passes, failures, deaths, restarts, farewells. */
+/* A real ntx-iod around a stand-in for computed: every byte of several passes, failures, deaths, restarts, farewells.
+ * */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -10,8 +11,13 @@
 #include "tests/lib/iod_harness.h"
 #include "tests/lib/patient.h"
 
-static const struct harness_shape shape = {
-    .file_bytes = 24 * 1048576 + 54321, .chunk_bytes = 1300007, .host_every = 4, .n_desc = 5, .n_slots = 16, .n_demands = 3, .frame_bytes = 16384};
+static const struct harness_shape shape = {.file_bytes = 24 * 1048576 + 54321,
+                                           .chunk_bytes = 1300007,
+                                           .host_every = 4,
+                                           .n_desc = 5,
+                                           .n_slots = 16,
+                                           .n_demands = 3,
+                                           .frame_bytes = 16384};
 
 static void check_host(struct harness *h)
 {
@@ -54,7 +60,8 @@ static void check_demand(struct harness *h, uint32_t frame, uint64_t offset, uin
 /* Messages travel beside the words, and may come a little later. */
 static void wait_told(struct harness *h, unsigned errors, unsigned notices)
 {
-    for (uint64_t until = ntx_now_ns() + patient_ns(10000000000ull); (h->n_errors < errors || h->n_notices < notices) && ntx_now_ns() < until;)
+    for (uint64_t until = ntx_now_ns() + patient_ns(10000000000ull);
+         (h->n_errors < errors || h->n_notices < notices) && ntx_now_ns() < until;)
         harness_turn(h, 10);
     CHECK_EQ(h->n_errors, errors);
     CHECK(h->n_notices >= notices); /* one more where the build tree has no O_DIRECT */
@@ -96,8 +103,9 @@ static void test_passes(const char *source, const char *fault, uint64_t piece)
     CHECK_EQ(counter(&h, NTX_C_iod_skipped_chunks), 1);
     CHECK_EQ(counter(&h, NTX_C_iod_errors), 0);
     CHECK_EQ(counter(&h, NTX_C_iod_pid), (uint64_t)h.pid);
-    CHECK_EQ(counter(&h, NTX_C_iod_bytes_read),
-             counter(&h, NTX_C_iod_bytes_stream) + counter(&h, NTX_C_iod_bytes_host) + counter(&h, NTX_C_iod_bytes_demand));
+    CHECK_EQ(counter(&h, NTX_C_iod_bytes_read), counter(&h, NTX_C_iod_bytes_stream) +
+                                                    counter(&h, NTX_C_iod_bytes_host) +
+                                                    counter(&h, NTX_C_iod_bytes_demand));
     CHECK(!!counter(&h, NTX_C_iod_retries) == (strstr(fault, "eio") != NULL));
     wait_told(&h, 0, counter(&h, NTX_C_iod_bytes_fallback) ? 1 : 0);
     bye(&h);
@@ -226,7 +234,8 @@ static void test_death(const char *fault)
     harness_close(&h);
 }
 
-/* kill -9 from outside, again and again, with spares enough for some taint; lifted when the dead ring shows that all is over. */
+/* kill -9 from outside, again and again, with spares enough for some taint; lifted when the dead ring shows that all is
+ * over. */
 static void test_random_deaths(unsigned n, uint32_t seed)
 {
     struct harness h;
@@ -286,10 +295,16 @@ static void test_farewells(void)
 
 int main(void)
 {
-    static const char *const deaths[] = {
-        "kill@state=FILLING,nth=1,start=1", "kill@state=FILLING,nth=9,start=1", "kill@state=READY,nth=1,start=1", "kill@state=READY,nth=8,start=1",
-        "kill@state=SKIPPED,nth=1,start=1", "kill@read=1,start=1", "kill@read=13,start=1", "kill@done=1,start=1", "kill@done=11,start=1",
-        "eio@nth=2;kill@chunk=2,nth=1,start=1"};
+    static const char *const deaths[] = {"kill@state=FILLING,nth=1,start=1",
+                                         "kill@state=FILLING,nth=9,start=1",
+                                         "kill@state=READY,nth=1,start=1",
+                                         "kill@state=READY,nth=8,start=1",
+                                         "kill@state=SKIPPED,nth=1,start=1",
+                                         "kill@read=1,start=1",
+                                         "kill@read=13,start=1",
+                                         "kill@done=1,start=1",
+                                         "kill@done=11,start=1",
+                                         "eio@nth=2;kill@chunk=2,nth=1,start=1"};
     signal(SIGPIPE, SIG_IGN);
     test_passes("uring", "", 0);
     test_passes("pread", "", 0);

@@ -1,4 +1,5 @@
-/* fake.h: a region in plain memory (tables only, no slots) and a core on it, with a record of what the hooks were told. */
+/* fake.h: a region in plain memory (tables only, no slots) and a core on it, with a record of what the hooks were told.
+ * */
 #ifndef NTX_TESTS_UNIT_IOD_FAKE_H
 #define NTX_TESTS_UNIT_IOD_FAKE_H
 
@@ -10,7 +11,7 @@
 struct fake_shape {
     uint32_t n_chunks, n_desc, n_slots, n_demands, n_bundle_demands;
     uint32_t chunk_bytes;
-    uint32_t host_every;  /* every so-manyth chunk (from 0) lives in the arena; 0: none */
+    uint32_t host_every; /* every so-manyth chunk (from 0) lives in the arena; 0: none */
     uint64_t inflight, piece;
 };
 

@@ -1,7 +1,7 @@
 /* The rule of tainted slots on a slowed drive: after kill -9 reads go on landing in the dead iod's slots, while its
- * successor already fills others. Seen here: bytes do change there after the death, none of them reaches a chunk that is
- * consumed, and once the dead ring shows as many completions as submissions, nothing changes any more.
- * Needs root and a cgroup that throttles the drive (slow_drive.h); skipped without. */
+ * successor already fills others. Seen here: bytes do change there after the death, none of them reaches a chunk that
+ * is consumed, and once the dead ring shows as many completions as submissions, nothing changes any more. Needs root
+ * and a cgroup that throttles the drive (slow_drive.h); skipped without. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,8 +15,12 @@
 #define RATE 41943040u
 #define MARK 0xa5
 
-static const struct harness_shape shape = {
-    .file_bytes = 16 * 1048576 + 4321, .chunk_bytes = 1048576, .n_desc = 4, .n_slots = 16, .n_demands = 1, .frame_bytes = 8192};
+static const struct harness_shape shape = {.file_bytes = 16 * 1048576 + 4321,
+                                           .chunk_bytes = 1048576,
+                                           .n_desc = 4,
+                                           .n_slots = 16,
+                                           .n_demands = 1,
+                                           .frame_bytes = 8192};
 
 static struct slow_drive slow;
 static void leave(void) { slow_drive_leave(&slow); }

@@ -1,4 +1,5 @@
-/* Each source on a real file, against the file's known bytes; then the filters over them, alone and one over the other. */
+/* Each source on a real file, against the file's known bytes; then the filters over them, alone and one over the other.
+ * */
 #include <errno.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -12,8 +13,8 @@
 #include "tests/lib/others.h"
 
 #define FILE_BYTES (6 * 1048576ull + 1234567)
-#define SLOT (1u << 20)
-#define N_SLOTS 16u
+#define SLOT       (1u << 20)
+#define N_SLOTS    16u
 
 struct bench {
     struct ntx_region r;
@@ -29,8 +30,17 @@ struct bench {
 
 static void setup(struct bench *b, int fd)
 {
-    struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_chunks = 1, .n_desc = 1, .n_slots = N_SLOTS, .n_demands = 2,
-                                    .n_layers = 1, .n_embd = 1, .slot_bytes = SLOT, .frame_bytes = 8192, .arena_bytes = 1 << 21};
+    struct ntx_region_geometry g = {.block = 4096,
+                                    .n_files = 1,
+                                    .n_chunks = 1,
+                                    .n_desc = 1,
+                                    .n_slots = N_SLOTS,
+                                    .n_demands = 2,
+                                    .n_layers = 1,
+                                    .n_embd = 1,
+                                    .slot_bytes = SLOT,
+                                    .frame_bytes = 8192,
+                                    .arena_bytes = 1 << 21};
     struct ntx_err err = {0};
     char note[256];
     memset(b, 0, sizeof(*b));
@@ -73,8 +83,12 @@ static void wait_results(struct bench *b, unsigned n)
 
 static struct ntx_iod_read at(uint64_t tag, uint64_t offset, uint64_t dest, uint32_t len)
 {
-    return (struct ntx_iod_read){.tag = tag, .offset = offset, .dest = dest, .len = len,
-                                 .expect = (uint32_t)NTX_MIN(len, FILE_BYTES - offset), .chunk = (uint32_t)tag};
+    return (struct ntx_iod_read){.tag = tag,
+                                 .offset = offset,
+                                 .dest = dest,
+                                 .len = len,
+                                 .expect = (uint32_t)NTX_MIN(len, FILE_BYTES - offset),
+                                 .chunk = (uint32_t)tag};
 }
 
 /* The whole file in pieces of odd multiples of the block, to slots, frames and arena; the tail comes short. */
@@ -160,7 +174,8 @@ static uint64_t stream(struct bench *b, unsigned n, uint32_t len, unsigned deep)
     b->n_results = 0;
     while (b->n_results < n) {
         for (; sent < n && sent - b->n_results < deep; sent++) {
-            uint64_t dest = sent % (N_SLOTS * SLOT / len) * len; /* results may come in another order: so not one of `deep` */
+            uint64_t dest = sent % (N_SLOTS * SLOT / len) *
+                            len; /* results may come in another order: so not one of `deep` */
             struct ntx_iod_read rd = at(sent, (uint64_t)sent * len % (6 << 20), dest, len);
             CHECK_EQ(b->s->ops->submit(b->s, &rd), 0);
         }
@@ -212,13 +227,19 @@ static unsigned instant_fds(const struct ntx_source *s, int *fds, unsigned n)
 static unsigned instant_inflight(const struct ntx_source *s) { return ((const struct instant *)s)->n; }
 static void instant_close(struct ntx_source *s) { close(((struct instant *)s)->event); }
 
-static const struct ntx_source_ops instant_ops = {.name = "instant", .submit = instant_submit, .flush = instant_flush, .reap = instant_reap,
-                                                  .fds = instant_fds, .inflight = instant_inflight, .close = instant_close};
+static const struct ntx_source_ops instant_ops = {.name = "instant",
+                                                  .submit = instant_submit,
+                                                  .flush = instant_flush,
+                                                  .reap = instant_reap,
+                                                  .fds = instant_fds,
+                                                  .inflight = instant_inflight,
+                                                  .close = instant_close};
 
 static bool busy_with_others(struct others since)
 {
     double share = others_share(since);
-    printf("others took %.0f %% of the processors meanwhile%s\n", share * 100, share > 0.2 ? ": only too much would be noticed" : "");
+    printf("others took %.0f %% of the processors meanwhile%s\n", share * 100,
+           share > 0.2 ? ": only too much would be noticed" : "");
     return share > 0.2;
 }
 
@@ -232,7 +253,8 @@ static void test_throttle(double rate, unsigned n, uint32_t len)
     CHECK_EQ(ntx_source_throttle(&t.base, &rate, 1, 1, NULL, &b.s, &err), 0);
     double got = 0, least = 0.8 * rate;
     struct others before = others_now();
-    for (int tries = 0; tries < 10 && !(got > 0.97 * rate && got < 1.03 * rate); tries++) { /* the machine may be busy */
+    for (int tries = 0; tries < 10 && !(got > 0.97 * rate && got < 1.03 * rate);
+         tries++) { /* the machine may be busy */
         uint64_t ns = stream(&b, n, len, 8);
         got = (double)n * len / (double)ns * 1e9;
         printf("throttle %.2f GB/s in reads of %u KiB: %.4f GB/s\n", rate / 1e9, len >> 10, got / 1e9);
@@ -421,9 +443,11 @@ static uint32_t event(struct ntx__fault *f, enum ntx__fault_at where, uint32_t c
 
 static void test_grammar(void)
 {
-    static const char *const bad[] = {"eoi", "eio@", "eio@chunk", "eio@chunk=-1", "delay@nth=1", "delay=5@nth=1", "eio=5ms", "short@nth=0",
-                                      "kill@state=BUSY", "eio@state=READY", "kill@done=0", "kill@done=2,chunk=1", "eio@p=1.5", "reorder=1",
-                                      "reorder=x", "seed=", "eio@nth=99999999999", "eio@demand=1", "stall=1h"};
+    static const char *const bad[] = {
+        "eoi",       "eio@",        "eio@chunk",       "eio@chunk=-1",    "delay@nth=1",         "delay=5@nth=1",
+        "eio=5ms",   "short@nth=0", "kill@state=BUSY", "eio@state=READY", "kill@done=0",         "kill@done=2,chunk=1",
+        "eio@p=1.5", "reorder=1",   "reorder=x",       "seed=",           "eio@nth=99999999999", "eio@demand=1",
+        "stall=1h"};
     struct ntx__fault f;
     struct ntx_err err;
     for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
@@ -435,14 +459,19 @@ static void test_grammar(void)
     CHECK_EQ(ntx__fault_parse("", 1, &f, &err), 0);
     CHECK_EQ(f.n, 0);
 
-    CHECK_EQ(ntx__fault_parse(" delay=50ms@every=9 ;kill@state=FILLING,nth=3; kill@state=READY,nth=10;kill@read=4;stall=10s@demand,nth=2; kill@done=2,start=2; "
-                              "reorder=8;seed=7", 1, &f, &err), 0);
+    CHECK_EQ(ntx__fault_parse(" delay=50ms@every=9 ;kill@state=FILLING,nth=3; "
+                              "kill@state=READY,nth=10;kill@read=4;stall=10s@demand,nth=2; kill@done=2,start=2; "
+                              "reorder=8;seed=7",
+                              1, &f, &err),
+             0);
     CHECK_EQ(f.n, 6);
     CHECK_EQ(f.reorder, 8);
     CHECK_EQ(f.rule[0].ns, 50000000);
     CHECK_EQ(f.rule[4].ns, 10000000000);
     for (unsigned i = 1; i <= 9; i++)
-        CHECK_EQ(event(&f, NTX__AT_READ, 1, NTX_FREE), i == 4 ? 1u << NTX__FAULT_KILL : i == 9 ? 1u << NTX__FAULT_DELAY : 0);
+        CHECK_EQ(event(&f, NTX__AT_READ, 1, NTX_FREE), i == 4   ? 1u << NTX__FAULT_KILL
+                                                       : i == 9 ? 1u << NTX__FAULT_DELAY
+                                                                : 0);
     CHECK_EQ(event(&f, NTX__AT_READ, UINT32_MAX, NTX_FREE), 0);
     CHECK_EQ(event(&f, NTX__AT_READ, UINT32_MAX, NTX_FREE), 1u << NTX__FAULT_STALL);
     for (unsigned i = 1; i <= 12; i++) {

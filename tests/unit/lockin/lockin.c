@@ -1,5 +1,6 @@
-/* What a worker that somebody took over can still do. Each role locks itself in as its main function does (ntx_iod_lock_in, ntx_service_lock_in), in a process of its own, and
- * then tries: what it needs works, everything else is refused. A build with sanitizers allows more (common/sandbox.h), so there only the rest is tried. */
+/* What a worker that somebody took over can still do. Each role locks itself in as its main function does
+ * (ntx_iod_lock_in, ntx_service_lock_in), in a process of its own, and then tries: what it needs works, everything else
+ * is refused. A build with sanitizers allows more (common/sandbox.h), so there only the rest is tried. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,14 +35,15 @@ enum { SANITIZED = 0 };
 #endif
 
 static char dir[64], kept[96]; /* the runtime directory, and a file in it that must survive */
-static const struct shape shape = {.n_layers = 2, .per_layer = 3, .n_desc = 3, .n_slots = 5, .n_demands = 2, .chunk_bytes = 12000, .host = true};
+static const struct shape shape = {
+    .n_layers = 2, .per_layer = 3, .n_desc = 3, .n_slots = 5, .n_demands = 2, .chunk_bytes = 12000, .host = true};
 
 /* EPERM by the filter, EACCES by Landlock, a seal or the ring. */
-#define REFUSED(call)                                                                                            \
-    do {                                                                                                         \
-        errno = 0;                                                                                               \
-        long rc_ = (long)(call);                                                                                 \
-        CHECK_MSG(rc_ == -1 && (errno == EPERM || errno == EACCES), "%s gives %ld, %s", #call, rc_, strerror(errno)); \
+#define REFUSED(call)                                                                                                  \
+    do {                                                                                                               \
+        errno = 0;                                                                                                     \
+        long rc_ = (long)(call);                                                                                       \
+        CHECK_MSG(rc_ == -1 && (errno == EPERM || errno == EACCES), "%s gives %ld, %s", #call, rc_, strerror(errno));  \
     } while (0)
 #define WORKS(call) CHECK_MSG((call) >= 0, "%s: %s", #call, strerror(errno))
 
@@ -187,11 +189,11 @@ static int one(struct io_uring *u, struct io_uring_sqe *sqe)
     return res;
 }
 
-#define RING(prep, ...)                                        \
-    ({                                                         \
-        struct io_uring_sqe *sqe_ = io_uring_get_sqe(u);       \
-        io_uring_prep_##prep(sqe_, ##__VA_ARGS__);             \
-        one(u, sqe_);                                          \
+#define RING(prep, ...)                                                                                                \
+    ({                                                                                                                 \
+        struct io_uring_sqe *sqe_ = io_uring_get_sqe(u);                                                               \
+        io_uring_prep_##prep(sqe_, ##__VA_ARGS__);                                                                     \
+        one(u, sqe_);                                                                                                  \
     })
 
 /* io_uring's operations pass by the filter: the ring itself refuses them. */

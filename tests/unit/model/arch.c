@@ -1,5 +1,5 @@
-/* arch.c: hyper-parameters and tensors of the architectures, their defaults, and what is refused by name: what they share. arch_attention.c, arch_experts.c, arch_mla.c and arch_states.c
- * have what some of them do otherwise. */
+/* arch.c: hyper-parameters and tensors of the architectures, their defaults, and what is refused by name: what they
+ * share. arch_attention.c, arch_experts.c, arch_mla.c and arch_states.c have what some of them do otherwise. */
 #include "model/quant.h"
 #include "tests/unit/model/opened.h"
 
@@ -10,9 +10,12 @@ static void check_llama(void)
     const struct ntx_hparams *h = &x.m->hp;
     CHECK_STR(h->arch, "llama");
     CHECK_STR(h->name, "tiny");
-    CHECK(h->n_layers == 2 && h->n_embd == 64 && h->n_ff == 96 && h->n_head == 4 && h->n_head_kv == 2 && h->ctx_train == 128);
-    CHECK(h->head_k == 16 && h->head_v == 16 && h->rope_dim == 16 && rope_of(x.m) == NTX_ROPE_NORM && h->rope_base == 10000);
-    CHECK(h->rms_eps == 1e-5f && h->rope_scaling == NTX_ROPE_SCALE_NONE && h->rope_factor == 1 && h->rope_attn_factor == 1);
+    CHECK(h->n_layers == 2 && h->n_embd == 64 && h->n_ff == 96 && h->n_head == 4 && h->n_head_kv == 2 &&
+          h->ctx_train == 128);
+    CHECK(h->head_k == 16 && h->head_v == 16 && h->rope_dim == 16 && rope_of(x.m) == NTX_ROPE_NORM &&
+          h->rope_base == 10000);
+    CHECK(h->rms_eps == 1e-5f && h->rope_scaling == NTX_ROPE_SCALE_NONE && h->rope_factor == 1 &&
+          h->rope_attn_factor == 1);
     CHECK_EQ(h->n_vocab, ntx_gguf_find(x.g, "tokenizer.ggml.tokens")->count);
     CHECK_STR(name_of(&x, x.m->token_embd), "token_embd.weight");
     CHECK_STR(name_of(&x, x.m->output), "output.weight");
@@ -53,7 +56,8 @@ static void expect_steps(const char *arch, uint32_t experts, bool biases, const 
     struct opened x = open_model(&o);
     const struct ntx_layer *l = &x.m->layers[1];
     for (uint32_t i = 0; i < l->n_steps; i++)
-        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s%s", i ? " " : "", ntx_op_name((enum ntx_op)l->step[i].op), l->step[i].feeds ? "*" : "");
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s%s", i ? " " : "",
+                 ntx_op_name((enum ntx_op)l->step[i].op), l->step[i].feeds ? "*" : "");
     CHECK_STR(got, want);
     close_model(&x);
 }
@@ -61,19 +65,26 @@ static void expect_steps(const char *arch, uint32_t experts, bool biases, const 
 static void check_steps(void)
 {
     expect_steps("phi3", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
-    expect_steps("llama4", 4, false, "NORM* MM MM* MM* ROPE ROPE* NORM NORM* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
-    expect_steps("gemma4", 0, false, "NORM* MM MM* MM* NORM* NORM NORM* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD SCALE");
+    expect_steps("llama4", 4, false,
+                 "NORM* MM MM* MM* ROPE ROPE* NORM NORM* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
+    expect_steps(
+        "gemma4", 0, false,
+        "NORM* MM MM* MM* NORM* NORM NORM* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD SCALE");
     expect_steps("gemma2", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD");
-    expect_steps("gemma3", 0, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD");
+    expect_steps("gemma3", 0, false,
+                 "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD");
     expect_steps("smollm3", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
     expect_steps("llama", 0, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
-    expect_steps("llama", 4, true, "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
+    expect_steps("llama", 4, true,
+                 "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("qwen3", 0, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD");
     expect_steps("deepseek", 4, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("glm4moe", 4, false, "NORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
-    expect_steps("minimax-m2", 4, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
+    expect_steps("minimax-m2", 4, false,
+                 "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
     expect_steps("olmoe", 4, false, "NORM* MM MM* MM* NORM NORM* ROPE ROPE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD");
-    expect_steps("gpt-oss", 4, false, "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM BIAS ADD NORM ROUTE EXPERTS ADD");
+    expect_steps("gpt-oss", 4, false,
+                 "NORM* MM MM* MM* BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM BIAS ADD NORM ROUTE EXPERTS ADD");
 }
 
 static void check_qwen(void)
@@ -84,7 +95,8 @@ static void check_qwen(void)
     o.rope_factor = 4;
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
-    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_YARN && h->rope_factor == 4 && h->rope_ctx_orig == 32);
+    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_YARN && h->rope_factor == 4 &&
+          h->rope_ctx_orig == 32);
     CHECK(h->yarn_ext_factor == 1 && h->yarn_beta_fast == 32 && h->yarn_beta_slow == 1 && h->rope_attn_factor == 1);
     CHECK_STR(name_of(&x, x.m->layers[0].k_bias), "blk.0.attn_k.bias");
     close_model(&x);
@@ -102,7 +114,8 @@ static void check_qwen(void)
     o.head_dim = 24;
     x = open_model(&o);
     h = &x.m->hp;
-    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_LINEAR && h->rope_factor == 4 && h->head_k == 24);
+    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && h->rope_scaling == NTX_ROPE_SCALE_LINEAR && h->rope_factor == 4 &&
+          h->head_k == 24);
     CHECK(h->yarn_ext_factor == 0 && h->rope_dim == 24);
     CHECK_STR(name_of(&x, x.m->layers[1].q_norm), "blk.1.attn_q_norm.weight");
     CHECK_EQ(ntx_gguf_tensor_at(x.g, x.m->layers[1].q)->ne[1], 96);
@@ -145,7 +158,8 @@ static void check_numbers(void)
 {
     refuse_number("llama.block_count", 0, -EINVAL, "key 'llama.block_count' is 0; 1 to 512");
     refuse_number("llama.block_count", 513, -EINVAL, "is 513");
-    refuse_number("llama.block_count", 3, -EINVAL, "tensor 'blk.2.attn_norm.weight' is missing; a llama model needs it");
+    refuse_number("llama.block_count", 3, -EINVAL,
+                  "tensor 'blk.2.attn_norm.weight' is missing; a llama model needs it");
     refuse_number("llama.block_count", 1, -ENOTSUP, "tensor 'blk.1.");
     refuse_number("llama.embedding_length", 1u << 31, -EINVAL, "is 2147483648");
     refuse_number("llama.embedding_length", 128, -EINVAL, "tensor 'token_embd.weight' is 64 x ");
@@ -191,8 +205,14 @@ static void add_experts(struct mk_file *f) { mk_kv_u32(f, "llama.expert_count", 
 static void add_pattern(struct mk_file *f) { mk_kv_u32(f, "llama.attention.sliding_window_pattern", 4); }
 static void add_tensor(struct mk_file *f) { mk_tensor_add(f, "blk.0.odd.weight", 0, 8, 0, 1); }
 static void add_window(struct mk_file *f) { mk_kv_u32(f, "llama.attention.sliding_window", 100); }
-static void add_equal(struct mk_file *f) { mk_kv_arr(f, "llama.attention.head_count_kv", NTX_GGUF_I32, (int32_t[]){2, 2}, 2); }
-static void add_unequal(struct mk_file *f) { mk_kv_arr(f, "llama.attention.head_count_kv", NTX_GGUF_U32, (int32_t[]){2, 4}, 2); }
+static void add_equal(struct mk_file *f)
+{
+    mk_kv_arr(f, "llama.attention.head_count_kv", NTX_GGUF_I32, (int32_t[]){2, 2}, 2);
+}
+static void add_unequal(struct mk_file *f)
+{
+    mk_kv_arr(f, "llama.attention.head_count_kv", NTX_GGUF_U32, (int32_t[]){2, 4}, 2);
+}
 static void add_empty(struct mk_file *f) { mk_kv_arr(f, "llama.attention.head_count_kv", NTX_GGUF_U32, NULL, 0); }
 static void add_old_scale(struct mk_file *f) { mk_kv_f32(f, "llama.rope.scale_linear", 4); }
 
@@ -257,7 +277,9 @@ static void refuse_scales(void)
     p = with(add_half_scale, &n);
     finish(p, n, -EINVAL, "tensor 'blk.0.ffn_up.scale' is F16; it must be an F32 vector");
     p = with(add_embd_scale, &n);
-    finish(p, n, -ENOTSUP, "tensor 'token_embd.scale' has no place in a llama model of 2 layers; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights");
+    finish(p, n, -ENOTSUP,
+           "tensor 'token_embd.scale' has no place in a llama model of 2 layers; ntx quantize MODEL OUT.gguf Q8_0 puts "
+           "such scales into the weights");
     p = with(add_input_scale, &n);
     finish(p, n, -ENOTSUP, "tensor 'blk.0.odd.input_scale' has no place");
 }

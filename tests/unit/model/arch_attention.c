@@ -1,4 +1,5 @@
-/* arch_attention.c: architectures with attention or rotation of their own: windows, caps, stretches, matrices that are one in the file. */
+/* arch_attention.c: architectures with attention or rotation of their own: windows, caps, stretches, matrices that are
+ * one in the file. */
 #include "model/chunk.h"
 #include "tests/unit/model/opened.h"
 
@@ -61,7 +62,8 @@ static void check_gemma3(void)
     struct mk_options o = gemma_options("gemma3");
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
-    CHECK(h->embd_scale == sqrtf((float)h->n_embd) && h->rope_base_window == h->rope_base / 4 && h->rope_factor_window == 1 && h->logit_cap == 0);
+    CHECK(h->embd_scale == sqrtf((float)h->n_embd) && h->rope_base_window == h->rope_base / 4 &&
+          h->rope_factor_window == 1 && h->logit_cap == 0);
     for (uint32_t l = 0; l < 7; l++) {
         const struct ntx_layer *layer = &x.m->layers[l];
         CHECK_EQ(window_of(layer), l == 5 ? 0u : 9u);
@@ -83,7 +85,8 @@ static void check_gemma2(void)
     struct opened x = open_model(&o);
     const struct ntx_step *attend = ntx_layer_find(&x.m->layers[2], NTX_OP_ATTEND);
     CHECK(attend->cap == 5 && x.m->hp.logit_cap == 8 && attend->window == 9 && !window_of(&x.m->layers[3]));
-    CHECK(ntx_layer_find(&x.m->layers[2], NTX_OP_ROPE)->turn == NTX_TURN_ALL && attend->scale == 1 / sqrtf((float)x.m->hp.head_k));
+    CHECK(ntx_layer_find(&x.m->layers[2], NTX_OP_ROPE)->turn == NTX_TURN_ALL &&
+          attend->scale == 1 / sqrtf((float)x.m->hp.head_k));
     close_model(&x);
     o.layers = 46; /* the largest one */
     x = open_model(&o);
@@ -110,14 +113,18 @@ static void check_gemma4(void)
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     static const uint32_t kv_of[] = {0, 1, 2, 1, 1, 2};
-    CHECK(h->head_k == 32 && h->n_input == 8 && h->logit_cap == 8 && h->rope_dim == 32 && h->rope_dim_window == 16 && !h->v_of_k && h->n_ff == 2 * o.ff);
+    CHECK(h->head_k == 32 && h->n_input == 8 && h->logit_cap == 8 && h->rope_dim == 32 && h->rope_dim_window == 16 &&
+          !h->v_of_k && h->n_ff == 2 * o.ff);
     for (uint32_t l = 0; l < 6; l++) {
         const struct ntx_layer *layer = &x.m->layers[l];
         struct ntx_dims d = ntx_dims_of(h, l);
         bool full = l % 3 == 2;
-        CHECK(d.head_k == (full ? 32 : 16) && d.n_head_kv == (full ? 1 : o.kv) && d.n_ff == (l < 3 ? o.ff : 2 * o.ff) && d.kv_of == kv_of[l]);
-        CHECK(window_of(layer) == (full ? 0 : 9) && ntx_layer_find(layer, NTX_OP_ATTEND)->scale == 1 && !ntx_layer_find(layer, NTX_OP_PUT) == (l > 2));
-        CHECK(ntx_layer_find(layer, NTX_OP_ROPE)->rotated == (full ? 32 : 16) && !ntx_layer_find(layer, NTX_OP_INPUTS) == (l > 0));
+        CHECK(d.head_k == (full ? 32 : 16) && d.n_head_kv == (full ? 1 : o.kv) && d.n_ff == (l < 3 ? o.ff : 2 * o.ff) &&
+              d.kv_of == kv_of[l]);
+        CHECK(window_of(layer) == (full ? 0 : 9) && ntx_layer_find(layer, NTX_OP_ATTEND)->scale == 1 &&
+              !ntx_layer_find(layer, NTX_OP_PUT) == (l > 2));
+        CHECK(ntx_layer_find(layer, NTX_OP_ROPE)->rotated == (full ? 32 : 16) &&
+              !ntx_layer_find(layer, NTX_OP_INPUTS) == (l > 0));
         CHECK((layer->k == NTX_NO_TENSOR) == (l > 2));
     }
     CHECK_STR(name_of(&x, x.m->input_embd), "per_layer_token_embd.weight");
@@ -145,10 +152,14 @@ static void check_gemma4_experts(void)
 static void refuse_gemma4s(void)
 {
     struct mk_options o = gemma4_options();
-    refuse(&o, "gemma4.attention.sliding_window_pattern", "gemma4.attention.sliding_window_pettern", -EINVAL, "key 'gemma4.attention.sliding_window_pattern' is missing, or no array");
-    refuse(&o, "gemma4.embedding_length_per_layer_input", "gemma4.embedding_length_per_layer_inpat", -EINVAL, "key 'gemma4.embedding_length_per_layer_input' is missing");
-    refuse(&o, "gemma4.attention.shared_kv_layers", "gemma4.attention.shared_kv_loyers", -EINVAL, "tensor 'blk.3.attn_k.weight' is missing");
-    refuse(&o, "gemma4.attention.key_length_swa", "gemma4.attention.key_length_swo", -ENOTSUP, "heads of 32 and 32 values, within a window of 32 and 16");
+    refuse(&o, "gemma4.attention.sliding_window_pattern", "gemma4.attention.sliding_window_pettern", -EINVAL,
+           "key 'gemma4.attention.sliding_window_pattern' is missing, or no array");
+    refuse(&o, "gemma4.embedding_length_per_layer_input", "gemma4.embedding_length_per_layer_inpat", -EINVAL,
+           "key 'gemma4.embedding_length_per_layer_input' is missing");
+    refuse(&o, "gemma4.attention.shared_kv_layers", "gemma4.attention.shared_kv_loyers", -EINVAL,
+           "tensor 'blk.3.attn_k.weight' is missing");
+    refuse(&o, "gemma4.attention.key_length_swa", "gemma4.attention.key_length_swo", -ENOTSUP,
+           "heads of 32 and 32 values, within a window of 32 and 16");
     refuse(&o, "blk.4.inp_gate.weight", "blk.4.inp_gote.weight", -EINVAL, "tensor 'blk.4.inp_gate.weight' is missing");
     o.shared_kv = 2; /* layer 4 would read layer 2, which has no window */
     refuse(&o, NULL, NULL, -ENOTSUP, "layer 4 would read what layer 2 keeps, which is of another kind");
@@ -164,17 +175,20 @@ static void check_phi3(void)
     o.rope_orig = 64;
     struct opened x = open_model(&o);
     const struct ntx_layer *l = &x.m->layers[1];
-    CHECK(x.m->hp.qkv_fused && x.m->hp.gate_up_fused && l->q == l->k && l->k == l->v && l->gate == l->up && x.m->hp.rope_attn_factor == 1.19f && x.m->hp.rope_ctx_orig == 64);
+    CHECK(x.m->hp.qkv_fused && x.m->hp.gate_up_fused && l->q == l->k && l->k == l->v && l->gate == l->up &&
+          x.m->hp.rope_attn_factor == 1.19f && x.m->hp.rope_ctx_orig == 64);
     CHECK_STR(name_of(&x, l->q), "blk.1.attn_qkv.weight");
     CHECK_STR(name_of(&x, l->up), "blk.1.ffn_up.weight");
     CHECK_STR(name_of(&x, x.m->rope_long), "rope_factors_long.weight");
     CHECK(!ntx_chunks_make(x.m, 1 << 20, &c, &err));
     const struct ntx_layer_weights *w = &c->layers[1];
     const struct ntx_hparams *h = &x.m->hp;
-    CHECK(w->q.n_out == h->n_head * h->head_k && w->k.n_out == h->n_head_kv * h->head_k && w->up.n_out == h->n_ff && w->gate.n_out == h->n_ff);
+    CHECK(w->q.n_out == h->n_head * h->head_k && w->k.n_out == h->n_head_kv * h->head_k && w->up.n_out == h->n_ff &&
+          w->gate.n_out == h->n_ff);
     CHECK_EQ(c->list[w->k.chunk0].offset - c->list[w->q.chunk0].offset, (uint64_t)w->q.n_out * w->q.row_bytes);
     CHECK_EQ(c->list[w->v.chunk0].offset - c->list[w->k.chunk0].offset, (uint64_t)w->k.n_out * w->k.row_bytes);
-    CHECK_EQ(c->list[w->up.chunk0].offset - c->list[w->gate.chunk0].offset, (uint64_t)w->gate.n_out * w->gate.row_bytes);
+    CHECK_EQ(c->list[w->up.chunk0].offset - c->list[w->gate.chunk0].offset,
+             (uint64_t)w->gate.n_out * w->gate.row_bytes);
     ntx_chunks_free(c);
     close_model(&x);
 }
@@ -190,15 +204,19 @@ static void check_llama4(void)
     CHECK(x.m->hp.ctx_plain == 8191 && x.m->hp.ctx_train == 100000 && x.m->hp.n_ff_shexp == x.m->hp.n_ff_exp);
     for (uint32_t i = 0; i < 4; i++) {
         const struct ntx_step *s = ntx_layer_find(&l[i], NTX_OP_ATTEND);
-        CHECK(s->window == (i < 3 ? 8192 : 0) && s->stretch == s->window && s->temperature.length == (i < 3 ? 0 : 8192) && s->temperature.ahead == (i == 3));
-        CHECK(!ntx_layer_find(&l[i], NTX_OP_ROPE) == (i == 3) && !ntx_layer_find(&l[i], NTX_OP_EXPERTS) == (i % 2 == 0));
-        CHECK(i % 2 == 0 || (ntx_layer_find(&l[i], NTX_OP_EXPERTS)->weighs_input && !ntx_layer_find(&l[i], NTX_OP_ROUTE)->router.norm));
+        CHECK(s->window == (i < 3 ? 8192 : 0) && s->stretch == s->window &&
+              s->temperature.length == (i < 3 ? 0 : 8192) && s->temperature.ahead == (i == 3));
+        CHECK(!ntx_layer_find(&l[i], NTX_OP_ROPE) == (i == 3) &&
+              !ntx_layer_find(&l[i], NTX_OP_EXPERTS) == (i % 2 == 0));
+        CHECK(i % 2 == 0 || (ntx_layer_find(&l[i], NTX_OP_EXPERTS)->weighs_input &&
+                             !ntx_layer_find(&l[i], NTX_OP_ROUTE)->router.norm));
     }
     close_model(&x);
     o.stretch_pattern = 3;
-    refuse(&o, NULL, NULL, -ENOTSUP, "key 'llama4.attention.sliding_window_pattern' has layer 2 otherwise than each fourth without stretches");
+    refuse(&o, NULL, NULL, -ENOTSUP,
+           "key 'llama4.attention.sliding_window_pattern' has layer 2 otherwise than each fourth without stretches");
     o.stretch_pattern = 4; /* as it is without the key */
-    o.experts = 128; /* their q and k are not normed */
+    o.experts = 128;       /* their q and k are not normed */
     x = open_model(&o);
     CHECK_EQ(x.m->layers[0].n_steps + 2, 18);
     close_model(&x);
@@ -219,18 +237,22 @@ static struct mk_options step_options(void)
     return o;
 }
 
-/* Each third layer sees all, turns half of each head and has fewer heads; limits are as each layer's keys say: of gates, where SiLU gives that much. */
+/* Each third layer sees all, turns half of each head and has fewer heads; limits are as each layer's keys say: of
+ * gates, where SiLU gives that much. */
 static void check_step(void)
 {
     struct mk_options o = step_options();
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     const struct ntx_layer *l = x.m->layers;
-    CHECK(h->n_layers == 6 && h->n_nextn == 1 && h->n_dense == 2 && h->n_ff_shexp == 80 && h->window == 9 && h->router.score == NTX_SCORE_SIGMOID);
+    CHECK(h->n_layers == 6 && h->n_nextn == 1 && h->n_dense == 2 && h->n_ff_shexp == 80 && h->window == 9 &&
+          h->router.score == NTX_SCORE_SIGMOID);
     for (uint32_t i = 0; i < 6; i++) {
-        const struct ntx_step *rope = ntx_layer_find(&l[i], NTX_OP_ROPE), *gate = ntx_layer_find(&l[i], NTX_OP_GATE), *e = ntx_layer_find(&l[i], NTX_OP_EXPERTS);
+        const struct ntx_step *rope = ntx_layer_find(&l[i], NTX_OP_ROPE), *gate = ntx_layer_find(&l[i], NTX_OP_GATE),
+                              *e = ntx_layer_find(&l[i], NTX_OP_EXPERTS);
         const bool all = i % 3 == 0;
-        CHECK(window_of(&l[i]) == (all ? 0 : 9) && rope->heads == (all ? 4 : 6) && rope->rotated == (all ? 8 : 16) && rope->turn == (all ? NTX_TURN_ALL : NTX_TURN_WINDOW));
+        CHECK(window_of(&l[i]) == (all ? 0 : 9) && rope->heads == (all ? 4 : 6) && rope->rotated == (all ? 8 : 16) &&
+              rope->turn == (all ? NTX_TURN_ALL : NTX_TURN_WINDOW));
         CHECK(gate->by_head && gate->heads == rope->heads && gate->width == 16 * gate->heads);
         CHECK((e != NULL) == (i >= 2));
         if (!e) {
@@ -238,18 +260,24 @@ static void check_step(void)
             CHECK(glu->hidden.limit == (i == 1 ? 0.75f : 0));
             continue;
         }
-        CHECK(e->hidden.limit == (i % 2 ? 0.5f : 0) && e->shared.limit == (i % 3 == 1 ? 0.75f : 0) && (e->hidden.gate_limit > 0) == (e->hidden.limit > 0));
+        CHECK(e->hidden.limit == (i % 2 ? 0.5f : 0) && e->shared.limit == (i % 3 == 1 ? 0.75f : 0) &&
+              (e->hidden.gate_limit > 0) == (e->hidden.limit > 0));
         if (e->hidden.limit > 0)
             CHECK(fabsf(e->hidden.gate_limit / (1 + expf(-e->hidden.gate_limit)) - e->hidden.limit) < 1e-6f);
     }
     CHECK_STR(name_of(&x, l[2].head_gate), "blk.2.attn_gate.weight");
     close_model(&x);
-    refuse(&o, "step35.attention.sliding_window_pattern", "step35.attention.sliding_window_pottern", -EINVAL, "key 'step35.attention.sliding_window_pattern' is missing, or no array");
-    refuse(&o, "blk.1.attn_gate.weight", "blk.1.attn_gete.weight", -EINVAL, "tensor 'blk.1.attn_gate.weight' is missing; a step35 model needs it");
-    refuse(&o, "step35.leading_dense_block_count", "step35.leading_dense_block_caunt", -EINVAL, "tensor 'blk.0.ffn_gate_inp.weight' is missing; a step35 model needs it");
-    refuse(&o, "step35.expert_shared_feed_forward_length", "step35.expert_shared_feed_forward_lengtx", -EINVAL, "key 'step35.expert_shared_feed_forward_length' is missing");
+    refuse(&o, "step35.attention.sliding_window_pattern", "step35.attention.sliding_window_pottern", -EINVAL,
+           "key 'step35.attention.sliding_window_pattern' is missing, or no array");
+    refuse(&o, "blk.1.attn_gate.weight", "blk.1.attn_gete.weight", -EINVAL,
+           "tensor 'blk.1.attn_gate.weight' is missing; a step35 model needs it");
+    refuse(&o, "step35.leading_dense_block_count", "step35.leading_dense_block_caunt", -EINVAL,
+           "tensor 'blk.0.ffn_gate_inp.weight' is missing; a step35 model needs it");
+    refuse(&o, "step35.expert_shared_feed_forward_length", "step35.expert_shared_feed_forward_lengtx", -EINVAL,
+           "key 'step35.expert_shared_feed_forward_length' is missing");
     o.window = 0;
-    refuse(&o, NULL, NULL, -ENOTSUP, "key 'step35.attention.sliding_window' is 0: a step35 model without a window is not supported");
+    refuse(&o, NULL, NULL, -ENOTSUP,
+           "key 'step35.attention.sliding_window' is 0: a step35 model without a window is not supported");
     o.window = 9;
     o.rope_scaling = "yarn";
     o.rope_factor = 4;

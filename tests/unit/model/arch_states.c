@@ -15,7 +15,8 @@ static void check_joined(void)
     o.delta_joined = o.fused = true;
     struct opened x = open_model(&o);
     const struct ntx_layer *l = x.m->layers;
-    CHECK(x.m->hp.delta_joined && x.m->hp.experts_fused && l->delta_mix == l->delta_gate && l->expert_gate == NTX_NO_TENSOR);
+    CHECK(x.m->hp.delta_joined && x.m->hp.experts_fused && l->delta_mix == l->delta_gate &&
+          l->expert_gate == NTX_NO_TENSOR);
     CHECK_STR(name_of(&x, l->delta_mix), "blk.0.ssm_in.weight");
     CHECK_STR(name_of(&x, l->expert_gate_up), "blk.0.ffn_gate_up_exps.weight");
     for (int small = 0; small < 2; small++) {
@@ -24,7 +25,8 @@ static void check_joined(void)
         const struct ntx_chunk *q = &c->list[mix->chunk0], *z = &c->list[gate->chunk0];
         const uint32_t of_head = 16 / mix->chunk_outs;
         const uint64_t head = 16 * (uint64_t)mix->row_bytes;
-        CHECK(mix->n_out == 12 * 16 && gate->n_out == 6 * 16 && mix->n_chunks == 12 * of_head && (small || of_head == 1));
+        CHECK(mix->n_out == 12 * 16 && gate->n_out == 6 * 16 && mix->n_chunks == 12 * of_head &&
+              (small || of_head == 1));
         static const uint32_t at[] = {0, 6, 12, 1, 7, 13, 2, 3, 8, 9, 14, 15}, gates[] = {4, 5, 10, 11, 16, 17};
         for (uint32_t i = 0; i < 12; i++)
             CHECK_EQ(q[i * of_head].offset - q->offset, at[i] * head);
@@ -57,7 +59,8 @@ static void check_delta(const char *arch)
     const struct ntx_layer *l = x.m->layers;
     const struct ntx_step *delta = ntx_layer_find(&l[0], NTX_OP_DELTA), *rope = ntx_layer_find(&l[1], NTX_OP_ROPE);
     bool next = !strcmp(arch, "qwen3next");
-    CHECK(h->n_layers == 4 && h->n_nextn == 1 && ntx_count_recurrent(h) == 2 && ntx_is_recurrent(h, 0) && !ntx_is_recurrent(h, 1));
+    CHECK(h->n_layers == 4 && h->n_nextn == 1 && ntx_count_recurrent(h) == 2 && ntx_is_recurrent(h, 0) &&
+          !ntx_is_recurrent(h, 1));
     CHECK(h->delta.taps == 4 && h->delta.head == 32 && h->delta.heads == 6 && h->delta.key_heads == 3);
     CHECK(delta->tiled == !next && delta->feeds && !ntx_layer_find(&l[0], NTX_OP_ATTEND));
     CHECK(rope->rotated == 8 && rope->pairs == NTX_ROPE_NEOX && !ntx_layer_find(&l[1], NTX_OP_CONV));
@@ -85,8 +88,10 @@ static void refuse_deltas(void)
 {
     struct mk_options o = delta_options("qwen35");
     refuse(&o, "qwen35.ssm.conv_kernel", "qwen35.ssm.conv_kernal", -EINVAL, "key 'qwen35.ssm.conv_kernel' is missing");
-    refuse(&o, "qwen35.rope.dimension_sections", "qwen35.rope.dimension_zections", -EINVAL, "key 'qwen35.rope.dimension_sections' is missing, or not a list");
-    refuse(&o, "qwen35.full_attention_interval", "qwen35.full_attention_intervul", -EINVAL, "tensor 'blk.1.attn_qkv.weight' is missing; a qwen35 model needs it");
+    refuse(&o, "qwen35.rope.dimension_sections", "qwen35.rope.dimension_zections", -EINVAL,
+           "key 'qwen35.rope.dimension_sections' is missing, or not a list");
+    refuse(&o, "qwen35.full_attention_interval", "qwen35.full_attention_intervul", -EINVAL,
+           "tensor 'blk.1.attn_qkv.weight' is missing; a qwen35 model needs it");
     refuse(&o, "blk.0.ssm_norm.weight", "blk.0.ssm_nurm.weight", -EINVAL, "tensor 'blk.0.ssm_norm.weight' is missing");
     o.delta_head = 24;
     refuse(&o, NULL, NULL, -ENOTSUP, "a delta net of 144 values in 6 heads of 24 over 3 key heads is not supported");
@@ -95,7 +100,8 @@ static void refuse_deltas(void)
     refuse(&o, NULL, NULL, -ENOTSUP, "a delta net of 192 values in 6 heads of 32 over 4 key heads is not supported");
     o.delta_keys = 3;
     o.head_dim = 48; /* not what heads have that nobody told the length of */
-    refuse(&o, "qwen35.attention.value_length", "qwen35.attention.value_lengtx", -ENOTSUP, "heads of 48 values of K and ");
+    refuse(&o, "qwen35.attention.value_length", "qwen35.attention.value_lengtx", -ENOTSUP,
+           "heads of 48 values of K and ");
     o.head_dim = 0;
     o.attention_every = 8;
     refuse(&o, NULL, NULL, -ENOTSUP, "a qwen35 model without a layer of attention is not supported");
@@ -122,15 +128,20 @@ static void check_kimi(void)
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     const struct ntx_layer *l = x.m->layers;
-    const struct ntx_step *delta = ntx_layer_find(&l[1], NTX_OP_DELTA), *conv = ntx_layer_find(&l[1], NTX_OP_CONV), *a = ntx_layer_find(&l[2], NTX_OP_ATTEND);
+    const struct ntx_step *delta = ntx_layer_find(&l[1], NTX_OP_DELTA), *conv = ntx_layer_find(&l[1], NTX_OP_CONV),
+                          *a = ntx_layer_find(&l[2], NTX_OP_ATTEND);
     const struct ntx_router *r = &ntx_layer_find(&l[1], NTX_OP_ROUTE)->router;
     const uint32_t n = o.heads * 32;
-    CHECK(ntx_count_recurrent(h) == 4 && ntx_is_recurrent(h, 1) && !ntx_is_recurrent(h, 2) && h->n_dense == 1 && h->n_ff_shexp == 96);
+    CHECK(ntx_count_recurrent(h) == 4 && ntx_is_recurrent(h, 1) && !ntx_is_recurrent(h, 2) && h->n_dense == 1 &&
+          h->n_ff_shexp == 96);
     CHECK(h->delta.taps == 4 && h->delta.head == 32 && h->delta.heads == o.heads && h->delta.key_heads == o.heads);
-    CHECK(delta->by_key && delta->width == 32 && delta->heads == o.heads && conv->n_weights == 3 && conv->width == 3 * n);
+    CHECK(delta->by_key && delta->width == 32 && delta->heads == o.heads && conv->n_weights == 3 &&
+          conv->width == 3 * n);
     CHECK(h->kv_lora == 40 && h->head_k == 24 && h->head_v == 20 && ntx_kept_k(h, 2) == 48 && h->n_head_kv == 1);
-    CHECK(a->mla && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f && !ntx_layer_find(&l[2], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_ATTEND));
-    CHECK(r->score == NTX_SCORE_SIGMOID && r->norm && fabsf(r->scale - 2.446f) < 1e-6f && !ntx_layer_find(&l[0], NTX_OP_ROUTE));
+    CHECK(a->mla && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f && !ntx_layer_find(&l[2], NTX_OP_ROPE) &&
+          !ntx_layer_find(&l[1], NTX_OP_ATTEND));
+    CHECK(r->score == NTX_SCORE_SIGMOID && r->norm && fabsf(r->scale - 2.446f) < 1e-6f &&
+          !ntx_layer_find(&l[0], NTX_OP_ROUTE));
     CHECK_STR(name_of(&x, l[0].kda_conv_v), "blk.0.ssm_conv1d_v.weight");
     CHECK_STR(name_of(&x, l[0].kda_out), "blk.0.attn_output.weight");
     CHECK_STR(name_of(&x, l[2].kda_out), "none");
@@ -138,7 +149,8 @@ static void check_kimi(void)
     CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_A), n);
     struct ntx_chunks *c = NULL;
     CHECK_EQ(ntx_chunks_make(x.m, 1 << 20, &c, NULL), 0);
-    CHECK(c->layers[0].kda_conv_q.n_out == n && c->layers[0].kda_conv_q.n_in == 4); /* though the file has a dimension of one between */
+    CHECK(c->layers[0].kda_conv_q.n_out == n &&
+          c->layers[0].kda_conv_q.n_in == 4); /* though the file has a dimension of one between */
     ntx_chunks_free(c);
     close_model(&x);
 }
@@ -146,11 +158,16 @@ static void check_kimi(void)
 static void refuse_kimi(void)
 {
     struct mk_options o = kimi_options();
-    refuse(&o, "kimi-linear.kda.head_dim", "kimi-linear.kda.head_din", -EINVAL, "key 'kimi-linear.kda.head_dim' is missing");
-    refuse(&o, "kimi-linear.attention.head_count_kv", "kimi-linear.attention.head_count_kw", -EINVAL, "key 'kimi-linear.attention.head_count_kv' is not a list of a number for each layer");
-    refuse(&o, "blk.0.ssm_f_b.weight", "blk.0.ssm_f_c.weight", -EINVAL, "tensor 'blk.0.ssm_f_b.weight' is missing; a kimi-linear model needs it");
-    refuse(&o, "blk.2.attn_k_b.weight", "blk.2.attn_k_c.weight", -EINVAL, "tensor 'blk.2.attn_k_b.weight' is missing; a kimi-linear model needs it");
-    refuse(&o, "kimi-linear.attention.key_length_mla", "kimi-linear.attention.key_length_mlb", -EINVAL, "key 'kimi-linear.attention.key_length_mla' is missing");
+    refuse(&o, "kimi-linear.kda.head_dim", "kimi-linear.kda.head_din", -EINVAL,
+           "key 'kimi-linear.kda.head_dim' is missing");
+    refuse(&o, "kimi-linear.attention.head_count_kv", "kimi-linear.attention.head_count_kw", -EINVAL,
+           "key 'kimi-linear.attention.head_count_kv' is not a list of a number for each layer");
+    refuse(&o, "blk.0.ssm_f_b.weight", "blk.0.ssm_f_c.weight", -EINVAL,
+           "tensor 'blk.0.ssm_f_b.weight' is missing; a kimi-linear model needs it");
+    refuse(&o, "blk.2.attn_k_b.weight", "blk.2.attn_k_c.weight", -EINVAL,
+           "tensor 'blk.2.attn_k_b.weight' is missing; a kimi-linear model needs it");
+    refuse(&o, "kimi-linear.attention.key_length_mla", "kimi-linear.attention.key_length_mlb", -EINVAL,
+           "key 'kimi-linear.attention.key_length_mla' is missing");
     o.delta_head = 24;
     refuse(&o, NULL, NULL, -ENOTSUP, "key 'kimi-linear.kda.head_dim' is 24; multiples of 16 are supported");
     o.delta_head = 0;
@@ -158,7 +175,9 @@ static void refuse_kimi(void)
     refuse(&o, NULL, NULL, -EINVAL, "key 'kimi-linear.attention.head_count_kv' is 0; 1 to ");
     o.attention_every = 3;
     o.q_lora = 36;
-    refuse(&o, NULL, NULL, -ENOTSUP, "key 'kimi-linear.attention.q_lora_rank' says that q is made in two products: such a kimi-linear model is not supported");
+    refuse(&o, NULL, NULL, -ENOTSUP,
+           "key 'kimi-linear.attention.q_lora_rank' says that q is made in two products: such a kimi-linear model is "
+           "not supported");
 }
 
 static struct mk_options glm5_options(void)
@@ -185,14 +204,21 @@ static void check_glm5(void)
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     const struct ntx_layer *l = x.m->layers;
-    const struct ntx_step *choose = ntx_layer_find(&l[1], NTX_OP_INDEX_TOPK), *rates = ntx_layer_find(&l[0], NTX_OP_RATES);
-    CHECK(h->n_layers == 6 && h->n_nextn == 1 && ntx_count_recurrent(h) == 3 && !ntx_is_recurrent(h, 1) && h->rope_dim == 0 && h->head_k == 24 && h->n_dense == 1);
-    CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 && ntx_has_indexer(h, 1) && !ntx_has_indexer(h, 3) && ntx_has_indexer(h, 5) && !ntx_has_indexer(h, 0));
+    const struct ntx_step *choose = ntx_layer_find(&l[1], NTX_OP_INDEX_TOPK),
+                          *rates = ntx_layer_find(&l[0], NTX_OP_RATES);
+    CHECK(h->n_layers == 6 && h->n_nextn == 1 && ntx_count_recurrent(h) == 3 && !ntx_is_recurrent(h, 1) &&
+          h->rope_dim == 0 && h->head_k == 24 && h->n_dense == 1);
+    CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 &&
+          ntx_has_indexer(h, 1) && !ntx_has_indexer(h, 3) && ntx_has_indexer(h, 5) && !ntx_has_indexer(h, 0));
     CHECK(ntx_kept_k(h, 1) == 40 && ntx_kept_v(h, 1) == 96 && ntx_kept_v(h, 3) == 0); /* a key, and what it weighs */
-    CHECK(choose->keys && choose->every == 3 && choose->most == 7 && !ntx_layer_find(&l[3], NTX_OP_INDEX_TOPK) && ntx_layer_find(&l[3], NTX_OP_ATTEND)->chosen);
-    CHECK(rates->bound == -5 && ntx_layer_find(&l[0], NTX_OP_DELTA)->by_key && ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f);
-    CHECK(h->streams.n == 4 && h->streams.rounds == 20 && h->limit == 1.5f && h->shared_limit == 1.5f && ntx_layer_find(&l[0], NTX_OP_GLU)->hidden.limit == 1.5f);
-    CHECK(!ntx_layer_find(&l[1], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_HADAMARD) && ntx_layer_find(&l[5], NTX_OP_MIX) && !ntx_layer_find(&l[5], NTX_OP_ADD));
+    CHECK(choose->keys && choose->every == 3 && choose->most == 7 && !ntx_layer_find(&l[3], NTX_OP_INDEX_TOPK) &&
+          ntx_layer_find(&l[3], NTX_OP_ATTEND)->chosen);
+    CHECK(rates->bound == -5 && ntx_layer_find(&l[0], NTX_OP_DELTA)->by_key &&
+          ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f);
+    CHECK(h->streams.n == 4 && h->streams.rounds == 20 && h->limit == 1.5f && h->shared_limit == 1.5f &&
+          ntx_layer_find(&l[0], NTX_OP_GLU)->hidden.limit == 1.5f);
+    CHECK(!ntx_layer_find(&l[1], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_HADAMARD) &&
+          ntx_layer_find(&l[5], NTX_OP_MIX) && !ntx_layer_find(&l[5], NTX_OP_ADD));
     CHECK_STR(name_of(&x, l[1].index_place), "blk.1.indexer_compressor_ape.weight");
     CHECK_STR(name_of(&x, l[3].index_gate), "none");
     CHECK_STR(name_of(&x, l[0].delta_a), "blk.0.ssm_a");
@@ -203,17 +229,26 @@ static void check_glm5(void)
 static void refuse_glm5(void)
 {
     struct mk_options o = glm5_options();
-    refuse(&o, "glm5-next.attention.indexer.kpool_select_tail", "glm5-next.attention.indexer.kpool_select_tale", -ENOTSUP, "key 'glm5-next.attention.indexer.kpool_select_tail' is missing, or not true");
-    refuse(&o, "glm5-next.attention.layer_norm_epsilon", "glm5-next.attention.layer_norm_epsilom", -EINVAL, "key 'glm5-next.attention.layer_norm_epsilon' is missing");
-    refuse(&o, "glm5-next.hyper_connection.epsilon", "glm5-next.hyper_connection.epsilom", -EINVAL, "key 'glm5-next.hyper_connection.epsilon' is missing");
-    refuse(&o, "glm5-next.attention.q_lora_rank", "glm5-next.attention.q_lora_rang", -EINVAL, "key 'glm5-next.attention.q_lora_rank' is missing; a glm5-next model needs it");
-    refuse(&o, "blk.1.indexer_compressor_ape.weight", "blk.1.indexer_compressor_apt.weight", -EINVAL, "tensor 'blk.1.indexer_compressor_ape.weight' is missing; a glm5-next model needs it");
-    refuse(&o, "blk.2.hc_ffn_base.weight", "blk.2.hc_ffn_bass.weight", -EINVAL, "tensor 'blk.2.hc_ffn_base.weight' is missing; a glm5-next model needs it");
+    refuse(&o, "glm5-next.attention.indexer.kpool_select_tail", "glm5-next.attention.indexer.kpool_select_tale",
+           -ENOTSUP, "key 'glm5-next.attention.indexer.kpool_select_tail' is missing, or not true");
+    refuse(&o, "glm5-next.attention.layer_norm_epsilon", "glm5-next.attention.layer_norm_epsilom", -EINVAL,
+           "key 'glm5-next.attention.layer_norm_epsilon' is missing");
+    refuse(&o, "glm5-next.hyper_connection.epsilon", "glm5-next.hyper_connection.epsilom", -EINVAL,
+           "key 'glm5-next.hyper_connection.epsilon' is missing");
+    refuse(&o, "glm5-next.attention.q_lora_rank", "glm5-next.attention.q_lora_rang", -EINVAL,
+           "key 'glm5-next.attention.q_lora_rank' is missing; a glm5-next model needs it");
+    refuse(&o, "blk.1.indexer_compressor_ape.weight", "blk.1.indexer_compressor_apt.weight", -EINVAL,
+           "tensor 'blk.1.indexer_compressor_ape.weight' is missing; a glm5-next model needs it");
+    refuse(&o, "blk.2.hc_ffn_base.weight", "blk.2.hc_ffn_bass.weight", -EINVAL,
+           "tensor 'blk.2.hc_ffn_base.weight' is missing; a glm5-next model needs it");
     o.index_head = 40;
-    refuse(&o, NULL, NULL, -ENOTSUP, "key 'glm5-next.attention.indexer.key_length' is 40; multiples of 16 are supported");
+    refuse(&o, NULL, NULL, -ENOTSUP,
+           "key 'glm5-next.attention.indexer.key_length' is 40; multiples of 16 are supported");
     o.index_head = 48;
     o.attention_every = 1;
-    refuse(&o, NULL, NULL, -ENOTSUP, "key 'glm5-next.attention.head_count_kv': a glm5-next model without a layer that keeps a state is not supported");
+    refuse(&o, NULL, NULL, -ENOTSUP,
+           "key 'glm5-next.attention.head_count_kv': a glm5-next model without a layer that keeps a state is not "
+           "supported");
 }
 
 static struct mk_options qwen4_options(void)
@@ -240,15 +275,24 @@ static void check_qwen4(void)
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     const struct ntx_layer *l = x.m->layers;
-    const struct ntx_step *choose = ntx_layer_find(&l[2], NTX_OP_INDEX_TOPK), *conv = ntx_layer_find(&l[1], NTX_OP_CONV), *spread = ntx_layer_find(&l[0], NTX_OP_SPREAD);
-    CHECK(h->n_layers == 6 && ntx_count_recurrent(h) == 4 && !ntx_is_recurrent(h, 2) && ntx_has_indexer(h, 5) && !ntx_has_indexer(h, 4) && h->index_beside && h->no_output_norm);
-    CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 && ntx_kept_v(h, 2) == h->head_v);
-    CHECK(choose->keys && choose->mean && choose->every == 3 && choose->most == 7 && choose->in[1] == NTX_BUF_NONE && ntx_layer_find(&l[2], NTX_OP_ATTEND)->chosen);
-    CHECK(h->streams.n == 4 && h->streams.low == 24 && spread->scale == 0.25f && ntx_layer_find(&l[0], NTX_OP_NORM)->each && ntx_layer_find(&l[0], NTX_OP_MAP)->scale == 0.25f);
-    CHECK(h->grams.layer == 2 && h->grams.n == 3 && h->grams.heads == 8 && h->grams.width == o.embd / 8 && h->grams.taps == 4 && h->grams.eos == 2);
-    CHECK(h->grams.first[1] == 97 && h->grams.size[7] == 97 + 42 && h->grams.entries == 1024 && h->grams.by[0] % 2 == 1 && h->grams.by[1] > UINT32_MAX);
-    CHECK(conv->apart == 3 && conv->taps == 4 && conv->width == 4 * o.embd && conv->in[0] == NTX_BUF_GATES && !ntx_layer_find(&l[0], NTX_OP_GRAMS));
-    CHECK(ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f && ntx_layer_find(&l[0], NTX_OP_DELTA)->tiled && !ntx_layer_find(&l[5], NTX_OP_ADD));
+    const struct ntx_step *choose = ntx_layer_find(&l[2], NTX_OP_INDEX_TOPK),
+                          *conv = ntx_layer_find(&l[1], NTX_OP_CONV), *spread = ntx_layer_find(&l[0], NTX_OP_SPREAD);
+    CHECK(h->n_layers == 6 && ntx_count_recurrent(h) == 4 && !ntx_is_recurrent(h, 2) && ntx_has_indexer(h, 5) &&
+          !ntx_has_indexer(h, 4) && h->index_beside && h->no_output_norm);
+    CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 &&
+          ntx_kept_v(h, 2) == h->head_v);
+    CHECK(choose->keys && choose->mean && choose->every == 3 && choose->most == 7 && choose->in[1] == NTX_BUF_NONE &&
+          ntx_layer_find(&l[2], NTX_OP_ATTEND)->chosen);
+    CHECK(h->streams.n == 4 && h->streams.low == 24 && spread->scale == 0.25f &&
+          ntx_layer_find(&l[0], NTX_OP_NORM)->each && ntx_layer_find(&l[0], NTX_OP_MAP)->scale == 0.25f);
+    CHECK(h->grams.layer == 2 && h->grams.n == 3 && h->grams.heads == 8 && h->grams.width == o.embd / 8 &&
+          h->grams.taps == 4 && h->grams.eos == 2);
+    CHECK(h->grams.first[1] == 97 && h->grams.size[7] == 97 + 42 && h->grams.entries == 1024 &&
+          h->grams.by[0] % 2 == 1 && h->grams.by[1] > UINT32_MAX);
+    CHECK(conv->apart == 3 && conv->taps == 4 && conv->width == 4 * o.embd && conv->in[0] == NTX_BUF_GATES &&
+          !ntx_layer_find(&l[0], NTX_OP_GRAMS));
+    CHECK(ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f && ntx_layer_find(&l[0], NTX_OP_DELTA)->tiled &&
+          !ntx_layer_find(&l[5], NTX_OP_ADD));
     CHECK_STR(name_of(&x, l[1].gram_conv), "blk.1.ple_conv1d.weight");
     CHECK_STR(name_of(&x, l[5].head_high), "output_hc_up.weight");
     CHECK_STR(name_of(&x, l[4].head_high), "none");
@@ -262,21 +306,32 @@ static void check_qwen4(void)
 static void refuse_qwen4(void)
 {
     struct mk_options o = qwen4_options();
-    refuse(&o, "qwen4exp.hyper_connection.low_rank", "qwen4exp.hyper_connection.low_rang", -EINVAL, "key 'qwen4exp.hyper_connection.low_rank' is missing");
-    refuse(&o, "qwen4exp.attention.compress_ratios", "qwen4exp.attention.compress_ratioz", -EINVAL, "key 'qwen4exp.attention.compress_ratios' is missing, or not a list of 6 integers");
-    refuse(&o, "qwen4exp.ple.layer_multipliers", "qwen4exp.ple.layer_multiplierz", -EINVAL, "key 'qwen4exp.ple.layer_multipliers' is missing, or not a list of 3 integers");
-    refuse(&o, "qwen4exp.ple.head_vocab_sizes", "qwen4exp.ple.head_vocab_zizes", -EINVAL, "key 'qwen4exp.ple.head_vocab_sizes' is missing, or not a list of 8 integers");
-    refuse(&o, "qwen4exp.ple.eos_token_id", "qwen4exp.ple.eos_token_ix", -EINVAL, "key 'qwen4exp.ple.eos_token_id' is missing");
-    refuse(&o, "qwen4exp.ple.layers", "qwen4exp.ple.layerz", -ENOTSUP, "tensor 'per_layer_token_embd.weight' has no place in a qwen4exp model of 6 layers");
-    refuse(&o, "per_layer_token_embd.weight", "per_layer_token_emb_.weight", -EINVAL, "tensor 'per_layer_token_embd.weight' is missing; a qwen4exp model needs it");
-    refuse(&o, "blk.1.ple_norm_conv.weight", "blk.1.ple_norm_cone.weight", -EINVAL, "tensor 'blk.1.ple_norm_conv.weight' is missing; a qwen4exp model needs it");
-    refuse(&o, "blk.5.indexer.k_norm.weight", "blk.5.indexer.k_nora.weight", -EINVAL, "tensor 'blk.5.indexer.k_norm.weight' is missing; a qwen4exp model needs it");
-    refuse(&o, "output_hc_down.weight", "output_hc_dawn.weight", -EINVAL, "tensor 'output_hc_down.weight' is missing; a qwen4exp model needs it");
+    refuse(&o, "qwen4exp.hyper_connection.low_rank", "qwen4exp.hyper_connection.low_rang", -EINVAL,
+           "key 'qwen4exp.hyper_connection.low_rank' is missing");
+    refuse(&o, "qwen4exp.attention.compress_ratios", "qwen4exp.attention.compress_ratioz", -EINVAL,
+           "key 'qwen4exp.attention.compress_ratios' is missing, or not a list of 6 integers");
+    refuse(&o, "qwen4exp.ple.layer_multipliers", "qwen4exp.ple.layer_multiplierz", -EINVAL,
+           "key 'qwen4exp.ple.layer_multipliers' is missing, or not a list of 3 integers");
+    refuse(&o, "qwen4exp.ple.head_vocab_sizes", "qwen4exp.ple.head_vocab_zizes", -EINVAL,
+           "key 'qwen4exp.ple.head_vocab_sizes' is missing, or not a list of 8 integers");
+    refuse(&o, "qwen4exp.ple.eos_token_id", "qwen4exp.ple.eos_token_ix", -EINVAL,
+           "key 'qwen4exp.ple.eos_token_id' is missing");
+    refuse(&o, "qwen4exp.ple.layers", "qwen4exp.ple.layerz", -ENOTSUP,
+           "tensor 'per_layer_token_embd.weight' has no place in a qwen4exp model of 6 layers");
+    refuse(&o, "per_layer_token_embd.weight", "per_layer_token_emb_.weight", -EINVAL,
+           "tensor 'per_layer_token_embd.weight' is missing; a qwen4exp model needs it");
+    refuse(&o, "blk.1.ple_norm_conv.weight", "blk.1.ple_norm_cone.weight", -EINVAL,
+           "tensor 'blk.1.ple_norm_conv.weight' is missing; a qwen4exp model needs it");
+    refuse(&o, "blk.5.indexer.k_norm.weight", "blk.5.indexer.k_nora.weight", -EINVAL,
+           "tensor 'blk.5.indexer.k_norm.weight' is missing; a qwen4exp model needs it");
+    refuse(&o, "output_hc_down.weight", "output_hc_dawn.weight", -EINVAL,
+           "tensor 'output_hc_down.weight' is missing; a qwen4exp model needs it");
     o.gram_layer = 3;
     refuse(&o, NULL, NULL, -ENOTSUP, "key 'qwen4exp.ple.layers': one layer, which is a delta net, is supported");
     o.gram_layer = 2;
     o.index_head = 40;
-    refuse(&o, NULL, NULL, -ENOTSUP, "key 'qwen4exp.attention.indexer.key_length' is 40; multiples of 16 are supported");
+    refuse(&o, NULL, NULL, -ENOTSUP,
+           "key 'qwen4exp.attention.indexer.key_length' is 40; multiples of 16 are supported");
 }
 
 int main(void)

@@ -8,9 +8,9 @@
 
 /* The order of a layer's tensors, as chunk.h promises it. */
 static const char *const layer_order[] = {
-    "attn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias",
-    "attn_q_norm.weight", "attn_k_norm.weight", "attn_output.weight", "attn_output.bias", "ffn_norm.weight", "ffn_gate.weight",
-    "ffn_up.weight", "ffn_down.weight",
+    "attn_norm.weight", "attn_q.weight",   "attn_k.weight",      "attn_v.weight",      "attn_q.bias",
+    "attn_k.bias",      "attn_v.bias",     "attn_q_norm.weight", "attn_k_norm.weight", "attn_output.weight",
+    "attn_output.bias", "ffn_norm.weight", "ffn_gate.weight",    "ffn_up.weight",      "ffn_down.weight",
 };
 
 static const struct ntx_gguf *the_gguf;
@@ -26,7 +26,8 @@ static void expect_tensor(const struct ntx_gguf_tensor *t, uint32_t layer, const
     while (row < t->ne[1]) {
         const struct ntx_chunk *c = &the_chunks->list[next_chunk++];
         CHECK_MSG(next_chunk <= the_chunks->n && ntx_gguf_tensor_at(the_gguf, c->tensor) == t, "%s", t->name);
-        CHECK(c->layer == layer && c->out0 == row && c->offset == end && c->file == t->file && c->fixed == (t->n_dims == 1));
+        CHECK(c->layer == layer && c->out0 == row && c->offset == end && c->file == t->file &&
+              c->fixed == (t->n_dims == 1));
         CHECK_EQ(c->bytes, ntx_row_bytes(t->type, t->ne[0]) * c->n_out);
         CHECK(c->bytes <= chunk_limit || c->n_out == 1);
         CHECK(row + c->n_out == t->ne[1] || (c->n_out == w->chunk_outs && c->bytes + w->row_bytes > chunk_limit));
@@ -43,8 +44,9 @@ static void expect_tensor(const struct ntx_gguf_tensor *t, uint32_t layer, const
 static void expect_layer(uint32_t l)
 {
     const struct ntx_layer_weights *w = &the_chunks->layers[l];
-    const struct ntx_weight *const weights[] = {&w->attn_norm, &w->q, &w->k, &w->v, &w->q_bias, &w->k_bias, &w->v_bias, &w->q_norm,
-                                                &w->k_norm, &w->o, &w->o_bias, &w->ffn_norm, &w->gate, &w->up, &w->down};
+    const struct ntx_weight *const weights[] = {&w->attn_norm, &w->q,        &w->k,      &w->v,      &w->q_bias,
+                                                &w->k_bias,    &w->v_bias,   &w->q_norm, &w->k_norm, &w->o,
+                                                &w->o_bias,    &w->ffn_norm, &w->gate,   &w->up,     &w->down};
     char name[64];
     for (int i = 0; i < 15; i++) {
         snprintf(name, sizeof name, "blk.%u.%s", l, layer_order[i]);
@@ -70,8 +72,10 @@ static void expect_experts(uint32_t l, uint32_t n_expert)
             const struct ntx_chunk *c = &the_chunks->list[next_chunk];
             snprintf(name, sizeof name, "blk.%u.%s", l, parts[part]);
             const struct ntx_gguf_tensor *t = ntx_gguf_tensor(the_gguf, name);
-            CHECK(x.chunk0 == next_chunk++ && x.n_chunks == 1 && x.chunk_outs == t->ne[1] && x.n_in == t->ne[0] && x.n_out == t->ne[1]);
-            CHECK(c->expert && !c->fixed && c->layer == l && c->file == t->file && c->bytes == t->bytes / n_expert && c->n_out == t->ne[1]);
+            CHECK(x.chunk0 == next_chunk++ && x.n_chunks == 1 && x.chunk_outs == t->ne[1] && x.n_in == t->ne[0] &&
+                  x.n_out == t->ne[1]);
+            CHECK(c->expert && !c->fixed && c->layer == l && c->file == t->file && c->bytes == t->bytes / n_expert &&
+                  c->n_out == t->ne[1]);
             CHECK_EQ(c->offset, t->offset + e * (t->bytes / n_expert));
         }
 }
@@ -158,16 +162,21 @@ static void check_shared(void)
     o.plus = 32;
     struct ntx_model *m = open_shared(&o, &p, &g);
     CHECK(m->delta.base && m->delta.any && m->delta.base[2] == 0 && m->delta.error == 0 && m->delta.alpha[0] == 0);
-    CHECK(m->layers[2].q == m->layers[0].q && m->layers[2].attn_norm != m->layers[0].attn_norm && m->layers[2].q_low != m->layers[0].q_low);
+    CHECK(m->layers[2].q == m->layers[0].q && m->layers[2].attn_norm != m->layers[0].attn_norm &&
+          m->layers[2].q_low != m->layers[0].q_low);
     CHECK(!ntx_chunks_make(m, 1 << 20, &c, &err));
     const struct ntx_weight *first = &c->layers[0].q, *last = &c->layers[2].q;
-    CHECK(last->chunk0 == first->chunk0 && last->layer == 0 && c->list[first->chunk0].fixed && c->list[first->chunk0].users == 3);
+    CHECK(last->chunk0 == first->chunk0 && last->layer == 0 && c->list[first->chunk0].fixed &&
+          c->list[first->chunk0].users == 3);
     CHECK(c->layers[2].q_low.n_out == 32 && c->layers[2].q_high.n_in == 32 && c->layers[2].up_rest.n_out == m->hp.n_ff);
-    CHECK(c->layers[2].q_low.layer == 2 && !c->list[c->layers[2].q_low.chunk0].fixed && c->layers[2].q_low.chunk0 < c->layers[2].q_high.chunk0);
+    CHECK(c->layers[2].q_low.layer == 2 && !c->list[c->layers[2].q_low.chunk0].fixed &&
+          c->layers[2].q_low.chunk0 < c->layers[2].q_high.chunk0);
     const uint64_t once = c->fixed_bytes + c->matrix_bytes;
     ntx_chunks_free(c);
-    CHECK(!ntx_chunks_make_bounded(m, 1 << 20, &(struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .apart = true}, &c, &err));
-    CHECK(c->layers[2].q.layer == 2 && c->layers[2].q.chunk0 > c->layers[0].q.chunk0 && !c->list[c->layers[2].q.chunk0].fixed);
+    CHECK(!ntx_chunks_make_bounded(m, 1 << 20, &(struct ntx_chunk_bounds){.most = NTX_CHUNKS_MAX, .apart = true}, &c,
+                                   &err));
+    CHECK(c->layers[2].q.layer == 2 && c->layers[2].q.chunk0 > c->layers[0].q.chunk0 &&
+          !c->list[c->layers[2].q.chunk0].fixed);
     uint64_t matrices = 0;
     for (int t = 0; t < NTX_N_TENSORS; t++)
         if (m->layers[0].tensor[t] == m->layers[2].tensor[t] && m->layers[0].tensor[t] != NTX_NO_TENSOR)
@@ -190,7 +199,8 @@ static void refuse_base(void)
     o.shared = true;
     uint8_t *p = make_bytes(&o, &n);
     const uint32_t none = o.layers;
-    memcpy(value_of(p, n, "ntx.delta.base") + 4 + 4 + 8, &none, sizeof none); /* the first of the list: behind its type, theirs, and their number */
+    memcpy(value_of(p, n, "ntx.delta.base") + 4 + 4 + 8, &none,
+           sizeof none); /* the first of the list: behind its type, theirs, and their number */
     struct ntx_gguf *g = parse_ok(p, n);
     CHECK_EQ(ntx_model_open(g, &m, &err), -EINVAL);
     CHECK_MSG(strstr(err.text, "key 'ntx.delta.base' is no list of 2 numbers of layers"), "%s", err.text);

@@ -76,7 +76,8 @@ static void check_scalars(void)
     CHECK(!ntx_gguf_str(g, "text", &s) && s.n == 5 && !memcmp(s.p, "caf\xc3\xa9", 5));
     CHECK_EQ(ntx_gguf_str(g, "numbers", &s), -EINVAL);
     const struct ntx_gguf_kv *kv = ntx_gguf_find(g, "numbers");
-    CHECK(kv && kv->type == NTX_GGUF_ARR && kv->elem == NTX_GGUF_I16 && kv->count == 3 && !memcmp(kv->data, "\xff\xff\2\0\3\0", 6));
+    CHECK(kv && kv->type == NTX_GGUF_ARR && kv->elem == NTX_GGUF_I16 && kv->count == 3 &&
+          !memcmp(kv->data, "\xff\xff\2\0\3\0", 6));
     CHECK(kv == ntx_gguf_kv_at(g, 13) && !ntx_gguf_kv_at(g, 14) && !ntx_gguf_tensor_at(g, 0));
     ntx_gguf_free(g);
     free(b.p);
@@ -105,7 +106,8 @@ static void check_tensors(void)
     struct ntx_err err = {0};
     CHECK(!ntx_gguf_parse(b.p, b.n, data + 128 + 408, &g, &err));
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor(g, "b.weight");
-    CHECK(t && t == ntx_gguf_tensor_at(g, 1) && t->n_dims == 3 && t->ne[0] == 64 && t->ne[1] == 3 && t->ne[2] == 2 && t->ne[3] == 1);
+    CHECK(t && t == ntx_gguf_tensor_at(g, 1) && t->n_dims == 3 && t->ne[0] == 64 && t->ne[1] == 3 && t->ne[2] == 2 &&
+          t->ne[3] == 1);
     CHECK_EQ(t->offset, data + 128);
     CHECK_EQ(t->bytes, 408);
     CHECK_STR(t->name, "b.weight");

@@ -40,7 +40,8 @@ static void refused(const struct mk_buf *b, uint64_t file_bytes, const char *tex
         took = cpu_seconds() - start;
     }
     CHECK_MSG(rc == -EINVAL && err.code == -EINVAL && !g, "%s: rc %d", text, rc);
-    CHECK_MSG(strstr(err.text, text) && !strncmp(err.text, "hostile.gguf: ", 14), "'%s', expected '%s'", err.text, text);
+    CHECK_MSG(strstr(err.text, text) && !strncmp(err.text, "hostile.gguf: ", 14), "'%s', expected '%s'", err.text,
+              text);
     CHECK_MSG(!strchr(err.text, '\n') && took < limit_s(), "%s: %.3f s", err.text, took);
     if (b->n == file_bytes)
         CHECK(ntx_gguf_parse(b->p, b->n, file_bytes, &g, &err) == -EINVAL && strstr(err.text, text));
@@ -260,7 +261,8 @@ static void slow_ones(void)
 {
     struct mk_buf b = {0};
     char name[64];
-    one_array(&b, NTX_GGUF_STR, 2 << 20); /* zero lengths follow in the sparse file; then the header ends, so add a bad key */
+    one_array(&b, NTX_GGUF_STR,
+              2 << 20); /* zero lengths follow in the sparse file; then the header ends, so add a bad key */
     b.p[16] = 2;
     refused_now(&b, 1ull << 33, "its name has 0 bytes");
     put_head(&b, 3, 65536, 65536);

@@ -6,9 +6,23 @@
 
 struct mk_options make_options(void)
 {
-    return (struct mk_options){.arch = "llama", .type = "F32", .name = "tiny", .rope_scaling = "none", .layers = 2, .embd = 64,
-                               .ff = 96, .heads = 4, .kv = 2, .ctx = 128, .rope_base = 10000, .rope_factor = 1,
-                               .logit_scale = 3, .experts_used = 2, .version = 3, .parts = 1, .seed = 1};
+    return (struct mk_options){.arch = "llama",
+                               .type = "F32",
+                               .name = "tiny",
+                               .rope_scaling = "none",
+                               .layers = 2,
+                               .embd = 64,
+                               .ff = 96,
+                               .heads = 4,
+                               .kv = 2,
+                               .ctx = 128,
+                               .rope_base = 10000,
+                               .rope_factor = 1,
+                               .logit_scale = 3,
+                               .experts_used = 2,
+                               .version = 3,
+                               .parts = 1,
+                               .seed = 1};
 }
 
 /* path: [128], gets a new directory's name with /m.gguf behind it */
@@ -75,10 +89,7 @@ uint8_t *make_bytes_with(const struct mk_options *o, void (*extra)(struct mk_fil
     return p;
 }
 
-uint8_t *make_bytes(const struct mk_options *o, size_t *n)
-{
-    return make_bytes_with(o, NULL, n);
-}
+uint8_t *make_bytes(const struct mk_options *o, size_t *n) { return make_bytes_with(o, NULL, n); }
 
 static uint8_t *place_of(uint8_t *bytes, size_t n, const char *text)
 {
@@ -87,10 +98,7 @@ static uint8_t *place_of(uint8_t *bytes, size_t n, const char *text)
     return p;
 }
 
-uint8_t *value_of(uint8_t *bytes, size_t n, const char *key)
-{
-    return place_of(bytes, n, key) + strlen(key);
-}
+uint8_t *value_of(uint8_t *bytes, size_t n, const char *key) { return place_of(bytes, n, key) + strlen(key); }
 
 void set_u32(uint8_t *bytes, size_t n, const char *key, uint32_t v)
 {
@@ -111,15 +119,9 @@ struct ntx_gguf *parse_ok(const void *bytes, size_t n)
     return g;
 }
 
-void put32(struct mk_buf *b, uint32_t v)
-{
-    mk_put(b, &v, sizeof v);
-}
+void put32(struct mk_buf *b, uint32_t v) { mk_put(b, &v, sizeof v); }
 
-void put64(struct mk_buf *b, uint64_t v)
-{
-    mk_put(b, &v, sizeof v);
-}
+void put64(struct mk_buf *b, uint64_t v) { mk_put(b, &v, sizeof v); }
 
 void puts_len(struct mk_buf *b, const char *s)
 {

@@ -22,7 +22,7 @@ int open_path(const char *path);
 
 /* Where the value of a key begins (its type word); fails the test when there is none. */
 uint8_t *value_of(uint8_t *bytes, size_t n, const char *key);
-void set_u32(uint8_t *bytes, size_t n, const char *key, uint32_t v); /* the value of a U32 or F32 key */
+void set_u32(uint8_t *bytes, size_t n, const char *key, uint32_t v);        /* the value of a U32 or F32 key */
 void rename_in(uint8_t *bytes, size_t n, const char *from, const char *to); /* equal lengths, first place */
 
 struct ntx_gguf *parse_ok(const void *bytes, size_t n);

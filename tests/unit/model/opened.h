@@ -19,13 +19,18 @@ struct opened open_with(const struct mk_options *o, void (*extra)(struct mk_file
 void close_model(struct opened *x);
 const char *name_of(const struct opened *x, uint32_t tensor); /* "none": it has no such */
 
-static inline enum ntx_rope_kind rope_of(const struct ntx_model *m) { return (enum ntx_rope_kind)ntx_layer_find(m->layers, NTX_OP_ROPE)->pairs; }
+static inline enum ntx_rope_kind rope_of(const struct ntx_model *m)
+{
+    return (enum ntx_rope_kind)ntx_layer_find(m->layers, NTX_OP_ROPE)->pairs;
+}
 static inline uint32_t window_of(const struct ntx_layer *l) { return ntx_layer_find(l, NTX_OP_ATTEND)->window; }
 
 /* Fails where it is opened, or the error is another one. finish: bytes that were bent by hand, which are freed. */
 void finish(uint8_t *p, size_t n, int rc, const char *text);
-void refuse(const struct mk_options *o, const char *old, const char *new, int rc, const char *text); /* a name that is another one, as long; NULL: it is as it is made */
-void refuse_key(const struct mk_options *o, const char *key, uint32_t v, int rc, const char *text);  /* whose value is another one */
+void refuse(const struct mk_options *o, const char *old, const char *new, int rc,
+            const char *text); /* a name that is another one, as long; NULL: it is as it is made */
+void refuse_key(const struct mk_options *o, const char *key, uint32_t v, int rc,
+                const char *text); /* whose value is another one */
 void refuse_with(const struct mk_options *o, void (*extra)(struct mk_file *f), int rc, const char *text);
 
 /* make_options with six experts */

@@ -1,8 +1,9 @@
 /* quant.c: every type against values that were computed outside this project's code.
  *
- * Three blocks of pseudo-random bytes per type, with a common, a negative and a subnormal scale (MXFP4: a common one and the two that
- * are subnormal floats). The expected values come from
- * an independent reimplementation in Python with exact rounding, those of the i-quants and the types behind them from ggml itself; the hash is FNV-1a over the bits of all values. */
+ * Three blocks of pseudo-random bytes per type, with a common, a negative and a subnormal scale (MXFP4: a common one
+ * and the two that are subnormal floats). The expected values come from an independent reimplementation in Python with
+ * exact rounding, those of the i-quants and the types behind them from ggml itself; the hash is FNV-1a over the bits of
+ * all values. */
 #include "model/quant.h"
 
 #include <math.h>
@@ -12,91 +13,178 @@
 
 struct expected {
     uint32_t type;
-    int scale_at, n_scales; /* byte of the first half-precision scale in a block, and whether a second follows; 0: the scale is a byte; -1: scales are as they come */
+    int scale_at, n_scales; /* byte of the first half-precision scale in a block, and whether a second follows; 0: the
+                               scale is a byte; -1: scales are as they come */
     uint64_t hash;
     int at[10];
     float value[10];
 };
 
 static const struct expected cases[] = {
-    {NTX_Q4_0, 0, 1, 0xbc22aabf3ccba2deu,
+    {NTX_Q4_0,
+     0,
+     1,
+     0xbc22aabf3ccba2deu,
      {0, 1, 15, 16, 31, 47, 95},
      {-0x1.998p-1f, 0x1.998p-2f, 0x1.998p-4f, 0x1.665p-1f, 0x1.332p-2f, -0x1.39bp+1f, -0x1.23p-14f}},
-    {NTX_Q4_1, 0, 2, 0x07fc9f179b9c704bu,
+    {NTX_Q4_1,
+     0,
+     2,
+     0x07fc9f179b9c704bu,
      {0, 1, 15, 16, 31, 47, 95},
      {0x1.998p-3f, 0x1.7fe8p+0f, 0x1.998p-1f, 0x1.332p-1f, 0x1.998p-1f, -0x1.32bp+1f, 0x1.35p-16f}},
-    {NTX_Q5_0, 0, 1, 0x4f3cf8078710f31eu,
+    {NTX_Q5_0,
+     0,
+     1,
+     0x4f3cf8078710f31eu,
      {0, 1, 15, 16, 31, 47, 95},
      {-0x1.7fe8p+0f, -0x1.998p-3f, 0x1.998p-3f, -0x1.665p-1f, -0x1.ffep-1f, -0x1.c02p+0f, 0x1.23p-14f}},
-    {NTX_Q5_1, 0, 2, 0x19351badce9dddc7u,
+    {NTX_Q5_1,
+     0,
+     2,
+     0x19351badce9dddc7u,
      {0, 1, 15, 16, 31, 47, 95},
      {0x1.e648p+0f, 0x1.332p-2f, 0x1.998p-3f, 0x1.ffep-2f, 0x1.1988p+1f, -0x1.0b2p+3f, 0x1.b9p-14f}},
-    {NTX_Q8_0, 0, 1, 0x747556cc4e2f9e19u,
+    {NTX_Q8_0,
+     0,
+     1,
+     0x747556cc4e2f9e19u,
      {0, 1, 15, 16, 31, 47, 95},
      {-0x1.ffep+2f, 0x1.a64cp+1f, 0x1.665p+3f, 0x1.3cb9p+3f, 0x1.8cb4p+2f, 0x1.9e84p+4f, -0x1.b48p-14f}},
-    {NTX_Q2_K, 80, 2, 0x8114ea2a1d8a0f56u,
+    {NTX_Q2_K,
+     80,
+     2,
+     0x8114ea2a1d8a0f56u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {-0x1.998p-2f, 0x1.332p+0f, -0x1.998p+0f, -0x1.4cb8p+0f, 0x1.0cbcp+1f, -0x1.998p-3f, 0x1.332p+0f,
-      0x0p+0f, -0x1.074p+0f, 0x1.806p-12f}},
-    {NTX_Q3_K, 108, 1, 0x1aeb3e223984e585u,
+     {-0x1.998p-2f, 0x1.332p+0f, -0x1.998p+0f, -0x1.4cb8p+0f, 0x1.0cbcp+1f, -0x1.998p-3f, 0x1.332p+0f, 0x0p+0f,
+      -0x1.074p+0f, 0x1.806p-12f}},
+    {NTX_Q3_K,
+     108,
+     1,
+     0x1aeb3e223984e585u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
      {-0x1.7fe8p+1f, -0x0p+0f, 0x1.332p-2f, 0x1.b97ep+2f, 0x1.ffep+1f, -0x1.f314p+1f, 0x1.731cp+3f, 0x0p+0f,
       -0x1.0cep+2f, 0x1.7dfp-10f}},
-    {NTX_Q4_K, 0, 2, 0x4af7c53b28cc3128u,
+    {NTX_Q4_K,
+     0,
+     2,
+     0x4af7c53b28cc3128u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
      {0x1.1b218p+5f, 0x1.a17f8p+5f, 0x1.ae4b8p+5f, 0x1.07ef8p+6f, 0x1.38b94p+5f, 0x1.06bc6p+6f, 0x1.6983p+5f,
       0x1.665p+4f, -0x1.6d8p+2f, 0x1.ee7cp-10f}},
-    {NTX_Q5_K, 0, 2, 0x38e12eeaa1805358u,
+    {NTX_Q5_K,
+     0,
+     2,
+     0x38e12eeaa1805358u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {0x1.332p+5f, 0x1.7982p+3f, 0x1.665p+1f, 0x1.7982p+4f, 0x1.ebe14p+6f, 0x1.0fefp+5f, 0x1.d649p+4f,
-      0x1.4985p+6f, -0x1.81fb8p+7f, 0x1.b14ap-9f}},
-    {NTX_Q6_K, 208, 1, 0xc218350652107b4au,
+     {0x1.332p+5f, 0x1.7982p+3f, 0x1.665p+1f, 0x1.7982p+4f, 0x1.ebe14p+6f, 0x1.0fefp+5f, 0x1.d649p+4f, 0x1.4985p+6f,
+      -0x1.81fb8p+7f, 0x1.b14ap-9f}},
+    {NTX_Q6_K,
+     208,
+     1,
+     0xc218350652107b4au,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
      {-0x1.b97ep+6f, -0x1.764fp+4f, 0x1.8cb4p+2f, -0x1.1521ep+6f, -0x1.9fe6p+4f, 0x1.ffep+5f, -0x1.25edap+6f,
       -0x1.4febp+5f, 0x1.71b4p+7f, 0x1.155cp-6f}},
-    {NTX_IQ4_NL, 0, 1, 0xa4d3e4739a66503fu,
+    {NTX_IQ4_NL,
+     0,
+     1,
+     0xa4d3e4739a66503fu,
      {0, 1, 15, 16, 31, 47, 95},
      {0x1.531ep+2f, -0x1.ffep-1f, 0x1.3fecp+1f, -0x1.bfe4p+1f, 0x1.1cbbp+3f, 0x1.63b3p+5f, -0x1.6bcp-13f}},
-    {NTX_IQ4_XS, 0, 1, 0x6c3d6ccb4ebe87ddu,
+    {NTX_IQ4_XS,
+     0,
+     1,
+     0x6c3d6ccb4ebe87ddu,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {0x1.d2494p+6f, 0x1.f1142p+7f, 0x1.20bacp+6f, -0x1.11888p+6f, -0x1.a3e5cp+6f, -0x1.ab188p+6f, -0x1.85e7ap+7f, -0x1.2f86ap+7f, 0x1.63596p+8f, 0x1.68e88p-6f}},
-    {NTX_IQ3_XXS, 0, 1, 0x137b9318c8b820f6u,
+     {0x1.d2494p+6f, 0x1.f1142p+7f, 0x1.20bacp+6f, -0x1.11888p+6f, -0x1.a3e5cp+6f, -0x1.ab188p+6f, -0x1.85e7ap+7f,
+      -0x1.2f86ap+7f, 0x1.63596p+8f, 0x1.68e88p-6f}},
+    {NTX_IQ3_XXS,
+     0,
+     1,
+     0x137b9318c8b820f6u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {0x1.804e6p+5f, -0x1.efe1p+3f, 0x1.332p-2f, 0x1.a17f8p+4f, -0x1.73e8cp+4f, 0x1.7cb5p+3f, -0x1.2e538p+4f, -0x1.be4a8p+3f, -0x1.44e4p+3f, 0x1.8036p-9f}},
-    {NTX_IQ3_S, 0, 1, 0x8ebc70b0eac2bf65u,
+     {0x1.804e6p+5f, -0x1.efe1p+3f, 0x1.332p-2f, 0x1.a17f8p+4f, -0x1.73e8cp+4f, 0x1.7cb5p+3f, -0x1.2e538p+4f,
+      -0x1.be4a8p+3f, -0x1.44e4p+3f, 0x1.8036p-9f}},
+    {NTX_IQ3_S,
+     0,
+     1,
+     0x8ebc70b0eac2bf65u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {-0x1.0fefp+3f, -0x1.7cb5p+3f, -0x1.bfe4p+1f, 0x1.b97ep+2f, 0x1.11888p+4f, -0x1.b7e48p+4f, 0x1.44b88p+4f, 0x1.efe1p+3f, -0x1.a41ep+4f, 0x1.3e48p-11f}},
-    {NTX_IQ2_XXS, 0, 1, 0x4c8406d74991f974u,
+     {-0x1.0fefp+3f, -0x1.7cb5p+3f, -0x1.bfe4p+1f, 0x1.b97ep+2f, 0x1.11888p+4f, -0x1.b7e48p+4f, 0x1.44b88p+4f,
+      0x1.efe1p+3f, -0x1.a41ep+4f, 0x1.3e48p-11f}},
+    {NTX_IQ2_XXS,
+     0,
+     1,
+     0x4c8406d74991f974u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {0x1.cbe34p+2f, 0x1.2654p+1f, -0x1.53eacp+2f, 0x1.0cbcp+1f, -0x1.731cp+1f, -0x1.5984p+1f, -0x1.46b86p+3f, -0x1.665p-1f, -0x1.2e7cp+3f, -0x1.6bcp-14f}},
-    {NTX_IQ2_XS, 0, 1, 0x48bce64f661103f7u,
+     {0x1.cbe34p+2f, 0x1.2654p+1f, -0x1.53eacp+2f, 0x1.0cbcp+1f, -0x1.731cp+1f, -0x1.5984p+1f, -0x1.46b86p+3f,
+      -0x1.665p-1f, -0x1.2e7cp+3f, -0x1.6bcp-14f}},
+    {NTX_IQ2_XS,
+     0,
+     1,
+     0x48bce64f661103f7u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {-0x1.8b80ep+3f, 0x1.03efcp+2f, -0x1.2bed4p+2f, -0x1.d0496p+3f, 0x1.1988p+0f, 0x1.ffep-2f, -0x1.57ea8p+1f, 0x1.0cbcp+1f, -0x1.785aep+5f, -0x1.aa45p-11f}},
-    {NTX_IQ2_S, 0, 1, 0x91267444a2c48406u,
+     {-0x1.8b80ep+3f, 0x1.03efcp+2f, -0x1.2bed4p+2f, -0x1.d0496p+3f, 0x1.1988p+0f, 0x1.ffep-2f, -0x1.57ea8p+1f,
+      0x1.0cbcp+1f, -0x1.785aep+5f, -0x1.aa45p-11f}},
+    {NTX_IQ2_S,
+     0,
+     1,
+     0x91267444a2c48406u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {-0x1.332p-2f, 0x1.8fe7p+0f, -0x1.dfe2p-1f, -0x1.998p-4f, -0x1.4cb8p+0f, 0x1.b318p+0f, 0x1.665p-1f, 0x1.dfe2p-1f, -0x1.ffd7cp+4f, 0x1.b48p-15f}},
-    {NTX_IQ1_S, 0, 1, 0x0562c5c1f214d49fu,
+     {-0x1.332p-2f, 0x1.8fe7p+0f, -0x1.dfe2p-1f, -0x1.998p-4f, -0x1.4cb8p+0f, 0x1.b318p+0f, 0x1.665p-1f, 0x1.dfe2p-1f,
+      -0x1.ffd7cp+4f, 0x1.b48p-15f}},
+    {NTX_IQ1_S,
+     0,
+     1,
+     0x0562c5c1f214d49fu,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {0x1.5984p-2f, -0x1.0cbcp-2f, -0x1.afe5p+0f, -0x1.2321p+0f, 0x1.1988p-3f, -0x1.1988p-3f, -0x1.ffep-5f, -0x1.0323p+0f, -0x1.881cp+0f, 0x1.7dfp-15f}},
-    {NTX_IQ1_M, 0, -1, 0x87f6b3394d324435u,
+     {0x1.5984p-2f, -0x1.0cbcp-2f, -0x1.afe5p+0f, -0x1.2321p+0f, 0x1.1988p-3f, -0x1.1988p-3f, -0x1.ffep-5f,
+      -0x1.0323p+0f, -0x1.881cp+0f, 0x1.7dfp-15f}},
+    {NTX_IQ1_M,
+     0,
+     -1,
+     0x87f6b3394d324435u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {0x1.9fd8p+11f, 0x1.51df8p+15f, -0x1.2908p+11f, 0x1.46bcp+12f, -0x1.90fep+13f, -0x1.0b54p+12f, -0x1.9fd8p+11f, 0x1.8224p+12f, 0x1.0e3p+11f, 0x1.f698p+5f}},
-    {NTX_TQ1_0, 52, 1, 0xe2c10d8c0506ca0eu,
+     {0x1.9fd8p+11f, 0x1.51df8p+15f, -0x1.2908p+11f, 0x1.46bcp+12f, -0x1.90fep+13f, -0x1.0b54p+12f, -0x1.9fd8p+11f,
+      0x1.8224p+12f, 0x1.0e3p+11f, 0x1.f698p+5f}},
+    {NTX_TQ1_0,
+     52,
+     1,
+     0xe2c10d8c0506ca0eu,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {0x1.998p-4f, 0x1.998p-4f, 0x0p+0f, 0x1.998p-4f, 0x1.998p-4f, 0x0p+0f, 0x0p+0f, -0x1.998p-4f, 0x1.668p-2f, 0x1.23p-16f}},
-    {NTX_TQ2_0, 64, 1, 0x9d4f34a0de93da89u,
+     {0x1.998p-4f, 0x1.998p-4f, 0x0p+0f, 0x1.998p-4f, 0x1.998p-4f, 0x0p+0f, 0x0p+0f, -0x1.998p-4f, 0x1.668p-2f,
+      0x1.23p-16f}},
+    {NTX_TQ2_0,
+     64,
+     1,
+     0x9d4f34a0de93da89u,
      {0, 17, 33, 95, 127, 128, 170, 255, 289, 767},
-     {0x1.998p-3f, 0x1.998p-3f, 0x0p+0f, -0x1.998p-4f, 0x0p+0f, 0x0p+0f, 0x1.998p-3f, -0x1.998p-4f, -0x1.668p-2f, -0x1.23p-16f}},
-    {NTX_NVFP4, 0, -1, 0x29f67d3d36bc1060u,
+     {0x1.998p-3f, 0x1.998p-3f, 0x0p+0f, -0x1.998p-4f, 0x0p+0f, 0x0p+0f, 0x1.998p-3f, -0x1.998p-4f, -0x1.668p-2f,
+      -0x1.23p-16f}},
+    {NTX_NVFP4,
+     0,
+     -1,
+     0x29f67d3d36bc1060u,
      {0, 1, 15, 16, 33, 63, 64, 81, 191},
      {-0x1.38p-1f, 0x1.38p-1f, -0x1.38p-1f, -0x1.2p-3f, 0x1.5p+7f, 0x1.8p+7f, 0x0p+0f, 0x1.6p+4f, -0x1.38p+9f}},
-    {NTX_Q1_0, 0, 1, 0x62dd7c0117fbea25u,
+    {NTX_Q1_0,
+     0,
+     1,
+     0x62dd7c0117fbea25u,
      {0, 1, 15, 16, 33, 127, 128, 145, 383},
-     {0x1.998p-4f, 0x1.998p-4f, 0x1.998p-4f, -0x1.998p-4f, -0x1.998p-4f, 0x1.998p-4f, -0x1.668p-2f, -0x1.668p-2f, -0x1.23p-16f}},
-    {NTX_Q2_0, 0, 1, 0xda0be7e080c77a1fu,
+     {0x1.998p-4f, 0x1.998p-4f, 0x1.998p-4f, -0x1.998p-4f, -0x1.998p-4f, 0x1.998p-4f, -0x1.668p-2f, -0x1.668p-2f,
+      -0x1.23p-16f}},
+    {NTX_Q2_0,
+     0,
+     1,
+     0xda0be7e080c77a1fu,
      {0, 1, 15, 16, 33, 63, 64, 81, 191},
      {0x1.998p-3f, 0x1.998p-3f, 0x1.998p-3f, 0x0p+0f, 0x1.998p-4f, 0x1.998p-3f, -0x0p+0f, -0x0p+0f, 0x0p+0f}},
-    {NTX_MXFP4, 0, 0, 0x6b3dbd40854a186fu,
+    {NTX_MXFP4,
+     0,
+     0,
+     0x6b3dbd40854a186fu,
      {0, 1, 15, 16, 31, 47, 95},
      {-0x1.8p-5f, -0x1p-3f, 0x0p+0f, -0x1p-6f, 0x1.8p-5f, 0x1p-126f, 0x1.8p-126f}},
 };
@@ -138,8 +226,8 @@ static void check_blocks(const struct expected *c)
         make_block(c, t, b, blocks + b * t->block_bytes);
     t->dequant(blocks, out, 3);
     for (int i = 0; i < 10 && (i == 0 || c->at[i]); i++)
-        CHECK_MSG(out[c->at[i]] == c->value[i], "%s value %d is %a, expected %a", t->name, c->at[i], (double)out[c->at[i]],
-                  (double)c->value[i]);
+        CHECK_MSG(out[c->at[i]] == c->value[i], "%s value %d is %a, expected %a", t->name, c->at[i],
+                  (double)out[c->at[i]], (double)c->value[i]);
     uint64_t h = fnv(0xcbf29ce484222325u, out, 3 * t->block * sizeof *out);
     CHECK_MSG(h == c->hash, "%s: the hash of all values is %016llx", t->name, (unsigned long long)h);
 }
@@ -161,13 +249,13 @@ static void check_halves(void)
 
 static void check_half_rounding(void)
 {
-    CHECK_EQ(ntx_f32_to_f16(1.0f + 0x1p-11f), 0x3c00);            /* half way: to even, down */
-    CHECK_EQ(ntx_f32_to_f16(1.0f + 0x3p-11f), 0x3c02);            /* half way: to even, up */
-    CHECK_EQ(ntx_f32_to_f16(1.0f + 0x1.002p-11f), 0x3c01);     /* just above half way */
-    CHECK_EQ(ntx_f32_to_f16(0x1p-25f), 0x0000);                   /* half the smallest: to even */
+    CHECK_EQ(ntx_f32_to_f16(1.0f + 0x1p-11f), 0x3c00);     /* half way: to even, down */
+    CHECK_EQ(ntx_f32_to_f16(1.0f + 0x3p-11f), 0x3c02);     /* half way: to even, up */
+    CHECK_EQ(ntx_f32_to_f16(1.0f + 0x1.002p-11f), 0x3c01); /* just above half way */
+    CHECK_EQ(ntx_f32_to_f16(0x1p-25f), 0x0000);            /* half the smallest: to even */
     CHECK_EQ(ntx_f32_to_f16(0x1.000002p-25f), 0x0001);
     CHECK_EQ(ntx_f32_to_f16(-0x3p-25f), 0x8002);
-    CHECK_EQ(ntx_f32_to_f16(0x1.ffcp-15f + 0x1p-25f), 0x0400);    /* the largest subnormal rounds to the smallest normal */
+    CHECK_EQ(ntx_f32_to_f16(0x1.ffcp-15f + 0x1p-25f), 0x0400); /* the largest subnormal rounds to the smallest normal */
     CHECK_EQ(ntx_f32_to_f16(65519.996f), 0x7bff);
     CHECK_EQ(ntx_f32_to_f16(65520.0f), 0x7c00);
     CHECK_EQ(ntx_f32_to_f16(-1e30f), 0xfc00);
@@ -209,7 +297,8 @@ static void check_exponents(void)
         const struct ntx_block_mxfp4 b = {(uint8_t)e, {0x21, 0x90}};
         float out[NTX_QK];
         ntx_type_info(NTX_MXFP4)->dequant(&b, out, 1);
-        CHECK(out[0] == ldexpf(1, e - 128) && out[1] == 0 && out[16] == ldexpf(2, e - 128) && out[17] == -ldexpf(1, e - 128));
+        CHECK(out[0] == ldexpf(1, e - 128) && out[1] == 0 && out[16] == ldexpf(2, e - 128) &&
+              out[17] == -ldexpf(1, e - 128));
     }
 }
 
@@ -230,7 +319,8 @@ static void check_random_blocks(uint32_t type)
         squares += (double)out[i] * (double)out[i];
     }
     double mean = sum / N, sd = sqrt(squares / N);
-    CHECK_MSG(fabs(mean) < 0.02 * 0.04 && sd > 0.02 * 0.96 && sd < 0.02 * 1.04, "%s: mean %g, deviation %g", t->name, mean, sd);
+    CHECK_MSG(fabs(mean) < 0.02 * 0.04 && sd > 0.02 * 0.96 && sd < 0.02 * 1.04, "%s: mean %g, deviation %g", t->name,
+              mean, sd);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* quantize.c: what is written is what was meant, up to each type's own error, which is asserted from both sides; blocks of one
- * value, of zeros, and of what a type holds exactly. */
+/* quantize.c: what is written is what was meant, up to each type's own error, which is asserted from both sides; blocks
+ * of one value, of zeros, and of what a type holds exactly. */
 #include <math.h>
 #include <stdbool.h>
 
@@ -47,31 +47,61 @@ static double error_of(uint32_t type, const float *imp)
     return sqrt(error / squares);
 }
 
-/* What llama.cpp's quantiser (of llama-cpp-python 0.3.36) loses of the same values, without and with these weights. Ours loses less of nearly all; hardly
- * a twentieth more (what keeps a block from being too small costs IQ1_S that much, and Q1_0, whose values are signs, a fifth), and never so little that something must be wrong. */
+/* What llama.cpp's quantiser (of llama-cpp-python 0.3.36) loses of the same values, without and with these weights.
+ * Ours loses less of nearly all; hardly a twentieth more (what keeps a block from being too small costs IQ1_S that
+ * much, and Q1_0, whose values are signs, a fifth), and never so little that something must be wrong. */
 static void check_errors(void)
 {
-    static const struct { uint32_t type; double plain, weighed; } is[] = {
-        {NTX_F32, 0, 0}, {NTX_F16, 2e-4, 2e-4}, {NTX_BF16, 1.7e-3, 1.7e-3}, {NTX_Q8_0, 0.00507, 0.00507},
-        {NTX_Q4_0, 0.08176, 0.07622}, {NTX_Q4_1, 0.07620, 0.06614}, {NTX_Q5_0, 0.04052, 0.03755}, {NTX_Q5_1, 0.03656, 0.03197}, {NTX_Q2_K, 0.29036, 0.25054},
-        {NTX_Q3_K, 0.14628, 0.13613}, {NTX_Q4_K, 0.06964, 0.06702}, {NTX_Q5_K, 0.03493, 0.03356}, {NTX_Q6_K, 0.01710, 0.01632}, {NTX_IQ2_XXS, 0.34083, 0.31330},
-        {NTX_IQ2_XS, 0.29890, 0.27206}, {NTX_IQ3_XXS, 0.20930, 0.16071}, {NTX_IQ1_S, 0.47224, 0.44959}, {NTX_IQ4_NL, 0.07433, 0.07102}, {NTX_IQ3_S, 0.16058, 0.12196},
-        {NTX_IQ2_S, 0.26092, 0.23160}, {NTX_IQ4_XS, 0.07492, 0.07169}, {NTX_IQ1_M, 0.44152, 0.40956}, {NTX_TQ1_0, 0.76921, 0.77109}, {NTX_TQ2_0, 0.76921, 0.77109},
-        {NTX_MXFP4, 0.11165, 0.11193}, {NTX_NVFP4, 0.10497, 0.10505}, {NTX_Q1_0, 0.58659, 0.58653}, {NTX_Q2_0, 0.69685, 0.69856},
+    static const struct {
+        uint32_t type;
+        double plain, weighed;
+    } is[] = {
+        {NTX_F32, 0, 0},
+        {NTX_F16, 2e-4, 2e-4},
+        {NTX_BF16, 1.7e-3, 1.7e-3},
+        {NTX_Q8_0, 0.00507, 0.00507},
+        {NTX_Q4_0, 0.08176, 0.07622},
+        {NTX_Q4_1, 0.07620, 0.06614},
+        {NTX_Q5_0, 0.04052, 0.03755},
+        {NTX_Q5_1, 0.03656, 0.03197},
+        {NTX_Q2_K, 0.29036, 0.25054},
+        {NTX_Q3_K, 0.14628, 0.13613},
+        {NTX_Q4_K, 0.06964, 0.06702},
+        {NTX_Q5_K, 0.03493, 0.03356},
+        {NTX_Q6_K, 0.01710, 0.01632},
+        {NTX_IQ2_XXS, 0.34083, 0.31330},
+        {NTX_IQ2_XS, 0.29890, 0.27206},
+        {NTX_IQ3_XXS, 0.20930, 0.16071},
+        {NTX_IQ1_S, 0.47224, 0.44959},
+        {NTX_IQ4_NL, 0.07433, 0.07102},
+        {NTX_IQ3_S, 0.16058, 0.12196},
+        {NTX_IQ2_S, 0.26092, 0.23160},
+        {NTX_IQ4_XS, 0.07492, 0.07169},
+        {NTX_IQ1_M, 0.44152, 0.40956},
+        {NTX_TQ1_0, 0.76921, 0.77109},
+        {NTX_TQ2_0, 0.76921, 0.77109},
+        {NTX_MXFP4, 0.11165, 0.11193},
+        {NTX_NVFP4, 0.10497, 0.10505},
+        {NTX_Q1_0, 0.58659, 0.58653},
+        {NTX_Q2_0, 0.69685, 0.69856},
     };
     float imp[NTX_QKK];
     for (int i = 0; i < NTX_QKK; i++)
         imp[i] = (float)(1 + i * 37 % 101);
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        double e = error_of(is[i].type, NULL), w = error_of(is[i].type, imp), most = is[i].type == NTX_Q1_0 ? 1.25 : 1.06;
-        CHECK_MSG(e >= 0.45 * is[i].plain && e <= most * is[i].plain, "%s: error %g, theirs %g", ntx_type_info(is[i].type)->name, e, is[i].plain);
-        CHECK_MSG(w >= 0.45 * is[i].weighed && w <= most * is[i].weighed, "%s: weighed error %g, theirs %g", ntx_type_info(is[i].type)->name, w, is[i].weighed);
+        double e = error_of(is[i].type, NULL), w = error_of(is[i].type, imp),
+               most = is[i].type == NTX_Q1_0 ? 1.25 : 1.06;
+        CHECK_MSG(e >= 0.45 * is[i].plain && e <= most * is[i].plain, "%s: error %g, theirs %g",
+                  ntx_type_info(is[i].type)->name, e, is[i].plain);
+        CHECK_MSG(w >= 0.45 * is[i].weighed && w <= most * is[i].weighed, "%s: weighed error %g, theirs %g",
+                  ntx_type_info(is[i].type)->name, w, is[i].weighed);
     }
-    CHECK(!ntx_quantizes(NTX_I8) && !ntx_quantizes(999) && !ntx_quantizer_new(NTX_I8) && !ntx_quantizer_new(NTX_TYPE_LIMIT));
+    CHECK(!ntx_quantizes(NTX_I8) && !ntx_quantizes(999) && !ntx_quantizer_new(NTX_I8) &&
+          !ntx_quantizer_new(NTX_TYPE_LIMIT));
 }
 
-/* No block is too small, though one that is has less error: as much of x is in it as x has; IQ3_S: 1.02 times as much. Of types that give it up by a quarter or more,
- * as much as that. */
+/* No block is too small, though one that is has less error: as much of x is in it as x has; IQ3_S: 1.02 times as much.
+ * Of types that give it up by a quarter or more, as much as that. */
 static void check_whole(uint32_t type)
 {
     static float x[N], w[N], back[N];
@@ -90,8 +120,12 @@ static void check_whole(uint32_t type)
         xy += (double)w[i] * (double)x[i] * (double)back[i];
         xx += (double)w[i] * (double)x[i] * (double)x[i];
     }
-    bool capped = type == NTX_Q1_0 || type == NTX_TQ1_0 || type == NTX_TQ2_0, unscaled = type == NTX_MXFP4 || type == NTX_NVFP4;
-    CHECK_MSG(fabs(xy / xx - (type == NTX_IQ3_S ? 1.02 : 1)) < (capped ? 0.3 : unscaled ? 0.015 : 0.002), "%s has %g of what it was given", t->name, xy / xx);
+    bool capped = type == NTX_Q1_0 || type == NTX_TQ1_0 || type == NTX_TQ2_0,
+         unscaled = type == NTX_MXFP4 || type == NTX_NVFP4;
+    CHECK_MSG(fabs(xy / xx - (type == NTX_IQ3_S ? 1.02 : 1)) < (capped     ? 0.3
+                                                                : unscaled ? 0.015
+                                                                           : 0.002),
+              "%s has %g of what it was given", t->name, xy / xx);
 }
 
 /* Weights of nothing, of which there may be whole blocks, do not make nothing of the values. */
@@ -126,7 +160,8 @@ static void check_flat(uint32_t type, float value, double bound)
     double error = 0;
     for (int i = 0; i < NTX_QKK; i++)
         error += ((double)back[i] - (double)value) * ((double)back[i] - (double)value);
-    CHECK_MSG(sqrt(error / NTX_QKK) <= bound * fabs((double)value), "%s: %g became %g and others", t->name, (double)value, (double)back[0]);
+    CHECK_MSG(sqrt(error / NTX_QKK) <= bound * fabs((double)value), "%s: %g became %g and others", t->name,
+              (double)value, (double)back[0]);
 }
 
 /* Values that were of the type stay what they are, to a hair: packing an already rounded row costs nothing more. */
@@ -148,10 +183,12 @@ static void check_again(uint32_t type)
     CHECK_MSG(sqrt(error / squares) <= error_of(type, NULL) * 1.5, "%s: %g once more", t->name, sqrt(error / squares));
 }
 
-/* At every scale: the values of MXFP4 come back, what is between goes to the nearest, and what is larger than all to the largest. */
+/* At every scale: the values of MXFP4 come back, what is between goes to the nearest, and what is larger than all to
+ * the largest. */
 static void check_mxfp4(void)
 {
-    static const float is[] = {6, -4, 3, 2, 1.5f, 1, -0.5f, 0, 5.2f, -6.4f, 2.4f, 0.3f, 0.2f, -0.2f}, want[] = {6, -4, 3, 2, 1.5f, 1, -0.5f, 0, 6, -6, 2, 0.5f, 0, 0};
+    static const float is[] = {6, -4, 3, 2, 1.5f, 1, -0.5f, 0, 5.2f, -6.4f, 2.4f, 0.3f, 0.2f, -0.2f},
+                       want[] = {6, -4, 3, 2, 1.5f, 1, -0.5f, 0, 6, -6, 2, 0.5f, 0, 0};
     enum { HAVE = sizeof is / sizeof *is };
     for (int e = -128; e <= 125; e++) { /* from just below what the scale reaches to where floats end */
         float x[NTX_QK] = {0}, back[NTX_QK];
@@ -173,10 +210,14 @@ int main(void)
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
         if (ntx_quantizes(t)) {
             check_flat(t, 0, 0);
-            bool codes = t >= NTX_IQ2_XXS && t <= NTX_IQ1_M && t != NTX_IQ4_NL && t != NTX_IQ4_XS; /* whose lists do not have all values alike */
+            bool codes = t >= NTX_IQ2_XXS && t <= NTX_IQ1_M && t != NTX_IQ4_NL &&
+                         t != NTX_IQ4_XS; /* whose lists do not have all values alike */
             check_flat(t, 0.37f, codes ? 0.5 : 0.06);
             check_flat(t, -1.5f, codes ? 0.5 : 0.06);
-            check_flat(t, 3e-4f, t == NTX_NVFP4 ? 1 : codes ? 0.5 : 0.2); /* scales are halves, or less: little is left of their precision */
+            check_flat(t, 3e-4f,
+                       t == NTX_NVFP4 ? 1
+                       : codes        ? 0.5
+                                      : 0.2); /* scales are halves, or less: little is left of their precision */
             check_no_weights(t);
             check_whole(t);
             check_again(t);

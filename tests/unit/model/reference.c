@@ -71,7 +71,8 @@ static double bound(uint32_t type)
     case NTX_F16: return 0.0005;
     case NTX_Q8_0: return 0.01;
     case NTX_Q6_K: return 0.025;
-    case NTX_Q5_0: case NTX_Q5_K: return 0.06;
+    case NTX_Q5_0:
+    case NTX_Q5_K: return 0.06;
     default: return 0.12;
     }
 }
@@ -82,7 +83,8 @@ static void compare(const char *dir, const char *name, const char *truth_name)
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(f.g); i++) {
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f.g, i);
         double d = distance(&f, t, &truth);
-        CHECK_MSG(d <= bound(t->type) && (t->type == NTX_F32 || d > 0), "%s %s (%s): %g", name, t->name, ntx_type_info(t->type)->name, d);
+        CHECK_MSG(d <= bound(t->type) && (t->type == NTX_F32 || d > 0), "%s %s (%s): %g", name, t->name,
+                  ntx_type_info(t->type)->name, d);
     }
     close_file(&f);
     close_file(&truth);
@@ -115,7 +117,8 @@ static void open_all(const char *dir)
 
 int main(void)
 {
-    static const char *const nano[] = {"f16", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0"}, *const s260k[] = {"f16", "q4_k_m"};
+    static const char *const nano[] = {"f16", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0"}, *const s260k[] = {"f16",
+                                                                                                             "q4_k_m"};
     char dir[512], name[64];
     const char *data = getenv("NTX_DATA");
     snprintf(dir, sizeof dir, "%s/models", data ? data : "");

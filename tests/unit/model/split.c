@@ -39,7 +39,8 @@ static void compare(char **whole, struct ntx_gguf *a, char **parts, struct ntx_g
     CHECK_EQ(ntx_gguf_n_kv(a) + 3, ntx_gguf_n_kv(b));
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(a); i++) {
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(a, i), *u = ntx_gguf_tensor(b, t->name);
-        CHECK(u == ntx_gguf_tensor_at(b, i) && u->bytes == t->bytes && u->type == t->type && t->file == 0 && u->file >= last);
+        CHECK(u == ntx_gguf_tensor_at(b, i) && u->bytes == t->bytes && u->type == t->type && t->file == 0 &&
+              u->file >= last);
         last = u->file;
         uint8_t *x = malloc(t->bytes), *y = malloc(t->bytes);
         read_tensor(whole, t, x);
@@ -113,9 +114,11 @@ int main(void)
     struct ntx_gguf *a = open_files(whole, (int[]){0}, 1, NULL), *b = open_files(parts, (int[]){0, 1, 2}, 3, NULL);
     compare(whole, a, parts, b);
     check_chunks(b);
-    open_files(parts, (int[]){0}, 1, "m-00001-of-00003.gguf: says that it is part 1 of 3 (split.count), but 1 were given");
+    open_files(parts, (int[]){0}, 1,
+               "m-00001-of-00003.gguf: says that it is part 1 of 3 (split.count), but 1 were given");
     open_files(parts, (int[]){0, 1}, 2, "part 1 of 3");
-    open_files(parts, (int[]){0, 2, 1}, 3, "m-00003-of-00003.gguf: says that it is part 3 of 3 (split.no), but was given as part 2");
+    open_files(parts, (int[]){0, 2, 1}, 3,
+               "m-00003-of-00003.gguf: says that it is part 3 of 3 (split.no), but was given as part 2");
     open_files(parts, (int[]){0, 1, 1}, 3, "was given as part 3");
     char *twice[] = {whole[0], whole[0]};
     open_files(twice, (int[]){0, 1}, 2, "is no part of a split model");

@@ -1,5 +1,6 @@
-/* What is foretold of the next layer's experts (computed/pass/router_lookahead.c), before this layer's give anything or when some have: all of it, where layers add next to nothing to the residual stream, or streams; most of it where they do; nothing where what it
- * follows from is not in memory. No bit depends on it. */
+/* What is foretold of the next layer's experts (computed/pass/router_lookahead.c), before this layer's give anything or
+ * when some have: all of it, where layers add next to nothing to the residual stream, or streams; most of it where they
+ * do; nothing where what it follows from is not in memory. No bit depends on it. */
 #include <string.h>
 
 #include "tests/unit/pass/rig.h"
@@ -40,7 +41,9 @@ static struct predicted run(const struct rig_options *o, bool predicts, unsigned
 
 static uint32_t right_before, right_later; /* of all models, where one of three experts is late */
 
-/* lists: of a token; of_rest: where only vectors and routers stay in memory. least: of a hundred wanted experts, so many are foretold, to the last whole one: fewer where streams are not mixed on the way. all: where layers add little, every one is. */
+/* lists: of a token; of_rest: where only vectors and routers stay in memory. least: of a hundred wanted experts, so
+ * many are foretold, to the last whole one: fewer where streams are not mixed on the way. all: where layers add little,
+ * every one is. */
 static void check(struct mk_options make, uint32_t lists, uint32_t of_rest, uint32_t least, bool all)
 {
     struct rig_options o = {.make = make, .stay_every = 1};
@@ -50,21 +53,28 @@ static void check(struct mk_options make, uint32_t lists, uint32_t of_rest, uint
     struct predicted got = run(&o, true, 0, with);
     CHECK_MSG(!memcmp(plain, with, n * sizeof *plain), "%s: floats differ", make.arch);
     CHECK_MSG(got.n == lists * (TOKENS - 1), "%s: %u lists", make.arch, got.n);
-    CHECK_MSG(100 * got.right >= least * got.wanted && got.wanted >= got.n * make.experts_used, "%s: %u of %u", make.arch, got.right, got.wanted);
-    for (unsigned late_of = 3; late_of > 0; late_of--) { /* what experts that are there give, and the shared one, is known before it is foretold, where the others are read */
+    CHECK_MSG(100 * got.right >= least * got.wanted && got.wanted >= got.n * make.experts_used, "%s: %u of %u",
+              make.arch, got.right, got.wanted);
+    for (unsigned late_of = 3; late_of > 0; late_of--) { /* what experts that are there give, and the shared one, is
+                                                            known before it is foretold, where the others are read */
         struct predicted more = run(&o, true, late_of, with);
-        CHECK_MSG(late_of < 3 || more.right >= got.right, "%s: %u of %u were foretold, and %u when most experts' outputs were known", make.arch, got.right, got.wanted, more.right);
+        CHECK_MSG(late_of < 3 || more.right >= got.right,
+                  "%s: %u of %u were foretold, and %u when most experts' outputs were known", make.arch, got.right,
+                  got.wanted, more.right);
         right_later += late_of == 3 ? more.right : 0;
         right_before += late_of == 3 ? got.right : 0;
-        CHECK_MSG(!memcmp(plain, with, n * sizeof *plain), "%s: floats differ where one of %u experts is late", make.arch, late_of);
+        CHECK_MSG(!memcmp(plain, with, n * sizeof *plain), "%s: floats differ where one of %u experts is late",
+                  make.arch, late_of);
     }
     o.make.nextn_agrees = 1e-6f; /* what layers add is so much smaller */
     got = run(&o, true, 0, with);
-    CHECK_MSG(!all || got.right == got.wanted, "%s, whose layers add next to nothing: %u of %u", make.arch, got.right, got.wanted);
+    CHECK_MSG(!all || got.right == got.wanted, "%s, whose layers add next to nothing: %u of %u", make.arch, got.right,
+              got.wanted);
     o.stay_every = 0;
     o.make.nextn_agrees = 0;
     got = run(&o, true, 0, with);
-    CHECK_MSG(got.n == of_rest * (TOKENS - 1), "%s, of which only vectors and routers stay: %u lists", make.arch, got.n);
+    CHECK_MSG(got.n == of_rest * (TOKENS - 1), "%s, of which only vectors and routers stay: %u lists", make.arch,
+              got.n);
     CHECK_MSG(!memcmp(plain, with, n * sizeof *plain), "%s: floats differ", make.arch);
     free(plain), free(with);
 }
@@ -85,7 +95,7 @@ static void of_one_stream(void)
     check(of("qwen2moe"), 3, 3, 81, true);
     check(of("glm4moe"), 3, 3, 77, true);
     check(of("gpt-oss"), 3, 3, 58, false); /* its biases are added as they are */
-    struct mk_options o = of("gemma4"); /* what is added is normed before; layers are scaled */
+    struct mk_options o = of("gemma4");    /* what is added is normed before; layers are scaled */
     rig_gemma4(&o, 1);
     o.layers = 6;
     o.window = 11;
@@ -114,6 +124,7 @@ int main(void)
 {
     of_one_stream();
     of_several_streams();
-    CHECK_MSG(100 * right_later >= 105 * right_before, "%u, and with most experts' outputs %u", right_before, right_later);
+    CHECK_MSG(100 * right_later >= 105 * right_before, "%u, and with most experts' outputs %u", right_before,
+              right_later);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* The drafter: its tree is the same whether it went along with the text or began there, its chances are those of its own logits, and a vocabulary that differs is refused. */
+/* The drafter: its tree is the same whether it went along with the text or began there, its chances are those of its
+ * own logits, and a vocabulary that differs is refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -38,7 +39,8 @@ static struct ntx_drafter *drafter(int fd)
     return d;
 }
 
-static uint32_t grown(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint32_t most, struct ntx_draft_node *out)
+static uint32_t grown(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint32_t most,
+                      struct ntx_draft_node *out)
 {
     int i = ntx_drafter_follow(d, t), rc;
     CHECK(i >= 0);
@@ -71,7 +73,11 @@ static void goes_along(int fd)
     static struct ntx_draft_node a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
     struct ntx_drafter *along = drafter(fd);
     int32_t tokens[CTX];
-    struct ntx_drafter_text t = {.session = 1, .tokens = tokens, .n = 20, .n_prompt = 20, .sampling = {.temp = 0.8f, .top_k = 40, .top_p = 1, .seed = 9, .repeat_penalty = 1}};
+    struct ntx_drafter_text t = {.session = 1,
+                                 .tokens = tokens,
+                                 .n = 20,
+                                 .n_prompt = 20,
+                                 .sampling = {.temp = 0.8f, .top_k = 40, .top_p = 1, .seed = 9, .repeat_penalty = 1}};
     for (uint32_t i = 0; i < t.n; i++)
         tokens[i] = (int32_t)(i * 37 % 500);
     for (uint32_t round = 0; round < 60; round++) {
@@ -109,7 +115,11 @@ static void takes_turns(int fd)
         for (uint32_t s = 0; s < 7; s++) {
             for (uint32_t i = 0; i < 40; i++)
                 tokens[s][i] = (int32_t)((i * 31 + s * 77) % 500);
-            const struct ntx_drafter_text t = {.session = s + 1, .tokens = tokens[s], .n = 20 + (uint32_t)round, .n_prompt = 20, .sampling = {.temp = 0, .top_p = 1}};
+            const struct ntx_drafter_text t = {.session = s + 1,
+                                               .tokens = tokens[s],
+                                               .n = 20 + (uint32_t)round,
+                                               .n_prompt = 20,
+                                               .sampling = {.temp = 0, .top_p = 1}};
             struct ntx_drafter *fresh = drafter(fd);
             uint32_t n = grown(d, &t, 8, a), m = grown(fresh, &t, 8, b);
             CHECK(n == m && compare(a, n, b, m) == n);
@@ -122,7 +132,9 @@ static void takes_turns(int fd)
 static void knows_itself(int fd)
 {
     static struct ntx_draft_node tree[NTX_DRAFTER_NODES];
-    const struct ntx_sampling ways[] = {{.temp = 0, .top_p = 1}, {.temp = 1.5f, .top_k = 40, .top_p = 0.9f, .min_p = 0.01f, .seed = 4}, {.temp = 1, .top_p = 1, .seed = 5}};
+    const struct ntx_sampling ways[] = {{.temp = 0, .top_p = 1},
+                                        {.temp = 1.5f, .top_k = 40, .top_p = 0.9f, .min_p = 0.01f, .seed = 4},
+                                        {.temp = 1, .top_p = 1, .seed = 5}};
     const struct rig_options o = {.make = rig_model(), .ctx = CTX};
     struct rig r;
     rig_open(&r, &o);
@@ -134,7 +146,8 @@ static void knows_itself(int fd)
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         struct ntx_sampler *s;
         struct ntx_drafter *d = drafter(fd);
-        const struct ntx_drafter_text t = {.session = 1, .tokens = tokens, .n = 12, .n_prompt = 12, .sampling = ways[w]};
+        const struct ntx_drafter_text t = {
+            .session = 1, .tokens = tokens, .n = 12, .n_prompt = 12, .sampling = ways[w]};
         CHECK(!ntx_sampler_new(&ways[w], r.n_vocab, &s));
         CHECK(grown(d, &t, 1, tree) > 1);
         CHECK_EQ(tree[1].token, ntx_sampler_next(s, 12, logits + 11 * r.n_vocab));

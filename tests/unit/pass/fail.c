@@ -1,4 +1,5 @@
-/* Failures: at any chunk, with any number of threads, the pass ends in order with the reason, and the next one works. */
+/* Failures: at any chunk, with any number of threads, the pass ends in order with the reason, and the next one works.
+ * */
 #include <errno.h>
 
 #include "tests/unit/pass/rig.h"
@@ -84,7 +85,13 @@ static void bad_configs(void)
     struct ntx_forward *f = NULL;
     const struct rig_options o = {.make = rig_model()};
     rig_open(&r, &o);
-    struct ntx_forward_config c = {.model = r.model, .chunks = r.chunks, .ops = ntx_cpu_pick(NULL), .weights = &r.w.w, .threads = 0, .max_rows = 1, .ctx = 1};
+    struct ntx_forward_config c = {.model = r.model,
+                                   .chunks = r.chunks,
+                                   .ops = ntx_cpu_pick(NULL),
+                                   .weights = &r.w.w,
+                                   .threads = 0,
+                                   .max_rows = 1,
+                                   .ctx = 1};
     CHECK_EQ(ntx_forward_new(&c, &f, &err), -EINVAL);
     c.threads = 2000;
     CHECK_EQ(ntx_forward_new(&c, &f, &err), -EINVAL);
@@ -109,7 +116,8 @@ static void out_of_order(void)
     l->step[gate].weight[0] = NTX_T_up;
     r.w.forgive = true; /* the pass ends with chunks that nobody took */
     CHECK_EQ(rig_run(&r, &row, 1), -EPROTO);
-    CHECK_STR(r.w.w.error.text, "layer 2 takes tensor 'blk.2.ffn_up.weight' when it is the turn of 'blk.2.ffn_gate.weight': weights are read in the order of the steps");
+    CHECK_STR(r.w.w.error.text, "layer 2 takes tensor 'blk.2.ffn_up.weight' when it is the turn of "
+                                "'blk.2.ffn_gate.weight': weights are read in the order of the steps");
     r.w.forgive = false;
     l->step[gate].weight[0] = NTX_T_gate;
     CHECK_EQ(rig_run(&r, &row, 1), 0);

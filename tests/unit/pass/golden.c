@@ -1,6 +1,7 @@
 /* Logits, hidden states and greedy paths against other engines' numbers: golden.c made | shapes | reference.
  *   made       tests/golden/golden.json: models by the model maker, logits by llama.cpp
- *   shapes     tests/golden/shapes.json: the same for a dozen random shapes of each architecture, as tests/golden/shapes.py draws them
+ *   shapes     tests/golden/shapes.json: the same for a dozen random shapes of each architecture, as
+ *              tests/golden/shapes.py draws them
  *              (an emulator takes a part of each of these two)
  *   reference  $NTX_DATA: models by llama.cpp's quantiser, logits by a float64 pass and by llama.cpp */
 #include <jansson.h>
@@ -24,10 +25,7 @@ static double real_at(const json_t *j, const char *a, const char *b)
     return json_number_value(json_object_get(json_object_get(j, a), b));
 }
 
-static const char *str(const json_t *j, const char *key)
-{
-    return json_string_value(json_object_get(j, key));
-}
+static const char *str(const json_t *j, const char *key) { return json_string_value(json_object_get(j, key)); }
 
 static uint32_t ints(const json_t *list, int32_t **out)
 {
@@ -59,13 +57,15 @@ static double noise_of(const json_t *e, const char *what, const char *const *key
 }
 
 /* The best token must agree where the reference's gap is clear of the noise (twice the largest difference allowed). */
-static void check_best(const json_t *e, const float *logits, const int32_t *positions, uint32_t n, uint32_t n_vocab, double noise)
+static void check_best(const json_t *e, const float *logits, const int32_t *positions, uint32_t n, uint32_t n_vocab,
+                       double noise)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t best = rig_argmax(logits + (size_t)positions[i] * n_vocab, n_vocab);
         long long want = json_integer_value(json_array_get(json_object_get(e, "argmax"), i));
         double gap = json_number_value(json_array_get(json_object_get(e, "gap"), i));
-        CHECK_MSG(best == want || gap <= noise, "row %u: best token %u, expected %lld with a gap of %g", i, best, want, gap);
+        CHECK_MSG(best == want || gap <= noise, "row %u: best token %u, expected %lld with a gap of %g", i, best, want,
+                  gap);
     }
 }
 
@@ -120,7 +120,8 @@ static void made(void)
     json_t *all = load(path), *cases = json_object_get(all, "cases");
     CHECK(json_array_size(cases) > 0);
     for (size_t i = 0; i < json_array_size(cases); i += emulated_step(3))
-        if (json_object_get(json_array_get(cases, i), "ids")) /* far texts' tokens are drawn by golden_test.py, which has those cases */
+        if (json_object_get(json_array_get(cases, i),
+                            "ids")) /* far texts' tokens are drawn by golden_test.py, which has those cases */
             made_case(json_array_get(cases, i));
     json_decref(all);
 }
@@ -155,7 +156,9 @@ static void shape_case(const json_t *e)
         double sum = 0;
         CHECK_EQ(json_array_size(row), SHAPE_VALUES);
         for (uint32_t k = 0; k < SHAPE_VALUES; k++)
-            sum += pow(logits[(size_t)shape_rows[i] * r.n_vocab + k * r.n_vocab / SHAPE_VALUES] - json_number_value(json_array_get(row, k)), 2);
+            sum += pow(logits[(size_t)shape_rows[i] * r.n_vocab + k * r.n_vocab / SHAPE_VALUES] -
+                           json_number_value(json_array_get(row, k)),
+                       2);
         double rms = sqrt(sum / SHAPE_VALUES) / sd;
         CHECK_MSG(rms <= most, "row %u of %s: rms/sd %g, at most %g", shape_rows[i], str(e, "options"), rms, most);
     }
@@ -243,7 +246,8 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Root mean square of the difference from n_pos rows wanted: of all, or of the median row. */
-static double difference(const float *logits, const int32_t *positions, const float *want, uint32_t n_pos, uint32_t n_vocab, bool median)
+static double difference(const float *logits, const int32_t *positions, const float *want, uint32_t n_pos,
+                         uint32_t n_vocab, bool median)
 {
     double row[512], all = 0;
     CHECK(n_pos <= 512);
@@ -271,7 +275,8 @@ static void reference_case(const char *dir, const json_t *e)
     const char *name = str(e, "ref64") ? str(e, "ref64") : str(e, "main");
     float *want = floats(dir, name, (size_t)n_pos * r.n_vocab);
     rig_feed(&r, kv, ids, n, 0, 64, logits);
-    double sd = json_number_value(json_object_get(e, "logit_sd")), most = 2 * noise_of(e, "rms_over_sd", reference_noise) + 1e-4;
+    double sd = json_number_value(json_object_get(e, "logit_sd")),
+           most = 2 * noise_of(e, "rms_over_sd", reference_noise) + 1e-4;
     double rms = difference(logits, positions, want, n_pos, r.n_vocab, may_turn(e)) / sd;
     printf("%-24s %s rms/sd %.3g, at most %.3g\n", str(e, "model"), str(e, "seq"), rms, most);
     CHECK_MSG(rms <= most, "%s: rms/sd %g", str(e, "model"), rms);

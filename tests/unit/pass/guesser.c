@@ -1,4 +1,5 @@
-/* Files that guess without a model: what a script says comes as often as it says, an index finds what came behind the most alike; what is no such file is refused. */
+/* Files that guess without a model: what a script says comes as often as it says, an index finds what came behind the
+ * most alike; what is no such file is refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,14 +39,16 @@ static void refused(const struct ntx_drafter_file_ops *ops, const void *bytes, s
     free(copy);
 }
 
-static uint32_t tree(const struct ntx_drafter_file_ops *ops, const void *self, const int32_t *tokens, uint32_t n, uint32_t n_prompt)
+static uint32_t tree(const struct ntx_drafter_file_ops *ops, const void *self, const int32_t *tokens, uint32_t n,
+                     uint32_t n_prompt)
 {
     const struct ntx_drafter_file_text t = {tokens, n, n_prompt, VOCAB};
     guess[0] = (struct ntx_draft_node){tokens[n - 1], 0, 1};
     uint32_t k = ops->tree(self, &t, guess);
     CHECK(k && k <= NTX_DRAFTER_NODES);
     for (uint32_t i = 1; i < k; i++)
-        CHECK(guess[i].parent < i && guess[i].token >= 0 && guess[i].token < VOCAB && guess[i].chance >= 0 && guess[i].chance <= 1);
+        CHECK(guess[i].parent < i && guess[i].token >= 0 && guess[i].token < VOCAB && guess[i].chance >= 0 &&
+              guess[i].chance <= 1);
     return k;
 }
 
@@ -62,11 +65,13 @@ static void scripted(void)
     fclose(f);
     void *s = opened(&ntx__draft_script, words, n);
     for (uint32_t at = 3; at < 2000; at++) {
-        CHECK(tree(&ntx__draft_script, s, text, at, 2) >= 3 && guess[1].parent == 0 && guess[2].parent == 1 && guess[1].chance == 0.9f && guess[2].chance == 0.5f);
+        CHECK(tree(&ntx__draft_script, s, text, at, 2) >= 3 && guess[1].parent == 0 && guess[2].parent == 1 &&
+              guess[1].chance == 0.9f && guess[2].chance == 0.5f);
         right[0] += guess[1].token == text[at];
         right[1] += guess[2].token == text[at + 1];
     }
-    CHECK_MSG(right[0] > 1750 && right[0] < 1850 && right[1] > 930 && right[1] < 1070, "%zu and %zu of 1997", right[0], right[1]);
+    CHECK_MSG(right[0] > 1750 && right[0] < 1850 && right[1] > 930 && right[1] < 1070, "%zu and %zu of 1997", right[0],
+              right[1]);
     text[2] = 250; /* no line begins so */
     CHECK_EQ(tree(&ntx__draft_script, s, text, 3, 2), 1);
     text[2] = 7; /* the first one does */
@@ -75,8 +80,10 @@ static void scripted(void)
     free(words);
     static const char beside[] = "ntx-script 1\nchance 0.7\nbeside 2\ntext 5 6";
     s = opened(&ntx__draft_script, beside, sizeof beside - 1);
-    CHECK(tree(&ntx__draft_script, s, text, 1, 1) == 7 && guess[2].parent == 0 && guess[3].parent == 0 && guess[4].parent == 1);
-    CHECK(guess[2].token != guess[1].token && guess[2].token != 5 && guess[3].token != 5 && guess[3].token != guess[2].token);
+    CHECK(tree(&ntx__draft_script, s, text, 1, 1) == 7 && guess[2].parent == 0 && guess[3].parent == 0 &&
+          guess[4].parent == 1);
+    CHECK(guess[2].token != guess[1].token && guess[2].token != 5 && guess[3].token != 5 &&
+          guess[3].token != guess[2].token);
     ntx__draft_script.free(s);
 #define REFUSED(text, words) refused(&ntx__draft_script, text, sizeof text - 1, words)
     REFUSED("ntx-script 2\ntext 1", "another version");
@@ -102,7 +109,12 @@ static void indexed(void)
     FILE *f = open_memstream(&bytes, &len);
     CHECK(!ntx_draft_index_write(f, tokens, n, VOCAB, 77, &err) && !fclose(f));
     void *x = opened(&ntx__draft_index, bytes, len);
-    static const struct { const char *past, *next; } of[] = {{"dog sat on the ", "rug and slept."}, {"cat sat on the ", "mat"}, {"zzza cat sat on the mat", " again."}, {"the d", "og sat on the rug"}};
+    static const struct {
+        const char *past, *next;
+    } of[] = {{"dog sat on the ", "rug and slept."},
+              {"cat sat on the ", "mat"},
+              {"zzza cat sat on the mat", " again."},
+              {"the d", "og sat on the rug"}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         uint32_t p = (uint32_t)strlen(of[i].past), up = 0, k, at = 0;
         for (uint32_t c = 0; c < p; c++)
@@ -110,7 +122,8 @@ static void indexed(void)
         k = tree(&ntx__draft_index, x, past, p, 1);
         for (uint32_t c = 1; c < k && of[i].next[at]; c++)
             if (guess[c].parent == up) {
-                CHECK_MSG(guess[c].token == of[i].next[at], "behind '%s': %c for %c of '%s'", of[i].past, guess[c].token, of[i].next[at], of[i].next);
+                CHECK_MSG(guess[c].token == of[i].next[at], "behind '%s': %c for %c of '%s'", of[i].past,
+                          guess[c].token, of[i].next[at], of[i].next);
                 up = c;
                 at++;
             }
@@ -118,7 +131,7 @@ static void indexed(void)
     }
     past[0] = 'Q';
     CHECK_EQ(tree(&ntx__draft_index, x, past, 1, 1), 1); /* nothing was like it */
-    past[0] = 't'; /* several ways: each with a first token of its own */
+    past[0] = 't';                                       /* several ways: each with a first token of its own */
     uint32_t k = tree(&ntx__draft_index, x, past, 1, 1), ways = 0;
     for (uint32_t c = 1; c < k; c++) {
         ways += !guess[c].parent;
@@ -127,7 +140,13 @@ static void indexed(void)
     }
     CHECK_MSG(ways == 3, "%u ways behind a t", ways); /* h, a space, a full stop */
     ntx__draft_index.free(x);
-#define SPOIL(at, value, words) do { uint8_t was = (uint8_t)bytes[at]; bytes[at] = (char)(value); refused(&ntx__draft_index, bytes, len, words); bytes[at] = (char)was; } while (0)
+#define SPOIL(at, value, words)                                                                                        \
+    do {                                                                                                               \
+        uint8_t was = (uint8_t)bytes[at];                                                                              \
+        bytes[at] = (char)(value);                                                                                     \
+        refused(&ntx__draft_index, bytes, len, words);                                                                 \
+        bytes[at] = (char)was;                                                                                         \
+    } while (0)
     SPOIL(8, 9, "of version 9");
     SPOIL(16, 78, "another vocabulary");
     SPOIL(24, 1, "longer than it says");
@@ -148,10 +167,14 @@ static void looked_at(void)
     int fd = temporary_file(in, sizeof in, "guesser");
     CHECK(!unlink(in));
     CHECK(write(fd, "ntx-script 1\n", 13) == 13);
-    CHECK(!ntx_drafter_file_look(fd, NULL, 1, 1, &kind, &needs, &err) && kind == NTX_DRAFTER_FILE_SCRIPT && needs.bytes == 39 + (64 << 10));
+    CHECK(!ntx_drafter_file_look(fd, NULL, 1, 1, &kind, &needs, &err) && kind == NTX_DRAFTER_FILE_SCRIPT &&
+          needs.bytes == 39 + (64 << 10));
     CHECK(!ntx_drafter_file_digest(fd, one, &err) && strlen(one) == 32);
-    CHECK(pwrite(fd, "ntx-script 2\n", 13, 0) == 13 && !ntx_drafter_file_digest(fd, other, &err) && strcmp(one, other)); /* of the same size */
-    CHECK(pwrite(fd, "something else", 14, 0) == 14 && ntx_drafter_file_look(fd, NULL, 1, 1, &kind, &needs, &err) == -EINVAL && strstr(err.text, "no file that guesses"));
+    CHECK(pwrite(fd, "ntx-script 2\n", 13, 0) == 13 && !ntx_drafter_file_digest(fd, other, &err) &&
+          strcmp(one, other)); /* of the same size */
+    CHECK(pwrite(fd, "something else", 14, 0) == 14 &&
+          ntx_drafter_file_look(fd, NULL, 1, 1, &kind, &needs, &err) == -EINVAL &&
+          strstr(err.text, "no file that guesses"));
     close(fd);
 }
 

@@ -1,4 +1,5 @@
-/* Files that go by states of a model's layers: what they guess is what llama.cpp drafts by the same files (tests/golden/heads.json); and those that do not suit are refused. */
+/* Files that go by states of a model's layers: what they guess is what llama.cpp drafts by the same files
+ * (tests/golden/heads.json); and those that do not suit are refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -23,7 +24,23 @@ struct file {
 static void make(struct file *f, const char *options)
 {
     struct mk_file file = {0};
-    struct mk_options o = {.arch = "llama", .type = "F32", .name = "random", .rope_scaling = "none", .layers = 4, .embd = 256, .ff = 768, .heads = 8, .kv = 2, .experts_used = 2, .seed = 1, .ctx = 512, .rope_base = 10000, .rope_factor = 1, .logit_scale = 3, .window = 32, .version = 3};
+    struct mk_options o = {.arch = "llama",
+                           .type = "F32",
+                           .name = "random",
+                           .rope_scaling = "none",
+                           .layers = 4,
+                           .embd = 256,
+                           .ff = 768,
+                           .heads = 8,
+                           .kv = 2,
+                           .experts_used = 2,
+                           .seed = 1,
+                           .ctx = 512,
+                           .rope_base = 10000,
+                           .rope_factor = 1,
+                           .logit_scale = 3,
+                           .window = 32,
+                           .version = 3};
     struct ntx_err err = {0};
     char *argv[64] = {"heads"}, *text = strdup(options), *save;
     int argc = 1;
@@ -61,13 +78,16 @@ static uint32_t child(const struct ntx_draft_node *g, uint32_t n, uint32_t paren
 }
 
 /* The likeliest are the same, and their chances are to one another as there. Those are printed with three places. */
-static uint32_t check_children(const char *name, const struct ntx_draft_node *g, uint32_t n, uint32_t parent, const json_t *want)
+static uint32_t check_children(const char *name, const struct ntx_draft_node *g, uint32_t n, uint32_t parent,
+                               const json_t *want)
 {
     double first = number(json_array_get(want, 0), 1);
     uint32_t best = 0;
     for (uint32_t i = 1; i < n; i++)
         best = g[i].parent == parent && (!best || g[i].chance > g[best].chance) ? i : best;
-    CHECK_MSG(best && g[best].token == (int32_t)number(json_array_get(want, 0), 0), "%s: below node %u token %d is the likeliest, not %g", name, parent, best ? g[best].token : -1, number(json_array_get(want, 0), 0));
+    CHECK_MSG(best && g[best].token == (int32_t)number(json_array_get(want, 0), 0),
+              "%s: below node %u token %d is the likeliest, not %g", name, parent, best ? g[best].token : -1,
+              number(json_array_get(want, 0), 0));
     for (size_t k = 1; k < json_array_size(want); k++) {
         double p = number(json_array_get(want, k), 1);
         uint32_t c = child(g, n, parent, (int32_t)number(json_array_get(want, k), 0));
@@ -75,7 +95,8 @@ static uint32_t check_children(const char *name, const struct ntx_draft_node *g,
             continue;
         CHECK_MSG(c, "%s: node %u has no child %g", name, parent, number(json_array_get(want, k), 0));
         double got = SHARP * log((double)g[c].chance / (double)g[best].chance), there = log(p / first);
-        CHECK_MSG(fabs(got - there) < 0.01 + 0.001 / p, "%s: token %d below node %u: %g, not %g", name, g[c].token, parent, got, there);
+        CHECK_MSG(fabs(got - there) < 0.01 + 0.001 / p, "%s: token %d below node %u: %g, not %g", name, g[c].token,
+                  parent, got, there);
     }
     return best;
 }
@@ -89,9 +110,13 @@ static void check_calls(const json_t *e, struct ntx_drafter *d, struct rig *r, u
     struct ntx_kv_seq *kv = rig_seq(r, CTX);
     uint32_t shown = 0;
     for (size_t c = 0; c < json_array_size(calls); c++) {
-        const json_t *call = json_array_get(calls, c), *drafted = json_object_get(call, "drafted"), *ids = json_object_get(call, "tokens");
+        const json_t *call = json_array_get(calls, c), *drafted = json_object_get(call, "drafted"),
+                     *ids = json_object_get(call, "tokens");
         int32_t tokens[CTX];
-        struct ntx_drafter_text t = {.session = along ? 1 : c + 1, .tokens = tokens, .n = (uint32_t)json_array_size(ids), .sampling = {.temp = 0, .top_p = 1, .repeat_penalty = 1}};
+        struct ntx_drafter_text t = {.session = along ? 1 : c + 1,
+                                     .tokens = tokens,
+                                     .n = (uint32_t)json_array_size(ids),
+                                     .sampling = {.temp = 0, .top_p = 1, .repeat_penalty = 1}};
         for (uint32_t i = 0; i < t.n; i++)
             tokens[i] = (int32_t)number(ids, i);
         t.n_prompt = along ? (uint32_t)json_array_size(json_object_get(json_array_get(calls, 0), "tokens")) : t.n;
@@ -123,7 +148,9 @@ static void golden(const json_t *e)
     enum ntx_drafter_file_kind kind;
     make(&model, str(e, "model"));
     make(&head, str(e, "head"));
-    CHECK_MSG(!ntx_drafter_file_look(head.fd, model.gguf, CTX, 2, &kind, &needs, &err) && kind == NTX_DRAFTER_FILE_STATES && needs.n_taps, "%s: %s", str(e, "name"), err.text);
+    CHECK_MSG(!ntx_drafter_file_look(head.fd, model.gguf, CTX, 2, &kind, &needs, &err) &&
+                  kind == NTX_DRAFTER_FILE_STATES && needs.n_taps,
+              "%s: %s", str(e, "name"), err.text);
     rig_open(&r, &(struct rig_options){.path = model.path, .n_taps = needs.n_taps, .taps = needs.tap, .ctx = CTX});
     for (int along = 0; along < 2; along++) {
         CHECK_MSG(!ntx_drafter_head_new(head.fd, model.gguf, &model.fd, 1, CTX, 2, &d, &err), "%s", err.text);
@@ -136,17 +163,26 @@ static void golden(const json_t *e)
 }
 
 #define MODEL "--layers 2 --embd 64 --heads 2 --kv 2 --ff 96 --seed 3 --experts-used 2"
-#define HEAD "--arch eagle3 --layers 1 --embd 64 --heads 2 --kv 2 --ff 96 --seed 4 "
+#define HEAD  "--arch eagle3 --layers 1 --embd 64 --heads 2 --kv 2 --ff 96 --seed 4 "
 
 #define BLOCK "--arch dflash --layers 2 --embd 64 --heads 2 --kv 2 --ff 96 --seed 4 "
 
 /* Of what does not suit, in words that say why. */
 static void refused(void)
 {
-    static const struct { const char *head, *why; } of[] = {
-        {HEAD "--taps 0,1,3", "the model has 2"}, {HEAD "--taps 0,1,2 --state-width 96", "the model's have 64"}, {HEAD "--taps 0,2", "goes by 2 layers' states"}, {HEAD "--taps 0,2,1", "no ascending layers"},
-        {HEAD "--taps 0,1,2 --vocab-size 600", "a drafter must have the very same"}, {"--arch eagle3 --layers 1 --embd 96 --heads 2 --kv 2 --ff 96 --state-width 64 --bare --taps 0,1,2", "token_embd.weight' is 64 x 548 x 1 x 1, expected 96"},
-        {BLOCK "--taps 0,1,3", "the model has 2"}, {BLOCK "--taps 0,1,2 --embd 96 --heads 4", "the model's have 64"}, {BLOCK "--taps 0,1 --vocab-size 600", "a drafter must have the very same"},
+    static const struct {
+        const char *head, *why;
+    } of[] = {
+        {HEAD "--taps 0,1,3", "the model has 2"},
+        {HEAD "--taps 0,1,2 --state-width 96", "the model's have 64"},
+        {HEAD "--taps 0,2", "goes by 2 layers' states"},
+        {HEAD "--taps 0,2,1", "no ascending layers"},
+        {HEAD "--taps 0,1,2 --vocab-size 600", "a drafter must have the very same"},
+        {"--arch eagle3 --layers 1 --embd 96 --heads 2 --kv 2 --ff 96 --state-width 64 --bare --taps 0,1,2",
+         "token_embd.weight' is 64 x 548 x 1 x 1, expected 96"},
+        {BLOCK "--taps 0,1,3", "the model has 2"},
+        {BLOCK "--taps 0,1,2 --embd 96 --heads 4", "the model's have 64"},
+        {BLOCK "--taps 0,1 --vocab-size 600", "a drafter must have the very same"},
     };
     struct file model, head;
     make(&model, MODEL);
@@ -162,7 +198,8 @@ static void refused(void)
     struct ntx_model *m;
     struct ntx_err err = {0};
     make(&head, HEAD "--taps 0,1,2");
-    CHECK(ntx_model_open(head.gguf, &m, &err) == -ENOTSUP && strstr(err.text, "a drafter of the EAGLE-3 kind: name the model that it is for"));
+    CHECK(ntx_model_open(head.gguf, &m, &err) == -ENOTSUP &&
+          strstr(err.text, "a drafter of the EAGLE-3 kind: name the model that it is for"));
     drop(&head);
     drop(&model);
 }
@@ -177,7 +214,10 @@ static void no_such_token(void)
     make(&model, MODEL);
     make(&head, HEAD "--taps 0,1,2 --draft-vocab 100");
     int fd = open(head.path, O_WRONLY | O_CLOEXEC);
-    CHECK(fd >= 0 && pwrite(fd, &beyond, sizeof beyond, (off_t)ntx_gguf_tensor(head.gguf, "d2t")->offset + 800 - 8) == sizeof beyond && !close(fd));
+    CHECK(fd >= 0 &&
+          pwrite(fd, &beyond, sizeof beyond, (off_t)ntx_gguf_tensor(head.gguf, "d2t")->offset + 800 - 8) ==
+              sizeof beyond &&
+          !close(fd));
     CHECK(ntx_drafter_head_new(head.fd, model.gguf, &model.fd, 1, CTX, 1, &d, &err) == -EINVAL);
     CHECK_MSG(strstr(err.text, "token 548, of 548"), "%s", err.text);
     drop(&head);

@@ -1,5 +1,5 @@
-/* K and V in a file: what a pass sees of each block is what was last written there, whatever was dropped meanwhile, in the memory that was given; a drive's fault is an
- * error of the pass that wanted the bytes, and of no later one. */
+/* K and V in a file: what a pass sees of each block is what was last written there, whatever was dropped meanwhile, in
+ * the memory that was given; a drive's fault is an error of the pass that wanted the bytes, and of no later one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,17 +18,35 @@ enum { UNIT = PRETEND_PAGE / 64, ROUNDS = 1 }; /* more is the same again, and la
 enum { UNIT = 64, ROUNDS = 2 };
 #endif
 
-enum { LAYERS = 16, PARTS = 18, CHOSEN = 16 /* parts from there on */, BLOCKS = 70, CLUSTER = 4, NONE = NTX_KV_NO_PART };
+enum {
+    LAYERS = 16,
+    PARTS = 18,
+    CHOSEN = 16 /* parts from there on */,
+    BLOCKS = 70,
+    CLUSTER = 4,
+    NONE = NTX_KV_NO_PART
+};
 
-/* Layer 2 keeps nothing; layer 3 reads two, whose runs end within pages; the last reads the first one's. Layers 5 and 6 choose of what they read besides, in runs of a block and of two. */
+/* Layer 2 keeps nothing; layer 3 reads two, whose runs end within pages; the last reads the first one's. Layers 5 and 6
+ * choose of what they read besides, in runs of a block and of two. */
 static struct ntx_kv_part parts[PARTS];
 static uint16_t reads[LAYERS][NTX_KV_READS];
-static struct ntx_kv_layout layout = {.n_blocks = BLOCKS, .cluster = CLUSTER, .n_layers = LAYERS, .n_parts = PARTS, .part = parts, .reads = (const uint16_t(*)[NTX_KV_READS])reads};
+static struct ntx_kv_layout layout = {.n_blocks = BLOCKS,
+                                      .cluster = CLUSTER,
+                                      .n_layers = LAYERS,
+                                      .n_parts = PARTS,
+                                      .part = parts,
+                                      .reads = (const uint16_t (*)[NTX_KV_READS])reads};
 
 static void lay_out(void)
 {
     for (uint16_t i = 0; i < PARTS; i++) {
-        parts[i] = (struct ntx_kv_part){i == 2 || i == LAYERS - 1 ? 0 : i == 3 ? 41 * UNIT : i == 4 ? 55 * UNIT : i == 17 ? 32 * UNIT : 64 * UNIT, i < CHOSEN ? 0 : i - CHOSEN + 1, i >= CHOSEN};
+        parts[i] = (struct ntx_kv_part){i == 2 || i == LAYERS - 1 ? 0
+                                        : i == 3                  ? 41 * UNIT
+                                        : i == 4                  ? 55 * UNIT
+                                        : i == 17                 ? 32 * UNIT
+                                                                  : 64 * UNIT,
+                                        i < CHOSEN ? 0 : i - CHOSEN + 1, i >= CHOSEN};
         if (i >= LAYERS)
             continue;
         reads[i][0] = i == 2 || i == 4 ? NONE : i == LAYERS - 1 ? 0 : i;
@@ -95,12 +113,15 @@ static void look(uint32_t block, uint32_t part)
 {
     uint32_t told = w.told[block][part];
     for (size_t i = 0; told && i < parts[part].row / 4; i++)
-        CHECK_MSG(word(block, part)[i] == told * 2654435761u + (uint32_t)i, "block %u, part %u, word %zu: %u for %u of %u", block, part, i, (word(block, part)[i] - (uint32_t)i) * 244002641u, told, w.n_told);
+        CHECK_MSG(word(block, part)[i] == told * 2654435761u + (uint32_t)i,
+                  "block %u, part %u, word %zu: %u for %u of %u", block, part, i,
+                  (word(block, part)[i] - (uint32_t)i) * 244002641u, told, w.n_told);
 }
 
 static bool chooses(uint32_t part, uint32_t i) { return part < CHOSEN || (i * 7 + w.n_passes) % 5 == 0; }
 
-/* A pass over n blocks, of which those from `written` on are written anew; some: of what may be chosen from it reads a fifth, and they. So many layers attend. */
+/* A pass over n blocks, of which those from `written` on are written anew; some: of what may be chosen from it reads a
+ * fifth, and they. So many layers attend. */
 static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t written, uint32_t attends, bool some)
 {
     int rc = 0;
@@ -129,9 +150,15 @@ static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t written, uint
     return rc;
 }
 
-static int run_pass(const uint32_t *blocks, uint32_t n, uint32_t written, bool some) { return run_layers(blocks, n, written, LAYERS, some); }
+static int run_pass(const uint32_t *blocks, uint32_t n, uint32_t written, bool some)
+{
+    return run_layers(blocks, n, written, LAYERS, some);
+}
 
-static int pass(const uint32_t *blocks, uint32_t n, uint32_t written) { return run_layers(blocks, n, written, w.n_passes % 5 == 2 ? LAYERS - 2 : LAYERS, w.n_passes % 3 == 1); }
+static int pass(const uint32_t *blocks, uint32_t n, uint32_t written)
+{
+    return run_layers(blocks, n, written, w.n_passes % 5 == 2 ? LAYERS - 2 : LAYERS, w.n_passes % 3 == 1);
+}
 
 /* Blocks of two texts, which change places in the file. */
 static void order(uint32_t *a, uint32_t *b)
@@ -183,7 +210,9 @@ static void faults(bool ring)
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(dup2(bad[i], w.fd), w.fd);
         CHECK_MSG(pass(a, BLOCKS / 2, BLOCKS / 2 - 1) < 0, "fault %d is not told", i);
-        CHECK_MSG(ntx_kv_file_touch(w.f, 0, 0, NONE, false) < 0 || ntx_kv_file_touch(w.f, 60, 1, NONE, false) < 0 || ntx_kv_file_touch(w.f, 30, 3, NONE, false) < 0, "fault %d is not told beside a pass", i);
+        CHECK_MSG(ntx_kv_file_touch(w.f, 0, 0, NONE, false) < 0 || ntx_kv_file_touch(w.f, 60, 1, NONE, false) < 0 ||
+                      ntx_kv_file_touch(w.f, 30, 3, NONE, false) < 0,
+                  "fault %d is not told beside a pass", i);
         CHECK_EQ(dup2(good, w.fd), w.fd);
         CHECK_EQ(pass(b, BLOCKS / 2, BLOCKS / 2 - 1), 0);
         CHECK_EQ(pass(a, BLOCKS / 2, BLOCKS / 2 - 1), 0);
@@ -193,8 +222,8 @@ static void faults(bool ring)
     close_file();
 }
 
-/* Of passes over the same, without memory to spare, the one that chooses reads less: what it chooses, to the byte; and the one of which two layers do not attend nothing of the
- * one of these that has a part of its own. */
+/* Of passes over the same, without memory to spare, the one that chooses reads less: what it chooses, to the byte; and
+ * the one of which two layers do not attend nothing of the one of these that has a part of its own. */
 static void reads_what_is_wanted(void)
 {
     uint32_t a[BLOCKS / 2], b[BLOCKS / 2];
@@ -204,7 +233,7 @@ static void reads_what_is_wanted(void)
     CHECK_EQ(run_pass(a, BLOCKS / 2, 0, false), 0);
     for (int i = 0; i < 5; i++) {
         CHECK_EQ(run_pass(b, BLOCKS / 2, i ? BLOCKS / 2 : 0, false), 0); /* nothing of the other stays */
-        CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);                          /* what is read ahead for the next one has come */
+        CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0); /* what is read ahead for the next one has come */
         uint64_t before = ntx_kv_file_stats(w.f).read_bytes;
         CHECK_EQ(run_layers(a, BLOCKS / 2, BLOCKS / 2, i == 4 ? LAYERS - 2 : LAYERS, i % 2), 0);
         CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
@@ -212,7 +241,8 @@ static void reads_what_is_wanted(void)
         CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
         read[i] = ntx_kv_file_stats(w.f).read_bytes - before;
     }
-    for (uint32_t block = 0; block < BLOCKS; block++) { /* all clusters have something of the text: runs that the last one did not choose */
+    for (uint32_t block = 0; block < BLOCKS;
+         block++) { /* all clusters have something of the text: runs that the last one did not choose */
         bool wants[2] = {false};
         for (uint32_t i = 0; i < BLOCKS / 2; i++)
             for (uint32_t k = 0; k < 2; k++)
@@ -221,7 +251,9 @@ static void reads_what_is_wanted(void)
     }
     CHECK_EQ(read[2] - read[3], saved);
     CHECK_EQ(read[2] - read[4], (BLOCKS + CLUSTER - 1) / CLUSTER * CLUSTER * parts[LAYERS - 2].row);
-    CHECK_EQ(ntx_kv_file_reads(&layout, BLOCKS, w.most, LAYERS, 0) - ntx_kv_file_reads(&layout, BLOCKS, w.most, LAYERS - 2, 0), BLOCKS / CLUSTER * CLUSTER * parts[LAYERS - 2].row); /* a cluster stays */
+    CHECK_EQ(ntx_kv_file_reads(&layout, BLOCKS, w.most, LAYERS, 0) -
+                 ntx_kv_file_reads(&layout, BLOCKS, w.most, LAYERS - 2, 0),
+             BLOCKS / CLUSTER * CLUSTER * parts[LAYERS - 2].row); /* a cluster stays */
     close_file();
 }
 
@@ -244,7 +276,8 @@ static void shares_a_slow_drive(void)
         CHECK_EQ(run_pass(i % 2 ? b : a, BLOCKS / 2, BLOCKS / 2, false), 0);
     }
     CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
-    const double bytes = (double)(ntx_kv_file_stats(w.f).read_bytes - before + others), s = (double)(ntx_now_ns() - t0) / 1e9, least = bytes / RATE - 2e-9 * NTX_DRIVE_LATE_NS;
+    const double bytes = (double)(ntx_kv_file_stats(w.f).read_bytes - before + others),
+                 s = (double)(ntx_now_ns() - t0) / 1e9, least = bytes / RATE - 2e-9 * NTX_DRIVE_LATE_NS;
     CHECK_MSG(least > 0.05 && s >= least, "%.0f bytes in %.3f s, at least %.3f", bytes, s, least);
     close_file();
 }
@@ -262,7 +295,8 @@ static void drive_of_liars(void)
 int main(void)
 {
     if (ntx_page_bytes() != 64 * UNIT)
-        SKIP("for pages of %d bytes, and they have %d here (forward-kv_file-64k plays larger ones)", 64 * UNIT, (int)ntx_page_bytes());
+        SKIP("for pages of %d bytes, and they have %d here (forward-kv_file-64k plays larger ones)", 64 * UNIT,
+             (int)ntx_page_bytes());
     drive_of_liars();
     lay_out();
     reads_what_is_wanted();

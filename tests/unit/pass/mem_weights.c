@@ -10,13 +10,13 @@
 
 #define DEADLINE_MS 20000
 
-static struct mem_weights *of(struct ntx_weights *w)
-{
-    return (struct mem_weights *)w;
-}
+static struct mem_weights *of(struct ntx_weights *w) { return (struct mem_weights *)w; }
 
 /* Taken in any order, or not at all. */
-static bool free_order(const struct mem_weights *m, uint32_t chunk) { return m->chunks->list[chunk].expert || m->chunks->list[chunk].on_demand; }
+static bool free_order(const struct mem_weights *m, uint32_t chunk)
+{
+    return m->chunks->list[chunk].expert || m->chunks->list[chunk].on_demand;
+}
 
 /* Not part of the scheduled stream. */
 static bool anytime(const struct mem_weights *m, uint32_t chunk)
@@ -75,7 +75,8 @@ static void wait_for_room(struct mem_weights *m, uint32_t chunk)
     unsigned waited_ms = 0;
     bool bound = m->window && !anytime(m, chunk);
     while (bound && !m->failed && m->rank[chunk] >= m->rank[first_open_matrix(m)] + m->window)
-        CHECK_MSG(patient_wait(&m->moved, &m->lock, &waited_ms, DEADLINE_MS), "chunk %u waits for chunk %u, which nobody gives back", chunk, m->first_open);
+        CHECK_MSG(patient_wait(&m->moved, &m->lock, &waited_ms, DEADLINE_MS),
+                  "chunk %u waits for chunk %u, which nobody gives back", chunk, m->first_open);
 }
 
 static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
@@ -84,7 +85,8 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
     int rc = 0;
     pthread_mutex_lock(&m->lock);
     CHECK(m->open && chunk < m->chunks->n);
-    CHECK(m->state[chunk] <= MEM_HELD || m->chunks->list[chunk].fixed || stays(w, chunk)); /* what always stays may be taken again */
+    CHECK(m->state[chunk] <= MEM_HELD || m->chunks->list[chunk].fixed ||
+          stays(w, chunk)); /* what always stays may be taken again */
     wait_for_room(m, chunk);
     if (chunk == m->fail_chunk && !m->failed) {
         m->failed = true;
@@ -149,9 +151,12 @@ static void skip(struct ntx_weights *w, uint32_t chunk)
     }
     advance(m);
     CHECK(m->state[chunk] == MEM_IDLE || m->chunks->list[chunk].fixed);
-    CHECK(m->first_open == chunk || free_order(m, chunk) || m->chunks->list[chunk].fixed); /* list order, and nothing before it is still held */
+    CHECK(m->first_open == chunk || free_order(m, chunk) ||
+          m->chunks->list[chunk].fixed); /* list order, and nothing before it is still held */
     for (unsigned i = 0; i < m->n_drops; i++)
-        announced |= m->drops[i] == m->chunks->list[chunk].layer || (m->drops[i] == NTX_END_OF_LAST(m->chunks->n_layers) && m->chunks->list[chunk].layer + 1 == m->chunks->n_layers);
+        announced |= m->drops[i] == m->chunks->list[chunk].layer ||
+                     (m->drops[i] == NTX_END_OF_LAST(m->chunks->n_layers) &&
+                      m->chunks->list[chunk].layer + 1 == m->chunks->n_layers);
     CHECK(announced);
     m->state[chunk] = MEM_SKIPPED;
     m->n_skipped++;
@@ -172,7 +177,8 @@ static void end(struct ntx_weights *w)
     m->ends++;
 }
 
-static int entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids, uint32_t n, void *out)
+static int entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
+                   uint32_t n, void *out)
 {
     struct mem_weights *m = of(w);
     CHECK(m->open);
@@ -214,8 +220,11 @@ static bool there(struct ntx_weights *w, uint32_t chunk)
     return c->expert ? !of(w)->late_of : c->fixed || (stays(w, chunk) && of(w)->copy[chunk]);
 }
 
-#define OPS .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end, .entries = entries, .stays = stays
-static const struct ntx_weights_ops ops = {OPS}, prefetching = {OPS, .prefetch_experts = prefetch_experts, .want = want, .there = there};
+#define OPS                                                                                                            \
+    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end,        \
+    .entries = entries, .stays = stays
+static const struct ntx_weights_ops ops = {OPS}, prefetching = {OPS, .prefetch_experts = prefetch_experts, .want = want,
+                                                                .there = there};
 #undef OPS
 
 void mem_weights_prefetch(struct mem_weights *m) { m->w.ops = &prefetching; }

@@ -1,5 +1,6 @@
-/* The model's own next-token block: its chances are those of a model of one layer, whose rows of the embedding are made here, in double, of what the block gets: of the
- * token's own row and of the state that the token before it left. So is what it predicts of what it predicted itself. */
+/* The model's own next-token block: its chances are those of a model of one layer, whose rows of the embedding are made
+ * here, in double, of what the block gets: of the token's own row and of the state that the token before it left. So is
+ * what it predicts of what it predicted itself. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -57,7 +58,10 @@ static float *of_block(const struct model *m, const char *name)
     return floats(m, full);
 }
 
-static bool ends_in(const struct ntx_str *s, const char *end) { return s->n > strlen(end) && !memcmp(s->p + s->n - strlen(end), end, strlen(end)); }
+static bool ends_in(const struct ntx_str *s, const char *end)
+{
+    return s->n > strlen(end) && !memcmp(s->p + s->n - strlen(end), end, strlen(end));
+}
 
 static void say(struct mk_file *f, const struct model *m, const char *suffix, uint32_t v)
 {
@@ -68,7 +72,8 @@ static void say(struct mk_file *f, const struct model *m, const char *suffix, ui
 
 static void take_keys(struct mk_file *f, const struct model *m)
 {
-    static const char *const others[] = {".block_count", ".nextn_predict_layers", ".leading_dense_block_count", ".full_attention_interval"};
+    static const char *const others[] = {".block_count", ".nextn_predict_layers", ".leading_dense_block_count",
+                                         ".full_attention_interval"};
     for (uint64_t i = 0; i < ntx_gguf_n_kv(m->gguf); i++) {
         const struct ntx_gguf_kv *kv = ntx_gguf_kv_at(m->gguf, i);
         bool other = false;
@@ -135,11 +140,14 @@ static void norm(const float *x, const float *w, uint32_t n, double *out)
         out[i] = (double)x[i] / sqrt(sum / n + 1e-5) * (double)w[i];
 }
 
-/* What goes into the layer of a token and of a state that is normed by `first` before: into row `row` of the table of the model of one layer. */
-static void put_input(struct rig *r, const struct model *m, uint32_t row, int32_t token, const float *state, const float *first)
+/* What goes into the layer of a token and of a state that is normed by `first` before: into row `row` of the table of
+ * the model of one layer. */
+static void put_input(struct rig *r, const struct model *m, uint32_t row, int32_t token, const float *state,
+                      const float *first)
 {
     const uint32_t n = m->n_embd;
-    float *embd = floats(m, "token_embd.weight"), *enorm = of_block(m, "enorm"), *hnorm = of_block(m, "hnorm"), *eh = of_block(m, "eh_proj");
+    float *embd = floats(m, "token_embd.weight"), *enorm = of_block(m, "enorm"), *hnorm = of_block(m, "hnorm"),
+          *eh = of_block(m, "eh_proj");
     double x[2 * 512], y[512];
     float f[512];
     CHECK(n <= 512);
@@ -169,14 +177,17 @@ static uint32_t likeliest(const struct ntx_draft_node *g, uint32_t n, uint32_t p
 }
 
 /* Its children's chances are to one another as these logits say; the likeliest is theirs, too. */
-static void check_children(const struct model *m, const struct ntx_draft_node *g, uint32_t n, uint32_t parent, const float *logits, uint32_t n_vocab)
+static void check_children(const struct model *m, const struct ntx_draft_node *g, uint32_t n, uint32_t parent,
+                           const float *logits, uint32_t n_vocab)
 {
     uint32_t k = 0, best = likeliest(g, n, parent);
     CHECK_EQ(g[best].token, (int32_t)rig_argmax(logits, n_vocab));
     for (uint32_t i = 1; i < n; i++)
         if (g[i].parent == parent) {
-            double c = (double)g[best].chance * exp(((double)logits[g[i].token] - (double)logits[g[best].token]) * 100 / SHARP);
-            CHECK_MSG(fabs((double)g[i].chance - c) < 0.01 * c, "%s: token %d below node %u has the chance %g, not %g", m->arch, g[i].token, parent, (double)g[i].chance, c);
+            double c = (double)g[best].chance *
+                       exp(((double)logits[g[i].token] - (double)logits[g[best].token]) * 100 / SHARP);
+            CHECK_MSG(fabs((double)g[i].chance - c) < 0.01 * c, "%s: token %d below node %u has the chance %g, not %g",
+                      m->arch, g[i].token, parent, (double)g[i].chance, c);
             k++;
         }
     CHECK_MSG(k > 1, "%s: %u guesses below node %u", m->arch, k, parent);
@@ -202,7 +213,8 @@ static struct ntx_drafter *block_of(const struct model *m)
 
 static float state_at(uint32_t pos, uint32_t i) { return sinf((float)(pos * 7919 + i * 104729) * 1e-3f) * 3; }
 
-static void show(struct ntx_drafter *d, const struct model *m, const struct ntx_drafter_text *t, uint32_t from, uint32_t to)
+static void show(struct ntx_drafter *d, const struct model *m, const struct ntx_drafter_text *t, uint32_t from,
+                 uint32_t to)
 {
     float state[512];
     for (uint32_t pos = from; pos < to; pos++) {
@@ -227,7 +239,11 @@ static void as_alone(const struct model *m, uint32_t from)
     struct rig r;
     struct ntx_drafter *d = block_of(m);
     float *first = floats(m, "output_norm.weight"), *own = of_block(m, "shared_head_norm"), state[512], left[512];
-    const struct ntx_drafter_text t = {.session = 1, .tokens = tokens, .n = TEXT, .n_prompt = TEXT, .sampling = {.temp = 0, .top_p = 1, .repeat_penalty = 1}};
+    const struct ntx_drafter_text t = {.session = 1,
+                                       .tokens = tokens,
+                                       .n = TEXT,
+                                       .n_prompt = TEXT,
+                                       .sampling = {.temp = 0, .top_p = 1, .repeat_penalty = 1}};
     open_alone(&r, m);
     for (uint32_t i = 0; i < TEXT; i++)
         tokens[i] = (int32_t)(i * 37 % 500);
@@ -257,13 +273,18 @@ static void as_alone(const struct model *m, uint32_t from)
     ntx_drafter_free(d);
 }
 
-/* Shown piece by piece, with guesses that held between, or all at once; and again where the text was cut. Long texts are read as they are shown. */
+/* Shown piece by piece, with guesses that held between, or all at once; and again where the text was cut. Long texts
+ * are read as they are shown. */
 static void goes_along(const struct model *m)
 {
     static struct ntx_draft_node a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
     int32_t tokens[CTX];
     struct ntx_drafter *along = block_of(m);
-    struct ntx_drafter_text t = {.session = 1, .tokens = tokens, .n = 20, .n_prompt = 20, .sampling = {.temp = 0.8f, .top_k = 40, .top_p = 1, .seed = 9, .repeat_penalty = 1}};
+    struct ntx_drafter_text t = {.session = 1,
+                                 .tokens = tokens,
+                                 .n = 20,
+                                 .n_prompt = 20,
+                                 .sampling = {.temp = 0.8f, .top_k = 40, .top_p = 1, .seed = 9, .repeat_penalty = 1}};
     uint32_t shown = 0;
     for (uint32_t i = 0; i < CTX; i++)
         tokens[i] = (int32_t)(i * 41 % 500);
@@ -298,8 +319,13 @@ static void forgets(const struct model *m)
     float state[512];
     struct ntx_drafter *d, *fresh;
     struct ntx_err err = {0};
-    const struct ntx_drafter_text t = {.session = 3, .tokens = tokens, .n = 300, .n_prompt = 300, .sampling = {.temp = 0, .top_p = 1, .repeat_penalty = 1}};
-    CHECK(!ntx_drafter_nextn_new(m->gguf, &m->fd, 3 * CTX, 1, &d, &err) && !ntx_drafter_nextn_new(m->gguf, &m->fd, 3 * CTX, 1, &fresh, &err));
+    const struct ntx_drafter_text t = {.session = 3,
+                                       .tokens = tokens,
+                                       .n = 300,
+                                       .n_prompt = 300,
+                                       .sampling = {.temp = 0, .top_p = 1, .repeat_penalty = 1}};
+    CHECK(!ntx_drafter_nextn_new(m->gguf, &m->fd, 3 * CTX, 1, &d, &err) &&
+          !ntx_drafter_nextn_new(m->gguf, &m->fd, 3 * CTX, 1, &fresh, &err));
     for (uint32_t i = 0; i < t.n; i++)
         tokens[i] = (int32_t)(i * 43 % 500);
     for (uint32_t pos = 0; pos + 1 < t.n; pos++) {
@@ -341,7 +367,8 @@ static void none(void)
 
 int main(void)
 {
-    struct mk_options of[] = {options("glm4moe"), options("deepseek2"), options("qwen35"), options("qwen35moe"), options("qwen3next")};
+    struct mk_options of[] = {options("glm4moe"), options("deepseek2"), options("qwen35"), options("qwen35moe"),
+                              options("qwen3next")};
     of[0].dense = 1;
     of[0].experts = 6, of[0].experts_used = 2, of[0].expert_ff = 64, of[0].shared_ff = 64, of[0].rotated = 32;
     of[1] = rig_mla();

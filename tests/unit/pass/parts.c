@@ -33,7 +33,9 @@ static void kv_blocks(void)
             for (uint32_t l = 0; l < 3; l++)
                 for (uint32_t h = 0; h < 2; h++)
                     for (uint32_t pos = 0; pos < ntx_kv_seq_room(all[s]); pos++) {
-                        uint16_t tag = (uint16_t)(((s * 3 + l) * 2 + h) * 96 + pos), other = tag ^ 0xffff, *k = (uint16_t *)ntx_kv_k(all[s], l, h, pos) + pos % 32 * 8, *v = (uint16_t *)ntx_kv_v(all[s], l, h, pos) + pos % 32 * 4;
+                        uint16_t tag = (uint16_t)(((s * 3 + l) * 2 + h) * 96 + pos), other = tag ^ 0xffff,
+                                 *k = (uint16_t *)ntx_kv_k(all[s], l, h, pos) + pos % 32 * 8,
+                                 *v = (uint16_t *)ntx_kv_v(all[s], l, h, pos) + pos % 32 * 4;
                         for (int i = 0; i < 8; i++)
                             CHECK(pass ? k[i] == tag : (k[i] = tag, true));
                         for (int i = 0; i < 4; i++)
@@ -52,12 +54,16 @@ static void kv_blocks(void)
     ntx_kv_pool_free(NULL);
 }
 
-/* Of every two layers the first has a window: it keeps so many blocks of a session at most, whatever the session's length. */
+/* Of every two layers the first has a window: it keeps so many blocks of a session at most, whatever the session's
+ * length. */
 static void kv_windows(void)
 {
-    const struct ntx_hparams hp = {.n_layers = 5, .n_head_kv = 1, .head_k = 4, .head_v = 4, .window = 40, .windowed = {1 | 1 << 2 | 1 << 4}};
+    const struct ntx_hparams hp = {
+        .n_layers = 5, .n_head_kv = 1, .head_k = 4, .head_v = 4, .window = 40, .windowed = {1 | 1 << 2 | 1 << 4}};
     const uint64_t layer = 32 * (4 + 4) * 2;
-    struct ntx_kv_shape all = ntx_kv_shape_for(&hp, 1024, 2, 30, true), some = ntx_kv_shape_for(&hp, 1024, 2, 30, false), small = ntx_kv_shape_for(&hp, 64, 1, 30, false);
+    struct ntx_kv_shape all = ntx_kv_shape_for(&hp, 1024, 2, 30, true),
+                        some = ntx_kv_shape_for(&hp, 1024, 2, 30, false),
+                        small = ntx_kv_shape_for(&hp, 64, 1, 30, false);
     struct ntx_kv_pool *p;
     struct ntx_kv_seq *s, *t, *u = NULL;
     CHECK(all.blocks == 64 && !all.window_blocks && small.blocks == 2 && !small.window_blocks);
@@ -67,9 +73,11 @@ static void kv_windows(void)
     CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &some, &p, NULL), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 1024, &s), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 1024 - 128, &t), 0);
-    for (uint32_t l = 0; l < 5; l++) { /* a ring's length apart is the same place, where there is a ring; no two layers share any */
+    for (uint32_t l = 0; l < 5;
+         l++) { /* a ring's length apart is the same place, where there is a ring; no two layers share any */
         CHECK((ntx_kv_k(s, l, 0, 0) == ntx_kv_k(s, l, 0, 96)) == (l % 2 == 0));
-        CHECK(ntx_kv_k(s, l, 0, 64) != ntx_kv_k(s, l, 0, 96) && ntx_kv_k(s, l, 0, 0) != ntx_kv_k(t, l, 0, 0) && ntx_kv_k(s, l, 0, 0) != ntx_kv_v(s, l, 0, 0));
+        CHECK(ntx_kv_k(s, l, 0, 64) != ntx_kv_k(s, l, 0, 96) && ntx_kv_k(s, l, 0, 0) != ntx_kv_k(t, l, 0, 0) &&
+              ntx_kv_k(s, l, 0, 0) != ntx_kv_v(s, l, 0, 0));
         for (uint32_t k = 0; k < l; k++)
             CHECK(ntx_kv_k(s, l, 0, 0) != ntx_kv_k(s, k, 0, 0));
     }
@@ -117,13 +125,19 @@ static void kv_holes(void)
 
 static void angles(void)
 {
-    struct ntx_hparams hp = {.rope_dim = 8, .rope_base = 10000, .rope_factor = 1, .rope_attn_factor = 1, .rope_ctx_orig = 64,
-                             .yarn_beta_fast = 32, .yarn_beta_slow = 1};
+    struct ntx_hparams hp = {.rope_dim = 8,
+                             .rope_base = 10000,
+                             .rope_factor = 1,
+                             .rope_attn_factor = 1,
+                             .rope_ctx_orig = 64,
+                             .yarn_beta_fast = 32,
+                             .yarn_beta_slow = 1};
     double f[4];
     float cs[4], sn[4];
     const float factors[] = {1, 2, 4, 8};
     ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
-    CHECK(fabs(f[0] - 1) < 1e-15 && fabs(f[1] - 0.1) < 1e-15 && fabs(f[2] - 0.01) < 1e-15 && fabs(f[3] - 0.001) < 1e-15);
+    CHECK(fabs(f[0] - 1) < 1e-15 && fabs(f[1] - 0.1) < 1e-15 && fabs(f[2] - 0.01) < 1e-15 &&
+          fabs(f[3] - 0.001) < 1e-15);
     ntx_rope_angles(&hp, NTX_TURN_ALL, f, 5, cs, sn);
     CHECK(cs[0] == (float)cos(5.0) && sn[1] == (float)sin(5 * f[1]));
     ntx_rope_frequencies(&hp, NTX_TURN_ALL, factors, f);
@@ -132,7 +146,8 @@ static void angles(void)
     hp.rope_factor = 4;
     ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
     CHECK(fabs(f[0] - 0.25) < 1e-15 && fabs(f[2] - 0.0025) < 1e-15);
-    /* YaRN: within 64 positions pair 0 turns 10 times, pair 1 once: pair 0 is nearer to "fast", the slow ones are divided */
+    /* YaRN: within 64 positions pair 0 turns 10 times, pair 1 once: pair 0 is nearer to "fast", the slow ones are
+     * divided */
     hp.rope_scaling = NTX_ROPE_SCALE_YARN;
     hp.yarn_ext_factor = 1;
     ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
@@ -153,22 +168,39 @@ static void angles(void)
     CHECK(cs[0] == 0.5f);
 }
 
-/* gpt-oss as it is published (base 150000, YaRN by 32 from 4096 positions, "truncate": false), by transformers' formula;
- * and with the ends of the ramp rounded to 8 and 18. */
+/* gpt-oss as it is published (base 150000, YaRN by 32 from 4096 positions, "truncate": false), by transformers'
+ * formula; and with the ends of the ramp rounded to 8 and 18. */
 static void exact_ramp(void)
 {
-    static const struct { uint32_t pair; double exact, rounded; } is[] = {
-        {0, 1, 1}, {8, 0.0508132748155, 0.0508132748155}, {9, 0.0317056961847, 0.0316207522753}, {12, 0.00679495948973, 0.0070157139105}, {15, 0.00105260210139, 0.00120613096904},
-        {16, 0.000456483919223, 0.000580947501931}, {17, 0.000129318701245, 0.000227947795795}, {18, 3.83088123738e-05, 3.83088123738e-05}, {31, 3.02351142812e-07, 3.02351142812e-07}};
-    struct ntx_hparams hp = {.rope_dim = 64, .rope_base = 150000, .rope_scaling = NTX_ROPE_SCALE_YARN, .rope_factor = 32, .rope_attn_factor = 1, .rope_ctx_orig = 4096,
-                             .yarn_ext_factor = 1, .yarn_beta_fast = 32, .yarn_beta_slow = 1};
+    static const struct {
+        uint32_t pair;
+        double exact, rounded;
+    } is[] = {{0, 1, 1},
+              {8, 0.0508132748155, 0.0508132748155},
+              {9, 0.0317056961847, 0.0316207522753},
+              {12, 0.00679495948973, 0.0070157139105},
+              {15, 0.00105260210139, 0.00120613096904},
+              {16, 0.000456483919223, 0.000580947501931},
+              {17, 0.000129318701245, 0.000227947795795},
+              {18, 3.83088123738e-05, 3.83088123738e-05},
+              {31, 3.02351142812e-07, 3.02351142812e-07}};
+    struct ntx_hparams hp = {.rope_dim = 64,
+                             .rope_base = 150000,
+                             .rope_scaling = NTX_ROPE_SCALE_YARN,
+                             .rope_factor = 32,
+                             .rope_attn_factor = 1,
+                             .rope_ctx_orig = 4096,
+                             .yarn_ext_factor = 1,
+                             .yarn_beta_fast = 32,
+                             .yarn_beta_slow = 1};
     double f[32];
     for (int exact = 0; exact < 2; exact++) {
         hp.yarn_exact = exact;
         ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
         for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
             const double want = exact ? is[i].exact : is[i].rounded;
-            CHECK_MSG(fabs(f[is[i].pair] - want) < 1e-10 * want, "pair %u turns by %.12g, not %.12g", is[i].pair, f[is[i].pair], want);
+            CHECK_MSG(fabs(f[is[i].pair] - want) < 1e-10 * want, "pair %u turns by %.12g, not %.12g", is[i].pair,
+                      f[is[i].pair], want);
         }
     }
 }
@@ -355,7 +387,8 @@ static void recurrent_states(void)
     CHECK_EQ(ntx_kv_seq_new(p, 32, &c), -EAGAIN);
     CHECK_EQ(buffers_left(a), 1);
     for (uint32_t l = 0; l < 5; l += 1 + (l == 2)) {
-        CHECK(ntx_recur_tail(a, l)[0] == 20 + (float)l && ntx_recur_tail(a, l)[tail - 1] == 20 + (float)l && ntx_recur_fold(a, l)[fold - 1] == 20.5f + (float)l);
+        CHECK(ntx_recur_tail(a, l)[0] == 20 + (float)l && ntx_recur_tail(a, l)[tail - 1] == 20 + (float)l &&
+              ntx_recur_fold(a, l)[fold - 1] == 20.5f + (float)l);
         CHECK(ntx_recur_tail(b, l)[tail - 1] == 10 + (float)l && ntx_recur_fold(b, l)[0] == 10.5f + (float)l);
     }
     CHECK_EQ(ntx_recur_begin(b, 6), 0); /* a pass that fails changes nothing, */
@@ -380,12 +413,18 @@ static void recurrent_states(void)
 /* What attention reads: all, no more than a window, or what is chosen and all keys that it is chosen by. */
 static void reads_of_layers(void)
 {
-    const struct ntx_hparams window = {.n_layers = 2, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 4, .window = 40, .windowed = {2}};
+    const struct ntx_hparams window = {
+        .n_layers = 2, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 4, .window = 40, .windowed = {2}};
     CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 0, 1000), 2 * (8 + 4) * 2 * 1000);
     CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 1, 1000), 2 * (8 + 4) * 2 * 40);
     CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 1, 30), 2 * (8 + 4) * 2 * 30);
     /* latents: the second layer goes by the first one's choice, and has no keys */
-    const struct ntx_hparams chosen = {.n_layers = 2, .n_head = 2, .n_head_kv = 1, .kv_lora = 64, .rope_dim = 16, .index = {.heads = 2, .head = 32, .most = 100, .in = {1}}};
+    const struct ntx_hparams chosen = {.n_layers = 2,
+                                       .n_head = 2,
+                                       .n_head_kv = 1,
+                                       .kv_lora = 64,
+                                       .rope_dim = 16,
+                                       .index = {.heads = 2, .head = 32, .most = 100, .in = {1}}};
     CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 0, 1000), 2 * (80 * 100 + 32 * 1000));
     CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 1, 1000), 2 * 80 * 100);
     CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 0, 50), 2 * (80 + 32) * 50);
@@ -403,7 +442,8 @@ static void rows_beside_states(void)
     CHECK_EQ(shape.states, 2 * 2 + 2);
     shape.states = 5;
     CHECK_EQ(ntx_kv_block_bytes(&hp, NTX_KV_F16), 2 * 2 * 32 * (8 + 8) * 2);
-    CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &shape), 4 * ntx_kv_block_bytes(&hp, NTX_KV_F16) + 5 * (ntx_recur_bytes(&hp) / 2));
+    CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &shape),
+             4 * ntx_kv_block_bytes(&hp, NTX_KV_F16) + 5 * (ntx_recur_bytes(&hp) / 2));
     CHECK_EQ(ntx_kv_pool_new(&hp, NTX_KV_F16, &shape, &p, NULL), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &a), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &b), 0);
@@ -422,10 +462,18 @@ static int count_bytes(void *ctx, void *at, size_t bytes)
     return 0;
 }
 
-/* A model of all kinds: whatever is done to a sequence is done to each of them, and it goes back no further than the one that reaches least. */
+/* A model of all kinds: whatever is done to a sequence is done to each of them, and it goes back no further than the
+ * one that reaches least. */
 static void all_kinds(void)
 {
-    struct ntx_hparams hp = {.n_layers = 3, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 8, .window = 40, .windowed = {2}, .recurrent = {4}}; /* all, a window, a state */
+    struct ntx_hparams hp = {.n_layers = 3,
+                             .n_head = 2,
+                             .n_head_kv = 2,
+                             .head_k = 8,
+                             .head_v = 8,
+                             .window = 40,
+                             .windowed = {2},
+                             .recurrent = {4}}; /* all, a window, a state */
     hp.delta.taps = 2, hp.delta.head = 16, hp.delta.heads = hp.delta.key_heads = 1;
     const size_t block = 2 * 32 * 16 * 2, tail = 3 * 16, fold = 16 * 16;
     struct ntx_kv_shape shape = {.blocks = 16, .ring = 3, .window_blocks = 9, .states = 5};
@@ -434,9 +482,11 @@ static void all_kinds(void)
     struct ntx_kv_seq *a, *b;
     struct ntx_kv_snapshot *m;
     size_t bytes = 0;
-    CHECK(ntx_states_of(&hp, 0, kept) == 1 && kept[0].keep == NTX_KEEP_ROWS && !kept[0].windowed && kept[0].heads == 2 && kept[0].k == 8 && kept[0].every == 1);
+    CHECK(ntx_states_of(&hp, 0, kept) == 1 && kept[0].keep == NTX_KEEP_ROWS && !kept[0].windowed &&
+          kept[0].heads == 2 && kept[0].k == 8 && kept[0].every == 1);
     CHECK(ntx_states_of(&hp, 1, kept) == 1 && kept[0].keep == NTX_KEEP_ROWS && kept[0].windowed);
-    CHECK(ntx_states_of(&hp, 2, kept) == 2 && kept[0].keep == NTX_KEEP_TAIL && kept[0].floats == tail && kept[1].keep == NTX_KEEP_FOLD && kept[1].floats == fold);
+    CHECK(ntx_states_of(&hp, 2, kept) == 2 && kept[0].keep == NTX_KEEP_TAIL && kept[0].floats == tail &&
+          kept[1].keep == NTX_KEEP_FOLD && kept[1].floats == fold);
     CHECK(!ntx_keeps_rows_only(&hp));
     CHECK_EQ(ntx_recur_layer(&hp, 2, NTX_KEEP_FOLD), tail * 4);
     CHECK_EQ(ntx_kv_shape_bytes(&hp, NTX_KV_F16, &shape), 16 * block + 9 * block + 5 * 4096);
@@ -456,14 +506,16 @@ static void all_kinds(void)
     CHECK_EQ(ntx_kv_parts_bytes(a, 100), bytes);
     CHECK_EQ(bytes, 4 * block + 3 * block + 4096); /* positions 60 .. 99 of the window */
     CHECK_EQ(ntx_kv_reach(a, 100), 100);
-    CHECK_EQ(ntx_kv_reach(a, 99), 50);  /* the state stands there, and positions 10 .. 49 are in the ring, which begins at 4 */
+    CHECK_EQ(ntx_kv_reach(a, 99),
+             50); /* the state stands there, and positions 10 .. 49 are in the ring, which begins at 4 */
     CHECK_EQ(ntx_kv_snapshot_new(a, 99, &m), -ENODATA);
     CHECK_EQ(ntx_kv_snapshot_new(a, 100, &m), 0);
     CHECK_EQ(ntx_kv_seq_promise(p, 256, NULL, 0, &b), 0);
     ntx_kv_snapshot_put(m, b);
-    CHECK(ntx_recur_at(b) == 100 && ntx_recur_fold(b, 2)[0] == 100 && *(uint16_t *)ntx_kv_k(b, 1, 0, 70) == 3 && ntx_kv_k(b, 1, 0, 70) != ntx_kv_k(a, 1, 0, 70));
+    CHECK(ntx_recur_at(b) == 100 && ntx_recur_fold(b, 2)[0] == 100 && *(uint16_t *)ntx_kv_k(b, 1, 0, 70) == 3 &&
+          ntx_kv_k(b, 1, 0, 70) != ntx_kv_k(a, 1, 0, 70));
     ntx_kv_snapshot_free(m), ntx_kv_seq_free(b);
-    ntx_kv_written(a, 120); /* 0 .. 24 are written over */
+    ntx_kv_written(a, 120);           /* 0 .. 24 are written over */
     CHECK_EQ(ntx_kv_reach(a, 99), 0); /* for 50 tokens the window from 10 on would be needed */
     CHECK_EQ(ntx_kv_return(a, 99), 0);
     CHECK(ntx_recur_at(a) == 0 && ntx_kv_reach(a, 1) == 0);

@@ -1,5 +1,5 @@
-/* Prefixes that are kept: who finds what, who makes room for whom, and that each sequence sees the values of its own text, whatever others do. Values here tell the
- * text before them: a hash of it. */
+/* Prefixes that are kept: who finds what, who makes room for whom, and that each sequence sees the values of its own
+ * text, whatever others do. Values here tell the text before them: a hash of it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@ enum { BLOCKS = 24, B = NTX_KV_BLOCK, MOST = BLOCKS * B };
 enum { WINDOW = 50, ROWS = 2 * B };
 
 static const struct ntx_hparams hp = {.n_layers = 2, .n_head_kv = 1, .head_k = 4, .head_v = 4};
-static const struct ntx_hparams windowed = {.n_layers = 2, .n_head_kv = 1, .head_k = 4, .head_v = 4, .window = WINDOW, .windowed = {2}}; /* the second layer */
+static const struct ntx_hparams windowed = {
+    .n_layers = 2, .n_head_kv = 1, .head_k = 4, .head_v = 4, .window = WINDOW, .windowed = {2}}; /* the second layer */
 
 struct world {
     struct ntx_kv_pool *pool;
@@ -30,14 +31,21 @@ static const struct ntx_hparams *recurrent(void)
 
 static bool folds; /* the second layer has a recurrent state */
 
-/* rings: windows of so many sequences, or, below 0, so many sides of recurrent states in the second layer; 0: all layers keep all. */
+/* rings: windows of so many sequences, or, below 0, so many sides of recurrent states in the second layer; 0: all
+ * layers keep all. */
 static void open_world(struct world *w, uint32_t blocks, int rings)
 {
     struct ntx_prefix_config c = {.block_cost = 1, .token_cost = 0.001};
-    struct ntx_kv_shape shape = {.blocks = blocks, .ring = rings > 0 ? (WINDOW + ROWS + B - 1) / B : 0, .states = rings < 0 ? (uint32_t)-rings : 0};
+    struct ntx_kv_shape shape = {.blocks = blocks,
+                                 .ring = rings > 0 ? (WINDOW + ROWS + B - 1) / B : 0,
+                                 .states = rings < 0 ? (uint32_t)-rings : 0};
     shape.window_blocks = rings > 0 ? (uint32_t)rings * shape.ring : 0;
     folds = rings < 0;
-    CHECK_EQ(ntx_kv_pool_new(rings > 0 ? &windowed : rings < 0 ? recurrent() : &hp, NTX_KV_F16, &shape, &c.pool, NULL), 0);
+    CHECK_EQ(ntx_kv_pool_new(rings > 0   ? &windowed
+                             : rings < 0 ? recurrent()
+                                         : &hp,
+                             NTX_KV_F16, &shape, &c.pool, NULL),
+             0);
     CHECK_EQ(ntx_prefix_new(&c, &w->prefix), 0);
     w->pool = c.pool;
 }
@@ -63,7 +71,10 @@ static uint64_t hash_of(const int32_t *ids, uint32_t n)
     return h;
 }
 
-static uint64_t *value(const struct ntx_kv_seq *kv, uint32_t layer, uint32_t pos) { return (uint64_t *)ntx_kv_k(kv, layer, 0, pos) + pos % B; }
+static uint64_t *value(const struct ntx_kv_seq *kv, uint32_t layer, uint32_t pos)
+{
+    return (uint64_t *)ntx_kv_k(kv, layer, 0, pos) + pos % B;
+}
 
 static void put_hash(float *at, uint64_t h)
 {
@@ -109,12 +120,14 @@ static void check_values(const struct ntx_kv_seq *kv, const int32_t *ids, uint32
     uint64_t h = 17;
     if (folds && n) {
         CHECK_EQ(ntx_recur_at(kv), n);
-        CHECK_MSG(!memcmp(ntx_recur_fold(kv, 1), &(uint64_t){hash_of(ids, n)}, sizeof h), "the state at %u is another text's", n);
+        CHECK_MSG(!memcmp(ntx_recur_fold(kv, 1), &(uint64_t){hash_of(ids, n)}, sizeof h),
+                  "the state at %u is another text's", n);
     }
     for (uint32_t pos = 0; pos < n; pos++) {
         h = hash(h, ids[pos]);
         bool gone = folds || (window && pos + window < n);
-        CHECK_MSG(*value(kv, 0, pos) == h && (gone || *value(kv, 1, pos) == ~h), "position %u has another text's values", pos);
+        CHECK_MSG(*value(kv, 0, pos) == h && (gone || *value(kv, 1, pos) == ~h),
+                  "position %u has another text's values", pos);
     }
 }
 
@@ -124,7 +137,8 @@ static void count_up(int32_t *ids, uint32_t n)
         ids[i] = (int32_t)i;
 }
 
-static struct ntx_kv_seq *begin(struct world *w, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t room, uint32_t found)
+static struct ntx_kv_seq *begin(struct world *w, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t room,
+                                uint32_t found)
 {
     struct ntx_kv_seq *kv;
     uint32_t n_past;
@@ -154,7 +168,8 @@ static void found(void)
     compute(a, ids, 0, 100);
     ntx_prefix_keep(w.prefix, 1, a, ids, 100, NTX_PREFIX_ON);
     CHECK_EQ(ntx_prefix_blocks(w.prefix), 3);
-    struct ntx_kv_seq *b = begin(&w, 1, ids, 100, 110, 96), *c = begin(&w, 1, ids, 96, 100, 95), *d = begin(&w, 2, ids, 100, 100, 0);
+    struct ntx_kv_seq *b = begin(&w, 1, ids, 100, 110, 96), *c = begin(&w, 1, ids, 96, 100, 95),
+                      *d = begin(&w, 2, ids, 100, 100, 0);
     CHECK_EQ(ntx_kv_pool_used(w.pool), 4 + 1 + 2 + 4); /* c has the third block as a copy */
     CHECK(ntx_kv_shared(a, 95) && ntx_kv_shared(b, 0) && !ntx_kv_shared(c, 95) && ntx_kv_shared(c, 63));
     memcpy(other, ids, sizeof ids);
@@ -177,7 +192,8 @@ static void found(void)
     close_world(&w);
 }
 
-/* Two who compute the same at the same time end with one of it; one who is behind takes over what the other has, its own half block too. */
+/* Two who compute the same at the same time end with one of it; one who is behind takes over what the other has, its
+ * own half block too. */
 static void followed(void)
 {
     struct world w;
@@ -203,7 +219,8 @@ static void followed(void)
     close_world(&w);
 }
 
-/* What is kept is free for whoever needs it; what was wanted last, and took longest, stays longest; what is in use stays. */
+/* What is kept is free for whoever needs it; what was wanted last, and took longest, stays longest; what is in use
+ * stays. */
 static void given_up(void)
 {
     struct world w;
@@ -308,7 +325,8 @@ static void cut_back(void)
     close_world(&w);
 }
 
-/* Where a layer keeps a window, a text goes on from where one ended, from behind the last whole block of a prompt's passes, and from where two were seen to part. */
+/* Where a layer keeps a window, a text goes on from where one ended, from behind the last whole block of a prompt's
+ * passes, and from where two were seen to part. */
 static void marked(void)
 {
     struct world w;
@@ -335,7 +353,7 @@ static void marked(void)
     ntx_kv_seq_free(begin(&w, 2, ids, 251, 300, 0));
     ntx_kv_seq_free(begin(&w, 1, ids, 251, 300, 250));
     ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224)); /* its last token is to be computed */
-    a = begin(&w, 1, other, 200, 300, 96); /* they part at 128, where there is no mark yet */
+    a = begin(&w, 1, other, 200, 300, 96);             /* they part at 128, where there is no mark yet */
     compute(a, other, 96, 150);
     ntx_prefix_keep(w.prefix, 1, a, other, 150, NTX_PREFIX_PROMPT);
     struct ntx_kv_seq *b = begin(&w, 1, third, 200, 300, 128);
@@ -392,7 +410,8 @@ static void snapped(void)
     close_world(&w);
 }
 
-/* Of marks the one goes without which least is computed again: those of a long prompt stay apart from each other, and where it ends. */
+/* Of marks the one goes without which least is computed again: those of a long prompt stay apart from each other, and
+ * where it ends. */
 static void thinned(void)
 {
     struct world w;
@@ -491,7 +510,8 @@ static void at_random(int rings)
         if (!t->kv) {
             write_text(t);
             t->room = t->n + draw(3 * B);
-            int rc = t->room > MOST ? -ENOSPC : ntx_prefix_begin(w.prefix, t->scope, t->ids, t->n, t->room, &t->kv, &t->n_past);
+            int rc = t->room > MOST ? -ENOSPC
+                                    : ntx_prefix_begin(w.prefix, t->scope, t->ids, t->n, t->room, &t->kv, &t->n_past);
             refused += rc != 0;
             if (!rc)
                 check_values(t->kv, t->ids, t->n_past);

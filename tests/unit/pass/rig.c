@@ -12,9 +12,23 @@
 
 struct mk_options rig_model(void)
 {
-    return (struct mk_options){.arch = "llama", .type = "F32", .name = "rig", .rope_scaling = "none", .layers = 4, .embd = 256,
-                               .ff = 512, .heads = 8, .kv = 2, .ctx = 512, .rope_base = 10000, .rope_factor = 1, .logit_scale = 3,
-                               .experts_used = 2, .version = 3, .parts = 1, .seed = 1};
+    return (struct mk_options){.arch = "llama",
+                               .type = "F32",
+                               .name = "rig",
+                               .rope_scaling = "none",
+                               .layers = 4,
+                               .embd = 256,
+                               .ff = 512,
+                               .heads = 8,
+                               .kv = 2,
+                               .ctx = 512,
+                               .rope_base = 10000,
+                               .rope_factor = 1,
+                               .logit_scale = 3,
+                               .experts_used = 2,
+                               .version = 3,
+                               .parts = 1,
+                               .seed = 1};
 }
 
 struct mk_options rig_mla(void)
@@ -143,7 +157,9 @@ static void pack(const struct rig_options *o, const char *path)
     struct ntx_gguf *g;
     struct ntx_model *m;
     struct ntx_pack_report report;
-    const struct ntx_pack_options p = {.group_bytes = o->pack, .gate_in_bundle = o->pack_gate, .down_type = o->down_type ? o->down_type : NTX_TYPE_LIMIT};
+    const struct ntx_pack_options p = {.group_bytes = o->pack,
+                                       .gate_in_bundle = o->pack_gate,
+                                       .down_type = o->down_type ? o->down_type : NTX_TYPE_LIMIT};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0);
     CHECK_MSG(!ntx_gguf_open(&fd, 1, NULL, &g, &err) && !ntx_model_open(g, &m, &err), "%s", err.text);
@@ -180,7 +196,11 @@ static int make(const struct rig_options *r, char *dir, char ***paths)
 static struct {
     pthread_mutex_t lock;
     struct mk_options make; /* what they were made by, */
-    struct made_packed { uint64_t group_bytes; bool gate; uint32_t down_type; } packed; /*   and packed */
+    struct made_packed {
+        uint64_t group_bytes;
+        bool gate;
+        uint32_t down_type;
+    } packed; /*   and packed */
     int n, fds[MODEL_FILES];
 } made = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -288,7 +308,8 @@ void rig_open(struct rig *r, const struct rig_options *o)
     const bool dealt = o->share && o->share->split == NTX_SPLIT_HEADS && !ntx_heads_refuse(r->model);
     r->model->hp.kv_share = dealt ? o->share : NULL;
     const struct ntx_chunk_bounds bounds = {.most = NTX_CHUNKS_MAX, .share = o->share};
-    CHECK_MSG(!ntx_chunks_make_bounded(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &bounds, &r->chunks, &err), "%s", err.text);
+    CHECK_MSG(!ntx_chunks_make_bounded(r->model, o->chunk_bytes ? o->chunk_bytes : 64 << 10, &bounds, &r->chunks, &err),
+              "%s", err.text);
     r->kv = (struct ntx_kv_shape){.blocks = (kv_tokens + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK, .states = 16};
     if (o->windows)
         r->kv = ntx_kv_shape_for(&r->model->hp, ctx, 8, o->max_rows ? o->max_rows : 64, false);
@@ -302,8 +323,16 @@ void rig_open(struct rig *r, const struct rig_options *o)
     r->w.window = o->window;
     r->w.stay_every = o->stay_every;
     struct ntx_forward_config c = {
-        .model = r->model, .chunks = r->chunks, .ops = ntx_cpu_pick(o->kernel), .weights = &r->w.w,
-        .counters = r->counters = calloc(1, sizeof *r->counters), .threads = o->threads ? o->threads : 2, .max_rows = o->max_rows ? o->max_rows : 64, .ctx = ctx, .skip = o->skip, .ffn = r->ffn,
+        .model = r->model,
+        .chunks = r->chunks,
+        .ops = ntx_cpu_pick(o->kernel),
+        .weights = &r->w.w,
+        .counters = r->counters = calloc(1, sizeof *r->counters),
+        .threads = o->threads ? o->threads : 2,
+        .max_rows = o->max_rows ? o->max_rows : 64,
+        .ctx = ctx,
+        .skip = o->skip,
+        .ffn = r->ffn,
     };
     CHECK(c.ops);
     c.n_taps = o->n_taps;
@@ -346,13 +375,17 @@ int rig_run(struct rig *r, struct ntx_row *rows, uint32_t n)
     return ntx_forward_run(r->f, &b);
 }
 
-void rig_feed(struct rig *r, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t pos, uint32_t step, float *logits)
+void rig_feed(struct rig *r, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t pos, uint32_t step,
+              float *logits)
 {
     struct ntx_row rows[512];
     for (uint32_t i = 0; i < n; i += step) {
         uint32_t k = n - i < step ? n - i : step;
         for (uint32_t j = 0; j < k; j++)
-            rows[j] = (struct ntx_row){.token = ids[i + j], .pos = pos + i + j, .kv = kv, .logits = logits ? logits + (size_t)(i + j) * r->n_vocab : NULL};
+            rows[j] = (struct ntx_row){.token = ids[i + j],
+                                       .pos = pos + i + j,
+                                       .kv = kv,
+                                       .logits = logits ? logits + (size_t)(i + j) * r->n_vocab : NULL};
         CHECK_MSG(!rig_run(r, rows, k), "%s", r->w.w.error.text);
     }
 }
@@ -391,7 +424,8 @@ float *rig_logits(const struct rig_options *o, uint32_t tokens, uint32_t step, s
     return logits;
 }
 
-void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t every, bool rounded, const float *want, const char *what)
+void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t every, bool rounded, const float *want,
+                     const char *what)
 {
     int32_t *ids = malloc((size_t)tokens * sizeof *ids);
     float *got = malloc((size_t)step * r->n_vocab * sizeof *got);
@@ -404,13 +438,19 @@ void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t eve
         uint32_t n = tokens - i < step ? tokens - i : step;
         for (uint32_t k = 0; k < n; k++) {
             bool asks = (i + k + 1) % every == 0 || i + k + 1 == tokens;
-            rows[k] = (struct ntx_row){.token = ids[i + k], .pos = i + k, .kv = kv, .logits = asks ? got + (size_t)k * r->n_vocab : NULL, .rounded = rounded, .all_groups = rounded};
+            rows[k] = (struct ntx_row){.token = ids[i + k],
+                                       .pos = i + k,
+                                       .kv = kv,
+                                       .logits = asks ? got + (size_t)k * r->n_vocab : NULL,
+                                       .rounded = rounded,
+                                       .all_groups = rounded};
             unasked += !asks;
         }
         CHECK_MSG(!rig_run(r, rows, n), "%s", r->w.w.error.text);
         for (uint32_t k = 0; k < n; k++) {
             const float *of = want + (size_t)(i + k) * r->n_vocab;
-            CHECK_MSG(!rows[k].logits || !memcmp(rows[k].logits, of, r->n_vocab * sizeof *of), "%s: row %u in passes of %u, of which every %uth is asked, differs", what, i + k, step, every);
+            CHECK_MSG(!rows[k].logits || !memcmp(rows[k].logits, of, r->n_vocab * sizeof *of),
+                      "%s: row %u in passes of %u, of which every %uth is asked, differs", what, i + k, step, every);
         }
     }
     CHECK_EQ(ntx_counter_get(r->counters, NTX_C_comp_rows_unasked) - before, unasked);

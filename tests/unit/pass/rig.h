@@ -9,24 +9,24 @@
 
 struct rig;
 struct rig_options {
-    const char *path;              /* a file, or NULL: made from `make` */
+    const char *path; /* a file, or NULL: made from `make` */
     struct mk_options make;
-    uint64_t pack;                 /* not 0: what is made is packed, in groups of about so many bytes */
-    bool pack_gate;                /* gate rows in the groups */
-    uint32_t down_type;            /* of the groups; 0: the matrix's own */
-    const char *ffn;               /* --ffn-sparse; NULL: off. Where that is learned, networks are made up */
-    const char *kernel;            /* NULL: the best */
+    uint64_t pack;      /* not 0: what is made is packed, in groups of about so many bytes */
+    bool pack_gate;     /* gate rows in the groups */
+    uint32_t down_type; /* of the groups; 0: the matrix's own */
+    const char *ffn;    /* --ffn-sparse; NULL: off. Where that is learned, networks are made up */
+    const char *kernel; /* NULL: the best */
     uint32_t threads, max_rows, ctx, kv_tokens; /* 0: 2, 64, 512, 8 x ctx */
-    uint64_t chunk_bytes;          /* 0: 64 KiB */
+    uint64_t chunk_bytes;                       /* 0: 64 KiB */
     uint32_t window;
-    uint32_t stay_every;           /* mem_weights.h */
+    uint32_t stay_every; /* mem_weights.h */
     enum ntx_kv_type kv_type;
-    bool windows;                  /* layers with a window keep no more than it needs */
+    bool windows; /* layers with a window keep no more than it needs */
     struct ntx_skip_hooks skip;
     struct ntx_device *(*device)(struct rig *r, const struct rig_options *o, void *ctx); /* NULL: the CPU */
-    const struct ntx_backend *backend; /* its table */
+    const struct ntx_backend *backend;                                                   /* its table */
     void *device_ctx;
-    uint32_t n_taps;               /* computed/pass/forward.h */
+    uint32_t n_taps; /* computed/pass/forward.h */
     const uint32_t *taps;
     const struct ntx_share *share; /* rows of one machine of several, */
     struct ntx_ranks *ranks;       /*   which this pass is shared with; its back end is `backend` */
@@ -51,27 +51,34 @@ struct rig {
 struct mk_options rig_model(void);
 struct mk_options rig_choosing(void);
 struct mk_options rig_kda(void);
-struct mk_options rig_blocks(void); /* qwen4exp: blocks of three positions, two of which are chosen, and what follows from the last three tokens */
+struct mk_options rig_blocks(void);   /* qwen4exp: blocks of three positions, two of which are chosen, and what follows
+                                         from the last three tokens */
 struct mk_options rig_streamed(void); /* rig_mla to positions that are chosen, 9 of them */
-void rig_gemma4(struct mk_options *o, uint32_t i); /* heads of two widths; i 1: experts beside a dense FFN, no V; 2: K and V of other layers, inputs of each layer */
-struct mk_options rig_pooled(void); /* deepseek4: three layers, which pool nothing, 4 and 128 positions, 5 of those chosen; windows of 16 */
-struct mk_options rig_mla(void); /* attention over latents, experts in groups */
-const char *rig_kernel(const char *name); /* this, or what a 64-bit Arm has in its place: neon of avx2, i8mm of avx512. The processor may lack it (ntx_cpu_pick) */
+void rig_gemma4(struct mk_options *o, uint32_t i); /* heads of two widths; i 1: experts beside a dense FFN, no V; 2: K
+                                                      and V of other layers, inputs of each layer */
+struct mk_options rig_pooled(
+    void); /* deepseek4: three layers, which pool nothing, 4 and 128 positions, 5 of those chosen; windows of 16 */
+struct mk_options rig_mla(void);          /* attention over latents, experts in groups */
+const char *rig_kernel(const char *name); /* this, or what a 64-bit Arm has in its place: neon of avx2, i8mm of avx512.
+                                             The processor may lack it (ntx_cpu_pick) */
 void rig_open(struct rig *r, const struct rig_options *o);
 void rig_close(struct rig *r);
 struct ntx_kv_seq *rig_seq(struct rig *r, uint32_t n_tokens);
 
 int rig_run(struct rig *r, struct ntx_row *rows, uint32_t n); /* the next pass */
 /* Feeds ids[0..n) at positions pos.. in passes of `step` rows; logits [n x n_vocab], or NULL. Must succeed. */
-void rig_feed(struct rig *r, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t pos, uint32_t step, float *logits);
+void rig_feed(struct rig *r, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n, uint32_t pos, uint32_t step,
+              float *logits);
 uint32_t rig_argmax(const float *v, uint32_t n);
 /* ids[i]: some tokens, the same for the same seed. */
 void rig_ids(const struct rig *r, uint32_t seed, int32_t *ids, uint32_t n);
 
 /* Logits of so many tokens of a rig of its own [*n = tokens x n_vocab], in passes of `step` rows; to be freed. */
 float *rig_logits(const struct rig_options *o, uint32_t tokens, uint32_t step, size_t *n);
-/* Feeds them where every `every`-th row alone is asked for logits, and the last; they are `want`'s, and the others went no further than to the last layer's state. */
-void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t every, bool rounded, const float *want, const char *what);
+/* Feeds them where every `every`-th row alone is asked for logits, and the last; they are `want`'s, and the others went
+ * no further than to the last layer's state. */
+void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t every, bool rounded, const float *want,
+                     const char *what);
 #define CHECK_SAME(a, b, n_floats) CHECK_MSG(!memcmp(a, b, (n_floats) * sizeof(float)), "floats differ")
 
 #endif

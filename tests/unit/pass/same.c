@@ -1,25 +1,32 @@
-/* Bits that must not depend on circumstances: threads, kernels, chunk sizes, a short ring, how rows are batched, who else is in
- * the batch, or what a KV block held before. */
+/* Bits that must not depend on circumstances: threads, kernels, chunk sizes, a short ring, how rows are batched, who
+ * else is in the batch, or what a KV block held before. */
 #include <errno.h>
 #include <math.h>
 
 #include "tests/lib/emulated.h"
 #include "tests/unit/pass/rig.h"
 
-#define N 41
+#define N   41
 #define FEW 20 /* of them for the generic kernel, which is slow: a row's values do not depend on those behind it */
 
-static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "MXFP4", "Q2_K", "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ1_M", "TQ1_0", "NVFP4_ALL"};
+static const char *const types[] = {"F32",    "F16",     "BF16",  "Q4_0",  "Q5_1",  "Q8_0",
+                                    "Q4_K_M", "Q5_K_M",  "Q6_K",  "MXFP4", "Q2_K",  "IQ4_NL",
+                                    "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ1_M", "TQ1_0", "NVFP4_ALL"};
 #ifdef NTX_SANITIZED
-#define TYPES_STEP 3 /* cpu_matmul and cpu_columns give each type's kernels to the sanitizers; what is around them is the same for all */
+#define TYPES_STEP                                                                                                     \
+    3 /* cpu_matmul and cpu_columns give each type's kernels to the sanitizers; what is around them is the same for    \
+         all */
 #else
 #define TYPES_STEP 1
 #endif
 
-/* Rows of which nobody wants anything leave K, V and states in the last layer, and change nothing for the others: passes without any that is asked, beside some, and one by one. */
+/* Rows of which nobody wants anything leave K, V and states in the last layer, and change nothing for the others:
+ * passes without any that is asked, beside some, and one by one. */
 static void asked_alone(const struct rig_options *of, const float *want)
 {
-    static const struct { uint32_t step, every; } ways[] = {{N, N}, {7, N}, {16, 3}, {5, 2}, {1, 4}};
+    static const struct {
+        uint32_t step, every;
+    } ways[] = {{N, N}, {7, N}, {16, 3}, {5, 2}, {1, 4}};
     struct rig r;
     static unsigned turn;
     const unsigned every = emulated_step(sizeof ways / sizeof *ways);
@@ -42,9 +49,11 @@ static void same_by_circumstance(const struct rig_options *of)
         const char *kernel;
         uint32_t stay_every;
     } ways[] = {
-        {1, FEW, 0, 0, "generic", 0}, {1, 1, 0, 64 << 10, NULL, 0}, {2, N, 0, 64 << 10, NULL, 0}, {3, N, 3, 4096, NULL, 0}, {3, 1, 1, 4096, NULL, 0}, {2, 7, 2, 20000, NULL, 0},
-        {5, 16, 3, 1000, NULL, 0}, {2, 4, 0, 4 << 20, "generic", 0}, {2, 5, 0, 1 << 20, "avx2", 0}, {2, 33, 4, 9000, "avx512", 0},
-        {2, 1, 0, 20000, NULL, 1}, {3, 7, 0, 64 << 10, NULL, 2}, {1, N, 0, 4 << 20, "avx512", 1}, {2, 6, 0, 4 << 20, "generic", 1},
+        {1, FEW, 0, 0, "generic", 0},    {1, 1, 0, 64 << 10, NULL, 0},     {2, N, 0, 64 << 10, NULL, 0},
+        {3, N, 3, 4096, NULL, 0},        {3, 1, 1, 4096, NULL, 0},         {2, 7, 2, 20000, NULL, 0},
+        {5, 16, 3, 1000, NULL, 0},       {2, 4, 0, 4 << 20, "generic", 0}, {2, 5, 0, 1 << 20, "avx2", 0},
+        {2, 33, 4, 9000, "avx512", 0},   {2, 1, 0, 20000, NULL, 1},        {3, 7, 0, 64 << 10, NULL, 2},
+        {1, N, 0, 4 << 20, "avx512", 1}, {2, 6, 0, 4 << 20, "generic", 1},
     };
     static unsigned turn; /* an emulator takes some for one model, others for the next */
     const unsigned every = emulated_step(4);
@@ -109,7 +118,8 @@ static void same_in_company(const struct rig_options *of)
     int32_t ids[SESSIONS][LENGTH];
     rig_open(&r, &o);
     size_t row = r.n_vocab;
-    float *alone = malloc(SESSIONS * LENGTH * row * sizeof *alone), *together = malloc(SESSIONS * LENGTH * row * sizeof *together);
+    float *alone = malloc(SESSIONS * LENGTH * row * sizeof *alone),
+          *together = malloc(SESSIONS * LENGTH * row * sizeof *together);
     for (uint32_t s = 0; s < SESSIONS; s++) {
         struct ntx_kv_seq *k = rig_seq(&r, LENGTH);
         rig_ids(&r, s, ids[s], LENGTH);
@@ -124,7 +134,10 @@ static void same_in_company(const struct rig_options *of)
         for (uint32_t s = 0; s < SESSIONS; s++) {
             uint32_t take = !pos[s] ? prompt[s] : pos[s] < LENGTH;
             for (uint32_t i = 0; i < take; i++, pos[s]++)
-                rows[n++] = (struct ntx_row){.token = ids[s][pos[s]], .pos = pos[s], .kv = kv[s], .logits = together + (s * LENGTH + pos[s]) * row};
+                rows[n++] = (struct ntx_row){.token = ids[s][pos[s]],
+                                             .pos = pos[s],
+                                             .kv = kv[s],
+                                             .logits = together + (s * LENGTH + pos[s]) * row};
         }
         if (n)
             CHECK_EQ(rig_run(&r, rows, n), 0);
@@ -148,7 +161,8 @@ static uint32_t end_of_last(const struct rig *r)
     return n + w->ffn_norm.n_chunks; /* q's norm is taken with k's */
 }
 
-/* Logits only where they are wanted: the other rows' values stay the same, and a pass without any leaves the output matrix alone. */
+/* Logits only where they are wanted: the other rows' values stay the same, and a pass without any leaves the output
+ * matrix alone. */
 static void wanted_only(const struct mk_options *make)
 {
     struct rig r;
@@ -180,9 +194,14 @@ static void wanted_only(const struct mk_options *make)
 
 static void same_with_experts(void)
 {
-    static const struct { const char *arch, *type; uint32_t n, used; } is[] = {
-        {"llama", "F32", 8, 2}, {"qwen2moe", "Q4_K_M", 6, 3}, {"qwen3moe", "Q8_0", 20, 20}, {"qwen3moe", "F16", 9, 1},
-        {"gpt-oss", "Q8_0", 6, 3}, {"gpt-oss", "F32", 4, 4}, {"glm4moe", "Q4_K_M", 9, 3}, {"minimax-m2", "Q8_0", 9, 3}, {"olmoe", "F16", 8, 4}, {"granitemoe", "Q8_0", 8, 4}, {"step35", "Q4_K_M", 6, 3},
+    static const struct {
+        const char *arch, *type;
+        uint32_t n, used;
+    } is[] = {
+        {"llama", "F32", 8, 2},       {"qwen2moe", "Q4_K_M", 6, 3}, {"qwen3moe", "Q8_0", 20, 20},
+        {"qwen3moe", "F16", 9, 1},    {"gpt-oss", "Q8_0", 6, 3},    {"gpt-oss", "F32", 4, 4},
+        {"glm4moe", "Q4_K_M", 9, 3},  {"minimax-m2", "Q8_0", 9, 3}, {"olmoe", "F16", 8, 4},
+        {"granitemoe", "Q8_0", 8, 4}, {"step35", "Q4_K_M", 6, 3},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = rig_model();
@@ -209,7 +228,11 @@ static void same_with_experts(void)
 /* Attention over latents, with matrices of heads apart and in one, and experts in groups. */
 static void same_with_mla(void)
 {
-    static const struct { const char *type; uint32_t q_lora; bool joined; } is[] = {{"F32", 96, false}, {"Q4_K_M", 256, false}, {"Q8_0", 0, true}, {"F16", 64, true}};
+    static const struct {
+        const char *type;
+        uint32_t q_lora;
+        bool joined;
+    } is[] = {{"F32", 96, false}, {"Q4_K_M", 256, false}, {"Q8_0", 0, true}, {"F16", 64, true}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = rig_mla();
         make.type = is[i].type;
@@ -224,7 +247,14 @@ static void same_with_mla(void)
 /* Attention to chosen positions: by each layer, or by some for those behind them. */
 static void same_with_choices(void)
 {
-    static const struct { const char *arch, *type; uint32_t most, every; } is[] = {{"deepseek32", "F32", 5, 0}, {"deepseek32", "Q4_K_M", 17, 0}, {"glm-dsa", "Q8_0", 1, 2}, {"glm-dsa", "F32", 11, 3}, {"hy_v4", "Q4_K_M", 7, 2}};
+    static const struct {
+        const char *arch, *type;
+        uint32_t most, every;
+    } is[] = {{"deepseek32", "F32", 5, 0},
+              {"deepseek32", "Q4_K_M", 17, 0},
+              {"glm-dsa", "Q8_0", 1, 2},
+              {"glm-dsa", "F32", 11, 3},
+              {"hy_v4", "Q4_K_M", 7, 2}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = rig_choosing();
         make.arch = is[i].arch;
@@ -282,7 +312,10 @@ static void same_packed(void)
 /* What packing changes is the order of down's sums, and its numbers where they are rounded. */
 static void packed_is_the_model(void)
 {
-    static const struct { const char *type; double least, most; } is[] = {{"F32", 1e-9, 1e-4}, {"Q8_0", 1e-4, 0.03}, {"Q4_K", 1e-3, 0.25}};
+    static const struct {
+        const char *type;
+        double least, most;
+    } is[] = {{"F32", 1e-9, 1e-4}, {"Q8_0", 1e-4, 0.03}, {"Q4_K", 1e-3, 0.25}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct rig_options o = {.make = rig_model()};
         size_t n;
@@ -304,7 +337,10 @@ static void packed_is_the_model(void)
 /* Norms behind attention and FFN, capped scores and logits, two bases of rotation. */
 static void same_gemma(void)
 {
-    static const struct { const char *arch, *type; uint32_t layers; } is[] = {{"gemma2", "Q8_0", 2}, {"gemma3", "Q4_K_M", 6}};
+    static const struct {
+        const char *arch, *type;
+        uint32_t layers;
+    } is[] = {{"gemma2", "Q8_0", 2}, {"gemma3", "Q4_K_M", 6}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = rig_model();
         make.arch = is[i].arch;
@@ -357,7 +393,8 @@ static void same_fused_and_weighed(void)
     same_by_circumstance(&(struct rig_options){.make = make});
 }
 
-/* Layers with a window keep a ring of blocks: logits are those of a cache that keeps all, for passes of any size, and after a conversation was cut back. */
+/* Layers with a window keep a ring of blocks: logits are those of a cache that keeps all, for passes of any size, and
+ * after a conversation was cut back. */
 static void same_with_windows(const char *arch, enum ntx_kv_type type)
 {
     enum { LONG = 500, CUT = 470 };
@@ -399,7 +436,8 @@ static void same_with_windows(const char *arch, enum ntx_kv_type type)
     free(want), free(got);
 }
 
-/* A prefix that is shared: what goes on from a snapshot of it has the bits of a sequence of its own, whatever its first owner does meanwhile. */
+/* A prefix that is shared: what goes on from a snapshot of it has the bits of a sequence of its own, whatever its first
+ * owner does meanwhile. */
 static void same_from_snapshots(bool windows, struct mk_options (*mla)(void))
 {
     enum { PREFIX = 75, MORE = 20 };
@@ -427,7 +465,8 @@ static void same_from_snapshots(bool windows, struct mk_options (*mla)(void))
     uint32_t used = ntx_kv_pool_used(r.pool);
     CHECK_EQ(ntx_kv_seq_fork(kv, PREFIX, PREFIX, &snapshot), 0);
     CHECK_EQ(ntx_kv_pool_used(r.pool), used + 1); /* two of its three blocks are shared */
-    CHECK(ntx_kv_shared(kv, 63) && !ntx_kv_shared(kv, 64) && ntx_kv_shared(snapshot, 0) && !ntx_kv_shared(snapshot, 64));
+    CHECK(ntx_kv_shared(kv, 63) && !ntx_kv_shared(kv, 64) && ntx_kv_shared(snapshot, 0) &&
+          !ntx_kv_shared(snapshot, 64));
     rig_feed(&r, kv, ids, MORE, PREFIX, 7, NULL); /* its owner says something else */
     CHECK_EQ(ntx_kv_seq_fork(snapshot, PREFIX, PREFIX + MORE, &one), 0);
     CHECK_EQ(ntx_kv_seq_fork(snapshot, PREFIX, PREFIX + MORE, &other), 0);
@@ -510,13 +549,15 @@ static void same_with_kda(void)
         o.make.type = of[i];
         o.make.delta_head = i == 1 ? 64 : i ? 256 : 48;
         states_stand(o);
-        struct mk_options more = rig_streamed(); /* and positions that are chosen three at a time, of keys that passes cut anywhere */
+        struct mk_options more =
+            rig_streamed(); /* and positions that are chosen three at a time, of keys that passes cut anywhere */
         more.type = of[i];
         states_stand((struct rig_options){.make = more});
     }
 }
 
-/* Streams of which each value goes in as all say, blocks of positions that are chosen, keys beside V, and rows of a table that follow from the last tokens, wherever passes cut these. */
+/* Streams of which each value goes in as all say, blocks of positions that are chosen, keys beside V, and rows of a
+ * table that follow from the last tokens, wherever passes cut these. */
 static void same_with_blocks(void)
 {
     struct rig_options o = {.make = rig_blocks()};
@@ -529,7 +570,8 @@ static void same_with_blocks(void)
     states_stand(o);
 }
 
-/* K that stand for several positions: what is left of a session in its windows, its blocks and its state is all that goes on needs, wherever passes were cut. */
+/* K that stand for several positions: what is left of a session in its windows, its blocks and its state is all that
+ * goes on needs, wherever passes were cut. */
 static void same_with_pools(void)
 {
     enum { LONG = 300, CUT = 270, MARK = 199 };
@@ -555,7 +597,7 @@ static void same_with_pools(void)
     got = malloc(n * sizeof *got);
     rig_open(&r, &o);
     rig_check_asked(&r, LONG, 40, 7, false, want, "deepseek4"); /* the last layer pools 128 positions */
-    rig_ids(&r, 5, ids, LONG); /* as rig_logits */
+    rig_ids(&r, 5, ids, LONG);                                  /* as rig_logits */
     kv = rig_seq(&r, LONG);
     rig_feed(&r, kv, ids, 180, 0, 40, NULL);
     ntx_kv_snapshot_ahead(kv, MARK); /* within the next pass */
@@ -574,7 +616,8 @@ static void same_with_pools(void)
 /* Whether token 7's experts are possible, in the words of the pass that is to say so. */
 static bool possible(const int32_t *id, uint32_t used, uint32_t n, char *why, size_t size)
 {
-    static const char name[] = "tensor 'blk.0.ffn_gate_tid2eid.weight': token 7 goes through expert ", end[] = ": the file is damaged; get it, or convert it, anew";
+    static const char name[] = "tensor 'blk.0.ffn_gate_tid2eid.weight': token 7 goes through expert ",
+                      end[] = ": the file is damaged; get it, or convert it, anew";
     for (uint32_t k = 0; k < used; k++) {
         if (id[k] < 0 || id[k] >= (int32_t)n) {
             snprintf(why, size, "%s%d of %u%s", name, id[k], n, end);
@@ -589,8 +632,8 @@ static bool possible(const int32_t *id, uint32_t used, uint32_t n, char *why, si
     return true;
 }
 
-/* A table of experts by token may say anything, also after it was checked: rows of it that are not possible end the pass, however many rows have them,
- * and no buffer is left. */
+/* A table of experts by token may say anything, also after it was checked: rows of it that are not possible end the
+ * pass, however many rows have them, and no buffer is left. */
 static void impossible_experts(void)
 {
     struct rig_options o = {.make = rig_pooled()};
@@ -609,7 +652,9 @@ static void impossible_experts(void)
             row[i] = (struct ntx_row){.token = i ? 7 : 6, .pos = i, .kv = kv};
         for (uint32_t k = 0; k < used; k++) {
             seed = seed * 1664525 + 1013904223;
-            id[k] = turn < 8 ? (int32_t)turn : seed >> 29 ? (int32_t)(seed >> 8) % (int32_t)n : (int32_t)seed; /* one for all; then few that are out of range */
+            id[k] = turn < 8     ? (int32_t)turn
+                    : seed >> 29 ? (int32_t)(seed >> 8) % (int32_t)n
+                                 : (int32_t)seed; /* one for all; then few that are out of range */
         }
         const bool good = possible(id, used, n, why, sizeof why);
         const int rc = rig_run(&r, row, rows);
@@ -707,14 +752,25 @@ static void of_caches(void)
     same_from_snapshots(true, NULL);
     same_from_snapshots(false, rig_mla);
     same_from_snapshots(false, rig_choosing);
-    static const struct { const char *arch; enum ntx_kv_type kv; } windows[] = {{"gpt-oss", NTX_KV_F16}, {"gpt-oss", NTX_KV_Q8_0}, {"gpt-oss", NTX_KV_Q4_0}, {"gemma4", NTX_KV_F16}, {"gemma4", NTX_KV_Q8_0}};
+    static const struct {
+        const char *arch;
+        enum ntx_kv_type kv;
+    } windows[] = {{"gpt-oss", NTX_KV_F16},
+                   {"gpt-oss", NTX_KV_Q8_0},
+                   {"gpt-oss", NTX_KV_Q4_0},
+                   {"gemma4", NTX_KV_F16},
+                   {"gemma4", NTX_KV_Q8_0}};
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i += emulated_step(4))
         same_with_windows(windows[i].arch, windows[i].kv);
 }
 
 /* Of about equal length, so that one does not run when all else is done. */
-static const struct { const char *name; void (*run)(void); } sets[] = {
-    {"types", of_types}, {"layers", of_layers}, {"experts", of_experts}, {"states", of_states}, {"caches", of_caches}, {"deltas", of_deltas},
+static const struct {
+    const char *name;
+    void (*run)(void);
+} sets[] = {
+    {"types", of_types},   {"layers", of_layers}, {"experts", of_experts},
+    {"states", of_states}, {"caches", of_caches}, {"deltas", of_deltas},
 };
 
 int main(int argc, char **argv)

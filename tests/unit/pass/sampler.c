@@ -23,19 +23,20 @@ static void greedy(void)
 {
     struct ntx_sampling s = {.temp = 0, .top_p = 0.9f, .repeat_penalty = 2, .repeat_last = 2};
     struct ntx_sampler *p = make(s, N);
-    static const float none[N] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    static const float none[N] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY,
+                                  -INFINITY, -INFINITY, -INFINITY, -INFINITY};
     static const float nan[N] = {NAN, NAN, NAN, -5, NAN, NAN, NAN, NAN}, low[N] = {-4, -1, -2, -9, -9, -9, -9, -9};
     CHECK_EQ(ntx_sampler_next(p, 0, logits), 1); /* the lower of two equal ones */
     ntx_sampler_accept(p, 1);
     CHECK_EQ(ntx_sampler_next(p, 0, logits), 4); /* 3 / 2 for token 1 */
     ntx_sampler_accept(p, 4);
     CHECK_EQ(ntx_sampler_next(p, 0, logits), 7);
-    ntx_sampler_accept(p, 7);                 /* pushes token 1 out of the last two */
+    ntx_sampler_accept(p, 7); /* pushes token 1 out of the last two */
     CHECK_EQ(ntx_sampler_next(p, 0, logits), 1);
     ntx_sampler_accept(p, 1);
-    CHECK_EQ(ntx_sampler_next(p, 0, low), 1);    /* a negative logit is multiplied: -1 * 2 = -2, still not below token 2 */
+    CHECK_EQ(ntx_sampler_next(p, 0, low), 1); /* a negative logit is multiplied: -1 * 2 = -2, still not below token 2 */
     ntx_sampler_accept(p, 1);
-    CHECK_EQ(ntx_sampler_next(p, 0, low), 1);    /* once, however often the token came */
+    CHECK_EQ(ntx_sampler_next(p, 0, low), 1); /* once, however often the token came */
     ntx_sampler_accept(p, -1);
     ntx_sampler_accept(p, 1000);
     CHECK_EQ(ntx_sampler_next(p, 0, none), 0);
@@ -46,7 +47,8 @@ static void greedy(void)
 /* Only what was written counts: what a prompt brought (accepted) does not. */
 static void written(void)
 {
-    const struct ntx_sampling s = {.temp = 0, .top_p = 1, .repeat_penalty = 1, .presence_penalty = 0.25f, .frequency_penalty = 0.5f};
+    const struct ntx_sampling s = {
+        .temp = 0, .top_p = 1, .repeat_penalty = 1, .presence_penalty = 0.25f, .frequency_penalty = 0.5f};
     struct ntx_sampler *p = make(s, N);
     CHECK_EQ(ntx_sampler_enough(p, 0), 1);
     ntx_sampler_accept(p, 1);
@@ -55,9 +57,9 @@ static void written(void)
     CHECK_EQ(ntx_sampler_next(p, 0, logits), 4);
     ntx_sampler_wrote(p, 4);
     CHECK_EQ(ntx_sampler_next(p, 0, logits), 7); /* 2.5 */
-    ntx_sampler_wrote(p, 7); /* 1.75 */
+    ntx_sampler_wrote(p, 7);                     /* 1.75 */
     CHECK_EQ(ntx_sampler_next(p, 0, logits), 1);
-    ntx_sampler_wrote(p, 1); /* 3 - 0.25 - 2 * 0.5 = 1.75 */
+    ntx_sampler_wrote(p, 1);               /* 3 - 0.25 - 2 * 0.5 = 1.75 */
     CHECK_EQ(ntx_sampler_enough(p, 2), 6); /* of 8: the best, 1, 4, 7, and two to come */
     CHECK_EQ(ntx_sampler_next(p, 0, logits), 4);
     ntx_sampler_wrote(p, 4);
@@ -127,7 +129,8 @@ static void shares(float temp, uint32_t top_k)
         sum += w[i] = !top_k || logits[i] >= 2 ? exp(logits[i] / temp) : 0;
     for (int i = 0; i < N; i++) {
         double q = w[i] / sum, sd = sqrt(DRAWS * q * (1 - q));
-        CHECK_MSG(fabs(n[i] - DRAWS * q) <= 5 * sd + 1e-9, "token %d: %u of %d draws, expected %g", i, n[i], DRAWS, DRAWS * q);
+        CHECK_MSG(fabs(n[i] - DRAWS * q) <= 5 * sd + 1e-9, "token %d: %u of %d draws, expected %g", i, n[i], DRAWS,
+                  DRAWS * q);
     }
     ntx_sampler_free(p);
 }
@@ -180,15 +183,24 @@ static int by_logit(const void *a, const void *b)
     return x->logit != y->logit ? (x->logit < y->logit) - (x->logit > y->logit) : (x->id > y->id) - (x->id < y->id);
 }
 
-/* So many of the largest as the sampler says are enough give the tokens that all give, in any order; 0 where none are. */
+/* So many of the largest as the sampler says are enough give the tokens that all give, in any order; 0 where none are.
+ * */
 static void enough(void)
 {
     enum { V = 500, DRAWS = 60 };
     static const struct ntx_sampling ways[] = {
-        {.temp = 0, .top_p = 1, .repeat_penalty = 1}, {.temp = 0, .top_p = 1, .repeat_penalty = 1.5f, .repeat_last = 30},
-        {.temp = 0.8f, .top_k = 40, .top_p = 0.9f, .repeat_penalty = 1}, {.temp = 1.2f, .top_k = 20, .top_p = 1, .min_p = 0.02f, .repeat_penalty = 2, .repeat_last = 40},
+        {.temp = 0, .top_p = 1, .repeat_penalty = 1},
+        {.temp = 0, .top_p = 1, .repeat_penalty = 1.5f, .repeat_last = 30},
+        {.temp = 0.8f, .top_k = 40, .top_p = 0.9f, .repeat_penalty = 1},
+        {.temp = 1.2f, .top_k = 20, .top_p = 1, .min_p = 0.02f, .repeat_penalty = 2, .repeat_last = 40},
         {.temp = 0.7f, .top_k = 1, .top_p = 0.5f, .repeat_penalty = 1},
-        {.temp = 0.9f, .top_k = 20, .top_p = 0.9f, .repeat_penalty = 1.2f, .repeat_last = 20, .presence_penalty = 0.3f, .frequency_penalty = 0.2f},
+        {.temp = 0.9f,
+         .top_k = 20,
+         .top_p = 0.9f,
+         .repeat_penalty = 1.2f,
+         .repeat_last = 20,
+         .presence_penalty = 0.3f,
+         .frequency_penalty = 0.2f},
     };
     struct ntx_candidate all[V];
     float l[V];
@@ -213,7 +225,10 @@ static void enough(void)
         }
         ntx_sampler_free(p), ntx_sampler_free(q);
     }
-    const struct ntx_sampling needs_all[] = {plain, {.temp = 1, .top_k = 40, .top_p = 1, .repeat_penalty = 0.5f, .repeat_last = 4}, {.temp = 1, .top_k = 300, .top_p = 1}};
+    const struct ntx_sampling needs_all[] = {
+        plain,
+        {.temp = 1, .top_k = 40, .top_p = 1, .repeat_penalty = 0.5f, .repeat_last = 4},
+        {.temp = 1, .top_k = 300, .top_p = 1}};
     for (size_t w = 0; w < sizeof needs_all / sizeof *needs_all; w++) {
         struct ntx_sampler *p = make(needs_all[w], V);
         CHECK_EQ(ntx_sampler_enough(p, 0), 0);
@@ -252,15 +267,26 @@ static int32_t plainly(const struct ntx_sampling *s, const float *l, uint32_t v,
     return id;
 }
 
-/* Logits like a model's (a few stand out) and flat ones, vocabularies that are no multiple of a block, and settings whose sets differ. The masses are rounded to
- * 2^-30, so top-p could differ by a token where a sum comes that near to it; it does not here. */
+/* Logits like a model's (a few stand out) and flat ones, vocabularies that are no multiple of a block, and settings
+ * whose sets differ. The masses are rounded to 2^-30, so top-p could differ by a token where a sum comes that near to
+ * it; it does not here. */
 static void as_plainly(void)
 {
     static const uint32_t sizes[] = {1, 2, 63, 64, 65, 1000, 4097};
     static const float temps[] = {0.05f, 0.7f, 1, 3};
     static const struct ntx_sampling ways[] = {
-        {.top_p = 1}, {.top_p = 1, .top_k = 1}, {.top_p = 1, .top_k = 40}, {.top_p = 1, .top_k = 1200}, {.top_p = 0.9f}, {.top_p = 0.999f}, {.top_p = 0.3f, .top_k = 50},
-        {.top_p = 1, .min_p = 0.05f}, {.top_p = 0.95f, .top_k = 40, .min_p = 0.05f}, {.top_p = 0.5f, .min_p = 1e-12f}, {.top_p = 1, .min_p = 1}, {.top_p = 0},
+        {.top_p = 1},
+        {.top_p = 1, .top_k = 1},
+        {.top_p = 1, .top_k = 40},
+        {.top_p = 1, .top_k = 1200},
+        {.top_p = 0.9f},
+        {.top_p = 0.999f},
+        {.top_p = 0.3f, .top_k = 50},
+        {.top_p = 1, .min_p = 0.05f},
+        {.top_p = 0.95f, .top_k = 40, .min_p = 0.05f},
+        {.top_p = 0.5f, .min_p = 1e-12f},
+        {.top_p = 1, .min_p = 1},
+        {.top_p = 0},
     };
     float l[4097];
     uint64_t position = 0;
@@ -287,7 +313,8 @@ static void as_plainly(void)
         }
 }
 
-/* ---- the law: chi-square of draws over positions, and over seeds, against the softmax of a vocabulary whose tokens have chances from 0.13 to 0.002 */
+/* ---- the law: chi-square of draws over positions, and over seeds, against the softmax of a vocabulary whose tokens
+ * have chances from 0.13 to 0.002 */
 
 static void chi_square(bool seeds_differ, struct ntx_sampling s, uint32_t n_kept)
 {
@@ -318,7 +345,8 @@ static void chi_square(bool seeds_differ, struct ntx_sampling s, uint32_t n_kept
     CHECK_MSG(fabs(z) < 4, "chi-square %g of %g degrees of freedom", x, df);
 }
 
-/* Two tokens' noises at a position, one token's at two positions, and one's under two seeds are independent: sums of products of uniform values. */
+/* Two tokens' noises at a position, one token's at two positions, and one's under two seeds are independent: sums of
+ * products of uniform values. */
 static void independent(void)
 {
     enum { DRAWS = 100000 };
@@ -391,7 +419,8 @@ int main(void)
     chi_square(false, plain, 100);
     chi_square(true, plain, 100);
     chi_square(false, (struct ntx_sampling){.temp = 0.8f, .top_p = 1, .top_k = 40, .repeat_penalty = 1, .seed = 3}, 40);
-    chi_square(true, (struct ntx_sampling){.temp = 2, .top_p = 1, .min_p = 0.5f, .repeat_penalty = 1}, 35); /* 0.04 * 34 / 2 < log 2 */
+    chi_square(true, (struct ntx_sampling){.temp = 2, .top_p = 1, .min_p = 0.5f, .repeat_penalty = 1},
+               35); /* 0.04 * 34 / 2 < log 2 */
     independent();
     bits();
     changed_between();

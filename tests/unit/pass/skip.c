@@ -8,12 +8,12 @@
 
 struct script { /* the predictor's part */
     struct rig *r;
-    uint64_t mask;            /* layers that rows in `who` skip */
-    uint32_t who;             /* bit per row of the batch */
+    uint64_t mask; /* layers that rows in `who` skip */
+    uint32_t who;  /* bit per row of the batch */
     unsigned probes, decisions, rows_seen;
-    float *seen;              /* [rows x n_embd] what was shown last */
-    bool shown;               /* since the last decision */
-    uint32_t acquired;        /* chunks acquired when asked */
+    float *seen;       /* [rows x n_embd] what was shown last */
+    bool shown;        /* since the last decision */
+    uint32_t acquired; /* chunks acquired when asked */
 };
 
 static void probe(void *ctx, const struct ntx_batch *b, const float *hidden)
@@ -58,13 +58,15 @@ static uint32_t chunks_of(const struct rig *r, uint32_t layer)
 static uint32_t feeding(const struct rig *r, uint32_t layer)
 {
     const struct ntx_layer_weights *w = &r->chunks->layers[layer];
-    return w->attn_norm.n_chunks + w->k.n_chunks + w->v.n_chunks + w->q_bias.n_chunks + w->k_bias.n_chunks + w->v_bias.n_chunks;
+    return w->attn_norm.n_chunks + w->k.n_chunks + w->v.n_chunks + w->q_bias.n_chunks + w->k_bias.n_chunks +
+           w->v_bias.n_chunks;
 }
 
 /* Where layer 5 is the last one its end is announced apart. */
 static uint32_t skips_last(const struct rig *r) { return r->n_layers == 6; }
 
-/* Row 0 skips layers 3 and 5, row 1 none: each gives what it gives alone; nothing is dropped, and only row 0 has holes. */
+/* Row 0 skips layers 3 and 5, row 1 none: each gives what it gives alone; nothing is dropped, and only row 0 has holes.
+ * */
 static void beside_another(const struct mk_options *make)
 {
     struct rig r;
@@ -117,8 +119,8 @@ static void beside_another(const struct mk_options *make)
     free(alone[0]), free(alone[1]), free(both[0]), free(both[1]), free(s.seen);
 }
 
-/* Every row skips layers 3 and 5: they are announced at once after the probe, their chunks passed over, and the state goes through
- * unchanged. A row that may not skip keeps all. */
+/* Every row skips layers 3 and 5: they are announced at once after the probe, their chunks passed over, and the state
+ * goes through unchanged. A row that may not skip keeps all. */
 static float *trace_state;
 static void keep_state(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows)
 {
@@ -167,8 +169,8 @@ static void all_skip(const struct mk_options *make)
     free(logits), free(s.seen), free(trace_state);
 }
 
-/* A hole is masked: later tokens give what they give with any other values in that place; and it is gone when the position is
- * written again. */
+/* A hole is masked: later tokens give what they give with any other values in that place; and it is gone when the
+ * position is written again. */
 static void holes_are_masked(const struct mk_options *make)
 {
     struct rig r;
@@ -205,8 +207,9 @@ static void holes_are_masked(const struct mk_options *make)
     free(a), free(b), free(plain), free(again), free(s.seen);
 }
 
-/* With propagation a row that skips a layer leaves there the K and V that its state gives, in the cache's type, bit for bit those of a row that
- * computes the layer; alone it reads nothing else of it; and beside another it changes nothing for that one. */
+/* With propagation a row that skips a layer leaves there the K and V that its state gives, in the cache's type, bit for
+ * bit those of a row that computes the layer; alone it reads nothing else of it; and beside another it changes nothing
+ * for that one. */
 static void propagated(const struct mk_options *make, enum ntx_kv_type kv_type)
 {
     struct rig r;
@@ -290,7 +293,8 @@ static void captured(const struct mk_options *make)
             if (l == 5)
                 CHECK(c != c);
             else
-                CHECK_MSG(part ? c > -1.001 && c < 1.001 : fabs(c - ab / sqrt(aa * bb)) < 1e-5, "layer %u, part %d: %g", l, part, c);
+                CHECK_MSG(part ? c > -1.001 && c < 1.001 : fabs(c - ab / sqrt(aa * bb)) < 1e-5, "layer %u, part %d: %g",
+                          l, part, c);
         }
     }
     ntx_kv_seq_free(kv);

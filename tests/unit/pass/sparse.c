@@ -1,5 +1,5 @@
-/* sparse.c: --ffn-sparse without processes. Zero thresholds change no bit, with ReLU and SiLU; only what is used is asked for; the choice
- * is a row's own. */
+/* sparse.c: --ffn-sparse without processes. Zero thresholds change no bit, with ReLU and SiLU; only what is used is
+ * asked for; the choice is a row's own. */
 #include <math.h>
 
 #include "common/util.h"
@@ -24,16 +24,19 @@ static void same(const struct rig_options *a, uint32_t step_a, const struct rig_
 {
     size_t n;
     float *x = rig_logits(a, N, step_a, &n), *y = rig_logits(b, N, step_b, &n);
-    CHECK_MSG(!memcmp(x, y, n * sizeof *x) == equal, "%s %s with %s and %s: %s", a->make.arch, a->make.type, a->ffn ? a->ffn : "off", b->ffn ? b->ffn : "off",
-              equal ? "logits differ" : "logits are the same");
+    CHECK_MSG(!memcmp(x, y, n * sizeof *x) == equal, "%s %s with %s and %s: %s", a->make.arch, a->make.type,
+              a->ffn ? a->ffn : "off", b->ffn ? b->ffn : "off", equal ? "logits differ" : "logits are the same");
     free(x), free(y);
 }
 
 static void zeros_are_nothing(void)
 {
-    static const struct { const char *arch, *type; } is[] = {{"llama-relu", "F32"}, {"llama-relu", "Q8_0"}, {"llama-relu", "Q4_K_M"}, {"llama", "F16"}};
+    static const struct {
+        const char *arch, *type;
+    } is[] = {{"llama-relu", "F32"}, {"llama-relu", "Q8_0"}, {"llama-relu", "Q4_K_M"}, {"llama", "F16"}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct rig_options off = options(is[i].arch, is[i].type, NULL), zero = options(is[i].arch, is[i].type, "threshold=0"),
+        struct rig_options off = options(is[i].arch, is[i].type, NULL),
+                           zero = options(is[i].arch, is[i].type, "threshold=0"),
                            all = options(is[i].arch, is[i].type, "topk=1");
         same(&off, N, &zero, N, true);
         same(&off, N, &zero, 1, true);
@@ -63,7 +66,8 @@ static void a_rows_own_choice(void)
 
 static void all_groups_are_off(void)
 {
-    static const char *const all[] = {"predicted=1", "predicted=1,learned", "prompt=1", "prompt=0.1"}; /* without a prompt all are used */
+    static const char *const all[] = {"predicted=1", "predicted=1,learned", "prompt=1",
+                                      "prompt=0.1"}; /* without a prompt all are used */
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct rig_options off = options("llama", "Q8_0", NULL), a = options("llama", "Q8_0", all[i]);
         same(&off, N, &a, N, true);
@@ -76,7 +80,10 @@ static void all_groups_are_off(void)
 
 static void a_predicted_rows_own_choice(void)
 {
-    static const struct { const char *mode; bool gate_in; } is[] = {{"predicted=0.3", false}, {"predicted=0.3,learned", false}, {"predicted=0.3", true}, {"predicted", true}};
+    static const struct {
+        const char *mode;
+        bool gate_in;
+    } is[] = {{"predicted=0.3", false}, {"predicted=0.3,learned", false}, {"predicted=0.3", true}, {"predicted", true}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct rig_options a = options(i % 2 ? "llama" : "llama-relu", i == 3 ? "Q4_K_M" : "Q8_0", is[i].mode), b, off;
         a.pack_gate = is[i].gate_in;
@@ -91,7 +98,8 @@ static void a_predicted_rows_own_choice(void)
     }
 }
 
-/* Prompts of both texts in passes of `step` rows, then what follows them, together or one text after the other. logits: [2 x (N - PROMPT) x n_vocab] */
+/* Prompts of both texts in passes of `step` rows, then what follows them, together or one text after the other. logits:
+ * [2 x (N - PROMPT) x n_vocab] */
 #define PROMPT 15
 static float *prompted(const struct rig_options *o, uint32_t step, bool together, float share, size_t *n)
 {
@@ -109,7 +117,12 @@ static float *prompted(const struct rig_options *o, uint32_t step, bool together
         for (uint32_t i = 0; i < PROMPT; i += step) {
             uint32_t k = NTX_MIN(step, PROMPT - i);
             for (uint32_t j = 0; j < k; j++)
-                rows[j] = (struct ntx_row){.token = ids[t][i + j], .pos = i + j, .kv = kv[t], .rounded = true, .all_groups = true, .add = set[t]};
+                rows[j] = (struct ntx_row){.token = ids[t][i + j],
+                                           .pos = i + j,
+                                           .kv = kv[t],
+                                           .rounded = true,
+                                           .all_groups = true,
+                                           .add = set[t]};
             CHECK_EQ(rig_run(&r, rows, k), 0);
         }
         ntx_ffn_set_choose(set[t], share);
@@ -118,7 +131,10 @@ static float *prompted(const struct rig_options *o, uint32_t step, bool together
         uint32_t k = together ? 2 : 1;
         for (uint32_t j = 0; j < k; j++) {
             uint32_t t = together ? j : i / (N - PROMPT), at = together ? i / 2 : i % (N - PROMPT);
-            rows[j] = (struct ntx_row){.token = ids[t][PROMPT + at], .pos = PROMPT + at, .kv = kv[t], .ffn = set[t],
+            rows[j] = (struct ntx_row){.token = ids[t][PROMPT + at],
+                                       .pos = PROMPT + at,
+                                       .kv = kv[t],
+                                       .ffn = set[t],
                                        .logits = logits + ((size_t)t * (N - PROMPT) + at) * r.n_vocab};
         }
         CHECK_EQ(rig_run(&r, rows, k), 0);
@@ -140,7 +156,8 @@ static void a_prompt_chooses(void)
         p = o;
         p.threads = 3;
         p.chunk_bytes = 4096;
-        float *a = prompted(&o, PROMPT, true, 0.3f, &n), *b = prompted(&p, 4, false, 0.3f, &n), *all = prompted(&o, 3, true, 1, &n);
+        float *a = prompted(&o, PROMPT, true, 0.3f, &n), *b = prompted(&p, 4, false, 0.3f, &n),
+              *all = prompted(&o, 3, true, 1, &n);
         CHECK_SAME(a, b, n);
         CHECK(memcmp(a, all, n * sizeof *a));
         o.ffn = NULL;
@@ -150,7 +167,8 @@ static void a_prompt_chooses(void)
     }
 }
 
-/* ---- layers that share their groups, and add to them (up a whole matrix, down two thin ones; tests/system/delta has thin ones for both) */
+/* ---- layers that share their groups, and add to them (up a whole matrix, down two thin ones; tests/system/delta has
+ * thin ones for both) */
 
 static struct rig_options sharing(const char *type, uint32_t plus, const char *ffn)
 {
@@ -162,9 +180,14 @@ static struct rig_options sharing(const char *type, uint32_t plus, const char *f
 
 static void what_layers_share(void)
 {
-    static const struct { const char *type; uint32_t plus; } is[] = {{"F32", 5}, {"F16", 32}, {"Q8_0", 32}, {"Q8_0", 0}};
+    static const struct {
+        const char *type;
+        uint32_t plus;
+    } is[] = {{"F32", 5}, {"F16", 32}, {"Q8_0", 32}, {"Q8_0", 0}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct rig_options off = sharing(is[i].type, is[i].plus, NULL), zero = sharing(is[i].type, is[i].plus, "threshold=0"), few = sharing(is[i].type, is[i].plus, "topk=0.2"), b = few;
+        struct rig_options off = sharing(is[i].type, is[i].plus, NULL),
+                           zero = sharing(is[i].type, is[i].plus, "threshold=0"),
+                           few = sharing(is[i].type, is[i].plus, "topk=0.2"), b = few;
         if (strcmp(is[i].type, "F32"))
             off.make.ff = zero.make.ff = few.make.ff = b.make.ff = 704; /* thin matrices in blocks */
         same(&off, N, &zero, 1, true);
@@ -241,7 +264,8 @@ static uint32_t acquired(const char *ffn)
 
 static void only_what_is_used(void)
 {
-    uint32_t all = acquired(NULL), half = acquired("topk=0.5"), few = acquired("topk=0.01"), one = acquired("topk=0.000001");
+    uint32_t all = acquired(NULL), half = acquired("topk=0.5"), few = acquired("topk=0.01"),
+             one = acquired("topk=0.000001");
     CHECK_EQ(one, 3); /* a neuron per layer */
     CHECK(few > one && few <= 3 * 7 && half > few && half <= all);
     CHECK_EQ(acquired("topk=1"), all);
@@ -288,7 +312,8 @@ static void refused(const char *ffn, const struct rig_options *o, const char *wh
 
 int main(void)
 {
-    struct rig_options plain = {.make = rig_model()}, gate = {.make = rig_model(), .pack = 6000, .pack_gate = true}, packed = {.make = rig_model(), .pack = 6000}, adding = sharing("F32", 5, NULL);
+    struct rig_options plain = {.make = rig_model()}, gate = {.make = rig_model(), .pack = 6000, .pack_gate = true},
+                       packed = {.make = rig_model(), .pack = 6000}, adding = sharing("F32", 5, NULL);
     zeros_are_nothing();
     a_rows_own_choice();
     all_groups_are_off();
@@ -302,7 +327,9 @@ int main(void)
     refused("threshold=0", &plain, "ntx pack");
     refused("threshold=0", &gate, "without --gate-in-bundle");
     refused("predicted=0.5,gate", &gate, "without --gate-in-bundle");
-    static const char *const bad[] = {"threshold", "threshold=", "threshold=-1", "threshold=nan", "topk=0", "topk=1.5", "topk=0.5x", "some", "predicted=", "predicted=2", "predicted=0.5,x", "predicted,gate", "prompt", "prompt=0"};
+    static const char *const bad[] = {
+        "threshold", "threshold=", "threshold=-1", "threshold=nan",   "topk=0",         "topk=1.5", "topk=0.5x",
+        "some",      "predicted=", "predicted=2",  "predicted=0.5,x", "predicted,gate", "prompt",   "prompt=0"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refused(bad[i], &packed, "there are off");
     return 0;

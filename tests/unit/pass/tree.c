@@ -1,5 +1,5 @@
-/* Trees of rows: a session's rows that share positions give what the same tokens give one after another, bit for bit; an accepted path stays, the rest is
- * forgotten. */
+/* Trees of rows: a session's rows that share positions give what the same tokens give one after another, bit for bit;
+ * an accepted path stays, the rest is forgotten. */
 #include "shm/region.h" /* NTX_MAP_WORDS */
 #include "tests/unit/pass/trees.h"
 
@@ -23,14 +23,27 @@ static void of_all_kinds(void)
         uint32_t head_dim, experts, threads;
         bool windows;
     } is[] = {
-        {"llama", "F32", NULL, NTX_KV_F16, 0, 0, 2, false},       {"llama", "Q8_0", NULL, NTX_KV_Q8_0, 0, 0, 1, false},      {"qwen3", "Q4_K_M", "generic", NTX_KV_Q8_0, 96, 0, 3, false},
-        {"qwen3", "F16", "avx2", NTX_KV_Q8_0, 128, 0, 2, false},  {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 2, false},    {"gpt-oss", "Q8_0", NULL, NTX_KV_Q8_0, 64, 6, 2, false},
-        {"qwen3moe", "Q4_K", NULL, NTX_KV_F16, 0, 6, 2, false},   {"gpt-oss", "F32", NULL, NTX_KV_Q8_0, 64, 6, 2, true}, {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 1, true},
-        {"llama", "Q8_0", NULL, NTX_KV_Q4_0, 0, 0, 1, false},     {"qwen3", "Q4_K_M", "avx2", NTX_KV_Q4_0, 96, 0, 3, false}, {"gpt-oss", "F32", NULL, NTX_KV_Q4_0, 64, 6, 2, true},
-        {"deepseek2", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false}, {"deepseek32", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false},
+        {"llama", "F32", NULL, NTX_KV_F16, 0, 0, 2, false},
+        {"llama", "Q8_0", NULL, NTX_KV_Q8_0, 0, 0, 1, false},
+        {"qwen3", "Q4_K_M", "generic", NTX_KV_Q8_0, 96, 0, 3, false},
+        {"qwen3", "F16", "avx2", NTX_KV_Q8_0, 128, 0, 2, false},
+        {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 2, false},
+        {"gpt-oss", "Q8_0", NULL, NTX_KV_Q8_0, 64, 6, 2, false},
+        {"qwen3moe", "Q4_K", NULL, NTX_KV_F16, 0, 6, 2, false},
+        {"gpt-oss", "F32", NULL, NTX_KV_Q8_0, 64, 6, 2, true},
+        {"gpt-oss", "Q8_0", NULL, NTX_KV_F16, 64, 6, 1, true},
+        {"llama", "Q8_0", NULL, NTX_KV_Q4_0, 0, 0, 1, false},
+        {"qwen3", "Q4_K_M", "avx2", NTX_KV_Q4_0, 96, 0, 3, false},
+        {"gpt-oss", "F32", NULL, NTX_KV_Q4_0, 64, 6, 2, true},
+        {"deepseek2", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false},
+        {"deepseek32", "Q8_0", NULL, NTX_KV_F16, 96, 8, 2, false},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct rig_options o = {.make = rig_model(), .kv_type = is[i].kv, .kernel = rig_kernel(is[i].kernel), .threads = is[i].threads, .windows = is[i].windows};
+        struct rig_options o = {.make = rig_model(),
+                                .kv_type = is[i].kv,
+                                .kernel = rig_kernel(is[i].kernel),
+                                .threads = is[i].threads,
+                                .windows = is[i].windows};
         if (!ntx_cpu_pick(o.kernel))
             continue;
         if (!strcmp(is[i].arch, "deepseek2"))
@@ -86,8 +99,17 @@ static void refused(void)
     o.make.layers = 1;
     rig_open(&r, &o);
     struct ntx_kv_seq *kv = rig_seq(&r, 64);
-    static const struct { uint32_t pos, n, path[3]; } is[] = {
-        {5, 2, {5, 5}}, {5, 2, {4, 4}}, {5, 2, {6, 5}}, {5, 2, {3, 7}}, {5, 2, {6, 64}}, {1, 3, {0, 1, 2}}, {5, NTX_PATH_MAX + 1, {0}}, {64, 1, {64}},
+    static const struct {
+        uint32_t pos, n, path[3];
+    } is[] = {
+        {5, 2, {5, 5}},
+        {5, 2, {4, 4}},
+        {5, 2, {6, 5}},
+        {5, 2, {3, 7}},
+        {5, 2, {6, 64}},
+        {1, 3, {0, 1, 2}},
+        {5, NTX_PATH_MAX + 1, {0}},
+        {64, 1, {64}},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct ntx_row row = {.token = 3, .pos = is[i].pos, .n_path = is[i].n, .path = is[i].path, .kv = kv};

@@ -31,15 +31,22 @@ static inline void tree_make(struct tree *t, const struct rig *r, uint32_t base)
 static inline void tree_rows(const struct tree *t, const struct rig *r, struct ntx_kv_seq *kv, struct ntx_row *rows)
 {
     for (uint32_t i = 0; i < TREE_ROWS; i++)
-        rows[i] = (struct ntx_row){.token = t->token[i], .pos = t->base + t->depth[i] - 1, .n_path = t->depth[i], .path = t->path[i], .kv = kv,
-                                   .logits = t->logits + (size_t)i * r->n_vocab, .may_skip = true};
+        rows[i] = (struct ntx_row){.token = t->token[i],
+                                   .pos = t->base + t->depth[i] - 1,
+                                   .n_path = t->depth[i],
+                                   .path = t->path[i],
+                                   .kv = kv,
+                                   .logits = t->logits + (size_t)i * r->n_vocab,
+                                   .may_skip = true};
 }
 
 /* Tokens one after another from `pos` on, as decoding does; logits of the last. */
-static inline void tree_decode(struct rig *r, struct ntx_kv_seq *kv, uint32_t pos, const int32_t *ids, uint32_t n, float *logits)
+static inline void tree_decode(struct rig *r, struct ntx_kv_seq *kv, uint32_t pos, const int32_t *ids, uint32_t n,
+                               float *logits)
 {
     for (uint32_t i = 0; i < n; i++) {
-        struct ntx_row row = {.token = ids[i], .pos = pos + i, .kv = kv, .logits = i + 1 == n ? logits : NULL, .may_skip = true};
+        struct ntx_row row = {
+            .token = ids[i], .pos = pos + i, .kv = kv, .logits = i + 1 == n ? logits : NULL, .may_skip = true};
         CHECK_MSG(!rig_run(r, &row, 1), "%s", r->w.w.error.text);
     }
 }
@@ -59,8 +66,10 @@ static inline void tree_prefix(struct rig *r, struct ntx_kv_seq *kv, uint32_t n)
     rig_feed(r, kv, ids, n, 0, 64, NULL);
 }
 
-/* The path to row i is accepted: what is decoded behind it is what follows the chain. Both stand at the tree's base or behind it, and go back. */
-static inline void tree_commit_same(struct rig *r, const struct tree *t, struct ntx_kv_seq *kv, struct ntx_kv_seq *chain, uint32_t i, const char *what)
+/* The path to row i is accepted: what is decoded behind it is what follows the chain. Both stand at the tree's base or
+ * behind it, and go back. */
+static inline void tree_commit_same(struct rig *r, const struct tree *t, struct ntx_kv_seq *kv,
+                                    struct ntx_kv_seq *chain, uint32_t i, const char *what)
 {
     static const int32_t next[] = {11, 12, 13};
     float *want = malloc(r->n_vocab * sizeof *want), *got = malloc(r->n_vocab * sizeof *got);
@@ -75,7 +84,8 @@ static inline void tree_commit_same(struct rig *r, const struct tree *t, struct 
     CHECK_MSG(!rig_run(r, rows, TREE_ROWS), "%s", r->w.w.error.text);
     CHECK_EQ(ntx_forward_commit(r->f, kv, t->base, t->path[i], n), 0);
     tree_decode(r, kv, t->base + n, next, 3, got);
-    CHECK_MSG(!memcmp(got, want, r->n_vocab * sizeof *got), "%s, base %u: behind the accepted path to row %u", what, t->base, i);
+    CHECK_MSG(!memcmp(got, want, r->n_vocab * sizeof *got), "%s, base %u: behind the accepted path to row %u", what,
+              t->base, i);
     free(want), free(got);
 }
 
@@ -94,7 +104,8 @@ static inline void tree_same_as_chains(struct rig *r, uint32_t base, const char 
     for (uint32_t i = 0; i < TREE_ROWS; i++) {
         int32_t ids[TREE_DEPTH];
         tree_decode(r, chain, base, ids, tree_tokens(&t, i, ids), want);
-        CHECK_MSG(!memcmp(want, t.logits + (size_t)i * r->n_vocab, r->n_vocab * sizeof *want), "%s, base %u: row %u of the tree is not its chain", what, base, i);
+        CHECK_MSG(!memcmp(want, t.logits + (size_t)i * r->n_vocab, r->n_vocab * sizeof *want),
+                  "%s, base %u: row %u of the tree is not its chain", what, base, i);
     }
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         tree_commit_same(r, &t, kv, chain, paths[i], what);

@@ -1,4 +1,5 @@
-/* What is named as the greatest gain is what the cost model says of that very change; machines by words; nearest names. */
+/* What is named as the greatest gain is what the cost model says of that very change; machines by words; nearest names.
+ * */
 #include <errno.h>
 #include <math.h>
 
@@ -7,7 +8,7 @@
 #include "computed/plan/machine.h"
 #include "tests/lib/check.h"
 
-#define GIB (1ull << 30)
+#define GIB        (1ull << 30)
 #define NEAR(a, b) CHECK_MSG(fabs((a) - (b)) <= 1e-9 * fabs(b), "%.12g, expected %.12g", (double)(a), (double)(b))
 
 static struct ntx_hw machine(const char *words)
@@ -55,8 +56,17 @@ static void test_wrong_words(void)
 {
     static const struct {
         const char *words, *says;
-    } bad[] = {{"gpu=3091", "(did you mean '3090'?)"}, {"gpu=zx81", "no GPU 'zx81'"}, {"gpus=3090", "(did you mean 'gpu'?)"}, {"ram=lots", "64G"}, {"drive=0", "7G"},
-               {"pcie=4x17", "4x16"}, {"pcie=x", "4x16"}, {"cores=0", "cores"}, {"memory=sdram", "ddr4"}, {"ram", "ram="}, {"ram=8G,,gpu=3090", "no word"}};
+    } bad[] = {{"gpu=3091", "(did you mean '3090'?)"},
+               {"gpu=zx81", "no GPU 'zx81'"},
+               {"gpus=3090", "(did you mean 'gpu'?)"},
+               {"ram=lots", "64G"},
+               {"drive=0", "7G"},
+               {"pcie=4x17", "4x16"},
+               {"pcie=x", "4x16"},
+               {"cores=0", "cores"},
+               {"memory=sdram", "ddr4"},
+               {"ram", "ram="},
+               {"ram=8G,,gpu=3090", "no word"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ntx_err err = {0};
         struct ntx_hw hw = {.threads = 7};
@@ -96,7 +106,8 @@ static double pass_s(const struct ntx_hw *hw, const struct ntx_outline *o, const
 
 static void test_gains(void)
 {
-    struct ntx_hw hw = machine("ram=32G,drive=2G"), faster = machine("ram=32G,drive=4G"), larger = machine("ram=48G,drive=2G");
+    struct ntx_hw hw = machine("ram=32G,drive=2G"), faster = machine("ram=32G,drive=4G"),
+                  larger = machine("ram=48G,drive=2G");
     struct ntx_outline o;
     struct ntx_err err = {0};
     struct ntx_advice list[NTX_ADVICE_MAX];
@@ -106,8 +117,10 @@ static void test_gains(void)
     double now = pass_s(&hw, &o, &r.place);
     for (unsigned i = 1; i < n; i++) /* those before are better, or cost less and are as good */
         CHECK(list[i].gain <= list[i - 1].gain * 1.05);
-    const struct ntx_advice *second = find(list, n, "--also"), *budget = find(list, n, "--ram"), *memory = find(list, n, "48 GiB of memory");
-    CHECK(second && second->kind == NTX_ADVICE_DRIVE && budget && budget->kind == NTX_ADVICE_SETTING && memory && memory->kind == NTX_ADVICE_MEMORY);
+    const struct ntx_advice *second = find(list, n, "--also"), *budget = find(list, n, "--ram"),
+                            *memory = find(list, n, "48 GiB of memory");
+    CHECK(second && second->kind == NTX_ADVICE_DRIVE && budget && budget->kind == NTX_ADVICE_SETTING && memory &&
+          memory->kind == NTX_ADVICE_MEMORY);
     NEAR(second->gain, now / pass_s(&faster, &o, &r.place));
     struct ntx_place_request more = {.plan = {.ram_bytes = 32 * GIB - 32 * GIB / 100 * 15, .ctx = 512}};
     NEAR(budget->gain, now / pass_s(&hw, &o, &more));
@@ -121,7 +134,8 @@ static void test_gains(void)
     r.place.plan.ram_bytes = 20 * GIB;
     n = ntx_advise(&r, list);
     CHECK(n && !find(list, n, "drive") && !find(list, n, "of memory") && !find(list, n, "--ram"));
-    CHECK(find(list, n, "Q4_K_M") && find(list, n, "Q4_K_M")->kind == NTX_ADVICE_TYPE && fabs(find(list, n, "Q4_K_M")->gain - 1.72) < 0.05);
+    CHECK(find(list, n, "Q4_K_M") && find(list, n, "Q4_K_M")->kind == NTX_ADVICE_TYPE &&
+          fabs(find(list, n, "Q4_K_M")->gain - 1.72) < 0.05);
     hw.n_kernels = 0;
     hw.ram_bps = 0;
     CHECK_EQ(ntx_advise(&r, list), 0); /* nothing is known */
@@ -133,7 +147,9 @@ static void test_cards(void)
     for (size_t i = 0; i < ntx_card_count(); i++) {
         const struct ntx_card *c = ntx_card_at(i);
         CHECK_MSG(ntx_card_find(c->name) == c, "%s is found as another", c->name);
-        CHECK_MSG(c->gib && c->gb_s > 100 && c->tflops > 10 && c->tops >= 2 * c->tflops * 0.99 && c->tops < 4.1 * c->tflops && c->pcie >= 3 && c->pcie <= 5 && c->lanes >= 8, "%s", c->name);
+        CHECK_MSG(c->gib && c->gb_s > 100 && c->tflops > 10 && c->tops >= 2 * c->tflops * 0.99 &&
+                      c->tops < 4.1 * c->tflops && c->pcie >= 3 && c->pcie <= 5 && c->lanes >= 8,
+                  "%s", c->name);
     }
     CHECK(ntx_card_find("NVIDIA GeForce RTX 4070 Ti SUPER") == ntx_card_find("4070tis"));
     CHECK(!ntx_card_find("1080") && !ntx_card_find(""));

@@ -1,5 +1,6 @@
-/* What `ntx plan` says of a model is what the daemons do with its file: for every model by name, the header that it stands for is written as a file, opened
- * and planned as computed/engine/load.c does; and a header that ntx-mkmodel made has the tensors of the one that is sketched of the same numbers. */
+/* What `ntx plan` says of a model is what the daemons do with its file: for every model by name, the header that it
+ * stands for is written as a file, opened and planned as computed/engine/load.c does; and a header that ntx-mkmodel
+ * made has the tensors of the one that is sketched of the same numbers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,8 +14,13 @@
 
 #define MIB (1ull << 20)
 
-static const struct ntx_hw hw = {.threads = 2, .ram_bps = 30e9, .reads = {{65536, 2e9}, {1 << 20, 3.2e9}}, .n_reads = 2,
-                                 .kernels = {{.type = NTX_HW_ANY, .rows = 1, .bps = 20e9}}, .n_kernels = 1, .ram_bytes = 64ull << 30,
+static const struct ntx_hw hw = {.threads = 2,
+                                 .ram_bps = 30e9,
+                                 .reads = {{65536, 2e9}, {1 << 20, 3.2e9}},
+                                 .n_reads = 2,
+                                 .kernels = {{.type = NTX_HW_ANY, .rows = 1, .bps = 20e9}},
+                                 .n_kernels = 1,
+                                 .ram_bytes = 64ull << 30,
                                  .gpu = {.bytes = 24ull << 30, .bps = 900e9, .flops = 100e12, .h2d_bps = 20e9}};
 
 /* A file of holes with this header. */
@@ -44,12 +50,15 @@ static struct ntx_gguf *as_file(const struct ntx_gguf *g)
 }
 
 /* Bytes of each tensor, by its name, that a plan has in each place. */
-static void same_places(const char *name, const struct ntx_plan *a, const struct ntx_gguf *ga, const struct ntx_plan *b, const struct ntx_gguf *gb)
+static void same_places(const char *name, const struct ntx_plan *a, const struct ntx_gguf *ga, const struct ntx_plan *b,
+                        const struct ntx_gguf *gb)
 {
     CHECK_EQ(a->chunks->n, b->chunks->n);
     for (uint32_t i = 0; i < a->chunks->n; i++) {
-        CHECK_STR(ntx_gguf_tensor_at(ga, a->chunks->list[i].tensor)->name, ntx_gguf_tensor_at(gb, b->chunks->list[i].tensor)->name);
-        CHECK_MSG(a->table[i].placement == b->table[i].placement && a->table[i].bytes == b->table[i].bytes, "%s: chunk %u", name, i);
+        CHECK_STR(ntx_gguf_tensor_at(ga, a->chunks->list[i].tensor)->name,
+                  ntx_gguf_tensor_at(gb, b->chunks->list[i].tensor)->name);
+        CHECK_MSG(a->table[i].placement == b->table[i].placement && a->table[i].bytes == b->table[i].bytes,
+                  "%s: chunk %u", name, i);
     }
 }
 
@@ -57,7 +66,11 @@ static void compare(const struct ntx_outline *o, const struct ntx_model *m, uint
 {
     const struct ntx_plan_clients clients = {.least_rows = 0};
     struct ntx_place_request r = {.plan = {.ram_bytes = ram, .threads = 2}, .vram = vram};
-    struct ntx_plan_request q = {.ram_bytes = ram, .threads = 2, .hw = &hw, .other_bytes = o->held_bytes, .clients = &clients}; /* as computed/engine/load.c */
+    struct ntx_plan_request q = {.ram_bytes = ram,
+                                 .threads = 2,
+                                 .hw = &hw,
+                                 .other_bytes = o->held_bytes,
+                                 .clients = &clients}; /* as computed/engine/load.c */
     struct ntx_layout l;
     struct ntx_plan *p = NULL, *named = NULL;
     struct ntx_err err = {0}, other = {0};
@@ -67,10 +80,12 @@ static void compare(const struct ntx_outline *o, const struct ntx_model *m, uint
     CHECK_STR(other.text, err.text);
     if (rc)
         return;
-    CHECK(l.bytes[NTX_TIER_DEVICE] == p->bytes_device && l.bytes[NTX_TIER_HOST] == p->bytes_host && l.bytes[NTX_TIER_STORAGE] == p->bytes_storage);
+    CHECK(l.bytes[NTX_TIER_DEVICE] == p->bytes_device && l.bytes[NTX_TIER_HOST] == p->bytes_host &&
+          l.bytes[NTX_TIER_STORAGE] == p->bytes_storage);
     CHECK_EQ(l.rows_bytes, p->bytes_rows);
     CHECK(l.ctx == p->ctx && l.rows == p->max_rows && l.kv_bytes == p->bytes_kv && l.on_device == p->on_device);
-    CHECK_MSG(!l.predicted || 1 / l.decode.pass_s == p->predicted_tok_s, "%s: %g and %g tokens a second", o->name, 1 / l.decode.pass_s, p->predicted_tok_s);
+    CHECK_MSG(!l.predicted || 1 / l.decode.pass_s == p->predicted_tok_s, "%s: %g and %g tokens a second", o->name,
+              1 / l.decode.pass_s, p->predicted_tok_s);
     CHECK_EQ(l.bytes[NTX_TIER_DEVICE] + l.bytes[NTX_TIER_HOST] + l.bytes[NTX_TIER_STORAGE], ntx_outline_model_bytes(o));
     CHECK(!ntx_plan_make(o->model, &q, &named, &err));
     same_places(o->name, named, o->model->gguf, p, m->gguf);
@@ -141,14 +156,18 @@ static void sketched(const struct shape *s, const char *mix)
     struct ntx_outline out;
     struct ntx_err err = {0};
     uint32_t n_other;
-    snprintf(keys, sizeof keys, "block_count=%u embedding_length=%u vocab_size=%u feed_forward_length=%u attention.head_count=%u attention.head_count_kv=%u context_length=%u",
+    snprintf(keys, sizeof keys,
+             "block_count=%u embedding_length=%u vocab_size=%u feed_forward_length=%u attention.head_count=%u "
+             "attention.head_count_kv=%u context_length=%u",
              o->layers, o->embd, s->model->hp.n_vocab, o->ff, o->heads, o->kv, o->ctx);
     CHECK_MSG(!ntx_sketch_make("llama", keys, "", &g, &err), "%s", err.text);
     CHECK_MSG(!ntx_outline_retyped(g, ntx_mix_named(mix), false, s->name, &n_other, &out, &err), "%s", err.text);
     CHECK_EQ(ntx_gguf_n_tensors(s->gguf), ntx_gguf_n_tensors(out.model->gguf));
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(s->gguf); i++) {
-        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(s->gguf, i), *like = ntx_gguf_tensor(out.model->gguf, t->name);
-        CHECK_MSG(like && like->type == t->type && like->bytes == t->bytes && like->n_dims == t->n_dims, "%s of %s", t->name, s->name);
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(s->gguf, i),
+                                     *like = ntx_gguf_tensor(out.model->gguf, t->name);
+        CHECK_MSG(like && like->type == t->type && like->bytes == t->bytes && like->n_dims == t->n_dims, "%s of %s",
+                  t->name, s->name);
     }
     ntx_outline_free(&out);
     ntx_gguf_free(g);

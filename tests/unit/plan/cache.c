@@ -31,7 +31,10 @@ static struct ntx_cache *fresh(const char *policy, uint32_t n, uint32_t spare)
     return c;
 }
 
-static void choose(struct ntx_cache *c, uint32_t bundle) { ntx_cache_count(c, bundle / EXPERTS, (const uint32_t[]){bundle % EXPERTS}, (const uint32_t[]){1}, 1, 1, NULL); }
+static void choose(struct ntx_cache *c, uint32_t bundle)
+{
+    ntx_cache_count(c, bundle / EXPERTS, (const uint32_t[]){bundle % EXPERTS}, (const uint32_t[]){1}, 1, 1, NULL);
+}
 
 /* By a pass of one row. Returns the bundle that had to go, NTX_NO_BUNDLE: none. */
 static uint32_t use(struct ntx_cache *c, uint32_t bundle)
@@ -138,7 +141,7 @@ static void same_as_looking_at_all(const char *policy)
     uint32_t e = 0;
     p->share[0] = 0.1, p->share[1] = p->share[2] = 0.4, p->alike = 0.1;
     for (uint64_t pass = 0; pass < PASSES; pass++) {
-        if (pass < PASSES / 2 || random_bundle(&state) % 2) /* later, half of them once more */
+        if (pass < PASSES / 2 || random_bundle(&state) % 2)                        /* later, half of them once more */
             e = random_bundle(&state) % EXPERTS * (random_bundle(&state) % 4 > 0); /* 0 is liked */
         if (pass)
             learn(p, e, pass);
@@ -148,7 +151,9 @@ static void same_as_looking_at_all(const char *policy)
         if (!p->there[e] && p->n == 5) {
             CHECK(gone < EXPERTS && p->there[gone]);
             for (uint32_t i = 0; i < EXPERTS; i++) /* none of the others is worth less; by floats next to nothing */
-                CHECK_MSG(!p->there[i] || (*policy == 'l' ? p->last[i] >= p->last[gone] : chance(p, policy, i, pass + 1) > chance(p, policy, gone, pass + 1) * (1 - 1e-4) - 1e-18),
+                CHECK_MSG(!p->there[i] || (*policy == 'l' ? p->last[i] >= p->last[gone]
+                                                          : chance(p, policy, i, pass + 1) >
+                                                                chance(p, policy, gone, pass + 1) * (1 - 1e-4) - 1e-18),
                           "%s, pass %llu: %u went, not %u", policy, (unsigned long long)pass, gone, i);
             p->there[gone] = false;
             p->n--;
@@ -197,7 +202,8 @@ static void policies(void)
 {
     struct ntx_cache *c;
     struct ntx_frames f = frames(2, 0);
-    static const char *const bad[] = {"mru", "", "lr", "lfu", "next:", "next:0", "next:-1", "next:4x", "next4", ":4", "mixed:4", "lru:4"};
+    static const char *const bad[] = {"mru",     "",        "lr",    "lfu", "next:",   "next:0",
+                                      "next:-1", "next:4x", "next4", ":4",  "mixed:4", "lru:4"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_EQ(ntx_cache_new(&f, LAYERS, EXPERTS, bad[i], &c), -EINVAL);
     c = fresh("lru", 2, 0); /* 1 is used most, but longer ago */
@@ -221,7 +227,8 @@ static void policies(void)
     use(c, 3);
     CHECK_EQ(use(c, 2), 3);
     ntx_cache_free(c);
-    for (uint32_t now = 0; now < 3; now += 2) { /* equally often: the layer that has just been computed is the furthest */
+    for (uint32_t now = 0; now < 3;
+         now += 2) { /* equally often: the layer that has just been computed is the furthest */
         c = fresh("next", 2, 0);
         use(c, 0 * EXPERTS + 3);
         use(c, 2 * EXPERTS + 3);
@@ -229,7 +236,8 @@ static void policies(void)
         CHECK_EQ(use(c, now * EXPERTS + 4), now * EXPERTS + 3);
         ntx_cache_free(c);
     }
-    CHECK(hits("lru", true) > 1.05 * hits("next", true) && hits(NULL, true) > 0.99 * hits("lru", true)); /* as good as what suits each */
+    CHECK(hits("lru", true) > 1.05 * hits("next", true) &&
+          hits(NULL, true) > 0.99 * hits("lru", true)); /* as good as what suits each */
     CHECK(hits("next", false) > 1.05 * hits("lru", false) && hits(NULL, false) > 0.99 * hits("next", false));
 }
 
@@ -295,7 +303,10 @@ static uint32_t misses(uint32_t n_rows, enum told told)
         best_of(x, e);
         for (uint32_t k = 0; k < CHOSEN; k++)
             n += ntx_cache_frame(c, e[k]) == NTX_NO_FRAME;
-        ntx_cache_count(c, 0, e, (const uint32_t[CHOSEN]){1, 1, 1, 1}, CHOSEN, 1, told == NOTHING ? NULL : told == SCORES ? x : other);
+        ntx_cache_count(c, 0, e, (const uint32_t[CHOSEN]){1, 1, 1, 1}, CHOSEN, 1,
+                        told == NOTHING  ? NULL
+                        : told == SCORES ? x
+                                         : other);
         for (uint32_t k = 0; k < CHOSEN; k++)
             if (ntx_cache_frame(c, e[k]) == NTX_NO_FRAME)
                 ntx_cache_let_go(c, ntx_cache_take(c, e[k], 0, NTX_CACHE_WANTED));
@@ -307,7 +318,8 @@ static uint32_t misses(uint32_t n_rows, enum told told)
 /* What routers nearly chose is known sooner than what they chose; scores that say nothing are soon not believed. */
 static void scores_tell(void)
 {
-    const uint32_t few[] = {misses(200, NOTHING), misses(200, SCORES)}, many[] = {misses(3000, NOTHING), misses(3000, SCORES), misses(3000, NOISE)};
+    const uint32_t few[] = {misses(200, NOTHING), misses(200, SCORES)},
+                   many[] = {misses(3000, NOTHING), misses(3000, SCORES), misses(3000, NOISE)};
     CHECK_MSG(few[1] < 0.95 * few[0], "%u misses, and with scores %u", few[0], few[1]);
     CHECK_MSG(many[1] < 0.97 * many[0], "%u misses, and with scores %u", many[0], many[1]);
     CHECK_MSG(many[2] < 1.02 * many[0], "%u misses, and with scores that say nothing %u", many[0], many[2]);
@@ -386,8 +398,8 @@ static void held(void)
 
 /* ---- predictions */
 
-/* Whatever is predicted, wrongly, what is cached is what would be without: that which is used is in a cache of the size without the spare
- * frames at the same times. */
+/* Whatever is predicted, wrongly, what is cached is what would be without: that which is used is in a cache of the size
+ * without the spare frames at the same times. */
 static void wrong_prefetches_change_nothing(void)
 {
     struct ntx_cache *with = fresh(NULL, 14, 3), *without = fresh(NULL, 11, 0);

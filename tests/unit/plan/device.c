@@ -1,4 +1,5 @@
-/* What the planner puts on a GPU: never more than the budget; matrices in order, then whole layers of experts or of a packed model's groups. */
+/* What the planner puts on a GPU: never more than the budget; matrices in order, then whole layers of experts or of a
+ * packed model's groups. */
 #include "computed/plan/plan.h"
 #include "tests/unit/pass/rig.h"
 
@@ -21,12 +22,19 @@ static uint64_t on_device(const struct ntx_plan *p)
     return bytes;
 }
 
-/* Bundles of the layers on the device: the first ones; more of them with a larger budget; none before all other matrices are there. */
+/* Bundles of the layers on the device: the first ones; more of them with a larger budget; none before all other
+ * matrices are there. */
 static void sweep(struct rig *r, const char *what)
 {
     uint32_t before = 0;
     for (uint64_t budget = 0; budget < r->chunks->matrix_bytes * 5 / 4; budget += r->chunks->matrix_bytes / 64) {
-        struct ntx_plan_request q = {.ram_bytes = 64 << 20, .threads = 2, .ctx = 64, .max_rows = 4, .chunk_bytes = 8192, .device_bytes = budget, .ffn = r->ffn};
+        struct ntx_plan_request q = {.ram_bytes = 64 << 20,
+                                     .threads = 2,
+                                     .ctx = 64,
+                                     .max_rows = 4,
+                                     .chunk_bytes = 8192,
+                                     .device_bytes = budget,
+                                     .ffn = r->ffn};
         struct ntx_plan *p;
         struct ntx_err err = {0};
         uint32_t layers = 0;
@@ -34,8 +42,9 @@ static void sweep(struct rig *r, const char *what)
         CHECK(on_device(p) <= budget);
         for (uint32_t l = 0; l < p->chunks->n_layers; l++) {
             const struct ntx_layer_weights *w = &p->chunks->layers[l];
-            bool there = w->expert[NTX_EXPERT_GATE].tensor != NTX_NO_TENSOR ? together(p, w->expert[NTX_EXPERT_GATE].chunk0, p->chunks->n_expert * NTX_EXPERT_PARTS)
-                                             : together(p, w->groups.chunk0, w->groups.n_chunks);
+            bool there = w->expert[NTX_EXPERT_GATE].tensor != NTX_NO_TENSOR
+                             ? together(p, w->expert[NTX_EXPERT_GATE].chunk0, p->chunks->n_expert * NTX_EXPERT_PARTS)
+                             : together(p, w->groups.chunk0, w->groups.n_chunks);
             CHECK(!there || layers == l);
             layers += there;
             for (uint32_t c = w->q.chunk0; layers && c < w->o.chunk0 + w->o.n_chunks; c++)

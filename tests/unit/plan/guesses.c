@@ -25,11 +25,13 @@ static void ranked(void)
     CHECK(ntx_draft_stats_gain(&g, 1, 0, &known) == 1 && known);
     CHECK(ntx_draft_stats_gain(&g, 1, 1, &known) == 0.5);
     CHECK(ntx_draft_stats_gain(&g, 1, 2, &known) == 0 && ntx_draft_stats_gain(&g, 1, 9, &known) == 0);
-    for (int i = 0; i < 100; i++) { /* look-up has something every other time, of two nodes: and that is what a pass has of it */
+    for (int i = 0; i < 100;
+         i++) { /* look-up has something every other time, of two nodes: and that is what a pass has of it */
         ntx_draft_stats_rank(&g.ranks[0], 2 * (i % 2), (uint64_t[2]){i % 2 ? 7 : 1, 0});
         ntx_draft_stats_rank(&g.ranks[2], 2, (uint64_t[2]){3, 0});
     }
-    CHECK(ntx_draft_stats_gain(&g, 0, 0, &known) == 0.5 && ntx_draft_stats_gain(&g, 0, 1, &known) == 0.5 && ntx_draft_stats_gain(&g, 0, 2, &known) == 0);
+    CHECK(ntx_draft_stats_gain(&g, 0, 0, &known) == 0.5 && ntx_draft_stats_gain(&g, 0, 1, &known) == 0.5 &&
+          ntx_draft_stats_gain(&g, 0, 2, &known) == 0);
     CHECK(ntx_draft_stats_gain(&g, 2, 0, &known) == 1 && ntx_draft_stats_gain(&g, 2, 1, &known) == 0);
     struct ntx_draft_stats_ranks r = {0};
     for (int i = 0; i < 200; i++)
@@ -42,7 +44,16 @@ static void ranked(void)
 
 static struct ntx_draft_stats_place place(uint32_t way, uint64_t streamed, double rate)
 {
-    return (struct ntx_draft_stats_place){.way = way, .threads = 2, .streamed = streamed, .on = true, .left = 7, .rest = 256, .away = 3, .tries = 2, .rate = {rate, 2 * rate}, .pace = {1, 2, 3, 4, 5}};
+    return (struct ntx_draft_stats_place){.way = way,
+                                          .threads = 2,
+                                          .streamed = streamed,
+                                          .on = true,
+                                          .left = 7,
+                                          .rest = 256,
+                                          .away = 3,
+                                          .tries = 2,
+                                          .rate = {rate, 2 * rate},
+                                          .pace = {1, 2, 3, 4, 5}};
 }
 
 static void placed(void)
@@ -60,7 +71,8 @@ static void placed(void)
     CHECK(!ntx_draft_stats_place(&g, 0, 2, 1000u << 11) && !ntx_draft_stats_place(&g, 1, 3, 1000u << 11));
     struct ntx_draft_stats_place p = place(1, 64000, 99);
     ntx_draft_stats_settle(&g, &p);
-    CHECK(g.n_places == NTX_DRAFT_STATS_PLACES && ntx_draft_stats_place(&g, 1, 2, 64000) == &g.place[0] && g.place[0].rate[0] == 99 && g.place[1].rate[0] == 12);
+    CHECK(g.n_places == NTX_DRAFT_STATS_PLACES && ntx_draft_stats_place(&g, 1, 2, 64000) == &g.place[0] &&
+          g.place[0].rate[0] == 99 && g.place[1].rate[0] == 12);
 }
 
 /* Files that did not pay leave their memory to weights, for more loads each time before they are tried again. */
@@ -69,7 +81,8 @@ static void left_out(void)
     struct ntx_draft_stats_place p = place(1, 1000, 10);
     p.away = p.tries = 0;
     struct ntx_draft_stats_place pays = p, unknown = p;
-    CHECK(!ntx_draft_stats_leave_out(&pays, 1.9) && !pays.away); /* twice the rate, so more than weights in its place would bring */
+    CHECK(!ntx_draft_stats_leave_out(&pays, 1.9) &&
+          !pays.away); /* twice the rate, so more than weights in its place would bring */
     unknown.rate[1] = 0;
     CHECK(!ntx_draft_stats_leave_out(&unknown, 1.5) && !unknown.away);
     p.on = false;
@@ -85,7 +98,8 @@ static void left_out(void)
     CHECK(!ntx_draft_stats_leave_out(&p, 1.9) && ntx_draft_stats_leave_out(&p, 1.99));
 }
 
-static const char first_file[NTX_DRAFT_STATS_DIGEST] = "00112233445566778899aabbccddeeff", other_file[NTX_DRAFT_STATS_DIGEST] = "ffeeddccbbaa99887766554433221100";
+static const char first_file[NTX_DRAFT_STATS_DIGEST] = "00112233445566778899aabbccddeeff",
+                  other_file[NTX_DRAFT_STATS_DIGEST] = "ffeeddccbbaa99887766554433221100";
 
 static struct ntx_draft_stats some(void)
 {
@@ -116,18 +130,22 @@ static void kept(void)
     CHECK_EQ(ntx_draft_stats_store("abc", &g, &err), 0);
     memcpy(back.drafter, g.drafter, sizeof back.drafter);
     CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), 0);
-    CHECK(back.chances.held[29] == 30.0f / 16 && back.chances.deep_held[1][7] == 3.5f && back.ranks[1].held[14] == 20 && back.ranks[1].held[15] == 0);
-    CHECK(back.ranks[1].tried[39] == 20 && back.n_places == 1 && back.place[0].streamed == 12345678 && back.place[0].on && back.place[0].left == 7 && back.place[0].away == 3 && back.place[0].tries == 2);
+    CHECK(back.chances.held[29] == 30.0f / 16 && back.chances.deep_held[1][7] == 3.5f && back.ranks[1].held[14] == 20 &&
+          back.ranks[1].held[15] == 0);
+    CHECK(back.ranks[1].tried[39] == 20 && back.n_places == 1 && back.place[0].streamed == 12345678 &&
+          back.place[0].on && back.place[0].left == 7 && back.place[0].away == 3 && back.place[0].tries == 2);
     CHECK(fabs(back.place[0].rate[1] - 2e-8) < 1e-14 && back.place[0].pace[4] == 5);
     ntx_draft_stats_begin(&back, first);
-    CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), 0); /* without a drafter what is known of those there were stays */
+    CHECK_EQ(ntx_draft_stats_load("abc", &back, &err),
+             0); /* without a drafter what is known of those there were stays */
     CHECK(!strcmp(back.drafter[0], first_file) && back.ranks[1].passes == 20);
     ntx_draft_stats_begin(&back, first);
     memset(back.drafter[0], 'a', NTX_DRAFT_STATS_DIGEST - 1); /* another one, and before it the second of those */
     memcpy(back.drafter[1], back.drafter[0], NTX_DRAFT_STATS_DIGEST);
     memcpy(back.drafter[0], other_file, NTX_DRAFT_STATS_DIGEST);
     CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), 0);
-    CHECK(back.chances.held[19] == 20.0f / 16 && back.chances.held[20] == 31.0f / 16 && back.chances.held[30] == 4 && back.chances.deep_held[2][7] == 20 && back.chances.deep_held[1][7] == 4.5f);
+    CHECK(back.chances.held[19] == 20.0f / 16 && back.chances.held[20] == 31.0f / 16 && back.chances.held[30] == 4 &&
+          back.chances.deep_held[2][7] == 20 && back.chances.deep_held[1][7] == 4.5f);
     CHECK(!back.ranks[1].passes && !back.n_places && !strcmp(back.drafter[0], other_file) && back.drafter[1][5] == 'a');
     snprintf(path, sizeof path, "%s/ntx/guesses/abc.json", dir);
     FILE *f = fopen(path, "w");
@@ -149,7 +167,8 @@ static void refused(const char *old, const char *new)
     char *good = ntx_draft_stats_dump(&g), *at = strstr(good, old), *bad = NULL;
     CHECK_MSG(at, "%s is not in it", old);
     CHECK(asprintf(&bad, "%.*s%s%s", (int)(at - good), good, new, at + strlen(old)) > 0);
-    CHECK_MSG(ntx_draft_stats_parse(bad, &back, &err) == -EINVAL && back.n_places == 5 && *err.text, "%s for %s was taken", new, old);
+    CHECK_MSG(ntx_draft_stats_parse(bad, &back, &err) == -EINVAL && back.n_places == 5 && *err.text,
+              "%s for %s was taken", new, old);
     free(bad);
     free(good);
 }

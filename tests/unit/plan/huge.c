@@ -1,4 +1,5 @@
-/* huge.c: what a sparse file of 3 TiB costs the planner: memory that the budget bounds, little time, and an answer; who loses patience ends it. */
+/* huge.c: what a sparse file of 3 TiB costs the planner: memory that the budget bounds, little time, and an answer; who
+ * loses patience ends it. */
 #include <errno.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -44,11 +45,12 @@ static void budgets(const struct shape *s)
         clock_t began = clock();
         int rc = plan(s, rams[i], NULL, &p, &err);
         uint64_t ms = (uint64_t)(clock() - began) / (CLOCKS_PER_SEC / 1000), took = peak() - before;
-        printf("%3llu MiB: %s; %llu ms, %llu MiB\n", (unsigned long long)(rams[i] / MIB), rc ? err.text : "planned", (unsigned long long)ms,
-               (unsigned long long)(took / MIB));
+        printf("%3llu MiB: %s; %llu ms, %llu MiB\n", (unsigned long long)(rams[i] / MIB), rc ? err.text : "planned",
+               (unsigned long long)ms, (unsigned long long)(took / MIB));
         CHECK(!rc || rc == -ENOMEM);
         CHECK_MSG(took <= rams[i] + 40 * MIB || SANITIZED, "planning took %llu bytes", (unsigned long long)took);
-        CHECK_MSG(ms <= 3000 || SANITIZED, "planning took %llu ms of processor time", (unsigned long long)ms); /* it was 38 s */
+        CHECK_MSG(ms <= 3000 || SANITIZED, "planning took %llu ms of processor time",
+                  (unsigned long long)ms); /* it was 38 s */
         CHECK(!rc || (strstr(err.text, "smallest memory budget") && named(&err) > rams[i]));
         ntx_plan_free(p);
     }

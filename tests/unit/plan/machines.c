@@ -8,7 +8,7 @@
 #include "computed/plan/machines.h"
 #include "tests/lib/check.h"
 
-#define NEAR(a, b) CHECK_MSG(fabs((double)(a) / (double)(b) - 1) < 1e-3, "%g, expected %g", (double)(a), (double)(b))
+#define NEAR(a, b) CHECK_MSG(fabs((double)(a) / (double)(b)-1) < 1e-3, "%g, expected %g", (double)(a), (double)(b))
 
 static struct ntx_hw machine(const char *words)
 {
@@ -21,14 +21,16 @@ static struct ntx_hw machine(const char *words)
 static double input(uint32_t type, uint32_t n) { return (double)ntx_act_row_bytes(ntx_act_for(type), n); }
 
 /* Without K and V. */
-static int forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const uint64_t *budget, uint32_t n, const struct ntx_machines_link *link, enum ntx_split split, struct ntx_machines_forecast *f,
+static int forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const uint64_t *budget, uint32_t n,
+                    const struct ntx_machines_link *link, enum ntx_split split, struct ntx_machines_forecast *f,
                     struct ntx_err *err)
 {
     const struct ntx_machines_ask ask = {.hw = hw, .budget = budget, .n = n, .link = *link, .no_text = true};
     return ntx_machines_forecast(o, &ask, split, f, err);
 }
 
-/* K and V by heads: each machine keeps, and reads, its part; which takes an exchange more a layer. A split is chosen by a prompt and an answer. */
+/* K and V by heads: each machine keeps, and reads, its part; which takes an exchange more a layer. A split is chosen by
+ * a prompt and an answer. */
 static void of_texts(void)
 {
     struct ntx_err err = {0};
@@ -48,7 +50,9 @@ static void of_texts(void)
     CHECK(rows->of[1].kv == 0);
     NEAR(heads->of[1].kv, 8192 * token / 2);
     CHECK_EQ(heads->runs, rows->runs + 32);
-    NEAR(heads->crosses - rows->crosses, 32 * (150 + 4 * (2048 + 2 * 2048 + 2048))); /* q, K and V of half the heads out, and what attention gives back */
+    NEAR(heads->crosses - rows->crosses,
+         32 * (150 +
+               4 * (2048 + 2 * 2048 + 2048))); /* q, K and V of half the heads out, and what attention gives back */
     NEAR(rows->token_s, rows->products_s + rows->attend_s + rows->messages_s);
     CHECK_EQ(ntx_machines_choose("auto", by, false), NTX_SPLIT_ROWS);
     NEAR(ntx_machines_turn(rows), rows->prompt_pass_s + 256 * rows->token_s);
@@ -56,8 +60,11 @@ static void of_texts(void)
     /* of the last layer 511 rows leave K and V, and nothing goes through the output: one row does */
     const struct ntx_share_machine can = ntx_machines_can(o.model, &hw[0], budget[0]);
     const double end = (2 * 4096.0 * 4096 + 3 * 4096.0 * 11008) * 18 / 32 + 4096.0 * 32000 * 210 / 256 + 4096 * 4.0;
-    NEAR(rows->prompt_products_s, rows->of[1].share * (((double)ntx_outline_model_bytes(&o) - end) * can.prompt_s + end / can.memory));
-    NEAR(rows->prompt_s, (31 * (3 * input(NTX_Q4_0, 4096) + input(NTX_Q4_0, 11008)) + input(NTX_Q4_0, 4096) + 4 * (31 * (3 * 4096 + 4096 + 11008 + 4096) + 2 * 4096) / 2.0 + 125 * 150) / 117e6);
+    NEAR(rows->prompt_products_s,
+         rows->of[1].share * (((double)ntx_outline_model_bytes(&o) - end) * can.prompt_s + end / can.memory));
+    NEAR(rows->prompt_s, (31 * (3 * input(NTX_Q4_0, 4096) + input(NTX_Q4_0, 11008)) + input(NTX_Q4_0, 4096) +
+                          4 * (31 * (3 * 4096 + 4096 + 11008 + 4096) + 2 * 4096) / 2.0 + 125 * 150) /
+                             117e6);
     CHECK(by[NTX_SPLIT_LAYERS].prompt_products_s > 1.9 * rows->prompt_products_s && rows->prompt_products_s > 0);
     /* a better network, and a long text: by heads; a short one: not */
     ask.link = (struct ntx_machines_link){1.17e9, 30e-6};
@@ -103,25 +110,31 @@ int main(void)
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, gate up, down; the output */
     CHECK(f.messages_s == 0);
     CHECK_STR(f.limit, "drives");
-    /* what crosses: inputs of 4096, 4096, 4096 and 11008 values, of the output 4096, and half of all outputs, gate and up as one; and 150 bytes an exchange */
-    NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + input(NTX_Q4_0, 11008)) + input(NTX_Q6_K, 4096) + 4 * (32 * (3 * 4096 + 4096 + 11008 + 4096) + 32000) / 2.0 + 129 * 150);
-    /* whole layers: a drive's time is the same, if 33rds were halves; of 16 or 17 layers q, k, v, o and what comes of gate and up cross once; nobody waits for gate and up; the output is dealt by rows */
+    /* what crosses: inputs of 4096, 4096, 4096 and 11008 values, of the output 4096, and half of all outputs, gate and
+     * up as one; and 150 bytes an exchange */
+    NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + input(NTX_Q4_0, 11008)) + input(NTX_Q6_K, 4096) +
+                        4 * (32 * (3 * 4096 + 4096 + 11008 + 4096) + 32000) / 2.0 + 129 * 150);
+    /* whole layers: a drive's time is the same, if 33rds were halves; of 16 or 17 layers q, k, v, o and what comes of
+     * gate and up cross once; nobody waits for gate and up; the output is dealt by rows */
     struct ntx_machines_forecast l;
     CHECK_MSG(!forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), "%s", err.text);
     uint32_t away = 0;
     for (uint32_t i = 0; i < 32; i++)
         away += l.parts.owner[i] == 1;
     CHECK_MSG(away == 16 || away == 17, "%u", away);
-    CHECK(l.parts.owner[32] == NTX_SHARE_ALL && fabs(l.of[1].share - 0.5) < 0.02 && fabs(l.drives_s / f.drives_s - 1) < 0.05);
+    CHECK(l.parts.owner[32] == NTX_SHARE_ALL && fabs(l.of[1].share - 0.5) < 0.02 &&
+          fabs(l.drives_s / f.drives_s - 1) < 0.05);
     NEAR(f.products_s, bytes / 2 / ntx_hw_ram_bps(&hw[0], 0));
     NEAR(l.products_s, 2 * f.products_s);
 
     CHECK_EQ(l.runs, away * 3 + 1);
-    NEAR(l.crosses, away * (3 * input(NTX_Q4_0, 4096) + 4 * (3 * 4096 + 4096 + 4096) + 3.5 * 150) + input(NTX_Q6_K, 4096) + 4 * 16000 + 150);
+    NEAR(l.crosses, away * (3 * input(NTX_Q4_0, 4096) + 4 * (3 * 4096 + 4096 + 4096) + 3.5 * 150) +
+                        input(NTX_Q6_K, 4096) + 4 * 16000 + 150);
     link = (struct ntx_machines_link){117e6, 100e-6};
     CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
     NEAR(f.messages_s, 129 * 200e-6 + f.crosses / 117e6);
-    CHECK(f.token_s == f.drives_s && f.messages_s + f.products_s < f.drives_s); /* which read on while messages are under way */
+    CHECK(f.token_s == f.drives_s &&
+          f.messages_s + f.products_s < f.drives_s); /* which read on while messages are under way */
     CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), 0);
     CHECK(l.messages_s < f.messages_s / 2);
     struct ntx_machines_forecast by[NTX_SPLITS] = {f, f, l};
@@ -153,7 +166,8 @@ int main(void)
     ntx_outline_free(&o);
     CHECK_MSG(!ntx_outline_named("mixtral-8x7b@q4_0", &o, &err), "%s", err.text);
     /* experts: 2 of 8 for a token; what stays is dense first, then experts */
-    const double dense = (double)(ntx_outline_bytes(&o, NTX_PART_DENSE) + ntx_outline_bytes(&o, NTX_PART_HEAD)), experts = (double)ntx_outline_bytes(&o, NTX_PART_EXPERT);
+    const double dense = (double)(ntx_outline_bytes(&o, NTX_PART_DENSE) + ntx_outline_bytes(&o, NTX_PART_HEAD)),
+                 experts = (double)ntx_outline_bytes(&o, NTX_PART_EXPERT);
     hw[1] = hw[0];
     budget[0] = budget[1] = 8000000000;
     CHECK_MSG(!forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
@@ -166,13 +180,17 @@ int main(void)
     CHECK_EQ(l.runs, 3 * 16 + 1);
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, experts in and out; the output */
     /* a row goes once to both of its experts, and their sum comes back */
-    NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q6_K, 4096) + 4 * (32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 32000) / 2.0 + 129 * 150);
-    NEAR(f.prompt_s, (31 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q4_0, 4096) + 4 * (31 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 2 * 1024) / 2.0 + 125 * 150) / 117e6);
+    NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q6_K, 4096) +
+                        4 * (32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 32000) / 2.0 + 129 * 150);
+    NEAR(f.prompt_s, (31 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q4_0, 4096) +
+                      4 * (31 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 2 * 1024) / 2.0 + 125 * 150) /
+                         117e6);
     /* a prompt that the drives limit reads all of 31 layers, and of the last one two experts of eight */
     hw[0] = hw[1] = machine("ram=16G,drive=50M");
     link = (struct ntx_machines_link){0};
     CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
-    NEAR(f.prompt_pass_s, (f.of[0].bytes - f.of[0].keeps) * (1 - 0.75 * experts / 32 / (dense + experts)) / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
+    NEAR(f.prompt_pass_s, (f.of[0].bytes - f.of[0].keeps) * (1 - 0.75 * experts / 32 / (dense + experts)) /
+                              ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
     ntx_outline_free(&o);
     of_texts();
     return 0;

@@ -9,15 +9,16 @@
 #include "tests/lib/check.h"
 #include "tests/unit/plan/shape.h"
 
-#define GIB (1ull << 30)
-#define MIB (1ull << 20)
+#define GIB   (1ull << 30)
+#define MIB   (1ull << 20)
 #define OTHER (3 * MIB)
 
 static struct ntx_plan *make(const struct shape *s, struct ntx_plan_request r)
 {
     struct ntx_plan *p = NULL;
     struct ntx_err err = {0};
-    CHECK_MSG(!ntx_plan_make(s->model, &r, &p, &err), "%s with %llu: %s", s->name, (unsigned long long)r.ram_bytes, err.text);
+    CHECK_MSG(!ntx_plan_make(s->model, &r, &p, &err), "%s with %llu: %s", s->name, (unsigned long long)r.ram_bytes,
+              err.text);
     return p;
 }
 
@@ -76,7 +77,8 @@ static void check_spread(const struct shape *s, const struct ntx_plan *p)
         streamed += p->table[i].placement == NTX_PLACE_STORAGE ? (double)p->table[i].bytes : 0;
         most = fmax(most, fabs(streamed - share * seen));
     }
-    CHECK_MSG(!p->geo.n_sched || most <= bound, "%s: %g bytes from the even share %g of %g", s->name, most, share, total);
+    CHECK_MSG(!p->geo.n_sched || most <= bound, "%s: %g bytes from the even share %g of %g", s->name, most, share,
+              total);
 }
 
 static void check_layers(const struct shape *s, const struct ntx_plan *p)
@@ -100,7 +102,8 @@ static void check_layers(const struct shape *s, const struct ntx_plan *p)
 /* The bill, item by item, and the promise. */
 static void check_bill(const struct shape *s, const struct ntx_plan *p, const struct ntx_plan_request *r)
 {
-    const struct ntx_forward_config c = {.model = s->model, .chunks = p->chunks, .threads = p->threads, .max_rows = p->max_rows, .ctx = p->ctx};
+    const struct ntx_forward_config c = {
+        .model = s->model, .chunks = p->chunks, .threads = p->threads, .max_rows = p->max_rows, .ctx = p->ctx};
     CHECK_EQ(p->bytes_region, ntx_region_bytes(&p->geo));
     CHECK_EQ(p->bytes_activations, ntx_forward_bytes(&c));
     CHECK(p->bytes_kv >= p->kv.blocks * ntx_kv_block_bytes(&s->model->hp, NTX_KV_F16));
@@ -167,8 +170,8 @@ static void check_smallest(const struct shape *s, struct ntx_plan_request r)
     p = make(s, r);
     CHECK_EQ(p->bytes_total, n);
     check_plan(s, p, &r);
-    printf("%-5s ctx %-5u smallest %8.1f MiB: chunk %llu KiB, %u + %u slots\n", s->name, p->ctx, (double)n / MIB, (unsigned long long)p->chunk_bytes >> 10,
-           p->geo.n_desc, p->geo.n_slots - p->geo.n_desc);
+    printf("%-5s ctx %-5u smallest %8.1f MiB: chunk %llu KiB, %u + %u slots\n", s->name, p->ctx, (double)n / MIB,
+           (unsigned long long)p->chunk_bytes >> 10, p->geo.n_desc, p->geo.n_slots - p->geo.n_desc);
     ntx_plan_free(p);
 }
 
@@ -177,7 +180,8 @@ static void check_ring_before_rows(const struct shape *s, const struct ntx_plan 
 {
     const struct ntx_region_geometry *g = &p->geo;
     if (g->n_sched && p->max_rows > 16 && p->chunk_bytes <= MIB / 2)
-        CHECK_MSG(g->n_desc >= 8, "%s: %u rows, and a ring of %u chunks of %llu", s->name, p->max_rows, g->n_desc, (unsigned long long)p->chunk_bytes);
+        CHECK_MSG(g->n_desc >= 8, "%s: %u rows, and a ring of %u chunks of %llu", s->name, p->max_rows, g->n_desc,
+                  (unsigned long long)p->chunk_bytes);
 }
 
 static void small_budgets(const struct shape *s)
@@ -203,8 +207,8 @@ static void sweep(const struct shape *s)
         check_plan(s, p, &r);
         /* what is left over is less than two chunks and two roundings to huge pages */
         if (p->geo.n_sched)
-            CHECK_MSG(r.ram_bytes - p->bytes_total <= 2 * p->geo.slot_bytes + 4 * MIB + p->chunk_bytes, "%s: %llu left over", s->name,
-                      (unsigned long long)(r.ram_bytes - p->bytes_total));
+            CHECK_MSG(r.ram_bytes - p->bytes_total <= 2 * p->geo.slot_bytes + 4 * MIB + p->chunk_bytes,
+                      "%s: %llu left over", s->name, (unsigned long long)(r.ram_bytes - p->bytes_total));
         bool all = !p->bytes_storage;
         const struct ntx_weight *w = &p->chunks->token_embd;
         const uint64_t table = w->tensor == p->chunks->output.tensor ? 0 : (uint64_t)w->n_out * w->row_bytes;
@@ -220,11 +224,16 @@ static void sweep(const struct shape *s)
 
 static void defaults(const struct shape *s13, const struct shape *s1)
 {
-    static const struct ntx_hw hw = {.threads = 2, .ram_bps = 30e9, .reads = {{1 << 20, 3.2e9}}, .n_reads = 1,
-                                     .kernels = {{.type = NTX_HW_ANY, .rows = 1, .bps = 14e9}}, .n_kernels = 1};
+    static const struct ntx_hw hw = {.threads = 2,
+                                     .ram_bps = 30e9,
+                                     .reads = {{1 << 20, 3.2e9}},
+                                     .n_reads = 1,
+                                     .kernels = {{.type = NTX_HW_ANY, .rows = 1, .bps = 14e9}},
+                                     .n_kernels = 1};
     struct ntx_plan_request r = {.ram_bytes = 4 * GIB, .other_bytes = OTHER, .threads = 2, .hw = &hw};
     struct ntx_plan *p = make(s13, r);
-    double kv = 256.0 * (double)ntx_kv_block_bytes(&s13->model->hp, NTX_KV_F16) / 32; /* a text of that length is assumed */
+    double kv = 256.0 * (double)ntx_kv_block_bytes(&s13->model->hp, NTX_KV_F16) /
+                32; /* a text of that length is assumed */
     /* a quarter of 4 GiB in blocks of 32 x 0.8 MiB */
     CHECK_EQ(p->ctx, GIB / ntx_kv_block_bytes(&s13->model->hp, NTX_KV_F16) * 32);
     CHECK_EQ(p->kv.blocks, p->ctx / 32);
@@ -240,7 +249,8 @@ static void defaults(const struct shape *s13, const struct shape *s1)
     CHECK_EQ(p->max_rows, 512);
     CHECK_EQ(p->geo.n_sched, 0);
     CHECK_STR(p->limit, "compute");
-    CHECK_MSG(fabs(p->predicted_tok_s - 1 / ((double)p->bytes_model / 14e9 + kv / 30e9)) < 1e-9, "%.9f", p->predicted_tok_s);
+    CHECK_MSG(fabs(p->predicted_tok_s - 1 / ((double)p->bytes_model / 14e9 + kv / 30e9)) < 1e-9, "%.9f",
+              p->predicted_tok_s);
     ntx_plan_free(p);
     r.hw = NULL;
     p = make(s1, r); /* its own context is longer */
@@ -253,9 +263,15 @@ static void defaults(const struct shape *s13, const struct shape *s1)
 /* Reads of a MiB where the profile has them no slower than half of that. */
 static void reads(const struct shape *s)
 {
-    static const struct { double half, whole; uint64_t want; } is[] = {{2.0e9, 2.1e9, MIB}, {2.0e9, 2.0e9, MIB}, {3.64e9, 3.38e9, MIB / 2}};
+    static const struct {
+        double half, whole;
+        uint64_t want;
+    } is[] = {{2.0e9, 2.1e9, MIB}, {2.0e9, 2.0e9, MIB}, {3.64e9, 3.38e9, MIB / 2}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        const struct ntx_hw hw = {.threads = 2, .ram_bps = 30e9, .reads = {{4096, 0.3e9}, {512 << 10, is[i].half}, {1 << 20, is[i].whole}}, .n_reads = 3};
+        const struct ntx_hw hw = {.threads = 2,
+                                  .ram_bps = 30e9,
+                                  .reads = {{4096, 0.3e9}, {512 << 10, is[i].half}, {1 << 20, is[i].whole}},
+                                  .n_reads = 3};
         struct ntx_plan_request r = {.ram_bytes = 4 * GIB, .other_bytes = OTHER, .threads = 2, .hw = &hw};
         struct ntx_plan *p = make(s, r);
         CHECK_EQ(p->piece_bytes, is[i].want);
@@ -269,8 +285,14 @@ static void reads(const struct shape *s)
 /* What is asked for is what is planned, or it is refused. */
 static void requests(const struct shape *s)
 {
-    struct ntx_plan_request r = {.ram_bytes = 3 * GIB, .other_bytes = OTHER, .threads = 3, .ctx = 1000, .sessions = 2, .max_rows = 33,
-                                 .chunk_bytes = 1 * MIB, .ring_slots = 5};
+    struct ntx_plan_request r = {.ram_bytes = 3 * GIB,
+                                 .other_bytes = OTHER,
+                                 .threads = 3,
+                                 .ctx = 1000,
+                                 .sessions = 2,
+                                 .max_rows = 33,
+                                 .chunk_bytes = 1 * MIB,
+                                 .ring_slots = 5};
     struct ntx_plan *p = make(s, r);
     check_plan(s, p, &r);
     CHECK_EQ(p->ctx, 1000);
@@ -293,7 +315,8 @@ static void requests(const struct shape *s)
     CHECK(ntx_plan_make(s->model, &r, &p, &err) < 0 && !p && *err.text);
 }
 
-/* Guesses have rows of logits beyond the fewest as soon as a sixteenth of the budget holds them; who does not guess gets none for it. */
+/* Guesses have rows of logits beyond the fewest as soon as a sixteenth of the budget holds them; who does not guess
+ * gets none for it. */
 static void rows_for_guesses(void)
 {
     CHECK_EQ(ntx_budget_clients(4096, 0, 0, false, 16 << 20).logits_rows, 8);
@@ -304,8 +327,8 @@ static void rows_for_guesses(void)
     CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 0).logits_rows, 32);
 }
 
-/* Clients have room for a constrained answer and its vocabulary, where that is a small part of the budget; else it is said
- * from where on. */
+/* Clients have room for a constrained answer and its vocabulary, where that is a small part of the budget; else it is
+ * said from where on. */
 static void constrained(const struct shape *s)
 {
     const uint32_t large = 151936; /* Qwen2.5's */
@@ -328,7 +351,8 @@ static void constrained(const struct shape *s)
             continue;
         struct ntx_plan *p = make(s, r);
         CHECK_MSG(p->clients.constrains == !less, "%s with %llu bytes", s->name, (unsigned long long)r.ram_bytes);
-        CHECK(p->bytes_total <= r.ram_bytes && (less || p->clients.kept_bytes >= ntx_budget_constrained(s->model->hp.n_vocab)));
+        CHECK(p->bytes_total <= r.ram_bytes &&
+              (less || p->clients.kept_bytes >= ntx_budget_constrained(s->model->hp.n_vocab)));
         ntx_plan_free(p);
     }
 }

@@ -10,14 +10,16 @@
 #include "tests/lib/check.h"
 #include "tests/lib/temporary.h"
 
-#define GB 1e9
+#define GB         1e9
 #define NEAR(a, b) CHECK_MSG(fabs((a) - (b)) <= 1e-9 * fabs(b), "%.12g, expected %.12g", (double)(a), (double)(b))
 
-static const char machine[] =
-    "{\"ntx_profile\": 1, \"name\": \"m\", \"source\": \"estimated\", \"cpu\": {\"threads\": 4}, \"ram\": {\"gib\": 16, \"gb_s_1\": 10, \"gb_s\": 32},"
-    " \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 0.5}, {\"bytes\": 65536, \"gb_s\": 2.5}, {\"bytes\": 1048576, \"gb_s\": 3.5}], \"read_us\": 80},"
-    " \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 20}, {\"type\": \"Q4_K\", \"rows\": 9, \"gb_s\": 10}, {\"type\": \"*\", \"rows\": 1, \"gb_s\": 16},"
-    " {\"type\": \"*\", \"rows\": 64, \"gflops\": 640}]}";
+static const char machine[] = "{\"ntx_profile\": 1, \"name\": \"m\", \"source\": \"estimated\", \"cpu\": {\"threads\": "
+                              "4}, \"ram\": {\"gib\": 16, \"gb_s_1\": 10, \"gb_s\": 32},"
+                              " \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 0.5}, {\"bytes\": 65536, \"gb_s\": "
+                              "2.5}, {\"bytes\": 1048576, \"gb_s\": 3.5}], \"read_us\": 80},"
+                              " \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 20}, {\"type\": \"Q4_K\", "
+                              "\"rows\": 9, \"gb_s\": 10}, {\"type\": \"*\", \"rows\": 1, \"gb_s\": 16},"
+                              " {\"type\": \"*\", \"rows\": 64, \"gflops\": 640}]}";
 
 static struct ntx_hw profile(const char *json)
 {
@@ -30,8 +32,10 @@ static struct ntx_hw profile(const char *json)
 /* Weights that stay have rates of their own where the profile has them; beside a GPU nothing does. */
 static void test_interleaved(void)
 {
-    struct ntx_hw hw = profile("{\"ntx_profile\": 1, \"cpu\": {\"threads\": 4}, \"ram\": {\"gb_s_1\": 100, \"gb_s\": 100}, \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 50}]},"
-                               " \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 20}, {\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 40, \"interleaved\": true}]}");
+    struct ntx_hw hw = profile("{\"ntx_profile\": 1, \"cpu\": {\"threads\": 4}, \"ram\": {\"gb_s_1\": 100, \"gb_s\": "
+                               "100}, \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 50}]},"
+                               " \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 1, \"gb_s\": 20}, {\"type\": \"Q4_K\", "
+                               "\"rows\": 1, \"gb_s\": 40, \"interleaved\": true}]}");
     struct ntx_load_bytes l = {.rows = 1};
     struct ntx_forecast f;
     NEAR(ntx_hw_byte_s(&hw, NTX_Q4_K, 1, 0, true), 1 / (40 * GB));
@@ -78,18 +82,22 @@ static void test_rates(void)
     NEAR(ntx_hw_drive_bps(&hw, 4096), 0.5 * GB);
 }
 
-/* What streams is predicted at the rate at which bytes come that are multiplied at once; a profile without it is read as before. */
+/* What streams is predicted at the rate at which bytes come that are multiplied at once; a profile without it is read
+ * as before. */
 static void test_streams(void)
 {
-    static const char drive[] = "{\"ntx_profile\": 1, \"cpu\": {\"threads\": 4}, \"ram\": {\"gb_s\": 50}, \"kernels\": [{\"type\": \"*\", \"rows\": 1, \"gb_s\": 40}],"
-                                " \"drive\": {\"reads\": [{\"bytes\": 65536, \"gb_s\": 1.2}, {\"bytes\": 524288, \"gb_s\": 2.4}, {\"bytes\": 1048576, \"gb_s\": 2.6}]%s}}";
+    static const char drive[] = "{\"ntx_profile\": 1, \"cpu\": {\"threads\": 4}, \"ram\": {\"gb_s\": 50}, \"kernels\": "
+                                "[{\"type\": \"*\", \"rows\": 1, \"gb_s\": 40}],"
+                                " \"drive\": {\"reads\": [{\"bytes\": 65536, \"gb_s\": 1.2}, {\"bytes\": 524288, "
+                                "\"gb_s\": 2.4}, {\"bytes\": 1048576, \"gb_s\": 2.6}]%s}}";
     char text[600];
     snprintf(text, sizeof text, drive, "");
     struct ntx_hw plain = profile(text);
     CHECK_EQ(plain.n_streams, 0);
     NEAR(ntx_hw_stream_bps(&plain, 524288), 2.4 * GB);
     CHECK_EQ(ntx_hw_read_bytes(&plain), 1 << 20);
-    snprintf(text, sizeof text, drive, ", \"streams\": [{\"bytes\": 524288, \"gb_s\": 1.8}, {\"bytes\": 1048576, \"gb_s\": 1.6}]");
+    snprintf(text, sizeof text, drive,
+             ", \"streams\": [{\"bytes\": 524288, \"gb_s\": 1.8}, {\"bytes\": 1048576, \"gb_s\": 1.6}]");
     struct ntx_hw hw = profile(text), back;
     CHECK_EQ(hw.n_streams, 2);
     NEAR(ntx_hw_stream_bps(&hw, 524288), 1.8 * GB);
@@ -109,7 +117,8 @@ static void test_streams(void)
     NEAR(f.late_s, 3.2 / 2.6);
     struct ntx_err err = {0};
     char *json = ntx_hw_dump(&hw, NULL, 0);
-    CHECK(!ntx_hw_parse(json, &back, &err) && back.n_streams == 2 && back.streams[1].bytes == 1 << 20 && back.streams[1].bps == 1.6 * GB && back.n_reads == 3);
+    CHECK(!ntx_hw_parse(json, &back, &err) && back.n_streams == 2 && back.streams[1].bytes == 1 << 20 &&
+          back.streams[1].bps == 1.6 * GB && back.n_reads == 3);
     free(json);
     ntx_hw_cap(&hw, 1.7e9, 0);
     NEAR(ntx_hw_stream_bps(&hw, 524288), 1.7 * GB);
@@ -173,7 +182,8 @@ static void test_gpu(void)
     NEAR(f.copied, 13.0 / 64); /* 1.01 - s (1 - 0.025) = 4 s at 0.203, in steps of 1/64 */
     CHECK(f.pass_s < 0.83);
     CHECK(f.estimated);
-    hw.gpu.bps = 4000 * GB; /* more than the kernels get out of it, as far as is known; what was measured counts instead */
+    hw.gpu.bps = 4000 *
+                 GB; /* more than the kernels get out of it, as far as is known; what was measured counts instead */
     l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 0;
     CHECK(!ntx_predict(&hw, &l, &f));
     NEAR(f.device_s, 8.0 / (5167 * 2.0 / 3));
@@ -199,7 +209,8 @@ static void test_estimates(void)
 #undef NUMBER
     for (unsigned i = 0; i < sizeof types; i++)
         for (uint32_t rows = 2, before = 1; rows <= NTX_ESTIMATE_ROWS; before = rows, rows *= 2)
-            CHECK(ntx_estimate_bps(types[i], rows) > 0 && ntx_estimate_bps(types[i], rows) <= ntx_estimate_bps(types[i], before));
+            CHECK(ntx_estimate_bps(types[i], rows) > 0 &&
+                  ntx_estimate_bps(types[i], rows) <= ntx_estimate_bps(types[i], before));
     CHECK_EQ(ntx_estimate_bps(NTX_I32, 1), 0);
 }
 
@@ -226,29 +237,34 @@ static void test_lineage(void)
     enum { REST = 862 + 300 }; /* MB of VRAM besides layers: the output matrix, KV and work */
     static const struct {
         const char *model;
-        uint64_t vram;     /* of weights */
-        uint64_t ram;      /* of weights */
-        double low, high;  /* tok/s measured */
+        uint64_t vram;    /* of weights */
+        uint64_t ram;     /* of weights */
+        double low, high; /* tok/s measured */
         const char *limit;
     } runs[] = {
-        {"llama-70b@q4_k_m", (36 * 513ull + REST) * 1000000, 30ull << 30, 0.28, 0.32, "h2d"},   /* 36 layers + 44: 0.3 */
-        {"llama-70b@q6_k", (28 * 702ull + REST) * 1000000, 44ull << 30, 0.165, 0.205, "h2d"},   /* 26 to 29 + 51 to 54: 0.18 to 0.2 */
-        {"llama-70b@q6_k", 1, 1ull << 30, 0.055, 0.065, "drive"},                       /* all from NVMe: 0.06 */
+        {"llama-70b@q4_k_m", (36 * 513ull + REST) * 1000000, 30ull << 30, 0.28, 0.32, "h2d"}, /* 36 layers + 44: 0.3 */
+        {"llama-70b@q6_k", (28 * 702ull + REST) * 1000000, 44ull << 30, 0.165, 0.205,
+         "h2d"},                                                  /* 26 to 29 + 51 to 54: 0.18 to 0.2 */
+        {"llama-70b@q6_k", 1, 1ull << 30, 0.055, 0.065, "drive"}, /* all from NVMe: 0.06 */
     };
     struct ntx_err err = {0};
     struct ntx_hw hw;
     char path[512];
-    snprintf(path, sizeof path, "%s/bench/profiles/rtx3090-pcie3x8.json", getenv("NTX_SOURCE") ? getenv("NTX_SOURCE") : ".");
+    snprintf(path, sizeof path, "%s/bench/profiles/rtx3090-pcie3x8.json",
+             getenv("NTX_SOURCE") ? getenv("NTX_SOURCE") : ".");
     CHECK_MSG(!ntx_hw_load(path, &hw, &err), "%s", err.text);
     for (unsigned i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct ntx_outline o;
         struct ntx_layout p;
-        struct ntx_place_request r = {.plan = {.ram_bytes = runs[i].ram, .ctx = 512, .multiply = NTX_MULTIPLY_GPU, .max_rows = 64}, .vram = UINT64_MAX};
+        struct ntx_place_request r = {
+            .plan = {.ram_bytes = runs[i].ram, .ctx = 512, .multiply = NTX_MULTIPLY_GPU, .max_rows = 64},
+            .vram = UINT64_MAX};
         CHECK(!ntx_outline_named(runs[i].model, &o, &err));
         r.vram = runs[i].vram + work_of(&o, &r.plan);
         CHECK_MSG(!ntx_place(&hw, &o, &r, &p, &err), "%s", err.text);
         CHECK(p.on_device && p.predicted);
-        CHECK_MSG(1 / p.decode.pass_s >= runs[i].low && 1 / p.decode.pass_s <= runs[i].high, "%s: %.4f tok/s", runs[i].model, 1 / p.decode.pass_s);
+        CHECK_MSG(1 / p.decode.pass_s >= runs[i].low && 1 / p.decode.pass_s <= runs[i].high, "%s: %.4f tok/s",
+                  runs[i].model, 1 / p.decode.pass_s);
         CHECK_STR(p.decode.limit, runs[i].limit);
         ntx_outline_free(&o);
     }
@@ -268,7 +284,8 @@ static void test_experts(void)
     double off = (double)p->bytes_storage;
     CHECK(off > 0.9 * (double)ntx_outline_bytes(&o, NTX_PART_EXPERT));
     CHECK(ntx_plan_load(o.model, p, 1, 1, 1, &l));
-    CHECK_MSG(fabs(l.late_bytes / (off * 8 / 128) - 1) < 0.01, "%g of %g", l.late_bytes, off); /* (frames have room for the widest) */
+    CHECK_MSG(fabs(l.late_bytes / (off * 8 / 128) - 1) < 0.01, "%g of %g", l.late_bytes,
+              off); /* (frames have room for the widest) */
     double one = l.late_bytes;
     CHECK(ntx_plan_load(o.model, p, 2, 2, 1, &l));
     NEAR(l.late_bytes, one / 0.0625 * (1 - (1 - 0.0625) * (1 - 0.0625)));
@@ -289,7 +306,8 @@ static void test_experts(void)
     CHECK(!ntx_outline_named("deepseek-v4-flash@mxfp4", &o, &err));
     q.ram_bytes = 3ull << 29;
     CHECK_MSG(!ntx_plan_make(o.model, &q, &p, &err), "%s", err.text);
-    CHECK_EQ(p->max_rows, 512); /* its rows are wide: more than an eighth of that, so that a prompt reads its experts once */
+    CHECK_EQ(p->max_rows,
+             512); /* its rows are wide: more than an eighth of that, so that a prompt reads its experts once */
     CHECK(p->bytes_activations > q.ram_bytes / 8 && p->bytes_activations < q.ram_bytes / 5);
     ntx_plan_free(p);
     ntx_outline_free(&o);
@@ -304,7 +322,8 @@ static double sum_of(const double bytes[NTX_N_TIERS][NTX_TYPE_LIMIT])
     return n;
 }
 
-/* Rows of a prompt of which nobody wants anything leave K and V in the last layer: what it has beside that, and the output, are for the others. */
+/* Rows of a prompt of which nobody wants anything leave K and V in the last layer: what it has beside that, and the
+ * output, are for the others. */
 static void test_asked(void)
 {
     struct ntx_hw hw = profile(machine);
@@ -314,23 +333,29 @@ static void test_asked(void)
     struct ntx_forecast f_all, f_none, f_one;
     struct ntx_err err = {0};
     enum { LAYERS = 94, CTX = 4096, EMBD = 4096, HEADS = 64 * 128, EXPERT = 3 * 1536, VOCAB = 151936 };
-    const double q8 = 34.0 / 32, experts = (double)EMBD * EXPERT * q8 * 128, output = (double)EMBD * VOCAB * q8 + EMBD * 4, rest = 2.0 * EMBD * HEADS * q8 + EMBD * 128 * 4 + EMBD * 4 + 128 * 4;
+    const double q8 = 34.0 / 32, experts = (double)EMBD * EXPERT * q8 * 128,
+                 output = (double)EMBD * VOCAB * q8 + EMBD * 4,
+                 rest = 2.0 * EMBD * HEADS * q8 + EMBD * 128 * 4 + EMBD * 4 + 128 * 4;
     CHECK(!ntx_outline_named("qwen3-235b-a22b@q8_0", &o, &err));
     struct ntx_plan_request q = {.ram_bytes = 24ull << 30, .ctx = CTX, .threads = 2, .hw = &hw, .kv_ram = 256 << 20};
     CHECK_MSG(!ntx_plan_make(o.model, &q, &p, &err), "%s", err.text);
     CHECK(p->kv.ram);
-    CHECK(ntx_plan_load(o.model, p, 512, 512, CTX, &all) && ntx_plan_load(o.model, p, 512, 0, CTX, &none) && ntx_plan_load(o.model, p, 512, 1, CTX, &one) && ntx_plan_load(o.model, p, 1, 1, CTX, &alone));
+    CHECK(ntx_plan_load(o.model, p, 512, 512, CTX, &all) && ntx_plan_load(o.model, p, 512, 0, CTX, &none) &&
+          ntx_plan_load(o.model, p, 512, 1, CTX, &one) && ntx_plan_load(o.model, p, 1, 1, CTX, &alone));
     CHECK(!sum_of(all.end_bytes) && !sum_of(none.end_bytes) && !sum_of(alone.end_bytes));
     NEAR(sum_of(none.expert_bytes), sum_of(all.expert_bytes) * (LAYERS - 1) / LAYERS);
     NEAR(sum_of(all.bytes) - sum_of(none.bytes), sum_of(all.expert_bytes) / LAYERS + rest + output);
     NEAR(sum_of(one.end_bytes), experts * 8 / 128 + rest + output);
     NEAR(sum_of(one.bytes), sum_of(none.bytes) + sum_of(one.end_bytes));
     CHECK(one.kv_read_bytes == all.kv_read_bytes && one.kv_bytes == all.kv_bytes);
-    CHECK_MSG(fabs(none.kv_read_bytes - all.kv_read_bytes * (LAYERS - 1) / LAYERS) <= 1, "%g of %g", none.kv_read_bytes, all.kv_read_bytes);
+    CHECK_MSG(fabs(none.kv_read_bytes - all.kv_read_bytes * (LAYERS - 1) / LAYERS) <= 1, "%g of %g", none.kv_read_bytes,
+              all.kv_read_bytes);
     NEAR(none.kv_bytes, all.kv_bytes * (LAYERS - 1) / LAYERS);
     CHECK(!ntx_predict(&hw, &all, &f_all) && !ntx_predict(&hw, &none, &f_none) && !ntx_predict(&hw, &one, &f_one));
-    CHECK_MSG(f_none.pass_s < f_one.pass_s && f_one.pass_s < f_all.pass_s, "%g, %g, %g", f_none.pass_s, f_one.pass_s, f_all.pass_s);
-    CHECK_MSG(f_one.cpu_s < f_all.cpu_s * LAYERS / (LAYERS + 0.9), "%g of %g", f_one.cpu_s, f_all.cpu_s); /* a row of 512 */
+    CHECK_MSG(f_none.pass_s < f_one.pass_s && f_one.pass_s < f_all.pass_s, "%g, %g, %g", f_none.pass_s, f_one.pass_s,
+              f_all.pass_s);
+    CHECK_MSG(f_one.cpu_s < f_all.cpu_s * LAYERS / (LAYERS + 0.9), "%g of %g", f_one.cpu_s,
+              f_all.cpu_s); /* a row of 512 */
     ntx_plan_free(p);
     ntx_outline_free(&o);
 }
@@ -347,7 +372,9 @@ static void test_bad_files(void)
         {"{\"ntx_profile\": 1, \"ram\": {\"gb_s\": 1e300}}", "gb_s"},
         {"{\"ntx_profile\": 1, \"ram\": {\"gb_s\": \"fast\"}}", "gb_s"},
         {"{\"ntx_profile\": 1, \"ram\": [1]}", "ram"},
-        {"{\"ntx_profile\": 1, \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 1}, {\"bytes\": 4096, \"gb_s\": 1}]}}", "reads"},
+        {"{\"ntx_profile\": 1, \"drive\": {\"reads\": [{\"bytes\": 4096, \"gb_s\": 1}, {\"bytes\": 4096, \"gb_s\": "
+         "1}]}}",
+         "reads"},
         {"{\"ntx_profile\": 1, \"drive\": {\"streams\": [{\"bytes\": 4096, \"gb_s\": 0}]}}", "streams"},
         {"{\"ntx_profile\": 1, \"kernels\": [{\"type\": \"Q9\", \"rows\": 1, \"gb_s\": 1}]}", "kernels"},
         {"{\"ntx_profile\": 1, \"kernels\": [{\"type\": \"Q4_K\", \"rows\": 0, \"gb_s\": 1}]}", "kernels"},
@@ -372,12 +399,17 @@ static double stored_load(const char *path)
     return hw.load;
 }
 
-/* A profile of a busy machine replaces one of a busy machine, one of a moment and one of another machine, but none of a quiet one; a quiet one replaces each. */
+/* A profile of a busy machine replaces one of a busy machine, one of a moment and one of another machine, but none of a
+ * quiet one; a quiet one replaces each. */
 static void store_busy(const char *path, struct ntx_hw hw)
 {
-    static const struct { double load, then; const char *source; uint32_t threads; bool kept; } is[] = {
-        {0.1, 1.5, "measured", 0, true}, {0.1, 0.3, "measured", 0, false}, {0.1, 1.5, NTX_HW_BRIEF, 0, false}, {0.1, 1.5, "measured", 1, false},
-        {0.8, 1.5, "measured", 0, false}, {1.5, 0.2, "measured", 0, false}};
+    static const struct {
+        double load, then;
+        const char *source;
+        uint32_t threads;
+        bool kept;
+    } is[] = {{0.1, 1.5, "measured", 0, true},  {0.1, 0.3, "measured", 0, false}, {0.1, 1.5, NTX_HW_BRIEF, 0, false},
+              {0.1, 1.5, "measured", 1, false}, {0.8, 1.5, "measured", 0, false}, {1.5, 0.2, "measured", 0, false}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++)
         for (int second = 0; second < 2; second++) {
             struct ntx_err err = {0};
@@ -411,7 +443,8 @@ static void test_store(void)
     CHECK_MSG(!ntx_hw_find(&back, &err), "%s", err.text);
     CHECK_EQ(back.n_kernels, 4);
     CHECK_EQ(back.n_reads, 3);
-    CHECK(back.ram_bytes == hw.ram_bytes && back.kernels[3].flops == hw.kernels[3].flops && back.kernels[0].bps_1 == 7 * GB && back.reads[1].bps == hw.reads[1].bps);
+    CHECK(back.ram_bytes == hw.ram_bytes && back.kernels[3].flops == hw.kernels[3].flops &&
+          back.kernels[0].bps_1 == 7 * GB && back.reads[1].bps == hw.reads[1].bps);
     free(json);
     store_busy(path, hw);
     unlink(path);

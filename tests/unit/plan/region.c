@@ -1,5 +1,5 @@
-/* Plans become regions: the smallest and some larger ones are made, filled as computed fills them, and accepted by whoever
- * attaches; the forward pass and the KV pool can be had with what the plan says. */
+/* Plans become regions: the smallest and some larger ones are made, filled as computed fills them, and accepted by
+ * whoever attaches; the forward pass and the KV pool can be had with what the plan says. */
 
 #include "computed/pass/forward.h"
 #include "computed/plan/plan.h"
@@ -43,8 +43,13 @@ static void use(const struct shape *s, const struct ntx_plan *p)
     struct ntx_forward *f;
     struct ntx_kv_pool *kv;
     struct ntx_weights none = {0};
-    const struct ntx_forward_config c = {.model = s->model, .chunks = p->chunks, .ops = ntx_cpu_pick(NULL), .weights = &none,
-                                         .threads = p->threads, .max_rows = p->max_rows, .ctx = p->ctx};
+    const struct ntx_forward_config c = {.model = s->model,
+                                         .chunks = p->chunks,
+                                         .ops = ntx_cpu_pick(NULL),
+                                         .weights = &none,
+                                         .threads = p->threads,
+                                         .max_rows = p->max_rows,
+                                         .ctx = p->ctx};
     CHECK_MSG(!ntx_forward_new(&c, &f, &err), "%s", err.text);
     CHECK_MSG(!ntx_kv_pool_new(&s->model->hp, NTX_KV_F16, &p->kv, &kv, &err), "%s", err.text);
     CHECK_EQ(ntx_kv_pool_blocks(kv), p->kv.blocks);

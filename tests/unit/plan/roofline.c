@@ -151,7 +151,8 @@ static void test_series(void)
     }
     m.w = m.a = m.kv = 1;
     for (unsigned i = 0; i < sizeof by_batch / sizeof *by_batch; i++)
-        check_digits(network(&m, (struct ntx_roof_run){by_batch[i].batch, 1024, false, true}).seconds * 1e3, by_batch[i].ms, "%.3f");
+        check_digits(network(&m, (struct ntx_roof_run){by_batch[i].batch, 1024, false, true}).seconds * 1e3,
+                     by_batch[i].ms, "%.3f");
     struct ntx_roof_network one = network(&llama13, (struct ntx_roof_run){1, 1, false, true});
     CHECK_EQ(one.weight_bytes / one.kv_bytes, 30976); /* tokens at which the KV is as large as the weights */
 }
@@ -205,7 +206,10 @@ static void check_experts(const char *name, const char *all, const char *used, u
     for (int p = 0; p < NTX_N_PARTS; p++)
         n += (double)ntx_outline_values(&o, p);
     check_digits(n / 1e9, all, "%.0f");
-    check_digits((n - (double)ntx_outline_values(&o, NTX_PART_EXPERT) * (1 - (double)o.model->hp.n_expert_used / o.model->hp.n_expert)) / 1e9, used, "%.0f");
+    check_digits((n - (double)ntx_outline_values(&o, NTX_PART_EXPERT) *
+                          (1 - (double)o.model->hp.n_expert_used / o.model->hp.n_expert)) /
+                     1e9,
+                 used, "%.0f");
     for (uint32_t l = 0; l < o.model->hp.n_layers; l++)
         n_layers += ntx_layer_find(&o.model->layers[l], NTX_OP_EXPERTS) != NULL;
     CHECK_EQ(n_layers, layers);
@@ -227,22 +231,24 @@ static const struct {
     {"qwen3.5-35b-a3b@q4_k_m", "35", "3", 40},
     {"qwen3.5-122b-a10b@q4_k_m", "122", "10", 48},
     {"qwen3.5-397b-a17b@q4_k_m", "396", "17", 60}, /* 397B with what sees */
-    {"qwen3.8-flash-next@q4_k_m", "128", "57", 48}, /* published as 125B-A6B, with a table of 51B: all of which is counted here; widths are guesses in part */
+    {"qwen3.8-flash-next@q4_k_m", "128", "57",
+     48}, /* published as 125B-A6B, with a table of 51B: all of which is counted here; widths are guesses in part */
     {"deepseek-v2-lite@q4_k_m", "16", "3", 26}, /* as published: 15.7 and 2.4, of these without embeddings */
     {"deepseek-v2@q4_k_m", "236", "21", 59},
     {"deepseek-v3@q4_k_m", "671", "38", 58},
-    {"deepseek-v3.2@q4_k_m", "672", "38", 58}, /* what chooses positions included */
-    {"glm-5@q4_k_m", "744", "42", 75}, /* published as A40B: without embeddings */
+    {"deepseek-v3.2@q4_k_m", "672", "38", 58},     /* what chooses positions included */
+    {"glm-5@q4_k_m", "744", "42", 75},             /* published as A40B: without embeddings */
     {"deepseek-v4-flash@q4_k_m", "284", "14", 43}, /* published as A13B: without embeddings */
-    {"deepseek-v4-pro@mxfp4", "1573", "50", 61}, /* published as 1.6T-A49B: without embeddings */
+    {"deepseek-v4-pro@mxfp4", "1573", "50", 61},   /* published as 1.6T-A49B: without embeddings */
     {"kimi-linear-48b-a3b@q4_k_m", "49", "3", 26}, /* published as 48B-A3B */
-    {"glm-5.3-flash@q4_k_m", "313", "17", 42}, /* published as 320B-A18B: with the next-token block tokens */
+    {"glm-5.3-flash@q4_k_m", "313", "17", 42},     /* published as 320B-A18B: with the next-token block tokens */
     {"hy-4@q4_k_m", "58", "5", 33},
     {"kimi-k2@f16", "1026", "33", 60},
     {"glm-4.7-flash@q8_0", "30", "4", 46},
     {"mistral-small-4@q4_k_m", "119", "7", 36}, /* published as 119B-A6.5B: the embedding matrix is counted, too */
     {"deepseek-moe-16b@q4_k_m", "16", "3", 27},
-    {"gemma-4-26b-a4b@q4_k_m", "26", "5", 30}, /* published as 25.2 and 3.8: the embedding is counted as the output matrix, too */
+    {"gemma-4-26b-a4b@q4_k_m", "26", "5",
+     30}, /* published as 25.2 and 3.8: the embedding is counted as the output matrix, too */
     {"llama-4-scout@q4_k_m", "108", "17", 48}, /* published as 109, with what sees images */
     {"llama-4-maverick@q4_k_m", "401", "17", 24},
 };
@@ -251,11 +257,8 @@ static const struct {
 static const struct {
     const char *name, *values;
 } dense[] = {
-    {"smollm3-3b@q4_k_m", "3.08"},
-    {"gemma-3-27b@q4_k_m", "27.01"},
-    {"gemma-4-31b@q4_k_m", "30.70"},
-    {"gemma-4-e2b@q8_0", "2.28"},
-    {"gemma-2-9b@q4_k_m", "9.24"},
+    {"smollm3-3b@q4_k_m", "3.08"}, {"gemma-3-27b@q4_k_m", "27.01"}, {"gemma-4-31b@q4_k_m", "30.70"},
+    {"gemma-4-e2b@q8_0", "2.28"},  {"gemma-2-9b@q4_k_m", "9.24"},
 };
 
 /* Values of K and V, or of what stands in their place, of a position. */
@@ -265,11 +268,12 @@ static const struct {
 } kept[] = {
     {"qwen3.5-35b-a3b@q4_k_m", 10 * 2 * 512},
     {"qwen3.8-flash-next@q4_k_m", 12 * (2 * 512 + 128)}, /* and of each position a key that it is chosen by */
-    {"glm-5.2@q4_k_m", 78 * 576 + 21 * 128}, /* 21 of its layers choose */
-    {"deepseek-v4-flash@mxfp4", 21 * ((512 + 128) / 4) + 20 * (512 / 128)}, /* beside windows: 21 layers pool 4 positions, and 20 pool 128 */
+    {"glm-5.2@q4_k_m", 78 * 576 + 21 * 128},             /* 21 of its layers choose */
+    {"deepseek-v4-flash@mxfp4",
+     21 * ((512 + 128) / 4) + 20 * (512 / 128)}, /* beside windows: 21 layers pool 4 positions, and 20 pool 128 */
     {"kimi-linear-48b-a3b@q4_k_m", 7 * 576},
     {"glm-5.3-flash@q4_k_m", 11 * (512 + 2 * 128)}, /* latents, and of each position a key and what it weighs */
-    {"hy-4@q4_k_m", 34 * 576 + 10 * 128}, /* 10 of its layers choose */
+    {"hy-4@q4_k_m", 34 * 576 + 10 * 128},           /* 10 of its layers choose */
     {"mistral-small-4@q4_k_m", 36 * 320},
     {"deepseek-v3@q4_k_m", 61 * 576},
     {"gemma-4-31b@q4_k_m", 50ull * 16 * 512 + 10ull * 4 * 1024},
@@ -283,7 +287,8 @@ static const struct {
     uint64_t bytes;
 } states[] = {
     {"qwen3.5-35b-a3b@q4_k_m", 30, 2 * 30 * 4ull * (32 * 128 * 128 + 3 * 8192)}, /* 125 MB */
-    {"qwen3.8-flash-next@q4_k_m", 0, 2 * NTX_ROUND_UP(36 * 4ull * (32 * 128 * 128 + 3 * 8192) + 4ull * (9 * 4 * 2560 + 2), 4096)},
+    {"qwen3.8-flash-next@q4_k_m", 0,
+     2 * NTX_ROUND_UP(36 * 4ull * (32 * 128 * 128 + 3 * 8192) + 4ull * (9 * 4 * 2560 + 2), 4096)},
     {"deepseek-v4-flash@mxfp4", 41, 2 * NTX_ROUND_UP(4ull * (21 * 8 * 4 * (512 + 128) + 20 * 128 * 2 * 512), 4096)},
     {"kimi-linear-48b-a3b@q4_k_m", 20, 2 * 20 * 4ull * (32 * 128 * 128 + 3 * 3 * 4096)},
     {"glm-5.3-flash@q4_k_m", 34, 0},
@@ -294,21 +299,32 @@ static const struct {
 static void test_known(void)
 {
     struct ntx_outline o = {.own = NULL};
-    for EACH(i, with_experts)
-        check_experts(with_experts[i].name, with_experts[i].all, with_experts[i].used, with_experts[i].layers);
-    for EACH(i, dense) {
-        named(dense[i].name, &o);
-        check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, dense[i].values, "%.2f");
-    }
-    for EACH(i, kept) {
-        named(kept[i].name, &o);
-        CHECK_MSG(ntx_outline_kv_values(&o) == kept[i].kv, "%s: %llu", kept[i].name, (unsigned long long)ntx_outline_kv_values(&o));
-    }
-    for EACH(i, states) {
-        named(states[i].name, &o);
-        CHECK_MSG(!states[i].layers || ntx_count_recurrent(&o.model->hp) == states[i].layers, "%s: %u", states[i].name, ntx_count_recurrent(&o.model->hp));
-        CHECK_MSG(!states[i].bytes || ntx_recur_bytes(&o.model->hp) == states[i].bytes, "%s: %llu", states[i].name, (unsigned long long)ntx_recur_bytes(&o.model->hp));
-    }
+    for
+        EACH(i, with_experts)
+    check_experts(with_experts[i].name, with_experts[i].all, with_experts[i].used, with_experts[i].layers);
+    for
+        EACH(i, dense)
+        {
+            named(dense[i].name, &o);
+            check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9,
+                         dense[i].values, "%.2f");
+        }
+    for
+        EACH(i, kept)
+        {
+            named(kept[i].name, &o);
+            CHECK_MSG(ntx_outline_kv_values(&o) == kept[i].kv, "%s: %llu", kept[i].name,
+                      (unsigned long long)ntx_outline_kv_values(&o));
+        }
+    for
+        EACH(i, states)
+        {
+            named(states[i].name, &o);
+            CHECK_MSG(!states[i].layers || ntx_count_recurrent(&o.model->hp) == states[i].layers, "%s: %u",
+                      states[i].name, ntx_count_recurrent(&o.model->hp));
+            CHECK_MSG(!states[i].bytes || ntx_recur_bytes(&o.model->hp) == states[i].bytes, "%s: %llu", states[i].name,
+                      (unsigned long long)ntx_recur_bytes(&o.model->hp));
+        }
     ntx_outline_free(&o);
 }
 
@@ -329,11 +345,13 @@ static void test_names(void)
     named("qwen3.8-flash-next@q4_k_m", &o);
     CHECK_EQ(ntx_outline_values(&o, NTX_PART_EMBED), 320000048ull * 160 + 248320 * 2560);
     named("phi-4@q4_k_m", &o);
-    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + 2 * ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9, "14.66", "%.2f");
+    check_digits((double)(ntx_outline_values(&o, NTX_PART_DENSE) + 2 * ntx_outline_values(&o, NTX_PART_HEAD)) / 1e9,
+                 "14.66", "%.2f");
     named("mixtral-8x7b@q4_k_m", &o);
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "28.4", "%.1f");
     named("gpt-oss-120b@mxfp4", &o); /* experts are, the rest is Q8_0 */
-    check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "63.4", "%.1f"); /* 0.16 of it the experts' biases */
+    check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "63.4",
+                 "%.1f"); /* 0.16 of it the experts' biases */
     CHECK_EQ(o.bytes[NTX_PART_EXPERT][NTX_MXFP4], 36ull * 3 * 128 * 2880 * 2880 / 32 * 17);
     ntx_outline_free(&o);
 }

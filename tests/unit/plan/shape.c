@@ -3,11 +3,11 @@
 #include "model/quant.h"
 #include "tests/lib/check.h"
 
-#define LLAMA(type_, layers_, embd_, ff_, heads_, kv_, ctx_, vocab_)                                                             \
-    {                                                                                                                            \
-        .arch = "llama", .type = type_, .name = "shape", .rope_scaling = "none", .layers = layers_, .embd = embd_, .ff = ff_,    \
-        .heads = heads_, .kv = kv_, .ctx = ctx_, .vocab_size = vocab_, .rope_base = 10000, .rope_factor = 1, .logit_scale = 3,   \
-        .version = 3, .parts = 1, .seed = 1                                                                                      \
+#define LLAMA(type_, layers_, embd_, ff_, heads_, kv_, ctx_, vocab_)                                                   \
+    {                                                                                                                  \
+        .arch = "llama", .type = type_, .name = "shape", .rope_scaling = "none", .layers = layers_, .embd = embd_,     \
+        .ff = ff_, .heads = heads_, .kv = kv_, .ctx = ctx_, .vocab_size = vocab_, .rope_base = 10000,                  \
+        .rope_factor = 1, .logit_scale = 3, .version = 3, .parts = 1, .seed = 1                                        \
     }
 
 static const struct {

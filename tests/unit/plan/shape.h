@@ -12,7 +12,15 @@ struct shape {
     struct ntx_model *model;
 };
 
-enum { SHAPE_TINY, SHAPE_1B, SHAPE_8B, SHAPE_13B, SHAPE_70B, N_SHAPES, SHAPE_3T = N_SHAPES }; /* the last: what a sparse file may claim to be */
+enum {
+    SHAPE_TINY,
+    SHAPE_1B,
+    SHAPE_8B,
+    SHAPE_13B,
+    SHAPE_70B,
+    N_SHAPES,
+    SHAPE_3T = N_SHAPES
+}; /* the last: what a sparse file may claim to be */
 
 void shape_open(struct shape *s, int which);
 void shape_close(struct shape *s);

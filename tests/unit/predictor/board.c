@@ -9,10 +9,10 @@
 
 #include "tests/lib/check.h"
 
-#define N_EMBD 512
+#define N_EMBD   512
 #define N_LAYERS 4
-#define FLOATS (N_EMBD + N_LAYERS) /* of a probe: the state, and what the session has seen of each layer */
-#define GENS 20000
+#define FLOATS   (N_EMBD + N_LAYERS) /* of a probe: the state, and what the session has seen of each layer */
+#define GENS     20000
 
 static struct ntx_board board;
 

@@ -1,4 +1,5 @@
-/* The thread that guesses tokens, beside a computed that is only played: what it says is always of a text that it has had whole. */
+/* The thread that guesses tokens, beside a computed that is only played: what it says is always of a text that it has
+ * had whole. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,7 +28,8 @@ static void next_tree(uint32_t beyond)
 
 static struct ntx_drafts_text text(uint32_t n, uint32_t most)
 {
-    return (struct ntx_drafts_text){.n = n, .n_prompt = n, .repeat_last = 64, .top_p = 1, .repeat_penalty = 1, .most = most, .session = SESSION};
+    return (struct ntx_drafts_text){
+        .n = n, .n_prompt = n, .repeat_last = 64, .top_p = 1, .repeat_penalty = 1, .most = most, .session = SESSION};
 }
 
 /* More tokens than there is room for: what computed may leave in the middle of a change. */
@@ -82,7 +84,8 @@ static void wait_silent(void)
     CHECK(ntx_drafts_answered(&part, 0, &tree));
 }
 
-/* Nobody wants to know any more: it stops long before its end, and says nothing until it is asked again. On a busy machine it may have come to its end before that was asked. */
+/* Nobody wants to know any more: it stops long before its end, and says nothing until it is asked again. On a busy
+ * machine it may have come to its end before that was asked. */
 static void check_rest(void)
 {
     struct ntx_drafts_text t = text(TEXT + 2, 250), nothing = {0};
@@ -116,7 +119,8 @@ int main(void)
     int file = open(path, O_RDONLY | O_CLOEXEC);
     CHECK_MSG(file >= 0, "%s", path);
     CHECK_MSG(!ntx_drafts_make(EPOCH, CTX, &part, &err), "%s", err.text);
-    CHECK_MSG(!ntx_drafting_start(dup(part.part[0].fd), dup(part.part[1].fd), file, EPOCH, 0, NULL, &d, &err), "%s", err.text);
+    CHECK_MSG(!ntx_drafting_start(dup(part.part[0].fd), dup(part.part[1].fd), file, EPOCH, 0, NULL, &d, &err), "%s",
+              err.text);
     check_torn();
     check_next();
     check_rest();

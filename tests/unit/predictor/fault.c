@@ -48,8 +48,22 @@ static void test_start(void)
 
 static void test_refusals(void)
 {
-    static const char *const bad[] = {"delay", "delay=", "delay=5", "delay=-5ms", "delay=5h", "delay=2h", "delay=9999999s", "kill", "kill@every=3",
-                                      "kill@probe=0", "kill@probe=x", "mute@probe=3", "mute@every=", "explode", "delay=5ms@x=1", ";",
+    static const char *const bad[] = {"delay",
+                                      "delay=",
+                                      "delay=5",
+                                      "delay=-5ms",
+                                      "delay=5h",
+                                      "delay=2h",
+                                      "delay=9999999s",
+                                      "kill",
+                                      "kill@every=3",
+                                      "kill@probe=0",
+                                      "kill@probe=x",
+                                      "mute@probe=3",
+                                      "mute@every=",
+                                      "explode",
+                                      "delay=5ms@x=1",
+                                      ";",
                                       "mute;mute;mute;mute;mute;mute;mute;mute;mute"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ntx_predictor_fault f = {.n_rules = 77};

@@ -1,4 +1,5 @@
-/* What is learned, kept and asked: the sidecar's file, the network's kernels, the training, and the policies over them. */
+/* What is learned, kept and asked: the sidecar's file, the network's kernels, the training, and the policies over them.
+ * */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -24,7 +25,15 @@ static float value(uint32_t *x) { return (float)(next(x) % 2001) / 1000 - 1; }
 /* 8 layers of which 2..6 may be skipped, width 70 (no multiple of any kernel's step). */
 static struct ntx_sidecar made(void)
 {
-    struct ntx_sidecar s = {.model = MODEL, .n_layers = 8, .n_embd = 70, .n_hidden = 9, .first = 2, .last = 6, .n_tokens = 5, .threshold = 0.75f, .similarity = 0.9f};
+    struct ntx_sidecar s = {.model = MODEL,
+                            .n_layers = 8,
+                            .n_embd = 70,
+                            .n_hidden = 9,
+                            .first = 2,
+                            .last = 6,
+                            .n_tokens = 5,
+                            .threshold = 0.75f,
+                            .similarity = 0.9f};
     uint32_t x = 7;
     CHECK_EQ(ntx_sidecar_alloc(&s), 0);
     for (uint32_t i = 0; i < s.n_layers; i++) {
@@ -66,7 +75,8 @@ static void round_trip(void)
     CHECK_EQ(t.last, 6);
     CHECK_STR(t.model, MODEL);
     CHECK(t.threshold == 0.75f && t.similarity == 0.9f);
-    CHECK(!memcmp(s.w1, t.w1, 9 * 70 * sizeof(float)) && !memcmp(s.w2, t.w2, 9 * 5 * sizeof(float)) && !memcmp(s.b2, t.b2, 5 * sizeof(float)));
+    CHECK(!memcmp(s.w1, t.w1, 9 * 70 * sizeof(float)) && !memcmp(s.w2, t.w2, 9 * 5 * sizeof(float)) &&
+          !memcmp(s.b2, t.b2, 5 * sizeof(float)));
     CHECK(!memcmp(s.rate, t.rate, 8 * sizeof(float)) && !memcmp(s.in_scale, t.in_scale, 70 * sizeof(float)));
     ntx_sidecar_free(&t);
     t = (struct ntx_sidecar){0};
@@ -140,7 +150,8 @@ static void hostile_sizes(void)
     }
 }
 
-/* Any byte of the header changed, any length cut: an error with a text, or something valid; never anything else (the sanitizers watch). */
+/* Any byte of the header changed, any length cut: an error with a text, or something valid; never anything else (the
+ * sanitizers watch). */
 static void hostile_bytes(void)
 {
     struct ntx_sidecar s = made();
@@ -257,7 +268,15 @@ static void training(void)
         order[i] = i;
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct ntx_sidecar s = {.n_layers = 8, .n_embd = 70, .n_hidden = 32, .first = 2, .last = 6};
-        struct ntx_train t = {.x = x, .y = y, .order = order, .n = LEARN, .epochs = 15, .batch = 32, .threads = threads, .rate = 3e-3f, .seed = 1};
+        struct ntx_train t = {.x = x,
+                              .y = y,
+                              .order = order,
+                              .n = LEARN,
+                              .epochs = 15,
+                              .batch = 32,
+                              .threads = threads,
+                              .rate = 3e-3f,
+                              .seed = 1};
         CHECK_EQ(ntx_sidecar_alloc(&s), 0);
         struct ntx_mlp_weights net = ntx_sidecar_net(&s);
         CHECK_EQ(ntx_train_run(&t, &net), 0);
@@ -305,7 +324,10 @@ static void policies(void)
 {
     struct ntx_sidecar s = made();
     float h[70] = {0}, similar[8];
-    memset(s.w2, 0, 5 * 9 * sizeof(float)); /* the outputs are what b2 says: probabilities 0.88 0.73 0.5 0.27 0.12 of layers 2 to 6 */
+    memset(
+        s.w2, 0,
+        5 * 9 *
+            sizeof(float)); /* the outputs are what b2 says: probabilities 0.88 0.73 0.5 0.27 0.12 of layers 2 to 6 */
     for (int o = 0; o < 5; o++)
         s.b2[o] = (float)(2 - o);
     int fd = written(&s);
@@ -319,8 +341,9 @@ static void policies(void)
     for (int l = 0; l < 8; l++)
         similar[l] = NAN;
     CHECK_EQ(decide("predictive:threshold=0.7", fd, h, similar, 0), 1 << 2 | 1 << 3);
-    similar[2] = 0.75f; /* three deviations less alike than the calibration: 1.5 logits more are asked, 0.85 is 0.88 no more */
-    similar[4] = 1.0f;  /* two more: 1 logit less, 0.5 is enough for 0.7 */
+    similar[2] =
+        0.75f; /* three deviations less alike than the calibration: 1.5 logits more are asked, 0.85 is 0.88 no more */
+    similar[4] = 1.0f; /* two more: 1 logit less, 0.5 is enough for 0.7 */
     CHECK_EQ(decide("predictive:threshold=0.7", fd, h, similar, 0), 1 << 3 | 1 << 4);
     CHECK_EQ(decide("predictive:threshold=0.7,gain=0", fd, h, similar, 0), 1 << 2 | 1 << 3);
     CHECK_EQ(decide("random:1,2-5", fd, h, NULL, 0), 0x3c);

@@ -122,7 +122,8 @@ static void mute(void)
     harness_end(&h);
 }
 
-/* Killed with a probe seen, then with a decision sent; each successor is asked again from the board, which is untouched. */
+/* Killed with a probe seen, then with a decision sent; each successor is asked again from the board, which is
+ * untouched. */
 static void killed(void)
 {
     static const char fault[] = "kill@probe=2,start=1;kill@decision=1,start=2";
@@ -269,7 +270,7 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } scenarios[] = {{"script", script}, {"none", none}, {"refused", refused}, {"delayed", delayed}, {"mute", mute},
-                     {"killed", killed}, {"iod", iod}, {"detach", detach}, {"hello", hello}, {"ends", ends}};
+                     {"killed", killed}, {"iod", iod},   {"detach", detach},   {"hello", hello},     {"ends", ends}};
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc == 2 && !strcmp(argv[1], scenarios[i].name)) {
             scenarios[i].run();

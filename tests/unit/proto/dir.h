@@ -9,10 +9,7 @@
 #include "tests/lib/check.h"
 #include "tests/lib/temporary.h"
 
-static inline void make_dir(char dir[64])
-{
-    temporary_dir(dir, 64, "test");
-}
+static inline void make_dir(char dir[64]) { temporary_dir(dir, 64, "test"); }
 
 /* Fails when something was left in it. */
 static inline void drop_dir(const char *dir) { CHECK_MSG(rmdir(dir) == 0, "%s is not empty", dir); }

@@ -1,4 +1,5 @@
-/* Frames on a byte stream: however the bytes are cut, the same messages come out; lengths that cannot be are refused. */
+/* Frames on a byte stream: however the bytes are cut, the same messages come out; lengths that cannot be are refused.
+ * */
 #include "proto/frame.h"
 
 #include <errno.h>

@@ -43,10 +43,7 @@ static void run_until(unsigned n)
     CHECK_EQ(got, n);
 }
 
-static void send_bytes(int s, const void *buf, size_t len)
-{
-    CHECK_EQ(nn_send(s, buf, len, 0), (int)len);
-}
+static void send_bytes(int s, const void *buf, size_t len) { CHECK_EQ(nn_send(s, buf, len, 0), (int)len); }
 
 static void send_peer(int s, uint64_t epoch, uint64_t seq, bool hello)
 {
@@ -74,12 +71,12 @@ static void test_delivery(int s)
     send_peer(s, 7, 5, false);
     run_until(2);
     CHECK_EQ(last_seq, 5);
-    send_peer(s, 7, 5, false);               /* seen */
-    send_peer(s, 7, 4, false);               /* older */
-    send_peer(s, 6, 6, false);               /* another region's */
-    send_bytes(s, "\xff\xff\xff\xff", 4);    /* not a message */
-    send_bytes(s, "", 0);                    /* no body */
-    send_peer(s, 6, 7, true);                /* Hello of any epoch */
+    send_peer(s, 7, 5, false);            /* seen */
+    send_peer(s, 7, 4, false);            /* older */
+    send_peer(s, 6, 6, false);            /* another region's */
+    send_bytes(s, "\xff\xff\xff\xff", 4); /* not a message */
+    send_bytes(s, "", 0);                 /* no body */
+    send_peer(s, 6, 7, true);             /* Hello of any epoch */
     send_peer(s, 7, 8, false);
     run_until(4);
     CHECK_EQ(last_seq, 8);

@@ -1,4 +1,5 @@
-/* Two processes: the worker is killed with messages under way, and its successor, on an address of its own, is served at once. */
+/* Two processes: the worker is killed with messages under way, and its successor, on an address of its own, is served
+ * at once. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-/* The table of settings: it has every field of Load and Sampling, its bounds hold for what comes over the wire, and texts are read by value. */
+/* The table of settings: it has every field of Load and Sampling, its bounds hold for what comes over the wire, and
+ * texts are read by value. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -10,7 +11,10 @@
 #include "proto/settings.h"
 #include "tests/lib/check.h"
 
-static bool is_text(const struct ntx_setting *s) { return s->kind == NTX_SET_WORD || s->kind == NTX_SET_TEXT || s->kind == NTX_SET_PATH; }
+static bool is_text(const struct ntx_setting *s)
+{
+    return s->kind == NTX_SET_WORD || s->kind == NTX_SET_TEXT || s->kind == NTX_SET_PATH;
+}
 static bool is_bool(const struct ntx_setting *s) { return s->kind == NTX_SET_FLAG || s->kind == NTX_SET_ON; }
 
 /* Fields that no setting is: what comes with the request. */
@@ -33,12 +37,17 @@ static void every_field(const struct ntx_settings *t, const ProtobufCMessageDesc
             if (s->wire != field->offset)
                 continue;
             n++;
-            size_t plain = is_text(s) ? sizeof(char *) : is_bool(s) ? sizeof(protobuf_c_boolean) :
-                           s->kind == NTX_SET_COUNT || s->kind == NTX_SET_REAL ? 4 : 8;
+            size_t plain = is_text(s)                                            ? sizeof(char *)
+                           : is_bool(s)                                          ? sizeof(protobuf_c_boolean)
+                           : s->kind == NTX_SET_COUNT || s->kind == NTX_SET_REAL ? 4
+                                                                                 : 8;
             CHECK_MSG(s->wire_size == plain, "%s", s->name);
-            CHECK_MSG(is_text(s) == (field->type == PROTOBUF_C_TYPE_STRING) && is_bool(s) == (field->type == PROTOBUF_C_TYPE_BOOL) &&
-                      (s->kind == NTX_SET_COUNT) == (field->type == PROTOBUF_C_TYPE_UINT32) && (s->kind == NTX_SET_REAL) == (field->type == PROTOBUF_C_TYPE_FLOAT) &&
-                      (s->kind == NTX_SET_RATE) == (field->type == PROTOBUF_C_TYPE_DOUBLE), "%s is of another kind than its field", s->name);
+            CHECK_MSG(is_text(s) == (field->type == PROTOBUF_C_TYPE_STRING) &&
+                          is_bool(s) == (field->type == PROTOBUF_C_TYPE_BOOL) &&
+                          (s->kind == NTX_SET_COUNT) == (field->type == PROTOBUF_C_TYPE_UINT32) &&
+                          (s->kind == NTX_SET_REAL) == (field->type == PROTOBUF_C_TYPE_FLOAT) &&
+                          (s->kind == NTX_SET_RATE) == (field->type == PROTOBUF_C_TYPE_DOUBLE),
+                      "%s is of another kind than its field", s->name);
         }
         CHECK_MSG(n == !apart(field->name), "%s.%s is declared %u times", d->short_name, field->name, n);
     }
@@ -112,14 +121,32 @@ static void wire(void)
 {
     Ntx__Load m = NTX__LOAD__INIT;
     struct ntx_err err = {0};
-    struct ntx_load_settings a = {.ram = 7, .vram = 8, .chunk = 9, .ctx = 1, .threads = 2, .sessions = 3, .rows = 4, .ring = 5, .backend = "cpu", .skip = "off",
-                                  .link_nvme = 1.5, .link_h2d = 2.5, .skip_verify = 6, .capture_ffns = 11, .no_prefetch = true, .trace_experts = true, .no_gpu_graphs = true}, b = {0};
+    struct ntx_load_settings a = {.ram = 7,
+                                  .vram = 8,
+                                  .chunk = 9,
+                                  .ctx = 1,
+                                  .threads = 2,
+                                  .sessions = 3,
+                                  .rows = 4,
+                                  .ring = 5,
+                                  .backend = "cpu",
+                                  .skip = "off",
+                                  .link_nvme = 1.5,
+                                  .link_h2d = 2.5,
+                                  .skip_verify = 6,
+                                  .capture_ffns = 11,
+                                  .no_prefetch = true,
+                                  .trace_experts = true,
+                                  .no_gpu_graphs = true},
+                             b = {0};
     for (unsigned i = 0; i < ntx_load_settings.n; i++)
         if (!is_bool(&ntx_load_settings.entry[i]))
             bounds_of(&ntx_load_settings.entry[i]);
     ntx_settings_to_wire(&ntx_load_settings, &a, &m);
-    CHECK(m.ram_bytes == 7 && m.vram_bytes == 8 && m.chunk_bytes == 9 && m.ctx == 1 && m.threads == 2 && m.sessions == 3 && m.max_rows == 4 && m.ring_slots == 5);
-    CHECK(m.link_nvme_bps == 1.5 && m.link_h2d_bps == 2.5 && m.skip_verify == 6 && m.capture_ffns == 11 && m.no_prefetch && m.trace_experts && m.no_gpu_graphs && !m.capture && !m.skip_adapt);
+    CHECK(m.ram_bytes == 7 && m.vram_bytes == 8 && m.chunk_bytes == 9 && m.ctx == 1 && m.threads == 2 &&
+          m.sessions == 3 && m.max_rows == 4 && m.ring_slots == 5);
+    CHECK(m.link_nvme_bps == 1.5 && m.link_h2d_bps == 2.5 && m.skip_verify == 6 && m.capture_ffns == 11 &&
+          m.no_prefetch && m.trace_experts && m.no_gpu_graphs && !m.capture && !m.skip_adapt);
     CHECK_STR(m.backend, "cpu");
     CHECK_STR(m.kernel, "");
     ntx_settings_from_wire(&ntx_load_settings, &m, &b);
@@ -196,7 +223,8 @@ static void texts(void)
     CHECK_EQ(ntx_setting_read(row(&ntx_sampling_settings, "seed"), "18446744073709551615", &s, NULL), 0);
     CHECK(s.seed == UINT64_MAX && s.has_seed && !s.has_temp);
     ntx_settings_preset(&ntx_sampling_settings, &s);
-    CHECK(s.temp == 0.8f && s.top_k == 40 && s.top_p == 0.95f && s.min_p == 0.05f && s.repeat_penalty == 1 && !s.has_temp);
+    CHECK(s.temp == 0.8f && s.top_k == 40 && s.top_p == 0.95f && s.min_p == 0.05f && s.repeat_penalty == 1 &&
+          !s.has_temp);
     refused(&ntx_load_settings, "ram", "0", "'0' is not a size; write it as 512M or 3G");
     refused(&ntx_load_settings, "ram", "2000T", "'2000T' is not a size; write it as 512M or 3G");
     refused(&ntx_load_settings, "ctx", "0", "'0' is not a whole number of at least 1");
@@ -211,7 +239,8 @@ static void texts(void)
     refused(&ntx_sampling_settings, "temp", "-0.1", "'-0.1' is not a number from 0 to 100");
     refused(&ntx_sampling_settings, "top-p", "1.1", "'1.1' is not a number from 0 to 1");
     refused(&ntx_sampling_settings, "top-k", "4294967296", "'4294967296' is more than 4294967295");
-    CHECK(ntx_skip_learned("static") && ntx_skip_learned("predictive:max=3") && !ntx_skip_learned("statics") && !ntx_skip_learned("script:3") && !ntx_skip_learned(NULL));
+    CHECK(ntx_skip_learned("static") && ntx_skip_learned("predictive:max=3") && !ntx_skip_learned("statics") &&
+          !ntx_skip_learned("script:3") && !ntx_skip_learned(NULL));
     CHECK(ntx_skip_off("off") && ntx_skip_off("") && ntx_skip_off(NULL) && !ntx_skip_off("static"));
 }
 
@@ -222,14 +251,19 @@ static void drafts(void)
     struct ntx_err err = {0};
     char path[16];
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        CHECK(!ntx_draft_files(none[i]) && ntx_draft_looks_up(none[i]) == (i != 2) && ntx_draft_off(none[i]) == (i == 2) && ntx_draft_auto(none[i]) == (i < 2 || i == 4));
-    CHECK(ntx_draft_rows("off", 7) == 0 && ntx_draft_rows("", 0) == 0 && ntx_draft_rows("auto", 7) == 8 && ntx_draft_rows("lookup", 0) == 32 && ntx_draft_rows("a,lookup", 15) == 16);
-    CHECK(!ntx_draft_trees("off", 0) && !ntx_draft_trees("auto", 0) && !ntx_draft_trees("lookup", 0) && ntx_draft_trees("lookup,a", 0) && ntx_draft_trees("nextn", 0) && !ntx_draft_trees("a", 15));
-    CHECK(ntx_draft_files("a.gguf,lookup,b") == 2 && ntx_draft_looks_up("a.gguf,lookup,b") && !ntx_draft_looks_up("a,b.gguf"));
+        CHECK(!ntx_draft_files(none[i]) && ntx_draft_looks_up(none[i]) == (i != 2) &&
+              ntx_draft_off(none[i]) == (i == 2) && ntx_draft_auto(none[i]) == (i < 2 || i == 4));
+    CHECK(ntx_draft_rows("off", 7) == 0 && ntx_draft_rows("", 0) == 0 && ntx_draft_rows("auto", 7) == 8 &&
+          ntx_draft_rows("lookup", 0) == 32 && ntx_draft_rows("a,lookup", 15) == 16);
+    CHECK(!ntx_draft_trees("off", 0) && !ntx_draft_trees("auto", 0) && !ntx_draft_trees("lookup", 0) &&
+          ntx_draft_trees("lookup,a", 0) && ntx_draft_trees("nextn", 0) && !ntx_draft_trees("a", 15));
+    CHECK(ntx_draft_files("a.gguf,lookup,b") == 2 && ntx_draft_looks_up("a.gguf,lookup,b") &&
+          !ntx_draft_looks_up("a,b.gguf"));
     CHECK(!ntx_draft_file("a.gguf,lookup,b", 0, path, sizeof path, &err) && !strcmp(path, "a.gguf"));
     CHECK(!ntx_draft_file("a.gguf,lookup,b", 1, path, sizeof path, &err) && !strcmp(path, "b"));
     CHECK(ntx_draft_files("lookups") == 1 && !ntx_draft_looks_up("lookups") && !ntx_draft_looks_up("look"));
-    CHECK(ntx_draft_files("lookup,") == 1 && ntx_draft_file("lookup,", 0, path, sizeof path, &err) == -ENOENT && strstr(err.text, "an empty name"));
+    CHECK(ntx_draft_files("lookup,") == 1 && ntx_draft_file("lookup,", 0, path, sizeof path, &err) == -ENOENT &&
+          strstr(err.text, "an empty name"));
     CHECK(ntx_draft_file("a name that is longer", 0, path, sizeof path, &err) == -ENAMETOOLONG);
     CHECK(ntx_draft_files("a,b,c,d") == 4 && ntx_draft_file("a,b,c,d", 0, path, sizeof path, &err) == -E2BIG);
 }

@@ -1,4 +1,5 @@
-/* The parsers of names and headers that come from elsewhere: what they make of right ones, and that nothing becomes of wrong ones. */
+/* The parsers of names and headers that come from elsewhere: what they make of right ones, and that nothing becomes of
+ * wrong ones. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@ static void check_stem(const char *file, const char *stem, unsigned no, unsigned
 
 static void test_stems(void)
 {
-    static const char *const bad[] = {"", ".gguf", ".x.gguf", "-x.gguf", "x", "x.gguf.part", "a/b.gguf", "..\\x.gguf", "a\nb.gguf", "\xc3\xa4.gguf", "x.gguf "};
+    static const char *const bad[] = {"",         ".gguf",      ".x.gguf",   "-x.gguf",       "x",      "x.gguf.part",
+                                      "a/b.gguf", "..\\x.gguf", "a\nb.gguf", "\xc3\xa4.gguf", "x.gguf "};
     char longest[300];
     check_stem("Tiny-Q8_0.gguf", "Tiny-Q8_0", 1, 1);
     check_stem("x.GGUF", "x", 1, 1);
@@ -38,8 +40,19 @@ static void test_stems(void)
 
 static void test_types(void)
 {
-    static const char *const types[][2] = {{"llama-3-8b-Q4_K_M", "Q4_K_M"}, {"x-IQ2_XXS", "IQ2_XXS"}, {"x-UD-Q4_K_XL", "UD-Q4_K_XL"}, {"x.f16", "f16"}, {"x-BF16", "BF16"}, {"x-MXFP4", "MXFP4"},
-                                           {"x-TQ1_0", "TQ1_0"}, {"Q8_0", ""}, {"x-instruct", ""}, {"x-Quick", ""}, {"x-7b", ""}, {"x-Q4 M", ""}, {"", ""}};
+    static const char *const types[][2] = {{"llama-3-8b-Q4_K_M", "Q4_K_M"},
+                                           {"x-IQ2_XXS", "IQ2_XXS"},
+                                           {"x-UD-Q4_K_XL", "UD-Q4_K_XL"},
+                                           {"x.f16", "f16"},
+                                           {"x-BF16", "BF16"},
+                                           {"x-MXFP4", "MXFP4"},
+                                           {"x-TQ1_0", "TQ1_0"},
+                                           {"Q8_0", ""},
+                                           {"x-instruct", ""},
+                                           {"x-Quick", ""},
+                                           {"x-7b", ""},
+                                           {"x-Q4 M", ""},
+                                           {"", ""}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         CHECK_STR(ntx_store_type(types[i][0]), types[i][1]);
 }
@@ -113,8 +126,15 @@ static void test_headers(void)
 
 static void test_origins(void)
 {
-    static const char *const urls[][2] = {{"https://Host.example/a?b", "https://host.example:443"}, {"http://127.0.0.1:8080/x", "http://127.0.0.1:8080"}, {"http://[::1]/x", "http://[::1]:80"},
-                                          {"ftp://host/x", NULL}, {"file:///etc/passwd", NULL}, {"https://me@host/x", NULL}, {"https://me:pw@host/x", NULL}, {"nonsense", NULL}, {"", NULL}};
+    static const char *const urls[][2] = {{"https://Host.example/a?b", "https://host.example:443"},
+                                          {"http://127.0.0.1:8080/x", "http://127.0.0.1:8080"},
+                                          {"http://[::1]/x", "http://[::1]:80"},
+                                          {"ftp://host/x", NULL},
+                                          {"file:///etc/passwd", NULL},
+                                          {"https://me@host/x", NULL},
+                                          {"https://me:pw@host/x", NULL},
+                                          {"nonsense", NULL},
+                                          {"", NULL}};
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
         char origin[300] = "";
         CHECK_MSG(ntx_web_origin(urls[i][0], origin) == (urls[i][1] != NULL), "%s: %s", urls[i][0], origin);

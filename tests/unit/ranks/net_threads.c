@@ -107,7 +107,8 @@ static struct message *receive(struct ntx_net *n, uint32_t from, uint32_t limit_
     struct message **at = &w->queue[n->rank][from], *m;
     unsigned waited_ms = 0;
     pthread_mutex_lock(&w->lock);
-    while (!*at && !w->cut[from] && !(stop && atomic_load(stop)) && patient_wait(&w->moved, &w->lock, &waited_ms, limit_ms))
+    while (!*at && !w->cut[from] && !(stop && atomic_load(stop)) &&
+           patient_wait(&w->moved, &w->lock, &waited_ms, limit_ms))
         ;
     m = w->cut[from] ? NULL : *at;
     if (m)
@@ -132,7 +133,8 @@ static int wait(struct ntx_net *n, uint32_t limit_ms)
     return rc;
 }
 
-static int next(struct ntx_net *n, uint32_t from, const void **bytes, size_t *len, uint32_t limit_ms, const atomic_bool *stop)
+static int next(struct ntx_net *n, uint32_t from, const void **bytes, size_t *len, uint32_t limit_ms,
+                const atomic_bool *stop)
 {
     free(n->last);
     n->last = receive(n, from, limit_ms ? limit_ms : UINT32_MAX, stop);
@@ -155,5 +157,14 @@ static int gather(struct ntx_net *n, const void *mine, size_t len, void *all)
 }
 
 const struct ntx_net_ops net_threads = {
-    .abi = NTX_NET_ABI, .rank = rank, .size = size, .name = name, .gather = gather, .send = send, .take = take, .wait = wait, .next = next, .error = error,
+    .abi = NTX_NET_ABI,
+    .rank = rank,
+    .size = size,
+    .name = name,
+    .gather = gather,
+    .send = send,
+    .take = take,
+    .wait = wait,
+    .next = next,
+    .error = error,
 };

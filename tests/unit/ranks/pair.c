@@ -1,5 +1,6 @@
-/* Two machines of unlike kinds, processes here: pair.c [COMMAND...] starts the other one, which is this program by plain C, or COMMAND: this program as an emulator runs it (tests/guest/arm64). Each
- * alone gives the same logits for a text, bit by bit, and so do both together, whichever of them is the first, by rows, by heads and by whole layers. */
+/* Two machines of unlike kinds, processes here: pair.c [COMMAND...] starts the other one, which is this program by
+ * plain C, or COMMAND: this program as an emulator runs it (tests/guest/arm64). Each alone gives the same logits for a
+ * text, bit by bit, and so do both together, whichever of them is the first, by rows, by heads and by whole layers. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -10,8 +11,8 @@
 #include "tests/lib/emulated.h"
 #include "tests/unit/pass/rig.h"
 
-#define N 21
-#define LIMIT_MS 600000 /* an emulator takes its time */
+#define N             21
+#define LIMIT_MS      600000       /* an emulator takes its time */
 #define MESSAGE_BYTES (128u << 10) /* at most */
 
 /* ---- a struct ntx_net over a socket that keeps messages apart */
@@ -19,15 +20,26 @@
 struct ntx_net {
     int fd;
     uint32_t rank;
-    struct { void *to; size_t n; } wanted[64];
+    struct {
+        void *to;
+        size_t n;
+    } wanted[64];
     unsigned n_wanted;
     uint8_t last[MESSAGE_BYTES];
 };
 
 static uint32_t net_rank(const struct ntx_net *n) { return n->rank; }
-static uint32_t net_size(const struct ntx_net *n) { (void)n; return 2; }
+static uint32_t net_size(const struct ntx_net *n)
+{
+    (void)n;
+    return 2;
+}
 static const char *net_name(const struct ntx_net *n) { return n->rank ? "second" : "first"; }
-static const char *net_error(const struct ntx_net *n) { (void)n; return "the socket is closed"; }
+static const char *net_error(const struct ntx_net *n)
+{
+    (void)n;
+    return "the socket is closed";
+}
 
 static int net_send(struct ntx_net *n, uint32_t to, const void *bytes, size_t len)
 {
@@ -66,7 +78,8 @@ static int net_wait(struct ntx_net *n, uint32_t limit_ms)
     return rc;
 }
 
-static int net_next(struct ntx_net *n, uint32_t from, const void **bytes, size_t *len, uint32_t limit_ms, const atomic_bool *stop)
+static int net_next(struct ntx_net *n, uint32_t from, const void **bytes, size_t *len, uint32_t limit_ms,
+                    const atomic_bool *stop)
 {
     (void)from, (void)stop;
     const ssize_t got = receive(n, n->last, sizeof n->last, limit_ms);
@@ -76,14 +89,29 @@ static int net_next(struct ntx_net *n, uint32_t from, const void **bytes, size_t
 }
 
 static const struct ntx_net_ops net_socket = {
-    .abi = NTX_NET_ABI, .rank = net_rank, .size = net_size, .name = net_name, .send = net_send, .take = net_take, .wait = net_wait, .next = net_next, .error = net_error,
+    .abi = NTX_NET_ABI,
+    .rank = net_rank,
+    .size = net_size,
+    .name = net_name,
+    .send = net_send,
+    .take = net_take,
+    .wait = net_wait,
+    .next = net_next,
+    .error = net_error,
 };
 
 /* ---- what is computed */
 
-static const struct ntx_share shares[] = {{.n = 2, .part = {1, 1}}, {.n = 2, .part = {1, 2}, .split = NTX_SPLIT_HEADS}, {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 0, 1, NTX_SHARE_ALL}}};
-static const struct { const char *arch, *type; uint32_t experts; } models[] = {
-    {"llama", "Q4_K_M", 0}, {"llama", "Q8_0", 0}, {"llama", "IQ3_XXS", 0}, {"llama", "MXFP4", 0}, {"llama", "F16", 0}, {"qwen3moe", "Q4_K_M", 6}, {"qwen35", "Q8_0", 0}, {"gemma3", "Q5_1", 0},
+static const struct ntx_share shares[] = {
+    {.n = 2, .part = {1, 1}},
+    {.n = 2, .part = {1, 2}, .split = NTX_SPLIT_HEADS},
+    {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 0, 1, NTX_SHARE_ALL}}};
+static const struct {
+    const char *arch, *type;
+    uint32_t experts;
+} models[] = {
+    {"llama", "Q4_K_M", 0}, {"llama", "Q8_0", 0},      {"llama", "IQ3_XXS", 0}, {"llama", "MXFP4", 0},
+    {"llama", "F16", 0},    {"qwen3moe", "Q4_K_M", 6}, {"qwen35", "Q8_0", 0},   {"gemma3", "Q5_1", 0},
 };
 enum { N_MODELS = sizeof models / sizeof *models, N_SHARES = sizeof shares / sizeof *shares };
 
@@ -143,7 +171,8 @@ static void compare(struct ntx_net *net, const float *mine, size_t n, const char
             CHECK_EQ(net_send(net, 0, mine + k, some * sizeof *mine), 0);
         } else {
             CHECK_EQ(receive(net, theirs, sizeof theirs, LIMIT_MS), (ssize_t)(some * sizeof *theirs));
-            CHECK_MSG(!memcmp(theirs, mine + k, some * sizeof *mine), "%s: the other machine alone has other logits", what);
+            CHECK_MSG(!memcmp(theirs, mine + k, some * sizeof *mine), "%s: the other machine alone has other logits",
+                      what);
         }
     }
 }
@@ -162,7 +191,8 @@ static void compute(int fd, uint32_t rank, const char *kernel)
         compare(&net, want, n, what);
         for (size_t k = 0; k < N_SHARES; k++) {
             float *got = together(&net, &shares[k], o);
-            CHECK_MSG(rank || !memcmp(got, want, n * sizeof *got), "%s: over two machines, share %zu, other logits", what, k);
+            CHECK_MSG(rank || !memcmp(got, want, n * sizeof *got), "%s: over two machines, share %zu, other logits",
+                      what, k);
             free(got);
         }
         free(want);
@@ -212,6 +242,7 @@ int main(int argc, char **argv)
     skip_if_emulated();
     for (uint32_t theirs = 0; theirs < 2; theirs++)
         pair(argc > 1 ? argv + 1 : plain, theirs);
-    printf("%d models, each machine alone, and both together in %d ways with either as the first\n", N_MODELS, N_SHARES);
+    printf("%d models, each machine alone, and both together in %d ways with either as the first\n", N_MODELS,
+           N_SHARES);
     return 0;
 }

@@ -1,5 +1,6 @@
-/* A pass over several machines (threads here, each with its own chunks and pass) gives the bits of one: for all kinds of layers, any parts, batches, threads and kernels; and what
- * fails on one of them fails the pass with its words, and the next one goes well. */
+/* A pass over several machines (threads here, each with its own chunks and pass) gives the bits of one: for all kinds
+ * of layers, any parts, batches, threads and kernels; and what fails on one of them fails the pass with its words, and
+ * the next one goes well. */
 #include <errno.h>
 #include <pthread.h>
 
@@ -42,7 +43,8 @@ static void machines_open(struct machines *m, const struct rig_options *of, cons
     for (uint32_t i = 0; i < m->n; i++) {
         struct rank *r = &m->at[i];
         struct rig_options o = *of;
-        const struct ntx_ranks_config c = {.ops = &net_threads, .net = net_at(m->wire, i), .names = names, .limit_ms = 20000};
+        const struct ntx_ranks_config c = {
+            .ops = &net_threads, .net = net_at(m->wire, i), .names = names, .limit_ms = 20000};
         CHECK_EQ(ntx_ranks_new(&c, &r->ranks), 0);
         r->share = *share;
         r->share.rank = i;
@@ -99,12 +101,18 @@ static float *shared_logits(const struct rig_options *of, const struct ntx_share
     return got;
 }
 
-static const struct ntx_share shares[] = {{.n = 2, .part = {1, 1}}, {.n = 3, .part = {1, 4, 2}}, {.n = 2, .part = {1, 50}}, {.n = 4, .part = {1, 1, 1, 1}},
-                                           /* K and V by heads, of which some machines may have none */
-                                           {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_HEADS}, {.n = 3, .part = {1, 4, 2}, .split = NTX_SPLIT_HEADS},
-                                           /* whole layers */
-                                           {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 0, 1, 0, NTX_SHARE_ALL}}, {.n = 3, .part = {1, 1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {2, 1, 0, 2, NTX_SHARE_ALL}},
-                                           {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 1, 1, 1}}};
+static const struct ntx_share shares[] = {
+    {.n = 2, .part = {1, 1}},
+    {.n = 3, .part = {1, 4, 2}},
+    {.n = 2, .part = {1, 50}},
+    {.n = 4, .part = {1, 1, 1, 1}},
+    /* K and V by heads, of which some machines may have none */
+    {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_HEADS},
+    {.n = 3, .part = {1, 4, 2}, .split = NTX_SPLIT_HEADS},
+    /* whole layers */
+    {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 0, 1, 0, NTX_SHARE_ALL}},
+    {.n = 3, .part = {1, 1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {2, 1, 0, 2, NTX_SHARE_ALL}},
+    {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_LAYERS, .owner = {1, 1, 1, 1}}};
 
 #define N_SHARES (sizeof shares / sizeof *shares)
 static const struct ntx_share *const whole_layers = shares + N_SHARES - 2; /* over three machines */
@@ -119,7 +127,8 @@ static void same(const struct rig_options *of, uint32_t leave)
         if (leave >> i & 1)
             continue;
         float *got = shared_logits(of, &shares[i], steps[i]);
-        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s in %s over %u machines, %zu", of->make.arch, of->make.type, shares[i].n, i);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *got), "%s in %s over %u machines, %zu", of->make.arch, of->make.type,
+                  shares[i].n, i);
         free(got);
     }
     free(want);
@@ -129,7 +138,8 @@ static void of_all_kinds(void)
 {
     static const char *const types[] = {"F32", "F16", "Q8_0", "Q4_K_M", "Q5_1", "MXFP4", "IQ3_XXS", "NVFP4_ALL"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        struct rig_options o = {.make = rig_model(), .window = i % 2 ? 3 : 0, .stay_every = i % 3, .chunk_bytes = 20000};
+        struct rig_options o = {
+            .make = rig_model(), .window = i % 2 ? 3 : 0, .stay_every = i % 3, .chunk_bytes = 20000};
         o.make.layers = 2;
         o.make.type = types[i];
         o.make.scales = i == 7;
@@ -139,9 +149,13 @@ static void of_all_kinds(void)
 
 static void of_all_architectures(void)
 {
-    static const struct { const char *arch, *type; uint32_t experts, used; } is[] = {
-        {"qwen2moe", "Q4_K_M", 6, 3}, {"qwen3moe", "Q8_0", 20, 20}, {"gpt-oss", "Q8_0", 6, 3}, {"gemma3", "Q8_0", 0, 0}, {"phi3", "Q4_K_M", 0, 0}, {"qwen35", "Q8_0", 0, 0},
-        {"qwen35moe", "F16", 6, 2}, {"llama4", "Q8_0", 6, 1},
+    static const struct {
+        const char *arch, *type;
+        uint32_t experts, used;
+    } is[] = {
+        {"qwen2moe", "Q4_K_M", 6, 3}, {"qwen3moe", "Q8_0", 20, 20}, {"gpt-oss", "Q8_0", 6, 3},
+        {"gemma3", "Q8_0", 0, 0},     {"phi3", "Q4_K_M", 0, 0},     {"qwen35", "Q8_0", 0, 0},
+        {"qwen35moe", "F16", 6, 2},   {"llama4", "Q8_0", 6, 1},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct rig_options o = {.make = rig_model()};
@@ -179,7 +193,9 @@ static void of_all_architectures(void)
 }
 
 /* Layers that every row skips are not read anywhere. */
-struct skipper { uint32_t layer; };
+struct skipper {
+    uint32_t layer;
+};
 static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
 {
     const struct skipper *s = ctx;
@@ -205,7 +221,8 @@ static void with_skips(const struct ntx_share *share)
         struct ntx_kv_seq *kv = rig_seq(r[i], N);
         got[i] = calloc((size_t)N * r[i]->n_vocab, sizeof(float));
         for (uint32_t k = 0; k < N; k++)
-            rows[k] = (struct ntx_row){.token = ids[k], .pos = k, .kv = kv, .may_skip = true, .logits = k + 1 == N ? got[i] : NULL};
+            rows[k] = (struct ntx_row){
+                .token = ids[k], .pos = k, .kv = kv, .may_skip = true, .logits = k + 1 == N ? got[i] : NULL};
         CHECK_EQ(rig_run(r[i], rows, N), 0);
         CHECK_EQ(ntx_forward_skipped(r[i]->f), N);
         ntx_kv_seq_free(kv);
@@ -252,15 +269,17 @@ static void prefetched(void)
         for (uint32_t k = 0; k < m.n; k++)
             for (uint32_t l = 1; l < 4; l++) {
                 uint64_t want = !i || share->owner[l] == k ? alone.w.prefetch[l] : 0;
-                CHECK_MSG(m.at[k].rig.w.prefetch[l] == want, "rank %u, layer %u: %llx, expected %llx", k, l, (unsigned long long)m.at[k].rig.w.prefetch[l], (unsigned long long)want);
+                CHECK_MSG(m.at[k].rig.w.prefetch[l] == want, "rank %u, layer %u: %llx, expected %llx", k, l,
+                          (unsigned long long)m.at[k].rig.w.prefetch[l], (unsigned long long)want);
             }
     }
     rig_close(&alone);
     free(logits);
 }
 
-/* A machine that cannot read says so at rank 0; the next pass goes well. (What is set for a machine's thread is set before its first message, here and below: of a pass that ends
- * it tells nothing, so that afterwards it may still be at it.) */
+/* A machine that cannot read says so at rank 0; the next pass goes well. (What is set for a machine's thread is set
+ * before its first message, here and below: of a pass that ends it tells nothing, so that afterwards it may still be at
+ * it.) */
 static void one_fails(const struct ntx_share *share)
 {
     struct machines m;
@@ -305,7 +324,9 @@ static void one_is_gone(void)
     for (int i = 0; i < 2; i++) {
         row.pos = 1;
         CHECK_EQ(rig_run(r, &row, 1), -ETIMEDOUT);
-        CHECK_MSG(strstr(r->w.w.error.text, "cannot be reached any more: a wire is cut; start all of them again") != NULL, "'%s'", r->w.w.error.text);
+        CHECK_MSG(strstr(r->w.w.error.text, "cannot be reached any more: a wire is cut; start all of them again") !=
+                      NULL,
+                  "'%s'", r->w.w.error.text);
         CHECK(ntx_ranks_lost(m.at[0].ranks));
     }
     ntx_kv_seq_free(kv);
@@ -313,7 +334,8 @@ static void one_is_gone(void)
     free(logits);
 }
 
-/* The first machine is silent in the middle of a pass: who follows it does not wait for ever. Between passes it does. */
+/* The first machine is silent in the middle of a pass: who follows it does not wait for ever. Between passes it does.
+ * */
 static void first_is_silent(void)
 {
     static const struct ntx__said_head begin = {.said = NTX__SAID_BEGIN};
@@ -325,7 +347,8 @@ static void first_is_silent(void)
     net_threads.send(net_at(m.wire, 0), 1, &begin, sizeof begin);
     pthread_join(m.at[1].thread, NULL);
     CHECK_EQ(m.at[1].rc, -ETIMEDOUT);
-    CHECK_MSG(strstr(m.at[1].rig.w.w.error.text, "the first machine cannot be reached") != NULL, "'%s'", m.at[1].rig.w.w.error.text);
+    CHECK_MSG(strstr(m.at[1].rig.w.w.error.text, "the first machine cannot be reached") != NULL, "'%s'",
+              m.at[1].rig.w.w.error.text);
     CHECK_EQ(pthread_create(&m.at[1].thread, NULL, follow, &m.at[1]), 0); /* as machines_close expects */
     machines_close(&m, 0);
 }
@@ -361,7 +384,12 @@ static void strange_messages(void)
             CHECK_EQ(m.at[1].rc, -EBADMSG);
             pthread_create(&m.at[1].thread, NULL, follow, &m.at[1]);
         } else {
-            struct { int32_t rc; uint32_t zero; uint64_t seen[5]; char text[NTX__ANSWER_TEXT]; } a;
+            struct {
+                int32_t rc;
+                uint32_t zero;
+                uint64_t seen[5];
+                char text[NTX__ANSWER_TEXT];
+            } a;
             CHECK_EQ(net_threads.take(net_at(wire, 0), 1, &a, sizeof a), 0);
             CHECK_EQ(net_threads.wait(net_at(wire, 0), 20000), 0);
             CHECK_EQ(a.rc, -EBADMSG);
@@ -371,7 +399,8 @@ static void strange_messages(void)
     }
 }
 
-/* What becomes of texts, with K and V by heads on other machines: one is fed, forked, cut, goes on with a guessed path, and its windows go round. */
+/* What becomes of texts, with K and V by heads on other machines: one is fed, forked, cut, goes on with a guessed path,
+ * and its windows go round. */
 #define LONG 150
 static float *live(struct rig *r)
 {
@@ -383,7 +412,8 @@ static float *live(struct rig *r)
     rig_ids(r, 6, ids, LONG);
     rig_feed(r, text, ids, 41, 0, 41, NULL);
     CHECK_EQ(ntx_kv_seq_fork(text, 40, LONG, &fork), 0); /* its last block is a copy */
-    struct ntx_row both[] = {{.token = 5, .pos = 41, .kv = text, .logits = to}, {.token = 7, .pos = 40, .kv = fork, .logits = to + r->n_vocab}};
+    struct ntx_row both[] = {{.token = 5, .pos = 41, .kv = text, .logits = to},
+                             {.token = 7, .pos = 40, .kv = fork, .logits = to + r->n_vocab}};
     CHECK_EQ(rig_run(r, both, 2), 0);
     to += 2 * r->n_vocab;
     /* a tree of three branches, the last of which holds */
@@ -391,7 +421,8 @@ static float *live(struct rig *r)
     struct ntx_row tree[4] = {{.token = 9, .pos = 41, .kv = fork, .n_path = 1, .path = paths[0]}};
     CHECK_EQ(rig_run(r, &(struct ntx_row){.token = 8, .pos = 40, .kv = fork}, 1), 0);
     for (uint32_t i = 0; i < 3; i++)
-        tree[1 + i] = (struct ntx_row){.token = (int32_t)(11 + i), .pos = 42, .kv = fork, .n_path = 2, .path = paths[i], .logits = to};
+        tree[1 + i] = (struct ntx_row){
+            .token = (int32_t)(11 + i), .pos = 42, .kv = fork, .n_path = 2, .path = paths[i], .logits = to};
     CHECK_EQ(rig_run(r, tree, 4), 0);
     CHECK_EQ(ntx_forward_commit(r->f, fork, 41, paths[2], 2), 0);
     CHECK_EQ(rig_run(r, &(struct ntx_row){.token = 14, .pos = 43, .kv = fork, .logits = to + r->n_vocab}, 1), 0);
@@ -428,10 +459,19 @@ static float *live(struct rig *r)
 
 static void lives_of_texts(void)
 {
-    static const struct { const char *arch; enum ntx_kv_type type; bool windows; } is[] = {{"llama", NTX_KV_F16, false}, {"llama", NTX_KV_Q8_0, false}, {"qwen3", NTX_KV_Q4_0, false}, {"gpt-oss", NTX_KV_F16, true}, {"gemma3", NTX_KV_Q8_0, true}};
+    static const struct {
+        const char *arch;
+        enum ntx_kv_type type;
+        bool windows;
+    } is[] = {{"llama", NTX_KV_F16, false},
+              {"llama", NTX_KV_Q8_0, false},
+              {"qwen3", NTX_KV_Q4_0, false},
+              {"gpt-oss", NTX_KV_F16, true},
+              {"gemma3", NTX_KV_Q8_0, true}};
     static const struct ntx_share by_heads = {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_HEADS};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct rig_options o = {.make = rig_model(), .kv_type = is[i].type, .windows = is[i].windows, .ctx = LONG + 10, .max_rows = 64};
+        struct rig_options o = {
+            .make = rig_model(), .kv_type = is[i].type, .windows = is[i].windows, .ctx = LONG + 10, .max_rows = 64};
         struct machines m;
         struct rig alone;
         o.make.arch = is[i].arch;
@@ -444,7 +484,8 @@ static void lives_of_texts(void)
         CHECK(m.at[1].rig.model->hp.kv_share != NULL);
         float *want = live(&alone), *got = live(&m.at[0].rig);
         for (size_t k = 0; k < 6; k++)
-            CHECK_MSG(!memcmp(want + k * alone.n_vocab, got + k * alone.n_vocab, alone.n_vocab * sizeof *got), "%s, kind %zu: step %zu", is[i].arch, i, k);
+            CHECK_MSG(!memcmp(want + k * alone.n_vocab, got + k * alone.n_vocab, alone.n_vocab * sizeof *got),
+                      "%s, kind %zu: step %zu", is[i].arch, i, k);
         machines_close(&m, 0);
         rig_close(&alone);
         free(want), free(got);
@@ -458,7 +499,10 @@ static void strange_heads(void)
     for (uint32_t kind = 0; kind < 24; kind++) {
         struct machines m;
         struct rig_options o = {.make = rig_model()};
-        struct { struct ntx__said_head h; uint32_t words[64]; } said = {{0}, {0}};
+        struct {
+            struct ntx__said_head h;
+            uint32_t words[64];
+        } said = {{0}, {0}};
         o.make.layers = 2;
         machines_open(&m, &o, &by_heads);
         m.at[1].rig.w.forgive = true;
@@ -471,10 +515,16 @@ static void strange_heads(void)
             said.words[3] = 1;
         }
         net_threads.send(net_at(m.wire, 0), 1, &said, sizeof said.h + (kind < 12 ? 4 * (3 + kind * 3) : 4 * 6));
-        said.h = (struct ntx__said_head){.said = NTX__SAID_ATTEND, .layer = kind % 5 == 4 ? 99 : 0, .n_rows = 1 + (kind % 4 == 3 ? 100000 : 0), .n = kind % 3 == 2 ? UINT32_MAX : kind % 3};
+        said.h = (struct ntx__said_head){.said = NTX__SAID_ATTEND,
+                                         .layer = kind % 5 == 4 ? 99 : 0,
+                                         .n_rows = 1 + (kind % 4 == 3 ? 100000 : 0),
+                                         .n = kind % 3 == 2 ? UINT32_MAX : kind % 3};
         said.words[0] = kind;
         net_threads.send(net_at(m.wire, 0), 1, &said, sizeof said.h + 4 * (kind * 2));
-        struct { struct ntx__answer a; char text[NTX__ANSWER_TEXT]; } got;
+        struct {
+            struct ntx__answer a;
+            char text[NTX__ANSWER_TEXT];
+        } got;
         CHECK_EQ(net_threads.take(net_at(m.wire, 0), 1, &got, sizeof got), 0);
         CHECK_EQ(net_threads.wait(net_at(m.wire, 0), 20000), 0);
         CHECK_EQ(got.a.rc, -EBADMSG);

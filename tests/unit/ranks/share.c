@@ -5,12 +5,20 @@
 #include "model/share.h"
 #include "tests/lib/check.h"
 
-#define CAN(keeps_, memory_, drive_) {.keeps = keeps_, .memory = memory_, .drive = drive_}
+#define CAN(keeps_, memory_, drive_)                                                                                   \
+    {                                                                                                                  \
+        .keeps = keeps_, .memory = memory_, .drive = drive_                                                            \
+    }
 
 static void all_rows_once(void)
 {
     static const struct ntx_share shares[] = {
-        {.n = 1, .part = {1}}, {.n = 2, .part = {1, 1}}, {.n = 3, .part = {1, 2, 3}}, {.n = 3, .part = {1, 1000000, 1}}, {.n = 16, .part = {5, [15] = 1}}, {.n = 4, .part = {0}},
+        {.n = 1, .part = {1}},
+        {.n = 2, .part = {1, 1}},
+        {.n = 3, .part = {1, 2, 3}},
+        {.n = 3, .part = {1, 1000000, 1}},
+        {.n = 16, .part = {5, [15] = 1}},
+        {.n = 4, .part = {0}},
     };
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
         for (uint32_t n_out = 1; n_out < 3000; n_out += 37) {
@@ -19,7 +27,8 @@ static void all_rows_once(void)
                 struct ntx_share_range own = ntx_share_of(&shares[i], 0, n_out, rank);
                 CHECK_EQ(own.n ? own.first : at, at);
                 CHECK(own.first % NTX_SHARE_UNIT == 0 || !own.n);
-                CHECK_MSG(!ntx_share_deals(&shares[i], 0, n_out) || own.n >= NTX_SHARE_UNIT, "rank %u has %u of %u rows", rank, own.n, n_out);
+                CHECK_MSG(!ntx_share_deals(&shares[i], 0, n_out) || own.n >= NTX_SHARE_UNIT,
+                          "rank %u has %u of %u rows", rank, own.n, n_out);
                 CHECK(ntx_share_deals(&shares[i], 0, n_out) || !rank || !own.n);
                 at += own.n;
             }
@@ -41,7 +50,8 @@ static void layers_go_round(void)
     CHECK_EQ(ntx_share_of(&s, 1, 77, 0).n, 77);
     CHECK_EQ(ntx_share_of(&s, 8, 16000, 1).n, 7984);
     CHECK(ntx_share_asks(&s, 3, 2) && !ntx_share_asks(&s, 3, 1) && ntx_share_asks(&s, 8, 1));
-    /* 10 of each layer are streamed: of two layers of a run two thirds have to be there when it begins; they would be 40 beside what stays */
+    /* 10 of each layer are streamed: of two layers of a run two thirds have to be there when it begins; they would be
+     * 40 beside what stays */
     static const struct ntx_share pairs = {.n = 3, .split = NTX_SPLIT_LAYERS, .owner = {0, 0, 1, 2, 0, 0, 1, 2}};
     CHECK(fabs(ntx_share_ahead(&pairs, 0, 8, 40) - 20) < 1e-9 && fabs(ntx_share_ahead(&pairs, 1, 8, 20) - 10) < 1e-9);
     CHECK(ntx_share_ahead(&pairs, 0, 8, 0) == 0 && fabs(ntx_share_ahead(&pairs, 0, 2, 40) - 80) < 1e-9);
@@ -73,7 +83,8 @@ static void the_same_time(void)
     CHECK(fabs(ntx_share_even(memories, 2, &(struct ntx_share_work){.dense = 4e9}, &s) - 0.1) < 1e-6);
     CHECK(fabs((double)s.part[0] / s.part[1] - 3) < 1e-3);
     s.n = 77;
-    CHECK(ntx_share_even((const struct ntx_share_machine[]){CAN(1, 0, 1), CAN(1, 1, 1)}, 2, &(struct ntx_share_work){.dense = 1}, &s) == 0);
+    CHECK(ntx_share_even((const struct ntx_share_machine[]){CAN(1, 0, 1), CAN(1, 1, 1)}, 2,
+                         &(struct ntx_share_work){.dense = 1}, &s) == 0);
     CHECK_EQ(s.n, 77);
 }
 
@@ -86,10 +97,12 @@ static void experts_that_stay(void)
     CHECK(fabs(ntx_share_reads(&two[0], &w, 0.5) - 0.125 * (4e9 - 2.5e9)) < 1);
     CHECK(fabs(ntx_share_even(two, 2, &w, &s) - 0.1875) < 1e-6);
     CHECK_EQ(s.part[0], s.part[1]);
-    /* the second one keeps nothing: dense bytes, too, come from its drive; the first has more, so that both take as long */
+    /* the second one keeps nothing: dense bytes, too, come from its drive; the first has more, so that both take as
+     * long */
     const struct ntx_share_machine unlike[] = {CAN(3e9, 10e9, 1e9), CAN(0, 10e9, 1e9)};
     double t = ntx_share_even(unlike, 2, &w, &s), part = (double)s.part[0] / (s.part[0] + s.part[1]);
-    CHECK(fabs(ntx_share_reads(&unlike[0], &w, part) / 1e9 - t) < 1e-5 && fabs(ntx_share_reads(&unlike[1], &w, 1 - part) / 1e9 - t) < 1e-5);
+    CHECK(fabs(ntx_share_reads(&unlike[0], &w, part) / 1e9 - t) < 1e-5 &&
+          fabs(ntx_share_reads(&unlike[1], &w, 1 - part) / 1e9 - t) < 1e-5);
     /* so little is kept that dense bytes are read: no expert stays */
     const struct ntx_share_machine small[] = {CAN(1e8, 10e9, 1e9), CAN(1e8, 10e9, 1e9)};
     CHECK(fabs(ntx_share_even(small, 2, &w, &s) - 0.9) < 1e-6);

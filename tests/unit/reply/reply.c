@@ -14,9 +14,11 @@ static int part(void *arg, const struct ntx_reply_part *p)
     static const char *const open[] = {"T:", "H:", "C:"};
     bool goes_on = g->n && p->kind != NTX_REPLY_CALL && g->last == p->kind;
     CHECK(p->kind == NTX_REPLY_CALL || p->len);
-    g->n += (size_t)snprintf(g->text + g->n, sizeof g->text - g->n, "%s%s", goes_on || !g->n ? "" : "|", goes_on ? "" : open[p->kind]);
+    g->n += (size_t)snprintf(g->text + g->n, sizeof g->text - g->n, "%s%s", goes_on || !g->n ? "" : "|",
+                             goes_on ? "" : open[p->kind]);
     if (p->kind == NTX_REPLY_CALL)
-        g->n += (size_t)snprintf(g->text + g->n, sizeof g->text - g->n, "%s%s%s%s ", p->name, *p->id ? "#" : "", p->id, p->cut ? " cut" : "");
+        g->n += (size_t)snprintf(g->text + g->n, sizeof g->text - g->n, "%s%s%s%s ", p->name, *p->id ? "#" : "", p->id,
+                                 p->cut ? " cut" : "");
     CHECK(g->n + p->len < sizeof g->text);
     memcpy(g->text + g->n, p->text, p->len);
     g->n += p->len;
@@ -31,29 +33,43 @@ static bool zip_is_string(void *arg, const char *tool, const char *parameter)
     return !strcmp(tool, "f") && !strcmp(parameter, "zip");
 }
 
-static void check_to(int (*end)(struct ntx_reply *r), const char *format, bool thinks, const char *reply, const char *want)
+static void check_to(int (*end)(struct ntx_reply *r), const char *format, bool thinks, const char *reply,
+                     const char *want)
 {
-    for (size_t size = 1; size <= strlen(reply) || size == 1; size = size == 1 ? 3 : size == 3 ? strlen(reply) : size + 1) {
+    for (size_t size = 1; size <= strlen(reply) || size == 1; size = size == 1   ? 3
+                                                                     : size == 3 ? strlen(reply)
+                                                                                 : size + 1) {
         struct got g = {.n = 0};
         struct ntx_reply *r;
-        struct ntx_reply_ask ask = {.format = ntx_reply_by_name(format), .thinks = thinks, .is_string = zip_is_string, .part = part, .arg = &g};
+        struct ntx_reply_ask ask = {
+            .format = ntx_reply_by_name(format), .thinks = thinks, .is_string = zip_is_string, .part = part, .arg = &g};
         CHECK_MSG(ask.format, "%s", format);
         CHECK(!ntx_reply_new(&ask, &r));
         for (size_t i = 0, n = strlen(reply); i < n; i += size)
             CHECK(!ntx_reply_feed(r, reply + i, n - i < size ? n - i : size));
         CHECK(!end(r));
-        CHECK_MSG(!strcmp(g.text, want), "%s, %zu bytes at a time: %s\n gives  %s\n wanted %s", format, size, reply, g.text, want);
+        CHECK_MSG(!strcmp(g.text, want), "%s, %zu bytes at a time: %s\n gives  %s\n wanted %s", format, size, reply,
+                  g.text, want);
         ntx_reply_free(r);
     }
 }
 
-static void check_as(const char *format, bool thinks, const char *reply, const char *want) { check_to(ntx_reply_end, format, thinks, reply, want); }
+static void check_as(const char *format, bool thinks, const char *reply, const char *want)
+{
+    check_to(ntx_reply_end, format, thinks, reply, want);
+}
 static void check(const char *format, const char *reply, const char *want) { check_as(format, false, reply, want); }
-static void check_cut(const char *format, const char *reply, const char *want) { check_to(ntx_reply_cut, format, false, reply, want); }
+static void check_cut(const char *format, const char *reply, const char *want)
+{
+    check_to(ntx_reply_cut, format, false, reply, want);
+}
 
 #define DS(words) "<\xef\xbd\x9c" words "\xef\xbd\x9c>"
-#define LOW "\xe2\x96\x81"
-#define DSML "\xef\xbd\x9c" "DSML" "\xef\xbd\x9c"
+#define LOW       "\xe2\x96\x81"
+#define DSML                                                                                                           \
+    "\xef\xbd\x9c"                                                                                                     \
+    "DSML"                                                                                                             \
+    "\xef\xbd\x9c"
 
 static void check_thoughts(void)
 {
@@ -72,48 +88,80 @@ static void check_thoughts(void)
 
 static void check_json(void)
 {
-    check("hermes", "Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"</x>\"}]}}\n</tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{}}\n</tool_call>",
+    check("hermes",
+          "Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": "
+          "\"</x>\"}]}}\n</tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{}}\n</tool_call>",
           "T:Let me see.|C:f {\"a\": [1, {\"b\": \"</x>\"}]}|C:g {}");
-    check("hermes", "<think>\nx\n</think>\n\n<tool_call>{\"arguments\": {\"k\": 1}, \"name\": \"f\"}</tool_call> done", "H:x|C:f {\"k\": 1}|T:done");
+    check("hermes", "<think>\nx\n</think>\n\n<tool_call>{\"arguments\": {\"k\": 1}, \"name\": \"f\"}</tool_call> done",
+          "H:x|C:f {\"k\": 1}|T:done");
     check("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}", "C:f {}"); /* it ended before the mark */
-    check("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}, }</tool_call>", "T:<tool_call>{\"name\": \"f\", \"arguments\": {}, }</tool_call>");
+    check("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}, }</tool_call>",
+          "T:<tool_call>{\"name\": \"f\", \"arguments\": {}, }</tool_call>");
     check("hermes", "a <tool_call>nonsense", "T:a<tool_call>nonsense");
     check("llama-3", " {\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "C:f {\"a\": \"b\"}");
     check("llama-3", "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}", "C:f {}|C:g {}");
     check("llama-3", "{\"name\": 1}", "T:{\"name\": 1}");
     check("llama-3", "It is {\"name\"}.", "T:It is {\"name\"}.");
     check("llama-3", "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "C:f {}");
-    check("mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abc123\"}, {\"name\": \"g\", \"arguments\": {}}]", "C:f#abc123 {\"a\": 1}|C:g {}");
-    check("mistral", "Ok.[TOOL_CALLS]f[CALL_ID]x9[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{}", "T:Ok.|C:f#x9 {\"a\": 1}|C:g {}");
+    check("mistral",
+          "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abc123\"}, {\"name\": \"g\", "
+          "\"arguments\": {}}]",
+          "C:f#abc123 {\"a\": 1}|C:g {}");
+    check("mistral", "Ok.[TOOL_CALLS]f[CALL_ID]x9[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{}",
+          "T:Ok.|C:f#x9 {\"a\": 1}|C:g {}");
 }
 
 static void check_marks(void)
 {
-    check("deepseek", "a" DS("tool" LOW "calls" LOW "begin") DS("tool" LOW "call" LOW "begin") "f" DS("tool" LOW "sep") "{\"a\": 1}" DS("tool" LOW "call" LOW "end")
-          DS("tool" LOW "call" LOW "begin") "g" DS("tool" LOW "sep") "{}" DS("tool" LOW "call" LOW "end") DS("tool" LOW "calls" LOW "end"), "T:a|C:f {\"a\": 1}|C:g {}");
-    check("deepseek", DS("tool" LOW "calls" LOW "begin") DS("tool" LOW "call" LOW "begin") "function" DS("tool" LOW "sep") "f\n```json\n{\"a\": 1}\n```" DS("tool" LOW "call" LOW "end"),
+    check("deepseek",
+          "a" DS("tool" LOW "calls" LOW "begin")
+              DS("tool" LOW "call" LOW "begin") "f" DS("tool" LOW "sep") "{\"a\": 1}" DS("tool" LOW "call" LOW "end")
+                  DS("tool" LOW "call" LOW "begin") "g" DS("tool" LOW "sep") "{}" DS("tool" LOW "call" LOW "end")
+                      DS("tool" LOW "calls" LOW "end"),
+          "T:a|C:f {\"a\": 1}|C:g {}");
+    check("deepseek",
+          DS("tool" LOW "calls" LOW "begin") DS("tool" LOW "call" LOW "begin") "function" DS(
+              "tool" LOW "sep") "f\n```json\n{\"a\": 1}\n```" DS("tool" LOW "call" LOW "end"),
           "C:f {\"a\": 1}");
-    check("deepseek-v3.2", "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"a\" string=\"true\">12</" DSML "parameter>\n<" DSML
-          "parameter name=\"b\" string=\"false\">[1]</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "function_calls>", "C:f {\"a\": \"12\", \"b\": [1]}");
-    check("deepseek-v4", "<think>h</think>\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"a\" string=\"false\">12</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>",
+    check("deepseek-v3.2",
+          "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n<" DSML
+          "parameter name=\"a\" string=\"true\">12</" DSML "parameter>\n<" DSML
+          "parameter name=\"b\" string=\"false\">[1]</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "function_calls>",
+          "C:f {\"a\": \"12\", \"b\": [1]}");
+    check("deepseek-v4",
+          "<think>h</think>\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n<" DSML
+          "parameter name=\"a\" string=\"false\">12</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>",
           "H:h|C:f {\"a\": 12}");
-    check("kimi", "x<|tool_calls_section_begin|><|tool_call_begin|>functions.get:it:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|><|tool_calls_section_end|>",
+    check("kimi",
+          "x<|tool_calls_section_begin|><|tool_call_begin|>functions.get:it:0<|tool_call_argument_begin|>{\"a\": "
+          "1}<|tool_call_end|><|tool_calls_section_end|>",
           "T:x|C:get:it#functions.get:it:0 {\"a\": 1}");
-    check("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+    check("harmony",
+          "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+          "<|constrain|>json<|message|>{\"a\": 1}<|call|>",
           "H:Hm.|C:f {\"a\": 1}");
-    check("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hello\n", "H:Hm.|T:Hello");
+    check("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hello\n",
+          "H:Hm.|T:Hello");
 }
 
 static void check_xml(void)
 {
-    check("qwen3-coder", "Ok\n<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n<parameter=zip>\n12\n</parameter>\n<parameter=t>\nline\n\"two\"\n</parameter>\n</function>\n</tool_call>",
+    check("qwen3-coder",
+          "Ok\n<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n<parameter=zip>\n12\n</"
+          "parameter>\n<parameter=t>\nline\n\"two\"\n</parameter>\n</function>\n</tool_call>",
           "T:Ok|C:f {\"a\": 12, \"zip\": \"12\", \"t\": \"line\\n\\\"two\\\"\"}");
     check("qwen3-coder", "<tool_call><function=now></function></tool_call>", "C:now {}");
-    check("qwen3-coder", "<tool_call><function=f><parameter=a>1</function></tool_call>", "T:<tool_call><function=f><parameter=a>1</function></tool_call>");
-    check("glm", "<think>t</think>\n<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>{\"x\": 1}</arg_value>\n<arg_key>b</arg_key>\n<arg_value>New York</arg_value>\n</tool_call>",
+    check("qwen3-coder", "<tool_call><function=f><parameter=a>1</function></tool_call>",
+          "T:<tool_call><function=f><parameter=a>1</function></tool_call>");
+    check("glm",
+          "<think>t</think>\n<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>{\"x\": "
+          "1}</arg_value>\n<arg_key>b</arg_key>\n<arg_value>New York</arg_value>\n</tool_call>",
           "H:t|C:f {\"a\": {\"x\": 1}, \"b\": \"New York\"}");
     check("glm", "<tool_call>now\n</tool_call>", "C:now {}");
-    check("minimax", "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1.5</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>", "C:f {\"a\": 1.5}|C:g {}");
+    check("minimax",
+          "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1.5</parameter>\n</invoke>\n<invoke "
+          "name=\"g\">\n</invoke>\n</minimax:tool_call>",
+          "C:f {\"a\": 1.5}|C:g {}");
     check("minimax", "<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n<invoke x>\n</minimax:tool_call>",
           "T:<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n<invoke x>\n</minimax:tool_call>");
 }
@@ -129,38 +177,67 @@ static void check_cuts(void)
     check_cut("hermes", "Ok <tool_call>", "T:Ok");
     check_cut("hermes", "Ok <tool_call>{\"name\": \"wea", "T:Ok");
     check_cut("hermes", "<tool_call>{\"name\": \"f\"", "C:f cut ");
-    check_cut("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}", "C:f {\"a\": 1}"); /* all is there but the end */
+    check_cut("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}",
+              "C:f {\"a\": 1}"); /* all is there but the end */
     check_cut("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call> and", "C:f {}|T:and");
     check_cut("hermes", "<tool_call>{oops", "");
     check_cut("llama-3", " {\"name\": \"f\", \"parameters\": {\"a\"", "C:f cut {\"a\"");
     check_cut("llama-3", "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g", "C:f {}");
     check_cut("llama-3", "{\"nam", "");
     check_cut("llama-3", "{\"sum\": 1, \"of", "T:{\"sum\": 1, \"of");
-    check_cut("mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"id\": \"abc\"}, {\"name\": \"g\", \"arguments\": {\"x\"", "C:f#abc {}|C:g cut {\"x\"");
+    check_cut(
+        "mistral",
+        "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"id\": \"abc\"}, {\"name\": \"g\", \"arguments\": {\"x\"",
+        "C:f#abc {}|C:g cut {\"x\"");
     check_cut("mistral", "Ok.[TOOL_CALLS]f[CALL_ID]x9[ARGS]{\"a\": [1, ", "T:Ok.|C:f#x9 cut {\"a\": [1,");
     check_cut("mistral", "Ok.[TOOL_CALLS]weat", "T:Ok.");
-    check_cut("deepseek", DS("tool" LOW "calls" LOW "begin") DS("tool" LOW "call" LOW "begin") "f" DS("tool" LOW "sep") "{\"a\": 1", "C:f cut {\"a\": 1");
-    check_cut("deepseek", DS("tool" LOW "call" LOW "begin") "function" DS("tool" LOW "sep") "f\n```json\n{\"a\"", "C:f cut {\"a\"");
+    check_cut("deepseek",
+              DS("tool" LOW "calls" LOW "begin") DS("tool" LOW "call" LOW "begin") "f" DS("tool" LOW "sep") "{\"a\": 1",
+              "C:f cut {\"a\": 1");
+    check_cut("deepseek", DS("tool" LOW "call" LOW "begin") "function" DS("tool" LOW "sep") "f\n```json\n{\"a\"",
+              "C:f cut {\"a\"");
     check_cut("deepseek", DS("tool" LOW "call" LOW "begin") "function" DS("tool" LOW "sep") "wea", "");
-    check_cut("deepseek-v3.2", "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"a\" string=\"true\">12</" DSML "parameter>\n<" DSML "parameter name=\"b\" string=\"fa",
+    check_cut("deepseek-v3.2",
+              "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n<" DSML
+              "parameter name=\"a\" string=\"true\">12</" DSML "parameter>\n<" DSML "parameter name=\"b\" string=\"fa",
               "C:f cut {\"a\": \"12\"");
-    check_cut("kimi", "x<|tool_calls_section_begin|><|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{", "T:x|C:get#functions.get:0 cut {");
+    check_cut("kimi", "x<|tool_calls_section_begin|><|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{",
+              "T:x|C:get#functions.get:0 cut {");
     check_cut("kimi", "x<|tool_calls_section_begin|><|tool_call_begin|>functions.ge", "T:x");
-    check_cut("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a", "H:Hm.|C:f cut {\"a");
-    check_cut("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f", "H:Hm.");
+    check_cut("harmony",
+              "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+              "<|constrain|>json<|message|>{\"a",
+              "H:Hm.|C:f cut {\"a");
+    check_cut("harmony",
+              "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f",
+              "H:Hm.");
     check_cut("harmony", "<|channel|>anal", "");
-    check_cut("qwen3-coder", "Ok\n<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n<parameter=b>\nlong te", "T:Ok|C:f cut {\"a\": 12");
-    check_cut("qwen3-coder", "<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n</function>\n", "C:f {\"a\": 12}");
+    check_cut("qwen3-coder", "Ok\n<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n<parameter=b>\nlong te",
+              "T:Ok|C:f cut {\"a\": 12");
+    check_cut("qwen3-coder", "<tool_call>\n<function=f>\n<parameter=a>\n12\n</parameter>\n</function>\n",
+              "C:f {\"a\": 12}");
     check_cut("qwen3-coder", "<tool_call>\n<function=wea", "");
     check_cut("glm", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_k", "C:f cut {\"a\": 1");
     check_cut("glm", "<tool_call>f\n<arg", "C:f cut {");
     check_cut("glm", "<tool_call>wea", "");
-    check_cut("minimax", "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1.5</parameter>\n</invoke>\n<invoke name=\"g\">\n<parameter name=\"b\">te", "C:f {\"a\": 1.5}|C:g cut {");
+    check_cut("minimax",
+              "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1.5</parameter>\n</invoke>\n<invoke "
+              "name=\"g\">\n<parameter name=\"b\">te",
+              "C:f {\"a\": 1.5}|C:g cut {");
     check_cut("minimax", "<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n<invoke na", "C:f {}");
     static const struct {
         const char *text;
         size_t n;
-    } whole[] = {{"", 0}, {"x", 0}, {"{", 1}, {"{\"a", 1}, {"{\"a\": 12", 1}, {"{\"a\": 12, ", 8}, {"{\"a\": [1], \"b\": \"x", 9}, {"{\"a\": {}, \"b\": \"x\"", 18}, {"{\"a\": tru", 1}, {"{\"a\": null", 10}};
+    } whole[] = {{"", 0},
+                 {"x", 0},
+                 {"{", 1},
+                 {"{\"a", 1},
+                 {"{\"a\": 12", 1},
+                 {"{\"a\": 12, ", 8},
+                 {"{\"a\": [1], \"b\": \"x", 9},
+                 {"{\"a\": {}, \"b\": \"x\"", 18},
+                 {"{\"a\": tru", 1},
+                 {"{\"a\": null", 10}};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         CHECK_EQ(ntx_reply_whole(whole[i].text, strlen(whole[i].text)), whole[i].n);
 }
@@ -187,8 +264,10 @@ static void check_templates(void)
     check_told("<|start_header_id|> {\"name\": function name, \"parameters\": ", "llama-3");
     check_told("<|start|><|channel|><|message|>", "harmony");
     const struct ntx_reply_format *kimi = ntx_reply_by_name("kimi");
-    CHECK(ntx_reply_is_mark(kimi, "<|tool_call_end|>", 17) && ntx_reply_is_mark(kimi, "<|tool_call_argument_begin|>", 28) && ntx_reply_is_mark(kimi, "<think>", 7));
-    CHECK(!ntx_reply_is_mark(kimi, "<|im_end|>", 10) && !ntx_reply_is_mark(ntx_reply_by_name("plain"), "[ARGS]", 6) && !ntx_reply_by_name("none"));
+    CHECK(ntx_reply_is_mark(kimi, "<|tool_call_end|>", 17) &&
+          ntx_reply_is_mark(kimi, "<|tool_call_argument_begin|>", 28) && ntx_reply_is_mark(kimi, "<think>", 7));
+    CHECK(!ntx_reply_is_mark(kimi, "<|im_end|>", 10) && !ntx_reply_is_mark(ntx_reply_by_name("plain"), "[ARGS]", 6) &&
+          !ntx_reply_by_name("none"));
 }
 
 static int refuse(void *arg, const struct ntx_reply_part *p)

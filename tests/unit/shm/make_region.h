@@ -1,5 +1,6 @@
-/* make_region.h: a small region with a plan, for tests. File 0 has pattern bytes (a function of the offset); its chunks follow one
- * another at unaligned places, `per_layer` to a layer, every third one in the arena. The rows lie in file 1. */
+/* make_region.h: a small region with a plan, for tests. File 0 has pattern bytes (a function of the offset); its chunks
+ * follow one another at unaligned places, `per_layer` to a layer, every third one in the arena. The rows lie in file 1.
+ * */
 #ifndef NTX_TESTS_UNIT_SHM_MAKE_REGION_H
 #define NTX_TESTS_UNIT_SHM_MAKE_REGION_H
 
@@ -7,9 +8,9 @@
 #include "shm/region.h"
 #include "tests/lib/check.h"
 
-#define BLOCK 4096u
+#define BLOCK       4096u
 #define ENTRY_BYTES 1300u
-#define N_ENTRIES 200u
+#define N_ENTRIES   200u
 
 struct shape {
     uint32_t n_layers, per_layer, n_desc, n_slots, n_demands, n_bundle_demands;
@@ -23,7 +24,10 @@ static inline uint8_t pattern(uint32_t file, uint64_t offset)
     return (uint8_t)(x >> 56 ^ x >> 29);
 }
 
-static inline uint32_t chunk_size(const struct shape *s, uint32_t i) { return s->chunk_bytes - i * 37 % (s->chunk_bytes / 2); }
+static inline uint32_t chunk_size(const struct shape *s, uint32_t i)
+{
+    return s->chunk_bytes - i * 37 % (s->chunk_bytes / 2);
+}
 static inline uint64_t first_offset(void) { return 777; }
 
 static inline void make_region(const struct shape *s, struct ntx_region *r)
@@ -37,9 +41,21 @@ static inline void make_region(const struct shape *s, struct ntx_region *r)
             n_sched++;
     }
     struct ntx_region_geometry g = {
-        .block = BLOCK, .n_files = 2, .n_chunks = n, .n_sched = n_sched, .n_desc = s->n_desc, .n_slots = s->n_slots,
-        .n_demands = s->n_demands, .n_bundle_demands = s->n_bundle_demands, .n_probes = 3, .n_layers = s->n_layers, .n_embd = 100, .arena_bytes = arena, .epoch = 42,
-        .slot_bytes = NTX_ROUND_UP(s->chunk_bytes + 2 * BLOCK, BLOCK), .frame_bytes = 2 * BLOCK,
+        .block = BLOCK,
+        .n_files = 2,
+        .n_chunks = n,
+        .n_sched = n_sched,
+        .n_desc = s->n_desc,
+        .n_slots = s->n_slots,
+        .n_demands = s->n_demands,
+        .n_bundle_demands = s->n_bundle_demands,
+        .n_probes = 3,
+        .n_layers = s->n_layers,
+        .n_embd = 100,
+        .arena_bytes = arena,
+        .epoch = 42,
+        .slot_bytes = NTX_ROUND_UP(s->chunk_bytes + 2 * BLOCK, BLOCK),
+        .frame_bytes = 2 * BLOCK,
     };
     struct ntx_err err = {0};
     char note[512];

@@ -1,5 +1,5 @@
-/* Histograms by value; the trace's ring: what is put comes out once and in order, what was overwritten is counted as missed, nothing torn
- * is taken while several threads write; and what a record costs. */
+/* Histograms by value; the trace's ring: what is put comes out once and in order, what was overwritten is counted as
+ * missed, nothing torn is taken while several threads write; and what a record costs. */
 #include "shm/counters.h"
 
 #include <math.h>
@@ -102,7 +102,8 @@ static void together(struct ntx_trace *t)
     while (next < (uint64_t)WRITERS * EACH) {
         unsigned n = ntx_trace_take(t, &next, r, 256, &missed);
         for (unsigned i = 0; i < n; i++)
-            CHECK(r[i].t1 == r[i].t0 * 3 && r[i].a == (uint32_t)r[i].t0 && r[i].b == r[i].t0 * 5 && r[i].c == r[i].t0 * 7);
+            CHECK(r[i].t1 == r[i].t0 * 3 && r[i].a == (uint32_t)r[i].t0 && r[i].b == r[i].t0 * 5 &&
+                  r[i].c == r[i].t0 * 7);
         got += n;
     }
     for (int i = 0; i < WRITERS; i++)

@@ -1,5 +1,6 @@
-/* A machine with larger pages, as 64-bit Arm has them, played on this one: PRETEND_PAGE bytes. Linked to tests with --wrap of what stands here: an address that is no
- * multiple of such a page is refused as that kernel refuses it, and ends the test, since nobody should ask; what is mapped begins at one and fills whole ones. */
+/* A machine with larger pages, as 64-bit Arm has them, played on this one: PRETEND_PAGE bytes. Linked to tests with
+ * --wrap of what stands here: an address that is no multiple of such a page is refused as that kernel refuses it, and
+ * ends the test, since nobody should ask; what is mapped begins at one and fills whole ones. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -57,7 +58,8 @@ int __wrap_madvise(void *at, size_t n, int advice)
 {
     n = whole("madvise", at, n);
     if (advice == MADV_COLLAPSE) {
-        uintptr_t huge = (uintptr_t)ntx_huge_bytes(), from = NTX_ROUND_UP((uintptr_t)at, huge), end = NTX_ROUND_DOWN((uintptr_t)at + n, huge);
+        uintptr_t huge = (uintptr_t)ntx_huge_bytes(), from = NTX_ROUND_UP((uintptr_t)at, huge),
+                  end = NTX_ROUND_DOWN((uintptr_t)at + n, huge);
         if (from == end)
             return 0;
         if (from > end) {

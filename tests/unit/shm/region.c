@@ -8,7 +8,8 @@
 #include "tests/unit/shm/attach_to.h"
 #include "tests/unit/shm/make_region.h"
 
-static const struct shape small = {.n_layers = 4, .per_layer = 5, .n_desc = 4, .n_slots = 6, .n_demands = 3, .chunk_bytes = 20000, .host = true};
+static const struct shape small = {
+    .n_layers = 4, .per_layer = 5, .n_desc = 4, .n_slots = 6, .n_demands = 3, .chunk_bytes = 20000, .host = true};
 
 static int attach(struct ntx_region *r, struct ntx_err *err)
 {
@@ -30,7 +31,8 @@ static void test_good(void)
     CHECK(r.huge_share >= 0 && r.huge_share <= 1);
     CHECK_EQ(r.pass_map[NTX_PASS_MAPS - 1].pass, UINT64_MAX);
     for (int i = 0; i < NTX_REGION_PARTS; i++) {
-        CHECK_EQ(fcntl(r.part[i].fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+        CHECK_EQ(fcntl(r.part[i].fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
+                 F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
         CHECK_EQ(fcntl(r.part[i].fd, F_GETFD), FD_CLOEXEC);
         CHECK(ftruncate(r.part[i].fd, 4096 * 4096) < 0);
     }
@@ -52,7 +54,8 @@ static void test_good(void)
     ntx_region_close(&r);
 }
 
-/* The creator's plan is its own memory: what it changes there after it was published reaches nobody, and nobody reaches it. */
+/* The creator's plan is its own memory: what it changes there after it was published reaches nobody, and nobody reaches
+ * it. */
 static void test_plan_is_private(void)
 {
     struct ntx_region r, a;
@@ -74,8 +77,18 @@ static void test_plan_is_private(void)
 
 static struct ntx_region begin(uint64_t huge_pages_of_arena)
 {
-    struct ntx_region_geometry g = {.block = BLOCK, .n_files = 1, .n_chunks = 1, .n_desc = 1, .n_slots = 2, .n_demands = 1, .n_probes = 1, .n_layers = 1, .n_embd = 8,
-                                    .slot_bytes = 4 * BLOCK, .frame_bytes = BLOCK, .arena_bytes = huge_pages_of_arena * NTX_HUGE};
+    struct ntx_region_geometry g = {.block = BLOCK,
+                                    .n_files = 1,
+                                    .n_chunks = 1,
+                                    .n_desc = 1,
+                                    .n_slots = 2,
+                                    .n_demands = 1,
+                                    .n_probes = 1,
+                                    .n_layers = 1,
+                                    .n_embd = 8,
+                                    .slot_bytes = 4 * BLOCK,
+                                    .frame_bytes = BLOCK,
+                                    .arena_bytes = huge_pages_of_arena * NTX_HUGE};
     struct ntx_region r;
     struct ntx_err err = {0};
     CHECK_MSG(!ntx_region_begin(&g, &r, &err), "%s", err.text);
@@ -83,7 +96,8 @@ static struct ntx_region begin(uint64_t huge_pages_of_arena)
     return r;
 }
 
-/* By steps the memory comes in whole huge pages, as much as was asked for; where it ends, an error says what to do, and how far it came is known. */
+/* By steps the memory comes in whole huge pages, as much as was asked for; where it ends, an error says what to do, and
+ * how far it came is known. */
 static void test_steps(void)
 {
     struct ntx_region r = begin(6);
@@ -114,7 +128,10 @@ static void test_steps(void)
     ntx_region_close(&r);
 }
 
-#define FIELD(name, ...) {#name, offsetof(struct ntx_region_hdr, name), sizeof(((struct ntx_region_hdr *)0)->name), {__VA_ARGS__}}
+#define FIELD(name, ...)                                                                                               \
+    {                                                                                                                  \
+#name, offsetof(struct ntx_region_hdr, name), sizeof(((struct ntx_region_hdr *)0)->name), { __VA_ARGS__ }      \
+    }
 #define MAX64 UINT64_MAX
 
 /* Each value must be refused (0 ends the list unless it stands first). */
@@ -123,13 +140,24 @@ static const struct {
     size_t at, size;
     uint64_t bad[4];
 } fields[] = {
-    FIELD(magic, 0, 1, MAX64), FIELD(version, 0, NTX_REGION_VERSION + 1, UINT32_MAX), FIELD(hdr_bytes, 0, 1, UINT32_MAX),
-    FIELD(bytes, 0, 1, MAX64), FIELD(block, 0, 511, 4097, UINT32_MAX), FIELD(n_files, 0, 101, UINT32_MAX),
-    FIELD(n_chunks, 0, 1, 2000, UINT32_MAX), FIELD(n_sched, 0, 1, 1000, UINT32_MAX), FIELD(n_desc, 0, 3000, 7, UINT32_MAX),
-    FIELD(n_slots, 0, 3, 2000, UINT32_MAX), FIELD(n_demands, 0, 1, 1000, UINT32_MAX), FIELD(n_bundle_demands, 1 << 20, UINT32_MAX),
-    FIELD(n_layers, 0, 2, 575, UINT32_MAX), FIELD(slot_bytes, 0, 4096, 28673, MAX64),
-    FIELD(frame_bytes, 1, 4096, MAX64 - 4095), FIELD(arena_bytes, 0, 4096, MAX64 - 4095, (uint64_t)1 << 61),
-    FIELD(off_frames, 0, 4096, MAX64), FIELD(off_arena, 0, 4096, MAX64),
+    FIELD(magic, 0, 1, MAX64),
+    FIELD(version, 0, NTX_REGION_VERSION + 1, UINT32_MAX),
+    FIELD(hdr_bytes, 0, 1, UINT32_MAX),
+    FIELD(bytes, 0, 1, MAX64),
+    FIELD(block, 0, 511, 4097, UINT32_MAX),
+    FIELD(n_files, 0, 101, UINT32_MAX),
+    FIELD(n_chunks, 0, 1, 2000, UINT32_MAX),
+    FIELD(n_sched, 0, 1, 1000, UINT32_MAX),
+    FIELD(n_desc, 0, 3000, 7, UINT32_MAX),
+    FIELD(n_slots, 0, 3, 2000, UINT32_MAX),
+    FIELD(n_demands, 0, 1, 1000, UINT32_MAX),
+    FIELD(n_bundle_demands, 1 << 20, UINT32_MAX),
+    FIELD(n_layers, 0, 2, 575, UINT32_MAX),
+    FIELD(slot_bytes, 0, 4096, 28673, MAX64),
+    FIELD(frame_bytes, 1, 4096, MAX64 - 4095),
+    FIELD(arena_bytes, 0, 4096, MAX64 - 4095, (uint64_t)1 << 61),
+    FIELD(off_frames, 0, 4096, MAX64),
+    FIELD(off_arena, 0, 4096, MAX64),
 };
 
 static void put(uint8_t *at, size_t size, uint64_t v)
@@ -151,7 +179,8 @@ static void test_header(void)
         for (int k = 0; k < 4 && (!k || fields[i].bad[k]); k++) {
             put(at, fields[i].size, fields[i].bad[k]);
             int rc = attach(&r, &err);
-            CHECK_MSG(rc < 0 && err.code == rc && err.text[0], "%s = %llu: %d", fields[i].name, (unsigned long long)fields[i].bad[k], rc);
+            CHECK_MSG(rc < 0 && err.code == rc && err.text[0], "%s = %llu: %d", fields[i].name,
+                      (unsigned long long)fields[i].bad[k], rc);
         }
         memcpy(at, old, fields[i].size);
     }
@@ -171,12 +200,12 @@ static void test_plan(void)
     struct ntx_plan_chunk host = r.chunks[0], streamed = r.chunks[1];
     CHECK_EQ(host.placement, NTX_PLACE_HOST);
     CHECK_EQ(streamed.placement, NTX_PLACE_STORAGE);
-#define REFUSED(i, good, field, value, words)                                                                                        \
-    do {                                                                                                                             \
-        r.chunks[i].field = value;                                                                                                   \
-        CHECK_EQ(attach(&r, &err), -EINVAL);                                                                                         \
-        CHECK_MSG(strstr(err.text, words), "%s", err.text);                                                                          \
-        r.chunks[i] = good;                                                                                                          \
+#define REFUSED(i, good, field, value, words)                                                                          \
+    do {                                                                                                               \
+        r.chunks[i].field = value;                                                                                     \
+        CHECK_EQ(attach(&r, &err), -EINVAL);                                                                           \
+        CHECK_MSG(strstr(err.text, words), "%s", err.text);                                                            \
+        r.chunks[i] = good;                                                                                            \
     } while (0)
     REFUSED(0, host, file, 2, "file");
     REFUSED(0, host, offset, MAX64 - 5, "outside its file");
@@ -260,7 +289,8 @@ static int sealed(const char *name, off_t bytes, int seals)
     return fd;
 }
 
-/* Each part has the seals that it must have and the size that the geometry gives; all descriptors are taken over, whatever is wrong with one. */
+/* Each part has the seals that it must have and the size that the geometry gives; all descriptors are taken over,
+ * whatever is wrong with one. */
 static void refused(const struct ntx_region *r, int part, int fd, const char *words)
 {
     struct ntx_region a = {0};
@@ -286,7 +316,11 @@ static void test_descriptors(void)
         close(p[1]);
         refused(&r, i, p[0], "sealed");
         refused(&r, i, sealed("odd", 100, F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE), "100 bytes");
-        refused(&r, i, sealed("other", 99 * (off_t)ntx_page_bytes(), i == NTX_REGION_ORDERS ? F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE : i ? F_SEAL_SHRINK : F_SEAL_SHRINK | F_SEAL_WRITE),
+        refused(&r, i,
+                sealed("other", 99 * (off_t)ntx_page_bytes(),
+                       i == NTX_REGION_ORDERS ? F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE
+                       : i                    ? F_SEAL_SHRINK
+                                              : F_SEAL_SHRINK | F_SEAL_WRITE),
                 i ? "expected" : "magic");
     }
     /* anybody could write there after it was checked */
@@ -310,8 +344,9 @@ static void test_board(void)
     struct ntx_board_hdr *h = (struct ntx_board_hdr *)b.part.at, good = *h;
     const struct {
         uint32_t *field, bad;
-    } bad[] = {{(uint32_t *)&h->magic, 0}, {&h->version, 2}, {&h->hdr_bytes, 0}, {&h->n_probes, 300}, {&h->n_probes, UINT32_MAX}, {&h->n_layers, 0}, {&h->n_layers, 576},
-               {&h->n_embd, 10000}, {&h->n_embd, UINT32_MAX}};
+    } bad[] = {{(uint32_t *)&h->magic, 0}, {&h->version, 2},           {&h->hdr_bytes, 0},
+               {&h->n_probes, 300},        {&h->n_probes, UINT32_MAX}, {&h->n_layers, 0},
+               {&h->n_layers, 576},        {&h->n_embd, 10000},        {&h->n_embd, UINT32_MAX}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         *bad[i].field = bad[i].bad;
         int rc = ntx_board_attach(dup(b.part.fd), &a, &err);
@@ -329,7 +364,8 @@ static void test_refusals(void)
     struct ntx_region r = {0};
     struct ntx_err err;
     struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = 1, .arena_bytes = (uint64_t)1 << 45};
-    CHECK_EQ(ntx_region_bytes(&g), g.arena_bytes + 5 * ntx_page_bytes()); /* plan, orders, ring, board, and the plan once more */
+    CHECK_EQ(ntx_region_bytes(&g),
+             g.arena_bytes + 5 * ntx_page_bytes()); /* plan, orders, ring, board, and the plan once more */
     CHECK_EQ(ntx_region_create(&g, &r, NULL, 0, &err), -ENOMEM);
     char bytes[32];
     snprintf(bytes, sizeof bytes, "(%llu bytes)", (unsigned long long)ntx_region_bytes(&g));

@@ -1,5 +1,5 @@
-/* A region on a machine with larger pages (pages.c): all its memory is there after it was brought in, in huge pages where one of that machine's fits, and only so much is said to
- * be in them. */
+/* A region on a machine with larger pages (pages.c): all its memory is there after it was brought in, in huge pages
+ * where one of that machine's fits, and only so much is said to be in them. */
 #include <sys/mman.h>
 
 #include "tests/unit/shm/attach_to.h"
@@ -21,8 +21,18 @@ static bool all_there(const uint8_t *at, uint64_t bytes)
 static void test_bytes(uint64_t arena)
 {
     const uint64_t huge = ntx_huge_bytes();
-    struct ntx_region_geometry g = {.block = BLOCK, .n_files = 1, .n_chunks = 1, .n_desc = 1, .n_slots = 2, .n_demands = 1, .n_probes = 1, .n_layers = 1, .n_embd = 8,
-                                    .slot_bytes = 4 * BLOCK, .frame_bytes = BLOCK, .arena_bytes = arena};
+    struct ntx_region_geometry g = {.block = BLOCK,
+                                    .n_files = 1,
+                                    .n_chunks = 1,
+                                    .n_desc = 1,
+                                    .n_slots = 2,
+                                    .n_demands = 1,
+                                    .n_probes = 1,
+                                    .n_layers = 1,
+                                    .n_embd = 8,
+                                    .slot_bytes = 4 * BLOCK,
+                                    .frame_bytes = BLOCK,
+                                    .arena_bytes = arena};
     struct ntx_region r;
     struct ntx_err err = {0};
     char note[512];
@@ -32,14 +42,17 @@ static void test_bytes(uint64_t arena)
     CHECK_EQ((uintptr_t)r.base % (r.bytes >= huge ? huge : NTX_HUGE), 0);
     CHECK(r.pages.huge * NTX_HUGE <= r.bytes / huge * huge);
     CHECK((r.huge_share < 1) == (strstr(note, "huge pages") != NULL));
-    CHECK(!strstr(note, "of the shared region is in huge pages") || r.bytes >= huge || strstr(note, "are larger than what is left of it"));
-    printf("%llu bytes, huge pages of %llu: %.2f of it in them\n", (unsigned long long)r.bytes, (unsigned long long)huge, r.huge_share);
+    CHECK(!strstr(note, "of the shared region is in huge pages") || r.bytes >= huge ||
+          strstr(note, "are larger than what is left of it"));
+    printf("%llu bytes, huge pages of %llu: %.2f of it in them\n", (unsigned long long)r.bytes,
+           (unsigned long long)huge, r.huge_share);
     ntx_region_close(&r);
 }
 
 static void test_attach(void)
 {
-    const struct shape small = {.n_layers = 4, .per_layer = 5, .n_desc = 4, .n_slots = 6, .n_demands = 3, .chunk_bytes = 20000, .host = true};
+    const struct shape small = {
+        .n_layers = 4, .per_layer = 5, .n_desc = 4, .n_slots = 6, .n_demands = 3, .chunk_bytes = 20000, .host = true};
     struct ntx_region r, a;
     struct ntx_err err;
     make_region(&small, &r);

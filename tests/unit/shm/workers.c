@@ -1,4 +1,5 @@
-/* computed's side of its workers, with real processes on the other side: this program is started again as `--worker`. */
+/* computed's side of its workers, with real processes on the other side: this program is started again as `--worker`.
+ * */
 #include "computed/workers/workers.h"
 
 #include <errno.h>
@@ -243,10 +244,10 @@ static void on_failed(void *ctx, enum ntx_role role, const char *text)
 static void on_tick(uv_timer_t *t) { (void)t; }
 
 /* Runs the loop until the condition holds. */
-#define UNTIL(p, cond)                                                                                                   \
-    for (uint64_t end_ = ntx_now_ns() + patient_ns(20000000000u); !(cond);) {                                            \
-        CHECK_MSG(ntx_now_ns() < end_, "%s did not come about", #cond);                                                  \
-        uv_run(&(p)->loop, UV_RUN_ONCE);                                                                                 \
+#define UNTIL(p, cond)                                                                                                 \
+    for (uint64_t end_ = ntx_now_ns() + patient_ns(20000000000u); !(cond);) {                                          \
+        CHECK_MSG(ntx_now_ns() < end_, "%s did not come about", #cond);                                                \
+        uv_run(&(p)->loop, UV_RUN_ONCE);                                                                               \
     }
 
 static pid_t start_as(struct parent *p, const char *role, const char *mode, uid_t uid)
@@ -274,9 +275,16 @@ static int finish(struct parent *p, pid_t pid)
 
 static void set_up(struct parent *p)
 {
-    static const struct shape shape = {.n_layers = 2, .per_layer = 3, .n_desc = 2, .n_slots = 3, .n_demands = 1, .chunk_bytes = 9000};
-    struct ntx_workers_cb cb = {.ctx = p, .admitted = on_admitted, .hello = on_hello, .message = on_message, .died = on_died, .drained = on_drained,
-                                .detached = on_detached, .attach_failed = on_failed};
+    static const struct shape shape = {
+        .n_layers = 2, .per_layer = 3, .n_desc = 2, .n_slots = 3, .n_demands = 1, .chunk_bytes = 9000};
+    struct ntx_workers_cb cb = {.ctx = p,
+                                .admitted = on_admitted,
+                                .hello = on_hello,
+                                .message = on_message,
+                                .died = on_died,
+                                .drained = on_drained,
+                                .detached = on_detached,
+                                .attach_failed = on_failed};
     struct ntx_err err = {0};
     temporary_dir(p->dir, sizeof p->dir, "workers");
     uv_loop_init(&p->loop);
@@ -308,7 +316,10 @@ static void tear_down(struct parent *p)
     CHECK(!system(command));
 }
 
-static bool both(const struct parent *p, const unsigned *what, unsigned n) { return (void)p, what[1] >= n && what[2] >= n; }
+static bool both(const struct parent *p, const unsigned *what, unsigned n)
+{
+    return (void)p, what[1] >= n && what[2] >= n;
+}
 
 /* ---- cases */
 
@@ -338,7 +349,8 @@ static void test_life(const char *self)
     CHECK_EQ(finish(&p, start(&p, "iod", "good")), 40 << 8);
     CHECK_EQ(p.died[NTX_ROLE_IOD], 0);
 
-    /* killed; nothing of it is left, or a zombie, and computed has not looked yet: it hears of death and successor at once */
+    /* killed; nothing of it is left, or a zombie, and computed has not looked yet: it hears of death and successor at
+     * once */
     for (unsigned i = 1; i <= 10; i++) {
         uint32_t old = p.instance[NTX_ROLE_IOD];
         unsigned hello = p.hello[NTX_ROLE_IOD];
@@ -456,7 +468,8 @@ static void test_strangers(const char *self)
     struct parent p = {.self = self};
     char text[256];
     uint64_t seed = 5;
-    struct ntx_attach_msg hello = {.magic = NTX_ATTACH_MAGIC, .version = NTX_ATTACH_VERSION, .kind = NTX_AT_HELLO, .role = NTX_ROLE_IOD, .pid = 1};
+    struct ntx_attach_msg hello = {
+        .magic = NTX_ATTACH_MAGIC, .version = NTX_ATTACH_VERSION, .kind = NTX_AT_HELLO, .role = NTX_ROLE_IOD, .pid = 1};
     set_up(&p);
     CHECK_EQ(offer(&p), 0);
     strcpy(hello.build, "0.0.1+0123");

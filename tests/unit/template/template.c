@@ -1,6 +1,7 @@
 /* Templates rendered as transformers renders them: the cases of cases.json, whose outputs Jinja made (make_cases.py).
- * With arguments TEMPLATE VARIABLES (files) it renders these instead: the text goes to standard output, an error to standard error with exit 1;
- * with a third, VARIABLES has an object per line, and for each a line of JSON goes to standard output. */
+ * With arguments TEMPLATE VARIABLES (files) it renders these instead: the text goes to standard output, an error to
+ * standard error with exit 1; with a third, VARIABLES has an object per line, and for each a line of JSON goes to
+ * standard output. */
 #include <jansson.h>
 
 #include "model/template/template.h"
@@ -25,7 +26,8 @@ static char *read_file(const char *path, size_t *len)
     return text;
 }
 
-static int render(const char *text, size_t len, const char *variables, size_t n, struct ntx_template_text *out, struct ntx_err *err)
+static int render(const char *text, size_t len, const char *variables, size_t n, struct ntx_template_text *out,
+                  struct ntx_err *err)
 {
     struct ntx_template_limits limits = {.now = NOW};
     struct ntx_template *t;
@@ -79,11 +81,13 @@ static bool run_case(json_t *c, const char *variables)
 {
     struct ntx_err err = {0};
     struct ntx_template_text out = {0};
-    const char *text = json_string_value(json_object_get(c, "template")), *want = json_string_value(json_object_get(c, "want"));
+    const char *text = json_string_value(json_object_get(c, "template")),
+               *want = json_string_value(json_object_get(c, "want"));
     int rc = render(text, strlen(text), variables, strlen(variables), &out, &err);
     bool right = want ? !rc && !strcmp(out.text, want) : rc < 0 && err.text[0];
     if (!right)
-        fprintf(stderr, "template: %s\nwanted: %s\ngot:    %s\n\n", text, want ? want : "(an error)", rc ? err.text : out.text);
+        fprintf(stderr, "template: %s\nwanted: %s\ngot:    %s\n\n", text, want ? want : "(an error)",
+                rc ? err.text : out.text);
     if (!rc)
         free(out.text);
     return right;
@@ -105,8 +109,7 @@ int main(int argc, char **argv)
     char *variables = json_dumps(json_object_get(all, "variables"), 0);
     size_t wrong = 0, i;
     json_t *c;
-    json_array_foreach(cases, i, c)
-        wrong += !run_case(c, variables);
+    json_array_foreach(cases, i, c) wrong += !run_case(c, variables);
     printf("%zu cases, %zu wrong\n", json_array_size(cases), wrong);
     CHECK(json_array_size(cases) > 100 && !wrong);
     free(variables);

@@ -1,4 +1,5 @@
-/* Vocabularies with a few bytes changed: refused with a reason, or usable without a fault (the sanitizers' pass looks). */
+/* Vocabularies with a few bytes changed: refused with a reason, or usable without a fault (the sanitizers' pass looks).
+ * */
 #include "tests/lib/check.h"
 #include "tests/unit/tokenizer/mem_gguf.h"
 

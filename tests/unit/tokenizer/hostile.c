@@ -6,7 +6,7 @@
 #include "tests/unit/tokenizer/mem_gguf.h"
 
 #define CHAIN 500
-#define N (CHAIN * 1000u)
+#define N     (CHAIN * 1000u)
 
 static double cpu_seconds(void)
 {
@@ -15,7 +15,8 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What an unkeyed hash of ours once made of a first word: the second word that brings each of these to the same `end` is known. */
+/* What an unkeyed hash of ours once made of a first word: the second word that brings each of these to the same `end`
+ * is known. */
 static uint64_t second_word(uint64_t first, uint64_t end)
 {
     uint64_t h = (0x9e3779b97f4a7c15u ^ 16 ^ first) * 0xff51afd7ed558ccdu;
@@ -43,10 +44,7 @@ static uint64_t free_end(uint8_t *used)
     }
 }
 
-static bool has_zero(uint64_t w)
-{
-    return (w - 0x0101010101010101u) & ~w & 0x8080808080808080u;
-}
+static bool has_zero(uint64_t w) { return (w - 0x0101010101010101u) & ~w & 0x8080808080808080u; }
 
 /* [N] texts of 16 bytes; with `collide` in chains of CHAIN that the old hash put into one slot. */
 static const char **make_texts(bool collide, char *room)

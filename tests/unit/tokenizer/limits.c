@@ -1,4 +1,5 @@
-/* What an encoding may take, and that cutting a text changes nothing: pieces of a text have the tokens that the whole would have, joined pair by pair. */
+/* What an encoding may take, and that cutting a text changes nothing: pieces of a text have the tokens that the whole
+ * would have, joined pair by pair. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +17,32 @@ static uint32_t rnd(uint32_t n)
 }
 
 /* Tokens with a blank in front, one with a blank inside, runs of blanks; scores of which some are equal. */
-static const char *const tokens[] = {"<unk>", "<s>", "</s>", "a", "b", "c", "\xe2\x96\x81", "ab", "bc", "abc", "\xe2\x96\x81" "a", "\xe2\x96\x81" "ab",
-                                     "\xe2\x96\x81\xe2\x96\x81", "\xe2\x96\x81\xe2\x96\x81\xe2\x96\x81\xe2\x96\x81", "c\xe2\x96\x81" "a", "ca", "aa", "aaaa",
-                                     "\xc3\xa9", "\xc3\xa9" "a", "\n", "\n\n"};
+static const char *const tokens[] = {"<unk>",
+                                     "<s>",
+                                     "</s>",
+                                     "a",
+                                     "b",
+                                     "c",
+                                     "\xe2\x96\x81",
+                                     "ab",
+                                     "bc",
+                                     "abc",
+                                     "\xe2\x96\x81"
+                                     "a",
+                                     "\xe2\x96\x81"
+                                     "ab",
+                                     "\xe2\x96\x81\xe2\x96\x81",
+                                     "\xe2\x96\x81\xe2\x96\x81\xe2\x96\x81\xe2\x96\x81",
+                                     "c\xe2\x96\x81"
+                                     "a",
+                                     "ca",
+                                     "aa",
+                                     "aaaa",
+                                     "\xc3\xa9",
+                                     "\xc3\xa9"
+                                     "a",
+                                     "\n",
+                                     "\n\n"};
 enum { N = sizeof tokens / sizeof *tokens };
 static float scores[N];
 
@@ -46,13 +70,15 @@ struct sym {
     size_t off, len;
 };
 
-/* The definition, over the whole text at once: of all neighbours that are a token, those with the best score, the leftmost of equals. */
+/* The definition, over the whole text at once: of all neighbours that are a token, those with the best score, the
+ * leftmost of equals. */
 static int by_definition(const struct ntx_tokenizer *t, const char *text, size_t len, int32_t *ids)
 {
     struct sym s[400];
     int n = 0, n_ids = 0;
     for (size_t i = 0; i < len; n++) {
-        s[n] = (struct sym){i, (unsigned char)text[i] == 0xc3 && i + 1 < len && (unsigned char)text[i + 1] == 0xa9 ? 2 : 1};
+        s[n] = (struct sym){i, (unsigned char)text[i] == 0xc3 && i + 1 < len && (unsigned char)text[i + 1] == 0xa9 ? 2
+                                                                                                                   : 1};
         i += s[n].len;
     }
     for (;;) {
@@ -91,7 +117,8 @@ static void test_pieces(unsigned n_tokens)
             len += strlen(p);
         }
         int n_want = by_definition(t, text, len, want), n = ntx_tokenize(t, text + 1, len - 1, 0, &ids);
-        CHECK_MSG(n == n_want && !memcmp(ids, want, (size_t)n * sizeof *ids), "%d tokens, not %d: '%.*s'", n, n_want, (int)len, text);
+        CHECK_MSG(n == n_want && !memcmp(ids, want, (size_t)n * sizeof *ids), "%d tokens, not %d: '%.*s'", n, n_want,
+                  (int)len, text);
         free(ids);
     }
     ntx_tokenizer_free(t);

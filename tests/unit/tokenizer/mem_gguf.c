@@ -24,7 +24,8 @@ static void put_str(struct mem_gguf *m, const char *s)
 static void put_key(struct mem_gguf *m, const char *key, uint32_t type)
 {
     if (!m->n)
-        put(m, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0........", 24); /* tensors: none; the number of keys is filled in at the end */
+        put(m, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0........",
+            24); /* tensors: none; the number of keys is filled in at the end */
     put_str(m, key);
     put(m, &type, 4);
     m->n_kv++;

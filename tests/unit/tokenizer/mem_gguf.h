@@ -1,4 +1,5 @@
-/* mem_gguf.h: writes a GGUF header into memory, so that a vocabulary of a dozen tokens can be tried without any file. */
+/* mem_gguf.h: writes a GGUF header into memory, so that a vocabulary of a dozen tokens can be tried without any file.
+ * */
 #ifndef NTX_TESTS_UNIT_TOKENIZER_MEM_GGUF_H
 #define NTX_TESTS_UNIT_TOKENIZER_MEM_GGUF_H
 
@@ -27,8 +28,8 @@ void mem_finish(struct mem_gguf *m);
 /* Opens the tokenizer of what was written, and frees m. Returns ntx_tokenizer_open's answer. */
 int mem_open(struct mem_gguf *m, struct ntx_tokenizer **t, struct ntx_err *err);
 
-/* The keys of a small byte-level vocabulary: 256 bytes, a few merges, and the control tokens given (ids from *first_control
- * on; the first is BOS, the second EOS). */
+/* The keys of a small byte-level vocabulary: 256 bytes, a few merges, and the control tokens given (ids from
+ * *first_control on; the first is BOS, the second EOS). */
 void mem_bpe_keys(struct mem_gguf *m, const char *pre, const char *const *controls, unsigned n, int32_t *first_control);
 struct ntx_tokenizer *mem_bpe(const char *pre, const char *const *controls, unsigned n, int32_t *first_control);
 

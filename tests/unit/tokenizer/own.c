@@ -1,22 +1,31 @@
-/* A model's own template, executed: the tokens are those of the table's row of the same shape, wherever a conversation begins and ends, and
- * people's text stays text. */
+/* A model's own template, executed: the tokens are those of the table's row of the same shape, wherever a conversation
+ * begins and ends, and people's text stays text. */
 #include <errno.h>
 
 #include "model/chat.h"
 #include "tests/lib/check.h"
 #include "tests/unit/tokenizer/mem_gguf.h"
 
-#define MSG(who, what) {.role = who, .text = what, .len = sizeof(what) - 1}
+#define MSG(who, what)                                                                                                 \
+    {                                                                                                                  \
+        .role = who, .text = what, .len = sizeof(what) - 1                                                             \
+    }
 
-static const char chatml[] =
-    "{%- if tools %}{{- '<|im_start|>system\\n' + (tools | map(attribute='name') | join(',')) + '<|im_end|>\\n' }}{%- endif %}"
-    "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content }}"
-    "{%- for c in m.tool_calls or [] %}{{- '<tool_call>' + (c | tojson) }}{%- endfor %}{{- '<|im_end|>\\n' }}{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' + ('<think>\\n' if enable_thinking else '') }}{%- endif %}";
+static const char chatml[] = "{%- if tools %}{{- '<|im_start|>system\\n' + (tools | map(attribute='name') | join(',')) "
+                             "+ '<|im_end|>\\n' }}{%- endif %}"
+                             "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content }}"
+                             "{%- for c in m.tool_calls or [] %}{{- '<tool_call>' + (c | tojson) }}{%- endfor %}{{- "
+                             "'<|im_end|>\\n' }}{%- endfor %}"
+                             "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' + ('<think>\\n' if "
+                             "enable_thinking else '') }}{%- endif %}";
 static const char *const controls[] = {"<|im_start|>", "<|im_end|>"};
 
 static const struct ntx_chat_msg talk[] = {
-    MSG("system", "Be brief."), MSG("user", "hello \"<|im_end|>\"\n\t<|im_start|>"), MSG("assistant", "hi\\ \xc3\xa9"), MSG("user", "more"), MSG("assistant", "no"),
+    MSG("system", "Be brief."),
+    MSG("user", "hello \"<|im_end|>\"\n\t<|im_start|>"),
+    MSG("assistant", "hi\\ \xc3\xa9"),
+    MSG("user", "more"),
+    MSG("assistant", "no"),
 };
 
 static struct ntx_chat_template *open_own(const char *jinja, const struct ntx_tokenizer *tok)
@@ -39,7 +48,8 @@ static void test_same_as_row(void)
         for (unsigned n = from + 1; n <= 5; n++) {
             if (from && strcmp(talk[from - 1].role, "assistant"))
                 continue;
-            int k = ntx_chat_tokens(ntx_chat_by_name("chatml"), tok, talk, from, n, &a, &err), m = ntx_chat_tokens(t, tok, talk, from, n, &b, &err);
+            int k = ntx_chat_tokens(ntx_chat_by_name("chatml"), tok, talk, from, n, &a, &err),
+                m = ntx_chat_tokens(t, tok, talk, from, n, &b, &err);
             CHECK_MSG(m >= 0, "%s", err.text);
             CHECK_EQ(k, m);
             CHECK_MSG(!memcmp(a, b, (size_t)k * sizeof *a), "messages %u to %u", from, n);
@@ -55,7 +65,8 @@ static void test_same_as_row(void)
     ntx_tokenizer_free(tok);
 }
 
-static void check_text(const char *jinja, const char *pre, const struct ntx_chat_msg *msgs, unsigned n, struct ntx_chat_more *more, const char *want)
+static void check_text(const char *jinja, const char *pre, const struct ntx_chat_msg *msgs, unsigned n,
+                       struct ntx_chat_more *more, const char *want)
 {
     static const char *const bos[] = {"<s>", "</s>"};
     char text[1024];
@@ -77,14 +88,18 @@ static void check_text(const char *jinja, const char *pre, const struct ntx_chat
 
 static void test_more(void)
 {
-    static const struct ntx_chat_msg call[] = {MSG("user", "a"), {.role = "assistant", .text = "", .fields = " { \"tool_calls\": [{\"n\": 1}]} "}, MSG("tool", "42")};
+    static const struct ntx_chat_msg call[] = {
+        MSG("user", "a"),
+        {.role = "assistant", .text = "", .fields = " { \"tool_calls\": [{\"n\": 1}]} "},
+        MSG("tool", "42")};
     struct ntx_chat_more more = {.variables = "{\"tools\": [{\"name\": \"f\"}], \"enable_thinking\": true}"};
     more.n_variables = strlen(more.variables);
     struct ntx_chat_msg msgs[3];
     memcpy(msgs, call, sizeof msgs);
     msgs[1].n_fields = strlen(msgs[1].fields);
     check_text(chatml, "qwen2", msgs, 3, &more,
-               "<|im_start|>system\nf<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<tool_call>{\"n\": 1}<|im_end|>\n"
+               "<|im_start|>system\nf<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<tool_call>{"
+               "\"n\": 1}<|im_end|>\n"
                "<|im_start|>tool\n42<|im_end|>\n<|im_start|>assistant\n<think>\n");
     CHECK(more.thinks);
     struct ntx_chat_more none = {0};
@@ -97,7 +112,8 @@ static void test_more(void)
     check_text("{{ messages[0].content }}", "llama-bpe", msgs, 1, &none, "<s><s>"); /* people's is none */
 }
 
-static void check_refused(const char *jinja, const struct ntx_chat_msg *msgs, unsigned from, unsigned n, struct ntx_chat_more *more, int want, const char *words)
+static void check_refused(const char *jinja, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
+                          struct ntx_chat_more *more, int want, const char *words)
 {
     int32_t c, *ids = NULL;
     struct ntx_err err = {0};
@@ -117,7 +133,8 @@ static void test_refusals(void)
     struct ntx_chat_msg msgs[] = {MSG("user", "a"), MSG("assistant", "b"), MSG("user", "c")};
     struct ntx_err err = {0};
     struct ntx_chat_template *t = NULL;
-    check_refused("{{ raise_exception('no ' + messages[0].role) }}", msgs, 0, 1, &none, -EINVAL, "no user (--raw goes without it, --chat-template takes another)");
+    check_refused("{{ raise_exception('no ' + messages[0].role) }}", msgs, 0, 1, &none, -EINVAL,
+                  "no user (--raw goes without it, --chat-template takes another)");
     check_refused("{{ messages[0].content }}", msgs, 2, 3, &none, -ENOTSUP, "leaves an answer out");
     check_refused("{{ messages[0].content }}", msgs, 0, 2, &none, -ENOTSUP, "leaves the last answer out");
     check_refused(chatml, msgs, 0, 1, &bad, -EINVAL, "the template's variables");

@@ -1,5 +1,6 @@
-/* Text -> ids -> text is the identity, for random characters, random bytes, and runs that tempt a tokenizer into quadratic
- * time. A small vocabulary made in memory is always tried; the reference vocabularies where they are at hand. */
+/* Text -> ids -> text is the identity, for random characters, random bytes, and runs that tempt a tokenizer into
+ * quadratic time. A small vocabulary made in memory is always tried; the reference vocabularies where they are at hand.
+ * */
 #include <time.h>
 
 #include "tests/unit/tokenizer/data.h"
@@ -50,8 +51,8 @@ static void check_round(const struct ntx_tokenizer *t, const char *text, size_t 
     int n = ntx_tokenize(t, text, len, 0, &ids);
     CHECK(n >= 0);
     char *back = text_of(t, ids, n, false, &n_back);
-    CHECK_MSG(n_back == len && !memcmp(back, text, len), "%s: %zu bytes came back as %zu: %.*s", ntx_tokenizer_kind(t), len,
-              n_back, (int)(len < 200 ? len : 200), text);
+    CHECK_MSG(n_back == len && !memcmp(back, text, len), "%s: %zu bytes came back as %zu: %.*s", ntx_tokenizer_kind(t),
+              len, n_back, (int)(len < 200 ? len : 200), text);
     free(back);
     free(ids);
 }
@@ -72,8 +73,24 @@ static void random_rounds(const struct ntx_tokenizer *t, bool any_bytes)
 /* 256 KiB of one pattern: minutes if anything here were quadratic. */
 static void long_runs(const struct ntx_tokenizer *t)
 {
-    static const char *const patterns[] = {"a", " ", "\n", " \n", "!", "1", "ab", "\xe4\xb8\x80", "[", "'", " a", "\t ",
-                                           "A", "A\xe4\xb8\x80", "a's", "\xcc\x81", "\xcc\x81""A"};
+    static const char *const patterns[] = {"a",
+                                           " ",
+                                           "\n",
+                                           " \n",
+                                           "!",
+                                           "1",
+                                           "ab",
+                                           "\xe4\xb8\x80",
+                                           "[",
+                                           "'",
+                                           " a",
+                                           "\t ",
+                                           "A",
+                                           "A\xe4\xb8\x80",
+                                           "a's",
+                                           "\xcc\x81",
+                                           "\xcc\x81"
+                                           "A"};
     enum { size = 256 << 10 };
     static char text[size + 8];
     struct timespec a, b;
@@ -87,14 +104,15 @@ static void long_runs(const struct ntx_tokenizer *t)
     }
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
     double s = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
-    printf("%s: %zu KiB of runs in %.2f s\n", ntx_tokenizer_kind(t), sizeof(patterns) / sizeof(patterns[0]) * (size >> 10),
-           s);
+    printf("%s: %zu KiB of runs in %.2f s\n", ntx_tokenizer_kind(t),
+           sizeof(patterns) / sizeof(patterns[0]) * (size >> 10), s);
     CHECK(s < 20);
 }
 
 static void try_made(void)
 {
-    static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen2", "tekken", "gpt-4o", "starcoder", "falcon", "deepseek-llm"};
+    static const char *const pres[] = {"gpt-2",  "llama-bpe", "qwen2",  "tekken",
+                                       "gpt-4o", "starcoder", "falcon", "deepseek-llm"};
     for (size_t i = 0; i < sizeof(pres) / sizeof(pres[0]); i++) {
         int32_t first;
         struct ntx_tokenizer *t = mem_bpe(pres[i], (const char *const[]){"<|im_end|>"}, 1, &first);
@@ -108,8 +126,9 @@ static void try_reference(void)
 {
     static const struct {
         const char *name;
-        bool any_bytes; /* the vocabulary has a token for each of the 256; the others lack those of no or rare characters */
-    } vocabs[] = {{"llama-spm", true}, {"gpt-2", true},   {"llama-bpe", true}, {"qwen2", true},
+        bool any_bytes; /* the vocabulary has a token for each of the 256; the others lack those of no or rare
+                           characters */
+    } vocabs[] = {{"llama-spm", true},     {"gpt-2", true},   {"llama-bpe", true}, {"qwen2", true},
                   {"deepseek-llm", false}, {"falcon", false}, {"starcoder", false}};
     for (size_t i = 0; i < sizeof(vocabs) / sizeof(vocabs[0]); i++) {
         char file[64];

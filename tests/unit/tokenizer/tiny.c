@@ -4,7 +4,8 @@
 #include "tests/lib/check.h"
 #include "tests/unit/tokenizer/mem_gguf.h"
 
-static void check_ids(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, const int32_t *want, int n_want)
+static void check_ids(const struct ntx_tokenizer *t, const char *text, size_t len, int flags, const int32_t *want,
+                      int n_want)
 {
     int32_t *ids;
     int n = ntx_tokenize(t, text, len, flags, &ids);
@@ -13,10 +14,10 @@ static void check_ids(const struct ntx_tokenizer *t, const char *text, size_t le
         CHECK_MSG(ids[i] == want[i], "\"%s\": token %d is %d, expected %d", text, i, ids[i], want[i]);
     free(ids);
 }
-#define IDS(t, text, flags, ...)                                                              \
-    do {                                                                                      \
-        const int32_t want_[] = {__VA_ARGS__};                                                \
-        check_ids(t, text, sizeof(text) - 1, flags, want_, sizeof(want_) / sizeof(want_[0])); \
+#define IDS(t, text, flags, ...)                                                                                       \
+    do {                                                                                                               \
+        const int32_t want_[] = {__VA_ARGS__};                                                                         \
+        check_ids(t, text, sizeof(text) - 1, flags, want_, sizeof(want_) / sizeof(want_[0]));                          \
     } while (0)
 #define NO_IDS(t, text, flags) check_ids(t, text, sizeof(text) - 1, flags, NULL, 0)
 
@@ -34,7 +35,17 @@ enum { A = 259, B, C, SP, AB, BC, ABC, SPA, USER, LOOK, MISTYPED, N_SPM };
 
 static int open_spm(const char *extra_key, bool value, struct ntx_tokenizer **t, struct ntx_err *err)
 {
-    static const char *const pieces[] = {"a", "b", "c", "\xe2\x96\x81", "ab", "bc", "abc", "\xe2\x96\x81""a", "<tool>", "<|role|>",
+    static const char *const pieces[] = {"a",
+                                         "b",
+                                         "c",
+                                         "\xe2\x96\x81",
+                                         "ab",
+                                         "bc",
+                                         "abc",
+                                         "\xe2\x96\x81"
+                                         "a",
+                                         "<tool>",
+                                         "<|role|>",
                                          "<end_of_turn>"};
     static const float scores[] = {-9, -9, -9, -9, -1, -2, -3, -4, 0, 0, 0};
     struct mem_gguf m = {0};
@@ -73,15 +84,15 @@ static void test_spm(void)
     NO_IDS(t, "", 0);
     IDS(t, "", NTX_TOK_BOS, 1);
     IDS(t, "a", NTX_TOK_BOS, 1, SPA);
-    IDS(t, "abc", 0, SP, ABC);       /* ab, then abc; the space is left alone */
+    IDS(t, "abc", 0, SP, ABC); /* ab, then abc; the space is left alone */
     IDS(t, "bcb", 0, SP, BC, B);
     IDS(t, "bb b", 0, SP, B, B, SP, B);
     IDS(t, "\xc3\xa9", 0, SP, 3 + 0xC3, 3 + 0xA9);
     IDS(t, "b\xff", 0, SP, B, 3 + 0xFF);
     IDS(t, "b</s>", NTX_TOK_SPECIAL, SP, B, 2);
-    IDS(t, "</s>b", NTX_TOK_SPECIAL, 2, SP, B);                          /* a space after a control token */
-    IDS(t, "</s>", 0, SP, 3 + '<', 3 + '/', 3 + 's', 3 + '>');           /* people's text is only text */
-    IDS(t, "b<tool>b", 0, SP, B, USER, B);                               /* user-defined tokens match always */
+    IDS(t, "</s>b", NTX_TOK_SPECIAL, 2, SP, B);                /* a space after a control token */
+    IDS(t, "</s>", 0, SP, 3 + '<', 3 + '/', 3 + 's', 3 + '>'); /* people's text is only text */
+    IDS(t, "b<tool>b", 0, SP, B, USER, B);                     /* user-defined tokens match always */
     IDS(t, "<|role|>", NTX_TOK_SPECIAL, LOOK);
     CHECK(!ntx_tokenizer_is_eog(t, LOOK));
     IDS(t, "<|", 0, SP, 3 + '<', 3 + '|');
@@ -116,11 +127,11 @@ static void test_bpe(void)
     int32_t c;
     struct ntx_tokenizer *t = mem_bpe("gpt-2", controls, 2, &c);
     CHECK_STR(ntx_tokenizer_kind(t), "gpt2/gpt-2");
-    IDS(t, "hello", NTX_TOK_BOS, 259);            /* gpt-2 wants no BOS */
+    IDS(t, "hello", NTX_TOK_BOS, 259); /* gpt-2 wants no BOS */
     IDS(t, "hell", 0, 258);
-    IDS(t, " he", 0, ' ', 256);                   /* a token that no merge makes is not made */
+    IDS(t, " he", 0, ' ', 256); /* a token that no merge makes is not made */
     IDS(t, "llhe", 0, 257, 256);
-    IDS(t, "ooo", 0, 261, 'o');                   /* leftmost first */
+    IDS(t, "ooo", 0, 261, 'o'); /* leftmost first */
     IDS(t, "\xf0\x9f", 0, 0xf0, 0x9f);
     IDS(t, "o<|im_end|>", NTX_TOK_SPECIAL, 'o', c + 1);
     IDS(t, "<|im", NTX_TOK_SPECIAL, '<', '|', 'i', 'm');
@@ -131,7 +142,7 @@ static void test_bpe(void)
     check_text(t, c, false, false, "");
     ntx_tokenizer_free(t);
     t = mem_bpe("llama3", controls, 2, &c);
-    IDS(t, " h", NTX_TOK_BOS, c, 260);            /* a whole word that is a token, and a BOS */
+    IDS(t, " h", NTX_TOK_BOS, c, 260); /* a whole word that is a token, and a BOS */
     IDS(t, "1234", 0, '1', '2', '3', '4');
     ntx_tokenizer_free(t);
 }
@@ -156,7 +167,8 @@ static unsigned ends(const char *const *controls, unsigned n, uint32_t eot)
 /* "<|end|>" ends an answer of Phi, but only a message of gpt-oss, which has the two others. */
 static void test_ends(void)
 {
-    static const char *const names[] = {"<|startoftext|>", "<|return|>", "<|call|>", "<|end|>", "<|start|>", "<|channel|>"};
+    static const char *const names[] = {"<|startoftext|>", "<|return|>", "<|call|>",
+                                        "<|end|>",         "<|start|>",  "<|channel|>"};
     static const char *const phi[] = {"<s>", "</s>", "<|call|>", "<|end|>"}; /* the second is the file's EOS */
     CHECK_EQ(ends(names, 6, 1), 0x06);
     CHECK_EQ(ends(names, 6, 3), 0x06); /* whatever the file's EOT is */

@@ -27,7 +27,8 @@ static void check_ids(const char *name, const char *text, const int32_t *ids, in
         if (end == next)
             break;
         next = end;
-        CHECK_MSG(k < n && ids[k] == id, "%s: \"%s\": token %d is %d, expected %ld", name, text, k, k < n ? ids[k] : -1, id);
+        CHECK_MSG(k < n && ids[k] == id, "%s: \"%s\": token %d is %d, expected %ld", name, text, k, k < n ? ids[k] : -1,
+                  id);
     }
     CHECK_MSG(k == n, "%s: \"%s\": %d tokens, expected %d", name, text, n, k);
 }
@@ -60,7 +61,8 @@ static int check_vocabulary(const char *name, bool whole)
         line = eol + 1;
         text = next ? next + sizeof(mark) - 1 : NULL;
     }
-    CHECK_MSG(ntx_tokenizer_bytes(t) < 24u * ntx_tokenizer_n_vocab(t) + 5000000u, "%s: %zu bytes", name, ntx_tokenizer_bytes(t));
+    CHECK_MSG(ntx_tokenizer_bytes(t) < 24u * ntx_tokenizer_n_vocab(t) + 5000000u, "%s: %zu bytes", name,
+              ntx_tokenizer_bytes(t));
     printf("%s (%s): %d texts, %u tokens, %.1f MB\n", name, ntx_tokenizer_kind(t), count, ntx_tokenizer_n_vocab(t),
            (double)ntx_tokenizer_bytes(t) / 1e6);
     free(texts);

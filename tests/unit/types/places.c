@@ -1,5 +1,5 @@
-/* docs/types.md says of every type what the code has for it: a table is made from the tables that choose kernels, and compared with the document's. Printed, for
- * who changed one of them, by test_types-places --print. */
+/* docs/types.md says of every type what the code has for it: a table is made from the tables that choose kernels, and
+ * compared with the document's. Printed, for who changed one of them, by test_types-places --print. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,23 +43,34 @@ static bool in_line(const char *text, const char *start, const char *word)
 
 static const char *has(bool yes) { return yes ? "own" : "plain"; }
 
-/* Panels serve many rows: where the table of AVX-512 has another function than that of AVX2 and of plain C. With tiles: yet another. */
+/* Panels serve many rows: where the table of AVX-512 has another function than that of AVX2 and of plain C. With tiles:
+ * yet another. */
 static void row_of(uint32_t type, const char *neon, const char *long_test, const char *golden, char *row, size_t size)
 {
     const struct ntx_type_info *t = ntx_type_info(type);
     const struct ntx_cpu_ops *amx = &ntx__cpu_amx, *avx512 = &ntx__cpu_avx512;
-    const bool panels = t->block > 1 && avx512->own[type] && avx512->matmul[type] != ntx__cpu_avx2.matmul[type], tiles = panels && amx->matmul[type] != avx512->matmul[type];
-    const bool codes = in_line(neon, "#define NEON_CODES", t->name), simple = in_line(neon, "#define NEON_SIMPLE", t->name), super = in_line(neon, "#define NEON_SUPER", t->name);
+    const bool panels = t->block > 1 && avx512->own[type] && avx512->matmul[type] != ntx__cpu_avx2.matmul[type],
+               tiles = panels && amx->matmul[type] != avx512->matmul[type];
+    const bool codes = in_line(neon, "#define NEON_CODES", t->name),
+               simple = in_line(neon, "#define NEON_SIMPLE", t->name),
+               super = in_line(neon, "#define NEON_SUPER", t->name);
     char oracle[32];
     snprintf(oracle, sizeof oracle, "--type %s%s ", t->name, type == NTX_Q4_K || type == NTX_Q5_K ? "_M" : "");
-    snprintf(row, size, "| %s | %u | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", t->name, t->block, has(ntx__cpu_avx2.own[type]), has(avx512->own[type]), panels ? "panels" : "rows",
-             tiles ? "tiles" : "rows", avx512->interleaved[type] && amx->interleaved[type] ? "yes" : "no", has(codes || simple || super || in_line(neon, "#define NEON_FLOAT", t->name)),
-             codes || simple || super ? "i8mm" : "rows", ntx_quantizes(type) ? "yes" : "no", mk_type_known(t->name) ? "yes" : "no", in_line(long_test, "for type in ${NTX_TYPES:-", t->name) ? "yes" : "no", strstr(golden, oracle) ? "yes" : "no");
+    snprintf(row, size, "| %s | %u | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", t->name, t->block,
+             has(ntx__cpu_avx2.own[type]), has(avx512->own[type]), panels ? "panels" : "rows", tiles ? "tiles" : "rows",
+             avx512->interleaved[type] && amx->interleaved[type] ? "yes" : "no",
+             has(codes || simple || super || in_line(neon, "#define NEON_FLOAT", t->name)),
+             codes || simple || super ? "i8mm" : "rows", ntx_quantizes(type) ? "yes" : "no",
+             mk_type_known(t->name) ? "yes" : "no",
+             in_line(long_test, "for type in ${NTX_TYPES:-", t->name) ? "yes" : "no",
+             strstr(golden, oracle) ? "yes" : "no");
 }
 
 int main(int argc, char **argv)
 {
-    char *doc = text_of("docs/types.md"), *neon = text_of("computed/cpu/neon.h"), *long_test = text_of("tests/system/pipeline/types_test.sh"), *readme = text_of("README.md"), *golden = text_of("tests/golden/make.py"), row[256];
+    char *doc = text_of("docs/types.md"), *neon = text_of("computed/cpu/neon.h"),
+         *long_test = text_of("tests/system/pipeline/types_test.sh"), *readme = text_of("README.md"),
+         *golden = text_of("tests/golden/make.py"), row[256];
     const bool print = argc > 1 && !strcmp(argv[1], "--print");
     const char *at = strstr(doc, "\n| F32 |");
     CHECK(print || at);
@@ -69,17 +80,21 @@ int main(int argc, char **argv)
             fputs(row, stdout);
             continue;
         }
-        CHECK_MSG(!strncmp(at + 1, row, strlen(row)), "docs/types.md does not say, in the order of NTX_TYPES:\n%s", row);
+        CHECK_MSG(!strncmp(at + 1, row, strlen(row)), "docs/types.md does not say, in the order of NTX_TYPES:\n%s",
+                  row);
         at += strlen(row);
     }
     CHECK_MSG(print || at[1] != '|', "docs/types.md has more types than NTX_TYPES");
-    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++) /* none is in the table of types and not in NTX_TYPES but those that nothing is multiplied by */
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT;
+         t++) /* none is in the table of types and not in NTX_TYPES but those that nothing is multiplied by */
         if (ntx_type_info(t) && t != NTX_I8 && t != NTX_I32 && t != NTX_I64) {
             bool listed = false;
             for (size_t i = 0; i < sizeof all / sizeof *all; i++)
                 listed |= all[i] == t;
             CHECK_MSG(listed, "%s", ntx_type_info(t)->name);
-            CHECK_MSG(ntx__cpu_generic.matmul[t] && ntx__cpu_avx2.matmul[t] && ntx__cpu_avx512.matmul[t] && ntx__cpu_amx.matmul[t], "%s", ntx_type_info(t)->name);
+            CHECK_MSG(ntx__cpu_generic.matmul[t] && ntx__cpu_avx2.matmul[t] && ntx__cpu_avx512.matmul[t] &&
+                          ntx__cpu_amx.matmul[t],
+                      "%s", ntx_type_info(t)->name);
         }
     CHECK(strstr(readme, "(docs/types.md)"));
     free(doc);

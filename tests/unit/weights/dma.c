@@ -1,6 +1,6 @@
-/* The claim on which taint rests, tried on a real drive: reads outlive the process that asked for them, and its
- * ring, held open by another process, tells when the last has landed. Needs root, a cgroup that makes the drive slow (slow_drive.h)
- * and io_uring; skipped otherwise. This program is started again as `--iod`. */
+/* The claim on which taint rests, tried on a real drive: reads outlive the process that asked for them, and its ring,
+ * held open by another process, tells when the last has landed. Needs root, a cgroup that makes the drive slow
+ * (slow_drive.h) and io_uring; skipped otherwise. This program is started again as `--iod`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -16,9 +16,9 @@
 #include "tests/lib/temporary.h"
 #include "tests/unit/shm/make_region.h"
 
-#define READS 8u
+#define READS      8u
 #define READ_BYTES (1u << 20)
-#define RATE 4194304u /* bytes per second: the reads take two seconds, the kill a millisecond */
+#define RATE       4194304u /* bytes per second: the reads take two seconds, the kill a millisecond */
 
 /* ---- the one that dies */
 
@@ -29,7 +29,8 @@ static int iod(const char *dir, bool tell)
     struct ntx_region r;
     struct io_uring ring;
     uint32_t instance;
-    int counters, fds[NTX_ATTACH_MAX_FDS], rc, sock = ntx_attach_connect(dir, NTX_ROLE_IOD, 5000, &instance, &counters, &err);
+    int counters, fds[NTX_ATTACH_MAX_FDS], rc,
+        sock = ntx_attach_connect(dir, NTX_ROLE_IOD, 5000, &instance, &counters, &err);
     unsigned n;
     CHECK_MSG(sock >= 0, "%s", err.text);
     do
@@ -48,7 +49,8 @@ static int iod(const char *dir, bool tell)
     }
     CHECK_EQ(ntx_attach_send(sock, &a, NULL, 0), 0);
     for (unsigned i = 0; i < READS; i++)
-        io_uring_prep_read(io_uring_get_sqe(&ring), fds[NTX_IOD_FDS], ntx_region_slot(&r, i), READ_BYTES, (uint64_t)i * READ_BYTES);
+        io_uring_prep_read(io_uring_get_sqe(&ring), fds[NTX_IOD_FDS], ntx_region_slot(&r, i), READ_BYTES,
+                           (uint64_t)i * READ_BYTES);
     CHECK_EQ(io_uring_submit(&ring), READS);
     struct io_uring_sqe *never = io_uring_get_sqe(&ring); /* written, and never handed over: it does not count */
     io_uring_prep_read(never, fds[NTX_IOD_FDS], ntx_region_slot(&r, 0), READ_BYTES, 0);
@@ -124,7 +126,8 @@ static pid_t start(const char *self, const char *dir, bool tell)
 /* False: the drive was not slow, so nothing was proved. */
 static bool prove(const char *self, int file, bool tell)
 {
-    static const struct shape shape = {.n_layers = 1, .per_layer = 4, .n_desc = READS, .n_slots = READS, .chunk_bytes = READ_BYTES};
+    static const struct shape shape = {
+        .n_layers = 1, .per_layer = 4, .n_desc = READS, .n_slots = READS, .chunk_bytes = READ_BYTES};
     char dir[64], command[96];
     struct watch seen = {0};
     struct ntx_workers_cb cb = {.ctx = &seen, .died = on_died, .drained = on_drained};
@@ -164,8 +167,9 @@ static bool prove(const char *self, int file, bool tell)
         uv_run(&loop, UV_RUN_ONCE);
     }
     unsigned at_proof = landed(&r);
-    printf("%s: dead %.1f ms after the kill with %u of %u reads landed, all proved finished %.0f ms after that\n", tell ? "mapped" : "fdinfo",
-           (double)(t_died - t0) / 1e6, at_death, READS, (double)(ntx_now_ns() - t_died) / 1e6);
+    printf("%s: dead %.1f ms after the kill with %u of %u reads landed, all proved finished %.0f ms after that\n",
+           tell ? "mapped" : "fdinfo", (double)(t_died - t0) / 1e6, at_death, READS,
+           (double)(ntx_now_ns() - t_died) / 1e6);
     CHECK_EQ(at_proof, READS); /* the proof never comes before the data */
     CHECK_EQ(waitpid(pid, NULL, 0), pid);
     CHECK_EQ(seen.died, 1);

@@ -1,5 +1,5 @@
-/* engine.h: a forward pass in miniature over the weights' stream, for its tests: chunks are taken by several threads, entries are looked up, and each
- * byte is checked. fake_iod.h plays the other side. */
+/* engine.h: a forward pass in miniature over the weights' stream, for its tests: chunks are taken by several threads,
+ * entries are looked up, and each byte is checked. fake_iod.h plays the other side. */
 #ifndef NTX_TESTS_UNIT_WEIGHTS_ENGINE_H
 #define NTX_TESTS_UNIT_WEIGHTS_ENGINE_H
 
@@ -10,7 +10,7 @@
 #include "tests/unit/weights/fake_iod.h"
 #include "tests/lib/temporary.h"
 
-#define THREADS 3
+#define THREADS    3
 #define ENTRIES_AT 50u /* offset of entry 0 in file 1 */
 
 /* ---- a forward pass in miniature: THREADS threads multiply each chunk together */
@@ -35,7 +35,8 @@ static inline void check_bytes(const struct engine *e, uint32_t chunk, const uin
 {
     const struct ntx_plan_chunk *c = &e->r.chunks[chunk];
     for (uint64_t i = thread; i < c->bytes; i += THREADS)
-        CHECK_MSG(bytes[i] == pattern(c->file, c->offset + i), "pass %llu chunk %u byte %llu", (unsigned long long)e->pass, chunk, (unsigned long long)i);
+        CHECK_MSG(bytes[i] == pattern(c->file, c->offset + i), "pass %llu chunk %u byte %llu",
+                  (unsigned long long)e->pass, chunk, (unsigned long long)i);
 }
 
 static inline void take_part(struct engine *e, unsigned thread)
@@ -124,7 +125,8 @@ static inline int run_pass(struct engine *e, uint64_t drop, uint32_t n_rows)
 
 /* ---- set-up */
 
-static const struct shape normal = {.n_layers = 5, .per_layer = 6, .n_desc = 7, .n_slots = 10, .n_demands = 4, .chunk_bytes = 9000, .host = true};
+static const struct shape normal = {
+    .n_layers = 5, .per_layer = 6, .n_desc = 7, .n_slots = 10, .n_demands = 4, .chunk_bytes = 9000, .host = true};
 
 static inline void set_up_patient(struct engine *e, const struct shape *shape, uint32_t limit_s, uint32_t text_wait_ms)
 {
@@ -138,9 +140,19 @@ static inline void set_up_patient(struct engine *e, const struct shape *shape, u
     snprintf(path, sizeof path, "%s/counters", dir);
     CHECK(!unlink(path) && !rmdir(dir));
     e->wake_fd = eventfd(0, EFD_CLOEXEC);
-    e->iod = (struct fake_iod){.r = &e->r, .wake_fd = e->wake_fd, .seed = 99, .max_ticks = 4, .fail_chunk = UINT32_MAX, .wrong_chunk = UINT32_MAX};
+    e->iod = (struct fake_iod){.r = &e->r,
+                               .wake_fd = e->wake_fd,
+                               .seed = 99,
+                               .max_ticks = 4,
+                               .fail_chunk = UINT32_MAX,
+                               .wrong_chunk = UINT32_MAX};
     static const char *const names[NTX_MAX_FILES] = {"the.gguf"};
-    struct ntx_stream_config c = {.region = &e->r, .counters = e->counters, .wake_fd = e->wake_fd, .wait_limit_s = limit_s, .text_wait_ms = text_wait_ms, .names = names};
+    struct ntx_stream_config c = {.region = &e->r,
+                                  .counters = e->counters,
+                                  .wake_fd = e->wake_fd,
+                                  .wait_limit_s = limit_s,
+                                  .text_wait_ms = text_wait_ms,
+                                  .names = names};
     CHECK_EQ(ntx_stream_new(&c, &e->s), 0);
     e->w = ntx_stream_weights(e->s);
     pthread_barrier_init(&e->gate, NULL, THREADS);
@@ -152,7 +164,10 @@ static inline void set_up_patient(struct engine *e, const struct shape *shape, u
     }
 }
 
-static inline void set_up(struct engine *e, const struct shape *shape, uint32_t limit_s) { set_up_patient(e, shape, limit_s, 0); }
+static inline void set_up(struct engine *e, const struct shape *shape, uint32_t limit_s)
+{
+    set_up_patient(e, shape, limit_s, 0);
+}
 
 static inline void tear_down(struct engine *e)
 {

@@ -63,8 +63,14 @@ static bool take_demand(struct fake_iod *f)
             continue;
         const struct ntx_read_request *a = &f->r->ask[i];
         d->shift = (uint32_t)(a->offset % BLOCK);
-        put_under_way(f, (struct fill){.file = a->file, .offset = a->offset, .bytes = a->bytes, .to = ntx_region_frame(f->r, i) + d->shift,
-                                       .word = &d->word, .gen = ntx_word_gen(w), .chunk = UINT32_MAX, .demand = d});
+        put_under_way(f, (struct fill){.file = a->file,
+                                       .offset = a->offset,
+                                       .bytes = a->bytes,
+                                       .to = ntx_region_frame(f->r, i) + d->shift,
+                                       .word = &d->word,
+                                       .gen = ntx_word_gen(w),
+                                       .chunk = UINT32_MAX,
+                                       .demand = d});
         return true;
     }
     return false;
@@ -75,8 +81,12 @@ static bool take_host(struct fake_iod *f)
     for (uint32_t i = 0; i < f->r->hdr->n_chunks; i++) {
         const struct ntx_plan_chunk *c = &f->r->chunks[i];
         if (c->placement == NTX_PLACE_HOST && ntx_word_state(load(&f->r->state[i])) == NTX_FREE) {
-            put_under_way(f, (struct fill){.file = c->file, .offset = c->offset, .bytes = c->bytes, .to = f->r->base + c->where,
-                                           .word = &f->r->state[i], .chunk = i});
+            put_under_way(f, (struct fill){.file = c->file,
+                                           .offset = c->offset,
+                                           .bytes = c->bytes,
+                                           .to = f->r->base + c->where,
+                                           .word = &f->r->state[i],
+                                           .chunk = i});
             return true;
         }
     }
@@ -111,7 +121,8 @@ static uint32_t free_slot(struct fake_iod *f)
 static bool dropped(struct fake_iod *f, uint64_t pass, uint32_t layer)
 {
     struct ntx_pass_map *m = &f->r->pass_map[pass % NTX_PASS_MAPS];
-    return !f->skips_nothing && atomic_load_explicit(&m->pass, memory_order_acquire) == pass && (m->drop[layer / 64] >> layer % 64 & 1);
+    return !f->skips_nothing && atomic_load_explicit(&m->pass, memory_order_acquire) == pass &&
+           (m->drop[layer / 64] >> layer % 64 & 1);
 }
 
 static bool take_scheduled(struct fake_iod *f)
@@ -140,12 +151,21 @@ static bool take_scheduled(struct fake_iod *f)
     }
     d->slot = slot;
     d->shift = (uint32_t)(c->offset % BLOCK);
-    put_under_way(f, (struct fill){.file = c->file, .offset = c->offset, .bytes = c->bytes, .to = ntx_region_slot(f->r, slot) + d->shift,
-                                   .word = &d->word, .gen = lap, .chunk = chunk, .desc = d});
+    put_under_way(f, (struct fill){.file = c->file,
+                                   .offset = c->offset,
+                                   .bytes = c->bytes,
+                                   .to = ntx_region_slot(f->r, slot) + d->shift,
+                                   .word = &d->word,
+                                   .gen = lap,
+                                   .chunk = chunk,
+                                   .desc = d});
     return true;
 }
 
-static bool take(struct fake_iod *f) { return take_demand(f) || (rnd(f, 2) && take_host(f)) || take_scheduled(f) || take_host(f); }
+static bool take(struct fake_iod *f)
+{
+    return take_demand(f) || (rnd(f, 2) && take_host(f)) || take_scheduled(f) || take_host(f);
+}
 
 /* As iod does: say so first, look once more, and only then sleep. No timeout: a lost wake hangs the test. */
 static void sleep_until_woken(struct fake_iod *f)

@@ -1,5 +1,6 @@
-/* fake_iod.h: a thread that plays iod on a region made by make_region: it knows only shm/region.h, keeps several fills under
- * way, finishes them in random order, and can be killed with fills under way, whose bytes then land later (as DMA does). */
+/* fake_iod.h: a thread that plays iod on a region made by make_region: it knows only shm/region.h, keeps several fills
+ * under way, finishes them in random order, and can be killed with fills under way, whose bytes then land later (as DMA
+ * does). */
 #ifndef NTX_TESTS_UNIT_WEIGHTS_FAKE_IOD_H
 #define NTX_TESTS_UNIT_WEIGHTS_FAKE_IOD_H
 
@@ -15,8 +16,8 @@ struct fill { /* bytes on their way */
     uint8_t *to; /* place of the first exact byte */
     _Atomic uint32_t *word;
     uint32_t gen;
-    uint32_t chunk;  /* UINT32_MAX: a demand */
-    uint32_t ticks;  /* left before it lands */
+    uint32_t chunk; /* UINT32_MAX: a demand */
+    uint32_t ticks; /* left before it lands */
     struct ntx_desc *desc;
     struct ntx_demand *demand;
 };
@@ -26,11 +27,11 @@ struct fake_iod {
     struct ntx_region *r;
     int wake_fd;
     uint64_t seed;
-    uint32_t max_ticks;        /* slowness of a fill */
-    uint32_t fail_chunk;       /* fails with EIO, once; UINT32_MAX none */
-    bool fail_demand;          /* the next one fails with EIO, once */
-    uint32_t wrong_chunk;      /* is delivered under another number, once */
-    bool skips_nothing;        /* is too late for every drop */
+    uint32_t max_ticks;   /* slowness of a fill */
+    uint32_t fail_chunk;  /* fails with EIO, once; UINT32_MAX none */
+    bool fail_demand;     /* the next one fails with EIO, once */
+    uint32_t wrong_chunk; /* is delivered under another number, once */
+    bool skips_nothing;   /* is too late for every drop */
 
     /* afterwards */
     _Atomic bool killed;

@@ -5,9 +5,10 @@
 #include "common/util.h"
 #include "computed/weights/stream.h"
 
-/* Fills chunks->list, [n_layers x n_expert x NTX_EXPERT_PARTS]: every other layer has larger experts, so that frames are of two classes, and all parts lie at
- * odd places of one file, whose size is returned. */
-static inline uint64_t list_experts(const struct ntx_chunks *chunks, struct ntx_chunk *list, struct ntx_layer_weights *layers, uint32_t block, struct ntx_frames *frames)
+/* Fills chunks->list, [n_layers x n_expert x NTX_EXPERT_PARTS]: every other layer has larger experts, so that frames
+ * are of two classes, and all parts lie at odd places of one file, whose size is returned. */
+static inline uint64_t list_experts(const struct ntx_chunks *chunks, struct ntx_chunk *list,
+                                    struct ntx_layer_weights *layers, uint32_t block, struct ntx_frames *frames)
 {
     uint64_t offset = 123, most[16] = {0}; /* layers at most */
     for (uint32_t l = 0, i = 0; l < chunks->n_layers; l++) {
@@ -15,7 +16,8 @@ static inline uint64_t list_experts(const struct ntx_chunks *chunks, struct ntx_
         for (uint32_t e = 0; e < chunks->n_expert; e++) {
             uint64_t wide = 0;
             for (int p = 0; p < NTX_EXPERT_PARTS; p++, i++) {
-                list[i] = (struct ntx_chunk){.layer = l, .offset = offset, .bytes = 5000 + l % 2 * 9000 + (uint64_t)p * 100, .expert = true};
+                list[i] = (struct ntx_chunk){
+                    .layer = l, .offset = offset, .bytes = 5000 + l % 2 * 9000 + (uint64_t)p * 100, .expert = true};
                 wide += NTX_ROUND_UP(offset % block + list[i].bytes, (uint64_t)block);
                 offset += list[i].bytes;
             }

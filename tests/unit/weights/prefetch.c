@@ -1,5 +1,6 @@
-/* Experts on demand and on predictions: against an iod that the test plays itself, step by step, in one thread. Whatever is predicted, fails,
- * dies or lands late, what is wanted has its own bytes; and predictions are counted, taken back and never in the way. */
+/* Experts on demand and on predictions: against an iod that the test plays itself, step by step, in one thread.
+ * Whatever is predicted, fails, dies or lands late, what is wanted has its own bytes; and predictions are counted,
+ * taken back and never in the way. */
 #include <errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,7 +12,16 @@
 #include "tests/lib/temporary.h"
 #include "tests/unit/weights/list_experts.h"
 
-enum { LAYERS = 4, EXPERTS = 8, PARTS = NTX_EXPERT_PARTS, CHUNKS = LAYERS * EXPERTS * PARTS, DEMANDS = 24, ROWS = 2, USED = 2, BLOCK = 4096 };
+enum {
+    LAYERS = 4,
+    EXPERTS = 8,
+    PARTS = NTX_EXPERT_PARTS,
+    CHUNKS = LAYERS * EXPERTS * PARTS,
+    DEMANDS = 24,
+    ROWS = 2,
+    USED = 2,
+    BLOCK = 4096
+};
 
 struct late { /* a read of an iod that is dead */
     uint64_t offset, to, bytes;
@@ -51,24 +61,43 @@ static void open_rig(struct rig *t, uint32_t n_frames, uint32_t spare)
     struct ntx_err err = {0};
     int fd;
     *t = (struct rig){.seed = 5};
-    t->chunks = (struct ntx_chunks){.list = t->list, .n = CHUNKS, .layers = t->layers, .n_layers = LAYERS, .n_expert = EXPERTS};
+    t->chunks = (struct ntx_chunks){
+        .list = t->list, .n = CHUNKS, .layers = t->layers, .n_layers = LAYERS, .n_expert = EXPERTS};
     uint64_t file = list_experts(&t->chunks, t->list, t->layers, BLOCK, &t->frames);
     CHECK_EQ(t->frames.n_classes, 2);
     ntx_frames_share(&t->frames, n_frames, USED, spare);
-    struct ntx_region_geometry g = {.block = BLOCK, .n_files = 1, .n_chunks = CHUNKS, .n_demands = ROWS, .n_bundle_demands = DEMANDS, .n_probes = 1,
-                                    .n_layers = LAYERS, .n_embd = 1, .frame_bytes = BLOCK, .arena_bytes = ntx_frames_bytes(&t->frames), .epoch = 1};
+    struct ntx_region_geometry g = {.block = BLOCK,
+                                    .n_files = 1,
+                                    .n_chunks = CHUNKS,
+                                    .n_demands = ROWS,
+                                    .n_bundle_demands = DEMANDS,
+                                    .n_probes = 1,
+                                    .n_layers = LAYERS,
+                                    .n_embd = 1,
+                                    .frame_bytes = BLOCK,
+                                    .arena_bytes = ntx_frames_bytes(&t->frames),
+                                    .epoch = 1};
     CHECK_MSG(!ntx_region_create(&g, &t->r, note, sizeof note, &err), "%s", err.text);
     t->r.hdr->file_bytes[0] = file;
     for (uint32_t i = 0; i < CHUNKS; i++)
-        t->r.chunks[i] = (struct ntx_plan_chunk){.offset = t->list[i].offset, .bytes = t->list[i].bytes, .layer = t->list[i].layer, .placement = NTX_PLACE_FRAME};
+        t->r.chunks[i] = (struct ntx_plan_chunk){.offset = t->list[i].offset,
+                                                 .bytes = t->list[i].bytes,
+                                                 .layer = t->list[i].layer,
+                                                 .placement = NTX_PLACE_FRAME};
     temporary_dir(dir, sizeof dir, "prefetch");
     CHECK_EQ(ntx_counters_create(dir, &t->counters, &fd, NULL), 0);
     close(fd);
     snprintf(path, sizeof path, "%s/counters", dir);
     CHECK(!unlink(path) && !rmdir(dir));
     t->wake_fd = eventfd(0, EFD_CLOEXEC);
-    struct ntx_stream_config c = {.region = &t->r, .counters = t->counters, .wake_fd = t->wake_fd, .wait_limit_s = 1, .chunks = &t->chunks,
-                                  .frames = &t->frames, .frames_at = t->r.hdr->off_arena, .prefetch = true};
+    struct ntx_stream_config c = {.region = &t->r,
+                                  .counters = t->counters,
+                                  .wake_fd = t->wake_fd,
+                                  .wait_limit_s = 1,
+                                  .chunks = &t->chunks,
+                                  .frames = &t->frames,
+                                  .frames_at = t->r.hdr->off_arena,
+                                  .prefetch = true};
     CHECK_EQ(ntx_stream_new(&c, &t->s), 0);
     t->w = ntx_stream_weights(t->s);
     CHECK(t->w->ops->prefetch_experts && t->w->ops->there);
@@ -142,7 +171,8 @@ static void die(struct rig *t)
     for (uint32_t i = 0; i < DEMANDS; i++)
         if (state(t, i) == NTX_FILLING && t->n_late < DEMANDS) {
             uint64_t start = NTX_ROUND_DOWN(ask(t, i)->offset, (uint64_t)BLOCK);
-            t->late[t->n_late++] = (struct late){start, ask(t, i)->dest, NTX_ROUND_UP(ask(t, i)->offset + ask(t, i)->bytes, (uint64_t)BLOCK) - start};
+            t->late[t->n_late++] = (struct late){
+                start, ask(t, i)->dest, NTX_ROUND_UP(ask(t, i)->offset + ask(t, i)->bytes, (uint64_t)BLOCK) - start};
         }
     ntx_stream_iod_died(t->s);
 }
@@ -172,8 +202,9 @@ static void check_expert(struct rig *t, uint32_t layer, uint32_t e)
         const void *bytes;
         CHECK_MSG(!t->w->ops->acquire(t->w, chunk, &bytes), "%s", t->w->error.text);
         for (uint64_t i = 0; i < t->list[chunk].bytes; i++)
-            CHECK_MSG(((const uint8_t *)bytes)[i] == pattern(t->list[chunk].offset + i), "pass %llu layer %u expert %u part %d byte %llu",
-                      (unsigned long long)t->pass, layer, e, p, (unsigned long long)i);
+            CHECK_MSG(((const uint8_t *)bytes)[i] == pattern(t->list[chunk].offset + i),
+                      "pass %llu layer %u expert %u part %d byte %llu", (unsigned long long)t->pass, layer, e, p,
+                      (unsigned long long)i);
         t->w->ops->release(t->w, chunk);
     }
 }
@@ -292,8 +323,8 @@ static void give_up(struct rig *t, uint32_t i, uint32_t got)
     set(demand(t, i), NTX_FAILED);
 }
 
-/* What is given up ends as iod says, and what came of it is counted as read in vain, but never more than was asked for. Wanted again before it has ended, it waits for that; and
- * where all of it has come, it stays. */
+/* What is given up ends as iod says, and what came of it is counted as read in vain, but never more than was asked for.
+ * Wanted again before it has ended, it waits for that; and where all of it has come, it stays. */
 static void case_cancelled(void)
 {
     struct rig t;
@@ -348,7 +379,8 @@ static void case_predicted_again(void)
     close_rig(&t);
 }
 
-/* Predictions that never come true do not change which experts are there when they are wanted; and once they are read no more, the frames that were theirs have some more. */
+/* Predictions that never come true do not change which experts are there when they are wanted; and once they are read
+ * no more, the frames that were theirs have some more. */
 static void case_no_harm(void)
 {
     struct rig with, without;
@@ -368,7 +400,8 @@ static void case_no_harm(void)
         }
         end_pass(&with);
         end_pass(&without);
-        const uint64_t hits = counter(&with, NTX_C_comp_expert_hits), others = counter(&without, NTX_C_comp_expert_hits);
+        const uint64_t hits = counter(&with, NTX_C_comp_expert_hits),
+                       others = counter(&without, NTX_C_comp_expert_hits);
         CHECK(pass < 52 ? hits == others : hits >= others);
     }
     CHECK_EQ(counter(&with, NTX_C_comp_prefetch_right), 0);
@@ -402,15 +435,17 @@ static void case_gives_up(void)
         }
         end_pass(&t);
     }
-    CHECK_MSG(posted > 45 && last == 51, "%u passes asked for what was wrong, the last one was %u", posted, last); /* (63 / 64)^(2 x 52) is less than a fifth */
-    CHECK_MSG(again == 106, "read again in pass %u", again);                                                     /* (63 / 64)^(2 x 6) of what was missing to 1 is less than four */
+    CHECK_MSG(posted > 45 && last == 51, "%u passes asked for what was wrong, the last one was %u", posted,
+              last); /* (63 / 64)^(2 x 52) is less than a fifth */
+    CHECK_MSG(again == 106, "read again in pass %u",
+              again); /* (63 / 64)^(2 x 6) of what was missing to 1 is less than four */
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_wanted), 800);
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_right), 600);
     close_rig(&t);
 }
 
-/* Where right predictions have made the used ones too many, what goes for the next prediction is neither what is predicted, nor what the coming layer
- * may want sooner than all others. */
+/* Where right predictions have made the used ones too many, what goes for the next prediction is neither what is
+ * predicted, nor what the coming layer may want sooner than all others. */
 static void case_keeps_the_predicted(void)
 {
     struct rig t;
@@ -453,7 +488,9 @@ static void case_shared_first(void)
         CHECK_EQ(late[i], 1);
     for (uint32_t i = 0; i < 4 * PARTS; i++) {
         bool down = i >= 8;
-        uint32_t e = want_order[down ? i - 8 : i / 2], part = down ? NTX_EXPERT_DOWN : i % 2 ? NTX_EXPERT_UP : NTX_EXPERT_GATE;
+        uint32_t e = want_order[down ? i - 8 : i / 2], part = down    ? NTX_EXPERT_DOWN
+                                                              : i % 2 ? NTX_EXPERT_UP
+                                                                      : NTX_EXPERT_GATE;
         CHECK_EQ(ask(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
     }
     serve(&t);
@@ -471,8 +508,8 @@ static uint64_t first_posted(struct rig *t, uint32_t *i)
     return 0;
 }
 
-/* All of a layer, in the order of numbers, as demands come free: in the place of what another layer has used, not of each other. Those that nobody wants
- * are the next to go. */
+/* All of a layer, in the order of numbers, as demands come free: in the place of what another layer has used, not of
+ * each other. Those that nobody wants are the next to go. */
 static void case_staged(void)
 {
     struct rig t;
@@ -485,7 +522,8 @@ static void case_staged(void)
     CHECK_EQ(count(&t, NTX_POSTED, true), 7 * PARTS);
     for (uint32_t e = 0; e < EXPERTS; e++)
         for (int part = 0; e != 2 && part < PARTS; part++) {
-            CHECK_EQ(first_posted(&t, &i), t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
+            CHECK_EQ(first_posted(&t, &i),
+                     t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
             begin(&t, i);
             finish(&t, i);
         }
@@ -509,7 +547,8 @@ static void case_staged(void)
         begin(&t, i);
         finish(&t, i);
     }
-    want(&t, 0, (const uint32_t[]){3}, 1); /* another layer came first: what was not begun is taken back, and no more is posted */
+    want(&t, 0, (const uint32_t[]){3},
+         1); /* another layer came first: what was not begun is taken back, and no more is posted */
     t.w->ops->more_experts(t.w);
     CHECK_EQ(count(&t, NTX_POSTED, true), 0);
     end_pass(&t);
@@ -531,13 +570,15 @@ static void case_staged_for_nothing(void)
     uint64_t misses = counter(&t, NTX_C_comp_expert_misses);
     want(&t, 3, (const uint32_t[]){3, 4, 5, 6, 7}, 5);
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), misses + 5);
-    want(&t, 3, (const uint32_t[]){0, 1, 2, 3, 4, 5, 6, 7}, 8); /* the five did not take each other's places, nor those of the three but one: 10 frames, 8 staged */
+    want(&t, 3, (const uint32_t[]){0, 1, 2, 3, 4, 5, 6, 7},
+         8); /* the five did not take each other's places, nor those of the three but one: 10 frames, 8 staged */
     CHECK(counter(&t, NTX_C_comp_expert_misses) <= misses + 6);
     end_pass(&t);
     close_rig(&t);
 }
 
-/* A layer whose later experts hold all frames of its class: they give way, the last one first, and all are had in some waves. */
+/* A layer whose later experts hold all frames of its class: they give way, the last one first, and all are had in some
+ * waves. */
 static void case_later_ones_hold_all(void)
 {
     struct rig t;
@@ -560,7 +601,8 @@ static void case_later_ones_hold_all(void)
     close_rig(&t);
 }
 
-/* ntx-iod leaves no demand out; should it say so, the pass fails: nothing is computed with what happens to lie there. */
+/* ntx-iod leaves no demand out; should it say so, the pass fails: nothing is computed with what happens to lie there.
+ * */
 static void case_left_out(void)
 {
     struct rig t;
@@ -593,7 +635,8 @@ static void case_anything(void)
     for (int pass = 0; pass < 1500; pass++) {
         begin_pass(&t);
         for (uint32_t l = 0; l < LAYERS; l++) {
-            uint32_t n = 1 + rnd(&t, 2), e[2] = {rnd(&t, 4), 4 + rnd(&t, 4)}, g[3] = {rnd(&t, 3), 3 + rnd(&t, 2), 5 + rnd(&t, 3)};
+            uint32_t n = 1 + rnd(&t, 2), e[2] = {rnd(&t, 4), 4 + rnd(&t, 4)},
+                     g[3] = {rnd(&t, 3), 3 + rnd(&t, 2), 5 + rnd(&t, 3)};
             if (t.n_late && !rnd(&t, 3))
                 land_late(&t);
             for (uint32_t i = rnd(&t, 60); i > 0; i--)
@@ -620,7 +663,8 @@ static void case_anything(void)
         end_pass(&t);
     }
     CHECK(counter(&t, NTX_C_comp_prefetch_right) > 300);
-    CHECK(counter(&t, NTX_C_comp_prefetch_used_bytes) > 0 && counter(&t, NTX_C_comp_prefetch_used_bytes) < counter(&t, NTX_C_comp_prefetch_bytes));
+    CHECK(counter(&t, NTX_C_comp_prefetch_used_bytes) > 0 &&
+          counter(&t, NTX_C_comp_prefetch_used_bytes) < counter(&t, NTX_C_comp_prefetch_bytes));
     close_rig(&t);
 }
 

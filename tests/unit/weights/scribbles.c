@@ -144,7 +144,8 @@ static void case_scribbled_memory(void)
     tear_down(&e);
 }
 
-/* What an iod has delivered, and whether there is more: deaths without any are counted by it (computed/workers/workers_lost.c). */
+/* What an iod has delivered, and whether there is more: deaths without any are counted by it
+ * (computed/workers/workers_lost.c). */
 static void case_delivered(void)
 {
     struct engine e;

@@ -1,5 +1,5 @@
-/* The weights' stream against a thread that plays iod: the right bytes over many passes, whatever is dropped, fails or dies.
- * Run as `stream CASE`, each case a process. */
+/* The weights' stream against a thread that plays iod: the right bytes over many passes, whatever is dropped, fails or
+ * dies. Run as `stream CASE`, each case a process. */
 #include "computed/weights/stream.h"
 
 #include <errno.h>
@@ -23,7 +23,8 @@ static void passes(const struct shape *shape)
     wait_until_host_ready(&e);
     /* prefetched, but each at most once per pass, and into the ring's size only */
     uint64_t host = e.r.hdr->n_chunks - e.r.hdr->n_sched, read = atomic_load(&e.iod.read_chunks);
-    CHECK(read >= 40 * (uint64_t)e.r.hdr->n_sched + host && read <= 40 * (uint64_t)e.r.hdr->n_sched + host + shape->n_desc);
+    CHECK(read >= 40 * (uint64_t)e.r.hdr->n_sched + host &&
+          read <= 40 * (uint64_t)e.r.hdr->n_sched + host + shape->n_desc);
     CHECK(counter(&e, NTX_C_comp_stall_ns) > 0);
     CHECK_EQ(counter(&e, NTX_C_comp_skip_early) + counter(&e, NTX_C_comp_skip_late), 0);
     fake_kill(&e.iod);
@@ -56,7 +57,8 @@ static void drops(bool late)
         uint64_t drop = i % 3 ? rnd(&e, 64) & ~1u : 0;
         CHECK_EQ(run_pass(&e, drop, 2), 0);
         for (uint32_t c = 0; c < e.r.hdr->n_chunks; c++)
-            skipped += e.r.chunks[c].placement == NTX_PLACE_STORAGE && e.r.chunks[c].layer && drop >> e.r.chunks[c].layer & 1;
+            skipped += e.r.chunks[c].placement == NTX_PLACE_STORAGE && e.r.chunks[c].layer &&
+                       drop >> e.r.chunks[c].layer & 1;
     }
     CHECK_EQ(run_pass(&e, 0, 0), 0); /* takes everything that was late */
     CHECK_EQ(counter(&e, NTX_C_comp_skip_early) + counter(&e, NTX_C_comp_skip_late), skipped);
@@ -105,7 +107,8 @@ static void case_failures(void)
         char here[200], host[200];
         set_up_patient(&e, &normal, 60, chunk == 20 ? 60000 : 50);
         c = &e.r.chunks[chunk];
-        snprintf(here, sizeof here, "the.gguf: cannot read %llu bytes at offset %llu: Input/output error", (unsigned long long)c->bytes, (unsigned long long)c->offset);
+        snprintf(here, sizeof here, "the.gguf: cannot read %llu bytes at offset %llu: Input/output error",
+                 (unsigned long long)c->bytes, (unsigned long long)c->offset);
         e.iod.fail_chunk = chunk;
         fake_start(&e.iod);
         if (chunk == 20)
@@ -207,7 +210,8 @@ static void tell_lie(const struct ntx_region *r, unsigned i)
     atomic_store(&d->word, ntx_word(lies[i].gen, lies[i].state ? (enum ntx_state)lies[i].state : NTX_READY));
 }
 
-/* None of it leads anywhere but to an error that says what was wrong, and what iod's death leaves of it is put right for the next one. */
+/* None of it leads anywhere but to an error that says what was wrong, and what iod's death leaves of it is put right
+ * for the next one. */
 static void case_lies(void)
 {
     for (unsigned i = 0; i < sizeof lies / sizeof *lies; i++) {
@@ -217,7 +221,8 @@ static void case_lies(void)
         CHECK_EQ(e.w->ops->begin(e.w, e.pass), 0);
         tell_lie(&e.r, i);
         int rc = e.w->ops->acquire(e.w, e.r.sched[0], &bytes);
-        CHECK_MSG(rc == lies[i].rc && strstr(e.w->error.text, lies[i].words) && !bytes, "%s: %d, %s", lies[i].what, rc, e.w->error.text);
+        CHECK_MSG(rc == lies[i].rc && strstr(e.w->error.text, lies[i].words) && !bytes, "%s: %d, %s", lies[i].what, rc,
+                  e.w->error.text);
         e.w->ops->end(e.w);
         for (uint32_t k = 0; k < e.r.hdr->n_desc; k++) /* every word, and what goes with it, is nonsense when it dies */
             memset(&e.r.desc[k], 0xf1, sizeof e.r.desc[k]); /* FILLING, too */
@@ -235,7 +240,8 @@ static void case_limit(void)
     set_up(&e, &normal, 1);
     uint64_t t = ntx_now_ns();
     CHECK_EQ(run_pass(&e, 0, 0), -ETIMEDOUT);
-    CHECK(ntx_now_ns() - t >= 1000000000u && ntx_now_ns() - t < 30000000000u); /* a chunk is waited for for 60 s where nothing else is said */
+    CHECK(ntx_now_ns() - t >= 1000000000u &&
+          ntx_now_ns() - t < 30000000000u); /* a chunk is waited for for 60 s where nothing else is said */
     CHECK_MSG(strstr(e.w->error.text, "chunk 0 did not come within 1 s"), "%s", e.w->error.text);
     fake_start(&e.iod);
     for (int i = 0; i < 10; i++)
@@ -291,7 +297,8 @@ static void case_abort(void)
 }
 
 /* A pass that nobody wants ends soon, whatever it waits for, and the next ones are right; no other pass is touched. */
-/* This process is stopped for longer than a chunk is waited for, as a frozen container is: that counts against nobody. */
+/* This process is stopped for longer than a chunk is waited for, as a frozen container is: that counts against nobody.
+ * */
 static void case_stopped(void)
 {
     struct engine e;
@@ -354,8 +361,8 @@ static void case_cancel(void)
 #define LAND_ALL true
 #endif
 
-/* Killed at random moments, its reads landing after its successor has begun. With the bytes of a slot that is in use again the
- * checks would fail; they do when taint is not obeyed. */
+/* Killed at random moments, its reads landing after its successor has begun. With the bytes of a slot that is in use
+ * again the checks would fail; they do when taint is not obeyed. */
 static void case_kills(void)
 {
     struct engine e;
@@ -367,7 +374,8 @@ static void case_kills(void)
     struct runner r = {.e = &e, .n = 20, .drop = 2 | 8, .go_on = true};
     fake_start(&e.iod);
     CHECK(!pthread_create(&r.thread, NULL, run_passes, &r));
-    for (int i = 0; i < 120 || (quarantined <= 10 && i < 4000); i++) { /* where others use the processors, reads are under way less often */
+    for (int i = 0; i < 120 || (quarantined <= 10 && i < 4000);
+         i++) { /* where others use the processors, reads are under way less often */
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         usleep((useconds_t)(seed >> 33) % 3000);
         fake_kill(&e.iod);
@@ -465,7 +473,8 @@ static void case_host_quarantine(void)
     tear_down(&e);
 }
 
-/* Host chunks may be read when all memory that their reads go to is there, not before; streamed ones are another matter. */
+/* Host chunks may be read when all memory that their reads go to is there, not before; streamed ones are another
+ * matter. */
 static void case_memory(void)
 {
     struct engine e;
@@ -480,7 +489,8 @@ static void case_memory(void)
         ntx_stream_memory_there(e.s, ends[k]);
         CHECK_EQ(atomic_load(&e.r.control->host_again), again + k + 1);
         for (uint32_t i = 0; i < n; i++)
-            CHECK_EQ(ntx_word_state(atomic_load(&e.r.state[i])), host_chunk(&e, i) && end_of(&e, i) > ends[k] ? NTX_SKIPPED : NTX_FREE);
+            CHECK_EQ(ntx_word_state(atomic_load(&e.r.state[i])),
+                     host_chunk(&e, i) && end_of(&e, i) > ends[k] ? NTX_SKIPPED : NTX_FREE);
     }
     fake_start(&e.iod);
     CHECK_EQ(run_pass(&e, 0, 3), 0);
@@ -495,9 +505,22 @@ static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"passes", case_passes}, {"shapes", case_shapes}, {"drops", case_drops}, {"late-drops", case_late_drops}, {"wakes", case_wakes},
-    {"failures", case_failures}, {"failed-entries", case_failed_entries}, {"wrong-chunk", case_wrong_chunk}, {"lies", case_lies}, {"limit", case_limit}, {"stopped", case_stopped},
-    {"abort", case_abort}, {"cancel", case_cancel}, {"kills", case_kills}, {"no-spares", case_no_spares}, {"host-taint", case_host_quarantine},
+    {"passes", case_passes},
+    {"shapes", case_shapes},
+    {"drops", case_drops},
+    {"late-drops", case_late_drops},
+    {"wakes", case_wakes},
+    {"failures", case_failures},
+    {"failed-entries", case_failed_entries},
+    {"wrong-chunk", case_wrong_chunk},
+    {"lies", case_lies},
+    {"limit", case_limit},
+    {"stopped", case_stopped},
+    {"abort", case_abort},
+    {"cancel", case_cancel},
+    {"kills", case_kills},
+    {"no-spares", case_no_spares},
+    {"host-taint", case_host_quarantine},
     {"memory", case_memory},
 };
 

@@ -1,6 +1,7 @@
-/* The protocols of the shared region on a machine with a weak order of memory: ntx-iod's core and computed's stream, both as they are shipped, on one region; a death
- * of ntx-iod at any moment; the trace's and the drafts' seqlocks. Each is run in many orders, all of which must go well, and then again with weaker barriers, where
- * some must not: so it is known that the barriers are seen. With NTX_LONG more orders, and each barrier by itself. */
+/* The protocols of the shared region on a machine with a weak order of memory: ntx-iod's core and computed's stream,
+ * both as they are shipped, on one region; a death of ntx-iod at any moment; the trace's and the drafts' seqlocks. Each
+ * is run in many orders, all of which must go well, and then again with weaker barriers, where some must not: so it is
+ * known that the barriers are seen. With NTX_LONG more orders, and each barrier by itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static struct {
     struct ntx_stream *s;
     struct ntx_weights *w;
     bool memory_comes, over;
-    bool threads;       /* they run: mutexes are the model's */
+    bool threads;        /* they run: mutexes are the model's */
     bool once[N_EVENTS]; /* a mutex was taken for the first time */
     struct daemon {
         struct ntx_iod_core *core;
@@ -111,7 +112,8 @@ static void check_bytes(const void *bytes, uint32_t file, uint64_t offset)
     const uint8_t *block = (const uint8_t *)bytes - offset % BLOCK;
     weak_reads(block, 8);
     if (*(const uint64_t *)(const void *)block != stamp(file, offset))
-        weak_fail("of file %u at %llu the bytes of another place have come: %llx", file, (unsigned long long)offset, (unsigned long long)*(const uint64_t *)(const void *)block);
+        weak_fail("of file %u at %llu the bytes of another place have come: %llx", file, (unsigned long long)offset,
+                  (unsigned long long)*(const uint64_t *)(const void *)block);
 }
 
 /* ---- ntx-iod */
@@ -129,7 +131,8 @@ static void on_failed(void *ctx, const struct ntx_iod_failure *f)
     weak_fail("a read failed, by %d", f->err);
 }
 
-/* As iod/reader.c does it: asks for all that may be asked for, wakes, and sleeps until a read has landed or the eventfd was written. */
+/* As iod/reader.c does it: asks for all that may be asked for, wakes, and sleeps until a read has landed or the eventfd
+ * was written. */
 static void serve(struct daemon *d)
 {
     const struct ntx_iod_hooks hooks = {d, on_word, on_failed};
@@ -250,7 +253,8 @@ static void bring_in(void)
     ntx_stream_memory_there(t.s, t.r.bytes);
 }
 
-/* computed's main thread, when ntx-iod has died. What was asked of the drive and has not landed lands some time, in any order; then the taint is lifted. */
+/* computed's main thread, when ntx-iod has died. What was asked of the drive and has not landed lands some time, in any
+ * order; then the taint is lifted. */
 static void undertaker(void)
 {
     struct daemon *d = &t.iod[0];
@@ -296,7 +300,13 @@ static void restart(void)
 
 static void open_region(uint32_t per_layer, uint32_t n_desc, uint32_t n_slots)
 {
-    const struct shape s = {.n_layers = 1, .per_layer = per_layer, .n_desc = n_desc, .n_slots = n_slots, .n_demands = 2, .chunk_bytes = 5000, .host = true};
+    const struct shape s = {.n_layers = 1,
+                            .per_layer = per_layer,
+                            .n_desc = n_desc,
+                            .n_slots = n_slots,
+                            .n_demands = 2,
+                            .chunk_bytes = 5000,
+                            .host = true};
     make_region(&s, &t.r);
     weak_forget();
     for (int i = NTX_REGION_ORDERS; i <= NTX_REGION_RING; i++) {
@@ -337,14 +347,17 @@ static void other_writer(void) { put(3); }
 
 static void monitor(void)
 {
-    uint64_t next = weak_choose(2) * NTX_TRACE_RECORDS, missed = 0; /* what is about to be written over, or what comes */
+    uint64_t next = weak_choose(2) * NTX_TRACE_RECORDS,
+             missed = 0; /* what is about to be written over, or what comes */
     struct ntx_trace_record out[2];
     for (int look = 0; look < 2; look++) {
         unsigned n = ntx_trace_take(&trace, &next, out, 2, &missed);
         for (unsigned i = 0; i < n; i++)
-            if ((out[i].seq <= 4) != (out[i].a >= 100) || out[i].t0 != out[i].a || out[i].t1 != out[i].a || out[i].b != out[i].a || out[i].c != out[i].a || out[i].kind != NTX_TR_READ)
-                weak_fail("a record is torn: %llu %llu %llu %llu %u", (unsigned long long)out[i].t0, (unsigned long long)out[i].t1, (unsigned long long)out[i].b,
-                          (unsigned long long)out[i].c, out[i].a);
+            if ((out[i].seq <= 4) != (out[i].a >= 100) || out[i].t0 != out[i].a || out[i].t1 != out[i].a ||
+                out[i].b != out[i].a || out[i].c != out[i].a || out[i].kind != NTX_TR_READ)
+                weak_fail("a record is torn: %llu %llu %llu %llu %u", (unsigned long long)out[i].t0,
+                          (unsigned long long)out[i].t1, (unsigned long long)out[i].b, (unsigned long long)out[i].c,
+                          out[i].a);
     }
 }
 
@@ -352,7 +365,8 @@ static void monitor(void)
 static void restart_trace(void)
 {
     for (uint32_t i = 0; i < 4; i++)
-        trace.r[i] = (struct ntx_trace_record){.seq = i + 1, .t0 = 100 + i, .t1 = 100 + i, .b = 100 + i, .c = 100 + i, .a = 100 + i, .kind = NTX_TR_READ};
+        trace.r[i] = (struct ntx_trace_record){
+            .seq = i + 1, .t0 = 100 + i, .t1 = 100 + i, .b = 100 + i, .c = 100 + i, .a = 100 + i, .kind = NTX_TR_READ};
     atomic_store(&trace.head, NTX_TRACE_RECORDS);
 }
 
@@ -385,7 +399,8 @@ static void drafter_file(void)
             continue;
         }
         if (text.n != text.session || text.n != text.seed || text.n != text.top_k || text.n < newest)
-            weak_fail("a text is torn: %u %llu %llu %u", text.n, (unsigned long long)text.session, (unsigned long long)text.seed, text.top_k);
+            weak_fail("a text is torn: %u %llu %llu %u", text.n, (unsigned long long)text.session,
+                      (unsigned long long)text.seed, text.top_k);
         for (uint32_t i = 0; i < text.n; i++)
             if (ids[i] != (int32_t)text.n)
                 weak_fail("tokens of %u and %d", text.n, ids[i]);
@@ -442,7 +457,8 @@ static void must_hold(const struct protocol *p, const struct weak_how *how, cons
     struct weak_result r;
     weak_run(&p->s, how, &r);
     CHECK_MSG(!r.failed, "%s, %llu. run: %s", what, (unsigned long long)r.runs, r.why);
-    printf("%s: %s: %llu runs%s, %llu steps: all went well\n", p->s.name, what, (unsigned long long)r.runs, r.whole ? ", which are all there are" : "", (unsigned long long)r.steps);
+    printf("%s: %s: %llu runs%s, %llu steps: all went well\n", p->s.name, what, (unsigned long long)r.runs,
+           r.whole ? ", which are all there are" : "", (unsigned long long)r.steps);
 }
 
 static void must_fail(const struct protocol *p, int weaken, const char *what, uint64_t most)
@@ -468,12 +484,15 @@ static void each_site(const struct protocol *p, uint64_t most)
 int main(int argc, char **argv)
 {
     const bool more = getenv("NTX_LONG") != NULL;
-    const uint64_t runs = argc > 1 ? strtoull(argv[1], NULL, 10) : more ? 100000 / emulated_step(100) : 1000; /* C11's order is played, and the same everywhere */
+    const uint64_t runs = argc > 1 ? strtoull(argv[1], NULL, 10)
+                          : more   ? 100000 / emulated_step(100)
+                                   : 1000; /* C11's order is played, and the same everywhere */
     for (size_t i = 0; i < sizeof protocols / sizeof protocols[0]; i++) {
         const struct protocol *p = &protocols[i];
         open_protocol(p);
         must_hold(p, &(struct weak_how){.seeds = runs, .switches = -1, .old = -1, .weaken = WEAK_NONE}, "drawn");
-        must_hold(p, &(struct weak_how){.switches = 1, .old = 1, .most = runs, .weaken = WEAK_NONE}, "one switch, one old store");
+        must_hold(p, &(struct weak_how){.switches = 1, .old = 1, .most = runs, .weaken = WEAK_NONE},
+                  "one switch, one old store");
         if (p->needs & ACQ)
             must_fail(p, WEAK_ACQUIRE, "acquire", 10 * runs);
         if (p->needs & REL)

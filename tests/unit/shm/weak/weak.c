@@ -38,10 +38,11 @@ struct thread {
     ucontext_t context;
     char *stack;
     enum { RUNS, PAUSES, SLEEPS, AWAITS, ENDED, KILLED } state;
-    uint32_t until;      /* PAUSES: steps */
-    const void *on;      /* SLEEPS */
-    unsigned event;      /* AWAITS */
-    struct view knows, acquired, released; /* acquired: by relaxed loads, for a fence to come; released: at the last fence */
+    uint32_t until; /* PAUSES: steps */
+    const void *on; /* SLEEPS */
+    unsigned event; /* AWAITS */
+    struct view knows, acquired,
+        released; /* acquired: by relaxed loads, for a fence to come; released: at the last fence */
     bool has_released;
 };
 
@@ -51,22 +52,36 @@ static struct {
     ucontext_t home;
     struct thread thread[WEAK_THREADS];
     int now; /* -1: none of them */
-    struct { const char *at; size_t bytes; enum weak_kind kind; struct grain *grain; } range[RANGES];
+    struct {
+        const char *at;
+        size_t bytes;
+        enum weak_kind kind;
+        struct grain *grain;
+    } range[RANGES];
     unsigned n_ranges, n_places;
     struct place place[PLACES];
     struct view seq_cst; /* of fences */
-    struct { unsigned count; struct view view; } event[WEAK_EVENTS];
+    struct {
+        unsigned count;
+        struct view view;
+    } event[WEAK_EVENTS];
     uint32_t run, steps;
     uint64_t random;
     unsigned rate;
     char *arena;
     size_t arena_at, arena_room;
-    struct { uint16_t took, of; uint8_t cost; } choice[CHOICES]; /* exhaustively; cost: 1 a switch, 2 an old store, if other than 0 is taken */
+    struct {
+        uint16_t took, of;
+        uint8_t cost;
+    } choice[CHOICES]; /* exhaustively; cost: 1 a switch, 2 an old store, if other than 0 is taken */
     unsigned n_choices, at_choice;
     int switches, old;
     bool failed;
     char why[sizeof((struct weak_result *)0)->why];
-    struct { char *at; unsigned grains; } noted; /* a plain write to RACY memory that the thread is about to make */
+    struct {
+        char *at;
+        unsigned grains;
+    } noted; /* a plain write to RACY memory that the thread is about to make */
     const void *site[SITES];
     int n_sites;
 } m = {.now = -1};
@@ -246,7 +261,8 @@ static void race(const void *p, const char *what, const char *with)
 {
     for (unsigned i = 0; i < m.n_ranges; i++)
         if ((const char *)p >= m.range[i].at && (const char *)p < m.range[i].at + m.range[i].bytes)
-            weak_fail("data race: %s at byte %zu of range %u, with %s", what, (size_t)((const char *)p - m.range[i].at), i, with);
+            weak_fail("data race: %s at byte %zu of range %u, with %s", what, (size_t)((const char *)p - m.range[i].at),
+                      i, with);
     abort();
 }
 
@@ -544,7 +560,9 @@ static bool exchange_if(void *p, unsigned bytes, void *expected, uint64_t v, int
         return true;
     }
     if (g)
-        is = atomic_load_at(p, bytes, order == RELAXED ? failure : at_site(site, failure == RELAXED ? RELAXED : failure, true, false), g);
+        is = atomic_load_at(
+            p, bytes, order == RELAXED ? failure : at_site(site, failure == RELAXED ? RELAXED : failure, true, false),
+            g);
     __real_memcpy(expected, &is, bytes);
     return false;
 }
@@ -716,17 +734,23 @@ const void *weak_site(int i) { return m.site[i]; }
 
 /* ---- what the compiler calls */
 
-#define EXPORT(type, name, ...) type name(__VA_ARGS__); type name(__VA_ARGS__)
+#define EXPORT(type, name, ...)                                                                                        \
+    type name(__VA_ARGS__);                                                                                            \
+    type name(__VA_ARGS__)
 #define HERE __builtin_return_address(0)
 
-#define PLAIN(n)                                                                        \
-    EXPORT(void, __tsan_read##n, void *p) { each(p, n, false); }                        \
-    EXPORT(void, __tsan_write##n, void *p) { each(p, n, true); }      \
-    EXPORT(void, __tsan_unaligned_read##n, void *p) { each(p, n, false); }              \
-    EXPORT(void, __tsan_unaligned_write##n, void *p) { each(p, n, true); }              \
-    EXPORT(void, __tsan_volatile_read##n, void *p) { each(p, n, false); }               \
+#define PLAIN(n)                                                                                                       \
+    EXPORT(void, __tsan_read##n, void *p) { each(p, n, false); }                                                       \
+    EXPORT(void, __tsan_write##n, void *p) { each(p, n, true); }                                                       \
+    EXPORT(void, __tsan_unaligned_read##n, void *p) { each(p, n, false); }                                             \
+    EXPORT(void, __tsan_unaligned_write##n, void *p) { each(p, n, true); }                                             \
+    EXPORT(void, __tsan_volatile_read##n, void *p) { each(p, n, false); }                                              \
     EXPORT(void, __tsan_volatile_write##n, void *p) { each(p, n, true); }
-PLAIN(1) PLAIN(2) PLAIN(4) PLAIN(8) PLAIN(16)
+PLAIN(1)
+PLAIN(2)
+PLAIN(4)
+PLAIN(8)
+PLAIN(16)
 
 EXPORT(void, __tsan_read_range, void *p, size_t n) { each(p, n, false); }
 EXPORT(void, __tsan_write_range, void *p, size_t n) { each(p, n, true); }
@@ -734,24 +758,51 @@ EXPORT(void, __tsan_init, void) {}
 EXPORT(void, __tsan_func_entry, void *p) { (void)p; }
 EXPORT(void, __tsan_func_exit, void) {}
 
-#define ATOMIC(bits, type)                                                                                                                             \
-    EXPORT(type, __tsan_atomic##bits##_load, const volatile type *p, int o) { return (type)load((const void *)(uintptr_t)p, bits / 8, o, HERE); }      \
-    EXPORT(void, __tsan_atomic##bits##_store, volatile type *p, type v, int o) { store((void *)(uintptr_t)p, bits / 8, v, o, HERE); }                  \
-    EXPORT(type, __tsan_atomic##bits##_exchange, volatile type *p, type v, int o) { return (type)rmw((void *)(uintptr_t)p, bits / 8, XCHG, v, o, HERE); } \
-    EXPORT(type, __tsan_atomic##bits##_fetch_add, volatile type *p, type v, int o) { return (type)rmw((void *)(uintptr_t)p, bits / 8, ADD, v, o, HERE); } \
-    EXPORT(type, __tsan_atomic##bits##_fetch_sub, volatile type *p, type v, int o) { return (type)rmw((void *)(uintptr_t)p, bits / 8, SUB, v, o, HERE); } \
-    EXPORT(type, __tsan_atomic##bits##_fetch_and, volatile type *p, type v, int o) { return (type)rmw((void *)(uintptr_t)p, bits / 8, AND, v, o, HERE); } \
-    EXPORT(type, __tsan_atomic##bits##_fetch_or, volatile type *p, type v, int o) { return (type)rmw((void *)(uintptr_t)p, bits / 8, OR, v, o, HERE); }   \
-    EXPORT(type, __tsan_atomic##bits##_fetch_xor, volatile type *p, type v, int o) { return (type)rmw((void *)(uintptr_t)p, bits / 8, XOR, v, o, HERE); } \
-    EXPORT(int, __tsan_atomic##bits##_compare_exchange_strong, volatile type *p, type *e, type v, int o, int f)                                       \
-    {                                                                                                                                                  \
-        return exchange_if((void *)(uintptr_t)p, bits / 8, e, v, o, f, HERE);                                                                          \
-    }                                                                                                                                                  \
-    EXPORT(int, __tsan_atomic##bits##_compare_exchange_weak, volatile type *p, type *e, type v, int o, int f)                                         \
-    {                                                                                                                                                  \
-        return exchange_if((void *)(uintptr_t)p, bits / 8, e, v, o, f, HERE);                                                                          \
+#define ATOMIC(bits, type)                                                                                             \
+    EXPORT(type, __tsan_atomic##bits##_load, const volatile type *p, int o)                                            \
+    {                                                                                                                  \
+        return (type)load((const void *)(uintptr_t)p, bits / 8, o, HERE);                                              \
+    }                                                                                                                  \
+    EXPORT(void, __tsan_atomic##bits##_store, volatile type *p, type v, int o)                                         \
+    {                                                                                                                  \
+        store((void *)(uintptr_t)p, bits / 8, v, o, HERE);                                                             \
+    }                                                                                                                  \
+    EXPORT(type, __tsan_atomic##bits##_exchange, volatile type *p, type v, int o)                                      \
+    {                                                                                                                  \
+        return (type)rmw((void *)(uintptr_t)p, bits / 8, XCHG, v, o, HERE);                                            \
+    }                                                                                                                  \
+    EXPORT(type, __tsan_atomic##bits##_fetch_add, volatile type *p, type v, int o)                                     \
+    {                                                                                                                  \
+        return (type)rmw((void *)(uintptr_t)p, bits / 8, ADD, v, o, HERE);                                             \
+    }                                                                                                                  \
+    EXPORT(type, __tsan_atomic##bits##_fetch_sub, volatile type *p, type v, int o)                                     \
+    {                                                                                                                  \
+        return (type)rmw((void *)(uintptr_t)p, bits / 8, SUB, v, o, HERE);                                             \
+    }                                                                                                                  \
+    EXPORT(type, __tsan_atomic##bits##_fetch_and, volatile type *p, type v, int o)                                     \
+    {                                                                                                                  \
+        return (type)rmw((void *)(uintptr_t)p, bits / 8, AND, v, o, HERE);                                             \
+    }                                                                                                                  \
+    EXPORT(type, __tsan_atomic##bits##_fetch_or, volatile type *p, type v, int o)                                      \
+    {                                                                                                                  \
+        return (type)rmw((void *)(uintptr_t)p, bits / 8, OR, v, o, HERE);                                              \
+    }                                                                                                                  \
+    EXPORT(type, __tsan_atomic##bits##_fetch_xor, volatile type *p, type v, int o)                                     \
+    {                                                                                                                  \
+        return (type)rmw((void *)(uintptr_t)p, bits / 8, XOR, v, o, HERE);                                             \
+    }                                                                                                                  \
+    EXPORT(int, __tsan_atomic##bits##_compare_exchange_strong, volatile type *p, type *e, type v, int o, int f)        \
+    {                                                                                                                  \
+        return exchange_if((void *)(uintptr_t)p, bits / 8, e, v, o, f, HERE);                                          \
+    }                                                                                                                  \
+    EXPORT(int, __tsan_atomic##bits##_compare_exchange_weak, volatile type *p, type *e, type v, int o, int f)          \
+    {                                                                                                                  \
+        return exchange_if((void *)(uintptr_t)p, bits / 8, e, v, o, f, HERE);                                          \
     }
-ATOMIC(8, uint8_t) ATOMIC(16, uint16_t) ATOMIC(32, uint32_t) ATOMIC(64, uint64_t)
+ATOMIC(8, uint8_t)
+ATOMIC(16, uint16_t)
+ATOMIC(32, uint32_t)
+ATOMIC(64, uint64_t)
 
 EXPORT(void, __tsan_atomic_thread_fence, int o) { fence(o, HERE); }
 EXPORT(void, __tsan_atomic_signal_fence, int o) { (void)o; }
